@@ -1,0 +1,135 @@
+// Package checkpointer owns checkpoints: rows as langgraph-checkpoint-postgres lays them out, and snapshots,
+// which are checkpoints as the API shows them. It knows no transcript and runs no graph.
+package checkpointer
+
+import (
+	"context"
+	"encoding/json"
+
+	"understudy/id"
+)
+
+// Key names a checkpoint, or with an empty ID the newest one of a namespace.
+type Key struct {
+	Thread id.Thread
+	NS     string // "" is the root; `node:task` below it, levels joined by "|"
+	ID     id.Checkpoint
+}
+
+// Blob is the value of one channel at one version, serialised by whoever wrote it (JsonPlus: null, bytes, msgpack, json…).
+type Blob struct {
+	Channel string
+	Version string
+	Type    string // "empty": the channel holds nothing at this version
+	Data    []byte
+}
+
+// Write is one pending write of a task on a checkpoint.
+type Write struct {
+	TaskID  string
+	Index   int // negative for the control kinds: -1 __error__, -2 __scheduled__, -3 __interrupt__, -4 __resume__
+	Channel string
+	Type    string
+	Data    []byte
+	Path    string // task_path
+}
+
+// Checkpoint is one row of `checkpoints`, with its snapshot columns.
+type Checkpoint struct {
+	Key
+	Parent id.Checkpoint // "" for the first
+	// Data is the checkpoint as JSON, as langgraph-checkpoint-postgres stores it: `channel_values` holds only
+	// values that are null, bool, number or text; all others are in blobs under `channel_versions`.
+	Data     json.RawMessage
+	Metadata json.RawMessage // object
+	Run      id.Run          // the run that wrote it; "" for state updates
+	// Tasks and Shape are the description (SNAPSHOTS.md): what the graph alone can say of the checkpoint. Tasks is nil when
+	// nobody described it.
+	Tasks json.RawMessage // [{"id","name","path":[…],"subgraph":bool}] in the order of LangGraph's tasks
+	Shape string          // digest of the Shape below; "" when not described
+}
+
+// Tuple is a checkpoint with all that belongs to it.
+type Tuple struct {
+	Checkpoint
+	Blobs  []Blob  // one for each channel in `channel_versions` that has a row
+	Writes []Write // in order of task id and index
+}
+
+// Put is what a graph hands over to save one checkpoint.
+type Put struct {
+	Checkpoint
+	Blobs     []Blob          // of the channels that changed
+	ShapeJSON json.RawMessage // Shape spelled out, the first time a worker mentions its digest; nil later
+}
+
+// Shape describes a graph at one namespace, once for all of its checkpoints:
+//
+//	{"out": ["messages", …] | "name",            // stream_channels_asis
+//	 "channels": {"messages": {"kind": "BinaryOperatorAggregate", "empty": {"type": "msgpack", "data": "<base64>"} | null}},
+//	 "stateful": ["node", …]}                    // subgraph nodes whose checkpointer is True
+type Shape = json.RawMessage
+
+// List selects checkpoints of a thread, newest first.
+type List struct {
+	Thread   id.Thread
+	NS       *string         // nil: all namespaces
+	Before   id.Checkpoint   // only older ones; "" no bound
+	ID       id.Checkpoint   // only this one; "" all
+	Metadata json.RawMessage // containment; nil all
+	Limit    int             // <= 0: all
+}
+
+// Tx is what saving needs within a transaction of the storage.
+type Tx interface {
+	// PutCheckpoint inserts the row, its blobs (those that exist stay: same channel and version means same value) and
+	// the shape if it is spelled out. A checkpoint that exists is replaced, as LangGraph's savers do.
+	PutCheckpoint(p *Put) error
+	// PutWrites stores writes on a checkpoint under (task, index). Negative indexes replace; others are kept when present.
+	PutWrites(k Key, writes []Write) error
+	// DeleteRunCheckpoints deletes the checkpoints that the run wrote, in all namespaces, and the writes stored on them.
+	DeleteRunCheckpoints(t id.Thread, r id.Run) error
+	// CopyCheckpoints copies all rows of a thread to another. `thread_id` inside metadata follows.
+	CopyCheckpoints(from, to id.Thread) error
+	// HeadID is the newest root checkpoint of a thread; "" when there is none.
+	HeadID(t id.Thread) (id.Checkpoint, error)
+}
+
+// Reader reads what was saved. Every method sees committed rows only.
+type Reader interface {
+	// LoadCheckpoint gives a checkpoint with its blobs and writes: the newest of the namespace when k.ID is empty.
+	// nil, nil when there is none.
+	LoadCheckpoint(ctx context.Context, k Key) (*Tuple, error)
+	// ListCheckpoints gives checkpoints newest first.
+	ListCheckpoints(ctx context.Context, q List) ([]*Tuple, error)
+	// LoadShape gives a shape by its digest; nil, nil when unknown.
+	LoadShape(ctx context.Context, digest string) (Shape, error)
+	// LoadAnswer and KeepAnswer hold answers that had to be asked of a worker, per checkpoint and key (see SNAPSHOTS.md, "Asking").
+	LoadAnswer(ctx context.Context, k Key, key string) (json.RawMessage, error)
+	KeepAnswer(ctx context.Context, k Key, key string, answer json.RawMessage) error
+}
+
+// Snapshot is a checkpoint as the API shows it.
+type Snapshot struct {
+	Key                       // ID "" and everything else empty: there is no such checkpoint
+	Parent    id.Checkpoint   // "" when none
+	Map       json.RawMessage // checkpoint_map of nested namespaces ({"": root id, ns: own id}); nil at the root
+	ParentMap json.RawMessage // the same for the parent
+	Values    json.RawMessage // object, or a bare value when `out` is one name
+	Next      []string
+	Tasks     []Task
+	Metadata  json.RawMessage
+	CreatedAt string // ISO 8601, as the graph wrote it
+}
+
+// Task is one entry of a snapshot's tasks.
+type Task struct {
+	ID         string
+	Name       string
+	Path       json.RawMessage   // list
+	Error      *string           // Python's repr
+	Interrupts []json.RawMessage // {id, value[, response_schema]}
+	Subgraph   string            // namespace of its subgraph; "" when it has none
+	State      *Snapshot         // only with subgraphs=true
+	Result     json.RawMessage   // nil: null
+}

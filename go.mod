@@ -1,0 +1,5 @@
+module understudy
+
+go 1.26
+
+require github.com/google/uuid v1.6.0

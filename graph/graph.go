@@ -1,0 +1,182 @@
+// Package graph says what executes: the Graph interface, its events, and the registry of a langgraph.json.
+package graph
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"understudy/checkpointer"
+	"understudy/id"
+)
+
+// Graph is something that runs. Implementations are safe for concurrent use.
+type Graph interface {
+	// Stream runs or resumes, and yields events in the order in which the graph emitted them. It ends without an error when the
+	// graph finished or stopped at an interrupt or breakpoint. Errors: *Failure when the graph raised; ErrWorkerDied when
+	// what ran it is gone (the run can be tried again); the cause of ctx when it was cancelled, after the graph's tasks have ended
+	// or been given up. Nothing of the run goes on after the iterator returned.
+	Stream(ctx context.Context, inv Invocation) iter.Seq2[Event, error]
+	// Explain tells what stored rows alone cannot say of a checkpoint. It runs no node. live: the head of its namespace as
+	// LangGraph shows it when read without an id.
+	Explain(ctx context.Context, cfg Config, at checkpointer.Key, live bool) (Explanation, error)
+	// Update writes new checkpoints as if nodes had, one after the other, and gives the key of the last. It saves through cfg.Saver.
+	// An unknown node or unusable values: *fault.Error of kind Invalid.
+	Update(ctx context.Context, cfg Config, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error)
+	// Describe gives schemas, drawing and subgraphs.
+	Describe(ctx context.Context, cfg Config, what DescribeWhat) (json.RawMessage, error)
+}
+
+// ErrWorkerDied: the process that ran the graph ended. The run did not fail, its worker did.
+var ErrWorkerDied = errors.New("the worker running the graph died")
+
+// ErrReloading: the worker is being replaced on purpose; the run should be handed back, not counted as a failure.
+var ErrReloading = errors.New("the worker running the graph is being replaced")
+
+// Failure is an exception that the graph raised.
+type Failure struct {
+	Type    string // name of the exception class
+	Message string // its text, fit for clients: already masked where LangGraph Server masks it
+	Detail  string // the traceback, for the log only
+}
+
+func (f *Failure) Error() string { return f.Type + ": " + f.Message }
+
+// Invocation is one execution of a graph.
+type Invocation struct {
+	Config
+	Run     id.Run
+	Attempt int
+	// Input is the input as JSON. nil: none, go on from the checkpoint. (A client's JSON null is nil as well.)
+	Input           json.RawMessage
+	Command         json.RawMessage  // {"resume"?, "update"?, "goto"?}; nil when there is none
+	At              checkpointer.Key // where to start; ID "" is the head. NS "" is the root
+	CheckpointMap   json.RawMessage  // as the client gave it; nil when not
+	Modes           []string         // stream modes as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events
+	Subgraphs       bool             // emit events of nested namespaces too
+	InterruptBefore json.RawMessage  // list of nodes, "*", or nil
+	InterruptAfter  json.RawMessage
+	Durability      string // sync, async, exit
+	Temporary       bool   // no checkpoints: the thread ends with the run
+	Isolated        bool   // an earlier attempt lost its worker: run this one in a worker of its own
+}
+
+// Config is what a graph is built and called with.
+type Config struct {
+	Thread  id.Thread
+	Config  json.RawMessage // RunnableConfig: tags, metadata, recursion_limit, configurable
+	Context json.RawMessage // nil when none
+	Saver   Saver           // nil: nothing is saved
+	Store   Store
+}
+
+// Event is one thing that a running graph emitted.
+type Event struct {
+	// Name is the event name of the v1 wire without namespace: values, updates, messages, messages/partial, messages/complete,
+	// messages/metadata, tasks, checkpoints, debug, custom, events.
+	Name string
+	NS   string          // "" at the root; levels joined by "|"
+	Data json.RawMessage // compact JSON, encoded once
+	// Hold, when not nil, is closed when the event, and all that follow it, may be shown: the checkpoint that belongs to a root
+	// `values` has been committed, or the run ended without one.
+	Hold <-chan struct{}
+}
+
+// Saver keeps the checkpoints of one invocation. Calls may run concurrently. Every method that writes returns after the commit,
+// and fails with ErrFenced when the run was cancelled, deleted, or claimed by someone else.
+type Saver interface {
+	Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error)
+	List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error)
+	Put(ctx context.Context, p *checkpointer.Put) error
+	PutWrites(ctx context.Context, k checkpointer.Key, writes []checkpointer.Write) error
+}
+
+// ErrFenced: the writer no longer owns the run.
+var ErrFenced = errors.New("the run is no longer this worker's")
+
+// Store is the long-term memory of graphs as a worker sees it: one batch of LangGraph store operations in, their results out.
+type Store interface {
+	Batch(ctx context.Context, ops []StoreOp) ([]StoreResult, error)
+}
+
+// StoreOp is one operation: exactly one field is set.
+type StoreOp struct {
+	Get    *StoreGet
+	Put    *StorePut
+	Search *StoreSearch
+	List   *StoreList
+}
+
+type (
+	// StoreGet asks for one item.
+	StoreGet struct {
+		Namespace []string
+		Key       string
+		Refresh   bool // postpone its expiry
+	}
+	// StorePut writes an item, or deletes it when Value is nil.
+	StorePut struct {
+		Namespace []string
+		Key       string
+		Value     json.RawMessage
+		TTL       float64 // minutes; 0: does not expire
+	}
+	// StoreSearch asks for the items below a namespace.
+	StoreSearch struct {
+		Prefix  []string
+		Filter  json.RawMessage // {"field": value | {"$gt": …}}; nil all
+		Query   string          // semantic search; ignored without an index
+		Limit   int
+		Offset  int
+		Refresh bool
+	}
+	// StoreList asks for namespaces.
+	StoreList struct {
+		Prefix, Suffix []string // "*" stands for any label
+		MaxDepth       int      // 0: no limit
+		Limit, Offset  int
+	}
+	// StoreItem is one item. Times are RFC 3339 with microseconds.
+	StoreItem struct {
+		Namespace            []string
+		Key                  string
+		Value                json.RawMessage
+		CreatedAt, UpdatedAt string
+	}
+	// StoreResult answers one operation. Item is nil when there is none.
+	StoreResult struct {
+		Item       *StoreItem
+		Items      []StoreItem
+		Namespaces [][]string
+	}
+)
+
+// StateUpdate is one update of a superstep.
+type StateUpdate struct {
+	Values json.RawMessage // object, list of objects, or nil
+	AsNode string          // "" lets LangGraph infer it
+	TaskID string
+	// Command, when not nil, stands in place of Values: {"update"?, "resume"?, "goto"?}.
+	Command json.RawMessage
+}
+
+// Explanation is a graph's answer about a checkpoint.
+type Explanation struct {
+	Values json.RawMessage
+	Next   []string
+	Tasks  json.RawMessage // as in checkpointer.Checkpoint.Tasks
+	Shape  string
+	// ShapeJSON spells out Shape when the worker had not told it yet.
+	ShapeJSON json.RawMessage
+}
+
+// DescribeWhat selects a part of a description.
+type DescribeWhat struct {
+	// Kind: "graph" (drawing: {nodes, edges}), "schemas" ({input_schema, output_schema, state_schema, config_schema, context_schema}),
+	// "subgraphs" ({namespace: schemas}).
+	Kind      string
+	XRay      int    // for "graph": levels of subgraphs to open; -1 all
+	Namespace string // for "subgraphs": only this one; "" all
+	Recurse   bool   // for "subgraphs"
+}

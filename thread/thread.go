@@ -1,0 +1,49 @@
+// Package thread owns threads: their rows, and the reading and writing of their state and history.
+package thread
+
+import (
+	"encoding/json"
+	"time"
+
+	"understudy/id"
+)
+
+// Status of a thread, as the API spells it.
+type Status string
+
+const (
+	Idle        Status = "idle"
+	Busy        Status = "busy"        // a run is pending or running
+	Interrupted Status = "interrupted" // tasks remain: an interrupt, a breakpoint, a cancelled run
+	Errored     Status = "error"
+)
+
+// Thread is the row of a thread. Its values are not in it: they are composed from the checkpoint named by Head when they are read.
+type Thread struct {
+	ID             id.Thread
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	StateUpdatedAt time.Time
+	Metadata       json.RawMessage // object
+	Config         json.RawMessage // object
+	Status         Status
+	Touched        bool            // a run has ended or state was updated once: `interrupts` and `error` are shown from then on
+	Head           id.Checkpoint   // root checkpoint whose values the thread shows; "" while there is none
+	Interrupts     json.RawMessage // {task id: [{id, value}]}; nil means {}
+	Error          json.RawMessage // {error, message}; nil means null
+	TTL            json.RawMessage // as given by the client; nil when none
+	// StreamHigh is a time in Unix milliseconds that no stream offset of this thread given out so far exceeds.
+	// Offsets given after a restart, or when the clock went back, start above it.
+	StreamHigh int64
+}
+
+// Query selects threads. Zero fields do not restrict. Values are not part of it: they are no column (see Service.Search).
+type Query struct {
+	IDs       []id.Thread
+	Status    Status
+	Metadata  json.RawMessage // containment
+	SortBy    string          // thread_id, status, created_at, updated_at, state_updated_at; default updated_at
+	Ascending bool
+	Limit     int // <= 0: all
+	Offset    int
+}
