@@ -32,3 +32,25 @@ type Query struct {
 	Limit     int
 	Offset    int
 }
+
+// New is a wish for an assistant. Absent JSON is nil.
+type New struct {
+	ID          id.Assistant // "" makes one
+	GraphID     string
+	Name        string // "" means Untitled
+	Description *string
+	Config      json.RawMessage
+	Context     json.RawMessage
+	Metadata    json.RawMessage
+	IfExists    string // raise (default) or do_nothing
+}
+
+// Patch changes an assistant. Nil fields stay.
+type Patch struct {
+	GraphID     *string
+	Name        *string
+	Description *string
+	Config      json.RawMessage // replaces
+	Context     json.RawMessage // replaces
+	Metadata    json.RawMessage // merged, one level deep
+}

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 
 	"understudy/id"
 )
@@ -62,3 +63,9 @@ type Subscription interface {
 	Next(ctx context.Context) ([]*Record, error)
 	Close()
 }
+
+// Errors of subscriptions.
+var (
+	ErrClosed = errors.New("the stream was closed because the server shuts down")
+	ErrSlow   = errors.New("the subscriber was too slow and has been dropped")
+)

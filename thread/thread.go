@@ -47,3 +47,51 @@ type Query struct {
 	Limit     int // <= 0: all
 	Offset    int
 }
+
+// View is a thread with its values, as clients see it.
+type View struct {
+	Thread
+	Values    json.RawMessage // nil: null
+	Extracted json.RawMessage // what a search's `extract` found; nil when not asked
+}
+
+// New is a wish for a thread. Absent JSON is nil.
+type New struct {
+	ID         id.Thread // "" makes one
+	Metadata   json.RawMessage
+	IfExists   string // raise (default) or do_nothing
+	TTL        json.RawMessage
+	Supersteps [][]StateUpdate
+}
+
+// Patch changes a thread. Nil fields stay.
+type Patch struct {
+	Metadata json.RawMessage // merged, one level deep
+	TTL      json.RawMessage
+}
+
+// Search selects threads, with conditions on values and what to show of them.
+type Search struct {
+	Query
+	Values   json.RawMessage   // containment in the thread's values
+	NoValues bool              // values are not asked for: View.Values stays nil
+	Extract  map[string]string // alias -> path such as values.items[-1]
+}
+
+// HistoryQuery selects snapshots, newest first.
+type HistoryQuery struct {
+	Thread   id.Thread
+	NS       string
+	Before   id.Checkpoint   // only older ones; "" from the newest
+	ID       id.Checkpoint   // of a checkpoint in the request: only from it on; "" no bound
+	Metadata json.RawMessage // containment
+	Limit    int
+}
+
+// StateUpdate is one update of a superstep, as graph.StateUpdate.
+type StateUpdate struct {
+	Values  json.RawMessage
+	AsNode  string
+	TaskID  string
+	Command json.RawMessage
+}

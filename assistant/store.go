@@ -1,0 +1,35 @@
+package assistant
+
+import (
+	"context"
+
+	"understudy/id"
+)
+
+// Store is what assistants need of the storage. Reads see committed rows.
+type Store interface {
+	// Write runs fn in a transaction, alone. An error from fn undoes all it did. It returns after the commit is durable.
+	Write(ctx context.Context, fn func(Tx) error) error
+	// Assistant gives the current version; fault.NotFound when there is none.
+	Assistant(ctx context.Context, a id.Assistant) (*Assistant, error)
+	Assistants(ctx context.Context, q Query) ([]*Assistant, error)
+	CountAssistants(ctx context.Context, q Query) (int, error)
+	// Versions gives all versions, highest first; metadata filters by containment (nil: all).
+	Versions(ctx context.Context, a id.Assistant, metadata []byte, limit, offset int) ([]*Assistant, error)
+}
+
+// Tx is a transaction. Rows that are not there: fault.NotFound.
+type Tx interface {
+	Assistant(a id.Assistant) (*Assistant, error)
+	// InsertAssistant adds the row and its first version; fault.Conflict when the id exists.
+	InsertAssistant(a *Assistant) error
+	// PutAssistant replaces the current row; with newVersion it is also kept as a version.
+	PutAssistant(a *Assistant, newVersion bool) error
+	// Version gives one version; fault.NotFound when there is none. LastVersion is the highest number.
+	Version(a id.Assistant, version int) (*Assistant, error)
+	LastVersion(a id.Assistant) (int, error)
+	DeleteAssistant(a id.Assistant) error
+	// ThreadsOf gives ids of threads whose metadata carries the assistant's id.
+	ThreadsOf(a id.Assistant) ([]id.Thread, error)
+	DeleteThread(t id.Thread) error
+}

@@ -1,0 +1,199 @@
+// Package run owns the life of a run: create, queue, claim, execute, record, cancel, join; and crons and webhooks.
+// The table of runs is the queue, and the database the control plane.
+package run
+
+import (
+	"encoding/json"
+	"time"
+
+	"understudy/id"
+)
+
+// Status of a run, as the API spells it.
+type Status string
+
+const (
+	Pending     Status = "pending"
+	Running     Status = "running"
+	Success     Status = "success" // also when it stopped at an interrupt or breakpoint
+	Error       Status = "error"
+	Interrupted Status = "interrupted" // cancelled
+	Timeout     Status = "timeout"
+)
+
+// Over reports whether the status is final.
+func (s Status) Over() bool { return s != Pending && s != Running }
+
+// Strategy says what happens to a thread's other runs when a new one comes.
+type Strategy string
+
+const (
+	Enqueue   Strategy = "enqueue"
+	Reject    Strategy = "reject"
+	Interrupt Strategy = "interrupt"
+	Rollback  Strategy = "rollback"
+)
+
+// Action is how a run is cancelled.
+type Action string
+
+const (
+	CancelInterrupt Action = "interrupt" // keep what it did
+	CancelRollback  Action = "rollback"  // as if it had never been
+)
+
+// Run is one row of the queue.
+type Run struct {
+	ID           id.Run
+	Thread       id.Thread
+	Assistant    id.Assistant
+	Graph        string
+	Metadata     json.RawMessage // object
+	Status       Status
+	Kwargs       Kwargs
+	Strategy     Strategy
+	CreatedAt    time.Time // when it is due; lies in the future for delayed runs. The queue is in this order
+	UpdatedAt    time.Time
+	StartedAt    time.Time // zero: never claimed
+	EndedAt      time.Time // zero: not over
+	Attempt      int       // number of claims so far; fences writes
+	Failures     int       // how often a worker died under it
+	Passed       bool      // a checkpoint was saved by it: a later attempt goes on from there
+	Owner        string    // instance that holds the lease; "" when none
+	LeaseUntil   time.Time
+	Cancel       Action          // set while a cancel is asked of a running run, and kept on one that was cancelled
+	Error        json.RawMessage // {error, message}; nil when none
+	OnCompletion string          // stateless runs: delete or keep
+	OnDisconnect string          // cancel or continue
+	Cron         id.Cron         // the cron that made it; "" none
+}
+
+// Kwargs are the arguments of a run as clients see them in `kwargs`.
+type Kwargs struct {
+	Input           json.RawMessage // nil: null
+	Command         json.RawMessage
+	Config          json.RawMessage // merged: assistant, thread, request, server
+	Context         json.RawMessage
+	StreamMode      []string
+	InterruptBefore json.RawMessage
+	InterruptAfter  json.RawMessage
+	Webhook         string
+	FeedbackKeys    json.RawMessage
+	Temporary       bool
+	Subgraphs       bool
+	Resumable       bool
+	Durability      string
+	// CheckpointNS, CheckpointID and CheckpointMap say where to start; empty: the head of the root. Not shown to clients.
+	CheckpointNS  string
+	CheckpointID  id.Checkpoint
+	CheckpointMap json.RawMessage
+}
+
+// Request is a client's wish for a run, decoded and checked by package compat: every field is valid by itself, defaults are filled in.
+type Request struct {
+	AssistantID     string          // UUID or graph name
+	Input           json.RawMessage // nil: null or absent
+	Command         json.RawMessage
+	Config          json.RawMessage // nil: none
+	Context         json.RawMessage // nil: none
+	Metadata        json.RawMessage // nil: none
+	StreamMode      []string        // default ["values"]
+	Subgraphs       bool
+	Resumable       bool
+	InterruptBefore json.RawMessage
+	InterruptAfter  json.RawMessage
+	Webhook         string
+	FeedbackKeys    json.RawMessage
+	Strategy        Strategy      // default enqueue
+	IfNotExists     string        // reject (default) or create
+	OnDisconnect    string        // continue (default) or cancel
+	OnCompletion    string        // delete (default) or keep; stateless only
+	After           time.Duration // delay
+	Durability      string        // async (default), sync, exit
+	CheckpointNS    string
+	CheckpointID    id.Checkpoint
+	CheckpointMap   json.RawMessage
+
+	// From the edge.
+	RequestID string            // x-request-id, or made up
+	Headers   map[string]string // configurable headers (http.configurable_headers), lower case
+}
+
+// Result is what a wait or join answers: exactly one field is set.
+type Result struct {
+	Values json.RawMessage // may be `null`
+	Error  json.RawMessage // {error, message}: shown as {"__error__": …}
+}
+
+// Query selects runs of a thread.
+type Query struct {
+	Status Status // "" all
+	Limit  int
+	Offset int
+}
+
+// Cron is a schedule that makes runs.
+type Cron struct {
+	ID             id.Cron
+	Assistant      id.Assistant
+	Thread         id.Thread // "" for stateless ones
+	Schedule       string    // five fields
+	Timezone       string    // IANA name; "" UTC
+	EndTime        *time.Time
+	Payload        json.RawMessage // the request, with assistant_id resolved and config.configurable.cron_id set
+	Next           *time.Time      // nil: never again
+	Metadata       json.RawMessage
+	OnRunCompleted string // delete, keep, or "" (null) on threads
+	Enabled        bool
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+// CronQuery selects crons. Zero fields do not restrict.
+type CronQuery struct {
+	Assistant id.Assistant
+	Thread    id.Thread
+	Enabled   *bool
+	Metadata  json.RawMessage
+	SortBy    string // cron_id, assistant_id, thread_id, created_at, updated_at, next_run_date, end_time; default created_at
+	Ascending bool
+	Limit     int
+	Offset    int
+}
+
+// Delivery is an entry of the outbox: a webhook still to be sent.
+type Delivery struct {
+	ID       int64
+	Thread   id.Thread
+	Run      id.Run
+	URL      string
+	Body     json.RawMessage // complete but for webhook_sent_at
+	Attempts int
+	Due      time.Time
+}
+
+// NewCron is a wish for a cron.
+type NewCron struct {
+	Thread         id.Thread // "" for stateless ones
+	AssistantID    string    // UUID or graph name
+	Schedule       string
+	Timezone       string
+	EndTime        *time.Time
+	Payload        map[string]json.RawMessage // the fields of the request that belong to runs: input, command, config, context, metadata, webhook, interrupt_before, …
+	Metadata       json.RawMessage
+	OnRunCompleted string
+	Enabled        bool
+	UserHeaders    map[string]string
+}
+
+// CronPatch changes a cron. Nil fields stay.
+type CronPatch struct {
+	Schedule       *string
+	Timezone       *string
+	EndTime        *time.Time
+	ClearEndTime   bool // end_time: null
+	Enabled        *bool
+	Payload        map[string]json.RawMessage // merged into the payload
+	Metadata       json.RawMessage
+	OnRunCompleted *string
+}

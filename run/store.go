@@ -1,0 +1,88 @@
+package run
+
+import (
+	"context"
+	"time"
+
+	"understudy/assistant"
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/thread"
+)
+
+// Store is what runs need of the storage. Reads see committed rows.
+type Store interface {
+	// Write runs fn in a transaction, alone: no other writer sees or changes anything meanwhile. An error from fn undoes all it did.
+	// It returns after the commit is durable. fn must not block, and may be run again after a serialization failure.
+	Write(ctx context.Context, fn func(Tx) error) error
+	checkpointer.Reader
+
+	// Run gives a run; fault.NotFound when there is none.
+	Run(ctx context.Context, t id.Thread, r id.Run) (*Run, error)
+	// Runs lists newest first.
+	Runs(ctx context.Context, t id.Thread, q Query) ([]*Run, error)
+	// ActiveRuns gives pending and running runs, oldest due first; with an empty thread those of all threads.
+	ActiveRuns(ctx context.Context, t id.Thread) ([]*Run, error)
+	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
+	Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error)
+	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due; zero when there is none.
+	NextDue(ctx context.Context) (time.Time, error)
+	// CountRuns gives the number of pending and of running runs.
+	CountRuns(ctx context.Context) (pending, running int, err error)
+
+	Cron(ctx context.Context, c id.Cron) (*Cron, error)
+	Crons(ctx context.Context, q CronQuery) ([]*Cron, error)
+	CountCrons(ctx context.Context, q CronQuery) (int, error)
+	// NextCron is when the next enabled cron is due; zero when there is none.
+	NextCron(ctx context.Context) (time.Time, error)
+
+	// Deliveries gives deliveries due by then, and when the next one after them is due (zero: none).
+	Deliveries(ctx context.Context, by time.Time, limit int) (due []*Delivery, next time.Time, err error)
+
+	// Records gives kept stream records of a thread above an offset, in order.
+	Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error)
+}
+
+// Tx is a transaction. Rows that are not there: fault.NotFound from singular methods.
+type Tx interface {
+	checkpointer.Tx
+	eventstore.Tx
+
+	Thread(t id.Thread) (*thread.Thread, error)
+	InsertThread(t *thread.Thread) error
+	UpdateThread(t *thread.Thread) error // the whole row, by id
+	// DeleteThread deletes a thread with its runs, checkpoints, events, records and crons.
+	DeleteThread(t id.Thread) error
+	Assistant(a id.Assistant) (*assistant.Assistant, error)
+
+	Run(t id.Thread, r id.Run) (*Run, error)
+	InsertRun(r *Run) error
+	UpdateRun(r *Run) error                // the whole row, by id
+	DeleteRun(t id.Thread, r id.Run) error // with its kept records, not its checkpoints
+	// ActiveRuns gives pending and running runs of a thread, oldest due first; with an empty thread those of all threads.
+	ActiveRuns(t id.Thread) ([]*Run, error)
+	// DueRun gives the oldest pending run that is due by now and whose thread has no running one. fault.NotFound when there is none.
+	DueRun(now time.Time) (*Run, error)
+	// MarkPassed notes that the run saved a checkpoint, unless it is noted.
+	MarkPassed(r id.Run) error
+	// Fence gives a run's attempt, status and asked-for cancel, cheaply. fault.NotFound when the run is gone.
+	Fence(r id.Run) (attempt int, status Status, cancel Action, err error)
+
+	Cron(c id.Cron) (*Cron, error)
+	InsertCron(c *Cron) error
+	UpdateCron(c *Cron) error
+	DeleteCron(c id.Cron) error
+	// DueCrons gives enabled crons due by now.
+	DueCrons(now time.Time) ([]*Cron, error)
+
+	InsertDelivery(d *Delivery) error
+	UpdateDelivery(d *Delivery) error
+	DeleteDelivery(d int64) error
+
+	// InsertRecords keeps stream records of resumable runs. Offsets are set.
+	InsertRecords(t id.Thread, records []*bridge.Record) error
+	// DeleteRecords drops records of runs that ended before a time.
+	DeleteRecords(endedBefore time.Time) (int, error)
+}

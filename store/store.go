@@ -1,0 +1,49 @@
+// Package store is the long-term memory shared by graphs and clients: JSON items under hierarchical namespaces.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Item is one entry.
+type Item struct {
+	Namespace []string
+	Key       string
+	Value     json.RawMessage // object
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	TTL       time.Duration // 0: does not expire
+	ExpiresAt time.Time     // zero: never
+}
+
+// Search selects items below a namespace. The rows are newest update first, ties by namespace and key.
+type Search struct {
+	Prefix []string
+	Filter json.RawMessage // {"field": value or {"$op": value}}; nil: all
+	Limit  int
+	Offset int
+}
+
+// Namespaces selects namespaces.
+type Namespaces struct {
+	Prefix, Suffix []string // "*" stands for any one label
+	MaxDepth       int      // longer ones are cut to it and listed once; 0: whole
+	Limit, Offset  int
+}
+
+// Backend is what the store needs of the storage. Expired items are never returned.
+type Backend interface {
+	// Item gives an item, nil when there is none.
+	Item(ctx context.Context, namespace []string, key string) (*Item, error)
+	// Items gives a page.
+	Items(ctx context.Context, q Search) ([]*Item, error)
+	ListNamespaces(ctx context.Context, q Namespaces) ([][]string, error)
+	// Apply puts and deletes in one transaction, in order. CreatedAt of an item that exists stays. A nil Value deletes.
+	Apply(ctx context.Context, items []*Item) error
+	// Touch postpones the expiry of items that have a TTL.
+	Touch(ctx context.Context, items []*Item) error
+	// Sweep deletes items that expired before now; the number deleted.
+	Sweep(ctx context.Context, now time.Time) (int, error)
+}
