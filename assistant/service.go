@@ -1,0 +1,346 @@
+package assistant
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Graphs are the graphs that assistants can be made of.
+type Graphs interface {
+	Graph(id string) (graph.Graph, bool)
+	Names() []string // sorted
+	// Description is what the configuration says of a graph; "" nothing.
+	Description(id string) string
+}
+
+// Service keeps assistants.
+type Service struct {
+	store  Store
+	graphs Graphs
+	now    func() time.Time
+}
+
+// NewService makes a Service. now may be nil: the clock of the machine.
+func NewService(store Store, graphs Graphs, now func() time.Time) *Service {
+	if now == nil {
+		now = time.Now
+	}
+	return &Service{store: store, graphs: graphs, now: now}
+}
+
+var (
+	empty     = json.RawMessage(`{}`)
+	errAbsent = fault.New(fault.NotFound, "Not Found")
+)
+
+// EnsureDefaults makes the default assistant of every graph that has none, and brings descriptions up to date.
+func (s *Service) EnsureDefaults(ctx context.Context) error {
+	return s.store.Write(ctx, func(tx Tx) error {
+		for _, name := range s.graphs.Names() {
+			var description *string
+			if d := s.graphs.Description(name); d != "" {
+				description = &d
+			}
+			old, err := tx.Assistant(id.DefaultAssistant(name))
+			if err == nil {
+				if text(old.Description) == text(description) {
+					continue
+				}
+				old.Description = description
+				if err := tx.PutAssistant(old, false); err != nil {
+					return fmt.Errorf("describe assistant of graph %s: %w", name, err)
+				}
+				continue
+			}
+			if !fault.Is(err, fault.NotFound) {
+				return err
+			}
+			now := s.now()
+			err = tx.InsertAssistant(&Assistant{
+				ID: id.DefaultAssistant(name), GraphID: name, Name: name, Description: description, Config: empty, Context: empty,
+				Metadata: json.RawMessage(`{"created_by":"system"}`), Version: 1, CreatedAt: now, UpdatedAt: now,
+			})
+			if err != nil {
+				return fmt.Errorf("make assistant of graph %s: %w", name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// Create makes an assistant.
+func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
+	if err := s.checkGraph(n.GraphID); err != nil {
+		return nil, err
+	}
+	config, context_, err := mirror(n.Config, n.Context)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	a := &Assistant{
+		ID: n.ID, GraphID: n.GraphID, Name: n.Name, Description: n.Description, Config: config, Context: context_,
+		Metadata: orEmpty(n.Metadata), Version: 1, CreatedAt: now, UpdatedAt: now,
+	}
+	if a.ID == "" {
+		a.ID = id.NewAssistant()
+	}
+	if a.Name == "" {
+		a.Name = "Untitled"
+	}
+	err = s.store.Write(ctx, func(tx Tx) error {
+		old, err := tx.Assistant(a.ID)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			return tx.InsertAssistant(a)
+		case err != nil:
+			return err
+		case n.IfExists == "do_nothing":
+			a = old
+			return nil
+		default:
+			return fault.Newf(fault.Conflict, "Assistant with ID %s already exists", a.ID)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create assistant: %w", err)
+	}
+	return a, nil
+}
+
+func (s *Service) checkGraph(name string) error {
+	if _, ok := s.graphs.Graph(name); ok {
+		return nil
+	}
+	list, err := json.Marshal(s.graphs.Names())
+	if err != nil {
+		return err
+	}
+	return fault.Newf(fault.NotFound, "Graph '%s' not found. Expected one of: %s", name, list)
+}
+
+// mirror keeps `context` and `config.configurable` alike: whichever was given is copied to the other.
+func mirror(config, context_ json.RawMessage) (json.RawMessage, json.RawMessage, error) {
+	c, err := jsonobj.Parse(config)
+	if err != nil {
+		return nil, nil, fault.New(fault.Unprocessable, "config must be an object")
+	}
+	configurable := jsonobj.Of(c.Get("configurable"))
+	given := len(context_) > 0 && string(context_) != "null" && jsonobj.Of(context_).Len() > 0
+	switch {
+	case given && configurable.Len() > 0:
+		return nil, nil, fault.New(fault.Invalid,
+			"Cannot specify both configurable and context. Prefer setting context alone. Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
+	case given:
+		c.Set("configurable", context_)
+		return c.JSON(), context_, nil
+	case configurable.Len() > 0:
+		return c.JSON(), configurable.JSON(), nil
+	default:
+		return c.JSON(), empty, nil
+	}
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || string(raw) == "null" {
+		return empty
+	}
+	return raw
+}
+
+// Get gives the current version.
+func (s *Service) Get(ctx context.Context, a id.Assistant) (*Assistant, error) {
+	row, err := s.store.Assistant(ctx, a)
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.Newf(fault.NotFound, "Assistant with ID %s not found", a)
+	}
+	return row, err
+}
+
+// Update makes a new version.
+func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assistant, error) {
+	if p.GraphID != nil {
+		if err := s.checkGraph(*p.GraphID); err != nil {
+			return nil, err
+		}
+	}
+	var out *Assistant
+	err := s.store.Write(ctx, func(tx Tx) error {
+		row, err := tx.Assistant(a)
+		if err != nil {
+			return err
+		}
+		last, err := tx.LastVersion(a)
+		if err != nil {
+			return err
+		}
+		row.Version = last + 1
+		row.UpdatedAt = s.now()
+		if p.GraphID != nil {
+			row.GraphID = *p.GraphID
+		}
+		if p.Name != nil {
+			row.Name = *p.Name
+		}
+		if p.Description != nil {
+			row.Description = p.Description
+		}
+		if p.Metadata != nil {
+			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
+		}
+		if p.Config != nil || p.Context != nil {
+			if row.Config, row.Context, err = mirror(p.Config, p.Context); err != nil {
+				return err
+			}
+		}
+		out = row
+		return tx.PutAssistant(row, true)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, errAbsent
+	}
+	if err != nil {
+		return nil, fmt.Errorf("update assistant %s: %w", a, err)
+	}
+	return out, nil
+}
+
+// Delete removes an assistant, and with withThreads the threads that carry its id.
+func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) error {
+	err := s.store.Write(ctx, func(tx Tx) error {
+		if _, err := tx.Assistant(a); err != nil {
+			return err
+		}
+		if withThreads {
+			threads, err := tx.ThreadsOf(a)
+			if err != nil {
+				return err
+			}
+			for _, t := range threads {
+				if err := tx.DeleteThread(t); err != nil {
+					return err
+				}
+			}
+		}
+		return tx.DeleteAssistant(a)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return errAbsent
+	}
+	return err
+}
+
+// Search gives a page, and whether there is more behind it.
+func (s *Service) Search(ctx context.Context, q Query) ([]*Assistant, bool, error) {
+	if q.GraphID != "" {
+		if err := s.checkGraph(q.GraphID); err != nil {
+			return nil, false, err
+		}
+	}
+	limit := q.Limit
+	if limit > 0 {
+		q.Limit++
+	}
+	page, err := s.store.Assistants(ctx, q)
+	if err != nil {
+		return nil, false, err
+	}
+	if limit > 0 && len(page) > limit {
+		return page[:limit], true, nil
+	}
+	return page, false, nil
+}
+
+// Count is the number that Search would find in all.
+func (s *Service) Count(ctx context.Context, q Query) (int, error) {
+	return s.store.CountAssistants(ctx, q)
+}
+
+// Versions gives versions, highest first.
+func (s *Service) Versions(ctx context.Context, a id.Assistant, metadata json.RawMessage, limit, offset int) ([]*Assistant, error) {
+	if _, err := s.Get(ctx, a); err != nil {
+		return nil, err
+	}
+	return s.store.Versions(ctx, a, metadata, limit, offset)
+}
+
+// SetLatest points an assistant at one of its versions.
+func (s *Service) SetLatest(ctx context.Context, a id.Assistant, version int) (*Assistant, error) {
+	var out *Assistant
+	err := s.store.Write(ctx, func(tx Tx) error {
+		current, err := tx.Assistant(a)
+		if err != nil {
+			return err
+		}
+		v, err := tx.Version(a, version)
+		if err != nil {
+			return err
+		}
+		v.CreatedAt = current.CreatedAt
+		v.UpdatedAt = s.now()
+		out = v
+		return tx.PutAssistant(v, false)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, errAbsent
+	}
+	return out, err
+}
+
+// Drawing gives {nodes, edges}. It also takes the name of a graph.
+func (s *Service) Drawing(ctx context.Context, idOrGraph string, xray int) (json.RawMessage, error) {
+	if _, ok := s.graphs.Graph(idOrGraph); ok {
+		idOrGraph = string(id.DefaultAssistant(idOrGraph))
+	} else if !id.IsUUID(idOrGraph) {
+		return nil, fault.New(fault.Unprocessable, "Invalid assistant ID: must be a UUID")
+	}
+	return s.describe(ctx, id.Assistant(id.Canonical(idOrGraph)), graph.DescribeWhat{Kind: "graph", XRay: xray})
+}
+
+// Schemas gives {graph_id, input_schema, output_schema, state_schema, config_schema, context_schema}.
+func (s *Service) Schemas(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
+	row, err := s.Get(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	schemas, err := s.describe(ctx, a, graph.DescribeWhat{Kind: "schemas"})
+	if err != nil {
+		return nil, err
+	}
+	o := &jsonobj.Object{}
+	o.SetText("graph_id", row.GraphID)
+	o.Merge(jsonobj.Of(schemas))
+	return o.JSON(), nil
+}
+
+// Subgraphs gives {namespace: schemas}.
+func (s *Service) Subgraphs(ctx context.Context, a id.Assistant, namespace string, recurse bool) (json.RawMessage, error) {
+	return s.describe(ctx, a, graph.DescribeWhat{Kind: "subgraphs", Namespace: namespace, Recurse: recurse})
+}
+
+func (s *Service) describe(ctx context.Context, a id.Assistant, what graph.DescribeWhat) (json.RawMessage, error) {
+	row, err := s.Get(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	g, ok := s.graphs.Graph(row.GraphID)
+	if !ok {
+		return nil, s.checkGraph(row.GraphID)
+	}
+	return g.Describe(ctx, graph.Config{Config: row.Config, Context: row.Context}, what)
+}
+

@@ -1,0 +1,161 @@
+// Package jsonobj edits JSON objects one level deep, keeping the order of keys and the bytes of values.
+package jsonobj
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/tidwall/gjson"
+)
+
+// ErrNotObject: the bytes are JSON, but not an object.
+var ErrNotObject = errors.New("not a JSON object")
+
+// Object is a JSON object whose values are untouched bytes. The zero value is empty and usable.
+type Object struct {
+	fields []field
+}
+
+type field struct {
+	key   string
+	value json.RawMessage
+}
+
+// Parse reads an object; nil, `null` and blanks give an empty one. Of equal keys the last wins, in the place of the first.
+// raw must be valid JSON: it comes from a decoder that checked it.
+func Parse(raw json.RawMessage) (*Object, error) {
+	o := &Object{}
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
+		return o, nil
+	}
+	if raw[0] != '{' {
+		return nil, ErrNotObject
+	}
+	gjson.ParseBytes(raw).ForEach(func(k, v gjson.Result) bool {
+		o.Set(k.String(), json.RawMessage(v.Raw))
+		return true
+	})
+	return o, nil
+}
+
+// Of is Parse for bytes that are known to be an object; anything else gives an empty one.
+func Of(raw json.RawMessage) *Object {
+	o, err := Parse(raw)
+	if err != nil {
+		return &Object{}
+	}
+	return o
+}
+
+// Len is the number of keys.
+func (o *Object) Len() int { return len(o.fields) }
+
+// Get gives the value of a key, nil when it is absent.
+func (o *Object) Get(key string) json.RawMessage {
+	for i := range o.fields {
+		if o.fields[i].key == key {
+			return o.fields[i].value
+		}
+	}
+	return nil
+}
+
+// Text gives the value of a key if it is a string, else "".
+func (o *Object) Text(key string) string {
+	v := o.Get(key)
+	if len(v) == 0 || v[0] != '"' {
+		return ""
+	}
+	return gjson.ParseBytes(v).String()
+}
+
+// Set gives a key a value: in its place when it exists, else at the end.
+func (o *Object) Set(key string, value json.RawMessage) {
+	for i := range o.fields {
+		if o.fields[i].key == key {
+			o.fields[i].value = value
+			return
+		}
+	}
+	o.fields = append(o.fields, field{key, value})
+}
+
+// SetText is Set with a string.
+func (o *Object) SetText(key, value string) { o.Set(key, Quote(value)) }
+
+// Delete removes a key.
+func (o *Object) Delete(key string) {
+	for i := range o.fields {
+		if o.fields[i].key == key {
+			o.fields = append(o.fields[:i], o.fields[i+1:]...)
+			return
+		}
+	}
+}
+
+// Merge sets every key of other.
+func (o *Object) Merge(other *Object) {
+	for _, f := range other.fields {
+		o.Set(f.key, f.value)
+	}
+}
+
+// Each calls fn for every key in order.
+func (o *Object) Each(fn func(key string, value json.RawMessage)) {
+	for _, f := range o.fields {
+		fn(f.key, f.value)
+	}
+}
+
+// JSON is the object as compact bytes (values as they are).
+func (o *Object) JSON() json.RawMessage {
+	size := 2
+	for _, f := range o.fields {
+		size += len(f.key) + len(f.value) + 4
+	}
+	out := make([]byte, 0, size)
+	out = append(out, '{')
+	for i, f := range o.fields {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, Quote(f.key)...)
+		out = append(out, ':')
+		out = append(out, f.value...)
+	}
+	return append(out, '}')
+}
+
+// Quote is a string as JSON, with characters beyond ASCII as they are.
+func Quote(s string) json.RawMessage {
+	plain := true
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= 0x80 {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		out := make([]byte, 0, len(s)+2)
+		out = append(out, '"')
+		out = append(out, s...)
+		return append(out, '"')
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil { // a string always encodes
+		return json.RawMessage(strconv.Quote(s))
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n")
+}
+
+// Merge gives base with every key of over, as one object. Either may be nil.
+func Merge(base, over json.RawMessage) json.RawMessage {
+	o := Of(base)
+	o.Merge(Of(over))
+	return o.JSON()
+}

@@ -1,0 +1,155 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"understudy/graph"
+	"understudy/internal/fault"
+)
+
+// Service is the store as clients and graphs use it.
+type Service struct {
+	backend Backend
+	now     func() time.Time
+}
+
+// NewService makes a Service. now may be nil: the clock of the machine.
+func NewService(backend Backend, now func() time.Time) *Service {
+	if now == nil {
+		now = time.Now
+	}
+	return &Service{backend: backend, now: now}
+}
+
+var _ graph.Store = (*Service)(nil)
+
+// Put writes an item: whole, in place of what was there.
+func (s *Service) Put(ctx context.Context, i Item) error {
+	return s.backend.Apply(ctx, []*Item{s.stamped(i)})
+}
+
+func (s *Service) stamped(i Item) *Item {
+	now := s.now()
+	i.CreatedAt, i.UpdatedAt = now, now
+	if i.TTL > 0 {
+		i.ExpiresAt = now.Add(i.TTL)
+	}
+	return &i
+}
+
+// Get gives an item, nil when there is none. refresh postpones its expiry.
+func (s *Service) Get(ctx context.Context, namespace []string, key string, refresh bool) (*Item, error) {
+	i, err := s.backend.Item(ctx, namespace, key)
+	if err == nil && i != nil && refresh && i.TTL > 0 {
+		err = s.touch(ctx, []*Item{i})
+	}
+	return i, err
+}
+
+func (s *Service) touch(ctx context.Context, items []*Item) error {
+	var due []*Item
+	for _, i := range items {
+		if i.TTL > 0 {
+			i.ExpiresAt = s.now().Add(i.TTL)
+			due = append(due, i)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	return s.backend.Touch(ctx, due)
+}
+
+// Delete removes an item, if it is there.
+func (s *Service) Delete(ctx context.Context, namespace []string, key string) error {
+	return s.backend.Apply(ctx, []*Item{{Namespace: namespace, Key: key}})
+}
+
+// Search gives a page of items.
+func (s *Service) Search(ctx context.Context, q Search, refresh bool) ([]*Item, error) {
+	items, err := s.backend.Items(ctx, q)
+	if err == nil && refresh {
+		err = s.touch(ctx, items)
+	}
+	return items, err
+}
+
+// Namespaces lists namespaces.
+func (s *Service) Namespaces(ctx context.Context, q Namespaces) ([][]string, error) {
+	return s.backend.ListNamespaces(ctx, q)
+}
+
+// Batch does the operations of a graph: reads first, on what was there before, then writes in one transaction, as LangGraph's stores do.
+func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.StoreResult, error) {
+	results := make([]graph.StoreResult, len(ops))
+	var writes []*Item
+	for n, op := range ops {
+		var err error
+		switch {
+		case op.Get != nil:
+			var i *Item
+			if i, err = s.Get(ctx, op.Get.Namespace, op.Get.Key, op.Get.Refresh); i != nil {
+				item := toGraph(i)
+				results[n].Item = &item
+			}
+		case op.Search != nil:
+			var found []*Item
+			found, err = s.Search(ctx, Search{
+				Prefix: op.Search.Prefix, Filter: op.Search.Filter, Limit: op.Search.Limit, Offset: op.Search.Offset,
+			}, op.Search.Refresh)
+			for _, i := range found {
+				results[n].Items = append(results[n].Items, toGraph(i))
+			}
+		case op.List != nil:
+			results[n].Namespaces, err = s.Namespaces(ctx, Namespaces{
+				Prefix: op.List.Prefix, Suffix: op.List.Suffix, MaxDepth: op.List.MaxDepth, Limit: op.List.Limit, Offset: op.List.Offset,
+			})
+		case op.Put != nil:
+			i := Item{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value}
+			if op.Put.Value != nil {
+				i.TTL = time.Duration(op.Put.TTL * float64(time.Minute))
+				i = *s.stamped(i)
+			}
+			writes = append(writes, &i)
+		default:
+			err = fault.New(fault.Invalid, "unknown store operation")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(writes) > 0 {
+		if err := s.backend.Apply(ctx, writes); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// timeLayout is ISO 8601 with microseconds, as Python reads it.
+const timeLayout = "2006-01-02T15:04:05.000000-07:00"
+
+func toGraph(i *Item) graph.StoreItem {
+	return graph.StoreItem{
+		Namespace: i.Namespace, Key: i.Key, Value: json.RawMessage(i.Value),
+		CreatedAt: i.CreatedAt.UTC().Format(timeLayout), UpdatedAt: i.UpdatedAt.UTC().Format(timeLayout),
+	}
+}
+
+// Sweep deletes what has expired, every interval, until ctx ends.
+func (s *Service) Sweep(ctx context.Context, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if _, err := s.backend.Sweep(ctx, s.now()); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
