@@ -1,10 +1,11 @@
-// Package bridge carries the live streams of threads: publish, subscribe, replay from an offset. It owns the order of records and
-// how long they stay; what is in them is its callers' business.
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strconv"
+	"time"
 
 	"understudy/id"
 )
@@ -14,6 +15,20 @@ import (
 type Offset struct {
 	MS int64
 	N  int64
+}
+
+// Compare is negative when o comes before p, zero when they are equal, positive when o comes after p.
+func (o Offset) Compare(p Offset) int {
+	if c := cmp.Compare(o.MS, p.MS); c != 0 {
+		return c
+	}
+	return cmp.Compare(o.N, p.N)
+}
+
+// String gives the wire form, "<ms>-<n>".
+func (o Offset) String() string {
+	b := strconv.AppendInt(make([]byte, 0, 24), o.MS, 10)
+	return string(strconv.AppendInt(append(b, '-'), o.N, 10))
 }
 
 // Kind of record, as far as subscribers must tell them apart.
@@ -43,13 +58,15 @@ type Record struct {
 // Bridge is a live stream per thread. Implementations are safe for concurrent use.
 type Bridge interface {
 	// Publish appends records in order, gives them offsets above all before, and wakes subscribers. It never waits for a subscriber.
+	// The slice stays the caller's. After Close: ErrClosed.
 	Publish(ctx context.Context, t id.Thread, records []*Record) error
 	// Subscribe opens the stream of a thread. It sees every record published after the call, and before them,
-	// when after is not nil, the kept ones above *after. Close it.
+	// when after is not nil, the kept ones above *after. Close it. After Close of the bridge: ErrClosed.
 	Subscribe(ctx context.Context, t id.Thread, after *Offset) (Subscription, error)
 	// Advance makes sure that coming offsets of the thread exceed ms.
 	Advance(t id.Thread, ms int64)
-	// Forget drops what is kept of a run (deleted, rolled back), or with an empty run of the whole thread.
+	// Forget drops what is kept of a run (deleted, rolled back), or with an empty run of the whole thread. Subscribers that are
+	// already there may still get it. Offsets go on from where they were.
 	Forget(ctx context.Context, t id.Thread, r id.Run) error
 	// Close ends all subscriptions with ErrClosed. It is not a terminal record.
 	Close() error
@@ -59,9 +76,48 @@ type Bridge interface {
 type Subscription interface {
 	// Next gives at least one record, all that are ready, in order. It waits until there is one, ctx ends (its cause), the
 	// bridge closes (ErrClosed) or the subscriber was too slow (ErrSlow: subscribe again from the last offset seen).
-	// The slice is valid until the next call.
+	// What is ready is given before ErrClosed. The slice is valid until the next call, and must not be changed.
 	Next(ctx context.Context) ([]*Record, error)
+	// Gap says what of a run (of the whole thread, when r is empty) is missing between the offset that was asked for and the first
+	// record replayed, because it had to be dropped. Records of threads that expired or were forgotten are not missed.
+	Gap(r id.Run) Gap
+	// Close ends the subscription. It may be called more than once.
 	Close()
+}
+
+// Gap is what a replay misses.
+type Gap uint8
+
+const (
+	NoGap     Gap = iota
+	TokenGap      // tokens only: the messages they belong to are told whole by other records
+	RecordGap     // other records: what the client knows is incomplete, it must read the state again
+)
+
+// Options bound what a bridge holds. Zero fields mean the defaults.
+type Options struct {
+	// Records and Bytes bound what is kept for replay, per thread: 10,000 and 64 MiB.
+	Records int
+	Bytes   int64
+	// TTL is how long kept records outlive the last kept run of their thread: 1 h.
+	TTL time.Duration
+	// Lag and LagBytes bound how far a subscriber may fall behind before it is dropped: 10,000 records and 16 MiB.
+	Lag      int
+	LagBytes int64
+	// Now is the clock: time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	o.Records = cmp.Or(o.Records, 10_000)
+	o.Bytes = cmp.Or(o.Bytes, 64<<20)
+	o.TTL = cmp.Or(o.TTL, time.Hour)
+	o.Lag = cmp.Or(o.Lag, 10_000)
+	o.LagBytes = cmp.Or(o.LagBytes, 16<<20)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
 }
 
 // Errors of subscriptions.

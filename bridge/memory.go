@@ -1,0 +1,176 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"understudy/id"
+)
+
+// Memory is a Bridge within one process. It starts no goroutine of its own: Run, which its owner calls, gives back memory
+// of threads that nobody touches any more.
+type Memory struct {
+	opts  Options
+	clock atomic.Int64 // highest time seen, in ms: offsets never go back, also not when the clock does
+
+	closed chan struct{}
+	close  sync.Once
+
+	mu     sync.RWMutex // guards topics; taken before the lock of a topic
+	topics map[id.Thread]*topic
+}
+
+var _ Bridge = (*Memory)(nil)
+
+// NewMemory makes an empty bridge.
+func NewMemory(opts Options) *Memory {
+	return &Memory{opts: opts.withDefaults(), closed: make(chan struct{}), topics: map[id.Thread]*topic{}}
+}
+
+// Run sweeps until ctx ends, and returns its cause: expired records go, and threads that have nothing to hold.
+func (m *Memory) Run(ctx context.Context) error {
+	tick := time.NewTicker(min(max(m.opts.TTL/4, time.Second), 30*time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			m.sweep()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Publish implements Bridge.
+func (m *Memory) Publish(_ context.Context, t id.Thread, records []*Record) error {
+	if m.isClosed() {
+		return ErrClosed
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	p := m.locked(t)
+	p.publish(m.now(), records, &m.opts)
+	p.mu.Unlock()
+	return nil
+}
+
+// Subscribe implements Bridge.
+func (m *Memory) Subscribe(_ context.Context, t id.Thread, after *Offset) (Subscription, error) {
+	if m.isClosed() {
+		return nil, ErrClosed
+	}
+	p := m.locked(t)
+	defer p.mu.Unlock()
+	p.expire(m.now())
+	return p.subscribe(after, m.closed), nil
+}
+
+// Advance implements Bridge.
+func (m *Memory) Advance(t id.Thread, ms int64) {
+	p := m.locked(t)
+	defer p.mu.Unlock()
+	if p.last.MS <= ms {
+		p.last = Offset{MS: ms + 1, N: -1}
+	}
+}
+
+// Forget implements Bridge.
+func (m *Memory) Forget(_ context.Context, t id.Thread, r id.Run) error {
+	m.mu.RLock()
+	p := m.topics[t]
+	m.mu.RUnlock()
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget(r, m.now()+m.opts.TTL.Milliseconds())
+	return nil
+}
+
+// Close implements Bridge.
+func (m *Memory) Close() error {
+	m.close.Do(func() { close(m.closed) })
+	return nil
+}
+
+func (m *Memory) isClosed() bool {
+	select {
+	case <-m.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// now is the time in ms, and never less than it was before. A topic may go once the time has passed its last offset:
+// whatever comes after it in the same thread is then given a higher one.
+func (m *Memory) now() int64 {
+	now := m.opts.Now().UnixMilli()
+	for {
+		seen := m.clock.Load()
+		if now <= seen {
+			return seen
+		}
+		if m.clock.CompareAndSwap(seen, now) {
+			return now
+		}
+	}
+}
+
+// locked gives the topic of a thread, locked, made if need be.
+func (m *Memory) locked(t id.Thread) *topic {
+	for {
+		m.mu.RLock()
+		p := m.topics[t]
+		m.mu.RUnlock()
+		if p == nil {
+			m.mu.Lock()
+			if p = m.topics[t]; p == nil {
+				p = &topic{}
+				m.topics[t] = p
+			}
+			m.mu.Unlock()
+		}
+		p.mu.Lock()
+		if !p.gone {
+			return p
+		}
+		p.mu.Unlock() // swept away in between
+	}
+}
+
+func (m *Memory) sweep() {
+	now := m.now()
+	var idle []id.Thread
+	m.mu.RLock()
+	for t, p := range m.topics {
+		p.mu.Lock()
+		p.expire(now)
+		if p.idle(now) {
+			idle = append(idle, t)
+		}
+		p.mu.Unlock()
+	}
+	m.mu.RUnlock()
+	if len(idle) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range idle {
+		p := m.topics[t]
+		if p == nil {
+			continue
+		}
+		p.mu.Lock()
+		if p.idle(now) {
+			p.gone = true
+			delete(m.topics, t)
+		}
+		p.mu.Unlock()
+	}
+}

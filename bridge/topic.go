@@ -1,0 +1,353 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"understudy/id"
+)
+
+// overhead is what a record costs in memory next to its text.
+const overhead = 160
+
+func size(r *Record) int64 { return int64(len(r.Event)+len(r.Data)+len(r.Frame)) + overhead }
+
+// topic is the stream of one thread: what is kept for replay, and a tail of live records that some subscriber has not read yet.
+// Slices that subscribers were given are never written to below their length: kept and live only grow at their end, or are
+// replaced by new ones.
+type topic struct {
+	mu   sync.Mutex // guards everything below, and the fields of subscriptions marked so
+	last Offset
+	gone bool // removed from the bridge; look the thread up again
+
+	kept      []*Record
+	keptBytes int64
+	// runs holds kept runs: those that go on, and those of which something is kept or was lost.
+	runs    map[id.Run]*keptRun
+	open    int   // kept runs that have not ended
+	expires int64 // ms; meaningful while something is kept and no kept run is open
+	lost    loss  // over all runs
+
+	live      []*Record
+	end       int64 // number of live records so far; live holds the last len(live) of them
+	endBytes  int64 // their bytes
+	liveBytes int64
+	subs      []*subscription
+	behind    int           // subscriptions that have live records to read
+	wake      chan struct{} // closed by the next publish; nil while nobody waits
+}
+
+type keptRun struct {
+	ended bool
+	lost  loss
+}
+
+// loss holds the highest offsets that were dropped.
+type loss struct{ tokens, records Offset }
+
+func (l *loss) add(r *Record) {
+	o := &l.records
+	if r.Kind == Token {
+		o = &l.tokens
+	}
+	if o.Compare(r.Offset) < 0 {
+		*o = r.Offset
+	}
+}
+
+func (l *loss) above(o Offset) Gap {
+	switch {
+	case l.records.Compare(o) > 0:
+		return RecordGap
+	case l.tokens.Compare(o) > 0:
+		return TokenGap
+	default:
+		return NoGap
+	}
+}
+
+func (p *topic) publish(now int64, records []*Record, opts *Options) {
+	p.expire(now)
+	if p.last.MS < now {
+		p.last = Offset{MS: now, N: -1}
+	}
+	for _, r := range records {
+		p.last.N++
+		r.Offset = p.last
+		p.keep(r, now+opts.TTL.Milliseconds())
+	}
+	if len(p.kept) > opts.Records || p.keptBytes > opts.Bytes {
+		p.shrink(opts)
+	}
+	if len(p.subs) == 0 {
+		return
+	}
+	// Judged before the batch is added: a reader that has seen everything so far is never slow, however large the batch.
+	if len(p.live) > opts.Lag || p.liveBytes > opts.LagBytes {
+		p.dropSlow(opts)
+	}
+	p.live = append(p.live, records...)
+	p.end += int64(len(records))
+	for _, r := range records {
+		p.liveBytes += size(r)
+		p.endBytes += size(r)
+	}
+	p.behind = len(p.subs)
+	p.notify()
+}
+
+func (p *topic) notify() {
+	if p.wake != nil {
+		close(p.wake)
+		p.wake = nil
+	}
+}
+
+// keep files a record for replay, and notes the ends of kept runs. expires is when what is kept goes if this was the last end.
+func (p *topic) keep(r *Record, expires int64) {
+	run := p.runs[r.Run]
+	if r.Kept && run == nil {
+		run = &keptRun{}
+		if p.runs == nil {
+			p.runs = map[id.Run]*keptRun{}
+		}
+		p.runs[r.Run] = run
+		p.open++
+	}
+	if r.Kind == Terminal && run != nil && !run.ended {
+		run.ended = true
+		p.open--
+		p.expires = expires
+	}
+	if !r.Kept || r.Ephemeral {
+		return
+	}
+	p.kept = append(p.kept, r)
+	p.keptBytes += size(r)
+}
+
+// shrink drops kept records until an eighth of the bounds is free again, so that the work of dropping, which touches all that is
+// kept, is shared by many records. Tokens go first, then the oldest records, then, when there is no other way, those of a running run.
+func (p *topic) shrink(opts *Options) {
+	records, bytes := opts.Records-opts.Records/8, opts.Bytes-opts.Bytes/8
+	for _, may := range []func(*Record) bool{
+		func(r *Record) bool { return r.Kind == Token },
+		func(r *Record) bool { return p.runs[r.Run].ended },
+		func(*Record) bool { return true },
+	} {
+		if len(p.kept) <= records && p.keptBytes <= bytes {
+			return
+		}
+		n, size0 := len(p.kept), p.keptBytes
+		p.filter(func(r *Record) bool {
+			if n <= records && size0 <= bytes || !may(r) {
+				return true
+			}
+			n--
+			size0 -= size(r)
+			p.lost.add(r)
+			p.runs[r.Run].lost.add(r)
+			return false
+		})
+	}
+}
+
+// filter replaces what is kept by those records that stay.
+func (p *topic) filter(stays func(*Record) bool) {
+	kept := make([]*Record, 0, len(p.kept))
+	p.keptBytes = 0
+	for _, r := range p.kept {
+		if !stays(r) {
+			continue
+		}
+		kept = append(kept, r)
+		p.keptBytes += size(r)
+	}
+	p.kept = kept
+}
+
+func (p *topic) forget(r id.Run, expires int64) {
+	if r == "" {
+		p.kept, p.keptBytes, p.runs, p.open, p.lost = nil, 0, nil, 0, loss{}
+		return
+	}
+	run := p.runs[r]
+	if run == nil {
+		return
+	}
+	if !run.ended {
+		p.open--
+		p.expires = expires
+	}
+	delete(p.runs, r)
+	p.filter(func(k *Record) bool { return k.Run != r })
+	p.lost = loss{}
+	for _, run := range p.runs {
+		if p.lost.tokens.Compare(run.lost.tokens) < 0 {
+			p.lost.tokens = run.lost.tokens
+		}
+		if p.lost.records.Compare(run.lost.records) < 0 {
+			p.lost.records = run.lost.records
+		}
+	}
+}
+
+// expire drops what is kept when its time is over.
+func (p *topic) expire(now int64) {
+	if len(p.runs) > 0 && p.open == 0 && now >= p.expires {
+		p.forget("", 0)
+	}
+}
+
+// idle reports whether nothing would be lost with the topic.
+func (p *topic) idle(now int64) bool {
+	return len(p.subs) == 0 && len(p.runs) == 0 && p.last.MS < now && !p.gone
+}
+
+func (p *topic) subscribe(after *Offset, closed <-chan struct{}) *subscription {
+	s := &subscription{topic: p, closed: closed, cursor: p.end, cursorBytes: p.endBytes, index: len(p.subs)}
+	p.subs = append(p.subs, s)
+	if after == nil {
+		return s
+	}
+	s.after, s.resumed, s.lost = *after, true, p.lost
+	if s.lost.above(*after) != NoGap {
+		s.lostOf = make(map[id.Run]loss, len(p.runs))
+		for r, run := range p.runs {
+			s.lostOf[r] = run.lost
+		}
+	}
+	i, found := slices.BinarySearchFunc(p.kept, *after, func(r *Record, o Offset) int { return r.Offset.Compare(o) })
+	if found {
+		i++
+	}
+	s.replay = p.kept[i:len(p.kept):len(p.kept)]
+	return s
+}
+
+// dropSlow drops subscriptions that are too far behind, and forgets live records that all others have read.
+func (p *topic) dropSlow(opts *Options) {
+	oldest, oldestBytes := p.end, p.endBytes
+	for _, s := range slices.Backward(p.subs) { // remove puts the last one in the place of the one it takes out
+		if p.end-s.cursor > int64(opts.Lag) || p.endBytes-s.cursorBytes > opts.LagBytes {
+			s.slow = true
+			s.replay = nil
+			p.remove(s)
+			continue
+		}
+		oldest, oldestBytes = min(oldest, s.cursor), min(oldestBytes, s.cursorBytes)
+	}
+	// A new slice, so that the memory of the records before it really goes.
+	p.live = slices.Clone(p.live[int64(len(p.live))-(p.end-oldest):])
+	p.liveBytes = p.endBytes - oldestBytes
+}
+
+// remove takes a subscription out.
+func (p *topic) remove(s *subscription) {
+	last := len(p.subs) - 1
+	p.subs[s.index] = p.subs[last]
+	p.subs[s.index].index = s.index
+	p.subs[last] = nil
+	p.subs = p.subs[:last]
+	s.index = -1
+	if s.cursor < p.end {
+		p.caughtUp()
+	}
+}
+
+// caughtUp notes that one subscription less has live records to read.
+func (p *topic) caughtUp() {
+	if p.behind--; p.behind == 0 {
+		p.live, p.liveBytes = nil, 0
+	}
+}
+
+// subscription is a cursor in a topic. It costs no goroutine and no timer.
+type subscription struct {
+	topic  *topic
+	closed <-chan struct{} // of the bridge
+
+	after   Offset
+	resumed bool // after was given
+	lost    loss
+	lostOf  map[id.Run]loss
+
+	// Guarded by topic.mu.
+	index       int       // in topic.subs; -1 when out
+	slow        bool      // dropped
+	replay      []*Record // still to give, before anything live
+	cursor      int64     // live records read or not meant for us
+	cursorBytes int64
+}
+
+// Next implements Subscription.
+func (s *subscription) Next(ctx context.Context) ([]*Record, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		records, wake, err := s.take()
+		if err != nil || records != nil {
+			return records, err
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+		case <-s.closed:
+			// What came in just before the end still counts.
+			if records, _, err = s.take(); err != nil || records != nil {
+				return records, err
+			}
+			return nil, ErrClosed
+		}
+	}
+}
+
+// take gives what is ready, or a channel to wait on.
+func (s *subscription) take() (records []*Record, wake <-chan struct{}, err error) {
+	p := s.topic
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case s.slow:
+		return nil, nil, ErrSlow
+	case s.index < 0:
+		return nil, nil, ErrClosed
+	case len(s.replay) > 0:
+		records, s.replay = s.replay, nil
+		return records, nil, nil
+	case s.cursor < p.end:
+		n := len(p.live)
+		records = p.live[int64(n)-(p.end-s.cursor) : n : n]
+		s.cursor, s.cursorBytes = p.end, p.endBytes
+		p.caughtUp()
+		return records, nil, nil
+	}
+	if p.wake == nil {
+		p.wake = make(chan struct{})
+	}
+	return nil, p.wake, nil
+}
+
+// Gap implements Subscription.
+func (s *subscription) Gap(r id.Run) Gap {
+	if !s.resumed {
+		return NoGap
+	}
+	l := s.lost
+	if r != "" {
+		l = s.lostOf[r]
+	}
+	return l.above(s.after)
+}
+
+// Close implements Subscription.
+func (s *subscription) Close() {
+	p := s.topic
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.index >= 0 {
+		p.remove(s)
+	}
+}
