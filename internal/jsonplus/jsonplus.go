@@ -1,0 +1,249 @@
+package jsonplus
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// Types of stored values, as JsonPlusSerializer.dumps_typed names them.
+const (
+	TypeNull      = "null"
+	TypeBytes     = "bytes"
+	TypeBytearray = "bytearray"
+	TypeJSON      = "json"
+	TypeMsgpack   = "msgpack"
+	TypePickle    = "pickle"
+)
+
+var (
+	// ErrPickle: the value is a pickle. Reading one means running code out of the database, so none is ever read.
+	ErrPickle = errors.New("jsonplus: pickled values are not read")
+	// ErrDepth: the value is nested deeper than any serialiser of LangGraph writes.
+	ErrDepth = errors.New("jsonplus: nested too deeply")
+
+	errCorrupt  = errors.New("jsonplus: corrupt value")
+	errTrailing = errors.New("jsonplus: bytes after the value")
+)
+
+// maxDepth bounds nesting. ormsgpack, which writes these values, stops at 1024 levels.
+const maxDepth = 1024
+
+// AppendJSON appends a stored value to dst as compact JSON. typ is one of the Type constants. After an error dst's bytes are
+// as they were; ErrPickle and ErrDepth can be told apart with errors.Is.
+func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
+	start := len(dst)
+	var err error
+	switch typ {
+	case TypeNull:
+		return append(dst, "null"...), nil
+	case TypeBytes, TypeBytearray:
+		return appendBase64(dst, data), nil
+	case TypeMsgpack:
+		dst, err = appendWhole(dst, data, 0)
+	case TypeJSON:
+		var packed []byte
+		if packed, err = packJSON(data); err == nil {
+			dst, err = appendWhole(dst, packed, 0)
+		}
+	case TypePickle:
+		err = ErrPickle
+	default:
+		err = fmt.Errorf("jsonplus: unknown type %q", typ)
+	}
+	if err != nil {
+		return dst[:start], err
+	}
+	return dst, nil
+}
+
+// appendWhole appends a msgpack value that must fill b.
+func appendWhole(dst, b []byte, depth int) ([]byte, error) {
+	dst, rest, err := appendValue(dst, b, depth)
+	if err == nil && len(rest) > 0 {
+		err = errTrailing
+	}
+	return dst, err
+}
+
+// appendValue appends the first msgpack value of b and gives what follows it.
+func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
+	if depth > maxDepth {
+		return dst, b, ErrDepth
+	}
+	if len(b) == 0 {
+		return dst, b, errCorrupt
+	}
+	switch msgp.NextType(b) {
+	case msgp.StrType:
+		s, rest, err := msgp.ReadStringZC(b)
+		if err != nil {
+			return dst, b, err
+		}
+		return appendString(dst, s), rest, nil
+	case msgp.BinType:
+		s, rest, err := msgp.ReadBytesZC(b)
+		if err != nil {
+			return dst, b, err
+		}
+		return appendBase64(dst, s), rest, nil
+	case msgp.MapType:
+		n, rest, err := msgp.ReadMapHeaderBytes(b)
+		if err != nil {
+			return dst, b, err
+		}
+		dst = append(dst, '{')
+		for i := range n {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, rest, err = appendKey(dst, rest, depth+1); err != nil {
+				return dst, b, err
+			}
+			dst = append(dst, ':')
+			if dst, rest, err = appendValue(dst, rest, depth+1); err != nil {
+				return dst, b, err
+			}
+		}
+		return append(dst, '}'), rest, nil
+	case msgp.ArrayType:
+		n, rest, err := msgp.ReadArrayHeaderBytes(b)
+		if err != nil {
+			return dst, b, err
+		}
+		dst = append(dst, '[')
+		for i := range n {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, rest, err = appendValue(dst, rest, depth+1); err != nil {
+				return dst, b, err
+			}
+		}
+		return append(dst, ']'), rest, nil
+	case msgp.NilType:
+		return append(dst, "null"...), b[1:], nil
+	case msgp.BoolType:
+		v, rest, err := msgp.ReadBoolBytes(b)
+		return strconv.AppendBool(dst, v), rest, err
+	case msgp.IntType, msgp.UintType:
+		if b[0] == 0xcf { // the only form that int64 may not hold
+			v, rest, err := msgp.ReadUint64Bytes(b)
+			if err != nil {
+				return dst, b, err
+			}
+			return strconv.AppendUint(dst, v, 10), rest, nil
+		}
+		v, rest, err := msgp.ReadInt64Bytes(b)
+		if err != nil {
+			return dst, b, err
+		}
+		return strconv.AppendInt(dst, v, 10), rest, nil
+	case msgp.Float64Type:
+		v, rest, err := msgp.ReadFloat64Bytes(b)
+		if err != nil {
+			return dst, b, err
+		}
+		return appendFloat(dst, v), rest, nil
+	case msgp.Float32Type:
+		v, rest, err := msgp.ReadFloat32Bytes(b)
+		if err != nil {
+			return dst, b, err
+		}
+		return appendFloat(dst, float64(v)), rest, nil
+	}
+	code, payload, rest, ok := readExt(b)
+	if !ok {
+		return dst, b, errCorrupt
+	}
+	start := len(dst)
+	dst, err := appendExt(dst, code, payload, depth+1)
+	if errors.Is(err, ErrDepth) {
+		return dst, b, err
+	}
+	if err != nil {
+		// As LangGraph's reader: an extension it cannot make sense of is None, and the rest of the value stays readable.
+		dst = append(dst[:start], "null"...)
+	}
+	return dst, rest, nil
+}
+
+// appendKey appends the key of an object. JSON has text keys only: others become the text of their JSON.
+func appendKey(dst, b []byte, depth int) ([]byte, []byte, error) {
+	if len(b) > 0 && msgp.NextType(b) == msgp.StrType {
+		return appendValue(dst, b, depth)
+	}
+	start := len(dst)
+	dst, rest, err := appendValue(dst, b, depth)
+	if err != nil || dst[start] == '"' {
+		return dst, rest, err
+	}
+	// Composite keys are rare enough to copy: their JSON has quotes to escape.
+	text := string(dst[start:])
+	return appendString(dst[:start], []byte(text)), rest, nil
+}
+
+// readExt splits a msgpack extension at its header.
+func readExt(b []byte) (code int8, payload, rest []byte, ok bool) {
+	var head, n int
+	switch lead := b[0]; lead {
+	case 0xd4, 0xd5, 0xd6, 0xd7, 0xd8: // fixext 1, 2, 4, 8, 16
+		head, n = 2, 1<<(lead-0xd4)
+	case 0xc7:
+		if len(b) < 3 {
+			return 0, nil, nil, false
+		}
+		head, n = 3, int(b[1])
+	case 0xc8:
+		if len(b) < 4 {
+			return 0, nil, nil, false
+		}
+		head, n = 4, int(b[1])<<8|int(b[2])
+	case 0xc9:
+		if len(b) < 6 {
+			return 0, nil, nil, false
+		}
+		head, n = 6, int(uint32(b[1])<<24|uint32(b[2])<<16|uint32(b[3])<<8|uint32(b[4]))
+	default:
+		return 0, nil, nil, false
+	}
+	if n > len(b)-head {
+		return 0, nil, nil, false
+	}
+	return int8(b[head-1]), b[head : head+n], b[head+n:], true
+}
+
+// appendFloat appends a float as orjson writes it: whole ones keep `.0`, what JSON has no number for is null.
+func appendFloat(dst []byte, f float64) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(dst, "null"...)
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-5 || a >= 1e16) {
+		start := len(dst)
+		dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
+		// Go pads exponents to two digits (1e-07).
+		if n := len(dst); n-start >= 4 && dst[n-2] == '0' && (dst[n-3] == '-' || dst[n-3] == '+') {
+			dst[n-2] = dst[n-1]
+			dst = dst[:n-1]
+		}
+		return dst
+	}
+	start := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+	for _, c := range dst[start:] {
+		if c == '.' {
+			return dst
+		}
+	}
+	return append(dst, ".0"...)
+}
+
+func appendBase64(dst, b []byte) []byte {
+	dst = append(dst, '"')
+	dst = base64.StdEncoding.AppendEncode(dst, b)
+	return append(dst, '"')
+}

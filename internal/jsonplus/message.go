@@ -1,0 +1,155 @@
+package jsonplus
+
+import (
+	"bytes"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// SplitArray gives the items of a msgpack value that is an array, without decoding them. They are parts of data. The array's
+// header followed by the items is data again. Anything that is not an array, or is corrupt, is an error.
+func SplitArray(data []byte) (items [][]byte, err error) {
+	if len(data) == 0 || msgp.NextType(data) != msgp.ArrayType {
+		return nil, errNotArray
+	}
+	n, rest, err := msgp.ReadArrayHeaderBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	// An item has at least one byte: a header that claims more than there is must not reserve memory.
+	items = make([][]byte, 0, min(int(n), len(rest)))
+	for range n {
+		after, err := skip(rest)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, rest[:len(rest)-len(after):len(rest)-len(after)])
+		rest = after
+	}
+	if len(rest) > 0 {
+		return nil, errTrailing
+	}
+	return items, nil
+}
+
+// skip gives what follows the first value. Extensions, which most items of lists are, are stepped over without looking in.
+func skip(b []byte) ([]byte, error) {
+	if len(b) > 0 && b[0] >= 0xc7 && b[0] <= 0xc9 || len(b) > 0 && b[0] >= 0xd4 && b[0] <= 0xd8 {
+		if _, _, rest, ok := readExt(b); ok {
+			return rest, nil
+		}
+		return nil, errCorrupt
+	}
+	return msgp.Skip(b)
+}
+
+// Message is what can be told of a message without converting it.
+type Message struct {
+	ID         string
+	HasID      bool
+	Type       string // as in the field `type`: human, ai, tool, system, remove, AIMessageChunk…
+	LCSource   string // additional_kwargs.lc_source
+	Content    string // "" when it is not text
+	ToolCallID string
+}
+
+// ParseMessage reads an item of a list of messages: an object of a message class, or a plain mapping that has `type` and
+// `content`. ok is false when it is neither.
+func ParseMessage(item []byte) (m Message, ok bool) {
+	if len(item) == 0 {
+		return m, false
+	}
+	if msgp.NextType(item) != msgp.MapType {
+		code, payload, rest, isExt := readExt(item)
+		if !isExt || len(rest) > 0 || code != extPydanticV2 && code != extPydanticV1 {
+			return m, false
+		}
+		c, err := readCall(payload)
+		if err != nil {
+			return m, false
+		}
+		item = c.arg
+		if len(item) == 0 || msgp.NextType(item) != msgp.MapType {
+			return m, false
+		}
+	}
+	hasType, hasContent := false, false
+	err := eachEntry(item, func(key, value []byte) error {
+		switch string(key) {
+		case "id":
+			m.ID, m.HasID = readText(value)
+		case "type":
+			m.Type, hasType = readText(value)
+		case "content":
+			hasContent = true
+			m.Content, _ = readText(value)
+		case "tool_call_id":
+			m.ToolCallID, _ = readText(value)
+		case "additional_kwargs":
+			if len(value) > 0 && msgp.NextType(value) == msgp.MapType {
+				return eachEntry(value, func(key, value []byte) error {
+					if string(key) == "lc_source" {
+						m.LCSource, _ = readText(value)
+					}
+					return nil
+				})
+			}
+		}
+		return nil
+	})
+	if err != nil || !hasType || !hasContent {
+		return Message{}, false
+	}
+	return m, true
+}
+
+// eachEntry calls fn with the text keys of a msgpack map and their values, undecoded.
+func eachEntry(b []byte, fn func(key, value []byte) error) error {
+	n, rest, err := msgp.ReadMapHeaderBytes(b)
+	if err != nil {
+		return err
+	}
+	for range n {
+		var key []byte
+		if len(rest) > 0 && msgp.NextType(rest) == msgp.StrType {
+			if key, rest, err = msgp.ReadStringZC(rest); err != nil {
+				return err
+			}
+		} else if rest, err = skip(rest); err != nil {
+			return err
+		}
+		after, err := skip(rest)
+		if err != nil {
+			return err
+		}
+		if key != nil {
+			if err := fn(key, rest[:len(rest)-len(after)]); err != nil {
+				return err
+			}
+		}
+		rest = after
+	}
+	return nil
+}
+
+func readText(b []byte) (string, bool) {
+	if len(b) == 0 || msgp.NextType(b) != msgp.StrType {
+		return "", false
+	}
+	s, _, err := msgp.ReadStringZC(b)
+	return string(s), err == nil
+}
+
+// DeltaSnapshot reports whether a msgpack value is the full value of a delta channel, rather than a plain one.
+func DeltaSnapshot(data []byte) bool {
+	if len(data) == 0 {
+		return false
+	}
+	code, _, _, ok := readExt(data)
+	return ok && code == extDelta
+}
+
+// IsNull reports whether a stored value is None.
+func IsNull(typ string, data []byte) bool {
+	return typ == TypeNull || typ == TypeMsgpack && bytes.Equal(data, []byte{0xc0}) || typ == TypeJSON && string(bytes.TrimSpace(data)) == "null"
+}
