@@ -1,0 +1,55 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const lockName = "understudy.lock"
+
+// makeDir creates the data folder for its owner only. It holds conversations: an existing folder loses the access of others too.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+// lockDir takes the lock of a data folder. It is held until the file is closed, or the process ends in whatever way.
+// Who holds it is written inside, for the message of a second one; the lock itself is the kernel's.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		held, _ := io.ReadAll(io.LimitReader(f, 200)) // without it the message is only less precise
+		return nil, errors.Join(fmt.Errorf("the data folder %s is in use by another server (%s)", dir, holder(string(held))), f.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the data folder %s: %w", dir, err), f.Close())
+	}
+	if err := errors.Join(f.Truncate(0), writeHolder(f)); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the lock file in %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+func writeHolder(f *os.File) error {
+	_, err := f.WriteAt(fmt.Appendf(nil, "pid %d, since %s\n", os.Getpid(), time.Now().UTC().Format(time.RFC3339)), 0)
+	return err
+}
+
+func holder(text string) string {
+	if text = strings.TrimSpace(text); text != "" {
+		return text
+	}
+	return "it has not said which"
+}

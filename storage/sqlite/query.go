@@ -1,0 +1,174 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/id"
+	"understudy/internal/fault"
+)
+
+// query runs a statement, kept prepared by its connection, and calls row for each row. row may be nil. An error of row ends it.
+// The text must be one of a few: it is the key under which the statement is kept.
+func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...any) (err error) {
+	stmt, err := conn.Prepare(text)
+	if err != nil {
+		return classify(err)
+	}
+	defer func() {
+		// Reset gives back the locks of a statement that was not read to its end; its error is that of Step again.
+		if e := stmt.Reset(); err == nil && e != nil {
+			err = classify(e)
+		}
+	}()
+	for i, a := range args {
+		bind(stmt, i+1, a)
+	}
+	for {
+		more, err := stmt.Step()
+		if err != nil {
+			return classify(err)
+		}
+		if !more {
+			return nil
+		}
+		if row == nil {
+			continue
+		}
+		if err := row(stmt); err != nil {
+			if errors.Is(err, errStop) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// errStop ends a query early without an error.
+var errStop = errors.New("stop")
+
+func exec(conn *sqlite.Conn, text string, args ...any) error { return query(conn, text, nil, args...) }
+
+// one is query for statements that give at most one row; it reports whether there was one.
+func one(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...any) (found bool, err error) {
+	err = query(conn, text, func(s *sqlite.Stmt) error {
+		found = true
+		if row != nil {
+			if err := row(s); err != nil {
+				return err
+			}
+		}
+		return errStop
+	}, args...)
+	return found, err
+}
+
+// bind sets a parameter. nil slices and zero times are NULL, empty text is empty text: use orNull where that is meant to be NULL.
+func bind(stmt *sqlite.Stmt, i int, arg any) {
+	switch v := arg.(type) {
+	case nil:
+		stmt.BindNull(i)
+	case string:
+		stmt.BindText(i, v)
+	case id.Thread:
+		stmt.BindText(i, string(v))
+	case id.Run:
+		stmt.BindText(i, string(v))
+	case id.Checkpoint:
+		stmt.BindText(i, string(v))
+	case []byte:
+		bindBytes(stmt, i, v)
+	case json.RawMessage:
+		bindBytes(stmt, i, v)
+	case int:
+		stmt.BindInt64(i, int64(v))
+	case int64:
+		stmt.BindInt64(i, v)
+	case bool:
+		stmt.BindBool(i, v)
+	case time.Time:
+		if v.IsZero() {
+			stmt.BindNull(i)
+		} else {
+			stmt.BindInt64(i, v.UnixMicro())
+		}
+	default:
+		switch rv := reflect.ValueOf(arg); rv.Kind() {
+		case reflect.String:
+			stmt.BindText(i, rv.String())
+		case reflect.Int, reflect.Int64:
+			stmt.BindInt64(i, rv.Int())
+		default:
+			panic(fmt.Sprintf("sqlite: cannot bind %T", arg))
+		}
+	}
+}
+
+func bindBytes(stmt *sqlite.Stmt, i int, b []byte) {
+	if b == nil {
+		stmt.BindNull(i)
+	} else {
+		stmt.BindBytes(i, b)
+	}
+}
+
+// orNull turns empty text into NULL.
+func orNull[T ~string](v T) any {
+	if v == "" {
+		return nil
+	}
+	return string(v)
+}
+
+// columnBytes copies a value; nil for NULL.
+func columnBytes(stmt *sqlite.Stmt, col int) []byte {
+	if stmt.ColumnIsNull(col) {
+		return nil
+	}
+	b := make([]byte, stmt.ColumnLen(col))
+	stmt.ColumnBytes(col, b)
+	return b
+}
+
+// columnTime reads microseconds; the zero time for NULL.
+func columnTime(stmt *sqlite.Stmt, col int) time.Time {
+	if stmt.ColumnIsNull(col) {
+		return time.Time{}
+	}
+	return time.UnixMicro(stmt.ColumnInt64(col)).UTC()
+}
+
+// classify turns SQLite's errors into ours. What a caller can do something about gets a kind; the rest stays as it is.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	switch code := sqlite.ErrCode(err); code.ToPrimary() {
+	case sqlite.ResultFull:
+		return fault.Wrap(fault.Unavailable, "the disk is full: nothing can be saved until there is room", err)
+	case sqlite.ResultIOErr:
+		return fault.Wrap(fault.Unavailable, "the disk does not read or write as it should", err)
+	case sqlite.ResultConstraint:
+		if code == sqlite.ResultConstraintPrimaryKey || code == sqlite.ResultConstraintUnique {
+			return fault.Wrap(fault.Conflict, "already exists", err)
+		}
+	case sqlite.ResultBusy, sqlite.ResultLocked:
+		return fault.Wrap(fault.Unavailable, "the database is held by another program", err)
+	}
+	return err
+}
+
+// read and snapshot run fn on a reading connection.
+func (s *Store) read(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
+	return s.readers.read(ctx, fn)
+}
+
+func (s *Store) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
+	return s.readers.snapshot(ctx, fn)
+}

@@ -1,0 +1,140 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+)
+
+// fileName is the database within the data folder.
+const fileName = "understudy.db"
+
+// Options says how a database is opened. The zero value of every field but Dir works.
+type Options struct {
+	// Dir is the data folder. It is created, and made accessible to its owner only.
+	Dir string
+	// Synchronous is "full" (default: a write that was answered survives a power cut) or "normal" (it survives a crash of the
+	// process, but a power cut may take the last ones; the database stays whole).
+	Synchronous string
+	// Readers is the number of reading connections; 0 means 8.
+	Readers int
+	// Logger takes what nobody can be told otherwise; nil discards it.
+	Logger *slog.Logger
+}
+
+// Store is an open database. It is safe for concurrent use. Its methods are those that need no transaction; the stores of the domain
+// packages are given by Assistants, Threads, Runs and Items.
+type Store struct {
+	log     *slog.Logger
+	lock    *os.File
+	readers *readers
+	writer  *writer
+
+	closing   sync.Once
+	closeErr  error
+	fullReads bool // tests only: reads compute without narrowing
+}
+
+// Open locks the data folder, opens the database in it and brings its schema up to date. A folder that another server holds is an
+// error that names the process. Close the store.
+func Open(ctx context.Context, opts Options) (*Store, error) {
+	if opts.Dir == "" {
+		return nil, errors.New("open database: no data folder given")
+	}
+	switch opts.Synchronous {
+	case "":
+		opts.Synchronous = "full"
+	case "full", "normal":
+	default:
+		return nil, fmt.Errorf(`open database: synchronous is %q, must be "full" or "normal"`, opts.Synchronous)
+	}
+	if opts.Readers <= 0 {
+		opts.Readers = 8
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := makeDir(opts.Dir); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	lock, err := lockDir(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	s := &Store{log: opts.Logger, lock: lock}
+	if err := s.open(ctx, opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database in %s: %w", opts.Dir, err), lock.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, opts Options) error {
+	path := filepath.Join(opts.Dir, fileName)
+	conn, err := connect(path, true, opts.Synchronous)
+	if err != nil {
+		return err
+	}
+	if err := migrate(ctx, conn, migrations()); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	s.readers, err = openReaders(path, opts.Readers)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	s.writer = startWriter(conn, s.log)
+	return nil
+}
+
+// Close waits for writes that have begun, refuses those that wait, and gives the folder free. It may be called more than once.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		// Readers go first: the last connection to close folds the log into the database, and only the writer may.
+		err := s.readers.close()
+		s.closeErr = errors.Join(err, s.writer.close(), s.lock.Close())
+	})
+	return s.closeErr
+}
+
+// connect opens a connection and sets it up. Everything that tunes SQLite is here.
+func connect(path string, writes bool, synchronous string) (*sqlite.Conn, error) {
+	flags := sqlite.OpenReadWrite | sqlite.OpenURI
+	if writes {
+		flags |= sqlite.OpenCreate | sqlite.OpenWAL
+	}
+	conn, err := sqlite.OpenConn(path, flags)
+	if err != nil {
+		return nil, err
+	}
+	pragmas := []string{
+		"PRAGMA busy_timeout = 10000",
+		"PRAGMA foreign_keys = ON",
+		"PRAGMA temp_store = MEMORY",
+		"PRAGMA mmap_size = 1073741824",
+	}
+	if writes {
+		pragmas = append(pragmas,
+			"PRAGMA synchronous = "+synchronous,
+			"PRAGMA cache_size = -65536", // 64 MiB
+			"PRAGMA wal_autocheckpoint = 4000",
+			"PRAGMA journal_size_limit = 67108864",
+		)
+	} else {
+		pragmas = append(pragmas,
+			"PRAGMA query_only = ON",
+			"PRAGMA cache_size = -8192",
+		)
+	}
+	for _, p := range pragmas {
+		if err := sqlitex.ExecuteTransient(conn, p, nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", p, err), conn.Close())
+		}
+	}
+	return conn, nil
+}

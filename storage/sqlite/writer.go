@@ -1,0 +1,264 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/internal/fault"
+)
+
+const (
+	// queueLength bounds the writes that wait. When it is full, callers wait until there is room or their context ends.
+	queueLength = 1024
+	// groupSize bounds the writes that share a commit, and with it how long the first of them waits for the others.
+	groupSize = 256
+)
+
+// Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
+// It is valid within the function it was given to, on the goroutine that runs it.
+type Tx struct{ conn *sqlite.Conn }
+
+// exec, query and one run a statement in the transaction.
+func (tx *Tx) exec(text string, args ...any) error { return exec(tx.conn, text, args...) }
+
+func (tx *Tx) query(text string, row func(*sqlite.Stmt) error, args ...any) error {
+	return query(tx.conn, text, row, args...)
+}
+
+func (tx *Tx) one(text string, row func(*sqlite.Stmt) error, args ...any) (bool, error) {
+	return one(tx.conn, text, row, args...)
+}
+
+// writer owns the writing connection: only its goroutine touches it.
+//
+// Requests that are waiting when one begins join its transaction, so that under load one sync of the disk serves many. When
+// nothing waits it commits at once: a lone write never waits for company.
+type writer struct {
+	log     *slog.Logger
+	conn    *sqlite.Conn
+	queue   chan *request
+	stop    chan struct{} // closed by close: nothing more is taken
+	stopped chan struct{} // closed when the goroutine has ended
+	once    sync.Once
+}
+
+// request is a write on its way. state decides who ends it: the caller that gives up, or the writer that begins.
+type request struct {
+	ctx   context.Context
+	fn    func(*Tx) error
+	state atomic.Int32 // waiting, begun or abandoned
+	err   error        // valid after done is closed
+	done  chan struct{}
+}
+
+const (
+	waiting = iota
+	begun
+	abandoned
+)
+
+func startWriter(conn *sqlite.Conn, log *slog.Logger) *writer {
+	w := &writer{
+		log:     log,
+		conn:    conn,
+		queue:   make(chan *request, queueLength),
+		stop:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	go w.run()
+	return w
+}
+
+// write runs fn in a transaction and returns when it is durable. A context that ends before fn has begun means that fn does not
+// run; after that the outcome is waited for, since nobody could say whether the write happened. fn must not write to the
+// store itself: it would wait for its own end.
+func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
+	select {
+	case <-s.writer.stop:
+		return errClosed
+	default:
+	}
+	select {
+	case s.writer.queue <- r:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.writer.stop:
+		return errClosed
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		if r.state.CompareAndSwap(waiting, abandoned) {
+			return context.Cause(ctx)
+		}
+	case <-s.writer.stopped:
+		// The writer may have ended just before the request came into the queue.
+		if r.state.CompareAndSwap(waiting, abandoned) {
+			return errClosed
+		}
+	}
+	<-r.done
+	return r.err
+}
+
+func (w *writer) close() error {
+	w.once.Do(func() { close(w.stop) })
+	<-w.stopped
+	return w.conn.Close()
+}
+
+func (w *writer) run() {
+	ended := false
+	defer func() {
+		if ended {
+			close(w.stopped)
+		} else {
+			// A function called runtime.Goexit, as a failing test does. Its group was failed; the others must go on.
+			go w.run()
+		}
+	}()
+	for {
+		// Asked alone first: a closed store takes nothing more, however much is waiting.
+		select {
+		case <-w.stop:
+			ended = true
+			return
+		default:
+		}
+		select {
+		case r := <-w.queue:
+			w.group(r)
+		case <-w.stop:
+			ended = true
+			return
+		}
+	}
+}
+
+// group runs a request and those that wait behind it in one transaction.
+func (w *writer) group(r *request) {
+	var ran []*request // those whose function succeeded: the commit decides about them
+	finished := false
+	defer func() {
+		if finished {
+			return
+		}
+		err := errors.New("write given up: a function in the same transaction ended its goroutine")
+		w.rollback()
+		r.finish(err)
+		finish(ran, err)
+	}()
+
+	for n := 0; r != nil && n < groupSize; n++ {
+		if r.begin() {
+			err := w.savepoint(r.fn)
+			if err != nil {
+				r.finish(err)
+			} else {
+				ran = append(ran, r)
+			}
+			if w.conn.AutocommitEnabled() && len(ran) > 0 {
+				// Some errors (disk full, I/O) undo the whole transaction, those before included.
+				if err == nil {
+					err = errors.New("the transaction was rolled back")
+				}
+				finish(ran, err)
+				ran = nil
+			}
+		}
+		r = nil
+		if n+1 < groupSize {
+			select {
+			case r = <-w.queue:
+			default:
+			}
+		}
+	}
+	var err error
+	if !w.conn.AutocommitEnabled() {
+		if err = exec(w.conn, "COMMIT"); err != nil {
+			err = fmt.Errorf("commit: %w", err)
+			w.rollback()
+		}
+	}
+	finished = true
+	finish(ran, err)
+}
+
+// savepoint runs fn so that its failure undoes only what it did. It begins the transaction if there is none.
+func (w *writer) savepoint(fn func(*Tx) error) error {
+	if w.conn.AutocommitEnabled() {
+		if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
+			return err
+		}
+	}
+	if err := exec(w.conn, "SAVEPOINT w"); err != nil {
+		return err
+	}
+	err := w.call(fn)
+	if w.conn.AutocommitEnabled() { // undone already, as a whole
+		return err
+	}
+	if err != nil {
+		err = errors.Join(err, exec(w.conn, "ROLLBACK TO w"))
+	}
+	if e := exec(w.conn, "RELEASE w"); e != nil {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// call runs fn and turns a panic into an error.
+func (w *writer) call(fn func(*Tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.log.Error("panic in a write", "panic", p, "stack", string(debug.Stack()))
+			err = fault.Newf(fault.Internal, "panic in a write: %v", p)
+		}
+	}()
+	tx := &Tx{conn: w.conn}
+	defer func() { tx.conn = nil }() // use after the end is a nil dereference, not a write in someone else's transaction
+	return fn(tx)
+}
+
+func (w *writer) rollback() {
+	if w.conn.AutocommitEnabled() {
+		return
+	}
+	if err := exec(w.conn, "ROLLBACK"); err != nil {
+		w.log.Error("rollback failed", "error", err)
+	}
+}
+
+// begin claims the request for the writer; false when its caller has given up.
+func (r *request) begin() bool {
+	if r.ctx.Err() != nil && r.state.CompareAndSwap(waiting, abandoned) {
+		r.err = context.Cause(r.ctx)
+		close(r.done)
+		return false
+	}
+	return r.state.CompareAndSwap(waiting, begun)
+}
+
+func (r *request) finish(err error) {
+	r.err = err
+	close(r.done)
+}
+
+func finish(rs []*request, err error) {
+	for _, r := range rs {
+		r.finish(err)
+	}
+}
