@@ -1,0 +1,244 @@
+package config
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+// setup writes a langgraph.json and what it may name, and gives a source that reads it with no environment but env.
+func setup(t *testing.T, json string, env map[string]string) Source {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"langgraph.json": json, "agent.py": "", ".venv/bin/python": "", "vars": "LG_WEBHOOK_TOKEN=secret\nN_JOBS_PER_WORKER=3\n", "lib/x.py": ""} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o755))
+	}
+	return Source{File: filepath.Join(dir, "langgraph.json"), Lookup: func(name string) (string, bool) { s, ok := env[name]; return s, ok }}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	src := setup(t, `{
+	  "$schema": "x", "dependencies": [".", "./lib", "langchain_openai"], "python_version": "3.12", "env": "vars",
+	  "graphs": {"b": "./agent.py:graph", "a": {"path": "pkg.mod:make", "description": "A"}},
+	  "http": {"mount_prefix": "/api/", "disable_store": true, "configurable_headers": {"includes": ["x-*"], "exclude": ["x-secret*"]},
+	           "cors": {"allow_origins": ["https://a.example"]}},
+	  "webhooks": {"headers": {"authorization": "Bearer ${{ env.LG_WEBHOOK_TOKEN }}"}, "url": {"allowed_ports": [443]}, "allowed_fields": ["run_id"]},
+	  "checkpointer": {"serde": {"allowed_json_modules": [["a", "b"]], "pickle_fallback": false}}
+	}`, nil)
+	src.Flags = map[string]string{"port": "0", "data": "/data"}
+	got, warnings, err := Load(src)
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+
+	dir := filepath.Dir(src.File)
+	want := Default(Dev)
+	want.File, want.Dir, want.Data, want.Port = src.File, dir, "/data", 0
+	want.PythonPath = []string{dir, filepath.Join(dir, "lib")}
+	want.Python, want.PythonVersion, want.JobsPerWorker = filepath.Join(dir, ".venv/bin/python"), "3.12", 3
+	want.Env = map[string]string{"LG_WEBHOOK_TOKEN": "secret", "N_JOBS_PER_WORKER": "3"}
+	want.Graphs = []Graph{{ID: "b", Path: filepath.Join(dir, "agent.py"), Attr: "graph"}, {ID: "a", Module: "pkg.mod", Attr: "make", Description: "A"}}
+	want.HTTP = HTTP{
+		MountPrefix: "/api", Disable: Disable{Store: true}, ConfigurableHeaders: HeaderFilter{Includes: []string{"x-*"}, Excludes: []string{"x-secret*"}},
+		CORS: CORS{AllowOrigins: []string{"https://a.example"}, AllowMethods: []string{"GET"}, MaxAge: 10 * time.Minute},
+	}
+	want.Webhooks = Webhooks{
+		URL:     URLPolicy{RequireHTTPS: true, AllowedPorts: []int{443}, MaxURLLength: 2048, DisableLoopback: true},
+		Headers: map[string]string{"authorization": "Bearer secret"}, AllowedFields: []string{"run_id"},
+	}
+	want.Serde = Serde{AllowedJSONModules: &Modules{List: [][]string{{"a", "b"}}}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	const file = `{"graphs": {"a": "./agent.py:g"}, "env": {"N_JOBS_PER_WORKER": 3}}`
+	tests := []struct {
+		name  string
+		env   map[string]string
+		flags map[string]string
+		want  int
+	}{
+		{name: "the file's env", want: 3},
+		{name: "the environment", env: map[string]string{"N_JOBS_PER_WORKER": "4"}, want: 4},
+		{name: "our own name", env: map[string]string{"N_JOBS_PER_WORKER": "4", "UNDERSTUDY_JOBS_PER_WORKER": "5"}, want: 5},
+		{name: "a flag", env: map[string]string{"UNDERSTUDY_JOBS_PER_WORKER": "5"}, flags: map[string]string{"jobs-per-worker": "6"}, want: 6},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			src := setup(t, file, tt.env)
+			src.Flags = tt.flags
+			c, _, err := Load(src)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, c.JobsPerWorker)
+		})
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	src := setup(t, `{"graphs": {"a": "./agent.py:g"}}`, map[string]string{
+		"BG_JOB_TIMEOUT_SECS": "0.5", "BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS": "7", "RESUMABLE_STREAM_TTL_SECONDS": "120", "LOG_LEVEL": "WARNING",
+		"LOG_JSON": "true", "MOUNT_PREFIX": "/x", "UNDERSTUDY_MAX_BODY": "1MiB", "CORS_ALLOW_ORIGINS": "https://a, https://b", "UNDERSTUDY_GRACE": "2m",
+	})
+	c, _, err := Load(src)
+	require.NoError(t, err)
+	require.Equal(t, 500*time.Millisecond, c.RunTimeout)
+	require.Equal(t, 2*time.Minute, c.Grace)
+	require.Equal(t, 2*time.Minute, c.ResumableTTL)
+	require.Equal(t, slog.LevelWarn, c.LogLevel)
+	require.True(t, c.LogJSON)
+	require.Equal(t, "/x", c.HTTP.MountPrefix)
+	require.Equal(t, MiB, c.MaxBody)
+	require.Equal(t, []string{"https://a", "https://b"}, c.HTTP.CORS.AllowOrigins)
+	require.True(t, c.HTTP.CORS.AllowCredentials)
+}
+
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		json string
+		want []string
+	}{
+		{name: "line comment", json: "{\n  // graphs\n  \"graphs\": {}}", want: []string{"langgraph.json:2:3: is a comment"}},
+		{name: "hash comment", json: "{\"graphs\": # x\n {}}", want: []string{"langgraph.json:1:12: is a comment"}},
+		{name: "trailing comma", json: "{\"graphs\": {\"a\": \"x.py:g\",}\n}", want: []string{"langgraph.json:1:27: has a comma"}},
+		{name: "cut off", json: `{"graphs": {`, want: []string{"langgraph.json:1:13: ends too early"}},
+		{name: "empty", json: ``, want: []string{"langgraph.json:1:1: ends too early"}},
+		{name: "single quotes", json: `{'graphs': 1}`, want: []string{"langgraph.json:1:2: has single quotes"}},
+		{name: "more after the end", json: `{} {}`, want: []string{"there is more after the end"}},
+		{name: "a key twice", json: `{"env": {}, "env": {}}`, want: []string{`"env" twice`}},
+		{name: "bad UTF-8", json: "{\"a\": \"\xff\"}", want: []string{"langgraph.json:1:8: is not UTF-8"}},
+		{name: "too deep", json: strings.Repeat("[", 200), want: []string{"nested deeper"}},
+		{name: "not an object", json: `[]`, want: []string{"langgraph.json:1:1: langgraph.json: is a list"}},
+		{name: "no graphs", json: `{}`, want: []string{`"graphs": {"agent": "./agent.py:graph"}`}},
+		{name: "no attribute", json: `{"graphs": {"a": "./agent.py"}}`, want: []string{"langgraph.json:1:18: graphs.a: \"./agent.py\" does not say which name"}},
+		{name: "remote", json: `{"graphs": {"a": {"url": "http://x"}}}`, want: []string{"graphs.a.url: remote and declared graphs come with a later version"}},
+		{name: "declared", json: `{"graphs": {"a": {"agent": {}}}}`, want: []string{"graphs.a.agent: "}},
+		{name: "JavaScript", json: `{"graphs": {"a": "./a.ts:g"}}`, want: []string{"./a.ts is JavaScript"}},
+		{name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
+			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is no regular expression", "a prefix starts with a slash"}},
+		{name: "auth", json: `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`, want: []string{"langgraph.json: auth: not supported", "--ignore-auth"}},
+		{name: "encryption", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"path": "./a.py:e"}}`, want: []string{"langgraph.json: encryption: not supported"}},
+		{name: "webhook header", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"headers": {"x": "${{ env.HOME }}", "y": "${{ env.LG_WEBHOOK_NONE }}", "z": "${{ secrets.A }}"}}}`,
+			want: []string{"HOME may not be sent", "LG_WEBHOOK_NONE is not set", "only variables"}},
+		{name: "webhook policy", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"allowed_fields": ["x"], "url": {"allowed_domains": ["a.*"], "allowed_ports": [0]}}}`,
+			want: []string{`"x" is no field`, `"a.*"`, "from 1 to 65535"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, _, err := Load(setup(t, tt.json, map[string]string{"HOME": "/root"}))
+			require.Nil(t, c)
+			require.Error(t, err)
+			for _, want := range tt.want {
+				require.Contains(t, err.Error(), want)
+			}
+		})
+	}
+}
+
+func TestMistakesInSettings(t *testing.T) {
+	t.Parallel()
+	src := setup(t, `{"graphs": {"a": "./agent.py:g"}}`, map[string]string{"BG_JOB_TIMEOUT_SECS": "soon", "UNDERSTUDY_WORKERS": "0", "UNDERSTUDY_LOG_JSON": "perhaps"})
+	src.Flags = map[string]string{"port": "70000", "grace": "10", "synchronous": "off", "max-bodies": "1k", "python": "no-such-python"}
+	_, _, err := Load(src)
+	require.Error(t, err)
+	for _, want := range []string{
+		`BG_JOB_TIMEOUT_SECS: "soon": write a number of seconds`, "workers is 0", `UNDERSTUDY_LOG_JSON: "perhaps": write true or false`, "port is 70000",
+		`--grace: "10": write a time with its unit`, `--synchronous: "off": write full or normal`, "max-bodies (1KiB) is below max-body (300MiB)",
+	} {
+		require.Contains(t, err.Error(), want)
+	}
+}
+
+func TestIgnoreAuth(t *testing.T) {
+	t.Parallel()
+	const file = `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`
+	src := setup(t, file, nil)
+	src.Flags = map[string]string{"ignore-auth": "true"}
+	_, _, err := Load(src)
+	require.NoError(t, err)
+	src.Flags["host"] = "0.0.0.0"
+	_, _, err = Load(src)
+	require.ErrorContains(t, err, "loopback")
+	_, _, err = Load(setup(t, `{"graphs": {"a": "./agent.py:g"}, "auth": {}, "encryption": null}`, nil))
+	require.NoError(t, err, "an empty section asks for nothing, as there")
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	src := setup(t, `{"graphs": {"a": "./none.py:g"}, "env": ".env", "dependnecies": ["."], "ui": {"a": "b"}, "node_version": "20",
+		"http": {"app": "./x.py:app"}, "store": {"index": {"dims": 1}, "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1}, "path": "./x.py:c"}}`, nil)
+	_, warnings, err := Load(src)
+	require.NoError(t, err)
+	var keys []string
+	for _, w := range warnings {
+		keys = append(keys, w.Key)
+	}
+	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "http.app", "store.index", "store.ttl", "checkpointer.ttl", "checkpointer.path"}, keys)
+	require.Contains(t, warnings[2].String(), `did you mean "dependencies"?`)
+}
+
+func TestSelects(t *testing.T) {
+	t.Parallel()
+	f := HeaderFilter{Includes: []string{"x-*-id", "user-agent", "authorization"}, Excludes: []string{"x-internal-*"}}
+	for name, want := range map[string]bool{"X-Tenant-Name-Id": true, "x-id": false, "user-agent": true, "x-internal-id": false, "Authorization": false, "accept": false} {
+		require.Equal(t, want, f.Selects(name), name)
+	}
+}
+
+func TestFindPython(t *testing.T) {
+	t.Parallel()
+	none := func(string) (string, bool) { return "", false }
+	dir := t.TempDir()
+	active := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(active, "bin"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(active, "bin/python"), nil, 0o755))
+	got, err := FindPython("", dir, func(string) (string, bool) { return active, true })
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(active, "bin/python"), got)
+	_, err = FindPython(filepath.Join(dir, "none"), dir, none)
+	require.ErrorContains(t, err, "no program that can be started")
+}
+
+// Every setting is documented: a row that nobody can read about is not there.
+func TestDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	for _, s := range Settings() {
+		for _, word := range append([]string{"--" + s.Flag, s.Env}, s.Also...) {
+			require.Contains(t, string(page), "`"+word, s.Flag)
+		}
+	}
+}
+
+// FuzzParse: no file may make the reader panic, and a refused one says why.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"graphs": {"a": "./agent.py:g"}, "http": {"cors": {}}, "webhooks": {"url": {}}}`))
+	f.Add([]byte(`{"graphs": {"a": {"path": "a.b:c"}}, "checkpointer": {"serde": {"allowed_json_modules": true}}}`))
+	f.Add([]byte("\xef\xbb\xbf{\"env\": {\"A\": 1}} // x"))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		c := Default(Dev)
+		c.File, c.Dir = "/none/langgraph.json", "/none"
+		_, mistakes := parseFile(src, c, func(string) (string, bool) { return "", false })
+		for _, m := range mistakes {
+			if m.Text == "" || m.Line < 1 || m.Column < 1 {
+				t.Errorf("mistake without place or text: %+v", m)
+			}
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+	"time"
+)
+
+func (f *file) http(v value, key string) {
+	h := &f.c.HTTP
+	f.section(v, key, map[string]func(value, string){
+		"mount_prefix": func(v value, key string) {
+			prefix, problem := mountPrefix(f.text(v, key, "/my-api"))
+			if problem != "" {
+				f.wrong(v, key, "%s", problem)
+			}
+			h.MountPrefix = prefix
+		},
+		"cors":                     f.cors,
+		"configurable_headers":     f.headerFilter(&h.ConfigurableHeaders),
+		"logging_headers":          f.headerFilter(&h.LoggingHeaders),
+		"disable_assistants":       f.setBool(&h.Disable.Assistants),
+		"disable_threads":          f.setBool(&h.Disable.Threads),
+		"disable_runs":             f.setBool(&h.Disable.Runs),
+		"disable_store":            f.setBool(&h.Disable.Store),
+		"disable_meta":             f.setBool(&h.Disable.Meta),
+		"disable_mcp":              f.setBool(&h.Disable.MCP),
+		"disable_a2a":              f.setBool(&h.Disable.A2A),
+		"disable_ui":               f.setBool(&h.Disable.UI),
+		"disable_webhooks":         f.setBool(&h.Disable.Webhooks),
+		"app":                      f.notYet("custom routes are not in this version; serve them beside this server"),
+		"middleware_order":         f.notYet("custom middleware is not in this version"),
+		"enable_custom_route_auth": f.notYet("custom routes are not in this version"),
+	})
+}
+
+// cors: a section replaces all defaults; what it leaves out is as strict as LangGraph Server has it.
+func (f *file) cors(v value, key string) {
+	c := CORS{AllowMethods: []string{"GET"}, MaxAge: 600 * time.Second}
+	f.section(v, key, map[string]func(value, string){
+		"allow_origins":     f.setTexts(&c.AllowOrigins, "https://app.example.com"),
+		"allow_methods":     f.setTexts(&c.AllowMethods, "GET"),
+		"allow_headers":     f.setTexts(&c.AllowHeaders, "authorization"),
+		"expose_headers":    f.setTexts(&c.ExposeHeaders, "content-location"),
+		"allow_credentials": f.setBool(&c.AllowCredentials),
+		"max_age": func(v value, key string) {
+			c.MaxAge = time.Duration(f.integer(v, key, 0, 1<<31)) * time.Second
+		},
+		"allow_origin_regex": func(v value, key string) {
+			c.AllowOriginRegex = f.text(v, key, `https://.*\.example\.com`)
+			if _, err := regexp.Compile(c.AllowOriginRegex); err != nil {
+				f.wrong(v, key, "is no regular expression: %v", err)
+			}
+		},
+	})
+	f.c.HTTP.CORS = c
+}
+
+// headerFilter reads {includes, excludes}, also without the s.
+func (f *file) headerFilter(to *HeaderFilter) func(value, string) {
+	return func(v value, key string) {
+		f.section(v, key, map[string]func(value, string){
+			"includes": f.setTexts(&to.Includes, "x-*"), "include": f.setTexts(&to.Includes, "x-*"),
+			"excludes": f.setTexts(&to.Excludes, "x-secret-*"), "exclude": f.setTexts(&to.Excludes, "x-secret-*"),
+		})
+	}
+}
+
+// mountPrefix takes a slash from the end, or says what is wrong.
+func mountPrefix(s string) (prefix, problem string) {
+	switch prefix = strings.TrimSuffix(s, "/"); {
+	case s == "" || s == "/":
+		return "", ""
+	case !strings.HasPrefix(s, "/"):
+		return "", `a prefix starts with a slash, such as "/my-api"`
+	case prefix == "/noauth" || strings.HasPrefix(prefix, "/noauth/"):
+		return "", `"/noauth" is reserved; take another name`
+	case strings.ContainsAny(prefix, "?#*: ") || strings.Contains(prefix, "//"):
+		return "", `holds characters that are no part of a path; write one such as "/my-api/v1"`
+	}
+	return prefix, ""
+}

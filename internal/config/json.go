@@ -1,0 +1,189 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// value is a JSON value that knows where it stands, so that a mistake in its meaning can be pointed at.
+type value struct {
+	at int // offset of its first byte
+	// data is string, bool, json.Number, nil, []value or []member.
+	data any
+}
+
+type member struct {
+	key string
+	value
+}
+
+// kind names the value's type for a person.
+func (v value) kind() string {
+	switch v.data.(type) {
+	case string:
+		return "text"
+	case bool:
+		return "true or false"
+	case json.Number:
+		return "a number"
+	case []value:
+		return "a list"
+	case []member:
+		return "an object"
+	}
+	return "null"
+}
+
+// empty reports what counts as absent in LangGraph Server: null, {}, [], "", false.
+func (v value) empty() bool {
+	switch d := v.data.(type) {
+	case []member:
+		return len(d) == 0
+	case []value:
+		return len(d) == 0
+	case string:
+		return d == ""
+	case bool:
+		return !d
+	}
+	return v.data == nil
+}
+
+// maxDepth of a configuration file; deeper nesting is no configuration.
+const maxDepth = 100
+
+// parseJSON reads one JSON value. Its error is a Mistake without File.
+func parseJSON(src []byte) (value, *Mistake) {
+	src = bytes.TrimPrefix(src, []byte("\xef\xbb\xbf"))
+	if !utf8.Valid(src) {
+		return value{}, at(src, firstInvalid(src), "is not UTF-8 here; save the file as UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(src))
+	dec.UseNumber()
+	p := parser{src: src, dec: dec}
+	v, err := p.value(0)
+	if err == nil {
+		if _, err = dec.Token(); errors.Is(err, io.EOF) {
+			return v, nil
+		} else if err == nil {
+			err = errors.New("there is more after the end; a file holds one object")
+		}
+	}
+	return value{}, p.mistake(err)
+}
+
+type parser struct {
+	src []byte
+	dec *json.Decoder
+}
+
+func (p *parser) value(depth int) (value, error) {
+	start := p.next()
+	if depth > maxDepth {
+		return value{}, fmt.Errorf("is nested deeper than %d levels", maxDepth)
+	}
+	tok, err := p.dec.Token()
+	if err != nil {
+		return value{}, err
+	}
+	delim, isDelim := tok.(json.Delim)
+	if !isDelim {
+		return value{at: start, data: tok}, nil
+	}
+	if delim == '[' {
+		list := []value{}
+		for p.dec.More() {
+			item, err := p.value(depth + 1)
+			if err != nil {
+				return value{}, err
+			}
+			list = append(list, item)
+		}
+		_, err = p.dec.Token()
+		return value{at: start, data: list}, err
+	}
+	members := []member{}
+	seen := map[string]bool{}
+	for p.dec.More() {
+		tok, err := p.dec.Token()
+		if err != nil {
+			return value{}, err
+		}
+		key := tok.(string)
+		if seen[key] {
+			return value{}, fmt.Errorf("has %q twice in one object; keep one", key)
+		}
+		seen[key] = true
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return value{}, err
+		}
+		members = append(members, member{key, v})
+	}
+	_, err = p.dec.Token()
+	return value{at: start, data: members}, err
+}
+
+// next is the offset of the next byte that means something.
+func (p *parser) next() int {
+	i := int(p.dec.InputOffset())
+	for i < len(p.src) && strings.IndexByte(" \t\r\n,:", p.src[i]) >= 0 {
+		i++
+	}
+	return i
+}
+
+// mistake puts a reader's error in words, at the place where it is.
+func (p *parser) mistake(err error) *Mistake {
+	i := min(p.next(), len(p.src))
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return at(p.src, i, err.Error())
+	}
+	rest := p.src[i:]
+	switch {
+	case len(bytes.TrimSpace(rest)) == 0:
+		return at(p.src, len(p.src), "ends too early; a bracket or brace is not closed")
+	case bytes.HasPrefix(rest, []byte("//")), bytes.HasPrefix(rest, []byte("/*")), rest[0] == '#':
+		return at(p.src, i, "is a comment, and JSON has none; remove it")
+	case rest[0] == '}' || rest[0] == ']':
+		return at(p.src, i, "has a comma before the closing bracket; remove the comma")
+	case rest[0] == '\'':
+		return at(p.src, i, "has single quotes; JSON text stands in double quotes")
+	}
+	text := err.Error()
+	if syntax != nil && int(syntax.Offset) > i && int(syntax.Offset) <= len(p.src) {
+		i = int(syntax.Offset) - 1
+	}
+	return at(p.src, i, "is not JSON: "+text)
+}
+
+// at is a mistake at an offset of src.
+func at(src []byte, offset int, text string) *Mistake {
+	line, column := position(src, offset)
+	return &Mistake{Line: line, Column: column, At: offset, Text: text}
+}
+
+// position turns an offset into line and column, both from 1; columns count characters.
+func position(src []byte, offset int) (line, column int) {
+	before := src[:min(offset, len(src))]
+	line = bytes.Count(before, []byte("\n")) + 1
+	column = utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1
+	return line, column
+}
+
+func firstInvalid(src []byte) int {
+	for i := 0; i < len(src); {
+		r, n := utf8.DecodeRune(src[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return len(src)
+}

@@ -1,0 +1,292 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/joho/godotenv"
+)
+
+// file reads langgraph.json into a Config. The zero value of src means that the file was empty.
+type file struct {
+	reader
+	c *Config
+	// lookup finds variables for templates of webhook headers, after those of the file.
+	lookup func(string) (string, bool)
+}
+
+// readFile reads the graphs and server settings of a langgraph.json.
+func readFile(path string, c *Config, lookup func(string) (string, bool)) ([]Warning, Mistakes) {
+	src, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, Mistakes{{Text: path + " is not there; name your file with --config, or write one: " +
+			`{"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}`}}
+	}
+	if err != nil {
+		return nil, Mistakes{{Text: err.Error()}}
+	}
+	c.File, c.Dir = path, filepath.Dir(path)
+	c.PythonPath = []string{c.Dir}
+	return parseFile(src, c, lookup)
+}
+
+func parseFile(src []byte, c *Config, lookup func(string) (string, bool)) ([]Warning, Mistakes) {
+	f := &file{reader: reader{file: filepath.Base(c.File), src: src}, c: c, lookup: lookup}
+	v, mistake := parseJSON(src)
+	if mistake != nil {
+		mistake.File = f.file
+		return nil, Mistakes{*mistake}
+	}
+	f.root(v)
+	return f.warnings, f.mistakes
+}
+
+func (f *file) root(v value) {
+	var webhooks value
+	quiet := func(value, string) {}
+	later := func(text string) func(value, string) {
+		return func(v value, key string) {
+			if !v.empty() {
+				f.warn(key, "%s", text)
+			}
+		}
+	}
+	f.section(v, "", map[string]func(value, string){
+		"graphs":         f.graphs,
+		"dependencies":   f.dependencies,
+		"env":            f.env,
+		"python_version": f.pythonVersion,
+		"http":           f.http,
+		"webhooks":       func(v value, _ string) { webhooks = v },
+		"checkpointer":   f.checkpointer,
+		"store":          f.store,
+		"auth":           func(v value, _ string) { f.c.asksAuth = !v.empty() },
+		"encryption":     func(v value, _ string) { f.c.asksEncryption = !v.empty() },
+		"ui":             later("not in this version; the graphs are served without it"),
+		"ui_config":      later("not in this version; the graphs are served without it"),
+		"priority":       later("not in this version; runs are taken in order of creation"),
+		"node_version":   later("JavaScript graphs are not in this version; ignored"),
+		// Of these only the builder of container images speaks.
+		"$schema": quiet, "api_version": quiet, "base_image": quiet, "image_distro": quiet, "pip_config_file": quiet, "pip_installer": quiet,
+		"source": quiet, "dockerfile_lines": quiet, "keep_pkg_tools": quiet,
+	})
+	// Templates in webhook headers need env, wherever in the file it stands.
+	f.webhooks(webhooks, "webhooks")
+	if len(f.mistakes) == 0 && len(f.c.Graphs) == 0 {
+		f.wrong(v, "graphs", `names no graph; write "graphs": {"agent": "./agent.py:graph"}`)
+	}
+}
+
+const graphExample = "./agent.py:graph"
+
+func (f *file) graphs(v value, key string) {
+	members, ok := v.data.([]member)
+	if !ok {
+		f.wrong(v, key, `is %s; write an object: {"agent": %q}`, v.kind(), graphExample)
+		return
+	}
+	for _, m := range members {
+		if m.key == "" {
+			f.wrong(m.value, key, "has a graph without a name")
+			continue
+		}
+		if g, ok := f.graph(m.key, m.value, join(key, m.key)); ok {
+			f.c.Graphs = append(f.c.Graphs, g)
+		}
+	}
+}
+
+// graph reads "path:attr", or an object with path and description.
+func (f *file) graph(id string, v value, key string) (Graph, bool) {
+	g := Graph{ID: id}
+	spec := v
+	if members, isObject := v.data.([]member); isObject {
+		spec = value{at: v.at}
+		for _, m := range members {
+			if m.key == "url" || m.key == "agent" {
+				f.wrong(m.value, join(key, m.key), "remote and declared graphs come with a later version; this one serves Python graphs: {\"path\": %q}", graphExample)
+				return g, false
+			}
+		}
+		f.section(v, key, map[string]func(value, string){
+			"path":        func(v value, _ string) { spec = v },
+			"description": f.setText(&g.Description, "What the graph is for."),
+		})
+		if spec.data == nil {
+			f.wrong(v, key, `has no path; write {"path": %q}`, graphExample)
+			return g, false
+		}
+	}
+	text, ok := spec.data.(string)
+	if !ok {
+		f.wrong(spec, key, `is %s; write "file.py:name", such as %q`, spec.kind(), graphExample)
+		return g, false
+	}
+	return f.import_(g, text, spec, key)
+}
+
+// import_ splits "path:attr" or "module:attr". As LangGraph Server: a slash makes it a path, the last colon divides.
+func (f *file) import_(g Graph, text string, v value, key string) (Graph, bool) {
+	colon := strings.LastIndexByte(text, ':')
+	if colon <= 0 || colon == len(text)-1 {
+		f.wrong(v, key, `%q does not say which name to take; write "file.py:name", such as %q`, text, graphExample)
+		return g, false
+	}
+	where := text[:colon]
+	g.Attr = text[colon+1:]
+	switch ext := filepath.Ext(where); ext {
+	case ".js", ".ts", ".mjs", ".mts", ".cjs", ".cts", ".jsx", ".tsx":
+		f.wrong(v, key, "%s is JavaScript, and this version serves Python graphs; keep serving it with LangGraph's own JavaScript server", where)
+		return g, false
+	}
+	if !strings.Contains(where, "/") && !strings.HasSuffix(where, ".py") {
+		g.Module = where
+		return g, true
+	}
+	g.Path = f.abs(where)
+	if _, err := os.Stat(g.Path); err != nil {
+		f.warn(key, "there is no file %s; runs of this graph will say so", g.Path)
+	}
+	return g, true
+}
+
+func (f *file) abs(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(f.c.Dir, path)
+}
+
+// dependencies: folders go on the path of the workers, the rest is for pip and the person who sets up the environment.
+func (f *file) dependencies(v value, key string) {
+	for _, dep := range f.texts(v, key, ".") {
+		folder := f.abs(dep)
+		if info, err := os.Stat(folder); err == nil && info.IsDir() {
+			if folder != f.c.Dir {
+				f.c.PythonPath = append(f.c.PythonPath, folder)
+			}
+		} else if strings.HasPrefix(dep, ".") || filepath.IsAbs(dep) {
+			f.warn(key, "there is no folder %s", folder)
+		}
+	}
+}
+
+// env is the name of a dotenv file, or the variables themselves.
+func (f *file) env(v value, key string) {
+	switch data := v.data.(type) {
+	case string:
+		if data == "" {
+			return
+		}
+		path := f.abs(data)
+		vars, err := godotenv.Read(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			f.warn(key, "there is no file %s; no variable was read", path)
+		case err != nil:
+			f.wrong(v, key, "%s is no list of NAME=value lines: %v", data, err)
+		default:
+			f.c.Env = vars
+		}
+	case []member:
+		f.c.Env = make(map[string]string, len(data))
+		for _, m := range data {
+			switch d := m.data.(type) {
+			case string:
+				f.c.Env[m.key] = d
+			case json.Number:
+				f.c.Env[m.key] = d.String()
+			case bool:
+				f.c.Env[m.key] = strconv.FormatBool(d)
+			case nil: // unset
+			default:
+				f.wrong(m.value, join(key, m.key), "is %s; a variable holds text", m.kind())
+			}
+		}
+	default:
+		f.wrong(v, key, `is %s; write the name of a file, such as ".env", or an object: {"NAME": "value"}`, v.kind())
+	}
+}
+
+var pythonVersion = regexp.MustCompile(`^3\.(\d+)$`)
+
+func (f *file) pythonVersion(v value, key string) {
+	if n, isNumber := v.data.(json.Number); isNumber {
+		f.wrong(v, key, "is a number; write it in quotes: %q", n.String())
+		return
+	}
+	text := f.text(v, key, "3.12")
+	if _, isText := v.data.(string); !isText {
+		return
+	}
+	// "3.12-bookworm" names a container image there.
+	version, _, _ := strings.Cut(text, "-")
+	if m := pythonVersion.FindStringSubmatch(version); m == nil {
+		f.wrong(v, key, `%q is no version of Python; write major and minor, such as "3.12"`, text)
+		return
+	} else if minor, _ := strconv.Atoi(m[1]); minor < 10 {
+		f.wrong(v, key, "langgraph needs Python 3.10 or later, not %s", version)
+		return
+	}
+	f.c.PythonVersion = version
+}
+
+func (f *file) checkpointer(v value, key string) {
+	kept := func(v value, key string) {
+		if s, _ := v.data.(string); s != "default" {
+			f.warn(key, "checkpoints are kept by this server itself; ignored")
+		}
+	}
+	f.section(v, key, map[string]func(value, string){
+		"serde": f.serde,
+		"ttl":   f.notYet("threads are not swept in this version; delete them through the API"),
+		"path":  kept, "backend": kept, "uri": kept,
+	})
+}
+
+func (f *file) serde(v value, key string) {
+	f.section(v, key, map[string]func(value, string){
+		"allowed_json_modules":    func(v value, key string) { f.c.Serde.AllowedJSONModules = f.modules(v, key) },
+		"allowed_msgpack_modules": func(v value, key string) { f.c.Serde.AllowedMsgpackModules = f.modules(v, key) },
+		"pickle_fallback":         f.setBool(&f.c.Serde.PickleFallback),
+	})
+}
+
+// modules is true, or a list such as [["my_agent", "types", "Item"]].
+func (f *file) modules(v value, key string) *Modules {
+	if all, isBool := v.data.(bool); isBool {
+		return &Modules{All: all}
+	}
+	items, ok := v.data.([]value)
+	if !ok {
+		f.wrong(v, key, `is %s; write true, or a list such as [["my_agent", "types", "Item"]]`, v.kind())
+		return nil
+	}
+	m := &Modules{List: [][]string{}}
+	for _, item := range items {
+		m.List = append(m.List, f.texts(item, key, "my_agent"))
+	}
+	return m
+}
+
+func (f *file) store(v value, key string) {
+	f.section(v, key, map[string]func(value, string){
+		"index": f.notYet("search by meaning is not in this version; items are found by namespace and filter"),
+		"ttl":   f.notYet("default times to live are not in this version; a ttl given with an item is honoured"),
+		"path":  f.notYet("items are kept by this server itself; ignored"),
+	})
+}
+
+func (f *file) notYet(text string) func(value, string) {
+	return func(v value, key string) {
+		if !v.empty() {
+			f.warn(key, "%s", text)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Source is where a configuration comes from.
+type Source struct {
+	Mode Mode
+	// File is the langgraph.json, relative to the current folder. Empty: none, and no graph is needed.
+	File string
+	// Flags that were given, by name without dashes.
+	Flags map[string]string
+	// Lookup finds environment variables. Nil: os.LookupEnv.
+	Lookup func(name string) (string, bool)
+}
+
+// Load reads a configuration and validates it. An error is Mistakes, with all of them; the Config is nil then.
+// Warnings are given in either case.
+func Load(src Source) (*Config, []Warning, error) {
+	if src.Lookup == nil {
+		src.Lookup = os.LookupEnv
+	}
+	c := Default(src.Mode)
+	var warnings []Warning
+	var mistakes Mistakes
+	if src.File != "" {
+		path, err := filepath.Abs(src.File)
+		if err != nil {
+			return nil, nil, Mistakes{{Text: err.Error()}}
+		}
+		warnings, mistakes = readFile(path, c, src.Lookup)
+	} else {
+		c.Dir, _ = os.Getwd()
+	}
+	if origins, ok := src.lookup(c, "CORS_ALLOW_ORIGINS"); ok && len(c.HTTP.CORS.AllowOrigins) == 1 && c.HTTP.CORS.AllowOrigins[0] == "*" {
+		c.HTTP.CORS.AllowOrigins = split(origins)
+		c.HTTP.CORS.AllowCredentials = strings.TrimSpace(origins) != "*"
+	}
+	mistakes = append(mistakes, src.settings(c)...)
+	if err := c.absolute(); err != nil {
+		mistakes = append(mistakes, Mistake{Text: "data: " + err.Error()})
+	}
+	if err := c.Validate(); err != nil {
+		mistakes = append(mistakes, err.(Mistakes)...)
+	}
+	if len(mistakes) == 0 && len(c.Graphs) > 0 {
+		python, err := FindPython(c.Python, c.Dir, src.Lookup)
+		if err != nil {
+			mistakes = append(mistakes, Mistake{Text: err.Error()})
+		}
+		c.Python = python
+	}
+	if len(mistakes) > 0 {
+		return nil, warnings, mistakes
+	}
+	return c, warnings, nil
+}
+
+// lookup asks the environment, then the env section of the file.
+func (src Source) lookup(c *Config, name string) (string, bool) {
+	if s, ok := src.Lookup(name); ok && s != "" {
+		return s, true
+	}
+	s, ok := c.Env[name]
+	return s, ok && s != ""
+}
+
+// settings applies flags, or else variables: ours before LangGraph Server's.
+func (src Source) settings(c *Config) Mistakes {
+	var out Mistakes
+	add := func(m *Mistake) {
+		if m != nil {
+			out = append(out, *m)
+		}
+	}
+	for _, s := range Settings() {
+		if text, given := src.Flags[s.Flag]; given {
+			add(s.apply(c, "--"+s.Flag, text, s.set))
+			continue
+		}
+		if text, given := src.lookup(c, s.Env); given {
+			add(s.apply(c, s.Env, text, s.set))
+			continue
+		}
+		for _, name := range s.Also {
+			text, given := src.lookup(c, name)
+			if !given {
+				continue
+			}
+			set := s.set
+			if s.also != nil {
+				set = s.also
+			}
+			add(s.apply(c, name, text, set))
+			break
+		}
+	}
+	return out
+}
+
+func split(s string) []string {
+	var out []string
+	for _, part := range strings.Split(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Mistake is one thing that has to be put right before the server can start.
+type Mistake struct {
+	// File where it stands, with Line and Column counted from 1. Empty: not in a file.
+	File         string
+	Line, Column int
+	// At is the offset in the file, for order.
+	At int
+	// Text says what is wrong and what to write.
+	Text string
+}
+
+func (m Mistake) String() string {
+	switch {
+	case m.File == "":
+		return m.Text
+	case m.Line == 0:
+		return m.File + ": " + m.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", m.File, m.Line, m.Column, m.Text)
+}
+
+// Mistakes are all that were found. It is never empty as an error.
+type Mistakes []Mistake
+
+func (m Mistakes) Error() string {
+	lines := make([]string, len(m))
+	for i, one := range m {
+		lines[i] = one.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (m Mistakes) orNil() error {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+// Warning is something that was read and does nothing, or not what its writer may think. The server starts.
+type Warning struct {
+	// Key names the setting, dotted: "http.app".
+	Key  string
+	Text string
+}
+
+func (w Warning) String() string { return w.Key + ": " + w.Text }

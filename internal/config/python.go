@@ -1,0 +1,37 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// FindPython chooses the interpreter of the workers: the one that was asked for, else .venv beside langgraph.json, else the active
+// virtual environment, else python3 on the path. It does not look whether langgraph is installed there: a worker says so soon enough.
+func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, error) {
+	if asked != "" {
+		path, err := exec.LookPath(asked)
+		if err != nil {
+			return "", fmt.Errorf("python: %s is no program that can be started (%w); name an interpreter such as .venv/bin/python", asked, err)
+		}
+		return filepath.Abs(path)
+	}
+	venvs := []string{filepath.Join(dir, ".venv")}
+	if active, ok := lookup("VIRTUAL_ENV"); ok && active != "" {
+		venvs = append(venvs, active)
+	}
+	for _, venv := range venvs {
+		// Never resolved: the link's own place is how Python finds the packages beside it.
+		python := filepath.Join(venv, "bin", "python")
+		if info, err := os.Stat(python); err == nil && !info.IsDir() {
+			return filepath.Abs(python)
+		}
+	}
+	if path, err := exec.LookPath("python3"); err == nil {
+		return filepath.Abs(path)
+	}
+	return "", fmt.Errorf("python: none found; make one for your graphs:\n"+
+		"  python3 -m venv %[1]s && %[1]s/bin/pip install langgraph\n"+
+		"or name one with --python", filepath.Join(dir, ".venv"))
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// reader walks a parsed file and collects what is wrong with it instead of stopping at the first thing.
+type reader struct {
+	file     string // base name, for messages
+	src      []byte
+	mistakes Mistakes
+	warnings []Warning
+}
+
+func (r *reader) wrong(v value, key, format string, args ...any) {
+	m := at(r.src, v.at, key+": "+fmt.Sprintf(format, args...))
+	m.File = r.file
+	r.mistakes = append(r.mistakes, *m)
+}
+
+func (r *reader) warn(key, format string, args ...any) {
+	r.warnings = append(r.warnings, Warning{Key: key, Text: fmt.Sprintf(format, args...)})
+}
+
+// section reads an object by a function per key. null counts as absent. Unknown keys are warned of.
+func (r *reader) section(v value, key string, fields map[string]func(value, string)) {
+	if v.data == nil {
+		return
+	}
+	members, ok := v.data.([]member)
+	if !ok {
+		r.wrong(v, or(key, r.file), "is %s; write an object: {…}", v.kind())
+		return
+	}
+	for _, m := range members {
+		path := join(key, m.key)
+		read, known := fields[m.key]
+		if !known {
+			r.warn(path, "unknown key, ignored%s", suggestion(m.key, fields))
+			continue
+		}
+		if m.data != nil {
+			read(m.value, path)
+		}
+	}
+}
+
+func (r *reader) text(v value, key, example string) string {
+	s, ok := v.data.(string)
+	if !ok {
+		r.wrong(v, key, "is %s; write text, such as %q", v.kind(), example)
+	}
+	return s
+}
+
+func (r *reader) boolean(v value, key string) bool {
+	b, ok := v.data.(bool)
+	if !ok {
+		r.wrong(v, key, "is %s; write true or false", v.kind())
+	}
+	return b
+}
+
+func (r *reader) integer(v value, key string, least, most int64) int64 {
+	n, isNumber := v.data.(json.Number)
+	i, err := n.Int64()
+	if !isNumber || err != nil || i < least || i > most {
+		r.wrong(v, key, "write a whole number from %d to %d", least, most)
+		return least
+	}
+	return i
+}
+
+// texts reads a list of text. A null or absent list is nil.
+func (r *reader) texts(v value, key, example string) []string {
+	items, ok := v.data.([]value)
+	if !ok {
+		r.wrong(v, key, "is %s; write a list, such as [%q]", v.kind(), example)
+		return nil
+	}
+	out := make([]string, 0, len(items))
+	for i, item := range items {
+		out = append(out, r.text(item, fmt.Sprintf("%s[%d]", key, i), example))
+	}
+	return out
+}
+
+// set makes field readers that store into a variable.
+func (r *reader) setText(to *string, example string) func(value, string) {
+	return func(v value, key string) { *to = r.text(v, key, example) }
+}
+
+func (r *reader) setBool(to *bool) func(value, string) {
+	return func(v value, key string) { *to = r.boolean(v, key) }
+}
+
+func (r *reader) setTexts(to *[]string, example string) func(value, string) {
+	return func(v value, key string) { *to = r.texts(v, key, example) }
+}
+
+func join(parent, key string) string {
+	if parent == "" {
+		return key
+	}
+	return parent + "." + key
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// suggestion names the known key that was likely meant.
+func suggestion(key string, fields map[string]func(value, string)) string {
+	best, least := "", 3
+	for known := range fields {
+		if d := distance(key, known); d < least || d == least && known < best {
+			best, least = known, d
+		}
+	}
+	if best == "" || least >= 3 || least >= len(key) {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is the number of single-character edits between a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			corner, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, corner+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// list writes words as a person would.
+func list(words []string) string {
+	words = slices.Clone(words)
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
