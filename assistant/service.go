@@ -87,13 +87,13 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 	if err := s.checkGraph(n.GraphID); err != nil {
 		return nil, err
 	}
-	config, context_, err := mirror(n.Config, n.Context)
+	config, runContext, err := mirror(n.Config, n.Context)
 	if err != nil {
 		return nil, err
 	}
 	now := s.now()
 	a := &Assistant{
-		ID: n.ID, GraphID: n.GraphID, Name: n.Name, Description: n.Description, Config: config, Context: context_,
+		ID: n.ID, GraphID: n.GraphID, Name: n.Name, Description: n.Description, Config: config, Context: runContext,
 		Metadata: orEmpty(n.Metadata), Version: 1, CreatedAt: now, UpdatedAt: now,
 	}
 	if a.ID == "" {
@@ -134,20 +134,20 @@ func (s *Service) checkGraph(name string) error {
 }
 
 // mirror keeps `context` and `config.configurable` alike: whichever was given is copied to the other.
-func mirror(config, context_ json.RawMessage) (json.RawMessage, json.RawMessage, error) {
+func mirror(config, runContext json.RawMessage) (json.RawMessage, json.RawMessage, error) {
 	c, err := jsonobj.Parse(config)
 	if err != nil {
 		return nil, nil, fault.New(fault.Unprocessable, "config must be an object")
 	}
 	configurable := jsonobj.Of(c.Get("configurable"))
-	given := len(context_) > 0 && string(context_) != "null" && jsonobj.Of(context_).Len() > 0
+	given := len(runContext) > 0 && string(runContext) != "null" && jsonobj.Of(runContext).Len() > 0
 	switch {
 	case given && configurable.Len() > 0:
 		return nil, nil, fault.New(fault.Invalid,
 			"Cannot specify both configurable and context. Prefer setting context alone. Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
 	case given:
-		c.Set("configurable", context_)
-		return c.JSON(), context_, nil
+		c.Set("configurable", runContext)
+		return c.JSON(), runContext, nil
 	case configurable.Len() > 0:
 		return c.JSON(), configurable.JSON(), nil
 	default:
@@ -311,7 +311,7 @@ func (s *Service) Drawing(ctx context.Context, idOrGraph string, xray int) (json
 	return s.describe(ctx, id.Assistant(id.Canonical(idOrGraph)), graph.DescribeWhat{Kind: "graph", XRay: xray})
 }
 
-// Schemas gives {graph_id, input_schema, output_schema, state_schema, config_schema, context_schema}.
+// Schemas gives {graph_id, input_schema, output_schema, state_schema, config_schema, runContextschema}.
 func (s *Service) Schemas(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
 	row, err := s.Get(ctx, a)
 	if err != nil {

@@ -63,8 +63,9 @@ type Runs interface {
 	// Join follows a run to its end for its result. A run that is over answers at once with its thread as it is now.
 	// An unknown run: fault.NotFound.
 	Join(ctx context.Context, t id.Thread, r id.Run) (*run.Follower, error)
-	// JoinStream follows the records of a run: after nil, only what comes from now on. modes empty: all.
-	JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string) (*run.Follower, error)
+	// JoinStream follows the records of a run: after nil, only what comes from now on. modes empty: all. cancelOnLeave: the run is
+	// cancelled when the reader leaves before its end.
+	JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancelOnLeave bool) (*run.Follower, error)
 	// StreamThread follows all runs of a thread and never ends by itself. Modes: run_modes, lifecycle, state_update.
 	StreamThread(ctx context.Context, t id.Thread, after *bridge.Offset, modes []string) (*run.Follower, error)
 	// Cancel cancels the named runs of a thread; with wait it returns after they have stopped.

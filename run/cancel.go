@@ -1,0 +1,171 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+)
+
+// Why an execution was stopped: causes of its context.
+var (
+	errCancelled = errors.New("the run was cancelled")
+	errGone      = errors.New("the run or its thread was deleted")
+	errShutdown  = errors.New("the server shuts down")
+	errTimeout   = errors.New("the run took longer than it may")
+	errLost      = errors.New("another instance has taken the run over")
+)
+
+// markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
+// further writes and is finished by whoever executes it.
+func markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
+	r.Cancel = action
+	r.UpdatedAt = now
+	if r.Status == Running {
+		return tx.UpdateRun(r)
+	}
+	if action == CancelRollback {
+		return rollback(tx, r) // an earlier attempt may have left checkpoints
+	}
+	r.Status, r.EndedAt = Interrupted, now
+	return tx.UpdateRun(r)
+}
+
+// Cancel cancels runs of a thread. With wait it returns after they have stopped.
+func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action Action, wait bool) error {
+	return s.cancel(ctx, action, wait, func(tx Tx) (matched []*Run, err error) {
+		found := 0
+		for _, r := range runs {
+			row, err := tx.Run(t, r)
+			if fault.Is(err, fault.NotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			found++
+			if !row.Status.Over() && row.Cancel == "" {
+				matched = append(matched, row)
+			}
+		}
+		switch {
+		case found == 0:
+			return nil, fault.New(fault.NotFound, "No runs found to cancel.")
+		case len(matched) == 0:
+			return nil, fault.New(fault.NotFound, "No matching runs to cancel. Please verify the thread ID and run IDs are correct, and the runs haven't already completed or been canceled.")
+		}
+		return matched, nil
+	})
+}
+
+// CancelAll cancels the runs of all threads that have the status: pending, running or all.
+func (s *Service) CancelAll(ctx context.Context, status string, action Action) error {
+	return s.cancel(ctx, action, false, func(tx Tx) (matched []*Run, err error) {
+		active, err := tx.ActiveRuns("")
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range active {
+			if r.Cancel == "" && (status == "all" || status == string(r.Status)) {
+				matched = append(matched, r)
+			}
+		}
+		return matched, nil
+	})
+}
+
+func (s *Service) cancel(ctx context.Context, action Action, wait bool, match func(Tx) ([]*Run, error)) error {
+	var ended []*Run
+	var stopped []id.Run
+	now := s.Now()
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		ended, stopped = nil, nil
+		matched, err := match(tx)
+		if err != nil {
+			return err
+		}
+		for _, r := range matched {
+			if r.Status == Running {
+				stopped = append(stopped, r.ID)
+			} else {
+				ended = append(ended, r)
+			}
+			if err := markCancelled(tx, r, action, now); err != nil {
+				return fmt.Errorf("cancel run %s: %w", r.ID, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	waits := s.stop(stopped, errCancelled)
+	// The cancel is true; what follows from it is done even if the client goes away.
+	after := context.WithoutCancel(ctx)
+	for _, r := range ended {
+		if err := s.afterPending(after, r, action); err != nil {
+			return err
+		}
+	}
+	if !wait {
+		return nil
+	}
+	for _, done := range waits {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// afterPending settles what a pending run that was cancelled leaves behind.
+func (s *Service) afterPending(ctx context.Context, r *Run, action Action) error {
+	s.publishEnd(ctx, r)
+	if r.Kwargs.Temporary {
+		err := s.Store.Write(ctx, func(tx Tx) error { return tx.DeleteThread(r.Thread) })
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return fmt.Errorf("delete temporary thread %s: %w", r.Thread, err)
+		}
+		return nil
+	}
+	row, err := s.Store.Thread(ctx, r.Thread)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.settle(ctx, r.Thread, row.Error); err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	return nil
+}
+
+// stop cancels executions of this process, and gives what to wait for.
+func (s *Service) stop(runs []id.Run, cause error) []<-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var waits []<-chan struct{}
+	for _, r := range runs {
+		if ex := s.active[r]; ex != nil {
+			ex.cancel(cause)
+			waits = append(waits, ex.done)
+		}
+	}
+	return waits
+}
+
+// publishEnd tells followers that a run is over.
+func (s *Service) publishEnd(ctx context.Context, r *Run) {
+	s.publish(ctx, r, s.terminal(r))
+}
+
+func (s *Service) terminal(r *Run) *bridge.Record {
+	return s.record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
+}

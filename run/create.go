@@ -1,0 +1,276 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"understudy/assistant"
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/thread"
+)
+
+var (
+	errNoThread = fault.New(fault.NotFound, "Thread or assistant not found.")
+	errBusy     = fault.New(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose a different multitask strategy.")
+	emptyObject = json.RawMessage(`{}`)
+	null        = json.RawMessage(`null`)
+)
+
+// created is what one transaction of create did.
+type created struct {
+	run     *Run   // as clients see it: pending
+	claimed *Run   // not nil: it was claimed in the same transaction
+	ended   []*Run // pending runs that the strategy ended
+	stopped []id.Run
+}
+
+// create makes runs in one transaction, each with what its multitask strategy demands. A run that can start at once is claimed in the
+// same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
+func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follow bool) ([]*Run, bridge.Subscription, error) {
+	for i := range reqs {
+		if t == "" && len(jsonobj.Of(reqs[i].Command).Get("resume")) > 0 {
+			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+		}
+		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
+			return nil, nil, err
+		}
+	}
+	assistants := make([]id.Assistant, len(reqs))
+	for i, req := range reqs {
+		a, err := s.resolveAssistant(req.AssistantID)
+		if err != nil {
+			return nil, nil, err
+		}
+		assistants[i] = a
+	}
+	threads := make([]id.Thread, len(reqs))
+	for i := range threads {
+		if threads[i] = t; t == "" {
+			threads[i] = id.NewThread()
+		}
+	}
+	var sub bridge.Subscription
+	if follow {
+		var err error
+		if sub, err = s.Bridge.Subscribe(ctx, threads[0], nil); err != nil {
+			return nil, nil, fmt.Errorf("subscribe: %w", err)
+		}
+	}
+	slots := s.reserve(len(reqs))
+	var done []created
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		done = done[:0]
+		left := slots
+		for i := range reqs {
+			c, err := s.insert(tx, threads[i], assistants[i], t == "", &reqs[i], left > 0)
+			if err != nil {
+				return err
+			}
+			if c.claimed != nil {
+				left--
+			}
+			done = append(done, c)
+		}
+		return nil
+	})
+	if err != nil {
+		s.release(slots)
+		if sub != nil {
+			sub.Close()
+		}
+		return nil, nil, err
+	}
+	runs := make([]*Run, len(done))
+	for i, c := range done {
+		runs[i] = c.run
+		for _, e := range c.ended {
+			s.publishEnd(ctx, e)
+		}
+		s.stop(c.stopped, errCancelled)
+		if c.claimed != nil {
+			slots--
+			s.launch(c.claimed)
+		}
+	}
+	s.release(slots)
+	poke(s.wake)
+	return runs, sub, nil
+}
+
+func (s *Service) resolveAssistant(name string) (id.Assistant, error) {
+	if _, ok := s.Graphs.Graph(name); ok {
+		return id.DefaultAssistant(name), nil
+	}
+	if canonical := id.Canonical(name); canonical != "" {
+		return id.Assistant(canonical), nil
+	}
+	return "", fault.Newf(fault.Unprocessable, "Invalid assistant: '%s'. Must be either:\n- A valid assistant UUID, or\n- One of the registered graphs", name)
+}
+
+// insert writes one run, and claims it when it may start at once.
+func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req *Request, mayClaim bool) (created, error) {
+	var c created
+	as, err := tx.Assistant(a)
+	if fault.Is(err, fault.NotFound) {
+		return c, errNoThread
+	}
+	if err != nil {
+		return c, err
+	}
+	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
+		return c, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
+	}
+	now := s.Now()
+	row, err := tx.Thread(t)
+	fresh := fault.Is(err, fault.NotFound)
+	if err != nil && !fresh {
+		return c, err
+	}
+	if fresh {
+		if !stateless && req.IfNotExists != "create" {
+			return c, errNoThread
+		}
+		given := jsonobj.Of(jsonobj.Of(req.Config).Get("metadata"))
+		given.Merge(jsonobj.Of(req.Metadata))
+		row = &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: given.JSON(), Config: emptyObject}
+	}
+	active, err := tx.ActiveRuns(t)
+	if err != nil {
+		return c, err
+	}
+	if len(active) > 0 && req.Strategy == Reject {
+		return c, errBusy
+	}
+	running, ahead := false, false
+	for _, other := range active {
+		switch {
+		case req.Strategy == Interrupt || req.Strategy == Rollback:
+			action := CancelInterrupt
+			if req.Strategy == Rollback {
+				action = CancelRollback
+			}
+			if other.Status == Running {
+				running = true
+				c.stopped = append(c.stopped, other.ID)
+			} else {
+				c.ended = append(c.ended, other)
+			}
+			if err := markCancelled(tx, other, action, now); err != nil {
+				return c, err
+			}
+		case other.Status == Running:
+			running = true
+		case !other.CreatedAt.After(now):
+			ahead = true
+		}
+	}
+
+	r := &Run{
+		ID: id.NewRun(), Thread: t, Assistant: as.ID, Graph: as.GraphID, Status: Pending, Strategy: req.Strategy,
+		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
+	}
+	if err := s.configure(r, as, row, req, now); err != nil {
+		return c, err
+	}
+	r.Kwargs.Temporary = stateless && req.OnCompletion != "keep"
+
+	meta := jsonobj.Of(row.Metadata)
+	meta.SetText("graph_id", as.GraphID)
+	meta.SetText("assistant_id", string(as.ID))
+	row.Metadata = meta.JSON()
+	config := jsonobj.Of(row.Config)
+	if config.Get("configurable") == nil {
+		config.Set("configurable", emptyObject)
+	}
+	row.Config = config.JSON()
+	row.Status = thread.Busy
+	row.UpdatedAt = now
+
+	shown := *r
+	c.run = &shown
+	if mayClaim && !running && !ahead && req.After <= 0 {
+		s.claim(r, row, now)
+		c.claimed = r
+	}
+	if fresh {
+		err = tx.InsertThread(row)
+	} else {
+		err = tx.UpdateThread(row)
+	}
+	if err != nil {
+		return c, fmt.Errorf("thread of a new run: %w", err)
+	}
+	if err := tx.InsertRun(r); err != nil {
+		return c, fmt.Errorf("insert run: %w", err)
+	}
+	return c, nil
+}
+
+// configure merges what assistant, thread and request say into the run's arguments. Later wins.
+func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, req *Request, now time.Time) error {
+	given := jsonobj.Of(req.Config)
+	ownConfigurable := jsonobj.Of(given.Get("configurable"))
+	ownContext := jsonobj.Of(req.Context)
+	if ownConfigurable.Len() > 0 && ownContext.Len() > 0 {
+		return fault.New(fault.Invalid, "Cannot specify both configurable and context. Prefer setting context alone. Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
+	}
+
+	metadata := jsonobj.Of(as.Metadata)
+	metadata.Merge(jsonobj.Of(t.Metadata))
+	metadata.Merge(jsonobj.Of(given.Get("metadata")))
+	metadata.Merge(jsonobj.Of(req.Metadata))
+	metadata.SetText("graph_id", as.GraphID)
+	metadata.SetText("assistant_id", string(as.ID))
+	r.Metadata = metadata.JSON()
+
+	runContext := jsonobj.Of(as.Context)
+	if ownContext.Len() > 0 {
+		runContext.Merge(ownContext)
+	} else {
+		runContext.Merge(ownConfigurable)
+	}
+	r.Kwargs.Context = runContext.JSON()
+
+	config := jsonobj.Of(as.Config)
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.Merge(jsonobj.Of(jsonobj.Of(t.Config).Get("configurable")))
+	configurable.Merge(ownConfigurable)
+	configurable.Merge(ownContext)
+	config.Delete("configurable")
+	config.Delete("metadata")
+	given.Each(func(k string, v json.RawMessage) {
+		if k != "configurable" && k != "metadata" {
+			config.Set(k, v)
+		}
+	})
+	for name, value := range req.Headers {
+		configurable.SetText(name, value)
+	}
+	configurable.Set("langgraph_auth_user", null)
+	configurable.SetText("langgraph_auth_user_id", "")
+	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
+	configurable.SetText("langgraph_request_id", req.RequestID)
+	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
+	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
+	configurable.SetText("run_id", string(r.ID))
+	configurable.SetText("thread_id", string(r.Thread))
+	configurable.SetText("graph_id", as.GraphID)
+	configurable.SetText("assistant_id", string(as.ID))
+	configurable.SetText("user_id", "")
+	config.Set("configurable", configurable.JSON())
+	config.Set("metadata", r.Metadata)
+
+	r.Kwargs = Kwargs{
+		Input: req.Input, Command: req.Command, Config: config.JSON(), Context: r.Kwargs.Context, StreamMode: req.StreamMode,
+		InterruptBefore: req.InterruptBefore, InterruptAfter: req.InterruptAfter, Webhook: req.Webhook, FeedbackKeys: req.FeedbackKeys,
+		Subgraphs: req.Subgraphs, Resumable: req.Resumable, Durability: req.Durability,
+		CheckpointNS: req.CheckpointNS, CheckpointID: req.CheckpointID, CheckpointMap: req.CheckpointMap,
+	}
+	return nil
+}

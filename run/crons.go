@@ -1,0 +1,285 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// nextTime is when a schedule fires after a time; nil when it never does again before its end.
+func nextTime(c *Cron, after time.Time) (*time.Time, error) {
+	zone := time.UTC
+	if c.Timezone != "" {
+		var err error
+		if zone, err = time.LoadLocation(c.Timezone); err != nil {
+			return nil, fault.Newf(fault.Unprocessable, "Invalid timezone: '%s'", c.Timezone)
+		}
+	}
+	schedule, err := cron.ParseStandard(c.Schedule)
+	if err != nil {
+		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'", c.Schedule)
+	}
+	next := schedule.Next(after.In(zone)).UTC()
+	if next.IsZero() || c.EndTime != nil && next.After(*c.EndTime) {
+		return nil, nil
+	}
+	return &next, nil
+}
+
+var errNoCron = fault.New(fault.NotFound, "Cron not found")
+
+// CreateCron makes a cron.
+func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
+	a, err := s.resolveAssistant(n.AssistantID)
+	if err != nil {
+		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
+	}
+	now := s.Now()
+	c := &Cron{
+		ID: id.NewCron(), Assistant: a, Thread: n.Thread, Schedule: n.Schedule, Timezone: n.Timezone, EndTime: n.EndTime,
+		Metadata: n.Metadata, OnRunCompleted: n.OnRunCompleted, Enabled: n.Enabled, CreatedAt: now, UpdatedAt: now,
+	}
+	if len(c.Metadata) == 0 {
+		c.Metadata = emptyObject
+	}
+	if c.Thread == "" && c.OnRunCompleted == "" {
+		c.OnRunCompleted = "delete"
+	}
+	if c.Next, err = nextTime(c, now); err != nil {
+		return nil, err
+	}
+	payload := &jsonobj.Object{}
+	payload.SetText("assistant_id", string(a))
+	for _, k := range slices.Sorted(maps.Keys(n.Payload)) {
+		if k != "assistant_id" {
+			payload.Set(k, n.Payload[k])
+		}
+	}
+	c.Payload = withCronID(payload, c.ID)
+	if err := s.Webhooks.Check(payload.Text("webhook")); err != nil {
+		return nil, err
+	}
+	err = s.Store.Write(ctx, func(tx Tx) error {
+		if _, err := tx.Assistant(a); err != nil {
+			return fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
+		}
+		if c.Thread != "" {
+			if _, err := tx.Thread(c.Thread); fault.Is(err, fault.NotFound) {
+				return fault.Newf(fault.NotFound, "Thread with ID %s not found", c.Thread)
+			} else if err != nil {
+				return err
+			}
+		}
+		return tx.InsertCron(c)
+	})
+	if err != nil {
+		return nil, err
+	}
+	poke(s.crons)
+	return c, nil
+}
+
+func withCronID(payload *jsonobj.Object, c id.Cron) json.RawMessage {
+	config := jsonobj.Of(payload.Get("config"))
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.SetText("cron_id", string(c))
+	config.Set("configurable", configurable.JSON())
+	payload.Set("config", config.JSON())
+	return payload.JSON()
+}
+
+// GetCron gives a cron.
+func (s *Service) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
+	row, err := s.Store.Cron(ctx, c)
+	if fault.Is(err, fault.NotFound) {
+		return nil, errNoCron
+	}
+	return row, err
+}
+
+// UpdateCron changes a cron. A changed schedule, zone or end counts from now.
+func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron, error) {
+	var row *Cron
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		var err error
+		if row, err = tx.Cron(c); err != nil {
+			return err
+		}
+		now := s.Now()
+		row.UpdatedAt = now
+		if p.Schedule != nil {
+			row.Schedule = *p.Schedule
+		}
+		if p.Timezone != nil {
+			row.Timezone = *p.Timezone
+		}
+		if p.EndTime != nil {
+			row.EndTime = p.EndTime
+		}
+		if p.ClearEndTime {
+			row.EndTime = nil
+		}
+		if p.Enabled != nil {
+			row.Enabled = *p.Enabled
+		}
+		if p.Metadata != nil {
+			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
+		}
+		if p.OnRunCompleted != nil {
+			row.OnRunCompleted = *p.OnRunCompleted
+		}
+		if len(p.Payload) > 0 {
+			payload := jsonobj.Of(row.Payload)
+			for _, k := range slices.Sorted(maps.Keys(p.Payload)) {
+				payload.Set(k, p.Payload[k])
+			}
+			if err := s.Webhooks.Check(payload.Text("webhook")); err != nil {
+				return err
+			}
+			row.Payload = withCronID(payload, row.ID)
+		}
+		if row.Next, err = nextTime(row, now); err != nil {
+			return err
+		}
+		return tx.UpdateCron(row)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, errNoCron
+	}
+	if err != nil {
+		return nil, err
+	}
+	poke(s.crons)
+	return row, nil
+}
+
+// DeleteCron removes a cron. Runs that it made go on.
+func (s *Service) DeleteCron(ctx context.Context, c id.Cron) error {
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		if _, err := tx.Cron(c); err != nil {
+			return err
+		}
+		return tx.DeleteCron(c)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return errNoCron
+	}
+	return err
+}
+
+// SearchCrons gives a page, and whether there is more behind it.
+func (s *Service) SearchCrons(ctx context.Context, q CronQuery) ([]*Cron, bool, error) {
+	limit := q.Limit
+	if limit > 0 {
+		q.Limit++
+	}
+	page, err := s.Store.Crons(ctx, q)
+	if err != nil {
+		return nil, false, err
+	}
+	if limit > 0 && len(page) > limit {
+		return page[:limit], true, nil
+	}
+	return page, false, nil
+}
+
+// CountCrons is the number that SearchCrons would find in all.
+func (s *Service) CountCrons(ctx context.Context, q CronQuery) (int, error) {
+	return s.Store.CountCrons(ctx, q)
+}
+
+// fireCrons makes the runs of crons that are due. It sleeps until the next one is.
+func (s *Service) fireCrons(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.crons:
+		case <-timer.C:
+		}
+		err := s.fireDue(ctx)
+		var next time.Time
+		if err == nil {
+			next, err = s.Store.NextCron(ctx)
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			s.log.ErrorContext(ctx, "cannot fire crons; trying again", "error", err)
+			next = s.Now().Add(time.Second)
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			// A clock that is set forward is noticed within the minute.
+			timer.Reset(min(max(0, next.Sub(s.Now())), time.Minute))
+		}
+	}
+}
+
+// fireDue makes one run for each due cron and moves the cron on, in one transaction each: it fires once, whatever happens. What was
+// missed while the server was down is made up for by one run.
+func (s *Service) fireDue(ctx context.Context) error {
+	for {
+		fired := false
+		err := s.Store.Write(ctx, func(tx Tx) error {
+			fired = false
+			now := s.Now()
+			due, err := tx.DueCrons(now)
+			if err != nil || len(due) == 0 {
+				return err
+			}
+			c := due[0]
+			fired = true
+			if c.Next, err = nextTime(c, now); err != nil {
+				s.log.ErrorContext(ctx, "cron has no valid schedule any more; it is switched off", "cron_id", c.ID, "error", err)
+				c.Next, c.Enabled = nil, false
+			}
+			if err := tx.UpdateCron(c); err != nil {
+				return fmt.Errorf("move cron %s on: %w", c.ID, err)
+			}
+			if err := s.fire(tx, c); err != nil {
+				if fault.KindOf(err) == fault.Internal {
+					return err
+				}
+				s.log.WarnContext(ctx, "cron could not make its run", "cron_id", c.ID, "error", err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if !fired {
+			return nil
+		}
+		poke(s.wake)
+	}
+}
+
+func (s *Service) fire(tx Tx, c *Cron) error {
+	req, err := s.Wire.Request(c.Payload, c.Thread == "")
+	if err != nil {
+		return err
+	}
+	req.RequestID = string(id.NewRun())
+	if c.Thread == "" {
+		req.OnCompletion = c.OnRunCompleted
+	}
+	t := c.Thread
+	if t == "" {
+		t = id.NewThread()
+	}
+	_, err = s.insert(tx, t, c.Assistant, c.Thread == "", &req, false)
+	return err
+}

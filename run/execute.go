@@ -1,0 +1,400 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/thread"
+)
+
+// outcome is how an execution ended.
+type outcome struct {
+	kind    outcomeKind
+	failure *graph.Failure // of failed
+}
+
+type outcomeKind int
+
+const (
+	succeeded   outcomeKind = iota
+	failed                  // the graph raised
+	interrupted             // somebody asked for it; how is on the row
+	timedOut
+	died       // the worker died under it
+	handedBack // not its fault: shutdown, reload
+	dropped    // the run is not ours any more: nothing to write
+)
+
+// execute runs one claim from its first record to its last.
+func (s *Service) execute(ctx context.Context, ex *execution) {
+	r := ex.run
+	log := s.log.With("run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
+	began := s.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, errTimeout)
+	defer cancel()
+	out := s.stream(ctx, ex)
+	// From here on things are written whatever happened to ctx.
+	after := context.WithoutCancel(ctx)
+	if ex.records {
+		s.flushRecords(after)
+	}
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := s.finish(after, r, out)
+		if err == nil {
+			break
+		}
+		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
+		// ends before that, the run is taken over by whoever starts next.
+		log.ErrorContext(after, "cannot write the end of a run; trying again", "error", err)
+		select {
+		case <-time.After(wait):
+		case <-s.quit:
+			return
+		}
+	}
+	log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", out.kind.String(), "seconds", s.Now().Sub(began).Seconds())
+}
+
+func (k outcomeKind) String() string {
+	return [...]string{"success", "error", "cancelled", "timeout", "worker died", "handed back", "dropped"}[k]
+}
+
+// stream lets the graph run, and publishes what it emits.
+func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
+	r := ex.run
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.ErrorContext(ctx, "panic while a run was streamed", "run_id", r.ID, "panic", p, "stack", string(debug.Stack()))
+			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
+		}
+	}()
+	s.publish(ctx, r, s.record(r, bridge.Data, "metadata",
+		[]byte(`{"run_id":"`+string(r.ID)+`","attempt":`+strconv.Itoa(r.Attempt)+`}`)))
+	g, ok := s.Graphs.Graph(r.Graph)
+	if !ok {
+		return outcome{kind: failed, failure: &graph.Failure{Type: "GraphNotFound", Message: "Graph '" + r.Graph + "' is not served any more"}}
+	}
+	inv, err := s.invocation(ctx, r)
+	if err != nil {
+		return s.outcomeOf(ctx, err)
+	}
+	for ev, err := range g.Stream(ctx, inv) {
+		if err != nil {
+			return s.outcomeOf(ctx, err)
+		}
+		if ev.Hold != nil {
+			select {
+			case <-ev.Hold:
+			default:
+				select {
+				case <-ev.Hold:
+				case <-ctx.Done():
+				}
+			}
+		}
+		kind := bridge.Data
+		name := ev.Name
+		if len(name) >= 8 && name[:8] == "messages" && name != "messages/complete" && name != "messages/metadata" {
+			kind = bridge.Token
+		}
+		if ev.NS != "" {
+			name += "|" + ev.NS
+		}
+		s.publish(ctx, r, s.record(r, kind, name, ev.Data))
+	}
+	if err := ctx.Err(); err != nil {
+		return s.outcomeOf(ctx, context.Cause(ctx))
+	}
+	return outcome{kind: succeeded}
+}
+
+func (s *Service) outcomeOf(ctx context.Context, err error) outcome {
+	cause := err
+	if ctx.Err() != nil {
+		cause = context.Cause(ctx)
+	}
+	var f *graph.Failure
+	switch {
+	case errors.Is(cause, errCancelled):
+		return outcome{kind: interrupted}
+	case errors.Is(cause, errTimeout):
+		return outcome{kind: timedOut}
+	case errors.Is(cause, errShutdown), errors.Is(err, graph.ErrReloading):
+		return outcome{kind: handedBack}
+	case errors.Is(cause, errGone), errors.Is(cause, errLost), errors.Is(err, graph.ErrFenced):
+		return outcome{kind: dropped} // finish looks at the row: a cancel is found there
+	case errors.Is(err, graph.ErrWorkerDied):
+		return outcome{kind: died}
+	case errors.As(err, &f):
+		return outcome{kind: failed, failure: f}
+	default:
+		s.log.ErrorContext(ctx, "a graph could not be run", "error", err)
+		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
+	}
+}
+
+// invocation is what the graph is called with. The first attempt gets the input; a later one goes on from what an earlier one saved.
+func (s *Service) invocation(ctx context.Context, r *Run) (graph.Invocation, error) {
+	k := r.Kwargs
+	config := jsonobj.Of(k.Config)
+	metadata := jsonobj.Of(config.Get("metadata"))
+	metadata.Set("run_attempt", strconv.AppendInt(nil, int64(r.Attempt), 10))
+	metadata.SetText("langgraph_api_version", s.ServerVersion)
+	metadata.SetText("langgraph_plan", "self-hosted")
+	metadata.SetText("langgraph_host", "self-hosted")
+	metadata.SetText("langgraph_api_url", s.URL)
+	config.Set("metadata", metadata.JSON())
+	inv := graph.Invocation{
+		Config:  graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, Store: s.Items},
+		Run:     r.ID,
+		Attempt: r.Attempt,
+		Input:   k.Input, Command: k.Command,
+		At:            checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
+		CheckpointMap: k.CheckpointMap,
+		Modes:         k.StreamMode, Subgraphs: k.Subgraphs,
+		InterruptBefore: k.InterruptBefore, InterruptAfter: k.InterruptAfter,
+		Durability: k.Durability, Temporary: k.Temporary, Isolated: r.Failures > 0 && !r.Passed,
+	}
+	if r.Attempt > 1 && r.Passed && k.Durability != "exit" && !k.Temporary {
+		inv.Input, inv.Command = nil, nil
+		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil
+	}
+	if !k.Temporary {
+		passed := r.Passed
+		inv.Saver = thread.NewSaver(s.Store, func(tx Tx) error { return s.fence(tx, r) }, func(tx Tx, p *checkpointer.Put) error {
+			if passed {
+				return nil
+			}
+			passed = true // noted once; should the transaction fail, the run fails with it
+			return tx.MarkPassed(r.ID)
+		})
+	}
+	return inv, nil
+}
+
+// fence refuses writes of an execution that does not own its run any more, or whose cancel was asked for.
+func (s *Service) fence(tx Tx, r *Run) error {
+	attempt, status, cancel, err := tx.Fence(r.ID)
+	if fault.Is(err, fault.NotFound) || err == nil && (attempt != r.Attempt || status != Running || cancel != "") {
+		return graph.ErrFenced
+	}
+	return err
+}
+
+func (s *Service) record(r *Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
+	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable}
+	if s.Wire != nil {
+		rec.Frame = s.Wire.Frame(event, data)
+	}
+	return rec
+}
+
+// publish sends records on the thread's stream, and keeps those of resumable runs.
+func (s *Service) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
+	if err := s.Bridge.Publish(context.WithoutCancel(ctx), r.Thread, records); err != nil {
+		s.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
+		return
+	}
+	if !r.Kwargs.Resumable || r.Kwargs.Temporary {
+		return
+	}
+	for _, rec := range records {
+		if rec.Kept && !rec.Ephemeral {
+			s.keepRecord(kept{thread: r.Thread, record: rec})
+		}
+	}
+}
+
+// errChanged: the row changed between reading and writing; look again.
+var errChanged = errors.New("the run has changed")
+
+// finish writes the end of an execution, and then tells who follows.
+func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
+	for {
+		row, err := s.Store.Run(ctx, claimed.Thread, claimed.ID)
+		if fault.Is(err, fault.NotFound) {
+			return nil // whoever deleted it told the followers
+		}
+		if err != nil {
+			return err
+		}
+		if row.Attempt != claimed.Attempt || row.Status != Running {
+			return nil
+		}
+		this := out
+		switch {
+		case row.Cancel != "":
+			this = outcome{kind: interrupted}
+		case this.kind == dropped:
+			return nil
+		case this.kind == died:
+			if row.Failures+1 < maxFailures {
+				break
+			}
+			this = outcome{kind: failed, failure: &graph.Failure{
+				Type: "WorkerDied", Message: fmt.Sprintf("The process running the graph died %d times in a row.", maxFailures)}}
+			row.Failures++
+		}
+		err = s.end(ctx, row, this)
+		if errors.Is(err, errChanged) {
+			continue
+		}
+		return err
+	}
+}
+
+// end moves a run out of running. row is as it was just read; if it changed meanwhile, errChanged is returned and nothing was done.
+func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
+	was := *row
+	unchanged := func(tx Tx) error {
+		attempt, status, cancel, err := tx.Fence(row.ID)
+		if fault.Is(err, fault.NotFound) || err == nil && (attempt != was.Attempt || status != was.Status || cancel != was.Cancel) {
+			return errChanged
+		}
+		return err
+	}
+	now := s.Now()
+	row.Owner, row.LeaseUntil, row.UpdatedAt = "", time.Time{}, now
+
+	if out.kind == died || out.kind == handedBack {
+		if out.kind == died {
+			row.Failures++
+		}
+		row.Status = Pending
+		return s.Store.Write(ctx, func(tx Tx) error {
+			if err := unchanged(tx); err != nil {
+				return err
+			}
+			current, err := tx.Run(row.Thread, row.ID)
+			if err != nil {
+				return err
+			}
+			row.Passed = current.Passed
+			return tx.UpdateRun(row)
+		})
+	}
+
+	row.EndedAt = now
+	var failure json.RawMessage // of the thread
+	var shown *bridge.Record    // of the stream
+	switch out.kind {
+	case succeeded:
+		row.Status = Success
+	case interrupted:
+		row.Status = Interrupted
+		failure = json.RawMessage(`{"error":"UserInterrupt","message":"User interrupted the run"}`)
+		if row.Cancel == CancelRollback {
+			failure = json.RawMessage(`{"error":"UserRollback","message":"User requested rollback of the run"}`)
+		}
+	case timedOut:
+		row.Status = Timeout
+		failure = errorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", s.Timeout))
+	default:
+		row.Status = Error
+		failure = errorJSON(out.failure.Type, out.failure.Message)
+		if out.failure.Detail != "" {
+			s.log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", out.failure.Error(), "traceback", out.failure.Detail)
+		}
+	}
+	if row.Status == Error || row.Status == Timeout {
+		row.Error = failure
+		shown = s.record(row, bridge.Data, "error", failure)
+		shown.Ephemeral = true
+		shown.Kept = false
+	}
+
+	if row.Status == Interrupted && row.Cancel == CancelRollback {
+		err := s.Store.Write(ctx, func(tx Tx) error {
+			if err := unchanged(tx); err != nil {
+				return err
+			}
+			return rollback(tx, row)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	temporary := row.Kwargs.Temporary
+	var head checkpointer.HeadInfo
+	var values json.RawMessage
+	if !temporary {
+		var err error
+		if head, err = s.Snapshots.Head(ctx, row.Thread); err != nil {
+			return fmt.Errorf("head of thread %s: %w", row.Thread, err)
+		}
+		if row.Kwargs.Webhook != "" && head.ID != "" {
+			if values, err = s.Snapshots.Values(ctx, checkpointer.Key{Thread: row.Thread, ID: head.ID}); err != nil {
+				return fmt.Errorf("values of thread %s: %w", row.Thread, err)
+			}
+		}
+	}
+	rolledBack := row.Status == Interrupted && row.Cancel == CancelRollback
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		if !rolledBack {
+			if err := unchanged(tx); err != nil {
+				return err
+			}
+			current, err := tx.Run(row.Thread, row.ID)
+			if err != nil {
+				return err
+			}
+			row.Passed = current.Passed
+			if err := tx.UpdateRun(row); err != nil {
+				return err
+			}
+		}
+		if row.Kwargs.Webhook != "" {
+			if err := tx.InsertDelivery(s.delivery(row, values, failure, now)); err != nil {
+				return err
+			}
+		}
+		if temporary {
+			return tx.DeleteThread(row.Thread)
+		}
+		t, err := tx.Thread(row.Thread)
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		active, err := tx.ActiveRuns(row.Thread)
+		if err != nil {
+			return err
+		}
+		t.Settle(head, failure, len(active) > 0, now)
+		if row.Status == Error && len(active) == 0 || row.Status == Timeout && len(active) == 0 {
+			t.Status = thread.Errored
+		}
+		return tx.UpdateThread(t)
+	})
+	if err != nil {
+		return err
+	}
+	if row.Kwargs.Webhook != "" {
+		poke(s.outbox)
+	}
+	records := make([]*bridge.Record, 0, 2)
+	if shown != nil {
+		records = append(records, shown)
+	}
+	s.publish(ctx, row, append(records, s.terminal(row))...)
+	return nil
+}
+
+func errorJSON(kind, message string) json.RawMessage {
+	o := &jsonobj.Object{}
+	o.SetText("error", kind)
+	o.SetText("message", message)
+	return o.JSON()
+}

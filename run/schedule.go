@@ -1,0 +1,229 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"understudy/internal/fault"
+	"understudy/thread"
+)
+
+// reserve takes up to n free jobs.
+func (s *Service) reserve(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return 0
+	}
+	n = min(n, s.free)
+	s.free -= n
+	return n
+}
+
+func (s *Service) release(n int) {
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.free += n
+	s.mu.Unlock()
+	poke(s.wake)
+}
+
+// claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
+func (s *Service) claim(r *Run, t *thread.Thread, now time.Time) {
+	r.Status, r.Owner, r.LeaseUntil = Running, s.Instance, now.Add(leaseTime)
+	r.Attempt++
+	r.UpdatedAt = now
+	if r.StartedAt.IsZero() {
+		r.StartedAt = now
+	}
+	// Offsets go on above whatever was reserved before: the clock may have gone back since, or the process died.
+	s.Bridge.Advance(t.ID, t.StreamHigh)
+	t.StreamHigh = max(t.StreamHigh, now.UnixMilli()) + streamBlock.Milliseconds()
+}
+
+// schedule claims due runs while jobs are free. It sleeps until something may be due: a poke, or the time of the earliest delayed run.
+func (s *Service) schedule(ctx, work context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-timer.C:
+		}
+		next, err := s.claimDue(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			// The storage may come back (a full disk); runs wait meanwhile.
+			s.log.ErrorContext(work, "cannot claim runs; trying again", "error", err)
+			next = s.Now().Add(time.Second)
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(max(0, next.Sub(s.Now())))
+		}
+	}
+}
+
+// claimDue claims until nothing is due or no job is free. It gives when to look again; zero when a poke will tell.
+func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
+	for {
+		if s.reserve(1) == 0 {
+			return time.Time{}, nil // whoever ends pokes
+		}
+		var r *Run
+		err := s.Store.Write(ctx, func(tx Tx) error {
+			var err error
+			now := s.Now()
+			if r, err = tx.DueRun(now); err != nil {
+				return err
+			}
+			t, err := tx.Thread(r.Thread)
+			if err != nil {
+				return err
+			}
+			s.claim(r, t, now)
+			if err := tx.UpdateThread(t); err != nil {
+				return err
+			}
+			return tx.UpdateRun(r)
+		})
+		if err != nil {
+			s.unreserve()
+			if fault.Is(err, fault.NotFound) {
+				return s.Store.NextDue(ctx)
+			}
+			return time.Time{}, err
+		}
+		s.launch(r)
+	}
+}
+
+// unreserve gives a job back without waking the scheduler, which is the caller.
+func (s *Service) unreserve() {
+	s.mu.Lock()
+	s.free++
+	s.mu.Unlock()
+}
+
+// launch starts executing a claimed run, for which a job was reserved.
+func (s *Service) launch(r *Run) {
+	ctx, cancel := context.WithCancelCause(context.Background()) // outlives the request that made it; ended by cancel and by shutdown
+	ex := &execution{run: r, cancel: cancel, done: make(chan struct{}), records: r.Kwargs.Resumable}
+	s.mu.Lock()
+	s.active[r.ID] = ex
+	if s.closing {
+		cancel(errShutdown)
+	}
+	s.mu.Unlock()
+	s.executions.Add(1)
+	go func() {
+		defer s.executions.Done()
+		s.execute(ctx, ex)
+		cancel(nil)
+		s.mu.Lock()
+		delete(s.active, r.ID)
+		s.free++
+		s.mu.Unlock()
+		close(ex.done)
+		poke(s.wake)
+	}()
+}
+
+// beat renews the leases of what goes on here.
+func (s *Service) beat(ctx context.Context) error {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			s.renew(ctx)
+		}
+	}
+}
+
+// renew extends leases and offset reservations, and learns of runs that are not ours any more or are to be cancelled.
+func (s *Service) renew(ctx context.Context) {
+	s.mu.Lock()
+	mine := make([]*execution, 0, len(s.active))
+	for _, ex := range s.active {
+		mine = append(mine, ex)
+	}
+	s.mu.Unlock()
+	if len(mine) == 0 {
+		return
+	}
+	stop := map[*execution]error{}
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		clear(stop)
+		now := s.Now()
+		for _, ex := range mine {
+			r, err := tx.Run(ex.run.Thread, ex.run.ID)
+			switch {
+			case fault.Is(err, fault.NotFound):
+				stop[ex] = errGone
+				continue
+			case err != nil:
+				return err
+			case r.Attempt != ex.run.Attempt || r.Status != Running:
+				if !r.Status.Over() {
+					stop[ex] = errLost
+				}
+				continue
+			case r.Cancel != "":
+				stop[ex] = errCancelled
+				continue
+			}
+			r.LeaseUntil = now.Add(leaseTime)
+			if err := tx.UpdateRun(r); err != nil {
+				return err
+			}
+			t, err := tx.Thread(r.Thread)
+			if err != nil {
+				return err
+			}
+			t.StreamHigh = max(t.StreamHigh, now.Add(streamBlock).UnixMilli())
+			if err := tx.UpdateThread(t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			s.log.ErrorContext(ctx, "cannot renew leases", "error", err)
+		}
+		return
+	}
+	for ex, cause := range stop {
+		ex.cancel(cause)
+	}
+}
+
+// sweep drops kept records whose time is over.
+func (s *Service) sweep(ctx context.Context) error {
+	tick := time.NewTicker(min(time.Minute, s.ResumableTTL))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			err := s.Store.Write(ctx, func(tx Tx) error {
+				_, err := tx.DeleteRecords(s.Now().Add(-s.ResumableTTL))
+				return err
+			})
+			if err != nil && ctx.Err() == nil {
+				s.log.ErrorContext(ctx, "cannot sweep stream records", "error", err)
+			}
+		}
+	}
+}

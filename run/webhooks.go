@@ -1,0 +1,254 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Webhooks is the policy for addresses that clients name, and what is sent to them. The zero value is LangGraph Server's default:
+// http and https anywhere but loopback and link-local addresses.
+type Webhooks struct {
+	AllowLoopback  bool
+	RequireHTTPS   bool
+	AllowedDomains []string // "example.com" or "*.example.com"; empty: any
+	AllowedPorts   []int    // empty: any
+	MaxURLLength   int      // 0: 65536
+	Headers        map[string]string
+}
+
+var errAddress = errors.New("webhook addresses may not be loopback, link-local, multicast or unspecified")
+
+// Check refuses addresses that are no address or that the policy forbids. Host names are checked again when they are resolved.
+func (w *Webhooks) Check(address string) error {
+	if address == "" {
+		return nil
+	}
+	invalid := func(why string) error {
+		return fault.Newf(fault.Unprocessable, "Invalid webhook URL: %s", why)
+	}
+	limit := w.MaxURLLength
+	if limit == 0 {
+		limit = 65536
+	}
+	if len(address) > limit {
+		return invalid("too long")
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return invalid("it must be an absolute http or https URL")
+	}
+	if w.RequireHTTPS && u.Scheme != "https" {
+		return invalid("it must use https (webhooks.url.require_https)")
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if len(w.AllowedDomains) > 0 && !slices.ContainsFunc(w.AllowedDomains, func(d string) bool {
+		d = strings.ToLower(d)
+		if rest, wild := strings.CutPrefix(d, "*."); wild {
+			return strings.HasSuffix(host, "."+rest)
+		}
+		return host == d
+	}) {
+		return invalid("its host is not allowed (webhooks.url.allowed_domains)")
+	}
+	if len(w.AllowedPorts) > 0 {
+		port := 80
+		if u.Scheme == "https" {
+			port = 443
+		}
+		if p := u.Port(); p != "" {
+			if port, err = strconv.Atoi(p); err != nil {
+				return invalid("its port is no number")
+			}
+		}
+		if !slices.Contains(w.AllowedPorts, port) {
+			return invalid("its port is not allowed (webhooks.url.allowed_ports)")
+		}
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && !w.allowed(ip) || host == "localhost" && !w.AllowLoopback {
+		return invalid(errAddress.Error())
+	}
+	return nil
+}
+
+func (w *Webhooks) allowed(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	switch {
+	case ip.IsLoopback():
+		return w.AllowLoopback
+	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified():
+		return false
+	}
+	return true
+}
+
+// client sends to addresses that the policy allows: the address is checked once more on what it resolved to, at the moment of the
+// dial, so that a name cannot change its mind in between. Redirects are not followed.
+func (w *Webhooks) client() *http.Client {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+		ap, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if !w.allowed(ap.Addr()) {
+			return errAddress
+		}
+		return nil
+	}}
+	return &http.Client{
+		Timeout:       15 * time.Second,
+		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, Proxy: nil},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// delivery is the outbox entry of a run that ended. It is written with the end itself, so it is neither lost nor sent for nothing.
+func (s *Service) delivery(r *Run, values, failure json.RawMessage, now time.Time) *Delivery {
+	body := jsonobj.Of(s.Wire.Run(r))
+	body.SetText("run_started_at", r.StartedAt.UTC().Format(timeLayout))
+	body.SetText("run_ended_at", r.EndedAt.UTC().Format(timeLayout))
+	if values == nil {
+		values = null
+	}
+	body.Set("values", values)
+	if failure != nil {
+		body.Set("error", failure)
+	}
+	return &Delivery{Thread: r.Thread, Run: r.ID, URL: r.Kwargs.Webhook, Body: body.JSON(), Due: now}
+}
+
+// timeLayout is how the API writes times.
+const timeLayout = "2006-01-02T15:04:05.000000-07:00"
+
+const (
+	senders       = 16
+	maxDeliveries = 6 // attempts: at once, and after 1 s, 5 s, 25 s, 2 min, 10 min
+)
+
+// deliver sends what is in the outbox, each entry until it was taken or too often refused.
+func (s *Service) deliver(ctx context.Context) error {
+	client := s.Webhooks.client()
+	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, senders) // full: the rest waits in the outbox
+	var mu sync.Mutex
+	sending := map[int64]bool{}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.outbox:
+		case <-timer.C:
+		}
+		due, next, err := s.Store.Deliveries(ctx, s.Now(), 4*senders)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			s.log.ErrorContext(ctx, "cannot read the outbox; trying again", "error", err)
+			timer.Reset(time.Second)
+			continue
+		}
+		for _, d := range due {
+			mu.Lock()
+			busy := sending[d.ID]
+			sending[d.ID] = true
+			mu.Unlock()
+			if busy {
+				continue
+			}
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return nil
+			}
+			wg.Go(func() {
+				s.send(ctx, client, d)
+				mu.Lock()
+				delete(sending, d.ID)
+				mu.Unlock()
+				<-slots
+				poke(s.outbox)
+			})
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(max(0, next.Sub(s.Now())))
+		}
+	}
+}
+
+// send makes one attempt and writes what came of it.
+func (s *Service) send(ctx context.Context, client *http.Client, d *Delivery) {
+	err := s.post(ctx, client, d)
+	if ctx.Err() != nil {
+		return // it stays in the outbox
+	}
+	d.Attempts++
+	done := err == nil || d.Attempts >= maxDeliveries || errors.Is(err, errAddress)
+	if err != nil {
+		level := s.log.WarnContext
+		if done {
+			level = s.log.ErrorContext
+		}
+		level(ctx, "webhook not delivered", "run_id", d.Run, "attempt", d.Attempts, "given_up", done, "error", err)
+	}
+	werr := s.Store.Write(ctx, func(tx Tx) error {
+		if done {
+			return tx.DeleteDelivery(d.ID)
+		}
+		wait := time.Second
+		for range d.Attempts - 1 {
+			wait *= 5
+		}
+		d.Due = s.Now().Add(min(wait, 10*time.Minute))
+		return tx.UpdateDelivery(d)
+	})
+	if werr != nil && ctx.Err() == nil {
+		s.log.ErrorContext(ctx, "cannot write the outbox", "run_id", d.Run, "error", werr)
+	}
+}
+
+func (s *Service) post(ctx context.Context, client *http.Client, d *Delivery) error {
+	body := jsonobj.Of(d.Body)
+	body.SetText("webhook_sent_at", s.Now().UTC().Format(timeLayout))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body.JSON()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for k, v := range s.Webhooks.Headers {
+		req.Header.Set(k, v)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.CopyN(io.Discard, res.Body, 64<<10); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		return fmt.Errorf("the receiver answered %s", res.Status)
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package thread
+
+import (
+	"context"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Explainer asks the graph of a thread what stored rows cannot say.
+type Explainer struct {
+	Store  Store
+	Graphs Graphs
+	Items  graph.Store
+}
+
+var _ checkpointer.Explainer = Explainer{}
+
+// Explain asks the graph that wrote the checkpoint, as its metadata or else the thread's tell.
+func (e Explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
+	row, err := e.Store.Thread(ctx, k.Thread)
+	if err != nil {
+		return checkpointer.Explained{}, err
+	}
+	name := jsonobj.Of(row.Metadata).Text("graph_id")
+	if t, err := e.Store.LoadCheckpoint(ctx, k); err == nil && t != nil {
+		if own := jsonobj.Of(t.Metadata).Text("graph_id"); own != "" {
+			name = own
+		}
+	}
+	g, ok := e.Graphs.Graph(name)
+	if !ok {
+		return checkpointer.Explained{}, fault.Newf(fault.NotFound, "Graph '%s' not found", name)
+	}
+	x, err := g.Explain(ctx, graph.Config{
+		Thread: k.Thread, Config: readConfig(row, name), Saver: NewSaver(e.Store, nil, nil), Store: e.Items,
+	}, k, live)
+	if err != nil {
+		return checkpointer.Explained{}, err
+	}
+	return checkpointer.Explained{Values: x.Values, Next: x.Next, Tasks: x.Tasks, Shape: x.Shape, ShapeJSON: x.ShapeJSON}, nil
+}

@@ -1,0 +1,91 @@
+package thread
+
+import (
+	"context"
+	"fmt"
+
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/graph"
+)
+
+// SaverTx is what saving a checkpoint needs of a transaction.
+type SaverTx interface {
+	checkpointer.Tx
+	eventstore.Tx
+}
+
+// SaverStore is a storage whose transactions can save checkpoints.
+type SaverStore[T SaverTx] interface {
+	checkpointer.Reader
+	Write(ctx context.Context, fn func(T) error) error
+}
+
+// Saver gives a graph its checkpoints. Each Put is one transaction: the checkpoint, its description, and the message events that follow
+// from it.
+type Saver[T SaverTx] struct {
+	store SaverStore[T]
+	fence func(tx T) error
+	saved func(tx T, p *checkpointer.Put) error
+}
+
+// NewSaver makes a Saver. fence runs first in every writing transaction and refuses it with an error; saved runs after a checkpoint was
+// put, in its transaction. Both may be nil.
+func NewSaver[T SaverTx](store SaverStore[T], fence func(tx T) error, saved func(tx T, p *checkpointer.Put) error) *Saver[T] {
+	return &Saver[T]{store: store, fence: fence, saved: saved}
+}
+
+var _ graph.Saver = (*Saver[Tx])(nil)
+
+// Load gives a checkpoint; nil when there is none.
+func (s *Saver[T]) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	return s.store.LoadCheckpoint(ctx, k)
+}
+
+// List gives checkpoints, newest first.
+func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
+	return s.store.ListCheckpoints(ctx, q)
+}
+
+// Put saves a checkpoint with all that follows from it.
+func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
+	err := s.store.Write(ctx, func(tx T) error {
+		if s.fence != nil {
+			if err := s.fence(tx); err != nil {
+				return err
+			}
+		}
+		if err := tx.PutCheckpoint(p); err != nil {
+			return err
+		}
+		if p.NS == "" {
+			if err := eventstore.RecordPut(tx, p); err != nil {
+				return fmt.Errorf("record messages: %w", err)
+			}
+		}
+		if s.saved != nil {
+			return s.saved(tx, p)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("save checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
+	}
+	return nil
+}
+
+// PutWrites saves pending writes.
+func (s *Saver[T]) PutWrites(ctx context.Context, k checkpointer.Key, writes []checkpointer.Write) error {
+	err := s.store.Write(ctx, func(tx T) error {
+		if s.fence != nil {
+			if err := s.fence(tx); err != nil {
+				return err
+			}
+		}
+		return tx.PutWrites(k, writes)
+	})
+	if err != nil {
+		return fmt.Errorf("save writes on checkpoint %s of thread %s: %w", k.ID, k.Thread, err)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package thread
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/internal/contain"
+	"understudy/internal/jsonobj"
+)
+
+// scanBatch is how many rows are looked at together when values decide which of them match.
+const scanBatch = 200
+
+// Search gives a page, and whether there is more behind it.
+func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
+	limit := q.Limit
+	var page []*View
+	err := s.scan(ctx, q, limit+1, func(v *View) { page = append(page, v) })
+	if err != nil {
+		return nil, false, err
+	}
+	more := limit > 0 && len(page) > limit
+	if more {
+		page = page[:limit]
+	}
+	for _, v := range page {
+		if len(q.Extract) > 0 {
+			v.Extracted = extract(v, q.Extract)
+		}
+		if q.NoValues {
+			v.Values = nil
+		}
+	}
+	return page, more, nil
+}
+
+// Count is the number that Search would find in all.
+func (s *Service) Count(ctx context.Context, q Search) (int, error) {
+	if q.Values == nil {
+		return s.Store.CountThreads(ctx, q.Query)
+	}
+	n := 0
+	q.Offset, q.Limit = 0, 0
+	err := s.scan(ctx, q, 0, func(*View) { n++ })
+	return n, err
+}
+
+// scan visits matching threads in order, at most want of them (0: all), after the offset.
+func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*View)) error {
+	needValues := !q.NoValues || q.Values != nil
+	for _, path := range q.Extract {
+		if strings.HasPrefix(path, "values") {
+			needValues = true
+		}
+	}
+	if q.Values == nil {
+		rows := q.Query
+		rows.Limit = want
+		threads, err := s.Store.Threads(ctx, rows)
+		if err != nil {
+			return err
+		}
+		for _, t := range threads {
+			v, err := s.view(ctx, t, !needValues)
+			if err != nil {
+				return err
+			}
+			visit(v)
+		}
+		return nil
+	}
+	skip, found := q.Offset, 0
+	rows := q.Query
+	rows.Offset, rows.Limit = 0, scanBatch
+	for {
+		threads, err := s.Store.Threads(ctx, rows)
+		if err != nil {
+			return err
+		}
+		for _, t := range threads {
+			v, err := s.view(ctx, t, false)
+			if err != nil {
+				return err
+			}
+			if v.Values == nil || !contain.Match(v.Values, q.Values) {
+				continue
+			}
+			if skip > 0 {
+				skip--
+				continue
+			}
+			visit(v)
+			if found++; found == want {
+				return nil
+			}
+		}
+		if len(threads) < scanBatch {
+			return nil
+		}
+		rows.Offset += scanBatch
+	}
+}
+
+// extract gives {alias: what stands at the path, or null}.
+func extract(v *View, paths map[string]string) json.RawMessage {
+	out := &jsonobj.Object{}
+	for alias, path := range paths {
+		root, rest, _ := strings.Cut(path, ".")
+		if i := strings.IndexByte(root, '['); i >= 0 {
+			root, rest = root[:i], strings.TrimPrefix(path[i:], ".")
+		}
+		var from json.RawMessage
+		switch root {
+		case "values":
+			from = v.Values
+		case "metadata":
+			from = v.Metadata
+		case "config":
+			from = v.Config
+		case "interrupts":
+			from = v.Interrupts
+		}
+		found := json.RawMessage(`null`)
+		if len(from) > 0 {
+			if r, ok := walk(gjson.ParseBytes(from), rest); ok {
+				found = json.RawMessage(r.Raw)
+			}
+		}
+		out.Set(alias, found)
+	}
+	return out.JSON()
+}
+
+// walk follows a path such as `items[-1].name`.
+func walk(at gjson.Result, path string) (gjson.Result, bool) {
+	for path != "" {
+		if path[0] == '[' {
+			end := strings.IndexByte(path, ']')
+			if end < 0 || !at.IsArray() {
+				return at, false
+			}
+			n, err := strconv.Atoi(path[1:end])
+			items := at.Array()
+			if n < 0 {
+				n += len(items)
+			}
+			if err != nil || n < 0 || n >= len(items) {
+				return at, false
+			}
+			at, path = items[n], strings.TrimPrefix(path[end+1:], ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		key := path
+		if end >= 0 {
+			key = path[:end]
+		}
+		if !at.IsObject() {
+			return at, false
+		}
+		next, ok := gjson.Result{}, false
+		at.ForEach(func(k, v gjson.Result) bool {
+			if k.String() == key {
+				next, ok = v, true
+			}
+			return true
+		})
+		if !ok {
+			return at, false
+		}
+		at = next
+		path = strings.TrimPrefix(path[len(key):], ".")
+	}
+	return at, true
+}

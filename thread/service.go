@@ -1,0 +1,350 @@
+package thread
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Graphs are the graphs that threads run on.
+type Graphs interface {
+	Graph(id string) (graph.Graph, bool)
+}
+
+// Snapshots composes states from stored rows.
+type Snapshots interface {
+	State(ctx context.Context, k checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error)
+	History(ctx context.Context, q checkpointer.List) ([]*checkpointer.Snapshot, error)
+	Values(ctx context.Context, k checkpointer.Key) (json.RawMessage, error)
+	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
+}
+
+// Options are what a Service is made of. Store, Graphs and Snapshots are required.
+type Options struct {
+	Store     Store
+	Graphs    Graphs
+	Snapshots Snapshots
+	Items     graph.Store // long-term memory, for graphs that reach for it while state is updated
+	// Deleted is told of threads after they are gone: whoever works on them stops. It must not block.
+	Deleted func(id.Thread)
+	// Changed is told of threads whose state a client updated. It must not block.
+	Changed func(id.Thread)
+	Now     func() time.Time
+}
+
+// Service keeps threads and reads and writes their state.
+type Service struct {
+	Options
+}
+
+// NewService makes a Service.
+func NewService(o Options) *Service {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Deleted == nil {
+		o.Deleted = func(id.Thread) {}
+	}
+	if o.Changed == nil {
+		o.Changed = func(id.Thread) {}
+	}
+	return &Service{Options: o}
+}
+
+var empty = json.RawMessage(`{}`)
+
+func notFound(t id.Thread) error {
+	return fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
+}
+
+// Create makes a thread. With supersteps it begins with the state that they leave.
+func (s *Service) Create(ctx context.Context, n New) (*View, error) {
+	now := s.Now()
+	t := &Thread{
+		ID: n.ID, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: orEmpty(n.Metadata), Config: empty, Status: Idle, TTL: n.TTL,
+	}
+	if t.ID == "" {
+		t.ID = id.NewThread()
+	}
+	existed := false
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		old, err := tx.Thread(t.ID)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			existed = false
+			return tx.InsertThread(t)
+		case err != nil:
+			return err
+		case n.IfExists == "do_nothing":
+			t, existed = old, true
+			return nil
+		default:
+			return fault.Newf(fault.Conflict, "Thread with ID %s already exists", t.ID)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !existed && len(n.Supersteps) > 0 {
+		if _, err := s.UpdateState(ctx, checkpointer.Key{Thread: t.ID}, n.Supersteps); err != nil {
+			// The thread was made for these steps; without them it would be another thing than was asked for.
+			if derr := s.Delete(context.WithoutCancel(ctx), t.ID); derr != nil && !fault.Is(derr, fault.NotFound) {
+				return nil, fmt.Errorf("%w (and the new thread could not be deleted: %v)", err, derr)
+			}
+			return nil, err
+		}
+	}
+	return s.Get(ctx, t.ID)
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || string(raw) == "null" {
+		return empty
+	}
+	return raw
+}
+
+// Get gives a thread with its values.
+func (s *Service) Get(ctx context.Context, t id.Thread) (*View, error) {
+	row, err := s.row(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return s.view(ctx, row, false)
+}
+
+func (s *Service) row(ctx context.Context, t id.Thread) (*Thread, error) {
+	row, err := s.Store.Thread(ctx, t)
+	if fault.Is(err, fault.NotFound) {
+		return nil, notFound(t)
+	}
+	return row, err
+}
+
+func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, error) {
+	v := &View{Thread: *row}
+	if row.Head == "" || noValues {
+		return v, nil
+	}
+	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: row.ID, ID: row.Head})
+	if err != nil {
+		return nil, fmt.Errorf("values of thread %s: %w", row.ID, err)
+	}
+	v.Values = values
+	return v, nil
+}
+
+// Patch changes metadata and ttl.
+func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error) {
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		row, err := tx.Thread(t)
+		if err != nil {
+			return err
+		}
+		if p.Metadata != nil {
+			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
+		}
+		if p.TTL != nil {
+			row.TTL = p.TTL
+		}
+		row.UpdatedAt = s.Now()
+		return tx.UpdateThread(row)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, notFound(t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.Get(ctx, t)
+}
+
+// Delete removes a thread with everything of it. Its runs stop.
+func (s *Service) Delete(ctx context.Context, t id.Thread) error {
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		if _, err := tx.Thread(t); err != nil {
+			return err
+		}
+		return tx.DeleteThread(t)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return notFound(t)
+	}
+	if err == nil {
+		s.Deleted(t)
+	}
+	return err
+}
+
+// Copy makes a new thread with the same checkpoints.
+func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
+	to := id.NewThread()
+	now := s.Now()
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		row, err := tx.Thread(from)
+		if err != nil {
+			return err
+		}
+		row.ID, row.CreatedAt, row.UpdatedAt, row.StateUpdatedAt = to, now, now, now
+		if row.Status == Busy { // its runs stay with the original
+			row.Status = Idle
+			if row.Interrupts != nil {
+				row.Status = Interrupted
+			}
+		}
+		if err := tx.InsertThread(row); err != nil {
+			return err
+		}
+		if err := tx.CopyCheckpoints(from, to); err != nil {
+			return err
+		}
+		return tx.CopyEvents(from, to)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, notFound(from)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copy thread %s: %w", from, err)
+	}
+	return s.Get(ctx, to)
+}
+
+// Prune deletes threads ("delete"), or all of their checkpoints but the newest ("keep_latest"). It gives how many there were.
+func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy string) (int, error) {
+	var gone []id.Thread
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		gone = nil
+		for _, t := range ids {
+			if _, err := tx.Thread(t); fault.Is(err, fault.NotFound) {
+				continue
+			} else if err != nil {
+				return err
+			}
+			if strategy == "keep_latest" {
+				if _, err := tx.PruneCheckpoints(t); err != nil {
+					return err
+				}
+			} else if err := tx.DeleteThread(t); err != nil {
+				return err
+			}
+			gone = append(gone, t)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if strategy != "keep_latest" {
+		for _, t := range gone {
+			s.Deleted(t)
+		}
+	}
+	return len(gone), nil
+}
+
+// State gives the live head of a namespace (empty at.ID), or the record of one checkpoint.
+func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error) {
+	if _, err := s.row(ctx, at.Thread); err != nil {
+		return nil, err
+	}
+	return s.Snapshots.State(ctx, at, subgraphs)
+}
+
+// History gives snapshots, newest first.
+func (s *Service) History(ctx context.Context, q HistoryQuery) ([]*checkpointer.Snapshot, error) {
+	if _, err := s.row(ctx, q.Thread); err != nil {
+		return nil, err
+	}
+	return s.Snapshots.History(ctx, checkpointer.List{
+		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: q.Limit,
+	})
+}
+
+// UpdateState writes checkpoints as if nodes had. It gives the key of the last one.
+func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error) {
+	row, err := s.row(ctx, at.Thread)
+	if err != nil {
+		return checkpointer.Key{}, err
+	}
+	name := jsonobj.Of(row.Metadata).Text("graph_id")
+	if name == "" {
+		return checkpointer.Key{}, fault.Newf(fault.Invalid, "Thread '%s' has no assigned graph ID. Run the thread once, or set 'graph_id' in its metadata, before updating its state.", at.Thread)
+	}
+	g, ok := s.Graphs.Graph(name)
+	if !ok {
+		return checkpointer.Key{}, fault.Newf(fault.NotFound, "Graph '%s' not found", name)
+	}
+	saver := NewSaver(s.Store, nil, nil)
+	updates := make([][]graph.StateUpdate, len(steps))
+	for i, step := range steps {
+		for _, u := range step {
+			updates[i] = append(updates[i], graph.StateUpdate(u))
+		}
+	}
+	key, err := g.Update(ctx, graph.Config{Thread: at.Thread, Config: readConfig(row, name), Saver: saver, Store: s.Items}, at, updates)
+	if err != nil {
+		return checkpointer.Key{}, err
+	}
+	// The state is written; that the client has gone by now does not make the row less wrong.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	head, err := s.Snapshots.Head(ctx, at.Thread)
+	if err != nil {
+		return checkpointer.Key{}, fmt.Errorf("head of thread %s: %w", at.Thread, err)
+	}
+	err = s.Store.Write(ctx, func(tx Tx) error {
+		row, err := tx.Thread(at.Thread)
+		if err != nil {
+			return err
+		}
+		busy, err := tx.HasActiveRuns(at.Thread)
+		if err != nil {
+			return err
+		}
+		row.Settle(head, nil, busy, s.Now())
+		return tx.UpdateThread(row)
+	})
+	if err != nil {
+		return checkpointer.Key{}, fmt.Errorf("settle thread %s: %w", at.Thread, err)
+	}
+	s.Changed(at.Thread)
+	return key, nil
+}
+
+// Settle makes the row show a head: its values, what it waits for, and the status that follows. failure is the error of the run that
+// ended, nil when there was none; busy says that other runs are pending or running.
+func (t *Thread) Settle(head checkpointer.HeadInfo, failure json.RawMessage, busy bool, now time.Time) {
+	t.Touched = true
+	t.Head = head.ID
+	t.Interrupts = head.Interrupts
+	t.Error = failure
+	t.UpdatedAt, t.StateUpdatedAt = now, now
+	switch {
+	case busy:
+		t.Status = Busy
+	case len(head.Next) > 0:
+		t.Status = Interrupted
+	default:
+		t.Status = Idle
+	}
+}
+
+// readConfig is the configuration with which graphs are built when no run is there to give one.
+func readConfig(row *Thread, graphID string) json.RawMessage {
+	config := jsonobj.Of(row.Config)
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.SetText("thread_id", string(row.ID))
+	configurable.SetText("graph_id", graphID)
+	if a := jsonobj.Of(row.Metadata).Text("assistant_id"); a != "" {
+		configurable.SetText("assistant_id", a)
+	}
+	config.Set("configurable", configurable.JSON())
+	return config.JSON()
+}
