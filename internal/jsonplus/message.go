@@ -140,13 +140,13 @@ func readText(b []byte) (string, bool) {
 	return string(s), err == nil
 }
 
-// DeltaSnapshot reports whether a msgpack value is the full value of a delta channel, rather than a plain one.
-func DeltaSnapshot(data []byte) bool {
+// DeltaSnapshot gives the full value of a delta channel, as msgpack, if that is what data holds.
+func DeltaSnapshot(data []byte) (value []byte, ok bool) {
 	if len(data) == 0 {
-		return false
+		return nil, false
 	}
-	code, _, _, ok := readExt(data)
-	return ok && code == extDelta
+	code, value, rest, ok := readExt(data)
+	return value, ok && code == extDelta && len(rest) == 0
 }
 
 // IsNull reports whether a stored value is None.

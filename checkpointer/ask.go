@@ -1,0 +1,213 @@
+package checkpointer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+var (
+	errNobody = errors.New("there is no graph to ask")
+	errVague  = errors.New("the graph's answer has no values or tasks")
+)
+
+// need says what has to be asked of a graph before a checkpoint can be shown.
+type need int
+
+const (
+	nothingAsked need = iota
+	valuesAsked
+	allAsked // nobody described the checkpoint
+)
+
+// content is what a checkpoint shows, from its description or a graph's answer.
+type content struct {
+	shape  *shape
+	tasks  []taskInfo
+	values json.RawMessage // told by the graph; nil: compose them from rows
+}
+
+// taskInfo is an entry of Checkpoint.Tasks.
+type taskInfo struct {
+	ID       string          `json:"id"`
+	Name     string          `json:"name"`
+	Path     json.RawMessage `json:"path"`
+	Subgraph bool            `json:"subgraph"`
+}
+
+// needs tells what rows do not say. live: see view.
+func (s *Snapshots) needs(ctx context.Context, t *Tuple, live bool) (need, error) {
+	if len(t.Tasks) == 0 {
+		return allAsked, nil
+	}
+	sh, err := s.shape(ctx, t.Shape)
+	if err != nil {
+		return 0, fmt.Errorf("shape of %s: %w", describeKey(t.Key), err)
+	}
+	if sh == nil {
+		return allAsked, nil
+	}
+	for _, w := range t.Writes {
+		switch {
+		case controlWrite(w.Channel):
+		case w.TaskID == nullTask:
+			// What a Command updates goes through reducers. Its goto only changes which tasks come, and these are not shown.
+			if sh.shows(w.Channel) {
+				return valuesAsked, nil
+			}
+		case live && gjson.GetBytes(t.Tasks, `#(id==`+strconv.Quote(w.TaskID)+`)`).Exists():
+			return valuesAsked, nil
+		}
+	}
+	for _, name := range sh.delta {
+		if gjson.GetBytes(t.Data, "channel_versions."+gjson.Escape(name)).Exists() && t.blob(name) == nil {
+			return valuesAsked, nil
+		}
+	}
+	return nothingAsked, nil
+}
+
+// content gathers what is needed to show a checkpoint. When the graph cannot be asked, rows have to do.
+func (s *Snapshots) content(ctx context.Context, t *Tuple, live bool) (content, error) {
+	n, err := s.needs(ctx, t, live)
+	if err != nil {
+		return content{}, err
+	}
+	var c content
+	if n != allAsked {
+		if c.shape, err = s.shape(ctx, t.Shape); err != nil {
+			return c, err
+		}
+		if err := json.Unmarshal(t.Tasks, &c.tasks); err != nil {
+			return c, fmt.Errorf("description of %s: %w", describeKey(t.Key), err)
+		}
+	}
+	if n == nothingAsked {
+		return c, nil
+	}
+	a, err := s.answer(ctx, t, live)
+	if err != nil {
+		if ctx.Err() != nil {
+			return c, context.Cause(ctx)
+		}
+		s.warn(ctx, "a graph could not be asked about a checkpoint: showing what rows say", t, err)
+		return c, nil
+	}
+	c.values = a.Values
+	if n == allAsked {
+		if err := json.Unmarshal(a.Tasks, &c.tasks); err != nil {
+			return c, fmt.Errorf("answer about %s: %w", describeKey(t.Key), err)
+		}
+		if len(a.Shape) > 0 {
+			if c.shape, err = parseShape(a.Shape); err != nil {
+				return c, fmt.Errorf("answer about %s: %w", describeKey(t.Key), err)
+			}
+		}
+	}
+	return c, nil
+}
+
+// kept is an answer as it is stored.
+type kept struct {
+	Values json.RawMessage `json:"values"`
+	Tasks  json.RawMessage `json:"tasks"`
+	// Shape is spelled out: the storage knows only those that came with a checkpoint.
+	Shape Shape `json:"shape,omitempty"`
+}
+
+// askLimit bounds how long a graph may take. Building one by a factory can take seconds.
+const askLimit = time.Minute
+
+// answer gives what the graph says of a checkpoint with the writes it has now: kept, or asked once by whoever comes first.
+func (s *Snapshots) answer(ctx context.Context, t *Tuple, live bool) (kept, error) {
+	key := answerKey(t, live)
+	if raw, err := s.rows.LoadAnswer(ctx, t.Key, key); err != nil {
+		return kept{}, fmt.Errorf("load answer about %s: %w", describeKey(t.Key), err)
+	} else if raw != nil {
+		var a kept
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return a, fmt.Errorf("kept answer about %s: %w", describeKey(t.Key), err)
+		}
+		return a, nil
+	}
+	if s.ask == nil {
+		return kept{}, errNobody
+	}
+	flight := string(t.Thread) + "\x00" + t.NS + "\x00" + string(t.ID) + "\x00" + key
+	done := s.asking.DoChan(flight, func() (any, error) {
+		// Others wait for this answer too: it must not end with the request that happened to come first.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+		defer cancel()
+		return s.askOnce(ctx, t, key, live)
+	})
+	select {
+	case <-ctx.Done():
+		return kept{}, context.Cause(ctx)
+	case r := <-done:
+		if r.Err != nil {
+			return kept{}, r.Err
+		}
+		return r.Val.(kept), nil
+	}
+}
+
+func (s *Snapshots) askOnce(ctx context.Context, t *Tuple, key string, live bool) (a kept, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("ask about %s: panic: %v", describeKey(t.Key), p)
+		}
+	}()
+	e, err := s.ask.Explain(ctx, t.Key, live)
+	if err != nil {
+		return a, err
+	}
+	if len(e.Values) == 0 || len(e.Tasks) == 0 {
+		return a, errVague
+	}
+	a = kept{Values: e.Values, Tasks: e.Tasks, Shape: e.ShapeJSON}
+	if a.Shape == nil && e.Shape != "" {
+		if a.Shape, err = s.rows.LoadShape(ctx, e.Shape); err != nil {
+			return a, err
+		}
+		if a.Shape == nil {
+			if told, ok := s.told.Load(e.Shape); ok {
+				a.Shape = told.(Shape)
+			}
+		}
+	} else if e.Shape != "" {
+		s.told.Store(e.Shape, a.Shape)
+	}
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return a, fmt.Errorf("keep answer about %s: %w", describeKey(t.Key), err)
+	}
+	if err := s.rows.KeepAnswer(ctx, t.Key, key, raw); err != nil {
+		// The answer is right all the same; the next reader asks again.
+		s.warn(ctx, "an answer about a checkpoint was not kept", t, err)
+	}
+	return a, nil
+}
+
+// answerKey names the view, and the writes that an answer took into account: how many, and which. Those of control kinds
+// change neither values nor tasks.
+func answerKey(t *Tuple, live bool) string {
+	h, n := fnv.New64a(), 0
+	for _, w := range t.Writes {
+		if controlWrite(w.Channel) || !live && w.TaskID != nullTask {
+			continue
+		}
+		n++
+		fmt.Fprintf(h, "%s\x00%d\x00%s\x00", w.TaskID, w.Index, w.Channel)
+	}
+	kind := "record"
+	if live {
+		kind = "live"
+	}
+	return kind + ":" + strconv.Itoa(n) + ":" + strconv.FormatUint(h.Sum64(), 16)
+}

@@ -1,0 +1,138 @@
+package checkpointer
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"understudy/internal/jsonplus"
+)
+
+// valueCache keeps the JSON of stored values, by a digest of their bytes: the message that a hundred checkpoints repeat is
+// converted once, and nothing has to be told when rows go. Lists are kept by element.
+//
+// Entries live in two generations: when the young one has its half of the memory, it becomes the old one, and the old one is
+// dropped with all that was not asked for meanwhile. That is nearly least-recently-used, without a list to keep in order.
+type valueCache struct {
+	limit int
+	seeds [2]maphash.Seed
+
+	mu         sync.RWMutex
+	young, old map[digest][]byte
+	size       int // bytes in young
+}
+
+// digest is 128 bits under seeds that no writer of values knows.
+type digest [2]uint64
+
+const (
+	// Below this, converting is as fast as finding.
+	leastKept = 64
+	// What an entry takes beside its bytes.
+	entryOverhead = 96
+)
+
+func newValueCache(limit int) *valueCache {
+	return &valueCache{
+		limit: limit, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		young: map[digest][]byte{}, old: map[digest][]byte{},
+	}
+}
+
+// append appends a stored value as JSON.
+func (c *valueCache) append(dst []byte, typ string, data []byte) ([]byte, error) {
+	if typ != jsonplus.TypeMsgpack || len(data) < leastKept {
+		return jsonplus.AppendJSON(dst, typ, data)
+	}
+	if value, ok := jsonplus.DeltaSnapshot(data); ok {
+		data = value
+	}
+	items, err := jsonplus.SplitArray(data)
+	if err != nil { // no list
+		return c.appendItems(dst, [][]byte{data}, false)
+	}
+	return c.appendItems(dst, items, true)
+}
+
+type found struct {
+	digest digest
+	text   []byte // nil: not known
+	aged   bool   // in the old generation
+}
+
+func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte, error) {
+	known := make([]found, len(items))
+	for i, item := range items {
+		if len(item) >= leastKept {
+			known[i].digest = digest{maphash.Bytes(c.seeds[0], item), maphash.Bytes(c.seeds[1], item)}
+		}
+	}
+	size := 2
+	c.mu.RLock()
+	for i, item := range items {
+		if len(item) < leastKept {
+			size += 2 * len(item)
+			continue
+		}
+		k := &known[i]
+		if k.text = c.young[k.digest]; k.text == nil {
+			k.text = c.old[k.digest]
+			k.aged = k.text != nil
+		}
+		size += max(len(k.text), len(item)) + 1
+	}
+	c.mu.RUnlock()
+
+	start := len(dst)
+	dst = slices.Grow(dst, size+2)
+	if list {
+		dst = append(dst, '[')
+	}
+	fresh := false
+	for i, item := range items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		k := &known[i]
+		if k.text != nil {
+			dst = append(dst, k.text...)
+			fresh = fresh || k.aged
+			continue
+		}
+		at := len(dst)
+		var err error
+		if dst, err = jsonplus.AppendJSON(dst, jsonplus.TypeMsgpack, item); err != nil {
+			return dst[:start], err
+		}
+		if len(item) >= leastKept {
+			k.text, k.aged, fresh = slices.Clone(dst[at:]), true, true
+		}
+	}
+	if list {
+		dst = append(dst, ']')
+	}
+	if fresh {
+		c.keep(known)
+	}
+	return dst, nil
+}
+
+// keep puts what is not in the young generation there.
+func (c *valueCache) keep(all []found) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range all {
+		size := len(f.text) + entryOverhead
+		if !f.aged || size > c.limit/4 {
+			continue
+		}
+		if _, ok := c.young[f.digest]; ok {
+			continue
+		}
+		if c.size+size > c.limit/2 {
+			c.young, c.old, c.size = map[digest][]byte{}, c.young, 0
+		}
+		c.young[f.digest] = f.text
+		c.size += size
+	}
+}

@@ -1,0 +1,218 @@
+package checkpointer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
+
+	"understudy/id"
+)
+
+// Explainer asks a graph what rows cannot say of a checkpoint. live: as the head of its namespace shows when it is read
+// without an id. It runs no node. Declared here because this package calls it.
+type Explainer interface {
+	Explain(ctx context.Context, k Key, live bool) (Explained, error)
+}
+
+// Explained is a graph's answer.
+type Explained struct {
+	Values json.RawMessage
+	Next   []string
+	Tasks  json.RawMessage // as Checkpoint.Tasks
+	Shape  string          // digest
+	// ShapeJSON spells out Shape; nil when the graph has told it before.
+	ShapeJSON Shape
+}
+
+// HeadReader is an optional ability of a Reader: checkpoints without their blobs, for those who do not look at values.
+type HeadReader interface {
+	// LoadHead is LoadCheckpoint, but leaves Blobs empty.
+	LoadHead(ctx context.Context, k Key) (*Tuple, error)
+}
+
+// HeadInfo is what a thread's row shows of its newest root checkpoint, values aside.
+type HeadInfo struct {
+	ID         id.Checkpoint   // "": the thread has no checkpoint
+	Next       []string        // every task of the step, finished ones included
+	Interrupts json.RawMessage // {task id: [{id, value}]} of the tasks that wait; never nil
+	Metadata   json.RawMessage
+}
+
+// Snapshots composes checkpoints as the API shows them from stored rows, and asks the graph only for what these do not hold.
+// It is safe for concurrent use.
+type Snapshots struct {
+	// Log is told when a graph could not be asked and rows had to do. nil: nobody is. Set it before use.
+	Log *slog.Logger
+
+	rows   Reader
+	ask    Explainer
+	values *valueCache
+	asking singleflight.Group
+	shapes sync.Map // digest -> *shape, of stored shapes
+	told   sync.Map // digest -> Shape, of those that came with answers only
+}
+
+// DefaultCacheBytes bounds the JSON of values that Snapshots keep in memory.
+const DefaultCacheBytes = 64 << 20
+
+// NewSnapshots makes Snapshots of the checkpoints in r. ask may be nil: then rows are all there is.
+func NewSnapshots(r Reader, ask Explainer) *Snapshots {
+	return &Snapshots{rows: r, ask: ask, values: newValueCache(DefaultCacheBytes)}
+}
+
+// State gives the live head of a namespace when k.ID is empty, else the record of that checkpoint. subgraphs adds the live
+// heads of nested namespaces. There is no such checkpoint: a Snapshot with k, empty values and nothing else.
+func (s *Snapshots) State(ctx context.Context, k Key, subgraphs bool) (*Snapshot, error) {
+	t, err := s.load(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nothing(k), nil
+	}
+	return s.compose(ctx, t, view{live: k.ID == "", deep: subgraphs})
+}
+
+// load loads a checkpoint. A subgraph that keeps one history per thread has it under its namespace without task ids, and
+// can be addressed with them as well.
+func (s *Snapshots) load(ctx context.Context, k Key) (*Tuple, error) {
+	t, err := s.rows.LoadCheckpoint(ctx, k)
+	if err != nil || t != nil || !strings.Contains(k.NS, ":") {
+		return t, err
+	}
+	k.NS = withoutTaskIDs(k.NS)
+	return s.rows.LoadCheckpoint(ctx, k)
+}
+
+// History gives records, newest first.
+func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
+	tuples, err := s.rows.ListCheckpoints(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if len(tuples) == 0 && q.NS != nil && strings.Contains(*q.NS, ":") {
+		ns := withoutTaskIDs(*q.NS)
+		q.NS = &ns
+		if tuples, err = s.rows.ListCheckpoints(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]*Snapshot, len(tuples))
+	// Rows alone are composed faster than goroutines start; what is asked of a graph takes milliseconds each.
+	const asked = 4
+	var g *errgroup.Group
+	gctx := ctx
+	for i, t := range tuples {
+		need, err := s.needs(ctx, t, false)
+		if err != nil {
+			return nil, err
+		}
+		if need == nothingAsked {
+			if out[i], err = s.compose(ctx, t, view{}); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if g == nil {
+			g, gctx = errgroup.WithContext(ctx)
+			g.SetLimit(asked)
+		}
+		g.Go(func() (err error) {
+			out[i], err = s.compose(gctx, t, view{})
+			return err
+		})
+	}
+	if g != nil {
+		if err := g.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Values gives the values of a checkpoint's record; of the newest one when k.ID is empty. nil when there is none.
+func (s *Snapshots) Values(ctx context.Context, k Key) (json.RawMessage, error) {
+	t, err := s.load(ctx, k)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	c, err := s.content(ctx, t, false)
+	if err != nil {
+		return nil, err
+	}
+	return s.valuesOf(t, c), nil
+}
+
+// Head tells of the newest root checkpoint what a thread's row needs. It converts no values, and does not load them when the
+// storage is a HeadReader.
+func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error) {
+	k := Key{Thread: thread}
+	var t *Tuple
+	var err error
+	if h, ok := s.rows.(HeadReader); ok {
+		t, err = h.LoadHead(ctx, k)
+	} else {
+		t, err = s.rows.LoadCheckpoint(ctx, k)
+	}
+	info := HeadInfo{Next: []string{}, Interrupts: json.RawMessage("{}")}
+	if err != nil || t == nil {
+		return info, err
+	}
+	info.ID, info.Metadata = t.ID, t.Metadata
+	c, err := s.content(ctx, t, false)
+	if err != nil {
+		return info, err
+	}
+	waiting := []byte{'{'}
+	for _, task := range c.tasks {
+		info.Next = append(info.Next, task.Name)
+		// An interrupt that was answered is no longer waiting, although the record of the step shows it.
+		p := progressOf(t.Writes, task.ID)
+		if p.finished || len(p.interrupts) == 0 {
+			continue
+		}
+		if len(waiting) > 1 {
+			waiting = append(waiting, ',')
+		}
+		waiting = append(appendQuoted(waiting, task.ID), ':', '[')
+		for i, one := range s.interrupts(p) {
+			if i > 0 {
+				waiting = append(waiting, ',')
+			}
+			waiting = append(waiting, one...)
+		}
+		waiting = append(waiting, ']')
+	}
+	info.Interrupts = append(waiting, '}')
+	return info, nil
+}
+
+// nothing is the snapshot of a checkpoint that does not exist.
+func nothing(k Key) *Snapshot {
+	return &Snapshot{Key: k, Values: json.RawMessage("{}"), Next: []string{}, Tasks: []Task{}}
+}
+
+// withoutTaskIDs takes the task ids out of a namespace. Parts that count repeated calls stay.
+func withoutTaskIDs(ns string) string {
+	parts := strings.Split(ns, "|")
+	for i, p := range parts {
+		parts[i], _, _ = strings.Cut(p, ":")
+	}
+	return strings.Join(parts, "|")
+}
+
+func (s *Snapshots) warn(ctx context.Context, text string, t *Tuple, err error) {
+	if s.Log != nil {
+		s.Log.WarnContext(ctx, text, "thread_id", t.Thread, "checkpoint_ns", t.NS, "checkpoint_id", t.ID, "error", err)
+	}
+}
+
+func describeKey(k Key) string {
+	return fmt.Sprintf("checkpoint %s of thread %s, namespace %q", k.ID, k.Thread, k.NS)
+}
