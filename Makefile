@@ -1,0 +1,86 @@
+# understudy. `make help` lists the targets; `make dev` and `make test` are the two that everybody needs.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+PORT ?= 2024
+FUZZTIME ?= 1m
+PYTHON ?= python3
+# Shared by clones: pinned Python and JavaScript packages of the conformance suite, and linters.
+export UNDERSTUDY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy
+
+GOLANGCI := 2.15.0
+STATICCHECK := 0.8.2
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: dev
+dev: build .venv/.complete ## serve the example graphs (PORT=0: on a free port); makes .venv when there is none
+	@exec bin/understudy dev --port $(PORT)
+
+# Only what graphs need; versions are those of the conformance suite.
+.venv/.complete: conformance/requirements.txt
+	@echo "making .venv with langgraph"
+	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@.venv/bin/python -m pip install --quiet --constraint conformance/requirements.txt langgraph
+	@touch $@
+
+.PHONY: build
+build: ## build bin/understudy, static
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/understudy ./cmd/understudy
+
+.PHONY: test
+test: check race ## run everything: checks, Go tests with -race, fuzz targets for a moment, the conformance suite
+	@$(MAKE) fuzz FUZZTIME=5s
+	@$(MAKE) conformance
+
+.PHONY: check
+check: ## formatting, vet, staticcheck, go.mod
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
+	@$(GO) mod tidy -diff
+	@$(GO) vet ./...
+	@tool="$$UNDERSTUDY_CACHE/bin/staticcheck-$(STATICCHECK)"; [ -x "$$tool" ] || { echo "installing staticcheck $(STATICCHECK)"; \
+		GOBIN="$$tool.d" $(GO) install honnef.co/go/tools/cmd/staticcheck@v$(STATICCHECK); mv "$$tool.d/staticcheck" "$$tool"; rmdir "$$tool.d"; }; \
+	"$$tool" ./...
+
+.PHONY: race
+race: ## Go tests with the race detector
+	@# Tests that start graphs find their Python here.
+	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) $(GO) test -race ./...
+
+.PHONY: lint
+lint: ## golangci-lint, built once if it is not installed
+	@tool=$$(command -v golangci-lint || echo "$$UNDERSTUDY_CACHE/bin/golangci-lint-$(GOLANGCI)"); [ -x "$$tool" ] || { echo "building golangci-lint $(GOLANGCI), once"; \
+		GOBIN="$$tool.d" $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI); mv "$$tool.d/golangci-lint" "$$tool"; rmdir "$$tool.d"; }; \
+	"$$tool" run ./...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (1m)
+	@for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \
+		for target in $$(grep -oE '^func Fuzz[A-Za-z0-9_]+' $$file | cut -c6-); do \
+			echo "fuzz $$(dirname $$file) $$target $(FUZZTIME)"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file) | tail -n 3; \
+		done; \
+	done
+
+.PHONY: conformance
+conformance: build ## the conformance suite, Python and JavaScript, against a freshly built server
+	@conformance/run
+
+.PHONY: golden
+golden: ## record conformance/wire again from the real LangGraph Server; review the diff like code
+	@conformance/run --record
+	@git diff --stat -- conformance/wire
+
+.PHONY: bench
+bench: ## Go benchmarks; for the load of a whole server see docs/performance.md
+	@$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: clean
+clean: ## remove what was built here (the shared cache stays)
+	@rm -rf bin .venv .understudy conformance/js/node_modules
+	@find . -name __pycache__ -prune -exec rm -rf {} +
