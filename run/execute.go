@@ -353,7 +353,7 @@ func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
 				return err
 			}
 		}
-		if row.Kwargs.Webhook != "" {
+		if row.Kwargs.Webhook != "" && !s.Webhooks.Disabled {
 			if err := tx.InsertDelivery(s.delivery(row, values, failure, now)); err != nil {
 				return err
 			}

@@ -29,11 +29,14 @@ type Webhooks struct {
 	RequireHTTPS   bool
 	AllowedDomains []string // "example.com" or "*.example.com"; empty: any
 	AllowedPorts   []int    // empty: any
-	MaxURLLength   int      // 0: 65536
+	MaxURLLength   int      // in bytes; 0: 4096
+	RefusePrivate  bool     // private ranges too
+	AllowedFields  []string // of what is sent; nil: all
 	Headers        map[string]string
+	Disabled       bool // addresses are checked, but nothing is sent
 }
 
-var errAddress = errors.New("webhook addresses may not be loopback, link-local, multicast or unspecified")
+var errAddress = errors.New("its address is loopback, link-local, private or otherwise not allowed")
 
 // Check refuses addresses that are no address or that the policy forbids. Host names are checked again when they are resolved.
 func (w *Webhooks) Check(address string) error {
@@ -45,7 +48,7 @@ func (w *Webhooks) Check(address string) error {
 	}
 	limit := w.MaxURLLength
 	if limit == 0 {
-		limit = 65536
+		limit = 4096
 	}
 	if len(address) > limit {
 		return invalid("too long")
@@ -94,6 +97,8 @@ func (w *Webhooks) allowed(ip netip.Addr) bool {
 		return w.AllowLoopback
 	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified():
 		return false
+	case ip.IsPrivate():
+		return !w.RefusePrivate
 	}
 	return true
 }
@@ -129,6 +134,15 @@ func (s *Service) delivery(r *Run, values, failure json.RawMessage, now time.Tim
 	body.Set("values", values)
 	if failure != nil {
 		body.Set("error", failure)
+	}
+	if s.Webhooks.AllowedFields != nil {
+		allowed := &jsonobj.Object{}
+		body.Each(func(k string, v json.RawMessage) {
+			if slices.Contains(s.Webhooks.AllowedFields, k) {
+				allowed.Set(k, v)
+			}
+		})
+		body = allowed
 	}
 	return &Delivery{Thread: r.Thread, Run: r.ID, URL: r.Kwargs.Webhook, Body: body.JSON(), Due: now}
 }
@@ -230,7 +244,9 @@ func (s *Service) send(ctx context.Context, client *http.Client, d *Delivery) {
 
 func (s *Service) post(ctx context.Context, client *http.Client, d *Delivery) error {
 	body := jsonobj.Of(d.Body)
-	body.SetText("webhook_sent_at", s.Now().UTC().Format(timeLayout))
+	if allowed := s.Webhooks.AllowedFields; allowed == nil || slices.Contains(allowed, "webhook_sent_at") {
+		body.SetText("webhook_sent_at", s.Now().UTC().Format(timeLayout))
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body.JSON()))
 	if err != nil {
 		return err

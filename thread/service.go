@@ -195,7 +195,7 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 		row.ID, row.CreatedAt, row.UpdatedAt, row.StateUpdatedAt = to, now, now, now
 		if row.Status == Busy { // its runs stay with the original
 			row.Status = Idle
-			if row.Interrupts != nil {
+			if len(row.Interrupts) > 2 { // more than {}
 				row.Status = Interrupted
 			}
 		}
