@@ -123,6 +123,7 @@ func (s *Server) assemble(version string) error {
 	})
 	s.threads = thread.NewService(thread.Options{
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Deleted: s.runs.ThreadDeleted,
+		Changed: func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, stateUpdate(state)) },
 	})
 	s.http, err = server.New(s.httpOptions(version))
 	return err
@@ -248,6 +249,12 @@ func (s *Server) Close() error {
 		errs = append(errs, s.rows.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// stateUpdate is what those who follow a thread see of a state that a client has written.
+func stateUpdate(state *checkpointer.Snapshot) json.RawMessage {
+	data := append(compat.AppendState([]byte(`{"state":`), state, compat.StateParts{}), `,"thread_id":"`...)
+	return append(append(data, state.Thread...), `"}`...)
 }
 
 // wire encodes for those who read runs, as package compat has it.

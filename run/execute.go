@@ -292,9 +292,9 @@ func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
 		row.Status = Success
 	case interrupted:
 		row.Status = Interrupted
-		failure = json.RawMessage(`{"error":"UserInterrupt","message":"User interrupted the run"}`)
+		failure = json.RawMessage(`{"error":"UserInterrupt","message":"interrupt requested via POST /threads/{thread_id}/runs/{run_id}/cancel"}`)
 		if row.Cancel == CancelRollback {
-			failure = json.RawMessage(`{"error":"UserRollback","message":"User requested rollback of the run"}`)
+			failure = json.RawMessage(`{"error":"UserRollback","message":"rollback requested via POST /threads/{thread_id}/runs/{run_id}/cancel"}`)
 		}
 	case timedOut:
 		row.Status = Timeout

@@ -304,7 +304,7 @@ func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Of
 					gone = true // the thread was deleted
 					break
 				}
-				if all || lifecycle && rec.Event == "metadata" || rec.Event == stateUpdate && slices.Contains(modes, stateUpdate) {
+				if rec.Event == stateUpdate && slices.Contains(modes, stateUpdate) || rec.Event != stateUpdate && (all || lifecycle && rec.Event == "metadata") {
 					out = append(out, rec)
 				}
 			}
@@ -319,3 +319,11 @@ func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Of
 
 // stateUpdate is the event, and the mode, that tells of state written by a client.
 const stateUpdate = "state_update"
+
+// PublishState tells those who follow a thread of a state that a client has written. data: {"state": …, "thread_id": …}.
+func (s *Service) PublishState(t id.Thread, data json.RawMessage) {
+	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Frame: s.Wire.Frame(stateUpdate, data)}
+	if err := s.Bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // does not block
+		s.log.Warn("a state update was not published", "thread_id", t, "error", err)
+	}
+}

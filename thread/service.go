@@ -34,8 +34,8 @@ type Options struct {
 	Items     graph.Store // long-term memory, for graphs that reach for it while state is updated
 	// Deleted is told of threads after they are gone: whoever works on them stops. It must not block.
 	Deleted func(id.Thread)
-	// Changed is told of threads whose state a client updated. It must not block.
-	Changed func(id.Thread)
+	// Changed is told the new state of a thread that a client has updated. It must not block.
+	Changed func(*checkpointer.Snapshot)
 	Now     func() time.Time
 }
 
@@ -53,7 +53,7 @@ func NewService(o Options) *Service {
 		o.Deleted = func(id.Thread) {}
 	}
 	if o.Changed == nil {
-		o.Changed = func(id.Thread) {}
+		o.Changed = func(*checkpointer.Snapshot) {}
 	}
 	return &Service{Options: o}
 }
@@ -281,7 +281,17 @@ func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps []
 	if !ok {
 		return checkpointer.Key{}, fault.Newf(fault.NotFound, "Graph '%s' not found", name)
 	}
-	saver := NewSaver(s.Store, nil, nil)
+	if row.Status == Busy {
+		return checkpointer.Key{}, inFlight(at.Thread)
+	}
+	// The thread may have become busy since: the saver looks again in each transaction.
+	saver := NewSaver(s.Store, func(tx Tx) error {
+		busy, err := tx.HasActiveRuns(at.Thread)
+		if err == nil && busy {
+			err = inFlight(at.Thread)
+		}
+		return err
+	}, nil)
 	updates := make([][]graph.StateUpdate, len(steps))
 	for i, step := range steps {
 		for _, u := range step {
@@ -314,8 +324,14 @@ func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps []
 	if err != nil {
 		return checkpointer.Key{}, fmt.Errorf("settle thread %s: %w", at.Thread, err)
 	}
-	s.Changed(at.Thread)
+	if state, err := s.Snapshots.State(ctx, checkpointer.Key{Thread: at.Thread}, false); err == nil { // else nobody is told of what is true all the same
+		s.Changed(state)
+	}
 	return key, nil
+}
+
+func inFlight(t id.Thread) error {
+	return fault.Newf(fault.Conflict, "Thread %s has in-flight runs. Wait for them to end, or cancel them, before updating its state.", t)
 }
 
 // Settle makes the row show a head: its values, what it waits for, and the status that follows. failure is the error of the run that
