@@ -1,0 +1,47 @@
+// Command understudy serves LangGraph graphs through the LangGraph Server API.
+//
+//	understudy dev       on a developer's machine
+//	understudy serve     in production
+//	understudy version
+//
+// It is a thin user of package understudy: it reads flags, environment and langgraph.json, and handles signals.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"understudy/internal/config"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1 // the server could not start, or stopped by a fault
+	exitUsage  = 2 // a flag, a variable or langgraph.json has a mistake
+)
+
+func main() {
+	err := newRoot(os.Stdout, os.Stderr).ExecuteContext(context.Background())
+	if err == nil {
+		return
+	}
+	code := exitFailed
+	var mistakes config.Mistakes
+	var usage usageError
+	switch {
+	case errors.As(err, &mistakes):
+		fmt.Fprintln(os.Stderr, "understudy cannot start:")
+		for _, m := range mistakes {
+			fmt.Fprintln(os.Stderr, "  "+m.String())
+		}
+		code = exitUsage
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
+		code = exitUsage
+	default:
+		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/config"
+)
+
+func execute(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	root := newRoot(&out, &errs)
+	root.SetArgs(args)
+	err = root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestHelpNamesEveryVariable(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"dev", "serve"} {
+		out, err := execute(t, command, "--help")
+		require.NoError(t, err)
+		for _, s := range config.Settings() {
+			require.Contains(t, out, "--"+s.Flag)
+			require.Contains(t, out, "$"+s.Env)
+		}
+		require.Contains(t, out, "Examples:")
+		require.Contains(t, out, "$UNDERSTUDY_CONFIG")
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	out, err := execute(t, "version")
+	require.NoError(t, err)
+	require.Regexp(t, `^understudy \S+\n$`, out)
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"dev", "--prot", "1"}, {"dev", "graph.py"}, {"serve", "--port"}} {
+		_, err := execute(t, args...)
+		require.ErrorAs(t, err, new(usageError), args)
+		require.ErrorContains(t, err, "--help", args)
+	}
+	_, err := execute(t, "start")
+	require.ErrorContains(t, err, "unknown command")
+}
+
+func TestMistakesAreToldTogether(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": 1}}`), 0o600))
+	_, err := execute(t, "dev", "--config", file, "--port", "x", "--log-json=perhaps")
+	var mistakes config.Mistakes
+	require.ErrorAs(t, err, &mistakes)
+	require.Len(t, mistakes, 3)
+}
+
+func TestMissingConfig(t *testing.T) {
+	t.Parallel()
+	_, err := execute(t, "dev", "--config", filepath.Join(t.TempDir(), "langgraph.json"))
+	require.ErrorContains(t, err, `"graphs": {"agent": "./agent.py:graph"}`)
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default(config.Dev)
+	require.NoError(t, explain(nil, cfg))
+	taken := explain(fmt.Errorf("listen: %w", syscall.EADDRINUSE), cfg)
+	require.ErrorContains(t, taken, "port 2024 on 127.0.0.1 is taken")
+	require.ErrorContains(t, taken, "--port 0")
+	other := errors.New("other")
+	require.Equal(t, other, explain(other, cfg))
+}
+
+func TestBaseURL(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]string{
+		"127.0.0.1:80": "http://127.0.0.1:80", "0.0.0.0:1": "http://127.0.0.1:1", "[::]:1": "http://127.0.0.1:1", "[::1]:1": "http://[::1]:1",
+	} {
+		tcp, err := net.ResolveTCPAddr("tcp", addr)
+		require.NoError(t, err)
+		require.Equal(t, want, baseURL(tcp))
+	}
+}
+
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := slog.New(newConsole(&out, slog.LevelInfo)).With("run_id", "r1")
+	log.Debug("hidden")
+	log.Info("run ended", "status", "success", slog.Group("g", "time", 1))
+	log.Warn("alone")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	require.Len(t, lines, 2)
+	require.Regexp(t, `^\d\d:\d\d:\d\d INFO  run ended run_id=r1 status=success g.time=1$`, lines[0])
+	require.Regexp(t, `^\d\d:\d\d:\d\d WARN  alone run_id=r1$`, lines[1])
+}

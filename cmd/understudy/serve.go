@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"understudy"
+	"understudy/internal/config"
+)
+
+// serve runs a server until it is told to stop. It returns nil after an orderly stop.
+func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, stdout, stderr io.Writer) error {
+	log := newLog(cfg, stderr)
+	for _, w := range warnings {
+		log.Warn("configuration", "key", w.Key, "problem", w.Text)
+	}
+	ctx, stop := untilSignal(ctx, log)
+	defer stop()
+
+	srv, err := understudy.New(understudy.Config{Settings: cfg, Log: log, Version: version()})
+	if err != nil {
+		return explain(err, cfg)
+	}
+	url := baseURL(srv.Addr())
+	fmt.Fprintln(stdout, "understudy listening on "+url)
+	if cfg.Mode == config.Dev {
+		fmt.Fprint(stdout, tryNext(url+cfg.HTTP.MountPrefix, cfg.Graphs))
+	}
+	return explain(srv.Run(ctx), cfg)
+}
+
+// untilSignal gives a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.
+func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 2) // room for both: a signal that finds it full is lost
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for first := true; ; first = false {
+			select {
+			case <-done:
+				return
+			case sig := <-signals:
+				if !first {
+					log.Warn("ended at once; unfinished runs resume at the next start", "signal", sig.String())
+					os.Exit(128 + int(sig.(syscall.Signal)))
+				}
+				log.Info("stopping; once more to end at once", "signal", sig.String())
+				cancel(fmt.Errorf("told to stop by %s", sig))
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel(nil)
+	}
+}
+
+// explain puts what a person can do into errors that they meet at the start.
+func explain(err error, cfg *config.Config) error {
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("port %d on %s is taken, perhaps by another server of yours; stop that one, or choose another with --port N (--port 0 takes a free one)", cfg.Port, cfg.Host)
+	case errors.Is(err, syscall.EACCES) && cfg.Port > 0 && cfg.Port < 1024:
+		return fmt.Errorf("port %d needs privileges; choose one above 1023 with --port N: %w", cfg.Port, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("no network interface here has the address %s; use --host 127.0.0.1 or 0.0.0.0: %w", cfg.Host, err)
+	}
+	return err
+}
+
+// baseURL is where a client on this machine reaches addr.
+func baseURL(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return "http://" + addr.String()
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
