@@ -1,0 +1,210 @@
+package python
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+)
+
+var _ graph.Graph = (*pyGraph)(nil)
+
+// pyGraph is one graph of a langgraph.json, on whichever worker is free.
+type pyGraph struct {
+	pool *Pool
+	id   string
+}
+
+// Graph gives the graph with this id. Whether there is one shows when it is used.
+func (p *Pool) Graph(id string) graph.Graph { return &pyGraph{pool: p, id: id} }
+
+func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		if err := g.stream(ctx, &inv, yield); err != nil {
+			yield(graph.Event{}, err)
+		}
+	}
+}
+
+// stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
+func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
+	c := newCall(ctx, backend{run: inv.Run, saver: inv.Saver, store: inv.Store})
+	if err := g.pool.place(ctx, c, inv.Isolated); err != nil {
+		c.stopAsk()
+		return err
+	}
+	defer c.leave()
+	if err := c.worker.send(func(b []byte) []byte { return appendRun(b, c.number, g.id, inv) }); err != nil {
+		c.finish(done{}, err)
+		return fault.Newf(fault.TooLarge, "the input of the run is too large: %w", err)
+	}
+	for {
+		events, over, resume := c.take()
+		for _, e := range events {
+			if ctx.Err() != nil {
+				break
+			}
+			if !yield(e, nil) {
+				if !over {
+					c.cancel()
+				}
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			if !over {
+				c.cancel()
+			}
+			return context.Cause(ctx)
+		}
+		if over {
+			return c.outcome()
+		}
+		if resume {
+			_ = c.worker.send(pauseMessage(c.number, false))
+		}
+		select {
+		case <-c.notify:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// outcome is how a call that is over ended.
+func (c *call) outcome() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.result.status == doneOK:
+		return nil
+	case c.fenced:
+		return graph.ErrFenced
+	case c.result.status == doneInvalid:
+		return fault.New(fault.Invalid, c.result.text)
+	case c.result.status == doneCancelled:
+		return context.Canceled
+	}
+	return &graph.Failure{Type: c.result.errType, Message: c.result.text, Detail: c.result.detail}
+}
+
+// question does a call that yields no events and gives its payload, which is msgpack.
+func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
+	c := newCall(ctx, backend{saver: cfg.Saver, store: cfg.Store})
+	if err := g.pool.place(ctx, c, false); err != nil {
+		c.stopAsk()
+		return nil, err
+	}
+	defer c.leave()
+	err := c.worker.send(func(b []byte) []byte {
+		b = msgp.AppendArrayHeader(b, 4)
+		b = msgp.AppendInt(b, toCall)
+		b = msgp.AppendUint64(b, c.number)
+		b = msgp.AppendString(b, op)
+		return encode(b)
+	})
+	if err != nil {
+		c.finish(done{}, err)
+		return nil, fault.Newf(fault.TooLarge, "the request is too large: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			c.cancel()
+			return nil, context.Cause(ctx)
+		case <-c.notify:
+		}
+		if _, over, _ := c.take(); over {
+			if err := c.outcome(); err != nil {
+				return nil, err
+			}
+			return c.result.payload, nil
+		}
+	}
+}
+
+func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
+	if live {
+		at.ID = "" // an id would make it a record
+	}
+	payload, err := g.question(ctx, &cfg, "explain", func(b []byte) []byte {
+		return appendCommon(msgp.AppendMapHeader(b, 5), g.id, withThread(cfg, at), at)
+	})
+	if err != nil {
+		return graph.Explanation{}, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
+	}
+	d := &decoder{b: payload}
+	if d.array() != 5 {
+		return graph.Explanation{}, errBadMessage
+	}
+	e := graph.Explanation{Values: d.bytes(), Next: d.strs(), Tasks: d.bytes(), Shape: d.str(), ShapeJSON: d.bytes()}
+	return e, d.err
+}
+
+func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
+	payload, err := g.question(ctx, &cfg, "update", func(b []byte) []byte {
+		b = appendCommon(msgp.AppendMapHeader(b, 6), g.id, withThread(cfg, at), at)
+		b = msgp.AppendString(b, "steps")
+		b = msgp.AppendArrayHeader(b, uint32(len(steps)))
+		for _, step := range steps {
+			b = msgp.AppendArrayHeader(b, uint32(len(step)))
+			for _, u := range step {
+				b = msgp.AppendArrayHeader(b, 4)
+				b = appendJSON(b, u.Values)
+				b = msgp.AppendString(b, u.AsNode)
+				b = msgp.AppendString(b, u.TaskID)
+				b = appendJSON(b, u.Command)
+			}
+		}
+		return b
+	})
+	if err != nil {
+		var invalid *fault.Error
+		if errors.As(err, &invalid) {
+			return checkpointer.Key{}, err
+		}
+		return checkpointer.Key{}, fmt.Errorf("update thread %s: %w", at.Thread, err)
+	}
+	d := &decoder{b: payload}
+	if d.array() != 3 {
+		return checkpointer.Key{}, errBadMessage
+	}
+	key := checkpointer.Key{Thread: id.Thread(d.str()), NS: d.str(), ID: id.Checkpoint(d.str())}
+	return key, d.err
+}
+
+func (g *pyGraph) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
+	payload, err := g.question(ctx, &cfg, "describe", func(b []byte) []byte {
+		b = appendCommon(msgp.AppendMapHeader(b, 9), g.id, cfg, checkpointer.Key{})
+		b = msgp.AppendString(b, "kind")
+		b = msgp.AppendString(b, what.Kind)
+		b = msgp.AppendString(b, "xray")
+		b = msgp.AppendInt(b, what.XRay)
+		b = msgp.AppendString(b, "namespace")
+		b = msgp.AppendString(b, what.Namespace)
+		b = msgp.AppendString(b, "recurse")
+		return msgp.AppendBool(b, what.Recurse)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("describe graph %s: %w", g.id, err)
+	}
+	d := &decoder{b: payload}
+	out := d.bytes()
+	return out, d.err
+}
+
+func withThread(cfg graph.Config, at checkpointer.Key) graph.Config {
+	if at.Thread != "" {
+		cfg.Thread = at.Thread
+	}
+	return cfg
+}

@@ -1,0 +1,313 @@
+package python
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+)
+
+// Messages are msgpack arrays that begin with their kind. A frame to the worker holds one, a frame from it one or more.
+//
+// From the worker:
+//
+//	[hello, langgraph, python, [[graph, error type, text, detail], …]]
+//	[event, call, name, namespace, json, checkpoint to wait for | nil]   checkpoint "": the puts that were announced before
+//	[done, call, status, payload, error type, text, detail]
+//	[ask, call, number, op, …]                                           see ask.go
+//	[log, level, source, text, run, thread]
+//	[pong, number]
+//
+// To the worker:
+//
+//	[run, call, {…}]   [cancel, call]   [answer, number, ok, value | text]
+//	[ping, number]     [call, call, op, {…}]   [pause, call, on]
+//
+// The numbers are those of wire.py.
+const (
+	fromHello = 1
+	fromEvent = 2
+	fromDone  = 3
+	fromAsk   = 4
+	fromLog   = 5
+	fromPong  = 6
+
+	toRun    = 1
+	toCancel = 2
+	toAnswer = 3
+	toPing   = 4
+	toCall   = 5
+	toPause  = 6
+)
+
+// Status of a done message.
+const (
+	doneOK        = 0
+	doneFailed    = 1
+	doneCancelled = 2
+	doneInvalid   = 3
+)
+
+type hello struct {
+	langgraph, python string
+	problems          map[string]*graph.Failure
+}
+
+type event struct {
+	call     uint64
+	name, ns string
+	data     []byte
+	holds    bool
+	hold     id.Checkpoint
+}
+
+type done struct {
+	call                  uint64
+	status                int
+	payload               []byte // raw msgpack
+	errType, text, detail string
+}
+
+type ask struct {
+	call, number uint64
+	op           string
+	args         []byte // raw msgpack: what follows op
+}
+
+type logLine struct {
+	level                     int
+	source, text, run, thread string
+}
+
+// receiver takes the messages of a frame in their order.
+type receiver interface {
+	hello(hello)
+	event(event)
+	done(done)
+	ask(ask)
+	log(logLine)
+	pong(uint64)
+}
+
+var errBadMessage = errors.New("malformed message from a worker")
+
+// decode hands the messages of a frame to r. Byte slices in them alias body.
+func decode(body []byte, r receiver) error {
+	for len(body) > 0 {
+		d := decoder{b: body}
+		n := d.array()
+		kind := d.int()
+		switch {
+		case d.err != nil:
+		case kind == fromEvent && n == 6:
+			m := event{call: d.uint(), name: d.str(), ns: d.str(), data: d.bytes()}
+			if !d.null() {
+				m.holds, m.hold = true, id.Checkpoint(d.str())
+			}
+			if d.err == nil {
+				r.event(m)
+			}
+		case kind == fromDone && n == 7:
+			m := done{call: d.uint(), status: d.int(), payload: d.raw(), errType: d.str(), text: d.str(), detail: d.str()}
+			if d.err == nil {
+				r.done(m)
+			}
+		case kind == fromAsk && n >= 4:
+			m := ask{call: d.uint(), number: d.uint(), op: d.str()}
+			from := d.b
+			for range n - 4 {
+				d.skip()
+			}
+			if d.err == nil {
+				m.args = from[:len(from)-len(d.b)]
+				r.ask(m)
+			}
+		case kind == fromLog && n == 6:
+			m := logLine{level: d.int(), source: d.str(), text: d.str(), run: d.str(), thread: d.str()}
+			if d.err == nil {
+				r.log(m)
+			}
+		case kind == fromPong && n == 2:
+			if number := d.uint(); d.err == nil {
+				r.pong(number)
+			}
+		case kind == fromHello && n == 4:
+			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}}
+			for range d.array() {
+				if d.array() != 4 {
+					return errBadMessage
+				}
+				name := d.str()
+				m.problems[name] = &graph.Failure{Type: d.str(), Message: d.str(), Detail: d.str()}
+				if d.err != nil {
+					break
+				}
+			}
+			if d.err == nil {
+				r.hello(m)
+			}
+		default:
+			return fmt.Errorf("%w: kind %d with %d fields", errBadMessage, kind, n)
+		}
+		if d.err != nil {
+			return fmt.Errorf("%w: %w", errBadMessage, d.err)
+		}
+		body = d.b
+	}
+	return nil
+}
+
+// decoder reads msgpack values one after the other and keeps the first error.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) array() int {
+	if d.err != nil {
+		return 0
+	}
+	var n uint32
+	n, d.b, d.err = msgp.ReadArrayHeaderBytes(d.b)
+	if int64(n) > int64(len(d.b)) { // each element takes a byte at least
+		d.err = errBadMessage
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) int() (v int) {
+	if d.err == nil {
+		v, d.b, d.err = msgp.ReadIntBytes(d.b)
+	}
+	return v
+}
+
+func (d *decoder) uint() (v uint64) {
+	if d.err == nil {
+		v, d.b, d.err = msgp.ReadUint64Bytes(d.b)
+	}
+	return v
+}
+
+func (d *decoder) float() (v float64) {
+	if d.err == nil {
+		v, d.b, d.err = msgp.ReadFloat64Bytes(d.b)
+	}
+	return v
+}
+
+func (d *decoder) bool() (v bool) {
+	if d.err == nil {
+		v, d.b, d.err = msgp.ReadBoolBytes(d.b)
+	}
+	return v
+}
+
+func (d *decoder) str() (v string) {
+	if d.err == nil {
+		v, d.b, d.err = msgp.ReadStringBytes(d.b)
+	}
+	return v
+}
+
+func (d *decoder) strs() []string {
+	n := d.array()
+	out := make([]string, 0, n)
+	for range n {
+		out = append(out, d.str())
+	}
+	return out
+}
+
+// bytes reads a binary value without copying; nil for nil.
+func (d *decoder) bytes() (v []byte) {
+	if d.err == nil && !d.null() {
+		v, d.b, d.err = msgp.ReadBytesZC(d.b)
+		v = v[:len(v):len(v)]
+	}
+	return v
+}
+
+// null reads a nil if there is one.
+func (d *decoder) null() bool {
+	if d.err == nil && msgp.IsNil(d.b) {
+		d.b, d.err = msgp.ReadNilBytes(d.b)
+		return true
+	}
+	return false
+}
+
+// raw skips a value and gives its encoding.
+func (d *decoder) raw() []byte {
+	from := d.b
+	d.skip()
+	if d.err != nil {
+		return nil
+	}
+	return from[:len(from)-len(d.b)]
+}
+
+func (d *decoder) skip() {
+	if d.err == nil {
+		d.b, d.err = msgp.Skip(d.b)
+	}
+}
+
+func appendJSON(b []byte, v json.RawMessage) []byte {
+	if v == nil {
+		return msgp.AppendNil(b)
+	}
+	return msgp.AppendBytes(b, v)
+}
+
+func appendRun(b []byte, call uint64, name string, inv *graph.Invocation) []byte {
+	b = msgp.AppendArrayHeader(b, 3)
+	b = msgp.AppendInt(b, toRun)
+	b = msgp.AppendUint64(b, call)
+	b = msgp.AppendMapHeader(b, 17)
+	b = appendCommon(b, name, inv.Config, inv.At)
+	b = msgp.AppendString(b, "run")
+	b = msgp.AppendString(b, string(inv.Run))
+	b = appendField(b, "map", inv.CheckpointMap)
+	b = appendField(b, "context", inv.Context)
+	b = appendField(b, "input", inv.Input)
+	b = appendField(b, "command", inv.Command)
+	b = appendField(b, "interrupt_before", inv.InterruptBefore)
+	b = appendField(b, "interrupt_after", inv.InterruptAfter)
+	b = msgp.AppendString(b, "modes")
+	b = msgp.AppendArrayHeader(b, uint32(len(inv.Modes)))
+	for _, m := range inv.Modes {
+		b = msgp.AppendString(b, m)
+	}
+	b = msgp.AppendString(b, "subgraphs")
+	b = msgp.AppendBool(b, inv.Subgraphs)
+	b = msgp.AppendString(b, "durability")
+	b = msgp.AppendString(b, inv.Durability)
+	b = msgp.AppendString(b, "saves")
+	b = msgp.AppendBool(b, inv.Saver != nil && !inv.Temporary)
+	b = msgp.AppendString(b, "attempt")
+	return msgp.AppendInt(b, inv.Attempt)
+}
+
+// appendCommon appends five pairs of a map.
+func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) []byte {
+	b = msgp.AppendString(b, "graph")
+	b = msgp.AppendString(b, name)
+	b = msgp.AppendString(b, "thread")
+	b = msgp.AppendString(b, string(cfg.Thread))
+	b = appendField(b, "config", cfg.Config)
+	b = msgp.AppendString(b, "ns")
+	b = msgp.AppendString(b, at.NS)
+	b = msgp.AppendString(b, "checkpoint")
+	return msgp.AppendString(b, string(at.ID))
+}
+
+func appendField(b []byte, key string, v json.RawMessage) []byte {
+	return appendJSON(msgp.AppendString(b, key), v)
+}

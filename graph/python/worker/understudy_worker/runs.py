@@ -1,0 +1,338 @@
+"""Runs of graphs, and questions about them, each a task on the worker's loop."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.errors import InvalidUpdateError
+from langgraph.types import StateUpdate
+from langgraph.version import __version__ as langgraph_version
+
+from . import drawing, errors, inputs, jsonenc, logs
+from .context import Current, current
+from .describe import Describer, tasks_json
+from .graphs import Registry, attach, context_keys
+from .saver import Saver
+from .store import Store
+from .streams import Shaper
+from .wire import ASK, DONE, EVENT, FrameTooLarge, Wire
+
+log = logging.getLogger(__name__)
+
+OK, FAILED, CANCELLED, INVALID = 0, 1, 2, 3
+
+
+class ServerError(Exception):
+    """The server could not do what it was asked."""
+
+
+class Asks:
+    """Questions to the server that wait for their answers."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._next = 0
+        self._waiting: dict[int, asyncio.Future] = {}
+
+    def of(self, number: int) -> Callable[..., Any]:
+        send, waiting, loop = self._wire.send, self._waiting, self._loop
+
+        async def ask(op: str, *args: Any) -> Any:
+            self._next += 1
+            ident = self._next
+            future = waiting[ident] = loop.create_future()
+            try:
+                send([ASK, number, ident, op, *args])
+                return await future
+            finally:
+                waiting.pop(ident, None)
+
+        return ask
+
+    def answer(self, ident: int, ok: bool, value: Any) -> None:
+        future = self._waiting.pop(ident, None)
+        if future is None or future.done():
+            return
+        if ok:
+            future.set_result(value)
+        else:
+            kind = NotImplementedError if value.startswith("not supported") else ServerError
+            future.set_exception(kind(value))
+
+
+class Runner:
+    def __init__(self, wire: Wire, registry: Registry, serde: Any) -> None:
+        self._wire = wire
+        self._registry = registry
+        self._serde = serde
+        self._loop = asyncio.get_running_loop()
+        self.asks = Asks(wire)
+        self._tasks: dict[int, asyncio.Task] = {}
+        self._paused: dict[int, asyncio.Event] = {}
+
+    # --- what the server sends ---------------------------------------------------------
+
+    def start(self, number: int, op: str, fields: dict[str, Any]) -> None:
+        task = self._loop.create_task(self._guarded(number, op, fields))
+        self._tasks[number] = task
+
+    def cancel(self, number: int) -> None:
+        if task := self._tasks.get(number):
+            task.cancel()
+        if event := self._paused.pop(number, None):
+            event.set()
+
+    def pause(self, number: int, on: bool) -> None:
+        if on and number in self._tasks:
+            self._paused.setdefault(number, asyncio.Event())
+        elif not on and (event := self._paused.pop(number, None)):
+            event.set()
+
+    # --- tasks -------------------------------------------------------------------------
+
+    async def _guarded(self, number: int, op: str, fields: dict[str, Any]) -> None:
+        who = Current(fields.get("run") or "", fields.get("thread") or "")
+        if who.run_id:
+            current.set(who)
+        # What the worker itself ran in must not be inherited by graphs.
+        var_child_runnable_config.set(None)
+        done: list[Any]
+        try:
+            payload = await getattr(self, "_" + op)(number, fields)
+            done = [DONE, number, OK, payload, "", "", ""]
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                # Something inside was cancelled, not the run.
+                done = [DONE, number, FAILED, None, "CancelledError", errors.message(exc), errors.detail(exc)]
+            else:
+                done = [DONE, number, CANCELLED, None, "", "", ""]
+        except _Invalid as exc:
+            done = [DONE, number, INVALID, None, "", str(exc), ""]
+        except BaseException as exc:
+            done = [DONE, number, FAILED, None, type(exc).__name__, errors.message(exc), errors.detail(exc)]
+        finally:
+            self._tasks.pop(number, None)
+            self._paused.pop(number, None)
+        if who.run_id:
+            logs.finish(who.run_id)
+        try:
+            self._wire.send(done)
+        except (FrameTooLarge, TypeError) as exc:
+            self._wire.send([DONE, number, FAILED, None, type(exc).__name__, str(exc), ""])
+
+    def _source(self, graph_id: str):
+        problem = self._registry.problems.get(graph_id)
+        if problem is not None:
+            raise problem
+        return self._registry.sources[graph_id]
+
+    def _config(self, fields: dict[str, Any]) -> tuple[dict, dict]:
+        config = jsonenc.loads(fields["config"]) if fields.get("config") else {}
+        conf = config["configurable"] = dict(config.get("configurable") or {})
+        if fields.get("thread"):
+            conf["thread_id"] = fields["thread"]
+        return config, conf
+
+    def _build(self, source, config: dict, context: Any, store: Any, access: str):
+        for_factory = {"tags": [], "callbacks": None, "recursion_limit": 10007, **config}
+        for_factory["metadata"] = dict(config.get("metadata") or {})
+        for_factory["configurable"] = {**config["configurable"], "__is_for_execution__": access == "threads.create_run"}
+        user = config["configurable"].get("langgraph_auth_user")
+        return source.build(for_factory, context, store, _user(user), access)
+
+    async def _run(self, number: int, f: dict[str, Any]) -> None:
+        source = self._source(f["graph"])
+        config, conf = self._config(f)
+        if f["run"]:
+            config["run_id"] = _uuid(f["run"])
+            conf.setdefault("run_id", f["run"])
+        config["metadata"] = _with_version(config.get("metadata") or {})
+        if f.get("ns"):
+            conf["checkpoint_ns"] = f["ns"]
+        if f.get("checkpoint"):
+            conf["checkpoint_id"] = f["checkpoint"]
+            conf.setdefault("checkpoint_ns", "")
+        if f.get("map"):
+            conf["checkpoint_map"] = jsonenc.loads(f["map"])
+        context = jsonenc.loads(f["context"]) if f.get("context") else None
+        from_context = conf.pop("__context_keys__", None)
+        given = inputs.command(jsonenc.loads(f["command"])) if f.get("command") else jsonenc.loads(f["input"]) if f.get("input") else None
+
+        ask = self.asks.of(number)
+        store = Store(ask, self._loop)
+        saves = bool(f["saves"])
+        async with self._build(source, config, context, store, "threads.create_run") as (built, shapes):
+            saver = Saver(ask, self._serde, None, self._loop) if saves else None
+            graph = attach(built, saver, store)
+            if saver is not None:
+                saver.describer = Describer(graph, shapes, self._serde)
+            context = _known_context(graph, context, conf, from_context)
+
+            wanted = set(f["modes"])
+            durability = f["durability"] or None
+            hold = saves and durability != "exit"
+            events = "events" in wanted
+            send = self._wire.send
+
+            def emit(name: str, ns: str, data: bytes, checkpoint: str) -> None:
+                send([EVENT, number, name, ns, data, checkpoint if hold and name == "values" and not ns else None])
+
+            shaper = Shaper(wanted, emit, hold, saver.loaded if saver else set(), None if events else self._loop.call_soon)
+            kwargs: dict[str, Any] = {"stream_mode": Shaper.modes(wanted, hold), "subgraphs": f["subgraphs"]}
+            if context is not None:
+                kwargs["context"] = context
+            if saves and durability:
+                kwargs["durability"] = durability
+            for key in ("interrupt_before", "interrupt_after"):
+                if f.get(key):
+                    kwargs[key] = jsonenc.loads(f[key])
+            try:
+                if events:
+                    await self._events(number, graph.astream_events(given, config, version="v2", **kwargs), f["subgraphs"], f["run"], shaper)
+                else:
+                    await self._items(number, graph.astream(given, config, **kwargs), f["subgraphs"], shaper)
+            finally:
+                shaper.flush()
+
+    async def _items(self, number: int, stream: Any, subgraphs: bool, shaper: Shaper) -> None:
+        paused, wire, item = self._paused, self._wire, shaper.item
+        async for part in stream:
+            if subgraphs:
+                item(part[0], part[1], part[2])
+            else:
+                item((), part[0], part[1])
+            if paused and number in paused or wire.congested:
+                await self._wait(number)
+
+    async def _events(self, number: int, stream: Any, subgraphs: bool, run: str, shaper: Shaper) -> None:
+        async for event in stream:
+            if event["event"] == "on_chain_stream" and event["run_id"] == run:
+                part = event["data"]["chunk"]
+                if subgraphs:
+                    shaper.item(part[0], part[1], part[2])
+                else:
+                    shaper.item((), part[0], part[1])
+            else:
+                shaper.event(event)
+            if number in self._paused or self._wire.congested:
+                await self._wait(number)
+
+    async def _wait(self, number: int) -> None:
+        """The reader of this run is behind, or the socket is full."""
+        if event := self._paused.get(number):
+            await event.wait()
+        if self._wire.congested:
+            await self._wire.drained()
+
+    # --- questions ---------------------------------------------------------------------
+
+    async def _explain(self, number: int, f: dict[str, Any]) -> list:
+        source = self._source(f["graph"])
+        config, conf = self._config(f)
+        _at(conf, f)
+        ask = self.asks.of(number)
+        store = Store(ask, self._loop)
+        async with self._build(source, config, None, store, "threads.read") as (built, shapes):
+            saver = Saver(ask, self._serde, None, self._loop)
+            graph = attach(built, saver, store)
+            describer = Describer(graph, shapes, self._serde)
+            state = await graph.aget_state(config)
+            digest, shape = "", None
+            try:
+                digest, shape = describer.shape(describer._at(f["ns"]), f["ns"])
+            except Exception as exc:
+                log.debug("no shape of %r: %r", f["ns"], exc)
+            return [jsonenc.dumps(state.values), list(state.next), tasks_json(state.tasks), digest, shape]
+
+    async def _update(self, number: int, f: dict[str, Any]) -> list:
+        source = self._source(f["graph"])
+        config, conf = self._config(f)
+        _at(conf, f)
+        if f.get("map"):
+            conf["checkpoint_map"] = jsonenc.loads(f["map"])
+        ask = self.asks.of(number)
+        store = Store(ask, self._loop)
+        steps = [
+            [
+                StateUpdate(
+                    inputs.command(jsonenc.loads(command)) if command else jsonenc.loads(values) if values else None,
+                    node or None,
+                    task or None,
+                )
+                for values, node, task, command in step
+            ]
+            for step in f["steps"]
+        ]
+        async with self._build(source, config, None, store, "threads.update") as (built, shapes):
+            saver = Saver(ask, self._serde, None, self._loop)
+            graph = attach(built, saver, store)
+            saver.describer = Describer(graph, shapes, self._serde)
+            try:
+                after = await graph.abulk_update_state(config, steps)
+            except (InvalidUpdateError, ValueError) as exc:
+                raise _Invalid(str(exc)) from exc
+            at = after["configurable"]
+            return [str(at["thread_id"]), at.get("checkpoint_ns") or "", at["checkpoint_id"]]
+
+    async def _describe(self, number: int, f: dict[str, Any]) -> bytes:
+        source = self._source(f["graph"])
+        config, _ = self._config(f)
+        ask = self.asks.of(number)
+        store = Store(ask, self._loop)
+        async with self._build(source, config, None, store, "assistants.read") as (graph, _shapes):
+            return jsonenc.dumps(await drawing.describe(graph, config, f))
+
+
+class _Invalid(Exception):
+    pass
+
+
+def _at(conf: dict, f: dict[str, Any]) -> None:
+    conf["checkpoint_ns"] = f["ns"]
+    if f.get("checkpoint"):
+        conf["checkpoint_id"] = f["checkpoint"]
+    else:
+        conf.pop("checkpoint_id", None)
+
+
+def _with_version(metadata: dict) -> dict:
+    """`langgraph_version` beside the other facts about the run that the server adds."""
+    if "langgraph_version" in metadata:
+        return metadata
+    out = {}
+    for k, v in metadata.items():
+        out[k] = v
+        if k == "run_attempt":
+            out["langgraph_version"] = langgraph_version
+    out["langgraph_version"] = langgraph_version
+    return out
+
+
+def _known_context(graph: Any, context: Any, conf: dict, from_context: list | None) -> Any:
+    known = context_keys(graph)
+    if known is None or not isinstance(context, dict):
+        return context or None
+    for key in from_context or ():
+        if key not in known:
+            conf.pop(key, None)
+    return {k: v for k, v in context.items() if k in known} or None
+
+
+def _uuid(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+def _user(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return None
+    return SimpleNamespace(**given)

@@ -1,0 +1,99 @@
+"""Frames over the inherited socket: four bytes of length, big endian, then msgpack.
+
+From the server a frame is one message. To the server a frame is one or more messages, one after the other: everything that was
+sent within one turn of the loop leaves in one write.
+"""
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import ormsgpack
+
+MAX_FRAME = 512 << 20
+# Half a megabyte is sent at once rather than at the end of the turn, so that large values do not pile up.
+EAGER = 512 << 10
+
+# Kinds of messages. The numbers are those of message.go.
+HELLO, EVENT, DONE, ASK, LOG, PONG = 1, 2, 3, 4, 5, 6
+RUN, CANCEL, ANSWER, PING, CALL, PAUSE = 1, 2, 3, 4, 5, 6
+
+pack = ormsgpack.packb
+
+
+class FrameTooLarge(Exception):
+    """A value is larger than a frame may be."""
+
+
+class Wire(asyncio.Protocol):
+    def __init__(self, on_message: Callable[[list], None]) -> None:
+        self._on_message = on_message
+        self._loop = asyncio.get_running_loop()
+        self._in = bytearray()
+        self._out: list[bytes] = []
+        self._size = 0
+        self._scheduled = False
+        self._transport: asyncio.Transport | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def connection_made(self, transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=4 << 20)
+
+    def connection_lost(self, exc) -> None:
+        # The server is gone. Nothing that a graph still does could be kept.
+        os._exit(0)
+
+    def pause_writing(self) -> None:
+        self._open.clear()
+
+    def resume_writing(self) -> None:
+        self._open.set()
+
+    @property
+    def congested(self) -> bool:
+        return not self._open.is_set()
+
+    async def drained(self) -> None:
+        await self._open.wait()
+
+    def data_received(self, data: bytes) -> None:
+        buf = self._in
+        buf += data
+        at, size = 0, len(buf)
+        while size - at >= 4:
+            end = at + 4 + int.from_bytes(buf[at:at + 4], "big")
+            if end > size:
+                break
+            message = ormsgpack.unpackb(bytes(buf[at + 4:end]))
+            at = end
+            self._on_message(message)
+        if at:
+            del buf[:at]
+
+    def send(self, message: list) -> None:
+        """Queues a message. Call it from the loop's thread only."""
+        packed = pack(message)
+        if len(packed) > MAX_FRAME:
+            raise FrameTooLarge(f"a value of {len(packed)} bytes is larger than the {MAX_FRAME} that fit in a frame")
+        if self._size + len(packed) > MAX_FRAME:
+            self.flush()
+        self._out.append(packed)
+        self._size += len(packed)
+        if self._size > EAGER:
+            self.flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        if self._out:
+            out, size = self._out, self._size
+            self._out, self._size = [], 0
+            self._transport.write(b"".join([size.to_bytes(4, "big"), *out]))
