@@ -163,7 +163,7 @@ func (s *Service) invocation(ctx context.Context, r *Run) (graph.Invocation, err
 		CheckpointMap: k.CheckpointMap,
 		Modes:         k.StreamMode, Subgraphs: k.Subgraphs,
 		InterruptBefore: k.InterruptBefore, InterruptAfter: k.InterruptAfter,
-		Durability: k.Durability, Temporary: k.Temporary, Isolated: r.Failures > 0 && !r.Passed,
+		Durability: k.Durability, Temporary: k.Temporary, Isolated: r.Failures > 0,
 	}
 	if r.Attempt > 1 && r.Passed && k.Durability != "exit" && !k.Temporary {
 		inv.Input, inv.Command = nil, nil
