@@ -148,3 +148,50 @@ func FuzzMatch(f *testing.F) {
 		}
 	})
 }
+
+func TestFilter(t *testing.T) {
+	doc := `{"n":5,"s":"b","o":{"x":1,"y":2},"l":[1,2],"null":null,"flag":true}`
+	tests := []struct {
+		filter string
+		want   bool
+	}{
+		{``, true},
+		{`null`, true},
+		{`{}`, true},
+		{`{"n":5.0}`, true},
+		{`{"n":6}`, false},
+		{`{"n":5,"s":"a"}`, false},
+		{`{"n":{"$eq":5}}`, true},
+		{`{"n":{"$ne":5}}`, false},
+		{`{"n":{"$gt":4,"$lt":6}}`, true},
+		{`{"n":{"$gt":5}}`, false},
+		{`{"n":{"$gte":5}}`, true},
+		{`{"n":{"$lte":5}}`, true},
+		{`{"n":{"$lt":5}}`, false},
+		{`{"n":{"$gt":"4"}}`, false},
+		{`{"s":{"$gt":"a"}}`, true},
+		{`{"absent":{"$ne":1}}`, true},
+		{`{"absent":{"$gt":1}}`, false},
+		{`{"absent":null}`, true},
+		{`{"absent":{"$eq":null}}`, true},
+		{`{"null":null}`, true},
+		{`{"o":{"x":1}}`, true},
+		{`{"o":{"$eq":{"x":1}}}`, false},
+		{`{"o":{"x":{"$gt":0}}}`, true},
+		{`{"l":[1,2]}`, true},
+		{`{"l":[1]}`, false},
+		{`{"flag":true}`, true},
+		{`{"flag":1}`, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.filter, func(t *testing.T) {
+			f, err := ParseFilter([]byte(tt.filter))
+			require.NoError(t, err)
+			require.Equal(t, tt.want, f.Match([]byte(doc)))
+		})
+	}
+	for _, bad := range []string{`[]`, `1`, `{"a":`, `{"a":{"$like":1}}`, `{"$eq":1}`} {
+		_, err := ParseFilter([]byte(bad))
+		require.Error(t, err, bad)
+	}
+}

@@ -172,3 +172,9 @@ func (s *Store) read(ctx context.Context, fn func(conn *sqlite.Conn) error) erro
 func (s *Store) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
 	return s.readers.snapshot(ctx, fn)
 }
+
+// jsonTexts is a list for `IN (SELECT value FROM json_each(?))`: one statement for any number of values.
+func jsonTexts[T ~string](values []T) (string, error) {
+	b, err := json.Marshal(values)
+	return string(b), err
+}

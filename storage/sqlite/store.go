@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -25,6 +26,8 @@ type Options struct {
 	Synchronous string
 	// Readers is the number of reading connections; 0 means 8.
 	Readers int
+	// Now is the clock that says what has expired; nil is the machine's.
+	Now func() time.Time
 	// Logger takes what nobody can be told otherwise; nil discards it.
 	Logger *slog.Logger
 }
@@ -37,9 +40,10 @@ type Store struct {
 	readers *readers
 	writer  *writer
 
-	closing   sync.Once
-	closeErr  error
-	fullReads bool // tests only: reads compute without narrowing
+	now func() time.Time
+
+	closing  sync.Once
+	closeErr error
 }
 
 // Open locks the data folder, opens the database in it and brings its schema up to date. A folder that another server holds is an
@@ -61,6 +65,9 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	if err := makeDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -68,7 +75,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{log: opts.Logger, lock: lock}
+	s := &Store{log: opts.Logger, lock: lock, now: opts.Now}
 	if err := s.open(ctx, opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database in %s: %w", opts.Dir, err), lock.Close())
 	}

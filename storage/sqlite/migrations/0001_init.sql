@@ -112,7 +112,8 @@ CREATE TABLE threads (
 CREATE INDEX threads_updated ON threads (updated_at, thread_id);
 CREATE INDEX threads_created ON threads (created_at, thread_id);
 CREATE INDEX threads_state_updated ON threads (state_updated_at, thread_id);
-CREATE INDEX threads_status ON threads (status, updated_at, thread_id);
+CREATE INDEX threads_status ON threads (status, thread_id);
+CREATE INDEX threads_status_updated ON threads (status, updated_at, thread_id);
 
 -- Scalars at the top level of a thread's metadata, so that a search by them reads only what it finds, in order.
 -- value is as package contain spells it; what it does not index is not here.
@@ -226,7 +227,7 @@ CREATE TABLE stream_runs (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stream_runs_thread ON stream_runs (thread_id);
 
--- namespace is its labels joined by '.', which no label contains.
+-- namespace is its labels joined by the character 0x1f, so that order of text is order of labels.
 CREATE TABLE store_items (
     namespace  TEXT    NOT NULL,
     key        TEXT    NOT NULL,
@@ -238,5 +239,5 @@ CREATE TABLE store_items (
     PRIMARY KEY (namespace, key)
 ) STRICT;
 CREATE INDEX store_items_updated ON store_items (updated_at DESC, namespace, key);
-CREATE INDEX store_items_namespace ON store_items (namespace, updated_at, key, expires_at);
+CREATE INDEX store_items_namespace ON store_items (namespace, updated_at DESC, key, expires_at);
 CREATE INDEX store_items_expiry ON store_items (expires_at) WHERE expires_at IS NOT NULL;

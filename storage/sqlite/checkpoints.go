@@ -1,0 +1,506 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/contain"
+	"understudy/internal/fault"
+)
+
+const (
+	selectCheckpoint = "SELECT c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata, s.run_id, s.tasks, s.shape " +
+		"FROM checkpoints c LEFT JOIN snapshots s ON s.thread_id = c.thread_id AND s.checkpoint_ns = c.checkpoint_ns AND s.checkpoint_id = c.checkpoint_id "
+	oneCheckpoint    = selectCheckpoint + "WHERE c.thread_id = ? AND c.checkpoint_ns = ? AND c.checkpoint_id = ?"
+	latestCheckpoint = selectCheckpoint + "WHERE c.thread_id = ? AND c.checkpoint_ns = ? ORDER BY c.checkpoint_id DESC LIMIT 1"
+
+	keysOfNS = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ? " +
+		"ORDER BY checkpoint_id DESC"
+	keysOfAll = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_id < ? " +
+		"ORDER BY checkpoint_id DESC, checkpoint_ns"
+	keysOfID = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_id = ? ORDER BY checkpoint_ns"
+
+	selectBlob   = "SELECT type, blob FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ?"
+	selectWrites = "SELECT task_id, idx, channel, type, blob, task_path FROM checkpoint_writes " +
+		"WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx"
+	headID = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1"
+)
+
+func scanCheckpoint(s *sqlite.Stmt, t id.Thread) *checkpointer.Tuple {
+	return &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{
+		Key:      checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))},
+		Parent:   id.Checkpoint(s.ColumnText(2)),
+		Data:     columnBytes(s, 3),
+		Metadata: columnBytes(s, 4),
+		Run:      id.Run(s.ColumnText(5)),
+		Tasks:    columnBytes(s, 6),
+		Shape:    s.ColumnText(7),
+	}}
+}
+
+// channelVersion names a blob within a namespace.
+type channelVersion struct{ channel, version string }
+
+// channelVersions are those of a checkpoint, in order of channels. Versions may be text or numbers; both are text in the tables.
+func channelVersions(data []byte) ([]channelVersion, error) {
+	var c struct {
+		Versions map[string]json.RawMessage `json:"channel_versions"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, fmt.Errorf("channel_versions: %w", err)
+	}
+	out := make([]channelVersion, 0, len(c.Versions))
+	for channel, raw := range c.Versions {
+		version := string(raw)
+		if raw[0] == '"' {
+			if err := json.Unmarshal(raw, &version); err != nil {
+				return nil, fmt.Errorf("channel_versions: %w", err)
+			}
+		}
+		out = append(out, channelVersion{channel, version})
+	}
+	slices.SortFunc(out, func(a, b channelVersion) int { return strings.Compare(a.channel, b.channel) })
+	return out, nil
+}
+
+// loader fills tuples with what belongs to them. Values that did not change between checkpoints are loaded once and shared.
+type loader struct {
+	conn   *sqlite.Conn
+	thread id.Thread
+	blobs  map[blobKey]*checkpointer.Blob // nil: there is no such row
+}
+
+type blobKey struct {
+	ns string
+	channelVersion
+}
+
+func (l *loader) fill(t *checkpointer.Tuple) error {
+	versions, err := channelVersions(t.Data)
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", t.ID, err)
+	}
+	t.Blobs = make([]checkpointer.Blob, 0, len(versions))
+	for _, v := range versions {
+		b, err := l.blob(blobKey{t.NS, v})
+		if err != nil {
+			return fmt.Errorf("checkpoint %s: channel %s: %w", t.ID, v.channel, err)
+		}
+		if b != nil {
+			t.Blobs = append(t.Blobs, *b)
+		}
+	}
+	return query(l.conn, selectWrites, func(s *sqlite.Stmt) error {
+		t.Writes = append(t.Writes, checkpointer.Write{
+			TaskID:  s.ColumnText(0),
+			Index:   s.ColumnInt(1),
+			Channel: s.ColumnText(2),
+			Type:    s.ColumnText(3),
+			Data:    columnBytes(s, 4),
+			Path:    s.ColumnText(5),
+		})
+		return nil
+	}, t.Thread, t.NS, t.ID)
+}
+
+func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
+	if b, ok := l.blobs[k]; ok {
+		return b, nil
+	}
+	var b *checkpointer.Blob
+	_, err := one(l.conn, selectBlob, func(s *sqlite.Stmt) error {
+		b = &checkpointer.Blob{Channel: k.channel, Version: k.version, Type: s.ColumnText(0), Data: columnBytes(s, 1)}
+		return nil
+	}, l.thread, k.ns, k.channel, k.version)
+	if err == nil {
+		l.blobs[k] = b
+	}
+	return b, err
+}
+
+func newLoader(c *sqlite.Conn, t id.Thread) *loader {
+	return &loader{conn: c, thread: t, blobs: map[blobKey]*checkpointer.Blob{}}
+}
+
+// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
+func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
+	text, args := oneCheckpoint, []any{k.Thread, k.NS, k.ID}
+	if k.ID == "" {
+		text, args = latestCheckpoint, args[:2]
+	}
+	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
+		found, err := one(c, text, func(st *sqlite.Stmt) error {
+			out = scanCheckpoint(st, k.Thread)
+			return nil
+		}, args...)
+		if err != nil || !found {
+			return err
+		}
+		return newLoader(c, k.Thread).fill(out)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load checkpoint of thread %s: %w", k.Thread, err)
+	}
+	return out, nil
+}
+
+// ListCheckpoints is checkpointer.Reader.ListCheckpoints; checkpoints with the same id come in order of their namespaces.
+func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out []*checkpointer.Tuple, err error) {
+	match, err := contain.Parse(q.Metadata)
+	if err != nil {
+		return nil, fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	before := string(q.Before)
+	if before == "" {
+		before = lastText
+	}
+	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
+		l := newLoader(c, q.Thread)
+		// Keys come from an index alone. Rows are read until there are enough.
+		visit := func(st *sqlite.Stmt) error {
+			ns, checkpoint := st.ColumnText(0), st.ColumnText(1)
+			if q.ID != "" && checkpoint >= before || q.ID != "" && q.NS != nil && ns != *q.NS {
+				return nil
+			}
+			var t *checkpointer.Tuple
+			if _, err := one(c, oneCheckpoint, func(st *sqlite.Stmt) error {
+				t = scanCheckpoint(st, q.Thread)
+				return nil
+			}, q.Thread, ns, checkpoint); err != nil {
+				return err
+			}
+			if !match.Everything() && !match.Match(t.Metadata) {
+				return nil
+			}
+			if err := l.fill(t); err != nil {
+				return err
+			}
+			out = append(out, t)
+			if q.Limit > 0 && len(out) >= q.Limit {
+				return errStop
+			}
+			return nil
+		}
+		switch {
+		case q.ID != "":
+			return query(c, keysOfID, visit, q.Thread, q.ID)
+		case q.NS != nil:
+			return query(c, keysOfNS, visit, q.Thread, *q.NS, before)
+		default:
+			return query(c, keysOfAll, visit, q.Thread, before)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list checkpoints of thread %s: %w", q.Thread, err)
+	}
+	return out, nil
+}
+
+// LoadShape is checkpointer.Reader.LoadShape.
+func (s *Store) LoadShape(ctx context.Context, digest string) (shape checkpointer.Shape, err error) {
+	err = s.read(ctx, func(c *sqlite.Conn) error {
+		_, err := one(c, "SELECT shape FROM shapes WHERE digest = ?", func(st *sqlite.Stmt) error {
+			shape = columnBytes(st, 0)
+			return nil
+		}, digest)
+		return err
+	})
+	return shape, err
+}
+
+// LoadAnswer is checkpointer.Reader.LoadAnswer; nil, nil when there is none.
+func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (answer json.RawMessage, err error) {
+	err = s.read(ctx, func(c *sqlite.Conn) error {
+		_, err := one(c, "SELECT answer FROM answers WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? AND key = ?",
+			func(st *sqlite.Stmt) error {
+				answer = columnBytes(st, 0)
+				return nil
+			}, k.Thread, k.NS, k.ID, key)
+		return err
+	})
+	return answer, err
+}
+
+// KeepAnswer is checkpointer.Reader.KeepAnswer. An answer about a checkpoint that is gone meanwhile is not kept.
+func (s *Store) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
+	return s.write(ctx, func(tx *Tx) error {
+		return tx.exec(`INSERT INTO answers (thread_id, checkpoint_ns, checkpoint_id, key, answer)
+			SELECT thread_id, checkpoint_ns, checkpoint_id, ?4, ?5 FROM checkpoints
+			WHERE thread_id = ?1 AND checkpoint_ns = ?2 AND checkpoint_id = ?3
+			ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, key) DO UPDATE SET answer = excluded.answer`,
+			k.Thread, k.NS, k.ID, key, answer)
+	})
+}
+
+// PutCheckpoint is checkpointer.Tx.PutCheckpoint.
+func (tx *Tx) PutCheckpoint(p *checkpointer.Put) error {
+	if err := tx.putCheckpoint(p); err != nil {
+		return fmt.Errorf("put checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
+	}
+	return nil
+}
+
+func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
+	metadata := p.Metadata
+	if metadata == nil {
+		metadata = json.RawMessage("{}")
+	}
+	if err := tx.exec(`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
+		VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, p.Thread, p.NS, p.ID, orNull(p.Parent), p.Data, metadata); err != nil {
+		return err
+	}
+	if tx.conn.Changes() == 0 {
+		if err := tx.exec(`UPDATE checkpoints SET parent_checkpoint_id = ?4, checkpoint = ?5, metadata = ?6
+			WHERE thread_id = ?1 AND checkpoint_ns = ?2 AND checkpoint_id = ?3`,
+			p.Thread, p.NS, p.ID, orNull(p.Parent), p.Data, metadata); err != nil {
+			return err
+		}
+		// They were given about what was there before.
+		if err := tx.exec("DELETE FROM answers WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?", p.Thread, p.NS, p.ID); err != nil {
+			return err
+		}
+	}
+	if err := tx.exec(`INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET run_id = excluded.run_id, shape = excluded.shape, tasks = excluded.tasks`,
+		p.Thread, p.NS, p.ID, p.Run, p.Shape, p.Tasks); err != nil {
+		return err
+	}
+	for _, b := range p.Blobs {
+		if err := tx.exec(`INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT DO NOTHING`, p.Thread, p.NS, b.Channel, b.Version, b.Type, b.Data); err != nil {
+			return fmt.Errorf("channel %s: %w", b.Channel, err)
+		}
+	}
+	if p.ShapeJSON == nil {
+		return nil
+	}
+	return tx.exec("INSERT INTO shapes (digest, shape) VALUES (?, ?) ON CONFLICT DO NOTHING", p.Shape, p.ShapeJSON)
+}
+
+// PutWrites is checkpointer.Tx.PutWrites.
+func (tx *Tx) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
+	const insert = "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path) " +
+		"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO "
+	for _, w := range writes {
+		text := insert + "NOTHING"
+		if w.Index < 0 {
+			text = insert + "UPDATE SET channel = excluded.channel, type = excluded.type, blob = excluded.blob, task_path = excluded.task_path"
+		}
+		data := w.Data
+		if data == nil {
+			data = []byte{} // the column is never NULL
+		}
+		if err := tx.exec(text, k.Thread, k.NS, k.ID, w.TaskID, w.Index, w.Channel, w.Type, data, w.Path); err != nil {
+			return fmt.Errorf("put writes of task %s on checkpoint %s: %w", w.TaskID, k.ID, err)
+		}
+	}
+	return nil
+}
+
+// HeadID is checkpointer.Tx.HeadID.
+func (tx *Tx) HeadID(t id.Thread) (head id.Checkpoint, err error) {
+	_, err = tx.one(headID, func(s *sqlite.Stmt) error {
+		head = id.Checkpoint(s.ColumnText(0))
+		return nil
+	}, t)
+	return head, err
+}
+
+// checkpointTables hold rows of a checkpoint under its key.
+var checkpointTables = []string{"checkpoints", "checkpoint_writes", "snapshots", "answers"}
+
+// deleteCheckpoints deletes all that is kept of a thread's checkpoints.
+func (tx *Tx) deleteCheckpoints(t id.Thread) error {
+	for _, table := range append([]string{"checkpoint_blobs"}, checkpointTables...) {
+		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ?", t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too: a later run may give
+// the same version to another value.
+func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
+	var keys []checkpointer.Key
+	if err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM snapshots WHERE thread_id = ? AND run_id = ?", func(s *sqlite.Stmt) error {
+		keys = append(keys, checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))})
+		return nil
+	}, t, r); err != nil {
+		return fmt.Errorf("delete checkpoints of run %s: %w", r, err)
+	}
+	if err := tx.dropCheckpoints(t, keys); err != nil {
+		return fmt.Errorf("delete checkpoints of run %s: %w", r, err)
+	}
+	return nil
+}
+
+// dropCheckpoints deletes checkpoints of a thread with all that only they have.
+func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
+	freed := map[string]map[channelVersion]bool{} // by namespace
+	for _, k := range keys {
+		if err := tx.versions("SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
+			func(v channelVersion) {
+				if freed[k.NS] == nil {
+					freed[k.NS] = map[channelVersion]bool{}
+				}
+				freed[k.NS][v] = true
+			}, k.Thread, k.NS, k.ID); err != nil {
+			return err
+		}
+		for _, table := range checkpointTables {
+			if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?", k.Thread, k.NS, k.ID); err != nil {
+				return err
+			}
+		}
+	}
+	for ns, versions := range freed {
+		if err := tx.versions("SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?",
+			func(v channelVersion) { delete(versions, v) }, t, ns); err != nil {
+			return err
+		}
+		for v := range versions {
+			if err := tx.exec("DELETE FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ?",
+				t, ns, v.channel, v.version); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// versions calls fn with the channel versions of the checkpoints that a statement gives.
+func (tx *Tx) versions(text string, fn func(channelVersion), args ...any) error {
+	return tx.query(text, func(s *sqlite.Stmt) error {
+		list, err := channelVersions(columnBytes(s, 0))
+		for _, v := range list {
+			fn(v)
+		}
+		return err
+	}, args...)
+}
+
+var errDelta = fault.New(fault.NotSupported, "the thread uses a delta channel, which is read from older checkpoints: they cannot be pruned")
+
+// PruneCheckpoints is thread.Tx.PruneCheckpoints. As langgraph-checkpoint-postgres: the parents of what stays are forgotten,
+// and threads with delta channels are refused (fault.NotSupported).
+func (tx *Tx) PruneCheckpoints(t id.Thread) (int, error) {
+	var drop []checkpointer.Key
+	kept := map[string]bool{} // namespaces whose newest was met
+	if err := tx.query("SELECT checkpoint_ns, checkpoint_id, metadata FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_ns, checkpoint_id DESC",
+		func(s *sqlite.Stmt) error {
+			if usesDelta(columnBytes(s, 2)) {
+				return errDelta
+			}
+			k := checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))}
+			if !kept[k.NS] {
+				kept[k.NS] = true
+				return nil
+			}
+			drop = append(drop, k)
+			return nil
+		}, t); err != nil {
+		return 0, fmt.Errorf("prune checkpoints of thread %s: %w", t, err)
+	}
+	if len(drop) == 0 {
+		return 0, nil
+	}
+	err := tx.dropCheckpoints(t, drop)
+	if err == nil {
+		err = tx.exec(`UPDATE checkpoints SET parent_checkpoint_id = NULL WHERE thread_id = ?1 AND parent_checkpoint_id IS NOT NULL
+			AND NOT EXISTS (SELECT 1 FROM checkpoints p WHERE p.thread_id = ?1 AND p.checkpoint_ns = checkpoints.checkpoint_ns
+				AND p.checkpoint_id = checkpoints.parent_checkpoint_id)`, t)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("prune checkpoints of thread %s: %w", t, err)
+	}
+	return len(drop), nil
+}
+
+// usesDelta reports whether a checkpoint's metadata has the counters that delta channels leave there.
+func usesDelta(metadata []byte) bool {
+	if !bytes.Contains(metadata, []byte("delta")) {
+		return false
+	}
+	var m struct {
+		Counters  json.RawMessage `json:"counters_since_delta_snapshot"`
+		Versioned json.RawMessage `json:"delta_writes_versioned"`
+	}
+	return json.Unmarshal(metadata, &m) == nil && (m.Counters != nil || m.Versioned != nil)
+}
+
+// CopyCheckpoints is checkpointer.Tx.CopyCheckpoints. Answers are not copied: they name the thread, and can be asked again.
+func (tx *Tx) CopyCheckpoints(from, to id.Thread) error {
+	for _, text := range []string{
+		`INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
+			SELECT ?2, checkpoint_ns, channel, version, type, blob FROM checkpoint_blobs WHERE thread_id = ?1`,
+		`INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path)
+			SELECT ?2, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path FROM checkpoint_writes WHERE thread_id = ?1`,
+		`INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks)
+			SELECT ?2, checkpoint_ns, checkpoint_id, run_id, shape, tasks FROM snapshots WHERE thread_id = ?1`,
+		`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
+			SELECT ?2, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints WHERE thread_id = ?1`,
+	} {
+		if err := tx.exec(text, from, to); err != nil {
+			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
+		}
+	}
+	type row struct {
+		ns, id   string
+		metadata []byte
+	}
+	var rows []row
+	if err := tx.query("SELECT checkpoint_ns, checkpoint_id, metadata FROM checkpoints WHERE thread_id = ?", func(s *sqlite.Stmt) error {
+		metadata := columnBytes(s, 2)
+		if changed := withThread(metadata, to); changed != nil {
+			rows = append(rows, row{s.ColumnText(0), s.ColumnText(1), changed})
+		}
+		return nil
+	}, to); err != nil {
+		return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
+	}
+	for _, r := range rows {
+		if err := tx.exec("UPDATE checkpoints SET metadata = ? WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
+			r.metadata, to, r.ns, r.id); err != nil {
+			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
+		}
+	}
+	return nil
+}
+
+// withThread puts another id in place of the thread_id at the top level of an object, and leaves every other byte.
+// nil when there is none.
+func withThread(object []byte, t id.Thread) []byte {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil
+		}
+		var value json.RawMessage
+		if dec.Decode(&value) != nil {
+			return nil
+		}
+		if key != "thread_id" {
+			continue
+		}
+		text, err := json.Marshal(string(t))
+		if err != nil {
+			return nil
+		}
+		end := int(dec.InputOffset())
+		return slices.Concat(object[:end-len(value)], text, object[end:])
+	}
+	return nil
+}

@@ -1,0 +1,370 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/id"
+	"understudy/internal/contain"
+	"understudy/internal/fault"
+	"understudy/thread"
+)
+
+var errNoThread = fault.New(fault.NotFound, "thread not found")
+
+const (
+	threadColumns = "thread_id, created_at, updated_at, state_updated_at, metadata, config, status, touched, head, " +
+		"interrupts, error, ttl, stream_high"
+	selectThread = "SELECT " + threadColumns + " FROM threads WHERE thread_id = ?"
+
+	// Positions in threadColumns of what searches look at.
+	colThreadStatus   = 6
+	colThreadMetadata = 4
+)
+
+func scanThread(s *sqlite.Stmt) *thread.Thread {
+	return &thread.Thread{
+		ID:             id.Thread(s.ColumnText(0)),
+		CreatedAt:      columnTime(s, 1),
+		UpdatedAt:      columnTime(s, 2),
+		StateUpdatedAt: columnTime(s, 3),
+		Metadata:       columnBytes(s, colThreadMetadata),
+		Config:         columnBytes(s, 5),
+		Status:         thread.Status(s.ColumnText(colThreadStatus)),
+		Touched:        s.ColumnBool(7),
+		Head:           id.Checkpoint(s.ColumnText(8)),
+		Interrupts:     columnBytes(s, 9),
+		Error:          columnBytes(s, 10),
+		TTL:            columnBytes(s, 11),
+		StreamHigh:     s.ColumnInt64(12),
+	}
+}
+
+func threadArgs(t *thread.Thread) []any {
+	return []any{
+		t.ID, micros(t.CreatedAt), micros(t.UpdatedAt), micros(t.StateUpdatedAt), t.Metadata, t.Config, string(t.Status), t.Touched,
+		t.Head, t.Interrupts, t.Error, t.TTL, t.StreamHigh,
+	}
+}
+
+// micros is for columns that are never NULL, where the zero time is a time.
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+func loadThread(conn *sqlite.Conn, t id.Thread) (out *thread.Thread, err error) {
+	found, err := one(conn, selectThread, func(s *sqlite.Stmt) error {
+		out = scanThread(s)
+		return nil
+	}, t)
+	if err == nil && !found {
+		err = errNoThread
+	}
+	return out, err
+}
+
+// Thread is thread.Store.Thread and run.Store.Thread.
+func (s *Store) Thread(ctx context.Context, t id.Thread) (out *thread.Thread, err error) {
+	err = s.read(ctx, func(c *sqlite.Conn) error {
+		out, err = loadThread(c, t)
+		return err
+	})
+	return out, err
+}
+
+// Thread is thread.Tx.Thread and run.Tx.Thread.
+func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) { return loadThread(tx.conn, t) }
+
+// InsertThread is thread.Tx.InsertThread and run.Tx.InsertThread.
+func (tx *Tx) InsertThread(t *thread.Thread) error {
+	if found, err := tx.one("SELECT 1 FROM threads WHERE thread_id = ?", nil, t.ID); err != nil {
+		return fmt.Errorf("insert thread %s: %w", t.ID, err)
+	} else if found {
+		return fault.New(fault.Conflict, "thread already exists")
+	}
+	if err := tx.exec("INSERT INTO threads ("+threadColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", threadArgs(t)...); err != nil {
+		return fmt.Errorf("insert thread %s: %w", t.ID, err)
+	}
+	return tx.index(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
+}
+
+// UpdateThread is thread.Tx.UpdateThread and run.Tx.UpdateThread. It keeps the index of metadata in step.
+func (tx *Tx) UpdateThread(t *thread.Thread) error {
+	metadata, updated, err := tx.indexed(t.ID)
+	if err != nil {
+		return fmt.Errorf("update thread %s: %w", t.ID, err)
+	}
+	if err := tx.exec(`UPDATE threads SET (`+threadColumns+`) = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+		WHERE thread_id = ?1`, threadArgs(t)...); err != nil {
+		return fmt.Errorf("update thread %s: %w", t.ID, err)
+	}
+	if updated == micros(t.UpdatedAt) && bytes.Equal(metadata, t.Metadata) {
+		return nil
+	}
+	if err := tx.unindex(t.ID, contain.Terms(metadata), updated); err != nil {
+		return fmt.Errorf("update thread %s: %w", t.ID, err)
+	}
+	return tx.index(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
+}
+
+// indexed gives what the index of metadata says of a thread: fault.NotFound without a thread.
+func (tx *Tx) indexed(t id.Thread) (metadata []byte, updated int64, err error) {
+	found, err := tx.one("SELECT metadata, updated_at FROM threads WHERE thread_id = ?", func(s *sqlite.Stmt) error {
+		metadata, updated = columnBytes(s, 0), s.ColumnInt64(1)
+		return nil
+	}, t)
+	if err == nil && !found {
+		err = errNoThread
+	}
+	return metadata, updated, err
+}
+
+func (tx *Tx) index(t id.Thread, terms []contain.Term, updated int64) error {
+	for _, term := range terms {
+		if err := tx.exec("INSERT INTO thread_metadata (key, value, updated_at, thread_id) VALUES (?, ?, ?, ?)",
+			term.Key, term.Value, updated, t); err != nil {
+			return fmt.Errorf("index metadata of thread %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) unindex(t id.Thread, terms []contain.Term, updated int64) error {
+	for _, term := range terms {
+		if err := tx.exec("DELETE FROM thread_metadata WHERE key = ? AND value = ? AND updated_at = ? AND thread_id = ?",
+			term.Key, term.Value, updated, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteThread is thread.Tx.DeleteThread, run.Tx.DeleteThread and assistant.Tx.DeleteThread.
+func (tx *Tx) DeleteThread(t id.Thread) error {
+	metadata, updated, err := tx.indexed(t)
+	if err != nil {
+		return err
+	}
+	if err := tx.unindex(t, contain.Terms(metadata), updated); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
+	}
+	for _, text := range []string{
+		"DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
+		"DELETE FROM runs WHERE thread_id = ?",
+		"DELETE FROM run_heads WHERE thread_id = ?",
+		"DELETE FROM crons WHERE thread_id = ?",
+		"DELETE FROM stream_records WHERE thread_id = ?",
+		"DELETE FROM stream_runs WHERE thread_id = ?",
+		"DELETE FROM threads WHERE thread_id = ?",
+	} {
+		if err := tx.exec(text, t); err != nil {
+			return fmt.Errorf("delete thread %s: %w", t, err)
+		}
+	}
+	if err := tx.deleteCheckpoints(t); err != nil {
+		return fmt.Errorf("delete checkpoints of thread %s: %w", t, err)
+	}
+	if err := tx.deleteEvents(t); err != nil {
+		return fmt.Errorf("delete events of thread %s: %w", t, err)
+	}
+	return nil
+}
+
+// HasActiveRuns is thread.Tx.HasActiveRuns.
+func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
+	active, err := tx.one("SELECT 1 FROM runs WHERE thread_id = ? AND status = 'running' LIMIT 1", nil, t)
+	if active || err != nil {
+		return active, err
+	}
+	return tx.one("SELECT 1 FROM runs WHERE thread_id = ? AND status = 'pending' LIMIT 1", nil, t)
+}
+
+var (
+	threadSorts = map[string]bool{"thread_id": true, "status": true, "created_at": true, "updated_at": true, "state_updated_at": true}
+
+	prefixedThreadColumns = "t." + strings.ReplaceAll(threadColumns, ", ", ", t.")
+)
+
+// fewThreads is up to how many threads with a term are read whole and sorted, when the index of metadata does not have them in
+// the order that is asked. Above it they are so common that a walk in that order meets a page of them soon.
+const fewThreads = 2000
+
+// threadScan is how the rows of a search are read: a statement that gives a superset of them in order, with what remains to be
+// checked on each.
+type threadScan struct {
+	text   string
+	args   []any
+	match  *contain.Matcher // nil: nothing to check
+	status thread.Status    // "": nothing to check
+}
+
+// planThreads chooses the index that a search reads. Its statements are few: their texts do not depend on values.
+func planThreads(c *sqlite.Conn, q thread.Query) (threadScan, error) {
+	match, err := contain.Parse(q.Metadata)
+	if err != nil {
+		return threadScan{}, fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	by := q.SortBy
+	if by == "" {
+		by = "updated_at"
+	}
+	if !threadSorts[by] {
+		return threadScan{}, fault.Newf(fault.Invalid, "cannot sort by %q", by)
+	}
+	direction := " DESC"
+	if q.Ascending {
+		direction = ""
+	}
+	if match.Everything() {
+		match = nil
+	}
+	scan := threadScan{match: match, status: q.Status}
+
+	if len(q.IDs) > 0 {
+		ids, err := jsonTexts(q.IDs)
+		if err != nil {
+			return threadScan{}, err
+		}
+		scan.text = "SELECT " + threadColumns + " FROM threads WHERE thread_id IN (SELECT value FROM json_each(?)) ORDER BY " +
+			sortBy("", by, direction)
+		scan.args = []any{ids}
+		return scan, nil
+	}
+	terms, all := match.Terms()
+	if len(terms) > 0 {
+		term, few := terms[0], false
+		if len(terms) > 1 || by != "updated_at" {
+			if term, few, err = rarest(c, terms); err != nil {
+				return threadScan{}, err
+			}
+		}
+		if all && len(terms) == 1 {
+			scan.match = nil
+		}
+		from := "SELECT " + prefixedThreadColumns + " FROM thread_metadata m CROSS JOIN threads t ON t.thread_id = m.thread_id " +
+			"WHERE m.key = ? AND m.value = ? ORDER BY "
+		scan.args = []any{term.Key, term.Value}
+		switch {
+		case by == "updated_at": // the order of the index
+			scan.text = from + sortBy("m.", by, direction)
+			return scan, nil
+		case few:
+			scan.text = from + sortBy("t.", by, direction)
+			return scan, nil
+		}
+		scan.match, scan.args = match, nil
+	}
+	if q.Status != "" && (by == "updated_at" || by == "status") {
+		scan.text = "SELECT " + threadColumns + " FROM threads WHERE status = ? ORDER BY " + sortBy("", by, direction)
+		scan.args, scan.status = []any{string(q.Status)}, ""
+		return scan, nil
+	}
+	scan.text = "SELECT " + threadColumns + " FROM threads ORDER BY " + sortBy("", by, direction)
+	return scan, nil
+}
+
+// sortBy is an ORDER BY with ties broken by id, the whole in one direction.
+func sortBy(table, column, direction string) string {
+	if column == "thread_id" {
+		return table + "thread_id" + direction
+	}
+	return table + column + direction + ", " + table + "thread_id" + direction
+}
+
+// rarest gives the term that the fewest threads have, without counting far beyond that number; and whether they are few.
+func rarest(c *sqlite.Conn, terms []contain.Term) (best contain.Term, few bool, err error) {
+	for bound := 32; ; bound *= 8 {
+		least := bound
+		for _, term := range terms {
+			n := 0
+			if _, err := one(c, "SELECT count(*) FROM (SELECT 1 FROM thread_metadata WHERE key = ? AND value = ? LIMIT ?)",
+				func(s *sqlite.Stmt) error {
+					n = s.ColumnInt(0)
+					return nil
+				}, term.Key, term.Value, bound); err != nil {
+				return best, false, err
+			}
+			if n < least {
+				best, least = term, n
+			}
+		}
+		if least < bound {
+			return best, least <= fewThreads, nil
+		}
+		if bound > fewThreads {
+			return terms[0], false, nil
+		}
+	}
+}
+
+// listThreads is thread.Store.Threads (the name is taken by the adapter).
+func (s *Store) listThreads(ctx context.Context, q thread.Query) (out []*thread.Thread, err error) {
+	p := page{limit: q.Limit, offset: q.Offset}
+	err = s.eachThread(ctx, q, func(st *sqlite.Stmt) error {
+		in, last := p.take()
+		if in {
+			out = append(out, scanThread(st))
+		}
+		if last {
+			return errStop
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (s *Store) eachThread(ctx context.Context, q thread.Query, row func(*sqlite.Stmt) error) error {
+	return s.snapshot(ctx, func(c *sqlite.Conn) error {
+		scan, err := planThreads(c, q)
+		if err != nil {
+			return err
+		}
+		return query(c, scan.text, func(st *sqlite.Stmt) error {
+			if scan.status != "" && st.ColumnText(colThreadStatus) != string(scan.status) ||
+				scan.match != nil && !scan.match.Match(columnBytes(st, colThreadMetadata)) {
+				return nil
+			}
+			return row(st)
+		}, scan.args...)
+	})
+}
+
+// CountThreads is thread.Store.CountThreads. What an index alone can count does not touch the rows.
+func (s *Store) CountThreads(ctx context.Context, q thread.Query) (n int, err error) {
+	match, err := contain.Parse(q.Metadata)
+	if err != nil {
+		return 0, fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	terms, all := match.Terms()
+	text, args := "", []any(nil)
+	switch {
+	case len(q.IDs) > 0:
+	case match.Everything() && q.Status == "":
+		text = "SELECT count(*) FROM threads"
+	case match.Everything():
+		text, args = "SELECT count(*) FROM threads WHERE status = ?", []any{string(q.Status)}
+	case q.Status == "" && all && len(terms) == 1:
+		text, args = "SELECT count(*) FROM thread_metadata WHERE key = ? AND value = ?", []any{terms[0].Key, terms[0].Value}
+	}
+	if text == "" {
+		q.SortBy = ""
+		err = s.eachThread(ctx, q, func(*sqlite.Stmt) error {
+			n++
+			return nil
+		})
+		return n, err
+	}
+	err = s.read(ctx, func(c *sqlite.Conn) error {
+		_, err := one(c, text, func(st *sqlite.Stmt) error {
+			n = st.ColumnInt(0)
+			return nil
+		}, args...)
+		return err
+	})
+	return n, err
+}
+
+var _ thread.Store = threads{}
