@@ -172,13 +172,17 @@ func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
 	return dst, rest, nil
 }
 
+// keyDepth is how many levels a key that is no text counts for. Quotes in quotes double in length, so that keys within keys
+// within keys would outgrow all memory: few of these are let through.
+const keyDepth = maxDepth / 4
+
 // appendKey appends the key of an object. JSON has text keys only: others become the text of their JSON.
 func appendKey(dst, b []byte, depth int) ([]byte, []byte, error) {
 	if len(b) > 0 && msgp.NextType(b) == msgp.StrType {
 		return appendValue(dst, b, depth)
 	}
 	start := len(dst)
-	dst, rest, err := appendValue(dst, b, depth)
+	dst, rest, err := appendValue(dst, b, depth+keyDepth)
 	if err != nil || dst[start] == '"' {
 		return dst, rest, err
 	}
