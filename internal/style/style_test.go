@@ -53,7 +53,7 @@ var sides = map[string]struct{ importers []string }{
 var above = []string{"cmd", "", "server"}
 
 // testOnly are packages that only tests may link.
-var testOnly = regexp.MustCompile(`^(testing|github\.com/stretchr/testify|github\.com/google/go-cmp|go\.uber\.org/goleak)(/|$)|^` + module + `/.*test$`)
+var testOnly = regexp.MustCompile(`^(github\.com/stretchr/testify|github\.com/google/go-cmp|go\.uber\.org/goleak)(/|$)|^` + module + `/.*test$`)
 
 type pkg struct {
 	ImportPath, Dir, Name  string
@@ -219,6 +219,12 @@ func TestBinaryHasNoTestHelpers(t *testing.T) {
 			if testOnly.MatchString(dep) {
 				t.Errorf("%s links %s", p.ImportPath, dep)
 			}
+		}
+	}
+	// Of testing itself only our own use is looked for: libraries have theirs.
+	for _, p := range list(t, "./...") {
+		if slices.Contains(p.Imports, "testing") && !strings.HasSuffix(p.ImportPath, "test") {
+			t.Errorf("%s imports testing outside of its tests", p.ImportPath)
 		}
 	}
 }
