@@ -1,0 +1,103 @@
+package compat
+
+import (
+	"strings"
+	"time"
+
+	"understudy/store"
+)
+
+// PutItem decodes the body of PUT /store/items.
+func PutItem(body []byte) (store.Item, error) {
+	o, err := decode(body, StorePut)
+	if err != nil {
+		return store.Item{}, err
+	}
+	return store.Item{
+		Namespace: o.texts("namespace"),
+		Key:       o.text("key"),
+		Value:     o.raw("value"),
+		TTL:       minutes(o.number("ttl")),
+	}, nil
+}
+
+// minutes bounds a time to live to a century, so that it cannot overflow. None or less: it does not expire.
+func minutes(n float64) time.Duration {
+	switch {
+	case !(n > 0):
+		return 0
+	case n >= longestDelay.Minutes():
+		return longestDelay
+	}
+	return time.Duration(n * float64(time.Minute))
+}
+
+// DeleteItem decodes the body of DELETE /store/items.
+func DeleteItem(body []byte) (namespace []string, key string, err error) {
+	o, err := decode(body, StoreDelete)
+	if err != nil {
+		return nil, "", err
+	}
+	return o.texts("namespace"), o.text("key"), nil
+}
+
+// Namespace reads ?namespace= : labels joined by dots.
+func Namespace(s string) []string { return strings.Split(s, ".") }
+
+// SearchItems decodes the body of POST /store/items/search. refresh is nil when it was not given.
+func SearchItems(body []byte) (q store.Search, refresh *bool, err error) {
+	o, err := decode(body, StoreSearch)
+	if err != nil {
+		return q, nil, err
+	}
+	return store.Search{
+		Prefix: o.texts("namespace_prefix"),
+		Filter: o.raw("filter"),
+		Limit:  max(o.integer("limit", 10), 0),
+		Offset: max(o.integer("offset", 0), 0),
+	}, o.boolPtr("refresh_ttl"), nil
+}
+
+// SearchNamespaces decodes the body of POST /store/namespaces.
+func SearchNamespaces(body []byte) (store.Namespaces, error) {
+	o, err := decode(body, StoreNamespaces)
+	if err != nil {
+		return store.Namespaces{}, err
+	}
+	return store.Namespaces{
+		Prefix:   o.texts("prefix"),
+		Suffix:   o.texts("suffix"),
+		MaxDepth: max(o.integer("max_depth", 0), 0),
+		Limit:    max(o.integer("limit", 100), 0),
+		Offset:   max(o.integer("offset", 0), 0),
+	}, nil
+}
+
+// AppendItem appends an item, null when there is none. An item that was found by a search also has a score, which is null without a query.
+func AppendItem(dst []byte, i *store.Item, found bool) []byte {
+	if i == nil {
+		return append(dst, "null"...)
+	}
+	r := newRow(dst, nil)
+	r.key("namespace")
+	r.dst = appendTexts(r.dst, i.Namespace)
+	r.text("key", i.Key)
+	r.raw("value", i.Value)
+	r.time("created_at", i.CreatedAt)
+	r.time("updated_at", i.UpdatedAt)
+	if found {
+		r.raw("score", nil)
+	}
+	return r.end()
+}
+
+// AppendItems appends the answer to a search of items.
+func AppendItems(dst []byte, items []*store.Item) []byte {
+	dst = AppendList(append(dst, `{"items":`...), items, func(dst []byte, i *store.Item) []byte { return AppendItem(dst, i, true) })
+	return append(dst, '}')
+}
+
+// AppendNamespaces appends the answer to a search of namespaces.
+func AppendNamespaces(dst []byte, list [][]string) []byte {
+	return append(AppendList(append(dst, `{"namespaces":`...), list, appendTexts), '}')
+}

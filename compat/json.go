@@ -1,0 +1,343 @@
+package compat
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"understudy/internal/fault"
+)
+
+// MaxDepth is how deep arrays and objects of a body may nest. The Python server has the same bound.
+const MaxDepth = 1024
+
+// ErrJSON is the answer to a body that is not JSON.
+var ErrJSON = fault.New(fault.Unprocessable, "Invalid JSON in request body")
+
+// Prepare checks that body is JSON of bounded depth, and makes it compact. It works in place: body is used up.
+//
+// An escaped NUL becomes an escaped U+FFFD, as LangGraph Server shows it; databases do not store NUL in text. Lone surrogates are refused,
+// as by the Python server.
+func Prepare(body []byte) ([]byte, error) {
+	// The depth comes first, so that the recursion-free scan below decides and no parser meets a million brackets.
+	if !shallow(body) || !utf8.Valid(body) || !json.Valid(body) {
+		return nil, ErrJSON
+	}
+	if bytes.IndexByte(body, '\\') < 0 && bytes.IndexAny(body, " \t\r\n") < 0 {
+		return body, nil
+	}
+	w, in := 0, false
+	for r := 0; r < len(body); r++ {
+		c := body[r]
+		switch {
+		case !in:
+			if c == ' ' || c == '\t' || c == '\r' || c == '\n' {
+				continue
+			}
+			in = c == '"'
+		case c == '"':
+			in = false
+		case c == '\\' && body[r+1] != 'u':
+			body[w], body[w+1] = c, body[r+1]
+			w, r = w+2, r+1
+			continue
+		case c == '\\':
+			u := hex4(body[r+2:])
+			switch {
+			case u == 0:
+				w += copy(body[w:], `\ufffd`)
+				r += 5
+				continue
+			case u >= 0xDC00 && u <= 0xDFFF:
+				return nil, ErrJSON
+			case utf16.IsSurrogate(u):
+				next := body[r+6:]
+				if len(next) < 6 || next[0] != '\\' || next[1] != 'u' || hex4(next[2:]) < 0xDC00 || hex4(next[2:]) > 0xDFFF {
+					return nil, ErrJSON
+				}
+				w += copy(body[w:], body[r:r+12])
+				r += 11
+				continue
+			}
+		}
+		body[w] = c
+		w++
+	}
+	return body[:w], nil
+}
+
+// shallow reports whether brackets outside of strings nest no deeper than MaxDepth.
+func shallow(b []byte) bool {
+	depth, in := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case in && c == '\\':
+			i++
+		case c == '"':
+			in = !in
+		case in:
+		case c == '{' || c == '[':
+			if depth++; depth > MaxDepth {
+				return false
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return true
+}
+
+// hex4 reads four hex digits that json.Valid has seen.
+func hex4(b []byte) rune {
+	var r rune
+	for _, c := range b[:4] {
+		switch {
+		case c <= '9':
+			c -= '0'
+		case c <= 'F':
+			c -= 'A' - 10
+		default:
+			c -= 'a' - 10
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+// object holds the members of a JSON object. A key that comes twice counts as it came last.
+type object map[string]json.RawMessage
+
+// members gives the members of o, which must be an object as Prepare leaves it.
+func members(o []byte) object {
+	m := object{}
+	each(o, func(key string, val []byte) { m[key] = val })
+	return m
+}
+
+// each calls f for the members of an object or the elements of an array (with an empty key), in order.
+// v must be compact and valid; anything but an object or array has none.
+func each(v []byte, f func(key string, val []byte)) {
+	if len(v) < 2 || v[0] != '{' && v[0] != '[' {
+		return
+	}
+	for i := 1; v[i] != '}' && v[i] != ']'; {
+		if v[i] == ',' {
+			i++
+		}
+		var key string
+		if v[0] == '{' {
+			end := skip(v, i)
+			key = text(v[i:end])
+			i = end + 1
+		}
+		end := skip(v, i)
+		f(key, v[i:end:end])
+		i = end
+	}
+}
+
+// skip gives the index after the value that begins at i.
+func skip(v []byte, i int) int {
+	switch v[i] {
+	case '"':
+		for i++; ; {
+			n := bytes.IndexByte(v[i:], '"')
+			esc := bytes.IndexByte(v[i:i+n], '\\')
+			if esc < 0 {
+				return i + n + 1
+			}
+			i += esc + 2
+		}
+	case '{', '[':
+		for depth := 0; ; i++ {
+			switch v[i] {
+			case '"':
+				i = skip(v, i) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+		}
+	}
+	for i < len(v) && v[i] != ',' && v[i] != '}' && v[i] != ']' && v[i] != ':' {
+		i++
+	}
+	return i
+}
+
+// text decodes a JSON string; other values give "".
+func text(v []byte) string {
+	if len(v) < 2 || v[0] != '"' {
+		return ""
+	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1])
+	}
+	var s string
+	_ = json.Unmarshal(v, &s)
+	return s
+}
+
+func isNull(v []byte) bool { return len(v) == 0 || v[0] == 'n' }
+
+// raw gives a member, nil when it is absent or null.
+func (o object) raw(key string) json.RawMessage {
+	if v := o[key]; !isNull(v) {
+		return v
+	}
+	return nil
+}
+
+func (o object) text(key string) string { return text(o[key]) }
+
+// textOr is text with a default for an absent or null member.
+func (o object) textOr(key, def string) string {
+	if v := o.raw(key); v != nil {
+		return text(v)
+	}
+	return def
+}
+
+// textPtr gives nil when the member is absent or null.
+func (o object) textPtr(key string) *string {
+	v := o.raw(key)
+	if v == nil {
+		return nil
+	}
+	s := text(v)
+	return &s
+}
+
+func (o object) bool(key string) bool { return string(o[key]) == "true" }
+
+func (o object) boolPtr(key string) *bool {
+	v := o.raw(key)
+	if v == nil {
+		return nil
+	}
+	b := string(v) == "true"
+	return &b
+}
+
+// integer gives a whole number, bounded to what an int32 holds: no count or offset needs more.
+func (o object) integer(key string, def int) int {
+	v := o.raw(key)
+	if v == nil {
+		return def
+	}
+	f, _ := strconv.ParseFloat(string(v), 64)
+	return int(min(max(f, -1<<31), 1<<31-1))
+}
+
+func (o object) number(key string) float64 {
+	f, _ := strconv.ParseFloat(string(o[key]), 64)
+	return f
+}
+
+// texts gives a list of strings; nil when it is absent or null.
+func (o object) texts(key string) []string {
+	v := o.raw(key)
+	if v == nil {
+		return nil
+	}
+	list := []string{}
+	each(v, func(_ string, e []byte) { list = append(list, text(e)) })
+	return list
+}
+
+// without gives an object less the members whose keys drop names; the same bytes when there are none.
+func without(o json.RawMessage, drop func(key string) bool) json.RawMessage {
+	if len(o) == 0 || o[0] != '{' {
+		return o
+	}
+	found := false
+	each(o, func(key string, _ []byte) { found = found || drop(key) })
+	if !found {
+		return o
+	}
+	out := []byte{'{'}
+	each(o, func(key string, val []byte) {
+		if !drop(key) {
+			out = appendMember(out, key, val)
+		}
+	})
+	return append(out, '}')
+}
+
+// with gives an object with one member replaced where it stands.
+func with(o json.RawMessage, name string, val json.RawMessage) json.RawMessage {
+	out := []byte{'{'}
+	each(o, func(key string, old []byte) {
+		if key == name {
+			old = val
+		}
+		out = appendMember(out, key, old)
+	})
+	return append(out, '}')
+}
+
+// appendMember adds `"key":val` to an object that has been begun, with a comma where one is due.
+func appendMember(dst []byte, key string, val []byte) []byte {
+	if dst[len(dst)-1] != '{' {
+		dst = append(dst, ',')
+	}
+	dst = AppendString(dst, key)
+	dst = append(dst, ':')
+	return append(dst, val...)
+}
+
+// AppendString appends s as a JSON string: UTF-8 as it is, only quotes, backslashes and control characters escaped. Broken UTF-8 becomes U+FFFD.
+func AppendString(dst []byte, s string) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && n == 1 {
+				dst = append(append(dst, s[from:i]...), "\ufffd"...)
+				from = i + 1
+			}
+			i += n
+			continue
+		}
+		if c >= ' ' && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		dst = append(dst, s[from:i]...)
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		}
+		i++
+		from = i
+	}
+	return append(append(dst, s[from:]...), '"')
+}
+
+// Text decodes a JSON string; anything else is "".
+func Text(v []byte) string { return text(v) }
+
+// Indent makes JSON fit for reading.
+func Indent(v []byte) []byte {
+	var b bytes.Buffer
+	if err := json.Indent(&b, v, "", "  "); err != nil {
+		return v
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,272 @@
+package compat
+
+import (
+	"encoding/json"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+// longestDelay bounds after_seconds: beyond it times overflow.
+const longestDelay = 100 * 365 * 24 * time.Hour
+
+// RunForm is the route that a run comes by.
+type RunForm struct {
+	Stateless bool
+	Followed  bool // stream and wait: the body may have on_disconnect
+}
+
+func (f RunForm) schema() *Schema {
+	switch {
+	case f.Stateless && f.Followed:
+		return RunStatelessStream
+	case f.Stateless:
+		return RunStateless.plain()
+	case f.Followed:
+		return RunStatefulStream
+	}
+	return RunStateful.plain()
+}
+
+// NewRun decodes the body of a request that makes a run. The address of a webhook is not judged here.
+func NewRun(body []byte, form RunForm) (run.Request, error) {
+	o, err := decode(body, form.schema())
+	if err != nil {
+		return run.Request{}, err
+	}
+	return o.run(form)
+}
+
+// NewRuns decodes the body of POST /runs/batch.
+func NewRuns(body []byte) ([]run.Request, error) {
+	body, err := Prepare(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := RunBatch.Check(body); err != nil {
+		return nil, err
+	}
+	var reqs []run.Request
+	each(body, func(_ string, b []byte) {
+		req, bad := members(b).run(RunForm{Stateless: true})
+		if bad != nil && err == nil {
+			err = bad
+		}
+		reqs = append(reqs, req)
+	})
+	return reqs, err
+}
+
+func (o object) run(form RunForm) (run.Request, error) {
+	req := run.Request{
+		AssistantID:     o.text("assistant_id"),
+		Input:           o.raw("input"),
+		Command:         o.raw("command"),
+		Metadata:        o.metadata(),
+		StreamMode:      o.modes("stream_mode"),
+		Subgraphs:       o.bool("stream_subgraphs"),
+		Resumable:       o.bool("stream_resumable"),
+		InterruptBefore: o.raw("interrupt_before"),
+		InterruptAfter:  o.raw("interrupt_after"),
+		Webhook:         o.text("webhook"),
+		FeedbackKeys:    o.raw("feedback_keys"),
+		Strategy:        run.Enqueue,
+		IfNotExists:     "reject",
+		OnDisconnect:    "continue",
+		OnCompletion:    "delete",
+		Durability:      o.text("durability"),
+	}
+	if form.Followed {
+		req.OnDisconnect = o.textOr("on_disconnect", "continue")
+	}
+	if s := o.number("after_seconds"); s > 0 {
+		req.After = longestDelay
+		if s < longestDelay.Seconds() {
+			req.After = time.Duration(s * float64(time.Second))
+		}
+	}
+	if req.Durability == "" {
+		req.Durability = "async"
+		if o.raw("checkpoint_during") != nil && !o.bool("checkpoint_during") {
+			req.Durability = "exit"
+		}
+	}
+	var err error
+	if req.Config, req.Context, err = o.configured(); err != nil {
+		return req, err
+	}
+	if form.Stateless {
+		req.OnCompletion = o.textOr("on_completion", "delete")
+		if members(req.Command).raw("resume") != nil {
+			return req, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+		}
+		return req, nil
+	}
+	req.Strategy = run.Strategy(o.textOr("multitask_strategy", string(run.Enqueue)))
+	req.IfNotExists = o.textOr("if_not_exists", "reject")
+	if c := o.raw("checkpoint"); c != nil {
+		at := checkpointOf(c, "")
+		req.CheckpointNS, req.CheckpointID = at.NS, at.ID
+		req.CheckpointMap = members(c).raw("checkpoint_map")
+	}
+	if c := o.text("checkpoint_id"); c != "" {
+		req.CheckpointID = id.Checkpoint(c)
+	}
+	if req.CheckpointID != "" && !id.IsUUID(string(req.CheckpointID)) {
+		return req, fault.New(fault.Unprocessable, "Invalid checkpoint ID")
+	}
+	return req, nil
+}
+
+// modes reads stream modes: one, or a list. None at all means values.
+func (o object) modes(key string) []string {
+	switch v := o.raw(key); {
+	case v == nil:
+	case v[0] == '"':
+		return []string{text(v)}
+	case len(v) > 2:
+		return o.texts(key)
+	}
+	return []string{"values"}
+}
+
+// JoinModes reads ?stream_mode= of a join: one mode, or a JSON list. What is neither selects nothing that exists, as in LangGraph Server.
+func JoinModes(s string) []string {
+	if s == "" {
+		return nil
+	}
+	if s[0] == '[' {
+		if b, err := Prepare([]byte(s)); err == nil {
+			return object{"m": b}.texts("m")
+		}
+	}
+	return []string{s}
+}
+
+// ThreadModes reads ?stream_modes= of the stream of a thread: a list with commas, or the parameter repeated. None: run_modes.
+func ThreadModes(values []string) ([]string, error) {
+	var modes []string
+	for _, v := range values {
+		for v != "" {
+			var one string
+			one, v = cutComma(v)
+			switch one {
+			case "run_modes", "lifecycle", "state_update":
+				modes = append(modes, one)
+			case "":
+			default:
+				return nil, fault.New(fault.Unprocessable, "Invalid stream mode: "+cut([]byte(one)))
+			}
+		}
+	}
+	if modes == nil {
+		modes = []string{"run_modes"}
+	}
+	return modes, nil
+}
+
+func cutComma(s string) (first, rest string) {
+	for i := range len(s) {
+		if s[i] == ',' {
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
+// Cancel is what POST /runs/cancel asks: the runs of a thread, or with a status those of all threads.
+type Cancel struct {
+	Thread id.Thread
+	Runs   []id.Run
+	Status string
+}
+
+// CancelRuns decodes the body of POST /runs/cancel.
+func CancelRuns(body []byte) (Cancel, error) {
+	o, err := decode(body, RunsCancel)
+	if err != nil {
+		return Cancel{}, err
+	}
+	c := Cancel{Status: o.text("status")}
+	names := o.texts("run_ids")
+	if c.Status != "" {
+		if o.raw("thread_id") != nil || len(names) > 0 {
+			return c, fault.New(fault.Unprocessable, "When providing a 'status', 'thread_id' and 'run_ids' must be omitted. "+
+				"The 'status' parameter cancels all runs with the given status, regardless of thread or run ID.")
+		}
+		return c, nil
+	}
+	if c.Thread, err = ThreadID(o.text("thread_id")); err != nil {
+		return c, err
+	}
+	for _, n := range names {
+		r, err := RunID(n)
+		if err != nil {
+			return c, err
+		}
+		c.Runs = append(c.Runs, r)
+	}
+	return c, nil
+}
+
+// CancelAction reads ?action=: whatever is not rollback means interrupt.
+func CancelAction(s string) run.Action {
+	if s == string(run.CancelRollback) {
+		return run.CancelRollback
+	}
+	return run.CancelInterrupt
+}
+
+// AppendRun appends a run.
+func AppendRun(dst []byte, x *run.Run, cols Columns) []byte {
+	r := newRow(dst, cols)
+	r.text("run_id", string(x.ID))
+	r.text("thread_id", string(x.Thread))
+	r.text("assistant_id", string(x.Assistant))
+	r.object("metadata", x.Metadata)
+	r.text("status", string(x.Status))
+	if r.key("kwargs") {
+		r.dst = appendKwargs(r.dst, &x.Kwargs)
+	}
+	r.text("multitask_strategy", string(x.Strategy))
+	r.time("created_at", x.CreatedAt)
+	r.time("updated_at", x.UpdatedAt)
+	r.raw("langsmith_session_name", nil)
+	return r.end()
+}
+
+func appendKwargs(dst []byte, k *run.Kwargs) []byte {
+	r := newRow(dst, nil)
+	r.raw("input", k.Input)
+	r.raw("command", k.Command)
+	r.object("config", k.Config)
+	r.raw("context", k.Context)
+	r.key("stream_mode")
+	r.dst = appendTexts(r.dst, k.StreamMode)
+	r.raw("interrupt_before", k.InterruptBefore)
+	r.raw("interrupt_after", k.InterruptAfter)
+	r.textOrNull("webhook", k.Webhook)
+	r.raw("feedback_keys", k.FeedbackKeys)
+	r.bool("temporary", k.Temporary)
+	r.bool("subgraphs", k.Subgraphs)
+	r.bool("resumable", k.Resumable)
+	r.bool("checkpoint_during", k.Durability != "exit")
+	r.text("durability", k.Durability)
+	return r.end()
+}
+
+// AppendResult appends what a wait or join answers.
+func AppendResult(dst []byte, res run.Result) []byte {
+	if len(res.Error) > 0 {
+		return AppendError(dst, res.Error)
+	}
+	return appendRaw(dst, res.Values)
+}
+
+// StreamModes are the modes that a client may ask for.
+func StreamModes() []string { return streamModes.Enum }
+
+// Metadata gives metadata less the keys that requests cannot set.
+func Metadata(m json.RawMessage) json.RawMessage { return without(m, reservedMetadata) }

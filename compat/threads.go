@@ -1,0 +1,152 @@
+package compat
+
+import (
+	"slices"
+	"strings"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/thread"
+)
+
+// NewThread decodes the body of POST /threads.
+func NewThread(body []byte) (thread.New, error) {
+	o, err := decode(body, ThreadCreate)
+	if err != nil {
+		return thread.New{}, err
+	}
+	n := thread.New{Metadata: o.metadata(), IfExists: o.textOr("if_exists", "raise"), TTL: o.raw("ttl")}
+	if n.ID, err = optional[id.Thread](o, "thread_id", "thread"); err != nil {
+		return n, err
+	}
+	each(o.raw("supersteps"), func(_ string, step []byte) {
+		var updates []thread.StateUpdate
+		each(members(step).raw("updates"), func(_ string, u []byte) {
+			m := members(u)
+			updates = append(updates, thread.StateUpdate{Values: m.raw("values"), AsNode: m.text("as_node"), Command: m.raw("command")})
+		})
+		n.Supersteps = append(n.Supersteps, updates)
+	})
+	return n, nil
+}
+
+// PatchThread decodes the body of PATCH /threads/{id}.
+func PatchThread(body []byte) (thread.Patch, error) {
+	o, err := decode(body, ThreadPatch)
+	if err != nil {
+		return thread.Patch{}, err
+	}
+	return thread.Patch{Metadata: o.metadata(), TTL: o.raw("ttl")}, nil
+}
+
+// extractRoots are the members of a thread that a search may reach into.
+var extractRoots = []string{"config", "interrupts", "metadata", "values"}
+
+// SearchThreads decodes the body of POST /threads/search.
+func SearchThreads(body []byte) (thread.Search, Columns, error) {
+	o, err := decode(body, ThreadSearch)
+	if err != nil {
+		return thread.Search{}, nil, err
+	}
+	q := thread.Search{
+		Query: thread.Query{
+			Status:    thread.Status(o.text("status")),
+			Metadata:  o.raw("metadata"),
+			SortBy:    o.textOr("sort_by", "updated_at"),
+			Ascending: o.text("sort_order") == "asc",
+			Limit:     o.integer("limit", 10),
+			Offset:    o.integer("offset", 0),
+		},
+		Values: o.raw("values"),
+	}
+	if q.IDs, err = threadIDs(o, "ids"); err != nil {
+		return q, nil, err
+	}
+	if paths := o.raw("extract"); paths != nil {
+		q.Extract = map[string]string{}
+		each(paths, func(alias string, v []byte) {
+			path := text(v)
+			if !slices.Contains(extractRoots, path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyz"))]) {
+				err = fault.Newf(fault.Unprocessable, "Extract path '%s' must start with one of: %s", cut([]byte(path)), strings.Join(extractRoots, ", "))
+			}
+			q.Extract[alias] = path
+		})
+	}
+	cols := Columns(o.texts("select"))
+	q.NoValues = !cols.has("values")
+	return q, cols, err
+}
+
+func threadIDs(o object, key string) ([]id.Thread, error) {
+	if o.raw(key) == nil {
+		return nil, nil
+	}
+	ids := []id.Thread{}
+	for _, s := range o.texts(key) {
+		t, err := ThreadID(s)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, t)
+	}
+	return ids, nil
+}
+
+// CountThreads decodes the body of POST /threads/count.
+func CountThreads(body []byte) (thread.Search, error) {
+	o, err := decode(body, ThreadCount)
+	if err != nil {
+		return thread.Search{}, err
+	}
+	return thread.Search{
+		Query:    thread.Query{Status: thread.Status(o.text("status")), Metadata: o.raw("metadata")},
+		Values:   o.raw("values"),
+		NoValues: true,
+	}, nil
+}
+
+// PruneThreads decodes the body of POST /threads/prune.
+func PruneThreads(body []byte) (ids []id.Thread, strategy string, err error) {
+	o, err := decode(body, ThreadPrune)
+	if err != nil {
+		return nil, "", err
+	}
+	ids, err = threadIDs(o, "thread_ids")
+	return ids, o.textOr("strategy", "delete"), err
+}
+
+// ThreadParts says what of a thread is shown besides its columns.
+type ThreadParts struct {
+	NoValues bool // a copy is shown without the key
+	TTL      bool // ?include=ttl: the key, when the thread has one
+}
+
+// AppendThread appends a thread.
+func AppendThread(dst []byte, v *thread.View, cols Columns, parts ThreadParts) []byte {
+	r := newRow(dst, cols)
+	r.text("thread_id", string(v.ID))
+	r.time("created_at", v.CreatedAt)
+	r.time("updated_at", v.UpdatedAt)
+	r.time("state_updated_at", v.StateUpdatedAt)
+	r.object("metadata", v.Metadata)
+	r.text("status", string(v.Status))
+	r.object("config", v.Config)
+	if !parts.NoValues {
+		r.raw("values", v.Values)
+	}
+	if v.Touched {
+		// `error` cannot be selected, so it shows only when everything does.
+		r.raw("error", v.Error)
+		r.object("interrupts", v.Interrupts)
+	} else if len(cols) > 0 {
+		r.object("interrupts", nil)
+	}
+	if parts.TTL && len(v.TTL) > 0 {
+		r.raw("ttl", v.TTL)
+	}
+	if v.Extracted != nil {
+		r.cols = nil
+		r.raw("extracted", v.Extracted)
+	}
+	return r.end()
+}

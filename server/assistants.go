@@ -1,0 +1,179 @@
+package server
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/assistant"
+	"understudy/compat"
+	"understudy/id"
+)
+
+func (s *Server) assistantRoutes() {
+	s.route("POST", "/assistants", s.createAssistant)
+	s.route("POST", "/assistants/search", s.searchAssistants)
+	s.route("POST", "/assistants/count", s.countAssistants)
+	s.route("GET", "/assistants/{assistant_id}", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		return s.oneAssistant(c)(s.opts.Assistants.Get(c.UserContext(), a))
+	}))
+	s.route("PATCH", "/assistants/{assistant_id}", s.withAssistant(s.patchAssistant))
+	s.route("DELETE", "/assistants/{assistant_id}", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		if err := s.opts.Assistants.Delete(c.UserContext(), a, compat.True(c.Query("delete_threads"))); err != nil {
+			return err
+		}
+		return sendNothing(c)
+	}))
+	s.route("GET", "/assistants/{assistant_id}/graph", s.drawing)
+	s.route("GET", "/assistants/{assistant_id}/schemas", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+		return sendRaw(c)(s.opts.Assistants.Schemas(c.UserContext(), a))
+	}))
+	s.route("GET", "/assistants/{assistant_id}/subgraphs", s.withAssistant(s.subgraphs))
+	s.route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", s.withAssistant(s.subgraphs))
+	s.route("POST", "/assistants/{assistant_id}/versions", s.withAssistant(s.versions))
+	s.route("POST", "/assistants/{assistant_id}/latest", s.withAssistant(s.setLatest))
+}
+
+func (s *Server) withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		a, err := compat.AssistantID(param(c, "assistant_id"))
+		if err != nil {
+			return err
+		}
+		return h(c, a)
+	}
+}
+
+// oneAssistant gives a function that answers with an assistant, in the shape that services return.
+func (s *Server) oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) error {
+	return func(a *assistant.Assistant, err error) error {
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, compat.AppendAssistant(nil, a, nil))
+	}
+}
+
+// sendRaw gives a function that answers with JSON of a service.
+func sendRaw(c *fiber.Ctx) func(json.RawMessage, error) error {
+	return func(v json.RawMessage, err error) error {
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, v)
+	}
+}
+
+// withBody reads the body of a request for h.
+func (s *Server) withBody(c *fiber.Ctx, h func(body []byte) error) error {
+	body, release, err := s.body(c)
+	defer release()
+	if err != nil {
+		return err
+	}
+	return h(body)
+}
+
+func (s *Server) createAssistant(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		n, err := compat.NewAssistant(body)
+		if err != nil {
+			return err
+		}
+		return s.oneAssistant(c)(s.opts.Assistants.Create(c.UserContext(), n))
+	})
+}
+
+func (s *Server) patchAssistant(c *fiber.Ctx, a id.Assistant) error {
+	return s.withBody(c, func(body []byte) error {
+		p, err := compat.PatchAssistant(body)
+		if err != nil {
+			return err
+		}
+		return s.oneAssistant(c)(s.opts.Assistants.Update(c.UserContext(), a, p))
+	})
+}
+
+func (s *Server) searchAssistants(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		q, cols, err := compat.SearchAssistants(body)
+		if err != nil {
+			return err
+		}
+		page, more, err := s.opts.Assistants.Search(c.UserContext(), q)
+		if err != nil {
+			return err
+		}
+		paginate(c, q.Limit, q.Offset, len(page), more)
+		return sendJSON(c, compat.AppendList(nil, page, func(dst []byte, a *assistant.Assistant) []byte {
+			return compat.AppendAssistant(dst, a, cols)
+		}))
+	})
+}
+
+// paginate sets the headers of searches. The total is none: it is at least one more than what has been seen.
+func paginate(c *fiber.Ctx, limit, offset, rows int, more bool) {
+	total := offset + rows
+	if more {
+		total = offset + limit + 1
+		c.Set("X-Pagination-Next", strconv.Itoa(offset+limit))
+	}
+	c.Set("X-Pagination-Total", strconv.Itoa(total))
+}
+
+func (s *Server) countAssistants(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		q, err := compat.CountAssistants(body)
+		if err != nil {
+			return err
+		}
+		return sendCount(c)(s.opts.Assistants.Count(c.UserContext(), q))
+	})
+}
+
+// sendCount gives a function that answers with a number.
+func sendCount(c *fiber.Ctx) func(int, error) error {
+	return func(n int, err error) error {
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, strconv.AppendInt(nil, int64(n), 10))
+	}
+}
+
+func (s *Server) drawing(c *fiber.Ctx) error {
+	xray, err := compat.XRay(c.Query("xray"))
+	if err != nil {
+		return err
+	}
+	return sendRaw(c)(s.opts.Assistants.Drawing(c.UserContext(), param(c, "assistant_id"), xray))
+}
+
+func (s *Server) subgraphs(c *fiber.Ctx, a id.Assistant) error {
+	return sendRaw(c)(s.opts.Assistants.Subgraphs(c.UserContext(), a, param(c, "namespace"), compat.True(c.Query("recurse"))))
+}
+
+func (s *Server) versions(c *fiber.Ctx, a id.Assistant) error {
+	return s.withBody(c, func(body []byte) error {
+		metadata, p, err := compat.SearchVersions(body)
+		if err != nil {
+			return err
+		}
+		list, err := s.opts.Assistants.Versions(c.UserContext(), a, metadata, p.Limit, p.Offset)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, compat.AppendList(nil, list, compat.AppendVersion))
+	})
+}
+
+func (s *Server) setLatest(c *fiber.Ctx, a id.Assistant) error {
+	return s.withBody(c, func(body []byte) error {
+		version, err := compat.LatestVersion(body)
+		if err != nil {
+			return err
+		}
+		return s.oneAssistant(c)(s.opts.Assistants.SetLatest(c.UserContext(), a, version))
+	})
+}

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/internal/fault"
+)
+
+// budget counts something of which there is only so much.
+type budget struct {
+	mu    sync.Mutex
+	limit int64
+	used  int64
+}
+
+// take takes n if that much is left.
+func (b *budget) take(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used+n > b.limit {
+		return false
+	}
+	b.used += n
+	return true
+}
+
+func (b *budget) give(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+}
+
+func (b *budget) inUse() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+const (
+	firstRead = 16 << 10
+	// What is read of a body that nobody wants, so that the connection can go on.
+	discardBytes = 256 << 10
+	discardTime  = 500 * time.Millisecond
+)
+
+var errBusy = fault.New(fault.Unavailable, "Too much is being uploaded at the moment, try again")
+
+// body reads the body of a request into memory of its own, which services may keep. release gives the bytes back to the budget; it is
+// called when the request has been handed over, also after an error.
+//
+// Memory is taken as bytes arrive, not as a header promises, so that clients who announce much and send slowly hold little.
+func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
+	var taken int64
+	release = func() { s.bodies.give(taken) }
+	r := requestOf(c)
+	size := int64(c.Request().Header.ContentLength()) // -1: chunked
+	if size > s.opts.MaxBody {
+		return nil, release, s.tooLarge()
+	}
+	in := c.Context().RequestBodyStream()
+	if in == nil {
+		r.bodyRead = true
+		return append([]byte{}, c.Request().Body()...), release, nil
+	}
+	conn := c.Context().Conn()
+	for {
+		if len(body) == cap(body) {
+			grow := int64(max(firstRead, 2*cap(body)))
+			if size >= 0 {
+				grow = min(grow, size+1) // one more to meet the end without growing again
+			}
+			grow = min(grow, s.opts.MaxBody+1)
+			if int64(len(body)) > s.opts.MaxBody {
+				return nil, release, s.tooLarge()
+			}
+			if !s.bodies.take(grow - taken) {
+				return nil, release, errBusy
+			}
+			taken = grow
+			body = append(make([]byte, 0, grow), body...)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case err == io.EOF:
+			if size >= 0 && int64(len(body)) < size {
+				return nil, release, errLeft
+			}
+			if int64(len(body)) > s.opts.MaxBody {
+				return nil, release, s.tooLarge()
+			}
+			r.bodyRead = true
+			return body, release, nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, release, fiber.ErrRequestTimeout
+		case err != nil:
+			c.Context().SetConnectionClose()
+			return nil, release, fault.Wrap(fault.Invalid, "The request body could not be read", err)
+		}
+	}
+}
+
+func (s *Server) tooLarge() error {
+	return fault.Newf(fault.TooLarge, "Request body is larger than %d bytes", s.opts.MaxBody)
+}
+
+// discardBody reads what is left of a body that no handler read, or closes the connection after the answer: fasthttp would take the
+// rest for the next request.
+func (s *Server) discardBody(c *fiber.Ctx) {
+	in := c.Context().RequestBodyStream()
+	if in == nil || c.Request().Header.ContentLength() == 0 {
+		return
+	}
+	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(discardTime))
+	if n, err := io.CopyN(io.Discard, in, discardBytes); err != io.EOF || n == discardBytes {
+		c.Context().SetConnectionClose()
+	}
+}

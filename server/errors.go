@@ -1,0 +1,85 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/internal/fault"
+)
+
+// statuses is what the kinds of faults are in HTTP.
+var statuses = map[fault.Kind]int{
+	fault.Internal:      http.StatusInternalServerError,
+	fault.Invalid:       http.StatusBadRequest,
+	fault.Unauthorized:  http.StatusUnauthorized,
+	fault.Forbidden:     http.StatusForbidden,
+	fault.NotFound:      http.StatusNotFound,
+	fault.Conflict:      http.StatusConflict,
+	fault.TooLarge:      http.StatusRequestEntityTooLarge,
+	fault.Unprocessable: http.StatusUnprocessableEntity,
+	fault.NotSupported:  http.StatusNotImplemented,
+	fault.Unavailable:   http.StatusServiceUnavailable,
+}
+
+// errLeft is why a request ends whose client closed the connection.
+var errLeft = errors.New("the client has left")
+
+// explain gives the status and the text for an error, and whether it is worth a line in the log: our own mistakes are,
+// clients' are not.
+func explain(err error) (status int, text string, worth bool) {
+	var fe *fiber.Error
+	var f *fault.Error
+	switch {
+	case errors.As(err, &f):
+		status = statuses[f.Kind]
+		if f.Kind == fault.Internal {
+			return status, http.StatusText(status), true
+		}
+		return status, f.Message, f.Kind == fault.Unavailable
+	case errors.As(err, &fe):
+		return fe.Code, http.StatusText(fe.Code), fe.Code >= 500
+	case errors.Is(err, ErrShutdown):
+		return http.StatusServiceUnavailable, "The server is shutting down", false
+	case errors.Is(err, errLeft), errors.Is(err, context.Canceled):
+		return http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), false
+	}
+	return http.StatusInternalServerError, http.StatusText(http.StatusInternalServerError), true
+}
+
+// fail writes the answer to a request that failed.
+func (s *Server) fail(c *fiber.Ctx, err error) error {
+	status, text, worth := explain(err)
+	if status == http.StatusNotFound && strings.HasSuffix(c.Path(), "/") && redirected(s, c) {
+		return nil
+	}
+	r := requestOf(c)
+	if worth {
+		s.log.Error("request failed", "request_id", r.id, "method", c.Method(), "route", r.route, "error", err)
+	}
+	if status >= http.StatusInternalServerError {
+		c.Set("X-Request-Id", r.id) // what to look for in the log
+	}
+	if status == http.StatusServiceUnavailable {
+		c.Set(fiber.HeaderRetryAfter, "1")
+	}
+	return sendJSON(c.Status(status), compat.AppendDetail(nil, text))
+}
+
+// redirected sends the client of a path with a slash too many to the path without.
+func redirected(s *Server, c *fiber.Ctx) bool {
+	path := strings.TrimSuffix(c.Path(), "/")
+	if !s.known(path) {
+		return false
+	}
+	if q := string(c.Context().QueryArgs().QueryString()); q != "" {
+		path += "?" + strings.NewReplacer("\r", "", "\n", "").Replace(q)
+	}
+	c.Set(fiber.HeaderLocation, path)
+	c.Status(http.StatusTemporaryRedirect).Response().ResetBody()
+	return true
+}

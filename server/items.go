@@ -1,0 +1,103 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/internal/fault"
+)
+
+func (s *Server) itemRoutes() {
+	s.route("PUT", "/store/items", s.putItem)
+	s.route("GET", "/store/items", s.getItem)
+	s.route("DELETE", "/store/items", s.deleteItem)
+	s.route("POST", "/store/items/search", s.searchItems)
+	s.route("POST", "/store/namespaces", s.searchNamespaces)
+}
+
+// itemFault answers what the store itself finds wrong with a namespace as plain text, as LangGraph Server does.
+func itemFault(c *fiber.Ctx, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Kind != fault.Unprocessable {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, "text/plain; charset=utf-8")
+	return c.Status(http.StatusUnprocessableEntity).SendString(f.Message)
+}
+
+func (s *Server) putItem(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		i, err := compat.PutItem(body)
+		if err != nil {
+			return err
+		}
+		if err := s.opts.Items.Put(c.UserContext(), i); err != nil {
+			return itemFault(c, err)
+		}
+		return sendNothing(c)
+	})
+}
+
+func (s *Server) getItem(c *fiber.Ctx) error {
+	key := c.Query("key")
+	if key == "" {
+		return sendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
+	}
+	// Reading postpones the expiry of an item unless told not to, as LangGraph's store does.
+	refresh := c.Query("refresh_ttl") == "" || compat.True(c.Query("refresh_ttl"))
+	i, err := s.opts.Items.Get(c.UserContext(), compat.Namespace(c.Query("namespace")), key, refresh)
+	if err != nil {
+		return itemFault(c, err)
+	}
+	return sendJSON(c, compat.AppendItem(nil, i, false))
+}
+
+func (s *Server) deleteItem(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		namespace, key, err := compat.DeleteItem(body)
+		if err != nil {
+			return err
+		}
+		if err := s.opts.Items.Delete(c.UserContext(), namespace, key); err != nil {
+			return itemFault(c, err)
+		}
+		return sendNothing(c)
+	})
+}
+
+func (s *Server) searchItems(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		q, refresh, err := compat.SearchItems(body)
+		if err != nil {
+			return err
+		}
+		if q.Limit == 0 {
+			return sendJSON(c, compat.AppendItems(nil, nil))
+		}
+		items, err := s.opts.Items.Search(c.UserContext(), q, refresh == nil || *refresh)
+		if err != nil {
+			return itemFault(c, err)
+		}
+		return sendJSON(c, compat.AppendItems(nil, items))
+	})
+}
+
+func (s *Server) searchNamespaces(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		q, err := compat.SearchNamespaces(body)
+		if err != nil {
+			return err
+		}
+		if q.Limit == 0 {
+			return sendJSON(c, compat.AppendNamespaces(nil, nil))
+		}
+		list, err := s.opts.Items.Namespaces(c.UserContext(), q)
+		if err != nil {
+			return itemFault(c, err)
+		}
+		return sendJSON(c, compat.AppendNamespaces(nil, list))
+	})
+}

@@ -1,0 +1,218 @@
+package server
+
+import (
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+)
+
+// operation is what the OpenAPI description says of a route.
+type operation struct {
+	method, path, tag, summary string
+	body                       *compat.Schema // nil: none
+	answer                     string         // media type and shape; "" is JSON
+	query                      []string       // name:type
+}
+
+const (
+	sse   = "text/event-stream"
+	empty = "204"
+)
+
+// operations describe the API. Paths are checked against the routes by a test.
+var operations = []operation{
+	{"post", "/assistants", "Assistants", "Create an assistant", compat.AssistantCreate, "", nil},
+	{"post", "/assistants/search", "Assistants", "Search assistants", compat.AssistantSearch, "", nil},
+	{"post", "/assistants/count", "Assistants", "Count assistants", compat.AssistantCount, "", nil},
+	{"get", "/assistants/{assistant_id}", "Assistants", "Get an assistant", nil, "", nil},
+	{"patch", "/assistants/{assistant_id}", "Assistants", "Change an assistant, which makes a new version", compat.AssistantPatch, "", nil},
+	{"delete", "/assistants/{assistant_id}", "Assistants", "Delete an assistant", nil, empty, []string{"delete_threads:boolean"}},
+	{"get", "/assistants/{assistant_id}/graph", "Assistants", "Draw the graph: nodes and edges. Takes the name of a graph too", nil, "", []string{"xray:string"}},
+	{"get", "/assistants/{assistant_id}/schemas", "Assistants", "Schemas of input, output, state, config and context", nil, "", nil},
+	{"get", "/assistants/{assistant_id}/subgraphs", "Assistants", "Schemas of subgraphs", nil, "", []string{"recurse:boolean"}},
+	{"get", "/assistants/{assistant_id}/subgraphs/{namespace}", "Assistants", "Schemas of the subgraph in a namespace", nil, "", []string{"recurse:boolean"}},
+	{"post", "/assistants/{assistant_id}/versions", "Assistants", "List versions", compat.AssistantVersions, "", nil},
+	{"post", "/assistants/{assistant_id}/latest", "Assistants", "Go back to a version", compat.AssistantVersionChange, "", nil},
+
+	{"post", "/threads", "Threads", "Create a thread", compat.ThreadCreate, "", nil},
+	{"post", "/threads/search", "Threads", "Search threads", compat.ThreadSearch, "", nil},
+	{"post", "/threads/count", "Threads", "Count threads", compat.ThreadCount, "", nil},
+	{"post", "/threads/prune", "Threads", "Delete threads, or all but their newest state", compat.ThreadPrune, "", nil},
+	{"get", "/threads/{thread_id}", "Threads", "Get a thread", nil, "", []string{"include:string"}},
+	{"patch", "/threads/{thread_id}", "Threads", "Change a thread. With Prefer: return=minimal the answer is empty", compat.ThreadPatch, "", nil},
+	{"delete", "/threads/{thread_id}", "Threads", "Delete a thread", nil, empty, nil},
+	{"post", "/threads/{thread_id}/copy", "Threads", "Copy a thread", nil, "", nil},
+	{"get", "/threads/{thread_id}/stream", "Threads", "Follow all runs of a thread", nil, sse, []string{"stream_modes:string"}},
+	{"get", "/threads/{thread_id}/state", "Threads", "Get the state of a thread", nil, "", []string{"subgraphs:boolean"}},
+	{"post", "/threads/{thread_id}/state", "Threads", "Update the state of a thread", compat.ThreadStateUpdate, "", nil},
+	{"get", "/threads/{thread_id}/state/{checkpoint_id}", "Threads", "Get the state at a checkpoint", nil, "", []string{"subgraphs:boolean"}},
+	{"post", "/threads/{thread_id}/state/checkpoint", "Threads", "Get the state at a checkpoint, also of a subgraph", compat.ThreadStateAt, "", nil},
+	{"get", "/threads/{thread_id}/history", "Threads", "Past states, newest first", nil, "", []string{"limit:integer", "before:string"}},
+	{"post", "/threads/{thread_id}/history", "Threads", "Search past states, newest first", compat.ThreadStateSearch, "", nil},
+
+	{"get", "/threads/{thread_id}/runs", "Runs", "List runs, newest first", nil, "", []string{"limit:integer", "offset:integer", "status:string", "select:array"}},
+	{"post", "/threads/{thread_id}/runs", "Runs", "Create a run in the background", compat.RunStateful, "", nil},
+	{"post", "/threads/{thread_id}/runs/stream", "Runs", "Create a run and stream its events", compat.RunStatefulStream, sse, nil},
+	{"post", "/threads/{thread_id}/runs/wait", "Runs", "Create a run and wait for its result", compat.RunStatefulStream, "", nil},
+	{"get", "/threads/{thread_id}/runs/{run_id}", "Runs", "Get a run", nil, "", nil},
+	{"delete", "/threads/{thread_id}/runs/{run_id}", "Runs", "Delete a run", nil, empty, nil},
+	{"get", "/threads/{thread_id}/runs/{run_id}/join", "Runs", "Wait for the result of a run", nil, "", []string{"cancel_on_disconnect:boolean"}},
+	{"get", "/threads/{thread_id}/runs/{run_id}/stream", "Runs", "Join the stream of a run", nil, sse, []string{"stream_mode:string", "cancel_on_disconnect:boolean"}},
+	{"post", "/threads/{thread_id}/runs/{run_id}/cancel", "Runs", "Cancel a run", nil, "", []string{"wait:boolean", "action:string"}},
+
+	{"post", "/runs", "Stateless runs", "Create a run in the background", compat.RunStateless, "", nil},
+	{"post", "/runs/stream", "Stateless runs", "Create a run and stream its events", compat.RunStatelessStream, sse, nil},
+	{"post", "/runs/wait", "Stateless runs", "Create a run and wait for its result", compat.RunStatelessStream, "", nil},
+	{"post", "/runs/batch", "Stateless runs", "Create several runs", compat.RunBatch, "", nil},
+	{"post", "/runs/cancel", "Stateless runs", "Cancel several runs", compat.RunsCancel, empty, []string{"action:string"}},
+	{"get", "/runs/{run_id}/stream", "Stateless runs", "Join the stream of a run", nil, sse, []string{"stream_mode:string"}},
+
+	{"post", "/runs/crons", "Crons", "Create a cron", compat.CronCreate, "", nil},
+	{"post", "/threads/{thread_id}/runs/crons", "Crons", "Create a cron on a thread", compat.CronCreate, "", nil},
+	{"post", "/runs/crons/search", "Crons", "Search crons", compat.CronSearch, "", nil},
+	{"post", "/runs/crons/count", "Crons", "Count crons", compat.CronCount, "", nil},
+	{"get", "/runs/crons/{cron_id}", "Crons", "Get a cron", nil, "", nil},
+	{"patch", "/runs/crons/{cron_id}", "Crons", "Change a cron", compat.CronPatch, "", nil},
+	{"delete", "/runs/crons/{cron_id}", "Crons", "Delete a cron", nil, empty, nil},
+
+	{"put", "/store/items", "Store", "Put an item", compat.StorePut, empty, nil},
+	{"get", "/store/items", "Store", "Get an item", nil, "", []string{"namespace:string", "key:string", "refresh_ttl:boolean"}},
+	{"delete", "/store/items", "Store", "Delete an item", compat.StoreDelete, empty, nil},
+	{"post", "/store/items/search", "Store", "Search items", compat.StoreSearch, "", nil},
+	{"post", "/store/namespaces", "Store", "List namespaces", compat.StoreNamespaces, "", nil},
+
+	{"get", "/ok", "System", "Health", nil, "", []string{"check_db:boolean"}},
+	{"get", "/info", "System", "Version and abilities", nil, "", nil},
+	{"get", "/metrics", "System", "Metrics, as Prometheus reads them or as JSON", nil, "text/plain", []string{"format:string"}},
+	{"get", "/docs", "System", "This description as a page", nil, "text/html", nil},
+	{"get", "/openapi.json", "System", "This description", nil, "", nil},
+}
+
+// served gives the operations whose routes exist.
+func (s *Server) served() []operation {
+	var list []operation
+	for _, o := range operations {
+		if s.known(o.path) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// describe makes the OpenAPI description.
+func (s *Server) describe() []byte {
+	b := compat.AppendString([]byte(`{"openapi":"3.1.0","info":{"title":"understudy","description":"The LangGraph Server API.","version":`), s.opts.Version)
+	b = append(b, `},"paths":{`...)
+	var order []string
+	byPath := map[string][]operation{}
+	for _, o := range s.served() {
+		if byPath[o.path] == nil {
+			order = append(order, o.path)
+		}
+		byPath[o.path] = append(byPath[o.path], o)
+	}
+	for i, path := range order {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(compat.AppendString(b, path), `:{`...)
+		for j, o := range byPath[path] {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			b = o.append(b)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, `},"components":{"schemas":{"Error":{"type":"object","properties":{"detail":{"type":"string"}},"required":["detail"]}`...)
+	for _, schema := range compat.Schemas {
+		b = append(compat.AppendString(append(b, ','), schema.Name), ':')
+		b = schema.AppendJSON(b, true)
+	}
+	return append(b, `}}}`...)
+}
+
+func (o operation) append(b []byte) []byte {
+	b = append(append(append(b, '"'), o.method...), `":{"tags":[`...)
+	b = append(compat.AppendString(b, o.tag), `],"summary":`...)
+	b = append(compat.AppendString(b, o.summary), `,"parameters":[`...)
+	first := true
+	parameter := func(name, in, schema string) {
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(compat.AppendString(append(b, `{"name":`...), name), `,"in":"`+in+`","required":`...)
+		if in == "path" {
+			b = append(b, "true"...)
+		} else {
+			b = append(b, "false"...)
+		}
+		b = append(b, `,"schema":`+schema+`}`...)
+	}
+	for _, segment := range strings.Split(o.path, "/") {
+		if strings.HasPrefix(segment, "{") {
+			parameter(strings.Trim(segment, "{}"), "path", `{"type":"string"}`)
+		}
+	}
+	for _, q := range o.query {
+		name, typ, _ := strings.Cut(q, ":")
+		if typ == "array" {
+			parameter(name, "query", `{"type":"array","items":{"type":"string"}}`)
+		} else {
+			parameter(name, "query", `{"type":"`+typ+`"}`)
+		}
+	}
+	b = append(b, ']')
+	if o.body != nil {
+		b = append(b, `,"requestBody":{"required":true,"content":{"application/json":{"schema":`...)
+		b = append(o.body.AppendJSON(b, false), `}}}`...)
+	}
+	b = append(b, `,"responses":{`...)
+	switch o.answer {
+	case empty:
+		b = append(b, `"204":{"description":"Done"}`...)
+	case "":
+		b = append(b, `"200":{"description":"Done","content":{"application/json":{"schema":{}}}}`...)
+	default:
+		b = append(b, `"200":{"description":"Done","content":{"`+o.answer+`":{"schema":{"type":"string"}}}}`...)
+	}
+	return append(b, `,"default":{"description":"The request failed","content":{"application/json":{"schema":{"$ref":"#/components/schemas/Error"}}}}}}`...)
+}
+
+// docs shows the description as a page of its own, without scripts or anything from elsewhere.
+func (s *Server) docs(c *fiber.Ctx) error {
+	var b strings.Builder
+	b.WriteString(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>API</title><style>
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1d2430;background:#fff}
+h2{margin:2.5rem 0 .5rem;font-size:1.2rem}details{border-top:1px solid #d8dde6;padding:.45rem 0}summary{cursor:pointer}
+code,pre{font:14px/1.5 ui-monospace,monospace}b{display:inline-block;width:4.2rem;font:600 12px ui-monospace,monospace;text-transform:uppercase;color:#3457b2}
+small{color:#5b6675;margin-left:.6rem}pre{background:#f4f6f9;padding:.8rem;overflow:auto;white-space:pre-wrap}
+@media(prefers-color-scheme:dark){body{color:#dfe4ec;background:#14181f}details{border-color:#2b3240}pre{background:#1c222c}b{color:#8fabff}small{color:#96a1b2}}
+</style></head><body><h1>API</h1><p>Version <code>` + escape(s.opts.Version) + `</code>. Machine-readable: <a href="openapi.json">openapi.json</a>.</p>`)
+	tag := ""
+	for _, o := range s.served() {
+		if o.tag != tag {
+			tag = o.tag
+			b.WriteString("<h2>" + escape(tag) + "</h2>")
+		}
+		b.WriteString("<details><summary><b>" + o.method + "</b><code>" + escape(o.path) + "</code><small>" + escape(o.summary) + "</small></summary>")
+		if len(o.query) > 0 {
+			b.WriteString("<p>Query: <code>" + escape(strings.Join(o.query, ", ")) + "</code></p>")
+		}
+		if o.body != nil {
+			b.WriteString("<pre>" + escape(string(compat.Indent(o.body.AppendJSON(nil, true)))) + "</pre>")
+		}
+		b.WriteString("</details>")
+	}
+	b.WriteString("</body></html>")
+	c.Set(fiber.HeaderContentType, "text/html; charset=utf-8")
+	c.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	return c.SendString(b.String())
+}
+
+func escape(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
+}

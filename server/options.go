@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options are what a Server is made of. The services are needed unless their group is disabled; everything else has a default that works.
+type Options struct {
+	Assistants Assistants
+	Threads    Threads
+	Runs       Runs
+	Crons      Crons
+	Items      Items
+
+	// CheckDB reports whether the storage answers, for GET /ok?check_db=1. nil: it does.
+	CheckDB func(ctx context.Context) error
+	// CheckWebhook judges the address of a webhook before a run is made; its error should be a fault. nil: any will do.
+	CheckWebhook func(address string) error
+	// Bind gives the context that services see, with who acts in it. Its error ends the request. nil: as it is.
+	Bind func(ctx context.Context, header func(name string) string) (context.Context, error)
+
+	Logger           *slog.Logger         // nil: none
+	Registry         *prometheus.Registry // where metrics go and what /metrics shows; nil makes one
+	Version          string               // of this server
+	LangGraphVersion string               // that it stands for, in /info
+
+	CORS         CORS
+	Disable      Disable
+	MountPrefix  string // a path under which the API is served too
+	Configurable Headers
+
+	MaxBody         int64         // bytes of one body; default 300 MiB. More is 413
+	MaxBodies       int64         // bytes of all bodies being read or served; default 1 GiB. More is 503
+	MaxStreams      int           // open streams, waits included; default 10,000. More is 503
+	Heartbeat       time.Duration // between signs of life in open responses; default 5 s
+	BodyTimeout     time.Duration // without a byte of an upload; default 30 s
+	WriteTimeout    time.Duration // for a client that stopped reading a stream; default 30 s
+	ShutdownTimeout time.Duration // for requests that are being served when Serve ends; default 10 s
+}
+
+// Disable switches off groups of routes, as the keys disable_… of `http` in langgraph.json.
+type Disable struct {
+	Assistants, Threads, Runs, Store, Meta, MCP, A2A, UI, Webhooks bool
+}
+
+// CORS is the key `cors` of `http` in langgraph.json. The zero value lets every origin in, without credentials.
+type CORS struct {
+	AllowOrigins     []string // default *, unless there is a regex
+	AllowOriginRegex *regexp.Regexp
+	AllowMethods     []string      // default all
+	AllowHeaders     []string      // default all: those asked for
+	AllowCredentials bool          // never with any origin: then the origin is named
+	ExposeHeaders    []string      // besides those that clients of the API read
+	MaxAge           time.Duration // of preflights; default 600 s
+}
+
+// Headers selects request headers that runs see in their configuration, as the key configurable_headers of `http` in langgraph.json.
+// Patterns are those of path.Match on lower-case names; a header is passed on when it is included and not excluded.
+type Headers struct {
+	Include, Exclude []string
+}
+
+func (h Headers) wants(name string) bool {
+	return matchAny(h.Include, name) && !matchAny(h.Exclude, name)
+}
+
+func matchAny(patterns []string, name string) bool {
+	for _, p := range patterns {
+		if ok, _ := path.Match(strings.ToLower(p), name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	orSize(&o.MaxBody, 300<<20)
+	orSize(&o.MaxBodies, 1<<30)
+	orSize(&o.MaxStreams, 10_000)
+	orSize(&o.Heartbeat, 5*time.Second)
+	orSize(&o.BodyTimeout, 30*time.Second)
+	orSize(&o.WriteTimeout, 30*time.Second)
+	orSize(&o.ShutdownTimeout, 10*time.Second)
+	orSize(&o.CORS.MaxAge, 600*time.Second)
+	if re := o.CORS.AllowOriginRegex; re != nil {
+		// The whole origin has to match, as in Starlette: a prefix would let https://good.example.evil.example in.
+		o.CORS.AllowOriginRegex = regexp.MustCompile(`^(?:` + re.String() + `)$`)
+	}
+	if o.Version == "" {
+		o.Version = "0.0.0"
+	}
+	if o.MountPrefix = strings.Trim(o.MountPrefix, "/"); o.MountPrefix != "" {
+		o.MountPrefix = "/" + o.MountPrefix
+	}
+	return o
+}
+
+func orSize[T int | int64 | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"runtime/debug"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+)
+
+// request is what belongs to one request, apart from what Fiber keeps.
+type request struct {
+	id       string // x-request-id, or made up
+	route    string // pattern of the route; "" when none matched
+	begun    time.Time
+	method   string
+	bodyRead bool
+	streamed bool // an open response took over: it writes the log line
+}
+
+type requestKey struct{}
+
+func requestOf(c *fiber.Ctx) *request {
+	if r, ok := c.Locals(requestKey{}).(*request); ok {
+		return r
+	}
+	// Requests that fasthttp itself refuses never came by enter.
+	return &request{id: uuid.NewString(), begun: time.Now()}
+}
+
+// enter is the outermost handler: what every request gets, whatever becomes of it.
+func (s *Server) enter(c *fiber.Ctx) error {
+	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method()}
+	c.Locals(requestKey{}, r)
+	if !s.cors(c) {
+		if err := s.handle(c); err != nil {
+			if err := s.fail(c, err); err != nil {
+				return err
+			}
+		}
+	}
+	if !r.bodyRead {
+		s.discardBody(c)
+	}
+	if !r.streamed {
+		s.done(r, c.Response().StatusCode(), "")
+	}
+	return nil
+}
+
+// handle runs the route, and turns a panic into an error.
+func (s *Server) handle(c *fiber.Ctx) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("panic in a handler", "request_id", requestOf(c).id, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	ctx := s.requests
+	if s.opts.Bind != nil {
+		if ctx, err = s.opts.Bind(ctx, func(name string) string { return c.Get(name) }); err != nil {
+			return err
+		}
+	}
+	c.SetUserContext(ctx)
+	return c.Next()
+}
+
+// done counts and logs a request that is over.
+func (s *Server) done(r *request, status int, ended string) {
+	took := time.Since(r.begun)
+	route := r.route
+	if route == "" {
+		route = "other" // paths that clients make up are no labels
+	}
+	s.metrics.request(r.method, route, status, took)
+	attrs := []slog.Attr{
+		slog.String("request_id", r.id), slog.String("method", r.method), slog.String("route", route),
+		slog.Int("status", status), slog.Duration("took", took),
+	}
+	if ended != "" {
+		attrs = append(attrs, slog.String("ended", ended))
+	}
+	level := slog.LevelInfo
+	if r.route == "/ok" || r.route == "/metrics" {
+		level = slog.LevelDebug // probes come every few seconds
+	}
+	s.log.LogAttrs(context.Background(), level, "request", attrs...)
+}
+
+// requestID takes over what a client calls its request, if it is fit for logs and metadata.
+func requestID(given string) string {
+	if given == "" || len(given) > 256 {
+		return uuid.NewString()
+	}
+	for i := range len(given) {
+		if given[i] < ' ' || given[i] > '~' {
+			return uuid.NewString()
+		}
+	}
+	return given
+}
+
+// param gives a parameter of the path.
+func param(c *fiber.Ctx, name string) string {
+	v := c.Params(name)
+	if u, err := url.PathUnescape(v); err == nil {
+		return u
+	}
+	return v
+}
+
+// queries gives all values of a parameter of the query.
+func queries(c *fiber.Ctx, name string) []string {
+	var list []string
+	for _, b := range c.Context().QueryArgs().PeekMulti(name) {
+		list = append(list, string(b))
+	}
+	return list
+}
+
+// sendJSON answers with JSON. The bytes are not copied.
+func sendJSON(c *fiber.Ctx, body []byte) error {
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	c.Response().SetBodyRaw(body)
+	return nil
+}
+
+// sendNothing answers 204.
+func sendNothing(c *fiber.Ctx) error {
+	c.Status(fiber.StatusNoContent).Response().ResetBody()
+	return nil
+}

@@ -1,0 +1,327 @@
+package server
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+func (s *Server) runRoutes() {
+	s.route("POST", "/threads/{thread_id}/runs", s.createRun(false))
+	s.route("POST", "/threads/{thread_id}/runs/stream", s.startRun(false, false))
+	s.route("POST", "/threads/{thread_id}/runs/wait", s.startRun(false, true))
+	s.route("GET", "/threads/{thread_id}/runs", s.withThread(s.listRuns))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}", s.withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
+		x, err := s.opts.Runs.Get(c.UserContext(), t, r)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, compat.AppendRun(nil, x, nil))
+	}))
+	s.route("DELETE", "/threads/{thread_id}/runs/{run_id}", s.withRun(func(c *fiber.Ctx, t id.Thread, r id.Run) error {
+		if err := s.opts.Runs.Delete(c.UserContext(), t, r); err != nil {
+			return err
+		}
+		return sendNothing(c)
+	}))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/join", s.withRun(s.joinRun))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/stream", s.withRun(s.joinStream))
+	s.route("POST", "/threads/{thread_id}/runs/{run_id}/cancel", s.withRun(s.cancelRun))
+
+	s.route("POST", "/runs", s.createRun(true))
+	s.route("POST", "/runs/stream", s.startRun(true, false))
+	s.route("POST", "/runs/wait", s.startRun(true, true))
+	s.route("POST", "/runs/batch", s.createRuns)
+	s.route("POST", "/runs/cancel", s.cancelRuns)
+	// Where the Location of a stateless stream points to. A run is told by its id alone there.
+	s.route("GET", "/runs/{run_id}/stream", func(c *fiber.Ctx) error {
+		r, err := compat.RunID(param(c, "run_id"))
+		if err != nil {
+			return err
+		}
+		return s.joinStream(c, "", r)
+	})
+}
+
+func (s *Server) withRun(h func(*fiber.Ctx, id.Thread, id.Run) error) fiber.Handler {
+	return s.withThread(func(c *fiber.Ctx, t id.Thread) error {
+		r, err := compat.RunID(param(c, "run_id"))
+		if err != nil {
+			return err
+		}
+		return h(c, t, r)
+	})
+}
+
+// runPath is where a run is found.
+func runPath(t id.Thread, r id.Run) string {
+	if t == "" {
+		return "/runs/" + string(r)
+	}
+	return "/threads/" + string(t) + "/runs/" + string(r)
+}
+
+// locate tells a client which run it has made or joined, and with a suffix where to come back to.
+func locate(c *fiber.Ctx, path, suffix string) {
+	c.Set("Content-Location", path)
+	if suffix != "" {
+		c.Set(fiber.HeaderLocation, path+suffix)
+	}
+}
+
+// runThread reads the thread that a run is made on; empty when it is stateless.
+func runThread(c *fiber.Ctx, stateless bool) (id.Thread, error) {
+	if stateless {
+		return "", nil
+	}
+	return compat.RunThreadID(param(c, "thread_id"))
+}
+
+// complete adds to a wish for a run what only the edge knows, and has its webhook judged.
+func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
+	req.RequestID = requestOf(c).id
+	if len(s.opts.Configurable.Include) > 0 {
+		req.Headers = map[string]string{}
+		c.Request().Header.VisitAll(func(k, v []byte) {
+			if name := strings.ToLower(string(k)); s.opts.Configurable.wants(name) {
+				req.Headers[name] = strings.ToValidUTF8(string(v), "\ufffd")
+			}
+		})
+	}
+	if req.Webhook == "" {
+		return nil
+	}
+	if s.opts.Disable.Webhooks {
+		return fault.New(fault.Unprocessable, "Webhooks are disabled")
+	}
+	if s.opts.CheckWebhook != nil {
+		return s.opts.CheckWebhook(req.Webhook)
+	}
+	return nil
+}
+
+// createRun makes a run that nobody waits for.
+func (s *Server) createRun(stateless bool) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		t, err := runThread(c, stateless)
+		if err != nil {
+			return err
+		}
+		return s.withBody(c, func(body []byte) error {
+			req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless})
+			if err != nil {
+				return err
+			}
+			if err := s.complete(c, &req); err != nil {
+				return err
+			}
+			x, err := s.opts.Runs.Create(c.UserContext(), t, req)
+			if err != nil {
+				return err
+			}
+			locate(c, runPath(t, x.ID), "")
+			return sendJSON(c, compat.AppendRun(nil, x, nil))
+		})
+	}
+}
+
+// startRun makes a run and answers with its stream, or with wait with its result.
+func (s *Server) startRun(stateless, wait bool) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		t, err := runThread(c, stateless)
+		if err != nil {
+			return err
+		}
+		return s.withBody(c, func(body []byte) error {
+			req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless, Followed: true})
+			if err != nil {
+				return err
+			}
+			if err := s.complete(c, &req); err != nil {
+				return err
+			}
+			if err := s.slot(); err != nil {
+				return err
+			}
+			x, f, err := s.opts.Runs.Start(c.UserContext(), t, req)
+			if err != nil {
+				s.slots.give(1)
+				return err
+			}
+			if wait {
+				// Unlike a stream, a stateless wait names the thread that was made for it.
+				locate(c, runPath(x.Thread, x.ID), "/join")
+				return s.waitResult(c, f)
+			}
+			locate(c, runPath(t, x.ID), "/stream")
+			return s.streamEvents(c, f, kept)
+		})
+	}
+}
+
+// kept shows the ids of records that can be replayed; others would promise too much.
+func kept(r *bridge.Record) bool { return r.Kept }
+
+func (s *Server) createRuns(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		reqs, err := compat.NewRuns(body)
+		if err != nil {
+			return err
+		}
+		for i := range reqs {
+			if err := s.complete(c, &reqs[i]); err != nil {
+				return err
+			}
+		}
+		runs, err := s.opts.Runs.CreateBatch(c.UserContext(), reqs)
+		if err != nil {
+			return err
+		}
+		return sendRuns(c, runs, nil)
+	})
+}
+
+func sendRuns(c *fiber.Ctx, runs []*run.Run, cols compat.Columns) error {
+	return sendJSON(c, compat.AppendList(nil, runs, func(dst []byte, x *run.Run) []byte { return compat.AppendRun(dst, x, cols) }))
+}
+
+func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
+	q := run.Query{Status: run.Status(c.Query("status"))}
+	var err error
+	if q.Limit, err = compat.Limit(c.Query("limit"), "limit", 10); err != nil {
+		return err
+	}
+	if q.Offset, err = compat.Limit(c.Query("offset"), "offset", 0); err != nil {
+		return err
+	}
+	cols, err := compat.RunColumns(queries(c, "select"))
+	if err != nil {
+		return err
+	}
+	q.Limit = min(q.Limit, 1000)
+	none := q.Limit == 0 // to services no limit means all
+	if none {
+		q.Limit = 1
+	}
+	runs, err := s.opts.Runs.List(c.UserContext(), t, q)
+	if err != nil {
+		return err
+	}
+	if none {
+		runs = nil
+	}
+	return sendRuns(c, runs, cols)
+}
+
+// joinRun answers with the result of a run once it is over. That a run is unknown is told as the result.
+func (s *Server) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
+	if err := s.slot(); err != nil {
+		return err
+	}
+	f, err := s.opts.Runs.Join(c.UserContext(), t, r)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		s.slots.give(1)
+		return err
+	}
+	locate(c, runPath(t, r), "/join")
+	if err != nil {
+		s.slots.give(1)
+		return sendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
+	}
+	return s.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), s.canceller(t, r)})
+}
+
+// joinStream streams the records of a run. That a run is unknown is told by an event.
+func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
+	if err := s.slot(); err != nil {
+		return err
+	}
+	f, err := s.opts.Runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(c.Query("stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
+	switch {
+	case fault.Is(err, fault.NotFound):
+		f = absent()
+	case err != nil:
+		s.slots.give(1)
+		return err
+	}
+	locate(c, runPath(t, r), "/stream")
+	return s.streamEvents(c, f, kept)
+}
+
+// absent follows a run that does not exist.
+func absent() *run.Follower {
+	said := false
+	return run.NewFollower(func(context.Context) ([]*bridge.Record, error) {
+		if said {
+			return nil, io.EOF
+		}
+		said = true
+		return []*bridge.Record{{Event: "error", Data: compat.HTTPError(404, "Run not found"), Ephemeral: true}}, nil
+	}, nil, func(bool) {})
+}
+
+// leaver cancels a run when its reader leaves, as ?cancel_on_disconnect=true asks.
+type leaver struct {
+	follower
+	wanted bool
+	cancel func()
+}
+
+func (l leaver) Close(left bool) {
+	l.follower.Close(left)
+	if left && l.wanted {
+		l.cancel()
+	}
+}
+
+// canceller gives a function that interrupts a run, if it still goes.
+func (s *Server) canceller(t id.Thread, r id.Run) func() {
+	return func() {
+		if t == "" {
+			return
+		}
+		if err := s.opts.Runs.Cancel(s.requests, t, []id.Run{r}, run.CancelInterrupt, false); err != nil && !fault.Is(err, fault.NotFound) {
+			s.log.Error("cancel on disconnect", "thread_id", t, "run_id", r, "error", err)
+		}
+	}
+}
+
+func (s *Server) cancelRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
+	wait := compat.True(c.Query("wait"))
+	if err := s.opts.Runs.Cancel(c.UserContext(), t, []id.Run{r}, compat.CancelAction(c.Query("action")), wait); err != nil {
+		return err
+	}
+	if !wait {
+		c.Status(fiber.StatusAccepted).Response().ResetBody()
+		return nil
+	}
+	locate(c, runPath(t, r), "/join")
+	return sendJSON(c, []byte("{}"))
+}
+
+func (s *Server) cancelRuns(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		x, err := compat.CancelRuns(body)
+		if err != nil {
+			return err
+		}
+		action := compat.CancelAction(c.Query("action"))
+		if x.Status != "" {
+			err = s.opts.Runs.CancelAll(c.UserContext(), x.Status, action)
+		} else {
+			err = s.opts.Runs.Cancel(c.UserContext(), x.Thread, x.Runs, action, false)
+		}
+		if err != nil {
+			return err
+		}
+		return sendNothing(c)
+	})
+}

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// ErrShutdown is why streams and requests end when Serve does.
+var ErrShutdown = errors.New("the server shuts down")
+
+// Server serves the API. It is made by New and used by one Serve.
+type Server struct {
+	opts    Options
+	log     *slog.Logger
+	app     *fiber.App
+	metrics *metrics
+	bodies  budget
+	slots   budget // of open streams
+	openapi []byte
+
+	// Requests outlive the end of streams: these two contexts are the life of the server, not of a call.
+	streaming  context.Context
+	endStreams context.CancelCauseFunc
+	requests   context.Context
+	endRequest context.CancelCauseFunc
+
+	patterns [][]string // of all routes, by segment
+
+	mu     sync.Mutex
+	opened map[*open]struct{} // open responses
+}
+
+// routePrefixes are where the API stands besides the mount prefix. LangGraph Platform serves it under the second.
+var routePrefixes = []string{"", "/api/langgraph"}
+
+// New makes a Server. It opens nothing.
+func New(o Options) *Server {
+	o = o.withDefaults()
+	s := &Server{opts: o, log: o.Logger, metrics: newMetrics(o.Registry, o.Runs), opened: map[*open]struct{}{}}
+	s.bodies.limit, s.slots.limit = o.MaxBodies, int64(o.MaxStreams)
+	s.streaming, s.endStreams = context.WithCancelCause(context.Background())
+	s.requests, s.endRequest = context.WithCancelCause(context.Background())
+	s.app = fiber.New(fiber.Config{
+		DisableStartupMessage:        true,
+		DisablePreParseMultipartForm: true,
+		StreamRequestBody:            true,
+		// Bodies are bounded in body.go, where they are read. This bounds what is read before a handler runs.
+		BodyLimit:     64 << 10,
+		Immutable:     true,
+		StrictRouting: true,
+		CaseSensitive: true,
+		UnescapePath:  false,
+		ReadTimeout:   30 * time.Second, // of the head; bodies have their own deadline
+		IdleTimeout:   75 * time.Second,
+		// Covers answers that are not streams; streams set a deadline with each write.
+		WriteTimeout:   5 * time.Minute,
+		ReadBufferSize: 16 << 10, // bounds the head of a request
+		ErrorHandler:   s.fail,
+	})
+	f := s.app.Server()
+	f.NoDefaultContentType = true
+	f.CloseOnShutdown = true
+	f.Logger = quiet{s.log}
+	s.app.Use(s.enter)
+	s.routes()
+	s.openapi = s.describe()
+	return s
+}
+
+// quiet keeps what fasthttp says about broken connections out of the way, but findable.
+type quiet struct{ log *slog.Logger }
+
+func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ended", "format", format) }
+
+// Serve answers requests on ln until ctx ends: then it stops accepting, ends open streams so that their readers come back, and waits for
+// the rest, at most ShutdownTimeout. It returns when all has ended; nil after an orderly end. It closes ln.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	done := make(chan error, 1)
+	go func() { done <- s.app.Listener(ln) }()
+	select {
+	case err := <-done:
+		s.endStreams(ErrShutdown)
+		s.endRequest(ErrShutdown)
+		return err
+	case <-ctx.Done():
+	}
+	s.endStreams(ErrShutdown)
+	s.hurry()
+	// Past half of the time requests are told too, so that they have the other half to end.
+	timer := time.AfterFunc(s.opts.ShutdownTimeout/2, func() { s.endRequest(ErrShutdown) })
+	err := s.app.ShutdownWithTimeout(s.opts.ShutdownTimeout)
+	timer.Stop()
+	s.endRequest(ErrShutdown)
+	_ = ln.Close() // a shutdown that comes before fasthttp knew of the listener leaves it open
+	if e := <-done; e != nil && !errors.Is(e, net.ErrClosed) && err == nil {
+		err = e
+	}
+	return err
+}
+
+// hurry makes writes end soon that wait for clients who do not read.
+func (s *Server) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for o := range s.opened {
+		_ = o.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	}
+}
+
+// route registers a handler under all prefixes. Parameters are written as in OpenAPI: /threads/{thread_id}.
+func (s *Server) route(method, pattern string, h fiber.Handler) {
+	prefixes := routePrefixes
+	if s.opts.MountPrefix != "" {
+		prefixes = append([]string{s.opts.MountPrefix}, prefixes...)
+	}
+	handler := func(c *fiber.Ctx) error {
+		requestOf(c).route = pattern
+		return h(c)
+	}
+	fiberPattern := strings.NewReplacer("{", ":", "}", "").Replace(pattern)
+	for _, p := range prefixes {
+		if method == fiber.MethodGet {
+			s.app.Get(p+fiberPattern, handler) // HEAD too
+		} else {
+			s.app.Add(method, p+fiberPattern, handler)
+		}
+		s.patterns = append(s.patterns, strings.Split(p+pattern, "/"))
+	}
+}
+
+// known reports whether some route has the path.
+func (s *Server) known(path string) bool {
+	segments := strings.Split(path, "/")
+next:
+	for _, p := range s.patterns {
+		if len(p) != len(segments) {
+			continue
+		}
+		for i := range p {
+			if p[i] != segments[i] && (!strings.HasPrefix(p[i], "{") || segments[i] == "") {
+				continue next
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func (s *Server) routes() {
+	d := s.opts.Disable
+	s.systemRoutes(!d.Meta)
+	if !d.Assistants {
+		s.assistantRoutes()
+	}
+	if !d.Threads {
+		s.threadRoutes()
+		s.stateRoutes()
+	}
+	if !d.Runs {
+		s.cronRoutes()
+		s.runRoutes()
+	}
+	if !d.Store {
+		s.itemRoutes()
+	}
+	s.absentRoutes()
+}

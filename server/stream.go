@@ -1,0 +1,315 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+// follower is what an open response reads. *run.Follower is one.
+type follower interface {
+	Next(ctx context.Context) ([]*bridge.Record, error)
+	Result(ctx context.Context) (run.Result, error)
+	Close(left bool)
+}
+
+// open is a response that is sent as its content comes: an event stream, or a wait.
+//
+// To fasthttp it is a body to read from. But its first Read writes the whole response to the connection itself, as chunks of its own, and
+// then reports the end, upon which fasthttp sends the last chunk and goes on with the connection. So many events go out in one write,
+// where reading would cut them in pieces of 4 KB, and unlike a hijacked connection this one stays alive and is counted when the server
+// shuts down. It needs that the head of the response was flushed before (ImmediateHeaderFlush), so that nothing waits in buffers.
+type open struct {
+	s    *Server
+	conn net.Conn
+	f    follower
+	ids  func(*bridge.Record) bool // whether a record is shown with its id
+	wait bool                      // the result is wanted, not the records
+	req  *request
+	stat int
+
+	buf    []byte
+	closed bool
+	events int
+}
+
+// Why an open response ended, for logs and metrics.
+var (
+	errStuck = errors.New("the client stopped reading")
+	errPanic = errors.New("panic")
+)
+
+var errManyStreams = fault.New(fault.Unavailable, "Too many open streams, try again")
+
+// slot takes a place for an open response. It is taken before a run is made, so that no run is made for nothing.
+func (s *Server) slot() error {
+	if !s.slots.take(1) {
+		return errManyStreams
+	}
+	return nil
+}
+
+// streamEvents answers with the records of f as an event stream. The slot has been taken.
+func (s *Server) streamEvents(c *fiber.Ctx, f follower, ids func(*bridge.Record) bool) error {
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	c.Set("X-Accel-Buffering", "no")
+	c.Set(fiber.HeaderContentType, "text/event-stream; charset=utf-8")
+	c.Set(fiber.HeaderConnection, "keep-alive")
+	return s.answer(c, &open{f: f, ids: ids})
+}
+
+// waitResult answers with the result of f as JSON, and a line end now and then before it is there. The slot has been taken.
+func (s *Server) waitResult(c *fiber.Ctx, f follower) error {
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return s.answer(c, &open{f: f, wait: true})
+}
+
+func (s *Server) answer(c *fiber.Ctx, o *open) error {
+	o.s, o.conn, o.req, o.stat = s, c.Context().Conn(), requestOf(c), c.Response().StatusCode()
+	o.req.streamed = true
+	s.metrics.streams.Inc()
+	s.mu.Lock()
+	s.opened[o] = struct{}{}
+	s.mu.Unlock()
+	c.Response().ImmediateHeaderFlush = true
+	c.Response().SetBodyStream(o, -1)
+	return nil
+}
+
+// Read sends the response. It is called once: it gives no bytes, only the end. An end that is no io.EOF makes fasthttp drop the
+// connection without a last chunk: so clients can tell a stream that was cut, and come back, from one whose run is over.
+func (o *open) Read([]byte) (int, error) {
+	err := o.send()
+	o.end(err)
+	if err == nil {
+		err = io.EOF
+	}
+	return 0, err
+}
+
+// Close is called by fasthttp in the end. It matters when Read never was: the head could not be written, or nobody wants the body (HEAD).
+func (o *open) Close() error {
+	o.end(errLeft)
+	return nil
+}
+
+// end lets go of everything, once.
+func (o *open) end(err error) {
+	if o.closed {
+		return
+	}
+	o.closed = true
+	o.f.Close(errors.Is(err, errLeft) || errors.Is(err, errStuck))
+	o.s.mu.Lock()
+	delete(o.s.opened, o)
+	o.s.mu.Unlock()
+	o.s.slots.give(1)
+	o.s.metrics.streams.Dec()
+	why := ended(err)
+	o.s.metrics.ended.WithLabelValues(why).Inc()
+	o.s.metrics.events.Add(float64(o.events))
+	o.s.done(o.req, o.stat, why)
+}
+
+// ended names the end of an open response.
+func ended(err error) string {
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, errLeft):
+		return "left"
+	case errors.Is(err, errStuck):
+		return "stuck"
+	case errors.Is(err, bridge.ErrSlow):
+		return "slow"
+	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
+		return "shutdown"
+	}
+	return "failed"
+}
+
+// send writes the response until its end: nil when all was said.
+func (o *open) send() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			o.s.log.Error("panic in a stream", "request_id", o.req.id, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", errPanic, p)
+		}
+		if err != nil && ended(err) == "failed" && !errors.Is(err, errPanic) {
+			o.s.log.Error("stream failed", "request_id", o.req.id, "route", o.req.route, "error", err)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(o.s.streaming)
+	defer cancel(nil)
+	stop := watch(o.conn, func() { cancel(errLeft) })
+	defer stop()
+	if o.wait {
+		return o.sendResult(ctx)
+	}
+	return o.sendEvents(ctx)
+}
+
+func (o *open) sendEvents(ctx context.Context) error {
+	every := o.s.opts.Heartbeat
+	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
+		if err := o.sendUntil(ctx, beat); err != errBeat {
+			return err
+		}
+		if err := o.write(func(dst []byte) []byte { return append(dst, compat.Heartbeat...) }); err != nil {
+			return err
+		}
+	}
+}
+
+// errBeat is the end of a period without an end.
+var errBeat = errors.New("heartbeat is due")
+
+// sendUntil writes events until the next heartbeat is due. One context serves all reads of the period.
+func (o *open) sendUntil(ctx context.Context, beat time.Time) error {
+	period, cancel := context.WithDeadline(ctx, beat)
+	defer cancel()
+	for {
+		records, err := o.f.Next(period)
+		if len(records) > 0 {
+			if err := o.writeRecords(records); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case period.Err() != nil:
+			return errBeat
+		default:
+			return err
+		}
+		if period.Err() != nil && ctx.Err() == nil {
+			return errBeat // also between events, when there are always some
+		}
+	}
+}
+
+// batchBytes is about how much goes into one write. Beyond it, deadlines should count anew.
+const batchBytes = 256 << 10
+
+func (o *open) writeRecords(records []*bridge.Record) error {
+	for len(records) > 0 {
+		n := 0
+		err := o.write(func(dst []byte) []byte {
+			for n < len(records) && (n == 0 || len(dst) < batchBytes) {
+				r := records[n]
+				n++
+				if r.Event == "" && r.Frame == nil {
+					continue // the end of a run that has nothing to show
+				}
+				dst = compat.AppendRecord(dst, r, o.ids(r))
+				o.events++
+			}
+			return dst
+		})
+		if err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+func (o *open) sendResult(ctx context.Context) error {
+	type answer struct {
+		result run.Result
+		err    error
+	}
+	got := make(chan answer, 1)
+	inner, cancel := context.WithCancelCause(ctx)
+	go func() {
+		var a answer
+		defer func() {
+			if p := recover(); p != nil {
+				o.s.log.Error("panic in a wait", "request_id", o.req.id, "panic", p, "stack", string(debug.Stack()))
+				a.err = fmt.Errorf("%w: %v", errPanic, p)
+			}
+			got <- a
+		}()
+		a.result, a.err = o.f.Result(inner)
+	}()
+	over := func(err error) error {
+		cancel(err)
+		<-got // the follower must not be closed while it is asked
+		return err
+	}
+	beats := time.NewTicker(o.s.opts.Heartbeat)
+	defer beats.Stop()
+	for {
+		select {
+		case a := <-got:
+			cancel(nil)
+			switch {
+			case a.err == nil:
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case errors.Is(a.err, bridge.ErrClosed), errors.Is(a.err, bridge.ErrSlow), errors.Is(a.err, errPanic):
+				return a.err
+			default:
+				status, text, worth := explain(a.err)
+				if worth {
+					o.s.log.Error("wait failed", "request_id", o.req.id, "route", o.req.route, "error", a.err)
+				}
+				a.result = run.Result{Error: compat.HTTPError(status, text)}
+			}
+			return o.write(func(dst []byte) []byte { return compat.AppendResult(dst, a.result) })
+		case <-beats.C:
+			if err := o.write(func(dst []byte) []byte { return append(dst, '\n') }); err != nil {
+				return over(err)
+			}
+		case <-ctx.Done():
+			return over(context.Cause(ctx))
+		}
+	}
+}
+
+// chunkHead leaves room for the size of a chunk, which is known when the chunk is complete.
+const chunkHead = "00000000\r\n"
+
+// write sends what fill appends as one chunk.
+func (o *open) write(fill func(dst []byte) []byte) error {
+	o.buf = fill(append(o.buf[:0], chunkHead...))
+	size := len(o.buf) - len(chunkHead)
+	if size == 0 {
+		return nil // an empty chunk would be the last
+	}
+	const digits = "0123456789abcdef"
+	for i, n := 7, size; n > 0; i, n = i-1, n>>4 {
+		o.buf[i] = digits[n&15]
+	}
+	o.buf = append(o.buf, '\r', '\n')
+	if err := o.conn.SetWriteDeadline(time.Now().Add(o.s.opts.WriteTimeout)); err != nil {
+		return errLeft
+	}
+	_, err := o.conn.Write(o.buf)
+	if cap(o.buf) > 2*batchBytes {
+		o.buf = nil // one big state should not stay as long as the stream does
+	}
+	if err == nil {
+		return nil
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return errStuck
+	}
+	return errLeft
+}

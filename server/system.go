@@ -1,0 +1,74 @@
+package server
+
+import (
+	"strconv"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/internal/fault"
+)
+
+// systemRoutes are health and discovery. /ok stays when the others are disabled: who watches the process needs it.
+func (s *Server) systemRoutes(meta bool) {
+	s.route("GET", "/ok", s.ok)
+	if !meta {
+		return
+	}
+	s.route("GET", "/info", s.info)
+	s.route("GET", "/metrics", s.showMetrics)
+	s.route("GET", "/openapi.json", func(c *fiber.Ctx) error { return sendJSON(c, s.openapi) })
+	s.route("GET", "/docs", s.docs)
+}
+
+func (s *Server) ok(c *fiber.Ctx) error {
+	if compat.True(c.Query("check_db")) && s.opts.CheckDB != nil {
+		if err := s.opts.CheckDB(c.UserContext()); err != nil {
+			return fault.Wrap(fault.Unavailable, "The storage does not answer", err)
+		}
+	}
+	return sendJSON(c, []byte(`{"ok":true,"services":{}}`))
+}
+
+func (s *Server) info(c *fiber.Ctx) error {
+	b := compat.AppendString([]byte(`{"version":`), s.opts.Version)
+	b = append(b, `,"langgraph_py_version":`...)
+	if s.opts.LangGraphVersion == "" {
+		b = append(b, "null"...)
+	} else {
+		b = compat.AppendString(b, s.opts.LangGraphVersion)
+	}
+	b = strconv.AppendBool(append(b, `,"flags":{"assistants":`...), !s.opts.Disable.Assistants)
+	b = strconv.AppendBool(append(b, `,"crons":`...), !s.opts.Disable.Runs && s.opts.Crons != nil)
+	b = append(b, `,"langsmith":false,"langsmith_tracing_replicas":false,"langsmith_tracing_session_on_runs":false}`...)
+	b = append(b, `,"host":{"kind":"self-hosted","project_id":null,"host_revision_id":null,"revision_id":null,"tenant_id":null}}`...)
+	return sendJSON(c, b)
+}
+
+// absentRoutes are parts of the API that are not here yet: they say so, instead of looking like a wrong address.
+func (s *Server) absentRoutes() {
+	absent := func(what string) fiber.Handler {
+		err := fault.New(fault.NotSupported, what+" is not supported by this server")
+		return func(*fiber.Ctx) error { return err }
+	}
+	d := s.opts.Disable
+	if !d.MCP {
+		h := absent("MCP")
+		for _, path := range []string{"/mcp", "/mcp/"} {
+			s.route("POST", path, h)
+			s.route("GET", path, h)
+			s.route("DELETE", path, h)
+		}
+	}
+	if !d.A2A {
+		h := absent("A2A")
+		s.route("POST", "/a2a/{assistant_id}", h)
+		s.route("GET", "/.well-known/agent-card.json", h)
+	}
+	if !d.Threads && !d.Runs {
+		h := absent("The event streaming protocol")
+		s.route("POST", "/threads/{thread_id}/stream/events", h)
+		s.route("GET", "/threads/{thread_id}/stream/events", h)
+		s.route("POST", "/threads/{thread_id}/commands", h)
+	}
+}

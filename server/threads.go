@@ -1,0 +1,149 @@
+package server
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/id"
+	"understudy/thread"
+)
+
+func (s *Server) threadRoutes() {
+	s.route("POST", "/threads", s.createThread)
+	s.route("POST", "/threads/search", s.searchThreads)
+	s.route("POST", "/threads/count", s.countThreads)
+	s.route("POST", "/threads/prune", s.pruneThreads)
+	s.route("GET", "/threads/{thread_id}", s.withThread(s.getThread))
+	s.route("PATCH", "/threads/{thread_id}", s.withThread(s.patchThread))
+	s.route("DELETE", "/threads/{thread_id}", s.withThread(func(c *fiber.Ctx, t id.Thread) error {
+		if err := s.opts.Threads.Delete(c.UserContext(), t); err != nil {
+			return err
+		}
+		return sendNothing(c)
+	}))
+	s.route("POST", "/threads/{thread_id}/copy", s.withThread(func(c *fiber.Ctx, t id.Thread) error {
+		return s.oneThread(c, compat.ThreadParts{NoValues: true})(s.opts.Threads.Copy(c.UserContext(), t))
+	}))
+	if s.opts.Runs != nil {
+		s.route("GET", "/threads/{thread_id}/stream", s.withThread(s.followThread))
+	}
+}
+
+func (s *Server) withThread(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		t, err := compat.ThreadID(param(c, "thread_id"))
+		if err != nil {
+			return err
+		}
+		return h(c, t)
+	}
+}
+
+// oneThread gives a function that answers with a thread.
+func (s *Server) oneThread(c *fiber.Ctx, parts compat.ThreadParts) func(*thread.View, error) error {
+	return func(v *thread.View, err error) error {
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, compat.AppendThread(nil, v, nil, parts))
+	}
+}
+
+func (s *Server) createThread(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		n, err := compat.NewThread(body)
+		if err != nil {
+			return err
+		}
+		return s.oneThread(c, compat.ThreadParts{})(s.opts.Threads.Create(c.UserContext(), n))
+	})
+}
+
+func (s *Server) getThread(c *fiber.Ctx, t id.Thread) error {
+	ttl := false
+	for _, v := range queries(c, "include") {
+		ttl = ttl || slices.Contains(strings.Split(v, ","), "ttl")
+	}
+	return s.oneThread(c, compat.ThreadParts{TTL: ttl})(s.opts.Threads.Get(c.UserContext(), t))
+}
+
+func (s *Server) patchThread(c *fiber.Ctx, t id.Thread) error {
+	return s.withBody(c, func(body []byte) error {
+		p, err := compat.PatchThread(body)
+		if err != nil {
+			return err
+		}
+		v, err := s.opts.Threads.Patch(c.UserContext(), t, p)
+		if err == nil && strings.Contains(c.Get("Prefer"), "return=minimal") {
+			return sendNothing(c)
+		}
+		return s.oneThread(c, compat.ThreadParts{})(v, err)
+	})
+}
+
+func (s *Server) searchThreads(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		q, cols, err := compat.SearchThreads(body)
+		if err != nil {
+			return err
+		}
+		page, more, err := s.opts.Threads.Search(c.UserContext(), q)
+		if err != nil {
+			return err
+		}
+		paginate(c, q.Limit, q.Offset, len(page), more)
+		return sendJSON(c, compat.AppendList(nil, page, func(dst []byte, v *thread.View) []byte {
+			return compat.AppendThread(dst, v, cols, compat.ThreadParts{})
+		}))
+	})
+}
+
+func (s *Server) countThreads(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		q, err := compat.CountThreads(body)
+		if err != nil {
+			return err
+		}
+		return sendCount(c)(s.opts.Threads.Count(c.UserContext(), q))
+	})
+}
+
+func (s *Server) pruneThreads(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		ids, strategy, err := compat.PruneThreads(body)
+		if err != nil {
+			return err
+		}
+		n, err := s.opts.Threads.Prune(c.UserContext(), ids, strategy)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, append(strconv.AppendInt([]byte(`{"pruned_count":`), int64(n), 10), '}'))
+	})
+}
+
+// followThread streams what happens on a thread, run after run, until the client leaves. Every event has its id.
+func (s *Server) followThread(c *fiber.Ctx, t id.Thread) error {
+	modes, err := compat.ThreadModes(queries(c, "stream_modes"))
+	if err != nil {
+		return err
+	}
+	after, err := compat.ThreadOffset(c.Get("Last-Event-Id"))
+	if err != nil {
+		return err
+	}
+	if err := s.slot(); err != nil {
+		return err
+	}
+	f, err := s.opts.Runs.StreamThread(c.UserContext(), t, after, modes)
+	if err != nil {
+		s.slots.give(1)
+		return err
+	}
+	return s.streamEvents(c, f, func(*bridge.Record) bool { return true })
+}
