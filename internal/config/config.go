@@ -234,7 +234,9 @@ func defaultCORS() CORS {
 }
 
 // Validate reports all mistakes at once, as Mistakes, or nil.
-func (c *Config) Validate() error {
+func (c *Config) Validate() error { return c.validate().orNil() }
+
+func (c *Config) validate() Mistakes {
 	var m Mistakes
 	wrong := func(format string, args ...any) { m = append(m, Mistake{Text: fmt.Sprintf(format, args...)}) }
 	if c.Port < 0 || c.Port > 65535 {
@@ -268,7 +270,7 @@ func (c *Config) Validate() error {
 	}
 	m = append(m, c.refuseAuth()...)
 	slices.SortStableFunc(m, func(a, b Mistake) int { return a.At - b.At })
-	return m.orNil()
+	return m
 }
 
 // refuseAuth keeps a server that was meant to be closed from being open.

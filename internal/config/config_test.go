@@ -128,14 +128,20 @@ func TestMistakes(t *testing.T) {
 		{name: "remote", json: `{"graphs": {"a": {"url": "http://x"}}}`, want: []string{"graphs.a.url: remote and declared graphs come with a later version"}},
 		{name: "declared", json: `{"graphs": {"a": {"agent": {}}}}`, want: []string{"graphs.a.agent: "}},
 		{name: "JavaScript", json: `{"graphs": {"a": "./a.ts:g"}}`, want: []string{"./a.ts is JavaScript"}},
-		{name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
-			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is no regular expression", "a prefix starts with a slash"}},
+		{
+			name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
+			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is no regular expression", "a prefix starts with a slash"},
+		},
 		{name: "auth", json: `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`, want: []string{"langgraph.json: auth: not supported", "--ignore-auth"}},
 		{name: "encryption", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"path": "./a.py:e"}}`, want: []string{"langgraph.json: encryption: not supported"}},
-		{name: "webhook header", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"headers": {"x": "${{ env.HOME }}", "y": "${{ env.LG_WEBHOOK_NONE }}", "z": "${{ secrets.A }}"}}}`,
-			want: []string{"HOME may not be sent", "LG_WEBHOOK_NONE is not set", "only variables"}},
-		{name: "webhook policy", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"allowed_fields": ["x"], "url": {"allowed_domains": ["a.*"], "allowed_ports": [0]}}}`,
-			want: []string{`"x" is no field`, `"a.*"`, "from 1 to 65535"}},
+		{
+			name: "webhook header", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"headers": {"x": "${{ env.HOME }}", "y": "${{ env.LG_WEBHOOK_NONE }}", "z": "${{ secrets.A }}"}}}`,
+			want: []string{"HOME may not be sent", "LG_WEBHOOK_NONE is not set", "only variables"},
+		},
+		{
+			name: "webhook policy", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"allowed_fields": ["x"], "url": {"allowed_domains": ["a.*"], "allowed_ports": [0]}}}`,
+			want: []string{`"x" is no field`, `"a.*"`, "from 1 to 65535"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

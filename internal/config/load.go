@@ -43,9 +43,7 @@ func Load(src Source) (*Config, []Warning, error) {
 	if err := c.absolute(); err != nil {
 		mistakes = append(mistakes, Mistake{Text: "data: " + err.Error()})
 	}
-	if err := c.Validate(); err != nil {
-		mistakes = append(mistakes, err.(Mistakes)...)
-	}
+	mistakes = append(mistakes, c.validate()...)
 	if len(mistakes) == 0 && len(c.Graphs) > 0 {
 		python, err := FindPython(c.Python, c.Dir, src.Lookup)
 		if err != nil {

@@ -33,41 +33,73 @@ type Setting struct {
 // Settings are all of them, in the order of --help. config is not among them: it says where to read the rest.
 func Settings() []Setting {
 	return []Setting{
-		{Flag: "host", Env: "UNDERSTUDY_HOST", Value: "ADDRESS", Default: "127.0.0.1",
-			Help: "address to listen on; 0.0.0.0 lets other machines in", set: text(func(c *Config) *string { return &c.Host })},
-		{Flag: "port", Env: "UNDERSTUDY_PORT", Value: "N", Default: "2024", Help: "port to listen on; 0 takes a free one",
-			set: integer(func(c *Config) *int { return &c.Port })},
-		{Flag: "data", Env: "UNDERSTUDY_DATA", Value: "DIR", Default: ".understudy", Help: "folder of the database; made when missing",
-			set: text(func(c *Config) *string { return &c.Data })},
-		{Flag: "python", Env: "UNDERSTUDY_PYTHON", Value: "PATH", Default: ".venv beside the config, $VIRTUAL_ENV, python3",
-			Help: "Python interpreter for the graphs; langgraph must be installed for it", set: text(func(c *Config) *string { return &c.Python })},
-		{Flag: "workers", Env: "UNDERSTUDY_WORKERS", Value: "N", Default: "one per core", Help: "Python processes",
-			set: integer(func(c *Config) *int { return &c.Workers })},
-		{Flag: "jobs-per-worker", Env: "UNDERSTUDY_JOBS_PER_WORKER", Also: []string{"N_JOBS_PER_WORKER"}, Value: "N", Default: "10",
-			Help: "runs that one Python process executes at once", set: integer(func(c *Config) *int { return &c.JobsPerWorker })},
-		{Flag: "run-timeout", Env: "UNDERSTUDY_RUN_TIMEOUT", Also: []string{"BG_JOB_TIMEOUT_SECS"}, Value: "DURATION", Default: "24h",
+		{
+			Flag: "host", Env: "UNDERSTUDY_HOST", Value: "ADDRESS", Default: "127.0.0.1",
+			Help: "address to listen on; 0.0.0.0 lets other machines in", set: text(func(c *Config) *string { return &c.Host }),
+		},
+		{
+			Flag: "port", Env: "UNDERSTUDY_PORT", Value: "N", Default: "2024", Help: "port to listen on; 0 takes a free one",
+			set: integer(func(c *Config) *int { return &c.Port }),
+		},
+		{
+			Flag: "data", Env: "UNDERSTUDY_DATA", Value: "DIR", Default: ".understudy", Help: "folder of the database; made when missing",
+			set: text(func(c *Config) *string { return &c.Data }),
+		},
+		{
+			Flag: "python", Env: "UNDERSTUDY_PYTHON", Value: "PATH", Default: ".venv beside the config, $VIRTUAL_ENV, python3",
+			Help: "Python interpreter for the graphs; langgraph must be installed for it", set: text(func(c *Config) *string { return &c.Python }),
+		},
+		{
+			Flag: "workers", Env: "UNDERSTUDY_WORKERS", Value: "N", Default: "one per core", Help: "Python processes",
+			set: integer(func(c *Config) *int { return &c.Workers }),
+		},
+		{
+			Flag: "jobs-per-worker", Env: "UNDERSTUDY_JOBS_PER_WORKER", Also: []string{"N_JOBS_PER_WORKER"}, Value: "N", Default: "10",
+			Help: "runs that one Python process executes at once", set: integer(func(c *Config) *int { return &c.JobsPerWorker }),
+		},
+		{
+			Flag: "run-timeout", Env: "UNDERSTUDY_RUN_TIMEOUT", Also: []string{"BG_JOB_TIMEOUT_SECS"}, Value: "DURATION", Default: "24h",
 			Help: "time after which a run ends with status timeout; 0 for never",
-			set:  duration(func(c *Config) *time.Duration { return &c.RunTimeout }), also: seconds(func(c *Config) *time.Duration { return &c.RunTimeout })},
-		{Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "10s (dev), 180s (serve)",
+			set:  duration(func(c *Config) *time.Duration { return &c.RunTimeout }), also: seconds(func(c *Config) *time.Duration { return &c.RunTimeout }),
+		},
+		{
+			Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "10s (dev), 180s (serve)",
 			Help: "time that running runs get when the server is told to stop",
-			set:  duration(func(c *Config) *time.Duration { return &c.Grace }), also: seconds(func(c *Config) *time.Duration { return &c.Grace })},
-		{Flag: "resumable-ttl", Env: "UNDERSTUDY_RESUMABLE_TTL", Also: []string{"RESUMABLE_STREAM_TTL_SECONDS"}, Value: "DURATION", Default: "1h",
+			set:  duration(func(c *Config) *time.Duration { return &c.Grace }), also: seconds(func(c *Config) *time.Duration { return &c.Grace }),
+		},
+		{
+			Flag: "resumable-ttl", Env: "UNDERSTUDY_RESUMABLE_TTL", Also: []string{"RESUMABLE_STREAM_TTL_SECONDS"}, Value: "DURATION", Default: "1h",
 			Help: "how long a resumable stream can be replayed after the last run of its thread",
-			set:  duration(func(c *Config) *time.Duration { return &c.ResumableTTL }), also: seconds(func(c *Config) *time.Duration { return &c.ResumableTTL })},
-		{Flag: "max-body", Env: "UNDERSTUDY_MAX_BODY", Also: []string{"HTTP_MAX_REQUEST_BODY_BYTES"}, Value: "SIZE", Default: "300MiB",
-			Help: "largest request body; a larger one is refused with 413", set: size(func(c *Config) *ByteSize { return &c.MaxBody })},
-		{Flag: "max-bodies", Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB",
-			Help: "all request bodies in flight together; above that, 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies })},
-		{Flag: "mount-prefix", Env: "UNDERSTUDY_MOUNT_PREFIX", Also: []string{"MOUNT_PREFIX", "LANGGRAPH_MOUNT_PREFIX"}, Value: "PATH", Default: "none, or http.mount_prefix",
-			Help: "path that every route is put under, such as /my-api", set: setMountPrefix},
-		{Flag: "synchronous", Env: "UNDERSTUDY_SYNCHRONOUS", Value: "full|normal", Default: "full",
-			Help: "when a commit counts as safe: full, on disk; normal, a power cut may take the last ones", set: setSynchronous},
-		{Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Default: "info",
-			Help: "debug, info, warning or error", set: setLogLevel},
-		{Flag: "log-json", Env: "UNDERSTUDY_LOG_JSON", Also: []string{"LOG_JSON"}, Switch: true, Default: "false (dev), true (serve)",
-			Help: "log one JSON object per line", set: boolean(func(c *Config) *bool { return &c.LogJSON })},
-		{Flag: "ignore-auth", Env: "UNDERSTUDY_IGNORE_AUTH", Switch: true, Default: "false",
-			Help: "serve without the auth and encryption that langgraph.json asks for; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth })},
+			set:  duration(func(c *Config) *time.Duration { return &c.ResumableTTL }), also: seconds(func(c *Config) *time.Duration { return &c.ResumableTTL }),
+		},
+		{
+			Flag: "max-body", Env: "UNDERSTUDY_MAX_BODY", Also: []string{"HTTP_MAX_REQUEST_BODY_BYTES"}, Value: "SIZE", Default: "300MiB",
+			Help: "largest request body; a larger one is refused with 413", set: size(func(c *Config) *ByteSize { return &c.MaxBody }),
+		},
+		{
+			Flag: "max-bodies", Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB",
+			Help: "all request bodies in flight together; above that, 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies }),
+		},
+		{
+			Flag: "mount-prefix", Env: "UNDERSTUDY_MOUNT_PREFIX", Also: []string{"MOUNT_PREFIX", "LANGGRAPH_MOUNT_PREFIX"}, Value: "PATH", Default: "none, or http.mount_prefix",
+			Help: "path that every route is put under, such as /my-api", set: setMountPrefix,
+		},
+		{
+			Flag: "synchronous", Env: "UNDERSTUDY_SYNCHRONOUS", Value: "full|normal", Default: "full",
+			Help: "when a commit counts as safe: full, on disk; normal, a power cut may take the last ones", set: setSynchronous,
+		},
+		{
+			Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Default: "info",
+			Help: "debug, info, warning or error", set: setLogLevel,
+		},
+		{
+			Flag: "log-json", Env: "UNDERSTUDY_LOG_JSON", Also: []string{"LOG_JSON"}, Switch: true, Default: "false (dev), true (serve)",
+			Help: "log one JSON object per line", set: boolean(func(c *Config) *bool { return &c.LogJSON }),
+		},
+		{
+			Flag: "ignore-auth", Env: "UNDERSTUDY_IGNORE_AUTH", Switch: true, Default: "false",
+			Help: "serve without the auth and encryption that langgraph.json asks for; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth }),
+		},
 	}
 }
 

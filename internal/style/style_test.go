@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"server"},
 	{"run", "assistant", "thread", "store", "proxy"},
 	{"graph", "checkpointer", "eventstore", "bridge"},
-	{"jsonplus", "id"},
+	{"id"},
 	{"internal"},
 }
 
