@@ -43,7 +43,7 @@ type taskInfo struct {
 
 // needs tells what rows do not say. live: see view.
 func (s *Snapshots) needs(ctx context.Context, t *Tuple, live bool) (need, error) {
-	if len(t.Tasks) == 0 {
+	if len(t.Tasks) == 0 || string(t.Tasks) == "null" {
 		return allAsked, nil
 	}
 	sh, err := s.shape(ctx, t.Shape)
@@ -74,8 +74,8 @@ func (s *Snapshots) needs(ctx context.Context, t *Tuple, live bool) (need, error
 }
 
 // content gathers what is needed to show a checkpoint. When the graph cannot be asked, rows have to do.
-func (s *Snapshots) content(ctx context.Context, t *Tuple, live bool) (content, error) {
-	n, err := s.needs(ctx, t, live)
+func (s *Snapshots) content(ctx context.Context, t *Tuple, v view) (content, error) {
+	n, err := s.needs(ctx, t, v.live)
 	if err != nil {
 		return content{}, err
 	}
@@ -91,10 +91,16 @@ func (s *Snapshots) content(ctx context.Context, t *Tuple, live bool) (content, 
 	if n == nothingAsked {
 		return c, nil
 	}
-	a, err := s.answer(ctx, t, live)
+	if v.failed != nil && v.failed.Load() >= patience {
+		return c, nil
+	}
+	a, err := s.answer(ctx, t, v.live)
 	if err != nil {
 		if ctx.Err() != nil {
 			return c, context.Cause(ctx)
+		}
+		if v.failed != nil {
+			v.failed.Add(1)
 		}
 		s.warn(ctx, "a graph could not be asked about a checkpoint: showing what rows say", t, err)
 		return c, nil
@@ -120,6 +126,10 @@ type kept struct {
 	// Shape is spelled out: the storage knows only those that came with a checkpoint.
 	Shape Shape `json:"shape,omitempty"`
 }
+
+// patience is how many questions of one call may go unanswered. After these, a graph that cannot be loaded is not tried
+// again for each row of a long history.
+const patience = 3
 
 // askLimit bounds how long a graph may take. Building one by a factory can take seconds.
 const askLimit = time.Minute

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tidwall/gjson"
 
@@ -36,11 +37,13 @@ func controlWrite(channel string) bool {
 type view struct {
 	live bool // with the output of tasks that have finished, as the head of a namespace
 	deep bool // with the live heads of nested namespaces
+	// failed counts questions without an answer, over all checkpoints of one call; nil where there is only one.
+	failed *atomic.Int32
 }
 
 // compose makes the snapshot of a checkpoint. Without the blobs of t, values come out empty.
 func (s *Snapshots) compose(ctx context.Context, t *Tuple, v view) (*Snapshot, error) {
-	c, err := s.content(ctx, t, v.live)
+	c, err := s.content(ctx, t, v)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
@@ -106,6 +107,7 @@ func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
 	out := make([]*Snapshot, len(tuples))
 	// Rows alone are composed faster than goroutines start; what is asked of a graph takes milliseconds each.
 	const asked = 4
+	v := view{failed: new(atomic.Int32)}
 	var g *errgroup.Group
 	gctx := ctx
 	for i, t := range tuples {
@@ -114,7 +116,7 @@ func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
 			return nil, err
 		}
 		if need == nothingAsked {
-			if out[i], err = s.compose(ctx, t, view{}); err != nil {
+			if out[i], err = s.compose(ctx, t, v); err != nil {
 				return nil, err
 			}
 			continue
@@ -124,7 +126,7 @@ func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
 			g.SetLimit(asked)
 		}
 		g.Go(func() (err error) {
-			out[i], err = s.compose(gctx, t, view{})
+			out[i], err = s.compose(gctx, t, v)
 			return err
 		})
 	}
@@ -142,7 +144,7 @@ func (s *Snapshots) Values(ctx context.Context, k Key) (json.RawMessage, error) 
 	if err != nil || t == nil {
 		return nil, err
 	}
-	c, err := s.content(ctx, t, false)
+	c, err := s.content(ctx, t, view{})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error
 		return info, err
 	}
 	info.ID, info.Metadata = t.ID, t.Metadata
-	c, err := s.content(ctx, t, false)
+	c, err := s.content(ctx, t, view{})
 	if err != nil {
 		return info, err
 	}

@@ -386,6 +386,20 @@ func TestNoGraphToAsk(t *testing.T) {
 	}
 }
 
+// A graph that cannot be loaded is not tried for every row of a history.
+func TestHistoryWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	r := recording(t, "fork_case/ran")
+	g := &graph{}
+	got, err := checkpointer.NewSnapshots(r.store(t, false), g).History(t.Context(), checkpointer.List{Thread: thread})
+	require.NoError(t, err)
+	require.Len(t, got, len(r.Rows))
+	require.Less(t, len(g.asked), len(r.Rows))
+	for _, h := range got {
+		require.NotEmpty(t, h.CreatedAt)
+	}
+}
+
 func TestAStatefulSubgraphIsFoundWithTaskIDs(t *testing.T) {
 	t.Parallel()
 	r := recording(t, "stateful_case/waiting")
