@@ -1,8 +1,7 @@
-// Package eventstore is the append-only log of what happened on threads, and the transcripts folded from it: the messages as a person
-// saw them, which summarization never shortens. It knows no HTTP and runs no graph.
 package eventstore
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -17,20 +16,158 @@ type Event struct {
 	Thread    id.Thread
 	Seq       Seq             // given by AppendEvents
 	Run       id.Run          // "" when none
-	Type      string          // llm.human.input, llm.ai.response, …: DEERFLOW.md section 7
-	Category  string          // message, middleware, …
-	MessageID string          // of message events; "" else
+	Type      string          // one of the Type constants
+	Category  string          // one of the Category constants
+	MessageID string          // of message events and of summaries that are a message; "" else
 	Content   []byte          // JSON
 	Metadata  json.RawMessage // object
 	CreatedAt time.Time
+	// Digest is that of the message as the graph stored it, to tell whether it changes; nil for other events.
+	Digest []byte
+	// Anonymous: the graph gave the message no id; MessageID was made from its content.
+	Anonymous bool
 }
 
-// Tx is what recording needs within a transaction of the storage.
+// Types of events.
+const (
+	TypeHuman     = "llm.human.input"
+	TypeAI        = "llm.ai.response"
+	TypeTool      = "llm.tool.result"
+	TypeSystem    = "llm.system.input"
+	TypeMessage   = "llm.message"          // a message of any other kind
+	TypeSummarize = "middleware:summarize" // {"id","replaced_count","summary","ids"}: id is that of the marker
+	TypeRemoved   = "message_removed"      // {"ids"}
+)
+
+// Categories of events.
+const (
+	CategoryMessage    = "message"
+	CategoryMiddleware = "middleware"
+	CategoryRemoval    = "removal"
+)
+
+// Summary is the content of a TypeSummarize event.
+type Summary struct {
+	ID            string   `json:"id"` // of the marker
+	ReplacedCount int      `json:"replaced_count"`
+	Summary       string   `json:"summary"`
+	IDs           []string `json:"ids"` // of the messages that were condensed
+}
+
+// Head is what judging needs of an event: a row without its content.
+type Head struct {
+	Seq       Seq
+	Type      string
+	MessageID string
+	Digest    []byte
+	Anonymous bool
+}
+
+// Range is a range of seqs, both ends included.
+type Range struct{ From, To Seq }
+
+// Row says what was recorded for a checkpoint.
+type Row struct {
+	Thread     id.Thread
+	Checkpoint id.Checkpoint
+	Node       int64  // its transcript and list; 0: both are empty
+	Stamp      int64  // of the node
+	Version    string // of the channel `messages`
+	Summary    string // versions of the channels that may hold a summary's text
+	Source     string // metadata.source
+	Run        id.Run
+	// Opaque: the channel holds something else than messages; Node is that of the last checkpoint that had some.
+	Opaque bool
+}
+
+// Node is a transcript and a list, as the difference to another node or whole. A node is never changed.
+type Node struct {
+	ID    int64 // given by PutNode: 1, 2, 3… in a thread
+	Base  int64 // the node that Data is the difference to; 0: Data is whole
+	Stamp int64 // random: tells apart nodes that got the same ID because a transaction was undone
+	Whole int   // bytes of the whole node below
+	Since int   // bytes of the differences above it, this one included
+	Data  []byte
+}
+
+// Tx is what recording needs within a transaction of the storage. Rows that are not there are nil, without an error.
 type Tx interface {
 	// AppendEvents adds events after the last of the thread, and sets their Seq.
 	AppendEvents(t id.Thread, events []*Event) error
-	// CopyEvents gives a copied thread event rows of its own up to where its source stands, and its transcripts.
+	// CopyEvents gives a copied thread event rows of its own with the same seqs, pointing at the same contents, and the transcripts
+	// of all checkpoints.
 	CopyEvents(from, to id.Thread) error
 	// RollBackEvents marks the events of a run as rolled back: they stay in the log, outside every transcript.
 	RollBackEvents(t id.Thread, r id.Run) error
+
+	// TranscriptRow gives what was recorded for a checkpoint.
+	TranscriptRow(t id.Thread, c id.Checkpoint) (*Row, error)
+	// TranscriptOfVersion gives what was recorded for the newest checkpoint that has this version of the messages.
+	TranscriptOfVersion(t id.Thread, version string) (*Row, error)
+	// PutTranscriptRow notes it, in place of what may be there.
+	PutTranscriptRow(r *Row) error
+	// PutNode keeps a node, and gives it its ID.
+	PutNode(t id.Thread, n *Node) error
+	// Nodes gives what a node is made of: a whole node first, then differences, the node itself last.
+	Nodes(t id.Thread, node int64) ([]Node, error)
+	// Heads gives events by ranges, in order of seq.
+	Heads(t id.Thread, ranges []Range) ([]Head, error)
+	// Content gives the content of an event.
+	Content(t id.Thread, s Seq) ([]byte, error)
+
+	// ChannelValue gives the stored value of a root channel at a version; an empty type when there is none.
+	ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error)
+	// ClientWrites gives the values that input and commands wrote to a channel on a root checkpoint: the writes of its task
+	// `__start__` and of the null task.
+	ClientWrites(t id.Thread, c id.Checkpoint, channel string) ([]Value, error)
+	// RunInput gives what a run was created with; nils when it had none or is gone.
+	RunInput(r id.Run) (input, command json.RawMessage, err error)
+
+	// Cache is shared by all transactions of the storage.
+	Cache() *Cache
+}
+
+// Value is a serialised value.
+type Value struct {
+	Type string // as in package checkpointer: msgpack, json, null, empty…
+	Data []byte
+}
+
+// Reader reads what was recorded. Every method sees committed rows only.
+type Reader interface {
+	// Events gives the log above a seq, in order; limit <= 0: all.
+	Events(ctx context.Context, t id.Thread, after Seq, limit int) ([]*Event, error)
+	// Transcript gives the transcript of a checkpoint; nil when nothing was recorded for it, or what its channel holds are no messages:
+	// then the checkpoint itself is all there is to show.
+	Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*Transcript, error)
+	// EachContent calls fn with the events of the ranges, one range after the other, each in order of seq. Content and metadata
+	// are valid during the call only.
+	EachContent(ctx context.Context, t id.Thread, ranges []Range, fn func(*Event) error) error
+}
+
+// Transcript is the messages of a thread as a person saw them at a checkpoint.
+type Transcript struct {
+	Entries []Entry
+	// List is the messages of the checkpoint, as events: what the model sees. Entry.Summary is set for summaries.
+	List []Entry
+}
+
+// Entry is a place in a transcript or list.
+type Entry struct {
+	Seq Seq
+	// Summary: the event is a TypeSummarize. In a transcript it stands for a marker, in a list for the message of the summary.
+	Summary bool
+}
+
+// Ranges gives the seqs of entries as ranges, in the order of the entries.
+func Ranges(entries []Entry) []Range {
+	var rs []Range
+	for _, e := range entries {
+		if n := len(rs); n > 0 && rs[n-1].To+1 == e.Seq {
+			rs[n-1].To = e.Seq
+		} else {
+			rs = append(rs, Range{e.Seq, e.Seq})
+		}
+	}
+	return rs
 }

@@ -1,7 +1,10 @@
 package sqlite
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"zombiezen.com/go/sqlite"
 
@@ -9,10 +12,20 @@ import (
 	"understudy/id"
 )
 
+// states is shared by all stores of the process: what it holds is found by stamps, which no two databases have in common.
+var states eventstore.Cache
+
+var _ eventstore.Reader = (*Store)(nil)
+
+// Cache is eventstore.Tx.Cache.
+func (tx *Tx) Cache() *eventstore.Cache { return &states }
+
+const lastSeq = "SELECT seq FROM events WHERE thread_id = ? ORDER BY seq DESC LIMIT 1"
+
 // AppendEvents is eventstore.Tx.AppendEvents.
 func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	var last int64
-	if _, err := tx.one("SELECT seq FROM events WHERE thread_id = ? ORDER BY seq DESC LIMIT 1", func(s *sqlite.Stmt) error {
+	if _, err := tx.one(lastSeq, func(s *sqlite.Stmt) error {
 		last = s.ColumnInt64(0)
 		return nil
 	}, t); err != nil {
@@ -21,9 +34,12 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	for _, e := range events {
 		last++
 		e.Thread, e.Seq = t, eventstore.Seq(last)
-		if err := tx.exec(`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, content, metadata, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			t, last, e.Run, e.Type, e.Category, e.MessageID, e.Content, e.Metadata, e.CreatedAt); err != nil {
+		if err := tx.exec("INSERT INTO event_bodies (refs, content) VALUES (1, ?)", e.Content); err != nil {
+			return fmt.Errorf("append event %d: %w", last, err)
+		}
+		if err := tx.exec(`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			t, last, e.Run, e.Type, e.Category, e.MessageID, e.Digest, e.Anonymous, tx.conn.LastInsertRowID(), e.Metadata, e.CreatedAt); err != nil {
 			return fmt.Errorf("append event %d: %w", last, err)
 		}
 	}
@@ -32,8 +48,21 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 
 // CopyEvents is eventstore.Tx.CopyEvents.
 func (tx *Tx) CopyEvents(from, to id.Thread) error {
-	return tx.exec(`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, content, metadata, created_at)
-		SELECT ?2, seq, run_id, type, category, message_id, content, metadata, created_at FROM events WHERE thread_id = ?1`, from, to)
+	for _, text := range []string{
+		`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at)
+			SELECT ?2, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at FROM events WHERE thread_id = ?1`,
+		`INSERT INTO transcript_nodes (thread_id, node, base, stamp, whole, since, data)
+			SELECT ?2, node, base, stamp, whole, since, data FROM transcript_nodes WHERE thread_id = ?1`,
+		`INSERT INTO transcripts (thread_id, checkpoint_id, node, stamp, version, summary, source, run_id, opaque)
+			SELECT ?2, checkpoint_id, node, stamp, version, summary, source, run_id, opaque FROM transcripts WHERE thread_id = ?1`,
+		`INSERT INTO event_lineage (thread_id, source_thread_id, seq)
+			SELECT ?2, ?1, max(seq) FROM events WHERE thread_id = ?1 HAVING count(*) > 0`,
+	} {
+		if err := tx.exec(text, from, to); err != nil {
+			return fmt.Errorf("copy events of thread %s: %w", from, err)
+		}
+	}
+	return tx.exec("UPDATE event_bodies SET refs = refs + 1 WHERE body IN (SELECT body FROM events WHERE thread_id = ?)", to)
 }
 
 // RollBackEvents is eventstore.Tx.RollBackEvents.
@@ -44,5 +73,240 @@ func (tx *Tx) RollBackEvents(t id.Thread, r id.Run) error {
 
 // deleteEvents deletes all that this file keeps of a thread. DeleteThread calls it.
 func (tx *Tx) deleteEvents(t id.Thread) error {
-	return tx.exec("DELETE FROM events WHERE thread_id = ?", t)
+	for _, text := range []string{
+		"UPDATE event_bodies SET refs = refs - 1 WHERE body IN (SELECT body FROM events WHERE thread_id = ?)",
+		"DELETE FROM event_bodies WHERE body IN (SELECT body FROM events WHERE thread_id = ?) AND refs = 0",
+		"DELETE FROM events WHERE thread_id = ?",
+		"DELETE FROM transcripts WHERE thread_id = ?",
+		"DELETE FROM transcript_nodes WHERE thread_id = ?",
+		"DELETE FROM event_lineage WHERE thread_id = ?",
+	} {
+		if err := tx.exec(text, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	rowColumns   = "checkpoint_id, node, stamp, version, summary, source, run_id, opaque"
+	rowOf        = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = ? AND checkpoint_id = ?"
+	rowOfVersion = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = ? AND version = ? ORDER BY checkpoint_id DESC LIMIT 1"
+)
+
+func scanRow(s *sqlite.Stmt, t id.Thread) *eventstore.Row {
+	return &eventstore.Row{
+		Thread:     t,
+		Checkpoint: id.Checkpoint(s.ColumnText(0)),
+		Node:       s.ColumnInt64(1),
+		Stamp:      s.ColumnInt64(2),
+		Version:    s.ColumnText(3),
+		Summary:    s.ColumnText(4),
+		Source:     s.ColumnText(5),
+		Run:        id.Run(s.ColumnText(6)),
+		Opaque:     s.ColumnBool(7),
+	}
+}
+
+func transcriptRow(c *sqlite.Conn, text string, t id.Thread, key any) (row *eventstore.Row, err error) {
+	_, err = one(c, text, func(s *sqlite.Stmt) error {
+		row = scanRow(s, t)
+		return nil
+	}, t, key)
+	return row, err
+}
+
+// TranscriptRow is eventstore.Tx.TranscriptRow.
+func (tx *Tx) TranscriptRow(t id.Thread, c id.Checkpoint) (*eventstore.Row, error) {
+	return transcriptRow(tx.conn, rowOf, t, c)
+}
+
+// TranscriptOfVersion is eventstore.Tx.TranscriptOfVersion.
+func (tx *Tx) TranscriptOfVersion(t id.Thread, version string) (*eventstore.Row, error) {
+	return transcriptRow(tx.conn, rowOfVersion, t, version)
+}
+
+// PutTranscriptRow is eventstore.Tx.PutTranscriptRow.
+func (tx *Tx) PutTranscriptRow(r *eventstore.Row) error {
+	return tx.exec("INSERT OR REPLACE INTO transcripts (thread_id, "+rowColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		r.Thread, r.Checkpoint, r.Node, r.Stamp, r.Version, r.Summary, r.Source, r.Run, r.Opaque)
+}
+
+// PutNode is eventstore.Tx.PutNode.
+func (tx *Tx) PutNode(t id.Thread, n *eventstore.Node) error {
+	n.ID = 1
+	if _, err := tx.one("SELECT node FROM transcript_nodes WHERE thread_id = ? ORDER BY node DESC LIMIT 1", func(s *sqlite.Stmt) error {
+		n.ID = s.ColumnInt64(0) + 1
+		return nil
+	}, t); err != nil {
+		return err
+	}
+	return tx.exec("INSERT INTO transcript_nodes (thread_id, node, base, stamp, whole, since, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		t, n.ID, n.Base, n.Stamp, n.Whole, n.Since, n.Data)
+}
+
+func nodes(c *sqlite.Conn, t id.Thread, node int64) (chain []eventstore.Node, err error) {
+	for node != 0 {
+		found, err := one(c, "SELECT base, stamp, whole, since, data FROM transcript_nodes WHERE thread_id = ? AND node = ?", func(s *sqlite.Stmt) error {
+			chain = append(chain, eventstore.Node{
+				ID: node, Base: s.ColumnInt64(0), Stamp: s.ColumnInt64(1), Whole: s.ColumnInt(2), Since: s.ColumnInt(3), Data: columnBytes(s, 4),
+			})
+			return nil
+		}, t, node)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, fmt.Errorf("transcript node %d of thread %s is missing", node, t)
+		}
+		node = chain[len(chain)-1].Base
+	}
+	slices.Reverse(chain)
+	return chain, nil
+}
+
+// Nodes is eventstore.Tx.Nodes.
+func (tx *Tx) Nodes(t id.Thread, node int64) ([]eventstore.Node, error) {
+	return nodes(tx.conn, t, node)
+}
+
+// Heads is eventstore.Tx.Heads.
+func (tx *Tx) Heads(t id.Thread, ranges []eventstore.Range) (heads []eventstore.Head, err error) {
+	for _, r := range ranges {
+		if err := tx.query("SELECT seq, type, message_id, digest, anonymous FROM events WHERE thread_id = ? AND seq BETWEEN ? AND ? ORDER BY seq",
+			func(s *sqlite.Stmt) error {
+				heads = append(heads, eventstore.Head{
+					Seq: eventstore.Seq(s.ColumnInt64(0)), Type: s.ColumnText(1), MessageID: s.ColumnText(2), Digest: columnBytes(s, 3), Anonymous: s.ColumnBool(4),
+				})
+				return nil
+			}, t, r.From, r.To); err != nil {
+			return nil, err
+		}
+	}
+	return heads, nil
+}
+
+// Content is eventstore.Tx.Content.
+func (tx *Tx) Content(t id.Thread, seq eventstore.Seq) (content []byte, err error) {
+	_, err = tx.one("SELECT content FROM events JOIN event_bodies USING (body) WHERE thread_id = ? AND seq = ?", func(s *sqlite.Stmt) error {
+		content = columnBytes(s, 0)
+		return nil
+	}, t, seq)
+	return content, err
+}
+
+// ChannelValue is eventstore.Tx.ChannelValue.
+func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error) {
+	_, err = tx.one(selectBlob, func(s *sqlite.Stmt) error {
+		typ, data = s.ColumnText(0), columnBytes(s, 1)
+		return nil
+	}, t, "", channel, version)
+	return typ, data, err
+}
+
+// ClientWrites is eventstore.Tx.ClientWrites. The path of a pulled task ends with the name of its node.
+func (tx *Tx) ClientWrites(t id.Thread, c id.Checkpoint, channel string) (values []eventstore.Value, err error) {
+	err = tx.query(`SELECT type, blob FROM checkpoint_writes WHERE thread_id = ? AND checkpoint_ns = '' AND checkpoint_id = ? AND channel = ?
+		AND (task_id = '00000000-0000-0000-0000-000000000000' OR task_path LIKE '%, \_\_start\_\_' ESCAPE '\') ORDER BY task_id, idx`,
+		func(s *sqlite.Stmt) error {
+			values = append(values, eventstore.Value{Type: s.ColumnText(0), Data: columnBytes(s, 1)})
+			return nil
+		}, t, c, channel)
+	return values, err
+}
+
+// RunInput is eventstore.Tx.RunInput.
+func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
+	_, err = tx.one("SELECT input, command FROM run_kwargs WHERE run_id = ?", func(s *sqlite.Stmt) error {
+		input, command = columnBytes(s, 0), columnBytes(s, 1)
+		return nil
+	}, r)
+	return input, command, err
+}
+
+const (
+	selectEvents = "SELECT seq, run_id, type, category, message_id, digest, anonymous, metadata, created_at, content " +
+		"FROM events JOIN event_bodies USING (body) WHERE thread_id = ? AND "
+	colContent = 9
+)
+
+func scanEvent(s *sqlite.Stmt, t id.Thread) eventstore.Event {
+	return eventstore.Event{
+		Thread:    t,
+		Seq:       eventstore.Seq(s.ColumnInt64(0)),
+		Run:       id.Run(s.ColumnText(1)),
+		Type:      s.ColumnText(2),
+		Category:  s.ColumnText(3),
+		MessageID: s.ColumnText(4),
+		Digest:    columnBytes(s, 5),
+		Anonymous: s.ColumnBool(6),
+		Metadata:  columnBytes(s, 7),
+		CreatedAt: columnTime(s, 8),
+	}
+}
+
+// Events is eventstore.Reader.Events.
+func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) (events []*eventstore.Event, err error) {
+	if limit <= 0 {
+		limit = -1
+	}
+	err = s.read(ctx, func(c *sqlite.Conn) error {
+		return query(c, selectEvents+"seq > ? ORDER BY seq LIMIT ?", func(s *sqlite.Stmt) error {
+			e := scanEvent(s, t)
+			e.Content = columnBytes(s, colContent)
+			events = append(events, &e)
+			return nil
+		}, t, after, limit)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("events of thread %s: %w", t, err)
+	}
+	return events, nil
+}
+
+// Transcript is eventstore.Reader.Transcript.
+func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Checkpoint) (tr *eventstore.Transcript, err error) {
+	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
+		row, err := transcriptRow(c, rowOf, t, checkpoint)
+		switch {
+		case err != nil || row == nil || row.Opaque:
+			return err
+		case row.Node == 0:
+			tr = &eventstore.Transcript{}
+			return nil
+		}
+		chain, err := nodes(c, t, row.Node)
+		if err == nil {
+			tr, err = eventstore.Fold(chain)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("transcript of checkpoint %s of thread %s: %w", checkpoint, t, err)
+	}
+	return tr, nil
+}
+
+// EachContent is eventstore.Reader.EachContent.
+func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
+	var content []byte // one buffer for all rows
+	err := s.snapshot(ctx, func(c *sqlite.Conn) error {
+		for _, r := range ranges {
+			if err := query(c, selectEvents+"seq BETWEEN ? AND ? ORDER BY seq", func(s *sqlite.Stmt) error {
+				e := scanEvent(s, t)
+				n := s.ColumnLen(colContent)
+				content = slices.Grow(content[:0], n)[:n]
+				s.ColumnBytes(colContent, content)
+				e.Content = content
+				return fn(&e)
+			}, t, r.From, r.To); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("events of thread %s: %w", t, err)
+	}
+	return nil
 }

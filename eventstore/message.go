@@ -1,0 +1,140 @@
+package eventstore
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+
+	"understudy/internal/jsonobj"
+	"understudy/internal/jsonplus"
+)
+
+// lcSummarization is what LangChain's SummarizationMiddleware writes in additional_kwargs.lc_source.
+const lcSummarization = "summarization"
+
+// removeAll is the id of a remove message that stands for all messages.
+const removeAll = "__remove_all__"
+
+// typeOf gives the type of the event for a message of a type. Chunks that were stored count as the message they are part of.
+func typeOf(message string) string {
+	switch message {
+	case "human", "user", "HumanMessageChunk":
+		return TypeHuman
+	case "ai", "assistant", "AIMessageChunk":
+		return TypeAI
+	case "tool", "ToolMessageChunk":
+		return TypeTool
+	case "system", "SystemMessageChunk":
+		return TypeSystem
+	default:
+		return TypeMessage
+	}
+}
+
+// messageJSON gives a stored message as JSON.
+func messageJSON(raw []byte) ([]byte, error) { return jsonplus.AppendJSON(nil, "msgpack", raw) }
+
+// anonymousDigest is the digest of a message without its id, over JSON with sorted keys: the same however it came here.
+func anonymousDigest(message []byte) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(message))
+	dec.UseNumber()
+	var fields map[string]any
+	if err := dec.Decode(&fields); err != nil {
+		return "", err
+	}
+	delete(fields, "id")
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(fields); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(bytes.TrimRight(b.Bytes(), "\n"))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// anonymousID gives an id to a message that has none: by its content, and by how many equal ones the lineage had before.
+func anonymousID(digest string, known func(string) bool) string {
+	at := func(n int) string {
+		return uuid.NewSHA1(uuid.NameSpaceOID, []byte(digest+":"+strconv.Itoa(n))).String()
+	}
+	// Equal messages are numbered without gaps, so the first free number can be searched for by halves.
+	low, high := 0, 1
+	for known(at(high - 1)) {
+		low, high = high, high*2
+	}
+	for low < high-1 {
+		if mid := (low + high) / 2; known(at(mid - 1)) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return at(low)
+}
+
+// withID puts an id into a message.
+func withID(message []byte, mid string) []byte {
+	o := jsonobj.Of(message)
+	o.SetText("id", mid)
+	return o.JSON()
+}
+
+// textOf gives the text of a message's content: itself, or the text of its blocks.
+func textOf(message []byte) string {
+	content := gjson.GetBytes(message, "content")
+	if !content.IsArray() {
+		return content.String()
+	}
+	var texts []string
+	content.ForEach(func(_, block gjson.Result) bool {
+		if block.Type == gjson.String {
+			texts = append(texts, block.String())
+		} else if text := block.Get("text"); text.Type == gjson.String {
+			texts = append(texts, text.String())
+		}
+		return true
+	})
+	return strings.Join(texts, "\n")
+}
+
+// markerID gives the id of the marker for a summary message, or for the last message that was condensed.
+func markerID(summary, lastCondensed string) string {
+	if summary == "" {
+		summary = uuid.NewSHA1(uuid.NameSpaceOID, []byte(lastCondensed)).String()
+	}
+	return "summary-marker-" + summary
+}
+
+// named collects the ids of remove messages wherever they are in JSON that a client sent: as messages, as the constructor form of
+// LangChain's serialisation, alone or in lists.
+func named(into map[string]bool, v gjson.Result, depth int) {
+	if depth > 32 || !v.IsObject() && !v.IsArray() {
+		return
+	}
+	if v.IsObject() {
+		kind := v.Get("type").String()
+		if kind == "remove" || v.Get("role").String() == "remove" {
+			if mid := v.Get("id"); mid.Type == gjson.String {
+				into[mid.String()] = true
+			}
+			return
+		}
+		if kind == "constructor" {
+			if class := v.Get("id").Array(); len(class) > 0 && class[len(class)-1].String() == "RemoveMessage" {
+				into[v.Get("kwargs.id").String()] = true
+			}
+			return
+		}
+	}
+	v.ForEach(func(_, e gjson.Result) bool {
+		named(into, e, depth+1)
+		return true
+	})
+}

@@ -1,0 +1,232 @@
+package eventstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+)
+
+// A node holds three lists of entries: the transcript, the list, and the anonymous messages that its lineage ever had. Its data is
+// one difference after the other, each to the list of the base (an empty one, when the node is whole):
+//
+//	number of splices, then for each: entries to keep, entries to leave out, number of runs to put in, and the runs:
+//	first seq (as the difference to the end of the run before), its length, doubled, plus one if they are summaries
+//
+// all as varints. What is left of the base after the last splice is kept.
+
+var errNode = errors.New("eventstore: corrupt node")
+
+// lists is the decoded content of a node.
+type lists struct{ transcript, list, anonymous []Entry }
+
+func (l *lists) each() [3]*[]Entry { return [...]*[]Entry{&l.transcript, &l.list, &l.anonymous} }
+
+// encodeNode gives the data of a node that turns old into new.
+func encodeNode(old, new lists) []byte {
+	var dst []byte
+	before, after := old.each(), new.each()
+	for i := range before {
+		dst = appendDiff(dst, *before[i], *after[i])
+	}
+	return dst
+}
+
+// decodeNodes puts together what Tx.Nodes gives.
+func decodeNodes(nodes []Node) (l lists, err error) {
+	for i, n := range nodes {
+		if (n.Base == 0) != (i == 0) {
+			return lists{}, errNode
+		}
+		data := n.Data
+		for _, entries := range l.each() {
+			if *entries, data, err = applyDiff(*entries, data); err != nil {
+				return lists{}, err
+			}
+		}
+		if len(data) > 0 {
+			return lists{}, errNode
+		}
+	}
+	if len(nodes) == 0 {
+		return lists{}, errNode
+	}
+	return l, nil
+}
+
+type splice struct {
+	keep, leave int
+	put         []Entry
+}
+
+// diff gives the splices that turn old into new. Entries rarely change their order; where they do, that stretch is written anew.
+func diff(old, new []Entry) []splice {
+	head := 0
+	for head < len(old) && head < len(new) && old[head] == new[head] {
+		head++
+	}
+	if head == len(old) {
+		if head == len(new) {
+			return nil
+		}
+		return []splice{{keep: head, put: new[head:]}}
+	}
+	tail := 0
+	for tail < len(old)-head && tail < len(new)-head && old[len(old)-1-tail] == new[len(new)-1-tail] {
+		tail++
+	}
+	a, b := old[head:len(old)-tail], new[head:len(new)-tail]
+	rewrite := []splice{{keep: head, leave: len(a), put: b}}
+	in := make(map[Entry]bool, len(a)) // entries of a; true when b has them too
+	for _, e := range a {
+		in[e] = false
+	}
+	for _, e := range b {
+		if _, ok := in[e]; ok {
+			in[e] = true
+		}
+	}
+	var out []splice
+	cur := splice{keep: head}
+	i := 0
+	for _, e := range b {
+		if !in[e] {
+			cur.put = append(cur.put, e)
+			continue
+		}
+		for i < len(a) && !in[a[i]] {
+			cur.leave++
+			i++
+		}
+		if i == len(a) || a[i] != e {
+			return rewrite
+		}
+		if cur.leave > 0 || len(cur.put) > 0 {
+			out, cur = append(out, cur), splice{}
+		}
+		cur.keep++
+		i++
+	}
+	if rest := len(a) - i; rest > 0 {
+		for _, e := range a[i:] {
+			if in[e] {
+				return rewrite
+			}
+		}
+		cur.leave += rest
+	}
+	if cur.leave > 0 || len(cur.put) > 0 {
+		out = append(out, cur)
+	}
+	return out
+}
+
+func appendDiff(dst []byte, old, new []Entry) []byte {
+	splices := diff(old, new)
+	dst = binary.AppendUvarint(dst, uint64(len(splices)))
+	for _, s := range splices {
+		dst = binary.AppendUvarint(dst, uint64(s.keep))
+		dst = binary.AppendUvarint(dst, uint64(s.leave))
+		dst = appendRuns(dst, s.put)
+	}
+	return dst
+}
+
+func appendRuns(dst []byte, entries []Entry) []byte {
+	type run struct {
+		first Seq
+		n     int
+		kind  bool
+	}
+	var runs []run
+	for _, e := range entries {
+		if k := len(runs) - 1; k >= 0 && runs[k].kind == e.Summary && runs[k].first+Seq(runs[k].n) == e.Seq {
+			runs[k].n++
+		} else {
+			runs = append(runs, run{e.Seq, 1, e.Summary})
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(runs)))
+	end := Seq(0)
+	for _, r := range runs {
+		dst = binary.AppendVarint(dst, int64(r.first-end))
+		n := uint64(r.n) << 1
+		if r.kind {
+			n |= 1
+		}
+		dst = binary.AppendUvarint(dst, n)
+		end = r.first + Seq(r.n)
+	}
+	return dst
+}
+
+// maxEntries bounds what a corrupt node can make us allocate.
+const maxEntries = 1 << 24
+
+func applyDiff(old []Entry, data []byte) (entries []Entry, rest []byte, err error) {
+	r := reader{data: data}
+	splices := r.count(1 << 20)
+	if splices == 0 {
+		return old, r.data, r.err
+	}
+	entries = make([]Entry, 0, len(old)+8)
+	for range splices {
+		keep, leave := r.count(len(old)), r.count(len(old))
+		if keep+leave > len(old) {
+			return nil, nil, errNode
+		}
+		entries = append(entries, old[:keep]...)
+		old = old[keep+leave:]
+		end := Seq(0)
+		for range r.count(maxEntries) {
+			end += Seq(r.varint())
+			n := r.count(maxEntries << 1)
+			if r.err != nil || end < 1 || len(entries)+n>>1 > maxEntries {
+				return nil, nil, errNode
+			}
+			entries = slices.Grow(entries, n>>1)
+			for range n >> 1 {
+				entries = append(entries, Entry{Seq: end, Summary: n&1 == 1})
+				end++
+			}
+		}
+		if r.err != nil {
+			return nil, nil, r.err
+		}
+	}
+	return append(entries, old...), r.data, r.err
+}
+
+// reader reads varints; after an error everything is zero.
+type reader struct {
+	data []byte
+	err  error
+}
+
+func (r *reader) count(limit int) int {
+	v, n := binary.Uvarint(r.data)
+	if r.err != nil || n <= 0 || v > uint64(limit) {
+		r.err = errNode
+		return 0
+	}
+	r.data = r.data[n:]
+	return int(v)
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.data)
+	if r.err != nil || n <= 0 {
+		r.err = errNode
+		return 0
+	}
+	r.data = r.data[n:]
+	return v
+}
+
+// Fold puts a transcript together from what Tx.Nodes gives.
+func Fold(nodes []Node) (*Transcript, error) {
+	l, err := decodeNodes(nodes)
+	if err != nil {
+		return nil, err
+	}
+	return &Transcript{Entries: l.transcript, List: l.list}, nil
+}

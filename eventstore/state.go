@@ -1,0 +1,187 @@
+package eventstore
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"understudy/id"
+)
+
+// item is what is known of an event that stands in a transcript or a list. Items are shared by states and never changed.
+type item struct {
+	Entry
+	id        string
+	system    bool // a system message
+	anonymous bool
+	digest    [16]byte // of the message as stored
+	// hash is a quick digest, good within this process; 0 when it is not known.
+	hash uint64
+}
+
+var hashSeed = maphash.MakeSeed()
+
+func quickHash(b []byte) uint64 { return max(maphash.Bytes(hashSeed, b), 1) }
+
+func digestOf(b []byte) (d [16]byte) {
+	sum := sha256.Sum256(b)
+	copy(d[:], sum[:])
+	return d
+}
+
+// state is the transcript and the list of a node, ready to be compared with. Whoever took it from the cache owns it.
+type state struct {
+	node  Node // without Data
+	shown []*item
+	list  []*item
+	// anonymous holds the messages without id that the lineage ever had, removed ones too: the same text twice is two messages.
+	anonymous []*item
+	ids       map[string]struct{} // of anonymous
+	// index finds items of shown and list by message id. It is handed on from parent to child, so that it is built once
+	// for a thread and not once for a step; nil when a child has it.
+	index map[string]*item
+}
+
+func (s *state) lists() lists {
+	return lists{transcript: entriesOf(s.shown), list: entriesOf(s.list), anonymous: entriesOf(s.anonymous)}
+}
+
+func entriesOf(items []*item) []Entry {
+	if len(items) == 0 {
+		return nil
+	}
+	es := make([]Entry, len(items))
+	for i, it := range items {
+		es[i] = it.Entry
+	}
+	return es
+}
+
+func (s *state) buildIndex() {
+	s.index = make(map[string]*item, len(s.shown)+8)
+	for _, it := range s.shown {
+		s.index[it.id] = it
+	}
+	for _, it := range s.list {
+		s.index[it.id] = it
+	}
+	delete(s.index, "") // markers of summaries that are no message
+	s.ids = make(map[string]struct{}, len(s.anonymous))
+	for _, it := range s.anonymous {
+		s.ids[it.id] = struct{}{}
+	}
+}
+
+// weight is about what the state holds in memory.
+func (s *state) weight() int { return 512 + 250*max(len(s.shown), len(s.list)) }
+
+// loadState reads a node back.
+func loadState(tx Tx, t id.Thread, row *Row) (*state, error) {
+	nodes, err := tx.Nodes(t, row.Node)
+	if err != nil {
+		return nil, err
+	}
+	l, err := decodeNodes(nodes)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{node: nodes[len(nodes)-1]}
+	s.node.Data = nil
+	all := slices.Concat(l.transcript, l.list, l.anonymous)
+	slices.SortFunc(all, func(a, b Entry) int { return int(a.Seq - b.Seq) })
+	all = slices.Compact(all)
+	heads, err := tx.Heads(t, Ranges(all))
+	if err != nil {
+		return nil, err
+	}
+	items := make(map[Seq]*item, len(heads))
+	for _, h := range heads {
+		it := &item{Entry: Entry{Seq: h.Seq, Summary: h.Type == TypeSummarize}, id: h.MessageID, system: h.Type == TypeSystem, anonymous: h.Anonymous}
+		copy(it.digest[:], h.Digest)
+		items[h.Seq] = it
+	}
+	for _, part := range []struct {
+		to   *[]*item
+		from []Entry
+	}{{&s.shown, l.transcript}, {&s.list, l.list}, {&s.anonymous, l.anonymous}} {
+		*part.to = make([]*item, 0, len(part.from)+1)
+		for _, e := range part.from {
+			it := items[e.Seq]
+			if it == nil {
+				return nil, errNode
+			}
+			*part.to = append(*part.to, it)
+		}
+	}
+	return s, nil
+}
+
+// Cache keeps states of nodes that were used last, within bounds. It is safe for concurrent use; the zero value is ready.
+//
+// A state may outlive the transaction that made it and was undone: it is found again only by the stamp of its node, which then
+// no row of the storage has.
+type Cache struct {
+	mu     sync.Mutex
+	bytes  int
+	byNode map[nodeKey]*list.Element // of *cached
+	recent list.List                 // newest first
+}
+
+// cacheBytes bounds a Cache: some hundred threads of some hundred messages.
+const cacheBytes = 64 << 20
+
+type nodeKey struct {
+	thread id.Thread
+	node   int64
+}
+
+type cached struct {
+	key    nodeKey
+	state  *state
+	weight int
+}
+
+// take gives a state and its ownership.
+func (c *Cache) take(t id.Thread, row *Row) *state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byNode[nodeKey{t, row.Node}]
+	if e == nil {
+		return nil
+	}
+	c.remove(e)
+	if s := e.Value.(*cached).state; s.node.Stamp == row.Stamp {
+		return s
+	}
+	return nil
+}
+
+// put gives a state back, or a new one in.
+func (c *Cache) put(t id.Thread, s *state) {
+	key, w := nodeKey{t, s.node.ID}, s.weight()
+	if w > cacheBytes/4 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byNode[key]; e != nil {
+		c.remove(e)
+	}
+	if c.byNode == nil {
+		c.byNode = map[nodeKey]*list.Element{}
+	}
+	c.byNode[key] = c.recent.PushFront(&cached{key, s, w})
+	c.bytes += w
+	for c.bytes > cacheBytes {
+		c.remove(c.recent.Back())
+	}
+}
+
+func (c *Cache) remove(e *list.Element) {
+	k := e.Value.(*cached)
+	c.recent.Remove(e)
+	delete(c.byNode, k.key)
+	c.bytes -= k.weight
+}
