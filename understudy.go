@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -125,8 +126,31 @@ func (s *Server) assemble(version string) error {
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Deleted: s.runs.ThreadDeleted,
 		Changed: func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, stateUpdate(state)) },
 	})
-	s.http, err = server.New(s.httpOptions(version))
-	return err
+	s.http = server.New(s.httpOptions(version))
+	return nil
+}
+
+// httpOptions says how the API is served.
+func (s *Server) httpOptions(version string) server.Options {
+	cfg := s.cfg
+	var origins *regexp.Regexp
+	if re := cfg.HTTP.CORS.AllowOriginRegex; re != "" {
+		origins = regexp.MustCompile(re) // Settings are validated
+	}
+	return server.Options{
+		Assistants: s.assistants, Threads: s.threads, Runs: s.runs, Crons: s.runs, Items: s.items,
+		CheckDB: func(ctx context.Context) error { _, _, err := s.runs.Counts(ctx); return err },
+		Logger:  s.log, Version: version, LangGraphVersion: APIVersion,
+		CORS: server.CORS{
+			AllowOrigins: cfg.HTTP.CORS.AllowOrigins, AllowOriginRegex: origins, AllowMethods: cfg.HTTP.CORS.AllowMethods,
+			AllowHeaders: cfg.HTTP.CORS.AllowHeaders, AllowCredentials: cfg.HTTP.CORS.AllowCredentials,
+			ExposeHeaders: cfg.HTTP.CORS.ExposeHeaders, MaxAge: cfg.HTTP.CORS.MaxAge,
+		},
+		Disable:      server.Disable(cfg.HTTP.Disable),
+		MountPrefix:  cfg.HTTP.MountPrefix,
+		Configurable: server.Headers{Include: cfg.HTTP.ConfigurableHeaders.Includes, Exclude: cfg.HTTP.ConfigurableHeaders.Excludes},
+		MaxBody:      int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
+	}
 }
 
 // addPython makes the workers of the graphs that langgraph.json names.

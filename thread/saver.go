@@ -58,6 +58,11 @@ func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
 		if err := tx.PutCheckpoint(p); err != nil {
 			return err
 		}
+		if p.NS == "" {
+			if err := eventstore.RecordPut(tx, p); err != nil {
+				return fmt.Errorf("record messages: %w", err)
+			}
+		}
 		if s.saved != nil {
 			return s.saved(tx, p)
 		}
