@@ -77,8 +77,9 @@ golden: ## record conformance/wire again from the real LangGraph Server; review 
 	@git diff --stat -- conformance/wire
 
 .PHONY: bench
-bench: ## Go benchmarks; for the load of a whole server see docs/performance.md
+bench: build ## Go benchmarks, then the load of a whole server (bench/run)
 	@$(GO) test -run '^$$' -bench . -benchmem ./...
+	@bench/run
 
 .PHONY: clean
 clean: ## remove what was built here (the shared cache stays)
