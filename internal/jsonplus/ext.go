@@ -119,12 +119,9 @@ func appendSingle(dst []byte, c call) ([]byte, bool) {
 			return appendDecimal(dst, text)
 		}
 	case "pydantic.types", "pydantic.v1.types", "pydantic_v1.types":
-		// A secret is shown as pydantic prints it. Other classes of one argument there do not exist.
+		// As the streams of LangGraph Server (its state shows the secret itself). Other classes of one argument there do not exist.
 		if bytes.HasPrefix(c.name, []byte("Secret")) {
-			if len(text) == 0 {
-				return append(dst, `""`...), true
-			}
-			return append(dst, `"**********"`...), true
+			return append(dst, "null"...), true
 		}
 	}
 	return dst, false

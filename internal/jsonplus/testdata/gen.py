@@ -72,7 +72,7 @@ def shown(v):
     if isinstance(v, _DeltaSnapshot):
         return v.value
     if isinstance(v, pydantic.SecretStr | pydantic.SecretBytes):
-        return "**********" if v.get_secret_value() else ""
+        return None
     if hasattr(v, "model_dump"):
         return v.model_dump()
     if isinstance(v, pydantic.v1.BaseModel):
