@@ -22,17 +22,19 @@ type memory struct {
 	order  []checkpointer.Key
 	blobs  map[string]checkpointer.Blob // thread, ns, channel, version
 	writes map[checkpointer.Key]map[string]checkpointer.Write
-	shapes map[string]json.RawMessage
 	items  map[string]graph.StoreItem
 
 	beforePut func(*checkpointer.Put) error // called outside the lock
 	calls     int
 }
 
+// shapes are told once per worker, which more than one memory may be behind.
+var shapes sync.Map
+
 func newMemory() *memory {
 	return &memory{
 		rows: map[checkpointer.Key]*checkpointer.Put{}, blobs: map[string]checkpointer.Blob{},
-		writes: map[checkpointer.Key]map[string]checkpointer.Write{}, shapes: map[string]json.RawMessage{}, items: map[string]graph.StoreItem{},
+		writes: map[checkpointer.Key]map[string]checkpointer.Write{}, items: map[string]graph.StoreItem{},
 	}
 }
 
@@ -60,9 +62,9 @@ func (m *memory) Put(_ context.Context, p *checkpointer.Put) error {
 		}
 	}
 	if p.ShapeJSON != nil {
-		m.shapes[p.Shape] = p.ShapeJSON
+		shapes.Store(p.Shape, p.ShapeJSON)
 	}
-	if p.Shape != "" && m.shapes[p.Shape] == nil {
+	if _, ok := shapes.Load(p.Shape); !ok && p.Shape != "" {
 		return fmt.Errorf("shape %s was never spelled out", p.Shape)
 	}
 	return nil

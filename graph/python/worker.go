@@ -314,7 +314,7 @@ func (w *worker) write(conn net.Conn) {
 	for range w.outReady {
 		w.outMu.Lock()
 		b := w.out
-		w.out = spare[:0]
+		w.out, spare = spare[:0], nil
 		w.outMu.Unlock()
 		if len(b) == 0 {
 			continue
@@ -322,9 +322,8 @@ func (w *worker) write(conn net.Conn) {
 		if _, err := conn.Write(b); err != nil {
 			continue // the reader sees that too
 		}
-		spare = b
-		if cap(spare) > 1<<20 {
-			spare = nil
+		if cap(b) <= 1<<20 {
+			spare = b
 		}
 	}
 }
