@@ -15,6 +15,7 @@ import (
 var (
 	errNobody = errors.New("there is no graph to ask")
 	errVague  = errors.New("the graph's answer has no values or tasks")
+	errMoved  = errors.New("the head has moved while its graph was asked")
 )
 
 // need says what has to be asked of a graph before a checkpoint can be shown.
@@ -105,6 +106,9 @@ func (s *Snapshots) content(ctx context.Context, t *Tuple, v view) (content, err
 		s.warn(ctx, "a graph could not be asked about a checkpoint: showing what rows say", t, err)
 		return c, nil
 	}
+	if a.moved && !v.moving {
+		return c, errMoved
+	}
 	c.values = a.Values
 	if n == allAsked {
 		if err := json.Unmarshal(a.Tasks, &c.tasks); err != nil {
@@ -125,6 +129,8 @@ type kept struct {
 	Tasks  json.RawMessage `json:"tasks"`
 	// Shape is spelled out: the storage knows only those that came with a checkpoint.
 	Shape Shape `json:"shape,omitempty"`
+	// moved: the head is another by now, or has more writes. Such an answer is not kept.
+	moved bool
 }
 
 // patience is how many questions of one call may go unanswered. After these, a graph that cannot be loaded is not tried
@@ -192,6 +198,16 @@ func (s *Snapshots) askOnce(ctx context.Context, t *Tuple, key string, live bool
 		}
 	} else if e.Shape != "" {
 		s.told.Store(e.Shape, a.Shape)
+	}
+	if live {
+		// The graph reads its head itself, and may have seen a later one.
+		head, err := s.bare(ctx, Key{Thread: t.Thread, NS: t.NS})
+		if err != nil {
+			return a, err
+		}
+		if a.moved = head == nil || head.ID != t.ID || answerKey(head, live) != key; a.moved {
+			return a, nil
+		}
 	}
 	raw, err := json.Marshal(a)
 	if err != nil {

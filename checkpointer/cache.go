@@ -48,7 +48,7 @@ func (c *valueCache) append(dst []byte, typ string, data []byte) ([]byte, error)
 		data = value
 	}
 	items, err := jsonplus.SplitArray(data)
-	if err != nil { // no list
+	if err != nil || len(data) < leastKept*len(items) { // no list, or one whose items are not worth keeping apart
 		return c.appendItems(dst, [][]byte{data}, false)
 	}
 	return c.appendItems(dst, items, true)

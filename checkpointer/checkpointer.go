@@ -1,5 +1,3 @@
-// Package checkpointer owns checkpoints: rows as langgraph-checkpoint-postgres lays them out, and snapshots,
-// which are checkpoints as the API shows them. It knows no transcript and runs no graph.
 package checkpointer
 
 import (

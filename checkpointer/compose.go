@@ -37,6 +37,8 @@ func controlWrite(channel string) bool {
 type view struct {
 	live bool // with the output of tasks that have finished, as the head of a namespace
 	deep bool // with the live heads of nested namespaces
+	// moving: take an answer although the run has gone on since its rows were loaded.
+	moving bool
 	// failed counts questions without an answer, over all checkpoints of one call; nil where there is only one.
 	failed *atomic.Int32
 }
@@ -85,14 +87,7 @@ func (s *Snapshots) nested(ctx context.Context, t *Tuple, c content, info taskIn
 	if c.shape != nil && slices.Contains(c.shape.stateful, info.Name) {
 		k.NS = withoutTaskIDs(ns)
 	}
-	head, err := s.rows.LoadCheckpoint(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	if head == nil {
-		return nothing(k), nil
-	}
-	return s.compose(ctx, head, view{live: true, deep: true})
+	return s.head(ctx, k, true)
 }
 
 // checkpointMaps gives the checkpoint_map of a nested checkpoint and of its parent: the checkpoints above, and itself.

@@ -3,6 +3,7 @@ package checkpointer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -70,6 +71,9 @@ func NewSnapshots(r Reader, ask Explainer) *Snapshots {
 // State gives the live head of a namespace when k.ID is empty, else the record of that checkpoint. subgraphs adds the live
 // heads of nested namespaces. There is no such checkpoint: a Snapshot with k, empty values and nothing else.
 func (s *Snapshots) State(ctx context.Context, k Key, subgraphs bool) (*Snapshot, error) {
+	if k.ID == "" {
+		return s.head(ctx, k, subgraphs)
+	}
 	t, err := s.load(ctx, k)
 	if err != nil {
 		return nil, err
@@ -77,7 +81,26 @@ func (s *Snapshots) State(ctx context.Context, k Key, subgraphs bool) (*Snapshot
 	if t == nil {
 		return nothing(k), nil
 	}
-	return s.compose(ctx, t, view{live: k.ID == "", deep: subgraphs})
+	return s.compose(ctx, t, view{deep: subgraphs})
+}
+
+// head gives the live head of a namespace. While a graph was asked about it a run may have gone on: then it is composed anew,
+// for rows of one moment and an answer of another make a state that never was. A run that never rests is not waited for.
+func (s *Snapshots) head(ctx context.Context, k Key, deep bool) (*Snapshot, error) {
+	const attempts = 3
+	for i := 1; ; i++ {
+		t, err := s.load(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			return nothing(k), nil
+		}
+		out, err := s.compose(ctx, t, view{live: true, deep: deep, moving: i == attempts})
+		if !errors.Is(err, errMoved) {
+			return out, err
+		}
+	}
 }
 
 // load loads a checkpoint. A subgraph that keeps one history per thread has it under its namespace without task ids, and
@@ -154,14 +177,7 @@ func (s *Snapshots) Values(ctx context.Context, k Key) (json.RawMessage, error) 
 // Head tells of the newest root checkpoint what a thread's row needs. It converts no values, and does not load them when the
 // storage is a HeadReader.
 func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error) {
-	k := Key{Thread: thread}
-	var t *Tuple
-	var err error
-	if h, ok := s.rows.(HeadReader); ok {
-		t, err = h.LoadHead(ctx, k)
-	} else {
-		t, err = s.rows.LoadCheckpoint(ctx, k)
-	}
+	t, err := s.bare(ctx, Key{Thread: thread})
 	info := HeadInfo{Next: []string{}, Interrupts: json.RawMessage("{}")}
 	if err != nil || t == nil {
 		return info, err
@@ -193,6 +209,14 @@ func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error
 	}
 	info.Interrupts = append(waiting, '}')
 	return info, nil
+}
+
+// bare loads a checkpoint, without its blobs where the storage can.
+func (s *Snapshots) bare(ctx context.Context, k Key) (*Tuple, error) {
+	if h, ok := s.rows.(HeadReader); ok {
+		return h.LoadHead(ctx, k)
+	}
+	return s.rows.LoadCheckpoint(ctx, k)
 }
 
 // nothing is the snapshot of a checkpoint that does not exist.

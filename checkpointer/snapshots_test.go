@@ -371,6 +371,57 @@ func TestReadersShareAnAnswer(t *testing.T) {
 	require.Len(t, g.asked, 1)
 }
 
+// racer lets a write arrive while it is being asked.
+type racer struct {
+	graph
+	arrive func()
+}
+
+func (g *racer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
+	g.arrive()
+	return g.graph.Explain(ctx, k, live)
+}
+
+// An answer that is younger than the rows is not put together with them, nor kept.
+func TestHeadMovesWhileAsked(t *testing.T) {
+	t.Parallel()
+	r := recording(t, "parallel_case/two waiting")
+	m := r.store(t, true)
+	head := checkpointer.Key{Thread: thread}
+	at, err := m.LoadCheckpoint(t.Context(), head)
+	require.NoError(t, err)
+	arrivals := 0
+	g := &racer{graph: graph{r: r}, arrive: func() {
+		if arrivals++; arrivals > 1 {
+			return
+		}
+		for _, w := range at.Writes {
+			if w.Channel == "__interrupt__" {
+				w.Channel, w.Index = "__no_writes__", 7
+				require.NoError(t, m.PutWrites(at.Key, []checkpointer.Write{w}))
+				return
+			}
+		}
+	}}
+	got, err := checkpointer.NewSnapshots(m, g).State(t.Context(), head, false)
+	require.NoError(t, err)
+	require.Equal(t, 2, arrivals)
+	require.Len(t, got.Next, 1) // the task that finished meanwhile is out
+	_, err = checkpointer.NewSnapshots(m, g).State(t.Context(), head, false)
+	require.NoError(t, err)
+	require.Equal(t, 2, arrivals) // the second answer was kept
+
+	always := 0
+	busy := &racer{graph: graph{r: r}, arrive: func() {
+		always++
+		require.NoError(t, m.PutWrites(at.Key, []checkpointer.Write{{TaskID: at.Writes[0].TaskID, Index: 100 + always, Channel: "note", Type: "null"}}))
+	}}
+	require.NoError(t, m.PutWrites(at.Key, []checkpointer.Write{{TaskID: at.Writes[0].TaskID, Index: 99, Channel: "note", Type: "null"}}))
+	_, err = checkpointer.NewSnapshots(m, busy).State(t.Context(), head, false)
+	require.NoError(t, err)
+	require.Equal(t, 3, always) // and a run that never rests is not waited for
+}
+
 // Without a graph, rows give values and times; next and tasks are empty.
 func TestNoGraphToAsk(t *testing.T) {
 	t.Parallel()
