@@ -37,8 +37,12 @@ func typeOf(message string) string {
 	}
 }
 
-// messageJSON gives a stored message as JSON.
-func messageJSON(raw []byte) ([]byte, error) { return jsonplus.AppendJSON(nil, "msgpack", raw) }
+// messageJSON gives a stored message as JSON; ok is false when it is corrupt. A graph must be able to save what it likes: what cannot
+// be read is not recorded, and is no error.
+func messageJSON(raw []byte) (text []byte, ok bool) {
+	text, err := jsonplus.AppendJSON(nil, "msgpack", raw)
+	return text, err == nil && gjson.ValidBytes(text)
+}
 
 // anonymousDigest is the digest of a message without its id, over JSON with sorted keys: the same however it came here.
 func anonymousDigest(message []byte) (string, error) {

@@ -99,9 +99,7 @@ func (s *step) append() error {
 
 // newItem makes the item of a message that is new or revised, and gives the message as JSON.
 func (s *step) newItem(sl *slot) (message []byte, it *item, err error) {
-	if message, err = messageJSON(sl.raw); err != nil {
-		return nil, nil, fmt.Errorf("message %s: %w", sl.message.ID, err)
-	}
+	message = sl.text
 	it = &item{
 		id: sl.message.ID, hash: sl.hash, digest: sl.digest,
 		system: typeOf(sl.message.Type) == TypeSystem, anonymous: sl.message.ID == "",

@@ -231,10 +231,11 @@ type slot struct {
 	hash    uint64
 	digest  [16]byte
 	message jsonplus.Message
-	was     *item // the same message in the parent's transcript or list; nil: it is new
-	revised bool  // other content than was
-	hidden  bool  // new, and a summary
-	it      *item // what it is in the new list
+	text    []byte // the message as JSON, if there will be an event of it
+	was     *item  // the same message in the parent's transcript or list; nil: it is new
+	revised bool   // other content than was
+	hidden  bool   // new, and a summary
+	it      *item  // what it is in the new list
 }
 
 // read compares the new list with the old one; ok is false when the checkpoint holds something else than messages.
@@ -330,7 +331,7 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 					continue
 				}
 			}
-			if err := s.known(sl, was); err != nil {
+			if ok, err := s.known(sl, was); err != nil || !ok {
 				return false, err
 			}
 		}
@@ -348,6 +349,13 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 			if sl.was != nil {
 				matched[sl.was.Seq] = true
 				sl.it = withHash(sl.was, sl.hash)
+			}
+		}
+	}
+	for _, sl := range s.slots {
+		if sl.it == nil && sl.text == nil {
+			if sl.text, ok = messageJSON(sl.raw); !ok {
+				return false, nil
 			}
 		}
 	}
@@ -381,30 +389,29 @@ func withHash(it *item, hash uint64) *item {
 	return &c
 }
 
-// known notes that a slot holds a message that the transcript or the list had.
-func (s *step) known(sl *slot, was *item) error {
+// known notes that a slot holds a message that the transcript or the list had. ok is false when it cannot be shown.
+func (s *step) known(sl *slot, was *item) (ok bool, err error) {
 	sl.was = was
 	if was.digest == sl.digest {
 		sl.it = withHash(was, sl.hash)
-		return nil
+		return true, nil
+	}
+	if sl.text, ok = messageJSON(sl.raw); !ok {
+		return false, nil
 	}
 	if !was.Summary {
 		// Stored in other bytes it may still say the same: a new version of a library writes fields in another order.
-		now, err := messageJSON(sl.raw)
-		if err != nil {
-			return fmt.Errorf("message %s: %w", was.id, err)
-		}
 		before, err := s.tx.Content(s.f.Thread, was.Seq)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if string(now) == string(before) {
+		if string(sl.text) == string(before) {
 			sl.it = withHash(was, sl.hash)
-			return nil
+			return true, nil
 		}
 	}
 	sl.revised = true
-	return nil
+	return true, nil
 }
 
 func versionsOf(channels []TextChannel) string {

@@ -68,7 +68,7 @@ func (c checkpoint) facts(m *memory) eventstore.Facts {
 	return f
 }
 
-func play(t *testing.T, m *memory, script []checkpoint) {
+func play(t testing.TB, m *memory, script []checkpoint) {
 	t.Helper()
 	for _, c := range script {
 		require.NoError(t, eventstore.Record(m, c.facts(m)), "checkpoint %s", c.id)
