@@ -270,7 +270,7 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 		Input: req.Input, Command: req.Command, Config: config.JSON(), Context: r.Kwargs.Context, StreamMode: req.StreamMode,
 		InterruptBefore: req.InterruptBefore, InterruptAfter: req.InterruptAfter, Webhook: req.Webhook, FeedbackKeys: req.FeedbackKeys,
 		Subgraphs: req.Subgraphs, Resumable: req.Resumable, Durability: req.Durability,
-		CheckpointNS: req.CheckpointNS, CheckpointID: req.CheckpointID, CheckpointMap: req.CheckpointMap,
+		ContextKeys: ownContext.Keys(), CheckpointNS: req.CheckpointNS, CheckpointID: req.CheckpointID, CheckpointMap: req.CheckpointMap,
 	}
 	return nil
 }

@@ -154,6 +154,15 @@ func (s *Service) invocation(ctx context.Context, r *Run) (graph.Invocation, err
 	metadata.SetText("langgraph_host", "self-hosted")
 	metadata.SetText("langgraph_api_url", s.URL)
 	config.Set("metadata", metadata.JSON())
+	if len(k.ContextKeys) > 0 {
+		keys, err := json.Marshal(k.ContextKeys)
+		if err != nil {
+			return graph.Invocation{}, err
+		}
+		configurable := jsonobj.Of(config.Get("configurable"))
+		configurable.Set("__context_keys__", keys)
+		config.Set("configurable", configurable.JSON())
+	}
 	inv := graph.Invocation{
 		Config:  graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, Store: s.Items},
 		Run:     r.ID,

@@ -87,6 +87,8 @@ type Kwargs struct {
 	CheckpointNS  string
 	CheckpointID  id.Checkpoint
 	CheckpointMap json.RawMessage
+	// ContextKeys are the keys of configurable that came from a context: the graph's context schema decides which of them stay.
+	ContextKeys []string
 }
 
 // Request is a client's wish for a run, decoded and checked by package compat: every field is valid by itself, defaults are filled in.

@@ -337,30 +337,37 @@ func TestEnqueuedRunsGoOneAtATimeInOrder(t *testing.T) {
 
 func TestJobsBoundWhatRunsAtOnce(t *testing.T) {
 	t.Parallel()
+	const jobs, threads = 3, 12
 	var now, most atomic.Int32
+	entered, release := make(chan struct{}, threads), make(chan struct{})
 	w := newWorld(t, map[string]script{"busy": {stream: func(context.Context, graph.Invocation, func(string, string)) error {
 		n := now.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
-		time.Sleep(2 * time.Millisecond) // work
+		entered <- struct{}{}
+		<-release
 		now.Add(-1)
 		return nil
-	}}}, func(o *run.Options) { o.Jobs = 3 })
+	}}}, func(o *run.Options) { o.Jobs = jobs })
 	type made struct {
 		t id.Thread
 		r id.Run
 	}
 	var all []made
-	for range 30 {
+	for range threads {
 		th := w.thread()
 		r, err := w.runs.Create(t.Context(), th, request("busy"))
 		require.NoError(t, err)
 		all = append(all, made{th, r.ID})
 	}
+	for range jobs {
+		<-entered
+	}
+	close(release)
 	for _, m := range all {
 		w.wait(m.t, m.r)
 	}
-	require.EqualValues(t, 3, most.Load())
+	require.EqualValues(t, jobs, most.Load())
 }
 
 func TestCancel(t *testing.T) {

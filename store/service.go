@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"understudy/graph"
@@ -25,8 +26,32 @@ func NewService(backend Backend, now func() time.Time) *Service {
 
 var _ graph.Store = (*Service)(nil)
 
+// CheckNamespace refuses labels that are empty or hold periods: namespaces are joined by periods on the wire.
+func CheckNamespace(namespace []string) error {
+	for _, label := range namespace {
+		if label == "" || strings.Contains(label, ".") {
+			return fault.Newf(fault.Unprocessable, "Namespace label '%s' must be a non-empty string without periods", label)
+		}
+	}
+	return nil
+}
+
+// checkWritable refuses what LangGraph's stores refuse on writing.
+func checkWritable(namespace []string) error {
+	switch {
+	case len(namespace) == 0:
+		return fault.New(fault.Invalid, "Namespace cannot be empty.")
+	case namespace[0] == "langgraph":
+		return fault.Newf(fault.Invalid, `Root label for namespace cannot be "langgraph". Got: %s`, strings.Join(namespace, "."))
+	}
+	return CheckNamespace(namespace)
+}
+
 // Put writes an item: whole, in place of what was there.
 func (s *Service) Put(ctx context.Context, i Item) error {
+	if err := checkWritable(i.Namespace); err != nil {
+		return err
+	}
 	return s.backend.Apply(ctx, []*Item{s.stamped(i)})
 }
 
@@ -41,6 +66,9 @@ func (s *Service) stamped(i Item) *Item {
 
 // Get gives an item, nil when there is none. refresh postpones its expiry.
 func (s *Service) Get(ctx context.Context, namespace []string, key string, refresh bool) (*Item, error) {
+	if err := CheckNamespace(namespace); err != nil {
+		return nil, err
+	}
 	i, err := s.backend.Item(ctx, namespace, key)
 	if err == nil && i != nil && refresh && i.TTL > 0 {
 		err = s.touch(ctx, []*Item{i})
@@ -64,11 +92,17 @@ func (s *Service) touch(ctx context.Context, items []*Item) error {
 
 // Delete removes an item, if it is there.
 func (s *Service) Delete(ctx context.Context, namespace []string, key string) error {
+	if err := CheckNamespace(namespace); err != nil {
+		return err
+	}
 	return s.backend.Apply(ctx, []*Item{{Namespace: namespace, Key: key}})
 }
 
 // Search gives a page of items.
 func (s *Service) Search(ctx context.Context, q Search, refresh bool) ([]*Item, error) {
+	if err := CheckNamespace(q.Prefix); err != nil {
+		return nil, err
+	}
 	items, err := s.backend.Items(ctx, q)
 	if err == nil && refresh {
 		err = s.touch(ctx, items)
@@ -78,6 +112,11 @@ func (s *Service) Search(ctx context.Context, q Search, refresh bool) ([]*Item, 
 
 // Namespaces lists namespaces.
 func (s *Service) Namespaces(ctx context.Context, q Namespaces) ([][]string, error) {
+	for _, labels := range [][]string{q.Prefix, q.Suffix} {
+		if err := CheckNamespace(labels); err != nil {
+			return nil, err
+		}
+	}
 	return s.backend.ListNamespaces(ctx, q)
 }
 
@@ -107,6 +146,9 @@ func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.Store
 				Prefix: op.List.Prefix, Suffix: op.List.Suffix, MaxDepth: op.List.MaxDepth, Limit: op.List.Limit, Offset: op.List.Offset,
 			})
 		case op.Put != nil:
+			if err := checkWritable(op.Put.Namespace); err != nil {
+				return nil, err
+			}
 			i := Item{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value}
 			if op.Put.Value != nil {
 				i.TTL = time.Duration(op.Put.TTL * float64(time.Minute))

@@ -53,6 +53,15 @@ func Of(raw json.RawMessage) *Object {
 // Len is the number of keys.
 func (o *Object) Len() int { return len(o.fields) }
 
+// Keys gives the keys in order; nil when there are none.
+func (o *Object) Keys() []string {
+	var keys []string
+	for _, f := range o.fields {
+		keys = append(keys, f.key)
+	}
+	return keys
+}
+
 // Get gives the value of a key, nil when it is absent.
 func (o *Object) Get(key string) json.RawMessage {
 	for i := range o.fields {

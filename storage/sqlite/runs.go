@@ -41,13 +41,14 @@ type options struct {
 	CheckpointNS    string          `json:"checkpoint_ns,omitempty"`
 	CheckpointID    id.Checkpoint   `json:"checkpoint_id,omitempty"`
 	CheckpointMap   json.RawMessage `json:"checkpoint_map,omitempty"`
+	ContextKeys     []string        `json:"context_keys,omitempty"`
 }
 
 // kwargsArgs are the columns of the arguments, and a digest that tells whether they changed.
 func kwargsArgs(k *run.Kwargs) (args []any, digest []byte, err error) {
 	small, err := json.Marshal(options{
 		k.StreamMode, k.InterruptBefore, k.InterruptAfter, k.Webhook, k.FeedbackKeys, k.Temporary, k.Subgraphs, k.Resumable,
-		k.Durability, k.CheckpointNS, k.CheckpointID, k.CheckpointMap,
+		k.Durability, k.CheckpointNS, k.CheckpointID, k.CheckpointMap, k.ContextKeys,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("arguments: %w", err)
@@ -117,6 +118,7 @@ func scanRun(s *sqlite.Stmt) (*run.Run, error) {
 		CheckpointNS:    o.CheckpointNS,
 		CheckpointID:    o.CheckpointID,
 		CheckpointMap:   o.CheckpointMap,
+		ContextKeys:     o.ContextKeys,
 	}
 	return r, nil
 }
