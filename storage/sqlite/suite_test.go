@@ -1,0 +1,31 @@
+package sqlite
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/storage/storagetest"
+)
+
+func TestSuite(t *testing.T) {
+	storagetest.Run(t, func(t *testing.T) storagetest.Backend {
+		return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal"})
+	})
+}
+
+func backend(t *testing.T, opts Options) storagetest.Backend {
+	t.Helper()
+	s, err := Open(context.Background(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return storagetest.Backend{
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(),
+		Reopen: func(t *testing.T) storagetest.Backend {
+			t.Helper()
+			require.NoError(t, s.Close())
+			return backend(t, opts)
+		},
+	}
+}

@@ -1,0 +1,400 @@
+package storagetest
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+func updateRun(t *testing.T, b Backend, r *run.Run, change func(*run.Run)) {
+	t.Helper()
+	change(r)
+	write(t, b, func(tx run.Tx) error { return tx.UpdateRun(r) })
+}
+
+var runCases = map[string]func(*testing.T, Backend){
+	"every field comes back as it was": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		full := &run.Run{
+			ID: runID(1), Thread: threadID(1), Assistant: "a", Graph: "g", Metadata: raw(`{"m": 1.0}`), Status: run.Running,
+			Kwargs: run.Kwargs{
+				Input: raw(`{"messages": [ {"n":12345678901234567890, "f":1.10, "t":"<&>"} ]}`), Command: raw(`{"resume":null}`),
+				Config: raw(`{"configurable":{"thread_id":"x"}}`), Context: raw(`{"c":1}`), StreamMode: []string{"values", "messages-tuple"},
+				InterruptBefore: raw(`"*"`), InterruptAfter: raw(`["a"]`), Webhook: "https://example.com/?a=1&b=2", FeedbackKeys: raw(`["k"]`),
+				Temporary: true, Subgraphs: true, Resumable: true, Durability: "exit", CheckpointNS: "n:1", CheckpointID: "1ef",
+				CheckpointMap: raw(`{"":"x"}`),
+			},
+			Strategy: run.Interrupt, CreatedAt: at(1), UpdatedAt: at(2), StartedAt: at(3), EndedAt: at(4), Attempt: 3, Failures: 2, Passed: true,
+			Owner: "me", LeaseUntil: at(5), Cancel: run.CancelRollback, Error: raw(`{"error":"E"}`), OnCompletion: "keep", OnDisconnect: "cancel",
+			Cron: "cron",
+		}
+		insertRuns(t, b, full)
+		got, err := b.Runs.Run(ctx, full.Thread, full.ID)
+		require.NoError(t, err)
+		same(t, full, got)
+
+		bare := newRun(2, 1)
+		insertRuns(t, b, bare)
+		got, err = b.Runs.Run(ctx, bare.Thread, bare.ID)
+		require.NoError(t, err)
+		same(t, bare, got)
+
+		// The whole row, also what became empty; arguments too.
+		full.StartedAt, full.EndedAt, full.LeaseUntil, full.Error, full.Owner, full.Cancel = time.Time{}, time.Time{}, time.Time{}, nil, "", ""
+		full.Kwargs.Command, full.Kwargs.Input, full.Kwargs.Resumable = nil, raw(`null`), false
+		full.Kwargs.InterruptAfter = raw(`null`)
+		updateRun(t, b, full, func(*run.Run) {})
+		got, err = b.Runs.Run(ctx, full.Thread, full.ID)
+		require.NoError(t, err)
+		same(t, full, got)
+	},
+	"conflict and not found": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		insertRuns(t, b, newRun(1, 1))
+		isKind(t, b.Runs.Write(ctx, func(tx run.Tx) error { return tx.InsertRun(newRun(1, 1)) }), fault.Conflict)
+		_, err := b.Runs.Run(ctx, threadID(2), runID(1)) // of another thread
+		isKind(t, err, fault.NotFound)
+		for _, fn := range []func(run.Tx) error{
+			func(tx run.Tx) error { return tx.UpdateRun(newRun(2, 1)) },
+			func(tx run.Tx) error { return tx.DeleteRun(threadID(1), runID(2)) },
+			func(tx run.Tx) error { return tx.DeleteRun(threadID(2), runID(1)) },
+			func(tx run.Tx) error { return tx.MarkPassed(runID(2)) },
+			func(tx run.Tx) error { _, _, _, err := tx.Fence(runID(2)); return err },
+			func(tx run.Tx) error { _, err := tx.Run(threadID(1), runID(2)); return err },
+			func(tx run.Tx) error { _, err := tx.DueRun(at(0)); return err },
+		} {
+			isKind(t, b.Runs.Write(ctx, fn), fault.NotFound)
+		}
+	},
+	"lists": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		for n := 1; n <= 6; n++ {
+			r := newRun(n, 1)
+			r.CreatedAt = at(n / 2)
+			if n%2 == 0 {
+				r.Status = run.Success
+			}
+			insertRuns(t, b, r)
+		}
+		insertRuns(t, b, newRun(9, 2))
+		for _, tt := range []struct {
+			q    run.Query
+			want []id.Run
+		}{
+			{run.Query{}, []id.Run{runID(6), runID(5), runID(4), runID(3), runID(2), runID(1)}},
+			{run.Query{Limit: 2}, []id.Run{runID(6), runID(5)}},
+			{run.Query{Limit: 2, Offset: 3}, []id.Run{runID(3), runID(2)}},
+			{run.Query{Status: run.Success}, []id.Run{runID(6), runID(4), runID(2)}},
+			{run.Query{Status: run.Success, Limit: 1, Offset: 1}, []id.Run{runID(4)}},
+			{run.Query{Status: run.Timeout}, []id.Run{}},
+		} {
+			got, err := b.Runs.Runs(ctx, threadID(1), tt.q)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, runIDs(got))
+		}
+	},
+	"active runs and counts": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		one, two, three, over := newRun(1, 1), newRun(2, 2), newRun(3, 1), newRun(4, 1)
+		one.Status, over.Status = run.Running, run.Error
+		one.CreatedAt = at(9) // the oldest due comes first, whatever its status
+		insertRuns(t, b, one, two, three, over)
+		for th, want := range map[id.Thread][]id.Run{
+			threadID(1): {runID(3), runID(1)}, threadID(2): {runID(2)}, threadID(3): {}, "": {runID(2), runID(3), runID(1)},
+		} {
+			got, err := b.Runs.ActiveRuns(ctx, th)
+			require.NoError(t, err)
+			require.Equal(t, want, runIDs(got))
+			write(t, b, func(tx run.Tx) error {
+				got, err = tx.ActiveRuns(th)
+				return err
+			})
+			require.Equal(t, want, runIDs(got))
+		}
+		pending, running, err := b.Runs.CountRuns(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 1}, []int{pending, running})
+	},
+	"fence and mark": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		r := newRun(1, 1)
+		r.Attempt, r.Status, r.Cancel = 4, run.Running, run.CancelInterrupt
+		insertRuns(t, b, r)
+		write(t, b, func(tx run.Tx) error {
+			attempt, status, cancel, err := tx.Fence(r.ID)
+			if err == nil && (attempt != 4 || status != run.Running || cancel != run.CancelInterrupt) {
+				err = errors.New("the fence says something else")
+			}
+			return firstError(err, tx.MarkPassed(r.ID), tx.MarkPassed(r.ID))
+		})
+		r.Passed = true
+		got, err := b.Runs.Run(ctx, r.Thread, r.ID)
+		require.NoError(t, err)
+		same(t, r, got)
+	},
+	"deleting": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		insertRuns(t, b, newRun(1, 1), newRun(2, 1))
+		write(t, b, func(tx run.Tx) error {
+			return firstError(tx.InsertRecords(threadID(1), []*bridge.Record{
+				{Offset: bridge.Offset{MS: 1}, Run: runID(1), Event: "e"},
+				{Offset: bridge.Offset{MS: 2}, Run: runID(2), Event: "e"},
+			}), tx.DeleteRun(threadID(1), runID(1)))
+		})
+		_, err := b.Runs.Run(ctx, threadID(1), runID(1))
+		isKind(t, err, fault.NotFound)
+		records, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{}, 0)
+		require.NoError(t, err)
+		require.Len(t, records, 1)
+		due, err := b.Runs.NextDue(ctx)
+		require.NoError(t, err)
+		require.Equal(t, at(2), due)
+		insertRuns(t, b, newRun(1, 1)) // the id is free again
+	},
+}
+
+// due asks for the next run; "" when there is none.
+func due(t *testing.T, b Backend, now time.Time) (r id.Run) {
+	t.Helper()
+	write(t, b, func(tx run.Tx) error {
+		r = ""
+		found, err := tx.DueRun(now)
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		if err == nil {
+			r = found.ID
+		}
+		return err
+	})
+	return r
+}
+
+func nextDue(t *testing.T, b Backend) time.Time {
+	t.Helper()
+	next, err := b.Runs.NextDue(ctx)
+	require.NoError(t, err)
+	return next
+}
+
+var queueCases = map[string]func(*testing.T, Backend){
+	"oldest first, ties by id": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
+		three, two, one := newRun(3, 3), newRun(2, 2), newRun(1, 1)
+		three.CreatedAt, two.CreatedAt, one.CreatedAt = at(0), at(1), at(1)
+		insertRuns(t, b, one, two, three)
+		for _, r := range []*run.Run{three, one, two} {
+			require.Equal(t, r.CreatedAt, nextDue(t, b))
+			require.Equal(t, r.ID, due(t, b, at(5)))
+			updateRun(t, b, r, func(r *run.Run) { r.Status = run.Running })
+		}
+		require.Empty(t, due(t, b, at(5)))
+		require.True(t, nextDue(t, b).IsZero())
+	},
+	"one running run a thread": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		one, two, other := newRun(1, 1), newRun(2, 1), newRun(3, 2)
+		insertRuns(t, b, one, two, other)
+		require.Equal(t, one.ID, due(t, b, at(9)))
+		updateRun(t, b, one, func(r *run.Run) { r.Status = run.Running })
+		require.Equal(t, other.ID, due(t, b, at(9)))
+		require.Equal(t, other.CreatedAt, nextDue(t, b))
+		updateRun(t, b, one, func(r *run.Run) { r.Status = run.Success })
+		require.Equal(t, two.ID, due(t, b, at(9)))
+		// A run that was handed back is in its old place again.
+		updateRun(t, b, two, func(r *run.Run) { r.Status = run.Running })
+		updateRun(t, b, two, func(r *run.Run) { r.Status = run.Pending })
+		require.Equal(t, two.ID, due(t, b, at(9)))
+	},
+	"delayed runs hold back nobody": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		late, now := newRun(1, 1), newRun(2, 1)
+		late.CreatedAt, now.CreatedAt = at(100), at(2)
+		insertRuns(t, b, late)
+		require.Empty(t, due(t, b, at(99)))
+		require.Equal(t, at(100), nextDue(t, b))
+		insertRuns(t, b, now)
+		require.Equal(t, now.ID, due(t, b, at(99)))
+		updateRun(t, b, now, func(r *run.Run) { r.Status = run.Error })
+		require.Equal(t, late.ID, due(t, b, at(100)))
+		// Due exactly now is due; an earlier date moves it forward.
+		updateRun(t, b, late, func(r *run.Run) { r.CreatedAt = at(50) })
+		require.Equal(t, late.ID, due(t, b, at(50)))
+	},
+	"a run is claimed once": func(t *testing.T, b Backend) {
+		const n = 20
+		for i := range n {
+			insertThreads(t, b, newThread(i))
+			insertRuns(t, b, newRun(i, i), newRun(100+i, i))
+		}
+		var mu sync.Mutex
+		claims := map[id.Run]int{}
+		busy := map[id.Thread]bool{}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for {
+					var got *run.Run
+					err := b.Runs.Write(ctx, func(tx run.Tx) error {
+						r, err := tx.DueRun(at(1000))
+						if err != nil {
+							return err
+						}
+						got = r
+						r.Status = run.Running
+						r.Attempt++
+						return tx.UpdateRun(r)
+					})
+					if fault.Is(err, fault.NotFound) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					claims[got.ID]++
+					if busy[got.Thread] {
+						t.Errorf("two runs of thread %s at once", got.Thread)
+					}
+					busy[got.Thread] = true
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, claims, n)
+		for r, times := range claims {
+			require.Equal(t, 1, times, r)
+		}
+	},
+	"a long queue behind a running run": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		first := newRun(0, 1)
+		first.Status = run.Running
+		write(t, b, func(tx run.Tx) error {
+			if err := tx.InsertRun(first); err != nil {
+				return err
+			}
+			for n := 1; n <= 500; n++ {
+				if err := tx.InsertRun(newRun(n, 1)); err != nil {
+					return err
+				}
+			}
+			return tx.InsertRun(newRun(1000, 2))
+		})
+		require.Equal(t, runID(1000), due(t, b, at(5000)))
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRun(threadID(1), first.ID) })
+		require.Equal(t, runID(1), due(t, b, at(5000)))
+	},
+}
+
+var deliveryCases = map[string]func(*testing.T, Backend){
+	"due ones in order, and when the next is due": func(t *testing.T, b Backend) {
+		list := []*run.Delivery{
+			{Thread: threadID(1), Run: runID(1), URL: "https://example.com/1", Body: raw(`{"a": 1}`), Due: at(2)},
+			{Thread: threadID(1), Run: runID(2), URL: "https://example.com/2", Body: raw(`{}`), Due: at(1), Attempts: 3},
+			{Thread: threadID(1), Run: runID(3), URL: "https://example.com/3", Body: raw(`{}`), Due: at(7)},
+			{Thread: threadID(1), Run: runID(4), URL: "https://example.com/4", Body: raw(`{}`), Due: at(9)},
+		}
+		write(t, b, func(tx run.Tx) error {
+			for _, d := range list {
+				if err := tx.InsertDelivery(d); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		got, next, err := b.Runs.Deliveries(ctx, at(2), 0)
+		require.NoError(t, err)
+		same(t, []*run.Delivery{list[1], list[0]}, got)
+		require.Equal(t, at(7), next)
+		got, _, err = b.Runs.Deliveries(ctx, at(2), 1)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+
+		list[1].Attempts, list[1].Due = 4, at(20)
+		write(t, b, func(tx run.Tx) error {
+			return firstError(tx.UpdateDelivery(list[1]), tx.DeleteDelivery(list[0].ID))
+		})
+		got, next, err = b.Runs.Deliveries(ctx, at(8), 0)
+		require.NoError(t, err)
+		same(t, []*run.Delivery{list[2]}, got)
+		require.Equal(t, at(9), next)
+		_, next, err = b.Runs.Deliveries(ctx, at(20), 0)
+		require.NoError(t, err)
+		require.True(t, next.IsZero())
+		isKind(t, b.Runs.Write(ctx, func(tx run.Tx) error { return tx.UpdateDelivery(list[0]) }), fault.NotFound)
+		isKind(t, b.Runs.Write(ctx, func(tx run.Tx) error { return tx.DeleteDelivery(list[0].ID) }), fault.NotFound)
+	},
+}
+
+var recordCases = map[string]func(*testing.T, Backend){
+	"above an offset, in order": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		var all []*bridge.Record
+		for n := range 10 {
+			all = append(all, &bridge.Record{
+				Offset: bridge.Offset{MS: int64(1000 + n/4), N: int64(n % 4)}, Run: runID(n % 2), Kind: bridge.Kind(n % 3),
+				Event: "values", Data: raw(`{"n": 1.0}`), Kept: n%2 == 0, Ephemeral: n%3 == 0,
+			})
+		}
+		write(t, b, func(tx run.Tx) error {
+			return firstError(tx.InsertRecords(threadID(1), all[5:]), tx.InsertRecords(threadID(1), all[:5]), tx.InsertRecords(threadID(2), all[:1]))
+		})
+		for n := range all {
+			got, err := b.Runs.Records(ctx, threadID(1), all[n].Offset, 0)
+			require.NoError(t, err)
+			if n == len(all)-1 {
+				require.Empty(t, got)
+				break
+			}
+			same(t, all[n+1:], got)
+			got, err = b.Runs.Records(ctx, threadID(1), all[n].Offset, 2)
+			require.NoError(t, err)
+			same(t, all[n+1:min(n+3, len(all))], got)
+		}
+		got, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{}, 0)
+		require.NoError(t, err)
+		same(t, all, got)
+	},
+	"swept when their run is long over": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		old, fresh, running := newRun(1, 1), newRun(2, 1), newRun(3, 1)
+		old.Status, old.EndedAt = run.Success, at(10)
+		fresh.Status, fresh.EndedAt = run.Success, at(20)
+		running.Status = run.Running
+		insertRuns(t, b, old, fresh, running)
+		write(t, b, func(tx run.Tx) error {
+			for n := range 9 {
+				r := &bridge.Record{Offset: bridge.Offset{MS: int64(n)}, Run: runID(1 + n%3), Event: "e", Data: raw(`1`)}
+				if err := tx.InsertRecords(threadID(1), []*bridge.Record{r}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		sweep := func(before time.Time) (n int) {
+			write(t, b, func(tx run.Tx) (err error) {
+				n, err = tx.DeleteRecords(before)
+				return err
+			})
+			return n
+		}
+		require.Equal(t, 0, sweep(at(10)))
+		require.Equal(t, 3, sweep(at(11)))
+		require.Equal(t, 0, sweep(at(11)))
+		got, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{MS: -1}, 0)
+		require.NoError(t, err)
+		require.Len(t, got, 6)
+		require.Equal(t, 3, sweep(at(1000)))
+	},
+}

@@ -1,0 +1,151 @@
+// Package storagetest is the suite that every storage passes: what the interfaces of packages assistant, thread, run, store and
+// checkpointer promise, as cases. A storage runs it with a function that opens an empty one, and adds only what is its own.
+package storagetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"understudy/assistant"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/store"
+	"understudy/thread"
+)
+
+// Backend is one storage, as the domain packages see it.
+type Backend struct {
+	Assistants assistant.Store
+	Threads    thread.Store
+	Runs       run.Store
+	Items      store.Backend
+	// Reopen closes the storage and opens it again as after a restart. The Backend it was called on is done.
+	Reopen func(t *testing.T) Backend
+}
+
+// Run runs the suite. open gives an empty storage that nothing else uses, and closes it when the test ends.
+func Run(t *testing.T, open func(t *testing.T) Backend) {
+	for _, group := range []struct {
+		name  string
+		cases map[string]func(*testing.T, Backend)
+	}{
+		{"Writes", writeCases},
+		{"Assistants", assistantCases},
+		{"Threads", threadCases},
+		{"Search", searchCases},
+		{"Runs", runCases},
+		{"Queue", queueCases},
+		{"Crons", cronCases},
+		{"Deliveries", deliveryCases},
+		{"Records", recordCases},
+		{"Checkpoints", checkpointCases},
+		{"Items", itemCases},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for name, test := range group.cases {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					test(t, open(t))
+				})
+			}
+		})
+	}
+}
+
+// ctx is for calls that are not about contexts. A case that hangs is ended by the test's own timeout.
+var ctx = context.Background()
+
+// base is a time with microseconds, the precision that every storage keeps.
+var base = time.Date(2025, 3, 4, 5, 6, 7, 123456000, time.UTC)
+
+// at gives times in order, a second apart.
+func at(n int) time.Time { return base.Add(time.Duration(n) * time.Second) }
+
+func raw(text string) json.RawMessage { return json.RawMessage(text) }
+
+// uuid gives readable ids that sort by n.
+func uuid(n int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) }
+
+func threadID(n int) id.Thread { return id.Thread(uuid(n)) }
+
+func runID(n int) id.Run { return id.Run(uuid(n)) }
+
+func newThread(n int) *thread.Thread {
+	return &thread.Thread{
+		ID: threadID(n), CreatedAt: at(n), UpdatedAt: at(n), StateUpdatedAt: at(n), Metadata: raw(`{}`), Config: raw(`{}`), Status: thread.Idle,
+	}
+}
+
+func newRun(n, th int) *run.Run {
+	return &run.Run{
+		ID: runID(n), Thread: threadID(th), Assistant: "a", Graph: "g", Metadata: raw(`{}`), Status: run.Pending, Strategy: run.Enqueue,
+		CreatedAt: at(n), UpdatedAt: at(n),
+	}
+}
+
+// write runs fn in a transaction that must succeed. fn gives errors instead of failing the test: it may run on another goroutine.
+func write(t *testing.T, b Backend, fn func(tx run.Tx) error) {
+	t.Helper()
+	require.NoError(t, b.Runs.Write(ctx, fn))
+}
+
+func insertThreads(t *testing.T, b Backend, list ...*thread.Thread) {
+	t.Helper()
+	write(t, b, func(tx run.Tx) error {
+		for _, th := range list {
+			if err := tx.InsertThread(th); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func insertRuns(t *testing.T, b Backend, list ...*run.Run) {
+	t.Helper()
+	write(t, b, func(tx run.Tx) error {
+		for _, r := range list {
+			if err := tx.InsertRun(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// same compares whole values.
+func same(t *testing.T, want, got any, opts ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		t.Fatalf("not what was expected (-want +got):\n%s", diff)
+	}
+}
+
+func isKind(t *testing.T, err error, kind fault.Kind) {
+	t.Helper()
+	require.Error(t, err)
+	require.True(t, fault.Is(err, kind), "kind %d is not %d: %v", fault.KindOf(err), kind, err)
+}
+
+func threadIDs(list []*thread.Thread) []id.Thread {
+	out := []id.Thread{}
+	for _, th := range list {
+		out = append(out, th.ID)
+	}
+	return out
+}
+
+func runIDs(list []*run.Run) []id.Run {
+	out := []id.Run{}
+	for _, r := range list {
+		out = append(out, r.ID)
+	}
+	return out
+}
