@@ -62,7 +62,8 @@ func (s *Snapshots) appendChannel(dst []byte, t *Tuple, inline gjson.Result, nam
 	}
 	b := t.blob(name)
 	if b == nil {
-		if v, ok := member(inline, name); ok {
+		// Inline, a delta channel has only a mark that there is a blob.
+		if v, ok := member(inline, name); ok && ch.kind != kindDelta {
 			return appendInline(dst, v), true
 		}
 		if ch.empty != nil {
