@@ -142,6 +142,7 @@ class Runner:
 
     def _build(self, source, config: dict, context: Any, store: Any, access: str):
         for_factory = {"tags": [], "callbacks": None, "recursion_limit": 10007, **config}
+        for_factory.pop("run_id", None)
         for_factory["metadata"] = dict(config.get("metadata") or {})
         for_factory["configurable"] = {**config["configurable"], "__is_for_execution__": access == "threads.create_run"}
         user = config["configurable"].get("langgraph_auth_user")
@@ -316,13 +317,17 @@ def _with_version(metadata: dict) -> dict:
 
 
 def _known_context(graph: Any, context: Any, conf: dict, from_context: list | None) -> Any:
+    if getattr(graph, "context_schema", None) is None:
+        return context or None
+    # A graph that has a schema gets a context, with the schema's defaults.
+    context = {} if context is None else context
     known = context_keys(graph)
     if known is None or not isinstance(context, dict):
-        return context or None
+        return context
     for key in from_context or ():
         if key not in known:
             conf.pop(key, None)
-    return {k: v for k, v in context.items() if k in known} or None
+    return {k: v for k, v in context.items() if k in known}
 
 
 def _uuid(text: str) -> uuid.UUID | None:
