@@ -31,7 +31,7 @@ dev: build .venv/.complete ## serve the example graphs (PORT=0: on a free port);
 
 .PHONY: build
 build: ## build bin/understudy, static
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/understudy ./cmd/understudy
+	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -o bin/understudy ./cmd/understudy
 
 .PHONY: test
 test: check race ## run everything: checks, Go tests with -race, fuzz targets for a moment, the conformance suite
