@@ -44,9 +44,9 @@ func (b *budget) inUse() int64 {
 
 const (
 	firstRead = 16 << 10
-	// What is read of a body that nobody wants, so that the connection can go on.
-	discardBytes = 256 << 10
-	discardTime  = 500 * time.Millisecond
+	// What is read of a body that nobody wants. Without it clients that are still sending see a reset, not the answer.
+	discardBytes = 16 << 20
+	discardTime  = time.Second
 )
 
 var errBusy = fault.New(fault.Unavailable, "Too much is being uploaded at the moment, try again")

@@ -76,6 +76,12 @@ func (s *Server) waitResult(c *fiber.Ctx, f follower) error {
 }
 
 func (s *Server) answer(c *fiber.Ctx, o *open) error {
+	if c.Method() == fiber.MethodHead {
+		// fasthttp ends chunked answers with a line end even when they have no body.
+		o.f.Close(false)
+		s.slots.give(1)
+		return nil
+	}
 	o.s, o.conn, o.req, o.stat = s, c.Context().Conn(), requestOf(c), c.Response().StatusCode()
 	o.req.streamed = true
 	s.metrics.streams.Inc()
@@ -98,7 +104,7 @@ func (o *open) Read([]byte) (int, error) {
 	return 0, err
 }
 
-// Close is called by fasthttp in the end. It matters when Read never was: the head could not be written, or nobody wants the body (HEAD).
+// Close is called by fasthttp in the end. It matters when Read never was, because the head could not be written.
 func (o *open) Close() error {
 	o.end(errLeft)
 	return nil

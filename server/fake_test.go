@@ -1,0 +1,322 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"understudy/assistant"
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/compat"
+	"understudy/id"
+	"understudy/run"
+	"understudy/store"
+	"understudy/thread"
+)
+
+func TestMain(m *testing.M) {
+	// fasthttp's clock never stops, and its cleaner of idle workers looks only every ten seconds whether it should.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		goleak.IgnoreAnyFunction("github.com/gofiber/fiber/v2/utils.StartTimeStampUpdater.func1.1"),
+	)
+}
+
+const (
+	someThread = "00000000-0000-4000-8000-000000000001"
+	someRun    = "00000000-0000-7000-8000-000000000002"
+	someID     = "00000000-0000-4000-8000-000000000003"
+)
+
+var someTime = time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
+
+// services stand in for all of them: they answer with fixed values, or err, and note what they were asked.
+type services struct {
+	err error
+
+	mu    sync.Mutex
+	asked []any
+
+	follow func() *run.Follower
+}
+
+func (s *services) note(v ...any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, v...)
+	return s.err
+}
+
+func (s *services) last() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.asked) == 0 {
+		return nil
+	}
+	return s.asked[len(s.asked)-1]
+}
+
+type fakeAssistants struct{ *services }
+
+func (f fakeAssistants) one() *assistant.Assistant {
+	return &assistant.Assistant{ID: someID, GraphID: "g", Name: "n", Version: 1, CreatedAt: someTime, UpdatedAt: someTime}
+}
+func (f fakeAssistants) Create(_ context.Context, n assistant.New) (*assistant.Assistant, error) {
+	return f.one(), f.note(n)
+}
+func (f fakeAssistants) Get(_ context.Context, a id.Assistant) (*assistant.Assistant, error) {
+	return f.one(), f.note(a)
+}
+func (f fakeAssistants) Update(_ context.Context, _ id.Assistant, p assistant.Patch) (*assistant.Assistant, error) {
+	return f.one(), f.note(p)
+}
+func (f fakeAssistants) Delete(_ context.Context, a id.Assistant, with bool) error {
+	return f.note(a, with)
+}
+func (f fakeAssistants) Search(_ context.Context, q assistant.Query) ([]*assistant.Assistant, bool, error) {
+	return []*assistant.Assistant{f.one(), f.one()}, true, f.note(q)
+}
+func (f fakeAssistants) Count(_ context.Context, q assistant.Query) (int, error) { return 7, f.note(q) }
+func (f fakeAssistants) Versions(_ context.Context, a id.Assistant, m json.RawMessage, limit, offset int) ([]*assistant.Assistant, error) {
+	return []*assistant.Assistant{f.one()}, f.note(a, m, limit, offset)
+}
+func (f fakeAssistants) SetLatest(_ context.Context, _ id.Assistant, v int) (*assistant.Assistant, error) {
+	return f.one(), f.note(v)
+}
+func (f fakeAssistants) Drawing(_ context.Context, a string, x int) (json.RawMessage, error) {
+	return json.RawMessage(`{"nodes":[],"edges":[]}`), f.note(a, x)
+}
+func (f fakeAssistants) Schemas(_ context.Context, a id.Assistant) (json.RawMessage, error) {
+	return json.RawMessage(`{"graph_id":"g"}`), f.note(a)
+}
+func (f fakeAssistants) Subgraphs(_ context.Context, _ id.Assistant, ns string, r bool) (json.RawMessage, error) {
+	return json.RawMessage(`{}`), f.note(ns, r)
+}
+
+type fakeThreads struct{ *services }
+
+func (f fakeThreads) one() *thread.View {
+	return &thread.View{Thread: thread.Thread{ID: someThread, Status: thread.Idle, CreatedAt: someTime, UpdatedAt: someTime, StateUpdatedAt: someTime}}
+}
+func (f fakeThreads) Create(_ context.Context, n thread.New) (*thread.View, error) {
+	return f.one(), f.note(n)
+}
+func (f fakeThreads) Get(_ context.Context, t id.Thread) (*thread.View, error) {
+	return f.one(), f.note(t)
+}
+func (f fakeThreads) Patch(_ context.Context, _ id.Thread, p thread.Patch) (*thread.View, error) {
+	return f.one(), f.note(p)
+}
+func (f fakeThreads) Delete(_ context.Context, t id.Thread) error { return f.note(t) }
+func (f fakeThreads) Search(_ context.Context, q thread.Search) ([]*thread.View, bool, error) {
+	return []*thread.View{f.one()}, false, f.note(q)
+}
+func (f fakeThreads) Count(_ context.Context, q thread.Search) (int, error) { return 3, f.note(q) }
+func (f fakeThreads) Copy(_ context.Context, t id.Thread) (*thread.View, error) {
+	return f.one(), f.note(t)
+}
+func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s string) (int, error) {
+	return len(ids), f.note(ids, s)
+}
+func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*checkpointer.Snapshot, error) {
+	return &checkpointer.Snapshot{}, f.note(at, sub)
+}
+func (f fakeThreads) History(_ context.Context, q thread.HistoryQuery) ([]*checkpointer.Snapshot, error) {
+	return nil, f.note(q)
+}
+func (f fakeThreads) UpdateState(_ context.Context, at checkpointer.Key, u [][]thread.StateUpdate) (checkpointer.Key, error) {
+	at.ID = "c"
+	return at, f.note(u)
+}
+
+type fakeRuns struct{ *services }
+
+func (f fakeRuns) one() *run.Run {
+	return &run.Run{ID: someRun, Thread: someThread, Assistant: someID, Status: run.Pending, Strategy: run.Enqueue, CreatedAt: someTime, UpdatedAt: someTime, Kwargs: run.Kwargs{StreamMode: []string{"values"}, Durability: "async"}}
+}
+func (f fakeRuns) Create(_ context.Context, t id.Thread, r run.Request) (*run.Run, error) {
+	return f.one(), f.note(t, r)
+}
+func (f fakeRuns) CreateBatch(_ context.Context, r []run.Request) ([]*run.Run, error) {
+	return []*run.Run{f.one()}, f.note(r)
+}
+func (f fakeRuns) Start(_ context.Context, t id.Thread, r run.Request) (*run.Run, *run.Follower, error) {
+	if err := f.note(t, r); err != nil {
+		return nil, nil, err
+	}
+	return f.one(), f.follow(), nil
+}
+func (f fakeRuns) Get(_ context.Context, t id.Thread, r id.Run) (*run.Run, error) {
+	return f.one(), f.note(t, r)
+}
+func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run, error) {
+	return []*run.Run{f.one()}, f.note(q)
+}
+func (f fakeRuns) Delete(_ context.Context, t id.Thread, r id.Run) error { return f.note(t, r) }
+func (f fakeRuns) Join(_ context.Context, t id.Thread, r id.Run) (*run.Follower, error) {
+	if err := f.note(t, r); err != nil {
+		return nil, err
+	}
+	return f.follow(), nil
+}
+func (f fakeRuns) JoinStream(_ context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancel bool) (*run.Follower, error) {
+	if err := f.note(t, r, modes, cancel, after); err != nil {
+		return nil, err
+	}
+	return f.follow(), nil
+}
+func (f fakeRuns) StreamThread(_ context.Context, t id.Thread, after *bridge.Offset, modes []string) (*run.Follower, error) {
+	if err := f.note(t, modes, after); err != nil {
+		return nil, err
+	}
+	return f.follow(), nil
+}
+func (f fakeRuns) Cancel(_ context.Context, t id.Thread, r []id.Run, a run.Action, wait bool) error {
+	return f.note(t, r, wait, a)
+}
+func (f fakeRuns) CancelAll(_ context.Context, s string, a run.Action) error { return f.note(a, s) }
+func (f fakeRuns) Counts(context.Context) (int, int, error)                  { return 4, 2, nil }
+
+type fakeCrons struct{ *services }
+
+func (f fakeCrons) one() *run.Cron {
+	return &run.Cron{ID: someID, Assistant: someID, Schedule: "* * * * *", CreatedAt: someTime, UpdatedAt: someTime}
+}
+func (f fakeCrons) CreateCron(_ context.Context, n run.NewCron) (*run.Cron, error) {
+	return f.one(), f.note(n)
+}
+func (f fakeCrons) GetCron(_ context.Context, c id.Cron) (*run.Cron, error) {
+	return f.one(), f.note(c)
+}
+func (f fakeCrons) UpdateCron(_ context.Context, _ id.Cron, p run.CronPatch) (*run.Cron, error) {
+	return f.one(), f.note(p)
+}
+func (f fakeCrons) DeleteCron(_ context.Context, c id.Cron) error { return f.note(c) }
+func (f fakeCrons) SearchCrons(_ context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
+	return []*run.Cron{f.one()}, false, f.note(q)
+}
+func (f fakeCrons) CountCrons(_ context.Context, q run.CronQuery) (int, error) { return 1, f.note(q) }
+
+type fakeItems struct{ *services }
+
+func (f fakeItems) Put(_ context.Context, i store.Item) error { return f.note(i) }
+func (f fakeItems) Get(_ context.Context, ns []string, key string, refresh bool) (*store.Item, error) {
+	return nil, f.note(ns, key, refresh)
+}
+func (f fakeItems) Delete(_ context.Context, ns []string, key string) error { return f.note(ns, key) }
+func (f fakeItems) Search(_ context.Context, q store.Search, _ bool) ([]*store.Item, error) {
+	return nil, f.note(q)
+}
+func (f fakeItems) Namespaces(_ context.Context, q store.Namespaces) ([][]string, error) {
+	return [][]string{{"a", "b"}}, f.note(q)
+}
+
+// record makes a record with its frame, as the run service publishes it.
+func record(n int64, event, data string) *bridge.Record {
+	return &bridge.Record{Offset: bridge.Offset{MS: 1, N: n}, Event: event, Data: []byte(data), Kept: true, Frame: compat.AppendFrame(nil, event, []byte(data))}
+}
+
+// line is a follower that gives what is sent into it. Closing records ends it.
+type line struct {
+	records chan *bridge.Record
+	result  chan run.Result
+	closed  chan bool // left
+}
+
+func newLine() *line {
+	return &line{records: make(chan *bridge.Record, 1000), result: make(chan run.Result, 1), closed: make(chan bool, 10)}
+}
+
+func (l *line) follower() *run.Follower {
+	return run.NewFollower(func(ctx context.Context) ([]*bridge.Record, error) {
+		select {
+		case r, ok := <-l.records:
+			if !ok {
+				return nil, io.EOF
+			}
+			return []*bridge.Record{r}, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}, func(ctx context.Context) (run.Result, error) {
+		select {
+		case r := <-l.result:
+			return r, nil
+		case <-ctx.Done():
+			return run.Result{}, context.Cause(ctx)
+		}
+	}, func(left bool) { l.closed <- left })
+}
+
+// world is a server on a port of its own.
+type world struct {
+	*services
+	s    *Server
+	addr string
+	http *http.Client
+	stop func() error // ends the server and waits for it
+}
+
+func options(f *services) Options {
+	return Options{Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: "1.2.22"}
+}
+
+func setup(t testing.TB, change ...func(*Options)) *world {
+	t.Helper()
+	f := &services{}
+	o := options(f)
+	for _, c := range change {
+		c(&o)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &world{services: f, s: New(o), addr: ln.Addr().String()}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.s.Serve(ctx, ln) }()
+	transport := &http.Transport{}
+	w.http = &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	var once sync.Once
+	var result error
+	w.stop = func() error {
+		once.Do(func() {
+			cancel()
+			transport.CloseIdleConnections()
+			result = <-done
+		})
+		return result
+	}
+	t.Cleanup(func() { _ = w.stop() })
+	return w
+}
+
+// ask sends a request and reads the whole answer. Headers come in pairs.
+func (w *world) ask(t testing.TB, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	var in io.Reader
+	if body != "" {
+		in = strings.NewReader(body)
+	}
+	req, err := http.NewRequest(method, "http://"+w.addr+path, in)
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := w.http.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res, string(b)
+}

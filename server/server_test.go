@@ -1,0 +1,436 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/stretchr/testify/require"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/thread"
+)
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err    error
+		status int
+		text   string
+		worth  bool
+	}{
+		{fault.New(fault.Invalid, "a"), 400, "a", false},
+		{fault.New(fault.Unauthorized, "a"), 401, "a", false},
+		{fault.New(fault.Forbidden, "a"), 403, "a", false},
+		{fault.New(fault.NotFound, "a"), 404, "a", false},
+		{fault.New(fault.Conflict, "a"), 409, "a", false},
+		{fault.New(fault.TooLarge, "a"), 413, "a", false},
+		{fault.New(fault.Unprocessable, "a"), 422, "a", false},
+		{fault.New(fault.NotSupported, "a"), 501, "a", false},
+		{fault.New(fault.Unavailable, "a"), 503, "a", true},
+		{fault.New(fault.Internal, "secret"), 500, "Internal Server Error", true},
+		{fmt.Errorf("get: %w", fault.Wrap(fault.NotFound, "a", errors.New("secret"))), 404, "a", false},
+		{errors.New("secret"), 500, "Internal Server Error", true},
+		{fmt.Errorf("read: %w", context.Canceled), 503, "Service Unavailable", false},
+		{ErrShutdown, 503, "The server is shutting down", false},
+		{fiber.ErrMethodNotAllowed, 405, "Method Not Allowed", false},
+	} {
+		status, text, worth := explain(c.err)
+		require.Equal(t, []any{c.status, c.text, c.worth}, []any{status, text, worth}, c.err.Error())
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const (
+		a  = "/assistants/" + someID
+		th = "/threads/" + someThread
+		r  = th + "/runs/" + someRun
+	)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		answer             string // "" any
+	}{
+		{"POST", "/assistants", `{"graph_id":"g"}`, 200, ""},
+		{"POST", "/assistants/search", `{}`, 200, ""},
+		{"POST", "/assistants/search", `{"select":["name"]}`, 200, `[{"name":"n"},{"name":"n"}]`},
+		{"POST", "/assistants/count", `{}`, 200, `7`},
+		{"GET", a, "", 200, `{"assistant_id":"` + someID + `","graph_id":"g","config":{},"context":{},"metadata":{},"name":"n","created_at":"2026-01-02T03:04:05.678901+00:00","updated_at":"2026-01-02T03:04:05.678901+00:00","version":1,"description":null}`},
+		{"HEAD", a, "", 200, ""},
+		{"PATCH", a, `{}`, 200, ""},
+		{"DELETE", a, "", 204, ""},
+		{"GET", "/assistants/echo/graph?xray=1", "", 200, `{"nodes":[],"edges":[]}`},
+		{"GET", "/assistants/echo/graph?xray=0", "", 422, `{"detail":"Invalid xray value"}`},
+		{"GET", "/assistants/echo", "", 422, `{"detail":"Invalid assistant ID: must be a UUID"}`},
+		{"GET", a + "/schemas", "", 200, ""},
+		{"GET", a + "/subgraphs/a%7Cb", "", 200, `{}`},
+		{"POST", a + "/versions", `{}`, 200, ""},
+		{"POST", a + "/latest", `{"version":1}`, 200, ""},
+		{"POST", "/threads", `{}`, 200, `{"thread_id":"` + someThread + `","created_at":"2026-01-02T03:04:05.678901+00:00","updated_at":"2026-01-02T03:04:05.678901+00:00","state_updated_at":"2026-01-02T03:04:05.678901+00:00","metadata":{},"status":"idle","config":{},"values":null}`},
+		{"POST", "/threads", `{oops`, 422, `{"detail":"Invalid JSON in request body"}`},
+		{"POST", "/threads", ``, 422, `{"detail":"Invalid JSON in request body"}`},
+		{"POST", "/threads/search", `{}`, 200, ""},
+		{"POST", "/threads/count", `{}`, 200, `3`},
+		{"POST", "/threads/prune", `{"thread_ids":["` + someThread + `"]}`, 200, `{"pruned_count":1}`},
+		{"GET", th, "", 200, ""},
+		{"PATCH", th, `{}`, 200, ""},
+		{"DELETE", th, "", 204, ""},
+		{"POST", th + "/copy", "", 200, ""},
+		{"GET", th + "/state", "", 200, `{"values":{},"next":[],"tasks":[],"metadata":null,"created_at":null,"checkpoint":null,"parent_checkpoint":null,"interrupts":[],"checkpoint_id":null,"parent_checkpoint_id":null}`},
+		{"GET", th + "/state/xyz", "", 200, `{"values":{},"next":[],"tasks":[],"metadata":null,"created_at":null,"checkpoint":{"checkpoint_id":"xyz","thread_id":"` + someThread + `"},"parent_checkpoint":null,"interrupts":[],"checkpoint_id":"xyz","parent_checkpoint_id":null}`},
+		{"POST", th + "/state", `{"values":{}}`, 200, ""},
+		{"POST", th + "/state/checkpoint", `{"checkpoint":{}}`, 200, ""},
+		{"GET", th + "/history?limit=x", "", 422, `{"detail":"Invalid limit x"}`},
+		{"GET", th + "/history", "", 200, `[]`},
+		{"POST", th + "/history", `{}`, 200, `[]`},
+		{"POST", th + "/runs", `{"assistant_id":"a"}`, 200, ""},
+		{"GET", th + "/runs?select=run_id&select=status", "", 200, `[{"run_id":"` + someRun + `","status":"pending"}]`},
+		{"GET", th + "/runs?limit=0", "", 200, `[]`},
+		{"GET", th + "/runs?select=nope", "", 422, ""},
+		{"GET", r, "", 200, ""},
+		{"GET", th + "/runs/xyz", "", 422, `{"detail":"Invalid run ID: must be a UUID"}`},
+		{"POST", "/threads/xyz/runs", `{"assistant_id":"a"}`, 422, `{"detail":"Invalid thread ID"}`},
+		{"DELETE", r, "", 204, ""},
+		{"POST", r + "/cancel", "", 202, ""},
+		{"POST", r + "/cancel?wait=yes", "", 200, `{}`},
+		{"POST", "/runs", `{"assistant_id":"a"}`, 200, ""},
+		{"POST", "/runs/batch", `[{"assistant_id":"a"}]`, 200, ""},
+		{"POST", "/runs/cancel", `{"status":"all"}`, 204, ""},
+		{"POST", "/runs/crons", `{"assistant_id":"a","schedule":"* * * * *"}`, 200, ""},
+		{"POST", th + "/runs/crons", `{"assistant_id":"a","schedule":"* * * * *"}`, 200, ""},
+		{"POST", "/runs/crons/search", `{"select":["cron_id"]}`, 200, `[{"cron_id":"` + someID + `"}]`},
+		{"POST", "/runs/crons/count", `{}`, 200, `1`},
+		{"GET", "/runs/crons/" + someID, "", 200, ""},
+		{"GET", "/runs/crons/xyz", "", 422, `{"detail":"Invalid cron ID: must be a UUID"}`},
+		{"PATCH", "/runs/crons/" + someID, `{"enabled":false}`, 200, ""},
+		{"DELETE", "/runs/crons/" + someID, "", 204, ""},
+		{"PUT", "/store/items", `{"namespace":["a"],"key":"k","value":{}}`, 204, ""},
+		{"GET", "/store/items?namespace=a.b&key=k", "", 200, `null`},
+		{"GET", "/store/items?namespace=a", "", 400, `{"error":"Key is required"}`},
+		{"DELETE", "/store/items", `{"namespace":["a"],"key":"k"}`, 204, ""},
+		{"POST", "/store/items/search", `{}`, 200, `{"items":[]}`},
+		{"POST", "/store/namespaces", `{}`, 200, `{"namespaces":[["a","b"]]}`},
+		{"GET", "/ok", "", 200, `{"ok":true,"services":{}}`},
+		{"HEAD", "/ok", "", 200, ""},
+		{"GET", "/api/langgraph/ok", "", 200, `{"ok":true,"services":{}}`},
+		{"GET", "/info", "", 200, ""},
+		{"GET", "/metrics", "", 200, ""},
+		{"GET", "/nowhere", "", 404, `{"detail":"Not Found"}`},
+		{"GET", "//ok", "", 404, `{"detail":"Not Found"}`},
+		{"PUT", "/threads/xyz", "", 405, `{"detail":"Method Not Allowed"}`},
+		{"GET", "/threads", "", 405, `{"detail":"Method Not Allowed"}`},
+		{"DELETE", "/runs/batch", "", 405, `{"detail":"Method Not Allowed"}`},
+		{"POST", "/mcp", `{}`, 501, `{"detail":"MCP is not supported by this server"}`},
+		{"POST", "/a2a/x", `{}`, 501, ""},
+		{"POST", th + "/stream/events", `{}`, 501, ""},
+		{"POST", th + "/commands", `{}`, 501, ""},
+		{"GET", th + "/stream?stream_modes=nope", "", 422, `{"detail":"Invalid stream mode: nope"}`},
+	} {
+		res, answer := w.ask(t, c.method, c.path, c.body)
+		require.Equal(t, c.status, res.StatusCode, "%s %s: %s", c.method, c.path, answer)
+		if c.answer != "" {
+			require.Equal(t, c.answer, answer, "%s %s", c.method, c.path)
+		}
+		if c.status == 200 && c.method == "HEAD" {
+			require.Empty(t, answer)
+		}
+		if c.status == 202 || c.status == 204 {
+			require.Empty(t, answer)
+			require.Empty(t, res.Header.Get("Content-Type"))
+		}
+		if answer != "" && c.method != "HEAD" && c.path != "/metrics" {
+			require.Equal(t, "application/json", res.Header.Get("Content-Type"), c.path)
+			require.True(t, json.Valid([]byte(answer)), answer)
+		}
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for path, want := range map[string]string{"/threads/?a=b&c": "/threads?a=b&c", "/threads/" + someThread + "/": "/threads/" + someThread, "/nowhere/": "", "//evil.example/": ""} {
+		res, _ := w.ask(t, "POST", path, "{}")
+		require.Equal(t, want, res.Header.Get("Location"), path)
+		if want != "" {
+			require.Equal(t, 307, res.StatusCode)
+		} else {
+			require.Equal(t, 404, res.StatusCode)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	res, _ := w.ask(t, "POST", "/assistants/search", `{"limit":2,"offset":4}`)
+	require.Equal(t, []string{"6", "7"}, []string{res.Header.Get("X-Pagination-Next"), res.Header.Get("X-Pagination-Total")})
+	res, _ = w.ask(t, "POST", "/threads/search", `{"limit":2,"offset":4}`)
+	require.Equal(t, []string{"", "5"}, []string{res.Header.Get("X-Pagination-Next"), res.Header.Get("X-Pagination-Total")})
+	require.True(t, w.last().(thread.Search).Limit == 2)
+}
+
+func TestPatchMinimal(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	res, body := w.ask(t, "PATCH", "/threads/"+someThread, `{}`, "Prefer", "return=minimal")
+	require.Equal(t, 204, res.StatusCode)
+	require.Empty(t, body)
+}
+
+func TestCORS(t *testing.T) {
+	t.Parallel()
+	preflight := []string{"Origin", "http://app.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type,x-api-key"}
+	t.Run("any origin", func(t *testing.T) {
+		t.Parallel()
+		w := setup(t)
+		res, body := w.ask(t, "OPTIONS", "/threads", "", preflight...)
+		require.Equal(t, []any{200, "OK"}, []any{res.StatusCode, body})
+		require.Equal(t, "*", res.Header.Get("Access-Control-Allow-Origin"))
+		require.Equal(t, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY", res.Header.Get("Access-Control-Allow-Methods"))
+		require.Equal(t, "content-type,x-api-key", res.Header.Get("Access-Control-Allow-Headers"))
+		require.Equal(t, "600", res.Header.Get("Access-Control-Max-Age"))
+		for _, path := range []string{"/ok", "/threads/xyz", "/nowhere"} {
+			res, _ = w.ask(t, "GET", path, "", "Origin", "http://app.example")
+			require.Equal(t, "*", res.Header.Get("Access-Control-Allow-Origin"), path)
+			require.Equal(t, "x-pagination-total, x-pagination-next, content-location", res.Header.Get("Access-Control-Expose-Headers"))
+		}
+		res, _ = w.ask(t, "GET", "/ok", "")
+		require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"))
+		res, _ = w.ask(t, "OPTIONS", "/threads", "", "Origin", "http://app.example")
+		require.Equal(t, 405, res.StatusCode)
+	})
+	t.Run("some origins with credentials", func(t *testing.T) {
+		t.Parallel()
+		w := setup(t, func(o *Options) {
+			o.CORS = CORS{AllowOrigins: []string{"http://app.example"}, AllowOriginRegex: regexp.MustCompile(`https://.*\.good\.example`), AllowCredentials: true, ExposeHeaders: []string{"x-more"}}
+		})
+		res, _ := w.ask(t, "OPTIONS", "/threads", "", preflight...)
+		require.Equal(t, []string{"http://app.example", "true"}, []string{res.Header.Get("Access-Control-Allow-Origin"), res.Header.Get("Access-Control-Allow-Credentials")})
+		res, _ = w.ask(t, "GET", "/ok", "", "Origin", "https://a.good.example")
+		require.Equal(t, "https://a.good.example", res.Header.Get("Access-Control-Allow-Origin"))
+		require.Contains(t, res.Header.Get("Access-Control-Expose-Headers"), "x-more")
+		for _, origin := range []string{"http://other.example", "https://a.good.example.evil.example", "http://app.example.evil"} {
+			res, _ = w.ask(t, "GET", "/ok", "", "Origin", origin)
+			require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"), origin)
+			require.Contains(t, res.Header.Get("Vary"), "Origin")
+			res, _ = w.ask(t, "OPTIONS", "/threads", "", "Origin", origin, "Access-Control-Request-Method", "POST")
+			require.Equal(t, 400, res.StatusCode)
+		}
+	})
+}
+
+func TestDisabledAndMounted(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.Disable = Disable{Store: true, Meta: true, MCP: true}; o.MountPrefix = "agents/" })
+	for path, status := range map[string]int{"/ok": 200, "/agents/ok": 200, "/info": 404, "/docs": 404, "/store/items?key=k": 404, "/mcp": 404, "/agents/threads/" + someThread: 200} {
+		res, _ := w.ask(t, "GET", path, "")
+		require.Equal(t, status, res.StatusCode, path)
+	}
+}
+
+func TestDescription(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	_, body := w.ask(t, "GET", "/openapi.json", "")
+	var spec struct {
+		OpenAPI    string
+		Paths      map[string]map[string]struct{ Summary string }
+		Components struct{ Schemas map[string]json.RawMessage }
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &spec))
+	require.Equal(t, "3.1.0", spec.OpenAPI)
+	for _, o := range operations {
+		require.NotEmpty(t, spec.Paths[o.path][o.method].Summary, o.path)
+	}
+	for _, ref := range regexp.MustCompile(`#/components/schemas/(\w+)`).FindAllStringSubmatch(body, -1) {
+		require.Contains(t, spec.Components.Schemas, ref[1])
+	}
+	described := map[string]bool{}
+	for _, o := range operations {
+		described[o.path] = true
+	}
+	for _, p := range w.s.patterns {
+		path := strings.Join(p, "/")
+		if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/mcp") || strings.HasPrefix(path, "/a2a") || strings.HasPrefix(path, "/.well") ||
+			strings.HasSuffix(path, "/events") || strings.HasSuffix(path, "/commands") {
+			continue
+		}
+		require.True(t, described[path], path)
+	}
+	res, page := w.ask(t, "GET", "/docs", "")
+	require.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
+	require.Contains(t, page, "/threads/{thread_id}/runs/stream")
+	require.NotRegexp(t, `(src|href)="(https?:)?//`, page)
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.ask(t, "GET", "/threads/"+someThread, "")
+	w.ask(t, "GET", "/made-up", "")
+	res, body := w.ask(t, "GET", "/metrics", "")
+	require.True(t, strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain"))
+	require.Contains(t, body, `understudy_http_requests_total{method="GET",path="/threads/{thread_id}",status="200"} 1`)
+	require.Contains(t, body, `path="other",status="404"`)
+	require.Contains(t, body, "understudy_runs_pending 4\n")
+	require.NotContains(t, body, someThread)
+	_, body = w.ask(t, "GET", "/metrics?format=json", "")
+	var got struct {
+		Queue struct {
+			Pending int `json:"n_pending"`
+			Running int `json:"n_running"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &got))
+	require.Equal(t, []int{4, 2}, []int{got.Queue.Pending, got.Queue.Running})
+}
+
+func TestServiceErrors(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.err = fault.New(fault.NotFound, "Thread with ID x not found")
+	res, body := w.ask(t, "GET", "/threads/"+someThread, "")
+	require.Equal(t, []any{404, `{"detail":"Thread with ID x not found"}`}, []any{res.StatusCode, body})
+	w.err = errors.New("the disk burns")
+	res, body = w.ask(t, "GET", "/threads/"+someThread, "", "X-Request-Id", "rq")
+	require.Equal(t, []any{500, `{"detail":"Internal Server Error"}`, "rq"}, []any{res.StatusCode, body, res.Header.Get("X-Request-Id")})
+	w.err = fault.New(fault.Unprocessable, "Namespace label '' must be a non-empty string without periods")
+	res, body = w.ask(t, "GET", "/store/items?key=n", "")
+	require.Equal(t, []any{422, "Namespace label '' must be a non-empty string without periods", "text/plain; charset=utf-8"}, []any{res.StatusCode, body, res.Header.Get("Content-Type")})
+	res, body = w.ask(t, "PUT", "/store/items", `{}`)
+	require.Equal(t, 422, res.StatusCode)
+	require.Contains(t, body, `{"detail":"`)
+	w.err = fault.New(fault.Conflict, "Thread is already running a task.")
+	for _, suffix := range []string{"", "/wait", "/stream"} {
+		res, _ = w.ask(t, "POST", "/threads/"+someThread+"/runs"+suffix, `{"assistant_id":"a"}`)
+		require.Equal(t, 409, res.StatusCode)
+	}
+	require.Zero(t, w.s.slots.inUse())
+}
+
+func TestPanicInAHandler(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) {
+		o.Bind = func(context.Context, func(string) string) (context.Context, error) { panic("oops") }
+	})
+	res, body := w.ask(t, "GET", "/ok", "")
+	require.Equal(t, []any{500, `{"detail":"Internal Server Error"}`}, []any{res.StatusCode, body})
+}
+
+func TestRunRequest(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) {
+		o.Configurable = Headers{Include: []string{"x-*"}, Exclude: []string{"x-secret"}}
+		o.CheckWebhook = func(a string) error { return fault.Newf(fault.Unprocessable, "Invalid webhook %s", a) }
+	})
+	path := "/threads/" + someThread + "/runs"
+	res, _ := w.ask(t, "POST", path, `{"assistant_id":"a"}`, "X-Request-Id", "rq-1", "X-Tenant", "t", "X-Secret", "s")
+	require.Equal(t, path+"/"+someRun, res.Header.Get("Content-Location"))
+	require.Empty(t, res.Header.Get("Location"))
+	got := w.last().(run.Request)
+	require.Equal(t, "rq-1", got.RequestID)
+	require.Equal(t, map[string]string{"x-request-id": "rq-1", "x-tenant": "t"}, got.Headers)
+	w.ask(t, "POST", path, `{"assistant_id":"a"}`, "X-Request-Id", strings.Repeat("x", 300))
+	require.True(t, id.IsUUID(w.last().(run.Request).RequestID))
+	res, body := w.ask(t, "POST", path, `{"assistant_id":"a","webhook":"nowhere"}`)
+	require.Equal(t, []any{422, `{"detail":"Invalid webhook nowhere"}`}, []any{res.StatusCode, body})
+	res, _ = w.ask(t, "POST", "/runs", `{"assistant_id":"a"}`)
+	require.Equal(t, "/runs/"+someRun, res.Header.Get("Content-Location"))
+}
+
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.MaxBody = 100_000; o.MaxBodies = 150_000; o.BodyTimeout = 300 * time.Millisecond })
+	big := func(n int) string { return `{"metadata":{"a":"` + strings.Repeat("x", n) + `"}}` }
+	for _, chunked := range []bool{false, true} {
+		for n, status := range map[int]int{10: 200, 9000: 200, 99_000: 200, 100_001: 413, 3_000_000: 413} {
+			var in io.Reader = strings.NewReader(big(n))
+			if chunked {
+				in = struct{ io.Reader }{in}
+			}
+			res, err := http.Post("http://"+w.addr+"/threads", "application/json", in)
+			require.NoError(t, err, n)
+			b, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			require.Equal(t, status, res.StatusCode, "%d %v %s", n, chunked, b)
+			if status == 200 {
+				require.Len(t, w.last().(thread.New).Metadata, n+8)
+			}
+		}
+	}
+	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, 2*time.Second, time.Millisecond)
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+
+	// The memory is somebody else's: others are put off, and get through later.
+	require.True(t, w.s.bodies.take(149_000))
+	res, _ := w.ask(t, "POST", "/threads", big(50_000))
+	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
+	w.s.bodies.give(149_000)
+	res, _ = w.ask(t, "POST", "/threads", big(50_000))
+	require.Equal(t, 200, res.StatusCode)
+
+	// One who stops sending gives back what was taken.
+	conn, err := net.Dial("tcp", w.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /threads HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n%s", strings.Repeat("x", 20_000))
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, answer, "408")
+	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, 2*time.Second, time.Millisecond)
+}
+
+// A body that no handler reads must not be taken for the next request.
+func TestUnreadBodies(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	smuggled := "DELETE /threads/" + someThread + " HTTP/1.1\r\nHost: x\r\n\r\n"
+	for _, size := range []int{0, 20_000, 1_000_000} {
+		body := strings.Repeat(" ", size) + smuggled
+		conn, err := net.Dial("tcp", w.addr)
+		require.NoError(t, err)
+		go func() {
+			fmt.Fprintf(conn, "GET /ok HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		}()
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		answer, _ := io.ReadAll(conn)
+		conn.Close()
+		require.Equal(t, 1, strings.Count(string(answer), "HTTP/1.1 "), "%d: %s", size, answer)
+		require.Nil(t, w.last())
+	}
+}
+
+func TestHostileBodies(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, body := range []string{"{\"metadata\":{\"a\":\"\xff\"}}", "\x00", strings.Repeat("[", 1<<20), `{"metadata":` + strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5001), `{}{}`, `{"metadata":{"a":"\ud800"}}`} {
+		res, answer := w.ask(t, "POST", "/threads", body)
+		require.Equal(t, []any{422, `{"detail":"Invalid JSON in request body"}`}, []any{res.StatusCode, answer})
+	}
+	res, _ := w.ask(t, "POST", "/threads", `{"metadata":{"n":123456789012345678901234567890}}`)
+	require.Equal(t, 200, res.StatusCode)
+	require.Equal(t, `{"n":123456789012345678901234567890}`, string(w.last().(thread.New).Metadata))
+}
+
+func TestCheckDB(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.CheckDB = func(context.Context) error { return errors.New("gone") } })
+	res, _ := w.ask(t, "GET", "/ok", "")
+	require.Equal(t, 200, res.StatusCode)
+	res, body := w.ask(t, "GET", "/ok?check_db=1", "")
+	require.Equal(t, []any{503, `{"detail":"The storage does not answer"}`}, []any{res.StatusCode, body})
+}
