@@ -46,7 +46,7 @@ func interpreter(tb testing.TB) string {
 
 var testGraphs = []string{
 	"echo", "builder", "asking", "nested", "fan", "failing", "waiting", "spinning", "refusing", "dying", "leaving", "talking", "tokens",
-	"tokens_only", "contextual", "functional", "memory", "kinds",
+	"tokens_only", "pouring", "contextual", "functional", "memory", "kinds",
 }
 
 func options(tb testing.TB) python.Options {
@@ -164,7 +164,7 @@ func TestOneWorker(t *testing.T) {
 		"failures": testFailures, "broken": testBroken, "kinds": testKinds, "factories": testFactories, "context": testContext,
 		"store": testStore, "cancel": testCancel, "temporary": testTemporary, "update": testUpdate, "explain": testExplain,
 		"describe": testDescribe, "consumer stops": testConsumerStops, "fenced": testFenced, "exit": testExit, "hold": testHold, "huge input": testHugeInput,
-		"sys.exit": testSysExit, "events": testEvents, "goto": testGoto,
+		"sys.exit": testSysExit, "slow reader": testSlowReader, "events": testEvents, "goto": testGoto,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -679,5 +679,25 @@ func testGoto(t *testing.T, p *python.Pool) {
 		if last := events[len(events)-1].data; !strings.HasSuffix(last, want) {
 			t.Errorf("%s: %s", command, last)
 		}
+	}
+}
+
+// testSlowReader: a reader that is behind loses nothing, and holds up nobody else.
+func testSlowReader(t *testing.T, p *python.Pool) {
+	events := 0
+	for e, err := range p.Graph("pouring").Stream(context.Background(), invocation(newMemory(), `{}`, "custom")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(e.Data) != 500_002 {
+			t.Fatalf("%d bytes", len(e.Data))
+		}
+		if events++; events%50 == 1 {
+			must(t, p, "echo", invocation(newMemory(), `{}`, "values"))
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	if events != 200 {
+		t.Errorf("%d events", events)
 	}
 }

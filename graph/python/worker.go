@@ -157,8 +157,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	w.reading.Wait()
 	log.Debug("worker ended", "status", fmt.Sprint(waitErr))
-	if readErr != nil && !errors.Is(readErr, io.EOF) && !errors.Is(readErr, net.ErrClosed) && ctx.Err() == nil && !w.isDoomed() {
-		return readErr
+	if waitErr == nil && readErr != nil && !errors.Is(readErr, io.EOF) && !errors.Is(readErr, net.ErrClosed) {
+		return readErr // what it sent made no sense, and it was sent away
 	}
 	return waitErr
 }

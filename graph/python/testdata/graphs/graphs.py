@@ -66,7 +66,6 @@ async def work(state: Items):
     return {"items": [state["topic"]]}
 
 
-_b = line(Items, ("plan", lambda state: {"items": ["plan"]}))
 _b = StateGraph(Items)
 _b.add_node("plan", lambda state: {"items": ["plan"]})
 _b.add_node("work", work)
@@ -130,6 +129,17 @@ def speak_up(state):
 
 
 talking = line(Items, ("talk", speak_up)).compile()
+
+
+async def pour(state: Items):
+    writer = get_stream_writer()
+    for i in range(200):
+        writer("x" * 500_000)
+        await asyncio.sleep(0)
+    return {"items": ["done"]}
+
+
+pouring = line(Items, ("pour", pour)).compile()
 
 
 class Words(BaseChatModel):

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import create_model
+from pydantic import Field, create_model
 
 
 async def describe(graph: Any, config: dict, f: dict[str, Any]) -> Any:
@@ -50,10 +50,14 @@ def _try(make) -> Any:
 
 def _state(graph: Any) -> dict:
     fields = {}
-    for name in graph.stream_channels_list:
-        channel = graph.channels[name]
-        fields[name] = (getattr(channel, "UpdateType", Any), None)
-    return create_model(f"{graph.get_name()}_state", **fields).model_json_schema()
+    for i, name in enumerate(graph.stream_channels_list):
+        kind = getattr(graph.channels[name], "UpdateType", Any)
+        if name.startswith("_"):  # which pydantic takes for a private attribute
+            title = name.title().replace("_", " ").lstrip()
+            fields[f"field{i}"] = (kind, Field(None, alias=name, title=title))
+        else:
+            fields[name] = (kind, None)
+    return create_model(graph.get_name("State"), **fields).model_json_schema()
 
 
 def _config(graph: Any, context: Any) -> dict:

@@ -75,6 +75,7 @@ class Runner:
         self.asks = Asks(wire)
         self._tasks: dict[int, asyncio.Task] = {}
         self._paused: dict[int, asyncio.Event] = {}
+        self._cancelled: set[int] = set()
 
     # --- what the server sends ---------------------------------------------------------
 
@@ -84,6 +85,7 @@ class Runner:
 
     def cancel(self, number: int) -> None:
         if task := self._tasks.get(number):
+            self._cancelled.add(number)
             task.cancel()
         if event := self._paused.pop(number, None):
             event.set()
@@ -107,8 +109,7 @@ class Runner:
             payload = await getattr(self, "_" + op)(number, fields)
             done = [DONE, number, OK, payload, "", "", ""]
         except asyncio.CancelledError as exc:
-            task = asyncio.current_task()
-            if task is not None and not task.cancelling():
+            if number not in self._cancelled:
                 # Something inside was cancelled, not the run.
                 done = [DONE, number, FAILED, None, "CancelledError", errors.message(exc), errors.detail(exc)]
             else:
@@ -120,6 +121,7 @@ class Runner:
         finally:
             self._tasks.pop(number, None)
             self._paused.pop(number, None)
+            self._cancelled.discard(number)
         if who.run_id:
             logs.finish(who.run_id)
         try:
@@ -138,6 +140,7 @@ class Runner:
         conf = config["configurable"] = dict(config.get("configurable") or {})
         if fields.get("thread"):
             conf["thread_id"] = fields["thread"]
+        fields["context_keys"] = conf.pop("__context_keys__", None)
         return config, conf
 
     def _build(self, source, config: dict, context: Any, store: Any, access: str):
@@ -163,7 +166,6 @@ class Runner:
         if f.get("map"):
             conf["checkpoint_map"] = jsonenc.loads(f["map"])
         context = jsonenc.loads(f["context"]) if f.get("context") else None
-        from_context = conf.pop("__context_keys__", None)
         given = inputs.command(jsonenc.loads(f["command"])) if f.get("command") else jsonenc.loads(f["input"]) if f.get("input") else None
 
         ask = self.asks.of(number)
@@ -174,7 +176,7 @@ class Runner:
             graph = attach(built, saver, store)
             if saver is not None:
                 saver.describer = Describer(graph, shapes, self._serde)
-            context = _known_context(graph, context, conf, from_context)
+            context = _known_context(graph, context, conf, f["context_keys"])
 
             wanted = set(f["modes"])
             durability = f["durability"] or None
