@@ -1,0 +1,141 @@
+package sqlite
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"zombiezen.com/go/sqlite"
+
+	"understudy/id"
+	"understudy/internal/contain"
+	"understudy/thread"
+)
+
+// scan is a step of a plan that reads a whole table or index: "SCAN threads", "SCAN t USING INDEX …".
+var scan = regexp.MustCompile(`^SCAN (\S+)(.*)`)
+
+// plan gives the steps of a statement as SQLite means to run it.
+func plan(t *testing.T, c *sqlite.Conn, text string) (steps []string) {
+	t.Helper()
+	require.NoError(t, query(c, "EXPLAIN QUERY PLAN "+text, func(s *sqlite.Stmt) error {
+		steps = append(steps, s.ColumnText(3))
+		return nil
+	}))
+	return steps
+}
+
+// A query without an index behind it is a bug. Statements that walk an index in order until their page is full may do so (ordered);
+// the others may read only what they look up, and neither may sort a table.
+func TestPlans(t *testing.T) {
+	s := setup(t)
+	ordered := map[string]string{
+		"next due run":             "SELECT created_at FROM run_heads ORDER BY created_at, run_id LIMIT 1",
+		"claim":                    firstHead,
+		"pending runs":             "SELECT count(*) FROM runs " + pendingRuns,
+		"running runs":             "SELECT count(*) FROM runs " + runningRuns,
+		"next cron":                nextCron,
+		"store items, all":         itemsOfAll,
+		"threads, one page of all": "SELECT " + threadColumns + " FROM threads ORDER BY " + sortBy("", "updated_at", " DESC"),
+	}
+	for _, by := range []string{"thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
+		ordered["threads by "+by] = "SELECT " + threadColumns + " FROM threads ORDER BY " + sortBy("", by, "")
+	}
+	lookups := map[string]string{
+		"run":                    selectRuns + byRun,
+		"runs of a thread":       selectRuns + threadsRuns,
+		"fence":                  fence,
+		"mark":                   "UPDATE runs SET passed = 1 WHERE run_id = ? AND passed = 0",
+		"delete runs":            "DELETE FROM runs WHERE thread_id = ?",
+		"kwargs of a thread":     "DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
+		"due crons":              dueCrons,
+		"deliveries":             dueDeliveries,
+		"next delivery":          nextDelivery,
+		"records":                selectRecords,
+		"delete records":         "DELETE FROM stream_records WHERE thread_id = ? AND ms BETWEEN ? AND ? AND run_id = ?",
+		"latest checkpoint":      latestCheckpoint,
+		"checkpoint":             oneCheckpoint,
+		"checkpoints, namespace": keysOfNS,
+		"blob":                   selectBlob,
+		"writes":                 selectWrites,
+		"head":                   headID,
+		"metadata":               "SELECT thread_id FROM thread_metadata WHERE key = ? AND value = ? ORDER BY updated_at DESC, thread_id DESC",
+		"store items, namespace": itemsOfOne,
+		"next namespace":         nextNamespace,
+	}
+	// These sort, but only what they looked up before.
+	sorting := map[string]string{
+		"active runs":            selectRuns + activeOfThread,
+		"active runs of all":     selectRuns + activeOfAll,
+		"runs with a status":     selectRuns + threadsRunsIn,
+		"checkpoints, all":       keysOfAll,
+		"checkpoints by id":      keysOfID,
+		"store items, below":     itemsBelow,
+		"prune":                  "SELECT checkpoint_ns, checkpoint_id, metadata FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_ns, checkpoint_id DESC",
+		"delete run checkpoints": "SELECT checkpoint_ns, checkpoint_id FROM snapshots WHERE thread_id = ? AND run_id = ?",
+	}
+	require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
+		for name, text := range ordered {
+			for _, step := range plan(t, c, text) {
+				require.NotContains(t, step, "TEMP B-TREE", name)
+				if m := scan.FindStringSubmatch(step); m != nil && m[1] != "CONSTANT" {
+					require.Contains(t, m[2], "INDEX", name)
+				}
+			}
+		}
+		for name, text := range lookups {
+			for _, step := range plan(t, c, text) {
+				require.NotContains(t, step, "TEMP B-TREE", name)
+				require.NotRegexp(t, scan, step, name)
+			}
+		}
+		for name, text := range sorting {
+			for _, step := range plan(t, c, text) {
+				if m := scan.FindStringSubmatch(step); m != nil {
+					// Indexes of active runs hold nothing else.
+					require.True(t, strings.Contains(m[2], "runs_running") || strings.Contains(m[2], "runs_pending"), "%s: %s", name, step)
+				}
+			}
+		}
+		return nil
+	}))
+}
+
+// Whatever is asked of threads, the statement walks an index in the order of the page, or reads the few it looked up.
+func TestPlansOfThreadSearches(t *testing.T) {
+	s := setup(t)
+	require.NoError(t, s.write(context.Background(), func(tx *Tx) error {
+		for n := range fewThreads + 100 {
+			terms := []contain.Term{{Key: "common", Value: "true"}}
+			if n == 0 {
+				terms = append(terms, contain.Term{Key: "rare", Value: "true"})
+			}
+			if err := tx.index(id.Thread(string(rune('a'+n))), terms, int64(n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	metadata := map[string]bool{``: false, `{"common":true}`: false, `{"rare":true}`: true, `{"common":true,"rare":true}`: true, `{"o":{"x":1}}`: false}
+	for filter, few := range metadata {
+		for _, status := range []thread.Status{"", thread.Idle} {
+			for _, by := range []string{"", "thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
+				require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
+					p, err := planThreads(c, thread.Query{Metadata: []byte(filter), Status: status, SortBy: by})
+					require.NoError(t, err)
+					for _, step := range plan(t, c, p.text) {
+						if m := scan.FindStringSubmatch(step); m != nil {
+							require.Contains(t, m[2], "INDEX", p.text)
+						}
+						if !few {
+							require.NotContains(t, step, "TEMP B-TREE", p.text)
+						}
+					}
+					return nil
+				}))
+			}
+		}
+	}
+}
