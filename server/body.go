@@ -79,11 +79,13 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 			if int64(len(body)) > s.opts.MaxBody {
 				return nil, release, s.tooLarge()
 			}
-			if !s.bodies.take(grow - taken) {
+			// While one is copied into the other, both are there.
+			if !s.bodies.take(grow) {
 				return nil, release, errBusy
 			}
-			taken = grow
 			body = append(make([]byte, 0, grow), body...)
+			s.bodies.give(taken)
+			taken = grow
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
 		n, err := in.Read(body[len(body):cap(body)])

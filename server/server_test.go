@@ -354,7 +354,7 @@ func TestRunRequest(t *testing.T) {
 
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(o *Options) { o.MaxBody = 100_000; o.MaxBodies = 150_000; o.BodyTimeout = 300 * time.Millisecond })
+	w := setup(t, func(o *Options) { o.MaxBody = 100_000; o.MaxBodies = 250_000; o.BodyTimeout = 300 * time.Millisecond })
 	big := func(n int) string { return `{"metadata":{"a":"` + strings.Repeat("x", n) + `"}}` }
 	for _, chunked := range []bool{false, true} {
 		for n, status := range map[int]int{10: 200, 9000: 200, 99_000: 200, 100_001: 413, 3_000_000: 413} {
@@ -376,10 +376,10 @@ func TestBodies(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 
 	// The memory is somebody else's: others are put off, and get through later.
-	require.True(t, w.s.bodies.take(149_000))
+	require.True(t, w.s.bodies.take(249_000))
 	res, _ := w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
-	w.s.bodies.give(149_000)
+	w.s.bodies.give(249_000)
 	res, _ = w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, 200, res.StatusCode)
 

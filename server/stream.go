@@ -65,7 +65,6 @@ func (s *Server) streamEvents(c *fiber.Ctx, f follower, ids func(*bridge.Record)
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set("X-Accel-Buffering", "no")
 	c.Set(fiber.HeaderContentType, "text/event-stream; charset=utf-8")
-	c.Set(fiber.HeaderConnection, "keep-alive")
 	return s.answer(c, &open{f: f, ids: ids})
 }
 

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -473,5 +474,31 @@ func BenchmarkWaitRoute(b *testing.B) {
 		}
 		_, _ = io.Copy(io.Discard, res.Body)
 		res.Body.Close()
+	}
+}
+
+// BenchmarkIdleStreams tells what memory a stream holds on which nothing happens, on the server's side and the client's socket aside.
+func BenchmarkIdleStreams(b *testing.B) {
+	w := setup(b)
+	w.follow = func() *run.Follower { return newLine().follower() }
+	const count = 1000
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		conns := make([]net.Conn, count)
+		for i := range conns {
+			conns[i], _ = dial(b, w, "GET", "/threads/"+someThread+"/stream", "")
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		used := after.HeapInuse + after.StackInuse - before.HeapInuse - before.StackInuse
+		b.ReportMetric(float64(used)/count, "B/stream")
+		for _, c := range conns {
+			c.Close()
+		}
+		for w.s.slots.inUse() > 0 {
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
