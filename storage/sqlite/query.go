@@ -15,7 +15,8 @@ import (
 )
 
 // query runs a statement, kept prepared by its connection, and calls row for each row. row may be nil. An error of row ends it.
-// The text must be one of a few: it is the key under which the statement is kept.
+// The text must be one of a few: it is the key under which the statement is kept. row must not run the same text on the same
+// connection: it would begin the statement anew.
 func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...any) (err error) {
 	stmt, err := conn.Prepare(text)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 
@@ -19,6 +20,8 @@ const (
 	queueLength = 1024
 	// groupSize bounds the writes that share a commit, and with it how long the first of them waits for the others.
 	groupSize = 256
+	// idleTime is how long nothing was written before the log is folded into the database.
+	idleTime = 250 * time.Millisecond
 )
 
 // Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
@@ -129,6 +132,8 @@ func (w *writer) run() {
 			go w.run()
 		}
 	}()
+	idle := time.NewTimer(idleTime)
+	defer idle.Stop()
 	for {
 		// Asked alone first: a closed store takes nothing more, however much is waiting.
 		select {
@@ -140,6 +145,12 @@ func (w *writer) run() {
 		select {
 		case r := <-w.queue:
 			w.group(r)
+			idle.Reset(idleTime)
+		case <-idle.C:
+			// Folding the log into the database now spares a later commit from doing it while somebody waits.
+			if err := exec(w.conn, "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+				w.log.Warn("checkpoint of the database failed", "error", err)
+			}
 		case <-w.stop:
 			ended = true
 			return
