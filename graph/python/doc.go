@@ -9,6 +9,12 @@
 // transactions and fencing stay with the graph.Saver and graph.Store of the invocation. Payloads are bytes: JSON of events and blobs
 // of checkpoints are made in Python and pass through here unread.
 //
+// A root `values` is emitted just before its checkpoint is saved. The worker asks LangGraph for root `checkpoints` too, whose next one
+// names that checkpoint, and sends the id along: graph.Event.Hold opens when a put of this id has been committed.
+//
+// Of `configurable` one key is ours: "__context_keys__", a list of the keys that were copied there from a context. Those that the
+// graph's context schema lacks are dropped again; no graph sees the list.
+//
 // The package decides nothing about runs: no queue, no retries, no statuses. It tells how an execution ended, and leaves the rest
 // to package run.
 package python

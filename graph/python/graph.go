@@ -42,7 +42,14 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 		return err
 	}
 	defer c.leave()
-	if err := c.worker.send(func(b []byte) []byte { return appendRun(b, c.number, g.id, inv) }); err != nil {
+	var head []byte
+	if inv.Saver != nil && !inv.Temporary {
+		// When it fails, the worker asks itself and tells the graph.
+		if t, err := inv.Saver.Load(ctx, inv.At); err == nil {
+			head = appendTuple(nil, t)
+		}
+	}
+	if err := c.worker.send(func(b []byte) []byte { return appendRun(b, c.number, g.id, inv, head) }); err != nil {
 		c.finish(done{}, err)
 		return fault.Newf(fault.TooLarge, "the input of the run is too large: %w", err)
 	}
@@ -119,7 +126,8 @@ func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, en
 	for {
 		select {
 		case <-ctx.Done():
-			c.cancel()
+			// A question that goes on for nobody does no harm, unlike a run: its worker is not sent away for it.
+			_ = c.worker.send(cancelMessage(c.number))
 			return nil, context.Cause(ctx)
 		case <-c.notify:
 		}

@@ -266,14 +266,22 @@ func appendJSON(b []byte, v json.RawMessage) []byte {
 	return msgp.AppendBytes(b, v)
 }
 
-func appendRun(b []byte, call uint64, name string, inv *graph.Invocation) []byte {
+// appendRun appends the message that starts a run. head, when not nil, is the checkpoint it starts from as load would answer it: most
+// runs ask for it first, and need not.
+func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head []byte) []byte {
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)
 	b = msgp.AppendUint64(b, call)
-	b = msgp.AppendMapHeader(b, 17)
+	b = msgp.AppendMapHeader(b, 18)
 	b = appendCommon(b, name, inv.Config, inv.At)
 	b = msgp.AppendString(b, "run")
 	b = msgp.AppendString(b, string(inv.Run))
+	b = msgp.AppendString(b, "head")
+	if head == nil {
+		b = msgp.AppendNil(b)
+	} else {
+		b = append(msgp.AppendArrayHeader(b, 1), head...)
+	}
 	b = appendField(b, "map", inv.CheckpointMap)
 	b = appendField(b, "context", inv.Context)
 	b = appendField(b, "input", inv.Input)

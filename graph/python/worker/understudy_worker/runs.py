@@ -176,6 +176,8 @@ class Runner:
             graph = attach(built, saver, store)
             if saver is not None:
                 saver.describer = Describer(graph, shapes, self._serde)
+                if f["head"] is not None:
+                    saver.head = (f["thread"], f["ns"], f["checkpoint"], f["head"][0])
             context = _known_context(graph, context, conf, f["context_keys"])
 
             wanted = set(f["modes"])
