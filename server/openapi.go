@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -90,6 +91,43 @@ var operations = []operation{
 	{"get", "/openapi.json", "System", "This description", nil, "", nil},
 }
 
+// answers are the schemas of what operations answer as JSON; the others answer what a graph or a service says.
+var answers = map[string]*compat.Schema{
+	"post /assistants":                               compat.AssistantAnswer,
+	"post /assistants/search":                        compat.ListOf(compat.AssistantAnswer),
+	"post /assistants/count":                         compat.CountAnswer,
+	"get /assistants/{assistant_id}":                 compat.AssistantAnswer,
+	"patch /assistants/{assistant_id}":               compat.AssistantAnswer,
+	"post /assistants/{assistant_id}/versions":       compat.ListOf(compat.AssistantAnswer),
+	"post /assistants/{assistant_id}/latest":         compat.AssistantAnswer,
+	"post /threads":                                  compat.ThreadAnswer,
+	"post /threads/search":                           compat.ListOf(compat.ThreadAnswer),
+	"post /threads/count":                            compat.CountAnswer,
+	"post /threads/prune":                            compat.ObjectWith("pruned_count", compat.CountAnswer),
+	"get /threads/{thread_id}":                       compat.ThreadAnswer,
+	"patch /threads/{thread_id}":                     compat.ThreadAnswer,
+	"post /threads/{thread_id}/copy":                 compat.ThreadAnswer,
+	"get /threads/{thread_id}/state":                 compat.StateAnswer,
+	"post /threads/{thread_id}/state":                compat.UpdatedAnswer,
+	"get /threads/{thread_id}/state/{checkpoint_id}": compat.StateAnswer,
+	"post /threads/{thread_id}/state/checkpoint":     compat.StateAnswer,
+	"get /threads/{thread_id}/history":               compat.ListOf(compat.StateAnswer),
+	"post /threads/{thread_id}/history":              compat.ListOf(compat.StateAnswer),
+	"get /threads/{thread_id}/runs":                  compat.ListOf(compat.RunAnswer),
+	"post /threads/{thread_id}/runs":                 compat.RunAnswer,
+	"get /threads/{thread_id}/runs/{run_id}":         compat.RunAnswer,
+	"post /runs":                                     compat.RunAnswer,
+	"post /runs/batch":                               compat.ListOf(compat.RunAnswer),
+	"post /runs/crons":                               compat.CronAnswer,
+	"post /threads/{thread_id}/runs/crons":           compat.CronAnswer,
+	"post /runs/crons/search":                        compat.ListOf(compat.CronAnswer),
+	"post /runs/crons/count":                         compat.CountAnswer,
+	"get /runs/crons/{cron_id}":                      compat.CronAnswer,
+	"patch /runs/crons/{cron_id}":                    compat.CronAnswer,
+	"get /store/items":                               compat.ItemAnswer,
+	"post /store/items/search":                       compat.ObjectWith("items", compat.ListOf(compat.ItemAnswer)),
+}
+
 // served gives the operations whose routes exist.
 func (s *Server) served() []operation {
 	var list []operation
@@ -127,7 +165,7 @@ func (s *Server) describe() []byte {
 		b = append(b, '}')
 	}
 	b = append(b, `},"components":{"schemas":{"Error":{"type":"object","properties":{"detail":{"type":"string"}},"required":["detail"]}`...)
-	for _, schema := range compat.Schemas {
+	for _, schema := range append(slices.Clone(compat.Schemas), compat.Answers...) {
 		b = append(compat.AppendString(append(b, ','), schema.Name), ':')
 		b = schema.AppendJSON(b, true)
 	}
@@ -175,7 +213,13 @@ func (o operation) append(b []byte) []byte {
 	case empty:
 		b = append(b, `"204":{"description":"Done"}`...)
 	case "":
-		b = append(b, `"200":{"description":"Done","content":{"application/json":{"schema":{}}}}`...)
+		b = append(b, `"200":{"description":"Done","content":{"application/json":{"schema":`...)
+		if a := answers[o.method+" "+o.path]; a != nil {
+			b = a.AppendJSON(b, false)
+		} else {
+			b = append(b, `{}`...)
+		}
+		b = append(b, `}}}`...)
 	default:
 		b = append(b, `"200":{"description":"Done","content":{"`+o.answer+`":{"schema":{"type":"string"}}}}`...)
 	}

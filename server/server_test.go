@@ -260,6 +260,10 @@ func TestDescription(t *testing.T) {
 		require.Contains(t, spec.Components.Schemas, ref[1])
 	}
 	described := map[string]bool{}
+	for key := range answers {
+		method, path, _ := strings.Cut(key, " ")
+		require.Contains(t, spec.Paths[path], method, key)
+	}
 	for _, o := range operations {
 		described[o.path] = true
 	}
