@@ -1,7 +1,6 @@
 package compat
 
 import (
-	"encoding/json"
 	"time"
 
 	"understudy/id"
@@ -264,9 +263,3 @@ func AppendResult(dst []byte, res run.Result) []byte {
 	}
 	return appendRaw(dst, res.Values)
 }
-
-// StreamModes are the modes that a client may ask for.
-func StreamModes() []string { return streamModes.Enum }
-
-// Metadata gives metadata less the keys that requests cannot set.
-func Metadata(m json.RawMessage) json.RawMessage { return without(m, reservedMetadata) }

@@ -2,15 +2,18 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -437,4 +440,38 @@ func TestCheckDB(t *testing.T) {
 	require.Equal(t, 200, res.StatusCode)
 	res, body := w.ask(t, "GET", "/ok?check_db=1", "")
 	require.Equal(t, []any{503, `{"detail":"The storage does not answer"}`}, []any{res.StatusCode, body})
+}
+
+// A request leaves one line, and nothing of what was in it.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var log bytes.Buffer
+	w := setup(t, func(o *Options) {
+		o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	w.ask(t, "POST", "/threads?token=s3cret", `{"metadata":{"a":"s3cret"}}`, "Authorization", "s3cret", "Cookie", "s3cret", "X-Request-Id", "rq-1")
+	w.ask(t, "POST", "/threads", `{"metadata":"s3cret"}`)
+	l := following(w)
+	l.records <- record(1, "values", `"s3cret"`)
+	close(l.records)
+	w.ask(t, "POST", runsPath+"/stream", `{"assistant_id":"a","input":"s3cret"}`)
+	require.NoError(t, w.stop())
+	mu.Lock()
+	defer mu.Unlock()
+	require.NotContains(t, log.String(), "s3cret")
+	require.Equal(t, 3, strings.Count(log.String(), "msg=request "), log.String())
+	require.Contains(t, log.String(), "request_id=rq-1 method=POST route=/threads status=200")
+	require.Contains(t, log.String(), "ended=done")
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }
