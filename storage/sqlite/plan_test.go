@@ -65,6 +65,11 @@ func TestPlans(t *testing.T) {
 		"store items, namespace": itemsOfOne,
 		"next namespace":         nextNamespace,
 	}
+	for _, texts := range seeks {
+		for _, text := range texts {
+			lookups[text] = text
+		}
+	}
 	// These sort, but only what they looked up before.
 	sorting := map[string]string{
 		"active runs":            selectRuns + activeOfThread,
@@ -125,6 +130,9 @@ func TestPlansOfThreadSearches(t *testing.T) {
 				require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
 					p, err := planThreads(c, thread.Query{Metadata: []byte(filter), Status: status, SortBy: by})
 					require.NoError(t, err)
+					if p.terms != nil { // see seeks in TestPlans
+						return nil
+					}
 					for _, step := range plan(t, c, p.text) {
 						if m := scan.FindStringSubmatch(step); m != nil {
 							require.Contains(t, m[2], "INDEX", p.text)

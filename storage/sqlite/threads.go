@@ -3,7 +3,9 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -199,6 +201,10 @@ type threadScan struct {
 	args   []any
 	match  *contain.Matcher // nil: nothing to check
 	status thread.Status    // "": nothing to check
+
+	// terms, instead of a statement: the threads that have all of them, in order of updated_at.
+	terms     []contain.Term
+	ascending bool
 }
 
 // planThreads chooses the index that a search reads. Its statements are few: their texts do not depend on values.
@@ -235,8 +241,15 @@ func planThreads(c *sqlite.Conn, q thread.Query) (threadScan, error) {
 	}
 	terms, all := match.Terms()
 	if len(terms) > 0 {
+		if by == "updated_at" && len(terms) > 1 {
+			scan.terms, scan.ascending = terms, q.Ascending
+			if all {
+				scan.match = nil
+			}
+			return scan, nil
+		}
 		term, few := terms[0], false
-		if len(terms) > 1 || by != "updated_at" {
+		if by != "updated_at" {
 			if term, few, err = rarest(c, terms); err != nil {
 				return threadScan{}, err
 			}
@@ -322,14 +335,73 @@ func (s *Store) eachThread(ctx context.Context, q thread.Query, row func(*sqlite
 		if err != nil {
 			return err
 		}
-		return query(c, scan.text, func(st *sqlite.Stmt) error {
+		check := func(st *sqlite.Stmt) error {
 			if scan.status != "" && st.ColumnText(colThreadStatus) != string(scan.status) ||
 				scan.match != nil && !scan.match.Match(columnBytes(st, colThreadMetadata)) {
 				return nil
 			}
 			return row(st)
-		}, scan.args...)
+		}
+		if scan.terms != nil {
+			return eachWithAll(c, scan.terms, scan.ascending, check)
+		}
+		return query(c, scan.text, check, scan.args...)
 	})
+}
+
+// place is where a thread stands in the order of updated_at.
+type place struct {
+	updated int64
+	thread  string
+}
+
+// seeks find the next thread with a term, at a place or strictly after it, descending and ascending.
+var seeks = func() (texts [2][2]string) {
+	for i, order := range []struct{ op, direction string }{{"<", " DESC"}, {">", ""}} {
+		for j, op := range []string{order.op + "=", order.op} {
+			texts[i][j] = "SELECT updated_at, thread_id FROM thread_metadata WHERE key = ? AND value = ? AND (updated_at, thread_id) " + op +
+				" (?, ?) ORDER BY " + sortBy("", "updated_at", order.direction) + " LIMIT 1"
+		}
+	}
+	return texts
+}()
+
+// eachWithAll visits the threads that have all terms, in order. The lists of the terms are in the same order, so it leaps: each
+// list in turn is asked for its first place not before that of the others. However common one term is, its threads that lack
+// another are passed over by a single look into the index.
+func eachWithAll(c *sqlite.Conn, terms []contain.Term, ascending bool, visit func(*sqlite.Stmt) error) error {
+	at, texts := place{math.MaxInt64, lastText}, seeks[0]
+	if ascending {
+		at, texts = place{math.MinInt64, ""}, seeks[1]
+	}
+	stopped := false
+	for !stopped {
+		text := texts[1] // strictly after the last one
+		for agree, i := 0, 0; agree < len(terms); i = (i + 1) % len(terms) {
+			next := at
+			found, err := one(c, text, func(st *sqlite.Stmt) error {
+				next = place{st.ColumnInt64(0), st.ColumnText(1)}
+				return nil
+			}, terms[i].Key, terms[i].Value, at.updated, at.thread)
+			if err != nil || !found {
+				return err
+			}
+			if next == at {
+				agree++
+			} else {
+				at, agree = next, 1
+			}
+			text = texts[0]
+		}
+		if err := query(c, selectThread, func(st *sqlite.Stmt) error {
+			err := visit(st)
+			stopped = errors.Is(err, errStop)
+			return err
+		}, at.thread); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CountThreads is thread.Store.CountThreads. What an index alone can count does not touch the rows.
