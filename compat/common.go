@@ -132,11 +132,13 @@ func reservedConfigurable(key string) bool {
 }
 
 // metadata gives the metadata of a request that makes or changes something.
-func (o object) metadata() json.RawMessage { return without(o.raw("metadata"), reservedMetadata) }
+func (o object) metadata() json.RawMessage {
+	return distinct(without(o.raw("metadata"), reservedMetadata))
+}
 
 // configured gives config and context less the reserved names. Giving both is refused.
 func (o object) configured() (config, context json.RawMessage, err error) {
-	config, context = o.raw("config"), without(o.raw("context"), reservedConfigurable)
+	config, context = distinct(o.raw("config")), distinct(without(o.raw("context"), reservedConfigurable))
 	if config == nil {
 		return nil, context, nil
 	}
@@ -147,7 +149,7 @@ func (o object) configured() (config, context json.RawMessage, err error) {
 	if o.raw("context") != nil && len(given) > 2 && len(o.raw("context")) > 2 {
 		return nil, nil, errBoth
 	}
-	if clean := without(given, reservedConfigurable); len(clean) != len(given) {
+	if clean := distinct(without(given, reservedConfigurable)); len(clean) != len(given) {
 		config = with(config, "configurable", clean)
 	}
 	return config, context, nil

@@ -127,6 +127,11 @@ func TestNewRun(t *testing.T) {
 		{"defaults", `{"assistant_id":"a"}`, RunForm{}, defaults},
 		{"unknown members, nulls and an empty list of modes", `{"assistant_id":"a","zz":1,"input":null,"command":null,"stream_mode":[]}`, RunForm{}, defaults},
 		{"the last of two keys counts", `{"assistant_id":"b","assistant_id":"a"}`, RunForm{}, defaults},
+		{"also in what is kept", `{"assistant_id":"a","metadata":{"a":1,"b":2,"a":3},"config":{"configurable":{"x":1,"x":2},"tags":[],"tags":["t"]}}`, RunForm{},
+			change(func(r *run.Request) {
+				r.Metadata = json.RawMessage(`{"a":3,"b":2}`)
+				r.Config = json.RawMessage(`{"configurable":{"x":2},"tags":["t"]}`)
+			})},
 		{"modes", `{"assistant_id":"a","stream_mode":"updates"}`, RunForm{}, change(func(r *run.Request) { r.StreamMode = []string{"updates"} })},
 		{"payloads stay bytes", `{"assistant_id":"a","input":{"b":1.0,"a":[1e5,12345678901234567890]}}`, RunForm{},
 			change(func(r *run.Request) { r.Input = json.RawMessage(`{"b":1.0,"a":[1e5,12345678901234567890]}`) })},

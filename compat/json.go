@@ -269,6 +269,28 @@ func without(o json.RawMessage, drop func(key string) bool) json.RawMessage {
 	return append(out, '}')
 }
 
+// distinct gives an object without keys that come twice: the last value stands, at the place of the first, as in Python. Readers of stored
+// JSON do not agree on which of two counts.
+func distinct(o json.RawMessage) json.RawMessage {
+	if len(o) == 0 || o[0] != '{' {
+		return o
+	}
+	n := 0
+	each(o, func(string, []byte) { n++ })
+	last := members(o)
+	if len(last) == n {
+		return o
+	}
+	out := []byte{'{'}
+	each(o, func(key string, _ []byte) {
+		if v, left := last[key]; left {
+			out = appendMember(out, key, v)
+			delete(last, key)
+		}
+	})
+	return append(out, '}')
+}
+
 // with gives an object with one member replaced where it stands.
 func with(o json.RawMessage, name string, val json.RawMessage) json.RawMessage {
 	out := []byte{'{'}
