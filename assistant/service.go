@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"understudy/graph"
@@ -39,6 +40,8 @@ var (
 	empty     = json.RawMessage(`{}`)
 	errAbsent = fault.New(fault.NotFound, "Not Found")
 )
+
+func notFound(a id.Assistant) error { return fault.Newf(fault.NotFound, "Assistant %s not found", a) }
 
 // EnsureDefaults makes the default assistant of every graph that has none, and brings descriptions up to date.
 func (s *Service) EnsureDefaults(ctx context.Context) error {
@@ -113,7 +116,7 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 			a = old
 			return nil
 		default:
-			return fault.Newf(fault.Conflict, "Assistant with ID %s already exists", a.ID)
+			return fault.Newf(fault.Conflict, "Assistant %s already exists", a.ID)
 		}
 	})
 	if err != nil {
@@ -126,11 +129,7 @@ func (s *Service) checkGraph(name string) error {
 	if _, ok := s.graphs.Graph(name); ok {
 		return nil
 	}
-	list, err := json.Marshal(s.graphs.Names())
-	if err != nil {
-		return err
-	}
-	return fault.Newf(fault.NotFound, "Graph '%s' not found. Expected one of: %s", name, list)
+	return fault.Newf(fault.NotFound, "Graph '%s' not found. Expected one of: ['%s']", name, strings.Join(s.graphs.Names(), "', '"))
 }
 
 // mirror keeps `context` and `config.configurable` alike: whichever was given is copied to the other.
@@ -166,7 +165,7 @@ func orEmpty(raw json.RawMessage) json.RawMessage {
 func (s *Service) Get(ctx context.Context, a id.Assistant) (*Assistant, error) {
 	row, err := s.store.Assistant(ctx, a)
 	if fault.Is(err, fault.NotFound) {
-		return nil, fault.Newf(fault.NotFound, "Assistant with ID %s not found", a)
+		return nil, errAbsent
 	}
 	return row, err
 }
@@ -211,7 +210,7 @@ func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assista
 		return tx.PutAssistant(row, true)
 	})
 	if fault.Is(err, fault.NotFound) {
-		return nil, errAbsent
+		return nil, notFound(a)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("update assistant %s: %w", a, err)
@@ -239,7 +238,7 @@ func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) 
 		return tx.DeleteAssistant(a)
 	})
 	if fault.Is(err, fault.NotFound) {
-		return errAbsent
+		return fault.Newf(fault.NotFound, "Assistant with ID %s not found", a)
 	}
 	return err
 }
@@ -272,7 +271,9 @@ func (s *Service) Count(ctx context.Context, q Query) (int, error) {
 
 // Versions gives versions, highest first.
 func (s *Service) Versions(ctx context.Context, a id.Assistant, metadata json.RawMessage, limit, offset int) ([]*Assistant, error) {
-	if _, err := s.Get(ctx, a); err != nil {
+	if _, err := s.store.Assistant(ctx, a); fault.Is(err, fault.NotFound) {
+		return nil, notFound(a)
+	} else if err != nil {
 		return nil, err
 	}
 	return s.store.Versions(ctx, a, metadata, limit, offset)
@@ -283,10 +284,16 @@ func (s *Service) SetLatest(ctx context.Context, a id.Assistant, version int) (*
 	var out *Assistant
 	err := s.store.Write(ctx, func(tx Tx) error {
 		current, err := tx.Assistant(a)
+		if fault.Is(err, fault.NotFound) {
+			return notFound(a)
+		}
 		if err != nil {
 			return err
 		}
 		v, err := tx.Version(a, version)
+		if fault.Is(err, fault.NotFound) {
+			return fault.Newf(fault.NotFound, "Version %d not found for assistant %s", version, a)
+		}
 		if err != nil {
 			return err
 		}
@@ -295,9 +302,6 @@ func (s *Service) SetLatest(ctx context.Context, a id.Assistant, version int) (*
 		out = v
 		return tx.PutAssistant(v, false)
 	})
-	if fault.Is(err, fault.NotFound) {
-		return nil, errAbsent
-	}
 	return out, err
 }
 
@@ -343,4 +347,3 @@ func (s *Service) describe(ctx context.Context, a id.Assistant, what graph.Descr
 	}
 	return g.Describe(ctx, graph.Config{Config: row.Config, Context: row.Context}, what)
 }
-

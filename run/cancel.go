@@ -56,7 +56,7 @@ func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action
 		case found == 0:
 			return nil, fault.New(fault.NotFound, "No runs found to cancel.")
 		case len(matched) == 0:
-			return nil, fault.New(fault.NotFound, "No matching runs to cancel. Please verify the thread ID and run IDs are correct, and the runs haven't already completed or been canceled.")
+			return nil, fault.New(fault.NotFound, "No matching runs to cancel. Please verify the thread ID and run IDs are correct, and the runs haven't been deleted or completed.")
 		}
 		return matched, nil
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"understudy/assistant"
@@ -110,7 +111,7 @@ func (s *Service) resolveAssistant(name string) (id.Assistant, error) {
 	if canonical := id.Canonical(name); canonical != "" {
 		return id.Assistant(canonical), nil
 	}
-	return "", fault.Newf(fault.Unprocessable, "Invalid assistant: '%s'. Must be either:\n- A valid assistant UUID, or\n- One of the registered graphs", name)
+	return "", fault.Newf(fault.Unprocessable, "Invalid assistant: '%s'. Must be either:\n- A valid assistant UUID, or\n- One of the registered graphs: %s", name, strings.Join(s.Graphs.Names(), ", "))
 }
 
 // insert writes one run, and claims it when it may start at once.
@@ -175,7 +176,7 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 		ID: id.NewRun(), Thread: t, Assistant: as.ID, Graph: as.GraphID, Status: Pending, Strategy: req.Strategy,
 		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
 	}
-	if err := s.configure(r, as, row, req, now); err != nil {
+	if err := s.configure(r, as, row, req, stateless, now); err != nil {
 		return c, err
 	}
 	r.Kwargs.Temporary = stateless && req.OnCompletion != "keep"
@@ -213,7 +214,7 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 }
 
 // configure merges what assistant, thread and request say into the run's arguments. Later wins.
-func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, req *Request, now time.Time) error {
+func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, req *Request, stateless bool, now time.Time) error {
 	given := jsonobj.Of(req.Config)
 	ownConfigurable := jsonobj.Of(given.Get("configurable"))
 	ownContext := jsonobj.Of(req.Context)
@@ -225,7 +226,9 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 	metadata.Merge(jsonobj.Of(t.Metadata))
 	metadata.Merge(jsonobj.Of(given.Get("metadata")))
 	metadata.Merge(jsonobj.Of(req.Metadata))
-	metadata.SetText("graph_id", as.GraphID)
+	if !stateless { // a temporary thread has no metadata from which it would come
+		metadata.SetText("graph_id", as.GraphID)
+	}
 	metadata.SetText("assistant_id", string(as.ID))
 	r.Metadata = metadata.JSON()
 

@@ -21,12 +21,12 @@ func nextTime(c *Cron, after time.Time) (*time.Time, error) {
 	if c.Timezone != "" {
 		var err error
 		if zone, err = time.LoadLocation(c.Timezone); err != nil {
-			return nil, fault.Newf(fault.Unprocessable, "Invalid timezone: '%s'", c.Timezone)
+			return nil, fault.Newf(fault.Unprocessable, "Invalid timezone: '%s'. Use IANA timezone format (e.g. 'America/New_York').", c.Timezone)
 		}
 	}
 	schedule, err := cron.ParseStandard(c.Schedule)
 	if err != nil {
-		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'", c.Schedule)
+		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'. Reason: it must have five fields (minute hour day_of_month month day_of_week), such as '*/5 * * * *' for every 5 minutes.", c.Schedule)
 	}
 	next := schedule.Next(after.In(zone)).UTC()
 	if next.IsZero() || c.EndTime != nil && next.After(*c.EndTime) {
@@ -35,7 +35,7 @@ func nextTime(c *Cron, after time.Time) (*time.Time, error) {
 	return &next, nil
 }
 
-var errNoCron = fault.New(fault.NotFound, "Cron not found")
+var errNoCron = fault.New(fault.NotFound, "Not Found")
 
 // CreateCron makes a cron.
 func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {

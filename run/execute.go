@@ -84,6 +84,13 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 	if !ok {
 		return outcome{kind: failed, failure: &graph.Failure{Type: "GraphNotFound", Message: "Graph '" + r.Graph + "' is not served any more"}}
 	}
+	if s.Backfill != nil && !r.Kwargs.Temporary {
+		// What is recorded onto a checkpoint that is not begins a conversation anew. A storage that cannot do this now
+		// could not save what the run does either.
+		if err := s.Backfill.Ensure(ctx, r.Thread, r.Kwargs.CheckpointID); err != nil {
+			return s.outcomeOf(ctx, err)
+		}
+	}
 	inv, err := s.invocation(ctx, r)
 	if err != nil {
 		return s.outcomeOf(ctx, err)

@@ -190,16 +190,28 @@ func (s *Service) subscribe(ctx context.Context, t id.Thread, r id.Run, from *br
 	if err != nil {
 		sub.Close()
 		if fault.Is(err, fault.NotFound) {
-			err = fault.New(fault.NotFound, "Run not found")
+			err = errNoRun
 		}
 		return nil, nil, err
 	}
 	return row, sub, nil
 }
 
+var errNoRun = fault.New(fault.NotFound, "Run not found")
+
 // JoinStream follows the records of a run; after nil: only what comes from now on. The run is not cancelled when the reader leaves
 // unless cancelOnLeave.
 func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (*Follower, error) {
+	if t == "" { // a stateless run is named by its id alone
+		row, err := s.Store.Run(ctx, "", r)
+		if fault.Is(err, fault.NotFound) {
+			return nil, errNoRun
+		}
+		if err != nil {
+			return nil, err
+		}
+		t = row.Thread
+	}
 	row, sub, err := s.subscribe(ctx, t, r, from)
 	if err != nil {
 		return nil, err
@@ -261,14 +273,8 @@ func (s *Service) past(ctx context.Context, t id.Thread, r id.Run, from bridge.O
 	}
 }
 
-// StreamThread follows all runs of a thread; it never ends by itself.
+// StreamThread follows all runs of a thread; it never ends by itself. A thread that is not there yet is waited for.
 func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (*Follower, error) {
-	if _, err := s.Store.Thread(ctx, t); err != nil {
-		if fault.Is(err, fault.NotFound) {
-			return nil, fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
-		}
-		return nil, err
-	}
 	sub, err := s.Bridge.Subscribe(ctx, t, from)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)

@@ -776,3 +776,23 @@ func TestThreadStream(t *testing.T) {
 		return int(a.N - b.N)
 	}))
 }
+
+func TestAStatelessRunIsRejoinedByItsIDAlone(t *testing.T) {
+	t.Parallel()
+	started, release := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, map[string]script{"slow": {stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
+		close(started)
+		<-release
+		emit("values", `{"n":2}`)
+		return nil
+	}}}, nil)
+	r, err := w.runs.Create(t.Context(), "", request("slow"))
+	require.NoError(t, err)
+	<-started
+	f, err := w.runs.JoinStream(t.Context(), "", r.ID, nil, nil, false)
+	require.NoError(t, err)
+	close(release)
+	require.Equal(t, []string{`values {"n":2}`}, w.events(f))
+	_, err = w.runs.JoinStream(t.Context(), "", r.ID, nil, nil, false)
+	require.True(t, fault.Is(err, fault.NotFound), "its temporary thread is gone")
+}

@@ -16,11 +16,13 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/thread"
 )
 
 // Graphs are the graphs that runs execute.
 type Graphs interface {
 	Graph(id string) (graph.Graph, bool)
+	Names() []string // sorted
 }
 
 // Snapshots tells what the head of a thread holds.
@@ -45,7 +47,8 @@ type Options struct {
 	Bridge    bridge.Bridge
 	Graphs    Graphs
 	Snapshots Snapshots
-	Items     graph.Store // long-term memory of graphs
+	Items     graph.Store     // long-term memory of graphs
+	Backfill  thread.Backfill // nil: every thread was recorded from its beginning
 	Wire      Wire
 	Webhooks  *Webhooks // nil: the policy with nothing configured
 
@@ -293,6 +296,12 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err == nil || !fault.Is(err, fault.NotFound) {
 			return err
 		} // else it ended meanwhile
+	}
+	if s.Backfill != nil {
+		// What later checkpoints were condensed from goes with this run: they are compared with it first.
+		if err := s.Backfill.Ensure(ctx, t, ""); err != nil {
+			return err
+		}
 	}
 	err = s.Store.Write(ctx, func(tx Tx) error {
 		if err := rollback(tx, row); err != nil {

@@ -19,7 +19,7 @@ type Store interface {
 	Write(ctx context.Context, fn func(Tx) error) error
 	checkpointer.Reader
 
-	// Run gives a run; fault.NotFound when there is none.
+	// Run gives a run; with an empty thread whatever its thread is. fault.NotFound when there is none.
 	Run(ctx context.Context, t id.Thread, r id.Run) (*Run, error)
 	// Runs lists newest first.
 	Runs(ctx context.Context, t id.Thread, q Query) ([]*Run, error)

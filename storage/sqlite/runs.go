@@ -144,6 +144,7 @@ func loadRuns(conn *sqlite.Conn, where string, args ...any) (out []*run.Run, err
 }
 
 const (
+	byRunAlone     = "WHERE run_id = ?"
 	byRun          = "WHERE run_id = ? AND thread_id = ?"
 	threadsRuns    = "WHERE thread_id = ? ORDER BY created_at DESC, run_id DESC LIMIT ? OFFSET ?"
 	threadsRunsIn  = "WHERE thread_id = ? AND status = ? ORDER BY created_at DESC, run_id DESC LIMIT ? OFFSET ?"
@@ -160,7 +161,11 @@ const (
 // Run is run.Store.Run.
 func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (out *run.Run, err error) {
 	err = s.read(ctx, func(c *sqlite.Conn) error {
-		out, err = loadRun(c, byRun, r, t)
+		if t == "" {
+			out, err = loadRun(c, byRunAlone, r)
+		} else {
+			out, err = loadRun(c, byRun, r, t)
+		}
 		return err
 	})
 	return out, err
