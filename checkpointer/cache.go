@@ -54,6 +54,19 @@ func (c *valueCache) append(dst []byte, typ string, data []byte) ([]byte, error)
 	return c.appendItems(dst, items, true)
 }
 
+// appendList appends a list as JSON.
+func (c *valueCache) appendList(dst []byte, items [][]byte) ([]byte, error) {
+	size := 0
+	for _, item := range items {
+		size += len(item)
+	}
+	if size < leastKept*len(items) { // as one
+		whole := Blob{Items: items}
+		return c.appendItems(dst, [][]byte{whole.Bytes()}, false)
+	}
+	return c.appendItems(dst, items, true)
+}
+
 type found struct {
 	digest digest
 	text   []byte // nil: not known

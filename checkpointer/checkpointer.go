@@ -15,11 +15,14 @@ type Key struct {
 }
 
 // Blob is the value of one channel at one version, serialised by whoever wrote it (JsonPlus: null, bytes, msgpack, json…).
+// Those who read one use Size, AppendTo and SplitList: a storage that keeps lists by item gives them by item.
 type Blob struct {
 	Channel string
 	Version string
 	Type    string // "empty": the channel holds nothing at this version
 	Data    []byte
+	// Items is the value in place of Data, when it is not nil: it is a msgpack array of these items, which are not to be changed.
+	Items [][]byte
 }
 
 // Write is one pending write of a task on a checkpoint.

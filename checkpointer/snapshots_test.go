@@ -93,7 +93,7 @@ func (r recorded) store(t testing.TB, described bool) *checkpointertest.Memory {
 			p.Tasks, p.Shape, p.ShapeJSON = row.Tasks, row.Shape, r.Shapes[row.Shape]
 		}
 		for _, b := range row.Blobs {
-			p.Blobs = append(p.Blobs, checkpointer.Blob(b))
+			p.Blobs = append(p.Blobs, checkpointer.Blob{Channel: b.Channel, Version: b.Version, Type: b.Type, Data: b.Data})
 		}
 		require.NoError(t, m.PutCheckpoint(p))
 		var writes []checkpointer.Write

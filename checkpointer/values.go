@@ -73,15 +73,18 @@ func (s *Snapshots) appendChannel(dst []byte, t *Tuple, inline gjson.Result, nam
 	}
 	switch ch.kind {
 	case kindTopic:
-		if items, err := jsonplus.SplitArray(b.Data); err == nil && len(items) == 0 {
+		if items, err := b.SplitList(); err == nil && len(items) == 0 {
 			return dst, false
 		}
 	case kindAfterFinish:
-		pair, err := jsonplus.SplitArray(b.Data)
+		pair, err := b.SplitList()
 		if err != nil || len(pair) != 2 || string(pair[1]) != "\xc3" {
 			return dst, false
 		}
 		return s.appendJSON(dst, jsonplus.TypeMsgpack, pair[0]), true
+	}
+	if b.Items != nil {
+		return s.appendList(dst, b.Items), true
 	}
 	return s.appendJSON(dst, b.Type, b.Data), true
 }
@@ -135,12 +138,25 @@ func appendInline(dst []byte, v gjson.Result) []byte {
 func (s *Snapshots) appendJSON(dst []byte, typ string, data []byte) []byte {
 	out, err := s.values.append(dst, typ, data)
 	if err != nil {
-		if s.Log != nil {
-			s.Log.Warn("a stored value cannot be shown", "type", typ, "bytes", len(data), "error", err)
-		}
-		return append(dst, "null"...)
+		return s.notShown(dst, typ, len(data), err)
 	}
 	return out
+}
+
+// appendList appends a stored list that was given by item.
+func (s *Snapshots) appendList(dst []byte, items [][]byte) []byte {
+	out, err := s.values.appendList(dst, items)
+	if err != nil {
+		return s.notShown(dst, jsonplus.TypeMsgpack, len(items), err)
+	}
+	return out
+}
+
+func (s *Snapshots) notShown(dst []byte, typ string, size int, err error) []byte {
+	if s.Log != nil {
+		s.Log.Warn("a stored value cannot be shown", "type", typ, "size", size, "error", err)
+	}
+	return append(dst, "null"...)
 }
 
 func (s *Snapshots) toJSON(typ string, data []byte) json.RawMessage {

@@ -172,7 +172,7 @@ func appendTuple(b []byte, t *checkpointer.Tuple) []byte {
 		b = msgp.AppendArrayHeader(b, 3)
 		b = msgp.AppendString(b, v.Channel)
 		b = msgp.AppendString(b, v.Type)
-		b = msgp.AppendBytes(b, v.Data)
+		b = v.AppendTo(msgp.AppendBytesHeader(b, uint32(v.Size())))
 	}
 	b = msgp.AppendArrayHeader(b, uint32(len(t.Writes)))
 	for _, w := range t.Writes {

@@ -32,6 +32,20 @@ func SplitArray(data []byte) (items [][]byte, err error) {
 	return items, nil
 }
 
+// AppendItems appends the msgpack values that b is a sequence of, without decoding them, to items. They are parts of b.
+func AppendItems(items [][]byte, b []byte) ([][]byte, error) {
+	for len(b) > 0 {
+		rest, err := skip(b)
+		if err != nil {
+			return items, err
+		}
+		n := len(b) - len(rest)
+		items = append(items, b[:n:n])
+		b = rest
+	}
+	return items, nil
+}
+
 // skip gives what follows the first value. Extensions, which most items of lists are, are stepped over without looking in.
 func skip(b []byte) ([]byte, error) {
 	if len(b) > 0 && b[0] >= 0xc7 && b[0] <= 0xc9 || len(b) > 0 && b[0] >= 0xd4 && b[0] <= 0xd8 {

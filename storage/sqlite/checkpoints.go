@@ -12,6 +12,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/compact"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
 )
@@ -69,65 +70,6 @@ func channelVersions(data []byte) ([]channelVersion, error) {
 	}
 	slices.SortFunc(out, func(a, b channelVersion) int { return strings.Compare(a.channel, b.channel) })
 	return out, nil
-}
-
-// loader fills tuples with what belongs to them. Values that did not change between checkpoints are loaded once and shared.
-type loader struct {
-	conn   *sqlite.Conn
-	thread id.Thread
-	blobs  map[blobKey]*checkpointer.Blob // nil: there is no such row
-}
-
-type blobKey struct {
-	ns string
-	channelVersion
-}
-
-func (l *loader) fill(t *checkpointer.Tuple) error {
-	versions, err := channelVersions(t.Data)
-	if err != nil {
-		return fmt.Errorf("checkpoint %s: %w", t.ID, err)
-	}
-	t.Blobs = make([]checkpointer.Blob, 0, len(versions))
-	for _, v := range versions {
-		b, err := l.blob(blobKey{t.NS, v})
-		if err != nil {
-			return fmt.Errorf("checkpoint %s: channel %s: %w", t.ID, v.channel, err)
-		}
-		if b != nil {
-			t.Blobs = append(t.Blobs, *b)
-		}
-	}
-	return query(l.conn, selectWrites, func(s *sqlite.Stmt) error {
-		t.Writes = append(t.Writes, checkpointer.Write{
-			TaskID:  s.ColumnText(0),
-			Index:   s.ColumnInt(1),
-			Channel: s.ColumnText(2),
-			Type:    s.ColumnText(3),
-			Data:    columnBytes(s, 4),
-			Path:    s.ColumnText(5),
-		})
-		return nil
-	}, t.Thread, t.NS, t.ID)
-}
-
-func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
-	if b, ok := l.blobs[k]; ok {
-		return b, nil
-	}
-	var b *checkpointer.Blob
-	_, err := one(l.conn, selectBlob, func(s *sqlite.Stmt) error {
-		b = &checkpointer.Blob{Channel: k.channel, Version: k.version, Type: s.ColumnText(0), Data: columnBytes(s, 1)}
-		return nil
-	}, l.thread, k.ns, k.channel, k.version)
-	if err == nil {
-		l.blobs[k] = b
-	}
-	return b, err
-}
-
-func newLoader(c *sqlite.Conn, t id.Thread) *loader {
-	return &loader{conn: c, thread: t, blobs: map[blobKey]*checkpointer.Blob{}}
 }
 
 // LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
@@ -274,8 +216,7 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 		return err
 	}
 	for _, b := range p.Blobs {
-		if err := tx.exec(`INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT DO NOTHING`, p.Thread, p.NS, b.Channel, b.Version, b.Type, b.Data); err != nil {
+		if err := tx.putBlob(p.Thread, p.NS, &b); err != nil {
 			return fmt.Errorf("channel %s: %w", b.Channel, err)
 		}
 	}
@@ -324,7 +265,7 @@ func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 			return err
 		}
 	}
-	return nil
+	return tx.deleteLists(t)
 }
 
 // DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too: a later run may give
@@ -362,19 +303,26 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
 			}
 		}
 	}
+	var gone compact.Set
+	l := newLoader(tx.conn, t)
 	for ns, versions := range freed {
 		if err := tx.versions("SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?",
 			func(v channelVersion) { delete(versions, v) }, t, ns); err != nil {
 			return err
 		}
 		for v := range versions {
+			if err := tx.query(listOfOne, func(s *sqlite.Stmt) error {
+				return l.named(columnBytes(s, 1), &gone)
+			}, t, ns, v.channel, v.version); err != nil {
+				return fmt.Errorf("channel %s, version %s: %w", v.channel, v.version, err)
+			}
 			if err := tx.exec("DELETE FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ?",
 				t, ns, v.channel, v.version); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return tx.sweep(t, gone)
 }
 
 // versions calls fn with the channel versions of the checkpoints that a statement gives.
@@ -452,6 +400,9 @@ func (tx *Tx) CopyCheckpoints(from, to id.Thread) error {
 		if err := tx.exec(text, from, to); err != nil {
 			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
 		}
+	}
+	if err := tx.copyLists(from, to); err != nil {
+		return fmt.Errorf("copy lists of thread %s: %w", from, err)
 	}
 	type row struct {
 		ns, id   string

@@ -197,11 +197,11 @@ func (tx *Tx) Content(t id.Thread, seq eventstore.Seq) (content []byte, err erro
 
 // ChannelValue is eventstore.Tx.ChannelValue.
 func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error) {
-	_, err = tx.one(selectBlob, func(s *sqlite.Stmt) error {
-		typ, data = s.ColumnText(0), columnBytes(s, 1)
-		return nil
-	}, t, "", channel, version)
-	return typ, data, err
+	b, err := newLoader(tx.conn, t).blob(blobKey{"", channelVersion{channel, version}})
+	if b == nil || err != nil {
+		return "", nil, err
+	}
+	return b.Type, b.Bytes(), nil
 }
 
 // ClientWrites is eventstore.Tx.ClientWrites. The path of a pulled task ends with the name of its node.

@@ -24,6 +24,9 @@ type Options struct {
 	// Synchronous is "full" (default: a write that was answered survives a power cut) or "normal" (it survives a crash of the
 	// process, but a power cut may take the last ones; the database stays whole).
 	Synchronous string
+	// Layout is how a database that does not exist yet keeps lists: "compact" (default: each item once) or "langgraph" (whole with
+	// every checkpoint, as LangGraph's savers do). It is decided once; both are read in every database.
+	Layout string
 	// Readers is the number of reading connections; 0 means 8.
 	Readers int
 	// Now is the clock that says what has expired; nil is the machine's.
@@ -59,6 +62,13 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	default:
 		return nil, fmt.Errorf(`open database: synchronous is %q, must be "full" or "normal"`, opts.Synchronous)
 	}
+	switch opts.Layout {
+	case "":
+		opts.Layout = layoutCompact
+	case layoutCompact, layoutLangGraph:
+	default:
+		return nil, fmt.Errorf(`open database: layout is %q, must be "compact" or "langgraph"`, opts.Layout)
+	}
 	if opts.Readers <= 0 {
 		opts.Readers = 8
 	}
@@ -91,11 +101,15 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := migrate(ctx, conn, migrations()); err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	layout, err := decideLayout(conn, opts.Layout)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
 	s.readers, err = openReaders(path, opts.Readers)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	s.writer = startWriter(conn, s.log)
+	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.log)
 	return nil
 }
 

@@ -10,9 +10,13 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	storagetest.Run(t, func(t *testing.T) storagetest.Backend {
-		return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal"})
-	})
+	for _, layout := range []string{layoutCompact, layoutLangGraph} {
+		t.Run(layout, func(t *testing.T) {
+			storagetest.Run(t, func(t *testing.T) storagetest.Backend {
+				return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layout})
+			})
+		})
+	}
 }
 
 func backend(t *testing.T, opts Options) storagetest.Backend {

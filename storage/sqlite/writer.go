@@ -26,7 +26,10 @@ const (
 
 // Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
 // It is valid within the function it was given to, on the goroutine that runs it.
-type Tx struct{ conn *sqlite.Conn }
+type Tx struct {
+	conn  *sqlite.Conn
+	lists *lists
+}
 
 // exec, query and one run a statement in the transaction.
 func (tx *Tx) exec(text string, args ...any) error { return exec(tx.conn, text, args...) }
@@ -46,6 +49,7 @@ func (tx *Tx) one(text string, row func(*sqlite.Stmt) error, args ...any) (bool,
 type writer struct {
 	log     *slog.Logger
 	conn    *sqlite.Conn
+	lists   *lists
 	queue   chan *request
 	stop    chan struct{} // closed by close: nothing more is taken
 	stopped chan struct{} // closed when the goroutine has ended
@@ -67,10 +71,11 @@ const (
 	abandoned
 )
 
-func startWriter(conn *sqlite.Conn, log *slog.Logger) *writer {
+func startWriter(conn *sqlite.Conn, l *lists, log *slog.Logger) *writer {
 	w := &writer{
 		log:     log,
 		conn:    conn,
+		lists:   l,
 		queue:   make(chan *request, queueLength),
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
@@ -220,8 +225,10 @@ func (w *writer) savepoint(fn func(*Tx) error) error {
 	}
 	err := w.call(fn)
 	if w.conn.AutocommitEnabled() { // undone already, as a whole
+		w.lists.clear()
 		return err
 	}
+	w.lists.done(err != nil)
 	if err != nil {
 		err = errors.Join(err, exec(w.conn, "ROLLBACK TO w"))
 	}
@@ -239,12 +246,13 @@ func (w *writer) call(fn func(*Tx) error) (err error) {
 			err = fault.Newf(fault.Internal, "panic in a write: %v", p)
 		}
 	}()
-	tx := &Tx{conn: w.conn}
+	tx := &Tx{conn: w.conn, lists: w.lists}
 	defer func() { tx.conn = nil }() // use after the end is a nil dereference, not a write in someone else's transaction
 	return fn(tx)
 }
 
 func (w *writer) rollback() {
+	w.lists.clear()
 	if w.conn.AutocommitEnabled() {
 		return
 	}

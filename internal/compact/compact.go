@@ -1,0 +1,129 @@
+package compact
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"understudy/internal/jsonplus"
+)
+
+const (
+	// LeastSize is the size from which on a list is cut up. Below it a value takes no more than the row of the checkpoint it
+	// belongs to, so that a thread grows with its length all the same, and short threads need no further rows.
+	LeastSize = 1024
+	// leastPart is the size from which on an item has a part to itself. A row costs about 30 bytes beside its data.
+	leastPart = 128
+	// chunkParts is how many parts a chunk names.
+	chunkParts = 128
+	// leastChunked is how many bytes of ranges a value may hold before chunks are made of them.
+	leastChunked = 256
+	// MaxParts bounds how many parts a value has. Values of that many parts would be larger than what databases hold.
+	MaxParts = 1 << 24
+)
+
+// chunkMark begins the bytes over which the digest of a chunk is made. No msgpack value begins with it: a chunk and an item
+// never have the same digest, whatever an item holds.
+const chunkMark = 0xc1
+
+// Digest names a part among those of its owner: half a SHA-256. Owners share nothing, so that whoever could make two parts of
+// one digest, which takes 2^64 attempts, would spoil a thread of their own.
+type Digest [16]byte
+
+// DigestOf gives the digest of one or more items.
+func DigestOf(items []byte) Digest {
+	sum := sha256.Sum256(items)
+	return Digest(sum[:16])
+}
+
+func digestOfChunk(chunk []byte) Digest {
+	return DigestOf(append([]byte{chunkMark}, chunk...))
+}
+
+// Keeper keeps the parts of one owner. Keep gives the number of the part with that digest, which is a new one when it was not
+// kept before: the number after the last that was given. Numbers begin with 1.
+//
+// It is also where parts could come in by digest alone: a worker that names the parts of a list, and is told before anything
+// commits which of them are not kept, has to send only those.
+type Keeper interface {
+	Keep(d Digest, part []byte) (number uint32, err error)
+}
+
+// Encode stores a msgpack value. ok is false when it has to be stored as it is: it is no array, too small, or has another header
+// than Join would give it. Nothing was kept then. After an error some parts may have been.
+func Encode(data []byte, k Keeper) (value []byte, ok bool, err error) {
+	parts, tail, items, ok := split(data)
+	if !ok {
+		return nil, false, nil
+	}
+	numbers := make([]uint32, len(parts))
+	for i, part := range parts {
+		if numbers[i], err = k.Keep(DigestOf(part), part); err != nil {
+			return nil, false, err
+		}
+	}
+	value = append(value, format)
+	value = binary.AppendUvarint(value, uint64(items))
+	value = binary.AppendUvarint(value, uint64(len(data)))
+	whole := appendRuns(nil, runsOf(numbers))
+	if len(whole) <= leastChunked {
+		value = append(appendRuns(value, nil), whole...)
+		return append(value, tail...), true, nil
+	}
+	var chunks []uint32
+	for ; len(numbers) >= chunkParts; numbers = numbers[chunkParts:] {
+		chunk := appendRuns(nil, runsOf(numbers[:chunkParts]))
+		n, err := k.Keep(digestOfChunk(chunk), chunk)
+		if err != nil {
+			return nil, false, err
+		}
+		chunks = append(chunks, n)
+	}
+	value = appendRuns(value, runsOf(chunks))
+	value = appendRuns(value, runsOf(numbers))
+	return append(value, tail...), true, nil
+}
+
+// split cuts a value into parts, and what is left at its end and too small for one.
+func split(data []byte) (parts [][]byte, tail []byte, items int, ok bool) {
+	if len(data) < LeastSize {
+		return nil, nil, 0, false
+	}
+	all, err := jsonplus.SplitArray(data)
+	if err != nil || len(all) == 0 {
+		return nil, nil, 0, false
+	}
+	at := len(data)
+	for _, item := range all {
+		at -= len(item)
+	}
+	if !bytes.Equal(data[:at], appendHeader(nil, len(all))) {
+		return nil, nil, 0, false
+	}
+	start := at
+	for _, item := range all {
+		if start < at && len(item) >= leastPart { // a large item is found again wherever it stands
+			parts = append(parts, data[start:at])
+			start = at
+		}
+		at += len(item)
+		if at-start >= leastPart {
+			parts = append(parts, data[start:at])
+			start = at
+		}
+	}
+	return parts, data[start:], len(all), len(parts) <= MaxParts
+}
+
+func appendHeader(dst []byte, items int) []byte { return msgp.AppendArrayHeader(dst, uint32(items)) }
+
+// Join appends a list of items as the msgpack array they were cut from.
+func Join(dst []byte, items [][]byte) []byte {
+	dst = appendHeader(dst, len(items))
+	for _, item := range items {
+		dst = append(dst, item...)
+	}
+	return dst
+}

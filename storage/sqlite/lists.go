@@ -1,0 +1,275 @@
+package sqlite
+
+import (
+	"fmt"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/compact"
+	"understudy/internal/jsonplus"
+)
+
+// typeList is the type of a row of checkpoint_blobs that holds a list by its parts. What it stands for is msgpack.
+const typeList = "list"
+
+// What meta says of layout.
+const (
+	layoutCompact   = "compact"
+	layoutLangGraph = "langgraph"
+)
+
+// decideLayout gives the layout of a database; wanted, if it has none yet.
+func decideLayout(conn *sqlite.Conn, wanted string) (layout string, err error) {
+	if err := exec(conn, "INSERT INTO meta (key, value) VALUES ('layout', ?) ON CONFLICT DO NOTHING", wanted); err != nil {
+		return "", fmt.Errorf("layout: %w", err)
+	}
+	if _, err := one(conn, "SELECT value FROM meta WHERE key = 'layout'", func(s *sqlite.Stmt) error {
+		layout = s.ColumnText(0)
+		return nil
+	}); err != nil {
+		return "", fmt.Errorf("layout: %w", err)
+	}
+	if layout != layoutCompact && layout != layoutLangGraph {
+		return "", fmt.Errorf("the database has layout %q, which this version does not know", layout)
+	}
+	return layout, nil
+}
+
+// partBits is how many bits of list_parts.part are the number within its thread; above them is the owner.
+const partBits = 28
+
+// partKey is the key of a part; number 0 is before the first of an owner.
+func partKey(owner int64, number uint32) int64 { return owner<<partBits | int64(number) }
+
+const (
+	ownerOf      = "SELECT owner FROM list_owners WHERE thread_id = ?"
+	digestsOf    = "SELECT part, digest FROM list_parts WHERE part BETWEEN ? AND ? ORDER BY part"
+	selectParts  = "SELECT part, data FROM list_parts WHERE part BETWEEN ? AND ?"
+	deleteParts  = "DELETE FROM list_parts WHERE part BETWEEN ? AND ?"
+	listsOf      = "SELECT blob FROM checkpoint_blobs WHERE thread_id = ? AND type = 'list'"
+	listOfOne    = selectBlob + " AND type = 'list'"
+	deleteOwners = "DELETE FROM list_owners WHERE thread_id = ?"
+)
+
+// partLimit bounds how many digests are kept in memory, at about 40 bytes each.
+const partLimit = 1 << 19
+
+// lists knows which parts the threads have that were written last, so that a step does not read back what the thread holds.
+// It belongs to the writer's goroutine. When it is full it is emptied: filling it again costs one scan for each thread.
+type lists struct {
+	plain bool // layout langgraph: new values are stored as they are
+	of    map[id.Thread]*threadParts
+	size  int
+	// touched are the threads whose parts changed in the write that is going on: if it fails they are forgotten.
+	touched []id.Thread
+}
+
+// threadParts are the parts of one thread.
+type threadParts struct {
+	owner int64
+	last  uint32 // the highest number in use
+	known map[compact.Digest]uint32
+}
+
+func newLists(plain bool) *lists { return &lists{plain: plain, of: map[id.Thread]*threadParts{}} }
+
+// forget drops what is known of a thread; it is read again when it is needed.
+func (l *lists) forget(t id.Thread) {
+	if p := l.of[t]; p != nil {
+		l.size -= len(p.known)
+		delete(l.of, t)
+	}
+}
+
+// done ends a write: one that failed has undone what it did to the tables.
+func (l *lists) done(failed bool) {
+	if failed {
+		for _, t := range l.touched {
+			l.forget(t)
+		}
+	}
+	l.touched = l.touched[:0]
+}
+
+// clear forgets everything: more than one write was undone.
+func (l *lists) clear() {
+	clear(l.of)
+	l.size, l.touched = 0, l.touched[:0]
+}
+
+// parts gives what is known of a thread's parts, for adding to them.
+func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
+	l := tx.lists
+	if p := l.of[t]; p != nil {
+		return p, nil
+	}
+	if l.size > partLimit {
+		l.clear()
+	}
+	p := &threadParts{known: map[compact.Digest]uint32{}}
+	found, err := tx.one(ownerOf, func(s *sqlite.Stmt) error {
+		p.owner = s.ColumnInt64(0)
+		return nil
+	}, t)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		if err := tx.exec("INSERT INTO list_owners (thread_id) VALUES (?)", t); err != nil {
+			return nil, err
+		}
+		p.owner = tx.conn.LastInsertRowID()
+	} else if err := tx.query(digestsOf, func(s *sqlite.Stmt) error {
+		p.last = uint32(s.ColumnInt64(0) & (1<<partBits - 1))
+		var d compact.Digest
+		s.ColumnBytes(1, d[:])
+		p.known[d] = p.last
+		return nil
+	}, partKey(p.owner, 0), partKey(p.owner+1, 0)-1); err != nil {
+		return nil, err
+	}
+	l.of[t] = p
+	l.size += len(p.known)
+	return p, nil
+}
+
+// keeper is a compact.Keeper that adds to the parts of a thread.
+type keeper struct {
+	tx    *Tx
+	parts *threadParts
+	added []compact.Digest
+}
+
+// Keep is compact.Keeper.Keep.
+func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
+	p := k.parts
+	if n, ok := p.known[d]; ok {
+		return n, nil
+	}
+	if p.last+1 == 1<<partBits {
+		return 0, fmt.Errorf("the thread has had %d items in lists: no more can be named", p.last)
+	}
+	if err := k.tx.exec("INSERT INTO list_parts (part, digest, data) VALUES (?, ?, ?)", partKey(p.owner, p.last+1), d[:], data); err != nil {
+		return 0, err
+	}
+	p.last++
+	p.known[d] = p.last
+	k.tx.lists.size++
+	k.added = append(k.added, d)
+	return p.last, nil
+}
+
+// putBlob stores the value of a channel, unless there is one at that version.
+func (tx *Tx) putBlob(t id.Thread, ns string, b *checkpointer.Blob) error {
+	typ, data := b.Type, b.Bytes()
+	var k *keeper
+	if !tx.lists.plain && typ == jsonplus.TypeMsgpack && len(data) >= compact.LeastSize {
+		value, kept, err := tx.compact(t, data)
+		if err != nil {
+			return err
+		}
+		if kept != nil {
+			k, typ, data = kept, typeList, value
+		}
+	}
+	if err := tx.exec(`INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`, t, ns, b.Channel, b.Version, typ, data); err != nil {
+		return err
+	}
+	if k == nil || len(k.added) == 0 || tx.conn.Changes() > 0 {
+		return nil
+	}
+	// There was a value at this version, which stays: nothing names what was just added.
+	p := k.parts
+	from := p.last + 1 - uint32(len(k.added))
+	if err := tx.exec(deleteParts, partKey(p.owner, from), partKey(p.owner, p.last)); err != nil {
+		return err
+	}
+	tx.lists.forget(t)
+	return nil
+}
+
+// compact keeps the parts of a list and gives the value that names them; no keeper when it is to be stored as it is.
+func (tx *Tx) compact(t id.Thread, data []byte) ([]byte, *keeper, error) {
+	if data[0] < 0x90 || data[0] > 0x9f && data[0] != 0xdc && data[0] != 0xdd { // no array: nothing to look up
+		return nil, nil, nil
+	}
+	p, err := tx.parts(t)
+	if err != nil {
+		return nil, nil, fmt.Errorf("parts of thread %s: %w", t, err)
+	}
+	tx.lists.touched = append(tx.lists.touched, t)
+	k := &keeper{tx: tx, parts: p}
+	value, ok, err := compact.Encode(data, k)
+	if err != nil || !ok {
+		return nil, nil, err
+	}
+	return value, k, nil
+}
+
+// deleteLists deletes all parts of a thread.
+func (tx *Tx) deleteLists(t id.Thread) error {
+	tx.lists.forget(t)
+	owner, found, err := findOwner(tx.conn, t)
+	if err != nil || !found {
+		return err
+	}
+	if err := tx.exec(deleteParts, partKey(owner, 0), partKey(owner+1, 0)-1); err != nil {
+		return err
+	}
+	return tx.exec(deleteOwners, t)
+}
+
+// copyLists gives a copied thread parts of its own, under the same numbers.
+func (tx *Tx) copyLists(from, to id.Thread) error {
+	owner, found, err := findOwner(tx.conn, from)
+	if err != nil || !found {
+		return err
+	}
+	if err := tx.exec("INSERT INTO list_owners (thread_id) VALUES (?)", to); err != nil {
+		return err
+	}
+	return tx.exec(`INSERT INTO list_parts (part, digest, data)
+		SELECT part - ?1 + ?3, digest, data FROM list_parts WHERE part BETWEEN ?1 AND ?2`,
+		partKey(owner, 0), partKey(owner+1, 0)-1, partKey(tx.conn.LastInsertRowID(), 0))
+}
+
+// sweep deletes the parts that lists had which are gone, and that no list of the thread names any more. It reads the rows of
+// lists, which hold ranges, and chunks; no parts.
+func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	l := newLoader(tx.conn, t)
+	var used compact.Set
+	if err := tx.query(listsOf, func(s *sqlite.Stmt) error {
+		return l.named(columnBytes(s, 0), &used)
+	}, t); err != nil {
+		return fmt.Errorf("lists of thread %s: %w", t, err)
+	}
+	gone.Remove(used)
+	owner, _, err := findOwner(tx.conn, t)
+	if err != nil {
+		return err
+	}
+	for _, r := range gone.Runs() {
+		if err := tx.exec(deleteParts, partKey(owner, r.First), partKey(owner, r.First+r.Count-1)); err != nil {
+			return fmt.Errorf("lists of thread %s: %w", t, err)
+		}
+	}
+	tx.lists.forget(t)
+	return nil
+}
+
+func findOwner(c *sqlite.Conn, t id.Thread) (owner int64, found bool, err error) {
+	found, err = one(c, ownerOf, func(s *sqlite.Stmt) error {
+		owner = s.ColumnInt64(0)
+		return nil
+	}, t)
+	if err != nil {
+		err = fmt.Errorf("owner of lists of thread %s: %w", t, err)
+	}
+	return owner, found, err
+}

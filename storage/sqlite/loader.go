@@ -1,0 +1,203 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/compact"
+	"understudy/internal/jsonplus"
+)
+
+// loader fills tuples with what belongs to them. What did not change between checkpoints is loaded once and shared: values,
+// and of lists their parts.
+type loader struct {
+	conn   *sqlite.Conn
+	thread id.Thread
+	blobs  map[blobKey]*checkpointer.Blob // nil: there is no such row
+
+	owner int64             // of the thread's parts; 0: not looked up
+	parts map[uint32][]byte // by number
+	arena []byte            // where the next parts go
+}
+
+type blobKey struct {
+	ns string
+	channelVersion
+}
+
+func newLoader(c *sqlite.Conn, t id.Thread) *loader {
+	return &loader{conn: c, thread: t, blobs: map[blobKey]*checkpointer.Blob{}}
+}
+
+func (l *loader) fill(t *checkpointer.Tuple) error {
+	versions, err := channelVersions(t.Data)
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", t.ID, err)
+	}
+	t.Blobs = make([]checkpointer.Blob, 0, len(versions))
+	for _, v := range versions {
+		b, err := l.blob(blobKey{t.NS, v})
+		if err != nil {
+			return fmt.Errorf("checkpoint %s: channel %s: %w", t.ID, v.channel, err)
+		}
+		if b != nil {
+			t.Blobs = append(t.Blobs, *b)
+		}
+	}
+	return query(l.conn, selectWrites, func(s *sqlite.Stmt) error {
+		t.Writes = append(t.Writes, checkpointer.Write{
+			TaskID:  s.ColumnText(0),
+			Index:   s.ColumnInt(1),
+			Channel: s.ColumnText(2),
+			Type:    s.ColumnText(3),
+			Data:    columnBytes(s, 4),
+			Path:    s.ColumnText(5),
+		})
+		return nil
+	}, t.Thread, t.NS, t.ID)
+}
+
+func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
+	if b, ok := l.blobs[k]; ok {
+		return b, nil
+	}
+	var b *checkpointer.Blob
+	_, err := one(l.conn, selectBlob, func(s *sqlite.Stmt) error {
+		b = &checkpointer.Blob{Channel: k.channel, Version: k.version, Type: s.ColumnText(0), Data: columnBytes(s, 1)}
+		return nil
+	}, l.thread, k.ns, k.channel, k.version)
+	if err != nil {
+		return nil, err
+	}
+	if b != nil && b.Type == typeList {
+		if b.Items, err = l.list(b.Data); err != nil {
+			return nil, fmt.Errorf("version %s: %w", k.version, err)
+		}
+		b.Type, b.Data = jsonplus.TypeMsgpack, nil
+	}
+	l.blobs[k] = b
+	return b, nil
+}
+
+// list gives the items of a list that is stored by its parts.
+func (l *loader) list(value []byte) ([][]byte, error) {
+	v, err := compact.Parse(value)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := l.runs(&v)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.fetch(runs, v.Size); err != nil {
+		return nil, err
+	}
+	return v.Restore(runs, func(n uint32) []byte { return l.parts[n] })
+}
+
+// runs gives the parts of a list in its order, those that its chunks name included.
+func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
+	if len(v.Chunks) == 0 {
+		return v.Parts, nil
+	}
+	if err := l.fetch(v.Chunks, 0); err != nil {
+		return nil, err
+	}
+	var runs []compact.Run
+	for _, r := range v.Chunks {
+		for n := r.First; n-r.First < r.Count; n++ {
+			chunk, ok := l.parts[n]
+			if !ok {
+				return nil, fmt.Errorf("chunk %d is missing", n)
+			}
+			more, err := compact.ParseChunk(chunk)
+			if err != nil {
+				return nil, fmt.Errorf("chunk %d: %w", n, err)
+			}
+			runs = append(runs, more...)
+		}
+	}
+	return append(runs, v.Parts...), nil
+}
+
+// named adds to a set all parts that a list is made of, chunks included.
+func (l *loader) named(value []byte, set *compact.Set) error {
+	v, err := compact.Parse(value)
+	if err != nil {
+		return err
+	}
+	runs, err := l.runs(&v)
+	set.Add(v.Chunks)
+	set.Add(runs)
+	return err
+}
+
+// nearby is how far parts may be apart to be read together: stepping over a row costs less than looking one up.
+const nearby = 16
+
+// fetch loads parts that were not loaded before. size is about how many bytes they have.
+func (l *loader) fetch(runs []compact.Run, size int) error {
+	if l.parts == nil {
+		l.parts = map[uint32][]byte{}
+	}
+	var wanted compact.Set
+	var first, last uint32 // of what is to be read next; 0: nothing
+	flush := func() (err error) {
+		if first != 0 {
+			err = l.read(first, last, size)
+		}
+		first = 0
+		return err
+	}
+	for _, r := range runs {
+		for n := r.First; n-r.First < r.Count; n++ {
+			if _, ok := l.parts[n]; ok {
+				continue
+			}
+			wanted.Add([]compact.Run{{First: n, Count: 1}})
+		}
+	}
+	for _, r := range wanted.Runs() {
+		if first != 0 && r.First-last <= nearby {
+			last = r.First + r.Count - 1
+			continue
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		first, last = r.First, r.First+r.Count-1
+	}
+	return flush()
+}
+
+// read loads the parts of a range.
+func (l *loader) read(first, last uint32, size int) error {
+	if l.owner == 0 {
+		owner, found, err := findOwner(l.conn, l.thread)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return errors.New("the thread has no parts of lists")
+		}
+		l.owner = owner
+	}
+	// One piece of memory for many parts. A list keeps what it shares it with alive: pieces are no larger than is usual for a list.
+	const least, most = 4 << 10, 1 << 20
+	return query(l.conn, selectParts, func(s *sqlite.Stmt) error {
+		n := s.ColumnLen(1)
+		if cap(l.arena)-len(l.arena) < n {
+			l.arena = make([]byte, 0, max(n, least, min(size, most)))
+		}
+		at := len(l.arena)
+		l.arena = l.arena[:at+n]
+		data := l.arena[at : at+n : at+n]
+		s.ColumnBytes(1, data)
+		l.parts[uint32(s.ColumnInt64(0)&(1<<partBits-1))] = data
+		return nil
+	}, partKey(l.owner, first), partKey(l.owner, last))
+}
