@@ -87,7 +87,7 @@ def _simple(obj: Any) -> Any:
     if isinstance(obj, decimal.Decimal):
         if not obj.is_finite():
             return None
-        return int(obj) if obj == obj.to_integral_value() else float(obj)
+        return int(obj) if obj.as_tuple().exponent >= 0 else float(obj)
     if isinstance(obj, (bytes, bytearray, memoryview)):
         return base64.b64encode(obj).decode("ascii")
     if isinstance(obj, (pathlib.PurePath, ipaddress._IPAddressBase, zoneinfo.ZoneInfo)):

@@ -114,6 +114,10 @@ class Runner:
                 done = [DONE, number, FAILED, None, "CancelledError", errors.message(exc), errors.detail(exc)]
             else:
                 done = [DONE, number, CANCELLED, None, "", "", ""]
+        except _Unloadable as exc:
+            # Why a graph cannot be loaded is shown whatever its kind: whoever serves it has to mend it.
+            why = exc.args[0]
+            done = [DONE, number, FAILED, None, type(why).__name__, str(why), errors.detail(why)]
         except _Invalid as exc:
             done = [DONE, number, INVALID, None, "", str(exc), ""]
         except BaseException as exc:
@@ -132,7 +136,7 @@ class Runner:
     def _source(self, graph_id: str):
         problem = self._registry.problems.get(graph_id)
         if problem is not None:
-            raise problem
+            raise _Unloadable(problem)
         return self._registry.sources[graph_id]
 
     def _config(self, fields: dict[str, Any]) -> tuple[dict, dict]:
@@ -296,7 +300,11 @@ class Runner:
 
 
 class _Invalid(Exception):
-    pass
+    """What was asked makes no sense; its text is for the client."""
+
+
+class _Unloadable(Exception):
+    """The graph could not be imported or built when the worker started. Its argument is why."""
 
 
 def _at(conf: dict, f: dict[str, Any]) -> None:
