@@ -28,6 +28,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
+	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/graph/python"
 	"understudy/id"
@@ -106,8 +107,10 @@ func (s *Server) assemble(version string) error {
 	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, nil)
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log
+	backfill := eventstore.NewBackfiller(s.rows)
+	backfill.Log = s.log
 	s.runs = run.NewService(run.Options{
-		Store: s.rows.Runs(), Bridge: s.bridge, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Wire: wire{},
+		Store: s.rows.Runs(), Bridge: s.bridge, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Wire: wire{},
 		Webhooks: &run.Webhooks{
 			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
 			RequireHTTPS:   cfg.Webhooks.URL.RequireHTTPS,
@@ -123,7 +126,7 @@ func (s *Server) assemble(version string) error {
 		ServerVersion: APIVersion, URL: "http://" + s.listener.Addr().String(), Logger: s.log,
 	})
 	s.threads = thread.NewService(thread.Options{
-		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Deleted: s.runs.ThreadDeleted,
+		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Deleted: s.runs.ThreadDeleted,
 		Changed: func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, stateUpdate(state)) },
 	})
 	s.http = server.New(s.httpOptions(version))

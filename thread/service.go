@@ -11,6 +11,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/thread/overlay"
 )
 
 // Graphs are the graphs that threads run on.
@@ -26,12 +27,21 @@ type Snapshots interface {
 	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
 }
 
+// Backfill makes threads whole that were not recorded from their beginning.
+type Backfill interface {
+	// Ensure returns when all root checkpoints of a thread are recorded. An empty checkpoint stands for the newest.
+	Ensure(ctx context.Context, t id.Thread, c id.Checkpoint) error
+}
+
 // Options are what a Service is made of. Store, Graphs and Snapshots are required.
 type Options struct {
 	Store     Store
 	Graphs    Graphs
 	Snapshots Snapshots
 	Items     graph.Store // long-term memory, for graphs that reach for it while state is updated
+	Backfill  Backfill    // nil: every thread was recorded from its beginning
+	// Overlay shows transcripts in place of messages. nil: states show what the graph itself has.
+	Overlay *overlay.Overlay
 	// Deleted is told of threads after they are gone: whoever works on them stops. It must not block.
 	Deleted func(id.Thread)
 	// Changed is told the new state of a thread that a client has updated. It must not block.
@@ -49,8 +59,12 @@ func NewService(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Deleted == nil {
-		o.Deleted = func(id.Thread) {}
+	deleted := o.Deleted
+	o.Deleted = func(t id.Thread) {
+		o.Overlay.Forget(t)
+		if deleted != nil {
+			deleted(t)
+		}
 	}
 	if o.Changed == nil {
 		o.Changed = func(*checkpointer.Snapshot) {}
@@ -117,7 +131,11 @@ func (s *Service) Get(ctx context.Context, t id.Thread) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.view(ctx, row, false)
+	v, err := s.view(ctx, row, false)
+	if err != nil {
+		return nil, err
+	}
+	return v, s.overlayView(ctx, v)
 }
 
 func (s *Service) row(ctx context.Context, t id.Thread) (*Thread, error) {
@@ -185,6 +203,9 @@ func (s *Service) Delete(ctx context.Context, t id.Thread) error {
 
 // Copy makes a new thread with the same checkpoints.
 func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
+	if err := s.backfill(ctx, from); err != nil {
+		return nil, err
+	}
 	to := id.NewThread()
 	now := s.Now()
 	err := s.Store.Write(ctx, func(tx Tx) error {
@@ -218,6 +239,13 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 
 // Prune deletes threads ("delete"), or all of their checkpoints but the newest ("keep_latest"). It gives how many there were.
 func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy string) (int, error) {
+	if strategy == "keep_latest" {
+		for _, t := range ids {
+			if err := s.backfill(ctx, t); err != nil { // what was never recorded would be gone for good
+				return 0, err
+			}
+		}
+	}
 	var gone []id.Thread
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		gone = nil
@@ -251,20 +279,30 @@ func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy string) (
 
 // State gives the live head of a namespace (empty at.ID), or the record of one checkpoint.
 func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error) {
-	if _, err := s.row(ctx, at.Thread); err != nil {
+	row, err := s.row(ctx, at.Thread)
+	if err != nil {
 		return nil, err
 	}
-	return s.Snapshots.State(ctx, at, subgraphs)
+	snap, err := s.Snapshots.State(ctx, at, subgraphs)
+	if err != nil {
+		return nil, err
+	}
+	return snap, s.overlaySnapshots(ctx, row, overlay.State, snap)
 }
 
 // History gives snapshots, newest first.
 func (s *Service) History(ctx context.Context, q HistoryQuery) ([]*checkpointer.Snapshot, error) {
-	if _, err := s.row(ctx, q.Thread); err != nil {
+	row, err := s.row(ctx, q.Thread)
+	if err != nil {
 		return nil, err
 	}
-	return s.Snapshots.History(ctx, checkpointer.List{
+	list, err := s.Snapshots.History(ctx, checkpointer.List{
 		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: q.Limit,
 	})
+	if err != nil {
+		return nil, err
+	}
+	return list, s.overlaySnapshots(ctx, row, overlay.History, list...)
 }
 
 // UpdateState writes checkpoints as if nodes had. It gives the key of the last one.
@@ -292,11 +330,13 @@ func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps []
 		}
 		return err
 	}, nil)
-	updates := make([][]graph.StateUpdate, len(steps))
-	for i, step := range steps {
-		for _, u := range step {
-			updates[i] = append(updates[i], graph.StateUpdate(u))
-		}
+	updates, deleted, err := s.cleanUpdates(ctx, name, at, steps)
+	if err != nil {
+		return checkpointer.Key{}, err
+	}
+	saver.NoteDeleted(deleted)
+	if err := s.backfill(ctx, at.Thread); err != nil {
+		return checkpointer.Key{}, err
 	}
 	key, err := g.Update(ctx, graph.Config{Thread: at.Thread, Config: readConfig(row, name), Saver: saver, Store: s.Items}, at, updates)
 	if err != nil {
@@ -328,6 +368,14 @@ func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps []
 		s.Changed(state)
 	}
 	return key, nil
+}
+
+// backfill records what a thread lacks, before it is changed.
+func (s *Service) backfill(ctx context.Context, t id.Thread) error {
+	if s.Backfill == nil {
+		return nil
+	}
+	return s.Backfill.Ensure(ctx, t, "")
 }
 
 func inFlight(t id.Thread) error {

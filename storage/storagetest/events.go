@@ -100,11 +100,13 @@ func log(t *testing.T, b Backend, th int) []*eventstore.Event {
 
 // RunEvents runs the part of the suite that is about events and transcripts. open is as for Run.
 func RunEvents(t *testing.T, open func(t *testing.T) Backend) {
-	for name, test := range eventCases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, open(t))
-		})
+	for _, cases := range []map[string]func(*testing.T, Backend){eventCases, backfillCases} {
+		for name, test := range cases {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, open(t))
+			})
+		}
 	}
 }
 

@@ -1,0 +1,349 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/jsonplus"
+)
+
+// Archive is a storage whose checkpoints can be recorded after the fact. Every method but Backfill sees committed rows only.
+type Archive interface {
+	// Unrecorded reports whether the thread has a root checkpoint for which nothing was recorded.
+	Unrecorded(ctx context.Context, t id.Thread) (bool, error)
+	// Lineage gives all root checkpoints of a thread, in order of their ids.
+	Lineage(ctx context.Context, t id.Thread) ([]Link, error)
+	// RootCheckpoint gives a root checkpoint by its id; nil when there is none.
+	RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, error)
+	// RootValue gives the stored value of a root channel at a version; an empty type when there is none.
+	RootValue(ctx context.Context, t id.Thread, channel, version string) (Value, error)
+	// Backfill runs fn in a transaction, alone. An error from fn undoes all it did. fn must not block, and may be run again
+	// after a serialization failure.
+	Backfill(ctx context.Context, fn func(BackfillTx) error) error
+}
+
+// BackfillTx is what backfilling needs within a transaction.
+type BackfillTx interface {
+	Tx
+	// HasRootCheckpoint reports whether the thread has the root checkpoint.
+	HasRootCheckpoint(t id.Thread, c id.Checkpoint) (bool, error)
+	// DropTranscripts forgets what was recorded for checkpoints. Their events are marked as RollBackEvents does it.
+	DropTranscripts(t id.Thread, checkpoints []id.Checkpoint) error
+}
+
+// Link is a root checkpoint in the tree of its thread.
+type Link struct {
+	ID, Parent id.Checkpoint
+	Recorded   bool // it has a transcript row
+}
+
+const (
+	// batchCheckpoints and batchBytes bound what a batch holds in memory.
+	batchCheckpoints = 200
+	batchBytes       = 8 << 20
+	// batchTime is after how long a transaction gives way to other writers.
+	batchTime = 25 * time.Millisecond
+	// rememberThreads bounds the memory of threads that lack nothing, twice.
+	rememberThreads = 1 << 14
+)
+
+// Backfiller records the checkpoints that a thread had before anybody recorded it: those of an existing database, or those written while
+// recording did not exist. It is safe for concurrent use.
+//
+// It walks all root checkpoints of a thread, parents first, and hands each to Record, so that the transcript becomes what it would have been.
+// What is left to do is what has no row: it works in many small transactions, and can be interrupted at any point.
+type Backfiller struct {
+	// Log is told of threads that were backfilled. nil: nobody is. Set it before use.
+	Log *slog.Logger
+
+	store             Archive
+	checkpoints, size int           // of a batch
+	pause             time.Duration // of a transaction
+
+	mu sync.Mutex
+	// whole are threads that lack nothing; was holds those of before it was full. A thread that lacks nothing stays so: each new
+	// checkpoint is recorded in the transaction that saves it.
+	whole, was map[id.Thread]struct{}
+	flights    map[id.Thread]chan struct{} // threads that are being looked at; closed when that ends
+}
+
+// NewBackfiller makes a Backfiller of a storage.
+func NewBackfiller(a Archive) *Backfiller {
+	return &Backfiller{
+		store: a, checkpoints: batchCheckpoints, size: batchBytes, pause: batchTime,
+		whole: map[id.Thread]struct{}{}, flights: map[id.Thread]chan struct{}{},
+	}
+}
+
+// Ensure returns when all root checkpoints of a thread are recorded, for whoever reads the transcript of one of them, or is about to save one
+// on top of it. An empty checkpoint stands for the newest. Only one caller works on a thread, the others wait; when its context ends
+// another goes on from there. Once a thread lacks nothing, asking again costs a look into memory.
+//
+// The checkpoint does not narrow the work: a copy beside it, or the original it was copied from, is not among its ancestors.
+func (b *Backfiller) Ensure(ctx context.Context, t id.Thread, _ id.Checkpoint) (err error) {
+	mine := make(chan struct{})
+	for {
+		busy, whole := b.enter(t, mine)
+		if whole {
+			return nil
+		}
+		if busy == nil {
+			break
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	done := false // not even when it panics may others wait for ever
+	defer func() { b.leave(t, mine, done) }()
+	if err := b.fill(ctx, t); err != nil {
+		return fmt.Errorf("backfill thread %s: %w", t, err)
+	}
+	done = true
+	return nil
+}
+
+// Reader is r with Ensure before whatever is read of a thread as a whole or at a checkpoint. When that fails what was recorded so far is read:
+// a thread that cannot be backfilled stays readable.
+func (b *Backfiller) Reader(r Reader) Reader { return ensured{r, b} }
+
+type ensured struct {
+	Reader
+	b *Backfiller
+}
+
+func (e ensured) Events(ctx context.Context, t id.Thread, after Seq, limit int) ([]*Event, error) {
+	e.ensure(ctx, t, "")
+	return e.Reader.Events(ctx, t, after, limit)
+}
+
+func (e ensured) Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*Transcript, error) {
+	e.ensure(ctx, t, c)
+	return e.Reader.Transcript(ctx, t, c)
+}
+
+func (e ensured) ensure(ctx context.Context, t id.Thread, c id.Checkpoint) {
+	if err := e.b.Ensure(ctx, t, c); err != nil && ctx.Err() == nil && e.b.Log != nil {
+		e.b.Log.ErrorContext(ctx, "the history of a thread is not recorded", "thread_id", t, "error", err)
+	}
+}
+
+// enter reports whether a thread is whole, or else who works on it; nil: the caller does now.
+func (b *Backfiller) enter(t id.Thread, mine chan struct{}) (busy chan struct{}, whole bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.whole[t]; ok {
+		return nil, true
+	}
+	if _, ok := b.was[t]; ok {
+		b.remember(t)
+		return nil, true
+	}
+	if busy = b.flights[t]; busy == nil {
+		b.flights[t] = mine
+	}
+	return busy, false
+}
+
+func (b *Backfiller) leave(t id.Thread, mine chan struct{}, whole bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if whole {
+		b.remember(t)
+	}
+	delete(b.flights, t)
+	close(mine)
+}
+
+// remember notes that a thread is whole. b.mu is held.
+func (b *Backfiller) remember(t id.Thread) {
+	if len(b.whole) >= rememberThreads {
+		b.was, b.whole = b.whole, make(map[id.Thread]struct{}, rememberThreads)
+	}
+	b.whole[t] = struct{}{}
+}
+
+// fill records what a thread lacks.
+func (b *Backfiller) fill(ctx context.Context, t id.Thread) error {
+	lacks, err := b.store.Unrecorded(ctx, t)
+	if err != nil || !lacks {
+		return err
+	}
+	began := time.Now()
+	links, err := b.store.Lineage(ctx, t)
+	if err != nil {
+		return err
+	}
+	order, stale := plan(links)
+	// They were recorded before their parents, as if the conversation began with them. Should this be interrupted, what is left of them is
+	// found again: it still stands above what is not recorded.
+	for rest := stale; len(rest) > 0; {
+		n := min(len(rest), b.checkpoints)
+		if err := b.store.Backfill(ctx, func(tx BackfillTx) error { return tx.DropTranscripts(t, rest[:n]) }); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	known := map[string]struct{}{} // versions of the messages that were handed to Record
+	for rest := order; len(rest) > 0; {
+		facts, n, err := b.load(ctx, t, rest, known)
+		if err != nil {
+			return err
+		}
+		if err := b.record(ctx, t, facts); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	if b.Log != nil {
+		b.Log.InfoContext(ctx, "thread backfilled", "thread_id", t, "checkpoints", len(order), "recorded_anew", len(stale), "seconds", time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// plan gives the checkpoints to record, each after its parent, else in order of their ids: a copy comes after its original. stale are
+// those among them that were recorded on a parent that was not.
+func plan(links []Link) (order, stale []id.Checkpoint) {
+	at := make(map[id.Checkpoint]int, len(links))
+	for i, l := range links {
+		at[l.ID] = i
+	}
+	const (
+		met = 1 << iota
+		planned
+		lacking
+	)
+	state := make([]uint8, len(links))
+	var path []int
+	for i := range links {
+		// Up to the oldest ancestor that is not planned, and down again. A parent that is met twice on the way is its own
+		// ancestor: no graph writes that, but a loop must not be endless.
+		path = path[:0]
+		for ok := true; ok && state[i] == 0; i, ok = at[links[i].Parent] {
+			state[i] = met
+			path = append(path, i)
+		}
+		for len(path) > 0 {
+			i := path[len(path)-1]
+			path = path[:len(path)-1]
+			state[i] |= planned
+			l := links[i]
+			if p, ok := at[l.Parent]; l.Recorded && !(ok && state[p]&lacking != 0) {
+				continue
+			}
+			state[i] |= lacking
+			order = append(order, l.ID)
+			if l.Recorded {
+				stale = append(stale, l.ID)
+			}
+		}
+	}
+	return order, stale
+}
+
+// load reads the facts of the next checkpoints, as many as a batch may hold; n is how many that took. A value that several checkpoints
+// share is read for the first of them.
+func (b *Backfiller) load(ctx context.Context, t id.Thread, order []id.Checkpoint, known map[string]struct{}) (facts []Facts, n int, err error) {
+	size := 0
+	for _, c := range order {
+		if n == b.checkpoints || size >= b.size {
+			break
+		}
+		n++
+		row, err := b.store.RootCheckpoint(ctx, t, c)
+		if err != nil {
+			return nil, 0, err
+		}
+		if row == nil {
+			continue // deleted meanwhile
+		}
+		f, err := b.facts(ctx, row, known)
+		if err != nil {
+			return nil, 0, fmt.Errorf("checkpoint %s: %w", c, err)
+		}
+		if f.Messages != nil {
+			size += len(f.Messages.Data)
+		}
+		facts = append(facts, f)
+	}
+	return facts, n, nil
+}
+
+// facts reads the facts of a stored checkpoint.
+func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, known map[string]struct{}) (Facts, error) {
+	p := &checkpointer.Put{Checkpoint: *row}
+	source := gjson.GetBytes(row.Metadata, "source").String()
+	if p.Run == "" && source != "update" && source != "fork" {
+		// A database of another program: the run is named by what it put into the metadata, if at all.
+		p.Run = id.Run(gjson.GetBytes(row.Metadata, "run_id").String())
+	}
+	versions, values := gjson.GetBytes(row.Data, "channel_versions"), gjson.GetBytes(row.Data, "channel_values")
+	for _, channel := range append([]string{messagesChannel}, summaryChannels[:]...) {
+		version := versions.Get(channel).String()
+		if version == "" {
+			continue
+		}
+		if channel == messagesChannel {
+			if _, ok := known[version]; ok {
+				continue
+			}
+			known[version] = struct{}{}
+		} else if values.Get(channel).Exists() {
+			continue
+		}
+		v, err := b.store.RootValue(ctx, row.Thread, channel, version)
+		if err != nil {
+			return Facts{}, err
+		}
+		if v.Type == jsonplus.TypeJSON {
+			// Converted here and not in the transaction, others wait for that.
+			if packed, err := jsonplus.PackJSON(v.Data); err == nil {
+				v = Value{Type: jsonplus.TypeMsgpack, Data: packed}
+			}
+		}
+		if v.Type != "" {
+			p.Blobs = append(p.Blobs, checkpointer.Blob{Channel: channel, Version: version, Type: v.Type, Data: v.Data})
+		}
+	}
+	return FactsOf(p), nil
+}
+
+// record records a batch, in as many transactions as it takes for each to be short.
+func (b *Backfiller) record(ctx context.Context, t id.Thread, facts []Facts) error {
+	for len(facts) > 0 {
+		n := 0
+		if err := b.store.Backfill(ctx, func(tx BackfillTx) error {
+			began := time.Now()
+			for n = 0; n < len(facts) && (n == 0 || time.Since(began) < b.pause); n++ {
+				if err := recordOld(tx, t, facts[n]); err != nil {
+					return fmt.Errorf("checkpoint %s: %w", facts[n].Checkpoint, err)
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		facts = facts[n:]
+	}
+	return nil
+}
+
+// recordOld records a checkpoint that was saved long ago, unless it has gone since its facts were read, or was saved again.
+func recordOld(tx BackfillTx, t id.Thread, f Facts) error {
+	if ok, err := tx.HasRootCheckpoint(t, f.Checkpoint); err != nil || !ok {
+		return err
+	}
+	if row, err := tx.TranscriptRow(t, f.Checkpoint); err != nil || row != nil {
+		return err
+	}
+	return Record(tx, f)
+}
