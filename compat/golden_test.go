@@ -137,7 +137,6 @@ var (
 	onState  = regexp.MustCompile(`^/threads/[0-9a-f-]{36}/state(/[^/]+)?(\?.*)?$`)
 	onHist   = regexp.MustCompile(`^/threads/[0-9a-f-]{36}/history(\?.*)?$`)
 	onRuns   = regexp.MustCompile(`^/threads/([^/]+)/runs(/wait|/stream)?$`)
-	onRun    = regexp.MustCompile(`^/threads/[0-9a-f-]{36}/runs/[0-9a-f-]{36}$`)
 )
 
 // decodeAs runs the decoder of the route on a recorded body.

@@ -25,7 +25,7 @@ func Prepare(body []byte) ([]byte, error) {
 	if !shallow(body) || !utf8.Valid(body) || !json.Valid(body) {
 		return nil, ErrJSON
 	}
-	if bytes.IndexByte(body, '\\') < 0 && bytes.IndexAny(body, " \t\r\n") < 0 {
+	if !bytes.ContainsAny(body, "\\ \t\r\n") {
 		return body, nil
 	}
 	w, in := 0, false

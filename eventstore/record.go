@@ -218,7 +218,6 @@ type step struct {
 	// condensed messages, in the order of the list, and the slot of their summary, nil when it is no message
 	condensed []*item
 	summary   *slot
-	text      string // of the summary
 
 	marker   *item   // put into the transcript
 	nameless []*item // new messages without id
