@@ -92,7 +92,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Parallel()
 			data := array(tt.items...)
 			m := &memory{}
-			value, ok, err := compact.Encode(data, m)
+			value, ok, err := compact.Encode(data, m, nil)
 			require.NoError(t, err)
 			if len(data) < compact.LeastSize {
 				require.False(t, ok)
@@ -122,7 +122,7 @@ func TestPlain(t *testing.T) {
 		"empty":               {},
 	} {
 		m := &memory{}
-		_, ok, err := compact.Encode(data, m)
+		_, ok, err := compact.Encode(data, m, nil)
 		require.NoError(t, err, name)
 		require.False(t, ok, name)
 		require.Empty(t, m.parts, name)
@@ -134,11 +134,11 @@ func TestGrowth(t *testing.T) {
 	t.Parallel()
 	const steps = 400
 	for _, lists := range []int{1, 3} {
-		m := &memory{}
+		m, last := &memory{}, make([]compact.Last, lists)
 		values := 0
 		for step := 1; step <= steps; step++ {
 			for l := range lists {
-				value, ok, err := compact.Encode(array(texts(l*10_000, l*10_000+step+20, 150)...), m)
+				value, ok, err := compact.Encode(array(texts(l*10_000, l*10_000+step+20, 150)...), m, &last[l])
 				require.NoError(t, err)
 				require.True(t, ok)
 				values += len(value)
@@ -172,7 +172,7 @@ func FuzzJoin(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := &memory{}
 		for range 2 { // again: everything is known now
-			value, ok, err := compact.Encode(data, m)
+			value, ok, err := compact.Encode(data, m, nil)
 			require.NoError(t, err)
 			if !ok {
 				require.Empty(t, m.parts)
@@ -185,11 +185,38 @@ func FuzzJoin(f *testing.F) {
 	})
 }
 
+// What is remembered of other values changes nothing.
+func FuzzLast(f *testing.F) {
+	f.Add(uint8(40), uint8(41), uint8(20), uint8(150))
+	f.Add(uint8(200), uint8(10), uint8(201), uint8(30))
+	f.Fuzz(func(t *testing.T, a, b, c, size uint8) {
+		var last compact.Last
+		m := &memory{}
+		for _, items := range [][][]byte{
+			texts(0, int(a), int(size)), texts(0, int(b), int(size)), texts(int(c), int(a), int(size)), texts(int(c)/2, int(b), int(size)),
+			texts(0, int(c), 200), append(texts(0, int(b), int(size)), texts(0, int(c), 3)...), texts(0, int(a), int(size)),
+		} {
+			data := array(items...)
+			value, ok, err := compact.Encode(data, m, &last)
+			require.NoError(t, err)
+			if !ok {
+				continue
+			}
+			got, err := m.restore(value)
+			require.NoError(t, err)
+			require.Equal(t, data, compact.Join(nil, got))
+			again, _, err := compact.Encode(data, m, nil)
+			require.NoError(t, err)
+			require.Equal(t, again, value)
+		}
+	})
+}
+
 // Bytes that nobody wrote give errors, never a panic, and no memory beyond what is there.
 func FuzzParse(f *testing.F) {
 	m := &memory{}
 	for _, items := range [][][]byte{texts(0, 400, 200), texts(0, 300, 5), texts(100, 140, 90)} {
-		value, ok, err := compact.Encode(array(items...), m)
+		value, ok, err := compact.Encode(array(items...), m, nil)
 		require.NoError(f, err)
 		require.True(f, ok)
 		f.Add(value)
@@ -210,13 +237,17 @@ func BenchmarkEncode(b *testing.B) {
 	for _, n := range []int{100, 400, 1000} {
 		b.Run(fmt.Sprintf("%d messages", n), func(b *testing.B) {
 			data := array(texts(0, n, 700)...)
-			m := &memory{}
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, ok, err := compact.Encode(data, m); !ok || err != nil {
-					b.Fatal(ok, err)
-				}
+			for name, last := range map[string]*compact.Last{"alike": {}, "digests": nil} {
+				b.Run(name, func(b *testing.B) {
+					m := &memory{}
+					b.SetBytes(int64(len(data)))
+					b.ReportAllocs()
+					for b.Loop() {
+						if _, ok, err := compact.Encode(data, m, last); !ok || err != nil {
+							b.Fatal(ok, err)
+						}
+					}
+				})
 			}
 		})
 	}

@@ -71,7 +71,7 @@ func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version str
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
 		b, err := newLoader(c, t).blob(blobKey{"", channelVersion{channel, version}})
 		if b != nil {
-			v = eventstore.Value{Type: b.Type, Data: b.Data}
+			v = eventstore.Value{Type: b.Type, Data: b.Bytes()}
 		}
 		return err
 	})

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"fmt"
 
 	"zombiezen.com/go/sqlite"
@@ -53,15 +54,19 @@ const (
 	deleteOwners = "DELETE FROM list_owners WHERE thread_id = ?"
 )
 
-// partLimit bounds how many digests are kept in memory, at about 40 bytes each.
-const partLimit = 1 << 19
+// What is kept in memory to find parts that are known: digests, at about 40 bytes each, and bytes of the last values.
+const (
+	partLimit  = 1 << 19
+	valueLimit = 32 << 20
+)
 
 // lists knows which parts the threads have that were written last, so that a step does not read back what the thread holds.
 // It belongs to the writer's goroutine. When it is full it is emptied: filling it again costs one scan for each thread.
 type lists struct {
 	plain bool // layout langgraph: new values are stored as they are
 	of    map[id.Thread]*threadParts
-	size  int
+	size  int // digests
+	bytes int // of last values
 	// touched are the threads whose parts changed in the write that is going on: if it fails they are forgotten.
 	touched []id.Thread
 }
@@ -71,6 +76,7 @@ type threadParts struct {
 	owner int64
 	last  uint32 // the highest number in use
 	known map[compact.Digest]uint32
+	value compact.Last
 }
 
 func newLists(plain bool) *lists { return &lists{plain: plain, of: map[id.Thread]*threadParts{}} }
@@ -79,6 +85,7 @@ func newLists(plain bool) *lists { return &lists{plain: plain, of: map[id.Thread
 func (l *lists) forget(t id.Thread) {
 	if p := l.of[t]; p != nil {
 		l.size -= len(p.known)
+		l.bytes -= p.value.Size()
 		delete(l.of, t)
 	}
 }
@@ -96,7 +103,7 @@ func (l *lists) done(failed bool) {
 // clear forgets everything: more than one write was undone.
 func (l *lists) clear() {
 	clear(l.of)
-	l.size, l.touched = 0, l.touched[:0]
+	l.size, l.bytes, l.touched = 0, 0, l.touched[:0]
 }
 
 // parts gives what is known of a thread's parts, for adding to them.
@@ -105,7 +112,7 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	if p := l.of[t]; p != nil {
 		return p, nil
 	}
-	if l.size > partLimit {
+	if l.size > partLimit || l.bytes > valueLimit {
 		l.clear()
 	}
 	p := &threadParts{known: map[compact.Digest]uint32{}}
@@ -151,7 +158,8 @@ func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 	if p.last+1 == 1<<partBits {
 		return 0, fmt.Errorf("the thread has had %d items in lists: no more can be named", p.last)
 	}
-	if err := k.tx.exec("INSERT INTO list_parts (part, digest, data) VALUES (?, ?, ?)", partKey(p.owner, p.last+1), d[:], data); err != nil {
+	digest := bytes.Clone(d[:]) // so that d, of which most are known, needs no memory of its own
+	if err := k.tx.exec("INSERT INTO list_parts (part, digest, data) VALUES (?, ?, ?)", partKey(p.owner, p.last+1), digest, data); err != nil {
 		return 0, err
 	}
 	p.last++
@@ -202,7 +210,9 @@ func (tx *Tx) compact(t id.Thread, data []byte) ([]byte, *keeper, error) {
 	}
 	tx.lists.touched = append(tx.lists.touched, t)
 	k := &keeper{tx: tx, parts: p}
-	value, ok, err := compact.Encode(data, k)
+	before := p.value.Size()
+	value, ok, err := compact.Encode(data, k, &p.value)
+	tx.lists.bytes += p.value.Size() - before
 	if err != nil || !ok {
 		return nil, nil, err
 	}
