@@ -21,7 +21,8 @@ const (
 	extDelta      = 7
 )
 
-var errNotArray = errors.New("jsonplus: not an array")
+// ErrNotArray: SplitArray was given something else.
+var ErrNotArray = errors.New("jsonplus: not an array")
 
 // call is the payload of the codes 0 to 5: what to call, and with what.
 type call struct {
@@ -31,7 +32,7 @@ type call struct {
 
 func readCall(b []byte) (c call, err error) {
 	if len(b) == 0 || msgp.NextType(b) != msgp.ArrayType {
-		return c, errNotArray
+		return c, ErrNotArray
 	}
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {
@@ -114,6 +115,11 @@ func appendSingle(dst []byte, c call) ([]byte, bool) {
 			}
 			return append(dst, '"'), true
 		}
+	case "builtins":
+		// Integers beyond 64 bits, which msgpack has no form for, are stored as the call int("…").
+		if string(c.name) == "int" {
+			return appendInteger(dst, text)
+		}
 	case "decimal":
 		if string(c.name) == "Decimal" {
 			return appendDecimal(dst, text)
@@ -159,6 +165,20 @@ func appendDecimal(dst, text []byte) ([]byte, bool) {
 		return append(dst, "null"...), true
 	}
 	return appendFloat(dst, f), true
+}
+
+// appendInteger appends the text of a Python int; ok is false when it is none that JSON can hold.
+func appendInteger(dst, text []byte) ([]byte, bool) {
+	digits := bytes.TrimPrefix(text, []byte("-"))
+	if len(digits) == 0 || len(digits) > 1 && digits[0] == '0' {
+		return dst, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return dst, false
+		}
+	}
+	return append(dst, text...), true
 }
 
 // scanDecimal splits [sign] digits [. digits] [E exponent] into its digits and the exponent of the last of them.

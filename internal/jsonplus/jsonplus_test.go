@@ -92,6 +92,24 @@ func TestAppendJSONRefuses(t *testing.T) {
 	}
 }
 
+func TestIntegersBeyond64Bits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"123456789012345678901234567890": "123456789012345678901234567890", "-98765432109876543210": "-98765432109876543210",
+		"0": "0", "01": `"01"`, "-": `"-"`, "": `""`, "1e9": `"1e9"`, "12\"": `"12\""`,
+	} {
+		call := msgp.AppendArrayHeader(nil, 3)
+		for _, s := range []string{"builtins", "int", text} {
+			call = msgp.AppendString(call, s)
+		}
+		data, err := msgp.AppendExtension(nil, &msgp.RawExtension{Type: 0, Data: call})
+		require.NoError(t, err)
+		got, err := AppendJSON(nil, "msgpack", data)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+}
+
 func TestBrokenExtensionIsNull(t *testing.T) {
 	t.Parallel()
 	data := []byte{0x92, 0xc7, 2, 5, 0xc1, 0xc1, 7} // [pydantic object of garbage, 7]
