@@ -42,6 +42,9 @@ func (s *step) judge() error {
 		s.reset = true
 	}
 	s.alongWithSummaries()
+	if s.compared {
+		s.finds()
+	}
 	for _, mid := range s.f.Deleted {
 		if it := s.old.index[mid]; it != nil && !it.Summary && !s.inList(it) {
 			s.removed[it.Seq] = it

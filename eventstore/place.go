@@ -83,6 +83,13 @@ func (s *step) append() error {
 		e.MessageID, e.Digest, e.Anonymous = it.id, sl.digest[:], it.anonymous
 		made = append(made, it)
 	}
+	if s.unreadable != "" {
+		var content []byte
+		content, s.lost = s.lostItem()
+		e := event(TypeMessage, CategoryMessage, content, nil)
+		e.MessageID, e.Digest = s.lost.id, s.lost.digest[:]
+		made = append(made, s.lost)
+	}
 	if len(s.events) == 0 {
 		return nil
 	}
@@ -178,6 +185,10 @@ func (s *step) place() *state {
 		next.list = append(next.list, sl.it)
 	}
 	next.shown = s.insertNew(s.insertMarker(s.stayed(), next.list))
+	if s.lost != nil {
+		next.shown = append(slices.Clip(next.shown), s.lost)
+		next.index[s.lost.id] = s.lost
+	}
 
 	for _, it := range s.removed {
 		if k := next.index[it.id]; k != nil && k.Seq == it.Seq {

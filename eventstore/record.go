@@ -218,8 +218,12 @@ type step struct {
 	// condensed messages, in the order of the list, and the slot of their summary, nil when it is no message
 	condensed []*item
 	summary   *slot
+	// compared: the value was read and compared with the old list. unreadable: it could not be, and this is what it says it is.
+	compared   bool
+	unreadable string
 
 	marker   *item   // put into the transcript
+	lost     *item   // put at the end of the transcript for a value that could not be read
 	nameless []*item // new messages without id
 	events   []*Event
 }
@@ -234,7 +238,9 @@ type slot struct {
 	was     *item  // the same message in the parent's transcript or list; nil: it is new
 	revised bool   // other content than was
 	hidden  bool   // new, and a summary
-	it      *item  // what it is in the new list
+	// unreadable names what could not be read; "" for messages
+	unreadable string
+	it         *item // what it is in the new list
 }
 
 // read compares the new list with the old one; ok is false when the checkpoint holds something else than messages.
@@ -243,36 +249,21 @@ func (s *step) read() (ok bool, err error) {
 		s.prefix = len(s.old.list)
 		return !s.parent.Opaque, nil
 	}
-	items, ok, err := s.messages()
-	if err != nil || !ok {
+	items, unreadable, ok, err := s.messages()
+	if err != nil {
 		return false, err
 	}
-	return s.resolve(items)
-}
-
-// messages gives the items of the checkpoint's channel; ok is false when it holds something else than a list.
-func (s *step) messages() (items [][]byte, ok bool, err error) {
-	v := s.f.Messages
-	if v == nil {
-		v = &Value{}
-		if v.Type, v.Data, err = s.tx.ChannelValue(s.f.Thread, messagesChannel, s.f.Version); err != nil {
-			return nil, false, err
-		}
+	if unreadable != "" {
+		s.loses(unreadable)
+		return true, nil
 	}
-	switch {
-	case v.Type == "empty" || v.Type == "null" || jsonplus.IsNull(v.Type, v.Data):
-		return nil, true, nil
-	case v.Type != "msgpack":
-		return nil, false, nil
+	if !ok {
+		return false, nil
 	}
-	data := v.Data
-	if whole, ok := jsonplus.DeltaSnapshot(data); ok {
-		data = whole
+	if ok, err = s.resolve(items); ok {
+		s.compared = true
 	}
-	if items, err = jsonplus.SplitArray(data); err != nil {
-		return nil, false, nil //nolint:nilerr // a channel may hold what its graph likes
-	}
-	return items, true, nil
+	return ok, err
 }
 
 // resolve finds out which messages of the new list are known. It fills prefix, slots and gone; ok is false when there is
@@ -304,7 +295,9 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 	for _, raw := range items[s.prefix:] {
 		sl := &slot{raw: raw, hash: quickHash(raw), digest: digestOf(raw)}
 		if sl.message, ok = jsonplus.ParseMessage(raw); !ok {
-			return false, nil
+			if sl.unreadable = jsonplus.Unreadable(raw); sl.unreadable == "" {
+				return false, nil
+			}
 		}
 		mid := sl.message.ID
 		if mid == "" {
@@ -330,7 +323,7 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 					continue
 				}
 			}
-			if ok, err := s.known(sl, was); err != nil || !ok {
+			if err := s.known(sl, was); err != nil {
 				return false, err
 			}
 		}
@@ -353,9 +346,7 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 	}
 	for _, sl := range s.slots {
 		if sl.it == nil && sl.text == nil {
-			if sl.text, ok = messageJSON(sl.raw); !ok {
-				return false, nil
-			}
+			sl.show()
 		}
 	}
 	for _, it := range rest {
@@ -388,29 +379,27 @@ func withHash(it *item, hash uint64) *item {
 	return &c
 }
 
-// known notes that a slot holds a message that the transcript or the list had. ok is false when it cannot be shown.
-func (s *step) known(sl *slot, was *item) (ok bool, err error) {
+// known notes that a slot holds a message that the transcript or the list had.
+func (s *step) known(sl *slot, was *item) error {
 	sl.was = was
 	if was.digest == sl.digest {
 		sl.it = withHash(was, sl.hash)
-		return true, nil
+		return nil
 	}
-	if sl.text, ok = messageJSON(sl.raw); !ok {
-		return false, nil
-	}
+	sl.show()
 	if !was.Summary {
 		// Stored in other bytes it may still say the same: a new version of a library writes fields in another order.
 		before, err := s.tx.Content(s.f.Thread, was.Seq)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if string(sl.text) == string(before) {
 			sl.it = withHash(was, sl.hash)
-			return true, nil
+			return nil
 		}
 	}
 	sl.revised = true
-	return true, nil
+	return nil
 }
 
 func versionsOf(channels []TextChannel) string {

@@ -23,8 +23,9 @@ type checkpoint struct {
 	run        string // "r" if empty
 	source     string // "loop" if empty
 	messages   []message
-	raw        []byte // in place of messages
-	summary    string // text of the channel summary_text, changed in this step
+	raw        []byte            // in place of messages
+	value      *eventstore.Value // likewise
+	summary    string            // text of the channel summary_text, changed in this step
 	writes     []message
 	input      string // JSON of the run
 	command    string
@@ -47,6 +48,8 @@ func (c checkpoint) facts(m *memory) eventstore.Facts {
 		f.Run = ""
 	}
 	switch {
+	case c.value != nil:
+		f.Version, f.Messages = "v"+c.id, c.value
 	case c.raw != nil:
 		f.Version, f.Messages = "v"+c.id, &eventstore.Value{Type: "msgpack", Data: c.raw}
 	case c.messages != nil:

@@ -7,10 +7,10 @@ import (
 )
 
 // SplitArray gives the items of a msgpack value that is an array, without decoding them. They are parts of data. The array's
-// header followed by the items is data again. Anything that is not an array, or is corrupt, is an error.
+// header followed by the items is data again. Anything that is not an array (ErrNotArray), or is corrupt, is an error.
 func SplitArray(data []byte) (items [][]byte, err error) {
 	if len(data) == 0 || msgp.NextType(data) != msgp.ArrayType {
-		return nil, errNotArray
+		return nil, ErrNotArray
 	}
 	n, rest, err := msgp.ReadArrayHeaderBytes(data)
 	if err != nil {
