@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Deliveries", deliveryCases},
 		{"Records", recordCases},
 		{"Checkpoints", checkpointCases},
+		{"Lists", listCases},
 		{"Items", itemCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {

@@ -1,0 +1,163 @@
+package storagetest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
+
+	"understudy/checkpointer"
+	"understudy/run"
+	"understudy/thread"
+)
+
+// items are texts of some length, numbered.
+func items(from, to, length int) (list [][]byte) {
+	for n := from; n < to; n++ {
+		list = append(list, msgp.AppendString(nil, fmt.Sprintf("%d %s", n, strings.Repeat("x", length))))
+	}
+	return list
+}
+
+// packed is a list as LangGraph's serialiser writes it.
+func packed(parts ...[][]byte) []byte {
+	var all [][]byte
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return append(msgp.AppendArrayHeader(nil, uint32(len(all))), bytes.Join(all, nil)...)
+}
+
+func list(channel, version string, data []byte) checkpointer.Blob {
+	return checkpointer.Blob{Channel: channel, Version: version, Type: "msgpack", Data: data}
+}
+
+// holds requires that a checkpoint has exactly these values, whether it is loaded or listed.
+func holds(t *testing.T, b Backend, k checkpointer.Key, want ...checkpointer.Blob) {
+	t.Helper()
+	tuples, err := b.Threads.ListCheckpoints(ctx, checkpointer.List{Thread: k.Thread})
+	require.NoError(t, err)
+	for i, tuple := range append(tuples, load(t, b, k)) {
+		if tuple.ID != k.ID || tuple.NS != k.NS {
+			require.Less(t, i, len(tuples))
+			continue
+		}
+		require.Len(t, tuple.Blobs, len(want))
+		for j := range want {
+			got := &tuple.Blobs[j]
+			require.Equal(t, want[j].Channel+" "+want[j].Version+" "+want[j].Type, got.Channel+" "+got.Version+" "+got.Type)
+			require.True(t, bytes.Equal(want[j].Data, got.Bytes()), "channel %s of checkpoint %s", got.Channel, k.ID)
+			require.Equal(t, len(want[j].Data), got.Size())
+		}
+	}
+}
+
+var listCases = map[string]func(*testing.T, Backend){
+	"lists of all kinds come back byte for byte": func(t *testing.T, b Backend) {
+		long := packed(items(0, 40, 300))
+		p := put(
+			key(1, "", "c1"), "", nil,
+			list("a", "1", long), list("b", "1", packed(items(0, 400, 3))), list("c", "1", packed(items(0, 1, 10_000))),
+			list("d", "1", append([]byte{0xdc, 0, 3}, bytes.Join(items(0, 3, 2000), nil)...)), // a longer header than is needed
+			list("e", "1", long[:len(long)-1]), list("f", "1", append(bytes.Clone(long), 0xc0)),
+			list("g", "1", packed(items(0, 3, 2), items(3, 5, 4000), items(5, 400, 1))), list("h", "1", packed()),
+			list("i", "1", packed(items(0, 30, 200), items(0, 30, 200))),
+			checkpointer.Blob{Channel: "j", Version: "1", Type: "bytes", Data: long},
+		)
+		puts(t, b, p)
+		holds(t, b, p.Key, p.Blobs...)
+		holds(t, b.Reopen(t), p.Key, p.Blobs...)
+	},
+	"lists that grow, shrink and share": func(t *testing.T, b Backend) {
+		type step struct {
+			ns   string
+			data [2][]byte
+		}
+		var steps []step
+		for n := range 150 {
+			s := step{"", [2][]byte{packed(items(0, n*3, 200)), packed(items(5000, 5000+n, 150))}}
+			switch {
+			case n%10 == 9: // a subgraph has the same messages
+				s.ns = fmt.Sprintf("sub:%d", n)
+			case n > 120: // the oldest were summarized
+				s.data[0] = packed(items(9000, 9001, 500), items(200, n*3, 200))
+			}
+			steps = append(steps, s)
+		}
+		for n, s := range steps {
+			v := fmt.Sprint(n)
+			puts(t, b, put(key(1, s.ns, fmt.Sprintf("c%04d", n)), "", nil, list("messages", v, s.data[0]), list("other", v, s.data[1])))
+			if n == 70 {
+				b = b.Reopen(t)
+			}
+		}
+		for _, n := range []int{0, 1, 9, 70, 71, 119, 121, 139, 149} {
+			v := fmt.Sprint(n)
+			holds(t, b, key(1, steps[n].ns, fmt.Sprintf("c%04d", n)), list("messages", v, steps[n].data[0]), list("other", v, steps[n].data[1]))
+		}
+	},
+	"a list of a version that exists stays out": func(t *testing.T, b Backend) {
+		first := list("a", "1", packed(items(0, 10, 300)))
+		puts(t, b, put(key(1, "", "c1"), "", nil, first), put(key(1, "", "c2"), "c1", nil, list("a", "1", packed(items(5, 50, 300)))))
+		holds(t, b, key(1, "", "c1"), first)
+		holds(t, b, key(1, "", "c2"), first)
+		next := list("a", "2", packed(items(5, 50, 300)))
+		puts(t, b, put(key(1, "", "c3"), "c2", nil, next))
+		holds(t, b, key(1, "", "c3"), next)
+	},
+	"a write that fails leaves nothing of its lists": func(t *testing.T, b Backend) {
+		one, two, three := list("a", "1", packed(items(0, 10, 300))), list("a", "2", packed(items(0, 30, 300))), list("a", "2", packed(items(0, 20, 300)))
+		puts(t, b, put(key(1, "", "c1"), "", nil, one))
+		require.ErrorIs(t, b.Runs.Write(ctx, func(tx run.Tx) error {
+			return firstError(tx.PutCheckpoint(put(key(1, "", "c2"), "c1", nil, two)), tx.PutCheckpoint(put(key(2, "", "c2"), "", nil, two)), errBoom)
+		}), errBoom)
+		puts(t, b, put(key(1, "", "c2"), "c1", nil, three), put(key(2, "", "c2"), "", nil, three))
+		holds(t, b, key(1, "", "c1"), one)
+		holds(t, b, key(1, "", "c2"), three)
+		holds(t, b, key(2, "", "c2"), three)
+	},
+	"lists go with what has them, and only then": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		value := func(n int) checkpointer.Blob { return list("a", fmt.Sprint(n), packed(items(0, 10*n, 300))) }
+		for n := 1; n <= 6; n++ {
+			p := put(key(1, "", fmt.Sprintf("c%d", n)), "", nil, value(n))
+			p.Run = runID((n + 1) / 2)
+			puts(t, b, p)
+		}
+		write(t, b, func(tx run.Tx) error { return tx.CopyCheckpoints(threadID(1), threadID(2)) })
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(3)) })
+		holds(t, b, key(1, "", "c4"), value(4))
+		again := list("a", "5", packed(items(100, 160, 300)))
+		puts(t, b, put(key(1, "", "c5"), "", nil, again))
+		holds(t, b, key(1, "", "c5"), again)
+
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+			_, err := tx.PruneCheckpoints(threadID(1))
+			return err
+		}))
+		holds(t, b, key(1, "", "c5"), again)
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
+		for n := 1; n <= 6; n++ { // the copy has its own
+			holds(t, b, key(2, "", fmt.Sprintf("c%d", n)), value(n))
+		}
+		puts(t, b, put(key(1, "", "c1"), "", nil, value(2)), put(key(2, "", "c7"), "c6", nil, value(7)))
+		holds(t, b, key(1, "", "c1"), value(2))
+		holds(t, b, key(2, "", "c7"), value(7))
+	},
+	"recording reads lists within the transaction": func(t *testing.T, b Backend) {
+		data := packed(items(0, 20, 300))
+		write(t, b, func(tx run.Tx) error {
+			if err := tx.PutCheckpoint(put(key(1, "", "c1"), "", nil, list("messages", "1", data))); err != nil {
+				return err
+			}
+			typ, got, err := tx.ChannelValue(threadID(1), "messages", "1")
+			if typ != "msgpack" || !bytes.Equal(got, data) {
+				return fmt.Errorf("the value is %s of %d bytes: %w", typ, len(got), err)
+			}
+			return err
+		})
+	},
+}
