@@ -99,8 +99,9 @@ func (tx *Tx) DropTranscripts(t id.Thread, checkpoints []id.Checkpoint) error {
 	}
 	for _, text := range []string{
 		"DELETE FROM transcripts WHERE thread_id = ? AND checkpoint_id IN (SELECT value FROM json_each(?))",
+		// Their metadata is what recording wrote: valid, with the checkpoint's id.
 		`UPDATE events SET metadata = CAST(json_set(CAST(metadata AS TEXT), '$.rolled_back', json('true')) AS BLOB)
-			WHERE thread_id = ? AND json_extract(CAST(metadata AS TEXT), '$.checkpoint_id') IN (SELECT value FROM json_each(?))`,
+			WHERE thread_id = ? AND metadata IS NOT NULL AND json_extract(CAST(metadata AS TEXT), '$.checkpoint_id') IN (SELECT value FROM json_each(?))`,
 	} {
 		if err := tx.exec(text, t, list); err != nil {
 			return fmt.Errorf("drop transcripts of thread %s: %w", t, err)

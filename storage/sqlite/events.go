@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidwall/gjson"
 	"zombiezen.com/go/sqlite"
 
 	"understudy/eventstore"
@@ -204,14 +205,37 @@ func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, da
 	return b.Type, b.Bytes(), nil
 }
 
-// ClientWrites is eventstore.Tx.ClientWrites. The path of a pulled task ends with the name of its node.
+// clientWrites knows the task `__start__` by its path, which ends with the name of its node.
+const clientWrites = `SELECT type, blob, task_id, task_path FROM checkpoint_writes
+	WHERE thread_id = ? AND checkpoint_ns = '' AND checkpoint_id = ? AND channel = ?
+	AND (task_id = '` + nullTask + `' OR task_path = '' OR task_path LIKE '%, \_\_start\_\_' ESCAPE '\') ORDER BY task_id, idx`
+
+// nullTask is the task under which LangGraph keeps what a command writes.
+const nullTask = "00000000-0000-0000-0000-000000000000"
+
+// ClientWrites is eventstore.Tx.ClientWrites. Stores that kept no paths of tasks do not tell which was `__start__`, but on a checkpoint that
+// takes input no other task writes.
 func (tx *Tx) ClientWrites(t id.Thread, c id.Checkpoint, channel string) (values []eventstore.Value, err error) {
-	err = tx.query(`SELECT type, blob FROM checkpoint_writes WHERE thread_id = ? AND checkpoint_ns = '' AND checkpoint_id = ? AND channel = ?
-		AND (task_id = '00000000-0000-0000-0000-000000000000' OR task_path LIKE '%, \_\_start\_\_' ESCAPE '\') ORDER BY task_id, idx`,
-		func(s *sqlite.Stmt) error {
-			values = append(values, eventstore.Value{Type: s.ColumnText(0), Data: columnBytes(s, 1)})
-			return nil
-		}, t, c, channel)
+	var pathless []eventstore.Value
+	if err := tx.query(clientWrites, func(s *sqlite.Stmt) error {
+		v := eventstore.Value{Type: s.ColumnText(0), Data: columnBytes(s, 1)}
+		if s.ColumnText(2) != nullTask && s.ColumnText(3) == "" {
+			pathless = append(pathless, v)
+		} else {
+			values = append(values, v)
+		}
+		return nil
+	}, t, c, channel); err != nil || pathless == nil {
+		return values, err
+	}
+	input := false
+	_, err = tx.one("SELECT metadata FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = '' AND checkpoint_id = ?", func(s *sqlite.Stmt) error {
+		input = gjson.GetBytes(columnBytes(s, 0), "source").String() == "input"
+		return nil
+	}, t, c)
+	if input {
+		values = append(values, pathless...)
+	}
 	return values, err
 }
 

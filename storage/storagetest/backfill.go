@@ -160,6 +160,27 @@ var backfillCases = map[string]func(*testing.T, Backend){
 			require.Equal(t, i < before, m.RolledBack, "event %d", e.Seq)
 		}
 	},
+	"what clients asked for is found where tasks have no paths": func(t *testing.T, b Backend) {
+		p := talk(1, 1, 0, 1, "a")
+		input := talk(1, 2, 1, 1, "a")
+		input.Metadata = raw(`{"source": "input"}`)
+		write(t, b, func(tx run.Tx) error {
+			for _, p := range []*checkpointer.Put{p, input} {
+				w := checkpointer.Write{TaskID: "a", Channel: "messages", Type: "msgpack", Data: []byte(p.ID)}
+				if err := firstError(tx.PutCheckpoint(p), tx.PutWrites(p.Key, []checkpointer.Write{w})); err != nil {
+					return err
+				}
+			}
+			values, err := tx.ClientWrites(p.Thread, p.ID, "messages")
+			require.Empty(t, values, "of a node")
+			if err != nil {
+				return err
+			}
+			values, err = tx.ClientWrites(p.Thread, input.ID, "messages")
+			same(t, []eventstore.Value{{Type: "msgpack", Data: []byte(input.ID)}}, values)
+			return err
+		})
+	},
 	"an interrupted backfill goes on where it was": func(t *testing.T, b Backend) {
 		all := condensing()
 		saved(t, b, all[:2]...)
