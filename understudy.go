@@ -38,6 +38,7 @@ import (
 	"understudy/storage/sqlite"
 	"understudy/store"
 	"understudy/thread"
+	"understudy/thread/overlay"
 )
 
 // Settings are what flags, environment and langgraph.json say.
@@ -109,8 +110,9 @@ func (s *Server) assemble(version string) error {
 	snapshots.Log = s.log
 	backfill := eventstore.NewBackfiller(s.rows)
 	backfill.Log = s.log
+	shown := overlay.New(backfill.Reader(s.rows), overlayConfig(cfg.History))
 	s.runs = run.NewService(run.Options{
-		Store: s.rows.Runs(), Bridge: s.bridge, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Wire: wire{},
+		Store: s.rows.Runs(), Bridge: s.bridge, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
 		Webhooks: &run.Webhooks{
 			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
 			RequireHTTPS:   cfg.Webhooks.URL.RequireHTTPS,
@@ -126,8 +128,8 @@ func (s *Server) assemble(version string) error {
 		ServerVersion: APIVersion, URL: "http://" + s.listener.Addr().String(), Logger: s.log,
 	})
 	s.threads = thread.NewService(thread.Options{
-		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Deleted: s.runs.ThreadDeleted,
-		Changed: func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, stateUpdate(state)) },
+		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.runs.ThreadDeleted,
+		Changed: func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
 	})
 	s.http = server.New(s.httpOptions(version))
 	return nil
@@ -154,6 +156,20 @@ func (s *Server) httpOptions(version string) server.Options {
 		Configurable: server.Headers{Include: cfg.HTTP.ConfigurableHeaders.Includes, Exclude: cfg.HTTP.ConfigurableHeaders.Excludes},
 		MaxBody:      int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 	}
+}
+
+// overlayConfig is the history section as package overlay has it.
+func overlayConfig(h config.History) overlay.Config {
+	settings := func(o config.Overlay) overlay.Settings {
+		return overlay.Settings{
+			State: o.State, History: o.History, Threads: o.Threads, Wait: o.Wait, Stream: o.Stream, Markers: overlay.Markers(o.Markers), Key: o.Key,
+		}
+	}
+	c := overlay.Config{Settings: settings(h.Overlay), Graphs: make(map[string]overlay.Settings, len(h.Graphs))}
+	for name, o := range h.Graphs {
+		c.Graphs[name] = settings(o)
+	}
+	return c
 }
 
 // addPython makes the workers of the graphs that langgraph.json names.

@@ -51,6 +51,12 @@ type Record struct {
 	Kept bool
 	// Ephemeral records are never replayed, though their run is kept (error events).
 	Ephemeral bool
+	// Checkpoint is the root checkpoint whose messages a root `values` shows; "" for all other records, and when nothing is saved.
+	// With Ahead the values may go beyond it.
+	Checkpoint id.Checkpoint
+	Ahead      bool
+	// Summarizer: a piece of a message that a summarizer caused, which readers of transcripts do not see.
+	Summarizer bool
 	// Frame is Event and Data encoded for SSE once (without id and closing blank line).
 	Frame []byte
 }

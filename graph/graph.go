@@ -81,6 +81,8 @@ type Event struct {
 	// Hold, when not nil, is closed when the event, and all that follow it, may be shown: the checkpoint that belongs to a root
 	// `values` has been committed, or the run ended without one.
 	Hold <-chan struct{}
+	// Checkpoint is the one that belongs to a root `values`; "" when there is none, or it is not known.
+	Checkpoint id.Checkpoint
 }
 
 // Saver keeps the checkpoints of one invocation. Calls may run concurrently. Every method that writes returns after the commit,

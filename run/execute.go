@@ -91,10 +91,12 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 			return s.outcomeOf(ctx, err)
 		}
 	}
-	inv, err := s.invocation(ctx, r)
+	var at position
+	inv, err := s.invocation(ctx, r, &at)
 	if err != nil {
 		return s.outcomeOf(ctx, err)
 	}
+	summarizer := s.Overlay.Summarizer(r.Thread)
 	for ev, err := range g.Stream(ctx, inv) {
 		if err != nil {
 			return s.outcomeOf(ctx, err)
@@ -117,7 +119,9 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 		if ev.NS != "" {
 			name += "|" + ev.NS
 		}
-		s.publish(ctx, r, s.record(r, kind, name, ev.Data))
+		rec := s.record(r, kind, name, ev.Data)
+		s.mark(ctx, r, rec, &ev, &at, summarizer)
+		s.publish(ctx, r, rec)
 	}
 	if err := ctx.Err(); err != nil {
 		return s.outcomeOf(ctx, context.Cause(ctx))
@@ -151,7 +155,7 @@ func (s *Service) outcomeOf(ctx context.Context, err error) outcome {
 }
 
 // invocation is what the graph is called with. The first attempt gets the input; a later one goes on from what an earlier one saved.
-func (s *Service) invocation(ctx context.Context, r *Run) (graph.Invocation, error) {
+func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.Invocation, error) {
 	k := r.Kwargs
 	config := jsonobj.Of(k.Config)
 	metadata := jsonobj.Of(config.Get("metadata"))
@@ -186,14 +190,20 @@ func (s *Service) invocation(ctx context.Context, r *Run) (graph.Invocation, err
 		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil
 	}
 	if !k.Temporary {
+		deleted, err := s.clean(ctx, r, &inv, at)
+		if err != nil {
+			return inv, err
+		}
 		passed := r.Passed
-		inv.Saver = thread.NewSaver(s.Store, func(tx Tx) error { return s.fence(tx, r) }, func(tx Tx, p *checkpointer.Put) error {
+		saver := thread.NewSaver(s.Store, func(tx Tx) error { return s.fence(tx, r) }, func(tx Tx, p *checkpointer.Put) error {
 			if passed {
 				return nil
 			}
 			passed = true // noted once; should the transaction fail, the run fails with it
 			return tx.MarkPassed(r.ID)
 		})
+		saver.NoteDeleted(deleted)
+		inv.Saver = positioned{saver, at}
 	}
 	return inv, nil
 }
@@ -287,7 +297,7 @@ func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
 			row.Failures++
 		}
 		row.Status = Pending
-		return s.Store.Write(ctx, func(tx Tx) error {
+		err := s.Store.Write(ctx, func(tx Tx) error {
 			if err := unchanged(tx); err != nil {
 				return err
 			}
@@ -298,6 +308,10 @@ func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
 			row.Passed = current.Passed
 			return tx.UpdateRun(row)
 		})
+		if err == nil {
+			s.queued()
+		}
+		return err
 	}
 
 	row.EndedAt = now
@@ -354,6 +368,7 @@ func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
 			}
 		}
 	}
+	more := false // runs of the thread that wait for this one
 	rolledBack := row.Status == Interrupted && row.Cancel == CancelRollback
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		if !rolledBack {
@@ -388,6 +403,7 @@ func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
 		if err != nil {
 			return err
 		}
+		more = len(active) > 0
 		t.Settle(head, failure, len(active) > 0, now)
 		if row.Status == Error && len(active) == 0 || row.Status == Timeout && len(active) == 0 {
 			t.Status = thread.Errored
@@ -399,6 +415,9 @@ func (s *Service) end(ctx context.Context, row *Run, out outcome) error {
 	}
 	if row.Kwargs.Webhook != "" {
 		poke(s.outbox)
+	}
+	if more {
+		s.queued() // after the commit: before, whoever looks finds them blocked
 	}
 	records := make([]*bridge.Record, 0, 2)
 	if shown != nil {

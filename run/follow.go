@@ -14,6 +14,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/thread/overlay"
 )
 
 // following says how a run is followed.
@@ -24,10 +25,11 @@ type following struct {
 }
 
 // follow makes a Follower of a subscription that sees the run's end.
-func (s *Service) follow(r *Run, sub bridge.Subscription, how following) *Follower {
+func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, how following) *Follower {
 	// One reader uses it at a time; ended tells Close whether the client left before the end.
 	ended := false
 	var seen bridge.Offset
+	asStream, asResult := s.Overlay.Look(ctx, r.Graph, overlay.Stream), s.Overlay.Look(ctx, r.Graph, overlay.Wait)
 	next := func(ctx context.Context) ([]*bridge.Record, error) {
 		for !ended {
 			records := how.past
@@ -65,7 +67,7 @@ func (s *Service) follow(r *Run, sub bridge.Subscription, how following) *Follow
 		return nil, io.EOF
 	}
 	result := func(ctx context.Context) (Result, error) {
-		var values json.RawMessage
+		var values *bridge.Record
 		var failure json.RawMessage
 		for {
 			records, err := next(ctx)
@@ -78,7 +80,7 @@ func (s *Service) follow(r *Run, sub bridge.Subscription, how following) *Follow
 			for _, rec := range records {
 				switch rec.Event {
 				case "values":
-					values = rec.Data
+					values = rec
 				case "error":
 					failure = rec.Data
 				}
@@ -88,14 +90,14 @@ func (s *Service) follow(r *Run, sub bridge.Subscription, how following) *Follow
 		case failure != nil:
 			return Result{Error: failure}, nil
 		case values != nil:
-			return Result{Values: values}, nil
+			return Result{Values: s.shown(ctx, r.Thread, values, asResult).Data}, nil
 		case r.Kwargs.Temporary:
 			return Result{Values: emptyObject}, nil
 		default:
-			return s.threadValues(ctx, r.Thread)
+			return s.threadValues(ctx, r.Thread, asResult)
 		}
 	}
-	return NewFollower(next, result, func(left bool) {
+	return NewFollower(s.overlaid(r.Thread, always(asStream), next), result, func(left bool) {
 		sub.Close()
 		if left && !ended && how.cancelOnLeave {
 			s.cancelAfterLeave(r)
@@ -126,7 +128,7 @@ func matches(event string, modes []string) bool {
 	return nested && slices.Contains(modes, family) || base == "messages" && slices.Contains(modes, "messages-tuple")
 }
 
-func (s *Service) threadValues(ctx context.Context, t id.Thread) (Result, error) {
+func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
 	row, err := s.Store.Thread(ctx, t)
 	if fault.Is(err, fault.NotFound) {
 		return Result{Values: null}, nil
@@ -141,6 +143,13 @@ func (s *Service) threadValues(ctx context.Context, t id.Thread) (Result, error)
 	if err != nil {
 		return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
 	}
+	if look.On {
+		reading := s.Overlay.Read(t, look)
+		defer reading.Done()
+		if values, err = reading.Values(ctx, row.Head, values, overlay.RecordView); err != nil {
+			return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
+		}
+	}
 	return Result{Values: values}, nil
 }
 
@@ -151,9 +160,10 @@ func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, e
 		return nil, err
 	}
 	if !row.Status.Over() {
-		return s.follow(row, sub, following{}), nil
+		return s.follow(ctx, row, sub, following{}), nil
 	}
 	sub.Close()
+	look := s.Overlay.Look(ctx, row.Graph, overlay.Wait)
 	result := func(ctx context.Context) (Result, error) {
 		now, err := s.Store.Thread(ctx, t)
 		if err != nil {
@@ -174,7 +184,7 @@ func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, e
 			})
 			return Result{Values: json.RawMessage(`{"__interrupt__":[` + string(all) + `]}`)}, nil
 		default:
-			return s.threadValues(ctx, t)
+			return s.threadValues(ctx, t, look)
 		}
 	}
 	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, io.EOF }, result, func(bool) {}), nil
@@ -228,9 +238,10 @@ func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *b
 		if len(past) == 0 {
 			past = nil
 		}
-		return s.follow(row, sub, following{modes: modes, past: past, cancelOnLeave: cancelOnLeave}), nil
+		return s.follow(ctx, row, sub, following{modes: modes, past: past, cancelOnLeave: cancelOnLeave}), nil
 	}
 	sub.Close()
+	asStream := s.Overlay.Look(ctx, row.Graph, overlay.Stream)
 	next := func(context.Context) ([]*bridge.Record, error) {
 		var out []*bridge.Record
 		for _, rec := range past {
@@ -244,7 +255,7 @@ func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *b
 		}
 		return out, nil
 	}
-	return NewFollower(next, func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {}), nil
+	return NewFollower(s.overlaid(row.Thread, always(asStream), next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {}), nil
 }
 
 // past reads kept records; of one run, or with an empty run of all.
@@ -320,15 +331,25 @@ func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Of
 		}
 		return nil, io.EOF
 	}
-	return NewFollower(next, func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) { sub.Close() }), nil
+	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
+	request := ctx
+	asStream := func(ctx context.Context) (overlay.Look, error) {
+		row, err := s.Store.Thread(ctx, t)
+		if err != nil {
+			return overlay.Look{}, fmt.Errorf("thread %s: %w", t, err)
+		}
+		return s.Overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
+	}
+	return NewFollower(s.overlaid(t, asStream, next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) { sub.Close() }), nil
 }
 
 // stateUpdate is the event, and the mode, that tells of state written by a client.
 const stateUpdate = "state_update"
 
-// PublishState tells those who follow a thread of a state that a client has written. data: {"state": …, "thread_id": …}.
-func (s *Service) PublishState(t id.Thread, data json.RawMessage) {
-	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Frame: s.Wire.Frame(stateUpdate, data)}
+// PublishState tells those who follow a thread of a state that a client has written, and its checkpoint.
+// data: {"state": …, "thread_id": …}.
+func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
+	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at, Frame: s.Wire.Frame(stateUpdate, data)}
 	if err := s.Bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // does not block
 		s.log.Warn("a state update was not published", "thread_id", t, "error", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/thread"
+	"understudy/thread/overlay"
 )
 
 // Graphs are the graphs that runs execute.
@@ -51,6 +53,8 @@ type Options struct {
 	Backfill  thread.Backfill // nil: every thread was recorded from its beginning
 	Wire      Wire
 	Webhooks  *Webhooks // nil: the policy with nothing configured
+	// Overlay shows transcripts in place of messages. nil: readers see what the graph itself has.
+	Overlay *overlay.Overlay
 
 	Instance      string        // name of this instance in leases; made up when empty
 	Jobs          int           // runs at once; default 10
@@ -83,6 +87,9 @@ type Service struct {
 	stopped chan struct{} // closed when nothing is written any more
 	quit    chan struct{} // closed when the grace period is over
 	started time.Time
+	waiting atomic.Bool // runs may be waiting in the queue
+
+	forms forms // of records, as readers with the overlay see them
 
 	mu      sync.Mutex
 	free    int
@@ -254,7 +261,7 @@ func (s *Service) Start(ctx context.Context, t id.Thread, req Request) (*Run, *F
 	if err != nil {
 		return nil, nil, err
 	}
-	return runs[0], s.follow(runs[0], sub, following{cancelOnLeave: req.OnDisconnect == "cancel"}), nil
+	return runs[0], s.follow(ctx, runs[0], sub, following{cancelOnLeave: req.OnDisconnect == "cancel"}), nil
 }
 
 // Get gives a run.

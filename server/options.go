@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"understudy/compat"
 )
 
 // Options are what a Server is made of. The services are needed unless their group is disabled; everything else has a default that works.
@@ -68,7 +70,8 @@ type Headers struct {
 }
 
 func (h Headers) wants(name string) bool {
-	return matchAny(h.Include, name) && !matchAny(h.Exclude, name)
+	// What speaks to this server is nothing to a graph.
+	return name != strings.ToLower(compat.OverlayHeader) && matchAny(h.Include, name) && !matchAny(h.Exclude, name)
 }
 
 func matchAny(patterns []string, name string) bool {

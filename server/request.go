@@ -10,6 +10,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+
+	"understudy/compat"
+	"understudy/thread/overlay"
 )
 
 // request is what belongs to one request, apart from what Fiber keeps.
@@ -103,6 +106,24 @@ func requestID(given string) string {
 		}
 	}
 	return given
+}
+
+// chooseOverlay puts what the request says of transcripts into its context.
+func chooseOverlay(c *fiber.Ctx) error {
+	args := c.Context().QueryArgs()
+	given := func(name string) *string {
+		if !args.Has(name) {
+			return nil
+		}
+		v := string(args.Peek(name))
+		return &v
+	}
+	choice, err := compat.Overlay(given(compat.OverlayParam), given(compat.MarkersParam), c.Get(compat.OverlayHeader))
+	if err != nil {
+		return err
+	}
+	c.SetUserContext(overlay.With(c.UserContext(), choice))
+	return nil
 }
 
 // param gives a parameter of the path.

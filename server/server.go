@@ -122,6 +122,9 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 	}
 	handler := func(c *fiber.Ctx) error {
 		requestOf(c).route = pattern
+		if err := chooseOverlay(c); err != nil {
+			return err
+		}
 		return h(c)
 	}
 	fiberPattern := strings.NewReplacer("{", ":", "}", "").Replace(pattern)

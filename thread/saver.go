@@ -3,6 +3,7 @@ package thread
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
@@ -27,6 +28,25 @@ type Saver[T SaverTx] struct {
 	store SaverStore[T]
 	fence func(tx T) error
 	saved func(tx T, p *checkpointer.Put) error
+
+	mu      sync.Mutex
+	deleted []string // see NoteDeleted
+}
+
+// NoteDeleted has the next root checkpoint note that a client deleted these condensed messages, which the graph does not know any more.
+func (s *Saver[T]) NoteDeleted(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deleted = append(s.deleted, ids...)
+}
+
+// takeDeleted gives what is to be noted with a root checkpoint.
+func (s *Saver[T]) takeDeleted() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := s.deleted
+	s.deleted = nil
+	return ids
 }
 
 // NewSaver makes a Saver. fence runs first in every writing transaction and refuses it with an error; saved runs after a checkpoint was
@@ -49,6 +69,10 @@ func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpoint
 
 // Put saves a checkpoint with all that follows from it.
 func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
+	var deleted []string
+	if p.NS == "" {
+		deleted = s.takeDeleted() // should the transaction fail, what is being done here fails with it
+	}
 	err := s.store.Write(ctx, func(tx T) error {
 		if s.fence != nil {
 			if err := s.fence(tx); err != nil {
@@ -59,7 +83,9 @@ func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
 			return err
 		}
 		if p.NS == "" {
-			if err := eventstore.RecordPut(tx, p); err != nil {
+			facts := eventstore.FactsOf(p)
+			facts.Deleted = deleted
+			if err := eventstore.Record(tx, facts); err != nil {
 				return fmt.Errorf("record messages: %w", err)
 			}
 		}

@@ -28,6 +28,9 @@ func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
 		page = page[:limit]
 	}
 	for _, v := range page {
+		if err := s.overlayView(ctx, v); err != nil {
+			return nil, false, err
+		}
 		if len(q.Extract) > 0 {
 			v.Extracted = extract(v, q.Extract)
 		}

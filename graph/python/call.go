@@ -63,7 +63,7 @@ func (c *call) push(m event) (pause bool) {
 		return false
 	}
 	if m.holds {
-		e.Hold = c.hold(m.hold)
+		e.Hold, e.Checkpoint = c.hold(m.hold), m.hold
 	}
 	c.events = append(c.events, e)
 	c.queued += len(m.data)

@@ -86,6 +86,7 @@ type Config struct {
 	HTTP     HTTP
 	Webhooks Webhooks
 	Serde    Serde
+	History  History
 
 	// asksAuth and asksEncryption: the file has that section, and it is not empty.
 	asksAuth, asksEncryption bool
@@ -217,6 +218,7 @@ func Default(mode Mode) *Config {
 		HTTP:     HTTP{CORS: defaultCORS()},
 		Webhooks: Webhooks{URL: URLPolicy{MaxURLLength: 4096, DisableLoopback: true}},
 		Serde:    Serde{PickleFallback: true},
+		History:  defaultHistory(),
 	}
 	if mode == Serve {
 		c.Grace = 180 * time.Second

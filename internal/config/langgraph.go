@@ -66,6 +66,7 @@ func (f *file) root(v value) {
 		"webhooks":       func(v value, _ string) { webhooks = v },
 		"checkpointer":   f.checkpointer,
 		"store":          f.store,
+		"history":        f.history,
 		"auth":           func(v value, _ string) { f.c.asksAuth = !v.empty() },
 		"encryption":     func(v value, _ string) { f.c.asksEncryption = !v.empty() },
 		"ui":             later("not in this version; the graphs are served without it"),
@@ -78,6 +79,7 @@ func (f *file) root(v value) {
 	})
 	// Templates in webhook headers need env, wherever in the file it stands.
 	f.webhooks(webhooks, "webhooks")
+	f.strangers()
 	if len(f.mistakes) == 0 && len(f.c.Graphs) == 0 {
 		f.wrong(v, "graphs", `names no graph; write "graphs": {"agent": "./agent.py:graph"}`)
 	}

@@ -15,9 +15,11 @@ import (
 const (
 	flagKept = 1 << iota
 	flagEphemeral
+	flagAhead
+	flagSummarizer
 )
 
-const selectRecords = "SELECT run_id, ms, n, kind, flags, event, data FROM stream_records " +
+const selectRecords = "SELECT run_id, ms, n, kind, flags, event, data, checkpoint_id FROM stream_records " +
 	"WHERE thread_id = ? AND (ms, n) > (?, ?) ORDER BY ms, n LIMIT ?"
 
 // Records is run.Store.Records.
@@ -36,6 +38,10 @@ func (s *Store) Records(ctx context.Context, t id.Thread, after bridge.Offset, l
 				Ephemeral: flags&flagEphemeral != 0,
 				Event:     st.ColumnText(5),
 				Data:      columnBytes(st, 6),
+
+				Checkpoint: id.Checkpoint(st.ColumnText(7)),
+				Ahead:      flags&flagAhead != 0,
+				Summarizer: flags&flagSummarizer != 0,
 			})
 			return nil
 		}, t, after.MS, after.N, limit)
@@ -55,8 +61,14 @@ func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 		if r.Ephemeral {
 			flags |= flagEphemeral
 		}
-		if err := tx.exec("INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			t, r.Offset.MS, r.Offset.N, r.Run, int(r.Kind), flags, r.Event, r.Data); err != nil {
+		if r.Ahead {
+			flags |= flagAhead
+		}
+		if r.Summarizer {
+			flags |= flagSummarizer
+		}
+		if err := tx.exec("INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			t, r.Offset.MS, r.Offset.N, r.Run, int(r.Kind), flags, r.Event, r.Data, r.Checkpoint); err != nil {
 			return fmt.Errorf("insert records of thread %s: %w", t, err)
 		}
 		s, ok := spans[r.Run]

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"maps"
+	"slices"
+)
+
+// History is the history section: where transcripts are shown in place of the messages that summarization left.
+type History struct {
+	Overlay
+	// Graphs holds the settings of graphs that have their own, complete.
+	Graphs map[string]Overlay
+}
+
+// Overlay is history, or one entry of history.graphs.
+type Overlay struct {
+	// State and the others say in which answers: the state of a thread, its history, values of threads, results of runs, streams.
+	State, History, Threads, Wait, Stream bool
+	// Markers is the form of the entry that stands where messages were condensed: system, summary_marker or off.
+	Markers string
+	// Key of the values that holds the messages.
+	Key string
+}
+
+// markerForms are what markers may be.
+var markerForms = []string{"off", "summary_marker", "system"}
+
+func defaultHistory() History {
+	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages"}}
+}
+
+// history reads the section. What an entry of graphs leaves out is as the section says, wherever in it graphs stands.
+func (f *file) history(v value, key string) {
+	h := &f.c.History
+	var graphs value
+	fields := f.overlay(&h.Overlay)
+	fields["graphs"] = func(v value, _ string) { graphs = v }
+	f.section(v, key, fields)
+	if graphs.data == nil {
+		return
+	}
+	key = join(key, "graphs")
+	members, ok := graphs.data.([]member)
+	if !ok {
+		f.wrong(graphs, key, `is %s; write an object: {"agent": {"markers": "off"}}`, graphs.kind())
+		return
+	}
+	h.Graphs = make(map[string]Overlay, len(members))
+	for _, m := range members {
+		one := h.Overlay
+		f.section(m.value, join(key, m.key), f.overlay(&one))
+		h.Graphs[m.key] = one
+	}
+}
+
+// overlay reads the settings that the section and its entries of graphs have in common.
+func (f *file) overlay(to *Overlay) map[string]func(value, string) {
+	return map[string]func(value, string){
+		"overlay": func(v value, key string) {
+			f.section(v, key, map[string]func(value, string){
+				"state": f.setBool(&to.State), "history": f.setBool(&to.History), "threads": f.setBool(&to.Threads),
+				"wait": f.setBool(&to.Wait), "stream": f.setBool(&to.Stream),
+			})
+		},
+		"markers": func(v value, key string) {
+			s, _ := v.data.(string)
+			if !slices.Contains(markerForms, s) {
+				f.wrong(v, key, `write one of %s`, list(markerForms))
+				return
+			}
+			to.Markers = s
+		},
+		"key": func(v value, key string) {
+			if s := f.text(v, key, "messages"); s != "" {
+				to.Key = s
+			} else if _, isText := v.data.(string); isText {
+				f.wrong(v, key, `is empty; name the key of the values that holds the messages, such as "messages"`)
+			}
+		},
+	}
+}
+
+// strangers warns of graphs that have settings and do not exist.
+func (f *file) strangers() {
+	for _, name := range slices.Sorted(maps.Keys(f.c.History.Graphs)) {
+		if !slices.ContainsFunc(f.c.Graphs, func(g Graph) bool { return g.ID == name }) {
+			f.warn("history.graphs."+name, "there is no such graph")
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/jsonobj"
+	"understudy/thread/overlay"
+)
+
+// position is the root checkpoint that an execution has reached.
+type position struct {
+	mu sync.Mutex
+	at id.Checkpoint // "": not known
+}
+
+func (p *position) get() id.Checkpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at
+}
+
+func (p *position) set(at id.Checkpoint) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = at
+}
+
+// positioned notes root checkpoints after they were committed.
+type positioned struct {
+	graph.Saver
+	at *position
+}
+
+func (p positioned) Put(ctx context.Context, put *checkpointer.Put) error {
+	err := p.Saver.Put(ctx, put)
+	if err == nil && put.NS == "" {
+		p.at.set(put.ID)
+	}
+	return err
+}
+
+// base gives the position of an execution; before its first checkpoint that is where it starts from. "" on a new thread.
+func (s *Service) base(ctx context.Context, r *Run, at *position) (id.Checkpoint, error) {
+	if c := at.get(); c != "" {
+		return c, nil
+	}
+	start := r.Kwargs.CheckpointID
+	if start == "" || r.Kwargs.CheckpointNS != "" {
+		head, err := s.Snapshots.Head(ctx, r.Thread)
+		if err != nil {
+			return "", fmt.Errorf("head of thread %s: %w", r.Thread, err)
+		}
+		start = head.ID
+	}
+	at.set(start)
+	return start, nil
+}
+
+// clean takes out of what a run is called with what its client has from a transcript only, and gives which condensed messages it
+// deletes. It happens when the run starts, not when it is made: only then it is known on which state. The row keeps what was sent.
+func (s *Service) clean(ctx context.Context, r *Run, inv *graph.Invocation, at *position) (deleted []string, err error) {
+	if s.Overlay == nil || inv.At.NS != "" || !overlay.MayEcho(inv.Input) && !overlay.MayEcho(inv.Command) {
+		return nil, nil
+	}
+	base, err := s.base(ctx, r, at)
+	if err != nil {
+		return nil, err
+	}
+	input, err := s.Overlay.Clean(ctx, r.Graph, r.Thread, base, inv.Input)
+	if err != nil {
+		return nil, fmt.Errorf("input of run %s: %w", r.ID, err)
+	}
+	command, err := s.Overlay.CleanCommand(ctx, r.Graph, r.Thread, base, inv.Command)
+	if err != nil {
+		return nil, fmt.Errorf("command of run %s: %w", r.ID, err)
+	}
+	inv.Input, inv.Command = input.JSON, command.JSON
+	return append(input.Deleted, command.Deleted...), nil
+}
+
+// mark notes on a record what readers with the overlay need of it.
+func (s *Service) mark(ctx context.Context, r *Run, rec *bridge.Record, ev *graph.Event, at *position, summarizer *overlay.Summarizer) {
+	if s.Overlay == nil {
+		return
+	}
+	var err error
+	base := func() (c id.Checkpoint) {
+		if r.Kwargs.Temporary {
+			return ""
+		}
+		c, err = s.base(ctx, r, at)
+		return c
+	}
+	if ev.Name == "values" && ev.NS == "" {
+		if rec.Checkpoint = ev.Checkpoint; rec.Checkpoint == "" {
+			rec.Checkpoint, rec.Ahead = base(), true
+		}
+	} else {
+		var cause error
+		if rec.Summarizer, cause = summarizer.Causes(ctx, ev.Name, ev.Data, base); err == nil {
+			err = cause
+		}
+	}
+	if err != nil { // the record is right all the same, for those who do not want the overlay
+		s.log.WarnContext(ctx, "a record has no overlay", "run_id", r.ID, "error", err)
+	}
+}
+
+// reader gives the next records, as Follower.Next.
+type reader func(context.Context) ([]*bridge.Record, error)
+
+// always is a look that is known from the beginning.
+func always(l overlay.Look) func(context.Context) (overlay.Look, error) {
+	return func(context.Context) (overlay.Look, error) { return l, nil }
+}
+
+// overlaid gives records as a look has them. The look is asked for once, when something depends on it.
+func (s *Service) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look, error), next reader) reader {
+	if s.Overlay == nil {
+		return next
+	}
+	var look *overlay.Look
+	return func(ctx context.Context) ([]*bridge.Record, error) {
+		for {
+			records, err := next(ctx)
+			if err != nil {
+				return records, err
+			}
+			if !slices.ContainsFunc(records, func(r *bridge.Record) bool { return r.Checkpoint != "" || r.Summarizer }) {
+				return records, nil
+			}
+			if look == nil {
+				l, err := lookOf(ctx)
+				if err != nil {
+					s.log.WarnContext(ctx, "records are shown without overlay", "thread_id", t, "error", err)
+					return records, nil
+				}
+				look = &l
+			}
+			if !look.On {
+				return records, nil
+			}
+			var out []*bridge.Record // nil while it would be the same
+			for i, rec := range records {
+				now := rec
+				if rec.Checkpoint != "" {
+					now = s.shown(ctx, t, rec, *look)
+				}
+				if out == nil && (now != rec || rec.Summarizer) {
+					out = append(make([]*bridge.Record, 0, len(records)), records[:i]...)
+				}
+				if out != nil && !rec.Summarizer {
+					out = append(out, now)
+				}
+			}
+			switch {
+			case out == nil:
+				return records, nil
+			case len(out) > 0:
+				return out, nil
+			}
+		}
+	}
+}
+
+// shown gives a record as a look has it: made by the first who asks, and kept a while for the others. When that fails, the record itself.
+func (s *Service) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) *bridge.Record {
+	if !look.On || rec.Checkpoint == "" {
+		return rec
+	}
+	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key}, " ")
+	if made := s.forms.get(key); made != nil {
+		return made
+	}
+	made, err, _ := s.forms.making.Do(key, func() (any, error) {
+		// Others wait for it too: it must not end with the reader who happened to come first.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		made, err := s.form(ctx, t, rec, look)
+		if err == nil {
+			s.forms.keep(key, made)
+		}
+		return made, err
+	})
+	if err != nil {
+		s.log.WarnContext(ctx, "a record is shown without overlay", "thread_id", t, "run_id", rec.Run, "error", err)
+		return rec
+	}
+	return made.(*bridge.Record)
+}
+
+func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) (*bridge.Record, error) {
+	var ahead *overlay.Ahead
+	values := rec.Data
+	var state *jsonobj.Object
+	if rec.Event == stateUpdate {
+		state = jsonobj.Of(jsonobj.Of(rec.Data).Get("state"))
+		values, ahead = state.Get("values"), overlay.RecordView
+	}
+	if rec.Ahead {
+		removed := map[string]bool{}
+		if row, err := s.Store.Run(ctx, t, rec.Run); err == nil { // else it is gone, and nobody knows
+			removed = overlay.Removals(row.Kwargs.Input, jsonobj.Of(row.Kwargs.Command).Get("update"))
+		}
+		ahead = &overlay.Ahead{Grown: true, Run: rec.Run, ByClient: func(mid string) bool { return removed[mid] }}
+	}
+	reading := s.Overlay.Read(t, look)
+	defer reading.Done()
+	now, err := reading.Values(ctx, rec.Checkpoint, values, ahead)
+	if err != nil {
+		return nil, err
+	}
+	if same(now, values) {
+		return rec, nil
+	}
+	data := []byte(now)
+	if state != nil {
+		state.Set("values", now)
+		whole := jsonobj.Of(rec.Data)
+		whole.Set("state", state.JSON())
+		data = whole.JSON()
+	}
+	made := *rec
+	made.Data, made.Frame = data, nil
+	if s.Wire != nil {
+		made.Frame = s.Wire.Frame(made.Event, made.Data)
+	}
+	return &made, nil
+}
+
+// same reports whether two values are the same bytes in memory.
+func same(a json.RawMessage, b []byte) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// formsBytes bounds the records that are kept in another form.
+const formsBytes = 32 << 20
+
+// forms keeps records in the forms that readers asked for last, within bounds, in two generations as package checkpointer keeps values.
+type forms struct {
+	making singleflight.Group
+
+	mu         sync.Mutex
+	young, old map[string]*bridge.Record
+	bytes      int // of young
+}
+
+func (f *forms) get(key string) *bridge.Record {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.young[key]; r != nil {
+		return r
+	}
+	return f.old[key]
+}
+
+func (f *forms) keep(key string, r *bridge.Record) {
+	size := len(key) + len(r.Data) + len(r.Frame) + 256
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.young == nil || f.bytes+size > formsBytes/2 {
+		f.young, f.old, f.bytes = map[string]*bridge.Record{}, f.young, 0
+	}
+	f.young[key] = r
+	f.bytes += size
+}

@@ -1,0 +1,241 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/id"
+	"understudy/internal/jsonobj"
+)
+
+// Sent is what a client sent, as the graph shall see it.
+type Sent struct {
+	JSON json.RawMessage // the same bytes when nothing had to be dropped
+	// Deleted names condensed messages that were deleted. The graph does not know them any more: it is noted with the checkpoint
+	// that follows.
+	Deleted []string
+}
+
+// Clean takes out of an input or update for a graph what a client has only from a transcript: markers, and messages that were condensed
+// and are unchanged. at is the root checkpoint that it will be applied to. It does so whatever the request chose: what is sent may have
+// been read with another choice.
+//
+// A client that removes everything and goes on with a list of its own says what the list is: then only markers are dropped.
+func (o *Overlay) Clean(ctx context.Context, graph string, t id.Thread, at id.Checkpoint, sent json.RawMessage) (Sent, error) {
+	out := Sent{JSON: sent}
+	if o == nil || !MayEcho(sent) {
+		return out, nil
+	}
+	r := o.Read(t, Look{Key: o.settings(graph).Key})
+	defer r.Done()
+	c := cleaner{r: r, condensed: map[string]*entry{}, markers: map[string]*marker{}, summaries: map[string]string{}}
+	if err := c.load(ctx, at); err != nil {
+		return out, err
+	}
+	out.JSON = c.update(sent)
+	out.Deleted = c.deleted
+	return out, nil
+}
+
+// CleanCommand is Clean for the update of a command.
+func (o *Overlay) CleanCommand(ctx context.Context, graph string, t id.Thread, at id.Checkpoint, command json.RawMessage) (Sent, error) {
+	start, end, ok := member(command, "update")
+	if !ok {
+		return Sent{JSON: command}, nil
+	}
+	s, err := o.Clean(ctx, graph, t, at, command[start:end:end])
+	if err != nil || len(s.JSON) == end-start && bytes.Equal(s.JSON, command[start:end]) {
+		s.JSON = command
+	} else {
+		s.JSON = splice(command, start, end, s.JSON)
+	}
+	return s, err
+}
+
+// MayEcho reports whether something that a client sent can hold messages that had been shown to it. Those that are new have no id most of
+// the time, and then there is nothing to look for.
+func MayEcho(sent json.RawMessage) bool { return bytes.Contains(sent, []byte(`"id"`)) }
+
+type cleaner struct {
+	r         *Reading
+	condensed map[string]*entry  // by id
+	markers   map[string]*marker // by id
+	summaries map[string]string  // id of a marker -> id of its summary in the list
+	deleted   []string
+}
+
+func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
+	tr, err := c.r.transcript(ctx, at)
+	if err != nil || tr == nil {
+		return err
+	}
+	lists, err := c.r.contents.get(ctx, c.r.o.events, c.r.thread, tr.Entries, tr.List)
+	if err != nil {
+		return err
+	}
+	in := make(map[string]bool, len(lists[1]))
+	for _, e := range lists[1] {
+		in[e.id] = true
+		if e.marker != nil && e.id != "" {
+			c.summaries[e.marker.id] = e.id
+		}
+	}
+	for _, e := range lists[0] {
+		switch {
+		case e.marker != nil:
+			c.markers[e.marker.id] = e.marker
+		case !in[e.id]:
+			c.condensed[e.id] = e
+		}
+	}
+	return nil
+}
+
+// update cleans an object of channels, a list of such objects, or a list of [channel, value].
+func (c *cleaner) update(sent json.RawMessage) json.RawMessage {
+	if start, end, ok := member(sent, c.r.look.Key); ok {
+		if now, changed := c.messages(sent[start:end:end]); changed {
+			return splice(sent, start, end, now)
+		}
+		return sent
+	}
+	items, ok := elements(sent)
+	if !ok {
+		return sent
+	}
+	changed := false
+	for i, item := range items {
+		now := item
+		if pair, ok := elements(item); !ok {
+			now = c.update(item)
+		} else if len(pair) == 2 && isKey(pair[0], c.r.look.Key) {
+			if value, dropped := c.messages(pair[1]); dropped {
+				now = join([]json.RawMessage{pair[0], value})
+			}
+		}
+		if !bytes.Equal(now, item) {
+			items[i], changed = now, true
+		}
+	}
+	if !changed {
+		return sent
+	}
+	return join(items)
+}
+
+// messages cleans the value of the channel: a list of messages, or one.
+func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed bool) {
+	items, ok := elements(sent)
+	if !ok {
+		items = []json.RawMessage{sent}
+	}
+	afresh := false
+	kept := make([]json.RawMessage, 0, len(items))
+	for _, item := range items {
+		stays := item
+		mid, removes := removal(item)
+		switch {
+		case removes && mid == removeAll:
+			afresh = true
+		case removes:
+			stays = c.removal(item, mid)
+		case isMarker(item):
+			stays = nil
+		case !afresh && c.unchanged(item):
+			stays = nil
+		}
+		if stays != nil {
+			kept = append(kept, stays)
+		}
+		changed = changed || !bytes.Equal(stays, item)
+	}
+	if !changed {
+		return sent, false
+	}
+	return join(kept), true
+}
+
+// removal gives the remove message that a graph understands; nil when it knows no such message.
+func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
+	if c.condensed[mid] != nil {
+		c.deleted = append(c.deleted, mid)
+		return nil
+	}
+	m := c.markers[mid]
+	if m == nil {
+		return item
+	}
+	if summary := c.summaries[mid]; summary != "" {
+		// Who deletes the marker means the summary; that takes along what it stands for.
+		o := jsonobj.Of(item)
+		o.SetText("type", "remove")
+		o.SetText("id", summary)
+		o.Delete("kwargs")
+		o.Delete("lc")
+		return o.JSON()
+	}
+	for _, mid := range m.condensed {
+		if c.condensed[mid] != nil {
+			c.deleted = append(c.deleted, mid)
+		}
+	}
+	return nil
+}
+
+// unchanged reports whether a message was condensed, and says what it said then. Clients leave fields out, and add some of their
+// own: those that a person or a model could tell apart count.
+func (c *cleaner) unchanged(item json.RawMessage) bool {
+	if text(item, "type") == "constructor" {
+		item = raw(item, "kwargs")
+	}
+	e := c.condensed[text(item, "id")]
+	if e == nil {
+		return false
+	}
+	for _, name := range [...]string{"content", "tool_calls", "tool_call_id", "name", "additional_kwargs", "status"} {
+		if was, now := raw(e.text, name), raw(item, name); !void(now) && !bytes.Equal(was, now) && !equal(gjson.ParseBytes(was), gjson.ParseBytes(now)) {
+			return false
+		}
+	}
+	return true
+}
+
+// void reports whether a value says nothing.
+func void(v json.RawMessage) bool {
+	switch string(v) {
+	case "", "null", "{}", "[]":
+		return true
+	}
+	return false
+}
+
+// equal compares JSON whatever the order of keys.
+func equal(a, b gjson.Result) bool {
+	switch {
+	case a.IsObject() && b.IsObject():
+		of := a.Map()
+		same, n := true, 0
+		b.ForEach(func(k, v gjson.Result) bool {
+			was, ok := of[k.String()]
+			n++
+			same = ok && equal(was, v)
+			return same
+		})
+		return same && n == len(of)
+	case a.IsArray() && b.IsArray():
+		as, bs := a.Array(), b.Array()
+		if len(as) != len(bs) {
+			return false
+		}
+		for i := range as {
+			if !equal(as[i], bs[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return a.Type == b.Type && a.String() == b.String()
+}

@@ -1,0 +1,208 @@
+package overlay
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/jsonobj"
+)
+
+// entry is an event of a transcript or list, ready to be shown. It is never changed.
+type entry struct {
+	id        string // of the message; of a summary that is no message: ""
+	anonymous bool
+	text      []byte  // the message; nil for summaries
+	stored    []byte  // the message as the checkpoint shows it, when text is another
+	marker    *marker // of summaries
+}
+
+// as gives the bytes that a checkpoint shows for the message.
+func (e *entry) as() []byte {
+	if e.stored != nil {
+		return e.stored
+	}
+	return e.text
+}
+
+func (e *entry) size() int {
+	n := 160 + len(e.text) + len(e.stored)
+	if e.marker != nil {
+		n += len(e.marker.system) + len(e.marker.bare)
+	}
+	return n
+}
+
+// contents are the entries of one thread that have been read. Events never change and seqs are never reused, so they hold until the
+// thread is deleted: whoever reads while that happens fills contents that nobody finds any more.
+type contents struct {
+	mu      sync.RWMutex
+	entries []*entry // by seq
+	bytes   int
+}
+
+// get gives the entries of lists, in their order, and reads those that are not known.
+func (c *contents) get(ctx context.Context, events eventstore.Reader, t id.Thread, lists ...[]eventstore.Entry) ([][]*entry, error) {
+	out, missing := c.known(lists)
+	if len(missing) == 0 {
+		return out, nil
+	}
+	slices.SortFunc(missing, func(a, b eventstore.Entry) int { return int(a.Seq - b.Seq) })
+	missing = slices.Compact(missing)
+	read := make([]*entry, 0, len(missing))
+	seqs := make([]eventstore.Seq, 0, len(missing))
+	err := events.EachContent(ctx, t, eventstore.Ranges(missing), func(e *eventstore.Event) error {
+		made, err := newEntry(e)
+		read, seqs = append(read, made), append(seqs, e.Seq)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.keep(seqs, read)
+	if out, missing = c.known(lists); len(missing) > 0 {
+		return nil, fmt.Errorf("event %d of thread %s is missing", missing[0].Seq, t)
+	}
+	return out, nil
+}
+
+func (c *contents) known(lists [][]eventstore.Entry) (out [][]*entry, missing []eventstore.Entry) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out = make([][]*entry, len(lists))
+	for i, l := range lists {
+		out[i] = make([]*entry, len(l))
+		for j, e := range l {
+			if int(e.Seq) < len(c.entries) {
+				out[i][j] = c.entries[e.Seq]
+			}
+			if out[i][j] == nil {
+				missing = append(missing, e)
+			}
+		}
+	}
+	return out, missing
+}
+
+func (c *contents) keep(seqs []eventstore.Seq, read []*entry) {
+	if len(seqs) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := int(slices.Max(seqs)); last >= len(c.entries) {
+		c.entries = append(c.entries, make([]*entry, last+1-len(c.entries))...)
+	}
+	for i, seq := range seqs {
+		if c.entries[seq] == nil {
+			c.entries[seq] = read[i]
+			c.bytes += read[i].size()
+		}
+	}
+}
+
+func (c *contents) size() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.bytes + 8*len(c.entries)
+}
+
+// newEntry copies what is needed of an event, whose bytes are valid during the call only.
+func newEntry(e *eventstore.Event) (*entry, error) {
+	out := &entry{id: e.MessageID, anonymous: e.Anonymous}
+	if e.Type == eventstore.TypeSummarize {
+		m, err := readMarker(e)
+		if err != nil {
+			return nil, fmt.Errorf("summary %d of thread %s: %w", e.Seq, e.Thread, err)
+		}
+		out.marker = m
+		return out, nil
+	}
+	out.text = bytes.Clone(e.Content)
+	if e.Type == eventstore.TypeTool && bytes.Contains(out.text, legacyMark) {
+		if said, ok := legacyContent(gjson.GetBytes(out.text, "content").String()); ok {
+			o := jsonobj.Of(out.text)
+			o.SetText("content", said)
+			out.stored, out.text = out.text, o.JSON()
+		}
+	}
+	return out, nil
+}
+
+// memory keeps contents of the threads that were read last, within bounds.
+type memory struct {
+	limit int
+
+	mu       sync.Mutex
+	bytes    int
+	byThread map[id.Thread]*list.Element // of *remembered
+	recent   list.List                   // newest first
+}
+
+type remembered struct {
+	thread   id.Thread
+	contents *contents
+	size     int // as it was counted last
+}
+
+// DefaultCacheBytes bounds the messages that an Overlay keeps in memory.
+const DefaultCacheBytes = 64 << 20
+
+func newMemory(limit int) *memory {
+	return &memory{limit: limit, byThread: map[id.Thread]*list.Element{}}
+}
+
+// of gives the contents of a thread, empty ones when it was not read lately.
+func (m *memory) of(t id.Thread) *contents {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.byThread[t]; e != nil {
+		m.recent.MoveToFront(e)
+		return e.Value.(*remembered).contents
+	}
+	c := &contents{}
+	m.byThread[t] = m.recent.PushFront(&remembered{thread: t, contents: c})
+	return c
+}
+
+// settle counts what was read of a thread, and forgets threads until all fit.
+func (m *memory) settle(t id.Thread, c *contents) {
+	size := c.size()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.byThread[t]
+	if e == nil || e.Value.(*remembered).contents != c {
+		return // forgotten meanwhile
+	}
+	r := e.Value.(*remembered)
+	m.bytes += size - r.size
+	r.size = size
+	if size > m.limit/2 { // one thread must not push out all others
+		m.remove(e)
+	}
+	for m.bytes > m.limit {
+		m.remove(m.recent.Back())
+	}
+}
+
+func (m *memory) forget(t id.Thread) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.byThread[t]; e != nil {
+		m.remove(e)
+	}
+}
+
+func (m *memory) remove(e *list.Element) {
+	r := e.Value.(*remembered)
+	m.recent.Remove(e)
+	delete(m.byThread, r.thread)
+	m.bytes -= r.size
+}

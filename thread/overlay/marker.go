@@ -1,0 +1,152 @@
+package overlay
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/jsonobj"
+)
+
+// marker stands in a transcript where messages were condensed.
+type marker struct {
+	id           string
+	condensed    []string // ids of the messages
+	system, bare []byte
+}
+
+func readMarker(e *eventstore.Event) (*marker, error) {
+	var s eventstore.Summary
+	if err := json.Unmarshal(e.Content, &s); err != nil {
+		return nil, err
+	}
+	return newMarker(s, e.Run), nil
+}
+
+// newMarker spells a marker out in both forms. Unknown types of messages make langchain-core and newer JavaScript SDKs throw: hence
+// a system message.
+func newMarker(s eventstore.Summary, r id.Run) *marker {
+	by := []byte("null")
+	if r != "" {
+		by = jsonobj.Quote(string(r))
+	}
+	mid, words := jsonobj.Quote(s.ID), jsonobj.Quote(s.Summary)
+	facts := strconv.AppendInt([]byte(`"replaced_count":`), int64(s.ReplacedCount), 10)
+	facts = append(append(facts, `,"summary":`...), words...)
+	facts = append(append(facts, `,"run_id":`...), by...)
+
+	system := append([]byte(`{"type":"system","id":`), mid...)
+	system = append(append(system, `,"content":`...), words...)
+	system = append(system, `,"name":null,"response_metadata":{},"additional_kwargs":{"summary_marker":{`...)
+	system = append(append(system, facts...), "}}}"...)
+
+	bare := append([]byte(`{"id":`), mid...)
+	bare = append(bare, `,"type":"summary_marker",`...)
+	bare = append(append(bare, facts...), '}')
+	return &marker{id: s.ID, condensed: s.IDs, system: system, bare: bare}
+}
+
+func (m *marker) as(form Markers) []byte {
+	switch form {
+	case NoMarkers:
+		return nil
+	case BareMarkers:
+		return m.bare
+	default:
+		return m.system
+	}
+}
+
+// markerPrefix begins the id of every marker.
+const markerPrefix = "summary-marker-"
+
+// isMarker reports whether a message that a client sent is a marker, in whatever form it had been shown.
+func isMarker(message []byte) bool {
+	if strings.HasPrefix(text(message, "id"), markerPrefix) || text(message, "type") == string(BareMarkers) {
+		return true
+	}
+	_, _, ok := member(raw(message, "additional_kwargs"), string(BareMarkers))
+	return ok
+}
+
+var legacyMark = []byte(`"Command(update=`)
+
+// legacyContent gives what a tool said when what is stored is Python's str() of the Command that wrapped its message, as old
+// writers left it: Command(update={'messages': [ToolMessage(content='X', …)]}).
+func legacyContent(stored string) (said string, ok bool) {
+	if !strings.HasPrefix(stored, "Command(update=") {
+		return "", false
+	}
+	_, rest, ok := strings.Cut(stored, "ToolMessage(content=")
+	if !ok || rest == "" || rest[0] != '\'' && rest[0] != '"' {
+		return "", false
+	}
+	return pythonString(rest)
+}
+
+// pythonString reads the literal that s begins with.
+func pythonString(s string) (string, bool) {
+	quote, s := s[0], s[1:]
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		c := s[i]
+		switch {
+		case c == quote:
+			return b.String(), true
+		case c != '\\' || i+1 == len(s):
+			b.WriteByte(c)
+			i++
+			continue
+		}
+		escape := s[i+1]
+		i += 2
+		digits := 0
+		switch escape {
+		case 'n':
+			b.WriteByte('\n')
+		case 'r':
+			b.WriteByte('\r')
+		case 't':
+			b.WriteByte('\t')
+		case 'x':
+			digits = 2
+		case 'u':
+			digits = 4
+		case 'U':
+			digits = 8
+		case '\\', '\'', '"':
+			b.WriteByte(escape)
+		default: // Python leaves what it does not know
+			b.WriteByte('\\')
+			b.WriteByte(escape)
+		}
+		if digits == 0 {
+			continue
+		}
+		if i+digits > len(s) {
+			return "", false
+		}
+		n, err := strconv.ParseUint(s[i:i+digits], 16, 32)
+		if err != nil {
+			return "", false
+		}
+		r := rune(n)
+		if n > utf8.MaxRune {
+			r = utf8.RuneError
+		}
+		b.WriteRune(r)
+		i += digits
+	}
+	return "", false
+}
+
+// summarizes reports whether a message is the summary of LangChain's SummarizationMiddleware, as it says itself.
+func summarizes(message []byte) bool {
+	kwargs := raw(message, "additional_kwargs")
+	return kwargs != nil && gjson.GetBytes(kwargs, "lc_source").String() == "summarization"
+}

@@ -1,0 +1,170 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/id"
+)
+
+// Overlay puts transcripts into values. It is safe for concurrent use.
+type Overlay struct {
+	events eventstore.Reader
+	config Config
+	memory *memory
+}
+
+// New makes an Overlay of what was recorded.
+func New(events eventstore.Reader, c Config) *Overlay {
+	return &Overlay{events: events, config: c, memory: newMemory(DefaultCacheBytes)}
+}
+
+// Forget drops what is in memory of a thread that was deleted: one of the same id may come and begin with the same seqs.
+func (o *Overlay) Forget(t id.Thread) {
+	if o != nil {
+		o.memory.forget(t)
+	}
+}
+
+// Reading shows checkpoints of one thread. Each message is read once for all of them. Call Done at its end. It is not safe for
+// concurrent use.
+type Reading struct {
+	o        *Overlay
+	look     Look
+	thread   id.Thread
+	contents *contents
+}
+
+// Read begins a Reading of a thread.
+func (o *Overlay) Read(t id.Thread, l Look) *Reading {
+	return &Reading{o: o, look: l, thread: t, contents: o.memory.of(t)}
+}
+
+// Done ends a Reading.
+func (r *Reading) Done() { r.o.memory.settle(r.thread, r.contents) }
+
+// Snapshot puts the transcript of a snapshot's checkpoint into its values, if that is at the root. The snapshot is the caller's own.
+func (r *Reading) Snapshot(ctx context.Context, s *checkpointer.Snapshot) error {
+	if !r.look.On || s.NS != "" || s.ID == "" {
+		return nil
+	}
+	removes := removedByTasks(s)
+	values, err := r.Values(ctx, s.ID, s.Values, &Ahead{
+		Grown: slices.ContainsFunc(s.Tasks, func(t checkpointer.Task) bool { return t.Result != nil }),
+		// What no task removed was removed by the update of a command.
+		ByClient: func(mid string) bool { return !removes[mid] && !removes[removeAll] },
+	})
+	if err == nil {
+		s.Values = values
+	}
+	return err
+}
+
+// Ahead says that values may be ahead of the checkpoint whose transcript is shown with them.
+type Ahead struct {
+	// Grown: also where nothing was condensed before. Else such values pass as they are, unread.
+	Grown bool
+	// ByClient reports whether a client removed the message, or with "__remove_all__" all of them. nil: it did not.
+	ByClient func(mid string) bool
+	Run      id.Run // whose values they are, for markers; "" when unknown
+}
+
+// RecordView says of the values of a checkpoint, when it is known no more of them, that the update of a command may have changed them.
+var RecordView = &Ahead{ByClient: func(string) bool { return true }}
+
+// Values puts the transcript of a root checkpoint into values. ahead nil: they are those of the checkpoint, exactly. Where nothing was
+// condensed, or nothing recorded, they come back as they are.
+func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawMessage, ahead *Ahead) (json.RawMessage, error) {
+	if !r.look.On {
+		return values, nil
+	}
+	tr, err := r.transcript(ctx, at)
+	if err != nil || tr == nil {
+		return values, err
+	}
+	whole := slices.Equal(tr.Entries, tr.List)
+	if whole && (ahead == nil || !ahead.Grown) && !bytes.Contains(values, legacyMark) {
+		return values, nil
+	}
+	start, end, ok := member(values, r.look.Key)
+	if !ok {
+		return values, nil // an interrupt, or a graph that keeps its messages elsewhere
+	}
+	lists, err := r.contents.get(ctx, r.o.events, r.thread, tr.Entries, tr.List)
+	if err != nil {
+		return nil, err
+	}
+	f := folded{shown: lists[0]}
+	if ahead != nil {
+		items, ok := elements(values[start:end])
+		if !ok {
+			return values, nil // no messages
+		}
+		f = fold(lists[0], lists[1], items, ahead)
+		if whole && !f.changed && !bytes.Contains(values, legacyMark) {
+			return values, nil
+		}
+	}
+	return f.into(values, start, end, r.look.Markers), nil
+}
+
+// transcript gives what was recorded for a checkpoint; nil when nothing was, or there is no checkpoint.
+func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore.Transcript, error) {
+	if at == "" {
+		return nil, nil
+	}
+	tr, err := r.o.events.Transcript(ctx, r.thread, at)
+	if err != nil {
+		return nil, fmt.Errorf("overlay: %w", err)
+	}
+	return tr, nil
+}
+
+// folded is what is shown instead of the messages of values.
+type folded struct {
+	shown   []*entry
+	extra   []json.RawMessage // messages that are not recorded yet, after the others
+	changed bool              // it is not what the checkpoint shows
+}
+
+// into gives values[start:end] replaced.
+func (f *folded) into(values []byte, start, end int, form Markers) json.RawMessage {
+	size := len(values) - (end - start) + 2
+	for _, e := range f.shown {
+		size += 1 + len(e.text)
+		if e.marker != nil {
+			size += len(e.marker.as(form))
+		}
+	}
+	for _, m := range f.extra {
+		size += 1 + len(m)
+	}
+	out := append(append(make([]byte, 0, size), values[:start]...), '[')
+	first := true
+	add := func(message []byte) {
+		if message == nil {
+			return
+		}
+		if !first {
+			out = append(out, ',')
+		}
+		first = false
+		out = append(out, message...)
+	}
+	for _, e := range f.shown {
+		if e.marker != nil {
+			add(e.marker.as(form))
+		} else {
+			add(e.text)
+		}
+	}
+	for _, m := range f.extra {
+		add(m)
+	}
+	return append(append(out, ']'), values[end:]...)
+}

@@ -1,0 +1,97 @@
+package overlay
+
+import "context"
+
+// Markers is the form of a marker.
+type Markers string
+
+const (
+	// SystemMarkers are system messages, which every client can parse. It is the default.
+	SystemMarkers Markers = "system"
+	// BareMarkers have the type summary_marker, for clients that know it.
+	BareMarkers Markers = "summary_marker"
+	// NoMarkers leaves them out.
+	NoMarkers Markers = "off"
+)
+
+// Settings say where the transcript of a graph's threads is shown, and how.
+type Settings struct {
+	State, History, Threads, Wait, Stream bool
+	Markers                               Markers
+	Key                                   string // of the values that holds the messages
+}
+
+// Defaults show it everywhere.
+func Defaults() Settings {
+	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: SystemMarkers, Key: "messages"}
+}
+
+// Config is Settings for all graphs, and those of graphs that have their own.
+type Config struct {
+	Settings
+	Graphs map[string]Settings
+}
+
+// Place is a kind of answer that has messages in it.
+type Place int
+
+const (
+	State   Place = iota // the state of a thread, latest or at a checkpoint
+	History              // each entry of a history
+	Threads              // the values of threads
+	Wait                 // the result of a run
+	Stream               // root `values` events
+)
+
+func (s *Settings) on(p Place) bool {
+	return [...]bool{s.State, s.History, s.Threads, s.Wait, s.Stream}[p]
+}
+
+// Choice is what one request wants otherwise than the settings say. The zero value wants nothing.
+type Choice struct {
+	Overlay *bool
+	Markers Markers // "": as configured
+}
+
+type choiceKey struct{}
+
+// With puts a choice into a context. It travels there, like the actor, and not as an argument: every read honours it, and those who call
+// services without a request (webhooks, crons, Go programs) have none to give. What outlives the request that chose, a follower of
+// a stream, takes its Look when it is made.
+func With(ctx context.Context, c Choice) context.Context {
+	if c == (Choice{}) {
+		return ctx
+	}
+	return context.WithValue(ctx, choiceKey{}, c)
+}
+
+// Look is how one answer shows messages.
+type Look struct {
+	On      bool
+	Markers Markers
+	Key     string
+}
+
+// Look gives how answers of a kind show the threads of a graph, by settings and by what the request chose. Of a nil Overlay: as they are.
+func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
+	if o == nil {
+		return Look{}
+	}
+	s := o.settings(graph)
+	l := Look{On: s.on(p), Markers: s.Markers, Key: s.Key}
+	c, _ := ctx.Value(choiceKey{}).(Choice)
+	if c.Overlay != nil {
+		l.On = *c.Overlay
+	}
+	if c.Markers != "" {
+		l.Markers = c.Markers
+	}
+	return l
+}
+
+func (o *Overlay) settings(graph string) *Settings {
+	if s, ok := o.config.Graphs[graph]; ok {
+		return &s
+	}
+	return &o.config.Settings
+}

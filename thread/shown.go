@@ -1,0 +1,78 @@
+package thread
+
+import (
+	"context"
+	"fmt"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/internal/jsonobj"
+	"understudy/thread/overlay"
+)
+
+// overlaySnapshots puts transcripts into snapshots of a thread.
+func (s *Service) overlaySnapshots(ctx context.Context, row *Thread, p overlay.Place, list ...*checkpointer.Snapshot) error {
+	look := s.Overlay.Look(ctx, jsonobj.Of(row.Metadata).Text("graph_id"), p)
+	if !look.On {
+		return nil
+	}
+	r := s.Overlay.Read(row.ID, look)
+	defer r.Done()
+	for _, snap := range list {
+		if err := r.Snapshot(ctx, snap); err != nil {
+			return fmt.Errorf("checkpoint %s of thread %s: %w", snap.ID, row.ID, err)
+		}
+	}
+	return nil
+}
+
+// overlayView puts the transcript of its head into the values of a thread.
+func (s *Service) overlayView(ctx context.Context, v *View) error {
+	if v.Values == nil {
+		return nil
+	}
+	look := s.Overlay.Look(ctx, jsonobj.Of(v.Metadata).Text("graph_id"), overlay.Threads)
+	if !look.On {
+		return nil
+	}
+	r := s.Overlay.Read(v.ID, look)
+	defer r.Done()
+	values, err := r.Values(ctx, v.Head, v.Values, overlay.RecordView)
+	if err != nil {
+		return fmt.Errorf("values of thread %s: %w", v.ID, err)
+	}
+	v.Values = values
+	return nil
+}
+
+// cleanUpdates takes out of state updates what only the overlay had put in, and gives which condensed messages they delete. Of several
+// steps the later ones meet a state that is not there yet; what was condensed before the first is condensed for all.
+func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpointer.Key, steps [][]StateUpdate) (updates [][]graph.StateUpdate, deleted []string, err error) {
+	updates = make([][]graph.StateUpdate, len(steps))
+	base := at.ID
+	for i, step := range steps {
+		for _, u := range step {
+			if s.Overlay != nil && at.NS == "" && (overlay.MayEcho(u.Values) || overlay.MayEcho(u.Command)) {
+				if base == "" {
+					head, err := s.Snapshots.Head(ctx, at.Thread)
+					if err != nil {
+						return nil, nil, fmt.Errorf("head of thread %s: %w", at.Thread, err)
+					}
+					base = head.ID
+				}
+				values, err := s.Overlay.Clean(ctx, graphID, at.Thread, base, u.Values)
+				if err != nil {
+					return nil, nil, err
+				}
+				command, err := s.Overlay.CleanCommand(ctx, graphID, at.Thread, base, u.Command)
+				if err != nil {
+					return nil, nil, err
+				}
+				u.Values, u.Command = values.JSON, command.JSON
+				deleted = append(append(deleted, values.Deleted...), command.Deleted...)
+			}
+			updates[i] = append(updates[i], graph.StateUpdate(u))
+		}
+	}
+	return updates, deleted, nil
+}
