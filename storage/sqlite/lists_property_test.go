@@ -91,7 +91,7 @@ func randomList(r *rand.Rand, before []byte) []byte {
 		return msgp.AppendString(nil, fmt.Sprintf("%d %s", r.IntN(1000), bytes.Repeat([]byte{byte('a' + r.IntN(3))}, size)))
 	}
 	for range 1 + r.IntN(4) {
-		switch n := len(items); r.IntN(12) {
+		switch n := len(items); r.IntN(14) {
 		case 0: // one changes
 			if n > 0 {
 				items[r.IntN(n)] = text()
@@ -102,6 +102,11 @@ func randomList(r *rand.Rand, before []byte) []byte {
 			slices.Reverse(items)
 		case 3:
 			items = slices.Insert(items, r.IntN(n+1), text())
+		case 4: // in no order: a value names chunks
+			for range 150 {
+				items = append(items, msgp.AppendString(nil, fmt.Sprintf("%0140d", r.IntN(2000))))
+			}
+			r.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 		default:
 			for range r.IntN(12) {
 				items = append(items, text())
@@ -138,6 +143,10 @@ func (m model) put(r *rand.Rand, t id.Thread) *checkpointer.Put {
 	}}
 	for _, channel := range []string{"messages", "documents", "text"} {
 		if r.IntN(3) == 0 {
+			// A value of a version that exists stays out.
+			if known, ok := th.blobs[modelBlob{ns, channel, versions[channel]}]; ok && r.IntN(4) == 0 {
+				p.Blobs = append(p.Blobs, checkpointer.Blob{Channel: channel, Version: known.Version, Type: "msgpack", Data: randomList(r, known.Data)})
+			}
 			continue
 		}
 		before := th.blobs[modelBlob{ns, channel, versions[channel]}].Data
