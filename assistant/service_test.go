@@ -1,0 +1,138 @@
+package assistant_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/assistant"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/storage/sqlite"
+)
+
+// drawn is a graph that can only be described.
+type drawn struct{ graph.Graph }
+
+func (drawn) Describe(_ context.Context, _ graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
+	return json.RawMessage(`{"kind":"` + what.Kind + `"}`), nil
+}
+
+func setup(t *testing.T) *assistant.Service {
+	t.Helper()
+	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	graphs := graph.NewRegistry()
+	require.NoError(t, graphs.Add("agent", "what it is for", drawn{}))
+	require.NoError(t, graphs.Add("other", "", drawn{}))
+	s := assistant.NewService(rows.Assistants(), graphs, nil)
+	require.NoError(t, s.EnsureDefaults(t.Context()))
+	require.NoError(t, s.EnsureDefaults(t.Context()), "twice is as good as once")
+	return s
+}
+
+func TestEveryGraphHasADefaultAssistant(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	a, err := s.Get(t.Context(), id.DefaultAssistant("agent"))
+	require.NoError(t, err)
+	require.Equal(t, "agent", a.Name)
+	require.Equal(t, "what it is for", *a.Description)
+	require.Equal(t, 1, a.Version)
+	require.JSONEq(t, `{"created_by":"system"}`, string(a.Metadata))
+	n, err := s.Count(t.Context(), assistant.Query{})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+}
+
+func TestContextAndConfigurableMirrorEachOther(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, tt := range []struct {
+		name, config, context         string
+		wantConfig, wantContext, fail string
+	}{
+		{name: "neither", wantConfig: `{}`, wantContext: `{}`},
+		{name: "context", context: `{"a":1}`, wantConfig: `{"configurable":{"a":1}}`, wantContext: `{"a":1}`},
+		{name: "configurable", config: `{"tags":["t"],"configurable":{"a":1}}`, wantConfig: `{"tags":["t"],"configurable":{"a":1}}`, wantContext: `{"a":1}`},
+		{name: "both", config: `{"configurable":{"a":1}}`, context: `{"a":1}`, fail: "Cannot specify both configurable and context."},
+		{name: "both, one empty", config: `{"configurable":{}}`, context: `{"a":1}`, wantConfig: `{"configurable":{"a":1}}`, wantContext: `{"a":1}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := s.Create(t.Context(), assistant.New{GraphID: "agent", Config: json.RawMessage(tt.config), Context: json.RawMessage(tt.context)})
+			if tt.fail != "" {
+				require.ErrorContains(t, err, tt.fail)
+				require.Equal(t, fault.Invalid, fault.KindOf(err))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.wantConfig, string(a.Config))
+			require.Equal(t, tt.wantContext, string(a.Context))
+		})
+	}
+}
+
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	a, err := s.Create(t.Context(), assistant.New{GraphID: "agent", Name: "one", Metadata: json.RawMessage(`{"k":1}`), Context: json.RawMessage(`{"c":1}`)})
+	require.NoError(t, err)
+	two, graphID := "two", "other"
+	b, err := s.Update(t.Context(), a.ID, assistant.Patch{Name: &two, GraphID: &graphID, Metadata: json.RawMessage(`{"j":2}`), Context: json.RawMessage(`{"c":2}`)})
+	require.NoError(t, err)
+	require.Equal(t, 2, b.Version)
+	require.JSONEq(t, `{"k":1,"j":2}`, string(b.Metadata))
+
+	back, err := s.SetLatest(t.Context(), a.ID, 1)
+	require.NoError(t, err)
+	require.Equal(t, "one", back.Name)
+	require.JSONEq(t, `{"c":1}`, string(back.Context), "the context goes back with the rest")
+	c, err := s.Update(t.Context(), a.ID, assistant.Patch{Name: &two})
+	require.NoError(t, err)
+	require.Equal(t, 3, c.Version, "numbers go on from the highest")
+
+	_, err = s.SetLatest(t.Context(), a.ID, 9)
+	require.EqualError(t, err, "Version 9 not found for assistant "+string(a.ID))
+	versions, err := s.Versions(t.Context(), a.ID, nil, 10, 0)
+	require.NoError(t, err)
+	require.Len(t, versions, 3)
+}
+
+func TestUnknownThings(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	none := id.NewAssistant()
+	_, err := s.Create(t.Context(), assistant.New{GraphID: "nope"})
+	require.EqualError(t, err, "Graph 'nope' not found. Expected one of: ['agent', 'other']")
+	for what, call := range map[string]func() error{
+		"get":      func() error { _, err := s.Get(t.Context(), none); return err },
+		"update":   func() error { _, err := s.Update(t.Context(), none, assistant.Patch{}); return err },
+		"delete":   func() error { return s.Delete(t.Context(), none, false) },
+		"versions": func() error { _, err := s.Versions(t.Context(), none, nil, 10, 0); return err },
+		"latest":   func() error { _, err := s.SetLatest(t.Context(), none, 1); return err },
+		"schemas":  func() error { _, err := s.Schemas(t.Context(), none); return err },
+	} {
+		require.Equal(t, fault.NotFound, fault.KindOf(call()), what)
+	}
+	_, err = s.Drawing(t.Context(), "neither", 0)
+	require.Equal(t, fault.Unprocessable, fault.KindOf(err))
+	d, err := s.Drawing(t.Context(), "agent", 0)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"kind":"graph"}`, string(d))
+}
+
+func TestExistingID(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	a, err := s.Create(t.Context(), assistant.New{GraphID: "agent", Name: "first"})
+	require.NoError(t, err)
+	_, err = s.Create(t.Context(), assistant.New{ID: a.ID, GraphID: "agent"})
+	require.Equal(t, fault.Conflict, fault.KindOf(err))
+	same, err := s.Create(t.Context(), assistant.New{ID: a.ID, GraphID: "agent", Name: "second", IfExists: "do_nothing"})
+	require.NoError(t, err)
+	require.Equal(t, "first", same.Name)
+}
