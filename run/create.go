@@ -97,10 +97,11 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		if c.claimed != nil {
 			slots--
 			s.launch(c.claimed)
+		} else {
+			s.queued()
 		}
 	}
 	s.release(slots)
-	poke(s.wake)
 	return runs, sub, nil
 }
 

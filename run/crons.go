@@ -263,7 +263,7 @@ func (s *Service) fireDue(ctx context.Context) error {
 		if !fired {
 			return nil
 		}
-		poke(s.wake)
+		s.queued()
 	}
 }
 

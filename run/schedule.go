@@ -28,7 +28,20 @@ func (s *Service) release(n int) {
 	s.mu.Lock()
 	s.free += n
 	s.mu.Unlock()
+	s.pokeQueue()
+}
+
+// queued notes that a run was left in the queue, and wakes the scheduler.
+func (s *Service) queued() {
+	s.waiting.Store(true)
 	poke(s.wake)
+}
+
+// pokeQueue wakes the scheduler if there may be runs that wait: mostly there are none, and looking costs a query.
+func (s *Service) pokeQueue() {
+	if s.waiting.Load() {
+		poke(s.wake)
+	}
 }
 
 // claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
@@ -74,11 +87,25 @@ func (s *Service) schedule(ctx, work context.Context) error {
 // claimDue claims until nothing is due or no job is free. It gives when to look again; zero when a poke will tell.
 func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 	for {
+		// Before looking, so that what is queued meanwhile is noticed.
+		s.waiting.Store(false)
+		next, err := s.Store.NextDue(ctx)
+		if err != nil {
+			s.waiting.Store(true)
+			return time.Time{}, err
+		}
+		if next.IsZero() {
+			return next, nil // what waits for a run of its thread is poked by that run's end
+		}
+		s.waiting.Store(true)
+		if next.After(s.Now()) {
+			return next, nil
+		}
 		if s.reserve(1) == 0 {
 			return time.Time{}, nil // whoever ends pokes
 		}
 		var r *Run
-		err := s.Store.Write(ctx, func(tx Tx) error {
+		err = s.Store.Write(ctx, func(tx Tx) error {
 			var err error
 			now := s.Now()
 			if r, err = tx.DueRun(now); err != nil {
@@ -97,7 +124,7 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 		if err != nil {
 			s.unreserve()
 			if fault.Is(err, fault.NotFound) {
-				return s.Store.NextDue(ctx)
+				return s.Now().Add(10 * time.Millisecond), nil // it was cancelled just now, or claimed by another instance: look again
 			}
 			return time.Time{}, err
 		}
@@ -132,7 +159,7 @@ func (s *Service) launch(r *Run) {
 		s.free++
 		s.mu.Unlock()
 		close(ex.done)
-		poke(s.wake)
+		s.pokeQueue()
 	}()
 }
 
