@@ -197,40 +197,9 @@ func (s *Service) CountCrons(ctx context.Context, q CronQuery) (int, error) {
 	return s.Store.CountCrons(ctx, q)
 }
 
-// fireCrons makes the runs of crons that are due. It sleeps until the next one is.
-func (s *Service) fireCrons(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.crons:
-		case <-timer.C:
-		}
-		err := s.fireDue(ctx)
-		var next time.Time
-		if err == nil {
-			next, err = s.Store.NextCron(ctx)
-		}
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			s.log.ErrorContext(ctx, "cannot fire crons; trying again", "error", err)
-			next = s.Now().Add(time.Second)
-		}
-		timer.Stop()
-		if !next.IsZero() {
-			// A clock that is set forward is noticed within the minute.
-			timer.Reset(min(max(0, next.Sub(s.Now())), time.Minute))
-		}
-	}
-}
-
 // fireDue makes one run for each due cron and moves the cron on, in one transaction each: it fires once, whatever happens. What was
-// missed while the server was down is made up for by one run.
-func (s *Service) fireDue(ctx context.Context) error {
+// missed while the server was down is made up for by one run. It gives when the next cron is due.
+func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 	for {
 		fired := false
 		err := s.Store.Write(ctx, func(tx Tx) error {
@@ -258,10 +227,10 @@ func (s *Service) fireDue(ctx context.Context) error {
 			return nil
 		})
 		if err != nil {
-			return err
+			return time.Time{}, err
 		}
 		if !fired {
-			return nil
+			return s.Store.NextCron(ctx)
 		}
 		s.queued()
 	}

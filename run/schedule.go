@@ -2,7 +2,7 @@ package run
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"understudy/internal/fault"
@@ -57,34 +57,7 @@ func (s *Service) claim(r *Run, t *thread.Thread, now time.Time) {
 	t.StreamHigh = max(t.StreamHigh, now.UnixMilli()) + streamBlock.Milliseconds()
 }
 
-// schedule claims due runs while jobs are free. It sleeps until something may be due: a poke, or the time of the earliest delayed run.
-func (s *Service) schedule(ctx, work context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		case <-timer.C:
-		}
-		next, err := s.claimDue(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			// The storage may come back (a full disk); runs wait meanwhile.
-			s.log.ErrorContext(work, "cannot claim runs; trying again", "error", err)
-			next = s.Now().Add(time.Second)
-		}
-		timer.Stop()
-		if !next.IsZero() {
-			timer.Reset(max(0, next.Sub(s.Now())))
-		}
-	}
-}
-
-// claimDue claims until nothing is due or no job is free. It gives when to look again; zero when a poke will tell.
+// claimDue claims due runs until nothing is due or no job is free. It gives when to look again; zero when a poke will tell.
 func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 	for {
 		// Before looking, so that what is queued meanwhile is noticed.
@@ -163,22 +136,8 @@ func (s *Service) launch(r *Run) {
 	}()
 }
 
-// beat renews the leases of what goes on here.
-func (s *Service) beat(ctx context.Context) error {
-	tick := time.NewTicker(heartbeat)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			s.renew(ctx)
-		}
-	}
-}
-
 // renew extends leases and offset reservations, and learns of runs that are not ours any more or are to be cancelled.
-func (s *Service) renew(ctx context.Context) {
+func (s *Service) renew(ctx context.Context) error {
 	s.mu.Lock()
 	mine := make([]*execution, 0, len(s.active))
 	for _, ex := range s.active {
@@ -186,7 +145,7 @@ func (s *Service) renew(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	if len(mine) == 0 {
-		return
+		return nil
 	}
 	stop := map[*execution]error{}
 	err := s.Store.Write(ctx, func(tx Tx) error {
@@ -225,32 +184,18 @@ func (s *Service) renew(ctx context.Context) {
 		return nil
 	})
 	if err != nil {
-		if !errors.Is(err, context.Canceled) {
-			s.log.ErrorContext(ctx, "cannot renew leases", "error", err)
-		}
-		return
+		return fmt.Errorf("renew leases: %w", err)
 	}
 	for ex, cause := range stop {
 		ex.cancel(cause)
 	}
+	return nil
 }
 
 // sweep drops kept records whose time is over.
 func (s *Service) sweep(ctx context.Context) error {
-	tick := time.NewTicker(min(time.Minute, s.ResumableTTL))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			err := s.Store.Write(ctx, func(tx Tx) error {
-				_, err := tx.DeleteRecords(s.Now().Add(-s.ResumableTTL))
-				return err
-			})
-			if err != nil && ctx.Err() == nil {
-				s.log.ErrorContext(ctx, "cannot sweep stream records", "error", err)
-			}
-		}
-	}
+	return s.Store.Write(ctx, func(tx Tx) error {
+		_, err := tx.DeleteRecords(s.Now().Add(-s.ResumableTTL))
+		return err
+	})
 }

@@ -193,11 +193,11 @@ func (s *Service) Run(ctx context.Context) error {
 		s.keepRecords(work)
 	}()
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.schedule(gctx, work) })
-	g.Go(func() error { return s.beat(gctx) })
-	g.Go(func() error { return s.fireCrons(gctx) })
+	g.Go(func() error { return s.loop(gctx, "queue", s.wake, s.claimDue) })
+	g.Go(func() error { return s.loop(gctx, "crons", s.crons, s.fireDue) })
 	g.Go(func() error { return s.deliver(gctx) })
-	g.Go(func() error { return s.sweep(gctx) })
+	g.Go(func() error { return s.every(gctx, heartbeat, "leases", s.renew) })
+	g.Go(func() error { return s.every(gctx, min(time.Minute, s.ResumableTTL), "sweep", s.sweep) })
 	err := g.Wait()
 
 	s.mu.Lock()
@@ -214,7 +214,9 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ended:
 			waiting = false
 		case <-beats.C:
-			s.renew(work)
+			if err := s.renew(work); err != nil {
+				s.log.ErrorContext(work, "cannot go on; trying again", "part", "leases", "error", err)
+			}
 		case <-grace.C:
 			close(s.quit)
 			s.mu.Lock()

@@ -164,23 +164,10 @@ func (s *Service) deliver(ctx context.Context) error {
 	slots := make(chan struct{}, senders) // full: the rest waits in the outbox
 	var mu sync.Mutex
 	sending := map[int64]bool{}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.outbox:
-		case <-timer.C:
-		}
+	return s.loop(ctx, "webhooks", s.outbox, func(ctx context.Context) (time.Time, error) {
 		due, next, err := s.Store.Deliveries(ctx, s.Now(), 4*senders)
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			s.log.ErrorContext(ctx, "cannot read the outbox; trying again", "error", err)
-			timer.Reset(time.Second)
-			continue
+			return next, err
 		}
 		for _, d := range due {
 			mu.Lock()
@@ -193,7 +180,7 @@ func (s *Service) deliver(ctx context.Context) error {
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
-				return nil
+				return next, nil
 			}
 			wg.Go(func() {
 				s.send(ctx, client, d)
@@ -204,11 +191,8 @@ func (s *Service) deliver(ctx context.Context) error {
 				poke(s.outbox)
 			})
 		}
-		timer.Stop()
-		if !next.IsZero() {
-			timer.Reset(max(0, next.Sub(s.Now())))
-		}
-	}
+		return next, nil
+	})
 }
 
 // send makes one attempt and writes what came of it.
