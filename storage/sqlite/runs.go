@@ -258,10 +258,11 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	if err != nil {
 		return fmt.Errorf("update run %s: %w", r.ID, err)
 	}
-	var sameKwargs, sameQueue bool
-	found, err := tx.one("SELECT kwargs_digest, status, created_at FROM runs WHERE run_id = ?", func(s *sqlite.Stmt) error {
+	var sameKwargs, sameStatus, samePlace bool
+	found, err := tx.one("SELECT kwargs_digest, status, created_at, thread_id FROM runs WHERE run_id = ?", func(s *sqlite.Stmt) error {
 		sameKwargs = bytes.Equal(columnBytes(s, 0), digest)
-		sameQueue = s.ColumnText(1) == string(r.Status) && s.ColumnInt64(2) == micros(r.CreatedAt)
+		sameStatus = s.ColumnText(1) == string(r.Status)
+		samePlace = s.ColumnInt64(2) == micros(r.CreatedAt) && s.ColumnText(3) == string(r.Thread)
 		return nil
 	}, r.ID)
 	if err != nil {
@@ -270,8 +271,20 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	if !found {
 		return errNoRun
 	}
-	if err := tx.exec("UPDATE runs SET ("+runColumns+", kwargs_digest) = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "+
-		"?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22) WHERE run_id = ?1", append(runArgs(r), digest)...); err != nil {
+	// A column that an index has is named only if it changed: SQLite writes all indexes of the columns that are named.
+	text := `UPDATE runs SET assistant_id = ?, graph_id = ?, metadata = ?, strategy = ?, updated_at = ?, started_at = ?, ended_at = ?, attempt = ?,
+		failures = ?, passed = ?, owner = ?, lease_until = ?, cancel = ?, error = ?, on_completion = ?, on_disconnect = ?, cron_id = ?, kwargs_digest = ?`
+	args := []any{
+		r.Assistant, r.Graph, r.Metadata, string(r.Strategy), micros(r.UpdatedAt), r.StartedAt, r.EndedAt, r.Attempt, r.Failures, r.Passed,
+		r.Owner, r.LeaseUntil, string(r.Cancel), r.Error, r.OnCompletion, r.OnDisconnect, r.Cron, digest,
+	}
+	if !sameStatus {
+		text, args = text+", status = ?", append(args, string(r.Status))
+	}
+	if !samePlace {
+		text, args = text+", created_at = ?, thread_id = ?", append(args, micros(r.CreatedAt), r.Thread)
+	}
+	if err := tx.exec(text+" WHERE run_id = ?", append(args, r.ID)...); err != nil {
 		return fmt.Errorf("update run %s: %w", r.ID, err)
 	}
 	if !sameKwargs {
@@ -280,7 +293,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 			return fmt.Errorf("update run %s: %w", r.ID, err)
 		}
 	}
-	if sameQueue {
+	if sameStatus && samePlace {
 		return nil
 	}
 	return tx.queue(r.Thread)

@@ -93,20 +93,38 @@ func (tx *Tx) InsertThread(t *thread.Thread) error {
 	return tx.index(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
 }
 
-// UpdateThread is thread.Tx.UpdateThread and run.Tx.UpdateThread. It keeps the index of metadata in step.
+// UpdateThread is thread.Tx.UpdateThread and run.Tx.UpdateThread. It keeps the index of metadata in step. A column that an
+// index has is named only if it changed: SQLite writes all indexes of the columns that are named.
 func (tx *Tx) UpdateThread(t *thread.Thread) error {
-	metadata, updated, err := tx.indexed(t.ID)
+	was, err := loadThread(tx.conn, t.ID)
 	if err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
-	if err := tx.exec(`UPDATE threads SET (`+threadColumns+`) = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-		WHERE thread_id = ?1`, threadArgs(t)...); err != nil {
+	text := "UPDATE threads SET metadata = ?, config = ?, touched = ?, head = ?, interrupts = ?, error = ?, ttl = ?, stream_high = ?"
+	args := []any{t.Metadata, t.Config, t.Touched, t.Head, t.Interrupts, t.Error, t.TTL, t.StreamHigh}
+	if t.Status != was.Status {
+		text, args = text+", status = ?", append(args, string(t.Status))
+	}
+	for _, c := range []struct {
+		set      string
+		was, now int64
+	}{
+		{", created_at = ?", micros(was.CreatedAt), micros(t.CreatedAt)},
+		{", updated_at = ?", micros(was.UpdatedAt), micros(t.UpdatedAt)},
+		{", state_updated_at = ?", micros(was.StateUpdatedAt), micros(t.StateUpdatedAt)},
+	} {
+		if c.was != c.now {
+			text, args = text+c.set, append(args, c.now)
+		}
+	}
+	if err := tx.exec(text+" WHERE thread_id = ?", append(args, t.ID)...); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
-	if updated == micros(t.UpdatedAt) && bytes.Equal(metadata, t.Metadata) {
+	updated := micros(was.UpdatedAt)
+	if updated == micros(t.UpdatedAt) && bytes.Equal(was.Metadata, t.Metadata) {
 		return nil
 	}
-	if err := tx.unindex(t.ID, contain.Terms(metadata), updated); err != nil {
+	if err := tx.unindex(t.ID, contain.Terms(was.Metadata), updated); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
 	return tx.index(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
