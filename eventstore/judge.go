@@ -204,7 +204,7 @@ func (s *step) alongWithSummaries() {
 		first--
 	}
 	for _, it := range s.old.shown[first : last+1] {
-		if !stays[it.Seq] {
+		if !stays[it.Seq] && !s.inList(it) { // a client may write a list of its own, with what had been condensed
 			s.removed[it.Seq] = it
 		}
 	}
