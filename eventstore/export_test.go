@@ -16,3 +16,6 @@ func AnonymousID(t *testing.T, message []byte, n int) string {
 	}
 	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(digest+":"+strconv.Itoa(n))).String()
 }
+
+// SetBatch makes batches small.
+func SetBatch(b *Backfiller, checkpoints, bytes int) { b.checkpoints, b.size = checkpoints, bytes }

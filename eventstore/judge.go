@@ -76,6 +76,11 @@ func (s *step) byClient(gone []*item) (rest []*item, err error) {
 		s.remove(gone)
 		return nil, nil
 	}
+	// What a run was called with counts once: when its first step applies it. Later steps of the run act for themselves, and writes that
+	// a command left on their parent are those of another run that began there.
+	if s.f.Run != "" && s.parent != nil && s.parent.Run == s.f.Run && s.parent.Source != "input" {
+		return gone, nil
+	}
 	names := map[string]bool{}
 	if s.f.Parent != "" {
 		writes, err := s.tx.ClientWrites(s.f.Thread, s.f.Parent, messagesChannel)
@@ -89,8 +94,7 @@ func (s *step) byClient(gone []*item) (rest []*item, err error) {
 			}
 		}
 	}
-	// What a run was called with counts once: when its first step applies it. Later steps of the run act for themselves.
-	if s.f.Run != "" && (s.parent == nil || s.parent.Run != s.f.Run || s.parent.Source == "input") {
+	if s.f.Run != "" {
 		input, command, err := s.tx.RunInput(s.f.Run)
 		if err != nil {
 			return nil, err
