@@ -90,9 +90,11 @@ func (tx *Tx) deleteEvents(t id.Thread) error {
 }
 
 const (
-	rowColumns   = "checkpoint_id, node, stamp, version, summary, source, run_id, opaque"
-	rowOf        = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = ? AND checkpoint_id = ?"
-	rowOfVersion = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = ? AND version = ? ORDER BY checkpoint_id DESC LIMIT 1"
+	rowColumns = "checkpoint_id, node, stamp, version, summary, source, run_id, opaque"
+	rowOf      = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = ? AND checkpoint_id = ?"
+	// Without being told, SQLite walks the thread for the order: most versions are new, so all of it.
+	rowOfVersion = "SELECT " + rowColumns + " FROM transcripts INDEXED BY transcripts_version WHERE thread_id = ? AND version = ? " +
+		"ORDER BY checkpoint_id DESC LIMIT 1"
 )
 
 func scanRow(s *sqlite.Stmt, t id.Thread) *eventstore.Row {
