@@ -92,8 +92,9 @@ type Tx interface {
 	DeleteRunCheckpoints(t id.Thread, r id.Run) error
 	// CopyCheckpoints copies all rows of a thread to another. `thread_id` inside metadata follows.
 	CopyCheckpoints(from, to id.Thread) error
-	// HeadID is the newest root checkpoint of a thread; "" when there is none.
-	HeadID(t id.Thread) (id.Checkpoint, error)
+	// Head gives the newest root checkpoint of a thread with its writes, not its blobs, as this transaction has made it; nil when
+	// there is none.
+	Head(t id.Thread) (*Tuple, error)
 }
 
 // Reader reads what was saved. Every method sees committed rows only.

@@ -178,17 +178,43 @@ func (s *Snapshots) Values(ctx context.Context, k Key) (json.RawMessage, error) 
 // storage is a HeadReader.
 func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error) {
 	t, err := s.bare(ctx, Key{Thread: thread})
-	info := HeadInfo{Next: []string{}, Interrupts: json.RawMessage("{}")}
-	if err != nil || t == nil {
+	if err != nil {
+		return HeadInfo{}, err
+	}
+	info, err := s.HeadOf(t)
+	if !errors.Is(err, ErrUndescribed) {
 		return info, err
 	}
-	info.ID, info.Metadata = t.ID, t.Metadata
 	c, err := s.content(ctx, t, view{})
 	if err != nil {
 		return info, err
 	}
+	return s.headInfo(t, c.tasks), nil
+}
+
+// ErrUndescribed: nobody described the checkpoint, so that only its graph can tell the next tasks.
+var ErrUndescribed = errors.New("the checkpoint has no description")
+
+// HeadOf is Head of a checkpoint at hand, from its description and writes; t nil: there is none. ErrUndescribed when only Head,
+// which asks the graph, can tell.
+func (s *Snapshots) HeadOf(t *Tuple) (HeadInfo, error) {
+	if t == nil {
+		return HeadInfo{Next: []string{}, Interrupts: json.RawMessage("{}")}, nil
+	}
+	if t.Tasks == nil {
+		return HeadInfo{}, ErrUndescribed
+	}
+	var tasks []taskInfo
+	if err := json.Unmarshal(t.Tasks, &tasks); err != nil {
+		return HeadInfo{}, fmt.Errorf("description of %s: %w", describeKey(t.Key), err)
+	}
+	return s.headInfo(t, tasks), nil
+}
+
+func (s *Snapshots) headInfo(t *Tuple, tasks []taskInfo) HeadInfo {
+	info := HeadInfo{ID: t.ID, Metadata: t.Metadata, Next: []string{}}
 	waiting := []byte{'{'}
-	for _, task := range c.tasks {
+	for _, task := range tasks {
 		info.Next = append(info.Next, task.Name)
 		// An interrupt that was answered is no longer waiting, although the record of the step shows it.
 		p := progressOf(t.Writes, task.ID)
@@ -208,7 +234,7 @@ func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error
 		waiting = append(waiting, ']')
 	}
 	info.Interrupts = append(waiting, '}')
-	return info, nil
+	return info
 }
 
 // bare loads a checkpoint, without its blobs where the storage can.

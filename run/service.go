@@ -31,6 +31,8 @@ type Graphs interface {
 type Snapshots interface {
 	Values(ctx context.Context, k checkpointer.Key) (json.RawMessage, error)
 	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
+	// HeadOf is Head of a checkpoint at hand: checkpointer.ErrUndescribed when only Head, which asks the graph, can tell.
+	HeadOf(t *checkpointer.Tuple) (checkpointer.HeadInfo, error)
 }
 
 // Wire encodes what leaves the house, once for all who read it.
@@ -340,22 +342,21 @@ func rollback(tx Tx, r *Run) error {
 
 // settle makes the row of a thread show its head. failure: the error of the run that ended; nil keeps none.
 func (s *Service) settle(ctx context.Context, t id.Thread, failure json.RawMessage) error {
-	head, err := s.Snapshots.Head(ctx, t)
-	if err != nil {
-		return fmt.Errorf("head of thread %s: %w", t, err)
+	var head *checkpointer.HeadInfo
+	for {
+		err := s.Store.Write(ctx, func(tx Tx) error {
+			_, err := s.settleIn(tx, t, head, failure, false, s.Now())
+			return err
+		})
+		if !errors.Is(err, checkpointer.ErrUndescribed) || head != nil {
+			return err
+		}
+		asked, err := s.Snapshots.Head(ctx, t)
+		if err != nil {
+			return fmt.Errorf("head of thread %s: %w", t, err)
+		}
+		head = &asked
 	}
-	return s.Store.Write(ctx, func(tx Tx) error {
-		row, err := tx.Thread(t)
-		if err != nil {
-			return err
-		}
-		active, err := tx.ActiveRuns(t)
-		if err != nil {
-			return err
-		}
-		row.Settle(head, failure, len(active) > 0, s.Now())
-		return tx.UpdateThread(row)
-	})
 }
 
 // ThreadDeleted stops what goes on for a thread that is gone. It does not block.

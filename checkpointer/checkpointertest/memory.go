@@ -130,14 +130,9 @@ func (m *Memory) CopyCheckpoints(from, to id.Thread) error {
 	return nil
 }
 
-// HeadID implements checkpointer.Tx.
-func (m *Memory) HeadID(t id.Thread) (id.Checkpoint, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if row := m.find(checkpointer.Key{Thread: t}); row != nil {
-		return row.ID, nil
-	}
-	return "", nil
+// Head implements checkpointer.Tx.
+func (m *Memory) Head(t id.Thread) (*checkpointer.Tuple, error) {
+	return m.LoadHead(context.Background(), checkpointer.Key{Thread: t})
 }
 
 // find gives a row: the newest of its namespace when k.ID is empty.

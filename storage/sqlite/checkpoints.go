@@ -32,7 +32,6 @@ const (
 	selectBlob   = "SELECT type, blob FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ?"
 	selectWrites = "SELECT task_id, idx, channel, type, blob, task_path FROM checkpoint_writes " +
 		"WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx"
-	headID = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1"
 )
 
 func scanCheckpoint(s *sqlite.Stmt, t id.Thread) *checkpointer.Tuple {
@@ -72,18 +71,46 @@ func channelVersions(data []byte) ([]channelVersion, error) {
 	return out, nil
 }
 
-// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
-func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
+// loadRow loads a checkpoint alone; nil when there is none.
+func loadRow(conn *sqlite.Conn, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
 	text, args := oneCheckpoint, []any{k.Thread, k.NS, k.ID}
 	if k.ID == "" {
 		text, args = latestCheckpoint, args[:2]
 	}
-	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
-		found, err := one(c, text, func(st *sqlite.Stmt) error {
-			out = scanCheckpoint(st, k.Thread)
-			return nil
-		}, args...)
-		if err != nil || !found {
+	_, err = one(conn, text, func(st *sqlite.Stmt) error {
+		out = scanCheckpoint(st, k.Thread)
+		return nil
+	}, args...)
+	return out, err
+}
+
+// loadBare loads a checkpoint with its writes, not its blobs.
+func loadBare(conn *sqlite.Conn, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	out, err := loadRow(conn, k)
+	if err != nil || out == nil {
+		return nil, err
+	}
+	return out, fillWrites(conn, out)
+}
+
+var _ checkpointer.HeadReader = (*Store)(nil)
+
+// LoadHead is checkpointer.HeadReader.LoadHead.
+func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
+	err = s.snapshot(ctx, func(c *sqlite.Conn) (err error) {
+		out, err = loadBare(c, k)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load head of thread %s: %w", k.Thread, err)
+	}
+	return out, nil
+}
+
+// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
+func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
+	err = s.snapshot(ctx, func(c *sqlite.Conn) (err error) {
+		if out, err = loadRow(c, k); err != nil || out == nil {
 			return err
 		}
 		return newLoader(c, k.Thread).fill(out)
@@ -246,13 +273,13 @@ func (tx *Tx) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
 	return nil
 }
 
-// HeadID is checkpointer.Tx.HeadID.
-func (tx *Tx) HeadID(t id.Thread) (head id.Checkpoint, err error) {
-	_, err = tx.one(headID, func(s *sqlite.Stmt) error {
-		head = id.Checkpoint(s.ColumnText(0))
-		return nil
-	}, t)
-	return head, err
+// Head is checkpointer.Tx.Head.
+func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
+	head, err := loadBare(tx.conn, checkpointer.Key{Thread: t})
+	if err != nil {
+		return nil, fmt.Errorf("head of thread %s: %w", t, err)
+	}
+	return head, nil
 }
 
 // checkpointTables hold rows of a checkpoint under its key.

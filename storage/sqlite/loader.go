@@ -48,7 +48,12 @@ func (l *loader) fill(t *checkpointer.Tuple) error {
 			t.Blobs = append(t.Blobs, *b)
 		}
 	}
-	return query(l.conn, selectWrites, func(s *sqlite.Stmt) error {
+	return fillWrites(l.conn, t)
+}
+
+// fillWrites adds the writes on a checkpoint.
+func fillWrites(conn *sqlite.Conn, t *checkpointer.Tuple) error {
+	return query(conn, selectWrites, func(s *sqlite.Stmt) error {
 		t.Writes = append(t.Writes, checkpointer.Write{
 			TaskID:  s.ColumnText(0),
 			Index:   s.ColumnInt(1),

@@ -60,7 +60,6 @@ func TestPlans(t *testing.T) {
 		"checkpoints, namespace": keysOfNS,
 		"blob":                   selectBlob,
 		"writes":                 selectWrites,
-		"head":                   headID,
 		"metadata":               "SELECT thread_id FROM thread_metadata WHERE key = ? AND value = ? ORDER BY updated_at DESC, thread_id DESC",
 		"store items, namespace": itemsOfOne,
 		"next namespace":         nextNamespace,

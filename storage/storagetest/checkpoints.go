@@ -113,12 +113,19 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, id.Checkpoint("c3"), load(t, b, key(1, "", "")).ID)
 		require.Equal(t, id.Checkpoint("c9"), load(t, b, key(1, "n", "")).ID)
 		write(t, b, func(tx run.Tx) error {
-			head, err := tx.HeadID(threadID(1))
-			if head != "c3" {
-				return fmt.Errorf("head is %q: %w", head, err)
+			head, err := tx.Head(threadID(1))
+			if err != nil || head.ID != "c3" || head.Blobs != nil {
+				return fmt.Errorf("head is %+v: %w", head, err)
 			}
-			if head, err = tx.HeadID(threadID(2)); head != "" {
-				return fmt.Errorf("head of nothing is %q", head)
+			// A transaction sees what it has done itself.
+			if err := tx.PutCheckpoint(put(key(1, "", "c4"), "c3", nil)); err != nil {
+				return err
+			}
+			if head, err = tx.Head(threadID(1)); err != nil || head.ID != "c4" {
+				return fmt.Errorf("head is %+v: %w", head, err)
+			}
+			if head, err = tx.Head(threadID(2)); head != nil {
+				return fmt.Errorf("head of nothing is %+v", head)
 			}
 			return err
 		})
