@@ -138,4 +138,3 @@ func TestDeleteSummary(t *testing.T) {
 		require.Equal(t, want, ids(w.state(t.Context(), "")), "%q", words)
 	}
 }
-

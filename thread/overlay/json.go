@@ -18,6 +18,9 @@ func member(object []byte, key string) (start, end int, ok bool) {
 	}
 	for i = blank(object, i+1); i < len(object) && object[i] == '"'; i = blank(object, i+1) {
 		after := skip(object, i)
+		if after > len(object) {
+			break
+		}
 		name := object[i:after]
 		start = blank(object, blank(object, after)+1) // over the colon
 		end = skip(object, start)
