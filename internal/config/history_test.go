@@ -1,0 +1,65 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages"}
+	with := func(change func(*Overlay)) Overlay {
+		o := on
+		change(&o)
+		return o
+	}
+	for _, tt := range []struct {
+		name, history string
+		want          History
+		mistake, warn string
+	}{
+		{name: "absent", history: `null`, want: History{Overlay: on}},
+		{name: "empty", history: `{}`, want: History{Overlay: on}},
+		{
+			name: "some", history: `{"overlay": {"wait": false, "stream": false}, "markers": "off", "key": "chat"}`,
+			want: History{Overlay: with(func(o *Overlay) { o.Wait, o.Stream, o.Markers, o.Key = false, false, "off", "chat" })},
+		},
+		{
+			name: "of graphs, on top of the section", history: `{"graphs": {"a": {"overlay": {"state": false}}}, "markers": "summary_marker"}`,
+			want: History{
+				Overlay: with(func(o *Overlay) { o.Markers = "summary_marker" }),
+				Graphs:  map[string]Overlay{"a": with(func(o *Overlay) { o.Markers, o.State = "summary_marker", false })},
+			},
+		},
+		{name: "strange graph", history: `{"graphs": {"b": {}}}`, want: History{Overlay: on, Graphs: map[string]Overlay{"b": on}}, warn: "history.graphs.b: there is no such graph"},
+		{name: "unknown key", history: `{"overlay": {"sate": true}}`, want: History{Overlay: on}, warn: `history.overlay.sate: unknown key, ignored; did you mean "state"?`},
+		{name: "no object", history: `true`, mistake: "history: is true or false; write an object"},
+		{name: "no switch", history: `{"overlay": {"state": "on"}}`, mistake: "history.overlay.state: is text; write true or false"},
+		{name: "markers", history: `{"markers": "none"}`, mistake: "history.markers: write one of off, summary_marker, system"},
+		{name: "key", history: `{"key": ""}`, mistake: "history.key: is empty"},
+		{name: "key of a graph", history: `{"graphs": {"a": {"key": 1}}}`, mistake: "history.graphs.a.key: is a number"},
+		{name: "graphs", history: `{"graphs": []}`, mistake: "history.graphs: is a list"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, warnings, err := Load(setup(t, `{"graphs": {"a": "./agent.py:g"}, "history": `+tt.history+`}`, nil))
+			if tt.mistake != "" {
+				require.ErrorContains(t, err, tt.mistake)
+				return
+			}
+			require.NoError(t, err)
+			require.Empty(t, cmp.Diff(tt.want, got.History))
+			var said []string
+			for _, w := range warnings {
+				said = append(said, w.String())
+			}
+			if tt.warn == "" {
+				require.Empty(t, said)
+			} else {
+				require.Equal(t, []string{tt.warn}, said)
+			}
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/thread"
+	"understudy/thread/overlay"
+)
+
+// looking notes how those who ask want to see messages.
+type looking struct {
+	fakeThreads
+	o    *overlay.Overlay
+	seen *overlay.Look
+}
+
+func (l looking) State(ctx context.Context, at checkpointer.Key, sub bool) (*checkpointer.Snapshot, error) {
+	*l.seen = l.o.Look(ctx, "g", overlay.State)
+	return l.fakeThreads.State(ctx, at, sub)
+}
+
+func (l looking) Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thread.View, error) {
+	*l.seen = l.o.Look(ctx, "g", overlay.Threads)
+	return l.fakeThreads.Patch(ctx, t, p)
+}
+
+func TestOverlayIsChosenByRequests(t *testing.T) {
+	t.Parallel()
+	var seen overlay.Look
+	w := setup(t, func(o *Options) {
+		o.Threads = looking{o.Threads.(fakeThreads), overlay.New(nil, overlay.Config{Settings: overlay.Defaults()}), &seen}
+		o.Configurable.Include = []string{"x-*"}
+	})
+	const path = "/threads/" + someThread
+	for _, tt := range []struct {
+		query, header string
+		on            bool
+		markers       overlay.Markers
+		detail        string // of a refusal
+	}{
+		{on: true, markers: "system"},
+		{query: "?overlay=false", markers: "system"},
+		{query: "?overlay=true", header: "off", on: true, markers: "system"},
+		{header: "off", markers: "system"},
+		{header: "on", on: true, markers: "system"},
+		{query: "?markers=summary_marker", on: true, markers: "summary_marker"},
+		{query: "?overlay=true&markers=off", on: true, markers: "off"},
+		{query: "?overlay=1", detail: "Invalid overlay '1'. Expected true or false"},
+		{query: "?overlay=", detail: "Invalid overlay ''. Expected true or false"},
+		{query: "?markers=nonsense", detail: "Invalid markers 'nonsense'. Expected system, summary_marker or off"},
+		{header: "false", detail: "Invalid X-Understudy-Overlay header 'false'. Expected on or off"},
+	} {
+		for method, at := range map[string]string{"GET": path + "/state", "PATCH": path} {
+			var headers []string
+			if tt.header != "" {
+				headers = []string{"X-Understudy-Overlay", tt.header}
+			}
+			body := ""
+			if method == "PATCH" {
+				body = `{}`
+			}
+			res, answer := w.ask(t, method, at+tt.query, body, headers...)
+			if tt.detail != "" {
+				require.Equal(t, 422, res.StatusCode, "%s %s", method, tt.query)
+				require.JSONEq(t, `{"detail":"`+tt.detail+`"}`, answer)
+				continue
+			}
+			require.Equal(t, 200, res.StatusCode, answer)
+			require.Equal(t, overlay.Look{On: tt.on, Markers: tt.markers, Key: "messages"}, seen, "%s %s %q", method, tt.query, tt.header)
+		}
+	}
+	require.False(t, Headers{Include: []string{"*"}}.wants("x-understudy-overlay"), "graphs do not see it")
+}
