@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -231,16 +232,18 @@ func requireNoGarbage(t *testing.T, s *Store) {
 	}))
 }
 
-// Whatever is done to threads, what remains reads back byte for byte.
+// Whatever is done to threads, what remains reads back byte for byte. STEPS=2000 asks for longer runs.
 func TestListsProperty(t *testing.T) {
 	t.Parallel()
+	steps := 60
+	if text := os.Getenv("STEPS"); text != "" {
+		var err error
+		steps, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			steps := 150
-			if testing.Short() {
-				steps = 50
-			}
 			runListsProperty(t, rand.New(rand.NewPCG(seed, 1)), steps)
 		})
 	}
