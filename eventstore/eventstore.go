@@ -22,6 +22,8 @@ type Event struct {
 	Content   []byte          // JSON
 	Metadata  json.RawMessage // object
 	CreatedAt time.Time
+	// First is the first event of the same message, of which this is a revision; 0: this is the first.
+	First Seq
 	// Digest is that of the message as the graph stored it, to tell whether it changes; nil for other events.
 	Digest []byte
 	// Anonymous: the graph gave the message no id; MessageID was made from its content.
@@ -37,13 +39,20 @@ const (
 	TypeMessage   = "llm.message"          // a message of any other kind
 	TypeSummarize = "middleware:summarize" // {"id","replaced_count","summary","ids"}: id is that of the marker
 	TypeRemoved   = "message_removed"      // {"ids"}
+
+	TypeRunStart    = "run.start"    // {"chain"}: the graph
+	TypeRunEnd      = "run.end"      // the completion data of the run
+	TypeRunError    = "run.error"    // text
+	TypeRunRollback = "run.rollback" // {"run_id"}: the run was undone; its events before this one are outside of every transcript
 )
 
 // Categories of events.
 const (
 	CategoryMessage    = "message"
 	CategoryMiddleware = "middleware"
-	CategoryRemoval    = "removal"
+	CategoryTrace      = "trace"
+	CategoryOutputs    = "outputs"
+	CategoryError      = "error"
 )
 
 // Summary is the content of a TypeSummarize event.
@@ -57,6 +66,7 @@ type Summary struct {
 // Head is what judging needs of an event: a row without its content.
 type Head struct {
 	Seq       Seq
+	First     Seq // as Event.First
 	Type      string
 	MessageID string
 	Digest    []byte

@@ -83,7 +83,7 @@ func (m *memory) Heads(_ id.Thread, ranges []eventstore.Range) ([]eventstore.Hea
 	for _, r := range ranges {
 		for s := r.From; s <= r.To; s++ {
 			e := m.events[s-1]
-			heads = append(heads, eventstore.Head{Seq: s, Type: e.Type, MessageID: e.MessageID, Digest: e.Digest, Anonymous: e.Anonymous})
+			heads = append(heads, eventstore.Head{Seq: s, First: e.First, Type: e.Type, MessageID: e.MessageID, Digest: e.Digest, Anonymous: e.Anonymous})
 		}
 	}
 	return heads, nil

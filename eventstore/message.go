@@ -90,6 +90,9 @@ func withID(message []byte, mid string) []byte {
 	return o.JSON()
 }
 
+// Text gives the text of a message: its content, or that of the blocks of its content.
+func Text(message []byte) string { return textOf(message) }
+
 // textOf gives the text of a message's content: itself, or the text of its blocks.
 func textOf(message []byte) string {
 	content := gjson.GetBytes(message, "content")

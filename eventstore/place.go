@@ -17,6 +17,9 @@ func (s *step) append() error {
 		e := &Event{
 			Run: s.f.Run, Type: kind, Category: category, Content: content, Metadata: s.metadataOf(revises), CreatedAt: at,
 		}
+		if revises != nil {
+			e.First = revises.origin()
+		}
 		s.events = append(s.events, e)
 		return e
 	}
@@ -28,7 +31,7 @@ func (s *step) append() error {
 		if err != nil {
 			return err
 		}
-		event(TypeRemoved, CategoryRemoval, content, nil)
+		event(TypeRemoved, CategoryTrace, content, nil)
 		made = append(made, nil)
 	}
 
@@ -37,7 +40,7 @@ func (s *step) append() error {
 		if err != nil {
 			return err
 		}
-		event(TypeSummarize, CategoryMiddleware, content, nil)
+		s.locate(event(TypeSummarize, CategoryMiddleware, content, nil))
 		s.marker = &item{Entry: Entry{Summary: true}}
 		made = append(made, s.marker)
 	}
@@ -58,6 +61,7 @@ func (s *step) append() error {
 		case marks:
 			content, err = s.summaryContent(it.id, message)
 			s.marker, revises = it, nil
+			it.first = 0
 		case sl.was != nil:
 			content, err = s.revisedSummary(sl.was, message)
 		default:
@@ -67,6 +71,9 @@ func (s *step) append() error {
 			return err
 		}
 		e := event(TypeSummarize, CategoryMiddleware, content, revises)
+		if marks {
+			s.locate(e)
+		}
 		e.MessageID, e.Digest, e.Anonymous = it.id, sl.digest[:], it.anonymous
 		made = append(made, it)
 	}
@@ -110,6 +117,9 @@ func (s *step) newItem(sl *slot) (message []byte, it *item, err error) {
 	it = &item{
 		id: sl.message.ID, hash: sl.hash, digest: sl.digest,
 		system: typeOf(sl.message.Type) == TypeSystem, anonymous: sl.message.ID == "",
+	}
+	if sl.was != nil {
+		it.first = sl.was.origin()
 	}
 	if it.anonymous {
 		digest, err := anonymousDigest(message)
@@ -253,6 +263,40 @@ func (s *step) insertMarker(shown, list []*item) []*item {
 		at++
 	}
 	return slices.Insert(slices.Clip(shown), at, s.marker)
+}
+
+// locate notes with the event of a marker which message it stands behind, by the seq of its first event. The marker's own seq does not
+// say so, for it comes later. Seqs of this step are not known yet, so the transcript of the parent is looked at.
+func (s *step) locate(e *Event) {
+	kept := make(map[Seq]bool, len(s.old.list))
+	for _, it := range s.old.list[:s.prefix] {
+		kept[it.Seq] = true
+	}
+	for _, sl := range s.slots {
+		if sl.was != nil {
+			kept[sl.was.Seq] = true
+		}
+	}
+	condensed := make(map[Seq]bool, len(s.condensed))
+	for _, it := range s.condensed {
+		condensed[it.Seq] = true
+	}
+	last := -1
+	for i, it := range s.old.shown {
+		if condensed[it.Seq] {
+			last = i
+		}
+	}
+	after := Seq(0)
+	for i, it := range s.old.shown {
+		if i > last && !it.Summary && kept[it.Seq] {
+			break
+		}
+		if !it.Summary && s.removed[it.Seq] == nil {
+			after = it.origin()
+		}
+	}
+	e.Metadata = fmt.Appendf(e.Metadata[:len(e.Metadata)-1], `,"after_seq":%d}`, after)
 }
 
 // insertNew puts each new message after the furthest of its predecessors in the list, or at the end if nothing known follows it

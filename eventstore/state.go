@@ -13,12 +13,21 @@ import (
 // item is what is known of an event that stands in a transcript or a list. Items are shared by states and never changed.
 type item struct {
 	Entry
+	first     Seq // as Event.First
 	id        string
 	system    bool // a system message
 	anonymous bool
 	digest    [16]byte // of the message as stored
 	// hash is a quick digest, good within this process; 0 when it is not known.
 	hash uint64
+}
+
+// origin is the seq of the first event of the message.
+func (it *item) origin() Seq {
+	if it.first != 0 {
+		return it.first
+	}
+	return it.Seq
 }
 
 var hashSeed = maphash.MakeSeed()
@@ -98,7 +107,10 @@ func loadState(tx Tx, t id.Thread, row *Row) (*state, error) {
 	}
 	items := make(map[Seq]*item, len(heads))
 	for _, h := range heads {
-		it := &item{Entry: Entry{Seq: h.Seq, Summary: h.Type == TypeSummarize}, id: h.MessageID, system: h.Type == TypeSystem, anonymous: h.Anonymous}
+		it := &item{
+			Entry: Entry{Seq: h.Seq, Summary: h.Type == TypeSummarize}, first: h.First,
+			id: h.MessageID, system: h.Type == TypeSystem, anonymous: h.Anonymous,
+		}
 		copy(it.digest[:], h.Digest)
 		items[h.Seq] = it
 	}

@@ -29,10 +29,13 @@ func markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
 		return tx.UpdateRun(r)
 	}
 	if action == CancelRollback {
-		return rollback(tx, r) // an earlier attempt may have left checkpoints
+		return rollback(tx, r, now) // an earlier attempt may have left checkpoints
 	}
 	r.Status, r.EndedAt = Interrupted, now
-	return tx.UpdateRun(r)
+	if err := tx.UpdateRun(r); err != nil || r.StartedAt.IsZero() || r.Kwargs.Temporary {
+		return err
+	}
+	return recordEnd(tx, r, now) // an earlier attempt had begun
 }
 
 // Cancel cancels runs of a thread. With wait it returns after they have stopped.

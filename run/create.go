@@ -211,6 +211,12 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 	if err := tx.InsertRun(r); err != nil {
 		return c, fmt.Errorf("insert run: %w", err)
 	}
+	if c.claimed == nil {
+		return c, nil
+	}
+	if err := recordStart(tx, r, now); err != nil {
+		return c, err
+	}
 	return c, nil
 }
 

@@ -149,7 +149,7 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	}
 	e := ending{row: row, failure: failure}
 	if rolledBack {
-		err = rollback(tx, row)
+		err = rollback(tx, row, now)
 	} else {
 		err = tx.UpdateRun(row)
 	}
@@ -164,8 +164,10 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	if row.Kwargs.Temporary {
 		return e, tx.DeleteThread(row.Thread)
 	}
-	e.more, err = s.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now)
-	return e, err
+	if e.more, err = s.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now); err != nil || rolledBack {
+		return e, err
+	}
+	return e, recordEnd(tx, row, now)
 }
 
 // settleIn makes the row of a thread show its head within a transaction. It reports whether runs of the thread are pending or running.

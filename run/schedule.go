@@ -92,7 +92,10 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 			if err := tx.UpdateThread(t); err != nil {
 				return err
 			}
-			return tx.UpdateRun(r)
+			if err := tx.UpdateRun(r); err != nil {
+				return err
+			}
+			return recordStart(tx, r, now)
 		})
 		if err != nil {
 			s.unreserve()

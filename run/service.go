@@ -315,10 +315,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		}
 	}
 	err = s.Store.Write(ctx, func(tx Tx) error {
-		if err := rollback(tx, row); err != nil {
-			return err
-		}
-		return nil
+		return rollback(tx, row, s.Now())
 	})
 	if err != nil {
 		return fmt.Errorf("delete run %s: %w", r, err)
@@ -330,11 +327,14 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 }
 
 // rollback undoes a run: its checkpoints and its row go, its events stay, marked.
-func rollback(tx Tx, r *Run) error {
+func rollback(tx Tx, r *Run, now time.Time) error {
 	if err := tx.DeleteRunCheckpoints(r.Thread, r.ID); err != nil {
 		return err
 	}
 	if err := tx.RollBackEvents(r.Thread, r.ID); err != nil {
+		return err
+	}
+	if err := recordRollback(tx, r, now); err != nil {
 		return err
 	}
 	return tx.DeleteRun(r.Thread, r.ID)

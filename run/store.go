@@ -41,6 +41,9 @@ type Store interface {
 	// Deliveries gives deliveries due by then, and when the next one after them is due (zero: none).
 	Deliveries(ctx context.Context, by time.Time, limit int) (due []*Delivery, next time.Time, err error)
 
+	// Completion gives what was kept of the end of a run; fault.NotFound when nothing was.
+	Completion(ctx context.Context, r id.Run) (*Completion, error)
+
 	// Records gives kept stream records of a thread above an offset, in order.
 	Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error)
 }
@@ -69,6 +72,13 @@ type Tx interface {
 	MarkPassed(r id.Run) error
 	// Fence gives a run's attempt, status and asked-for cancel, cheaply. fault.NotFound when the run is gone.
 	Fence(r id.Run) (attempt int, status Status, cancel Action, err error)
+
+	// RunMessages calls fn with the message events of a run, in order. Content is valid during the call only.
+	RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) error) error
+	// ChannelText gives the text of a channel at the newest root checkpoint of a thread; "" when it holds none.
+	ChannelText(t id.Thread, channel string) (string, error)
+	// PutCompletion keeps it until the run is deleted, in place of what may be there.
+	PutCompletion(r id.Run, c *Completion) error
 
 	Cron(c id.Cron) (*Cron, error)
 	InsertCron(c *Cron) error

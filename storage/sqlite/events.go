@@ -32,15 +32,17 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	}, t); err != nil {
 		return fmt.Errorf("append events: %w", err)
 	}
+	tx.changed(t)
 	for _, e := range events {
 		last++
 		e.Thread, e.Seq = t, eventstore.Seq(last)
 		if err := tx.exec("INSERT INTO event_bodies (refs, content) VALUES (1, ?)", e.Content); err != nil {
 			return fmt.Errorf("append event %d: %w", last, err)
 		}
-		if err := tx.exec(`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			t, last, e.Run, e.Type, e.Category, e.MessageID, e.Digest, e.Anonymous, tx.conn.LastInsertRowID(), e.Metadata, e.CreatedAt); err != nil {
+		if err := tx.exec(`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			t, last, e.Run, e.Type, e.Category, e.MessageID, e.Digest, e.Anonymous, tx.conn.LastInsertRowID(), e.Metadata, e.CreatedAt,
+			e.First); err != nil {
 			return fmt.Errorf("append event %d: %w", last, err)
 		}
 	}
@@ -49,9 +51,10 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 
 // CopyEvents is eventstore.Tx.CopyEvents.
 func (tx *Tx) CopyEvents(from, to id.Thread) error {
+	tx.changed(to)
 	for _, text := range []string{
-		`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at)
-			SELECT ?2, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at FROM events WHERE thread_id = ?1`,
+		`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq)
+			SELECT ?2, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq FROM events WHERE thread_id = ?1`,
 		`INSERT INTO transcript_nodes (thread_id, node, base, stamp, whole, since, data)
 			SELECT ?2, node, base, stamp, whole, since, data FROM transcript_nodes WHERE thread_id = ?1`,
 		`INSERT INTO transcripts (thread_id, checkpoint_id, node, stamp, version, summary, source, run_id, opaque)
@@ -74,6 +77,7 @@ func (tx *Tx) RollBackEvents(t id.Thread, r id.Run) error {
 
 // deleteEvents deletes all that this file keeps of a thread. DeleteThread calls it.
 func (tx *Tx) deleteEvents(t id.Thread) error {
+	tx.changed(t)
 	for _, text := range []string{
 		"UPDATE event_bodies SET refs = refs - 1 WHERE body IN (SELECT body FROM events WHERE thread_id = ?)",
 		"DELETE FROM event_bodies WHERE body IN (SELECT body FROM events WHERE thread_id = ?) AND refs = 0",
@@ -176,10 +180,11 @@ func (tx *Tx) Nodes(t id.Thread, node int64) ([]eventstore.Node, error) {
 // Heads is eventstore.Tx.Heads.
 func (tx *Tx) Heads(t id.Thread, ranges []eventstore.Range) (heads []eventstore.Head, err error) {
 	for _, r := range ranges {
-		if err := tx.query("SELECT seq, type, message_id, digest, anonymous FROM events WHERE thread_id = ? AND seq BETWEEN ? AND ? ORDER BY seq",
+		if err := tx.query("SELECT seq, type, message_id, digest, anonymous, first_seq FROM events WHERE thread_id = ? AND seq BETWEEN ? AND ? ORDER BY seq",
 			func(s *sqlite.Stmt) error {
 				heads = append(heads, eventstore.Head{
 					Seq: eventstore.Seq(s.ColumnInt64(0)), Type: s.ColumnText(1), MessageID: s.ColumnText(2), Digest: columnBytes(s, 3), Anonymous: s.ColumnBool(4),
+					First: eventstore.Seq(s.ColumnInt64(5)),
 				})
 				return nil
 			}, t, r.From, r.To); err != nil {
@@ -251,9 +256,9 @@ func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 }
 
 const (
-	selectEvents = "SELECT seq, run_id, type, category, message_id, digest, anonymous, metadata, created_at, content " +
+	selectEvents = "SELECT seq, run_id, type, category, message_id, digest, anonymous, metadata, created_at, first_seq, content " +
 		"FROM events JOIN event_bodies USING (body) WHERE thread_id = ? AND "
-	colContent = 9
+	colContent = 10
 )
 
 func scanEvent(s *sqlite.Stmt, t id.Thread) eventstore.Event {
@@ -268,6 +273,7 @@ func scanEvent(s *sqlite.Stmt, t id.Thread) eventstore.Event {
 		Anonymous: s.ColumnBool(6),
 		Metadata:  columnBytes(s, 7),
 		CreatedAt: columnTime(s, 8),
+		First:     eventstore.Seq(s.ColumnInt64(9)),
 	}
 }
 
@@ -315,24 +321,45 @@ func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Check
 
 // EachContent is eventstore.Reader.EachContent.
 func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
-	var content []byte // one buffer for all rows
-	err := s.snapshot(ctx, func(c *sqlite.Conn) error {
-		for _, r := range ranges {
-			if err := query(c, selectEvents+"seq BETWEEN ? AND ? ORDER BY seq", func(s *sqlite.Stmt) error {
-				e := scanEvent(s, t)
-				n := s.ColumnLen(colContent)
-				content = slices.Grow(content[:0], n)[:n]
-				s.ColumnBytes(colContent, content)
-				e.Content = content
-				return fn(&e)
-			}, t, r.From, r.To); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := s.snapshot(ctx, func(c *sqlite.Conn) error { return eachContent(c, t, ranges, fn) })
 	if err != nil {
 		return fmt.Errorf("events of thread %s: %w", t, err)
+	}
+	return nil
+}
+
+// passOver is how many rows between two ranges are passed over rather than begin another query: between the messages of two runs
+// stand the events of how the runs ended and began.
+const passOver = 16
+
+func eachContent(c *sqlite.Conn, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
+	var content []byte // one buffer for all rows
+	for len(ranges) > 0 {
+		n := 1
+		for n < len(ranges) && ranges[n].From > ranges[n-1].To && ranges[n].From-ranges[n-1].To <= passOver {
+			n++
+		}
+		group := ranges[:n]
+		ranges = ranges[n:]
+		if err := query(c, selectEvents+"seq BETWEEN ? AND ? ORDER BY seq", func(s *sqlite.Stmt) error {
+			seq := eventstore.Seq(s.ColumnInt64(0))
+			for seq > group[0].To {
+				group = group[1:]
+			}
+			if seq < group[0].From {
+				return nil
+			}
+			e := scanEvent(s, t)
+			if !s.ColumnIsNull(colContent) {
+				size := s.ColumnLen(colContent)
+				content = slices.Grow(content[:0], size)[:size]
+				s.ColumnBytes(colContent, content)
+				e.Content = content
+			}
+			return fn(&e)
+		}, t, group[0].From, group[n-1].To); err != nil {
+			return err
+		}
 	}
 	return nil
 }

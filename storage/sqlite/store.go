@@ -12,6 +12,8 @@ import (
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"understudy/id"
 )
 
 // fileName is the database within the data folder.
@@ -31,6 +33,8 @@ type Options struct {
 	Readers int
 	// Now is the clock that says what has expired; nil is the machine's.
 	Now func() time.Time
+	// Changed is told after a commit of threads whose log it changed, or which it deleted. It must not block. nil: nobody is.
+	Changed func(threads []id.Thread)
 	// Logger takes what nobody can be told otherwise; nil discards it.
 	Logger *slog.Logger
 }
@@ -109,7 +113,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.log)
+	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.log, opts.Changed)
 	return nil
 }
 

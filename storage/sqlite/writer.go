@@ -12,6 +12,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"understudy/id"
 	"understudy/internal/fault"
 )
 
@@ -27,8 +28,9 @@ const (
 // Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
 // It is valid within the function it was given to, on the goroutine that runs it.
 type Tx struct {
-	conn  *sqlite.Conn
-	lists *lists
+	conn    *sqlite.Conn
+	lists   *lists
+	threads []id.Thread // whose log it changes
 }
 
 // exec, query and one run a statement in the transaction.
@@ -50,6 +52,7 @@ type writer struct {
 	log     *slog.Logger
 	conn    *sqlite.Conn
 	lists   *lists
+	changed func([]id.Thread)
 	queue   chan *request
 	stop    chan struct{} // closed by close: nothing more is taken
 	stopped chan struct{} // closed when the goroutine has ended
@@ -61,8 +64,10 @@ type request struct {
 	ctx   context.Context
 	fn    func(*Tx) error
 	state atomic.Int32 // waiting, begun or abandoned
-	err   error        // valid after done is closed
-	done  chan struct{}
+	// threads are those whose log fn changed. Only the writer's goroutine looks at it.
+	threads []id.Thread
+	err     error // valid after done is closed
+	done    chan struct{}
 }
 
 const (
@@ -71,11 +76,12 @@ const (
 	abandoned
 )
 
-func startWriter(conn *sqlite.Conn, l *lists, log *slog.Logger) *writer {
+func startWriter(conn *sqlite.Conn, l *lists, log *slog.Logger, changed func([]id.Thread)) *writer {
 	w := &writer{
 		log:     log,
 		conn:    conn,
 		lists:   l,
+		changed: changed,
 		queue:   make(chan *request, queueLength),
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
@@ -179,7 +185,7 @@ func (w *writer) group(r *request) {
 
 	for n := 0; r != nil && n < groupSize; n++ {
 		if r.begin() {
-			err := w.savepoint(r.fn)
+			err := w.savepoint(r)
 			if err != nil {
 				r.finish(err)
 			} else {
@@ -210,11 +216,18 @@ func (w *writer) group(r *request) {
 		}
 	}
 	finished = true
+	if err == nil && w.changed != nil {
+		for _, r := range ran {
+			if len(r.threads) > 0 {
+				w.changed(r.threads)
+			}
+		}
+	}
 	finish(ran, err)
 }
 
-// savepoint runs fn so that its failure undoes only what it did. It begins the transaction if there is none.
-func (w *writer) savepoint(fn func(*Tx) error) error {
+// savepoint runs a request so that its failure undoes only what it did. It begins the transaction if there is none.
+func (w *writer) savepoint(r *request) error {
 	if w.conn.AutocommitEnabled() {
 		if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
 			return err
@@ -223,7 +236,7 @@ func (w *writer) savepoint(fn func(*Tx) error) error {
 	if err := exec(w.conn, "SAVEPOINT w"); err != nil {
 		return err
 	}
-	err := w.call(fn)
+	err := w.call(r)
 	if w.conn.AutocommitEnabled() { // undone already, as a whole
 		w.lists.clear()
 		return err
@@ -238,8 +251,8 @@ func (w *writer) savepoint(fn func(*Tx) error) error {
 	return err
 }
 
-// call runs fn and turns a panic into an error.
-func (w *writer) call(fn func(*Tx) error) (err error) {
+// call runs a request and turns a panic into an error.
+func (w *writer) call(r *request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.log.Error("panic in a write", "panic", p, "stack", string(debug.Stack()))
@@ -248,7 +261,9 @@ func (w *writer) call(fn func(*Tx) error) (err error) {
 	}()
 	tx := &Tx{conn: w.conn, lists: w.lists}
 	defer func() { tx.conn = nil }() // use after the end is a nil dereference, not a write in someone else's transaction
-	return fn(tx)
+	err = r.fn(tx)
+	r.threads = tx.threads
+	return err
 }
 
 func (w *writer) rollback() {

@@ -1,0 +1,271 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"understudy/eventstore"
+	"understudy/id"
+)
+
+// Store is what a Mirror reads, and where it notes how far it has come.
+type Store interface {
+	// Events gives the log above a seq, in order.
+	Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error)
+	// Followed gives threads above one, in order of id: those that exist, and those of which the follower has an offset.
+	Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error)
+	// Offset gives a follower's offset, nil when there is none, and when the thread was created: zero when it is gone.
+	Offset(ctx context.Context, follower string, t id.Thread) (o *eventstore.Offset, created time.Time, err error)
+	// PutOffsets notes offsets; one without Created is deleted.
+	PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error
+}
+
+// Options are what a Mirror is made of. All are required but Log.
+type Options struct {
+	Dir     string // made when it is missing
+	Store   Store
+	Changes *eventstore.Changes
+	// Encode appends an event as a row of JSON that begins with {"seq":N.
+	Encode func(dst []byte, e *eventstore.Event) []byte
+	Log    *slog.Logger
+}
+
+// What is done before the goroutine looks up again.
+const (
+	roundThreads = 64
+	roundBatches = 10 // of one thread
+	batchRows    = 100
+)
+
+// follower is the name under which offsets are kept.
+const follower = "jsonl"
+
+// Mirror keeps the files of one folder. Only its Run touches them.
+type Mirror struct {
+	opts Options
+	log  *slog.Logger
+	root *os.Root
+
+	// sweep is the thread after which to go on looking at all; done when that was the last.
+	sweep    id.Thread
+	sweeping bool
+}
+
+// New makes a Mirror. It opens nothing.
+func New(o Options) *Mirror {
+	m := &Mirror{opts: o, log: o.Log}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	return m
+}
+
+// Run keeps the files in step until ctx ends, and then writes what is left. It looks at every thread once when it begins, afterwards
+// at those that change. What cannot be written is logged and tried again: a full disk or a folder without permission hurts nobody else.
+func (m *Mirror) Run(ctx context.Context) error {
+	defer func() {
+		if m.root != nil {
+			_ = m.root.Close() // only a handle
+		}
+	}()
+	m.sweeping = true
+	wait := time.Duration(0)
+	for {
+		idle, err := m.round(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return m.last(ctx)
+		case err != nil:
+			wait = min(max(2*wait, time.Second), time.Minute)
+			m.log.ErrorContext(ctx, "cannot write the mirror of the log; trying again", "seconds", wait.Seconds(), "error", err)
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		wait = 0
+		if idle {
+			select {
+			case <-m.opts.Changes.Wake():
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// last writes what changed until now. Whatever it does not get to is found at the next start.
+func (m *Mirror) last(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	m.sweeping = false
+	for {
+		idle, err := m.round(ctx)
+		if err != nil {
+			return fmt.Errorf("mirror of the log: %w", err)
+		}
+		if idle || m.sweeping {
+			return nil
+		}
+	}
+}
+
+// round looks at some threads. idle: there are no more to look at.
+func (m *Mirror) round(ctx context.Context) (idle bool, err error) {
+	if m.root == nil {
+		if err := os.MkdirAll(m.opts.Dir, 0o700); err != nil {
+			return false, err
+		}
+		if m.root, err = os.OpenRoot(m.opts.Dir); err != nil {
+			return false, err
+		}
+	}
+	threads, missed := m.opts.Changes.Take(roundThreads)
+	if missed {
+		m.sweep, m.sweeping = "", true
+	}
+	if err := m.syncAll(ctx, threads); err != nil {
+		return false, err
+	}
+	if m.sweeping {
+		page, err := m.opts.Store.Followed(ctx, follower, m.sweep, roundThreads)
+		if err != nil {
+			return false, err
+		}
+		if err := m.syncAll(ctx, page); err != nil {
+			return false, err
+		}
+		if len(page) == 0 {
+			m.sweeping = false
+		} else {
+			m.sweep = page[len(page)-1]
+		}
+		return false, nil
+	}
+	return len(threads) == 0, nil
+}
+
+// syncAll brings files up to date and notes it. Threads that fail are looked at again.
+func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread) error {
+	var offsets []eventstore.Offset
+	var again []id.Thread
+	var errs []error
+	for _, t := range threads {
+		o, more, err := m.sync(ctx, t)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("thread %s: %w", t, err))
+		}
+		if err != nil || more {
+			again = append(again, t)
+		}
+		if o != nil {
+			offsets = append(offsets, *o)
+		}
+	}
+	if len(offsets) > 0 {
+		if err := m.opts.Store.PutOffsets(ctx, follower, offsets); err != nil {
+			errs, again = append(errs, err), threads
+		}
+	}
+	if len(again) > 0 {
+		m.opts.Changes.Add(again)
+	}
+	return errors.Join(errs...)
+}
+
+// sync brings the file of a thread up to date. It gives the offset if that changed, and whether there are more rows.
+func (m *Mirror) sync(ctx context.Context, t id.Thread) (changed *eventstore.Offset, more bool, err error) {
+	was, created, err := m.opts.Store.Offset(ctx, follower, t)
+	if err != nil {
+		return nil, false, err
+	}
+	name := fileName(t)
+	if created.IsZero() {
+		if err := m.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, false, err
+		}
+		if was != nil {
+			changed = &eventstore.Offset{Thread: t}
+		}
+		return changed, false, nil
+	}
+	o := eventstore.Offset{Thread: t, Created: created}
+	if was != nil && was.Created.Equal(created) { // else another thread of this id
+		o = *was
+	}
+	size := int64(0)
+	if info, err := m.root.Stat(name); err == nil {
+		size = info.Size()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, err
+	}
+	rows, err := m.opts.Store.Events(ctx, t, o.Seq, batchRows)
+	if err != nil || len(rows) == 0 && size == o.Position {
+		return nil, false, err
+	}
+	f, err := m.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	mended, err := mend(f, size, o)
+	if err != nil {
+		return nil, false, err
+	}
+	if mended.Seq != o.Seq {
+		m.log.WarnContext(ctx, "a mirror of the log was not as it was left, and is mended", "thread_id", t, "seq", mended.Seq, "noted", o.Seq)
+		if rows, err = m.opts.Store.Events(ctx, t, mended.Seq, batchRows); err != nil {
+			return nil, false, err
+		}
+	}
+	more, err = m.write(ctx, f, &mended, rows)
+	// Rows that were written before an error are in the file: what is noted is true in any case.
+	return &mended, more, err
+}
+
+// write appends rows and those that follow them, batch by batch.
+func (m *Mirror) write(ctx context.Context, f *os.File, o *eventstore.Offset, rows []*eventstore.Event) (more bool, err error) {
+	var buf []byte
+	for n := 1; len(rows) > 0; n++ {
+		buf = buf[:0]
+		for _, e := range rows {
+			from := len(buf)
+			buf = m.opts.Encode(buf, e)
+			// JSON has line breaks between values at most, where a blank does as well.
+			for i := from; ; i++ {
+				next := bytes.IndexByte(buf[i:], '\n')
+				if next < 0 {
+					break
+				}
+				i += next
+				buf[i] = ' '
+			}
+			buf = append(buf, '\n')
+		}
+		if _, err := f.WriteAt(buf, o.Position); err != nil {
+			return false, err
+		}
+		o.Position += int64(len(buf))
+		o.Seq = rows[len(rows)-1].Seq
+		if len(rows) < batchRows {
+			return false, nil
+		}
+		if n == roundBatches {
+			return true, nil
+		}
+		if rows, err = m.opts.Store.Events(ctx, o.Thread, o.Seq, batchRows); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,128 @@
+package eventstore
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+
+	"understudy/id"
+	"understudy/internal/jsonobj"
+)
+
+// PageQuery selects a page of rows of a thread. Pages are given by seq, which a row never changes: what is written meanwhile comes
+// behind all that is there, so who reads on from the last row of a page misses nothing and sees nothing twice.
+type PageQuery struct {
+	Thread id.Thread
+	Run    id.Run   // only its rows; "" all
+	Types  []string // only events of these types, under today's name or an old one; nil: all. Not for messages
+	After  Seq      // only rows above it
+	Before Seq      // only rows below it; 0: no bound
+	// Backward gives the last rows of those selected instead of the first. They ascend all the same.
+	Backward bool
+	Limit    int // at least 1
+}
+
+// Bound is the seq that rows stay below.
+func (q *PageQuery) Bound() Seq {
+	if q.Before == 0 {
+		return math.MaxInt64
+	}
+	return q.Before
+}
+
+// Page is rows by ascending seq.
+type Page struct {
+	Rows []*Event
+	More bool // there are rows beyond it, in the direction in which was read
+}
+
+// Pager gives pages. Each is read from one state of the database.
+type Pager interface {
+	// LogPage gives events as they were written.
+	LogPage(ctx context.Context, q PageQuery) (*Page, error)
+	// MessagePage gives the transcript of the newest root checkpoint: one row for each entry, as it is now, under the seq, run and time
+	// of its first event. Markers have metadata `after_seq`. Without a recorded transcript there are no rows.
+	MessagePage(ctx context.Context, q PageQuery) (*Page, error)
+	// KnowsRun reports whether a run of the thread exists, or has left events.
+	KnowsRun(ctx context.Context, t id.Thread, r id.Run) (bool, error)
+}
+
+// oldNames are names of types that earlier writers used, by today's.
+var oldNames = map[string][]string{
+	TypeHuman: {"human_message"},
+	TypeAI:    {"ai_message", "ai_tool_call"},
+	TypeTool:  {"tool_result"},
+}
+
+// Canonical gives today's name of a type.
+func Canonical(name string) string {
+	for today, old := range oldNames {
+		if slices.Contains(old, name) {
+			return today
+		}
+	}
+	return name
+}
+
+// Spellings gives types with all the names under which rows may have them, each once.
+func Spellings(types []string) []string {
+	var out []string
+	for _, t := range types {
+		t = Canonical(t)
+		if !slices.Contains(out, t) {
+			out = append(append(out, t), oldNames[t]...)
+		}
+	}
+	return out
+}
+
+// Place is a row of a transcript.
+type Place struct {
+	First   Seq // of its first event: the seq of the row
+	Now     Seq // of the event that says what it is now
+	Summary bool
+	After   Seq // of a marker: First of the message that it stands behind; 0 when it stands at the beginning
+}
+
+// Places gives a page of a transcript. firsts has Event.First of revisions; of has the events of q.Run, and is not looked at without one.
+func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (page []Place, more bool) {
+	all := make([]Place, 0, len(t.Entries))
+	last, bound := Seq(0), q.Bound()
+	for _, e := range t.Entries {
+		p := Place{First: e.Seq, Now: e.Seq, Summary: e.Summary}
+		if first := firsts[e.Seq]; first != 0 {
+			p.First = first
+		}
+		if e.Summary {
+			p.After = last
+		} else {
+			last = p.First
+		}
+		if p.First > q.After && p.First < bound && (q.Run == "" || of[p.First]) {
+			all = append(all, p)
+		}
+	}
+	// Mostly they ascend; markers and what was put between others do not.
+	slices.SortFunc(all, func(a, b Place) int { return int(a.First - b.First) })
+	if len(all) <= q.Limit {
+		return all, false
+	}
+	if q.Backward {
+		return all[len(all)-q.Limit:], true
+	}
+	return all[:q.Limit], true
+}
+
+// Row gives the row of a place, of the events that First and Now name.
+func (p *Place) Row(first, now *Event) *Event {
+	row := *now
+	row.Seq, row.Run, row.CreatedAt = first.Seq, first.Run, first.CreatedAt
+	if p.Summary {
+		o := jsonobj.Of(row.Metadata)
+		o.Set("after_seq", json.RawMessage(strconv.FormatInt(int64(p.After), 10)))
+		row.Metadata = o.JSON()
+	}
+	return &row
+}

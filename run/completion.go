@@ -1,0 +1,258 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Completion is what is known of a run that is over. nil is unknown, and never means zero: a graph need not say what its models used,
+// nor keep in its messages what they answered. The names are those in the content of a run.end event.
+type Completion struct {
+	InputTokens  *int64           `json:"input_tokens"`
+	OutputTokens *int64           `json:"output_tokens"`
+	TotalTokens  *int64           `json:"total_tokens"`
+	ByModel      map[string]Usage `json:"by_model"`
+	ByCaller     map[string]Usage `json:"by_caller"` // lead, subagent, middleware
+	LLMCalls     *int64           `json:"llm_calls"` // answers of models among the messages of the run
+	Messages     *int64           `json:"message_count"`
+	FirstHuman   *string          `json:"first_human_message"` // text, cut at maxText
+	LastAI       *string          `json:"last_ai_message"`     // the last that has text
+	Title        *string          `json:"title"`               // channel `title` of the thread's head
+	Error        *string          `json:"error"`
+}
+
+// Usage is what calls of models used.
+type Usage struct {
+	Input  int64 `json:"input_tokens"`
+	Output int64 `json:"output_tokens"`
+	Total  int64 `json:"total_tokens"`
+	Calls  int64 `json:"calls"`
+}
+
+func (u *Usage) add(v Usage) {
+	u.Input, u.Output, u.Total, u.Calls = u.Input+v.Input, u.Output+v.Output, u.Total+v.Total, u.Calls+v.Calls
+}
+
+// maxText is how many characters of a message are kept: enough for a list of runs.
+const maxText = 2000
+
+// Completion gives what is known of a run that is over; nil while it is not.
+func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*Completion, error) {
+	row, err := s.Get(ctx, t, r)
+	if err != nil {
+		return nil, err
+	}
+	if !row.Status.Over() {
+		return nil, nil
+	}
+	c, err := s.Store.Completion(ctx, r)
+	if fault.Is(err, fault.NotFound) { // it ended before this was kept, or without ever being claimed
+		return nil, nil
+	}
+	return c, err
+}
+
+// answer is what counts of one message of a model.
+type answer struct {
+	usage  *Usage
+	model  string
+	caller string
+	text   string
+}
+
+// complete folds the messages of a run that ends. A message that was revised counts as it is now; one that an earlier run had said
+// counts there.
+func complete(tx Tx, r *Run) (*Completion, error) {
+	c := &Completion{}
+	answers := map[eventstore.Seq]*answer{}
+	humans := map[eventstore.Seq]string{}
+	var order []eventstore.Seq // of all messages
+	known := map[eventstore.Seq]bool{}
+	err := tx.RunMessages(r.Thread, r.ID, func(e *eventstore.Event) error {
+		seq := e.Seq
+		if e.First != 0 {
+			if seq = e.First; !known[seq] {
+				return nil
+			}
+		} else {
+			known[seq] = true
+			order = append(order, seq)
+		}
+		switch eventstore.Canonical(e.Type) {
+		case eventstore.TypeAI:
+			answers[seq] = answerOf(e)
+		case eventstore.TypeHuman:
+			humans[seq] = eventstore.Text(e.Content)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, seq := range order {
+		if text, ok := humans[seq]; ok && c.FirstHuman == nil {
+			c.FirstHuman = cut(text)
+		}
+		if a := answers[seq]; a != nil {
+			c.count(a)
+		}
+	}
+	if n := int64(len(order)); n > 0 {
+		c.Messages = &n
+	}
+	if n := int64(len(answers)); n > 0 {
+		c.LLMCalls = &n
+	}
+	title, err := tx.ChannelText(r.Thread, "title")
+	if err != nil {
+		return nil, err
+	}
+	if title != "" {
+		c.Title = cut(title)
+	}
+	if r.Error != nil {
+		c.Error = cut(gjson.GetBytes(r.Error, "message").String())
+	}
+	return c, nil
+}
+
+func (c *Completion) count(a *answer) {
+	if a.text != "" {
+		c.LastAI = cut(a.text)
+	}
+	if a.usage == nil {
+		return
+	}
+	for _, n := range []struct {
+		to  **int64
+		add int64
+	}{{&c.InputTokens, a.usage.Input}, {&c.OutputTokens, a.usage.Output}, {&c.TotalTokens, a.usage.Total}} {
+		if *n.to == nil {
+			*n.to = new(int64)
+		}
+		**n.to += n.add
+	}
+	add := func(to *map[string]Usage, key string) {
+		if key == "" {
+			return
+		}
+		if *to == nil {
+			*to = map[string]Usage{}
+		}
+		u := (*to)[key]
+		u.add(*a.usage)
+		(*to)[key] = u
+	}
+	add(&c.ByModel, a.model)
+	add(&c.ByCaller, a.caller)
+}
+
+func answerOf(e *eventstore.Event) *answer {
+	m := gjson.ParseBytes(e.Content)
+	a := &answer{text: eventstore.Text(e.Content), caller: "lead"}
+	meta := m.Get("response_metadata")
+	if a.model = meta.Get("model_name").String(); a.model == "" {
+		a.model = meta.Get("model").String()
+	}
+	if u := m.Get("usage_metadata"); u.IsObject() {
+		a.usage = usageOf(u.Get("input_tokens"), u.Get("output_tokens"), u.Get("total_tokens"))
+	} else if u := meta.Get("token_usage"); u.IsObject() { // as OpenAI spells it
+		a.usage = usageOf(u.Get("prompt_tokens"), u.Get("completion_tokens"), u.Get("total_tokens"))
+	}
+	caller := gjson.GetBytes(e.Metadata, "caller").String()
+	switch {
+	case strings.HasPrefix(caller, "subagent"):
+		a.caller = "subagent"
+	case strings.HasPrefix(caller, "middleware"), m.Get("additional_kwargs.lc_source").String() != "":
+		a.caller = "middleware"
+	}
+	return a
+}
+
+func usageOf(input, output, total gjson.Result) *Usage {
+	u := &Usage{Input: input.Int(), Output: output.Int(), Total: total.Int(), Calls: 1}
+	if !total.Exists() {
+		u.Total = u.Input + u.Output
+	}
+	return u
+}
+
+func cut(s string) *string {
+	n := 0
+	for i := range s {
+		if n++; n > maxText {
+			s = s[:i]
+			break
+		}
+	}
+	return &s
+}
+
+// recordStart writes to the log that a run begins, in the transaction that claims it for the first time.
+func recordStart(tx Tx, r *Run, now time.Time) error {
+	if r.Kwargs.Temporary || r.Attempt != 1 {
+		return nil
+	}
+	metadata := &jsonobj.Object{}
+	metadata.SetText("caller", "lead_agent")
+	metadata.Merge(jsonobj.Of(r.Metadata))
+	content := &jsonobj.Object{}
+	content.SetText("chain", r.Graph)
+	return appendEvent(tx, r, eventstore.TypeRunStart, eventstore.CategoryTrace, content.JSON(), metadata, now)
+}
+
+// recordEnd keeps the completion data of a run that is over, and writes to the log how it ended, in the transaction that ends it.
+func recordEnd(tx Tx, r *Run, now time.Time) error {
+	c, err := complete(tx, r)
+	if err != nil {
+		return fmt.Errorf("completion of run %s: %w", r.ID, err)
+	}
+	if err := tx.PutCompletion(r.ID, c); err != nil {
+		return err
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	metadata := &jsonobj.Object{}
+	metadata.SetText("status", string(r.Status))
+	if r.Error == nil {
+		return appendEvent(tx, r, eventstore.TypeRunEnd, eventstore.CategoryOutputs, data, metadata, now)
+	}
+	failure := jsonobj.Of(r.Error)
+	metadata.SetText("error_type", failure.Text("error"))
+	metadata.Set("completion", data)
+	return appendEvent(tx, r, eventstore.TypeRunError, eventstore.CategoryError, jsonobj.Quote(failure.Text("message")), metadata, now)
+}
+
+// recordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied
+// already are not seen.
+func recordRollback(tx Tx, r *Run, now time.Time) error {
+	if r.Kwargs.Temporary || r.StartedAt.IsZero() {
+		return nil
+	}
+	content := &jsonobj.Object{}
+	content.SetText("run_id", string(r.ID))
+	return appendEvent(tx, r, eventstore.TypeRunRollback, eventstore.CategoryTrace, content.JSON(), nil, now)
+}
+
+func appendEvent(tx Tx, r *Run, kind, category string, content []byte, metadata *jsonobj.Object, now time.Time) error {
+	e := &eventstore.Event{Run: r.ID, Type: kind, Category: category, Content: content, CreatedAt: now}
+	if metadata != nil {
+		e.Metadata = metadata.JSON()
+	}
+	if err := tx.AppendEvents(r.Thread, []*eventstore.Event{e}); err != nil {
+		return fmt.Errorf("record %s of run %s: %w", kind, r.ID, err)
+	}
+	return nil
+}

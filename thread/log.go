@@ -1,0 +1,66 @@
+package thread
+
+import (
+	"context"
+
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/fault"
+)
+
+// LogStore is what a Log needs of the storage.
+type LogStore interface {
+	// Thread gives a thread; fault.NotFound when there is none.
+	Thread(ctx context.Context, t id.Thread) (*Thread, error)
+	eventstore.Pager
+}
+
+// Log reads what happened on threads, page by page.
+type Log struct {
+	store    LogStore
+	backfill Backfill
+}
+
+// NewLog makes a Log. backfill may be nil: every thread was recorded from its beginning.
+func NewLog(store LogStore, backfill Backfill) *Log {
+	return &Log{store: store, backfill: backfill}
+}
+
+// Events gives a page of the log: everything that was written, in the order in which it was.
+func (l *Log) Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	if err := l.find(ctx, q); err != nil {
+		return nil, err
+	}
+	return l.store.LogPage(ctx, q)
+}
+
+// Messages gives a page of the transcript of the head.
+func (l *Log) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	if err := l.find(ctx, q); err != nil {
+		return nil, err
+	}
+	return l.store.MessagePage(ctx, q)
+}
+
+// find refuses threads and runs that do not exist. A run that was deleted or came with a copy exists as long as events of it do.
+func (l *Log) find(ctx context.Context, q eventstore.PageQuery) error {
+	if _, err := l.store.Thread(ctx, q.Thread); err != nil {
+		if fault.Is(err, fault.NotFound) {
+			return notFound(q.Thread)
+		}
+		return err
+	}
+	if l.backfill != nil {
+		if err := l.backfill.Ensure(ctx, q.Thread, ""); err != nil {
+			return err
+		}
+	}
+	if q.Run == "" {
+		return nil
+	}
+	known, err := l.store.KnowsRun(ctx, q.Thread, q.Run)
+	if err == nil && !known {
+		err = fault.New(fault.NotFound, "Not Found") // as a run that is asked for by itself
+	}
+	return err
+}
