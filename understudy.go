@@ -29,6 +29,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/compat"
 	"understudy/eventstore"
+	"understudy/eventstore/mirror"
 	"understudy/graph"
 	"understudy/graph/python"
 	"understudy/id"
@@ -62,10 +63,12 @@ type Server struct {
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
 	rows     *sqlite.Store
+	mirror   *mirror.Mirror // nil when there is none
 	bridge   *bridge.Memory
 
 	assistants *assistant.Service
 	threads    *thread.Service
+	events     *thread.Log
 	runs       *run.Service
 	items      *store.Service
 	http       *server.Server
@@ -95,9 +98,20 @@ func New(c Config) (*Server, error) {
 func (s *Server) assemble(version string) error {
 	cfg := s.cfg
 	var err error
-	s.rows, err = sqlite.Open(context.Background(), sqlite.Options{Dir: cfg.Data, Synchronous: string(cfg.Synchronous), Logger: s.log})
+	rows := sqlite.Options{Dir: cfg.Data, Synchronous: string(cfg.Synchronous), Logger: s.log}
+	var changes *eventstore.Changes
+	if cfg.History.JSONL != "" {
+		changes = eventstore.NewChanges()
+		rows.Changed = changes.Add
+	}
+	s.rows, err = sqlite.Open(context.Background(), rows)
 	if err != nil {
 		return err
+	}
+	if changes != nil {
+		s.mirror = mirror.New(mirror.Options{
+			Dir: cfg.History.JSONL, Store: s.rows, Changes: changes, Encode: compat.AppendEvent, Log: s.log,
+		})
 	}
 	s.bridge = bridge.NewMemory(bridge.Options{TTL: cfg.ResumableTTL})
 	if err := s.addPython(); err != nil {
@@ -131,6 +145,7 @@ func (s *Server) assemble(version string) error {
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.runs.ThreadDeleted,
 		Changed: func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
 	})
+	s.events = thread.NewLog(s.rows, backfill)
 	s.http = server.New(s.httpOptions(version))
 	return nil
 }
@@ -143,7 +158,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		origins = regexp.MustCompile(re) // Settings are validated
 	}
 	return server.Options{
-		Assistants: s.assistants, Threads: s.threads, Runs: s.runs, Crons: s.runs, Items: s.items,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs, Items: s.items,
 		CheckDB: func(ctx context.Context) error { _, _, err := s.runs.Counts(ctx); return err },
 		Logger:  s.log, Version: version, LangGraphVersion: APIVersion,
 		CORS: server.CORS{
@@ -246,6 +261,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		lower.Go(func() error { return notCanceled(s.pool.Run(below)) })
 	}
 	lower.Go(func() error { return notCanceled(s.bridge.Run(below)) })
+	if s.mirror != nil {
+		lower.Go(func() error { return s.mirror.Run(below) })
+	}
 
 	upper, uctx := errgroup.WithContext(ctx)
 	upper.Go(func() error { return s.http.Serve(uctx, s.listener) })

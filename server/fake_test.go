@@ -269,7 +269,7 @@ type world struct {
 }
 
 func options(f *services) Options {
-	return Options{Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: "1.2.22"}
+	return Options{Assistants: fakeAssistants{f}, Threads: fakeThreads{f}, Events: fakeEvents{f}, Runs: fakeRuns{f}, Crons: fakeCrons{f}, Items: fakeItems{f}, Version: "1.0.0", LangGraphVersion: "1.2.22"}
 }
 
 func setup(t testing.TB, change ...func(*Options)) *world {

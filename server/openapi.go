@@ -22,6 +22,12 @@ const (
 	empty = "204"
 )
 
+// page and pageOfTypes are the queries of routes that answer with event rows.
+var (
+	page        = []string{"limit:integer", "after_seq:integer", "before_seq:integer"}
+	pageOfTypes = append(page[:3:3], "event_types:string")
+)
+
 // operations describe the API. Paths are checked against the routes by a test.
 var operations = []operation{
 	{"post", "/assistants", "Assistants", "Create an assistant", compat.AssistantCreate, "", nil},
@@ -52,6 +58,8 @@ var operations = []operation{
 	{"post", "/threads/{thread_id}/state/checkpoint", "Threads", "Get the state at a checkpoint, also of a subgraph", compat.ThreadStateAt, "", nil},
 	{"get", "/threads/{thread_id}/history", "Threads", "Past states, newest first", nil, "", []string{"limit:integer", "before:string"}},
 	{"post", "/threads/{thread_id}/history", "Threads", "Search past states, newest first", compat.ThreadStateSearch, "", nil},
+	{"get", "/threads/{thread_id}/messages", "Threads", "The messages of a thread as a person saw them, summarized ones too", nil, "", page},
+	{"get", "/threads/{thread_id}/events", "Threads", "All that happened on a thread", nil, "", pageOfTypes},
 
 	{"get", "/threads/{thread_id}/runs", "Runs", "List runs, newest first", nil, "", []string{"limit:integer", "offset:integer", "status:string", "select:array"}},
 	{"post", "/threads/{thread_id}/runs", "Runs", "Create a run in the background", compat.RunStateful, "", nil},
@@ -61,6 +69,8 @@ var operations = []operation{
 	{"delete", "/threads/{thread_id}/runs/{run_id}", "Runs", "Delete a run", nil, empty, nil},
 	{"get", "/threads/{thread_id}/runs/{run_id}/join", "Runs", "Wait for the result of a run", nil, "", []string{"cancel_on_disconnect:boolean"}},
 	{"get", "/threads/{thread_id}/runs/{run_id}/stream", "Runs", "Join the stream of a run", nil, sse, []string{"stream_mode:string", "cancel_on_disconnect:boolean"}},
+	{"get", "/threads/{thread_id}/runs/{run_id}/messages", "Runs", "The messages of a run", nil, "", page},
+	{"get", "/threads/{thread_id}/runs/{run_id}/events", "Runs", "All that happened in a run", nil, "", pageOfTypes},
 	{"post", "/threads/{thread_id}/runs/{run_id}/cancel", "Runs", "Cancel a run", nil, "", []string{"wait:boolean", "action:string"}},
 
 	{"post", "/runs", "Stateless runs", "Create a run in the background", compat.RunStateless, "", nil},

@@ -17,6 +17,7 @@ import (
 type Options struct {
 	Assistants Assistants
 	Threads    Threads
+	Events     Events // nil: no routes for them
 	Runs       Runs
 	Crons      Crons
 	Items      Items

@@ -165,6 +165,7 @@ func (s *Server) routes() {
 	if !d.Threads {
 		s.threadRoutes()
 		s.stateRoutes()
+		s.eventRoutes()
 	}
 	if !d.Runs {
 		s.cronRoutes()

@@ -7,6 +7,7 @@ import (
 	"understudy/assistant"
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/run"
 	"understudy/store"
@@ -47,6 +48,14 @@ type Threads interface {
 	History(ctx context.Context, q thread.HistoryQuery) ([]*checkpointer.Snapshot, error)
 	// UpdateState gives the key of the new checkpoint.
 	UpdateState(ctx context.Context, at checkpointer.Key, steps [][]thread.StateUpdate) (checkpointer.Key, error)
+}
+
+// Events is what the routes for messages and events ask for.
+type Events interface {
+	// Messages gives a page of the transcript of the thread's head, Events one of its log. Of q.Run alone, if it is set.
+	// An unknown thread or run: fault.NotFound.
+	Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error)
+	Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error)
 }
 
 // Runs is what the routes for runs ask for. An empty thread means stateless.

@@ -8,6 +8,8 @@ import (
 // History is the history section: where transcripts are shown in place of the messages that summarization left.
 type History struct {
 	Overlay
+	// JSONL is the folder for files with the events of each thread, absolute. Empty: none are written.
+	JSONL string
 	// Graphs holds the settings of graphs that have their own, complete.
 	Graphs map[string]Overlay
 }
@@ -34,6 +36,7 @@ func (f *file) history(v value, key string) {
 	h := &f.c.History
 	var graphs value
 	fields := f.overlay(&h.Overlay)
+	fields["jsonl"] = f.jsonl
 	fields["graphs"] = func(v value, _ string) { graphs = v }
 	f.section(v, key, fields)
 	if graphs.data == nil {

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/compat"
+	"understudy/eventstore"
+	"understudy/id"
+)
+
+// eventRoutes give what happened on a thread, page by page: its transcript, and its log.
+func (s *Server) eventRoutes() {
+	if s.opts.Events == nil {
+		return
+	}
+	s.route("GET", "/threads/{thread_id}/messages", s.withThread(s.messagesOf))
+	s.route("GET", "/threads/{thread_id}/events", s.withThread(s.eventsOf))
+	if s.opts.Disable.Runs {
+		return
+	}
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/messages", s.withThread(s.messagesOf))
+	s.route("GET", "/threads/{thread_id}/runs/{run_id}/events", s.withThread(s.eventsOf))
+}
+
+func (s *Server) messagesOf(c *fiber.Ctx, t id.Thread) error {
+	return sendRows(c, t, false, s.opts.Events.Messages)
+}
+
+func (s *Server) eventsOf(c *fiber.Ctx, t id.Thread) error {
+	return sendRows(c, t, true, s.opts.Events.Events)
+}
+
+func sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(context.Context, eventstore.PageQuery) (*eventstore.Page, error)) error {
+	var r id.Run
+	if named := param(c, "run_id"); named != "" {
+		var err error
+		if r, err = compat.RunID(named); err != nil {
+			return err
+		}
+	}
+	q, err := compat.RowQuery(func(name string) []string { return queries(c, name) }, types)
+	if err != nil {
+		return err
+	}
+	q.Thread, q.Run = t, r
+	page, err := read(c.UserContext(), q)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, compat.AppendRows(nil, page))
+}
