@@ -97,7 +97,7 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 			return s.threadValues(ctx, r.Thread, asResult)
 		}
 	}
-	return NewFollower(s.overlaid(r.Thread, always(asStream), next), result, func(left bool) {
+	return NewFollower(s.overlaid(r.Thread, always(asStream), next), result, func(left bool) { //nolint:contextcheck // when it is called, the request is over
 		sub.Close()
 		if left && !ended && how.cancelOnLeave {
 			s.cancelAfterLeave(r)

@@ -33,7 +33,6 @@ type talk struct {
 	inv  graph.Invocation
 	emit func(graph.Event)
 	ctx  context.Context //nolint:containedctx // of one call of Stream
-	at   id.Checkpoint
 }
 
 func (g talker) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {

@@ -345,6 +345,7 @@ var recordCases = map[string]func(*testing.T, Backend){
 			all = append(all, &bridge.Record{
 				Offset: bridge.Offset{MS: int64(1000 + n/4), N: int64(n % 4)}, Run: runID(n % 2), Kind: bridge.Kind(n % 3),
 				Event: "values", Data: raw(`{"n": 1.0}`), Kept: n%2 == 0, Ephemeral: n%3 == 0,
+				Checkpoint: []id.Checkpoint{"", checkpointID(n)}[n%2], Ahead: n%4 == 1, Summarizer: n%5 == 0,
 			})
 		}
 		write(t, b, func(tx run.Tx) error {
