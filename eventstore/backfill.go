@@ -87,7 +87,10 @@ func NewBackfiller(a Archive) *Backfiller {
 // another goes on from there. Once a thread lacks nothing, asking again costs a look into memory.
 //
 // The checkpoint does not narrow the work: a copy beside it, or the original it was copied from, is not among its ancestors.
-func (b *Backfiller) Ensure(ctx context.Context, t id.Thread, _ id.Checkpoint) (err error) {
+func (b *Backfiller) Ensure(ctx context.Context, t id.Thread, _ id.Checkpoint) error {
+	if b.lacksNothing(t) {
+		return nil
+	}
 	mine := make(chan struct{})
 	for {
 		busy, whole := b.enter(t, mine)
@@ -139,19 +142,29 @@ func (e ensured) ensure(ctx context.Context, t id.Thread, c id.Checkpoint) {
 
 // enter reports whether a thread is whole, or else who works on it; nil: the caller does now.
 func (b *Backfiller) enter(t id.Thread, mine chan struct{}) (busy chan struct{}, whole bool) {
+	if b.lacksNothing(t) {
+		return nil, true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.whole[t]; ok {
-		return nil, true
-	}
-	if _, ok := b.was[t]; ok {
-		b.remember(t)
-		return nil, true
-	}
 	if busy = b.flights[t]; busy == nil {
 		b.flights[t] = mine
 	}
 	return busy, false
+}
+
+// lacksNothing reports whether a thread is known to be whole.
+func (b *Backfiller) lacksNothing(t id.Thread) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.whole[t]; ok {
+		return true
+	}
+	_, ok := b.was[t]
+	if ok {
+		b.remember(t)
+	}
+	return ok
 }
 
 func (b *Backfiller) leave(t id.Thread, mine chan struct{}, whole bool) {

@@ -18,11 +18,11 @@ import (
 //     held. The list stays that of the parent, with which the next value that can be read is compared. If all of it is still there the
 //     entry goes again; if messages were condensed meanwhile it stays among them.
 
-// unreadablePrefix begins the ids of entries that stand for a whole value.
-const unreadablePrefix = "unreadable-"
+// UnreadablePrefix begins the ids of entries that stand for a whole value.
+const UnreadablePrefix = "unreadable-"
 
 // lost reports whether an item stands for a whole value.
-func (it *item) lost() bool { return strings.HasPrefix(it.id, unreadablePrefix) }
+func (it *item) lost() bool { return strings.HasPrefix(it.id, UnreadablePrefix) }
 
 // unreadableMessage is what is shown in place of a message. Its type is one that every client knows.
 func unreadableMessage(what, name string) []byte {
@@ -122,7 +122,7 @@ func (s *step) finds() {
 // lostItem makes the entry that stands for the checkpoint's value, and its content.
 func (s *step) lostItem() (message []byte, it *item) {
 	it = &item{
-		id:     unreadablePrefix + uuid.NewSHA1(uuid.NameSpaceOID, []byte(s.f.Checkpoint)).String(),
+		id:     UnreadablePrefix + uuid.NewSHA1(uuid.NameSpaceOID, []byte(s.f.Checkpoint)).String(),
 		digest: digestOf([]byte(s.unreadable)),
 	}
 	return withID(unreadableMessage("What was said here", s.unreadable), it.id), it

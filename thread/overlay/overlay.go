@@ -87,7 +87,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if err != nil || tr == nil {
 		return values, err
 	}
-	whole := slices.Equal(tr.Entries, tr.List)
+	whole := slices.Equal(tr.Entries, tr.List) && !mayLack(values)
 	if whole && (ahead == nil || !ahead.Grown) && !bytes.Contains(values, legacyMark) {
 		return values, nil
 	}
@@ -100,12 +100,12 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 		return nil, err
 	}
 	f := folded{shown: lists[0]}
-	if ahead != nil {
+	if ahead != nil && !lost(lists[0], values[start:end]) {
 		items, ok := elements(values[start:end])
 		if !ok {
 			return values, nil // no messages
 		}
-		f = fold(lists[0], lists[1], items, ahead)
+		f = fold(lists[0], lists[1], named(items, lists[1]), ahead)
 		if whole && !f.changed && !bytes.Contains(values, legacyMark) {
 			return values, nil
 		}
