@@ -75,6 +75,21 @@ func BenchmarkList(b *testing.B) {
 				}
 			}
 		})
+		shown := checkpointer.NewSnapshots(s, nil)
+		b.Run(layout+"/state", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := shown.State(ctx, checkpointer.Key{Thread: "thread"}, false); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(layout+"/shown100", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := shown.History(ctx, checkpointer.List{Thread: "thread", NS: &root, Limit: 100}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
