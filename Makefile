@@ -73,7 +73,7 @@ fuzz: ## run each fuzz target for FUZZTIME (1m)
 	done
 
 .PHONY: conformance
-conformance: build ## the conformance suite, Python and JavaScript, against a freshly built server
+conformance: build ## the conformance suite, Python, JavaScript and a browser, against a freshly built server
 	@conformance/run
 
 .PHONY: golden
@@ -88,5 +88,5 @@ bench: build ## Go benchmarks, then the load of a whole server (bench/run)
 
 .PHONY: clean
 clean: ## remove what was built here (the shared cache stays)
-	@rm -rf bin .venv .understudy conformance/js/node_modules
+	@rm -rf bin .venv .understudy conformance/js/node_modules conformance/browser/node_modules
 	@find . -name __pycache__ -prune -exec rm -rf {} +

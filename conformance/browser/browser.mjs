@@ -8,7 +8,9 @@ const SECONDS = Number(process.env.BROWSER_SECONDS ?? 20);
 
 /** Starts the Chromium of the system; CHROMIUM names another. */
 export async function launch() {
-  const found = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((path) => path && existsSync(path));
+  const folders = process.env.PATH.split(":");
+  const installed = ["chromium", "chromium-browser", "google-chrome"].flatMap((name) => folders.map((folder) => `${folder}/${name}`));
+  const found = [process.env.CHROMIUM, ...installed].find((path) => path && existsSync(path));
   assert.ok(found, "Chromium is missing; on Debian: apt-get install chromium");
   const quiet = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
   return chromium.launch({ executablePath: found, args: [...quiet, ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])] });

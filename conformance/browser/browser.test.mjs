@@ -13,9 +13,9 @@ const releases = {
   "2.0": "langgraph-sdk-2",
 };
 
-// LangGraph Server itself does not have this route, and no transcripts.
+// LangGraph Server itself has no transcripts, and so no markers to choose.
 const nobody = "00000000-0000-4000-8000-000000000000";
-const real = (await (await fetch(`${BASE_URL}/threads/${nobody}/messages`)).json()).detail === "Not Found";
+const real = (await fetch(`${BASE_URL}/threads/${nobody}/state?markers=nonsense`)).status !== 422;
 
 // The last words of a page that is left in the middle of a stream.
 const leaving = /TypeError: network error/;
