@@ -125,6 +125,7 @@ func (s *Server) assemble(version string) error {
 	backfill := eventstore.NewBackfiller(s.rows)
 	backfill.Log = s.log
 	shown := overlay.New(backfill.Reader(s.rows), overlayConfig(cfg.History))
+	backfill.Keys = shown.Key
 	s.runs = run.NewService(run.Options{
 		Store: s.rows.Runs(), Bridge: s.bridge, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
 		Webhooks: &run.Webhooks{

@@ -62,6 +62,8 @@ const (
 type Backfiller struct {
 	// Log is told of threads that were backfilled. nil: nobody is. Set it before use.
 	Log *slog.Logger
+	// Keys tell which channels hold messages. Set it before use.
+	Keys Keys
 
 	store             Archive
 	checkpoints, size int           // of a batch
@@ -300,12 +302,13 @@ func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, kn
 		p.Run = id.Run(gjson.GetBytes(row.Metadata, "run_id").String())
 	}
 	versions, values := gjson.GetBytes(row.Data, "channel_versions"), gjson.GetBytes(row.Data, "channel_values")
-	for _, channel := range append([]string{messagesChannel}, summaryChannels[:]...) {
-		version := versions.Get(channel).String()
+	messages := b.Keys.of(row.Metadata)
+	for _, channel := range append([]string{messages}, summaryChannels[:]...) {
+		version := versions.Get(gjson.Escape(channel)).String()
 		if version == "" {
 			continue
 		}
-		if channel == messagesChannel {
+		if channel == messages {
 			if _, ok := known[version]; ok {
 				continue
 			}
@@ -327,7 +330,7 @@ func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, kn
 			p.Blobs = append(p.Blobs, checkpointer.Blob{Channel: channel, Version: version, Type: v.Type, Data: v.Data})
 		}
 	}
-	return FactsOf(p), nil
+	return b.Keys.FactsOf(p), nil
 }
 
 // record records a batch, in as many transactions as it takes for each to be short.

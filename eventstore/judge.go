@@ -83,7 +83,7 @@ func (s *step) byClient(gone []*item) (rest []*item, err error) {
 	}
 	names := map[string]bool{}
 	if s.f.Parent != "" {
-		writes, err := s.tx.ClientWrites(s.f.Thread, s.f.Parent, messagesChannel)
+		writes, err := s.tx.ClientWrites(s.f.Thread, s.f.Parent, s.f.channel())
 		if err != nil {
 			return nil, err
 		}

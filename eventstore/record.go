@@ -15,8 +15,21 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// messagesChannel is the channel whose value is the conversation.
+// messagesChannel is the channel whose value is the conversation, unless Keys say otherwise.
 const messagesChannel = "messages"
+
+// Keys tell which channel holds the messages of a graph. nil: `messages`, for all.
+type Keys func(graph string) string
+
+// of gives the channel for a checkpoint with this metadata.
+func (k Keys) of(metadata json.RawMessage) string {
+	if k != nil {
+		if key := k(gjson.GetBytes(metadata, "graph_id").String()); key != "" {
+			return key
+		}
+	}
+	return messagesChannel
+}
 
 // summaryChannels may hold the text of a summary, for graphs that keep it apart from the messages. The first that changed counts.
 var summaryChannels = [...]string{"summary_text", "summary"}
@@ -29,8 +42,9 @@ type Facts struct {
 	Run        id.Run        // "" for state updates
 	Source     string        // metadata.source: input, loop, update, fork
 	Step       int           // metadata.step
+	Channel    string        // that holds the messages; "" is `messages`
 	At         time.Time     // when the checkpoint was made
-	Version    string        // of the channel `messages`; "" when the checkpoint has none
+	Version    string        // of the channel of the messages; "" when the checkpoint has none
 	Messages   *Value        // the channel's value; nil: it is looked up when it is needed
 	Channels   []TextChannel // those of summaryChannels that the checkpoint has
 	// Words is the text of a `summarization` custom event of this step. It goes before what the checkpoint holds.
@@ -49,17 +63,21 @@ type TextChannel struct {
 // RecordPut records the messages of a root checkpoint that was just put, in the same transaction. Once is enough; again does no harm.
 func RecordPut(tx Tx, p *checkpointer.Put) error { return Record(tx, FactsOf(p)) }
 
+// FactsOf reads the facts of a checkpoint as it is saved, with its messages in `messages`.
+func FactsOf(p *checkpointer.Put) Facts { return Keys(nil).FactsOf(p) }
+
 // FactsOf reads the facts of a checkpoint as it is saved.
-func FactsOf(p *checkpointer.Put) Facts {
+func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 	f := Facts{
-		Thread: p.Thread, Checkpoint: p.ID, Parent: p.Parent, Run: p.Run,
+		Channel: k.of(p.Metadata),
+		Thread:  p.Thread, Checkpoint: p.ID, Parent: p.Parent, Run: p.Run,
 		Source: gjson.GetBytes(p.Metadata, "source").String(),
 		Step:   int(gjson.GetBytes(p.Metadata, "step").Int()),
 	}
 	// Times that cannot be read give the zero time, which stands for now.
 	f.At, _ = time.Parse(time.RFC3339Nano, gjson.GetBytes(p.Data, "ts").String())
 	versions, values := gjson.GetBytes(p.Data, "channel_versions"), gjson.GetBytes(p.Data, "channel_values")
-	f.Version = versions.Get(messagesChannel).String()
+	f.Version = versions.Get(gjson.Escape(f.Channel)).String()
 	blob := func(channel string) *Value {
 		for _, b := range p.Blobs {
 			if b.Channel == channel {
@@ -69,7 +87,7 @@ func FactsOf(p *checkpointer.Put) Facts {
 		return nil
 	}
 	if f.Version != "" {
-		f.Messages = blob(messagesChannel)
+		f.Messages = blob(f.Channel)
 	}
 	for _, name := range summaryChannels {
 		version := versions.Get(name).String()
@@ -89,6 +107,14 @@ func FactsOf(p *checkpointer.Put) Facts {
 		f.Channels = append(f.Channels, c)
 	}
 	return f
+}
+
+// channel is that of the messages.
+func (f *Facts) channel() string {
+	if f.Channel == "" {
+		return messagesChannel
+	}
+	return f.Channel
 }
 
 // Record compares the messages of a new root checkpoint with those of its parent, appends to the log what happened to them, and notes

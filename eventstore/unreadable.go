@@ -72,7 +72,7 @@ func (s *step) messages() (items [][]byte, unreadable string, ok bool, err error
 	v := s.f.Messages
 	if v == nil {
 		v = &Value{}
-		if v.Type, v.Data, err = s.tx.ChannelValue(s.f.Thread, messagesChannel, s.f.Version); err != nil {
+		if v.Type, v.Data, err = s.tx.ChannelValue(s.f.Thread, s.f.channel(), s.f.Version); err != nil {
 			return nil, "", false, err
 		}
 	}

@@ -201,6 +201,7 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 			passed = true // noted once; should the transaction fail, the run fails with it
 			return tx.MarkPassed(r.ID)
 		})
+		saver.Keys = s.Overlay.Key
 		saver.NoteDeleted(deleted)
 		inv.Saver = positioned{saver, at}
 	}

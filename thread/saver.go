@@ -25,6 +25,9 @@ type SaverStore[T SaverTx] interface {
 // Saver gives a graph its checkpoints. Each Put is one transaction: the checkpoint, its description, and the message events that follow
 // from it.
 type Saver[T SaverTx] struct {
+	// Keys tell which channels hold messages. Set it before use.
+	Keys eventstore.Keys
+
 	store SaverStore[T]
 	fence func(tx T) error
 	saved func(tx T, p *checkpointer.Put) error
@@ -83,7 +86,7 @@ func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
 			return err
 		}
 		if p.NS == "" {
-			facts := eventstore.FactsOf(p)
+			facts := s.Keys.FactsOf(p)
 			facts.Deleted = deleted
 			if err := eventstore.Record(tx, facts); err != nil {
 				return fmt.Errorf("record messages: %w", err)

@@ -334,6 +334,7 @@ func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps []
 	if err != nil {
 		return checkpointer.Key{}, err
 	}
+	saver.Keys = s.Overlay.Key
 	saver.NoteDeleted(deleted)
 	if err := s.backfill(ctx, at.Thread); err != nil {
 		return checkpointer.Key{}, err

@@ -262,3 +262,26 @@ func TestEachMessageOnce(t *testing.T) {
 		require.Equal(t, 1, n, "seq %d", seq)
 	}
 }
+
+// Messages may be kept under another key.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	s := overlay.Defaults()
+	s.Key = "the.chat"
+	w := setup(t, overlay.Config{Settings: s})
+	for _, list := range [][]msg{ms("h1 a1 h2"), ms("Sum h2")} {
+		p := w.next("loop", "run", list)
+		p.Data = json.RawMessage(strings.Replace(string(p.Data), `{"messages":`, `{"the.chat":`, 1))
+		p.Metadata = json.RawMessage(`{"source":"loop","step":1,"graph_id":"g"}`)
+		p.Blobs[0].Channel = "the.chat"
+		p.Shape, p.ShapeJSON = "other", json.RawMessage(strings.ReplaceAll(shapeJSON, "messages", "the.chat"))
+		saver := thread.NewSaver(w.rows.Threads(), nil, nil)
+		saver.Keys = w.overlay.Key
+		require.NoError(t, saver.Put(t.Context(), p))
+	}
+	values := strings.Replace(string(w.state(t.Context(), "")), `"the.chat":`, `"messages":`, 1)
+	require.Equal(t, "h1 a1 "+marker+" h2", ids([]byte(values)))
+	got, err := w.overlay.Clean(t.Context(), "g", w.thread, w.at, json.RawMessage(`{"the.chat":[{"id":"h1","content":"text of h1"}],"messages":[{"id":"h1"}]}`))
+	require.NoError(t, err)
+	require.Equal(t, `{"the.chat":[],"messages":[{"id":"h1"}]}`, string(got.JSON))
+}

@@ -89,6 +89,14 @@ func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
 	return l
 }
 
+// Key is the channel that holds the messages of a graph. Of a nil Overlay: `messages`.
+func (o *Overlay) Key(graph string) string {
+	if o == nil {
+		return Defaults().Key
+	}
+	return o.settings(graph).Key
+}
+
 func (o *Overlay) settings(graph string) *Settings {
 	if s, ok := o.config.Graphs[graph]; ok {
 		return &s
