@@ -94,6 +94,13 @@ type Saver interface {
 	PutWrites(ctx context.Context, k checkpointer.Key, writes []checkpointer.Write) error
 }
 
+// SummaryHearer is an optional ability of a Saver. A graph that condenses its messages may say so by a root `custom` event
+// {"type": "summarization", "summary": "…", "replaced_count": n}; its words go before what the next checkpoint tells.
+type SummaryHearer interface {
+	// HearSummary is called in the order of events and puts: before the put of the step that the event is of. It must not block.
+	HearSummary(words string)
+}
+
 // ErrFenced: the writer no longer owns the run.
 var ErrFenced = errors.New("the run is no longer this worker's")
 

@@ -16,6 +16,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonobj"
+	"understudy/thread"
 	"understudy/thread/overlay"
 )
 
@@ -39,9 +40,11 @@ func (p *position) set(at id.Checkpoint) {
 
 // positioned notes root checkpoints after they were committed.
 type positioned struct {
-	graph.Saver
+	*thread.Saver[Tx]
 	at *position
 }
+
+var _ graph.SummaryHearer = positioned{}
 
 func (p positioned) Put(ctx context.Context, put *checkpointer.Put) error {
 	err := p.Saver.Put(ctx, put)

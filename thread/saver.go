@@ -34,6 +34,15 @@ type Saver[T SaverTx] struct {
 
 	mu      sync.Mutex
 	deleted []string // see NoteDeleted
+	words   string   // see HearSummary
+}
+
+// HearSummary has the next step that condenses note these words. They stay until others come: which step condenses is known only when it
+// is recorded, and a graph that says so says it each time.
+func (s *Saver[T]) HearSummary(words string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.words = words
 }
 
 // NoteDeleted has the next root checkpoint note that a client deleted these condensed messages, which the graph does not know any more.
@@ -43,13 +52,13 @@ func (s *Saver[T]) NoteDeleted(ids []string) {
 	s.deleted = append(s.deleted, ids...)
 }
 
-// takeDeleted gives what is to be noted with a root checkpoint.
-func (s *Saver[T]) takeDeleted() []string {
+// noted gives what is to be noted with a root checkpoint.
+func (s *Saver[T]) noted() (deleted []string, words string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ids := s.deleted
+	deleted = s.deleted
 	s.deleted = nil
-	return ids
+	return deleted, s.words
 }
 
 // NewSaver makes a Saver. fence runs first in every writing transaction and refuses it with an error; saved runs after a checkpoint was
@@ -73,8 +82,9 @@ func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpoint
 // Put saves a checkpoint with all that follows from it.
 func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
 	var deleted []string
+	var words string
 	if p.NS == "" {
-		deleted = s.takeDeleted() // should the transaction fail, what is being done here fails with it
+		deleted, words = s.noted() // should the transaction fail, what is being done here fails with it
 	}
 	err := s.store.Write(ctx, func(tx T) error {
 		if s.fence != nil {
@@ -87,7 +97,7 @@ func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
 		}
 		if p.NS == "" {
 			facts := s.Keys.FactsOf(p)
-			facts.Deleted = deleted
+			facts.Deleted, facts.Words = deleted, words
 			if err := eventstore.Record(tx, facts); err != nil {
 				return fmt.Errorf("record messages: %w", err)
 			}

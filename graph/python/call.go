@@ -1,7 +1,9 @@
 package python
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -62,6 +64,9 @@ func (c *call) push(m event) (pause bool) {
 	if c.abandoned || c.over {
 		return false
 	}
+	if m.ns == "" && m.name == "custom" {
+		c.hear(m.data)
+	}
 	if m.holds {
 		e.Hold, e.Checkpoint = c.hold(m.hold), m.hold
 	}
@@ -73,6 +78,22 @@ func (c *call) push(m event) (pause bool) {
 		return true
 	}
 	return false
+}
+
+// hear passes the words of a summary on. The worker's reader calls it, before it begins with any ask that came later.
+func (c *call) hear(custom []byte) {
+	s, ok := c.backend.saver.(graph.SummaryHearer)
+	if !ok || !bytes.Contains(custom, []byte(`"summarization"`)) {
+		return
+	}
+	var event struct {
+		Type    string
+		Summary string
+	}
+	// Custom events are what their graph likes: most are of other shapes.
+	if json.Unmarshal(custom, &event) == nil && event.Type == "summarization" && event.Summary != "" {
+		s.HearSummary(event.Summary)
+	}
 }
 
 // hold gives the channel of a put that may not have been announced yet; for "" one that waits for all announced. c.mu is held.

@@ -285,3 +285,15 @@ func TestKey(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"the.chat":[],"messages":[{"id":"h1"}]}`, string(got.JSON))
 }
+
+// The words of a graph's own event go before those of its summary.
+func TestHearSummary(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	saver := thread.NewSaver(w.rows.Threads(), nil, nil)
+	require.NoError(t, saver.Put(t.Context(), w.next("loop", "run", ms("h1 a1 h2 a2"))))
+	saver.HearSummary("in its own words")
+	require.NoError(t, saver.Put(t.Context(), w.next("loop", "run", ms("h1 a1 h2 a2 h3"))))
+	require.NoError(t, saver.Put(t.Context(), w.next("loop", "run", ms("Sum h2 a2 h3"))))
+	require.Equal(t, "in its own words", gjson.GetBytes(w.state(t.Context(), ""), `messages.#(type=="system").content`).String())
+}
