@@ -97,6 +97,11 @@ export class Visit {
     return this.page.evaluate(() => window.frames_);
   }
 
+  /** The run that the SDK would rejoin, which it keeps while one goes on. */
+  async rejoins(thread) {
+    return this.page.evaluate((thread) => sessionStorage.getItem(`lg:stream:${thread}`), thread);
+  }
+
   async idle() {
     await eventually(async () => assert.equal(await this.page.getAttribute("#status", "data-status"), "idle"));
   }

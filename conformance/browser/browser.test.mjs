@@ -73,7 +73,7 @@ for (const label of Object.keys(releases)) {
       const whole = [...conversation(2), ["human", "say 400"], ["ai", words(400)]];
       await chat.type("say 400");
       await eventually(async () => assert.match((await chat.people())[3][1], / w20\b/));
-      const run = await chat.page.evaluate((thread) => sessionStorage.getItem(`lg:stream:${thread}`), chat.threadId);
+      const run = await chat.rejoins(chat.threadId);
       assert.equal((await chat.rest(`/threads/${chat.threadId}/runs/${run}`)).status, "running");
       const before = await chat.frames();
       assertOnlyGrew(before, whole);
@@ -84,8 +84,21 @@ for (const label of Object.keys(releases)) {
       await chat.expect(whole);
       // LangGraph Server sends some tokens twice to those who rejoin; only the end mends it.
       if (!real) assertOnlyGrew(await chat.frames(), whole);
-      assert.equal(await chat.page.evaluate((thread) => sessionStorage.getItem(`lg:stream:${thread}`), chat.threadId), null);
+      assert.equal(await chat.rejoins(chat.threadId), null);
       assert.equal((await chat.rest(`/threads/${chat.threadId}/runs`)).length, 2, "no run was started again");
+    }, { complaints: [leaving] });
+
+    visit("a return after the answer has ended", { assistant: "tokens" }, async (chat) => {
+      const whole = [["human", "say 300"], ["ai", words(300)]];
+      await chat.type("say 300");
+      await eventually(async () => assert.match((await chat.people())[1][1], /w5\b/));
+      const [address, thread] = [chat.page.url(), chat.threadId];
+      await chat.page.goto("about:blank");
+      await eventually(async () => assert.deepEqual((await chat.rest(`/threads/${thread}/runs`)).map((run) => run.status), ["success"]));
+      await chat.page.goto(address);
+      await chat.expect(whole);
+      assertOnlyGrew(await chat.frames(), whole);
+      assert.equal(await chat.rejoins(thread), null);
     }, { complaints: [leaving] });
 
     visit("a reload between the steps of a graph without messages", { assistant: "ticker", history: "false" }, async (chat) => {
@@ -190,6 +203,17 @@ for (const label of Object.keys(releases)) {
       await chat.page.locator('li[data-kind="marker"] summary').first().click();
       assert.match(await chat.page.textContent('li[data-kind="marker"]'), /^5 earlier messages.*Here is a summary of the conversation to date:/s);
     });
+
+    visit("summarization: a reload while it goes on", { assistant: "summarizing" }, async (chat) => {
+      for (const n of [1, 2, 3]) await chat.say(`say ${n}`, conversation(...[1, 2, 3].slice(0, n)));
+      const whole = conversation(1, 2, 3, 700);
+      await chat.type("say 700");
+      await eventually(async () => assert.equal((await chat.events("created")).length, 4));
+      await chat.page.reload();
+      await chat.expect(whole);
+      assertOnlyGrew(await chat.frames(), whole);
+      assert.equal(await chat.markers(), 1);
+    }, { complaints: [leaving] });
 
     visit("summarization: an edit of an early question", { assistant: "summarizing", history: "100" }, async (chat) => {
       const turns = [1, 2, 3, 4, 5];
