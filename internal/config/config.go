@@ -49,7 +49,7 @@ type Config struct {
 	Host string
 	// Port to listen on; 0 takes a free one.
 	Port int
-	// Data is the folder of the database, absolute. It is made when missing.
+	// Data is the folder of the database, absolute. It is made when missing. ":memory:": nothing is kept.
 	Data string
 	// Python is the interpreter of the workers, absolute. Empty if no graph needs one.
 	Python string

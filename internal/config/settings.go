@@ -42,7 +42,7 @@ func Settings() []Setting {
 			set: integer(func(c *Config) *int { return &c.Port }),
 		},
 		{
-			Flag: "data", Env: "UNDERSTUDY_DATA", Value: "DIR", Default: ".understudy", Help: "folder of the database; made when missing",
+			Flag: "data", Env: "UNDERSTUDY_DATA", Value: "DIR", Default: ".understudy", Help: "folder of the database, made when missing; :memory: keeps nothing",
 			set: text(func(c *Config) *string { return &c.Data }),
 		},
 		{
@@ -211,7 +211,7 @@ func setLogLevel(c *Config, s string) error {
 
 // absolute resolves the folders that flags name, from the current one.
 func (c *Config) absolute() error {
-	if c.Data == "" {
+	if c.Data == "" || c.Data == ":memory:" {
 		return nil
 	}
 	data, err := filepath.Abs(c.Data)

@@ -19,6 +19,10 @@ import (
 // fileName is the database within the data folder.
 const fileName = "understudy.db"
 
+// InMemory as the data folder keeps everything in memory (on a machine without /dev/shm: in a temporary folder), until the store is
+// closed.
+const InMemory = ":memory:"
+
 // Options says how a database is opened. The zero value of every field but Dir works.
 type Options struct {
 	// Dir is the data folder. It is created, and made accessible to its owner only.
@@ -48,6 +52,8 @@ type Store struct {
 	writer  *writer
 
 	now func() time.Time
+
+	remove string // folder to remove on Close; "" none
 
 	closing  sync.Once
 	closeErr error
@@ -82,7 +88,16 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	if err := makeDir(opts.Dir); err != nil {
+	volatile := opts.Dir == InMemory
+	if volatile {
+		// A folder in memory, and not SQLite's own in-memory databases: those have no log, so that readers and the writer would wait
+		// for each other.
+		dir, err := memoryDir()
+		if err != nil {
+			return nil, fmt.Errorf("open database in memory: %w", err)
+		}
+		opts.Dir, opts.Synchronous = dir, "off"
+	} else if err := makeDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	lock, err := lockDir(opts.Dir)
@@ -90,6 +105,9 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{log: opts.Logger, lock: lock, now: opts.Now}
+	if volatile {
+		s.remove = opts.Dir
+	}
 	if err := s.open(ctx, opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database in %s: %w", opts.Dir, err), lock.Close())
 	}
@@ -123,8 +141,19 @@ func (s *Store) Close() error {
 		// Readers go first: the last connection to close folds the log into the database, and only the writer may.
 		err := s.readers.close()
 		s.closeErr = errors.Join(err, s.writer.close(), s.lock.Close())
+		if s.remove != "" {
+			s.closeErr = errors.Join(s.closeErr, os.RemoveAll(s.remove))
+		}
 	})
 	return s.closeErr
+}
+
+// memoryDir makes a folder that is in memory where the system has a place for it.
+func memoryDir() (string, error) {
+	if dir, err := os.MkdirTemp("/dev/shm", "understudy-"); err == nil {
+		return dir, nil
+	}
+	return os.MkdirTemp("", "understudy-")
 }
 
 // connect opens a connection and sets it up. Everything that tunes SQLite is here.

@@ -19,6 +19,24 @@ func TestSuite(t *testing.T) {
 	}
 }
 
+func TestSuiteInMemory(t *testing.T) {
+	storagetest.Run(t, func(t *testing.T) storagetest.Backend {
+		b := backend(t, Options{Dir: InMemory})
+		b.Reopen = nil
+		return b
+	})
+}
+
+func TestInMemoryLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s, err := Open(context.Background(), Options{Dir: InMemory})
+	require.NoError(t, err)
+	dir := s.remove
+	require.DirExists(t, dir)
+	require.NoError(t, s.Close())
+	require.NoDirExists(t, dir)
+}
+
 func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Helper()
 	s, err := Open(context.Background(), opts)

@@ -137,7 +137,7 @@ var backfillCases = map[string]func(*testing.T, Backend){
 		ensure(t, archive(t, b), 1)
 		n := len(log(t, b, 1))
 		ensure(t, archive(t, b), 1)
-		b = b.Reopen(t)
+		b = b.reopen(t)
 		ensure(t, archive(t, b), 1)
 		require.Len(t, log(t, b, 1), n)
 	},
@@ -188,7 +188,7 @@ var backfillCases = map[string]func(*testing.T, Backend){
 		for left := 0; ; left++ {
 			a := archive(t, b)
 			err := eventstore.NewBackfiller(&failing{a, left}).Ensure(ctx, threadID(1), "")
-			b = b.Reopen(t)
+			b = b.reopen(t)
 			if err == nil {
 				break
 			}

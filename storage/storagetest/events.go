@@ -158,7 +158,7 @@ var eventCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, []string{"a", "b", "c", "*", "d", "e"}, texts(t, b, 1, 3))
 		require.Equal(t, []string{"a", "b", "f"}, texts(t, b, 1, 4))
 		require.Nil(t, texts(t, b, 1, 5))
-		b = b.Reopen(t)
+		b = b.reopen(t)
 		records(t, b, talk(1, 5, 3, 3, "d", "e", "g"))
 		require.Equal(t, []string{"a", "b", "c", "*", "d", "e", "g"}, texts(t, b, 1, 5))
 	},

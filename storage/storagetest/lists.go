@@ -69,7 +69,7 @@ var listCases = map[string]func(*testing.T, Backend){
 		)
 		puts(t, b, p)
 		holds(t, b, p.Key, p.Blobs...)
-		holds(t, b.Reopen(t), p.Key, p.Blobs...)
+		holds(t, b.reopen(t), p.Key, p.Blobs...)
 	},
 	"lists that grow, shrink and share": func(t *testing.T, b Backend) {
 		type step struct {
@@ -91,7 +91,7 @@ var listCases = map[string]func(*testing.T, Backend){
 			v := fmt.Sprint(n)
 			puts(t, b, put(key(1, s.ns, fmt.Sprintf("c%04d", n)), "", nil, list("messages", v, s.data[0]), list("other", v, s.data[1])))
 			if n == 70 {
-				b = b.Reopen(t)
+				b = b.reopen(t)
 			}
 		}
 		for _, n := range []int{0, 1, 9, 70, 71, 119, 121, 139, 149} {

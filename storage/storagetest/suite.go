@@ -27,7 +27,17 @@ type Backend struct {
 	Runs       run.Store
 	Items      store.Backend
 	// Reopen closes the storage and opens it again as after a restart. The Backend it was called on is done.
+	// nil: the storage keeps nothing when it is closed, by design. Cases then go on with it open.
 	Reopen func(t *testing.T) Backend
+}
+
+// reopen is Reopen where the storage has it.
+func (b Backend) reopen(t *testing.T) Backend {
+	t.Helper()
+	if b.Reopen == nil {
+		return b
+	}
+	return b.Reopen(t)
 }
 
 // Run runs the suite. open gives an empty storage that nothing else uses, and closes it when the test ends.

@@ -155,7 +155,7 @@ var writeCases = map[string]func(*testing.T, Backend){
 	"what was written survives a restart": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
 		insertRuns(t, b, newRun(1, 1))
-		b = b.Reopen(t)
+		b = b.reopen(t)
 		_, err := b.Threads.Thread(ctx, threadID(1))
 		require.NoError(t, err)
 		require.NoError(t, b.Runs.Write(ctx, func(tx run.Tx) error {
