@@ -130,7 +130,7 @@ func (m *Mirror) round(ctx context.Context) (idle bool, err error) {
 	if missed {
 		m.sweep, m.sweeping = "", true
 	}
-	if err := m.syncAll(ctx, threads); err != nil {
+	if err := m.syncAll(ctx, threads, false); err != nil {
 		return false, err
 	}
 	if m.sweeping {
@@ -138,7 +138,7 @@ func (m *Mirror) round(ctx context.Context) (idle bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if err := m.syncAll(ctx, page); err != nil {
+		if err := m.syncAll(ctx, page, true); err != nil {
 			return false, err
 		}
 		if len(page) == 0 {
@@ -151,13 +151,13 @@ func (m *Mirror) round(ctx context.Context) (idle bool, err error) {
 	return len(threads) == 0, nil
 }
 
-// syncAll brings files up to date and notes it. Threads that fail are looked at again.
-func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread) error {
+// syncAll brings files up to date and notes it. Threads that fail are looked at again. look: at files, too, that seem to be as they were left.
+func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread, look bool) error {
 	var offsets []eventstore.Offset
 	var again []id.Thread
 	var errs []error
 	for _, t := range threads {
-		o, more, err := m.sync(ctx, t)
+		o, more, err := m.sync(ctx, t, look)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("thread %s: %w", t, err))
 		}
@@ -180,7 +180,7 @@ func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread) error {
 }
 
 // sync brings the file of a thread up to date. It gives the offset if that changed, and whether there are more rows.
-func (m *Mirror) sync(ctx context.Context, t id.Thread) (changed *eventstore.Offset, more bool, err error) {
+func (m *Mirror) sync(ctx context.Context, t id.Thread, look bool) (changed *eventstore.Offset, more bool, err error) {
 	was, created, err := m.opts.Store.Offset(ctx, follower, t)
 	if err != nil {
 		return nil, false, err
@@ -206,7 +206,7 @@ func (m *Mirror) sync(ctx context.Context, t id.Thread) (changed *eventstore.Off
 		return nil, false, err
 	}
 	rows, err := m.opts.Store.Events(ctx, t, o.Seq, batchRows)
-	if err != nil || len(rows) == 0 && size == o.Position {
+	if err != nil || len(rows) == 0 && size == o.Position && (!look || size == 0) {
 		return nil, false, err
 	}
 	f, err := m.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -227,6 +227,9 @@ func (m *Mirror) sync(ctx context.Context, t id.Thread) (changed *eventstore.Off
 		if rows, err = m.opts.Store.Events(ctx, t, mended.Seq, batchRows); err != nil {
 			return nil, false, err
 		}
+	}
+	if mended == o && len(rows) == 0 {
+		return nil, false, nil
 	}
 	more, err = m.write(ctx, f, &mended, rows)
 	// Rows that were written before an error are in the file: what is noted is true in any case.
