@@ -2,9 +2,12 @@ package config
 
 // jsonl is the folder of history.jsonl.
 func (f *file) jsonl(v value, key string) {
-	if dir, isText := v.data.(string); !isText || dir == "" {
+	switch dir, isText := v.data.(string); {
+	case !isText:
 		f.wrong(v, key, `is %s; name a folder, such as "./events"`, v.kind())
-	} else {
+	case dir == "":
+		f.wrong(v, key, `is empty; name a folder, such as "./events", or leave it out`)
+	default:
 		f.c.History.JSONL = f.abs(dir)
 	}
 }
