@@ -77,10 +77,8 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 	if row == nil {
 		return // whoever took or deleted the run told the followers
 	}
-	if e.more || row.Status == Pending {
-		s.queued() // before the commit, whoever looked found it blocked
-	}
 	if row.Status == Pending {
+		s.queued()
 		return
 	}
 	if row.Kwargs.Webhook != "" {
@@ -96,6 +94,10 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 		records = append(records, shown)
 	}
 	s.publish(ctx, row, append(records, s.terminal(row))...)
+	// Before the commit, whoever looked found the next run blocked; before the records, it would have begun ahead of them.
+	if e.more {
+		s.queued()
+	}
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
