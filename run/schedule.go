@@ -119,7 +119,13 @@ func (s *Service) unreserve() {
 func (s *Service) launch(r *Run) {
 	ctx, cancel := context.WithCancelCause(context.Background()) // outlives the request that made it; ended by cancel and by shutdown
 	ex := &execution{run: r, cancel: cancel, done: make(chan struct{}), records: r.Kwargs.Resumable}
+	var before <-chan struct{} // an execution of the thread that has ended, but has not told everybody
 	s.mu.Lock()
+	for _, other := range s.active {
+		if other.run.Thread == r.Thread {
+			before = other.done
+		}
+	}
 	s.active[r.ID] = ex
 	if s.closing {
 		cancel(errShutdown)
@@ -128,10 +134,15 @@ func (s *Service) launch(r *Run) {
 	s.executions.Add(1)
 	go func() {
 		defer s.executions.Done()
+		if before != nil {
+			<-before // so that streams of the thread show one run after the other
+		}
 		s.execute(ctx, ex)
 		cancel(nil)
 		s.mu.Lock()
-		delete(s.active, r.ID)
+		if s.active[r.ID] == ex { // else the next attempt has been claimed by now
+			delete(s.active, r.ID)
+		}
 		s.free++
 		s.mu.Unlock()
 		close(ex.done)
