@@ -68,6 +68,17 @@ export class Visit {
     await this.page.context().close();
   }
 
+  /** Leaves for another page, or the same again. A page that is left in the middle of a request says that it failed. */
+  async leave(go) {
+    const before = this.errors.length;
+    await go(this.page);
+    this.errors.push(...this.errors.splice(before).filter((error) => !/TypeError: network error|Failed to fetch/.test(error)));
+  }
+
+  async reload() {
+    await this.leave((page) => page.reload());
+  }
+
   get threadId() {
     return new URL(this.page.url()).searchParams.get("thread");
   }
