@@ -20,11 +20,14 @@ func TestSuite(t *testing.T) {
 }
 
 func TestSuiteInMemory(t *testing.T) {
-	storagetest.Run(t, func(t *testing.T) storagetest.Backend {
+	open := func(t *testing.T) storagetest.Backend {
 		b := backend(t, Options{Dir: InMemory})
 		b.Reopen = nil
 		return b
-	})
+	}
+	storagetest.Run(t, open)
+	storagetest.RunEvents(t, open)
+	storagetest.RunPages(t, open)
 }
 
 func TestInMemoryLeavesNothing(t *testing.T) {
