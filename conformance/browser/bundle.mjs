@@ -6,6 +6,7 @@ import { build } from "esbuild";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const options = {
+  absWorkingDir: here, // aliases are looked up from there
   bundle: true, write: false, format: "esm", target: "es2022", jsx: "automatic", minify: true, logLevel: "error",
   define: { "process.env.NODE_ENV": '"production"' },
 };
