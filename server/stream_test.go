@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,52 +108,82 @@ func TestStatelessHeaders(t *testing.T) {
 	require.Equal(t, []string{runsPath + "/" + someRun, runsPath + "/" + someRun + "/join", "null"}, []string{res.Header.Get("Content-Location"), res.Header.Get("Location"), body})
 }
 
+// post makes a request and gives its body to read as it comes.
+func (w *world) post(t *testing.T, path, body string) (*http.Response, *bufio.Reader) {
+	t.Helper()
+	res, err := w.http.Post("http://"+w.addr+path, "application/json", strings.NewReader(body))
+	require.NoError(t, err)
+	t.Cleanup(func() { res.Body.Close() })
+	return res, bufio.NewReader(res.Body)
+}
+
+// until reads a body until it holds the text that often, and gives what was read.
+func until(t *testing.T, body *bufio.Reader, text string, times int) string {
+	t.Helper()
+	var seen strings.Builder
+	for strings.Count(seen.String(), text) < times {
+		b, err := body.ReadByte()
+		require.NoError(t, err, "after %q", seen.String())
+		seen.WriteByte(b)
+	}
+	return seen.String()
+}
+
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	w := setup(t, quick)
 	l := following(w)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		l.records <- record(1, "values", `{}`)
-		close(l.records)
-	}()
-	_, body := w.ask(t, "POST", runsPath+"/stream", aRun)
-	require.GreaterOrEqual(t, strings.Count(body, ": heartbeat\r\n\r\n"), 2)
-	require.True(t, strings.HasSuffix(body, "event: values\r\ndata: {}\r\nid: 1-1\r\n\r\n"), body)
+	_, body := w.post(t, runsPath+"/stream", aRun)
+	until(t, body, ": heartbeat\r\n\r\n", 2)
+	l.records <- record(1, "values", `{}`)
+	close(l.records)
+	rest, err := io.ReadAll(body)
+	require.NoError(t, err)
+	require.True(t, strings.HasSuffix(string(rest), "event: values\r\ndata: {}\r\nid: 1-1\r\n\r\n"), "%s", rest)
 }
 
 // They come also when there is always something to send.
 func TestHeartbeatsBetweenEvents(t *testing.T) {
 	t.Parallel()
 	w := setup(t, quick)
-	end := time.Now().Add(200 * time.Millisecond)
+	var enough atomic.Bool
 	w.follow = func() *run.Follower {
 		return run.NewFollower(func(context.Context) ([]*bridge.Record, error) {
-			if time.Now().After(end) {
+			if enough.Load() {
 				return nil, io.EOF
 			}
 			return []*bridge.Record{record(1, "values", `{}`)}, nil
 		}, nil, func(bool) {})
 	}
-	_, body := w.ask(t, "POST", runsPath+"/stream", aRun)
-	require.GreaterOrEqual(t, strings.Count(body, ": heartbeat"), 3)
+	_, body := w.post(t, runsPath+"/stream", aRun)
+	found := 0
+	for found < 3 {
+		line, err := body.ReadString('\n')
+		require.NoError(t, err)
+		if strings.HasPrefix(line, ": heartbeat") {
+			found++
+		}
+	}
+	enough.Store(true)
+	_, err := io.Copy(io.Discard, body)
+	require.NoError(t, err)
 }
 
 func TestWait(t *testing.T) {
 	t.Parallel()
 	w := setup(t, quick)
 	l := following(w)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		l.result <- run.Result{Values: json.RawMessage(`{"n":2}`)}
-	}()
-	res, body := w.ask(t, "POST", runsPath+"/wait", aRun)
-	require.Regexp(t, `^\n\n+\{"n":2\}$`, body)
+	res, body := w.post(t, runsPath+"/wait", aRun)
+	until(t, body, "\n", 2)
+	l.result <- run.Result{Values: json.RawMessage(`{"n":2}`)}
+	rest, err := io.ReadAll(body)
+	require.NoError(t, err)
+	require.Regexp(t, `^\n*\{"n":2\}$`, string(rest))
 	require.Equal(t, []string{"application/json", runsPath + "/" + someRun + "/join"}, []string{res.Header.Get("Content-Type"), res.Header.Get("Location")})
 	l = following(w)
 	l.result <- run.Result{Error: json.RawMessage(`{"error":"E","message":"m"}`)}
-	_, body = w.ask(t, "GET", runsPath+"/"+someRun+"/join", "")
-	require.Equal(t, `{"__error__":{"error":"E","message":"m"}}`, body)
+	_, text := w.ask(t, "GET", runsPath+"/"+someRun+"/join", "")
+	require.Equal(t, `{"__error__":{"error":"E","message":"m"}}`, text)
 }
 
 func TestWaitThatFails(t *testing.T) {
