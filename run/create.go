@@ -129,6 +129,7 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 		return c, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
 	}
 	now := s.Now()
+	temporary := stateless && req.OnCompletion != "keep"
 	row, err := tx.Thread(t)
 	fresh := fault.Is(err, fault.NotFound)
 	if err != nil && !fresh {
@@ -138,9 +139,12 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 		if !stateless && req.IfNotExists != "create" {
 			return c, errNoThread
 		}
-		given := jsonobj.Of(jsonobj.Of(req.Config).Get("metadata"))
-		given.Merge(jsonobj.Of(req.Metadata))
-		row = &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: given.JSON(), Config: emptyObject}
+		row = &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: emptyObject, Config: emptyObject}
+		if !temporary {
+			given := jsonobj.Of(jsonobj.Of(req.Config).Get("metadata"))
+			given.Merge(jsonobj.Of(req.Metadata))
+			row.Metadata = given.JSON()
+		}
 	}
 	active, err := tx.ActiveRuns(t)
 	if err != nil {
@@ -180,12 +184,14 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 	if err := s.configure(r, as, row, req, stateless, now); err != nil {
 		return c, err
 	}
-	r.Kwargs.Temporary = stateless && req.OnCompletion != "keep"
+	r.Kwargs.Temporary = temporary
 
-	meta := jsonobj.Of(row.Metadata)
-	meta.SetText("graph_id", as.GraphID)
-	meta.SetText("assistant_id", string(as.ID))
-	row.Metadata = meta.JSON()
+	if !r.Kwargs.Temporary { // nobody looks for a thread that goes with its run
+		meta := jsonobj.Of(row.Metadata)
+		meta.SetText("graph_id", as.GraphID)
+		meta.SetText("assistant_id", string(as.ID))
+		row.Metadata = meta.JSON()
+	}
 	config := jsonobj.Of(row.Config)
 	if config.Get("configurable") == nil {
 		config.Set("configurable", emptyObject)

@@ -150,9 +150,11 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		row.Status, row.Error = Error, failure
 	}
 	e := ending{row: row, failure: failure}
-	if rolledBack {
+	switch {
+	case row.Kwargs.Temporary: // it goes with its thread
+	case rolledBack:
 		err = rollback(tx, row, now)
-	} else {
+	default:
 		err = tx.UpdateRun(row)
 	}
 	if err != nil {

@@ -184,14 +184,32 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 			return fmt.Errorf("delete thread %s: %w", t, err)
 		}
 	}
-	if err := tx.deleteCheckpoints(t); err != nil {
-		return fmt.Errorf("delete checkpoints of thread %s: %w", t, err)
+	// Threads of stateless runs go as they came, without any of these: asking is cheaper than a dozen deletes of nothing.
+	var checkpoints, events bool
+	if _, err := tx.one(whatThreadHas, func(s *sqlite.Stmt) error {
+		checkpoints, events = s.ColumnBool(0), s.ColumnBool(1)
+		return nil
+	}, t, t, t, t, t, t); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
 	}
-	if err := tx.deleteEvents(t); err != nil {
-		return fmt.Errorf("delete events of thread %s: %w", t, err)
+	if checkpoints {
+		if err := tx.deleteCheckpoints(t); err != nil {
+			return fmt.Errorf("delete checkpoints of thread %s: %w", t, err)
+		}
+	}
+	if events {
+		if err := tx.deleteEvents(t); err != nil {
+			return fmt.Errorf("delete events of thread %s: %w", t, err)
+		}
 	}
 	return nil
 }
+
+// whatThreadHas tells whether a thread has anything of its checkpoints, and anything of the log.
+const whatThreadHas = "SELECT EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = ?) OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE thread_id = ?) " +
+	"OR EXISTS (SELECT 1 FROM checkpoint_blobs WHERE thread_id = ?), " +
+	"EXISTS (SELECT 1 FROM events WHERE thread_id = ?) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = ?) " +
+	"OR EXISTS (SELECT 1 FROM event_lineage WHERE thread_id = ?)"
 
 // HasActiveRuns is thread.Tx.HasActiveRuns.
 func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
