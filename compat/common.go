@@ -136,6 +136,10 @@ func (o object) metadata() json.RawMessage {
 	return distinct(without(o.raw("metadata"), reservedMetadata))
 }
 
+// placing are keys of configurable that say nothing but where a run is, which the server knows itself. IM channels send them beside a
+// context; LangGraph Server refuses that, to nobody's good.
+func placing(key string) bool { return key == "thread_id" || key == "checkpoint_ns" }
+
 // configured gives config and context less the reserved names. Giving both is refused.
 func (o object) configured() (config, context json.RawMessage, err error) {
 	config, context = distinct(o.raw("config")), distinct(without(o.raw("context"), reservedConfigurable))
@@ -147,7 +151,10 @@ func (o object) configured() (config, context json.RawMessage, err error) {
 		return config, context, nil
 	}
 	if o.raw("context") != nil && len(given) > 2 && len(o.raw("context")) > 2 {
-		return nil, nil, errBoth
+		if len(without(given, placing)) > 2 {
+			return nil, nil, errBoth
+		}
+		return with(config, "configurable", json.RawMessage(`{}`)), context, nil
 	}
 	if clean := distinct(without(given, reservedConfigurable)); len(clean) != len(given) {
 		config = with(config, "configurable", clean)

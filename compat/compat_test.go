@@ -336,3 +336,12 @@ func FuzzFrame(f *testing.F) {
 		require.NotContains(t, lines[0], "\n")
 	})
 }
+
+// IM channels name the thread in configurable beside a context. It says nothing that the server does not know.
+func TestConfigurableThatOnlyPlacesARunGoesWithAContext(t *testing.T) {
+	t.Parallel()
+	req, err := NewRun([]byte(`{"assistant_id":"a","context":{"a":1},"config":{"tags":["t"],"configurable":{"thread_id":"t","checkpoint_ns":""}}}`), RunForm{Followed: true})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"a":1}`, string(req.Context))
+	require.JSONEq(t, `{"tags":["t"],"configurable":{}}`, string(req.Config))
+}
