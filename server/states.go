@@ -81,7 +81,11 @@ func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendList(nil, list, func(dst []byte, snap *checkpointer.Snapshot) []byte {
+	size := 0 // in one piece from the beginning: large histories would be copied again and again
+	for _, snap := range list {
+		size += len(snap.Values) + len(snap.Metadata) + 2048
+	}
+	return sendJSON(c, compat.AppendList(make([]byte, 0, size), list, func(dst []byte, snap *checkpointer.Snapshot) []byte {
 		return compat.AppendState(dst, snap, compat.StateParts{})
 	}))
 }

@@ -287,7 +287,7 @@ func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool
 	if err != nil {
 		return nil, err
 	}
-	return snap, s.overlaySnapshots(ctx, row, overlay.State, snap)
+	return snap, s.overlaySnapshots(ctx, row, overlay.State, at.ID == "", snap)
 }
 
 // History gives snapshots, newest first.
@@ -302,7 +302,7 @@ func (s *Service) History(ctx context.Context, q HistoryQuery) ([]*checkpointer.
 	if err != nil {
 		return nil, err
 	}
-	return list, s.overlaySnapshots(ctx, row, overlay.History, list...)
+	return list, s.overlaySnapshots(ctx, row, overlay.History, false, list...)
 }
 
 // UpdateState writes checkpoints as if nodes had. It gives the key of the last one.

@@ -11,7 +11,7 @@ import (
 )
 
 // overlaySnapshots puts transcripts into snapshots of a thread.
-func (s *Service) overlaySnapshots(ctx context.Context, row *Thread, p overlay.Place, list ...*checkpointer.Snapshot) error {
+func (s *Service) overlaySnapshots(ctx context.Context, row *Thread, p overlay.Place, live bool, list ...*checkpointer.Snapshot) error {
 	look := s.Overlay.Look(ctx, jsonobj.Of(row.Metadata).Text("graph_id"), p)
 	if !look.On {
 		return nil
@@ -19,7 +19,7 @@ func (s *Service) overlaySnapshots(ctx context.Context, row *Thread, p overlay.P
 	r := s.Overlay.Read(row.ID, look)
 	defer r.Done()
 	for _, snap := range list {
-		if err := r.Snapshot(ctx, snap); err != nil {
+		if err := r.Snapshot(ctx, snap, live); err != nil {
 			return fmt.Errorf("checkpoint %s of thread %s: %w", snap.ID, row.ID, err)
 		}
 	}

@@ -38,6 +38,7 @@ type Reading struct {
 	look     Look
 	thread   id.Thread
 	contents *contents
+	plain    []byte // values that were looked through last, and had nothing odd
 }
 
 // Read begins a Reading of a thread.
@@ -48,14 +49,15 @@ func (o *Overlay) Read(t id.Thread, l Look) *Reading {
 // Done ends a Reading.
 func (r *Reading) Done() { r.o.memory.settle(r.thread, r.contents) }
 
-// Snapshot puts the transcript of a snapshot's checkpoint into its values, if that is at the root. The snapshot is the caller's own.
-func (r *Reading) Snapshot(ctx context.Context, s *checkpointer.Snapshot) error {
+// Snapshot puts the transcript of a snapshot's checkpoint into its values, if that is at the root. live: the snapshot is a head read
+// without an id, whose values may hold what finished tasks wrote. The snapshot is the caller's own.
+func (r *Reading) Snapshot(ctx context.Context, s *checkpointer.Snapshot, live bool) error {
 	if !r.look.On || s.NS != "" || s.ID == "" {
 		return nil
 	}
 	removes := removedByTasks(s)
 	values, err := r.Values(ctx, s.ID, s.Values, &Ahead{
-		Grown: slices.ContainsFunc(s.Tasks, func(t checkpointer.Task) bool { return t.Result != nil }),
+		Grown: live && slices.ContainsFunc(s.Tasks, func(t checkpointer.Task) bool { return t.Result != nil }),
 		// What no task removed was removed by the update of a command.
 		ByClient: func(mid string) bool { return !removes[mid] && !removes[removeAll] },
 	})
@@ -87,8 +89,13 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if err != nil || tr == nil {
 		return values, err
 	}
-	whole := slices.Equal(tr.Entries, tr.List) && !mayLack(values)
-	if whole && (ahead == nil || !ahead.Grown) && !bytes.Contains(values, legacyMark) {
+	whole, legacy := slices.Equal(tr.Entries, tr.List), false
+	if whole {
+		var lacks bool
+		lacks, legacy = r.odd(values)
+		whole = !lacks
+	}
+	if whole && (ahead == nil || !ahead.Grown) && !legacy {
 		return values, nil
 	}
 	start, end, ok := member(values, r.look.Key)
@@ -106,11 +113,36 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 			return values, nil // no messages
 		}
 		f = fold(lists[0], lists[1], named(items, lists[1]), ahead)
-		if whole && !f.changed && !bytes.Contains(values, legacyMark) {
+		if whole && !f.changed && !legacy {
 			return values, nil
 		}
 	}
 	return f.into(values, start, end, r.look.Markers), nil
+}
+
+// odd reports whether values may have a null in a list of messages, and whether they may have what an old writer left in place of one.
+// Mostly there is neither. Neighbours in a history have most of their bytes in common: these are looked through once.
+func (r *Reading) odd(values []byte) (lacks, legacy bool) {
+	// What is looked for may lie across the place where they part.
+	rest := values[max(0, commonPrefix(r.plain, values)-len(legacyMark)):]
+	lacks, legacy = mayLack(rest), bytes.Contains(rest, legacyMark)
+	if !lacks && !legacy {
+		r.plain = values
+	}
+	return lacks, legacy
+}
+
+// commonPrefix is how many bytes a and b begin with alike.
+func commonPrefix(a, b []byte) int {
+	const step = 256 // as much as is compared at once
+	n, i := min(len(a), len(b)), 0
+	for i+step <= n && bytes.Equal(a[i:i+step], b[i:i+step]) {
+		i += step
+	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	return i
 }
 
 // transcript gives what was recorded for a checkpoint; nil when nothing was, or there is no checkpoint.

@@ -253,7 +253,7 @@ func TestEachMessageOnce(t *testing.T) {
 	list, err := w.threads.History(choose(t.Context(), false), thread.HistoryQuery{Thread: w.thread, Limit: 100})
 	require.NoError(t, err)
 	for _, s := range list {
-		require.NoError(t, r.Snapshot(t.Context(), s))
+		require.NoError(t, r.Snapshot(t.Context(), s, true))
 	}
 	r.Done()
 	require.Len(t, list, 30)
