@@ -182,6 +182,15 @@ func (s *Server) describe() []byte {
 	return append(b, `}}}`...)
 }
 
+// showsMessages reports whether answers may hold values of a thread, and with them its messages.
+func (o operation) showsMessages() bool {
+	switch o.tag {
+	case "Threads", "Runs", "Stateless runs":
+		return o.answer != empty
+	}
+	return false
+}
+
 func (o operation) append(b []byte) []byte {
 	b = append(append(append(b, '"'), o.method...), `":{"tags":[`...)
 	b = append(compat.AppendString(b, o.tag), `],"summary":`...)
@@ -212,6 +221,10 @@ func (o operation) append(b []byte) []byte {
 		} else {
 			parameter(name, "query", `{"type":"`+typ+`"}`)
 		}
+	}
+	if o.showsMessages() {
+		parameter("overlay", "query", `{"type":"boolean","description":"Show every message a person saw, those that were condensed too. The default is the server's setting."}`)
+		parameter("markers", "query", `{"type":"string","enum":["system","summary_marker","off"],"description":"How the place of a summary is marked."}`)
 	}
 	b = append(b, ']')
 	if o.body != nil {
