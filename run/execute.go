@@ -44,7 +44,7 @@ func (s *Service) execute(ctx context.Context, ex *execution) {
 	out := s.stream(ctx, ex)
 	// From here on things are written whatever happened to ctx.
 	after := context.WithoutCancel(ctx)
-	if ex.records {
+	if r.Kwargs.Resumable {
 		s.flushRecords(after)
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {

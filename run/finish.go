@@ -17,9 +17,8 @@ import (
 
 // ending is what the end of an execution wrote, to be told after the commit.
 type ending struct {
-	row     *Run // as it was written; nil: the run was not ours any more, and nothing was
-	failure json.RawMessage
-	more    bool // runs of the thread that wait for this one
+	row  *Run // as it was written; nil: the run was not ours any more, and nothing was
+	more bool // runs of the thread that wait for this one
 }
 
 // finish writes the end of an execution in one transaction, and then tells who follows.
@@ -149,7 +148,7 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		failure = errorJSON(out.failure.Type, out.failure.Message)
 		row.Status, row.Error = Error, failure
 	}
-	e := ending{row: row, failure: failure}
+	e := ending{row: row}
 	switch {
 	case row.Kwargs.Temporary: // it goes with its thread
 	case rolledBack:

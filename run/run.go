@@ -185,7 +185,6 @@ type NewCron struct {
 	Metadata       json.RawMessage
 	OnRunCompleted string
 	Enabled        bool
-	UserHeaders    map[string]string
 }
 
 // CronPatch changes a cron. Nil fields stay.

@@ -118,7 +118,7 @@ func (s *Service) unreserve() {
 // launch starts executing a claimed run, for which a job was reserved.
 func (s *Service) launch(r *Run) {
 	ctx, cancel := context.WithCancelCause(context.Background()) // outlives the request that made it; ended by cancel and by shutdown
-	ex := &execution{run: r, cancel: cancel, done: make(chan struct{}), records: r.Kwargs.Resumable}
+	ex := &execution{run: r, cancel: cancel, done: make(chan struct{})}
 	var before <-chan struct{} // an execution of the thread that has ended, but has not told everybody
 	s.mu.Lock()
 	for _, other := range s.active {

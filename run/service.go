@@ -103,10 +103,9 @@ type Service struct {
 
 // execution is one claim of a run that goes on in this process. It is owned by its goroutine; others only cancel it and wait.
 type execution struct {
-	run     *Run // as claimed; not changed afterwards
-	cancel  context.CancelCauseFunc
-	done    chan struct{} // closed after everything about the run was committed and published
-	records bool          // its records are kept
+	run    *Run // as claimed; not changed afterwards
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed after everything about the run was committed and published
 }
 
 // NewService makes a Service; Run makes it work.

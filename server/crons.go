@@ -57,11 +57,6 @@ func (s *Server) createCron(c *fiber.Ctx, t id.Thread) error {
 		if err := s.checkCronWebhook(n.Payload["webhook"]); err != nil {
 			return err
 		}
-		var headers run.Request
-		if err := s.complete(c, &headers); err != nil {
-			return err
-		}
-		n.UserHeaders = headers.Headers
 		return s.oneCron(c)(s.opts.Crons.CreateCron(c.UserContext(), n))
 	})
 }
