@@ -1,0 +1,375 @@
+package remote
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Options say where a graph runs.
+type Options struct {
+	ID      string            // of the graph here
+	URL     string            // of the server, its mount prefix included; may hold a user and password
+	GraphID string            // of the graph there; "": as here
+	Headers map[string]string // sent with every request
+	Logger  *slog.Logger      // nil: nothing is logged
+	// Transport does the requests; nil: one that is shared by all graphs.
+	Transport http.RoundTripper
+}
+
+// Graph is a graph of an upstream LangGraph Server.
+type Graph struct {
+	c     *client
+	id    string
+	graph string // its id there
+	log   *slog.Logger
+
+	mu        sync.Mutex
+	assistant string // id of the graph's default assistant there; "" until it was asked for
+}
+
+var _ graph.Graph = (*Graph)(nil)
+
+// New makes a Graph. Whether the server is there shows when it is used.
+func New(o Options) (*Graph, error) {
+	c, err := newClient(&o)
+	if err != nil {
+		return nil, err
+	}
+	g := &Graph{c: c, id: o.ID, graph: o.GraphID, log: o.Logger}
+	if g.graph == "" {
+		g.graph = o.ID
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	return g, nil
+}
+
+// ownerKey marks threads that were made for a graph of this server, so that no other thread there is ever deleted.
+const ownerKey = "understudy_graph"
+
+// thread is a thread as the upstream shows it.
+type thread struct {
+	Metadata   json.RawMessage `json:"metadata"`
+	Values     json.RawMessage `json:"values"`
+	Error      json.RawMessage `json:"error"`
+	Interrupts json.RawMessage `json:"interrupts"`
+}
+
+// used tells whether a thread may have checkpoints.
+func (t *thread) used() bool {
+	return len(t.Values) > 0 && string(t.Values) != "null" || t.Error != nil || t.Interrupts != nil
+}
+
+// ensure makes the upstream thread when there is none.
+func (g *Graph) ensure(ctx context.Context, t id.Thread) (*thread, error) {
+	var row thread
+	err := g.c.post(ctx, "/threads", map[string]any{
+		"thread_id": t, "if_exists": "do_nothing", "metadata": map[string]any{"graph_id": g.graph, ownerKey: g.id},
+	}, &row)
+	return &row, err
+}
+
+// begin brings the upstream thread to where it has to start from: the head here, or the checkpoint that is named. It gives the checkpoint to
+// name to the upstream, "" when that is its head anyhow, and the one that the call builds on.
+func (g *Graph) begin(ctx context.Context, saver graph.Saver, at checkpointer.Key) (explicit, base id.Checkpoint, err error) {
+	row, err := g.ensure(ctx, at.Thread)
+	if err != nil {
+		return "", "", err
+	}
+	if saver == nil {
+		return at.ID, at.ID, nil
+	}
+	here, err := saver.Load(ctx, checkpointer.Key{Thread: at.Thread})
+	if err != nil {
+		return "", "", err
+	}
+	var there snapshot
+	if here != nil || row.used() {
+		if err := g.c.get(ctx, threadPath(at.Thread)+"/state", &there); err != nil {
+			return "", "", err
+		}
+	}
+	if here == nil {
+		if at.ID != "" { // nobody here knows it: it is for the upstream to say what that means
+			return at.ID, "", nil
+		}
+		if there.Checkpoint.ID == "" {
+			return "", "", nil
+		}
+		// The thread, or all of its runs, were deleted here.
+		if jsonobj.Of(row.Metadata).Text(ownerKey) != g.id {
+			return "", "", g.c.failed(0, nil, "thread %s has a history there that is not here", at.Thread)
+		}
+		if err := g.drop(ctx, at.Thread); err != nil {
+			return "", "", err
+		}
+		_, err := g.ensure(ctx, at.Thread)
+		return "", "", err
+	}
+	base = here.ID
+	if at.NS != "" {
+		return at.ID, base, nil
+	}
+	if at.ID != "" {
+		base = at.ID
+	}
+	if base != there.Checkpoint.ID {
+		s, err := g.c.record(ctx, at.Thread, "", base)
+		if err != nil {
+			return "", "", err
+		}
+		if !s.exists() {
+			if at.ID != "" {
+				// A client that names what never was gets what the upstream makes of it.
+				if t, err := saver.Load(ctx, at); err != nil || t == nil {
+					return at.ID, "", err
+				}
+			}
+			return "", "", g.c.lacks(at.Thread, base)
+		}
+		return base, base, nil
+	}
+	return at.ID, base, nil
+}
+
+// drop deletes the upstream thread.
+func (g *Graph) drop(ctx context.Context, t id.Thread) error {
+	err := g.c.call(ctx, g.c.again, http.MethodDelete, threadPath(t), nil, nil)
+	if isStatus(err, http.StatusNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Explain asks the upstream how it shows a checkpoint.
+func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
+	if at.Thread == "" {
+		at.Thread = cfg.Thread
+	}
+	var s *snapshot
+	var err error
+	if live {
+		s, err = g.c.head(ctx, at.Thread, at.NS)
+	} else {
+		s, err = g.c.record(ctx, at.Thread, at.NS, at.ID)
+	}
+	if err != nil {
+		return graph.Explanation{}, asFault(err)
+	}
+	if !s.exists() || s.Checkpoint.ID != at.ID && at.ID != "" {
+		return graph.Explanation{}, asFault(g.c.lacks(at.Thread, at.ID))
+	}
+	m := g.newMirror(&cfg, "")
+	m.thread = at.Thread
+	p := &checkpointer.Put{}
+	p.Key = s.key(at.Thread)
+	e := graph.Explanation{Values: s.Values, Next: s.Next, Tasks: s.description()}
+	if e.Shape, e.ShapeJSON, err = m.content(ctx, s, p); err != nil {
+		return e, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
+	}
+	return e, nil
+}
+
+// Update has the upstream write state, and mirrors the checkpoints that come of it. Several updates in one step, and commands, can only be
+// written to a thread that has no state yet, as LangGraph Server has it.
+func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
+	if at.Thread == "" {
+		at.Thread = cfg.Thread
+	}
+	cfg.Thread = at.Thread
+	key, err := g.update(ctx, cfg, at, steps)
+	if err != nil {
+		return key, asFault(err)
+	}
+	return key, nil
+}
+
+func (g *Graph) update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
+	explicit, base, err := g.begin(ctx, cfg.Saver, at)
+	if err != nil {
+		return checkpointer.Key{}, err
+	}
+	var was snapshot
+	if base != "" {
+		if err := g.c.get(ctx, threadPath(at.Thread)+"/state", &was); err != nil {
+			return checkpointer.Key{}, err
+		}
+	}
+	last, err := g.write(ctx, at, explicit, base, steps)
+	if err != nil {
+		return checkpointer.Key{}, err
+	}
+	m := g.newMirror(&cfg, "")
+	// What the upstream has written is to be here too, although the client may have gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	isNew := func(s *snapshot) bool { return s.Checkpoint.NS != "" || s.Checkpoint.ID > was.Checkpoint.ID }
+	if err := m.whole(ctx, span{expect: len(steps), new: isNew, base: base}); err != nil {
+		return checkpointer.Key{}, err
+	}
+	if last.ID == "" {
+		head, err := g.c.head(ctx, at.Thread, "")
+		if err != nil {
+			return checkpointer.Key{}, err
+		}
+		last = head.Checkpoint
+	}
+	return checkpointer.Key{Thread: at.Thread, NS: last.NS, ID: last.ID}, nil
+}
+
+// write sends updates. It gives the place of the last checkpoint, when the answer tells.
+func (g *Graph) write(ctx context.Context, at checkpointer.Key, explicit, base id.Checkpoint, steps [][]graph.StateUpdate) (last place, err error) {
+	plain := true
+	for _, step := range steps {
+		plain = plain && len(step) == 1 && step[0].Command == nil
+	}
+	if !plain {
+		return g.supersteps(ctx, at, base, steps)
+	}
+	for i, step := range steps {
+		u := step[0]
+		body := jsonobj.Of(nil)
+		values := u.Values
+		if values == nil {
+			values = json.RawMessage("null")
+		}
+		body.Set("values", values)
+		if u.AsNode != "" {
+			body.SetText("as_node", u.AsNode)
+		}
+		if i == 0 && (explicit != "" || at.NS != "") {
+			where := jsonobj.Of(nil)
+			where.SetText("thread_id", string(at.Thread))
+			where.SetText("checkpoint_ns", at.NS)
+			if explicit != "" {
+				where.SetText("checkpoint_id", string(explicit))
+			}
+			body.Set("checkpoint", where.JSON())
+		}
+		var answer struct {
+			Checkpoint place `json:"checkpoint"`
+		}
+		if err := g.c.call(ctx, g.c.unsent, http.MethodPost, threadPath(at.Thread)+"/state", body.JSON(), &answer); err != nil {
+			return place{}, err
+		}
+		last = answer.Checkpoint
+	}
+	return last, nil
+}
+
+// supersteps writes to a thread that is empty: LangGraph Server takes such updates only as it makes one.
+func (g *Graph) supersteps(ctx context.Context, at checkpointer.Key, base id.Checkpoint, steps [][]graph.StateUpdate) (place, error) {
+	if base != "" {
+		return place{}, fault.New(fault.Invalid, "several updates of one step, and commands, can be written to a new thread only: its graph runs on an upstream server")
+	}
+	type update struct {
+		Values  json.RawMessage `json:"values,omitempty"`
+		Command json.RawMessage `json:"command,omitempty"`
+		AsNode  string          `json:"as_node"`
+	}
+	type superstep struct {
+		Updates []update `json:"updates"`
+	}
+	all := make([]superstep, len(steps))
+	for i, step := range steps {
+		for _, u := range step {
+			all[i].Updates = append(all[i].Updates, update{u.Values, u.Command, u.AsNode})
+		}
+	}
+	if err := g.drop(ctx, at.Thread); err != nil {
+		return place{}, err
+	}
+	body, err := json.Marshal(map[string]any{
+		"thread_id": at.Thread, "if_exists": "raise", "metadata": map[string]any{"graph_id": g.graph, ownerKey: g.id}, "supersteps": all,
+	})
+	if err != nil {
+		return place{}, fmt.Errorf("updates of thread %s: %w", at.Thread, err)
+	}
+	return place{}, g.c.call(ctx, g.c.unsent, http.MethodPost, "/threads", body, nil)
+}
+
+// Describe asks the upstream about its graph.
+func (g *Graph) Describe(ctx context.Context, _ graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
+	a, err := g.defaultAssistant(ctx)
+	if err != nil {
+		return nil, asFault(err)
+	}
+	path := "/assistants/" + a
+	switch what.Kind {
+	case "graph":
+		path += "/graph"
+		switch {
+		case what.XRay < 0:
+			path += "?xray=true"
+		case what.XRay > 0:
+			path += "?xray=" + strconv.Itoa(what.XRay)
+		}
+	case "schemas":
+		path += "/schemas"
+	case "subgraphs":
+		path += "/subgraphs"
+		if what.Namespace != "" {
+			path += "/" + url.PathEscape(what.Namespace)
+		}
+		if what.Recurse {
+			path += "?recurse=true"
+		}
+	default:
+		return nil, fault.Newf(fault.Invalid, "unknown description %q", what.Kind)
+	}
+	var out json.RawMessage
+	if err := g.c.get(ctx, path, &out); err != nil {
+		return nil, asFault(err)
+	}
+	if what.Kind == "schemas" {
+		o := jsonobj.Of(out)
+		o.Delete("graph_id")
+		out = o.JSON()
+	}
+	return out, nil
+}
+
+// defaultAssistant gives the id of the assistant that the upstream made for the graph.
+func (g *Graph) defaultAssistant(ctx context.Context) (string, error) {
+	g.mu.Lock()
+	known := g.assistant
+	g.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	var found []struct {
+		ID string `json:"assistant_id"`
+	}
+	err := g.c.post(ctx, "/assistants/search", map[string]any{"graph_id": g.graph, "metadata": map[string]any{"created_by": "system"}, "limit": 1}, &found)
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "", g.c.failed(http.StatusNotFound, nil, "the upstream server has no graph %q", g.graph)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.assistant = found[0].ID
+	return g.assistant, nil
+}
+
+// digest shortens a text for comparison.
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
+}

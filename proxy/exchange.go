@@ -1,0 +1,449 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"understudy/compat"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonscan"
+	"understudy/thread"
+)
+
+// exchange is one call on its way to the upstream and back.
+type exchange struct {
+	target
+	p           *Proxy
+	w           *writer
+	in          *http.Request
+	path, query string // as they came; query less our own parameters once they are judged
+	cancel      context.CancelCauseFunc
+	unhook      func() bool // from the end of streams; nil: it is not tied to it
+
+	call   *Call
+	body   []byte // what is forwarded in place of the request's body; nil: that
+	sent   *sent  // the request's body, when it is forwarded as it comes
+	run    Run
+	update Update
+	gone   []id.Thread // when the upstream says yes
+	held   held        // memory for bodies
+	begun  time.Time
+	status int
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// serve answers the call.
+func (x *exchange) serve(ctx context.Context) {
+	x.begun = time.Now()
+	p := x.p
+	defer p.metrics.call(x)()
+	defer x.log(ctx)
+	if x.kind != raw || x.in.Header.Get(compat.OverlayHeader) != "" {
+		header := endToEnd(x.in.Header)
+		if x.kind == own {
+			x.call = &Call{Header: header, Offline: p.c.Offline.open(x)}
+			header.Del(compat.OverlayHeader)
+			p.c.Own.ServeHTTP(x.w, x.in.WithContext(context.WithValue(ctx, callKey{}, x.call)))
+			return
+		}
+		x.call = &Call{Header: header}
+		if x.kind == raw {
+			header.Del(compat.OverlayHeader)
+		} else {
+			var err error
+			if x.call.Choice, x.query, err = choose(x.query, header); err != nil {
+				x.refuse(http.StatusUnprocessableEntity, err)
+				return
+			}
+		}
+	}
+	defer x.end(ctx)
+	if err := x.prepare(ctx); err != nil {
+		status := http.StatusBadRequest
+		switch {
+		case errors.Is(err, errFull):
+			status = http.StatusServiceUnavailable
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			status, err = http.StatusRequestTimeout, errStopped
+			_ = http.NewResponseController(x.w).SetReadDeadline(time.Now()) // nobody waits for the rest either
+		}
+		x.w.Header().Set("Connection", "close") // what is left of the body is nothing to wait for
+		x.refuse(status, err)
+		return
+	}
+	p.forward.ServeHTTP(x.w, x.in.WithContext(ctx))
+}
+
+// log writes the line of a call. Its path may hold what is nobody's business; its kind says enough.
+func (x *exchange) log(ctx context.Context) {
+	if x.kind == own { // package server does it for these
+		return
+	}
+	x.p.log.LogAttrs(ctx, slog.LevelInfo, "call", slog.String("method", x.in.Method), slog.String("kind", string(x.kind)), slog.String("thread_id", string(x.thread)),
+		slog.Int("status", x.status), slog.Duration("took", time.Since(x.begun)))
+}
+
+func (x *exchange) refuse(status int, err error) {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		x.status = status
+		x.p.refuse(x.w, x.in, status, f.Message)
+	}
+}
+
+var (
+	errBody    = fault.New(fault.Invalid, "The request body could not be read")
+	errStopped = fault.New(fault.Invalid, "Request Timeout")
+)
+
+// prepare tells the recorder what is about to be asked, and takes the body to forward from it. A body that is too long, or compressed,
+// is forwarded unseen: what it does is caught up with on the next read.
+func (x *exchange) prepare(ctx context.Context) error {
+	rec := x.p.c.Recorder
+	switch x.kind {
+	case join, follow:
+		x.run = rec.Join(ctx, x.call, x.thread, x.target.run)
+		return nil
+	case remove:
+		x.gone = []id.Thread{x.thread}
+		return nil
+	case create, stream, wait, update, prune:
+	default:
+		return nil
+	}
+	if x.in.Header.Get("Content-Encoding") != "" {
+		return nil
+	}
+	body, whole, err := x.held.read(x.unhurried(), x.in.ContentLength, x.p.c.MaxRewrite)
+	switch {
+	case errors.Is(err, errFull), errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case err != nil:
+		return errBody
+	}
+	if !whole {
+		x.in.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(body), x.in.Body), x.in.Body}
+		return nil
+	}
+	switch x.kind {
+	case update:
+		x.update, x.body = rec.Update(ctx, x.call, x.thread, body)
+	case prune:
+		x.body = body
+		// A body that is refused here is refused there.
+		if ids, strategy, err := prunes(body); err == nil && strategy == thread.Delete {
+			slices.Sort(ids)
+			x.gone = slices.Compact(ids)
+		}
+	default:
+		x.run, x.body = rec.Begin(ctx, x.call, x.thread, body)
+	}
+	if x.body == nil {
+		x.body = body
+	}
+	return nil
+}
+
+// unhurried is the body of a call whose client may take its time, but not stop sending.
+func (x *exchange) unhurried() io.Reader {
+	rc := http.NewResponseController(x.w)
+	return readFunc(func(p []byte) (int, error) {
+		_ = rc.SetReadDeadline(time.Now().Add(x.p.c.BodyTimeout))
+		// One that is left in place would later pass for a client that has left.
+		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+		return x.in.Body.Read(p)
+	})
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// prunes reads a body of POST /threads/prune. It is read as a copy: reading uses it up.
+func prunes(body []byte) ([]id.Thread, thread.Strategy, error) {
+	b, err := compat.Prepare(bytes.Clone(body))
+	if err != nil {
+		return nil, "", err
+	}
+	return compat.PruneThreads(b)
+}
+
+// rewrite makes the request for the upstream.
+func (x *exchange) rewrite(r *httputil.ProxyRequest) {
+	u, out := x.p.c.Upstream, r.Out
+	// Opaque goes out as it is. It cannot begin with two slashes, which would name a host.
+	to := &url.URL{Scheme: u.url.Scheme, Host: u.url.Host, Opaque: u.prefix + x.path, RawQuery: x.query}
+	if strings.HasPrefix(to.Opaque, "//") || !strings.HasPrefix(to.Opaque, "/") {
+		to.Opaque, to.Path, to.RawPath = "", r.In.URL.Path, r.In.URL.RawPath
+	}
+	to.ForceQuery = r.In.URL.ForceQuery && x.query == ""
+	out.URL = to
+	out.Host = ""
+	if x.p.c.Host == ClientHost {
+		out.Host = r.In.Host
+	}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := r.In.Header[name]; ok {
+			out.Header[name] = v
+		}
+	}
+	out.Header.Del(compat.OverlayHeader)
+	if x.rewrites() {
+		out.Header.Set("Accept-Encoding", "identity")
+		// Parts of an answer and answers that have not changed say nothing of what is shown here.
+		for _, name := range []string{"Range", "If-Range", "If-None-Match", "If-Modified-Since"} {
+			out.Header.Del(name)
+		}
+	}
+	switch {
+	case x.body != nil:
+		out.Body = io.NopCloser(bytes.NewReader(x.body))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+		out.ContentLength, out.TransferEncoding = int64(len(x.body)), nil
+		out.Header.Del("Expect") // it was read
+		if len(x.body) == 0 {
+			out.Body, out.GetBody = http.NoBody, nil
+		}
+	case out.Body != nil:
+		x.sent = &sent{ReadCloser: out.Body}
+		out.Body = x.sent
+	}
+}
+
+// rewrites reports whether the answer is looked at.
+func (x *exchange) rewrites() bool {
+	switch x.kind {
+	case raw, own, remove:
+		return false
+	case prune:
+		return len(x.gone) > 0
+	case stream, follow, wait, join, create:
+		return x.run != nil
+	case update:
+		return x.update != nil
+	}
+	return true
+}
+
+// sent is a request's body on its way. It notes when the client fails to send it, which is no fault of the upstream.
+type sent struct {
+	io.ReadCloser
+	err error
+}
+
+func (s *sent) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// answered looks at the head of an answer, and decides what becomes of its body.
+func (x *exchange) answered(res *http.Response) error {
+	p, ctx := x.p, res.Request.Context()
+	x.status = res.StatusCode
+	p.reachable(true)
+	// What the upstream does not say is not said for it.
+	for _, name := range []string{"Content-Type", "Date"} {
+		if len(res.Header[name]) == 0 {
+			x.w.Header()[name] = nil
+		}
+	}
+	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if media == "text/event-stream" || res.StatusCode == http.StatusSwitchingProtocols || x.kind == wait || x.kind == join {
+		x.unhook = context.AfterFunc(p.streaming, func() { x.cancel(ErrShutdown) })
+	}
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	// It stands outside of what is put around the body below.
+	defer func() { res.Body = &cut{ReadCloser: res.Body, w: x.w} }()
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		return nil
+	}
+	if x.kind == remove {
+		x.forget(ctx)
+	}
+	if !x.rewrites() || encoded(res.Header) {
+		return nil
+	}
+	if at := created(res.Header.Get("Content-Location")); at != nil && (x.kind == wait || x.kind == stream) {
+		x.run.Created(ctx, at)
+	}
+	switch {
+	case media == "text/event-stream" && (x.kind == stream || x.kind == follow):
+		res.Body = newEvents(res.Body, int(p.c.MaxRewrite), &x.held, func(event string, data []byte) ([]byte, bool) {
+			return x.run.Event(ctx, event, data)
+		})
+		unsized(res)
+	case media != "application/json":
+	case x.kind == wait || x.kind == join:
+		res.Body = &tail{src: res.Body, limit: p.c.MaxRewrite, held: &x.held, whole: func(b []byte) []byte { return x.run.Result(ctx, b) }}
+		unsized(res)
+	case x.kind != stream && x.kind != follow:
+		return x.buffer(ctx, res)
+	}
+	return nil
+}
+
+// buffer reads an answer and puts what is to be shown in its place. One that is too long passes, and one that is cut is passed on as far as it
+// came, and cut.
+func (x *exchange) buffer(ctx context.Context, res *http.Response) error {
+	body, all, err := x.held.read(res.Body, res.ContentLength, x.p.c.MaxRewrite)
+	if !all {
+		rest := io.Reader(res.Body)
+		if err != nil && !errors.Is(err, errFull) {
+			rest = failing{err}
+		}
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(body), rest), res.Body}
+		return nil
+	}
+	shown := x.show(ctx, res.StatusCode, body)
+	res.Body = &whole{w: x.w, body: shown, Closer: res.Body}
+	res.ContentLength = int64(len(shown))
+	res.Header.Set("Content-Length", strconv.Itoa(len(shown)))
+	if !bytes.Equal(shown, body) {
+		res.Header.Del("Etag")
+		x.p.metrics.rewritten.WithLabelValues(string(x.kind)).Inc()
+	}
+	return nil
+}
+
+// forget has the recorder forget what the call deleted.
+func (x *exchange) forget(ctx context.Context) {
+	for _, t := range x.gone {
+		x.p.c.Recorder.Gone(context.WithoutCancel(ctx), t)
+	}
+}
+
+// show gives the body of a whole answer as clients see it.
+func (x *exchange) show(ctx context.Context, status int, body []byte) []byte {
+	rec := x.p.c.Recorder
+	switch {
+	case x.kind == prune:
+		// Threads that the caller may not see are passed over there: their recordings stay. If some were, nobody says which.
+		if count := jsonscan.Raw(body, "pruned_count"); string(count) == strconv.Itoa(len(x.gone)) {
+			x.forget(ctx)
+		}
+	case x.kind == update:
+		x.update.Done(context.WithoutCancel(ctx), body)
+	case x.kind == create:
+		x.run.Created(context.WithoutCancel(ctx), body)
+	case status != http.StatusOK:
+	case x.kind == state:
+		return rec.State(ctx, x.call, x.thread, x.live, body)
+	case x.kind == history:
+		return rec.History(ctx, x.call, x.thread, body)
+	case x.kind == threads:
+		return rec.Threads(ctx, x.call, body)
+	}
+	return body
+}
+
+// failed answers a call that the upstream did not.
+func (x *exchange) failed(w http.ResponseWriter, err error) {
+	ctx := x.in.Context()
+	switch {
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrShutdown):
+		panic(http.ErrAbortHandler) // the client has left
+	case errors.Is(err, context.Canceled):
+		x.status = http.StatusServiceUnavailable
+		x.p.refuse(w, x.in, x.status, "The proxy is shutting down")
+	case x.sent != nil && x.sent.err != nil:
+		x.status = http.StatusBadRequest
+		x.p.refuse(w, x.in, x.status, errBody.Message)
+	default:
+		x.p.metrics.failures.Inc()
+		x.p.reachable(false)
+		x.p.log.Debug("the upstream failed", "method", x.in.Method, "path", x.path, "error", err)
+		x.status = http.StatusBadGateway
+		x.p.refuse(w, x.in, x.status, x.p.c.Upstream.describe(err))
+	}
+}
+
+// end tells the recorder that the answer is over, and gives back what was held.
+func (x *exchange) end(ctx context.Context) {
+	if x.run != nil {
+		x.run.End(context.WithoutCancel(ctx))
+	}
+	x.held.free()
+	if x.unhook != nil {
+		x.unhook()
+	}
+}
+
+// reachable notes whether the upstream answered, and says so when that changes.
+func (p *Proxy) reachable(yes bool) {
+	if p.down.Swap(!yes) == yes {
+		if yes {
+			p.log.Info("the upstream answers again", "upstream", p.c.Upstream.String())
+		} else {
+			p.log.Warn("the upstream does not answer", "upstream", p.c.Upstream.String())
+		}
+	}
+}
+
+type callKey struct{}
+
+// CallOf gives the call that our own routes answer.
+func CallOf(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// created gives the run that a Content-Location names, as an object with its id.
+func created(location string) []byte {
+	_, rest, ok := strings.Cut(location, "/runs/")
+	if !ok {
+		return nil
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	r := id.Canonical(name)
+	if r == "" {
+		return nil
+	}
+	return append(append([]byte(`{"run_id":"`), r...), `"}`...)
+}
+
+func encoded(h http.Header) bool {
+	e := h.Get("Content-Encoding")
+	return e != "" && e != "identity"
+}
+
+// unsized drops a length that will not hold.
+func unsized(res *http.Response) {
+	res.ContentLength = -1
+	res.Header.Del("Content-Length")
+	res.Header.Del("Etag")
+}
+
+// failing is a body that breaks off.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+
+	"understudy/id"
+)
+
+// guarded keeps a Recorder that panics from breaking a call: what it was given passes as it is. A Run that has panicked is asked no more.
+type guarded struct {
+	r   Recorder
+	log *slog.Logger
+}
+
+// caught is deferred around a call of the recorder. It calls what is to be done about a panic.
+func (g guarded) caught(what string, then func()) {
+	if p := recover(); p != nil {
+		g.log.Error("panic while recording; the call passes as it is", "in", what, "panic", p, "stack", string(debug.Stack()))
+		then()
+	}
+}
+
+func (g guarded) State(ctx context.Context, c *Call, t id.Thread, live bool, body []byte) (out []byte) {
+	defer g.caught("state", func() { out = body })
+	return g.r.State(ctx, c, t, live, body)
+}
+
+func (g guarded) History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte) {
+	defer g.caught("history", func() { out = body })
+	return g.r.History(ctx, c, t, body)
+}
+
+func (g guarded) Threads(ctx context.Context, c *Call, body []byte) (out []byte) {
+	defer g.caught("threads", func() { out = body })
+	return g.r.Threads(ctx, c, body)
+}
+
+func (g guarded) Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (x Run, out []byte) {
+	defer g.caught("begin", func() { x, out = nil, body })
+	x, out = g.r.Begin(ctx, c, t, body)
+	return g.run(x), out
+}
+
+func (g guarded) Join(ctx context.Context, c *Call, t id.Thread, r id.Run) (x Run) {
+	defer g.caught("join", func() { x = nil })
+	return g.run(g.r.Join(ctx, c, t, r))
+}
+
+func (g guarded) Update(ctx context.Context, c *Call, t id.Thread, body []byte) (u Update, out []byte) {
+	defer g.caught("update", func() { u, out = nil, body })
+	u, out = g.r.Update(ctx, c, t, body)
+	if u == nil {
+		return nil, out
+	}
+	return guardedUpdate{g, u}, out
+}
+
+func (g guarded) Gone(ctx context.Context, t id.Thread) {
+	defer g.caught("gone", func() {})
+	g.r.Gone(ctx, t)
+}
+
+func (g guarded) run(x Run) Run {
+	if x == nil {
+		return nil
+	}
+	return &guardedRun{g: g, x: x}
+}
+
+type guardedRun struct {
+	g      guarded
+	x      Run
+	broken bool
+}
+
+func (r *guardedRun) fail() { r.broken = true }
+
+func (r *guardedRun) Created(ctx context.Context, run []byte) {
+	defer r.g.caught("created", r.fail)
+	if !r.broken {
+		r.x.Created(ctx, run)
+	}
+}
+
+func (r *guardedRun) Result(ctx context.Context, body []byte) (out []byte) {
+	if r.broken {
+		return body
+	}
+	defer r.g.caught("result", func() { r.fail(); out = body })
+	return r.x.Result(ctx, body)
+}
+
+func (r *guardedRun) Event(ctx context.Context, event string, data []byte) (out []byte, show bool) {
+	if r.broken {
+		return nil, true
+	}
+	defer r.g.caught("event", func() { r.fail(); out, show = nil, true })
+	return r.x.Event(ctx, event, data)
+}
+
+func (r *guardedRun) End(ctx context.Context) {
+	defer r.g.caught("end", r.fail)
+	r.x.End(ctx)
+}
+
+type guardedUpdate struct {
+	g guarded
+	u Update
+}
+
+func (u guardedUpdate) Done(ctx context.Context, answer []byte) {
+	defer u.g.caught("done", func() {})
+	u.u.Done(ctx, answer)
+}

@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// ownPrefix is where the proxy tells of itself. LangGraph Server has nothing there, and never will.
+const ownPrefix = "/understudy/"
+
+// metrics counts at the boundary. No ids are labels.
+type metrics struct {
+	registry  *prometheus.Registry
+	calls     *prometheus.CounterVec
+	latency   *prometheus.HistogramVec
+	open      prometheus.Gauge
+	rewritten *prometheus.CounterVec
+	failures  prometheus.Counter
+}
+
+func newMetrics(r *prometheus.Registry) *metrics {
+	m := &metrics{
+		registry: r,
+		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "understudy_proxy_calls_total", Help: "Calls answered, by what they are to the overlay."}, []string{"kind", "status"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "understudy_proxy_call_seconds", Help: "Time to the end of an answer, the upstream's own included.",
+			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 30, 120, 600},
+		}, []string{"kind"}),
+		open:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "understudy_proxy_open_calls", Help: "Calls that are being answered, streams included."}),
+		rewritten: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "understudy_proxy_rewritten_total", Help: "Answers that were changed, streams apart."}, []string{"kind"}),
+		failures:  prometheus.NewCounter(prometheus.CounterOpts{Name: "understudy_proxy_upstream_failures_total", Help: "Calls that the upstream did not answer."}),
+	}
+	r.MustRegister(m.calls, m.latency, m.open, m.rewritten, m.failures)
+	return m
+}
+
+// call counts a call, and what became of it when the function that it gives is called.
+func (m *metrics) call(x *exchange) func() {
+	m.open.Inc()
+	return func() {
+		m.open.Dec()
+		status := "own" // package server counts these
+		if x.status != 0 {
+			status = strconv.Itoa(x.status)
+		} else if x.kind != own {
+			status = "left"
+		}
+		m.calls.WithLabelValues(string(x.kind), status).Inc()
+		m.latency.WithLabelValues(string(x.kind)).Observe(time.Since(x.begun).Seconds())
+	}
+}
+
+// ownRoute answers what is asked about the proxy itself.
+func (p *Proxy) ownRoute(w http.ResponseWriter, r *http.Request, path string) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	switch path {
+	case ownPrefix + "ok":
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"ok":true}`))
+	case ownPrefix + "metrics":
+		promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,439 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonscan"
+)
+
+const (
+	// minPage and maxPage bound a page of history; within them it grows until it has about pageBytes. Of very long lists fewer are read.
+	minPage, maxPage, pageBytes = 10, 100, 4 << 20
+	// maxSingles bounds the checkpoints that are fetched one by one.
+	maxSingles = 64
+	// stretchBytes bounds what is held of a history that is read: the newest is let go, and read again when the oldest is recorded.
+	stretchBytes = 128 << 20
+	// maxRounds bounds how often a history is begun anew: because it is read in stretches, or because the thread became another.
+	maxRounds = 1000
+)
+
+var (
+	errSlow    = errors.New("recording the thread takes longer than its reader can wait")
+	errOther   = errors.New("the thread is not the one that was recorded")
+	errLacking = errors.New("the upstream does not show the checkpoint")
+)
+
+// flight is work on a thread.
+type flight struct {
+	done   chan struct{}
+	err    error // valid after done
+	cancel context.CancelCauseFunc
+}
+
+// ensure returns when the root checkpoints of views, which were just shown to the caller, are recorded. live: they are a head read without
+// its id. Only one caller works on a thread, the others wait; the work goes on when its caller has left. After an error it gives those that
+// are recorded.
+func (r *Recorder) ensure(ctx context.Context, c *Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
+	defer cancel()
+	var ids []id.Checkpoint
+	for _, v := range views {
+		if v.root() {
+			ids = append(ids, v.id)
+		}
+	}
+	live = live && len(ids) == 1
+	if live {
+		if l, ok := r.heads.get(t); ok && l.ID == ids[0] {
+			return map[id.Checkpoint]Link{l.ID: l}, nil
+		}
+	}
+	for worked := false; ; {
+		now, err := r.store.Links(ctx, t, ids)
+		if err != nil {
+			return links, err
+		}
+		links = now
+		if !slices.ContainsFunc(ids, func(c id.Checkpoint) bool { _, ok := links[c]; return !ok }) {
+			if live {
+				if err = r.noteHead(ctx, t, ids[0]); err == nil {
+					r.heads.put(t, links[ids[0]])
+				}
+			}
+			return links, err
+		}
+		for _, v := range views {
+			if !jsonscan.Valid(v.body) {
+				return links, errOdd
+			}
+		}
+		if worked {
+			return links, fmt.Errorf("record thread %s: %w", t, errLacking)
+		}
+		f, mine, err := r.fly(ctx, t, func(ctx context.Context) error { return r.catchUp(ctx, c, t, live, views) })
+		if err != nil {
+			return links, err
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return links, context.Cause(ctx)
+		}
+		if worked = mine; mine && f.err != nil {
+			return links, fmt.Errorf("record thread %s: %w", t, f.err)
+		}
+	}
+}
+
+// noteHead notes which recorded checkpoint is a thread's head: it steps back when runs are deleted.
+func (r *Recorder) noteHead(ctx context.Context, t id.Thread, head id.Checkpoint) error {
+	if known, err := r.store.Thread(ctx, t); err != nil || known.Head == head {
+		return err
+	}
+	return r.store.Record(ctx, func(tx Tx) error {
+		known, err := tx.Thread(t)
+		if err != nil || known.Head == head {
+			return err
+		}
+		if l, err := tx.Link(t, head); err != nil || l == nil {
+			return err
+		}
+		known.Head = head
+		return tx.UpdateThread(known)
+	})
+}
+
+// fly begins work on a thread, or gives that which is going on.
+func (r *Recorder) fly(ctx context.Context, t id.Thread, work func(context.Context) error) (f *flight, mine bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, false, errClosed
+	}
+	if f = r.flights[t]; f != nil {
+		return f, false, nil
+	}
+	// Others wait for it too: it must not end with the reader who happened to come first.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), flightTime)
+	ctx, cancel := context.WithCancelCause(ctx)
+	f = &flight{done: make(chan struct{}), cancel: cancel}
+	r.flights[t] = f
+	r.flying.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				f.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+			stop()
+			cancel(nil)
+			r.mu.Lock()
+			delete(r.flights, t)
+			r.mu.Unlock()
+			close(f.done)
+		}()
+		f.err = work(ctx)
+	})
+	return f, true, nil
+}
+
+// catchUp records the checkpoints of views and all their ancestors.
+func (r *Recorder) catchUp(ctx context.Context, c *Call, t id.Thread, live bool, views []*view) error {
+	began := time.Now()
+	w := &walk{r: r, call: c, thread: t}
+	for range maxRounds {
+		again, err := w.round(ctx, live, views)
+		if errors.Is(err, errOther) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !again {
+			level := slog.LevelDebug // as after every run
+			if w.recorded > maxPage {
+				level = slog.LevelInfo
+			}
+			r.log.Log(ctx, level, "thread recorded", "thread_id", t, "checkpoints", w.recorded, "requests", w.requests, "bytes", w.bytes,
+				"seconds", time.Since(began).Seconds())
+			return nil
+		}
+	}
+	return errOther
+}
+
+// walk reads what is missing of a thread's history, newest first, and records it.
+type walk struct {
+	r      *Recorder
+	call   *Call
+	thread id.Thread
+
+	wanted  []id.Checkpoint
+	have    map[id.Checkpoint]*snapshot // not recorded yet
+	gone    map[id.Checkpoint]bool      // the upstream does not have them
+	pool    *pool
+	dropped bool // the newest were let go: there will be another round
+
+	floor     id.Checkpoint // all between the first page and this were read; "" nothing was
+	exhausted bool          // there is nothing older
+	limit     int           // of the next page
+	most      int           // what limit may grow to
+	singles   int
+
+	recorded, requests, bytes int // of all rounds
+}
+
+// round reads and records once. again: it was a stretch only.
+func (w *walk) round(ctx context.Context, live bool, views []*view) (again bool, err error) {
+	*w = walk{
+		r: w.r, call: w.call, thread: w.thread, recorded: w.recorded, requests: w.requests, bytes: w.bytes,
+		have: map[id.Checkpoint]*snapshot{}, gone: map[id.Checkpoint]bool{}, pool: newPool(), limit: minPage, most: maxPage,
+	}
+	known, err := w.r.store.Thread(ctx, w.thread)
+	before := row{}
+	switch {
+	case err == nil:
+		before.created = known.CreatedAt
+	case fault.Is(err, fault.NotFound):
+		w.requests++
+		if before, err = w.r.thread(ctx, w.call, w.thread); err != nil {
+			return false, err
+		}
+	default:
+		return false, err
+	}
+	for _, v := range views {
+		if !v.root() {
+			continue
+		}
+		w.wanted = append(w.wanted, v.id)
+		// What was shown before the thread was asked for may be of another one, unless that was recorded before.
+		if known != nil && (!live || v.settled()) {
+			w.add(v)
+			w.have[v.id].passed = true
+		}
+	}
+	if err := w.fill(ctx, live); err != nil {
+		return false, err
+	}
+	if err := w.verify(ctx); err != nil {
+		return false, err
+	}
+	w.requests++
+	after, err := w.r.thread(ctx, w.call, w.thread)
+	if err != nil {
+		return false, err
+	}
+	if !after.created.Equal(before.created) {
+		if err := w.r.forget(ctx, w.thread); err != nil {
+			return false, err
+		}
+		return false, errOther
+	}
+	n := w.recorded
+	if err := w.record(ctx, after, live); err != nil {
+		return false, err
+	}
+	return w.dropped && w.recorded > n, nil
+}
+
+func (w *walk) add(v *view) {
+	if !v.root() || w.have[v.id] != nil {
+		return
+	}
+	w.have[v.id] = v.settle(w.r.keyOf(v.graph), w.pool)
+}
+
+// fill reads what is wanted and lacks, and their ancestors, up to those that are recorded.
+func (w *walk) fill(ctx context.Context, live bool) error {
+	if live && len(w.have) == 0 {
+		if err := w.page(ctx, ""); err != nil {
+			return err
+		}
+	}
+	for {
+		lacking, child, err := w.lacks(ctx)
+		if err != nil || lacking == "" {
+			return err
+		}
+		before := child
+		if w.floor != "" {
+			before = w.floor
+		}
+		if before == "" || lacking >= before || w.exhausted {
+			err = w.single(ctx, lacking)
+		} else {
+			err = w.page(ctx, before)
+		}
+		if err != nil {
+			return err
+		}
+		w.shed()
+	}
+}
+
+// lacks gives the newest checkpoint that is needed and neither here nor recorded, and its newest child; "" when nothing lacks.
+func (w *walk) lacks(ctx context.Context) (lacking, child id.Checkpoint, err error) {
+	need := map[id.Checkpoint]id.Checkpoint{}
+	if !w.dropped {
+		for _, c := range w.wanted {
+			need[c] = ""
+		}
+	}
+	for _, s := range w.have {
+		if s.parent != "" {
+			need[s.parent] = max(need[s.parent], s.id)
+		}
+	}
+	var ids []id.Checkpoint
+	for c := range need {
+		if w.have[c] == nil && !w.gone[c] {
+			ids = append(ids, c)
+		}
+	}
+	if len(ids) == 0 {
+		return "", "", nil
+	}
+	links, err := w.r.store.Links(ctx, w.thread, ids)
+	if err != nil {
+		return "", "", err
+	}
+	for _, c := range ids {
+		if _, recorded := links[c]; !recorded && c > lacking {
+			lacking, child = c, need[c]
+		}
+	}
+	return lacking, child, nil
+}
+
+// page reads the next older page.
+func (w *walk) page(ctx context.Context, before id.Checkpoint) error {
+	for {
+		w.requests++
+		rows, size, err := w.r.history(ctx, w.call, w.thread, before, w.limit)
+		if err != nil {
+			if w.limit == 1 || refused(err) || ctx.Err() != nil {
+				return err
+			}
+			// It may be too much at once.
+			w.limit = max(1, w.limit/4)
+			w.most = w.limit
+			continue
+		}
+		w.bytes += size
+		w.exhausted = len(rows) < w.limit
+		if len(rows) > 0 {
+			each := size/len(rows) + 1
+			w.limit = min(max(minPage, pageBytes/each), max(1, 8*pageBytes/each), w.most)
+		}
+		views := make([]*view, 0, len(rows))
+		ids := make([]id.Checkpoint, 0, len(rows))
+		for _, raw := range rows {
+			if v := look(raw); v.root() && (before == "" || v.id < before) {
+				views, ids = append(views, v), append(ids, v.id)
+			}
+		}
+		if len(ids) == 0 {
+			w.exhausted = true // or it is no history
+			return nil
+		}
+		w.floor = slices.Min(ids)
+		recorded, err := w.r.store.Links(ctx, w.thread, ids)
+		if err != nil {
+			return err
+		}
+		for _, v := range views {
+			if _, ok := recorded[v.id]; !ok {
+				w.add(v)
+			}
+		}
+		return nil
+	}
+}
+
+// single reads a checkpoint by its id. What the upstream does not have is gone.
+func (w *walk) single(ctx context.Context, c id.Checkpoint) error {
+	if w.singles++; w.singles > maxSingles {
+		return fmt.Errorf("checkpoint %s: %w", c, errOdd)
+	}
+	w.requests++
+	v, err := w.r.state(ctx, w.call, w.thread, c)
+	if err != nil {
+		return err
+	}
+	w.bytes += len(v.body)
+	switch {
+	case v.root() && v.id == c:
+		w.add(v)
+	case slices.Contains(w.wanted, c):
+		return fmt.Errorf("checkpoint %s: %w", c, errLacking) // deleted since it was shown
+	case v.id == "" && isNull(v.checkpoint):
+		w.gone[c] = true
+	default:
+		return fmt.Errorf("checkpoint %s: %w", c, errOdd)
+	}
+	return nil
+}
+
+// verify asks for those of the answers that passed which do not stand on what is recorded or was just read: an answer may have left
+// before its thread was deleted, and made again.
+func (w *walk) verify(ctx context.Context) error {
+	for _, c := range w.ids() {
+		s := w.have[c]
+		if !s.passed || s.parent != "" && !w.gone[s.parent] {
+			continue
+		}
+		delete(w.have, c)
+		if err := w.single(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shed lets go of the newest when too much is held.
+func (w *walk) shed() {
+	for w.pool.size > stretchBytes && len(w.have) > 1 {
+		kept := w.ids()
+		for _, c := range kept[len(kept)/2:] {
+			delete(w.have, c)
+		}
+		w.dropped = true
+		w.pool.retain(w.have)
+	}
+}
+
+// ids are those that are here, oldest first.
+func (w *walk) ids() []id.Checkpoint {
+	ids := make([]id.Checkpoint, 0, len(w.have))
+	for c := range w.have {
+		ids = append(ids, c)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// order gives what is here, each after its parent.
+func (w *walk) order() []*snapshot {
+	order := make([]*snapshot, 0, len(w.have))
+	met := make(map[id.Checkpoint]bool, len(w.have))
+	var path []*snapshot
+	for _, c := range w.ids() {
+		// Up to the oldest that is not planned, and down again. Who is met twice is its own ancestor: no graph writes that, but a
+		// loop must not be endless.
+		for s := w.have[c]; s != nil && !met[s.id]; s = w.have[s.parent] {
+			met[s.id] = true
+			path = append(path, s)
+		}
+		for len(path) > 0 {
+			order, path = append(order, path[len(path)-1]), path[:len(path)-1]
+		}
+	}
+	return order
+}

@@ -1,0 +1,353 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/jsonscan"
+	"understudy/thread/overlay"
+)
+
+// baseTime is how long the values of a run wait until it is known what they follow.
+const baseTime = 2 * time.Second
+
+// Run follows one run of a thread, from before it is created or from when a client joins it, to the end of the client's answer.
+// Result and Event are called by one goroutine at a time; Created before them, End after.
+type Run struct {
+	r       *Recorder
+	call    *Call
+	thread  id.Thread
+	graph   string        // as the request names it; "" when it does not
+	start   id.Checkpoint // that the request starts from; "": the head
+	removed map[string]bool
+	// deleted are condensed messages that the request deletes, whose client knew the checkpoint known.
+	deleted []string
+	known   id.Checkpoint
+	exit    bool // only the last checkpoint is saved
+	follows bool // a thread: runs come one after the other
+	early   bool // values will be streamed
+
+	id         id.Run
+	summarizer *overlay.Summarizer
+	base       *base
+	follow     *overlay.Follow
+	steps      *steps
+}
+
+// base is the search for the checkpoint that a run starts from.
+type base struct {
+	done   chan struct{}
+	cancel context.CancelFunc
+	at     id.Checkpoint
+	graph  string
+	err    error
+}
+
+// Begin prepares a run before it is created. The body comes back as it is to be forwarded: without what the client has only from a
+// transcript. A call that has no thread is nothing to follow: nil.
+func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (*Run, []byte) {
+	if t == "" {
+		return nil, body
+	}
+	x := r.follow(c, t)
+	if !jsonscan.Valid(body) {
+		return x, body
+	}
+	if name := jsonscan.Text(body, "assistant_id"); !id.IsUUID(name) {
+		x.graph = name
+	}
+	x.exit = jsonscan.Text(body, "durability") == "exit" || string(jsonscan.Raw(body, "checkpoint_during")) == "false" && isNull(jsonscan.Raw(body, "durability"))
+	checkpoint := jsonscan.Raw(body, "checkpoint")
+	nested := jsonscan.Text(checkpoint, "checkpoint_ns") != ""
+	if x.start = checkpointID(jsonscan.Text(body, "checkpoint_id")); x.start == "" && !nested {
+		x.start = checkpointID(jsonscan.Text(checkpoint, "checkpoint_id"))
+	}
+	modes := jsonscan.Raw(body, "stream_mode")
+	x.early = isNull(modes) || bytes.Contains(modes, []byte(`"values"`))
+	input, command := jsonscan.Raw(body, "input"), jsonscan.Raw(body, "command")
+	update := jsonscan.Raw(command, "update")
+	x.removed = overlay.Removals(input, update)
+	if nested || !overlay.MayEcho(input) && !overlay.MayEcho(update) {
+		return x, body
+	}
+	now, deleted, err := r.clean(ctx, c, t, x.start, x.graph, body, "input", "command")
+	if err != nil {
+		r.uncleaned(ctx, t, err)
+		return x, body
+	}
+	x.deleted, x.known = deleted.ids, deleted.after
+	return x, now
+}
+
+// Join follows a run that is there, or with an empty run whatever happens on a thread.
+func (r *Recorder) Join(_ context.Context, c *Call, t id.Thread, run id.Run) *Run {
+	if t == "" {
+		return nil
+	}
+	x := r.follow(c, t)
+	x.follows = run == ""
+	if plain(string(run)) {
+		x.id = run
+	}
+	return x
+}
+
+func (r *Recorder) follow(c *Call, t id.Thread) *Run {
+	return &Run{r: r, call: c, thread: t, summarizer: r.overlay.Summarizer(t)}
+}
+
+// Created says that the upstream made the run: answer is its object, or has its `run_id`.
+func (x *Run) Created(ctx context.Context, answer []byte) {
+	x.accepted(ctx)
+	x.begins(answer)
+}
+
+// accepted notes what the request deleted, once the upstream took it.
+func (x *Run) accepted(ctx context.Context) {
+	if len(x.deleted) > 0 {
+		x.r.noteDeleted(ctx, x.thread, x.known, x.deleted)
+		x.deleted = nil
+	}
+}
+
+// begins notes which run it is.
+func (x *Run) begins(object []byte) {
+	run := id.Run(jsonscan.Text(object, "run_id"))
+	if !plain(string(run)) || run == x.id {
+		return
+	}
+	if x.id != "" && x.follows {
+		x.leave()
+		x.r.later(x.call, x.thread)
+	}
+	x.id = run
+	if x.exit {
+		x.steps = &steps{pool: newPool()}
+		x.r.exits.put(exitKey{x.thread, run}, x.steps)
+	}
+}
+
+// Result shows the answer of wait and join.
+func (x *Run) Result(ctx context.Context, body []byte) []byte {
+	x.accepted(ctx)
+	ctx = overlay.With(ctx, x.call.Choice)
+	if !jsonscan.Valid(body) {
+		return body
+	}
+	now, err := x.result(ctx, body)
+	if err != nil {
+		x.r.unshown(ctx, x.thread, err)
+		return body
+	}
+	return now
+}
+
+func (x *Run) result(ctx context.Context, body []byte) ([]byte, error) {
+	r := x.r
+	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
+	defer cancel()
+	if !r.overlay.Look(ctx, x.graph, overlay.Wait).On && x.graph != "" {
+		return body, nil
+	}
+	v, err := r.state(ctx, x.call, x.thread, "")
+	if err != nil || !v.root() {
+		return body, err
+	}
+	look := r.overlay.Look(ctx, v.graph, overlay.Wait)
+	messages := jsonscan.Raw(body, look.Key)
+	if !look.On || len(messages) == 0 || messages[0] != '[' {
+		return body, nil
+	}
+	if _, err := r.ensure(ctx, x.call, x.thread, true, v); err != nil {
+		return body, err
+	}
+	at, found, err := r.ofVersion(ctx, x.thread, v.id, versionOf(messages))
+	if err != nil {
+		return body, err
+	}
+	if found {
+		reading := r.overlay.Read(x.thread, look)
+		defer reading.Done()
+		return reading.Values(ctx, at, body, overlay.RecordView)
+	}
+	from := v.id
+	if x.id != "" {
+		if from, err = r.store.Before(ctx, x.thread, v.id, x.id); err != nil {
+			return body, err
+		}
+	}
+	f, err := r.overlay.Follow(ctx, x.thread, look, from, x.ahead())
+	if err != nil {
+		return body, err
+	}
+	return f.Values(body), nil
+}
+
+func (x *Run) ahead() *overlay.Ahead {
+	return &overlay.Ahead{Grown: true, Run: x.id, ByClient: func(mid string) bool { return x.removed[mid] }}
+}
+
+// Event shows an event of a stream. The same bytes come back when there is nothing to change; show false: it is left out.
+func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte, show bool) {
+	switch {
+	case event == "metadata":
+		x.accepted(ctx)
+		x.begins(data)
+		if x.early && x.id != "" && x.look(ctx).On {
+			x.seek(ctx)
+		}
+		return data, true
+	case event == "values":
+		return x.values(ctx, data), true
+	case strings.HasPrefix(event, "messages"):
+		return data, !x.summarizes(ctx, event, data)
+	}
+	return data, true
+}
+
+// leave ends what belongs to one run.
+func (x *Run) leave() {
+	if x.base != nil {
+		x.base.cancel()
+		<-x.base.done
+	}
+	x.base, x.follow, x.steps, x.removed = nil, nil, nil, nil
+	x.summarizer = x.r.overlay.Summarizer(x.thread)
+}
+
+// look is how the stream is shown.
+func (x *Run) look(ctx context.Context) overlay.Look {
+	graph := x.graph
+	if graph == "" && x.r.byGraph {
+		if _, err := x.find(ctx); err == nil {
+			graph = x.base.graph
+		}
+	}
+	return x.r.overlay.Look(overlay.With(ctx, x.call.Choice), graph, overlay.Stream)
+}
+
+func (x *Run) values(ctx context.Context, data []byte) []byte {
+	look := x.look(ctx)
+	if x.steps != nil && jsonscan.Valid(data) {
+		x.steps.add(data, look.Key)
+	}
+	if !look.On {
+		return data
+	}
+	if x.follow == nil {
+		at, err := x.find(ctx)
+		if err == nil {
+			err = x.open(ctx, at, data)
+		}
+		if err != nil {
+			x.r.unshown(ctx, x.thread, err)
+			return data
+		}
+	}
+	if !x.follow.Passes(data) && jsonscan.Valid(data) {
+		return x.follow.Values(data)
+	}
+	return data
+}
+
+// open begins to follow. A run that was joined midway may have saved what it shows first.
+func (x *Run) open(ctx context.Context, at id.Checkpoint, data []byte) (err error) {
+	look := x.look(ctx)
+	if x.id != "" && jsonscan.Valid(data) {
+		l, found, err := x.r.store.OfVersion(ctx, x.thread, versionOf(jsonscan.Raw(data, look.Key)))
+		if err != nil {
+			return err
+		}
+		if found && l.Run == x.id {
+			at = l.ID
+		}
+	}
+	x.follow, err = x.r.overlay.Follow(ctx, x.thread, look, at, x.ahead())
+	return err
+}
+
+// find gives the checkpoint that the run starts from. It is searched for when it is first needed; who needs it waits, but not for long.
+func (x *Run) find(ctx context.Context) (id.Checkpoint, error) {
+	x.seek(ctx)
+	waiting, cancel := context.WithTimeoutCause(ctx, baseTime, errSlow)
+	defer cancel()
+	select {
+	case <-x.base.done:
+		return x.base.at, x.base.err
+	case <-waiting.Done():
+		return "", context.Cause(waiting)
+	}
+}
+
+// seek begins the search. leave waits for its end.
+func (x *Run) seek(ctx context.Context) {
+	if x.base != nil {
+		return
+	}
+	searching, cancel := context.WithCancel(ctx)
+	b := &base{done: make(chan struct{}), cancel: cancel}
+	x.base = b
+	run := x.id
+	go func() {
+		defer close(b.done)
+		defer func() {
+			if p := recover(); p != nil {
+				b.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+		}()
+		b.at, b.graph, b.err = x.search(searching, run)
+	}()
+}
+
+func (x *Run) search(ctx context.Context, run id.Run) (at id.Checkpoint, graph string, err error) {
+	v, err := x.r.state(ctx, x.call, x.thread, x.start)
+	if err != nil {
+		return "", "", err
+	}
+	if !v.root() {
+		return "", v.graph, nil // nothing was said before
+	}
+	if _, err := x.r.ensure(ctx, x.call, x.thread, x.start == "", v); err != nil {
+		return "", v.graph, err
+	}
+	if x.start != "" || run == "" {
+		return v.id, v.graph, nil
+	}
+	at, err = x.r.store.Before(ctx, x.thread, v.id, run)
+	return at, v.graph, err
+}
+
+func (x *Run) summarizes(ctx context.Context, event string, data []byte) bool {
+	if !x.look(ctx).On || !jsonscan.Valid(data) {
+		return false
+	}
+	hides, err := x.summarizer.Causes(ctx, event, data, func() id.Checkpoint {
+		at, err := x.find(ctx)
+		if err != nil {
+			return ""
+		}
+		return at
+	})
+	if err != nil {
+		x.r.unshown(ctx, x.thread, err)
+	}
+	return hides && err == nil
+}
+
+// End ends the Run. What it left upstream is recorded in the background.
+func (x *Run) End(context.Context) {
+	x.leave()
+	x.r.later(x.call, x.thread)
+}
+
+// uncleaned notes why something was forwarded as the client sent it.
+func (r *Recorder) uncleaned(ctx context.Context, t id.Thread, err error) {
+	if ctx.Err() == nil {
+		r.log.WarnContext(ctx, "what a client sent is forwarded with what it was shown", "thread_id", t, "error", err)
+	}
+}

@@ -1,0 +1,163 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"understudy/id"
+)
+
+// kind is what a call means to the overlay. Its text is a label of metrics.
+type kind string
+
+const (
+	raw     kind = "other"   // passes untouched
+	own     kind = "own"     // answered here: messages and events
+	state   kind = "state"   // the answer is a state
+	history kind = "history" // a list of states
+	threads kind = "threads" // a thread, or a list of threads
+	wait    kind = "wait"    // creates a run; its result
+	join    kind = "join"    // the result of a run
+	stream  kind = "stream"  // creates a run; its events
+	follow  kind = "follow"  // the events of a run or thread
+	create  kind = "create"  // creates a run that goes on by itself
+	update  kind = "update"  // writes a state
+	remove  kind = "remove"  // deletes a thread
+	prune   kind = "prune"   // deletes threads
+)
+
+// target is what a call is about.
+type target struct {
+	kind   kind
+	thread id.Thread
+	run    id.Run
+	live   bool // of state: the newest
+}
+
+// platform is where LangGraph Platform serves the API besides the root.
+const platform = "/api/langgraph"
+
+// classify reads method and path. The path is as it came, undecoded. What has no well-formed id passes raw, and the upstream says so.
+func classify(method, path string) target {
+	path = strings.TrimPrefix(path, platform)
+	rest, ok := strings.CutPrefix(path, "/threads")
+	if !ok {
+		return target{kind: raw}
+	}
+	if rest == "" {
+		return target{kind: pick(method, http.MethodPost, threads)}
+	}
+	var parts [6]string
+	n := 0
+	for part := range strings.SplitSeq(rest[1:], "/") {
+		if n == len(parts) || rest[0] != '/' {
+			return target{kind: raw}
+		}
+		parts[n], n = part, n+1
+	}
+	if n == 1 && parts[0] == "search" {
+		return target{kind: pick(method, http.MethodPost, threads)}
+	}
+	if n == 1 && parts[0] == "prune" {
+		return target{kind: pick(method, http.MethodPost, prune)}
+	}
+	t := target{kind: raw, thread: id.Thread(canonical(parts[0]))}
+	if t.thread == "" {
+		return t
+	}
+	switch {
+	case n == 1:
+		switch method {
+		case http.MethodGet, http.MethodPatch:
+			t.kind = threads
+		case http.MethodDelete:
+			t.kind = remove
+		}
+	case n == 2:
+		t.second(method, parts[1])
+	case parts[1] == "state" && n == 3:
+		// The checkpoint may have any text for a name.
+		if method == http.MethodGet || method == http.MethodPost && parts[2] == "checkpoint" {
+			t.kind = state
+		}
+	case parts[1] == "runs":
+		t.underRuns(method, parts[2:n])
+	}
+	return t
+}
+
+// second reads /threads/{thread}/{name}.
+func (t *target) second(method, name string) {
+	get, post := method == http.MethodGet, method == http.MethodPost
+	switch {
+	case name == "state" && get:
+		t.kind, t.live = state, true
+	case name == "state" && post:
+		t.kind = update
+	case name == "history" && (get || post):
+		t.kind = history
+	case name == "copy" && post:
+		t.kind = threads
+	case name == "stream" && get:
+		t.kind = follow
+	case name == "runs" && post:
+		t.kind = create
+	case name == "messages" || name == "events":
+		t.own(method)
+	}
+}
+
+// underRuns reads what follows /threads/{thread}/runs/.
+func (t *target) underRuns(method string, parts []string) {
+	if len(parts) == 1 && method == http.MethodPost {
+		switch parts[0] {
+		case "stream":
+			t.kind = stream
+		case "wait":
+			t.kind = wait
+		}
+		return
+	}
+	if len(parts) != 2 {
+		return
+	}
+	t.run = id.Run(canonical(parts[0]))
+	if t.run == "" {
+		return
+	}
+	switch parts[1] {
+	case "stream":
+		t.kind = pick(method, http.MethodGet, follow)
+	case "join":
+		t.kind = pick(method, http.MethodGet, join)
+	case "messages", "events":
+		t.own(method)
+	}
+}
+
+// own takes reads of our own routes, and what browsers ask before them.
+func (t *target) own(method string) {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		t.kind = own
+	}
+}
+
+func pick(method, want string, k kind) kind {
+	if method == want {
+		return k
+	}
+	return raw
+}
+
+// canonical gives a UUID as recordings are keyed by it, or "".
+func canonical(segment string) string {
+	if strings.IndexByte(segment, '%') >= 0 {
+		var err error
+		if segment, err = url.PathUnescape(segment); err != nil {
+			return ""
+		}
+	}
+	return id.Canonical(segment)
+}

@@ -1,0 +1,296 @@
+package proxy
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+const (
+	// sseBuffer is what a stream holds while it is quiet; 1,000 streams are 4 MB.
+	sseBuffer = 4 << 10
+	// sseKeep is the largest buffer that a stream holds on to after a long event.
+	sseKeep = 64 << 10
+)
+
+var sseBuffers = sync.Pool{New: func() any { return new([sseBuffer]byte) }}
+
+// events is an event stream that passes each event through a function. It reads lines in place, ended by CR, LF or CRLF and by nothing
+// else, and gives an event on as soon as its blank line is there. Events that stay as they are keep every byte: order of fields, comments,
+// ids, line ends. Of an event that changes only the data is written anew; one that is not shown vanishes with its id, so that a client
+// resumes behind the last event that it saw.
+//
+// An event longer than limit, or one for which there is no memory, ends the reading: it and all that follows pass as they come.
+type events struct {
+	src   io.ReadCloser
+	each  func(event string, data []byte) (out []byte, show bool)
+	limit int
+	held  *held // pays for buf beyond base
+
+	base  *[sseBuffer]byte
+	buf   []byte // what was read and not yet taken is buf[r:w]
+	r, w  int
+	ready []byte // to be given on before anything else is read; in buf
+	after []byte // to be given on after ready; in anew
+	anew  []byte // room for an event that is written anew
+	err   error  // of src, told when all is given on
+	raw   bool   // nothing is looked at any more
+	begun bool   // what may be a byte order mark is behind us
+
+	// The event that begins at r.
+	pos   int    // behind its last whole line
+	look  int    // up to here is no end of the line that begins at pos
+	name  span   // value of its last field `event`
+	data  []span // its fields `data`
+	text  []byte // room for data of several lines
+	named string // name of the event before: most are alike
+
+	// The event before ended with a CR that was the last byte there was: an LF that follows belongs to it, and shares its fate.
+	loose, hidden bool
+}
+
+// span is a field of an event, counted from the event's beginning: its line, its value, and the line after it.
+type span struct{ line, from, to, next int }
+
+func newEvents(src io.ReadCloser, limit int, held *held, each func(string, []byte) ([]byte, bool)) *events {
+	e := &events{src: src, each: each, limit: limit, held: held, base: sseBuffers.Get().(*[sseBuffer]byte)}
+	e.buf = e.base[:]
+	return e
+}
+
+// Close closes the source. Nothing is read after it.
+func (e *events) Close() error {
+	if e.base != nil {
+		sseBuffers.Put(e.base)
+		e.base, e.buf, e.ready, e.after, e.r, e.w, e.raw = nil, nil, nil, nil, 0, 0, true
+	}
+	return e.src.Close()
+}
+
+func (e *events) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		switch {
+		case len(e.ready) > 0:
+			n := copy(p, e.ready)
+			e.ready = e.ready[n:]
+			return n, nil
+		case len(e.after) > 0:
+			e.ready, e.after = e.after, nil
+		case e.raw && e.r < e.w:
+			e.ready, e.r = e.buf[e.r:e.w], e.w
+		case e.raw && e.err != nil:
+			return 0, e.err
+		case e.raw:
+			return e.src.Read(p)
+		case e.next():
+		case e.err != nil || e.w-e.r > e.limit: // what is left is no whole event, or too long for one
+			e.raw = true
+		default:
+			e.fill()
+		}
+	}
+}
+
+// fill reads once.
+func (e *events) fill() {
+	switch {
+	case e.r == e.w:
+		e.shift()
+		if len(e.buf) > sseKeep {
+			e.held.give(len(e.buf))
+			e.buf = e.base[:]
+		}
+		if cap(e.anew) > sseKeep {
+			e.anew = nil
+		}
+		if cap(e.text) > sseKeep {
+			e.text = nil
+		}
+	case e.w == len(e.buf) && e.r > 0:
+		copy(e.buf, e.buf[e.r:e.w])
+		e.shift()
+	case e.w == len(e.buf):
+		if !e.held.take(2 * len(e.buf)) {
+			e.raw = true
+			return
+		}
+		if len(e.buf) > sseBuffer {
+			e.held.give(len(e.buf))
+		}
+		e.buf = append(make([]byte, 2*len(e.buf))[:0], e.buf...)
+		e.buf = e.buf[:cap(e.buf)]
+	}
+	n, err := e.src.Read(e.buf[e.w:])
+	e.w, e.err = e.w+n, err
+}
+
+// shift notes that what was buf[r:w] stands at the beginning of buf now.
+func (e *events) shift() {
+	e.w, e.pos, e.look, e.r = e.w-e.r, e.pos-e.r, e.look-e.r, 0
+}
+
+// next takes whole events off the buffer, up to the first that does not stay as it is, and makes them ready. It reports whether it took any.
+func (e *events) next() bool {
+	if !e.begun {
+		rest := e.buf[e.r:e.w]
+		if len(rest) < len(byteOrderMark) && bytes.HasPrefix(byteOrderMark, rest) {
+			return false
+		}
+		e.begun = true
+		if bytes.HasPrefix(rest, byteOrderMark) {
+			e.ready = rest[:len(byteOrderMark)]
+			e.r += len(byteOrderMark)
+			e.pos, e.look = e.r, e.r
+			return true
+		}
+	}
+	from := e.r
+	if e.loose && e.r < e.w {
+		e.loose = false
+		if e.buf[e.r] == '\n' {
+			e.r++
+			e.pos, e.look = e.r, e.r
+			if e.hidden {
+				from = e.r
+			}
+		}
+	}
+	for e.event() {
+		out, show, same := e.judge()
+		if same && show {
+			e.take(true)
+			continue
+		}
+		e.ready = e.buf[from:e.r]
+		if show {
+			e.write(out)
+		}
+		e.take(show)
+		return true
+	}
+	e.ready = e.buf[from:e.r]
+	return from < e.r
+}
+
+// take steps behind the event.
+func (e *events) take(show bool) {
+	e.loose, e.hidden = e.pos == e.w && e.buf[e.pos-1] == '\r', !show
+	e.r, e.look = e.pos, e.pos
+	e.name, e.data = span{}, e.data[:0]
+}
+
+// event reads lines up to the next blank one, and reports whether it is there.
+func (e *events) event() bool {
+	for {
+		rest := e.buf[e.look:e.w]
+		end := bytes.IndexByte(rest, '\n')
+		lf := end >= 0
+		if !lf {
+			end = len(rest)
+		}
+		next := e.look + end + 1
+		if cr := bytes.IndexByte(rest[:end], '\r'); cr >= 0 {
+			end = cr
+			next = e.look + cr + 1
+			switch {
+			case next < e.w && e.buf[next] == '\n':
+				next++
+			case next == e.w && e.look+cr > e.pos: // perhaps the first half of a line end; nothing is held up by waiting for the other
+				e.look += cr
+				return false
+			}
+		} else if !lf {
+			e.look = e.w
+			return false
+		}
+		end += e.look
+		blank := end == e.pos
+		if !blank {
+			e.field(e.pos, end, next)
+		}
+		e.pos, e.look = next, next
+		if blank {
+			return true
+		}
+	}
+}
+
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// field notes a line that is not blank.
+func (e *events) field(start, end, next int) {
+	line := e.buf[start:end]
+	s := span{line: start - e.r, to: end - e.r, next: next - e.r}
+	name, value := len(line), len(line)
+	if colon := bytes.IndexByte(line, ':'); colon >= 0 {
+		name, value = colon, colon+1
+		if value < len(line) && line[value] == ' ' {
+			value++
+		}
+	}
+	s.from = start - e.r + value
+	switch string(line[:name]) {
+	case "event":
+		e.name = s
+	case "data":
+		e.data = append(e.data, s)
+	}
+}
+
+// judge asks what becomes of the event.
+func (e *events) judge() (out []byte, show, same bool) {
+	if len(e.data) == 0 {
+		return nil, true, true
+	}
+	whole := e.buf[e.r:e.pos]
+	data := whole[e.data[0].from:e.data[0].to]
+	if len(e.data) > 1 {
+		e.text = append(e.text[:0], data...)
+		for _, d := range e.data[1:] {
+			e.text = append(append(e.text, '\n'), whole[d.from:d.to]...)
+		}
+		data = e.text
+	}
+	name := whole[e.name.from:e.name.to]
+	if len(name) == 0 {
+		name = []byte("message")
+	}
+	if string(name) != e.named {
+		e.named = string(name)
+	}
+	out, show = e.each(e.named, data[:len(data):len(data)])
+	return out, show, out == nil || bytes.Equal(out, data)
+}
+
+// write makes the event anew with other data.
+func (e *events) write(data []byte) {
+	whole := e.buf[e.r:e.pos]
+	first := e.data[0]
+	lineEnd := whole[first.to:first.next]
+	anew := append(e.anew[:0], whole[:first.from]...)
+	if first.from == first.to && !bytes.HasSuffix(anew, []byte(" ")) { // "data" and "data:" have no room for a value
+		anew = append(append(anew[:0], whole[:first.line]...), "data: "...)
+	}
+	for i := 0; ; i++ {
+		end := bytes.IndexAny(data, "\r\n")
+		if end < 0 {
+			anew = append(append(anew, data...), lineEnd...)
+			break
+		}
+		anew = append(append(append(anew, data[:end]...), lineEnd...), "data: "...)
+		if bytes.HasPrefix(data[end:], []byte("\r\n")) {
+			end++
+		}
+		data = data[end+1:]
+	}
+	at := first.next
+	for _, d := range e.data[1:] {
+		anew = append(anew, whole[at:d.line]...)
+		at = d.next
+	}
+	e.anew = append(anew, whole[at:]...)
+	e.after = e.anew
+}

@@ -1,0 +1,200 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"understudy/internal/fault"
+)
+
+// Upstream is the server behind the proxy: its address, and the connections to it. It is safe for concurrent use.
+type Upstream struct {
+	url       *url.URL
+	prefix    string // of paths: "" or "/prefix", as it is written on the wire
+	limit     int64
+	tls       *tls.Config
+	transport *http.Transport
+}
+
+// NewUpstream makes an Upstream of an address: http or https, and perhaps a path without a slash at the end, under which it is mounted.
+// limit bounds the answers that Ask gives; 0: 64 MiB.
+func NewUpstream(u *url.URL, limit int64) *Upstream {
+	if limit <= 0 {
+		limit = 64 << 20
+	}
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	config := &tls.Config{NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
+	secure := &tls.Dialer{NetDialer: dialer, Config: config}
+	sniff := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+		return func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &conn{Conn: c}, nil
+		}
+	}
+	return &Upstream{url: u, prefix: u.EscapedPath(), limit: limit, tls: config, transport: &http.Transport{
+		Proxy:       http.ProxyFromEnvironment,
+		DialContext: sniff(dialer.DialContext), DialTLSContext: sniff(secure.DialContext),
+		TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
+		// Below the five seconds after which uvicorn closes a quiet connection: one that is closed while a request is on its way fails it.
+		IdleConnTimeout:     4 * time.Second,
+		MaxIdleConnsPerHost: 512,
+		// What a client accepts is its own business, and what it did not ask for is not sent to it.
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 1 << 20,
+	}}
+}
+
+// String is the address, for people.
+func (u *Upstream) String() string { return u.url.String() }
+
+// RoundTrip makes a call. A connection is not used again after an answer of 500 or more.
+func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	return u.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if c, ok := info.Conn.(*conn); ok {
+				c.fresh.Store(true)
+			}
+		},
+	})))
+}
+
+// conn makes an answer of 500 and more the last of its connection. Servers that failed so often close it right behind the answer, and who
+// has sent the next request by then gets none. net/http offers no other place to say so: when it gives an answer, it has decided.
+// So the answer itself says it: a header line is put behind its first line.
+type conn struct {
+	net.Conn
+	fresh atomic.Bool // the next byte is the first of an answer
+	rest  []byte      // read and not given on
+}
+
+var (
+	failure   = []byte("HTTP/1.1 5")
+	closeLine = []byte("Connection: close\r\n")
+)
+
+func (c *conn) Read(p []byte) (int, error) {
+	if len(c.rest) > 0 {
+		n := copy(p, c.rest)
+		c.rest = c.rest[n:]
+		return n, nil
+	}
+	n, err := c.Conn.Read(p)
+	if n == 0 || !c.fresh.CompareAndSwap(true, false) {
+		return n, err
+	}
+	// Nobody can do anything with part of a first line, so waiting for the rest of one that may be a failure holds nothing up.
+	for err == nil && n < len(p) && bytes.HasPrefix(failure, p[:min(n, len(failure))]) && bytes.IndexByte(p[:n], '\n') < 0 {
+		var more int
+		more, err = c.Conn.Read(p[n:])
+		n += more
+	}
+	if end := bytes.IndexByte(p[:n], '\n') + 1; end > 0 && bytes.HasPrefix(p[:n], failure) {
+		c.rest = append(bytes.Clone(closeLine), p[end:n]...)
+		n = end
+		if err != nil { // comes again with the next read
+			err = nil
+		}
+	}
+	return n, err
+}
+
+// describe says what is wrong with the upstream, and what to do.
+func (u *Upstream) describe(err error) string {
+	var dns *net.DNSError
+	var op *net.OpError
+	why := "it broke off before it answered"
+	switch {
+	case errors.As(err, &dns):
+		why = "its name is not known: " + dns.Err
+	case errors.As(err, &op) && op.Op == "dial":
+		why = "it cannot be reached: " + op.Err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		why = "it did not answer in time"
+	case strings.Contains(err.Error(), "malformed HTTP"):
+		why = "it does not speak HTTP"
+	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
+		why = "its certificate is not accepted"
+	}
+	return fmt.Sprintf("The upstream %s failed: %s. See that it is running and that --upstream names it", u, why)
+}
+
+// errLong is given for an answer that is longer than what may be kept of one.
+var errLong = errors.New("the answer is too long")
+
+// Ask asks the upstream on behalf of a caller: header are its credentials. The path begins with /threads and has its query. An upstream that
+// does not answer, or too much, is a fault.Upstream.
+func (u *Upstream) Ask(ctx context.Context, header http.Header, method, path string, body []byte) (status int, head http.Header, answer []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, u.url.Scheme+"://"+u.url.Host+u.prefix+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, fmt.Errorf("ask %s %s: %w", method, path, err)
+	}
+	if header != nil {
+		r.Header = header.Clone()
+	}
+	for _, name := range ofBody {
+		r.Header.Del(name)
+	}
+	if _, ok := r.Header["User-Agent"]; !ok {
+		r.Header.Set("User-Agent", "")
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("Accept-Encoding", "identity")
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	res, err := u.RoundTrip(r)
+	if err == nil {
+		defer res.Body.Close()
+		status, head = res.StatusCode, res.Header
+		answer, err = io.ReadAll(io.LimitReader(res.Body, u.limit+1))
+		if err == nil && int64(len(answer)) > u.limit {
+			err = errLong
+		}
+	}
+	switch {
+	case err == nil:
+		return status, head, answer, nil
+	case ctx.Err() != nil:
+		return 0, nil, nil, context.Cause(ctx)
+	case errors.Is(err, errLong):
+		return 0, nil, nil, fault.Newf(fault.Upstream, "The upstream %s answered with more than %d bytes: %w", u, u.limit, err)
+	}
+	return 0, nil, nil, fault.Wrap(fault.Upstream, u.describe(err), err)
+}
+
+// ofBody are headers of one message, which are no part of who a caller is.
+var ofBody = []string{
+	"Accept", "Accept-Encoding", "Content-Length", "Content-Type", "Content-Encoding", "Expect", "Prefer", "Range", "If-Range", "If-Match",
+	"If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "Last-Event-Id",
+}
+
+// hopByHop are headers of one connection.
+var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// endToEnd gives what of a call's headers belongs to the upstream.
+func endToEnd(h http.Header) http.Header {
+	out := h.Clone()
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			out.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		out.Del(name)
+	}
+	return out
+}

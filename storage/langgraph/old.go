@@ -1,0 +1,337 @@
+package langgraph
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+	"github.com/tinylib/msgp/msgp"
+
+	"understudy/checkpointer"
+	"understudy/internal/jsonobj"
+	"understudy/internal/jsonplus"
+	"understudy/transfer"
+)
+
+// tasksChannel holds the sends that wait for the next step.
+const tasksChannel = "__pregel_tasks"
+
+// firstInline is the version of checkpoints from which on sends are a channel.
+const firstInline = 4
+
+// paddedVersion gives a version that is a number in the form of those that are text, so that one thread does not mix both: they do not compare.
+func paddedVersion(text string) string {
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return text
+	}
+	if len(text) < 32 {
+		text = strings.Repeat("0", 32-len(text)) + text
+	}
+	return text + ".0000000000000000"
+}
+
+// numbersInVersions reports whether versions of a checkpoint are numbers.
+func numbersInVersions(data []byte) bool {
+	found := false
+	gjson.GetBytes(data, "channel_versions").ForEach(func(_, v gjson.Result) bool {
+		found = v.Type == gjson.Number
+		return !found
+	})
+	return found
+}
+
+// padVersions writes the versions of a checkpoint as text. floats, which no saver writes, are left.
+func padVersions(data json.RawMessage) json.RawMessage {
+	o := jsonobj.Of(data)
+	pad := func(raw json.RawMessage) json.RawMessage {
+		versions := jsonobj.Of(raw)
+		for _, k := range versions.Keys() {
+			if text := string(versions.Get(k)); len(text) > 0 && text[0] != '"' {
+				versions.SetText(k, paddedVersion(text))
+			}
+		}
+		return versions.JSON()
+	}
+	o.Set("channel_versions", pad(o.Get("channel_versions")))
+	if raw := o.Get("versions_seen"); raw != nil {
+		seen := jsonobj.Of(raw)
+		for _, node := range seen.Keys() {
+			seen.Set(node, pad(seen.Get(node)))
+		}
+		o.Set("versions_seen", seen.JSON())
+	}
+	return o.JSON()
+}
+
+// addSends makes sends that an old checkpoint kept elsewhere a channel of it, as today's savers do on reading. sends are msgpack.
+func addSends(step *transfer.Step, sends [][]byte) {
+	o := jsonobj.Of(step.Data)
+	o.Delete("pending_sends")
+	if len(sends) > 0 {
+		versions, highest := jsonobj.Of(o.Get("channel_versions")), ""
+		for _, k := range versions.Keys() {
+			highest = max(highest, versions.Text(k))
+		}
+		// A step that only sent left the highest version as it was: its own id keeps its sends apart from those of another step.
+		version := highest + "-" + string(step.ID)
+		versions.SetText(tasksChannel, version)
+		o.Set("channel_versions", versions.JSON())
+		list := msgp.AppendArrayHeader(nil, uint32(len(sends)))
+		step.Blobs = append(step.Blobs, checkpointer.Blob{Channel: tasksChannel, Version: version, Type: jsonplus.TypeMsgpack, Data: append(list, bytes.Join(sends, nil)...)})
+	}
+	step.Data = o.JSON()
+}
+
+// hasSends reports whether addSends was here: the checkpoint has been moved before.
+func hasSends(step *transfer.Step) bool {
+	return strings.HasSuffix(gjson.GetBytes(step.Data, "channel_versions."+tasksChannel).String(), "-"+string(step.ID))
+}
+
+// versionOf is the format of a checkpoint.
+func versionOf(data []byte) int64 { return gjson.GetBytes(data, "v").Int() }
+
+// cleanJSON gives JSON that a program of today wrote, of what older ones wrote with NaN or with envelopes of objects.
+func cleanJSON(text []byte) (json.RawMessage, error) {
+	if len(text) == 0 || string(text) == "null" {
+		return json.RawMessage("{}"), nil
+	}
+	if json.Valid(text) && !bytes.Contains(text, []byte(`"lc"`)) {
+		return text, nil
+	}
+	return jsonplus.AppendJSON(nil, jsonplus.TypeJSON, text)
+}
+
+// inlineValue reports whether a value stays in the JSON of the checkpoint, as the savers for Postgres have it, and gives it.
+func inlineValue(packed []byte) (json.RawMessage, bool) {
+	if len(packed) == 0 {
+		return nil, false
+	}
+	switch msgp.NextType(packed) {
+	case msgp.NilType, msgp.BoolType, msgp.IntType, msgp.UintType:
+	case msgp.StrType:
+		if bytes.IndexByte(packed, 0) >= 0 {
+			if s, _, err := msgp.ReadStringZC(packed); err != nil || bytes.IndexByte(s, 0) >= 0 {
+				return nil, false
+			}
+		}
+	case msgp.Float64Type, msgp.Float32Type:
+		text, err := jsonplus.AppendJSON(nil, jsonplus.TypeMsgpack, packed)
+		return text, err == nil && string(text) != "null" // JSON has no word for what is not finite
+	default:
+		return nil, false
+	}
+	text, err := jsonplus.AppendJSON(nil, jsonplus.TypeMsgpack, packed)
+	return text, err == nil
+}
+
+// split takes a checkpoint apart that is kept in one piece, msgpack: into its JSON and values by channel.
+func split(step *transfer.Step, whole []byte) error {
+	n, rest, err := msgp.ReadMapHeaderBytes(whole)
+	if err != nil {
+		return fmt.Errorf("no mapping: %w", err)
+	}
+	o := &jsonobj.Object{}
+	var values, sends [][]byte
+	var names []string
+	for range n {
+		var key string
+		if key, rest, err = msgp.ReadStringBytes(rest); err != nil {
+			return fmt.Errorf("a key that is no text: %w", err)
+		}
+		after, err := msgp.Skip(rest)
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		value := rest[:len(rest)-len(after)]
+		rest = after
+		switch key {
+		case "channel_values":
+			if names, values, err = entries(value); err != nil {
+				return fmt.Errorf("channel_values: %w", err)
+			}
+		case "pending_sends":
+			if sends, err = jsonplus.SplitArray(value); err != nil {
+				return fmt.Errorf("pending_sends: %w", err)
+			}
+		default:
+			text, err := jsonplus.AppendJSON(nil, jsonplus.TypeMsgpack, value)
+			if err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			o.Set(key, text)
+		}
+	}
+	step.Data = o.JSON()
+	if numbersInVersions(step.Data) {
+		step.Data = padVersions(step.Data)
+	}
+	o = jsonobj.Of(step.Data)
+	versions := jsonobj.Of(o.Get("channel_versions"))
+	inline := &jsonobj.Object{}
+	for i, name := range names {
+		text, ok := inlineValue(values[i])
+		_, delta := jsonplus.DeltaSnapshot(values[i])
+		version := versions.Text(name)
+		if version == "" {
+			// Without a version nothing would find it: one below all others, so that no task runs because of it.
+			version = paddedVersion("0")
+			versions.SetText(name, version)
+		}
+		if ok {
+			inline.Set(name, text)
+			continue
+		}
+		if delta {
+			inline.Set(name, json.RawMessage("true"))
+		}
+		step.Blobs = append(step.Blobs, checkpointer.Blob{Channel: name, Version: version, Type: jsonplus.TypeMsgpack, Data: values[i]})
+	}
+	o.Set("channel_values", inline.JSON())
+	o.Set("channel_versions", versions.JSON())
+	step.Data = o.JSON()
+	if len(sends) > 0 && versionOf(step.Data) < firstInline {
+		addSends(step, sends)
+	}
+	return nil
+}
+
+// entries gives the text keys of a msgpack mapping and their values, undecoded.
+func entries(b []byte) (keys []string, values [][]byte, err error) {
+	if len(b) > 0 && msgp.NextType(b) == msgp.NilType {
+		return nil, nil, nil
+	}
+	n, rest, err := msgp.ReadMapHeaderBytes(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	for range n {
+		var key string
+		if key, rest, err = msgp.ReadStringBytes(rest); err != nil {
+			return nil, nil, err
+		}
+		after, err := msgp.Skip(rest)
+		if err != nil {
+			return nil, nil, err
+		}
+		keys, values = append(keys, key), append(values, rest[:len(rest)-len(after)])
+		rest = after
+	}
+	return keys, values, nil
+}
+
+// join puts a checkpoint together in one piece. blobs are all that its versions name.
+func join(step *transfer.Step) ([]byte, error) {
+	o := jsonobj.Of(step.Data)
+	keys := o.Keys()
+	out := msgp.AppendMapHeader(nil, uint32(len(keys)))
+	var err error
+	found := false
+	for _, key := range keys {
+		out = msgp.AppendString(out, key)
+		if key == "channel_values" {
+			found = true
+			out, err = joinValues(out, o.Get(key), step.Blobs)
+		} else {
+			out, err = jsonplus.AppendValue(out, o.Get(key))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint %s: %s: %w", step.ID, key, err)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("checkpoint %s has no channel_values", step.ID)
+	}
+	return out, nil
+}
+
+func joinValues(out []byte, inline json.RawMessage, blobs []checkpointer.Blob) ([]byte, error) {
+	values, held := jsonobj.Of(inline), map[string]bool{}
+	n, body := 0, []byte(nil)
+	for i := range blobs {
+		b := &blobs[i]
+		if b.Type == "empty" || held[b.Channel] {
+			continue
+		}
+		held[b.Channel] = true
+		n++
+		body = msgp.AppendString(body, b.Channel)
+		switch b.Type {
+		case jsonplus.TypeMsgpack:
+			body = b.AppendTo(body)
+		case jsonplus.TypeNull:
+			body = msgp.AppendNil(body)
+		case jsonplus.TypeBytes, jsonplus.TypeBytearray:
+			body = msgp.AppendBytes(body, b.Bytes())
+		case jsonplus.TypeJSON:
+			packed, err := jsonplus.PackJSON(b.Bytes())
+			if err != nil {
+				return nil, fmt.Errorf("channel %s: %w", b.Channel, err)
+			}
+			body = append(body, packed...)
+		default:
+			return nil, fmt.Errorf("channel %s is kept as %s, which cannot stand in a checkpoint of one piece: export to Postgres instead", b.Channel, strconv.Quote(b.Type))
+		}
+	}
+	var err error
+	for _, name := range values.Keys() {
+		if held[name] {
+			continue
+		}
+		n++
+		if body, err = jsonplus.AppendValue(msgp.AppendString(body, name), values.Get(name)); err != nil {
+			return nil, fmt.Errorf("channel %s: %w", name, err)
+		}
+	}
+	return append(msgp.AppendMapHeader(out, uint32(n)), body...), nil
+}
+
+// splitJSON is split for the older form, JSON. Values stay in that form: today's savers read it.
+func splitJSON(step *transfer.Step, whole []byte) error {
+	if !json.Valid(whole) { // NaN
+		packed, err := jsonplus.PackJSON(whole)
+		if err != nil {
+			return err
+		}
+		return split(step, packed)
+	}
+	o, err := jsonobj.Parse(whole)
+	if err != nil {
+		return err
+	}
+	values := jsonobj.Of(o.Get("channel_values"))
+	var sends [][]byte
+	if raw := o.Get("pending_sends"); raw != nil {
+		packed, err := jsonplus.PackJSON(raw)
+		if err == nil {
+			sends, err = jsonplus.SplitArray(packed)
+		}
+		if err != nil {
+			return fmt.Errorf("pending_sends: %w", err)
+		}
+		o.Delete("pending_sends")
+	}
+	if step.Data = o.JSON(); numbersInVersions(step.Data) {
+		step.Data = padVersions(step.Data)
+		o = jsonobj.Of(step.Data)
+	}
+	versions, inline := jsonobj.Of(o.Get("channel_versions")), &jsonobj.Object{}
+	for _, name := range values.Keys() {
+		if versions.Text(name) == "" {
+			versions.SetText(name, paddedVersion("0"))
+		}
+		if raw := values.Get(name); len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && !bytes.Contains(raw, []byte(`\u0000`)) {
+			inline.Set(name, raw)
+		} else {
+			step.Blobs = append(step.Blobs, checkpointer.Blob{Channel: name, Version: versions.Text(name), Type: jsonplus.TypeJSON, Data: raw})
+		}
+	}
+	o.Set("channel_values", inline.JSON())
+	o.Set("channel_versions", versions.JSON())
+	if step.Data = o.JSON(); len(sends) > 0 && versionOf(step.Data) < firstInline {
+		addSends(step, sends)
+	}
+	return nil
+}

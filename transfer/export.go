@@ -1,0 +1,192 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/store"
+)
+
+// Exporter moves conversations out, into LangGraph's tables.
+type Exporter struct {
+	Source Source // this server's storage
+	// Progress is told how far it is. nil: nobody is.
+	Progress Progress
+}
+
+// Run writes every thread and store item that the sink does not have, and reads everything back. Errors are as those of Importer.Run.
+func (x *Exporter) Run(ctx context.Context, to Sink) (*Result, error) {
+	if x.Progress == nil {
+		x.Progress = silent{}
+	}
+	if err := to.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	j := newJob()
+	total, err := x.Source.CountThreads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x.Progress.Begin("threads", total)
+	empty := 0
+	for t, err := range x.Source.Threads(ctx) {
+		if err != nil {
+			return nil, fmt.Errorf("threads: %w", err)
+		}
+		moved, err := x.thread(ctx, j, t, to)
+		if err != nil {
+			if ctx.Err() != nil || fatal(err) {
+				return nil, fmt.Errorf("thread %s: %w", t.Key, err)
+			}
+			j.problem("thread "+t.Key, err)
+		} else if !moved {
+			empty++
+		}
+		x.Progress.Step(t.Key)
+	}
+	x.Progress.End()
+	if empty > 0 {
+		j.notes = append(j.notes, fmt.Sprintf("%d threads have no checkpoint: LangGraph's tables have no place for them", empty))
+	}
+	if err := x.items(ctx, j, to); err != nil {
+		return nil, err
+	}
+	return j.finish(append(x.Source.Notes(), to.Notes()...)), nil
+}
+
+// thread moves one thread; false when it has nothing that LangGraph's tables keep.
+func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool, error) {
+	name := t.Key
+	if t.Row != nil {
+		// It goes back under the name it came with.
+		if was := jsonobj.Of(t.Row.Metadata).Text(original); was != "" {
+			name = was
+		}
+	}
+	from, err := x.Source.History(ctx, t)
+	if err != nil {
+		return false, err
+	}
+	defer from.Close()
+	links := parentsFirst(from.Links())
+	if len(links) == 0 {
+		return false, nil
+	}
+	there := &Thread{Key: name}
+	h, err := to.History(ctx, there)
+	if err != nil {
+		return false, err
+	}
+	have := h.Links()
+	if shared := countShared(links, have); shared < len(links) && shared < len(have) {
+		return false, fmt.Errorf("it went on here and there since it was exported (%d checkpoints only here, %d only there): delete it there to write it anew",
+			len(links)-shared, len(have)-shared)
+	}
+	known := places(have)
+	wanted := newSums()
+	var batch []*Step
+	size := 0
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		err := to.Put(ctx, name, batch)
+		batch, size = nil, 0
+		return err
+	}
+	ahead := len(have) > countShared(links, have)
+	if err := from.Read(ctx, links, func(p *Step) error {
+		p.Metadata = rename(p.Metadata, name)
+		if err := wanted.add(p); err != nil {
+			return err
+		}
+		if _, ok := known[place{p.NS, p.ID}]; ok {
+			j.result.Checkpoints.Known++
+			j.result.Writes.Known += len(p.Writes)
+			if ahead || len(p.Writes) == 0 {
+				return nil // what is written on it there is later
+			}
+		} else {
+			j.result.Checkpoints.New++
+			j.result.Writes.New += len(p.Writes)
+		}
+		own := *p
+		batch = append(batch, &own)
+		for i := range p.Blobs {
+			size += p.Blobs[i].Size()
+		}
+		if len(batch) >= batchSteps || size >= batchBytes {
+			return flush()
+		}
+		return nil
+	}); err != nil {
+		return false, err
+	}
+	if err := flush(); err != nil {
+		return false, err
+	}
+	if len(have) < len(links) {
+		j.result.Threads.New++
+	} else {
+		j.result.Threads.Known++
+	}
+	// Read back with the eyes of an import.
+	if h, err = to.History(ctx, there); err != nil {
+		return false, err
+	}
+	got := newSums()
+	if err := h.Read(ctx, parentsFirst(h.Links()), func(p *Step) error { return got.add(p) }); err != nil {
+		return false, fmt.Errorf("read back: %w", err)
+	}
+	if err := wanted.compare(got); err != nil {
+		return false, err
+	}
+	d := wanted.total()
+	j.hash.Write(d[:])
+	return true, nil
+}
+
+func (x *Exporter) items(ctx context.Context, j *job, to Sink) error {
+	x.Progress.Begin("store items", -1)
+	defer x.Progress.End()
+	for i, err := range x.Source.Items(ctx) {
+		if err != nil {
+			return fmt.Errorf("store items: %w", err)
+		}
+		if err := x.item(ctx, j, i, to); err != nil {
+			if ctx.Err() != nil || fault.Is(err, fault.Unavailable) {
+				return err
+			}
+			j.problem(itemName(i), err)
+		}
+		x.Progress.Step(i.Key)
+	}
+	return nil
+}
+
+func (x *Exporter) item(ctx context.Context, j *job, i *store.Item, to Sink) error {
+	d := digestItem(i)
+	was, err := to.Item(ctx, i.Namespace, i.Key)
+	if err != nil {
+		return err
+	}
+	j.hash.Write(d[:])
+	if was != nil && digestItem(was) == d {
+		j.result.Items.Known++
+		return nil
+	}
+	if err := to.PutItems(ctx, []*store.Item{i}); err != nil {
+		return err
+	}
+	j.result.Items.New++
+	if was, err = to.Item(ctx, i.Namespace, i.Key); err != nil {
+		return err
+	}
+	if was == nil || digestItem(was) != d {
+		return errors.New("what was read back differs")
+	}
+	return nil
+}

@@ -1,0 +1,447 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"understudy/assistant"
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/store"
+	"understudy/thread"
+)
+
+// Importer moves conversations in.
+type Importer struct {
+	Target     Target
+	Assistants assistant.Store
+	Items      store.Backend
+	Backfill   *eventstore.Backfiller
+	// Graph is that of threads whose checkpoints do not say it; "" leaves it open.
+	Graph string
+	// Progress is told how far it is. nil: nobody is.
+	Progress Progress
+	Now      func() time.Time // nil: the machine's
+}
+
+const (
+	// batchSteps and batchBytes bound what one transaction keeps, and with it what is in memory.
+	batchSteps = 32
+	batchBytes = 4 << 20
+)
+
+// run is one import or export on its way.
+type job struct {
+	result *Result
+	hash   hash.Hash
+	notes  []string
+}
+
+func newJob() *job { return &job{result: &Result{}, hash: sha256.New()} }
+
+func (j *job) problem(what string, err error) {
+	j.result.Problems = append(j.result.Problems, Problem{what, err})
+}
+
+func (j *job) finish(notes []string) *Result {
+	j.result.Digest = hex.EncodeToString(j.hash.Sum(nil)[:8])
+	j.result.Notes = append(j.notes, notes...)
+	return j.result
+}
+
+// Run moves everything that the source has. An error means that it could not go on: what was moved stays, and Run goes on from there
+// when it is called again. What could be moved and is not equal to the source is in the result.
+func (m *Importer) Run(ctx context.Context, src Source) (*Result, error) {
+	if m.Progress == nil {
+		m.Progress = silent{}
+	}
+	if m.Now == nil {
+		m.Now = time.Now
+	}
+	j := newJob()
+	if s, ok := src.(AssistantSource); ok {
+		if err := m.assistants(ctx, j, s); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.threads(ctx, j, src); err != nil {
+		return nil, err
+	}
+	if err := m.items(ctx, j, src); err != nil {
+		return nil, err
+	}
+	return j.finish(src.Notes()), nil
+}
+
+func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
+	total, err := src.CountThreads(ctx)
+	if err != nil {
+		return fmt.Errorf("count threads of %s: %w", src.Name(), err)
+	}
+	m.Progress.Begin("threads", total)
+	defer m.Progress.End()
+	renamed, unknown := 0, []string{}
+	for t, err := range src.Threads(ctx) {
+		if err != nil {
+			return fmt.Errorf("threads of %s: %w", src.Name(), err)
+		}
+		to, same := threadID(t.Key)
+		if !same {
+			renamed++
+		}
+		graph, err := m.thread(ctx, j, src, t, to)
+		switch {
+		case err != nil && (ctx.Err() != nil || fatal(err)):
+			return fmt.Errorf("thread %s: %w", t.Key, err)
+		case err != nil:
+			j.problem("thread "+t.Key, err)
+		case graph == "":
+			unknown = append(unknown, t.Key)
+		}
+		m.Progress.Step(t.Key)
+	}
+	if renamed > 0 {
+		j.notes = append(j.notes, fmt.Sprintf("%d threads had names that are no UUIDs, which the API demands: their ids are made of the names (UUID version 5, "+
+			"always the same), and the names are in metadata.%s", renamed, original))
+	}
+	if n := len(unknown); n > 0 {
+		const shown = 20
+		list := strings.Join(unknown[:min(n, shown)], ", ")
+		if n > shown {
+			list += fmt.Sprintf(" and %d more", n-shown)
+		}
+		j.notes = append(j.notes, fmt.Sprintf("the graph of %d threads is not known; their state shows what rows say until a run names an assistant. "+
+			"Import again with --graph NAME to set it: %s", n, list))
+	}
+	return nil
+}
+
+// fatal are errors that the next thread would meet too.
+func fatal(err error) bool { return fault.Is(err, fault.Unavailable) || errors.Is(err, errGone) }
+
+// errGone: the source does not answer any more.
+var errGone = errors.New("the source does not answer any more")
+
+// threadID gives the id of a thread here, and whether that is its name there.
+func threadID(key string) (to id.Thread, same bool) {
+	if c := id.Canonical(key); c != "" {
+		return id.Thread(c), c == key
+	}
+	return id.Thread(uuid.NewSHA1(uuid.NameSpaceOID, []byte(key)).String()), false
+}
+
+// thread moves one thread and gives the name of its graph.
+func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to id.Thread) (graph string, err error) {
+	row, err := m.Target.Thread(ctx, to)
+	if fault.Is(err, fault.NotFound) {
+		row = nil
+	} else if err != nil {
+		return "", err
+	}
+	have, err := m.Target.Links(ctx, to)
+	if err != nil {
+		return "", err
+	}
+	if c, ok := src.(CountedSource); ok && row != nil {
+		same, err := c.Unchanged(ctx, t, newest(have))
+		if err != nil {
+			return "", err
+		}
+		if same {
+			j.result.Threads.Known++
+			j.result.Unread++
+			j.result.Checkpoints.Known += len(have)
+			return graphOf(row.Metadata), nil
+		}
+	}
+	h, err := src.History(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	links := parentsFirst(h.Links())
+	if err := diverged(row, links, have); err != nil {
+		return "", err
+	}
+	if l, ok := src.(LogSource); ok {
+		log, err := l.Log(ctx, t)
+		if err == nil && log != nil {
+			err = m.Target.PutLog(ctx, to, log)
+		}
+		if err != nil {
+			return "", fmt.Errorf("log: %w", err)
+		}
+	}
+	wanted := newSums()
+	if err := m.steps(ctx, j, h, links, have, to, wanted); err != nil {
+		return "", err
+	}
+	if s, ok := src.(TranscriptSource); ok && len(have) == 0 {
+		if err := m.earlier(ctx, s, t, links, to); err != nil {
+			return "", fmt.Errorf("transcript: %w", err)
+		}
+	}
+	if err := m.Backfill.Ensure(ctx, to, ""); err != nil {
+		return "", err
+	}
+	row, changed, err := m.row(ctx, t, row, to, len(links) > countShared(links, have))
+	if err != nil {
+		return "", err
+	}
+	if changed {
+		j.result.Threads.New++
+	} else {
+		j.result.Threads.Known++
+	}
+	return graphOf(row.Metadata), m.verify(ctx, j, to, wanted)
+}
+
+// steps moves the checkpoints that are missing, and takes digests of all.
+func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []Link, to id.Thread, wanted *sums) error {
+	here := places(have)
+	var batch []*Step
+	size, moved := 0, newSums()
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		err := m.Target.Write(ctx, func(tx thread.Tx) error {
+			for _, p := range batch {
+				if _, ok := here[place{p.NS, p.ID}]; !ok {
+					if err := tx.PutCheckpoint(&p.Put); err != nil {
+						return err
+					}
+				}
+				if err := tx.PutWrites(p.Key, p.Writes); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		batch, size = nil, 0
+		return err
+	}
+	ahead := len(have) > countShared(links, have) // it went on here: its writes are its own by now
+	err := h.Read(ctx, links, func(p *Step) error {
+		p.Thread = to
+		p.Metadata = rename(p.Metadata, string(to))
+		if p.Run == "" {
+			p.Run = runOf(p.Metadata)
+		}
+		if err := wanted.add(p); err != nil {
+			return err
+		}
+		_, known := here[place{p.NS, p.ID}]
+		if known {
+			j.result.Checkpoints.Known++
+			j.result.Writes.Known += len(p.Writes)
+			if ahead || len(p.Writes) == 0 {
+				return nil
+			}
+		} else {
+			j.result.Checkpoints.New++
+			j.result.Writes.New += len(p.Writes)
+		}
+		// A database that shares values between checkpoints gives each once; others give them with each checkpoint.
+		p.Blobs = slices.DeleteFunc(slices.Clone(p.Blobs), func(b checkpointer.Blob) bool {
+			k := valueKey{p.NS, b.Channel, b.Version}
+			_, done := moved.values[k]
+			moved.values[k] = sum{}
+			return done && !known
+		})
+		own := *p
+		batch = append(batch, &own)
+		for i := range p.Blobs {
+			size += p.Blobs[i].Size()
+		}
+		if len(batch) >= batchSteps || size >= batchBytes {
+			return flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// diverged is an error when a thread went on here and in the source: neither is the other's continuation.
+func diverged(row *thread.Thread, links, have []Link) error {
+	if row == nil || len(links) == 0 {
+		return nil
+	}
+	shared := countShared(links, have)
+	if shared == len(links) || shared == len(have) {
+		return nil
+	}
+	return fmt.Errorf("it went on here and in the source since it was imported (%d checkpoints only there, %d only here): delete it here to take it anew",
+		len(links)-shared, len(have)-shared)
+}
+
+func places(links []Link) map[place]struct{} {
+	out := make(map[place]struct{}, len(links))
+	for _, l := range links {
+		out[place{l.NS, l.ID}] = struct{}{}
+	}
+	return out
+}
+
+func countShared(a, b []Link) (n int) {
+	in := places(b)
+	for _, l := range a {
+		if _, ok := in[place{l.NS, l.ID}]; ok {
+			n++
+		}
+	}
+	return n
+}
+
+// newest gives the newest root checkpoint.
+func newest(links []Link) (head id.Checkpoint) {
+	for _, l := range links {
+		if l.NS == "" && l.ID > head {
+			head = l.ID
+		}
+	}
+	return head
+}
+
+// verify reads a thread back and compares it with what the source gave.
+func (m *Importer) verify(ctx context.Context, j *job, to id.Thread, wanted *sums) error {
+	h, err := openOwn(ctx, m.Target, to)
+	if err != nil {
+		return err
+	}
+	got := newSums()
+	if err := h.Read(ctx, h.links, func(p *Step) error { return got.add(p) }); err != nil {
+		return fmt.Errorf("read back: %w", err)
+	}
+	if err := wanted.compare(got); err != nil {
+		return err
+	}
+	lacks, err := m.Target.Unrecorded(ctx, to)
+	if err != nil {
+		return err
+	}
+	if lacks {
+		return errors.New("the transcript is not complete")
+	}
+	t := wanted.total()
+	j.hash.Write(t[:])
+	return nil
+}
+
+func (m *Importer) assistants(ctx context.Context, j *job, src AssistantSource) error {
+	m.Progress.Begin("assistants", -1)
+	defer m.Progress.End()
+	for a, err := range src.Assistants(ctx) {
+		if err != nil {
+			return fmt.Errorf("assistants: %w", err)
+		}
+		if err := m.assistant(ctx, j, a); err != nil {
+			if ctx.Err() != nil || fatal(err) {
+				return err
+			}
+			j.problem("assistant "+string(a.Current.ID), err)
+		}
+		m.Progress.Step(a.Current.Name)
+	}
+	return nil
+}
+
+func (m *Importer) assistant(ctx context.Context, j *job, a Assistant) error {
+	was, err := m.Assistants.Assistant(ctx, a.Current.ID)
+	if err == nil && was.GraphID == a.Current.GraphID {
+		j.result.Assistants.Known++
+		return nil // what was changed here stays
+	}
+	if err == nil {
+		return fmt.Errorf("there is one with this id for graph %s, not %s", was.GraphID, a.Current.GraphID)
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	versions := a.Versions
+	if len(versions) == 0 {
+		versions = []*assistant.Assistant{a.Current}
+	}
+	err = m.Assistants.Write(ctx, func(tx assistant.Tx) error {
+		for i, v := range versions {
+			if i == 0 {
+				if err := tx.InsertAssistant(v); err != nil {
+					return err
+				}
+			} else if err := tx.PutAssistant(v, true); err != nil {
+				return err
+			}
+		}
+		return tx.PutAssistant(a.Current, false)
+	})
+	if err == nil {
+		j.result.Assistants.New++
+	}
+	return err
+}
+
+func (m *Importer) items(ctx context.Context, j *job, src Source) error {
+	m.Progress.Begin("store items", -1)
+	defer m.Progress.End()
+	var batch []*store.Item
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := m.Items.Apply(ctx, batch); err != nil {
+			return err
+		}
+		for _, i := range batch {
+			back, err := m.Items.Item(ctx, i.Namespace, i.Key)
+			if err != nil {
+				return err
+			}
+			if back == nil || digestItem(back) != digestItem(i) {
+				j.problem(itemName(i), errors.New("what was read back differs"))
+			}
+		}
+		batch = nil
+		return nil
+	}
+	for i, err := range src.Items(ctx) {
+		if err != nil {
+			return fmt.Errorf("store items of %s: %w", src.Name(), err)
+		}
+		d := digestItem(i)
+		j.hash.Write(d[:])
+		m.Progress.Step(i.Key)
+		was, err := m.Items.Item(ctx, i.Namespace, i.Key)
+		if err != nil {
+			return err
+		}
+		if was != nil && (digestItem(was) == d || was.UpdatedAt.After(i.UpdatedAt)) {
+			j.result.Items.Known++
+			continue
+		}
+		j.result.Items.New++
+		if batch = append(batch, i); len(batch) >= pageSize {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+func itemName(i *store.Item) string {
+	return fmt.Sprintf("store item %q of %s", i.Key, strings.Join(i.Namespace, "."))
+}

@@ -1,0 +1,218 @@
+package transfer
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/internal/jsonplus"
+)
+
+// upstream answers a client as a server would, from a table by path.
+func upstream(t *testing.T, answers map[string]func(body string) (int, string)) (*Server, error) {
+	t.Helper()
+	if answers["/threads/search"] == nil {
+		answers["/threads/search"] = func(string) (int, string) { return 200, "[]" }
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := new(strings.Builder)
+		_, _ = fmt.Fprint(body, readAll(r))
+		assert.Equal(t, "off", r.Header.Get("X-Understudy-Overlay"))
+		assert.Equal(t, "secret", r.Header.Get("Authorization"))
+		answer := answers[r.URL.Path]
+		if answer == nil {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		code, text := answer(body.String())
+		w.WriteHeader(code)
+		_, _ = fmt.Fprint(w, text)
+	}))
+	t.Cleanup(s.Close)
+	c, err := OpenServer(t.Context(), s.URL, http.Header{"Authorization": {"secret"}})
+	if c != nil {
+		t.Cleanup(func() { _ = c.Close() })
+		c.http.RetryWaitMin, c.http.RetryWaitMax = time.Millisecond, time.Millisecond
+	}
+	return c, err
+}
+
+func readAll(r *http.Request) string {
+	var v json.RawMessage
+	if json.NewDecoder(r.Body).Decode(&v) != nil {
+		return ""
+	}
+	return string(v)
+}
+
+func TestOpenServerSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code         int
+		answer, want string
+	}{
+		"no credentials": {401, "{}", "--header 'Authorization: …'"},
+		"forbidden":      {403, "{}", "--header"},
+		"another server": {404, "not found", "is it the address of a LangGraph Server?"},
+		"no list":        {200, "{}", "does not answer /threads/search with a list"},
+		"no JSON":        {200, "<html>", "no JSON"},
+		"a refusal":      {422, `{"detail":"no"}`, "answers 422"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := upstream(t, map[string]func(string) (int, string){"/threads/search": func(string) (int, string) { return c.code, c.answer }})
+			assert.ErrorContains(t, err, c.want)
+		})
+	}
+	_, err := OpenServer(t.Context(), "http://", nil)
+	assert.ErrorContains(t, err, "is not the URL of a server")
+}
+
+func state(ident, parent string, step int) string {
+	before := "null"
+	if parent != "" {
+		before = fmt.Sprintf(`{"checkpoint_id":%q}`, parent)
+	}
+	return fmt.Sprintf(`{"values":{"messages":[{"content":"m%d","additional_kwargs":{},"response_metadata":{},"type":"human","name":null,"id":"%d"}]},"next":[],"tasks":[],
+		"metadata":{"step":%d},"created_at":"2026-01-02T03:04:05+00:00","checkpoint":{"checkpoint_id":%q,"checkpoint_ns":""},"parent_checkpoint":%s}`, step, step, step, ident, before)
+}
+
+// TestHistoryComesInPages: by ids going back, in pages that grow while they are small.
+func TestHistoryComesInPages(t *testing.T) {
+	t.Parallel()
+	const n = 75
+	name := func(i int) string { return fmt.Sprintf("c%04d", i) }
+	var mu sync.Mutex
+	var limits []int64
+	s, err := upstream(t, map[string]func(string) (int, string){"/threads/t/history": func(body string) (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		limits = append(limits, gjson.Get(body, "limit").Int())
+		from := n
+		if b := gjson.Get(body, "before.configurable.checkpoint_id").String(); b != "" {
+			_, err := fmt.Sscanf(b, "c%d", &from)
+			assert.NoError(t, err)
+		}
+		var rows []string
+		for i := from - 1; i >= 0 && len(rows) < int(gjson.Get(body, "limit").Int()); i-- {
+			parent := ""
+			if i > 0 {
+				parent = name(i - 1)
+			}
+			rows = append(rows, state(name(i), parent, i))
+		}
+		return 200, "[" + strings.Join(rows, ",") + "]"
+	}})
+	require.NoError(t, err)
+	h, err := s.History(t.Context(), &Thread{Key: "t"})
+	require.NoError(t, err)
+	defer h.Close()
+	assert.Equal(t, []int64{10, 20, 40, 80}, limits)
+	var got []string
+	versions := map[string]bool{}
+	require.NoError(t, h.Read(t.Context(), parentsFirst(h.Links()), func(p *Step) error {
+		got = append(got, string(p.ID))
+		versions[gjson.GetBytes(p.Data, "channel_versions.messages").String()] = true
+		return nil
+	}))
+	assert.Len(t, got, n)
+	assert.Len(t, versions, n, "a value that changed has another version")
+	assert.IsIncreasing(t, got)
+}
+
+func TestHistoryThatDoesNotEndIsAnError(t *testing.T) {
+	t.Parallel()
+	s, err := upstream(t, map[string]func(string) (int, string){"/threads/t/history": func(string) (int, string) {
+		return 200, "[" + strings.Repeat(state("c1", "", 1)+",", 9) + state("c1", "", 1) + "]"
+	}})
+	require.NoError(t, err)
+	_, err = s.History(t.Context(), &Thread{Key: "t"})
+	assert.ErrorContains(t, err, "does not go back")
+}
+
+func TestServerThatFailsIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	s, err := upstream(t, map[string]func(string) (int, string){"/threads/count": func(string) (int, string) {
+		if calls++; calls < 3 {
+			return 500, "oops"
+		}
+		return 200, "7"
+	}})
+	require.NoError(t, err)
+	n, err := s.CountThreads(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 7, n)
+}
+
+func synthesized(t *testing.T, text string) *Step {
+	t.Helper()
+	p, _, err := synthesize([]byte(text), Link{ID: "c2", Parent: "c1"}, &made{versions: map[string]madeChannel{"branch:to:old": {"1", sum{}}}, highest: 4}, true, func(string) {})
+	require.NoError(t, err)
+	return p
+}
+
+func TestSynthesizeWaitingTask(t *testing.T) {
+	t.Parallel()
+	p := synthesized(t, `{"values":{"n":1,"list":[1]},"next":["ask"],"tasks":[{"id":"t1","name":"ask","path":["__pregel_pull","ask"],"error":null,"result":null,
+		"interrupts":[{"id":"i1","value":"ok?"}]}],"metadata":{"step":3},"created_at":"x"}`)
+	assert.Equal(t, `{"n":1,"branch:to:ask":null}`, gjson.GetBytes(p.Data, "channel_values").Raw)
+	assert.False(t, gjson.GetBytes(p.Data, `channel_versions.branch:to:old`).Exists(), "a trigger holds for one step")
+	assert.True(t, strings.HasPrefix(gjson.GetBytes(p.Data, `channel_versions.branch:to:ask`).String(), "00000000000000000000000000000005.0."))
+	require.Len(t, p.Writes, 1)
+	w := p.Writes[0]
+	assert.Equal(t, []any{"t1", -3, "__interrupt__", "~__pregel_pull, ask"}, []any{w.TaskID, w.Index, w.Channel, w.Path})
+	text, err := jsonplus.AppendJSON(nil, w.Type, w.Data)
+	require.NoError(t, err)
+	assert.JSONEq(t, `[{"value":"ok?","id":"i1","response_schema":null}]`, string(text))
+	require.Len(t, p.Blobs, 1)
+	assert.Equal(t, "list", p.Blobs[0].Channel)
+}
+
+func TestSynthesizeSends(t *testing.T) {
+	t.Parallel()
+	const ai = `{"content":"","additional_kwargs":{},"response_metadata":{},"type":"ai","name":null,"id":"a","tool_calls":[{"name":"x","args":{"q":1},"id":"1","type":"tool_call"}]}`
+	sends := func(text string) string {
+		for _, b := range synthesized(t, text).Blobs {
+			if b.Channel == channelTasks {
+				out, err := jsonplus.AppendJSON(nil, b.Type, b.Data)
+				require.NoError(t, err)
+				return string(out)
+			}
+		}
+		return ""
+	}
+	const task = `{"id":"t","name":"tools","path":["__pregel_push",0,false],"interrupts":[],"error":null,"result":null}`
+	assert.Equal(t, `[{"node":"tools","args":[{"name":"x","args":{"q":1},"id":"1","type":"tool_call"}]}]`, sends(`{"values":{"messages":[`+ai+`]},"next":["tools"],"tasks":[`+task+`]}`))
+	assert.Equal(t, `[{"node":"tools","args":null}]`, sends(`{"values":{"messages":[]},"next":["tools"],"tasks":[`+task+`]}`))
+	assert.Equal(t, "", sends(`{"values":{"messages":[`+ai+`]},"next":[],"tasks":[]}`))
+}
+
+func FuzzSynthesize(f *testing.F) {
+	f.Add([]byte(state("c2", "c1", 1)), true)
+	f.Add([]byte(`{"values":[1],"next":["__start__"],"tasks":[{"id":"1","name":"__start__","path":["__pregel_pull"],"result":{"a":{"$writes":[1,2]}},"interrupts":[{}],"error":"x"}]}`), false)
+	f.Fuzz(func(t *testing.T, text []byte, head bool) {
+		if !json.Valid(text) {
+			return
+		}
+		p, _, err := synthesize(text, Link{ID: "c2"}, nil, head, func(string) {})
+		if err != nil {
+			return
+		}
+		if !json.Valid(p.Data) || !json.Valid(p.Metadata) {
+			t.Fatalf("%q gives %q, %q", text, p.Data, p.Metadata)
+		}
+		if err := newSums().add(p); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+	})
+}
