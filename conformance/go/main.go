@@ -1,0 +1,62 @@
+// Command go serves Go twins of the graphs in ../graphs, for the conformance suite: `conformance/run --go`. What langgraph.json can declare
+// is declared there; the rest is registered by this program. It needs no Python.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"understudy"
+	"understudy/graph/agent"
+	"understudy/internal/config"
+)
+
+func main() {
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serve() error {
+	file := flag.String("config", "langgraph.json", "`FILE` that declares the agents")
+	port := flag.String("port", "0", "port to listen on; 0 takes a free one")
+	data := flag.String("data", ":memory:", "`DIR` of the database")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flag.Arg(0))
+	}
+
+	settings, _, err := config.Load(config.Source{Mode: config.Dev, File: *file, Flags: map[string]string{"port": *port, "data": *data}})
+	if err != nil {
+		return err
+	}
+	srv, err := understudy.New(understudy.Config{
+		Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Version: "twins", Tools: []agent.Tool{search},
+	})
+	if err != nil {
+		return err
+	}
+	graphs, err := twins()
+	if err != nil {
+		return errors.Join(err, srv.Close())
+	}
+	for name, g := range graphs {
+		if err := srv.Register(name, descriptions[name], g); err != nil {
+			return errors.Join(err, srv.Close())
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Printf("understudy listening on http://%s\n", srv.Addr())
+	return srv.Run(ctx)
+}
+
+// descriptions are those that ../graphs/langgraph.json gives.
+var descriptions = map[string]string{"factory": "Built per run by a factory."}

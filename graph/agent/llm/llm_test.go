@@ -1,0 +1,119 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tmc/langchaingo/llms"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// plain is a model as langchaingo has them: it streams text, and tells the rest at the end.
+type plain struct {
+	pieces   []string
+	response *llms.ContentResponse
+	err      error
+	panics   bool
+}
+
+func (m plain) Call(context.Context, string, ...llms.CallOption) (string, error) { panic("not called") }
+
+func (m plain) GenerateContent(ctx context.Context, _ []llms.MessageContent, options ...llms.CallOption) (*llms.ContentResponse, error) {
+	var opts llms.CallOptions
+	for _, o := range options {
+		o(&opts)
+	}
+	if m.panics {
+		panic("at the disco")
+	}
+	for _, p := range m.pieces {
+		if err := opts.StreamingReasoningFunc(ctx, []byte("("+p+")"), nil); err != nil {
+			return nil, err
+		}
+		if err := opts.StreamingFunc(ctx, []byte(p)); err != nil {
+			return nil, err
+		}
+	}
+	return m.response, m.err
+}
+
+func collect(t *testing.T, m llms.Model) (a *Answer, err error) {
+	a = &Answer{}
+	for c, err := range Stream(t.Context(), m, nil) {
+		if err != nil {
+			return a, err
+		}
+		a.Add(c)
+	}
+	return a, nil
+}
+
+func call(id, name, args string) llms.ToolCall {
+	return llms.ToolCall{ID: id, FunctionCall: &llms.FunctionCall{Name: name, Arguments: args}}
+}
+
+func TestStreamOfAPlainModel(t *testing.T) {
+	t.Parallel()
+	// As langchaingo's Anthropic has it: a choice for each part.
+	whole := &llms.ContentResponse{Choices: []*llms.ContentChoice{
+		{Content: "Let me look", StopReason: "tool_use", GenerationInfo: map[string]any{"InputTokens": 3, "OutputTokens": 4}},
+		{ToolCalls: []llms.ToolCall{call("a", "f", "{}")}}, nil, {ToolCalls: []llms.ToolCall{call("b", "g", `{"x":1}`), {ID: "no function"}}},
+	}}
+	for name, m := range map[string]plain{"streamed": {pieces: []string{"Let me", " look"}, response: whole}, "not streamed": {response: whole}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, err := collect(t, m)
+			require.NoError(t, err)
+			require.Equal(t, "Let me look", a.Content.String())
+			require.Equal(t, &Usage{Input: 3, Output: 4, Total: 7}, a.Usage)
+			require.Equal(t, "tool_use", a.FinishReason)
+			require.Len(t, a.ToolCalls, 2)
+			require.Equal(t, "g", a.ToolCalls[1].Name)
+			require.JSONEq(t, `{"x":1}`, a.ToolCalls[1].Arguments.String())
+		})
+	}
+	_, err := collect(t, plain{err: errors.New("no key")})
+	require.ErrorContains(t, err, "no key")
+	_, err = collect(t, plain{panics: true})
+	require.ErrorContains(t, err, "at the disco")
+	a, err := collect(t, plain{})
+	require.NoError(t, err)
+	require.Empty(t, a.Content.String())
+}
+
+// Whoever stops listening leaves nothing behind; goleak looks.
+func TestStreamStops(t *testing.T) {
+	t.Parallel()
+	for range Stream(t.Context(), plain{pieces: []string{"a", "b", "c"}}, nil) {
+		break
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	gone := errors.New("gone")
+	for _, err := range Stream(ctx, plain{pieces: []string{"a", "b", "c"}}, nil) {
+		if err != nil {
+			require.ErrorIs(t, err, gone)
+		}
+		cancel(gone)
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	t.Parallel()
+	var a Answer
+	a.Add(Chunk{ToolCalls: []ToolCallDelta{{Index: 1, ID: "b", Name: "g"}}})
+	a.Add(Chunk{ToolCalls: []ToolCallDelta{{Index: 0, ID: "a", Name: "f", Arguments: "{"}, {Index: 1, Arguments: "[]"}}})
+	a.Add(Chunk{ToolCalls: []ToolCallDelta{{Index: 0, Arguments: "}"}}, Refusal: "no", Usage: &Usage{Total: 1}, FinishReason: "stop"})
+	r := a.response().Choices[0]
+	require.Equal(t, []llms.ToolCall{
+		{ID: "a", Type: "function", FunctionCall: &llms.FunctionCall{Name: "f", Arguments: "{}"}},
+		{ID: "b", Type: "function", FunctionCall: &llms.FunctionCall{Name: "g", Arguments: "[]"}},
+	}, r.ToolCalls)
+	require.Equal(t, r.ToolCalls[0].FunctionCall, r.FuncCall)
+	require.Equal(t, "no", r.GenerationInfo["Refusal"])
+	require.Equal(t, 1, r.GenerationInfo["TotalTokens"])
+}

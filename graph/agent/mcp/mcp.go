@@ -1,0 +1,448 @@
+// Package mcp gives an agent the tools of MCP servers that are programs, spoken to over stdin and stdout.
+//
+// A Source owns its server: the first who asks for tools starts it, one that died is started again by the next who needs it, after a
+// pause that grows with each failure, and Close ends it. What a server writes to stderr goes to the log.
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"understudy/graph/agent"
+	"understudy/graph/message"
+)
+
+// Options say how a server is run.
+type Options struct {
+	Name    string // for logs, errors and prefixes
+	Command string
+	Args    []string
+	// Env are its variables, beside those that any program needs (HOME, PATH and so on): keys of this process are none of its business.
+	Env map[string]string
+	Dir string // "": that of this process
+	// Only are the tools that the agent gets; none: all.
+	Only []string
+	// Prefix puts "<Name>_" before the names of its tools, which two servers may both have.
+	Prefix bool
+	// Start bounds the time until a server has answered and told its tools; 0: 30 seconds.
+	Start time.Duration
+	// Call bounds a call of a tool; 0: 5 minutes.
+	Call time.Duration
+	Log  *slog.Logger // nil: nothing is logged
+}
+
+// Pauses before a server that failed is started again.
+const (
+	firstPause = 250 * time.Millisecond
+	lastPause  = 30 * time.Second
+)
+
+// Source is a server's tools. It is safe for concurrent use.
+type Source struct {
+	opts  Options
+	pause time.Duration // first one
+
+	turn chan struct{}   // who holds it starts the server
+	open context.Context // ends with Close
+	end  context.CancelCauseFunc
+	over sync.WaitGroup
+
+	mu       sync.Mutex
+	live     *session // nil: not running
+	tools    []agent.Tool
+	stale    bool // the server has said that its tools changed
+	failures int
+	next     time.Time // not before
+	closed   bool
+}
+
+var _ agent.Source = (*Source)(nil)
+
+// New makes a source. It starts nothing.
+func New(o Options) (*Source, error) {
+	if o.Name == "" || o.Command == "" {
+		return nil, errors.New("an MCP server needs a name and a command")
+	}
+	if o.Start <= 0 {
+		o.Start = 30 * time.Second
+	}
+	if o.Call <= 0 {
+		o.Call = 5 * time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Log = o.Log.With("mcp_server", o.Name)
+	s := &Source{opts: o, pause: firstPause, turn: make(chan struct{}, 1)}
+	s.open, s.end = context.WithCancelCause(context.Background())
+	return s, nil
+}
+
+// ErrClosed: the source was closed.
+var ErrClosed = errors.New("the MCP server was closed")
+
+// session is one life of the server.
+type session struct {
+	*sdk.ClientSession
+	cmd *exec.Cmd
+}
+
+// Tools gives the server's tools. What is known is given at once, also while the server is down: the call of a tool starts it again.
+func (s *Source) Tools(ctx context.Context) ([]agent.Tool, error) {
+	s.mu.Lock()
+	tools, known := s.tools, s.tools != nil && !s.stale
+	s.mu.Unlock()
+	if known {
+		return tools, nil
+	}
+	if _, err := s.session(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tools, nil
+}
+
+// session gives the running server; it starts one if there is none, and asks it for its tools.
+func (s *Source) session(ctx context.Context) (*session, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	live, stale, closed, next := s.live, s.stale, s.closed, s.next
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return nil, ErrClosed
+	case live != nil && !stale:
+		return live, nil
+	case live != nil:
+		return live, s.list(ctx, live)
+	}
+	if err := s.rest(ctx, time.Until(next)); err != nil {
+		return nil, err
+	}
+	live, err := s.start(ctx)
+	if err != nil {
+		s.failed(err)
+		return nil, fmt.Errorf("MCP server %s: %w", s.opts.Name, err)
+	}
+	return live, nil
+}
+
+// rest waits until a server that failed may be started again.
+func (s *Source) rest(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-s.open.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// failed postpones the next start.
+func (s *Source) failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pause := min(s.pause<<min(s.failures, 16), lastPause)
+	s.failures++
+	s.next = time.Now().Add(pause)
+	s.opts.Log.Warn("mcp server failed", "error", err, "pause", pause)
+}
+
+// start runs the server and asks for its tools.
+func (s *Source) start(ctx context.Context) (*session, error) {
+	ctx, cancel := s.within(ctx, s.opts.Start, "did not answer")
+	defer cancel()
+	cmd := exec.Command(s.opts.Command, s.opts.Args...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.opts.Dir, s.environment(), processAttributes()
+	cmd.Stderr = &lines{log: s.opts.Log}
+	cmd.WaitDelay = 2 * time.Second // a child of it may hold stderr
+	client := sdk.NewClient(&sdk.Implementation{Name: "understudy", Version: "1"}, &sdk.ClientOptions{
+		Capabilities:           &sdk.ClientCapabilities{},
+		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { s.markStale() },
+	})
+	conn, err := client.Connect(ctx, &sdk.CommandTransport{Command: cmd, TerminateDuration: 2 * time.Second}, nil)
+	if err != nil {
+		s.kill(cmd)
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	live := &session{conn, cmd}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		_ = conn.Close()
+		s.kill(cmd)
+		return nil, ErrClosed
+	}
+	s.live = live
+	s.over.Add(1)
+	s.mu.Unlock()
+	go s.watch(live)
+	if err := s.list(ctx, live); err != nil {
+		_ = conn.Close()
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	s.opts.Log.Info("mcp server started", "pid", cmd.Process.Pid)
+	return live, nil
+}
+
+// within bounds a context by a time and by the life of the source.
+func (s *Source) within(ctx context.Context, d time.Duration, what string) (context.Context, func()) {
+	ctx, timeout := context.WithTimeoutCause(ctx, d, fmt.Errorf("%s within %s", what, d))
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.open, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		timeout()
+	}
+}
+
+// watch waits for the end of a server.
+func (s *Source) watch(live *session) {
+	defer s.over.Done()
+	err := live.Wait()
+	_ = live.Close()
+	s.kill(live.cmd)
+	s.mu.Lock()
+	s.live = nil
+	closed := s.closed
+	s.mu.Unlock()
+	if !closed {
+		if err == nil {
+			err = errors.New("it ended")
+		}
+		s.failed(err)
+	}
+}
+
+// kill ends what is left of a server: its children too.
+func (s *Source) kill(cmd *exec.Cmd) {
+	if cmd.Process != nil {
+		killGroup(cmd.Process.Pid)
+	}
+}
+
+// environment is what any program needs, and what the options give.
+func (s *Source) environment() []string {
+	env := map[string]string{}
+	for _, name := range []string{"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env[name] = v
+		}
+	}
+	maps.Copy(env, s.opts.Env)
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	return out
+}
+
+func (s *Source) markStale() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = true
+}
+
+// maxTools of one server.
+const maxTools = 1000
+
+// list asks for the tools.
+func (s *Source) list(ctx context.Context, live *session) error {
+	s.mu.Lock()
+	s.stale = false
+	s.mu.Unlock()
+	tools := []agent.Tool{}
+	for t, err := range live.Tools(ctx, nil) {
+		if err != nil {
+			s.markStale()
+			return fmt.Errorf("list tools: %w", err)
+		}
+		if len(s.opts.Only) > 0 && !slices.Contains(s.opts.Only, t.Name) {
+			continue
+		}
+		if len(tools) == maxTools {
+			return fmt.Errorf("list tools: more than %d", maxTools)
+		}
+		schema, err := json.Marshal(t.InputSchema)
+		if err != nil {
+			return fmt.Errorf("schema of tool %s: %w", t.Name, err)
+		}
+		tools = append(tools, s.tool(t.Name, t.Description, schema))
+	}
+	for _, name := range s.opts.Only {
+		if !slices.ContainsFunc(tools, func(t agent.Tool) bool { return t.Name == s.shown(name) }) {
+			return fmt.Errorf("has no tool %q", name)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tools, s.failures = tools, 0
+	return nil
+}
+
+func (s *Source) shown(name string) string {
+	if s.opts.Prefix {
+		return s.opts.Name + "_" + name
+	}
+	return name
+}
+
+// tool is one of the server's. The server checks the arguments: its schema may be of another draft than ours.
+func (s *Source) tool(name, description string, schema json.RawMessage) agent.Tool {
+	return agent.Tool{
+		Name: s.shown(name), Description: description, Schema: schema, Unwatched: true,
+		Run: func(ctx context.Context, call message.ToolCall) (any, error) { return s.call(ctx, name, call) },
+	}
+}
+
+// call runs a tool. It is not tried twice: nobody knows what the first try has done.
+func (s *Source) call(ctx context.Context, name string, call message.ToolCall) (any, error) {
+	ctx, cancel := s.within(ctx, s.opts.Call, "no result")
+	defer cancel()
+	live, err := s.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args := call.Args
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	out, err := live.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: args})
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, fmt.Errorf("MCP server %s: %w", s.opts.Name, err)
+	}
+	return result(call, out)
+}
+
+// result makes a tool message of a result: text as text, anything else as content blocks; structured content is its artifact.
+func result(call message.ToolCall, out *sdk.CallToolResult) (any, error) {
+	m := message.Tool("", call.ID).WithName(call.Name)
+	if out.IsError {
+		m.Status = message.StatusError
+	}
+	var texts []string
+	var blocks []json.RawMessage
+	plain := true
+	for _, c := range out.Content {
+		block := map[string]any{}
+		switch c := c.(type) {
+		case *sdk.TextContent:
+			texts = append(texts, c.Text)
+			block["type"], block["text"] = "text", c.Text
+		case *sdk.ImageContent:
+			plain = false
+			block["type"], block["base64"], block["mime_type"] = "image", c.Data, c.MIMEType
+		case *sdk.AudioContent:
+			plain = false
+			block["type"], block["base64"], block["mime_type"] = "audio", c.Data, c.MIMEType
+		case *sdk.ResourceLink:
+			texts = append(texts, c.URI)
+			block["type"], block["text"] = "text", c.URI
+		case *sdk.EmbeddedResource:
+			if c.Resource == nil {
+				continue
+			}
+			if c.Resource.Blob == nil {
+				texts = append(texts, c.Resource.Text)
+				block["type"], block["text"] = "text", c.Resource.Text
+				break
+			}
+			plain = false
+			block["type"], block["base64"], block["mime_type"] = "file", c.Resource.Blob, c.Resource.MIMEType
+		default:
+			continue
+		}
+		raw, err := json.Marshal(block)
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, raw)
+	}
+	if plain {
+		m.Content = message.Text(strings.Join(texts, "\n"))
+	} else {
+		m.Content = message.Content{Blocks: blocks}
+	}
+	if out.StructuredContent != nil {
+		raw, err := json.Marshal(map[string]any{"structured_content": out.StructuredContent})
+		if err != nil {
+			return nil, err
+		}
+		m.Artifact = raw
+	}
+	return m, nil
+}
+
+// Close ends the server and waits for its end. Calls that go on fail.
+func (s *Source) Close() error {
+	s.mu.Lock()
+	live := s.live
+	s.closed = true
+	s.mu.Unlock()
+	s.end(ErrClosed) // a session ends only when its calls have
+	if live != nil {
+		_ = live.Close() // watch tells how it ended
+	}
+	s.over.Wait()
+	return nil
+}
+
+// lines logs what a server writes to stderr.
+type lines struct {
+	log  *slog.Logger
+	rest []byte
+}
+
+// maxLine of a log line.
+const maxLine = 4 << 10
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		end := slices.Index(l.rest, '\n')
+		if end < 0 && len(l.rest) < maxLine {
+			return len(p), nil
+		}
+		if end < 0 || end > maxLine {
+			end = maxLine
+		}
+		if text := strings.TrimSpace(string(l.rest[:end])); text != "" {
+			l.log.Debug("mcp server says", "line", text)
+		}
+		l.rest = append(l.rest[:0], l.rest[min(end+1, len(l.rest)):]...)
+	}
+}

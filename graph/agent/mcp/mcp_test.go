@@ -1,0 +1,323 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+	"go.uber.org/goleak"
+
+	"understudy/graph/agent"
+	"understudy/graph/agent/scripted"
+	"understudy/graph/message"
+)
+
+// The test binary is an MCP server too, when this variable says so.
+const serverMode = "UNDERSTUDY_TEST_MCP_SERVER"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(serverMode); mode != "" {
+		if err := serve(mode); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+type pathArgs struct {
+	Path string `json:"path"`
+}
+
+func serve(mode string) error {
+	fmt.Fprintln(os.Stderr, "a server of the tests, mode", mode)
+	switch mode {
+	case "silent": // never answers
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return err
+	case "broken":
+		return errors.New("out of order")
+	case "noise":
+		fmt.Println("this is no JSON")
+	}
+	s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	text := func(s string) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: s}}}, nil, nil
+	}
+	sdk.AddTool(s, &sdk.Tool{Name: "pid", Description: "Its process."}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		return text(strconv.Itoa(os.Getpid()))
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "environment"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		return text(strings.Join(os.Environ(), "\n"))
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "die"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		os.Exit(3)
+		return nil, nil, nil
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "fail"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		return nil, nil, errors.New("that did not work")
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "mixed"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{Content: []sdk.Content{
+			&sdk.TextContent{Text: "look"}, &sdk.ImageContent{Data: []byte{1}, MIMEType: "image/png"}, &sdk.AudioContent{Data: []byte{2}, MIMEType: "audio/wav"},
+			&sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "f:a", Text: "inner"}}, &sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "f:b", Blob: []byte{3}, MIMEType: "a/b"}},
+			&sdk.ResourceLink{URI: "file:///c", Name: "c"},
+		}}, nil, nil
+	})
+	// It waits until the file is there, and with it whoever wrote it.
+	sdk.AddTool(s, &sdk.Tool{Name: "wait"}, func(ctx context.Context, _ *sdk.CallToolRequest, a pathArgs) (*sdk.CallToolResult, any, error) {
+		if err := os.WriteFile(a.Path, nil, 0o600); err != nil {
+			return nil, nil, err
+		}
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	})
+	sdk.AddTool(s, &sdk.Tool{Name: "grow"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		sdk.AddTool(s, &sdk.Tool{Name: "grown"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+			return text("new")
+		})
+		return text("grown")
+	})
+	return s.Run(context.Background(), &sdk.StdioTransport{})
+}
+
+// source runs the test binary as a server.
+func source(t *testing.T, o Options, mode string) *Source {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	o.Command = exe
+	if o.Name == "" {
+		o.Name = "test"
+	}
+	if o.Env == nil {
+		o.Env = map[string]string{}
+	}
+	o.Env[serverMode] = mode
+	s, err := New(o)
+	require.NoError(t, err)
+	s.pause = time.Millisecond
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// use calls a tool by name.
+func use(t *testing.T, s *Source, name, args string) (message.Message, error) {
+	t.Helper()
+	tools, err := s.Tools(t.Context())
+	require.NoError(t, err)
+	i := slices.IndexFunc(tools, func(tool agent.Tool) bool { return tool.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	out, err := tools[i].Run(t.Context(), message.ToolCall{Name: name, ID: "c1", Args: json.RawMessage(args)})
+	if err != nil {
+		return message.Message{}, err
+	}
+	return out.(message.Message), nil
+}
+
+func names(t *testing.T, s *Source) (out []string) {
+	t.Helper()
+	tools, err := s.Tools(t.Context())
+	require.NoError(t, err)
+	for _, tool := range tools {
+		out = append(out, tool.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestTools(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_SERVER", "x")
+	s := source(t, Options{Env: map[string]string{"GIVEN": "yes"}}, "well")
+	require.Nil(t, s.live, "nothing is started before it is needed")
+	require.Equal(t, []string{"die", "environment", "fail", "grow", "mixed", "pid", "wait"}, names(t, s))
+	m, err := use(t, s, "environment", "")
+	require.NoError(t, err)
+	require.Contains(t, m.Text(), "GIVEN=yes")
+	require.NotContains(t, m.Text(), "SECRET_OF_THE_SERVER")
+	m, err = use(t, s, "fail", "{}")
+	require.NoError(t, err)
+	require.Equal(t, "that did not work", m.Text())
+	require.Equal(t, message.StatusError, m.Status)
+	m, err = use(t, s, "mixed", "{}")
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"type":"text","text":"look"},{"type":"image","base64":"AQ==","mime_type":"image/png"},{"type":"audio","base64":"Ag==","mime_type":"audio/wav"},
+		{"type":"text","text":"inner"},{"type":"file","base64":"Aw==","mime_type":"a/b"},{"type":"text","text":"file:///c"}]`, string(m.Content.AppendJSON(nil)))
+	m, err = use(t, s, "wait", `{"path": 3}`)
+	require.NoError(t, err)
+	require.Equal(t, message.StatusError, m.Status, "the server checks its arguments")
+}
+
+func TestChosenTools(t *testing.T) {
+	t.Parallel()
+	s := source(t, Options{Only: []string{"pid", "fail"}, Prefix: true}, "well")
+	require.Equal(t, []string{"test_fail", "test_pid"}, names(t, s))
+	m, err := use(t, s, "test_fail", "{}")
+	require.NoError(t, err)
+	require.Equal(t, "that did not work", m.Text())
+	_, err = source(t, Options{Only: []string{"nothing"}}, "well").Tools(t.Context())
+	require.ErrorContains(t, err, `MCP server test: has no tool "nothing"`)
+}
+
+// A server that died is started again by the next call. The call that killed it is not repeated.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	s := source(t, Options{}, "well")
+	first, err := use(t, s, "pid", "{}")
+	require.NoError(t, err)
+	_, err = use(t, s, "die", "{}")
+	require.ErrorContains(t, err, "MCP server test")
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.live == nil }, 10*time.Minute, time.Millisecond)
+	second, err := use(t, s, "pid", "{}")
+	require.NoError(t, err)
+	require.NotEqual(t, first.Text(), second.Text())
+
+	pid, err := strconv.Atoi(second.Text())
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.live == nil }, 10*time.Minute, time.Millisecond)
+	third, err := use(t, s, "pid", "{}")
+	require.NoError(t, err)
+	require.NotEqual(t, second.Text(), third.Text())
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	s := source(t, Options{}, "broken")
+	for i := range 3 {
+		_, err := s.Tools(t.Context())
+		require.Error(t, err)
+		require.Equal(t, i+1, s.failures)
+	}
+	s.pause = time.Hour
+	s.failed(errors.New("once more"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	cancel(gone)
+	_, err := s.Tools(ctx)
+	require.ErrorIs(t, err, gone, "waiting for the next try heeds the context")
+	closed := source(t, Options{}, "broken")
+	require.NoError(t, closed.Close())
+	_, err = closed.Tools(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	_, err := source(t, Options{Start: 50 * time.Millisecond}, "silent").Tools(t.Context())
+	require.ErrorContains(t, err, "did not answer within 50ms")
+	_, err = source(t, Options{Start: 5 * time.Second}, "noise").Tools(t.Context())
+	require.Error(t, err)
+	none, err := New(Options{Name: "none", Command: filepath.Join(t.TempDir(), "not-there")})
+	require.NoError(t, err)
+	_, err = none.Tools(t.Context())
+	require.ErrorContains(t, err, "not-there")
+	require.NoError(t, none.Close())
+	_, err = New(Options{Name: "x"})
+	require.ErrorContains(t, err, "a name and a command")
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	t.Parallel()
+	s := source(t, Options{}, "well")
+	file := filepath.Join(t.TempDir(), "called")
+	done := make(chan error, 1)
+	go func() {
+		tools, err := s.Tools(context.Background())
+		if err == nil {
+			i := slices.IndexFunc(tools, func(tool agent.Tool) bool { return tool.Name == "wait" })
+			_, err = tools[i].Run(context.Background(), message.ToolCall{Name: "wait", Args: json.RawMessage(fmt.Sprintf(`{"path":%q}`, file))})
+		}
+		done <- err
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(file); return err == nil }, 20*time.Minute, time.Millisecond)
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, <-done, ErrClosed)
+	_, err := s.session(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestCallTimeout(t *testing.T) {
+	t.Parallel()
+	s := source(t, Options{Call: 50 * time.Millisecond}, "well")
+	_, err := s.Tools(t.Context())
+	require.NoError(t, err)
+	_, err = use(t, s, "wait", fmt.Sprintf(`{"path":%q}`, filepath.Join(t.TempDir(), "f")))
+	require.ErrorContains(t, err, "no result within 50ms")
+	_, err = use(t, s, "pid", "{}")
+	require.NoError(t, err, "the server goes on")
+}
+
+func TestToolsThatChange(t *testing.T) {
+	t.Parallel()
+	s := source(t, Options{}, "well")
+	require.NotContains(t, names(t, s), "grown")
+	_, err := use(t, s, "grow", "{}")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return slices.Contains(names(t, s), "grown") }, 20*time.Minute, time.Millisecond)
+}
+
+func TestStderrIsLogged(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	l := &lines{log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	for _, piece := range []string{"one\ntw", "o\n\n", strings.Repeat("x", 2*maxLine), "\nend\n"} {
+		n, err := l.Write([]byte(piece))
+		require.NoError(t, err)
+		require.Equal(t, len(piece), n)
+	}
+	require.Less(t, len(l.rest), maxLine)
+	for _, want := range []string{"line=one\n", "line=two\n", "line=end\n"} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
+// A server from a registry, driven by an agent.
+func TestRealServer(t *testing.T) {
+	t.Parallel()
+	script := os.Getenv("UNDERSTUDY_TEST_MCP")
+	node, err := exec.LookPath("node")
+	if script == "" || err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("no MCP server: set UNDERSTUDY_TEST_MCP to what `conformance/setup mcp` prints")
+		}
+		t.Skip("SKIPPED: set UNDERSTUDY_TEST_MCP to what `conformance/setup mcp` prints")
+	}
+	s, err := New(Options{Name: "everything", Command: node, Args: []string{script, "stdio"}})
+	require.NoError(t, err)
+	model, err := scripted.Parse([]byte(`[
+		{"from": "human", "when": "^add (\\d+) (\\d+)", "tool_calls": [{"id": "c1", "name": "get-sum", "args": "{\"a\": $1, \"b\": $2}"}, {"id": "c2", "name": "echo", "args": {"message": "$0"}}]},
+		{"from": "human", "when": "^image", "tool_calls": [{"id": "c1", "name": "get-tiny-image"}]},
+		{"content": "done"}]`))
+	require.NoError(t, err)
+	a, err := agent.New(agent.Options{Name: "everything", Model: agent.Model{LLM: model}, Sources: []agent.Source{s}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, a.Close()) }()
+	say := func(text string) gjson.Result {
+		state, err := a.Invoke(t.Context(), map[string]any{"messages": []message.Message{message.Human(text)}})
+		require.NoError(t, err)
+		return gjson.ParseBytes(state)
+	}
+	state := say("add 17 25")
+	require.Contains(t, state.Get("messages.2.content").Str, "42", state.Raw)
+	require.Equal(t, "Echo: add 17 25", state.Get("messages.3.content").Str)
+	require.Equal(t, "done", state.Get("messages.4.content").Str)
+	state = say("image")
+	require.Equal(t, "image/png", state.Get(`messages.2.content.#(type=="image").mime_type`).Str, state.Raw[:min(len(state.Raw), 500)])
+}

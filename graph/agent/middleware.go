@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/tmc/langchaingo/llms"
+
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// Middleware changes how an agent works. Its hooks have LangChain's names, order and nodes: BeforeAgent, BeforeModel and AfterModel are
+// nodes of their own, `<Name>.before_model`; before-hooks run first to last, after-hooks last to first, and of wrapping hooks
+// the first is outermost. A hook that is nil is none.
+type Middleware struct {
+	// Name is that of its nodes; unique within an agent.
+	Name string
+	// Tools are given to the agent.
+	Tools []Tool
+	// State are keys that it adds to the agent's state.
+	State map[string]pregel.Channel
+
+	BeforeAgent Hook // once, before anything else
+	BeforeModel Hook // before each call of the model
+	AfterModel  Hook // after each
+	AfterAgent  Hook // once, at the end
+
+	WrapModelCall func(ctx context.Context, r ModelRequest, next ModelHandler) (ModelResponse, error)
+	WrapToolCall  func(ctx context.Context, r ToolRequest, next ToolHandler) (ToolResult, error)
+}
+
+// Hook is a node of a middleware. Run returns what a node returns: nil, or an update of the state. With CanJump it may set JumpTo in
+// it, to go to one of these next: JumpModel, JumpTools, JumpEnd.
+type Hook struct {
+	Run     func(ctx context.Context, state pregel.Values) (any, error)
+	CanJump []string
+}
+
+// JumpTo is the key of the state that a hook sets to jump.
+const JumpTo = "jump_to"
+
+// Places to jump to.
+const (
+	JumpModel = "model"
+	JumpTools = "tools"
+	JumpEnd   = "end"
+)
+
+// Keys of the state that every agent has.
+const (
+	messagesKey   = "messages"
+	structuredKey = "structured_response"
+)
+
+// ModelHandler calls the model, or the next middleware before it.
+type ModelHandler func(ctx context.Context, r ModelRequest) (ModelResponse, error)
+
+// ToolHandler executes a tool call, or gives it to the next middleware before that.
+type ToolHandler func(ctx context.Context, r ToolRequest) (ToolResult, error)
+
+// ModelRequest is a call of the model. It is a value: a wrapper changes its copy.
+type ModelRequest struct {
+	Model      Model
+	System     *message.Message // nil: none
+	Messages   []message.Message
+	Tools      []Tool
+	ToolChoice any // nil, "auto", "any", "none", or a tool's name
+	Options    []llms.CallOption
+	State      pregel.Values
+}
+
+// ModelResponse is what the model said, and what it means to the state.
+type ModelResponse struct {
+	Messages   []message.Message // the answer, and tool messages that the agent has for it
+	Structured json.RawMessage   // nil: none
+	Updates    []any             // further *pregel.Command
+}
+
+// Messages gives the conversation of a state.
+func Messages(state pregel.Values) []message.Message {
+	m, _ := state[messagesKey].([]message.Message)
+	return m
+}
+
+// lastAI gives the last message of the model and what follows it; -1 when there is none.
+func lastAI(messages []message.Message) (at int) {
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Type == message.TypeAI {
+			return i
+		}
+	}
+	return -1
+}
+
+// chainModel composes wrappers around the call itself; the first is outermost.
+func chainModel(middleware []Middleware, call ModelHandler) ModelHandler {
+	for i := len(middleware) - 1; i >= 0; i-- {
+		if wrap, next := middleware[i].WrapModelCall, call; wrap != nil {
+			call = func(ctx context.Context, r ModelRequest) (ModelResponse, error) { return wrap(ctx, r, next) }
+		}
+	}
+	return call
+}
+
+func chainTool(middleware []Middleware, run ToolHandler) ToolHandler {
+	for i := len(middleware) - 1; i >= 0; i-- {
+		if wrap, next := middleware[i].WrapToolCall, run; wrap != nil {
+			run = func(ctx context.Context, r ToolRequest) (ToolResult, error) { return wrap(ctx, r, next) }
+		}
+	}
+	return run
+}

@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// RepairToolCalls answers, before a run begins, the tool calls that have no result: a run was cancelled, or a person wrote on instead of
+// deciding. Models refuse a conversation with such calls.
+func RepairToolCalls() Middleware {
+	return Middleware{
+		Name: "PatchToolCallsMiddleware",
+		BeforeAgent: Hook{Run: func(_ context.Context, state pregel.Values) (any, error) {
+			messages := Messages(state)
+			repaired := repair(messages)
+			if len(repaired) == len(messages) {
+				return nil, nil
+			}
+			return pregel.Values{messagesKey: slices.Concat([]message.Message{message.Remove(message.RemoveAll)}, repaired)}, nil
+		}},
+	}
+}
+
+func repair(messages []message.Message) []message.Message {
+	answered := answeredCalls(messages)
+	var out []message.Message
+	for _, m := range messages {
+		out = append(out, m)
+		for _, c := range m.ToolCalls {
+			if m.Type == message.TypeAI && !answered[c.ID] {
+				answered[c.ID] = true
+				out = append(out, *toolError(c, fmt.Sprintf("Tool call %s with id %s was not finished: the conversation went on before it could be.", c.Name, c.ID)))
+			}
+		}
+	}
+	return out
+}
+
+// ToolErrors tells the model of errors of tools in words of its own. text gives the words; "": the error is none of its business, and
+// goes on to the next. tools: only those; none: all.
+func ToolErrors(text func(err error, call message.ToolCall) string, tools ...string) Middleware {
+	return Middleware{
+		Name: "ToolErrorMiddleware",
+		WrapToolCall: func(ctx context.Context, r ToolRequest, next ToolHandler) (ToolResult, error) {
+			out, err := next(ctx, r)
+			if err == nil || errors.Is(err, pregel.ErrInterrupted) || context.Cause(ctx) != nil || len(tools) > 0 && !slices.Contains(tools, r.Call.Name) {
+				return out, err
+			}
+			if words := text(err, r.Call); words != "" {
+				return ToolResult{Message: toolError(r.Call, words)}, nil
+			}
+			return out, err
+		},
+	}
+}

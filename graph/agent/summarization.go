@@ -1,0 +1,315 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// Size is an amount of conversation. As a trigger, all that is set has to be reached; as what is kept, one field is set.
+type Size struct {
+	Messages int
+	Tokens   int
+	Fraction float64 // of what the model can be told; 0 < f ≤ 1
+}
+
+// SummarizationOptions say when and how a conversation is condensed.
+type SummarizationOptions struct {
+	Model   Model  // that writes the summary
+	Trigger []Size // any of them
+	Keep    Size   // what stays as it is; zero: 20 messages
+	Prompt  string // with {messages} in it; "": a default
+	// MaxTokens of the messages that the summary is written from, counted from the end; 0: 4000, below 0: all.
+	MaxTokens int
+	// Quiet sends no `summarization` event.
+	Quiet bool
+}
+
+const summaryPrompt = `You keep the memory of an assistant. The conversation below has become too long; what you write takes its place, and the
+assistant goes on with nothing else. Write down what it needs:
+
+## Goal
+What the person wants, in one or two sentences.
+
+## So far
+Decisions and why they were taken, facts that were found, what was tried and did not work. Names, numbers, paths and quotes exactly.
+
+## Open
+What remains to be done, and what comes next.
+
+Write "none" under a heading that has nothing. Answer with the text alone.
+
+<messages>
+{messages}
+</messages>`
+
+// Summarization condenses the older part of a conversation before it becomes too long for the model. It never parts a tool call from
+// its result. The state then begins with a human message, marked by additional_kwargs.lc_source "summarization", which holds the
+// summary; a `custom` event {"type": "summarization", "summary", "replaced_count"} tells how many messages it stands for.
+func Summarization(o SummarizationOptions) (Middleware, error) {
+	if o.Model.LLM == nil {
+		return Middleware{}, errors.New("summarization: Model is required")
+	}
+	if o.Keep == (Size{}) {
+		o.Keep = Size{Messages: 20}
+	}
+	if o.Prompt == "" {
+		o.Prompt = summaryPrompt
+	}
+	if !strings.Contains(o.Prompt, "{messages}") {
+		return Middleware{}, errors.New("summarization: the prompt has no {messages} in it")
+	}
+	if o.MaxTokens == 0 {
+		o.MaxTokens = 4000
+	}
+	if len(o.Trigger) == 0 {
+		return Middleware{}, errors.New("summarization: no trigger says when")
+	}
+	for _, t := range o.Trigger {
+		if err := t.check(o.Model); err != nil {
+			return Middleware{}, fmt.Errorf("summarization: trigger: %w", err)
+		}
+	}
+	if err := o.Keep.check(o.Model); err != nil {
+		return Middleware{}, fmt.Errorf("summarization: keep: %w", err)
+	}
+	if n := btoi(o.Keep.Messages > 0) + btoi(o.Keep.Tokens > 0) + btoi(o.Keep.Fraction > 0); n > 1 {
+		return Middleware{}, errors.New("summarization: keep: write one of messages, tokens and fraction")
+	}
+	s := &summarizer{o, charsPerToken}
+	if o.Model.Provider == "anthropic" {
+		s.perToken = claudeChars
+	}
+	return Middleware{Name: "SummarizationMiddleware", BeforeModel: Hook{Run: s.beforeModel}}, nil
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (s Size) check(m Model) error {
+	switch {
+	case s == (Size{}):
+		return errors.New("write messages, tokens or fraction")
+	case s.Messages < 0 || s.Tokens < 0:
+		return errors.New("messages and tokens are more than 0")
+	case s.Fraction < 0 || s.Fraction > 1:
+		return errors.New("fraction is more than 0 and at most 1")
+	case s.Fraction > 0 && m.MaxInputTokens <= 0:
+		return errors.New("fraction needs the model's max_input_tokens")
+	}
+	return nil
+}
+
+type summarizer struct {
+	SummarizationOptions
+	perToken float64
+}
+
+func (s *summarizer) count(messages []message.Message) int {
+	return countTokens(messages, s.perToken, true)
+}
+
+func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any, error) {
+	messages := Messages(state)
+	if !s.due(messages) {
+		return nil, nil
+	}
+	cut := s.cut(messages)
+	if cut <= 0 {
+		return nil, nil
+	}
+	messages = append([]message.Message(nil), messages...)
+	for i := range messages {
+		if messages[i].ID == "" {
+			messages[i].ID = uuid.NewString()
+		}
+	}
+	summary, err := s.summarize(ctx, messages[:cut])
+	if err != nil {
+		return nil, err
+	}
+	if !s.Quiet {
+		event := map[string]any{"type": "summarization", "summary": summary, "replaced_count": replaced(messages[:cut])}
+		if err := pregel.Emit(ctx, event); err != nil {
+			return nil, err
+		}
+	}
+	m := message.Human("Here is a summary of the conversation to date:\n\n" + summary)
+	m.AdditionalKwargs = json.RawMessage(`{"lc_source":"summarization"}`)
+	return pregel.Values{messagesKey: append([]message.Message{message.Remove(message.RemoveAll), m}, messages[cut:]...)}, nil
+}
+
+// replaced counts the messages of the conversation; a summary that is folded into the next is none.
+func replaced(messages []message.Message) (n int) {
+	for _, m := range messages {
+		if gjson.GetBytes(m.AdditionalKwargs, "lc_source").String() != "summarization" {
+			n++
+		}
+	}
+	return n
+}
+
+// due reports whether a trigger has been reached.
+func (s *summarizer) due(messages []message.Message) bool {
+	if len(messages) == 0 {
+		return false
+	}
+	tokens := s.count(messages)
+	reached := func(threshold int) bool { return tokens >= threshold || s.reported(messages) >= int64(threshold) }
+	for _, t := range s.Trigger {
+		if t.Messages > 0 && len(messages) < t.Messages ||
+			t.Tokens > 0 && !reached(t.Tokens) ||
+			t.Fraction > 0 && !reached(max(int(float64(s.Model.MaxInputTokens)*t.Fraction), 1)) {
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+// reported is what the provider counted with the last answer, if that was the provider of this model.
+func (s *summarizer) reported(messages []message.Message) int64 {
+	at := lastAI(messages)
+	if at < 0 || messages[at].Usage == nil || s.Model.Provider == "" ||
+		gjson.GetBytes(messages[at].ResponseMetadata, "model_provider").String() != s.Model.Provider {
+		return 0
+	}
+	return messages[at].Usage.TotalTokens
+}
+
+// cut is how many messages go; 0: none.
+func (s *summarizer) cut(messages []message.Message) int {
+	if s.Keep.Messages > 0 {
+		if len(messages) <= s.Keep.Messages {
+			return 0
+		}
+		return safeCut(messages, len(messages)-s.Keep.Messages)
+	}
+	budget := s.Keep.Tokens
+	if s.Keep.Fraction > 0 {
+		budget = int(float64(s.Model.MaxInputTokens) * s.Keep.Fraction)
+	}
+	budget = max(budget, 1)
+	if s.count(messages) <= budget {
+		return 0
+	}
+	// The first message from which on all fits.
+	at := len(messages)
+	for low, high := 0, len(messages); low < high; {
+		mid := (low + high) / 2
+		if countTokens(messages[mid:], s.perToken, false) <= budget {
+			at, high = mid, mid
+		} else {
+			low = mid + 1
+		}
+	}
+	if at == len(messages) {
+		if len(messages) == 1 {
+			return 0
+		}
+		at = len(messages) - 1
+	}
+	return safeCut(messages, at)
+}
+
+// safeCut moves a cut so that it does not part a tool call from its result: back to the call, or past results that have none.
+func safeCut(messages []message.Message, at int) int {
+	if at >= len(messages) || messages[at].Type != message.TypeTool {
+		return at
+	}
+	results := map[string]bool{}
+	end := at
+	for ; end < len(messages) && messages[end].Type == message.TypeTool; end++ {
+		results[messages[end].ToolCallID] = true
+	}
+	for i := at - 1; i >= 0; i-- {
+		for _, c := range messages[i].ToolCalls {
+			if c.ID != "" && results[c.ID] {
+				return i
+			}
+		}
+	}
+	return end
+}
+
+// summarize writes the summary of messages.
+func (s *summarizer) summarize(ctx context.Context, messages []message.Message) (string, error) {
+	text := transcript(s.trim(messages))
+	if text == "" {
+		return "Previous conversation was too long to summarize.", nil
+	}
+	answer, err := s.ask(ctx, text)
+	var overflow interface{ ContextOverflow() bool }
+	if errors.As(err, &overflow) && overflow.ContextOverflow() {
+		answer, err = s.ask(ctx, s.halve(text))
+	}
+	if err != nil {
+		return "", fmt.Errorf("summarize the conversation: %w", err)
+	}
+	return strings.TrimSpace(answer.Text()), nil
+}
+
+func (s *summarizer) ask(ctx context.Context, text string) (message.Message, error) {
+	prompt := strings.TrimRight(strings.ReplaceAll(s.Prompt, "{messages}", text), " \n")
+	return s.Model.Ask(ctx, []message.Message{message.Human(prompt)}, map[string]any{"lc_source": "summarization"})
+}
+
+// trim keeps the last messages that fit, beginning with a person's, and all instructions.
+func (s *summarizer) trim(messages []message.Message) []message.Message {
+	if s.MaxTokens < 0 || countTokens(messages, charsPerToken, false) <= s.MaxTokens {
+		return messages
+	}
+	budget := s.MaxTokens
+	var system []message.Message
+	if messages[0].Type == message.TypeSystem {
+		system, messages = messages[:1], messages[1:]
+		budget -= countTokens(system, charsPerToken, false)
+	}
+	from := len(messages)
+	for from > 0 {
+		if budget -= countTokens(messages[from-1:from], charsPerToken, false); budget < 0 {
+			break
+		}
+		from--
+	}
+	kept := messages[from:]
+	for len(kept) > 0 && kept[0].Type != message.TypeHuman {
+		kept = kept[1:]
+	}
+	if len(kept) == 0 && len(messages) > 0 {
+		// Nothing fits as a whole: the end of what is there.
+		text := transcript(messages)
+		kept = []message.Message{message.Human("…" + tail(text, s.MaxTokens*int(charsPerToken)))}
+	}
+	return append(system, kept...)
+}
+
+// halve leaves out the middle: a conversation says at its start what it is about, and at its end where it is.
+func (s *summarizer) halve(text string) string {
+	budget := utf8.RuneCountInString(text) / 2
+	if limit := s.Model.MaxInputTokens * 2 / 5; limit > 0 {
+		budget = min(budget, int(float64(limit)*s.perToken))
+	}
+	runes := []rune(text)
+	head := budget / 4
+	return string(runes[:head]) + "\n\n[… middle of the conversation left out …]\n\n" + string(runes[len(runes)-(budget-head):])
+}
+
+// tail gives the last n characters.
+func tail(text string, n int) string {
+	runes := []rune(text)
+	return string(runes[max(len(runes)-max(n, 0), 0):])
+}

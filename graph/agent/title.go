@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// TitleOptions say how a thread gets its title.
+type TitleOptions struct {
+	Model  Model  // that writes it
+	Prompt string // with {conversation} in it; "": a default
+	Key    string // of the state that holds it; "" is "title"
+	MaxLen int    // in characters; 0: 60
+}
+
+const titlePrompt = `Give this conversation a title of at most six words. Answer with the title alone, without quotes.
+
+{conversation}`
+
+// Title gives a thread a title, once, after its first answer. Its model is not seen in streams. If it fails, the first words of the
+// person are the title.
+func Title(o TitleOptions) (Middleware, error) {
+	if o.Model.LLM == nil {
+		return Middleware{}, errors.New("title: Model is required")
+	}
+	if o.Prompt == "" {
+		o.Prompt = titlePrompt
+	}
+	if !strings.Contains(o.Prompt, "{conversation}") {
+		return Middleware{}, errors.New("title: the prompt has no {conversation} in it")
+	}
+	if o.Key == "" {
+		o.Key = "title"
+	}
+	if o.MaxLen <= 0 {
+		o.MaxLen = 60
+	}
+	return Middleware{
+		Name:       "TitleMiddleware",
+		State:      map[string]pregel.Channel{o.Key: pregel.LastValue()},
+		AfterAgent: Hook{Run: o.run},
+	}, nil
+}
+
+func (o TitleOptions) run(ctx context.Context, state pregel.Values) (any, error) {
+	if title, _, _ := pregel.Get[string](state, o.Key); title != "" {
+		return nil, nil
+	}
+	var asked, said string
+	for _, m := range Messages(state) {
+		switch {
+		case m.Type == message.TypeHuman && asked == "":
+			asked = m.Text()
+		case m.Type == message.TypeAI && said == "":
+			said = m.Text()
+		}
+	}
+	if asked == "" || said == "" {
+		return nil, nil
+	}
+	conversation := fmt.Sprintf("User: %s\nAssistant: %s", short(asked, 2000), short(said, 2000))
+	prompt := message.Human(strings.ReplaceAll(o.Prompt, "{conversation}", conversation))
+	answer, err := o.Model.Ask(ctx, []message.Message{prompt}, map[string]any{"lc_source": "title"}, "nostream")
+	title := asked
+	switch {
+	case err == nil && strings.TrimSpace(answer.Text()) != "":
+		title = answer.Text()
+	case err != nil && context.Cause(ctx) != nil:
+		return nil, err
+	}
+	title = strings.Join(strings.Fields(title), " ")
+	return pregel.Values{o.Key: short(strings.Trim(title, `"'“”`), o.MaxLen)}, nil
+}
+
+// short cuts text to n characters.
+func short(text string, n int) string {
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return strings.TrimSpace(string([]rune(text)[:n-1])) + "…"
+}

@@ -1,0 +1,387 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/tmc/langchaingo/llms"
+
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// Tool is something that the model may call.
+type Tool struct {
+	Name        string
+	Description string
+	// Schema is the JSON Schema of the arguments, an object. Calls that do not fit never reach Run.
+	Schema json.RawMessage
+	// Direct ends the agent with the tool's result, without another word of the model.
+	Direct bool
+	// Run executes a call. What it returns becomes the content of a tool message: text as it is; a message.Content; a message.Message
+	// of type tool; anything else as JSON. A *pregel.Command, or an []any of commands and messages, updates the state; one of its
+	// messages has to answer the call. An error becomes a message that tells the model, unless Options.FailOnToolError says
+	// otherwise; what pregel.Interrupt returned has to be returned as it is.
+	Run func(ctx context.Context, call message.ToolCall) (any, error)
+	// Unwatched: the tool checks its arguments itself.
+	Unwatched bool
+}
+
+// NewTool makes a tool of a function. The schema follows from A, a struct: json tags name the arguments (omitempty makes one
+// optional), jsonschema tags describe them. The function finds its surroundings in ctx: StateOf, CallOf, pregel.StoreOf, pregel.Emit,
+// pregel.Interrupt.
+func NewTool[A any](name, description string, run func(ctx context.Context, args A) (any, error)) (Tool, error) {
+	schema, err := jsonschema.For[A](nil)
+	if err != nil {
+		return Tool{}, fmt.Errorf("tool %s: %w", name, err)
+	}
+	if schema.Type != "object" {
+		return Tool{}, fmt.Errorf("tool %s: its arguments are %T; they have to be a struct", name, *new(A))
+	}
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		return Tool{}, fmt.Errorf("tool %s: %w", name, err)
+	}
+	return Tool{Name: name, Description: description, Schema: raw, Run: func(ctx context.Context, call message.ToolCall) (any, error) {
+		var args A
+		if err := json.Unmarshal(orEmpty(call.Args), &args); err != nil {
+			return nil, &invalidArgs{err}
+		}
+		return run(ctx, args)
+	}}, nil
+}
+
+// MustTool is NewTool for tools that a program declares.
+func MustTool[A any](name, description string, run func(ctx context.Context, args A) (any, error)) Tool {
+	t, err := NewTool(name, description, run)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// definition is the tool as models are told of it.
+func (t Tool) definition() llms.Tool {
+	schema := t.Schema
+	if len(schema) == 0 {
+		schema = json.RawMessage(`{"type":"object","properties":{}}`)
+	}
+	return llms.Tool{Type: "function", Function: &llms.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: schema}}
+}
+
+// boundTool is a tool whose schema has been read.
+type boundTool struct {
+	Tool
+	schema *jsonschema.Resolved // nil: takes anything
+}
+
+func bind(t Tool) (*boundTool, error) {
+	if t.Name == "" || t.Run == nil {
+		return nil, errors.New("a tool needs a name and a function")
+	}
+	b := &boundTool{Tool: t}
+	if len(t.Schema) == 0 || t.Unwatched {
+		return b, nil
+	}
+	schema, err := resolve(t.Schema)
+	if err != nil {
+		return nil, fmt.Errorf("tool %s: its schema: %w", t.Name, err)
+	}
+	b.schema = schema
+	return b, nil
+}
+
+// resolve reads a JSON Schema. It loads nothing that the schema refers to elsewhere.
+func resolve(raw json.RawMessage) (*jsonschema.Resolved, error) {
+	var s jsonschema.Schema
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, err
+	}
+	return s.Resolve(nil)
+}
+
+// invalidArgs are arguments that do not fit the tool.
+type invalidArgs struct{ err error }
+
+func (e *invalidArgs) Error() string { return e.err.Error() }
+
+// check says what is wrong with the arguments of a call.
+func (t *boundTool) check(args json.RawMessage) error {
+	if t.schema == nil {
+		return nil
+	}
+	if err := validate(t.schema, args); err != nil {
+		return &invalidArgs{err}
+	}
+	return nil
+}
+
+// validate holds a JSON object against a schema. What is missing is told in pydantic's words, which models know.
+func validate(schema *jsonschema.Resolved, raw json.RawMessage) error {
+	var args map[string]any
+	if err := json.Unmarshal(orEmpty(raw), &args); err != nil {
+		return err
+	}
+	var missing []string
+	for _, name := range schema.Schema().Required {
+		if _, ok := args[name]; !ok {
+			missing = append(missing, name+": Field required")
+		}
+	}
+	if len(missing) > 0 {
+		return errors.New(strings.Join(missing, "\n"))
+	}
+	return schema.Validate(args)
+}
+
+// ToolRequest is a call on its way to its tool.
+type ToolRequest struct {
+	Call message.ToolCall
+	// Tool is the one that the call names; nil when the agent has none of this name.
+	Tool  *Tool
+	State pregel.Values
+	tools *toolSet
+}
+
+// Tools are all tools of the agent.
+func (r ToolRequest) Tools() []Tool { return r.tools.all() }
+
+// With gives the request for another call, and the tool that it names.
+func (r ToolRequest) With(call message.ToolCall) ToolRequest {
+	r.Call, r.Tool = call, nil
+	if t := r.tools.byName[call.Name]; t != nil {
+		r.Tool = &t.Tool
+	}
+	return r
+}
+
+// ToolResult is what a call came to: a tool message, or commands and messages that update the state.
+type ToolResult struct {
+	Message *message.Message // nil: see Updates
+	Updates []any            // *pregel.Command, message.Message
+}
+
+// toolSet are the tools of an agent.
+type toolSet struct {
+	byName map[string]*boundTool
+	names  []string // in their order
+}
+
+func newToolSet(tools []Tool) (*toolSet, error) {
+	s := &toolSet{byName: make(map[string]*boundTool, len(tools))}
+	return s, s.add(tools)
+}
+
+func (s *toolSet) add(tools []Tool) error {
+	for _, t := range tools {
+		b, err := bind(t)
+		if err != nil {
+			return err
+		}
+		if s.byName[t.Name] != nil {
+			return fmt.Errorf("two tools are named %q", t.Name)
+		}
+		s.byName[t.Name] = b
+		s.names = append(s.names, t.Name)
+	}
+	return nil
+}
+
+func (s *toolSet) clone() *toolSet {
+	return &toolSet{byName: maps.Clone(s.byName), names: slices.Clone(s.names)}
+}
+
+func (s *toolSet) all() []Tool {
+	out := make([]Tool, len(s.names))
+	for i, name := range s.names {
+		out[i] = s.byName[name].Tool
+	}
+	return out
+}
+
+type ctxKey int
+
+const (
+	callKey ctxKey = iota
+	stateKey
+)
+
+// CallOf gives, in a tool, the call that it answers.
+func CallOf(ctx context.Context) message.ToolCall {
+	call, _ := ctx.Value(callKey).(message.ToolCall)
+	return call
+}
+
+// StateOf gives, in a tool, the state of the agent. It must not be changed: return a *pregel.Command.
+func StateOf(ctx context.Context) pregel.Values {
+	state, _ := ctx.Value(stateKey).(pregel.Values)
+	return state
+}
+
+// Texts of LangGraph's ToolNode.
+const (
+	unknownToolText    = "Error: %s is not a valid tool, try one of [%s]."
+	toolErrorText      = "Error: %s\n Please fix your mistakes."
+	toolInvocationText = "Error invoking tool '%s' with kwargs %s with error:\n %s\n Please fix the error and try again."
+)
+
+// toolError is the message about a call that failed.
+func toolError(call message.ToolCall, text string) *message.Message {
+	m := message.Tool(text, call.ID).WithName(call.Name)
+	m.Status = message.StatusError
+	return &m
+}
+
+// runTool executes a call. Its error is one of the tool itself.
+func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) {
+	tool := r.tools.byName[r.Call.Name]
+	if tool == nil {
+		text := fmt.Sprintf(unknownToolText, r.Call.Name, strings.Join(r.tools.names, ", "))
+		return ToolResult{Message: toolError(r.Call, text)}, nil
+	}
+	ctx = context.WithValue(context.WithValue(ctx, callKey, r.Call), stateKey, r.State)
+	err := tool.check(r.Call.Args)
+	var out any
+	if err == nil {
+		out, err = call(ctx, tool, r.Call)
+	}
+	var invalid *invalidArgs
+	if errors.As(err, &invalid) {
+		text := fmt.Sprintf(toolInvocationText, r.Call.Name, pyRepr(r.Call.Args), invalid)
+		return ToolResult{Message: toolError(r.Call, text)}, nil
+	}
+	if err != nil {
+		return ToolResult{}, err
+	}
+	return normalize(r.Call, out)
+}
+
+// call runs a tool; its panic is an error of the tool alone.
+func call(ctx context.Context, t *boundTool, c message.ToolCall) (out any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("tool %s panicked: %v", t.Name, p)
+		}
+	}()
+	return t.Run(ctx, c)
+}
+
+// normalize makes what a tool returned a result.
+func normalize(call message.ToolCall, out any) (ToolResult, error) {
+	switch out := out.(type) {
+	case message.Message:
+		return ToolResult{Message: answering(call, out)}, nil
+	case *message.Message:
+		if out != nil {
+			return ToolResult{Message: answering(call, *out)}, nil
+		}
+	case *pregel.Command:
+		return ToolResult{Updates: []any{out}}, checkAnswered(call, []any{out})
+	case pregel.Command:
+		return ToolResult{Updates: []any{&out}}, checkAnswered(call, []any{&out})
+	case []any:
+		if len(out) > 0 && !slices.ContainsFunc(out, func(x any) bool { return !isUpdate(x) }) {
+			return ToolResult{Updates: out}, checkAnswered(call, out)
+		}
+	}
+	content, err := contentOf(out)
+	if err != nil {
+		return ToolResult{}, fmt.Errorf("tool %s: its result: %w", call.Name, err)
+	}
+	m := message.Tool("", call.ID).WithName(call.Name)
+	m.Content = content
+	return ToolResult{Message: &m}, nil
+}
+
+func isUpdate(x any) bool {
+	switch x.(type) {
+	case *pregel.Command, message.Message:
+		return true
+	}
+	return false
+}
+
+// answering fills in what a tool's own message leaves out.
+func answering(call message.ToolCall, m message.Message) *message.Message {
+	m.Type = message.TypeTool
+	if m.ToolCallID == "" {
+		m.ToolCallID = call.ID
+	}
+	if m.Name == "" {
+		m.Name = call.Name
+	}
+	return &m
+}
+
+// contentOf is a value as the content of a message: text, blocks, or JSON as Python writes it.
+func contentOf(out any) (message.Content, error) {
+	switch out := out.(type) {
+	case string:
+		return message.Text(out), nil
+	case message.Content:
+		return out, nil
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return message.Content{}, err
+	}
+	return message.Text(pyDumps(raw)), nil
+}
+
+// checkAnswered: a model refuses a conversation in which a call has no answer.
+func checkAnswered(call message.ToolCall, updates []any) error {
+	for _, u := range updates {
+		if m, ok := u.(message.Message); ok && m.ToolCallID == call.ID {
+			return nil
+		}
+		cmd, ok := u.(*pregel.Command)
+		if !ok {
+			continue
+		}
+		if cmd.Graph == pregel.Parent {
+			return nil // it leaves the agent
+		}
+		for _, m := range messagesIn(cmd.Update) {
+			if m.Type == message.TypeTool && m.ToolCallID == call.ID || m.Type == message.TypeRemove && m.ID == message.RemoveAll {
+				return nil
+			}
+		}
+	}
+	return pregel.Errorf("ValueError", "Expected to have a matching ToolMessage in Command.update for tool '%s', got none for call %s", call.Name, call.ID)
+}
+
+// messagesIn finds the messages of an update.
+func messagesIn(update any) []message.Message {
+	values, ok := update.(pregel.Values)
+	if !ok {
+		return nil
+	}
+	switch m := values[messagesKey].(type) {
+	case []message.Message:
+		return m
+	case message.Message:
+		return []message.Message{m}
+	case []any:
+		var out []message.Message
+		for _, x := range m {
+			if m, ok := x.(message.Message); ok {
+				out = append(out, m)
+			}
+		}
+		return out
+	}
+	return nil
+}

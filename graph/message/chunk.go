@@ -1,0 +1,418 @@
+package message
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/internal/jsonobj"
+)
+
+// Add gives the message that the chunks a and b, in this order, are parts of, as the addition of LangChain's AIMessageChunk does: text is
+// joined, blocks and tool calls with the same index are merged, counts are summed. Tool calls are read from their parts as far as they
+// have come. Objects whose fields have other types in a than in b cannot be added: an error.
+func Add(a, b Message) (Message, error) {
+	out := Message{Type: a.Type, Name: a.Name, Role: a.Role, ToolCallID: a.ToolCallID, Artifact: a.Artifact, Status: a.Status, Extra: a.Extra}
+	if a.Type != b.Type {
+		return out, fmt.Errorf("cannot add a %s to a %s", b.Type, a.Type)
+	}
+	var err error
+	if out.Content, err = addContent(a.Content, b.Content); err != nil {
+		return out, fmt.Errorf("add content: %w", err)
+	}
+	if out.AdditionalKwargs, err = addObjects(a.AdditionalKwargs, b.AdditionalKwargs); err != nil {
+		return out, fmt.Errorf("add additional_kwargs: %w", err)
+	}
+	if out.ResponseMetadata, err = addObjects(a.ResponseMetadata, b.ResponseMetadata); err != nil {
+		return out, fmt.Errorf("add response_metadata: %w", err)
+	}
+	if a.Type != TypeAIChunk {
+		out.ID = a.ID
+		if b.Status == StatusError {
+			out.Status = StatusError
+		}
+		if out.Artifact == nil {
+			out.Artifact = b.Artifact
+		}
+		return out, nil
+	}
+	out.Name, out.Extra = "", nil
+	out.ID = betterID(a.ID, b.ID)
+	out.Last = a.Last || b.Last
+	out.Usage = addUsage(a.Usage, b.Usage)
+	out.ToolCallChunks = addCalls(a.ToolCallChunks, b.ToolCallChunks)
+	if len(out.ToolCallChunks) > 0 {
+		out.readCalls()
+	}
+	return out, nil
+}
+
+// WithCallChunks gives a chunk the parts of tool calls, and the calls as far as these tell them.
+func (m Message) WithCallChunks(parts ...ToolCallChunk) Message {
+	m.ToolCallChunks = parts
+	m.readCalls()
+	return m
+}
+
+// readCalls reads tool calls from their parts.
+func (m *Message) readCalls() {
+	m.ToolCalls, m.InvalidToolCalls = nil, nil
+	for _, c := range m.ToolCallChunks {
+		args, ok := json.RawMessage(nil), true
+		if c.Args != "" {
+			args, ok = PartialJSON(c.Args)
+			ok = ok && len(args) > 0 && args[0] == '{'
+		}
+		if !ok {
+			m.InvalidToolCalls = append(m.InvalidToolCalls, InvalidToolCall{Name: c.Name, Args: c.Args, ID: c.ID})
+			continue
+		}
+		m.ToolCalls = append(m.ToolCalls, ToolCall{Name: c.Name, Args: args, ID: c.ID})
+	}
+}
+
+// Whole gives the message that a chunk, or the sum of all its chunks, stands for. A message that is no chunk stays what it is.
+func (m Message) Whole() Message {
+	if !m.IsChunk() {
+		return m
+	}
+	m.Type = map[string]string{
+		TypeAIChunk: TypeAI, TypeHumanChunk: TypeHuman, TypeSystemChunk: TypeSystem, TypeToolChunk: TypeTool,
+		TypeFunctionChunk: TypeFunction, TypeChatChunk: TypeChat,
+	}[m.Type]
+	m.ToolCallChunks, m.Last = nil, false
+	return m
+}
+
+// betterID prefers ids that providers gave to those of runs, and these to what else LangChain made up.
+func betterID(ids ...string) string {
+	best, out := -1, ""
+	for _, id := range ids {
+		if id == "" {
+			continue
+		}
+		rank := 2
+		if strings.HasPrefix(id, "lc_run-") {
+			rank = 1
+		} else if strings.HasPrefix(id, "lc_") {
+			rank = 0
+		}
+		if rank > best {
+			best, out = rank, id
+		}
+	}
+	return out
+}
+
+func addUsage(a, b *Usage) *Usage {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return &Usage{
+		InputTokens: a.InputTokens + b.InputTokens, OutputTokens: a.OutputTokens + b.OutputTokens, TotalTokens: a.TotalTokens + b.TotalTokens,
+		InputDetails: addCounts(a.InputDetails, b.InputDetails), OutputDetails: addCounts(a.OutputDetails, b.OutputDetails),
+	}
+}
+
+func addCounts(a, b json.RawMessage) json.RawMessage {
+	if a == nil || b == nil {
+		if a == nil {
+			return b
+		}
+		return a
+	}
+	sum := fieldsOf(a)
+	for _, f := range fieldsOf(b) {
+		have := get(sum, f.Name)
+		if n, ok := addInts(have, f.Value); ok {
+			f.Value = n
+		} else if have != nil {
+			continue
+		}
+		sum = setField(sum, f)
+	}
+	if len(sum) == 0 {
+		return json.RawMessage("{}")
+	}
+	return object(sum)
+}
+
+func addContent(a, b Content) (Content, error) {
+	switch {
+	case a.Blocks == nil && b.Blocks == nil:
+		return Text(a.Text + b.Text), nil
+	case a.Blocks == nil:
+		return Content{Blocks: append([]json.RawMessage{jsonobj.AppendText(nil, a.Text)}, b.Blocks...)}, nil
+	case b.Blocks != nil:
+		blocks, err := addLists(a.Blocks, b.Blocks)
+		return Content{Blocks: blocks}, err
+	case b.Text == "" || len(a.Blocks) == 0:
+		return a, nil
+	}
+	blocks := append([]json.RawMessage(nil), a.Blocks...)
+	if last := gjson.ParseBytes(blocks[len(blocks)-1]); last.Type == gjson.String {
+		blocks[len(blocks)-1] = jsonobj.AppendText(nil, last.Str+b.Text)
+	} else {
+		blocks = append(blocks, jsonobj.AppendText(nil, b.Text))
+	}
+	return Content{Blocks: blocks}, nil
+}
+
+// addCalls adds parts of tool calls: those with the same index, whose ids do not differ, are of the same call.
+func addCalls(a, b []ToolCallChunk) []ToolCallChunk {
+	if len(b) == 0 {
+		return a
+	}
+	out := append(make([]ToolCallChunk, 0, len(a)+len(b)), a...)
+next:
+	for _, c := range b {
+		if c.Index == nil || len(a) == 0 {
+			out = append(out, c)
+			continue
+		}
+		for i := range out {
+			o := &out[i]
+			if o.Index == nil || *o.Index != *c.Index || o.ID != "" && c.ID != "" && o.ID != c.ID {
+				continue
+			}
+			o.Name += c.Name
+			o.Args += c.Args
+			o.NoArgs = o.NoArgs && c.NoArgs
+			if o.ID == "" {
+				o.ID = c.ID
+			}
+			continue next
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func fieldsOf(raw json.RawMessage) (fields []Field) {
+	gjson.ParseBytes(raw).ForEach(func(k, v gjson.Result) bool {
+		fields = setField(fields, Field{k.String(), json.RawMessage(v.Raw)})
+		return true
+	})
+	return fields
+}
+
+func get(fields []Field, name string) json.RawMessage {
+	for _, f := range fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return nil
+}
+
+func addObjects(a, b json.RawMessage) (json.RawMessage, error) {
+	if len(a) == 0 || len(b) == 0 {
+		if len(a) == 0 {
+			return b, nil
+		}
+		return a, nil
+	}
+	out := fieldsOf(a)
+	for _, f := range fieldsOf(b) {
+		sum, err := addField(f.Name, get(out, f.Name), f.Value)
+		if err != nil {
+			return nil, err
+		}
+		out = setField(out, Field{f.Name, sum})
+	}
+	return object(out), nil
+}
+
+var errTypes = errors.New("the field has a value of another type already")
+
+// addField adds the values of a field of two objects, as LangChain's merge_dicts does.
+func addField(name string, a, b json.RawMessage) (json.RawMessage, error) {
+	if a == nil || string(a) == "null" {
+		return b, nil
+	}
+	x, y := gjson.ParseBytes(a), gjson.ParseBytes(b)
+	switch {
+	case y.Type == gjson.Null:
+		return a, nil
+	case x.Type == gjson.String && y.Type == gjson.String:
+		same := x.Str == y.Str && (name == "id" || name == "output_version" || name == "model_provider")
+		if same || name == "index" && strings.HasPrefix(x.Str, "lc_") {
+			return a, nil
+		}
+		return jsonobj.AppendText(nil, x.Str+y.Str), nil
+	case x.IsObject() && y.IsObject():
+		return addObjects(a, b)
+	case x.IsArray() && y.IsArray():
+		items, err := addLists(itemsOf(x), itemsOf(y))
+		return array(items), err
+	case string(a) == string(b):
+		return a, nil
+	}
+	if name == "index" || name == "created" || name == "timestamp" {
+		if _, ok := addInts(a, b); ok {
+			return b, nil
+		}
+	}
+	if sum, ok := addInts(a, b); ok {
+		return sum, nil
+	}
+	return nil, fmt.Errorf("%s: %w", name, errTypes)
+}
+
+func addInts(a, b json.RawMessage) (json.RawMessage, bool) {
+	x, ok := new(big.Int).SetString(string(a), 10)
+	if !ok {
+		return nil, false
+	}
+	y, ok := new(big.Int).SetString(string(b), 10)
+	if !ok {
+		return nil, false
+	}
+	return json.RawMessage(x.Add(x, y).String()), true
+}
+
+func itemsOf(v gjson.Result) []json.RawMessage {
+	out := []json.RawMessage{}
+	v.ForEach(func(_, item gjson.Result) bool {
+		out = append(out, json.RawMessage(item.Raw))
+		return true
+	})
+	return out
+}
+
+func array(items []json.RawMessage) json.RawMessage {
+	b := []byte{'['}
+	for i, item := range items {
+		b = append(comma(b, i), item...)
+	}
+	return append(b, ']')
+}
+
+// addLists appends the items of b to a; objects whose index an item of a has are merged with that.
+func addLists(a, b []json.RawMessage) ([]json.RawMessage, error) {
+	out := append(make([]json.RawMessage, 0, len(a)+len(b)), a...)
+next:
+	for _, item := range b {
+		v := gjson.ParseBytes(item)
+		index := v.Get("index")
+		if !v.IsObject() || !mergeable(index) {
+			out = append(out, item)
+			continue
+		}
+		id := v.Get("id").String()
+		for i, have := range out {
+			o := gjson.ParseBytes(have)
+			oid := o.Get("id").String()
+			if !o.IsObject() || o.Get("index").Raw != index.Raw || oid != "" && id != "" && oid != id {
+				continue
+			}
+			var fields []Field
+			for _, f := range fieldsOf(item) {
+				if f.Name != "type" {
+					fields = append(fields, f)
+				}
+			}
+			if v.Get("type").Str == "non_standard" && v.Get("value").Exists() && o.Get("type").Str != "" {
+				fields = nonStandard(v, o.Get("type").Str, index)
+			}
+			sum, err := addObjects(have, object(fields))
+			if err != nil {
+				return nil, err
+			}
+			out[i] = sum
+			continue next
+		}
+		out = append(out, item)
+	}
+	return out, nil
+}
+
+func mergeable(index gjson.Result) bool {
+	if index.Type == gjson.Number {
+		return !strings.ContainsAny(index.Raw, ".eE")
+	}
+	return index.Type == gjson.String && strings.HasPrefix(index.Str, "lc_")
+}
+
+func nonStandard(v gjson.Result, haveType string, index gjson.Result) []Field {
+	var rest []Field
+	for _, f := range fieldsOf(json.RawMessage(v.Get("value").Raw)) {
+		if f.Name != "type" {
+			rest = append(rest, f)
+		}
+	}
+	value := object(rest)
+	if value == nil {
+		value = json.RawMessage("{}")
+	}
+	if haveType != "non_standard" {
+		return []Field{{"extras", value}}
+	}
+	return []Field{{"value", value}, {"index", json.RawMessage(index.Raw)}}
+}
+
+// maxPartial bounds how many bytes PartialJSON reads in all: it reads its text again for each byte that it has to cut off the end.
+const maxPartial = 64 << 20
+
+// PartialJSON completes JSON of which the end has not come yet, as LangChain's parse_partial_json, and gives it compact. ok is false when
+// nothing can be made of it.
+func PartialJSON(text string) (raw json.RawMessage, ok bool) {
+	if json.Valid([]byte(text)) {
+		return rawOf(gjson.Parse(text)), true
+	}
+	var stack []byte
+	inString, escaped := false, false
+	b := make([]byte, 0, len(text)+8)
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case inString && c == '"' && !escaped:
+			inString = false
+		case inString && c == '\n' && !escaped:
+			b = append(b, '\\')
+			c = 'n'
+		case inString && c == '\\':
+			escaped = !escaped
+		case inString:
+			escaped = false
+		case c == '"':
+			inString, escaped = true, false
+		case c == '{':
+			stack = append(stack, '}')
+		case c == '[':
+			stack = append(stack, ']')
+		case c == '}' || c == ']':
+			if len(stack) == 0 || stack[len(stack)-1] != c {
+				return json.RawMessage("null"), true
+			}
+			stack = stack[:len(stack)-1]
+		}
+		b = append(b, c)
+	}
+	if inString {
+		if escaped {
+			b = b[:len(b)-1]
+		}
+		b = append(b, '"')
+	}
+	tail := make([]byte, 0, len(stack))
+	for i := len(stack) - 1; i >= 0; i-- {
+		tail = append(tail, stack[i])
+	}
+	for left := maxPartial; len(b) > 0 && left > 0; left -= len(b) {
+		whole := append(b[:len(b):len(b)], tail...)
+		if json.Valid(whole) {
+			return rawOf(gjson.ParseBytes(whole)), true
+		}
+		// What ends within a word or number is cut back to where it began; cutting inside of a string never helps.
+		b = b[:len(b)-1]
+	}
+	return nil, false
+}

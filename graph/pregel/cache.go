@@ -1,0 +1,140 @@
+package pregel
+
+import (
+	"container/list"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Cache keeps what nodes with a CachePolicy wrote. Implementations are safe for concurrent use.
+type Cache interface {
+	// Get gives what Set kept under a key; false when there is nothing, or not any more.
+	Get(key string) ([]CachedWrite, bool)
+	// Set keeps writes for as long as ttl says; 0: for as long as there is room.
+	Set(key string, writes []CachedWrite, ttl time.Duration)
+}
+
+// CachedWrite is a write as a checkpoint holds it.
+type CachedWrite struct {
+	Channel string
+	Data    []byte // msgpack
+}
+
+// MemoryCache keeps the entries that were used last, up to a number.
+type MemoryCache struct {
+	mu      sync.Mutex
+	most    int
+	order   *list.List // of *cacheEntry, the newest in front
+	entries map[string]*list.Element
+}
+
+type cacheEntry struct {
+	key     string
+	writes  []CachedWrite
+	expires time.Time // zero: never
+}
+
+// NewMemoryCache makes a cache of so many entries at most.
+func NewMemoryCache(most int) *MemoryCache {
+	return &MemoryCache{most: max(most, 1), order: list.New(), entries: map[string]*list.Element{}}
+}
+
+// Get implements Cache.
+func (c *MemoryCache) Get(key string) ([]CachedWrite, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.entries[key]
+	if !ok {
+		return nil, false
+	}
+	e := at.Value.(*cacheEntry)
+	if !e.expires.IsZero() && time.Now().After(e.expires) {
+		c.order.Remove(at)
+		delete(c.entries, key)
+		return nil, false
+	}
+	c.order.MoveToFront(at)
+	return e.writes, true
+}
+
+// Set implements Cache.
+func (c *MemoryCache) Set(key string, writes []CachedWrite, ttl time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := &cacheEntry{key: key, writes: writes}
+	if ttl > 0 {
+		e.expires = time.Now().Add(ttl)
+	}
+	if at, ok := c.entries[key]; ok {
+		at.Value = e
+		c.order.MoveToFront(at)
+		return
+	}
+	c.entries[key] = c.order.PushFront(e)
+	for c.order.Len() > c.most {
+		last := c.order.Back()
+		c.order.Remove(last)
+		delete(c.entries, last.Value.(*cacheEntry).key)
+	}
+}
+
+func (t *task) cachePolicy() *CachePolicy {
+	if t.call != nil {
+		return t.call.fn.cache
+	}
+	return t.node.cache
+}
+
+// cacheKey names what a task would write; "" when it is not kept.
+func (l *loop) cacheKey(t *task) string {
+	p := t.cachePolicy()
+	if p == nil || l.g.cache == nil {
+		return ""
+	}
+	in := t.input.JSON()
+	if t.call != nil {
+		in = t.call.input.JSON()
+	}
+	key := string(in)
+	if p.Key != nil {
+		key = p.Key(in)
+	}
+	sum := xxh3.HashString128(key).Bytes()
+	return l.g.name + "\x00" + t.name + "\x00" + hex.EncodeToString(sum[:])
+}
+
+// fromCache gives a task what one with the same input wrote.
+func (l *loop) fromCache(t *task) bool {
+	key := l.cacheKey(t)
+	if key == "" {
+		return false
+	}
+	kept, ok := l.g.cache.Get(key)
+	if !ok {
+		return false
+	}
+	for _, w := range kept {
+		t.writes = append(t.writes, write{w.Channel, fromPack(w.Data)})
+	}
+	return len(t.writes) > 0
+}
+
+// toCache keeps what a task wrote that has finished.
+func (l *loop) toCache(t *task) {
+	key := l.cacheKey(t)
+	if key == "" {
+		return
+	}
+	kept := make([]CachedWrite, 0, len(t.writes))
+	for _, w := range t.writes {
+		data, err := w.v.packed()
+		if err != nil {
+			return
+		}
+		kept = append(kept, CachedWrite{w.channel, data})
+	}
+	l.g.cache.Set(key, kept, t.cachePolicy().TTL)
+}

@@ -1,0 +1,213 @@
+package pregel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"understudy/graph"
+	"understudy/id"
+)
+
+type taskKey struct{}
+
+// taskContext is what the functions of this package find in a node's context.
+type taskContext struct {
+	l       *loop
+	r       *runner
+	t       *task
+	attempt int
+	closed  atomic.Bool // the task was given up: what it still does is for nobody
+}
+
+func taskOf(ctx context.Context) *taskContext {
+	tc, _ := ctx.Value(taskKey{}).(*taskContext)
+	return tc
+}
+
+var errGivenUp = errors.New("the task was given up")
+
+func (tc *taskContext) write(writes ...write) error {
+	if tc.closed.Load() {
+		return errGivenUp
+	}
+	tc.t.mu.Lock()
+	defer tc.t.mu.Unlock()
+	tc.t.writes = append(tc.t.writes, writes...)
+	return nil
+}
+
+var errOutside = errors.New("not within a node of a running graph")
+
+// InterruptOption is an option of Interrupt.
+type InterruptOption func(*interrupt)
+
+// ResponseSchema tells clients which JSON Schema the answer has. Answers are not checked against it.
+func ResponseSchema(schema json.RawMessage) InterruptOption {
+	return func(i *interrupt) { i.schema = fromGo(schema) }
+}
+
+// Interrupt stops the run and asks value; the run that resumes it runs the node again from its start, and Interrupt gives the answer,
+// decoded as T. Several calls in a node get their answers in order. The first time, the error is an ErrInterrupted: return it as it is.
+func Interrupt[T any](ctx context.Context, value any, options ...InterruptOption) (T, error) {
+	var answer T
+	tc := taskOf(ctx)
+	if tc == nil {
+		return answer, fmt.Errorf("interrupt: %w", errOutside)
+	}
+	v, err := tc.interrupt(value, options)
+	if err != nil {
+		return answer, err
+	}
+	if err := decodeTo(v, &answer); err != nil {
+		return answer, Errorf("TypeError", "the answer to an interrupt: %w", err)
+	}
+	return answer, nil
+}
+
+func (tc *taskContext) interrupt(x any, options []InterruptOption) (*value, error) {
+	s := tc.t.scratch
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.interrupts
+	s.interrupts++
+	if at < len(s.resume) {
+		return s.resume[at], tc.write(write{writeResume, fromItems(s.resume[: at+1 : at+1])})
+	}
+	if v := s.takeNullResume(); v != nil {
+		s.resume = append(s.resume[:len(s.resume):len(s.resume)], v)
+		return v, tc.write(write{writeResume, fromItems(s.resume)})
+	}
+	q := interrupt{value: fromGo(x), id: interruptID(tc.t.ns, len(s.resume))}
+	for _, option := range options {
+		option(&q)
+	}
+	if err := q.value.check(); err != nil {
+		return nil, Errorf("TypeError", "the value of an interrupt: %w", err)
+	}
+	return nil, &GraphInterrupt{[]interrupt{q}}
+}
+
+// Emit sends data to readers of the custom stream: LangGraph's stream writer. Outside of a run it does nothing.
+func Emit(ctx context.Context, data any) error {
+	tc := taskOf(ctx)
+	if tc == nil {
+		return nil
+	}
+	v := fromGo(data)
+	if err := v.check(); err != nil {
+		return fmt.Errorf("emit: %w", err)
+	}
+	l := tc.l
+	if tc.closed.Load() || l.x.out == nil {
+		return nil
+	}
+	ns := tc.graphNS()
+	if l.x.saves != nil && ns == "" {
+		if words := graph.SummaryWords(v.JSON()); words != "" {
+			l.x.saves.hear(words)
+		}
+	}
+	if l.x.modes.custom && (ns == "" || l.x.modes.subgraphs) {
+		l.x.out.push(ctx, graph.Event{Name: "custom", NS: ns, Data: v.JSON()})
+	}
+	return nil
+}
+
+// graphNS is the namespace of the graph that the task belongs to, as its custom events show it.
+func (tc *taskContext) graphNS() string {
+	ns, _, ok := cutLast(tc.t.ns, "|")
+	if !ok {
+		return ""
+	}
+	return ns
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// StoreOf gives the long-term memory; nil outside of a run, and where there is none.
+func StoreOf(ctx context.Context) graph.Store {
+	if tc := taskOf(ctx); tc != nil {
+		return tc.l.x.store
+	}
+	return nil
+}
+
+// RunInfo says where a node runs.
+type RunInfo struct {
+	Thread   id.Thread
+	Run      id.Run
+	Node     string
+	TaskID   string
+	NS       string // checkpoint namespace of the task
+	Step     int
+	Attempt  int             // of the task, counted from 1
+	Config   json.RawMessage // the run's configuration: tags, metadata, recursion_limit, configurable
+	Context  json.RawMessage // nil: none
+	Metadata json.RawMessage // of the run and the task, as messages show it
+	// Messages: somebody reads the tokens of models.
+	Messages bool
+}
+
+// Info tells where a node runs. ok is false outside of a run.
+func Info(ctx context.Context) (info RunInfo, ok bool) {
+	tc := taskOf(ctx)
+	if tc == nil {
+		return info, false
+	}
+	x := tc.l.x
+	return RunInfo{
+		Thread: x.thread, Run: x.run, Node: tc.t.name, TaskID: tc.t.id, NS: tc.t.ns, Step: tc.l.step, Attempt: tc.attempt, Config: x.config,
+		Context: x.context, Metadata: tc.metadata(), Messages: x.modes.anyMessages(),
+	}, true
+}
+
+// Previous gives what the entrypoint returned, or saved, in the run before on the same thread. ok is false when there was none.
+func Previous[T any](ctx context.Context) (v T, ok bool, err error) {
+	tc := taskOf(ctx)
+	if tc == nil {
+		return v, false, errOutside
+	}
+	i, has := tc.l.g.chanIndex[chanPrevious]
+	if !has {
+		return v, false, nil
+	}
+	held := tc.l.chans[i].get()
+	if held == nil {
+		return v, false, nil
+	}
+	return v, true, decodeTo(held, &v)
+}
+
+// ContextOf reads the run's context, such as a user or a tenant. A field that is not given holds what the default of its tag jsonschema says, else its zero
+// value.
+func ContextOf[T any](ctx context.Context) (T, error) {
+	var v T
+	tc := taskOf(ctx)
+	if tc == nil {
+		return v, errOutside
+	}
+	if rv := reflect.ValueOf(&v).Elem(); rv.Kind() == reflect.Struct {
+		for i := range rv.NumField() {
+			if d, ok := defaultOf(rv.Type().Field(i)); ok && rv.Field(i).CanSet() {
+				rv.Field(i).Set(d)
+			}
+		}
+	}
+	if len(tc.l.x.context) == 0 {
+		return v, nil
+	}
+	if err := fromJSON(tc.l.x.context).into(reflect.ValueOf(&v).Elem()); err != nil {
+		return v, fmt.Errorf("read the context: %w", err)
+	}
+	return v, nil
+}

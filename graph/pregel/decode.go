@@ -1,0 +1,232 @@
+package pregel
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/message"
+)
+
+// into decodes the value to a Go variable. Values that a node gave as the same type are not decoded but shared.
+func (v *value) into(dst reflect.Value) error {
+	t := dst.Type()
+	if v.isNull() {
+		if t == rawType {
+			dst.Set(reflect.ValueOf(json.RawMessage("null")))
+			return nil
+		}
+		dst.SetZero()
+		return nil
+	}
+	switch t {
+	case rawType:
+		dst.SetBytes(v.JSON())
+		return nil
+	case messageType:
+		m, err := v.asMessage()
+		if err != nil {
+			return err
+		}
+		dst.Set(reflect.ValueOf(m))
+		return nil
+	}
+	if v.kind == ofGo {
+		rv := reflect.ValueOf(v.goVal)
+		if rv.Type() == t {
+			dst.Set(rv)
+			return nil
+		}
+	}
+	if known := v.typed.Load(); known != nil && known.t == t {
+		dst.Set(known.v)
+		return nil
+	}
+	if err := v.decode(dst); err != nil {
+		return err
+	}
+	if v.kind != ofGo { // decoded once for all readers; copies are shallow, as in Python
+		v.typed.Store(&typedValue{t, reflect.ValueOf(dst.Interface())})
+	}
+	return nil
+}
+
+func (v *value) decode(dst reflect.Value) error {
+	t := dst.Type()
+	switch {
+	case t == anyType:
+		x, err := v.plain()
+		if err == nil && x != nil {
+			dst.Set(reflect.ValueOf(x))
+		}
+		return err
+	case t.Kind() == reflect.Pointer:
+		p := reflect.New(t.Elem())
+		if err := v.into(p.Elem()); err != nil {
+			return err
+		}
+		dst.Set(p)
+		return nil
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 && !hasMarshaler(t):
+		items, ok := v.list()
+		if !ok {
+			return fmt.Errorf("%s is no list", short(v.JSON()))
+		}
+		out := reflect.MakeSlice(t, len(items), len(items))
+		for i, item := range items {
+			if err := item.into(out.Index(i)); err != nil {
+				return fmt.Errorf("item %d: %w", i, err)
+			}
+		}
+		dst.Set(out)
+		return nil
+	case t.Kind() == reflect.Struct && !hasMarshaler(t):
+		fields, ok := v.object()
+		if !ok {
+			return fmt.Errorf("%s is no object", short(v.JSON()))
+		}
+		known := fieldsOf(t)
+		for _, f := range fields {
+			for _, k := range known {
+				if k.name == f.name {
+					if err := f.v.into(dst.FieldByIndex(k.index)); err != nil {
+						return fmt.Errorf("%s: %w", f.name, err)
+					}
+				}
+			}
+		}
+		return nil
+	case t == valuesType:
+		fields, ok := v.object()
+		if !ok {
+			return fmt.Errorf("%s is no object", short(v.JSON()))
+		}
+		out := make(map[string]any, len(fields))
+		for _, f := range fields {
+			x, err := f.v.plain()
+			if err != nil {
+				return err
+			}
+			out[f.name] = x
+		}
+		dst.Set(reflect.ValueOf(out))
+		return nil
+	case t.Kind() == reflect.Interface:
+		return fmt.Errorf("a state cannot be read as %s", t)
+	}
+	raw := v.JSON()
+	switch t.Kind() { // as Python: an integer that came as 1.0 is one
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if whole, ok := strings.CutSuffix(string(raw), ".0"); ok {
+			raw = []byte(whole)
+		}
+	}
+	return json.Unmarshal(raw, dst.Addr().Interface())
+}
+
+// asMessage reads a message, or what stands for one.
+func (v *value) asMessage() (message.Message, error) {
+	if m, ok := v.message(); ok {
+		return m, nil
+	}
+	return message.Parse(v.JSON())
+}
+
+// plain gives a value as Go programs have it that know nothing of its type: messages stay messages, integers int64 as long as they
+// fit, else *big.Int, floats float64; lists []any, or []message.Message when there are only messages; mappings map[string]any.
+func (v *value) plain() (any, error) {
+	if v.isNull() {
+		return nil, nil
+	}
+	if m, ok := v.message(); ok {
+		return m, nil
+	}
+	if v.kind == ofGo {
+		switch x := v.goVal.(type) {
+		case string, bool, int64, float64:
+			return x, nil
+		case int:
+			return int64(x), nil
+		}
+	}
+	if items, ok := v.list(); ok {
+		out := make([]any, len(items))
+		messages := len(items) > 0
+		for i, item := range items {
+			x, err := item.plain()
+			if err != nil {
+				return nil, err
+			}
+			out[i] = x
+			if _, ok := x.(message.Message); !ok {
+				messages = false
+			}
+		}
+		if messages {
+			all := make([]message.Message, len(out))
+			for i, x := range out {
+				all[i] = x.(message.Message)
+			}
+			return all, nil
+		}
+		return out, nil
+	}
+	if fields, ok := v.object(); ok {
+		out := make(map[string]any, len(fields))
+		for _, f := range fields {
+			x, err := f.v.plain()
+			if err != nil {
+				return nil, err
+			}
+			out[f.name] = x
+		}
+		return out, nil
+	}
+	return plainJSON(gjson.ParseBytes(v.JSON())), nil
+}
+
+func plainJSON(r gjson.Result) any {
+	switch {
+	case r.Type == gjson.Null:
+		return nil
+	case r.Type == gjson.String:
+		return r.Str
+	case r.Type == gjson.True || r.Type == gjson.False:
+		return r.Bool()
+	case r.Type == gjson.Number:
+		if n, err := strconv.ParseInt(r.Raw, 10, 64); err == nil {
+			return n
+		}
+		if n, ok := new(big.Int).SetString(r.Raw, 10); ok {
+			return n
+		}
+		return r.Num
+	case r.IsArray():
+		out := []any{}
+		r.ForEach(func(_, item gjson.Result) bool {
+			out = append(out, plainJSON(item))
+			return true
+		})
+		return out
+	}
+	out := map[string]any{}
+	r.ForEach(func(k, item gjson.Result) bool {
+		out[k.String()] = plainJSON(item)
+		return true
+	})
+	return out
+}
+
+// short bounds what an error repeats of a value.
+func short(raw []byte) string {
+	const most = 120
+	if len(raw) > most {
+		return strings.ToValidUTF8(string(raw[:most]), "") + "…"
+	}
+	return string(raw)
+}

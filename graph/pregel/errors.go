@@ -1,0 +1,116 @@
+package pregel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"understudy/graph"
+)
+
+// panicked is a panic of a node.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (e *panicked) Error() string { return fmt.Sprint(e.value) }
+
+// errorName gives the name under which an error shows: what ErrorName says, TimeoutError for deadlines, else RuntimeError.
+func errorName(err error) string {
+	var named interface{ ErrorName() string }
+	if errors.As(err, &named) {
+		return named.ErrorName()
+	}
+	var p *panicked
+	switch {
+	case errors.As(err, &p):
+		return "PanicError"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "TimeoutError"
+	case errors.Is(err, context.Canceled):
+		return "CancelledError"
+	}
+	return "RuntimeError"
+}
+
+// masked is what clients see of errors whose text may tell secrets.
+const masked = "An internal error occurred"
+
+// shown are the names of errors whose text clients see, as LangGraph Server shows it.
+var shown = map[string]bool{
+	"ValueError": true, "TypeError": true, "KeyError": true, "AttributeError": true, "RuntimeError": true, "RecursionError": true,
+	"NotImplementedError": true, "TimeoutError": true, "UnicodeDecodeError": true, "UnicodeEncodeError": true,
+	nameInvalidUpdate: true, nameRecursion: true, nameEmptyInput: true, nameTimeout: true,
+	"GraphInterrupt": true, "NodeInterrupt": true, "ParentCommand": true, "TaskNotFound": true, "GraphBubbleUp": true, "HTTPException": true,
+	"NodeCancelledError": true, "UnknownInterruptError": true, "GraphDrained": true, "EmptyChannelError": true,
+}
+
+// errorText is what clients see of an error. As Python's str, the text of a KeyError is its repr.
+func errorText(err error) string {
+	name := errorName(err)
+	if !shown[name] {
+		return masked
+	}
+	if name == "KeyError" {
+		return pyRepr(err.Error())
+	}
+	return err.Error()
+}
+
+// failure is an error of a run as graph.Graph promises it.
+func failure(err error) error {
+	var known *graph.Failure
+	if errors.As(err, &known) {
+		return err
+	}
+	return &graph.Failure{Type: errorName(err), Message: errorText(err), Detail: errorDetail(err)}
+}
+
+func errorDetail(err error) string {
+	var p *panicked
+	if errors.As(err, &p) {
+		return fmt.Sprintf("panic: %v\n%s", p.value, p.stack)
+	}
+	var b strings.Builder
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		fmt.Fprintf(&b, "%s: %s\n", reflect.TypeOf(e), e)
+	}
+	return b.String()
+}
+
+// errorRepr is an error as checkpoints hold it: Python's repr of an exception.
+func errorRepr(err error) string {
+	if err.Error() == "" {
+		return errorName(err) + "()"
+	}
+	return errorName(err) + "(" + pyRepr(err.Error()) + ")"
+}
+
+// pyRepr is Python's repr of text.
+func pyRepr(s string) string {
+	quote := byte('\'')
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		quote = '"'
+	}
+	b := []byte{quote}
+	for _, r := range s {
+		switch {
+		case r == rune(quote) || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
+			b = append(b, '\\', 'n')
+		case r == '\r':
+			b = append(b, '\\', 'r')
+		case r == '\t':
+			b = append(b, '\\', 't')
+		case r < 0x20 || r == 0x7f:
+			b = fmt.Appendf(b, `\x%02x`, r)
+		default:
+			b = append(b, string(r)...)
+		}
+	}
+	return string(append(b, quote))
+}

@@ -1,0 +1,238 @@
+package pregel_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// A graph of two nodes. Each returns an update of the state; how keys take updates, their tags say.
+func ExampleNewStateGraph() {
+	type State struct {
+		Topic string   `json:"topic"`
+		Jokes []string `json:"jokes" graph:"jokes,reducer=append"`
+	}
+	g := pregel.NewStateGraph[State]()
+	g.AddNode("refine", func(_ context.Context, s State) (any, error) {
+		return State{Topic: s.Topic + " and cats"}, nil
+	})
+	g.AddNode("joke", func(_ context.Context, s State) (any, error) {
+		return pregel.Values{"jokes": []string{"a joke about " + s.Topic}}, nil
+	})
+	g.AddSequence(pregel.START, "refine", "joke", pregel.END)
+	graph, err := g.Compile(pregel.WithName("jokes"))
+	if err != nil {
+		panic(err)
+	}
+	out, err := graph.Invoke(context.Background(), State{Topic: "ice cream"})
+	fmt.Println(string(out), err)
+	// Output: {"topic":"ice cream and cats","jokes":["a joke about ice cream and cats"]} <nil>
+}
+
+// A conditional edge sees what its node has just written, and names what comes next.
+func ExampleStateGraph_AddConditionalEdges() {
+	type State struct {
+		N     int      `json:"n"`
+		Trail []string `json:"trail" graph:"trail,reducer=append"`
+	}
+	g := pregel.NewStateGraph[State]()
+	g.AddNode("count", func(_ context.Context, s State) (any, error) {
+		return State{N: s.N + 1, Trail: []string{fmt.Sprint(s.N + 1)}}, nil
+	})
+	g.AddEdge(pregel.START, "count")
+	g.AddConditionalEdges("count", func(_ context.Context, s State) (any, error) {
+		if s.N < 3 {
+			return "count", nil
+		}
+		return pregel.END, nil
+	}, "count", pregel.END)
+	out, err := g.MustCompile().Invoke(context.Background(), State{})
+	fmt.Println(string(out), err)
+	// Output: {"n":3,"trail":["1","2","3"]} <nil>
+}
+
+// Map and reduce: a Send runs a node with an input of its own. Updates are applied in the order of the Sends, whoever finishes first.
+func ExampleSend() {
+	type State struct {
+		Subjects []string `json:"subjects"`
+		Jokes    []string `json:"jokes" graph:"jokes,reducer=append"`
+	}
+	type Subject struct {
+		Subject string `json:"subject"`
+	}
+	g := pregel.NewStateGraph[State]()
+	pregel.AddNode(g, "joke", func(_ context.Context, in Subject) (any, error) {
+		return pregel.Values{"jokes": []string{"about " + in.Subject}}, nil
+	})
+	g.AddConditionalEdges(pregel.START, func(_ context.Context, s State) (any, error) {
+		var sends []pregel.Send
+		for _, subject := range s.Subjects {
+			sends = append(sends, pregel.Send{Node: "joke", Arg: Subject{subject}})
+		}
+		return sends, nil
+	}, "joke")
+	out, err := g.MustCompile().Invoke(context.Background(), State{Subjects: []string{"cats", "dogs"}})
+	fmt.Println(string(out), err)
+	// Output: {"subjects":["cats","dogs"],"jokes":["about cats","about dogs"]} <nil>
+}
+
+// Interrupt stops the run until somebody answers. The node runs again from its start then.
+func ExampleInterrupt() {
+	type State struct {
+		Draft    string `json:"draft"`
+		Approved bool   `json:"approved"`
+	}
+	g := pregel.NewStateGraph[State]()
+	g.AddNode("approve", func(ctx context.Context, s State) (any, error) {
+		ok, err := pregel.Interrupt[bool](ctx, map[string]any{"question": "send it?", "draft": s.Draft})
+		if err != nil {
+			return nil, err
+		}
+		return State{Approved: ok}, nil
+	})
+	g.AddEdge(pregel.START, "approve")
+	graph := g.MustCompile()
+
+	thread := pregel.WithThread(testThread, &memory{})
+	out, err := graph.Invoke(context.Background(), State{Draft: "Dear Ada"}, thread)
+	fmt.Println(string(out), err)
+	out, err = graph.Invoke(context.Background(), &pregel.Command{Resume: true}, thread)
+	fmt.Println(string(out), err)
+	// Output:
+	// {"draft":"Dear Ada"} <nil>
+	// {"draft":"Dear Ada","approved":true} <nil>
+}
+
+// A Command updates the state and chooses what comes next in one go.
+func ExampleCommand() {
+	type State struct {
+		Question string `json:"question"`
+		Answer   string `json:"answer"`
+	}
+	g := pregel.NewStateGraph[State]()
+	g.AddNode("triage", func(_ context.Context, s State) (any, error) {
+		if strings.Contains(s.Question, "?") {
+			return &pregel.Command{Goto: "answer"}, nil
+		}
+		return &pregel.Command{Update: State{Answer: "that is no question"}, Goto: pregel.END}, nil
+	}, pregel.Destinations("answer", pregel.END))
+	g.AddNode("answer", func(context.Context, State) (any, error) { return State{Answer: "42"}, nil })
+	g.AddEdge(pregel.START, "triage")
+	graph := g.MustCompile()
+	for _, q := range []string{"why?", "so."} {
+		out, err := graph.Invoke(context.Background(), State{Question: q})
+		fmt.Println(string(out), err)
+	}
+	// Output:
+	// {"question":"why?","answer":"42"} <nil>
+	// {"question":"so.","answer":"that is no question"} <nil>
+}
+
+// A conversation: messages get ids, one with a known id takes the place of the earlier one, Remove takes one away.
+func ExampleMessages() {
+	type State struct {
+		Messages []message.Message `json:"messages" graph:"messages,reducer=add_messages"`
+	}
+	g := pregel.NewStateGraph[State]()
+	g.AddNode("answer", func(_ context.Context, s State) (any, error) {
+		last := s.Messages[len(s.Messages)-1]
+		return State{Messages: []message.Message{
+			message.AI("You said: " + last.Text()).WithID("a1"),
+			message.Remove("old"),
+		}}, nil
+	})
+	g.AddEdge(pregel.START, "answer")
+	out, err := g.MustCompile().Invoke(context.Background(), json.RawMessage(
+		`{"messages":[{"role":"user","content":"forget this","id":"old"},{"role":"user","content":"hello","id":"h1"}]}`))
+	if err != nil {
+		panic(err)
+	}
+	var s State
+	if err := json.Unmarshal(out, &s); err != nil {
+		panic(err)
+	}
+	for _, m := range s.Messages {
+		fmt.Println(m.Type, m.ID, m.Text())
+	}
+	// Output:
+	// human h1 hello
+	// ai a1 You said: hello
+}
+
+// A graph as a node of another: they share the keys that both have.
+func ExampleStateGraph_AddSubgraph() {
+	type Inner struct {
+		Text  string `json:"text"`
+		Steps int    `json:"steps"`
+	}
+	inner := pregel.NewStateGraph[Inner]()
+	inner.AddNode("shout", func(_ context.Context, s Inner) (any, error) {
+		return Inner{Text: strings.ToUpper(s.Text), Steps: s.Steps + 1}, nil
+	})
+	inner.AddEdge(pregel.START, "shout")
+
+	type Outer struct {
+		Text string `json:"text"`
+	}
+	g := pregel.NewStateGraph[Outer]()
+	g.AddSubgraph("loud", inner.MustCompile())
+	g.AddEdge(pregel.START, "loud")
+	out, err := g.MustCompile().Invoke(context.Background(), Outer{Text: "hello"})
+	fmt.Println(string(out), err)
+	// Output: {"text":"HELLO"} <nil>
+}
+
+// The functional form: a function that calls tasks, whose results are kept. What they returned is not asked of them again after an interrupt.
+func ExampleNewEntrypoint() {
+	double := pregel.NewTask("double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
+	graph, err := pregel.NewEntrypoint("sum", func(ctx context.Context, numbers []int) (int, error) {
+		var futures []*pregel.Future[int]
+		for _, n := range numbers {
+			futures = append(futures, double.Start(ctx, n))
+		}
+		sum := 0
+		for _, f := range futures {
+			n, err := f.Get()
+			if err != nil {
+				return 0, err
+			}
+			sum += n
+		}
+		return sum, nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	out, err := graph.Invoke(context.Background(), []int{1, 2, 3})
+	fmt.Println(string(out), err)
+	// Output: 12 <nil>
+}
+
+// Keys that are known only at run time: channels are declared one by one.
+func ExampleWithChannel() {
+	g := pregel.NewStateGraph[pregel.Values](
+		pregel.WithChannel("names", pregel.Append()),
+		pregel.WithChannel("longest", pregel.Reducer(func(a, b string) string {
+			if len(b) > len(a) {
+				return b
+			}
+			return a
+		})),
+	)
+	g.AddNode("look", func(_ context.Context, s pregel.Values) (any, error) {
+		names, _, err := pregel.Get[[]string](s, "names")
+		var writes []pregel.Write
+		for _, name := range names {
+			writes = append(writes, pregel.Write{Channel: "longest", Value: name})
+		}
+		return writes, err
+	})
+	g.AddEdge(pregel.START, "look")
+	out, err := g.MustCompile().Invoke(context.Background(), pregel.Values{"names": []string{"Ada", "Grace", "Alan"}})
+	fmt.Println(string(out), err)
+	// Output: {"names":["Ada","Grace","Alan"],"longest":"Grace"} <nil>
+}

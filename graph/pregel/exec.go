@@ -1,0 +1,108 @@
+package pregel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+)
+
+// exec is one run, with all graphs nested in it.
+type exec struct {
+	ctx    context.Context //nolint:containedctx // of the run
+	cancel context.CancelCauseFunc
+	log    *slog.Logger
+	thread id.Thread
+	run    id.Run
+	saver  graph.Saver // nil: nothing is kept
+	saves  *saves      // nil: nothing is kept
+	store  graph.Store
+	out    *stream // nil: nobody reads events
+	modes  modes
+
+	config     json.RawMessage
+	context    json.RawMessage
+	metadata   []field // of the configuration
+	stored     []field // what of the configuration goes into metadata of checkpoints
+	grace      time.Duration
+	tags       []string
+	durability string
+	attempt    int
+	resumeMap  map[string]*value
+	replay     *replayState
+	messages   *messageStream
+	workers    *workers
+	runs       running // functions of nodes
+}
+
+// running counts functions of nodes, and tells when the last has ended.
+type running struct {
+	n     atomic.Int64
+	ended chan struct{} // closed by the last once somebody waits; see settle
+	mu    sync.Mutex
+}
+
+func (x *exec) begin() { x.runs.n.Add(1) }
+
+func (x *exec) end() {
+	if x.runs.n.Add(-1) > 0 {
+		return
+	}
+	x.runs.mu.Lock()
+	defer x.runs.mu.Unlock()
+	if x.runs.ended != nil && x.runs.n.Load() == 0 {
+		close(x.runs.ended)
+		x.runs.ended = nil
+	}
+}
+
+// replayState tells subgraphs of a run that goes on from an old checkpoint where they were then.
+type replayState struct {
+	before  string
+	mu      sync.Mutex
+	visited map[string]bool
+}
+
+func (r *replayState) first(ns string) bool {
+	if i := strings.LastIndexByte(ns, ':'); i >= 0 {
+		ns = ns[:i]
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.visited[ns] {
+		return false
+	}
+	r.visited[ns] = true
+	return true
+}
+
+// load reads a checkpoint, after all that was saved before.
+func (x *exec) load(k checkpointer.Key) (*checkpointer.Tuple, error) {
+	if err := x.saves.wait(); err != nil {
+		return nil, savingFailed(err)
+	}
+	t, err := x.saver.Load(x.ctx, k)
+	if err != nil {
+		return nil, fmt.Errorf("load checkpoint %s of thread %s: %w", k.ID, k.Thread, err)
+	}
+	return t, nil
+}
+
+func (x *exec) list(q checkpointer.List) ([]*checkpointer.Tuple, error) {
+	if err := x.saves.wait(); err != nil {
+		return nil, savingFailed(err)
+	}
+	found, err := x.saver.List(x.ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("list checkpoints of thread %s: %w", q.Thread, err)
+	}
+	return found, nil
+}

@@ -1,0 +1,529 @@
+package pregel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+var _ graph.Graph = (*Graph)(nil)
+
+// Semantics is the version of LangGraph whose behaviour this package has. Metadata of checkpoints name it.
+const Semantics = "1.2.22"
+
+// defaultLimit is LangGraph's recursion limit where none is given.
+const defaultLimit = 10007
+
+// Name is the graph's name.
+func (g *Graph) Name() string { return g.name }
+
+// Stream implements graph.Graph. The mode events tells of the graph, its nodes and the models that StartModel names.
+func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		if err := g.stream(ctx, &inv, yield); err != nil {
+			yield(graph.Event{}, err)
+		}
+	}
+}
+
+// stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
+func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
+	l, in, err := g.begin(ctx, inv)
+	if err != nil {
+		return err
+	}
+	x := l.x
+	defer x.cancel(nil)
+	x.out = newStream()
+	done := make(chan error, 1)
+	go func() {
+		err := l.guardedRun(in)
+		err = x.finish(err)
+		done <- err
+		x.out.wake()
+	}()
+	var spare []graph.Event
+	over := false
+	for {
+		events := x.out.take(spare)
+		for i := range events {
+			if ctx.Err() != nil {
+				break
+			}
+			if !yield(events[i], nil) {
+				x.cancel(context.Canceled)
+				x.out.close()
+				if !over {
+					<-done
+				}
+				return nil
+			}
+		}
+		clear(events)
+		spare = events
+		switch {
+		case ctx.Err() != nil:
+			x.out.close()
+			if !over {
+				err = <-done
+			}
+			if errors.Is(err, graph.ErrFenced) {
+				return err
+			}
+			return context.Cause(ctx)
+		case over && len(events) == 0:
+			return err
+		case over:
+			continue
+		}
+		select {
+		case <-x.out.notify:
+		case err = <-done:
+			over = true
+		case <-ctx.Done():
+		}
+	}
+}
+
+// guardedRun runs the loop; what panics outside of a node is an error of the engine.
+func (l *loop) guardedRun(in input) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &panicked{value: r, stack: stack()}
+		}
+	}()
+	return l.run(in)
+}
+
+// finish waits for what the run left behind, and gives its error as graph.Graph promises it.
+func (x *exec) finish(err error) error {
+	if x.saves != nil {
+		if serr := x.saves.wait(); serr != nil {
+			err = savingFailed(serr)
+		}
+	}
+	x.settle()
+	if err == nil {
+		return nil
+	}
+	var known *graph.Failure
+	switch {
+	case errors.As(err, &known), errors.Is(err, graph.ErrFenced):
+		return err
+	case x.ctx.Err() != nil && errors.Is(err, context.Cause(x.ctx)):
+		return err
+	}
+	return failure(err)
+}
+
+// settle waits for functions of nodes that were given up, as long as they may take.
+func (x *exec) settle() {
+	x.cancel(errGivenUp)
+	x.runs.mu.Lock()
+	if x.runs.n.Load() == 0 {
+		x.runs.mu.Unlock()
+		return
+	}
+	ended := make(chan struct{})
+	x.runs.ended = ended
+	x.runs.mu.Unlock()
+	timer := time.NewTimer(x.grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		x.log.Warn("a run ended before all functions of its nodes did", "run_id", x.run)
+	}
+}
+
+// begin reads an invocation.
+func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input, error) {
+	x := &exec{
+		log: slog.Default(), thread: inv.Thread, run: inv.Run, store: inv.Store, modes: modesOf(inv.Modes, inv.Subgraphs), config: inv.Config.Config,
+		context: inv.Context, durability: inv.Durability, attempt: inv.Attempt, grace: g.limits.CancelGrace,
+	}
+	if x.grace <= 0 {
+		x.grace = defaultGrace
+	}
+	if x.durability == "" {
+		x.durability = durabilityAsync
+	}
+	x.ctx, x.cancel = context.WithCancelCause(ctx)
+	if inv.Saver != nil && !inv.Temporary {
+		x.saver = inv.Saver
+		x.saves = newSaves(ctx, inv.Saver, func(err error) { x.cancel(savingFailed(err)) })
+	}
+	if x.modes.anyMessages() {
+		x.messages = newMessageStream()
+	}
+	x.knownContext(g)
+	limit, workers := x.configure(g)
+	x.workers = newWorkers(workers)
+	before, err := nodesOf(inv.InterruptBefore, g.before)
+	if err != nil {
+		return nil, input{}, err
+	}
+	after, err := nodesOf(inv.InterruptAfter, g.after)
+	if err != nil {
+		return nil, input{}, err
+	}
+	l := &loop{
+		g: g, x: x, ctx: x.ctx, keeps: x.saver != nil && g.mode != Never, outKeys: g.out, before: before, after: after, limit: limit,
+	}
+	if inv.At.NS == "" {
+		l.addressed = string(inv.At.ID)
+	}
+	gjson.ParseBytes(inv.CheckpointMap).ForEach(func(k, v gjson.Result) bool {
+		l.above = append(l.above, field{k.String(), fromString(v.String())})
+		if k.String() == "" {
+			l.addressed = v.String()
+		}
+		return true
+	})
+	in := input{}
+	switch {
+	case len(inv.Command) > 0 && string(inv.Command) != "null":
+		in.given, in.command = true, readCommand(inv.Command)
+	case len(inv.Input) > 0 && string(inv.Input) != "null":
+		if !json.Valid(inv.Input) {
+			return nil, input{}, fault.New(fault.Invalid, "the input is not valid JSON")
+		}
+		in.given, in.v = true, fromJSON(compact(inv.Input))
+	}
+	return l, in, nil
+}
+
+// hiddenConfigurable is what of configurable does not go into the metadata of checkpoints.
+var hiddenConfigurable = []string{
+	"langgraph_auth_user", "langgraph_auth_user_id", "langgraph_auth_permissions", "langgraph_request_id", "thread_id", "run_id",
+	"checkpoint_ns", "checkpoint_id",
+}
+
+// knownContext leaves in the context what the graph declares, and out of configurable what came there with it. A graph that declares a
+// context gets one.
+func (x *exec) knownContext(g *Graph) {
+	const from = "configurable.__context_keys__"
+	keys := gjson.GetBytes(x.config, from)
+	var declared []structField
+	if g.contextType != nil && g.contextType.Kind() == reflect.Struct {
+		declared = fieldsOf(g.contextType)
+	}
+	isDeclared := func(name string) bool {
+		return declared == nil || slices.ContainsFunc(declared, func(f structField) bool { return f.name == name })
+	}
+	if keys.Exists() {
+		config := jsonobj.Of(x.config)
+		configurable := jsonobj.Of(config.Get("configurable"))
+		configurable.Delete("__context_keys__")
+		for _, key := range keys.Array() {
+			if !isDeclared(key.String()) {
+				configurable.Delete(key.String())
+			}
+		}
+		config.Set("configurable", configurable.JSON())
+		x.config = config.JSON()
+	}
+	if g.contextType == nil {
+		return
+	}
+	given := gjson.ParseBytes(x.context)
+	if !given.Exists() || given.Type == gjson.Null {
+		x.context = json.RawMessage("{}")
+		return
+	}
+	if !given.IsObject() || declared == nil {
+		return
+	}
+	context := jsonobj.Of(x.context)
+	for _, key := range context.Keys() {
+		if !isDeclared(key) {
+			context.Delete(key)
+		}
+	}
+	x.context = context.JSON()
+}
+
+// propagated is what of configurable joins the metadata of a run.
+var propagated = []string{"thread_id", "run_id", "assistant_id", "graph_id"}
+
+// configure reads the configuration of a run.
+func (x *exec) configure(g *Graph) (limit, workers int) {
+	limit, workers = defaultLimit, g.limits.PerRun
+	if workers <= 0 {
+		workers = DefaultPerRun
+	}
+	// What nobody will see is not made: of most runs that leave nothing neither is asked for.
+	m := x.modes
+	shown := m.anyMessages() || m.tasks || m.debug || m.events
+	keeps := x.saver != nil
+	var stored []field
+	gjson.ParseBytes(x.config).ForEach(func(k, v gjson.Result) bool {
+		switch k.Str {
+		case "recursion_limit":
+			if v.Type == gjson.Number {
+				limit = int(v.Int())
+			}
+		case "max_concurrency":
+			if n := int(v.Int()); n > 0 {
+				workers = n
+			}
+		case "tags":
+			for _, tag := range v.Array() {
+				x.tags = append(x.tags, tag.String())
+			}
+		case "configurable":
+			if !keeps {
+				break
+			}
+			v.ForEach(func(k, v gjson.Result) bool {
+				if name := k.String(); !strings.HasPrefix(name, "__") && !slices.Contains(hiddenConfigurable, name) {
+					stored = setRaw(stored, name, compact([]byte(v.Raw)))
+				}
+				return true
+			})
+		case "metadata":
+			if !keeps && !shown {
+				break
+			}
+			v.ForEach(func(k, v gjson.Result) bool {
+				name := k.String()
+				x.metadata = setRaw(x.metadata, name, compact([]byte(v.Raw)))
+				if name == "run_attempt" {
+					x.metadata = setRaw(x.metadata, "langgraph_version", []byte(`"`+Semantics+`"`))
+				}
+				return true
+			})
+		}
+		return true
+	})
+	if !keeps && !shown {
+		return limit, workers
+	}
+	for _, name := range propagated {
+		v := gjson.GetBytes(x.config, "configurable."+name)
+		if name == "thread_id" && !v.Exists() && x.thread != "" {
+			v = gjson.ParseBytes(appendQuoted(nil, string(x.thread)))
+		}
+		if v.Exists() && v.Raw != `""` && v.Type != gjson.Null && !slices.ContainsFunc(x.metadata, func(f field) bool { return f.name == name }) {
+			x.metadata = append(x.metadata, field{name, fromJSON(compact([]byte(v.Raw)))})
+		}
+	}
+	if !keeps {
+		return limit, workers
+	}
+	for _, f := range x.metadata {
+		stored = setRaw(stored, f.name, f.v.JSON())
+	}
+	x.stored = slices.DeleteFunc(stored, func(f field) bool { return f.name == "source" || f.name == "step" || f.name == "parents" })
+	return limit, workers
+}
+
+// nodesOf reads a list of nodes or "*".
+func nodesOf(raw json.RawMessage, unset []string) ([]string, error) {
+	v := gjson.ParseBytes(raw)
+	switch {
+	case !v.Exists() || v.Type == gjson.Null:
+		return unset, nil
+	case v.Type == gjson.String:
+		return []string{v.Str}, nil
+	case v.IsArray():
+		var nodes []string
+		for _, n := range v.Array() {
+			nodes = append(nodes, n.String())
+		}
+		if len(nodes) == 0 {
+			return unset, nil
+		}
+		return nodes, nil
+	}
+	return nil, fault.New(fault.Invalid, `interrupt_before and interrupt_after are lists of nodes, or "*"`)
+}
+
+// readCommand reads a Command that starts a run.
+func readCommand(raw json.RawMessage) *commandInput {
+	c := &commandInput{}
+	doc := gjson.ParseBytes(raw)
+	if resume := doc.Get("resume"); resume.Exists() && resume.Type != gjson.Null {
+		c.resume = fromJSON(compact([]byte(resume.Raw)))
+	}
+	if to := doc.Get("goto"); to.Exists() && to.Type != gjson.Null {
+		targets := []gjson.Result{to}
+		if to.IsArray() {
+			targets, c.list = to.Array(), true
+		}
+		for _, t := range targets {
+			switch {
+			case t.Type == gjson.String:
+				c.gotos = append(c.gotos, write{branchTo + t.Str, fromString(START)})
+			case t.IsObject() && t.Get("node").Type == gjson.String:
+				arg := null
+				for _, key := range []string{"input", "arg", "args"} {
+					if a := t.Get(key); a.Exists() {
+						arg = fromJSON(compact([]byte(a.Raw)))
+						break
+					}
+				}
+				c.gotos = append(c.gotos, write{chanTasks, fromSend(Send{Node: t.Get("node").Str, Arg: arg})})
+			default:
+				c.invalid = Errorf("TypeError", "In Command.goto, expected Send/str, got %s", short([]byte(t.Raw)))
+			}
+		}
+	}
+	update := doc.Get("update")
+	switch {
+	case !update.Exists() || update.Type == gjson.Null:
+	case update.IsObject():
+		c.update, _ = fromJSON(compact([]byte(update.Raw))).object()
+	case update.IsArray():
+		if pairs, ok := pairsOf(update); ok {
+			c.update = pairs
+			break
+		}
+		fallthrough
+	default:
+		c.update = []field{{"__root__", fromJSON(compact([]byte(update.Raw)))}}
+	}
+	return c
+}
+
+// pairsOf reads an update as a list of [key, value].
+func pairsOf(list gjson.Result) ([]field, bool) {
+	var out []field
+	for _, item := range list.Array() {
+		pair := item.Array()
+		if !item.IsArray() || len(pair) != 2 || pair[0].Type != gjson.String {
+			return nil, false
+		}
+		out = append(out, field{pair[0].Str, fromJSON(compact([]byte(pair[1].Raw)))})
+	}
+	return out, true
+}
+
+// invocation is what Invoke makes of its options.
+type invocation = graph.Invocation
+
+// RunOption is an option of Invoke.
+type RunOption func(*invocation)
+
+// WithThread runs on a thread, whose checkpoints saver keeps.
+func WithThread(thread id.Thread, saver graph.Saver) RunOption {
+	return func(inv *invocation) { inv.Thread, inv.Saver = thread, saver }
+}
+
+// WithConfig sets the configuration as JSON: tags, metadata, recursion_limit, max_concurrency, configurable.
+func WithConfig(config json.RawMessage) RunOption {
+	return func(inv *invocation) { inv.Config.Config = config }
+}
+
+// WithRunContext sets the context that ContextOf gives to nodes.
+func WithRunContext(context any) RunOption {
+	return func(inv *invocation) { inv.Context = fromGo(context).JSON() }
+}
+
+// WithStore sets the long-term memory.
+func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Store = s } }
+
+// WithDurability says when checkpoints are written: sync (before the next step), async, or exit.
+func WithDurability(d string) RunOption { return func(inv *invocation) { inv.Durability = d } }
+
+// Invoke runs the graph to its end, or to an interrupt, and gives the state as JSON of an object: the keys of its output type. input is the
+// input as nodes would return it, a *Command that resumes, or nil to go on. Within a node it runs as a part of the run: in a namespace of its
+// own, with the run's thread; options do not count there.
+func (g *Graph) Invoke(ctx context.Context, input any, options ...RunOption) (json.RawMessage, error) {
+	if tc := taskOf(ctx); tc != nil && len(options) == 0 {
+		v := inputOf(input)
+		if err := v.check(); err != nil {
+			return nil, Errorf("TypeError", "input of graph %s: %w", g.name, err)
+		}
+		out, err := tc.l.subgraph(ctx, tc, g, v)
+		if err != nil {
+			return nil, err
+		}
+		return out.JSON(), nil
+	}
+	inv := &graph.Invocation{}
+	for _, option := range options {
+		option(inv)
+	}
+	l, in, err := g.begin(ctx, inv)
+	if err != nil {
+		return nil, err
+	}
+	if cmd, ok := asCommand(input); ok {
+		if in, err = g.commandOf(cmd); err != nil {
+			return nil, err
+		}
+	} else if v := inputOf(input); !v.isNull() {
+		if err := v.check(); err != nil {
+			return nil, Errorf("TypeError", "input of graph %s: %w", g.name, err)
+		}
+		in.given, in.v = true, v
+	}
+	l.outKeys = g.result
+	err = l.x.finish(l.guardedRun(in))
+	if err != nil {
+		return nil, err
+	}
+	return l.values().JSON(), nil
+}
+
+// inputOf is an input: of a struct, as of an update, the fields that are set.
+func inputOf(x any) *value {
+	rv := reflect.ValueOf(x)
+	for rv.Kind() == reflect.Pointer && !rv.IsNil() {
+		rv = rv.Elem()
+	}
+	if rv.Kind() == reflect.Struct && rv.Type() != messageType && !hasMarshaler(rv.Type()) {
+		return fromFields(goFields(rv, true))
+	}
+	return fromGo(x)
+}
+
+// commandOf reads a Command of a Go program.
+func (g *Graph) commandOf(cmd *Command) (input, error) {
+	c := &commandInput{}
+	if cmd.Graph != "" {
+		return input{}, invalidUpdate("There is no parent graph")
+	}
+	if cmd.Resume != nil {
+		c.resume = fromGo(cmd.Resume)
+		if err := c.resume.check(); err != nil {
+			return input{}, err
+		}
+	}
+	var err error
+	if c.gotos, err = g.gotos(cmd.Goto, nil, fromString(START)); err != nil {
+		return input{}, err
+	}
+	if c.update, err = g.updateFields(cmd.Update); err != nil {
+		return input{}, err
+	}
+	for _, f := range c.update {
+		if err := f.v.check(); err != nil {
+			return input{}, err
+		}
+	}
+	return input{given: true, command: c}, nil
+}
+
+// keyOf is the checkpoint that a call is about.
+func keyOf(cfg graph.Config, at checkpointer.Key) checkpointer.Key {
+	if at.Thread == "" {
+		at.Thread = cfg.Thread
+	}
+	return at
+}

@@ -1,0 +1,407 @@
+package pregel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"understudy/checkpointer"
+	"understudy/id"
+)
+
+// loop is a graph of a run between its start and its end: LangGraph's PregelLoop.
+type loop struct {
+	g    *Graph
+	x    *exec
+	ctx  context.Context //nolint:containedctx // of the task that the graph runs in, or of the run
+	task *task           // that the graph runs in; nil at the root
+	// taskStep is the step of that task.
+	taskStep int
+	span     *span // nil: nobody reads events
+	ns       string
+	nested   bool
+	keeps    bool // checkpoints are kept
+	// outKeys are what values shows; of nested graphs what they give.
+	outKeys []string
+	above   []field // checkpoint_map: {namespace: checkpoint id} of the graphs above
+	// addressed names the checkpoint to start from; "": the newest.
+	addressed string
+	scratch   *scratchpad // of the task that this graph runs in
+	// resuming says whether the graphs below go on; nil: not told.
+	resuming *bool
+	before   []string
+	after    []string
+	limit    int
+
+	cp       *checkpoint
+	chans    []channel
+	prevVers []string // versions that are stored already
+	parent   string   // id under which the next checkpoint is saved
+	meta     savedMetadata
+	loadedID string
+	shape    string // that the storage knows
+
+	pendingMu  sync.Mutex
+	pending    []pendingWrite
+	hasPending map[string]bool // tasks that have some
+
+	step, stop int
+	tasks      []*task
+	byID       map[string]*task
+	ticked     bool // there are tasks, so writes have someone to be shown for
+	updated    []string
+	known      bool // updated is
+	replaying  bool
+	superseded bool
+	written    map[string]bool // tasks that wrote in this run
+	atID       id.Checkpoint   // the checkpoint that was saved last
+	prevParent string          // the one before, for events
+	hadValues  bool            // values was shown, or would have been
+}
+
+var errRecursion = errors.New("recursion limit")
+
+// applyWrites applies the writes of tasks to the channels, in the order of their paths, and gives the channels that changed, sorted.
+func (l *loop) applyWrites(tasks []*task, versioned bool) ([]string, error) {
+	if len(tasks) > 1 {
+		tasks = slices.Clone(tasks)
+		slices.SortStableFunc(tasks, func(a, b *task) int { return cmp.Compare(a.pathText, b.pathText) })
+	}
+	bump := false
+	for _, t := range tasks {
+		bump = bump || len(t.triggers) > 0
+		if l.cp.seen[t.name] == nil {
+			l.cp.seen[t.name] = map[string]string{}
+		}
+		for _, trigger := range t.triggers {
+			if i, ok := l.g.chanIndex[trigger]; ok && l.cp.versions[i] != "" {
+				l.cp.seen[t.name][trigger] = l.cp.versions[i]
+			}
+		}
+	}
+	next := ""
+	if versioned {
+		next = nextVersion(l.cp.highest())
+	}
+	for _, t := range tasks {
+		for _, trigger := range t.triggers {
+			if i, ok := l.g.chanIndex[trigger]; ok && !reserved[trigger] || ok && trigger == START {
+				if l.chans[i].consume() && versioned {
+					l.cp.versions[i] = next
+				}
+			}
+		}
+	}
+	byChan := make([][]*value, len(l.chans))
+	var order []int
+	for _, t := range tasks {
+		for _, w := range t.writes {
+			switch w.channel {
+			case writeNone, push, writeResume, writeInterrupt, writeReturn, writeError, writeErrorNode:
+				continue
+			}
+			i, ok := l.g.chanIndex[w.channel]
+			if !ok {
+				l.x.log.Warn("a write to an unknown channel is ignored", "node", t.name, "channel", w.channel)
+				continue
+			}
+			if byChan[i] == nil {
+				order = append(order, i)
+			}
+			byChan[i] = append(byChan[i], w.v)
+		}
+	}
+	updated := make([]bool, len(l.chans))
+	touch := func(i int, changed bool) {
+		if changed && versioned {
+			l.cp.versions[i] = next
+			updated[i] = l.chans[i].available()
+		}
+	}
+	for _, i := range order {
+		changed, err := l.chans[i].update(byChan[i])
+		if err != nil {
+			return nil, err
+		}
+		touch(i, changed)
+	}
+	triggering := false
+	if bump {
+		for i := range l.chans {
+			if !updated[i] && l.chans[i].available() {
+				changed, err := l.chans[i].update(nil)
+				if err != nil {
+					return nil, err
+				}
+				touch(i, changed)
+			}
+			triggering = triggering || updated[i] && len(l.g.chans[i].triggers) > 0
+		}
+		if !triggering {
+			for i := range l.chans {
+				touch(i, l.chans[i].finish())
+			}
+		}
+	}
+	var names []string
+	for i, u := range updated {
+		if u {
+			names = append(names, l.g.chans[i].name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// enter loads the checkpoint that the run goes on from.
+func (l *loop) enter() error {
+	var t *checkpointer.Tuple
+	var err error
+	l.loadedID = ""
+	if l.keeps {
+		key := checkpointer.Key{Thread: l.x.thread, NS: l.ns, ID: checkpointID(l.addressed)}
+		switch {
+		case l.addressed != "":
+			if t, err = l.x.load(key); err != nil {
+				return err
+			}
+			if t != nil {
+				head, err := l.x.load(checkpointer.Key{Thread: l.x.thread, NS: l.ns})
+				if err != nil {
+					return err
+				}
+				l.superseded = head != nil && head.ID != t.ID
+			}
+		case l.nested && l.x.replay != nil:
+			if l.x.replay.first(l.ns) {
+				found, err := l.x.list(checkpointer.List{Thread: l.x.thread, NS: &l.ns, Before: checkpointID(l.x.replay.before), Limit: 1})
+				if err != nil {
+					return err
+				}
+				if len(found) > 0 {
+					t = found[0]
+				}
+			} else if t, err = l.x.load(key); err != nil {
+				return err
+			}
+			l.resuming = nil
+		default:
+			if t, err = l.x.load(key); err != nil {
+				return err
+			}
+		}
+	}
+	l.written = map[string]bool{}
+	if t == nil {
+		l.cp, l.chans = emptyCheckpoint(l.g), l.g.newChannels()
+		l.meta = savedMetadata{step: -2}
+		l.loadedID = l.cp.id
+	} else {
+		s, err := l.g.load(t)
+		if err != nil {
+			return err
+		}
+		l.cp, l.chans, l.pending, l.meta, l.shape = s.checkpoint, s.chans, s.pending, s.metadata, s.shape
+		l.hasPending = map[string]bool{}
+		for _, w := range l.pending {
+			l.hasPending[w.task] = true
+		}
+		l.parent, l.loadedID, l.prevParent = s.id, s.id, s.parent
+		l.atID = t.ID
+	}
+	l.prevVers = slices.Clone(l.cp.versions)
+	l.step = l.meta.step + 1
+	l.stop = l.step + l.limit + 1
+	return nil
+}
+
+// tick prepares a step. false: there is none.
+func (l *loop) tick() (bool, error) {
+	if l.step > l.stop {
+		l.prepareStep()
+		return false, errRecursion
+	}
+	l.prepareStep()
+	if len(l.tasks) == 0 {
+		return false, nil
+	}
+	if !l.replaying && len(l.pending) > 0 {
+		l.reapply(l.tasks)
+	}
+	if len(l.before) > 0 && l.breaksAt(l.before) {
+		return false, &GraphInterrupt{}
+	}
+	l.showTasks(l.tasks)
+	for _, t := range l.tasks {
+		if len(t.writes) > 0 {
+			l.showWrites(t.id, t.writes, true)
+		}
+	}
+	return true, nil
+}
+
+func (l *loop) prepareStep() {
+	l.tasks = l.prepare(l.updated, l.known)
+	l.byID = make(map[string]*task, len(l.tasks))
+	for _, t := range l.tasks {
+		l.byID[t.id] = t
+	}
+	l.ticked = true
+	l.showCheckpoint()
+}
+
+// reapply gives tasks that finished before the run was interrupted what they wrote.
+func (l *loop) reapply(tasks []*task) {
+	all, _ := statuses(l.pending, nil)
+	if len(tasks) == 1 {
+		all, _ = statuses(l.pending, func(id string) bool { return id == tasks[0].id })
+	}
+	for _, t := range tasks {
+		if s := all[t.id]; s != nil {
+			t.writes = append(t.writes, s.output...)
+		}
+	}
+}
+
+// breaksAt reports whether a breakpoint stops the run now.
+func (l *loop) breaksAt(nodes []string) bool {
+	seen := l.cp.seen[writeInterrupt]
+	news := false
+	for i := range l.g.chans {
+		if v := l.cp.versions[i]; v != "" && newer(v, seen[l.g.chans[i].name]) {
+			news = true
+			break
+		}
+	}
+	if !news {
+		return false
+	}
+	for _, t := range l.tasks {
+		if slices.Contains(nodes, t.name) || !t.hidden() && slices.Contains(nodes, "*") {
+			return true
+		}
+	}
+	return false
+}
+
+// afterTick ends a step.
+func (l *loop) afterTick() error {
+	updated, err := l.applyWrites(l.tasks, true)
+	if err != nil {
+		return err
+	}
+	l.updated, l.known = updated, true
+	l.pendingMu.Lock()
+	l.pending, l.hasPending = nil, nil
+	l.pendingMu.Unlock()
+	l.replaying = false
+	var data []byte
+	show := l.showsAny(updated)
+	if show && l.emits() && l.x.modes.values && l.writesOut() {
+		data = l.values().JSON()
+	}
+	l.hadValues = l.hadValues || show && l.writesOut()
+	held, err := l.put(sourceLoop, false)
+	if err != nil {
+		return err
+	}
+	if data != nil {
+		at := id.Checkpoint("")
+		if l.keeps && l.x.durability != durabilityExit {
+			at = l.atID
+		}
+		l.emitValues(data, held, at)
+	}
+	if len(l.after) > 0 && l.breaksAt(l.after) {
+		l.prepareStep()
+		return &GraphInterrupt{}
+	}
+	l.resuming = nil
+	return nil
+}
+
+// leave ends the loop: saves what durability exit has kept back, and shows a last state after an interrupt. It gives the error that goes on.
+func (l *loop) leave(cause error) error {
+	var gi *GraphInterrupt
+	interrupted := errors.As(cause, &gi)
+	if l.keeps && l.x.durability == durabilityExit && (!l.nested || cause != nil || !strings.Contains(l.ns, ":")) {
+		if _, err := l.put("", true); err != nil && cause == nil {
+			cause = err
+		}
+		if err := l.putPending(); err != nil && cause == nil {
+			cause = err
+		}
+	}
+	if !interrupted || l.nested {
+		return cause
+	}
+	if l.ticked && len(l.pending) > 0 && slices.ContainsFunc(l.tasks, func(t *task) bool { return len(t.writes) > 0 }) {
+		updated, err := l.applyWrites(l.tasks, true)
+		if err != nil {
+			return err
+		}
+		if l.showsAny(updated) && l.writesOut() && l.emits() && l.x.modes.values {
+			l.emitSettled(l.values().JSON())
+		}
+	}
+	if len(gi.interrupts) == 0 && l.emits() && l.x.modes.updates {
+		l.emit("updates", []byte(`{"__interrupt__":[]}`))
+	}
+	return nil
+}
+
+// run runs the graph to its end, to an interrupt, or to an error.
+func (l *loop) run(in input) error {
+	err := l.enter()
+	if err == nil {
+		l.startEvents(in)
+		err = l.steps(in)
+		err = l.leave(err)
+		l.endEvents(err)
+	}
+	if errors.Is(err, errRecursion) {
+		return Errorf(nameRecursion, "Recursion limit of %d reached without hitting a stop condition. You can increase the limit by setting "+
+			"the `recursion_limit` config key.\nFor troubleshooting, visit: "+
+			"https://docs.langchain.com/oss/python/langgraph/errors/GRAPH_RECURSION_LIMIT", l.limit)
+	}
+	return err
+}
+
+func (l *loop) steps(in input) error {
+	if err := l.first(in); err != nil {
+		return err
+	}
+	for {
+		if l.ctx.Err() != nil {
+			return l.contextErr()
+		}
+		more, err := l.tick()
+		if err != nil || !more {
+			return err
+		}
+		if err := l.runTasks(); err != nil {
+			return err
+		}
+		if err := l.afterTick(); err != nil {
+			return err
+		}
+		if l.x.saves != nil {
+			if l.x.durability == durabilitySync && l.keeps {
+				if err := l.x.saves.wait(); err != nil {
+					return savingFailed(err)
+				}
+			} else {
+				l.x.saves.throttle(l.ctx)
+			}
+		}
+	}
+}
+
+const (
+	durabilitySync  = "sync"
+	durabilityAsync = "async"
+	durabilityExit  = "exit"
+)

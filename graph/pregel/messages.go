@@ -1,0 +1,313 @@
+package pregel
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+
+	"understudy/graph"
+	"understudy/graph/message"
+)
+
+// noStream is the tag of models whose tokens are for nobody.
+const noStream = "nostream"
+
+// messageStream shows the messages of a run to readers of the modes messages and messages-tuple: tokens of models as they come, and
+// whole messages in what nodes return, each once. It is LangGraph's StreamMessagesHandler.
+type messageStream struct {
+	mu    sync.Mutex
+	seen  map[string]bool
+	known map[string]bool            // whose metadata was shown
+	whole map[string]message.Message // what the chunks of a message add up to
+}
+
+func newMessageStream() *messageStream {
+	return &messageStream{seen: map[string]bool{}, known: map[string]bool{}, whole: map[string]message.Message{}}
+}
+
+// showsMessages reports whether somebody reads messages of the task.
+func (tc *taskContext) showsMessages() bool {
+	x := tc.l.x
+	return x.out != nil && x.messages != nil && x.modes.anyMessages() && (x.modes.subgraphs || tc.messageNS() == "")
+}
+
+// messageNS is the namespace of the graph that the task runs in, calls of tasks left out.
+func (tc *taskContext) messageNS() string {
+	ns := tc.t.ns
+	for t := tc.t; t != nil; t = t.parent {
+		ns, _, _ = cutLast(ns, "|")
+		if t.parent == nil && t == tc.t && ns == tc.t.ns {
+			return ""
+		}
+	}
+	if ns == tc.t.ns || tc.l.ns == "" {
+		return tc.l.ns
+	}
+	return ns
+}
+
+// begin notes the messages that the task got: they are not new.
+func (m *messageStream) begin(tc *taskContext) {
+	if m == nil || !tc.showsMessages() || tc.t.hidden() {
+		return
+	}
+	fields, ok := tc.t.input.object()
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range fields {
+		eachMessage(f.v, func(v *value, id string) {
+			if id != "" {
+				m.seen[id] = true
+			}
+		})
+	}
+}
+
+// eachMessage calls fn with the message, or the messages of the list, that a value is.
+func eachMessage(v *value, fn func(v *value, id string)) {
+	if id, _, ok := v.messageID(); ok {
+		fn(v, id)
+		return
+	}
+	if v.kind != ofList && v.kind != ofPack {
+		return
+	}
+	items, _ := v.list()
+	for _, item := range items {
+		if id, _, ok := item.messageID(); ok {
+			fn(item, id)
+		}
+	}
+}
+
+// end shows the messages that the task returned.
+func (m *messageStream) end(tc *taskContext, writes []write) {
+	if m == nil || !tc.showsMessages() || tc.t.hidden() {
+		return
+	}
+	for _, w := range writes {
+		if i, ok := tc.l.g.chanIndex[w.channel]; !ok || !tc.l.g.chans[i].shown {
+			continue
+		}
+		eachMessage(w.v, func(v *value, _ string) {
+			if msg, ok := v.message(); ok {
+				m.emit(tc, tc.metadata(), msg, true)
+			}
+		})
+	}
+}
+
+// emit shows a message or a chunk of one. once: not if one with its id was shown.
+func (m *messageStream) emit(tc *taskContext, metadata []byte, msg message.Message, once bool) message.Message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if once && m.seen[msg.ID] && msg.ID != "" {
+		return msg
+	}
+	if msg.ID == "" {
+		msg.ID = uuid.NewString()
+	}
+	m.seen[msg.ID] = true
+	x, ns := tc.l.x, tc.messageNS()
+	if x.modes.tuples {
+		b := append(make([]byte, 0, 256+len(metadata)), '[')
+		b = msg.AppendJSON(b)
+		b = append(append(b, ','), metadata...)
+		x.out.push(x.ctx, graph.Event{Name: "messages", NS: ns, Data: append(b, ']')})
+		return msg
+	}
+	if !m.known[msg.ID] {
+		m.known[msg.ID] = true
+		b := append(appendQuoted([]byte{'{'}, msg.ID), `:{"metadata":`...)
+		x.out.push(x.ctx, graph.Event{Name: "messages/metadata", Data: append(append(b, metadata...), "}}"...)})
+	}
+	if !msg.IsChunk() {
+		delete(m.whole, msg.ID)
+		b := append(msg.AppendJSON([]byte{'['}), ']')
+		x.out.push(x.ctx, graph.Event{Name: "messages/complete", Data: b})
+		return msg
+	}
+	whole, ok := m.whole[msg.ID]
+	if !ok {
+		whole = msg
+	} else if sum, err := message.Add(whole, msg); err == nil {
+		whole = sum
+	}
+	m.whole[msg.ID] = whole
+	b := append(whole.Whole().AppendJSON([]byte{'['}), ']')
+	x.out.push(x.ctx, graph.Event{Name: "messages/partial", Data: b})
+	return msg
+}
+
+// metadata is what messages of the task say of where they come from.
+func (tc *taskContext) metadata() []byte {
+	t := tc.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.meta == nil {
+		t.meta = tc.l.messageMetadata(t)
+	}
+	return t.meta
+}
+
+func (l *loop) messageMetadata(t *task) []byte {
+	fields := slices.Clone(l.x.metadata)
+	add := func(name string, raw []byte) {
+		fields = setRaw(fields, name, raw)
+	}
+	for _, f := range t.fields(l.step) {
+		add(f.name, f.v.JSON())
+	}
+	if l.nested {
+		add("checkpoint_ns", appendQuoted(nil, outermost(l.ns)))
+	}
+	add("ls_integration", []byte(`"langgraph"`)) // unless the node says otherwise, as those of agents do
+	if t.node != nil {
+		for _, f := range t.node.metadata {
+			add(f.name, f.v.JSON())
+		}
+	}
+	if tags := l.x.tags; len(tags) > 0 {
+		add("tags", fromGo(tags).JSON())
+	}
+	return appendFields(nil, fields)
+}
+
+// fields is what metadata say of a task of a step.
+func (t *task) fields(step int) []field {
+	return []field{
+		{"langgraph_step", fromJSON(strconv.AppendInt(nil, int64(step), 10))},
+		{"langgraph_node", fromString(t.name)},
+		{"langgraph_triggers", fromJSON(t.shownTriggers(nil))},
+		{"langgraph_path", fromJSON(t.path.appendJSON(nil))},
+		{"langgraph_checkpoint_ns", fromString(t.ns)},
+	}
+}
+
+func setRaw(fields []field, name string, raw []byte) []field {
+	for i := range fields {
+		if fields[i].name == name {
+			fields[i].v = fromJSON(raw)
+			return fields
+		}
+	}
+	return append(fields, field{name, fromJSON(raw)})
+}
+
+// excludedMetadata is what `tasks` does not repeat of a task's metadata.
+var excludedMetadata = []string{
+	"thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map", "langgraph_step", "langgraph_node", "langgraph_triggers", "langgraph_path",
+	"langgraph_checkpoint_ns",
+}
+
+// taskMetadata is what `tasks` shows beside a task.
+func (l *loop) taskMetadata(t *task) []byte {
+	var fields []field
+	for _, f := range l.x.metadata {
+		if !slices.Contains(excludedMetadata, f.name) {
+			fields = append(fields, f)
+		}
+	}
+	if t.node != nil {
+		for _, f := range t.node.metadata {
+			fields = setRaw(fields, f.name, f.v.JSON())
+		}
+	}
+	if tags := l.x.tags; len(tags) > 0 {
+		fields = setRaw(fields, "tags", fromGo(tags).JSON())
+	}
+	return appendFields(nil, fields)
+}
+
+// ModelInfo describes a model to readers of its tokens.
+type ModelInfo struct {
+	// Metadata joins that of the messages: an object of ls_provider, ls_model_name and so on.
+	Metadata json.RawMessage
+	// Tags of the call. With "nostream" nobody sees the tokens.
+	Tags []string
+}
+
+// ModelCall is one call of a chat model within a node. Its methods are for one goroutine.
+type ModelCall struct {
+	tc       *taskContext
+	id       string
+	metadata []byte
+	span     *span
+	wanted   bool
+	shown    bool
+	streamed bool
+}
+
+// StartModel says that a model is called. Outside of a run it does nothing, but gives ids all the same.
+func StartModel(ctx context.Context, info ModelInfo) *ModelCall {
+	id, err := uuid.NewV7()
+	if err != nil {
+		id = uuid.New()
+	}
+	c := &ModelCall{tc: taskOf(ctx), id: "lc_run--" + id.String()}
+	// As LangChain: a model streams as soon as the run asks for messages, also where its own are for nobody.
+	c.wanted = c.tc != nil && c.tc.l.x.out != nil && (c.tc.l.x.modes.anyMessages() || c.tc.l.x.modes.events) && !slices.Contains(info.Tags, noStream)
+	defer c.startSpan(info)
+	if c.tc == nil || !c.tc.showsMessages() || slices.Contains(info.Tags, noStream) {
+		return c
+	}
+	c.shown = true
+	fields, _ := fromJSON(c.tc.metadata()).object()
+	// In LangGraph it is inherited from the outermost task.
+	fields = setRaw(fields, "checkpoint_ns", appendQuoted(nil, outermost(c.tc.t.ns)))
+	if len(info.Metadata) > 0 || len(info.Tags) > 0 {
+		gjson.ParseBytes(info.Metadata).ForEach(func(k, v gjson.Result) bool {
+			fields = setRaw(fields, k.String(), compact([]byte(v.Raw)))
+			return true
+		})
+		if len(info.Tags) > 0 {
+			fields = setRaw(fields, "tags", fromGo(info.Tags).JSON())
+		}
+	}
+	c.metadata = appendFields(nil, fields)
+	return c
+}
+
+// ID is the id of the message and its chunks where the provider gives none.
+func (c *ModelCall) ID() string { return c.id }
+
+// Wanted reports whether the run asks for tokens: a model that can stream should.
+func (c *ModelCall) Wanted() bool { return c.wanted }
+
+// Chunk shows a part of the message.
+func (c *ModelCall) Chunk(chunk message.Message) {
+	if chunk.ID == "" {
+		chunk.ID = c.id
+	}
+	c.streamed = true
+	c.tell("on_chat_model_stream", "chunk", chunk)
+	if c.shown && !c.tc.closed.Load() {
+		c.tc.l.x.messages.emit(c.tc, c.metadata, chunk, false)
+	}
+}
+
+// End gives the whole message an id, and shows it unless its chunks were.
+func (c *ModelCall) End(msg message.Message) message.Message {
+	if msg.ID == "" {
+		msg.ID = c.id
+		if !c.streamed {
+			msg.ID += "-0"
+		}
+	}
+	c.tell("on_chat_model_end", "output", msg)
+	if c.shown && !c.tc.closed.Load() {
+		c.tc.l.x.messages.emit(c.tc, c.metadata, msg, true)
+	}
+	return msg
+}
+
+// Fail ends a call that gave no message.
+func (c *ModelCall) Fail() { c.shown = false }

@@ -1,0 +1,277 @@
+package pregel
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+)
+
+// put makes the checkpoint of the state as it is, and saves it. exiting: the checkpoint exists, and only has to be saved.
+// It gives the channel that is closed after the commit.
+func (l *loop) put(source string, exiting bool) (<-chan struct{}, error) {
+	if exiting && l.cp.id == l.loadedID {
+		return nil, nil
+	}
+	if !exiting {
+		l.meta = savedMetadata{source: source, step: l.step, hasStep: true, parents: l.above, run: string(l.x.run)}
+	}
+	save := l.keeps && (exiting || l.x.durability != durabilityExit)
+	c := l.cp
+	c.v = checkpointVersion
+	c.ts = now()
+	if !exiting {
+		c.id = newCheckpointID(l.step)
+		c.idBytes = idBytes(c.id)
+	}
+	c.updated, c.hasUpdated = l.updated, l.known
+	var held <-chan struct{}
+	if save {
+		p, size, err := l.putOf()
+		if err != nil {
+			return nil, err
+		}
+		l.prevParent = l.parent
+		l.prevVers = slices.Clone(c.versions)
+		l.parent = c.id
+		l.atID = p.ID
+		held = l.x.saves.add(graph.Save{Put: p}, size, l.ns == "" && l.x.modes.values && l.x.durability != durabilityExit)
+	}
+	if !exiting {
+		l.step++
+	}
+	return held, nil
+}
+
+// putOf makes what is handed over to be saved.
+func (l *loop) putOf() (*checkpointer.Put, int, error) {
+	blobs, err := l.cp.blobs(l.g, l.storable(), l.prevVers)
+	if err != nil {
+		return nil, 0, err
+	}
+	p := &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
+		Key: l.key(), Parent: checkpointID(l.parent), Run: l.x.run,
+		Data: l.cp.appendJSON(make([]byte, 0, 512), l.g, l.chans), Metadata: l.metadata(),
+		Tasks: l.describe(),
+	}, Blobs: blobs}
+	text, sum := l.g.shape()
+	p.Shape = sum
+	if l.shape != sum {
+		p.ShapeJSON, l.shape = text, sum
+	}
+	size := len(p.Data) + len(p.Metadata)
+	for i := range blobs {
+		size += blobs[i].Size()
+	}
+	return p, size, nil
+}
+
+// metadata is what is stored with a checkpoint: the configuration's, and LangGraph's own.
+func (l *loop) metadata() json.RawMessage {
+	b := append(make([]byte, 0, 256), '{')
+	add := func(f field) {
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(appendQuoted(b, f.name), ':')
+		b = append(b, f.v.JSON()...)
+	}
+	for _, f := range l.x.stored {
+		add(f)
+	}
+	for _, f := range l.taskFields() {
+		add(f)
+	}
+	if len(b) > 1 {
+		b = append(b, ',')
+	}
+	b = append(b, `"source":"`...)
+	b = append(b, l.meta.source...)
+	b = append(b, `","step":`...)
+	b = strconv.AppendInt(b, int64(l.meta.step), 10)
+	b = append(b, `,"parents":`...)
+	b = appendFields(b, l.meta.parents)
+	return append(b, '}')
+}
+
+// taskFields is what the metadata of a nested graph's checkpoints say of the task that it runs in.
+func (l *loop) taskFields() []field {
+	if l.task == nil {
+		return nil
+	}
+	t := l.task
+	fields := append([]field{{"checkpoint_map", fromFields(l.above)}}, t.fields(l.taskStep)...)
+	if t.node != nil {
+		for _, f := range t.node.metadata {
+			fields = setRaw(fields, f.name, f.v.JSON())
+		}
+	}
+	return setRaw(fields, "checkpoint_ns", appendQuoted(nil, outermost(l.ns)))
+}
+
+// outermost is the namespace of the outermost task: LangGraph has it in the metadata of all that is nested.
+func outermost(ns string) string {
+	first, _, _ := strings.Cut(ns, "|")
+	return first
+}
+
+// putWrites records the writes of a task, and shows them.
+func (l *loop) putWrites(id string, writes []write, cached bool) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	if err := l.record(id, writes); err != nil {
+		return err
+	}
+	if l.ticked {
+		l.showWrites(id, writes, cached)
+	}
+	return nil
+}
+
+// record keeps the writes of a task with the checkpoint.
+func (l *loop) record(id string, writes []write) error {
+	l.pendingMu.Lock()
+	l.written[id] = true
+	special := !slices.ContainsFunc(writes, func(w write) bool { _, ok := specialIndex(w.channel); return !ok })
+	if special && len(writes) > 1 {
+		var last []write
+		for _, w := range writes {
+			if i := slices.IndexFunc(last, func(o write) bool { return o.channel == w.channel }); i >= 0 {
+				last[i] = w
+			} else {
+				last = append(last, w)
+			}
+		}
+		writes = last
+	}
+	store := writes
+	if id == nullTask {
+		l.pending = slices.DeleteFunc(slices.Clone(l.pending), func(w pendingWrite) bool {
+			_, special := specialIndex(w.channel)
+			return w.task == id && special
+		})
+		writes = slices.Clone(writes)
+		slices.SortStableFunc(writes, func(a, b write) int {
+			_, x := specialIndex(a.channel)
+			_, y := specialIndex(b.channel)
+			return map[bool]int{false: 0, true: 1}[x] - map[bool]int{false: 0, true: 1}[y]
+		})
+		store = nil
+		for _, w := range l.pending {
+			if w.task == id {
+				store = append(store, write{w.channel, w.v})
+			}
+		}
+		store = append(store, writes...)
+	} else if l.hasPending[id] {
+		l.pending = slices.DeleteFunc(slices.Clone(l.pending), func(w pendingWrite) bool { return w.task == id })
+	}
+	if l.hasPending == nil {
+		l.hasPending = map[string]bool{}
+	}
+	l.hasPending[id] = true
+	for _, w := range writes {
+		l.pending = append(l.pending, pendingWrite{id, w.channel, w.v})
+	}
+	l.pendingMu.Unlock()
+	if l.keeps && l.x.durability != durabilityExit {
+		return l.saveWrites(id, store)
+	}
+	return nil
+}
+
+// saveWrites hands writes over to be saved on the checkpoint.
+func (l *loop) saveWrites(id string, writes []write) error {
+	writes = l.tracked(writes)
+	path := ""
+	if t := l.byID[id]; t != nil {
+		path = t.pathText
+	}
+	rows, err := storedWrites(id, path, writes)
+	if err != nil {
+		return err
+	}
+	size := 0
+	for i := range rows {
+		size += len(rows[i].Data)
+	}
+	l.x.saves.add(graph.Save{At: l.key(), Writes: rows}, size, false)
+	return nil
+}
+
+// tracked leaves out what is never saved: writes to untracked channels, also within the input of a Send.
+func (l *loop) tracked(writes []write) []write {
+	if !slices.ContainsFunc(l.g.chans, func(c chanInfo) bool { return c.untracked }) {
+		return writes
+	}
+	var out []write
+	for _, w := range writes {
+		if i, ok := l.g.chanIndex[w.channel]; ok && l.g.chans[i].untracked {
+			continue
+		}
+		if w.channel == chanTasks {
+			w.v = l.trackedSend(w.v)
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// storable gives the channels as they are stored: without values of untracked channels in the inputs of Sends.
+func (l *loop) storable() []channel {
+	c, ok := l.chans[l.g.tasksChan].(*topic)
+	if !ok || len(c.items) == 0 || !slices.ContainsFunc(l.g.chans, func(c chanInfo) bool { return c.untracked }) {
+		return l.chans
+	}
+	items := slices.Clone(c.items)
+	for i := range items {
+		items[i] = l.trackedSend(items[i])
+	}
+	chans := slices.Clone(l.chans)
+	chans[l.g.tasksChan] = &topic{items: items}
+	return chans
+}
+
+func (l *loop) trackedSend(v *value) *value {
+	node, arg, timeout, ok := sendOf(v)
+	if !ok {
+		return v
+	}
+	fields, ok := arg.object()
+	if !ok {
+		return v
+	}
+	kept := slices.DeleteFunc(slices.Clone(fields), func(f field) bool {
+		i, ok := l.g.chanIndex[f.name]
+		return ok && l.g.chans[i].untracked
+	})
+	if len(kept) == len(fields) {
+		return v
+	}
+	return fromSend(Send{Node: node, Arg: fromFields(kept), Timeout: timeout})
+}
+
+// putPending saves the writes of the last step where durability exit has kept them back.
+func (l *loop) putPending() error {
+	byTask := map[string][]write{}
+	var order []string
+	for _, w := range l.pending {
+		if !l.written[w.task] {
+			continue
+		}
+		if byTask[w.task] == nil {
+			order = append(order, w.task)
+		}
+		byTask[w.task] = append(byTask[w.task], write{w.channel, w.v})
+	}
+	for _, id := range order {
+		if err := l.saveWrites(id, byTask[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,348 @@
+package pregel
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"understudy/graph/message"
+)
+
+// reducer folds an update into the value of a channel.
+type reducer struct {
+	name  string
+	fold  func(current, update *value) (*value, error)
+	empty *value // what a channel holds that nobody wrote; nil: nothing
+}
+
+type reducerSpec struct{ r *reducer }
+
+// Reducer folds updates into the value with a function, in a fixed order. A channel that nobody wrote holds T's zero value.
+// Like all values of a state, those that fold gets must not be changed.
+func Reducer[T any](fold func(current, update T) T) Channel {
+	return ReducerErr(func(current, update T) (T, error) { return fold(current, update), nil })
+}
+
+// ReducerErr is Reducer for functions that can fail. The error fails the run.
+func ReducerErr[T any](fold func(current, update T) (T, error)) Channel {
+	var zero T
+	return reducerSpec{&reducer{
+		fold: func(current, update *value) (*value, error) {
+			var a, b T
+			if err := decodeTo(current, &a); err != nil {
+				return nil, err
+			}
+			if err := decodeTo(update, &b); err != nil {
+				return nil, err
+			}
+			sum, err := fold(a, b)
+			if err != nil {
+				return nil, err
+			}
+			out := fromGo(sum)
+			return out, out.check()
+		},
+		empty: emptyOf(zero),
+	}}
+}
+
+// Append concatenates lists, as operator.add does. A channel that nobody wrote holds an empty list.
+func Append() Channel { return reducerSpec{appendReducer} }
+
+// Add adds numbers, starting at zero. Use a typed Reducer for anything else.
+func Add() Channel { return reducerSpec{addReducer} }
+
+// Messages is the list of a conversation, with the rules of add_messages: messages get ids, one with a known id takes the place of
+// the earlier one, a RemoveMessage takes one away.
+func Messages() Channel { return reducerSpec{messagesReducer} }
+
+func (s reducerSpec) make(key string) channel { return &aggregate{key: key, r: s.r, v: s.r.empty} }
+func (reducerSpec) kindName() string          { return "BinaryOperatorAggregate" }
+func (s reducerSpec) same(o Channel) bool     { return o == Channel(s) }
+
+type aggregate struct {
+	key string
+	r   *reducer
+	v   *value
+}
+
+func (c *aggregate) update(vals []*value) (bool, error) {
+	if len(vals) == 0 {
+		return false, nil
+	}
+	v := c.v
+	if v == nil {
+		v, vals = vals[0], vals[1:]
+	}
+	if c.r == appendReducer && len(vals) > 1 {
+		v, vals = concatAll(v, vals)
+	}
+	overwritten := false
+	for _, u := range vals {
+		if to, ok := overwriteOf(u); ok {
+			if overwritten {
+				return false, invalidUpdate("Can receive only one Overwrite value per super-step.\n" +
+					"For troubleshooting, visit: https://docs.langchain.com/oss/python/langgraph/errors/INVALID_CONCURRENT_GRAPH_UPDATE")
+			}
+			v, overwritten = to, true
+			continue
+		}
+		if overwritten {
+			continue
+		}
+		var err error
+		if v, err = c.r.fold(v, u); err != nil {
+			return false, err
+		}
+	}
+	c.v = v
+	return true, nil
+}
+func (c *aggregate) get() *value         { return c.v }
+func (c *aggregate) available() bool     { return c.v != nil }
+func (c *aggregate) consume() bool       { return false }
+func (c *aggregate) finish() bool        { return false }
+func (c *aggregate) checkpoint() *value  { return c.v }
+func (c *aggregate) load(v *value) error { c.v = v; return nil }
+func (c *aggregate) clone() channel      { d := *c; return &d }
+
+// overwriteOf gives what an update replaces the value with, if that is what it does. It may have come as JSON.
+func overwriteOf(u *value) (*value, bool) {
+	switch u.kind {
+	case ofGo:
+		if o, ok := u.goVal.(Overwrite); ok {
+			return o.Value.(*value), true
+		}
+		if _, ok := u.goVal.(map[string]any); !ok {
+			return nil, false
+		}
+	case ofList:
+		return nil, false
+	case ofPack:
+		if p := *u.pack.Load(); !isMap(p[0]) {
+			return nil, false
+		}
+	}
+	fields, ok := u.object()
+	if !ok || len(fields) > 4 {
+		return nil, false
+	}
+	if len(fields) == 1 && fields[0].name == overwriteKey {
+		return fields[0].v, true
+	}
+	var held *value
+	marked := false
+	for _, f := range fields {
+		switch f.name {
+		case "type":
+			text, _ := f.v.text()
+			marked = text == overwriteKey
+		case "value":
+			held = f.v
+		}
+	}
+	return held, marked && held != nil
+}
+
+var appendReducer = &reducer{name: "append", empty: emptyList, fold: concat}
+
+// concatAll appends all updates up to one that is no list to one copy, and gives what is left: a step may have thousands.
+func concatAll(current *value, updates []*value) (*value, []*value) {
+	a, ok := current.list()
+	if !ok {
+		return current, updates
+	}
+	items := slices.Clone(a)
+	for i, u := range updates {
+		more, ok := u.list()
+		if !ok {
+			return fromItems(items), updates[i:]
+		}
+		items = append(items, more...)
+	}
+	return fromItems(items), nil
+}
+
+func concat(current, update *value) (*value, error) {
+	a, ok := current.list()
+	if !ok {
+		return nil, Errorf("TypeError", "unsupported operand type(s) for +: '%s' and 'list'", pyType(current))
+	}
+	b, ok := update.list()
+	if !ok {
+		return nil, Errorf("TypeError", "can only concatenate list (not \"%s\") to list", pyType(update))
+	}
+	return fromItems(slices.Concat(a, b)), nil
+}
+
+var addReducer = &reducer{name: "add", empty: fromGo(0), fold: func(current, update *value) (*value, error) {
+	a, err := current.plain()
+	if err != nil {
+		return nil, err
+	}
+	b, err := update.plain()
+	if err != nil {
+		return nil, err
+	}
+	return addNumbers(a, b)
+}}
+
+// messagesReducer is add_messages.
+var messagesReducer = &reducer{name: "add_messages", empty: emptyList, fold: addMessages}
+
+func addMessages(left, right *value) (*value, error) {
+	a, err := messageItems(left)
+	if err != nil {
+		return nil, err
+	}
+	b, err := messageItems(right)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(b))
+	types := make([]string, len(b))
+	for i, m := range b {
+		if ids[i], types[i], _ = m.messageID(); types[i] == message.TypeRemove && ids[i] == message.RemoveAll {
+			// Only what comes after the last of them counts.
+			return addMessagesAfter(b, i)
+		}
+	}
+	find := finder(a, len(b))
+	merged := slices.Clone(a)
+	removed := map[string]bool{}
+	for i, m := range b {
+		at := find(ids[i], merged)
+		switch {
+		case at >= 0 && types[i] == message.TypeRemove:
+			removed[ids[i]] = true
+		case at >= 0:
+			delete(removed, ids[i])
+			merged[at] = m
+		case types[i] == message.TypeRemove:
+			return nil, Errorf("ValueError", "Attempting to delete a message with an ID that doesn't exist ('%s')", ids[i])
+		default:
+			merged = append(merged, m)
+		}
+	}
+	if len(removed) > 0 {
+		merged = slices.DeleteFunc(merged, func(m *value) bool {
+			id, _, _ := m.messageID()
+			return removed[id]
+		})
+	}
+	return wholeList(merged), nil
+}
+
+func wholeList(items []*value) *value { return &value{kind: ofList, items: items, whole: true} }
+
+// finder finds the last message with an id among those of a list that grows: by looking through it, where few are looked for.
+func finder(a []*value, count int) func(id string, list []*value) int {
+	const few = 4
+	if count <= few {
+		return func(id string, list []*value) int {
+			for i := len(list) - 1; i >= 0; i-- {
+				if have, _, _ := list[i].messageID(); have == id {
+					return i
+				}
+			}
+			return -1
+		}
+	}
+	index := make(map[string]int, len(a)+count)
+	indexed := 0
+	return func(id string, list []*value) int {
+		for ; indexed < len(list); indexed++ {
+			have, _, _ := list[indexed].messageID()
+			index[have] = indexed
+		}
+		if at, ok := index[id]; ok {
+			return at
+		}
+		return -1
+	}
+}
+
+// addMessagesAfter gives what stays when item i of an update removes all messages: what follows the last such item.
+func addMessagesAfter(b []*value, i int) (*value, error) {
+	for j := i + 1; j < len(b); j++ {
+		if id, typ, _ := b[j].messageID(); typ == message.TypeRemove && id == message.RemoveAll {
+			i = j
+		}
+	}
+	return wholeList(slices.Clone(b[i+1:])), nil
+}
+
+// messageItems gives the messages of a list, or a single one, whole and with ids.
+func messageItems(v *value) ([]*value, error) {
+	if v.whole {
+		return v.items, nil
+	}
+	items, ok := v.list()
+	if !ok {
+		items = []*value{v}
+	}
+	out, copied := items, false
+	for i, item := range items {
+		m, err := asWholeMessage(item)
+		if err != nil {
+			return nil, err
+		}
+		if m != item {
+			if !copied {
+				out, copied = slices.Clone(items), true
+			}
+			out[i] = m
+		}
+	}
+	return out, nil
+}
+
+// asWholeMessage gives a message with an id; the value itself where it is one.
+func asWholeMessage(item *value) (*value, error) {
+	if id, typ, ok := item.messageID(); ok {
+		if id != "" && !isChunkType(typ) {
+			return item, nil
+		}
+		m, ok := item.message()
+		if !ok {
+			return nil, Errorf("ValueError", "not a message: %s", short(item.JSON()))
+		}
+		m = m.Whole()
+		if m.ID == "" {
+			m.ID = uuid.NewString()
+		}
+		return fromMessage(m), nil
+	}
+	m, err := message.Convert(item.JSON())
+	if err != nil {
+		return nil, Errorf("ValueError", "%w", err)
+	}
+	if m.ID == "" {
+		m.ID = uuid.NewString()
+	}
+	return fromMessage(m), nil
+}
+
+func isChunkType(t string) bool { return len(t) > 5 && t[len(t)-5:] == "Chunk" }
+
+// pyType is Python's name of the type of a value.
+func pyType(v *value) string {
+	raw := v.JSON()
+	switch raw[0] {
+	case '"':
+		return "str"
+	case '{':
+		return "dict"
+	case '[':
+		return "list"
+	case 't', 'f':
+		return "bool"
+	case 'n':
+		return "NoneType"
+	}
+	if strings.ContainsAny(string(raw), ".eE") {
+		return "float"
+	}
+	return "int"
+}

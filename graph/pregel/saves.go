@@ -1,0 +1,178 @@
+package pregel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"understudy/graph"
+)
+
+// mostUnsaved is how many bytes a run may be ahead of the storage before its tasks wait.
+const mostUnsaved = 4 << 20
+
+// saves keeps what a run saves, in order, as much at once as waits. Where durability is sync, and at the end of a run, it is waited for.
+// The first failure stands: nothing is saved after it, and the run is told by cancelling it.
+type saves struct {
+	saver graph.Saver
+	ctx   context.Context //nolint:containedctx // of the run: saving what a cancelled run had done is wanted, so it does not end with it
+	fail  func(error)
+
+	mu      sync.Mutex
+	waiting []graph.Save
+	size    int
+	held    []hold
+	busy    bool
+	err     error
+	words   string
+	idle    chan struct{} // closed when nothing waits; nil while nobody waits for that
+}
+
+// hold lets events go when the saves before it are committed.
+type hold struct {
+	after int // how many of the waiting saves
+	ch    chan struct{}
+}
+
+func newSaves(ctx context.Context, saver graph.Saver, fail func(error)) *saves {
+	return &saves{saver: saver, ctx: context.WithoutCancel(ctx), fail: fail}
+}
+
+// add queues a save. The channel, when wanted, is closed after its commit, or after the run's saves have failed.
+func (s *saves) add(sv graph.Save, size int, wantHold bool) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sv.Words, s.words = s.words, ""
+	s.waiting = append(s.waiting, sv)
+	s.size += size
+	var ch chan struct{}
+	if wantHold {
+		ch = make(chan struct{})
+		s.held = append(s.held, hold{len(s.waiting), ch})
+	}
+	s.start()
+	return ch
+}
+
+// last gives a channel that is closed when all that waits now is committed; nil when nothing does.
+func (s *saves) last() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.busy {
+		return nil
+	}
+	ch := make(chan struct{})
+	s.held = append(s.held, hold{len(s.waiting), ch})
+	return ch
+}
+
+func (s *saves) hear(words string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.words = words
+}
+
+// start lets a goroutine work until nothing waits. It ends before the run does, which waits for it. s.mu is held.
+func (s *saves) start() {
+	if !s.busy {
+		s.busy = true
+		go s.work()
+	}
+}
+
+func (s *saves) work() {
+	var batch []graph.Save
+	var held []hold
+	for {
+		s.mu.Lock()
+		for _, h := range held {
+			close(h.ch)
+		}
+		batch, s.waiting = s.waiting, batch[:0:0]
+		held, s.held = s.held, nil
+		s.size = 0
+		err := s.err
+		if len(batch) == 0 {
+			for _, h := range held {
+				close(h.ch)
+			}
+			s.busy = false
+			if s.idle != nil {
+				close(s.idle)
+				s.idle = nil
+			}
+			s.mu.Unlock()
+			return
+		}
+		if s.idle != nil {
+			close(s.idle)
+			s.idle = nil
+		}
+		s.mu.Unlock()
+		if err == nil {
+			if err = s.save(batch); err != nil {
+				s.mu.Lock()
+				s.err = err
+				s.mu.Unlock()
+				s.fail(err)
+			}
+		}
+	}
+}
+
+func (s *saves) save(batch []graph.Save) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic while saving: %v", r)
+		}
+	}()
+	return s.saver.Save(s.ctx, batch...)
+}
+
+// wait waits until nothing is left to save, and gives the failure that stands.
+func (s *saves) wait() error {
+	for {
+		s.mu.Lock()
+		if !s.busy {
+			err := s.err
+			s.mu.Unlock()
+			return err
+		}
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		idle := s.idle
+		s.mu.Unlock()
+		<-idle
+	}
+}
+
+// throttle waits while the run is too far ahead.
+func (s *saves) throttle(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		if s.size <= mostUnsaved {
+			s.mu.Unlock()
+			return
+		}
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		idle := s.idle
+		s.mu.Unlock()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// savingFailed is how a run ends whose checkpoints could not be kept.
+func savingFailed(err error) error {
+	if errors.Is(err, graph.ErrFenced) {
+		return graph.ErrFenced
+	}
+	return &graph.Failure{Type: "ServerError", Message: masked, Detail: err.Error()}
+}

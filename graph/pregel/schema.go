@@ -1,0 +1,228 @@
+package pregel
+
+import (
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Managed values are computed for each task; they are read like keys of the state.
+const (
+	managedLastStep  = "is_last_step"
+	managedRemaining = "remaining_steps"
+)
+
+// schema is what of the state a node, the input or the output sees.
+type schema struct {
+	typ  reflect.Type // struct, or map[string]any: all keys that the graph declares
+	name string
+	keys []schemaKey
+}
+
+type schemaKey struct {
+	name    string
+	index   []int
+	typ     reflect.Type
+	channel Channel
+	managed string
+	doc     string
+	// required says in descriptions that the key has to be there. Nothing checks it, as in LangGraph.
+	required bool
+}
+
+func (s *schema) open() bool { return s.typ == valuesType && s.keys == nil }
+
+// schemaOf reads the tags of a struct type. See NewStateGraph.
+func schemaOf(t reflect.Type) (*schema, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	s := &schema{typ: t, name: t.Name()}
+	if t == valuesType {
+		return s, nil
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("a state is a struct or pregel.Values, not %s", t)
+	}
+	if err := s.collect(t, nil); err != nil {
+		return nil, fmt.Errorf("state %s: %w", t, err)
+	}
+	return s, nil
+}
+
+func (s *schema) collect(t reflect.Type, index []int) error {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		at := append(slices.Clone(index), i)
+		tag := f.Tag.Get("graph")
+		jsonName, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if tag == "-" || tag == "" && jsonName == "-" {
+			continue
+		}
+		if f.Anonymous && tag == "" && jsonName == "" && f.Type.Kind() == reflect.Struct {
+			if err := s.collect(f.Type, at); err != nil {
+				return err
+			}
+			continue
+		}
+		if !f.IsExported() {
+			continue
+		}
+		name, rest, _ := strings.Cut(tag, ",")
+		if name == "" {
+			name = jsonName
+		}
+		if name == "" || name == "-" {
+			name = f.Name
+		}
+		k := schemaKey{name: name, index: at, typ: f.Type, channel: LastValue(), doc: description(f)}
+		for option := range strings.SplitSeq(rest, ",") {
+			if err := k.option(option); err != nil {
+				return fmt.Errorf("field %s: %w", f.Name, err)
+			}
+		}
+		if slices.ContainsFunc(s.keys, func(o schemaKey) bool { return o.name == name }) {
+			return fmt.Errorf("field %s: key %q is taken", f.Name, name)
+		}
+		s.keys = append(s.keys, k)
+	}
+	return nil
+}
+
+func description(f reflect.StructField) string {
+	text, _ := tagOf(f, "description")
+	return text
+}
+
+func (k *schemaKey) option(option string) error {
+	key, arg, _ := strings.Cut(option, "=")
+	switch key {
+	case "":
+	case "reducer":
+		switch arg {
+		case "add_messages":
+			k.channel = Messages()
+		case "append":
+			if k.typ.Kind() != reflect.Slice && k.typ.Kind() != reflect.Interface {
+				return fmt.Errorf("reducer append is for lists, not %s", k.typ)
+			}
+			k.channel = Append()
+		case "add":
+			switch k.typ.Kind() {
+			case reflect.Slice:
+				k.channel = Append()
+			case reflect.String:
+				k.channel = reducerSpec{addTextReducer}
+			case reflect.Float32, reflect.Float64:
+				k.channel = reducerSpec{addFloatReducer}
+			default:
+				k.channel = Add()
+			}
+		default:
+			return fmt.Errorf("unknown reducer %q: there are add_messages, append and add; WithChannel takes any other", arg)
+		}
+	case "last":
+	case "required":
+		k.required = true
+	case "ephemeral":
+		k.channel = ephemeralSpec{unguarded: arg == "any"}
+	case "untracked":
+		k.channel = untrackedSpec{unguarded: arg == "any"}
+	case "topic":
+		k.channel = topicSpec{accumulate: arg == "accumulate"}
+	case "managed":
+		if arg != managedLastStep && arg != managedRemaining {
+			return fmt.Errorf("unknown managed value %q: there are %s and %s", arg, managedLastStep, managedRemaining)
+		}
+		k.managed = arg
+	default:
+		return fmt.Errorf("unknown option %q", option)
+	}
+	return nil
+}
+
+var addTextReducer = &reducer{name: "add", empty: fromString(""), fold: func(current, update *value) (*value, error) {
+	a, ok := current.text()
+	if !ok {
+		return nil, Errorf("TypeError", "%s is no text to add to", short(current.JSON()))
+	}
+	b, ok := update.text()
+	if !ok {
+		return nil, Errorf("TypeError", "can only concatenate text to text, not %s", short(update.JSON()))
+	}
+	return fromString(a + b), nil
+}}
+
+var addFloatReducer = &reducer{name: "add", empty: fromGo(0.0), fold: addReducer.fold}
+
+// addNumbers adds integers, of any size, and floats.
+func addNumbers(a, b any) (*value, error) {
+	x, xok := bigInt(a)
+	y, yok := bigInt(b)
+	if xok && yok {
+		sum := x.Add(x, y)
+		if sum.IsInt64() {
+			return fromGo(sum.Int64()), nil
+		}
+		return fromGo(sum), nil
+	}
+	f, fok := asFloat(a)
+	g, gok := asFloat(b)
+	if !fok || !gok {
+		return nil, Errorf("TypeError", "only numbers can be added, not %T and %T", a, b)
+	}
+	return fromGo(f + g), nil
+}
+
+func bigInt(x any) (*big.Int, bool) {
+	switch x := x.(type) {
+	case int64:
+		return big.NewInt(x), true
+	case *big.Int:
+		return new(big.Int).Set(x), true
+	}
+	return nil, false
+}
+
+func asFloat(x any) (float64, bool) {
+	switch x := x.(type) {
+	case float64:
+		return x, true
+	case int64:
+		return float64(x), true
+	case *big.Int:
+		f, _ := new(big.Float).SetInt(x).Float64()
+		return f, true
+	}
+	return 0, false
+}
+
+// decodeTo reads a value into a Go variable.
+func decodeTo[T any](v *value, dst *T) error {
+	if v == nil {
+		return nil
+	}
+	return v.into(reflect.ValueOf(dst).Elem())
+}
+
+// emptyOf gives what a channel with a reducer holds before the first update: the zero value of its type, as far as LangGraph can make
+// one; nil: nothing.
+func emptyOf(zero any) *value {
+	if zero == nil {
+		return nil
+	}
+	switch t := reflect.TypeOf(zero); t.Kind() {
+	case reflect.Slice:
+		if t == rawType {
+			return nil
+		}
+		return emptyList
+	case reflect.Map:
+		return fromFields(nil)
+	case reflect.Pointer, reflect.Interface, reflect.Struct:
+		return nil
+	}
+	return fromGo(zero)
+}

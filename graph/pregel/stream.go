@@ -1,0 +1,150 @@
+package pregel
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"understudy/graph"
+	"understudy/id"
+)
+
+// mostQueued is how many bytes of events may wait for the reader of a run before whoever emits more waits.
+const mostQueued = 16 << 20
+
+// stream is the queue between a run and its reader.
+type stream struct {
+	mu     sync.Mutex
+	events []graph.Event
+	size   int
+	closed bool
+	notify chan struct{} // has room for one; filled when there is something to take
+	space  chan struct{} // closed when there is room again; nil while nobody waits for it
+}
+
+func newStream() *stream { return &stream{notify: make(chan struct{}, 1)} }
+
+// push adds an event. It waits while the reader is far behind, as long as ctx lasts.
+func (s *stream) push(ctx context.Context, e graph.Event) {
+	s.mu.Lock()
+	for s.size > mostQueued && !s.closed {
+		if s.space == nil {
+			s.space = make(chan struct{})
+		}
+		space := s.space
+		s.mu.Unlock()
+		select {
+		case <-space:
+		case <-ctx.Done():
+			return
+		}
+		s.mu.Lock()
+	}
+	if !s.closed {
+		s.events = append(s.events, e)
+		s.size += len(e.Data) + 64
+		s.wake()
+	}
+	s.mu.Unlock()
+}
+
+func (s *stream) wake() {
+	select {
+	case s.notify <- struct{}{}:
+	default:
+	}
+}
+
+// take gives the events that wait. spare is used for those that come.
+func (s *stream) take(spare []graph.Event) []graph.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	events := s.events
+	s.events, s.size = spare[:0], 0
+	if s.space != nil {
+		close(s.space)
+		s.space = nil
+	}
+	return events
+}
+
+// close drops what waits and what comes.
+func (s *stream) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed, s.events = true, nil
+	if s.space != nil {
+		close(s.space)
+		s.space = nil
+	}
+}
+
+// modes are the stream modes of a run.
+type modes struct {
+	values, updates, tasks, checkpoints, debug, custom bool
+	messages, tuples, events                           bool
+	subgraphs                                          bool
+}
+
+func modesOf(names []string, subgraphs bool) modes {
+	m := modes{subgraphs: subgraphs}
+	for _, name := range names {
+		switch name {
+		case "values":
+			m.values = true
+		case "updates":
+			m.updates = true
+		case "tasks":
+			m.tasks = true
+		case "checkpoints":
+			m.checkpoints = true
+		case "debug":
+			m.debug = true
+		case "custom":
+			m.custom = true
+		case "messages":
+			m.messages = true
+		case "messages-tuple":
+			m.tuples = true
+		case "events":
+			m.events = true
+		}
+	}
+	if m.tuples {
+		m.messages = false
+	}
+	return m
+}
+
+// anyMessages reports whether somebody reads messages.
+func (m modes) anyMessages() bool { return m.messages || m.tuples }
+
+// emits reports whether events of this graph are shown.
+func (l *loop) emits() bool { return l.x.out != nil && (!l.nested || l.x.modes.subgraphs) }
+
+func (l *loop) emit(name string, data []byte) {
+	l.x.out.push(l.x.ctx, graph.Event{Name: name, NS: l.ns, Data: data})
+}
+
+// emitDebug wraps a payload of `tasks` or `checkpoints` for the debug mode.
+func (l *loop) emitDebug(kind string, step int, payload []byte) {
+	b := append(make([]byte, 0, len(payload)+128), `{"step":`...)
+	b = strconv.AppendInt(b, int64(step), 10)
+	b = append(b, `,"timestamp":"`...)
+	b = time.Now().UTC().AppendFormat(b, "2006-01-02T15:04:05.000000+00:00")
+	b = append(b, `","type":"`...)
+	b = append(b, kind...)
+	b = append(b, `","payload":`...)
+	l.emit("debug", append(append(b, payload...), '}'))
+}
+
+// emitValues shows the state. held: it belongs to a checkpoint that is not committed yet. settle: it belongs to none that comes, but
+// must not be shown before those that were there.
+func (l *loop) emitValues(data []byte, held <-chan struct{}, at id.Checkpoint) {
+	e := graph.Event{Name: "values", NS: l.ns, Data: data}
+	if l.ns == "" {
+		e.Hold, e.Checkpoint = held, at
+	}
+	l.x.out.push(l.x.ctx, e)
+}

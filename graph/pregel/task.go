@@ -1,0 +1,347 @@
+package pregel
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+)
+
+// task is one execution of a node within a step.
+type task struct {
+	id       string
+	name     string
+	ns       string // its checkpoint namespace: that of a subgraph in it
+	path     taskPath
+	pathText string
+	triggers []string
+	input    *value
+	node     *node
+	call     *call // a functional task; its input is in there
+	timeout  time.Duration
+	scratch  *scratchpad
+
+	mu     sync.Mutex // held for writes while the task runs
+	writes []write
+	parent *task // whose function called this one
+	span   *span // nil: nobody reads events
+	meta   []byte
+}
+
+// hidden tasks show nowhere.
+func (t *task) hidden() bool { return t.node != nil && t.node.hidden }
+
+func (t *task) shownTriggers(b []byte) []byte {
+	b = append(b, '[')
+	for i, s := range t.triggers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendQuoted(b, s)
+	}
+	return append(b, ']')
+}
+
+// scratchpad is what a task remembers of questions it asked.
+type scratchpad struct {
+	l      *loop
+	parent *scratchpad
+
+	mu         sync.Mutex
+	resume     []*value // answers, in order
+	interrupts int
+	calls      int
+	subgraphs  int
+	nullResume bool // an answer for whoever asks first waits at the checkpoint
+}
+
+// answers are the answers that wait at a checkpoint.
+type answers struct {
+	forAny bool // one for whoever asks first
+	byTask map[string]*value
+}
+
+func (l *loop) answers() (a answers) {
+	l.pendingMu.Lock()
+	defer l.pendingMu.Unlock()
+	for _, w := range l.pending {
+		switch {
+		case w.channel != writeResume:
+		case w.task == nullTask:
+			a.forAny = true
+		case a.byTask[w.task] == nil:
+			if a.byTask == nil {
+				a.byTask = map[string]*value{}
+			}
+			a.byTask[w.task] = w.v
+		}
+	}
+	return a
+}
+
+func (l *loop) newScratchpad(taskID, ns string, a answers) *scratchpad {
+	s := &scratchpad{l: l, parent: l.scratch, nullResume: a.forAny}
+	if v := a.byTask[taskID]; v != nil {
+		if items, ok := v.list(); ok {
+			s.resume = slices.Clone(items)
+		} else {
+			s.resume = []*value{v}
+		}
+	}
+	l.pendingMu.Lock()
+	waiting := len(l.pending) > 0
+	l.pendingMu.Unlock()
+	if len(l.x.resumeMap) > 0 && waiting {
+		if v, ok := l.x.resumeMap[interruptID(ns, len(s.resume))]; ok {
+			s.resume = append(s.resume, v)
+		} else if v, ok := l.x.resumeMap[interruptID(ns, 0)]; ok {
+			s.resume = append(s.resume, v)
+		}
+	}
+	return s
+}
+
+// takeNullResume gives the answer that is for whoever asks first, once. nil: there is none.
+func (s *scratchpad) takeNullResume() *value {
+	if !s.nullResume {
+		if s.parent != nil {
+			return s.parent.takeNullResume()
+		}
+		return nil
+	}
+	l := s.l
+	l.pendingMu.Lock()
+	defer l.pendingMu.Unlock()
+	for i, w := range l.pending {
+		if w.task == nullTask && w.channel == writeResume {
+			l.pending = slices.Delete(slices.Clone(l.pending), i, i+1)
+			return w.v
+		}
+	}
+	return nil
+}
+
+// taskNS gives the namespace of a task.
+func (l *loop) taskNS(name, id string) string {
+	if l.ns == "" {
+		return name + ":" + id
+	}
+	return l.ns + "|" + name + ":" + id
+}
+
+func (l *loop) nodeNS(name string) string {
+	if l.ns == "" {
+		return name
+	}
+	return l.ns + "|" + name
+}
+
+// triggered reports whether a node has something new to run for.
+func (l *loop) triggered(n *node) bool {
+	seen, ran := l.cp.seen[n.name]
+	for _, t := range n.triggers {
+		i := l.g.chanIndex[t]
+		if !l.chans[i].available() {
+			continue
+		}
+		if !ran || newer(l.cp.versions[i], seen[t]) {
+			return true
+		}
+	}
+	return false
+}
+
+// candidates gives the nodes that may run, in the order of their tasks.
+func (l *loop) candidates(updated []string, known bool) []string {
+	if known && len(updated) > 0 {
+		var names []string
+		for _, u := range updated {
+			if i, ok := l.g.chanIndex[u]; ok {
+				names = append(names, l.g.chans[i].triggers...)
+			}
+		}
+		if len(names) > 1 {
+			slices.Sort(names)
+			names = slices.Compact(names)
+		}
+		return names
+	}
+	if !l.cp.written() {
+		return nil
+	}
+	return l.g.order
+}
+
+// prepare gives the tasks of the next step: first Sends, then nodes that were triggered.
+func (l *loop) prepare(updated []string, known bool) []*task {
+	var tasks []*task
+	waiting := l.answers()
+	if c := l.chans[l.g.tasksChan]; c.available() {
+		items, _ := c.get().list()
+		for i, item := range items {
+			if t := l.prepareSend(i, item, waiting); t != nil {
+				tasks = append(tasks, t)
+			}
+		}
+	}
+	step := strconv.Itoa(l.step)
+	var inputs map[*schema]*value
+	for _, name := range l.candidates(updated, known) {
+		n := l.g.nodes[name]
+		if !l.triggered(n) {
+			continue
+		}
+		t := &task{name: name, node: n, path: taskPath{kind: pull, node: name}, triggers: n.triggers, timeout: n.timeout}
+		parts := append(make([]string, 0, 4+len(n.triggers)), l.nodeNS(name), step, name, pull)
+		t.id = taskID(l.cp.idBytes, l.cp.v <= 1, append(parts, n.triggers...)...)
+		t.ns = l.taskNS(name, t.id)
+		t.scratch = l.newScratchpad(t.id, t.ns, waiting)
+		if n.bare != "" {
+			if t.input = l.chans[l.g.chanIndex[n.bare]].get(); t.input == nil {
+				continue
+			}
+		} else if t.input = inputs[n.schema]; t.input == nil {
+			t.input = l.read(n.keys)
+			if len(l.g.managed) == 0 { // the same for all nodes of the step that read the same
+				if inputs == nil {
+					inputs = map[*schema]*value{}
+				}
+				inputs[n.schema] = t.input
+			}
+		}
+		t.pathText = t.path.text()
+		tasks = append(tasks, t)
+	}
+	return tasks
+}
+
+var pushTrigger = []string{push}
+
+func (l *loop) prepareSend(i int, item *value, waiting answers) *task {
+	name, arg, timeout, ok := sendOf(item)
+	n := l.g.nodes[name]
+	if !ok || n == nil {
+		l.x.log.Warn("a Send to an unknown node is ignored", "node", name)
+		return nil
+	}
+	t := &task{name: name, node: n, path: taskPath{kind: push, index: i}, triggers: pushTrigger, input: arg, timeout: n.timeout}
+	if timeout > 0 {
+		t.timeout = timeout
+	}
+	t.id = taskID(l.cp.idBytes, l.cp.v <= 1, l.nodeNS(name), strconv.Itoa(l.step), name, push, strconv.Itoa(i))
+	t.ns = l.taskNS(name, t.id)
+	t.scratch = l.newScratchpad(t.id, t.ns, waiting)
+	t.pathText = t.path.text()
+	return t
+}
+
+// sendOf reads a Send of a run, or of a checkpoint.
+func sendOf(v *value) (node string, arg *value, timeout time.Duration, ok bool) {
+	if v.kind == ofGo {
+		s, ok := v.goVal.(Send)
+		if !ok {
+			return "", nil, 0, false
+		}
+		return s.Node, s.Arg.(*value), s.Timeout, true
+	}
+	if v.kind == ofPack {
+		if node, arg, ok := splitSend(*v.pack.Load()); ok {
+			return node, fromPack(arg), 0, true
+		}
+	}
+	return "", nil, 0, false
+}
+
+// read gives the values of keys, those that are empty left out.
+func (l *loop) read(keys []string) *value {
+	fields := make([]field, 0, len(keys))
+	for _, key := range keys {
+		if i, ok := l.g.chanIndex[key]; ok {
+			if v := l.chans[i].get(); v != nil {
+				fields = append(fields, field{key, v})
+			}
+			continue
+		}
+		switch l.g.managed[key] {
+		case managedLastStep:
+			fields = append(fields, field{key, fromGo(l.step == l.stop-1)})
+		case managedRemaining:
+			fields = append(fields, field{key, fromGo(l.stop - l.step)})
+		}
+	}
+	return fromFields(fields)
+}
+
+// values gives the state as values shows it.
+func (l *loop) values() *value {
+	if l.g.bareOut {
+		v := l.chans[l.g.chanIndex[l.g.out[0]]].get()
+		if v == nil {
+			return null
+		}
+		return v
+	}
+	return l.read(l.outKeys)
+}
+
+// statusOf is how far a task came, as pending writes tell.
+type taskStatus struct {
+	output     []write
+	interrupts []*value
+	failed     *value
+}
+
+func (s *taskStatus) finished() bool { return len(s.output) > 0 }
+
+// statuses reads pending writes; wanted picks tasks, nil all.
+func statuses(pending []pendingWrite, wanted func(string) bool) (map[string]*taskStatus, []string) {
+	out := map[string]*taskStatus{}
+	var order []string
+	for _, w := range pending {
+		if w.task == nullTask || wanted != nil && !wanted(w.task) {
+			continue
+		}
+		s := out[w.task]
+		if s == nil {
+			s = &taskStatus{}
+			out[w.task] = s
+			order = append(order, w.task)
+		}
+		switch {
+		case w.channel == writeInterrupt:
+			if items, ok := w.v.list(); ok {
+				s.interrupts = append(s.interrupts, items...)
+			} else {
+				s.interrupts = append(s.interrupts, w.v)
+			}
+		case w.channel == writeError:
+			if s.failed == nil {
+				s.failed = w.v
+			}
+		case !controlWrite(w.channel):
+			s.output = append(s.output, write{w.channel, w.v})
+		}
+	}
+	return out, order
+}
+
+// interruptIDOf reads the id of a stored question.
+func interruptIDOf(v *value) string {
+	if v.kind == ofGo {
+		if i, ok := v.goVal.(interrupt); ok {
+			return i.id
+		}
+	}
+	return gjson.GetBytes(v.JSON(), "id").String()
+}
+
+func (l *loop) key() checkpointer.Key {
+	return checkpointer.Key{Thread: l.x.thread, NS: l.ns, ID: checkpointID(l.cp.id)}
+}
+
+func (l *loop) contextErr() error { return context.Cause(l.ctx) }

@@ -1,0 +1,450 @@
+package twin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+)
+
+// interpreter makes a Go graph of a description. It is the same as twin.py.
+type interpreter struct {
+	mu     sync.Mutex
+	counts map[string]int
+	flags  map[string]chan struct{}
+	cache  pregel.Cache
+}
+
+func newInterpreter() *interpreter {
+	return &interpreter{counts: map[string]int{}, flags: map[string]chan struct{}{}, cache: pregel.NewMemoryCache(100)}
+}
+
+func (in *interpreter) flag(name string) chan struct{} {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.flags[name] == nil {
+		in.flags[name] = make(chan struct{})
+	}
+	return in.flags[name]
+}
+
+// forget lowers all flags: they are of one step.
+func (in *interpreter) forget() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	clear(in.flags)
+}
+
+func (in *interpreter) raise(name string) {
+	ch := in.flag(name)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	select {
+	case <-ch:
+	default:
+		close(ch)
+	}
+}
+
+// fails counts a failure of a node, and reports whether it is to fail this time.
+func (in *interpreter) fails(name string, o op) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.counts[name]++
+	times, limited := o["times"]
+	return !limited || in.counts[name] <= int(number(times))
+}
+
+func number(x any) int64 {
+	switch x := x.(type) {
+	case int:
+		return int64(x)
+	case float64:
+		return int64(x)
+	}
+	return 0
+}
+
+var kinds = map[string]func() pregel.Channel{
+	"last": pregel.LastValue, "append": pregel.Append, "add": pregel.Add, "messages": pregel.Messages, "ephemeral": pregel.Ephemeral,
+	"topic": func() pregel.Channel { return pregel.Topic(false) }, "topic_all": func() pregel.Channel { return pregel.Topic(true) },
+	"untracked": pregel.Untracked,
+}
+
+func (in *interpreter) build(d graphDesc, subgraph bool) (*pregel.Graph, error) {
+	if d.Functional != nil {
+		return in.functional(d)
+	}
+	var options []pregel.GraphOption
+	for _, c := range d.Channels {
+		if make, ok := kinds[c[1]]; ok {
+			options = append(options, pregel.WithChannel(c[0], make()))
+		} else {
+			options = append(options, pregel.WithManaged(c[0], c[1]))
+		}
+	}
+	if d.Input != nil {
+		options = append(options, pregel.WithInputKeys(d.Input...))
+	}
+	if d.Output != nil {
+		options = append(options, pregel.WithOutputKeys(d.Output...))
+	}
+	g := pregel.NewStateGraph[pregel.Values](options...)
+	graphs := map[string]*pregel.Graph{}
+	for name, sub := range d.Graphs {
+		var err error
+		if graphs[name], err = in.build(sub, true); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range d.Nodes {
+		var opts []pregel.NodeOption
+		if n.Defer {
+			opts = append(opts, pregel.Deferred())
+		}
+		if n.Retry != nil {
+			on := n.Retry.On
+			opts = append(opts, pregel.WithRetry(pregel.RetryPolicy{
+				InitialInterval: time.Millisecond, NoJitter: true, MaxAttempts: n.Retry.Max,
+				RetryOn: func(err error) bool { return slices.Contains(on, nameOf(err)) },
+			}))
+		}
+		if n.Cache {
+			opts = append(opts, pregel.WithCachePolicy(pregel.CachePolicy{}))
+		}
+		if n.Metadata != nil {
+			opts = append(opts, pregel.WithMetadata(n.Metadata))
+		}
+		if n.Subgraph != nil {
+			sub, err := in.build(*n.Subgraph, true)
+			if err != nil {
+				return nil, err
+			}
+			g.AddSubgraph(n.Name, sub, opts...)
+			continue
+		}
+		g.AddNode(n.Name, in.program(n, graphs), opts...)
+	}
+	for _, e := range d.Edges {
+		if list, ok := e[0].([]string); ok {
+			g.AddJoin(list, e[1].(string))
+		} else {
+			g.AddEdge(e[0].(string), e[1].(string))
+		}
+	}
+	for _, br := range d.Branches {
+		g.AddConditionalEdges(br.From, route(br.Rule), br.Targets...)
+	}
+	var opts []pregel.CompileOption
+	if d.Before != nil {
+		opts = append(opts, pregel.InterruptBefore(names(d.Before)...))
+	}
+	if d.After != nil {
+		opts = append(opts, pregel.InterruptAfter(names(d.After)...))
+	}
+	if slices.ContainsFunc(d.Nodes, func(n nodeDesc) bool { return n.Cache }) {
+		opts = append(opts, pregel.WithCache(in.cache))
+	}
+	if subgraph && d.Checkpointer != nil {
+		mode := pregel.Never
+		if *d.Checkpointer {
+			mode = pregel.Always
+		}
+		opts = append(opts, pregel.WithCheckpointer(mode))
+	}
+	return g.Compile(opts...)
+}
+
+func nameOf(err error) string {
+	if named, ok := err.(interface{ ErrorName() string }); ok {
+		return named.ErrorName()
+	}
+	return ""
+}
+
+func names(x any) []string {
+	switch x := x.(type) {
+	case string:
+		return []string{x}
+	case []string:
+		return x
+	}
+	return nil
+}
+
+func raw(x any) json.RawMessage {
+	b, err := json.Marshal(x)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func operand(o op, s pregel.Values) any {
+	if from, ok := o["from"].(string); ok {
+		if v, ok := s[from]; ok {
+			return v
+		}
+		return nil
+	}
+	return raw(o["value"])
+}
+
+func text(o op, key string) string { s, _ := o[key].(string); return s }
+
+func (in *interpreter) program(n nodeDesc, graphs map[string]*pregel.Graph) func(context.Context, pregel.Values) (any, error) {
+	return func(ctx context.Context, s pregel.Values) (any, error) {
+		var update []pregel.Write
+		put := func(key string, v any) {
+			if i := slices.IndexFunc(update, func(w pregel.Write) bool { return w.Channel == key }); i >= 0 {
+				update[i].Value = v
+				return
+			}
+			update = append(update, pregel.Write{Channel: key, Value: v})
+		}
+		var commands []any
+		var messages []message.Message
+		for _, o := range n.Ops {
+			key := text(o, "key")
+			switch o["do"] {
+			case "set":
+				put(key, operand(o, s))
+			case "incr":
+				have, _, err := pregel.Get[int64](s, key)
+				if err != nil {
+					return nil, err
+				}
+				step := int64(1)
+				if v, ok := o["by"]; ok {
+					step = number(v)
+				}
+				put(key, have+step)
+			case "keys":
+				put(key, []string{n.Name + ":" + strings.Join(slices.Sorted(maps.Keys(s)), ",")})
+			case "interrupt":
+				answer, err := pregel.Interrupt[json.RawMessage](ctx, raw(o["value"]))
+				if err != nil {
+					return nil, err
+				}
+				put(key, answer)
+			case "fail":
+				if in.fails(n.Name, o) {
+					return nil, pregel.Errorf(text(o, "kind"), "%s", text(o, "text"))
+				}
+			case "failif":
+				if have, _ := s[key].(json.RawMessage); string(have) == string(raw(o["equals"])) {
+					return nil, pregel.Errorf("ValueError", "%s", text(o, "text"))
+				}
+			case "emit":
+				if err := pregel.Emit(ctx, operand(o, s)); err != nil {
+					return nil, err
+				}
+			case "message":
+				m := message.Message{Type: text(o, "role"), Content: message.Text(text(o, "text")), ID: text(o, "id")}
+				if m.Type == "tool" {
+					m.ToolCallID, m.Status = "c", "success"
+					if c := text(o, "call"); c != "" {
+						m.ToolCallID = c
+					}
+				}
+				messages = append(messages, m)
+				put("messages", messages)
+			case "remove":
+				messages = append(messages, message.Remove(text(o, "id")))
+				put("messages", messages)
+			case "overwrite":
+				put(key, pregel.Overwrite{Value: raw(o["value"])})
+			case "after":
+				select {
+				case <-in.flag(text(o, "node")):
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			case "hang":
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			case "call":
+				out, err := graphs[text(o, "graph")].Invoke(ctx, operand(o, s))
+				if err != nil {
+					return nil, err
+				}
+				put(key, out)
+			case "command":
+				c := &pregel.Command{}
+				if o["parent"] == true {
+					c.Graph = pregel.Parent
+				}
+				if u, ok := o["update"].(map[string]any); ok && u != nil {
+					c.Update = rawWrites(u)
+				}
+				list, _ := o["goto"].([]any)
+				var to []any
+				for _, g := range list {
+					if s, ok := g.(map[string]any); ok {
+						to = append(to, pregel.Send{Node: s["node"].(string), Arg: raw(s["arg"])})
+					} else {
+						to = append(to, g)
+					}
+				}
+				if to != nil {
+					c.Goto = to
+				}
+				commands = append(commands, c)
+			case "nothing":
+				return nil, nil
+			case "bad":
+				return o["value"], nil
+			}
+		}
+		switch {
+		case len(commands) > 0 && len(update) > 0:
+			return append(commands, update), nil
+		case len(commands) == 1:
+			return commands[0], nil
+		case len(commands) > 0:
+			return commands, nil
+		case len(update) > 0:
+			return update, nil
+		}
+		return nil, nil
+	}
+}
+
+func rawWrites(u map[string]any) []pregel.Write {
+	out := []pregel.Write{}
+	for _, k := range slices.Sorted(maps.Keys(u)) {
+		out = append(out, pregel.Write{Channel: k, Value: raw(u[k])})
+	}
+	return out
+}
+
+func route(r rule) func(context.Context, pregel.Values) (any, error) {
+	return func(_ context.Context, s pregel.Values) (any, error) {
+		switch r.Kind {
+		case "by":
+			key := "null"
+			if v, ok := s[r.Key].(json.RawMessage); ok {
+				key = string(v)
+				var str string
+				if json.Unmarshal(v, &str) == nil && key != "null" {
+					key = str
+				}
+			}
+			to, ok := r.Cases[key]
+			if !ok {
+				to = r.Default
+			}
+			return to, nil
+		case "const":
+			return r.To, nil
+		}
+		items, _, err := pregel.Get[[]json.RawMessage](s, r.Key)
+		if err != nil {
+			return nil, err
+		}
+		sends := []pregel.Send{}
+		for _, item := range items {
+			sends = append(sends, pregel.Send{Node: r.Node, Arg: pregel.Values{r.As: item}})
+		}
+		return sends, nil
+	}
+}
+
+func (in *interpreter) functional(d graphDesc) (*pregel.Graph, error) {
+	f := d.Functional
+	tasks := map[string]*pregel.Task[json.RawMessage, json.RawMessage]{}
+	for name, t := range f.Tasks {
+		tasks[name] = pregel.NewTask(name, in.taskProgram(name, t))
+	}
+	body := func(ctx context.Context, given json.RawMessage) (map[string]json.RawMessage, error) {
+		vars := map[string]json.RawMessage{"in": given, "prev": json.RawMessage("null")}
+		if prev, ok, err := pregel.Previous[json.RawMessage](ctx); err != nil {
+			return nil, err
+		} else if ok {
+			vars["prev"] = prev
+		}
+		for _, o := range f.Ops {
+			to := text(o, "to")
+			var err error
+			switch o["do"] {
+			case "task":
+				vars[to], err = tasks[text(o, "name")].Call(ctx, vars[text(o, "arg")])
+			case "parallel":
+				var list []json.RawMessage
+				if err := json.Unmarshal(vars[text(o, "arg")], &list); err != nil {
+					return nil, err
+				}
+				var futures []*pregel.Future[json.RawMessage]
+				for _, x := range list {
+					futures = append(futures, tasks[text(o, "name")].Start(ctx, x))
+				}
+				results := []json.RawMessage{}
+				for _, future := range futures {
+					out, err := future.Get()
+					if err != nil {
+						return nil, err
+					}
+					results = append(results, out)
+				}
+				vars[to] = raw(results)
+			case "interrupt":
+				vars[to], err = pregel.Interrupt[json.RawMessage](ctx, raw(o["value"]))
+			case "set":
+				vars[to] = raw(o["value"])
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return vars, nil
+	}
+	if f.Save != "" {
+		return pregel.NewEntrypoint(f.Name, func(ctx context.Context, given json.RawMessage) (pregel.Final[json.RawMessage, json.RawMessage], error) {
+			vars, err := body(ctx, given)
+			return pregel.Final[json.RawMessage, json.RawMessage]{Value: vars[f.Return], Save: vars[f.Save]}, err
+		})
+	}
+	return pregel.NewEntrypoint(f.Name, func(ctx context.Context, given json.RawMessage) (json.RawMessage, error) {
+		vars, err := body(ctx, given)
+		return vars[f.Return], err
+	})
+}
+
+func (in *interpreter) taskProgram(name string, t taskDesc) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+	return func(ctx context.Context, x json.RawMessage) (json.RawMessage, error) {
+		for _, o := range t.Ops {
+			switch o["do"] {
+			case "double":
+				var n int64
+				if err := json.Unmarshal(x, &n); err != nil {
+					return nil, err
+				}
+				x = raw(2 * n)
+			case "interrupt":
+				answer, err := pregel.Interrupt[json.RawMessage](ctx, raw(o["value"]))
+				if err != nil {
+					return nil, err
+				}
+				x = raw([]json.RawMessage{x, answer})
+			case "fail":
+				if in.fails(name, o) {
+					return nil, pregel.Errorf("ValueError", "%s", text(o, "text"))
+				}
+			case "emit":
+				if err := pregel.Emit(ctx, raw(o["value"])); err != nil {
+					return nil, err
+				}
+			default:
+				return nil, fmt.Errorf("unknown op %v", o["do"])
+			}
+		}
+		return x, nil
+	}
+}

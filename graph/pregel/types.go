@@ -1,0 +1,185 @@
+package pregel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Names with a meaning of their own.
+const (
+	// START is the virtual node that takes the input.
+	START = "__start__"
+	// END is where a path through the graph ends.
+	END = "__end__"
+	// Parent, as Command.Graph, is the closest graph above.
+	Parent = "__parent__"
+)
+
+// Values is an update or a state by the names of channels.
+type Values = map[string]any
+
+// Command is what a node returns to change the state and choose the nodes that come next in one go.
+type Command struct {
+	// Graph is "" for this graph, or Parent.
+	Graph string
+	// Update is what a node could return otherwise: Values, a struct, raw JSON of an object, or []Write for an order of its own.
+	Update any
+	// Goto is a node's name, a Send, or a list ([]string, []Send, []any) of these.
+	Goto any
+	// Resume answers interrupts. Only Commands that start a run have it.
+	Resume any
+}
+
+// Write is one write to a channel.
+type Write struct {
+	Channel string
+	Value   any
+}
+
+// Send runs a node in the next step with an input of its own, beside whatever else runs then.
+type Send struct {
+	Node string
+	Arg  any
+	// Timeout bounds this task in place of the node's own; 0: the node's.
+	Timeout time.Duration
+}
+
+// Overwrite replaces the value of a channel, past its reducer.
+type Overwrite struct{ Value any }
+
+// overwriteKey marks an Overwrite that came as JSON.
+const overwriteKey = "__overwrite__"
+
+// Error is an error with the name under which it shows to clients and in checkpoints, as exceptions do by their class.
+type Error struct {
+	Name string
+	Text string
+	// Cause is not shown.
+	Cause error
+}
+
+// Errorf makes an Error. A %w operand becomes its cause.
+func Errorf(name, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Name: name, Text: err.Error(), Cause: errors.Unwrap(err)}
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// ErrorName is the name under which the error shows.
+func (e *Error) ErrorName() string { return e.Name }
+
+// Names of errors that the engine itself raises.
+const (
+	nameInvalidUpdate = "InvalidUpdateError"
+	nameRecursion     = "GraphRecursionError"
+	nameEmptyInput    = "EmptyInputError"
+	nameTimeout       = "NodeTimeoutError"
+)
+
+// ErrInterrupted is what Interrupt returns where a run has to stop and ask; errors.Is tells it. A node returns it as it is.
+var ErrInterrupted = errors.New("the run waits for an answer")
+
+// GraphInterrupt is the error behind ErrInterrupted.
+type GraphInterrupt struct{ interrupts []interrupt }
+
+func (e *GraphInterrupt) Error() string { return ErrInterrupted.Error() }
+
+// Is makes errors.Is(err, ErrInterrupted) true.
+func (e *GraphInterrupt) Is(target error) bool { return target == ErrInterrupted }
+
+// interrupt is one question.
+type interrupt struct {
+	value  *value
+	id     string
+	schema *value // nil: none
+}
+
+// parentCommand carries a Command to the graph it is for. It is an error, so that it ends the nodes on its way.
+type parentCommand struct {
+	cmd *Command
+	ns  string // namespace of the graph it is for, or Parent before it has been told
+}
+
+func (e *parentCommand) Error() string {
+	var parts []string
+	if e.cmd.Update != nil {
+		parts = append(parts, "update="+pyText(fromGo(e.cmd.Update).JSON()))
+	}
+	if e.cmd.Goto != nil {
+		parts = append(parts, "goto="+pyText(fromGo(e.cmd.Goto).JSON()))
+	}
+	return "Command(" + strings.Join(parts, ", ") + ")"
+}
+
+// ErrorName is the name of the exception that a Command for a parent is where there is none.
+func (e *parentCommand) ErrorName() string { return "ParentCommand" }
+
+// pyText shows JSON as Python would, roughly: for messages.
+func pyText(raw []byte) string {
+	return strings.NewReplacer(`"`, "'", ",", ", ", ":", ": ", "true", "True", "false", "False", "null", "None").Replace(string(raw))
+}
+
+// bubbles reports whether an error is no failure of a node, but on its way to whoever handles it.
+func bubbles(err error) bool {
+	var gi *GraphInterrupt
+	var pc *parentCommand
+	return errors.As(err, &gi) || errors.As(err, &pc)
+}
+
+// RetryPolicy says when a node that failed runs again. The zero value of a field is the default of LangGraph.
+type RetryPolicy struct {
+	InitialInterval time.Duration // before the first retry; default 500 ms
+	BackoffFactor   float64       // default 2
+	MaxInterval     time.Duration // default 128 s
+	MaxAttempts     int           // the first one included; default 3
+	NoJitter        bool          // leaves out the random second at most that is added to intervals
+	// RetryOn says whether the error is worth another attempt. nil: errors that time may heal; not those named ValueError,
+	// TypeError, RuntimeError and so on, as plain errors are.
+	RetryOn func(error) bool
+}
+
+func (p RetryPolicy) withDefaults() RetryPolicy {
+	if p.InitialInterval == 0 {
+		p.InitialInterval = 500 * time.Millisecond
+	}
+	if p.BackoffFactor == 0 {
+		p.BackoffFactor = 2
+	}
+	if p.MaxInterval == 0 {
+		p.MaxInterval = 128 * time.Second
+	}
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = 3
+	}
+	if p.RetryOn == nil {
+		p.RetryOn = retryByDefault
+	}
+	return p
+}
+
+// final are names of errors that another attempt does not mend.
+var final = map[string]bool{
+	"ValueError": true, "TypeError": true, "ArithmeticError": true, "ZeroDivisionError": true, "OverflowError": true, "ImportError": true,
+	"LookupError": true, "KeyError": true, "IndexError": true, "NameError": true, "AttributeError": false, "SyntaxError": true,
+	"RuntimeError": true, "NotImplementedError": true, "RecursionError": true, "ReferenceError": true, "OSError": true,
+	"FileNotFoundError": true, "PermissionError": true, nameRecursion: true,
+}
+
+func retryByDefault(err error) bool {
+	name := errorName(err)
+	return !final[name]
+}
+
+// CachePolicy keeps what a node wrote for the next task with the same input. Compile needs WithCache.
+type CachePolicy struct {
+	// Key gives the key of an input; nil: the input's JSON.
+	Key func(input []byte) string
+	// TTL is how long an entry lives; 0: as long as the cache keeps it.
+	TTL time.Duration
+}

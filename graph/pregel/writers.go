@@ -1,0 +1,388 @@
+package pregel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"understudy/graph/message"
+)
+
+// writer is what happens after a node: one write, or a choice.
+type writer struct {
+	channel string
+	value   *value
+	branch  *branch
+	keys    []string // what the branch reads
+}
+
+// write is one write of a task.
+type write struct {
+	channel string
+	v       *value
+}
+
+// writesOf turns what a node returned into the writes of its task, and appends those of its edges. When a condition fails, what was
+// written before it stands.
+func (l *loop) writesOf(ctx context.Context, n *node, out any, writes []write) ([]write, error) {
+	var err error
+	if l.g.functional {
+		return l.g.functionalWrites(out, writes)
+	}
+	keys := l.g.out
+	if n.name == START {
+		keys = l.g.inKeys
+	}
+	if writes, err = l.g.updates(keys, out, writes); err != nil {
+		return nil, err
+	}
+	for _, w := range n.writers {
+		if w.branch == nil {
+			writes = append(writes, write{w.channel, w.value})
+			continue
+		}
+		chosen, err := l.choose(ctx, w, out, writes)
+		if err != nil {
+			return writes, err
+		}
+		writes = chosen
+	}
+	return writes, nil
+}
+
+// updates appends what a node's result writes to keys of the state, and where its Commands go.
+func (g *Graph) updates(keys []string, out any, writes []write) ([]write, error) {
+	var err error
+	var gotos []write
+	add := func(x any) {
+		if cmd, ok := asCommand(x); ok {
+			if cmd.Graph != "" {
+				err = &parentCommand{cmd: cmd, ns: cmd.Graph}
+				return
+			}
+			if gotos, err = g.gotos(cmd.Goto, gotos, null); err != nil {
+				return
+			}
+			x = cmd.Update
+		}
+		if err == nil {
+			writes, err = g.updateOf(keys, x, writes)
+		}
+	}
+	if list, ok := commandList(out); ok {
+		for _, x := range list {
+			if add(x); err != nil {
+				return nil, err
+			}
+		}
+	} else if add(out); err != nil {
+		return nil, err
+	}
+	return append(writes, gotos...), nil
+}
+
+func asCommand(x any) (*Command, bool) {
+	switch x := x.(type) {
+	case *Command:
+		return x, x != nil
+	case Command:
+		return &x, true
+	}
+	return nil, false
+}
+
+// commandList gives the items of a list of which one at least is a Command.
+func commandList(out any) ([]any, bool) {
+	var list []any
+	switch x := out.(type) {
+	case []*Command:
+		for _, c := range x {
+			list = append(list, c)
+		}
+	case []Command:
+		for _, c := range x {
+			list = append(list, c)
+		}
+	case []any:
+		if slices.ContainsFunc(x, func(i any) bool { _, ok := asCommand(i); return ok }) {
+			list = x
+		}
+	}
+	return list, list != nil
+}
+
+// gotos appends the writes that let nodes run.
+func (g *Graph) gotos(to any, writes []write, mark *value) ([]write, error) {
+	switch to := to.(type) {
+	case nil:
+	case string:
+		if to == END || to == "" {
+			break
+		}
+		writes = append(writes, write{branchTo + to, mark})
+	case Send:
+		v := fromSend(to)
+		if err := v.goVal.(Send).Arg.(*value).check(); err != nil {
+			return nil, fmt.Errorf("send to node '%s': %w", to.Node, err)
+		}
+		writes = append(writes, write{chanTasks, v})
+	case *Send:
+		return g.gotos(*to, writes, mark)
+	default:
+		rv := reflect.ValueOf(to)
+		if rv.Kind() != reflect.Slice {
+			return nil, Errorf("TypeError", "In Command.goto, expected Send/str, got %T", to)
+		}
+		var err error
+		for i := range rv.Len() {
+			if writes, err = g.gotos(rv.Index(i).Interface(), writes, mark); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return writes, nil
+}
+
+// updateOf appends the writes of one update.
+func (g *Graph) updateOf(keys []string, x any, writes []write) ([]write, error) {
+	fields, err := g.updateFields(x)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fields {
+		if !slices.Contains(keys, f.name) {
+			continue
+		}
+		if err := f.v.check(); err != nil {
+			return nil, Errorf("TypeError", "key '%s': %w", f.name, err)
+		}
+		if g.chans[g.chanIndex[f.name]].messages {
+			f.v = withIDs(f.v)
+		}
+		writes = append(writes, write{f.name, f.v})
+	}
+	return writes, nil
+}
+
+func (g *Graph) updateFields(x any) ([]field, error) {
+	switch x := x.(type) {
+	case nil:
+		return nil, nil
+	case []Write:
+		fields := make([]field, len(x))
+		for i, w := range x {
+			fields[i] = field{w.Channel, fromGo(w.Value)}
+		}
+		return fields, nil
+	case json.RawMessage:
+		v := fromGo(x)
+		if v.isNull() {
+			return nil, v.bad
+		}
+		if fields, ok := v.object(); ok && v.bad == nil {
+			return fields, nil
+		}
+	case *value:
+		if x.isNull() {
+			return nil, nil
+		}
+		if fields, ok := x.object(); ok {
+			return fields, nil
+		}
+	case map[string]any:
+		fields := make([]field, 0, len(x))
+		if len(x) == 1 {
+			for name, v := range x {
+				fields = append(fields, field{name, fromGo(v)})
+			}
+			return fields, nil
+		}
+		for _, c := range g.chans { // in the order of the state, for maps have none
+			if v, ok := x[c.name]; ok {
+				fields = append(fields, field{c.name, fromGo(v)})
+			}
+		}
+		return fields, nil
+	default:
+		rv := reflect.ValueOf(x)
+		for rv.Kind() == reflect.Pointer {
+			if rv.IsNil() {
+				return nil, nil
+			}
+			rv = rv.Elem()
+		}
+		if rv.Kind() == reflect.Struct && rv.Type() != messageType || rv.Kind() == reflect.Map {
+			return goFields(rv, true), nil
+		}
+	}
+	v := fromGo(x)
+	given, ok := v.text()
+	if !ok {
+		given = string(v.JSON())
+	}
+	return nil, invalidUpdate("Expected dict, got %s\nFor troubleshooting, visit: "+
+		"https://docs.langchain.com/oss/python/langgraph/errors/INVALID_GRAPH_NODE_RETURN_VALUE", short([]byte(given)))
+}
+
+// withIDs gives messages from Go that have no id one: who reads the update and who reads the state must see the same.
+func withIDs(v *value) *value {
+	if m, ok := v.goMessage(); ok {
+		if m.ID == "" {
+			return fromMessage(m.WithID(uuid.NewString()))
+		}
+		return v
+	}
+	if v.kind != ofList {
+		return v
+	}
+	items, copied := v.items, false
+	for i, item := range v.items {
+		if m, ok := item.goMessage(); ok && m.ID == "" {
+			if !copied {
+				items, copied = slices.Clone(items), true
+			}
+			items[i] = fromMessage(m.WithID(uuid.NewString()))
+		}
+	}
+	if !copied {
+		return v
+	}
+	return fromItems(items)
+}
+
+func (v *value) goMessage() (message.Message, bool) {
+	if v.kind != ofGo {
+		return message.Message{}, false
+	}
+	m, ok := v.goVal.(message.Message)
+	return m, ok
+}
+
+// choose runs a conditional edge.
+func (l *loop) choose(ctx context.Context, w writer, out any, writes []write) ([]write, error) {
+	state, err := l.fresh(w.keys, writes)
+	if err != nil {
+		return nil, err
+	}
+	if w.branch.schema.open() {
+		state = passThrough(out, state)
+	}
+	got, err := w.branch.path(ctx, state)
+	if err != nil {
+		return nil, err
+	}
+	targets, err := destinations(got)
+	if err != nil {
+		return nil, fmt.Errorf("conditional edges of '%s': %w", w.branch.from, err)
+	}
+	for _, to := range targets {
+		if s, ok := to.(Send); ok {
+			if s.Node == END {
+				return nil, invalidUpdate("Cannot send a packet to the END node")
+			}
+			if writes, err = l.g.gotos(s, writes, null); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		name := to.(string)
+		if len(w.branch.targets) > 0 {
+			at := slices.IndexFunc(w.branch.targets, func(t pathTarget) bool { return t.label == name })
+			if at < 0 {
+				return nil, Errorf("KeyError", "%s", name)
+			}
+			name = w.branch.targets[at].node
+		}
+		if name == "" || name == START {
+			return nil, Errorf("ValueError", "Branch did not return a valid destination")
+		}
+		if name != END {
+			writes = append(writes, write{branchTo + name, null})
+		}
+	}
+	return writes, nil
+}
+
+// passThrough lays the state over what the node returned, so that a condition sees keys that are not part of it.
+func passThrough(out any, state *value) *value {
+	var merged []field
+	switch out := out.(type) {
+	case map[string]any:
+		merged = goFields(reflect.ValueOf(out), false)
+	case []Write:
+		for _, w := range out {
+			merged = append(merged, field{w.Channel, fromGo(w.Value)})
+		}
+	default:
+		return state
+	}
+	fields, ok := state.object()
+	if !ok {
+		return state
+	}
+	for _, f := range fields {
+		if i := slices.IndexFunc(merged, func(o field) bool { return o.name == f.name }); i >= 0 {
+			merged[i].v = f.v
+		} else {
+			merged = append(merged, f)
+		}
+	}
+	return fromFields(merged)
+}
+
+func destinations(got any) ([]any, error) {
+	switch x := got.(type) {
+	case nil:
+		return nil, Errorf("ValueError", "Branch did not return a valid destination")
+	case string:
+		return []any{x}, nil
+	case Send:
+		return []any{x}, nil
+	case *Send:
+		return []any{*x}, nil
+	case bool:
+		return []any{map[bool]string{true: "true", false: "false"}[x]}, nil
+	}
+	rv := reflect.ValueOf(got)
+	if rv.Kind() == reflect.String {
+		return []any{rv.String()}, nil
+	}
+	if rv.Kind() != reflect.Slice {
+		return nil, Errorf("TypeError", "a condition returns a node's name, a Send or a list of these, not %T", got)
+	}
+	var out []any
+	for i := range rv.Len() {
+		one, err := destinations(rv.Index(i).Interface())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one...)
+	}
+	return out, nil
+}
+
+// fresh reads keys of the state as they are with the writes of one task applied, and only these.
+func (l *loop) fresh(keys []string, writes []write) (*value, error) {
+	var fields []field
+	for _, key := range keys {
+		i := l.g.chanIndex[key]
+		var vals []*value
+		for _, w := range writes {
+			if w.channel == key {
+				vals = append(vals, w.v)
+			}
+		}
+		c := l.chans[i].clone()
+		if _, err := c.update(vals); err != nil {
+			return nil, err
+		}
+		if v := c.get(); v != nil {
+			fields = append(fields, field{key, v})
+		}
+	}
+	return fromFields(fields), nil
+}
