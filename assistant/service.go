@@ -105,15 +105,17 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 	if a.Name == "" {
 		a.Name = "Untitled"
 	}
+	out := a
 	err = s.store.Write(ctx, func(tx Tx) error {
 		old, err := tx.Assistant(a.ID)
 		switch {
 		case fault.Is(err, fault.NotFound):
+			out = a
 			return tx.InsertAssistant(a)
 		case err != nil:
 			return err
 		case n.IfExists == "do_nothing":
-			a = old
+			out = old
 			return nil
 		default:
 			return fault.Newf(fault.Conflict, "Assistant %s already exists", a.ID)
@@ -122,7 +124,7 @@ func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create assistant: %w", err)
 	}
-	return a, nil
+	return out, nil
 }
 
 func (s *Service) checkGraph(name string) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -57,7 +58,12 @@ type Record struct {
 	Ahead      bool
 	// Summarizer: a piece of a message that a summarizer caused, which readers of transcripts do not see.
 	Summarizer bool
-	// Frame is Event and Data encoded for SSE once (without id and closing blank line).
+	// Attempt of the run that it is the word of; 0: not known. Where attempts may overlap, what an older one says after a newer began is left out.
+	Attempt int
+	// Index numbers the records of an attempt that are kept in the database, from 1 on: so a reader finds out that one is missing, and which. 0: it is not
+	// one of them, or not known.
+	Index int64
+	// Frame is Event and Data encoded for SSE (without id and closing blank line), where many readers are expected; nil: whoever writes it encodes it.
 	Frame []byte
 }
 
@@ -84,6 +90,10 @@ type Subscription interface {
 	// bridge closes (ErrClosed) or the subscriber was too slow (ErrSlow: subscribe again from the last offset seen).
 	// What is ready is given before ErrClosed. The slice is valid until the next call, and must not be changed.
 	Next(ctx context.Context) ([]*Record, error)
+	// Replay gives what Next would give, as long as that was kept before Subscribe, and then nothing: it does not wait for what comes. Errors are those of Next.
+	Replay(ctx context.Context) ([]*Record, error)
+	// Head is the last offset of the stream when it was subscribed to; what comes after the replay lies above it. Zero: the bridge knew nothing of the thread.
+	Head() Offset
 	// Gap says what of a run (of the whole thread, when r is empty) is missing between the offset that was asked for and the first
 	// record replayed, because it had to be dropped. Records of threads that expired or were forgotten are not missed.
 	Gap(r id.Run) Gap
@@ -112,6 +122,8 @@ type Options struct {
 	LagBytes int64
 	// Now is the clock: time.Now.
 	Now func() time.Time
+	// Metrics count; nil: for nobody.
+	Metrics *Metrics
 }
 
 func (o Options) withDefaults() Options {
@@ -123,6 +135,9 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
 	return o
 }
 
@@ -130,4 +145,7 @@ func (o Options) withDefaults() Options {
 var (
 	ErrClosed = errors.New("the stream was closed because the server shuts down")
 	ErrSlow   = errors.New("the subscriber was too slow and has been dropped")
+	// ErrInterrupted: what carries the stream is away, or has lost some of it. As after ErrSlow, which it wraps, a reader may subscribe again
+	// from the last offset it saw, and Gap tells it what is missing.
+	ErrInterrupted = fmt.Errorf("the stream was interrupted: %w", ErrSlow)
 )

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,48 @@ func (m *Memory) Publish(_ context.Context, t id.Thread, records []*Record) erro
 	return nil
 }
 
+// Deliver gives records of a stream that is kept elsewhere, with their offsets, to those who are subscribed. It keeps nothing of them.
+func (m *Memory) Deliver(t id.Thread, records []*Record) {
+	m.mu.RLock()
+	p := m.topics[t]
+	m.mu.RUnlock()
+	if p == nil || len(records) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deliver(records, &m.opts)
+}
+
+// Interrupt ends subscriptions of a thread, of all threads when it is empty, with ErrInterrupted: those that begin below an offset, because they
+// wait for what is missing there.
+func (m *Memory) Interrupt(t id.Thread, at Offset) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	topics := m.topics
+	if t != "" {
+		if topics = nil; m.topics[t] != nil {
+			topics = map[id.Thread]*topic{t: m.topics[t]}
+		}
+	}
+	for _, p := range topics {
+		p.mu.Lock()
+		for _, s := range slices.Backward(p.subs) { // remove puts the last one in the place of the one it takes out
+			if s.begin.Compare(at) < 0 {
+				p.drop(s, ErrInterrupted)
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// Beginner is a Subscription of Memory whose records come by Deliver.
+type Beginner interface {
+	Subscription
+	// Begin says that the reader knows the stream up to an offset. Until then each Interrupt concerns it: false when there was one.
+	Begin(o Offset) bool
+}
+
 // Subscribe implements Bridge.
 func (m *Memory) Subscribe(_ context.Context, t id.Thread, after *Offset) (Subscription, error) {
 	if m.isClosed() {
@@ -65,7 +108,7 @@ func (m *Memory) Subscribe(_ context.Context, t id.Thread, after *Offset) (Subsc
 	p := m.locked(t)
 	defer p.mu.Unlock()
 	p.expire(m.now())
-	return p.subscribe(after, m.closed), nil
+	return p.subscribe(after, m.closed, &m.opts), nil
 }
 
 // Advance implements Bridge.

@@ -117,3 +117,35 @@ func BenchmarkPublish(b *testing.B) {
 		}
 	}
 }
+
+// Records of a stream that is kept elsewhere keep their offsets. An interruption ends those who wait for what is missing, and no others.
+func TestDeliver(t *testing.T) {
+	t.Parallel()
+	m := bridge.NewMemory(bridge.Options{})
+	open := func(thread id.Thread, at int64) bridge.Subscription {
+		s, err := m.Subscribe(t.Context(), thread, nil)
+		require.NoError(t, err)
+		require.True(t, s.(bridge.Beginner).Begin(bridge.Offset{MS: at}))
+		return s
+	}
+	before, after, elsewhere := open("t", 5), open("t", 7), open("u", 5)
+	record := &bridge.Record{Offset: bridge.Offset{MS: 8, N: 3}, Kept: true}
+	m.Interrupt("t", bridge.Offset{MS: 7})
+	m.Deliver("t", []*bridge.Record{record})
+	m.Deliver("nobody", []*bridge.Record{record})
+	_, err := before.Next(t.Context())
+	require.ErrorIs(t, err, bridge.ErrInterrupted)
+	require.ErrorIs(t, err, bridge.ErrSlow)
+	require.False(t, before.(bridge.Beginner).Begin(bridge.Offset{}))
+	got, err := after.Next(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []*bridge.Record{record}, got)
+	late, err := m.Subscribe(t.Context(), "t", &bridge.Offset{})
+	require.NoError(t, err)
+	m.Interrupt("", bridge.Offset{MS: 9})
+	for _, s := range []bridge.Subscription{after, elsewhere, late} {
+		_, err := s.Next(t.Context())
+		require.ErrorIs(t, err, bridge.ErrInterrupted, "nothing of it was kept for replay")
+		s.Close()
+	}
+}

@@ -80,6 +80,11 @@ func (p *topic) publish(now int64, records []*Record, opts *Options) {
 	if len(p.kept) > opts.Records || p.keptBytes > opts.Bytes {
 		p.shrink(opts)
 	}
+	p.deliver(records, opts)
+}
+
+// deliver gives records to those who are subscribed.
+func (p *topic) deliver(records []*Record, opts *Options) {
 	if len(p.subs) == 0 {
 		return
 	}
@@ -205,14 +210,15 @@ func (p *topic) idle(now int64) bool {
 	return len(p.subs) == 0 && len(p.runs) == 0 && p.last.MS < now && !p.gone
 }
 
-func (p *topic) subscribe(after *Offset, closed <-chan struct{}) *subscription {
-	s := &subscription{topic: p, closed: closed, cursor: p.end, cursorBytes: p.endBytes, index: len(p.subs)}
+func (p *topic) subscribe(after *Offset, closed <-chan struct{}, opts *Options) *subscription {
+	s := &subscription{topic: p, closed: closed, opts: opts, head: p.last, cursor: p.end, cursorBytes: p.endBytes, index: len(p.subs)}
 	p.subs = append(p.subs, s)
 	if after == nil {
 		return s
 	}
 	s.after, s.resumed, s.lost = *after, true, p.lost
-	if s.lost.above(*after) != NoGap {
+	if gap := s.lost.above(*after); gap != NoGap {
+		opts.Metrics.Replayed(gap)
 		s.lostOf = make(map[id.Run]loss, len(p.runs))
 		for r, run := range p.runs {
 			s.lostOf[r] = run.lost
@@ -231,9 +237,7 @@ func (p *topic) dropSlow(opts *Options) {
 	oldest, oldestBytes := p.end, p.endBytes
 	for _, s := range slices.Backward(p.subs) { // remove puts the last one in the place of the one it takes out
 		if p.end-s.cursor > int64(opts.Lag) || p.endBytes-s.cursorBytes > opts.LagBytes {
-			s.slow = true
-			s.replay = nil
-			p.remove(s)
+			p.drop(s, ErrSlow)
 			continue
 		}
 		oldest, oldestBytes = min(oldest, s.cursor), min(oldestBytes, s.cursorBytes)
@@ -241,6 +245,14 @@ func (p *topic) dropSlow(opts *Options) {
 	// A new slice, so that the memory of the records before it really goes.
 	p.live = slices.Clone(p.live[int64(len(p.live))-(p.end-oldest):])
 	p.liveBytes = p.endBytes - oldestBytes
+}
+
+// drop ends a subscription.
+func (p *topic) drop(s *subscription, why error) {
+	s.dropped, s.replay = why, nil
+	s.opts.Metrics.dropped(why)
+	p.remove(s)
+	p.notify()
 }
 
 // remove takes a subscription out.
@@ -267,7 +279,9 @@ func (p *topic) caughtUp() {
 type subscription struct {
 	topic  *topic
 	closed <-chan struct{} // of the bridge
+	opts   *Options        // of the bridge
 
+	head    Offset // of the stream when it was subscribed to
 	after   Offset
 	resumed bool // after was given
 	lost    loss
@@ -275,7 +289,8 @@ type subscription struct {
 
 	// Guarded by topic.mu.
 	index       int       // in topic.subs; -1 when out
-	slow        bool      // dropped
+	dropped     error     // why it was dropped; nil when it was not
+	begin       Offset    // see Beginner
 	replay      []*Record // still to give, before anything live
 	cursor      int64     // live records read or not meant for us
 	cursorBytes int64
@@ -304,14 +319,34 @@ func (s *subscription) Next(ctx context.Context) ([]*Record, error) {
 	}
 }
 
+// Replay implements Subscription.
+func (s *subscription) Replay(ctx context.Context) (records []*Record, err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	switch {
+	case s.dropped != nil:
+		return nil, s.dropped
+	case s.index < 0:
+		return nil, ErrClosed
+	}
+	records, s.replay = s.replay, nil
+	return records, nil
+}
+
+// Head implements Subscription.
+func (s *subscription) Head() Offset { return s.head }
+
 // take gives what is ready, or a channel to wait on.
 func (s *subscription) take() (records []*Record, wake <-chan struct{}, err error) {
 	p := s.topic
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case s.slow:
-		return nil, nil, ErrSlow
+	case s.dropped != nil:
+		return nil, nil, s.dropped
 	case s.index < 0:
 		return nil, nil, ErrClosed
 	case len(s.replay) > 0:
@@ -322,6 +357,7 @@ func (s *subscription) take() (records []*Record, wake <-chan struct{}, err erro
 		records = p.live[int64(n)-(p.end-s.cursor) : n : n]
 		s.cursor, s.cursorBytes = p.end, p.endBytes
 		p.caughtUp()
+		s.opts.Metrics.took(records[0].Offset.MS, s.opts.Now().UnixMilli())
 		return records, nil, nil
 	}
 	if p.wake == nil {
@@ -340,6 +376,16 @@ func (s *subscription) Gap(r id.Run) Gap {
 		l = s.lostOf[r]
 	}
 	return l.above(s.after)
+}
+
+var _ Beginner = (*subscription)(nil)
+
+// Begin implements Beginner.
+func (s *subscription) Begin(o Offset) bool {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	s.begin = o
+	return s.dropped == nil
 }
 
 // Close implements Subscription.

@@ -61,6 +61,7 @@ type Tuple struct {
 type Put struct {
 	Checkpoint
 	Blobs     []Blob          // of the channels that changed
+	Folded    []Blob          // whole values of delta channels that changed: for who records conversations, not stored
 	ShapeJSON json.RawMessage // Shape spelled out, the first time a worker mentions its digest; nil later
 }
 
@@ -95,6 +96,12 @@ type Tx interface {
 	// Head gives the newest root checkpoint of a thread with its writes, not its blobs, as this transaction has made it; nil when
 	// there is none.
 	Head(t id.Thread) (*Tuple, error)
+}
+
+// Expecting is an optional ability of a Tx: told what is going to be put, it asks the database once for what that takes. It changes nothing in
+// what is answered.
+type Expecting interface {
+	ExpectPuts(puts ...*Put)
 }
 
 // Reader reads what was saved. Every method sees committed rows only.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/internal/jsonobj"
 	"understudy/internal/jsonplus"
 )
 
@@ -103,8 +104,8 @@ func checkpointMaps(t *Tuple) (own, parent json.RawMessage) {
 		}
 		b := compact.Bytes()
 		b = append(b[:len(b)-1], ',')
-		b = append(appendQuoted(b, t.NS), ':')
-		return append(appendQuoted(b, id), '}')
+		b = append(jsonobj.AppendText(b, t.NS), ':')
+		return append(jsonobj.AppendText(b, id), '}')
 	}
 	own = with(string(t.ID))
 	if t.Parent != "" {
@@ -223,7 +224,7 @@ func (s *Snapshots) result(p progress, sh *shape) json.RawMessage {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendQuoted(b, c.name), ':')
+			b = append(jsonobj.AppendText(b, c.name), ':')
 		}
 		if len(c.values) == 1 {
 			b = s.appendJSON(b, c.values[0].Type, c.values[0].Data)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"understudy/internal/jsonobj"
 	"understudy/internal/jsonplus"
 )
 
@@ -59,7 +60,7 @@ func parseShape(raw Shape) (*shape, error) {
 		return nil, fmt.Errorf("read shape: %w", err)
 	}
 	for name, c := range in.Channels {
-		ch := channel{kind: c.Kind, key: appendQuoted(nil, name)}
+		ch := channel{kind: c.Kind, key: jsonobj.Quote(name)}
 		if c.Empty != nil && c.Kind != kindUntracked {
 			// What cannot be shown of an empty channel is not shown.
 			if text, err := jsonplus.AppendJSON(nil, c.Empty.Type, c.Empty.Data); err == nil {

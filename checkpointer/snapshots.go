@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"understudy/id"
+	"understudy/internal/jsonobj"
 )
 
 // Explainer asks a graph what rows cannot say of a checkpoint. live: as the head of its namespace shows when it is read
@@ -224,7 +225,7 @@ func (s *Snapshots) headInfo(t *Tuple, tasks []taskInfo) HeadInfo {
 		if len(waiting) > 1 {
 			waiting = append(waiting, ',')
 		}
-		waiting = append(appendQuoted(waiting, task.ID), ':', '[')
+		waiting = append(jsonobj.AppendText(waiting, task.ID), ':', '[')
 		for i, one := range s.interrupts(p) {
 			if i > 0 {
 				waiting = append(waiting, ',')

@@ -1,12 +1,12 @@
 package checkpointer
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"understudy/internal/jsonobj"
 	"understudy/internal/jsonplus"
 )
 
@@ -44,7 +44,7 @@ func (s *Snapshots) valuesOf(t *Tuple, c content) json.RawMessage {
 			out = append(out, ',')
 		}
 		if ch.key == nil {
-			ch.key = appendQuoted(nil, name)
+			ch.key = jsonobj.Quote(name)
 		}
 		out = append(append(out, ch.key...), ':')
 		var ok bool
@@ -101,7 +101,7 @@ func (s *Snapshots) valuesWithoutShape(t *Tuple, inline gjson.Result) json.RawMe
 		if mark > 1 {
 			out = append(out, ',')
 		}
-		out = append(appendQuoted(out, name), ':')
+		out = append(jsonobj.AppendText(out, name), ':')
 		var ok bool
 		if out, ok = s.appendChannel(out, t, inline, name, channel{}); !ok {
 			out = out[:mark]
@@ -161,15 +161,4 @@ func (s *Snapshots) notShown(dst []byte, typ string, size int, err error) []byte
 
 func (s *Snapshots) toJSON(typ string, data []byte) json.RawMessage {
 	return s.appendJSON(nil, typ, data)
-}
-
-// appendQuoted appends text as a JSON string.
-func appendQuoted(dst []byte, text string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(text) != nil { // cannot happen to a string
-		return append(dst, `""`...)
-	}
-	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte{'\n'})...)
 }

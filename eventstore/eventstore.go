@@ -141,6 +141,10 @@ type Tx interface {
 type Value struct {
 	Type string // as in package checkpointer: msgpack, json, null, empty…
 	Data []byte
+	// Packed is a msgpack list by its items, in place of Data when it is not nil.
+	Packed [][]byte
+	// Items is a list of messages as clients see them, each as JSON, in place of Type and Data when it is not nil.
+	Items [][]byte
 }
 
 // Reader reads what was recorded. Every method sees committed rows only.
@@ -150,8 +154,8 @@ type Reader interface {
 	// Transcript gives the transcript of a checkpoint; nil when nothing was recorded for it, or what its channel holds are no messages:
 	// then the checkpoint itself is all there is to show.
 	Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*Transcript, error)
-	// EachContent calls fn with the events of the ranges, one range after the other, each in order of seq. Content and metadata
-	// are valid during the call only.
+	// EachContent calls fn with the events of the ranges, one range after the other, each in order of seq. The event, and
+	// the bytes that it holds, are valid during the call only.
 	EachContent(ctx context.Context, t id.Thread, ranges []Range, fn func(*Event) error) error
 }
 
@@ -160,6 +164,8 @@ type Transcript struct {
 	Entries []Entry
 	// List is the messages of the checkpoint, as events: what the model sees. Entry.Summary is set for summaries.
 	List []Entry
+	// Log tells the thread's log from that of another thread that has its id later. 0 where nobody else can delete threads unnoticed.
+	Log int64
 }
 
 // Entry is a place in a transcript or list.

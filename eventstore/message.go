@@ -13,6 +13,7 @@ import (
 
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonplus"
+	"understudy/internal/jsonscan"
 )
 
 // lcSummarization is what LangChain's SummarizationMiddleware writes in additional_kwargs.lc_source.
@@ -35,6 +36,22 @@ func typeOf(message string) string {
 	default:
 		return TypeMessage
 	}
+}
+
+// shownMessage reads a message as clients see it: an object that has `type` and `content`.
+func shownMessage(raw []byte) (m jsonplus.Message, ok bool) {
+	content, _, has := jsonscan.Member(raw, "content")
+	if m.Type = jsonscan.Text(raw, "type"); m.Type == "" || !has {
+		return m, false
+	}
+	if raw[content] == '"' {
+		m.Content = jsonscan.Text(raw, "content")
+	}
+	m.ID = jsonscan.Text(raw, "id")
+	m.HasID = m.ID != ""
+	m.ToolCallID = jsonscan.Text(raw, "tool_call_id")
+	m.LCSource = jsonscan.Text(jsonscan.Raw(raw, "additional_kwargs"), "lc_source")
+	return m, true
 }
 
 // messageJSON gives a stored message as JSON; ok is false when it is corrupt. A graph must be able to save what it likes: what cannot

@@ -162,19 +162,26 @@ func appendRuns(dst []byte, entries []Entry) []byte {
 // maxEntries bounds what a corrupt node can make us allocate.
 const maxEntries = 1 << 24
 
+// applyDiff gives the entries after a diff. Those before it are used up: most diffs only append.
 func applyDiff(old []Entry, data []byte) (entries []Entry, rest []byte, err error) {
 	r := reader{data: data}
 	splices := r.count(1 << 20)
 	if splices == 0 {
 		return old, r.data, r.err
 	}
-	entries = make([]Entry, 0, len(old)+8)
-	for range splices {
+	for i := range splices {
 		keep, leave := r.count(len(old)), r.count(len(old))
 		if keep+leave > len(old) {
 			return nil, nil, errNode
 		}
-		entries = append(entries, old[:keep]...)
+		switch {
+		case i == 0 && keep == len(old):
+			entries = old
+		case i == 0:
+			entries = append(make([]Entry, 0, len(old)+8), old[:keep]...)
+		default:
+			entries = append(entries, old[:keep]...)
+		}
 		old = old[keep+leave:]
 		end := Seq(0)
 		for range r.count(maxEntries) {

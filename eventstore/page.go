@@ -22,6 +22,8 @@ type PageQuery struct {
 	// Backward gives the last rows of those selected instead of the first. They ascend all the same.
 	Backward bool
 	Limit    int // at least 1
+	// At is the root checkpoint whose transcript is read; "": the newest. For messages only.
+	At id.Checkpoint
 }
 
 // Bound is the seq that rows stay below.
@@ -36,13 +38,15 @@ func (q *PageQuery) Bound() Seq {
 type Page struct {
 	Rows []*Event
 	More bool // there are rows beyond it, in the direction in which was read
+	// Incomplete: what was said before these rows is not known as a whole.
+	Incomplete bool
 }
 
 // Pager gives pages. Each is read from one state of the database.
 type Pager interface {
 	// LogPage gives events as they were written.
 	LogPage(ctx context.Context, q PageQuery) (*Page, error)
-	// MessagePage gives the transcript of the newest root checkpoint: one row for each entry, as it is now, under the seq, run and time
+	// MessagePage gives the transcript of a root checkpoint: one row for each entry, as it is now, under the seq, run and time
 	// of its first event. Markers have metadata `after_seq`. Without a recorded transcript there are no rows.
 	MessagePage(ctx context.Context, q PageQuery) (*Page, error)
 	// KnowsRun reports whether a run of the thread exists, or has left events.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
 )
@@ -185,4 +186,17 @@ func BenchmarkRecord(b *testing.B) {
 			})
 		}
 	}
+}
+
+// FuzzFacts: what a checkpoint says of itself is a graph's word, and is read whatever it is.
+func FuzzFacts(f *testing.F) {
+	f.Add([]byte(`{"ts":"2026-01-02T03:04:05+00:00","channel_versions":{"messages":"1","summary":"2"},"channel_values":{"summary":"s"}}`), []byte(`{"source":"loop","step":1,"graph_id":"g"}`), pack(m1))
+	f.Add([]byte(`{"channel_versions":[],"channel_values":1}`), []byte(`{"step":1e400,"source":{}}`), []byte{0xc1})
+	f.Fuzz(func(t *testing.T, data, metadata, messages []byte) {
+		p := &checkpointer.Put{
+			Checkpoint: checkpointer.Checkpoint{Key: checkpointer.Key{Thread: "t", ID: "c"}, Data: data, Metadata: metadata},
+			Blobs:      []checkpointer.Blob{{Channel: "messages", Version: "1", Type: "msgpack", Data: messages}, {Channel: "summary", Version: "2", Type: "msgpack", Data: messages}},
+		}
+		require.NoError(t, eventstore.RecordPut(newMemory(), p))
+	})
 }

@@ -79,9 +79,11 @@ func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 	versions, values := gjson.GetBytes(p.Data, "channel_versions"), gjson.GetBytes(p.Data, "channel_values")
 	f.Version = versions.Get(gjson.Escape(f.Channel)).String()
 	blob := func(channel string) *Value {
-		for _, b := range p.Blobs {
-			if b.Channel == channel {
-				return &Value{Type: b.Type, Data: b.Data}
+		for _, blobs := range [][]checkpointer.Blob{p.Folded, p.Blobs} {
+			for _, b := range blobs {
+				if b.Channel == channel {
+					return &Value{Type: b.Type, Data: b.Data, Packed: b.Items}
+				}
 			}
 		}
 		return nil
@@ -247,6 +249,7 @@ type step struct {
 	// compared: the value was read and compared with the old list. unreadable: it could not be, and this is what it says it is.
 	compared   bool
 	unreadable string
+	shown      bool // the value came as JSON, as clients see it
 
 	marker   *item   // put into the transcript
 	lost     *item   // put at the end of the transcript for a value that could not be read
@@ -320,10 +323,8 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 	var nameless []*slot
 	for _, raw := range items[s.prefix:] {
 		sl := &slot{raw: raw, hash: quickHash(raw), digest: digestOf(raw)}
-		if sl.message, ok = jsonplus.ParseMessage(raw); !ok {
-			if sl.unreadable = jsonplus.Unreadable(raw); sl.unreadable == "" {
-				return false, nil
-			}
+		if ok = s.parse(sl); !ok {
+			return false, nil
 		}
 		mid := sl.message.ID
 		if mid == "" {
@@ -372,7 +373,7 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 	}
 	for _, sl := range s.slots {
 		if sl.it == nil && sl.text == nil {
-			sl.show()
+			s.show(sl)
 		}
 	}
 	for _, it := range rest {
@@ -412,7 +413,7 @@ func (s *step) known(sl *slot, was *item) error {
 		sl.it = withHash(was, sl.hash)
 		return nil
 	}
-	sl.show()
+	s.show(sl)
 	if !was.Summary {
 		// Stored in other bytes it may still say the same: a new version of a library writes fields in another order.
 		before, err := s.tx.Content(s.f.Thread, was.Seq)

@@ -48,8 +48,25 @@ func unreadableMessage(what, name string) []byte {
 	return text
 }
 
+// parse reads what must be known of a slot's message; false when it is none. What cannot be read is a message too, and named.
+func (s *step) parse(sl *slot) (ok bool) {
+	if s.shown {
+		sl.message, ok = shownMessage(sl.raw)
+		return ok
+	}
+	if sl.message, ok = jsonplus.ParseMessage(sl.raw); !ok {
+		sl.unreadable = jsonplus.Unreadable(sl.raw)
+		ok = sl.unreadable != ""
+	}
+	return ok
+}
+
 // show fills in the message of a slot as JSON; what cannot be read is named.
-func (sl *slot) show() {
+func (s *step) show(sl *slot) {
+	if s.shown {
+		sl.text = sl.raw
+		return
+	}
 	ok := false
 	if sl.unreadable == "" {
 		if sl.text, ok = messageJSON(sl.raw); !ok {
@@ -75,6 +92,13 @@ func (s *step) messages() (items [][]byte, unreadable string, ok bool, err error
 		if v.Type, v.Data, err = s.tx.ChannelValue(s.f.Thread, s.f.channel(), s.f.Version); err != nil {
 			return nil, "", false, err
 		}
+	}
+	if v.Items != nil {
+		s.shown = true
+		return v.Items, "", true, nil
+	}
+	if v.Packed != nil {
+		return v.Packed, "", true, nil
 	}
 	data := v.Data
 	switch {

@@ -34,6 +34,10 @@ var ErrWorkerDied = errors.New("the worker running the graph died")
 // ErrReloading: the worker is being replaced on purpose; the run should be handed back, not counted as a failure.
 var ErrReloading = errors.New("the worker running the graph is being replaced")
 
+// ErrHandedOver is in the cause of a context that was cancelled although the run is not over: another attempt will go on with it, here or on
+// another instance. What runs outside of this process may go on.
+var ErrHandedOver = errors.New("the run is handed over")
+
 // Failure is an exception that the graph raised.
 type Failure struct {
 	Type    string // name of the exception class
@@ -81,24 +85,30 @@ type Event struct {
 	// Hold, when not nil, is closed when the event, and all that follow it, may be shown: the checkpoint that belongs to a root
 	// `values` has been committed, or the run ended without one.
 	Hold <-chan struct{}
+	// Lost tells, once Hold is closed, that the checkpoint could not be saved: the event is not to be shown. nil: it cannot be lost.
+	Lost func() bool
 	// Checkpoint is the one that belongs to a root `values`; "" when there is none, or it is not known.
 	Checkpoint id.Checkpoint
 }
 
-// Saver keeps the checkpoints of one invocation. Calls may run concurrently. Every method that writes returns after the commit,
-// and fails with ErrFenced when the run was cancelled, deleted, or claimed by someone else.
+// Saver keeps the checkpoints of one invocation. Calls may run concurrently.
 type Saver interface {
 	Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error)
 	List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error)
-	Put(ctx context.Context, p *checkpointer.Put) error
-	PutWrites(ctx context.Context, k checkpointer.Key, writes []checkpointer.Write) error
+	// Save keeps all or none of the saves, in their order, and returns after the commit. ErrFenced when the run was cancelled,
+	// deleted, or claimed by someone else.
+	Save(ctx context.Context, saves ...Save) error
 }
 
-// SummaryHearer is an optional ability of a Saver. A graph that condenses its messages may say so by a root `custom` event
-// {"type": "summarization", "summary": "…", "replaced_count": n}; its words go before what the next checkpoint tells.
-type SummaryHearer interface {
-	// HearSummary is called in the order of events and puts: before the put of the step that the event is of. It must not block.
-	HearSummary(words string)
+// Save is one thing that a graph hands over to be kept: a checkpoint, or writes of tasks on one.
+type Save struct {
+	Put    *checkpointer.Put // nil: Writes on At
+	At     checkpointer.Key
+	Writes []checkpointer.Write
+	// Words are those of a summary that the graph told since the save before; "" when it told none. A graph that condenses its messages
+	// may say so by a root `custom` event {"type": "summarization", "summary": "…", "replaced_count": n}; its words go before what the
+	// checkpoints tell.
+	Words string
 }
 
 // ErrFenced: the writer no longer owns the run.
@@ -122,14 +132,14 @@ type (
 	StoreGet struct {
 		Namespace []string
 		Key       string
-		Refresh   bool // postpone its expiry
+		Refresh   *bool // postpone its expiry; nil: as the configuration says
 	}
 	// StorePut writes an item, or deletes it when Value is nil.
 	StorePut struct {
 		Namespace []string
 		Key       string
 		Value     json.RawMessage
-		TTL       float64 // minutes; 0: does not expire
+		TTL       float64 // minutes; 0: as the configuration says; less: it does not expire
 	}
 	// StoreSearch asks for the items below a namespace.
 	StoreSearch struct {
@@ -138,7 +148,7 @@ type (
 		Query   string          // semantic search; ignored without an index
 		Limit   int
 		Offset  int
-		Refresh bool
+		Refresh *bool
 	}
 	// StoreList asks for namespaces.
 	StoreList struct {

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 )
 
-// Registry holds the graphs that a server serves, by id. It is filled before the server starts, and only read then.
+// Registry holds the graphs that a server serves, by id. It is safe for concurrent use.
 type Registry struct {
+	mu           sync.RWMutex
 	graphs       map[string]Graph
 	descriptions map[string]string
 }
@@ -22,6 +24,8 @@ func (r *Registry) Add(id, description string, g Graph) error {
 	if id == "" {
 		return fmt.Errorf("a graph needs an id")
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, taken := r.graphs[id]; taken {
 		return fmt.Errorf("graph id %q is taken", id)
 	}
@@ -30,14 +34,39 @@ func (r *Registry) Add(id, description string, g Graph) error {
 	return nil
 }
 
+// Put registers a graph, in the place of another of this id if there is one.
+func (r *Registry) Put(id, description string, g Graph) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.graphs[id], r.descriptions[id] = g, description
+}
+
+// Remove takes a graph out. Who has it already goes on with it.
+func (r *Registry) Remove(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.graphs, id)
+	delete(r.descriptions, id)
+}
+
 // Graph gives a graph by its id.
 func (r *Registry) Graph(id string) (Graph, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	g, ok := r.graphs[id]
 	return g, ok
 }
 
 // Names gives all ids, sorted.
-func (r *Registry) Names() []string { return slices.Sorted(maps.Keys(r.graphs)) }
+func (r *Registry) Names() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Sorted(maps.Keys(r.graphs))
+}
 
 // Description is what the configuration says of a graph; "" nothing.
-func (r *Registry) Description(id string) string { return r.descriptions[id] }
+func (r *Registry) Description(id string) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.descriptions[id]
+}

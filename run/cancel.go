@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"understudy/bridge"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 )
@@ -15,9 +16,9 @@ import (
 var (
 	errCancelled = errors.New("the run was cancelled")
 	errGone      = errors.New("the run or its thread was deleted")
-	errShutdown  = errors.New("the server shuts down")
+	errShutdown  = fmt.Errorf("the server shuts down: %w", graph.ErrHandedOver)
 	errTimeout   = errors.New("the run took longer than it may")
-	errLost      = errors.New("another instance has taken the run over")
+	errLost      = fmt.Errorf("another instance has taken the run over: %w", graph.ErrHandedOver)
 )
 
 // markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
@@ -106,7 +107,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	if err != nil {
 		return err
 	}
-	waits := s.stop(stopped, errCancelled)
+	waits, elsewhere := s.stop(stopped, errCancelled)
 	// The cancel is true; what follows from it is done even if the client goes away.
 	after := context.WithoutCancel(ctx)
 	for _, r := range ended {
@@ -124,11 +125,17 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 			return context.Cause(ctx)
 		}
 	}
+	for _, r := range elsewhere {
+		if err := s.awaitEnd(ctx, "", r); err != nil {
+			return fmt.Errorf("wait for the end of run %s: %w", r, err)
+		}
+	}
 	return nil
 }
 
 // afterPending settles what a pending run that was cancelled leaves behind.
 func (s *Service) afterPending(ctx context.Context, r *Run, action Action) error {
+	s.metrics.ended[Interrupted].Inc()
 	s.publishEnd(ctx, r)
 	if r.Kwargs.Temporary {
 		err := s.Store.Write(ctx, func(tx Tx) error { return tx.DeleteThread(r.Thread) })
@@ -150,23 +157,31 @@ func (s *Service) afterPending(ctx context.Context, r *Run, action Action) error
 	return nil
 }
 
-// stop cancels executions of this process, and gives what to wait for.
-func (s *Service) stop(runs []id.Run, cause error) []<-chan struct{} {
+// stop cancels executions of this process, and gives what to wait for. It tells other instances of runs that they have, and gives them too.
+func (s *Service) stop(runs []id.Run, cause error) (waits []<-chan struct{}, elsewhere []id.Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var waits []<-chan struct{}
 	for _, r := range runs {
 		if ex := s.active[r]; ex != nil {
 			ex.cancel(cause)
 			waits = append(waits, ex.done)
+		} else if s.shared != nil {
+			s.signal(Signal{Run: r})
+			elsewhere = append(elsewhere, r)
 		}
 	}
-	return waits
+	return waits, elsewhere
 }
 
 // publishEnd tells followers that a run is over.
 func (s *Service) publishEnd(ctx context.Context, r *Run) {
-	s.publish(ctx, r, s.terminal(r))
+	end := s.terminal(r)
+	if s.shared != nil {
+		// Another instance may be at work on the thread, and gives the offsets under which the database has its records.
+		end.Attempt, end.Kept = 0, false
+	}
+	s.publish(ctx, r, end)
+	s.ended(r)
 }
 
 func (s *Service) terminal(r *Run) *bridge.Record {

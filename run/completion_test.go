@@ -138,10 +138,10 @@ func TestCompletion(t *testing.T) {
 func TestTitleOfARun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]script{"titled": {stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
-		return inv.Saver.Put(ctx, &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
+		return inv.Saver.Save(ctx, graph.Save{Put: &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
 			Key:  checkpointer.Key{Thread: inv.Thread, ID: "1f000000-0000-6000-8000-000000000001"},
 			Data: json.RawMessage(`{"channel_values":{"title":"Of ships"},"channel_versions":{"title":"1"}}`), Metadata: json.RawMessage(`{}`), Run: inv.Run,
-		}})
+		}}})
 	}}}, nil)
 	th := w.thread()
 	r, err := w.runs.Create(t.Context(), th, request("titled"))

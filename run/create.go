@@ -41,6 +41,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
 			return nil, nil, err
 		}
+		carry(ctx, &reqs[i])
 	}
 	assistants := make([]id.Assistant, len(reqs))
 	for i, req := range reqs {
@@ -66,21 +67,23 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	slots := s.reserve(len(reqs))
 	var done []created
 	err := s.Store.Write(ctx, func(tx Tx) error {
+		s.undo(done) // an attempt
 		done = done[:0]
 		left := slots
 		for i := range reqs {
 			c, err := s.insert(tx, threads[i], assistants[i], t == "", &reqs[i], left > 0)
+			done = append(done, c)
 			if err != nil {
 				return err
 			}
 			if c.claimed != nil {
 				left--
 			}
-			done = append(done, c)
 		}
 		return nil
 	})
 	if err != nil {
+		s.undo(done)
 		s.release(slots)
 		if sub != nil {
 			sub.Close()
@@ -91,6 +94,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	for i, c := range done {
 		runs[i] = c.run
 		for _, e := range c.ended {
+			s.metrics.ended[Interrupted].Inc()
 			s.publishEnd(ctx, e)
 		}
 		s.stop(c.stopped, errCancelled)
@@ -103,6 +107,15 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	}
 	s.release(slots)
 	return runs, sub, nil
+}
+
+// undo gives back what claims took that were not committed.
+func (s *Service) undo(all []created) {
+	for _, c := range all {
+		if c.claimed != nil && s.leave(c.claimed.Graph) {
+			poke(s.wake)
+		}
+	}
 }
 
 func (s *Service) resolveAssistant(name string) (id.Assistant, error) {
@@ -118,6 +131,13 @@ func (s *Service) resolveAssistant(name string) (id.Assistant, error) {
 // insert writes one run, and claims it when it may start at once.
 func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req *Request, mayClaim bool) (created, error) {
 	var c created
+	expect(tx, func(e Expecting) {
+		if stateless { // whose thread is made for it
+			e.ExpectNew(t)
+		} else {
+			e.ExpectCreate(t)
+		}
+	})
 	as, err := tx.Assistant(a)
 	if fault.Is(err, fault.NotFound) {
 		return c, errNoThread
@@ -128,9 +148,9 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
 		return c, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
 	}
-	now := s.Now()
 	temporary := stateless && req.OnCompletion != "keep"
 	row, err := tx.Thread(t)
+	now := s.Now() // when the thread is ours: whoever waited for it longer comes later in its queue
 	fresh := fault.Is(err, fault.NotFound)
 	if err != nil && !fresh {
 		return c, err
@@ -146,14 +166,26 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 			row.Metadata = given.JSON()
 		}
 	}
-	active, err := tx.ActiveRuns(t)
-	if err != nil {
-		return c, err
+	var active []*Run
+	if !fresh { // and mostly there are none, which is quickly seen
+		busy, err := tx.HasActiveRuns(t)
+		if err == nil && busy {
+			active, err = tx.ActiveRuns(t)
+		}
+		if err != nil {
+			return c, err
+		}
 	}
 	if len(active) > 0 && req.Strategy == Reject {
 		return c, errBusy
 	}
 	running, ahead := false, false
+	for _, other := range active {
+		if other.Attempt > 0 && !now.After(other.CreatedAt) {
+			// By the clock of another server. Taken over, it must not find a younger run before it in the queue: that would go on from its state.
+			now = other.CreatedAt.Add(time.Microsecond)
+		}
+	}
 	for _, other := range active {
 		switch {
 		case req.Strategy == Interrupt || req.Strategy == Rollback:
@@ -177,32 +209,14 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 		}
 	}
 
-	r := &Run{
-		ID: id.NewRun(), Thread: t, Assistant: as.ID, Graph: as.GraphID, Status: Pending, Strategy: req.Strategy,
-		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
-	}
-	if err := s.configure(r, as, row, req, stateless, now); err != nil {
+	r, err := s.compose(as, row, req, stateless, temporary, now)
+	if err != nil {
 		return c, err
 	}
-	r.Kwargs.Temporary = temporary
-
-	if !r.Kwargs.Temporary { // nobody looks for a thread that goes with its run
-		meta := jsonobj.Of(row.Metadata)
-		meta.SetText("graph_id", as.GraphID)
-		meta.SetText("assistant_id", string(as.ID))
-		row.Metadata = meta.JSON()
-	}
-	config := jsonobj.Of(row.Config)
-	if config.Get("configurable") == nil {
-		config.Set("configurable", emptyObject)
-	}
-	row.Config = config.JSON()
-	row.Status = thread.Busy
-	row.UpdatedAt = now
 
 	shown := *r
 	c.run = &shown
-	if mayClaim && !running && !ahead && req.After <= 0 {
+	if mayClaim && !running && !ahead && req.After <= 0 && s.enter(r.Graph) {
 		s.claim(r, row, now)
 		c.claimed = r
 	}
@@ -224,6 +238,34 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 		return c, err
 	}
 	return c, nil
+}
+
+// compose makes a run as an assistant and a request want it, and its thread's row as it is while the run goes on.
+func (s *Service) compose(as *assistant.Assistant, row *thread.Thread, req *Request, stateless, temporary bool, now time.Time) (*Run, error) {
+	r := &Run{
+		ID: id.NewRun(), Thread: row.ID, Assistant: as.ID, Graph: as.GraphID, Status: Pending, Strategy: req.Strategy,
+		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
+	}
+	if err := s.configure(r, as, row, req, stateless, now); err != nil {
+		return nil, err
+	}
+	r.Kwargs.Temporary = temporary
+
+	if !temporary { // nobody looks for a thread that goes with its run
+		meta := jsonobj.Of(row.Metadata)
+		meta.SetText("graph_id", as.GraphID)
+		meta.SetText("assistant_id", string(as.ID))
+		row.Metadata = meta.JSON()
+		row.Renew(s.ThreadTTL)
+	}
+	config := jsonobj.Of(row.Config)
+	if config.Get("configurable") == nil {
+		config.Set("configurable", emptyObject)
+	}
+	row.Config = config.JSON()
+	row.Status = thread.Busy
+	row.UpdatedAt = now
+	return r, nil
 }
 
 // configure merges what assistant, thread and request say into the run's arguments. Later wins.
@@ -272,6 +314,7 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 	configurable.SetText("langgraph_auth_user_id", "")
 	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
 	configurable.SetText("langgraph_request_id", req.RequestID)
+	req.writeTrace(configurable)
 	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
 	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
 	configurable.SetText("run_id", string(r.ID))

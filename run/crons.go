@@ -230,7 +230,11 @@ func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 		if !fired {
-			return s.Store.NextCron(ctx)
+			next, err := s.Store.NextCron(ctx)
+			if now := s.Now(); err == nil && !next.IsZero() && !next.After(now) {
+				next = now.Add(100 * time.Millisecond) // another instance is about to fire it
+			}
+			return next, err
 		}
 		s.queued()
 	}

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"understudy/bridge"
 	"understudy/checkpointer"
@@ -34,34 +37,40 @@ const (
 	dropped    // the run is not ours any more: nothing to write
 )
 
-// execute runs one claim from its first record to its last.
-func (s *Service) execute(ctx context.Context, ex *execution) {
+// execute runs one claim from its first record to its last, and has its end written by finish.
+func (s *Service) execute(ctx context.Context, ex *execution, finish func(context.Context, *Run, outcome) error) {
 	r := ex.run
-	log := s.log.With("run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
+	if r.Attempt > 1 {
+		s.log.InfoContext(ctx, "run goes on", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
+	}
 	began := s.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, errTimeout)
 	defer cancel()
+	ctx, ended := s.span(ctx, r)
 	out := s.stream(ctx, ex)
+	ex.ending.Store(true)
+	defer func() { ended(out) }()
 	// From here on things are written whatever happened to ctx.
 	after := context.WithoutCancel(ctx)
 	if r.Kwargs.Resumable {
 		s.flushRecords(after)
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := s.finish(after, r, out)
+		err := finish(after, r, out)
 		if err == nil {
 			break
 		}
 		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
 		// ends before that, the run is taken over by whoever starts next.
-		log.ErrorContext(after, "cannot write the end of a run; trying again", "error", err)
+		s.log.ErrorContext(after, "cannot write the end of a run; trying again", "error", err)
 		select {
 		case <-time.After(wait):
 		case <-s.quit:
 			return
 		}
 	}
-	log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", out.kind.String(), "seconds", s.Now().Sub(began).Seconds())
+	s.metrics.over(out.kind, s.Now().Sub(began))
+	s.log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", out.kind.String(), "seconds", s.Now().Sub(began).Seconds())
 }
 
 func (k outcomeKind) String() string {
@@ -91,14 +100,24 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 		}
 	}
 	var at position
+	if s.shared != nil {
+		at.storage = &patient{Store: s.Store, s: s, done: ctx.Done()}
+	}
 	inv, err := s.invocation(ctx, r, &at)
 	if err != nil {
 		return s.outcomeOf(ctx, err)
 	}
 	summarizer := s.Overlay.Summarizer(r.Thread)
 	for ev, err := range g.Stream(ctx, inv) {
+		if err != nil && at.away() && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "run goes back to the queue: nothing could be saved", "run_id", r.ID, "error", err)
+			return outcome{kind: handedBack}
+		}
 		if err != nil {
 			return s.outcomeOf(ctx, err)
+		}
+		if ctx.Err() != nil && errors.Is(context.Cause(ctx), errLost) {
+			return outcome{kind: dropped} // whoever has the run tells how it goes on
 		}
 		if ev.Hold != nil {
 			select {
@@ -108,6 +127,9 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 				case <-ev.Hold:
 				case <-ctx.Done():
 				}
+			}
+			if ev.Lost != nil && ev.Lost() {
+				continue
 			}
 		}
 		kind := bridge.Data
@@ -147,6 +169,8 @@ func (s *Service) outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: died}
 	case errors.As(err, &f):
 		return outcome{kind: failed, failure: f}
+	case s.shared != nil && fault.Is(err, fault.Unavailable):
+		return outcome{kind: handedBack} // the storage is away, which is not the run's fault
 	default:
 		s.log.ErrorContext(ctx, "a graph could not be run", "error", err)
 		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
@@ -193,25 +217,39 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 		if err != nil {
 			return inv, err
 		}
-		passed := r.Passed
-		saver := thread.NewSaver(s.Store, func(tx Tx) error { return s.fence(tx, r) }, func(tx Tx, p *checkpointer.Put) error {
-			if passed {
+		passed := &atomic.Bool{}
+		passed.Store(r.Passed)
+		var storage thread.SaverStore[Tx] = s.Store
+		if at.storage != nil {
+			storage = at.storage
+			if inv.Store != nil {
+				inv.Store = patientItems{inv.Store, at.storage}
+			}
+		}
+		saver := thread.NewSaver(storage, func(tx Tx) error { return s.fence(tx, r) }, func(tx Tx, _ *checkpointer.Put) error {
+			if passed.Load() {
 				return nil
 			}
-			passed = true // noted once; should the transaction fail, the run fails with it
 			return tx.MarkPassed(r.ID)
 		})
 		saver.Keys = s.Overlay.Key
 		saver.NoteDeleted(deleted)
-		inv.Saver = positioned{saver, at}
+		inv.Saver = positioned{saver, at, passed, s, trace.SpanFromContext(ctx)}
 	}
 	return inv, nil
 }
 
 // fence refuses writes of an execution that does not own its run any more, or whose cancel was asked for.
 func (s *Service) fence(tx Tx, r *Run) error {
+	expect(tx, func(e Expecting) { e.ExpectSave(r) })
 	attempt, status, cancel, err := tx.Fence(r.ID)
-	if fault.Is(err, fault.NotFound) || err == nil && (attempt != r.Attempt || status != Running || cancel != "") {
+	switch {
+	case fault.Is(err, fault.NotFound) || err == nil && (attempt != r.Attempt || status != Running):
+		s.metrics.fencedLost.Inc()
+		s.log.Warn("write refused: the run is not this server's any more", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
+		return graph.ErrFenced
+	case err == nil && cancel != "":
+		s.metrics.fencedCancelled.Inc()
 		return graph.ErrFenced
 	}
 	return err
@@ -219,19 +257,30 @@ func (s *Service) fence(tx Tx, r *Run) error {
 
 func (s *Service) record(r *Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
 	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable}
-	if s.Wire != nil {
-		rec.Frame = s.Wire.Frame(event, data)
+	if s.shared != nil {
+		rec.Attempt = r.Attempt
 	}
 	return rec
 }
 
 // publish sends records on the thread's stream, and keeps those of resumable runs.
 func (s *Service) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
+	if b, brief := s.briefs.Load(r.Thread); brief && b.(*briefStream).publish(records) {
+		return
+	}
+	durable := r.Kwargs.Resumable && !r.Kwargs.Temporary
+	if durable && r.published != nil {
+		for _, rec := range records {
+			if rec.Kept && !rec.Ephemeral {
+				rec.Index = r.published.Add(1)
+			}
+		}
+	}
 	if err := s.Bridge.Publish(context.WithoutCancel(ctx), r.Thread, records); err != nil {
 		s.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
 		return
 	}
-	if !r.Kwargs.Resumable || r.Kwargs.Temporary {
+	if !durable {
 		return
 	}
 	for _, rec := range records {

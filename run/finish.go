@@ -50,6 +50,9 @@ func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
 			return fmt.Errorf("end run %s: %w", claimed.ID, err)
 		}
 		s.tell(ctx, e, out)
+		if e.row != nil && e.row.Status.Over() {
+			s.ended(e.row)
+		}
 		return nil
 	}
 }
@@ -74,12 +77,16 @@ func (s *Service) headValues(ctx context.Context, t id.Thread) (json.RawMessage,
 func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 	row := e.row
 	if row == nil {
+		if out.kind != dropped { // else it was known before
+			s.metrics.fencedLost.Inc()
+		}
 		return // whoever took or deleted the run told the followers
 	}
 	if row.Status == Pending {
 		s.queued()
 		return
 	}
+	s.metrics.ended[row.Status].Inc()
 	if row.Kwargs.Webhook != "" {
 		poke(s.outbox)
 	}
@@ -102,6 +109,7 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
 // told of the thread's head; nil: the rows say it, or the error is checkpointer.ErrUndescribed.
 func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadInfo, values json.RawMessage) (ending, error) {
+	expect(tx, func(e Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
 	if fault.Is(err, fault.NotFound) {
 		return ending{}, nil
@@ -115,39 +123,16 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	if row.Cancel != "" { // it came while the graph ended
 		out = outcome{kind: interrupted}
 	}
-	now := s.Now()
-	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt = "", time.Time{}, now, now
-	var failure json.RawMessage // of the thread
-	rolledBack := false
-	switch out.kind {
-	case dropped:
+	if out.kind == dropped {
 		return ending{}, nil
-	case died, handedBack:
-		if out.kind == died {
-			row.Failures++
-		}
-		if row.Failures < maxFailures || out.kind == handedBack {
-			row.Status, row.EndedAt = Pending, time.Time{}
-			return ending{row: row}, tx.UpdateRun(row)
-		}
-		failure = errorJSON("WorkerDied", fmt.Sprintf("The process running the graph died %d times in a row.", maxFailures))
-		row.Status, row.Error = Error, failure
-	case succeeded:
-		row.Status = Success
-	case interrupted:
-		row.Status = Interrupted
-		rolledBack = row.Cancel == CancelRollback
-		failure = userInterrupt
-		if rolledBack {
-			failure = userRollback
-		}
-	case timedOut:
-		failure = errorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", s.Timeout))
-		row.Status, row.Error = Timeout, failure
-	default:
-		failure = errorJSON(out.failure.Type, out.failure.Message)
-		row.Status, row.Error = Error, failure
 	}
+	row.published = claimed.published
+	now := s.Now()
+	failure := s.conclude(row, out, now)
+	if row.Status == Pending {
+		return ending{row: row}, tx.UpdateRun(row)
+	}
+	rolledBack := row.Status == Interrupted && row.Cancel == CancelRollback
 	e := ending{row: row}
 	switch {
 	case row.Kwargs.Temporary: // it goes with its thread
@@ -173,14 +158,45 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	return e, recordEnd(tx, row, now)
 }
 
+// conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It gives the error that its thread shows.
+func (s *Service) conclude(row *Run, out outcome, now time.Time) (failure json.RawMessage) {
+	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt = "", time.Time{}, now, now
+	switch out.kind {
+	case died, handedBack:
+		if out.kind == died {
+			row.Failures++
+		}
+		if row.Failures < maxFailures || out.kind == handedBack {
+			row.Status, row.EndedAt = Pending, time.Time{}
+			return nil
+		}
+		failure = errorJSON("WorkerDied", fmt.Sprintf("The process running the graph died %d times in a row.", maxFailures))
+		row.Status, row.Error = Error, failure
+	case succeeded:
+		row.Status = Success
+	case interrupted:
+		row.Status = Interrupted
+		failure = userInterrupt
+		if row.Cancel == CancelRollback {
+			failure = userRollback
+		}
+	case timedOut:
+		failure = errorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", s.Timeout))
+		row.Status, row.Error = Timeout, failure
+	default:
+		failure = errorJSON(out.failure.Type, out.failure.Message)
+		row.Status, row.Error = Error, failure
+	}
+	return failure
+}
+
 // settleIn makes the row of a thread show its head within a transaction. It reports whether runs of the thread are pending or running.
 func (s *Service) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
 	row, err := tx.Thread(t)
 	if err != nil {
 		return false, err
 	}
-	active, err := tx.ActiveRuns(t)
-	if err != nil {
+	if more, err = tx.HasActiveRuns(t); err != nil {
 		return false, err
 	}
 	if head == nil {
@@ -194,11 +210,11 @@ func (s *Service) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, fail
 		}
 		head = &told
 	}
-	row.Settle(*head, failure, len(active) > 0, now)
-	if failed && len(active) == 0 {
+	row.Settle(*head, failure, more, now)
+	if failed && !more {
 		row.Status = thread.Errored
 	}
-	return len(active) > 0, tx.UpdateThread(row)
+	return more, tx.UpdateThread(row)
 }
 
 // What the error of a thread says after a cancel, as LangGraph Server has it.

@@ -14,46 +14,96 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/thread"
 	"understudy/thread/overlay"
 )
 
 // following says how a run is followed.
 type following struct {
-	modes         []string         // event names without namespace; empty: all
-	past          []*bridge.Record // kept records that the live stream does not have any more; shown first
+	modes         []string       // event names without namespace; empty: all
+	stored        *bridge.Offset // not nil: what the live stream does not have any more comes from the database, above this offset
 	cancelOnLeave bool
+	// at is what was seen before, when known; else the first record is taken as it is. Without numbered records it says nothing.
+	at    mark
+	known bool
 }
 
-// follow makes a Follower of a subscription that sees the run's end.
+// follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
 func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, how following) *Follower {
 	// One reader uses it at a time; ended tells Close whether the client left before the end.
-	ended := false
+	ended, far := false, false // far: it has ended on another instance, whose stream was not seen
+	stop := func() {}
+	if sub != nil {
+		stop = s.watch(r)
+	}
 	var seen bridge.Offset
+	var completed *whole // nil: the stream loses nothing, or the database does not have it
+	if s.shared != nil && sub != nil && r.Kwargs.Resumable && !r.Kwargs.Temporary {
+		completed = &whole{s: s, run: r, at: how.at, known: how.known}
+	}
+	var rest []*bridge.Record // read, but what comes before it is not at hand
 	asStream, asResult := s.Overlay.Look(ctx, r.Graph, overlay.Stream), s.Overlay.Look(ctx, r.Graph, overlay.Wait)
+	src := newSource(s, r.Thread, r.ID, sub, how.stored)
+	read := s.watched(src, r)
 	next := func(ctx context.Context) ([]*bridge.Record, error) {
 		for !ended {
-			records := how.past
-			if records != nil {
-				how.past = nil
-			} else {
+			if far {
+				facts, err := s.facts(ctx, r.Thread, r.ID, seen)
+				if err != nil {
+					return nil, err
+				}
+				ended = true
+				return slices.DeleteFunc(facts, func(rec *bridge.Record) bool { return rec.Event != "gap" && !matches(rec.Event, how.modes) }), nil
+			}
+			records := rest
+			rest = nil
+			if len(records) == 0 {
 				var err error
-				if records, err = sub.Next(ctx); err != nil {
+				records, err = read(ctx)
+				if errors.Is(err, io.EOF) {
+					ended = true
+					break
+				}
+				if err != nil {
 					return nil, err
 				}
 			}
 			out := records[:0:0]
-			for _, rec := range records {
+			for i, rec := range records {
 				if rec.Run != r.ID && (rec.Kind != bridge.Terminal || rec.Run != "") {
 					continue
 				}
-				if rec.Kept && !after(rec.Offset, seen) {
-					continue // the replay had it
-				}
-				if rec.Kept {
+				if completed != nil && rec.Run != "" && rec.Event != elsewhere {
+					missing, give, err := completed.admit(ctx, rec)
+					if err != nil && len(out) == 0 {
+						rest = slices.Clone(records[i:])
+						return nil, err
+					}
+					if err != nil {
+						rest = slices.Clone(records[i:])
+						return out, nil //nolint:nilerr // it is asked again
+					}
+					for _, m := range missing {
+						seen = m.Offset
+						if matches(m.Event, how.modes) {
+							out = append(out, m)
+						}
+					}
+					if !give {
+						continue
+					}
+					if rec.Kept {
+						seen = rec.Offset
+					}
+				} else if rec.Kept {
+					if !after(rec.Offset, seen) {
+						continue // the replay had it
+					}
 					seen = rec.Offset
 				}
 				if rec.Kind == bridge.Terminal {
-					ended = true
+					far = rec.Event == elsewhere
+					ended = !far
 					break
 				}
 				if matches(rec.Event, how.modes) {
@@ -66,13 +116,22 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 		}
 		return nil, io.EOF
 	}
+	var values *bridge.Record // the last ones
+	var failure json.RawMessage
 	result := func(ctx context.Context) (Result, error) {
-		var values *bridge.Record
-		var failure json.RawMessage
 		for {
 			records, err := next(ctx)
 			if errors.Is(err, io.EOF) {
 				break
+			}
+			if errors.Is(err, bridge.ErrSlow) && !r.Kwargs.Temporary {
+				// Events came faster than they were passed over, or one was larger than what may wait. Only the end is wanted.
+				again, err := s.Join(ctx, r.Thread, r.ID)
+				if err != nil {
+					return Result{}, err
+				}
+				defer again.Close(false)
+				return again.Result(ctx)
 			}
 			if err != nil {
 				return Result{}, err
@@ -87,6 +146,8 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 			}
 		}
 		switch {
+		case far:
+			return s.resultOf(ctx, r, asResult)
 		case failure != nil:
 			return Result{Error: failure}, nil
 		case values != nil:
@@ -98,7 +159,8 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 		}
 	}
 	return NewFollower(s.overlaid(r.Thread, always(asStream), next), result, func(left bool) { //nolint:contextcheck // when it is called, the request is over
-		sub.Close()
+		src.close()
+		stop()
 		if left && !ended && how.cancelOnLeave {
 			s.cancelAfterLeave(r)
 		}
@@ -126,6 +188,23 @@ func matches(event string, modes []string) bool {
 	}
 	family, _, nested := strings.Cut(base, "/") // messages/partial
 	return nested && slices.Contains(modes, family) || base == "messages" && slices.Contains(modes, "messages-tuple")
+}
+
+// interruptsOf are the values that tell of the interrupts of a thread; nil when it has none.
+func interruptsOf(t *thread.Thread) json.RawMessage {
+	if t.Interrupts == nil || string(t.Interrupts) == "{}" {
+		return nil
+	}
+	var all []byte
+	jsonobj.Of(t.Interrupts).Each(func(_ string, list json.RawMessage) {
+		if inner := strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]"); inner != "" {
+			if all != nil {
+				all = append(all, ',')
+			}
+			all = append(all, inner...)
+		}
+	})
+	return json.RawMessage(`{"__interrupt__":[` + string(all) + `]}`)
 }
 
 func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
@@ -156,53 +235,73 @@ func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Lo
 // Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
 func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, error) {
 	row, sub, err := s.subscribe(ctx, t, r, nil)
+	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
+		return s.joinUnseen(t, r), nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	if !row.Status.Over() {
 		return s.follow(ctx, row, sub, following{}), nil
 	}
-	sub.Close()
+	if sub != nil {
+		sub.Close()
+	}
 	look := s.Overlay.Look(ctx, row.Graph, overlay.Wait)
 	result := func(ctx context.Context) (Result, error) {
 		now, err := s.Store.Thread(ctx, t)
 		if err != nil {
 			return Result{}, err
 		}
-		switch {
-		case now.Error != nil:
+		if now.Error != nil {
 			return Result{Error: now.Error}, nil
-		case now.Interrupts != nil && string(now.Interrupts) != "{}":
-			var all []byte
-			jsonobj.Of(now.Interrupts).Each(func(_ string, list json.RawMessage) {
-				if inner := strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]"); inner != "" {
-					if all != nil {
-						all = append(all, ',')
-					}
-					all = append(all, inner...)
-				}
-			})
-			return Result{Values: json.RawMessage(`{"__interrupt__":[` + string(all) + `]}`)}, nil
-		default:
-			return s.threadValues(ctx, t, look)
 		}
+		if interrupts := interruptsOf(now); interrupts != nil {
+			return Result{Values: interrupts}, nil
+		}
+		return s.threadValues(ctx, t, look)
 	}
 	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, io.EOF }, result, func(bool) {}), nil
 }
 
-// subscribe subscribes first and reads the run then, so that its end cannot fall between the two.
+// joinUnseen is Join while the live streams are interrupted: the run is looked up until it is over.
+func (s *Service) joinUnseen(t id.Thread, r id.Run) *Follower {
+	result := func(ctx context.Context) (Result, error) {
+		if err := s.await(ctx, t, r, Status.Over); err != nil {
+			return Result{}, err
+		}
+		over, err := s.Join(ctx, t, r)
+		if err != nil {
+			return Result{}, err
+		}
+		defer over.Close(false)
+		return over.Result(ctx)
+	}
+	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, bridge.ErrInterrupted }, result, func(bool) {})
+}
+
+// subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no
+// subscription, and gives none while streams are interrupted; of another it gives the run with bridge.ErrInterrupted then.
 func (s *Service) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*Run, bridge.Subscription, error) {
-	sub, err := s.Bridge.Subscribe(ctx, t, from)
-	if err != nil {
-		return nil, nil, fmt.Errorf("subscribe: %w", err)
+	sub, interrupted := s.Bridge.Subscribe(ctx, t, from)
+	if interrupted != nil && !errors.Is(interrupted, bridge.ErrInterrupted) {
+		return nil, nil, fmt.Errorf("subscribe: %w", interrupted)
 	}
 	row, err := s.Store.Run(ctx, t, r)
 	if err != nil {
-		sub.Close()
+		if sub != nil {
+			sub.Close()
+		}
 		if fault.Is(err, fault.NotFound) {
 			err = errNoRun
 		}
 		return nil, nil, err
+	}
+	if interrupted != nil {
+		if row.Status.Over() {
+			return row, nil, nil
+		}
+		return row, nil, fmt.Errorf("subscribe: %w", interrupted)
 	}
 	return row, sub, nil
 }
@@ -226,62 +325,35 @@ func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *b
 	if err != nil {
 		return nil, err
 	}
-	var past []*bridge.Record
-	if from != nil && row.Kwargs.Resumable && (row.Status.Over() || row.StartedAt.Before(s.started)) {
-		// An ended run is replayed from the database alone, and so is what an earlier process streamed.
-		if past, err = s.past(ctx, t, r, *from); err != nil {
+	how := following{modes: modes, cancelOnLeave: cancelOnLeave && !row.Status.Over()}
+	if row.Status.Over() {
+		// An ended run is replayed from the database alone.
+		if sub != nil {
 			sub.Close()
-			return nil, err
+			sub = nil
 		}
-	}
-	if !row.Status.Over() {
-		if len(past) == 0 {
-			past = nil
+		if row.Kwargs.Resumable {
+			how.stored = from
 		}
-		return s.follow(ctx, row, sub, following{modes: modes, past: past, cancelOnLeave: cancelOnLeave}), nil
+		return s.follow(ctx, row, sub, how), nil
 	}
-	sub.Close()
-	asStream := s.Overlay.Look(ctx, row.Graph, overlay.Stream)
-	next := func(context.Context) ([]*bridge.Record, error) {
-		var out []*bridge.Record
-		for _, rec := range past {
-			if rec.Kind != bridge.Terminal && matches(rec.Event, modes) {
-				out = append(out, rec)
+	if from != nil && row.Kwargs.Resumable {
+		if gap(row, sub, modes) {
+			return announce(ctx, row, *from, sub)
+		}
+		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
+		if !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(s.started)) {
+			s.flushRecords(ctx)
+			how.stored = from
+		}
+		if s.shared != nil {
+			if how.at, how.known, err = s.markOf(ctx, row, *from); err != nil {
+				sub.Close()
+				return nil, err
 			}
 		}
-		past = nil
-		if len(out) == 0 {
-			return nil, io.EOF
-		}
-		return out, nil
 	}
-	return NewFollower(s.overlaid(row.Thread, always(asStream), next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {}), nil
-}
-
-// past reads kept records; of one run, or with an empty run of all.
-func (s *Service) past(ctx context.Context, t id.Thread, r id.Run, from bridge.Offset) ([]*bridge.Record, error) {
-	const page = 1000
-	var out []*bridge.Record
-	for {
-		records, err := s.Store.Records(ctx, t, from, page)
-		if err != nil {
-			return nil, fmt.Errorf("replay thread %s: %w", t, err)
-		}
-		for _, rec := range records {
-			from = rec.Offset
-			if r != "" && rec.Run != r {
-				continue
-			}
-			rec.Kept = true
-			if rec.Frame == nil && s.Wire != nil {
-				rec.Frame = s.Wire.Frame(rec.Event, rec.Data)
-			}
-			out = append(out, rec)
-		}
-		if len(records) < page {
-			return out, nil
-		}
-	}
+	return s.follow(ctx, row, sub, how), nil
 }
 
 // StreamThread follows all runs of a thread; it never ends by itself. A thread that is not there yet is waited for.
@@ -290,27 +362,33 @@ func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Of
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
-	var past []*bridge.Record
-	if from != nil {
-		if past, err = s.past(ctx, t, "", *from); err != nil {
-			sub.Close()
-			return nil, err
-		}
-	}
+	src := newSource(s, t, "", sub, from)
 	all := len(modes) == 0 || slices.Contains(modes, "run_modes")
 	lifecycle := slices.Contains(modes, "lifecycle")
 	gone := false
+	var far []id.Run // ended on other instances
+	stop := s.watchThread(t)
 	var seen bridge.Offset
 	next := func(ctx context.Context) ([]*bridge.Record, error) {
 		for !gone {
-			records := past
-			if len(past) > 0 {
-				past = nil
-			} else if records, err = sub.Next(ctx); err != nil {
+			var records []*bridge.Record
+			var err error
+			if len(far) > 0 {
+				if records, err = s.facts(ctx, t, far[0], seen); err == nil {
+					records, far = append(records, s.terminal(&Run{ID: far[0]})), far[1:]
+				}
+			} else {
+				records, err = src.next(ctx)
+			}
+			if err != nil {
 				return nil, err
 			}
 			var out []*bridge.Record
 			for _, rec := range records {
+				if rec.Event == elsewhere {
+					far = append(far, rec.Run)
+					continue
+				}
 				if rec.Kept && !after(rec.Offset, seen) {
 					continue
 				}
@@ -340,7 +418,10 @@ func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Of
 		}
 		return s.Overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
 	}
-	return NewFollower(s.overlaid(t, asStream, next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) { sub.Close() }), nil
+	return NewFollower(s.overlaid(t, asStream, next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {
+		src.close()
+		stop()
+	}), nil
 }
 
 // stateUpdate is the event, and the mode, that tells of state written by a client.
@@ -349,7 +430,7 @@ const stateUpdate = "state_update"
 // PublishState tells those who follow a thread of a state that a client has written, and its checkpoint.
 // data: {"state": …, "thread_id": …}.
 func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
-	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at, Frame: s.Wire.Frame(stateUpdate, data)}
+	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}
 	if err := s.Bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // does not block
 		s.log.Warn("a state update was not published", "thread_id", t, "error", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/id"
+	"understudy/internal/fault"
 )
 
 // kept is a record on its way into the database; with done instead, everything before it is to be written first.
@@ -39,7 +40,7 @@ func (s *Service) keepRecords(ctx context.Context) {
 		if len(batch) == 0 {
 			return // only ctx got us here
 		}
-		s.writeRecords(context.WithoutCancel(ctx), batch)
+		s.writeRecords(ctx, batch)
 	}
 }
 
@@ -53,7 +54,10 @@ func (s *Service) keepRecord(k kept) bool {
 	}
 }
 
+// writeRecords returns when the records are written, or cannot be. When instances share the storage and it is away it is waited for: what was shown
+// live must be found there by whoever comes again. Runs wait meanwhile, when the channel is full. The end of ctx ends the patience.
 func (s *Service) writeRecords(ctx context.Context, batch []kept) {
+	write := context.WithoutCancel(ctx)
 	byThread := map[id.Thread][]*bridge.Record{}
 	for _, k := range batch {
 		if k.record != nil {
@@ -62,7 +66,7 @@ func (s *Service) writeRecords(ctx context.Context, batch []kept) {
 	}
 	// Records of threads that are gone by now are dropped one by one inside: the others must not suffer.
 	for wait := 10 * time.Millisecond; len(byThread) > 0; wait *= 2 {
-		err := s.Store.Write(ctx, func(tx Tx) error {
+		err := s.Store.Write(write, func(tx Tx) error {
 			for t, records := range byThread {
 				if err := tx.InsertRecords(t, records); err != nil {
 					return err
@@ -72,6 +76,9 @@ func (s *Service) writeRecords(ctx context.Context, batch []kept) {
 		})
 		if err == nil {
 			break
+		}
+		if wait > time.Second && s.shared != nil && fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
+			wait = time.Second / 2
 		}
 		if wait > time.Second {
 			s.log.ErrorContext(ctx, "stream records could not be kept: rejoining after a restart will have a gap", "error", err)
@@ -95,5 +102,6 @@ func (s *Service) flushRecords(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
+	case <-s.quit: // the storage is away, and the server ends
 	}
 }

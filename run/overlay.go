@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/singleflight"
 
 	"understudy/bridge"
-	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonobj"
@@ -24,7 +25,12 @@ import (
 type position struct {
 	mu sync.Mutex
 	at id.Checkpoint // "": not known
+
+	storage *patient // what it saves to, when that is shared; nil else
 }
+
+// away reports whether the storage could not be reached for so long that the execution gave up.
+func (p *position) away() bool { return p.storage != nil && p.storage.away.Load() }
 
 func (p *position) get() id.Checkpoint {
 	p.mu.Lock()
@@ -38,20 +44,38 @@ func (p *position) set(at id.Checkpoint) {
 	p.at = at
 }
 
-// positioned notes root checkpoints after they were committed.
+// positioned notes what was committed: the last root checkpoint, and that there is one.
 type positioned struct {
 	*thread.Saver[Tx]
-	at *position
+	at     *position
+	passed *atomic.Bool
+	s      *Service
+	span   trace.Span // of the attempt
 }
 
-var _ graph.SummaryHearer = positioned{}
-
-func (p positioned) Put(ctx context.Context, put *checkpointer.Put) error {
-	err := p.Saver.Put(ctx, put)
-	if err == nil && put.NS == "" {
-		p.at.set(put.ID)
+func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
+	ctx, saved := p.s.saving(ctx, p.span)
+	puts := 0
+	for _, sv := range saves {
+		if sv.Put != nil {
+			puts++
+		}
 	}
-	return err
+	err := p.Saver.Save(ctx, saves...)
+	saved(puts, err)
+	if err != nil {
+		return err
+	}
+	for _, sv := range saves {
+		if sv.Put == nil {
+			continue
+		}
+		p.passed.Store(true)
+		if sv.Put.NS == "" {
+			p.at.set(sv.Put.ID)
+		}
+	}
+	return nil
 }
 
 // base gives the position of an execution; before its first checkpoint that is where it starts from. "" on a new thread.
@@ -237,9 +261,6 @@ func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, loo
 	}
 	made := *rec
 	made.Data, made.Frame = data, nil
-	if s.Wire != nil {
-		made.Frame = s.Wire.Frame(made.Event, made.Data)
-	}
 	return &made, nil
 }
 

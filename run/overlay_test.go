@@ -17,6 +17,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/compat"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
@@ -77,7 +78,7 @@ func (k *talk) save(words string) id.Checkpoint {
 		}
 		data = msgp.AppendMapStrStr(msgp.AppendString(data, "additional_kwargs"), kwargs)
 	}
-	err = k.inv.Saver.Put(k.ctx, &checkpointer.Put{
+	err = k.inv.Saver.Save(k.ctx, graph.Save{Put: &checkpointer.Put{
 		Checkpoint: checkpointer.Checkpoint{
 			Key: checkpointer.Key{Thread: k.inv.Thread, ID: cp}, Parent: parent, Run: k.inv.Run,
 			Data:     fmt.Appendf(nil, `{"v":4,"id":%q,"ts":%q,"channel_values":{},"channel_versions":{"messages":%q}}`, cp, time.Now().UTC().Format(time.RFC3339Nano), version),
@@ -85,7 +86,7 @@ func (k *talk) save(words string) id.Checkpoint {
 		},
 		Blobs:     []checkpointer.Blob{{Channel: "messages", Version: version, Type: "msgpack", Data: data}},
 		ShapeJSON: json.RawMessage(`{"out":["messages"],"channels":{"messages":{"kind":"BinaryOperatorAggregate","empty":{"type":"msgpack","data":"kA=="}}}}`),
-	})
+	}})
 	if err != nil {
 		panic(err)
 	}
@@ -140,7 +141,7 @@ func shownIDs(data []byte) string {
 func read(t *testing.T, f *run.Follower, n int) (out []string) {
 	t.Helper()
 	defer f.Close(false)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for n <= 0 || len(out) < n {
 		records, err := f.Next(ctx)
@@ -152,7 +153,7 @@ func read(t *testing.T, f *run.Follower, n int) (out []string) {
 			switch r.Event {
 			case "values":
 				out = append(out, shownIDs(r.Data))
-				require.Contains(t, string(r.Frame), string(r.Data), "the frame is of the same form")
+				require.Contains(t, string(compat.AppendRecord(nil, r, false)), string(r.Data), "the frame is of the same form")
 			case "metadata":
 			default:
 				out = append(out, r.Event+" "+gjson.GetBytes(r.Data, "0.id").String())

@@ -4,6 +4,7 @@ package run
 
 import (
 	"encoding/json"
+	"sync/atomic"
 	"time"
 
 	"understudy/id"
@@ -66,6 +67,9 @@ type Run struct {
 	OnCompletion string          // stateless runs: delete or keep
 	OnDisconnect string          // cancel or continue
 	Cron         id.Cron         // the cron that made it; "" none
+
+	// published counts the records of this attempt that are kept in a database which others read too; nil: nobody counts.
+	published *atomic.Int64
 }
 
 // Kwargs are the arguments of a run as clients see them in `kwargs`.
@@ -119,6 +123,8 @@ type Request struct {
 	// From the edge.
 	RequestID string            // x-request-id, or made up
 	Headers   map[string]string // configurable headers (http.configurable_headers), lower case
+
+	traceParent, traceState string // of the request, when there is a span of it
 }
 
 // Result is what a wait or join answers: exactly one field is set.

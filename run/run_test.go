@@ -33,16 +33,23 @@ import (
 	"understudy/thread"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withCluster{m}) }
 
 // script is a graph that does what a test says. Only Stream is used.
 type script struct {
 	graph.Graph
 	stream func(ctx context.Context, inv graph.Invocation, emit func(name, data string)) error
+	events []graph.Event // in place of stream
 }
 
 func (s script) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
 	return func(yield func(graph.Event, error) bool) {
+		for _, e := range s.events {
+			yield(e, nil)
+		}
+		if s.stream == nil {
+			return
+		}
 		err := s.stream(ctx, inv, func(name, data string) { yield(graph.Event{Name: name, Data: json.RawMessage(data)}, nil) })
 		if err != nil {
 			yield(graph.Event{}, err)
@@ -52,8 +59,7 @@ func (s script) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 
 type wire struct{}
 
-func (wire) Frame(event string, data []byte) []byte { return compat.AppendFrame(nil, event, data) }
-func (wire) Run(r *run.Run) json.RawMessage         { return compat.AppendRun(nil, r, nil) }
+func (wire) Run(r *run.Run) json.RawMessage { return compat.AppendRun(nil, r, nil) }
 func (wire) Request(payload json.RawMessage, stateless bool) (run.Request, error) {
 	return compat.NewRun(payload, compat.RunForm{Stateless: stateless})
 }
@@ -137,21 +143,27 @@ func request(graph string) run.Request {
 }
 
 // events reads a follower to its end.
-func (w *world) events(f *run.Follower) []string {
+func (w *world) events(f *run.Follower) (out []string) {
+	w.t.Helper()
+	for _, r := range w.records(f) {
+		out = append(out, r.Event+" "+string(r.Data))
+	}
+	return out
+}
+
+// records reads to the end.
+func (w *world) records(f *run.Follower) (out []*bridge.Record) {
 	w.t.Helper()
 	defer f.Close(false)
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
-	var out []string
 	for {
 		records, err := f.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return out
 		}
 		require.NoError(w.t, err)
-		for _, r := range records {
-			out = append(out, r.Event+" "+string(r.Data))
-		}
+		out = append(out, records...)
 	}
 }
 
@@ -175,7 +187,7 @@ func (w *world) wait(t id.Thread, r id.Run) run.Result {
 	f, err := w.runs.Join(w.t.Context(), t, r)
 	require.NoError(w.t, err)
 	defer f.Close(false)
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	res, err := f.Result(ctx)
 	require.NoError(w.t, err)
@@ -378,7 +390,7 @@ func TestCancel(t *testing.T) {
 		started <- inv.Run
 		<-ctx.Done()
 		// What a cancelled run still wants to write is refused: the cancel is true at once.
-		refused <- inv.Saver.PutWrites(context.WithoutCancel(ctx), checkpointer.Key{Thread: inv.Thread, ID: "c"}, nil)
+		refused <- inv.Saver.Save(context.WithoutCancel(ctx), graph.Save{At: checkpointer.Key{Thread: inv.Thread, ID: "c"}})
 		return context.Cause(ctx)
 	}}}, nil)
 	th := w.thread()
@@ -494,16 +506,32 @@ func TestAWorkerThatDies(t *testing.T) {
 	}
 }
 
+// Values wait until their checkpoint is saved, and are not shown when it could not be.
+func TestValuesOfLostCheckpoints(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	lost := func(is bool) func() bool { return func() bool { <-hold; return is } }
+	w := newWorld(t, map[string]script{"held": {events: []graph.Event{
+		{Name: "values", Data: json.RawMessage(`{"n":1}`), Hold: hold, Lost: lost(false)},
+		{Name: "values", Data: json.RawMessage(`{"n":2}`), Hold: hold, Lost: lost(true)},
+	}}}, nil)
+	th := w.thread()
+	r, err := w.runs.Create(t.Context(), th, request("held"))
+	require.NoError(t, err)
+	close(hold)
+	require.JSONEq(t, `{"n":1}`, string(w.wait(th, r.ID).Values))
+}
+
 func TestLaterAttemptsGoOnFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	var inputs []string
 	w := newWorld(t, map[string]script{"dies": {stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
 		inputs = append(inputs, string(inv.Input))
 		if len(inputs) == 2 {
-			err := inv.Saver.Put(ctx, &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
+			err := inv.Saver.Save(ctx, graph.Save{Put: &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
 				Key: checkpointer.Key{Thread: inv.Thread, ID: "1ef00000-0000-6000-8000-000000000001"}, Run: inv.Run,
 				Data: json.RawMessage(`{"v":4,"id":"1ef00000-0000-6000-8000-000000000001","channel_values":{},"channel_versions":{},"versions_seen":{},"ts":"2026-01-01T00:00:00+00:00"}`), Metadata: json.RawMessage(`{"source":"input","step":-1}`),
-			}})
+			}}})
 			if err != nil {
 				return err
 			}
@@ -656,7 +684,7 @@ func TestWebhook(t *testing.T) {
 		require.Equal(t, string(r.ID), m["run_id"])
 		require.Equal(t, "success", m["status"])
 		require.NotEmpty(t, m["webhook_sent_at"])
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the webhook did not come")
 	}
 }
@@ -714,7 +742,7 @@ func TestCronFiresOnceAndMovesOn(t *testing.T) {
 	w.start()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the cron did not fire")
 	}
 	again, err := w.runs.GetCron(t.Context(), c.ID)
@@ -757,7 +785,7 @@ func TestThreadStream(t *testing.T) {
 		require.NoError(t, err)
 		want = append(want, `{"run_id":"`+string(r.ID)+`","attempt":1}`, `{"n":1}`, `{"n":2}`, `{"status":"run_done","run_id":"`+string(r.ID)+`"}`)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var offsets []bridge.Offset
 	for len(got) < len(want) {
@@ -795,4 +823,27 @@ func TestAStatelessRunIsRejoinedByItsIDAlone(t *testing.T) {
 	require.Equal(t, []string{`values {"n":2}`}, w.events(f))
 	_, err = w.runs.JoinStream(t.Context(), "", r.ID, nil, nil, false)
 	require.True(t, fault.Is(err, fault.NotFound), "its temporary thread is gone")
+}
+
+// TestWaitOutlivesAFlood: who waits for a result gets it, though it fell too far behind the events to be given them.
+func TestWaitOutlivesAFlood(t *testing.T) {
+	t.Parallel()
+	emitted := make(chan struct{})
+	release := make(chan struct{})
+	w := newWorld(t, map[string]script{"flood": {stream: func(_ context.Context, _ graph.Invocation, emit func(name, data string)) error {
+		emit("custom", `"`+strings.Repeat("x", 20<<20)+`"`)
+		emit("custom", "1")
+		emit("custom", "2")
+		close(emitted)
+		<-release
+		return nil
+	}}}, nil)
+	th := w.thread()
+	_, f, err := w.runs.Start(t.Context(), th, request("flood"))
+	require.NoError(t, err)
+	<-emitted
+	time.AfterFunc(50*time.Millisecond, func() { close(release) }) // whether it ends before or after it is followed again
+	_, err = f.Result(t.Context())
+	require.NoError(t, err)
+	f.Close(false)
 }

@@ -2,7 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"understudy/internal/fault"
@@ -35,6 +39,7 @@ func (s *Service) release(n int) {
 func (s *Service) queued() {
 	s.waiting.Store(true)
 	poke(s.wake)
+	s.signal(Signal{})
 }
 
 // pokeQueue wakes the scheduler if there may be runs that wait: mostly there are none, and looking costs a query.
@@ -46,11 +51,14 @@ func (s *Service) pokeQueue() {
 
 // claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
 func (s *Service) claim(r *Run, t *thread.Thread, now time.Time) {
-	r.Status, r.Owner, r.LeaseUntil = Running, s.Instance, now.Add(leaseTime)
+	r.Status, r.Owner, r.LeaseUntil = Running, s.Instance, now.Add(s.Lease)
 	r.Attempt++
 	r.UpdatedAt = now
 	if r.StartedAt.IsZero() {
 		r.StartedAt = now
+	}
+	if s.shared != nil {
+		r.published = &atomic.Int64{}
 	}
 	// Offsets go on above whatever was reserved before: the clock may have gone back since, or the process died.
 	s.Bridge.Advance(t.ID, t.StreamHigh)
@@ -59,10 +67,14 @@ func (s *Service) claim(r *Run, t *thread.Thread, now time.Time) {
 
 // claimDue claims due runs until nothing is due or no job is free. It gives when to look again; zero when a poke will tell.
 func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
+	if s.Jobs < 0 {
+		return time.Time{}, nil
+	}
 	for {
 		// Before looking, so that what is queued meanwhile is noticed.
 		s.waiting.Store(false)
-		next, err := s.Store.NextDue(ctx)
+		full := s.full() // whoever leaves one of them pokes
+		next, err := s.Store.NextDue(ctx, full...)
 		if err != nil {
 			s.waiting.Store(true)
 			return time.Time{}, err
@@ -77,13 +89,21 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 		if s.reserve(1) == 0 {
 			return time.Time{}, nil // whoever ends pokes
 		}
+		full = s.full() // a job that became free meanwhile brought its place along
 		var r *Run
+		entered := ""
 		err = s.Store.Write(ctx, func(tx Tx) error {
+			s.leave(entered) // an attempt that was undone
+			entered = ""
 			var err error
 			now := s.Now()
-			if r, err = tx.DueRun(now); err != nil {
+			if r, err = tx.DueRun(now, full...); err != nil {
 				return err
 			}
+			if !s.enter(r.Graph) {
+				return errFull
+			}
+			entered = r.Graph
 			t, err := tx.Thread(r.Thread)
 			if err != nil {
 				return err
@@ -98,7 +118,11 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 			return recordStart(tx, r, now)
 		})
 		if err != nil {
+			s.leave(entered)
 			s.unreserve()
+			if errors.Is(err, errFull) {
+				continue
+			}
 			if fault.Is(err, fault.NotFound) {
 				return s.Now().Add(10 * time.Millisecond), nil // it was cancelled just now, or claimed by another instance: look again
 			}
@@ -106,6 +130,52 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 		}
 		s.launch(r)
 	}
+}
+
+// errFull: a run that was created meanwhile took the last place of its graph.
+var errFull = errors.New("as many runs of the graph as may are executed")
+
+// full gives the graphs of which no run may begin here now, sorted.
+func (s *Service) full() (graphs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for graph, places := range s.places {
+		if places <= 0 {
+			graphs = append(graphs, graph)
+		}
+	}
+	slices.Sort(graphs)
+	return graphs
+}
+
+// enter takes a place among the runs of a graph; false when there is none.
+func (s *Service) enter(graph string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	places, limited := s.places[graph]
+	if !limited {
+		return true
+	}
+	if places <= 0 {
+		return false
+	}
+	s.places[graph] = places - 1
+	return true
+}
+
+// leave gives a place back. It reports whether there was none before: runs of the graph may wait for it.
+func (s *Service) leave(graph string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leaveLocked(graph)
+}
+
+func (s *Service) leaveLocked(graph string) bool {
+	places, limited := s.places[graph]
+	if limited {
+		s.places[graph] = places + 1
+	}
+	return limited && places == 0
 }
 
 // unreserve gives a job back without waking the scheduler, which is the caller.
@@ -116,13 +186,22 @@ func (s *Service) unreserve() {
 }
 
 // launch starts executing a claimed run, for which a job was reserved.
-func (s *Service) launch(r *Run) {
-	ctx, cancel := context.WithCancelCause(context.Background()) // outlives the request that made it; ended by cancel and by shutdown
+func (s *Service) launch(r *Run) { s.launchWith(r, false, s.finish) }
+
+// launchWith is launch, of a run that may not be written yet, and whose end finish writes.
+func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context, *Run, outcome) error) *execution {
+	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
 	ex := &execution{run: r, cancel: cancel, done: make(chan struct{})}
+	ex.unwritten.Store(unwritten)
+	s.metrics.claimed(r)
 	var before <-chan struct{} // an execution of the thread that has ended, but has not told everybody
 	s.mu.Lock()
 	for _, other := range s.active {
-		if other.run.Thread == r.Thread {
+		switch {
+		case other.run.Thread != r.Thread:
+		case s.shared != nil && !other.ending.Load():
+			other.cancel(errLost) // the thread could be claimed: this server stood still, and does not know yet
+		default:
 			before = other.done
 		}
 	}
@@ -137,17 +216,22 @@ func (s *Service) launch(r *Run) {
 		if before != nil {
 			<-before // so that streams of the thread show one run after the other
 		}
-		s.execute(ctx, ex)
+		s.execute(ctx, ex, finish)
 		cancel(nil)
 		s.mu.Lock()
 		if s.active[r.ID] == ex { // else the next attempt has been claimed by now
 			delete(s.active, r.ID)
 		}
 		s.free++
+		wasFull := s.leaveLocked(r.Graph) // with the job, so that the job does not go to a younger run of another graph
 		s.mu.Unlock()
 		close(ex.done)
+		if wasFull {
+			poke(s.wake)
+		}
 		s.pokeQueue()
 	}()
+	return ex
 }
 
 // renew extends leases and offset reservations, and learns of runs that are not ours any more or are to be cancelled.
@@ -155,12 +239,16 @@ func (s *Service) renew(ctx context.Context) error {
 	s.mu.Lock()
 	mine := make([]*execution, 0, len(s.active))
 	for _, ex := range s.active {
-		mine = append(mine, ex)
+		if !ex.unwritten.Load() {
+			mine = append(mine, ex)
+		}
 	}
 	s.mu.Unlock()
 	if len(mine) == 0 {
 		return nil
 	}
+	// In the same order everywhere: a storage that locks threads one by one must not find two that wait for each other.
+	slices.SortFunc(mine, func(a, b *execution) int { return strings.Compare(string(a.run.Thread), string(b.run.Thread)) })
 	stop := map[*execution]error{}
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		clear(stop)
@@ -174,7 +262,7 @@ func (s *Service) renew(ctx context.Context) error {
 			case err != nil:
 				return err
 			case r.Attempt != ex.run.Attempt || r.Status != Running:
-				if !r.Status.Over() {
+				if r.Attempt != ex.run.Attempt || !r.Status.Over() {
 					stop[ex] = errLost
 				}
 				continue
@@ -182,7 +270,7 @@ func (s *Service) renew(ctx context.Context) error {
 				stop[ex] = errCancelled
 				continue
 			}
-			r.LeaseUntil = now.Add(leaseTime)
+			r.LeaseUntil = now.Add(s.Lease)
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
@@ -205,6 +293,9 @@ func (s *Service) renew(ctx context.Context) error {
 	}
 	return nil
 }
+
+// renewNow is renew as a step of a loop.
+func (s *Service) renewNow(ctx context.Context) (time.Time, error) { return time.Time{}, s.renew(ctx) }
 
 // sweep drops kept records whose time is over.
 func (s *Service) sweep(ctx context.Context) error {

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"understudy/bridge"
@@ -37,8 +40,6 @@ type Snapshots interface {
 
 // Wire encodes what leaves the house, once for all who read it.
 type Wire interface {
-	// Frame is an event for SSE, without id and closing blank line.
-	Frame(event string, data []byte) []byte
 	// Run is the run object of the API.
 	Run(r *Run) json.RawMessage
 	// Request decodes and checks the payload of a cron as the request for a run that it is.
@@ -59,19 +60,27 @@ type Options struct {
 	Overlay *overlay.Overlay
 
 	Instance      string        // name of this instance in leases; made up when empty
-	Jobs          int           // runs at once; default 10
+	Jobs          int           // runs at once; default 10, negative: none, other instances execute them
+	Lease         time.Duration // how long a claimed run is this instance's without a heartbeat, of which there are four in that time; default 20 s
 	Timeout       time.Duration // of one attempt; default 1 h
 	Grace         time.Duration // for running runs at shutdown; default 10 s
 	ResumableTTL  time.Duration // how long records of resumable runs are kept after their end; default 1 h
+	ThreadTTL     *thread.TTL   // of threads without one of their own; nil: they are kept
 	ServerVersion string        // langgraph_api_version in metadata of runs
 	URL           string        // langgraph_api_url there; "" unknown
 	Logger        *slog.Logger
+	Registry      prometheus.Registerer // takes metrics of runs; nil: nobody sees them
+	Tracer        trace.Tracer          // makes spans of runs; nil: there are none
 	Now           func() time.Time
+
+	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Ends of runs are then told by signals, and what
+	// a run left is read from the Store.
+	Local bool
+	// Limits are how many runs of a graph this instance executes at once; 0: none. Graphs that are not in it share Jobs alone.
+	Limits map[string]int
 }
 
 const (
-	leaseTime   = 20 * time.Second
-	heartbeat   = 5 * time.Second
 	maxFailures = 3
 	// streamBlock is how far ahead of the clock a thread's offsets may go before the next heartbeat reserves more.
 	streamBlock = 60 * time.Second
@@ -80,7 +89,8 @@ const (
 // Service is the way into runs, and what executes them.
 type Service struct {
 	Options
-	log *slog.Logger
+	log     *slog.Logger
+	metrics *metrics
 
 	wake    chan struct{} // capacity 1: something may be due
 	crons   chan struct{} // capacity 1: the next cron changed
@@ -93,8 +103,19 @@ type Service struct {
 
 	forms forms // of records, as readers with the overlay see them
 
+	shared  Shared        // the Store, when other instances work on it too; nil else
+	look    chan struct{} // capacity 1: something may have happened to runs of this instance
+	ends    chan struct{} // capacity 1: runs that are followed here may have ended
+	watches *watches      // nil: the bridge carries everything
+	signals chan Signal   // to be told
+	offers  chan Signal   // capacity 1: the zero Signal is to be told
+	blind   bool          // the last look for leases that have ended failed; owned by what takes over
+
+	briefs sync.Map // id.Thread → *briefStream, of runs that are not written
+
 	mu      sync.Mutex
 	free    int
+	places  map[string]int // still to be taken, of the graphs in Limits
 	closing bool
 	active  map[id.Run]*execution
 
@@ -106,12 +127,18 @@ type execution struct {
 	run    *Run // as claimed; not changed afterwards
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed after everything about the run was committed and published
+	// unwritten: the run is not in the database yet, so nobody else can know of it.
+	unwritten atomic.Bool
+	ending    atomic.Bool // the graph has stopped, and the end is being written
 }
 
 // NewService makes a Service; Run makes it work.
 func NewService(o Options) *Service {
 	if o.Jobs == 0 {
 		o.Jobs = 10
+	}
+	if o.Lease == 0 {
+		o.Lease = 20 * time.Second
 	}
 	if o.Timeout == 0 {
 		o.Timeout = time.Hour
@@ -134,19 +161,31 @@ func NewService(o Options) *Service {
 	if o.Webhooks == nil {
 		o.Webhooks = &Webhooks{}
 	}
-	return &Service{
+	s := &Service{
 		Options: o, log: o.Logger, wake: make(chan struct{}, 1), crons: make(chan struct{}, 1), outbox: make(chan struct{}, 1),
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
-		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), free: o.Jobs, active: map[id.Run]*execution{},
+		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), free: max(0, o.Jobs), places: maps.Clone(o.Limits), active: map[id.Run]*execution{},
+		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
 	}
+	s.shared, _ = o.Store.(Shared)
+	if s.shared != nil && o.Local {
+		s.watches = &watches{runs: map[id.Run]*watch{}, threads: map[id.Thread]int{}, due: map[id.Run]id.Thread{}, gone: map[id.Thread]struct{}{}}
+	}
+	s.metrics = newMetrics(o.Registry, s)
+	return s
 }
 
 // Recover takes over what a server that died left behind: its running runs become pending again, cancels that it did not finish are
-// finished, and no thread stays busy without a run. Call it once before Run, when no other instance works on the same data.
+// finished, and no thread stays busy without a run. Call it once before Run. On a Shared store only runs whose lease has ended are taken over; else
+// no other instance may work on the same data.
 func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
+	if s.shared != nil {
+		return s.recoverShared(ctx, busy)
+	}
 	var cancelled []*Run
+	taken := 0
 	err := s.Store.Write(ctx, func(tx Tx) error {
-		cancelled = nil
+		cancelled, taken = nil, 0
 		runs, err := tx.ActiveRuns("")
 		if err != nil {
 			return err
@@ -163,12 +202,14 @@ func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
+			taken++
 		}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("take over runs: %w", err)
 	}
+	s.metrics.takeovers.Add(float64(taken))
 	for _, r := range cancelled {
 		if err := s.finish(ctx, r, outcome{kind: interrupted}); err != nil {
 			return fmt.Errorf("finish cancel of run %s: %w", r.ID, err)
@@ -193,11 +234,29 @@ func (s *Service) Run(ctx context.Context) error {
 		defer close(keeper)
 		s.keepRecords(work)
 	}()
+	if s.shared != nil {
+		s.log.InfoContext(ctx, "sharing the queue with other servers", "instance", s.Instance, "lease", s.Lease.String())
+	}
+	teller := make(chan struct{})
+	go func() {
+		defer close(teller)
+		if s.shared != nil {
+			s.tellAll(work)
+		}
+	}()
 	g, gctx := errgroup.WithContext(ctx)
+	if s.shared != nil {
+		g.Go(func() error { return s.listen(gctx) })
+		g.Go(func() error { return s.loop(gctx, "signals", s.look, s.renewNow) })
+		g.Go(func() error { return s.loop(gctx, "takeover", nil, s.takeOver) })
+	}
+	if s.watches != nil {
+		g.Go(func() error { return s.loop(gctx, "ends", s.ends, s.tellEnds) })
+	}
 	g.Go(func() error { return s.loop(gctx, "queue", s.wake, s.claimDue) })
 	g.Go(func() error { return s.loop(gctx, "crons", s.crons, s.fireDue) })
 	g.Go(func() error { return s.deliver(gctx) })
-	g.Go(func() error { return s.every(gctx, heartbeat, "leases", s.renew) })
+	g.Go(func() error { return s.every(gctx, s.heartbeat(), "leases", s.renew) })
 	g.Go(func() error { return s.every(gctx, min(time.Minute, s.ResumableTTL), "sweep", s.sweep) })
 	err := g.Wait()
 
@@ -208,7 +267,7 @@ func (s *Service) Run(ctx context.Context) error {
 	go func() { s.executions.Wait(); close(ended) }()
 	grace := time.NewTimer(s.Grace)
 	defer grace.Stop()
-	beats := time.NewTicker(heartbeat)
+	beats := time.NewTicker(s.heartbeat())
 	defer beats.Stop()
 	for waiting := true; waiting; {
 		select {
@@ -230,11 +289,15 @@ func (s *Service) Run(ctx context.Context) error {
 	close(s.stopped)
 	stop()
 	<-keeper
+	<-teller
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
+
+// heartbeat is the time between two renewals of leases.
+func (s *Service) heartbeat() time.Duration { return s.Lease / 4 }
 
 func poke(c chan struct{}) {
 	select {
@@ -260,11 +323,30 @@ func (s *Service) CreateBatch(ctx context.Context, reqs []Request) ([]*Run, erro
 
 // Start makes a run and follows it from its first record.
 func (s *Service) Start(ctx context.Context, t id.Thread, req Request) (*Run, *Follower, error) {
+	r, f, err := s.Begin(ctx, t, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.Settle(ctx); err != nil {
+		f.Close(false)
+		return nil, nil, err
+	}
+	return r, f, nil
+}
+
+// Begin is Start, but of a stateless run nothing may have been written yet: before anybody is told of it, other than by its result, Follower.Settle
+// must have succeeded.
+func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, *Follower, error) {
+	if s.mayBeBrief(t, &req) {
+		if r, f, ok, err := s.startBrief(ctx, &req); ok || err != nil {
+			return r, f, err
+		}
+	}
 	runs, sub, err := s.create(ctx, t, []Request{req}, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	return runs[0], s.follow(ctx, runs[0], sub, following{cancelOnLeave: req.OnDisconnect == "cancel"}), nil
+	return runs[0], s.follow(ctx, runs[0], sub, following{cancelOnLeave: req.OnDisconnect == "cancel", known: true}), nil
 }
 
 // Get gives a run.
@@ -285,11 +367,6 @@ func (s *Service) List(ctx context.Context, t id.Thread, q Query) ([]*Run, error
 		return nil, err
 	}
 	return s.Store.Runs(ctx, t, q)
-}
-
-// Counts gives the number of pending and of running runs.
-func (s *Service) Counts(ctx context.Context) (pending, running int, err error) {
-	return s.Store.CountRuns(ctx)
 }
 
 // Delete removes a run and its checkpoints: the state of the thread steps back. A run that is going is stopped first.
@@ -367,6 +444,7 @@ func (s *Service) ThreadDeleted(t id.Thread) {
 		}
 	}
 	s.mu.Unlock()
+	s.signal(Signal{Thread: t})
 	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
 	ctx := context.Background() // Publish does not block and has no request of its own
 	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {

@@ -27,10 +27,11 @@ type Store interface {
 	ActiveRuns(ctx context.Context, t id.Thread) ([]*Run, error)
 	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error)
-	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due; zero when there is none.
-	NextDue(ctx context.Context) (time.Time, error)
-	// CountRuns gives the number of pending and of running runs.
-	CountRuns(ctx context.Context) (pending, running int, err error)
+	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due, beside runs of the graphs that are
+	// named; zero when there is none. What is passed over costs nothing, however much of it waits.
+	NextDue(ctx context.Context, beside ...string) (time.Time, error)
+	// Queue tells how the queue stands at a time, counting no further than a bound. However many runs have ended, it costs the same.
+	Queue(ctx context.Context, now time.Time, bound int) (Queue, error)
 
 	Cron(ctx context.Context, c id.Cron) (*Cron, error)
 	Crons(ctx context.Context, q CronQuery) ([]*Cron, error)
@@ -46,6 +47,26 @@ type Store interface {
 
 	// Records gives kept stream records of a thread above an offset, in order.
 	Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error)
+}
+
+// Expecting is an optional ability of a Tx: told what a step is going to ask, it asks the database once instead of one thing after the other. It
+// changes nothing in what is answered, and what was expected need not be asked. Call it before anything else about the thread.
+type Expecting interface {
+	// ExpectNew: a thread is going to be inserted whose id was made just now, so that nobody can have it.
+	ExpectNew(t id.Thread)
+	// ExpectCreate: a run is going to be inserted.
+	ExpectCreate(t id.Thread)
+	// ExpectSave: a checkpoint of a run is going to be saved.
+	ExpectSave(r *Run)
+	// ExpectEnd: a run is going to be ended, and its thread to be settled.
+	ExpectEnd(r *Run)
+}
+
+// expect calls fn when tx wants to be told.
+func expect(tx Tx, fn func(Expecting)) {
+	if e, ok := tx.(Expecting); ok {
+		fn(e)
+	}
 }
 
 // Tx is a transaction. Rows that are not there: fault.NotFound from singular methods.
@@ -66,8 +87,11 @@ type Tx interface {
 	DeleteRun(t id.Thread, r id.Run) error // with its kept records, not its checkpoints
 	// ActiveRuns gives pending and running runs of a thread, oldest due first; with an empty thread those of all threads.
 	ActiveRuns(t id.Thread) ([]*Run, error)
-	// DueRun gives the oldest pending run that is due by now and whose thread has no running one. fault.NotFound when there is none.
-	DueRun(now time.Time) (*Run, error)
+	// HasActiveRuns reports whether a thread has pending or running runs.
+	HasActiveRuns(t id.Thread) (bool, error)
+	// DueRun gives the oldest pending run that is due by now and whose thread has no running one, beside runs of the graphs that are named.
+	// fault.NotFound when there is none.
+	DueRun(now time.Time, beside ...string) (*Run, error)
 	// MarkPassed notes that the run saved a checkpoint, unless it is noted.
 	MarkPassed(r id.Run) error
 	// Fence gives a run's attempt, status and asked-for cancel, cheaply. fault.NotFound when the run is gone.
@@ -91,7 +115,8 @@ type Tx interface {
 	UpdateDelivery(d *Delivery) error
 	DeleteDelivery(d int64) error
 
-	// InsertRecords keeps stream records of resumable runs. Offsets are set.
+	// InsertRecords keeps stream records of resumable runs. Offsets are set. On a Shared store those of an attempt that is not its run's any more are
+	// left out, and so are those that are kept already.
 	InsertRecords(t id.Thread, records []*bridge.Record) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)

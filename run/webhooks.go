@@ -165,7 +165,7 @@ func (s *Service) deliver(ctx context.Context) error {
 	var mu sync.Mutex
 	sending := map[int64]bool{}
 	return s.loop(ctx, "webhooks", s.outbox, func(ctx context.Context) (time.Time, error) {
-		due, next, err := s.Store.Deliveries(ctx, s.Now(), 4*senders)
+		due, next, err := s.deliveries(ctx, s.Now())
 		if err != nil {
 			return next, err
 		}
@@ -195,6 +195,17 @@ func (s *Service) deliver(ctx context.Context) error {
 	})
 }
 
+// takeTime is how long deliveries that an instance has taken are left to it: longer than all of a batch can take.
+const takeTime = 2 * time.Minute
+
+// deliveries gives a batch of what is due. Of a shared storage it takes them.
+func (s *Service) deliveries(ctx context.Context, now time.Time) ([]*Delivery, time.Time, error) {
+	if s.shared != nil {
+		return s.shared.TakeDeliveries(ctx, now, now.Add(takeTime), 4*senders)
+	}
+	return s.Store.Deliveries(ctx, now, 4*senders)
+}
+
 // send makes one attempt and writes what came of it.
 func (s *Service) send(ctx context.Context, client *http.Client, d *Delivery) {
 	err := s.post(ctx, client, d)
@@ -202,6 +213,11 @@ func (s *Service) send(ctx context.Context, client *http.Client, d *Delivery) {
 		return // it stays in the outbox
 	}
 	d.Attempts++
+	if err == nil {
+		s.metrics.delivered.Inc()
+	} else {
+		s.metrics.undelivered.Inc()
+	}
 	done := err == nil || d.Attempts >= maxDeliveries || errors.Is(err, errAddress)
 	if err != nil {
 		level := s.log.WarnContext

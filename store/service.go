@@ -3,17 +3,28 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"time"
 
 	"understudy/graph"
 	"understudy/internal/fault"
+	"understudy/internal/sweep"
 )
+
+// Retention says how long items are kept.
+type Retention struct {
+	Default time.Duration // of items that are put without a ttl; 0: they are kept
+	Unread  bool          // reading an item does not postpone its expiry, unless it is asked to
+	Every   time.Duration // between sweeps; default 5 min
+}
 
 // Service is the store as clients and graphs use it.
 type Service struct {
-	backend Backend
-	now     func() time.Time
+	Retention Retention
+	Log       *slog.Logger // of sweeps
+	backend   Backend
+	now       func() time.Time
 }
 
 // NewService makes a Service. now may be nil: the clock of the machine.
@@ -21,7 +32,7 @@ func NewService(backend Backend, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
 	}
-	return &Service{backend: backend, now: now}
+	return &Service{Log: slog.New(slog.DiscardHandler), backend: backend, now: now}
 }
 
 var _ graph.Store = (*Service)(nil)
@@ -47,7 +58,7 @@ func checkWritable(namespace []string) error {
 	return CheckNamespace(namespace)
 }
 
-// Put writes an item: whole, in place of what was there.
+// Put writes an item: whole, in place of what was there. A TTL of 0 is what the configuration says, less than that is none.
 func (s *Service) Put(ctx context.Context, i Item) error {
 	if err := checkWritable(i.Namespace); err != nil {
 		return err
@@ -58,22 +69,32 @@ func (s *Service) Put(ctx context.Context, i Item) error {
 func (s *Service) stamped(i Item) *Item {
 	now := s.now()
 	i.CreatedAt, i.UpdatedAt = now, now
-	if i.TTL > 0 {
+	if i.TTL == 0 {
+		i.TTL = s.Retention.Default
+	}
+	if i.TTL = max(i.TTL, 0); i.TTL > 0 {
 		i.ExpiresAt = now.Add(i.TTL)
 	}
 	return &i
 }
 
-// Get gives an item, nil when there is none. refresh postpones its expiry.
-func (s *Service) Get(ctx context.Context, namespace []string, key string, refresh bool) (*Item, error) {
+// Get gives an item, nil when there is none. refresh postpones its expiry; nil is as the configuration says.
+func (s *Service) Get(ctx context.Context, namespace []string, key string, refresh *bool) (*Item, error) {
 	if err := CheckNamespace(namespace); err != nil {
 		return nil, err
 	}
 	i, err := s.backend.Item(ctx, namespace, key)
-	if err == nil && i != nil && refresh && i.TTL > 0 {
+	if err == nil && i != nil && s.refreshes(refresh) {
 		err = s.touch(ctx, []*Item{i})
 	}
 	return i, err
+}
+
+func (s *Service) refreshes(asked *bool) bool {
+	if asked != nil {
+		return *asked
+	}
+	return !s.Retention.Unread
 }
 
 func (s *Service) touch(ctx context.Context, items []*Item) error {
@@ -98,13 +119,13 @@ func (s *Service) Delete(ctx context.Context, namespace []string, key string) er
 	return s.backend.Apply(ctx, []*Item{{Namespace: namespace, Key: key}})
 }
 
-// Search gives a page of items.
-func (s *Service) Search(ctx context.Context, q Search, refresh bool) ([]*Item, error) {
+// Search gives a page of items. refresh postpones their expiry; nil is as the configuration says.
+func (s *Service) Search(ctx context.Context, q Search, refresh *bool) ([]*Item, error) {
 	if err := CheckNamespace(q.Prefix); err != nil {
 		return nil, err
 	}
 	items, err := s.backend.Items(ctx, q)
-	if err == nil && refresh {
+	if err == nil && s.refreshes(refresh) {
 		err = s.touch(ctx, items)
 	}
 	return items, err
@@ -151,7 +172,7 @@ func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.Store
 			}
 			i := Item{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value}
 			if op.Put.Value != nil {
-				i.TTL = time.Duration(op.Put.TTL * float64(time.Minute))
+				i.TTL = minutes(op.Put.TTL)
 				i = *s.stamped(i)
 			}
 			writes = append(writes, &i)
@@ -180,18 +201,39 @@ func toGraph(i *Item) graph.StoreItem {
 	}
 }
 
-// Sweep deletes what has expired, every interval, until ctx ends.
-func (s *Service) Sweep(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if _, err := s.backend.Sweep(ctx, s.now()); err != nil && ctx.Err() == nil {
-				return err
-			}
-		}
+// minutes bounds a time to live to a century, so that it cannot overflow.
+func minutes(n float64) time.Duration {
+	const longest = 100 * 365 * 24 * time.Hour
+	switch {
+	case n >= longest.Minutes():
+		return longest
+	case !(n >= 0):
+		return -1
 	}
+	return time.Duration(n * float64(time.Minute))
+}
+
+// bite is how many items one transaction deletes: nobody waits long for it.
+const bite = 500
+
+// Sweep deletes what has expired, until ctx ends: at the start and at every interval, on one instance at a time. Failures are logged, and the next
+// sweep goes on.
+func (s *Service) Sweep(ctx context.Context) error {
+	loop := sweep.Loop{Turns: s.backend, Name: "items", Every: s.Retention.Every, Log: s.Log, Now: s.now, Do: s.sweep}
+	if loop.Every <= 0 {
+		loop.Every = 5 * time.Minute
+	}
+	return loop.Run(ctx)
+}
+
+func (s *Service) sweep(ctx context.Context, until time.Time) (err error) {
+	total, n := 0, bite
+	for n == bite && err == nil && s.now().Before(until) {
+		n, err = s.backend.Sweep(ctx, s.now(), bite)
+		total += n
+	}
+	if total > 0 {
+		s.Log.InfoContext(ctx, "items swept", "deleted", total)
+	}
+	return err
 }

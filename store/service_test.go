@@ -39,7 +39,7 @@ func TestNamespacesAreChecked(t *testing.T) {
 		_, err = s.Batch(t.Context(), []graph.StoreOp{{Put: &graph.StorePut{Namespace: tt.namespace, Key: "k", Value: json.RawMessage(`{}`)}}})
 		require.Equal(t, tt.kind, fault.KindOf(err), "%q: %v", tt.namespace, err)
 	}
-	_, err := s.Get(t.Context(), []string{"a.b"}, "k", false)
+	_, err := s.Get(t.Context(), []string{"a.b"}, "k", nil)
 	require.EqualError(t, err, "Namespace label 'a.b' must be a non-empty string without periods")
 }
 
@@ -57,7 +57,7 @@ func TestBatchReadsBeforeItWrites(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, results[1].Item)
 	require.Empty(t, results[3].Items)
-	i, err := s.Get(t.Context(), ns, "k", false)
+	i, err := s.Get(t.Context(), ns, "k", nil)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"v":2}`, string(i.Value), "the last write wins")
 	results, err = s.Batch(t.Context(), []graph.StoreOp{
@@ -68,7 +68,7 @@ func TestBatchReadsBeforeItWrites(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"v":2}`, string(results[0].Item.Value))
 	require.Equal(t, [][]string{ns}, results[1].Namespaces)
-	i, err = s.Get(t.Context(), ns, "k", false)
+	i, err = s.Get(t.Context(), ns, "k", nil)
 	require.NoError(t, err)
 	require.Nil(t, i, "no value deletes")
 }
@@ -82,10 +82,11 @@ func TestReadingPostponesTheExpiry(t *testing.T) {
 	}
 	put("read")
 	*now = now.Add(time.Minute)
-	got, err := s.Get(t.Context(), ns, "read", true)
+	got, err := s.Get(t.Context(), ns, "read", nil)
 	require.NoError(t, err)
 	require.Equal(t, now.Add(time.Hour).UnixMicro(), got.ExpiresAt.UnixMicro())
-	again, err := s.Get(t.Context(), ns, "read", false)
+	no := false
+	again, err := s.Get(t.Context(), ns, "read", &no)
 	require.NoError(t, err)
 	require.Equal(t, got.ExpiresAt.UnixMicro(), again.ExpiresAt.UnixMicro())
 }

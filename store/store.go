@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"understudy/internal/sweep"
 )
 
 // Item is one entry.
@@ -14,7 +16,7 @@ type Item struct {
 	Value     json.RawMessage // object
 	CreatedAt time.Time
 	UpdatedAt time.Time
-	TTL       time.Duration // 0: does not expire
+	TTL       time.Duration // 0: does not expire; but see Service.Put
 	ExpiresAt time.Time     // zero: never
 }
 
@@ -44,6 +46,7 @@ type Backend interface {
 	Apply(ctx context.Context, items []*Item) error
 	// Touch postpones the expiry of items that have a TTL.
 	Touch(ctx context.Context, items []*Item) error
-	// Sweep deletes items that expired before now; the number deleted.
-	Sweep(ctx context.Context, now time.Time) (int, error)
+	// Sweep deletes items that expired before now, at most limit of them; the number deleted.
+	Sweep(ctx context.Context, now time.Time, limit int) (int, error)
+	sweep.Turns
 }

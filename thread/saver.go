@@ -22,8 +22,7 @@ type SaverStore[T SaverTx] interface {
 	Write(ctx context.Context, fn func(T) error) error
 }
 
-// Saver gives a graph its checkpoints. Each Put is one transaction: the checkpoint, its description, and the message events that follow
-// from it.
+// Saver gives a graph its checkpoints. A checkpoint, its description and the message events that follow from it are one transaction.
 type Saver[T SaverTx] struct {
 	// Keys tell which channels hold messages. Set it before use.
 	Keys eventstore.Keys
@@ -34,15 +33,7 @@ type Saver[T SaverTx] struct {
 
 	mu      sync.Mutex
 	deleted []string // see NoteDeleted
-	words   string   // see HearSummary
-}
-
-// HearSummary has the next step that condenses note these words. They stay until others come: which step condenses is known only when it
-// is recorded, and a graph that says so says it each time.
-func (s *Saver[T]) HearSummary(words string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.words = words
+	words   string   // of the last summary that the graph told of
 }
 
 // NoteDeleted has the next root checkpoint note that a client deleted these condensed messages, which the graph does not know any more.
@@ -52,13 +43,28 @@ func (s *Saver[T]) NoteDeleted(ids []string) {
 	s.deleted = append(s.deleted, ids...)
 }
 
-// noted gives what is to be noted with a root checkpoint.
-func (s *Saver[T]) noted() (deleted []string, words string) {
+// note is what is recorded with a root checkpoint beside what it holds.
+type note struct {
+	deleted []string
+	words   string
+}
+
+// notes gives those of saves. The words of a summary stay until others come: which step condenses is known only when it is recorded,
+// and a graph that tells words tells them each time.
+func (s *Saver[T]) notes(saves []graph.Save) []note {
+	out := make([]note, len(saves))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	deleted = s.deleted
-	s.deleted = nil
-	return deleted, s.words
+	for i := range saves {
+		if saves[i].Words != "" {
+			s.words = saves[i].Words
+		}
+		if p := saves[i].Put; p != nil && p.NS == "" {
+			out[i] = note{s.deleted, s.words} // should the transaction fail, what is being done here fails with it
+			s.deleted = nil
+		}
+	}
+	return out
 }
 
 // NewSaver makes a Saver. fence runs first in every writing transaction and refuses it with an error; saved runs after a checkpoint was
@@ -79,52 +85,51 @@ func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpoint
 	return s.store.ListCheckpoints(ctx, q)
 }
 
-// Put saves a checkpoint with all that follows from it.
-func (s *Saver[T]) Put(ctx context.Context, p *checkpointer.Put) error {
-	var deleted []string
-	var words string
-	if p.NS == "" {
-		deleted, words = s.noted() // should the transaction fail, what is being done here fails with it
+// Save keeps checkpoints, with all that follows from them, and writes: one transaction.
+func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
+	notes := s.notes(saves)
+	var puts []*checkpointer.Put
+	for i := range saves {
+		if p := saves[i].Put; p != nil {
+			puts = append(puts, p)
+		}
 	}
-	err := s.store.Write(ctx, func(tx T) error {
+	return s.store.Write(ctx, func(tx T) error {
+		if e, ok := any(tx).(checkpointer.Expecting); ok {
+			e.ExpectPuts(puts...)
+		}
 		if s.fence != nil {
 			if err := s.fence(tx); err != nil {
 				return err
 			}
 		}
-		if err := tx.PutCheckpoint(p); err != nil {
-			return err
-		}
-		if p.NS == "" {
-			facts := s.Keys.FactsOf(p)
-			facts.Deleted, facts.Words = deleted, words
-			if err := eventstore.Record(tx, facts); err != nil {
-				return fmt.Errorf("record messages: %w", err)
+		for i := range saves {
+			sv := &saves[i]
+			if p := sv.Put; p != nil {
+				if err := s.put(tx, p, notes[i]); err != nil {
+					return fmt.Errorf("save checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
+				}
+			} else if err := tx.PutWrites(sv.At, sv.Writes); err != nil {
+				return fmt.Errorf("save writes on checkpoint %s of thread %s: %w", sv.At.ID, sv.At.Thread, err)
 			}
-		}
-		if s.saved != nil {
-			return s.saved(tx, p)
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("save checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
-	}
-	return nil
 }
 
-// PutWrites saves pending writes.
-func (s *Saver[T]) PutWrites(ctx context.Context, k checkpointer.Key, writes []checkpointer.Write) error {
-	err := s.store.Write(ctx, func(tx T) error {
-		if s.fence != nil {
-			if err := s.fence(tx); err != nil {
-				return err
-			}
+func (s *Saver[T]) put(tx T, p *checkpointer.Put, n note) error {
+	if err := tx.PutCheckpoint(p); err != nil {
+		return err
+	}
+	if p.NS == "" {
+		facts := s.Keys.FactsOf(p)
+		facts.Deleted, facts.Words = n.deleted, n.words
+		if err := eventstore.Record(tx, facts); err != nil {
+			return fmt.Errorf("record messages: %w", err)
 		}
-		return tx.PutWrites(k, writes)
-	})
-	if err != nil {
-		return fmt.Errorf("save writes on checkpoint %s of thread %s: %w", k.ID, k.Thread, err)
+	}
+	if s.saved != nil {
+		return s.saved(tx, p)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"understudy/checkpointer"
@@ -45,8 +46,10 @@ type Options struct {
 	// Deleted is told of threads after they are gone: whoever works on them stops. It must not block.
 	Deleted func(id.Thread)
 	// Changed is told the new state of a thread that a client has updated. It must not block.
-	Changed func(*checkpointer.Snapshot)
-	Now     func() time.Time
+	Changed   func(*checkpointer.Snapshot)
+	Retention Retention
+	Log       *slog.Logger // of sweeps; nil: nothing is logged
+	Now       func() time.Time
 }
 
 // Service keeps threads and reads and writes their state.
@@ -59,6 +62,10 @@ func NewService(o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Retention = o.Retention.orDefaults()
 	deleted := o.Deleted
 	o.Deleted = func(t id.Thread) {
 		o.Overlay.Forget(t)
@@ -82,14 +89,16 @@ func notFound(t id.Thread) error {
 func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	now := s.Now()
 	t := &Thread{
-		ID: n.ID, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: orEmpty(n.Metadata), Config: empty, Status: Idle, TTL: n.TTL,
+		ID: n.ID, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: orEmpty(n.Metadata), Config: empty, Status: Idle,
 	}
+	t.Renew(s.Retention.Default)
+	t.ask(n.TTL, s.Retention.Default)
 	if t.ID == "" {
 		t.ID = id.NewThread()
 	}
 	existed := false
 	err := s.Store.Write(ctx, func(tx Tx) error {
-		old, err := tx.Thread(t.ID)
+		_, err := tx.Thread(t.ID)
 		switch {
 		case fault.Is(err, fault.NotFound):
 			existed = false
@@ -97,7 +106,7 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 		case err != nil:
 			return err
 		case n.IfExists == "do_nothing":
-			t, existed = old, true
+			existed = true // its id is that asked for
 			return nil
 		default:
 			return fault.Newf(fault.Conflict, "Thread with ID %s already exists", t.ID)
@@ -169,9 +178,7 @@ func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error
 		if p.Metadata != nil {
 			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
 		}
-		if p.TTL != nil {
-			row.TTL = p.TTL
-		}
+		row.ask(p.TTL, s.Retention.Default)
 		row.UpdatedAt = s.Now()
 		return tx.UpdateThread(row)
 	})
@@ -237,46 +244,6 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 	return s.Get(ctx, to)
 }
 
-// Prune deletes threads ("delete"), or all of their checkpoints but the newest ("keep_latest"). It gives how many there were.
-func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy string) (int, error) {
-	if strategy == "keep_latest" {
-		for _, t := range ids {
-			if err := s.backfill(ctx, t); err != nil { // what was never recorded would be gone for good
-				return 0, err
-			}
-		}
-	}
-	var gone []id.Thread
-	err := s.Store.Write(ctx, func(tx Tx) error {
-		gone = nil
-		for _, t := range ids {
-			if _, err := tx.Thread(t); fault.Is(err, fault.NotFound) {
-				continue
-			} else if err != nil {
-				return err
-			}
-			if strategy == "keep_latest" {
-				if _, err := tx.PruneCheckpoints(t); err != nil {
-					return err
-				}
-			} else if err := tx.DeleteThread(t); err != nil {
-				return err
-			}
-			gone = append(gone, t)
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	if strategy != "keep_latest" {
-		for _, t := range gone {
-			s.Deleted(t)
-		}
-	}
-	return len(gone), nil
-}
-
 // State gives the live head of a namespace (empty at.ID), or the record of one checkpoint.
 func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error) {
 	row, err := s.row(ctx, at.Thread)
@@ -324,6 +291,9 @@ func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps []
 	}
 	// The thread may have become busy since: the saver looks again in each transaction.
 	saver := NewSaver(s.Store, func(tx Tx) error {
+		if _, err := tx.Thread(at.Thread); err != nil { // deleted since
+			return err
+		}
 		busy, err := tx.HasActiveRuns(at.Thread)
 		if err == nil && busy {
 			err = inFlight(at.Thread)

@@ -2,10 +2,12 @@ package thread
 
 import (
 	"context"
+	"time"
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/sweep"
 )
 
 // Store is what threads need of the storage. Reads see committed rows.
@@ -20,6 +22,13 @@ type Store interface {
 	// Threads gives a page; ties are broken by id, so that pages are stable.
 	Threads(ctx context.Context, q Query) ([]*Thread, error)
 	CountThreads(ctx context.Context, q Query) (int, error)
+
+	// Expired gives threads whose time is up by now (Thread.ExpiresAt, or what SetExpiry has said since), those that have waited longest first.
+	// It may give some too early: who acts on one looks at its row.
+	Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error)
+	// Remains gives threads that RemoveThread has removed and that have rows left.
+	Remains(ctx context.Context, limit int) ([]id.Thread, error)
+	sweep.Turns
 }
 
 // Tx is a transaction. Rows that are not there: fault.NotFound.
@@ -34,6 +43,13 @@ type Tx interface {
 	DeleteThread(t id.Thread) error
 	// HasActiveRuns reports whether a run of the thread is pending or running.
 	HasActiveRuns(t id.Thread) (bool, error)
-	// PruneCheckpoints deletes all checkpoints of the thread but the newest of each namespace; the number deleted.
-	PruneCheckpoints(t id.Thread) (int, error)
+	// PruneCheckpoints deletes the checkpoints of the thread but the newest of each namespace and those that its reading needs (delta channels):
+	// at most limit of them (<= 0: all), newest first. n were deleted; more says that there are others. Whatever is left can be read as before.
+	PruneCheckpoints(t id.Thread, limit int) (n int, more bool, err error)
+	// SetExpiry puts off when Expired gives the thread; the zero time: not before its row is written with another UpdatedAt or TTL.
+	SetExpiry(t id.Thread, at time.Time) error
+	// RemoveThread is DeleteThread for all who look, and for who inserts a thread of the same id; what may be many rows is left to DeleteRemains.
+	RemoveThread(t id.Thread) error
+	// DeleteRemains deletes at most limit rows of what RemoveThread has left (<= 0: all). more says that there are others.
+	DeleteRemains(t id.Thread, limit int) (more bool, err error)
 }

@@ -31,7 +31,7 @@ type Thread struct {
 	Head           id.Checkpoint   // root checkpoint whose values the thread shows; "" while there is none
 	Interrupts     json.RawMessage // {task id: [{id, value}]}; nil means {}
 	Error          json.RawMessage // {error, message}; nil means null
-	TTL            json.RawMessage // as given by the client; nil when none
+	TTL            *TTL            // nil: it is kept until somebody deletes it
 	// StreamHigh is a time in Unix milliseconds that no stream offset of this thread given out so far exceeds.
 	// Offsets given after a restart, or when the clock went back, start above it.
 	StreamHigh int64
@@ -60,14 +60,14 @@ type New struct {
 	ID         id.Thread // "" makes one
 	Metadata   json.RawMessage
 	IfExists   string // raise (default) or do_nothing
-	TTL        json.RawMessage
+	TTL        *TTLRequest
 	Supersteps [][]StateUpdate
 }
 
 // Patch changes a thread. Nil fields stay.
 type Patch struct {
 	Metadata json.RawMessage // merged, one level deep
-	TTL      json.RawMessage
+	TTL      *TTLRequest
 }
 
 // Search selects threads, with conditions on values and what to show of them.

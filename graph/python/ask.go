@@ -16,13 +16,19 @@ import (
 //
 //	load    thread, ns, id                                        tuple | nil
 //	list    thread, ns | nil, before, id, metadata | nil, limit   [tuple, …]
+//	flush                                                         nil
 //	put     thread, ns, id, parent, data, metadata, tasks | nil, shape, shape json | nil, [[channel, version, type, data], …]   nil
+//	        and, when it has delta channels, their whole values in the same form
 //	writes  thread, ns, id, [[task, index, channel, type, data, path], …]   nil
 //	store   [operation, …]                                        [result, …]
 //	delete  thread                                                nil
 //	copy    from, to                                              nil
 //
 // A tuple is [thread, ns, id, parent, data, metadata, blobs, writes].
+//
+// Saves (put, writes) are done in the order in which they came, as many at once as are waiting; all else but the store comes after the
+// saves before it. A flush does nothing more. Number 0 wants no answer: the worker goes on at once, and is told by a refused message
+// when a save of the call fails. Then none of its later ones is done.
 
 // Deleter is implemented by savers that let graphs delete a thread's checkpoints through their checkpointer.
 type Deleter interface {
@@ -56,20 +62,6 @@ func (k *backend) answer(ctx context.Context, b []byte, a *ask) ([]byte, error) 
 		return b, errNotSupported
 	}
 	switch a.op {
-	case "put":
-		put, err := readPut(d)
-		if err != nil {
-			return b, err
-		}
-		put.Run = k.run
-		return msgp.AppendNil(b), k.saver.Put(ctx, put)
-	case "writes":
-		key := d.key()
-		writes := readWrites(d)
-		if d.err != nil {
-			return b, d.err
-		}
-		return msgp.AppendNil(b), k.saver.PutWrites(ctx, key, writes)
 	case "load":
 		key := d.key()
 		if d.err != nil {
@@ -117,6 +109,27 @@ func (k *backend) answer(ctx context.Context, b []byte, a *ask) ([]byte, error) 
 	return b, fmt.Errorf("unknown question %q", a.op)
 }
 
+// save reads an ask that is one, or a flush, which saves nothing; false when it is another.
+func (k *backend) save(a *ask) (sv graph.Save, ok bool, err error) {
+	d := &decoder{b: a.args}
+	switch a.op {
+	case "put":
+		if sv.Put, err = readPut(d); err == nil {
+			sv.Put.Run = k.run
+		}
+	case "writes":
+		sv.At, sv.Writes = d.key(), readWrites(d)
+		err = d.err
+	case "flush":
+	default:
+		return sv, false, nil
+	}
+	if err == nil && k.saver == nil {
+		err = errNotSupported
+	}
+	return sv, true, err
+}
+
 func (d *decoder) key() checkpointer.Key {
 	return checkpointer.Key{Thread: id.Thread(d.str()), NS: d.str(), ID: id.Checkpoint(d.str())}
 }
@@ -127,16 +140,26 @@ func readPut(d *decoder) (*checkpointer.Put, error) {
 	p.Parent = id.Checkpoint(d.str())
 	p.Data, p.Metadata, p.Tasks = d.bytes(), d.bytes(), d.bytes()
 	p.Shape, p.ShapeJSON = d.str(), d.bytes()
-	for range d.array() {
-		if n := d.array(); n != 4 {
-			return nil, errBadMessage
-		}
-		p.Blobs = append(p.Blobs, checkpointer.Blob{Channel: d.str(), Version: d.str(), Type: d.str(), Data: d.bytes()})
-		if d.err != nil {
-			break
-		}
+	p.Blobs = readBlobs(d)
+	if d.err == nil && len(d.b) > 0 {
+		p.Folded = readBlobs(d)
 	}
 	return p, d.err
+}
+
+func readBlobs(d *decoder) []checkpointer.Blob {
+	var out []checkpointer.Blob
+	for range d.array() {
+		if n := d.array(); n != 4 {
+			d.err = errBadMessage
+			return nil
+		}
+		out = append(out, checkpointer.Blob{Channel: d.str(), Version: d.str(), Type: d.str(), Data: d.bytes()})
+		if d.err != nil {
+			return nil
+		}
+	}
+	return out
 }
 
 func readWrites(d *decoder) []checkpointer.Write {
@@ -193,12 +216,12 @@ func (k *backend) storeBatch(ctx context.Context, b []byte, d *decoder) ([]byte,
 		d.array()
 		switch op := d.str(); op {
 		case "get":
-			ops = append(ops, graph.StoreOp{Get: &graph.StoreGet{Namespace: d.strs(), Key: d.str(), Refresh: d.bool()}})
+			ops = append(ops, graph.StoreOp{Get: &graph.StoreGet{Namespace: d.strs(), Key: d.str(), Refresh: d.boolOrNull()}})
 		case "put":
 			ops = append(ops, graph.StoreOp{Put: &graph.StorePut{Namespace: d.strs(), Key: d.str(), Value: d.bytes(), TTL: d.float()}})
 		case "search":
 			ops = append(ops, graph.StoreOp{Search: &graph.StoreSearch{
-				Prefix: d.strs(), Filter: d.bytes(), Query: d.str(), Limit: d.int(), Offset: d.int(), Refresh: d.bool(),
+				Prefix: d.strs(), Filter: d.bytes(), Query: d.str(), Limit: d.int(), Offset: d.int(), Refresh: d.boolOrNull(),
 			}})
 		case "list":
 			ops = append(ops, graph.StoreOp{List: &graph.StoreList{

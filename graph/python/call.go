@@ -1,13 +1,15 @@
 package python
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/tinylib/msgp/msgp"
 
 	"understudy/graph"
 	"understudy/id"
@@ -37,9 +39,30 @@ type call struct {
 	err       error // instead of a result: the worker is gone
 	abandoned bool  // the owner has gone: drop what still comes
 	asking    int
+	asks      []queued // in their order, the store's aside: those are answered at once
+	busy      bool     // work is at it
+	refused   error    // why the first save that failed did: none is done after it
+	words     string   // of a summary that was told since the last save
 	fenced    bool
 	holds     map[id.Checkpoint]chan struct{} // announced or awaited root puts that have not been committed
+	last      id.Checkpoint                   // the root put that was announced last
 	committed map[id.Checkpoint]struct{}
+}
+
+// queued is an ask that waits for its turn. Their number is bounded by the worker, which waits when it has sent much that is not saved.
+type queued struct {
+	ask
+	saves bool
+	save  graph.Save
+	err   error // it cannot be read
+}
+
+// root gives the checkpoint of a put of the root namespace.
+func (q *queued) root() (id.Checkpoint, bool) {
+	if q.err != nil || q.save.Put == nil || q.save.Put.NS != "" {
+		return "", false
+	}
+	return q.save.Put.ID, true
 }
 
 func newCall(ctx context.Context, k backend) *call {
@@ -68,7 +91,10 @@ func (c *call) push(m event) (pause bool) {
 		c.hear(m.data)
 	}
 	if m.holds {
-		e.Hold, e.Checkpoint = c.hold(m.hold), m.hold
+		if e.Checkpoint, e.Hold = m.hold, c.hold(m.hold); e.Hold != nil {
+			at := cmp.Or(m.hold, c.last)
+			e.Lost = func() bool { return c.lost(at) }
+		}
 	}
 	c.events = append(c.events, e)
 	c.queued += len(m.data)
@@ -80,35 +106,32 @@ func (c *call) push(m event) (pause bool) {
 	return false
 }
 
-// hear passes the words of a summary on. The worker's reader calls it, before it begins with any ask that came later.
+// hear keeps the words of a summary for the next save. c.mu is held.
 func (c *call) hear(custom []byte) {
-	s, ok := c.backend.saver.(graph.SummaryHearer)
-	if !ok || !bytes.Contains(custom, []byte(`"summarization"`)) {
-		return
-	}
-	var event struct {
-		Type    string
-		Summary string
-	}
-	// Custom events are what their graph likes: most are of other shapes.
-	if json.Unmarshal(custom, &event) == nil && event.Type == "summarization" && event.Summary != "" {
-		s.HearSummary(event.Summary)
+	if words := graph.SummaryWords(custom); words != "" {
+		c.words = words
 	}
 }
 
 // hold gives the channel of a put that may not have been announced yet; for "" one that waits for all announced. c.mu is held.
 func (c *call) hold(at id.Checkpoint) <-chan struct{} {
-	if at != "" {
-		if _, ok := c.committed[at]; ok {
+	if at == "" {
+		if at = c.last; at == "" { // saves are committed in their order
 			return nil
 		}
-		return c.holdOf(at)
 	}
-	// Puts of one namespace are done one after the other: at most one is under way.
-	for _, ch := range c.holds {
-		return ch
+	if _, ok := c.committed[at]; ok {
+		return nil
 	}
-	return nil
+	return c.holdOf(at)
+}
+
+// lost reports whether a put was refused.
+func (c *call) lost(at id.Checkpoint) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, saved := c.committed[at]
+	return c.refused != nil && !saved
 }
 
 func (c *call) holdOf(at id.Checkpoint) chan struct{} {
@@ -123,16 +146,8 @@ func (c *call) holdOf(at id.Checkpoint) chan struct{} {
 	return ch
 }
 
-// announced is called for a root put, in the order of the frames.
-func (c *call) announced(at id.Checkpoint) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.holdOf(at)
-}
-
+// saved lets events go that waited for a put. c.mu is held.
 func (c *call) saved(at id.Checkpoint) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.committed == nil {
 		c.committed = make(map[id.Checkpoint]struct{})
 	}
@@ -152,21 +167,123 @@ func (c *call) take() (events []graph.Event, over, resume bool) {
 	return events, c.over, resume
 }
 
-// begin counts an ask in; false when nobody wants its answer any more.
-func (c *call) begin() bool {
+// asked takes an ask in, in the order of the frames. It reports false when nobody wants its answer any more.
+func (c *call) asked(m *ask) bool {
+	q := queued{ask: *m}
+	q.save, q.saves, q.err = c.backend.save(m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.abandoned || c.over {
 		return false
 	}
 	c.asking++
+	if m.op == "store" {
+		c.worker.reading.Go(func() { c.reply(m) })
+		return true
+	}
+	if at, ok := q.root(); ok {
+		c.holdOf(at)
+		c.last = at
+	}
+	if q.saves && m.op != "flush" {
+		q.save.Words, c.words = c.words, ""
+	}
+	c.asks = append(c.asks, q)
+	if !c.busy {
+		c.busy = true
+		c.worker.reading.Go(c.work)
+	}
 	return true
 }
 
-func (c *call) end(fenced bool) {
+// work does what was asked until nothing waits: saves one after the other, and what reads beside those that come later.
+func (c *call) work() {
+	for {
+		c.mu.Lock()
+		n := 0
+		for n < len(c.asks) && c.asks[n].saves {
+			n++
+		}
+		if len(c.asks) == 0 {
+			c.busy = false
+			c.mu.Unlock()
+			return
+		}
+		batch := c.asks[:max(n, 1)]
+		c.asks = c.asks[len(batch):]
+		refused := c.refused
+		c.mu.Unlock()
+		if n == 0 {
+			c.worker.reading.Go(func() { c.reply(&batch[0].ask) })
+			continue
+		}
+		c.save(batch, refused)
+	}
+}
+
+// save does saves in one transaction, unless one before them was refused.
+func (c *call) save(batch []queued, err error) {
+	first := err == nil
+	saves := make([]graph.Save, 0, len(batch))
+	for i := range batch {
+		if batch[i].err != nil && err == nil {
+			err = batch[i].err
+		}
+		if batch[i].op != "flush" {
+			saves = append(saves, batch[i].save)
+		}
+	}
+	if err == nil && len(saves) > 0 {
+		err = c.guarded(func() error { return c.backend.saver.Save(c.askCtx, saves...) })
+	}
+	c.mu.Lock()
+	if err == nil {
+		for i := range batch {
+			if at, ok := batch[i].root(); ok {
+				c.saved(at)
+			}
+		}
+	} else if c.refused == nil {
+		c.refused = err
+	}
+	c.mu.Unlock()
+	if err != nil && first {
+		_ = c.worker.send(refusedMessage(c.number, err))
+	}
+	for i := range batch {
+		if batch[i].number != 0 {
+			c.worker.answer(batch[i].number, msgp.AppendNil(nil), err)
+		}
+	}
+	c.end(len(batch), errors.Is(err, graph.ErrFenced))
+}
+
+// reply answers an ask that is no save.
+func (c *call) reply(m *ask) {
+	var value []byte
+	err := c.guarded(func() (err error) {
+		value, err = c.backend.answer(c.askCtx, nil, m)
+		return err
+	})
+	c.worker.answer(m.number, value, err)
+	c.end(1, errors.Is(err, graph.ErrFenced))
+}
+
+// guarded makes an error of a panic.
+func (c *call) guarded(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.worker.pool.opts.Logger.Error("panic while answering a worker", "run_id", c.backend.run, "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return fn()
+}
+
+func (c *call) end(n int, fenced bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asking--
+	c.asking -= n
 	c.fenced = c.fenced || fenced
 	c.settle()
 }
@@ -238,25 +355,4 @@ func (c *call) cancel() {
 			return
 		}
 	}
-}
-
-// answer does what the worker asked.
-func (c *call) answer(m *ask) (value []byte, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.worker.pool.opts.Logger.Error("panic while answering a worker", "op", m.op, "panic", r, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	return c.backend.answer(c.askCtx, nil, m)
-}
-
-// rootPut tells whether an ask saves a checkpoint of the root namespace, and which.
-func rootPut(m *ask) (bool, id.Checkpoint) {
-	if m.op != "put" {
-		return false, ""
-	}
-	d := decoder{b: m.args}
-	key := d.key()
-	return d.err == nil && key.NS == "", key.ID
 }

@@ -3,8 +3,12 @@ package python
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"testing"
 	"time"
+
+	"understudy/checkpointer"
+	"understudy/graph"
 )
 
 // SetTimes shortens what tests would wait for. Call it before Run.
@@ -40,16 +44,32 @@ func (nothing) done(done)   {}
 func (nothing) ask(a ask) {
 	_, _ = readPut(&decoder{b: a.args})
 	_ = readWrites(&decoder{b: a.args})
-	rootPut(&a)
+	k := &backend{saver: empty{}, store: empty{}}
+	if _, isSave, _ := k.save(&a); !isSave {
+		_, _ = k.answer(context.Background(), nil, &a)
+	}
 }
-func (nothing) log(logLine) {}
-func (nothing) pong(uint64) {}
+
+// empty is a saver and a store with nothing in them.
+type empty struct{}
+
+func (empty) Load(context.Context, checkpointer.Key) (*checkpointer.Tuple, error)    { return nil, nil }
+func (empty) List(context.Context, checkpointer.List) ([]*checkpointer.Tuple, error) { return nil, nil }
+func (empty) Save(context.Context, ...graph.Save) error                              { return nil }
+func (empty) Batch(_ context.Context, ops []graph.StoreOp) ([]graph.StoreResult, error) {
+	return make([]graph.StoreResult, len(ops)), nil
+}
+func (nothing) log(logLine)    {}
+func (nothing) pong(uint64)    {}
+func (nothing) loading(string) {}
 
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 3, 0x92, 6, 1})
 	f.Add([]byte{0, 0, 0, 14, 0x96, 2, 1, 0xa1, 'v', 0xa0, 0xc4, 2, '{', '}', 0xc0, 0x92, 6, 1, 0x90})
 	f.Add([]byte{0, 0, 0, 12, 0x96, 4, 1, 2, 0xa3, 'p', 'u', 't', 0x91, 0x94, 0xa0, 1})
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte("\x00\x00\x00\x11\x95\x04\x01\x02\xa5store\x91\x92\xa3get\x90\xa1k"))
+	f.Add([]byte("\x00\x00\x00\x0b\x92\x07\xa8a_graph\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bufio.NewReader(bytes.NewReader(b))
 		for {
@@ -60,4 +80,20 @@ func FuzzFrames(f *testing.F) {
 			_ = decode(body, nothing{})
 		}
 	})
+}
+
+// SetImportWithin bounds the import of a graph. Call it before Run.
+func (p *Pool) SetImportWithin(d time.Duration) { p.importWithin = d }
+
+// Pids of the worker processes that are ready.
+func (p *Pool) Pids() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []int
+	for w := range p.workers {
+		if takes, _, _ := w.load(time.Now()); takes {
+			out = append(out, w.pid)
+		}
+	}
+	return out
 }

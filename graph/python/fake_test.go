@@ -26,6 +26,7 @@ type memory struct {
 
 	beforePut func(*checkpointer.Put) error // called outside the lock
 	calls     int
+	saves     []int // how many there were in each call of Save
 }
 
 // shapes are told once per worker, which more than one memory may be behind.
@@ -42,7 +43,22 @@ func blobKey(t id.Thread, ns, channel, version string) string {
 	return strings.Join([]string{string(t), ns, channel, version}, "\x00")
 }
 
-func (m *memory) Put(_ context.Context, p *checkpointer.Put) error {
+// Save is not undone by its failure, as that of a database would be.
+func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
+	m.mu.Lock()
+	m.saves = append(m.saves, len(saves))
+	m.mu.Unlock()
+	for _, sv := range saves {
+		if sv.Put == nil {
+			m.putWrites(sv.At, sv.Writes)
+		} else if err := m.put(sv.Put); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memory) put(p *checkpointer.Put) error {
 	if m.beforePut != nil {
 		if err := m.beforePut(p); err != nil {
 			return err
@@ -70,7 +86,7 @@ func (m *memory) Put(_ context.Context, p *checkpointer.Put) error {
 	return nil
 }
 
-func (m *memory) PutWrites(_ context.Context, k checkpointer.Key, writes []checkpointer.Write) error {
+func (m *memory) putWrites(k checkpointer.Key, writes []checkpointer.Write) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls++
@@ -85,7 +101,6 @@ func (m *memory) PutWrites(_ context.Context, k checkpointer.Key, writes []check
 			held[at] = w
 		}
 	}
-	return nil
 }
 
 func (m *memory) Load(_ context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {

@@ -85,17 +85,20 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 	}
 }
 
-// outcome is how a call that is over ended.
+// outcome is how a call that is over ended. It waits until what the worker left to be saved is.
 func (c *call) outcome() error {
+	<-c.idle
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.err != nil:
 		return c.err
-	case c.result.status == doneOK:
+	case c.result.status == doneOK && c.refused == nil:
 		return nil
 	case c.fenced:
 		return graph.ErrFenced
+	case c.result.status == doneOK:
+		return &graph.Failure{Type: "ServerError", Message: "An internal error occurred", Detail: c.refused.Error()}
 	case c.result.status == doneInvalid:
 		return fault.New(fault.Invalid, c.result.text)
 	case c.result.status == doneCancelled:

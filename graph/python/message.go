@@ -22,20 +22,22 @@ import (
 //	[ask, call, number, op, …]                                           see ask.go
 //	[log, level, source, text, run, thread]
 //	[pong, number]
+//	[loading, graph]                                                     before the greeting: a graph is imported now
 //
 // To the worker:
 //
 //	[run, call, {…}]   [cancel, call]   [answer, number, ok, value | text]
-//	[ping, number]     [call, call, op, {…}]   [pause, call, on]
+//	[ping, number]     [call, call, op, {…}]   [pause, call, on]   [refused, call, text]
 //
 // The numbers are those of wire.py.
 const (
-	fromHello = 1
-	fromEvent = 2
-	fromDone  = 3
-	fromAsk   = 4
-	fromLog   = 5
-	fromPong  = 6
+	fromHello   = 1
+	fromEvent   = 2
+	fromDone    = 3
+	fromAsk     = 4
+	fromLog     = 5
+	fromPong    = 6
+	fromLoading = 7
 
 	toRun    = 1
 	toCancel = 2
@@ -43,6 +45,7 @@ const (
 	toPing   = 4
 	toCall   = 5
 	toPause  = 6
+	toRefuse = 7
 )
 
 // Status of a done message.
@@ -92,6 +95,7 @@ type receiver interface {
 	ask(ask)
 	log(logLine)
 	pong(uint64)
+	loading(graph string)
 }
 
 var errBadMessage = errors.New("malformed message from a worker")
@@ -135,6 +139,10 @@ func decode(body []byte, r receiver) error {
 		case kind == fromPong && n == 2:
 			if number := d.uint(); d.err == nil {
 				r.pong(number)
+			}
+		case kind == fromLoading && n == 2:
+			if name := d.str(); d.err == nil {
+				r.loading(name)
 			}
 		case kind == fromHello && n == 4:
 			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}}
@@ -207,6 +215,14 @@ func (d *decoder) bool() (v bool) {
 		v, d.b, d.err = msgp.ReadBoolBytes(d.b)
 	}
 	return v
+}
+
+func (d *decoder) boolOrNull() *bool {
+	if d.null() {
+		return nil
+	}
+	v := d.bool()
+	return &v
 }
 
 func (d *decoder) str() (v string) {

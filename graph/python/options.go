@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options say what workers are and what they load.
@@ -19,8 +21,15 @@ type Options struct {
 	// JobsPerWorker is how many runs a worker is meant to do at once. It sizes the threads for synchronous nodes; it is no limit here:
 	// whoever claims runs keeps it.
 	JobsPerWorker int
-	MemoryLimit   int64        // bytes of one worker; 0: none. Not enforced yet
-	Logger        *slog.Logger // nil: slog.Default()
+	// MemoryLimit is how many bytes of memory (resident, without children) a worker may have; 0: any. One that has more takes no new
+	// runs and is ended when its runs have ended, after a minute at most; one with twice as much at once. Linux only.
+	MemoryLimit int64
+	// MaxRuns is how many runs a worker is given before another takes its place; 0: any number. Up to a tenth fewer, so that workers do
+	// not go all at once.
+	MaxRuns int
+	Logger  *slog.Logger // nil: slog.Default()
+	// Registry takes metrics of the processes; nil: nobody sees them.
+	Registry prometheus.Registerer
 }
 
 // Spec is one entry of `graphs` in a langgraph.json.
@@ -49,11 +58,12 @@ type setup struct {
 	Dir    string            `json:"dir"`
 	Paths  []string          `json:"paths"`
 	Graphs map[string]string `json:"graphs"`
+	Skip   map[string]string `json:"skip,omitempty"` // graphs not to import, and why
 	Serde  json.RawMessage   `json:"serde,omitempty"`
 	Jobs   int               `json:"jobs"`
 }
 
-func (o Options) setup() string {
+func (o Options) setup() setup {
 	s := setup{Dir: o.Dir, Paths: o.Paths, Graphs: make(map[string]string, len(o.Graphs)), Serde: o.Serde, Jobs: o.JobsPerWorker}
 	if s.Paths == nil {
 		s.Paths = []string{}
@@ -61,9 +71,5 @@ func (o Options) setup() string {
 	for id, spec := range o.Graphs {
 		s.Graphs[id] = spec.Path
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic("python: setup of a worker: " + err.Error()) // Serde is not JSON: New has checked it
-	}
-	return string(text)
+	return s
 }

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"understudy/graph"
@@ -15,9 +18,9 @@ import (
 
 // Pool owns the worker processes. Its methods are safe for concurrent use; graphs work only while Run does.
 type Pool struct {
-	opts  Options
-	setup string
-	code  string // folder of the Python half; set by Run before the first worker starts
+	opts    Options
+	metrics *metrics
+	code    string // folder of the Python half; set by Run before the first worker starts
 
 	// Times. Fields, so that tests need not wait.
 	pingEvery    time.Duration // between pings of a worker
@@ -25,12 +28,16 @@ type Pool struct {
 	silence      time.Duration // one that has not for so long goes out of service
 	cancelGrace  time.Duration // what a cancelled run may take to end
 	killGrace    time.Duration // what the other runs of a worker may take that has to go
+	importWithin time.Duration // what the import of one graph may take
 	firstBackoff time.Duration // after a worker that died before it was ready; doubled each time
 	lastBackoff  time.Duration
 
-	wanted chan *worker // isolated workers to start
+	wanted    chan *worker  // workers to start that are nobody's place yet: isolated ones, and the first of a reload
+	reloading chan struct{} // has room for one: held by Reload
 
 	mu       sync.Mutex
+	gen      *generation
+	spare    *worker // of a reload: the next worker that is missed
 	workers  map[*worker]struct{}
 	change   chan struct{} // closed and replaced when a worker became ready, answered again, or left
 	running  bool
@@ -38,6 +45,9 @@ type Pool struct {
 	greeting *hello        // of the last worker that became ready
 	started  chan struct{} // closed when the first worker became ready or failed to
 	failure  error         // why workers do not start; nil once one did
+	failures int           // of starts in a row
+	failing  time.Time     // when the first of them was
+	patient  bool          // what the last one failed of may pass
 }
 
 // New makes a pool. It starts nothing: that is Run's. It panics if opts.Serde is not JSON.
@@ -46,13 +56,15 @@ func New(opts Options) *Pool {
 		panic("python: Options.Serde is not JSON")
 	}
 	opts = opts.withDefaults()
-	return &Pool{
-		opts: opts, setup: opts.setup(),
+	p := &Pool{
+		opts: opts, gen: newGeneration(opts),
 		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, silence: 10 * time.Second,
-		cancelGrace: 5 * time.Second, killGrace: time.Minute,
+		cancelGrace: 5 * time.Second, killGrace: time.Minute, importWithin: 2 * time.Minute,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second,
-		wanted: make(chan *worker), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}),
+		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}),
 	}
+	p.metrics = newMetrics(opts.Registry, p)
+	return p
 }
 
 // Run starts the workers and replaces those that die, until ctx is done. It returns when every process is gone; runs that were on
@@ -92,25 +104,62 @@ func (p *Pool) Run(ctx context.Context) error {
 
 // keep has one worker in service until ctx is done.
 func (p *Pool) keep(ctx context.Context, all *sync.WaitGroup) {
+	begin := func() *worker {
+		w := p.takeSpare()
+		if w == nil {
+			w = p.newWorker(false)
+			all.Go(func() { p.work(ctx, w) })
+		}
+		return w
+	}
 	backoff := p.firstBackoff
+	var w *worker
 	for ctx.Err() == nil {
-		w := newWorker(p, false)
-		all.Go(func() { p.work(ctx, w) })
+		if w == nil {
+			w = begin()
+		}
 		select {
 		case <-w.exited:
 		case <-w.retired:
+		case <-w.worn:
+			w = p.succeed(ctx, w, begin)
+			continue
 		}
 		select {
 		case <-w.ready:
 			backoff = p.firstBackoff
+			w = nil
 			continue
 		default:
 		}
+		w = nil
 		select {
 		case <-ctx.Done():
 		case <-time.After(backoff):
 		}
 		backoff = min(2*backoff, p.lastBackoff)
+	}
+}
+
+// succeed puts another worker in the place of one that has had its share of runs, which goes on until the other one is ready.
+func (p *Pool) succeed(ctx context.Context, w *worker, begin func() *worker) *worker {
+	for {
+		next := begin()
+		select {
+		case <-next.ready:
+			w.retire(0, nil)
+			return next
+		case <-w.exited:
+			return next
+		case <-w.retired:
+			return next
+		case <-next.exited:
+		}
+		select {
+		case <-ctx.Done():
+			return w
+		case <-time.After(p.lastBackoff):
+		}
 	}
 }
 
@@ -130,9 +179,13 @@ func (p *Pool) work(ctx context.Context, w *worker) {
 			p.failed(w, err)
 		}
 	}
+	if ctx.Err() == nil && !w.isDoomed() {
+		p.metrics.died.Inc()
+	}
 	if ctx.Err() == nil && !w.isDoomed() && !w.isolated {
 		p.opts.Logger.Warn("a worker died", "pid", w.pid, "status", fmt.Sprint(err))
 	}
+	close(w.exited)
 	p.changed()
 }
 
@@ -143,33 +196,67 @@ func (p *Pool) changed() {
 	p.change = make(chan struct{})
 }
 
-func (p *Pool) greeted(m hello) {
+func (p *Pool) greeted(w *worker, m hello) {
 	p.mu.Lock()
-	p.greeting, p.failure = &m, nil
-	p.begun()
+	p.failures, w.gen.imported = 0, true
+	if !w.standby && w.gen == p.gen { // else it is not in service, or not for long
+		p.greeting, p.failure = &m, nil
+		p.begun()
+	}
 	p.mu.Unlock()
 	p.changed()
 }
 
+// failed notes that a worker died before it was ready. A graph whose import took it along is left out by those that come.
 func (p *Pool) failed(w *worker, err error) {
 	text := w.tail.String()
 	if text == "" {
 		text = "it wrote nothing to stderr"
 	}
+	name, verdict, dismissed := w.epitaph()
+	outside := verdict == "" && killedFromOutside(err)
+	switch {
+	case dismissed:
+		return
+	case verdict != "":
+		err = errors.New(verdict)
+	case err == nil:
+		err = errors.New("it left")
+	}
+	w.startErr = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", err, text)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.greeting != nil {
-		return
+	p.patient = w.gen.imported || outside
+	if name != "" && !p.patient {
+		w.gen.blame(name, verdict != "", &graph.Failure{
+			Type: "ImportError", Message: fmt.Sprintf("The process that imported graph '%s' died: %v", name, err), Detail: text,
+		})
 	}
-	p.failure = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", errOr(err, "it left"), text)
+	if w.standby {
+		return // Reload tells it
+	}
+	if p.failures++; p.failures == 1 {
+		p.failing = time.Now()
+	}
+	p.failure = w.startErr
 	p.begun()
 }
 
-func errOr(err error, text string) error {
-	if err == nil {
-		return errors.New(text)
+// killedFromOutside tells signals that no import sends to itself by accident.
+func killedFromOutside(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
 	}
-	return err
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGTERM)
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
 }
 
 // begun closes p.started once. p.mu is held.
@@ -191,6 +278,9 @@ func (p *Pool) Ready(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.greeting != nil {
+		return nil
+	}
 	return p.failure
 }
 
@@ -217,18 +307,47 @@ func (p *Pool) Versions() (langgraph, python string) {
 	return p.greeting.langgraph, p.greeting.python
 }
 
-// place puts a call on the worker with the fewest runs among those that answer, waiting for one if it has to.
+// After so many starts that failed, nobody waits for a worker any more. When workers have started before, or were killed by
+// somebody else, what is wrong may pass: a machine without memory, for instance. Then it has to go on for some time too.
+const (
+	startFailures = 3
+	startPatience = time.Minute
+)
+
+// unstartable is what runs end with when no worker is there, and none starts. p.mu is held.
+func (p *Pool) unstartable() error {
+	if p.failures < startFailures || p.patient && time.Since(p.failing) < startPatience {
+		return nil
+	}
+	for w := range p.workers {
+		if takes, _, _ := w.load(time.Now()); takes {
+			return nil
+		}
+	}
+	return &graph.Failure{Type: "WorkerStartError", Message: "No worker process can be started: " + lastLine(p.failure.Error()), Detail: p.failure.Error()}
+}
+
+func lastLine(text string) string {
+	text = strings.TrimRight(text, "\n ")
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// place puts a call on the worker with the fewest runs among those that answer, waiting for one if it has to. When none starts, the error
+// is a *graph.Failure that says why.
 func (p *Pool) place(ctx context.Context, c *call, isolated bool) error {
 	if isolated {
 		return p.placeAlone(ctx, c)
 	}
 	for {
 		p.mu.Lock()
-		change, stopped := p.change, p.stopped
+		change, stopped, failure := p.change, p.stopped, p.unstartable()
 		best := p.best()
 		p.mu.Unlock()
 		if stopped {
 			return graph.ErrReloading
+		}
+		if failure != nil {
+			return failure
 		}
 		if best != nil && best.add(c) {
 			return nil
@@ -249,7 +368,7 @@ func (p *Pool) best() *worker {
 	var best *worker
 	fewest, now := 0, time.Now()
 	for w := range p.workers {
-		if w.isolated {
+		if w.isolated || w.standby {
 			continue
 		}
 		takes, runs, answers := w.load(now)
@@ -261,7 +380,26 @@ func (p *Pool) best() *worker {
 }
 
 func (p *Pool) placeAlone(ctx context.Context, c *call) error {
-	w := newWorker(p, true)
+	w := p.newWorker(true)
+	if err := p.want(ctx, w); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		w.retire(p.killGrace, nil)
+		return context.Cause(ctx)
+	case <-w.exited:
+		return graph.ErrWorkerDied
+	case <-w.ready:
+	}
+	if !w.add(c) {
+		return graph.ErrWorkerDied
+	}
+	return nil
+}
+
+// want has Run start a worker.
+func (p *Pool) want(ctx context.Context, w *worker) error {
 	for {
 		p.mu.Lock()
 		stopped, change := p.stopped, p.change
@@ -273,23 +411,10 @@ func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-change:
-			continue
 		case p.wanted <- w:
+			return nil
 		}
-		break
 	}
-	select {
-	case <-ctx.Done():
-		w.retire(true)
-		return context.Cause(ctx)
-	case <-w.exited:
-		return graph.ErrWorkerDied
-	case <-w.ready:
-	}
-	if !w.add(c) {
-		return graph.ErrWorkerDied
-	}
-	return nil
 }
 
 // line logs what a graph printed or logged.

@@ -19,7 +19,7 @@ import (
 // await polls until check holds.
 func await(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !check(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !check(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
@@ -31,7 +31,8 @@ func TestDeadWorkerIsReplaced(t *testing.T) {
 	p := start(t, options(t))
 	m := newMemory()
 	events, err := collect(t, p.Graph("dying"), invocation(m, `{}`, "updates"))
-	if !errors.Is(err, graph.ErrWorkerDied) || len(events) != 1 {
+	// Whether the event of the first step got out before the process was gone is a matter of luck; what was saved after it did not either.
+	if !errors.Is(err, graph.ErrWorkerDied) || len(events) > 1 {
 		t.Errorf("%v %v", events, err)
 	}
 	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
@@ -44,6 +45,7 @@ func TestBlockedWorkerIsKilledAfterACancel(t *testing.T) {
 	p := start(t, o, func(p *python.Pool) {
 		p.SetTimes(50*time.Millisecond, 200*time.Millisecond, time.Minute, 300*time.Millisecond, time.Minute)
 	})
+	await(t, "both workers", func() bool { return p.InService() == 2 })
 	for _, name := range []string{"spinning", "refusing"} {
 		cause := errors.New("cancelled by a test")
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -73,7 +75,7 @@ func TestBlockedWorkerIsKilledAfterACancel(t *testing.T) {
 			if !errors.Is(err, cause) {
 				t.Errorf("%s: ended with %v", name, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s: Stream did not return", name)
 		}
 		await(t, "a second worker again", func() bool { return p.InService() == 2 })

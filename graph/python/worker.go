@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -23,13 +24,18 @@ import (
 // worker is one process. Its goroutines are: run (owner of the process), read, write, and one per pipe; run waits for the others.
 type worker struct {
 	pool     *Pool
+	gen      *generation
 	pid      int
 	isolated bool
+	standby  bool  // of a reload: it takes no runs until it is known to be good. The pool's mutex guards it
+	startErr error // why it died before it was ready; to be read after exited is closed
 
 	ready   chan struct{} // closed with the greeting
 	retired chan struct{} // closed when it takes no new runs any more
+	worn    chan struct{} // closed when it has had its share of runs
 	exited  chan struct{} // closed when the process and all goroutines are gone
 	tail    tail          // end of what it wrote to stderr
+	said    *valve        // bounds what of its output is logged
 	reading sync.WaitGroup
 
 	outReady chan struct{} // has room for one
@@ -37,30 +43,47 @@ type worker struct {
 	out      []byte // frames to write. Grows with what runs are given; runs are limited elsewhere
 	closed   bool
 
-	mu       sync.Mutex
-	calls    map[uint64]*call
-	next     uint64
-	greeting hello
-	isReady  bool
-	out0     bool // out of service
-	why      error
-	pingAt   time.Time // when the ping that has no answer yet was sent; zero: none
-	killAt   time.Time // when to kill it even though runs are left; zero: not
-	killWhen bool      // kill it as soon as no run is left
-	doomed   bool
+	mu        sync.Mutex
+	calls     map[uint64]*call
+	next      uint64
+	greeting  hello
+	isReady   bool
+	out0      bool      // out of service
+	why       error     // what runs end with when it is killed because of its time; nil: graph.ErrWorkerDied
+	runs      int       // that it was given
+	share     int       // of runs; 0: any number
+	since     time.Time // when it was started, or began with the import of a graph
+	graph     string    // that it imports
+	dismissed bool      // by a reload
+	verdict   string    // why it was killed before it was ready, when it was
+	killWhy   error     // what its runs end with; nil: graph.ErrWorkerDied
+	pingAt    time.Time // when the ping that has no answer yet was sent; zero: none
+	killAt    time.Time // when to kill it even though runs are left; zero: not
+	killWhen  bool      // kill it as soon as no run is left
+	doomed    bool
 }
 
-func newWorker(p *Pool, isolated bool) *worker {
-	return &worker{
-		pool: p, isolated: isolated,
-		ready: make(chan struct{}), retired: make(chan struct{}), exited: make(chan struct{}), outReady: make(chan struct{}, 1),
-		calls: make(map[uint64]*call),
+func (p *Pool) newWorker(isolated bool) *worker {
+	p.mu.Lock()
+	gen := p.gen
+	p.mu.Unlock()
+	return p.workerOf(gen, isolated)
+}
+
+func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
+	w := &worker{
+		pool: p, gen: gen, isolated: isolated,
+		ready: make(chan struct{}), retired: make(chan struct{}), worn: make(chan struct{}), exited: make(chan struct{}),
+		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: newValve(), since: time.Now(),
 	}
+	if n := p.opts.MaxRuns; n > 0 && !isolated {
+		w.share = n - rand.IntN(n/10+1) // not all at once
+	}
+	return w
 }
 
 // run starts the process and returns when it and everything about it has ended.
 func (w *worker) run(ctx context.Context) (err error) {
-	defer close(w.exited)
 	// The kernel kills the child when the thread that started it ends, so the thread must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -90,9 +113,12 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	defer stderr.Close()
 
-	cmd := exec.Command(w.pool.opts.Python, "-c", command(w.pool.code)) //nolint:noctx // ended in order, below
-	cmd.Dir = w.pool.opts.Dir
-	cmd.Env = append(append([]string{}, w.pool.opts.Env...), "UNDERSTUDY_WORKER="+w.pool.setup)
+	w.pool.mu.Lock()
+	setup := w.gen.setup()
+	w.pool.mu.Unlock()
+	cmd := exec.Command(w.gen.opts.Python, "-c", command(w.pool.code)) //nolint:noctx // ended in order, below
+	cmd.Dir = w.gen.opts.Dir
+	cmd.Env = append(append([]string{}, w.gen.opts.Env...), "UNDERSTUDY_WORKER="+setup)
 	cmd.Stdout, cmd.Stderr = outEnd, errEnd
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = processAttributes()
@@ -110,26 +136,35 @@ func (w *worker) run(ctx context.Context) (err error) {
 	var pipes, wires sync.WaitGroup
 	pipes.Go(func() { w.pipe(stdout, "stdout", false) })
 	pipes.Go(func() { w.pipe(stderr, "stderr", true) })
-	gone := make(chan struct{})
-	var readErr error
+	gone, left := make(chan struct{}), make(chan struct{})
+	var readErr, waitErr error
 	wires.Go(func() { defer close(gone); readErr = w.read(conn) })
 	wires.Go(func() { w.write(conn) })
+	wires.Go(func() { defer close(left); waitErr = cmd.Wait() })
 
-	w.supervise(ctx, gone)
+	w.supervise(ctx, gone, left)
+	w.retire(0, nil)
+	select {
+	case <-left:
+		// What it said last is still to be read. Children that it forked may have its socket: those of its group end now, of
+		// others no end is awaited.
+		killGroup(w.pid)
+		select {
+		case <-gone:
+		case <-time.After(time.Second):
+		}
+	default:
+	}
 
 	// The worker leaves when its socket closes. Whatever it started dies with its process group.
-	w.outOfService(graph.ErrWorkerDied)
 	w.stopWriting()
 	conn.Close()
-	waited := make(chan error, 1)
-	wires.Go(func() { waited <- cmd.Wait() })
 	timer := time.NewTimer(time.Second)
-	var waitErr error
 	select {
-	case waitErr = <-waited:
+	case <-left:
 	case <-timer.C:
 		killGroup(w.pid)
-		waitErr = <-waited
+		<-left
 	}
 	timer.Stop()
 	killGroup(w.pid)
@@ -141,17 +176,20 @@ func (w *worker) run(ctx context.Context) (err error) {
 	pipes.Wait()
 
 	w.mu.Lock()
-	why := w.why
+	why := w.killWhy
 	calls := make([]*call, 0, len(w.calls))
 	for _, c := range w.calls {
 		calls = append(calls, c)
 	}
 	w.mu.Unlock()
-	if ctx.Err() != nil && !w.isDoomed() {
+	switch {
+	case why != nil:
+	case ctx.Err() != nil && !w.isDoomed():
 		why = graph.ErrReloading
-	} else if why == nil {
+	default:
 		why = graph.ErrWorkerDied
 	}
+	w.report(time.Time{})
 	for _, c := range calls {
 		c.finish(done{}, why)
 	}
@@ -164,7 +202,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 }
 
 // supervise returns when the worker has to end or has ended.
-func (w *worker) supervise(ctx context.Context, gone <-chan struct{}) {
+func (w *worker) supervise(ctx context.Context, gone, left <-chan struct{}) {
 	ticker := time.NewTicker(w.pool.pingEvery)
 	defer ticker.Stop()
 	var number uint64
@@ -174,8 +212,11 @@ func (w *worker) supervise(ctx context.Context, gone <-chan struct{}) {
 			return
 		case <-gone:
 			return
+		case <-left:
+			return
 		case <-ticker.C:
 		}
+		w.report(time.Now())
 		if w.tick(time.Now()) {
 			return
 		}
@@ -192,23 +233,53 @@ func (w *worker) supervise(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// tick reports whether the worker has to be killed now.
+// startWithin is what a worker may take until it imports the first graph.
+const startWithin = 2 * time.Minute
+
+// tick reports whether the worker has to be killed now, and has killed it then.
 func (w *worker) tick(now time.Time) bool {
+	limit := w.pool.opts.MemoryLimit
+	memory := int64(0)
+	if limit > 0 {
+		memory = residentMemory(w.pid)
+	}
 	w.mu.Lock()
 	silent := !w.pingAt.IsZero() && now.Sub(w.pingAt) > w.pool.silence
 	stuck := w.killWhen && !w.pingAt.IsZero() && now.Sub(w.pingAt) > w.pool.answerWithin
-	kill := w.killWhen && len(w.calls) == 0 || !w.killAt.IsZero() && now.After(w.killAt) || stuck && !w.killAt.IsZero()
+	late := !w.isReady && now.Sub(w.since) > startWithin
+	if w.graph != "" {
+		late = !w.isReady && now.Sub(w.since) > w.pool.importWithin
+	}
+	overdue := !w.killAt.IsZero() && now.After(w.killAt)
+	kill := w.killWhen && len(w.calls) == 0 || overdue || stuck && !w.killAt.IsZero() || late || memory > 2*limit
 	if kill {
 		w.doomed = true
+		if late || overdue || stuck || memory > 2*limit {
+			w.pool.metrics.killed.Inc()
+		}
+		switch {
+		case late:
+			w.verdict = fmt.Sprintf("importing %s took longer than %s", orElse(w.graph, "langgraph"), now.Sub(w.since).Round(time.Second))
+		case memory > limit:
+			w.verdict = fmt.Sprintf("it had %d bytes of memory and may have %d", memory, limit)
+		case overdue:
+			w.killWhy = w.why
+		}
 	}
+	serves := !w.out0
 	w.mu.Unlock()
-	if kill {
+	if memory > limit && serves {
+		w.pool.opts.Logger.Warn("a worker is over its memory limit and goes out of service", "pid", w.pid, "bytes", memory, "limit", limit)
+	}
+	switch {
+	case kill:
 		killGroup(w.pid)
 		return true
-	}
-	if silent {
+	case memory > limit:
+		w.retire(w.pool.killGrace, nil)
+	case silent:
 		// Its runs may yet end well; others go elsewhere.
-		w.retire(false)
+		w.retire(0, nil)
 	}
 	return false
 }
@@ -219,33 +290,33 @@ func (w *worker) isDoomed() bool {
 	return w.doomed
 }
 
-// outOfService ends taking runs, because of why.
-func (w *worker) outOfService(why error) {
+// epitaph tells, of a worker that was never ready, which graph it was importing ("": none yet), why it was killed ("": it was not), and
+// whether it had to go anyway.
+func (w *worker) epitaph() (graph, verdict string, dismissed bool) {
 	w.mu.Lock()
-	w.why = why
-	w.mu.Unlock()
-	w.retire(false)
+	defer w.mu.Unlock()
+	return w.graph, w.verdict, w.dismissed
 }
 
-// retire takes the worker out of service; it is ended when its runs have ended. soon: after killGrace at the latest, at once when its
-// loop does not answer.
-func (w *worker) retire(soon bool) {
+// retire takes the worker out of service; it is ended when its runs have ended. within, when not 0, bounds that; then it also ends at
+// once when its loop does not answer. Runs that are left when the time is over end with why; nil stands for graph.ErrWorkerDied.
+func (w *worker) retire(within time.Duration, why error) {
 	w.mu.Lock()
 	first := !w.out0
 	w.out0, w.killWhen = true, true
-	if soon && w.killAt.IsZero() {
-		w.killAt = time.Now().Add(w.pool.killGrace)
+	if at := time.Now().Add(within); within > 0 && (w.killAt.IsZero() || at.Before(w.killAt)) {
+		w.killAt, w.why = at, why
 	}
 	w.mu.Unlock()
 	if first {
 		close(w.retired)
+		w.pool.changed()
 	}
-	w.pool.changed()
 }
 
 // stuckOn is called for a call that does not end although it was cancelled.
 func (w *worker) stuckOn(c *call) {
-	w.retire(true)
+	w.retire(w.pool.killGrace, nil)
 	w.forget(c)
 }
 
@@ -255,7 +326,7 @@ func (w *worker) forget(c *call) {
 	last := len(w.calls) == 0 && w.isolated
 	w.mu.Unlock()
 	if last {
-		w.retire(false)
+		w.retire(0, nil)
 	}
 }
 
@@ -269,6 +340,11 @@ func (w *worker) add(c *call) bool {
 	w.next++
 	c.worker, c.number = w, w.next
 	w.calls[c.number] = c
+	if c.backend.run != "" {
+		if w.runs++; w.runs == w.share {
+			close(w.worn)
+		}
+	}
 	return true
 }
 
@@ -346,6 +422,13 @@ func pauseMessage(number uint64, on bool) func([]byte) []byte {
 	}
 }
 
+func refusedMessage(number uint64, why error) func([]byte) []byte {
+	return func(b []byte) []byte {
+		b = msgp.AppendUint64(msgp.AppendInt(msgp.AppendArrayHeader(b, 3), toRefuse), number)
+		return msgp.AppendString(b, strings.ToValidUTF8(why.Error(), "?"))
+	}
+}
+
 // --- reading ---------------------------------------------------------------------------
 
 func (w *worker) read(conn net.Conn) error {
@@ -372,7 +455,14 @@ func (w *worker) hello(m hello) {
 	w.greeting, w.isReady = m, true
 	w.mu.Unlock()
 	close(w.ready)
-	w.pool.greeted(m)
+	w.pool.greeted(w, m)
+}
+
+// loading is called before a graph is imported.
+func (w *worker) loading(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.graph, w.since = name, time.Now()
 }
 
 func (w *worker) pong(uint64) {
@@ -401,23 +491,15 @@ func (w *worker) done(m done) {
 
 func (w *worker) ask(m ask) {
 	c := w.call(m.call)
-	if c == nil || !c.begin() {
-		// Nobody is there to decide: the run is not the worker's any more.
-		w.answer(m.number, nil, graph.ErrFenced)
+	if c != nil && c.asked(&m) {
 		return
 	}
-	root, at := rootPut(&m)
-	if root {
-		c.announced(at)
+	// Nobody is there to decide: the run is not the worker's any more.
+	if m.number != 0 {
+		w.answer(m.number, nil, graph.ErrFenced)
+	} else {
+		_ = w.send(refusedMessage(m.call, graph.ErrFenced))
 	}
-	w.reading.Go(func() {
-		value, err := c.answer(&m)
-		if root && err == nil {
-			c.saved(at)
-		}
-		w.answer(m.number, value, err)
-		c.end(errors.Is(err, graph.ErrFenced))
-	})
 }
 
 func (w *worker) answer(number uint64, value []byte, err error) {
@@ -438,50 +520,11 @@ func (w *worker) answer(number uint64, value []byte, err error) {
 }
 
 func (w *worker) log(m logLine) {
-	w.pool.line(w.pid, m)
-}
-
-// --- what it prints --------------------------------------------------------------------
-
-const maxLine = 32 << 10
-
-func (w *worker) pipe(r io.Reader, name string, keep bool) {
-	lines := bufio.NewReaderSize(r, maxLine)
-	for {
-		line, err := lines.ReadSlice('\n')
-		if len(line) > 0 {
-			if keep {
-				w.tail.add(line)
-			}
-			if text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "?"); text != "" {
-				w.pool.line(w.pid, logLine{level: 20, source: name, text: text})
-			}
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
+	if now := time.Now(); w.said.lets(now, len(m.text)) {
+		w.pool.line(w.pid, m)
+	} else {
+		w.said.leaveOut(now, 1, len(m.text))
 	}
-}
-
-// tail keeps the end of a text.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) add(line []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, line...)
-	if over := len(t.text) - 8<<10; over > 0 {
-		t.text = t.text[over:]
-	}
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.ToValidUTF8(strings.TrimSpace(string(t.text)), "?")
 }
 
 func socketpair() (ours, theirs *os.File, err error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,8 +16,10 @@ import (
 type Mode int
 
 const (
-	Dev   Mode = iota // a developer's machine: text logs, short grace
-	Serve             // production: JSON logs, long grace
+	Dev    Mode = iota // a developer's machine: text logs, short grace
+	Serve              // production: JSON logs, long grace
+	Worker             // executes runs of a database that others serve: as Serve, without the API
+	Proxy              // in front of a LangGraph Server: JSON logs; of langgraph.json it reads what it needs
 )
 
 // Synchronous says when SQLite calls a commit durable.
@@ -47,16 +50,37 @@ type Config struct {
 	Dir string
 
 	Host string
-	// Port to listen on; 0 takes a free one.
+	// Port to listen on; 0 takes a free one. That of a Worker is for health and metrics alone; -1: none.
 	Port int
 	// Data is the folder of the database, absolute. It is made when missing. ":memory:": nothing is kept.
 	Data string
+	// DatabaseURL is that of a Postgres database, in place of Data; "" none. It may hold a password.
+	DatabaseURL string
+	// DatabaseConnections is how many connections there are to it at most, unless its address says. DatabaseTimeout ends statements.
+	DatabaseConnections int
+	DatabaseTimeout     time.Duration
+	// Lease is how long a run is its server's without a heartbeat.
+	Lease time.Duration
+	// RedisURL is that of a Redis that carries live streams between instances; "" they stay in memory. It may hold a password.
+	RedisURL string
+	// RedisCA is a file with the certificates that vouch for that Redis, in PEM; "" those of the system. RedisPrefix begins the names of all keys.
+	RedisCA, RedisPrefix string
 	// Python is the interpreter of the workers, absolute. Empty if no graph needs one.
 	Python string
 	// Workers is the number of worker processes, at least 1.
 	Workers int
-	// JobsPerWorker is how many runs one worker process executes at once, at least 1.
+	// JobsPerWorker is how many runs one worker process executes at once. 0: none, they are for other servers on the database.
 	JobsPerWorker int
+	// Concurrency is how many runs this server executes at once; 0 leaves them to others, -1 is Workers times JobsPerWorker. See Runs.
+	Concurrency int
+	// GraphConcurrency is how many runs of a graph this server executes at once. Graphs that are not named share Runs alone.
+	GraphConcurrency map[string]int
+	// WorkerMemory is the memory of one worker process above which it is replaced. 0: any.
+	WorkerMemory ByteSize
+	// WorkerMaxRuns is how many runs a worker process is given before it is replaced. 0: any number.
+	WorkerMaxRuns int
+	// Reload loads the graphs again when their files change. Dev only.
+	Reload bool
 
 	LogLevel slog.Level
 	LogJSON  bool
@@ -64,15 +88,31 @@ type Config struct {
 	Synchronous Synchronous
 	// Grace is how long running runs may go on after SIGTERM before they are handed back.
 	Grace time.Duration
+	// Drain is how long requests are taken after SIGTERM, while the server says that it is not ready.
+	Drain time.Duration
 	// RunTimeout ends a run with status timeout. 0: never.
 	RunTimeout time.Duration
 	// ResumableTTL is how long the records of a resumable run stay for replay after its thread's last run ended.
 	ResumableTTL time.Duration
+	// StreamRecords and StreamBytes bound what stays of a thread for that.
+	StreamRecords int
+	StreamBytes   ByteSize
 	// MaxBody bounds one request body, MaxBodies all bodies in flight together.
 	MaxBody, MaxBodies ByteSize
 
 	// IgnoreAuth starts without the auth and encryption that langgraph.json asks for. Only on a loopback address.
 	IgnoreAuth bool
+
+	// Upstream is the server that a proxy stands in front of: http or https, without credentials, its path without a slash at the end.
+	Upstream *url.URL
+	// Name stands for the upstream's address as the key of what is recorded. Empty: the address does.
+	Name string
+	// OfflineReads lets the proxy show recorded messages while the upstream is down.
+	OfflineReads bool
+	// UpstreamHost is the Host that the upstream sees: client, upstream, or empty for the one that fits its address.
+	UpstreamHost string
+	// MaxRewrite bounds the bodies and events that the proxy looks into.
+	MaxRewrite ByteSize
 
 	// Graphs in the order of the file. Ids are unique.
 	Graphs []Graph
@@ -87,6 +127,9 @@ type Config struct {
 	Webhooks Webhooks
 	Serde    Serde
 	History  History
+	// ThreadTTL is checkpointer.ttl, ItemTTL store.ttl.
+	ThreadTTL ThreadTTL
+	ItemTTL   ItemTTL
 
 	// asksAuth and asksEncryption: the file has that section, and it is not empty.
 	asksAuth, asksEncryption bool
@@ -95,11 +138,23 @@ type Config struct {
 // Graph is one entry of the graphs section.
 type Graph struct {
 	ID string
-	// Path of the file, absolute; or Module, dotted. One of them is empty.
+	// Path of the file, absolute; or Module, dotted. One of them is empty; both are when the graph is a remote or a declared one.
 	Path, Module string
 	// Attr is the name of the graph in the file or module.
 	Attr        string
 	Description string
+	Remote      *Remote // nil: the graph runs here
+	Agent       *Agent  // nil: the graph is not declared
+}
+
+// IsPython reports whether a Python worker runs the graph.
+func (g Graph) IsPython() bool { return g.Remote == nil && g.Agent == nil }
+
+// Remote says where a graph of another server is.
+type Remote struct {
+	URL     string // http or https; may hold user and password
+	GraphID string // of the graph there
+	Headers map[string]string
 }
 
 // HTTP is the http section.
@@ -193,6 +248,21 @@ type URLPolicy struct {
 	DisablePrivateIPs bool
 }
 
+// ThreadTTL is checkpointer.ttl: how long threads are kept that nobody uses.
+type ThreadTTL struct {
+	Strategy string         // delete or keep_latest
+	Default  *time.Duration // of threads that come without a ttl of their own; nil: they are kept
+	Every    time.Duration  // between sweeps; 0: not said
+	Limit    int            // threads that one sweep takes up; 0: not said
+}
+
+// ItemTTL is store.ttl: how long items of the store are kept.
+type ItemTTL struct {
+	Default time.Duration // of items that come without a ttl of their own; 0: they are kept
+	Unread  bool          // reading does not postpone the expiry
+	Every   time.Duration // between sweeps; 0: not said
+}
+
 // Serde is checkpointer.serde: what a worker may load from stored checkpoints. Lists of module and names, outermost first.
 type Serde struct {
 	// AllowedJSONModules and AllowedMsgpackModules are what the worker's serializer is given. Nil: its own default.
@@ -207,21 +277,35 @@ type Modules struct {
 	List [][]string
 }
 
+// Runs is how many runs the server executes at once. 0: none, it only serves.
+func (c *Config) Runs() int {
+	if c.Concurrency >= 0 {
+		return c.Concurrency
+	}
+	return c.Workers * c.JobsPerWorker
+}
+
 // Default is the configuration of a server that was told nothing. It has no graphs.
 func Default(mode Mode) *Config {
 	c := &Config{
-		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy",
-		Workers: runtime.NumCPU(), JobsPerWorker: 10,
-		LogLevel: slog.LevelInfo, LogJSON: mode == Serve,
-		Synchronous: Full, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour,
-		MaxBody: 300 * MiB, MaxBodies: GiB,
+		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
+		Workers: runtime.NumCPU(), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev,
+		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
+		Synchronous: Full, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
+		MaxBody: 300 * MiB, MaxBodies: GiB, MaxRewrite: 64 * MiB,
 		HTTP:     HTTP{CORS: defaultCORS()},
 		Webhooks: Webhooks{URL: URLPolicy{MaxURLLength: 4096, DisableLoopback: true}},
 		Serde:    Serde{PickleFallback: true},
 		History:  defaultHistory(),
 	}
-	if mode == Serve {
+	switch mode {
+	case Serve:
 		c.Grace = 180 * time.Second
+	case Worker:
+		c.Grace = 180 * time.Second
+		c.Port = -1
+	case Proxy:
+		c.Port = 2025 // beside an upstream that has the usual one
 	}
 	return c
 }
@@ -241,7 +325,7 @@ func (c *Config) Validate() error { return c.validate().orNil() }
 func (c *Config) validate() Mistakes {
 	var m Mistakes
 	wrong := func(format string, args ...any) { m = append(m, Mistake{Text: fmt.Sprintf(format, args...)}) }
-	if c.Port < 0 || c.Port > 65535 {
+	if none := c.Mode == Worker && c.Port == -1; !none && (c.Port < 0 || c.Port > 65535) {
 		wrong("port is %d; write one from 1 to 65535, or 0 for a free one", c.Port)
 	}
 	if c.Host == "" {
@@ -250,22 +334,72 @@ func (c *Config) validate() Mistakes {
 	if c.Data == "" {
 		wrong("data is empty; name a folder, such as .understudy")
 	}
+	if c.DatabaseConnections < 2 {
+		wrong("database-connections is %d; at least two are needed", c.DatabaseConnections)
+	}
+	if c.DatabaseTimeout < time.Second {
+		wrong("database-timeout is %s; write at least 1s", c.DatabaseTimeout)
+	}
+	if c.Lease < time.Second {
+		wrong("lease is %s; write at least 1s", c.Lease)
+	}
 	if c.Workers < 1 {
 		wrong("workers is %d; at least one worker process is needed", c.Workers)
 	}
-	if c.JobsPerWorker < 1 {
-		wrong("jobs-per-worker is %d; a worker needs room for at least one run", c.JobsPerWorker)
+	if c.JobsPerWorker < 0 {
+		wrong("jobs-per-worker is %d; write how many runs a Python process executes at once, or 0 to leave them to other servers", c.JobsPerWorker)
+	}
+	if c.Concurrency < -1 {
+		wrong("concurrency is %d; write how many runs this server executes at once, or 0 to leave them to others", c.Concurrency)
+	}
+	switch {
+	case c.Mode == Worker && c.DatabaseURL == "":
+		wrong("database-url is missing; a worker executes the runs of servers that share a Postgres database with it, and a data folder has one server")
+	case c.Mode == Worker && c.Runs() == 0:
+		wrong("concurrency is 0; a worker that executes no run does nothing")
+	case c.Mode != Proxy && c.Runs() == 0 && c.DatabaseURL == "":
+		wrong("concurrency is 0, and a data folder has no other server that would execute the runs; share a Postgres database (--database-url) " +
+			"with understudy worker, or leave it out")
+	}
+	if c.WorkerMaxRuns < 0 {
+		wrong("worker-max-runs is %d; write 0 for any number", c.WorkerMaxRuns)
+	}
+	if c.WorkerMemory != 0 && c.WorkerMemory < 64*MiB {
+		wrong("worker-memory is %s; Python with langgraph alone needs more: write 1GiB or so, or 0 for any", c.WorkerMemory)
 	}
 	for name, d := range map[string]time.Duration{"grace": c.Grace, "run-timeout": c.RunTimeout, "resumable-ttl": c.ResumableTTL} {
 		if d < 0 {
 			wrong("%s is %s; it cannot be negative", name, d)
 		}
 	}
+	if c.StreamRecords < 100 {
+		wrong("stream-records is %d; a run of some words has a hundred", c.StreamRecords)
+	}
+	if c.StreamBytes < MiB {
+		wrong("stream-bytes is %s; write 1MiB or more", c.StreamBytes)
+	}
+	if c.RedisPrefix == "" || strings.ContainsAny(c.RedisPrefix, "{}") {
+		wrong("redis-prefix is %q; write a name without braces", c.RedisPrefix)
+	}
+	if c.RedisCA != "" && !strings.HasPrefix(c.RedisURL, "rediss://") {
+		wrong("redis-ca is for addresses of Redis that begin with rediss://")
+	}
 	if c.MaxBody < 1 {
 		wrong("max-body is %d bytes; no request would be accepted", c.MaxBody)
 	}
 	if c.MaxBodies < c.MaxBody {
 		wrong("max-bodies (%s) is below max-body (%s); one request must fit", c.MaxBodies, c.MaxBody)
+	}
+	if c.Mode == Proxy {
+		if c.Upstream == nil {
+			wrong("upstream is missing; name your LangGraph Server, such as --upstream http://127.0.0.1:2024")
+		}
+		if len(c.Name) > 200 {
+			wrong("name has %d characters; 200 are enough", len(c.Name))
+		}
+		if c.MaxRewrite < 1 {
+			wrong("max-rewrite is %d bytes; no message would be looked at", c.MaxRewrite)
+		}
 	}
 	if c.Synchronous != Full && c.Synchronous != Normal {
 		wrong("synchronous is %q; write full or normal", c.Synchronous)

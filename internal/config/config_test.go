@@ -125,8 +125,16 @@ func TestMistakes(t *testing.T) {
 		{name: "not an object", json: `[]`, want: []string{"langgraph.json:1:1: langgraph.json: is a list"}},
 		{name: "no graphs", json: `{}`, want: []string{`"graphs": {"agent": "./agent.py:graph"}`}},
 		{name: "no attribute", json: `{"graphs": {"a": "./agent.py"}}`, want: []string{"langgraph.json:1:18: graphs.a: \"./agent.py\" does not say which name"}},
-		{name: "remote", json: `{"graphs": {"a": {"url": "http://x"}}}`, want: []string{"graphs.a.url: remote and declared graphs come with a later version"}},
-		{name: "declared", json: `{"graphs": {"a": {"agent": {}}}}`, want: []string{"graphs.a.agent: "}},
+		{name: "remote", json: `{"graphs": {"a": {"url": "ftp://me:secret@x?q"}}}`, want: []string{"langgraph.json:1:26: graphs.a.url: is no address of a server"}},
+		{name: "remote headers", json: `{"graphs": {"a": {"url": "http://x", "headers": {"x-api-key": "${NOT_THERE}", "b": 1, "c d": "e"}}}}`, want: []string{`graphs.a.headers.x-api-key: variable NOT_THERE is not set`, "graphs.a.headers.b: a header is a name", "graphs.a.headers.c d: a header is a name"}},
+		{name: "declared", json: `{"graphs": {"a": {"agent": {}}}}`, want: []string{"graphs.a.agent.model: is missing"}},
+		{
+			name: "concurrency",
+			json: `{"graphs": {"a": {"path": "./agent.py:g", "concurrency": 0}, "b": {"url": "http://x", "concurrency": "2"}, "c": {"agent": {"model": "fake:x"}, "concurrency": 1.5}}}`,
+			want: []string{
+				"langgraph.json:1:58: graphs.a.concurrency: write a whole number from 1 to 100000", "graphs.b.concurrency: write a whole", "graphs.c.concurrency: write a whole",
+			},
+		},
 		{name: "JavaScript", json: `{"graphs": {"a": "./a.ts:g"}}`, want: []string{"./a.ts is JavaScript"}},
 		{
 			name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
@@ -170,6 +178,52 @@ func TestMistakesInSettings(t *testing.T) {
 	}
 }
 
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	const file = `{"graphs": {"a": {"path": "./agent.py:g", "concurrency": 3}, "b": {"url": "http://x", "concurrency": 4}, "c": "./agent.py:g"}}`
+	for _, tt := range []struct {
+		name   string
+		mode   Mode
+		env    map[string]string
+		flags  map[string]string
+		runs   int
+		graphs map[string]int
+		warns  int
+		wrong  string
+	}{
+		{name: "by default", flags: map[string]string{"workers": "3"}, runs: 30, graphs: map[string]int{"a": 3, "b": 4}},
+		{name: "of a server", env: map[string]string{"UNDERSTUDY_CONCURRENCY": "7"}, runs: 7, graphs: map[string]int{"a": 3, "b": 4}},
+		{
+			name: "of graphs", env: map[string]string{"UNDERSTUDY_GRAPH_CONCURRENCY": "a=1, c = 0,x=2"}, flags: map[string]string{"workers": "1"}, runs: 10,
+			graphs: map[string]int{"a": 1, "b": 4, "c": 0, "x": 2}, warns: 1,
+		},
+		{
+			name: "LangGraph Server's way to only serve", env: map[string]string{"N_JOBS_PER_WORKER": "0", "DATABASE_URI": "postgres://h/d"},
+			graphs: map[string]int{"a": 3, "b": 4},
+		},
+		{name: "nobody would execute", flags: map[string]string{"concurrency": "0"}, wrong: "understudy worker"},
+		{name: "a worker of nobody", mode: Worker, wrong: "database-url is missing"},
+		{name: "an idle worker", mode: Worker, flags: map[string]string{"concurrency": "0", "database-url": "postgres://h/d"}, wrong: "concurrency is 0"},
+		{name: "no number", flags: map[string]string{"graph-concurrency": "a=2,b"}, wrong: `--graph-concurrency: "a=2,b": write a graph`},
+		{name: "below none", flags: map[string]string{"concurrency": "-1"}, wrong: `--concurrency: "-1": write how many`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			src := setup(t, file, tt.env)
+			src.Mode, src.Flags = max(tt.mode, Serve), tt.flags
+			c, warnings, err := Load(src)
+			if tt.wrong != "" {
+				require.ErrorContains(t, err, tt.wrong)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.runs, c.Runs())
+			require.Equal(t, tt.graphs, c.GraphConcurrency)
+			require.Len(t, warnings, tt.warns)
+		})
+	}
+}
+
 func TestIgnoreAuth(t *testing.T) {
 	t.Parallel()
 	const file = `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`
@@ -187,14 +241,14 @@ func TestIgnoreAuth(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	src := setup(t, `{"graphs": {"a": "./none.py:g"}, "env": ".env", "dependnecies": ["."], "ui": {"a": "b"}, "node_version": "20",
-		"http": {"app": "./x.py:app"}, "store": {"index": {"dims": 1}, "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1}, "path": "./x.py:c"}}`, nil)
+		"http": {"app": "./x.py:app"}, "store": {"index": {"dims": 1}, "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "path": "./x.py:c"}}`, nil)
 	_, warnings, err := Load(src)
 	require.NoError(t, err)
 	var keys []string
 	for _, w := range warnings {
 		keys = append(keys, w.Key)
 	}
-	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "http.app", "store.index", "store.ttl", "checkpointer.ttl", "checkpointer.path"}, keys)
+	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "http.app", "store.index", "checkpointer.ttl.sweep", "checkpointer.path"}, keys)
 	require.Contains(t, warnings[2].String(), `did you mean "dependencies"?`)
 }
 

@@ -34,6 +34,16 @@ func (f *file) http(v value, key string) {
 	})
 }
 
+// onlyCORS reads what of http holds for answers of a proxy's own.
+func (f *file) onlyCORS(v value, _ string) {
+	members, _ := v.data.([]member)
+	for _, m := range members {
+		if m.key == "cors" {
+			f.cors(m.value, "http.cors")
+		}
+	}
+}
+
 // cors: a section replaces all defaults; what it leaves out is as strict as LangGraph Server has it.
 func (f *file) cors(v value, key string) {
 	c := CORS{AllowMethods: []string{"GET"}, MaxAge: 600 * time.Second}

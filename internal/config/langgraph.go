@@ -19,13 +19,15 @@ type file struct {
 	c *Config
 	// lookup finds variables for templates of webhook headers, after those of the file.
 	lookup func(string) (string, bool)
+	// later is done when the whole file was read.
+	later []func()
 }
 
 // readFile reads the graphs and server settings of a langgraph.json.
 func readFile(path string, c *Config, lookup func(string) (string, bool)) ([]Warning, Mistakes) {
 	src, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, Mistakes{{Text: path + " is not there; name your file with --config, or write one: " +
+		return nil, Mistakes{{Text: path + " is not there; name your file with --config, have `understudy init` write one, or write: " +
 			`{"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}`}}
 	}
 	if err != nil {
@@ -57,7 +59,7 @@ func (f *file) root(v value) {
 			}
 		}
 	}
-	f.section(v, "", map[string]func(value, string){
+	fields := map[string]func(value, string){
 		"graphs":         f.graphs,
 		"dependencies":   f.dependencies,
 		"env":            f.env,
@@ -76,9 +78,24 @@ func (f *file) root(v value) {
 		// Of these only the builder of container images speaks.
 		"$schema": quiet, "api_version": quiet, "base_image": quiet, "image_distro": quiet, "pip_config_file": quiet, "pip_installer": quiet,
 		"source": quiet, "dockerfile_lines": quiet, "keep_pkg_tools": quiet,
-	})
+	}
+	if f.c.Mode == Proxy {
+		// The rest is the upstream's, which knows best what is right for it.
+		for key := range fields {
+			if key != "history" {
+				fields[key] = quiet
+			}
+		}
+		fields["http"] = f.onlyCORS
+		f.section(v, "", fields)
+		return
+	}
+	f.section(v, "", fields)
 	// Templates in webhook headers need env, wherever in the file it stands.
 	f.webhooks(webhooks, "webhooks")
+	for _, do := range f.later {
+		do()
+	}
 	f.strangers()
 	if len(f.mistakes) == 0 && len(f.c.Graphs) == 0 {
 		f.wrong(v, "graphs", `names no graph; write "graphs": {"agent": "./agent.py:graph"}`)
@@ -104,21 +121,24 @@ func (f *file) graphs(v value, key string) {
 	}
 }
 
-// graph reads "path:attr", or an object with path and description.
+// graph reads "path:attr", an object with path and description, one with the url of another server, or one that declares an agent.
 func (f *file) graph(id string, v value, key string) (Graph, bool) {
 	g := Graph{ID: id}
 	spec := v
 	if members, isObject := v.data.([]member); isObject {
 		spec = value{at: v.at}
 		for _, m := range members {
-			if m.key == "url" || m.key == "agent" {
-				f.wrong(m.value, join(key, m.key), "remote and declared graphs come with a later version; this one serves Python graphs: {\"path\": %q}", graphExample)
-				return g, false
+			switch m.key {
+			case "url":
+				return g, f.remote(&g, v, key)
+			case "agent":
+				return g, f.declared(&g, v, key)
 			}
 		}
 		f.section(v, key, map[string]func(value, string){
 			"path":        func(v value, _ string) { spec = v },
 			"description": f.setText(&g.Description, "What the graph is for."),
+			"concurrency": f.concurrency(id),
 		})
 		if spec.data == nil {
 			f.wrong(v, key, `has no path; write {"path": %q}`, graphExample)
@@ -131,6 +151,11 @@ func (f *file) graph(id string, v value, key string) (Graph, bool) {
 		return g, false
 	}
 	return f.import_(g, text, spec, key)
+}
+
+// concurrency reads how many runs of a graph a server executes at once.
+func (f *file) concurrency(id string) func(value, string) {
+	return func(v value, key string) { f.c.limitGraph(id, int(f.integer(v, key, 1, maxConcurrency))) }
 }
 
 // import_ splits "path:attr" or "module:attr". As LangGraph Server: a slash makes it a path, the last colon divides.
@@ -247,7 +272,7 @@ func (f *file) checkpointer(v value, key string) {
 	}
 	f.section(v, key, map[string]func(value, string){
 		"serde": f.serde,
-		"ttl":   f.notYet("threads are not swept in this version; delete them through the API"),
+		"ttl":   f.threadTTL,
 		"path":  kept, "backend": kept, "uri": kept,
 	})
 }
@@ -280,7 +305,7 @@ func (f *file) modules(v value, key string) *Modules {
 func (f *file) store(v value, key string) {
 	f.section(v, key, map[string]func(value, string){
 		"index": f.notYet("search by meaning is not in this version; items are found by namespace and filter"),
-		"ttl":   f.notYet("default times to live are not in this version; a ttl given with an item is honoured"),
+		"ttl":   f.itemTTL,
 		"path":  f.notYet("items are kept by this server itself; ignored"),
 	})
 }

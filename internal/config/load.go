@@ -1,8 +1,11 @@
 package config
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -40,16 +43,21 @@ func Load(src Source) (*Config, []Warning, error) {
 		c.HTTP.CORS.AllowCredentials = strings.TrimSpace(origins) != "*"
 	}
 	mistakes = append(mistakes, src.settings(c)...)
+	warnings = append(warnings, c.unknownLimits()...)
 	if err := c.absolute(); err != nil {
 		mistakes = append(mistakes, Mistake{Text: "data: " + err.Error()})
 	}
 	mistakes = append(mistakes, c.validate()...)
-	if len(mistakes) == 0 && len(c.Graphs) > 0 {
+	if len(mistakes) == 0 && slices.ContainsFunc(c.Graphs, Graph.IsPython) {
 		python, err := FindPython(c.Python, c.Dir, src.Lookup)
-		if err != nil {
+		switch {
+		case err == nil:
+			c.Python = python
+		case slices.ContainsFunc(c.Graphs, func(g Graph) bool { return !g.IsPython() }):
+			warnings = append(warnings, c.withoutPython(err)...)
+		default:
 			mistakes = append(mistakes, Mistake{Text: err.Error()})
 		}
-		c.Python = python
 	}
 	if len(mistakes) > 0 {
 		return nil, warnings, mistakes
@@ -75,6 +83,9 @@ func (src Source) settings(c *Config) Mistakes {
 		}
 	}
 	for _, s := range Settings() {
+		if !s.Of(src.Mode) {
+			continue
+		}
 		if text, given := src.Flags[s.Flag]; given {
 			add(s.apply(c, "--"+s.Flag, text, s.set))
 			continue
@@ -83,7 +94,7 @@ func (src Source) settings(c *Config) Mistakes {
 			add(s.apply(c, s.Env, text, s.set))
 			continue
 		}
-		for _, name := range s.Also {
+		for _, name := range s.AlsoIn(src.Mode) {
 			text, given := src.lookup(c, name)
 			if !given {
 				continue
@@ -99,6 +110,19 @@ func (src Source) settings(c *Config) Mistakes {
 	return out
 }
 
+// unknownLimits warns of graphs with a limit that the file does not name. Programs may add graphs of their own.
+func (c *Config) unknownLimits() (warnings []Warning) {
+	if c.File == "" || len(c.Graphs) == 0 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.GraphConcurrency)) {
+		if !slices.ContainsFunc(c.Graphs, func(g Graph) bool { return g.ID == name }) {
+			warnings = append(warnings, Warning{Key: "graph-concurrency", Text: fmt.Sprintf("names %q, which is no graph of %s", name, filepath.Base(c.File))})
+		}
+	}
+	return warnings
+}
+
 func split(s string) []string {
 	var out []string
 	for _, part := range strings.Split(s, ",") {
@@ -107,4 +131,15 @@ func split(s string) []string {
 		}
 	}
 	return out
+}
+
+// withoutPython leaves out the graphs that need Python, where there is none: the others are served.
+func (c *Config) withoutPython(err error) (warnings []Warning) {
+	c.Graphs = slices.DeleteFunc(c.Graphs, func(g Graph) bool {
+		if g.IsPython() {
+			warnings = append(warnings, Warning{Key: "graphs." + g.ID, Text: "not served, it needs Python. " + err.Error()})
+		}
+		return g.IsPython()
+	})
+	return warnings
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,13 +18,18 @@ type Setting struct {
 	Flag, Env string
 	// Also are variables of LangGraph Server with the same meaning, asked after Env.
 	Also []string
+	// OwnOfServer: what stands in front of a LangGraph Server does not ask the Also variables, for they mean that server's own.
+	OwnOfServer bool
 	// Switch: the flag takes no value.
 	Switch bool
 	// Value names the value in --help.
 	Value string
-	// Default in words, for dev and serve.
+	// Default in words, and ByMode where a command has another.
 	Default string
+	ByMode  map[Mode]string
 	Help    string
+	// In are the commands that have it; nil: those that know graphs, dev, serve and worker.
+	In []Mode
 
 	// set reads a value. Its error says what to write, without naming the setting.
 	set func(c *Config, s string) error
@@ -30,20 +37,89 @@ type Setting struct {
 	also func(c *Config, s string) error
 }
 
+// Of reports whether a command has the setting.
+func (s Setting) Of(m Mode) bool {
+	if s.In == nil {
+		return m != Proxy
+	}
+	return slices.Contains(s.In, m)
+}
+
+// AlsoIn gives the variables of LangGraph Server that a command asks.
+func (s Setting) AlsoIn(m Mode) []string {
+	if m == Proxy && s.OwnOfServer {
+		return nil
+	}
+	return s.Also
+}
+
+// DefaultIn is the default of a command, in words.
+func (s Setting) DefaultIn(m Mode) string {
+	if words, ok := s.ByMode[m]; ok {
+		return words
+	}
+	return s.Default
+}
+
 // Settings are all of them, in the order of --help. config is not among them: it says where to read the rest.
 func Settings() []Setting {
+	all, proxy := []Mode{Dev, Serve, Worker, Proxy}, []Mode{Proxy}
+	serving, api := []Mode{Dev, Serve, Proxy}, []Mode{Dev, Serve}
 	return []Setting{
 		{
-			Flag: "host", Env: "UNDERSTUDY_HOST", Value: "ADDRESS", Default: "127.0.0.1",
+			Flag: "upstream", Env: "UNDERSTUDY_UPSTREAM", Value: "URL", Default: "none; needed", In: proxy,
+			Help: "LangGraph Server to stand in front of, such as http://127.0.0.1:2024", set: setUpstream,
+		},
+		{
+			Flag: "name", Env: "UNDERSTUDY_NAME", Value: "NAME", Default: "the address", In: proxy,
+			Help: "name of the upstream, under which its conversations are kept; give it one before its address changes",
+			set:  text(func(c *Config) *string { return &c.Name }),
+		},
+		{
+			Flag: "host", Env: "UNDERSTUDY_HOST", In: all, Value: "ADDRESS", Default: "127.0.0.1",
 			Help: "address to listen on; 0.0.0.0 lets other machines in", set: text(func(c *Config) *string { return &c.Host }),
 		},
 		{
-			Flag: "port", Env: "UNDERSTUDY_PORT", Value: "N", Default: "2024", Help: "port to listen on; 0 takes a free one",
+			Flag: "port", Env: "UNDERSTUDY_PORT", In: serving, Value: "N", Default: "2024", ByMode: map[Mode]string{Proxy: "2025"}, Help: "port to listen on; 0 takes a free one",
 			set: integer(func(c *Config) *int { return &c.Port }),
 		},
 		{
-			Flag: "data", Env: "UNDERSTUDY_DATA", Value: "DIR", Default: ".understudy", Help: "folder of the database, made when missing; :memory: keeps nothing",
+			Flag: "health-port", Env: "UNDERSTUDY_HEALTH_PORT", In: []Mode{Worker}, Value: "N", Default: "none",
+			Help: "port for /livez, /readyz and /metrics; 0 takes a free one", set: integer(func(c *Config) *int { return &c.Port }),
+		},
+		{
+			Flag: "data", Env: "UNDERSTUDY_DATA", In: serving, Value: "DIR", Default: ".understudy", Help: "folder of the database, made when missing; :memory: keeps nothing",
 			set: text(func(c *Config) *string { return &c.Data }),
+		},
+		{
+			Flag: "database-url", Env: "UNDERSTUDY_DATABASE_URL", In: all, Also: []string{"DATABASE_URI", "POSTGRES_URI"}, OwnOfServer: true, Value: "URL", Default: "none",
+			Help: "Postgres database, such as postgres://user:password@host:5432/name, in place of the data folder; several may work on it, servers then need --redis-url",
+			set:  text(func(c *Config) *string { return &c.DatabaseURL }),
+		},
+		{
+			Flag: "database-connections", Env: "UNDERSTUDY_DATABASE_CONNECTIONS", In: all, Also: []string{"LANGGRAPH_POSTGRES_POOL_MAX_SIZE"}, OwnOfServer: true, Value: "N",
+			Default: "16, or pool_max_conns of the URL",
+			Help:    "connections to Postgres at most; a server has one more that listens", set: integer(func(c *Config) *int { return &c.DatabaseConnections }),
+		},
+		{
+			Flag: "database-timeout", Env: "UNDERSTUDY_DATABASE_TIMEOUT", In: all, Value: "DURATION", Default: "30s, or statement_timeout of the URL",
+			Help: "time after which Postgres ends a statement", set: duration(func(c *Config) *time.Duration { return &c.DatabaseTimeout }),
+		},
+		{
+			Flag: "lease", Env: "UNDERSTUDY_LEASE", Value: "DURATION", Default: "20s",
+			Help: "time after which another server takes over the runs of one that is gone; four heartbeats fit into it", set: duration(func(c *Config) *time.Duration { return &c.Lease }),
+		},
+		{
+			Flag: "redis-url", Env: "UNDERSTUDY_REDIS_URL", Also: []string{"REDIS_URI"}, Value: "URL", Default: "none",
+			Help: "Redis, such as redis://host:6379/0, that carries live streams between servers on one database; without it streams show only what the server executes itself", set: text(func(c *Config) *string { return &c.RedisURL }),
+		},
+		{
+			Flag: "redis-ca", Env: "UNDERSTUDY_REDIS_CA", Value: "FILE", Default: "those of the system",
+			Help: "certificates (PEM) that vouch for a Redis at rediss://", set: text(func(c *Config) *string { return &c.RedisCA }),
+		},
+		{
+			Flag: "redis-prefix", Env: "UNDERSTUDY_REDIS_PREFIX", Also: []string{"REDIS_KEY_PREFIX"}, Value: "NAME", Default: "understudy",
+			Help: "beginning of all keys in Redis; servers on one database have the same, others another", set: text(func(c *Config) *string { return &c.RedisPrefix }),
 		},
 		{
 			Flag: "python", Env: "UNDERSTUDY_PYTHON", Value: "PATH", Default: ".venv beside the config, $VIRTUAL_ENV, python3",
@@ -55,7 +131,27 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "jobs-per-worker", Env: "UNDERSTUDY_JOBS_PER_WORKER", Also: []string{"N_JOBS_PER_WORKER"}, Value: "N", Default: "10",
-			Help: "runs that one Python process executes at once", set: integer(func(c *Config) *int { return &c.JobsPerWorker }),
+			Help: "runs that one Python process executes at once; 0 as --concurrency 0", set: integer(func(c *Config) *int { return &c.JobsPerWorker }),
+		},
+		{
+			Flag: "concurrency", Env: "UNDERSTUDY_CONCURRENCY", Value: "N", Default: "workers times jobs-per-worker",
+			Help: "runs that this server executes at once; 0 leaves them to other servers on the database", set: setConcurrency,
+		},
+		{
+			Flag: "graph-concurrency", Env: "UNDERSTUDY_GRAPH_CONCURRENCY", Value: "GRAPH=N,…", Default: "what langgraph.json says",
+			Help: "runs of single graphs that this server executes at once, such as researcher=2,chat=20; 0 leaves them to other servers", set: setGraphConcurrency,
+		},
+		{
+			Flag: "worker-memory", Env: "UNDERSTUDY_WORKER_MEMORY", Value: "SIZE", Default: "none",
+			Help: "memory of one Python process above which it takes no new runs and is replaced; 0 for any", set: size(func(c *Config) *ByteSize { return &c.WorkerMemory }),
+		},
+		{
+			Flag: "worker-max-runs", Env: "UNDERSTUDY_WORKER_MAX_RUNS", Value: "N", Default: "none",
+			Help: "runs after which a Python process is replaced by a fresh one; 0 for any number", set: integer(func(c *Config) *int { return &c.WorkerMaxRuns }),
+		},
+		{
+			Flag: "reload", Env: "UNDERSTUDY_RELOAD", In: []Mode{Dev}, Switch: true, Default: "true",
+			Help: "load the graphs again when their files change; running runs end with what they began with", set: boolean(func(c *Config) *bool { return &c.Reload }),
 		},
 		{
 			Flag: "run-timeout", Env: "UNDERSTUDY_RUN_TIMEOUT", Also: []string{"BG_JOB_TIMEOUT_SECS"}, Value: "DURATION", Default: "24h",
@@ -63,9 +159,14 @@ func Settings() []Setting {
 			set:  duration(func(c *Config) *time.Duration { return &c.RunTimeout }), also: seconds(func(c *Config) *time.Duration { return &c.RunTimeout }),
 		},
 		{
-			Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "10s (dev), 180s (serve)",
+			Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "180s", ByMode: map[Mode]string{Dev: "10s"},
 			Help: "time that running runs get when the server is told to stop",
 			set:  duration(func(c *Config) *time.Duration { return &c.Grace }), also: seconds(func(c *Config) *time.Duration { return &c.Grace }),
+		},
+		{
+			Flag: "drain", Env: "UNDERSTUDY_DRAIN", In: api, Value: "DURATION", Default: "0",
+			Help: "time that the server goes on taking requests when it is told to stop, while /readyz says no, so that load balancers look elsewhere",
+			set:  duration(func(c *Config) *time.Duration { return &c.Drain }),
 		},
 		{
 			Flag: "resumable-ttl", Env: "UNDERSTUDY_RESUMABLE_TTL", Also: []string{"RESUMABLE_STREAM_TTL_SECONDS"}, Value: "DURATION", Default: "1h",
@@ -73,27 +174,48 @@ func Settings() []Setting {
 			set:  duration(func(c *Config) *time.Duration { return &c.ResumableTTL }), also: seconds(func(c *Config) *time.Duration { return &c.ResumableTTL }),
 		},
 		{
-			Flag: "max-body", Env: "UNDERSTUDY_MAX_BODY", Also: []string{"HTTP_MAX_REQUEST_BODY_BYTES"}, Value: "SIZE", Default: "300MiB",
+			Flag: "stream-records", Env: "UNDERSTUDY_STREAM_RECORDS", Value: "N", Default: "10000",
+			Help: "events of resumable runs that stay for replay, per thread; above that tokens go first", set: integer(func(c *Config) *int { return &c.StreamRecords }),
+		},
+		{
+			Flag: "stream-bytes", Env: "UNDERSTUDY_STREAM_BYTES", Value: "SIZE", Default: "64MiB",
+			Help: "the same in bytes", set: size(func(c *Config) *ByteSize { return &c.StreamBytes }),
+		},
+		{
+			Flag: "max-body", In: api, Env: "UNDERSTUDY_MAX_BODY", Also: []string{"HTTP_MAX_REQUEST_BODY_BYTES"}, Value: "SIZE", Default: "300MiB",
 			Help: "largest request body; a larger one is refused with 413", set: size(func(c *Config) *ByteSize { return &c.MaxBody }),
 		},
 		{
-			Flag: "max-bodies", Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB",
+			Flag: "max-bodies", In: api, Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB",
 			Help: "all request bodies in flight together; above that, 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies }),
 		},
 		{
-			Flag: "mount-prefix", Env: "UNDERSTUDY_MOUNT_PREFIX", Also: []string{"MOUNT_PREFIX", "LANGGRAPH_MOUNT_PREFIX"}, Value: "PATH", Default: "none, or http.mount_prefix",
+			Flag: "mount-prefix", In: api, Env: "UNDERSTUDY_MOUNT_PREFIX", Also: []string{"MOUNT_PREFIX", "LANGGRAPH_MOUNT_PREFIX"}, Value: "PATH", Default: "none, or http.mount_prefix",
 			Help: "path that every route is put under, such as /my-api", set: setMountPrefix,
 		},
 		{
-			Flag: "synchronous", Env: "UNDERSTUDY_SYNCHRONOUS", Value: "full|normal", Default: "full",
+			Flag: "synchronous", Env: "UNDERSTUDY_SYNCHRONOUS", In: all, Value: "full|normal", Default: "full",
 			Help: "when a commit counts as safe: full, on disk; normal, a power cut may take the last ones", set: setSynchronous,
 		},
 		{
-			Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Default: "info",
+			Flag: "offline-reads", Env: "UNDERSTUDY_OFFLINE_READS", In: proxy, Switch: true, Default: "false",
+			Help: "while the upstream is down, show recorded messages and events to callers without credentials; for upstreams that need none",
+			set:  boolean(func(c *Config) *bool { return &c.OfflineReads }),
+		},
+		{
+			Flag: "upstream-host", Env: "UNDERSTUDY_UPSTREAM_HOST", In: proxy, Value: "client|upstream", Default: "client for http, upstream for https",
+			Help: "which Host header the upstream sees: the one that the client sent, or its own", set: setUpstreamHost,
+		},
+		{
+			Flag: "max-rewrite", Env: "UNDERSTUDY_MAX_REWRITE", In: proxy, Value: "SIZE", Default: "64MiB",
+			Help: "largest body or event in which messages are looked at; larger ones pass as they are", set: size(func(c *Config) *ByteSize { return &c.MaxRewrite }),
+		},
+		{
+			Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", In: all, Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Default: "info",
 			Help: "debug, info, warning or error", set: setLogLevel,
 		},
 		{
-			Flag: "log-json", Env: "UNDERSTUDY_LOG_JSON", Also: []string{"LOG_JSON"}, Switch: true, Default: "false (dev), true (serve)",
+			Flag: "log-json", Env: "UNDERSTUDY_LOG_JSON", In: all, Also: []string{"LOG_JSON"}, Switch: true, Default: "true", ByMode: map[Mode]string{Dev: "false"},
 			Help: "log one JSON object per line", set: boolean(func(c *Config) *bool { return &c.LogJSON }),
 		},
 		{
@@ -179,6 +301,38 @@ func size(field func(*Config) *ByteSize) func(*Config, string) error {
 	}
 }
 
+func setConcurrency(c *Config, s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return errors.New("write how many runs this server executes at once, or 0 to leave them to others")
+	}
+	c.Concurrency = n
+	return nil
+}
+
+// setGraphConcurrency adds to what langgraph.json says, and wins over it.
+func setGraphConcurrency(c *Config, s string) error {
+	for _, part := range split(s) {
+		graph, number, _ := strings.Cut(part, "=")
+		n, err := strconv.Atoi(strings.TrimSpace(number))
+		if graph = strings.TrimSpace(graph); graph == "" || err != nil || n < 0 || n > maxConcurrency {
+			return fmt.Errorf("write a graph and how many of its runs are executed at once, from 0 to %d, such as researcher=2", maxConcurrency)
+		}
+		c.limitGraph(graph, n)
+	}
+	return nil
+}
+
+// maxConcurrency is above what a server can do, and keeps mistakes from being taken for a wish.
+const maxConcurrency = 100_000
+
+func (c *Config) limitGraph(graph string, runs int) {
+	if c.GraphConcurrency == nil {
+		c.GraphConcurrency = map[string]int{}
+	}
+	c.GraphConcurrency[graph] = runs
+}
+
 func setMountPrefix(c *Config, s string) error {
 	prefix, problem := mountPrefix(s)
 	if problem != "" {
@@ -186,6 +340,30 @@ func setMountPrefix(c *Config, s string) error {
 	}
 	c.HTTP.MountPrefix = prefix
 	return nil
+}
+
+func setUpstream(c *Config, s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return errors.New("write an address such as http://127.0.0.1:2024")
+	case u.User != nil:
+		return errors.New("leave the credentials out; every client sends its own")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return errors.New("leave the query out; write an address such as http://127.0.0.1:2024")
+	}
+	u.Host = strings.ToLower(u.Host)
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	c.Upstream = u
+	return nil
+}
+
+func setUpstreamHost(c *Config, s string) error {
+	switch c.UpstreamHost = strings.ToLower(s); c.UpstreamHost {
+	case "", "client", "upstream":
+		return nil
+	}
+	return errors.New("write client or upstream")
 }
 
 func setSynchronous(c *Config, s string) error {

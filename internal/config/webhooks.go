@@ -95,12 +95,12 @@ func (f *file) webhookHeaders(v value, key, prefix string) {
 			continue
 		}
 		f.c.Webhooks.Headers[m.key] = template.ReplaceAllStringFunc(text, func(s string) string {
-			return f.variable(template.FindStringSubmatch(s)[1], prefix, m.value, at)
+			return f.templated(template.FindStringSubmatch(s)[1], prefix, m.value, at)
 		})
 	}
 }
 
-func (f *file) variable(expr, prefix string, v value, key string) string {
+func (f *file) templated(expr, prefix string, v value, key string) string {
 	name, isEnv := strings.CutPrefix(expr, "env.")
 	switch {
 	case !isEnv || name == "" || strings.Contains(name, "."):
@@ -110,12 +110,6 @@ func (f *file) variable(expr, prefix string, v value, key string) string {
 		f.wrong(v, key, "variable %s may not be sent: its name must start with %s (webhooks.env_prefix)", name, prefix)
 		return ""
 	}
-	if s, ok := f.c.Env[name]; ok {
-		return s
-	}
-	s, ok := f.lookup(name)
-	if !ok {
-		f.wrong(v, key, "variable %s is not set", name)
-	}
+	s, _ := f.variableValue(name, v, key)
 	return s
 }

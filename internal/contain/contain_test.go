@@ -195,3 +195,16 @@ func TestFilter(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 }
+
+// Whatever can be made ready can be held against any document.
+func FuzzFilter(f *testing.F) {
+	f.Add([]byte(`{"a":{"$gt":1},"b":[1,{"c":"x"}]}`), []byte(`{"a":2,"b":[1,{"c":"x"}]}`))
+	f.Add([]byte(`{"a":{"$in":[1]}}`), []byte(`null`))
+	f.Add([]byte(`{"$eq":1}`), []byte(`1`))
+	f.Add([]byte(`{"":{"$eq":null}}`), []byte(`{"":null}`))
+	f.Fuzz(func(_ *testing.T, filter, doc []byte) {
+		if c, err := ParseFilter(filter); err == nil && json.Valid(doc) {
+			c.Match(doc)
+		}
+	})
+}

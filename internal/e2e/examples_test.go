@@ -11,12 +11,14 @@ func TestExamples(t *testing.T) {
 	p := serve(t, t.TempDir(), "--config", "../../langgraph.json")
 
 	question := map[string]any{"messages": []any{map[string]any{"role": "user", "content": "What is 6 times 7?"}}}
-	messages := field(p.call("POST", "/runs/wait", map[string]any{"assistant_id": "chat", "input": question}, 200), "messages").([]any)
-	var said []any
-	for _, m := range messages {
-		said = append(said, field(m, "type"), field(m, "content"))
+	for _, graph := range []string{"chat", "assistant"} {
+		messages := field(p.call("POST", "/runs/wait", map[string]any{"assistant_id": graph, "input": question}, 200), "messages").([]any)
+		var said []any
+		for _, m := range messages {
+			said = append(said, field(m, "type"), field(m, "content"))
+		}
+		require.Equal(t, []any{"human", "What is 6 times 7?", "ai", "", "tool", "42", "ai", "The answer is 42."}, said)
 	}
-	require.Equal(t, []any{"human", "What is 6 times 7?", "ai", "", "tool", "42", "ai", "The answer is 42."}, said)
 
 	thread := field(p.call("POST", "/threads", map[string]any{}, 200), "thread_id").(string)
 	wait := "/threads/" + thread + "/runs/wait"

@@ -20,6 +20,7 @@ const (
 	Unprocessable             // well-formed, but does not hold to the schema (422)
 	NotSupported              // known, but this server does not do it (501)
 	Unavailable               // cannot be done now; try again (503)
+	Upstream                  // another server, on which this depends, failed (502)
 )
 
 // Error is an error with a kind, a message for the client, and a cause that the client does not see.

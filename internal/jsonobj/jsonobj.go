@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"strconv"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 )
@@ -139,27 +139,50 @@ func (o *Object) JSON() json.RawMessage {
 }
 
 // Quote is a string as JSON, with characters beyond ASCII as they are.
-func Quote(s string) json.RawMessage {
-	plain := true
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= 0x80 {
-			plain = false
-			break
+func Quote(s string) json.RawMessage { return AppendText(make([]byte, 0, len(s)+2), s) }
+
+const hexDigits = "0123456789abcdef"
+
+// AppendText appends a string as JSON that escapes no more than it must. Each byte that is no UTF-8 becomes U+FFFD.
+func AppendText(b []byte, text string) []byte {
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRuneInString(text[i:])
+			if r == utf8.RuneError && n == 1 {
+				b = append(append(b, text[start:i]...), "\ufffd"...)
+				start = i + 1
+			}
+			i += n
+			continue
 		}
+		if c >= 0x20 && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		b = append(b, text[start:i]...)
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		case '\b':
+			b = append(b, '\\', 'b')
+		case '\f':
+			b = append(b, '\\', 'f')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i++
+		start = i
 	}
-	if plain {
-		out := make([]byte, 0, len(s)+2)
-		out = append(out, '"')
-		out = append(out, s...)
-		return append(out, '"')
-	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil { // a string always encodes
-		return json.RawMessage(strconv.Quote(s))
-	}
-	return bytes.TrimRight(buf.Bytes(), "\n")
+	return append(append(b, text[start:]...), '"')
 }
 
 // Merge gives base with every key of over, as one object. Either may be nil.

@@ -4,4 +4,7 @@
 // come out: no value is built in between. Nothing is ever imported, constructed or unpickled: an object shows as what was
 // stored of it. Where streams and state of LangGraph Server differ (dates, times, durations, decimals, paths), the form of
 // the streams is used.
+//
+// The other way round, AppendValue, AppendState and AppendMessage write JSON as the msgpack that the serializer would have written,
+// messages as objects of their classes.
 package jsonplus

@@ -23,6 +23,8 @@ const (
 var (
 	// ErrPickle: the value is a pickle. Reading one means running code out of the database, so none is ever read.
 	ErrPickle = errors.New("jsonplus: pickled values are not read")
+	// ErrType: the value is of a type that nobody here reads.
+	ErrType = errors.New("jsonplus: unknown type")
 	// ErrDepth: the value is nested deeper than any serialiser of LangGraph writes.
 	ErrDepth = errors.New("jsonplus: nested too deeply")
 
@@ -50,15 +52,36 @@ func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
 		if packed, err = packJSON(data); err == nil {
 			dst, err = appendWhole(dst, packed, 0)
 		}
-	case TypePickle:
-		err = ErrPickle
 	default:
-		err = fmt.Errorf("jsonplus: unknown type %q", typ)
+		err = unread(typ)
 	}
 	if err != nil {
 		return dst[:start], err
 	}
 	return dst, nil
+}
+
+// Pack gives a stored value as msgpack, in whichever form it is kept. What is msgpack already is not looked at, and is the caller's data. ErrPickle
+// and ErrType can be told apart with errors.Is.
+func Pack(typ string, data []byte) ([]byte, error) {
+	switch typ {
+	case TypeMsgpack:
+		return data, nil
+	case TypeJSON:
+		return packJSON(data)
+	case TypeNull:
+		return msgp.AppendNil(nil), nil
+	case TypeBytes, TypeBytearray:
+		return msgp.AppendBytes(nil, data), nil
+	}
+	return nil, unread(typ)
+}
+
+func unread(typ string) error {
+	if typ == TypePickle {
+		return ErrPickle
+	}
+	return fmt.Errorf("%w %q", ErrType, typ)
 }
 
 // appendWhole appends a msgpack value that must fill b.

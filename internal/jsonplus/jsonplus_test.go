@@ -231,3 +231,35 @@ func BenchmarkAppendJSON(b *testing.B) {
 		})
 	}
 }
+
+func FuzzParseMessage(f *testing.F) {
+	f.Add([]byte{0x82, 0xa4, 't', 'y', 'p', 'e', 0xa2, 'a', 'i', 0xa7, 'c', 'o', 'n', 't', 'e', 'n', 't', 0xa0})
+	f.Add([]byte{0xc7, 1, 5, 0x90})
+	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(_ *testing.T, item []byte) {
+		ParseMessage(item)
+		DeltaSnapshot(item)
+	})
+}
+
+func TestPack(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		typ, data, want string
+		err             error
+	}{
+		{typ: TypeMsgpack, data: "\x91\x01", want: "\x91\x01"},
+		{typ: TypeJSON, data: `[1]`, want: "\x91\x01"},
+		{typ: TypeNull, want: "\xc0"},
+		{typ: TypeBytes, data: "x", want: "\xc4\x01x"},
+		{typ: TypeBytearray, data: "x", want: "\xc4\x01x"},
+		{typ: TypePickle, data: "x", err: ErrPickle},
+		{typ: "empty", err: ErrType},
+	} {
+		got, err := Pack(tt.typ, []byte(tt.data))
+		require.ErrorIs(t, err, tt.err, tt.typ)
+		require.Equal(t, tt.want, string(got), tt.typ)
+	}
+	_, err := Pack(TypeJSON, []byte("["))
+	require.Error(t, err)
+}

@@ -24,10 +24,10 @@ const module = "understudy"
 // layers are the packages from top to bottom: one may import what stands below it, and its own layer only where peers are named.
 // A package belongs to the longest prefix that is listed.
 var layers = [][]string{
-	{"cmd"},
+	{"cmd", "conformance", "bench"},
 	{""}, // the root package, which embedders import
 	{"server"},
-	{"run", "assistant", "thread", "store", "proxy"},
+	{"run", "assistant", "thread", "store", "proxy", "transfer"},
 	{"graph", "checkpointer", "eventstore", "bridge"},
 	{"id"},
 	{"internal"},
@@ -37,6 +37,8 @@ var layers = [][]string{
 var peers = map[string][]string{
 	"run":        {"assistant", "thread", "store"},
 	"thread":     {"store"},
+	"transfer":   {"assistant", "thread", "store"}, // it moves what they own, by the interfaces of their storage
+	"proxy":      {"thread"},
 	"graph":      {"checkpointer"},
 	"eventstore": {"checkpointer"},
 	"jsonplus":   {"id"},
@@ -45,7 +47,7 @@ var peers = map[string][]string{
 // sides stand beside the layers. A side may import the domain, whose types it encodes or whose interfaces it satisfies; only its
 // importers may import it.
 var sides = map[string]struct{ importers []string }{
-	"compat":  {importers: []string{"", "server"}},
+	"compat":  {importers: []string{"", "server", "proxy"}},
 	"storage": {importers: []string{""}},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	"zombiezen.com/go/sqlite"
 
@@ -11,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
 )
 
 var errNoAssistant = fault.New(fault.NotFound, "assistant not found")
@@ -61,67 +63,74 @@ func loadAssistant(conn *sqlite.Conn, text string, args ...any) (a *assistant.As
 
 // Assistant is assistant.Store.Assistant and run.Store.Assistant.
 func (s *Store) Assistant(ctx context.Context, a id.Assistant) (out *assistant.Assistant, err error) {
+	known, since := s.writer.assistants.get(a)
+	if known != nil {
+		return known, nil
+	}
 	err = s.read(ctx, func(c *sqlite.Conn) error {
 		out, err = loadAssistant(c, selectAssistant, a)
 		return err
 	})
+	if err == nil {
+		s.writer.assistants.put(out, since)
+	}
 	return out, err
+}
+
+// knownAssistants are rows as they were read last: each run asks for one. Only the writer changes them, and no other process may.
+type knownAssistants struct {
+	mu      sync.Mutex
+	rows    map[id.Assistant]assistant.Assistant
+	changes int // commits that changed assistants
+}
+
+// mostKnown bounds them; beyond it others take their places.
+const mostKnown = 256
+
+// get gives a copy of a row, nil when it is not known, and since when what is read is not older than it may be.
+func (k *knownAssistants) get(a id.Assistant) (row *assistant.Assistant, since int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if known, ok := k.rows[a]; ok {
+		return &known, k.changes
+	}
+	return nil, k.changes
+}
+
+// put notes a row that was read after since, unless assistants have changed meanwhile.
+func (k *knownAssistants) put(row *assistant.Assistant, since int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if since != k.changes {
+		return
+	}
+	if k.rows == nil || len(k.rows) >= mostKnown {
+		k.rows = map[id.Assistant]assistant.Assistant{}
+	}
+	k.rows[row.ID] = *row
+}
+
+// forget drops all. It is called after a commit that changed assistants, before the one who asked for it is told.
+func (k *knownAssistants) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rows, k.changes = nil, k.changes+1
 }
 
 // assistantOrders are the statements by the column they sort by, ascending and descending. Each follows an index,
 // so that a page is read without the rows behind it.
-var assistantOrders = orders("SELECT "+assistantColumns+" FROM assistants",
+var assistantOrders = rows.Orders("SELECT "+assistantColumns+" FROM assistants",
 	"assistant_id", "assistant_id", "created_at", "updated_at", "name", "graph_id")
-
-// orders gives, by column, a query that is sorted by it and then by the id, both in the same direction.
-func orders(selection, id string, columns ...string) map[string][2]string {
-	out := map[string][2]string{}
-	for _, c := range columns {
-		by := [2]string{c + ", " + id, c + " DESC, " + id + " DESC"}
-		if c == id {
-			by = [2]string{id, id + " DESC"}
-		}
-		out[c] = [2]string{selection + " ORDER BY " + by[0], selection + " ORDER BY " + by[1]}
-	}
-	return out
-}
-
-// ordered picks the query of a sort column.
-func ordered(by map[string][2]string, column, fallback string, ascending bool) (string, error) {
-	if column == "" {
-		column = fallback
-	}
-	texts, ok := by[column]
-	if !ok {
-		return "", fault.Newf(fault.Invalid, "cannot sort by %q", column)
-	}
-	if ascending {
-		return texts[0], nil
-	}
-	return texts[1], nil
-}
-
-// page skips and counts rows that were found. Its zero value wants all.
-type page struct {
-	limit, offset int // limit <= 0: all
-	seen          int
-}
-
-// take reports whether the next row belongs to the page, and whether it is the last one wanted.
-func (p *page) take() (in, last bool) {
-	p.seen++
-	return p.seen > p.offset, p.limit > 0 && p.seen >= p.offset+p.limit
-}
 
 // listAssistants is assistant.Store.Assistants (the name is taken by the adapter). Assistants are few: the filters are applied to rows in order until the page is full.
 func (s *Store) listAssistants(ctx context.Context, q assistant.Query) (out []*assistant.Assistant, err error) {
-	text, err := ordered(assistantOrders, q.SortBy, "created_at", q.Ascending)
+	text, err := rows.Ordered(assistantOrders, q.SortBy, "created_at", q.Ascending)
 	if err != nil {
 		return nil, err
 	}
-	p := page{limit: q.Limit, offset: q.Offset}
+	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	err = s.eachAssistant(ctx, q, text, func(st *sqlite.Stmt) error {
-		in, last := p.take()
+		in, last := p.Take()
 		if in {
 			out = append(out, scanAssistant(st))
 		}
@@ -166,14 +175,14 @@ func (s *Store) Versions(ctx context.Context, a id.Assistant, metadata []byte, l
 	if err != nil {
 		return nil, fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
-	p := page{limit: limit, offset: offset}
+	p := rows.Page{Limit: limit, Offset: offset}
 	err = s.read(ctx, func(c *sqlite.Conn) error {
 		return query(c, "SELECT "+assistantColumns+" FROM assistant_versions WHERE assistant_id = ? ORDER BY version DESC",
 			func(st *sqlite.Stmt) error {
 				if !match.Everything() && !match.Match(columnBytes(st, 6)) {
 					return nil
 				}
-				in, last := p.take()
+				in, last := p.Take()
 				if in {
 					out = append(out, scanAssistant(st))
 				}
@@ -193,6 +202,7 @@ func (tx *Tx) Assistant(a id.Assistant) (*assistant.Assistant, error) {
 
 // InsertAssistant is assistant.Tx.InsertAssistant.
 func (tx *Tx) InsertAssistant(a *assistant.Assistant) error {
+	tx.assistants = true
 	if found, err := tx.one("SELECT 1 FROM assistants WHERE assistant_id = ?", nil, a.ID); err != nil {
 		return fmt.Errorf("insert assistant %s: %w", a.ID, err)
 	} else if found {
@@ -206,6 +216,7 @@ func (tx *Tx) InsertAssistant(a *assistant.Assistant) error {
 
 // PutAssistant is assistant.Tx.PutAssistant.
 func (tx *Tx) PutAssistant(a *assistant.Assistant, newVersion bool) error {
+	tx.assistants = true
 	err := tx.exec(`UPDATE assistants SET (`+assistantColumns+`) = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) WHERE assistant_id = ?1`,
 		assistantArgs(a)...)
 	if err != nil {
@@ -248,6 +259,7 @@ func (tx *Tx) LastVersion(a id.Assistant) (n int, err error) {
 
 // DeleteAssistant is assistant.Tx.DeleteAssistant.
 func (tx *Tx) DeleteAssistant(a id.Assistant) error {
+	tx.assistants = true
 	if err := tx.exec("DELETE FROM assistants WHERE assistant_id = ?", a); err != nil {
 		return fmt.Errorf("delete assistant %s: %w", a, err)
 	}

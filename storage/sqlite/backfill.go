@@ -9,6 +9,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/storage/internal/rows"
 )
 
 var (
@@ -69,7 +70,7 @@ func (s *Store) RootCheckpoint(ctx context.Context, t id.Thread, checkpoint id.C
 // RootValue is eventstore.Archive.RootValue.
 func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version string) (v eventstore.Value, err error) {
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
-		b, err := newLoader(c, t).blob(blobKey{"", channelVersion{channel, version}})
+		b, err := newLoader(c, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
 		if b != nil {
 			v = eventstore.Value{Type: b.Type, Data: b.Bytes()}
 		}

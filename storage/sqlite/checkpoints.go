@@ -1,12 +1,9 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 
 	"zombiezen.com/go/sqlite"
 
@@ -15,13 +12,13 @@ import (
 	"understudy/internal/compact"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
 )
 
 const (
-	selectCheckpoint = "SELECT c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata, s.run_id, s.tasks, s.shape " +
-		"FROM checkpoints c LEFT JOIN snapshots s ON s.thread_id = c.thread_id AND s.checkpoint_ns = c.checkpoint_ns AND s.checkpoint_id = c.checkpoint_id "
-	oneCheckpoint    = selectCheckpoint + "WHERE c.thread_id = ? AND c.checkpoint_ns = ? AND c.checkpoint_id = ?"
-	latestCheckpoint = selectCheckpoint + "WHERE c.thread_id = ? AND c.checkpoint_ns = ? ORDER BY c.checkpoint_id DESC LIMIT 1"
+	selectCheckpoint = "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata, run_id, tasks, shape FROM checkpoints "
+	oneCheckpoint    = selectCheckpoint + "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+	latestCheckpoint = selectCheckpoint + "WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id DESC LIMIT 1"
 
 	keysOfNS = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ? " +
 		"ORDER BY checkpoint_id DESC"
@@ -44,31 +41,6 @@ func scanCheckpoint(s *sqlite.Stmt, t id.Thread) *checkpointer.Tuple {
 		Tasks:    columnBytes(s, 6),
 		Shape:    s.ColumnText(7),
 	}}
-}
-
-// channelVersion names a blob within a namespace.
-type channelVersion struct{ channel, version string }
-
-// channelVersions are those of a checkpoint, in order of channels. Versions may be text or numbers; both are text in the tables.
-func channelVersions(data []byte) ([]channelVersion, error) {
-	var c struct {
-		Versions map[string]json.RawMessage `json:"channel_versions"`
-	}
-	if err := json.Unmarshal(data, &c); err != nil {
-		return nil, fmt.Errorf("channel_versions: %w", err)
-	}
-	out := make([]channelVersion, 0, len(c.Versions))
-	for channel, raw := range c.Versions {
-		version := string(raw)
-		if raw[0] == '"' {
-			if err := json.Unmarshal(raw, &version); err != nil {
-				return nil, fmt.Errorf("channel_versions: %w", err)
-			}
-		}
-		out = append(out, channelVersion{channel, version})
-	}
-	slices.SortFunc(out, func(a, b channelVersion) int { return strings.Compare(a.channel, b.channel) })
-	return out, nil
 }
 
 // loadRow loads a checkpoint alone; nil when there is none.
@@ -129,7 +101,7 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	}
 	before := string(q.Before)
 	if before == "" {
-		before = lastText
+		before = rows.LastText
 	}
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
 		l := newLoader(c, q.Thread)
@@ -222,25 +194,20 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	if metadata == nil {
 		metadata = json.RawMessage("{}")
 	}
-	if err := tx.exec(`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
-		VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, p.Thread, p.NS, p.ID, orNull(p.Parent), p.Data, metadata); err != nil {
+	row := []any{p.Thread, p.NS, p.ID, orNull(p.Parent), p.Data, metadata, p.Run, p.Shape, p.Tasks}
+	if err := tx.exec(`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata, run_id, shape, tasks)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, row...); err != nil {
 		return err
 	}
 	if tx.conn.Changes() == 0 {
-		if err := tx.exec(`UPDATE checkpoints SET parent_checkpoint_id = ?4, checkpoint = ?5, metadata = ?6
-			WHERE thread_id = ?1 AND checkpoint_ns = ?2 AND checkpoint_id = ?3`,
-			p.Thread, p.NS, p.ID, orNull(p.Parent), p.Data, metadata); err != nil {
+		if err := tx.exec(`UPDATE checkpoints SET parent_checkpoint_id = ?4, checkpoint = ?5, metadata = ?6, run_id = ?7, shape = ?8, tasks = ?9
+			WHERE thread_id = ?1 AND checkpoint_ns = ?2 AND checkpoint_id = ?3`, row...); err != nil {
 			return err
 		}
 		// They were given about what was there before.
 		if err := tx.exec("DELETE FROM answers WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?", p.Thread, p.NS, p.ID); err != nil {
 			return err
 		}
-	}
-	if err := tx.exec(`INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET run_id = excluded.run_id, shape = excluded.shape, tasks = excluded.tasks`,
-		p.Thread, p.NS, p.ID, p.Run, p.Shape, p.Tasks); err != nil {
-		return err
 	}
 	for _, b := range p.Blobs {
 		if err := tx.putBlob(p.Thread, p.NS, &b); err != nil {
@@ -283,7 +250,7 @@ func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 }
 
 // checkpointTables hold rows of a checkpoint under its key.
-var checkpointTables = []string{"checkpoints", "checkpoint_writes", "snapshots", "answers"}
+var checkpointTables = []string{"checkpoints", "checkpoint_writes", "answers"}
 
 // deleteCheckpoints deletes all that is kept of a thread's checkpoints.
 func (tx *Tx) deleteCheckpoints(t id.Thread) error {
@@ -299,7 +266,7 @@ func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 // the same version to another value.
 func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
 	var keys []checkpointer.Key
-	if err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM snapshots WHERE thread_id = ? AND run_id = ?", func(s *sqlite.Stmt) error {
+	if err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND run_id = ?", func(s *sqlite.Stmt) error {
 		keys = append(keys, checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))})
 		return nil
 	}, t, r); err != nil {
@@ -313,12 +280,12 @@ func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
 
 // dropCheckpoints deletes checkpoints of a thread with all that only they have.
 func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
-	freed := map[string]map[channelVersion]bool{} // by namespace
+	freed := map[string]map[rows.ChannelVersion]bool{} // by namespace
 	for _, k := range keys {
 		if err := tx.versions("SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
-			func(v channelVersion) {
+			func(v rows.ChannelVersion) {
 				if freed[k.NS] == nil {
-					freed[k.NS] = map[channelVersion]bool{}
+					freed[k.NS] = map[rows.ChannelVersion]bool{}
 				}
 				freed[k.NS][v] = true
 			}, k.Thread, k.NS, k.ID); err != nil {
@@ -334,17 +301,17 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
 	l := newLoader(tx.conn, t)
 	for ns, versions := range freed {
 		if err := tx.versions("SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?",
-			func(v channelVersion) { delete(versions, v) }, t, ns); err != nil {
+			func(v rows.ChannelVersion) { delete(versions, v) }, t, ns); err != nil {
 			return err
 		}
 		for v := range versions {
 			if err := tx.query(listOfOne, func(s *sqlite.Stmt) error {
 				return l.named(columnBytes(s, 1), &gone)
-			}, t, ns, v.channel, v.version); err != nil {
-				return fmt.Errorf("channel %s, version %s: %w", v.channel, v.version, err)
+			}, t, ns, v.Channel, v.Version); err != nil {
+				return fmt.Errorf("channel %s, version %s: %w", v.Channel, v.Version, err)
 			}
 			if err := tx.exec("DELETE FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ?",
-				t, ns, v.channel, v.version); err != nil {
+				t, ns, v.Channel, v.Version); err != nil {
 				return err
 			}
 		}
@@ -353,63 +320,14 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
 }
 
 // versions calls fn with the channel versions of the checkpoints that a statement gives.
-func (tx *Tx) versions(text string, fn func(channelVersion), args ...any) error {
+func (tx *Tx) versions(text string, fn func(rows.ChannelVersion), args ...any) error {
 	return tx.query(text, func(s *sqlite.Stmt) error {
-		list, err := channelVersions(columnBytes(s, 0))
+		list, err := rows.ChannelVersions(columnBytes(s, 0))
 		for _, v := range list {
 			fn(v)
 		}
 		return err
 	}, args...)
-}
-
-var errDelta = fault.New(fault.NotSupported, "the thread uses a delta channel, which is read from older checkpoints: they cannot be pruned")
-
-// PruneCheckpoints is thread.Tx.PruneCheckpoints. As langgraph-checkpoint-postgres: the parents of what stays are forgotten,
-// and threads with delta channels are refused (fault.NotSupported).
-func (tx *Tx) PruneCheckpoints(t id.Thread) (int, error) {
-	var drop []checkpointer.Key
-	kept := map[string]bool{} // namespaces whose newest was met
-	if err := tx.query("SELECT checkpoint_ns, checkpoint_id, metadata FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_ns, checkpoint_id DESC",
-		func(s *sqlite.Stmt) error {
-			if usesDelta(columnBytes(s, 2)) {
-				return errDelta
-			}
-			k := checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))}
-			if !kept[k.NS] {
-				kept[k.NS] = true
-				return nil
-			}
-			drop = append(drop, k)
-			return nil
-		}, t); err != nil {
-		return 0, fmt.Errorf("prune checkpoints of thread %s: %w", t, err)
-	}
-	if len(drop) == 0 {
-		return 0, nil
-	}
-	err := tx.dropCheckpoints(t, drop)
-	if err == nil {
-		err = tx.exec(`UPDATE checkpoints SET parent_checkpoint_id = NULL WHERE thread_id = ?1 AND parent_checkpoint_id IS NOT NULL
-			AND NOT EXISTS (SELECT 1 FROM checkpoints p WHERE p.thread_id = ?1 AND p.checkpoint_ns = checkpoints.checkpoint_ns
-				AND p.checkpoint_id = checkpoints.parent_checkpoint_id)`, t)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("prune checkpoints of thread %s: %w", t, err)
-	}
-	return len(drop), nil
-}
-
-// usesDelta reports whether a checkpoint's metadata has the counters that delta channels leave there.
-func usesDelta(metadata []byte) bool {
-	if !bytes.Contains(metadata, []byte("delta")) {
-		return false
-	}
-	var m struct {
-		Counters  json.RawMessage `json:"counters_since_delta_snapshot"`
-		Versioned json.RawMessage `json:"delta_writes_versioned"`
-	}
-	return json.Unmarshal(metadata, &m) == nil && (m.Counters != nil || m.Versioned != nil)
 }
 
 // CopyCheckpoints is checkpointer.Tx.CopyCheckpoints. Answers are not copied: they name the thread, and can be asked again.
@@ -419,10 +337,9 @@ func (tx *Tx) CopyCheckpoints(from, to id.Thread) error {
 			SELECT ?2, checkpoint_ns, channel, version, type, blob FROM checkpoint_blobs WHERE thread_id = ?1`,
 		`INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path)
 			SELECT ?2, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path FROM checkpoint_writes WHERE thread_id = ?1`,
-		`INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks)
-			SELECT ?2, checkpoint_ns, checkpoint_id, run_id, shape, tasks FROM snapshots WHERE thread_id = ?1`,
-		`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
-			SELECT ?2, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints WHERE thread_id = ?1`,
+		`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, run_id, shape, tasks)
+			SELECT ?2, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, run_id, shape, tasks
+			FROM checkpoints WHERE thread_id = ?1`,
 	} {
 		if err := tx.exec(text, from, to); err != nil {
 			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
@@ -435,50 +352,21 @@ func (tx *Tx) CopyCheckpoints(from, to id.Thread) error {
 		ns, id   string
 		metadata []byte
 	}
-	var rows []row
+	var moved []row
 	if err := tx.query("SELECT checkpoint_ns, checkpoint_id, metadata FROM checkpoints WHERE thread_id = ?", func(s *sqlite.Stmt) error {
 		metadata := columnBytes(s, 2)
-		if changed := withThread(metadata, to); changed != nil {
-			rows = append(rows, row{s.ColumnText(0), s.ColumnText(1), changed})
+		if changed := rows.WithThread(metadata, to); changed != nil {
+			moved = append(moved, row{s.ColumnText(0), s.ColumnText(1), changed})
 		}
 		return nil
 	}, to); err != nil {
 		return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
 	}
-	for _, r := range rows {
+	for _, r := range moved {
 		if err := tx.exec("UPDATE checkpoints SET metadata = ? WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
 			r.metadata, to, r.ns, r.id); err != nil {
 			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
 		}
-	}
-	return nil
-}
-
-// withThread puts another id in place of the thread_id at the top level of an object, and leaves every other byte.
-// nil when there is none.
-func withThread(object []byte, t id.Thread) []byte {
-	dec := json.NewDecoder(bytes.NewReader(object))
-	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return nil
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return nil
-		}
-		var value json.RawMessage
-		if dec.Decode(&value) != nil {
-			return nil
-		}
-		if key != "thread_id" {
-			continue
-		}
-		text, err := json.Marshal(string(t))
-		if err != nil {
-			return nil
-		}
-		end := int(dec.InputOffset())
-		return slices.Concat(object[:end-len(value)], text, object[end:])
 	}
 	return nil
 }

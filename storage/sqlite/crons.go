@@ -11,6 +11,7 @@ import (
 	"understudy/internal/contain"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/storage/internal/rows"
 )
 
 var errNoCron = fault.New(fault.NotFound, "cron not found")
@@ -80,18 +81,18 @@ func (s *Store) Cron(ctx context.Context, c id.Cron) (out *run.Cron, err error) 
 
 var (
 	cronSorts    = []string{"cron_id", "assistant_id", "thread_id", "created_at", "updated_at", "next_run_date", "end_time"}
-	cronOrders   = orders("SELECT "+cronColumns+" FROM crons", "cron_id", cronSorts...)
+	cronOrders   = rows.Orders("SELECT "+cronColumns+" FROM crons", "cron_id", cronSorts...)
 	cronOrdersOf = map[string]map[string][2]string{
-		"thread_id":    orders("SELECT "+cronColumns+" FROM crons WHERE thread_id = ?", "cron_id", cronSorts...),
-		"assistant_id": orders("SELECT "+cronColumns+" FROM crons WHERE assistant_id = ?", "cron_id", cronSorts...),
+		"thread_id":    rows.Orders("SELECT "+cronColumns+" FROM crons WHERE thread_id = ?", "cron_id", cronSorts...),
+		"assistant_id": rows.Orders("SELECT "+cronColumns+" FROM crons WHERE assistant_id = ?", "cron_id", cronSorts...),
 	}
 )
 
 // Crons is run.Store.Crons. Crons are few: what the thread or assistant leaves is filtered in order until the page is full.
 func (s *Store) Crons(ctx context.Context, q run.CronQuery) (out []*run.Cron, err error) {
-	p := page{limit: q.Limit, offset: q.Offset}
+	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	err = s.eachCron(ctx, q, func(c *run.Cron) error {
-		in, last := p.take()
+		in, last := p.Take()
 		if in {
 			out = append(out, c)
 		}
@@ -124,7 +125,7 @@ func (s *Store) eachCron(ctx context.Context, q run.CronQuery, row func(*run.Cro
 	case q.Assistant != "":
 		by, args = cronOrdersOf["assistant_id"], []any{q.Assistant}
 	}
-	text, err := ordered(by, q.SortBy, "created_at", q.Ascending)
+	text, err := rows.Ordered(by, q.SortBy, "created_at", q.Ascending)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/storage/internal/rows"
 )
 
 // states is shared by all stores of the process: what it holds is found by stamps, which no two databases have in common.
@@ -205,7 +206,7 @@ func (tx *Tx) Content(t id.Thread, seq eventstore.Seq) (content []byte, err erro
 
 // ChannelValue is eventstore.Tx.ChannelValue.
 func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error) {
-	b, err := newLoader(tx.conn, t).blob(blobKey{"", channelVersion{channel, version}})
+	b, err := newLoader(tx.conn, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
 	if b == nil || err != nil {
 		return "", nil, err
 	}
@@ -319,6 +320,22 @@ func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Check
 	return tr, nil
 }
 
+// same reads a column that mostly says what it said in the row before.
+type same struct {
+	buf  []byte
+	last string
+}
+
+func (c *same) text(s *sqlite.Stmt, col int) string {
+	size := s.ColumnLen(col)
+	c.buf = slices.Grow(c.buf[:0], size)[:size]
+	s.ColumnBytes(col, c.buf)
+	if string(c.buf) != c.last {
+		c.last = string(c.buf)
+	}
+	return c.last
+}
+
 // EachContent is eventstore.Reader.EachContent.
 func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
 	err := s.snapshot(ctx, func(c *sqlite.Conn) error { return eachContent(c, t, ranges, fn) })
@@ -333,7 +350,18 @@ func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstor
 const passOver = 16
 
 func eachContent(c *sqlite.Conn, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
-	var content []byte // one buffer for all rows
+	var content, digest, metadata []byte // one buffer for all rows
+	var run, kind, category same
+	var e eventstore.Event
+	into := func(s *sqlite.Stmt, col int, buf *[]byte) []byte {
+		if s.ColumnIsNull(col) {
+			return nil
+		}
+		size := s.ColumnLen(col)
+		*buf = slices.Grow((*buf)[:0], size)[:size]
+		s.ColumnBytes(col, *buf)
+		return *buf
+	}
 	for len(ranges) > 0 {
 		n := 1
 		for n < len(ranges) && ranges[n].From > ranges[n-1].To && ranges[n].From-ranges[n-1].To <= passOver {
@@ -349,12 +377,10 @@ func eachContent(c *sqlite.Conn, t id.Thread, ranges []eventstore.Range, fn func
 			if seq < group[0].From {
 				return nil
 			}
-			e := scanEvent(s, t)
-			if !s.ColumnIsNull(colContent) {
-				size := s.ColumnLen(colContent)
-				content = slices.Grow(content[:0], size)[:size]
-				s.ColumnBytes(colContent, content)
-				e.Content = content
+			e = eventstore.Event{
+				Thread: t, Seq: seq, Run: id.Run(run.text(s, 1)), Type: kind.text(s, 2), Category: category.text(s, 3), MessageID: s.ColumnText(4),
+				Digest: into(s, 5, &digest), Anonymous: s.ColumnBool(6), Metadata: into(s, 7, &metadata), CreatedAt: columnTime(s, 8),
+				First: eventstore.Seq(s.ColumnInt64(9)), Content: into(s, colContent, &content),
 			}
 			return fn(&e)
 		}, t, group[0].From, group[n-1].To); err != nil {

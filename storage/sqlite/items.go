@@ -4,41 +4,21 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"zombiezen.com/go/sqlite"
 
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
 	"understudy/store"
 )
 
-const (
-	// separator joins the labels of a namespace. It sorts before every printable character, so that namespaces sort as lists do.
-	separator = "\x1f"
-	// behind, put after a namespace, is above all namespaces below it.
-	behind = "\x20"
-	// lastText is above every namespace.
-	lastText = "\U0010FFFF"
-
-	itemColumns = "namespace, key, value, created_at, updated_at, ttl, expires_at"
-)
-
-func joinNamespace(labels []string) (string, error) {
-	for _, l := range labels {
-		if strings.Contains(l, separator) {
-			return "", fault.New(fault.Invalid, "a namespace label contains a control character")
-		}
-	}
-	return strings.Join(labels, separator), nil
-}
-
-func splitNamespace(text string) []string { return strings.Split(text, separator) }
+const itemColumns = "namespace, key, value, created_at, updated_at, ttl, expires_at"
 
 func scanItem(s *sqlite.Stmt) *store.Item {
 	return &store.Item{
-		Namespace: splitNamespace(s.ColumnText(0)),
+		Namespace: rows.SplitNamespace(s.ColumnText(0)),
 		Key:       s.ColumnText(1),
 		Value:     columnBytes(s, 2),
 		CreatedAt: columnTime(s, 3),
@@ -50,7 +30,7 @@ func scanItem(s *sqlite.Stmt) *store.Item {
 
 // Item is store.Backend.Item.
 func (s *Store) Item(ctx context.Context, namespace []string, key string) (item *store.Item, err error) {
-	ns, err := joinNamespace(namespace)
+	ns, err := rows.JoinNamespace(namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -83,17 +63,17 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 	if err != nil {
 		return nil, fault.Newf(fault.Invalid, "filter: %w", err)
 	}
-	prefix, err := joinNamespace(q.Prefix)
+	prefix, err := rows.JoinNamespace(q.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	p := page{limit: q.Limit, offset: q.Offset}
+	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	now := micros(s.now())
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
 		text, args := itemsOfAll, []any{now}
 		if len(q.Prefix) > 0 {
-			text, args = itemsBelow, []any{now, prefix, prefix + behind}
-			nested, err := one(c, nextNamespace, nil, prefix, prefix+behind, now)
+			text, args = itemsBelow, []any{now, prefix, prefix + rows.Behind}
+			nested, err := one(c, nextNamespace, nil, prefix, prefix+rows.Behind, now)
 			if err != nil {
 				return err
 			}
@@ -102,11 +82,10 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 			}
 		}
 		return query(c, text, func(st *sqlite.Stmt) error {
-			if !within(st.ColumnText(1), prefix) {
+			if !rows.Within(st.ColumnText(1), prefix) {
 				return nil
 			}
-			if filter == nil && p.seen < p.offset {
-				p.seen++
+			if filter == nil && p.Skip() {
 				return nil
 			}
 			var item *store.Item
@@ -119,7 +98,7 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 			if !filter.Match(item.Value) {
 				return nil
 			}
-			in, last := p.take()
+			in, last := p.Take()
 			if in {
 				out = append(out, item)
 			}
@@ -132,11 +111,6 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 	return out, err
 }
 
-// within reports whether a namespace is the prefix or below it.
-func within(namespace, prefix string) bool {
-	return prefix == "" || namespace == prefix || strings.HasPrefix(namespace, prefix+separator)
-}
-
 // ListNamespaces is store.Backend.ListNamespaces; in order of their labels. It jumps from namespace to namespace in the index,
 // however many items each has.
 func (s *Store) ListNamespaces(ctx context.Context, q store.Namespaces) (out [][]string, err error) {
@@ -144,23 +118,23 @@ func (s *Store) ListNamespaces(ctx context.Context, q store.Namespaces) (out [][
 	if i := slices.Index(literal, "*"); i >= 0 {
 		literal = literal[:i]
 	}
-	prefix, err := joinNamespace(literal)
+	prefix, err := rows.JoinNamespace(literal)
 	if err != nil {
 		return nil, err
 	}
-	at, end := prefix, lastText
+	at, end := prefix, rows.LastText
 	if prefix != "" {
-		end = prefix + behind
+		end = prefix + rows.Behind
 	}
-	p := page{limit: q.Limit, offset: q.Offset}
+	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	now := micros(s.now())
 	var before []string
 	visit := func(namespace string) (last bool) {
-		labels := splitNamespace(namespace)
-		if !within(namespace, prefix) || !matchLabels(labels, q.Prefix) {
+		labels := rows.SplitNamespace(namespace)
+		if !rows.Within(namespace, prefix) || !rows.MatchLabels(labels, q.Prefix) {
 			return false
 		}
-		if n := len(q.Suffix); n > 0 && (len(labels) < n || !matchLabels(labels[len(labels)-n:], q.Suffix)) {
+		if n := len(q.Suffix); n > 0 && (len(labels) < n || !rows.MatchLabels(labels[len(labels)-n:], q.Suffix)) {
 			return false
 		}
 		if q.MaxDepth > 0 && len(labels) > q.MaxDepth {
@@ -170,7 +144,7 @@ func (s *Store) ListNamespaces(ctx context.Context, q store.Namespaces) (out [][
 			return false
 		}
 		before = labels
-		in, last := p.take()
+		in, last := p.Take()
 		if in {
 			out = append(out, labels)
 		}
@@ -196,25 +170,12 @@ func (s *Store) ListNamespaces(ctx context.Context, q store.Namespaces) (out [][
 	return out, err
 }
 
-// matchLabels reports whether labels begin with a pattern, in which "*" stands for any one label.
-func matchLabels(labels, pattern []string) bool {
-	if len(labels) < len(pattern) {
-		return false
-	}
-	for i, p := range pattern {
-		if p != "*" && p != labels[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // Apply is store.Backend.Apply.
 func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
 	names := make([]string, len(list))
 	for i, item := range list {
 		var err error
-		if names[i], err = joinNamespace(item.Namespace); err != nil {
+		if names[i], err = rows.JoinNamespace(item.Namespace); err != nil {
 			return err
 		}
 	}
@@ -243,7 +204,7 @@ func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
 func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 	return s.write(ctx, func(tx *Tx) error {
 		for _, item := range list {
-			ns, err := joinNamespace(item.Namespace)
+			ns, err := rows.JoinNamespace(item.Namespace)
 			if err != nil {
 				return err
 			}
@@ -257,10 +218,12 @@ func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 	})
 }
 
+const sweepItems = "DELETE FROM store_items WHERE rowid IN (SELECT rowid FROM store_items WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"
+
 // Sweep is store.Backend.Sweep.
-func (s *Store) Sweep(ctx context.Context, now time.Time) (n int, err error) {
+func (s *Store) Sweep(ctx context.Context, now time.Time, limit int) (n int, err error) {
 	err = s.write(ctx, func(tx *Tx) error {
-		err := tx.exec("DELETE FROM store_items WHERE expires_at <= ?", micros(now))
+		err := tx.exec(sweepItems, micros(now), limit)
 		n = tx.conn.Changes()
 		return err
 	})

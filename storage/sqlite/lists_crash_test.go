@@ -56,7 +56,7 @@ func TestListCrashChild(t *testing.T) {
 				}
 				if err == nil && n%40 == 0 {
 					err = s.write(ctx, func(tx *Tx) error {
-						_, err := tx.PruneCheckpoints(thread)
+						_, _, err := tx.PruneCheckpoints(thread, 0)
 						return err
 					})
 				}

@@ -281,7 +281,7 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 				}
 			}
 			fn = func(tx *Tx) error {
-				_, err := tx.PruneCheckpoints(th)
+				_, _, err := tx.PruneCheckpoints(th, 0)
 				return err
 			}
 		case 2:

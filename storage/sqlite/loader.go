@@ -10,6 +10,7 @@ import (
 	"understudy/id"
 	"understudy/internal/compact"
 	"understudy/internal/jsonplus"
+	"understudy/storage/internal/rows"
 )
 
 // loader fills tuples with what belongs to them. What did not change between checkpoints is loaded once and shared: values,
@@ -26,7 +27,7 @@ type loader struct {
 
 type blobKey struct {
 	ns string
-	channelVersion
+	rows.ChannelVersion
 }
 
 func newLoader(c *sqlite.Conn, t id.Thread) *loader {
@@ -34,7 +35,7 @@ func newLoader(c *sqlite.Conn, t id.Thread) *loader {
 }
 
 func (l *loader) fill(t *checkpointer.Tuple) error {
-	versions, err := channelVersions(t.Data)
+	versions, err := rows.ChannelVersions(t.Data)
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", t.ID, err)
 	}
@@ -42,7 +43,7 @@ func (l *loader) fill(t *checkpointer.Tuple) error {
 	for _, v := range versions {
 		b, err := l.blob(blobKey{t.NS, v})
 		if err != nil {
-			return fmt.Errorf("checkpoint %s: channel %s: %w", t.ID, v.channel, err)
+			return fmt.Errorf("checkpoint %s: channel %s: %w", t.ID, v.Channel, err)
 		}
 		if b != nil {
 			t.Blobs = append(t.Blobs, *b)
@@ -72,15 +73,15 @@ func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
 	}
 	var b *checkpointer.Blob
 	_, err := one(l.conn, selectBlob, func(s *sqlite.Stmt) error {
-		b = &checkpointer.Blob{Channel: k.channel, Version: k.version, Type: s.ColumnText(0), Data: columnBytes(s, 1)}
+		b = &checkpointer.Blob{Channel: k.Channel, Version: k.Version, Type: s.ColumnText(0), Data: columnBytes(s, 1)}
 		return nil
-	}, l.thread, k.ns, k.channel, k.version)
+	}, l.thread, k.ns, k.Channel, k.Version)
 	if err != nil {
 		return nil, err
 	}
 	if b != nil && b.Type == typeList {
 		if b.Items, err = l.list(b.Data); err != nil {
-			return nil, fmt.Errorf("version %s: %w", k.version, err)
+			return nil, fmt.Errorf("version %s: %w", k.Version, err)
 		}
 		b.Type, b.Data = jsonplus.TypeMsgpack, nil
 	}

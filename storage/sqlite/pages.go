@@ -101,8 +101,9 @@ func eventsAt(c *sqlite.Conn, t id.Thread, seqs []eventstore.Seq) (map[eventstor
 	}
 	rows := make(map[eventstore.Seq]*eventstore.Event, len(seqs))
 	err := eachContent(c, t, eventstore.Ranges(entries), func(e *eventstore.Event) error {
-		e.Content = bytes.Clone(e.Content)
-		rows[e.Seq] = e
+		row := *e
+		row.Content, row.Metadata, row.Digest = bytes.Clone(e.Content), bytes.Clone(e.Metadata), bytes.Clone(e.Digest)
+		rows[e.Seq] = &row
 		return nil
 	})
 	if err == nil && len(rows) != len(seqs) {
@@ -115,7 +116,7 @@ func eventsAt(c *sqlite.Conn, t id.Thread, seqs []eventstore.Seq) (map[eventstor
 func (s *Store) MessagePage(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
 	err := s.snapshot(ctx, func(c *sqlite.Conn) error {
-		tr, err := newestTranscript(c, q.Thread)
+		tr, err := pageTranscript(c, q)
 		if err != nil || tr == nil {
 			return err
 		}
@@ -143,16 +144,20 @@ func (s *Store) MessagePage(ctx context.Context, q eventstore.PageQuery) (*event
 	return page, nil
 }
 
-// newestTranscript is that of the newest root checkpoint; nil when nothing was recorded, or what it holds are no messages.
-func newestTranscript(c *sqlite.Conn, t id.Thread) (*eventstore.Transcript, error) {
+// pageTranscript is that of the root checkpoint that a page is read at; nil when nothing was recorded, or what it holds are no messages.
+func pageTranscript(c *sqlite.Conn, q eventstore.PageQuery) (*eventstore.Transcript, error) {
 	var row *eventstore.Row
-	if _, err := one(c, newestRow, func(st *sqlite.Stmt) error {
-		row = scanRow(st, t)
+	text, args := newestRow, []any{q.Thread}
+	if q.At != "" {
+		text, args = rowOf, append(args, q.At)
+	}
+	if _, err := one(c, text, func(st *sqlite.Stmt) error {
+		row = scanRow(st, q.Thread)
 		return nil
-	}, t); err != nil || row == nil || row.Opaque || row.Node == 0 {
+	}, args...); err != nil || row == nil || row.Opaque || row.Node == 0 {
 		return nil, err
 	}
-	chain, err := nodes(c, t, row.Node)
+	chain, err := nodes(c, q.Thread, row.Node)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -63,12 +64,21 @@ func TestPlans(t *testing.T) {
 		"metadata":               "SELECT thread_id FROM thread_metadata WHERE key = ? AND value = ? ORDER BY updated_at DESC, thread_id DESC",
 		"store items, namespace": itemsOfOne,
 		"next namespace":         nextNamespace,
+		"expired threads":        expiredThreads,
+		"turn":                   lastTurn,
+		"expired items":          sweepItems,
+		"value of a channel":     hasValue,
+		"upstream checkpoint":    linkOf,
+		"upstream siblings":      siblingOf,
+		"upstream by content":    linkOfWords,
 	}
 	for _, texts := range seeks {
 		for _, text := range texts {
 			lookups[text] = text
 		}
 	}
+	// This sorts, but only one head of each graph.
+	graphwise := map[string]string{"claim beside graphs": headBeside}
 	// These sort, but only what they looked up before.
 	sorting := map[string]string{
 		"active runs":            selectRuns + activeOfThread,
@@ -77,8 +87,11 @@ func TestPlans(t *testing.T) {
 		"checkpoints, all":       keysOfAll,
 		"checkpoints by id":      keysOfID,
 		"store items, below":     itemsBelow,
-		"prune":                  "SELECT checkpoint_ns, checkpoint_id, metadata FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_ns, checkpoint_id DESC",
-		"delete run checkpoints": "SELECT checkpoint_ns, checkpoint_id FROM snapshots WHERE thread_id = ? AND run_id = ?",
+		"prune":                  pruneRows,
+		"delete run checkpoints": "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND run_id = ?",
+	}
+	for n, text := range remains {
+		sorting[fmt.Sprint("remains ", n)] = text
 	}
 	require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
 		for name, text := range ordered {
@@ -93,6 +106,13 @@ func TestPlans(t *testing.T) {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", name)
 				require.NotRegexp(t, scan, step, name)
+			}
+		}
+		for name, text := range graphwise {
+			for _, step := range plan(t, c, text) {
+				if m := scan.FindStringSubmatch(step); m != nil {
+					require.Contains(t, []string{"graphs", "json_each"}, m[1], "%s: %s", name, step)
+				}
 			}
 		}
 		for name, text := range sorting {

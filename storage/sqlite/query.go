@@ -159,6 +159,11 @@ func classify(err error) error {
 		if code == sqlite.ResultConstraintPrimaryKey || code == sqlite.ResultConstraintUnique {
 			return fault.Wrap(fault.Conflict, "already exists", err)
 		}
+	case sqlite.ResultCorrupt, sqlite.ResultNotADB:
+		return fault.Wrap(fault.Unavailable, "the database is damaged: put a backup in its place, or rescue what can be read with "+
+			"sqlite3 understudy.db .recover; understudy doctor tells more", err)
+	case sqlite.ResultReadOnly:
+		return fault.Wrap(fault.Unavailable, "the disk is read-only: nothing can be saved", err)
 	case sqlite.ResultBusy, sqlite.ResultLocked:
 		return fault.Wrap(fault.Unavailable, "the database is held by another program", err)
 	}
@@ -167,10 +172,12 @@ func classify(err error) error {
 
 // read and snapshot run fn on a reading connection.
 func (s *Store) read(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
+	defer s.metrics.Read(time.Now())
 	return s.readers.read(ctx, fn)
 }
 
 func (s *Store) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
+	defer s.metrics.Read(time.Now())
 	return s.readers.snapshot(ctx, fn)
 }
 

@@ -3,10 +3,9 @@ package sqlite
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -14,6 +13,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/storage/internal/rows"
 )
 
 var errNoRun = fault.New(fault.NotFound, "run not found")
@@ -27,42 +27,10 @@ const (
 	colKwargs = 21 // where kwargsColumns begin
 )
 
-// options are the small arguments of a run, as they are kept.
-type options struct {
-	StreamMode      []string        `json:"stream_mode,omitempty"`
-	InterruptBefore json.RawMessage `json:"interrupt_before,omitempty"`
-	InterruptAfter  json.RawMessage `json:"interrupt_after,omitempty"`
-	Webhook         string          `json:"webhook,omitempty"`
-	FeedbackKeys    json.RawMessage `json:"feedback_keys,omitempty"`
-	Temporary       bool            `json:"temporary,omitempty"`
-	Subgraphs       bool            `json:"subgraphs,omitempty"`
-	Resumable       bool            `json:"resumable,omitempty"`
-	Durability      string          `json:"durability,omitempty"`
-	CheckpointNS    string          `json:"checkpoint_ns,omitempty"`
-	CheckpointID    id.Checkpoint   `json:"checkpoint_id,omitempty"`
-	CheckpointMap   json.RawMessage `json:"checkpoint_map,omitempty"`
-	ContextKeys     []string        `json:"context_keys,omitempty"`
-}
-
 // kwargsArgs are the columns of the arguments, and a digest that tells whether they changed.
 func kwargsArgs(k *run.Kwargs) (args []any, digest []byte, err error) {
-	small, err := json.Marshal(options{
-		k.StreamMode, k.InterruptBefore, k.InterruptAfter, k.Webhook, k.FeedbackKeys, k.Temporary, k.Subgraphs, k.Resumable,
-		k.Durability, k.CheckpointNS, k.CheckpointID, k.CheckpointMap, k.ContextKeys,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("arguments: %w", err)
-	}
-	h := sha256.New()
-	for _, part := range [][]byte{k.Input, k.Command, k.Config, k.Context, small} {
-		length := int64(len(part))
-		if part == nil {
-			length = -1
-		}
-		_ = binary.Write(h, binary.BigEndian, length) // a hash does not fail
-		_, _ = h.Write(part)
-	}
-	return []any{k.Input, k.Command, k.Config, k.Context, small}, h.Sum(nil)[:16], nil
+	small, digest, err := rows.EncodeKwargs(k)
+	return []any{k.Input, k.Command, k.Config, k.Context, small}, digest, err
 }
 
 func runArgs(r *run.Run) []any {
@@ -97,28 +65,11 @@ func scanRun(s *sqlite.Stmt) (*run.Run, error) {
 		OnDisconnect: s.ColumnText(19),
 		Cron:         id.Cron(s.ColumnText(20)),
 	}
-	var o options
-	if err := json.Unmarshal(columnBytes(s, colKwargs+4), &o); err != nil {
-		return nil, fmt.Errorf("arguments of run %s: %w", r.ID, err)
-	}
 	r.Kwargs = run.Kwargs{
-		Input:           columnBytes(s, colKwargs),
-		Command:         columnBytes(s, colKwargs+1),
-		Config:          columnBytes(s, colKwargs+2),
-		Context:         columnBytes(s, colKwargs+3),
-		StreamMode:      o.StreamMode,
-		InterruptBefore: o.InterruptBefore,
-		InterruptAfter:  o.InterruptAfter,
-		Webhook:         o.Webhook,
-		FeedbackKeys:    o.FeedbackKeys,
-		Temporary:       o.Temporary,
-		Subgraphs:       o.Subgraphs,
-		Resumable:       o.Resumable,
-		Durability:      o.Durability,
-		CheckpointNS:    o.CheckpointNS,
-		CheckpointID:    o.CheckpointID,
-		CheckpointMap:   o.CheckpointMap,
-		ContextKeys:     o.ContextKeys,
+		Input: columnBytes(s, colKwargs), Command: columnBytes(s, colKwargs+1), Config: columnBytes(s, colKwargs+2), Context: columnBytes(s, colKwargs+3),
+	}
+	if err := rows.DecodeKwargs(columnBytes(s, colKwargs+4), &r.Kwargs); err != nil {
+		return nil, fmt.Errorf("run %s: %w", r.ID, err)
 	}
 	return r, nil
 }
@@ -154,8 +105,17 @@ const (
 		"UNION ALL SELECT run_id FROM runs WHERE thread_id = ?1 AND status = 'pending') ORDER BY created_at, run_id"
 	activeOfAll = "WHERE run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
-	firstHead = "SELECT run_id, thread_id FROM run_heads WHERE created_at <= ? ORDER BY created_at, run_id LIMIT 1"
-	fence     = "SELECT attempt, status, cancel FROM runs WHERE run_id = ?"
+	firstHead = "SELECT run_id, thread_id, created_at FROM run_heads WHERE created_at <= ? ORDER BY created_at, run_id LIMIT 1"
+	// headBeside is firstHead, but passes over graphs. It goes from graph to graph in the index, and looks at the first head of each.
+	headBeside = `WITH RECURSIVE graphs(name) AS (
+			SELECT min(graph_id) FROM run_heads
+			UNION ALL
+			SELECT (SELECT min(graph_id) FROM run_heads WHERE graph_id > graphs.name) FROM graphs WHERE graphs.name IS NOT NULL
+		)
+		SELECT h.run_id, h.thread_id, h.created_at FROM graphs CROSS JOIN run_heads h ON h.thread_id = (
+			SELECT thread_id FROM run_heads WHERE graph_id = graphs.name AND created_at <= ?1 ORDER BY created_at, run_id LIMIT 1
+		) WHERE graphs.name NOT IN (SELECT value FROM json_each(?2)) ORDER BY h.created_at, h.run_id LIMIT 1`
+	fence = "SELECT attempt, status, cancel FROM runs WHERE run_id = ?"
 )
 
 // Run is run.Store.Run.
@@ -208,28 +168,28 @@ func activeRuns(conn *sqlite.Conn, t id.Thread) ([]*run.Run, error) {
 }
 
 // NextDue is run.Store.NextDue.
-func (s *Store) NextDue(ctx context.Context) (due time.Time, err error) {
+func (s *Store) NextDue(ctx context.Context, beside ...string) (due time.Time, err error) {
 	err = s.read(ctx, func(c *sqlite.Conn) error {
-		_, err := one(c, "SELECT created_at FROM run_heads ORDER BY created_at, run_id LIMIT 1", func(st *sqlite.Stmt) error {
-			due = columnTime(st, 0)
-			return nil
-		})
+		_, err := head(c, math.MaxInt64, beside, func(st *sqlite.Stmt) { due = columnTime(st, 2) })
 		return err
 	})
 	return due, err
 }
 
-// CountRuns is run.Store.CountRuns.
-func (s *Store) CountRuns(ctx context.Context) (pending, running int, err error) {
-	err = s.read(ctx, func(c *sqlite.Conn) error {
-		_, err := one(c, "SELECT (SELECT count(*) FROM runs "+pendingRuns+"), (SELECT count(*) FROM runs "+runningRuns+")",
-			func(st *sqlite.Stmt) error {
-				pending, running = st.ColumnInt(0), st.ColumnInt(1)
-				return nil
-			})
-		return err
-	})
-	return pending, running, err
+// head finds the first head of the queue that is due by a time, beside the graphs that are named.
+func head(c *sqlite.Conn, by int64, beside []string, fn func(*sqlite.Stmt)) (found bool, err error) {
+	text, args := firstHead, []any{by}
+	if len(beside) > 0 {
+		names, err := json.Marshal(beside)
+		if err != nil {
+			return false, err
+		}
+		text, args = headBeside, append(args, string(names))
+	}
+	return one(c, text, func(s *sqlite.Stmt) error {
+		fn(s)
+		return nil
+	}, args...)
 }
 
 // Run is run.Tx.Run.
@@ -249,7 +209,7 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 		append([]any{r.ID}, kwargs...)...); err != nil {
 		return fmt.Errorf("insert run %s: %w", r.ID, err)
 	}
-	return tx.queue(r.Thread)
+	return tx.queue(r.Thread, r.Status)
 }
 
 // UpdateRun is run.Tx.UpdateRun. The arguments are written only if they changed.
@@ -296,7 +256,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	if sameStatus && samePlace {
 		return nil
 	}
-	return tx.queue(r.Thread)
+	return tx.queue(r.Thread, r.Status)
 }
 
 // DeleteRun is run.Tx.DeleteRun.
@@ -313,21 +273,24 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	if _, err := tx.deleteRecords(r); err != nil {
 		return fmt.Errorf("delete records of run %s: %w", r, err)
 	}
-	return tx.queue(t)
+	return tx.queue(t, "")
 }
 
-// queue brings the head of a thread's queue up to date: its oldest pending run, unless one is running.
-func (tx *Tx) queue(t id.Thread) error {
-	running, err := tx.one("SELECT 1 FROM runs WHERE thread_id = ? AND status = 'running' LIMIT 1", nil, t)
-	if err != nil {
-		return fmt.Errorf("queue of thread %s: %w", t, err)
+// queue brings the head of a thread's queue up to date: its oldest pending run, unless one is running, as one is that was written now as
+// running.
+func (tx *Tx) queue(t id.Thread, written run.Status) (err error) {
+	running := written == run.Running
+	if !running {
+		if running, err = tx.one("SELECT 1 FROM runs WHERE thread_id = ? AND status = 'running' LIMIT 1", nil, t); err != nil {
+			return fmt.Errorf("queue of thread %s: %w", t, err)
+		}
 	}
-	var head string
+	var head, graph string
 	var due int64
 	if !running {
-		if _, err := tx.one(`SELECT run_id, created_at FROM runs WHERE thread_id = ? AND status = 'pending'
+		if _, err := tx.one(`SELECT run_id, created_at, graph_id FROM runs WHERE thread_id = ? AND status = 'pending'
 			ORDER BY created_at, run_id LIMIT 1`, func(s *sqlite.Stmt) error {
-			head, due = s.ColumnText(0), s.ColumnInt64(1)
+			head, due, graph = s.ColumnText(0), s.ColumnInt64(1), s.ColumnText(2)
 			return nil
 		}, t); err != nil {
 			return fmt.Errorf("queue of thread %s: %w", t, err)
@@ -336,9 +299,9 @@ func (tx *Tx) queue(t id.Thread) error {
 	if head == "" {
 		err = tx.exec("DELETE FROM run_heads WHERE thread_id = ?", t)
 	} else {
-		err = tx.exec(`INSERT INTO run_heads (thread_id, run_id, created_at) VALUES (?, ?, ?)
-			ON CONFLICT (thread_id) DO UPDATE SET run_id = excluded.run_id, created_at = excluded.created_at
-			WHERE run_id <> excluded.run_id OR created_at <> excluded.created_at`, t, head, due)
+		err = tx.exec(`INSERT INTO run_heads (thread_id, run_id, created_at, graph_id) VALUES (?, ?, ?, ?)
+			ON CONFLICT (thread_id) DO UPDATE SET run_id = excluded.run_id, created_at = excluded.created_at, graph_id = excluded.graph_id
+			WHERE run_id <> excluded.run_id OR created_at <> excluded.created_at`, t, head, due, graph)
 	}
 	if err != nil {
 		return fmt.Errorf("queue of thread %s: %w", t, err)
@@ -347,12 +310,9 @@ func (tx *Tx) queue(t id.Thread) error {
 }
 
 // DueRun is run.Tx.DueRun.
-func (tx *Tx) DueRun(now time.Time) (*run.Run, error) {
+func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 	var r, t string
-	found, err := tx.one(firstHead, func(s *sqlite.Stmt) error {
-		r, t = s.ColumnText(0), s.ColumnText(1)
-		return nil
-	}, micros(now))
+	found, err := head(tx.conn, micros(now), beside, func(s *sqlite.Stmt) { r, t = s.ColumnText(0), s.ColumnText(1) })
 	if err != nil {
 		return nil, fmt.Errorf("due run: %w", err)
 	}

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/id"
+	"understudy/storage/internal/measure"
 )
 
 // fileName is the database within the data folder.
@@ -41,12 +43,15 @@ type Options struct {
 	Changed func(threads []id.Thread)
 	// Logger takes what nobody can be told otherwise; nil discards it.
 	Logger *slog.Logger
+	// Registry takes metrics of reads and writes; nil: nobody sees them.
+	Registry prometheus.Registerer
 }
 
 // Store is an open database. It is safe for concurrent use. Its methods are those that need no transaction; the stores of the domain
 // packages are given by Assistants, Threads, Runs and Items.
 type Store struct {
 	log     *slog.Logger
+	metrics *measure.Metrics
 	lock    *os.File
 	readers *readers
 	writer  *writer
@@ -104,7 +109,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{log: opts.Logger, lock: lock, now: opts.Now}
+	s := &Store{log: opts.Logger, metrics: measure.New(opts.Registry), lock: lock, now: opts.Now}
 	if volatile {
 		s.remove = opts.Dir
 	}
@@ -116,9 +121,12 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 
 func (s *Store) open(ctx context.Context, opts Options) error {
 	path := filepath.Join(opts.Dir, fileName)
+	if err := refuseForeign(path); err != nil {
+		return err
+	}
 	conn, err := connect(path, true, opts.Synchronous)
 	if err != nil {
-		return err
+		return classify(err)
 	}
 	if err := migrate(ctx, conn, migrations()); err != nil {
 		return errors.Join(err, conn.Close())

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"zombiezen.com/go/sqlite"
 
+	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -107,8 +108,9 @@ func TestWriteGroups(t *testing.T) {
 	write := func(i int, fn func(tx *Tx) error) {
 		wg.Go(func() { errs[i] = s.write(ctx, fn) })
 	}
+	var once sync.Once // what shares a transaction with a failure is run again
 	write(0, func(tx *Tx) error {
-		close(held)
+		once.Do(func() { close(held) })
 		<-hold
 		return tx.AppendEvents("t", []*eventstore.Event{event("first")})
 	})
@@ -218,6 +220,30 @@ func waitFor(t testing.TB, ok func() bool) {
 			t.Fatal("it did not happen within ten seconds")
 		}
 	}
+}
+
+// Descriptions stood in a table of their own once. Checkpoints of other writers have none.
+func TestMigrationOfDescriptions(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	conn, err := connect(filepath.Join(t.TempDir(), fileName), true, "normal")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	require.NoError(t, migrate(ctx, conn, migrations()[:6]))
+	for _, text := range []string{
+		"INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, checkpoint, metadata) VALUES ('t', '', '1', x'7b7d', x'7b7d'), ('t', 'n', '1', x'7b7d', x'7b7d'), ('u', '', '1', x'7b7d', x'7b7d')",
+		"INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks) VALUES ('t', '', '1', 'r', 's', x'5b5d'), ('t', 'n', '1', '', 's2', NULL)",
+	} {
+		require.NoError(t, exec(conn, text))
+	}
+	require.NoError(t, migrate(ctx, conn, migrations()))
+	got := map[string][]string{}
+	for _, k := range []checkpointer.Key{{Thread: "t", ID: "1"}, {Thread: "t", NS: "n", ID: "1"}, {Thread: "u", ID: "1"}} {
+		row, err := loadRow(conn, k)
+		require.NoError(t, err)
+		got[string(k.Thread)+k.NS] = []string{string(row.Run), row.Shape, string(row.Tasks)}
+	}
+	require.Equal(t, map[string][]string{"t": {"r", "s", "[]"}, "tn": {"", "s2", ""}, "u": {"", "", ""}}, got)
 }
 
 func TestMigrationsAreNumbered(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"understudy/id"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
 	"understudy/thread"
 )
 
@@ -42,7 +43,7 @@ func scanThread(s *sqlite.Stmt) *thread.Thread {
 		Head:           id.Checkpoint(s.ColumnText(8)),
 		Interrupts:     columnBytes(s, 9),
 		Error:          columnBytes(s, 10),
-		TTL:            columnBytes(s, 11),
+		TTL:            rows.DecodeTTL(columnBytes(s, 11)),
 		StreamHigh:     s.ColumnInt64(12),
 	}
 }
@@ -50,7 +51,7 @@ func scanThread(s *sqlite.Stmt) *thread.Thread {
 func threadArgs(t *thread.Thread) []any {
 	return []any{
 		t.ID, micros(t.CreatedAt), micros(t.UpdatedAt), micros(t.StateUpdatedAt), t.Metadata, t.Config, string(t.Status), t.Touched,
-		t.Head, t.Interrupts, t.Error, t.TTL, t.StreamHigh,
+		t.Head, t.Interrupts, t.Error, rows.EncodeTTL(t.TTL), t.StreamHigh,
 	}
 }
 
@@ -87,7 +88,8 @@ func (tx *Tx) InsertThread(t *thread.Thread) error {
 	} else if found {
 		return fault.New(fault.Conflict, "thread already exists")
 	}
-	if err := tx.exec("INSERT INTO threads ("+threadColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", threadArgs(t)...); err != nil {
+	if err := tx.exec("INSERT INTO threads ("+threadColumns+", expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		append(threadArgs(t), rows.Expiry(t))...); err != nil {
 		return fmt.Errorf("insert thread %s: %w", t.ID, err)
 	}
 	return tx.index(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
@@ -101,7 +103,10 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
 	text := "UPDATE threads SET metadata = ?, config = ?, touched = ?, head = ?, interrupts = ?, error = ?, ttl = ?, stream_high = ?"
-	args := []any{t.Metadata, t.Config, t.Touched, t.Head, t.Interrupts, t.Error, t.TTL, t.StreamHigh}
+	args := []any{t.Metadata, t.Config, t.Touched, t.Head, t.Interrupts, t.Error, rows.EncodeTTL(t.TTL), t.StreamHigh}
+	if rows.Rearms(was, t) {
+		text, args = text+", expires_at = ?", append(args, rows.Expiry(t))
+	}
 	if t.Status != was.Status {
 		text, args = text+", status = ?", append(args, string(t.Status))
 	}
@@ -164,33 +169,23 @@ func (tx *Tx) unindex(t id.Thread, terms []contain.Term, updated int64) error {
 
 // DeleteThread is thread.Tx.DeleteThread, run.Tx.DeleteThread and assistant.Tx.DeleteThread.
 func (tx *Tx) DeleteThread(t id.Thread) error {
-	metadata, updated, err := tx.indexed(t)
-	if err != nil {
+	if err := tx.deleteRow(t); err != nil {
 		return err
 	}
-	if err := tx.unindex(t, contain.Terms(metadata), updated); err != nil {
-		return fmt.Errorf("delete thread %s: %w", t, err)
-	}
-	for _, text := range []string{
-		"DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
-		"DELETE FROM runs WHERE thread_id = ?",
-		"DELETE FROM run_heads WHERE thread_id = ?",
-		"DELETE FROM crons WHERE thread_id = ?",
-		"DELETE FROM stream_records WHERE thread_id = ?",
-		"DELETE FROM stream_runs WHERE thread_id = ?",
-		"DELETE FROM threads WHERE thread_id = ?",
-	} {
-		if err := tx.exec(text, t); err != nil {
-			return fmt.Errorf("delete thread %s: %w", t, err)
-		}
-	}
 	// Threads of stateless runs go as they came, without any of these: asking is cheaper than a dozen deletes of nothing.
-	var checkpoints, events bool
+	var checkpoints, events, rest bool
 	if _, err := tx.one(whatThreadHas, func(s *sqlite.Stmt) error {
-		checkpoints, events = s.ColumnBool(0), s.ColumnBool(1)
+		checkpoints, events, rest = s.ColumnBool(0), s.ColumnBool(1), s.ColumnBool(2)
 		return nil
-	}, t, t, t, t, t, t); err != nil {
+	}, t); err != nil {
 		return fmt.Errorf("delete thread %s: %w", t, err)
+	}
+	if rest {
+		for _, table := range []string{"run_heads", "crons", "stream_records", "stream_runs"} {
+			if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ?", t); err != nil {
+				return fmt.Errorf("delete thread %s: %w", t, err)
+			}
+		}
 	}
 	if checkpoints {
 		if err := tx.deleteCheckpoints(t); err != nil {
@@ -205,11 +200,43 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 	return nil
 }
 
-// whatThreadHas tells whether a thread has anything of its checkpoints, and anything of the log.
-const whatThreadHas = "SELECT EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = ?) OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE thread_id = ?) " +
-	"OR EXISTS (SELECT 1 FROM checkpoint_blobs WHERE thread_id = ?), " +
-	"EXISTS (SELECT 1 FROM events WHERE thread_id = ?) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = ?) " +
-	"OR EXISTS (SELECT 1 FROM event_lineage WHERE thread_id = ?)"
+// deleteRow deletes the row of a thread, what the index of metadata has of it, and its runs.
+func (tx *Tx) deleteRow(t id.Thread) error {
+	metadata, updated, err := tx.indexed(t)
+	if err != nil {
+		return err
+	}
+	if err := tx.unindex(t, contain.Terms(metadata), updated); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
+	}
+	// One by one: to delete them all SQLite would make a table of what it is about to delete, and most threads that go have one run.
+	var runs []string
+	if err := tx.query("SELECT run_id FROM runs WHERE thread_id = ?", func(s *sqlite.Stmt) error {
+		runs = append(runs, s.ColumnText(0))
+		return nil
+	}, t); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
+	}
+	for _, r := range runs {
+		for _, text := range []string{"DELETE FROM run_kwargs WHERE run_id = ?", "DELETE FROM runs WHERE run_id = ?"} {
+			if err := tx.exec(text, r); err != nil {
+				return fmt.Errorf("delete run %s of thread %s: %w", r, t, err)
+			}
+		}
+	}
+	if err := tx.exec("DELETE FROM threads WHERE thread_id = ?", t); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
+	}
+	return nil
+}
+
+// whatThreadHas tells whether a thread has anything of its checkpoints, anything of the log, and anything that is rare.
+const whatThreadHas = "SELECT EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE thread_id = ?1) " +
+	"OR EXISTS (SELECT 1 FROM checkpoint_blobs WHERE thread_id = ?1), " +
+	"EXISTS (SELECT 1 FROM events WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = ?1) " +
+	"OR EXISTS (SELECT 1 FROM event_lineage WHERE thread_id = ?1), " +
+	"EXISTS (SELECT 1 FROM run_heads WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM crons WHERE thread_id = ?1) " +
+	"OR EXISTS (SELECT 1 FROM stream_records WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM stream_runs WHERE thread_id = ?1)"
 
 // HasActiveRuns is thread.Tx.HasActiveRuns.
 func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
@@ -351,9 +378,9 @@ func rarest(c *sqlite.Conn, terms []contain.Term) (best contain.Term, few bool, 
 
 // listThreads is thread.Store.Threads (the name is taken by the adapter).
 func (s *Store) listThreads(ctx context.Context, q thread.Query) (out []*thread.Thread, err error) {
-	p := page{limit: q.Limit, offset: q.Offset}
+	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	err = s.eachThread(ctx, q, func(st *sqlite.Stmt) error {
-		in, last := p.take()
+		in, last := p.Take()
 		if in {
 			out = append(out, scanThread(st))
 		}
@@ -406,7 +433,7 @@ var seeks = func() (texts [2][2]string) {
 // list in turn is asked for its first place not before that of the others. However common one term is, its threads that lack
 // another are passed over by a single look into the index.
 func eachWithAll(c *sqlite.Conn, terms []contain.Term, ascending bool, visit func(*sqlite.Stmt) error) error {
-	at, texts := place{math.MaxInt64, lastText}, seeks[0]
+	at, texts := place{math.MaxInt64, rows.LastText}, seeks[0]
 	if ascending {
 		at, texts = place{math.MinInt64, ""}, seeks[1]
 	}

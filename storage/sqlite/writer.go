@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,8 @@ type Tx struct {
 	conn    *sqlite.Conn
 	lists   *lists
 	threads []id.Thread // whose log it changes
+	// assistants: it changes some
+	assistants bool
 }
 
 // exec, query and one run a statement in the transaction.
@@ -57,6 +60,8 @@ type writer struct {
 	stop    chan struct{} // closed by close: nothing more is taken
 	stopped chan struct{} // closed when the goroutine has ended
 	once    sync.Once
+
+	assistants knownAssistants
 }
 
 // request is a write on its way. state decides who ends it: the caller that gives up, or the writer that begins.
@@ -65,9 +70,10 @@ type request struct {
 	fn    func(*Tx) error
 	state atomic.Int32 // waiting, begun or abandoned
 	// threads are those whose log fn changed. Only the writer's goroutine looks at it.
-	threads []id.Thread
-	err     error // valid after done is closed
-	done    chan struct{}
+	threads    []id.Thread
+	assistants bool
+	err        error // valid after done is closed
+	done       chan struct{}
 }
 
 const (
@@ -90,13 +96,14 @@ func startWriter(conn *sqlite.Conn, l *lists, log *slog.Logger, changed func([]i
 	return w
 }
 
-// write runs fn in a transaction and returns when it is durable. A context that ends before fn has begun means that fn does not
+// write runs fn in a transaction and returns when it is durable. fn may be run twice, the first time being undone. A context that ends before fn has begun means that fn does not
 // run; after that the outcome is waited for, since nobody could say whether the write happened. fn must not write to the
 // store itself: it would wait for its own end.
 func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	defer s.metrics.Write(time.Now())
 	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
 	select {
 	case <-s.writer.stop:
@@ -169,23 +176,32 @@ func (w *writer) run() {
 	}
 }
 
-// group runs a request and those that wait behind it in one transaction.
+// group runs a request and those that wait behind it in one transaction. A savepoint for each would keep a copy of all pages that it
+// changes, for failures that are rare: they are run without, and when one fails all is undone and each run again within a savepoint.
 func (w *writer) group(r *request) {
 	var ran []*request // those whose function succeeded: the commit decides about them
-	finished := false
+	left := []*request{r}
+	apart, finished := false, false
 	defer func() {
 		if finished {
 			return
 		}
 		err := errors.New("write given up: a function in the same transaction ended its goroutine")
+		w.lists.clear()
 		w.rollback()
-		r.finish(err)
+		finish(left, err)
 		finish(ran, err)
 	}()
 
-	for n := 0; r != nil && n < groupSize; n++ {
-		if r.begin() {
-			err := w.savepoint(r)
+	for n := 1; len(left) > 0; {
+		if r := left[0]; r.state.Load() == begun || r.begin() {
+			err := w.attempt(r, apart)
+			if err != nil && !apart && len(ran) > 0 {
+				left = append(ran, left...)
+				ran, apart = nil, true
+				continue
+			}
+			left = left[1:]
 			if err != nil {
 				r.finish(err)
 			} else {
@@ -199,11 +215,14 @@ func (w *writer) group(r *request) {
 				finish(ran, err)
 				ran = nil
 			}
+		} else {
+			left = left[1:]
 		}
-		r = nil
-		if n+1 < groupSize {
+		if len(left) == 0 && n < groupSize {
 			select {
-			case r = <-w.queue:
+			case r := <-w.queue:
+				left = append(left, r)
+				n++
 			default:
 			}
 		}
@@ -212,10 +231,15 @@ func (w *writer) group(r *request) {
 	if !w.conn.AutocommitEnabled() {
 		if err = exec(w.conn, "COMMIT"); err != nil {
 			err = fmt.Errorf("commit: %w", err)
+			w.lists.clear()
 			w.rollback()
 		}
 	}
+	w.lists.done(false)
 	finished = true
+	if slices.ContainsFunc(ran, func(r *request) bool { return r.assistants }) {
+		w.assistants.forget() // also when the commit failed: then nobody knows
+	}
 	if err == nil && w.changed != nil {
 		for _, r := range ran {
 			if len(r.threads) > 0 {
@@ -226,13 +250,27 @@ func (w *writer) group(r *request) {
 	finish(ran, err)
 }
 
-// savepoint runs a request so that its failure undoes only what it did. It begins the transaction if there is none.
-func (w *writer) savepoint(r *request) error {
+// attempt runs a request in the transaction, and begins one if there is none. A failure undoes what it did: alone when apart, else with
+// all that was done in the transaction.
+func (w *writer) attempt(r *request, apart bool) error {
 	if w.conn.AutocommitEnabled() {
 		if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
 			return err
 		}
 	}
+	if apart {
+		return w.savepoint(r)
+	}
+	err := w.call(r)
+	if err != nil {
+		w.lists.done(true)
+		w.rollback()
+	}
+	return err
+}
+
+// savepoint runs a request so that its failure undoes only what it did.
+func (w *writer) savepoint(r *request) error {
 	if err := exec(w.conn, "SAVEPOINT w"); err != nil {
 		return err
 	}
@@ -262,13 +300,13 @@ func (w *writer) call(r *request) (err error) {
 	tx := &Tx{conn: w.conn, lists: w.lists}
 	defer func() { tx.conn = nil }() // use after the end is a nil dereference, not a write in someone else's transaction
 	err = r.fn(tx)
-	r.threads = tx.threads
+	r.threads, r.assistants = tx.threads, tx.assistants
 	return err
 }
 
 func (w *writer) rollback() {
-	w.lists.clear()
-	if w.conn.AutocommitEnabled() {
+	if w.conn.AutocommitEnabled() { // somebody else did, who knows of what
+		w.lists.clear()
 		return
 	}
 	if err := exec(w.conn, "ROLLBACK"); err != nil {

@@ -1,16 +1,18 @@
 package storagetest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/thread"
 )
@@ -80,6 +82,24 @@ func listed(t *testing.T, b Backend, q checkpointer.List) []string {
 	return out
 }
 
+// asKept compares JSON of checkpoints by what it says where the storage keeps it so; numbers keep their digits.
+func asKept(b Backend) cmp.Option {
+	if !b.JSONB {
+		return nil
+	}
+	return cmp.FilterPath(func(p cmp.Path) bool {
+		last := p.Last().String()
+		return p.Index(-2).Type() == reflect.TypeFor[checkpointer.Checkpoint]() && (last == ".Data" || last == ".Metadata")
+	}, cmp.Transformer("JSON", func(text json.RawMessage) (v any) {
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.UseNumber()
+		if err := dec.Decode(&v); err != nil {
+			return err.Error()
+		}
+		return v
+	}))
+}
+
 func blobText(t *checkpointer.Tuple) map[string]string {
 	out := map[string]string{}
 	for _, b := range t.Blobs {
@@ -95,7 +115,7 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		p.Run, p.Tasks, p.Shape, p.ShapeJSON = runID(1), raw(`[ {"id":"t"} ]`), "digest", raw(`{"out": "x"}`)
 		puts(t, b, p)
 		want := &checkpointer.Tuple{Checkpoint: p.Checkpoint, Blobs: p.Blobs}
-		same(t, want, load(t, b, p.Key), cmpopts.EquateEmpty())
+		same(t, want, load(t, b, p.Key), cmpopts.EquateEmpty(), asKept(b))
 
 		require.Nil(t, load(t, b, key(1, "n:1", "c1")))
 		require.Nil(t, load(t, b, key(1, "", "")))
@@ -161,7 +181,7 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		require.NoError(t, b.Runs.KeepAnswer(ctx, p.Key, "k", raw(`1`)))
 		again := put(p.Key, "c0", raw(`{"again":true}`), blob("a", "2", "a2"))
 		puts(t, b, again)
-		same(t, &checkpointer.Tuple{Checkpoint: again.Checkpoint, Blobs: again.Blobs}, load(t, b, p.Key), cmpopts.EquateEmpty())
+		same(t, &checkpointer.Tuple{Checkpoint: again.Checkpoint, Blobs: again.Blobs}, load(t, b, p.Key), cmpopts.EquateEmpty(), asKept(b))
 		answer, err := b.Runs.LoadAnswer(ctx, p.Key, "k")
 		require.NoError(t, err)
 		require.Nil(t, answer)
@@ -249,12 +269,12 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 			return firstError(tx.PutWrites(p.Key, w), tx.CopyCheckpoints(threadID(1), threadID(2)))
 		})
 		want := &checkpointer.Tuple{Checkpoint: p.Checkpoint, Blobs: p.Blobs, Writes: w}
-		same(t, want, load(t, b, p.Key)) // untouched
+		same(t, want, load(t, b, p.Key), asKept(b)) // untouched
 		want.Thread = threadID(2)
 		want.Metadata = raw(`{"z" : 1.0, "thread_id": "` + string(threadID(2)) + `", "nested":{"thread_id":"` + from + `"}, "é":"<"}`)
-		same(t, want, load(t, b, key(2, "", "c1")))
+		same(t, want, load(t, b, key(2, "", "c1")), asKept(b))
 		require.Equal(t, []string{"n@c2", "@c1"}, listed(t, b, checkpointer.List{Thread: threadID(2)}))
-		require.Equal(t, `{"step":1}`, string(load(t, b, key(2, "n", "c2")).Metadata))
+		require.JSONEq(t, `{"step":1}`, string(load(t, b, key(2, "n", "c2")).Metadata))
 	},
 	"pruning": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
@@ -271,7 +291,7 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		})
 		prune := func() (n int) {
 			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
-				n, err = tx.PruneCheckpoints(threadID(1))
+				n, _, err = tx.PruneCheckpoints(threadID(1), 0)
 				return err
 			}))
 			return n
@@ -284,16 +304,6 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		require.Empty(t, head.Parent) // it is gone
 		require.Equal(t, map[string]string{"a": "n1"}, blobText(load(t, b, key(1, "n", ""))))
 		require.Equal(t, 0, prune())
-	},
-	"delta channels are not pruned": func(t *testing.T, b Backend) {
-		insertThreads(t, b, newThread(1))
-		puts(t, b, put(key(1, "", "c1"), "", nil), put(key(1, "", "c2"), "c1", raw(`{"counters_since_delta_snapshot":{"a":1}}`)))
-		err := b.Threads.Write(ctx, func(tx thread.Tx) error {
-			_, err := tx.PruneCheckpoints(threadID(1))
-			return err
-		})
-		isKind(t, err, fault.NotSupported)
-		require.Len(t, listed(t, b, checkpointer.List{Thread: threadID(1)}), 2)
 	},
 	"answers": func(t *testing.T, b Backend) {
 		k := key(1, "n", "c1")

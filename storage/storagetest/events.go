@@ -64,17 +64,22 @@ func records(t *testing.T, b Backend, list ...*checkpointer.Put) {
 	})
 }
 
+func transcript(t *testing.T, b Backend, th, n int) *eventstore.Transcript {
+	t.Helper()
+	tr, err := eventReader(t, b).Transcript(ctx, threadID(th), checkpointID(n))
+	require.NoError(t, err)
+	return tr
+}
+
 // texts gives what is shown at a checkpoint, "*" for markers; nil when nothing was recorded.
 func texts(t *testing.T, b Backend, th, n int) []string {
 	t.Helper()
-	r := eventReader(t, b)
-	tr, err := r.Transcript(ctx, threadID(th), checkpointID(n))
-	require.NoError(t, err)
+	tr := transcript(t, b, th, n)
 	if tr == nil {
 		return nil
 	}
 	out := []string{}
-	require.NoError(t, r.EachContent(ctx, threadID(th), eventstore.Ranges(tr.Entries), func(e *eventstore.Event) error {
+	require.NoError(t, eventReader(t, b).EachContent(ctx, threadID(th), eventstore.Ranges(tr.Entries), func(e *eventstore.Event) error {
 		if e.Type == eventstore.TypeSummarize {
 			out = append(out, "*")
 			return nil
@@ -196,12 +201,18 @@ var eventCases = map[string]func(*testing.T, Backend){
 		require.Empty(t, log(t, b, 1))
 		require.Nil(t, texts(t, b, 1, 2))
 		require.Equal(t, want, texts(t, b, 2, 3), "what is shared stays while someone has it")
+		old := transcript(t, b, 2, 3)
 		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(2)) })
 		require.Empty(t, log(t, b, 2))
 
-		insertThreads(t, b, newThread(1))
+		insertThreads(t, b, newThread(1), newThread(2))
 		records(t, b, talk(1, 2, 0, 1, "new"))
 		require.Equal(t, []string{"new"}, texts(t, b, 1, 2))
+		records(t, b, talk(2, 2, 0, 1, "a"))
+		if made := transcript(t, b, 2, 2); old.Log != 0 || made.Log != 0 {
+			require.NotEqual(t, old.Log, made.Log, "another thread's log")
+			require.Equal(t, made.Log, transcript(t, b, 2, 2).Log)
+		}
 	},
 	"a run that is rolled back leaves its events marked": func(t *testing.T, b Backend) {
 		records(t, b, talk(1, 1, 0, 1, "a"), talk(1, 2, 1, 2, "a", "b"))
@@ -229,7 +240,7 @@ var eventCases = map[string]func(*testing.T, Backend){
 	"pruning keeps the transcript of the head": func(t *testing.T, b Backend) {
 		records(t, b, talk(1, 1, 0, 1, "a", "b"), talk(1, 2, 1, 1, "a", "b", "c"), talk(1, 3, 2, 1, "c", "d"))
 		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-			_, err := tx.PruneCheckpoints(threadID(1))
+			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
 			return err
 		}))
 		require.Nil(t, texts(t, b, 1, 2))

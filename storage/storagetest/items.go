@@ -163,10 +163,10 @@ var itemCases = map[string]func(*testing.T, Backend){
 		live.ExpiresAt = now.Add(3 * time.Hour)
 		forever.ExpiresAt = now.Add(time.Hour) // has no ttl: touching does nothing
 		require.NoError(t, b.Items.Touch(ctx, []*store.Item{live, forever, expiring("absent", time.Hour)}))
-		n, err := b.Items.Sweep(ctx, now.Add(2*time.Hour))
+		n, err := b.Items.Sweep(ctx, now.Add(2*time.Hour), 10)
 		require.NoError(t, err)
 		require.Equal(t, 1, n) // gone/x
-		n, err = b.Items.Sweep(ctx, now.Add(3*time.Hour))
+		n, err = b.Items.Sweep(ctx, now.Add(3*time.Hour), 10)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, []string{"t/old", "t/forever"}, found(t, b, store.Search{}))

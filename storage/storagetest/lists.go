@@ -135,7 +135,7 @@ var listCases = map[string]func(*testing.T, Backend){
 		holds(t, b, key(1, "", "c5"), again)
 
 		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-			_, err := tx.PruneCheckpoints(threadID(1))
+			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
 			return err
 		}))
 		holds(t, b, key(1, "", "c5"), again)

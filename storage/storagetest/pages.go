@@ -192,6 +192,8 @@ var pageCases = map[string]func(*testing.T, Backend){
 		records(t, b, talk(1, 6, 1, 4, "a", "b", "else"))
 		require.Equal(t, []int{2, 3, 9}, walk(t, read, eventstore.PageQuery{Thread: threadID(1), Limit: 2}))
 		require.Len(t, log(t, b, 1), 9)
+		require.Equal(t, []int{2, 3, 4, 7, 8}, walk(t, read, eventstore.PageQuery{Thread: threadID(1), Limit: 2, At: talk(1, 5, 4, 3).ID}))
+		require.Empty(t, walk(t, read, eventstore.PageQuery{Thread: threadID(1), Limit: 2, At: "unknown"}))
 
 		copied := newThread(2)
 		insertThreads(t, b, copied)

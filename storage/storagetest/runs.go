@@ -119,9 +119,27 @@ var runCases = map[string]func(*testing.T, Backend){
 			})
 			require.Equal(t, want, runIDs(got))
 		}
-		pending, running, err := b.Runs.CountRuns(ctx)
-		require.NoError(t, err)
-		require.Equal(t, []int{2, 1}, []int{pending, running})
+	},
+	"how the queue stands": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
+		stands := func(now, bound int) run.Queue {
+			q, err := b.Runs.Queue(ctx, at(now), bound)
+			require.NoError(t, err)
+			return q
+		}
+		require.Zero(t, stands(100, 100))
+		running, over := newRun(9, 1), newRun(8, 1)
+		running.Status, over.Status = run.Running, run.Success
+		due := func(n, thread, when int) *run.Run {
+			r := newRun(n, thread)
+			r.CreatedAt = at(when)
+			return r
+		}
+		insertRuns(t, b, running, over, due(1, 1, 1), due(2, 2, 20), due(3, 2, 30), due(4, 3, 40))
+		require.Equal(t, run.Queue{Pending: 4, Running: 1, First: at(1), Middle: at(20)}, stands(10, 100), "one waits for another, three for their time")
+		require.Equal(t, run.Queue{Pending: 4, Running: 1, Due: 2, First: at(1), Middle: at(20), FirstDue: at(20)}, stands(40, 100))
+		got := stands(40, 1)
+		require.Equal(t, []int{1, 1, 1}, []int{got.Pending, got.Running, got.Due}, "no further than the bound")
 	},
 	"fence and mark": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
@@ -228,6 +246,66 @@ var queueCases = map[string]func(*testing.T, Backend){
 		// Due exactly now is due; an earlier date moves it forward.
 		updateRun(t, b, late, func(r *run.Run) { r.CreatedAt = at(50) })
 		require.Equal(t, late.ID, due(t, b, at(50)))
+	},
+	"graphs are passed over": func(t *testing.T, b Backend) {
+		graphs := []string{"c", "a", "b", "a", "a", "b"} // of the runs 1, 2, 3…
+		var all []*run.Run
+		for i, g := range graphs {
+			insertThreads(t, b, newThread(i+1))
+			r := newRun(i+1, i+1)
+			r.Graph = g
+			all = append(all, r)
+		}
+		insertRuns(t, b, all...)
+		next := func(beside ...string) (r id.Run) {
+			write(t, b, func(tx run.Tx) error {
+				r = ""
+				found, err := tx.DueRun(at(9), beside...)
+				if fault.Is(err, fault.NotFound) {
+					return nil
+				}
+				if err == nil {
+					r = found.ID
+				}
+				return err
+			})
+			due, err := b.Runs.NextDue(ctx, beside...)
+			require.NoError(t, err)
+			want := time.Time{}
+			for _, one := range all {
+				if one.ID == r {
+					want = one.CreatedAt
+				}
+			}
+			require.Equal(t, want, due)
+			return r
+		}
+		require.Equal(t, runID(1), next())
+		require.Equal(t, runID(2), next("c"))
+		require.Equal(t, runID(3), next("c", "a"))
+		require.Equal(t, runID(1), next("a", "b", "unknown"))
+		require.Empty(t, next("a", "b", "c"))
+		// What heads a thread's queue may be of another graph after it.
+		follower := newRun(9, 1)
+		follower.Graph, follower.CreatedAt = "a", at(1)
+		insertRuns(t, b, follower)
+		all = append(all, follower)
+		updateRun(t, b, all[0], func(r *run.Run) { r.Status = run.Running })
+		require.Equal(t, runID(3), next("a"))
+		updateRun(t, b, all[0], func(r *run.Run) { r.Status = run.Success })
+		require.Equal(t, runID(3), next("a"))
+		require.Equal(t, runID(9), next("c"))
+		// Not due is not due, whatever else is passed over.
+		updateRun(t, b, all[2], func(r *run.Run) { r.CreatedAt = at(50) })
+		updateRun(t, b, all[5], func(r *run.Run) { r.CreatedAt = at(60) })
+		write(t, b, func(tx run.Tx) error {
+			_, err := tx.DueRun(at(49), "a", "c")
+			isKind(t, err, fault.NotFound)
+			return nil
+		})
+		due, err := b.Runs.NextDue(ctx, "a", "c")
+		require.NoError(t, err)
+		require.Equal(t, at(50), due)
 	},
 	"a run is claimed once": func(t *testing.T, b Backend) {
 		const n = 20

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,7 +23,7 @@ var threadCases = map[string]func(*testing.T, Backend){
 			// Numbers that no float holds, keys in no order, space, an escape.
 			Metadata: raw(`{"z": 12345678901234567890, "a":0.10,"b":1e400, "t":"\u00e9<é"}`), Config: raw(`{"configurable":{"x":1}}`),
 			Status: thread.Interrupted, Touched: true, Head: "1ef", Interrupts: raw(`{"t":[{"id":"i","value":1}]}`),
-			Error: raw(`{"error":"E","message":"m"}`), TTL: raw(`{"ttl":60}`), StreamHigh: 1 << 50,
+			Error: raw(`{"error":"E","message":"m"}`), TTL: &thread.TTL{Strategy: thread.KeepLatest, After: 90 * time.Second}, StreamHigh: 1 << 50,
 		}
 		insertThreads(t, b, full)
 		got, err := b.Threads.Thread(ctx, full.ID)

@@ -9,6 +9,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // Sent is what a client sent, as the graph shall see it.
@@ -42,7 +43,7 @@ func (o *Overlay) Clean(ctx context.Context, graph string, t id.Thread, at id.Ch
 
 // CleanCommand is Clean for the update of a command.
 func (o *Overlay) CleanCommand(ctx context.Context, graph string, t id.Thread, at id.Checkpoint, command json.RawMessage) (Sent, error) {
-	start, end, ok := member(command, "update")
+	start, end, ok := jsonscan.Member(command, "update")
 	if !ok {
 		return Sent{JSON: command}, nil
 	}
@@ -50,7 +51,7 @@ func (o *Overlay) CleanCommand(ctx context.Context, graph string, t id.Thread, a
 	if err != nil || len(s.JSON) == end-start && bytes.Equal(s.JSON, command[start:end]) {
 		s.JSON = command
 	} else {
-		s.JSON = splice(command, start, end, s.JSON)
+		s.JSON = jsonscan.Splice(command, start, end, s.JSON)
 	}
 	return s, err
 }
@@ -96,24 +97,24 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 
 // update cleans an object of channels, a list of such objects, or a list of [channel, value].
 func (c *cleaner) update(sent json.RawMessage) json.RawMessage {
-	if start, end, ok := member(sent, c.r.look.Key); ok {
+	if start, end, ok := jsonscan.Member(sent, c.r.look.Key); ok {
 		if now, changed := c.messages(sent[start:end:end]); changed {
-			return splice(sent, start, end, now)
+			return jsonscan.Splice(sent, start, end, now)
 		}
 		return sent
 	}
-	items, ok := elements(sent)
+	items, ok := jsonscan.Elements(sent)
 	if !ok {
 		return sent
 	}
 	changed := false
 	for i, item := range items {
 		now := item
-		if pair, ok := elements(item); !ok {
+		if pair, ok := jsonscan.Elements(item); !ok {
 			now = c.update(item)
-		} else if len(pair) == 2 && isKey(pair[0], c.r.look.Key) {
+		} else if len(pair) == 2 && jsonscan.IsKey(pair[0], c.r.look.Key) {
 			if value, dropped := c.messages(pair[1]); dropped {
-				now = join([]json.RawMessage{pair[0], value})
+				now = jsonscan.Join([]json.RawMessage{pair[0], value})
 			}
 		}
 		if !bytes.Equal(now, item) {
@@ -123,12 +124,12 @@ func (c *cleaner) update(sent json.RawMessage) json.RawMessage {
 	if !changed {
 		return sent
 	}
-	return join(items)
+	return jsonscan.Join(items)
 }
 
 // messages cleans the value of the channel: a list of messages, or one.
 func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed bool) {
-	items, ok := elements(sent)
+	items, ok := jsonscan.Elements(sent)
 	if !ok {
 		items = []json.RawMessage{sent}
 	}
@@ -155,7 +156,7 @@ func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed b
 	if !changed {
 		return sent, false
 	}
-	return join(kept), true
+	return jsonscan.Join(kept), true
 }
 
 // removal gives the remove message that a graph understands; nil when it knows no such message.
@@ -188,15 +189,15 @@ func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 // unchanged reports whether a message was condensed, and says what it said then. Clients leave fields out, and add some of their
 // own: those that a person or a model could tell apart count.
 func (c *cleaner) unchanged(item json.RawMessage) bool {
-	if text(item, "type") == "constructor" {
-		item = raw(item, "kwargs")
+	if jsonscan.Text(item, "type") == "constructor" {
+		item = jsonscan.Raw(item, "kwargs")
 	}
-	e := c.condensed[text(item, "id")]
+	e := c.condensed[jsonscan.Text(item, "id")]
 	if e == nil {
 		return false
 	}
 	for _, name := range [...]string{"content", "tool_calls", "tool_call_id", "name", "additional_kwargs", "status"} {
-		if was, now := raw(e.text, name), raw(item, name); !void(now) && !bytes.Equal(was, now) && !equal(gjson.ParseBytes(was), gjson.ParseBytes(now)) {
+		if was, now := jsonscan.Raw(e.text, name), jsonscan.Raw(item, name); !void(now) && !bytes.Equal(was, now) && !equal(gjson.ParseBytes(was), gjson.ParseBytes(now)) {
 			return false
 		}
 	}

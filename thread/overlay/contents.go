@@ -43,6 +43,7 @@ func (e *entry) size() int {
 // contents are the entries of one thread that have been read. Events never change and seqs are never reused, so they hold until the
 // thread is deleted: whoever reads while that happens fills contents that nobody finds any more.
 type contents struct {
+	log     int64 // eventstore.Transcript.Log; under memory.mu
 	mu      sync.RWMutex
 	entries []*entry // by seq
 	bytes   int
@@ -58,10 +59,15 @@ func (c *contents) get(ctx context.Context, events eventstore.Reader, t id.Threa
 	missing = slices.Compact(missing)
 	read := make([]*entry, 0, len(missing))
 	seqs := make([]eventstore.Seq, 0, len(missing))
+	var texts slab
+	made := make([]entry, len(missing)) // they are kept, and go, together
 	err := events.EachContent(ctx, t, eventstore.Ranges(missing), func(e *eventstore.Event) error {
-		made, err := newEntry(e)
-		read, seqs = append(read, made), append(seqs, e.Seq)
-		return err
+		if len(read) == len(made) {
+			return fmt.Errorf("event %d of thread %s was not asked for", e.Seq, t)
+		}
+		out := &made[len(read)]
+		read, seqs = append(read, out), append(seqs, e.Seq)
+		return out.read(e, &texts)
 	})
 	if err != nil {
 		return nil, err
@@ -114,18 +120,37 @@ func (c *contents) size() int {
 	return c.bytes + 8*len(c.entries)
 }
 
-// newEntry copies what is needed of an event, whose bytes are valid during the call only.
-func newEntry(e *eventstore.Event) (*entry, error) {
-	out := &entry{id: e.MessageID, anonymous: e.Anonymous}
+// slab makes copies that are kept together, in few pieces of memory.
+type slab []byte
+
+const slabSize = 64 << 10
+
+func (b *slab) clone(p []byte) []byte {
+	switch {
+	case p == nil:
+		return nil
+	case len(p) > slabSize/4:
+		return bytes.Clone(p)
+	case len(p) > cap(*b)-len(*b):
+		*b = make([]byte, 0, min(slabSize, max(2*cap(*b), len(p)))) // a single message gets what it needs
+	}
+	n := len(*b)
+	*b = append(*b, p...)
+	return (*b)[n:len(*b):len(*b)]
+}
+
+// read copies what is needed of an event, whose bytes are valid during the call only.
+func (out *entry) read(e *eventstore.Event, texts *slab) error {
+	*out = entry{id: e.MessageID, anonymous: e.Anonymous}
 	if e.Type == eventstore.TypeSummarize {
 		m, err := readMarker(e)
 		if err != nil {
-			return nil, fmt.Errorf("summary %d of thread %s: %w", e.Seq, e.Thread, err)
+			return fmt.Errorf("summary %d of thread %s: %w", e.Seq, e.Thread, err)
 		}
 		out.marker = m
-		return out, nil
+		return nil
 	}
-	out.text = bytes.Clone(e.Content)
+	out.text = texts.clone(e.Content)
 	if e.Type == eventstore.TypeTool && bytes.Contains(out.text, legacyMark) {
 		if said, ok := legacyContent(gjson.GetBytes(out.text, "content").String()); ok {
 			o := jsonobj.Of(out.text)
@@ -133,7 +158,7 @@ func newEntry(e *eventstore.Event) (*entry, error) {
 			out.stored, out.text = out.text, o.JSON()
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // memory keeps contents of the threads that were read last, within bounds.
@@ -168,6 +193,31 @@ func (m *memory) of(t id.Thread) *contents {
 		return e.Value.(*remembered).contents
 	}
 	c := &contents{}
+	m.byThread[t] = m.recent.PushFront(&remembered{thread: t, contents: c})
+	return c
+}
+
+// ofLog is of for a log that is known by now; c are the contents that the caller has had. Another server may have deleted the thread, and
+// somebody made one of the same id: what is remembered is that of another log then, and forgotten.
+func (m *memory) ofLog(t id.Thread, log int64, c *contents) *contents {
+	if log == 0 {
+		return c
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.log == 0 {
+		c.log = log
+	}
+	if c.log == log {
+		return c
+	}
+	if e := m.byThread[t]; e != nil {
+		if known := e.Value.(*remembered).contents; known != c && known.log == log {
+			return known
+		}
+		m.remove(e)
+	}
+	c = &contents{log: log}
 	m.byThread[t] = m.recent.PushFront(&remembered{thread: t, contents: c})
 	return c
 }

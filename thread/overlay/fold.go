@@ -11,6 +11,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/internal/jsonscan"
 )
 
 // removeAll is the id of a remove message that stands for all messages.
@@ -19,26 +20,36 @@ const removeAll = "__remove_all__"
 // fold gives what a person sees of values that are ahead of their checkpoint: its transcript, revised in place, without what a client
 // removed, and with the new messages after it. shown and list are those of the checkpoint, items the messages of the values.
 func fold(shown, list []*entry, items []json.RawMessage, ahead *Ahead) folded {
+	f := newFolder(shown, list, items, ahead)
+	if f == nil {
+		return folded{shown: shown}
+	}
+	return f.result()
+}
+
+// newFolder does the work of fold; nil when items are the list.
+func newFolder(shown, list []*entry, items []json.RawMessage, ahead *Ahead) *folder {
 	known := 0 // how many of list stand unchanged at the beginning of items
 	for known < len(list) && known < len(items) && stands(list[known], items[known]) {
 		known++
 	}
 	if known == len(items) && known == len(list) {
-		return folded{shown: shown}
+		return nil
 	}
-	f := folder{shown: shown, list: list, ahead: ahead, stays: map[*entry]bool{}, revised: map[*entry]*entry{}}
+	f := &folder{shown: shown, list: list, ahead: ahead, stays: map[*entry]bool{}, revised: map[*entry]*entry{}}
+	f.now = append(make([]*entry, 0, len(items)), list[:known]...)
 	for _, e := range list[:known] {
 		f.stays[e] = true
 	}
 	f.match(items[known:], known)
 	f.judge(known)
-	return f.result()
+	return f
 }
 
 // stands reports whether an item is the message of an entry, unchanged. The words of a summary are not compared: they are not shown.
 func stands(e *entry, item []byte) bool {
 	if e.marker != nil {
-		return e.id != "" && text(item, "id") == e.id
+		return e.id != "" && jsonscan.Text(item, "id") == e.id
 	}
 	return bytes.Equal(e.as(), item)
 }
@@ -48,6 +59,7 @@ type folder struct {
 	shown, list []*entry
 	ahead       *Ahead
 
+	now     []*entry          // the messages of the values
 	stays   map[*entry]bool   // entries of list that are in the values
 	revised map[*entry]*entry // what replaces entries of shown
 	fresh   []newItem
@@ -57,6 +69,7 @@ type folder struct {
 }
 
 type newItem struct {
+	entry   *entry // that it is in the list from now on
 	message json.RawMessage
 	id      string
 	hidden  bool // a summary
@@ -76,25 +89,30 @@ func (f *folder) match(items []json.RawMessage, known int) {
 	nameless := f.list[known:] // those without id keep their order
 	early := known == 0
 	for _, item := range items {
-		mid := text(item, "id")
+		mid := jsonscan.Text(item, "id")
 		if mid == "" {
 			i := slices.IndexFunc(nameless, func(e *entry) bool { return e.anonymous && sameButID(e.as(), item) })
 			if i >= 0 {
 				f.stays[nameless[i]] = true
+				f.now = append(f.now, nameless[i])
 				nameless, early = nameless[i+1:], false
 				continue
 			}
 		}
 		e := byID[mid]
 		if e == nil {
-			f.fresh = append(f.fresh, newItem{message: item, id: mid, hidden: summarizes(item), early: early})
+			e = &entry{id: mid, anonymous: mid == "", text: item}
+			f.fresh = append(f.fresh, newItem{entry: e, message: item, id: mid, hidden: summarizes(item), early: early})
+			f.now = append(f.now, e)
 			continue
 		}
 		f.stays[e] = true
+		f.now = append(f.now, e)
 		if e.marker == nil {
-			early = early && text(item, "type") == "system" // a leading one is no part of the conversation
+			early = early && jsonscan.Text(item, "type") == "system" // a leading one is no part of the conversation
 			if !bytes.Equal(e.as(), item) {
 				f.revised[e] = &entry{id: mid, text: item}
+				f.now[len(f.now)-1] = f.revised[e]
 			}
 		}
 	}
@@ -102,8 +120,8 @@ func (f *folder) match(items []json.RawMessage, known int) {
 
 // sameButID compares a recorded message, which was given an id, with one that has none.
 func sameButID(recorded, item []byte) bool {
-	a, aEnd, ok := member(recorded, "id")
-	b, bEnd, has := member(item, "id")
+	a, aEnd, ok := jsonscan.Member(recorded, "id")
+	b, bEnd, has := jsonscan.Member(item, "id")
 	if !ok || !has {
 		return false
 	}
@@ -142,7 +160,7 @@ func (f *folder) judge(known int) {
 		var found *newItem
 		for i := range f.fresh {
 			n := &f.fresh[i]
-			if kind := text(n.message, "type"); n.early && (kind == "human" || kind == "system" || kind == "ai") {
+			if kind := jsonscan.Text(n.message, "type"); n.early && (kind == "human" || kind == "system" || kind == "ai") {
 				if found != nil {
 					found = nil
 					break
@@ -175,7 +193,7 @@ func (f *folder) oldestWent() bool {
 	for i, e := range f.list {
 		switch {
 		case e.marker != nil || f.removed[e]:
-		case i == 0 && text(e.text, "type") == "system":
+		case i == 0 && jsonscan.Text(e.text, "type") == "system":
 		case !f.stays[e]:
 			went = true
 		default:
@@ -207,6 +225,10 @@ func (f *folder) condense(entries []*entry, summary *newItem) {
 		s.ID = markerPrefix + uuid.NewSHA1(uuid.NameSpaceOID, []byte(s.IDs[len(s.IDs)-1])).String()
 	}
 	f.marker = &entry{marker: newMarker(s, f.ahead.Run)}
+	if summary != nil {
+		f.marker.id = summary.id
+		f.now[slices.Index(f.now, summary.entry)] = f.marker
+	}
 	last := -1
 	for i, e := range f.shown {
 		if slices.Contains(entries, e) {
@@ -287,14 +309,14 @@ func removals(into map[string]bool, v gjson.Result, depth int) {
 
 // removal gives the id that a message removes; ok is false when it is no remove message.
 func removal(message []byte) (mid string, ok bool) {
-	if text(message, "type") == "constructor" {
+	if jsonscan.Text(message, "type") == "constructor" {
 		if !strings.HasSuffix(gjson.GetBytes(message, "id.@reverse.0").String(), "RemoveMessage") {
 			return "", false
 		}
-		return text(raw(message, "kwargs"), "id"), true
+		return jsonscan.Text(jsonscan.Raw(message, "kwargs"), "id"), true
 	}
-	if text(message, "type") != "remove" && text(message, "role") != "remove" {
+	if jsonscan.Text(message, "type") != "remove" && jsonscan.Text(message, "role") != "remove" {
 		return "", false
 	}
-	return text(message, "id"), true
+	return jsonscan.Text(message, "id"), true
 }

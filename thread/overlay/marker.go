@@ -11,6 +11,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // marker stands in a transcript where messages were condensed.
@@ -67,10 +68,10 @@ const markerPrefix = "summary-marker-"
 
 // isMarker reports whether a message that a client sent is a marker, in whatever form it had been shown.
 func isMarker(message []byte) bool {
-	if strings.HasPrefix(text(message, "id"), markerPrefix) || text(message, "type") == string(BareMarkers) {
+	if strings.HasPrefix(jsonscan.Text(message, "id"), markerPrefix) || jsonscan.Text(message, "type") == string(BareMarkers) {
 		return true
 	}
-	_, _, ok := member(raw(message, "additional_kwargs"), string(BareMarkers))
+	_, _, ok := jsonscan.Member(jsonscan.Raw(message, "additional_kwargs"), string(BareMarkers))
 	return ok
 }
 
@@ -147,6 +148,6 @@ func pythonString(s string) (string, bool) {
 
 // summarizes reports whether a message is the summary of LangChain's SummarizationMiddleware, as it says itself.
 func summarizes(message []byte) bool {
-	kwargs := raw(message, "additional_kwargs")
+	kwargs := jsonscan.Raw(message, "additional_kwargs")
 	return kwargs != nil && gjson.GetBytes(kwargs, "lc_source").String() == "summarization"
 }

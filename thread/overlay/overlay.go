@@ -10,6 +10,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/jsonscan"
 )
 
 // Overlay puts transcripts into values. It is safe for concurrent use.
@@ -98,7 +99,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if whole && (ahead == nil || !ahead.Grown) && !legacy {
 		return values, nil
 	}
-	start, end, ok := member(values, r.look.Key)
+	start, end, ok := jsonscan.Member(values, r.look.Key)
 	if !ok {
 		return values, nil // an interrupt, or a graph that keeps its messages elsewhere
 	}
@@ -108,7 +109,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	}
 	f := folded{shown: lists[0]}
 	if ahead != nil && !lost(lists[0], values[start:end]) {
-		items, ok := elements(values[start:end])
+		items, ok := jsonscan.Elements(values[start:end])
 		if !ok {
 			return values, nil // no messages
 		}
@@ -153,6 +154,9 @@ func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore
 	tr, err := r.o.events.Transcript(ctx, r.thread, at)
 	if err != nil {
 		return nil, fmt.Errorf("overlay: %w", err)
+	}
+	if tr != nil {
+		r.contents = r.o.memory.ofLog(r.thread, tr.Log, r.contents)
 	}
 	return tr, nil
 }

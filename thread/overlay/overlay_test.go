@@ -14,6 +14,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/thread"
 	"understudy/thread/overlay"
@@ -58,7 +59,7 @@ func TestConversations(t *testing.T) {
 					for i, x := range e.Writes.Writes {
 						writes = append(writes, checkpointer.Write{TaskID: e.Writes.Task, Index: i, Channel: x.Channel, Type: x.Type, Data: x.Data, Path: e.Writes.Path})
 					}
-					require.NoError(t, saver.PutWrites(t.Context(), checkpointer.Key{Thread: w.thread, ID: id.Checkpoint(e.Writes.ID)}, writes))
+					require.NoError(t, saver.Save(t.Context(), graph.Save{At: checkpointer.Key{Thread: w.thread, ID: id.Checkpoint(e.Writes.ID)}, Writes: writes}))
 				case e.Put != nil:
 					last = id.Checkpoint(e.Put.ID)
 					p := &checkpointer.Put{ShapeJSON: json.RawMessage(shapeJSON), Checkpoint: checkpointer.Checkpoint{
@@ -263,6 +264,43 @@ func TestEachMessageOnce(t *testing.T) {
 	}
 }
 
+// shared reads a database of several servers.
+type shared struct {
+	eventstore.Reader
+	log int64
+}
+
+func (s *shared) Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*eventstore.Transcript, error) {
+	tr, err := s.Reader.Transcript(ctx, t, c)
+	if tr != nil {
+		tr.Log = s.log
+	}
+	return tr, err
+}
+
+// Another server deletes a thread, and makes one of the same id: nothing of the old one is shown here.
+func TestThreadMadeAgainElsewhere(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	rows := &shared{w.rows, 1}
+	here := overlay.New(rows, overlay.Config{Settings: overlay.Defaults()})
+	show := func() string {
+		w.save([]msg{{"human", "h1", "said " + fmt.Sprint(rows.log)}, {"ai", "a1", "x"}})
+		w.save([]msg{{"human", "S", "s", "lc_source", "summarization"}, {"ai", "a1", "x"}})
+		s, err := w.threads.State(choose(t.Context(), false), checkpointer.Key{Thread: w.thread}, false)
+		require.NoError(t, err)
+		r := here.Read(w.thread, here.Look(t.Context(), "g", overlay.State))
+		defer r.Done()
+		require.NoError(t, r.Snapshot(t.Context(), s, true))
+		return gjson.GetBytes(s.Values, "messages.0.content").String()
+	}
+	require.Equal(t, "said 1", show())
+	require.NoError(t, w.threads.Delete(t.Context(), w.thread))
+	w.make(w.thread)
+	w.at, rows.log = "", 2
+	require.Equal(t, "said 2", show())
+}
+
 // Messages may be kept under another key.
 func TestKey(t *testing.T) {
 	t.Parallel()
@@ -277,7 +315,7 @@ func TestKey(t *testing.T) {
 		p.Shape, p.ShapeJSON = "other", json.RawMessage(strings.ReplaceAll(shapeJSON, "messages", "the.chat"))
 		saver := thread.NewSaver(w.rows.Threads(), nil, nil)
 		saver.Keys = w.overlay.Key
-		require.NoError(t, saver.Put(t.Context(), p))
+		require.NoError(t, saver.Save(t.Context(), graph.Save{Put: p}))
 	}
 	values := strings.Replace(string(w.state(t.Context(), "")), `"the.chat":`, `"messages":`, 1)
 	require.Equal(t, "h1 a1 "+marker+" h2", ids([]byte(values)))
@@ -287,13 +325,13 @@ func TestKey(t *testing.T) {
 }
 
 // The words of a graph's own event go before those of its summary.
-func TestHearSummary(t *testing.T) {
+func TestWordsOfASummary(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	saver := thread.NewSaver(w.rows.Threads(), nil, nil)
-	require.NoError(t, saver.Put(t.Context(), w.next("loop", "run", ms("h1 a1 h2 a2"))))
-	saver.HearSummary("in its own words")
-	require.NoError(t, saver.Put(t.Context(), w.next("loop", "run", ms("h1 a1 h2 a2 h3"))))
-	require.NoError(t, saver.Put(t.Context(), w.next("loop", "run", ms("Sum h2 a2 h3"))))
+	require.NoError(t, saver.Save(t.Context(), graph.Save{Put: w.next("loop", "run", ms("h1 a1 h2 a2"))}))
+	require.NoError(t, saver.Save(t.Context(),
+		graph.Save{Put: w.next("loop", "run", ms("h1 a1 h2 a2 h3")), Words: "in its own words"},
+		graph.Save{Put: w.next("loop", "run", ms("Sum h2 a2 h3"))}))
 	require.Equal(t, "in its own words", gjson.GetBytes(w.state(t.Context(), ""), `messages.#(type=="system").content`).String())
 }

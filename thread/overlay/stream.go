@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/id"
+	"understudy/internal/jsonscan"
 )
 
 // Summarizer finds among the `messages` events of one execution those that a summarizer causes: its model's words, its summary, and the
@@ -45,11 +46,11 @@ func (s *Summarizer) Causes(ctx context.Context, event string, data json.RawMess
 	}
 	switch event {
 	case "messages": // [message, metadata]
-		pair, ok := elements(data)
+		pair, ok := jsonscan.Elements(data)
 		if !ok || len(pair) != 2 {
 			return false, nil
 		}
-		if text(pair[1], "lc_source") == "summarization" || summarizes(pair[0]) {
+		if jsonscan.Text(pair[1], "lc_source") == "summarization" || summarizes(pair[0]) {
 			return true, nil
 		}
 		return s.condenses(ctx, pair[0], latest)
@@ -63,9 +64,9 @@ func (s *Summarizer) Causes(ctx context.Context, event string, data json.RawMess
 		})
 		return found, nil
 	default: // [message, …]
-		items, _ := elements(data)
+		items, _ := jsonscan.Elements(data)
 		for _, m := range items {
-			if s.ids[text(m, "id")] || summarizes(m) {
+			if s.ids[jsonscan.Text(m, "id")] || summarizes(m) {
 				return true, nil
 			}
 			if hides, err := s.condenses(ctx, m, latest); hides || err != nil {
@@ -112,7 +113,7 @@ func (s *Summarizer) load(ctx context.Context, at id.Checkpoint) error {
 		return err
 	}
 	for i, e := range lists[0] {
-		if i > 0 || e.marker != nil || text(e.text, "type") != "system" {
+		if i > 0 || e.marker != nil || jsonscan.Text(e.text, "type") != "system" {
 			s.oldest = append(s.oldest, e.id)
 		}
 	}

@@ -79,7 +79,7 @@ func (u updater) Update(ctx context.Context, cfg graph.Config, _ checkpointer.Ke
 		return checkpointer.Key{}, err
 	}
 	p.Data = json.RawMessage(strings.Replace(string(tuple.Data), string(p.Parent), string(p.ID), 1))
-	return p.Key, cfg.Saver.Put(ctx, p)
+	return p.Key, cfg.Saver.Save(ctx, graph.Save{Put: p})
 }
 
 // msg is a message: type, id, content, and pairs of further text fields. A field "lc_source" goes into additional_kwargs.
@@ -159,7 +159,7 @@ func (w *world) save(list []msg) id.Checkpoint {
 
 func (w *world) put(p *checkpointer.Put) {
 	w.t.Helper()
-	require.NoError(w.t, thread.NewSaver(w.rows.Threads(), nil, nil).Put(w.t.Context(), p))
+	require.NoError(w.t, thread.NewSaver(w.rows.Threads(), nil, nil).Save(w.t.Context(), graph.Save{Put: p}))
 	require.NoError(w.t, w.rows.Threads().Write(w.t.Context(), func(tx thread.Tx) error {
 		row, err := tx.Thread(p.Thread)
 		if err != nil {

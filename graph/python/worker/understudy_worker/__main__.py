@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -10,6 +11,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 CONFIG = "UNDERSTUDY_WORKER"
+# When Python looks for cycles: with its own thresholds that takes a fifth of the time of streaming tokens.
+COLLECT = (10_000, 20, 50)
 
 
 def main(fd: int = 3) -> None:
@@ -17,6 +20,8 @@ def main(fd: int = 3) -> None:
     options = json.loads(os.environ.pop(CONFIG))
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
+    # A forked child must not keep it open: its end tells the server that this process has ended.
+    os.register_at_fork(after_in_child=lambda: _close(fd))
     for path in reversed([options["dir"], *options["paths"]]):
         if path in sys.path:
             sys.path.remove(path)
@@ -43,10 +48,10 @@ def main(fd: int = 3) -> None:
 
 
 async def serve(sock: socket.socket, options: dict) -> None:
-    from . import errors, logs, serde
+    from . import deltas, errors, logs, serde
     from .graphs import Registry
     from .runs import Runner
-    from .wire import ANSWER, CALL, CANCEL, HELLO, LOG, PAUSE, PING, PONG, RUN, Wire
+    from .wire import ANSWER, CALL, CANCEL, HELLO, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
 
     loop = asyncio.get_running_loop()
     runner: Runner | None = None
@@ -65,17 +70,41 @@ async def serve(sock: socket.socket, options: dict) -> None:
             wire.send([PONG, message[1]])
         elif kind == PAUSE:
             runner.pause(message[1], message[2])
+        elif kind == REFUSE:
+            runner.asks.refuse(message[1], message[2])
 
-    _, wire = await loop.create_connection(lambda: Wire(on_message), sock=sock)
-    logs.install(loop, lambda *line: wire.send([LOG, *line]))
+    wire: Wire | None = None
+
+    def say(message: list) -> None:
+        # What happens in an import has to leave at once: the loop may never get to it.
+        if wire is None:
+            sock.sendall(frame(message))
+        else:
+            wire.send(message)
+
+    deltas.install()
+    logs.install(loop, lambda *line: say([LOG, *line]))
     registry = Registry(options["graphs"], options["dir"])
     # Here, on the loop: modules may start tasks when they are imported. The server does not ping before the greeting.
-    registry.load()
+    # Set before, so that a module may set it otherwise.
+    gc.set_threshold(*COLLECT)
+    registry.load(options.get("skip") or {}, lambda graph_id: say([LOADING, graph_id]))
+    # What was imported stays: it need not be looked through again.
+    gc.collect()
+    gc.freeze()
+    _, wire = await loop.create_connection(lambda: Wire(on_message), sock=sock)
     runner = Runner(wire, registry, serde.make(options.get("serde")))
     import langgraph.version
 
     problems = [[g, type(e).__name__, str(e)[:4096], errors.detail(e)] for g, e in registry.problems.items()]
     wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        pass
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, get_type_hints
 
 from langgraph.graph import StateGraph
@@ -34,11 +34,16 @@ class Registry:
         self.sources: dict[str, Source] = {}
         self.problems: dict[str, BaseException] = {}
 
-    def load(self) -> None:
+    def load(self, skip: dict[str, str], begin: Callable[[str], None]) -> None:
+        """Imports all but those to skip, given with the reason. `begin` is told of each beforehand."""
         for graph_id, spec in self._specs.items():
+            if graph_id in skip:
+                self.problems[graph_id] = ImportError(skip[graph_id])
+                continue
+            begin(graph_id)
             try:
                 self.sources[graph_id] = Source(graph_id, self._find(spec))
-            except (Exception, SystemExit) as exc:
+            except BaseException as exc:  # KeyboardInterrupt and their like too: the other graphs are to be served
                 self.problems[graph_id] = exc
 
     def _find(self, spec: str) -> Any:
@@ -60,7 +65,7 @@ class Registry:
         if known is None:
             try:
                 known = self._files[full] = self._import_file(full)
-            except (Exception, SystemExit) as exc:
+            except BaseException as exc:
                 self._files[full] = exc
                 raise
         return known

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 OK, FAILED, CANCELLED, INVALID = 0, 1, 2, 3
 
+# How many bytes of checkpoints and writes a run may be ahead of the storage before its graph waits.
+UNSAVED = 4 << 20
+
 
 class ServerError(Exception):
     """The server could not do what it was asked."""
@@ -39,21 +42,19 @@ class Asks:
         self._loop = asyncio.get_running_loop()
         self._next = 0
         self._waiting: dict[int, asyncio.Future] = {}
+        self._lines: dict[int, Line] = {}
 
-    def of(self, number: int) -> Callable[..., Any]:
-        send, waiting, loop = self._wire.send, self._waiting, self._loop
+    def of(self, number: int) -> Line:
+        line = self._lines[number] = Line(self, number)
+        return line
 
-        async def ask(op: str, *args: Any) -> Any:
-            self._next += 1
-            ident = self._next
-            future = waiting[ident] = loop.create_future()
-            try:
-                send([ASK, number, ident, op, *args])
-                return await future
-            finally:
-                waiting.pop(ident, None)
+    def close(self, number: int) -> None:
+        """The call is over."""
+        self._lines.pop(number, None)
 
-        return ask
+    def refuse(self, number: int, why: str) -> None:
+        if line := self._lines.get(number):
+            line.refused = _failure(why)
 
     def answer(self, ident: int, ok: bool, value: Any) -> None:
         future = self._waiting.pop(ident, None)
@@ -62,8 +63,49 @@ class Asks:
         if ok:
             future.set_result(value)
         else:
-            kind = NotImplementedError if value.startswith("not supported") else ServerError
-            future.set_exception(kind(value))
+            future.set_exception(_failure(value))
+
+
+def _failure(why: str) -> Exception:
+    return (NotImplementedError if why.startswith("not supported") else ServerError)(why)
+
+
+class Line:
+    """The questions of one call."""
+
+    def __init__(self, asks: Asks, number: int) -> None:
+        self._asks = asks
+        self._number = number
+        # Why the server refused what was told without waiting. Nothing that is told later is done.
+        self.refused: Exception | None = None
+        # Bytes that were told since the last answer that came after them.
+        self.unanswered = 0
+
+    async def __call__(self, op: str, *args: Any) -> Any:
+        return await self.later(op, *args)
+
+    def later(self, op: str, *args: Any) -> asyncio.Future:
+        """Asks, and gives what its answer will be."""
+        asks = self._asks
+        asks._next += 1
+        future = asks._waiting[asks._next] = asks._loop.create_future()
+        try:
+            asks._wire.send([ASK, self._number, asks._next, op, *args])
+        except BaseException:
+            del asks._waiting[asks._next]
+            raise
+        return future
+
+    def tell(self, op: str, *args: Any) -> None:
+        """Asks for something that needs no answer. It is done in order with what is saved and loaded."""
+        if self.refused is not None:
+            raise self.refused
+        self.unanswered += self._asks._wire.send([ASK, self._number, 0, op, *args])
+
+    async def flush(self) -> None:
+        """Waits until all that was told is done."""
+        self.unanswered = 0
+        await self.later("flush")
 
 
 class Runner:
@@ -125,6 +167,7 @@ class Runner:
         finally:
             self._tasks.pop(number, None)
             self._paused.pop(number, None)
+            self.asks.close(number)
             self._cancelled.discard(number)
         if who.run_id:
             logs.finish(who.run_id)
@@ -176,7 +219,9 @@ class Runner:
         store = Store(ask, self._loop)
         saves = bool(f["saves"])
         async with self._build(source, config, context, store, "threads.create_run") as (built, shapes):
-            saver = Saver(ask, self._serde, None, self._loop) if saves else None
+            durability = f["durability"] or None
+            waits = (durability or conf.get("__pregel_durability")) == "sync"
+            saver = Saver(ask, self._serde, None, self._loop, waits) if saves else None
             graph = attach(built, saver, store)
             if saver is not None:
                 saver.describer = Describer(graph, shapes, self._serde)
@@ -185,13 +230,17 @@ class Runner:
             context = _known_context(graph, context, conf, f["context_keys"])
 
             wanted = set(f["modes"])
-            durability = f["durability"] or None
             hold = saves and durability != "exit"
             events = "events" in wanted
             send = self._wire.send
 
+            lost: list[FrameTooLarge] = []
+
             def emit(name: str, ns: str, data: bytes, checkpoint: str) -> None:
-                send([EVENT, number, name, ns, data, checkpoint if hold and name == "values" and not ns else None])
+                try:
+                    send([EVENT, number, name, ns, data, checkpoint if hold and name == "values" and not ns else None])
+                except FrameTooLarge as exc:
+                    lost.append(exc)  # here nobody would hear of it
 
             shaper = Shaper(wanted, emit, hold, saver.loaded if saver else set(), None if events else self._loop.call_soon)
             kwargs: dict[str, Any] = {"stream_mode": Shaper.modes(wanted, hold), "subgraphs": f["subgraphs"]}
@@ -204,23 +253,25 @@ class Runner:
                     kwargs[key] = jsonenc.loads(f[key])
             try:
                 if events:
-                    await self._events(number, graph.astream_events(given, config, version="v2", **kwargs), f["subgraphs"], f["run"], shaper)
+                    await self._events(number, graph.astream_events(given, config, version="v2", **kwargs), f["subgraphs"], f["run"], shaper, ask)
                 else:
-                    await self._items(number, graph.astream(given, config, **kwargs), f["subgraphs"], shaper)
+                    await self._items(number, graph.astream(given, config, **kwargs), f["subgraphs"], shaper, ask)
             finally:
                 shaper.flush()
+            if lost:
+                raise lost[0]
 
-    async def _items(self, number: int, stream: Any, subgraphs: bool, shaper: Shaper) -> None:
+    async def _items(self, number: int, stream: Any, subgraphs: bool, shaper: Shaper, line: Line) -> None:
         paused, wire, item = self._paused, self._wire, shaper.item
         async for part in stream:
             if subgraphs:
                 item(part[0], part[1], part[2])
             else:
                 item((), part[0], part[1])
-            if paused and number in paused or wire.congested:
-                await self._wait(number)
+            if paused and number in paused or wire.congested or line.unanswered > UNSAVED:
+                await self._wait(number, line)
 
-    async def _events(self, number: int, stream: Any, subgraphs: bool, run: str, shaper: Shaper) -> None:
+    async def _events(self, number: int, stream: Any, subgraphs: bool, run: str, shaper: Shaper, line: Line) -> None:
         async for event in stream:
             if event["event"] == "on_chain_stream" and event["run_id"] == run:
                 part = event["data"]["chunk"]
@@ -230,11 +281,13 @@ class Runner:
                     shaper.item((), part[0], part[1])
             else:
                 shaper.event(event)
-            if number in self._paused or self._wire.congested:
-                await self._wait(number)
+            if number in self._paused or self._wire.congested or line.unanswered > UNSAVED:
+                await self._wait(number, line)
 
-    async def _wait(self, number: int) -> None:
-        """The reader of this run is behind, or the socket is full."""
+    async def _wait(self, number: int, line: Line) -> None:
+        """The reader of this run is behind, or the storage, or the socket is full."""
+        if line.unanswered > UNSAVED:
+            await line.flush()
         if event := self._paused.get(number):
             await event.wait()
         if self._wire.congested:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -25,7 +26,7 @@ except ImportError:  # langgraph before delta channels
     class _DeltaSnapshot:  # type: ignore[no-redef]
         pass
 
-from . import jsonenc
+from . import clock, deltas, jsonenc
 from .describe import Describer
 
 # Of `configurable`, what does not go into the metadata of checkpoints. The ids come from the configuration's metadata.
@@ -33,6 +34,9 @@ _HIDDEN = {
     "langgraph_auth_user", "langgraph_auth_user_id", "langgraph_auth_permissions", "langgraph_request_id", "thread_id", "run_id",
     "checkpoint_ns", "checkpoint_id",
 }
+
+# How many bytes a run may be ahead of the storage when its graph emits nothing, which would make it wait earlier.
+UNSAVED = 32 << 20
 
 _I64 = 1 << 63
 _U64 = 1 << 64
@@ -71,12 +75,19 @@ def merged_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dic
 
 
 class Saver(BaseCheckpointSaver[str]):
-    """Of one run or call. `ask(op, *args)` does a round trip to the server."""
+    """Of one run or call. `ask(op, *args)` does a round trip to the server, `ask.tell` does not wait for the answer.
 
-    def __init__(self, ask, serde, describer: Describer | None, loop: asyncio.AbstractEventLoop) -> None:
+    LangGraph saves a checkpoint only after it was told that the one before is saved, so each would take a commit of its own. Unless
+    `waits`, it is told so at once: the server does all in the order in which it is sent, a load too, what fails fails the run, and a run
+    ends when all is committed.
+    """
+
+    def __init__(self, ask, serde, describer: Describer | None, loop: asyncio.AbstractEventLoop, waits: bool = True) -> None:
         super().__init__(serde=serde)
         self._ask = ask
         self._loop = loop
+        self._waits = waits
+        self._coming: dict[str, asyncio.Future] = {}  # checkpoints that are being described: their writes wait, to come after them
         self.describer = describer
         # Checkpoints that were there before: nothing waits for their commit.
         self.loaded: set[str] = set()
@@ -136,13 +147,28 @@ class Saver(BaseCheckpointSaver[str]):
         data = {**checkpoint, "channel_values": inside}
         meta = merged_metadata(config, metadata)
         tasks, shape, shape_json = None, "", None
-        if self.describer is not None:
-            tasks, shape, shape_json = await self.describer.describe(config, checkpoint, metadata, ns)
-        await self._ask(
-            "put", thread, ns, checkpoint["id"], parent, _json(data), _json(meta), tasks, shape, shape_json, blobs,
-        )
+        sent = self._coming[checkpoint["id"]] = self._loop.create_future()
+        try:
+            if self.describer is not None:
+                tasks, shape, shape_json = await self.describer.describe(config, checkpoint, metadata, ns)
+            put = ["put", thread, ns, checkpoint["id"], parent, _json(data), _json(meta), tasks, shape, shape_json, blobs]
+            if not ns and (whole := deltas.folded(checkpoint["channel_values"])):
+                put.append([
+                    [channel, str(new_versions[channel]), *self.serde.dumps_typed(value)] for channel, value in whole.items() if channel in new_versions
+                ])
+            if self._waits or shape_json is not None:
+                saved = self._ask.later(*put)
+            else:
+                saved = self._ask.tell(*put)
+        finally:
+            self._coming.pop(checkpoint["id"], None)
+            sent.set_result(None)
         if shape_json is not None:
-            self.describer.told(shape)
+            saved.add_done_callback(lambda done: self.describer.told(shape) if not done.cancelled() and done.exception() is None else None)
+        if self._waits:
+            await saved
+        elif self._ask.unanswered > UNSAVED:
+            await self._ask.flush()
         return {"configurable": {"thread_id": conf["thread_id"], "checkpoint_ns": ns, "checkpoint_id": checkpoint["id"]}}
 
     def aput_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""):
@@ -156,7 +182,12 @@ class Saver(BaseCheckpointSaver[str]):
         return self._aput_rows(str(conf["thread_id"]), conf.get("checkpoint_ns") or "", conf["checkpoint_id"], rows)
 
     async def _aput_rows(self, thread: str, ns: str, checkpoint_id: str, rows: list) -> None:
-        await self._ask("writes", thread, ns, checkpoint_id, rows)
+        if coming := self._coming.get(checkpoint_id):
+            await asyncio.shield(coming)
+        if self._waits:
+            await self._ask("writes", thread, ns, checkpoint_id, rows)
+        else:
+            self._ask.tell("writes", thread, ns, checkpoint_id, rows)
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self._ask("delete", str(thread_id))
@@ -205,6 +236,7 @@ class Saver(BaseCheckpointSaver[str]):
     def _tuple(self, row: list) -> CheckpointTuple:
         thread, ns, ident, parent, data, metadata, blobs, writes = row
         self.loaded.add(ident)
+        clock.after(ident)
         checkpoint = orjson.loads(data)
         values = checkpoint.get("channel_values") or {}
         for channel, kind, held in blobs:
@@ -228,6 +260,10 @@ class Saver(BaseCheckpointSaver[str]):
         else:
             last = int(current.split(".")[0])
         return f"{last + 1:032}.{random.random():016}"
+
+
+# LangGraph looks at it for every run, and reading a signature is slow.
+Saver.aput_writes.__signature__ = inspect.signature(Saver.aput_writes)
 
 
 def _applied(row: list) -> tuple:

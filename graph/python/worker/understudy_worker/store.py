@@ -13,6 +13,8 @@ from . import jsonenc
 
 class Store(BaseStore):
     supports_ttl = True
+    # What a call does not say is left to the server, which knows the configuration.
+    ttl_config = {"default_ttl": 0, "refresh_on_read": None}
 
     __slots__ = ("_ask", "_loop")
 
@@ -43,13 +45,13 @@ class Store(BaseStore):
 
 def _row(op: Op) -> list:
     if isinstance(op, GetOp):
-        return ["get", list(op.namespace), op.key, bool(op.refresh_ttl)]
+        return ["get", list(op.namespace), op.key, op.refresh_ttl]
     if isinstance(op, PutOp):
         value = None if op.value is None else jsonenc.dumps(op.value)
-        return ["put", list(op.namespace), op.key, value, float(op.ttl or 0)]
+        return ["put", list(op.namespace), op.key, value, -1.0 if op.ttl is None else float(op.ttl)]
     if isinstance(op, SearchOp):
         wanted = jsonenc.dumps(op.filter) if op.filter else None
-        return ["search", list(op.namespace_prefix), wanted, op.query or "", op.limit, op.offset, bool(op.refresh_ttl)]
+        return ["search", list(op.namespace_prefix), wanted, op.query or "", op.limit, op.offset, op.refresh_ttl]
     if isinstance(op, ListNamespacesOp):
         prefix, suffix = [], []
         for cond in op.match_conditions or ():

@@ -1,7 +1,7 @@
 """Frames over the inherited socket: four bytes of length, big endian, then msgpack.
 
 From the server a frame is one message. To the server a frame is one or more messages, one after the other: everything that was
-sent within one turn of the loop leaves in one write.
+sent within one turn of the loop, or a few when it is busy, leaves in one write.
 """
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from collections.abc import Callable
 
 import ormsgpack
 
-MAX_FRAME = 512 << 20
+# What is sent at most: half of what the server reads, for it holds several copies of a value while it is saved and shown.
+MAX_FRAME = 256 << 20
 # Half a megabyte is sent at once rather than at the end of the turn, so that large values do not pile up.
 EAGER = 512 << 10
+# How many turns of a busy loop a message may wait for others.
+TURNS = 3
 
 # Kinds of messages. The numbers are those of message.go.
-HELLO, EVENT, DONE, ASK, LOG, PONG = 1, 2, 3, 4, 5, 6
-RUN, CANCEL, ANSWER, PING, CALL, PAUSE = 1, 2, 3, 4, 5, 6
+HELLO, EVENT, DONE, ASK, LOG, PONG, LOADING = 1, 2, 3, 4, 5, 6, 7
+RUN, CANCEL, ANSWER, PING, CALL, PAUSE, REFUSE = 1, 2, 3, 4, 5, 6, 7
 
 pack = ormsgpack.packb
+
+
+def frame(message: list) -> bytes:
+    packed = pack(message)
+    return len(packed).to_bytes(4, "big") + packed
 
 
 class FrameTooLarge(Exception):
@@ -73,8 +81,8 @@ class Wire(asyncio.Protocol):
         if at:
             del buf[:at]
 
-    def send(self, message: list) -> None:
-        """Queues a message. Call it from the loop's thread only."""
+    def send(self, message: list) -> int:
+        """Queues a message and gives its size. Call it from the loop's thread only."""
         packed = pack(message)
         if len(packed) > MAX_FRAME:
             raise FrameTooLarge(f"a value of {len(packed)} bytes is larger than the {MAX_FRAME} that fit in a frame")
@@ -86,9 +94,14 @@ class Wire(asyncio.Protocol):
             self.flush()
         elif not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn, self._size, TURNS)
+        return len(packed)
 
-    def _turn(self) -> None:
+    def _turn(self, before: int, turns: int) -> None:
+        # While more comes in each turn, a few of them share a write. Turns that do something follow one another without a pause.
+        if turns and self._size > before:
+            self._loop.call_soon(self._turn, self._size, turns - 1)
+            return
         self._scheduled = False
         self.flush()
 

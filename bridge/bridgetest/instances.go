@@ -1,0 +1,184 @@
+package bridgetest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"understudy/bridge"
+)
+
+// RunInstances runs what a bridge must do that several instances share, each with options of its own. open makes an empty world and gives a way to
+// enter it; the suite closes what it opens.
+func RunInstances(t *testing.T, open func(t *testing.T) func(t *testing.T, opts bridge.Options) bridge.Bridge) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, func(bridge.Options) bridge.Bridge)
+	}{
+		{"RecordsArriveWhole", arriveWhole},
+		{"ReplayAnywhere", replayAnywhere},
+		{"HandedOver", handedOver},
+		{"BothPublish", bothPublish},
+		{"ForgetAnywhere", forgetAnywhere},
+		{"GapIsToldAnywhere", gapAnywhere},
+		{"ExpiresAnywhere", expiresAnywhere},
+		{"OneCloses", oneCloses},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			enter := open(t)
+			c.test(t, func(opts bridge.Options) bridge.Bridge {
+				b := enter(t, opts)
+				t.Cleanup(func() { _ = b.Close() })
+				return b
+			})
+		})
+	}
+}
+
+// settled has all that b has published be seen by others: what a subscriber of its own has had, they have too.
+func settled(t *testing.T, b bridge.Bridge) {
+	t.Helper()
+	s := subscribe(t, b, nil)
+	defer s.Close()
+	publish(t, b, passing("", "settled"))
+	for events(t, s, 1)[0] != "settled" {
+	}
+}
+
+func arriveWhole(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	a, b := enter(bridge.Options{}), enter(bridge.Options{})
+	live := subscribe(t, b, nil)
+	all := []*bridge.Record{
+		{Run: runA, Event: "values|child:1", Data: []byte("{\"a\":\"\u2028\\r\\n\x00\"}"), Kept: true, Checkpoint: "c", Ahead: true},
+		{Run: runA, Event: "messages", Data: []byte(`[]`), Kept: true, Kind: bridge.Token, Summarizer: true},
+		{Run: "", Event: "state_update", Data: []byte(`{}`)},
+		{Run: runA, Event: "error", Data: []byte(`{}`), Kept: true, Ephemeral: true},
+		{Run: runA, Event: "end", Data: []byte(`null`), Kept: true, Kind: bridge.Terminal},
+	}
+	publish(t, a, all...)
+	var got []*bridge.Record
+	for len(got) < len(all) {
+		records, err := live.Next(t.Context())
+		require.NoError(t, err)
+		got = append(got, records...)
+	}
+	require.Empty(t, cmp.Diff(all, got))
+}
+
+func replayAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	a, b := enter(bridge.Options{}), enter(bridge.Options{})
+	first := kept(runA, "a")
+	publish(t, a, first, token(runA, "b"), passing(runB, "gone"), end(runA))
+	settled(t, a)
+	require.Equal(t, []string{"a", "b", "end"}, replayed(t, b, all()))
+	require.Equal(t, []string{"b", "end"}, replayed(t, enter(bridge.Options{}), &first.Offset), "an instance that came later")
+}
+
+// handedOver: a run goes on elsewhere, where the clock is behind. Whoever follows it sees every record once, in order.
+func handedOver(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	a := enter(bridge.Options{})
+	b := enter(bridge.Options{Now: func() time.Time { return time.Now().Add(-time.Minute) }})
+	live := subscribe(t, a, nil)
+	last := kept(runA, "a")
+	publish(t, a, last)
+	settled(t, a)
+	b.Advance(thread, last.Offset.MS)
+	r := kept(runA, "b")
+	publish(t, b, r, end(runA))
+	require.Positive(t, r.Offset.Compare(last.Offset))
+	require.Equal(t, []string{"a", "settled", "b", "end"}, events(t, live, 4))
+	require.Equal(t, []string{"b", "end"}, events(t, subscribe(t, a, &last.Offset), 2))
+}
+
+// bothPublish: two instances publish to one thread, one of them with a clock that is behind. Readers of both see one order, in which offsets grow.
+func bothPublish(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	const each = 200
+	a := enter(bridge.Options{})
+	b := enter(bridge.Options{Now: func() time.Time { return time.Now().Add(-10 * time.Second) }})
+	subs := []bridge.Subscription{subscribe(t, a, all()), subscribe(t, b, all())}
+	var wg sync.WaitGroup
+	for name, x := range map[string]bridge.Bridge{"a": a, "b": b} {
+		wg.Go(func() {
+			for i := range each {
+				publish(t, x, kept(runA, fmt.Sprint(name, " ", i)))
+			}
+		})
+	}
+	wg.Wait()
+	var orders [2][]string
+	for i, s := range subs {
+		var last bridge.Offset
+		seen := map[string]int{}
+		for len(orders[i]) < 2*each {
+			records, err := s.Next(t.Context())
+			require.NoError(t, err)
+			for _, r := range records {
+				require.Positive(t, r.Offset.Compare(last))
+				last = r.Offset
+				var name string
+				var n int
+				_, err := fmt.Sscan(r.Event, &name, &n)
+				require.NoError(t, err)
+				require.Equal(t, seen[name], n)
+				seen[name]++
+				orders[i] = append(orders[i], r.Event)
+			}
+		}
+	}
+	require.Equal(t, orders[0], orders[1])
+}
+
+func forgetAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	a, b := enter(bridge.Options{}), enter(bridge.Options{})
+	live := subscribe(t, b, nil)
+	publish(t, a, kept(runA, "a"), kept(runB, "b"), end(runA), end(runB))
+	require.Equal(t, []string{"a", "b", "end", "end"}, events(t, live, 4))
+	require.NoError(t, b.Forget(t.Context(), thread, runA))
+	settled(t, b)
+	require.Equal(t, []string{"b", "end"}, replayed(t, a, all()))
+	// A thread is deleted: its followers elsewhere are told, though what is kept goes at once.
+	publish(t, a, &bridge.Record{Kind: bridge.Terminal, Event: "deleted"})
+	require.NoError(t, a.Forget(t.Context(), thread, ""))
+	for events(t, live, 1)[0] != "deleted" {
+	}
+	settled(t, a)
+	require.Empty(t, replayed(t, b, all()))
+}
+
+func gapAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	a, b := enter(bridge.Options{Records: 8}), enter(bridge.Options{})
+	for i := range 20 {
+		publish(t, a, token(runA, fmt.Sprint(i)))
+	}
+	settled(t, a)
+	s := subscribe(t, b, all())
+	require.Equal(t, bridge.TokenGap, s.Gap(runA))
+	require.Equal(t, bridge.TokenGap, s.Gap(""))
+	require.Equal(t, bridge.NoGap, s.Gap(runB))
+}
+
+func expiresAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	later := func() time.Time { return time.Now().Add(2 * time.Hour) }
+	a, b := enter(bridge.Options{}), enter(bridge.Options{Now: later})
+	publish(t, a, kept(runA, "a"))
+	settled(t, a)
+	require.Equal(t, []string{"a"}, replayed(t, b, all()), "its run goes on")
+	publish(t, a, end(runA))
+	settled(t, a)
+	require.Empty(t, replayed(t, b, all()), "an hour after its end")
+}
+
+func oneCloses(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	a, b := enter(bridge.Options{}), enter(bridge.Options{})
+	s := subscribe(t, b, nil)
+	publish(t, a, kept(runA, "a"))
+	require.Equal(t, []string{"a"}, events(t, s, 1))
+	require.NoError(t, a.Close())
+	publish(t, b, kept(runA, "b"))
+	require.Equal(t, []string{"b"}, events(t, s, 1))
+}

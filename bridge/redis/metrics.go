@@ -1,0 +1,38 @@
+package redis
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics count what happens between this instance and Redis.
+type metrics struct {
+	up      prometheus.Gauge
+	dropped prometheus.Counter
+	gaps    prometheus.Counter
+	refused prometheus.Counter
+}
+
+// newMetrics registers them, and what is asked of the bridge when somebody looks.
+func newMetrics(r prometheus.Registerer, b *Bridge) *metrics {
+	f := promauto.With(r)
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_redis_queue_bytes", Help: "Records that wait to be sent to Redis."}, func() float64 {
+		b.queue.mu.Lock()
+		defer b.queue.mu.Unlock()
+		return float64(b.queue.bytes)
+	})
+	for state, n := range map[string]func() uint32{
+		"idle": func() uint32 { return b.client.PoolStats().IdleConns },
+		"used": func() uint32 { s := b.client.PoolStats(); return s.TotalConns - min(s.IdleConns, s.TotalConns) },
+	} {
+		f.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "understudy_redis_connections", Help: "Connections to Redis, by state.", ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(n()) })
+	}
+	return &metrics{
+		up:      f.NewGauge(prometheus.GaugeOpts{Name: "understudy_redis_up", Help: "Whether the last read from Redis worked: 1 or 0."}),
+		dropped: f.NewCounter(prometheus.CounterOpts{Name: "understudy_redis_records_dropped_total", Help: "Records that were dropped because the queue to Redis was full."}),
+		refused: f.NewCounter(prometheus.CounterOpts{Name: "understudy_redis_records_refused_total", Help: "Records that Redis will never take."}),
+		gaps:    f.NewCounter(prometheus.CounterOpts{Name: "understudy_redis_stream_gaps_total", Help: "Reads of a stream in which entries were missing, so that its readers came again."}),
+	}
+}

@@ -1,0 +1,474 @@
+package redis
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	goredis "github.com/redis/go-redis/v9"
+
+	"understudy/bridge"
+	"understudy/id"
+)
+
+const (
+	callRecords  = 256       // of one thread in one call
+	callBytes    = 512 << 10 // the same
+	pipelineCall = 64        // calls of one pipeline
+	pipelineSize = 4 << 20   // bytes of one pipeline
+
+	// When many threads have something to say at once, each a word, it is let gather: a call costs Redis more than what is in it, and nobody sees
+	// the difference.
+	many   = 16
+	linger = 25 * time.Millisecond
+
+	// stride leaves room between the offsets that records of attempts are given in a millisecond. What is said of the thread beside them, by this instance or
+	// another, stands there and moves nothing: the database has records under the offsets that were given.
+	stride = 1 << 10
+)
+
+// queue is what waits to be sent, in the order of each thread. run owns the sending; everybody may add.
+type queue struct {
+	b     *Bridge
+	clock atomic.Int64  // highest time seen, in ms
+	wake  chan struct{} // has room for one; filled when there is something to send
+	away  bool          // Redis did not take the last call; owned by run
+
+	mu    sync.Mutex // guards what follows; never held while something is sent
+	last  map[id.Thread]bridge.Offset
+	sent  map[id.Thread]bridge.Offset // the last that arrived of those published here lately
+	boxes map[id.Thread]*outbox
+	order []id.Thread // those with something to send that is not being sent
+	bytes int64       // of what waits and is being sent
+	batch uint64      // number of the last call
+}
+
+// outbox is what waits of one thread.
+type outbox struct {
+	ops     []*op
+	sending bool
+	queued  bool          // in order
+	added   uint64        // ops ever
+	done    uint64        // of those, how many were sent
+	sent    chan struct{} // closed when done grows; nil while nobody waits
+}
+
+// op is one thing to do in a stream: what was dropped, then records; or a run to forget.
+type op struct {
+	forget  bool
+	run     id.Run
+	at      int64 // when it was to be forgotten
+	dropped int
+	upTo    bridge.Offset // of what was dropped
+	lost    map[id.Run]loss
+	records []*bridge.Record
+	bytes   int64
+}
+
+// loss holds the highest offsets that were dropped, as text; "" none.
+type loss struct{ tokens, records string }
+
+// call is one script on its way. Once it was tried it stays as it is, for it may have arrived.
+type call struct {
+	thread id.Thread
+	box    *outbox
+	op     *op
+	script *goredis.Script
+	args   []any
+}
+
+func newQueue(b *Bridge) *queue {
+	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]bridge.Offset{}, boxes: map[id.Thread]*outbox{}}
+}
+
+// now is the time in ms, and never less than it was before.
+func (q *queue) now() int64 {
+	now := q.b.opts.Now().UnixMilli()
+	for {
+		seen := q.clock.Load()
+		if now <= seen {
+			return seen
+		}
+		if q.clock.CompareAndSwap(seen, now) {
+			return now
+		}
+	}
+}
+
+func (q *queue) advance(t id.Thread, ms int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.last[t].MS <= ms {
+		q.last[t] = bridge.Offset{MS: ms + 1, N: -1}
+	}
+}
+
+func (q *queue) publish(t id.Thread, records []*bridge.Record) {
+	now := q.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	last := q.last[t]
+	if last.MS < now {
+		last = bridge.Offset{MS: now, N: -1}
+	}
+	box := q.box(t)
+	for _, r := range records {
+		if r.Attempt == 0 {
+			last.N++
+		} else {
+			last.N = (last.N/stride + 1) * stride // and never the first of a millisecond, where others may have said something
+		}
+		r.Offset = last
+		size := sizeOf(r)
+		if full := q.bytes + size; full > q.b.opts.QueueBytes || full > q.b.opts.QueueBytes/2 && r.Kind == bridge.Token {
+			box.lose(r)
+			q.b.metrics.dropped.Inc()
+			continue
+		}
+		q.bytes += size
+		box.add(r, size)
+	}
+	q.last[t] = last
+	q.enqueue(t, box)
+}
+
+func (q *queue) forget(t id.Thread, r id.Run) {
+	now := q.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	box := q.box(t)
+	box.push(&op{forget: true, run: r, at: now})
+	q.enqueue(t, box)
+}
+
+func (q *queue) box(t id.Thread) *outbox {
+	box := q.boxes[t]
+	if box == nil {
+		box = &outbox{}
+		q.boxes[t] = box
+	}
+	return box
+}
+
+func (q *queue) enqueue(t id.Thread, box *outbox) {
+	if !box.queued && !box.sending {
+		box.queued = true
+		q.order = append(q.order, t)
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (x *outbox) push(o *op) {
+	x.ops = append(x.ops, o)
+	x.added++
+}
+
+// open gives the last op, if it can take more; the first is left alone while it is being sent.
+func (x *outbox) open() *op {
+	if n := len(x.ops); n > 0 && !x.ops[n-1].forget && (n > 1 || !x.sending) {
+		return x.ops[n-1]
+	}
+	return nil
+}
+
+func (x *outbox) add(r *bridge.Record, size int64) {
+	o := x.open()
+	if o == nil || len(o.records) >= callRecords || o.bytes+size > callBytes {
+		o = &op{}
+		x.push(o)
+	}
+	o.records = append(o.records, r)
+	o.bytes += size
+}
+
+func (x *outbox) lose(r *bridge.Record) {
+	o := x.open()
+	if o == nil || len(o.records) > 0 {
+		o = &op{}
+		x.push(o)
+	}
+	o.dropped++
+	o.upTo = r.Offset
+	if !r.Kept || r.Ephemeral {
+		return // nobody could have had it replayed
+	}
+	if o.lost == nil {
+		o.lost = map[id.Run]loss{}
+	}
+	l := o.lost[r.Run]
+	if r.Kind == bridge.Token {
+		l.tokens = r.Offset.String()
+	} else {
+		l.records = r.Offset.String()
+	}
+	o.lost[r.Run] = l
+}
+
+// flushed waits until all that a thread has in the queue now was sent.
+func (q *queue) flushed(ctx context.Context, t id.Thread) error {
+	q.mu.Lock()
+	box := q.boxes[t]
+	if box == nil {
+		q.mu.Unlock()
+		return nil
+	}
+	want := box.added
+	for box.done < want {
+		if box.sent == nil {
+			box.sent = make(chan struct{})
+		}
+		sent := box.sent
+		q.mu.Unlock()
+		select {
+		case <-sent:
+		case <-q.b.closed:
+			return bridge.ErrClosed
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		q.mu.Lock()
+	}
+	q.mu.Unlock()
+	return nil
+}
+
+// run sends until ctx ends, and then what is left, once.
+func (q *queue) run(ctx context.Context) error {
+	sweep := time.NewTicker(time.Minute)
+	defer sweep.Stop()
+	var calls []*call
+	for {
+		select {
+		case <-ctx.Done():
+			rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			for calls = append(calls, q.take()...); len(calls) > 0; calls = append(calls, q.take()...) {
+				if calls = q.send(rest, calls); len(calls) > 0 {
+					break
+				}
+			}
+			return context.Cause(ctx)
+		case <-sweep.C:
+			q.sweep()
+		case <-q.wake:
+			for round := q.waiting(); round > 0 && ctx.Err() == nil; round = q.waiting() {
+				began := time.Now()
+				for left := round; left > 0 && ctx.Err() == nil; {
+					calls = q.take()
+					left -= max(len(calls), 1)
+					calls = q.persist(ctx, calls)
+				}
+				if round >= many {
+					rest(ctx, linger-time.Since(began))
+				}
+			}
+		}
+	}
+}
+
+// rest waits a while, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// waiting gives the number of threads that have something to send.
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.order)
+}
+
+// persist sends calls until all have arrived, or ctx ends: then it gives those that have not.
+func (q *queue) persist(ctx context.Context, calls []*call) []*call {
+	var wait *backoff.ExponentialBackOff
+	for {
+		if calls = q.send(ctx, calls); len(calls) == 0 {
+			return nil
+		}
+		if wait == nil {
+			wait = newBackOff()
+		}
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-ctx.Done():
+			return calls
+		}
+	}
+}
+
+// newBackOff is how long to wait before Redis is tried again.
+func newBackOff() *backoff.ExponentialBackOff {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
+	return wait
+}
+
+// take gives the first op of each thread, as many as a pipeline holds.
+func (q *queue) take() []*call {
+	times := q.b.times()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var calls []*call
+	var size int64
+	for len(q.order) > 0 && len(calls) < pipelineCall && size < pipelineSize {
+		t := q.order[0]
+		q.order = q.order[1:]
+		box := q.boxes[t]
+		box.queued, box.sending = false, true
+		o := box.ops[0]
+		q.batch++
+		c := &call{thread: t, box: box, op: o, script: forgetScript, args: slices.Clone(times)}
+		if o.forget {
+			c.args = append(c.args, string(o.run))
+			c.args[0] = o.at
+		} else {
+			c.script, c.args = publishScript, q.publishArgs(c.args, t, o)
+		}
+		calls = append(calls, c)
+		size += o.bytes
+	}
+	return calls
+}
+
+func (q *queue) publishArgs(args []any, t id.Thread, o *op) []any {
+	opts := &q.b.opts
+	before := ""
+	if sent, ok := q.sent[t]; ok {
+		before = sent.String()
+	}
+	args = append(args, opts.Records, opts.Bytes, opts.LiveRecords, opts.LiveBytes, opts.LiveTTL.Milliseconds(), q.batch, before)
+	args = append(args, o.dropped, len(o.lost))
+	for _, r := range slices.Sorted(maps.Keys(o.lost)) {
+		args = append(args, string(r), o.lost[r].tokens, o.lost[r].records)
+	}
+	if o.dropped > 0 {
+		args = append(args, o.upTo.String())
+	}
+	args = append(args, len(o.records))
+	for _, r := range o.records {
+		args = append(args, r.Offset.String(), string(r.Run), flagsOf(r), r.Event, r.Data, string(r.Checkpoint), sizeOf(r), r.Attempt, r.Index)
+	}
+	return args
+}
+
+// send tries calls once, in one pipeline, and gives those that are to be tried again.
+func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
+	pipe := q.b.client.Pipeline()
+	results := make([]*goredis.Cmd, len(calls))
+	for i, c := range calls {
+		results[i] = c.script.EvalSha(ctx, pipe, q.b.keys(c.thread), c.args...)
+	}
+	_, _ = pipe.Exec(ctx) // each result has its own error
+	unknown := false
+	var waits error
+	for i, c := range calls {
+		err := results[i].Err()
+		switch {
+		case err == nil:
+			q.arrived(c)
+		case goredis.HasErrorPrefix(err, "NOSCRIPT"):
+			unknown = true
+			again = append(again, c)
+		case refused(err):
+			q.b.opts.Log.ErrorContext(ctx, "redis refused records; they are lost", "thread_id", c.thread, "records", len(c.op.records), "error", err)
+			q.b.metrics.refused.Add(float64(len(c.op.records)))
+			q.refuse(c)
+		default:
+			again, waits = append(again, c), err
+		}
+	}
+	if unknown {
+		if err := q.b.loadScripts(ctx); err == nil {
+			return q.send(ctx, again)
+		}
+	}
+	if waits != nil && !q.away {
+		q.b.opts.Log.WarnContext(ctx, "records wait for redis", "error", waits)
+	}
+	q.away = waits != nil
+	return again
+}
+
+// refused reports whether Redis will never take a call: a key is not what it should be. All else passes: it starts, is full, has too many clients.
+func refused(err error) bool {
+	if !isReply(err) {
+		return false
+	}
+	return goredis.HasErrorPrefix(err, "WRONGTYPE") || strings.HasPrefix(err.Error(), "ERR ") && strings.Contains(err.Error(), "user_script") &&
+		!strings.Contains(err.Error(), "OOM")
+}
+
+// arrived takes a call out of its outbox.
+func (q *queue) arrived(c *call) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bytes -= c.op.bytes
+	box := c.box
+	box.ops[0] = nil
+	box.ops = box.ops[1:]
+	box.sending = false
+	box.done++
+	if n := len(c.op.records); n > 0 {
+		q.sent[c.thread] = c.op.records[n-1].Offset
+	} else if c.op.dropped > 0 {
+		q.sent[c.thread] = c.op.upTo
+	}
+	if box.sent != nil {
+		close(box.sent)
+		box.sent = nil
+	}
+	if len(box.ops) > 0 {
+		q.enqueue(c.thread, box)
+	} else {
+		delete(q.boxes, c.thread)
+	}
+}
+
+// refuse makes a gap of a call that Redis does not take.
+func (q *queue) refuse(c *call) {
+	q.arrived(c)
+	if len(c.op.records) == 0 {
+		return // nor does it take that there is a gap
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	box := q.box(c.thread)
+	gap := &outbox{}
+	for _, r := range c.op.records {
+		gap.lose(r)
+	}
+	if box.sending {
+		return
+	}
+	box.ops = append(gap.ops, box.ops...)
+	box.added += gap.added
+	q.enqueue(c.thread, box)
+}
+
+// remember is how long a Redis that came back with less than it had is noticed by whoever published the rest.
+const remember = 10 * time.Minute
+
+// sweep forgets the offsets of threads that nobody publishes to: what comes next is given a higher one by the clock.
+func (q *queue) sweep() {
+	now := q.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.last, func(t id.Thread, o bridge.Offset) bool { return o.MS < now && q.boxes[t] == nil })
+	maps.DeleteFunc(q.sent, func(t id.Thread, o bridge.Offset) bool {
+		return o.MS < now-remember.Milliseconds() && q.boxes[t] == nil
+	})
+}

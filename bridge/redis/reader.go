@@ -1,0 +1,262 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	goredis "github.com/redis/go-redis/v9"
+
+	"understudy/bridge"
+	"understudy/id"
+)
+
+const (
+	// readCount is how many entries of one stream a read takes at most.
+	readCount = 512
+	// readBlock is how long a read waits. Whoever has something to tell the reader wakes it before.
+	readBlock = 5 * time.Second
+	// readLinger is how far apart reads are when many streams have something to say: each asks for all of them.
+	readLinger = 10 * time.Millisecond
+)
+
+// reader reads all streams that are subscribed to here. run owns the reading.
+type reader struct {
+	b *Bridge
+
+	mu      sync.Mutex // guards streams and what is in them; never held while something is read
+	streams map[id.Thread]*following
+}
+
+// following is how far a stream was read.
+type following struct {
+	key    string
+	subs   int
+	start  bridge.Offset // entries above it are read
+	cursor bridge.Offset // of the last entry
+	count  int64         // its number
+}
+
+func newReader(b *Bridge) *reader { return &reader{b: b, streams: map[id.Thread]*following{}} }
+
+// add has a stream read from a position, unless it is being read. It reports whether the reader has to be told, and from where on the stream
+// is read.
+func (r *reader) add(t id.Thread, cursor bridge.Offset, count int64) (tell bool, start bridge.Offset) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.streams[t]
+	if f == nil {
+		f = &following{key: r.b.keys(t)[0], start: cursor, cursor: cursor, count: count}
+		r.streams[t] = f
+		tell = true
+	}
+	f.subs++
+	return tell, f.start
+}
+
+func (r *reader) remove(t id.Thread) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.streams[t]
+	if f.subs--; f.subs == 0 {
+		delete(r.streams, t)
+	}
+}
+
+// control is the stream that wakes this instance's reader.
+func (r *reader) control() string { return r.b.key("wake:" + r.b.instance) }
+
+// poke wakes the reader, so that it looks at its streams again.
+func (r *reader) poke(ctx context.Context) error {
+	_, err := r.b.client.Pipelined(ctx, func(p goredis.Pipeliner) error {
+		p.XAdd(ctx, &goredis.XAddArgs{Stream: r.control(), MaxLen: 1, Values: []any{"w", 1}})
+		p.Expire(ctx, r.control(), time.Minute)
+		return nil
+	})
+	return err
+}
+
+// run reads until ctx ends.
+func (r *reader) run(ctx context.Context) error {
+	// A read that blocks does not hear of ctx.
+	stop := context.AfterFunc(ctx, func() {
+		poke, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = r.poke(poke)
+	})
+	defer stop()
+	var wait *backoff.ExponentialBackOff // not nil while Redis is away
+	var since time.Time
+	told := false
+	woken, heard := "0-0", ""
+	for ctx.Err() == nil && !r.b.isClosed() {
+		var err error
+		if heard == "" {
+			heard, err = r.latestSignal(ctx)
+		}
+		if err == nil && wait != nil {
+			if err = r.verify(ctx); err == nil {
+				r.b.opts.Log.InfoContext(ctx, "redis is back", "away", time.Since(since).Round(time.Millisecond).String())
+				wait = nil
+			}
+		}
+		if err == nil {
+			err = r.read(ctx, &woken, &heard)
+		}
+		if err == nil || ctx.Err() != nil || r.b.isClosed() {
+			if err == nil {
+				r.b.metrics.up.Set(1)
+			}
+			continue
+		}
+		r.b.metrics.up.Set(0)
+		if wait == nil {
+			wait, since, told = newBackOff(), time.Now(), false
+			r.b.opts.Log.WarnContext(ctx, "redis cannot be read", "error", err)
+		}
+		if !told && time.Since(since) > r.b.opts.Outage {
+			told = true
+			r.b.local.Interrupt("", everywhere)
+		}
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-ctx.Done():
+		case <-r.b.closed:
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	<-ctx.Done() // closed before its time
+	return context.Cause(ctx)
+}
+
+// read waits for entries of any stream and hands them out.
+func (r *reader) read(ctx context.Context, woken, heard *string) error {
+	keys, ids := []string{r.control(), r.b.key("signals")}, []string{*woken, *heard}
+	threads := map[string]id.Thread{}
+	r.mu.Lock()
+	for t, f := range r.streams {
+		threads[f.key] = t
+		keys, ids = append(keys, f.key), append(ids, f.cursor.String())
+	}
+	r.mu.Unlock()
+	found, err := r.b.client.XRead(ctx, &goredis.XReadArgs{Streams: append(keys, ids...), Count: readCount, Block: readBlock}).Result()
+	if err != nil && !errors.Is(err, goredis.Nil) {
+		return err
+	}
+	if len(found) >= many {
+		defer rest(ctx, readLinger) // when they were handed out
+	}
+	for _, s := range found {
+		last := s.Messages[len(s.Messages)-1].ID
+		switch s.Stream {
+		case keys[0]:
+			*woken = last
+		case keys[1]:
+			*heard = last
+			r.signals(s.Messages)
+		default:
+			r.hand(ctx, threads[s.Stream], s.Messages)
+		}
+	}
+	return nil
+}
+
+// hand gives what was read of a stream to its subscriptions. Where entries are missing, those that waited for them end.
+func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMessage) {
+	records := make([]*bridge.Record, 0, len(messages))
+	var why error
+	var where bridge.Offset // the last entry before which something is missing
+	r.mu.Lock()
+	f := r.streams[t]
+	if f == nil {
+		r.mu.Unlock()
+		return
+	}
+	for _, m := range messages {
+		e, err := decode(m.ID, m.Values)
+		if err != nil {
+			offset, _ := parseOffset(m.ID)
+			e = entry{Record: &bridge.Record{Offset: offset}, count: f.count, gap: true}
+		}
+		if e.Offset.Compare(f.cursor) <= 0 {
+			continue // the stream was left and taken up again while this was read
+		}
+		switch {
+		case err != nil:
+			why, where = err, e.Offset
+		case e.gap:
+			why, where = errDropped, e.Offset
+		case e.count != f.count+1:
+			why, where = fmt.Errorf("record %d follows record %d", e.count, f.count), e.Offset
+		}
+		f.cursor, f.count = e.Offset, e.count
+		if e.gap {
+			continue
+		}
+		if r.b.opts.Frame != nil {
+			e.Frame = r.b.opts.Frame(e.Event, e.Data)
+		}
+		records = append(records, e.Record)
+	}
+	r.mu.Unlock()
+	if why != nil {
+		r.b.metrics.gaps.Inc()
+		r.b.opts.Log.WarnContext(ctx, "a stream has a gap; its readers come again", "thread_id", t, "why", why)
+		r.b.local.Interrupt(t, where)
+	}
+	r.b.local.Deliver(t, records)
+}
+
+var errDropped = errors.New("records were dropped before they were sent")
+
+// verify looks whether Redis is there, and the streams are still those that were read. One that has lost what was read would be waited for in vain.
+func (r *reader) verify(ctx context.Context) error {
+	r.mu.Lock()
+	all := make(map[id.Thread]int64, len(r.streams))
+	for t, f := range r.streams {
+		all[t] = f.count
+	}
+	r.mu.Unlock()
+	pipe := r.b.client.Pipeline()
+	pipe.Ping(ctx)
+	got := make(map[id.Thread]*goredis.SliceCmd, len(all))
+	for t := range all {
+		got[t] = pipe.HMGet(ctx, r.b.keys(t)[1], "c", "last")
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	for t, had := range all {
+		values := got[t].Val()
+		text, _ := values[0].(string)
+		count, _ := strconv.ParseInt(text, 10, 64)
+		if count >= had {
+			continue
+		}
+		text, _ = values[1].(string)
+		last, _ := parseOffset(text)
+		r.mu.Lock()
+		if f := r.streams[t]; f != nil && f.count == had {
+			f.start, f.cursor, f.count = last, last, count
+		}
+		r.mu.Unlock()
+		r.b.local.Interrupt(t, everywhere)
+	}
+	return nil
+}
+
+// everywhere is above all offsets.
+var everywhere = bridge.Offset{MS: math.MaxInt64}
+
+// isReply reports whether Redis itself answered with an error.
+func isReply(err error) bool {
+	var reply goredis.Error
+	return errors.As(err, &reply)
+}

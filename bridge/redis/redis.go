@@ -1,0 +1,215 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	goredis "github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"understudy/bridge"
+	"understudy/id"
+)
+
+// Options say where Redis is, and what the bridge holds. Zero fields mean the defaults.
+type Options struct {
+	bridge.Options
+
+	URL string // redis://user:password@host:port/db, rediss:// with TLS, unix:///path
+	// TLS, when not nil, is used in place of what rediss:// means.
+	TLS    *tls.Config
+	Prefix string // of all keys: "understudy"
+	// Connections is how many there are at most: 8. Two are in use always, the others while something is subscribed.
+	Connections int
+	// Keep is how long the records of a run that never ended stay: 24 h.
+	Keep time.Duration
+	// LiveRecords, LiveBytes and LiveTTL bound, per thread, what is not kept for replay but may not have been read yet by all instances:
+	// 10,000, 16 MiB and 30 s.
+	LiveRecords int
+	LiveBytes   int64
+	LiveTTL     time.Duration
+	// QueueBytes bounds what waits to be sent: 64 MiB.
+	QueueBytes int64
+	// Outage is how long Redis may be away before subscriptions end: 3 s.
+	Outage time.Duration
+	// Frame encodes records that come from Redis for SSE; nil: their Frame is nil.
+	Frame func(event string, data []byte) []byte
+	// Heard is called for the signals of other instances, in their order. It must not block. nil: nobody listens.
+	Heard func(Signal)
+	Log   *slog.Logger // nil: nothing is logged
+	// Registry takes the metrics of the connection to Redis; nil: nobody sees them. Those of the streams are bridge.Options.Metrics.
+	Registry prometheus.Registerer
+}
+
+func (o Options) withDefaults() Options {
+	o.Records = cmp.Or(o.Records, 10_000)
+	o.Bytes = cmp.Or(o.Bytes, 64<<20)
+	o.TTL = cmp.Or(o.TTL, time.Hour)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.Prefix = cmp.Or(o.Prefix, "understudy")
+	o.Connections = max(cmp.Or(o.Connections, 8), 3)
+	o.Keep = cmp.Or(o.Keep, 24*time.Hour)
+	o.LiveRecords = cmp.Or(o.LiveRecords, 10_000)
+	o.LiveBytes = cmp.Or(o.LiveBytes, 16<<20)
+	o.LiveTTL = cmp.Or(o.LiveTTL, 30*time.Second)
+	o.QueueBytes = cmp.Or(o.QueueBytes, 64<<20)
+	o.Outage = cmp.Or(o.Outage, 3*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = bridge.NewMetrics(nil)
+	}
+	return o
+}
+
+// Bridge is a bridge.Bridge over Redis. Nothing moves unless Run does.
+type Bridge struct {
+	opts     Options
+	client   *goredis.Client
+	local    *bridge.Memory // the subscriptions of this instance
+	instance string
+	queue    *queue
+	reader   *reader
+	metrics  *metrics
+
+	closed chan struct{}
+	close  sync.Once
+}
+
+var _ bridge.Bridge = (*Bridge)(nil)
+
+// silent stands in for the logger of go-redis, which writes to standard error what is told here as errors.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+var silence = sync.OnceFunc(func() { goredis.SetLogger(silent{}) })
+
+// New makes a Bridge. Whether Redis is there shows when it runs. Whoever gets no error calls Close.
+func New(opts Options) (*Bridge, error) {
+	silence()
+	opts = opts.withDefaults()
+	o, err := goredis.ParseURL(opts.URL)
+	if err != nil {
+		// The text of the error may hold the password.
+		return nil, errors.New("the address of Redis is redis://user:password@host:port/db, rediss://… or unix:///path")
+	}
+	if opts.TLS != nil {
+		o.TLSConfig = opts.TLS
+	}
+	o.PoolSize, o.PipelinePoolSize = opts.Connections, -1 // one pool for all
+	o.MaxRetries = -1                                     // what is repeated, and when, is decided here
+	o.DialTimeout, o.DialerRetries = 2*time.Second, 1
+	o.ReadTimeout, o.WriteTimeout = 5*time.Second, 5*time.Second
+	o.ContextTimeoutEnabled = true
+	b := &Bridge{
+		opts: opts, client: goredis.NewClient(o), local: bridge.NewMemory(opts.Options), instance: uuid.NewString(), closed: make(chan struct{}),
+	}
+	b.queue = newQueue(b)
+	b.reader = newReader(b)
+	b.metrics = newMetrics(opts.Registry, b)
+	return b, nil
+}
+
+// Run sends, reads and sweeps until ctx ends, and returns its cause. What waits is sent before it returns, if Redis is there.
+func (b *Bridge) Run(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.queue.run(gctx) })
+	g.Go(func() error { return b.reader.run(gctx) })
+	g.Go(func() error { return b.local.Run(gctx) })
+	return g.Wait()
+}
+
+// Publish implements bridge.Bridge. It never waits: what cannot be sent soon stands in the queue, and beyond its bounds is dropped.
+func (b *Bridge) Publish(_ context.Context, t id.Thread, records []*bridge.Record) error {
+	if b.isClosed() {
+		return bridge.ErrClosed
+	}
+	if len(records) > 0 {
+		b.queue.publish(t, records)
+	}
+	return nil
+}
+
+// Advance implements bridge.Bridge.
+func (b *Bridge) Advance(t id.Thread, ms int64) { b.queue.advance(t, ms) }
+
+// Forget implements bridge.Bridge. It is done in its turn, behind what was published before.
+func (b *Bridge) Forget(_ context.Context, t id.Thread, r id.Run) error {
+	if b.isClosed() {
+		return bridge.ErrClosed
+	}
+	b.queue.forget(t, r)
+	return nil
+}
+
+// Close implements bridge.Bridge.
+func (b *Bridge) Close() error {
+	var err error
+	b.close.Do(func() {
+		close(b.closed)
+		_ = b.local.Close()
+		err = b.client.Close()
+	})
+	return err
+}
+
+func (b *Bridge) isClosed() bool {
+	select {
+	case <-b.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// key gives a key that belongs to no thread.
+func (b *Bridge) key(name string) string { return b.opts.Prefix + ":" + name }
+
+// keys gives the keys of a thread, as the scripts have them. The first is its stream.
+func (b *Bridge) keys(t id.Thread) []string {
+	tag := b.opts.Prefix + ":{" + string(t) + "}:"
+	return []string{tag + "s", tag + "m", tag + "k", tag + "p", tag + "r"}
+}
+
+var (
+	//go:embed lua/common.lua
+	commonLua string
+	//go:embed lua/publish.lua
+	publishLua string
+	//go:embed lua/forget.lua
+	forgetLua string
+	//go:embed lua/look.lua
+	lookLua string
+
+	publishScript = goredis.NewScript(commonLua + publishLua)
+	forgetScript  = goredis.NewScript(commonLua + forgetLua)
+	lookScript    = goredis.NewScript(commonLua + lookLua)
+)
+
+// loadScripts has Redis know the scripts. It forgets them when it is restarted.
+func (b *Bridge) loadScripts(ctx context.Context) error {
+	for _, s := range []*goredis.Script{publishScript, forgetScript, lookScript} {
+		if err := s.Load(ctx, b.client).Err(); err != nil {
+			return fmt.Errorf("load scripts: %w", err)
+		}
+	}
+	return nil
+}
+
+// times are the arguments that all scripts begin with: when it is, how long things are kept, and who asks.
+func (b *Bridge) times() []any {
+	return []any{b.queue.now(), b.opts.TTL.Milliseconds(), b.opts.Keep.Milliseconds(), b.instance}
+}

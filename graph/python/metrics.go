@@ -1,0 +1,84 @@
+package python
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics count what becomes of worker processes.
+type metrics struct {
+	died, killed prometheus.Counter
+}
+
+// newMetrics registers them, and what is asked of the pool when somebody looks.
+func newMetrics(r prometheus.Registerer, p *Pool) *metrics {
+	f := promauto.With(r)
+	for state, n := range map[string]func(census) int{
+		"ready":    func(c census) int { return c.ready },
+		"starting": func(c census) int { return c.starting },
+		"leaving":  func(c census) int { return c.leaving },
+	} {
+		f.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "understudy_workers", Help: "Python processes, by state: leaving ones end with their runs.", ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(n(p.census())) })
+	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_worker_memory_bytes", Help: "Resident memory of all Python processes; Linux only."}, func() float64 {
+		sum := int64(0)
+		for _, pid := range p.census().pids {
+			sum += residentMemory(pid)
+		}
+		return float64(sum)
+	})
+	deaths := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "understudy_worker_deaths_total", Help: "Python processes that died, or were killed because they did not end in time or had too much memory.",
+	}, []string{"cause"})
+	return &metrics{died: deaths.WithLabelValues("died"), killed: deaths.WithLabelValues("killed")}
+}
+
+// census says how many workers there are.
+type census struct {
+	ready, starting, leaving int
+	pids                     []int
+}
+
+func (p *Pool) census() (c census) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.workers {
+		w.mu.Lock()
+		switch {
+		case w.out0:
+			c.leaving++
+		case w.isReady:
+			c.ready++
+		default:
+			c.starting++
+		}
+		if w.isReady {
+			c.pids = append(c.pids, w.pid)
+		}
+		w.mu.Unlock()
+	}
+	return c
+}
+
+// errStarting: no worker has loaded the graphs yet.
+var errStarting = errors.New("no worker has loaded the graphs yet")
+
+// Up reports why runs cannot be executed now: no worker is there yet, or none starts any more. It does not wait. A worker that died and is being
+// replaced is no reason.
+func (p *Pool) Up() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failures > 0 && p.failure != nil {
+		if err := p.unstartable(); err != nil {
+			return err
+		}
+	}
+	if p.greeting == nil {
+		return errStarting
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package python
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A line of output is cut here.
+const maxLine = 32 << 10
+
+// What of a worker's output is logged: a graph that prints without end must fill neither the log nor the time of the server. The rest is
+// read and counted.
+const (
+	linesASecond, linesAtOnce = 1000, 10_000
+	bytesASecond, bytesAtOnce = 1 << 20, 8 << 20
+)
+
+// pipe logs the lines that come from r, and keeps their end for what a worker says before it dies. It reads as fast as they come, so
+// that whoever prints never waits for a log: while more comes than may be logged, whole buffers are passed over at once.
+func (w *worker) pipe(r io.Reader, name string, keep bool) {
+	lines := bufio.NewReaderSize(r, maxLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if len(line) > 0 {
+			if keep {
+				w.tail.add(line)
+			}
+			if now := time.Now(); w.said.lets(now, len(line)) {
+				if text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "?"); text != "" {
+					w.pool.line(w.pid, logLine{level: 20, source: name, text: text})
+				}
+			} else {
+				rest, _ := lines.Peek(lines.Buffered())
+				rest = rest[:bytes.LastIndexByte(rest, '\n')+1]
+				if keep {
+					w.tail.add(rest)
+				}
+				w.said.leaveOut(now, 1+bytes.Count(rest, []byte{'\n'}), len(line)+len(rest))
+				_, _ = lines.Discard(len(rest)) // it is buffered
+			}
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// report logs how much was left out, when the flood is over; with the zero time at once.
+func (w *worker) report(now time.Time) {
+	if lines, bytes := w.said.left(now); lines > 0 {
+		w.pool.opts.Logger.Warn("graph output was left out of the log: it came too fast", "pid", w.pid, "lines", lines, "bytes", bytes)
+	}
+}
+
+// valve bounds lines and bytes by time.
+type valve struct {
+	lines, bytes *rate.Limiter
+
+	mu           sync.Mutex
+	shutAt       time.Time // when something was left out last
+	nLines, size int       // left out since the last report
+}
+
+func newValve() *valve {
+	return &valve{lines: rate.NewLimiter(linesASecond, linesAtOnce), bytes: rate.NewLimiter(bytesASecond, bytesAtOnce)}
+}
+
+// lets reports whether a line of n bytes may pass.
+func (v *valve) lets(now time.Time, n int) bool {
+	return v.lines.AllowN(now, 1) && v.bytes.AllowN(now, n)
+}
+
+// leaveOut counts what did not pass.
+func (v *valve) leaveOut(now time.Time, lines, bytes int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.shutAt = now
+	v.nLines += lines
+	v.size += bytes
+}
+
+// left tells how much did not pass since it was asked last; nothing while there is more every moment, for half a minute at most.
+func (v *valve) left(now time.Time) (lines, bytes int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !now.IsZero() && now.Sub(v.shutAt) < time.Second && v.nLines < 30*100*linesASecond {
+		return 0, 0
+	}
+	lines, bytes = v.nLines, v.size
+	v.nLines, v.size = 0, 0
+	return lines, bytes
+}
+
+// So much of what a worker said last is kept.
+const maxTail = 8 << 10
+
+// tail keeps the end of a text.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) add(line []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, line...)
+	if len(t.text) > 2*maxTail { // not at every line
+		t.text = append(t.text[:0], t.text[len(t.text)-maxTail:]...)
+	}
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(strings.TrimSpace(string(t.text[max(0, len(t.text)-maxTail):])), "?")
+}

@@ -1,0 +1,91 @@
+package python_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/graph/python"
+)
+
+// A graph goes on while what it saved before is being committed, and what waits is committed together. Nothing is shown before, and the
+// run does not end before.
+func testSaves(t *testing.T, p *python.Pool) {
+	m := newMemory()
+	inv := invocation(m, `{"topic":"none"}`, "values", "updates")
+	release := make(chan struct{})
+	m.beforePut = func(*checkpointer.Put) error { <-release; return nil }
+	var held []<-chan struct{}
+	for e, err := range p.Graph("failing").Stream(context.Background(), inv) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Hold == nil {
+			continue
+		}
+		select {
+		case <-e.Hold:
+			t.Errorf("%s is shown before its checkpoint is saved", e.Data)
+		default:
+		}
+		if held = append(held, e.Hold); len(held) == 3 { // the last values: the graph is through
+			close(release)
+			<-e.Hold
+		}
+	}
+	for _, hold := range held {
+		<-hold
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := 0
+	for _, n := range m.saves {
+		all += n
+	}
+	// Four checkpoints, and the writes of the input and of two nodes.
+	if len(m.order) != 4 || all < 6 || len(m.saves) >= all {
+		t.Errorf("%d checkpoints, saved in %v", len(m.order), m.saves)
+	}
+	for i, at := range m.order {
+		if put := m.rows[at]; i > 0 && put.Parent != m.order[i-1].ID {
+			t.Errorf("checkpoint %d was saved before its parent", i)
+		}
+	}
+}
+
+// What cannot be saved fails the run, which may be through by then, and nothing is saved after it.
+func testRefusedSaves(t *testing.T, p *python.Pool) {
+	for _, durability := range []string{"async", "sync", "exit"} {
+		m := newMemory()
+		inv := invocation(m, `{"topic":"none"}`, "values")
+		inv.Durability = durability
+		m.beforePut = func(put *checkpointer.Put) error {
+			if durability != "exit" && put.Parent == "" {
+				return nil
+			}
+			return errors.New("the disk is full")
+		}
+		var err error
+		shown := 0
+		for e, ended := range p.Graph("failing").Stream(t.Context(), inv) {
+			if err = ended; err != nil || e.Hold == nil {
+				continue
+			}
+			if <-e.Hold; !e.Lost() {
+				shown++
+			}
+		}
+		if shown != 0 { // the checkpoint of the input has no values
+			t.Errorf("%s: %d values are shown whose checkpoint was not saved", durability, shown)
+		}
+		var failure *graph.Failure
+		if !errors.As(err, &failure) || failure.Message != "An internal error occurred" {
+			t.Errorf("%s: the run ended with %v", durability, err)
+		}
+		if want := map[bool]int{true: 0, false: 1}[durability == "exit"]; len(m.order) != want {
+			t.Errorf("%s: %d checkpoints", durability, len(m.order))
+		}
+	}
+}

@@ -1,0 +1,613 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"understudy/internal/jsonobj"
+)
+
+// Agent is a declared agent: a graph that langgraph.json describes.
+type Agent struct {
+	Key            string // graphs.<id>.agent, for errors that only show when it is built
+	Model          AgentModel
+	Prompt         string
+	Tools          []string // built-in ones, and those that the program registered
+	MCP            []MCPServer
+	Middleware     []AgentMiddleware // in the order of the file
+	ResponseFormat *ResponseFormat   // nil: none
+}
+
+// AgentModel says which model an agent has, and how it is reached. Zero fields are the provider's defaults.
+type AgentModel struct {
+	Name           string // provider:model
+	BaseURL        string
+	Key            string
+	Organization   string
+	Project        string
+	Headers, Query map[string]string
+	ExtraBody      map[string]json.RawMessage
+	Temperature    *float64
+	MaxTokens      int
+	MaxInputTokens int
+	Timeout        time.Duration
+	Retries        *int
+	Script         json.RawMessage
+}
+
+// MCPServer is a program that gives an agent tools.
+type MCPServer struct {
+	Name    string
+	Command string
+	Args    []string
+	Env     map[string]string
+	Dir     string // absolute
+	Tools   []string
+	Prefix  bool
+	Start   time.Duration
+	Call    time.Duration
+}
+
+// AgentMiddleware is one middleware: Kind says which of the fields holds it.
+type AgentMiddleware struct {
+	Kind          string // as in the file: summarization, human_in_the_loop, …
+	Summarization *AgentSummarization
+	Approvals     map[string]AgentApproval
+	Title         *AgentTitle
+	ToolErrors    *AgentToolErrors
+	ModelLimit    *AgentLimit
+	ToolLimits    []AgentLimit
+}
+
+// AgentSize is an amount of conversation.
+type AgentSize struct {
+	Messages, Tokens int
+	Fraction         float64
+}
+
+// AgentSummarization says when and how a conversation is condensed.
+type AgentSummarization struct {
+	Model     *AgentModel // nil: the agent's
+	Trigger   []AgentSize
+	Keep      AgentSize
+	Prompt    string
+	MaxTokens int // to write the summary from; 0: a default
+	Quiet     bool
+}
+
+// AgentApproval says how calls of a tool are approved.
+type AgentApproval struct {
+	Decisions   []string
+	Description string
+}
+
+// AgentTitle says how threads get titles.
+type AgentTitle struct {
+	Model  *AgentModel // nil: the agent's
+	Prompt string
+	Key    string
+	MaxLen int
+}
+
+// AgentToolErrors says what the model is told of errors of tools.
+type AgentToolErrors struct {
+	Message string
+	Tools   []string
+}
+
+// AgentLimit bounds calls.
+type AgentLimit struct {
+	Tool        string // "": all
+	Thread, Run int
+	Exit        string
+}
+
+// ResponseFormat is the form of an agent's answer.
+type ResponseFormat struct {
+	Name, Description string
+	Schema            json.RawMessage
+	Strict            bool
+}
+
+const modelExample = "openai:gpt-4o"
+
+// declared reads {"agent": {…}, "description"?}. What it holds may name variables, so it is read when env is known.
+func (f *file) declared(g *Graph, v value, key string) bool {
+	before := len(f.mistakes)
+	g.Agent = &Agent{Key: join(key, "agent")}
+	f.section(v, key, map[string]func(value, string){
+		"agent": func(v value, key string) {
+			if _, ok := v.data.([]member); !ok {
+				f.wrong(v, key, `is %s; write an object: {"model": %q}`, v.kind(), modelExample)
+				return
+			}
+			a := g.Agent
+			f.later = append(f.later, func() { f.agent(a, v, key) })
+		},
+		"description": f.setText(&g.Description, "What the graph is for."),
+		"concurrency": f.concurrency(g.ID),
+	})
+	return len(f.mistakes) == before
+}
+
+func (f *file) agent(a *Agent, v value, key string) {
+	hasModel := false
+	f.section(v, key, map[string]func(value, string){
+		"model":           func(v value, key string) { hasModel = true; f.model(&a.Model, v, key) },
+		"prompt":          func(v value, key string) { a.Prompt = f.textOrFile(v, key) },
+		"tools":           f.setTexts(&a.Tools, "calculator"),
+		"mcp":             func(v value, key string) { f.mcpServers(a, v, key) },
+		"middleware":      func(v value, key string) { f.middleware(a, v, key) },
+		"response_format": func(v value, key string) { a.ResponseFormat = f.responseFormat(v, key) },
+	})
+	if !hasModel {
+		f.wrong(v, join(key, "model"), `is missing; write provider:model, such as %q`, modelExample)
+	}
+	for i, name := range a.Tools {
+		if slices.Contains(a.Tools[:i], name) {
+			f.wrong(v, join(key, "tools"), "names %q twice", name)
+		}
+	}
+}
+
+// textOrFile reads a text, or {"file": name}.
+func (f *file) textOrFile(v value, key string) (text string) {
+	if _, isObject := v.data.([]member); !isObject {
+		return f.text(v, key, "You are a helpful assistant.")
+	}
+	f.section(v, key, map[string]func(value, string){"file": func(v value, key string) {
+		name := f.text(v, key, "prompt.md")
+		if name == "" {
+			return
+		}
+		raw, err := os.ReadFile(f.abs(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			f.wrong(v, key, "there is no file %s", f.abs(name))
+		} else if err != nil {
+			f.wrong(v, key, "%v", err)
+		}
+		text = strings.TrimSpace(string(raw))
+	}})
+	return text
+}
+
+// filled reads text with variables filled in.
+func (f *file) filled(v value, key, example string) string {
+	text, _ := f.fill(f.text(v, key, example), v, key)
+	return text
+}
+
+func (f *file) setFilled(to *string, example string) func(value, string) {
+	return func(v value, key string) { *to = f.filled(v, key, example) }
+}
+
+// setFilledMap reads an object of texts with variables.
+func (f *file) setFilledMap(to *map[string]string, example string) func(value, string) {
+	return func(v value, key string) {
+		members, ok := v.data.([]member)
+		if !ok {
+			f.wrong(v, key, "is %s; write an object: %s", v.kind(), example)
+			return
+		}
+		*to = make(map[string]string, len(members))
+		for _, m := range members {
+			(*to)[m.key] = f.filled(m.value, join(key, m.key), "text")
+		}
+	}
+}
+
+func (f *file) setDuration(to *time.Duration, most time.Duration) func(value, string) {
+	return func(v value, key string) {
+		text, _ := v.data.(string)
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 || d > most {
+			f.wrong(v, key, `write a time of at most %s, such as "30s"`, most)
+			return
+		}
+		*to = d
+	}
+}
+
+func (f *file) setInt(to *int, least, most int64) func(value, string) {
+	return func(v value, key string) { *to = int(f.integer(v, key, least, most)) }
+}
+
+func (f *file) number(v value, key string, least, most float64) float64 {
+	n, _ := v.data.(json.Number)
+	x, err := n.Float64()
+	if err != nil || x < least || x > most {
+		f.wrong(v, key, "write a number from %v to %v", least, most)
+	}
+	return x
+}
+
+// maxTokens of anything.
+const maxTokens = 100_000_000
+
+// model reads "provider:model", or an object that has it as name.
+func (f *file) model(m *AgentModel, v value, key string) {
+	if _, isObject := v.data.([]member); !isObject {
+		m.Name = f.modelName(v, key)
+		return
+	}
+	named := false
+	f.section(v, key, map[string]func(value, string){
+		"name":         func(v value, key string) { named = true; m.Name = f.modelName(v, key) },
+		"base_url":     func(v value, key string) { m.BaseURL = f.baseURL(v, key) },
+		"api_key":      f.setFilled(&m.Key, "${OPENAI_API_KEY}"),
+		"organization": f.setFilled(&m.Organization, "org-1"),
+		"project":      f.setFilled(&m.Project, "proj-1"),
+		"headers":      f.setFilledMap(&m.Headers, `{"x-team": "search"}`),
+		"query":        f.setFilledMap(&m.Query, `{"api-version": "2024-10-21"}`),
+		"extra_body":   func(v value, key string) { m.ExtraBody = f.rawMembers(v, key) },
+		"temperature": func(v value, key string) {
+			x := f.number(v, key, 0, 10)
+			m.Temperature = &x
+		},
+		"max_tokens":       f.setInt(&m.MaxTokens, 1, maxTokens),
+		"max_input_tokens": f.setInt(&m.MaxInputTokens, 1, maxTokens),
+		"timeout":          f.setDuration(&m.Timeout, time.Hour),
+		"retries": func(v value, key string) {
+			n := int(f.integer(v, key, 0, 10))
+			m.Retries = &n
+		},
+		"script": func(v value, _ string) { m.Script = appendRaw(nil, v) },
+	})
+	if !named {
+		f.wrong(v, join(key, "name"), "is missing; write provider:model, such as %q", modelExample)
+	}
+}
+
+func (f *file) modelName(v value, key string) string {
+	name := f.text(v, key, modelExample)
+	if _, isText := v.data.(string); isText && strings.Index(name, ":") < 1 {
+		f.wrong(v, key, "%q does not say whose model it is; write provider:model, such as %q", name, modelExample)
+	}
+	return name
+}
+
+func (f *file) baseURL(v value, key string) string {
+	text := f.filled(v, key, "http://127.0.0.1:8000/v1")
+	if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		f.wrong(v, key, "is no address of a server; write one such as %q", "http://127.0.0.1:8000/v1")
+	}
+	return text
+}
+
+func (f *file) rawMembers(v value, key string) map[string]json.RawMessage {
+	members, ok := v.data.([]member)
+	if !ok {
+		f.wrong(v, key, `is %s; write an object: {"top_k": 3}`, v.kind())
+		return nil
+	}
+	out := make(map[string]json.RawMessage, len(members))
+	for _, m := range members {
+		out[m.key] = appendRaw(nil, m.value)
+	}
+	return out
+}
+
+// appendRaw writes a value as JSON again.
+func appendRaw(b []byte, v value) []byte {
+	switch d := v.data.(type) {
+	case []member:
+		b = append(b, '{')
+		for i, m := range d {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(jsonobj.AppendText(b, m.key), ':')
+			b = appendRaw(b, m.value)
+		}
+		return append(b, '}')
+	case []value:
+		b = append(b, '[')
+		for i, item := range d {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendRaw(b, item)
+		}
+		return append(b, ']')
+	case string:
+		return jsonobj.AppendText(b, d)
+	case json.Number:
+		return append(b, d...)
+	case bool:
+		return strconv.AppendBool(b, d)
+	}
+	return append(b, "null"...)
+}
+
+func (f *file) mcpServers(a *Agent, v value, key string) {
+	members, ok := v.data.([]member)
+	if !ok {
+		f.wrong(v, key, `is %s; write an object: {"time": {"command": "mcp-server-time"}}`, v.kind())
+		return
+	}
+	for _, m := range members {
+		at := join(key, m.key)
+		s := MCPServer{Name: m.key, Dir: f.c.Dir}
+		f.section(m.value, at, map[string]func(value, string){
+			"command":       f.setFilled(&s.Command, "mcp-server-time"),
+			"args":          func(v value, key string) { s.Args = f.filledList(v, key) },
+			"env":           f.setFilledMap(&s.Env, `{"TOKEN": "${TOKEN}"}`),
+			"cwd":           func(v value, key string) { s.Dir = f.abs(f.filled(v, key, ".")) },
+			"tools":         f.setTexts(&s.Tools, "get_current_time"),
+			"prefix":        f.setBool(&s.Prefix),
+			"start_timeout": f.setDuration(&s.Start, time.Hour),
+			"call_timeout":  f.setDuration(&s.Call, 24*time.Hour),
+			"transport": func(v value, key string) {
+				if f.text(v, key, "stdio") != "stdio" {
+					f.wrong(v, key, `only "stdio" is spoken: the server is a program that command names`)
+				}
+			},
+		})
+		if _, isObject := m.data.([]member); isObject && s.Command == "" {
+			f.wrong(m.value, join(at, "command"), `is missing; write the program to start, such as "mcp-server-time"`)
+		}
+		a.MCP = append(a.MCP, s)
+	}
+}
+
+func (f *file) filledList(v value, key string) []string {
+	items, ok := v.data.([]value)
+	if !ok {
+		f.wrong(v, key, `is %s; write a list, such as ["--local-timezone", "UTC"]`, v.kind())
+		return nil
+	}
+	out := make([]string, 0, len(items))
+	for i, item := range items {
+		out = append(out, f.filled(item, key+"["+strconv.Itoa(i)+"]", "text"))
+	}
+	return out
+}
+
+// middleware reads an object whose order is that of the middleware.
+func (f *file) middleware(a *Agent, v value, key string) {
+	members, ok := v.data.([]member)
+	if !ok {
+		f.wrong(v, key, `is %s; write an object: {"summarization": {"trigger": {"messages": 50}}}`, v.kind())
+		return
+	}
+	for _, m := range members {
+		at := join(key, m.key)
+		if m.data == nil || m.data == false {
+			continue
+		}
+		mw := AgentMiddleware{Kind: m.key}
+		switch m.key {
+		case "summarization":
+			mw.Summarization = f.summarization(m.value, at)
+		case "human_in_the_loop":
+			mw.Approvals = f.approvals(m.value, at)
+		case "title":
+			mw.Title = &AgentTitle{}
+			f.switched(m.value, at, map[string]func(value, string){
+				"model":      func(v value, key string) { mw.Title.Model = f.otherModel(v, key) },
+				"prompt":     func(v value, key string) { mw.Title.Prompt = f.template(v, key, "{conversation}") },
+				"key":        f.setText(&mw.Title.Key, "title"),
+				"max_length": f.setInt(&mw.Title.MaxLen, 1, 1000),
+			})
+		case "tool_errors":
+			mw.ToolErrors = &AgentToolErrors{}
+			f.section(m.value, at, map[string]func(value, string){
+				"message": f.setText(&mw.ToolErrors.Message, "The tool failed; try another way."),
+				"tools":   f.setTexts(&mw.ToolErrors.Tools, "search"),
+			})
+			if _, isObject := m.data.([]member); isObject && mw.ToolErrors.Message == "" {
+				f.wrong(m.value, join(at, "message"), `is missing; write what the model is told, such as "The tool failed; try another way."`)
+			}
+		case "repair_tool_calls":
+			f.switched(m.value, at, nil)
+		case "model_call_limit":
+			limit := f.limit(m.value, at, "end", "error")
+			mw.ModelLimit = &limit
+		case "tool_call_limit":
+			mw.ToolLimits = f.toolLimits(m.value, at)
+		default:
+			f.wrong(m.value, at, "there is no such middleware%s; there are %s", suggestion(m.key, middlewareKeys), list(middlewareNames))
+			continue
+		}
+		a.Middleware = append(a.Middleware, mw)
+	}
+}
+
+var (
+	middlewareNames = []string{"summarization", "human_in_the_loop", "title", "tool_errors", "repair_tool_calls", "model_call_limit", "tool_call_limit"}
+	middlewareKeys  = func() map[string]func(value, string) {
+		keys := map[string]func(value, string){}
+		for _, name := range middlewareNames {
+			keys[name] = nil
+		}
+		return keys
+	}()
+)
+
+// switched reads true, or an object.
+func (f *file) switched(v value, key string, fields map[string]func(value, string)) {
+	if v.data == true {
+		return
+	}
+	if _, isObject := v.data.([]member); !isObject {
+		f.wrong(v, key, "is %s; write true, or an object: {…}", v.kind())
+		return
+	}
+	f.section(v, key, fields)
+}
+
+func (f *file) otherModel(v value, key string) *AgentModel {
+	m := &AgentModel{}
+	f.model(m, v, key)
+	return m
+}
+
+// template reads a prompt that has to hold a place for something.
+func (f *file) template(v value, key, place string) string {
+	text := f.textOrFile(v, key)
+	if text != "" && !strings.Contains(text, place) {
+		f.wrong(v, key, "has no %s in it, where the conversation goes", place)
+	}
+	return text
+}
+
+func (f *file) summarization(v value, key string) *AgentSummarization {
+	s := &AgentSummarization{}
+	f.section(v, key, map[string]func(value, string){
+		"model": func(v value, key string) { s.Model = f.otherModel(v, key) },
+		"trigger": func(v value, key string) {
+			items, isList := v.data.([]value)
+			if !isList {
+				items = []value{v}
+			}
+			for i, item := range items {
+				at := key
+				if isList {
+					at += "[" + strconv.Itoa(i) + "]"
+				}
+				s.Trigger = append(s.Trigger, f.size(item, at))
+			}
+		},
+		"keep": func(v value, key string) {
+			s.Keep = f.size(v, key)
+			if members, ok := v.data.([]member); ok && len(members) > 1 {
+				f.wrong(v, key, "write one of messages, tokens and fraction")
+			}
+		},
+		"prompt":     func(v value, key string) { s.Prompt = f.template(v, key, "{messages}") },
+		"max_tokens": f.setInt(&s.MaxTokens, 1, maxTokens),
+		"quiet":      f.setBool(&s.Quiet),
+	})
+	if len(s.Trigger) == 0 {
+		f.wrong(v, join(key, "trigger"), `is missing; write when, such as {"messages": 50} or {"tokens": 8000}`)
+	}
+	return s
+}
+
+func (f *file) size(v value, key string) (s AgentSize) {
+	f.section(v, key, map[string]func(value, string){
+		"messages": f.setInt(&s.Messages, 1, 1_000_000),
+		"tokens":   f.setInt(&s.Tokens, 1, maxTokens),
+		"fraction": func(v value, key string) { s.Fraction = f.number(v, key, math.SmallestNonzeroFloat64, 1) },
+	})
+	if members, ok := v.data.([]member); ok && len(members) == 0 {
+		f.wrong(v, key, `is empty; write an amount, such as {"messages": 50}`)
+	}
+	return s
+}
+
+// approvals reads {tool: true | false | {"allowed_decisions", "description"}}.
+func (f *file) approvals(v value, key string) map[string]AgentApproval {
+	members, ok := v.data.([]member)
+	if !ok {
+		f.wrong(v, key, `is %s; write an object of tools: {"search": true}`, v.kind())
+		return nil
+	}
+	out := map[string]AgentApproval{}
+	for _, m := range members {
+		if m.data == false || m.data == nil {
+			continue
+		}
+		at := join(key, m.key)
+		var a AgentApproval
+		f.switched(m.value, at, map[string]func(value, string){
+			"allowed_decisions": f.setTexts(&a.Decisions, "approve"),
+			"description":       f.setText(&a.Description, "Please look at this call."),
+		})
+		for _, d := range a.Decisions {
+			if !slices.Contains(decisions, d) {
+				f.wrong(m.value, join(at, "allowed_decisions"), "%q is no decision; there are %s", d, list(decisions))
+			}
+		}
+		out[m.key] = a
+	}
+	if len(out) == 0 {
+		f.wrong(v, key, `names no tool; write {"search": true}`)
+	}
+	return out
+}
+
+var decisions = []string{"approve", "edit", "reject", "respond"}
+
+func (f *file) limit(v value, key string, exits ...string) (l AgentLimit) {
+	f.section(v, key, map[string]func(value, string){
+		"thread": f.setInt(&l.Thread, 1, maxTokens),
+		"run":    f.setInt(&l.Run, 1, maxTokens),
+		"tool":   f.setText(&l.Tool, "search"),
+		"exit": func(v value, key string) {
+			l.Exit = f.text(v, key, exits[0])
+			if _, isText := v.data.(string); isText && !slices.Contains(exits, l.Exit) {
+				f.wrong(v, key, "%q; write one of %s", l.Exit, list(exits))
+			}
+		},
+	})
+	if _, isObject := v.data.([]member); isObject && l.Thread == 0 && l.Run == 0 {
+		f.wrong(v, key, `has no limit; write {"run": 10}, {"thread": 100}, or both`)
+	}
+	return l
+}
+
+func (f *file) toolLimits(v value, key string) []AgentLimit {
+	exits := []string{"continue", "end", "error"}
+	items, isList := v.data.([]value)
+	if !isList {
+		return []AgentLimit{f.limit(v, key, exits...)}
+	}
+	var out []AgentLimit
+	for i, item := range items {
+		l := f.limit(item, key+"["+strconv.Itoa(i)+"]", exits...)
+		if slices.ContainsFunc(out, func(o AgentLimit) bool { return o.Tool == l.Tool }) {
+			f.wrong(item, key, "limits the same tool twice")
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// responseFormat reads a JSON Schema, or {"name"?, "description"?, "schema", "strict"?}.
+func (f *file) responseFormat(v value, key string) *ResponseFormat {
+	out := &ResponseFormat{Name: "response_format"}
+	members, ok := v.data.([]member)
+	if !ok {
+		f.wrong(v, key, `is %s; write a JSON Schema: {"title": "Weather", "type": "object", "properties": {…}}`, v.kind())
+		return nil
+	}
+	schema := v
+	if slices.ContainsFunc(members, func(m member) bool { return m.key == "schema" }) {
+		f.section(v, key, map[string]func(value, string){
+			"name":        f.setText(&out.Name, "Weather"),
+			"description": f.setText(&out.Description, "What the answer says."),
+			"schema":      func(v value, _ string) { schema = v },
+			"strict":      f.setBool(&out.Strict),
+		})
+	} else {
+		for _, m := range members {
+			text, _ := m.data.(string)
+			switch {
+			case m.key == "title" && text != "":
+				out.Name = text
+			case m.key == "description":
+				out.Description = text
+			}
+		}
+	}
+	inner, ok := schema.data.([]member)
+	if !ok || !slices.ContainsFunc(inner, func(m member) bool { return m.key == "type" && m.data == "object" }) {
+		f.wrong(schema, key, `is no JSON Schema of an object; write {"type": "object", "properties": {…}}`)
+		return nil
+	}
+	out.Schema = appendRaw(nil, schema)
+	out.Name = noToolName.ReplaceAllString(out.Name, "_")
+	return out
+}
+
+// noToolName is what models do not take in the name of a tool, as which they see the format.
+var noToolName = regexp.MustCompile(`[^a-zA-Z0-9_-]`)

@@ -1,0 +1,139 @@
+package config
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
+  "model": {"name": "openai:gpt-4o", "base_url": "http://${HOST}:8000/v1", "api_key": "${MY_KEY}", "organization": "o", "project": "p",
+    "headers": {"x-team": "${TEAM}"}, "query": {"api-version": "1"}, "extra_body": {"top_k": 3, "nested": {"a": [true, null, "<b>"]}}, "temperature": 0,
+    "max_tokens": 100, "max_input_tokens": 8000, "timeout": "20s", "retries": 0},
+  "prompt": {"file": "prompt.md"},
+  "tools": ["calculator", "search"],
+  "mcp": {"time": {"command": "mcp-server-time", "args": ["--tz", "${TZ_NAME}"], "env": {"TOKEN": "${MY_KEY}"}, "cwd": "sub", "tools": ["now"], "prefix": true,
+    "start_timeout": "10s", "call_timeout": "1m", "transport": "stdio"}},
+  "middleware": {
+    "repair_tool_calls": true,
+    "summarization": {"model": "scripted:", "trigger": [{"messages": 6, "tokens": 10}, {"fraction": 0.8}], "keep": {"messages": 2}, "prompt": "Sum up {messages}", "max_tokens": 5, "quiet": true},
+    "human_in_the_loop": {"search": true, "calculator": false, "remember": {"allowed_decisions": ["approve", "reject"], "description": "Look."}},
+    "title": {"key": "name", "max_length": 20, "prompt": "Name {conversation}"},
+    "tool_errors": {"message": "It broke.", "tools": ["search"]},
+    "model_call_limit": {"run": 5, "thread": 50, "exit": "error"},
+    "tool_call_limit": [{"run": 3}, {"tool": "search", "thread": 9, "exit": "end"}]
+  },
+  "response_format": {"title": "Weather now", "description": "What it is like.", "type": "object", "properties": {"degrees": {"type": "number"}}}
+}}}, "env": {"MY_KEY": "secret", "TEAM": "a", "TZ_NAME": "UTC"}}`
+
+func TestDeclaredAgent(t *testing.T) {
+	t.Parallel()
+	src := setup(t, declaredAgent, map[string]string{"HOST": "gpu"})
+	dir := filepath.Dir(src.File)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "prompt.md"), []byte("Be brief.\n"), 0o600))
+	c, warnings, err := Load(src)
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+	require.Empty(t, c.Python, "nobody needs it")
+	zero, none := 0.0, 0
+	want := Graph{ID: "chat", Description: "Talks.", Agent: &Agent{
+		Key: "graphs.chat.agent",
+		Model: AgentModel{
+			Name: "openai:gpt-4o", BaseURL: "http://gpu:8000/v1", Key: "secret", Organization: "o", Project: "p",
+			Headers: map[string]string{"x-team": "a"}, Query: map[string]string{"api-version": "1"},
+			ExtraBody:   map[string]json.RawMessage{"top_k": json.RawMessage("3"), "nested": json.RawMessage(`{"a":[true,null,"<b>"]}`)},
+			Temperature: &zero, MaxTokens: 100, MaxInputTokens: 8000, Timeout: 20 * time.Second, Retries: &none,
+		},
+		Prompt: "Be brief.", Tools: []string{"calculator", "search"},
+		MCP: []MCPServer{{
+			Name: "time", Command: "mcp-server-time", Args: []string{"--tz", "UTC"}, Env: map[string]string{"TOKEN": "secret"}, Dir: filepath.Join(dir, "sub"),
+			Tools: []string{"now"}, Prefix: true, Start: 10 * time.Second, Call: time.Minute,
+		}},
+		Middleware: []AgentMiddleware{
+			{Kind: "repair_tool_calls"},
+			{Kind: "summarization", Summarization: &AgentSummarization{
+				Model: &AgentModel{Name: "scripted:"}, Trigger: []AgentSize{{Messages: 6, Tokens: 10}, {Fraction: 0.8}}, Keep: AgentSize{Messages: 2},
+				Prompt: "Sum up {messages}", MaxTokens: 5, Quiet: true,
+			}},
+			{Kind: "human_in_the_loop", Approvals: map[string]AgentApproval{
+				"search": {}, "remember": {Decisions: []string{"approve", "reject"}, Description: "Look."},
+			}},
+			{Kind: "title", Title: &AgentTitle{Key: "name", MaxLen: 20, Prompt: "Name {conversation}"}},
+			{Kind: "tool_errors", ToolErrors: &AgentToolErrors{Message: "It broke.", Tools: []string{"search"}}},
+			{Kind: "model_call_limit", ModelLimit: &AgentLimit{Run: 5, Thread: 50, Exit: "error"}},
+			{Kind: "tool_call_limit", ToolLimits: []AgentLimit{{Run: 3}, {Tool: "search", Thread: 9, Exit: "end"}}},
+		},
+		ResponseFormat: &ResponseFormat{
+			Name: "Weather_now", Description: "What it is like.",
+			Schema: json.RawMessage(`{"title":"Weather now","description":"What it is like.","type":"object","properties":{"degrees":{"type":"number"}}}`),
+		},
+	}}
+	if diff := cmp.Diff([]Graph{want}, c.Graphs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMistakesInAgents(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, agent, want string }{
+		{"not an object", `"openai:x"`, `graphs.a.agent: is text; write an object: {"model": "openai:gpt-4o"}`},
+		{"no model", `{}`, "graphs.a.agent.model: is missing"},
+		{"whose model", `{"model": "gpt-4o"}`, `graphs.a.agent.model: "gpt-4o" does not say whose model it is`},
+		{"model is a list", `{"model": []}`, "graphs.a.agent.model: is a list"},
+		{"model without name", `{"model": {"api_key": "x"}}`, "graphs.a.agent.model.name: is missing"},
+		{"unset variable", `{"model": {"name": "a:b", "api_key": "${NOT_THERE}"}}`, `graphs.a.agent.model.api_key: variable NOT_THERE is not set`},
+		{"address", `{"model": {"name": "a:b", "base_url": "localhost"}}`, "graphs.a.agent.model.base_url: is no address"},
+		{"temperature", `{"model": {"name": "a:b", "temperature": "hot"}}`, "graphs.a.agent.model.temperature: write a number from 0 to 10"},
+		{"timeout", `{"model": {"name": "a:b", "timeout": 5}}`, "graphs.a.agent.model.timeout: write a time"},
+		{"prompt file", `{"model": "a:b", "prompt": {"file": "none.md"}}`, "graphs.a.agent.prompt.file: there is no file"},
+		{"tools", `{"model": "a:b", "tools": "calculator"}`, `graphs.a.agent.tools: is text; write a list, such as ["calculator"]`},
+		{"a tool twice", `{"model": "a:b", "tools": ["x", "x"]}`, `graphs.a.agent.tools: names "x" twice`},
+		{"mcp", `{"model": "a:b", "mcp": {"t": {"args": []}}}`, "graphs.a.agent.mcp.t.command: is missing"},
+		{"mcp transport", `{"model": "a:b", "mcp": {"t": {"command": "c", "transport": "http"}}}`, "graphs.a.agent.mcp.t.transport: only"},
+		{"mcp list", `{"model": "a:b", "mcp": []}`, "graphs.a.agent.mcp: is a list"},
+		{"middleware list", `{"model": "a:b", "middleware": ["title"]}`, "graphs.a.agent.middleware: is a list"},
+		{"unknown middleware", `{"model": "a:b", "middleware": {"sumarization": {}}}`, `graphs.a.agent.middleware.sumarization: there is no such middleware; did you mean "summarization"?`},
+		{"no trigger", `{"model": "a:b", "middleware": {"summarization": {}}}`, "graphs.a.agent.middleware.summarization.trigger: is missing"},
+		{"trigger", `{"model": "a:b", "middleware": {"summarization": {"trigger": [{"messages": 0}]}}}`, "graphs.a.agent.middleware.summarization.trigger[0].messages: write a whole number"},
+		{"keep", `{"model": "a:b", "middleware": {"summarization": {"trigger": {"messages": 3}, "keep": {"messages": 3, "tokens": 4}}}}`, "summarization.keep: write one of"},
+		{"fraction", `{"model": "a:b", "middleware": {"summarization": {"trigger": {"fraction": 2}}}}`, "summarization.trigger.fraction: write a number"},
+		{"prompt without place", `{"model": "a:b", "middleware": {"title": {"prompt": "x"}}}`, "middleware.title.prompt: has no {conversation} in it"},
+		{"decision", `{"model": "a:b", "middleware": {"human_in_the_loop": {"s": {"allowed_decisions": ["ok"]}}}}`, `human_in_the_loop.s.allowed_decisions: "ok" is no decision`},
+		{"no approvals", `{"model": "a:b", "middleware": {"human_in_the_loop": {"s": false}}}`, "human_in_the_loop: names no tool"},
+		{"no limit", `{"model": "a:b", "middleware": {"model_call_limit": {}}}`, "model_call_limit: has no limit"},
+		{"exit", `{"model": "a:b", "middleware": {"model_call_limit": {"run": 1, "exit": "continue"}}}`, `model_call_limit.exit: "continue"; write one of end, error`},
+		{"limits twice", `{"model": "a:b", "middleware": {"tool_call_limit": [{"run": 1}, {"run": 2}]}}`, "tool_call_limit: limits the same tool twice"},
+		{"switch", `{"model": "a:b", "middleware": {"repair_tool_calls": 1}}`, "repair_tool_calls: is a number; write true"},
+		{"tool errors", `{"model": "a:b", "middleware": {"tool_errors": {}}}`, "tool_errors.message: is missing"},
+		{"format", `{"model": "a:b", "response_format": {"type": "string"}}`, "response_format: is no JSON Schema of an object"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := Load(setup(t, `{"graphs": {"a": {"agent": `+tt.agent+`}}}`, nil))
+			require.ErrorContains(t, err, tt.want)
+			require.ErrorContains(t, err, "langgraph.json:1:")
+		})
+	}
+}
+
+// What serves without Python is served where there is none; a file with nothing else is a mistake.
+func TestWithoutPython(t *testing.T) {
+	t.Parallel()
+	src := setup(t, `{"graphs": {"p": "./agent.py:g", "chat": {"agent": {"model": "scripted:x.json"}}}}`, nil)
+	src.Flags = map[string]string{"python": "no-such-python"}
+	c, warnings, err := Load(src)
+	require.NoError(t, err)
+	require.Len(t, c.Graphs, 1)
+	require.Equal(t, "chat", c.Graphs[0].ID)
+	require.Contains(t, warnings[len(warnings)-1].String(), "graphs.p: not served, it needs Python")
+	src = setup(t, `{"graphs": {"p": "./agent.py:g"}}`, nil)
+	src.Flags = map[string]string{"python": "no-such-python"}
+	_, _, err = Load(src)
+	require.ErrorContains(t, err, "no-such-python")
+}

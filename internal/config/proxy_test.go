@@ -1,0 +1,92 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func loadProxy(t *testing.T, file string, flags map[string]string) (*Config, []Warning, error) {
+	t.Helper()
+	return Load(Source{Mode: Proxy, File: file, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
+}
+
+// A proxy needs an upstream, and no graphs.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	c, warnings, err := loadProxy(t, "", map[string]string{"upstream": "HTTP://Host.example:8123/Agents/", "offline-reads": "true", "max-rewrite": "1MiB", "upstream-host": "Client"})
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+	require.Equal(t, "http://host.example:8123/Agents", c.Upstream.String())
+	require.True(t, c.OfflineReads)
+	require.Equal(t, MiB, c.MaxRewrite)
+	require.Equal(t, "client", c.UpstreamHost)
+	require.Equal(t, 2025, c.Port, "beside an upstream that has the usual one")
+	require.True(t, c.LogJSON)
+}
+
+// The variables of LangGraph Server name its own database, which is none to record into.
+func TestProxyDatabase(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URI": "postgres://theirs", "LANGGRAPH_POSTGRES_POOL_MAX_SIZE": "99", "LOG_LEVEL": "warn"}
+	load := func() *Config {
+		c, _, err := Load(Source{Mode: Proxy, Flags: map[string]string{"upstream": "http://h"}, Lookup: func(name string) (string, bool) {
+			s, ok := env[name]
+			return s, ok
+		}})
+		require.NoError(t, err)
+		return c
+	}
+	c := load()
+	require.Empty(t, c.DatabaseURL)
+	require.Equal(t, 16, c.DatabaseConnections)
+	require.Equal(t, "WARN", c.LogLevel.String())
+	env["UNDERSTUDY_DATABASE_URL"] = "postgres://ours"
+	require.Equal(t, "postgres://ours", load().DatabaseURL)
+}
+
+func TestProxyMistakes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ flag, value, text string }{
+		{"upstream", "", "upstream is missing; name your LangGraph Server"},
+		{"upstream", "localhost:2024", "write an address such as http://127.0.0.1:2024"},
+		{"upstream", "ftp://h", "write an address"},
+		{"upstream", "http://", "write an address"},
+		{"upstream", "http://h:x", "write an address"},
+		{"upstream", "http://u:p@h", "leave the credentials out"},
+		{"upstream", "http://h/?a", "leave the query out"},
+		{"upstream-host", "both", "write client or upstream"},
+		{"max-rewrite", "0", "no message would be looked at"},
+	} {
+		flags := map[string]string{"upstream": "http://h", tt.flag: tt.value}
+		if tt.value == "" {
+			delete(flags, tt.flag)
+		}
+		_, _, err := loadProxy(t, "", flags)
+		require.ErrorContains(t, err, tt.text, tt.value)
+	}
+}
+
+// Of langgraph.json a proxy reads what is about its own answers: the rest is the upstream's, whatever it says.
+func TestProxyFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{
+		"graphs": {"a": "./missing.ts:graph", "b": 1}, "auth": {"path": "./auth.py:auth"}, "python_version": "2.7", "store": {"index": {}},
+		"http": {"app": "./app.py:app", "mount_prefix": "/there", "cors": {"allow_origins": ["https://app.example"]}},
+		"history": {"markers": "off", "graphs": {"a": {"key": "talk"}}}
+	}`), 0o600))
+	c, warnings, err := loadProxy(t, file, map[string]string{"upstream": "http://h"})
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+	require.Equal(t, "off", c.History.Markers)
+	require.Equal(t, "talk", c.History.Graphs["a"].Key)
+	require.Equal(t, []string{"https://app.example"}, c.HTTP.CORS.AllowOrigins)
+	require.Empty(t, c.HTTP.MountPrefix)
+	require.Empty(t, c.Graphs)
+	require.NoError(t, os.WriteFile(file, []byte(`{"history": {"markers": "loud"}}`), 0o600))
+	_, _, err = loadProxy(t, file, map[string]string{"upstream": "http://h"})
+	require.ErrorContains(t, err, "history.markers")
+}

@@ -1,0 +1,186 @@
+// Package jsonscan finds its way in valid JSON without decoding it. Values of a state are megabytes in long threads, and gjson copies what it finds.
+package jsonscan
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/tidwall/gjson"
+)
+
+// Member finds the value of a key of an object: object[start:end].
+func Member(object []byte, key string) (start, end int, ok bool) {
+	Each(object, func(name []byte, from, to int) bool {
+		if IsKey(name, key) {
+			start, end, ok = from, to, true
+		}
+		return !ok
+	})
+	return start, end, ok
+}
+
+// IsKey reports whether a quoted name is key.
+func IsKey(quoted []byte, key string) bool {
+	if len(quoted) >= 2 && bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1:len(quoted)-1]) == key
+	}
+	return gjson.ParseBytes(quoted).String() == key
+}
+
+// Elements gives the items of an array; ok is false for anything else.
+func Elements(array []byte) (items []json.RawMessage, ok bool) {
+	i := Blank(array, 0)
+	if i >= len(array) || array[i] != '[' {
+		return nil, false
+	}
+	for i = Blank(array, i+1); i < len(array) && array[i] != ']'; i = Blank(array, i+1) {
+		end := Skip(array, i)
+		if end > len(array) {
+			return nil, false
+		}
+		items = append(items, array[i:end:end])
+		if i = Blank(array, end); i >= len(array) || array[i] != ',' {
+			break
+		}
+	}
+	return items, true
+}
+
+// Join gives an array of items.
+func Join(items []json.RawMessage) json.RawMessage {
+	size := 2
+	for _, item := range items {
+		size += len(item) + 1
+	}
+	out := append(make([]byte, 0, size), '[')
+	for i, item := range items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, item...)
+	}
+	return append(out, ']')
+}
+
+// Splice gives b with another Text between start and end.
+func Splice(b []byte, start, end int, with []byte) json.RawMessage {
+	out := make([]byte, 0, len(b)-(end-start)+len(with))
+	return append(append(append(out, b[:start]...), with...), b[end:]...)
+}
+
+// Blank gives the index of the first byte from i on that is no white space.
+func Blank(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// Skip gives the index after the value that begins at i. It is more than len(b) when the value does not end.
+func Skip(b []byte, i int) int {
+	broken := len(b) + 1
+	if i >= len(b) {
+		return broken
+	}
+	switch b[i] {
+	case '"':
+		for i++; i < len(b); {
+			n := bytes.IndexByte(b[i:], '"')
+			if n < 0 {
+				return broken
+			}
+			escape := bytes.IndexByte(b[i:i+n], '\\')
+			if escape < 0 {
+				return i + n + 1
+			}
+			i += escape + 2
+		}
+		return broken
+	case '{', '[':
+		for depth := 0; i < len(b); i++ {
+			switch b[i] {
+			case '"':
+				i = Skip(b, i) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+		}
+		return broken
+	}
+	for i < len(b) && b[i] != ',' && b[i] != '}' && b[i] != ']' && b[i] != ':' && b[i] > ' ' {
+		i++
+	}
+	return i
+}
+
+// Text gives a Member of an object if it is a string, else "".
+func Text(object []byte, key string) string {
+	start, end, ok := Member(object, key)
+	if !ok || object[start] != '"' {
+		return ""
+	}
+	if quoted := object[start:end]; bytes.IndexByte(quoted, '\\') >= 0 {
+		return gjson.ParseBytes(quoted).String()
+	}
+	return string(object[start+1 : end-1])
+}
+
+// Raw gives a Member of an object as it is; nil when there is none.
+func Raw(object []byte, key string) json.RawMessage {
+	start, end, ok := Member(object, key)
+	if !ok {
+		return nil
+	}
+	return object[start:end:end]
+}
+
+// maxDepth bounds how deep JSON of others may be nested: checking it goes down as deep as it is.
+const maxDepth = 10_000
+
+// Valid reports whether b is one JSON value that the functions of this package, and gjson, may be given.
+func Valid(b []byte) bool {
+	return (bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= maxDepth || shallow(b)) && gjson.ValidBytes(b)
+}
+
+// shallow reports whether b is not nested too deeply.
+func shallow(b []byte) bool {
+	for i, depth := 0, 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			i = Skip(b, i) - 1
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return false
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return true
+}
+
+// Each calls fn with the members of an object in order, keys as they are quoted, until it returns false. Anything else has no members.
+func Each(object []byte, fn func(key []byte, start, end int) bool) {
+	i := Blank(object, 0)
+	if i >= len(object) || object[i] != '{' {
+		return
+	}
+	for i = Blank(object, i+1); i < len(object) && object[i] == '"'; i = Blank(object, i+1) {
+		after := Skip(object, i)
+		if after > len(object) {
+			return
+		}
+		start := Blank(object, Blank(object, after)+1) // over the colon
+		end := Skip(object, start)
+		if end > len(object) || !fn(object[i:after], start, end) {
+			return
+		}
+		if i = Blank(object, end); i >= len(object) || object[i] != ',' {
+			return
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package jsonscan
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestValidRefusesDeepNesting(t *testing.T) {
+	t.Parallel()
+	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
+	require.True(t, Valid(deep(maxDepth)))
+	require.False(t, Valid(deep(maxDepth+1)))
+	require.False(t, Valid([]byte(strings.Repeat("[", 1<<22))))
+	require.True(t, Valid([]byte(`{"a":"[[[\"{"}`)))
+	require.False(t, Valid([]byte(`{"a":"`)))
+	require.False(t, Valid(nil))
+}
+
+func FuzzScan(f *testing.F) {
+	for _, seed := range []string{`{"a":1,"b":[1,{"c":"\"]"},null]}`, ` [ 1 , "x" ] `, `{"messages":[{"id":"1"}]}`, `"`, `{"a`, `[1,`} {
+		f.Add([]byte(seed), "a")
+	}
+	f.Fuzz(func(t *testing.T, b []byte, key string) {
+		if start, end, ok := Member(b, key); ok {
+			require.True(t, 0 <= start && start <= end && end <= len(b))
+		}
+		items, ok := Elements(b)
+		Text(b, key)
+		if !Valid(b) {
+			return
+		}
+		var list []json.RawMessage
+		if isList := json.Unmarshal(b, &list) == nil && list != nil; isList {
+			require.True(t, ok)
+			require.Len(t, items, len(list))
+			for i := range list {
+				require.JSONEq(t, string(list[i]), string(items[i]))
+			}
+		}
+		var object map[string]json.RawMessage
+		if json.Unmarshal(b, &object) == nil && object != nil {
+			for k := range object {
+				_, _, ok := Member(b, k)
+				require.True(t, ok || strings.ContainsRune(k, '\ufffd'), k)
+			}
+		}
+	})
+}

@@ -1,0 +1,56 @@
+// Package sweep does again and again what one instance at a time has to do, on all that share a database.
+package sweep
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Turns are what instances agree by.
+type Turns interface {
+	// TakeTurn takes the next turn of doing what name says, if the last was taken more than every ago, by whichever instance. next is when it
+	// is time again.
+	TakeTurn(ctx context.Context, name string, now time.Time, every time.Duration) (next time.Time, mine bool, err error)
+}
+
+// Loop says what is done.
+type Loop struct {
+	Turns Turns
+	Name  string
+	Every time.Duration
+	Log   *slog.Logger
+	Now   func() time.Time
+	// Do does it. It ends before until, when another instance may begin.
+	Do func(ctx context.Context, until time.Time) error
+}
+
+// longestSleep bounds how long the timer is trusted: a clock that is set forward is noticed within it.
+const longestSleep = time.Minute
+
+// Run takes turns until ctx ends, the first one at once if it is time. An error is logged, and it is tried again: at the next turn if this one was
+// taken, else soon.
+func (l *Loop) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		next, mine, err := l.Turns.TakeTurn(ctx, l.Name, l.Now(), l.Every)
+		if err != nil {
+			next = l.Now().Add(min(l.Every, 10*time.Second))
+		} else if mine {
+			err = l.Do(ctx, next)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			l.Log.ErrorContext(ctx, "cannot sweep; trying again", "what", l.Name, "error", err)
+		}
+		timer.Reset(min(max(0, next.Sub(l.Now())), longestSleep))
+	}
+}

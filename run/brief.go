@@ -1,0 +1,158 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/thread"
+)
+
+// brief is a stateless run of which nothing would be left after its end, and of which its client knows nothing yet: neither its id nor that it
+// was accepted. It goes on without having been written, as if its request were still under way. It is written when the client is to be told
+// of it (Follower.Settle), or when it ends in a way that leaves something to do. Most runs that are waited for end before, and cost the
+// database nothing.
+type brief struct {
+	s      *Service
+	ex     *execution
+	thread *thread.Thread
+	stream *briefStream
+
+	mu      sync.Mutex
+	settled bool // it was written, or has ended, or cannot be written
+	err     error
+}
+
+// mayBeBrief reports whether a request is for a run that need not be written at once.
+func (s *Service) mayBeBrief(t id.Thread, req *Request) bool {
+	return t == "" && req.OnCompletion != "keep" && req.Webhook == "" && req.After <= 0 && !req.Resumable && len(req.Command) == 0
+}
+
+// startBrief starts a run without writing it. ok is false when it cannot start at once and must be queued.
+func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Follower, ok bool, err error) {
+	carry(ctx, req)
+	a, err := s.resolveAssistant(req.AssistantID)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if s.reserve(1) == 0 {
+		return nil, nil, false, nil
+	}
+	started, entered := false, ""
+	defer func() {
+		if started {
+			return
+		}
+		if s.leave(entered) {
+			poke(s.wake)
+		}
+		s.release(1)
+	}()
+	as, err := s.Store.Assistant(ctx, a)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil, false, errNoThread
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
+		return nil, nil, false, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
+	}
+	if !s.enter(as.GraphID) {
+		return nil, nil, false, nil
+	}
+	entered = as.GraphID
+	now := s.Now()
+	row := &thread.Thread{ID: id.NewThread(), CreatedAt: now, StateUpdatedAt: now, Metadata: emptyObject, Config: emptyObject}
+	claimed, err := s.compose(as, row, req, true, true, now)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	shown := *claimed
+	s.claim(claimed, row, now)
+	b := &brief{s: s, thread: row, stream: newBriefStream()}
+	s.briefs.Store(row.ID, b.stream)
+	started = true
+	b.mu.Lock() // the end of the run waits until there is an execution
+	b.ex = s.launchWith(claimed, true, b.finish)
+	b.mu.Unlock()
+	f = s.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"})
+	f.settle = b.settle
+	return &shown, f, true, nil
+}
+
+// settle writes the run, unless it has ended. A run that cannot be written is given up.
+func (b *brief) settle(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.settled {
+		return b.err
+	}
+	b.settled = true
+	if b.err = b.write(ctx); b.err != nil {
+		b.ex.cancel(errGone)
+	}
+	return b.err
+}
+
+func (b *brief) write(ctx context.Context) error {
+	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
+	sub, away := b.s.Bridge.Subscribe(ctx, b.thread.ID, nil)
+	err := b.s.Store.Write(ctx, func(tx Tx) error {
+		expect(tx, func(e Expecting) { e.ExpectNew(b.thread.ID) })
+		if err := tx.InsertThread(b.thread); err != nil {
+			return fmt.Errorf("thread of a new run: %w", err)
+		}
+		if err := tx.InsertRun(b.ex.run); err != nil {
+			return fmt.Errorf("insert run: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		if sub != nil {
+			sub.Close()
+		}
+		return err
+	}
+	b.ex.unwritten.Store(false)
+	b.stream.hand(sub, away, func(records []*bridge.Record) error {
+		return b.s.Bridge.Publish(context.WithoutCancel(ctx), b.thread.ID, records)
+	})
+	b.s.briefs.Delete(b.thread.ID)
+	return nil
+}
+
+// end forgets a run that was never written.
+func (b *brief) end() {
+	b.settled = true
+	b.s.briefs.Delete(b.thread.ID)
+}
+
+// finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.
+func (b *brief) finish(ctx context.Context, claimed *Run, out outcome) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ex.unwritten.Load() {
+		return b.s.finish(ctx, claimed, out)
+	}
+	switch {
+	case b.err != nil || out.kind == dropped: // nobody was told of it, and nobody will be
+		b.s.publishEnd(ctx, claimed)
+		b.end()
+		return nil
+	case out.kind != succeeded && out.kind != failed: // it is to be run again, or its thread is to be told of
+		if err := b.write(ctx); err != nil {
+			return err
+		}
+		b.settled = true
+		return b.s.finish(ctx, claimed, out)
+	}
+	row := *claimed
+	b.s.conclude(&row, out, b.s.Now())
+	b.s.tell(ctx, ending{row: &row}, out)
+	b.end()
+	return nil
+}

@@ -1,0 +1,133 @@
+package run
+
+import (
+	"context"
+	"time"
+
+	"understudy/bridge"
+	"understudy/internal/fault"
+)
+
+// mark is a place in the kept records of a run: after number index of an attempt, at an offset.
+type mark struct {
+	attempt int
+	index   int64
+	offset  bridge.Offset
+}
+
+// whole gives one reader of a run each kept record once, in order, also those that the live stream does not have: Redis lost its memory, or a server
+// died before it had sent what the database has. Records are numbered in their attempt, so a hole is noticed by what comes behind it.
+type whole struct {
+	s     *Service
+	run   *Run
+	known bool // at is where the reader is; else only its offset counts
+	at    mark
+}
+
+// admit gives what is missing before a record, and whether the record itself is to be given. On an error nothing has happened, and it may be
+// asked again.
+func (w *whole) admit(ctx context.Context, rec *bridge.Record) (missing []*bridge.Record, give bool, err error) {
+	end := rec.Kind == bridge.Terminal
+	switch {
+	case rec.Attempt > 0 && rec.Attempt < w.at.attempt:
+		return nil, false, nil // from a server that does not know yet that it has lost the run
+	case rec.Kept && !after(rec.Offset, w.at.offset) && !end:
+		return nil, false, nil // the replay had it
+	case !rec.Kept && !end, rec.Ephemeral:
+		return nil, true, nil
+	case rec.Index == 0 && !end, !w.known && rec.Index > 0, w.follows(rec):
+	case end && !w.known && w.at.offset == (bridge.Offset{}): // it wanted only what comes, and that is all
+	default:
+		if missing, err = w.fill(ctx, rec); err != nil {
+			return nil, false, err
+		}
+	}
+	w.known = rec.Index > 0
+	w.at = mark{max(rec.Attempt, w.at.attempt), rec.Index, rec.Offset}
+	return missing, true, nil
+}
+
+// follows reports whether a record is the next one.
+func (w *whole) follows(rec *bridge.Record) bool {
+	if rec.Attempt == w.at.attempt || w.at.attempt == 0 && rec.Attempt == 1 {
+		return w.known && rec.Index == w.at.index+1
+	}
+	return false // an attempt before may have left more than it told
+}
+
+// patienceForRecords is how many leases one waits for records that were told but are not in the database yet. Whoever told them writes them as soon
+// as it can; this bounds what a mistake costs.
+const patienceForRecords = 3
+
+// fill reads the records before one from the database. It waits until all of its attempt are there, for they are written behind the stream, or until
+// none can come any more: the run has ended, or another attempt has begun.
+func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record, error) {
+	last := time.Now().Add(patienceForRecords * w.s.Lease)
+	for wait, final := 10*time.Millisecond, false; ; wait = min(2*wait, time.Second) {
+		missing, complete, err := w.missing(ctx, rec)
+		if err == nil && (complete || final) {
+			return missing, nil
+		}
+		if err == nil && !time.Now().Before(last) {
+			w.s.log.WarnContext(ctx, "records of a run were told and are not kept", "run_id", w.run.ID, "thread_id", w.run.Thread)
+			return missing, nil
+		}
+		if err == nil {
+			var row *Run
+			row, err = w.s.Store.Run(ctx, w.run.Thread, w.run.ID)
+			if final = fault.Is(err, fault.NotFound) || err == nil && (row.Status.Over() || rec.Attempt > 0 && row.Attempt > rec.Attempt); final {
+				continue
+			}
+		}
+		if err != nil && !fault.Is(err, fault.Unavailable) {
+			return nil, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// missing gives what the database has between where the reader is and a record, and whether that is all.
+func (w *whole) missing(ctx context.Context, rec *bridge.Record) (out []*bridge.Record, complete bool, err error) {
+	have, from := int64(0), int64(0)
+	if rec.Attempt == w.at.attempt {
+		from = w.at.index
+	}
+	const page = 1000
+	for offset := w.at.offset; ; {
+		records, err := w.s.Store.Records(ctx, w.run.Thread, offset, page)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, r := range records {
+			offset = r.Offset
+			if r.Run != w.run.ID || r.Kind == bridge.Terminal || rec.Index > 0 && !after(rec.Offset, r.Offset) {
+				continue
+			}
+			r.Kept = true
+			out = append(out, r)
+			if r.Attempt == rec.Attempt && r.Index > from && r.Index < rec.Index {
+				have++
+			}
+		}
+		if len(records) < page {
+			return out, rec.Index > 0 && have >= rec.Index-1-from, nil
+		}
+	}
+}
+
+// markOf tells where a reader is who has seen an offset last.
+func (s *Service) markOf(ctx context.Context, r *Run, seen bridge.Offset) (at mark, known bool, err error) {
+	if seen == (bridge.Offset{}) {
+		return at, true, nil
+	}
+	at.offset = seen
+	records, err := s.Store.Records(ctx, r.Thread, bridge.Offset{MS: seen.MS, N: seen.N - 1}, 1)
+	if err != nil || len(records) == 0 || records[0].Offset != seen || records[0].Run != r.ID {
+		return at, false, err
+	}
+	return mark{records[0].Attempt, records[0].Index, seen}, records[0].Index > 0, nil
+}

@@ -1,0 +1,425 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/compact"
+	"understudy/internal/contain"
+	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
+)
+
+// The tables of LangGraph have the collation of the database, ours have "C": where they meet, ours is said.
+const (
+	selectCheckpoint = "SELECT c.checkpoint_ns, c.checkpoint_id, coalesce(c.parent_checkpoint_id, ''), c.checkpoint, c.metadata, coalesce(s.run_id, ''), s.tasks, coalesce(s.shape, '') " +
+		`FROM checkpoints c LEFT JOIN snapshots s ON s.thread_id = c.thread_id COLLATE "C" AND s.checkpoint_ns = c.checkpoint_ns COLLATE "C" AND s.checkpoint_id = c.checkpoint_id COLLATE "C" `
+	oneCheckpoint    = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 AND c.checkpoint_id = $3"
+	latestCheckpoint = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 ORDER BY c.checkpoint_id DESC LIMIT 1"
+	latestWrites     = "SELECT " + writeColumns + " FROM checkpoint_writes w WHERE w.thread_id = $1 AND w.checkpoint_ns = '' AND w.checkpoint_id = " +
+		"(SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1) ORDER BY w.task_id, w.idx"
+
+	checkpointsOfNS  = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 ORDER BY c.checkpoint_id DESC"
+	checkpointsOfAll = selectCheckpoint + "WHERE c.thread_id = $1 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns"
+	checkpointsOfID  = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_id = $2 ORDER BY c.checkpoint_ns"
+	olderOfNS        = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 AND c.checkpoint_id < $3 ORDER BY c.checkpoint_id DESC"
+	olderOfAll       = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_id < $2 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns"
+)
+
+func scanCheckpoint(r *row, t id.Thread) *checkpointer.Tuple {
+	return &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{
+		Key:      checkpointer.Key{Thread: t, NS: r.text(0), ID: id.Checkpoint(r.text(1))},
+		Parent:   id.Checkpoint(r.text(2)),
+		Data:     r.bytes(3),
+		Metadata: r.bytes(4),
+		Run:      id.Run(r.text(5)),
+		Tasks:    r.bytes(6),
+		Shape:    r.text(7),
+	}}
+}
+
+// loadRow loads a checkpoint alone; nil when there is none.
+func loadRow(q querier, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
+	text, args := oneCheckpoint, []any{k.Thread, k.NS, k.ID}
+	if k.ID == "" {
+		text, args = latestCheckpoint, args[:2]
+	}
+	_, err = one(q, text, func(r *row) error {
+		out = scanCheckpoint(r, k.Thread)
+		return nil
+	}, args...)
+	return out, err
+}
+
+// loadBare loads a checkpoint with its writes, not its blobs.
+func loadBare(q querier, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	out, err := loadRow(q, k)
+	if err != nil || out == nil {
+		return nil, err
+	}
+	askWrites(q, k.Thread, []*checkpointer.Tuple{out})
+	return out, q.send()
+}
+
+var _ checkpointer.HeadReader = (*Store)(nil)
+
+// LoadHead is checkpointer.HeadReader.LoadHead.
+func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
+	err = s.snapshot(ctx, func(q *reader) (err error) {
+		out, err = loadBare(q, k)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load head of thread %s: %w", k.Thread, err)
+	}
+	return out, nil
+}
+
+// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
+func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
+	err = s.snapshot(ctx, func(q *reader) (err error) {
+		if out, err = loadRow(q, k); err != nil || out == nil {
+			return err
+		}
+		return newLoader(q, k.Thread).fill(out)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load checkpoint of thread %s: %w", k.Thread, err)
+	}
+	return out, nil
+}
+
+// fillSize is how many checkpoints are filled at once.
+const fillSize = 32
+
+// ListCheckpoints is checkpointer.Reader.ListCheckpoints; checkpoints with the same id come in order of their namespaces.
+func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out []*checkpointer.Tuple, err error) {
+	match, err := contain.Parse(q.Metadata)
+	if err != nil {
+		return nil, fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	text, args := checkpointsOfAll, []any{q.Thread}
+	switch {
+	case q.ID != "":
+		text, args = checkpointsOfID, append(args, q.ID)
+	case q.NS != nil && q.Before != "":
+		text, args = olderOfNS, append(args, *q.NS, q.Before)
+	case q.NS != nil:
+		text, args = checkpointsOfNS, append(args, *q.NS)
+	case q.Before != "":
+		text, args = olderOfAll, append(args, q.Before)
+	}
+	first := 64
+	if q.Limit > 0 {
+		first = q.Limit
+	}
+	err = s.snapshot(ctx, func(c *reader) error {
+		// Rows are read until there are enough.
+		if err := c.walk(first, text, func(r *row) error {
+			t := scanCheckpoint(r, q.Thread)
+			if q.ID != "" && (q.Before != "" && t.ID >= q.Before || q.NS != nil && t.NS != *q.NS) || !match.Everything() && !match.Match(t.Metadata) {
+				return nil
+			}
+			if out = append(out, t); q.Limit > 0 && len(out) >= q.Limit {
+				return errStop
+			}
+			return nil
+		}, args...); err != nil {
+			return err
+		}
+		l := newLoader(c, q.Thread)
+		for rest := out; len(rest) > 0; rest = rest[min(len(rest), fillSize):] {
+			if err := l.fill(rest[:min(len(rest), fillSize)]...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list checkpoints of thread %s: %w", q.Thread, err)
+	}
+	return out, nil
+}
+
+// LoadShape is checkpointer.Reader.LoadShape.
+func (s *Store) LoadShape(ctx context.Context, digest string) (shape checkpointer.Shape, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		_, err := one(q, "SELECT shape FROM shapes WHERE digest = $1", func(r *row) error {
+			shape = r.bytes(0)
+			return nil
+		}, digest)
+		return err
+	})
+	return shape, err
+}
+
+// LoadAnswer is checkpointer.Reader.LoadAnswer; nil, nil when there is none.
+func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (answer json.RawMessage, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		_, err := one(q, "SELECT answer FROM answers WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3 AND key = $4",
+			func(r *row) error {
+				answer = r.bytes(0)
+				return nil
+			}, k.Thread, k.NS, k.ID, key)
+		return err
+	})
+	return answer, err
+}
+
+// KeepAnswer is checkpointer.Reader.KeepAnswer. An answer about a checkpoint that is gone meanwhile is not kept.
+func (s *Store) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
+	return s.write(ctx, func(tx *Tx) error {
+		tx.lock(k.Thread)
+		return tx.exec(`INSERT INTO answers (thread_id, checkpoint_ns, checkpoint_id, key, answer)
+			SELECT $1::text, $2::text, $3::text, $4::text, $5 WHERE EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3)
+			ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, key) DO UPDATE SET answer = excluded.answer`,
+			k.Thread, k.NS, k.ID, key, answer)
+	})
+}
+
+// PutCheckpoint is checkpointer.Tx.PutCheckpoint.
+func (tx *Tx) PutCheckpoint(p *checkpointer.Put) error {
+	if err := tx.putCheckpoint(p); err != nil {
+		return fmt.Errorf("put checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
+	}
+	return nil
+}
+
+const (
+	hasBlobs = "SELECT b.channel, b.version FROM unnest($3::text[], $4::text[]) AS w (channel, version) " +
+		"JOIN checkpoint_blobs b ON b.thread_id = $1 AND b.checkpoint_ns = $2 AND b.channel = w.channel AND b.version = w.version"
+	// putCheckpoint puts a checkpoint and its snapshot. Answers were given about what was there before.
+	putCheckpoint = `WITH checkpoint AS (
+			INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata) VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
+			DO UPDATE SET (parent_checkpoint_id, checkpoint, metadata) = (excluded.parent_checkpoint_id, excluded.checkpoint, excluded.metadata)
+		), outdated AS (
+			DELETE FROM answers WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3
+		)
+		INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks) VALUES ($1, $2, $3, $7, $8, $9)
+		ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET (run_id, shape, tasks) = (excluded.run_id, excluded.shape, excluded.tasks)`
+)
+
+// blobsThere is the query for those blobs of a checkpoint that are there already, among those that may be kept by parts; no arguments when there
+// are none: others are left alone by the insert.
+func (tx *Tx) blobsThere(p *checkpointer.Put) (text string, args []any) {
+	var channels, versions []string
+	for i := range p.Blobs {
+		if b := &p.Blobs[i]; tx.mayCut(b) {
+			channels, versions = append(channels, b.Channel), append(versions, b.Version)
+		}
+	}
+	if channels == nil {
+		return "", nil
+	}
+	return hasBlobs, []any{p.Thread, p.NS, channels, versions}
+}
+
+func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
+	metadata := p.Metadata
+	if metadata == nil {
+		metadata = json.RawMessage("{}")
+	}
+	tx.lock(p.Thread)
+	delete(tx.tips, p.Thread)
+	has := map[rows.ChannelVersion]bool{}
+	if text, args := tx.blobsThere(p); args != nil {
+		if err := tx.query(text, func(r *row) error {
+			has[rows.ChannelVersion{Channel: r.text(0), Version: r.text(1)}] = true
+			return nil
+		}, args...); err != nil {
+			return err
+		}
+	}
+	if err := tx.exec(putCheckpoint, p.Thread, p.NS, p.ID, orNull(p.Parent), jsonb(p.Data), jsonb(metadata), p.Run, p.Shape, p.Tasks); err != nil {
+		return err
+	}
+	for _, b := range p.Blobs {
+		if k := (rows.ChannelVersion{Channel: clean(b.Channel), Version: clean(b.Version)}); has[k] {
+			continue
+		} else {
+			has[k] = true
+		}
+		if err := tx.putBlob(p.Thread, p.NS, &b); err != nil {
+			return fmt.Errorf("channel %s: %w", b.Channel, err)
+		}
+	}
+	if p.ShapeJSON == nil {
+		return nil
+	}
+	return tx.exec("INSERT INTO shapes (digest, shape) VALUES ($1, $2) ON CONFLICT DO NOTHING", p.Shape, p.ShapeJSON)
+}
+
+// PutWrites is checkpointer.Tx.PutWrites.
+func (tx *Tx) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
+	const insert = "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path) " +
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO "
+	tx.lock(k.Thread)
+	for _, w := range writes {
+		text := insert + "NOTHING"
+		if w.Index < 0 {
+			text = insert + "UPDATE SET channel = excluded.channel, type = excluded.type, blob = excluded.blob, task_path = excluded.task_path"
+		}
+		data := w.Data
+		if data == nil {
+			data = []byte{} // the column is never NULL
+		}
+		if err := tx.exec(text, k.Thread, k.NS, k.ID, w.TaskID, w.Index, w.Channel, w.Type, data, w.Path); err != nil {
+			return fmt.Errorf("put writes of task %s on checkpoint %s: %w", w.TaskID, k.ID, err)
+		}
+	}
+	return nil
+}
+
+// Head is checkpointer.Tx.Head.
+func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
+	tx.lock(t)
+	if !tx.expects(latestCheckpoint, t, "") {
+		tx.ahead(latestCheckpoint, t, "")
+		tx.ahead(latestWrites, t)
+	}
+	head, err := loadRow(tx, checkpointer.Key{Thread: t})
+	if err != nil {
+		return nil, fmt.Errorf("head of thread %s: %w", t, err)
+	}
+	if err := tx.query(latestWrites, func(r *row) error {
+		if head != nil {
+			head.Writes = append(head.Writes, scanWrite(r))
+		}
+		return nil
+	}, t); err != nil {
+		return nil, fmt.Errorf("head of thread %s: %w", t, err)
+	}
+	tx.tips[t] = head
+	return head, nil
+}
+
+// deleteCheckpoints deletes all that is kept of a thread's checkpoints.
+func (tx *Tx) deleteCheckpoints(t id.Thread) error {
+	delete(tx.tips, t)
+	tx.forgo(latestCheckpoint, latestWrites)
+	for _, table := range []string{"checkpoint_blobs", "checkpoint_writes", "checkpoints", "snapshots", "answers"} {
+		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = $1", t); err != nil {
+			return err
+		}
+	}
+	return tx.deleteLists(t)
+}
+
+// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too: a later run may give
+// the same version to another value.
+func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
+	tx.lock(t)
+	var keys []checkpointer.Key
+	err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM snapshots WHERE thread_id = $1 AND run_id = $2", func(row *row) error {
+		keys = append(keys, checkpointer.Key{Thread: t, NS: row.text(0), ID: id.Checkpoint(row.text(1))})
+		return nil
+	}, t, r)
+	if err == nil && len(keys) > 0 {
+		err = tx.dropCheckpoints(t, keys)
+	}
+	if err != nil {
+		return fmt.Errorf("delete checkpoints of run %s: %w", r, err)
+	}
+	return nil
+}
+
+const (
+	ofKeys = " k.thread_id = $1 AND (k.checkpoint_ns, k.checkpoint_id) IN (SELECT * FROM unnest($2::text[], $3::text[]))"
+	// The type of the second column tells whether the checkpoint goes.
+	versionsIn = "SELECT k.checkpoint_ns, (k.checkpoint_ns, k.checkpoint_id) IN (SELECT * FROM unnest($2::text[], $3::text[])), jsonb_build_object('channel_versions', k.checkpoint -> 'channel_versions') " +
+		"FROM checkpoints k WHERE k.thread_id = $1 AND k.checkpoint_ns = ANY($2)"
+	dropBlobs = "DELETE FROM checkpoint_blobs b USING unnest($2::text[], $3::text[], $4::text[]) AS w (ns, channel, version) " +
+		"WHERE b.thread_id = $1 AND b.checkpoint_ns = w.ns AND b.channel = w.channel AND b.version = w.version RETURNING b.type, CASE WHEN b.type = 'list' THEN b.blob END"
+)
+
+// dropCheckpoints deletes checkpoints of a thread with all that only they have.
+func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
+	delete(tx.tips, t)
+	tx.forgo(latestCheckpoint, latestWrites)
+	clear(tx.rows)
+	spaces, ids := make([]string, len(keys)), make([]string, len(keys))
+	var roots []string
+	for i, k := range keys {
+		spaces[i], ids[i] = k.NS, string(k.ID)
+		if k.NS == "" {
+			roots = append(roots, ids[i])
+		}
+	}
+	freed, stay := map[blobKey]bool{}, map[blobKey]bool{}
+	if err := tx.query(versionsIn, func(r *row) error {
+		list, err := rows.ChannelVersions(r.bytes(2))
+		for _, v := range list {
+			if r.bool(1) {
+				freed[blobKey{r.text(0), v}] = true
+			} else {
+				stay[blobKey{r.text(0), v}] = true
+			}
+		}
+		return err
+	}, t, spaces, ids); err != nil {
+		return err
+	}
+	for _, table := range []string{"checkpoints", "checkpoint_writes", "snapshots", "answers"} {
+		if err := tx.exec("DELETE FROM "+table+" k WHERE"+ofKeys, t, spaces, ids); err != nil {
+			return err
+		}
+	}
+	if roots != nil {
+		if err := tx.exec("DELETE FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)", t, roots); err != nil {
+			return err
+		}
+	}
+	var blobSpaces, channels, versions []string
+	for k := range freed {
+		if !stay[k] {
+			blobSpaces, channels, versions = append(blobSpaces, k.ns), append(channels, k.Channel), append(versions, k.Version)
+		}
+	}
+	if blobSpaces == nil {
+		return nil
+	}
+	var lists [][]byte
+	if err := tx.query(dropBlobs, func(r *row) error {
+		if r.text(0) == typeList {
+			lists = append(lists, r.bytes(1))
+		}
+		return nil
+	}, t, blobSpaces, channels, versions); err != nil || lists == nil {
+		return err
+	}
+	var gone compact.Set
+	if err := newLoader(tx, t).named(lists, &gone); err != nil {
+		return err
+	}
+	return tx.sweep(t, gone)
+}
+
+// CopyCheckpoints is checkpointer.Tx.CopyCheckpoints. Answers are not copied: they name the thread, and can be asked again.
+func (tx *Tx) CopyCheckpoints(from, to id.Thread) error {
+	tx.lock(from, to)
+	delete(tx.tips, to)
+	for _, text := range []string{
+		`INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
+			SELECT $2, checkpoint_ns, channel, version, type, blob FROM checkpoint_blobs WHERE thread_id = $1`,
+		`INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path)
+			SELECT $2, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path FROM checkpoint_writes WHERE thread_id = $1`,
+		`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
+			SELECT $2, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
+				CASE WHEN metadata ? 'thread_id' THEN jsonb_set(metadata, '{thread_id}', to_jsonb($2::text)) ELSE metadata END
+			FROM checkpoints WHERE thread_id = $1`,
+		`INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks)
+			SELECT $2, checkpoint_ns, checkpoint_id, run_id, shape, tasks FROM snapshots WHERE thread_id = $1`,
+	} {
+		if err := tx.exec(text, from, to); err != nil {
+			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
+		}
+	}
+	if err := tx.copyLists(from, to); err != nil {
+		return fmt.Errorf("copy lists of thread %s: %w", from, err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+
+	"understudy/internal/fault"
+)
+
+var errClosed = errors.New("the database is closed")
+
+// classify turns Postgres's errors into ours. What a caller can do something about gets a kind; the rest stays as it is.
+func classify(err error) error {
+	var kind *fault.Error
+	if err == nil || errors.As(err, &kind) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		unavailable := func(text string) error { return fault.Wrap(fault.Unavailable, text, err) }
+		switch pg.Code {
+		case "23505":
+			return fault.Wrap(fault.Conflict, "already exists", err)
+		case "53100":
+			return unavailable("the disk of the database is full: nothing can be saved until there is room")
+		case "53200":
+			return unavailable("the database is short of memory or of room for locks")
+		case "53300":
+			return unavailable("the database takes no more connections: raise its max_connections, or lower pool_max_conns of each instance")
+		case "57P01", "57P02", "57P03", "25P03":
+			return unavailable("the database has ended the connection: it is shutting down or starting, or the transaction was idle")
+		case "25006":
+			return unavailable("the database is read-only: nothing can be saved")
+		case "40001", "40P01", "55P03":
+			return unavailable("others changed the same at once; try again")
+		case "57014":
+			return unavailable("the database took too long")
+		case "58030", "XX001", "XX002":
+			return unavailable("the disk of the database does not read or write as it should")
+		case "28P01":
+			return unavailable("the database refuses the user or password")
+		case "28000": // for want of a line in pg_hba.conf
+			return unavailable("the database lets nobody in who comes like that: the user, the address of this machine, or a connection without TLS (sslmode=require) is not allowed")
+		case "3D000":
+			return unavailable("the database does not exist")
+		case "3F000":
+			return unavailable("no schema of the search_path exists: make one (CREATE SCHEMA), or correct the address")
+		case "42501":
+			return unavailable("the database does not allow the user this: to start a new version it has to own the tables of this program, and to make others (GRANT CREATE ON SCHEMA)")
+		case "26000", "42P05":
+			return unavailable("prepared statements get lost on the way to the database: behind a pooler in transaction mode add default_query_exec_mode=exec to the address")
+		}
+		if pg.Code == "08P01" && strings.Contains(pg.Message, "startup parameter") {
+			return unavailable("a pooler in between does not let our settings pass: docs/operations.md says what to write into its ignore_startup_parameters")
+		}
+		if strings.HasPrefix(pg.Code, "08") {
+			return unavailable("the connection to the database was lost")
+		}
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fault.Wrap(fault.Unavailable, "the database took too long", err)
+	}
+	if lost(err) {
+		return fault.Wrap(fault.Unavailable, "the database cannot be reached", err)
+	}
+	return err
+}
+
+// lost reports whether an error says that the connection is gone, or cannot be made.
+func lost(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "57P01" || pg.Code == "25P03" || pg.Code == "57P02" || pg.Code == "57P03" || strings.HasPrefix(pg.Code, "08")
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed")
+}
+
+// collided reports whether a transaction lost against another and may succeed when it is run again.
+func collided(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// ended gives the cause of a context that ended, in place of what the driver makes of it.
+func ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, puddle.ErrClosedPool) {
+		return errClosed
+	}
+	return err
+}

@@ -1,0 +1,258 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/fault"
+	"understudy/internal/postgrestest"
+	"understudy/thread"
+)
+
+// with gives an address with other parts.
+func with(t testing.TB, address string, change func(u *url.URL, q url.Values)) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	q := u.Query()
+	change(u, q)
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // which libpq takes as it is
+	return u.String()
+}
+
+func insert(s *Store, n int) error {
+	return s.write(context.Background(), func(tx *Tx) error { return tx.InsertThread(someThread(n)) })
+}
+
+func isUnavailable(t testing.TB, err error, text string) {
+	t.Helper()
+	require.ErrorContains(t, err, text)
+	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
+}
+
+// TestServerGoesAndComesBack: while Postgres is away reads and writes say so at once; when it is back they go on, and what was answered is there.
+func TestServerGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	pg := postgrestest.Start(t, "fsync=on", "synchronous_commit=on", "full_page_writes=on")
+	address := pg.Address("postgres")
+	s := open(t, Options{URL: address})
+	for n := range 3 {
+		require.NoError(t, insert(s, n))
+		pg.Stop(t)
+		isUnavailable(t, insert(s, 99), "the database")
+		_, err := s.Threads().Threads(t.Context(), thread.Query{})
+		isUnavailable(t, err, "the database cannot be reached")
+		isUnavailable(t, s.Ping(t.Context()), "the database cannot be reached")
+		_, err = Open(t.Context(), Options{URL: address})
+		isUnavailable(t, err, "the database cannot be reached")
+		pg.Restart(t)
+	}
+	list, err := s.Threads().Threads(t.Context(), thread.Query{})
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+}
+
+// TestNoRoom: a disk that is full is told, what was in the transaction is not there, reads go on, and so do writes when there is room.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	s, admin := open(t, Options{URL: address}), connect(t, address)
+	require.NoError(t, insert(s, 1))
+	for code, text := range map[string]string{
+		"53100": "the disk of the database is full", "53200": "short of memory", "58030": "does not read or write as it should", "54000": "",
+	} {
+		execAll(t, admin, fmt.Sprintf(`CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '%s'; END $$`, code),
+			"CREATE TRIGGER fails BEFORE INSERT ON thread_metadata EXECUTE FUNCTION fails()")
+		err := s.write(t.Context(), func(tx *Tx) error {
+			th := someThread(2)
+			th.Metadata = []byte(`{"k":"v"}`)
+			return tx.InsertThread(th)
+		})
+		require.Error(t, err)
+		if text != "" {
+			isUnavailable(t, err, text)
+		}
+		_, err = s.Thread(t.Context(), someThread(1).ID)
+		require.NoError(t, err)
+		_, err = s.Thread(t.Context(), someThread(2).ID)
+		require.True(t, fault.Is(err, fault.NotFound))
+		execAll(t, admin, "DROP TRIGGER fails ON thread_metadata")
+	}
+	require.NoError(t, insert(s, 2))
+}
+
+// TestReadOnly: on a standby reads go on and writes say why not; nothing of a migration is begun there.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	standby := address + "&default_transaction_read_only=on"
+	_, err := Open(t.Context(), Options{URL: standby})
+	isUnavailable(t, err, "the database is read-only")
+	require.NoError(t, insert(open(t, Options{URL: address}), 1))
+	s := open(t, Options{URL: standby})
+	_, err = s.Thread(t.Context(), someThread(1).ID)
+	require.NoError(t, err)
+	isUnavailable(t, insert(s, 2), "the database is read-only")
+}
+
+// TestRightsAreNamed: who may not make tables is told so; once they are there, rights to read and write them are enough.
+func TestRightsAreNamed(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	admin := connect(t, address)
+	role := strings.ReplaceAll(fmt.Sprintf("limited_%d", time.Now().UnixNano()), "-", "")
+	execAll(t, admin, "CREATE ROLE "+role+" LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	limited := with(t, address, func(u *url.URL, _ url.Values) { u.User = url.User(role) })
+	_, err := Open(t.Context(), Options{URL: limited})
+	isUnavailable(t, err, "GRANT CREATE ON SCHEMA")
+	_, err = Open(t.Context(), Options{URL: limited, Schema: "upstream_x"})
+	isUnavailable(t, err, "does not allow the user this")
+	open(t, Options{URL: address})
+	s, err := Open(t.Context(), Options{URL: limited})
+	isUnavailable(t, err, "does not allow the user this")
+	require.Nil(t, s)
+	execAll(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+role, "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO "+role)
+	require.NoError(t, insert(open(t, Options{URL: limited}), 1))
+}
+
+// TestSchemas: the first schema of the search_path has it all, whichever way the address says it. Two of a database do not see each other.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	path := with(t, address, func(_ *url.URL, q url.Values) { q.Set("search_path", "one") })
+	_, err := Open(t.Context(), Options{URL: path})
+	isUnavailable(t, err, "no schema of the search_path exists")
+	admin := connect(t, address)
+	execAll(t, admin, `CREATE SCHEMA one; CREATE SCHEMA "Two, really"`)
+	quoted := with(t, address, func(_ *url.URL, q url.Values) { q.Set("options", `-csearch_path="Two,\ really"`) })
+	stores := []*Store{
+		open(t, Options{URL: path}), open(t, Options{URL: quoted}), open(t, Options{URL: address}), open(t, Options{URL: path, Schema: `Three"`}),
+	}
+	for i, s := range stores {
+		require.NoError(t, insert(s, i))
+	}
+	for i, s := range stores {
+		list, err := s.Threads().Threads(t.Context(), thread.Query{})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, someThread(i).ID, list[0].ID)
+	}
+	for i, schema := range []string{"one", "Two, really", "public", `Three"`} {
+		var name string
+		require.NoError(t, admin.QueryRow(t.Context(), "SELECT thread_id FROM "+pgx.Identifier{schema, "threads"}.Sanitize()).Scan(&name))
+		require.EqualValues(t, someThread(i).ID, name)
+	}
+}
+
+// certificate makes one for a server on this machine, and gives the file of who signed it: itself.
+func certificate(t testing.TB, pg *postgrestest.Server) (authority string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for name, block := range map[string]*pem.Block{"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: private}} {
+		path := filepath.Join(pg.Data(), name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
+		pg.Own(t, path)
+	}
+	authority = filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	return authority
+}
+
+// TestPasswordsAndTLS: what a server asks for that the address does not give is told, without the password.
+func TestPasswordsAndTLS(t *testing.T) {
+	t.Parallel()
+	pg := postgrestest.Start(t, "synchronous_commit=on") // it is stopped as by a crash
+	address := pg.Address("postgres")
+	execAll(t, connect(t, address), "CREATE ROLE me LOGIN SUPERUSER PASSWORD 'right'")
+	authority := certificate(t, pg)
+	hba := filepath.Join(pg.Data(), "pg_hba.conf")
+	old, err := os.ReadFile(hba)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(hba, bytes.Join([][]byte{[]byte("hostssl all me all scram-sha-256\nhostnossl all me all reject\n"), old}, nil), 0o600))
+	pg.Stop(t)
+	pg.Restart(t, "ssl=on")
+	me := func(password, mode string, more ...string) string {
+		return with(t, address, func(u *url.URL, q url.Values) {
+			u.User = url.UserPassword("me", password)
+			q.Set("sslmode", mode)
+			for i := 0; i < len(more); i += 2 {
+				q.Set(more[i], more[i+1])
+			}
+		})
+	}
+	for _, tt := range []struct{ name, address, want string }{
+		{"no TLS", me("right", "disable"), "without TLS (sslmode=require)"},
+		{"wrong password", me("wrong", "require"), "refuses the user or password"},
+		{"unknown authority", me("right", "verify-full"), "certificate"},
+		{"missing authority", me("right", "verify-full", "sslrootcert", filepath.Join(t.TempDir(), "none")), "cannot be read"},
+	} {
+		_, err := Open(t.Context(), Options{URL: tt.address})
+		require.ErrorContains(t, err, tt.want, tt.name)
+		require.NotContains(t, err.Error(), "right", tt.name)
+		require.NotContains(t, err.Error(), "wrong", tt.name)
+	}
+	for _, address := range []string{me("right", "require"), me("right", "verify-full", "sslrootcert", authority)} {
+		s := open(t, Options{URL: address})
+		var secure bool
+		require.NoError(t, s.read(t.Context(), func(q *reader) error {
+			return q.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", func(r *row) error {
+				secure = r.bool(0)
+				return nil
+			})
+		}))
+		require.True(t, secure)
+	}
+	// A server without TLS is told from one that is away.
+	pg.Stop(t)
+	pg.Restart(t, "ssl=off")
+	_, err = Open(t.Context(), Options{URL: me("right", "require")})
+	require.ErrorContains(t, err, "refused TLS")
+}
+
+// TestTooManyConnections: instances that have more than the server gives say so.
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	pg := postgrestest.Start(t, "max_connections=6", "superuser_reserved_connections=1", "max_wal_senders=0")
+	address := pg.Address("postgres")
+	execAll(t, connect(t, address), "CREATE ROLE me LOGIN; GRANT CREATE ON SCHEMA public TO me")
+	address = with(t, address, func(u *url.URL, _ url.Values) { u.User = url.User("me") })
+	s := open(t, Options{URL: address, Connections: 4})
+	require.NoError(t, s.Ping(t.Context()))
+	for {
+		conn, err := pgx.Connect(t.Context(), address)
+		if err != nil {
+			break
+		}
+		t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	}
+	_, err := Open(t.Context(), Options{URL: address})
+	isUnavailable(t, err, "takes no more connections")
+	require.NoError(t, insert(s, 1), "who is in goes on")
+}

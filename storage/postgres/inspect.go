@@ -1,0 +1,42 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Inspection is what Inspect finds in a database.
+type Inspection struct {
+	// Size of the database in bytes.
+	Size int64
+	// Schema is the number of its last migration, and Known that of this version's. A larger Schema cannot be opened. 0: it was never opened.
+	Schema, Known int
+}
+
+// Inspect looks into a database without changing it, also while servers work there. A database of LangGraph Server is an error.
+func Inspect(ctx context.Context, url string) (in Inspection, err error) {
+	config, err := configure(&Options{URL: url})
+	if err != nil {
+		return in, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return in, classify(ended(ctx, err))
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it holds nothing
+	in.Known = len(migrations())
+	if err := refuseServer(ctx, conn); err != nil {
+		return in, err
+	}
+	var found bool
+	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database()), to_regclass('understudy_migrations') IS NOT NULL").Scan(&in.Size, &found)
+	if err == nil && found {
+		err = conn.QueryRow(ctx, "SELECT coalesce(max(number), 0) FROM understudy_migrations").Scan(&in.Schema)
+	}
+	if err != nil {
+		return in, fmt.Errorf("look into the database: %w", classify(ended(ctx, err)))
+	}
+	return in, nil
+}

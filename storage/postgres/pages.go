@@ -1,0 +1,188 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"understudy/eventstore"
+	"understudy/id"
+)
+
+var _ eventstore.Pager = (*Store)(nil)
+
+// The seqs of a page are found in an index alone; then its rows are read.
+const (
+	pageOf       = " AND seq > $2 AND seq < $3 ORDER BY seq LIMIT $4"
+	pageBefore   = " AND seq > $2 AND seq < $3 ORDER BY seq DESC LIMIT $4"
+	seqsOfThread = "SELECT seq FROM events WHERE thread_id = $1"
+	seqsOfType   = "SELECT seq FROM events WHERE thread_id = $1 AND type = $5"
+	seqsOfRun    = "SELECT seq FROM events WHERE thread_id = $1 AND run_id = $5"
+	seqsOfRunIn  = seqsOfRun + " AND type = ANY($6)"
+
+	allSeqsOfRun = "SELECT seq FROM events WHERE thread_id = $1 AND run_id = $2 ORDER BY seq"
+	revisions    = "SELECT seq, first_seq FROM events WHERE thread_id = $1 AND first_seq > 0"
+	newestRow    = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = $1 ORDER BY checkpoint_id DESC LIMIT 1"
+	knowsRun     = "SELECT 1 WHERE EXISTS (SELECT 1 FROM runs WHERE run_id = $1 AND thread_id = $2) OR EXISTS (SELECT 1 FROM events WHERE thread_id = $2 AND run_id = $1)"
+)
+
+// LogPage is eventstore.Pager.LogPage.
+func (s *Store) LogPage(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	page := &eventstore.Page{}
+	err := s.snapshot(ctx, func(c *reader) error {
+		seqs, err := logSeqs(c, q)
+		if err != nil {
+			return err
+		}
+		if page.More = len(seqs) > q.Limit; page.More {
+			seqs = seqs[:q.Limit]
+		}
+		slices.Sort(seqs)
+		rows, err := eventsAt(c, q.Thread, seqs)
+		for _, seq := range seqs {
+			page.Rows = append(page.Rows, rows[seq])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("page of events of thread %s: %w", q.Thread, err)
+	}
+	return page, nil
+}
+
+// logSeqs gives the seqs of a page in the order in which it is read, and one more when there is one.
+func logSeqs(c querier, q eventstore.PageQuery) (seqs []eventstore.Seq, err error) {
+	order := pageOf
+	if q.Backward {
+		order = pageBefore
+	}
+	add := func(text string, more ...any) {
+		c.ask(text+order, func(r *row) error {
+			seqs = append(seqs, eventstore.Seq(r.int(0)))
+			return nil
+		}, append([]any{q.Thread, q.After, q.Bound(), q.Limit + 1}, more...)...)
+	}
+	types := eventstore.Spellings(q.Types)
+	switch {
+	case len(types) == 0 && q.Run == "":
+		add(seqsOfThread)
+	case len(types) == 0:
+		add(seqsOfRun, q.Run)
+	case q.Run != "":
+		add(seqsOfRunIn, q.Run, types)
+	default:
+		for _, name := range types {
+			add(seqsOfType, name)
+		}
+	}
+	if err := c.send(); err != nil {
+		return nil, err
+	}
+	slices.Sort(seqs)
+	if q.Backward {
+		slices.Reverse(seqs)
+	}
+	return seqs[:min(len(seqs), q.Limit+1)], nil
+}
+
+// eventsAt gives events by their seqs, which ascend.
+func eventsAt(c querier, t id.Thread, seqs []eventstore.Seq) (map[eventstore.Seq]*eventstore.Event, error) {
+	entries := make([]eventstore.Entry, len(seqs))
+	for i, seq := range seqs {
+		entries[i].Seq = seq
+	}
+	rows := make(map[eventstore.Seq]*eventstore.Event, len(seqs))
+	err := eachContent(c, t, eventstore.Ranges(entries), func(e *eventstore.Event) error {
+		rows[e.Seq] = e
+		return nil
+	})
+	if err == nil && len(rows) != len(seqs) {
+		err = fmt.Errorf("%d of %d events are missing", len(seqs)-len(rows), len(seqs))
+	}
+	return rows, err
+}
+
+// MessagePage is eventstore.Pager.MessagePage.
+func (s *Store) MessagePage(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	page := &eventstore.Page{}
+	err := s.snapshot(ctx, func(c *reader) error {
+		tr, err := pageTranscript(c, q)
+		if err != nil || tr == nil {
+			return err
+		}
+		var places []eventstore.Place
+		if places, page.More, err = placesOf(c, tr, q); err != nil {
+			return err
+		}
+		var seqs []eventstore.Seq
+		for _, p := range places {
+			seqs = append(seqs, p.First, p.Now)
+		}
+		slices.Sort(seqs)
+		events, err := eventsAt(c, q.Thread, slices.Compact(seqs))
+		if err != nil {
+			return err
+		}
+		for _, p := range places {
+			page.Rows = append(page.Rows, p.Row(events[p.First], events[p.Now]))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("page of messages of thread %s: %w", q.Thread, err)
+	}
+	return page, nil
+}
+
+// pageTranscript is that of the root checkpoint that a page is read at; nil when nothing was recorded, or what it holds are no messages.
+func pageTranscript(c querier, q eventstore.PageQuery) (*eventstore.Transcript, error) {
+	var found *eventstore.Row
+	text, args := newestRow, []any{q.Thread}
+	if q.At != "" {
+		text, args = rowOf, append(args, q.At)
+	}
+	if _, err := one(c, text, func(r *row) error {
+		found = scanRow(r, q.Thread)
+		return nil
+	}, args...); err != nil || found == nil || found.Opaque || found.Node == 0 {
+		return nil, err
+	}
+	chain, err := nodes(c, q.Thread, found.Node)
+	if err != nil {
+		return nil, err
+	}
+	return eventstore.Fold(chain)
+}
+
+// placesOf gives a page of a transcript. What it reads besides is in indexes: few messages are revised, and a run has few events.
+func placesOf(c querier, tr *eventstore.Transcript, q eventstore.PageQuery) (places []eventstore.Place, more bool, err error) {
+	firsts := map[eventstore.Seq]eventstore.Seq{}
+	c.ask(revisions, func(r *row) error {
+		firsts[eventstore.Seq(r.int(0))] = eventstore.Seq(r.int(1))
+		return nil
+	}, q.Thread)
+	of := map[eventstore.Seq]bool{}
+	if q.Run != "" {
+		c.ask(allSeqsOfRun, func(r *row) error {
+			of[eventstore.Seq(r.int(0))] = true
+			return nil
+		}, q.Thread, q.Run)
+	}
+	if err := c.send(); err != nil {
+		return nil, false, err
+	}
+	places, more = tr.Places(q, firsts, of)
+	return places, more, nil
+}
+
+// KnowsRun is eventstore.Pager.KnowsRun.
+func (s *Store) KnowsRun(ctx context.Context, t id.Thread, r id.Run) (known bool, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		known, err = one(q, knowsRun, nil, r, t)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for run %s of thread %s: %w", r, t, err)
+	}
+	return known, nil
+}

@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// querier is what statements are run on: a reading connection, or a transaction that writes.
+type querier interface {
+	// query calls fn with each row of an answer. fn must not use the querier.
+	query(text string, fn func(*row) error, args ...any) error
+	// ask puts a query aside, to be sent with others by the next query or by send. fn is called then.
+	ask(text string, fn func(*row) error, args ...any)
+	send() error
+}
+
+// one is query for statements that give at most one row; it reports whether there was one.
+func one(q querier, text string, fn func(*row) error, args ...any) (found bool, err error) {
+	err = q.query(text, func(r *row) error {
+		found = true
+		if fn != nil {
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		return errStop
+	}, args...)
+	return found, err
+}
+
+// reader is a connection that reads.
+type reader struct {
+	ctx   context.Context // of the read; a reader does not outlive it
+	conn  *pgxpool.Conn
+	batch *pgx.Batch
+	begun bool // a transaction was
+	seen  bool // something was given to the caller
+}
+
+func (r *reader) ask(text string, fn func(*row) error, args ...any) {
+	r.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error {
+		return each(answer, func(row *row) error {
+			r.seen = true
+			if fn == nil {
+				return nil
+			}
+			return fn(row)
+		})
+	})
+}
+
+func (r *reader) send() error {
+	if r.batch.Len() == 0 {
+		return nil
+	}
+	b := r.batch
+	r.batch = &pgx.Batch{}
+	return r.conn.SendBatch(r.ctx, b).Close()
+}
+
+func (r *reader) query(text string, fn func(*row) error, args ...any) error {
+	if r.batch.Len() > 0 {
+		r.ask(text, fn, args...)
+		return r.send()
+	}
+	answer, err := r.conn.Query(r.ctx, text, bind(args)...)
+	if err != nil {
+		return err
+	}
+	return each(answer, func(row *row) error {
+		r.seen = true
+		if fn == nil {
+			return nil
+		}
+		return fn(row)
+	})
+}
+
+// walk is query for answers that may be long and are mostly not read to their end: rows come in pieces, the first of which has about as many
+// as are expected to be wanted. It needs a snapshot.
+func (r *reader) walk(first int, text string, fn func(*row) error, args ...any) error {
+	// Statements are kept prepared with the columns that they gave: those of other queries need cursors of other names.
+	cursor := fmt.Sprintf("walk_%08x", crc32.ChecksumIEEE([]byte(text)))
+	r.batch.Queue("DECLARE "+cursor+" NO SCROLL CURSOR FOR "+text, bind(args)...)
+	stopped := false
+	for size := pieceOf(first); ; size = pieceOf(4 * size) {
+		n := 0
+		err := r.query(fmt.Sprintf("FETCH %d FROM %s", size, cursor), func(row *row) error {
+			n++
+			err := fn(row)
+			stopped = errors.Is(err, errStop)
+			return err
+		})
+		if err != nil || stopped || n < size {
+			if err == nil {
+				r.batch.Queue("CLOSE " + cursor)
+			}
+			return err
+		}
+	}
+}
+
+// pieces are the sizes in which rows are fetched: few, since each is a statement that is kept prepared.
+var pieces = []int{16, 64, 256, 1024}
+
+func pieceOf(n int) int {
+	i, _ := slices.BinarySearch(pieces, n)
+	return pieces[min(i, len(pieces)-1)]
+}
+
+// read runs fn with a connection. Each query of fn sees the rows committed when it began. It waits for a free connection.
+func (s *Store) read(ctx context.Context, fn func(q *reader) error) error {
+	return s.use(ctx, "", fn)
+}
+
+// snapshot is read with all queries of fn seeing the same rows.
+func (s *Store) snapshot(ctx context.Context, fn func(q *reader) error) error {
+	return s.use(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", fn)
+}
+
+// use runs fn. It is run again on another connection when the one it had turns out to be dead before it gave anything.
+func (s *Store) use(ctx context.Context, begin string, fn func(q *reader) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	defer s.metrics.Read(time.Now())
+	var err error
+	for range attempts {
+		var again bool
+		if again, err = s.useOnce(ctx, begin, fn); !again || ctx.Err() != nil {
+			break
+		}
+		s.metrics.Retried.Inc()
+		s.pool.Reset() // the others will not be better
+	}
+	return classify(ended(ctx, err))
+}
+
+func (s *Store) useOnce(ctx context.Context, begin string, fn func(q *reader) error) (again bool, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	r := &reader{ctx: ctx, conn: conn, batch: &pgx.Batch{}, begun: begin != ""}
+	defer conn.Release() // a connection in a broken state is closed
+	if r.begun {
+		r.batch.Queue(begin)
+	}
+	err = fn(r)
+	if err != nil && conn.Conn().IsClosed() {
+		return !r.seen && lost(err), err
+	}
+	if r.begun {
+		// Nothing was written: that this fails is of no interest, the connection is closed then.
+		_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+	}
+	return false, err
+}

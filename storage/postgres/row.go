@@ -1,0 +1,234 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// row is a row of an answer. Its methods copy.
+type row struct {
+	fields []pgconn.FieldDescription
+	values [][]byte
+}
+
+// each calls fn with the rows of an answer, and closes it. errStop of fn ends it.
+func each(answer pgx.Rows, fn func(*row) error) error {
+	defer answer.Close()
+	var r row
+	for answer.Next() {
+		if fn == nil {
+			continue
+		}
+		if r.fields == nil { // an answer that failed has none to ask for
+			r.fields = answer.FieldDescriptions()
+		}
+		r.values = answer.RawValues()
+		if err := fn(&r); err != nil {
+			if errors.Is(err, errStop) {
+				answer.Close()
+				return answer.Err()
+			}
+			return err
+		}
+	}
+	return answer.Err()
+}
+
+// errStop ends a query early without an error.
+var errStop = errors.New("stop")
+
+func (r *row) null(col int) bool { return r.values[col] == nil }
+
+func (r *row) text(col int) string { return string(r.values[col]) }
+
+// bytes is bytea, or json as text; nil for NULL.
+func (r *row) bytes(col int) []byte {
+	v, f := r.values[col], &r.fields[col]
+	switch {
+	case v == nil:
+		return nil
+	case f.DataTypeOID == pgtype.ByteaOID && f.Format == pgx.TextFormatCode:
+		out := make([]byte, hex.DecodedLen(max(0, len(v)-2)))
+		_, _ = hex.Decode(out, v[min(2, len(v)):]) // \x…, which Postgres made
+		return out
+	case f.DataTypeOID == pgtype.JSONBOID && f.Format == pgx.BinaryFormatCode:
+		v = v[1:] // its version
+	}
+	return append(make([]byte, 0, len(v)), v...)
+}
+
+// int is any integer; 0 for NULL.
+func (r *row) int(col int) int64 {
+	v := r.values[col]
+	if r.fields[col].Format == pgx.TextFormatCode {
+		n, _ := strconv.ParseInt(string(v), 10, 64) // which Postgres made
+		return n
+	}
+	switch len(v) {
+	case 2:
+		return int64(int16(binary.BigEndian.Uint16(v)))
+	case 4:
+		return int64(int32(binary.BigEndian.Uint32(v)))
+	case 8:
+		return int64(binary.BigEndian.Uint64(v))
+	}
+	return 0
+}
+
+func (r *row) bool(col int) bool {
+	v := r.values[col]
+	return len(v) == 1 && (v[0] == 1 || v[0] == 't')
+}
+
+// time reads microseconds; the zero time for NULL.
+func (r *row) time(col int) time.Time {
+	if r.null(col) {
+		return time.Time{}
+	}
+	return time.UnixMicro(r.int(col)).UTC()
+}
+
+func (r *row) timePtr(col int) *time.Time {
+	if r.null(col) {
+		return nil
+	}
+	t := r.time(col)
+	return &t
+}
+
+// bind makes arguments what the driver takes at once: text, integers, bytes and lists of them. nil slices and zero times are NULL, empty text
+// is empty text: use orNull where that is meant to be NULL.
+func bind(args []any) []any {
+	out := make([]any, len(args))
+	for i, arg := range args {
+		out[i] = bindOne(arg)
+	}
+	return out
+}
+
+func bindOne(arg any) any {
+	switch v := arg.(type) {
+	case nil, bool, int64, []int64, []bool, [][]byte:
+		return v
+	case string:
+		return clean(v)
+	case []byte:
+		if v == nil {
+			return nil
+		}
+		return v
+	case json.RawMessage:
+		if v == nil {
+			return nil
+		}
+		return []byte(v)
+	case int:
+		return int64(v)
+	case time.Time:
+		if v.IsZero() {
+			return nil
+		}
+		return v.UnixMicro()
+	case *time.Time:
+		if v == nil {
+			return nil
+		}
+		return v.UnixMicro()
+	}
+	switch v := reflect.ValueOf(arg); v.Kind() {
+	case reflect.String:
+		return clean(v.String())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return v.Int()
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
+		return int64(v.Uint())
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return bindOne(v.Elem().Interface())
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.String {
+			texts := make([]string, v.Len())
+			for i := range texts {
+				texts[i] = clean(v.Index(i).String())
+			}
+			return texts
+		}
+	}
+	panic(fmt.Sprintf("postgres: cannot bind %T", arg))
+}
+
+// clean makes text that Postgres can hold.
+func clean(s string) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// jsonb is JSON for a jsonb column, which holds no NUL and no halves of surrogate pairs: they become U+FFFD.
+func jsonb(data []byte) string {
+	text := clean(string(data))
+	if !strings.Contains(text, `\u`) {
+		return text
+	}
+	var out strings.Builder
+	for i := 0; i < len(text); {
+		if text[i] != '\\' || i+1 >= len(text) {
+			out.WriteByte(text[i])
+			i++
+			continue
+		}
+		unit, ok := escaped(text[i:])
+		if !ok {
+			out.WriteString(text[i : i+2])
+			i += 2
+			continue
+		}
+		low, paired := escaped(text[min(i+6, len(text)):])
+		switch {
+		case unit >= 0xd800 && unit < 0xdc00 && paired && low >= 0xdc00 && low < 0xe000:
+			out.WriteString(text[i : i+12])
+			i += 12
+		case unit == 0 || unit >= 0xd800 && unit < 0xe000:
+			out.WriteString(`\ufffd`)
+			i += 6
+		default:
+			out.WriteString(text[i : i+6])
+			i += 6
+		}
+	}
+	return out.String()
+}
+
+// escaped reads \uXXXX at the beginning of a text.
+func escaped(text string) (unit uint64, ok bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	unit, err := strconv.ParseUint(text[2:6], 16, 16)
+	return unit, err == nil
+}
+
+// orNull turns empty text into NULL.
+func orNull[T ~string](v T) any {
+	if v == "" {
+		return nil
+	}
+	return string(v)
+}
+
+// micros is for columns that are never NULL, where the zero time is a time.
+func micros(t time.Time) int64 { return t.UnixMicro() }

@@ -1,0 +1,162 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"understudy/id"
+	"understudy/run"
+)
+
+var _ run.Shared = runs{}
+
+// channel is that of the notifications by which instances tell each other what the tables say already. They hold ids.
+const channel = "understudy"
+
+const (
+	lapsedRuns = "WHERE status = 'running' AND lease_until < $1 ORDER BY lease_until, run_id LIMIT $2"
+	// takeDeliveries passes over those that another instance is taking.
+	takeDeliveries = `WITH taken AS (
+			SELECT id, due FROM outbox WHERE due <= $1 ORDER BY due, id LIMIT $3 FOR UPDATE SKIP LOCKED
+		), moved AS (
+			UPDATE outbox o SET due = $2 FROM taken WHERE o.id = taken.id
+			RETURNING o.id, o.thread_id, o.run_id, o.url, o.body, o.attempts, taken.due
+		) SELECT * FROM moved ORDER BY due, id`
+)
+
+// Lapsed is run.Shared.Lapsed.
+func (s *Store) Lapsed(ctx context.Context, before time.Time, limit int) (list []*run.Run, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		list, err = loadRuns(q, lapsedRuns, micros(before), limit)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("runs whose lease has ended: %w", err)
+	}
+	return list, nil
+}
+
+// TakeDeliveries is run.Shared.TakeDeliveries.
+func (s *Store) TakeDeliveries(ctx context.Context, by, until time.Time, limit int) (due []*run.Delivery, next time.Time, err error) {
+	err = s.write(ctx, func(tx *Tx) error {
+		due, next = nil, time.Time{}
+		tx.ask(takeDeliveries, func(r *row) error {
+			due = append(due, scanDelivery(r))
+			return nil
+		}, micros(by), micros(until), limit)
+		_, err := one(tx, nextDelivery, func(r *row) error {
+			next = r.time(0)
+			return nil
+		}, micros(by))
+		return err
+	})
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("take deliveries: %w", err)
+	}
+	return due, next, nil
+}
+
+// Tell is run.Shared.Tell.
+func (s *Store) Tell(ctx context.Context, signals ...run.Signal) error {
+	words := make([]string, len(signals))
+	for i, sig := range signals {
+		words[i] = strings.TrimRight(string(sig.Thread)+" "+string(sig.Run)+" "+sig.Ended, " ")
+	}
+	return s.read(ctx, func(q *reader) error {
+		return q.query("SELECT pg_notify($1, word) FROM unnest($2::text[]) word", nil, channel, words)
+	})
+}
+
+const endedOf = `SELECT r FROM unnest($1::text[]) r
+	WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = r COLLATE "C" AND status IN ('pending', 'running')) ORDER BY r`
+
+// Ended is run.Shared.Ended.
+func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err error) {
+	ids := make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = string(r)
+	}
+	err = s.read(ctx, func(q *reader) error {
+		ended = nil
+		return q.query(endedOf, func(r *row) error {
+			ended = append(ended, id.Run(r.text(0)))
+			return nil
+		}, ids)
+	})
+	return ended, err
+}
+
+// quiet is how long nothing may be heard before the connection is tried.
+const quiet = 30 * time.Second
+
+// Listen is run.Shared.Listen, on a connection of its own. When that is lost another is made, again and again.
+func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 5*time.Second
+	for {
+		err := s.listen(ctx, func(sig run.Signal) {
+			pause.Reset()
+			heard(sig)
+		})
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.log.WarnContext(ctx, "signals of other instances are not heard; trying again", "error", classify(err))
+		select {
+		case <-time.After(pause.NextBackOff()):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *Store) listen(ctx context.Context, heard func(run.Signal)) error {
+	config := s.pool.Config().ConnConfig.Copy()
+	// A wait that ends leaves the connection as it is.
+	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing) // it holds nothing
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return err
+	}
+	heard(run.Signal{})
+	for {
+		limited, cancel := context.WithTimeout(ctx, quiet)
+		n, err := conn.WaitForNotification(limited)
+		cancel()
+		switch {
+		case err == nil:
+			t, rest, _ := strings.Cut(n.Payload, " ")
+			r, ended, _ := strings.Cut(rest, " ")
+			heard(run.Signal{Thread: id.Thread(t), Run: id.Run(r), Ended: ended})
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded) && !conn.IsClosed():
+			limited, cancel := context.WithTimeout(ctx, connectTime)
+			err := conn.Ping(limited)
+			cancel()
+			if err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/postgrestest"
+	"understudy/proxy/record"
+	"understudy/storage/storagetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
+
+func TestSuite(t *testing.T) {
+	for _, layout := range []string{layoutCompact, layoutLangGraph} {
+		t.Run(layout, func(t *testing.T) {
+			storagetest.Run(t, func(t *testing.T) storagetest.Backend {
+				return backend(t, Options{URL: postgrestest.Database(t), Layout: layout})
+			})
+		})
+	}
+}
+
+func TestEventSuite(t *testing.T) {
+	storagetest.RunEvents(t, func(t *testing.T) storagetest.Backend { return backend(t, Options{URL: postgrestest.Database(t)}) })
+}
+
+func TestPageSuite(t *testing.T) {
+	storagetest.RunPages(t, func(t *testing.T) storagetest.Backend { return backend(t, Options{URL: postgrestest.Database(t)}) })
+}
+
+func TestUpstreamSuite(t *testing.T) {
+	storagetest.RunUpstream(t, func(t *testing.T) record.Store {
+		return open(t, Options{URL: postgrestest.Database(t), Schema: "upstream_x"}).Upstream()
+	})
+}
+
+// open opens a store that is closed with the test. Many tests share one server: each store has few connections.
+func open(t testing.TB, opts Options) *Store {
+	t.Helper()
+	opts.Connections = max(opts.Connections, 4)
+	s, err := Open(context.Background(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func setup(t testing.TB) *Store {
+	t.Helper()
+	return open(t, Options{URL: postgrestest.Database(t)})
+}
+
+func backend(t *testing.T, opts Options) storagetest.Backend {
+	t.Helper()
+	s := open(t, opts)
+	return storagetest.Backend{
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), JSONB: true,
+		Reopen: func(t *testing.T) storagetest.Backend {
+			t.Helper()
+			require.NoError(t, s.Close())
+			return backend(t, opts)
+		},
+	}
+}

@@ -1,0 +1,248 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/storage/internal/rows"
+	"understudy/store"
+	"understudy/thread"
+	"understudy/transfer"
+)
+
+// Transfer is the store as package transfer wants it.
+func (s *Store) Transfer() transfer.Target { return target{threads{s}} }
+
+type target struct{ threads }
+
+var _ transfer.Target = target{}
+
+// Links is transfer.Target.Links.
+func (s *Store) Links(ctx context.Context, t id.Thread) (links []transfer.Link, err error) {
+	err = s.read(ctx, func(c *reader) error {
+		return c.query("SELECT checkpoint_ns, checkpoint_id, coalesce(parent_checkpoint_id, '') FROM checkpoints WHERE thread_id = $1 ORDER BY checkpoint_ns, checkpoint_id",
+			func(r *row) error {
+				links = append(links, transfer.Link{NS: r.text(0), ID: id.Checkpoint(r.text(1)), Parent: id.Checkpoint(r.text(2))})
+				return nil
+			}, t)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("checkpoints of thread %s: %w", t, err)
+	}
+	return links, nil
+}
+
+// ThreadsAfter is transfer.Target.ThreadsAfter.
+func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit int) (list []*thread.Thread, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		return q.query("SELECT "+threadColumns+" FROM threads WHERE thread_id > $1 ORDER BY thread_id LIMIT $2", func(r *row) error {
+			list = append(list, scanThread(r))
+			return nil
+		}, after, limit)
+	})
+	return list, err
+}
+
+// ItemsAfter is transfer.Target.ItemsAfter.
+func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit int) (list []*store.Item, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		return q.query("SELECT "+itemColumns+" FROM store_items WHERE (namespace, key) > ($2, $3) AND "+living+" ORDER BY namespace, key LIMIT $4", func(r *row) error {
+			list = append(list, scanItem(r))
+			return nil
+		}, micros(s.now()), strings.Join(namespace, rows.Separator), key, limit)
+	})
+	return list, err
+}
+
+// Checkpoints is transfer.Target.Checkpoints.
+func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link) (out []*checkpointer.Tuple, err error) {
+	err = s.snapshot(ctx, func(q *reader) error {
+		for _, l := range named {
+			q.ask(oneCheckpoint, func(r *row) error {
+				out = append(out, scanCheckpoint(r, t))
+				return nil
+			}, t, l.NS, l.ID)
+		}
+		if err := q.send(); err != nil {
+			return err
+		}
+		return newLoader(q, t).fill(out...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("checkpoints of thread %s: %w", t, err)
+	}
+	return out, nil
+}
+
+// Log is transfer.Target.Log.
+func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
+	l := &transfer.Log{}
+	err := s.snapshot(ctx, func(q *reader) error {
+		q.ask(selectEvents+"true ORDER BY seq", func(r *row) error {
+			e := scanEvent(r, t)
+			l.Events = append(l.Events, &e)
+			return nil
+		}, t)
+		q.ask("SELECT "+rowColumns+" FROM transcripts WHERE thread_id = $1", func(r *row) error {
+			l.Rows = append(l.Rows, scanRow(r, t))
+			return nil
+		}, t)
+		q.ask("SELECT node, base, stamp, whole, since, data FROM transcript_nodes WHERE thread_id = $1 ORDER BY node", func(r *row) error {
+			n := scanNode(r)
+			l.Nodes = append(l.Nodes, &n)
+			return nil
+		}, t)
+		return q.send()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("log of thread %s: %w", t, err)
+	}
+	return l, nil
+}
+
+// logBatch is how many events are sent at once.
+const logBatch = 1000
+
+// PutLog is transfer.Target.PutLog.
+func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error {
+	return s.write(ctx, func(tx *Tx) error {
+		tx.lock(t)
+		has, err := one(tx, "SELECT 1 WHERE EXISTS (SELECT 1 FROM events WHERE thread_id = $1) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = $1)", nil, t)
+		if err != nil || has {
+			return err
+		}
+		for batch := range slices.Chunk(l.Events, logBatch) {
+			// The seqs are kept: transcripts are made of them.
+			if err := tx.putEvents(t, batch); err != nil {
+				return fmt.Errorf("events from %d: %w", batch[0].Seq, err)
+			}
+			if err := tx.send(); err != nil {
+				return fmt.Errorf("events from %d: %w", batch[0].Seq, err)
+			}
+		}
+		for _, n := range l.Nodes {
+			if err := tx.exec(putNode, t, n.ID, n.Base, n.Stamp, n.Whole, n.Since, n.Data); err != nil {
+				return fmt.Errorf("transcript node %d: %w", n.ID, err)
+			}
+		}
+		for _, r := range l.Rows {
+			own := *r
+			own.Thread = t
+			if err := tx.PutTranscriptRow(&own); err != nil {
+				return fmt.Errorf("transcript of checkpoint %s: %w", r.Checkpoint, err)
+			}
+		}
+		return nil
+	})
+}
+
+var _ thread.Store = target{}
+
+// Database is a database of this program, opened for reading only. Servers may be at work on it.
+type Database struct {
+	*transfer.Storage
+	store  *Store
+	place  string
+	layout string
+}
+
+// ErrNotOurs: there are no tables of this program in the database.
+var ErrNotOurs = errors.New("no tables of this program in the database")
+
+// identity is of a schema: of a running server, a database in it, and a table there.
+const identity = `SELECT concat_ws(' ', pg_postmaster_start_time(), d.oid, 'meta'::regclass::oid), m.value FROM pg_database d, meta m
+	WHERE d.datname = current_database() AND m.key = 'layout'`
+
+// OpenDatabase opens a database without changing anything in it. ErrNotOurs when it is somebody else's.
+func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
+	config, err := configure(&opts)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	c := config.ConnConfig
+	name := fmt.Sprintf("the database %s on %s:%d", c.Database, c.Host, c.Port)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, classify(err))
+	}
+	defer func() {
+		if err != nil {
+			pool.Close()
+		}
+	}()
+	s := newStore(opts, pool, layoutCompact)
+	known, at := len(migrations()), 0
+	d := &Database{store: s}
+	var unknown int
+	if err := s.read(ctx, func(q *reader) error {
+		found := false
+		if _, err := one(q, hasTable, func(r *row) error {
+			found = r.bool(0)
+			return nil
+		}, "understudy_migrations"); err != nil {
+			return err
+		}
+		if !found {
+			return ErrNotOurs
+		}
+		if _, err := one(q, lastMigration, func(r *row) error {
+			at = int(r.int(0))
+			return nil
+		}); err != nil || at != known {
+			return err
+		}
+		if _, err := one(q, identity, func(r *row) error {
+			d.place, d.layout = r.text(0), r.text(1)
+			return nil
+		}); err != nil {
+			return err
+		}
+		_, err := one(q, "SELECT count(*) FROM (SELECT DISTINCT thread_id FROM checkpoints c WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.thread_id = c.thread_id)) AS unknown",
+			func(r *row) error {
+				unknown = int(r.int(0))
+				return nil
+			})
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	switch {
+	case at > known:
+		return nil, fmt.Errorf("%s was written by a newer version of this program (schema %d; this version knows %d): use that version", name, at, known)
+	case at < known:
+		return nil, fmt.Errorf("%s was written by an older version of this program (schema %d; this version has %d): start this version on it once, then try again", name, at, known)
+	}
+	var notes []string
+	if unknown > 0 {
+		notes = append(notes, fmt.Sprintf("%d threads in %s are of Python programs alone and were left out: import them there first, with the same address after --from and --database-url",
+			unknown, name))
+	}
+	d.Storage = transfer.NewStorage(name, s.Transfer(), s.Assistants(), notes...)
+	return d, nil
+}
+
+// Plain reports whether values are stored as LangGraph's savers store them, so that these read all of it.
+func (d *Database) Plain() bool { return d.layout == layoutLangGraph }
+
+// Close ends reading.
+func (d *Database) Close() error { return d.store.Close() }
+
+// Is reports whether an address is that of the database, by whatever name.
+func (d *Database) Is(ctx context.Context, url string) (same bool, err error) {
+	other, err := OpenDatabase(ctx, Options{URL: url})
+	if errors.Is(err, ErrNotOurs) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return other.place == d.place, other.Close()
+}

@@ -1,0 +1,117 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"zombiezen.com/go/sqlite"
+)
+
+// Inspection is what Inspect finds in a data folder.
+type Inspection struct {
+	// Holder is the server that has the folder ("pid 12, since …"); "" none has.
+	Holder string
+	// Size of the database in bytes, its log included; 0: there is none yet.
+	Size int64
+	// Schema is the number of the database's last migration, and Known that of this version's. A larger Schema cannot be opened.
+	Schema, Known int
+	// Damage are the lines of SQLite's quick_check, or why the file cannot be read; nil: it is whole.
+	Damage []string
+}
+
+// Inspect looks into a data folder without changing it, also while a server works there. A folder that is not there is empty. The check
+// reads the whole database: an error that ctx ended says that it was not finished.
+func Inspect(ctx context.Context, dir string) (Inspection, error) {
+	in := Inspection{Known: len(migrations())}
+	var err error
+	if in.Holder, err = heldBy(dir); err != nil {
+		return in, err
+	}
+	path := filepath.Join(dir, fileName)
+	for _, name := range []string{path, path + "-wal"} {
+		info, err := os.Stat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return in, err
+		}
+		in.Size += info.Size()
+	}
+	if in.Size == 0 {
+		return in, nil
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		in.Damage = []string{err.Error()}
+		return in, nil
+	}
+	defer conn.Close()
+	conn.SetInterrupt(ctx.Done())
+	err = query(conn, "PRAGMA quick_check(10)", func(s *sqlite.Stmt) error {
+		if text := s.ColumnText(0); text != "ok" {
+			in.Damage = append(in.Damage, text)
+		}
+		return nil
+	})
+	if err == nil {
+		_, err = one(conn, "SELECT max(number) FROM schema_migrations", func(s *sqlite.Stmt) error {
+			in.Schema = s.ColumnInt(0)
+			return nil
+		})
+	}
+	switch {
+	case ctx.Err() != nil:
+		return in, fmt.Errorf("check the database in %s: %w", dir, context.Cause(ctx))
+	case err != nil:
+		in.Damage = append(in.Damage, err.Error())
+	}
+	return in, nil
+}
+
+// heldBy gives who has the lock of a data folder; "" nobody.
+func heldBy(dir string) (string, error) {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		held, _ := io.ReadAll(io.LimitReader(f, 200))
+		return holder(strings.TrimSpace(string(held))), nil
+	}
+	return "", err
+}
+
+// refuseForeign keeps off databases of LangGraph Server: theirs are imported, never written to. It looks before anything is opened for
+// writing, which may change the file.
+func refuseForeign(path string) error {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return nil //nolint:nilerr // what is there will be made, or whoever opens it says why not
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		return classify(err)
+	}
+	defer conn.Close()
+	tables := 0
+	_, err = one(conn, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('assistant', 'thread', 'run')", func(s *sqlite.Stmt) error {
+		tables = s.ColumnInt(0)
+		return nil
+	})
+	if err == nil && tables == 3 {
+		return errors.New("the database is one of LangGraph Server, and is not written to: name another folder with --data, and bring its threads over with understudy import")
+	}
+	return err
+}

@@ -1,0 +1,427 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/thread"
+)
+
+var retentionCases = map[string]func(*testing.T, Backend){
+	"expiry": func(t *testing.T, b Backend) {
+		lasting := func(n int, after time.Duration) *thread.Thread {
+			th := newThread(n) // last used at(n)
+			th.TTL = &thread.TTL{Strategy: thread.Delete, After: after}
+			return th
+		}
+		first, second, third := lasting(1, 30*time.Second), lasting(2, 10*time.Second), lasting(3, 10*time.Second)
+		insertThreads(t, b, newThread(9), first, second, third)
+		expired := func(now, limit int) []id.Thread {
+			list, err := b.Threads.Expired(ctx, at(now), limit)
+			require.NoError(t, err)
+			return list
+		}
+		change := func(fn func(tx thread.Tx) error) { require.NoError(t, b.Threads.Write(ctx, fn)) }
+		update := func(th *thread.Thread) { change(func(tx thread.Tx) error { return tx.UpdateThread(th) }) }
+		require.Empty(t, expired(11, 10))
+		require.Equal(t, []id.Thread{second.ID}, expired(12, 10))
+		require.Equal(t, []id.Thread{second.ID, third.ID, first.ID}, expired(99, 10))
+		require.Equal(t, []id.Thread{second.ID, third.ID}, expired(99, 2))
+
+		// Whoever uses it postpones it; what is written besides does not.
+		second.UpdatedAt, third.StreamHigh = at(40), 7
+		update(second)
+		update(third)
+		require.Equal(t, []id.Thread{third.ID, first.ID, second.ID}, expired(99, 10))
+
+		// Put off, until the row is written with another time or ttl.
+		change(func(tx thread.Tx) error {
+			return firstError(tx.SetExpiry(third.ID, time.Time{}), tx.SetExpiry(first.ID, at(60)), tx.SetExpiry(threadID(99), at(1)))
+		})
+		third.StreamHigh = 8
+		update(third)
+		require.Equal(t, []id.Thread{second.ID, first.ID}, expired(99, 10))
+		third.UpdatedAt = at(4)
+		update(third)
+		require.Equal(t, []id.Thread{third.ID, second.ID, first.ID}, expired(99, 10))
+		change(func(tx thread.Tx) error { return tx.SetExpiry(third.ID, time.Time{}) })
+		third.TTL = &thread.TTL{Strategy: thread.Delete, After: 11 * time.Second, Default: true}
+		update(third)
+		b = b.reopen(t)
+		require.Equal(t, []id.Thread{third.ID}, expired(15, 10))
+		got, err := b.Threads.Thread(ctx, third.ID)
+		require.NoError(t, err)
+		same(t, third, got)
+		third.TTL = nil
+		update(third)
+		require.Equal(t, []id.Thread{second.ID, first.ID}, expired(99, 10))
+		change(func(tx thread.Tx) error { return tx.DeleteThread(first.ID) })
+		require.Equal(t, []id.Thread{second.ID}, expired(99, 10))
+	},
+	"turns": func(t *testing.T, b Backend) {
+		take := func(name string, n int, every time.Duration) (time.Time, bool) {
+			next, mine, err := b.Threads.TakeTurn(ctx, name, at(n), every)
+			require.NoError(t, err)
+			return next.UTC(), mine
+		}
+		expect := func(name string, n int, every time.Duration, next int, mine bool) {
+			t.Helper()
+			gotNext, gotMine := take(name, n, every)
+			require.Equal(t, mine, gotMine)
+			require.Equal(t, at(next), gotNext)
+		}
+		minute := time.Minute
+		expect("a", 0, minute, 60, true)
+		expect("a", 59, minute, 60, false)
+		expect("b", 59, minute, 119, true) // each by itself
+		b = b.reopen(t)
+		expect("a", 30, minute, 60, false)
+		expect("a", 60, minute, 120, true)
+		expect("a", 59, minute, 120, false)     // a clock that goes a little behind
+		expect("a", -3600, minute, -3540, true) // one that was far ahead is not waited for
+		_, mine, err := b.Items.TakeTurn(ctx, "a", at(-3599), minute)
+		require.NoError(t, err)
+		require.False(t, mine)
+
+		// Of many who ask at once, one gets it.
+		var wg sync.WaitGroup
+		got := make(chan bool, 8)
+		for range cap(got) {
+			wg.Go(func() {
+				_, mine, err := b.Threads.TakeTurn(ctx, "c", at(0), minute)
+				got <- mine && err == nil
+			})
+		}
+		wg.Wait()
+		close(got)
+		n := 0
+		for mine := range got {
+			if mine {
+				n++
+			}
+		}
+		require.Equal(t, 1, n)
+	},
+	"removing in bites": func(t *testing.T, b Backend) {
+		b = rich(t, b)
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }))
+		isKind(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }), fault.NotFound)
+
+		// For all who look it is gone at once.
+		_, err := b.Threads.Thread(ctx, threadID(1))
+		isKind(t, err, fault.NotFound)
+		_, err = b.Runs.Run(ctx, "", runID(1))
+		isKind(t, err, fault.NotFound)
+		_, err = b.Runs.Cron(ctx, cronID(1))
+		isKind(t, err, fault.NotFound)
+		found, err := b.Threads.Threads(ctx, thread.Query{Metadata: raw(`{"who":1}`)})
+		require.NoError(t, err)
+		require.Equal(t, []id.Thread{threadID(2)}, threadIDs(found))
+		due, err := b.Runs.NextDue(ctx)
+		require.NoError(t, err)
+		require.Equal(t, at(2), due)
+
+		bites, more := 0, true
+		for more {
+			left, err := b.Threads.Remains(ctx, 10)
+			require.NoError(t, err)
+			require.Equal(t, []id.Thread{threadID(1)}, left)
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
+				more, err = tx.DeleteRemains(threadID(1), 3)
+				return err
+			}))
+			if bites++; bites == 2 {
+				b = b.reopen(t) // whoever comes next goes on
+			}
+		}
+		require.Greater(t, bites, 5)
+		left, err := b.Threads.Remains(ctx, 10)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
+			more, err = tx.DeleteRemains(threadID(1), 3)
+			return err
+		}))
+		require.False(t, more)
+		insertThreads(t, b, newThread(1))
+		isBare(t, b, 1)
+		isRich(t, b, 2)
+	},
+	"a thread that is made again starts from nothing": func(t *testing.T, b Backend) {
+		b = rich(t, b)
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+			if err := tx.RemoveThread(threadID(1)); err != nil {
+				return err
+			}
+			_, err := tx.DeleteRemains(threadID(1), 2)
+			return err
+		}))
+		insertThreads(t, b, newThread(1))
+		left, err := b.Threads.Remains(ctx, 10)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		isBare(t, b, 1)
+		isRich(t, b, 2)
+		records(t, b, talk(1, 1, 0, 1, "new"))
+		require.Len(t, log(t, b, 1), 1)
+		require.Equal(t, []string{"@" + uuid(1)}, listed(t, b, checkpointer.List{Thread: threadID(1)}))
+	},
+	"removing and making again in one transaction": func(t *testing.T, b Backend) {
+		b = rich(t, b)
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+			if err := tx.RemoveThread(threadID(1)); err != nil {
+				return err
+			}
+			return tx.InsertThread(newThread(1))
+		}))
+		isBare(t, b, 1)
+		isRich(t, b, 2)
+	},
+	"pruning in bites": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		for n := 1; n <= 7; n++ {
+			parent := id.Checkpoint("")
+			if n > 1 {
+				parent = id.Checkpoint(fmt.Sprint("c", n-1))
+			}
+			puts(t, b, put(key(1, "", fmt.Sprint("c", n)), parent, nil, blob("a", fmt.Sprint(n), "v")))
+		}
+		prune := func(limit int) (n int, more bool) {
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
+				n, more, err = tx.PruneCheckpoints(threadID(1), limit)
+				return err
+			}))
+			return n, more
+		}
+		for _, want := range []struct {
+			n    int
+			more bool
+			left []string
+		}{{4, true, []string{"@c7", "@c2", "@c1"}}, {2, false, []string{"@c7"}}, {0, false, []string{"@c7"}}} {
+			n, more := prune(4)
+			require.Equal(t, want.n, n)
+			require.Equal(t, want.more, more)
+			require.Equal(t, want.left, listed(t, b, checkpointer.List{Thread: threadID(1)}))
+		}
+		require.Empty(t, load(t, b, key(1, "", "")).Parent)
+	},
+	// Channels m and k are delta channels. s is where each has a snapshot.
+	"pruning keeps what delta channels are read from": func(t *testing.T, b Backend) {
+		delta := func(th int, c, parent, counters string, blobs ...checkpointer.Blob) *checkpointer.Put {
+			metadata := raw(`{"counters_since_delta_snapshot":` + counters + `}`)
+			if counters == "" {
+				metadata = nil
+			}
+			return put(key(th, "", c), id.Checkpoint(parent), metadata, blobs...)
+		}
+		empty := func(channel, version string) checkpointer.Blob {
+			return checkpointer.Blob{Channel: channel, Version: version, Type: "empty", Data: []byte{}}
+		}
+		write := func(c checkpointer.Key) {
+			write(t, b, func(tx run.Tx) error {
+				return tx.PutWrites(c, []checkpointer.Write{{TaskID: "t", Channel: "m", Type: "msgpack", Data: []byte("w " + c.ID)}})
+			})
+		}
+		for n, tt := range []struct {
+			name string
+			puts func(th int) []*checkpointer.Put
+			left []string
+		}{
+			{"from the last snapshot on", func(th int) []*checkpointer.Put {
+				return []*checkpointer.Put{
+					delta(th, "c1", "", `{"m":[1,1]}`, empty("m", "1")),
+					delta(th, "c2", "c1", "", blob("m", "2", "snapshot")),
+					delta(th, "c3", "c2", `{"m":[1,1]}`, empty("m", "3"), blob("x", "1", "x")),
+					delta(th, "c4", "c3", `{"m":[1,2]}`, unchanged("m", "3"), empty("x", "2")),
+				}
+			}, []string{"@c4", "@c3", "@c2"}},
+			{"a branch that is no ancestor goes", func(th int) []*checkpointer.Put {
+				return []*checkpointer.Put{
+					delta(th, "c1", "", "", blob("m", "1", "snapshot")),
+					delta(th, "c2", "c1", `{"m":[1,1]}`, empty("m", "2")),
+					delta(th, "c3", "c2", `{"m":[2,2]}`, empty("m", "3")),
+					delta(th, "c4", "c1", `{"m":[1,1]}`, empty("m", "3.1")),
+				}
+			}, []string{"@c4", "@c1"}},
+			{"the newest is a snapshot", func(th int) []*checkpointer.Put {
+				return []*checkpointer.Put{
+					delta(th, "c1", "", `{"m":[1,1]}`, empty("m", "1")), delta(th, "c2", "c1", "", blob("m", "2", "snapshot")),
+				}
+			}, []string{"@c2"}},
+			{"none was ever made", func(th int) []*checkpointer.Put {
+				return []*checkpointer.Put{
+					delta(th, "c1", "", `{"m":[1,1]}`, empty("m", "1")), delta(th, "c2", "c1", `{"m":[2,2]}`, empty("m", "2")),
+				}
+			}, []string{"@c2", "@c1"}},
+			{"a channel that was never written needs nothing", func(th int) []*checkpointer.Put {
+				return []*checkpointer.Put{
+					delta(th, "c1", "", `{"k":[0,1]}`), delta(th, "c2", "c1", `{"k":[0,2],"m":[1,1]}`, empty("m", "1")),
+					delta(th, "c3", "c2", `{"k":[0,3]}`, blob("m", "2", "snapshot")), delta(th, "c4", "c3", `{"k":[0,4],"m":[0,1]}`, unchanged("m", "2.1")),
+				}
+			}, []string{"@c4", "@c3"}},
+			{"two channels: back to where both can be read", func(th int) []*checkpointer.Put {
+				return []*checkpointer.Put{
+					delta(th, "c1", "", `{"m":[1,1]}`, empty("m", "1")),
+					delta(th, "c2", "c1", "", blob("m", "2", "s"), blob("k", "2", "s")),
+					delta(th, "c3", "c2", `{"m":[1,1]}`, empty("m", "3"), blob("k", "3", "s")),
+					delta(th, "c4", "c3", `{"k":[1,1]}`, blob("m", "4", "s"), empty("k", "4")),
+				}
+			}, []string{"@c4", "@c3", "@c2"}},
+			{"no ancestor is there", func(th int) []*checkpointer.Put {
+				return []*checkpointer.Put{delta(th, "c1", "", `{"m":[1,1]}`, empty("m", "1")), delta(th, "c2", "c0", `{"m":[2,2]}`, empty("m", "2"))}
+			}, []string{"@c2"}},
+		} {
+			th := 100 + n
+			insertThreads(t, b, newThread(th))
+			for _, p := range tt.puts(th) {
+				puts(t, b, p)
+				write(p.Key)
+			}
+			for range 2 { // the second finds nothing to do
+				require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+					_, _, err := tx.PruneCheckpoints(threadID(th), 0)
+					return err
+				}))
+				require.Equal(t, tt.left, listed(t, b, checkpointer.List{Thread: threadID(th)}), tt.name)
+			}
+			for i, name := range tt.left { // a chain, each with its writes
+				got := load(t, b, key(th, "", name[1:]))
+				require.Len(t, got.Writes, 1, tt.name)
+				want := id.Checkpoint("")
+				if i+1 < len(tt.left) {
+					want = id.Checkpoint(tt.left[i+1][1:])
+				}
+				require.Equal(t, want, got.Parent, tt.name)
+			}
+		}
+
+		// A namespace by itself: the root has no delta channel.
+		insertThreads(t, b, newThread(1))
+		puts(t, b, put(key(1, "", "c1"), "", nil), put(key(1, "", "c2"), "c1", nil))
+		for n := 1; n <= 3; n++ {
+			p := put(key(1, "n", fmt.Sprint("c", n)), "", raw(`{"counters_since_delta_snapshot":{"m":[1,1]}}`), empty("m", fmt.Sprint(n)))
+			if n > 1 {
+				p.Parent = id.Checkpoint(fmt.Sprint("c", n-1))
+			}
+			puts(t, b, p)
+		}
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
+			return err
+		}))
+		require.Equal(t, []string{"@c2", "n@c1", "n@c2", "n@c3"}, sortedKeys(listed(t, b, checkpointer.List{Thread: threadID(1)})))
+	},
+	"what LangGraph.js wrote with a delta channel is not pruned": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		puts(t, b, put(key(1, "", "c1"), "", nil), put(key(1, "", "c2"), "c1", raw(`{"delta_writes_versioned":true}`)))
+		isKind(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
+			return err
+		}), fault.NotSupported)
+		require.Len(t, listed(t, b, checkpointer.List{Thread: threadID(1)}), 2)
+	},
+	"items in bites": func(t *testing.T, b Backend) {
+		now := time.Now()
+		for n := range 5 {
+			i := item("t", fmt.Sprint(n), `{}`, 1)
+			i.TTL, i.ExpiresAt = time.Hour, now.Add(-time.Duration(n)*time.Minute)
+			apply(t, b, i)
+		}
+		for _, want := range []int{2, 2, 1, 0} {
+			n, err := b.Items.Sweep(ctx, now, 2)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+		}
+	},
+}
+
+// rich makes two threads with something of all that is kept of a thread; they share the contents of events.
+func rich(t *testing.T, b Backend) Backend {
+	t.Helper()
+	for n := 1; n <= 2; n++ {
+		th := newThread(n)
+		th.Metadata = raw(`{"who":1}`)
+		insertThreads(t, b, th)
+		if n == 1 {
+			texts := []string{}
+			for i := 1; i <= 4; i++ {
+				texts = append(texts, fmt.Sprintf("%d %0400d", i, i)) // long enough to be kept in parts
+				records(t, b, talk(1, i, i-1, 1, texts...))
+			}
+		} else {
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+				return firstError(tx.CopyCheckpoints(threadID(1), threadID(2)), tx.CopyEvents(threadID(1), threadID(2)))
+			}))
+		}
+		write(t, b, func(tx run.Tx) error {
+			k := checkpointer.Key{Thread: threadID(n), ID: checkpointID(4)}
+			return firstError(
+				tx.InsertRun(newRun(n, n)),
+				tx.InsertCron(newCron(n, func(c *run.Cron) { c.Thread = threadID(n) })),
+				tx.PutWrites(k, []checkpointer.Write{{TaskID: "t", Channel: "x", Type: "msgpack", Data: []byte("w")}, {TaskID: "t", Index: 1, Channel: "y", Type: "msgpack", Data: []byte("w")}}),
+				tx.InsertRecords(threadID(n), []*bridge.Record{{Offset: bridge.Offset{MS: 1}, Run: runID(n), Event: "e", Data: []byte("1")}}),
+			)
+		})
+		require.NoError(t, b.Threads.KeepAnswer(ctx, checkpointer.Key{Thread: threadID(n), ID: checkpointID(4)}, "k", raw(`1`)))
+	}
+	isRich(t, b, 1)
+	isRich(t, b, 2)
+	return b
+}
+
+func isRich(t *testing.T, b Backend, n int) {
+	t.Helper()
+	require.Len(t, listed(t, b, checkpointer.List{Thread: threadID(n)}), 4)
+	head := load(t, b, key(n, "", ""))
+	require.Len(t, head.Writes, 2)
+	require.Contains(t, string(head.Blobs[0].AppendTo(nil)), "00004")
+	require.Len(t, log(t, b, n), 4)
+	shown := 0
+	reader := eventReader(t, b)
+	tr, err := reader.Transcript(ctx, threadID(n), checkpointID(4))
+	require.NoError(t, err)
+	require.NoError(t, reader.EachContent(ctx, threadID(n), eventstore.Ranges(tr.Entries), func(e *eventstore.Event) error {
+		shown++
+		if len(e.Content) < 400 {
+			return fmt.Errorf("content %q", e.Content)
+		}
+		return nil
+	}))
+	require.Equal(t, 4, shown)
+	kept, err := b.Runs.Records(ctx, threadID(n), bridge.Offset{}, 0)
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+}
+
+func isBare(t *testing.T, b Backend, n int) {
+	t.Helper()
+	require.Empty(t, listed(t, b, checkpointer.List{Thread: threadID(n)}))
+	require.Empty(t, log(t, b, n))
+	kept, err := b.Runs.Records(ctx, threadID(n), bridge.Offset{}, 0)
+	require.NoError(t, err)
+	require.Empty(t, kept)
+	puts(t, b, put(key(n, "", uuid(4)), "", nil))
+	require.Empty(t, load(t, b, key(n, "", uuid(4))).Writes)
+	answer, err := b.Threads.LoadAnswer(ctx, checkpointer.Key{Thread: threadID(n), ID: checkpointID(4)}, "k")
+	require.NoError(t, err)
+	require.Nil(t, answer)
+	require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { _, _, err := tx.PruneCheckpoints(threadID(n), 0); return err }))
+	write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(n)) })
+	insertThreads(t, b, newThread(n))
+}
+
+func sortedKeys(list []string) []string {
+	slices.Sort(list)
+	return list
+}

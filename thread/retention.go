@@ -1,0 +1,265 @@
+package thread
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/sweep"
+)
+
+// Retention says how long threads are kept, and how often it is looked for those whose time is up.
+type Retention struct {
+	Default *TTL          // of threads without one of their own; nil: they are kept
+	Every   time.Duration // between sweeps; default 5 min
+	Limit   int           // threads that one sweep takes up; default 1000
+}
+
+func (r Retention) orDefaults() Retention {
+	if r.Every <= 0 {
+		r.Every = 5 * time.Minute
+	}
+	if r.Limit <= 0 {
+		r.Limit = 1000
+	}
+	return r
+}
+
+const (
+	// A sweep never holds others up for longer than these take: the rows that one transaction deletes of a thread that is gone, and the
+	// checkpoints that one deletes of a thread that stays, each with some writes and values.
+	biteRows        = 500
+	biteCheckpoints = 100
+	// sweepPage is how many threads are looked up at once.
+	sweepPage = 50
+)
+
+// Sweep deletes or prunes threads whose time is up, until ctx ends: at the start and at every interval, on one instance at a time. Failures are
+// logged, and the next sweep goes on.
+func (s *Service) Sweep(ctx context.Context) error {
+	loop := sweep.Loop{Turns: s.Store, Name: "threads", Every: s.Retention.Every, Log: s.Log, Now: s.Now, Do: s.sweep}
+	return loop.Run(ctx)
+}
+
+// swept counts what a sweep did.
+type swept struct{ deleted, pruned, checkpoints, deferred int }
+
+// sweep is one sweep. It ends when the next is due, which another instance may begin.
+func (s *Service) sweep(ctx context.Context, until time.Time) error {
+	began := s.Now()
+	var done swept
+	err := s.finish(ctx)
+	for n := 0; err == nil && n < s.Retention.Limit; {
+		var list []id.Thread
+		if list, err = s.Store.Expired(ctx, s.Now(), min(sweepPage, s.Retention.Limit-n)); err != nil || len(list) == 0 {
+			break
+		}
+		for _, t := range list {
+			if n++; !s.Now().Before(until) {
+				n = s.Retention.Limit
+			} else if err == nil {
+				err = s.expire(ctx, t, &done)
+			}
+		}
+	}
+	if done != (swept{}) {
+		s.Log.InfoContext(ctx, "threads swept", "deleted", done.deleted, "pruned", done.pruned, "checkpoints", done.checkpoints,
+			"deferred", done.deferred, "took", s.Now().Sub(began).Round(time.Millisecond))
+	}
+	return err
+}
+
+// finish deletes what earlier sweeps, which were ended, have left of threads that they removed.
+func (s *Service) finish(ctx context.Context) error {
+	list, err := s.Store.Remains(ctx, s.Retention.Limit)
+	for _, t := range list {
+		if err == nil {
+			err = s.alone(ctx, t, s.deleteRemains(ctx, t))
+		}
+	}
+	return err
+}
+
+// alone is what an error with one thread means for the sweep: nothing, unless the storage is away or ctx has ended.
+func (s *Service) alone(ctx context.Context, t id.Thread, err error) error {
+	if err == nil || ctx.Err() != nil || fault.Is(err, fault.Unavailable) {
+		return err
+	}
+	s.Log.WarnContext(ctx, "an expired thread stays for now", "thread_id", t, "error", err)
+	return nil
+}
+
+// expire does what is to be done with a thread whose time is up. Whatever comes of it, the thread is not given again by the same sweep.
+func (s *Service) expire(ctx context.Context, t id.Thread, done *swept) error {
+	row, err := s.Store.Thread(ctx, t)
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if row.TTL != nil && row.TTL.Strategy == KeepLatest {
+		err = s.pruneExpired(ctx, t, done)
+	} else {
+		err = s.deleteExpired(ctx, t, done)
+	}
+	if err == nil {
+		return nil
+	}
+	if err := s.alone(ctx, t, err); err != nil {
+		return err
+	}
+	done.deferred++
+	return s.Store.Write(ctx, func(tx Tx) error { return tx.SetExpiry(t, s.Now().Add(s.Retention.Every)) })
+}
+
+func (s *Service) deleteExpired(ctx context.Context, t id.Thread, done *swept) error {
+	var verdict verdict
+	err := s.Store.Write(ctx, func(tx Tx) (err error) {
+		if verdict, err = s.judge(tx, t, Delete); err != nil || verdict != due {
+			return err
+		}
+		return tx.RemoveThread(t)
+	})
+	if err != nil {
+		return fmt.Errorf("delete expired thread %s: %w", t, err)
+	}
+	switch verdict {
+	case due:
+		done.deleted++
+		s.Deleted(t)
+		return s.deleteRemains(ctx, t)
+	case busy:
+		done.deferred++
+	}
+	return nil
+}
+
+func (s *Service) deleteRemains(ctx context.Context, t id.Thread) error {
+	for more := true; more; {
+		err := s.Store.Write(ctx, func(tx Tx) (err error) {
+			more, err = tx.DeleteRemains(t, biteRows)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) pruneExpired(ctx context.Context, t id.Thread, done *swept) error {
+	if err := s.backfill(ctx, t); err != nil { // what was never recorded would be gone for good
+		return fmt.Errorf("record thread %s before its checkpoints go: %w", t, err)
+	}
+	var verdict verdict
+	var n int
+	for more := true; more; {
+		err := s.Store.Write(ctx, func(tx Tx) (err error) {
+			n, more = 0, false
+			if verdict, err = s.judge(tx, t, KeepLatest); err != nil || verdict != due {
+				return err
+			}
+			if n, more, err = tx.PruneCheckpoints(t, biteCheckpoints); err != nil || more {
+				return err
+			}
+			return tx.SetExpiry(t, time.Time{}) // there is nothing to prune before it is used again
+		})
+		if err != nil {
+			return err
+		}
+		done.checkpoints += n
+	}
+	switch verdict {
+	case due:
+		done.pruned++
+	case busy:
+		done.deferred++
+	}
+	return nil
+}
+
+// verdict is what a transaction finds of a thread that Expired gave.
+type verdict int
+
+const (
+	notDue verdict = iota // it is gone, or was used since
+	busy                  // runs are pending or running: not now
+	due
+)
+
+// judge looks at a thread again, where nobody changes it meanwhile. If it is not due, it puts it off.
+func (s *Service) judge(tx Tx, t id.Thread, strategy Strategy) (verdict, error) {
+	row, err := tx.Thread(t)
+	if fault.Is(err, fault.NotFound) {
+		return notDue, nil
+	}
+	if err != nil {
+		return notDue, err
+	}
+	now := s.Now()
+	if at, expires := row.ExpiresAt(); !expires || at.After(now) {
+		return notDue, tx.SetExpiry(t, at)
+	}
+	active, err := tx.HasActiveRuns(t)
+	if err != nil {
+		return notDue, err
+	}
+	if active || row.TTL.Strategy != strategy { // changed in between: by the next sweep
+		return busy, tx.SetExpiry(t, now.Add(s.Retention.Every))
+	}
+	return due, nil
+}
+
+// Prune deletes threads, or all of their checkpoints but the newest and what its reading needs. It gives how many there were. Threads with
+// pending or running runs keep their checkpoints, from which these may start, and do not count.
+func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy) (int, error) {
+	if strategy == KeepLatest {
+		for _, t := range ids {
+			if err := s.backfill(ctx, t); err != nil && !fault.Is(err, fault.NotFound) { // what was never recorded would be gone for good
+				return 0, err
+			}
+		}
+	}
+	var gone []id.Thread
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		gone = nil
+		for _, t := range ids {
+			did, err := prune(tx, t, strategy)
+			if err != nil {
+				return err
+			}
+			if did {
+				gone = append(gone, t)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if strategy != KeepLatest {
+		for _, t := range gone {
+			s.Deleted(t)
+		}
+	}
+	return len(gone), nil
+}
+
+func prune(tx Tx, t id.Thread, strategy Strategy) (did bool, err error) {
+	if _, err := tx.Thread(t); fault.Is(err, fault.NotFound) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	if strategy != KeepLatest {
+		return true, tx.DeleteThread(t)
+	}
+	if active, err := tx.HasActiveRuns(t); err != nil || active {
+		return false, err
+	}
+	_, _, err = tx.PruneCheckpoints(t, 0)
+	return err == nil, err
+}
