@@ -11,32 +11,38 @@
 package understudy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
-	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"understudy/assistant"
-	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/graph"
+	"understudy/graph/agent"
 	"understudy/graph/python"
+	"understudy/graph/remote"
 	"understudy/id"
 	"understudy/internal/config"
+	"understudy/internal/logctx"
 	"understudy/run"
 	"understudy/server"
-	"understudy/storage/sqlite"
 	"understudy/store"
 	"understudy/thread"
 	"understudy/thread/overlay"
@@ -49,7 +55,10 @@ type Settings = config.Config
 type Config struct {
 	Settings *Settings    // required
 	Log      *slog.Logger // nil: nothing is logged
-	Version  string       // of the program, for /info
+	// Tracing makes spans of requests, runs and saves; nil: there are none. It stays the caller's, who shuts it down after Run.
+	Tracing trace.TracerProvider
+	Version string       // of the program, for /info
+	Tools   []agent.Tool // that agents declared in langgraph.json may name, beside the built-in ones
 }
 
 // APIVersion is the version of LangGraph Server whose answers are given.
@@ -59,19 +68,22 @@ const APIVersion = "0.16.7"
 type Server struct {
 	cfg      *Settings
 	log      *slog.Logger
-	listener net.Listener
+	registry *prometheus.Registry
+	tracer   trace.Tracer // nil: there are no spans
+	listener net.Listener // nil for a worker without a port
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
-	rows     *sqlite.Store
+	agents   []io.Closer  // declared ones
+	rows     database
 	mirror   *mirror.Mirror // nil when there is none
-	bridge   *bridge.Memory
+	bridge   liveBridge
 
 	assistants *assistant.Service
 	threads    *thread.Service
 	events     *thread.Log
 	runs       *run.Service
 	items      *store.Service
-	http       *server.Server
+	http       *server.Server // nil without a listener
 }
 
 // New opens the port and the data folder. Whoever gets no error calls Run or Close.
@@ -80,32 +92,38 @@ func New(c Config) (*Server, error) {
 		return nil, errors.New("understudy: Config.Settings is required")
 	}
 	cfg := c.Settings
-	s := &Server{cfg: cfg, log: c.Log, graphs: graph.NewRegistry()}
+	s := &Server{cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(), graphs: graph.NewRegistry()}
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	var err error
-	if s.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))); err != nil {
-		return nil, err
+	s.log = slog.New(logctx.Handler(s.log.Handler()))
+	if c.Tracing != nil {
+		s.tracer = c.Tracing.Tracer("understudy")
 	}
-	if err := s.assemble(c.Version); err != nil {
+	var err error
+	if cfg.Port >= 0 {
+		if s.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.assemble(c); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
 // assemble makes the parts and ties them together.
-func (s *Server) assemble(version string) error {
+func (s *Server) assemble(c Config) error {
 	cfg := s.cfg
 	var err error
-	rows := sqlite.Options{Dir: cfg.Data, Synchronous: string(cfg.Synchronous), Logger: s.log}
 	var changes *eventstore.Changes
+	var changed func([]id.Thread)
 	if cfg.History.JSONL != "" {
 		changes = eventstore.NewChanges()
-		rows.Changed = changes.Add
+		changed = changes.Add
 	}
-	s.rows, err = sqlite.Open(context.Background(), rows)
-	if err != nil {
+	if s.rows, err = openDatabase(context.Background(), cfg, s.log, s.registry, changed); err != nil {
 		return err
 	}
 	if changes != nil {
@@ -113,12 +131,21 @@ func (s *Server) assemble(version string) error {
 			Dir: cfg.History.JSONL, Store: s.rows, Changes: changes, Encode: compat.AppendEvent, Log: s.log,
 		})
 	}
-	s.bridge = bridge.NewMemory(bridge.Options{TTL: cfg.ResumableTTL})
+	if s.bridge, err = openBridge(cfg, s.log, s.registry); err != nil {
+		return err
+	}
 	if err := s.addPython(); err != nil {
+		return err
+	}
+	if err := s.addRemote(); err != nil {
+		return err
+	}
+	if err := s.addDeclared(c.Tools); err != nil {
 		return err
 	}
 
 	s.items = store.NewService(s.rows.Items(), nil)
+	s.items.Log, s.items.Retention = s.log, store.Retention(cfg.ItemTTL)
 	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, nil)
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log
@@ -126,6 +153,7 @@ func (s *Server) assemble(version string) error {
 	backfill.Log = s.log
 	shown := overlay.New(backfill.Reader(s.rows), overlayConfig(cfg.History))
 	backfill.Keys = shown.Key
+	retention := retentionOf(cfg.ThreadTTL)
 	s.runs = run.NewService(run.Options{
 		Store: s.rows.Runs(), Bridge: s.bridge, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
 		Webhooks: &run.Webhooks{
@@ -139,39 +167,71 @@ func (s *Server) assemble(version string) error {
 			Headers:        cfg.Webhooks.Headers,
 			Disabled:       cfg.HTTP.Disable.Webhooks,
 		},
-		Jobs: cfg.Workers * cfg.JobsPerWorker, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
-		ServerVersion: APIVersion, URL: "http://" + s.listener.Addr().String(), Logger: s.log,
+		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
+		ThreadTTL:     retention.Default,
+		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
 	})
 	s.threads = thread.NewService(thread.Options{
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.runs.ThreadDeleted,
-		Changed: func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
+		Changed:   func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
+		Retention: retention, Log: s.log,
 	})
 	s.events = thread.NewLog(s.rows, backfill)
-	s.http = server.New(s.httpOptions(version))
+	if s.listener != nil {
+		s.http = server.New(s.httpOptions(c.Version))
+	}
 	return nil
 }
 
-// httpOptions says how the API is served.
+// httpOptions says how the API is served. A worker shows its health and metrics.
 func (s *Server) httpOptions(version string) server.Options {
 	cfg := s.cfg
-	var origins *regexp.Regexp
-	if re := cfg.HTTP.CORS.AllowOriginRegex; re != "" {
-		origins = regexp.MustCompile(re) // Settings are validated
+	if cfg.Mode == config.Worker {
+		return server.Options{
+			CheckDB: s.rows.Ping, Checks: s.checks(), Logger: s.log, Registry: s.registry, Version: version, LangGraphVersion: APIVersion,
+			Disable: server.Disable{Assistants: true, Threads: true, Runs: true, Store: true, MCP: true, A2A: true, UI: true, Webhooks: true},
+		}
 	}
 	return server.Options{
 		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs, Items: s.items,
-		CheckDB: func(ctx context.Context) error { _, _, err := s.runs.Counts(ctx); return err },
-		Logger:  s.log, Version: version, LangGraphVersion: APIVersion,
-		CORS: server.CORS{
-			AllowOrigins: cfg.HTTP.CORS.AllowOrigins, AllowOriginRegex: origins, AllowMethods: cfg.HTTP.CORS.AllowMethods,
-			AllowHeaders: cfg.HTTP.CORS.AllowHeaders, AllowCredentials: cfg.HTTP.CORS.AllowCredentials,
-			ExposeHeaders: cfg.HTTP.CORS.ExposeHeaders, MaxAge: cfg.HTTP.CORS.MaxAge,
-		},
+		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain,
+		Logger: s.log, Registry: s.registry, Tracer: s.tracer, Version: version, LangGraphVersion: APIVersion,
+		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
 		MountPrefix:  cfg.HTTP.MountPrefix,
 		Configurable: server.Headers{Include: cfg.HTTP.ConfigurableHeaders.Includes, Exclude: cfg.HTTP.ConfigurableHeaders.Excludes},
 		MaxBody:      int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 	}
+}
+
+// checks are what makes the server ready.
+func (s *Server) checks() map[string]server.Check {
+	all := map[string]server.Check{"database": s.rows.Ping}
+	if s.pool != nil {
+		all["workers"] = func(context.Context) error { return s.pool.Up() }
+	}
+	return all
+}
+
+// corsOf is the section http.cors as package server has it.
+func corsOf(c config.CORS) server.CORS {
+	out := server.CORS{
+		AllowOrigins: c.AllowOrigins, AllowMethods: c.AllowMethods, AllowHeaders: c.AllowHeaders, AllowCredentials: c.AllowCredentials,
+		ExposeHeaders: c.ExposeHeaders, MaxAge: c.MaxAge,
+	}
+	if c.AllowOriginRegex != "" {
+		out.AllowOriginRegex = regexp.MustCompile(c.AllowOriginRegex) // Settings are validated
+	}
+	return out
+}
+
+// retentionOf is checkpointer.ttl as package thread has it.
+func retentionOf(c config.ThreadTTL) thread.Retention {
+	r := thread.Retention{Every: c.Every, Limit: c.Limit}
+	if c.Default != nil {
+		r.Default = &thread.TTL{Strategy: thread.Strategy(c.Strategy), After: *c.Default}
+	}
+	return r
 }
 
 // overlayConfig is the history section as package overlay has it.
@@ -190,12 +250,30 @@ func overlayConfig(h config.History) overlay.Config {
 
 // addPython makes the workers of the graphs that langgraph.json names.
 func (s *Server) addPython() error {
-	cfg := s.cfg
-	if len(cfg.Graphs) == 0 {
-		return nil
+	opts, err := pythonOptions(s.cfg)
+	if err != nil || len(opts.Graphs) == 0 {
+		return err
 	}
+	opts.Logger, opts.Registry = s.log, s.registry
+	s.pool = python.New(opts)
+	for _, g := range s.cfg.Graphs {
+		if !g.IsPython() {
+			continue
+		}
+		if err := s.graphs.Add(g.ID, g.Description, s.pool.Graph(g.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pythonOptions says what workers load.
+func pythonOptions(cfg *Settings) (python.Options, error) {
 	specs := make(map[string]python.Spec, len(cfg.Graphs))
 	for _, g := range cfg.Graphs {
+		if !g.IsPython() {
+			continue
+		}
 		file := g.Path
 		if file == "" {
 			file = g.Module
@@ -207,15 +285,71 @@ func (s *Server) addPython() error {
 		env = append(env, k+"="+v)
 	}
 	serde, err := serdeJSON(cfg.Serde)
+	return python.Options{
+		Python: cfg.Python, Workers: cfg.Workers, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: env, Graphs: specs, Serde: serde,
+		JobsPerWorker: max(1, cfg.JobsPerWorker), MemoryLimit: int64(cfg.WorkerMemory), MaxRuns: cfg.WorkerMaxRuns,
+	}, err
+}
+
+// ErrCannotReload: what changed needs a new start.
+var ErrCannotReload = errors.New("this change takes effect with the next start")
+
+// Reload takes over the Python graphs of settings that were read anew, their environment and sys.path, while Run goes on: new workers import
+// them, and only when that worked do they take the runs that come. Those that run end where they began, or are handed back after
+// Grace and go on in the new workers. Everything else in the settings stays as it was. An error leaves all as it is; a
+// *python.ReloadError says which graphs do not import. Call it from one goroutine at a time.
+func (s *Server) Reload(ctx context.Context, settings *Settings) error {
+	opts, err := pythonOptions(settings)
 	if err != nil {
 		return err
 	}
-	s.pool = python.New(python.Options{
-		Python: cfg.Python, Workers: cfg.Workers, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: env, Graphs: specs, Serde: serde,
-		JobsPerWorker: cfg.JobsPerWorker, Logger: s.log,
-	})
-	for _, g := range cfg.Graphs {
-		if err := s.graphs.Add(g.ID, g.Description, s.pool.Graph(g.ID)); err != nil {
+	if s.pool == nil || len(opts.Graphs) == 0 {
+		return fmt.Errorf("%w: there were no Python graphs, or are none any more", ErrCannotReload)
+	}
+	opts.Logger = s.log
+	if err := s.pool.Reload(ctx, opts, s.cfg.Grace); err != nil {
+		return err
+	}
+	for _, g := range s.cfg.Graphs {
+		if _, stays := opts.Graphs[g.ID]; g.IsPython() && !stays {
+			s.graphs.Remove(g.ID)
+		}
+	}
+	for _, g := range settings.Graphs {
+		if g.IsPython() {
+			s.graphs.Put(g.ID, g.Description, s.pool.Graph(g.ID))
+		}
+	}
+	// Remote and declared graphs stay as they are.
+	graphs := slices.DeleteFunc(slices.Clone(settings.Graphs), func(g config.Graph) bool { return !g.IsPython() })
+	for _, g := range s.cfg.Graphs {
+		if !g.IsPython() {
+			graphs = append(graphs, g)
+		}
+	}
+	s.cfg.Graphs = graphs
+	return s.assistants.EnsureDefaults(ctx)
+}
+
+// GraphProblems tells which Python graphs do not import, and why; empty before they have been loaded.
+func (s *Server) GraphProblems() map[string]error {
+	if s.pool == nil {
+		return nil
+	}
+	return s.pool.Problems()
+}
+
+// addRemote adds the graphs that langgraph.json names by the URL of their server.
+func (s *Server) addRemote() error {
+	for _, g := range s.cfg.Graphs {
+		if g.Remote == nil {
+			continue
+		}
+		upstream, err := remote.New(remote.Options{ID: g.ID, URL: g.Remote.URL, GraphID: g.Remote.GraphID, Headers: g.Remote.Headers, Logger: s.log})
+		if err != nil {
+			return err
+		}
+		if err := s.graphs.Add(g.ID, g.Description, upstream); err != nil {
 			return err
 		}
 	}
@@ -244,8 +378,21 @@ func (s *Server) Register(name, description string, g graph.Graph) error {
 	return s.graphs.Add(name, description, g)
 }
 
-// Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+// Addr is where the server listens; nil for a worker without a port.
+func (s *Server) Addr() net.Addr {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// url is where the server is, for metadata of runs; "" for a worker.
+func (s *Server) url() string {
+	if s.cfg.Mode == config.Worker {
+		return ""
+	}
+	return "http://" + s.listener.Addr().String()
+}
 
 // Run serves until ctx ends: then streams end with an id to resume from, nothing more is claimed, running runs get the grace period, and
 // what is left is handed back. It closes the Server.
@@ -267,9 +414,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 
 	upper, uctx := errgroup.WithContext(ctx)
-	upper.Go(func() error { return s.http.Serve(uctx, s.listener) })
+	if s.http != nil {
+		upper.Go(func() error { return s.http.Serve(uctx, s.listener) })
+	}
 	upper.Go(func() error { return s.runs.Run(uctx) })
-	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx, time.Minute)) })
+	upper.Go(func() error { return notCanceled(s.threads.Sweep(uctx)) })
+	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx)) })
 	err = upper.Wait()
 	stop()
 	return errors.Join(notCanceled(err), lower.Wait())
@@ -301,11 +451,16 @@ func notCanceled(err error) error {
 // Close gives port and data folder back. Run does it too; it may be called twice.
 func (s *Server) Close() error {
 	errs := []error{}
-	if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
-		errs = append(errs, err)
+	if s.listener != nil {
+		if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
 	if s.bridge != nil {
 		errs = append(errs, s.bridge.Close())
+	}
+	for _, a := range s.agents {
+		errs = append(errs, a.Close())
 	}
 	if s.rows != nil {
 		errs = append(errs, s.rows.Close())
@@ -322,8 +477,7 @@ func stateUpdate(state *checkpointer.Snapshot) json.RawMessage {
 // wire encodes for those who read runs, as package compat has it.
 type wire struct{}
 
-func (wire) Frame(event string, data []byte) []byte { return compat.AppendFrame(nil, event, data) }
-func (wire) Run(r *run.Run) json.RawMessage         { return compat.AppendRun(nil, r, nil) }
+func (wire) Run(r *run.Run) json.RawMessage { return compat.AppendRun(nil, r, nil) }
 func (wire) Request(payload json.RawMessage, stateless bool) (run.Request, error) {
 	return compat.NewRun(payload, compat.RunForm{Stateless: stateless})
 }

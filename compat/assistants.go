@@ -6,6 +6,7 @@ import (
 	"understudy/assistant"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 )
 
 // NewAssistant decodes the body of POST /assistants.
@@ -139,7 +140,7 @@ func (r *row) description(a *assistant.Assistant) {
 		if a.Description == nil {
 			r.dst = append(r.dst, "null"...)
 		} else {
-			r.dst = AppendString(r.dst, *a.Description)
+			r.dst = jsonobj.AppendText(r.dst, *a.Description)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 )
 
 // errBoth is what LangGraph Server says when a request has `context` and `config.configurable`.
@@ -189,7 +190,7 @@ func appendTexts(dst []byte, list []string) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = AppendString(dst, s)
+		dst = jsonobj.AppendText(dst, s)
 	}
 	return append(dst, ']')
 }
@@ -215,7 +216,7 @@ func textOrNull(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, "null"...)
 	}
-	return AppendString(dst, s)
+	return jsonobj.AppendText(dst, s)
 }
 
 // row writes the members of an object, less those that were not selected.
@@ -242,7 +243,7 @@ func (r *row) key(name string) bool {
 
 func (r *row) text(name, v string) {
 	if r.key(name) {
-		r.dst = AppendString(r.dst, v)
+		r.dst = jsonobj.AppendText(r.dst, v)
 	}
 }
 
@@ -308,7 +309,7 @@ func AppendList[T any](dst []byte, list []T, each func([]byte, T) []byte) []byte
 
 // AppendDetail appends the body of an error.
 func AppendDetail(dst []byte, text string) []byte {
-	return append(AppendString(append(dst, `{"detail":`...), text), '}')
+	return append(jsonobj.AppendText(append(dst, `{"detail":`...), text), '}')
 }
 
 // AppendError appends what a wait or join answers for a failed run: errorJSON is {error, message}.
@@ -318,6 +319,6 @@ func AppendError(dst []byte, errorJSON json.RawMessage) []byte {
 
 // HTTPError gives the error of a stream or join that failed on the server's side, as {error, message}.
 func HTTPError(status int, text string) json.RawMessage {
-	b := AppendString([]byte(`{"error":"HTTPException","message":`), strconv.Itoa(status)+": "+text)
+	b := jsonobj.AppendText([]byte(`{"error":"HTTPException","message":`), strconv.Itoa(status)+": "+text)
 	return append(b, '}')
 }

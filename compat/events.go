@@ -63,12 +63,15 @@ func RowQuery(get func(name string) []string, types bool) (q eventstore.PageQuer
 // maxTypes bounds what a query asks of the database; there are not so many types.
 const maxTypes = 50
 
-// AppendRows appends a page of event rows.
+// AppendRows appends a page of event rows. One that is not all that was said before it has `metadata`: {"incomplete":true}.
 func AppendRows(dst []byte, p *eventstore.Page) []byte {
 	r := newRow(dst, nil)
 	r.key("data")
 	r.dst = AppendList(r.dst, p.Rows, AppendEvent)
 	r.bool("has_more", p.More)
+	if p.Incomplete {
+		r.object("metadata", json.RawMessage(`{"incomplete":true}`))
+	}
 	return r.end()
 }
 

@@ -17,11 +17,22 @@ func PutItem(body []byte) (store.Item, error) {
 		Namespace: o.texts("namespace"),
 		Key:       o.text("key"),
 		Value:     o.raw("value"),
-		TTL:       minutes(o.number("ttl")),
+		TTL:       itemTTL(o),
 	}, nil
 }
 
-// minutes bounds a time to live to a century, so that it cannot overflow. None or less: it does not expire.
+// itemTTL is 0 when the request leaves it to the configuration, and less when the item is not to expire.
+func itemTTL(o object) time.Duration {
+	if _, given := o["ttl"]; !given {
+		return 0
+	}
+	if ttl := minutes(o.number("ttl")); ttl > 0 {
+		return ttl
+	}
+	return -1
+}
+
+// minutes bounds a time to live to a century, so that it cannot overflow. None, or less than any, is 0.
 func minutes(n float64) time.Duration {
 	switch {
 	case !(n > 0):

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 )
 
 // MaxDepth is how deep arrays and objects of a body may nest. The Python server has the same bound.
@@ -308,48 +309,9 @@ func appendMember(dst []byte, key string, val []byte) []byte {
 	if dst[len(dst)-1] != '{' {
 		dst = append(dst, ',')
 	}
-	dst = AppendString(dst, key)
+	dst = jsonobj.AppendText(dst, key)
 	dst = append(dst, ':')
 	return append(dst, val...)
-}
-
-// AppendString appends s as a JSON string: UTF-8 as it is, only quotes, backslashes and control characters escaped. Broken UTF-8 becomes U+FFFD.
-func AppendString(dst []byte, s string) []byte {
-	const digits = "0123456789abcdef"
-	dst = append(dst, '"')
-	from := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, n := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && n == 1 {
-				dst = append(append(dst, s[from:i]...), "\ufffd"...)
-				from = i + 1
-			}
-			i += n
-			continue
-		}
-		if c >= ' ' && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		dst = append(dst, s[from:i]...)
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
-		}
-		i++
-		from = i
-	}
-	return append(append(dst, s[from:]...), '"')
 }
 
 // Text decodes a JSON string; anything else is "".

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 )
 
 // Schema is the part of JSON Schema that the API's bodies need. The zero Schema takes anything.
@@ -318,7 +319,7 @@ func (s *Schema) checkObject(v []byte) *violation {
 			}
 		}
 		if s.Extra != nil {
-			bad = s.Extra.check(val).in("additionalProperties").under(string(AppendString(nil, key)))
+			bad = s.Extra.check(val).in("additionalProperties").under(string(jsonobj.AppendText(nil, key)))
 		}
 	})
 	switch {
@@ -352,15 +353,15 @@ func (s *Schema) AppendJSON(dst []byte, whole bool) []byte {
 	switch len(s.Types) {
 	case 0:
 	case 1:
-		o = appendMember(o, "type", AppendString(nil, s.Types[0]))
+		o = appendMember(o, "type", jsonobj.AppendText(nil, s.Types[0]))
 	default:
 		o = list(o, "type", s.Types)
 	}
 	if s.Doc != "" {
-		o = appendMember(o, "description", AppendString(nil, s.Doc))
+		o = appendMember(o, "description", jsonobj.AppendText(nil, s.Doc))
 	}
 	if s.Format != "" {
-		o = appendMember(o, "format", AppendString(nil, s.Format))
+		o = appendMember(o, "format", jsonobj.AppendText(nil, s.Format))
 	}
 	if s.Enum != nil {
 		if len(s.Types) == 1 && s.Types[0] == "boolean" {

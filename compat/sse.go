@@ -12,6 +12,9 @@ import (
 // Heartbeat is what a quiet stream sends so that nobody on the way takes it for dead.
 const Heartbeat = ": heartbeat\r\n\r\n"
 
+// Interrupted is the last that a stream sends which ends before its run, though its client still reads: it may come back with the last id.
+const Interrupted = ": interrupted, come back with the last id\r\n\r\n"
+
 // AppendFrame appends an event of the classic streams, short of its id and its closing blank line, so that one frame serves readers
 // with ids and readers without.
 //

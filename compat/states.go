@@ -6,6 +6,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/thread"
 )
 
@@ -143,7 +144,7 @@ func appendTask(dst []byte, t id.Thread, task *checkpointer.Task) []byte {
 	if task.Error == nil {
 		r.dst = append(r.dst, "null"...)
 	} else {
-		r.dst = AppendString(r.dst, *task.Error)
+		r.dst = jsonobj.AppendText(r.dst, *task.Error)
 	}
 	r.key("interrupts")
 	r.dst = AppendList(r.dst, task.Interrupts, func(dst []byte, in json.RawMessage) []byte { return append(dst, in...) })

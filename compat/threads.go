@@ -2,6 +2,7 @@ package compat
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"understudy/id"
@@ -15,7 +16,7 @@ func NewThread(body []byte) (thread.New, error) {
 	if err != nil {
 		return thread.New{}, err
 	}
-	n := thread.New{Metadata: o.metadata(), IfExists: o.textOr("if_exists", "raise"), TTL: o.raw("ttl")}
+	n := thread.New{Metadata: o.metadata(), IfExists: o.textOr("if_exists", "raise"), TTL: threadTTL(o.raw("ttl"))}
 	if n.ID, err = optional[id.Thread](o, "thread_id", "thread"); err != nil {
 		return n, err
 	}
@@ -36,7 +37,21 @@ func PatchThread(body []byte) (thread.Patch, error) {
 	if err != nil {
 		return thread.Patch{}, err
 	}
-	return thread.Patch{Metadata: o.metadata(), TTL: o.raw("ttl")}, nil
+	return thread.Patch{Metadata: o.metadata(), TTL: threadTTL(o.raw("ttl"))}, nil
+}
+
+// threadTTL reads how long a thread is to be kept; nil when nothing is asked. Zero, or less: until the next sweep.
+func threadTTL(raw []byte) *thread.TTLRequest {
+	o := members(raw)
+	if o.raw("strategy") == nil && o.raw("ttl") == nil {
+		return nil
+	}
+	r := &thread.TTLRequest{Strategy: thread.Strategy(o.textOr("strategy", string(thread.Delete)))}
+	if o.raw("ttl") != nil {
+		after := minutes(o.number("ttl"))
+		r.After = &after
+	}
+	return r
 }
 
 // extractRoots are the members of a thread that a search may reach into.
@@ -106,13 +121,13 @@ func CountThreads(body []byte) (thread.Search, error) {
 }
 
 // PruneThreads decodes the body of POST /threads/prune.
-func PruneThreads(body []byte) (ids []id.Thread, strategy string, err error) {
+func PruneThreads(body []byte) (ids []id.Thread, strategy thread.Strategy, err error) {
 	o, err := decode(body, ThreadPrune)
 	if err != nil {
 		return nil, "", err
 	}
 	ids, err = threadIDs(o, "thread_ids")
-	return ids, o.textOr("strategy", "delete"), err
+	return ids, thread.Strategy(o.textOr("strategy", string(thread.Delete))), err
 }
 
 // ThreadParts says what of a thread is shown besides its columns.
@@ -141,8 +156,12 @@ func AppendThread(dst []byte, v *thread.View, cols Columns, parts ThreadParts) [
 	} else if len(cols) > 0 {
 		r.object("interrupts", nil)
 	}
-	if parts.TTL && len(v.TTL) > 0 {
-		r.raw("ttl", v.TTL)
+	if expires, ok := v.ExpiresAt(); ok && parts.TTL {
+		ttl := newRow(nil, nil)
+		ttl.text("strategy", string(v.TTL.Strategy))
+		ttl.raw("ttl_minutes", strconv.AppendFloat(nil, v.TTL.After.Minutes(), 'f', -1, 64))
+		ttl.time("expires_at", expires)
+		r.raw("ttl", ttl.end())
 	}
 	if v.Extracted != nil {
 		r.cols = nil

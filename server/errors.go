@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/bridge"
 	"understudy/compat"
 	"understudy/internal/fault"
 )
@@ -24,10 +25,17 @@ var statuses = map[fault.Kind]int{
 	fault.Unprocessable: http.StatusUnprocessableEntity,
 	fault.NotSupported:  http.StatusNotImplemented,
 	fault.Unavailable:   http.StatusServiceUnavailable,
+	fault.Upstream:      http.StatusBadGateway,
 }
 
 // errLeft is why a request ends whose client closed the connection.
 var errLeft = errors.New("the client has left")
+
+// answerer is an error that is the whole answer: that of another server, which was asked first.
+type answerer interface {
+	error
+	Answer() (status int, header http.Header, body []byte)
+}
 
 // explain gives the status and the text for an error, and whether it is worth a line in the log: our own mistakes are,
 // clients' are not.
@@ -40,10 +48,12 @@ func explain(err error) (status int, text string, worth bool) {
 		if f.Kind == fault.Internal {
 			return status, http.StatusText(status), true
 		}
-		return status, f.Message, f.Kind == fault.Unavailable
+		return status, f.Message, f.Kind == fault.Unavailable || f.Kind == fault.Upstream
 	case errors.As(err, &fe):
 		return fe.Code, http.StatusText(fe.Code), fe.Code >= 500
-	case errors.Is(err, ErrShutdown):
+	case errors.Is(err, bridge.ErrInterrupted):
+		return http.StatusServiceUnavailable, "Live streams are interrupted, try again", false
+	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
 		return http.StatusServiceUnavailable, "The server is shutting down", false
 	case errors.Is(err, errLeft), errors.Is(err, context.Canceled):
 		return http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), false
@@ -55,6 +65,16 @@ func explain(err error) (status int, text string, worth bool) {
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	status, text, worth := explain(err)
 	if status == http.StatusNotFound && strings.HasSuffix(c.Path(), "/") && redirected(s, c) {
+		return nil
+	}
+	if a := answerer(nil); errors.As(err, &a) {
+		status, header, body := a.Answer()
+		for name, values := range header {
+			for _, v := range values {
+				c.Response().Header.Add(name, v)
+			}
+		}
+		c.Status(status).Response().SetBodyRaw(body)
 		return nil
 	}
 	r := requestOf(c)

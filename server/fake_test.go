@@ -126,7 +126,7 @@ func (f fakeThreads) Count(_ context.Context, q thread.Search) (int, error) { re
 func (f fakeThreads) Copy(_ context.Context, t id.Thread) (*thread.View, error) {
 	return f.one(), f.note(t)
 }
-func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s string) (int, error) {
+func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy) (int, error) {
 	return len(ids), f.note(ids, s)
 }
 func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*checkpointer.Snapshot, error) {
@@ -151,7 +151,7 @@ func (f fakeRuns) Create(_ context.Context, t id.Thread, r run.Request) (*run.Ru
 func (f fakeRuns) CreateBatch(_ context.Context, r []run.Request) ([]*run.Run, error) {
 	return []*run.Run{f.one()}, f.note(r)
 }
-func (f fakeRuns) Start(_ context.Context, t id.Thread, r run.Request) (*run.Run, *run.Follower, error) {
+func (f fakeRuns) Begin(_ context.Context, t id.Thread, r run.Request) (*run.Run, *run.Follower, error) {
 	if err := f.note(t, r); err != nil {
 		return nil, nil, err
 	}
@@ -186,7 +186,10 @@ func (f fakeRuns) Cancel(_ context.Context, t id.Thread, r []id.Run, a run.Actio
 	return f.note(t, r, wait, a)
 }
 func (f fakeRuns) CancelAll(_ context.Context, s string, a run.Action) error { return f.note(a, s) }
-func (f fakeRuns) Counts(context.Context) (int, int, error)                  { return 4, 2, nil }
+func (f fakeRuns) Queue(context.Context) (run.Queue, error) {
+	return run.Queue{Pending: 4, Running: 2, Due: 1, First: someTime, Middle: someTime, FirstDue: someTime}, f.note()
+}
+func (f fakeRuns) Load() (most, used int) { return 10, 3 }
 
 type fakeCrons struct{ *services }
 
@@ -211,11 +214,11 @@ func (f fakeCrons) CountCrons(_ context.Context, q run.CronQuery) (int, error) {
 type fakeItems struct{ *services }
 
 func (f fakeItems) Put(_ context.Context, i store.Item) error { return f.note(i) }
-func (f fakeItems) Get(_ context.Context, ns []string, key string, refresh bool) (*store.Item, error) {
+func (f fakeItems) Get(_ context.Context, ns []string, key string, refresh *bool) (*store.Item, error) {
 	return nil, f.note(ns, key, refresh)
 }
 func (f fakeItems) Delete(_ context.Context, ns []string, key string) error { return f.note(ns, key) }
-func (f fakeItems) Search(_ context.Context, q store.Search, _ bool) ([]*store.Item, error) {
+func (f fakeItems) Search(_ context.Context, q store.Search, _ *bool) ([]*store.Item, error) {
 	return nil, f.note(q)
 }
 func (f fakeItems) Namespaces(_ context.Context, q store.Namespaces) ([][]string, error) {
@@ -264,6 +267,7 @@ type world struct {
 	*services
 	s    *Server
 	addr string
+	ln   net.Listener
 	http *http.Client
 	stop func() error // ends the server and waits for it
 }
@@ -281,7 +285,7 @@ func setup(t testing.TB, change ...func(*Options)) *world {
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &world{services: f, s: New(o), addr: ln.Addr().String()}
+	w := &world{services: f, s: New(o), addr: ln.Addr().String(), ln: ln}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.s.Serve(ctx, ln) }()

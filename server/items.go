@@ -46,8 +46,11 @@ func (s *Server) getItem(c *fiber.Ctx) error {
 	if key == "" {
 		return sendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
 	}
-	// Reading postpones the expiry of an item unless told not to, as LangGraph's store does.
-	refresh := c.Query("refresh_ttl") == "" || compat.True(c.Query("refresh_ttl"))
+	var refresh *bool
+	if asked := c.Query("refresh_ttl"); asked != "" {
+		yes := compat.True(asked)
+		refresh = &yes
+	}
 	i, err := s.opts.Items.Get(c.UserContext(), compat.Namespace(c.Query("namespace")), key, refresh)
 	if err != nil {
 		return itemFault(c, err)
@@ -77,7 +80,7 @@ func (s *Server) searchItems(c *fiber.Ctx) error {
 		if q.Limit == 0 {
 			return sendJSON(c, compat.AppendItems(nil, nil))
 		}
-		items, err := s.opts.Items.Search(c.UserContext(), q, refresh == nil || *refresh)
+		items, err := s.opts.Items.Search(c.UserContext(), q, refresh)
 		if err != nil {
 			return itemFault(c, err)
 		}

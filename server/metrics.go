@@ -8,7 +8,11 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"understudy/internal/jsonobj"
+	"understudy/run"
 )
 
 // metrics counts at the boundary of HTTP. No ids are labels.
@@ -19,14 +23,17 @@ type metrics struct {
 	streams  prometheus.Gauge
 	ended    *prometheus.CounterVec
 	events   prometheus.Counter
-	runs     Runs
 }
 
-func newMetrics(r *prometheus.Registry, runs Runs) *metrics {
+const (
+	requestsName = "understudy_http_requests_total"
+	noRoute      = "other" // paths that clients make up are no labels
+)
+
+func newMetrics(r *prometheus.Registry, bodies *budget) *metrics {
 	m := &metrics{
 		registry: r,
-		runs:     runs,
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "understudy_http_requests_total", Help: "Requests answered."}, []string{"method", "path", "status"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: requestsName, Help: "Requests answered."}, []string{"method", "path", "status"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "understudy_http_request_seconds", Help: "Time to the end of an answer, open ones included.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 30, 120, 600},
@@ -35,7 +42,9 @@ func newMetrics(r *prometheus.Registry, runs Runs) *metrics {
 		ended:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "understudy_streams_ended_total", Help: "Streams and waits that ended, by reason."}, []string{"reason"}),
 		events:  prometheus.NewCounter(prometheus.CounterOpts{Name: "understudy_stream_events_total", Help: "Events written to streams."}),
 	}
-	r.MustRegister(m.requests, m.latency, m.streams, m.ended, m.events)
+	r.MustRegister(m.requests, m.latency, m.streams, m.ended, m.events, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "understudy_body_bytes", Help: "Memory held by request bodies.",
+	}, func() float64 { return float64(bodies.inUse()) }))
 	return m
 }
 
@@ -49,53 +58,146 @@ func (m *metrics) request(method, route string, status int, took time.Duration) 
 	m.latency.WithLabelValues(method, route).Observe(took.Seconds())
 }
 
-// counts gives the length of the queue, -1 where it is not known.
-func (m *metrics) counts(ctx context.Context) (pending, running int) {
-	if m.runs == nil {
-		return 0, 0
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	pending, running, err := m.runs.Counts(ctx)
-	if err != nil {
-		return -1, -1
-	}
-	return pending, running
-}
+// queueTime bounds the question how the queue stands.
+const queueTime = 2 * time.Second
 
+// showMetrics answers with what LangGraph Server tells, in JSON, or with everything, for Prometheus.
 func (s *Server) showMetrics(c *fiber.Ctx) error {
-	pending, running := s.metrics.counts(c.UserContext())
 	if c.Query("format") == "json" {
-		b := strconv.AppendInt([]byte(`{"queue":{"n_pending":`), int64(pending), 10)
-		b = append(b, `,"pending_runs_wait_time_max_secs":null,"pending_runs_wait_time_med_secs":null,"pending_unblocked_runs_wait_time_max_secs":null,"n_running":`...)
-		b = strconv.AppendInt(b, int64(running), 10)
-		b = append(b, `},"api":{"open_streams":`...)
-		b = strconv.AppendInt(b, s.slots.inUse(), 10)
-		b = append(b, `,"body_bytes_in_use":`...)
-		b = strconv.AppendInt(b, s.bodies.inUse(), 10)
-		return sendJSON(c, append(b, `}}`...))
+		return sendJSON(c, s.metricsJSON(c.UserContext()))
 	}
+	// What could be gathered is shown, whatever else failed: this is looked at when something is wrong.
 	families, err := s.metrics.registry.Gather()
 	if err != nil {
-		return err
+		s.log.Warn("some metrics could not be gathered", "error", err)
 	}
 	var b bytes.Buffer
-	for _, f := range families {
+	for _, f := range append(families, s.langgraphMetrics(families)...) {
 		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
 			return err
 		}
 	}
-	for _, g := range []struct {
-		name, help string
-		n          int64
-	}{
-		{"understudy_runs_pending", "Runs that wait.", int64(pending)},
-		{"understudy_runs_running", "Runs that are being worked on.", int64(running)},
-		{"understudy_body_bytes", "Memory held by request bodies.", s.bodies.inUse()},
-	} {
-		b.WriteString("# HELP " + g.name + " " + g.help + "\n# TYPE " + g.name + " gauge\n" + g.name + " " + strconv.FormatInt(g.n, 10) + "\n")
-	}
 	c.Set(fiber.HeaderContentType, "text/plain; version=0.0.4; charset=utf-8")
 	c.Response().SetBodyRaw(b.Bytes())
 	return nil
+}
+
+// metricsJSON is the answer of LangGraph Server, and what is ours beside it. While the database does not answer the queue is unknown: null.
+func (s *Server) metricsJSON(ctx context.Context) []byte {
+	var q run.Queue
+	var most, used int
+	known := false
+	if s.opts.Runs != nil {
+		ctx, cancel := context.WithTimeout(ctx, queueTime)
+		defer cancel()
+		var err error
+		q, err = s.opts.Runs.Queue(ctx)
+		known = err == nil
+		most, used = s.opts.Runs.Load()
+	}
+	number := func(b []byte, key string, n int, known bool) []byte {
+		if b = append(b, key...); !known {
+			return append(b, "null"...)
+		}
+		return strconv.AppendInt(b, int64(n), 10)
+	}
+	now := time.Now()
+	wait := func(b []byte, key string, due time.Time) []byte {
+		if b = append(b, key...); due.IsZero() {
+			return append(b, "null"...)
+		}
+		return strconv.AppendFloat(b, now.Sub(due).Seconds(), 'f', 6, 64)
+	}
+	b := number(nil, `{"queue":{"n_pending":`, q.Pending, known)
+	b = wait(b, `,"pending_runs_wait_time_max_secs":`, q.First)
+	b = wait(b, `,"pending_runs_wait_time_med_secs":`, q.Middle)
+	b = wait(b, `,"pending_unblocked_runs_wait_time_max_secs":`, q.FirstDue)
+	b = number(b, `,"n_running":`, q.Running, known)
+	b = append(b, `},"api":{"http_requests_total":[`...)
+	families, _ := s.metrics.registry.Gather() // what there is
+	for i, r := range requestsOf(families) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jsonobj.AppendText(append(b, `{"method":`...), r.method)
+		b = jsonobj.AppendText(append(b, `,"path":`...), r.path)
+		b = append(append(b, `,"status":`...), r.status...)
+		b = strconv.AppendInt(append(b, `,"count":`...), int64(r.count), 10)
+		b = append(b, '}')
+	}
+	b = strconv.AppendInt(append(b, `],"open_streams":`...), s.slots.inUse(), 10)
+	b = strconv.AppendInt(append(b, `,"body_bytes_in_use":`...), s.bodies.inUse(), 10)
+	b = number(b, `},"workers":{"max":`, most, true)
+	b = number(b, `,"active":`, used, true)
+	b = number(b, `,"available":`, most-used, true)
+	return append(b, `}}`...)
+}
+
+// requests are those of a method on a path that were answered with a status.
+type requests struct {
+	method, path, status string
+	count                float64
+}
+
+// requestsOf reads what was counted as LangGraph Server counts it: without probes, and without a path where no route was found.
+func requestsOf(families []*dto.MetricFamily) (out []requests) {
+	for _, f := range families {
+		if f.GetName() != requestsName {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			r := requests{count: m.GetCounter().GetValue()}
+			for _, l := range m.GetLabel() {
+				switch l.GetName() {
+				case "method":
+					r.method = l.GetValue()
+				case "path":
+					if r.path = l.GetValue(); r.path == noRoute {
+						r.path = ""
+					}
+				case "status":
+					r.status = l.GetValue()
+				}
+			}
+			if !probes[r.path] {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// langgraphMetrics are those that dashboards and autoscalers of LangGraph Server ask for by its names.
+func (s *Server) langgraphMetrics(families []*dto.MetricFamily) []*dto.MetricFamily {
+	gauge := func(name, help string, v float64) *dto.MetricFamily {
+		return &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{Gauge: &dto.Gauge{Value: &v}}}}
+	}
+	var out []*dto.MetricFamily
+	name, help := "lg_api_http_requests_total", "As understudy_http_requests_total, without probes."
+	counted := &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_COUNTER.Enum()}
+	for _, r := range requestsOf(families) {
+		m := &dto.Metric{Counter: &dto.Counter{Value: &r.count}}
+		for _, l := range [][2]string{{"method", r.method}, {"path", r.path}, {"status", r.status}} {
+			m.Label = append(m.Label, &dto.LabelPair{Name: &l[0], Value: &l[1]})
+		}
+		counted.Metric = append(counted.Metric, m)
+	}
+	if len(counted.Metric) > 0 {
+		out = append(out, counted)
+	}
+	for _, same := range [][2]string{{"understudy_runs_pending", "lg_api_num_pending_runs"}, {"understudy_runs_running", "lg_api_num_running_runs"}} {
+		for _, f := range families {
+			if f.GetName() == same[0] && len(f.GetMetric()) == 1 {
+				out = append(out, gauge(same[1], "As "+same[0]+".", f.GetMetric()[0].GetGauge().GetValue()))
+			}
+		}
+	}
+	if s.opts.Runs != nil {
+		most, used := s.opts.Runs.Load()
+		out = append(out,
+			gauge("lg_api_workers_max", "As understudy_jobs.", float64(most)),
+			gauge("lg_api_workers_active", "As understudy_jobs_used.", float64(used)),
+			gauge("lg_api_workers_available", "Jobs that are free.", float64(most-used)))
+	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
+	"understudy/internal/jsonobj"
 )
 
 // operation is what the OpenAPI description says of a route.
@@ -94,7 +95,9 @@ var operations = []operation{
 	{"post", "/store/items/search", "Store", "Search items", compat.StoreSearch, "", nil},
 	{"post", "/store/namespaces", "Store", "List namespaces", compat.StoreNamespaces, "", nil},
 
-	{"get", "/ok", "System", "Health", nil, "", []string{"check_db:boolean"}},
+	{"get", "/ok", "System", "Health", nil, "", []string{"check_db:integer"}},
+	{"get", "/livez", "System", "Whether the process answers", nil, "", nil},
+	{"get", "/readyz", "System", "Whether requests should be sent here", nil, "", nil},
 	{"get", "/info", "System", "Version and abilities", nil, "", nil},
 	{"get", "/metrics", "System", "Metrics, as Prometheus reads them or as JSON", nil, "text/plain", []string{"format:string"}},
 	{"get", "/docs", "System", "This description as a page", nil, "text/html", nil},
@@ -151,7 +154,7 @@ func (s *Server) served() []operation {
 
 // describe makes the OpenAPI description.
 func (s *Server) describe() []byte {
-	b := compat.AppendString([]byte(`{"openapi":"3.1.0","info":{"title":"understudy","description":"The LangGraph Server API.","version":`), s.opts.Version)
+	b := jsonobj.AppendText([]byte(`{"openapi":"3.1.0","info":{"title":"understudy","description":"The LangGraph Server API.","version":`), s.opts.Version)
 	b = append(b, `},"paths":{`...)
 	var order []string
 	byPath := map[string][]operation{}
@@ -165,7 +168,7 @@ func (s *Server) describe() []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(compat.AppendString(b, path), `:{`...)
+		b = append(jsonobj.AppendText(b, path), `:{`...)
 		for j, o := range byPath[path] {
 			if j > 0 {
 				b = append(b, ',')
@@ -176,7 +179,7 @@ func (s *Server) describe() []byte {
 	}
 	b = append(b, `},"components":{"schemas":{"Error":{"type":"object","properties":{"detail":{"type":"string"}},"required":["detail"]}`...)
 	for _, schema := range append(slices.Clone(compat.Schemas), compat.Answers...) {
-		b = append(compat.AppendString(append(b, ','), schema.Name), ':')
+		b = append(jsonobj.AppendText(append(b, ','), schema.Name), ':')
 		b = schema.AppendJSON(b, true)
 	}
 	return append(b, `}}}`...)
@@ -193,15 +196,15 @@ func (o operation) showsMessages() bool {
 
 func (o operation) append(b []byte) []byte {
 	b = append(append(append(b, '"'), o.method...), `":{"tags":[`...)
-	b = append(compat.AppendString(b, o.tag), `],"summary":`...)
-	b = append(compat.AppendString(b, o.summary), `,"parameters":[`...)
+	b = append(jsonobj.AppendText(b, o.tag), `],"summary":`...)
+	b = append(jsonobj.AppendText(b, o.summary), `,"parameters":[`...)
 	first := true
 	parameter := func(name, in, schema string) {
 		if !first {
 			b = append(b, ',')
 		}
 		first = false
-		b = append(compat.AppendString(append(b, `{"name":`...), name), `,"in":"`+in+`","required":`...)
+		b = append(jsonobj.AppendText(append(b, `{"name":`...), name), `,"in":"`+in+`","required":`...)
 		if in == "path" {
 			b = append(b, "true"...)
 		} else {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"understudy/compat"
 )
@@ -23,7 +24,9 @@ type Options struct {
 	Items      Items
 
 	// CheckDB reports whether the storage answers, for GET /ok?check_db=1. nil: it does.
-	CheckDB func(ctx context.Context) error
+	CheckDB Check
+	// Checks are what GET /readyz asks, by name. They must not wait for what is not there.
+	Checks map[string]Check
 	// CheckWebhook judges the address of a webhook before a run is made; its error should be a fault. nil: any will do.
 	CheckWebhook func(address string) error
 	// Bind gives the context that services see, with who acts in it. Its error ends the request. nil: as it is.
@@ -31,6 +34,7 @@ type Options struct {
 
 	Logger           *slog.Logger         // nil: none
 	Registry         *prometheus.Registry // where metrics go and what /metrics shows; nil makes one
+	Tracer           trace.Tracer         // makes spans of requests; nil: there are none
 	Version          string               // of this server
 	LangGraphVersion string               // that it stands for, in /info
 
@@ -39,12 +43,14 @@ type Options struct {
 	MountPrefix  string // a path under which the API is served too
 	Configurable Headers
 
-	MaxBody         int64         // bytes of one body; default 300 MiB. More is 413
-	MaxBodies       int64         // bytes of all bodies being read or served; default 1 GiB. More is 503
-	MaxStreams      int           // open streams, waits included; default 10,000. More is 503
-	Heartbeat       time.Duration // between signs of life in open responses; default 5 s
-	BodyTimeout     time.Duration // without a byte of an upload; default 30 s
-	WriteTimeout    time.Duration // for a client that stopped reading a stream; default 30 s
+	MaxBody      int64         // bytes of one body; default 300 MiB. More is 413
+	MaxBodies    int64         // bytes of all bodies being read or served; default 1 GiB. More is 503
+	MaxStreams   int           // open streams, waits included; default 10,000. More is 503
+	Heartbeat    time.Duration // between signs of life in open responses; default 5 s
+	BodyTimeout  time.Duration // without a byte of an upload; default 30 s
+	WriteTimeout time.Duration // for a client that stopped reading a stream; default 30 s
+	// Drain is how long Serve goes on when it is to end, not ready any more: whoever distributes requests looks elsewhere meanwhile. Default 0.
+	Drain           time.Duration
 	ShutdownTimeout time.Duration // for requests that are being served when Serve ends; default 10 s
 }
 

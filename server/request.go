@@ -10,8 +10,11 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"understudy/compat"
+	"understudy/internal/logctx"
+	"understudy/run"
 	"understudy/thread/overlay"
 )
 
@@ -23,7 +26,13 @@ type request struct {
 	method   string
 	bodyRead bool
 	streamed bool // an open response took over: it writes the log line
+
+	thread, run string     // that it is about, or has made; "" when there is none
+	span        trace.Span // nil: there is none
 }
+
+// made notes the run that a request has made.
+func (r *request) made(x *run.Run) { r.thread, r.run = string(x.Thread), string(x.ID) }
 
 type requestKey struct{}
 
@@ -39,6 +48,7 @@ func requestOf(c *fiber.Ctx) *request {
 func (s *Server) enter(c *fiber.Ctx) error {
 	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method()}
 	c.Locals(requestKey{}, r)
+	s.startSpan(c, r)
 	if !s.cors(c) {
 		if err := s.handle(c); err != nil {
 			if err := s.fail(c, err); err != nil {
@@ -63,7 +73,12 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	ctx := s.requests
+	ctx := s.lifeOf(c)
+	r := requestOf(c)
+	ctx = logctx.With(ctx, slog.String("request_id", r.id))
+	if r.span != nil {
+		ctx = trace.ContextWithSpan(ctx, r.span)
+	}
 	if s.opts.Bind != nil {
 		if ctx, err = s.opts.Bind(ctx, func(name string) string { return c.Get(name) }); err != nil {
 			return err
@@ -78,22 +93,36 @@ func (s *Server) done(r *request, status int, ended string) {
 	took := time.Since(r.begun)
 	route := r.route
 	if route == "" {
-		route = "other" // paths that clients make up are no labels
+		route = noRoute
 	}
 	s.metrics.request(r.method, route, status, took)
+	s.endSpan(r, route, status, ended)
 	attrs := []slog.Attr{
 		slog.String("request_id", r.id), slog.String("method", r.method), slog.String("route", route),
 		slog.Int("status", status), slog.Duration("took", took),
+	}
+	if r.thread != "" {
+		attrs = append(attrs, slog.String("thread_id", r.thread))
+	}
+	if r.run != "" {
+		attrs = append(attrs, slog.String("run_id", r.run))
 	}
 	if ended != "" {
 		attrs = append(attrs, slog.String("ended", ended))
 	}
 	level := slog.LevelInfo
-	if r.route == "/ok" || r.route == "/metrics" {
+	if probes[r.route] {
 		level = slog.LevelDebug // probes come every few seconds
 	}
-	s.log.LogAttrs(context.Background(), level, "request", attrs...)
+	ctx := context.Background() // the request's own has ended with it
+	if r.span != nil {
+		ctx = trace.ContextWithSpan(ctx, r.span)
+	}
+	s.log.LogAttrs(ctx, level, "request", attrs...)
 }
+
+// probes are the routes that somebody asks every few seconds.
+var probes = map[string]bool{"/ok": true, "/livez": true, "/readyz": true, "/metrics": true}
 
 // requestID takes over what a client calls its request, if it is fit for logs and metadata.
 func requestID(given string) string {

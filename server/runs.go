@@ -77,6 +77,12 @@ func locate(c *fiber.Ctx, path, suffix string) {
 	}
 }
 
+// unlocate takes back what locate told, of a run that is not.
+func unlocate(c *fiber.Ctx) {
+	c.Response().Header.Del("Content-Location")
+	c.Response().Header.Del(fiber.HeaderLocation)
+}
+
 // runThread reads the thread that a run is made on; empty when it is stateless.
 func runThread(c *fiber.Ctx, stateless bool) (id.Thread, error) {
 	if stateless {
@@ -127,6 +133,7 @@ func (s *Server) createRun(stateless bool) fiber.Handler {
 			if err != nil {
 				return err
 			}
+			requestOf(c).made(x)
 			locate(c, runPath(t, x.ID), "")
 			return sendJSON(c, compat.AppendRun(nil, x, nil))
 		})
@@ -151,15 +158,21 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 			if err := s.slot(); err != nil {
 				return err
 			}
-			x, f, err := s.opts.Runs.Start(c.UserContext(), t, req)
+			x, f, err := s.opts.Runs.Begin(c.UserContext(), t, req)
 			if err != nil {
 				s.slots.give(1)
 				return err
 			}
+			requestOf(c).made(x)
 			if wait {
 				// Unlike a stream, a stateless wait names the thread that was made for it.
 				locate(c, runPath(x.Thread, x.ID), "/join")
 				return s.waitResult(c, f)
+			}
+			if err := f.Settle(c.UserContext()); err != nil {
+				f.Close(false)
+				s.slots.give(1)
+				return err
 			}
 			locate(c, runPath(t, x.ID), "/stream")
 			return s.streamEvents(c, f, kept)

@@ -7,9 +7,13 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+
+	"understudy/id"
+	"understudy/internal/logctx"
 )
 
 // ErrShutdown is why streams and requests end when Serve does.
@@ -33,6 +37,9 @@ type Server struct {
 
 	patterns [][]string // of all routes, by segment
 
+	draining atomic.Bool
+	checks   checks
+
 	mu     sync.Mutex
 	opened map[*open]struct{} // open responses
 }
@@ -43,7 +50,8 @@ var routePrefixes = []string{"", "/api/langgraph"}
 // New makes a Server. It opens nothing.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{opts: o, log: o.Logger, metrics: newMetrics(o.Registry, o.Runs), opened: map[*open]struct{}{}}
+	s := &Server{opts: o, log: o.Logger, opened: map[*open]struct{}{}}
+	s.metrics = newMetrics(o.Registry, &s.bodies)
 	s.bodies.limit, s.slots.limit = o.MaxBodies, int64(o.MaxStreams)
 	s.streaming, s.endStreams = context.WithCancelCause(context.Background())
 	s.requests, s.endRequest = context.WithCancelCause(context.Background())
@@ -79,9 +87,10 @@ type quiet struct{ log *slog.Logger }
 
 func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ended", "format", format) }
 
-// Serve answers requests on ln until ctx ends: then it stops accepting, ends open streams so that their readers come back, and waits for
+// Serve answers requests on ln until ctx ends: then it drains, stops accepting, ends open streams so that their readers come back, and waits for
 // the rest, at most ShutdownTimeout. It returns when all has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	ln = newPatient(ln, s.log)
 	done := make(chan error, 1)
 	go func() { done <- s.app.Listener(ln) }()
 	select {
@@ -90,6 +99,15 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		s.endRequest(ErrShutdown)
 		return err
 	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	if s.opts.Drain > 0 {
+		s.log.Info("draining", "for", s.opts.Drain.String())
+		select {
+		case err := <-done:
+			done <- err // found below
+		case <-time.After(s.opts.Drain):
+		}
 	}
 	s.endStreams(ErrShutdown)
 	s.hurry()
@@ -121,7 +139,15 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 		prefixes = append([]string{s.opts.MountPrefix}, prefixes...)
 	}
 	handler := func(c *fiber.Ctx) error {
-		requestOf(c).route = pattern
+		r := requestOf(c)
+		r.route = pattern
+		if r.thread, r.run = idIn(c, "thread_id"), idIn(c, "run_id"); r.thread != "" {
+			about := []slog.Attr{slog.String("thread_id", r.thread)}
+			if r.run != "" {
+				about = append(about, slog.String("run_id", r.run))
+			}
+			c.SetUserContext(logctx.With(c.UserContext(), about...))
+		}
 		if err := chooseOverlay(c); err != nil {
 			return err
 		}
@@ -137,6 +163,9 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 		s.patterns = append(s.patterns, strings.Split(p+pattern, "/"))
 	}
 }
+
+// idIn gives an id in the path, if it is one: what clients make up does not get into logs.
+func idIn(c *fiber.Ctx, name string) string { return id.Canonical(c.Params(name)) }
 
 // known reports whether some route has the path.
 func (s *Server) known(path string) bool {

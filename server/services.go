@@ -41,8 +41,8 @@ type Threads interface {
 	Search(ctx context.Context, q thread.Search) (page []*thread.View, more bool, err error)
 	Count(ctx context.Context, q thread.Search) (int, error)
 	Copy(ctx context.Context, t id.Thread) (*thread.View, error)
-	// Prune deletes threads ("delete") or all but their newest checkpoints ("keep_latest"); how many existed.
-	Prune(ctx context.Context, ids []id.Thread, strategy string) (int, error)
+	// Prune deletes threads, or all but their newest checkpoints; how many it could.
+	Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error)
 	// State: with an empty at.ID the live head of at.NS, else the record of that checkpoint.
 	State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error)
 	History(ctx context.Context, q thread.HistoryQuery) ([]*checkpointer.Snapshot, error)
@@ -64,8 +64,9 @@ type Runs interface {
 	Create(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
 	// CreateBatch makes stateless runs, all or none.
 	CreateBatch(ctx context.Context, reqs []run.Request) ([]*run.Run, error)
-	// Start makes a run and follows it from its first record. Close the follower.
-	Start(ctx context.Context, t id.Thread, req run.Request) (*run.Run, *run.Follower, error)
+	// Begin makes a run and follows it from its first record. Before a client is told of the run, other than by its result, Follower.Settle must
+	// have succeeded. Close the follower.
+	Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, *run.Follower, error)
 	Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	Delete(ctx context.Context, t id.Thread, r id.Run) error
@@ -81,7 +82,9 @@ type Runs interface {
 	Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
 	// CancelAll cancels the runs of all threads that have the status: pending, running or all.
 	CancelAll(ctx context.Context, status string, action run.Action) error
-	Counts(ctx context.Context) (pending, running int, err error)
+	// Queue tells how the queue of all instances stands, Load how many runs this one executes, at most and now.
+	Queue(ctx context.Context) (run.Queue, error)
+	Load() (most, used int)
 }
 
 // Crons is what the routes under /runs/crons ask for.
@@ -97,8 +100,8 @@ type Crons interface {
 // Items is what the routes under /store ask for. Namespaces and keys are checked there.
 type Items interface {
 	Put(ctx context.Context, i store.Item) error
-	Get(ctx context.Context, namespace []string, key string, refresh bool) (*store.Item, error)
+	Get(ctx context.Context, namespace []string, key string, refresh *bool) (*store.Item, error)
 	Delete(ctx context.Context, namespace []string, key string) error
-	Search(ctx context.Context, q store.Search, refresh bool) ([]*store.Item, error)
+	Search(ctx context.Context, q store.Search, refresh *bool) ([]*store.Item, error)
 	Namespaces(ctx context.Context, q store.Namespaces) ([][]string, error)
 }

@@ -21,6 +21,7 @@ import (
 type follower interface {
 	Next(ctx context.Context) ([]*bridge.Record, error)
 	Result(ctx context.Context) (run.Result, error)
+	Settle(ctx context.Context) error
 	Close(left bool)
 }
 
@@ -40,6 +41,7 @@ type open struct {
 	stat int
 
 	buf    []byte
+	until  time.Time // deadline of writes
 	closed bool
 	events int
 }
@@ -68,10 +70,40 @@ func (s *Server) streamEvents(c *fiber.Ctx, f follower, ids func(*bridge.Record)
 	return s.answer(c, &open{f: f, ids: ids})
 }
 
+// patience is how long a result is waited for before its answer is begun. What comes in that time is sent whole, in one write, and nobody has to
+// watch whether the client leaves.
+const patience = 250 * time.Millisecond
+
 // waitResult answers with the result of f as JSON, and a line end now and then before it is there. The slot has been taken.
 func (s *Server) waitResult(c *fiber.Ctx, f follower) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	if res, ok := soon(c.UserContext(), f); ok {
+		f.Close(false)
+		s.slots.give(1)
+		s.metrics.ended.WithLabelValues(ended(nil)).Inc()
+		c.Response().SetBodyRaw(compat.AppendResult(nil, res))
+		return nil
+	}
+	if err := f.Settle(c.UserContext()); err != nil {
+		f.Close(false)
+		s.slots.give(1)
+		unlocate(c)
+		return err
+	}
 	return s.answer(c, &open{f: f, wait: true})
+}
+
+// soon gives the result if it comes in time. Whatever else happens is left to an open response, which asks again.
+func soon(ctx context.Context, f follower) (res run.Result, ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			ok = false
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	res, err := f.Result(ctx)
+	return res, err == nil
 }
 
 func (s *Server) answer(c *fiber.Ctx, o *open) error {
@@ -136,6 +168,8 @@ func ended(err error) string {
 		return "left"
 	case errors.Is(err, errStuck):
 		return "stuck"
+	case errors.Is(err, bridge.ErrInterrupted):
+		return "interrupted"
 	case errors.Is(err, bridge.ErrSlow):
 		return "slow"
 	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
@@ -199,6 +233,11 @@ func (o *open) sendUntil(ctx context.Context, beat time.Time) error {
 			return context.Cause(ctx)
 		case period.Err() != nil:
 			return errBeat
+		case errors.Is(err, bridge.ErrSlow):
+			if err := o.write(func(dst []byte) []byte { return append(dst, compat.Interrupted...) }); err != nil {
+				return err
+			}
+			return err
 		default:
 			return err
 		}
@@ -302,8 +341,12 @@ func (o *open) write(fill func(dst []byte) []byte) error {
 		o.buf[i] = digits[n&15]
 	}
 	o.buf = append(o.buf, '\r', '\n')
-	if err := o.conn.SetWriteDeadline(time.Now().Add(o.s.opts.WriteTimeout)); err != nil {
-		return errLeft
+	// Moving a deadline costs as much as a small write does.
+	if until := time.Now().Add(o.s.opts.WriteTimeout); until.Sub(o.until) > o.s.opts.WriteTimeout/8 {
+		o.until = until
+		if err := o.conn.SetWriteDeadline(until); err != nil {
+			return errLeft
+		}
 	}
 	_, err := o.conn.Write(o.buf)
 	if cap(o.buf) > 2*batchBytes {

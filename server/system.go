@@ -5,13 +5,15 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"understudy/compat"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 )
 
-// systemRoutes are health and discovery. /ok stays when the others are disabled: who watches the process needs it.
+// systemRoutes are health and discovery. Health stays when the others are disabled: who watches the process needs it.
 func (s *Server) systemRoutes(meta bool) {
 	s.route("GET", "/ok", s.ok)
+	s.route("GET", "/livez", s.live)
+	s.route("GET", "/readyz", s.ready)
 	if !meta {
 		return
 	}
@@ -21,22 +23,13 @@ func (s *Server) systemRoutes(meta bool) {
 	s.route("GET", "/docs", s.docs)
 }
 
-func (s *Server) ok(c *fiber.Ctx) error {
-	if compat.True(c.Query("check_db")) && s.opts.CheckDB != nil {
-		if err := s.opts.CheckDB(c.UserContext()); err != nil {
-			return fault.Wrap(fault.Unavailable, "The storage does not answer", err)
-		}
-	}
-	return sendJSON(c, []byte(`{"ok":true,"services":{}}`))
-}
-
 func (s *Server) info(c *fiber.Ctx) error {
-	b := compat.AppendString([]byte(`{"version":`), s.opts.Version)
+	b := jsonobj.AppendText([]byte(`{"version":`), s.opts.Version)
 	b = append(b, `,"langgraph_py_version":`...)
 	if s.opts.LangGraphVersion == "" {
 		b = append(b, "null"...)
 	} else {
-		b = compat.AppendString(b, s.opts.LangGraphVersion)
+		b = jsonobj.AppendText(b, s.opts.LangGraphVersion)
 	}
 	b = strconv.AppendBool(append(b, `,"flags":{"assistants":`...), !s.opts.Disable.Assistants)
 	b = strconv.AppendBool(append(b, `,"crons":`...), !s.opts.Disable.Runs && s.opts.Crons != nil)

@@ -2,6 +2,12 @@
 //
 //	understudy dev       on a developer's machine
 //	understudy serve     in production
+//	understudy worker    executes runs of a database that others serve
+//	understudy proxy     in front of a LangGraph Server that stays
+//	understudy import    conversations from LangGraph's databases and servers
+//	understudy export    conversations into LangGraph's databases
+//	understudy doctor    checks what a server needs
+//	understudy health    asks a server whether it is ready
 //	understudy version
 //
 // It is a thin user of package understudy: it reads flags, environment and langgraph.json, and handles signals.
@@ -31,6 +37,7 @@ func main() {
 	var mistakes config.Mistakes
 	var usage usageError
 	switch {
+	case errors.Is(err, errUnwell):
 	case errors.As(err, &mistakes):
 		fmt.Fprintln(os.Stderr, "understudy cannot start:")
 		for _, m := range mistakes {

@@ -28,10 +28,14 @@ func execute(t *testing.T, args ...string) (stdout string, err error) {
 
 func TestHelpNamesEveryVariable(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"dev", "serve"} {
+	for command, mode := range map[string]config.Mode{"dev": config.Dev, "serve": config.Serve, "worker": config.Worker, "proxy": config.Proxy} {
 		out, err := execute(t, command, "--help")
 		require.NoError(t, err)
 		for _, s := range config.Settings() {
+			if !s.Of(mode) {
+				require.NotContains(t, out, "$"+s.Env+"]")
+				continue
+			}
 			require.Contains(t, out, "--"+s.Flag)
 			require.Contains(t, out, "$"+s.Env)
 		}
@@ -66,6 +70,34 @@ func TestMistakesAreToldTogether(t *testing.T) {
 	var mistakes config.Mistakes
 	require.ErrorAs(t, err, &mistakes)
 	require.Len(t, mistakes, 3)
+}
+
+// A proxy needs no langgraph.json, and says what it does need.
+func TestProxyWithoutUpstream(t *testing.T) {
+	t.Parallel()
+	_, err := execute(t, "proxy")
+	require.ErrorContains(t, err, "--upstream http://127.0.0.1:2024")
+	require.ErrorAs(t, err, new(config.Mistakes))
+	out, err := execute(t, "proxy", "--help")
+	require.NoError(t, err)
+	require.Contains(t, out, "--offline-reads is for upstreams that demand no credentials")
+}
+
+// A worker works for others: it says what it shares with them.
+func TestWorkerWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": {"agent": {"model": "fake:hello"}}}}`), 0o600))
+	_, err := execute(t, "worker", "--config", file)
+	require.ErrorAs(t, err, new(config.Mistakes))
+	require.ErrorContains(t, err, "database-url is missing")
+	_, err = execute(t, "worker", "--config", file, "--database-url", "postgres://nobody@127.0.0.1:1/x", "--concurrency", "0")
+	require.ErrorContains(t, err, "concurrency is 0")
+	_, err = execute(t, "serve", "--config", file, "--concurrency", "0")
+	require.ErrorContains(t, err, "understudy worker")
+	out, err := execute(t, "worker", "--help")
+	require.NoError(t, err)
+	require.NotContains(t, out, "--port")
 }
 
 func TestMissingConfig(t *testing.T) {

@@ -27,6 +27,8 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 		Example: `  understudy dev                            serve ./langgraph.json on http://127.0.0.1:2024
   understudy dev --port 0 --workers 1       on a free port, with one Python process
   understudy serve --host 0.0.0.0           in production, reachable from other machines
+  understudy worker                         executes runs of a shared database, without serving
+  understudy proxy --upstream URL           in front of a LangGraph Server that stays
   understudy version`,
 		SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -43,6 +45,8 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 			Long: `Serves the graphs of langgraph.json on this machine, with readable logs and a short stop.
 
 When it is ready it prints one line, "understudy listening on URL", and what to try next.
+When a file of a graph changes, the graphs are loaded again; runs that go on end with what they
+began with. --reload=false leaves that out.
 Ctrl-C stops it: running runs get --grace to reach a checkpoint, and go on from there when
 it is started again. A second Ctrl-C ends it at once; nothing acknowledged is lost.`,
 			Example: `  understudy dev
@@ -54,10 +58,64 @@ it is started again. A second Ctrl-C ends it at once; nothing acknowledged is lo
 			Short: "Serve in production",
 			Long: `Serves like dev, for production: JSON logs, and three minutes for running runs when it is
 told to stop with SIGTERM. What has not ended by then is handed back, and resumes from its
-last checkpoint at the next start.`,
+last checkpoint at the next start, or at once on another server of the same --database-url.
+
+With --concurrency 0 it only serves, and leaves the runs to "understudy worker".`,
 			Example: `  understudy serve --host 0.0.0.0 --data /var/lib/understudy
+  understudy serve --host 0.0.0.0 --database-url postgres://u@db/app --redis-url redis://cache:6379
   UNDERSTUDY_HOST=0.0.0.0 UNDERSTUDY_GRACE=30s understudy serve`,
 		}),
+		newServer(config.Worker, &cobra.Command{
+			Use:   "worker",
+			Short: "Execute runs of a database that others serve",
+			Long: `Executes runs and serves nothing: it claims what servers on the same Postgres database have put
+into the queue. Start as many as there is work for, on any machine that reaches the database, with the
+langgraph.json of the servers. One executes up to --concurrency runs at once, and of single graphs
+up to --graph-concurrency; what it has no place for, another claims.
+
+Servers execute runs too, unless they are told to only serve: understudy serve --concurrency 0, or
+N_JOBS_PER_WORKER=0. --redis-url carries what graphs stream from here to the servers that show it;
+without it they show how a run ended.
+
+--health-port serves /livez, /readyz and /metrics.
+
+SIGTERM drains: nothing more is claimed, running runs get --grace, and what has not ended by then
+goes back into the queue, where another takes it at once, from its last checkpoint. A second signal
+ends it at once; others find out when its leases end, after 20 s or so.`,
+			Example: `  understudy worker --database-url postgres://u@db/app --redis-url redis://cache:6379
+  DATABASE_URI=postgres://u@db/app REDIS_URI=redis://cache:6379 understudy worker --concurrency 40
+  understudy worker --graph-concurrency researcher=2,chat=20 --grace 10m`,
+		}),
+		newServer(config.Proxy, &cobra.Command{
+			Use:   "proxy",
+			Short: "Stand in front of a LangGraph Server and give it whole conversations",
+			Long: `Stands in front of a LangGraph Server that goes on running: clients change only their URL. Every
+call is forwarded as it came, with the credentials of whoever made it; where the server has only a
+summary left, the messages that people saw are put back into its answers. Conversations from before
+the proxy came are recovered from the checkpoints that the server still has, when they are read first.
+
+What it sees is recorded below DIR/upstreams, by the name of the upstream, or else its address; with
+--database-url in a schema of a Postgres database, for any number of proxies. A
+caller sees a recording only if the upstream has just let the same caller see the thread. With the
+upstream down every call is answered with 502 and says so, recorded messages included.
+
+--offline-reads is for upstreams that demand no credentials: then GET /threads/{id}/messages and
+/events answer from what was recorded while the upstream is down. It does not start on an upstream that
+refuses an anonymous caller. Who may see what cannot be asked of a server that is away, so callers
+that send anything that could be credentials are refused until it is back; and on an upstream that
+is down at the start nothing is shown, unless it was seen open before with the same --data.
+
+Of langgraph.json, if one is named, the sections history and http.cors are read. Health and
+metrics of the proxy itself are at /understudy/ok and /understudy/metrics.`,
+			Example: `  understudy proxy --upstream http://127.0.0.1:2024
+  understudy proxy --upstream https://my-app.example.com --name my-app --host 0.0.0.0 --port 8123
+  understudy proxy --upstream http://10.0.0.5:8000/agents --config langgraph.json --data /var/lib/understudy
+  UNDERSTUDY_UPSTREAM=http://127.0.0.1:2024 understudy proxy --port 0 --offline-reads`,
+		}),
+		newImport(),
+		newExport(),
+		newInit(),
+		newDoctor(), newHealth(),
 		&cobra.Command{
 			Use: "version", Short: "Print the version", Args: noArgs,
 			Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "understudy", version()) },
@@ -66,17 +124,23 @@ last checkpoint at the next start.`,
 	return root
 }
 
-// newServer completes dev and serve: flags from the table of settings, and what runs.
+// newServer completes dev, serve, worker and proxy: flags from the table of settings, and what runs.
 func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.Flags().SortFlags = false
 	file := os.Getenv("UNDERSTUDY_CONFIG")
-	if file == "" {
+	help := "`FILE` that names the graphs [$UNDERSTUDY_CONFIG]"
+	switch {
+	case mode == config.Proxy:
+		help = "langgraph.json `FILE` whose sections history and http.cors are read (default none) [$UNDERSTUDY_CONFIG]"
+	case file == "":
 		file = "langgraph.json"
 	}
-	cmd.Flags().StringVar(&file, "config", file, "`FILE` that names the graphs [$UNDERSTUDY_CONFIG]")
+	cmd.Flags().StringVar(&file, "config", file, help)
 	for _, s := range config.Settings() {
-		addFlag(cmd.Flags(), s)
+		if s.Of(mode) {
+			addFlag(cmd.Flags(), s, mode)
+		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		given := map[string]string{}
@@ -85,22 +149,25 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 				given[f.Name] = f.Value.String()
 			}
 		})
-		c, warnings, err := config.Load(config.Source{Mode: mode, File: file, Flags: given})
+		load := func() (*config.Config, []config.Warning, error) {
+			return config.Load(config.Source{Mode: mode, File: file, Flags: given})
+		}
+		c, warnings, err := load()
 		if err != nil {
 			for _, w := range warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 			}
 			return err
 		}
-		return serve(cmd.Context(), c, warnings, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return serve(cmd.Context(), c, warnings, load, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
 }
 
 // addFlag registers a setting. Values stay text: config reads them, so that all mistakes are told together.
-func addFlag(flags *pflag.FlagSet, s config.Setting) {
-	names := append([]string{s.Env}, s.Also...)
-	help := fmt.Sprintf("%s (default %s) [$%s]", s.Help, s.Default, strings.Join(names, ", $"))
+func addFlag(flags *pflag.FlagSet, s config.Setting, mode config.Mode) {
+	names := append([]string{s.Env}, s.AlsoIn(mode)...)
+	help := fmt.Sprintf("%s (default %s) [$%s]", s.Help, s.DefaultIn(mode), strings.Join(names, ", $"))
 	flags.Var(&textValue{kind: s.Value}, s.Flag, help)
 	if s.Switch {
 		flags.Lookup(s.Flag).NoOptDefVal = "true"

@@ -9,14 +9,20 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"understudy"
 	"understudy/internal/config"
 )
 
+// loader reads the configuration again.
+type loader = func() (*config.Config, []config.Warning, error)
+
 // serve runs a server until it is told to stop. It returns nil after an orderly stop.
-func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, stdout, stderr io.Writer) error {
+func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, load loader, stdout, stderr io.Writer) error {
 	log := newLog(cfg, stderr)
 	for _, w := range warnings {
 		log.Warn("configuration", "key", w.Key, "problem", w.Text)
@@ -24,16 +30,47 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, s
 	ctx, stop := untilSignal(ctx, log)
 	defer stop()
 
-	srv, err := understudy.New(understudy.Config{Settings: cfg, Log: log, Version: version()})
+	traces, flush := startTraces(ctx, log)
+	defer flush()
+	srv, err := open(cfg, log, traces)
 	if err != nil {
 		return explain(err, cfg)
 	}
-	url := baseURL(srv.Addr())
-	fmt.Fprintln(stdout, "understudy listening on "+url)
-	if cfg.Mode == config.Dev {
-		fmt.Fprint(stdout, tryNext(url+cfg.HTTP.MountPrefix, cfg.Graphs))
+	addr := srv.Addr()
+	switch {
+	case cfg.Mode == config.Worker && addr != nil:
+		fmt.Fprintf(stdout, "understudy worker executes up to %d runs; health and metrics on %s\n", cfg.Runs(), baseURL(addr))
+	case cfg.Mode == config.Worker:
+		fmt.Fprintf(stdout, "understudy worker executes up to %d runs\n", cfg.Runs())
+	default:
+		url := baseURL(addr)
+		fmt.Fprintln(stdout, "understudy listening on "+url)
+		if cfg.Mode == config.Dev {
+			fmt.Fprint(stdout, tryNext(url+cfg.HTTP.MountPrefix, cfg.Graphs))
+		}
+	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watch, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	if srv, ok := srv.(*understudy.Server); ok && cfg.Reload {
+		r := &reloader{log: log, cfg: cfg, load: load, reload: srv.Reload, problems: srv.GraphProblems, rested: settle}
+		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
 	return explain(srv.Run(ctx), cfg)
+}
+
+// server is a server or a proxy.
+type server interface {
+	Addr() net.Addr
+	Run(ctx context.Context) error
+}
+
+func open(cfg *config.Config, log *slog.Logger, traces trace.TracerProvider) (server, error) {
+	if cfg.Mode == config.Proxy {
+		return understudy.NewProxy(understudy.ProxyConfig{Settings: cfg, Log: log, Version: version()})
+	}
+	return understudy.New(understudy.Config{Settings: cfg, Log: log, Version: version(), Tracing: traces})
 }
 
 // untilSignal gives a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.

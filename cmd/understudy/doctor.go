@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"understudy"
+	"understudy/internal/config"
+)
+
+// errUnwell ends doctor with exit code 1. What is wrong has been printed.
+var errUnwell = errors.New("problems were found")
+
+func newDoctor() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what a server needs, and say how to mend it",
+		Long: `Checks the configuration, environment variables, Python, each graph (imported in a process of its
+own), the data folder with its database, and the port. It changes nothing, and may be run beside
+a server. Exit code 0: all is well, warnings aside; 1: there are problems.`,
+		Example: `  understudy doctor
+  understudy doctor --config my-app/langgraph.json --data /var/lib/understudy --json`,
+		Args: noArgs,
+	}
+	cmd.Flags().SortFlags = false
+	file := os.Getenv("UNDERSTUDY_CONFIG")
+	if file == "" {
+		file = "langgraph.json"
+	}
+	asJSON := false
+	cmd.Flags().StringVar(&file, "config", file, "`FILE` that names the graphs [$UNDERSTUDY_CONFIG]")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array of findings")
+	for _, s := range config.Settings() {
+		if s.Of(config.Serve) {
+			addFlag(cmd.Flags(), s, config.Serve)
+		}
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		given := map[string]string{}
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if f.Name != "config" && f.Name != "json" {
+				given[f.Name] = f.Value.String()
+			}
+		})
+		findings := understudy.Examine(cmd.Context(), understudy.Examination{
+			Source: config.Source{Mode: config.Serve, File: file, Flags: given},
+		})
+		out := cmd.OutOrStdout()
+		if asJSON {
+			enc := json.NewEncoder(out)
+			enc.SetIndent("", "  ")
+			enc.SetEscapeHTML(false)
+			if err := enc.Encode(findings); err != nil {
+				return err
+			}
+		} else {
+			printFindings(out, findings)
+		}
+		for _, f := range findings {
+			if f.Verdict == understudy.Problem {
+				return errUnwell
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// printFindings writes for a person: with signs on a terminal, in words elsewhere.
+func printFindings(w io.Writer, findings []understudy.Finding) {
+	signs := map[understudy.Verdict]string{understudy.Fine: "ok      ", understudy.Warning: "warning ", understudy.Problem: "PROBLEM "}
+	indent := "        "
+	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+		signs = map[understudy.Verdict]string{understudy.Fine: "\x1b[32m✓\x1b[0m ", understudy.Warning: "\x1b[33m!\x1b[0m ", understudy.Problem: "\x1b[31m✗\x1b[0m "}
+		indent = "  "
+	}
+	problems := 0
+	for _, f := range findings {
+		fmt.Fprintf(w, "%s%-12s %s\n", signs[f.Verdict], f.Check, f.Text)
+		for _, line := range f.Details {
+			fmt.Fprintf(w, "%s%-12s   %s\n", indent, "", line)
+		}
+		if f.Mend != "" {
+			fmt.Fprintf(w, "%s%-12s → %s\n", indent, "", f.Mend)
+		}
+		if f.Verdict == understudy.Problem {
+			problems++
+		}
+	}
+	switch problems {
+	case 0:
+		fmt.Fprintln(w, "\nAll is well.")
+	case 1:
+		fmt.Fprintln(w, "\n1 problem.")
+	default:
+		fmt.Fprintf(w, "\n%d problems.\n", problems)
+	}
+}

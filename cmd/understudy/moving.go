@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"understudy"
+	"understudy/internal/config"
+	"understudy/transfer"
+)
+
+func newImport() *cobra.Command {
+	var o understudy.Import
+	var headers []string
+	cmd := &cobra.Command{
+		Use:   "import --from SOURCE",
+		Short: "Move conversations in",
+		Long: `Moves threads with all of their checkpoints, pending writes and transcripts, assistants and store
+items into the data folder, or with --database-url into a Postgres database, as far as the source has
+them. The source is only read.
+
+SOURCE is one of
+  postgres://user:password@host/database   of langgraph-checkpoint-postgres, or of understudy
+  checkpoints.sqlite                       a file of langgraph-checkpoint-sqlite
+  http://host:port                         LangGraph Server, understudy or its proxy
+  other/.understudy                        a data folder, or a proxy's records of an upstream
+
+What was moved is read back and compared; what differs is named, and the exit status is 1. It can
+be ended at any time and run again: it goes on where it ended, and moves nothing twice.
+Stop the server on the data folder first; servers on a database go on. docs/moving.md says what is kept and what is not.`,
+		Example: `  understudy import --from postgres://me:secret@localhost/agents
+  understudy import --from checkpoints.sqlite --graph agent
+  understudy import --from https://example.com --header 'Authorization: Bearer …'
+  understudy import --from .understudy --database-url postgres://me:secret@localhost/understudy`,
+		Args: noArgs,
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&o.From, "from", "", "where to move from (`SOURCE`); required")
+	cmd.Flags().StringVar(&o.Graph, "graph", "", "`NAME` of the graph of threads whose checkpoints do not name one")
+	cmd.Flags().StringArrayVar(&headers, "header", nil, "`'NAME: VALUE'` to send to a server; repeatable")
+	load := dataFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.From == "" {
+			return usageError{errors.New("import needs --from; see understudy import --help")}
+		}
+		o.Header = http.Header{}
+		for _, h := range headers {
+			name, value, ok := strings.Cut(h, ":")
+			if !ok || strings.TrimSpace(name) == "" {
+				return usageError{fmt.Errorf("--header %q is not of the form 'Name: value'", name)}
+			}
+			o.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		}
+		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
+			o.Progress = p
+			return o.Run(ctx, cfg, newLog(cfg, cmd.ErrOrStderr()))
+		})
+	}
+	return cmd
+}
+
+func newExport() *cobra.Command {
+	var o understudy.Export
+	cmd := &cobra.Command{
+		Use:   "export --to TARGET",
+		Short: "Move conversations out",
+		Long: `Writes all threads and store items of the data folder, or database, into the tables of LangGraph's own
+checkpointers and stores, where PostgresSaver or SqliteSaver goes on with them.
+
+TARGET is one of
+  postgres://user:password@host/database   tables are made when they are missing
+  checkpoints.sqlite                       a file, made when it is missing
+
+What was written is read back and compared; what differs is named, and the exit status is 1. It can
+be ended at any time and run again: it goes on where it ended, and writes nothing twice.`,
+		Example: `  understudy export --to postgres://me:secret@localhost/agents
+  understudy export --to checkpoints.sqlite --data /var/lib/understudy
+  understudy export --to checkpoints.sqlite --database-url postgres://me:secret@localhost/understudy`,
+		Args: noArgs,
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&o.To, "to", "", "where to move to (`TARGET`); required")
+	load := dataFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.To == "" {
+			return usageError{errors.New("export needs --to; see understudy export --help")}
+		}
+		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
+			o.Progress = p
+			return o.Run(ctx, cfg)
+		})
+	}
+	return cmd
+}
+
+// dataFlags adds the flags that say which data folder or database is meant, and gives what reads them.
+func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warning, error)) {
+	file := os.Getenv("UNDERSTUDY_CONFIG")
+	if file == "" {
+		file = "langgraph.json"
+	}
+	cmd.Flags().StringVar(&file, "config", file, "`FILE` whose settings hold for the data, if it is there [$UNDERSTUDY_CONFIG]")
+	places := []string{"data", "database-url"}
+	for _, s := range config.Settings() {
+		if slices.Contains(places, s.Flag) {
+			addFlag(cmd.Flags(), s, config.Dev)
+		}
+	}
+	return func() (*config.Config, []config.Warning, error) {
+		given := map[string]string{}
+		for _, name := range places {
+			if f := cmd.Flags().Lookup(name); f.Changed {
+				given[name] = f.Value.String()
+			}
+		}
+		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && !cmd.Flags().Changed("config") {
+			file = ""
+		}
+		cfg, warnings, err := config.Load(config.Source{Mode: config.Dev, File: file, Flags: given})
+		if _, folder := given["data"]; err == nil && folder && given["database-url"] == "" {
+			cfg.DatabaseURL = "" // who names a folder means it, whatever the variables say
+		}
+		return cfg, warnings, err
+	}
+}
+
+// move runs an import or export and says what came of it.
+func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, error),
+	run func(context.Context, *config.Config, transfer.Progress) (*transfer.Result, error)) error {
+	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	cfg, _, err := load()
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(cmd.Context(), newLog(cfg, errs))
+	defer stop()
+	r, err := run(ctx, cfg, newProgress(errs))
+	if err != nil {
+		if ctx.Err() != nil {
+			return errors.New("stopped; run it again to go on where it ended")
+		}
+		return err
+	}
+	report(out, r)
+	if n := len(r.Problems); n > 0 {
+		return fmt.Errorf("%d were not moved as they are: %s", n, named(r.Problems))
+	}
+	return nil
+}
+
+func named(problems []transfer.Problem) string {
+	names := make([]string, len(problems))
+	for i, p := range problems {
+		names[i] = p.What
+	}
+	return strings.Join(names, ", ")
+}
+
+// report prints what was moved.
+func report(w io.Writer, r *transfer.Result) {
+	nothing := true
+	for _, c := range []struct {
+		what string
+		n    transfer.Count
+	}{
+		{"assistants", r.Assistants}, {"threads", r.Threads}, {"checkpoints", r.Checkpoints}, {"writes", r.Writes}, {"store items", r.Items},
+	} {
+		if c.n.New+c.n.Known > 0 {
+			fmt.Fprintf(w, "%-12s %d moved, %d were there\n", c.what, c.n.New, c.n.Known)
+		}
+		nothing = nothing && c.n.New == 0
+	}
+	if nothing {
+		fmt.Fprintln(w, "nothing to do: everything was there")
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, "differs:", p)
+	}
+	if r.Unread > 0 {
+		fmt.Fprintf(w, "%d threads have nothing new there and were not read again\n", r.Unread)
+	}
+	if len(r.Problems) == 0 {
+		fmt.Fprintf(w, "verified: everything that was read is there and equal (digest %s)\n", r.Digest)
+	}
+}
+
+// newProgress is a bar on a terminal, and plain lines elsewhere.
+func newProgress(w io.Writer) transfer.Progress {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &bar{w: w}
+	}
+	return &lines{w: w}
+}
+
+type bar struct {
+	w   io.Writer
+	bar *progressbar.ProgressBar
+}
+
+func (b *bar) Begin(what string, total int) {
+	b.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(b.w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
+		progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionShowIts(), progressbar.OptionClearOnFinish())
+}
+
+// A terminal that cannot be written to does not stop the work.
+func (b *bar) Step(string) { _ = b.bar.Add(1) }
+func (b *bar) End()        { _ = b.bar.Finish() }
+
+// lines says how far it is every few seconds.
+type lines struct {
+	w           io.Writer
+	what        string
+	done, total int
+	said        time.Time
+}
+
+const sayEvery = 5 * time.Second
+
+func (l *lines) Begin(what string, total int) {
+	l.what, l.total, l.done, l.said = what, total, 0, time.Now()
+	if total > 0 {
+		fmt.Fprintf(l.w, "%s: %d\n", what, total)
+	}
+}
+
+func (l *lines) Step(string) {
+	if l.done++; time.Since(l.said) < sayEvery {
+		return
+	}
+	l.said = time.Now()
+	if l.total > 0 {
+		fmt.Fprintf(l.w, "%s: %d of %d\n", l.what, l.done, l.total)
+	} else {
+		fmt.Fprintf(l.w, "%s: %d\n", l.what, l.done)
+	}
+}
+
+func (l *lines) End() {}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"understudy/transfer"
+)
+
+func TestMovingSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name  string
+		args  []string
+		usage bool
+		want  string
+	}{
+		{"no source", []string{"import"}, true, "import needs --from"},
+		{"no target", []string{"export"}, true, "export needs --to"},
+		{"a header without a value", []string{"import", "--from", "http://x", "--header", "token"}, true, "is not of the form"},
+		{"an argument", []string{"import", "x.sqlite"}, true, "takes no argument"},
+		{"nothing there", []string{"import", "--from", dir + "/none.sqlite", "--data", dir}, false, "does not exist"},
+		{"an empty folder", []string{"import", "--from", dir, "--data", dir + "/data"}, false, "is a folder without a database"},
+		{"in memory", []string{"export", "--to", dir + "/out.sqlite", "--data", dir + "/nothing"}, false, "has no database to export"},
+		{"a server", []string{"export", "--to", "http://x", "--data", dir}, false, "has no database to export"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := execute(t, c.args...)
+			require.ErrorContains(t, err, c.want)
+			var usage usageError
+			assert.Equal(t, c.usage, errors.As(err, &usage))
+		})
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		result transfer.Result
+		want   string
+	}{
+		"moved": {
+			transfer.Result{Threads: transfer.Count{New: 2, Known: 1}, Notes: []string{"so it is"}, Digest: "d1"},
+			"threads      2 moved, 1 were there\nnote: so it is\nverified: everything that was read is there and equal (digest d1)\n",
+		},
+		"nothing to do": {
+			transfer.Result{Threads: transfer.Count{Known: 1}, Unread: 1, Digest: "d1"},
+			"threads      0 moved, 1 were there\nnothing to do: everything was there\n1 threads have nothing new there and were not read again\n" +
+				"verified: everything that was read is there and equal (digest d1)\n",
+		},
+		"differs": {
+			transfer.Result{Items: transfer.Count{New: 1}, Problems: []transfer.Problem{{What: "thread 1", Err: errors.New("lost")}}},
+			"store items  1 moved, 0 were there\ndiffers: thread 1: lost\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			report(&out, &c.result)
+			assert.Equal(t, c.want, out.String())
+		})
+	}
+}

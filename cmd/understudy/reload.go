@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"understudy"
+	"understudy/graph"
+	"understudy/graph/python"
+	"understudy/internal/config"
+)
+
+// settle is how long files have to be at rest before they are read: editors and checkouts change several in a row.
+const settle = 300 * time.Millisecond
+
+// reloader loads the graphs again when their files change: *.py below the folder of langgraph.json and its local dependencies,
+// langgraph.json itself, and .env files beside it.
+type reloader struct {
+	log    *slog.Logger
+	cfg    *config.Config // as it was at the start
+	load   func() (*config.Config, []config.Warning, error)
+	reload func(context.Context, *config.Config) error
+	// problems tells which graphs do not import.
+	problems func() map[string]error
+	rested   time.Duration
+}
+
+// Run watches until ctx ends. Where files cannot be watched it says so, and returns nil: the server works without.
+func (r *reloader) Run(ctx context.Context) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		r.log.Warn("graphs are not loaded again when their files change", "error", err)
+		return nil
+	}
+	defer w.Close()
+	for _, dir := range append([]string{r.cfg.Dir}, r.cfg.PythonPath...) {
+		r.watch(w, dir)
+	}
+	rest := time.NewTimer(time.Hour)
+	rest.Stop()
+	var changed string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.Errors:
+			if err != nil {
+				r.log.Warn("watching the files of graphs", "error", err)
+			}
+		case e := <-w.Events:
+			if e.Has(fsnotify.Create) {
+				r.watch(w, e.Name) // a folder may have come with files in it
+				if info, err := os.Stat(e.Name); err == nil && info.IsDir() && !r.ignored(e.Name) && holdsPython(e.Name) {
+					changed = e.Name
+					rest.Reset(r.rested)
+				}
+			}
+			if e.Op != fsnotify.Chmod && r.matters(e.Name) {
+				changed = e.Name
+				rest.Reset(r.rested)
+			}
+		case <-rest.C:
+			r.again(ctx, changed)
+		}
+	}
+}
+
+// watch adds a folder and those below it. What is no folder, or cannot be watched, is passed over.
+func (r *reloader) watch(w *fsnotify.Watcher, dir string) {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil //nolint:nilerr // it went away meanwhile, or is not ours to read
+		}
+		if path != r.cfg.Dir && r.ignored(path) {
+			return fs.SkipDir
+		}
+		return w.Add(path)
+	})
+	if err != nil {
+		r.log.Warn("changes below a folder are not seen", "folder", dir, "error", err)
+	}
+}
+
+func holdsPython(dir string) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*.py"))
+	return err == nil && len(files) > 0
+}
+
+// ignored are folders in which no graph is written by hand.
+func (r *reloader) ignored(path string) bool {
+	switch name := filepath.Base(path); {
+	case strings.HasPrefix(name, "."), name == "__pycache__", name == "node_modules", name == "venv", name == "site-packages", path == r.cfg.Data:
+		return true
+	}
+	_, err := os.Stat(filepath.Join(path, "pyvenv.cfg"))
+	return err == nil
+}
+
+func (r *reloader) matters(path string) bool {
+	name := filepath.Base(path)
+	beside := filepath.Dir(path) == r.cfg.Dir
+	return path == r.cfg.File || beside && (name == ".env" || strings.HasPrefix(name, ".env.")) ||
+		strings.HasSuffix(name, ".py") && !strings.HasPrefix(name, ".")
+}
+
+// again reads the configuration and loads the graphs.
+func (r *reloader) again(ctx context.Context, changed string) {
+	log := r.log.With("changed", r.short(changed))
+	cfg, warnings, err := r.load()
+	if err != nil {
+		var mistakes config.Mistakes
+		if errors.As(err, &mistakes) {
+			for _, m := range mistakes {
+				log.Error("not reloaded: the graphs go on as they were", "mistake", m.String())
+			}
+			return
+		}
+		log.Error("not reloaded: the graphs go on as they were", "error", err)
+		return
+	}
+	for _, w := range warnings {
+		log.Warn("configuration", "key", w.Key, "problem", w.Text)
+	}
+	began := time.Now()
+	err = r.reload(ctx, cfg)
+	var refused *python.ReloadError
+	switch {
+	case err == nil:
+		log.Info("reloaded", "seconds", time.Since(began).Round(time.Millisecond).Seconds())
+		r.tell(log, r.problems())
+	case ctx.Err() != nil:
+	case errors.As(err, &refused) && refused.Err == nil:
+		log.Error("not reloaded: the graphs go on as they were")
+		r.tell(log, refused.Problems)
+	case errors.Is(err, understudy.ErrCannotReload):
+		log.Warn("not reloaded", "reason", err)
+	default:
+		log.Error("not reloaded: the graphs go on as they were", "error", err)
+	}
+}
+
+// tell logs why graphs do not import, with the place in their files.
+func (r *reloader) tell(log *slog.Logger, problems map[string]error) {
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		err := problems[name]
+		at := ""
+		var f *graph.Failure
+		if errors.As(err, &f) {
+			at = r.place(f.Detail)
+		}
+		log.Error("a graph does not import", "graph", name, "at", at, "error", err)
+	}
+}
+
+// place is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.
+func (r *reloader) place(traceback string) string {
+	return placeIn(traceback, append([]string{r.cfg.Dir}, r.cfg.PythonPath...), r.short)
+}
+
+func placeIn(traceback string, dirs []string, short func(string) string) string {
+	at := ""
+	for line := range strings.SplitSeq(traceback, "\n") {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), `File "`)
+		if !ok {
+			continue
+		}
+		file, rest, ok := strings.Cut(rest, `", line `)
+		if !ok {
+			continue
+		}
+		number, _, _ := strings.Cut(rest, ",")
+		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+string(filepath.Separator)) }) &&
+			!strings.Contains(file, "site-packages") {
+			at = fmt.Sprintf("%s:%s", short(file), number)
+		}
+	}
+	return at
+}
+
+func (r *reloader) short(path string) string {
+	if rel, err := filepath.Rel(r.cfg.Dir, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
+}

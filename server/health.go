@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+// Check is something that must hold for requests to be worth sending here.
+type Check func(ctx context.Context) error
+
+// checkTime bounds the checks of one answer.
+const checkTime = 2 * time.Second
+
+// checks remembers what failed last, so that only changes are logged.
+type checks struct {
+	mu     sync.Mutex
+	failed map[string]bool
+}
+
+// ok is the health route of LangGraph Server. check_db is a number there: text is refused in the words of Python.
+func (s *Server) ok(c *fiber.Ctx) error {
+	if c.Context().QueryArgs().Has("check_db") {
+		ask, err := nonzero(c.Query("check_db"))
+		if err != nil {
+			return err
+		}
+		if ask && s.opts.CheckDB != nil {
+			ctx, cancel := context.WithTimeout(c.UserContext(), checkTime)
+			defer cancel()
+			if err := s.opts.CheckDB(ctx); err != nil {
+				return fault.Wrap(fault.Unavailable, "The storage does not answer", err)
+			}
+		}
+	}
+	return sendJSON(c, []byte(`{"ok":true,"services":{}}`))
+}
+
+// nonzero reads a whole number as Python's int does, as far as ASCII goes, and reports whether it is another one than 0.
+func nonzero(text string) (bool, error) {
+	digits := strings.TrimSpace(text)
+	if digits != "" && (digits[0] == '-' || digits[0] == '+') {
+		digits = digits[1:]
+	}
+	other, before := false, byte('_')
+	for i := range len(digits) {
+		c := digits[i]
+		if (c < '0' || c > '9') && (c != '_' || before == '_') {
+			before = '_'
+			break
+		}
+		other = other || c > '0' && c <= '9'
+		before = c
+	}
+	if before == '_' {
+		return false, fault.Newf(fault.Invalid, "invalid literal for int() with base 10: '%s'", strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text))
+	}
+	return other, nil
+}
+
+// live answers as long as the process can: it asks nothing.
+func (s *Server) live(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"live":true}`)) }
+
+// ready tells whether requests should be sent here.
+func (s *Server) ready(c *fiber.Ctx) error {
+	ctx, cancel := context.WithTimeout(c.UserContext(), checkTime)
+	defer cancel()
+	all := s.requests.Err() == nil && !s.draining.Load()
+	b := append([]byte(`,"checks":{"draining":`), strconv.Quote(map[bool]string{true: "ok", false: "failed"}[all])...)
+	for _, name := range slices.Sorted(maps.Keys(s.opts.Checks)) {
+		err := s.opts.Checks[name](ctx)
+		s.noteCheck(name, err)
+		b = jsonobj.AppendText(append(jsonobj.AppendText(append(b, ','), name), ':'), map[bool]string{true: "ok", false: "failed"}[err == nil])
+		all = all && err == nil
+	}
+	if !all {
+		c.Status(fiber.StatusServiceUnavailable)
+		c.Set(fiber.HeaderRetryAfter, "1")
+	}
+	return sendJSON(c, append(append(strconv.AppendBool([]byte(`{"ready":`), all), b...), `}}`...))
+}
+
+// noteCheck logs a check whose answer is another than before. Those who ask are not told the reason: it may name hosts.
+func (s *Server) noteCheck(name string, err error) {
+	s.checks.mu.Lock()
+	defer s.checks.mu.Unlock()
+	if s.checks.failed[name] == (err != nil) {
+		return
+	}
+	if s.checks.failed == nil {
+		s.checks.failed = map[string]bool{}
+	}
+	s.checks.failed[name] = err != nil
+	if err != nil {
+		s.log.Warn("not ready", "check", name, "error", err)
+	} else {
+		s.log.Info("ready again", "check", name)
+	}
+}

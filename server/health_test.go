@@ -1,0 +1,93 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// LangGraph Server reads check_db as Python's int does.
+func TestCheckDB(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.CheckDB = func(context.Context) error { return errors.New("gone") } })
+	const fine, away = `{"ok":true,"services":{}}`, `{"detail":"The storage does not answer"}`
+	for query, want := range map[string]struct {
+		status int
+		body   string
+	}{
+		"": {200, fine}, "?check_db=0": {200, fine}, "?check_db=-0": {200, fine}, "?check_db=0_0": {200, fine},
+		"?check_db=1": {503, away}, "?check_db=%201%20": {503, away}, "?check_db=-1": {503, away}, "?check_db=1_000": {503, away},
+		"?check_db=":     {400, `{"detail":"invalid literal for int() with base 10: ''"}`},
+		"?check_db=true": {400, `{"detail":"invalid literal for int() with base 10: 'true'"}`},
+		"?check_db=_1":   {400, `{"detail":"invalid literal for int() with base 10: '_1'"}`},
+		"?check_db=1__0": {400, `{"detail":"invalid literal for int() with base 10: '1__0'"}`},
+		"?check_db=1_":   {400, `{"detail":"invalid literal for int() with base 10: '1_'"}`},
+		"?check_db=-":    {400, `{"detail":"invalid literal for int() with base 10: '-'"}`},
+	} {
+		res, body := w.ask(t, "GET", "/ok"+query, "")
+		require.Equal(t, []any{want.status, want.body}, []any{res.StatusCode, body}, query)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	w := setup(t, func(o *Options) {
+		o.Disable.Meta = true // health stays
+		o.Checks = map[string]Check{
+			"database": func(ctx context.Context) error {
+				if _, bounded := ctx.Deadline(); !bounded {
+					return errors.New("no deadline")
+				}
+				if down.Load() {
+					return errors.New("dial s3cret: refused")
+				}
+				return nil
+			},
+			"workers": func(context.Context) error { return nil },
+		}
+	})
+	answers := func(path string, status int, want string) {
+		t.Helper()
+		res, body := w.ask(t, "GET", path, "")
+		require.Equal(t, []any{status, want}, []any{res.StatusCode, body})
+	}
+	answers("/livez", 200, `{"live":true}`)
+	answers("/readyz", 200, `{"ready":true,"checks":{"draining":"ok","database":"ok","workers":"ok"}}`)
+	down.Store(true)
+	answers("/readyz", 503, `{"ready":false,"checks":{"draining":"ok","database":"failed","workers":"ok"}}`)
+	answers("/livez", 200, `{"live":true}`)
+	down.Store(false)
+	answers("/readyz", 200, `{"ready":true,"checks":{"draining":"ok","database":"ok","workers":"ok"}}`)
+}
+
+// A server that was told to stop says so before it does: new connections are taken meanwhile.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.Drain = time.Hour })
+	status := func() int {
+		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+		defer fresh.CloseIdleConnections()
+		res, err := fresh.Get("http://" + w.addr + "/readyz")
+		if err != nil {
+			return 0
+		}
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	require.Equal(t, 200, status())
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.stop() }()
+	require.Eventually(t, func() bool { return status() == 503 }, time.Minute, time.Millisecond)
+	require.NoError(t, w.ln.Close()) // what else ends it is time
+	if err := <-stopped; err != nil {
+		require.ErrorIs(t, err, net.ErrClosed)
+	}
+	require.Zero(t, status())
+}
