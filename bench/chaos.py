@@ -1,0 +1,466 @@
+"""Three servers on one Postgres and one Redis, under load, while everything that can fail does; then checks that nothing was lost.
+
+    bench/chaos [--seconds 600] [--clients 24] [--seed N] [--lease 20]
+
+A run of less than two minutes has a lease of 4 s and faults in quicker succession, so that it sees as much; takeovers are timed then, not judged.
+
+Postgres, Redis and the servers are this program's own, in a temporary folder. Clients start runs of a Python graph and of an agent in Go with every
+multitask strategy, each request at any of the servers; they cancel some, wait for some, and follow some, leave them now and then, and come back
+with Last-Event-ID at another server. Meanwhile, at random moments that the seed repeats:
+
+- servers and workers are killed (SIGKILL); servers are started again
+- servers stand still (SIGSTOP) for longer than their lease, or for a moment, and go on (SIGCONT)
+- Redis is killed and comes back empty; its connections are cut
+- Postgres is stopped at once, as by a crash, and started again; its connections are cut
+
+Then all must come to rest, and what the API and the tables say is held against what was acknowledged:
+
+- every run that was acknowledged has ended, unless a rollback was asked for that takes it along; who waited got its result
+- its messages are in the state and in the log once, in order; all of them if it succeeded, none if it was rolled back
+- events of a thread are numbered 1, 2, 3…; no thread is busy, nothing dangles in the tables
+- no row of attempt n of a run was committed after the first row of attempt n + 1, by the clock of Postgres (track_commit_timestamp)
+- a subscriber saw each kept record once, in order, and missed none that a later replay shows
+- what a server held that was killed or stood still is taken over in time: within a lease, a heartbeat and a little; that time is counted from
+  the kill to the beginning of the next attempt, without the time in which Postgres was away
+- writes of servers that stood still were refused when they woke (they are counted)
+
+Prints one line with runs, faults, takeovers and losses; exit code 1 when anything was lost, doubled, stuck or late.
+"""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import datetime
+import json
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+from langgraph_sdk import get_client
+
+from soak import TURNS, Check, Graph, Load
+
+HERE = Path(__file__).resolve().parent
+
+CALLER = Graph(
+    "caller",
+    lambda tag, steps, delay: {"messages": [{"role": "user", "content": f"{tag} ask"}]},
+    lambda tag, steps: [f"{tag} ask", f"{tag} 0 let me work that out", tag, f"{tag} 1 is what comes of it"],
+)
+
+# What happens, and how often beside the others. Each is dealt from a shuffled deck, so that a short run has them all.
+FAULTS = {
+    "kill server": 3, "kill worker": 4, "pause past the lease": 2, "pause for a moment": 1,
+    "restart redis": 1, "cut redis": 1, "restart postgres": 1, "cut postgres": 2,
+}
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def stop_now(process: subprocess.Popen | None) -> None:
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+class Postgres:
+    """A cluster of its own. Postgres does not run as root: then it runs as somebody else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port, self.process = folder, free_port(), None
+        found = shutil.which("initdb") or max(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]), default=None)
+        if found is None:
+            sys.exit("there is no initdb on PATH or in /usr/lib/postgresql; on Debian: apt-get install postgresql")
+        self.bin = Path(found).parent
+        self.who = {}
+        folder.mkdir()
+        if os.getuid() == 0:
+            user = next((pwd.getpwnam(n) for n in ("postgres", "nobody") if n in {u.pw_name for u in pwd.getpwall()}), None)
+            self.who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        subprocess.run(
+            [self.bin / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+            check=True, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"PATH": str(self.bin), "LC_ALL": "C.UTF-8"}, **self.who,
+        )
+        self.url = f"postgres://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable"
+
+    def start(self) -> None:
+        with open(self.folder.parent / "postgres.log", "ab") as log:
+            # What a process wrote survives its death without fsync; only that of the machine would tell the difference.
+            self.process = subprocess.Popen(
+                [self.bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), "-h", "127.0.0.1", "-k", self.folder, "-c", "fsync=off",
+                 "-c", "max_connections=120", "-c", "shared_buffers=64MB", "-c", "track_commit_timestamp=on", "-c", "log_line_prefix=%m %a ",
+                 "-c", "log_min_error_statement=panic"],
+                stdout=log, stderr=log, cwd=self.folder, env={"PATH": str(self.bin), "LC_ALL": "C.UTF-8", "TZ": "UTC"}, **self.who,
+            )
+
+    def ready(self, within: float = 60) -> None:
+        end = time.monotonic() + within
+        while True:
+            try:
+                self.ask("SELECT 1")
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+
+    def crash(self) -> None:
+        """An immediate shutdown: nothing is written, and the next start recovers."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
+
+    def ask(self, sql: str, *args) -> list[tuple]:
+        with psycopg.connect(self.url + "&application_name=chaos", connect_timeout=5, autocommit=True) as conn:
+            return conn.execute(sql, args or None).fetchall()
+
+
+class Redis:
+    """A Redis that keeps nothing over a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("redis-server") is None:
+            sys.exit("there is no redis-server on PATH; on Debian: apt-get install redis-server")
+        self.folder, self.port, self.process = folder, free_port(), None
+        folder.mkdir()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        with open(self.folder.parent / "redis.log", "ab") as log:
+            self.process = subprocess.Popen(
+                ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "", "--appendonly", "no", "--loglevel", "warning"],
+                stdout=log, stderr=log,
+            )
+
+    def cut(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as s:
+            s.sendall(b"CLIENT KILL TYPE normal SKIPME yes\r\n")
+            s.recv(100)
+
+
+class Server:
+    """One of the servers, through all its lives."""
+
+    def __init__(self, number: int, args: argparse.Namespace, postgres: Postgres, redis: Redis, folder: Path) -> None:
+        self.number, self.port, self.folder = number, free_port(), folder
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"server{number}.log"
+        database = f"{postgres.url}&application_name=server{number}"
+        self.command = [
+            args.server, "serve", "--config", str(HERE / "graphs" / "chaos.json"), "--port", str(self.port), "--python", sys.executable, "--workers", str(args.workers),
+            "--jobs-per-worker", str(args.clients + 6),  # one server has room for all that runs, or takeovers would wait for it
+            "--database-url", database, "--redis-url", redis.url, "--lease", f"{args.lease:g}s", "--log-level", "info", "--log-json", "--grace", "10s",
+        ]
+        self.process: subprocess.Popen | None = None
+        self.paused = False
+        self.busy = False  # something is being done to it
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.folder)
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def workers(self) -> list[int]:
+        try:
+            tasks = os.listdir(f"/proc/{self.process.pid}/task")
+            return [int(c) for t in tasks for c in Path(f"/proc/{self.process.pid}/task/{t}/children").read_text().split()]
+        except OSError:
+            return []
+
+    def said(self) -> list[dict]:
+        lines = []
+        for line in self.log.read_text(errors="replace").splitlines():
+            if line.startswith("{"):
+                lines.append(json.loads(line))
+        return lines
+
+
+def deal(rng: random.Random, seconds: float, every: float) -> list[tuple[float, str, list[float]]]:
+    """The schedule: when, what, and numbers that say to whom and for how long."""
+    plan, deck, at = [], [], every / 2
+    while at < seconds:
+        if not deck:
+            deck = [kind for kind, n in FAULTS.items() for _ in range(n)]
+            rng.shuffle(deck)
+        plan.append((at, deck.pop(), [rng.random() for _ in range(3)]))
+        at += every * (0.3 + 1.4 * rng.random())
+    return plan
+
+
+class Chaos:
+    """Does what the plan says, and keeps book."""
+
+    def __init__(self, args: argparse.Namespace, postgres: Postgres, redis: Redis, servers: list[Server]) -> None:
+        self.args, self.postgres, self.redis, self.servers = args, postgres, redis, servers
+        self.done: collections.Counter = collections.Counter()
+        self.held: list[tuple[float, str, int]] = []  # (when its server was stopped, run, attempt)
+        self.away: list[tuple[float, float]] = []  # when Postgres was
+        self.tasks: list[asyncio.Task] = []
+        self.storing = asyncio.Lock()  # one at a time is done to Postgres
+        self.carrying = asyncio.Lock()  # and to Redis
+
+    async def carry_out(self, plan: list[tuple[float, str, list[float]]]) -> None:
+        began = time.monotonic()
+        for at, kind, numbers in plan:
+            await asyncio.sleep(max(0, began + at - time.monotonic()))
+            self.tasks.append(asyncio.create_task(self.fault(kind, *numbers)))
+        await asyncio.gather(*self.tasks)
+
+    def target(self, number: float) -> Server | None:
+        """A server to which nothing is being done, unless it would be the last."""
+        free = [s for s in self.servers if not s.busy]
+        return free[int(number * len(free))] if len(free) > 1 else None
+
+    def note(self, text: str) -> None:
+        """Says in the folder of the logs what is done, with the times that the servers have."""
+        with open(self.servers[0].folder / "faults.log", "a") as log:
+            print(datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"), text, file=log)
+
+    async def fault(self, kind: str, whom: float, how: float, long: float) -> None:
+        lease = self.args.lease
+        if kind in ("kill server", "pause past the lease", "pause for a moment"):
+            server = self.target(whom)
+            if server is None:
+                self.done["left out"] += 1
+                return
+            server.busy = True
+            self.note(f"{kind}: server{server.number}")
+            try:
+                await getattr(self, kind.split(" ")[0])(server, lease * (0.2 + 0.4 * long) if "moment" in kind else lease * (1.4 + 0.4 * long), how)
+            finally:
+                server.busy = False
+                self.note(f"{kind}: server{server.number} is back")
+        elif kind == "kill worker":
+            workers = [pid for s in self.servers if not s.busy for pid in s.workers()]
+            if not workers:
+                self.done["left out"] += 1
+                return
+            self.note(kind)
+            try:
+                os.kill(workers[int(whom * len(workers))], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        elif kind.endswith("redis"):
+            async with self.carrying:
+                self.note(kind)
+                if kind == "cut redis":
+                    try:
+                        await asyncio.to_thread(self.redis.cut)
+                    except OSError:
+                        pass  # it was started just now, and does not listen yet
+                else:
+                    stop_now(self.redis.process)
+                    await asyncio.sleep([0, 0.5, 5][int(how * 3)] * (0.5 + long))
+                    self.redis.start()
+                    self.note("redis is back")
+        else:
+            async with self.storing:
+                self.note(kind)
+                if kind == "cut postgres":
+                    # Those of one server, or of all.
+                    name = "server%" if how < 0.5 else f"server{int(whom * len(self.servers))}"
+                    await asyncio.to_thread(self.postgres.ask, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s", name)
+                else:
+                    began = time.time()
+                    await asyncio.to_thread(self.postgres.crash)
+                    await asyncio.sleep([0, 0.5, 4][int(how * 3)] * (0.5 + long))
+                    self.postgres.start()
+                    await asyncio.to_thread(self.postgres.ready)
+                    self.note("postgres is back")
+                    # Leases that nobody could renew meanwhile are not taken over before a heartbeat.
+                    self.away.append((began, time.time() + 1 + self.args.lease / 4))
+        self.done[kind] += 1
+
+    async def hold(self, server: Server, when: float) -> None:
+        """Notes which runs a stopped server holds."""
+        owner = next((line["instance"] for line in reversed(server.said()) if "instance" in line), None)
+        async with self.storing:
+            rows = await asyncio.to_thread(self.postgres.ask, "SELECT run_id, attempt FROM runs WHERE status = 'running' AND owner = %s", owner)
+        self.held += [(when, run, attempt) for run, attempt in rows]
+
+    async def kill(self, server: Server, _: float, how: float) -> None:
+        if not server.alive():
+            return
+        server.process.kill()
+        when = time.time()
+        await asyncio.to_thread(server.process.wait)
+        await self.hold(server, when)
+        await asyncio.sleep(how * self.args.lease / 2)
+        server.start()
+
+    async def pause(self, server: Server, seconds: float, _: float) -> None:
+        if not server.alive():
+            return
+        server.process.send_signal(signal.SIGSTOP)
+        server.paused = True
+        when = time.time()
+        if seconds > self.args.lease:
+            await self.hold(server, when)
+        await asyncio.sleep(max(0, when + seconds - time.time()))
+        server.process.send_signal(signal.SIGCONT)
+        server.paused = False
+
+    async def watch(self) -> None:
+        """Starts servers again that ended by themselves: they do when Postgres is away while they start."""
+        while True:
+            await asyncio.sleep(0.5)
+            for s in self.servers:
+                if not s.busy and not s.alive():
+                    self.done["starts again"] += 1
+                    s.start()
+
+
+class ChaosCheck(Check):
+    """What the API and the tables say."""
+
+    def __init__(self, load: Load, postgres: Postgres) -> None:
+        super().__init__(load)
+        self.postgres = postgres
+
+    def tables(self) -> None:
+        self.rows(self.postgres.ask)
+        self.none(self.postgres.ask, "table run_heads: left", "SELECT thread_id, run_id FROM run_heads")
+        self.none(self.postgres.ask, "a row of an attempt was committed after the next attempt had begun", """
+            WITH written AS (
+                SELECT metadata->>'run_id' AS run, (metadata->>'run_attempt')::bigint AS attempt, pg_xact_commit_timestamp(xmin) AS at
+                FROM checkpoints WHERE metadata ? 'run_attempt'
+                UNION ALL
+                SELECT run_id, attempt, pg_xact_commit_timestamp(xmin) FROM stream_records
+            ), spans AS (SELECT run, attempt, min(at) AS first, max(at) AS last FROM written GROUP BY run, attempt)
+            SELECT a.run, a.attempt, b.attempt, a.last, b.first FROM spans a JOIN spans b ON b.run = a.run AND b.attempt > a.attempt AND b.first < a.last""")
+
+    def takeovers(self, chaos: Chaos) -> list[tuple[float, str, int]]:
+        """Seconds from when a server was stopped until the next attempt of a run that it held, or its end, was committed."""
+        begun = {(run, attempt): at for run, attempt, at in self.postgres.ask(
+            "SELECT run_id, (convert_from(data, 'UTF8')::jsonb->>'attempt')::bigint, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8 "
+            "FROM stream_records WHERE event = 'metadata' AND kind = 0")}
+        over = {run: at / 1e6 for run, at in self.postgres.ask("SELECT run_id, ended_at FROM runs WHERE ended_at IS NOT NULL")}
+        times = []
+        for when, run, attempt in chaos.held:
+            at = begun.get((run, attempt + 1), over.get(run))
+            if at is None or at < when:
+                continue  # it was rolled back, or had ended
+            out = sum(max(0, min(at, back) - max(when, gone)) for gone, back in chaos.away)
+            times.append((round(at - when - out, 1), run, attempt))
+        return sorted(times)
+
+
+async def main() -> int:
+    p = argparse.ArgumentParser()
+    p.add_argument("--seconds", type=float, default=600)
+    p.add_argument("--clients", type=int, help="default 24, or 10 in a short run")
+    p.add_argument("--servers", type=int, default=3)
+    p.add_argument("--workers", type=int, default=1, help="Python processes of each server")
+    p.add_argument("--lease", type=float, help="seconds; default 20, or 4 in a run of less than two minutes")
+    p.add_argument("--every", type=float, help="seconds between faults, about; default a fifth of the lease, or more in a short run")
+    p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    p.add_argument("--server", default=str(HERE.parent / "bin" / "understudy"))
+    p.add_argument("--keep", help="folder for logs; default a temporary one, kept when something is wrong")
+    args = p.parse_args()
+    args.lease = args.lease or (20 if args.seconds >= 120 else 4)
+    args.clients = args.clients or (24 if args.seconds >= 120 else 10)
+    args.every = args.every or max(1.5, args.lease / 5)
+    folder = Path(args.keep or tempfile.mkdtemp(prefix="understudy-chaos-"))
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)  # Postgres may be somebody else
+    rng = random.Random(args.seed)
+    plan = deal(random.Random(rng.random()), args.seconds, args.every)
+    postgres, redis = Postgres(folder / "postgres"), Redis(folder / "redis")
+    servers = [Server(i, args, postgres, redis, folder) for i in range(args.servers)]
+    chaos = Chaos(args, postgres, redis, servers)
+    began = time.monotonic()
+    load = Load(
+        [s.url for s in servers], random.Random(rng.random()), graphs=[TURNS, TURNS, CALLER], delays=(0.03, 0.1, 0.5), leave=0.01, patience=12, pause=1,
+    )
+    check = ChaosCheck(load, postgres)
+    watching = None
+    try:
+        postgres.start()
+        redis.start()
+        postgres.ready()
+        for s in servers:
+            s.start()
+        watching = asyncio.create_task(chaos.watch())
+        await load.get("/ok")
+        clients = [asyncio.create_task(load.client(i)) for i in range(args.clients)]
+        await chaos.carry_out(plan)
+        load.going = False
+        done, late = await asyncio.wait(clients, timeout=120 + 4 * args.lease)
+        for task in done:
+            if task.exception() is not None:
+                check.fail("a client ended with an error", repr(task.exception()))
+        for task in late:
+            check.fail("a client waits for ever", "; ".join(f"{f.f_code.co_name}:{f.f_lineno}" for f in task.get_stack()))
+            task.cancel()
+        watching.cancel()
+        await check.rest(120)
+        client = get_client(url=servers[0].url)
+        for thread, runs in load.threads.items():
+            await check.thread(client, thread, runs)
+        for text in load.unexpected:
+            check.fail("unexpected answer", text)
+        await load.http.aclose()
+        for s in servers:
+            s.process.send_signal(signal.SIGTERM)
+        for s in servers:
+            if code := await asyncio.to_thread(s.process.wait, 60):
+                check.fail("a server did not stop in order", f"{s.log}: exit code {code}")
+        check.tables()
+        times = check.takeovers(chaos)
+    finally:
+        if watching is not None:
+            watching.cancel()
+        for s in servers:
+            stop_now(s.process)
+        stop_now(redis.process)
+        if postgres.process is not None and postgres.process.poll() is None:
+            postgres.crash()
+    fenced = panics = 0
+    for s in servers:
+        fenced += sum(line.get("msg", "").startswith("write refused") for line in s.said())
+        if (text := s.log.read_text(errors="replace")).find("panic") >= 0:
+            panics += 1
+            check.fail("panic in a log", text[text.index("panic"):][:500])
+    p99 = times[min(len(times) - 1, int(len(times) * 0.99))][0] if times else 0.0
+    if args.lease >= 20 and p99 >= args.lease * 1.25:
+        check.fail("takeovers are late", f"p99 {p99:.1f} s, lease {args.lease:g} s: {times[-5:]}")
+    every = [r for runs in load.threads.values() for r in runs]
+    followed = [r for r in every if r.followed and r.id]
+    report = {
+        "seconds": round(time.monotonic() - began), "seed": args.seed, "threads": len(load.threads), "runs": len(every), "acknowledged": sum(r.id is not None for r in every),
+        "refused": load.refused, "ended": dict(check.statuses), "followed": len(followed), "rejoins": sum(r.joins - 1 for r in followed), "left": load.left,
+        "faults": dict(chaos.done), "kills": chaos.done["kill server"] + chaos.done["kill worker"], "taken over": len(times), "takeover p99": round(p99, 1), "fenced": fenced,
+        "losses": sum(check.wrong.values()), "wrong": dict(check.wrong),
+    }
+    if load.early:
+        report["early ends"] = load.early
+    for kind, text in check.first.items():
+        print(f"{kind}: {text}", file=sys.stderr)
+    if check.wrong:
+        print(f"logs are in {folder}", file=sys.stderr)
+    print(json.dumps(report))
+    if check.wrong:
+        return 1
+    if not args.keep:
+        shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

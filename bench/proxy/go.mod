@@ -1,0 +1,3 @@
+module understudy-bench-proxy
+
+go 1.26.0
