@@ -19,7 +19,8 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: dev
-dev: build .venv/.complete ## serve the example graphs (PORT=0: on a free port); makes .venv when there is none
+dev: build ## serve the example graphs (PORT=0: on a free port); makes .venv when there is none and a Python to make it with
+	@if command -v $(PYTHON) >/dev/null; then $(MAKE) .venv/.complete; else echo "there is no $(PYTHON): graphs in Python are left out, agents are served"; fi
 	@exec bin/understudy dev --port $(PORT)
 
 # Only what graphs need; versions are those of the conformance suite.
@@ -34,8 +35,10 @@ build: ## build bin/understudy, static
 	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -o bin/understudy ./cmd/understudy
 
 .PHONY: test
-test: check race ## run everything: checks, Go tests with -race, fuzz targets for a moment, the conformance suite
-	@$(MAKE) fuzz FUZZTIME=5s
+test: check race ## run everything: checks, Go tests with -race, fuzz targets, kill loop and chaos for a moment, the conformance suite
+	@$(MAKE) fuzz FUZZTIME=2s
+	@# They mostly wait, so both go at a time.
+	@$(MAKE) -j2 --output-sync=target killloop chaos SECONDS=20 CHAOS_SECONDS=20
 	@$(MAKE) conformance
 
 .PHONY: check
@@ -49,8 +52,8 @@ check: ## formatting, vet, staticcheck, go.mod
 
 .PHONY: race
 race: ## Go tests with the race detector
-	@# Tests that start graphs find their Python here.
-	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) $(GO) test -race ./...
+	@# Tests that start graphs find their Python here, and those that speak to an MCP server that.
+	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) $(GO) test -race -timeout 30m ./...
 
 .PHONY: lint
 lint: ## golangci-lint, built once if it is not installed
@@ -73,8 +76,39 @@ fuzz: ## run each fuzz target for FUZZTIME (1m)
 	done
 
 .PHONY: conformance
-conformance: build ## the conformance suite, Python, JavaScript and a browser, against a freshly built server
+conformance: build ## the conformance suite, Python, JavaScript and a browser: one server, two on one database, the proxy in front of LangGraph Server, graphs in Go
+	@# They mostly wait, so two go at a time; each is printed when it has ended.
+	@$(MAKE) -j2 --output-sync=target conformance-server conformance-proxy conformance-cluster conformance-go
+
+.PHONY: conformance-server
+conformance-server: build
 	@conformance/run
+
+.PHONY: conformance-cluster
+conformance-cluster: build
+	@CGO_ENABLED=0 $(GO) build -o bin/roundrobin ./conformance/roundrobin
+	@conformance/run --cluster
+
+.PHONY: conformance-go
+conformance-go: bin/twins
+	@conformance/run --go
+
+# Go twins of the graphs in conformance/graphs.
+.PHONY: bin/twins
+bin/twins:
+	@CGO_ENABLED=0 $(GO) build -o $@ ./conformance/go
+
+.PHONY: conformance-proxy
+conformance-proxy: build
+	@conformance/run --proxy
+
+.PHONY: killloop
+killloop: build ## kill server and workers under load for SECONDS (600), and check that nothing is lost
+	@bench/killloop --seconds $(or $(SECONDS),600)
+
+.PHONY: chaos
+chaos: build ## three servers on Postgres and Redis for CHAOS_SECONDS (600), while all of that fails, and check that nothing is lost
+	@bench/chaos --seconds $(or $(CHAOS_SECONDS),600)
 
 .PHONY: golden
 golden: ## record conformance/wire again from the real LangGraph Server; review the diff like code
@@ -82,9 +116,16 @@ golden: ## record conformance/wire again from the real LangGraph Server; review 
 	@git diff --stat -- conformance/wire
 
 .PHONY: bench
-bench: build ## Go benchmarks, then the load of a whole server (bench/run)
+bench: build ## this server beside LangGraph Server, about twelve minutes on an idle machine; writes docs/performance.md
+	@bench/report
+
+.PHONY: bench-cluster
+bench-cluster: build ## this server on Postgres and Redis beside Aegra and LangGraph Server, about twelve minutes on an idle machine; writes docs/performance.md
+	@bench/cluster
+
+.PHONY: bench-go
+bench-go: ## Go benchmarks of single parts
 	@$(GO) test -run '^$$' -bench . -benchmem ./...
-	@bench/run
 
 .PHONY: clean
 clean: ## remove what was built here (the shared cache stays)

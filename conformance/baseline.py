@@ -1,21 +1,28 @@
 """What is known to stay apart from LangGraph Server, as a pytest plugin: `-p baseline`.
 
-Each line of baseline.txt is the id of a test; the comment above it is the reason. Such a test has to fail. When it passes, the run
+Each line of baseline.txt (and of the file that CONFORMANCE_BASELINE names, for graphs that are not Python's) is the id of a test; the comment above it is the reason. Such a test has to fail. When it passes, the run
 fails: the line goes. An id that no test has fails the run too.
 """
 from __future__ import annotations
 
+import os
 import pathlib
 
 FILE = pathlib.Path(__file__).with_name("baseline.txt")
+MORE_BASELINE = "CONFORMANCE_BASELINE"
 
 
 def read_baseline() -> dict[str, str]:
     """Reasons by test id."""
+    more = os.environ.get(MORE_BASELINE)
+    return read_file(FILE) | (read_file(pathlib.Path(more)) if more else {})
+
+
+def read_file(file: pathlib.Path) -> dict[str, str]:
     found: dict[str, str] = {}
     reason: list[str] = []
     in_comment = False
-    for line in FILE.read_text().splitlines():
+    for line in file.read_text().splitlines():
         line = line.strip()
         if line.startswith("#"):
             reason = [*reason, line[1:].strip()] if in_comment else [line[1:].strip()]
@@ -25,7 +32,7 @@ def read_baseline() -> dict[str, str]:
         if not line:
             reason = []
         elif not reason:
-            raise ValueError(f"{FILE.name}: {line} has no reason; write it in a comment above")
+            raise ValueError(f"{file.name}: {line} has no reason; write it in a comment above")
         else:
             found[line] = " ".join(reason)
     return found

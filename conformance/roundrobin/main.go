@@ -1,0 +1,81 @@
+// Command roundrobin is a reverse proxy that gives each request to the next of several servers, whatever thread or run it is about: what one
+// of them made, another is asked for.
+//
+//	roundrobin http://127.0.0.1:2024 http://127.0.0.1:2025
+//
+// Its first line says where it listens. It ends with SIGTERM or an interrupt.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+)
+
+func main() {
+	log.SetFlags(0)
+	if err := serve(os.Args[1:]); err != nil {
+		log.Fatal("roundrobin: ", err)
+	}
+}
+
+func serve(addresses []string) error {
+	proxy, err := newProxy(addresses)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	srv := &http.Server{Handler: proxy} //nolint:gosec // who asks is a test of this machine, and may take its time
+	context.AfterFunc(ctx, func() { _ = srv.Close() })
+	fmt.Printf("roundrobin listening on http://%s\n", listener.Addr())
+	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// newProxy gives a proxy in front of servers.
+func newProxy(addresses []string) (http.Handler, error) {
+	if len(addresses) == 0 {
+		return nil, errors.New("name the servers")
+	}
+	servers := make([]*url.URL, len(addresses))
+	for i, address := range addresses {
+		var err error
+		if servers[i], err = url.Parse(address); err != nil {
+			return nil, err
+		}
+	}
+	var count atomic.Uint64
+	forward := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(servers[(count.Add(1)-1)%uint64(len(servers))])
+			r.Out.Host = r.In.Host
+		},
+		// Events are passed on as they come.
+		FlushInterval: -1,
+		// A test may ask many things at once; and what is compressed or not is between a client and the server.
+		Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
+		ErrorLog:  log.New(os.Stderr, "", 0),
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A server may answer before this side has seen the end of the request's body. Without this the body is closed by the answer, and the
+		// connection with it, in mid-stream.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		forward.ServeHTTP(w, r)
+	}), nil
+}
