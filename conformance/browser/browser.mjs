@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 export const BASE_URL = process.env.BASE_URL ?? "http://127.0.0.1:2024";
-const SECONDS = Number(process.env.BROWSER_SECONDS ?? 20);
+const SECONDS = Number(process.env.BROWSER_SECONDS ?? 60);
 
 /** Starts the Chromium of the system; CHROMIUM names another. */
 export async function launch() {

@@ -35,7 +35,7 @@ for (const label of Object.keys(releases)) {
   describe(`useStream ${label}`, { concurrency: 3 }, () => {
     /** A visit that ends with the test; its page must have nothing to complain about. */
     const visit = (name, query, body, { complaints = [] } = {}) =>
-      test(name, { timeout: 60_000 }, async () => {
+      test(name, { timeout: 180_000 }, async () => {
         const chat = await Visit.open(browser, pages, label, query);
         try {
           await body(chat);
@@ -71,8 +71,8 @@ for (const label of Object.keys(releases)) {
 
     visit("a reload in the middle of an answer", { assistant: "tokens" }, async (chat) => {
       await chat.say("say 2", conversation(2));
-      const whole = [...conversation(2), ["human", "say 800"], ["ai", words(800)]];
-      await chat.type("say 800");
+      const whole = [...conversation(2), ["human", "say 2000"], ["ai", words(2000)]];
+      await chat.type("say 2000");
       // How often the page paints is up to the machine: a slow one shows many words at once.
       await eventually(async () => {
         const pieces = new Set((await chat.frames()).map((frame) => frame[3]?.[1]).filter(Boolean));
@@ -113,9 +113,10 @@ for (const label of Object.keys(releases)) {
     });
 
     visit("stop", { assistant: "tokens" }, async (chat) => {
-      await chat.type("say 2000");
+      // So long that a slow machine has pressed the button well before its end.
+      await chat.type("say 8000");
       await eventually(async () => assert.match((await chat.people())[1][1], / w10\b/));
-      await chat.page.getByRole("button", { name: "Stop" }).click();
+      await chat.page.getByRole("button", { name: "Stop" }).dispatchEvent("click");
       await chat.idle();
       await eventually(async () => assert.deepEqual((await chat.rest(`/threads/${chat.threadId}/runs`)).map((run) => run.status), ["interrupted"]));
       await eventually(async () => assert.notEqual((await chat.rest(`/threads/${chat.threadId}`)).status, "busy"));
@@ -213,7 +214,8 @@ for (const label of Object.keys(releases)) {
       await eventually(async () => assert.equal((await chat.events("created")).length, 4));
       await chat.reload();
       await chat.expect(whole);
-      assertOnlyGrew(await chat.frames(), whole, { replayed: true });
+      // As above: LangGraph Server may send some tokens twice.
+      if (!real) assertOnlyGrew(await chat.frames(), whole, { replayed: true });
       assert.equal(await chat.markers(), 1);
     });
 
@@ -230,7 +232,7 @@ for (const label of Object.keys(releases)) {
   });
 }
 
-test("the example of the README", { timeout: 60_000 }, async () => {
+test("the example of the README", { timeout: 180_000 }, async () => {
   const page = await browser.newPage();
   try {
     const errors = [];
