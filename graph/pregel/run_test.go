@@ -90,11 +90,12 @@ func TestConsumerStops(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	g := single(t, func(ctx context.Context, _ counted) (any, error) {
+		defer close(ended)
+		_ = pregel.Emit(ctx, "begun")
 		<-ctx.Done()
-		close(ended)
 		return nil, ctx.Err()
 	})
-	for _, err := range g.Stream(context.Background(), invocation(&memory{}, `{"n":1}`, "values", "tasks")) {
+	for _, err := range g.Stream(context.Background(), invocation(&memory{}, `{"n":1}`, "custom")) { // a node that has not begun by then never does
 		require.NoError(t, err)
 		break
 	}
