@@ -2,6 +2,7 @@
 
   inprocess.py echo SECONDS          runs of echo, 16 at once, each on a thread of its own
   inprocess.py tokens SECONDS C      tokens of agent, C streams at once
+  inprocess.py paced C TOKENS        C streams of so many tokens at once, 20 ms each: how much later than that they end
   inprocess.py turn MESSAGES         a turn of agent on a thread that has so many messages
 """
 import asyncio
@@ -66,6 +67,18 @@ async def tokens(seconds, c):
     return {"tokens_per_s": rate, "first_ms": statistics.median(first) * 1000}
 
 
+async def paced(c, tokens):
+    begun = time.perf_counter()
+
+    async def one():
+        async for _ in graphs.paced20.astream({"messages": [("user", f"say {tokens}")]}, config(), stream_mode="messages"):
+            pass
+        return time.perf_counter() - begun - (int(tokens) + 1) * 0.020
+
+    lags = sorted(await asyncio.gather(*(one() for _ in range(int(c)))))
+    return {"lag_p99_ms": lags[int(0.99 * (len(lags) - 1))] * 1000}
+
+
 async def turn(messages):
     graph = graphs.agent
     graph.checkpointer = InMemorySaver()
@@ -88,4 +101,4 @@ if __name__ == "__main__":
         run = uvloop.run
     except ImportError:
         run = asyncio.run
-    print(json.dumps(run({"echo": echo, "tokens": tokens, "turn": turn}[sys.argv[1]](*sys.argv[2:]))))
+    print(json.dumps(run({"echo": echo, "tokens": tokens, "paced": paced, "turn": turn}[sys.argv[1]](*sys.argv[2:]))))

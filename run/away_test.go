@@ -16,6 +16,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/thread"
 )
 
 // unsteady is a storage that can go away. What it refuses is counted.
@@ -219,4 +220,52 @@ func TestAnAttemptThatIsLostHoldsNobodyUp(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 	require.ErrorContains(t, next(t, told), "taken the run over")
 	close(release)
+}
+
+// once is a storage that takes one write of a caller who says so, as if the process were killed after it.
+type once struct{ run.Shared }
+
+type writesLeft struct{}
+
+func (o once) Write(ctx context.Context, fn func(run.Tx) error) error {
+	if n, limited := ctx.Value(writesLeft{}).(*atomic.Int64); limited && n.Add(-1) < 0 {
+		return fault.New(fault.Unavailable, "killed")
+	}
+	return o.Shared.Write(ctx, fn)
+}
+
+// A cancel leaves nothing to be done after its commit: an instance that dies then leaves no thread busy.
+func TestACancelOfWhatWaitsIsOneWrite(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.wrap = func(s run.Shared) run.Shared { return once{s} }
+	in := c.start(map[string]script{"echo": echo}, func(o *run.Options) { o.Jobs = -1 })
+	cancels := map[string]func(ctx context.Context, r *run.Run) error{
+		"one": func(ctx context.Context, r *run.Run) error {
+			return in.runs.Cancel(ctx, r.Thread, []id.Run{r.ID}, run.CancelInterrupt, true)
+		},
+		"rolled back": func(ctx context.Context, r *run.Run) error {
+			return in.runs.Cancel(ctx, r.Thread, []id.Run{r.ID}, run.CancelRollback, true)
+		},
+		"deleted": func(ctx context.Context, r *run.Run) error { return in.runs.Delete(ctx, r.Thread, r.ID) },
+		"all": func(ctx context.Context, _ *run.Run) error {
+			return in.runs.CancelAll(ctx, "pending", run.CancelInterrupt)
+		},
+	}
+	for name, cancel := range cancels {
+		r, err := in.runs.Create(t.Context(), in.newThread(), request("echo"))
+		require.NoError(t, err)
+		stateless, err := in.runs.Create(t.Context(), "", request("echo"))
+		require.NoError(t, err)
+		limit := &atomic.Int64{}
+		limit.Store(1)
+		require.NoError(t, cancel(context.WithValue(t.Context(), writesLeft{}, limit), r), name)
+		row, err := in.store.Threads().Thread(t.Context(), r.Thread)
+		require.NoError(t, err)
+		require.Equal(t, thread.Idle, row.Status, name)
+		if name == "all" {
+			_, err := in.store.Threads().Thread(t.Context(), stateless.Thread)
+			require.True(t, fault.Is(err, fault.NotFound), "the thread of a stateless run goes with it")
+		}
+	}
 }

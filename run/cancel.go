@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"understudy/bridge"
+	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/thread"
 )
 
 // Why an execution was stopped: causes of its context.
@@ -66,28 +69,49 @@ func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action
 	})
 }
 
-// CancelAll cancels the runs of all threads that have the status: pending, running or all.
+// cancelBatch bounds the threads whose runs are cancelled in one transaction.
+const cancelBatch = 50
+
+// CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile go on.
 func (s *Service) CancelAll(ctx context.Context, status string, action Action) error {
-	return s.cancel(ctx, action, false, func(tx Tx) (matched []*Run, err error) {
-		active, err := tx.ActiveRuns("")
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range active {
-			if r.Cancel == "" && (status == "all" || status == string(r.Status)) {
-				matched = append(matched, r)
+	active, err := s.Store.ActiveRuns(ctx, "")
+	if err != nil {
+		return err
+	}
+	threads := make([]id.Thread, len(active))
+	for i, r := range active {
+		threads[i] = r.Thread
+	}
+	slices.Sort(threads) // a storage that locks them one by one wants the same order everywhere
+	for batch := range slices.Chunk(slices.Compact(threads), cancelBatch) {
+		err := s.cancel(ctx, action, false, func(tx Tx) (matched []*Run, err error) {
+			for _, t := range batch {
+				active, err := tx.ActiveRuns(t)
+				if err != nil {
+					return nil, err
+				}
+				for _, r := range active {
+					if r.Cancel == "" && (status == "all" || status == string(r.Status)) {
+						matched = append(matched, r)
+					}
+				}
 			}
+			return matched, nil
+		})
+		if err != nil {
+			return err
 		}
-		return matched, nil
-	})
+	}
+	return nil
 }
 
 func (s *Service) cancel(ctx context.Context, action Action, wait bool, match func(Tx) ([]*Run, error)) error {
 	var ended []*Run
 	var stopped []id.Run
+	var unsettled []id.Thread
 	now := s.Now()
 	err := s.Store.Write(ctx, func(tx Tx) error {
-		ended, stopped = nil, nil
+		ended, stopped, unsettled = nil, nil, nil
 		matched, err := match(tx)
 		if err != nil {
 			return err
@@ -102,7 +126,8 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 				return fmt.Errorf("cancel run %s: %w", r.ID, err)
 			}
 		}
-		return nil
+		unsettled, err = s.settleEnded(tx, ended)
+		return err
 	})
 	if err != nil {
 		return err
@@ -111,7 +136,11 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	// The cancel is true; what follows from it is done even if the client goes away.
 	after := context.WithoutCancel(ctx)
 	for _, r := range ended {
-		if err := s.afterPending(after, r, action); err != nil {
+		s.metrics.ended[Interrupted].Inc()
+		s.publishEnd(after, r)
+	}
+	for _, t := range unsettled {
+		if err := s.settleLater(after, t); err != nil {
 			return err
 		}
 	}
@@ -133,26 +162,41 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	return nil
 }
 
-// afterPending settles what a pending run that was cancelled leaves behind.
-func (s *Service) afterPending(ctx context.Context, r *Run, action Action) error {
-	s.metrics.ended[Interrupted].Inc()
-	s.publishEnd(ctx, r)
-	if r.Kwargs.Temporary {
-		err := s.Store.Write(ctx, func(tx Tx) error { return tx.DeleteThread(r.Thread) })
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			return fmt.Errorf("delete temporary thread %s: %w", r.Thread, err)
+// settleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It gives those whose head only their graph
+// can tell, which cannot be asked within a transaction: settleLater.
+func (s *Service) settleEnded(tx Tx, ended []*Run) (unsettled []id.Thread, err error) {
+	seen := map[id.Thread]bool{}
+	for _, r := range ended {
+		if seen[r.Thread] {
+			continue
 		}
-		return nil
+		seen[r.Thread] = true
+		if r.Kwargs.Temporary {
+			err = tx.DeleteThread(r.Thread)
+		} else {
+			var row *thread.Thread
+			if row, err = tx.Thread(r.Thread); err == nil {
+				_, err = s.settleIn(tx, r.Thread, nil, row.Error, false, s.Now())
+			}
+		}
+		switch {
+		case errors.Is(err, checkpointer.ErrUndescribed):
+			unsettled = append(unsettled, r.Thread)
+		case err != nil && !fault.Is(err, fault.NotFound):
+			return nil, fmt.Errorf("settle thread %s: %w", r.Thread, err)
+		}
 	}
-	row, err := s.Store.Thread(ctx, r.Thread)
-	if fault.Is(err, fault.NotFound) {
-		return nil
+	return unsettled, nil
+}
+
+// settleLater settles a thread after the commit, with the error that it shows already.
+func (s *Service) settleLater(ctx context.Context, t id.Thread) error {
+	row, err := s.Store.Thread(ctx, t)
+	if err == nil {
+		err = s.settle(ctx, t, row.Error)
 	}
-	if err != nil {
-		return err
-	}
-	if err := s.settle(ctx, r.Thread, row.Error); err != nil && !fault.Is(err, fault.NotFound) {
-		return err
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("settle thread %s: %w", t, err)
 	}
 	return nil
 }

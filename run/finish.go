@@ -19,6 +19,9 @@ import (
 type ending struct {
 	row  *Run // as it was written; nil: the run was not ours any more, and nothing was
 	more bool // runs of the thread that wait for this one
+	// unsettled: of what a rollback left only the graph can tell the head, and only after the commit. failure is what the thread shows then.
+	unsettled bool
+	failure   json.RawMessage
 }
 
 // finish writes the end of an execution in one transaction, and then tells who follows.
@@ -48,6 +51,11 @@ func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
 		}
 		if err != nil {
 			return fmt.Errorf("end run %s: %w", claimed.ID, err)
+		}
+		if e.unsettled {
+			if err := s.settle(ctx, claimed.Thread, e.failure); err != nil {
+				s.log.ErrorContext(ctx, "a thread shows its state as busy until it is used again", "thread_id", claimed.Thread, "error", err)
+			}
 		}
 		s.tell(ctx, e, out)
 		if e.row != nil && e.row.Status.Over() {
@@ -152,7 +160,14 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	if row.Kwargs.Temporary {
 		return e, tx.DeleteThread(row.Thread)
 	}
-	if e.more, err = s.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now); err != nil || rolledBack {
+	if rolledBack { // a head that was told before is that of what is gone now
+		head = nil
+	}
+	e.more, err = s.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now)
+	if rolledBack && errors.Is(err, checkpointer.ErrUndescribed) {
+		e.unsettled, e.failure, err = true, failure, nil
+	}
+	if err != nil || rolledBack {
 		return e, err
 	}
 	return e, recordEnd(tx, row, now)
@@ -190,7 +205,8 @@ func (s *Service) conclude(row *Run, out outcome, now time.Time) (failure json.R
 	return failure
 }
 
-// settleIn makes the row of a thread show its head within a transaction. It reports whether runs of the thread are pending or running.
+// settleIn makes the row of a thread show its head within a transaction. It reports whether runs of the thread are pending or running, also with
+// checkpointer.ErrUndescribed.
 func (s *Service) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
 	row, err := tx.Thread(t)
 	if err != nil {
@@ -202,11 +218,11 @@ func (s *Service) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, fail
 	if head == nil {
 		tuple, err := tx.Head(t)
 		if err != nil {
-			return false, err
+			return more, err
 		}
 		told, err := s.Snapshots.HeadOf(tuple)
 		if err != nil {
-			return false, err
+			return more, err
 		}
 		head = &told
 	}

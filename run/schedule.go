@@ -100,7 +100,7 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 			if r, err = tx.DueRun(now, full...); err != nil {
 				return err
 			}
-			if !s.enter(r.Graph) {
+			if !s.serves(r.Graph) || !s.enter(r.Graph) {
 				return errFull
 			}
 			entered = r.Graph
@@ -132,8 +132,24 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// errFull: a run that was created meanwhile took the last place of its graph.
+// errFull: a run that was created meanwhile took the last place of its graph, or others serve it.
 var errFull = errors.New("as many runs of the graph as may are executed")
+
+// serves reports whether the runs of a graph are for this instance. Those of a graph that it does not know are for others that share the storage:
+// newer ones, as while all are being replaced. Alone, it tells whoever waits that there is no such graph.
+func (s *Service) serves(name string) bool {
+	if _, ok := s.Graphs.Graph(name); ok || s.shared == nil {
+		return true
+	}
+	s.mu.Lock()
+	known := s.foreign[name]
+	s.foreign[name] = true
+	s.mu.Unlock()
+	if !known {
+		s.log.Warn("runs of a graph that is not served here are left to other instances", "graph", name)
+	}
+	return false
+}
 
 // full gives the graphs of which no run may begin here now, sorted.
 func (s *Service) full() (graphs []string) {
@@ -141,6 +157,11 @@ func (s *Service) full() (graphs []string) {
 	defer s.mu.Unlock()
 	for graph, places := range s.places {
 		if places <= 0 {
+			graphs = append(graphs, graph)
+		}
+	}
+	for graph := range s.foreign {
+		if _, known := s.Graphs.Graph(graph); !known {
 			graphs = append(graphs, graph)
 		}
 	}

@@ -115,7 +115,8 @@ type Service struct {
 
 	mu      sync.Mutex
 	free    int
-	places  map[string]int // still to be taken, of the graphs in Limits
+	places  map[string]int  // still to be taken, of the graphs in Limits
+	foreign map[string]bool // graphs of runs in the queue that only other instances serve
 	closing bool
 	active  map[id.Run]*execution
 
@@ -164,7 +165,7 @@ func NewService(o Options) *Service {
 	s := &Service{
 		Options: o, log: o.Logger, wake: make(chan struct{}, 1), crons: make(chan struct{}, 1), outbox: make(chan struct{}, 1),
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
-		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), free: max(0, o.Jobs), places: maps.Clone(o.Limits), active: map[id.Run]*execution{},
+		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), free: max(0, o.Jobs), places: maps.Clone(o.Limits), foreign: map[string]bool{}, active: map[id.Run]*execution{},
 		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
 	}
 	s.shared, _ = o.Store.(Shared)
@@ -390,14 +391,26 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 			return err
 		}
 	}
+	settled := false
 	err = s.Store.Write(ctx, func(tx Tx) error {
-		return rollback(tx, row, s.Now())
+		if err := rollback(tx, row, s.Now()); err != nil {
+			return err
+		}
+		_, err := s.settleIn(tx, t, nil, nil, false, s.Now())
+		settled = err == nil
+		if errors.Is(err, checkpointer.ErrUndescribed) {
+			return nil
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("delete run %s: %w", r, err)
 	}
 	if err := s.Bridge.Forget(ctx, t, r); err != nil {
 		s.log.WarnContext(ctx, "records of a deleted run stay in the stream", "run_id", r, "error", err)
+	}
+	if settled {
+		return nil
 	}
 	return s.settle(ctx, t, nil)
 }

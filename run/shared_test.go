@@ -158,6 +158,25 @@ func TestWhatOneInstanceCannotRunAnotherDoes(t *testing.T) {
 	require.Error(t, err, "rolled back")
 }
 
+// While instances are replaced by newer ones, the older do not know every graph.
+func TestRunsWaitForAnInstanceThatServesTheirGraph(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	older := c.start(map[string]script{"g": echo}, nil)
+	edge := c.start(map[string]script{"g": echo, "h": echo}, func(o *run.Options) { o.Jobs = -1 })
+	th := edge.newThread()
+	newer, err := edge.runs.Create(t.Context(), th, request("h"))
+	require.NoError(t, err)
+	for range 3 { // created later, and of other threads: they do not wait behind it
+		r, err := edge.runs.Create(t.Context(), edge.newThread(), request("g"))
+		require.NoError(t, err)
+		older.reaches(r.Thread, r.ID, run.Success)
+	}
+	require.Equal(t, run.Pending, edge.status(th, newer.ID))
+	c.start(map[string]script{"h": echo}, nil)
+	edge.reaches(th, newer.ID, run.Success)
+}
+
 func TestAnInstanceLearnsThatItsThreadIsGone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
