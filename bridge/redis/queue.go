@@ -24,8 +24,9 @@ const (
 
 	// When many threads have something to say at once, each a word, it is let gather: a call costs Redis more than what is in it, and nobody sees
 	// the difference.
-	many   = 16
-	linger = 25 * time.Millisecond
+	many      = 16
+	linger    = 25 * time.Millisecond
+	lingerMax = 100 * time.Millisecond
 
 	// stride leaves room between the offsets that records of attempts are given in a millisecond. What is said of the thread beside them, by this instance or
 	// another, stands there and moves nothing: the database has records under the offsets that were given.
@@ -267,11 +268,16 @@ func (q *queue) run(ctx context.Context) error {
 					calls = q.persist(ctx, calls)
 				}
 				if round >= many {
-					rest(ctx, linger-time.Since(began))
+					rest(ctx, pause(round, linger)-time.Since(began))
 				}
 			}
 		}
 	}
+}
+
+// pause is how long is let gather when n threads have something to say, or were read: the more there are, the longer, for each costs a call.
+func pause(n int, least time.Duration) time.Duration {
+	return min(max(least, time.Duration(n)*time.Millisecond/2), lingerMax)
 }
 
 // rest waits a while, or until ctx ends.

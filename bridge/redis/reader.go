@@ -21,7 +21,7 @@ const (
 	readCount = 512
 	// readBlock is how long a read waits. Whoever has something to tell the reader wakes it before.
 	readBlock = 5 * time.Second
-	// readLinger is how far apart reads are when many streams have something to say: each asks for all of them.
+	// readLinger is how far apart reads are, at least, when many streams have something to say: each asks for all of them.
 	readLinger = 10 * time.Millisecond
 )
 
@@ -151,7 +151,7 @@ func (r *reader) read(ctx context.Context, woken, heard *string) error {
 		return err
 	}
 	if len(found) >= many {
-		defer rest(ctx, readLinger) // when they were handed out
+		defer rest(ctx, pause(len(found), readLinger)) // when they were handed out
 	}
 	for _, s := range found {
 		last := s.Messages[len(s.Messages)-1].ID
