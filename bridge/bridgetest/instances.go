@@ -2,6 +2,7 @@ package bridgetest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,7 +47,13 @@ func settled(t *testing.T, b bridge.Bridge) {
 	s := subscribe(t, b, nil)
 	defer s.Close()
 	publish(t, b, passing("", "settled"))
-	for events(t, s, 1)[0] != "settled" {
+	until(t, s, "settled")
+}
+
+// until reads on to an event, which may come together with others.
+func until(t *testing.T, s bridge.Subscription, event string) {
+	t.Helper()
+	for !slices.Contains(events(t, s, 1), event) {
 	}
 }
 
@@ -144,8 +151,7 @@ func forgetAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	// A thread is deleted: its followers elsewhere are told, though what is kept goes at once.
 	publish(t, a, &bridge.Record{Kind: bridge.Terminal, Event: "deleted"})
 	require.NoError(t, a.Forget(t.Context(), thread, ""))
-	for events(t, live, 1)[0] != "deleted" {
-	}
+	until(t, live, "deleted")
 	settled(t, a)
 	require.Empty(t, replayed(t, b, all()))
 }
