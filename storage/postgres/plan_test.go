@@ -106,7 +106,7 @@ func TestPlans(t *testing.T) {
 	ordered := []string{
 		selectRuns + threadsRuns, nextDue, dueDeliveries, nextDelivery, nextCron,
 		seqsOfThread + pageOf, seqsOfThread + pageBefore, seqsOfType + pageOf, seqsOfType + pageBefore, seqsOfRun + pageOf, seqsOfRun + pageBefore,
-		itemsOfAll, itemsOfOne, nextNamespace, expiredThreads, remainsOfMany,
+		itemsOfAll, itemsOfOne, nextNamespace, expiredThreads, remainsOfMany, remainsOfOne,
 	}
 	sorted = append(sorted, deletesOfThread...)
 	sorted = append(sorted, pruneRows, pruneParents, lacking, lastTurn)

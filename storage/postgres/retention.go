@@ -13,6 +13,7 @@ import (
 
 const (
 	expiredThreads = "SELECT thread_id FROM threads WHERE expires_at <= $1 ORDER BY expires_at, thread_id LIMIT $2"
+	remainsOfOne   = "SELECT 1 FROM thread_remains WHERE thread_id = $1"
 	remainsOfMany  = "SELECT thread_id FROM thread_remains ORDER BY thread_id LIMIT $1"
 	setExpiry      = "UPDATE threads SET expires_at = $1 WHERE thread_id = $2"
 	lastTurn       = "SELECT at FROM sweeps WHERE name = $1"
@@ -178,6 +179,14 @@ var remains = func() (texts []struct {
 // DeleteRemains is thread.Tx.DeleteRemains.
 func (tx *Tx) DeleteRemains(t id.Thread, limit int) (more bool, err error) {
 	tx.lock(t)
+	// Who made the thread again has cleared these away. What it has by now is its own.
+	found, err := one(tx, remainsOfOne, nil, t)
+	if err != nil {
+		return false, fmt.Errorf("remains of thread %s: %w", t, err)
+	}
+	if !found {
+		return false, nil
+	}
 	left := int64(limit)
 	if limit <= 0 {
 		left = math.MaxInt64

@@ -18,6 +18,7 @@ import (
 
 const (
 	expiredThreads = "SELECT thread_id FROM threads WHERE expires_at <= ? ORDER BY expires_at, thread_id LIMIT ?"
+	remainsOfOne   = "SELECT 1 FROM thread_remains WHERE thread_id = ?"
 	remainsOfMany  = "SELECT thread_id FROM thread_remains ORDER BY thread_id LIMIT ?"
 	lastTurn       = "SELECT at FROM sweeps WHERE name = ?"
 	pruneRows      = "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, metadata FROM checkpoints WHERE thread_id = ? " +
@@ -189,6 +190,14 @@ var remains = func() (texts []string) {
 
 // DeleteRemains is thread.Tx.DeleteRemains.
 func (tx *Tx) DeleteRemains(t id.Thread, limit int) (more bool, err error) {
+	// Who made the thread again has cleared these away. What it has by now is its own.
+	found, err := tx.one(remainsOfOne, nil, t)
+	if err != nil {
+		return false, fmt.Errorf("remains of thread %s: %w", t, err)
+	}
+	if !found {
+		return false, nil
+	}
 	left := limit
 	if limit <= 0 {
 		left = math.MaxInt

@@ -177,6 +177,81 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		require.Len(t, log(t, b, 1), 1)
 		require.Equal(t, []string{"@" + uuid(1)}, listed(t, b, checkpointer.List{Thread: threadID(1)}))
 	},
+	// Who deletes in bites, or from a list of ids, learns late that the thread is there again.
+	"a bite that comes too late leaves what was made again": func(t *testing.T, b Backend) {
+		b = rich(t, b)
+		bite := func(limit int) (more bool) {
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
+				more, err = tx.DeleteRemains(threadID(1), limit)
+				return err
+			}))
+			return more
+		}
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }))
+		require.True(t, bite(2))
+		insertThreads(t, b, newThread(1))
+		texts := []string{}
+		for i := 1; i <= 4; i++ {
+			texts = append(texts, fmt.Sprintf("%d %0400d", i, i))
+			records(t, b, talk(1, i, i-1, 1, texts...))
+		}
+		write(t, b, func(tx run.Tx) error {
+			return firstError(
+				tx.PutWrites(checkpointer.Key{Thread: threadID(1), ID: checkpointID(4)}, []checkpointer.Write{
+					{TaskID: "t", Channel: "x", Type: "msgpack", Data: []byte("w")}, {TaskID: "t", Index: 1, Channel: "y", Type: "msgpack", Data: []byte("w")},
+				}),
+				tx.InsertRecords(threadID(1), []*bridge.Record{{Offset: bridge.Offset{MS: 1}, Run: runID(1), Event: "e", Data: []byte("1")}}),
+			)
+		})
+		isRich(t, b, 1)
+		for _, limit := range []int{2, 0} {
+			require.False(t, bite(limit))
+			b = b.reopen(t) // what is remembered would hide what is missing
+			isRich(t, b, 1)
+			isRich(t, b, 2)
+		}
+	},
+	"a bite and making again wait for each other": func(t *testing.T, b Backend) {
+		b = rich(t, b)
+		more := false
+		bite := func(tx thread.Tx) (err error) {
+			more, err = tx.DeleteRemains(threadID(1), 2)
+			return err
+		}
+		again := func(tx thread.Tx) error { return tx.InsertThread(newThread(1)) }
+		// meanwhile runs two transactions, the second of which comes when the first has done its part.
+		meanwhile := func(first, second func(tx thread.Tx) error) {
+			t.Helper()
+			var once sync.Once
+			late := make(chan error, 1)
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+				err := first(tx)
+				once.Do(func() { go func() { late <- b.Threads.Write(ctx, second) }() })
+				select {
+				case <-late:
+					return fmt.Errorf("the second did not wait")
+				case <-time.After(50 * time.Millisecond):
+					return err
+				}
+			}))
+			require.NoError(t, <-late)
+		}
+		remove := func() {
+			t.Helper()
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }))
+		}
+		remove()
+		meanwhile(bite, again)
+		require.True(t, more)
+		require.Empty(t, log(t, b, 1))
+		require.Empty(t, listed(t, b, checkpointer.List{Thread: threadID(1)}))
+		records(t, b, talk(1, 1, 0, 1, "old"))
+		remove()
+		meanwhile(again, bite)
+		require.False(t, more)
+		isBare(t, b, 1)
+		isRich(t, b, 2)
+	},
 	"removing and making again in one transaction": func(t *testing.T, b Backend) {
 		b = rich(t, b)
 		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
