@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -231,6 +232,7 @@ func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) 
 			if err != nil {
 				return err
 			}
+			slices.Sort(threads) // a storage that locks them one by one wants the same order everywhere
 			for _, t := range threads {
 				if err := tx.DeleteThread(t); err != nil {
 					return err

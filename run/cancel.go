@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,7 +47,9 @@ func markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
 func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action Action, wait bool) error {
 	return s.cancel(ctx, action, wait, func(tx Tx) (matched []*Run, err error) {
 		found := 0
-		for _, r := range runs {
+		named := slices.Clone(runs)
+		slices.Sort(named)
+		for _, r := range slices.Compact(named) {
 			row, err := tx.Run(t, r)
 			if fault.Is(err, fault.NotFound) {
 				continue
@@ -191,10 +194,7 @@ func (s *Service) settleEnded(tx Tx, ended []*Run) (unsettled []id.Thread, err e
 
 // settleLater settles a thread after the commit, with the error that it shows already.
 func (s *Service) settleLater(ctx context.Context, t id.Thread) error {
-	row, err := s.Store.Thread(ctx, t)
-	if err == nil {
-		err = s.settle(ctx, t, row.Error)
-	}
+	err := s.settleWith(ctx, t, func(row *thread.Thread) json.RawMessage { return row.Error })
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("settle thread %s: %w", t, err)
 	}

@@ -93,11 +93,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	runs := make([]*Run, len(done))
 	for i, c := range done {
 		runs[i] = c.run
-		for _, e := range c.ended {
-			s.metrics.ended[Interrupted].Inc()
-			s.publishEnd(ctx, e)
-		}
-		s.stop(c.stopped, errCancelled)
+		s.displace(ctx, &c)
 		if c.claimed != nil {
 			slots--
 			s.launch(c.claimed)
@@ -107,6 +103,15 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	}
 	s.release(slots)
 	return runs, sub, nil
+}
+
+// displace tells, after the commit, those whose runs the strategy of a new one ended, and stops those that go on.
+func (s *Service) displace(ctx context.Context, c *created) {
+	for _, e := range c.ended {
+		s.metrics.ended[Interrupted].Inc()
+		s.publishEnd(ctx, e)
+	}
+	s.stop(c.stopped, errCancelled)
 }
 
 // undo gives back what claims took that were not committed.
@@ -186,6 +191,10 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 			now = other.CreatedAt.Add(time.Microsecond)
 		}
 	}
+	r, err := s.compose(as, row, req, stateless, temporary, now) // before anything is written: it may refuse the request
+	if err != nil {
+		return c, err
+	}
 	for _, other := range active {
 		switch {
 		case req.Strategy == Interrupt || req.Strategy == Rollback:
@@ -207,11 +216,6 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 		case !other.CreatedAt.After(now):
 			ahead = true
 		}
-	}
-
-	r, err := s.compose(as, row, req, stateless, temporary, now)
-	if err != nil {
-		return c, err
 	}
 
 	shown := *r

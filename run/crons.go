@@ -202,8 +202,9 @@ func (s *Service) CountCrons(ctx context.Context, q CronQuery) (int, error) {
 func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 	for {
 		fired := false
+		var made created
 		err := s.Store.Write(ctx, func(tx Tx) error {
-			fired = false
+			fired, made = false, created{}
 			now := s.Now()
 			due, err := tx.DueCrons(now)
 			if err != nil || len(due) == 0 {
@@ -218,7 +219,7 @@ func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 			if err := tx.UpdateCron(c); err != nil {
 				return fmt.Errorf("move cron %s on: %w", c.ID, err)
 			}
-			if err := s.fire(tx, c); err != nil {
+			if made, err = s.fire(tx, c); err != nil {
 				if fault.KindOf(err) == fault.Internal {
 					return err
 				}
@@ -236,14 +237,15 @@ func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 			}
 			return next, err
 		}
+		s.displace(ctx, &made)
 		s.queued()
 	}
 }
 
-func (s *Service) fire(tx Tx, c *Cron) error {
+func (s *Service) fire(tx Tx, c *Cron) (created, error) {
 	req, err := s.Wire.Request(c.Payload, c.Thread == "")
 	if err != nil {
-		return err
+		return created{}, err
 	}
 	req.RequestID = string(id.NewRun())
 	if c.Thread == "" {
@@ -253,6 +255,5 @@ func (s *Service) fire(tx Tx, c *Cron) error {
 	if t == "" {
 		t = id.NewThread()
 	}
-	_, err = s.insert(tx, t, c.Assistant, c.Thread == "", &req, false)
-	return err
+	return s.insert(tx, t, c.Assistant, c.Thread == "", &req, false)
 }

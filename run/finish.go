@@ -19,6 +19,8 @@ import (
 type ending struct {
 	row  *Run // as it was written; nil: the run was not ours any more, and nothing was
 	more bool // runs of the thread that wait for this one
+	// again: it was written before, by a commit whose outcome was not known then; nobody was told.
+	again bool
 	// unsettled: of what a rollback left only the graph can tell the head, and only after the commit. failure is what the thread shows then.
 	unsettled bool
 	failure   json.RawMessage
@@ -41,7 +43,7 @@ func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
 			e, err = s.end(tx, claimed, out, head, values)
 			return err
 		})
-		if errors.Is(err, checkpointer.ErrUndescribed) && head == nil {
+		if errors.Is(err, checkpointer.ErrUndescribed) {
 			asked, err := s.Snapshots.Head(ctx, claimed.Thread)
 			if err != nil {
 				return fmt.Errorf("head of thread %s: %w", claimed.Thread, err)
@@ -94,6 +96,12 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 		s.queued()
 		return
 	}
+	if e.again { // at worst somebody else ended it, and told: once more does no harm
+		s.publishEnd(ctx, row)
+		poke(s.outbox)
+		s.queued()
+		return
+	}
 	s.metrics.ended[row.Status].Inc()
 	if row.Kwargs.Webhook != "" {
 		poke(s.outbox)
@@ -124,6 +132,10 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	}
 	if err != nil {
 		return ending{}, err
+	}
+	if row.Attempt == claimed.Attempt && row.Status.Over() {
+		more, err := tx.HasActiveRuns(row.Thread)
+		return ending{row: row, more: more, again: true}, err
 	}
 	if row.Attempt != claimed.Attempt || row.Status != Running {
 		return ending{}, nil
@@ -215,11 +227,20 @@ func (s *Service) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, fail
 	if more, err = tx.HasActiveRuns(t); err != nil {
 		return false, err
 	}
-	if head == nil {
-		tuple, err := tx.Head(t)
-		if err != nil {
-			return more, err
+	tuple, err := tx.Head(t)
+	if err != nil {
+		return more, err
+	}
+	if head != nil { // it was told before, and must be the head still
+		var now id.Checkpoint
+		if tuple != nil {
+			now = tuple.ID
 		}
+		if now != head.ID {
+			head = nil
+		}
+	}
+	if head == nil {
 		told, err := s.Snapshots.HeadOf(tuple)
 		if err != nil {
 			return more, err

@@ -124,8 +124,9 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if errors.Is(err, bridge.ErrSlow) && !r.Kwargs.Temporary {
-				// Events came faster than they were passed over, or one was larger than what may wait. Only the end is wanted.
+			if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !r.Kwargs.Temporary {
+				// Events came faster than they were passed over, or one was larger than what may wait, or there are none for a while. Only the
+				// end is wanted.
 				again, err := s.Join(ctx, r.Thread, r.ID)
 				if err != nil {
 					return Result{}, err
@@ -236,7 +237,7 @@ func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Lo
 func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, error) {
 	row, sub, err := s.subscribe(ctx, t, r, nil)
 	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
-		return s.joinUnseen(t, r), nil
+		return s.joinUnseen(row, false), nil
 	}
 	if err != nil {
 		return nil, err
@@ -265,19 +266,25 @@ func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, e
 }
 
 // joinUnseen is Join while the live streams are interrupted: the run is looked up until it is over.
-func (s *Service) joinUnseen(t id.Thread, r id.Run) *Follower {
+func (s *Service) joinUnseen(r *Run, cancelOnLeave bool) *Follower {
+	ended := false
 	result := func(ctx context.Context) (Result, error) {
-		if err := s.await(ctx, t, r, Status.Over); err != nil {
+		if err := s.await(ctx, r.Thread, r.ID, Status.Over); err != nil {
 			return Result{}, err
 		}
-		over, err := s.Join(ctx, t, r)
+		ended = true
+		over, err := s.Join(ctx, r.Thread, r.ID)
 		if err != nil {
 			return Result{}, err
 		}
 		defer over.Close(false)
 		return over.Result(ctx)
 	}
-	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, bridge.ErrInterrupted }, result, func(bool) {})
+	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, bridge.ErrInterrupted }, result, func(left bool) { //nolint:contextcheck // as in follow
+		if left && !ended && cancelOnLeave {
+			s.cancelAfterLeave(r)
+		}
+	})
 }
 
 // subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no

@@ -2,6 +2,8 @@ package run
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"understudy/bridge"
@@ -67,8 +69,8 @@ func (s *Service) writeRecords(ctx context.Context, batch []kept) {
 	// Records of threads that are gone by now are dropped one by one inside: the others must not suffer.
 	for wait := 10 * time.Millisecond; len(byThread) > 0; wait *= 2 {
 		err := s.Store.Write(write, func(tx Tx) error {
-			for t, records := range byThread {
-				if err := tx.InsertRecords(t, records); err != nil {
+			for _, t := range slices.Sorted(maps.Keys(byThread)) { // a storage that locks them one by one wants the same order everywhere
+				if err := tx.InsertRecords(t, byThread[t]); err != nil {
 					return err
 				}
 			}

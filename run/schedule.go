@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"understudy/internal/fault"
 	"understudy/thread"
 )
@@ -270,6 +272,32 @@ func (s *Service) renew(ctx context.Context) error {
 	}
 	// In the same order everywhere: a storage that locks threads one by one must not find two that wait for each other.
 	slices.SortFunc(mine, func(a, b *execution) int { return strings.Compare(string(a.run.Thread), string(b.run.Thread)) })
+	if s.shared == nil {
+		return s.renewAll(ctx, mine)
+	}
+	// All at once, unless one is held up: by the deletion of a large thread, or an instance that stands still in a transaction. It must not cost
+	// the others their leases.
+	quick, cancel := context.WithTimeout(ctx, s.heartbeat()/2)
+	err := s.renewAll(quick, mine)
+	cancel()
+	if err == nil || ctx.Err() != nil || len(mine) == 1 {
+		return err
+	}
+	s.log.WarnContext(ctx, "leases are renewed one by one", "runs", len(mine), "error", err)
+	var g errgroup.Group
+	g.SetLimit(takeOverAtOnce)
+	for _, ex := range mine {
+		g.Go(func() error {
+			limited, cancel := context.WithTimeout(ctx, s.heartbeat())
+			defer cancel()
+			return s.renewAll(limited, []*execution{ex})
+		})
+	}
+	return g.Wait()
+}
+
+// renewAll is renew of some executions, sorted by their threads, in one transaction.
+func (s *Service) renewAll(ctx context.Context, mine []*execution) error {
 	stop := map[*execution]error{}
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		clear(stop)

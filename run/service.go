@@ -350,6 +350,19 @@ func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, *F
 	return runs[0], s.follow(ctx, runs[0], sub, following{cancelOnLeave: req.OnDisconnect == "cancel", known: true}), nil
 }
 
+// BeginWait is Begin for somebody who wants only the result: while live streams are interrupted the run is made all the same, and looked up until it
+// is over. Of a stateless run that leaves nothing there would be nothing to look up.
+func (s *Service) BeginWait(ctx context.Context, t id.Thread, req Request) (*Run, *Follower, error) {
+	r, f, err := s.Begin(ctx, t, req)
+	if !errors.Is(err, bridge.ErrInterrupted) || t == "" && req.OnCompletion != "keep" {
+		return r, f, err
+	}
+	if r, err = s.Create(ctx, t, req); err != nil {
+		return nil, nil, err
+	}
+	return r, s.joinUnseen(r, req.OnDisconnect == "cancel"), nil
+}
+
 // Get gives a run.
 func (s *Service) Get(ctx context.Context, t id.Thread, r id.Run) (*Run, error) {
 	row, err := s.Store.Run(ctx, t, r)
@@ -383,7 +396,17 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		err := s.Cancel(ctx, t, []id.Run{r}, CancelRollback, true)
 		if err == nil || !fault.Is(err, fault.NotFound) {
 			return err
-		} // else it ended meanwhile
+		}
+		// It ended meanwhile, or somebody has cancelled it before: then it goes when it has stopped, not under its execution.
+		if err := s.awaitEnd(ctx, t, r); err != nil {
+			return fmt.Errorf("wait for the end of run %s: %w", r, err)
+		}
+		if row, err = s.Store.Run(ctx, t, r); fault.Is(err, fault.NotFound) {
+			return nil // with the cancel
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if s.Backfill != nil {
 		// What later checkpoints were condensed from goes with this run: they are compared with it first.
@@ -431,13 +454,22 @@ func rollback(tx Tx, r *Run, now time.Time) error {
 
 // settle makes the row of a thread show its head. failure: the error of the run that ended; nil keeps none.
 func (s *Service) settle(ctx context.Context, t id.Thread, failure json.RawMessage) error {
+	return s.settleWith(ctx, t, func(*thread.Thread) json.RawMessage { return failure })
+}
+
+// settleWith is settle with an error that depends on what the thread shows.
+func (s *Service) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) json.RawMessage) error {
 	var head *checkpointer.HeadInfo
 	for {
 		err := s.Store.Write(ctx, func(tx Tx) error {
-			_, err := s.settleIn(tx, t, head, failure, false, s.Now())
+			row, err := tx.Thread(t)
+			if err != nil {
+				return err
+			}
+			_, err = s.settleIn(tx, t, head, failure(row), false, s.Now())
 			return err
 		})
-		if !errors.Is(err, checkpointer.ErrUndescribed) || head != nil {
+		if !errors.Is(err, checkpointer.ErrUndescribed) {
 			return err
 		}
 		asked, err := s.Snapshots.Head(ctx, t)

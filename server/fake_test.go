@@ -157,6 +157,9 @@ func (f fakeRuns) Begin(_ context.Context, t id.Thread, r run.Request) (*run.Run
 	}
 	return f.one(), f.follow(), nil
 }
+func (f fakeRuns) BeginWait(ctx context.Context, t id.Thread, r run.Request) (*run.Run, *run.Follower, error) {
+	return f.Begin(ctx, t, r)
+}
 func (f fakeRuns) Get(_ context.Context, t id.Thread, r id.Run) (*run.Run, error) {
 	return f.one(), f.note(t, r)
 }

@@ -158,7 +158,11 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 			if err := s.slot(); err != nil {
 				return err
 			}
-			x, f, err := s.opts.Runs.Begin(c.UserContext(), t, req)
+			begin := s.opts.Runs.Begin
+			if wait {
+				begin = s.opts.Runs.BeginWait
+			}
+			x, f, err := begin(c.UserContext(), t, req)
 			if err != nil {
 				s.slots.give(1)
 				return err

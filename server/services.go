@@ -67,6 +67,8 @@ type Runs interface {
 	// Begin makes a run and follows it from its first record. Before a client is told of the run, other than by its result, Follower.Settle must
 	// have succeeded. Close the follower.
 	Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, *run.Follower, error)
+	// BeginWait is Begin for a client who wants the result alone, which it can have while streams are interrupted too.
+	BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, *run.Follower, error)
 	Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	Delete(ctx context.Context, t id.Thread, r id.Run) error
