@@ -490,3 +490,28 @@ func TestAttempts(t *testing.T) {
 		require.Equal(t, want, [2]int64{int64(got[i].Attempt), got[i].Index})
 	}
 }
+
+// What a publisher adds and drops in one breath wakes the readers for nothing. They are told with what comes next.
+func TestDroppedAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, redis.Options{Options: bridge.Options{Records: 8}, URL: server.URL})
+	s := subscribe(t, b, nil)
+	for range 8 {
+		publish(t, b, kept("a"))
+	}
+	events(t, s, 8)
+	waits(t, server)
+	publish(t, b, token("b"))
+	subscribe(t, b, nil) // it has arrived
+	publish(t, b, kept("c"))
+	interrupted(t, s)
+}
+
+// waits waits until somebody waits for what comes.
+func waits(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); server.Info("blocked_clients") == "0"; time.Sleep(5 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "nobody waits")
+	}
+}

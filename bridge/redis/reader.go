@@ -154,6 +154,9 @@ func (r *reader) read(ctx context.Context, woken, heard *string) error {
 		defer rest(ctx, pause(len(found), readLinger)) // when they were handed out
 	}
 	for _, s := range found {
+		if len(s.Messages) == 0 {
+			continue // a script added entries and dropped them at once: Redis 7.0 tells of the stream all the same
+		}
 		last := s.Messages[len(s.Messages)-1].ID
 		switch s.Stream {
 		case keys[0]:
