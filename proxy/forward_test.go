@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -358,6 +359,41 @@ func TestOwn(t *testing.T) {
 	require.Contains(t, got, `understudy_proxy_calls_total{kind="own",status="own"} 4`)
 	_, got = w.get("/understudy/else")
 	require.Equal(t, "upstream", got)
+}
+
+// TestReady: the proxy tells of itself whether calls should come here; /readyz is the upstream's.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	var status atomic.Int64
+	w := behind(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ok" {
+			w.WriteHeader(int(status.Load()))
+		}
+	})
+	answers := func(w *world, status int, want string) {
+		t.Helper()
+		gotStatus, got := w.get("/understudy/readyz")
+		require.Equal(t, []any{status, want}, []any{gotStatus, got})
+		_, got = w.get("/understudy/livez")
+		require.JSONEq(t, `{"live":true}`, got)
+	}
+	for _, fine := range []int64{200, 401, 404} {
+		status.Store(fine)
+		answers(w, 200, `{"ready":true,"checks":{"draining":"ok","upstream":"ok"}}`)
+	}
+	status.Store(503)
+	answers(w, 503, `{"ready":false,"checks":{"draining":"ok","upstream":"failed"}}`)
+	res := w.do(http.MethodHead, "/understudy/readyz", nil)
+	require.Equal(t, []any{503, "1"}, []any{res.StatusCode, res.Header.Get("Retry-After")})
+
+	up := dead(t)
+	answers(front(t, up), 503, `{"ready":false,"checks":{"draining":"ok","upstream":"failed"}}`)
+	// Offline reads answer without the upstream.
+	answers(front(t, up, func(c *Config) { c.Offline = NewOffline(c.Upstream, "") }), 200, `{"ready":true,"checks":{"draining":"ok"}}`)
+
+	w.proxy.endStreams(ErrShutdown)
+	status.Store(200)
+	answers(w, 503, `{"ready":false,"checks":{"draining":"failed","upstream":"ok"}}`)
 }
 
 // TestWebSocket: an upgraded connection is a tunnel, and ends when either side does.

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -63,10 +65,48 @@ func (p *Proxy) ownRoute(w http.ResponseWriter, r *http.Request, path string) bo
 	case ownPrefix + "ok":
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"ok":true}`))
+	case ownPrefix + "livez":
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"live":true}`))
+	case ownPrefix + "readyz":
+		p.ready(w, r)
 	case ownPrefix + "metrics":
 		promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
 	default:
 		return false
 	}
 	return true
+}
+
+// readyTime bounds what the upstream may take to show that it is there.
+const readyTime = 2 * time.Second
+
+// ready tells whether calls should be sent here, in the words of the replacement. The database of the recordings is none of its checks: without it
+// answers pass as the upstream has them. With offline reads neither is the upstream: they are for when it is away.
+func (p *Proxy) ready(w http.ResponseWriter, r *http.Request) {
+	verdict := func(ok bool) string {
+		if ok {
+			return "ok"
+		}
+		return "failed"
+	}
+	open := p.streaming.Err() == nil
+	all, upstream := open, ""
+	if p.c.Offline == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+		defer cancel()
+		// Any answer that a server gives for itself counts: it may demand credentials, which nobody has here.
+		status, _, _, err := p.c.Upstream.Ask(ctx, nil, http.MethodGet, "/ok", nil)
+		there := err == nil && status < http.StatusInternalServerError
+		if r.Context().Err() == nil {
+			p.reachable(err == nil)
+		}
+		all, upstream = all && there, `,"upstream":"`+verdict(there)+`"`
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if !all {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = fmt.Fprintf(w, `{"ready":%t,"checks":{"draining":"%s"%s}}`, all, verdict(open), upstream)
 }
