@@ -5,8 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"path"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,45 +19,134 @@ import (
 
 // newHealth is for images that have nothing else that could ask.
 func newHealth() *cobra.Command {
-	address := "http://127.0.0.1:2024"
-	if port := os.Getenv("UNDERSTUDY_PORT"); port != "" {
-		address = "http://127.0.0.1:" + port
-	}
-	timeout := 3 * time.Second
+	var address string
+	var live bool
+	timeout := timeValue(3 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a server whether it is ready",
-		Long: `Asks /readyz of a server on this machine, prints the answer, and ends with exit code 1 when it
-is not ready or does not answer. It is what the health check of a container runs.`,
-		Example: `  understudy health --url http://127.0.0.1:8123`,
-		Args:    noArgs,
+		Long: `Asks /readyz of a server on this machine, with --live its /livez, prints the answer, and ends with
+exit code 1 when that is no or none comes. It is what the health check of a container runs.
+
+Without --url it looks where the variables put a worker's health and a server, UNDERSTUDY_HEALTH_PORT
+and then UNDERSTUDY_PORT (2024), on UNDERSTUDY_HOST: what listens first is asked. A server's path is
+put before the route, so a proxy is asked for its own health by its path /understudy; a URL that ends in
+/readyz, /livez or /ok is asked as it is.
+
+Use --live where the unhealthy are killed: a server that waits for its database is alive, and not ready.`,
+		Example: `  understudy health --url http://127.0.0.1:8123
+  understudy health --live
+  understudy health --url http://127.0.0.1:2025/understudy`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			addresses := []string{address}
+			if address == "" {
+				addresses = healthAddresses(os.Getenv)
+			}
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), time.Duration(timeout), fmt.Errorf("no answer within %s", &timeout))
 			defer cancel()
-			return askReady(ctx, address, cmd.OutOrStdout())
+			return askHealth(ctx, addresses, live, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&address, "url", address, "`URL` of the server [$UNDERSTUDY_PORT]")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "`DURATION` that the answer may take")
+	cmd.Flags().StringVar(&address, "url", os.Getenv("UNDERSTUDY_HEALTH_URL"), "`URL` of the server (default where the variables say) [$UNDERSTUDY_HEALTH_URL]")
+	cmd.Flags().BoolVar(&live, "live", false, "ask whether it is alive, not whether it is ready")
+	cmd.Flags().Var(&timeout, "timeout", "time that the answer may take")
 	return cmd
 }
 
-func askReady(ctx context.Context, address string, out io.Writer) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/readyz", nil)
+// healthAddresses are where servers and workers listen that have the same variables. An image has those of both, and runs one of them.
+func healthAddresses(env func(string) string) (all []string) {
+	host := env("UNDERSTUDY_HOST")
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	server := env("UNDERSTUDY_PORT")
+	if server == "" {
+		server = "2024"
+	}
+	for _, port := range []string{env("UNDERSTUDY_HEALTH_PORT"), server} {
+		if port != "" {
+			all = append(all, "http://"+net.JoinHostPort(host, port))
+		}
+	}
+	return all
+}
+
+// askHealth asks the first of the addresses where anything listens.
+func askHealth(ctx context.Context, addresses []string, live bool, out io.Writer) error {
+	var refused error
+	for _, address := range addresses {
+		at, err := healthRoute(address, live)
+		if err != nil {
+			return usageError{err}
+		}
+		if err = askAt(ctx, at, out); !errors.Is(err, syscall.ECONNREFUSED) {
+			return err
+		}
+		refused = errors.Join(refused, fmt.Errorf("nothing listens on %s", at.Host))
+	}
+	return refused
+}
+
+// healthRoute is what to ask of a server.
+func healthRoute(address string, live bool) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is no URL of a server; write one such as http://127.0.0.1:2024", address)
+	}
+	if u.Port() == "0" {
+		return nil, fmt.Errorf("%s: port 0 is any free one; name the one that the server took, with --url", u.Redacted())
+	}
+	switch last := path.Base(strings.TrimRight(u.Path, "/")); {
+	case last == "readyz" && live:
+		return nil, fmt.Errorf("%s asks for readiness, and --live does not; leave out one of them", u.Redacted())
+	case last == "readyz", last == "livez", last == "ok":
+		u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+		return u, nil
+	case live:
+		return u.JoinPath("livez"), nil
+	}
+	return u.JoinPath("readyz"), nil
+}
+
+func askAt(ctx context.Context, at *url.URL, out io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return usageError{err}
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
+	if err == nil {
+		defer res.Body.Close()
+		// Anything else is no answer of ours, and perhaps a page.
+		if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusServiceUnavailable {
+			_, err = io.Copy(out, io.LimitReader(res.Body, 4<<10))
+			fmt.Fprintln(out)
+		}
 	}
-	defer res.Body.Close()
-	if _, err := io.Copy(out, io.LimitReader(res.Body, 4<<10)); err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", at.Redacted(), context.Cause(ctx))
+	case err != nil:
 		return err
-	}
-	fmt.Fprintln(out)
-	if res.StatusCode != http.StatusOK {
+	case res.StatusCode == http.StatusServiceUnavailable:
 		return errors.New("the server is not ready")
+	case res.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answered %s: see that the URL is that of a server, worker or proxy of understudy", at.Redacted(), res.Status)
 	}
+	return nil
+}
+
+// timeValue is a flag that says what to write, as those of the servers do.
+type timeValue time.Duration
+
+func (v *timeValue) String() string { return time.Duration(*v).String() }
+func (v *timeValue) Type() string   { return "DURATION" }
+
+func (v *timeValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return errors.New("write a time with its unit, such as 3s")
+	}
+	*v = timeValue(d)
 	return nil
 }
