@@ -171,6 +171,28 @@ func TestRestartWithoutMemory(t *testing.T) {
 	require.Equal(t, bridge.RecordGap, subscribe(t, b, &bridge.Offset{}).Gap(runA), "whoever published knows what there has been")
 }
 
+// A Redis that comes back empty between two reads, so that none fails.
+func TestRestartUnseen(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a := open(t, redis.Options{URL: server.URL, Outage: time.Minute})
+	reads, restarted := make(chan struct{}), make(chan struct{})
+	b := open(t, redis.Options{URL: server.URL, Outage: time.Minute, Frame: func(string, []byte) []byte {
+		close(reads)
+		<-restarted
+		return nil
+	}})
+	s := subscribe(t, b, nil)
+	one := kept("1")
+	publish(t, a, one)
+	<-reads
+	subscribe(t, a, nil) // what was sent is acknowledged: else it may be sent again
+	server.Restart()
+	close(restarted)
+	require.Subset(t, []string{"1"}, interrupted(t, s))
+	require.Equal(t, bridge.RecordGap, subscribe(t, b, &one.Offset).Gap(runA))
+}
+
 // While Redis is away publishing goes on, within bounds: tokens are dropped first, then all. Subscriptions end; those who come again
 // get what is there, and are told what is not.
 func TestOutage(t *testing.T) {

@@ -90,23 +90,26 @@ func (r *reader) run(ctx context.Context) error {
 		_ = r.poke(poke)
 	})
 	defer stop()
+	var conn *goredis.Conn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}()
 	var wait *backoff.ExponentialBackOff // not nil while Redis is away
 	var since time.Time
 	told := false
 	woken, heard := "0-0", ""
 	for ctx.Err() == nil && !r.b.isClosed() {
 		var err error
-		if heard == "" {
-			heard, err = r.latestSignal(ctx)
-		}
-		if err == nil && wait != nil {
-			if err = r.verify(ctx); err == nil {
+		if conn == nil {
+			if conn, err = r.connect(ctx, &heard); err == nil && wait != nil {
 				r.b.opts.Log.InfoContext(ctx, "redis is back", "away", time.Since(since).Round(time.Millisecond).String())
 				wait = nil
 			}
 		}
 		if err == nil {
-			err = r.read(ctx, &woken, &heard)
+			err = r.read(ctx, conn, &woken, &heard)
 		}
 		if err == nil || ctx.Err() != nil || r.b.isClosed() {
 			if err == nil {
@@ -115,6 +118,10 @@ func (r *reader) run(ctx context.Context) error {
 			continue
 		}
 		r.b.metrics.up.Set(0)
+		if conn != nil {
+			_ = conn.Close()
+			conn = nil
+		}
 		if wait == nil {
 			wait, since, told = newBackOff(), time.Now(), false
 			r.b.opts.Log.WarnContext(ctx, "redis cannot be read", "error", err)
@@ -136,8 +143,25 @@ func (r *reader) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// connect gives the reader a connection of its own, over which the streams were found to be those that were read. It is never dialled anew unseen: it
+// breaks when Redis is started again, or another takes its place, also between two reads.
+func (r *reader) connect(ctx context.Context, heard *string) (conn *goredis.Conn, err error) {
+	conn = r.b.client.Conn()
+	if *heard == "" {
+		*heard, err = r.latestSignal(ctx, conn)
+	}
+	if err == nil {
+		err = r.verify(ctx, conn)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
 // read waits for entries of any stream and hands them out.
-func (r *reader) read(ctx context.Context, woken, heard *string) error {
+func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *string) error {
 	keys, ids := []string{r.control(), r.b.key("signals")}, []string{*woken, *heard}
 	threads := map[string]id.Thread{}
 	r.mu.Lock()
@@ -146,7 +170,7 @@ func (r *reader) read(ctx context.Context, woken, heard *string) error {
 		keys, ids = append(keys, f.key), append(ids, f.cursor.String())
 	}
 	r.mu.Unlock()
-	found, err := r.b.client.XRead(ctx, &goredis.XReadArgs{Streams: append(keys, ids...), Count: readCount, Block: readBlock}).Result()
+	found, err := conn.XRead(ctx, &goredis.XReadArgs{Streams: append(keys, ids...), Count: readCount, Block: readBlock}).Result()
 	if err != nil && !errors.Is(err, goredis.Nil) {
 		return err
 	}
@@ -220,14 +244,14 @@ func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMess
 var errDropped = errors.New("records were dropped before they were sent")
 
 // verify looks whether Redis is there, and the streams are still those that were read. One that has lost what was read would be waited for in vain.
-func (r *reader) verify(ctx context.Context) error {
+func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 	r.mu.Lock()
 	all := make(map[id.Thread]int64, len(r.streams))
 	for t, f := range r.streams {
 		all[t] = f.count
 	}
 	r.mu.Unlock()
-	pipe := r.b.client.Pipeline()
+	pipe := conn.Pipeline()
 	pipe.Ping(ctx)
 	got := make(map[id.Thread]*goredis.SliceCmd, len(all))
 	for t := range all {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"golang.org/x/sync/errgroup"
 
 	"understudy/bridge"
@@ -114,6 +115,8 @@ func New(opts Options) (*Bridge, error) {
 	o.DialTimeout, o.DialerRetries = 2*time.Second, 1
 	o.ReadTimeout, o.WriteTimeout = 5*time.Second, 5*time.Second
 	o.ContextTimeoutEnabled = true
+	// Connections are not to move to another Redis unseen, and the client's part in it races with the reader's own connection.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	b := &Bridge{
 		opts: opts, client: goredis.NewClient(o), local: bridge.NewMemory(opts.Options), instance: uuid.NewString(), closed: make(chan struct{}),
 	}

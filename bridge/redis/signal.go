@@ -39,8 +39,8 @@ func (b *Bridge) Signal(ctx context.Context, s Signal) error {
 }
 
 // latestSignal gives the id of the newest signal: what was told before this instance came is in the database.
-func (r *reader) latestSignal(ctx context.Context) (string, error) {
-	newest, err := r.b.client.XRevRangeN(ctx, r.b.key("signals"), "+", "-", 1).Result()
+func (r *reader) latestSignal(ctx context.Context, conn *goredis.Conn) (string, error) {
+	newest, err := conn.XRevRangeN(ctx, r.b.key("signals"), "+", "-", 1).Result()
 	if err != nil {
 		return "", err
 	}
