@@ -74,6 +74,10 @@ func openPlace(ctx context.Context, cfg *Settings, at place, log *slog.Logger, r
 	if changed != nil {
 		return nil, errors.New("history.jsonl follows the data folder of one server, and cannot follow a Postgres database: leave one of the two out")
 	}
+	// A program may have made settings that nobody has validated: what the driver says of an address can have a part of a password in it.
+	if err := config.CheckPostgres(cfg.DatabaseURL); err != nil {
+		return nil, fmt.Errorf("database-url: %w", err)
+	}
 	rows, err := postgres.Open(ctx, postgres.Options{
 		URL: cfg.DatabaseURL, Schema: at.schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), Logger: log, Registry: registry,
 		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over

@@ -160,3 +160,14 @@ func TestMovingNamesTheDatabase(t *testing.T) {
 	_, err = Export{To: "http://h"}.Run(t.Context(), ours)
 	require.ErrorContains(t, err, "import there, with this one as --from")
 }
+
+// A program that makes settings itself, and validates nothing, sees no password either.
+func TestAddressThatWasNotValidated(t *testing.T) {
+	t.Parallel()
+	settings := config.Default(config.Serve)
+	settings.Port, settings.DatabaseURL = 0, "postgres://us:p@ss/w#rd@127.0.0.1:6543/us"
+	_, err := New(Config{Settings: settings})
+	require.ErrorContains(t, err, "percent-encode the password")
+	require.NotContains(t, err.Error(), "w#rd")
+	require.NotContains(t, err.Error(), "ss:")
+}

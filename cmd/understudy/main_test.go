@@ -72,6 +72,22 @@ func TestMistakesAreToldTogether(t *testing.T) {
 	require.Len(t, mistakes, 3)
 }
 
+// Addresses are read with all the rest, before anything is opened.
+func TestAddressesAreMistakes(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": {"agent": {"model": "fake:hello"}}}}`), 0o600))
+	for _, command := range []string{"dev", "serve", "worker"} {
+		_, err := execute(t, command, "--config", file, "--database-url", "postgres://us:p@ss/w#rd@127.0.0.1:6543/us", "--redis-url", "bar")
+		var mistakes config.Mistakes
+		require.ErrorAs(t, err, &mistakes)
+		require.Len(t, mistakes, 2)
+		require.ErrorContains(t, err, "--database-url: it has an @ where none belongs: percent-encode the password")
+		require.ErrorContains(t, err, "--redis-url: an address looks like")
+		require.NotContains(t, err.Error(), "w#rd")
+	}
+}
+
 // A proxy needs no langgraph.json, and says what it does need.
 func TestProxyWithoutUpstream(t *testing.T) {
 	t.Parallel()

@@ -131,6 +131,8 @@ type Config struct {
 	ThreadTTL ThreadTTL
 	ItemTTL   ItemTTL
 
+	// places says where settings stand that were given, by their flags: "--port", "UNDERSTUDY_PORT", "UNDERSTUDY_PORT in env of langgraph.json".
+	places map[string]string
 	// asksAuth and asksEncryption: the file has that section, and it is not empty.
 	asksAuth, asksEncryption bool
 }
@@ -404,6 +406,7 @@ func (c *Config) validate() Mistakes {
 	if c.Synchronous != Full && c.Synchronous != Normal {
 		wrong("synchronous is %q; write full or normal", c.Synchronous)
 	}
+	m = append(m, c.checkAddresses()...)
 	m = append(m, c.refuseAuth()...)
 	slices.SortStableFunc(m, func(a, b Mistake) int { return a.At - b.At })
 	return m

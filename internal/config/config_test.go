@@ -55,6 +55,7 @@ func TestLoad(t *testing.T) {
 		Headers: map[string]string{"authorization": "Bearer secret"}, AllowedFields: []string{"run_id"},
 	}
 	want.Serde = Serde{AllowedJSONModules: &Modules{List: [][]string{{"a", "b"}}}}
+	want.places = map[string]string{"port": "--port", "data": "--data", "jobs-per-worker": "N_JOBS_PER_WORKER in env of langgraph.json"}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -38,7 +38,7 @@ func Load(src Source) (*Config, []Warning, error) {
 	} else {
 		c.Dir, _ = os.Getwd()
 	}
-	if origins, ok := src.lookup(c, "CORS_ALLOW_ORIGINS"); ok && len(c.HTTP.CORS.AllowOrigins) == 1 && c.HTTP.CORS.AllowOrigins[0] == "*" {
+	if origins, place := src.lookup(c, "CORS_ALLOW_ORIGINS"); place != "" && len(c.HTTP.CORS.AllowOrigins) == 1 && c.HTTP.CORS.AllowOrigins[0] == "*" {
 		c.HTTP.CORS.AllowOrigins = split(origins)
 		c.HTTP.CORS.AllowCredentials = strings.TrimSpace(origins) != "*"
 	}
@@ -65,46 +65,44 @@ func Load(src Source) (*Config, []Warning, error) {
 	return c, warnings, nil
 }
 
-// lookup asks the environment, then the env section of the file.
-func (src Source) lookup(c *Config, name string) (string, bool) {
+// lookup asks the environment, then the env section of the file. place says where the value stands; "" nowhere.
+func (src Source) lookup(c *Config, name string) (text, place string) {
 	if s, ok := src.Lookup(name); ok && s != "" {
-		return s, true
+		return s, name
 	}
-	s, ok := c.Env[name]
-	return s, ok && s != ""
+	if s := c.Env[name]; s != "" {
+		return s, name + " in env of " + filepath.Base(c.File)
+	}
+	return "", ""
 }
 
 // settings applies flags, or else variables: ours before LangGraph Server's.
 func (src Source) settings(c *Config) Mistakes {
 	var out Mistakes
-	add := func(m *Mistake) {
-		if m != nil {
-			out = append(out, *m)
-		}
-	}
+	c.places = map[string]string{}
 	for _, s := range Settings() {
 		if !s.Of(src.Mode) {
 			continue
 		}
-		if text, given := src.Flags[s.Flag]; given {
-			add(s.apply(c, "--"+s.Flag, text, s.set))
+		set := s.set
+		text, place := src.Flags[s.Flag], "--"+s.Flag
+		if _, given := src.Flags[s.Flag]; !given {
+			text, place = src.lookup(c, s.Env)
+			for _, name := range s.AlsoIn(src.Mode) {
+				if place != "" {
+					break
+				}
+				if text, place = src.lookup(c, name); place != "" && s.also != nil {
+					set = s.also
+				}
+			}
+		}
+		if place == "" {
 			continue
 		}
-		if text, given := src.lookup(c, s.Env); given {
-			add(s.apply(c, s.Env, text, s.set))
-			continue
-		}
-		for _, name := range s.AlsoIn(src.Mode) {
-			text, given := src.lookup(c, name)
-			if !given {
-				continue
-			}
-			set := s.set
-			if s.also != nil {
-				set = s.also
-			}
-			add(s.apply(c, name, text, set))
-			break
+		c.places[s.Flag] = place
+		if m := s.apply(c, place, text, set); m != nil {
+			out = append(out, *m)
 		}
 	}
 	return out

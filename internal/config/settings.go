@@ -228,6 +228,9 @@ func Settings() []Setting {
 // apply sets s on c, and says which name had the mistake.
 func (s Setting) apply(c *Config, name, text string, set func(*Config, string) error) *Mistake {
 	if err := set(c, strings.TrimSpace(text)); err != nil {
+		if s.Flag == "upstream" && strings.Contains(text, "@") {
+			return &Mistake{Text: fmt.Sprintf("%s: %v", name, err)} // it may be a password
+		}
 		return &Mistake{Text: fmt.Sprintf("%s: %q: %v", name, text, err)}
 	}
 	return nil

@@ -1,0 +1,161 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+)
+
+// A password that is not encoded ends up in what looks like a host, a path or a parameter. So nothing of an address is repeated before it is known
+// that it was taken apart as its writer meant it, and the words of the drivers are not either.
+const (
+	encode        = "percent-encode the password (@ as %40, / as %2F, # as %23, ? as %3F, : as %3A, % as %25)"
+	postgresLooks = "an address looks like postgres://user:password@host:5432/name"
+	redisLooks    = "an address looks like redis://user:password@host:6379/0, rediss://… with TLS, or unix:///path"
+)
+
+// mayHoldAt are parameters of an address whose values may hold an @ as it is.
+var mayHoldAt = []string{"user", "password", "sslpassword", "application_name", "options", "passfile", "service", "username", "client_name"}
+
+// strayAt reports whether an @ stands in the parameters of an address where none belongs: then they are a part of a password.
+func strayAt(query string) bool {
+	for _, pair := range strings.Split(query, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		if strings.Contains(key, "@") || strings.Contains(value, "@") && !slices.Contains(mayHoldAt, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckPostgres says what is wrong with the address of a database and what to write, without repeating a password, or nil.
+func CheckPostgres(address string) error {
+	base, query := address, ""
+	scheme, rest, isURL := strings.Cut(address, "://")
+	switch {
+	case isURL && scheme != "postgres" && scheme != "postgresql" && !strings.ContainsAny(scheme, " ='"):
+		return errors.New("begin it with postgres://; " + postgresLooks)
+	case isURL && (scheme == "postgres" || scheme == "postgresql"):
+		// As the driver does it: the first @ before a slash ends user and password.
+		if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+			rest = rest[i+1:]
+		}
+		var place string
+		place, query, _ = strings.Cut(rest, "?")
+		if strings.Contains(place, "@") || strayAt(query) {
+			return fmt.Errorf("it has an @ where none belongs: %s; %s", encode, postgresLooks)
+		}
+		if query != "" {
+			base = strings.TrimSuffix(address, "?"+query)
+		}
+	}
+	c, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return explainPostgres(err, base, query)
+	}
+	if strings.Contains(c.ConnConfig.Host, "@") || !isURL && strings.Contains(c.ConnConfig.Database, "@") {
+		return fmt.Errorf("its host or database has an @: %s; in words of libpq put the password in quotes; %s", encode, postgresLooks)
+	}
+	// That one is set shows only here: without it the driver has a number of its own.
+	if asked, err := pgconn.ParseConfig(address); err == nil && asked.RuntimeParams["pool_max_conns"] != "" && c.MaxConns < 2 {
+		return fmt.Errorf("its pool_max_conns is %d; at least two are needed", c.MaxConns)
+	}
+	return nil
+}
+
+// explainPostgres says why the driver does not take an address.
+func explainPostgres(err error, base, query string) error {
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		return fmt.Errorf("it names a file that cannot be read: %w", file)
+	}
+	// When it can be read without its parameters, one of those is it, and holds no part of a password.
+	if _, without := pgxpool.ParseConfig(base); query != "" && without == nil {
+		for _, pair := range strings.Split(query, "&") {
+			key, value, _ := strings.Cut(pair, "=")
+			if _, err := pgxpool.ParseConfig(base + "?" + pair); err != nil && !strings.Contains(key, "password") {
+				return fmt.Errorf("its parameter %s cannot be %q", key, value)
+			}
+		}
+	}
+	return fmt.Errorf("it cannot be read: %s, and what else is special in it; %s", encode, postgresLooks)
+}
+
+// CheckRedis says what is wrong with the address of a Redis and what to write, without repeating a password, or nil.
+func CheckRedis(address string) error {
+	scheme, rest, isURL := strings.Cut(address, "://")
+	if !isURL || scheme != "redis" && scheme != "rediss" && scheme != "unix" {
+		return errors.New(redisLooks)
+	}
+	// As the driver does it: slash, question mark and # end user, password and host, whose last @ parts them.
+	after := ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		after = rest[i:]
+	}
+	path, query, _ := strings.Cut(after, "?")
+	if strings.ContainsAny(path, "@#") || strings.Contains(query, "#") || strayAt(query) {
+		return fmt.Errorf("it has an @ or # where none belongs: %s; %s", encode, redisLooks)
+	}
+	if _, err := redis.ParseURL(address); err == nil {
+		return nil
+	}
+	if _, err := redis.ParseURL(scheme + "://" + strings.TrimSuffix(rest, after)); err == nil && scheme != "unix" {
+		if _, err := redis.ParseURL(scheme + "://" + strings.TrimSuffix(rest, after) + path); err != nil {
+			return fmt.Errorf("behind the host stands the number of a database, such as /0; %s", redisLooks)
+		}
+		return fmt.Errorf("its parameters (behind the ?) cannot be read; %s", redisLooks)
+	}
+	return fmt.Errorf("it cannot be read: %s, and what else is special in it; %s", encode, redisLooks)
+}
+
+// DatabasePlace is where the Postgres database is, without user and password: "name on host:port". "" when there is none.
+func (c *Config) DatabasePlace() string {
+	if c.DatabaseURL == "" || CheckPostgres(c.DatabaseURL) != nil {
+		return ""
+	}
+	p, err := pgconn.ParseConfig(c.DatabaseURL)
+	if err != nil {
+		return ""
+	}
+	name := p.Database
+	if name == "" {
+		name = p.User // as Postgres does it
+	}
+	return name + " on " + net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port)))
+}
+
+// RedisPlace is where Redis is, without user and password: "host:port". "" when there is none.
+func (c *Config) RedisPlace() string {
+	if c.RedisURL == "" || CheckRedis(c.RedisURL) != nil {
+		return ""
+	}
+	o, err := redis.ParseURL(c.RedisURL)
+	if err != nil {
+		return ""
+	}
+	return o.Addr
+}
+
+// checkAddresses looks at the addresses, and names where they stand.
+func (c *Config) checkAddresses() (m Mistakes) {
+	for _, a := range []struct {
+		flag, text string
+		check      func(string) error
+	}{{"database-url", c.DatabaseURL, CheckPostgres}, {"redis-url", c.RedisURL, CheckRedis}} {
+		if a.text == "" {
+			continue
+		}
+		if err := a.check(a.text); err != nil {
+			m = append(m, Mistake{Text: or(c.places[a.flag], a.flag) + ": " + err.Error()})
+		}
+	}
+	return m
+}
