@@ -424,6 +424,24 @@ func TestFull(t *testing.T) {
 	require.Equal(t, bridge.NoGap, s.Gap(""))
 }
 
+// What passed and has expired does not count as passing for ever: else all that came later would be dropped at once.
+func TestPassedAndExpired(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, redis.Options{URL: server.URL, Prefix: "p", LiveBytes: 2000})
+	passes := func(bytes int) *bridge.Record { return &bridge.Record{Run: runA, Event: "x", Data: make([]byte, bytes)} }
+	publish(t, b, passes(1000), passes(1000))
+	subscribe(t, b, nil) // it has arrived
+	c := server.Client()
+	require.NoError(t, c.Del(t.Context(), "p:{t}:s", "p:{t}:k", "p:{t}:p", "p:{t}:r").Err(), "all but the counters")
+	for n := range int64(3) {
+		publish(t, b, passes(1))
+		subscribe(t, b, nil)
+		require.Equal(t, n+1, c.XLen(t.Context(), "p:{t}:s").Val())
+	}
+	require.Positive(t, c.PTTL(t.Context(), "p:{t}:p").Val(), "expires again")
+}
+
 // Keys that hold something else, or scripts that are flushed away, stop no other thread.
 func TestStrangeKeys(t *testing.T) {
 	t.Parallel()

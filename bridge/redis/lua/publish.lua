@@ -16,6 +16,7 @@ while passing > 0 do
   passing, m.pb = passing - 1, m.pb - tonumber(size)
 end
 each('XDEL', S, gone)
+if passing == 0 then m.pb = 0 end -- P expires before M does
 
 local lastMS, lastN = parts(m.last)
 local function add(id, ...)
