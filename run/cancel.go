@@ -77,17 +77,13 @@ const cancelBatch = 50
 
 // CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile go on.
 func (s *Service) CancelAll(ctx context.Context, status string, action Action) error {
-	active, err := s.Store.ActiveRuns(ctx, "")
-	if err != nil {
-		return err
-	}
-	threads := make([]id.Thread, len(active))
-	for i, r := range active {
-		threads[i] = r.Thread
-	}
-	slices.Sort(threads) // a storage that locks them one by one wants the same order everywhere
-	for batch := range slices.Chunk(slices.Compact(threads), cancelBatch) {
-		err := s.cancel(ctx, action, false, func(tx Tx) (matched []*Run, err error) {
+	var batch []id.Thread // sorted: a storage that locks them one by one wants the same order everywhere
+	for last := id.Thread(""); ; last = batch[len(batch)-1] {
+		var err error
+		if batch, err = s.Store.ActiveThreads(ctx, last, cancelBatch); err != nil || len(batch) == 0 {
+			return err
+		}
+		err = s.cancel(ctx, action, false, func(tx Tx) (matched []*Run, err error) {
 			for _, t := range batch {
 				active, err := tx.ActiveRuns(t)
 				if err != nil {
@@ -105,7 +101,6 @@ func (s *Service) CancelAll(ctx context.Context, status string, action Action) e
 			return err
 		}
 	}
-	return nil
 }
 
 func (s *Service) cancel(ctx context.Context, action Action, wait bool, match func(Tx) ([]*Run, error)) error {

@@ -25,6 +25,8 @@ type Store interface {
 	Runs(ctx context.Context, t id.Thread, q Query) ([]*Run, error)
 	// ActiveRuns gives pending and running runs, oldest due first; with an empty thread those of all threads.
 	ActiveRuns(ctx context.Context, t id.Thread) ([]*Run, error)
+	// ActiveThreads gives threads with pending or running runs, by their ids, those above one.
+	ActiveThreads(ctx context.Context, above id.Thread, limit int) ([]id.Thread, error)
 	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error)
 	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due, beside runs of the graphs that are

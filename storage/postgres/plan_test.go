@@ -96,7 +96,7 @@ func TestPlans(t *testing.T) {
 	// sorted: those that read what belongs to one thread, run or checkpoint may sort it; it is little.
 	sorted := []string{
 		queueStands,
-		selectThread, hasActive, selectRuns + byRun, selectRuns + byRunAlone, selectRuns + activeOfThread, fence, lockByRun, settleHead,
+		selectThread, hasActive, selectRuns + byRun, selectRuns + byRunAlone, selectRuns + activeOfThread, activeThreads, fence, lockByRun, settleHead,
 		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, messagesOfRun, selectCompletion,
 		allSeqsOfRun, revisions, oneCheckpoint, latestCheckpoint, checkpointsOfNS, checkpointsOfAll, checkpointsOfID, olderOfNS, olderOfAll,
 		selectBlobs, selectWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, listsOf, unrecorded, lineage,

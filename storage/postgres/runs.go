@@ -90,6 +90,9 @@ const (
 	threadsRunsIn  = "WHERE thread_id = $1 AND status = $2 ORDER BY created_at DESC, run_id DESC LIMIT $3 OFFSET $4"
 	activeOfThread = "WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'pending') ORDER BY created_at, run_id"
+	activeThreads = "SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'running' AND thread_id > $1 ORDER BY thread_id LIMIT $2) running " +
+		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'pending' AND thread_id > $1 ORDER BY thread_id LIMIT $2) pending " +
+		"ORDER BY thread_id LIMIT $2"
 	activeOfAll = "WHERE run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
 	nextDue = "SELECT created_at FROM run_heads ORDER BY created_at, run_id LIMIT 1"
@@ -168,6 +171,17 @@ func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) (out []*run.Run, er
 			out, err = loadRuns(q, activeOfThread, t)
 		}
 		return err
+	})
+	return out, err
+}
+
+// ActiveThreads is run.Store.ActiveThreads.
+func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) (out []id.Thread, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		return q.query(activeThreads, func(r *row) error {
+			out = append(out, id.Thread(r.text(0)))
+			return nil
+		}, above, limit)
 	})
 	return out, err
 }

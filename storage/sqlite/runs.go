@@ -103,6 +103,9 @@ const (
 	runningRuns    = "WHERE status = 'running'"
 	activeOfThread = "WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?1 AND status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE thread_id = ?1 AND status = 'pending') ORDER BY created_at, run_id"
+	activeThreads = "SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'running' AND thread_id > ?1 ORDER BY thread_id LIMIT ?2) running " +
+		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'pending' AND thread_id > ?1 ORDER BY thread_id LIMIT ?2) pending " +
+		"ORDER BY thread_id LIMIT ?2"
 	activeOfAll = "WHERE run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
 	firstHead = "SELECT run_id, thread_id, created_at FROM run_heads WHERE created_at <= ? ORDER BY created_at, run_id LIMIT 1"
@@ -153,6 +156,17 @@ func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) (out []*run.Run, er
 	err = s.read(ctx, func(c *sqlite.Conn) error {
 		out, err = activeRuns(c, t)
 		return err
+	})
+	return out, err
+}
+
+// ActiveThreads is run.Store.ActiveThreads.
+func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) (out []id.Thread, err error) {
+	err = s.read(ctx, func(c *sqlite.Conn) error {
+		return query(c, activeThreads, func(s *sqlite.Stmt) error {
+			out = append(out, id.Thread(s.ColumnText(0)))
+			return nil
+		}, above, limit)
 	})
 	return out, err
 }

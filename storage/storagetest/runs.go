@@ -119,6 +119,11 @@ var runCases = map[string]func(*testing.T, Backend){
 			})
 			require.Equal(t, want, runIDs(got))
 		}
+		for above, want := range map[id.Thread][]id.Thread{"": {threadID(1)}, threadID(1): {threadID(2)}, threadID(2): nil} {
+			got, err := b.Runs.ActiveThreads(ctx, above, 1)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
 	},
 	"how the queue stands": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
