@@ -429,7 +429,9 @@ func TestPassedAndExpired(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	b := open(t, redis.Options{URL: server.URL, Prefix: "p", LiveBytes: 2000})
-	passes := func(bytes int) *bridge.Record { return &bridge.Record{Run: runA, Event: "x", Data: make([]byte, bytes)} }
+	passes := func(bytes int) *bridge.Record {
+		return &bridge.Record{Run: runA, Event: "x", Data: make([]byte, bytes)}
+	}
 	publish(t, b, passes(1000), passes(1000))
 	subscribe(t, b, nil) // it has arrived
 	c := server.Client()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -43,6 +44,7 @@ type subscription struct {
 	at      position // of the stream when it was subscribed to
 	after   bridge.Offset
 	resumed bool             // after was given
+	given   bridge.Offset    // of what comes live only what is above it is given
 	replay  []*bridge.Record // ready to be given
 	more    bool             // of the replay is in Redis, above from
 	from    bridge.Offset
@@ -88,7 +90,7 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 			live.Close()
 			continue
 		}
-		s.live = live
+		s.live, s.given = live, s.at.last
 	}
 	if tell {
 		if err := s.b.reader.poke(ctx); err != nil {
@@ -99,6 +101,9 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 		return nil
 	}
 	s.after, s.from, s.resumed = *after, *after, true
+	if after.Compare(s.given) > 0 {
+		s.given = *after
+	}
 	s.b.opts.Metrics.Replayed(s.Gap(""))
 	return s.take(first)
 }
@@ -138,14 +143,30 @@ func (s *subscription) Next(ctx context.Context) ([]*bridge.Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A Redis that came back empty may be given once more what had arrived and was not acknowledged.
-		for len(records) > 0 && (records[0].Offset.Compare(s.at.last) <= 0 || s.resumed && records[0].Offset.Compare(s.after) <= 0) {
-			records = records[1:]
-		}
-		if len(records) > 0 {
+		if records = above(records, s.given); len(records) > 0 {
+			s.given = records[len(records)-1].Offset
 			return records, nil
 		}
 	}
+}
+
+// above gives the records above an offset, each once. Some may come again: a stream that was left while somebody subscribed to it is read anew from
+// where they had found it, and a Redis that came back empty may be given once more what had arrived and was not acknowledged.
+func above(records []*bridge.Record, o bridge.Offset) []*bridge.Record {
+	for i, r := range records {
+		if r.Offset.Compare(o) > 0 {
+			o = r.Offset
+			continue
+		}
+		out := slices.Clone(records[:i]) // others have been given the same
+		for _, r := range records[i+1:] {
+			if r.Offset.Compare(o) > 0 {
+				out, o = append(out, r), r.Offset
+			}
+		}
+		return out
+	}
+	return records
 }
 
 // Replay implements bridge.Subscription.
