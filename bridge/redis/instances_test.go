@@ -557,3 +557,24 @@ func waits(t *testing.T, server *redistest.Server) {
 		require.True(t, time.Now().Before(deadline), "nobody waits")
 	}
 }
+
+// An instance that stood still, and says more than once what is left out, does not make its readers believe that Redis has lost something.
+func TestOvertakenIsNoLoss(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	opts := redis.Options{URL: server.URL, Outage: time.Minute}
+	a, b := open(t, opts), open(t, opts)
+	s := subscribe(t, b, nil)
+	say := func(by *redis.Bridge, attempt int, index int64, event string) {
+		publish(t, by, &bridge.Record{Run: runA, Event: event, Data: []byte("{}"), Kept: true, Attempt: attempt, Index: index})
+		subscribe(t, by, nil) // it has arrived
+	}
+	say(a, 1, 1, "first")
+	say(b, 2, 1, "again")
+	for n := range int64(3) {
+		say(a, 1, 2+n, "late")
+	}
+	say(b, 2, 2, "end")
+	require.Equal(t, []string{"first", "again", "end"}, events(t, s, 3))
+	require.Equal(t, bridge.NoGap, subscribe(t, b, &bridge.Offset{}).Gap(runA))
+}

@@ -385,7 +385,7 @@ func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 		err := results[i].Err()
 		switch {
 		case err == nil:
-			q.arrived(c)
+			q.arrived(c, whole(results[i]))
 		case goredis.HasErrorPrefix(err, "NOSCRIPT"):
 			unknown = true
 			again = append(again, c)
@@ -418,8 +418,15 @@ func refused(err error) bool {
 		!strings.Contains(err.Error(), "OOM")
 }
 
-// arrived takes a call out of its outbox.
-func (q *queue) arrived(c *call) {
+// whole reports whether Redis has taken all of a call. What an attempt says that was overtaken it does not take; of a call that came again it does not
+// tell.
+func whole(result *goredis.Cmd) bool {
+	told, err := result.Int64Slice()
+	return err == nil && len(told) == 2 && told[1] == 0
+}
+
+// arrived takes a call out of its outbox. Only what is whole counts as sent: who says to have sent what Redis has not tells it that it has lost it.
+func (q *queue) arrived(c *call, whole bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.bytes -= c.op.bytes
@@ -428,9 +435,11 @@ func (q *queue) arrived(c *call) {
 	box.ops = box.ops[1:]
 	box.sending = false
 	box.done++
-	if n := len(c.op.records); n > 0 {
+	switch n := len(c.op.records); {
+	case !whole:
+	case n > 0:
 		q.sent[c.thread] = c.op.records[n-1].Offset
-	} else if c.op.dropped > 0 {
+	case c.op.dropped > 0:
 		q.sent[c.thread] = c.op.upTo
 	}
 	if box.sent != nil {
@@ -446,7 +455,7 @@ func (q *queue) arrived(c *call) {
 
 // refuse makes a gap of a call that Redis does not take.
 func (q *queue) refuse(c *call) {
-	q.arrived(c)
+	q.arrived(c, false)
 	if len(c.op.records) == 0 {
 		return // nor does it take that there is a gap
 	}
