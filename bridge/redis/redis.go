@@ -178,6 +178,9 @@ func (b *Bridge) isClosed() bool {
 	}
 }
 
+// patience is how long one waits for an answer of Redis. A busy machine is not an outage, however short that is to be.
+func (b *Bridge) patience() time.Duration { return max(b.opts.Outage, time.Second) }
+
 // key gives a key that belongs to no thread.
 func (b *Bridge) key(name string) string { return b.opts.Prefix + ":" + name }
 

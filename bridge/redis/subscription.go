@@ -93,7 +93,10 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 		s.live, s.given = live, s.at.last
 	}
 	if tell {
-		if err := s.b.reader.poke(ctx); err != nil {
+		// Also for those who have joined meanwhile: whoever asked first may be gone.
+		told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.b.patience())
+		defer cancel()
+		if err := s.b.reader.poke(told); err != nil {
 			return err
 		}
 	}

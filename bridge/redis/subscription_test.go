@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
@@ -98,4 +99,46 @@ func TestLeftWhileSubscribing(t *testing.T) {
 		}
 		late.Close()
 	}
+}
+
+// leaves calls a function before the reader is told of a stream, once.
+type leaves struct{ leave func() }
+
+func (l *leaves) DialHook(next goredis.DialHook) goredis.DialHook          { return next }
+func (l *leaves) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+func (l *leaves) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		if leave := l.leave; leave != nil && cmds[0].Name() == "xadd" {
+			l.leave = nil
+			leave()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Whoever has a stream read may leave before the reader has heard of it: those who have joined do not wait for that.
+func TestFirstLeaves(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := start(t, server.URL)
+	for deadline := time.Now().Add(time.Minute); server.Info("blocked_clients") == "0"; time.Sleep(5 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "the reader does not wait")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var second bridge.Subscription
+	b.client.AddHook(&leaves{leave: func() {
+		var err error
+		second, err = b.Subscribe(t.Context(), "t", nil)
+		require.NoError(t, err)
+		cancel()
+	}})
+	began := time.Now()
+	if first, err := b.Subscribe(ctx, "t", nil); err == nil {
+		first.Close()
+	}
+	require.NoError(t, b.Publish(t.Context(), "t", []*bridge.Record{{Run: "r", Event: "1"}}))
+	_, err := second.Next(t.Context())
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), readBlock/2)
+	second.Close()
 }
