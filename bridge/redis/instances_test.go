@@ -277,6 +277,23 @@ func TestHangs(t *testing.T) {
 	require.Equal(t, []string{"2"}, events(t, s, 1))
 }
 
+// Readers of a Redis that hangs are told when the read that waits should have ended, and Outage has gone by.
+func TestHangsForLong(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, redis.Options{URL: server.URL, Outage: 2 * time.Second})
+	s := subscribe(t, b, nil)
+	waits(t, server)
+	began := time.Now()
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
+	require.Empty(t, interrupted(t, s))
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.Greater(t, time.Since(began), 2*time.Second)
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGCONT))
+	publish(t, b, kept("1"))
+	require.Equal(t, []string{"1"}, events(t, subscribe(t, b, &bridge.Offset{}), 1))
+}
+
 // However many readers there are, and on however many threads, the connections stay as few.
 func TestConnections(t *testing.T) {
 	t.Parallel()

@@ -101,6 +101,7 @@ func (r *reader) run(ctx context.Context) error {
 	told := false
 	woken, heard := "0-0", ""
 	for ctx.Err() == nil && !r.b.isClosed() {
+		began := time.Now()
 		var err error
 		if conn == nil {
 			if conn, err = r.connect(ctx, &heard); err == nil && wait != nil {
@@ -109,6 +110,7 @@ func (r *reader) run(ctx context.Context) error {
 			}
 		}
 		if err == nil {
+			began = time.Now()
 			err = r.read(ctx, conn, &woken, &heard)
 		}
 		if err == nil || ctx.Err() != nil || r.b.isClosed() {
@@ -124,6 +126,10 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		if wait == nil {
 			wait, since, told = newBackOff(), time.Now(), false
+			// When Redis hangs, it has been away since the read should have ended.
+			if due := began.Add(readBlock); due.Before(since) {
+				since = due
+			}
 			r.b.opts.Log.WarnContext(ctx, "redis cannot be read", "error", err)
 		}
 		if !told && time.Since(since) > r.b.opts.Outage {
@@ -146,6 +152,8 @@ func (r *reader) run(ctx context.Context) error {
 // connect gives the reader a connection of its own, over which the streams were found to be those that were read. It is never dialled anew unseen: it
 // breaks when Redis is started again, or another takes its place, also between two reads.
 func (r *reader) connect(ctx context.Context, heard *string) (conn *goredis.Conn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.b.patience())
+	defer cancel()
 	conn = r.b.client.Conn()
 	if *heard == "" {
 		*heard, err = r.latestSignal(ctx, conn)
@@ -170,7 +178,9 @@ func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *str
 		keys, ids = append(keys, f.key), append(ids, f.cursor.String())
 	}
 	r.mu.Unlock()
-	found, err := conn.XRead(ctx, &goredis.XReadArgs{Streams: append(keys, ids...), Count: readCount, Block: readBlock}).Result()
+	answered, cancel := context.WithTimeout(ctx, readBlock+r.b.patience())
+	defer cancel()
+	found, err := conn.XRead(answered, &goredis.XReadArgs{Streams: append(keys, ids...), Count: readCount, Block: readBlock}).Result()
 	if err != nil && !errors.Is(err, goredis.Nil) {
 		return err
 	}
