@@ -6,10 +6,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"strings"
+	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	goredis "github.com/redis/go-redis/v9"
 
 	"understudy/assistant"
 	"understudy/bridge"
@@ -110,13 +115,92 @@ func openBridge(cfg *Settings, log *slog.Logger, registry prometheus.Registerer)
 	if err != nil {
 		return nil, err
 	}
+	if err := config.CheckRedis(cfg.RedisURL); err != nil {
+		return nil, fmt.Errorf("redis-url: %w", err)
+	}
 	b, err := redis.New(redis.Options{
 		Options: limits, URL: cfg.RedisURL, TLS: trusted, Prefix: cfg.RedisPrefix, Log: log, Registry: registry, Frame: func(event string, data []byte) []byte { return compat.AppendFrame(nil, event, data) },
 	})
 	if err != nil {
 		return nil, err
 	}
+	// One that refuses us will go on doing so. One that is away comes back, and until then all else works.
+	if err := askRedis(context.Background(), cfg); errors.Is(err, errRedisRefuses) {
+		return nil, errors.Join(err, b.Close())
+	} else if err != nil {
+		log.Error("Redis does not answer: until it does, streams answer 503, and runs go on without them; check --redis-url / REDIS_URI", "redis", cfg.RedisPlace(), "error", err)
+	}
 	return b, nil
+}
+
+// errRedisRefuses: the configuration is wrong, and waiting does not mend it.
+var errRedisRefuses = errors.New("check --redis-url / REDIS_URI")
+
+// redisClient makes a client for a few questions.
+func redisClient(cfg *Settings) (*goredis.Client, error) {
+	o, err := goredis.ParseURL(cfg.RedisURL)
+	if err != nil {
+		return nil, config.CheckRedis(cfg.RedisURL) // the driver's words may hold the password
+	}
+	trusted, err := trustedBy(cfg.RedisCA)
+	if err != nil {
+		return nil, err
+	}
+	if trusted != nil {
+		o.TLSConfig = trusted
+	}
+	o.PoolSize, o.MaxRetries, o.DialerRetries = 1, -1, 1
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 2*time.Second, 2*time.Second, 2*time.Second
+	o.ContextTimeoutEnabled = true
+	return goredis.NewClient(o), nil
+}
+
+// askRedis asks whether Redis lets us in and run scripts on our keys. errRedisRefuses: it never will.
+func askRedis(ctx context.Context, cfg *Settings) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client, err := redisClient(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // it holds nothing
+	// No more than the streams need: their user may have no right to anything else.
+	script := goredis.NewScript("return redis.call('HGETALL', KEYS[1])")
+	if err = script.Load(ctx, client).Err(); err == nil {
+		err = script.EvalSha(ctx, client, []string{cfg.RedisPrefix + ":{start}:m"}).Err()
+	}
+	return explainRedis(err, cfg)
+}
+
+// explainRedis tells what is a mistake of the configuration from what passes.
+func explainRedis(err error, cfg *Settings) error {
+	var (
+		what     string
+		unknown  x509.UnknownAuthorityError
+		hostname x509.HostnameError
+		plain    tls.RecordHeaderError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case goredis.IsAuthError(err):
+		what = "does not take the user and password, or wants one"
+	case goredis.IsPermissionError(err):
+		what = "does not allow the user what streams need on keys that begin with --redis-prefix (docs/bridge.md has an ACL)"
+	case strings.Contains(err.Error(), "DB index is out of range"), strings.Contains(err.Error(), "invalid DB index"), strings.Contains(err.Error(), "SELECT is not allowed"):
+		what = "does not have the database whose number stands behind the host"
+	case errors.As(err, &unknown), errors.As(err, &hostname):
+		what = "has a certificate that is not trusted or not for this host (--redis-ca names a file with those that vouch for it)"
+	case errors.As(err, &plain):
+		what = "does not speak TLS there: write redis:// for rediss://, or its port for TLS"
+	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !strings.HasPrefix(cfg.RedisURL, "rediss:"):
+		return fmt.Errorf("it ended the connection, as one that wants TLS does (then write rediss://): %w", err)
+	case errors.Is(err, context.DeadlineExceeded) && strings.HasPrefix(cfg.RedisURL, "rediss:"):
+		return fmt.Errorf("no answer in time, as from one that does not speak TLS (then write redis://): %w", err)
+	default:
+		return err
+	}
+	return fmt.Errorf("redis on %s %s: %w: %w", cfg.RedisPlace(), what, errRedisRefuses, err)
 }
 
 // trustedBy is TLS with those whom the certificates of a file vouch for; nil when there is no file.

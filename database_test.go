@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -170,4 +171,72 @@ func TestAddressThatWasNotValidated(t *testing.T) {
 	require.ErrorContains(t, err, "percent-encode the password")
 	require.NotContains(t, err.Error(), "w#rd")
 	require.NotContains(t, err.Error(), "ss:")
+}
+
+// A Redis that refuses the server keeps it from starting, and what to mend is said. One that is away does not.
+func TestRedisAtTheStart(t *testing.T) {
+	t.Parallel()
+	database := postgrestest.Database(t)
+	open := func(flags map[string]string) (string, error) {
+		var log lines
+		flags["port"], flags["database-url"], flags["database-connections"] = "0", database, "2"
+		settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
+		require.NoError(t, err)
+		srv, err := New(Config{Settings: settings, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+		if err == nil {
+			require.NoError(t, srv.Close())
+		}
+		return log.String(), err
+	}
+	closed, address, ca := redistest.StartTLS(t, "--requirepass", "s3cret", "--databases", "2", "--user", "little", "on", ">p4ss", "~*", "+get", "--user", "documented", "on", ">secr3t", "~understudy:*", "+@read", "+@write", "+@connection", "+@transaction", "+evalsha", "+script|load")
+	with := func(user, rest string) string { return "unix://" + user + closed.Socket + rest }
+	for name, c := range map[string]struct {
+		flags map[string]string
+		want  string
+	}{
+		"no password":   {map[string]string{"redis-url": with("", "")}, "does not take the user and password"},
+		"another":       {map[string]string{"redis-url": with(":wr0ng@", "")}, "does not take the user and password"},
+		"no database":   {map[string]string{"redis-url": with(":s3cret@", "?db=7")}, "does not have the database"},
+		"no rights":     {map[string]string{"redis-url": with("little:p4ss@", "")}, "does not allow the user"},
+		"no trust":      {map[string]string{"redis-url": "rediss://:s3cret@" + address}, "--redis-ca"},
+		"not that host": {map[string]string{"redis-url": "rediss://:s3cret@" + strings.Replace(address, "127.0.0.1", "localhost", 1), "redis-ca": ca}, "--redis-ca"},
+	} {
+		said, err := open(c.flags)
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, err, "check --redis-url / REDIS_URI", name)
+		for _, secret := range []string{"s3cret", "wr0ng", "p4ss"} {
+			require.NotContains(t, err.Error()+said, secret, name)
+		}
+		if strings.Contains(c.flags["redis-url"], address) {
+			require.ErrorContains(t, err, address, name)
+		}
+	}
+	plain := redisOnPort(t)
+	said, err := open(map[string]string{"redis-url": "rediss://" + plain})
+	require.NoError(t, err)
+	require.Contains(t, said, "then write redis://")
+	for _, flags := range []map[string]string{{"redis-url": with(":s3cret@", "?db=1")}, {"redis-url": with("documented:secr3t@", "")}, {"redis-url": "rediss://:s3cret@" + address, "redis-ca": ca}, {"redis-url": "redis://" + plain}} {
+		said, err := open(flags)
+		require.NoError(t, err)
+		require.NotContains(t, said, "ERROR")
+	}
+	said, err = open(map[string]string{"redis-url": "redis://:s3cret@" + address}) // it wants TLS
+	require.NoError(t, err)
+	require.Contains(t, said, "then write rediss://")
+	said, err = open(map[string]string{"redis-url": "redis://:s3cret@127.0.0.1:1"})
+	require.NoError(t, err)
+	require.Contains(t, said, `"level":"ERROR","msg":"Redis does not answer: until it does, streams answer 503`)
+	require.Contains(t, said, "127.0.0.1:1")
+	require.NotContains(t, said, "s3cret")
+}
+
+// redisOnPort starts a Redis that listens on a port, without TLS.
+func redisOnPort(t *testing.T) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address = l.Addr().String()
+	require.NoError(t, l.Close())
+	redistest.Start(t, "--port", address[strings.LastIndex(address, ":")+1:], "--bind", "127.0.0.1")
+	return address
 }
