@@ -91,6 +91,13 @@ func collided(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
+// uncommitted reports whether the connection was gone before a commit was sent, or before Postgres read it: a transaction that was idle for too
+// long is ended between statements.
+func uncommitted(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "25P03" || pgconn.SafeToRetry(err)
+}
+
 // ended gives the cause of a context that ended, in place of what the driver makes of it.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {

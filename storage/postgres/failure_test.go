@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -255,4 +257,177 @@ func TestTooManyConnections(t *testing.T) {
 	_, err := Open(t.Context(), Options{URL: address})
 	isUnavailable(t, err, "takes no more connections")
 	require.NoError(t, insert(s, 1), "who is in goes on")
+}
+
+// relay is between a store and its database, and can fall silent as a host that vanishes does: nothing comes through and nothing is closed.
+type relay struct {
+	net.Listener
+	to   string
+	mu   sync.Mutex
+	open chan struct{} // closed: everything comes through
+}
+
+func newRelay(t testing.TB, address string) (_ *relay, through string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{Listener: ln, open: make(chan struct{})}
+	r.forward()
+	through = with(t, address, func(u *url.URL, q url.Values) {
+		r.to, u.Host = u.Host, ln.Addr().String()
+		q.Set("connect_timeout", "1")
+		q.Set("pool_ping_timeout", "100ms")
+	})
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			from, err := r.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", r.to)
+			if err != nil {
+				t.Error(err)
+				from.Close()
+				continue
+			}
+			running.Go(func() { r.pass(from, to) })
+			running.Go(func() { r.pass(to, from) })
+		}
+	})
+	t.Cleanup(func() {
+		r.forward()
+		ln.Close()
+		running.Wait()
+	})
+	return r, through
+}
+
+func (r *relay) pass(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buffer)
+		r.mu.Lock()
+		open := r.open
+		r.mu.Unlock()
+		<-open
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (r *relay) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = make(chan struct{})
+}
+
+func (r *relay) forward() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.open:
+	default:
+		close(r.open)
+	}
+}
+
+// TestHostVanishes: who asks a database that says nothing any more is told in a while, wherever it fell silent; when it is back, all goes on.
+func TestHostVanishes(t *testing.T) {
+	t.Parallel()
+	direct := postgrestest.Database(t)
+	own := errors.New("own")
+	there := func(s *Store, n int) error {
+		_, err := s.Thread(context.Background(), someThread(n).ID)
+		return err
+	}
+	for name, tt := range map[string]struct {
+		call func(s *Store, silence func()) error
+		want string // "": own
+	}{
+		"before a write": {func(s *Store, silence func()) error {
+			silence()
+			return insert(s, 2)
+		}, "the database took too long"},
+		"before a read": {func(s *Store, silence func()) error {
+			silence()
+			return there(s, 1)
+		}, "the database took too long"},
+		"in a snapshot": {func(s *Store, silence func()) error {
+			return s.snapshot(context.Background(), func(q *reader) error {
+				if err := q.query("SELECT 1", nil); err != nil {
+					return err
+				}
+				silence()
+				return q.query("SELECT 2", nil)
+			})
+		}, "the database took too long"},
+		"before a commit": {func(s *Store, silence func()) error {
+			return s.write(context.Background(), func(tx *Tx) error {
+				defer silence()
+				return errors.Join(tx.InsertThread(someThread(2)), tx.send())
+			})
+		}, "whether it happened is not known"},
+		"before a rollback": {func(s *Store, silence func()) error {
+			return s.write(context.Background(), func(tx *Tx) error {
+				defer silence()
+				return errors.Join(tx.InsertThread(someThread(2)), tx.send(), own)
+			})
+		}, ""},
+		"before the end of a snapshot": {func(s *Store, silence func()) error {
+			return s.snapshot(context.Background(), func(q *reader) error {
+				defer silence()
+				return errors.Join(q.query("SELECT 1", nil), own)
+			})
+		}, ""},
+		"while nobody asked": {func(s *Store, silence func()) error {
+			silence()
+			time.Sleep(1100 * time.Millisecond)
+			return there(s, 1)
+		}, "failed to connect"}, // for the idle connection was found to be dead
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, address := newRelay(t, direct)
+			s := open(t, Options{URL: address, Schema: strings.ReplaceAll(name, " ", "_")})
+			patience := s.patience
+			t.Cleanup(r.forward) // before the store closes
+			require.NoError(t, insert(s, 1))
+			began := time.Now()
+			err := tt.call(s, func() {
+				r.silence()
+				s.patience = 300 * time.Millisecond
+			})
+			require.Less(t, time.Since(began), 20*time.Second)
+			if tt.want == "" {
+				require.ErrorIs(t, err, own)
+			} else {
+				isUnavailable(t, err, tt.want)
+			}
+			isUnavailable(t, insert(s, 3), "the database")
+			r.forward()
+			s.patience = patience
+			require.Eventually(t, func() bool { return there(s, 1) == nil }, 20*time.Second, 10*time.Millisecond) // a busy machine takes its time to connect
+			require.NoError(t, insert(s, 3))
+		})
+	}
+}
+
+// TestPatience: what may take long is waited for.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[string]time.Duration{
+		"30000": 30 * time.Second, "200ms": 200 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "5 min": 5 * time.Minute, " 1h ": time.Hour, "1d": 24 * time.Hour,
+	} {
+		require.Equal(t, want+grace, patienceFor(timeout), timeout)
+	}
+	for _, timeout := range []string{"0", "", "x", "5 years"} {
+		require.Greater(t, patienceFor(timeout), 1000*24*time.Hour, timeout)
+	}
 }

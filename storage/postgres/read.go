@@ -38,6 +38,7 @@ func one(q querier, text string, fn func(*row) error, args ...any) (found bool, 
 // reader is a connection that reads.
 type reader struct {
 	ctx   context.Context // of the read; a reader does not outlive it
+	store *Store
 	conn  *pgxpool.Conn
 	batch *pgx.Batch
 	begun bool // a transaction was
@@ -62,7 +63,9 @@ func (r *reader) send() error {
 	}
 	b := r.batch
 	r.batch = &pgx.Batch{}
-	return r.conn.SendBatch(r.ctx, b).Close()
+	ctx, cancel := r.store.patient(r.ctx)
+	defer cancel()
+	return r.conn.SendBatch(ctx, b).Close()
 }
 
 func (r *reader) query(text string, fn func(*row) error, args ...any) error {
@@ -70,7 +73,9 @@ func (r *reader) query(text string, fn func(*row) error, args ...any) error {
 		r.ask(text, fn, args...)
 		return r.send()
 	}
-	answer, err := r.conn.Query(r.ctx, text, bind(args)...)
+	ctx, cancel := r.store.patient(r.ctx)
+	defer cancel()
+	answer, err := r.conn.Query(ctx, text, bind(args)...)
 	if err != nil {
 		return err
 	}
@@ -148,18 +153,17 @@ func (s *Store) useOnce(ctx context.Context, begin string, fn func(q *reader) er
 	if err != nil {
 		return false, err
 	}
-	r := &reader{ctx: ctx, conn: conn, batch: &pgx.Batch{}, begun: begin != ""}
+	r := &reader{ctx: ctx, store: s, conn: conn, batch: &pgx.Batch{}, begun: begin != ""}
 	defer conn.Release() // a connection in a broken state is closed
 	if r.begun {
 		r.batch.Queue(begin)
 	}
 	err = fn(r)
 	if err != nil && conn.Conn().IsClosed() {
-		return !r.seen && lost(err), err
+		return lost(err) && !s.silent(ctx, err) && !r.seen, err
 	}
 	if r.begun {
-		// Nothing was written: that this fails is of no interest, the connection is closed then.
-		_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+		s.rollback(ctx, conn) // nothing was written: that it fails is of no interest
 	}
 	return false, err
 }

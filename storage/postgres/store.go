@@ -2,8 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +62,8 @@ type Store struct {
 	lists   *lists
 	now     func() time.Time
 	changed func([]id.Thread)
+	// patience is how long an answer is waited for. A host that has vanished says nothing, and TCP notices after a quarter of an hour.
+	patience time.Duration
 
 	mu    sync.Mutex                // guards known
 	known map[id.Assistant]*stamped // assistants, as they were last seen
@@ -64,6 +71,9 @@ type Store struct {
 
 // connectTime is how long a connection may take to be made, when the address does not say.
 const connectTime = 5 * time.Second
+
+// grace is how much longer an answer is waited for than Postgres may work on a statement: it is the one to end it, if it is there.
+const grace = 5 * time.Second
 
 // Open connects to a database and brings its schema up to date. A database of LangGraph Server is refused. Close the store.
 func Open(ctx context.Context, opts Options) (*Store, error) {
@@ -75,7 +85,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		c := config.ConnConfig
 		return fmt.Errorf("open database %s on %s:%d: %w", c.Database, c.Host, c.Port, classify(ended(ctx, err)))
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := newPool(ctx, config)
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -96,7 +106,68 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 	return &Store{
 		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now, changed: opts.Changed,
+		patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
+}
+
+// patienceFor gives our patience where a statement may take so long, in the words of Postgres.
+func patienceFor(timeout string) time.Duration {
+	const ever = math.MaxInt64 / 2
+	number := strings.TrimRight(timeout, " abcdefghijklmnopqrstuvwxyz")
+	unit, known := map[string]time.Duration{
+		"us": time.Microsecond, "": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
+	}[strings.TrimSpace(timeout[len(number):])]
+	n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil || !known || n <= 0 || n*float64(unit) >= ever { // 0: no timeout
+		return ever
+	}
+	return time.Duration(n*float64(unit)) + grace
+}
+
+// newPool is a pool that tries connections that were idle before it gives them. When one of them is dead, the others will not be better.
+func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, err error) {
+	if config.PingTimeout <= 0 {
+		config.PingTimeout = connectTime
+	}
+	config.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
+		if p.IdleDuration < time.Second {
+			return false
+		}
+		limited, cancel := context.WithTimeout(ctx, config.PingTimeout)
+		defer cancel()
+		if p.Conn.Ping(limited) == nil {
+			return false
+		}
+		if ctx.Err() == nil {
+			pool.Reset()
+		}
+		return true // this one fails at once, and the pool closes it
+	}
+	pool, err = pgxpool.NewWithConfig(ctx, config)
+	return pool, err
+}
+
+// patient bounds how long the database may be silent.
+func (s *Store) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.patience)
+}
+
+// silent reports whether a connection is dead because nothing was heard on it. The others will not be better. Who asked has waited long enough, so
+// it is not done again.
+func (s *Store) silent(ctx context.Context, err error) bool {
+	var network net.Error
+	if ctx.Err() != nil || !errors.As(err, &network) || !network.Timeout() {
+		return false
+	}
+	s.pool.Reset()
+	return true
+}
+
+// rollback undoes everything, whether or not somebody waits for it.
+func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn) {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(commitTime, s.patience))
+	defer cancel()
+	_, _ = conn.Exec(limited, "ROLLBACK") // a connection on which this fails is closed, which is one too
 }
 
 // configure checks options, fills in what they leave open, and says how to connect.
@@ -167,4 +238,8 @@ func (s *Store) Close() error {
 }
 
 // Ping reports whether the database answers.
-func (s *Store) Ping(ctx context.Context) error { return classify(ended(ctx, s.pool.Ping(ctx))) }
+func (s *Store) Ping(ctx context.Context) error {
+	limited, cancel := s.patient(ctx)
+	defer cancel()
+	return classify(ended(ctx, s.pool.Ping(limited)))
+}

@@ -177,6 +177,26 @@ func TestAPausedTransactionIsEnded(t *testing.T) {
 	require.Equal(t, 2, times)
 }
 
+// One that was ended for being idle before its commit came did not happen: it is run again, too.
+func TestAPauseBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{URL: postgrestest.Database(t) + "&idle_in_transaction_session_timeout=200"})
+	times := 0
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error {
+		times++
+		if err := errors.Join(tx.InsertThread(someThread(1)), tx.send()); err != nil {
+			return err
+		}
+		if times == 1 {
+			time.Sleep(400 * time.Millisecond)
+		}
+		return nil
+	}))
+	require.Equal(t, 2, times)
+	_, err := s.Thread(t.Context(), someThread(1).ID)
+	require.NoError(t, err)
+}
+
 // Two transactions that wait for each other: one of them is run again.
 func TestDeadlocksAreResolved(t *testing.T) {
 	t.Parallel()

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/storage/internal/rows"
@@ -169,7 +167,7 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	c := config.ConnConfig
 	name := fmt.Sprintf("the database %s on %s:%d", c.Database, c.Host, c.Port)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := newPool(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, classify(err))
 	}

@@ -133,11 +133,10 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 		if tx.err == nil {
 			return false, err // fn's own
 		}
-		return s.outdated(err) || collided(err) || dead && lost(err), ended(ctx, err)
+		return s.outdated(err) || collided(err) || dead && lost(err) && !s.silent(ctx, err), ended(ctx, err)
 	}
 	tx.settleHeads()
 	tx.batch.Queue("COMMIT")
-	before := tx.batch.Len()
 	tx.ctx = context.WithoutCancel(ctx)
 	limited, cancel := context.WithTimeout(tx.ctx, commitTime)
 	defer cancel()
@@ -145,12 +144,12 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 	if err := tx.send(); err != nil {
 		dead := conn.Conn().IsClosed()
 		tx.rollback()
-		// With statements before it, a commit that was never reached is like any that collided. A connection that dies now leaves it open whether
-		// the commit happened.
-		if dead && lost(err) {
-			return before == 0, fault.Wrap(fault.Unavailable, "the connection to the database was lost during a commit: whether it happened is not known", err)
+		// What was over before the commit came is like any that collided. A connection that dies now leaves it open whether the commit happened.
+		if dead && lost(err) && !uncommitted(err) {
+			s.silent(context.WithoutCancel(ctx), err)
+			return false, fault.Wrap(fault.Unavailable, "the connection to the database was lost during a commit: whether it happened is not known", err)
 		}
-		return s.outdated(err) || collided(err), err
+		return s.outdated(err) || collided(err) || uncommitted(err), err
 	}
 	s.lists.give(tx.lists)
 	if s.changed != nil && len(tx.changed) > 0 {
@@ -176,9 +175,7 @@ func (tx *Tx) rollback() {
 	if tx.conn.Conn().IsClosed() || tx.conn.Conn().PgConn().TxStatus() == 'I' {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.ctx), commitTime)
-	defer cancel()
-	_, _ = tx.conn.Exec(ctx, "ROLLBACK") // a connection on which this fails is closed, which is one too
+	tx.store.rollback(tx.ctx, tx.conn)
 }
 
 // exec puts a statement aside. Its error shows when it is sent.
@@ -265,7 +262,9 @@ func (tx *Tx) send() error {
 	if b.Len() == 0 {
 		return nil
 	}
-	tx.err = tx.conn.SendBatch(tx.ctx, b).Close()
+	ctx, cancel := tx.store.patient(tx.ctx)
+	defer cancel()
+	tx.err = tx.conn.SendBatch(ctx, b).Close()
 	return tx.err
 }
 
