@@ -22,6 +22,15 @@ type whole struct {
 	run   *Run
 	known bool // at is where the reader is; else only its offset counts
 	at    mark
+	// until is how long one waits for what is missing before the record awaited: over several calls, for each ends with the next heartbeat.
+	awaited place
+	until   time.Time
+}
+
+// place is the number of a record in an attempt.
+type place struct {
+	attempt int
+	index   int64
 }
 
 // admit gives what is missing before a record, and whether the record itself is to be given. On an error nothing has happened, and it may be
@@ -62,13 +71,15 @@ const patienceForRecords = 3
 // fill reads the records before one from the database. It waits until all of its attempt are there, for they are written behind the stream, or until
 // none can come any more: the run has ended, or another attempt has begun.
 func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record, error) {
-	last := time.Now().Add(patienceForRecords * w.s.Lease)
+	if p := (place{rec.Attempt, rec.Index}); w.until.IsZero() || w.awaited != p {
+		w.awaited, w.until = p, time.Now().Add(patienceForRecords*w.s.Lease)
+	}
 	for wait, final := 10*time.Millisecond, false; ; wait = min(2*wait, time.Second) {
 		missing, complete, err := w.missing(ctx, rec)
 		if err == nil && (complete || final) {
 			return missing, nil
 		}
-		if err == nil && !time.Now().Before(last) {
+		if err == nil && !time.Now().Before(w.until) {
 			w.s.log.WarnContext(ctx, "records of a run were told and are not kept", "run_id", w.run.ID, "thread_id", w.run.Thread)
 			return missing, nil
 		}
@@ -81,6 +92,9 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 		}
 		if err != nil && !fault.Is(err, fault.Unavailable) {
 			return nil, err
+		}
+		if err != nil && ctx.Err() == nil {
+			w.until = time.Now().Add(patienceForRecords * w.s.Lease) // who cannot be read cannot be written to
 		}
 		select {
 		case <-time.After(wait):

@@ -115,3 +115,41 @@ func TestWhatADeadServerDidNotSend(t *testing.T) {
 	change(func(r *run.Run) { r.LeaseUntil = time.Now().Add(-time.Second) })
 	require.Equal(t, []string{"1.2 values", "2.1 metadata", "2.2 values", "2.3 values"}, seen(t, in, f))
 }
+
+// A reader does not wait for ever for a record that is nowhere, also when it is never asked for as long as it waits.
+func TestWhatIsNowhere(t *testing.T) {
+	t.Parallel()
+	const lease = time.Second
+	c := newCluster(t)
+	s := c.open()
+	var live bridge.Bridge
+	c.carry = func(b bridge.Bridge) bridge.Bridge { live = b; return b }
+	in := c.start(map[string]script{"g": echo}, func(o *run.Options) { o.Lease = lease })
+	r := left(t, s, time.Now().Add(time.Hour), "")
+	require.NoError(t, s.Runs().Write(t.Context(), func(tx run.Tx) error {
+		row, err := tx.Run(r.Thread, r.ID)
+		if err != nil {
+			return err
+		}
+		row.Kwargs.Resumable = true
+		return tx.UpdateRun(row)
+	}))
+	f, err := in.runs.JoinStream(t.Context(), r.Thread, r.ID, &bridge.Offset{}, nil, false)
+	require.NoError(t, err)
+	defer f.Close(false)
+	require.NoError(t, live.Publish(t.Context(), r.Thread, []*bridge.Record{
+		{Run: r.ID, Event: "values", Data: json.RawMessage(`{}`), Kept: true, Attempt: 1, Index: 2}, // and where is the first?
+	}))
+	for began := time.Now(); ; {
+		beat, cancel := context.WithTimeout(t.Context(), lease/4)
+		got, err := f.Next(beat)
+		cancel()
+		if err == nil {
+			require.Len(t, got, 1)
+			require.Greater(t, time.Since(began), 2*lease)
+			return
+		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(began), 30*lease)
+	}
+}
