@@ -185,6 +185,7 @@ func TestFrames(t *testing.T) {
 	require.Equal(t, "event: e\r\ndata: 1\r\n\r\n", string(AppendRecord(nil, r, false)))
 	r.Ephemeral = true
 	require.Equal(t, "event: e\r\ndata: 1\r\n\r\n", string(AppendRecord(nil, r, true)))
+	require.Equal(t, "event: e\r\ndata: 1\r\n\r\n", string(AppendRecord(nil, &bridge.Record{Event: "e", Data: []byte("1")}, true)), "it has no place")
 }
 
 func TestOffsets(t *testing.T) {

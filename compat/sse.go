@@ -36,14 +36,15 @@ func AppendFrame(dst []byte, event string, data []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// AppendRecord appends a record of a stream as a whole event, with its id when ids is set.
+// AppendRecord appends a record of a stream as a whole event, with its id when ids is set. One that has no place in a stream has none: whoever came back
+// with the zero offset would get all from the beginning.
 func AppendRecord(dst []byte, r *bridge.Record, ids bool) []byte {
 	if r.Frame != nil {
 		dst = append(dst, r.Frame...)
 	} else {
 		dst = AppendFrame(dst, r.Event, r.Data)
 	}
-	if ids && !r.Ephemeral {
+	if ids && !r.Ephemeral && r.Offset != (bridge.Offset{}) {
 		dst = AppendOffset(append(dst, "id: "...), r.Offset)
 		dst = append(dst, "\r\n"...)
 	}
