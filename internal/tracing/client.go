@@ -151,7 +151,11 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return err
+		// Its text has the address.
+		if u := (*url.Error)(nil); errors.As(err, &u) {
+			err = u.Err
+		}
+		return fmt.Errorf("the collector cannot be reached: %w", err)
 	}
 	defer res.Body.Close()
 	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be used again

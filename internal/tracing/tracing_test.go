@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,4 +106,22 @@ func TestUpload(t *testing.T) {
 	require.Equal(t, 2, tries)
 	require.Equal(t, "s", got.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0].GetName())
 	require.NoError(t, c.Stop(context.Background()))
+}
+
+// The address of a collector that cannot be reached is not told: it may hold secrets.
+func TestUploadTellsNoSecrets(t *testing.T) {
+	t.Parallel()
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	env := map[string]string{
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": strings.Replace(away.URL, "://", "://s3cret@", 1) + "/?api_key=s3cret", "OTEL_EXPORTER_OTLP_TIMEOUT": "100",
+	}
+	c, err := newClient(func(name string) string { return env[name] })
+	require.NoError(t, err)
+	for _, retries := range []int{0, 5} { // refused, and out of time
+		c.http.RetryMax = retries
+		err = c.UploadTraces(t.Context(), []*tracepb.ResourceSpans{{}})
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
 }
