@@ -23,7 +23,6 @@ import (
 	"understudy/graph"
 	"understudy/graph/python"
 	"understudy/internal/config"
-	"understudy/storage/postgres"
 	"understudy/storage/sqlite"
 )
 
@@ -39,7 +38,7 @@ const (
 
 // Finding is what one check found.
 type Finding struct {
-	Check   string   `json:"check"` // config, environment, python, graph, port, data
+	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph
 	Verdict Verdict  `json:"verdict"`
 	Text    string   `json:"text"`              // what is so
 	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done
@@ -51,6 +50,7 @@ type Examination struct {
 	Source  config.Source
 	Environ []string      // of the process; nil: os.Environ
 	Import  time.Duration // what importing one graph may take; 0: a minute
+	Found   func(Finding) // is told of each as it is found, for importing graphs takes its time; nil: nobody is
 }
 
 // doctor collects findings.
@@ -60,11 +60,15 @@ type doctor struct {
 }
 
 func (d *doctor) say(check string, v Verdict, text, mend string, details ...string) {
-	d.findings = append(d.findings, Finding{Check: check, Verdict: v, Text: text, Mend: mend, Details: details})
+	f := Finding{Check: check, Verdict: v, Text: text, Mend: mend, Details: details}
+	d.findings = append(d.findings, f)
+	if d.Found != nil {
+		d.Found(f)
+	}
 }
 
-// Examine checks all that a server needs before it can work: configuration, environment, Python, graphs, port and data folder. It changes
-// nothing, and may be used beside a running server. Configuration with mistakes ends it early: the rest depends on it.
+// Examine checks all that a server needs before it can work: configuration, environment, data folder or database, Redis, port, Python and graphs,
+// what is quick first. It changes nothing, and may be used beside a running server. Configuration with mistakes ends it early: the rest depends on it.
 func Examine(ctx context.Context, e Examination) []Finding {
 	d := &doctor{Examination: e}
 	if d.Environ == nil {
@@ -79,11 +83,12 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	if cfg == nil {
 		return d.findings
 	}
+	d.data(ctx, cfg)
+	d.redis(ctx, cfg)
+	d.port(cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
 		d.graphs(ctx, cfg)
 	}
-	d.data(ctx, cfg)
-	d.port(cfg)
 	return d.findings
 }
 
@@ -139,7 +144,7 @@ func (d *doctor) config() *config.Config {
 		for _, m := range mistakes {
 			d.say("config", Problem, m.String(), "")
 		}
-		d.say("config", Warning, "graphs, data folder and port have not been looked at", "mend the configuration, and ask again")
+		d.say("config", Warning, "graphs, data folder, database, Redis and port have not been looked at", "mend the configuration, and ask again")
 		return nil
 	case err != nil:
 		d.say("config", Problem, err.Error(), "")
@@ -317,24 +322,6 @@ func (d *doctor) descriptors() {
 	if limit.Cur < 4096 {
 		d.say("data", Warning, fmt.Sprintf("%d files may be open at once; each client that is connected takes one", limit.Cur),
 			"raise it: ulimit -n 65536, or LimitNOFILE= of a systemd unit")
-	}
-}
-
-// database looks at the Postgres database, without changing it.
-func (d *doctor) database(ctx context.Context, cfg *config.Config) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	in, err := postgres.Inspect(ctx, cfg.DatabaseURL)
-	switch {
-	case err != nil:
-		d.say("database", Problem, err.Error(), "correct the address in --database-url, or what it says of the database")
-	case in.Schema == 0:
-		d.say("database", Fine, "no tables of this program in it yet; the first start makes them", "")
-	case in.Schema > in.Known:
-		d.say("database", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
-			"use that version, or a backup from before")
-	default:
-		d.say("database", Fine, fmt.Sprintf("the database (%s, schema %d of %d) answers", megabytes(in.Size), in.Schema, in.Known), "")
 	}
 }
 

@@ -22,9 +22,9 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what a server needs, and say how to mend it",
-		Long: `Checks the configuration, environment variables, Python, each graph (imported in a process of its
-own), the data folder with its database, and the port. It changes nothing, and may be run beside
-a server. Exit code 0: all is well, warnings aside; 1: there are problems.`,
+		Long: `Checks the configuration, environment variables, the data folder or the Postgres database, Redis,
+the port, Python, and each graph (imported in a process of its own). It prints what it finds as it finds
+it, changes nothing, and may be run beside a server. Exit code 0: all is well, warnings aside; 1: there are problems.`,
 		Example: `  understudy doctor
   understudy doctor --config my-app/langgraph.json --data /var/lib/understudy --json`,
 		Args: noArgs,
@@ -49,10 +49,12 @@ a server. Exit code 0: all is well, warnings aside; 1: there are problems.`,
 				given[f.Name] = f.Value.String()
 			}
 		})
-		findings := understudy.Examine(cmd.Context(), understudy.Examination{
-			Source: config.Source{Mode: config.Serve, File: file, Flags: given},
-		})
 		out := cmd.OutOrStdout()
+		e := understudy.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}}
+		if !asJSON {
+			e.Found = findingPrinter(out)
+		}
+		findings := understudy.Examine(cmd.Context(), e)
 		if asJSON {
 			enc := json.NewEncoder(out)
 			enc.SetIndent("", "  ")
@@ -61,7 +63,7 @@ a server. Exit code 0: all is well, warnings aside; 1: there are problems.`,
 				return err
 			}
 		} else {
-			printFindings(out, findings)
+			printSum(out, findings)
 		}
 		for _, f := range findings {
 			if f.Verdict == understudy.Problem {
@@ -73,16 +75,15 @@ a server. Exit code 0: all is well, warnings aside; 1: there are problems.`,
 	return cmd
 }
 
-// printFindings writes for a person: with signs on a terminal, in words elsewhere.
-func printFindings(w io.Writer, findings []understudy.Finding) {
+// findingPrinter writes findings for a person, each when it is found: with signs on a terminal, in words elsewhere.
+func findingPrinter(w io.Writer) func(understudy.Finding) {
 	signs := map[understudy.Verdict]string{understudy.Fine: "ok      ", understudy.Warning: "warning ", understudy.Problem: "PROBLEM "}
 	indent := "        "
 	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
 		signs = map[understudy.Verdict]string{understudy.Fine: "\x1b[32m✓\x1b[0m ", understudy.Warning: "\x1b[33m!\x1b[0m ", understudy.Problem: "\x1b[31m✗\x1b[0m "}
 		indent = "  "
 	}
-	problems := 0
-	for _, f := range findings {
+	return func(f understudy.Finding) {
 		fmt.Fprintf(w, "%s%-12s %s\n", signs[f.Verdict], f.Check, f.Text)
 		for _, line := range f.Details {
 			fmt.Fprintf(w, "%s%-12s   %s\n", indent, "", line)
@@ -90,6 +91,13 @@ func printFindings(w io.Writer, findings []understudy.Finding) {
 		if f.Mend != "" {
 			fmt.Fprintf(w, "%s%-12s → %s\n", indent, "", f.Mend)
 		}
+	}
+}
+
+// printSum says how many problems there are.
+func printSum(w io.Writer, findings []understudy.Finding) {
+	problems := 0
+	for _, f := range findings {
 		if f.Verdict == understudy.Problem {
 			problems++
 		}
