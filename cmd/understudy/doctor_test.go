@@ -17,7 +17,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "langgraph.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": {"agent": {"model": "fake:hello"}}}}`), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"a": {"url": "http://127.0.0.1:1"}}}`), 0o600))
 	args := []string{"doctor", "--config", file, "--port", "0", "--data", filepath.Join(dir, "data")}
 	out, err := execute(t, args...)
 	require.NoError(t, err, out)
