@@ -3,6 +3,7 @@ package thread
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"understudy/id"
@@ -216,6 +217,9 @@ func (s *Service) judge(tx Tx, t id.Thread, strategy Strategy) (verdict, error) 
 // Prune deletes threads, or all of their checkpoints but the newest and what its reading needs. It gives how many there were. Threads with
 // pending or running runs keep their checkpoints, from which these may start, and do not count.
 func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy) (int, error) {
+	ids = slices.Clone(ids)
+	slices.Sort(ids) // a storage that locks threads one by one wants the same order everywhere
+	ids = slices.Compact(ids)
 	if strategy == KeepLatest {
 		for _, t := range ids {
 			if err := s.backfill(ctx, t); err != nil && !fault.Is(err, fault.NotFound) { // what was never recorded would be gone for good
