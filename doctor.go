@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agnivade/levenshtein"
-
 	"understudy/graph"
 	"understudy/graph/python"
 	"understudy/internal/config"
@@ -92,33 +90,20 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	return d.findings
 }
 
-// others are variables that are read, and are no settings.
-var others = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_TEST_PYTHON", "UNDERSTUDY_TEST_MCP"}
-
 // environment looks for variables that nobody reads.
 func (d *doctor) environment() {
-	known := slices.Clone(others)
-	for _, s := range config.Settings() {
-		known = append(known, s.Env)
-	}
-	good := 0
+	names := make([]string, 0, len(d.Environ))
 	for _, pair := range d.Environ {
 		name, _, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, "UNDERSTUDY_") && levenshtein.ComputeDistance(strings.ToUpper(name[:min(len(name), 11)]), "UNDERSTUDY_") > 2 {
-			continue
-		}
-		if slices.Contains(known, name) {
-			good++
-			continue
-		}
-		nearest := slices.MinFunc(known, func(a, b string) int {
-			return levenshtein.ComputeDistance(name, a) - levenshtein.ComputeDistance(name, b)
-		})
+		names = append(names, name)
+	}
+	unknown, good := config.UnknownVariables(names)
+	for _, u := range unknown {
 		mend := "remove it; `understudy serve --help` lists the variables"
-		if levenshtein.ComputeDistance(name, nearest) <= max(3, len(nearest)/4) {
-			mend = "write " + nearest
+		if u.Instead != "" {
+			mend = "write " + u.Instead
 		}
-		d.say("environment", Problem, "nobody reads the variable "+name, mend)
+		d.say("environment", Problem, "nobody reads the variable "+u.Name, mend)
 	}
 	if good > 0 {
 		d.say("environment", Fine, plural(good, "variable")+" of this program, each known", "")
@@ -149,6 +134,9 @@ func (d *doctor) config() *config.Config {
 	case err != nil:
 		d.say("config", Problem, err.Error(), "")
 		return nil
+	}
+	for _, w := range cfg.WarnOfVariables(nil) { // of the file's env
+		d.say("config", Warning, w.String(), "")
 	}
 	d.say("config", Fine, fmt.Sprintf("%s names %s", cfg.File, plural(len(cfg.Graphs), "graph")), "")
 	return cfg

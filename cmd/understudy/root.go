@@ -153,6 +153,7 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 			return config.Load(config.Source{Mode: mode, File: file, Flags: given})
 		}
 		c, warnings, err := load()
+		warnings = append(warnings, c.WarnOfVariables(os.Environ())...)
 		if err != nil {
 			for _, w := range warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)

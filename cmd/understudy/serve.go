@@ -27,6 +27,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 	for _, w := range warnings {
 		log.Warn("configuration", "key", w.Key, "problem", w.Text)
 	}
+	log.Info("starting", used(cfg)...)
 	ctx, stop := untilSignal(ctx, log)
 	defer stop()
 
@@ -58,6 +59,27 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
 	return explain(srv.Run(ctx), cfg)
+}
+
+// used says what a server works with, without passwords: who reads it sees whether that is what was meant.
+func used(cfg *config.Config) []any {
+	file := cfg.File
+	if file == "" {
+		file = "none"
+	}
+	attrs := []any{"version", version(), "config", file}
+	if cfg.DatabaseURL == "" {
+		return append(attrs, "data", cfg.Data)
+	}
+	attrs = append(attrs, "database", cfg.DatabasePlace())
+	switch {
+	case cfg.Mode == config.Proxy: // it has no use for Redis
+	case cfg.RedisURL == "":
+		attrs = append(attrs, "redis", "none")
+	default:
+		attrs = append(attrs, "redis", cfg.RedisPlace(), "redis_prefix", cfg.RedisPrefix)
+	}
+	return attrs
 }
 
 // server is a server or a proxy.

@@ -44,6 +44,10 @@ func Load(src Source) (*Config, []Warning, error) {
 	}
 	mistakes = append(mistakes, src.settings(c)...)
 	warnings = append(warnings, c.unknownLimits()...)
+	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
+		// Not of a variable: that one may be the image's.
+		warnings = append(warnings, Warning{Key: "data", Text: data + " is not used: all is kept in the database of " + c.places["database-url"]})
+	}
 	if err := c.absolute(); err != nil {
 		mistakes = append(mistakes, Mistake{Text: "data: " + err.Error()})
 	}
