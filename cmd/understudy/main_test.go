@@ -53,13 +53,20 @@ func TestVersion(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"dev", "--prot", "1"}, {"dev", "graph.py"}, {"serve", "--port"}} {
+	for _, args := range [][]string{{"dev", "--prot", "1"}, {"dev", "graph.py"}, {"serve", "--port"}, {"start"}, {"nonsense", "--port", "1"}} {
 		_, err := execute(t, args...)
 		require.ErrorAs(t, err, new(usageError), args)
 		require.ErrorContains(t, err, "--help", args)
 	}
 	_, err := execute(t, "start")
-	require.ErrorContains(t, err, "unknown command")
+	require.ErrorContains(t, err, `unknown command "start"; see understudy --help`)
+	_, err = execute(t, "serv")
+	require.ErrorContains(t, err, "serve is meant; see understudy --help")
+	_, err = execute(t, "nonsense", "--port", "1")
+	require.ErrorContains(t, err, `unknown command "nonsense"`)
+	out, err := execute(t)
+	require.NoError(t, err)
+	require.Contains(t, out, "understudy [command]")
 }
 
 func TestMistakesAreToldTogether(t *testing.T) {

@@ -33,9 +33,25 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 		SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
+	// With a RunE cobra leaves it to us what is said of an unknown command.
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		meant := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			meant = fmt.Sprintf(", perhaps %s is meant", strings.Join(near, " or "))
+		}
+		return usageError{fmt.Errorf("unknown command %q%s; see %s --help", args[0], meant, cmd.CommandPath())}
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SuggestionsMinimumDistance, root.DisableFlagsInUseLine = 2, true
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root && cmd.Flags().NArg() > 0 {
+			return root.Args(cmd, cmd.Flags().Args()) // the flag was for a command that is misspelt
+		}
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(

@@ -342,8 +342,8 @@ func (c *Config) validate() Mistakes {
 	if c.DatabaseTimeout < time.Second {
 		wrong("database-timeout is %s; write at least 1s", c.DatabaseTimeout)
 	}
-	if c.Lease < time.Second {
-		wrong("lease is %s; write at least 1s", c.Lease)
+	if c.Lease < time.Second || c.Lease > time.Hour {
+		wrong("lease is %s; write 1s to 1h: for so long the runs of a server that is gone wait until another takes them over", c.Lease)
 	}
 	if c.Workers < 1 {
 		wrong("workers is %d; at least one worker process is needed", c.Workers)

@@ -24,6 +24,20 @@ func setup(t *testing.T, json string, env map[string]string) Source {
 	return Source{File: filepath.Join(dir, "langgraph.json"), Lookup: func(name string) (string, bool) { s, ok := env[name]; return s, ok }}
 }
 
+// A lease of days is a mistake: so long runs would wait for a server that is gone.
+func TestLeaseHasBounds(t *testing.T) {
+	t.Parallel()
+	for lease, good := range map[time.Duration]bool{0: false, time.Second: true, time.Hour: true, 100 * time.Hour: false} {
+		c := Default(Serve)
+		c.Lease = lease
+		if err := c.Validate(); good {
+			require.NoError(t, err, lease)
+		} else {
+			require.ErrorContains(t, err, "write 1s to 1h", lease)
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	src := setup(t, `{
