@@ -23,7 +23,7 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	in, err := postgres.Inspect(ctx, cfg.DatabaseURL)
 	switch {
 	case err != nil:
-		d.say("database", Problem, cfg.DatabasePlace()+": "+err.Error(), "correct the address in --database-url, or what it says of the database")
+		d.noDatabase(cfg, err)
 		return
 	case in.Schema > in.Known:
 		d.say("database", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
@@ -42,6 +42,13 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		text += "; the next start brings it up to date"
 	}
 	d.say("database", Fine, text, "")
+}
+
+// noDatabase says that it cannot be looked into. The driver tells each attempt on a line of its own.
+func (d *doctor) noDatabase(cfg *config.Config, err error) {
+	text, attempts, _ := strings.Cut(err.Error(), "\n")
+	d.say("database", Problem, cfg.DatabasePlace()+": "+strings.TrimSuffix(text, ":"), "correct the address in --database-url, or what it says of the database",
+		last(strings.ReplaceAll(attempts, "\t", ""), 4)...)
 }
 
 // What a migration needs: a schema to make tables in, the right to do that, and tables that are ours to change.
@@ -69,7 +76,7 @@ func (d *doctor) mayMigrate(ctx context.Context, cfg *config.Config) bool {
 	name := func(s string) string { return pgx.Identifier{s}.Sanitize() }
 	switch {
 	case err != nil:
-		d.say("database", Problem, cfg.DatabasePlace()+": "+err.Error(), "correct the address in --database-url, or what it says of the database")
+		d.noDatabase(cfg, err)
 	case readOnly:
 		d.say("database", Problem, "the database is read-only, and its tables are to be made or changed", "name the primary in --database-url, not a replica")
 	case schema == "":
