@@ -122,7 +122,7 @@ that send anything that could be credentials are refused until it is back; and o
 is down at the start nothing is shown, unless it was seen open before with the same --data.
 
 Of langgraph.json, if one is named, the sections history and http.cors are read. Health and
-metrics of the proxy itself are at /understudy/ok and /understudy/metrics.`,
+metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understudy/readyz and /understudy/metrics.`,
 			Example: `  understudy proxy --upstream http://127.0.0.1:2024
   understudy proxy --upstream https://my-app.example.com --name my-app --host 0.0.0.0 --port 8123
   understudy proxy --upstream http://10.0.0.5:8000/agents --config langgraph.json --data /var/lib/understudy
