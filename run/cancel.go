@@ -133,10 +133,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	waits, elsewhere := s.stop(stopped, errCancelled)
 	// The cancel is true; what follows from it is done even if the client goes away.
 	after := context.WithoutCancel(ctx)
-	for _, r := range ended {
-		s.metrics.ended[Interrupted].Inc()
-		s.publishEnd(after, r)
-	}
+	s.tellInterrupted(after, ended)
 	for _, t := range unsettled {
 		if err := s.settleLater(after, t); err != nil {
 			return err
@@ -158,6 +155,14 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 		}
 	}
 	return nil
+}
+
+// tellInterrupted tells, after the commit, of pending runs that were ended.
+func (s *Service) tellInterrupted(ctx context.Context, ended []*Run) {
+	for _, r := range ended {
+		s.metrics.ended[Interrupted].Inc()
+		s.publishEnd(ctx, r)
+	}
 }
 
 // settleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It gives those whose head only their graph

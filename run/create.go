@@ -107,10 +107,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 
 // displace tells, after the commit, those whose runs the strategy of a new one ended, and stops those that go on.
 func (s *Service) displace(ctx context.Context, c *created) {
-	for _, e := range c.ended {
-		s.metrics.ended[Interrupted].Inc()
-		s.publishEnd(ctx, e)
-	}
+	s.tellInterrupted(ctx, c.ended)
 	s.stop(c.stopped, errCancelled)
 }
 

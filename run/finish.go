@@ -99,7 +99,7 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 	if e.again { // at worst somebody else ended it, and told: once more does no harm
 		s.publishEnd(ctx, row)
 		poke(s.outbox)
-		s.queued()
+		s.queued() // if nothing waits, a look into the queue was for nothing
 		return
 	}
 	s.metrics.ended[row.Status].Inc()
@@ -134,8 +134,7 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		return ending{}, err
 	}
 	if row.Attempt == claimed.Attempt && row.Status.Over() {
-		more, err := tx.HasActiveRuns(row.Thread)
-		return ending{row: row, more: more, again: true}, err
+		return ending{row: row, again: true}, nil
 	}
 	if row.Attempt != claimed.Attempt || row.Status != Running {
 		return ending{}, nil
