@@ -35,11 +35,17 @@ build: ## build bin/understudy, static
 	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -o bin/understudy ./cmd/understudy
 
 .PHONY: test
-test: check race ## run everything: checks, Go tests with -race, fuzz targets, kill loop and chaos for a moment, the conformance suite
-	@$(MAKE) fuzz FUZZTIME=2s
-	@# They mostly wait, so both go at a time.
-	@$(MAKE) -j2 --output-sync=target killloop chaos SECONDS=20 CHAOS_SECONDS=20
-	@$(MAKE) conformance
+test: ## install what the tests need, then run everything that has to pass before a change lands
+	@.ci/phases setup check race 'killloop-short chaos-short conformance-server conformance-proxy-short conformance-cluster-short conformance-go-short'
+
+.PHONY: test-all
+test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
+	@.ci/phases setup check race fuzz conformance conformance-postgres killloop chaos
+
+.PHONY: setup
+setup: ## install what the tests need: Debian packages, Python and JavaScript packages
+	@conformance/setup system
+	@conformance/setup >/dev/null
 
 .PHONY: check
 check: ## formatting, vet, staticcheck, go.mod
@@ -51,9 +57,9 @@ check: ## formatting, vet, staticcheck, go.mod
 	"$$tool" ./...
 
 .PHONY: race
-race: ## Go tests with the race detector
-	@# Tests that start graphs find their Python here, and those that speak to an MCP server that.
-	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) $(GO) test -race -timeout 30m ./...
+race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds
+	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
+	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) $(GO) test -vet=off -race -timeout 60m ./...
 
 .PHONY: lint
 lint: ## golangci-lint, built once if it is not installed
@@ -80,14 +86,30 @@ conformance: build ## the conformance suite, Python, JavaScript and a browser: o
 	@# They mostly wait, so two go at a time; each is printed when it has ended.
 	@$(MAKE) -j2 --output-sync=target conformance-server conformance-proxy conformance-cluster conformance-go
 
+# What each other way of serving can break on its own.
+.PHONY: conformance-proxy-short conformance-cluster-short conformance-go-short
+conformance-proxy-short: build
+	@conformance/run --proxy --short
+conformance-cluster-short: build bin/roundrobin
+	@conformance/run --cluster --short
+conformance-go-short: bin/twins
+	@conformance/run --go --short
+
+.PHONY: conformance-postgres
+conformance-postgres: build
+	@conformance/run --postgres
+
 .PHONY: conformance-server
 conformance-server: build
 	@conformance/run
 
 .PHONY: conformance-cluster
-conformance-cluster: build
-	@CGO_ENABLED=0 $(GO) build -o bin/roundrobin ./conformance/roundrobin
+conformance-cluster: build bin/roundrobin
 	@conformance/run --cluster
+
+.PHONY: bin/roundrobin
+bin/roundrobin:
+	@CGO_ENABLED=0 $(GO) build -o $@ ./conformance/roundrobin
 
 .PHONY: conformance-go
 conformance-go: bin/twins
@@ -109,6 +131,13 @@ killloop: build ## kill server and workers under load for SECONDS (600), and che
 .PHONY: chaos
 chaos: build ## three servers on Postgres and Redis for CHAOS_SECONDS (600), while all of that fails, and check that nothing is lost
 	@bench/chaos --seconds $(or $(CHAOS_SECONDS),600)
+
+# For a landing twenty seconds of each.
+.PHONY: killloop-short chaos-short
+killloop-short: build
+	@bench/killloop --seconds 20
+chaos-short: build
+	@bench/chaos --seconds 20
 
 .PHONY: golden
 golden: ## record conformance/wire again from the real LangGraph Server; review the diff like code
