@@ -143,8 +143,9 @@ func TestRoutes(t *testing.T) {
 		{"DELETE", "/runs/batch", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"POST", "/mcp", `{}`, 501, `{"detail":"MCP is not supported by this server"}`},
 		{"POST", "/a2a/x", `{}`, 501, ""},
-		{"POST", th + "/stream/events", `{}`, 501, ""},
-		{"POST", th + "/commands", `{}`, 501, ""},
+		{"POST", th + "/stream/events", `{}`, 404, `{"detail":"The event streaming protocol is not supported by this server"}`},
+		{"GET", th + "/stream/events", "", 404, ""},
+		{"POST", th + "/commands", `{}`, 404, ""},
 		{"GET", th + "/stream?stream_modes=nope", "", 422, `{"detail":"Invalid stream mode: nope"}`},
 	} {
 		res, answer := w.ask(t, c.method, c.path, c.body)

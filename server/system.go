@@ -38,15 +38,17 @@ func (s *Server) info(c *fiber.Ctx) error {
 	return sendJSON(c, b)
 }
 
-// absentRoutes are parts of the API that are not here yet: they say so, instead of looking like a wrong address.
+// absentRoutes registers parts of the API that this version lacks, so that the answer names what is missing instead of looking like a
+// wrong address. Event streaming answers 404 and not 501: JavaScript clients retry a 501 for half a minute and give up on a 404 at once,
+// and LangGraph Server with event streaming disabled answers 404 as well.
 func (s *Server) absentRoutes() {
-	absent := func(what string) fiber.Handler {
-		err := fault.New(fault.NotSupported, what+" is not supported by this server")
+	absent := func(kind fault.Kind, what string) fiber.Handler {
+		err := fault.New(kind, what+" is not supported by this server")
 		return func(*fiber.Ctx) error { return err }
 	}
 	d := s.opts.Disable
 	if !d.MCP {
-		h := absent("MCP")
+		h := absent(fault.NotSupported, "MCP")
 		for _, path := range []string{"/mcp", "/mcp/"} {
 			s.route("POST", path, h)
 			s.route("GET", path, h)
@@ -54,12 +56,12 @@ func (s *Server) absentRoutes() {
 		}
 	}
 	if !d.A2A {
-		h := absent("A2A")
+		h := absent(fault.NotSupported, "A2A")
 		s.route("POST", "/a2a/{assistant_id}", h)
 		s.route("GET", "/.well-known/agent-card.json", h)
 	}
 	if !d.Threads && !d.Runs {
-		h := absent("The event streaming protocol")
+		h := absent(fault.NotFound, "The event streaming protocol")
 		s.route("POST", "/threads/{thread_id}/stream/events", h)
 		s.route("GET", "/threads/{thread_id}/stream/events", h)
 		s.route("POST", "/threads/{thread_id}/commands", h)
