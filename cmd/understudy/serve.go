@@ -38,6 +38,10 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		return explain(err, cfg)
 	}
 	addr := srv.Addr()
+	if exposed(cfg.Mode, addr) {
+		log.Warn("NO AUTHENTICATION: anyone who reaches this address can read, change and delete every conversation. "+
+			"Use --host 127.0.0.1, or put a proxy that authenticates in front and block direct access.", "address", addr.String())
+	}
 	switch {
 	case cfg.Mode == config.Worker && addr != nil:
 		fmt.Fprintf(stdout, "understudy worker executes up to %d runs; health and metrics on %s\n", cfg.Runs(), baseURL(addr))
@@ -59,6 +63,16 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
 	return explain(srv.Run(ctx), cfg)
+}
+
+// exposed reports whether the API, which has no authentication of its own, is served to other machines. The proxy leaves authentication
+// to its upstream, and a worker serves health and metrics alone.
+func exposed(mode config.Mode, addr net.Addr) bool {
+	if mode != config.Serve && mode != config.Dev {
+		return false
+	}
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
 }
 
 // used says what a server works with, without passwords: who reads it sees whether that is what was meant.

@@ -39,7 +39,7 @@ type Spec struct {
 
 func (o Options) withDefaults() Options {
 	if o.Workers < 1 {
-		o.Workers = runtime.NumCPU()
+		o.Workers = runtime.GOMAXPROCS(0)
 	}
 	if o.Env == nil {
 		o.Env = os.Environ()

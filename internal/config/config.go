@@ -291,7 +291,7 @@ func (c *Config) Runs() int {
 func Default(mode Mode) *Config {
 	c := &Config{
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
-		Workers: runtime.NumCPU(), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev,
+		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
 		Synchronous: Full, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
 		MaxBody: 300 * MiB, MaxBodies: GiB, MaxRewrite: 64 * MiB,
