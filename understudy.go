@@ -199,8 +199,8 @@ func (s *Server) httpOptions(version string) server.Options {
 		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
 		MountPrefix:  cfg.HTTP.MountPrefix,
-		Configurable: server.Headers{Include: cfg.HTTP.ConfigurableHeaders.Includes, Exclude: cfg.HTTP.ConfigurableHeaders.Excludes},
-		MaxBody:      int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
+		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
+		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 	}
 }
 

@@ -311,9 +311,7 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 	for name, value := range req.Headers {
 		configurable.SetText(name, value)
 	}
-	configurable.Set("langgraph_auth_user", null)
-	configurable.SetText("langgraph_auth_user_id", "")
-	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
+	identify(configurable, "")
 	configurable.SetText("langgraph_request_id", req.RequestID)
 	req.writeTrace(configurable)
 	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
@@ -322,7 +320,6 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 	configurable.SetText("thread_id", string(r.Thread))
 	configurable.SetText("graph_id", as.GraphID)
 	configurable.SetText("assistant_id", string(as.ID))
-	configurable.SetText("user_id", "")
 	config.Set("configurable", configurable.JSON())
 	config.Set("metadata", r.Metadata)
 
@@ -333,4 +330,15 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 		ContextKeys: ownContext.Keys(), CheckpointNS: req.CheckpointNS, CheckpointID: req.CheckpointID, CheckpointMap: req.CheckpointMap,
 	}
 	return nil
+}
+
+// identify writes the caller as the server knows it; user is "" when requests are not authenticated. Only then a user_id of the client's own
+// stays, by which many graphs find their memories: LangGraph Server lets it win always, and a client could pass for another user.
+func identify(configurable *jsonobj.Object, user string) {
+	configurable.Set("langgraph_auth_user", null)
+	configurable.SetText("langgraph_auth_user_id", user)
+	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
+	if user != "" || configurable.Get("user_id") == nil {
+		configurable.SetText("user_id", user)
+	}
 }

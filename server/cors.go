@@ -37,7 +37,7 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 	}
 	if c.Method() != fiber.MethodOptions || c.Get(fiber.HeaderAccessControlRequestMethod) == "" {
 		if allowed {
-			c.Set(fiber.HeaderAccessControlExposeHeaders, strings.Join(append(slices.Clone(exposed), o.ExposeHeaders...), ", "))
+			c.Set(fiber.HeaderAccessControlExposeHeaders, strings.Join(exposedWith(o.ExposeHeaders), ", "))
 		}
 		return false
 	}
@@ -59,9 +59,24 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 		c.Set(fiber.HeaderAccessControlAllowHeaders, headers)
 	}
 	c.Set(fiber.HeaderAccessControlMaxAge, strconv.Itoa(int(o.MaxAge.Seconds())))
-	c.Vary("Access-Control-Request-Method", "Access-Control-Request-Headers")
+	// A page from the internet asks before it reaches a server in a private network, such as one on its reader's machine.
+	if c.Get("Access-Control-Request-Private-Network") == "true" {
+		c.Set("Access-Control-Allow-Private-Network", "true")
+	}
+	c.Vary("Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network")
 	_ = c.Status(http.StatusOK).SendString("OK")
 	return true
+}
+
+// exposedWith returns the exposed headers and more, each name once.
+func exposedWith(more []string) []string {
+	names := slices.Clone(exposed)
+	for _, name := range more {
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // allows reports whether an origin is let in, and whether any is.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"path"
 	"regexp"
 	"strings"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"understudy/compat"
+	"understudy/internal/header"
 )
 
 // Options are what a Server is made of. The services are needed unless their group is disabled; everything else has a default that works.
@@ -40,8 +39,9 @@ type Options struct {
 
 	CORS         CORS
 	Disable      Disable
-	MountPrefix  string // a path under which the API is served too
-	Configurable Headers
+	MountPrefix  string        // a path under which the API is served too
+	Configurable header.Filter // headers that runs see in their configuration, as http.configurable_headers in langgraph.json
+	Logged       header.Filter // headers that are logged with each request, as http.logging_headers
 
 	MaxBody      int64         // bytes of one body; default 300 MiB. More is 413
 	MaxBodies    int64         // bytes of all bodies being read or served; default 1 GiB. More is 503
@@ -68,26 +68,6 @@ type CORS struct {
 	AllowCredentials bool          // never with any origin: then the origin is named
 	ExposeHeaders    []string      // besides those that clients of the API read
 	MaxAge           time.Duration // of preflights; default 600 s
-}
-
-// Headers selects request headers that runs see in their configuration, as the key configurable_headers of `http` in langgraph.json.
-// Patterns are those of path.Match on lower-case names; a header is passed on when it is included and not excluded.
-type Headers struct {
-	Include, Exclude []string
-}
-
-func (h Headers) wants(name string) bool {
-	// What speaks to this server is nothing to a graph.
-	return name != strings.ToLower(compat.OverlayHeader) && matchAny(h.Include, name) && !matchAny(h.Exclude, name)
-}
-
-func matchAny(patterns []string, name string) bool {
-	for _, p := range patterns {
-		if ok, _ := path.Match(strings.ToLower(p), name); ok {
-			return true
-		}
-	}
-	return false
 }
 
 func (o Options) withDefaults() Options {

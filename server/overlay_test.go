@@ -8,6 +8,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/run"
 	"understudy/thread"
 	"understudy/thread/overlay"
 )
@@ -34,7 +35,7 @@ func TestOverlayIsChosenByRequests(t *testing.T) {
 	var seen overlay.Look
 	w := setup(t, func(o *Options) {
 		o.Threads = looking{o.Threads.(fakeThreads), overlay.New(nil, overlay.Config{Settings: overlay.Defaults()}), &seen}
-		o.Configurable.Include = []string{"x-*"}
+		o.Configurable.Includes = []string{"x-*"}
 	})
 	const path = "/threads/" + someThread
 	for _, tt := range []struct {
@@ -74,5 +75,6 @@ func TestOverlayIsChosenByRequests(t *testing.T) {
 			require.Equal(t, overlay.Look{On: tt.on, Markers: tt.markers, Key: "messages"}, seen, "%s %s %q", method, tt.query, tt.header)
 		}
 	}
-	require.False(t, Headers{Include: []string{"*"}}.wants("x-understudy-overlay"), "graphs do not see it")
+	w.ask(t, "POST", "/threads/"+someThread+"/runs", `{"assistant_id":"a"}`, "X-Understudy-Overlay", "off", "X-Tenant", "t")
+	require.Equal(t, map[string]string{"x-tenant": "t"}, w.last().(run.Request).Headers, "graphs do not see it")
 }

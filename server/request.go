@@ -27,8 +27,9 @@ type request struct {
 	bodyRead bool
 	streamed bool // an open response took over: it writes the log line
 
-	thread, run string     // that it is about, or has made; "" when there is none
-	span        trace.Span // nil: there is none
+	headers     []slog.Attr // that are logged with it
+	thread, run string      // that it is about, or has made; "" when there is none
+	span        trace.Span  // nil: there is none
 }
 
 // made notes the run that a request has made.
@@ -46,7 +47,7 @@ func requestOf(c *fiber.Ctx) *request {
 
 // enter is the outermost handler: what every request gets, whatever becomes of it.
 func (s *Server) enter(c *fiber.Ctx) error {
-	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method()}
+	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), headers: s.logged(c)}
 	c.Locals(requestKey{}, r)
 	s.startSpan(c, r)
 	if !s.cors(c) {
@@ -109,6 +110,9 @@ func (s *Server) done(r *request, status int, ended string) {
 	}
 	if ended != "" {
 		attrs = append(attrs, slog.String("ended", ended))
+	}
+	if len(r.headers) > 0 {
+		attrs = append(attrs, slog.GroupAttrs("headers", r.headers...))
 	}
 	level := slog.LevelInfo
 	if probes[r.route] {

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"io"
-	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -94,14 +93,7 @@ func runThread(c *fiber.Ctx, stateless bool) (id.Thread, error) {
 // complete adds to a wish for a run what only the edge knows, and has its webhook judged.
 func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
 	req.RequestID = requestOf(c).id
-	if len(s.opts.Configurable.Include) > 0 {
-		req.Headers = map[string]string{}
-		c.Request().Header.VisitAll(func(k, v []byte) {
-			if name := strings.ToLower(string(k)); s.opts.Configurable.wants(name) {
-				req.Headers[name] = strings.ToValidUTF8(string(v), "\ufffd")
-			}
-		})
-	}
+	req.Headers = s.configurable(c)
 	if req.Webhook == "" {
 		return nil
 	}

@@ -39,6 +39,7 @@ type Server struct {
 
 	draining atomic.Bool
 	checks   checks
+	withheld sync.Once // guards the warning about a header that runs do not see
 
 	mu     sync.Mutex
 	opened map[*open]struct{} // open responses

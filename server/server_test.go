@@ -24,6 +24,7 @@ import (
 	"understudy/bridge"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/header"
 	"understudy/internal/metricstest"
 	"understudy/run"
 	"understudy/thread"
@@ -211,6 +212,9 @@ func TestCORS(t *testing.T) {
 		require.Equal(t, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY", res.Header.Get("Access-Control-Allow-Methods"))
 		require.Equal(t, "content-type,x-api-key", res.Header.Get("Access-Control-Allow-Headers"))
 		require.Equal(t, "600", res.Header.Get("Access-Control-Max-Age"))
+		require.Empty(t, res.Header.Values("Access-Control-Allow-Private-Network"))
+		res, _ = w.ask(t, "OPTIONS", "/threads", "", append(preflight, "Access-Control-Request-Private-Network", "true")...)
+		require.Equal(t, []any{200, "true"}, []any{res.StatusCode, res.Header.Get("Access-Control-Allow-Private-Network")})
 		for _, path := range []string{"/ok", "/threads/xyz", "/nowhere"} {
 			res, _ = w.ask(t, "GET", path, "", "Origin", "http://app.example")
 			require.Equal(t, "*", res.Header.Get("Access-Control-Allow-Origin"), path)
@@ -224,13 +228,13 @@ func TestCORS(t *testing.T) {
 	t.Run("some origins with credentials", func(t *testing.T) {
 		t.Parallel()
 		w := setup(t, func(o *Options) {
-			o.CORS = CORS{AllowOrigins: []string{"http://app.example"}, AllowOriginRegex: regexp.MustCompile(`https://.*\.good\.example`), AllowCredentials: true, ExposeHeaders: []string{"x-more"}}
+			o.CORS = CORS{AllowOrigins: []string{"http://app.example"}, AllowOriginRegex: regexp.MustCompile(`https://.*\.good\.example`), AllowCredentials: true, ExposeHeaders: []string{"x-more", "Content-Location", "X-More", "x-pagination-total"}}
 		})
 		res, _ := w.ask(t, "OPTIONS", "/threads", "", preflight...)
 		require.Equal(t, []string{"http://app.example", "true"}, []string{res.Header.Get("Access-Control-Allow-Origin"), res.Header.Get("Access-Control-Allow-Credentials")})
 		res, _ = w.ask(t, "GET", "/ok", "", "Origin", "https://a.good.example")
 		require.Equal(t, "https://a.good.example", res.Header.Get("Access-Control-Allow-Origin"))
-		require.Contains(t, res.Header.Get("Access-Control-Expose-Headers"), "x-more")
+		require.Equal(t, "x-pagination-total, x-pagination-next, content-location, x-more", res.Header.Get("Access-Control-Expose-Headers"))
 		for _, origin := range []string{"http://other.example", "https://a.good.example.evil.example", "http://app.example.evil"} {
 			res, _ = w.ask(t, "GET", "/ok", "", "Origin", origin)
 			require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"), origin)
@@ -420,14 +424,33 @@ func TestPanicInAHandler(t *testing.T) {
 	require.Equal(t, []any{500, `{"detail":"Internal Server Error"}`}, []any{res.StatusCode, body})
 }
 
+// What http.logging_headers selects is logged with each request; a secret that only a wildcard selects is not, and one line says so.
+func TestLoggedHeaders(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	all := header.Filter{Includes: []string{"*"}, Excludes: []string{"accept-*"}}
+	w := setup(t, func(o *Options) {
+		o.Configurable, o.Logged = all, all
+		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+	})
+	for range 2 {
+		w.ask(t, "POST", "/threads/"+someThread+"/runs", `{"assistant_id":"a"}`, "X-Tenant", "t", "X-Session-Token", "SECRET", "Cookie", "a=SECRET")
+	}
+	require.NoError(t, w.stop())
+	require.NotContains(t, log.String(), "SECRET")
+	require.Equal(t, 2, strings.Count(log.String(), `"x-tenant":"t"`))
+	require.NotContains(t, log.String(), "accept-encoding")
+	require.Equal(t, 1, strings.Count(log.String(), `"header":"x-session-token"`))
+}
+
 func TestRunRequest(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) {
-		o.Configurable = Headers{Include: []string{"x-*"}, Exclude: []string{"x-secret"}}
+		o.Configurable = header.Filter{Includes: []string{"x-*"}, Excludes: []string{"x-quiet"}}
 		o.CheckWebhook = func(a string) error { return fault.Newf(fault.Unprocessable, "Invalid webhook %s", a) }
 	})
 	path := "/threads/" + someThread + "/runs"
-	res, _ := w.ask(t, "POST", path, `{"assistant_id":"a"}`, "X-Request-Id", "rq-1", "X-Tenant", "t", "X-Secret", "s")
+	res, _ := w.ask(t, "POST", path, `{"assistant_id":"a"}`, "X-Request-Id", "rq-1", "X-Tenant", "t", "X-Quiet", "s")
 	require.Equal(t, path+"/"+someRun, res.Header.Get("Content-Location"))
 	require.Empty(t, res.Header.Get("Location"))
 	got := w.last().(run.Request)

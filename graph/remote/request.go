@@ -21,7 +21,7 @@ func (r *run) streamModes() []string {
 // serverKey reports whether a key of configurable is set by servers themselves.
 func serverKey(key string) bool {
 	switch key {
-	case "run_id", "thread_id", "graph_id", "assistant_id", "user_id", "cron_id", "langgraph_request_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map":
+	case "run_id", "thread_id", "graph_id", "assistant_id", "cron_id", "langgraph_request_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map":
 		return true
 	}
 	return strings.HasPrefix(key, "__") || strings.HasPrefix(key, "langgraph_auth_")
@@ -83,7 +83,7 @@ func (r *run) config(b *jsonobj.Object) {
 	asContext := false
 	jsonobj.Of(given.Get("configurable")).Each(func(k string, v json.RawMessage) {
 		asContext = asContext || k == "__context_keys__"
-		if !serverKey(k) {
+		if !serverKey(k) && (k != "user_id" || string(v) != `""`) { // "" is what a server writes that does not know the user
 			configurable.Set(k, v)
 		}
 	})

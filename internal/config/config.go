@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"understudy/internal/header"
 )
 
 // Mode is how the server was started. It decides a few defaults.
@@ -166,9 +168,9 @@ type HTTP struct {
 	CORS        CORS
 	Disable     Disable
 	// ConfigurableHeaders says which request headers reach config.configurable of a run.
-	ConfigurableHeaders HeaderFilter
-	// LoggingHeaders says which request headers may stand in the log.
-	LoggingHeaders HeaderFilter
+	ConfigurableHeaders header.Filter
+	// LoggingHeaders says which request headers are logged with each request.
+	LoggingHeaders header.Filter
 }
 
 // CORS is http.cors.
@@ -188,44 +190,6 @@ type CORS struct {
 // Disable holds http.disable_*: groups of routes that answer 404, and webhooks that are not sent.
 type Disable struct {
 	Assistants, Threads, Runs, Store, Meta, MCP, A2A, UI, Webhooks bool
-}
-
-// HeaderFilter selects request headers by lower-case name; patterns may hold "*". The zero value selects none.
-type HeaderFilter struct {
-	Includes, Excludes []string
-}
-
-// never are headers that no filter lets through: they are credentials.
-var never = []string{"authorization", "x-api-key", "x-service-key", "x-tenant-id"}
-
-// Selects reports whether the header passes: not excluded, and included. Credentials never pass.
-func (f HeaderFilter) Selects(name string) bool {
-	name = strings.ToLower(name)
-	if slices.Contains(never, name) || matchesAny(f.Excludes, name) {
-		return false
-	}
-	return matchesAny(f.Includes, name)
-}
-
-func matchesAny(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) })
-}
-
-// matches reports whether name is pattern, where "*" stands for any text.
-func matches(pattern, name string) bool {
-	head, rest, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return pattern == name
-	}
-	if !strings.HasPrefix(name, head) {
-		return false
-	}
-	for i := len(head); i <= len(name); i++ {
-		if matches(rest, name[i:]) {
-			return true
-		}
-	}
-	return false
 }
 
 // Webhooks is the webhooks section.

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"understudy/internal/header"
 )
 
 func (f *file) http(v value, key string) {
@@ -67,7 +69,7 @@ func (f *file) cors(v value, key string) {
 }
 
 // headerFilter reads {includes, excludes}, also without the s.
-func (f *file) headerFilter(to *HeaderFilter) func(value, string) {
+func (f *file) headerFilter(to *header.Filter) func(value, string) {
 	return func(v value, key string) {
 		f.section(v, key, map[string]func(value, string){
 			"includes": f.setTexts(&to.Includes, "x-*"), "include": f.setTexts(&to.Includes, "x-*"),

@@ -1,0 +1,89 @@
+// Package header selects request headers by name, for the configuration of runs and for the log. It keeps credentials out of both, whatever
+// is configured. It reads no values.
+package header
+
+import (
+	"slices"
+	"strings"
+)
+
+// Filter selects headers: those that a pattern of Includes matches and no pattern of Excludes does. In a pattern "*" stands for any text, and
+// case does not count. The zero value selects none.
+type Filter struct {
+	Includes, Excludes []string
+}
+
+// Selects reports whether the header passes. Credentials never pass. A header whose name suggests a secret passes only when Includes has that
+// very name: a wildcard is no decision about it.
+func (f Filter) Selects(name string) bool {
+	name = strings.ToLower(name)
+	if IsCredential(name) || reserved(name) || matchesAny(f.Excludes, name) {
+		return false
+	}
+	if suggestsSecret(name) {
+		return slices.ContainsFunc(f.Includes, func(p string) bool { return strings.EqualFold(p, name) })
+	}
+	return matchesAny(f.Includes, name)
+}
+
+// Withholds reports whether the header does not pass although a wildcard matches it, because its name suggests a secret. An operator may want
+// to know, and to name it.
+func (f Filter) Withholds(name string) bool {
+	name = strings.ToLower(name)
+	return suggestsSecret(name) && !IsCredential(name) && !f.Selects(name) && matchesAny(f.Includes, name) && !matchesAny(f.Excludes, name)
+}
+
+// credentials are the headers by which clients and proxies authenticate. LangGraph Server too withholds authorization and the x- ones of the
+// first line.
+var credentials = []string{
+	"authorization", "x-api-key", "x-service-key", "x-tenant-id",
+	"proxy-authorization", "x-forwarded-authorization", "x-original-authorization",
+	"cookie", "cookie2", "set-cookie", "set-cookie2",
+	"authentication-info", "proxy-authentication-info", "www-authenticate", "proxy-authenticate",
+	"api-key", "apikey", "x-langsmith-api-key", "x-auth-token", "x-csrf-token", "x-xsrf-token", "x-csrftoken",
+	"x-amz-security-token", "x-goog-iap-jwt-assertion", "cf-access-jwt-assertion", "cf-access-client-secret", "x-forwarded-access-token",
+	"x-amzn-oidc-accesstoken", "x-amzn-oidc-data", "x-client-cert", "x-forwarded-client-cert", "x-ssl-client-cert",
+}
+
+// IsCredential reports whether a header authenticates its sender. Its value must not be stored, logged or passed on to a graph.
+func IsCredential(name string) bool {
+	return slices.ContainsFunc(credentials, func(c string) bool { return strings.EqualFold(c, name) })
+}
+
+// reserved reports whether a header has the name of a key that this server itself sets in the configuration of runs.
+func reserved(name string) bool {
+	return strings.HasPrefix(name, "langgraph_") || strings.HasPrefix(name, "__")
+}
+
+// secretWords are parts of names of headers that mostly carry a secret.
+var secretWords = []string{"authorization", "cookie", "token", "secret", "password", "passwd", "credential", "api-key", "apikey", "api_key", "private-key", "access-key", "jwt", "signature"}
+
+func suggestsSecret(name string) bool {
+	return slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(name, w) })
+}
+
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(strings.ToLower(p), name) })
+}
+
+// matches reports whether name is pattern, where "*" stands for any text. The last wildcard is the only one that is tried again: the time is
+// at most the product of the lengths.
+func matches(pattern, name string) bool {
+	p, n, star, mark := 0, 0, -1, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, n
+			p++
+		case p < len(pattern) && pattern[p] == name[n]:
+			p++
+			n++
+		case star >= 0:
+			mark++
+			p, n = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
