@@ -217,9 +217,19 @@ func TestAppendTime(t *testing.T) {
 
 func TestQueries(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"a", "b"}, JoinModes(`["a", "b"]`))
-	require.Equal(t, []string{"[oops"}, JoinModes(`[oops`))
-	require.Nil(t, JoinModes(""))
+	for _, c := range []struct{ values, want []string }{
+		{nil, nil},
+		{[]string{""}, nil},
+		{[]string{"[]"}, nil},
+		{[]string{"a", ""}, nil},
+		{[]string{`["a", "b"]`}, []string{"a", "b"}},
+		{[]string{"a", "b"}, []string{"a", "b"}},
+		{[]string{`["a"]`, "b", `["c","d"]`}, []string{"a", "b", "c", "d"}},
+		{[]string{"a,b"}, []string{"a,b"}},
+		{[]string{"[oops"}, []string{"[oops"}},
+	} {
+		require.Equal(t, c.want, JoinModes(c.values), c.values)
+	}
 	modes, err := ThreadModes([]string{"run_modes,lifecycle", "state_update"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"run_modes", "lifecycle", "state_update"}, modes)
@@ -311,7 +321,7 @@ func FuzzQuery(f *testing.F) {
 	f.Add("values", "10")
 	f.Add(`["a","b"]`, "-1")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		_ = JoinModes(a)
+		_ = JoinModes([]string{a, b})
 		_, _ = ThreadModes([]string{a, b})
 		_, _ = RunColumns([]string{a, b})
 		_, _ = XRay(a)

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"strings"
 	"time"
 
 	"understudy/id"
@@ -131,17 +132,24 @@ func (o object) modes(key string) []string {
 	return []string{"values"}
 }
 
-// JoinModes reads ?stream_mode= of a join: one mode, or a JSON list. What is neither selects nothing that exists, as in LangGraph Server.
-func JoinModes(s string) []string {
-	if s == "" {
-		return nil
-	}
-	if s[0] == '[' {
-		if b, err := Prepare([]byte(s)); err == nil {
-			return object{"m": b}.texts("m")
+// JoinModes reads ?stream_mode= of a join: each value is a mode or a JSON list of modes. A parameter that is repeated, as
+// Python's client sends a list, selects the union; LangGraph Server takes the last value alone. An empty value or list selects all modes:
+// nil. A value that is neither, such as modes joined by commas, selects no event, as in LangGraph Server.
+func JoinModes(values []string) []string {
+	var modes []string
+	for _, v := range values {
+		list := []string{v}
+		if strings.HasPrefix(v, "[") {
+			if b, err := Prepare([]byte(v)); err == nil {
+				list = object{"m": b}.texts("m")
+			}
 		}
+		if v == "" || len(list) == 0 {
+			return nil
+		}
+		modes = append(modes, list...)
 	}
-	return []string{s}
+	return modes
 }
 
 // ThreadModes reads ?stream_modes= of the stream of a thread: a list with commas, or the parameter repeated. None: run_modes.

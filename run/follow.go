@@ -178,17 +178,15 @@ func (s *Service) cancelAfterLeave(r *Run) {
 
 func after(a, b bridge.Offset) bool { return a.MS > b.MS || a.MS == b.MS && a.N > b.N }
 
-// matches reports whether an event is of one of the modes.
+// matches reports whether a reader of some modes gets an event. A mode selects the events of its name in all namespaces, and those below it
+// (`messages` selects `messages/partial`); `messages-tuple` is `messages`. No modes select everything.
 func matches(event string, modes []string) bool {
 	if len(modes) == 0 {
 		return true
 	}
 	base, _, _ := strings.Cut(event, "|")
-	if slices.Contains(modes, base) {
-		return true
-	}
-	family, _, nested := strings.Cut(base, "/") // messages/partial
-	return nested && slices.Contains(modes, family) || base == "messages" && slices.Contains(modes, "messages-tuple")
+	family, _, _ := strings.Cut(base, "/")
+	return slices.Contains(modes, base) || slices.Contains(modes, family) || family == "messages" && slices.Contains(modes, "messages-tuple")
 }
 
 // interruptsOf are the values that tell of the interrupts of a thread; nil when it has none.

@@ -253,7 +253,7 @@ func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	if err := s.slot(); err != nil {
 		return err
 	}
-	f, err := s.opts.Runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(c.Query("stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
+	f, err := s.opts.Runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
 	switch {
 	case fault.Is(err, fault.NotFound):
 		f = absent()
