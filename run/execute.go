@@ -86,7 +86,7 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
 		}
 	}()
-	s.publish(ctx, r, s.record(r, bridge.Data, "metadata",
+	s.publishFolded(ctx, ex, s.record(r, bridge.Data, "metadata",
 		[]byte(`{"run_id":"`+string(r.ID)+`","attempt":`+strconv.Itoa(r.Attempt)+`}`)))
 	g, ok := s.Graphs.Graph(r.Graph)
 	if !ok {
@@ -142,7 +142,7 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 		}
 		rec := s.record(r, kind, name, ev.Data)
 		s.mark(ctx, r, rec, &ev, &at, summarizer)
-		s.publish(ctx, r, rec)
+		s.publishFolded(ctx, ex, rec)
 	}
 	if err := ctx.Err(); err != nil {
 		return s.outcomeOf(ctx, context.Cause(ctx))

@@ -10,11 +10,9 @@ import (
 	"strings"
 
 	"understudy/bridge"
-	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
-	"understudy/thread"
 	"understudy/thread/overlay"
 )
 
@@ -26,6 +24,7 @@ type following struct {
 	// at is what was seen before, when known; else the first record is taken as it is. Without numbered records it says nothing.
 	at    mark
 	known bool
+	so    reply // folded from the records before the subscription
 }
 
 // follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
@@ -116,8 +115,7 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 		}
 		return nil, io.EOF
 	}
-	var values *bridge.Record // the last ones
-	var failure json.RawMessage
+	so := how.so
 	result := func(ctx context.Context) (Result, error) {
 		for {
 			records, err := next(ctx)
@@ -125,8 +123,7 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 				break
 			}
 			if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !r.Kwargs.Temporary {
-				// Events came faster than they were passed over, or one was larger than what may wait, or there are none for a while. Only the
-				// end is wanted.
+				// The stream lost records, or there are none for a while. Only the end is wanted, and the database has it.
 				again, err := s.Join(ctx, r.Thread, r.ID)
 				if err != nil {
 					return Result{}, err
@@ -138,26 +135,13 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 				return Result{}, err
 			}
 			for _, rec := range records {
-				switch rec.Event {
-				case "values":
-					values = rec
-				case "error":
-					failure = rec.Data
-				}
+				so.add(rec)
 			}
 		}
-		switch {
-		case far:
+		if far {
 			return s.resultOf(ctx, r, asResult)
-		case failure != nil:
-			return Result{Error: failure}, nil
-		case values != nil:
-			return Result{Values: s.shown(ctx, r.Thread, values, asResult).Data}, nil
-		case r.Kwargs.Temporary:
-			return Result{Values: emptyObject}, nil
-		default:
-			return s.threadValues(ctx, r.Thread, asResult)
 		}
+		return s.answered(ctx, r, &so, asResult)
 	}
 	return NewFollower(s.overlaid(r.Thread, always(asStream), next), result, func(left bool) { //nolint:contextcheck // when it is called, the request is over
 		src.close()
@@ -187,102 +171,6 @@ func matches(event string, modes []string) bool {
 	base, _, _ := strings.Cut(event, "|")
 	family, _, _ := strings.Cut(base, "/")
 	return slices.Contains(modes, base) || slices.Contains(modes, family) || family == "messages" && slices.Contains(modes, "messages-tuple")
-}
-
-// interruptsOf are the values that tell of the interrupts of a thread; nil when it has none.
-func interruptsOf(t *thread.Thread) json.RawMessage {
-	if t.Interrupts == nil || string(t.Interrupts) == "{}" {
-		return nil
-	}
-	var all []byte
-	jsonobj.Of(t.Interrupts).Each(func(_ string, list json.RawMessage) {
-		if inner := strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]"); inner != "" {
-			if all != nil {
-				all = append(all, ',')
-			}
-			all = append(all, inner...)
-		}
-	})
-	return json.RawMessage(`{"__interrupt__":[` + string(all) + `]}`)
-}
-
-func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
-	row, err := s.Store.Thread(ctx, t)
-	if fault.Is(err, fault.NotFound) {
-		return Result{Values: null}, nil
-	}
-	if err != nil {
-		return Result{}, err
-	}
-	if row.Head == "" {
-		return Result{Values: null}, nil
-	}
-	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: row.Head})
-	if err != nil {
-		return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
-	}
-	if look.On {
-		reading := s.Overlay.Read(t, look)
-		defer reading.Done()
-		if values, err = reading.Values(ctx, row.Head, values, overlay.RecordView); err != nil {
-			return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
-		}
-	}
-	return Result{Values: values}, nil
-}
-
-// Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
-func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, error) {
-	row, sub, err := s.subscribe(ctx, t, r, nil)
-	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
-		return s.joinUnseen(row, false), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !row.Status.Over() {
-		return s.follow(ctx, row, sub, following{}), nil
-	}
-	if sub != nil {
-		sub.Close()
-	}
-	look := s.Overlay.Look(ctx, row.Graph, overlay.Wait)
-	result := func(ctx context.Context) (Result, error) {
-		now, err := s.Store.Thread(ctx, t)
-		if err != nil {
-			return Result{}, err
-		}
-		if now.Error != nil {
-			return Result{Error: now.Error}, nil
-		}
-		if interrupts := interruptsOf(now); interrupts != nil {
-			return Result{Values: interrupts}, nil
-		}
-		return s.threadValues(ctx, t, look)
-	}
-	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, io.EOF }, result, func(bool) {}), nil
-}
-
-// joinUnseen is Join while the live streams are interrupted: the run is looked up until it is over.
-func (s *Service) joinUnseen(r *Run, cancelOnLeave bool) *Follower {
-	ended := false
-	result := func(ctx context.Context) (Result, error) {
-		if err := s.await(ctx, r.Thread, r.ID, Status.Over); err != nil {
-			return Result{}, err
-		}
-		ended = true
-		over, err := s.Join(ctx, r.Thread, r.ID)
-		if err != nil {
-			return Result{}, err
-		}
-		defer over.Close(false)
-		return over.Result(ctx)
-	}
-	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, bridge.ErrInterrupted }, result, func(left bool) { //nolint:contextcheck // as in follow
-		if left && !ended && cancelOnLeave {
-			s.cancelAfterLeave(r)
-		}
-	})
 }
 
 // subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no

@@ -131,6 +131,7 @@ type execution struct {
 	// unwritten: the run is not in the database yet, so nobody else can know of it.
 	unwritten atomic.Bool
 	ending    atomic.Bool // the graph has stopped, and the end is being written
+	reply     liveReply
 }
 
 // NewService makes a Service; Run makes it work.

@@ -1,0 +1,260 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/thread"
+	"understudy/thread/overlay"
+)
+
+// reply is what wait and join respond with, folded from the records of a run one by one. It is the rule of LangGraph Server:
+// an error, else the interrupts, else the last values. A single record with interrupts is the answer itself, values included;
+// of several only their interrupts are, in order, and an interrupt that both `updates` and `values` show counts twice. Records of
+// subgraphs do not count. The zero value is the answer of a run without records; copies are independent.
+type reply struct {
+	values     *bridge.Record    // the last without interrupts
+	waiting    *bridge.Record    // the first with interrupts
+	interrupts []json.RawMessage // of all records with interrupts; not empty: waiting is set
+	failure    json.RawMessage
+	seen       bridge.Offset // of the last record; those up to it do not count again
+}
+
+// interruptsKey is the key of values and updates under which they show interrupts.
+const interruptsKey = "__interrupt__"
+
+// concerns reports whether an answer may depend on a record.
+func concerns(rec *bridge.Record) bool {
+	switch rec.Event {
+	case "metadata", "values", "updates", "error":
+		return true
+	}
+	return false
+}
+
+func (a *reply) add(rec *bridge.Record) {
+	if !concerns(rec) {
+		return
+	}
+	if rec.Offset != (bridge.Offset{}) {
+		if !after(rec.Offset, a.seen) {
+			return
+		}
+		a.seen = rec.Offset
+	}
+	switch rec.Event {
+	case "metadata": // an attempt begins; it shows the interrupts of an earlier one again
+		a.waiting, a.interrupts = nil, nil
+	case "error":
+		a.failure = rec.Data
+	case "values", "updates":
+		if list := interruptsIn(rec.Data); list != nil {
+			if a.waiting == nil {
+				a.waiting = rec
+			}
+			a.interrupts = append(a.interrupts[:len(a.interrupts):len(a.interrupts)], list)
+		} else if rec.Event == "values" {
+			a.values = rec
+		}
+	}
+}
+
+// interruptsIn returns the items of the list of interrupts that values or updates show, without its brackets; nil when there are none.
+func interruptsIn(data []byte) json.RawMessage {
+	if !bytes.Contains(data, []byte(`"`+interruptsKey+`"`)) {
+		return nil
+	}
+	return items(jsonobj.Of(data).Get(interruptsKey))
+}
+
+// items returns what is between the brackets of a JSON list; nil when it is empty or no list.
+func items(list json.RawMessage) json.RawMessage {
+	inner, ok := bytes.CutPrefix(bytes.TrimSpace(list), []byte("["))
+	if !ok {
+		return nil
+	}
+	if inner = bytes.TrimSpace(bytes.TrimSuffix(inner, []byte("]"))); len(inner) == 0 {
+		return nil
+	}
+	return inner
+}
+
+// waitingAt is the answer that shows interrupts alone.
+func waitingAt(lists []json.RawMessage) json.RawMessage {
+	out := []byte(`{"` + interruptsKey + `":[`)
+	for i, list := range lists {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, list...)
+	}
+	return append(out, "]}"...)
+}
+
+// liveReply is the reply of an execution so far. Its owner publishes and folds under the lock, so that a reader who has subscribed before
+// it reads has every record either here or in its stream.
+type liveReply struct {
+	mu sync.Mutex
+	so reply
+}
+
+// publishFolded publishes a record of an execution, and folds it into its reply.
+func (s *Service) publishFolded(ctx context.Context, ex *execution, rec *bridge.Record) {
+	if !concerns(rec) {
+		s.publish(ctx, ex.run, rec)
+		return
+	}
+	ex.reply.mu.Lock()
+	defer ex.reply.mu.Unlock()
+	s.publish(ctx, ex.run, rec)
+	ex.reply.so.add(rec)
+}
+
+// replySoFar is the answer of a run that this instance executes, as far as it has come; the zero answer when another does, or none yet.
+func (s *Service) replySoFar(r id.Run) reply {
+	s.mu.Lock()
+	ex := s.active[r]
+	s.mu.Unlock()
+	if ex == nil {
+		return reply{}
+	}
+	ex.reply.mu.Lock()
+	defer ex.reply.mu.Unlock()
+	return ex.reply.so
+}
+
+// answered is the outcome of a run whose records were all seen.
+func (s *Service) answered(ctx context.Context, r *Run, a *reply, look overlay.Look) (Result, error) {
+	shown := a.values
+	if a.waiting != nil {
+		shown = a.waiting
+	}
+	switch {
+	case a.failure != nil:
+		return Result{Error: a.failure}, nil
+	case len(a.interrupts) > 1:
+		return Result{Values: waitingAt(a.interrupts)}, nil
+	case shown != nil:
+		return Result{Values: s.shown(ctx, r.Thread, shown, look).Data}, nil
+	case r.Kwargs.Temporary:
+		return Result{Values: emptyObject}, nil
+	default:
+		return s.threadAnswer(ctx, r.Thread, look)
+	}
+}
+
+// interruptsOf returns an answer with the interrupts that a thread waits at; nil when there are none.
+func interruptsOf(t *thread.Thread) json.RawMessage {
+	var lists []json.RawMessage
+	jsonobj.Of(t.Interrupts).Each(func(_ string, list json.RawMessage) {
+		if inner := items(list); inner != nil {
+			lists = append(lists, inner)
+		}
+	})
+	if lists == nil {
+		return nil
+	}
+	return waitingAt(lists)
+}
+
+// threadAnswer is the answer of a run whose stream says nothing of its values, from its thread: the interrupts that it waits at, else the
+// values of its head.
+func (s *Service) threadAnswer(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
+	row, err := s.Store.Thread(ctx, t)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return Result{}, err
+	}
+	if err == nil {
+		if interrupts := interruptsOf(row); interrupts != nil {
+			return Result{Values: interrupts}, nil
+		}
+	}
+	return s.threadValues(ctx, t, look)
+}
+
+// threadValues are the values of the head of a thread; null when it has none.
+func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
+	row, err := s.Store.Thread(ctx, t)
+	if fault.Is(err, fault.NotFound) {
+		return Result{Values: null}, nil
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	if row.Head == "" {
+		return Result{Values: null}, nil
+	}
+	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: row.Head})
+	if err != nil {
+		return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
+	}
+	if look.On {
+		reading := s.Overlay.Read(t, look)
+		defer reading.Done()
+		if values, err = reading.Values(ctx, row.Head, values, overlay.RecordView); err != nil {
+			return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
+		}
+	}
+	return Result{Values: values}, nil
+}
+
+// Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
+func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, error) {
+	row, sub, err := s.subscribe(ctx, t, r, nil)
+	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
+		return s.joinUnseen(row, false), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !row.Status.Over() {
+		return s.follow(ctx, row, sub, following{so: s.replySoFar(r)}), nil
+	}
+	if sub != nil {
+		sub.Close()
+	}
+	look := s.Overlay.Look(ctx, row.Graph, overlay.Wait)
+	result := func(ctx context.Context) (Result, error) {
+		now, err := s.Store.Thread(ctx, t)
+		if err != nil {
+			return Result{}, err
+		}
+		if now.Error != nil {
+			return Result{Error: now.Error}, nil
+		}
+		return s.threadAnswer(ctx, t, look)
+	}
+	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, io.EOF }, result, func(bool) {}), nil
+}
+
+// joinUnseen is Join while the live streams are interrupted: the run is looked up until it is over.
+func (s *Service) joinUnseen(r *Run, cancelOnLeave bool) *Follower {
+	ended := false
+	result := func(ctx context.Context) (Result, error) {
+		if err := s.await(ctx, r.Thread, r.ID, Status.Over); err != nil {
+			return Result{}, err
+		}
+		ended = true
+		over, err := s.Join(ctx, r.Thread, r.ID)
+		if err != nil {
+			return Result{}, err
+		}
+		defer over.Close(false)
+		return over.Result(ctx)
+	}
+	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, bridge.ErrInterrupted }, result, func(left bool) { //nolint:contextcheck // as in follow
+		if left && !ended && cancelOnLeave {
+			s.cancelAfterLeave(r)
+		}
+	})
+}
