@@ -53,7 +53,7 @@ type Record struct {
 	// Ephemeral records are never replayed, though their run is kept (error events).
 	Ephemeral bool
 	// Checkpoint is the root checkpoint whose messages a root `values` shows; "" for all other records, and when nothing is saved.
-	// With Ahead the values may go beyond it.
+	// With Ahead the values may go beyond it, and "" is the state before the first checkpoint of the thread.
 	Checkpoint id.Checkpoint
 	Ahead      bool
 	// Summarizer: a piece of a message that a summarizer caused, which readers of transcripts do not see.

@@ -303,7 +303,7 @@ func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, kn
 	}
 	versions, values := gjson.GetBytes(row.Data, "channel_versions"), gjson.GetBytes(row.Data, "channel_values")
 	messages := b.Keys.of(row.Metadata)
-	for _, channel := range append([]string{messages}, summaryChannels[:]...) {
+	for _, channel := range append([]string{messages}, SummaryChannels[:]...) {
 		version := versions.Get(gjson.Escape(channel)).String()
 		if version == "" {
 			continue

@@ -8,7 +8,7 @@
 //   - its list: which event each message of the checkpoint stands for, summaries included.
 //
 // A message in the transcript that is not in the list was condensed: the model no longer sees it, a person does. What left the list is
-// judged once, when it leaves (judge.go): a client or a reset removes, a summarizer condenses.
+// judged once, when it leaves (package judge): a client or a reset removes, a summarizer condenses.
 //
 // Both are lists of seqs, which in a long thread are a few ranges. They are stored as nodes (node.go): most hold only the
 // difference to another node, and a checkpoint that changed nothing points at its parent's. So a step costs storage for what it

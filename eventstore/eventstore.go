@@ -55,14 +55,6 @@ const (
 	CategoryError      = "error"
 )
 
-// Summary is the content of a TypeSummarize event.
-type Summary struct {
-	ID            string   `json:"id"` // of the marker
-	ReplacedCount int      `json:"replaced_count"`
-	Summary       string   `json:"summary"`
-	IDs           []string `json:"ids"` // of the messages that were condensed
-}
-
 // Head is what judging needs of an event: a row without its content.
 type Head struct {
 	Seq       Seq
@@ -164,6 +156,12 @@ type Transcript struct {
 	Entries []Entry
 	// List is the messages of the checkpoint, as events: what the model sees. Entry.Summary is set for summaries.
 	List []Entry
+	// Anonymous are the messages without id that its lineage ever had, removed ones too.
+	Anonymous []Entry
+	// Run and Source are those of the checkpoint, and Texts what TextsOf noted with it.
+	Run    id.Run
+	Source string
+	Texts  string
 	// Log tells the thread's log from that of another thread that has its id later. 0 where nobody else can delete threads unnoticed.
 	Log int64
 }

@@ -184,12 +184,9 @@ func transcript(t *testing.T, m *memory, c id.Checkpoint) *eventstore.Transcript
 	require.NoError(t, err)
 	require.NotNil(t, row, "nothing was recorded for checkpoint %s", c)
 	require.False(t, row.Opaque)
-	if row.Node == 0 {
-		return &eventstore.Transcript{}
-	}
 	nodes, err := m.Nodes("", row.Node)
 	require.NoError(t, err)
-	tr, err := eventstore.Fold(nodes)
+	tr, err := eventstore.Fold(row, nodes)
 	require.NoError(t, err)
 	return tr
 }

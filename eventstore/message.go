@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore/judge"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonplus"
 	"understudy/internal/jsonscan"
@@ -38,8 +40,21 @@ func typeOf(message string) string {
 	}
 }
 
-// shownMessage reads a message as clients see it: an object that has `type` and `content`.
-func shownMessage(raw []byte) (m jsonplus.Message, ok bool) {
+// TypeOf gives the type of the event for a message of a type.
+func TypeOf(message string) string { return typeOf(message) }
+
+// CanSummarize reports whether a message of a type can be a summary that does not declare itself one.
+func CanSummarize(message string) bool {
+	switch typeOf(message) {
+	case TypeHuman, TypeAI, TypeSystem:
+		return true
+	default:
+		return false
+	}
+}
+
+// ShownMessage reads a message as clients see it: an object that has `type` and `content`.
+func ShownMessage(raw []byte) (m jsonplus.Message, ok bool) {
 	content, _, has := jsonscan.Member(raw, "content")
 	if m.Type = jsonscan.Text(raw, "type"); m.Type == "" || !has {
 		return m, false
@@ -59,6 +74,28 @@ func shownMessage(raw []byte) (m jsonplus.Message, ok bool) {
 func messageJSON(raw []byte) (text []byte, ok bool) {
 	text, err := jsonplus.AppendJSON(nil, "msgpack", raw)
 	return text, err == nil && gjson.ValidBytes(text)
+}
+
+// ContentDigest identifies the content of a message as clients see it, its id left out. What is no object has none.
+func ContentDigest(message []byte) (d judge.Digest) {
+	digest, err := anonymousDigest(message)
+	if err != nil {
+		return d
+	}
+	if b, err := hex.DecodeString(digest); err == nil {
+		copy(d[:], b)
+	}
+	return d
+}
+
+// Identify gives a message that has no id the one that recording gives it; known reports whether the lineage has had an id.
+func Identify(message []byte, known func(mid string) bool) (mid string, identified []byte, err error) {
+	digest, err := anonymousDigest(message)
+	if err != nil {
+		return "", nil, fmt.Errorf("message without id: %w", err)
+	}
+	mid = anonymousID(digest, known)
+	return mid, withID(message, mid), nil
 }
 
 // anonymousDigest is the digest of a message without its id, over JSON with sorted keys: the same however it came here.

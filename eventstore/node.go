@@ -229,11 +229,16 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// Fold puts a transcript together from what Tx.Nodes gives.
-func Fold(nodes []Node) (*Transcript, error) {
+// Fold puts the transcript of a checkpoint together from its row and what Tx.Nodes gives for it, nothing when its Node is 0.
+func Fold(row *Row, nodes []Node) (*Transcript, error) {
+	tr := &Transcript{Run: row.Run, Source: row.Source, Texts: row.Summary}
+	if row.Node == 0 {
+		return tr, nil
+	}
 	l, err := decodeNodes(nodes)
 	if err != nil {
 		return nil, err
 	}
-	return &Transcript{Entries: l.transcript, List: l.list}, nil
+	tr.Entries, tr.List, tr.Anonymous = l.transcript, l.list, l.anonymous
+	return tr, nil
 }

@@ -148,7 +148,7 @@ func FuzzFold(f *testing.F) {
 		f.Add(m.nodes[i-1].Data, m.nodes[i].Data)
 	}
 	f.Fuzz(func(_ *testing.T, whole, more []byte) {
-		_, _ = eventstore.Fold([]eventstore.Node{{ID: 1, Data: whole}, {ID: 2, Base: 1, Data: more}})
+		_, _ = eventstore.Fold(&eventstore.Row{Node: 2}, []eventstore.Node{{ID: 1, Data: whole}, {ID: 2, Base: 1, Data: more}})
 	})
 }
 

@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/judge"
 	"understudy/id"
 	"understudy/internal/jsonplus"
 )
@@ -31,9 +31,6 @@ func (k Keys) of(metadata json.RawMessage) string {
 	return messagesChannel
 }
 
-// summaryChannels may hold the text of a summary, for graphs that keep it apart from the messages. The first that changed counts.
-var summaryChannels = [...]string{"summary_text", "summary"}
-
 // Facts is what is known of a new root checkpoint.
 type Facts struct {
 	Thread     id.Thread
@@ -46,18 +43,11 @@ type Facts struct {
 	At         time.Time     // when the checkpoint was made
 	Version    string        // of the channel of the messages; "" when the checkpoint has none
 	Messages   *Value        // the channel's value; nil: it is looked up when it is needed
-	Channels   []TextChannel // those of summaryChannels that the checkpoint has
+	Channels   []TextChannel // those of SummaryChannels that the checkpoint has
 	// Words is the text of a `summarization` custom event of this step. It goes before what the checkpoint holds.
 	Words string
 	// Deleted names condensed messages that a client deleted with this checkpoint. The graph does not know them any more.
 	Deleted []string
-}
-
-// TextChannel is a channel that may hold the text of a summary.
-type TextChannel struct {
-	Name    string
-	Version string
-	Text    string // "" when it holds something else
 }
 
 // RecordPut records the messages of a root checkpoint that was just put, in the same transaction. Once is enough; again does no harm.
@@ -91,7 +81,7 @@ func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 	if f.Version != "" {
 		f.Messages = blob(f.Channel)
 	}
-	for _, name := range summaryChannels {
+	for _, name := range SummaryChannels {
 		version := versions.Get(name).String()
 		if version == "" {
 			continue
@@ -137,7 +127,7 @@ func Record(tx Tx, f Facts) error {
 		}
 	}
 	row = &Row{
-		Thread: f.Thread, Checkpoint: f.Checkpoint, Version: f.Version, Source: f.Source, Run: f.Run, Summary: versionsOf(f.Channels),
+		Thread: f.Thread, Checkpoint: f.Checkpoint, Version: f.Version, Source: f.Source, Run: f.Run, Summary: TextsOf(f.Channels),
 	}
 	same := parent
 	if f.Version != "" && (parent == nil || parent.Version != f.Version) {
@@ -187,9 +177,11 @@ func recordStep(tx Tx, f *Facts, parent, row *Row) error {
 		}
 		return tx.PutTranscriptRow(row)
 	}
-	if err := s.judge(); err != nil {
+	if s.Client, err = s.byClient(); err != nil {
 		return err
 	}
+	s.Deleted = f.Deleted
+	s.Verdict = s.Judge()
 	if err := s.append(); err != nil {
 		return err
 	}
@@ -232,24 +224,17 @@ func putNode(tx Tx, t id.Thread, old, next *state) error {
 
 // step is the work of recording one checkpoint.
 type step struct {
+	judge.Step[*item]
+	*judge.Verdict[*item]
+
 	tx     Tx
 	f      *Facts
 	parent *Row
 	old    *state
+	slots  []*slot // the messages of the new list after those that begin it unchanged, one for each of Next
 
-	prefix int     // items of old.list that the new list begins with
-	slots  []*slot // the rest of the new list
-	// gone are items of old.list that are not in the new list; removed and condensed are how they were judged.
-	gone    []*item
-	removed map[Seq]*item // also entries of the transcript that went along
-	reset   bool
-	// condensed messages, in the order of the list, and the slot of their summary, nil when it is no message
-	condensed []*item
-	summary   *slot
-	// compared: the value was read and compared with the old list. unreadable: it could not be, and this is what it says it is.
-	compared   bool
-	unreadable string
-	shown      bool // the value came as JSON, as clients see it
+	unreadable string // what the value says it is; "" when it was read
+	shown      bool   // the value came as JSON, as clients see it
 
 	marker   *item   // put into the transcript
 	lost     *item   // put at the end of the transcript for a value that could not be read
@@ -266,7 +251,6 @@ type slot struct {
 	text    []byte // the message as JSON, if there will be an event of it
 	was     *item  // the same message in the parent's transcript or list; nil: it is new
 	revised bool   // other content than was
-	hidden  bool   // new, and a summary
 	// unreadable names what could not be read; "" for messages
 	unreadable string
 	it         *item // what it is in the new list
@@ -274,8 +258,9 @@ type slot struct {
 
 // read compares the new list with the old one; ok is false when the checkpoint holds something else than messages.
 func (s *step) read() (ok bool, err error) {
+	s.Shown, s.List = s.old.shown, s.old.list
 	if s.parent != nil && s.parent.Version == s.f.Version {
-		s.prefix = len(s.old.list)
+		s.Prefix, s.Unread = len(s.List), true
 		return !s.parent.Opaque, nil
 	}
 	items, unreadable, ok, err := s.messages()
@@ -289,97 +274,43 @@ func (s *step) read() (ok bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	if ok, err = s.resolve(items); ok {
-		s.compared = true
-	}
-	return ok, err
+	return s.resolve(items)
 }
 
-// resolve finds out which messages of the new list are known. It fills prefix, slots and gone; ok is false when there is
-// something in the list that is no message.
+// resolve finds out which messages of the new list are known. ok is false when there is something in the list that is no message.
 func (s *step) resolve(items [][]byte) (ok bool, err error) {
-	old := s.old.list
-	for s.prefix < len(old) && s.prefix < len(items) {
-		it := s.same(old[s.prefix], items[s.prefix])
+	old := s.List
+	for s.Prefix < len(old) && s.Prefix < len(items) {
+		it := s.same(old[s.Prefix], items[s.Prefix])
 		if it == nil {
 			break
 		}
-		old[s.prefix] = it
-		s.prefix++
+		old[s.Prefix] = it
+		s.Prefix++
 	}
-	if s.prefix < len(old) {
-		// What begins alike may still be other messages of the same words: those without id are aligned as a whole.
-		if i := slices.IndexFunc(old[:s.prefix], func(it *item) bool { return it.anonymous }); i >= 0 {
-			s.prefix = i
-		}
-	}
-	rest := old[s.prefix:]
-	matched := make(map[Seq]bool, len(rest)) // items of rest, true once they are found in the new list
-	for _, it := range rest {
-		matched[it.Seq] = false
-	}
-	var before map[string]bool // ids of the prefix, made when it must be asked
-	seen := map[string]bool{}
-	var nameless []*slot
-	for _, raw := range items[s.prefix:] {
-		sl := &slot{raw: raw, hash: quickHash(raw), digest: digestOf(raw)}
-		if ok = s.parse(sl); !ok {
+	s.Prefix = judge.Beginning(old, s.Prefix)
+	slots := make([]*slot, len(items)-s.Prefix)
+	keys := make([]judge.Item, len(slots))
+	for i, raw := range items[s.Prefix:] {
+		slots[i] = &slot{raw: raw, hash: quickHash(raw), digest: digestOf(raw)}
+		if ok = s.parse(slots[i]); !ok {
 			return false, nil
 		}
-		mid := sl.message.ID
-		if mid == "" {
-			nameless = append(nameless, sl)
-			s.slots = append(s.slots, sl)
+		keys[i] = judge.Item{ID: slots[i].message.ID, Digest: slots[i].digest}
+	}
+	var found []judge.Match[*item]
+	found, s.Gone = judge.Find(old, s.Prefix, keys, func(mid string) *item { return s.old.index[mid] })
+	for i, sl := range slots {
+		if found[i].Again {
 			continue
 		}
-		if seen[mid] {
-			continue // an id is never in a list twice
-		}
-		seen[mid] = true
-		if was := s.old.index[mid]; was != nil {
-			if _, inRest := matched[was.Seq]; inRest {
-				matched[was.Seq] = true
-			} else if s.prefix > 0 {
-				if before == nil {
-					before = make(map[string]bool, s.prefix)
-					for _, it := range old[:s.prefix] {
-						before[it.id] = true
-					}
-				}
-				if before[mid] {
-					continue
-				}
-			}
-			if err := s.known(sl, was); err != nil {
-				return false, err
-			}
+		if err := s.compare(sl, found[i].Was); err != nil {
+			return false, err
 		}
 		s.slots = append(s.slots, sl)
-	}
-	if len(nameless) > 0 {
-		var candidates []*item
-		for _, it := range rest {
-			if it.anonymous {
-				candidates = append(candidates, it)
-			}
-		}
-		align(candidates, nameless)
-		for _, sl := range nameless {
-			if sl.was != nil {
-				matched[sl.was.Seq] = true
-				sl.it = withHash(sl.was, sl.hash)
-			}
-		}
-	}
-	for _, sl := range s.slots {
-		if sl.it == nil && sl.text == nil {
-			s.show(sl)
-		}
-	}
-	for _, it := range rest {
-		if !matched[it.Seq] {
-			s.gone = append(s.gone, it)
-		}
+		s.Next = append(s.Next, judge.Next[*item]{
+			Was: sl.was, Revised: sl.revised, Declared: sl.message.LCSource == lcSummarization, Speech: CanSummarize(sl.message.Type),
+		})
 	}
 	return true, nil
 }
@@ -406,38 +337,37 @@ func withHash(it *item, hash uint64) *item {
 	return &c
 }
 
-// known notes that a slot holds a message that the transcript or the list had.
-func (s *step) known(sl *slot, was *item) error {
+// compare notes which message a slot holds, nil for a new one, and whether its content changed.
+func (s *step) compare(sl *slot, was *item) error {
 	sl.was = was
-	if was.digest == sl.digest {
+	switch {
+	case was == nil:
+		s.show(sl)
+		return nil
+	case was.digest == sl.digest || sl.message.ID == "":
 		sl.it = withHash(was, sl.hash)
 		return nil
 	}
 	s.show(sl)
-	if !was.Summary {
-		// Stored in other bytes it may still say the same: a new version of a library writes fields in another order.
-		before, err := s.tx.Content(s.f.Thread, was.Seq)
+	// Stored in other bytes it may still be the same: a new version of a library writes fields in another order. Of a summary only the
+	// words are shown.
+	before, err := s.tx.Content(s.f.Thread, was.Seq)
+	if err != nil {
+		return err
+	}
+	if was.Summary {
+		c, err := ParseSummary(before)
 		if err != nil {
 			return err
 		}
-		if string(sl.text) == string(before) {
-			sl.it = withHash(was, sl.hash)
-			return nil
-		}
+		sl.revised = textOf(sl.text) != c.Words()
+	} else {
+		sl.revised = string(sl.text) != string(before)
 	}
-	sl.revised = true
+	if !sl.revised {
+		sl.it = withHash(was, sl.hash)
+	}
 	return nil
-}
-
-func versionsOf(channels []TextChannel) string {
-	if len(channels) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	for _, c := range channels {
-		b.WriteString(c.Name + "=" + c.Version + "\n")
-	}
-	return b.String()
 }
 
 // metadataOf is the metadata of an event.

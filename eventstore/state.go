@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync"
 
+	"understudy/eventstore/judge"
 	"understudy/id"
 )
 
@@ -21,6 +23,16 @@ type item struct {
 	// hash is a quick digest, good within this process; 0 when it is not known.
 	hash uint64
 }
+
+// What package judge asks of a message.
+
+func (it *item) Key() int64                  { return int64(it.Seq) }
+func (it *item) MessageID() string           { return it.id }
+func (it *item) IsSummary() bool             { return it.Summary }
+func (it *item) IsSystem() bool              { return it.system }
+func (it *item) IsAnonymous() bool           { return it.anonymous }
+func (it *item) IsLost() bool                { return strings.HasPrefix(it.id, UnreadablePrefix) }
+func (it *item) ContentDigest() judge.Digest { return it.digest }
 
 // origin is the seq of the first event of the message.
 func (it *item) origin() Seq {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -20,9 +19,6 @@ import (
 
 // UnreadablePrefix begins the ids of entries that stand for a whole value.
 const UnreadablePrefix = "unreadable-"
-
-// lost reports whether an item stands for a whole value.
-func (it *item) lost() bool { return strings.HasPrefix(it.id, UnreadablePrefix) }
 
 // unreadableMessage is what is shown in place of a message. Its type is one that every client knows.
 func unreadableMessage(what, name string) []byte {
@@ -51,7 +47,7 @@ func unreadableMessage(what, name string) []byte {
 // parse reads what must be known of a slot's message; false when it is none. What cannot be read is a message too, and named.
 func (s *step) parse(sl *slot) (ok bool) {
 	if s.shown {
-		sl.message, ok = shownMessage(sl.raw)
+		sl.message, ok = ShownMessage(sl.raw)
 		return ok
 	}
 	if sl.message, ok = jsonplus.ParseMessage(sl.raw); !ok {
@@ -129,18 +125,11 @@ func (s *step) messages() (items [][]byte, unreadable string, ok bool, err error
 
 // loses notes that the checkpoint's value cannot be read.
 func (s *step) loses(name string) {
-	s.prefix = len(s.old.list)
-	if n := len(s.old.shown); n > 0 && s.old.shown[n-1].lost() && s.old.shown[n-1].digest == digestOf([]byte(name)) {
+	s.Prefix, s.Unread = len(s.List), true
+	if n := len(s.old.shown); n > 0 && s.old.shown[n-1].IsLost() && s.old.shown[n-1].digest == digestOf([]byte(name)) {
 		return // as the one before
 	}
 	s.unreadable = name
-}
-
-// finds removes the entry of values that could not be read, now that one can, unless something was condensed that they may have held.
-func (s *step) finds() {
-	for i := len(s.old.shown) - 1; i >= 0 && s.old.shown[i].lost() && len(s.condensed) == 0 && s.unreadable == ""; i-- {
-		s.removed[s.old.shown[i].Seq] = s.old.shown[i]
-	}
 }
 
 // lostItem makes the entry that stands for the checkpoint's value, and its content.

@@ -131,8 +131,9 @@ func (s *Service) mark(ctx context.Context, r *Run, rec *bridge.Record, ev *grap
 		return c
 	}
 	if ev.Name == "values" && ev.NS == "" {
-		if rec.Checkpoint = ev.Checkpoint; rec.Checkpoint == "" {
-			rec.Checkpoint, rec.Ahead = base(), true
+		if rec.Checkpoint = ev.Checkpoint; rec.Checkpoint == "" && !r.Kwargs.Temporary {
+			rec.Checkpoint = base()
+			rec.Ahead = err == nil
 		}
 	} else {
 		var cause error
@@ -165,7 +166,7 @@ func (s *Service) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Lo
 			if err != nil {
 				return records, err
 			}
-			if !slices.ContainsFunc(records, func(r *bridge.Record) bool { return r.Checkpoint != "" || r.Summarizer }) {
+			if !slices.ContainsFunc(records, func(r *bridge.Record) bool { return overlays(r) || r.Summarizer }) {
 				return records, nil
 			}
 			if look == nil {
@@ -182,7 +183,7 @@ func (s *Service) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Lo
 			var out []*bridge.Record // nil while it would be the same
 			for i, rec := range records {
 				now := rec
-				if rec.Checkpoint != "" {
+				if overlays(rec) {
 					now = s.shown(ctx, t, rec, *look)
 				}
 				if out == nil && (now != rec || rec.Summarizer) {
@@ -202,9 +203,12 @@ func (s *Service) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Lo
 	}
 }
 
+// overlays reports whether a record has root values that are recorded, or will be: with Ahead and no checkpoint as the first of their thread.
+func overlays(rec *bridge.Record) bool { return rec.Checkpoint != "" || rec.Ahead }
+
 // shown gives a record as a look has it: made by the first who asks, and kept a while for the others. When that fails, the record itself.
 func (s *Service) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) *bridge.Record {
-	if !look.On || rec.Checkpoint == "" {
+	if !look.On || !overlays(rec) {
 		return rec
 	}
 	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key}, " ")
@@ -237,11 +241,7 @@ func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, loo
 		values, ahead = state.Get("values"), overlay.RecordView
 	}
 	if rec.Ahead {
-		removed := map[string]bool{}
-		if row, err := s.Store.Run(ctx, t, rec.Run); err == nil { // else it is gone, and nobody knows
-			removed = overlay.Removals(row.Kwargs.Input, jsonobj.Of(row.Kwargs.Command).Get("update"))
-		}
-		ahead = &overlay.Ahead{Grown: true, Run: rec.Run, ByClient: func(mid string) bool { return removed[mid] }}
+		ahead = s.ahead(ctx, t, rec)
 	}
 	reading := s.Overlay.Read(t, look)
 	defer reading.Done()
@@ -262,6 +262,26 @@ func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, loo
 	made := *rec
 	made.Data, made.Frame = data, nil
 	return &made, nil
+}
+
+// ahead says of a record that is ahead of its checkpoint what its run was called with. Of a run that is gone nothing is known.
+func (s *Service) ahead(ctx context.Context, t id.Thread, rec *bridge.Record) *overlay.Ahead {
+	ahead := &overlay.Ahead{Grown: true, Run: rec.Run}
+	row, err := s.Store.Run(ctx, t, rec.Run)
+	if err != nil {
+		return ahead
+	}
+	command := jsonobj.Of(row.Kwargs.Command).Get("update")
+	removed := overlay.Removals(row.Kwargs.Input, command)
+	ahead.ByClient = func(mid string) bool { return removed[mid] }
+	for _, sent := range []json.RawMessage{row.Kwargs.Input, command} {
+		cleaned, err := s.Overlay.Clean(ctx, row.Graph, t, rec.Checkpoint, sent)
+		if err != nil { // they are shown until the run is recorded
+			s.log.WarnContext(ctx, "deleted messages of a run are not known", "run_id", rec.Run, "error", err)
+		}
+		ahead.Deleted = append(ahead.Deleted, cleaned.Deleted...)
+	}
+	return ahead
 }
 
 // same reports whether two values are the same bytes in memory.

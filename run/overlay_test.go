@@ -261,7 +261,11 @@ func TestOverlayWithoutCheckpoints(t *testing.T) {
 		k.values("", "S2 a3 h4")
 		k.values("", "S2 a3 h4 a4")
 		k.save("S2 a3 h4 a4")
-	}, "remove": func(k *talk) { k.values("", "S1 a3 h4") }, "none": func(k *talk) { k.values("", "h1 a1") }})
+	}, "remove": func(k *talk) { k.values("", "S1 a3 h4") }, "none": func(k *talk) { k.values("", "h1 a1") }, "new": func(k *talk) {
+		k.values("", "h1 a1 h2")
+		k.values("", "S1 h2")
+		k.save("S1 h2")
+	}, "forget": func(k *talk) { k.values("", "S2 a3 h4"); k.save("S2 a3 h4") }})
 	th := w.thread()
 	do := func(graph, input string) []string {
 		req := request(graph)
@@ -280,6 +284,10 @@ func TestOverlayWithoutCheckpoints(t *testing.T) {
 	_, f, err := w.runs.Start(t.Context(), "", request("none"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"h1 a1"}, read(t, f, 0), "a temporary run has no transcript")
+
+	require.Equal(t, []string{"h1 h2 a2 summary-marker-S1 h3 summary-marker-S2 a3 h4"}, do("forget", `{"messages":[{"type":"remove","id":"a1"}]}`), "deleted though the graph does not know it")
+	th = w.thread()
+	require.Equal(t, []string{"h1 a1 h2", "h2"}, do("new", ""), "as it will be recorded: in the first checkpoint of the thread a summary stands for nothing")
 }
 
 // Graphs do not meet again what their clients had from a transcript.

@@ -28,9 +28,10 @@ type Run struct {
 	// deleted are condensed messages that the request deletes, whose client knew the checkpoint known.
 	deleted []string
 	known   id.Checkpoint
-	exit    bool // only the last checkpoint is saved
-	follows bool // a thread: runs come one after the other
-	early   bool // values will be streamed
+	gone    []string // the same; deleted is emptied once it is noted
+	exit    bool     // only the last checkpoint is saved
+	follows bool     // a thread: runs come one after the other
+	early   bool     // values will be streamed
 
 	id         id.Run
 	summarizer *overlay.Summarizer
@@ -80,7 +81,7 @@ func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte)
 		r.uncleaned(ctx, t, err)
 		return x, body
 	}
-	x.deleted, x.known = deleted.ids, deleted.after
+	x.deleted, x.known, x.gone = deleted.ids, deleted.after, deleted.ids
 	return x, now
 }
 
@@ -181,15 +182,25 @@ func (x *Run) result(ctx context.Context, body []byte) ([]byte, error) {
 			return body, err
 		}
 	}
-	f, err := r.overlay.Follow(ctx, x.thread, look, from, x.ahead())
+	f, err := r.overlay.Follow(ctx, x.thread, look, from, x.ahead(ctx))
 	if err != nil {
 		return body, err
 	}
-	return f.Values(body), nil
+	return f.Values(body)
 }
 
-func (x *Run) ahead() *overlay.Ahead {
-	return &overlay.Ahead{Grown: true, Run: x.id, ByClient: func(mid string) bool { return x.removed[mid] }}
+func (x *Run) ahead(ctx context.Context) *overlay.Ahead {
+	return &overlay.Ahead{Grown: true, Run: x.id, Deleted: x.gone, ByClient: func(mid string) bool {
+		if x.removed == nil && x.id != "" { // joined: only the upstream knows what the run was called with
+			of, err := x.r.called(ctx, x.call, x.thread, x.id)
+			if err != nil {
+				x.r.unshown(ctx, x.thread, err)
+				return false
+			}
+			x.removed = overlay.Removals(of.input, jsonscan.Raw(of.command, "update"))
+		}
+		return x.removed[mid]
+	}}
 }
 
 // Event shows an event of a stream. The same bytes come back when there is nothing to change; show false: it is left out.
@@ -216,7 +227,7 @@ func (x *Run) leave() {
 		x.base.cancel()
 		<-x.base.done
 	}
-	x.base, x.follow, x.steps, x.removed = nil, nil, nil, nil
+	x.base, x.follow, x.steps, x.removed, x.gone = nil, nil, nil, nil, nil
 	x.summarizer = x.r.overlay.Summarizer(x.thread)
 }
 
@@ -249,10 +260,14 @@ func (x *Run) values(ctx context.Context, data []byte) []byte {
 			return data
 		}
 	}
-	if !x.follow.Passes(data) && jsonscan.Valid(data) {
-		return x.follow.Values(data)
+	if x.follow.Passes(data) || !jsonscan.Valid(data) {
+		return data
 	}
-	return data
+	shown, err := x.follow.Values(data)
+	if err != nil {
+		x.r.unshown(ctx, x.thread, err)
+	}
+	return shown
 }
 
 // open begins to follow. A run that was joined midway may have saved what it shows first.
@@ -267,7 +282,7 @@ func (x *Run) open(ctx context.Context, at id.Checkpoint, data []byte) (err erro
 			at = l.ID
 		}
 	}
-	x.follow, err = x.r.overlay.Follow(ctx, x.thread, look, at, x.ahead())
+	x.follow, err = x.r.overlay.Follow(ctx, x.thread, look, at, x.ahead(ctx))
 	return err
 }
 

@@ -111,7 +111,7 @@ func (v *view) results() []checkpointer.Task {
 	tasks := make([]checkpointer.Task, len(items))
 	for i, t := range items {
 		if r := jsonscan.Raw(t, "result"); !isNull(r) {
-			tasks[i].Result = r
+			tasks[i].Name, tasks[i].Result = jsonscan.Text(t, "name"), r
 		}
 	}
 	return tasks
@@ -133,8 +133,21 @@ type snapshot struct {
 	start      []byte // what input wrote to the channel of the messages; nil when it is not known
 }
 
-// texts are the channels that may hold a summary, as package eventstore knows them.
-var texts = [...]string{"summary_text", "summary"}
+// textsOf gives the channels of values that may hold the text of a summary.
+func textsOf(values []byte) (channels []eventstore.TextChannel) {
+	for _, name := range eventstore.SummaryChannels {
+		value := jsonscan.Raw(values, name)
+		if len(value) == 0 {
+			continue
+		}
+		c := eventstore.TextChannel{Name: name, Version: versionOf(value)}
+		if value[0] == '"' {
+			c.Text = gjson.ParseBytes(value).String()
+		}
+		channels = append(channels, c)
+	}
+	return channels
+}
 
 // versionOf is the version of a value: equal values have equal ones.
 func versionOf(value []byte) string {
@@ -159,26 +172,16 @@ func (v *view) settle(channel string, p *pool) *snapshot {
 	values := v.values.of(v.body)
 	jsonscan.Each(values, func(key []byte, start, end int) bool {
 		value := values[start:end]
-		if jsonscan.IsKey(key, channel) {
-			if s.version == "" && string(value) != "null" {
-				s.version = versionOf(value)
-				if items, ok := jsonscan.Elements(value); ok {
-					s.items = p.keep(items)
-				}
-			}
+		if !jsonscan.IsKey(key, channel) || string(value) == "null" {
 			return true
 		}
-		for _, name := range texts {
-			if jsonscan.IsKey(key, name) {
-				c := eventstore.TextChannel{Name: name, Version: versionOf(value)}
-				if value[0] == '"' {
-					c.Text = gjson.ParseBytes(value).String()
-				}
-				s.channels = append(s.channels, c)
-			}
+		s.version = versionOf(value)
+		if items, ok := jsonscan.Elements(value); ok {
+			s.items = p.keep(items)
 		}
-		return true
+		return false
 	})
+	s.channels = textsOf(values)
 	tasks, _ := jsonscan.Elements(v.tasks)
 	for _, t := range tasks {
 		if jsonscan.Text(t, "name") == "__start__" {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"understudy/eventstore"
@@ -26,8 +27,9 @@ type steps struct {
 }
 
 type list struct {
-	version string
-	items   [][]byte
+	version  string
+	items    [][]byte
+	channels []eventstore.TextChannel
 }
 
 // add notes the messages of values. When they become too many the rest is not kept: the run is then recorded as it was saved.
@@ -39,8 +41,8 @@ func (s *steps) add(values []byte, channel string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := list{version: versionOf(value)}
-	if n := len(s.lists); s.pool.size > stepsBytes || n > 0 && s.lists[n-1].version == l.version {
+	l := list{version: versionOf(value), channels: textsOf(values)}
+	if n := len(s.lists); s.pool.size > stepsBytes || n > 0 && s.lists[n-1].version == l.version && slices.Equal(s.lists[n-1].channels, l.channels) {
 		return
 	}
 	l.items = s.pool.keep(items)
@@ -60,13 +62,14 @@ func (r *Recorder) between(tx recording, f eventstore.Facts, above *Link) (id.Ch
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := f
-	at.Deleted, at.Channels, at.Source = nil, nil, "loop"
+	at.Deleted, at.Source = nil, "loop"
 	base := f.Parent
 	for i, l := range s.lists {
-		if l.version == f.Version && i == len(s.lists)-1 {
+		if l.version == f.Version && i == len(s.lists)-1 && slices.Equal(l.channels, f.Channels) {
 			break
 		}
 		at.Checkpoint = id.Checkpoint(fmt.Sprintf("%s+%04d", base, i+1)) // sorts between parent and child, and is no checkpoint's
+		at.Channels = l.channels
 		at.Version, at.Messages = l.version, &eventstore.Value{Type: "bytes", Items: l.items}
 		if err := eventstore.Record(tx, at); err != nil {
 			return "", err

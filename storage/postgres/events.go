@@ -394,8 +394,8 @@ func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Check
 		case err != nil || at == nil || at.Opaque:
 			return err
 		case at.Node == 0:
-			tr = &eventstore.Transcript{}
-			return nil
+			tr, err = eventstore.Fold(at, nil)
+			return err
 		}
 		var log int64
 		q.ask(logOf, func(r *row) error { // goes with the first question of nodes
@@ -404,7 +404,7 @@ func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Check
 		}, t)
 		chain, err := nodes(q, t, at.Node)
 		if err == nil {
-			tr, err = eventstore.Fold(chain)
+			tr, err = eventstore.Fold(at, chain)
 		}
 		if err == nil {
 			tr.Log = log

@@ -151,7 +151,7 @@ func pageTranscript(c querier, q eventstore.PageQuery) (*eventstore.Transcript, 
 	if err != nil {
 		return nil, err
 	}
-	return eventstore.Fold(chain)
+	return eventstore.Fold(found, chain)
 }
 
 // placesOf gives a page of a transcript. What it reads besides is in indexes: few messages are revised, and a run has few events.

@@ -301,17 +301,16 @@ func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, l
 func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Checkpoint) (tr *eventstore.Transcript, err error) {
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
 		row, err := transcriptRow(c, rowOf, t, checkpoint)
-		switch {
-		case err != nil || row == nil || row.Opaque:
+		if err != nil || row == nil || row.Opaque {
 			return err
-		case row.Node == 0:
-			tr = &eventstore.Transcript{}
-			return nil
 		}
-		chain, err := nodes(c, t, row.Node)
-		if err == nil {
-			tr, err = eventstore.Fold(chain)
+		var chain []eventstore.Node
+		if row.Node != 0 {
+			if chain, err = nodes(c, t, row.Node); err != nil {
+				return err
+			}
 		}
+		tr, err = eventstore.Fold(row, chain)
 		return err
 	})
 	if err != nil {

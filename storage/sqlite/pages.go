@@ -161,7 +161,7 @@ func pageTranscript(c *sqlite.Conn, q eventstore.PageQuery) (*eventstore.Transcr
 	if err != nil {
 		return nil, err
 	}
-	return eventstore.Fold(chain)
+	return eventstore.Fold(row, chain)
 }
 
 // placesOf gives a page of a transcript. What it reads besides is in indexes: few messages are revised, and a run has few events.

@@ -81,13 +81,13 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 	for _, e := range lists[1] {
 		in[e.id] = true
 		if e.marker != nil && e.id != "" {
-			c.summaries[e.marker.id] = e.id
+			c.summaries[e.marker.ID] = e.id
 		}
 	}
 	for _, e := range lists[0] {
 		switch {
 		case e.marker != nil:
-			c.markers[e.marker.id] = e.marker
+			c.markers[e.marker.ID] = e.marker
 		case !in[e.id]:
 			c.condensed[e.id] = e
 		}
@@ -178,7 +178,7 @@ func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 		o.Delete("lc")
 		return o.JSON()
 	}
-	for _, mid := range m.condensed {
+	for _, mid := range m.IDs {
 		if c.condensed[mid] != nil {
 			c.deleted = append(c.deleted, mid)
 		}

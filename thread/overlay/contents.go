@@ -6,23 +6,38 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
 
 	"understudy/eventstore"
+	"understudy/eventstore/judge"
 	"understudy/id"
 	"understudy/internal/jsonobj"
 )
 
 // entry is an event of a transcript or list, ready to be shown. It is never changed.
 type entry struct {
+	key       int64  // the seq of its event; below 0 when there is none yet
 	id        string // of the message; of a summary that is no message: ""
 	anonymous bool
-	text      []byte  // the message; nil for summaries
-	stored    []byte  // the message as the checkpoint shows it, when text is another
-	marker    *marker // of summaries
+	system    bool         // a system message
+	digest    judge.Digest // of the content, of those without id
+	text      []byte       // the message; nil for summaries
+	stored    []byte       // the message as the checkpoint shows it, when text is another
+	marker    *marker      // of summaries
 }
+
+// What package judge asks of a message.
+
+func (e *entry) Key() int64                  { return e.key }
+func (e *entry) MessageID() string           { return e.id }
+func (e *entry) IsSummary() bool             { return e.marker != nil }
+func (e *entry) IsSystem() bool              { return e.system }
+func (e *entry) IsAnonymous() bool           { return e.anonymous }
+func (e *entry) IsLost() bool                { return strings.HasPrefix(e.id, eventstore.UnreadablePrefix) }
+func (e *entry) ContentDigest() judge.Digest { return e.digest }
 
 // as gives the bytes that a checkpoint shows for the message.
 func (e *entry) as() []byte {
@@ -141,24 +156,32 @@ func (b *slab) clone(p []byte) []byte {
 
 // read copies what is needed of an event, whose bytes are valid during the call only.
 func (out *entry) read(e *eventstore.Event, texts *slab) error {
-	*out = entry{id: e.MessageID, anonymous: e.Anonymous}
+	*out = entry{key: int64(e.Seq), id: e.MessageID, anonymous: e.Anonymous}
 	if e.Type == eventstore.TypeSummarize {
 		m, err := readMarker(e)
 		if err != nil {
 			return fmt.Errorf("summary %d of thread %s: %w", e.Seq, e.Thread, err)
 		}
-		out.marker = m
+		out.marker, out.digest = m, m.ContentDigest()
 		return nil
 	}
-	out.text = texts.clone(e.Content)
-	if e.Type == eventstore.TypeTool && bytes.Contains(out.text, legacyMark) {
-		if said, ok := legacyContent(gjson.GetBytes(out.text, "content").String()); ok {
-			o := jsonobj.Of(out.text)
-			o.SetText("content", said)
-			out.stored, out.text = out.text, o.JSON()
-		}
+	out.says(texts.clone(e.Content), e.Type)
+	if e.Anonymous {
+		out.digest = eventstore.ContentDigest(out.as())
 	}
 	return nil
+}
+
+// says sets the text of a message whose event has, or will have, this type.
+func (e *entry) says(text []byte, kind string) {
+	e.text, e.system = text, kind == eventstore.TypeSystem
+	if kind == eventstore.TypeTool && bytes.Contains(text, legacyMark) {
+		if said, ok := legacyContent(gjson.GetBytes(text, "content").String()); ok {
+			o := jsonobj.Of(text)
+			o.SetText("content", said)
+			e.stored, e.text = text, o.JSON()
+		}
+	}
 }
 
 // memory keeps contents of the threads that were read last, within bounds.

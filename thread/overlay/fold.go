@@ -3,118 +3,118 @@ package overlay
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
-	"strings"
+	"fmt"
 
-	"github.com/google/uuid"
-	"github.com/tidwall/gjson"
-
-	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/judge"
+	"understudy/id"
 	"understudy/internal/jsonscan"
 )
 
 // removeAll is the id of a remove message that stands for all messages.
 const removeAll = "__remove_all__"
 
-// fold gives what a person sees of values that are ahead of their checkpoint: its transcript, revised in place, without what a client
-// removed, and with the new messages after it. shown and list are those of the checkpoint, items the messages of the values.
-func fold(shown, list []*entry, items []json.RawMessage, ahead *Ahead) folded {
-	f := newFolder(shown, list, items, ahead)
-	if f == nil {
-		return folded{shown: shown}
-	}
-	return f.result()
+// point is a state of a conversation: what a person sees of it, what the model sees, and what the next state is judged by.
+type point struct {
+	shown, list []*entry
+	anonymous   map[string]struct{} // ids that were given to messages without one
+	run         id.Run              // that made the state
+	source      string              // of its checkpoint
+	texts       string              // eventstore.TextsOf
+	made        int64               // the key of the last entry that no event stands for; they go down from -1
 }
 
-// newFolder does the work of fold; nil when items are the list.
-func newFolder(shown, list []*entry, items []json.RawMessage, ahead *Ahead) *folder {
-	known := 0 // how many of list stand unchanged at the beginning of items
-	for known < len(list) && known < len(items) && stands(list[known], items[known]) {
-		known++
+// fold gives what a person sees of values that come after a point, as it will be when they are recorded: package judge decides both.
+// items are the messages of the values. ok is false when they are no messages: then the values are all there is to show.
+func (p *point) fold(values json.RawMessage, items []json.RawMessage, ahead *Ahead) (next *point, ok bool, err error) {
+	f := folder{point: *p, ahead: ahead, step: judge.Step[*entry]{Shown: p.shown, List: p.list, Deleted: ahead.Deleted}}
+	if ok = f.match(named(items, p.list)); !ok {
+		return nil, false, nil
 	}
-	if known == len(items) && known == len(list) {
-		return nil
+	channels := textChannels(values)
+	if len(f.step.Gone) > 0 && ahead.ByClient != nil && judge.Calls(string(ahead.Run), string(p.run), p.source) {
+		f.step.Client = func(mid string) bool { return ahead.ByClient(removeAll) || ahead.ByClient(mid) }
 	}
-	f := &folder{shown: shown, list: list, ahead: ahead, stays: map[*entry]bool{}, revised: map[*entry]*entry{}}
-	f.now = append(make([]*entry, 0, len(items)), list[:known]...)
-	for _, e := range list[:known] {
-		f.stays[e] = true
+	f.verdict = f.step.Judge()
+	marker, err := f.make(eventstore.ChangedText(p.texts, channels))
+	if err != nil {
+		return nil, false, err
 	}
-	f.match(items[known:], known)
-	f.judge(known)
-	return f
-}
-
-// stands reports whether an item is the message of an entry, unchanged. The words of a summary are not compared: they are not shown.
-func stands(e *entry, item []byte) bool {
-	if e.marker != nil {
-		return e.id != "" && jsonscan.Text(item, "id") == e.id
-	}
-	return bytes.Equal(e.as(), item)
+	next = &f.point
+	next.list = append(append(make([]*entry, 0, f.step.Prefix+len(f.now)), p.list[:f.step.Prefix]...), f.now...)
+	next.shown = f.step.Order(f.verdict, f.now, marker)
+	next.run, next.source, next.texts = ahead.Run, "loop", eventstore.TextsOf(channels)
+	return next, true, nil
 }
 
 // folder is the work of fold.
 type folder struct {
-	shown, list []*entry
-	ahead       *Ahead
-
-	now     []*entry          // the messages of the values
-	stays   map[*entry]bool   // entries of list that are in the values
-	revised map[*entry]*entry // what replaces entries of shown
-	fresh   []newItem
-	removed map[*entry]bool
-	marker  *entry // for what was condensed
-	before  *entry // where the marker stands; nil: at the end
+	point   // after the step
+	ahead   *Ahead
+	step    judge.Step[*entry]
+	verdict *judge.Verdict[*entry]
+	items   []json.RawMessage // those of step.Next
+	now     []*entry          // what those of step.Next are; nil until it is made
 }
 
-type newItem struct {
-	entry   *entry // that it is in the list from now on
-	message json.RawMessage
-	id      string
-	hidden  bool // a summary
-	early   bool // before the first kept message
-}
-
-// match finds the items in the list and the transcript.
-func (f *folder) match(items []json.RawMessage, known int) {
-	byID := make(map[string]*entry, len(f.shown))
-	for _, e := range f.shown {
-		byID[e.id] = e
+// match finds the items in the list and the transcript; ok is false when one is no message.
+func (f *folder) match(items []json.RawMessage) (ok bool) {
+	n := 0
+	for n < len(f.list) && n < len(items) && f.list[n].stands(items[n]) {
+		n++
 	}
-	for _, e := range f.list {
-		byID[e.id] = e
+	n = judge.Beginning(f.list, n)
+	f.step.Prefix = n
+	items = items[n:]
+	keys := make([]judge.Item, len(items))
+	types := make([]judge.Next[*entry], len(items))
+	for i, item := range items {
+		m, ok := eventstore.ShownMessage(item)
+		if !ok {
+			return false
+		}
+		if keys[i].ID = m.ID; m.ID == "" {
+			keys[i].Digest = eventstore.ContentDigest(item)
+		}
+		types[i] = judge.Next[*entry]{Declared: m.LCSource == lcSummarization, Speech: eventstore.CanSummarize(m.Type)}
 	}
-	delete(byID, "")
-	nameless := f.list[known:] // those without id keep their order
-	early := known == 0
-	for _, item := range items {
-		mid := jsonscan.Text(item, "id")
-		if mid == "" {
-			i := slices.IndexFunc(nameless, func(e *entry) bool { return e.anonymous && sameButID(e.as(), item) })
-			if i >= 0 {
-				f.stays[nameless[i]] = true
-				f.now = append(f.now, nameless[i])
-				nameless, early = nameless[i+1:], false
-				continue
+	byID := map[string]*entry{}
+	if len(items) > 0 {
+		byID = make(map[string]*entry, len(f.shown))
+		for _, list := range [...][]*entry{f.shown, f.list} {
+			for _, e := range list {
+				byID[e.id] = e
 			}
 		}
-		e := byID[mid]
-		if e == nil {
-			e = &entry{id: mid, anonymous: mid == "", text: item}
-			f.fresh = append(f.fresh, newItem{entry: e, message: item, id: mid, hidden: summarizes(item), early: early})
-			f.now = append(f.now, e)
+		delete(byID, "") // markers of summaries that are no message
+	}
+	found, gone := judge.Find(f.list, n, keys, func(mid string) *entry { return byID[mid] })
+	f.step.Gone = gone
+	for i, item := range items {
+		if found[i].Again {
 			continue
 		}
-		f.stays[e] = true
-		f.now = append(f.now, e)
-		if e.marker == nil {
-			early = early && jsonscan.Text(item, "type") == "system" // a leading one is no part of the conversation
-			if !bytes.Equal(e.as(), item) {
-				f.revised[e] = &entry{id: mid, text: item}
-				f.now[len(f.now)-1] = f.revised[e]
-			}
+		next, was := types[i], found[i].Was
+		next.Was = was
+		next.Revised = was != nil && keys[i].ID != "" && !was.stands(item)
+		f.step.Next, f.items = append(f.step.Next, next), append(f.items, item)
+		if next.Revised {
+			was = nil
 		}
+		f.now = append(f.now, was)
+	}
+	return true
+}
+
+// stands reports whether an item is the message of an entry, unchanged. Of a summary only the words are shown, and compared.
+func (e *entry) stands(item []byte) bool {
+	switch {
+	case e.marker == nil:
+		return bytes.Equal(e.as(), item) || e.anonymous && sameButID(e.as(), item)
+	case e.anonymous && jsonscan.Text(item, "id") == "":
+		return e.digest == eventstore.ContentDigest(item)
+	default:
+		return e.id != "" && jsonscan.Text(item, "id") == e.id && eventstore.Text(item) == e.marker.Words()
 	}
 }
 
@@ -122,201 +122,80 @@ func (f *folder) match(items []json.RawMessage, known int) {
 func sameButID(recorded, item []byte) bool {
 	a, aEnd, ok := jsonscan.Member(recorded, "id")
 	b, bEnd, has := jsonscan.Member(item, "id")
-	if !ok || !has {
-		return false
-	}
-	return bytes.Equal(recorded[:a], item[:b]) && bytes.Equal(recorded[aEnd:], item[bEnd:])
+	return ok && has && string(item[b:bEnd]) == "null" &&
+		bytes.Equal(recorded[:a], item[:b]) && bytes.Equal(recorded[aEnd:], item[bEnd:])
 }
 
-// judge decides what became of the messages that are not in the values, as eventstore does when it records them.
-func (f *folder) judge(known int) {
-	var gone []*entry
-	for _, e := range f.list[known:] {
-		if !f.stays[e] {
-			gone = append(gone, e)
-		}
+// make makes the entries of what is new or revised, and the marker of what was condensed; nil when nothing was. channel is the text that a
+// channel has for it.
+func (f *folder) make(channel string) (marker *entry, err error) {
+	if f.verdict.Summary < 0 && len(f.verdict.Condensed) > 0 {
+		marker = f.entry("")
+		marker.marker = newMarker(eventstore.SummaryOf(&f.step, f.verdict, "", nil, "", channel), f.ahead.Run)
 	}
-	if len(gone) == 0 {
-		return
-	}
-	f.removed = map[*entry]bool{}
-	rest := gone
-	if by := f.ahead.ByClient; by != nil {
-		rest = nil
-		for _, e := range gone {
-			if by(removeAll) || by(e.id) {
-				f.removed[e] = true
-			} else {
-				rest = append(rest, e)
-			}
-		}
-	}
-	summary := slices.IndexFunc(f.fresh, func(n newItem) bool { return n.hidden })
-	switch {
-	case len(rest) == 0:
-	case summary >= 0:
-		f.condense(rest, &f.fresh[summary])
-	case f.oldestWent():
-		var found *newItem
-		for i := range f.fresh {
-			n := &f.fresh[i]
-			if kind := jsonscan.Text(n.message, "type"); n.early && (kind == "human" || kind == "system" || kind == "ai") {
-				if found != nil {
-					found = nil
-					break
-				}
-				found = n
-			}
-		}
-		f.condense(rest, found)
-	default:
-		for _, e := range rest {
-			f.removed[e] = true
-		}
-	}
-	lost := len(f.removed) == len(f.list) // a reset takes along what had been condensed
-	for e := range f.removed {
-		lost = lost || e.marker != nil // and so does the end of a summary
-	}
-	if lost {
-		for _, e := range f.shown {
-			if !f.stays[e] {
-				f.removed[e] = true
-			}
-		}
-	}
-}
-
-// oldestWent reports whether the oldest messages left and newer ones stayed, a leading system message and summaries aside.
-func (f *folder) oldestWent() bool {
-	went := false
-	for i, e := range f.list {
-		switch {
-		case e.marker != nil || f.removed[e]:
-		case i == 0 && jsonscan.Text(e.text, "type") == "system":
-		case !f.stays[e]:
-			went = true
-		default:
-			return went
-		}
-	}
-	return false
-}
-
-// condense makes the marker of a summarization that is not recorded yet. It has the id that the recorded one will have.
-func (f *folder) condense(entries []*entry, summary *newItem) {
-	s := eventstore.Summary{}
-	for _, e := range entries {
-		if e.marker == nil {
-			s.IDs = append(s.IDs, e.id)
-		}
-	}
-	if summary != nil {
-		summary.hidden = true
-	}
-	if len(s.IDs) == 0 {
-		return
-	}
-	s.ReplacedCount = len(s.IDs)
-	if summary != nil && summary.id != "" {
-		s.ID = markerPrefix + summary.id
-		s.Summary = gjson.GetBytes(summary.message, "content").String()
-	} else {
-		s.ID = markerPrefix + uuid.NewSHA1(uuid.NameSpaceOID, []byte(s.IDs[len(s.IDs)-1])).String()
-	}
-	f.marker = &entry{marker: newMarker(s, f.ahead.Run)}
-	if summary != nil {
-		f.marker.id = summary.id
-		f.now[slices.Index(f.now, summary.entry)] = f.marker
-	}
-	last := -1
-	for i, e := range f.shown {
-		if slices.Contains(entries, e) {
-			last = i
-		}
-	}
-	for _, e := range f.shown[last+1:] {
-		if e.marker == nil && f.stays[e] {
-			f.before = e
-			break
-		}
-	}
-}
-
-func (f *folder) result() folded {
-	out := folded{changed: true, shown: make([]*entry, 0, len(f.shown)+1)}
-	for _, e := range f.shown {
-		if f.marker != nil && e == f.before {
-			out.shown = append(out.shown, f.marker)
-		}
-		if f.removed[e] {
+	for i, item := range f.items {
+		if f.now[i] != nil {
 			continue
 		}
-		if now := f.revised[e]; now != nil {
-			e = now
+		e, err := f.message(item)
+		if err != nil {
+			return nil, err
 		}
-		out.shown = append(out.shown, e)
-	}
-	if f.marker != nil && f.before == nil {
-		out.shown = append(out.shown, f.marker)
-	}
-	for _, n := range f.fresh {
-		if !n.hidden {
-			out.extra = append(out.extra, n.message)
+		f.now[i] = e
+		was := f.step.Next[i].Was
+		if hidden := f.verdict.Hidden != nil && f.verdict.Hidden[i]; !hidden && (was == nil || was.marker == nil) {
+			continue
 		}
+		var s eventstore.Summary
+		switch {
+		case f.verdict.Summarizes(i):
+			s = eventstore.SummaryOf(&f.step, f.verdict, e.id, e.text, "", channel)
+			marker = e
+		case was != nil:
+			s = was.marker.Revised(e.text)
+		default:
+			s = eventstore.HiddenSummary(e.id, e.text)
+		}
+		*e = entry{key: e.key, id: e.id, anonymous: e.anonymous, digest: e.digest, marker: newMarker(s, f.ahead.Run)}
 	}
-	return out
+	return marker, nil
 }
 
-// removedByTasks gives the ids that finished tasks of a snapshot removed.
-func removedByTasks(s *checkpointer.Snapshot) map[string]bool {
-	ids := map[string]bool{}
-	for _, t := range s.Tasks {
-		if bytes.Contains(t.Result, []byte(`"remove"`)) {
-			removals(ids, gjson.ParseBytes(t.Result), 0)
-		}
-	}
-	return ids
+// entry makes an entry that no event stands for yet.
+func (f *folder) entry(mid string) *entry {
+	f.made--
+	return &entry{key: f.made, id: mid}
 }
 
-// Removals gives the ids of remove messages wherever they are in JSON: as messages, in the constructor form of LangChain's
-// serialisation, alone or in lists.
-func Removals(in ...json.RawMessage) map[string]bool {
-	ids := map[string]bool{}
-	for _, one := range in {
-		if bytes.Contains(one, []byte("remove")) || bytes.Contains(one, []byte("RemoveMessage")) {
-			removals(ids, gjson.ParseBytes(one), 0)
+// message makes the entry of a message. It does not hold on to the item.
+func (f *folder) message(item json.RawMessage) (*entry, error) {
+	e := f.entry(jsonscan.Text(item, "id"))
+	text := bytes.Clone(item)
+	if e.anonymous = e.id == ""; e.anonymous {
+		var err error
+		if e.id, text, err = eventstore.Identify(item, func(mid string) bool { _, ok := f.anonymous[mid]; return ok }); err != nil {
+			return nil, fmt.Errorf("overlay: %w", err)
 		}
+		if f.anonymous == nil {
+			f.anonymous = map[string]struct{}{}
+		}
+		f.anonymous[e.id] = struct{}{}
+		e.digest = eventstore.ContentDigest(item)
 	}
-	return ids
+	e.says(text, eventstore.TypeOf(jsonscan.Text(item, "type")))
+	return e, nil
 }
 
-func removals(into map[string]bool, v gjson.Result, depth int) {
-	if depth > 32 || !v.IsObject() && !v.IsArray() {
-		return
-	}
-	if v.IsObject() {
-		if mid, ok := removal([]byte(v.Raw)); ok {
-			into[mid] = true
-			return
+// textChannels gives the channels of values that may hold the text of a summary.
+func textChannels(values json.RawMessage) (channels []eventstore.TextChannel) {
+	for _, name := range eventstore.SummaryChannels {
+		if start, end, ok := jsonscan.Member(values, name); ok {
+			c := eventstore.TextChannel{Name: name}
+			if end > start && values[start] == '"' {
+				c.Text = jsonscan.Text(values, name)
+			}
+			channels = append(channels, c)
 		}
 	}
-	v.ForEach(func(_, e gjson.Result) bool {
-		removals(into, e, depth+1)
-		return true
-	})
-}
-
-// removal gives the id that a message removes; ok is false when it is no remove message.
-func removal(message []byte) (mid string, ok bool) {
-	if jsonscan.Text(message, "type") == "constructor" {
-		if !strings.HasSuffix(gjson.GetBytes(message, "id.@reverse.0").String(), "RemoveMessage") {
-			return "", false
-		}
-		return jsonscan.Text(jsonscan.Raw(message, "kwargs"), "id"), true
-	}
-	if jsonscan.Text(message, "type") != "remove" && jsonscan.Text(message, "role") != "remove" {
-		return "", false
-	}
-	return jsonscan.Text(message, "id"), true
+	return channels
 }

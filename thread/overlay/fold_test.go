@@ -60,7 +60,7 @@ func TestFold(t *testing.T) {
 	}{
 		{name: "the same", w: half, values: "Sum h3 a3", want: before},
 		{name: "new messages come after", w: half, values: "Sum h3 a3 h4 a4", want: before + " h4 a4"},
-		{name: "new in front", w: half, values: "s9 Sum h3 a3", want: before + " s9"},
+		{name: "new in front", w: half, values: "s9 Sum h3 a3", want: "s9 " + before},
 		{name: "condensed now", w: whole, values: "Sum h2 a2 h3", want: "h1 a1 " + marker + " h2 a2 h3"},
 		{name: "condensed again", w: half, values: "Sum2 a3 h4", want: "h1 a1 h2 a2 " + marker + " h3 " + marker + "2 a3 h4"},
 		{name: "condensed by shape, a summary of another kind", w: whole, values: "h9 h2 a2", want: "h1 a1 summary-marker-h9 h2 a2"},

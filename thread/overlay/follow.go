@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"slices"
 
-	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/jsonscan"
 )
@@ -15,43 +13,41 @@ import (
 // was shown before, beginning with the transcript of a checkpoint. So what is said and condensed within the run stays too. It is owned
 // by one goroutine.
 type Follow struct {
-	look        Look
-	ahead       *Ahead
-	shown, list []*entry
-	whole       bool // nothing was condensed so far
+	look  Look
+	ahead Ahead
+	at    *point // of the last values that were folded
+	whole bool   // values show all that was said so far
 
-	// raw are the values that passed last as they are, up to the end of their messages, which begin at start. behind: they have not been
-	// folded yet.
-	raw    []byte
-	start  int
-	behind bool
+	// raw are the values that passed last as they are, up to the end of their messages, which begin at start, and rest is what followed.
+	// behind: they have not been folded yet.
+	raw, rest []byte
+	start     int
+	behind    bool
 }
 
 // Follow begins with the checkpoint that the run started from; "" or one that was not recorded: with nothing.
 func (o *Overlay) Follow(ctx context.Context, t id.Thread, l Look, at id.Checkpoint, ahead *Ahead) (*Follow, error) {
-	f := &Follow{look: l, ahead: ahead, whole: true}
+	f := &Follow{look: l, ahead: *ahead, at: &point{}, whole: true}
 	r := o.Read(t, l)
 	defer r.Done()
 	tr, err := r.transcript(ctx, at)
 	if err != nil || tr == nil {
 		return f, err
 	}
-	lists, err := r.contents.get(ctx, o.events, t, tr.Entries, tr.List)
-	if err != nil {
+	if f.at, err = r.point(ctx, tr); err != nil {
 		return nil, err
 	}
-	f.shown, f.list = lists[0], lists[1]
-	f.whole = same(f.shown, f.list)
+	f.whole = same(f.at.shown, f.at.list)
 	return f, nil
 }
 
-// same reports whether a list is shown as it is. Entries are one for each event while contents stay in memory.
+// same reports whether a list is shown as it is.
 func same(shown, list []*entry) bool {
 	if len(shown) != len(list) {
 		return false
 	}
-	for i := range shown {
-		if shown[i] != list[i] || shown[i].stored != nil || shown[i].marker != nil {
+	for i, e := range shown {
+		if e.key != list[i].key || e.stored != nil || e.marker != nil || e.anonymous {
 			return false
 		}
 	}
@@ -62,37 +58,45 @@ func same(shown, list []*entry) bool {
 func (f *Follow) Passes(values []byte) bool { return !f.look.On || f.whole && f.grows(values) }
 
 // Values gives the next values with what was said before. They are valid JSON. Where nothing was condensed they come back as they are.
-func (f *Follow) Values(values json.RawMessage) json.RawMessage {
+func (f *Follow) Values(values json.RawMessage) (json.RawMessage, error) {
 	if f.Passes(values) {
-		return values
+		return values, nil
 	}
 	start, end, ok := jsonscan.Member(values, f.look.Key)
 	if !ok {
-		return values
+		return values, nil
 	}
 	items, ok := jsonscan.Elements(values[start:end])
 	if !ok {
-		return values
+		return values, nil
 	}
 	if f.behind {
-		if before, ok := jsonscan.Elements(append(f.raw[f.start:], ']')); ok {
-			f.fold(before)
+		before := append(f.raw, f.rest...)
+		if items, ok := jsonscan.Elements(before[f.start:]); ok {
+			if _, err := f.fold(before, items); err != nil {
+				return values, err
+			}
 		}
 		f.behind = false
 	}
-	now := f.fold(items)
+	if ok, err := f.fold(values, items); err != nil || !ok {
+		return values, err
+	}
 	if f.whole {
-		f.raw, f.start = append(f.raw[:0], bytes.TrimRight(values[:end-1], " \t\r\n")...), start
-		return values
+		n := len(bytes.TrimRight(values[:end-1], " \t\r\n"))
+		f.raw, f.rest, f.start = append(f.raw[:0], values[:n]...), append(f.rest[:0], values[n:]...), start
+		return values, nil
 	}
 	f.raw = nil
-	return now.into(values, start, end, f.look.Markers)
+	return into(f.at.shown, values, start, end, f.look.Markers), nil
 }
 
-// grows reports whether values only add messages to those that passed last, none of them a summary. They need not be decoded then.
+// grows reports whether values only add messages to those that passed last, none of which has to be shown in another way. They need not
+// be decoded then.
 func (f *Follow) grows(values []byte) bool {
 	n := len(f.raw)
-	if n == 0 || len(values) <= n || !bytes.Equal(f.raw, values[:n]) || bytes.Contains(values[n:], summarization) {
+	if n == 0 || len(values) <= n || !bytes.Equal(f.raw, values[:n]) ||
+		bytes.Contains(values[n:], summarization) || bytes.Contains(values[n:], legacyMark) {
 		return false
 	}
 	i := jsonscan.Blank(values, n)
@@ -103,7 +107,8 @@ func (f *Follow) grows(values []byte) bool {
 			}
 			i = jsonscan.Blank(values, i+1)
 		}
-		if i = jsonscan.Skip(values, i); i > len(values) {
+		from := i
+		if i = jsonscan.Skip(values, i); i > len(values) || jsonscan.Text(values[from:i], "id") == "" {
 			return false
 		}
 		i = jsonscan.Blank(values, i)
@@ -111,35 +116,18 @@ func (f *Follow) grows(values []byte) bool {
 	if i >= len(values) {
 		return false
 	}
-	if i = len(bytes.TrimRight(values[:i], " \t\r\n")); i > n {
-		f.raw, f.behind = append(f.raw, values[n:i]...), true
-	}
+	i = len(bytes.TrimRight(values[:i], " \t\r\n"))
+	f.raw, f.rest, f.behind = append(f.raw, values[n:i]...), append(f.rest[:0], values[i:]...), true
 	return true
 }
 
-// fold makes the messages of the next values those that the ones after them are compared with.
-func (f *Follow) fold(items []json.RawMessage) folded {
-	w := newFolder(f.shown, f.list, items, f.ahead)
-	if w == nil {
-		return folded{shown: f.shown}
+// fold makes the next values those that the ones after them are compared with; ok is false when their messages are none.
+func (f *Follow) fold(values json.RawMessage, items []json.RawMessage) (ok bool, err error) {
+	at, ok, err := f.at.fold(values, items, &f.ahead)
+	if err != nil || !ok {
+		return false, err
 	}
-	// The bytes of the values are the caller's.
-	for _, e := range w.revised {
-		e.text = bytes.Clone(e.text)
-	}
-	for i := range w.fresh {
-		e := w.fresh[i].entry
-		e.text = bytes.Clone(e.text)
-	}
-	f.shown, f.list = w.result().shown, w.now
-	for i := range w.fresh {
-		n := &w.fresh[i]
-		if !n.hidden {
-			f.shown = append(f.shown, n.entry)
-		} else if j := slices.Index(f.list, n.entry); j >= 0 { // a summary that stands for nothing
-			f.list[j] = &entry{id: n.id, marker: newMarker(eventstore.Summary{}, "")}
-		}
-	}
-	f.whole = same(f.shown, f.list)
-	return folded{shown: f.shown}
+	f.at, f.ahead.Deleted = at, nil
+	f.whole = same(at.shown, at.list)
+	return true, nil
 }

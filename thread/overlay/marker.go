@@ -1,12 +1,9 @@
 package overlay
 
 import (
-	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/tidwall/gjson"
 
 	"understudy/eventstore"
 	"understudy/id"
@@ -16,14 +13,13 @@ import (
 
 // marker stands in a transcript where messages were condensed.
 type marker struct {
-	id           string
-	condensed    []string // ids of the messages
+	eventstore.Summary
 	system, bare []byte
 }
 
 func readMarker(e *eventstore.Event) (*marker, error) {
-	var s eventstore.Summary
-	if err := json.Unmarshal(e.Content, &s); err != nil {
+	s, err := eventstore.ParseSummary(e.Content)
+	if err != nil {
 		return nil, err
 	}
 	return newMarker(s, e.Run), nil
@@ -49,7 +45,7 @@ func newMarker(s eventstore.Summary, r id.Run) *marker {
 	bare := append([]byte(`{"id":`), mid...)
 	bare = append(bare, `,"type":"summary_marker",`...)
 	bare = append(append(bare, facts...), '}')
-	return &marker{id: s.ID, condensed: s.IDs, system: system, bare: bare}
+	return &marker{Summary: s, system: system, bare: bare}
 }
 
 func (m *marker) as(form Markers) []byte {
@@ -146,8 +142,11 @@ func pythonString(s string) (string, bool) {
 	return "", false
 }
 
-// summarizes reports whether a message is the summary of LangChain's SummarizationMiddleware, as it says itself.
+// lcSummarization is what LangChain's SummarizationMiddleware writes in lc_source.
+const lcSummarization = "summarization"
+
+// summarizes reports whether a message is the summary of LangChain's SummarizationMiddleware, as it declares itself.
 func summarizes(message []byte) bool {
 	kwargs := jsonscan.Raw(message, "additional_kwargs")
-	return kwargs != nil && gjson.GetBytes(kwargs, "lc_source").String() == "summarization"
+	return kwargs != nil && jsonscan.Text(kwargs, "lc_source") == lcSummarization
 }

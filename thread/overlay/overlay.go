@@ -74,7 +74,9 @@ type Ahead struct {
 	Grown bool
 	// ByClient reports whether a client removed the message, or with "__remove_all__" all of them. nil: it did not.
 	ByClient func(mid string) bool
-	Run      id.Run // whose values they are, for markers; "" when unknown
+	// Deleted are condensed messages that the client deleted with the call of the run.
+	Deleted []string
+	Run     id.Run // whose values they are; "" when unknown
 }
 
 // RecordView says of the values of a checkpoint, when it is known no more of them, that the update of a command may have changed them.
@@ -87,10 +89,13 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 		return values, nil
 	}
 	tr, err := r.transcript(ctx, at)
+	if at == "" && ahead != nil && ahead.Grown {
+		tr = &eventstore.Transcript{} // they are the first of their thread
+	}
 	if err != nil || tr == nil {
 		return values, err
 	}
-	whole, legacy := slices.Equal(tr.Entries, tr.List), false
+	whole, legacy := slices.Equal(tr.Entries, tr.List) && len(tr.Anonymous) == 0, false
 	if whole {
 		var lacks bool
 		lacks, legacy = r.odd(values)
@@ -103,22 +108,36 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if !ok {
 		return values, nil // an interrupt, or a graph that keeps its messages elsewhere
 	}
-	lists, err := r.contents.get(ctx, r.o.events, r.thread, tr.Entries, tr.List)
+	p, err := r.point(ctx, tr)
 	if err != nil {
 		return nil, err
 	}
-	f := folded{shown: lists[0]}
-	if ahead != nil && !lost(lists[0], values[start:end]) {
+	if ahead != nil && !lost(p.shown, values[start:end]) {
 		items, ok := jsonscan.Elements(values[start:end])
 		if !ok {
 			return values, nil // no messages
 		}
-		f = fold(lists[0], lists[1], named(items, lists[1]), ahead)
-		if whole && !f.changed && !legacy {
-			return values, nil
+		if p, ok, err = p.fold(values, items, ahead); err != nil || !ok || same(p.shown, p.list) {
+			return values, err
 		}
 	}
-	return f.into(values, start, end, r.look.Markers), nil
+	return into(p.shown, values, start, end, r.look.Markers), nil
+}
+
+// point gives the point of a conversation that a transcript stands for.
+func (r *Reading) point(ctx context.Context, tr *eventstore.Transcript) (*point, error) {
+	lists, err := r.contents.get(ctx, r.o.events, r.thread, tr.Entries, tr.List, tr.Anonymous)
+	if err != nil {
+		return nil, err
+	}
+	p := &point{shown: lists[0], list: lists[1], run: tr.Run, source: tr.Source, texts: tr.Texts}
+	if len(lists[2]) > 0 {
+		p.anonymous = make(map[string]struct{}, len(lists[2]))
+		for _, e := range lists[2] {
+			p.anonymous[e.id] = struct{}{}
+		}
+	}
+	return p, nil
 }
 
 // odd reports whether values may have a null in a list of messages, and whether they may have what an old writer left in place of one.
@@ -161,24 +180,14 @@ func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore
 	return tr, nil
 }
 
-// folded is what is shown instead of the messages of values.
-type folded struct {
-	shown   []*entry
-	extra   []json.RawMessage // messages that are not recorded yet, after the others
-	changed bool              // it is not what the checkpoint shows
-}
-
-// into gives values[start:end] replaced.
-func (f *folded) into(values []byte, start, end int, form Markers) json.RawMessage {
+// into gives values with the messages of a transcript in place of values[start:end].
+func into(shown []*entry, values []byte, start, end int, form Markers) json.RawMessage {
 	size := len(values) - (end - start) + 2
-	for _, e := range f.shown {
+	for _, e := range shown {
 		size += 1 + len(e.text)
 		if e.marker != nil {
 			size += len(e.marker.as(form))
 		}
-	}
-	for _, m := range f.extra {
-		size += 1 + len(m)
 	}
 	out := append(append(make([]byte, 0, size), values[:start]...), '[')
 	first := true
@@ -192,15 +201,12 @@ func (f *folded) into(values []byte, start, end int, form Markers) json.RawMessa
 		first = false
 		out = append(out, message...)
 	}
-	for _, e := range f.shown {
+	for _, e := range shown {
 		if e.marker != nil {
 			add(e.marker.as(form))
 		} else {
 			add(e.text)
 		}
-	}
-	for _, m := range f.extra {
-		add(m)
 	}
 	return append(append(out, ']'), values[end:]...)
 }

@@ -1,0 +1,186 @@
+package overlay_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/talktest"
+	"understudy/thread"
+	"understudy/thread/overlay"
+)
+
+// A conversation looks the same live as it does once it is recorded, at every step: folded on the checkpoint before, and followed through
+// the whole run.
+func TestLiveIsRecorded(t *testing.T) {
+	t.Parallel()
+	for shard := range uint64(4) {
+		t.Run(fmt.Sprint(shard), func(t *testing.T) {
+			t.Parallel()
+			w := setup(t)
+			for seed := shard * 10000; seed < shard*10000+60; seed++ {
+				liveIsRecorded(t, w, talktest.New(talktest.Random(seed), 14), fmt.Sprint("seed ", seed))
+			}
+		})
+	}
+}
+
+func FuzzLiveIsRecorded(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30})
+	w := setup(f)
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		liveIsRecorded(t, w, talktest.New(talktest.Bytes(choices), 10), "fuzz")
+	})
+}
+
+func liveIsRecorded(t *testing.T, w *world, talk talktest.Talk, name string) {
+	t.Helper()
+	diff := drift(t, w, talk)
+	if diff == "" {
+		return
+	}
+	small := talk.Shrink(func(c talktest.Talk) bool { return drift(t, w, c) != "" })
+	t.Fatalf("%s\n%s%s", name, small, drift(t, w, small))
+}
+
+// drift records a talk on a thread of its own, and gives the first difference between what is shown live and afterwards.
+func drift(t *testing.T, w *world, talk talktest.Talk) string {
+	t.Helper()
+	ctx := t.Context()
+	w.thread, w.at = id.NewThread(), ""
+	w.make(w.thread)
+	saver := thread.NewSaver(w.rows.Threads(), nil, nil)
+	ids := make([]id.Checkpoint, len(talk))
+	follows := map[string]*overlay.Follow{}
+	look := overlay.Look{On: true, Key: "messages", Markers: overlay.BareMarkers}
+	values := func(at id.Checkpoint, s talktest.Step, ahead *overlay.Ahead) json.RawMessage {
+		r := w.overlay.Read(w.thread, look)
+		defer r.Done()
+		got, err := r.Values(ctx, at, spell(s), ahead)
+		require.NoError(t, err)
+		return got
+	}
+	for i, s := range talk {
+		base, start := id.Checkpoint(""), id.Checkpoint("")
+		if s.Parent >= 0 {
+			base = ids[s.Parent]
+			if start = base; talk[s.Parent].Source == "input" && talk[s.Parent].Run == s.Run {
+				start = ""
+				if p := talk[s.Parent].Parent; p >= 0 {
+					start = ids[p]
+				}
+			}
+		}
+		ahead := func() *overlay.Ahead {
+			return &overlay.Ahead{Grown: true, Run: id.Run(s.Run), ByClient: func(mid string) bool { return contains(s.Removed, mid) }}
+		}
+		var folded, followed json.RawMessage
+		if s.Source == "loop" {
+			folded = values(base, s, ahead())
+			f := follows[s.Run]
+			if f == nil {
+				var err error
+				f, err = w.overlay.Follow(ctx, w.thread, look, start, ahead())
+				require.NoError(t, err)
+				follows[s.Run] = f
+			}
+			var err error
+			followed, err = f.Values(spell(s))
+			require.NoError(t, err)
+			removeBy(ctx, t, w, saver, base, s)
+		}
+		w.at = base
+		list := make([]msg, len(s.List))
+		for j, m := range s.List {
+			list[j] = msg{m.Kind, m.ID, m.Content}
+			if m.Declared {
+				list[j] = append(list[j], "lc_source", "summarization")
+			}
+		}
+		p := w.next(s.Source, id.Run(s.Run), list)
+		if s.Text != "" {
+			p.Data = json.RawMessage(strings.Replace(string(p.Data), `"channel_versions":{`, fmt.Sprintf(`"channel_versions":{"summary_text":%q,`, "of "+s.Text), 1))
+			p.Data = json.RawMessage(strings.Replace(string(p.Data), `"channel_values":{`, fmt.Sprintf(`"channel_values":{"summary_text":%q,`, s.Text), 1))
+		}
+		require.NoError(t, saver.Save(ctx, graph.Save{Put: p}))
+		ids[i] = p.ID
+		if s.Source != "loop" {
+			continue
+		}
+		recorded := lines(values(p.ID, s, nil))
+		if diff := cmp.Diff(recorded, lines(folded)); diff != "" {
+			return fmt.Sprintf("step %d, folded (-recorded +live)\n%s", i, diff)
+		}
+		if diff := cmp.Diff(recorded, lines(followed)); diff != "" {
+			return fmt.Sprintf("step %d, followed (-recorded +live)\n%s", i, diff)
+		}
+	}
+	return ""
+}
+
+// removeBy saves what a client removes: as the input that the parent's `__start__` applies, or as what a command wrote there.
+func removeBy(ctx context.Context, t *testing.T, w *world, saver *thread.Saver[thread.Tx], base id.Checkpoint, s talktest.Step) {
+	t.Helper()
+	if len(s.Removed) == 0 || base == "" {
+		return
+	}
+	task, path := "11111111-1111-1111-1111-111111111111", "~__pregel_pull, __start__"
+	if s.Command {
+		task, path = "00000000-0000-0000-0000-000000000000", ""
+	}
+	var data []byte
+	data = append(data, 0x90|byte(min(len(s.Removed), 15)))
+	for _, mid := range s.Removed[:min(len(s.Removed), 15)] {
+		data = msg{"remove", mid, ""}.msgpack(data)
+	}
+	require.NoError(t, saver.Save(ctx, graph.Save{
+		At:     checkpointer.Key{Thread: w.thread, ID: base},
+		Writes: []checkpointer.Write{{TaskID: task, Channel: "messages", Type: "msgpack", Data: data, Path: path}},
+	}))
+}
+
+func contains(list []string, s string) bool {
+	for _, one := range list {
+		if one == s {
+			return true
+		}
+	}
+	return false
+}
+
+// spell gives the values of a step as a stream has them.
+func spell(s talktest.Step) json.RawMessage {
+	var list []string
+	for _, m := range s.List {
+		kwargs, mid := "{}", "null"
+		if m.Declared {
+			kwargs = `{"lc_source":"summarization"}`
+		}
+		if m.ID != "" {
+			mid = fmt.Sprintf("%q", m.ID)
+		}
+		list = append(list, fmt.Sprintf(`{"content":%q,"additional_kwargs":%s,"type":%q,"id":%s}`, m.Content, kwargs, m.Kind, mid))
+	}
+	text := ""
+	if s.Text != "" {
+		text = fmt.Sprintf(`,"summary_text":%q`, s.Text)
+	}
+	return json.RawMessage(`{"messages":[` + strings.Join(list, ",") + `]` + text + `}`)
+}
+
+// lines gives what a person sees of messages.
+func lines(values []byte) (out []string) {
+	for _, m := range gjson.GetBytes(values, "messages").Array() {
+		out = append(out, fmt.Sprint(m.Get("id"), " ", m.Get("type"), " ", m.Get("content"), m.Get("summary"), " ", m.Get("replaced_count"), " ", m.Get("run_id")))
+	}
+	return out
+}
