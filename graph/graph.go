@@ -73,6 +73,14 @@ type Config struct {
 	Context json.RawMessage // nil when none
 	Saver   Saver           // nil: nothing is saved
 	Store   Store
+	// After is the head of the thread: new checkpoints get greater ids, whatever the clock of this machine says, and so become the head. "" no bound.
+	After id.Checkpoint
+}
+
+// Elsewhere is implemented by graphs whose state another server keeps. What their Update saves is a fact: it is not checked against the head
+// here, and not done again.
+type Elsewhere interface {
+	Elsewhere()
 }
 
 // Event is one thing that a running graph emitted.

@@ -212,6 +212,15 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 		inv.Input, inv.Command = nil, nil
 		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil
 	}
+	if inv.At.ID != "" && !k.Temporary { // a fork does not load the head that its checkpoints have to come after
+		row, err := s.Store.Thread(ctx, r.Thread)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return inv, err
+		}
+		if err == nil {
+			inv.After = row.Head
+		}
+	}
 	if !k.Temporary {
 		deleted, err := s.clean(ctx, r, &inv, at)
 		if err != nil {

@@ -216,41 +216,9 @@ func (s *Service) conclude(row *Run, out outcome, now time.Time) (failure json.R
 	return failure
 }
 
-// settleIn makes the row of a thread show its head within a transaction. It reports whether runs of the thread are pending or running, also with
-// checkpointer.ErrUndescribed.
+// settleIn makes the row of a thread show its head within a transaction. See thread.SettleIn.
 func (s *Service) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
-	row, err := tx.Thread(t)
-	if err != nil {
-		return false, err
-	}
-	if more, err = tx.HasActiveRuns(t); err != nil {
-		return false, err
-	}
-	tuple, err := tx.Head(t)
-	if err != nil {
-		return more, err
-	}
-	if head != nil { // it was told before, and must be the head still
-		var now id.Checkpoint
-		if tuple != nil {
-			now = tuple.ID
-		}
-		if now != head.ID {
-			head = nil
-		}
-	}
-	if head == nil {
-		told, err := s.Snapshots.HeadOf(tuple)
-		if err != nil {
-			return more, err
-		}
-		head = &told
-	}
-	row.Settle(*head, failure, more, now)
-	if failed && !more {
-		row.Status = thread.Errored
-	}
-	return more, tx.UpdateThread(row)
+	return thread.SettleIn(tx, s.Snapshots, t, thread.Settling{Head: head, Failure: failure, Failed: failed, Now: now})
 }
 
 // What the error of a thread says after a cancel, as LangGraph Server has it.

@@ -103,18 +103,23 @@ func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
 				return err
 			}
 		}
-		for i := range saves {
-			sv := &saves[i]
-			if p := sv.Put; p != nil {
-				if err := s.put(tx, p, notes[i]); err != nil {
-					return fmt.Errorf("save checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
-				}
-			} else if err := tx.PutWrites(sv.At, sv.Writes); err != nil {
-				return fmt.Errorf("save writes on checkpoint %s of thread %s: %w", sv.At.ID, sv.At.Thread, err)
-			}
-		}
-		return nil
+		return s.apply(tx, saves, notes)
 	})
+}
+
+// apply does saves within a transaction.
+func (s *Saver[T]) apply(tx T, saves []graph.Save, notes []note) error {
+	for i := range saves {
+		sv := &saves[i]
+		if p := sv.Put; p != nil {
+			if err := s.put(tx, p, notes[i]); err != nil {
+				return fmt.Errorf("save checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
+			}
+		} else if err := tx.PutWrites(sv.At, sv.Writes); err != nil {
+			return fmt.Errorf("save writes on checkpoint %s of thread %s: %w", sv.At.ID, sv.At.Thread, err)
+		}
+	}
+	return nil
 }
 
 func (s *Saver[T]) put(tx T, p *checkpointer.Put, n note) error {

@@ -3,6 +3,7 @@ package thread
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -26,6 +27,7 @@ type Snapshots interface {
 	History(ctx context.Context, q checkpointer.List) ([]*checkpointer.Snapshot, error)
 	Values(ctx context.Context, k checkpointer.Key) (json.RawMessage, error)
 	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
+	Described
 }
 
 // Backfill makes threads whole that were not recorded from their beginning.
@@ -55,6 +57,7 @@ type Options struct {
 // Service keeps threads and reads and writes their state.
 type Service struct {
 	Options
+	turns turns
 }
 
 // NewService makes a Service.
@@ -214,18 +217,17 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 		return nil, err
 	}
 	to := id.NewThread()
-	now := s.Now()
+	settled := true
 	err := s.Store.Write(ctx, func(tx Tx) error {
+		now := s.Now()
 		row, err := tx.Thread(from)
 		if err != nil {
 			return err
 		}
+		busy := row.Status == Busy
 		row.ID, row.CreatedAt, row.UpdatedAt, row.StateUpdatedAt = to, now, now, now
-		if row.Status == Busy { // its runs stay with the original
+		if busy { // its runs stay with the original
 			row.Status = Idle
-			if len(row.Interrupts) > 2 { // more than {}
-				row.Status = Interrupted
-			}
 		}
 		if err := tx.InsertThread(row); err != nil {
 			return err
@@ -233,8 +235,28 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 		if err := tx.CopyCheckpoints(from, to); err != nil {
 			return err
 		}
-		return tx.CopyEvents(from, to)
+		if err := tx.CopyEvents(from, to); err != nil || !busy {
+			return err
+		}
+		// What its runs have saved is copied, and the row of the original does not show it yet.
+		_, err = SettleIn(tx, s.Snapshots, to, Settling{Failure: row.Error, Now: now})
+		if settled = !errors.Is(err, checkpointer.ErrUndescribed); !settled {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if row, err = tx.Thread(to); err != nil {
+			return err
+		}
+		if len(row.Interrupts) <= len(empty) { // no run is there to finish the tasks that remain: nothing waits for an answer
+			row.Status = Idle
+		}
+		return tx.UpdateThread(row)
 	})
+	if err == nil && !settled {
+		err = s.settle(ctx, to)
+	}
 	if fault.Is(err, fault.NotFound) {
 		return nil, notFound(from)
 	}
@@ -272,114 +294,10 @@ func (s *Service) History(ctx context.Context, q HistoryQuery) ([]*checkpointer.
 	return list, s.overlaySnapshots(ctx, row, overlay.History, false, list...)
 }
 
-// UpdateState writes checkpoints as if nodes had. It gives the key of the last one.
-func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error) {
-	row, err := s.row(ctx, at.Thread)
-	if err != nil {
-		return checkpointer.Key{}, err
-	}
-	name := jsonobj.Of(row.Metadata).Text("graph_id")
-	if name == "" {
-		return checkpointer.Key{}, fault.Newf(fault.Invalid, "Thread '%s' has no assigned graph ID. Run the thread once, or set 'graph_id' in its metadata, before updating its state.", at.Thread)
-	}
-	g, ok := s.Graphs.Graph(name)
-	if !ok {
-		return checkpointer.Key{}, fault.Newf(fault.NotFound, "Graph '%s' not found", name)
-	}
-	if row.Status == Busy {
-		return checkpointer.Key{}, inFlight(at.Thread)
-	}
-	// The thread may have become busy since: the saver looks again in each transaction.
-	saver := NewSaver(s.Store, func(tx Tx) error {
-		if _, err := tx.Thread(at.Thread); err != nil { // deleted since
-			return err
-		}
-		busy, err := tx.HasActiveRuns(at.Thread)
-		if err == nil && busy {
-			err = inFlight(at.Thread)
-		}
-		return err
-	}, nil)
-	updates, deleted, err := s.cleanUpdates(ctx, name, at, steps)
-	if err != nil {
-		return checkpointer.Key{}, err
-	}
-	saver.Keys = s.Overlay.Key
-	saver.NoteDeleted(deleted)
-	if err := s.backfill(ctx, at.Thread); err != nil {
-		return checkpointer.Key{}, err
-	}
-	key, err := g.Update(ctx, graph.Config{Thread: at.Thread, Config: readConfig(row, name), Saver: saver, Store: s.Items}, at, updates)
-	if err != nil {
-		return checkpointer.Key{}, err
-	}
-	// The state is written; that the client has gone by now does not make the row less wrong.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer cancel()
-	head, err := s.Snapshots.Head(ctx, at.Thread)
-	if err != nil {
-		return checkpointer.Key{}, fmt.Errorf("head of thread %s: %w", at.Thread, err)
-	}
-	err = s.Store.Write(ctx, func(tx Tx) error {
-		row, err := tx.Thread(at.Thread)
-		if err != nil {
-			return err
-		}
-		busy, err := tx.HasActiveRuns(at.Thread)
-		if err != nil {
-			return err
-		}
-		row.Settle(head, nil, busy, s.Now())
-		return tx.UpdateThread(row)
-	})
-	if err != nil {
-		return checkpointer.Key{}, fmt.Errorf("settle thread %s: %w", at.Thread, err)
-	}
-	if state, err := s.Snapshots.State(ctx, checkpointer.Key{Thread: at.Thread}, false); err == nil { // else nobody is told of what is true all the same
-		s.Changed(state)
-	}
-	return key, nil
-}
-
 // backfill records what a thread lacks, before it is changed.
 func (s *Service) backfill(ctx context.Context, t id.Thread) error {
 	if s.Backfill == nil {
 		return nil
 	}
 	return s.Backfill.Ensure(ctx, t, "")
-}
-
-func inFlight(t id.Thread) error {
-	return fault.Newf(fault.Conflict, "Thread %s has in-flight runs. Wait for them to end, or cancel them, before updating its state.", t)
-}
-
-// Settle makes the row show a head: its values, what it waits for, and the status that follows. failure is the error of the run that
-// ended, nil when there was none; busy says that other runs are pending or running.
-func (t *Thread) Settle(head checkpointer.HeadInfo, failure json.RawMessage, busy bool, now time.Time) {
-	t.Touched = true
-	t.Head = head.ID
-	t.Interrupts = head.Interrupts
-	t.Error = failure
-	t.UpdatedAt, t.StateUpdatedAt = now, now
-	switch {
-	case busy:
-		t.Status = Busy
-	case len(head.Next) > 0:
-		t.Status = Interrupted
-	default:
-		t.Status = Idle
-	}
-}
-
-// readConfig is the configuration with which graphs are built when no run is there to give one.
-func readConfig(row *Thread, graphID string) json.RawMessage {
-	config := jsonobj.Of(row.Config)
-	configurable := jsonobj.Of(config.Get("configurable"))
-	configurable.SetText("thread_id", string(row.ID))
-	configurable.SetText("graph_id", graphID)
-	if a := jsonobj.Of(row.Metadata).Text("assistant_id"); a != "" {
-		configurable.SetText("assistant_id", a)
-	}
-	config.Set("configurable", configurable.JSON())
-	return config.JSON()
 }

@@ -46,8 +46,9 @@ func (s *Service) overlayView(ctx context.Context, v *View) error {
 }
 
 // cleanUpdates takes out of state updates what only the overlay had put in, and gives which condensed messages they delete. Of several
-// steps the later ones meet a state that is not there yet; what was condensed before the first is condensed for all.
-func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpointer.Key, steps [][]StateUpdate) (updates [][]graph.StateUpdate, deleted []string, err error) {
+// steps the later ones meet a state that is not there yet; what was condensed before the first is condensed for all. A head that is read is
+// noted in d.
+func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpointer.Key, steps [][]StateUpdate, d *draft) (updates [][]graph.StateUpdate, deleted []string, err error) {
 	updates = make([][]graph.StateUpdate, len(steps))
 	base := at.ID
 	for i, step := range steps {
@@ -59,6 +60,7 @@ func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpoin
 						return nil, nil, fmt.Errorf("head of thread %s: %w", at.Thread, err)
 					}
 					base = head.ID
+					d.note(checkpointer.Key{Thread: at.Thread}, base)
 				}
 				values, err := s.Overlay.Clean(ctx, graphID, at.Thread, base, u.Values)
 				if err != nil {

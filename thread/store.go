@@ -31,6 +31,12 @@ type Store interface {
 	sweep.Turns
 }
 
+// Expecting is an optional ability of a Tx. It changes nothing in what is answered.
+type Expecting interface {
+	// ExpectUpdate reads ahead what committing a state update asks. Call it before anything else about the thread.
+	ExpectUpdate(t id.Thread)
+}
+
 // Tx is a transaction. Rows that are not there: fault.NotFound.
 type Tx interface {
 	checkpointer.Tx
@@ -41,6 +47,8 @@ type Tx interface {
 	UpdateThread(t *Thread) error // the whole row, by id
 	// DeleteThread deletes a thread with its runs, checkpoints, events, records and crons.
 	DeleteThread(t id.Thread) error
+	// Find returns the id of the checkpoint that a key names, the newest of the namespace when the key has no id; "" when there is none.
+	Find(k checkpointer.Key) (id.Checkpoint, error)
 	// HasActiveRuns reports whether a run of the thread is pending or running.
 	HasActiveRuns(t id.Thread) (bool, error)
 	// PruneCheckpoints deletes the checkpoints of the thread but the newest of each namespace and those that its reading needs (delta channels):

@@ -42,6 +42,7 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 
 // stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
 func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
+	idsAfter(string(inv.After))
 	l, in, err := g.begin(ctx, inv)
 	if err != nil {
 		return err

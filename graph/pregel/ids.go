@@ -39,6 +39,19 @@ func newCheckpointID(step int) string {
 	}
 }
 
+// idsAfter has new ids be greater than one that another process may have made by another clock.
+func idsAfter(checkpoint string) {
+	b, err := hex.DecodeString(strings.ReplaceAll(checkpoint, "-", ""))
+	if err != nil || len(b) != 16 || b[6]>>4 != 6 {
+		return
+	}
+	n := binary.BigEndian.Uint64(b)
+	t := int64(n>>16<<12 | n&0xfff)
+	const highest = 1 << 59 // a broken id must not use up those that are left
+	for last := lastTime.Load(); last < t && t < highest && !lastTime.CompareAndSwap(last, t); last = lastTime.Load() {
+	}
+}
+
 func uuidText(b [16]byte) string {
 	var out [36]byte
 	hex.Encode(out[0:8], b[0:4])

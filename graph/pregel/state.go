@@ -150,6 +150,7 @@ func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 			return key, fault.New(fault.Invalid, "No updates provided")
 		}
 	}
+	idsAfter(string(cfg.After))
 	sub := g.at(key.NS)
 	if sub == nil {
 		return key, fault.Newf(fault.Invalid, "Subgraph %s not found", withoutTaskIDs(key.NS))

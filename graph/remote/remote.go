@@ -41,7 +41,13 @@ type Graph struct {
 	assistant string // id of the graph's default assistant there; "" until it was asked for
 }
 
-var _ graph.Graph = (*Graph)(nil)
+var (
+	_ graph.Graph     = (*Graph)(nil)
+	_ graph.Elsewhere = (*Graph)(nil)
+)
+
+// Elsewhere is graph.Elsewhere.
+func (g *Graph) Elsewhere() {}
 
 // New makes a Graph. Whether the server is there shows when it is used.
 func New(o Options) (*Graph, error) {

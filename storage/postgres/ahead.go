@@ -10,6 +10,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/run"
+	"understudy/thread"
 )
 
 // Reading ahead. Who asks the database one thing after the other waits for it each time, and so do those who wait for the thread. What a step of
@@ -93,6 +94,17 @@ func (tx *Tx) ExpectEnd(r *run.Run) {
 	tx.ahead(latestCheckpoint, t, "")
 	tx.ahead(latestWrites, t)
 	tx.ahead(messagesOfRun, t, r.ID)
+	tx.ahead(lastSeq, t)
+}
+
+var _ thread.Expecting = (*Tx)(nil)
+
+// ExpectUpdate is thread.Expecting.ExpectUpdate.
+func (tx *Tx) ExpectUpdate(t id.Thread) {
+	tx.lock(t)
+	tx.ahead(selectThread, t)
+	tx.ahead(hasActive, t)
+	tx.ahead(findLatest, t, "")
 	tx.ahead(lastSeq, t)
 }
 

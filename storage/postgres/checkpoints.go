@@ -22,6 +22,9 @@ const (
 	latestWrites     = "SELECT " + writeColumns + " FROM checkpoint_writes w WHERE w.thread_id = $1 AND w.checkpoint_ns = '' AND w.checkpoint_id = " +
 		"(SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1) ORDER BY w.task_id, w.idx"
 
+	findCheckpoint = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3"
+	findLatest     = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = $2 ORDER BY checkpoint_id DESC LIMIT 1"
+
 	checkpointsOfNS  = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 ORDER BY c.checkpoint_id DESC"
 	checkpointsOfAll = selectCheckpoint + "WHERE c.thread_id = $1 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns"
 	checkpointsOfID  = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_id = $2 ORDER BY c.checkpoint_ns"
@@ -295,6 +298,20 @@ func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	}
 	tx.tips[t] = head
 	return head, nil
+}
+
+// Find is thread.Tx.Find.
+func (tx *Tx) Find(k checkpointer.Key) (found id.Checkpoint, err error) {
+	tx.lock(k.Thread)
+	text, args := findCheckpoint, []any{k.Thread, k.NS, k.ID}
+	if k.ID == "" {
+		text, args = findLatest, args[:2]
+	}
+	_, err = one(tx, text, func(r *row) error {
+		found = id.Checkpoint(r.text(0))
+		return nil
+	}, args...)
+	return found, err
 }
 
 // deleteCheckpoints deletes all that is kept of a thread's checkpoints.

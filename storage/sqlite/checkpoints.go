@@ -20,6 +20,9 @@ const (
 	oneCheckpoint    = selectCheckpoint + "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
 	latestCheckpoint = selectCheckpoint + "WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id DESC LIMIT 1"
 
+	findCheckpoint = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+	findLatest     = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id DESC LIMIT 1"
+
 	keysOfNS = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ? " +
 		"ORDER BY checkpoint_id DESC"
 	keysOfAll = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_id < ? " +
@@ -247,6 +250,19 @@ func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 		return nil, fmt.Errorf("head of thread %s: %w", t, err)
 	}
 	return head, nil
+}
+
+// Find is thread.Tx.Find.
+func (tx *Tx) Find(k checkpointer.Key) (found id.Checkpoint, err error) {
+	text, args := findCheckpoint, []any{k.Thread, k.NS, k.ID}
+	if k.ID == "" {
+		text, args = findLatest, args[:2]
+	}
+	_, err = tx.one(text, func(s *sqlite.Stmt) error {
+		found = id.Checkpoint(s.ColumnText(0))
+		return nil
+	}, args...)
+	return found, err
 }
 
 // checkpointTables hold rows of a checkpoint under its key.

@@ -128,6 +128,26 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		require.NoError(t, err)
 		require.Nil(t, shape)
 	},
+	"which checkpoint a key names": func(t *testing.T, b Backend) {
+		puts(t, b, put(key(1, "", "c2"), "", nil), put(key(1, "", "c3"), "", nil), put(key(1, "n", "c9"), "", nil))
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+			finds := func(k checkpointer.Key, want id.Checkpoint) {
+				t.Helper()
+				found, err := tx.Find(k)
+				require.NoError(t, err)
+				require.Equal(t, want, found)
+			}
+			finds(key(1, "", ""), "c3")
+			finds(key(1, "n", ""), "c9")
+			finds(key(1, "", "c2"), "c2")
+			finds(key(1, "", "c9"), "")
+			finds(key(1, "m", ""), "")
+			finds(key(2, "", ""), "")
+			require.NoError(t, tx.PutCheckpoint(put(key(1, "", "c4"), "c3", nil)))
+			finds(key(1, "", ""), "c4") // a transaction sees what it has done itself
+			return nil
+		}))
+	},
 	"the newest of a namespace": func(t *testing.T, b Backend) {
 		puts(t, b, put(key(1, "", "c2"), "", nil), put(key(1, "", "c3"), "", nil), put(key(1, "", "c1"), "", nil), put(key(1, "n", "c9"), "", nil))
 		require.Equal(t, id.Checkpoint("c3"), load(t, b, key(1, "", "")).ID)

@@ -1,0 +1,89 @@
+package thread
+
+import (
+	"encoding/json"
+	"time"
+
+	"understudy/checkpointer"
+	"understudy/id"
+)
+
+// Settle makes the row show a head: its values, what it waits for, and the status that follows. failure is the error of the run that
+// ended, nil when there was none; busy says that other runs are pending or running.
+func (t *Thread) Settle(head checkpointer.HeadInfo, failure json.RawMessage, busy bool, now time.Time) {
+	t.Touched = true
+	t.Head = head.ID
+	t.Interrupts = head.Interrupts
+	t.Error = failure
+	t.UpdatedAt, t.StateUpdatedAt = now, now
+	switch {
+	case busy:
+		t.Status = Busy
+	case len(head.Next) > 0:
+		t.Status = Interrupted
+	default:
+		t.Status = Idle
+	}
+}
+
+// SettleTx is what Settling needs of a transaction.
+type SettleTx interface {
+	Thread(t id.Thread) (*Thread, error)
+	UpdateThread(t *Thread) error
+	HasActiveRuns(t id.Thread) (bool, error)
+	Head(t id.Thread) (*checkpointer.Tuple, error)
+}
+
+// Described returns what a stored checkpoint says of itself; checkpointer.ErrUndescribed when only its graph can.
+type Described interface {
+	HeadOf(t *checkpointer.Tuple) (checkpointer.HeadInfo, error)
+}
+
+// Settling says what a thread's row shows in addition to its head.
+type Settling struct {
+	// Head is what the graph answered about the head. It is used only while that checkpoint is still the head; nil: the rows describe it.
+	Head    *checkpointer.HeadInfo
+	Failure json.RawMessage // error of the run that ended; nil: none
+	Failed  bool            // the thread shows status error unless other runs are active
+	Now     time.Time
+}
+
+// SettleIn makes the row of a thread show its head as this transaction sees it. busy reports whether runs of the thread are pending or running;
+// it is valid together with checkpointer.ErrUndescribed too.
+func SettleIn(tx SettleTx, rows Described, t id.Thread, s Settling) (busy bool, err error) {
+	row, err := tx.Thread(t)
+	if err != nil {
+		return false, err
+	}
+	if busy, err = tx.HasActiveRuns(t); err != nil {
+		return false, err
+	}
+	tuple, err := tx.Head(t)
+	if err != nil {
+		return busy, err
+	}
+	head := s.Head
+	if head != nil && head.ID != idOf(tuple) { // it was asked before this transaction began
+		head = nil
+	}
+	if head == nil {
+		info, err := rows.HeadOf(tuple)
+		if err != nil {
+			return busy, err
+		}
+		head = &info
+	}
+	row.Settle(*head, s.Failure, busy, s.Now)
+	if s.Failed && !busy {
+		row.Status = Errored
+	}
+	return busy, tx.UpdateThread(row)
+}
+
+// idOf returns the id of a checkpoint; "" for nil.
+func idOf(t *checkpointer.Tuple) id.Checkpoint {
+	if t == nil {
+		return ""
+	}
+	return t.ID
+}
