@@ -39,10 +39,11 @@ type call struct {
 	err       error // instead of a result: the worker is gone
 	abandoned bool  // the owner has gone: drop what still comes
 	asking    int
-	asks      []queued // in their order, the store's aside: those are answered at once
-	busy      bool     // work is at it
-	refused   error    // why the first save that failed did: none is done after it
-	words     string   // of a summary that was told since the last save
+	asks      []queued         // in their order, the store's aside: those are answered at once
+	busy      bool             // work is at it
+	refused   error            // why the first save that failed did: none is done after it
+	failures  map[uint64]error // of asks, by their numbers
+	words     string           // of a summary that was told since the last save
 	fenced    bool
 	holds     map[id.Checkpoint]chan struct{} // announced or awaited root puts that have not been committed
 	last      id.Checkpoint                   // the root put that was announced last
@@ -252,7 +253,7 @@ func (c *call) save(batch []queued, err error) {
 	}
 	for i := range batch {
 		if batch[i].number != 0 {
-			c.worker.answer(batch[i].number, msgp.AppendNil(nil), err)
+			c.answer(batch[i].number, msgp.AppendNil(nil), err)
 		}
 	}
 	c.end(len(batch), errors.Is(err, graph.ErrFenced))
@@ -265,8 +266,33 @@ func (c *call) reply(m *ask) {
 		value, err = c.backend.answer(c.askCtx, nil, m)
 		return err
 	})
-	c.worker.answer(m.number, value, err)
+	c.answer(m.number, value, err)
 	c.end(1, errors.Is(err, graph.ErrFenced))
+}
+
+// answer answers an ask. An error is kept: the worker knows its text only.
+func (c *call) answer(number uint64, value []byte, err error) {
+	if err != nil {
+		c.mu.Lock()
+		if c.failures == nil {
+			c.failures = map[uint64]error{}
+		}
+		c.failures[number] = err
+		c.mu.Unlock()
+	}
+	c.worker.answer(number, value, err)
+}
+
+// failure returns the error of the ask that ended the call. c.mu is held.
+func (c *call) failure() error {
+	number, _, err := msgp.ReadUint64Bytes(c.result.payload)
+	switch failed := c.failures[number]; {
+	case err == nil && failed != nil:
+		return failed
+	case c.refused != nil:
+		return c.refused
+	}
+	return &graph.Failure{Type: c.result.errType, Message: c.result.text, Detail: c.result.detail}
 }
 
 // guarded makes an error of a panic.

@@ -73,7 +73,7 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 			return context.Cause(ctx)
 		}
 		if over {
-			return c.outcome()
+			return asFailure(c.outcome())
 		}
 		if resume {
 			_ = c.worker.send(pauseMessage(c.number, false))
@@ -83,6 +83,19 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 		case <-ctx.Done():
 		}
 	}
+}
+
+// refusal is an error of this server that ended a call: what the worker asked for could not be done.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// asFailure makes what ended a run its failure, as clients see it: an error of this server is shown by its kind alone.
+func asFailure(err error) error {
+	if r := (refusal{}); errors.As(err, &r) {
+		return &graph.Failure{Type: "ServerError", Message: "An internal error occurred", Detail: r.Error()}
+	}
+	return err
 }
 
 // outcome is how a call that is over ended. It waits until what the worker left to be saved is.
@@ -98,7 +111,9 @@ func (c *call) outcome() error {
 	case c.fenced:
 		return graph.ErrFenced
 	case c.result.status == doneOK:
-		return &graph.Failure{Type: "ServerError", Message: "An internal error occurred", Detail: c.refused.Error()}
+		return refusal{c.refused}
+	case c.result.status == doneRefused:
+		return refusal{c.failure()}
 	case c.result.status == doneInvalid:
 		return fault.New(fault.Invalid, c.result.text)
 	case c.result.status == doneCancelled:
@@ -148,7 +163,7 @@ func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer
 		at.ID = "" // an id would make it a record
 	}
 	payload, err := g.question(ctx, &cfg, "explain", func(b []byte) []byte {
-		return appendCommon(msgp.AppendMapHeader(b, 5), g.id, withThread(cfg, at), at)
+		return appendCommon(msgp.AppendMapHeader(b, 6), g.id, withThread(cfg, at), at)
 	})
 	if err != nil {
 		return graph.Explanation{}, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
@@ -163,7 +178,7 @@ func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer
 
 func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
 	payload, err := g.question(ctx, &cfg, "update", func(b []byte) []byte {
-		b = appendCommon(msgp.AppendMapHeader(b, 6), g.id, withThread(cfg, at), at)
+		b = appendCommon(msgp.AppendMapHeader(b, 7), g.id, withThread(cfg, at), at)
 		b = msgp.AppendString(b, "steps")
 		b = msgp.AppendArrayHeader(b, uint32(len(steps)))
 		for _, step := range steps {
@@ -179,8 +194,7 @@ func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.
 		return b
 	})
 	if err != nil {
-		var invalid *fault.Error
-		if errors.As(err, &invalid) {
+		if fault.Is(err, fault.Invalid) {
 			return checkpointer.Key{}, err
 		}
 		return checkpointer.Key{}, fmt.Errorf("update thread %s: %w", at.Thread, err)
@@ -195,7 +209,7 @@ func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.
 
 func (g *pyGraph) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
 	payload, err := g.question(ctx, &cfg, "describe", func(b []byte) []byte {
-		b = appendCommon(msgp.AppendMapHeader(b, 9), g.id, cfg, checkpointer.Key{})
+		b = appendCommon(msgp.AppendMapHeader(b, 10), g.id, cfg, checkpointer.Key{})
 		b = msgp.AppendString(b, "kind")
 		b = msgp.AppendString(b, what.Kind)
 		b = msgp.AppendString(b, "xray")

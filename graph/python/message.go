@@ -54,6 +54,7 @@ const (
 	doneFailed    = 1
 	doneCancelled = 2
 	doneInvalid   = 3
+	doneRefused   = 4 // this server could not do what the worker asked; the payload is the number of the ask, 0: a save that wanted no answer
 )
 
 type hello struct {
@@ -288,7 +289,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)
 	b = msgp.AppendUint64(b, call)
-	b = msgp.AppendMapHeader(b, 18)
+	b = msgp.AppendMapHeader(b, 19)
 	b = appendCommon(b, name, inv.Config, inv.At)
 	b = msgp.AppendString(b, "run")
 	b = msgp.AppendString(b, string(inv.Run))
@@ -319,7 +320,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	return msgp.AppendInt(b, inv.Attempt)
 }
 
-// appendCommon appends five pairs of a map.
+// appendCommon appends six pairs of a map.
 func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) []byte {
 	b = msgp.AppendString(b, "graph")
 	b = msgp.AppendString(b, name)
@@ -329,7 +330,9 @@ func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) 
 	b = msgp.AppendString(b, "ns")
 	b = msgp.AppendString(b, at.NS)
 	b = msgp.AppendString(b, "checkpoint")
-	return msgp.AppendString(b, string(at.ID))
+	b = msgp.AppendString(b, string(at.ID))
+	b = msgp.AppendString(b, "after")
+	return msgp.AppendString(b, string(cfg.After))
 }
 
 func appendField(b []byte, key string, v json.RawMessage) []byte {

@@ -164,7 +164,7 @@ func TestOneWorker(t *testing.T) {
 		"failures": testFailures, "broken": testBroken, "kinds": testKinds, "factories": testFactories, "context": testContext,
 		"store": testStore, "cancel": testCancel, "temporary": testTemporary, "update": testUpdate, "explain": testExplain,
 		"describe": testDescribe, "consumer stops": testConsumerStops, "fenced": testFenced, "exit": testExit, "hold": testHold, "huge input": testHugeInput,
-		"sys.exit": testSysExit, "slow reader": testSlowReader, "events": testEvents, "goto": testGoto, "saves": testSaves, "refused saves": testRefusedSaves,
+		"sys.exit": testSysExit, "slow reader": testSlowReader, "events": testEvents, "goto": testGoto, "saves": testSaves, "refused saves": testRefusedSaves, "kinds of errors": testKindsOfErrors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

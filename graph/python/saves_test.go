@@ -2,12 +2,15 @@ package python_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
 	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/internal/fault"
 )
 
 // A graph goes on while what it saved before is being committed, and what waits is committed together. Nothing is shown before, and the
@@ -86,6 +89,61 @@ func testRefusedSaves(t *testing.T, p *python.Pool) {
 		}
 		if want := map[bool]int{true: 0, false: 1}[durability == "exit"]; len(m.order) != want {
 			t.Errorf("%s: %d checkpoints", durability, len(m.order))
+		}
+	}
+}
+
+// unable is a saver that fails with an error.
+type unable struct {
+	*memory
+	load, save error
+}
+
+func (u unable) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	if u.load != nil {
+		return nil, u.load
+	}
+	return u.memory.Load(ctx, k)
+}
+
+func (u unable) Save(ctx context.Context, saves ...graph.Save) error {
+	if u.save != nil {
+		return u.save
+	}
+	return u.memory.Save(ctx, saves...)
+}
+
+// Errors of the server that end a question keep their kind on the way through the worker.
+func testKindsOfErrors(t *testing.T, p *python.Pool) {
+	for kind := fault.Internal; kind <= fault.Upstream; kind++ {
+		want := fault.New(kind, fmt.Sprint("kind ", int(kind)))
+		for name, s := range map[string]unable{"load": {load: want}, "save": {save: want}} {
+			m := newMemory()
+			inv := invocation(m, `{"topic":"none"}`, "values")
+			if name == "save" {
+				must(t, p, "echo", inv)
+			}
+			s.memory = m
+			cfg := inv.Config
+			cfg.Saver = s
+			_, err := p.Graph("echo").Update(t.Context(), cfg, inv.At, [][]graph.StateUpdate{{{Values: json.RawMessage(`{"topic":"x"}`), AsNode: "echo"}}})
+			var got *fault.Error
+			if !errors.As(err, &got) || got.Kind != kind || got.Message != want.Message {
+				t.Errorf("%s with kind %d: update ended with %v", name, kind, err)
+			}
+			if name == "save" {
+				continue
+			}
+			if _, err := p.Graph("echo").Explain(t.Context(), cfg, inv.At, true); !errors.As(err, &got) || got.Kind != kind {
+				t.Errorf("%s with kind %d: explain ended with %v", name, kind, err)
+			}
+			run := invocation(m, `{"topic":"none"}`, "values")
+			run.Saver = s
+			_, err = collect(t, p.Graph("echo"), run)
+			var f *graph.Failure
+			if !errors.As(err, &f) || f.Type != "ServerError" || f.Message != "An internal error occurred" {
+				t.Errorf("%s with kind %d: the run ended with %v", name, kind, err)
+			}
 		}
 	}
 }

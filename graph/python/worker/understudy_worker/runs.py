@@ -13,7 +13,7 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateUpdate
 from langgraph.version import __version__ as langgraph_version
 
-from . import drawing, errors, inputs, jsonenc, logs
+from . import clock, drawing, errors, inputs, jsonenc, logs
 from .context import Current, current
 from .describe import Describer, tasks_json
 from .graphs import Registry, attach, context_keys
@@ -24,14 +24,18 @@ from .wire import ASK, DONE, EVENT, FrameTooLarge, Wire
 
 log = logging.getLogger(__name__)
 
-OK, FAILED, CANCELLED, INVALID = 0, 1, 2, 3
+OK, FAILED, CANCELLED, INVALID, REFUSED = 0, 1, 2, 3, 4
 
 # How many bytes of checkpoints and writes a run may be ahead of the storage before its graph waits.
 UNSAVED = 4 << 20
 
 
 class ServerError(Exception):
-    """The server could not do what it was asked."""
+    """The server could not do what it was asked. `number` is that of the question; 0: of a save without an answer."""
+
+    def __init__(self, why: str, number: int = 0) -> None:
+        super().__init__(why)
+        self.number = number
 
 
 class Asks:
@@ -63,11 +67,11 @@ class Asks:
         if ok:
             future.set_result(value)
         else:
-            future.set_exception(_failure(value))
+            future.set_exception(_failure(value, ident))
 
 
-def _failure(why: str) -> Exception:
-    return (NotImplementedError if why.startswith("not supported") else ServerError)(why)
+def _failure(why: str, number: int = 0) -> Exception:
+    return NotImplementedError(why) if why.startswith("not supported") else ServerError(why, number)
 
 
 class Line:
@@ -162,6 +166,9 @@ class Runner:
             done = [DONE, number, FAILED, None, type(why).__name__, str(why), errors.detail(why)]
         except _Invalid as exc:
             done = [DONE, number, INVALID, None, "", str(exc), ""]
+        except ServerError as exc:
+            # The server knows the error itself, with its kind.
+            done = [DONE, number, REFUSED, exc.number, type(exc).__name__, errors.message(exc), errors.detail(exc)]
         except BaseException as exc:
             done = [DONE, number, FAILED, None, type(exc).__name__, errors.message(exc), errors.detail(exc)]
         finally:
@@ -188,6 +195,7 @@ class Runner:
         if fields.get("thread"):
             conf["thread_id"] = fields["thread"]
         fields["context_keys"] = conf.pop("__context_keys__", None)
+        clock.after(fields["after"])
         return config, conf
 
     def _build(self, source, config: dict, context: Any, store: Any, access: str):
