@@ -3,6 +3,7 @@ package pregel
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -26,11 +27,20 @@ type checkpoint struct {
 	versions []string
 	// others are versions of channels that the graph does not have (any more).
 	others map[string]string
+	// inline are values that the loaded checkpoint holds in its JSON, by channel. A channel that the graph does not have, or that keeps nothing
+	// here, keeps its version, and with the version goes the value.
+	inline map[string]inlineValue
 	// seen are the versions that triggered nodes when they ran last, and those at the last interrupt.
 	seen map[string]map[string]string
 	// updated are the channels that the last step wrote, sorted; hasUpdated: they are known.
 	updated    []string
 	hasUpdated bool
+}
+
+// inlineValue is a value as JSON, with the version of its channel.
+type inlineValue struct {
+	version string
+	raw     []byte
 }
 
 func emptyCheckpoint(g *Graph) *checkpoint {
@@ -41,6 +51,14 @@ func emptyCheckpoint(g *Graph) *checkpoint {
 }
 
 func now() string { return time.Now().UTC().Format("2006-01-02T15:04:05.000000+00:00") }
+
+// version returns the version of a channel, also of one that the graph does not have; "": never written.
+func (c *checkpoint) version(g *Graph, channel string) string {
+	if i, ok := g.chanIndex[channel]; ok {
+		return c.versions[i]
+	}
+	return c.others[channel]
+}
 
 // highest gives the highest version of all channels; "" when there is none.
 func (c *checkpoint) highest() string {
@@ -108,6 +126,7 @@ func (g *Graph) newChannels() []channel {
 
 // load reads a stored checkpoint.
 func (g *Graph) load(t *checkpointer.Tuple) (*saved, error) {
+	idsAfter(string(t.ID))
 	doc := gjson.ParseBytes(t.Data)
 	c := &checkpoint{
 		v: int(doc.Get("v").Int()), id: string(t.ID), ts: doc.Get("ts").String(), idBytes: idBytes(string(t.ID)),
@@ -142,8 +161,16 @@ func (g *Graph) load(t *checkpointer.Tuple) (*saved, error) {
 	}
 	var bad error
 	doc.Get("channel_values").ForEach(func(k, v gjson.Result) bool {
-		if i, ok := g.chanIndex[k.String()]; ok {
-			bad = s.chans[i].load(fromJSON(pyJSON(v.Raw)))
+		name, raw := k.String(), pyJSON(v.Raw)
+		i, ok := g.chanIndex[name]
+		if ok {
+			bad = s.chans[i].load(fromJSON(raw))
+		}
+		if version := c.version(g, name); version != "" && (!ok || s.chans[i].checkpoint() == nil) {
+			if c.inline == nil {
+				c.inline = map[string]inlineValue{}
+			}
+			c.inline[name] = inlineValue{version, raw}
 		}
 		return bad == nil
 	})
@@ -249,21 +276,27 @@ func (c *checkpoint) appendJSON(b []byte, g *Graph, chans []channel) []byte {
 	b = append(b, c.id...)
 	b = append(b, `","channel_values":{`...)
 	first := true
+	put := func(name string, raw []byte) {
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = append(append(appendQuoted(b, name), ':'), raw...)
+	}
 	for i := range g.chans {
 		if c.versions[i] == "" {
 			continue
 		}
-		v := chans[i].checkpoint()
-		if v == nil {
-			continue
-		}
-		if raw, ok := v.inline(); ok {
-			if !first {
-				b = append(b, ',')
+		if v := chans[i].checkpoint(); v != nil {
+			if raw, ok := v.inline(); ok {
+				put(g.chans[i].name, raw)
 			}
-			first = false
-			b = append(appendQuoted(b, g.chans[i].name), ':')
-			b = append(b, raw...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.inline)) {
+		i, ok := g.chanIndex[name]
+		if held := c.inline[name]; c.version(g, name) == held.version && (!ok || chans[i].checkpoint() == nil) {
+			put(name, held.raw)
 		}
 	}
 	b = append(b, `},"channel_versions":{`...)

@@ -91,6 +91,9 @@ class Saver(BaseCheckpointSaver[str]):
         self.describer = describer
         # Checkpoints that were there before: nothing waits for their commit.
         self.loaded: set[str] = set()
+        # Values that loaded checkpoints hold in their JSON, by namespace, channel and version. Channels that this graph does not have keep their
+        # versions in the checkpoints that it makes, and with the version goes the value: others are kept as blobs, these here only.
+        self._inline: dict[tuple[str, str, Any], Any] = {}
         # (thread, namespace, id, row) of the checkpoint that the run starts from: good for one read, before anything is saved.
         self.head: tuple[str, str, str, list | None] | None = None
 
@@ -144,6 +147,10 @@ class Saver(BaseCheckpointSaver[str]):
                 inside[channel] = True
             if (version := new_versions.get(channel)) is not None:
                 blobs.append([channel, str(version), *self.serde.dumps_typed(value)])
+        if self._inline:
+            for channel, version in checkpoint["channel_versions"].items():
+                if channel not in checkpoint["channel_values"] and (held := (ns, channel, version)) in self._inline:
+                    inside[channel] = self._inline[held]
         data = {**checkpoint, "channel_values": inside}
         meta = merged_metadata(config, metadata)
         tasks, shape, shape_json = None, "", None
@@ -239,6 +246,10 @@ class Saver(BaseCheckpointSaver[str]):
         clock.after(ident)
         checkpoint = orjson.loads(data)
         values = checkpoint.get("channel_values") or {}
+        versions = checkpoint.get("channel_versions") or {}
+        for channel, value in values.items():
+            if channel in versions:
+                self._inline[ns, channel, versions[channel]] = value
         for channel, kind, held in blobs:
             if kind != "empty":
                 values[channel] = self.serde.loads_typed((kind, held))
