@@ -1,8 +1,8 @@
 // Package python runs unchanged Python graphs in worker processes.
 //
 // It owns the processes (how many, which one takes a run, what becomes of one that dies, blocks or will not let go of a cancelled
-// run), the frames that go to them and come back, and the Python half in worker/, which is embedded and unpacked when a Pool
-// starts. A worker is one process with one asyncio loop that runs many graphs at once. It talks over an inherited socket pair:
+// run), the frames that go to them and come back, and the Python half in worker/, which is embedded and sent to each worker over its
+// socket: nothing is unpacked to disk. A worker is one process with one asyncio loop that runs many graphs at once. It talks over an inherited socket pair:
 // frames are four bytes of length, big endian, then msgpack (see message.go for the messages).
 //
 // A worker keeps nothing: its checkpointer and its store are thin clients that call back over the socket, so that persistence,

@@ -2,34 +2,43 @@ package python
 
 import (
 	"embed"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"encoding/json"
+	"path"
+	"strings"
+	"sync"
 )
 
-//go:embed worker/understudy_worker/*.py
+//go:embed worker/boot.py worker/understudy_worker/*.py
 var workerFiles embed.FS
 
-// unpack writes the Python half to a new folder and gives the folder.
-func unpack() (string, error) {
-	dir, err := os.MkdirTemp("", "understudy-worker-")
+// boot is what the interpreter runs. It reads the modules of the worker from the socket: nothing is written to disk, so no file can be
+// removed, changed or left behind while workers start.
+var boot = sync.OnceValue(func() string { return source("worker/boot.py") })
+
+// code is the first frame of a worker: its modules by name, in JSON.
+var code = sync.OnceValue(func() []byte {
+	const dir = "worker/understudy_worker"
+	files, err := workerFiles.ReadDir(dir)
 	if err != nil {
-		return "", fmt.Errorf("folder for the worker's code: %w", err)
+		panic("python: embedded worker: " + err.Error())
 	}
-	sub, err := fs.Sub(workerFiles, "worker")
+	modules := make(map[string]string, len(files))
+	for _, f := range files {
+		modules[strings.TrimSuffix(f.Name(), ".py")] = source(path.Join(dir, f.Name()))
+	}
+	out, err := json.Marshal(modules)
 	if err != nil {
-		return "", err
+		panic("python: embedded worker: " + err.Error())
 	}
-	if err := os.CopyFS(dir, sub); err != nil {
-		os.RemoveAll(dir)
-		return "", fmt.Errorf("unpack the worker's code to %s: %w", dir, err)
+	return out
+})
+
+func source(name string) string {
+	text, err := workerFiles.ReadFile(name)
+	if err != nil {
+		panic("python: embedded worker: " + err.Error())
 	}
-	return dir, nil
+	return string(text)
 }
 
-// command is what the interpreter runs. The folder leaves sys.path again, so that graphs import nothing from it.
-func command(dir string) string {
-	return fmt.Sprintf("import sys; sys.path.insert(0, %q); import understudy_worker; sys.path.remove(%q); "+
-		"from understudy_worker.__main__ import main; main()", filepath.ToSlash(dir), filepath.ToSlash(dir))
-}
+func codeMessage(b []byte) []byte { return append(b, code()...) }

@@ -97,3 +97,9 @@ func (p *Pool) Pids() []int {
 	}
 	return out
 }
+
+// SetPatience bounds how long failing starts are tried again before runs end. Call it before Run.
+func (p *Pool) SetPatience(d time.Duration) { p.patience = d }
+
+// SetLost bounds how long a silent worker is waited for. Call it before Run.
+func (p *Pool) SetLost(d time.Duration) { p.lost = d }

@@ -26,6 +26,9 @@ type pyGraph struct {
 // Graph gives the graph with this id. Whether there is one shows when it is used.
 func (p *Pool) Graph(id string) graph.Graph { return &pyGraph{pool: p, id: id} }
 
+// Ready waits until the first worker has loaded its graphs, or failed to.
+func (g *pyGraph) Ready(ctx context.Context) error { return g.pool.Ready(ctx) }
+
 func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
 	return func(yield func(graph.Event, error) bool) {
 		if err := g.stream(ctx, &inv, yield); err != nil {
@@ -37,7 +40,11 @@ func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 // stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
 func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
 	c := newCall(ctx, backend{run: inv.Run, saver: inv.Saver, store: inv.Store})
-	if err := g.pool.place(ctx, c, inv.Isolated); err != nil {
+	place := g.pool.place
+	if inv.Isolated {
+		place = g.pool.placeAlone
+	}
+	if err := place(ctx, c); err != nil {
 		c.stopAsk()
 		return err
 	}
@@ -125,7 +132,7 @@ func (c *call) outcome() error {
 // question does a call that yields no events and gives its payload, which is msgpack.
 func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
 	c := newCall(ctx, backend{saver: cfg.Saver, store: cfg.Store})
-	if err := g.pool.place(ctx, c, false); err != nil {
+	if err := g.pool.place(ctx, c); err != nil {
 		c.stopAsk()
 		return nil, err
 	}

@@ -24,7 +24,7 @@ import (
 //	[pong, number]
 //	[loading, graph]                                                     before the greeting: a graph is imported now
 //
-// To the worker:
+// To the worker: first one frame with its modules in JSON (see embed.go and worker/boot.py), then
 //
 //	[run, call, {…}]   [cancel, call]   [answer, number, ok, value | text]
 //	[ping, number]     [call, call, op, {…}]   [pause, call, on]   [refused, call, text]

@@ -296,6 +296,7 @@ func TestNoWorkerStarts(t *testing.T) {
 	o := harmful(t)
 	o.Python = filepath.Join(t.TempDir(), "no-python")
 	p := python.New(o)
+	p.SetPatience(2 * time.Second)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

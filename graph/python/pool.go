@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,24 +19,26 @@ import (
 type Pool struct {
 	opts    Options
 	metrics *metrics
-	code    string // folder of the Python half; set by Run before the first worker starts
 
 	// Times. Fields, so that tests need not wait.
 	pingEvery    time.Duration // between pings of a worker
 	answerWithin time.Duration // a worker that has not answered for so long gets no new runs
-	silence      time.Duration // one that has not for so long goes out of service
+	silence      time.Duration // one that has not for so long loses its place until it answers again
+	lost         time.Duration // one that has not for so long is retired
 	cancelGrace  time.Duration // what a cancelled run may take to end
 	killGrace    time.Duration // what the other runs of a worker may take that has to go
 	importWithin time.Duration // what the import of one graph may take
 	firstBackoff time.Duration // after a worker that died before it was ready; doubled each time
 	lastBackoff  time.Duration
+	patience     time.Duration // how long starts must have failed in a row before runs end because of it
 
+	made      atomic.Uint64 // workers
 	wanted    chan *worker  // workers to start that are nobody's place yet: isolated ones, and the first of a reload
 	reloading chan struct{} // has room for one: held by Reload
 
 	mu       sync.Mutex
 	gen      *generation
-	spare    *worker // of a reload: the next worker that is missed
+	spares   []*worker // workers without a place: the first of a reload, and those that answer again
 	workers  map[*worker]struct{}
 	change   chan struct{} // closed and replaced when a worker became ready, answered again, or left
 	running  bool
@@ -58,9 +59,9 @@ func New(opts Options) *Pool {
 	opts = opts.withDefaults()
 	p := &Pool{
 		opts: opts, gen: newGeneration(opts),
-		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, silence: 10 * time.Second,
+		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, silence: 10 * time.Second, lost: 2 * time.Minute,
 		cancelGrace: 5 * time.Second, killGrace: time.Minute, importWithin: 2 * time.Minute,
-		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second,
+		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second, patience: time.Minute,
 		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}),
 	}
 	p.metrics = newMetrics(opts.Registry, p)
@@ -70,17 +71,12 @@ func New(opts Options) *Pool {
 // Run starts the workers and replaces those that die, until ctx is done. It returns when every process is gone; runs that were on
 // them end with graph.ErrReloading. A pool runs once.
 func (p *Pool) Run(ctx context.Context) error {
-	code, err := unpack()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(code)
 	p.mu.Lock()
 	if p.running || p.stopped {
 		p.mu.Unlock()
 		return errors.New("python: the pool has been run before")
 	}
-	p.code, p.running = code, true
+	p.running = true
 	p.mu.Unlock()
 
 	var all sync.WaitGroup
@@ -121,6 +117,7 @@ func (p *Pool) keep(ctx context.Context, all *sync.WaitGroup) {
 		select {
 		case <-w.exited:
 		case <-w.retired:
+		case <-w.rested():
 		case <-w.worn:
 			w = p.succeed(ctx, w, begin)
 			continue
@@ -305,116 +302,6 @@ func (p *Pool) Versions() (langgraph, python string) {
 		return "", ""
 	}
 	return p.greeting.langgraph, p.greeting.python
-}
-
-// After so many starts that failed, nobody waits for a worker any more. When workers have started before, or were killed by
-// somebody else, what is wrong may pass: a machine without memory, for instance. Then it has to go on for some time too.
-const (
-	startFailures = 3
-	startPatience = time.Minute
-)
-
-// unstartable is what runs end with when no worker is there, and none starts. p.mu is held.
-func (p *Pool) unstartable() error {
-	if p.failures < startFailures || p.patient && time.Since(p.failing) < startPatience {
-		return nil
-	}
-	for w := range p.workers {
-		if takes, _, _ := w.load(time.Now()); takes {
-			return nil
-		}
-	}
-	return &graph.Failure{Type: "WorkerStartError", Message: "No worker process can be started: " + lastLine(p.failure.Error()), Detail: p.failure.Error()}
-}
-
-func lastLine(text string) string {
-	text = strings.TrimRight(text, "\n ")
-	return text[strings.LastIndexByte(text, '\n')+1:]
-}
-
-// place puts a call on the worker with the fewest runs among those that answer, waiting for one if it has to. When none starts, the error
-// is a *graph.Failure that says why.
-func (p *Pool) place(ctx context.Context, c *call, isolated bool) error {
-	if isolated {
-		return p.placeAlone(ctx, c)
-	}
-	for {
-		p.mu.Lock()
-		change, stopped, failure := p.change, p.stopped, p.unstartable()
-		best := p.best()
-		p.mu.Unlock()
-		if stopped {
-			return graph.ErrReloading
-		}
-		if failure != nil {
-			return failure
-		}
-		if best != nil && best.add(c) {
-			return nil
-		}
-		if best != nil {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-change:
-		}
-	}
-}
-
-// best is the worker for the next run; nil when there is none. p.mu is held.
-func (p *Pool) best() *worker {
-	var best *worker
-	fewest, now := 0, time.Now()
-	for w := range p.workers {
-		if w.isolated || w.standby {
-			continue
-		}
-		takes, runs, answers := w.load(now)
-		if takes && answers && (best == nil || runs < fewest) {
-			best, fewest = w, runs
-		}
-	}
-	return best
-}
-
-func (p *Pool) placeAlone(ctx context.Context, c *call) error {
-	w := p.newWorker(true)
-	if err := p.want(ctx, w); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		w.retire(p.killGrace, nil)
-		return context.Cause(ctx)
-	case <-w.exited:
-		return graph.ErrWorkerDied
-	case <-w.ready:
-	}
-	if !w.add(c) {
-		return graph.ErrWorkerDied
-	}
-	return nil
-}
-
-// want has Run start a worker.
-func (p *Pool) want(ctx context.Context, w *worker) error {
-	for {
-		p.mu.Lock()
-		stopped, change := p.stopped, p.change
-		p.mu.Unlock()
-		if stopped {
-			return graph.ErrReloading
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-change:
-		case p.wanted <- w:
-			return nil
-		}
-	}
 }
 
 // line logs what a graph printed or logged.

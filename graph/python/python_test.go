@@ -75,8 +75,8 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// start runs a pool until the test ends.
-func start(tb testing.TB, o python.Options, prepare ...func(*python.Pool)) *python.Pool {
+// run runs a pool until the test ends.
+func run(tb testing.TB, o python.Options, prepare ...func(*python.Pool)) *python.Pool {
 	tb.Helper()
 	p := python.New(o)
 	for _, f := range prepare {
@@ -91,7 +91,14 @@ func start(tb testing.TB, o python.Options, prepare ...func(*python.Pool)) *pyth
 			tb.Errorf("the pool ended with %v", err)
 		}
 	})
-	waiting, stop := context.WithTimeout(ctx, 2*time.Minute)
+	return p
+}
+
+// start is run, and waits until a worker is ready.
+func start(tb testing.TB, o python.Options, prepare ...func(*python.Pool)) *python.Pool {
+	tb.Helper()
+	p := run(tb, o, prepare...)
+	waiting, stop := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer stop()
 	if err := p.Ready(waiting); err != nil {
 		tb.Fatal(err)

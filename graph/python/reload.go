@@ -105,7 +105,7 @@ func (p *Pool) admit(first *worker) (old []*worker, err error) {
 	p.gen, p.greeting, p.failure = first.gen, &first.greeting, nil
 	p.begun()
 	first.standby = false
-	p.spare = first
+	p.spares = append(p.spares, first)
 	for w := range p.workers {
 		if w != first {
 			old = append(old, w)
@@ -120,18 +120,6 @@ func (w *worker) dismiss(within time.Duration) {
 	w.dismissed = true
 	w.mu.Unlock()
 	w.retire(max(within, time.Nanosecond), graph.ErrReloading)
-}
-
-// takeSpare gives the first worker of a reload to the first place that misses one; nil when there is none, or it has left already.
-func (p *Pool) takeSpare() *worker {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := p.spare
-	p.spare = nil
-	if _, there := p.workers[w]; !there {
-		return nil
-	}
-	return w
 }
 
 // ReloadError says why workers were not replaced.

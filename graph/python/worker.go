@@ -26,6 +26,7 @@ type worker struct {
 	pool     *Pool
 	gen      *generation
 	pid      int
+	number   uint64 // in the order of their making
 	isolated bool
 	standby  bool  // of a reload: it takes no runs until it is known to be good. The pool's mutex guards it
 	startErr error // why it died before it was ready; to be read after exited is closed
@@ -48,18 +49,20 @@ type worker struct {
 	next      uint64
 	greeting  hello
 	isReady   bool
-	out0      bool      // out of service
-	why       error     // what runs end with when it is killed because of its time; nil: graph.ErrWorkerDied
-	runs      int       // that it was given
-	share     int       // of runs; 0: any number
-	since     time.Time // when it was started, or began with the import of a graph
-	graph     string    // that it imports
-	dismissed bool      // by a reload
-	verdict   string    // why it was killed before it was ready, when it was
-	killWhy   error     // what its runs end with; nil: graph.ErrWorkerDied
-	pingAt    time.Time // when the ping that has no answer yet was sent; zero: none
-	killAt    time.Time // when to kill it even though runs are left; zero: not
-	killWhen  bool      // kill it as soon as no run is left
+	out0      bool          // out of service
+	why       error         // what runs end with when it is killed because of its time; nil: graph.ErrWorkerDied
+	runs      int           // that it was given
+	share     int           // of runs; 0: any number
+	since     time.Time     // when it was started, or began with the import of a graph
+	graph     string        // that it imports
+	dismissed bool          // it had to go through no fault of its own
+	silent    bool          // it has lost its place because it does not answer
+	resting   chan struct{} // closed while silent
+	verdict   string        // why it was killed before it was ready, when it was
+	killWhy   error         // what its runs end with; nil: graph.ErrWorkerDied
+	pingAt    time.Time     // when the ping that has no answer yet was sent; zero: none
+	killAt    time.Time     // when to kill it even though runs are left; zero: not
+	killWhen  bool          // kill it as soon as no run is left
 	doomed    bool
 }
 
@@ -72,7 +75,7 @@ func (p *Pool) newWorker(isolated bool) *worker {
 
 func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 	w := &worker{
-		pool: p, gen: gen, isolated: isolated,
+		pool: p, gen: gen, isolated: isolated, number: p.made.Add(1), resting: make(chan struct{}),
 		ready: make(chan struct{}), retired: make(chan struct{}), worn: make(chan struct{}), exited: make(chan struct{}),
 		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: newValve(), since: time.Now(),
 	}
@@ -116,7 +119,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	w.pool.mu.Lock()
 	setup := w.gen.setup()
 	w.pool.mu.Unlock()
-	cmd := exec.Command(w.gen.opts.Python, "-c", command(w.pool.code)) //nolint:noctx // ended in order, below
+	cmd := exec.Command(w.gen.opts.Python, "-c", boot()) //nolint:noctx // ended in order, below
 	cmd.Dir = w.gen.opts.Dir
 	cmd.Env = append(append([]string{}, w.gen.opts.Env...), "UNDERSTUDY_WORKER="+setup)
 	cmd.Stdout, cmd.Stderr = outEnd, errEnd
@@ -133,6 +136,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	log := w.pool.opts.Logger.With("pid", w.pid)
 	log.Debug("worker started")
 
+	_ = w.send(codeMessage) // its size is fixed, and far below the limit
 	var pipes, wires sync.WaitGroup
 	pipes.Go(func() { w.pipe(stdout, "stdout", false) })
 	pipes.Go(func() { w.pipe(stderr, "stderr", true) })
@@ -244,8 +248,11 @@ func (w *worker) tick(now time.Time) bool {
 		memory = residentMemory(w.pid)
 	}
 	w.mu.Lock()
-	silent := !w.pingAt.IsZero() && now.Sub(w.pingAt) > w.pool.silence
-	stuck := w.killWhen && !w.pingAt.IsZero() && now.Sub(w.pingAt) > w.pool.answerWithin
+	quiet := time.Duration(0)
+	if !w.pingAt.IsZero() {
+		quiet = now.Sub(w.pingAt)
+	}
+	stuck := w.killWhen && quiet > w.pool.answerWithin
 	late := !w.isReady && now.Sub(w.since) > startWithin
 	if w.graph != "" {
 		late = !w.isReady && now.Sub(w.since) > w.pool.importWithin
@@ -277,9 +284,10 @@ func (w *worker) tick(now time.Time) bool {
 		return true
 	case memory > limit:
 		w.retire(w.pool.killGrace, nil)
-	case silent:
-		// Its runs may yet end well; others go elsewhere.
-		w.retire(0, nil)
+	case quiet > w.pool.lost:
+		w.retire(0, nil) // its runs may yet end well
+	case quiet > w.pool.silence:
+		w.rest(quiet)
 	}
 	return false
 }
@@ -467,10 +475,18 @@ func (w *worker) loading(name string) {
 
 func (w *worker) pong(uint64) {
 	w.mu.Lock()
-	late := time.Since(w.pingAt) > w.pool.answerWithin
+	quiet := time.Since(w.pingAt)
 	w.pingAt = time.Time{}
+	back := w.silent
+	if back {
+		w.silent, w.resting = false, make(chan struct{})
+	}
+	back = back && !w.out0
 	w.mu.Unlock()
-	if late {
+	if back {
+		w.pool.readmit(w, quiet)
+	}
+	if quiet > w.pool.answerWithin {
 		w.pool.changed()
 	}
 }

@@ -1,0 +1,138 @@
+package python
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"understudy/graph"
+)
+
+// startFailures is how many starts in a row must have failed before questions are refused. When workers have started before, or were killed
+// from outside, the cause may pass: then starts must also have failed for Pool.patience.
+const startFailures = 3
+
+// unstartable returns why no worker serves and none starts; nil while one may. p.mu is held.
+func (p *Pool) unstartable() error {
+	if p.failures < startFailures || p.patient && time.Since(p.failing) < p.patience {
+		return nil
+	}
+	for w := range p.workers {
+		if takes, _, _ := w.load(time.Now()); takes {
+			return nil
+		}
+	}
+	return startFailure(p.failure)
+}
+
+// startFailure is what runs end with when no worker starts.
+func startFailure(err error) error {
+	return &graph.Failure{Type: "WorkerStartError", Message: "No worker process can be started: " + lastLine(err.Error()), Detail: err.Error()}
+}
+
+func lastLine(text string) string {
+	text = strings.TrimRight(text, "\n ")
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// place puts a call on the worker with the fewest runs among those that answer, and waits until there is one. When none starts, the error is a
+// *graph.Failure with the reason: for a run only after Pool.patience, because it was accepted and the cause may pass.
+func (p *Pool) place(ctx context.Context, c *call) error {
+	for {
+		p.mu.Lock()
+		change, stopped, failure := p.change, p.stopped, p.unstartable()
+		if c.backend.run != "" && time.Since(p.failing) < p.patience {
+			failure = nil
+		}
+		best := p.best()
+		p.mu.Unlock()
+		if stopped {
+			return graph.ErrReloading
+		}
+		if failure != nil {
+			return failure
+		}
+		if best != nil && best.add(c) {
+			return nil
+		}
+		if best != nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-change:
+		}
+	}
+}
+
+// best is the worker for the next run; nil when there is none. p.mu is held.
+func (p *Pool) best() *worker {
+	var best *worker
+	fewest, now := 0, time.Now()
+	for w := range p.workers {
+		if w.isolated || w.standby {
+			continue
+		}
+		takes, runs, answers := w.load(now)
+		if takes && answers && (best == nil || runs < fewest) {
+			best, fewest = w, runs
+		}
+	}
+	return best
+}
+
+// placeAlone puts a call on a worker of its own. A worker that ends before it has the call is not the run's failure: another one is started,
+// until Pool.patience is over.
+func (p *Pool) placeAlone(ctx context.Context, c *call) error {
+	began := time.Now()
+	for backoff := p.firstBackoff; ; backoff = min(2*backoff, p.lastBackoff) {
+		w := p.newWorker(true)
+		if err := p.want(ctx, w); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			w.retire(p.killGrace, nil)
+			return context.Cause(ctx)
+		case <-w.exited:
+		case <-w.ready:
+			if w.add(c) {
+				return nil
+			}
+			<-w.exited // it was retired as soon as it was ready
+		}
+		if time.Since(began) >= p.patience {
+			return startFailure(cmp.Or(w.startErr, errEnded))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(backoff):
+		}
+	}
+}
+
+// errEnded: a worker was ready, and ended before it was given a run.
+var errEnded = errors.New("a worker ended before it was given a run")
+
+// want has Run start a worker.
+func (p *Pool) want(ctx context.Context, w *worker) error {
+	for {
+		p.mu.Lock()
+		stopped, change := p.stopped, p.change
+		p.mu.Unlock()
+		if stopped {
+			return graph.ErrReloading
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-change:
+		case p.wanted <- w:
+			return nil
+		}
+	}
+}

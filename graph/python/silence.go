@@ -1,0 +1,84 @@
+package python
+
+import (
+	"slices"
+	"time"
+)
+
+// A worker whose loop does not answer may be busy with something that ends: the import of a large module, for instance. After Pool.silence
+// another worker takes its place, so that runs are served. When it answers again it takes a place back, with everything that it has imported;
+// the worker that is then too many is ended. After Pool.lost it is retired for good.
+
+// rested returns a channel that is closed while the worker has lost its place.
+func (w *worker) rested() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.resting
+}
+
+// rest takes away the place of a worker that has not answered for some time.
+func (w *worker) rest(quiet time.Duration) {
+	w.mu.Lock()
+	if w.silent || w.out0 || w.isolated { // an isolated one has no place
+		w.mu.Unlock()
+		return
+	}
+	w.silent = true
+	close(w.resting)
+	runs := len(w.calls)
+	w.mu.Unlock()
+	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, "seconds", quiet.Seconds(), "runs", runs)
+}
+
+// readmit gives a worker that answers again its place back.
+func (p *Pool) readmit(w *worker, quiet time.Duration) {
+	p.mu.Lock()
+	if !slices.Contains(p.spares, w) {
+		p.spares = append(p.spares, w)
+	}
+	surplus := p.surplus()
+	p.mu.Unlock()
+	p.opts.Logger.Info("worker answers again and stays in service", "pid", w.pid, "seconds", quiet.Seconds())
+	if surplus != nil {
+		surplus.mu.Lock()
+		surplus.dismissed = true // when it is not ready yet, its end is not a start that failed
+		surplus.mu.Unlock()
+		surplus.retire(0, nil)
+	}
+}
+
+// surplus is the youngest worker that has a place, if every place has one; nil else. p.mu is held.
+func (p *Pool) surplus() *worker {
+	var youngest *worker
+	placed := 0
+	for w := range p.workers {
+		w.mu.Lock()
+		has := !w.isolated && !w.standby && !w.out0 && !w.silent && !slices.Contains(p.spares, w)
+		w.mu.Unlock()
+		if !has {
+			continue
+		}
+		placed++
+		if youngest == nil || w.number > youngest.number {
+			youngest = w
+		}
+	}
+	if placed < p.opts.Workers {
+		return nil
+	}
+	return youngest
+}
+
+// takeSpare returns a worker for a place that has none; nil when there is none without a place.
+func (p *Pool) takeSpare() *worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.spares) > 0 {
+		w := p.spares[0]
+		p.spares = p.spares[1:]
+		if _, there := p.workers[w]; there {
+			return w
+		}
+	}
+	return nil
+}
