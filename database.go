@@ -166,8 +166,10 @@ func askRedis(ctx context.Context, cfg *Settings) (err error) {
 	defer func() { _ = client.Close() }() // it holds nothing
 	// No more than the streams need: their user may have no right to anything else.
 	script := goredis.NewScript("return redis.call('HGETALL', KEYS[1])")
+	// Two keys of different slots: a cluster refuses them.
+	keys := []string{cfg.RedisPrefix + ":{start}:m", cfg.RedisPrefix + ":{end}:m"}
 	if err = script.Load(ctx, client).Err(); err == nil {
-		err = script.EvalSha(ctx, client, []string{cfg.RedisPrefix + ":{start}:m"}).Err()
+		err = script.EvalSha(ctx, client, keys).Err()
 	}
 	return explainRedis(err, cfg)
 }
@@ -185,6 +187,8 @@ func explainRedis(err error, cfg *Settings) error {
 		return nil
 	case goredis.IsAuthError(err):
 		what = "does not take the user and password, or wants one"
+	case isCluster(err):
+		what = "is a cluster, and streams need one Redis: its readers wait for all streams in one command. Name a Redis without cluster mode, with replicas and failover if you like"
 	case goredis.IsPermissionError(err):
 		what = "does not allow the user what streams need on keys that begin with --redis-prefix (docs/bridge.md has an ACL)"
 	case strings.Contains(err.Error(), "DB index is out of range"), strings.Contains(err.Error(), "invalid DB index"), strings.Contains(err.Error(), "SELECT is not allowed"):
@@ -201,6 +205,12 @@ func explainRedis(err error, cfg *Settings) error {
 		return err
 	}
 	return fmt.Errorf("redis on %s %s: %w: %w", cfg.RedisPlace(), what, errRedisRefuses, err)
+}
+
+// isCluster reports whether an answer is one that only a node of a Redis Cluster gives.
+func isCluster(err error) bool {
+	return goredis.HasErrorPrefix(err, "CROSSSLOT") || goredis.HasErrorPrefix(err, "MOVED") || goredis.HasErrorPrefix(err, "ASK") ||
+		goredis.HasErrorPrefix(err, "CLUSTERDOWN")
 }
 
 // trustedBy is TLS with those whom the certificates of a file vouch for; nil when there is no file.

@@ -20,7 +20,7 @@ import (
 func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	in, err := postgres.Inspect(ctx, cfg.DatabaseURL)
+	in, err := postgres.Inspect(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: cfg.DatabaseConnections})
 	switch {
 	case err != nil:
 		d.noDatabase(cfg, err)
@@ -29,6 +29,9 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		d.say("database", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
 			"use that version, or a backup from before")
 		return
+	}
+	if short := in.Room.Short(in.Connections); short != "" {
+		d.say("database", Warning, short, "lower --database-connections, or raise max_connections in postgresql.conf")
 	}
 	if in.Schema < in.Known && !d.mayMigrate(ctx, cfg) {
 		return

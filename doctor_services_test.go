@@ -2,6 +2,7 @@ package understudy
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,6 +84,14 @@ func TestExamineRedis(t *testing.T) {
 	require.Contains(t, examine("bar"), "problem config: --redis-url: an address looks like")
 	delete(p.flags, "redis-url")
 	require.Contains(t, p.examine(), "ok redis: there is none")
+	cluster := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-port", freePort(t))
+	isCluster := "problem redis: redis on " + cluster.Socket + " is a cluster"
+	require.Contains(t, examine(cluster.URL), isCluster, "one without slots")
+	require.NoError(t, cluster.Client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	require.Eventually(t, func() bool {
+		return strings.Contains(cluster.Client().ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	}, 30*time.Second, 10*time.Millisecond)
+	require.Contains(t, examine(cluster.URL), isCluster)
 	evicts := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	require.Contains(t, examine(evicts.URL), "warning redis: redis on "+evicts.Socket+" has maxmemory-policy allkeys-lru")
 	delete(p.flags, "database-url")
@@ -90,6 +99,17 @@ func TestExamineRedis(t *testing.T) {
 	for version, old := range map[string]bool{"6.2.0": false, "6.0.16": true, "5.0": true, "7": false, "8.1.2": false, "dragonfly": false} {
 		require.Equal(t, old, tooOld(version), version)
 	}
+}
+
+// freePort returns a port that nothing listened on a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	return port
 }
 
 // What was found is told at once, and what takes long comes last.

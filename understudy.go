@@ -23,6 +23,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -86,6 +87,9 @@ type Server struct {
 	http       *server.Server // nil without a listener
 }
 
+// startingAfter is how long a start may take before the port answers health and 503 on its own.
+const startingAfter = time.Second
+
 // New opens the port and the data folder. Whoever gets no error calls Run or Close.
 func New(c Config) (*Server, error) {
 	if c.Settings == nil {
@@ -106,6 +110,9 @@ func New(c Config) (*Server, error) {
 		if s.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))); err != nil {
 			return nil, err
 		}
+	}
+	if tcp, ok := s.listener.(*net.TCPListener); ok {
+		defer server.Starting(tcp, startingAfter)()
 	}
 	if err := s.assemble(c); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -13,11 +13,14 @@ type Inspection struct {
 	Size int64
 	// Schema is the number of its last migration, and Known that of this version's. A larger Schema cannot be opened. 0: it was never opened.
 	Schema, Known int
+	// Connections that a server with this address opens, without the one to listen, and the room for them.
+	Connections int
+	Room        Room
 }
 
 // Inspect looks into a database without changing it, also while servers work there. A database of LangGraph Server is an error.
-func Inspect(ctx context.Context, url string) (in Inspection, err error) {
-	config, err := configure(&Options{URL: url})
+func Inspect(ctx context.Context, opts Options) (in Inspection, err error) {
+	config, err := configure(&opts)
 	if err != nil {
 		return in, err
 	}
@@ -26,7 +29,7 @@ func Inspect(ctx context.Context, url string) (in Inspection, err error) {
 		return in, classify(ended(ctx, err))
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it holds nothing
-	in.Known = len(migrations())
+	in.Known, in.Connections = len(migrations()), int(config.MaxConns)
 	if err := refuseServer(ctx, conn); err != nil {
 		return in, err
 	}
@@ -34,6 +37,9 @@ func Inspect(ctx context.Context, url string) (in Inspection, err error) {
 	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database()), to_regclass('understudy_migrations') IS NOT NULL").Scan(&in.Size, &found)
 	if err == nil && found {
 		err = conn.QueryRow(ctx, "SELECT coalesce(max(number), 0) FROM understudy_migrations").Scan(&in.Schema)
+	}
+	if err == nil {
+		in.Room, err = room(ctx, conn)
 	}
 	if err != nil {
 		return in, fmt.Errorf("look into the database: %w", classify(ended(ctx, err)))

@@ -14,6 +14,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"understudy/storage/internal/progress"
 )
 
 //go:embed migrations/*.sql
@@ -75,10 +77,6 @@ const (
 	brokenIndex = "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)"
 )
 
-// errServer: the tables are those of LangGraph Server, which are its own business.
-var errServer = errors.New("the database is one of LangGraph Server (it has its tables assistant, thread and run), and is not written to: " +
-	"name another with --database-url, and bring its threads over with understudy import")
-
 // stepTimes says how patient a migration is.
 type stepTimes struct {
 	// lock is how long a step waits for a table that others use. All who come after it wait too, so it is short; then it is tried again.
@@ -100,7 +98,7 @@ type migrator struct {
 // prepare brings the schema up to date, each step in a transaction of its own with its record, and gives the layout. A lock keeps other
 // instances from doing the same at once; those that serve go on.
 func prepare(ctx context.Context, conn *pgx.Conn, steps []migration, opts Options) (layout string, err error) {
-	m := migrator{conn, steps, opts, patience}
+	m := migrator{conn: conn, steps: steps, opts: opts, times: patience}
 	if err := m.run(ctx); err != nil {
 		return "", err
 	}
@@ -117,19 +115,16 @@ func (m *migrator) run(ctx context.Context) error {
 	if err := refuseServer(ctx, m.conn); err != nil {
 		return err
 	}
-	if m.opts.Schema != "" {
-		// A pooler that passes over settings would have it all written elsewhere.
-		var path string
-		if err := m.conn.QueryRow(ctx, "SHOW search_path").Scan(&path); err != nil {
-			return err
-		}
-		if wanted := m.conn.Config().RuntimeParams["search_path"]; path != wanted {
-			return fmt.Errorf("the search_path is %s and not %s: a pooler in between has passed over it; give a direct address", path, wanted)
-		}
+	if err := checkSearchPath(ctx, m.conn); err != nil {
+		return err
 	}
 	// Who finds nothing to do needs no rights to change the schema, and waits for nobody.
-	if at, err := m.at(ctx, m.conn); err != nil || at == len(m.steps) {
+	at, err := m.at(ctx, m.conn)
+	if err != nil || at == len(m.steps) {
 		return err
+	}
+	if at > 0 {
+		m.opts.Logger.InfoContext(ctx, "migrating the database", "from", at, "to", len(m.steps))
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.times.give)
 	defer cancel()
@@ -183,23 +178,6 @@ func (m *migrator) at(ctx context.Context, q interface {
 	return at, nil
 }
 
-func refuseServer(ctx context.Context, conn *pgx.Conn) error {
-	for _, schema := range []string{"", "public."} {
-		server := true
-		for _, table := range []string{"assistant", "thread", "run"} {
-			var found bool
-			if err := conn.QueryRow(ctx, hasTable, schema+table).Scan(&found); err != nil {
-				return err
-			}
-			server = server && found
-		}
-		if server {
-			return errServer
-		}
-	}
-	return nil
-}
-
 // next does the next step, if no other instance has the lock; done says that there is none. The lock is not waited for: a transaction that
 // waits would hold up one that makes an index.
 func (m *migrator) next(ctx context.Context, tx pgx.Tx) (alone, done bool, err error) {
@@ -211,10 +189,8 @@ func (m *migrator) next(ctx context.Context, tx pgx.Tx) (alone, done bool, err e
 	if err := tx.QueryRow(ctx, tryMigrations).Scan(&alone); err != nil || !alone {
 		return false, false, err
 	}
-	if m.opts.Schema != "" {
-		if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{m.opts.Schema}.Sanitize()); err != nil {
-			return true, false, err
-		}
+	if err := m.makeSchema(ctx, tx); err != nil {
+		return true, false, err
 	}
 	if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS understudy_migrations (
 		number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`); err != nil {
@@ -225,11 +201,26 @@ func (m *migrator) next(ctx context.Context, tx pgx.Tx) (alone, done bool, err e
 		return true, err == nil, err
 	}
 	step := m.steps[at]
+	defer progress.Watch(ctx, m.opts.Logger, "database migration", "step", step.name, "of", len(m.steps))()
 	if err := m.do(ctx, tx, step); err != nil {
 		return true, false, fmt.Errorf("to %s: %w", step.name, err)
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO understudy_migrations (number, name) VALUES ($1, $2)", step.number, step.name)
 	return true, false, err
+}
+
+// makeSchema makes Options.Schema when it is missing. Postgres checks the right to make schemas first, and a role that was given one of
+// its own rarely has it, so IF NOT EXISTS is not enough.
+func (m *migrator) makeSchema(ctx context.Context, tx pgx.Tx) error {
+	if m.opts.Schema == "" {
+		return nil
+	}
+	var found bool
+	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", pgx.Identifier{m.opts.Schema}.Sanitize()).Scan(&found); err != nil || found {
+		return err
+	}
+	_, err := tx.Exec(ctx, "CREATE SCHEMA "+pgx.Identifier{m.opts.Schema}.Sanitize())
+	return err
 }
 
 func (m *migrator) do(ctx context.Context, tx pgx.Tx, step migration) error {

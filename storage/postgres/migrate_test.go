@@ -278,9 +278,10 @@ func TestMigrationLetsOthersPass(t *testing.T) {
 	_, err = long.Exec(ctx, "SELECT count(*) FROM threads")
 	require.NoError(t, err)
 	log := &waits{seen: make(chan struct{}, 1000)}
-	m := migrator{connect(t, address), steps, Options{Logger: slog.New(log)}, stepTimes{lock: 20 * time.Millisecond, give: time.Hour}}
+	m := migrator{conn: connect(t, address), steps: steps, opts: Options{Logger: slog.New(log)}, times: stepTimes{lock: 20 * time.Millisecond, give: time.Hour}}
 	done := make(chan error, 1)
 	go func() { done <- m.run(ctx) }()
+	<-log.seen // that it migrates
 	for n := range 3 {
 		<-log.seen
 		// It would wait for ever if the step were in the queue before it.
@@ -296,7 +297,7 @@ func TestMigrationLetsOthersPass(t *testing.T) {
 	require.NoError(t, err)
 	_, err = long.Exec(ctx, "SELECT count(*) FROM threads")
 	require.NoError(t, err)
-	m = migrator{connect(t, address), steps, Options{Logger: slog.New(slog.DiscardHandler)}, stepTimes{lock: time.Millisecond, give: time.Second}}
+	m = migrator{conn: connect(t, address), steps: steps, opts: Options{Logger: slog.New(slog.DiscardHandler)}, times: stepTimes{lock: time.Millisecond, give: time.Second}}
 	err = m.run(ctx)
 	require.ErrorContains(t, err, "no turn within 1s")
 	require.NoError(t, long.Rollback(ctx))

@@ -91,7 +91,13 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	}
 	var layout string
 	if err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
-		layout, err = prepare(ctx, conn.Conn(), migrations(), opts)
+		if layout, err = prepare(ctx, conn.Conn(), migrations(), opts); err != nil {
+			return err
+		}
+		r, err := room(ctx, conn.Conn())
+		if short := r.Short(int(config.MaxConns)); err == nil && short != "" {
+			opts.Logger.WarnContext(ctx, short+". Lower --database-connections, or raise max_connections in postgresql.conf.")
+		}
 		return err
 	}); err != nil {
 		pool.Close()

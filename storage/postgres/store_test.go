@@ -307,7 +307,7 @@ func TestInstancesStartAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	in, err := Inspect(t.Context(), address)
+	in, err := Inspect(t.Context(), Options{URL: address})
 	require.NoError(t, err)
 	require.Equal(t, len(migrations()), in.Schema)
 	require.Positive(t, in.Size)
@@ -322,7 +322,7 @@ func TestDatabaseOfLangGraphServerIsRefused(t *testing.T) {
 	execAll(t, connect(t, address), "CREATE TABLE assistant (); CREATE TABLE thread (); CREATE TABLE run ()")
 	_, err := Open(t.Context(), Options{URL: address})
 	require.ErrorContains(t, err, "understudy import")
-	_, err = Inspect(t.Context(), address)
+	_, err = Inspect(t.Context(), Options{URL: address})
 	require.ErrorContains(t, err, "LangGraph Server")
 }
 

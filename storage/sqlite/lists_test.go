@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,7 +91,7 @@ func TestOldDatabase(t *testing.T) {
 	ctx := context.Background()
 	conn, err := connect(filepath.Join(dir, fileName), true, "normal")
 	require.NoError(t, err)
-	require.NoError(t, migrate(ctx, conn, migrations()[:2]))
+	require.NoError(t, migrate(ctx, conn, migrations()[:2], slog.New(slog.DiscardHandler)))
 	for n := 1; n <= 5; n++ {
 		p := steadyPut("t", n)
 		require.NoError(t, exec(conn, "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, checkpoint, metadata) VALUES (?, '', ?, ?, CAST('{}' AS BLOB))",

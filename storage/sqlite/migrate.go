@@ -5,10 +5,13 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"strings"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"understudy/storage/internal/progress"
 )
 
 //go:embed migrations/*.sql
@@ -44,7 +47,7 @@ func migrations() []migration {
 
 // migrate takes a database to the last of the steps, each in a transaction of its own with its record. The folder's lock keeps
 // others away meanwhile.
-func migrate(ctx context.Context, conn *sqlite.Conn, steps []migration) error {
+func migrate(ctx context.Context, conn *sqlite.Conn, steps []migration, log *slog.Logger) error {
 	err := exec(conn, `CREATE TABLE IF NOT EXISTS schema_migrations (
 		number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL DEFAULT (unixepoch() * 1000000)) STRICT`)
 	if err != nil {
@@ -62,11 +65,17 @@ func migrate(ctx context.Context, conn *sqlite.Conn, steps []migration) error {
 		return fmt.Errorf("the database was written by a newer version of this program (schema %d, %q; this version knows %d): "+
 			"use that version, or a backup from before", at, name, len(steps))
 	}
+	if at > 0 && at < len(steps) {
+		log.InfoContext(ctx, "migrating the database", "from", at, "to", len(steps))
+	}
 	for _, m := range steps[at:] {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := apply(conn, m); err != nil {
+		stop := progress.Watch(ctx, log, "database migration", "step", m.name, "of", len(steps))
+		err := apply(conn, m)
+		stop()
+		if err != nil {
 			return fmt.Errorf("migrate to %s: %w", m.name, classify(err))
 		}
 	}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func TestMigrationFromEverySchema(t *testing.T) {
 			dir := t.TempDir()
 			conn, err := connect(filepath.Join(dir, fileName), true, "normal")
 			require.NoError(t, err)
-			require.NoError(t, migrate(ctx, conn, steps[:n]))
+			require.NoError(t, migrate(ctx, conn, steps[:n], slog.New(slog.DiscardHandler)))
 			before := tables(t, conn)
 			for table, columns := range before {
 				if made[table] {

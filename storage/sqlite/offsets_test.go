@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,7 +163,7 @@ func TestMigrationFindsFirstEvents(t *testing.T) {
 	conn, err := connect(path, true, "normal")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
-	require.NoError(t, migrate(ctx, conn, migrations()[:4]))
+	require.NoError(t, migrate(ctx, conn, migrations()[:4], slog.New(slog.DiscardHandler)))
 	for seq, metadata := range []string{`{}`, `{"step":1}`, `{"revises":2}`, ``, `{"revises":3}`, `{"revises":1}`, `{"revises":5}`} {
 		var m any
 		if metadata != "" {
@@ -170,7 +171,7 @@ func TestMigrationFindsFirstEvents(t *testing.T) {
 		}
 		require.NoError(t, exec(conn, "INSERT INTO events (thread_id, seq, type, category, body, metadata, created_at) VALUES ('t', ?, 'x', 'x', 0, ?, 0)", seq+1, m))
 	}
-	require.NoError(t, migrate(ctx, conn, migrations()))
+	require.NoError(t, migrate(ctx, conn, migrations(), slog.New(slog.DiscardHandler)))
 	var firsts []int
 	require.NoError(t, query(conn, "SELECT first_seq FROM events ORDER BY seq", func(s *sqlite.Stmt) error {
 		firsts = append(firsts, s.ColumnInt(0))

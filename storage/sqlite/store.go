@@ -128,7 +128,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err != nil {
 		return classify(err)
 	}
-	if err := migrate(ctx, conn, migrations()); err != nil {
+	if err := migrate(ctx, conn, migrations(), opts.Logger); err != nil {
 		return errors.Join(err, conn.Close())
 	}
 	layout, err := decideLayout(conn, opts.Layout)

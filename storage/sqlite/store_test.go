@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -89,11 +90,11 @@ func TestMigrateStopsAtTheBrokenStep(t *testing.T) {
 	defer func() { require.NoError(t, conn.Close()) }()
 	good := migration{1, "0001_good", "CREATE TABLE a (x);"}
 	bad := migration{2, "0002_bad", "CREATE TABLE b (x); CREATE TABLE a (x);"}
-	require.ErrorContains(t, migrate(context.Background(), conn, []migration{good, bad}), "0002_bad")
+	require.ErrorContains(t, migrate(context.Background(), conn, []migration{good, bad}, slog.New(slog.DiscardHandler)), "0002_bad")
 	// Nothing of the broken step stays, and the repaired one goes on from there.
 	bad.script = "CREATE TABLE b (x);"
-	require.NoError(t, migrate(context.Background(), conn, []migration{good, bad}))
-	require.NoError(t, migrate(context.Background(), conn, []migration{good, bad}))
+	require.NoError(t, migrate(context.Background(), conn, []migration{good, bad}, slog.New(slog.DiscardHandler)))
+	require.NoError(t, migrate(context.Background(), conn, []migration{good, bad}, slog.New(slog.DiscardHandler)))
 }
 
 func TestWriteGroups(t *testing.T) {
@@ -229,14 +230,14 @@ func TestMigrationOfDescriptions(t *testing.T) {
 	conn, err := connect(filepath.Join(t.TempDir(), fileName), true, "normal")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
-	require.NoError(t, migrate(ctx, conn, migrations()[:6]))
+	require.NoError(t, migrate(ctx, conn, migrations()[:6], slog.New(slog.DiscardHandler)))
 	for _, text := range []string{
 		"INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, checkpoint, metadata) VALUES ('t', '', '1', x'7b7d', x'7b7d'), ('t', 'n', '1', x'7b7d', x'7b7d'), ('u', '', '1', x'7b7d', x'7b7d')",
 		"INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks) VALUES ('t', '', '1', 'r', 's', x'5b5d'), ('t', 'n', '1', '', 's2', NULL)",
 	} {
 		require.NoError(t, exec(conn, text))
 	}
-	require.NoError(t, migrate(ctx, conn, migrations()))
+	require.NoError(t, migrate(ctx, conn, migrations(), slog.New(slog.DiscardHandler)))
 	got := map[string][]string{}
 	for _, k := range []checkpointer.Key{{Thread: "t", ID: "1"}, {Thread: "t", NS: "n", ID: "1"}, {Thread: "u", ID: "1"}} {
 		row, err := loadRow(conn, k)

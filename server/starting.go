@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Starting answers on ln while the server is not assembled yet, for example during a long migration: GET /ok and /livez say that the
+// process is alive, everything else gets 503 with Retry-After. It begins after delay: clients of a quick start wait in the backlog of the
+// port instead of getting a 503. stop ends it and leaves ln open for Serve; call it once.
+func Starting(ln *net.TCPListener, delay time.Duration) (stop func()) {
+	held := &borrowed{TCPListener: ln}
+	srv := &http.Server{Handler: http.HandlerFunc(answerStarting), ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
+	srv.SetKeepAlivesEnabled(false)
+	stopped, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-time.After(delay):
+			_ = srv.Serve(held) // ends with the error of borrowed
+		case <-stopped:
+		}
+	}()
+	return func() {
+		close(stopped)
+		held.over.Store(true)
+		_ = ln.SetDeadline(time.Now()) // ends Accept
+		<-ended
+		_ = ln.SetDeadline(time.Time{})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = srv.Shutdown(ctx) // answers what it has accepted
+		_ = srv.Close()
+	}
+}
+
+func answerStarting(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/ok"):
+		_, _ = io.WriteString(w, `{"ok":true,"starting":true}`)
+	case strings.HasSuffix(path, "/livez"):
+		_, _ = io.WriteString(w, `{"live":true}`)
+	case strings.HasSuffix(path, "/readyz"):
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"ready":false,"checks":{"starting":"failed"}}`)
+	default:
+		w.Header().Set("Retry-After", "5")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"detail":"The server is starting. Try again in a few seconds."}`)
+	}
+}
+
+// borrowed is a listener that its user cannot close, and whose Accept fails once it is over.
+type borrowed struct {
+	*net.TCPListener
+	over atomic.Bool
+}
+
+func (b *borrowed) Accept() (net.Conn, error) {
+	if b.over.Load() {
+		return nil, net.ErrClosed
+	}
+	conn, err := b.TCPListener.Accept()
+	if err != nil && b.over.Load() {
+		return nil, net.ErrClosed
+	}
+	return conn, err
+}
+
+func (b *borrowed) Close() error { return nil }
