@@ -216,6 +216,10 @@ func (r recorder) Join(ctx context.Context, c *proxy.Call, t id.Thread, run id.R
 	return nil
 }
 
+func (r recorder) Watch(ctx context.Context, c *proxy.Call, t id.Thread) proxy.Run {
+	return r.r.Watch(ctx, (*record.Call)(c), t)
+}
+
 func (r recorder) Update(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Update, []byte) {
 	x, body := r.r.Update(ctx, (*record.Call)(c), t, body)
 	if x == nil {

@@ -21,6 +21,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
 	"understudy/thread"
+	"understudy/thread/overlay"
 )
 
 // exchange is one call on its way to the upstream and back.
@@ -122,6 +123,9 @@ func (x *exchange) prepare(ctx context.Context) error {
 	switch x.kind {
 	case join, follow:
 		x.run = rec.Join(ctx, x.call, x.thread, x.target.run)
+		return nil
+	case watch:
+		x.run = rec.Watch(ctx, x.call, x.thread)
 		return nil
 	case remove:
 		x.gone = []id.Thread{x.thread}
@@ -239,7 +243,7 @@ func (x *exchange) rewrites() bool {
 		return false
 	case prune:
 		return len(x.gone) > 0
-	case stream, follow, wait, join, create:
+	case stream, follow, watch, wait, join, create:
 		return x.run != nil
 	case update:
 		return x.update != nil
@@ -294,8 +298,8 @@ func (x *exchange) answered(res *http.Response) error {
 		x.run.Created(ctx, at)
 	}
 	switch {
-	case media == "text/event-stream" && (x.kind == stream || x.kind == follow):
-		res.Body = newEvents(res.Body, int(p.c.MaxRewrite), &x.held, func(event string, data []byte) ([]byte, bool) {
+	case media == "text/event-stream" && (x.kind == stream || x.kind == follow || x.kind == watch):
+		res.Body = newEvents(res.Body, int(p.c.MaxRewrite), &x.held, func(event string, data []byte) ([]byte, overlay.Fate) {
 			return x.run.Event(ctx, event, data)
 		})
 		unsized(res)
@@ -303,7 +307,7 @@ func (x *exchange) answered(res *http.Response) error {
 	case x.kind == wait || x.kind == join:
 		res.Body = &tail{src: res.Body, limit: p.c.MaxRewrite, held: &x.held, whole: func(b []byte) []byte { return x.run.Result(ctx, b) }}
 		unsized(res)
-	case x.kind != stream && x.kind != follow:
+	case x.kind != stream && x.kind != follow && x.kind != watch:
 		return x.buffer(ctx, res)
 	}
 	return nil

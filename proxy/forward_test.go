@@ -211,7 +211,7 @@ func TestShown(t *testing.T) {
 		{"PUT", base + "/state", "{}", "", "short"},
 		{"POST", "/threads/count", "{}", "", "short"},
 		{"POST", "/runs/wait", "{}", "", "short"},
-		{"POST", base + "/stream/events", "{}", "", "short"},
+		{"POST", base + "/stream/events", "{}", "watch " + aThread, "short"},
 		{"POST", base + "/commands", "{}", "", "short"},
 		{"POST", base + "/messages", "{}", "", "short"},
 		{"GET", base + "/runs/" + aRun, "", "", "short"},

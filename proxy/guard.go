@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 
 	"understudy/id"
+	"understudy/thread/overlay"
 )
 
 // guarded keeps a Recorder that panics from breaking a call: what it was given passes as it is. A Run that has panicked is asked no more.
@@ -46,6 +47,11 @@ func (g guarded) Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (
 func (g guarded) Join(ctx context.Context, c *Call, t id.Thread, r id.Run) (x Run) {
 	defer g.caught("join", func() { x = nil })
 	return g.run(g.r.Join(ctx, c, t, r))
+}
+
+func (g guarded) Watch(ctx context.Context, c *Call, t id.Thread) (x Run) {
+	defer g.caught("watch", func() { x = nil })
+	return g.run(g.r.Watch(ctx, c, t))
 }
 
 func (g guarded) Update(ctx context.Context, c *Call, t id.Thread, body []byte) (u Update, out []byte) {
@@ -92,11 +98,11 @@ func (r *guardedRun) Result(ctx context.Context, body []byte) (out []byte) {
 	return r.x.Result(ctx, body)
 }
 
-func (r *guardedRun) Event(ctx context.Context, event string, data []byte) (out []byte, show bool) {
+func (r *guardedRun) Event(ctx context.Context, event string, data []byte) (out []byte, fate overlay.Fate) {
 	if r.broken {
-		return nil, true
+		return nil, overlay.Shown
 	}
-	defer r.g.caught("event", func() { r.fail(); out, show = nil, true })
+	defer r.g.caught("event", func() { r.fail(); out, fate = nil, overlay.Shown })
 	return r.x.Event(ctx, event, data)
 }
 

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"understudy/id"
+	"understudy/thread/overlay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -177,7 +178,7 @@ type fakeRecorder struct {
 	gone  []id.Thread
 	ended chan struct{}
 	// event decides over events; nil: all stay as they are.
-	event func(event string, data []byte) ([]byte, bool)
+	event func(event string, data []byte) ([]byte, overlay.Fate)
 }
 
 func (f *fakeRecorder) note(s string) {
@@ -223,6 +224,11 @@ func (f *fakeRecorder) Join(_ context.Context, _ *Call, t id.Thread, r id.Run) R
 	return &fakeRun{f}
 }
 
+func (f *fakeRecorder) Watch(_ context.Context, _ *Call, t id.Thread) Run {
+	f.note("watch " + string(t))
+	return &fakeRun{f}
+}
+
 func (f *fakeRecorder) Update(_ context.Context, _ *Call, t id.Thread, body []byte) (Update, []byte) {
 	f.note("update " + string(t))
 	return fakeUpdate{f}, bytes.ReplaceAll(body, []byte(`"echo",`), nil)
@@ -243,11 +249,11 @@ func (x *fakeRun) Result(_ context.Context, body []byte) []byte {
 	return shout(body)
 }
 
-func (x *fakeRun) Event(_ context.Context, event string, data []byte) ([]byte, bool) {
+func (x *fakeRun) Event(_ context.Context, event string, data []byte) ([]byte, overlay.Fate) {
 	if x.f.event != nil {
 		return x.f.event(event, data)
 	}
-	return data, true
+	return data, overlay.Shown
 }
 
 func (x *fakeRun) End(context.Context) { x.f.ended <- struct{}{} }

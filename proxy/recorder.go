@@ -28,6 +28,8 @@ type Recorder interface {
 	Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (Run, []byte)
 	// Join is Begin for those who join a run, or with an empty run follow a thread.
 	Join(ctx context.Context, c *Call, t id.Thread, r id.Run) Run
+	// Watch is Begin for those who open the event stream of a thread (protocol v2).
+	Watch(ctx context.Context, c *Call, t id.Thread) Run
 	// Update comes before a state update is forwarded: as Begin.
 	Update(ctx context.Context, c *Call, t id.Thread, body []byte) (Update, []byte)
 	// Gone is told of threads that were deleted through this proxy.
@@ -40,9 +42,9 @@ type Run interface {
 	Created(ctx context.Context, run []byte)
 	// Result is the answer of a wait or join.
 	Result(ctx context.Context, body []byte) []byte
-	// Event is an event of a stream that has data: the data to show (nil: as it is), and whether it is shown. data and out are valid until
-	// the next call.
-	Event(ctx context.Context, event string, data []byte) (out []byte, show bool)
+	// Event is an event of a stream that has data: the data to show (nil: as it is), and what becomes of the event. data and out are valid
+	// until the next call.
+	Event(ctx context.Context, event string, data []byte) (out []byte, fate overlay.Fate)
 	// End comes once, at last, whatever happened: the answer is over, or its client has left. It must not wait for anything: the client waits
 	// for it.
 	End(ctx context.Context)

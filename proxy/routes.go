@@ -22,6 +22,7 @@ const (
 	stream  kind = "stream"  // creates a run; its events
 	follow  kind = "follow"  // the events of a run or thread
 	create  kind = "create"  // creates a run that goes on by itself
+	watch   kind = "watch"   // the event stream of a thread (protocol v2)
 	update  kind = "update"  // writes a state
 	remove  kind = "remove"  // deletes a thread
 	prune   kind = "prune"   // deletes threads
@@ -80,6 +81,10 @@ func classify(method, path string) target {
 		// The checkpoint may have any text for a name.
 		if method == http.MethodGet || method == http.MethodPost && parts[2] == "checkpoint" {
 			t.kind = state
+		}
+	case parts[1] == "stream" && n == 3:
+		if parts[2] == "events" {
+			t.kind = pick(method, http.MethodPost, watch)
 		}
 	case parts[1] == "runs":
 		t.underRuns(method, parts[2:n])

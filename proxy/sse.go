@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"sync"
+
+	"understudy/thread/overlay"
 )
 
 const (
@@ -18,12 +20,12 @@ var sseBuffers = sync.Pool{New: func() any { return new([sseBuffer]byte) }}
 // events is an event stream that passes each event through a function. It reads lines in place, ended by CR, LF or CRLF and by nothing
 // else, and gives an event on as soon as its blank line is there. Events that stay as they are keep every byte: order of fields, comments,
 // ids, line ends. Of an event that changes only the data is written anew; one that is not shown vanishes with its id, so that a client
-// resumes behind the last event that it saw.
+// resumes behind the last event that it saw. One that is held is copied, and shown before the next event or dropped with it.
 //
 // An event longer than limit, or one for which there is no memory, ends the reading: it and all that follows pass as they come.
 type events struct {
 	src   io.ReadCloser
-	each  func(event string, data []byte) (out []byte, show bool)
+	each  func(event string, data []byte) (out []byte, fate overlay.Fate)
 	limit int
 	held  *held // pays for buf beyond base
 
@@ -33,6 +35,7 @@ type events struct {
 	ready []byte // to be given on before anything else is read; in buf
 	after []byte // to be given on after ready; in anew
 	anew  []byte // room for an event that is written anew
+	back  []byte // an event that is held
 	err   error  // of src, told when all is given on
 	raw   bool   // nothing is looked at any more
 	begun bool   // what may be a byte order mark is behind us
@@ -52,7 +55,7 @@ type events struct {
 // span is a field of an event, counted from the event's beginning: its line, its value, and the line after it.
 type span struct{ line, from, to, next int }
 
-func newEvents(src io.ReadCloser, limit int, held *held, each func(string, []byte) ([]byte, bool)) *events {
+func newEvents(src io.ReadCloser, limit int, held *held, each func(string, []byte) ([]byte, overlay.Fate)) *events {
 	e := &events{src: src, each: each, limit: limit, held: held, base: sseBuffers.Get().(*[sseBuffer]byte)}
 	e.buf = e.base[:]
 	return e
@@ -79,6 +82,8 @@ func (e *events) Read(p []byte) (int, error) {
 			return n, nil
 		case len(e.after) > 0:
 			e.ready, e.after = e.after, nil
+		case e.raw && len(e.back) > 0:
+			e.ready, e.back = e.back, nil
 		case e.raw && e.r < e.w:
 			e.ready, e.r = e.buf[e.r:e.w], e.w
 		case e.raw && e.err != nil:
@@ -156,23 +161,42 @@ func (e *events) next() bool {
 			if e.hidden {
 				from = e.r
 			}
+			if len(e.back) > 0 && e.hidden {
+				e.back = append(e.back, '\n')
+			}
 		}
 	}
 	for e.event() {
-		out, show, same := e.judge()
-		if same && show {
+		out, fate, same := e.judge()
+		if same && fate == overlay.Shown && (len(e.back) == 0 || len(e.data) == 0) {
 			e.take(true)
 			continue
 		}
 		e.ready = e.buf[from:e.r]
-		if show {
-			e.write(out)
-		}
-		e.take(show)
+		e.settle(out, fate, same)
+		e.take(fate == overlay.Shown)
 		return true
 	}
 	e.ready = e.buf[from:e.r]
 	return from < e.r
+}
+
+// settle makes what is shown after ready, of the event that is held and the one that was judged.
+func (e *events) settle(out []byte, fate overlay.Fate, same bool) {
+	e.anew = e.anew[:0]
+	if fate != overlay.HiddenBoth {
+		e.anew = append(e.anew, e.back...)
+	}
+	e.back = e.back[:0]
+	switch {
+	case fate == overlay.Held:
+		e.back = append(e.back, e.buf[e.r:e.pos]...)
+	case fate == overlay.Shown && same:
+		e.anew = append(e.anew, e.buf[e.r:e.pos]...)
+	case fate == overlay.Shown:
+		e.write(out)
+	}
+	e.after = e.anew
 }
 
 // take steps behind the event.
@@ -241,9 +265,9 @@ func (e *events) field(start, end, next int) {
 }
 
 // judge asks what becomes of the event.
-func (e *events) judge() (out []byte, show, same bool) {
+func (e *events) judge() (out []byte, fate overlay.Fate, same bool) {
 	if len(e.data) == 0 {
-		return nil, true, true
+		return nil, overlay.Shown, true
 	}
 	whole := e.buf[e.r:e.pos]
 	data := whole[e.data[0].from:e.data[0].to]
@@ -261,18 +285,19 @@ func (e *events) judge() (out []byte, show, same bool) {
 	if string(name) != e.named {
 		e.named = string(name)
 	}
-	out, show = e.each(e.named, data[:len(data):len(data)])
-	return out, show, out == nil || bytes.Equal(out, data)
+	out, fate = e.each(e.named, data[:len(data):len(data)])
+	return out, fate, out == nil || bytes.Equal(out, data)
 }
 
-// write makes the event anew with other data.
+// write appends the event with other data to anew.
 func (e *events) write(data []byte) {
 	whole := e.buf[e.r:e.pos]
 	first := e.data[0]
 	lineEnd := whole[first.to:first.next]
-	anew := append(e.anew[:0], whole[:first.from]...)
-	if first.from == first.to && !bytes.HasSuffix(anew, []byte(" ")) { // "data" and "data:" have no room for a value
-		anew = append(append(anew[:0], whole[:first.line]...), "data: "...)
+	head := whole[:first.from]
+	anew := append(e.anew, head...)
+	if first.from == first.to && !bytes.HasSuffix(head, []byte(" ")) { // "data" and "data:" have no room for a value
+		anew = append(append(e.anew, whole[:first.line]...), "data: "...)
 	}
 	for i := 0; ; i++ {
 		end := bytes.IndexAny(data, "\r\n")
@@ -292,5 +317,4 @@ func (e *events) write(data []byte) {
 		at = d.next
 	}
 	e.anew = append(anew, whole[at:]...)
-	e.after = e.anew
 }

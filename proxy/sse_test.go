@@ -9,6 +9,8 @@ import (
 	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/thread/overlay"
 )
 
 // pieces gives its text in pieces of the lengths, then the rest.
@@ -33,7 +35,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 
 func plenty() *held { return &held{of: &budget{limit: 1 << 30}} }
 
-func passed(t *testing.T, src io.Reader, limit int, each func(string, []byte) ([]byte, bool)) string {
+func passed(t *testing.T, src io.Reader, limit int, each func(string, []byte) ([]byte, overlay.Fate)) string {
 	t.Helper()
 	e := newEvents(io.NopCloser(src), limit, plenty(), each)
 	b, err := io.ReadAll(e)
@@ -42,15 +44,19 @@ func passed(t *testing.T, src io.Reader, limit int, each func(string, []byte) ([
 	return string(b)
 }
 
-// verdict is a function that changes, hides and keeps.
-func verdict(_ string, data []byte) ([]byte, bool) {
+// verdict is a function that changes, hides, holds and keeps.
+func verdict(_ string, data []byte) ([]byte, overlay.Fate) {
 	switch {
+	case bytes.Contains(data, []byte("hide both")):
+		return nil, overlay.HiddenBoth
 	case bytes.Contains(data, []byte("hide")):
-		return nil, false
+		return nil, overlay.Hidden
+	case bytes.Contains(data, []byte("hold")):
+		return nil, overlay.Held
 	case bytes.Contains(data, []byte("change")):
-		return bytes.ReplaceAll(data, []byte("change"), []byte("it was changed")), true
+		return bytes.ReplaceAll(data, []byte("change"), []byte("it was changed")), overlay.Shown
 	}
-	return data, true
+	return data, overlay.Shown
 }
 
 func TestEvents(t *testing.T) {
@@ -65,6 +71,14 @@ func TestEvents(t *testing.T) {
 		{name: "changed, several lines", in: "data: a\r\ndata: change\r\nid: 1\r\ndata: b\r\n\r\n", want: "data: a\r\ndata: it was changed\r\ndata: b\r\nid: 1\r\n\r\n"},
 		{name: "hidden with its id", in: "data: 1\nid: 1\n\ndata: hide\nid: 2\n\ndata: 3\nid: 3\n\n", want: "data: 1\nid: 1\n\ndata: 3\nid: 3\n\n"},
 		{name: "hidden, first and last", in: "data: hide\r\n\r\ndata: hide\r\n\r\n", want: ""},
+		{name: "held, then shown", in: "event: m\r\ndata: hold\r\nid: 1\r\n\r\ndata: 2\r\n\r\n"},
+		{name: "held, then changed", in: "data: hold\n\ndata: change\n\n", want: "data: hold\n\ndata: it was changed\n\n"},
+		{name: "held, then hidden", in: "data: hold\n\ndata: hide both\n\ndata: 3\n\n", want: "data: 3\n\n"},
+		{name: "held, then hidden alone", in: "data: hold\n\ndata: hide\n\ndata: 3\n\n", want: "data: hold\n\ndata: 3\n\n"},
+		{name: "held, a comment in between", in: "data: hold\n\n: heartbeat\n\ndata: hide both\n\n", want: ": heartbeat\n\n"},
+		{name: "held several times", in: "data: 0\n\ndata: hold 1\n\ndata: hold 2\n\ndata: hide both\n\n", want: "data: 0\n\ndata: hold 1\n\n"},
+		{name: "held at the end", in: "data: hold\r\n\r\n"},
+		{name: "held, what follows is no whole event", in: "data: hold\n\ndata: 1"},
 		{name: "hidden, carriage returns", in: "data: hide\r\rdata: x\r\r", want: "data: x\r\r"},
 		{name: "other line ends are content", in: "data: a\u2028b\u2029c\u0085d\x0b\x0c\n\n"},
 		{name: "byte order mark", in: "\ufeffdata: hide\n\ndata: x\n\n", want: "\ufeffdata: x\n\n"},
@@ -88,9 +102,9 @@ func TestEvents(t *testing.T) {
 func TestEventsAsked(t *testing.T) {
 	t.Parallel()
 	var got []string
-	passed(t, strings.NewReader("event: values\ndata: 1\n\ndata: a\ndata:  b\ndata\n\n: c\n\nevent: x\n\nevent: y\nevent: messages|sub\ndata:z\r\n\r\n"), 1<<20, func(event string, data []byte) ([]byte, bool) {
+	passed(t, strings.NewReader("event: values\ndata: 1\n\ndata: a\ndata:  b\ndata\n\n: c\n\nevent: x\n\nevent: y\nevent: messages|sub\ndata:z\r\n\r\n"), 1<<20, func(event string, data []byte) ([]byte, overlay.Fate) {
 		got = append(got, event+"="+string(data))
-		return data, true
+		return data, overlay.Shown
 	})
 	require.Equal(t, []string{"values=1", "message=a\n b\n", "messages|sub=z"}, got)
 }
@@ -135,25 +149,28 @@ func FuzzEvents(f *testing.F) {
 	f.Add("event: values\r\ndata: {}\r\nid: 1\r\n\r\n: heartbeat\r\n\r\ndata: hide\n\ndata: change\r\r", []byte{3, 1, 200, 7})
 	f.Add("data: hide\r\n\r\ndata: change\rdata: x\n\n\r\n", []byte{11, 0, 0, 0})
 	f.Add("\ufeffdata: hide\r\r\n\n", []byte{13, 0})
+	f.Add("data: hold\r\n\r\n: c\r\n\r\ndata: hide both\r\n\r\ndata: hold\n\ndata: change", []byte{11, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, in string, lengths []byte) {
-		keep := func(_ string, data []byte) ([]byte, bool) { return data, true }
+		keep := func(_ string, data []byte) ([]byte, overlay.Fate) { return data, overlay.Shown }
 		require.Equal(t, in, passed(t, &pieces{in, lengths}, 1<<20, keep))
 		require.Equal(t, in, passed(t, &pieces{in, lengths}, 40, keep))
+		hold := func(_ string, data []byte) ([]byte, overlay.Fate) { return data, overlay.Held }
+		require.Len(t, passed(t, &pieces{in, lengths}, 1<<20, hold), len(in), "held events are shown, in their order")
 		whole := passed(t, strings.NewReader(in), 1<<20, verdict)
 		require.Equal(t, whole, passed(t, &pieces{in, lengths}, 1<<20, verdict))
 		require.Equal(t, whole, passed(t, iotest.OneByteReader(strings.NewReader(in)), 1<<20, verdict))
 		// With all events hidden, what is left has none.
-		none := passed(t, strings.NewReader(in), 1<<20, func(string, []byte) ([]byte, bool) { return nil, false })
-		passed(t, strings.NewReader(none), 1<<20, func(event string, data []byte) ([]byte, bool) {
+		none := passed(t, strings.NewReader(in), 1<<20, func(string, []byte) ([]byte, overlay.Fate) { return nil, overlay.Hidden })
+		passed(t, strings.NewReader(none), 1<<20, func(event string, data []byte) ([]byte, overlay.Fate) {
 			t.Errorf("event %q %q was hidden and is still there", event, data)
-			return data, true
+			return data, overlay.Shown
 		})
 	})
 }
 
 func TestEventsDoNotAllocate(t *testing.T) {
 	event := "event: messages\r\ndata: [{\"content\":\"" + strings.Repeat("x", 300) + "\"},{}]\r\n\r\n"
-	e := newEvents(io.NopCloser(&endless{event: event}), 1<<20, plenty(), func(_ string, data []byte) ([]byte, bool) { return data, true })
+	e := newEvents(io.NopCloser(&endless{event: event}), 1<<20, plenty(), func(_ string, data []byte) ([]byte, overlay.Fate) { return data, overlay.Shown })
 	b := make([]byte, copyBuffer)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		for range 10 {
@@ -177,7 +194,7 @@ func (r *endless) Read(p []byte) (int, error) {
 
 func BenchmarkEvents(b *testing.B) {
 	event := "event: messages\r\ndata: [{\"content\":\"" + strings.Repeat("x", 900) + "\"},{}]\r\n\r\n"
-	e := newEvents(io.NopCloser(&endless{event: event}), 1<<20, plenty(), func(_ string, data []byte) ([]byte, bool) { return data, true })
+	e := newEvents(io.NopCloser(&endless{event: event}), 1<<20, plenty(), func(_ string, data []byte) ([]byte, overlay.Fate) { return data, overlay.Shown })
 	buf := make([]byte, copyBuffer)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(event)))

@@ -78,7 +78,7 @@ func TestRawStream(t *testing.T) {
 		}
 	})
 	go func() { next <- "da" }()
-	res := w.do(http.MethodPost, "/threads/"+aThread+"/stream/events", strings.NewReader("{}"))
+	res := w.do(http.MethodPost, "/runs/stream", strings.NewReader("{}"))
 	got := make([]byte, 2)
 	_, err := io.ReadFull(res.Body, got)
 	require.NoError(t, err)

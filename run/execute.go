@@ -108,6 +108,12 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 		return s.outcomeOf(ctx, err)
 	}
 	summarizer := s.Overlay.Summarizer(r.Thread)
+	var held *bridge.Record // published with the next record, which decides whether readers of transcripts see it
+	defer func() {
+		if held != nil && out.kind != dropped {
+			s.publish(ctx, r, held)
+		}
+	}()
 	for ev, err := range g.Stream(ctx, inv) {
 		if err != nil && at.away() && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "run goes back to the queue: nothing could be saved", "run_id", r.ID, "error", err)
@@ -141,7 +147,15 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 			name += "|" + ev.NS
 		}
 		rec := s.record(r, kind, name, ev.Data)
-		s.mark(ctx, r, rec, &ev, &at, summarizer)
+		hold := s.mark(ctx, r, held, rec, &ev, &at, summarizer)
+		if held != nil {
+			s.publish(ctx, r, held)
+			held = nil
+		}
+		if hold {
+			held = rec
+			continue
+		}
 		s.publishFolded(ctx, ex, rec)
 	}
 	if err := ctx.Err(); err != nil {

@@ -117,10 +117,11 @@ func (s *Service) clean(ctx context.Context, r *Run, inv *graph.Invocation, at *
 	return append(input.Deleted, command.Deleted...), nil
 }
 
-// mark notes on a record what readers with the overlay need of it.
-func (s *Service) mark(ctx context.Context, r *Run, rec *bridge.Record, ev *graph.Event, at *position, summarizer *overlay.Summarizer) {
+// mark notes on a record what readers with the overlay need of it, and on the held one before it, if there is one. The record itself is
+// to be held when held is true: the next event decides what it is.
+func (s *Service) mark(ctx context.Context, r *Run, before, rec *bridge.Record, ev *graph.Event, at *position, summarizer *overlay.Summarizer) (held bool) {
 	if s.Overlay == nil {
-		return
+		return false
 	}
 	var err error
 	base := func() (c id.Checkpoint) {
@@ -136,14 +137,19 @@ func (s *Service) mark(ctx context.Context, r *Run, rec *bridge.Record, ev *grap
 			rec.Ahead = err == nil
 		}
 	} else {
-		var cause error
-		if rec.Summarizer, cause = summarizer.Causes(ctx, ev.Name, ev.Data, base); err == nil {
+		fate, cause := summarizer.Judge(ctx, ev.Name, ev.Data, base)
+		rec.Summarizer, held = fate == overlay.Hidden || fate == overlay.HiddenBoth, fate == overlay.Held
+		if before != nil {
+			before.Summarizer = fate == overlay.HiddenBoth
+		}
+		if err == nil {
 			err = cause
 		}
 	}
-	if err != nil { // the record is right all the same, for those who do not want the overlay
-		s.log.WarnContext(ctx, "a record has no overlay", "run_id", r.ID, "error", err)
+	if err != nil { // readers without the overlay get the record all the same
+		s.log.WarnContext(ctx, "record has no overlay", "run_id", r.ID, "error", err)
 	}
+	return held
 }
 
 // reader gives the next records, as Follower.Next.

@@ -155,6 +155,11 @@ func read(t *testing.T, f *run.Follower, n int) (out []string) {
 				out = append(out, shownIDs(r.Data))
 				require.Contains(t, string(compat.AppendRecord(nil, r, false)), string(r.Data), "the frame is of the same form")
 			case "metadata":
+			case "messages/metadata":
+				gjson.ParseBytes(r.Data).ForEach(func(mid, _ gjson.Result) bool {
+					out = append(out, r.Event+" "+mid.String())
+					return false
+				})
 			default:
 				out = append(out, r.Event+" "+gjson.GetBytes(r.Data, "0.id").String())
 			}
@@ -332,12 +337,24 @@ func TestOverlayOfTokens(t *testing.T) {
 			{"messages/complete", `[{"id":"x1","content":"In short"}]`},
 			{"messages/metadata", `{"a3":{"metadata":{}}}`},
 			{"messages/partial", `[{"id":"a3","content":"\"summarization\""}]`},
+			{"messages/metadata", `{"h1":{"metadata":{}}}`},
 			{"messages/complete", `[{"id":"h1","type":"remove","content":""}]`},
+			{"messages/metadata", `{"__remove_all__":{"metadata":{}}}`},
+			{"messages/complete", `[{"id":"__remove_all__","type":"remove","content":""}]`},
+			{"messages/metadata", `{"s1":{"metadata":{}}}`},
+			{"messages/complete", `[{"id":"s1","type":"human","additional_kwargs":{"lc_source":"summarization"}}]`},
 			{"messages/complete", `[{"id":"a1","type":"remove","content":""}]`},
 			{"messages/complete", `[{"id":"a2","type":"remove","content":""}]`}, // not the oldest
 			{"messages", `[{"id":"h2","type":"remove","content":""},{}]`},
 			{"messages", `[{"id":"t1","args":{"lc_source":"summarization"}},{}]`},
+			{"events", `{"event":"on_chat_model_stream","data":{"chunk":{"content":"w"}},"metadata":{"lc_source":"summarization"}}`},
+			{"events", `{"event":"on_chain_end","data":{"output":{"lc_source":"summarization"}},"metadata":{}}`},
+			{"messages/metadata", `{"a4":{"metadata":{}}}`},
+			{"messages/metadata", `{"a5":{"metadata":{}}}`},
+			{"messages/complete", `[{"id":"s2","type":"human","additional_kwargs":{"lc_source":"summarization"}}]`},
+			{"messages/metadata", `{"a6":{"metadata":{}}}`},
 			{"updates", `{"n":{"messages":[{"id":"x1","additional_kwargs":{"lc_source":"summarization"}}]}}`},
+			{"messages/metadata", `{"a7":{"metadata":{}}}`},
 		} {
 			k.emit(graph.Event{Name: e.name, Data: json.RawMessage(e.data)})
 		}
@@ -345,5 +362,8 @@ func TestOverlayOfTokens(t *testing.T) {
 	}})
 	_, f, err := w.runs.Start(t.Context(), w.thread(), request("g"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"h1 a1 h2 a2", "messages/metadata ", "messages/partial a3", "messages/complete a2", "messages t1", "updates "}, read(t, f, 0))
+	require.Equal(t, []string{
+		"h1 a1 h2 a2", "messages/metadata a3", "messages/partial a3", "messages/complete a2", "messages t1", "events ",
+		"messages/metadata a4", "messages/metadata a5", "messages/metadata a6", "updates ", "messages/metadata a7",
+	}, read(t, f, 0))
 }

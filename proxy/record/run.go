@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"understudy/id"
@@ -33,6 +32,7 @@ type Run struct {
 	follows bool     // a thread: runs come one after the other
 	early   bool     // values will be streamed
 
+	watch      *watch // nil: it is no event stream of a thread
 	id         id.Run
 	summarizer *overlay.Summarizer
 	base       *base
@@ -203,22 +203,22 @@ func (x *Run) ahead(ctx context.Context) *overlay.Ahead {
 	}}
 }
 
-// Event shows an event of a stream. The same bytes come back when there is nothing to change; show false: it is left out.
-func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte, show bool) {
+// Event shows an event of a stream. The same bytes come back when there is nothing to change.
+func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte, fate overlay.Fate) {
 	switch {
+	case x.watch != nil:
+		return x.watched(ctx, event, data), overlay.Shown
 	case event == "metadata":
 		x.accepted(ctx)
 		x.begins(data)
 		if x.early && x.id != "" && x.look(ctx).On {
 			x.seek(ctx)
 		}
-		return data, true
+		return data, overlay.Shown
 	case event == "values":
-		return x.values(ctx, data), true
-	case strings.HasPrefix(event, "messages"):
-		return data, !x.summarizes(ctx, event, data)
+		return x.values(ctx, data), overlay.Shown
 	}
-	return data, true
+	return data, x.judge(ctx, event, data)
 }
 
 // leave ends what belongs to one run.
@@ -337,11 +337,12 @@ func (x *Run) search(ctx context.Context, run id.Run) (at id.Checkpoint, graph s
 	return at, v.graph, err
 }
 
-func (x *Run) summarizes(ctx context.Context, event string, data []byte) bool {
-	if !x.look(ctx).On || !jsonscan.Valid(data) {
-		return false
+// judge returns the fate of an event that a summarizer may have caused. Without the overlay, and when it fails, that is Shown.
+func (x *Run) judge(ctx context.Context, event string, data []byte) overlay.Fate {
+	if !overlay.MayHide(event) || !x.look(ctx).On || !jsonscan.Valid(data) {
+		return overlay.Shown
 	}
-	hides, err := x.summarizer.Causes(ctx, event, data, func() id.Checkpoint {
+	fate, err := x.summarizer.Judge(ctx, event, data, func() id.Checkpoint {
 		at, err := x.find(ctx)
 		if err != nil {
 			return ""
@@ -350,8 +351,9 @@ func (x *Run) summarizes(ctx context.Context, event string, data []byte) bool {
 	})
 	if err != nil {
 		x.r.unshown(ctx, x.thread, err)
+		return overlay.Shown
 	}
-	return hides && err == nil
+	return fate
 }
 
 // End ends the Run. What it left upstream is recorded in the background.

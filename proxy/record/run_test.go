@@ -15,8 +15,8 @@ import (
 // values gives what a client sees of root values.
 func values(t *testing.T, run *record.Run, messages ...string) string {
 	t.Helper()
-	out, show := run.Event(t.Context(), "values", []byte(`{"messages":[`+strings.Join(messages, ",")+`],"n":1}`))
-	require.True(t, show)
+	out, fate := run.Event(t.Context(), "values", []byte(`{"messages":[`+strings.Join(messages, ",")+`],"n":1}`))
+	require.Equal(t, overlay.Shown, fate)
 	require.True(t, gjson.ValidBytes(out), string(out))
 	require.EqualValues(t, 1, gjson.GetBytes(out, "n").Int())
 	return said(gjson.GetBytes(out, "messages"))
@@ -31,8 +31,8 @@ func begin(t *testing.T, w *world, x *talk, body string) *record.Run {
 
 func metadata(t *testing.T, run *record.Run, rid string) {
 	t.Helper()
-	_, show := run.Event(t.Context(), "metadata", fmt.Appendf(nil, `{"run_id":%q,"attempt":1}`, rid))
-	require.True(t, show)
+	_, fate := run.Event(t.Context(), "metadata", fmt.Appendf(nil, `{"run_id":%q,"attempt":1}`, rid))
+	require.Equal(t, overlay.Shown, fate)
 }
 
 func TestStreamOfCondensedThread(t *testing.T) {
@@ -82,15 +82,15 @@ func TestStreamPasses(t *testing.T) {
 	list := append([]string{}, x.head().Messages...)
 	for n := range 5 {
 		data := []byte(`{"messages":[` + strings.Join(list, ",") + `]}`)
-		out, show := run.Event(t.Context(), "values", data)
-		require.True(t, show)
+		out, fate := run.Event(t.Context(), "values", data)
+		require.Equal(t, overlay.Shown, fate)
 		require.Same(t, &data[0], &out[0])
 		list = append(list, ai(fmt.Sprint(n)))
 	}
 	require.Equal(t, []string{"GET /threads/t1/state"}, w.u.requests())
 	for _, event := range []string{"updates", "custom", "values|child:1", "error", "messages"} {
-		out, show := run.Event(t.Context(), event, []byte(`not json`))
-		require.True(t, show)
+		out, fate := run.Event(t.Context(), event, []byte(`not json`))
+		require.Equal(t, overlay.Shown, fate)
 		require.Equal(t, "not json", string(out))
 	}
 	run.End(t.Context())
@@ -101,22 +101,35 @@ func TestSummarizerIsLeftOut(t *testing.T) {
 	w := setup(t)
 	x := w.u.thread("t1")
 	w.u.run(x, nil, 1, 0)
-	event := func(run *record.Run, event, data string) bool {
-		_, show := run.Event(t.Context(), event, []byte(data))
-		return show
+	event := func(run *record.Run, event, data string) overlay.Fate {
+		_, fate := run.Event(t.Context(), event, []byte(data))
+		return fate
 	}
+	summarizers := `{"lc_source":"summarization"}`
 	run := begin(t, w, x, `{"assistant_id":"g","stream_mode":["messages-tuple"],"input":null}`)
 	metadata(t, run, "r9")
-	require.True(t, event(run, "messages", `[{"type":"AIMessageChunk","content":"w","id":"1"},{"langgraph_node":"model"}]`))
-	require.False(t, event(run, "messages", `[{"type":"AIMessageChunk","content":"w","id":"2"},{"lc_source":"summarization"}]`))
-	require.False(t, event(run, "messages", `[`+summary("s")+`,{}]`))
-	require.False(t, event(run, "messages", `[{"type":"remove","id":"h1","content":""},{}]`), "the oldest")
-	require.True(t, event(run, "messages", `[{"type":"remove","id":"other","content":""},{}]`))
+	for _, name := range []string{"messages", "messages|tools:1"} {
+		require.Equal(t, overlay.Shown, event(run, name, `[{"type":"AIMessageChunk","content":"w","id":"1"},{"langgraph_node":"model"}]`))
+		require.Equal(t, overlay.Hidden, event(run, name, `[{"type":"AIMessageChunk","content":"w","id":"2"},`+summarizers+`]`))
+		require.Equal(t, overlay.Hidden, event(run, name, `[`+summary("s")+`,{}]`))
+	}
+	require.Equal(t, overlay.Hidden, event(run, "messages", `[{"type":"remove","id":"h1","content":""},{}]`), "the oldest")
+	require.Equal(t, overlay.Shown, event(run, "messages", `[{"type":"remove","id":"other","content":""},{}]`))
+	require.Equal(t, overlay.Hidden, event(run, "messages/metadata", `{"x":{"metadata":`+summarizers+`}}`))
+	require.Equal(t, overlay.Hidden, event(run, "messages/partial", `[{"type":"ai","content":"w","id":"x"}]`))
+	require.Equal(t, overlay.Held, event(run, "messages/metadata", `{"a":{"metadata":{}}}`))
+	require.Equal(t, overlay.Shown, event(run, "messages/partial", `[{"type":"ai","content":"w","id":"a"}]`))
+	require.Equal(t, overlay.Held, event(run, "messages/metadata", `{"s":{"metadata":{}}}`))
+	require.Equal(t, overlay.HiddenBoth, event(run, "messages/complete", `[`+summary("s")+`]`))
+	require.Equal(t, overlay.Held, event(run, "messages/metadata", `{"b":{"metadata":{}}}`))
+	require.Equal(t, overlay.Hidden, event(run, "messages/complete", `[`+summary("s")+`]`), "of another message")
+	require.Equal(t, overlay.Hidden, event(run, "events", `{"event":"on_chat_model_stream","data":{},"metadata":`+summarizers+`}`))
+	require.Equal(t, overlay.Shown, event(run, "events", `{"event":"on_chain_end","data":{"output":`+summary("s")+`},"metadata":{}}`))
 	run.End(t.Context())
 	off := false
 	w.call.Choice = overlay.Choice{Overlay: &off}
 	run = begin(t, w, x, `{"assistant_id":"g","input":null}`)
-	require.True(t, event(run, "messages", `[`+summary("s")+`,{}]`))
+	require.Equal(t, overlay.Shown, event(run, "messages", `[`+summary("s")+`,{}]`))
 	run.End(t.Context())
 }
 

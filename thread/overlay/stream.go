@@ -12,13 +12,14 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// Summarizer finds among the `messages` events of one execution those that a summarizer causes: its model's words, its summary, and the
-// remove messages of the step that condenses. With the overlay they are left out, or frontends flash them as an answer. It is owned by
-// whoever publishes the events, in their order.
+// Summarizer finds the events of one execution that a summarizer causes: what its model says (`messages`, `events`), its summary, and the
+// remove messages of the step that condenses. With the overlay they are left out, or frontends flash them as an answer. It belongs to
+// whoever publishes the events, and sees them in their order.
 type Summarizer struct {
 	o      *Overlay
 	thread id.Thread
 	ids    map[string]bool // of messages that a summarizer is writing
+	held   string          // message of the `messages/metadata` event that came last, while nothing is known of it
 	// oldest are the ids of the list at a checkpoint, oldest first, less those that were found removed.
 	oldest []string
 	listAt id.Checkpoint
@@ -29,52 +30,112 @@ func (o *Overlay) Summarizer(t id.Thread) *Summarizer {
 	return &Summarizer{o: o, thread: t, ids: map[string]bool{}}
 }
 
+// Fate is what becomes of an event for readers of transcripts.
+type Fate uint8
+
+const (
+	Shown      Fate = iota
+	Hidden          // a summarizer caused it
+	HiddenBoth      // it did, and the Held event before is hidden as well
+	Held            // the next event decides: a `messages/metadata` event comes before the first words of its message
+)
+
 var (
 	summarization = []byte(`"summarization"`)
 	removeType    = []byte(`"remove"`)
 )
 
-// Causes reports whether an event comes from a summarizer. latest gives the newest checkpoint of the thread; it is asked rarely.
-func (s *Summarizer) Causes(ctx context.Context, event string, data json.RawMessage, latest func() id.Checkpoint) (bool, error) {
-	if s.o == nil || !strings.HasPrefix(event, "messages") {
-		return false, nil
-	}
-	if event != "messages/partial" && event != "messages/complete" || len(s.ids) == 0 {
-		if !bytes.Contains(data, summarization) && !bytes.Contains(data, removeType) {
-			return false, nil
-		}
+// MayHide reports whether a Summarizer looks at events of this name, namespace included. Others are Shown.
+func MayHide(event string) bool {
+	return strings.HasPrefix(event, "messages") || strings.HasPrefix(event, "events")
+}
+
+// Judge returns the fate of an event. A Held event is shown before the next one, whatever the fate of that, unless it is HiddenBoth.
+// latest returns the newest checkpoint of the thread; it is called rarely.
+func (s *Summarizer) Judge(ctx context.Context, event string, data json.RawMessage, latest func() id.Checkpoint) (Fate, error) {
+	held := s.held
+	s.held = ""
+	event, _, _ = strings.Cut(event, "|")
+	if s.o == nil {
+		return Shown, nil
 	}
 	switch event {
+	case "events":
+		if bytes.Contains(data, summarization) && jsonscan.Text(jsonscan.Raw(data, "metadata"), "lc_source") == "summarization" {
+			return Hidden, nil
+		}
 	case "messages": // [message, metadata]
+		if !mayHide(data) {
+			break
+		}
 		pair, ok := jsonscan.Elements(data)
 		if !ok || len(pair) != 2 {
-			return false, nil
+			break
 		}
 		if jsonscan.Text(pair[1], "lc_source") == "summarization" || summarizes(pair[0]) {
-			return true, nil
+			return Hidden, nil
 		}
-		return s.condenses(ctx, pair[0], latest)
+		hides, err := s.condenses(ctx, pair[0], latest)
+		return fateOf(hides), err
 	case "messages/metadata": // {id: {"metadata": …}}
-		found := false
-		gjson.ParseBytes(data).ForEach(func(mid, v gjson.Result) bool {
-			if v.Get("metadata.lc_source").String() == "summarization" {
-				s.ids[mid.String()], found = true, true
-			}
-			return true
-		})
-		return found, nil
-	default: // [message, …]
-		items, _ := jsonscan.Elements(data)
-		for _, m := range items {
-			if s.ids[jsonscan.Text(m, "id")] || summarizes(m) {
-				return true, nil
-			}
-			if hides, err := s.condenses(ctx, m, latest); hides || err != nil {
-				return hides, err
-			}
+		return s.announced(data), nil
+	case "messages/partial", "messages/complete": // [message, …]
+		mid, hides, err := s.hides(ctx, data, latest)
+		if hides && held != "" && mid == held {
+			return HiddenBoth, err
 		}
-		return false, nil
+		return fateOf(hides), err
 	}
+	return Shown, nil
+}
+
+func fateOf(hides bool) Fate {
+	if hides {
+		return Hidden
+	}
+	return Shown
+}
+
+func mayHide(data []byte) bool {
+	return bytes.Contains(data, summarization) || bytes.Contains(data, removeType)
+}
+
+// announced judges what is known of messages before their first words.
+func (s *Summarizer) announced(metadata []byte) Fate {
+	fate := Shown
+	gjson.ParseBytes(metadata).ForEach(func(mid, v gjson.Result) bool {
+		switch {
+		case v.Get("metadata.lc_source").String() == "summarization":
+			s.ids[mid.String()] = true
+			fate = Hidden
+		case fate == Shown:
+			s.held, fate = mid.String(), Held
+		}
+		return true
+	})
+	if fate != Held {
+		s.held = ""
+	}
+	return fate
+}
+
+// hides reports whether one of the messages is hidden, and which.
+func (s *Summarizer) hides(ctx context.Context, data []byte, latest func() id.Checkpoint) (mid string, hides bool, err error) {
+	if len(s.ids) == 0 && !mayHide(data) {
+		return "", false, nil
+	}
+	items, _ := jsonscan.Elements(data)
+	for _, m := range items {
+		mid = jsonscan.Text(m, "id")
+		hides = s.ids[mid] || summarizes(m)
+		if !hides {
+			hides, err = s.condenses(ctx, m, latest)
+		}
+		if hides || err != nil {
+			return mid, hides, err
+		}
+	}
+	return "", false, nil
 }
 
 // condenses reports whether a message removes what a summarizer condenses. Which step does so is known only when it is saved, and that
@@ -103,19 +164,12 @@ func (s *Summarizer) condenses(ctx context.Context, message json.RawMessage, lat
 func (s *Summarizer) load(ctx context.Context, at id.Checkpoint) error {
 	r := s.o.Read(s.thread, Look{})
 	defer r.Done()
-	tr, err := r.transcript(ctx, at)
+	entries, err := r.list(ctx, at)
 	s.listAt, s.oldest = at, nil
-	if err != nil || tr == nil {
-		return err
-	}
-	lists, err := r.contents.get(ctx, s.o.events, s.thread, tr.List)
-	if err != nil {
-		return err
-	}
-	for i, e := range lists[0] {
+	for i, e := range entries {
 		if i > 0 || e.marker != nil || jsonscan.Text(e.text, "type") != "system" {
 			s.oldest = append(s.oldest, e.id)
 		}
 	}
-	return nil
+	return err
 }
