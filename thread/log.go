@@ -6,6 +6,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/thread/overlay"
 )
 
 // LogStore is what a Log needs of the storage.
@@ -39,7 +40,11 @@ func (l *Log) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore
 	if err := l.find(ctx, q); err != nil {
 		return nil, err
 	}
-	return l.store.MessagePage(ctx, q)
+	page, err := l.store.MessagePage(ctx, q)
+	if err == nil {
+		overlay.Unwrap(page.Rows)
+	}
+	return page, err
 }
 
 // find refuses threads and runs that do not exist. A run that was deleted or came with a copy exists as long as events of it do.

@@ -8,6 +8,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/thread/overlay"
 )
 
 // Events gives a page of the log of a thread, if the upstream lets the caller see the thread. Errors: *Refused is the upstream's answer
@@ -20,6 +21,7 @@ func (r *Recorder) Events(ctx context.Context, c *Call, q eventstore.PageQuery) 
 	page, err := r.store.LogPage(ctx, q)
 	if err == nil {
 		page.Incomplete = incomplete
+		overlay.Unwrap(page.Rows)
 	}
 	return page, err
 }

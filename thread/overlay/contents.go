@@ -9,12 +9,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/eventstore"
 	"understudy/eventstore/judge"
 	"understudy/id"
-	"understudy/internal/jsonobj"
 )
 
 // entry is an event of a transcript or list, ready to be shown. It is never changed.
@@ -175,12 +172,8 @@ func (out *entry) read(e *eventstore.Event, texts *slab) error {
 // says sets the text of a message whose event has, or will have, this type.
 func (e *entry) says(text []byte, kind string) {
 	e.text, e.system = text, kind == eventstore.TypeSystem
-	if kind == eventstore.TypeTool && bytes.Contains(text, legacyMark) {
-		if said, ok := legacyContent(gjson.GetBytes(text, "content").String()); ok {
-			o := jsonobj.Of(text)
-			o.SetText("content", said)
-			e.stored, e.text = text, o.JSON()
-		}
+	if said, ok := unwrap(kind, text); ok {
+		e.stored, e.text = text, said
 	}
 }
 

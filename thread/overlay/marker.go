@@ -1,9 +1,12 @@
 package overlay
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 
 	"understudy/eventstore"
 	"understudy/id"
@@ -84,6 +87,29 @@ func legacyContent(stored string) (said string, ok bool) {
 		return "", false
 	}
 	return pythonString(rest)
+}
+
+// unwrap returns a tool's message as the tool said it, when its content is what legacyContent reads.
+func unwrap(kind string, message []byte) ([]byte, bool) {
+	if eventstore.Canonical(kind) != eventstore.TypeTool || !bytes.Contains(message, legacyMark) {
+		return nil, false
+	}
+	said, ok := legacyContent(gjson.GetBytes(message, "content").String())
+	if !ok {
+		return nil, false
+	}
+	o := jsonobj.Of(message)
+	o.SetText("content", said)
+	return o.JSON(), true
+}
+
+// Unwrap shows the messages of a page of a transcript as state shows them: what old writers left as the text of a Command is what its tool said.
+func Unwrap(rows []*eventstore.Event) {
+	for _, row := range rows {
+		if text, ok := unwrap(row.Type, row.Content); ok {
+			row.Content = text
+		}
+	}
 }
 
 // pythonString reads the literal that s begins with.

@@ -209,6 +209,14 @@ func TestLegacy(t *testing.T) {
 		w.save([]msg{{"human", "h1", "x"}, tool, {"human", "h2", "y"}})
 		require.Equal(t, want, gjson.GetBytes(w.state(t.Context(), ""), "messages.1.content").String())
 		require.Equal(t, stored, gjson.GetBytes(w.state(choose(t.Context(), false), ""), "messages.1.content").String())
+		message, err := json.Marshal(map[string]string{"type": "tool", "content": stored})
+		require.NoError(t, err)
+		for _, kind := range []string{eventstore.TypeTool, "tool_result"} {
+			rows := []*eventstore.Event{{Type: eventstore.TypeHuman, Content: message}, {Type: kind, Content: message}}
+			overlay.Unwrap(rows)
+			require.Equal(t, stored, gjson.GetBytes(rows[0].Content, "content").String(), "a person may say so")
+			require.Equal(t, want, gjson.GetBytes(rows[1].Content, "content").String())
+		}
 		w.save(append(ms("Sum"), msg{"human", "h2", "y"}))
 		require.Equal(t, want, gjson.GetBytes(w.state(t.Context(), ""), "messages.1.content").String())
 	}
