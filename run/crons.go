@@ -3,33 +3,47 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/robfig/cron/v3"
+	"github.com/tidwall/gjson"
 
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
 
+// errNever refuses a schedule whose date never occurs, such as the 30th of February.
+var errNever = fault.New(fault.Invalid, "failed to find next date")
+
+// zoneOf returns a time zone by its IANA name; "" is UTC.
+func zoneOf(name string) (*time.Location, error) {
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fault.Newf(fault.Unprocessable, "Invalid timezone: '%s'. Use IANA timezone format (e.g. 'America/New_York').", name)
+	}
+	return zone, nil
+}
+
 // nextTime is when a schedule fires after a time; nil when it never does again before its end.
 func nextTime(c *Cron, after time.Time) (*time.Time, error) {
-	zone := time.UTC
-	if c.Timezone != "" {
-		var err error
-		if zone, err = time.LoadLocation(c.Timezone); err != nil {
-			return nil, fault.Newf(fault.Unprocessable, "Invalid timezone: '%s'. Use IANA timezone format (e.g. 'America/New_York').", c.Timezone)
-		}
-	}
-	schedule, err := cron.ParseStandard(c.Schedule)
+	zone, err := zoneOf(c.Timezone)
 	if err != nil {
-		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'. Reason: it must have five fields (minute hour day_of_month month day_of_week), such as '*/5 * * * *' for every 5 minutes.", c.Schedule)
+		return nil, err
+	}
+	schedule, err := parseSchedule(c.Schedule)
+	if err != nil {
+		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'. Reason: %v. Write five fields (minute hour day_of_month month day_of_week), such as '*/5 * * * *' "+
+			"for every 5 minutes; a sixth is seconds.", c.Schedule, err)
 	}
 	next := schedule.Next(after.In(zone)).UTC()
-	if next.IsZero() || c.EndTime != nil && next.After(*c.EndTime) {
+	if next.IsZero() {
+		return nil, errNever
+	}
+	if c.EndTime != nil && next.After(*c.EndTime) {
 		return nil, nil
 	}
 	return &next, nil
@@ -39,6 +53,10 @@ var errNoCron = fault.New(fault.NotFound, "Not Found")
 
 // CreateCron makes a cron.
 func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
+	// The order of the checks is LangGraph Server's: it decides which of several mistakes a client sees.
+	if err := s.Webhooks.Check(gjson.ParseBytes(n.Payload["webhook"]).String()); err != nil {
+		return nil, err
+	}
 	a, err := s.resolveAssistant(n.AssistantID)
 	if err != nil {
 		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
@@ -54,7 +72,10 @@ func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 	if c.Thread == "" && c.OnRunCompleted == "" {
 		c.OnRunCompleted = "delete"
 	}
-	if c.Next, err = nextTime(c, now); err != nil {
+	var never error
+	if c.Next, err = nextTime(c, now); errors.Is(err, errNever) {
+		never = err
+	} else if err != nil {
 		return nil, err
 	}
 	payload := &jsonobj.Object{}
@@ -65,9 +86,6 @@ func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 		}
 	}
 	c.Payload = withCronID(payload, c.ID)
-	if err := s.Webhooks.Check(payload.Text("webhook")); err != nil {
-		return nil, err
-	}
 	err = s.Store.Write(ctx, func(tx Tx) error {
 		if _, err := tx.Assistant(a); err != nil {
 			return fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
@@ -78,6 +96,9 @@ func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 			} else if err != nil {
 				return err
 			}
+		}
+		if never != nil {
+			return never
 		}
 		return tx.InsertCron(c)
 	})
@@ -108,6 +129,9 @@ func (s *Service) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
 
 // UpdateCron changes a cron. A changed schedule, zone or end counts from now.
 func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron, error) {
+	if err := s.checkPatch(p); err != nil {
+		return nil, err
+	}
 	var row *Cron
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		var err error
@@ -142,9 +166,6 @@ func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron
 			for _, k := range slices.Sorted(maps.Keys(p.Payload)) {
 				payload.Set(k, p.Payload[k])
 			}
-			if err := s.Webhooks.Check(payload.Text("webhook")); err != nil {
-				return err
-			}
 			row.Payload = withCronID(payload, row.ID)
 		}
 		if row.Next, err = nextTime(row, now); err != nil {
@@ -153,13 +174,25 @@ func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron
 		return tx.UpdateCron(row)
 	})
 	if fault.Is(err, fault.NotFound) {
-		return nil, errNoCron
+		return nil, fault.Newf(fault.NotFound, "Cron '%s' not found", c)
 	}
 	if err != nil {
 		return nil, err
 	}
 	poke(s.crons)
 	return row, nil
+}
+
+// checkPatch refuses what no cron can be changed to.
+func (s *Service) checkPatch(p CronPatch) error {
+	if err := s.Webhooks.Check(gjson.ParseBytes(p.Payload["webhook"]).String()); err != nil {
+		return err
+	}
+	if p.Timezone == nil {
+		return nil
+	}
+	_, err := zoneOf(*p.Timezone)
+	return err
 }
 
 // DeleteCron removes a cron. Runs that it made go on.
