@@ -202,7 +202,7 @@ func (s *Server) httpOptions(version string) server.Options {
 	}
 	return server.Options{
 		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs, Items: s.items,
-		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain,
+		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
 		Logger: s.log, Registry: s.registry, Tracer: s.tracer, Version: version, LangGraphVersion: APIVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
@@ -336,7 +336,7 @@ func (s *Server) Reload(ctx context.Context, settings *Settings) error {
 		}
 	}
 	s.cfg.Graphs = graphs
-	return s.assistants.EnsureDefaults(ctx)
+	return s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs)
 }
 
 // GraphProblems tells which Python graphs do not import, and why; empty before they have been loaded.
@@ -435,7 +435,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 
 // prepare takes over what the last server on this data left.
 func (s *Server) prepare(ctx context.Context) error {
-	if err := s.assistants.EnsureDefaults(ctx); err != nil {
+	if err := s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs); err != nil {
 		return err
 	}
 	rows, err := s.rows.Threads().Threads(ctx, thread.Query{Status: thread.Busy})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -44,20 +45,29 @@ var (
 
 func notFound(a id.Assistant) error { return fault.Newf(fault.NotFound, "Assistant %s not found", a) }
 
-// EnsureDefaults makes the default assistant of every graph that has none, and brings descriptions up to date.
-func (s *Service) EnsureDefaults(ctx context.Context) error {
+// EnsureDefaults makes the default assistant of every graph that has none, and brings descriptions up to date. configs are what the default
+// assistants of graphs are configured with, by name; an assistant that a client has changed keeps its own.
+func (s *Service) EnsureDefaults(ctx context.Context, configs map[string]json.RawMessage) error {
 	return s.store.Write(ctx, func(tx Tx) error {
 		for _, name := range s.graphs.Names() {
 			var description *string
 			if d := s.graphs.Description(name); d != "" {
 				description = &d
 			}
+			config, runContext, err := mirror(configs[name], nil)
+			if err != nil {
+				return fmt.Errorf("configuration of graph %s: %w", name, err)
+			}
 			old, err := tx.Assistant(id.DefaultAssistant(name))
 			if err == nil {
-				if text(old.Description) == text(description) {
+				configured := old.Version > 1 || sameJSON(old.Config, config)
+				if configured && text(old.Description) == text(description) {
 					continue
 				}
 				old.Description = description
+				if !configured {
+					old.Config, old.Context = config, runContext
+				}
 				if err := tx.PutAssistant(old, false); err != nil {
 					return fmt.Errorf("describe assistant of graph %s: %w", name, err)
 				}
@@ -68,7 +78,7 @@ func (s *Service) EnsureDefaults(ctx context.Context) error {
 			}
 			now := s.now()
 			err = tx.InsertAssistant(&Assistant{
-				ID: id.DefaultAssistant(name), GraphID: name, Name: name, Description: description, Config: empty, Context: empty,
+				ID: id.DefaultAssistant(name), GraphID: name, Name: name, Description: description, Config: config, Context: runContext,
 				Metadata: json.RawMessage(`{"created_by":"system"}`), Version: 1, CreatedAt: now, UpdatedAt: now,
 			})
 			if err != nil {
@@ -77,6 +87,12 @@ func (s *Service) EnsureDefaults(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// sameJSON compares values whatever the order of their members, which a database may change.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 func text(s *string) string {
@@ -157,6 +173,21 @@ func mirror(config, runContext json.RawMessage) (json.RawMessage, json.RawMessag
 	}
 }
 
+// configure replaces what a patch says. An empty config says nothing; one without configurable leaves the context as it is.
+func (a *Assistant) configure(config, runContext json.RawMessage) error {
+	newConfig, newContext, err := mirror(config, runContext)
+	if err != nil {
+		return err
+	}
+	if jsonobj.Of(newConfig).Len() > 0 {
+		a.Config = newConfig
+	}
+	if len(runContext) > 0 || jsonobj.Of(newContext).Len() > 0 {
+		a.Context = newContext
+	}
+	return nil
+}
+
 func orEmpty(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || string(raw) == "null" {
 		return empty
@@ -204,10 +235,8 @@ func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assista
 		if p.Metadata != nil {
 			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
 		}
-		if p.Config != nil || p.Context != nil {
-			if row.Config, row.Context, err = mirror(p.Config, p.Context); err != nil {
-				return err
-			}
+		if err := row.configure(p.Config, p.Context); err != nil {
+			return err
 		}
 		out = row
 		return tx.PutAssistant(row, true)

@@ -30,8 +30,8 @@ func setup(t *testing.T) *assistant.Service {
 	require.NoError(t, graphs.Add("agent", "what it is for", drawn{}))
 	require.NoError(t, graphs.Add("other", "", drawn{}))
 	s := assistant.NewService(rows.Assistants(), graphs, nil)
-	require.NoError(t, s.EnsureDefaults(t.Context()))
-	require.NoError(t, s.EnsureDefaults(t.Context()), "twice is as good as once")
+	require.NoError(t, s.EnsureDefaults(t.Context(), nil))
+	require.NoError(t, s.EnsureDefaults(t.Context(), nil), "twice is as good as once")
 	return s
 }
 
@@ -47,6 +47,29 @@ func TestEveryGraphHasADefaultAssistant(t *testing.T) {
 	n, err := s.Count(t.Context(), assistant.Query{})
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
+}
+
+// What LANGGRAPH_CONFIG says of a graph is the configuration of its default assistant, until a client changes that.
+func TestDefaultsAreConfigured(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	check := func(configs, wantConfig, wantContext string, wantVersion int) {
+		t.Helper()
+		var by map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(configs), &by))
+		require.NoError(t, s.EnsureDefaults(t.Context(), by))
+		a, err := s.Get(t.Context(), id.DefaultAssistant("agent"))
+		require.NoError(t, err)
+		require.JSONEq(t, wantConfig, string(a.Config))
+		require.JSONEq(t, wantContext, string(a.Context))
+		require.Equal(t, wantVersion, a.Version)
+	}
+	check(`{"agent":{"tags":["t"],"configurable":{"n":1}},"absent":{}}`, `{"tags":["t"],"configurable":{"n":1}}`, `{"n":1}`, 1)
+	check(`{"agent":{"configurable":{"n":2}}}`, `{"configurable":{"n":2}}`, `{"n":2}`, 1)
+	check(`{}`, `{}`, `{}`, 1)
+	_, err := s.Update(t.Context(), id.DefaultAssistant("agent"), assistant.Patch{Config: json.RawMessage(`{"tags":["own"]}`)})
+	require.NoError(t, err)
+	check(`{"agent":{"configurable":{"n":2}}}`, `{"tags":["own"]}`, `{}`, 2)
 }
 
 func TestContextAndConfigurableMirrorEachOther(t *testing.T) {

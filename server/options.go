@@ -28,6 +28,8 @@ type Options struct {
 	Checks map[string]Check
 	// CheckWebhook judges the address of a webhook before a run is made; its error should be a fault. nil: any will do.
 	CheckWebhook func(address string) error
+	// Truncate deletes threads, crons and assistants, for POST /internal/truncate. nil: there is no such route.
+	Truncate Check
 	// Bind gives the context that services see, with who acts in it. Its error ends the request. nil: as it is.
 	Bind func(ctx context.Context, header func(name string) string) (context.Context, error)
 

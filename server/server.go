@@ -189,6 +189,9 @@ next:
 func (s *Server) routes() {
 	d := s.opts.Disable
 	s.systemRoutes(!d.Meta)
+	if s.opts.Truncate != nil {
+		s.route("POST", "/internal/truncate", s.truncate)
+	}
 	if !d.Assistants {
 		s.assistantRoutes()
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -77,6 +78,8 @@ type Config struct {
 	Concurrency int
 	// GraphConcurrency is how many runs of a graph this server executes at once. Graphs that are not named share Runs alone.
 	GraphConcurrency map[string]int
+	// GraphConfigs are what the default assistants of graphs are configured with, JSON objects by name of the graph.
+	GraphConfigs map[string]json.RawMessage
 	// WorkerMemory is the memory of one worker process above which it is replaced. 0: any.
 	WorkerMemory ByteSize
 	// WorkerMaxRuns is how many runs a worker process is given before it is replaced. 0: any number.

@@ -269,6 +269,21 @@ func TestWarnings(t *testing.T) {
 	require.Contains(t, warnings[2].String(), `did you mean "dependencies"?`)
 }
 
+func TestGraphConfigs(t *testing.T) {
+	t.Parallel()
+	load := func(text string) (*Config, error) {
+		c, _, err := Load(setup(t, `{"graphs": {"a": "./agent.py:g"}}`, map[string]string{"LANGGRAPH_CONFIG": text}))
+		return c, err
+	}
+	c, err := load(`{"a": {"tags":["t"], "configurable": {"n": 1}}, "other": {}}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"tags":["t"],"configurable":{"n":1}}`, string(c.GraphConfigs["a"]))
+	for _, bad := range []string{`{`, `[]`, `{"a": 1}`, `{"a": null}`} {
+		_, err := load(bad)
+		require.ErrorContains(t, err, "LANGGRAPH_CONFIG", bad)
+	}
+}
+
 func TestFindPython(t *testing.T) {
 	t.Parallel()
 	none := func(string) (string, bool) { return "", false }

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -43,6 +45,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		c.HTTP.CORS.AllowCredentials = strings.TrimSpace(origins) != "*"
 	}
 	mistakes = append(mistakes, src.settings(c)...)
+	mistakes = append(mistakes, src.graphConfigs(c)...)
 	warnings = append(warnings, c.unknownLimits()...)
 	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
 		// Not of a variable: that one may be the image's.
@@ -110,6 +113,29 @@ func (src Source) settings(c *Config) Mistakes {
 		}
 	}
 	return out
+}
+
+// graphConfigs reads LANGGRAPH_CONFIG. Graphs that it names may be registered later, or not be there: LangGraph Server passes them over.
+func (src Source) graphConfigs(c *Config) Mistakes {
+	const name = "LANGGRAPH_CONFIG"
+	text, place := src.lookup(c, name)
+	if place == "" || !slices.Contains([]Mode{Dev, Serve, Worker}, src.Mode) {
+		return nil
+	}
+	var configs map[string]map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &configs); err != nil {
+		return Mistakes{{Text: place + `: write a JSON object of configurations by graph, such as {"agent": {"recursion_limit": 50}}: ` + err.Error()}}
+	}
+	c.GraphConfigs = map[string]json.RawMessage{}
+	var raw map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(text), &raw) // as above
+	for graph, config := range raw {
+		if configs[graph] == nil {
+			return Mistakes{{Text: place + ": the configuration of " + strconv.Quote(graph) + " is no object"}}
+		}
+		c.GraphConfigs[graph] = config
+	}
+	return nil
 }
 
 // unknownLimits warns of graphs with a limit that the file does not name. Programs may add graphs of their own.
