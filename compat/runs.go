@@ -93,6 +93,9 @@ func (o object) run(form RunForm) (run.Request, error) {
 			req.Durability = "exit"
 		}
 	}
+	if t := members(o.raw("langsmith_tracer")); len(t) > 0 {
+		req.Tracer = &run.Tracer{Project: t["project_name"], Example: t["example_id"]}
+	}
 	var err error
 	if req.Config, req.Context, err = o.configured(); err != nil {
 		return req, err

@@ -280,7 +280,7 @@ func (s *Schema) plain() *Schema {
 // Request bodies of crons.
 var (
 	cronProps = []Prop{
-		{"schedule", aText.doc("Five fields: minute, hour, day of month, month, day of week.")},
+		{"schedule", aText.doc("Five fields: minute, hour, day of month, month, day of week; a sixth is seconds.")},
 		{"timezone", typed("null", "string").doc("IANA name; UTC when absent.")},
 		{"end_time", &Schema{Types: []string{"null", "string"}, Format: "date-time"}},
 		{"assistant_id", assistantRef},

@@ -1,6 +1,8 @@
 package compat
 
 import (
+	"encoding/json"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,24 +74,58 @@ func SearchThreads(body []byte) (thread.Search, Columns, error) {
 			Limit:     o.integer("limit", 10),
 			Offset:    o.integer("offset", 0),
 		},
-		Values: o.raw("values"),
+		Values: o.condition("values"),
 	}
 	if q.IDs, err = threadIDs(o, "ids"); err != nil {
 		return q, nil, err
 	}
 	if paths := o.raw("extract"); paths != nil {
-		q.Extract = map[string]string{}
-		each(paths, func(alias string, v []byte) {
-			path := text(v)
-			if !slices.Contains(extractRoots, path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyz"))]) {
-				err = fault.Newf(fault.Unprocessable, "Extract path '%s' must start with one of: %s", cut([]byte(path)), strings.Join(extractRoots, ", "))
-			}
-			q.Extract[alias] = path
-		})
+		if q.Extract, err = extracts(paths); err != nil {
+			return q, nil, err
+		}
 	}
 	cols := Columns(o.texts("select"))
 	q.NoValues = !cols.has("values")
 	return q, cols, err
+}
+
+// identifier is what an alias of a search is.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// extracts reads the paths of a search by alias.
+func extracts(paths []byte) (map[string]string, error) {
+	all := map[string]string{}
+	var bad error
+	var reserved []string
+	each(paths, func(alias string, v []byte) {
+		path := text(v)
+		root := path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyz"))]
+		switch {
+		case slices.Contains(threadColumns, alias):
+			reserved = append(reserved, "'"+alias+"'")
+		case bad != nil:
+		case !identifier.MatchString(alias):
+			bad = fault.Newf(fault.Unprocessable, "Extract key '%s' must be a valid identifier (letters, digits, underscores)", cut([]byte(alias)))
+		case path == "":
+			bad = fault.Newf(fault.Unprocessable, "Extract path for '%s' must be a non-empty string", cut([]byte(alias)))
+		case !slices.Contains(extractRoots, root):
+			bad = fault.Newf(fault.Unprocessable, "Extract path '%s' must start with one of: %s", cut([]byte(path)), strings.Join(extractRoots, ", "))
+		}
+		all[alias] = path
+	})
+	if reserved != nil {
+		slices.Sort(reserved)
+		return nil, fault.New(fault.Unprocessable, "Extract keys cannot use reserved field names: ["+strings.Join(reserved, ", ")+"]")
+	}
+	return all, bad
+}
+
+// condition reads what a member has to contain; nil when that is nothing.
+func (o object) condition(key string) json.RawMessage {
+	if v := o.raw(key); len(v) > len(`{}`) {
+		return v
+	}
+	return nil
 }
 
 func threadIDs(o object, key string) ([]id.Thread, error) {
@@ -115,7 +151,7 @@ func CountThreads(body []byte) (thread.Search, error) {
 	}
 	return thread.Search{
 		Query:    thread.Query{Status: thread.Status(o.text("status")), Metadata: o.raw("metadata")},
-		Values:   o.raw("values"),
+		Values:   o.condition("values"),
 		NoValues: true,
 	}, nil
 }

@@ -35,7 +35,7 @@ type created struct {
 // same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
 func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follow bool) ([]*Run, bridge.Subscription, error) {
 	for i := range reqs {
-		if t == "" && len(jsonobj.Of(reqs[i].Command).Get("resume")) > 0 {
+		if t == "" && string(orNull(jsonobj.Of(reqs[i].Command).Get("resume"))) != "null" {
 			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
 		}
 		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
@@ -313,6 +313,10 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 	}
 	identify(configurable, "")
 	configurable.SetText("langgraph_request_id", req.RequestID)
+	if req.Tracer != nil {
+		configurable.Set("__langsmith_project__", orNull(req.Tracer.Project))
+		configurable.Set("__langsmith_example_id__", orNull(req.Tracer.Example))
+	}
 	req.writeTrace(configurable)
 	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
 	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
@@ -341,4 +345,11 @@ func identify(configurable *jsonobj.Object, user string) {
 	if user != "" || configurable.Get("user_id") == nil {
 		configurable.SetText("user_id", user)
 	}
+}
+
+func orNull(v json.RawMessage) json.RawMessage {
+	if len(v) == 0 {
+		return null
+	}
+	return v
 }

@@ -191,6 +191,14 @@ func (s *Service) outcomeOf(ctx context.Context, err error) outcome {
 	}
 }
 
+// commandOf returns the command that a run executes. One that says nothing is none: the run takes its input, or resumes its thread.
+func commandOf(k *Kwargs) json.RawMessage {
+	if jsonobj.Of(k.Command).Len() == 0 {
+		return nil
+	}
+	return k.Command
+}
+
 // invocation is what the graph is called with. The first attempt gets the input; a later one goes on from what an earlier one saved.
 func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.Invocation, error) {
 	k := r.Kwargs
@@ -215,7 +223,7 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 		Config:  graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, Store: s.Items},
 		Run:     r.ID,
 		Attempt: r.Attempt,
-		Input:   k.Input, Command: k.Command,
+		Input:   k.Input, Command: commandOf(&k),
 		At:            checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
 		CheckpointMap: k.CheckpointMap,
 		Modes:         k.StreamMode, Subgraphs: k.Subgraphs,

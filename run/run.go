@@ -119,12 +119,18 @@ type Request struct {
 	CheckpointNS    string
 	CheckpointID    id.Checkpoint
 	CheckpointMap   json.RawMessage
+	Tracer          *Tracer // nil: none
 
 	// From the edge.
 	RequestID string            // x-request-id, or made up
 	Headers   map[string]string // configurable headers (http.configurable_headers), lower case
 
 	traceParent, traceState string // of the request, when there is a span of it
+}
+
+// Tracer names the LangSmith project and example that a run is traced to. It is handed to the graph's configuration as it came; nil is null.
+type Tracer struct {
+	Project, Example json.RawMessage
 }
 
 // Result is what a wait or join answers: exactly one field is set.
@@ -145,7 +151,7 @@ type Cron struct {
 	ID             id.Cron
 	Assistant      id.Assistant
 	Thread         id.Thread // "" for stateless ones
-	Schedule       string    // five fields
+	Schedule       string    // five fields, or six with seconds at the end
 	Timezone       string    // IANA name; "" UTC
 	EndTime        *time.Time
 	Payload        json.RawMessage // the request, with assistant_id resolved and config.configurable.cron_id set

@@ -107,7 +107,7 @@ func (w *world) start() {
 	o.Store, o.Bridge, o.Graphs = w.rows.Runs(), w.bridge, w.graphs
 	o.Snapshots = checkpointer.NewSnapshots(w.rows.Threads(), nil)
 	w.runs = run.NewService(o)
-	require.NoError(t, assistant.NewService(w.rows.Assistants(), w.graphs, nil).EnsureDefaults(ctx))
+	require.NoError(t, assistant.NewService(w.rows.Assistants(), w.graphs, nil).EnsureDefaults(ctx, nil))
 	busy, err := w.rows.Threads().Threads(ctx, thread.Query{Status: thread.Busy})
 	require.NoError(t, err)
 	var ids []id.Thread

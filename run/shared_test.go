@@ -88,7 +88,7 @@ func (c *cluster) start(graphs map[string]script, change func(*run.Options)) *in
 	o.Snapshots = checkpointer.NewSnapshots(s.Threads(), nil)
 	w.runs = run.NewService(o)
 	ctx, cancel := context.WithCancel(context.Background())
-	require.NoError(t, assistant.NewService(s.Assistants(), w.graphs, nil).EnsureDefaults(ctx))
+	require.NoError(t, assistant.NewService(s.Assistants(), w.graphs, nil).EnsureDefaults(ctx, nil))
 	require.NoError(t, w.runs.Recover(ctx, nil))
 	ended := make(chan error, 1)
 	go func() { ended <- w.runs.Run(ctx) }()

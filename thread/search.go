@@ -3,6 +3,8 @@ package thread
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -111,7 +113,8 @@ func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*View
 // extract gives {alias: what stands at the path, or null}.
 func extract(v *View, paths map[string]string) json.RawMessage {
 	out := &jsonobj.Object{}
-	for alias, path := range paths {
+	for _, alias := range slices.Sorted(maps.Keys(paths)) {
+		path := paths[alias]
 		root, rest, _ := strings.Cut(path, ".")
 		if i := strings.IndexByte(root, '['); i >= 0 {
 			root, rest = root[:i], strings.TrimPrefix(path[i:], ".")
