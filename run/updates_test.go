@@ -61,7 +61,7 @@ func newServer(t *testing.T, s *server, b bridge.Bridge) *server {
 		Store: s.rows.Runs(), Bridge: b, Graphs: graphs, Snapshots: snapshots, Jobs: 4, Grace: 5 * time.Second, Wire: wire{},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	require.NoError(t, assistant.NewService(s.rows.Assistants(), graphs, nil).EnsureDefaults(ctx))
+	require.NoError(t, assistant.NewService(s.rows.Assistants(), graphs, nil).EnsureDefaults(ctx, nil))
 	ended := make(chan error, 1)
 	go func() { ended <- s.runs.Run(ctx) }()
 	t.Cleanup(func() {
