@@ -104,6 +104,34 @@ func (m *Memory) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
 	return nil
 }
 
+// Lose removes the checkpoints of a thread that are newer than last, as a crash does that comes before they are committed, and with writes
+// also the writes on the root checkpoint last.
+func (m *Memory) Lose(t id.Thread, last id.Checkpoint, writes bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used := map[blobKey]bool{}
+	for k, row := range m.rows {
+		switch {
+		case k.Thread != t:
+		case k.ID > last:
+			delete(m.rows, k)
+			continue
+		case writes && k.ID == last && k.NS == "":
+			kept := *row
+			kept.Writes = nil
+			m.rows[k] = &kept
+		}
+		for _, b := range m.whole(row).Blobs {
+			used[blobKey{k.Thread, k.NS, b.Channel, b.Version}] = true
+		}
+	}
+	for k := range m.blobs {
+		if !used[k] {
+			delete(m.blobs, k)
+		}
+	}
+}
+
 // CopyCheckpoints implements checkpointer.Tx.
 func (m *Memory) CopyCheckpoints(from, to id.Thread) error {
 	m.mu.Lock()

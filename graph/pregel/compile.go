@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -141,12 +142,7 @@ func (b *builder) compile(options []CompileOption) (*Graph, error) {
 	for _, declared := range b.nodes {
 		n := *declared
 		applyDefaults(&n, b.defaults)
-		n.keys = b.keysOf(n.schema)
-		for name := range b.managed {
-			if n.schema.open() || slices.ContainsFunc(n.schema.keys, func(k schemaKey) bool { return k.name == name }) {
-				n.keys = append(n.keys, name)
-			}
-		}
+		n.keys = b.readableKeys(n.schema)
 		spec := Channel(EphemeralAny())
 		if n.deferred {
 			spec = afterFinishSpec{}
@@ -183,7 +179,7 @@ func (b *builder) compile(options []CompileOption) (*Graph, error) {
 		n := g.nodes[br.from]
 		w := *br
 		w.schema = b.state
-		n.writers = append(n.writers, writer{branch: &w, keys: b.keysOf(b.state)})
+		n.writers = append(n.writers, writer{branch: &w, keys: b.readableKeys(b.state)})
 	}
 	g.index()
 	return g, nil
@@ -211,6 +207,17 @@ func (b *builder) keysOf(s *schema) []string {
 	for _, c := range b.channels {
 		if s.open() || slices.ContainsFunc(s.keys, func(k schemaKey) bool { return k.name == c.name }) {
 			keys = append(keys, c.name)
+		}
+	}
+	return keys
+}
+
+// readableKeys returns the channels and managed values that a schema sees.
+func (b *builder) readableKeys(s *schema) []string {
+	keys := b.keysOf(s)
+	for _, name := range slices.Sorted(maps.Keys(b.managed)) {
+		if s.open() || slices.ContainsFunc(s.keys, func(k schemaKey) bool { return k.name == name }) {
+			keys = append(keys, name)
 		}
 	}
 	return keys

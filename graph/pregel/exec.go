@@ -22,8 +22,9 @@ type exec struct {
 	log    *slog.Logger
 	thread id.Thread
 	run    id.Run
-	saver  graph.Saver // nil: nothing is kept
-	saves  *saves      // nil: nothing is kept
+	at     id.Checkpoint // that the run is addressed at; "": the newest
+	saver  graph.Saver   // nil: nothing is kept
+	saves  *saves        // nil: nothing is kept
 	store  graph.Store
 	out    *stream // nil: nobody reads events
 	modes  modes

@@ -1,23 +1,12 @@
 package pregel
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // input is what a run starts with.
 type input struct {
 	given   bool
 	v       *value
 	command *commandInput
-}
-
-type commandInput struct {
-	resume  *value // nil: none
-	update  []field
-	gotos   []write
-	list    bool // goto was a list
-	invalid error
 }
 
 // first prepares the first step: LangGraph's _first.
@@ -122,52 +111,6 @@ func (l *loop) first(in input) error {
 	}
 	return nil
 }
-
-// asCommand is the Command as START takes it.
-func (c *commandInput) asCommand() *Command {
-	cmd := &Command{}
-	if c.update != nil {
-		writes := make([]Write, len(c.update))
-		for i, f := range c.update {
-			writes[i] = Write{f.name, f.v}
-		}
-		cmd.Update = writes
-	}
-	var to []any
-	for _, w := range c.gotos {
-		if w.channel == chanTasks {
-			to = append(to, w.v.goVal.(Send))
-		} else {
-			to = append(to, strings.TrimPrefix(w.channel, branchTo))
-		}
-	}
-	if to != nil {
-		cmd.Goto = to
-	}
-	return cmd
-}
-
-func (c *commandInput) object() *value {
-	resume, update, to := null, null, any(nil)
-	if c.resume != nil {
-		resume = c.resume
-	}
-	if c.update != nil {
-		update = fromFields(c.update)
-	}
-	if cmd := c.asCommand(); cmd.Goto != nil {
-		list := cmd.Goto.([]any)
-		to = list
-		if len(list) == 1 && !c.list {
-			to = list[0]
-		}
-	}
-	return fromFields([]field{{"graph", null}, {"update", update}, {"resume", resume}, {"goto", fromGo(to)}})
-}
-
-func (c *commandInput) appendJSON(b []byte) []byte { return c.object().appendJSON(b) }
-
-func (c *commandInput) appendPack(b []byte) ([]byte, error) { return c.object().appendPack(b) }
 
 // command turns a Command into writes. forks: they go with the fork that the run saves, so they are only given back.
 func (l *loop) command(c *commandInput, forks bool) ([]pendingWrite, error) {

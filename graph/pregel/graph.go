@@ -155,7 +155,7 @@ func (x *exec) settle() {
 func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input, error) {
 	x := &exec{
 		log: slog.Default(), thread: inv.Thread, run: inv.Run, store: inv.Store, modes: modesOf(inv.Modes, inv.Subgraphs), config: inv.Config.Config,
-		context: inv.Context, durability: inv.Durability, attempt: inv.Attempt, grace: g.limits.CancelGrace,
+		context: inv.Context, durability: inv.Durability, attempt: inv.Attempt, grace: g.limits.CancelGrace, at: inv.At.ID,
 	}
 	if x.grace <= 0 {
 		x.grace = defaultGrace
@@ -173,6 +173,9 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 	}
 	x.knownContext(g)
 	limit, workers := x.configure(g)
+	if limit < 1 {
+		return nil, input{}, failure(Errorf("ValueError", "recursion_limit must be at least 1"))
+	}
 	x.workers = newWorkers(workers)
 	before, err := nodesOf(inv.InterruptBefore, g.before)
 	if err != nil {
@@ -259,7 +262,7 @@ func (x *exec) knownContext(g *Graph) {
 }
 
 // propagated is what of configurable joins the metadata of a run.
-var propagated = []string{"thread_id", "run_id", "assistant_id", "graph_id"}
+var propagated = []string{"thread_id", "checkpoint_id", "run_id", "assistant_id", "graph_id"}
 
 // configure reads the configuration of a run.
 func (x *exec) configure(g *Graph) (limit, workers int) {
@@ -316,8 +319,11 @@ func (x *exec) configure(g *Graph) (limit, workers int) {
 	}
 	for _, name := range propagated {
 		v := gjson.GetBytes(x.config, "configurable."+name)
-		if name == "thread_id" && !v.Exists() && x.thread != "" {
+		switch {
+		case name == "thread_id" && !v.Exists() && x.thread != "":
 			v = gjson.ParseBytes(appendQuoted(nil, string(x.thread)))
+		case name == "checkpoint_id" && x.at != "":
+			v = gjson.ParseBytes(appendQuoted(nil, string(x.at)))
 		}
 		if v.Exists() && v.Raw != `""` && v.Type != gjson.Null && !slices.ContainsFunc(x.metadata, func(f field) bool { return f.name == name }) {
 			x.metadata = append(x.metadata, field{name, fromJSON(compact([]byte(v.Raw)))})
@@ -352,66 +358,6 @@ func nodesOf(raw json.RawMessage, unset []string) ([]string, error) {
 		return nodes, nil
 	}
 	return nil, fault.New(fault.Invalid, `interrupt_before and interrupt_after are lists of nodes, or "*"`)
-}
-
-// readCommand reads a Command that starts a run.
-func readCommand(raw json.RawMessage) *commandInput {
-	c := &commandInput{}
-	doc := gjson.ParseBytes(raw)
-	if resume := doc.Get("resume"); resume.Exists() && resume.Type != gjson.Null {
-		c.resume = fromJSON(compact([]byte(resume.Raw)))
-	}
-	if to := doc.Get("goto"); to.Exists() && to.Type != gjson.Null {
-		targets := []gjson.Result{to}
-		if to.IsArray() {
-			targets, c.list = to.Array(), true
-		}
-		for _, t := range targets {
-			switch {
-			case t.Type == gjson.String:
-				c.gotos = append(c.gotos, write{branchTo + t.Str, fromString(START)})
-			case t.IsObject() && t.Get("node").Type == gjson.String:
-				arg := null
-				for _, key := range []string{"input", "arg", "args"} {
-					if a := t.Get(key); a.Exists() {
-						arg = fromJSON(compact([]byte(a.Raw)))
-						break
-					}
-				}
-				c.gotos = append(c.gotos, write{chanTasks, fromSend(Send{Node: t.Get("node").Str, Arg: arg})})
-			default:
-				c.invalid = Errorf("TypeError", "In Command.goto, expected Send/str, got %s", short([]byte(t.Raw)))
-			}
-		}
-	}
-	update := doc.Get("update")
-	switch {
-	case !update.Exists() || update.Type == gjson.Null:
-	case update.IsObject():
-		c.update, _ = fromJSON(compact([]byte(update.Raw))).object()
-	case update.IsArray():
-		if pairs, ok := pairsOf(update); ok {
-			c.update = pairs
-			break
-		}
-		fallthrough
-	default:
-		c.update = []field{{"__root__", fromJSON(compact([]byte(update.Raw)))}}
-	}
-	return c
-}
-
-// pairsOf reads an update as a list of [key, value].
-func pairsOf(list gjson.Result) ([]field, bool) {
-	var out []field
-	for _, item := range list.Array() {
-		pair := item.Array()
-		if !item.IsArray() || len(pair) != 2 || pair[0].Type != gjson.String {
-			return nil, false
-		}
-		out = append(out, field{pair[0].Str, fromJSON(compact([]byte(pair[1].Raw)))})
-	}
-	return out, true
 }
 
 // invocation is what Invoke makes of its options.
@@ -492,33 +438,6 @@ func inputOf(x any) *value {
 		return fromFields(goFields(rv, true))
 	}
 	return fromGo(x)
-}
-
-// commandOf reads a Command of a Go program.
-func (g *Graph) commandOf(cmd *Command) (input, error) {
-	c := &commandInput{}
-	if cmd.Graph != "" {
-		return input{}, invalidUpdate("There is no parent graph")
-	}
-	if cmd.Resume != nil {
-		c.resume = fromGo(cmd.Resume)
-		if err := c.resume.check(); err != nil {
-			return input{}, err
-		}
-	}
-	var err error
-	if c.gotos, err = g.gotos(cmd.Goto, nil, fromString(START)); err != nil {
-		return input{}, err
-	}
-	if c.update, err = g.updateFields(cmd.Update); err != nil {
-		return input{}, err
-	}
-	for _, f := range c.update {
-		if err := f.v.check(); err != nil {
-			return input{}, err
-		}
-	}
-	return input{given: true, command: c}, nil
 }
 
 // keyOf is the checkpoint that a call is about.

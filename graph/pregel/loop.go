@@ -20,10 +20,12 @@ type loop struct {
 	task *task           // that the graph runs in; nil at the root
 	// taskStep is the step of that task.
 	taskStep int
-	span     *span // nil: nobody reads events
-	ns       string
-	nested   bool
-	keeps    bool // checkpoints are kept
+	// inherited is the metadata of the nodes that the graph runs in.
+	inherited []field
+	span      *span // nil: nobody reads events
+	ns        string
+	nested    bool
+	keeps     bool // checkpoints are kept
 	// outKeys are what values shows; of nested graphs what they give.
 	outKeys []string
 	above   []field // checkpoint_map: {namespace: checkpoint id} of the graphs above
@@ -327,7 +329,9 @@ func (l *loop) afterTick() error {
 func (l *loop) leave(cause error) error {
 	var gi *GraphInterrupt
 	interrupted := errors.As(cause, &gi)
-	if l.keeps && l.x.durability == durabilityExit && (!l.nested || cause != nil || !strings.Contains(l.ns, ":")) {
+	// A nested graph at its recursion limit has no error yet: its task has it.
+	failed := cause != nil && !errors.Is(cause, errRecursion)
+	if l.keeps && l.x.durability == durabilityExit && (!l.nested || failed || !strings.Contains(l.ns, ":")) {
 		if _, err := l.put("", true); err != nil && cause == nil {
 			cause = err
 		}

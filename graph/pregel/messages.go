@@ -170,6 +170,9 @@ func (l *loop) messageMetadata(t *task) []byte {
 		add("checkpoint_ns", appendQuoted(nil, outermost(l.ns)))
 	}
 	add("ls_integration", []byte(`"langgraph"`)) // unless the node says otherwise, as those of agents do
+	for _, f := range l.inherited {
+		add(f.name, f.v.JSON())
+	}
 	if t.node != nil {
 		for _, f := range t.node.metadata {
 			add(f.name, f.v.JSON())
@@ -215,6 +218,9 @@ func (l *loop) taskMetadata(t *task) []byte {
 		if !slices.Contains(excludedMetadata, f.name) {
 			fields = append(fields, f)
 		}
+	}
+	for _, f := range l.inherited {
+		fields = setRaw(fields, f.name, f.v.JSON())
 	}
 	if t.node != nil {
 		for _, f := range t.node.metadata {

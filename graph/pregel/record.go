@@ -104,10 +104,8 @@ func (l *loop) taskFields() []field {
 	}
 	t := l.task
 	fields := append([]field{{"checkpoint_map", fromFields(l.above)}}, t.fields(l.taskStep)...)
-	if t.node != nil {
-		for _, f := range t.node.metadata {
-			fields = setRaw(fields, f.name, f.v.JSON())
-		}
+	for _, f := range l.inherited {
+		fields = setRaw(fields, f.name, f.v.JSON())
 	}
 	return setRaw(fields, "checkpoint_ns", appendQuoted(nil, outermost(l.ns)))
 }

@@ -2,11 +2,11 @@ package pregel
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 
 	"understudy/graph/message"
+	"understudy/internal/jsonplus"
 )
 
 // reducer folds an update into the value of a channel.
@@ -50,7 +50,7 @@ func ReducerErr[T any](fold func(current, update T) (T, error)) Channel {
 // Append concatenates lists, as operator.add does. A channel that nobody wrote holds an empty list.
 func Append() Channel { return reducerSpec{appendReducer} }
 
-// Add adds numbers, starting at zero. Use a typed Reducer for anything else.
+// Add adds numbers, starting at zero, as operator.add does: true counts as one. Use a typed Reducer for anything else.
 func Add() Channel { return reducerSpec{addReducer} }
 
 // Messages is the list of a conversation, with the rules of add_messages: messages get ids, one with a known id takes the place of
@@ -121,7 +121,11 @@ func overwriteOf(u *value) (*value, bool) {
 		return nil, false
 	case ofPack:
 		if p := *u.pack.Load(); !isMap(p[0]) {
-			return nil, false
+			arguments, ok := jsonplus.Arguments(p, "Overwrite")
+			if !ok {
+				return nil, false
+			}
+			u = fromPack(arguments)
 		}
 	}
 	fields, ok := u.object()
@@ -145,7 +149,7 @@ func overwriteOf(u *value) (*value, bool) {
 	return held, marked && held != nil
 }
 
-var appendReducer = &reducer{name: "append", empty: emptyList, fold: concat}
+var appendReducer = &reducer{name: "append", empty: emptyList, fold: plus}
 
 // concatAll appends all updates up to one that is no list to one copy, and gives what is left: a step may have thousands.
 func concatAll(current *value, updates []*value) (*value, []*value) {
@@ -163,30 +167,6 @@ func concatAll(current *value, updates []*value) (*value, []*value) {
 	}
 	return fromItems(items), nil
 }
-
-func concat(current, update *value) (*value, error) {
-	a, ok := current.list()
-	if !ok {
-		return nil, Errorf("TypeError", "unsupported operand type(s) for +: '%s' and 'list'", pyType(current))
-	}
-	b, ok := update.list()
-	if !ok {
-		return nil, Errorf("TypeError", "can only concatenate list (not \"%s\") to list", pyType(update))
-	}
-	return fromItems(slices.Concat(a, b)), nil
-}
-
-var addReducer = &reducer{name: "add", empty: fromGo(0), fold: func(current, update *value) (*value, error) {
-	a, err := current.plain()
-	if err != nil {
-		return nil, err
-	}
-	b, err := update.plain()
-	if err != nil {
-		return nil, err
-	}
-	return addNumbers(a, b)
-}}
 
 // messagesReducer is add_messages.
 var messagesReducer = &reducer{name: "add_messages", empty: emptyList, fold: addMessages}
@@ -325,24 +305,3 @@ func asWholeMessage(item *value) (*value, error) {
 }
 
 func isChunkType(t string) bool { return len(t) > 5 && t[len(t)-5:] == "Chunk" }
-
-// pyType is Python's name of the type of a value.
-func pyType(v *value) string {
-	raw := v.JSON()
-	switch raw[0] {
-	case '"':
-		return "str"
-	case '{':
-		return "dict"
-	case '[':
-		return "list"
-	case 't', 'f':
-		return "bool"
-	case 'n':
-		return "NoneType"
-	}
-	if strings.ContainsAny(string(raw), ".eE") {
-		return "float"
-	}
-	return "int"
-}

@@ -268,9 +268,12 @@ func (r *runner) commit(t *task, err error) error {
 	return r.l.putWrites(t.id, t.writes, false)
 }
 
-// late records how a task ended that was cancelled because another one failed. Nobody is shown it.
+// late records how a task ended that was cancelled because another one failed. No event shows it. With durability exit the checkpoint is
+// saved before the tasks are cancelled, so it does not know of it either.
 func (r *runner) late(t *task, err error) error {
 	switch {
+	case errors.Is(err, errSibling) && r.l.x.durability == durabilityExit:
+		r.ended(t, err)
 	case errors.Is(err, errSibling):
 		t.writes = append(t.writes, write{writeError, &value{kind: ofGo, goVal: failed{errCancelled}}})
 		r.ended(t, err)
@@ -358,13 +361,10 @@ func (l *loop) handleCommand(ctx context.Context, t *task, pc *parentCommand) (b
 	cmd := *pc.cmd
 	cmd.Graph = ""
 	writes, err := l.writesOf(ctx, t.node, &cmd, nil)
-	if err != nil {
-		return true, err
-	}
 	t.mu.Lock()
 	t.writes = append(t.writes, writes...)
 	t.mu.Unlock()
-	return true, nil
+	return true, err
 }
 
 // attempt runs a task once.
@@ -427,7 +427,7 @@ func (l *loop) guarded(ctx context.Context, tc *taskContext) (err error) {
 	switch {
 	case n.name == START:
 		out = t.input
-		if c, ok := t.input.goVal.(*commandInput); ok {
+		if c, ok := startCommand(t.input); ok {
 			out = c.asCommand()
 		}
 	case n.sub != nil:
@@ -473,6 +473,13 @@ func (l *loop) subgraph(ctx context.Context, tc *taskContext, g *Graph, in *valu
 		g: g, x: l.x, ctx: ctx, ns: ns, nested: true, keeps: l.x.saver != nil && g.mode != Never, outKeys: g.result,
 		above: setField(l.above, l.ns, l.cp.id), scratch: t.scratch, resuming: l.resuming, before: g.before, after: g.after, limit: l.limit,
 		task: t, taskStep: l.step,
+	}
+	sub.inherited = l.inherited
+	if t.node != nil && len(t.node.metadata) > 0 {
+		sub.inherited = slices.Clone(l.inherited)
+		for _, f := range t.node.metadata {
+			sub.inherited = setRaw(sub.inherited, f.name, f.v.JSON())
+		}
 	}
 	if tc.attempt > 1 {
 		yes := true

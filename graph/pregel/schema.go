@@ -2,7 +2,6 @@ package pregel
 
 import (
 	"fmt"
-	"math/big"
 	"reflect"
 	"slices"
 	"strings"
@@ -141,62 +140,6 @@ func (k *schemaKey) option(option string) error {
 		return fmt.Errorf("unknown option %q", option)
 	}
 	return nil
-}
-
-var addTextReducer = &reducer{name: "add", empty: fromString(""), fold: func(current, update *value) (*value, error) {
-	a, ok := current.text()
-	if !ok {
-		return nil, Errorf("TypeError", "%s is no text to add to", short(current.JSON()))
-	}
-	b, ok := update.text()
-	if !ok {
-		return nil, Errorf("TypeError", "can only concatenate text to text, not %s", short(update.JSON()))
-	}
-	return fromString(a + b), nil
-}}
-
-var addFloatReducer = &reducer{name: "add", empty: fromGo(0.0), fold: addReducer.fold}
-
-// addNumbers adds integers, of any size, and floats.
-func addNumbers(a, b any) (*value, error) {
-	x, xok := bigInt(a)
-	y, yok := bigInt(b)
-	if xok && yok {
-		sum := x.Add(x, y)
-		if sum.IsInt64() {
-			return fromGo(sum.Int64()), nil
-		}
-		return fromGo(sum), nil
-	}
-	f, fok := asFloat(a)
-	g, gok := asFloat(b)
-	if !fok || !gok {
-		return nil, Errorf("TypeError", "only numbers can be added, not %T and %T", a, b)
-	}
-	return fromGo(f + g), nil
-}
-
-func bigInt(x any) (*big.Int, bool) {
-	switch x := x.(type) {
-	case int64:
-		return big.NewInt(x), true
-	case *big.Int:
-		return new(big.Int).Set(x), true
-	}
-	return nil, false
-}
-
-func asFloat(x any) (float64, bool) {
-	switch x := x.(type) {
-	case float64:
-		return x, true
-	case int64:
-		return float64(x), true
-	case *big.Int:
-		f, _ := new(big.Float).SetInt(x).Float64()
-		return f, true
-	}
-	return 0, false
 }
 
 // decodeTo reads a value into a Go variable.

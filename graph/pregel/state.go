@@ -169,13 +169,14 @@ func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 	return key, nil
 }
 
-// invalid makes an error of the graph's own rules one of the request.
+// invalid makes an update that breaks the graph's rules an error of the request. All else that a condition or a reducer raises keeps its
+// name, as the error of a run does.
 func invalid(err error) error {
 	switch errorName(err) {
-	case nameInvalidUpdate, "ValueError", "TypeError", "KeyError", "RuntimeError":
-		return fault.New(fault.Invalid, err.Error())
+	case nameInvalidUpdate, "ValueError":
+		return fault.Wrap(fault.Invalid, err.Error(), err)
 	}
-	return err
+	return failure(err)
 }
 
 // updateStep writes one checkpoint as if nodes had.

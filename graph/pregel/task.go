@@ -265,8 +265,14 @@ func (l *loop) read(keys []string) *value {
 			if v := l.chans[i].get(); v != nil {
 				fields = append(fields, field{key, v})
 			}
-			continue
 		}
+	}
+	return fromFields(l.managed(keys, fields))
+}
+
+// managed appends those of the keys that are managed values.
+func (l *loop) managed(keys []string, fields []field) []field {
+	for _, key := range keys {
 		switch l.g.managed[key] {
 		case managedLastStep:
 			fields = append(fields, field{key, fromGo(l.step == l.stop-1)})
@@ -274,7 +280,7 @@ func (l *loop) read(keys []string) *value {
 			fields = append(fields, field{key, fromGo(l.stop - l.step)})
 		}
 	}
-	return fromFields(fields)
+	return fields
 }
 
 // values gives the state as values shows it.

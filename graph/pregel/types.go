@@ -108,8 +108,16 @@ type parentCommand struct {
 
 func (e *parentCommand) Error() string {
 	var parts []string
-	if e.cmd.Update != nil {
-		parts = append(parts, "update="+pyText(fromGo(e.cmd.Update).JSON()))
+	switch update := e.cmd.Update.(type) {
+	case nil:
+	case []Write:
+		fields := make([]field, len(update))
+		for i, w := range update {
+			fields[i] = field{w.Channel, fromGo(w.Value)}
+		}
+		parts = append(parts, "update="+pyText(fromFields(fields).JSON()))
+	default:
+		parts = append(parts, "update="+pyText(fromGo(update).JSON()))
 	}
 	if e.cmd.Goto != nil {
 		parts = append(parts, "goto="+pyText(fromGo(e.cmd.Goto).JSON()))

@@ -341,11 +341,11 @@ func (v *value) appendPack(b []byte) ([]byte, error) {
 			}
 			return jsonplus.AppendSend(b, x.Node, arg), nil
 		case Overwrite:
-			b = msgp.AppendString(msgp.AppendMapHeader(b, 2), "value")
-			if b, err = x.Value.(*value).appendPack(b); err != nil {
+			to, err := x.Value.(*value).packed()
+			if err != nil {
 				return b, err
 			}
-			return msgp.AppendString(msgp.AppendString(b, "type"), overwriteKey), nil
+			return jsonplus.AppendOverwrite(b, to), nil
 		}
 		return appendGo(b, reflect.ValueOf(v.goVal), 0)
 	}

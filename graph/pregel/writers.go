@@ -269,7 +269,7 @@ func (l *loop) choose(ctx context.Context, w writer, out any, writes []write) ([
 		return nil, err
 	}
 	if w.branch.schema.open() {
-		state = passThrough(out, state)
+		state = l.g.passThrough(out, state)
 	}
 	got, err := w.branch.path(ctx, state)
 	if err != nil {
@@ -307,19 +307,25 @@ func (l *loop) choose(ctx context.Context, w writer, out any, writes []write) ([
 	return writes, nil
 }
 
-// passThrough lays the state over what the node returned, so that a condition sees keys that are not part of it.
-func passThrough(out any, state *value) *value {
-	var merged []field
-	switch out := out.(type) {
-	case map[string]any:
-		merged = goFields(reflect.ValueOf(out), false)
-	case []Write:
-		for _, w := range out {
-			merged = append(merged, field{w.Channel, fromGo(w.Value)})
-		}
-	default:
+// passThrough lays the state over what the node returned, so that a condition sees keys that are not part of it. Of START that is the
+// input. A Command, or a list with one, adds nothing.
+func (g *Graph) passThrough(out any, state *value) *value {
+	if _, ok := asCommand(out); ok {
 		return state
 	}
+	if _, ok := commandList(out); ok {
+		return state
+	}
+	var given []field
+	if values, ok := out.(map[string]any); ok {
+		given = goFields(reflect.ValueOf(values), false)
+	} else {
+		var err error
+		if given, err = g.updateFields(out); err != nil {
+			return state
+		}
+	}
+	merged := slices.Clone(given)
 	fields, ok := state.object()
 	if !ok {
 		return state
@@ -369,7 +375,10 @@ func destinations(got any) ([]any, error) {
 func (l *loop) fresh(keys []string, writes []write) (*value, error) {
 	var fields []field
 	for _, key := range keys {
-		i := l.g.chanIndex[key]
+		i, ok := l.g.chanIndex[key]
+		if !ok {
+			continue
+		}
 		var vals []*value
 		for _, w := range writes {
 			if w.channel == key {
@@ -384,5 +393,5 @@ func (l *loop) fresh(keys []string, writes []write) (*value, error) {
 			fields = append(fields, field{key, v})
 		}
 	}
-	return fromFields(fields), nil
+	return fromFields(l.managed(keys, fields)), nil
 }

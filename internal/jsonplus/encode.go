@@ -53,6 +53,34 @@ func AppendInterrupt(dst, value []byte, id string, schema []byte) []byte {
 	return appendCall(dst, extKwArgs, "langgraph.types", "Interrupt", arg.pack())
 }
 
+// AppendOverwrite appends langgraph.types.Overwrite of a value, which is msgpack already.
+func AppendOverwrite(dst, value []byte) []byte {
+	arg := fields{{"value", value}, {"type", msgp.AppendString(nil, "__overwrite__")}}
+	return appendCall(dst, extKwArgs, "langgraph.types", "Overwrite", arg.pack())
+}
+
+// AppendCommand appends langgraph.types.Command of an update, an answer and destinations, which are msgpack already.
+func AppendCommand(dst, update, resume, to []byte) []byte {
+	arg := fields{{"graph", msgp.AppendNil(nil)}, {"update", update}, {"resume", resume}, {"goto", to}}
+	return appendCall(dst, extKwArgs, "langgraph.types", "Command", arg.pack())
+}
+
+// Arguments returns the keyword arguments, a msgpack map, of a stored object of langgraph.types. ok is false for other values.
+func Arguments(data []byte, class string) (arguments []byte, ok bool) {
+	if len(data) == 0 {
+		return nil, false
+	}
+	code, payload, rest, ok := readExt(data)
+	if !ok || len(rest) > 0 || code != extKwArgs {
+		return nil, false
+	}
+	c, err := readCall(payload)
+	if err != nil || string(c.module) != "langgraph.types" || string(c.name) != class || len(c.arg) == 0 || msgp.NextType(c.arg) != msgp.MapType {
+		return nil, false
+	}
+	return c.arg, true
+}
+
 // IsMessage reports whether a JSON value is a message object as LangGraph Server shows one. A mapping that only has `type` or `role`
 // and `content` is not: that is how a graph's own dicts look.
 func IsMessage(text []byte) bool {

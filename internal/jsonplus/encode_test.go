@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,28 @@ func TestAppendSendAndInterrupt(t *testing.T) {
 	value, err := AppendValue(nil, []byte(`{"q":"?"}`))
 	require.NoError(t, err)
 	assert.Equal(t, named(t, "interrupt").Data, AppendInterrupt([]byte{0x91}, value, strings.Repeat("0", 32), nil))
+}
+
+func TestAppendCommandAndOverwrite(t *testing.T) {
+	t.Parallel()
+	pack := func(text string) []byte {
+		b, err := AppendValue(nil, []byte(text))
+		require.NoError(t, err)
+		return b
+	}
+	command, overwrite := named(t, "command").Data, named(t, "overwrite").Data
+	assert.Equal(t, command, AppendCommand(nil, pack(`{"a":1}`), pack("null"), pack(`"b"`)))
+	assert.Equal(t, overwrite, AppendOverwrite(nil, pack("[1]")))
+
+	arguments, ok := Arguments(command, "Command")
+	require.True(t, ok)
+	text, err := AppendJSON(nil, TypeMsgpack, arguments)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"graph":null,"update":{"a":1},"resume":null,"goto":"b"}`, string(text))
+	for _, other := range [][]byte{nil, pack(`{"a":1}`), overwrite, named(t, "send").Data, command[:len(command)-1], append(slices.Clone(command), 0xc0)} {
+		_, ok := Arguments(other, "Command")
+		assert.False(t, ok, "%x", other)
+	}
 }
 
 func TestMappingsStayMappings(t *testing.T) {
