@@ -81,6 +81,11 @@ fuzz: ## run each fuzz target for FUZZTIME (1m)
 		done; \
 	done
 
+.PHONY: fuzz-twin
+fuzz-twin: ## compare GRAPHS (500) random graphs, from SEED (1) on, in LangGraph and in graph/pregel
+	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) TWIN_RANDOM=$(or $(GRAPHS),500) TWIN_SEED=$(or $(SEED),1) \
+		$(GO) test -count=1 -timeout 60m -v -run '^TestRandom$$' ./graph/pregel/twin
+
 .PHONY: conformance
 conformance: build ## the conformance suite, Python, JavaScript and a browser: one server, two on one database, the proxy in front of LangGraph Server, graphs in Go
 	@# They mostly wait, so two go at a time; each is printed when it has ended.

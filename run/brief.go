@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"understudy/bridge"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/thread"
@@ -72,11 +73,7 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 	}
 	shown := *claimed
 	s.claim(claimed, row, now)
-	stream, err := newBriefStream(ctx, row.ID, s.Streams)
-	if err != nil {
-		return nil, nil, false, err
-	}
-	b := &brief{s: s, thread: row, stream: stream}
+	b := &brief{s: s, thread: row, stream: newBriefStream()}
 	s.briefs.Store(row.ID, b.stream)
 	started = true
 	b.mu.Lock() // the end of the run waits until there is an execution
@@ -121,7 +118,9 @@ func (b *brief) write(ctx context.Context) error {
 		return err
 	}
 	b.ex.unwritten.Store(false)
-	b.stream.hand(context.WithoutCancel(ctx), sub, away, b.s.Bridge)
+	b.stream.hand(sub, away, func(records []*bridge.Record) error {
+		return b.s.Bridge.Publish(context.WithoutCancel(ctx), b.thread.ID, records)
+	})
 	b.s.briefs.Delete(b.thread.ID)
 	return nil
 }

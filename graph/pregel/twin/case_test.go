@@ -1,6 +1,10 @@
 package twin
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/tidwall/gjson"
+)
 
 // testCase describes a graph, and what is done with it on one thread.
 type testCase struct {
@@ -8,6 +12,8 @@ type testCase struct {
 	Graph graphDesc `json:"graph"`
 	Steps []step    `json:"steps"`
 	Saver *bool     `json:"saver,omitempty"` // false: nothing is kept
+	// Patience is how many seconds a step may take.
+	Patience float64 `json:"patience,omitempty"`
 }
 
 // graphDesc describes a graph.
@@ -25,6 +31,8 @@ type graphDesc struct {
 	Checkpointer *bool                `json:"checkpointer,omitempty"` // of a subgraph
 	Graphs       map[string]graphDesc `json:"graphs,omitempty"`       // that nodes call
 	Functional   *functionalDesc      `json:"functional,omitempty"`
+	// Typed: the state is typedState in Go, and conditions name its type in Python.
+	Typed bool `json:"typed,omitempty"`
 }
 
 // channels keep their order in JSON.
@@ -43,6 +51,16 @@ func (c channels) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
+// UnmarshalJSON reads channels in their order.
+func (c *channels) UnmarshalJSON(text []byte) error {
+	*c = nil
+	gjson.ParseBytes(text).ForEach(func(k, v gjson.Result) bool {
+		*c = append(*c, [2]string{k.String(), v.String()})
+		return true
+	})
+	return nil
+}
+
 type nodeDesc struct {
 	Name     string         `json:"name"`
 	Ops      []op           `json:"ops,omitempty"`
@@ -51,6 +69,8 @@ type nodeDesc struct {
 	Retry    *retryDesc     `json:"retry,omitempty"`
 	Cache    bool           `json:"cache,omitempty"`
 	Metadata map[string]any `json:"metadata,omitempty"`
+	// Returns is the form in which the node returns its update in Go: values, raw, struct, or "": a list of writes.
+	Returns string `json:"returns,omitempty"`
 }
 
 type retryDesc struct {
@@ -64,7 +84,8 @@ type branchDesc struct {
 	Targets []string `json:"targets,omitempty"`
 }
 
-// rule is a condition: by (the value of a key), const, or fan (a Send for each item of a key).
+// rule is a condition: by (the value of a key), const, or fan (a Send for each item of a key). A destination is a node, a Send as an object,
+// a list of these, or {"raise": name, "text": …}: the condition fails.
 type rule struct {
 	Kind    string         `json:"kind"`
 	Key     string         `json:"key,omitempty"`
@@ -90,20 +111,26 @@ type taskDesc struct {
 	Ops []op `json:"ops"`
 }
 
-// step is a run, or an update of the state.
+// step is a run, an update of the state, or a crash: the loss of what the run before it saved last.
 type step struct {
-	Op              string          `json:"op"` // run, update
+	Op              string          `json:"op"` // run, update, crash
 	Input           json.RawMessage `json:"input,omitempty"`
-	Command         json.RawMessage `json:"command,omitempty"` // "$ask NODE" stands for the id of the question that a node asks
+	Command         json.RawMessage `json:"command,omitempty"` // "$ask NODE" is the id of the question that a node asks, "$ask 0" that of the first one
 	Modes           []string        `json:"modes,omitempty"`
 	Subgraphs       bool            `json:"subgraphs,omitempty"`
 	Durability      string          `json:"durability,omitempty"`
-	At              *int            `json:"at,omitempty"` // index of a root checkpoint, the oldest is 0
-	NS              *string         `json:"ns,omitempty"` // of an update: a node's subgraph
-	Limit           int             `json:"limit,omitempty"`
+	At              *int            `json:"at,omitempty"`    // index of a root checkpoint, the oldest is 0
+	NS              *string         `json:"ns,omitempty"`    // of an update: a node's subgraph
+	Limit           *int            `json:"limit,omitempty"` // default 25
 	InterruptBefore any             `json:"interrupt_before,omitempty"`
 	InterruptAfter  any             `json:"interrupt_after,omitempty"`
 	Updates         [][]updateDesc  `json:"updates,omitempty"`
+	// Again is the second attempt of the run before: under its id, with the input "" (new run), "null", or "input": null only if a
+	// checkpoint of that run is there.
+	Again string `json:"again,omitempty"`
+	// Keep is how many root checkpoints of the run before survive the crash. Lose: what it wrote after them is lost as well.
+	Keep int  `json:"keep,omitempty"`
+	Lose bool `json:"lose,omitempty"`
 }
 
 type updateDesc struct {
@@ -134,7 +161,7 @@ func (s step) at(i int) step                { s.At = &i; return s }
 func (s step) durability(d string) step     { s.Durability = d; return s }
 func (s step) modes(m ...string) step       { s.Modes = m; return s }
 func (s step) deep() step                   { s.Subgraphs = true; return s }
-func (s step) limit(n int) step             { s.Limit = n; return s }
+func (s step) limit(n int) step             { s.Limit = &n; return s }
 func (s step) before(nodes any) step        { s.InterruptBefore = nodes; return s }
 func (s step) after(nodes any) step         { s.InterruptAfter = nodes; return s }
 func (s step) in(node string) step          { s.NS = &node; return s }

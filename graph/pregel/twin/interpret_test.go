@@ -3,6 +3,7 @@ package twin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,30 @@ type interpreter struct {
 	counts map[string]int
 	flags  map[string]chan struct{}
 	cache  pregel.Cache
+	race   race
+}
+
+// race says how long nodes wait before they end: those that fail, those with conditional edges, and the others. start is how much later each
+// node begins than the one that was declared before it.
+type race struct{ failing, branching, others, start time.Duration }
+
+func (r race) wait(ctx context.Context, fails, branches bool) error {
+	pause := r.others
+	switch {
+	case fails:
+		pause = r.failing
+	case branches:
+		pause = r.branching
+	}
+	if pause == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func newInterpreter() *interpreter {
@@ -96,7 +121,14 @@ func (in *interpreter) build(d graphDesc, subgraph bool) (*pregel.Graph, error) 
 	if d.Output != nil {
 		options = append(options, pregel.WithOutputKeys(d.Output...))
 	}
-	g := pregel.NewStateGraph[pregel.Values](options...)
+	if d.Typed {
+		return buildOf(in, pregel.NewStateGraph[typedState](), d, subgraph)
+	}
+	return buildOf(in, pregel.NewStateGraph[pregel.Values](options...), d, subgraph)
+}
+
+// buildOf adds nodes and edges to a graph with a state.
+func buildOf[S any](in *interpreter, g *pregel.StateGraph[S], d graphDesc, subgraph bool) (*pregel.Graph, error) {
 	graphs := map[string]*pregel.Graph{}
 	for name, sub := range d.Graphs {
 		var err error
@@ -104,7 +136,7 @@ func (in *interpreter) build(d graphDesc, subgraph bool) (*pregel.Graph, error) 
 			return nil, err
 		}
 	}
-	for _, n := range d.Nodes {
+	for i, n := range d.Nodes {
 		var opts []pregel.NodeOption
 		if n.Defer {
 			opts = append(opts, pregel.Deferred())
@@ -130,17 +162,28 @@ func (in *interpreter) build(d graphDesc, subgraph bool) (*pregel.Graph, error) 
 			g.AddSubgraph(n.Name, sub, opts...)
 			continue
 		}
-		g.AddNode(n.Name, in.program(n, graphs), opts...)
+		program := in.program(n, graphs)
+		branches := slices.ContainsFunc(d.Branches, func(b branchDesc) bool { return b.From == n.Name })
+		g.AddNode(n.Name, func(ctx context.Context, s S) (any, error) {
+			time.Sleep(time.Duration(i) * in.race.start)
+			out, err := program(ctx, valuesOf(s))
+			_, bad := out.(string)
+			if late := in.race.wait(ctx, bad || err != nil && !errors.Is(err, pregel.ErrInterrupted), branches); late != nil {
+				return nil, late
+			}
+			return out, err
+		}, opts...)
 	}
 	for _, e := range d.Edges {
-		if list, ok := e[0].([]string); ok {
-			g.AddJoin(list, e[1].(string))
+		if from := names(e[0]); len(from) > 1 {
+			g.AddJoin(from, e[1].(string))
 		} else {
-			g.AddEdge(e[0].(string), e[1].(string))
+			g.AddEdge(from[0], e[1].(string))
 		}
 	}
 	for _, br := range d.Branches {
-		g.AddConditionalEdges(br.From, route(br.Rule), br.Targets...)
+		path := route(br.Rule)
+		g.AddConditionalEdges(br.From, func(ctx context.Context, s S) (any, error) { return path(ctx, valuesOf(s)) }, br.Targets...)
 	}
 	var opts []pregel.CompileOption
 	if d.Before != nil {
@@ -175,6 +218,12 @@ func names(x any) []string {
 		return []string{x}
 	case []string:
 		return x
+	case []any:
+		var out []string
+		for _, name := range x {
+			out = append(out, name.(string))
+		}
+		return out
 	}
 	return nil
 }
@@ -233,13 +282,17 @@ func (in *interpreter) program(n nodeDesc, graphs map[string]*pregel.Graph) func
 				if err != nil {
 					return nil, err
 				}
-				put(key, answer)
+				if o["list"] == true {
+					put(key, []json.RawMessage{raw(n.Name), answer})
+				} else {
+					put(key, answer)
+				}
 			case "fail":
 				if in.fails(n.Name, o) {
 					return nil, pregel.Errorf(text(o, "kind"), "%s", text(o, "text"))
 				}
 			case "failif":
-				if have, _ := s[key].(json.RawMessage); string(have) == string(raw(o["equals"])) {
+				if have, ok := s[key]; ok && string(raw(have)) == string(raw(o["equals"])) {
 					return nil, pregel.Errorf("ValueError", "%s", text(o, "text"))
 				}
 			case "emit":
@@ -284,16 +337,11 @@ func (in *interpreter) program(n nodeDesc, graphs map[string]*pregel.Graph) func
 				if u, ok := o["update"].(map[string]any); ok && u != nil {
 					c.Update = rawWrites(u)
 				}
-				list, _ := o["goto"].([]any)
-				var to []any
-				for _, g := range list {
-					if s, ok := g.(map[string]any); ok {
-						to = append(to, pregel.Send{Node: s["node"].(string), Arg: raw(s["arg"])})
-					} else {
-						to = append(to, g)
+				if list, _ := o["goto"].([]any); len(list) > 0 {
+					to, err := destination(list)
+					if err != nil {
+						return nil, err
 					}
-				}
-				if to != nil {
 					c.Goto = to
 				}
 				commands = append(commands, c)
@@ -305,13 +353,13 @@ func (in *interpreter) program(n nodeDesc, graphs map[string]*pregel.Graph) func
 		}
 		switch {
 		case len(commands) > 0 && len(update) > 0:
-			return append(commands, update), nil
+			return append(commands, returned(n.Returns, update)), nil
 		case len(commands) == 1:
 			return commands[0], nil
 		case len(commands) > 0:
 			return commands, nil
 		case len(update) > 0:
-			return update, nil
+			return returned(n.Returns, update), nil
 		}
 		return nil, nil
 	}
@@ -330,7 +378,8 @@ func route(r rule) func(context.Context, pregel.Values) (any, error) {
 		switch r.Kind {
 		case "by":
 			key := "null"
-			if v, ok := s[r.Key].(json.RawMessage); ok {
+			if x, ok := s[r.Key]; ok {
+				v := raw(x)
 				key = string(v)
 				var str string
 				if json.Unmarshal(v, &str) == nil && key != "null" {
@@ -341,9 +390,9 @@ func route(r rule) func(context.Context, pregel.Values) (any, error) {
 			if !ok {
 				to = r.Default
 			}
-			return to, nil
+			return destination(to)
 		case "const":
-			return r.To, nil
+			return destination(r.To)
 		}
 		items, _, err := pregel.Get[[]json.RawMessage](s, r.Key)
 		if err != nil {
@@ -355,6 +404,27 @@ func route(r rule) func(context.Context, pregel.Values) (any, error) {
 		}
 		return sends, nil
 	}
+}
+
+// destination is where a condition or a Command leads.
+func destination(to any) (any, error) {
+	switch to := to.(type) {
+	case []any:
+		out := make([]any, len(to))
+		for i := range to {
+			var err error
+			if out[i], err = destination(to[i]); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case map[string]any:
+		if name, fails := to["raise"].(string); fails {
+			return nil, pregel.Errorf(name, "%s", to["text"])
+		}
+		return pregel.Send{Node: to["node"].(string), Arg: raw(to["arg"])}, nil
+	}
+	return to, nil
 }
 
 func (in *interpreter) functional(d graphDesc) (*pregel.Graph, error) {

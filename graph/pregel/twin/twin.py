@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import operator
 import sys
 import warnings
@@ -15,6 +16,7 @@ from typing import Annotated, Any, TypedDict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python" / "worker"))
 warnings.filterwarnings("ignore")
+logging.disable(logging.ERROR)
 
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 from langgraph.cache.memory import InMemoryCache
@@ -40,9 +42,13 @@ KINDS = {
     "topic": Annotated[list, Topic(Any)],
     "topic_all": Annotated[list, Topic(Any, True)],
     "untracked": Annotated[Any, UntrackedValue],
+    "text": Annotated[str, operator.add],
+    "float": Annotated[float, operator.add],
     "is_last_step": IsLastStep,
     "remaining_steps": RemainingSteps,
 }
+ERRORS = {"ValueError": ValueError, "KeyError": KeyError, "RuntimeError": RuntimeError}
+PATIENCE = 20.0
 MESSAGES = {"human": HumanMessage, "ai": AIMessage, "system": SystemMessage}
 
 
@@ -69,7 +75,7 @@ def message(op: dict) -> Any:
     return MESSAGES[op["role"]](op["text"], id=op.get("id"))
 
 
-def program(case: Case, name: str, node: dict, graphs: dict):
+def program(case: Case, name: str, node: dict, graphs: dict, order: list):
     async def run(state):
         update: dict[str, Any] = {}
         commands: list[Any] = []
@@ -82,11 +88,12 @@ def program(case: Case, name: str, node: dict, graphs: dict):
             elif do == "keys":
                 update[op["key"]] = [f"{name}:{','.join(sorted(state))}"]
             elif do == "interrupt":
-                update[op["key"]] = interrupt(op["value"])
+                answer = interrupt(op["value"])
+                update[op["key"]] = [name, answer] if op.get("list") else answer
             elif do == "fail":
                 case.counts[name] += 1
                 if case.counts[name] <= op.get("times", 1 << 30):
-                    raise {"ValueError": ValueError, "KeyError": KeyError, "RuntimeError": RuntimeError}[op["kind"]](op["text"])
+                    raise ERRORS[op["kind"]](op["text"])
             elif do == "failif":
                 if state.get(op["key"]) == op["equals"]:
                     raise ValueError(op["text"])
@@ -111,12 +118,14 @@ def program(case: Case, name: str, node: dict, graphs: dict):
                     kwargs["graph"] = Command.PARENT
                 if op.get("update") is not None:
                     kwargs["update"] = op["update"]
-                goto = [Send(g["node"], g["arg"]) if isinstance(g, dict) else g for g in op.get("goto", ())]
+                goto = [Send(g["node"], g["arg"]) if isinstance(g, dict) else g for g in op.get("goto") or ()]
                 commands.append(Command(goto=goto, **kwargs))
             elif do == "nothing":
                 return None
             elif do == "bad":
                 return op["value"]
+        if node.get("returns") in ("values", "struct"):  # in Go these have the order of the state
+            update = {k: update[k] for k in [*order, *update] if k in update}
         if commands:
             return [*commands, update] if update else commands[0] if len(commands) == 1 else commands
         return update or None
@@ -129,12 +138,22 @@ def route(rule: dict):
     def choose(state):
         kind = rule["kind"]
         if kind == "by":
-            return rule.get("cases", {}).get(text_key(state.get(rule["key"])), rule["default"])
+            return destination(rule.get("cases", {}).get(text_key(state.get(rule["key"])), rule["default"]))
         if kind == "const":
-            return rule["to"]
+            return destination(rule["to"])
         return [Send(rule["node"], {rule["as"]: x}) for x in state.get(rule["key"]) or []]
 
     return choose
+
+
+def destination(to: Any) -> Any:
+    if isinstance(to, list):
+        return [destination(t) for t in to]
+    if isinstance(to, dict):
+        if "raise" in to:
+            raise ERRORS[to["raise"]](to["text"])
+        return Send(to["node"], to["arg"])
+    return to
 
 
 def build(case: Case, desc: dict, saver: Any, name: str = "LangGraph"):
@@ -166,13 +185,15 @@ def build(case: Case, desc: dict, saver: Any, name: str = "LangGraph"):
             options["cache_policy"] = CachePolicy(key_func=lambda x: jsonenc.dumps(x))
         if node.get("metadata"):
             options["metadata"] = node["metadata"]
-        action = build(case, node["subgraph"], node["subgraph"].get("checkpointer")) if "subgraph" in node else program(case, node["name"], node, graphs)
+        action = build(case, node["subgraph"], node["subgraph"].get("checkpointer")) if "subgraph" in node else program(case, node["name"], node, graphs, list(channels))
         b.add_node(node["name"], action, **options)
     for start, end in desc.get("edges", ()):
         b.add_edge(start, end)
     for i, br in enumerate(desc.get("branches", ())):
         choose = route(br["rule"])
         choose.__name__ = f"choose_{i}"
+        if desc.get("typed"):
+            choose.__annotations__ = {"state": State}
         b.add_conditional_edges(br["from"], choose, br.get("targets"))
     return b.compile(
         checkpointer=saver, interrupt_before=desc.get("before"), interrupt_after=desc.get("after"),
@@ -236,8 +257,16 @@ async def answer(desc: dict) -> dict:
         return {"compile": type(exc).__name__}
     out: dict[str, Any] = {"steps": [], "drawings": [drawn(graph, False), drawn(graph, True)]}
     ids: list[str] = []
+    run, before = "", 0
     for i, step in enumerate(desc["steps"]):
-        out["steps"].append(await perform(case, graph, saver, step, ids, f"run{i}"))
+        if step["op"] == "crash":
+            crash(saver, step, before)
+            ids = root_ids(saver)
+            out["steps"].append({"events": [], "error": None})
+            continue
+        if "again" not in step:
+            run, before = f"run{i}", len(ids)
+        out["steps"].append(await perform(case, graph, saver, step, ids, run))
         if saver is not None:
             ids = root_ids(saver)
     if saver is not None:
@@ -254,14 +283,34 @@ def root_ids(saver: InMemorySaver) -> list[str]:
     return sorted(saver.storage["t"].get("", {})) if "t" in saver.storage else []
 
 
+def crash(saver: InMemorySaver, step: dict, before: int) -> None:
+    """Loses what was saved after some of the root checkpoints of a run."""
+    ids = root_ids(saver)[: before + step.get("keep", 0)]
+    last = ids[-1] if ids else ""
+    for ns, rows in saver.storage["t"].items():
+        for ident in [i for i in rows if i > last]:
+            del rows[ident]
+            saver.writes.pop(("t", ns, ident), None)
+    if step.get("lose"):
+        saver.writes.pop(("t", "", last), None)
+
+
 def config_of(step: dict, ids: list[str], saver: Any, run: str) -> dict:
     conf: dict[str, Any] = {"thread_id": "t"}
-    if (at := step.get("at")) is not None:
-        conf["checkpoint_id"] = ids[at]
+    if (at := step.get("at")) is not None and ids:
+        conf["checkpoint_id"] = ids[min(at, len(ids) - 1)]
         conf["checkpoint_ns"] = ""
     if (ns := step.get("ns")) is not None:
-        conf["checkpoint_ns"] = next(n for n in saver.storage["t"] if n.split(":")[0] == ns)
+        known = [n for n in saver.storage["t"] if n.split(":")[0] == ns and "|" not in n and saver.storage["t"][n]]
+        conf["checkpoint_ns"] = max(known, key=lambda n: max(saver.storage["t"][n]), default="")
     return {"configurable": conf, "metadata": {"run_id": run}, "recursion_limit": step.get("limit", 25)}
+
+
+def attempted_before(saver: InMemorySaver, run: str) -> bool:
+    ids = root_ids(saver)
+    if not ids:
+        return False
+    return saver.get_tuple({"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": ids[-1]}}).metadata.get("run_id") == run
 
 
 async def perform(case: Case, graph: Any, saver: Any, step: dict, ids: list[str], run: str) -> dict:
@@ -284,11 +333,20 @@ async def perform(case: Case, graph: Any, saver: Any, step: dict, ids: list[str]
             if "command" in step:
                 text = json.dumps(step["command"])
                 if "$ask" in text:
-                    state = await graph.aget_state({"configurable": {"thread_id": "t"}})
-                    for t in state.tasks:
+                    try:
+                        tasks = (await graph.aget_state({"configurable": {"thread_id": "t"}})).tasks
+                    except Exception:
+                        tasks = ()
+                    for t in tasks:
                         for i in t.interrupts:
-                            text = text.replace("$ask " + t.name, i.id)
+                            text = text.replace(f'"$ask {t.name}"', f'"{i.id}"')
+                    asked = [i for t in tasks if t.result is None for i in t.interrupts]
+                    for k, i in enumerate(sorted(asked, key=lambda i: json.dumps(i.value))):
+                        text = text.replace(f'"$ask {k}"', f'"{i.id}"')
                 given = to_command(json.loads(text))
+            again = step.get("again")
+            if again == "null" or again == "input" and attempted_before(saver, run):
+                given = None
             wanted = set(step["modes"])
 
             def emit(name: str, ns: str, data: bytes, checkpoint: str) -> None:
@@ -305,7 +363,7 @@ async def perform(case: Case, graph: Any, saver: Any, step: dict, ids: list[str]
             if saver is not None:
                 kwargs["durability"] = step.get("durability", "async")
             subgraphs = step.get("subgraphs", False)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 async for part in graph.astream(given, config, stream_mode=Shaper.modes(wanted, False), subgraphs=subgraphs, **kwargs):
                     if subgraphs:
                         shaper.item(part[0], part[1], part[2])
@@ -386,6 +444,8 @@ async def states(graph: Any, saver: InMemorySaver) -> dict:
 def main() -> None:
     for line in sys.stdin:
         desc = json.loads(line)
+        global PATIENCE
+        PATIENCE = desc.get("patience", 20.0)
         try:
             out = asyncio.run(answer(desc))
         except BaseException as exc:
