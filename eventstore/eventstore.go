@@ -24,7 +24,7 @@ type Event struct {
 	CreatedAt time.Time
 	// First is the first event of the same message, of which this is a revision; 0: this is the first.
 	First Seq
-	// Digest is that of the message as the graph stored it, to tell whether it changes; nil for other events.
+	// Digest is that of the message as the graph stored it, to tell whether it changes; nil for other events, and for partial answers.
 	Digest []byte
 	// Anonymous: the graph gave the message no id; MessageID was made from its content.
 	Anonymous bool

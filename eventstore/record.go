@@ -349,6 +349,10 @@ func (s *step) compare(sl *slot, was *item) error {
 		return nil
 	}
 	s.show(sl)
+	if was.unsaved() { // saved after all, it is partial no more
+		sl.revised = true
+		return nil
+	}
 	// Stored in other bytes it may still be the same: a new version of a library writes fields in another order. Of a summary only the
 	// words are shown.
 	before, err := s.tx.Content(s.f.Thread, was.Seq)

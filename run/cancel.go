@@ -27,7 +27,7 @@ var (
 
 // markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
 // further writes and is finished by whoever executes it.
-func markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
+func (s *Service) markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
 	r.Cancel = action
 	r.UpdatedAt = now
 	if r.Status == Running {
@@ -40,7 +40,11 @@ func markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
 	if err := tx.UpdateRun(r); err != nil || r.StartedAt.IsZero() || r.Kwargs.Temporary {
 		return err
 	}
-	return recordEnd(tx, r, now) // an earlier attempt had begun
+	// An earlier attempt had begun.
+	if _, err := s.keepPartial(tx, r, nil, now); err != nil {
+		return err
+	}
+	return recordEnd(tx, r, now)
 }
 
 // Cancel cancels runs of a thread. With wait it returns after they have stopped.
@@ -120,7 +124,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 			} else {
 				ended = append(ended, r)
 			}
-			if err := markCancelled(tx, r, action, now); err != nil {
+			if err := s.markCancelled(tx, r, action, now); err != nil {
 				return fmt.Errorf("cancel run %s: %w", r.ID, err)
 			}
 		}

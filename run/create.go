@@ -205,7 +205,7 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 			} else {
 				c.ended = append(c.ended, other)
 			}
-			if err := markCancelled(tx, other, action, now); err != nil {
+			if err := s.markCancelled(tx, other, action, now); err != nil {
 				return c, err
 			}
 		case other.Status == Running:

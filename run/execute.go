@@ -17,12 +17,14 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/thread"
+	"understudy/thread/partial"
 )
 
 // outcome is how an execution ended.
 type outcome struct {
 	kind    outcomeKind
-	failure *graph.Failure // of failed
+	failure *graph.Failure  // of failed
+	said    *partial.Tokens // what the execution streamed of answers; nil: not kept, or not known
 }
 
 type outcomeKind int
@@ -48,6 +50,7 @@ func (s *Service) execute(ctx context.Context, ex *execution, finish func(contex
 	defer cancel()
 	ctx, ended := s.span(ctx, r)
 	out := s.stream(ctx, ex)
+	out.said = ex.said
 	ex.ending.Store(true)
 	defer func() { ended(out) }()
 	// From here on things are written whatever happened to ctx.
@@ -99,7 +102,7 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 			return s.outcomeOf(ctx, err)
 		}
 	}
-	var at position
+	at := position{said: ex.said}
 	if s.shared != nil {
 		at.storage = &patient{Store: s.Store, s: s, done: ctx.Done()}
 	}
@@ -157,6 +160,9 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 			continue
 		}
 		s.publishFolded(ctx, ex, rec)
+		if !rec.Summarizer {
+			ex.said.Add(name, ev.Data)
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return s.outcomeOf(ctx, context.Cause(ctx))

@@ -21,6 +21,8 @@ type ending struct {
 	more bool // runs of the thread that wait for this one
 	// again: it was written before, by a commit whose outcome was not known then; nobody was told.
 	again bool
+	// partial: answers were recorded that the run streamed and did not save.
+	partial bool
 	// unsettled: of what a rollback left only the graph can tell the head, and only after the commit. failure is what the thread shows then.
 	unsettled bool
 	failure   json.RawMessage
@@ -115,6 +117,9 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 		shown.Ephemeral, shown.Kept = true, false
 		records = append(records, shown)
 	}
+	if e.partial {
+		s.forms.forget(row.Thread)
+	}
 	s.publish(ctx, row, append(records, s.terminal(row))...)
 	// Before the commit, whoever looked found the next run blocked; before the records, it would have begun ahead of them.
 	if e.more {
@@ -140,7 +145,7 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		return ending{}, nil
 	}
 	if row.Cancel != "" { // it came while the graph ended
-		out = outcome{kind: interrupted}
+		out.kind, out.failure = interrupted, nil
 	}
 	if out.kind == dropped {
 		return ending{}, nil
@@ -179,6 +184,9 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		e.unsettled, e.failure, err = true, failure, nil
 	}
 	if err != nil || rolledBack {
+		return e, err
+	}
+	if e.partial, err = s.keepPartial(tx, row, out.said, now); err != nil {
 		return e, err
 	}
 	return e, recordEnd(tx, row, now)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tidwall/gjson"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/singleflight"
 
@@ -19,6 +22,7 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/thread"
 	"understudy/thread/overlay"
+	"understudy/thread/partial"
 )
 
 // position is the root checkpoint that an execution has reached.
@@ -26,7 +30,8 @@ type position struct {
 	mu sync.Mutex
 	at id.Checkpoint // "": not known
 
-	storage *patient // what it saves to, when that is shared; nil else
+	said    *partial.Tokens // learns which steps are saved; nil: it is not kept
+	storage *patient        // what it saves to, when that is shared; nil else
 }
 
 // away reports whether the storage could not be reached for so long that the execution gave up.
@@ -73,6 +78,7 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 		p.passed.Store(true)
 		if sv.Put.NS == "" {
 			p.at.set(sv.Put.ID)
+			p.at.said.Saved(int(gjson.GetBytes(sv.Put.Metadata, "step").Int()))
 		}
 	}
 	return nil
@@ -217,7 +223,7 @@ func (s *Service) shown(ctx context.Context, t id.Thread, rec *bridge.Record, lo
 	if !look.On || !overlays(rec) {
 		return rec
 	}
-	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key}, " ")
+	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
 	if made := s.forms.get(key); made != nil {
 		return made
 	}
@@ -251,6 +257,7 @@ func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, loo
 	}
 	reading := s.Overlay.Read(t, look)
 	defer reading.Done()
+	reading.Streams(rec.Run)
 	now, err := reading.Values(ctx, rec.Checkpoint, values, ahead)
 	if err != nil {
 		return nil, err
@@ -314,6 +321,15 @@ func (f *forms) get(key string) *bridge.Record {
 		return r
 	}
 	return f.old[key]
+}
+
+// forget drops the records of a thread whose transcript was changed where it stood.
+func (f *forms) forget(t id.Thread) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	of := func(key string, _ *bridge.Record) bool { return strings.HasPrefix(key, string(t)+" ") }
+	maps.DeleteFunc(f.young, of)
+	maps.DeleteFunc(f.old, of)
 }
 
 func (f *forms) keep(key string, r *bridge.Record) {

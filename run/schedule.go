@@ -214,7 +214,7 @@ func (s *Service) launch(r *Run) { s.launchWith(r, false, s.finish) }
 // launchWith is launch, of a run that may not be written yet, and whose end finish writes.
 func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context, *Run, outcome) error) *execution {
 	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
-	ex := &execution{run: r, cancel: cancel, done: make(chan struct{})}
+	ex := &execution{run: r, said: s.tokens(r), cancel: cancel, done: make(chan struct{})}
 	ex.unwritten.Store(unwritten)
 	s.metrics.claimed(r)
 	var before <-chan struct{} // an execution of the thread that has ended, but has not told everybody

@@ -22,6 +22,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/thread"
 	"understudy/thread/overlay"
+	"understudy/thread/partial"
 )
 
 // Graphs are the graphs that runs execute.
@@ -125,7 +126,8 @@ type Service struct {
 
 // execution is one claim of a run that goes on in this process. It is owned by its goroutine; others only cancel it and wait.
 type execution struct {
-	run    *Run // as claimed; not changed afterwards
+	run    *Run            // as claimed; not changed afterwards
+	said   *partial.Tokens // what it streams of answers; nil: not kept
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed after everything about the run was committed and published
 	// unwritten: the run is not in the database yet, so nobody else can know of it.
@@ -441,6 +443,9 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 
 // rollback undoes a run: its checkpoints and its row go, its events stay, marked.
 func rollback(tx Tx, r *Run, now time.Time) error {
+	if err := dropPartial(tx, r); err != nil {
+		return err
+	}
 	if err := tx.DeleteRunCheckpoints(r.Thread, r.ID); err != nil {
 		return err
 	}

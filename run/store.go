@@ -120,6 +120,9 @@ type Tx interface {
 	// InsertRecords keeps stream records of resumable runs. Offsets are set. On a Shared store those of an attempt that is not its run's any more are
 	// left out, and so are those that are kept already.
 	InsertRecords(t id.Thread, records []*bridge.Record) error
+	// RunRecords calls fn with the kept stream records of a run, in order. Of each only Event, Data and Summarizer are set, valid during the
+	// call and after it.
+	RunRecords(t id.Thread, r id.Run, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)
 }

@@ -22,13 +22,15 @@ type Overlay struct {
 	Markers string
 	// Key of the values that holds the messages.
 	Key string
+	// Partial: what a run streamed of an answer and did not save is kept and shown after its end.
+	Partial bool
 }
 
 // markerForms are what markers may be.
 var markerForms = []string{"off", "summary_marker", "system"}
 
 func defaultHistory() History {
-	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages"}}
+	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages", Partial: true}}
 }
 
 // history reads the section. What an entry of graphs leaves out is as the section says, wherever in it graphs stands.
@@ -65,6 +67,7 @@ func (f *file) overlay(to *Overlay) map[string]func(value, string) {
 				"wait": f.setBool(&to.Wait), "stream": f.setBool(&to.Stream),
 			})
 		},
+		"partial": f.setBool(&to.Partial),
 		"markers": func(v value, key string) {
 			s, _ := v.data.(string)
 			if !slices.Contains(markerForms, s) {

@@ -9,7 +9,7 @@ import (
 
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages"}
+	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages", Partial: true}
 	with := func(change func(*Overlay)) Overlay {
 		o := on
 		change(&o)

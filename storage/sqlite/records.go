@@ -87,6 +87,19 @@ func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 	return nil
 }
 
+// RunRecords is run.Tx.RunRecords. It looks only at the run's part of the thread's stream.
+func (tx *Tx) RunRecords(t id.Thread, r id.Run, fn func(*bridge.Record) error) error {
+	err := tx.query(`SELECT r.event, r.data, r.flags FROM stream_runs s JOIN stream_records r
+		ON r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id
+		WHERE s.run_id = ? AND s.thread_id = ? ORDER BY r.ms, r.n`, func(s *sqlite.Stmt) error {
+		return fn(&bridge.Record{Event: s.ColumnText(0), Data: columnBytes(s, 1), Summarizer: s.ColumnInt(2)&flagSummarizer != 0})
+	}, r, t)
+	if err != nil {
+		return fmt.Errorf("records of run %s: %w", r, err)
+	}
+	return nil
+}
+
 // DeleteRecords is run.Tx.DeleteRecords. Records of runs that are gone are dropped too.
 func (tx *Tx) DeleteRecords(endedBefore time.Time) (int, error) {
 	var over []id.Run

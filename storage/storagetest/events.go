@@ -167,6 +167,35 @@ var eventCases = map[string]func(*testing.T, Backend){
 		records(t, b, talk(1, 5, 3, 3, "d", "e", "g"))
 		require.Equal(t, []string{"a", "b", "c", "*", "d", "e", "g"}, texts(t, b, 1, 5))
 	},
+	"partial answers are shown, replaced and dropped": func(t *testing.T, b Backend) {
+		answer := func(n, by int, mid, text string) {
+			write(t, b, func(tx run.Tx) error {
+				kept, err := eventstore.RecordPartial(tx, threadID(1), checkpointID(n), runID(by), at(1),
+					[]eventstore.Partial{{ID: mid, Message: raw(fmt.Sprintf(`{"type":"ai","content":%q,"id":%q}`, text, mid)), Step: 2}})
+				require.True(t, kept)
+				return err
+			})
+		}
+		records(t, b, talk(1, 1, 0, 1, "a"))
+		answer(1, 1, "p", "half")
+		require.Equal(t, []string{"a", "half"}, texts(t, b, 1, 1))
+		last := log(t, b, 1)
+		require.JSONEq(t, fmt.Sprintf(`{"checkpoint_id":%q,"step":2,"partial":true}`, string(checkpointID(1))), string(last[len(last)-1].Metadata))
+		b = b.reopen(t)
+		records(t, b, talk(1, 2, 1, 2, "a", "b"))
+		require.Equal(t, []string{"a", "half", "b"}, texts(t, b, 1, 2))
+		records(t, b, talk(1, 3, 2, 2, "a", "b", "p"))
+		require.Equal(t, []string{"a", "p", "b"}, texts(t, b, 1, 3))
+		answer(3, 3, "q", "again")
+		n := len(log(t, b, 1))
+		require.Equal(t, []string{"a", "p", "b", "again"}, texts(t, b, 1, 3))
+		write(t, b, func(tx run.Tx) error {
+			return eventstore.DropPartial(tx, threadID(1), checkpointID(3), map[eventstore.Seq]bool{eventstore.Seq(n): true})
+		})
+		b = b.reopen(t)
+		require.Equal(t, []string{"a", "p", "b"}, texts(t, b, 1, 3))
+		require.Len(t, log(t, b, 1), n)
+	},
 	"a failed write records nothing": func(t *testing.T, b Backend) {
 		records(t, b, talk(1, 1, 0, 1, "a"))
 		require.ErrorIs(t, b.Runs.Write(ctx, func(tx run.Tx) error {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -449,6 +450,35 @@ var recordCases = map[string]func(*testing.T, Backend){
 		got, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{}, 0)
 		require.NoError(t, err)
 		same(t, all, got)
+	},
+	"of a run, within a transaction": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		insertRuns(t, b, newRun(1, 1), newRun(2, 1))
+		write(t, b, func(tx run.Tx) error {
+			for n := range 8 {
+				r := &bridge.Record{
+					Offset: bridge.Offset{MS: int64(n / 4), N: int64(n % 4)}, Run: runID(1 + n%2), Event: fmt.Sprint("e", n), Data: raw(fmt.Sprint(n)), Summarizer: n == 4,
+				}
+				if err := tx.InsertRecords(threadID(1), []*bridge.Record{r}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		read := func(th, r int) (out []string) {
+			write(t, b, func(tx run.Tx) error {
+				out = nil
+				return tx.RunRecords(threadID(th), runID(r), func(r *bridge.Record) error {
+					out = append(out, fmt.Sprint(r.Event, " ", string(r.Data), " ", r.Summarizer))
+					return nil
+				})
+			})
+			return out
+		}
+		require.Equal(t, []string{"e0 0 false", "e2 2 false", "e4 4 true", "e6 6 false"}, read(1, 1))
+		require.Len(t, read(1, 2), 4)
+		require.Empty(t, read(1, 3))
+		require.Empty(t, read(2, 1))
 	},
 	"swept when their run is long over": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
@@ -65,6 +67,7 @@ type cleaner struct {
 	condensed map[string]*entry  // by id
 	markers   map[string]*marker // by id
 	summaries map[string]string  // id of a marker -> id of its summary in the list
+	calls     map[string]bool    // ids of tool calls that only partial answers have
 	deleted   []string
 }
 
@@ -85,6 +88,15 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 		}
 	}
 	for _, e := range lists[0] {
+		if e.partial != "" && !in[e.id] {
+			gjson.GetBytes(e.text, "tool_calls.#.id").ForEach(func(_, call gjson.Result) bool {
+				if c.calls == nil {
+					c.calls = map[string]bool{}
+				}
+				c.calls[call.String()] = true
+				return true
+			})
+		}
 		switch {
 		case e.marker != nil:
 			c.markers[e.marker.ID] = e.marker
@@ -143,7 +155,7 @@ func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed b
 			afresh = true
 		case removes:
 			stays = c.removal(item, mid)
-		case isMarker(item):
+		case isMarker(item), c.answers(item):
 			stays = nil
 		case !afresh && c.unchanged(item):
 			stays = nil
@@ -186,8 +198,23 @@ func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 	return nil
 }
 
+// answers reports whether an item is the result of a tool call that only a partial answer asks for. Clients make one up for calls that have
+// none; a model that does not know the call refuses it.
+func (c *cleaner) answers(item json.RawMessage) bool {
+	if len(c.calls) == 0 {
+		return false
+	}
+	if jsonscan.Text(item, "type") == "constructor" {
+		item = jsonscan.Raw(item, "kwargs")
+	}
+	call := jsonscan.Text(item, "tool_call_id")
+	return call != "" && c.calls[call]
+}
+
 // unchanged reports whether a message was condensed, and says what it said then. Clients leave fields out, and add some of their
 // own: those that a person or a model could tell apart count.
+//
+// A client that left a stream early has a beginning of a partial answer, and its tool calls as far as they had come: that is not another one.
 func (c *cleaner) unchanged(item json.RawMessage) bool {
 	if jsonscan.Text(item, "type") == "constructor" {
 		item = jsonscan.Raw(item, "kwargs")
@@ -195,6 +222,9 @@ func (c *cleaner) unchanged(item json.RawMessage) bool {
 	e := c.condensed[jsonscan.Text(item, "id")]
 	if e == nil {
 		return false
+	}
+	if e.partial != "" {
+		return strings.HasPrefix(eventstore.Text(e.text), eventstore.Text(item))
 	}
 	for _, name := range [...]string{"content", "tool_calls", "tool_call_id", "name", "additional_kwargs", "status"} {
 		if was, now := jsonscan.Raw(e.text, name), jsonscan.Raw(item, name); !void(now) && !bytes.Equal(was, now) && !equal(gjson.ParseBytes(was), gjson.ParseBytes(now)) {

@@ -24,6 +24,7 @@ type entry struct {
 	text      []byte       // the message; nil for summaries
 	stored    []byte       // the message as the checkpoint shows it, when text is another
 	marker    *marker      // of summaries
+	partial   id.Run       // the run that streamed the message and did not save it; "" for others
 }
 
 // What package judge asks of a message.
@@ -151,6 +152,9 @@ func (b *slab) clone(p []byte) []byte {
 	return (*b)[n:len(*b):len(*b)]
 }
 
+// partialMark is what the metadata of a partial answer's event have.
+var partialMark = []byte(`"partial":true`)
+
 // read copies what is needed of an event, whose bytes are valid during the call only.
 func (out *entry) read(e *eventstore.Event, texts *slab) error {
 	*out = entry{key: int64(e.Seq), id: e.MessageID, anonymous: e.Anonymous}
@@ -161,6 +165,9 @@ func (out *entry) read(e *eventstore.Event, texts *slab) error {
 		}
 		out.marker, out.digest = m, m.ContentDigest()
 		return nil
+	}
+	if bytes.Contains(e.Metadata, partialMark) {
+		out.partial = id.Run(strings.Clone(string(e.Run)))
 	}
 	out.says(texts.clone(e.Content), e.Type)
 	if e.Anonymous {

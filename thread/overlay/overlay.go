@@ -39,12 +39,21 @@ type Reading struct {
 	look     Look
 	thread   id.Thread
 	contents *contents
+	run      id.Run // whose stream is shown; "" none
 	plain    []byte // values that were looked through last, and had nothing odd
 }
 
 // Read begins a Reading of a thread.
 func (o *Overlay) Read(t id.Thread, l Look) *Reading {
 	return &Reading{o: o, look: l, thread: t, contents: o.memory.of(t)}
+}
+
+// Streams says that the values are those of the stream of a run: its own partial answers are not in them, as they were not when it streamed
+// their words. It has an effect for live looks only.
+func (r *Reading) Streams(run id.Run) {
+	if r.look.Live {
+		r.run = run
+	}
 }
 
 // Done ends a Reading.
@@ -111,6 +120,12 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	p, err := r.point(ctx, tr)
 	if err != nil {
 		return nil, err
+	}
+	if r.run != "" {
+		p.shown = slices.DeleteFunc(p.shown, func(e *entry) bool { return e.partial == r.run })
+		if ahead == nil && same(p.shown, p.list) {
+			return values, nil
+		}
 	}
 	if ahead != nil && !lost(p.shown, values[start:end]) {
 		items, ok := jsonscan.Elements(values[start:end])

@@ -19,11 +19,12 @@ type Settings struct {
 	State, History, Threads, Wait, Stream bool
 	Markers                               Markers
 	Key                                   string // of the values that holds the messages
+	Partial                               bool   // answers that were streamed and not saved are kept
 }
 
 // Defaults show it everywhere.
 func Defaults() Settings {
-	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: SystemMarkers, Key: "messages"}
+	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: SystemMarkers, Key: "messages", Partial: true}
 }
 
 // Config is Settings for all graphs, and those of graphs that have their own.
@@ -70,6 +71,8 @@ type Look struct {
 	On      bool
 	Markers Markers
 	Key     string
+	// Live: the answer is the stream of a run, which shows what it said of answers that it did not save.
+	Live bool
 }
 
 // Look gives how answers of a kind show the threads of a graph, by settings and by what the request chose. Of a nil Overlay: as they are.
@@ -78,7 +81,7 @@ func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
 		return Look{}
 	}
 	s := o.settings(graph)
-	l := Look{On: s.on(p), Markers: s.Markers, Key: s.Key}
+	l := Look{On: s.on(p), Markers: s.Markers, Key: s.Key, Live: p == Stream}
 	c, _ := ctx.Value(choiceKey{}).(Choice)
 	if c.Overlay != nil {
 		l.On = *c.Overlay
@@ -96,6 +99,9 @@ func (o *Overlay) Key(graph string) string {
 	}
 	return o.settings(graph).Key
 }
+
+// KeepsPartial reports whether answers that a run of a graph streamed and did not save are kept. Of a nil Overlay: they are not.
+func (o *Overlay) KeepsPartial(graph string) bool { return o != nil && o.settings(graph).Partial }
 
 func (o *Overlay) settings(graph string) *Settings {
 	if s, ok := o.config.Graphs[graph]; ok {

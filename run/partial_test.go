@@ -1,0 +1,420 @@
+package run_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/jsonplus"
+	"understudy/run"
+	"understudy/thread/overlay"
+)
+
+// speaker is a graph that answers word by word, in several steps. Before each event it asks whether to go on.
+type speaker struct {
+	graph.Graph
+	modes  func() bool // tuples rather than whole messages
+	before func(ctx context.Context, inv graph.Invocation, event int) error
+	n      atomic.Int32 // of answers
+}
+
+const answerWords = 5
+
+func (g *speaker) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		events := 0
+		k := &talk{inv: inv, ctx: ctx, emit: func(e graph.Event) { yield(e, nil) }}
+		fail := func() error {
+			events++
+			return g.before(ctx, inv, events)
+		}
+		said, step := "", 1
+		if head, err := inv.Saver.Load(ctx, head(inv)); err == nil && head != nil {
+			said, step = spokenAt(head), int(gjson.GetBytes(head.Metadata, "step").Int())+1
+		}
+		if len(inv.Input) > 0 {
+			said = strings.TrimSpace(said + " h" + fmt.Sprint(step))
+			k.values(k.save(said), said)
+			step++
+		}
+		for range 2 {
+			mid, text := fmt.Sprintf("a%d-%d", step, g.n.Add(1)), ""
+			for i := range answerWords {
+				if err := fail(); err != nil {
+					yield(graph.Event{}, err)
+					return
+				}
+				word := fmt.Sprintf("%s.%d ", mid, i)
+				text += word
+				where := fmt.Sprintf(`{"langgraph_step":%d,"langgraph_checkpoint_ns":"model:1"}`, step)
+				switch {
+				case g.modes():
+					k.token("messages", fmt.Sprintf(`{"type":"AIMessageChunk","id":%q,"content":%q}`, mid, word), where)
+				case i == 0:
+					k.emit(graph.Event{Name: "messages/metadata", Data: json.RawMessage(fmt.Sprintf(`{%q:{"metadata":%s}}`, mid, where))})
+					fallthrough
+				default:
+					k.emit(graph.Event{Name: "messages/partial", Data: json.RawMessage(fmt.Sprintf(`[{"type":"ai","id":%q,"content":%q}]`, mid, text))})
+				}
+			}
+			if err := fail(); err != nil {
+				yield(graph.Event{}, err)
+				return
+			}
+			said += " " + mid
+			k.values(k.save(said), said)
+			step++
+		}
+	}
+}
+
+func head(inv graph.Invocation) checkpointer.Key {
+	return checkpointer.Key{Thread: inv.Thread, ID: inv.At.ID}
+}
+
+// spokenAt are the ids of the messages of a checkpoint.
+func spokenAt(t *checkpointer.Tuple) string {
+	var ids []string
+	for _, b := range t.Blobs {
+		text, err := jsonplus.AppendJSON(nil, b.Type, b.Data)
+		if err != nil {
+			panic(err)
+		}
+		for _, m := range gjson.ParseBytes(text).Array() {
+			ids = append(ids, m.Get("id").String())
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+// line is a message of a transcript: its id, and whether it is partial.
+type line struct {
+	id, text string
+	partial  bool
+}
+
+func (w *world) feed(t id.Thread) (out []line) {
+	w.t.Helper()
+	page, err := w.rows.MessagePage(w.t.Context(), eventstore.PageQuery{Thread: t, Limit: 1000})
+	require.NoError(w.t, err)
+	for _, e := range page.Rows {
+		out = append(out, line{e.MessageID, gjson.GetBytes(e.Content, "content").String(), gjson.GetBytes(e.Metadata, "partial").Bool()})
+	}
+	return out
+}
+
+func linesIDs(lines []line) string {
+	var out []string
+	for _, l := range lines {
+		if l.partial {
+			l.id += "*"
+		}
+		out = append(out, l.id)
+	}
+	return strings.Join(out, " ")
+}
+
+// speaking is a world with a speaker that, in each run, goes on until its turn comes at the event that at names; 0: to the end. What happens
+// then is what stop says; nil: it waits until it is stopped.
+func speaking(t *testing.T, stop func(context.Context) error, change func(*run.Options)) (w *world, g *speaker, at *atomic.Int32, reached chan id.Run) {
+	t.Helper()
+	at, reached = &atomic.Int32{}, make(chan id.Run, 10)
+	g = &speaker{modes: func() bool { return true }}
+	g.before = func(ctx context.Context, inv graph.Invocation, event int) error {
+		if event != int(at.Load()) {
+			return nil
+		}
+		reached <- inv.Run
+		if stop != nil {
+			return stop(ctx)
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	w = newWorld(t, nil, change)
+	require.NoError(t, w.graphs.Add("g", "", g))
+	w.again(func(s *overlay.Settings) {})
+	return w, g, at, reached
+}
+
+// again starts the world anew, as another process would.
+func (w *world) again(change func(*overlay.Settings)) {
+	w.stop()
+	settings := overlay.Defaults()
+	change(&settings)
+	w.options.Overlay = nil
+	w.start()
+	w.runs.Overlay = overlay.New(w.rows, overlay.Config{Settings: settings})
+}
+
+// saw reads a stream to its end: what a client has of each message, in the order in which it met them.
+func saw(t *testing.T, f *run.Follower) (ids []string, texts map[string]string) {
+	t.Helper()
+	defer f.Close(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	texts = map[string]string{}
+	meet := func(mid string) {
+		if _, known := texts[mid]; !known {
+			ids = append(ids, mid)
+		}
+	}
+	for {
+		records, err := f.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return ids, texts
+		}
+		require.NoError(t, err)
+		for _, r := range records {
+			m := gjson.GetBytes(r.Data, "0")
+			mid, text := m.Get("id").String(), m.Get("content").String()
+			switch r.Event {
+			case "messages":
+				meet(mid)
+				texts[mid] += text
+			case "messages/partial":
+				meet(mid)
+				texts[mid] = text
+			case "values":
+				for _, m := range gjson.GetBytes(r.Data, "messages").Array() {
+					mid := m.Get("id").String()
+					meet(mid)
+					if _, streamed := texts[mid]; !streamed {
+						texts[mid] = m.Get("content").String()
+					}
+				}
+			}
+		}
+	}
+}
+
+// Whenever a run is cancelled, what is shown afterwards is what its client saw in the stream, and the conversation goes on after it.
+func TestWhateverWasStreamedStays(t *testing.T) {
+	t.Parallel()
+	w, g, at, reached := speaking(t, nil, nil)
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		tuples := seed%2 == 0
+		g.modes = func() bool { return tuples }
+		th := w.thread()
+		var before []string
+		for turn := range 4 {
+			req := request("g")
+			req.StreamMode = []string{"values", map[bool]string{true: "messages-tuple", false: "messages"}[tuples]}
+			at.Store(1 + rng.Int32N(2*(answerWords+1)))
+			if turn == 2 {
+				at.Store(0) // to its end
+			}
+			r, f, err := w.runs.Start(t.Context(), th, req)
+			require.NoError(t, err)
+			if at.Load() > 0 {
+				<-reached
+				require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{r.ID}, run.CancelInterrupt, true))
+			}
+			ids, texts := saw(t, f)
+			if len(before) > 0 {
+				require.Equal(t, before, ids[:len(before)], "the stream begins with what was shown")
+			}
+			feed := w.feed(th)
+			require.Len(t, feed, len(ids), "seed %d turn %d: %v, seen %v", seed, turn, feed, ids)
+			for i, l := range feed {
+				require.Equal(t, ids[i], l.id)
+				if strings.HasPrefix(texts[l.id], l.id+".0") { // else it came with values
+					if l.partial {
+						require.Equal(t, texts[l.id], l.text, "seed %d turn %d", seed, turn)
+					} else {
+						require.Equal(t, "text of "+l.id, l.text)
+					}
+				}
+			}
+			before = ids
+		}
+	}
+}
+
+func TestPartialAnswersByEnd(t *testing.T) {
+	t.Parallel()
+	boom := func(context.Context) error { return &graph.Failure{Type: "ValueError", Message: "boom"} }
+	dies := func(context.Context) error { return graph.ErrWorkerDied }
+	for _, tt := range []struct {
+		name   string
+		stop   func(context.Context) error
+		change func(*run.Options)
+		action run.Action
+		status run.Status
+		want   string
+	}{
+		{"interrupt", nil, nil, run.CancelInterrupt, run.Interrupted, "h1 a2-1*"},
+		{"rollback", nil, nil, run.CancelRollback, "", ""},
+		{"timeout", nil, func(o *run.Options) { o.Timeout = 300 * time.Millisecond }, "", run.Timeout, "h1 a2-1*"},
+		{"error", boom, nil, "", run.Error, "h1 a2-1*"},
+		{"worker died", dies, nil, "", run.Error, "h1 a2-3*"}, // the last attempt's
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w, _, at, reached := speaking(t, tt.stop, tt.change)
+			at.Store(4)
+			th := w.thread()
+			req := request("g")
+			req.StreamMode = []string{"values", "messages-tuple"}
+			r, f, err := w.runs.Start(t.Context(), th, req)
+			require.NoError(t, err)
+			<-reached
+			if tt.action != "" {
+				require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{r.ID}, tt.action, true))
+			}
+			w.records(f)
+			require.Equal(t, tt.want, linesIDs(w.feed(th)))
+			if tt.status == "" {
+				return
+			}
+			require.Equal(t, tt.status, w.status(th, r.ID))
+			c, err := w.runs.Completion(t.Context(), th, r.ID)
+			require.NoError(t, err)
+			require.Contains(t, *c.LastAI, ".2 ")
+
+			// The next run shows it before its own question, in its stream and in its result.
+			at.Store(0)
+			next, f, err := w.runs.Start(t.Context(), th, req)
+			require.NoError(t, err)
+			ids, _ := saw(t, f)
+			require.Equal(t, strings.Split(strings.ReplaceAll(tt.want, "*", ""), " "), ids[:2])
+			require.True(t, strings.HasPrefix(shownIDs(w.wait(th, next.ID).Values), strings.ReplaceAll(tt.want, "*", "")+" h2 a3"))
+
+			// Its run deleted, it is gone.
+			require.NoError(t, w.runs.Delete(t.Context(), th, r.ID))
+			require.NotContains(t, linesIDs(w.feed(th)), "*")
+		})
+	}
+}
+
+func TestStrategiesAndPartialAnswers(t *testing.T) {
+	t.Parallel()
+	for strategy, want := range map[run.Strategy]string{run.Interrupt: "h1 a2-1* h2 a3-2 a4-3", run.Rollback: "h1 a2-2 a3-3"} {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			w, _, at, reached := speaking(t, nil, nil)
+			th := w.thread()
+			at.Store(3)
+			_, f, err := w.runs.Start(t.Context(), th, request("g"))
+			require.NoError(t, err)
+			<-reached
+			at.Store(0)
+			req := request("g")
+			req.Strategy = strategy
+			next, err := w.runs.Create(t.Context(), th, req)
+			require.NoError(t, err)
+			w.records(f)
+			w.wait(th, next.ID)
+			require.Equal(t, want, linesIDs(w.feed(th)))
+		})
+	}
+}
+
+func TestAReaderWhoLeavesKeepsThePartialAnswer(t *testing.T) {
+	t.Parallel()
+	w, _, at, reached := speaking(t, nil, nil)
+	th := w.thread()
+	at.Store(3)
+	req := request("g")
+	req.OnDisconnect = "cancel"
+	r, f, err := w.runs.Start(t.Context(), th, req)
+	require.NoError(t, err)
+	<-reached
+	f.Close(true)
+	w.wait(th, r.ID)
+	require.Equal(t, "h1 a2-1*", linesIDs(w.feed(th)))
+}
+
+// What a resumable run streamed is in the database: it outlives the server. Of others it does not.
+func TestPartialAnswersOfAServerThatDied(t *testing.T) {
+	t.Parallel()
+	for resumable, want := range map[bool]string{true: "h1 a2-1*", false: "h1"} {
+		t.Run(fmt.Sprint(resumable), func(t *testing.T) {
+			t.Parallel()
+			w, _, at, reached := speaking(t, nil, func(o *run.Options) { o.Grace = time.Millisecond })
+			th := w.thread()
+			at.Store(3)
+			req := request("g")
+			req.Resumable = resumable
+			req.StreamMode = []string{"values", "messages-tuple"}
+			r, f, err := w.runs.Start(t.Context(), th, req)
+			require.NoError(t, err)
+			f.Close(false)
+			<-reached
+			w.options.Jobs = -1 // the next server executes nothing: the run waits
+			w.again(func(*overlay.Settings) {})
+			require.Equal(t, run.Pending, w.status(th, r.ID))
+			require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{r.ID}, run.CancelInterrupt, true))
+			require.Equal(t, want, linesIDs(w.feed(th)))
+		})
+	}
+}
+
+func TestPartialAnswersAreNotKept(t *testing.T) {
+	t.Parallel()
+	w, _, at, reached := speaking(t, nil, nil)
+	cancelled := func(th id.Thread, change func(*run.Request)) string {
+		at.Store(3)
+		req := request("g")
+		change(&req)
+		r, f, err := w.runs.Start(t.Context(), th, req)
+		require.NoError(t, err)
+		<-reached
+		require.NoError(t, w.runs.Cancel(t.Context(), r.Thread, []id.Run{r.ID}, run.CancelInterrupt, true))
+		w.records(f)
+		return linesIDs(w.feed(th))
+	}
+	// A run that continues an earlier checkpoint and saves nothing leaves the thread as it was.
+	th := w.thread()
+	at.Store(0)
+	_, f, err := w.runs.Start(t.Context(), th, request("g"))
+	require.NoError(t, err)
+	w.records(f)
+	whole := linesIDs(w.feed(th))
+	require.Equal(t, whole, cancelled(th, func(r *run.Request) {
+		r.Input, r.CheckpointID = nil, "1f000000-0000-6001-8000-000000000000"
+	}))
+	// One that continues the head adds to it.
+	require.Equal(t, whole+" a4-4*", cancelled(th, func(r *run.Request) { r.Input = nil }))
+	// The setting.
+	w.again(func(s *overlay.Settings) { s.Partial = false })
+	require.Equal(t, "h1", cancelled(w.thread(), func(*run.Request) {}))
+}
+
+// What a replay shows of a run whose answer was kept is what its stream showed.
+func TestReplayOfACancelledRun(t *testing.T) {
+	t.Parallel()
+	w, _, at, reached := speaking(t, nil, nil)
+	th := w.thread()
+	at.Store(3)
+	req := request("g")
+	req.Resumable = true
+	req.StreamMode = []string{"values", "messages-tuple"}
+	r, f, err := w.runs.Start(t.Context(), th, req)
+	require.NoError(t, err)
+	<-reached
+	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{r.ID}, run.CancelInterrupt, true))
+	ids, texts := saw(t, f)
+	f, err = w.runs.JoinStream(t.Context(), th, r.ID, &bridge.Offset{}, nil, false)
+	require.NoError(t, err)
+	again, _ := saw(t, f)
+	require.Equal(t, ids, again)
+	require.Equal(t, "a2-1.0 a2-1.1 ", texts["a2-1"])
+}

@@ -1,0 +1,228 @@
+package partial
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/message"
+	"understudy/internal/jsonscan"
+)
+
+const (
+	// Limit bounds the text that Tokens keep of a run, in bytes. What comes after it is left out.
+	Limit = 1 << 20
+	// foldAt is from how many bytes on events are decoded instead of being referred to.
+	foldAt = 1 << 20
+)
+
+// Tokens are the answers that one attempt of a run has streamed and may not have saved. Use NewTokens. A nil *Tokens keeps nothing. All
+// methods but Saved are for one goroutine.
+type Tokens struct {
+	limit, foldAt int
+
+	pending []event
+	bytes   int // of pending
+
+	answers map[string]*answer
+	order   []*answer
+	size    int            // text of answers
+	steps   map[string]int // of messages whose metadata came in an event of its own; hidden for those of subgraphs
+
+	saved atomic.Int64
+}
+
+// event is a `messages` event that has not been decoded.
+type event struct {
+	name string
+	data []byte
+}
+
+// hidden is the step of messages that are not at the root; unknown that of messages whose metadata does not name one.
+const (
+	hidden  = -2
+	unknown = -1
+)
+
+// NewTokens returns empty Tokens.
+func NewTokens() *Tokens { return newTokens(Limit, foldAt) }
+
+func newTokens(limit, foldAt int) *Tokens {
+	t := &Tokens{limit: limit, foldAt: foldAt, answers: map[string]*answer{}, steps: map[string]int{}}
+	t.saved.Store(unknown)
+	return t
+}
+
+// Wants reports whether Add has a use for events of this name, namespace included.
+func Wants(name string) bool {
+	return strings.HasPrefix(name, "messages") && !strings.Contains(name, "|")
+}
+
+// Add keeps an event that was shown to readers. It holds on to data, which must not change.
+func (t *Tokens) Add(name string, data []byte) {
+	if t == nil || !Wants(name) {
+		return
+	}
+	t.pending = append(t.pending, event{name, data})
+	if t.bytes += len(data); t.bytes > t.foldAt {
+		t.fold()
+	}
+}
+
+// Empty reports whether nothing was added.
+func (t *Tokens) Empty() bool { return t == nil || len(t.pending) == 0 && len(t.order) == 0 }
+
+// Saved notes that the root checkpoint of a step was committed: what that step and earlier ones streamed is in it, or was not meant to be.
+// It may be called concurrently with the other methods.
+func (t *Tokens) Saved(step int) {
+	if t != nil {
+		t.saved.Store(max(t.saved.Load(), int64(step)))
+	}
+}
+
+// Reset forgets everything that was added: another attempt of the run begins.
+func (t *Tokens) Reset() {
+	if t != nil {
+		saved := t.saved.Load()
+		*t = Tokens{limit: t.limit, foldAt: t.foldAt, answers: map[string]*answer{}, steps: map[string]int{}}
+		t.saved.Store(saved)
+	}
+}
+
+// Message is an answer as far as it was streamed.
+type Message struct {
+	ID        string
+	JSON      []byte
+	Step      int  // of its task; -1 when it is not known
+	Truncated bool // more was streamed than is kept
+}
+
+// Messages returns the answers of steps after the given one, in the order in which they began. Those that say nothing are left out.
+func (t *Tokens) Messages(after int) []Message {
+	if t == nil {
+		return nil
+	}
+	t.fold()
+	var out []Message
+	for _, a := range t.order {
+		if a.step != unknown && a.step <= after {
+			continue
+		}
+		m, ok := a.message()
+		if !ok {
+			continue
+		}
+		truncated := a.truncated
+		if textSize(&m) > t.limit { // sent as a whole
+			cut(&m, t.limit)
+			truncated = true
+		}
+		out = append(out, Message{ID: a.id, JSON: m.AppendJSON(nil), Step: a.step, Truncated: truncated})
+	}
+	return out
+}
+
+// fold decodes what is pending, and drops what is saved.
+func (t *Tokens) fold() {
+	saved := int(t.saved.Load())
+	kept := t.order[:0]
+	for _, a := range t.order {
+		if a.step != unknown && a.step <= saved {
+			t.size -= a.size
+			delete(t.answers, a.id)
+		} else {
+			kept = append(kept, a)
+		}
+	}
+	clear(t.order[len(kept):])
+	t.order = kept
+	for i, e := range t.pending {
+		switch e.name {
+		case "messages": // [chunk or message, metadata]
+			if pair, ok := jsonscan.Elements(e.data); ok && len(pair) == 2 {
+				t.part(pair[0], pair[1], saved)
+			}
+		case "messages/metadata": // {id: {"metadata": …}}
+			gjson.ParseBytes(e.data).ForEach(func(mid, v gjson.Result) bool {
+				t.steps[mid.String()] = stepOf(v.Get("metadata"))
+				return true
+			})
+		case "messages/partial", "messages/complete": // [the message so far]
+			if items, ok := jsonscan.Elements(e.data); ok && len(items) == 1 {
+				t.whole(items[0], e.name == "messages/partial", saved)
+			}
+		}
+		t.pending[i] = event{}
+	}
+	t.pending, t.bytes = t.pending[:0], 0
+}
+
+func stepOf(metadata gjson.Result) int {
+	if strings.Contains(metadata.Get("langgraph_checkpoint_ns").String(), "|") {
+		return hidden
+	}
+	if step := metadata.Get("langgraph_step"); step.Type == gjson.Number {
+		return int(step.Int())
+	}
+	return unknown
+}
+
+// answer returns the answer of an id, which begins when it is new; nil when nothing is kept of it. step is called for new ones.
+func (t *Tokens) answer(mid string, saved int, step func() int) *answer {
+	a := t.answers[mid]
+	if a != nil || mid == "" {
+		return a
+	}
+	s := step()
+	if s == hidden || s != unknown && s <= saved {
+		return nil
+	}
+	a = &answer{id: mid, step: s}
+	t.answers[mid] = a
+	t.order = append(t.order, a)
+	return a
+}
+
+// part adds a chunk, or a message that comes as a whole.
+func (t *Tokens) part(raw, metadata []byte, saved int) {
+	m, ok := message.Read(raw)
+	if !ok || m.Type != message.TypeAIChunk && m.Type != message.TypeAI {
+		return
+	}
+	a := t.answer(m.ID, saved, func() int { return stepOf(gjson.ParseBytes(metadata)) })
+	if a == nil {
+		return
+	}
+	if m.Type == message.TypeAI {
+		t.size -= a.size
+		a.set(m, true)
+		t.size += a.size
+		return
+	}
+	size := textSize(&m)
+	if a.truncated || size > 0 && t.size+size > t.limit {
+		a.truncated = true // a text with a hole would be another one
+		return
+	}
+	t.size += size
+	a.size += size
+	a.add(m)
+}
+
+// whole puts a message in place of what was known of it.
+func (t *Tokens) whole(raw []byte, partial bool, saved int) {
+	mid := jsonscan.Text(raw, "id")
+	a := t.answer(mid, saved, func() int {
+		if step, ok := t.steps[mid]; ok {
+			return step
+		}
+		return unknown
+	})
+	if a == nil {
+		return
+	}
+	t.size -= a.size
+	a.later(raw, !partial)
+	t.size += a.size
+}
