@@ -99,6 +99,11 @@ async def killer(server: Server, until: float, every: float, rng: random.Random,
 class KillCheck(Check):
     """What the API and the tables say."""
 
+    async def error(self, thread: str, run) -> None:
+        await super().error(thread, run)
+        if self.statuses["error: blamed for the death of servers"]:
+            self.fail("run blamed for a kill", f"{thread} {run.id}")
+
     def tables(self, data: Path) -> None:
         db = sqlite3.connect(f"file:{data / 'understudy.db'}?mode=ro", uri=True)
         if (whole := db.execute("PRAGMA quick_check").fetchall()) != [("ok",)]:

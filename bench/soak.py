@@ -352,7 +352,9 @@ class Check:
     async def error(self, thread: str, run: Run) -> None:
         r = await self.load.get(f"/threads/{thread}/runs/{run.id}/events")
         why = [e["content"] for e in r.json().get("data", []) if e["event_type"] == "run.error"]
-        if "died 3 times" in str(why):
+        if "ServerDied" in str(why):
+            self.statuses["error: blamed for the death of servers"] += 1
+        elif "died 3 times" in str(why):
             self.statuses["error: worker killed three times"] += 1
         else:
             self.fail("run ended in an unexpected error", f"{thread} {run.id}: {why or r.text[:300]}")

@@ -46,11 +46,18 @@ func (s *Service) execute(ctx context.Context, ex *execution, finish func(contex
 		s.log.InfoContext(ctx, "run goes on", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
 	}
 	began := s.Now()
+	refused := s.takeTurn(ctx, ex)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, errTimeout)
 	defer cancel()
 	ctx, ended := s.span(ctx, r)
-	out := s.stream(ctx, ex)
+	var out outcome
+	if refused != nil {
+		out = s.outcomeOf(ctx, refused)
+	} else {
+		out = s.stream(ctx, ex)
+	}
 	out.said = ex.said
+	ex.yield()
 	ex.ending.Store(true)
 	defer func() { ended(out) }()
 	// From here on things are written whatever happened to ctx.
@@ -102,7 +109,7 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 			return s.outcomeOf(ctx, err)
 		}
 	}
-	at := position{said: ex.said}
+	at := position{said: ex.said, passed: ex.yield}
 	if s.shared != nil {
 		at.storage = &patient{Store: s.Store, s: s, done: ctx.Done()}
 	}
@@ -255,7 +262,7 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 			return inv, err
 		}
 		passed := &atomic.Bool{}
-		passed.Store(r.Passed)
+		passed.Store(r.Passed && r.Failures == 0 && r.Crashes == 0)
 		var storage thread.SaverStore[Tx] = s.Store
 		if at.storage != nil {
 			storage = at.storage

@@ -142,7 +142,7 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		return ending{row: row, again: true}, nil
 	}
 	if row.Attempt != claimed.Attempt || row.Status != Running {
-		return ending{}, nil
+		return ending{}, acquit(tx, row)
 	}
 	if row.Cancel != "" { // it came while the graph ended
 		out.kind, out.failure = interrupted, nil
@@ -194,7 +194,7 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 
 // conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It gives the error that its thread shows.
 func (s *Service) conclude(row *Run, out outcome, now time.Time) (failure json.RawMessage) {
-	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt = "", time.Time{}, now, now
+	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt, row.Turn = "", time.Time{}, now, now, NoTurn
 	switch out.kind {
 	case died, handedBack:
 		if out.kind == died {

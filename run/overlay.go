@@ -31,6 +31,7 @@ type position struct {
 	at id.Checkpoint // "": not known
 
 	said    *partial.Tokens // learns which steps are saved; nil: it is not kept
+	passed  func()          // called with each checkpoint
 	storage *patient        // what it saves to, when that is shared; nil else
 }
 
@@ -76,6 +77,7 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 			continue
 		}
 		p.passed.Store(true)
+		p.at.passed()
 		if sv.Put.NS == "" {
 			p.at.set(sv.Put.ID)
 			p.at.said.Saved(int(gjson.GetBytes(sv.Put.Metadata, "step").Int()))

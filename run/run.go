@@ -58,7 +58,9 @@ type Run struct {
 	StartedAt    time.Time // zero: never claimed
 	EndedAt      time.Time // zero: not over
 	Attempt      int       // number of claims so far; fences writes
-	Failures     int       // how often a worker died under it
+	Failures     int       // how often a worker died under it since it saved a checkpoint
+	Crashes      int       // servers that died while they executed it, since it saved a checkpoint; see crash.go
+	Turn         Turn      // whether its server executes it as the only suspect
 	Passed       bool      // a checkpoint was saved by it: a later attempt goes on from there
 	Owner        string    // instance that holds the lease; "" when none
 	LeaseUntil   time.Time

@@ -847,3 +847,32 @@ func TestWaitOutlivesAFlood(t *testing.T) {
 	require.NoError(t, err)
 	f.Close(false)
 }
+
+// Deaths count only since the last checkpoint, and so does a worker of its own.
+func TestACheckpointClearsDeaths(t *testing.T) {
+	t.Parallel()
+	attempts := 0
+	w := newWorld(t, map[string]script{"dies": {stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
+		attempts++
+		if attempts > 8 {
+			return nil
+		}
+		if attempts%2 == 0 {
+			at := fmt.Sprintf("1ef00000-0000-6000-8000-00000000000%d", attempts)
+			err := inv.Saver.Save(ctx, graph.Save{Put: &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
+				Key: checkpointer.Key{Thread: inv.Thread, ID: id.Checkpoint(at)}, Run: inv.Run, Metadata: json.RawMessage(`{"source":"loop","step":1}`),
+				Data: json.RawMessage(`{"v":4,"id":"` + at + `","channel_values":{},"channel_versions":{},"versions_seen":{},"ts":"2026-01-01T00:00:00+00:00"}`),
+			}}})
+			if err != nil {
+				return err
+			}
+		}
+		return graph.ErrWorkerDied
+	}}}, nil)
+	th := w.thread()
+	r, err := w.runs.Create(t.Context(), th, request("dies"))
+	require.NoError(t, err)
+	w.wait(th, r.ID)
+	require.Equal(t, run.Success, w.status(th, r.ID))
+	require.Equal(t, 9, attempts)
+}

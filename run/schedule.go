@@ -19,7 +19,7 @@ import (
 func (s *Service) reserve(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
+	if s.closing || len(s.line) > 0 { // a suspect: whoever runs beside it might die with it
 		return 0
 	}
 	n = min(n, s.free)
@@ -229,6 +229,9 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 		}
 	}
 	s.active[r.ID] = ex
+	if r.Crashes == suspectCrashes { // one that is doubted waits first
+		s.lineUp(ex)
+	}
 	if s.closing {
 		cancel(errShutdown)
 	}
@@ -240,6 +243,8 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 			<-before // so that streams of the thread show one run after the other
 		}
 		s.execute(ctx, ex, finish)
+		ex.turns.Wait()
+		s.leaveLine(ex)
 		cancel(nil)
 		s.mu.Lock()
 		if s.active[r.ID] == ex { // else the next attempt has been claimed by now

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,6 +121,7 @@ type Service struct {
 	foreign map[string]bool // graphs of runs in the queue that only other instances serve
 	closing bool
 	active  map[id.Run]*execution
+	line    []*execution // suspects that are executed one after the other; see crash.go
 
 	executions sync.WaitGroup
 }
@@ -134,6 +136,10 @@ type execution struct {
 	unwritten atomic.Bool
 	ending    atomic.Bool // the graph has stopped, and the end is being written
 	reply     liveReply
+
+	turn   chan struct{}      // of a suspect: closed when it is first in Service.line
+	yields context.CancelFunc // of a suspect that has its turn: ends it; nil before
+	turns  sync.WaitGroup     // what holds the turn
 }
 
 // NewService makes a Service; Run makes it work.
@@ -194,14 +200,14 @@ func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
 		if err != nil {
 			return err
 		}
+		runs = slices.DeleteFunc(runs, func(r *Run) bool { return r.Status != Running })
+		deaths := deathsOf(runs)
 		for _, r := range runs {
-			if r.Status != Running {
-				continue
-			}
 			if r.Cancel != "" {
 				cancelled = append(cancelled, r)
 				continue
 			}
+			s.survived(ctx, r, deaths)
 			r.Status, r.Owner, r.LeaseUntil = Pending, "", time.Time{}
 			if err := tx.UpdateRun(r); err != nil {
 				return err

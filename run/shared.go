@@ -146,7 +146,7 @@ func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 		} else {
 			next = ending[n].LeaseUntil.Add(time.Millisecond)
 		}
-		if err := s.takeOverAll(ctx, ending[:n]); err != nil {
+		if err := s.takeOverAll(ctx, ending[:n], deathsOf(ending)); err != nil {
 			return time.Time{}, err
 		}
 		if n < takeOverBatch {
@@ -162,12 +162,12 @@ func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 }
 
 // takeOverAll takes over some at once: one that is held back, by a transaction of an instance that stands still, must not hold back the others.
-func (s *Service) takeOverAll(ctx context.Context, lapsed []*Run) error {
+func (s *Service) takeOverAll(ctx context.Context, lapsed []*Run, deaths map[string]death) error {
 	var g errgroup.Group
 	g.SetLimit(takeOverAtOnce)
 	for _, r := range lapsed {
 		g.Go(func() error {
-			if err := s.takeOverRun(ctx, r); err != nil {
+			if err := s.takeOverRun(ctx, r, deaths); err != nil {
 				return fmt.Errorf("take over run %s: %w", r.ID, err)
 			}
 			return nil
@@ -176,7 +176,7 @@ func (s *Service) takeOverAll(ctx context.Context, lapsed []*Run) error {
 	return g.Wait()
 }
 
-func (s *Service) takeOverRun(ctx context.Context, lapsed *Run) error {
+func (s *Service) takeOverRun(ctx context.Context, lapsed *Run, deaths map[string]death) error {
 	var row *Run
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		row = nil
@@ -191,6 +191,7 @@ func (s *Service) takeOverRun(ctx context.Context, lapsed *Run) error {
 		if r.Cancel != "" {
 			return nil
 		}
+		s.survived(ctx, r, deaths)
 		r.Status, r.Owner, r.LeaseUntil = Pending, "", time.Time{}
 		return tx.UpdateRun(r)
 	})

@@ -94,7 +94,7 @@ type Tx interface {
 	// DueRun gives the oldest pending run that is due by now and whose thread has no running one, beside runs of the graphs that are named.
 	// fault.NotFound when there is none.
 	DueRun(now time.Time, beside ...string) (*Run, error)
-	// MarkPassed notes that the run saved a checkpoint, unless it is noted.
+	// MarkPassed notes that the run saved a checkpoint: what it did before does not count against it any more.
 	MarkPassed(r id.Run) error
 	// Fence gives a run's attempt, status and asked-for cancel, cheaply. fault.NotFound when the run is gone.
 	Fence(r id.Run) (attempt int, status Status, cancel Action, err error)

@@ -16,12 +16,12 @@ var errNoRun = fault.New(fault.NotFound, "run not found")
 
 const (
 	runColumns = "run_id, thread_id, assistant_id, graph_id, metadata, status, strategy, created_at, updated_at, started_at, ended_at, " +
-		"attempt, failures, passed, owner, lease_until, cancel, error, on_completion, on_disconnect, cron_id, kwargs_digest"
+		"attempt, failures, passed, owner, lease_until, cancel, error, on_completion, on_disconnect, cron_id, kwargs_digest, crashes, turn"
 	kwargsColumns = "input, command, config, context, options"
 	selectRuns    = "SELECT " + runColumns + ", " + kwargsColumns + " FROM runs JOIN run_kwargs USING (run_id) "
 
 	colDigest = 21
-	colKwargs = 22 // where kwargsColumns begin
+	colKwargs = 24 // where kwargsColumns begin
 )
 
 var (
@@ -30,7 +30,7 @@ var (
 )
 
 const (
-	updateRun = "UPDATE runs SET (" + runColumns + ") = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) WHERE run_id = $1"
+	updateRun = "UPDATE runs SET (" + runColumns + ") = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) WHERE run_id = $1"
 
 	updateKwargs = "UPDATE run_kwargs SET (run_id, " + kwargsColumns + ") = ($1, $2, $3, $4, $5, $6) WHERE run_id = $1"
 )
@@ -39,7 +39,7 @@ func runArgs(r *run.Run, digest []byte) []any {
 	return []any{
 		r.ID, r.Thread, r.Assistant, r.Graph, r.Metadata, r.Status, r.Strategy, micros(r.CreatedAt), micros(r.UpdatedAt),
 		r.StartedAt, r.EndedAt, r.Attempt, r.Failures, r.Passed, r.Owner, r.LeaseUntil, r.Cancel, r.Error, r.OnCompletion,
-		r.OnDisconnect, r.Cron, digest,
+		r.OnDisconnect, r.Cron, digest, r.Crashes, int(r.Turn),
 	}
 }
 
@@ -66,6 +66,8 @@ func scanRun(r *row) (*run.Run, error) {
 		OnCompletion: r.text(18),
 		OnDisconnect: r.text(19),
 		Cron:         id.Cron(r.text(20)),
+		Crashes:      int(r.int(22)),
+		Turn:         run.Turn(r.int(23)),
 		Kwargs:       run.Kwargs{Input: r.bytes(colKwargs), Command: r.bytes(colKwargs + 1), Config: r.bytes(colKwargs + 2), Context: r.bytes(colKwargs + 3)},
 	}
 	if err := rows.DecodeKwargs(r.bytes(colKwargs+4), &out.Kwargs); err != nil {
@@ -375,14 +377,14 @@ func (tx *Tx) MarkPassed(r id.Run) error {
 		return nil
 	}
 	if known := tx.runs[r]; known != nil {
-		known.run.Passed = true
+		known.run.Passed, known.run.Failures, known.run.Crashes, known.run.Turn = true, 0, 0, run.NoTurn
 	} else if tx.fenced != r {
 		if _, _, _, err := tx.Fence(r); err != nil {
 			return err
 		}
 	}
 	tx.passed = r
-	if err := tx.exec("UPDATE runs SET passed = true WHERE run_id = $1 AND NOT passed", r); err != nil {
+	if err := tx.exec("UPDATE runs SET passed = true, failures = 0, crashes = 0, turn = 0 WHERE run_id = $1 AND (NOT passed OR failures > 0 OR crashes > 0)", r); err != nil {
 		return fmt.Errorf("mark run %s: %w", r, err)
 	}
 	return nil

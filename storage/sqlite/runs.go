@@ -20,11 +20,11 @@ var errNoRun = fault.New(fault.NotFound, "run not found")
 
 const (
 	runColumns = "run_id, thread_id, assistant_id, graph_id, metadata, status, strategy, created_at, updated_at, started_at, ended_at, " +
-		"attempt, failures, passed, owner, lease_until, cancel, error, on_completion, on_disconnect, cron_id"
+		"attempt, failures, passed, owner, lease_until, cancel, error, on_completion, on_disconnect, cron_id, crashes, turn"
 	kwargsColumns = "input, command, config, context, options"
 	selectRuns    = "SELECT " + runColumns + ", " + kwargsColumns + " FROM runs JOIN run_kwargs USING (run_id) "
 
-	colKwargs = 21 // where kwargsColumns begin
+	colKwargs = 23 // where kwargsColumns begin
 )
 
 // kwargsArgs are the columns of the arguments, and a digest that tells whether they changed.
@@ -37,7 +37,7 @@ func runArgs(r *run.Run) []any {
 	return []any{
 		r.ID, r.Thread, r.Assistant, r.Graph, r.Metadata, string(r.Status), string(r.Strategy), micros(r.CreatedAt), micros(r.UpdatedAt),
 		r.StartedAt, r.EndedAt, r.Attempt, r.Failures, r.Passed, r.Owner, r.LeaseUntil, string(r.Cancel), r.Error, r.OnCompletion,
-		r.OnDisconnect, r.Cron,
+		r.OnDisconnect, r.Cron, r.Crashes, int(r.Turn),
 	}
 }
 
@@ -64,6 +64,8 @@ func scanRun(s *sqlite.Stmt) (*run.Run, error) {
 		OnCompletion: s.ColumnText(18),
 		OnDisconnect: s.ColumnText(19),
 		Cron:         id.Cron(s.ColumnText(20)),
+		Crashes:      s.ColumnInt(21),
+		Turn:         run.Turn(s.ColumnInt(22)),
 	}
 	r.Kwargs = run.Kwargs{
 		Input: columnBytes(s, colKwargs), Command: columnBytes(s, colKwargs+1), Config: columnBytes(s, colKwargs+2), Context: columnBytes(s, colKwargs+3),
@@ -216,7 +218,7 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 		return fmt.Errorf("insert run %s: %w", r.ID, err)
 	}
 	if err := tx.exec("INSERT INTO runs ("+runColumns+", kwargs_digest) VALUES "+
-		"(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", append(runArgs(r), digest)...); err != nil {
+		"(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", append(runArgs(r), digest)...); err != nil {
 		return fmt.Errorf("insert run %s: %w", r.ID, err)
 	}
 	if err := tx.exec("INSERT INTO run_kwargs (run_id, "+kwargsColumns+") VALUES (?, ?, ?, ?, ?, ?)",
@@ -247,10 +249,10 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	}
 	// A column that an index has is named only if it changed: SQLite writes all indexes of the columns that are named.
 	text := `UPDATE runs SET assistant_id = ?, graph_id = ?, metadata = ?, strategy = ?, updated_at = ?, started_at = ?, ended_at = ?, attempt = ?,
-		failures = ?, passed = ?, owner = ?, lease_until = ?, cancel = ?, error = ?, on_completion = ?, on_disconnect = ?, cron_id = ?, kwargs_digest = ?`
+		failures = ?, passed = ?, owner = ?, lease_until = ?, cancel = ?, error = ?, on_completion = ?, on_disconnect = ?, cron_id = ?, crashes = ?, turn = ?, kwargs_digest = ?`
 	args := []any{
 		r.Assistant, r.Graph, r.Metadata, string(r.Strategy), micros(r.UpdatedAt), r.StartedAt, r.EndedAt, r.Attempt, r.Failures, r.Passed,
-		r.Owner, r.LeaseUntil, string(r.Cancel), r.Error, r.OnCompletion, r.OnDisconnect, r.Cron, digest,
+		r.Owner, r.LeaseUntil, string(r.Cancel), r.Error, r.OnCompletion, r.OnDisconnect, r.Cron, r.Crashes, int(r.Turn), digest,
 	}
 	if !sameStatus {
 		text, args = text+", status = ?", append(args, string(r.Status))
@@ -338,7 +340,7 @@ func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 
 // MarkPassed is run.Tx.MarkPassed.
 func (tx *Tx) MarkPassed(r id.Run) error {
-	if err := tx.exec("UPDATE runs SET passed = 1 WHERE run_id = ? AND passed = 0", r); err != nil {
+	if err := tx.exec("UPDATE runs SET passed = 1, failures = 0, crashes = 0, turn = 0 WHERE run_id = ? AND (passed = 0 OR failures > 0 OR crashes > 0)", r); err != nil {
 		return fmt.Errorf("mark run %s: %w", r, err)
 	}
 	if tx.conn.Changes() > 0 {

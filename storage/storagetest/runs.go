@@ -35,7 +35,7 @@ var runCases = map[string]func(*testing.T, Backend){
 			},
 			Strategy: run.Interrupt, CreatedAt: at(1), UpdatedAt: at(2), StartedAt: at(3), EndedAt: at(4), Attempt: 3, Failures: 2, Passed: true,
 			Owner: "me", LeaseUntil: at(5), Cancel: run.CancelRollback, Error: raw(`{"error":"E"}`), OnCompletion: "keep", OnDisconnect: "cancel",
-			Cron: "cron",
+			Cron: "cron", Crashes: 3, Turn: run.Alone,
 		}
 		insertRuns(t, b, full)
 		got, err := b.Runs.Run(ctx, full.Thread, full.ID)
@@ -150,7 +150,7 @@ var runCases = map[string]func(*testing.T, Backend){
 	"fence and mark": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
 		r := newRun(1, 1)
-		r.Attempt, r.Status, r.Cancel = 4, run.Running, run.CancelInterrupt
+		r.Attempt, r.Status, r.Cancel, r.Failures, r.Crashes, r.Turn = 4, run.Running, run.CancelInterrupt, 1, 3, run.Alone
 		insertRuns(t, b, r)
 		write(t, b, func(tx run.Tx) error {
 			attempt, status, cancel, err := tx.Fence(r.ID)
@@ -159,10 +159,19 @@ var runCases = map[string]func(*testing.T, Backend){
 			}
 			return firstError(err, tx.MarkPassed(r.ID), tx.MarkPassed(r.ID))
 		})
-		r.Passed = true
+		r.Passed, r.Failures, r.Crashes, r.Turn = true, 0, 0, run.NoTurn
 		got, err := b.Runs.Run(ctx, r.Thread, r.ID)
 		require.NoError(t, err)
 		same(t, r, got)
+		for _, again := range []func(){func() { r.Failures = 2 }, func() { r.Crashes, r.Turn = 2, run.Company }} {
+			again()
+			updateRun(t, b, r, func(*run.Run) {})
+			write(t, b, func(tx run.Tx) error { return tx.MarkPassed(r.ID) })
+			r.Failures, r.Crashes, r.Turn = 0, 0, run.NoTurn
+			got, err = b.Runs.Run(ctx, r.Thread, r.ID)
+			require.NoError(t, err)
+			same(t, r, got)
+		}
 	},
 	"deleting": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))

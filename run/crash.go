@@ -1,0 +1,217 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"understudy/graph"
+	"understudy/internal/fault"
+)
+
+// A server that is killed leaves its runs as running. Whoever takes them over cannot know whether one of them killed it, as one whose state is
+// larger than the memory does at every start, or whether it was the machine or an operator. So Run.Crashes counts the servers that died while
+// they executed the run, since it saved its last checkpoint:
+//
+//	0, 1  Executed as any other run.
+//	2     A suspect: executed as the only suspect of its server, which claims nothing else until the run has saved a checkpoint or has survived
+//	      for a time (Company). When another suspect ends the server after that, the run is no suspect any more. A run that was the only one of a server that died is one at once.
+//	3     A server died while it executed the run as the only suspect. Before the next turn the run waits. When a server dies while it waits,
+//	      and executes no other suspect, then the cause is another, and the run is no suspect any more.
+//	4     That happened twice. It ends with an error.
+//
+// A run that is alone is started three times. Runs that died with another one are started again until they save a checkpoint, one after the
+// other if they have to. A hand-back is no death; a server that has lost a lease and lives clears the count (acquit).
+
+// Turn says how the server of a suspect executes it.
+type Turn int
+
+const (
+	NoTurn  Turn = iota // it waits, or is no suspect
+	Alone               // as the only suspect
+	Company             // it was the only suspect for as long as it may be
+)
+
+const (
+	suspectCrashes = 2
+	doubtedCrashes = 3
+	maxCrashes     = 4
+)
+
+var errServerDied = &graph.Failure{
+	Type: "ServerDied", Message: "The server died 3 times in a row while it executed the run, which is not started again. It may need more memory than there is.",
+}
+
+func (r *Run) suspect() bool { return r.Crashes >= suspectCrashes }
+func (r *Run) doubted() bool { return r.Crashes >= doubtedCrashes }
+
+// death is what is known of the end of a server from the runs that it left.
+type death struct {
+	single bool // it executed one run
+	blamed bool // it executed a suspect alone
+}
+
+// deathsOf returns what runs tell of the ends of their owners.
+func deathsOf(runs []*Run) map[string]death {
+	count := map[string]int{}
+	deaths := map[string]death{}
+	for _, r := range runs {
+		count[r.Owner]++
+		d := deaths[r.Owner]
+		deaths[r.Owner] = death{single: count[r.Owner] == 1, blamed: d.blamed || r.Turn == Alone}
+	}
+	return deaths
+}
+
+// survived counts the death of the owner of a run.
+func (s *Service) survived(ctx context.Context, r *Run, deaths map[string]death) {
+	d := deaths[r.Owner]
+	switch waited := r.suspect() && r.Turn == NoTurn; {
+	case r.Crashes >= maxCrashes, waited && d.blamed:
+	case waited, r.Turn == Company && d.blamed:
+		r.Crashes = 1
+	case r.Turn == Alone:
+		r.Crashes++
+	case d.single:
+		r.Crashes = max(r.Crashes+1, suspectCrashes)
+	default:
+		r.Crashes = max(r.Crashes, min(r.Crashes+1, suspectCrashes))
+	}
+	r.Turn = NoTurn
+	s.log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
+}
+
+// acquit forgets the deaths that were counted of a run: it was taken over from a server that lives.
+func acquit(tx Tx, row *Run) error {
+	if row.Status.Over() || row.Crashes == 0 {
+		return nil
+	}
+	row.Crashes = 0
+	return tx.UpdateRun(row)
+}
+
+// lineUp adds an execution to the line. s.mu is held.
+func (s *Service) lineUp(ex *execution) {
+	ex.turn = make(chan struct{})
+	s.line = append(s.line, ex)
+	if len(s.line) == 1 {
+		close(ex.turn)
+	}
+}
+
+// leaveLine lets the next suspect have its turn, or the queue go on.
+func (s *Service) leaveLine(ex *execution) {
+	s.mu.Lock()
+	at := slices.Index(s.line, ex)
+	if at >= 0 {
+		s.line = slices.Delete(s.line, at, at+1)
+	}
+	if at == 0 && len(s.line) > 0 {
+		close(s.line[0].turn)
+	}
+	s.mu.Unlock()
+	if at >= 0 {
+		s.pokeQueue()
+	}
+}
+
+// yield ends the turn of a suspect: it has saved a checkpoint, or has ended.
+func (ex *execution) yield() {
+	if ex.yields != nil {
+		ex.yields()
+	}
+}
+
+// starter is a graph that cannot execute anything until its processes are there.
+type starter interface {
+	// Ready waits until runs can be executed, or it is known why not.
+	Ready(ctx context.Context) error
+}
+
+// takeTurn waits until a suspect may be executed, and notes in the database that it is, so that the death of the server counts. It does nothing
+// for other runs. An error says why the run is not to be executed.
+func (s *Service) takeTurn(ctx context.Context, ex *execution) error {
+	r := ex.run
+	switch {
+	case r.Crashes >= maxCrashes:
+		return errServerDied
+	case !r.suspect():
+		return nil
+	case r.doubted():
+		select {
+		case <-time.After(s.Lease / 2):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		s.mu.Lock()
+		s.lineUp(ex)
+		s.mu.Unlock()
+	}
+	select {
+	case <-ex.turn:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if g, ok := s.Graphs.Graph(r.Graph); ok {
+		if g, ok := g.(starter); ok {
+			_ = g.Ready(ctx) // else the execution ends with the reason
+		}
+	}
+	s.log.InfoContext(ctx, "run is executed alone: servers died while they executed it", "run_id", r.ID, "thread_id", r.Thread, "crashes", r.Crashes)
+	if err := s.noteTurn(ctx, r, Alone); err != nil {
+		return err
+	}
+	ctx, ex.yields = context.WithCancel(ctx)
+	ex.turns.Go(func() { s.holdTurn(ctx, ex) })
+	return nil
+}
+
+// holdTurn keeps the line until a suspect yields, or has survived for a time, which grows with its attempts.
+func (s *Service) holdTurn(ctx context.Context, ex *execution) {
+	defer s.leaveLine(ex)
+	timer := time.NewTimer(s.heartbeat() << min(max(ex.run.Attempt-2, 0), 8))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-timer.C:
+	}
+	if err := s.noteTurn(ctx, ex.run, Company); err != nil && ctx.Err() == nil {
+		s.log.ErrorContext(ctx, "cannot note the turn of a run", "run_id", ex.run.ID, "error", err)
+	}
+}
+
+// noteTurn writes the turn of a run. What may pass is tried again until ctx ends.
+func (s *Service) noteTurn(ctx context.Context, r *Run, turn Turn) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := s.Store.Write(ctx, func(tx Tx) error {
+			row, err := tx.Run(r.Thread, r.ID)
+			switch {
+			case fault.Is(err, fault.NotFound):
+				return errGone
+			case err != nil:
+				return err
+			case row.Attempt != r.Attempt || row.Status != Running:
+				return errLost
+			case row.Cancel != "":
+				return errCancelled
+			case turn == Company && row.Turn != Alone: // it has passed
+				return nil
+			}
+			row.Turn = turn
+			return tx.UpdateRun(row)
+		})
+		if !fault.Is(err, fault.Unavailable) {
+			if err != nil {
+				return fmt.Errorf("note the turn of run %s: %w", r.ID, err)
+			}
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
