@@ -36,7 +36,7 @@ func (s *Snapshots) valuesOf(t *Tuple, c content) json.RawMessage {
 		}
 		return json.RawMessage("null")
 	}
-	out := []byte{'{'}
+	out := append(make([]byte, 0, len(inline.Raw)+64), '{') // not grown step by step: inline values may be large
 	for _, name := range c.shape.out {
 		ch := c.shape.channels[name]
 		mark := len(out)

@@ -301,7 +301,7 @@ func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, kn
 		// A database of another program: the run is named by what it put into the metadata, if at all.
 		p.Run = id.Run(gjson.GetBytes(row.Metadata, "run_id").String())
 	}
-	versions, values := gjson.GetBytes(row.Data, "channel_versions"), gjson.GetBytes(row.Data, "channel_values")
+	versions := gjson.GetBytes(row.Data, "channel_versions")
 	messages := b.Keys.of(row.Metadata)
 	for _, channel := range append([]string{messages}, SummaryChannels[:]...) {
 		version := versions.Get(gjson.Escape(channel)).String()
@@ -313,7 +313,7 @@ func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, kn
 				continue
 			}
 			known[version] = struct{}{}
-		} else if values.Get(channel).Exists() {
+		} else if gjson.GetBytes(row.Data, "channel_values."+channel).Exists() {
 			continue
 		}
 		v, err := b.store.RootValue(ctx, row.Thread, channel, version)

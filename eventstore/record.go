@@ -66,7 +66,7 @@ func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 	}
 	// Times that cannot be read give the zero time, which stands for now.
 	f.At, _ = time.Parse(time.RFC3339Nano, gjson.GetBytes(p.Data, "ts").String())
-	versions, values := gjson.GetBytes(p.Data, "channel_versions"), gjson.GetBytes(p.Data, "channel_values")
+	versions := gjson.GetBytes(p.Data, "channel_versions")
 	f.Version = versions.Get(gjson.Escape(f.Channel)).String()
 	blob := func(channel string) *Value {
 		for _, blobs := range [][]checkpointer.Blob{p.Folded, p.Blobs} {
@@ -87,7 +87,8 @@ func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 			continue
 		}
 		c := TextChannel{Name: name, Version: version}
-		if v := values.Get(name); v.Type == gjson.String {
+		// Not by way of all values: gjson.GetBytes copies what it returns, and they may be most of the state.
+		if v := gjson.GetBytes(p.Data, "channel_values."+name); v.Type == gjson.String {
 			c.Text = v.String()
 		} else if b := blob(name); b != nil {
 			if text, err := jsonplus.AppendJSON(nil, b.Type, b.Data); err == nil {

@@ -3,6 +3,8 @@ package eventstore_test
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 	"go.uber.org/goleak"
 
+	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
 )
@@ -590,4 +593,19 @@ func TestGrowth(t *testing.T) {
 	require.Less(t, float64(bytes()-half), 1.5*float64(half))
 	require.Less(t, bytes()/steps, 60)
 	t.Logf("%d bytes of nodes per step", bytes()/steps)
+}
+
+// Reading the facts of a checkpoint does not copy its values.
+func TestFactsCopyNoValues(t *testing.T) {
+	const size = 8 << 20
+	p := &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
+		Data: fmt.Appendf(nil, `{"ts":"2026-01-01T00:00:00Z","channel_versions":{"summary":"1","blob":"1"},"channel_values":{"blob":"%s","summary":"s"}}`,
+			strings.Repeat("x", size)),
+	}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	facts := eventstore.FactsOf(p)
+	runtime.ReadMemStats(&after)
+	require.Equal(t, []eventstore.TextChannel{{Name: "summary", Version: "1", Text: "s"}}, facts.Channels)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(size/8))
 }

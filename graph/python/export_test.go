@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -103,3 +104,25 @@ func (p *Pool) SetPatience(d time.Duration) { p.patience = d }
 
 // SetLost bounds how long a silent worker is waited for. Call it before Run.
 func (p *Pool) SetLost(d time.Duration) { p.lost = d }
+
+// A frame is allocated once, whatever its size.
+func TestFramesAreAllocatedOnce(t *testing.T) {
+	for _, size := range []int{1 << 10, 1 << 20, 33 << 20} {
+		frame, at := openFrame(nil)
+		frame, err := closeFrame(append(frame, make([]byte, size)...), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(bytes.NewReader(frame))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		body, err := readFrame(r)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(body) != size {
+			t.Fatalf("%d bytes, %v", len(body), err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > uint64(size)+(2<<20) {
+			t.Errorf("a frame of %d bytes took %d", size, took)
+		}
+	}
+}

@@ -20,22 +20,16 @@ func readFrame(r *bufio.Reader) ([]byte, error) {
 	if n > maxFrame {
 		return nil, fmt.Errorf("a frame of %d bytes is larger than the %d allowed", n, maxFrame)
 	}
-	if n <= 1<<20 {
-		body := make([]byte, n)
-		_, err := io.ReadFull(r, body)
+	// A large length is trusted only when the first of the bytes are there. The frame is allocated once: growing it would need several times its
+	// size, and frames carry whole states.
+	const trusted = 1 << 20
+	body := make([]byte, min(n, trusted))
+	if _, err := io.ReadFull(r, body); err != nil || n <= trusted {
 		return body, err
 	}
-	// Do not trust a large length before the bytes are there.
-	body := make([]byte, 0, 1<<20)
-	for uint32(len(body)) < n {
-		step := min(int(n)-len(body), max(len(body), 1<<20))
-		at := len(body)
-		body = append(body, make([]byte, step)...)
-		if _, err := io.ReadFull(r, body[at:]); err != nil {
-			return nil, err
-		}
-	}
-	return body, nil
+	whole := make([]byte, n)
+	_, err := io.ReadFull(r, whole[copy(whole, body):])
+	return whole, err
 }
 
 // openFrame reserves the length at the end of b; closeFrame, given what openFrame returned and where, fills it in.

@@ -22,14 +22,21 @@ func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ..
 	if err != nil {
 		return classify(err)
 	}
+	large := false
 	defer func() {
 		// Reset gives back the locks of a statement that was not read to its end; its error is that of Step again.
 		if e := stmt.Reset(); err == nil && e != nil {
 			err = classify(e)
 		}
+		if large { // a kept statement keeps copies of what was bound until it is bound again
+			if e := stmt.ClearBindings(); err == nil && e != nil {
+				err = classify(e)
+			}
+		}
 	}()
 	for i, a := range args {
 		bind(stmt, i+1, a)
+		large = large || isLarge(a)
 	}
 	for {
 		more, err := stmt.Step()
@@ -109,6 +116,20 @@ func bind(stmt *sqlite.Stmt, i int, arg any) {
 			panic(fmt.Sprintf("sqlite: cannot bind %T", arg))
 		}
 	}
+}
+
+// isLarge reports whether an argument takes memory that is worth returning at once.
+func isLarge(arg any) bool {
+	const limit = 64 << 10
+	switch v := arg.(type) {
+	case string:
+		return len(v) > limit
+	case []byte:
+		return len(v) > limit
+	case json.RawMessage:
+		return len(v) > limit
+	}
+	return false
 }
 
 func bindBytes(stmt *sqlite.Stmt, i int, b []byte) {
