@@ -32,10 +32,10 @@ func Overlay(param, markers *string, header string) (c overlay.Choice, err error
 	}
 	if markers != nil {
 		switch m := overlay.Markers(*markers); m {
-		case overlay.SystemMarkers, overlay.BareMarkers, overlay.NoMarkers:
+		case overlay.AttachedMarkers, overlay.SystemMarkers, overlay.BareMarkers, overlay.NoMarkers:
 			c.Markers = m
 		default:
-			return c, fault.Newf(fault.Unprocessable, "Invalid markers '%s'. Expected system, summary_marker or off", cut([]byte(*markers)))
+			return c, fault.Newf(fault.Unprocessable, "Invalid markers '%s'. Expected attached, system, summary_marker or off", cut([]byte(*markers)))
 		}
 	}
 	return c, nil

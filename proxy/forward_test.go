@@ -259,7 +259,7 @@ func TestChoice(t *testing.T) {
 		{path: state, header: "off", status: 200, want: " false"},
 		{path: "/x?markers=what", header: "what", status: 200, want: "markers=what false"},
 		{path: state + "?overlay=1", status: 422, want: `{"detail":"Invalid overlay '1'. Expected true or false"}`},
-		{path: state + "?markers=nonsense", status: 422, want: `{"detail":"Invalid markers 'nonsense'. Expected system, summary_marker or off"}`},
+		{path: state + "?markers=nonsense", status: 422, want: `{"detail":"Invalid markers 'nonsense'. Expected attached, system, summary_marker or off"}`},
 		{path: state, header: "1", status: 422, want: `{"detail":"Invalid X-Understudy-Overlay header '1'. Expected on or off"}`},
 	} {
 		var header []string

@@ -180,7 +180,7 @@ func talking(t *testing.T, talks map[string]func(*talk)) *world {
 	}
 	w.stop()
 	w.start()
-	w.runs.Overlay = overlay.New(w.rows, overlay.Config{Settings: overlay.Defaults()})
+	w.runs.Overlay = overlay.New(w.rows, apart())
 	return w
 }
 
@@ -215,7 +215,7 @@ func TestOverlayOfStreams(t *testing.T) {
 		}
 		w.stop()
 		w.start()
-		w.runs.Overlay = overlay.New(w.rows, overlay.Config{Settings: overlay.Defaults()})
+		w.runs.Overlay = overlay.New(w.rows, apart())
 	}
 
 	for on, want := range map[bool]string{true: before, false: "S1 h3 a3"} {
@@ -366,4 +366,11 @@ func TestOverlayOfTokens(t *testing.T) {
 		"h1 a1 h2 a2", "messages/metadata a3", "messages/partial a3", "messages/complete a2", "messages t1", "events ",
 		"messages/metadata a4", "messages/metadata a5", "messages/metadata a6", "updates ", "messages/metadata a7",
 	}, read(t, f, 0))
+}
+
+// apart shows markers as messages of their own.
+func apart() overlay.Config {
+	s := overlay.Defaults()
+	s.Markers = overlay.SystemMarkers
+	return overlay.Config{Settings: s}
 }

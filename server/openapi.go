@@ -227,7 +227,7 @@ func (o operation) append(b []byte) []byte {
 	}
 	if o.showsMessages() {
 		parameter("overlay", "query", `{"type":"boolean","description":"Show every message a person saw, those that were condensed too. The default is the server's setting."}`)
-		parameter("markers", "query", `{"type":"string","enum":["system","summary_marker","off"],"description":"How the place of a summary is marked."}`)
+		parameter("markers", "query", `{"type":"string","enum":["attached","system","summary_marker","off"],"description":"How the place of a summary is marked."}`)
 	}
 	b = append(b, ']')
 	if o.body != nil {

@@ -44,16 +44,18 @@ func TestOverlayIsChosenByRequests(t *testing.T) {
 		markers       overlay.Markers
 		detail        string // of a refusal
 	}{
-		{on: true, markers: "system"},
-		{query: "?overlay=false", markers: "system"},
-		{query: "?overlay=true", header: "off", on: true, markers: "system"},
-		{header: "off", markers: "system"},
-		{header: "on", on: true, markers: "system"},
+		{on: true, markers: "attached"},
+		{query: "?overlay=false", markers: "attached"},
+		{query: "?overlay=true", header: "off", on: true, markers: "attached"},
+		{header: "off", markers: "attached"},
+		{header: "on", on: true, markers: "attached"},
+		{query: "?markers=system", on: true, markers: "system"},
+		{query: "?markers=attached", on: true, markers: "attached"},
 		{query: "?markers=summary_marker", on: true, markers: "summary_marker"},
 		{query: "?overlay=true&markers=off", on: true, markers: "off"},
 		{query: "?overlay=1", detail: "Invalid overlay '1'. Expected true or false"},
 		{query: "?overlay=", detail: "Invalid overlay ''. Expected true or false"},
-		{query: "?markers=nonsense", detail: "Invalid markers 'nonsense'. Expected system, summary_marker or off"},
+		{query: "?markers=nonsense", detail: "Invalid markers 'nonsense'. Expected attached, system, summary_marker or off"},
 		{header: "false", detail: "Invalid X-Understudy-Overlay header 'false'. Expected on or off"},
 	} {
 		for method, at := range map[string]string{"GET": path + "/state", "PATCH": path} {

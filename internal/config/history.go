@@ -18,7 +18,7 @@ type History struct {
 type Overlay struct {
 	// State and the others say in which answers: the state of a thread, its history, values of threads, results of runs, streams.
 	State, History, Threads, Wait, Stream bool
-	// Markers is the form of the entry that stands where messages were condensed: system, summary_marker or off.
+	// Markers is how the place where messages were condensed is marked: attached, system, summary_marker or off.
 	Markers string
 	// Key of the values that holds the messages.
 	Key string
@@ -27,10 +27,10 @@ type Overlay struct {
 }
 
 // markerForms are what markers may be.
-var markerForms = []string{"off", "summary_marker", "system"}
+var markerForms = []string{"attached", "off", "summary_marker", "system"}
 
 func defaultHistory() History {
-	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages", Partial: true}}
+	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "attached", Key: "messages", Partial: true}}
 }
 
 // history reads the section. What an entry of graphs leaves out is as the section says, wherever in it graphs stands.

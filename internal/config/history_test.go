@@ -9,7 +9,7 @@ import (
 
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "system", Key: "messages", Partial: true}
+	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "attached", Key: "messages", Partial: true}
 	with := func(change func(*Overlay)) Overlay {
 		o := on
 		change(&o)
@@ -37,7 +37,7 @@ func TestHistory(t *testing.T) {
 		{name: "unknown key", history: `{"overlay": {"sate": true}}`, want: History{Overlay: on}, warn: `history.overlay.sate: unknown key, ignored; did you mean "state"?`},
 		{name: "no object", history: `true`, mistake: "history: is true or false; write an object"},
 		{name: "no switch", history: `{"overlay": {"state": "on"}}`, mistake: "history.overlay.state: is text; write true or false"},
-		{name: "markers", history: `{"markers": "none"}`, mistake: "history.markers: write one of off, summary_marker, system"},
+		{name: "markers", history: `{"markers": "none"}`, mistake: "history.markers: write one of attached, off, summary_marker, system"},
 		{name: "key", history: `{"key": ""}`, mistake: "history.key: is empty"},
 		{name: "key of a graph", history: `{"graphs": {"a": {"key": 1}}}`, mistake: "history.graphs.a.key: is a number"},
 		{name: "graphs", history: `{"graphs": []}`, mistake: "history.graphs: is a list"},

@@ -135,7 +135,7 @@ func TestDeclaredSummarization(t *testing.T) {
 	require.JSONEq(t, `{"type":"summarization","summary":"we talked","replaced_count":5}`, told[0])
 	require.JSONEq(t, `{"type":"summarization","summary":"we talked","replaced_count":4}`, told[1])
 	var seen []string
-	for _, m := range gjson.Get(getJSON(t, url+"/threads/"+thread+"/state"), "values.messages").Array() {
+	for _, m := range gjson.Get(getJSON(t, url+"/threads/"+thread+"/state?markers=system"), "values.messages").Array() {
 		seen = append(seen, m.Get("content").Str+m.Get("additional_kwargs.summary_marker.replaced_count").Raw)
 	}
 	require.Equal(t, []string{"q0", "w0", "q1", "w0", "q2", "we talked5", "w0", "q3", "w0", "q4", "we talked4", "w0", "q5", "w0"}, seen)

@@ -280,7 +280,7 @@ func (w *world) restart(t testing.TB) {
 		store = breaking{store, w.breaks}
 	}
 	r := record.New(record.Options{
-		Store: store, Ask: w.u.ask, Overlay: overlay.Config{Settings: overlay.Defaults()}, Log: slog.New(slog.DiscardHandler),
+		Store: store, Ask: w.u.ask, Overlay: apart(), Log: slog.New(slog.DiscardHandler),
 	})
 	w.Recorder = r
 	// Work that goes on after its reader left must end before the database.
@@ -351,4 +351,11 @@ func (u *upstream) run(x *talk, from *checkpoint, n, keep int) *checkpoint {
 	}
 	list = append(list, ai(fmt.Sprintf("a%d", n)))
 	return u.save(x, c, "loop", run, list)
+}
+
+// apart shows markers as messages of their own.
+func apart() overlay.Config {
+	s := overlay.Defaults()
+	s.Markers = overlay.SystemMarkers
+	return overlay.Config{Settings: s}
 }

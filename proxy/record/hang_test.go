@@ -13,14 +13,13 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/proxy/record"
-	"understudy/thread/overlay"
 )
 
 // hanging is a Recorder whose upstream never answers what it is asked of states. asked gets the path of each question.
 func hanging(t *testing.T, asked chan<- string) *world {
 	w := setup(t)
 	w.Recorder = record.New(record.Options{
-		Store: w.store.Upstream(), Overlay: overlay.Config{Settings: overlay.Defaults()}, Log: slog.New(slog.DiscardHandler), Wait: time.Millisecond,
+		Store: w.store.Upstream(), Overlay: apart(), Log: slog.New(slog.DiscardHandler), Wait: time.Millisecond,
 		Ask: func(ctx context.Context, h http.Header, method, path string, body []byte) (int, http.Header, []byte, error) {
 			if !strings.HasSuffix(path, "/state") {
 				return w.u.ask(ctx, h, method, path, body)

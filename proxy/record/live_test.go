@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/talktest"
 	"understudy/proxy/record"
@@ -128,6 +129,20 @@ func live(t *testing.T, w *world, x *talk, steps talktest.Talk, saved []*checkpo
 		state := w.State(ctx, w.call, x.id, false, []byte(x.state(saved[i], false)))
 		if diff := cmp.Diff(lines(gjson.GetBytes(state, "values.messages")), shown[i]); diff != "" {
 			return fmt.Sprintf("step %d (-recorded +live)\n%s", i, diff)
+		}
+	}
+	if steps[end-1].Source == "loop" {
+		fed, err := w.Messages(ctx, w.call, eventstore.PageQuery{Thread: x.id, Limit: 1000, At: id.Checkpoint(saved[end-1].ID)})
+		require.NoError(t, err)
+		ids := map[string]bool{}
+		for _, row := range fed.Rows {
+			ids[gjson.GetBytes(row.Content, "id").String()] = true
+		}
+		state := w.State(ctx, w.call, x.id, false, []byte(x.state(saved[end-1], false)))
+		for _, m := range gjson.GetBytes(state, "values.messages").Array() {
+			if mid := m.Get("id").String(); !ids[mid] {
+				return fmt.Sprintf("%q is not the id of a message in the feed: %v", mid, ids)
+			}
 		}
 	}
 	if way == "exit" { // what comes after stands on the only checkpoint

@@ -53,7 +53,7 @@ type base struct {
 // transcript. A call that has no thread is nothing to follow: nil.
 func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (*Run, []byte) {
 	if t == "" {
-		return nil, body
+		return nil, r.stripped(ctx, body)
 	}
 	x := r.follow(c, t)
 	if !jsonscan.Valid(body) {
@@ -83,6 +83,20 @@ func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte)
 	}
 	x.deleted, x.known, x.gone = deleted.ids, deleted.after, deleted.ids
 	return x, now
+}
+
+// stripped takes markers out of the body of a call on no thread.
+func (r *Recorder) stripped(ctx context.Context, body []byte) []byte {
+	if !overlay.MayEcho(body) || !jsonscan.Valid(body) {
+		return body
+	}
+	out := deleted{}
+	now, err := r.parts(ctx, "", jsonscan.Text(body, "assistant_id"), body, &out, "input", "command")
+	if err != nil {
+		r.uncleaned(ctx, "", err)
+		return body
+	}
+	return now
 }
 
 // Join follows a run that is there, or with an empty run whatever happens on a thread.

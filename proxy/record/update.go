@@ -66,8 +66,8 @@ func (r *Recorder) clean(ctx context.Context, c *Call, t id.Thread, at id.Checkp
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
 	v, err := r.state(ctx, c, t, at)
-	if refused(err) {
-		return body, none, nil // no such thread yet, or not for this client
+	if refused(err) { // no such thread yet, or not for this client
+		v, err = &view{}, nil
 	}
 	if err != nil {
 		return body, none, err
@@ -81,12 +81,21 @@ func (r *Recorder) clean(ctx context.Context, c *Call, t id.Thread, at id.Checkp
 		}
 	}
 	out := deleted{after: v.id}
+	now, err := r.parts(ctx, t, graph, body, &out, values, command)
+	if err != nil {
+		return body, none, err
+	}
+	return now, out, nil
+}
+
+// parts cleans two members of a body, as clean does, and adds to out what they delete, which is at the checkpoint out.after.
+func (r *Recorder) parts(ctx context.Context, t id.Thread, graph string, body []byte, out *deleted, values, command string) ([]byte, error) {
 	part := func(name string, clean func(context.Context, string, id.Thread, id.Checkpoint, json.RawMessage) (overlay.Sent, error)) error {
 		start, end, ok := jsonscan.Member(body, name)
 		if name == "" || !ok {
 			return nil
 		}
-		sent, err := clean(ctx, graph, t, v.id, body[start:end:end])
+		sent, err := clean(ctx, graph, t, out.after, body[start:end:end])
 		if err != nil {
 			return err
 		}
@@ -96,14 +105,10 @@ func (r *Recorder) clean(ctx context.Context, c *Call, t id.Thread, at id.Checkp
 		out.ids = append(out.ids, sent.Deleted...)
 		return nil
 	}
-	was := body
 	if err := part(values, r.overlay.Clean); err != nil {
-		return was, none, err
+		return nil, err
 	}
-	if err := part(command, r.overlay.CleanCommand); err != nil {
-		return was, none, err
-	}
-	return body, out, nil
+	return body, part(command, r.overlay.CleanCommand)
 }
 
 // noteDeleted notes what a client deleted that the graph does not know any more.

@@ -34,7 +34,7 @@ func (o *Overlay) Clean(ctx context.Context, graph string, t id.Thread, at id.Ch
 	}
 	r := o.Read(t, Look{Key: o.settings(graph).Key})
 	defer r.Done()
-	c := cleaner{r: r, condensed: map[string]*entry{}, markers: map[string]*marker{}, summaries: map[string]string{}}
+	c := cleaner{r: r, condensed: map[string]*entry{}, nameless: map[string]*entry{}, markers: map[string]*marker{}, summaries: map[string]string{}}
 	if err := c.load(ctx, at); err != nil {
 		return out, err
 	}
@@ -60,11 +60,14 @@ func (o *Overlay) CleanCommand(ctx context.Context, graph string, t id.Thread, a
 
 // MayEcho reports whether something that a client sent can hold messages that had been shown to it. Those that are new have no id most of
 // the time, and then there is nothing to look for.
-func MayEcho(sent json.RawMessage) bool { return bytes.Contains(sent, []byte(`"id"`)) }
+func MayEcho(sent json.RawMessage) bool {
+	return bytes.Contains(sent, []byte(`"id"`)) || bytes.Contains(sent, []byte(`"`+carried+`"`))
+}
 
 type cleaner struct {
 	r         *Reading
 	condensed map[string]*entry  // by id
+	nameless  map[string]*entry  // by the id that they are shown with: the graph has them without one
 	markers   map[string]*marker // by id
 	summaries map[string]string  // id of a marker -> id of its summary in the list
 	calls     map[string]bool    // ids of tool calls that only partial answers have
@@ -83,6 +86,9 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 	in := make(map[string]bool, len(lists[1]))
 	for _, e := range lists[1] {
 		in[e.id] = true
+		if e.anonymous && e.marker == nil {
+			c.nameless[e.id] = e
+		}
 		if e.marker != nil && e.id != "" {
 			c.summaries[e.marker.ID] = e.id
 		}
@@ -148,7 +154,7 @@ func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed b
 	afresh := false
 	kept := make([]json.RawMessage, 0, len(items))
 	for _, item := range items {
-		stays := item
+		stays := detached(item)
 		mid, removes := removal(item)
 		switch {
 		case removes && mid == removeAll:
@@ -157,8 +163,12 @@ func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed b
 			stays = c.removal(item, mid)
 		case isMarker(item), c.answers(item):
 			stays = nil
-		case !afresh && c.unchanged(item):
+		case !afresh && c.unchanged(c.condensed, stays):
 			stays = nil
+		case c.unchanged(c.nameless, stays):
+			if start, end, ok := jsonscan.Member(stays, "id"); ok {
+				stays = jsonscan.Splice(stays, start, end, []byte("null"))
+			}
 		}
 		if stays != nil {
 			kept = append(kept, stays)
@@ -211,15 +221,15 @@ func (c *cleaner) answers(item json.RawMessage) bool {
 	return call != "" && c.calls[call]
 }
 
-// unchanged reports whether a message was condensed, and says what it said then. Clients leave fields out, and add some of their
+// unchanged reports whether a message is one of known, and says what it said then. Clients leave fields out, and add some of their
 // own: those that a person or a model could tell apart count.
 //
 // A client that left a stream early has a beginning of a partial answer, and its tool calls as far as they had come: that is not another one.
-func (c *cleaner) unchanged(item json.RawMessage) bool {
+func (c *cleaner) unchanged(known map[string]*entry, item json.RawMessage) bool {
 	if jsonscan.Text(item, "type") == "constructor" {
 		item = jsonscan.Raw(item, "kwargs")
 	}
-	e := c.condensed[jsonscan.Text(item, "id")]
+	e := known[jsonscan.Text(item, "id")]
 	if e == nil {
 		return false
 	}

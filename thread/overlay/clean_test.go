@@ -2,9 +2,11 @@ package overlay_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
 	"understudy/thread"
@@ -39,6 +41,13 @@ func TestClean(t *testing.T) {
 		{name: "nothing to drop", sent: `{"messages": [` + h3 + ` , ` + h9 + `], "title":"x"}`},
 		{name: "markers", sent: `{"messages":[` + system + `,` + bare + `,` + h9 + `],"title":"x"}`, want: `{"messages":[` + h9 + `],"title":"x"}`},
 		{name: "a marker by its keywords", sent: `{"messages":[{"type":"system","id":"x","content":"","additional_kwargs":{"summary_marker":{}}}]}`, want: `{"messages":[]}`},
+		{name: "a condensed message that carries a marker", sent: `{"messages":[` + carrying(h1) + `,` + h9 + `]}`, want: `{"messages":[` + h9 + `]}`},
+		{name: "a message that the model has carries a marker", sent: `{"messages":[` + carrying(h3) + `]}`, want: `{"messages":[` + bared(h3) + `]}`},
+		{name: "one message that carries a marker", sent: `{"messages":` + carrying(h3) + `}`, want: `{"messages":[` + bared(h3) + `]}`},
+		{name: "a system message that carries a marker", sent: `{"messages":[{"type":"system","id":"s7","content":"be kind","additional_kwargs":{"summary_marker":{"summary":"x"}}}]}`, want: `{"messages":[{"type":"system","id":"s7","content":"be kind","additional_kwargs":{}}]}`},
+		{name: "a new message that carries a marker, without id", sent: `{"messages":[{"role":"user","content":"x","additional_kwargs":{"a":1,"summary_marker":{"summary":"x"}}}]}`, want: `{"messages":[{"role":"user","content":"x","additional_kwargs":{"a":1}}]}`},
+		{name: "as LangChain serialises, with a marker", sent: `{"messages":[` + strings.Replace(human, `"id":"h1"`, `"id":"h5","additional_kwargs":{"summary_marker":{}}`, 1) + `]}`, want: `{"messages":[` + strings.Replace(human, `"id":"h1"`, `"id":"h5","additional_kwargs":{}`, 1) + `]}`},
+		{name: "a list of its own whose messages carry markers", sent: `{"messages":[` + rmAll + `,` + carrying(h1) + `]}`, want: `{"messages":[` + rmAll + `,` + bared(h1) + `]}`},
 		{name: "condensed and unchanged", sent: `{"messages":[` + h1 + `,` + a1 + `,` + system + `,` + h3 + `,` + h9 + `]}`, want: `{"messages":[` + h3 + `,` + h9 + `]}`},
 		{name: "as LangChain serialises", sent: `{"messages":[` + human + `,` + h9 + `]}`, want: `{"messages":[` + h9 + `]}`},
 		{name: "condensed and edited", sent: `{"messages":[` + edited + `]}`},
@@ -137,4 +146,32 @@ func TestDeleteSummary(t *testing.T) {
 		w.put(w.next("update", "", ms(words)))
 		require.Equal(t, want, ids(w.state(t.Context(), "")), "%q", words)
 	}
+}
+
+// A message without id comes back with the one that it is shown with. The graph gets it as it has it.
+func TestCleanNameless(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.save([]msg{{"human", "h1", "x"}, {"ai", "", "y"}})
+	shown := gjson.GetBytes(w.state(t.Context(), ""), "messages.1").Raw
+	mid := gjson.Get(shown, "id").String()
+	require.NotEmpty(t, mid)
+	for sent, want := range map[string]string{
+		shown:                                  strings.Replace(shown, `"`+mid+`"`, "null", 1),
+		strings.Replace(shown, `y`, `z`, 1):    strings.Replace(shown, `y`, `z`, 1),
+		`{"type":"remove","id":"` + mid + `"}`: `{"type":"remove","id":"` + mid + `"}`,
+	} {
+		got, err := w.overlay.Clean(t.Context(), "g", w.thread, w.at, json.RawMessage(`{"messages":[`+sent+`]}`))
+		require.NoError(t, err)
+		require.Equal(t, `{"messages":[`+want+`]}`, string(got.JSON))
+	}
+}
+
+// carrying gives a message as it is shown with a marker attached, and bared the same without.
+func carrying(message string) string {
+	return strings.TrimSuffix(message, "}") + `,"additional_kwargs":{"summary_marker":{"replaced_count":4,"summary":"x","run_id":null}}}`
+}
+
+func bared(message string) string {
+	return strings.TrimSuffix(message, "}") + `,"additional_kwargs":{}}`
 }

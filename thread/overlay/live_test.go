@@ -12,8 +12,10 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/jsonscan"
 	"understudy/internal/talktest"
 	"understudy/thread"
 	"understudy/thread/overlay"
@@ -56,7 +58,9 @@ func liveIsRecorded(t *testing.T, w *world, talk talktest.Talk, name string) {
 func drift(t *testing.T, w *world, talk talktest.Talk) string {
 	t.Helper()
 	ctx := t.Context()
-	w.thread, w.at = id.NewThread(), ""
+	one := *w // with a thread of its own
+	w = &one
+	w.t, w.thread, w.at = t, id.NewThread(), ""
 	w.make(w.thread)
 	saver := thread.NewSaver(w.rows.Threads(), nil, nil)
 	ids := make([]id.Checkpoint, len(talk))
@@ -123,6 +127,100 @@ func drift(t *testing.T, w *world, talk talktest.Talk) string {
 		if diff := cmp.Diff(recorded, lines(followed)); diff != "" {
 			return fmt.Sprintf("step %d, followed (-recorded +live)\n%s", i, diff)
 		}
+	}
+	if n := len(talk) - 1; n >= 0 {
+		return misattached(t, w, ids[n], talk[n]) + misnamed(t, w, ids[n], talk[n])
+	}
+	return ""
+}
+
+// misnamed gives what is wrong with the ids of messages at a checkpoint: each has one, the same in every read and in the log.
+func misnamed(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
+	t.Helper()
+	tr, err := w.rows.Transcript(t.Context(), w.thread, at)
+	require.NoError(t, err)
+	logged := map[eventstore.Seq]string{}
+	require.NoError(t, w.rows.EachContent(t.Context(), w.thread, eventstore.Ranges(tr.Entries), func(e *eventstore.Event) error {
+		logged[e.Seq] = e.MessageID
+		return nil
+	}))
+	var want []string
+	for _, e := range tr.Entries {
+		if !e.Summary {
+			want = append(want, logged[e.Seq])
+		}
+	}
+	for range 2 {
+		o := overlay.New(w.rows, overlay.Config{Settings: overlay.Defaults()}) // as after a restart
+		r := o.Read(w.thread, o.Look(t.Context(), "g", overlay.State))
+		values, err := r.Values(t.Context(), at, spell(s), overlay.RecordView)
+		r.Done()
+		require.NoError(t, err)
+		var got []string
+		seen := map[string]bool{"": true}
+		for _, m := range gjson.GetBytes(values, "messages").Array() {
+			mid := m.Get("id").String()
+			if seen[mid] {
+				return fmt.Sprintf("id %q of %s is none or not the only one", mid, m.Raw)
+			}
+			seen[mid] = true
+			got = append(got, mid)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return "ids (-log +state)\n" + diff
+		}
+	}
+	return ""
+}
+
+// misattached gives what is wrong with attached markers at a checkpoint: they say what markers apart say, and nothing of them is left in what
+// a client sends back.
+func misattached(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
+	t.Helper()
+	read := func(form overlay.Markers) []gjson.Result {
+		r := w.overlay.Read(w.thread, overlay.Look{On: true, Key: "messages", Markers: form})
+		defer r.Done()
+		values, err := r.Values(t.Context(), at, spell(s), nil)
+		require.NoError(t, err)
+		require.True(t, json.Valid(values))
+		return gjson.GetBytes(values, "messages").Array()
+	}
+	facts := func(m gjson.Result) gjson.Result { return m.Get("additional_kwargs.summary_marker") }
+	var want, got []string
+	count, words, some := int64(0), "", false
+	for _, m := range read(overlay.SystemMarkers) {
+		if f := facts(m); f.Exists() {
+			count, words, some = count+f.Get("replaced_count").Int(), f.Get("summary").String()+f.Get("run_id").Raw, true
+			continue
+		}
+		line := m.Get("id").String() + m.Get("content").String()
+		if some {
+			line += fmt.Sprintf(" %d %s", count, words)
+		}
+		want, count, words, some = append(want, line), 0, "", false
+	}
+	attached, off := read(overlay.AttachedMarkers), read(overlay.NoMarkers)
+	for _, m := range attached {
+		line := m.Get("id").String() + m.Get("content").String()
+		if f := facts(m); f.Exists() {
+			line += fmt.Sprintf(" %d %s%s", f.Get("replaced_count").Int(), f.Get("summary"), f.Get("run_id").Raw)
+		}
+		got = append(got, line)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		return "(-apart +attached)\n" + diff
+	}
+	clean := func(list []gjson.Result) string {
+		var raw []json.RawMessage
+		for _, m := range list {
+			raw = append(raw, json.RawMessage(m.Raw))
+		}
+		got, err := w.overlay.Clean(t.Context(), "g", w.thread, at, json.RawMessage(`{"messages":`+string(jsonscan.Join(raw))+`}`))
+		require.NoError(t, err)
+		return string(got.JSON)
+	}
+	if diff := cmp.Diff(clean(off), clean(attached)); diff != "" {
+		return "sent back (-without markers +with attached ones)\n" + diff
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"bytes"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -17,6 +18,7 @@ import (
 // marker stands in a transcript where messages were condensed.
 type marker struct {
 	eventstore.Summary
+	run          id.Run
 	system, bare []byte
 }
 
@@ -28,17 +30,10 @@ func readMarker(e *eventstore.Event) (*marker, error) {
 	return newMarker(s, e.Run), nil
 }
 
-// newMarker spells a marker out in both forms. Unknown types of messages make langchain-core and newer JavaScript SDKs throw: hence
-// a system message.
+// newMarker spells a marker out in the forms that are entries of their own. Unknown types of messages make langchain-core and newer
+// JavaScript SDKs throw: hence a system message.
 func newMarker(s eventstore.Summary, r id.Run) *marker {
-	by := []byte("null")
-	if r != "" {
-		by = jsonobj.Quote(string(r))
-	}
-	mid, words := jsonobj.Quote(s.ID), jsonobj.Quote(s.Summary)
-	facts := strconv.AppendInt([]byte(`"replaced_count":`), int64(s.ReplacedCount), 10)
-	facts = append(append(facts, `,"summary":`...), words...)
-	facts = append(append(facts, `,"run_id":`...), by...)
+	mid, words, facts := jsonobj.Quote(s.ID), jsonobj.Quote(s.Summary), factsOf(s.ReplacedCount, s.Summary, r)
 
 	system := append([]byte(`{"type":"system","id":`), mid...)
 	system = append(append(system, `,"content":`...), words...)
@@ -48,12 +43,24 @@ func newMarker(s eventstore.Summary, r id.Run) *marker {
 	bare := append([]byte(`{"id":`), mid...)
 	bare = append(bare, `,"type":"summary_marker",`...)
 	bare = append(append(bare, facts...), '}')
-	return &marker{Summary: s, system: system, bare: bare}
+	return &marker{Summary: s, run: r, system: system, bare: bare}
 }
 
+// factsOf gives the members that every form of a marker has.
+func factsOf(replaced int, summary string, r id.Run) []byte {
+	by := []byte("null")
+	if r != "" {
+		by = jsonobj.Quote(string(r))
+	}
+	facts := strconv.AppendInt([]byte(`"replaced_count":`), int64(replaced), 10)
+	facts = append(append(facts, `,"summary":`...), jsonobj.Quote(summary)...)
+	return append(append(facts, `,"run_id":`...), by...)
+}
+
+// as gives the marker as an entry of its own; nil when it is none in this form.
 func (m *marker) as(form Markers) []byte {
 	switch form {
-	case NoMarkers:
+	case AttachedMarkers, NoMarkers:
 		return nil
 	case BareMarkers:
 		return m.bare
@@ -62,16 +69,67 @@ func (m *marker) as(form Markers) []byte {
 	}
 }
 
+// attached is what the next message of a transcript carries: the markers before it that stand next to each other, as one.
+type attached struct {
+	replaced int
+	summary  string
+	run      id.Run
+	some     bool
+}
+
+func (a *attached) add(m *marker) {
+	a.replaced, a.summary, a.run, a.some = a.replaced+m.ReplacedCount, m.Summary.Summary, m.run, true
+}
+
+// appendTo appends a message that carries the markers.
+func (a *attached) appendTo(out, message []byte) []byte {
+	facts := append(append([]byte{'{'}, factsOf(a.replaced, a.summary, a.run)...), '}')
+	start, end, ok := jsonscan.Member(message, "additional_kwargs")
+	if ok && message[start] == '{' {
+		kwargs := jsonobj.Of(message[start:end])
+		kwargs.Set(carried, facts)
+		return append(append(append(out, message[:start]...), kwargs.JSON()...), message[end:]...)
+	}
+	o, kwargs := jsonobj.Of(message), &jsonobj.Object{}
+	kwargs.Set(carried, facts)
+	o.Set("additional_kwargs", kwargs.JSON())
+	return append(out, o.JSON()...)
+}
+
+// carried is the member of additional_kwargs that a marker is in.
+const carried = "summary_marker"
+
 // markerPrefix begins the id of every marker.
 const markerPrefix = "summary-marker-"
 
-// isMarker reports whether a message that a client sent is a marker, in whatever form it had been shown.
+// isMarker reports whether a message that a client sent is a marker, in whatever form it had been shown as an entry of its own.
 func isMarker(message []byte) bool {
 	if strings.HasPrefix(jsonscan.Text(message, "id"), markerPrefix) || jsonscan.Text(message, "type") == string(BareMarkers) {
 		return true
 	}
-	_, _, ok := jsonscan.Member(jsonscan.Raw(message, "additional_kwargs"), string(BareMarkers))
-	return ok
+	facts := jsonscan.Raw(jsonscan.Raw(message, "additional_kwargs"), carried)
+	return facts != nil && jsonscan.Text(message, "type") == "system" && jsonscan.Text(message, "content") == jsonscan.Text(facts, "summary")
+}
+
+// detached gives a message that a client sent without the marker that it carries; the same bytes when it carries none.
+func detached(message json.RawMessage) json.RawMessage {
+	for _, path := range [...][]string{{"additional_kwargs"}, {"kwargs", "additional_kwargs"}} {
+		start, end := 0, len(message)
+		for _, key := range path {
+			from, to, ok := jsonscan.Member(message[start:end], key)
+			if !ok {
+				start = end
+				break
+			}
+			start, end = start+from, start+to
+		}
+		if _, _, ok := jsonscan.Member(message[start:end], carried); ok {
+			kwargs := jsonobj.Of(message[start:end])
+			kwargs.Delete(carried)
+			message = jsonscan.Splice(message, start, end, kwargs.JSON())
+		}
+	}
+	return message
 }
 
 var legacyMark = []byte(`"Command(update=`)

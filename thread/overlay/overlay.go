@@ -205,22 +205,24 @@ func into(shown []*entry, values []byte, start, end int, form Markers) json.RawM
 		}
 	}
 	out := append(append(make([]byte, 0, size), values[:start]...), '[')
-	first := true
-	add := func(message []byte) {
-		if message == nil {
-			return
+	var waits attached
+	for n, e := range shown {
+		text := e.text
+		if e.marker != nil {
+			if form == AttachedMarkers {
+				waits.add(e.marker)
+			}
+			if text = e.marker.as(form); text == nil {
+				continue
+			}
 		}
-		if !first {
+		if n > 0 && out[len(out)-1] != '[' {
 			out = append(out, ',')
 		}
-		first = false
-		out = append(out, message...)
-	}
-	for _, e := range shown {
-		if e.marker != nil {
-			add(e.marker.as(form))
+		if waits.some {
+			out, waits = waits.appendTo(out, text), attached{}
 		} else {
-			add(e.text)
+			out = append(out, text...)
 		}
 	}
 	return append(append(out, ']'), values[end:]...)

@@ -233,7 +233,7 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "h1 a1 h2 a2 h3 a3", ids(v.Values))
 	require.Equal(t, overlay.Look{}, (*overlay.Overlay)(nil).Look(t.Context(), "g", overlay.State))
-	require.Equal(t, overlay.Look{On: true, Markers: overlay.SystemMarkers, Key: "messages", Live: true}, w.overlay.Look(t.Context(), "other", overlay.Stream))
+	require.Equal(t, overlay.Look{On: true, Markers: overlay.AttachedMarkers, Key: "messages", Live: true}, w.overlay.Look(t.Context(), "other", overlay.Stream))
 }
 
 // counting counts the contents that are read.
@@ -257,7 +257,7 @@ func TestEachMessageOnce(t *testing.T) {
 		w.save([]msg{{"human", fmt.Sprint("S", i), "s", "lc_source", "summarization"}, {"human", fmt.Sprint("h", i), "x"}})
 	}
 	c := counting{w.rows, map[eventstore.Seq]int{}}
-	o := overlay.New(c, overlay.Config{Settings: overlay.Defaults()})
+	o := overlay.New(c, overlay.Config{Settings: apart()})
 	r := o.Read(w.thread, o.Look(t.Context(), "g", overlay.History))
 	list, err := w.threads.History(choose(t.Context(), false), thread.HistoryQuery{Thread: w.thread, Limit: 100})
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestThreadMadeAgainElsewhere(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	rows := &shared{w.rows, 1}
-	here := overlay.New(rows, overlay.Config{Settings: overlay.Defaults()})
+	here := overlay.New(rows, overlay.Config{Settings: apart()})
 	show := func() string {
 		w.save([]msg{{"human", "h1", "said " + fmt.Sprint(rows.log)}, {"ai", "a1", "x"}})
 		w.save([]msg{{"human", "S", "s", "lc_source", "summarization"}, {"ai", "a1", "x"}})
@@ -312,7 +312,7 @@ func TestThreadMadeAgainElsewhere(t *testing.T) {
 // Messages may be kept under another key.
 func TestKey(t *testing.T) {
 	t.Parallel()
-	s := overlay.Defaults()
+	s := apart()
 	s.Key = "the.chat"
 	w := setup(t, overlay.Config{Settings: s})
 	for _, list := range [][]msg{ms("h1 a1 h2"), ms("Sum h2")} {

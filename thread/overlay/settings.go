@@ -6,7 +6,10 @@ import "context"
 type Markers string
 
 const (
-	// SystemMarkers are system messages, which every client can parse. It is the default.
+	// AttachedMarkers are no entries of their own: the next message carries them. It is the default, for clients that do not know markers
+	// show every message that is not a person's as an answer.
+	AttachedMarkers Markers = "attached"
+	// SystemMarkers are system messages, which every client can parse.
 	SystemMarkers Markers = "system"
 	// BareMarkers have the type summary_marker, for clients that know it.
 	BareMarkers Markers = "summary_marker"
@@ -24,7 +27,7 @@ type Settings struct {
 
 // Defaults show it everywhere.
 func Defaults() Settings {
-	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: SystemMarkers, Key: "messages", Partial: true}
+	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: AttachedMarkers, Key: "messages", Partial: true}
 }
 
 // Config is Settings for all graphs, and those of graphs that have their own.

@@ -93,7 +93,7 @@ func TestBackfilled(t *testing.T) {
 			b := eventstore.NewBackfiller(w.rows)
 			w.threads = thread.NewService(thread.Options{
 				Store: w.rows.Threads(), Graphs: w.threads.Graphs, Snapshots: checkpointer.NewSnapshots(w.rows.Threads(), nil),
-				Overlay: overlay.New(b.Reader(w.rows), overlay.Config{Settings: overlay.Defaults()}), Backfill: b,
+				Overlay: overlay.New(b.Reader(w.rows), overlay.Config{Settings: apart()}), Backfill: b,
 			})
 			require.Equal(t, seen, read(w))
 		})

@@ -43,7 +43,7 @@ func setup(t testing.TB, c ...overlay.Config) *world {
 	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Synchronous: "normal"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rows.Close()) })
-	c = append(c, overlay.Config{Settings: overlay.Defaults()})
+	c = append(c, overlay.Config{Settings: apart()})
 	w := &world{t: t, rows: rows, overlay: overlay.New(rows, c[0]), thread: id.NewThread()}
 	graphs := graph.NewRegistry()
 	require.NoError(t, graphs.Add("g", "", updater{w: w}))
@@ -52,6 +52,13 @@ func setup(t testing.TB, c ...overlay.Config) *world {
 	})
 	w.make(w.thread)
 	return w
+}
+
+// apart shows markers as messages of their own.
+func apart() overlay.Settings {
+	s := overlay.Defaults()
+	s.Markers = overlay.SystemMarkers
+	return s
 }
 
 func (w *world) make(t id.Thread) {

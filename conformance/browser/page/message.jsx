@@ -2,21 +2,21 @@ import { useState } from "react";
 
 const plain = (content) => (typeof content === "string" ? content : (content ?? []).filter((block) => block.type === "text").map((block) => block.text).join(""));
 
-// One entry of a conversation. Where a summary stands the server puts a system message with `summary_marker`.
+// One entry of a conversation. Where a summary stands a message has a `summary_marker`: one of its own, or the next one carries it.
 export function Message({ message, meta, busy, onEdit, onRegenerate, onBranch }) {
   const marker = message.additional_kwargs?.summary_marker;
-  if (marker) {
-    return (
-      <li data-kind="marker" data-id={message.id}>
-        <details>
-          <summary>{marker.replaced_count} earlier messages were summarized for the model</summary>
-          {marker.summary}
-        </details>
-      </li>
-    );
-  }
+  const card = marker && (
+    <li data-kind="marker" data-id={message.id}>
+      <details>
+        <summary>{marker.replaced_count} earlier messages were summarized for the model</summary>
+        {marker.summary}
+      </details>
+    </li>
+  );
+  if (message.id?.startsWith("summary-marker-")) return card;
   const before = meta?.firstSeenState?.parent_checkpoint ?? undefined;
-  return (
+  return (<>
+    {card}
     <li data-kind={message.type} data-id={message.id}>
       <span className="text">{plain(message.content)}</span>
       {message.tool_calls?.map((call) => <code key={call.id} data-call={call.name}>{call.name}({JSON.stringify(call.args)})</code>)}
@@ -24,7 +24,7 @@ export function Message({ message, meta, busy, onEdit, onRegenerate, onBranch })
       {!busy && message.type === "ai" && before && <button onClick={() => onRegenerate(before)}>Again</button>}
       <Branches branch={meta?.branch} options={meta?.branchOptions} onBranch={onBranch} />
     </li>
-  );
+  </>);
 }
 
 function Edit({ text, onSave }) {
