@@ -55,7 +55,7 @@ func (s *Snapshots) compose(ctx context.Context, t *Tuple, v view) (*Snapshot, e
 		Next: []string{}, Tasks: make([]Task, 0, len(c.tasks)),
 		CreatedAt: gjson.GetBytes(t.Data, "ts").String(),
 	}
-	out.Map, out.ParentMap = checkpointMaps(t)
+	out.Map, out.ParentMap = Maps(t)
 	for _, info := range c.tasks {
 		p := progressOf(t.Writes, info.ID)
 		task := Task{ID: info.ID, Name: info.Name, Path: info.Path, Error: s.errorText(p)}
@@ -91,8 +91,8 @@ func (s *Snapshots) nested(ctx context.Context, t *Tuple, c content, info taskIn
 	return s.head(ctx, k, true)
 }
 
-// checkpointMaps gives the checkpoint_map of a nested checkpoint and of its parent: the checkpoints above, and itself.
-func checkpointMaps(t *Tuple) (own, parent json.RawMessage) {
+// Maps returns the checkpoint_map of a nested checkpoint and that of its parent: the checkpoints above, and itself. nil at the root.
+func Maps(t *Tuple) (own, parent json.RawMessage) {
 	parents := gjson.GetBytes(t.Metadata, "parents")
 	if !parents.IsObject() || parents.Get("@keys.#").Int() == 0 {
 		return nil, nil

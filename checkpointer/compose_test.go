@@ -68,11 +68,11 @@ func TestCheckpointMaps(t *testing.T) {
 	at := func(metadata string) *Tuple {
 		return &Tuple{Checkpoint: Checkpoint{Key: Key{NS: "a:1|b:2", ID: "3"}, Parent: "2", Metadata: json.RawMessage(metadata)}}
 	}
-	own, parent := checkpointMaps(at(`{"parents": {"": "r", "a:1": "1"}}`))
+	own, parent := Maps(at(`{"parents": {"": "r", "a:1": "1"}}`))
 	require.Equal(t, `{"":"r","a:1":"1","a:1|b:2":"3"}`, string(own))
 	require.Equal(t, `{"":"r","a:1":"1","a:1|b:2":"2"}`, string(parent))
 	for _, metadata := range []string{``, `{}`, `{"parents": {}}`, `{"parents": null}`} {
-		own, parent := checkpointMaps(at(metadata))
+		own, parent := Maps(at(metadata))
 		require.Nil(t, own)
 		require.Nil(t, parent)
 	}

@@ -321,7 +321,7 @@ func rewrite(t *testing.T, e exchange, v json.RawMessage) (kind string, got []by
 		return "state", AppendState(nil, s, StateParts{Asked: at, NoNS: noNS})
 	case o["configurable"] != nil && o["checkpoint"] != nil && len(o) == 3:
 		c := members(o["checkpoint"])
-		return "updated", AppendUpdated(nil, checkpointer.Key{Thread: id.Thread(c.text("thread_id")), NS: c.text("checkpoint_ns"), ID: id.Checkpoint(c.text("checkpoint_id"))})
+		return "updated", AppendUpdated(nil, thread.Place{Key: checkpointer.Key{Thread: id.Thread(c.text("thread_id")), NS: c.text("checkpoint_ns"), ID: id.Checkpoint(c.text("checkpoint_id"))}})
 	case o["namespace"] != nil:
 		return "item", AppendItem(nil, &store.Item{
 			Namespace: o.texts("namespace"), Key: o.text("key"), Value: o.raw("value"), CreatedAt: when(t, o, "created_at"), UpdatedAt: when(t, o, "updated_at"),

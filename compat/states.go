@@ -17,12 +17,12 @@ func checkpointOf(v json.RawMessage, t id.Thread) checkpointer.Key {
 }
 
 // UpdateState decodes the body of POST /threads/{id}/state.
-func UpdateState(t id.Thread, body []byte) (checkpointer.Key, []thread.StateUpdate, error) {
+func UpdateState(t id.Thread, body []byte) (thread.Place, []thread.StateUpdate, error) {
 	o, err := decode(body, ThreadStateUpdate)
 	if err != nil {
-		return checkpointer.Key{}, nil, err
+		return thread.Place{}, nil, err
 	}
-	at := checkpointOf(o.raw("checkpoint"), t)
+	at := thread.Place{Key: checkpointOf(o.raw("checkpoint"), t), Map: members(o.raw("checkpoint")).raw("checkpoint_map")}
 	if at.ID == "" {
 		at.ID = id.Checkpoint(o.text("checkpoint_id"))
 	}
@@ -168,11 +168,14 @@ func appendTask(dst []byte, t id.Thread, task *checkpointer.Task) []byte {
 }
 
 // AppendUpdated appends the answer to an update of state.
-func AppendUpdated(dst []byte, k checkpointer.Key) []byte {
+func AppendUpdated(dst []byte, k thread.Place) []byte {
 	at := newRow(nil, nil)
 	at.text("thread_id", string(k.Thread))
 	at.text("checkpoint_ns", k.NS)
 	at.text("checkpoint_id", string(k.ID))
+	if len(k.Map) > 0 {
+		at.raw("checkpoint_map", k.Map)
+	}
 	ref := at.end()
 	r := newRow(dst, nil)
 	r.raw("checkpoint", ref)

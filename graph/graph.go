@@ -56,7 +56,6 @@ type Invocation struct {
 	Input           json.RawMessage
 	Command         json.RawMessage  // {"resume"?, "update"?, "goto"?}; nil when there is none
 	At              checkpointer.Key // where to start; ID "" is the head. NS "" is the root
-	CheckpointMap   json.RawMessage  // as the client gave it; nil when not
 	Modes           []string         // stream modes as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events
 	Subgraphs       bool             // emit events of nested namespaces too
 	InterruptBefore json.RawMessage  // list of nodes, "*", or nil
@@ -71,8 +70,11 @@ type Config struct {
 	Thread  id.Thread
 	Config  json.RawMessage // RunnableConfig: tags, metadata, recursion_limit, configurable
 	Context json.RawMessage // nil when none
-	Saver   Saver           // nil: nothing is saved
-	Store   Store
+	// Factory is the configuration in place of Config for a graph that is made by a function of it; nil: Config.
+	Factory       json.RawMessage
+	Saver         Saver // nil: nothing is saved
+	Store         Store
+	CheckpointMap json.RawMessage // of the checkpoint to start from, as the client gave it; nil when not
 	// After is the head of the thread: new checkpoints get greater ids, whatever the clock of this machine says, and so become the head. "" no bound.
 	After id.Checkpoint
 }

@@ -259,14 +259,22 @@ func (s *Service) compose(as *assistant.Assistant, row *thread.Thread, req *Requ
 		row.Metadata = meta.JSON()
 		row.Renew(s.ThreadTTL)
 	}
-	config := jsonobj.Of(row.Config)
-	if config.Get("configurable") == nil {
-		config.Set("configurable", emptyObject)
-	}
-	row.Config = config.JSON()
+	row.Config = threadConfig(as, row, req)
 	row.Status = thread.Busy
 	row.UpdatedAt = now
 	return r, nil
+}
+
+// threadConfig is the configuration that a thread has after a run was created on it, and with which its graph is built when no run is there to
+// say more: the assistant's, then what the thread had, then the request's but for its configurable, which is of that run alone.
+func threadConfig(as *assistant.Assistant, row *thread.Thread, req *Request) json.RawMessage {
+	config, had := jsonobj.Of(as.Config), jsonobj.Of(row.Config)
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.Merge(jsonobj.Of(had.Get("configurable")))
+	config.Merge(had)
+	config.Merge(jsonobj.Of(req.Config))
+	config.Set("configurable", configurable.JSON())
+	return config.JSON()
 }
 
 // configure merges what assistant, thread and request say into the run's arguments. Later wins.

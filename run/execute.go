@@ -233,13 +233,12 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 		config.Set("configurable", configurable.JSON())
 	}
 	inv := graph.Invocation{
-		Config:  graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, Store: s.Items},
+		Config:  graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: s.Items},
 		Run:     r.ID,
 		Attempt: r.Attempt,
 		Input:   k.Input, Command: commandOf(&k),
-		At:            checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
-		CheckpointMap: k.CheckpointMap,
-		Modes:         k.StreamMode, Subgraphs: k.Subgraphs,
+		At:    checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
+		Modes: k.StreamMode, Subgraphs: k.Subgraphs,
 		InterruptBefore: k.InterruptBefore, InterruptAfter: k.InterruptAfter,
 		Durability: k.Durability, Temporary: k.Temporary, Isolated: r.Failures > 0,
 	}

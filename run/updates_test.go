@@ -131,7 +131,7 @@ func TestUpdatesAtOnce(t *testing.T) {
 		for i := range n {
 			want = append(want, fmt.Sprintf("u%02d", i))
 			wg.Go(func() {
-				if _, err := all[i%len(all)].threads.UpdateState(t.Context(), checkpointer.Key{Thread: th}, adds(want[i])); err != nil {
+				if _, err := all[i%len(all)].threads.UpdateState(t.Context(), thread.Place{Key: checkpointer.Key{Thread: th}}, adds(want[i])); err != nil {
 					t.Error(err)
 				}
 			})
@@ -189,7 +189,7 @@ func (k *clients) act(ctx context.Context, r *rand.Rand, name string) error {
 			u.fork = k.known[r.IntN(len(k.known))]
 		}
 		k.mu.Unlock()
-		key, err := s.threads.UpdateState(ctx, checkpointer.Key{Thread: k.thread, ID: u.fork}, adds(u.words...))
+		key, err := s.threads.UpdateState(ctx, thread.Place{Key: checkpointer.Key{Thread: k.thread, ID: u.fork}}, adds(u.words...))
 		if fault.Is(err, fault.Conflict) {
 			return nil
 		}

@@ -135,7 +135,7 @@ func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*c
 func (f fakeThreads) History(_ context.Context, q thread.HistoryQuery) ([]*checkpointer.Snapshot, error) {
 	return nil, f.note(q)
 }
-func (f fakeThreads) UpdateState(_ context.Context, at checkpointer.Key, u [][]thread.StateUpdate) (checkpointer.Key, error) {
+func (f fakeThreads) UpdateState(_ context.Context, at thread.Place, u [][]thread.StateUpdate) (thread.Place, error) {
 	at.ID = "c"
 	return at, f.note(u)
 }

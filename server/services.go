@@ -46,8 +46,8 @@ type Threads interface {
 	// State: with an empty at.ID the live head of at.NS, else the record of that checkpoint.
 	State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error)
 	History(ctx context.Context, q thread.HistoryQuery) ([]*checkpointer.Snapshot, error)
-	// UpdateState gives the key of the new checkpoint.
-	UpdateState(ctx context.Context, at checkpointer.Key, steps [][]thread.StateUpdate) (checkpointer.Key, error)
+	// UpdateState returns the new checkpoint.
+	UpdateState(ctx context.Context, at thread.Place, steps [][]thread.StateUpdate) (thread.Place, error)
 }
 
 // Events is what the routes for messages and events ask for.

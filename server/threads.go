@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +62,13 @@ func (s *Server) createThread(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return s.oneThread(c, compat.ThreadParts{})(s.opts.Threads.Create(c.UserContext(), n))
+		v, err := s.opts.Threads.Create(c.UserContext(), n)
+		if made := (*thread.NotUpdated)(nil); errors.As(err, &made) {
+			_, text, _ := explain(made.Err)
+			return sendJSON(c.Status(http.StatusCreated), compat.AppendDetail(nil,
+				"Thread "+string(made.Thread)+" was created, but there were problems updating the state: "+text))
+		}
+		return s.oneThread(c, compat.ThreadParts{})(v, err)
 	})
 }
 

@@ -2,6 +2,7 @@ package thread
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -114,6 +115,16 @@ func (d *draft) tuple(p *checkpointer.Put) *checkpointer.Tuple {
 		return true
 	})
 	return t
+}
+
+// mapOf returns the checkpoint_map of a checkpoint that was saved through the draft; nil when it has none.
+func (d *draft) mapOf(k checkpointer.Key) json.RawMessage {
+	t := d.drafted(k)
+	if t == nil {
+		return nil
+	}
+	own, _ := checkpointer.Maps(t)
+	return own
 }
 
 // List is graph.Saver.List.

@@ -34,8 +34,9 @@ func (e Explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (
 	if !ok {
 		return checkpointer.Explained{}, fault.Newf(fault.NotFound, "Graph '%s' not found", name)
 	}
+	config, factory := readConfig(row, name, nil)
 	x, err := g.Explain(ctx, graph.Config{
-		Thread: k.Thread, Config: readConfig(row, name), Saver: NewSaver(e.Store, nil, nil), Store: e.Items,
+		Thread: k.Thread, Config: config, Factory: factory, Saver: NewSaver(e.Store, nil, nil), Store: e.Items,
 	}, k, live)
 	if err != nil {
 		return checkpointer.Explained{}, err

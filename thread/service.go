@@ -99,18 +99,13 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	if t.ID == "" {
 		t.ID = id.NewThread()
 	}
-	existed := false
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		_, err := tx.Thread(t.ID)
 		switch {
 		case fault.Is(err, fault.NotFound):
-			existed = false
 			return tx.InsertThread(t)
-		case err != nil:
+		case err != nil || n.IfExists == "do_nothing": // the thread that is there is the one that was asked for
 			return err
-		case n.IfExists == "do_nothing":
-			existed = true // its id is that asked for
-			return nil
 		default:
 			return fault.Newf(fault.Conflict, "Thread with ID %s already exists", t.ID)
 		}
@@ -118,16 +113,31 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !existed && len(n.Supersteps) > 0 {
-		if _, err := s.UpdateState(ctx, checkpointer.Key{Thread: t.ID}, n.Supersteps); err != nil {
-			// The thread was made for these steps; without them it would be another thing than was asked for.
-			if derr := s.Delete(context.WithoutCancel(ctx), t.ID); derr != nil && !fault.Is(derr, fault.NotFound) {
-				return nil, fmt.Errorf("%w (and the new thread could not be deleted: %v)", err, derr)
-			}
-			return nil, err
+	if len(n.Supersteps) > 0 {
+		// When they fail the thread stays, as on LangGraph Server: others may have found it meanwhile.
+		if _, err := s.UpdateState(ctx, Place{Key: checkpointer.Key{Thread: t.ID}}, n.Supersteps); err != nil {
+			return nil, notUpdated(t.ID, err)
 		}
 	}
 	return s.Get(ctx, t.ID)
+}
+
+// NotUpdated reports that a thread was created, but without the state that it was to begin with: its graph is not known.
+type NotUpdated struct {
+	Thread id.Thread
+	Err    error
+}
+
+func (e *NotUpdated) Error() string {
+	return fmt.Sprintf("thread %s was created without its state: %v", e.Thread, e.Err)
+}
+func (e *NotUpdated) Unwrap() error { return e.Err }
+
+func notUpdated(t id.Thread, err error) error {
+	if errors.Is(err, errNoGraph) {
+		return &NotUpdated{t, err}
+	}
+	return err
 }
 
 func orEmpty(raw json.RawMessage) json.RawMessage {

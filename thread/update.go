@@ -18,26 +18,35 @@ import (
 // not: they wait for their turn.
 const updateAttempts = 20
 
-// UpdateState writes checkpoints as if nodes had, all of them or none, and returns the key of the last. Updates of a thread are done one after
+// Place is a checkpoint as clients name it.
+type Place struct {
+	checkpointer.Key
+	Map json.RawMessage // checkpoint_map: of a nested checkpoint, the ones above it and itself; nil when there is none
+}
+
+// UpdateState writes checkpoints as if nodes had, all of them or none, and returns the last. Updates of a thread are done one after
 // the other, in the order in which they came: each builds on the head that the one before left, unless at.ID names another checkpoint.
 // While runs of the thread are pending or running: fault.Conflict.
-func (s *Service) UpdateState(ctx context.Context, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error) {
+func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]StateUpdate) (Place, error) {
 	if _, err := s.updatable(ctx, at.Thread); err != nil { // nobody needs a turn to hear that
-		return checkpointer.Key{}, err
+		return Place{}, err
 	}
 	leave, err := s.turn(ctx, at.Thread)
 	if err != nil {
-		return checkpointer.Key{}, err
+		return Place{}, err
 	}
 	defer leave()
 	for range updateAttempts {
-		key, err := s.update(ctx, at, steps)
+		written, err := s.update(ctx, at, steps)
 		if !errors.Is(err, errMoved) {
-			return key, err
+			return written, err
 		}
 	}
-	return checkpointer.Key{}, fault.Newf(fault.Conflict, "Thread %s changed again and again while its update was computed. Try again.", at.Thread)
+	return Place{}, fault.Newf(fault.Conflict, "Thread %s changed again and again while its update was computed. Try again.", at.Thread)
 }
+
+// errNoGraph is the cause of errors about threads whose state cannot be written for want of a graph.
+var errNoGraph = errors.New("no graph to update the state with")
 
 // updating is what an update is computed from.
 type updating struct {
@@ -52,11 +61,12 @@ func (s *Service) updatable(ctx context.Context, t id.Thread) (u updating, err e
 		return u, err
 	}
 	if u.name = graphOf(u.row); u.name == "" {
-		return u, fault.Newf(fault.Invalid, "Thread '%s' has no assigned graph ID. Run the thread once, or set 'graph_id' in its metadata, before updating its state.", t)
+		return u, fault.Wrap(fault.Invalid,
+			"Thread '"+string(t)+"' has no assigned graph ID. Run the thread once, or set 'graph_id' in its metadata, before updating its state.", errNoGraph)
 	}
 	var ok bool
 	if u.graph, ok = s.Graphs.Graph(u.name); !ok {
-		return u, fault.Newf(fault.NotFound, "Graph '%s' not found", u.name)
+		return u, fault.Wrap(fault.NotFound, "Graph '"+u.name+"' not found", errNoGraph)
 	}
 	if u.row.Status == Busy {
 		return u, inFlight(t)
@@ -67,31 +77,32 @@ func (s *Service) updatable(ctx context.Context, t id.Thread) (u updating, err e
 func graphOf(row *Thread) string { return jsonobj.Of(row.Metadata).Text("graph_id") }
 
 // update computes an update and commits it; errMoved when the thread has changed in between.
-func (s *Service) update(ctx context.Context, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error) {
+func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (Place, error) {
 	u, err := s.updatable(ctx, at.Thread)
 	if err != nil {
-		return checkpointer.Key{}, err
+		return Place{}, err
 	}
 	if err := s.backfill(ctx, at.Thread); err != nil {
-		return checkpointer.Key{}, err
+		return Place{}, err
 	}
-	d := newDraft(s.Store, at)
-	updates, deleted, err := s.cleanUpdates(ctx, u.name, at, steps, d)
+	d := newDraft(s.Store, at.Key)
+	updates, deleted, err := s.cleanUpdates(ctx, u.name, at.Key, steps, d)
 	if err != nil {
-		return checkpointer.Key{}, err
+		return Place{}, err
 	}
+	config, factory := readConfig(u.row, u.name, at.Map)
 	key, err := u.graph.Update(ctx, graph.Config{
-		Thread: at.Thread, Config: readConfig(u.row, u.name), Saver: d, Store: s.Items, After: u.row.Head,
-	}, at, updates)
+		Thread: at.Thread, Config: config, Factory: factory, Saver: d, Store: s.Items, CheckpointMap: at.Map, After: u.row.Head,
+	}, at.Key, updates)
 	if err != nil {
-		return checkpointer.Key{}, err
+		return Place{}, err
 	}
 	saver := NewSaver[Tx](s.Store, nil, nil)
 	saver.Keys = s.Overlay.Key
 	saver.NoteDeleted(deleted)
 	settled, err := s.commit(ctx, &u, d, saver)
 	if err != nil {
-		return checkpointer.Key{}, err
+		return Place{}, err
 	}
 	// The update is committed: what follows does not depend on whether the client still waits.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -104,7 +115,7 @@ func (s *Service) update(ctx context.Context, at checkpointer.Key, steps [][]Sta
 	if state, err := s.Snapshots.State(ctx, checkpointer.Key{Thread: at.Thread}, false); err == nil { // else followers see the change when they read
 		s.Changed(state)
 	}
-	return key, nil
+	return Place{key, d.mapOf(key)}, nil
 }
 
 // commit stores what the graph saved and has the thread show it, if what the graph read still holds: errMoved otherwise. settled is false when
@@ -194,15 +205,18 @@ func inFlight(t id.Thread) error {
 	return fault.Newf(fault.Conflict, "Thread %s has in-flight runs. Wait for them to end, or cancel them, before updating its state.", t)
 }
 
-// readConfig is the configuration with which graphs are built when no run is there to give one.
-func readConfig(row *Thread, graphID string) json.RawMessage {
-	config := jsonobj.Of(row.Config)
-	configurable := jsonobj.Of(config.Get("configurable"))
-	configurable.SetText("thread_id", string(row.ID))
-	configurable.SetText("graph_id", graphID)
-	if a := jsonobj.Of(row.Metadata).Text("assistant_id"); a != "" {
-		configurable.SetText("assistant_id", a)
+// readConfig returns the configurations with which a graph is called when no run is there to say more. Only graphs that are made by a function of
+// it get what assistants and requests have left on the thread: in others it would show in the metadata of checkpoints.
+func readConfig(row *Thread, graphID string, mapping json.RawMessage) (config, factory json.RawMessage) {
+	with := func(config, configurable *jsonobj.Object) json.RawMessage {
+		if len(mapping) > 0 {
+			configurable.Set("checkpoint_map", mapping)
+		}
+		configurable.SetText("thread_id", string(row.ID))
+		configurable.SetText("graph_id", graphID)
+		config.Set("configurable", configurable.JSON())
+		return config.JSON()
 	}
-	config.Set("configurable", configurable.JSON())
-	return config.JSON()
+	whole := jsonobj.Of(row.Config)
+	return with(jsonobj.Of(nil), jsonobj.Of(nil)), with(whole, jsonobj.Of(whole.Get("configurable")))
 }

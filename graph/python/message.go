@@ -289,7 +289,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)
 	b = msgp.AppendUint64(b, call)
-	b = msgp.AppendMapHeader(b, 19)
+	b = msgp.AppendMapHeader(b, 20)
 	b = appendCommon(b, name, inv.Config, inv.At)
 	b = msgp.AppendString(b, "run")
 	b = msgp.AppendString(b, string(inv.Run))
@@ -299,7 +299,6 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	} else {
 		b = append(msgp.AppendArrayHeader(b, 1), head...)
 	}
-	b = appendField(b, "map", inv.CheckpointMap)
 	b = appendField(b, "context", inv.Context)
 	b = appendField(b, "input", inv.Input)
 	b = appendField(b, "command", inv.Command)
@@ -320,7 +319,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	return msgp.AppendInt(b, inv.Attempt)
 }
 
-// appendCommon appends six pairs of a map.
+// appendCommon appends eight pairs of a map.
 func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) []byte {
 	b = msgp.AppendString(b, "graph")
 	b = msgp.AppendString(b, name)
@@ -331,6 +330,8 @@ func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) 
 	b = msgp.AppendString(b, at.NS)
 	b = msgp.AppendString(b, "checkpoint")
 	b = msgp.AppendString(b, string(at.ID))
+	b = appendField(b, "factory", cfg.Factory)
+	b = appendField(b, "map", cfg.CheckpointMap)
 	b = msgp.AppendString(b, "after")
 	return msgp.AppendString(b, string(cfg.After))
 }

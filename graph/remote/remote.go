@@ -216,7 +216,7 @@ func (g *Graph) update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 			return checkpointer.Key{}, err
 		}
 	}
-	last, err := g.write(ctx, at, explicit, base, steps)
+	last, err := g.write(ctx, at, explicit, base, cfg.CheckpointMap, steps)
 	if err != nil {
 		return checkpointer.Key{}, err
 	}
@@ -239,7 +239,9 @@ func (g *Graph) update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 }
 
 // write sends updates. It gives the place of the last checkpoint, when the answer tells.
-func (g *Graph) write(ctx context.Context, at checkpointer.Key, explicit, base id.Checkpoint, steps [][]graph.StateUpdate) (last place, err error) {
+func (g *Graph) write(
+	ctx context.Context, at checkpointer.Key, explicit, base id.Checkpoint, mapping json.RawMessage, steps [][]graph.StateUpdate,
+) (last place, err error) {
 	plain := true
 	for _, step := range steps {
 		plain = plain && len(step) == 1 && step[0].Command == nil
@@ -264,6 +266,9 @@ func (g *Graph) write(ctx context.Context, at checkpointer.Key, explicit, base i
 			where.SetText("checkpoint_ns", at.NS)
 			if explicit != "" {
 				where.SetText("checkpoint_id", string(explicit))
+			}
+			if len(mapping) > 0 {
+				where.Set("checkpoint_map", mapping)
 			}
 			body.Set("checkpoint", where.JSON())
 		}

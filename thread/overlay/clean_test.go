@@ -127,7 +127,7 @@ func TestDeleteCondensed(t *testing.T) {
 		w := setup(t).condensed()
 		before := w.at
 		ctx := choose(t.Context(), read)
-		_, err := w.threads.UpdateState(ctx, checkpointer.Key{Thread: w.thread}, [][]thread.StateUpdate{{
+		_, err := w.threads.UpdateState(ctx, thread.Place{Key: checkpointer.Key{Thread: w.thread}}, [][]thread.StateUpdate{{
 			{Values: json.RawMessage(`{"messages":[{"type":"remove","id":"a1"},{"type":"remove","id":"h2"}]}`)},
 		}})
 		require.NoError(t, err)

@@ -189,8 +189,9 @@ class Runner:
             raise _Unloadable(problem)
         return self._registry.sources[graph_id]
 
-    def _config(self, fields: dict[str, Any]) -> tuple[dict, dict]:
-        config = jsonenc.loads(fields["config"]) if fields.get("config") else {}
+    def _config(self, fields: dict[str, Any], source: Any = None) -> tuple[dict, dict]:
+        given = fields["factory"] if source is not None and source.static is None and fields.get("factory") else fields.get("config")
+        config = jsonenc.loads(given) if given else {}
         conf = config["configurable"] = dict(config.get("configurable") or {})
         if fields.get("thread"):
             conf["thread_id"] = fields["thread"]
@@ -305,7 +306,7 @@ class Runner:
 
     async def _explain(self, number: int, f: dict[str, Any]) -> list:
         source = self._source(f["graph"])
-        config, conf = self._config(f)
+        config, conf = self._config(f, source)
         _at(conf, f)
         ask = self.asks.of(number)
         store = Store(ask, self._loop)
@@ -323,7 +324,7 @@ class Runner:
 
     async def _update(self, number: int, f: dict[str, Any]) -> list:
         source = self._source(f["graph"])
-        config, conf = self._config(f)
+        config, conf = self._config(f, source)
         _at(conf, f)
         if f.get("map"):
             conf["checkpoint_map"] = jsonenc.loads(f["map"])
