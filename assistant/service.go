@@ -13,6 +13,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/limits"
 )
 
 // Graphs are the graphs that assistants can be made of.
@@ -105,6 +106,9 @@ func text(s *string) string {
 // Create makes an assistant.
 func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 	if err := s.checkGraph(n.GraphID); err != nil {
+		return nil, err
+	}
+	if err := limits.Metadata(n.Metadata); err != nil {
 		return nil, err
 	}
 	config, runContext, err := mirror(n.Config, n.Context)
@@ -233,7 +237,9 @@ func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assista
 			row.Description = p.Description
 		}
 		if p.Metadata != nil {
-			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
+			if row.Metadata, err = limits.MergeMetadata(row.Metadata, p.Metadata); err != nil {
+				return err
+			}
 		}
 		if err := row.configure(p.Config, p.Context); err != nil {
 			return err

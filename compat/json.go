@@ -9,6 +9,7 @@ import (
 
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // MaxDepth is how deep arrays and objects of a body may nest. The Python server has the same bound.
@@ -23,7 +24,7 @@ var ErrJSON = fault.New(fault.Unprocessable, "Invalid JSON in request body")
 // as by the Python server.
 func Prepare(body []byte) ([]byte, error) {
 	// The depth comes first, so that the recursion-free scan below decides and no parser meets a million brackets.
-	if !shallow(body) || !utf8.Valid(body) || !json.Valid(body) {
+	if jsonscan.DeeperThan(body, MaxDepth) || !utf8.Valid(body) || !json.Valid(body) {
 		return nil, ErrJSON
 	}
 	if !bytes.ContainsAny(body, "\\ \t\r\n") {
@@ -67,27 +68,6 @@ func Prepare(body []byte) ([]byte, error) {
 		w++
 	}
 	return body[:w], nil
-}
-
-// shallow reports whether brackets outside of strings nest no deeper than MaxDepth.
-func shallow(b []byte) bool {
-	depth, in := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case in && c == '\\':
-			i++
-		case c == '"':
-			in = !in
-		case in:
-		case c == '{' || c == '[':
-			if depth++; depth > MaxDepth {
-				return false
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return true
 }
 
 // hex4 reads four hex digits that json.Valid has seen.

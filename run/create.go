@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/limits"
 	"understudy/thread"
 )
 
@@ -39,6 +41,9 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
 		}
 		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
+			return nil, nil, err
+		}
+		if err := errors.Join(limits.Metadata(reqs[i].Metadata), limits.Metadata(jsonobj.Of(reqs[i].Config).Get("metadata"))); err != nil {
 			return nil, nil, err
 		}
 		carry(ctx, &reqs[i])

@@ -14,6 +14,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/limits"
 )
 
 // errNever refuses a schedule whose date never occurs, such as the 30th of February.
@@ -60,6 +61,9 @@ func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 	a, err := s.resolveAssistant(n.AssistantID)
 	if err != nil {
 		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
+	}
+	if err := limits.Metadata(n.Metadata); err != nil {
+		return nil, err
 	}
 	now := s.Now()
 	c := &Cron{
@@ -156,7 +160,9 @@ func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron
 			row.Enabled = *p.Enabled
 		}
 		if p.Metadata != nil {
-			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
+			if row.Metadata, err = limits.MergeMetadata(row.Metadata, p.Metadata); err != nil {
+				return err
+			}
 		}
 		if p.OnRunCompleted != nil {
 			row.OnRunCompleted = *p.OnRunCompleted

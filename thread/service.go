@@ -12,7 +12,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
+	"understudy/internal/limits"
 	"understudy/thread/overlay"
 )
 
@@ -90,6 +90,9 @@ func notFound(t id.Thread) error {
 
 // Create makes a thread. With supersteps it begins with the state that they leave.
 func (s *Service) Create(ctx context.Context, n New) (*View, error) {
+	if err := limits.Metadata(n.Metadata); err != nil {
+		return nil, err
+	}
 	now := s.Now()
 	t := &Thread{
 		ID: n.ID, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: orEmpty(n.Metadata), Config: empty, Status: Idle,
@@ -189,7 +192,9 @@ func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error
 			return err
 		}
 		if p.Metadata != nil {
-			row.Metadata = jsonobj.Merge(row.Metadata, p.Metadata)
+			if row.Metadata, err = limits.MergeMetadata(row.Metadata, p.Metadata); err != nil {
+				return err
+			}
 		}
 		row.ask(p.TTL, s.Retention.Default)
 		row.UpdatedAt = s.Now()

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -13,14 +14,37 @@ import (
 // ErrNotObject: the bytes are JSON, but not an object.
 var ErrNotObject = errors.New("not a JSON object")
 
-// Object is a JSON object whose values are untouched bytes. The zero value is empty and usable.
+// Object is a JSON object whose values are untouched bytes. The zero value is empty and usable. Every method that names a key takes
+// constant time, whatever the number of keys: clients choose it.
 type Object struct {
 	fields []field
+	index  map[string]int // places of keys in fields; nil while there are few
+	gone   int            // deleted fields that are still in fields, with an index only
 }
 
 type field struct {
 	key   string
 	value json.RawMessage
+	gone  bool
+}
+
+// few is how many keys are searched faster one by one.
+const few = 16
+
+// find returns the place of a key in fields, or -1.
+func (o *Object) find(key string) int {
+	if o.index != nil {
+		if i, ok := o.index[key]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range o.fields {
+		if o.fields[i].key == key {
+			return i
+		}
+	}
+	return -1
 }
 
 // Parse reads an object; nil, `null` and blanks give an empty one. Of equal keys the last wins, in the place of the first.
@@ -51,23 +75,19 @@ func Of(raw json.RawMessage) *Object {
 }
 
 // Len is the number of keys.
-func (o *Object) Len() int { return len(o.fields) }
+func (o *Object) Len() int { return len(o.fields) - o.gone }
 
-// Keys gives the keys in order; nil when there are none.
+// Keys returns the keys in order; nil when there are none.
 func (o *Object) Keys() []string {
 	var keys []string
-	for _, f := range o.fields {
-		keys = append(keys, f.key)
-	}
+	o.Each(func(key string, _ json.RawMessage) { keys = append(keys, key) })
 	return keys
 }
 
-// Get gives the value of a key, nil when it is absent.
+// Get returns the value of a key, nil when it is absent.
 func (o *Object) Get(key string) json.RawMessage {
-	for i := range o.fields {
-		if o.fields[i].key == key {
-			return o.fields[i].value
-		}
+	if i := o.find(key); i >= 0 {
+		return o.fields[i].value
 	}
 	return nil
 }
@@ -83,13 +103,26 @@ func (o *Object) Text(key string) string {
 
 // Set gives a key a value: in its place when it exists, else at the end.
 func (o *Object) Set(key string, value json.RawMessage) {
-	for i := range o.fields {
-		if o.fields[i].key == key {
-			o.fields[i].value = value
-			return
-		}
+	if i := o.find(key); i >= 0 {
+		o.fields[i].value = value
+		return
 	}
-	o.fields = append(o.fields, field{key, value})
+	o.fields = append(o.fields, field{key: key, value: value})
+	switch {
+	case o.index != nil:
+		o.index[key] = len(o.fields) - 1
+	case len(o.fields) > few:
+		o.rebuild()
+	}
+}
+
+// rebuild drops deleted fields and makes the index.
+func (o *Object) rebuild() {
+	o.fields = slices.DeleteFunc(o.fields, func(f field) bool { return f.gone })
+	o.gone, o.index = 0, make(map[string]int, 2*len(o.fields))
+	for i := range o.fields {
+		o.index[o.fields[i].key] = i
+	}
 }
 
 // SetText is Set with a string.
@@ -97,25 +130,29 @@ func (o *Object) SetText(key, value string) { o.Set(key, Quote(value)) }
 
 // Delete removes a key.
 func (o *Object) Delete(key string) {
-	for i := range o.fields {
-		if o.fields[i].key == key {
-			o.fields = append(o.fields[:i], o.fields[i+1:]...)
-			return
+	i := o.find(key)
+	switch {
+	case i < 0:
+	case o.index == nil:
+		o.fields = slices.Delete(o.fields, i, i+1)
+	default:
+		o.fields[i] = field{gone: true}
+		delete(o.index, key)
+		if o.gone++; o.gone > len(o.fields)/2 {
+			o.rebuild()
 		}
 	}
 }
 
 // Merge sets every key of other.
-func (o *Object) Merge(other *Object) {
-	for _, f := range other.fields {
-		o.Set(f.key, f.value)
-	}
-}
+func (o *Object) Merge(other *Object) { other.Each(o.Set) }
 
-// Each calls fn for every key in order.
+// Each calls fn for every key in order. fn must not change the object.
 func (o *Object) Each(fn func(key string, value json.RawMessage)) {
-	for _, f := range o.fields {
-		fn(f.key, f.value)
+	for i := range o.fields {
+		if f := &o.fields[i]; !f.gone {
+			fn(f.key, f.value)
+		}
 	}
 }
 
@@ -125,16 +162,13 @@ func (o *Object) JSON() json.RawMessage {
 	for _, f := range o.fields {
 		size += len(f.key) + len(f.value) + 4
 	}
-	out := make([]byte, 0, size)
-	out = append(out, '{')
-	for i, f := range o.fields {
-		if i > 0 {
+	out := append(make([]byte, 0, size), '{')
+	o.Each(func(key string, value json.RawMessage) {
+		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = append(out, Quote(f.key)...)
-		out = append(out, ':')
-		out = append(out, f.value...)
-	}
+		out = append(append(AppendText(out, key), ':'), value...)
+	})
 	return append(out, '}')
 }
 

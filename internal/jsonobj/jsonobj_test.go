@@ -2,7 +2,13 @@ package jsonobj
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -62,4 +68,76 @@ func FuzzQuote(f *testing.F) {
 		require.NoError(t, json.Unmarshal(b, &std))
 		require.Equal(t, std, back)
 	})
+}
+
+// model is an object as a list, searched one by one.
+type model []struct{ key, value string }
+
+func (m model) json() string {
+	b := []byte{'{'}
+	for i, f := range m {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, Quote(f.key)...), ':'), f.value...)
+	}
+	return string(append(b, '}'))
+}
+
+// Whatever is set and deleted in whatever order, with few keys and with many, an object is what a plain list would be.
+func TestObjectIsAList(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		o, m, keys := &Object{}, model{}, 1+r.IntN(80)
+		for range 400 {
+			key, value := strconv.Itoa(r.IntN(keys)), strconv.Itoa(r.IntN(1000))
+			at := slices.IndexFunc(m, func(f struct{ key, value string }) bool { return f.key == key })
+			switch r.IntN(3) {
+			case 0, 1:
+				o.Set(key, json.RawMessage(value))
+				if at >= 0 {
+					m[at].value = value
+				} else {
+					m = append(m, struct{ key, value string }{key, value})
+				}
+			default:
+				o.Delete(key)
+				if at >= 0 {
+					m = slices.Delete(m, at, at+1)
+				}
+			}
+			require.Equal(t, len(m), o.Len())
+			require.Equal(t, slices.ContainsFunc(m, func(f struct{ key, value string }) bool { return f.key == key }), o.Get(key) != nil)
+		}
+		require.Equal(t, m.json(), string(o.JSON()), "seed %d", seed)
+		require.Equal(t, m.json(), string(Of(o.JSON()).JSON()), "seed %d", seed)
+	}
+}
+
+// Twice the keys take about twice the work: clients choose how many there are. Comparisons of keys are counted by time, so the bound is
+// generous; quadratic work would be 64 times as much at 8 times the size.
+func TestManyKeys(t *testing.T) {
+	t.Parallel()
+	work := func(n int) time.Duration {
+		raw := []byte{'{'}
+		for i := range n {
+			raw = fmt.Appendf(raw, `"key%d":%d,`, i, i)
+		}
+		raw = append(raw[:len(raw)-1], '}')
+		best := time.Duration(math.MaxInt64)
+		for range 3 {
+			began := time.Now()
+			o := Of(raw)
+			o.Merge(Of(raw))
+			for i := range n {
+				o.Delete("key" + strconv.Itoa(i))
+			}
+			require.Zero(t, o.Len())
+			best = min(best, time.Since(began))
+		}
+		return best
+	}
+	small := work(5_000)
+	require.Less(t, work(40_000), 24*small+100*time.Millisecond)
 }

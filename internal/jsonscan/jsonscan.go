@@ -84,14 +84,18 @@ func Skip(b []byte, i int) int {
 	}
 	switch b[i] {
 	case '"':
-		for i++; i < len(b); {
-			n := bytes.IndexByte(b[i:], '"')
-			if n < 0 {
-				return broken
+		// A quote is looked for once, not once per escape before it: clients choose how many there are.
+		for i, quote := i+1, -1; i < len(b); {
+			if quote < i {
+				n := bytes.IndexByte(b[i:], '"')
+				if n < 0 {
+					return broken
+				}
+				quote = i + n
 			}
-			escape := bytes.IndexByte(b[i:i+n], '\\')
+			escape := bytes.IndexByte(b[i:quote], '\\')
 			if escape < 0 {
-				return i + n + 1
+				return quote + 1
 			}
 			i += escape + 2
 		}
@@ -143,24 +147,25 @@ const maxDepth = 10_000
 
 // Valid reports whether b is one JSON value that the functions of this package, and gjson, may be given.
 func Valid(b []byte) bool {
-	return (bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= maxDepth || shallow(b)) && gjson.ValidBytes(b)
+	return (bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= maxDepth || !DeeperThan(b, maxDepth)) && gjson.ValidBytes(b)
 }
 
-// shallow reports whether b is not nested too deeply.
-func shallow(b []byte) bool {
+// DeeperThan reports whether arrays and objects in b are nested more than limit levels deep. It reads b once and does not recurse, so it
+// may come before any other check; b need not be valid JSON.
+func DeeperThan(b []byte, limit int) bool {
 	for i, depth := 0, 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
 			i = Skip(b, i) - 1
 		case '{', '[':
-			if depth++; depth > maxDepth {
-				return false
+			if depth++; depth > limit {
+				return true
 			}
 		case '}', ']':
 			depth--
 		}
 	}
-	return true
+	return false
 }
 
 // Each calls fn with the members of an object in order, keys as they are quoted, until it returns false. Anything else has no members.

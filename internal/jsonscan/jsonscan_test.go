@@ -2,8 +2,10 @@ package jsonscan
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -48,4 +50,22 @@ func FuzzScan(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Twice the input takes about twice the time, whatever a client puts into a text.
+func TestSkipIsLinear(t *testing.T) {
+	for name, piece := range map[string]string{"escapes": `\\n`, "quotes": `\"`, "backslashes": `\\\\`, "mixed": `a\"b\\n`} {
+		work := func(n int) time.Duration {
+			text := []byte(`"` + strings.Repeat(piece, n) + `"`)
+			best := time.Duration(math.MaxInt64)
+			for range 3 {
+				began := time.Now()
+				require.Equal(t, len(text), Skip(text, 0), name)
+				best = min(best, time.Since(began))
+			}
+			return best
+		}
+		small := work(50_000)
+		require.Less(t, work(400_000), 24*small+50*time.Millisecond, name)
+	}
 }

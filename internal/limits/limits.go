@@ -1,0 +1,35 @@
+// Package limits bounds what clients may store where even linear work would be too much for others who wait.
+package limits
+
+import (
+	"encoding/json"
+
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
+)
+
+const (
+	// MetadataBytes is the size that metadata of a thread, run, assistant or cron may have: 1 MiB. It is merged within write
+	// transactions, and each of its keys is indexed for searches.
+	MetadataBytes = 1 << 20
+	// MetadataDepth is how deep objects and lists in metadata may be nested.
+	MetadataDepth = 200
+)
+
+// Metadata returns an Unprocessable fault that names the limit when metadata is larger or deeper than allowed. raw is valid JSON, or empty.
+func Metadata(raw json.RawMessage) error {
+	if len(raw) > MetadataBytes {
+		return fault.Newf(fault.Unprocessable, "metadata has %d bytes; the limit is %d (1 MiB). Keep large values in the state or in the store", len(raw), MetadataBytes)
+	}
+	if jsonscan.DeeperThan(raw, MetadataDepth) {
+		return fault.Newf(fault.Unprocessable, "metadata is nested more than %d levels deep, which is the limit", MetadataDepth)
+	}
+	return nil
+}
+
+// MergeMetadata sets the keys of over in base, and returns the fault of Metadata when the result is beyond the limits.
+func MergeMetadata(base, over json.RawMessage) (json.RawMessage, error) {
+	merged := jsonobj.Merge(base, over)
+	return merged, Metadata(merged)
+}
