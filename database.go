@@ -99,9 +99,17 @@ type liveBridge interface {
 	Run(ctx context.Context) error
 }
 
+// streamLimits are the options that all live streams have in common.
+func streamLimits(cfg *Settings, log *slog.Logger, registry prometheus.Registerer) bridge.Options {
+	limits := bridge.Options{Records: cfg.StreamRecords, Bytes: int64(cfg.StreamBytes), TTL: cfg.ResumableTTL, Metrics: bridge.NewMetrics(registry), Log: log}
+	if cfg.DatabaseURL == "" && cfg.Data != sqlite.InMemory {
+		limits.Dir = cfg.Data
+	}
+	return limits
+}
+
 // openBridge makes what carries live streams.
-func openBridge(cfg *Settings, log *slog.Logger, registry prometheus.Registerer) (liveBridge, error) {
-	limits := bridge.Options{Records: cfg.StreamRecords, Bytes: int64(cfg.StreamBytes), TTL: cfg.ResumableTTL, Metrics: bridge.NewMetrics(registry)}
+func openBridge(cfg *Settings, limits bridge.Options, log *slog.Logger, registry prometheus.Registerer) (liveBridge, error) {
 	if cfg.RedisURL == "" && cfg.DatabaseURL != "" && (cfg.Mode == config.Worker || cfg.Runs() == 0) {
 		log.Warn("without Redis (--redis-url) streams show only the ends of runs that another server executes, and of stateless runs nothing")
 	}

@@ -138,7 +138,8 @@ func (s *Server) assemble(c Config) error {
 			Dir: cfg.History.JSONL, Store: s.rows, Changes: changes, Encode: compat.AppendEvent, Log: s.log,
 		})
 	}
-	if s.bridge, err = openBridge(cfg, s.log, s.registry); err != nil {
+	limits := streamLimits(cfg, s.log, s.registry)
+	if s.bridge, err = openBridge(cfg, limits, s.log, s.registry); err != nil {
 		return err
 	}
 	if err := s.addPython(); err != nil {
@@ -162,7 +163,7 @@ func (s *Server) assemble(c Config) error {
 	backfill.Keys = shown.Key
 	retention := retentionOf(cfg.ThreadTTL)
 	s.runs = run.NewService(run.Options{
-		Store: s.rows.Runs(), Bridge: s.bridge, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
+		Store: s.rows.Runs(), Bridge: s.bridge, Streams: limits, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
 		Webhooks: &run.Webhooks{
 			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
 			RequireHTTPS:   cfg.Webhooks.URL.RequireHTTPS,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -117,21 +118,30 @@ type Options struct {
 	Bytes   int64
 	// TTL is how long kept records outlive the last kept run of their thread: 1 h.
 	TTL time.Duration
-	// Lag and LagBytes bound how far a subscriber may fall behind before it is dropped: 10,000 records and 16 MiB.
-	Lag      int
+	// LagBytes bounds the memory of what subscribers of a thread have not read: 64 MiB. From a sixteenth of it on the oldest records go to disk; the
+	// bound is reached only when the disk is slower than the publisher, or full. Then those that are behind are dropped.
 	LagBytes int64
+	// SpillBytes bounds what goes to disk, per thread: 1 GiB. Above it the subscriber that is furthest behind is dropped. All threads together
+	// take at most eight times as much.
+	SpillBytes int64
+	// Dir is the folder for it; "": that of the system for temporary files. Files there have no names, so none stay behind.
+	Dir string
 	// Now is the clock: time.Now.
 	Now func() time.Time
 	// Metrics count; nil: for nobody.
 	Metrics *Metrics
+	Log     *slog.Logger // nil: nothing is logged
 }
 
 func (o Options) withDefaults() Options {
 	o.Records = cmp.Or(o.Records, 10_000)
 	o.Bytes = cmp.Or(o.Bytes, 64<<20)
 	o.TTL = cmp.Or(o.TTL, time.Hour)
-	o.Lag = cmp.Or(o.Lag, 10_000)
-	o.LagBytes = cmp.Or(o.LagBytes, 16<<20)
+	o.LagBytes = cmp.Or(o.LagBytes, 64<<20)
+	o.SpillBytes = cmp.Or(o.SpillBytes, 1<<30)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -2,8 +2,8 @@
 // how long they stay; what is in them is its callers' business.
 //
 // A subscriber first gets the kept records above the offset it names, then every record published after it subscribed: each once,
-// in order. Nothing that a subscriber does or fails to do is felt by whoever publishes: a reader that falls too far behind is dropped
-// with ErrSlow, and comes back with the last offset it saw.
+// in order. Publishers never wait for subscribers: what a slow reader has not read goes to disk, and a reader that falls further behind than
+// may go there is dropped with ErrSlow, and comes back with the last offset it saw.
 //
 // Records of resumable runs are kept for replay, within bounds per thread, until some time after the thread's last such run ended.
 // When the bounds are hit tokens go first, since the message they make up follows them in the same stream; then the oldest records. What

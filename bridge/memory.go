@@ -10,14 +10,17 @@ import (
 	"understudy/id"
 )
 
-// Memory is a Bridge within one process. It starts no goroutine of its own: Run, which its owner calls, gives back memory
-// of threads that nobody touches any more.
+// Memory is a Bridge within one process. Run, which its owner calls, gives back memory of threads that nobody touches any more. The only goroutines
+// of its own move unread records to disk, one per thread whose readers lag; Close waits for them.
 type Memory struct {
 	opts  Options
 	clock atomic.Int64 // highest time seen, in ms: offsets never go back, also not when the clock does
 
 	closed chan struct{}
 	close  sync.Once
+
+	spillers spillers
+	spilled  atomic.Int64 // bytes on disk, of all threads
 
 	mu     sync.RWMutex // guards topics; taken before the lock of a topic
 	topics map[id.Thread]*topic
@@ -137,6 +140,7 @@ func (m *Memory) Forget(_ context.Context, t id.Thread, r id.Run) error {
 // Close implements Bridge.
 func (m *Memory) Close() error {
 	m.close.Do(func() { close(m.closed) })
+	m.spillers.end()
 	return nil
 }
 
@@ -173,7 +177,7 @@ func (m *Memory) locked(t id.Thread) *topic {
 		if p == nil {
 			m.mu.Lock()
 			if p = m.topics[t]; p == nil {
-				p = &topic{}
+				p = &topic{owner: m}
 				m.topics[t] = p
 			}
 			m.mu.Unlock()

@@ -13,10 +13,13 @@ const overhead = 160
 
 func size(r *Record) int64 { return int64(len(r.Event)+len(r.Data)+len(r.Frame)) + overhead }
 
-// topic is the stream of one thread: what is kept for replay, and a tail of live records that some subscriber has not read yet.
+// topic is the stream of one thread: what is kept for replay, and the live records that some subscriber has not read yet: the newest in memory,
+// those before them, when readers lag, on disk.
 // Slices that subscribers were given are never written to below their length: kept and live only grow at their end, or are
 // replaced by new ones.
 type topic struct {
+	owner *Memory
+
 	mu   sync.Mutex // guards everything below, and the fields of subscriptions marked so
 	last Offset
 	gone bool // removed from the bridge; look the thread up again
@@ -33,6 +36,9 @@ type topic struct {
 	end       int64 // number of live records so far; live holds the last len(live) of them
 	endBytes  int64 // their bytes
 	liveBytes int64
+	spilled   *spill // the live records before those; nil: no reader is that far behind
+	spilling  bool   // a goroutine moves live records there
+	noDisk    bool   // which has failed; it is tried again when all readers have caught up
 	subs      []*subscription
 	behind    int           // subscriptions that have live records to read
 	wake      chan struct{} // closed by the next publish; nil while nobody waits
@@ -89,8 +95,8 @@ func (p *topic) deliver(records []*Record, opts *Options) {
 		return
 	}
 	// Judged before the batch is added: a reader that has seen everything so far is never slow, however large the batch.
-	if len(p.live) > opts.Lag || p.liveBytes > opts.LagBytes {
-		p.dropSlow(opts)
+	if p.liveBytes > opts.LagBytes { // the disk is slower than the publisher, or not there
+		p.dropSlow(opts.LagBytes / 2)
 	}
 	p.live = append(p.live, records...)
 	p.end += int64(len(records))
@@ -100,6 +106,9 @@ func (p *topic) deliver(records []*Record, opts *Options) {
 	}
 	p.behind = len(p.subs)
 	p.notify()
+	if p.liveBytes > opts.LagBytes/spillAt && !p.spilling && !p.noDisk {
+		p.spilling = p.owner.spillers.begin(p.spillOver)
+	}
 }
 
 func (p *topic) notify() {
@@ -232,21 +241,6 @@ func (p *topic) subscribe(after *Offset, closed <-chan struct{}, opts *Options) 
 	return s
 }
 
-// dropSlow drops subscriptions that are too far behind, and forgets live records that all others have read.
-func (p *topic) dropSlow(opts *Options) {
-	oldest, oldestBytes := p.end, p.endBytes
-	for _, s := range slices.Backward(p.subs) { // remove puts the last one in the place of the one it takes out
-		if p.end-s.cursor > int64(opts.Lag) || p.endBytes-s.cursorBytes > opts.LagBytes {
-			p.drop(s, ErrSlow)
-			continue
-		}
-		oldest, oldestBytes = min(oldest, s.cursor), min(oldestBytes, s.cursorBytes)
-	}
-	// A new slice, so that the memory of the records before it really goes.
-	p.live = slices.Clone(p.live[int64(len(p.live))-(p.end-oldest):])
-	p.liveBytes = p.endBytes - oldestBytes
-}
-
 // drop ends a subscription.
 func (p *topic) drop(s *subscription, why error) {
 	s.dropped, s.replay = why, nil
@@ -266,12 +260,14 @@ func (p *topic) remove(s *subscription) {
 	if s.cursor < p.end {
 		p.caughtUp()
 	}
+	p.release()
 }
 
 // caughtUp notes that one subscription less has live records to read.
 func (p *topic) caughtUp() {
 	if p.behind--; p.behind == 0 {
-		p.live, p.liveBytes = nil, 0
+		p.live, p.liveBytes, p.noDisk = nil, 0, false
+		p.release()
 	}
 }
 
@@ -292,7 +288,7 @@ type subscription struct {
 	dropped     error     // why it was dropped; nil when it was not
 	begin       Offset    // see Beginner
 	replay      []*Record // still to give, before anything live
-	cursor      int64     // live records read or not meant for us
+	cursor      int64     // live records read, or published before
 	cursorBytes int64
 }
 
@@ -326,11 +322,8 @@ func (s *subscription) Replay(ctx context.Context) (records []*Record, err error
 	}
 	s.topic.mu.Lock()
 	defer s.topic.mu.Unlock()
-	switch {
-	case s.dropped != nil:
-		return nil, s.dropped
-	case s.index < 0:
-		return nil, ErrClosed
+	if err := s.gone(); err != nil {
+		return nil, err
 	}
 	records, s.replay = s.replay, nil
 	return records, nil
@@ -339,31 +332,46 @@ func (s *subscription) Replay(ctx context.Context) (records []*Record, err error
 // Head implements Subscription.
 func (s *subscription) Head() Offset { return s.head }
 
-// take gives what is ready, or a channel to wait on.
+// take returns what is ready, or a channel to wait on.
 func (s *subscription) take() (records []*Record, wake <-chan struct{}, err error) {
 	p := s.topic
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := s.gone(); err != nil {
+		return nil, nil, err
+	}
 	switch {
-	case s.dropped != nil:
-		return nil, nil, s.dropped
-	case s.index < 0:
-		return nil, nil, ErrClosed
 	case len(s.replay) > 0:
 		records, s.replay = s.replay, nil
 		return records, nil, nil
+	case s.cursor < p.start():
+		records, err = s.takeSpilled()
 	case s.cursor < p.end:
 		n := len(p.live)
 		records = p.live[int64(n)-(p.end-s.cursor) : n : n]
 		s.cursor, s.cursorBytes = p.end, p.endBytes
 		p.caughtUp()
+	default:
+		if p.wake == nil {
+			p.wake = make(chan struct{})
+		}
+		return nil, p.wake, nil
+	}
+	if err == nil {
 		s.opts.Metrics.took(records[0].Offset.MS, s.opts.Now().UnixMilli())
-		return records, nil, nil
 	}
-	if p.wake == nil {
-		p.wake = make(chan struct{})
+	return records, nil, err
+}
+
+// gone is the error of a subscription that has ended; nil while it has not.
+func (s *subscription) gone() error {
+	switch {
+	case s.dropped != nil:
+		return s.dropped
+	case s.index < 0:
+		return ErrClosed
 	}
-	return nil, p.wake, nil
+	return nil
 }
 
 // Gap implements Subscription.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"understudy/bridge"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/thread"
@@ -73,7 +72,11 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 	}
 	shown := *claimed
 	s.claim(claimed, row, now)
-	b := &brief{s: s, thread: row, stream: newBriefStream()}
+	stream, err := newBriefStream(ctx, row.ID, s.Streams)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	b := &brief{s: s, thread: row, stream: stream}
 	s.briefs.Store(row.ID, b.stream)
 	started = true
 	b.mu.Lock() // the end of the run waits until there is an execution
@@ -118,9 +121,7 @@ func (b *brief) write(ctx context.Context) error {
 		return err
 	}
 	b.ex.unwritten.Store(false)
-	b.stream.hand(sub, away, func(records []*bridge.Record) error {
-		return b.s.Bridge.Publish(context.WithoutCancel(ctx), b.thread.ID, records)
-	})
+	b.stream.hand(context.WithoutCancel(ctx), sub, away, b.s.Bridge)
 	b.s.briefs.Delete(b.thread.ID)
 	return nil
 }

@@ -8,52 +8,56 @@ import (
 	"understudy/id"
 )
 
-// briefStream is the stream of a brief run. While nobody else can know of the run there is one reader, so what is published is handed to it here;
-// once the run is written it goes through the bridge as that of any other.
+// briefStream is the stream of a brief run. While nobody else can know of the run there is one reader, which a bridge of its own serves: records
+// that are not read yet go to disk as in any other. Once the run is written its records go through the bridge of the service.
 type briefStream struct {
-	wake chan struct{} // capacity 1: something changed
+	thread id.Thread
+	own    *bridge.Memory
+	sub    bridge.Subscription // of own
+
+	// read: everything in own was read. It belongs to the reader.
+	read bool
 
 	mu      sync.Mutex
-	waiting []*bridge.Record
+	last    int64               // ms of the last offset in own
 	bridged bridge.Subscription // nil: the run is not written
-	err     error               // why nothing comes any more
+	err     error               // why nothing comes after what is in own
 	closed  bool
 }
 
-// briefRecords bounds what waits for the reader. A run that says more in its first moments than is read is one that a reader cannot follow.
-const briefRecords = 10_000
+// handedOver is the event of the record that ends the stream of a brief run when it was written.
+const handedOver = "handed over"
 
-func newBriefStream() *briefStream { return &briefStream{wake: make(chan struct{}, 1)} }
+func newBriefStream(ctx context.Context, t id.Thread, opts bridge.Options) (*briefStream, error) {
+	own := bridge.NewMemory(opts)
+	sub, err := own.Subscribe(ctx, t, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &briefStream{thread: t, own: own, sub: sub}, nil
+}
 
-// publish takes records. ok is false when they are the bridge's.
-func (b *briefStream) publish(records []*bridge.Record) (ok bool) {
+// publish takes records. It returns false when they are the bridge's.
+func (b *briefStream) publish(ctx context.Context, records []*bridge.Record) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.bridged != nil:
+	if b.bridged != nil {
 		return false
-	case b.closed || b.err != nil: // nobody reads
-	case len(b.waiting)+len(records) > briefRecords:
-		b.waiting, b.err = nil, bridge.ErrSlow
-	default:
-		b.waiting = append(b.waiting, records...)
 	}
-	poke(b.wake)
+	if err := b.own.Publish(ctx, b.thread, records); err == nil && len(records) > 0 { // it fails only when nobody reads any more
+		b.last = records[len(records)-1].Offset.MS
+	}
 	return true
 }
 
-// hand goes on with a subscription of the bridge, to which what waits is published first. Without one it ends with an error when what waits was read.
-func (b *briefStream) hand(sub bridge.Subscription, err error, publish func([]*bridge.Record) error) {
+// hand continues with a subscription of the service's bridge, whose offsets are to exceed those of the records so far. Without one it ends with
+// an error when these were read.
+func (b *briefStream) hand(ctx context.Context, sub bridge.Subscription, err error, to bridge.Bridge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer poke(b.wake)
-	if err == nil && len(b.waiting) > 0 {
-		err = publish(b.waiting)
-		b.waiting = nil
-	}
-	if err != nil {
-		b.err = err
-	}
+	to.Advance(b.thread, b.last)
+	_ = b.own.Publish(ctx, b.thread, []*bridge.Record{{Event: handedOver}}) // as above
+	b.err = err
 	if b.bridged = sub; sub == nil {
 		b.bridged = lostSubscription{}
 	}
@@ -64,28 +68,26 @@ func (b *briefStream) hand(sub bridge.Subscription, err error, publish func([]*b
 
 // Next implements bridge.Subscription.
 func (b *briefStream) Next(ctx context.Context) ([]*bridge.Record, error) {
-	for {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		b.mu.Lock()
-		records, err, bridged := b.waiting, b.err, b.bridged
-		b.waiting = nil
-		b.mu.Unlock()
-		switch {
-		case len(records) > 0:
-			return records, nil
-		case err != nil:
+	for !b.read {
+		records, err := b.sub.Next(ctx)
+		if err != nil {
 			return nil, err
-		case bridged != nil:
-			return bridged.Next(ctx)
 		}
-		select {
-		case <-b.wake:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if last := len(records) - 1; records[last].Event == handedOver {
+			b.read, records = true, records[:last]
+			b.sub.Close()
+		}
+		if len(records) > 0 {
+			return records, nil
 		}
 	}
+	b.mu.Lock()
+	bridged, err := b.bridged, b.err
+	b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return bridged.Next(ctx)
 }
 
 // Replay implements bridge.Subscription: nothing was published before.
@@ -101,10 +103,15 @@ func (b *briefStream) Gap(id.Run) bridge.Gap { return bridge.NoGap }
 func (b *briefStream) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed && b.bridged != nil {
+	if b.closed {
+		return
+	}
+	b.closed = true
+	if b.bridged != nil {
 		b.bridged.Close()
 	}
-	b.closed, b.waiting = true, nil
+	b.sub.Close()
+	_ = b.own.Close() // which has no error
 }
 
 // lostSubscription stands for one that could not be had: what is published goes to the bridge all the same.

@@ -308,7 +308,7 @@ func (s *Service) record(r *Run, kind bridge.Kind, event string, data []byte) *b
 
 // publish sends records on the thread's stream, and keeps those of resumable runs.
 func (s *Service) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
-	if b, brief := s.briefs.Load(r.Thread); brief && b.(*briefStream).publish(records) {
+	if b, brief := s.briefs.Load(r.Thread); brief && b.(*briefStream).publish(context.WithoutCancel(ctx), records) {
 		return
 	}
 	durable := r.Kwargs.Resumable && !r.Kwargs.Temporary

@@ -52,6 +52,7 @@ type Wire interface {
 type Options struct {
 	Store     Store
 	Bridge    bridge.Bridge
+	Streams   bridge.Options // limits of the streams of runs that are not on Bridge yet
 	Graphs    Graphs
 	Snapshots Snapshots
 	Items     graph.Store     // long-term memory of graphs
@@ -167,6 +168,9 @@ func NewService(o Options) *Service {
 	}
 	if o.Instance == "" {
 		o.Instance = string(id.NewRun())
+	}
+	if o.Streams.Metrics == nil {
+		o.Streams.Metrics = bridge.NewMetrics(nil)
 	}
 	if o.Webhooks == nil {
 		o.Webhooks = &Webhooks{}

@@ -50,7 +50,7 @@ type Options struct {
 	MaxStreams   int           // open streams, waits included; default 10,000. More is 503
 	Heartbeat    time.Duration // between signs of life in open responses; default 5 s
 	BodyTimeout  time.Duration // without a byte of an upload; default 30 s
-	WriteTimeout time.Duration // for a client that stopped reading a stream; default 30 s
+	WriteTimeout time.Duration // how long a client of a stream may read nothing before it is dropped; default 1 min
 	// Drain is how long Serve goes on when it is to end, not ready any more: whoever distributes requests looks elsewhere meanwhile. Default 0.
 	Drain           time.Duration
 	ShutdownTimeout time.Duration // for requests that are being served when Serve ends; default 10 s
@@ -84,7 +84,7 @@ func (o Options) withDefaults() Options {
 	orSize(&o.MaxStreams, 10_000)
 	orSize(&o.Heartbeat, 5*time.Second)
 	orSize(&o.BodyTimeout, 30*time.Second)
-	orSize(&o.WriteTimeout, 30*time.Second)
+	orSize(&o.WriteTimeout, time.Minute)
 	orSize(&o.ShutdownTimeout, 10*time.Second)
 	orSize(&o.CORS.MaxAge, 600*time.Second)
 	if re := o.CORS.AllowOriginRegex; re != nil {

@@ -341,23 +341,35 @@ func (o *open) write(fill func(dst []byte) []byte) error {
 		o.buf[i] = digits[n&15]
 	}
 	o.buf = append(o.buf, '\r', '\n')
-	// Moving a deadline costs as much as a small write does.
-	if until := time.Now().Add(o.s.opts.WriteTimeout); until.Sub(o.until) > o.s.opts.WriteTimeout/8 {
-		o.until = until
-		if err := o.conn.SetWriteDeadline(until); err != nil {
-			return errLeft
-		}
-	}
-	_, err := o.conn.Write(o.buf)
+	err := o.writeAll(o.buf)
 	if cap(o.buf) > 2*batchBytes {
 		o.buf = nil // one big state should not stay as long as the stream does
 	}
-	if err == nil {
-		return nil
+	return err
+}
+
+// writeAll writes b, however slowly the client reads it: only one that reads nothing for the whole of WriteTimeout is stuck.
+func (o *open) writeAll(b []byte) error {
+	for {
+		// Moving a deadline costs as much as a small write does, so it is moved only when it is too early.
+		patience := o.s.opts.WriteTimeout
+		if until := time.Now().Add(patience + patience/8); until.Sub(o.until) > patience/8 {
+			o.until = until
+			if err := o.conn.SetWriteDeadline(until); err != nil {
+				return errLeft
+			}
+		}
+		n, err := o.conn.Write(b)
+		if err == nil {
+			return nil
+		}
+		var timeout net.Error
+		switch {
+		case !errors.As(err, &timeout) || !timeout.Timeout():
+			return errLeft
+		case n == 0:
+			return errStuck
+		}
+		b = b[n:]
 	}
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		return errStuck
-	}
-	return errLeft
 }

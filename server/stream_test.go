@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -319,6 +320,38 @@ func TestSlowReader(t *testing.T) {
 	all, _ := io.ReadAll(r)
 	require.False(t, bytes.HasSuffix(all, []byte("\r\n0\r\n\r\n")))
 	require.Zero(t, w.s.slots.inUse())
+}
+
+// A client that reads a few bytes a minute is not stuck; one that reads nothing for a minute is.
+func TestVerySlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, client := net.Pipe()
+		o := &open{s: &Server{opts: Options{WriteTimeout: time.Minute}}, conn: conn}
+		wrote := make(chan error, 1)
+		write := func() {
+			wrote <- o.write(func(dst []byte) []byte { return append(dst, strings.Repeat("x", 100)...) })
+		}
+		const chunk = "00000064\r\n"
+		for range 2 {
+			go write()
+			got := make([]byte, 0, 112)
+			for len(got) < cap(got) {
+				time.Sleep(50 * time.Second)
+				n, err := client.Read(got[len(got):min(len(got)+10, cap(got))])
+				require.NoError(t, err)
+				got = got[:len(got)+n]
+			}
+			require.NoError(t, <-wrote)
+			require.Equal(t, chunk+strings.Repeat("x", 100)+"\r\n", string(got))
+		}
+		began := time.Now()
+		go write()
+		require.ErrorIs(t, <-wrote, errStuck)
+		require.GreaterOrEqual(t, time.Since(began), time.Minute)
+		require.Less(t, time.Since(began), 2*time.Minute)
+		require.NoError(t, conn.Close())
+		require.NoError(t, client.Close())
+	})
 }
 
 func TestFollowersThatFail(t *testing.T) {

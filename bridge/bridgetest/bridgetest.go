@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T, opts bridge.Options) bridge.Bridg
 		{"BytesAreBounded", bytesBounded},
 		{"Expires", expires},
 		{"SlowSubscriberIsDropped", slowSubscriber},
+		{"LaggingSubscriberIsNotDropped", laggingSubscribers},
 		{"LargeBatchIsNotSlowness", largeBatch},
 		{"NextEndsWithContext", contextEnds},
 		{"CloseEndsSubscriptions", closeEnds},
@@ -321,22 +322,48 @@ func expires(t *testing.T, w *world) {
 	require.Equal(t, bridge.NoGap, subscribe(t, b, all()).Gap(""))
 }
 
+// slowSubscriber: a reader that is further behind than memory and disk may hold is dropped, and no other is.
 func slowSubscriber(t *testing.T, w *world) {
-	w.opts.Lag = 10
+	w.opts.LagBytes, w.opts.SpillBytes, w.opts.Dir = 16<<10, 32<<10, t.TempDir()
 	b := w.open()
 	slow, quick := subscribe(t, b, nil), subscribe(t, b, nil)
-	for i := range 100 {
-		publish(t, b, kept(runA, fmt.Sprint(i)))
+	for i := range 200 {
+		r := kept(runA, fmt.Sprint(i))
+		r.Data = make([]byte, 1<<10)
+		publish(t, b, r)
 		require.Equal(t, []string{fmt.Sprint(i)}, events(t, quick, 1))
 	}
 	_, err := slow.Next(t.Context())
 	require.ErrorIs(t, err, bridge.ErrSlow)
 	again := subscribe(t, b, all())
-	require.Len(t, events(t, again, 100), 100, "it comes back and misses nothing")
+	require.Len(t, events(t, again, 200), 200, "it comes back and misses nothing")
+}
+
+// laggingSubscribers: readers that read are never dropped, however far behind; each gets every record once, in order.
+func laggingSubscribers(t *testing.T, w *world) {
+	w.opts.Dir = t.TempDir()
+	b := w.open()
+	s := subscribe(t, b, nil)
+	const records = 3000
+	var want []string
+	for i := range records {
+		r := passing(runA, fmt.Sprint(i))
+		r.Data = make([]byte, 4<<10)
+		publish(t, b, r)
+		want = append(want, r.Event)
+		if i%100 == 99 { // the publisher is no faster than this reader, but is read by the other one only at the end
+			other := subscribe(t, b, nil)
+			publish(t, b, passing(runB, "mark"))
+			want = append(want, "mark")
+			require.Equal(t, []string{"mark"}, events(t, other, 1))
+			other.Close()
+		}
+	}
+	require.Equal(t, want, events(t, s, len(want)))
 }
 
 func largeBatch(t *testing.T, w *world) {
-	w.opts.Lag, w.opts.LagBytes = 10, 1000
+	w.opts.LagBytes, w.opts.Dir = 1000, t.TempDir()
 	b := w.open()
 	s := subscribe(t, b, nil)
 	for range 3 {

@@ -69,6 +69,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Options.Log = o.Log
 	if o.Metrics == nil {
 		o.Metrics = bridge.NewMetrics(nil)
 	}

@@ -1,0 +1,161 @@
+package bridge
+
+import (
+	"slices"
+	"sync"
+)
+
+const (
+	// spillAt is which part of LagBytes in memory sends the oldest records to disk.
+	spillAt = 16
+	// spillShare is how many threads may take all of SpillBytes.
+	spillShare = 8
+)
+
+// spillers are the goroutines that move unread records to disk.
+type spillers struct {
+	mu    sync.Mutex
+	ended bool
+	group sync.WaitGroup
+}
+
+// begin starts one, unless the bridge is closed.
+func (s *spillers) begin(work func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.group.Go(work)
+	}
+	return !s.ended
+}
+
+// end waits for all. Once they run they do not wait for readers.
+func (s *spillers) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.group.Wait()
+}
+
+// start is the number of the first live record in memory. Those before it are on disk, if a reader still needs them.
+func (p *topic) start() int64 { return p.end - int64(len(p.live)) }
+
+// slowest is how far the reader has come that is furthest behind.
+func (p *topic) slowest() (cursor, bytes int64) {
+	cursor, bytes = p.end, p.endBytes
+	for _, s := range p.subs {
+		if s.cursor < cursor {
+			cursor, bytes = s.cursor, s.cursorBytes
+		}
+	}
+	return cursor, bytes
+}
+
+// trim forgets live records in memory that all readers have read.
+func (p *topic) trim() {
+	if cursor, bytes := p.slowest(); cursor > p.start() {
+		// A new slice, so that the memory of the records before it really goes.
+		p.live, p.liveBytes = slices.Clone(p.live[cursor-p.start():]), p.endBytes-bytes
+	}
+}
+
+// release gives back what is on disk and was read by all.
+func (p *topic) release() {
+	if p.spilled == nil {
+		return
+	}
+	if cursor, _ := p.slowest(); cursor >= p.start() {
+		p.spilled.close()
+		p.spilled = nil
+	} else {
+		p.spilled.release(cursor)
+	}
+}
+
+// dropSlow drops subscriptions that have more than some bytes to read.
+func (p *topic) dropSlow(above int64) {
+	for _, s := range slices.Backward(p.subs) { // remove puts the last one in the place of the one it takes out
+		if p.endBytes-s.cursorBytes > above {
+			p.drop(s, ErrSlow)
+		}
+	}
+	p.trim()
+}
+
+// spillOver moves the oldest live records to disk until few are left in memory. The publisher goes on meanwhile.
+func (p *topic) spillOver() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer func() { p.spilling = false }()
+	opts := &p.owner.opts
+	for low := opts.LagBytes / spillAt / 2; ; {
+		if p.trim(); p.liveBytes <= low || p.owner.isClosed() {
+			return
+		}
+		n, bytes := 0, int64(0)
+		for n < len(p.live) && (n == 0 || bytes < writeBytes) {
+			bytes += size(p.live[n])
+			n++
+		}
+		p.makeRoom(bytes)
+		if p.spilled == nil {
+			p.spilled = &spill{}
+		}
+		log, records, first, firstBytes := p.spilled, p.live[:n:n], p.start(), p.endBytes-p.liveBytes
+		p.mu.Unlock()
+		s, blocks, err := log.write(opts.Dir, &p.owner.spilled, records, first, firstBytes)
+		p.mu.Lock()
+		switch {
+		case p.start() != first || p.spilled != log: // all readers have read them meanwhile, or were dropped
+			if s != nil && p.spilled != log {
+				s.close()
+			}
+		case err != nil:
+			opts.Log.Error("unread stream records cannot be written to disk; readers that lag more than memory may hold are dropped", "folder", opts.Dir, "error", err)
+			p.noDisk = true
+			return
+		default:
+			log.add(s, blocks)
+			p.live, p.liveBytes = slices.Clone(p.live[n:]), p.liveBytes-bytes
+		}
+	}
+}
+
+// makeRoom drops the subscriptions that are furthest behind, as far as need be for some more bytes on disk.
+func (p *topic) makeRoom(bytes int64) {
+	opts := &p.owner.opts
+	for p.spilled != nil && len(p.spilled.segments) > 0 &&
+		(p.spilled.bytes()+bytes > opts.SpillBytes || p.owner.spilled.Load()+bytes > spillShare*opts.SpillBytes) {
+		end := p.spilled.segments[0].end()
+		opts.Log.Warn("a stream has more unread records than may go to disk; its slowest readers are dropped", "bytes", p.spilled.bytes())
+		for _, s := range slices.Backward(p.subs) {
+			if s.cursor < end {
+				p.drop(s, ErrSlow)
+			}
+		}
+	}
+}
+
+// takeSpilled returns the next records of a reader from disk. It is called with the lock, and reads without.
+func (s *subscription) takeSpilled() ([]*Record, error) {
+	p := s.topic
+	file, b := p.spilled.find(s.cursor)
+	p.mu.Unlock()
+	records, err := file.read(b)
+	p.mu.Lock()
+	if gone := s.gone(); gone != nil {
+		return nil, gone // dropped or closed meanwhile
+	}
+	if err != nil {
+		s.opts.Log.Error("a reader of a stream is dropped", "error", err)
+		p.drop(s, ErrSlow)
+		return nil, ErrSlow
+	}
+	records = records[s.cursor-b.first:]
+	s.cursor, s.cursorBytes = b.end, b.endBytes
+	if s.cursor == p.end {
+		p.caughtUp()
+	}
+	p.release()
+	return records, nil
+}
