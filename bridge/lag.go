@@ -89,6 +89,7 @@ func (p *topic) spillOver() {
 	defer func() { p.spilling = false }()
 	opts := &p.owner.opts
 	for low := opts.LagBytes / spillAt / 2; ; {
+		p.makeRoom(min(p.liveBytes, writeBytes)) // before all else: it may drop the last reader
 		if p.trim(); p.liveBytes <= low || p.owner.isClosed() {
 			return
 		}
@@ -97,7 +98,6 @@ func (p *topic) spillOver() {
 			bytes += size(p.live[n])
 			n++
 		}
-		p.makeRoom(bytes)
 		if p.spilled == nil {
 			p.spilled = &spill{}
 		}

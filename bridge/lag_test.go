@@ -129,6 +129,35 @@ func TestLagIsNotInMemory(t *testing.T) {
 	}
 }
 
+// A reader that is further behind than may go to disk is dropped, also the only one, and the stream continues.
+func TestLagIsBounded(t *testing.T) {
+	for _, readers := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			m := bridge.NewMemory(bridge.Options{LagBytes: 1 << 20, SpillBytes: 1 << 18, Dir: t.TempDir()})
+			defer m.Close()
+			for range 3 {
+				subs := make([]bridge.Subscription, readers)
+				for i := range subs {
+					var err error
+					subs[i], err = m.Subscribe(t.Context(), "t", nil)
+					require.NoError(t, err)
+				}
+				for range 100 {
+					require.NoError(t, m.Publish(t.Context(), "t", []*bridge.Record{{Run: "r", Data: make([]byte, 20_000)}}))
+					synctest.Wait()
+					memory, disk := bridge.Held(m, "t")
+					require.Less(t, memory, int64(1<<18))
+					require.LessOrEqual(t, disk, int64(1<<18))
+				}
+				for _, s := range subs {
+					_, err := s.Next(t.Context())
+					require.ErrorIs(t, err, bridge.ErrSlow)
+				}
+			}
+		})
+	}
+}
+
 // Without a disk readers are dropped when they are behind by what memory may hold. Others go on, and so does the publisher.
 func TestLagWithoutADisk(t *testing.T) {
 	t.Parallel()
