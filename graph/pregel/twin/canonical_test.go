@@ -222,9 +222,13 @@ func differences(path string, want, got any, out []string) []string {
 
 // byNamespace gives the events of each step by namespace.
 func byNamespace(doc map[string]any) map[string]any {
+	all, _ := doc["checkpoints"].([]any)
+	orderCheckpoints(all)
+	known := numbered(map[string]int{}, all)
 	for _, s := range doc["steps"].([]any) {
 		slices.SortStableFunc(s.(map[string]any)["events"].([]any), func(a, b any) int {
-			return cmp.Compare(blind(a.([]any)[1]), blind(b.([]any)[1]))
+			x, y := a.([]any)[1], b.([]any)[1]
+			return cmp.Or(cmp.Compare(blind(x), blind(y)), cmp.Compare(withNumbers(known, x), withNumbers(known, y)))
 		})
 	}
 	return doc

@@ -277,7 +277,7 @@ func (g *generator) commands(d *graphDesc, depth int) {
 		var to []any
 		for range g.r.IntN(3) {
 			if later := pick(g, names); later > n.Name || g.chance(10) { // mostly forward
-				if g.chance(40) {
+				if later > n.Name && g.chance(40) {
 					to = append(to, send(later, map[string]any{"n": g.r.IntN(3), "topic": "sent"}))
 				} else {
 					to = append(to, later)
@@ -339,7 +339,7 @@ func (g *generator) condition(d *graphDesc, from string, layer []string) branchD
 	key := pick(g, []string{"n", "n", "extra", "topic", "brief", "left"})
 	cases := map[string]any{"1": layer[0], "2": anys(layer), "null": layer[len(layer)-1]}
 	if key == "left" {
-		cases = map[string]any{"25": layer[0], "24": layer[len(layer)-1], "23": anys(layer)}
+		cases = map[string]any{"9": layer[0], "8": layer[len(layer)-1], "7": anys(layer)}
 	}
 	if g.chance(20) {
 		cases["2"] = map[string]any{"raise": pick(g, kindsOf), "text": "no way from " + from}

@@ -24,18 +24,19 @@ type interpreter struct {
 	race   race
 }
 
-// race says how long nodes wait before they end: those that fail, those with conditional edges, and the others. start is how much later each
+// race says how long nodes wait before they end, those that fail and the others, and how long conditions wait. start is how much later each
 // node begins than the one that was declared before it.
 type race struct{ failing, branching, others, start time.Duration }
 
-func (r race) wait(ctx context.Context, fails, branches bool) error {
-	pause := r.others
-	switch {
-	case fails:
-		pause = r.failing
-	case branches:
-		pause = r.branching
+// wait is a pause before the end of a node.
+func (r race) wait(ctx context.Context, fails bool) error {
+	if fails {
+		return wait(ctx, r.failing)
 	}
+	return wait(ctx, r.others)
+}
+
+func wait(ctx context.Context, pause time.Duration) error {
 	if pause == 0 {
 		return nil
 	}
@@ -163,12 +164,11 @@ func buildOf[S any](in *interpreter, g *pregel.StateGraph[S], d graphDesc, subgr
 			continue
 		}
 		program := in.program(n, graphs)
-		branches := slices.ContainsFunc(d.Branches, func(b branchDesc) bool { return b.From == n.Name })
 		g.AddNode(n.Name, func(ctx context.Context, s S) (any, error) {
 			time.Sleep(time.Duration(i) * in.race.start)
 			out, err := program(ctx, valuesOf(s))
 			_, bad := out.(string)
-			if late := in.race.wait(ctx, bad || err != nil && !errors.Is(err, pregel.ErrInterrupted), branches); late != nil {
+			if late := in.race.wait(ctx, bad || err != nil && !errors.Is(err, pregel.ErrInterrupted)); late != nil {
 				return nil, late
 			}
 			return out, err
@@ -183,7 +183,12 @@ func buildOf[S any](in *interpreter, g *pregel.StateGraph[S], d graphDesc, subgr
 	}
 	for _, br := range d.Branches {
 		path := route(br.Rule)
-		g.AddConditionalEdges(br.From, func(ctx context.Context, s S) (any, error) { return path(ctx, valuesOf(s)) }, br.Targets...)
+		g.AddConditionalEdges(br.From, func(ctx context.Context, s S) (any, error) {
+			if err := wait(ctx, in.race.branching); err != nil {
+				return nil, err
+			}
+			return path(ctx, valuesOf(s))
+		}, br.Targets...)
 	}
 	var opts []pregel.CompileOption
 	if d.Before != nil {

@@ -51,6 +51,9 @@ func differWith(t testing.TB, p *python, c testCase) ([]string, map[string]any) 
 				return nil, inPython
 			}
 		}
+		if twoFail(inPython) { // which of the two errors ends the run, no order decides
+			return nil, inPython
+		}
 	}
 	return diff, inPython
 }
@@ -97,6 +100,20 @@ func errorOf(doc map[string]any, i int) any {
 		return steps[i]["error"]
 	}
 	return nil
+}
+
+// twoFail reports whether two tasks of one step failed by themselves.
+func twoFail(doc map[string]any) bool {
+	all, _ := doc["checkpoints"].([]any)
+	return slices.ContainsFunc(all, func(c any) bool {
+		failed := 0
+		for _, w := range c.(map[string]any)["writes"].([]any) {
+			if x := w.(map[string]any); x["channel"] == "__error__" && x["value"] != "CancelledError()" {
+				failed++
+			}
+		}
+		return failed > 1
+	})
 }
 
 // listed shows the first differences.

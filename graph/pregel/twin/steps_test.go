@@ -91,6 +91,7 @@ func (g *generator) options(d graphDesc, s step, durabilities []string) step {
 	if g.chance(35) {
 		s = s.deep()
 	}
+	s = s.limit(9) // Sends in a loop multiply
 	if g.chance(15) {
 		s = s.limit(pick(g, []int{1, 1, 2, 3, 4, 6}))
 	}
