@@ -17,6 +17,8 @@ import (
 
 	"understudy/graph"
 	"understudy/internal/config"
+	"understudy/internal/postgrestest"
+	"understudy/internal/redistest"
 )
 
 // floods is a graph that emits as many events as its input says, as fast as it can, and then its values. Only Stream is used.
@@ -51,6 +53,10 @@ func (f floods) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 func TestSlowReadersAreNotCut(t *testing.T) {
 	data := t.TempDir()
 	checkSlowReaders(t, map[string]string{"data": data})
+}
+
+func TestSlowReadersAreNotCutOverRedis(t *testing.T) {
+	checkSlowReaders(t, map[string]string{"database-url": postgrestest.Database(t), "redis-url": redistest.Start(t).URL, "data": t.TempDir()})
 }
 
 func checkSlowReaders(t *testing.T, flags map[string]string) {

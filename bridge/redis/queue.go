@@ -38,15 +38,17 @@ type queue struct {
 	b     *Bridge
 	clock atomic.Int64  // highest time seen, in ms
 	wake  chan struct{} // has room for one; filled when there is something to send
-	away  bool          // Redis did not take the last call; owned by run
+	away  atomic.Bool   // Redis did not take the last call
 
 	mu    sync.Mutex // guards what follows; never held while something is sent
 	last  map[id.Thread]bridge.Offset
 	sent  map[id.Thread]bridge.Offset // the last that arrived of those published here lately
 	boxes map[id.Thread]*outbox
-	order []id.Thread // those with something to send that is not being sent
-	bytes int64       // of what waits and is being sent
-	batch uint64      // number of the last call
+	order []id.Thread   // those with something to send that is not being sent
+	bytes int64         // of what waits and is being sent
+	batch uint64        // number of the last call
+	room  chan struct{} // closed when something was sent; nil while no publisher waits
+	stuck bool          // a publisher has waited in vain; until something is sent the others do not wait
 }
 
 // outbox is what waits of one thread.
@@ -109,10 +111,11 @@ func (q *queue) advance(t id.Thread, ms int64) {
 	}
 }
 
-func (q *queue) publish(t id.Thread, records []*bridge.Record) {
-	now := q.now()
+func (q *queue) publish(ctx context.Context, t id.Thread, records []*bridge.Record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.awaitRoom(ctx)
+	now := q.now()
 	last := q.last[t]
 	if last.MS < now {
 		last = bridge.Offset{MS: now, N: -1}
@@ -136,6 +139,45 @@ func (q *queue) publish(t id.Thread, records []*bridge.Record) {
 	}
 	q.last[t] = last
 	q.enqueue(t, box)
+}
+
+// awaitRoom waits, with the lock released, while a graph is faster than Redis takes its records, so that none have to be dropped. It does
+// not wait for a Redis that is away or hangs: Outage at most, and once.
+func (q *queue) awaitRoom(ctx context.Context) {
+	if q.bytes <= q.b.opts.QueueBytes/2 {
+		return
+	}
+	patience := time.NewTimer(q.b.opts.Outage)
+	defer patience.Stop()
+	for q.bytes > q.b.opts.QueueBytes/2 && !q.stuck && !q.away.Load() {
+		if q.room == nil {
+			q.room = make(chan struct{})
+		}
+		room := q.room
+		q.mu.Unlock()
+		waited := true
+		select {
+		case <-room:
+		case <-patience.C:
+			waited = false
+		case <-q.b.closed:
+			waited = false
+		case <-ctx.Done():
+			waited = false
+		}
+		q.mu.Lock()
+		if !waited {
+			q.stuck = true
+		}
+	}
+}
+
+// roomier wakes publishers that wait for room.
+func (q *queue) roomier() {
+	if q.room != nil {
+		close(q.room)
+		q.room = nil
+	}
 }
 
 func (q *queue) forget(t id.Thread, r id.Run) {
@@ -402,10 +444,15 @@ func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 			return q.send(ctx, again)
 		}
 	}
-	if waits != nil && !q.away {
+	if waits != nil && !q.away.Load() {
 		q.b.opts.Log.WarnContext(ctx, "records wait for redis", "error", waits)
 	}
-	q.away = waits != nil
+	q.away.Store(waits != nil)
+	if waits != nil {
+		q.mu.Lock()
+		q.roomier()
+		q.mu.Unlock()
+	}
 	return again
 }
 
@@ -430,6 +477,8 @@ func (q *queue) arrived(c *call, whole bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.bytes -= c.op.bytes
+	q.stuck = false
+	q.roomier()
 	box := c.box
 	box.ops[0] = nil
 	box.ops = box.ops[1:]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -184,7 +185,8 @@ func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *str
 	if err != nil && !errors.Is(err, goredis.Nil) {
 		return err
 	}
-	if len(found) >= many {
+	full := func(s goredis.XStream) bool { return len(s.Messages) == readCount } // there is more
+	if len(found) >= many && !slices.ContainsFunc(found, full) {
 		defer rest(ctx, pause(len(found), readLinger)) // when they were handed out
 	}
 	for _, s := range found {

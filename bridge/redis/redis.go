@@ -34,7 +34,7 @@ type Options struct {
 	// Keep is how long the records of a run that never ended stay: 24 h.
 	Keep time.Duration
 	// LiveRecords, LiveBytes and LiveTTL bound, per thread, what is not kept for replay but may not have been read yet by all instances:
-	// 10,000, 16 MiB and 30 s.
+	// 100,000, 64 MiB and 30 s. Instances read at once what they have subscribers for, so this covers pauses of an instance, not slow clients.
 	LiveRecords int
 	LiveBytes   int64
 	LiveTTL     time.Duration
@@ -61,8 +61,8 @@ func (o Options) withDefaults() Options {
 	o.Prefix = cmp.Or(o.Prefix, "understudy")
 	o.Connections = max(cmp.Or(o.Connections, 8), 3)
 	o.Keep = cmp.Or(o.Keep, 24*time.Hour)
-	o.LiveRecords = cmp.Or(o.LiveRecords, 10_000)
-	o.LiveBytes = cmp.Or(o.LiveBytes, 16<<20)
+	o.LiveRecords = cmp.Or(o.LiveRecords, 100_000)
+	o.LiveBytes = cmp.Or(o.LiveBytes, 64<<20)
 	o.LiveTTL = cmp.Or(o.LiveTTL, 30*time.Second)
 	o.QueueBytes = cmp.Or(o.QueueBytes, 64<<20)
 	o.Outage = cmp.Or(o.Outage, 3*time.Second)
@@ -136,13 +136,14 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Publish implements bridge.Bridge. It never waits: what cannot be sent soon stands in the queue, and beyond its bounds is dropped.
-func (b *Bridge) Publish(_ context.Context, t id.Thread, records []*bridge.Record) error {
+// Publish implements bridge.Bridge. What cannot be sent soon stands in the queue. When that is half full because Redis takes records more
+// slowly than they come, Publish waits; when Redis is away it does not, and what is beyond the bounds is dropped.
+func (b *Bridge) Publish(ctx context.Context, t id.Thread, records []*bridge.Record) error {
 	if b.isClosed() {
 		return bridge.ErrClosed
 	}
 	if len(records) > 0 {
-		b.queue.publish(t, records)
+		b.queue.publish(ctx, t, records)
 	}
 	return nil
 }
