@@ -246,7 +246,7 @@ func retentionOf(c config.ThreadTTL) thread.Retention {
 func overlayConfig(h config.History) overlay.Config {
 	settings := func(o config.Overlay) overlay.Settings {
 		return overlay.Settings{
-			State: o.State, History: o.History, Threads: o.Threads, Wait: o.Wait, Stream: o.Stream, Markers: overlay.Markers(o.Markers), Key: o.Key,
+			State: o.State, History: o.History, Threads: o.Threads, Wait: o.Wait, Stream: o.Stream, Updates: o.Updates, Markers: overlay.Markers(o.Markers), Key: o.Key,
 			Partial: o.Partial,
 		}
 	}

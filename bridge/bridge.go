@@ -55,6 +55,7 @@ type Record struct {
 	Ephemeral bool
 	// Checkpoint is the root checkpoint whose messages a root `values` shows; "" for all other records, and when nothing is saved.
 	// With Ahead the values may go beyond it, and "" is the state before the first checkpoint of the thread.
+	// Of root `updates` that may condense messages it is the checkpoint before their step, with Ahead.
 	Checkpoint id.Checkpoint
 	Ahead      bool
 	// Summarizer: a piece of a message that a summarizer caused, which readers of transcripts do not see.

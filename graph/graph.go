@@ -93,7 +93,7 @@ type Event struct {
 	NS   string          // "" at the root; levels joined by "|"
 	Data json.RawMessage // compact JSON, encoded once
 	// Hold, when not nil, is closed when the event, and all that follow it, may be shown: the checkpoint that belongs to a root
-	// `values` has been committed, or the run ended without one.
+	// `values`, or that precedes root `updates` which may condense, has been committed, or the run ended without one.
 	Hold <-chan struct{}
 	// Lost tells, once Hold is closed, that the checkpoint could not be saved: the event is not to be shown. nil: it cannot be lost.
 	Lost func() bool

@@ -139,12 +139,16 @@ func (s *Service) mark(ctx context.Context, r *Run, before, rec *bridge.Record, 
 		c, err = s.base(ctx, r, at)
 		return c
 	}
-	if ev.Name == "values" && ev.NS == "" {
+	switch {
+	case ev.Name == "updates" && ev.NS == "" && !r.Kwargs.Temporary && graph.MayCondense(ev.Data):
+		rec.Checkpoint = base()
+		rec.Ahead = err == nil
+	case ev.Name == "values" && ev.NS == "":
 		if rec.Checkpoint = ev.Checkpoint; rec.Checkpoint == "" && !r.Kwargs.Temporary {
 			rec.Checkpoint = base()
 			rec.Ahead = err == nil
 		}
-	} else {
+	default:
 		fate, cause := summarizer.Judge(ctx, ev.Name, ev.Data, base)
 		rec.Summarizer, held = fate == overlay.Hidden || fate == overlay.HiddenBoth, fate == overlay.Held
 		if before != nil {
@@ -217,12 +221,13 @@ func (s *Service) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Lo
 	}
 }
 
-// overlays reports whether a record has root values that are recorded, or will be: with Ahead and no checkpoint as the first of their thread.
+// overlays reports whether a record has root values that are recorded, or will be: with Ahead and no checkpoint as the first of their thread;
+// or root updates of a step that may condense, which follows the checkpoint.
 func overlays(rec *bridge.Record) bool { return rec.Checkpoint != "" || rec.Ahead }
 
 // shown gives a record as a look has it: made by the first who asks, and kept a while for the others. When that fails, the record itself.
 func (s *Service) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) *bridge.Record {
-	if !look.On || !overlays(rec) {
+	if !look.On || !overlays(rec) || rec.Event == "updates" && !look.Updates {
 		return rec
 	}
 	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
@@ -254,13 +259,19 @@ func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, loo
 		state = jsonobj.Of(jsonobj.Of(rec.Data).Get("state"))
 		values, ahead = state.Get("values"), overlay.RecordView
 	}
-	if rec.Ahead {
-		ahead = s.ahead(ctx, t, rec)
-	}
 	reading := s.Overlay.Read(t, look)
 	defer reading.Done()
 	reading.Streams(rec.Run)
-	now, err := reading.Values(ctx, rec.Checkpoint, values, ahead)
+	var now json.RawMessage
+	var err error
+	if rec.Event == "updates" {
+		now, err = reading.Update(ctx, rec.Checkpoint, values)
+	} else {
+		if rec.Ahead {
+			ahead = s.ahead(ctx, t, rec)
+		}
+		now, err = reading.Values(ctx, rec.Checkpoint, values, ahead)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -373,4 +374,56 @@ func apart() overlay.Config {
 	s := overlay.Defaults()
 	s.Markers = overlay.SystemMarkers
 	return overlay.Config{Settings: s}
+}
+
+// An update that condenses shows what is new only, live and when it is replayed; all others, and those of other readers, stay as they are.
+func TestOverlayOfUpdates(t *testing.T) {
+	t.Parallel()
+	condensing := `{"x":{"messages":[{"type":"remove","id":"__remove_all__","content":""},` + message("S1") + `,` + message("h2") + `,` + message("a2") + `]}}`
+	const reset = `{"x":{"messages":[{"type":"remove","id":"__remove_all__","content":""}]}}`
+	w := talking(t, map[string]func(*talk){"g": func(k *talk) {
+		k.save("h1 a1 h2")
+		k.emit(graph.Event{Name: "updates", Data: json.RawMessage(condensing)})
+		k.emit(graph.Event{Name: "updates", NS: "child:1", Data: json.RawMessage(condensing)})
+		k.emit(graph.Event{Name: "updates", Data: json.RawMessage(reset)})
+		k.emit(graph.Event{Name: "custom", Data: json.RawMessage(condensing)})
+	}})
+	th := w.thread()
+	updates := func(f *run.Follower) (out []string) {
+		defer f.Close(false)
+		for {
+			records, err := f.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				return out
+			}
+			require.NoError(t, err)
+			for _, r := range records {
+				if strings.HasPrefix(r.Event, "updates") || r.Event == "custom" {
+					out = append(out, r.Event+" "+string(r.Data))
+				}
+			}
+		}
+	}
+	raw := []string{"updates " + condensing, "updates|child:1 " + condensing, "updates " + reset, "custom " + condensing}
+	shown := slices.Clone(raw)
+	shown[0] = `updates {"x":{"messages":[` + message("a2") + `]}}`
+	req := request("g")
+	req.Resumable = true
+	r, f, err := w.runs.Start(t.Context(), th, req)
+	require.NoError(t, err)
+	require.Equal(t, shown, updates(f))
+	for _, tt := range []struct {
+		ctx  context.Context
+		want []string
+	}{{t.Context(), shown}, {withOverlay(t.Context(), true), shown}, {withOverlay(t.Context(), false), raw}} {
+		f, err := w.runs.JoinStream(tt.ctx, th, r.ID, &bridge.Offset{}, nil, false)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, updates(f))
+	}
+	settings := overlay.Defaults()
+	settings.Updates = false
+	w.runs.Overlay = overlay.New(w.rows, overlay.Config{Settings: settings})
+	f, err = w.runs.JoinStream(t.Context(), th, r.ID, &bridge.Offset{}, nil, false)
+	require.NoError(t, err)
+	require.Equal(t, raw, updates(f))
 }

@@ -124,7 +124,11 @@ func (m modes) anyMessages() bool { return m.messages || m.tuples }
 func (l *loop) emits() bool { return l.x.out != nil && (!l.nested || l.x.modes.subgraphs) }
 
 func (l *loop) emit(name string, data []byte) {
-	l.x.out.push(l.x.ctx, graph.Event{Name: name, NS: l.ns, Data: data})
+	e := graph.Event{Name: name, NS: l.ns, Data: data}
+	if l.ns == "" && name == "updates" && l.x.saves != nil && graph.MayCondense(data) {
+		e.Hold = l.x.saves.last()
+	}
+	l.x.out.push(l.x.ctx, e)
 }
 
 // emitDebug wraps a payload of `tasks` or `checkpoints` for the debug mode.

@@ -97,6 +97,9 @@ func (c *call) push(m event) (pause bool) {
 			e.Lost = func() bool { return c.lost(at) }
 		}
 	}
+	if m.ns == "" && m.name == "updates" && graph.MayCondense(m.data) {
+		e.Hold = c.hold("")
+	}
 	c.events = append(c.events, e)
 	c.queued += len(m.data)
 	c.wake()

@@ -17,7 +17,7 @@ type History struct {
 // Overlay is history, or one entry of history.graphs.
 type Overlay struct {
 	// State and the others say in which answers: the state of a thread, its history, values of threads, results of runs, streams.
-	State, History, Threads, Wait, Stream bool
+	State, History, Threads, Wait, Stream, Updates bool
 	// Markers is how the place where messages were condensed is marked: attached, system, summary_marker or off.
 	Markers string
 	// Key of the values that holds the messages.
@@ -30,7 +30,7 @@ type Overlay struct {
 var markerForms = []string{"attached", "off", "summary_marker", "system"}
 
 func defaultHistory() History {
-	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "attached", Key: "messages", Partial: true}}
+	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true}}
 }
 
 // history reads the section. What an entry of graphs leaves out is as the section says, wherever in it graphs stands.
@@ -64,7 +64,7 @@ func (f *file) overlay(to *Overlay) map[string]func(value, string) {
 		"overlay": func(v value, key string) {
 			f.section(v, key, map[string]func(value, string){
 				"state": f.setBool(&to.State), "history": f.setBool(&to.History), "threads": f.setBool(&to.Threads),
-				"wait": f.setBool(&to.Wait), "stream": f.setBool(&to.Stream),
+				"wait": f.setBool(&to.Wait), "stream": f.setBool(&to.Stream), "updates": f.setBool(&to.Updates),
 			})
 		},
 		"partial": f.setBool(&to.Partial),

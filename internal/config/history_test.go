@@ -9,7 +9,7 @@ import (
 
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: "attached", Key: "messages", Partial: true}
+	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true}
 	with := func(change func(*Overlay)) Overlay {
 		o := on
 		change(&o)
@@ -23,8 +23,8 @@ func TestHistory(t *testing.T) {
 		{name: "absent", history: `null`, want: History{Overlay: on}},
 		{name: "empty", history: `{}`, want: History{Overlay: on}},
 		{
-			name: "some", history: `{"overlay": {"wait": false, "stream": false}, "markers": "off", "key": "chat"}`,
-			want: History{Overlay: with(func(o *Overlay) { o.Wait, o.Stream, o.Markers, o.Key = false, false, "off", "chat" })},
+			name: "some", history: `{"overlay": {"wait": false, "stream": false, "updates": false}, "markers": "off", "key": "chat"}`,
+			want: History{Overlay: with(func(o *Overlay) { o.Wait, o.Stream, o.Updates, o.Markers, o.Key = false, false, false, "off", "chat" })},
 		},
 		{
 			name: "of graphs, on top of the section", history: `{"graphs": {"a": {"overlay": {"state": false}}}, "markers": "summary_marker"}`,

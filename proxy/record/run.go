@@ -231,6 +231,8 @@ func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte,
 		return data, overlay.Shown
 	case event == "values":
 		return x.values(ctx, data), overlay.Shown
+	case event == "updates":
+		return x.update(ctx, data), overlay.Shown
 	}
 	return data, x.judge(ctx, event, data)
 }

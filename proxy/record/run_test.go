@@ -133,6 +133,38 @@ func TestSummarizerIsLeftOut(t *testing.T) {
 	run.End(t.Context())
 }
 
+// An update that condenses shows what is new only: by the values of the stream, or by the upstream's head, before the step or after it.
+func TestUpdatesAreShown(t *testing.T) {
+	t.Parallel()
+	update := []byte(`{"x":{"messages":[{"type":"remove","id":"__remove_all__","content":""},` + summary("s1") + `,` + human("h2") + `,` + ai("a9") + `]}}`)
+	want := `{"x":{"messages":[` + ai("a9") + `]}}`
+	reset := []byte(`{"x":{"messages":[{"type":"remove","id":"__remove_all__","content":""}]}}`)
+	for _, how := range []string{"values", "before", "after"} {
+		w := setup(t)
+		x := w.u.thread("t1")
+		c := w.u.save(x, nil, "loop", "r1", []string{human("h1"), ai("a1")})
+		run := begin(t, w, x, `{"assistant_id":"g","stream_mode":["updates"],"input":null}`)
+		metadata(t, run, "r9")
+		c = w.u.save(x, c, "loop", "r9", append(c.Messages[:2:2], human("h2")))
+		switch how {
+		case "values":
+			require.Equal(t, "h1 a1 h2", values(t, run, c.Messages...))
+		case "after":
+			w.u.save(x, c, "loop", "r9", []string{summary("s1"), human("h2"), ai("a9")})
+		}
+		for _, event := range []string{"updates|child:1", "custom"} {
+			out, _ := run.Event(t.Context(), event, update)
+			require.Equal(t, string(update), string(out))
+		}
+		out, fate := run.Event(t.Context(), "updates", update)
+		require.Equal(t, overlay.Shown, fate)
+		require.Equal(t, want, string(out), how)
+		out, _ = run.Event(t.Context(), "updates", reset)
+		require.Equal(t, string(reset), string(out), how)
+		run.End(t.Context())
+	}
+}
+
 // A run that saves at its end only said and condensed something in between: that is in its stream alone.
 func TestExitIsRecordedFromItsStream(t *testing.T) {
 	t.Parallel()

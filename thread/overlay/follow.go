@@ -70,14 +70,8 @@ func (f *Follow) Values(values json.RawMessage) (json.RawMessage, error) {
 	if !ok {
 		return values, nil
 	}
-	if f.behind {
-		before := append(f.raw, f.rest...)
-		if items, ok := jsonscan.Elements(before[f.start:]); ok {
-			if _, err := f.fold(before, items); err != nil {
-				return values, err
-			}
-		}
-		f.behind = false
+	if err := f.catchUp(); err != nil {
+		return values, err
 	}
 	if ok, err := f.fold(values, items); err != nil || !ok {
 		return values, err
@@ -89,6 +83,21 @@ func (f *Follow) Values(values json.RawMessage) (json.RawMessage, error) {
 	}
 	f.raw = nil
 	return into(f.at.shown, values, start, end, f.look.Markers), nil
+}
+
+// catchUp folds the values that passed last, if they have not been.
+func (f *Follow) catchUp() error {
+	if !f.behind {
+		return nil
+	}
+	before := append(f.raw, f.rest...)
+	if items, ok := jsonscan.Elements(before[f.start:]); ok {
+		if _, err := f.fold(before, items); err != nil {
+			return err
+		}
+	}
+	f.behind = false
+	return nil
 }
 
 // grows reports whether values only add messages to those that passed last, none of which has to be shown in another way. They need not

@@ -233,7 +233,7 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "h1 a1 h2 a2 h3 a3", ids(v.Values))
 	require.Equal(t, overlay.Look{}, (*overlay.Overlay)(nil).Look(t.Context(), "g", overlay.State))
-	require.Equal(t, overlay.Look{On: true, Markers: overlay.AttachedMarkers, Key: "messages", Live: true}, w.overlay.Look(t.Context(), "other", overlay.Stream))
+	require.Equal(t, overlay.Look{On: true, Updates: true, Markers: overlay.AttachedMarkers, Key: "messages", Live: true}, w.overlay.Look(t.Context(), "other", overlay.Stream))
 }
 
 // counting counts the contents that are read.

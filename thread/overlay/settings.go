@@ -20,6 +20,7 @@ const (
 // Settings say where the transcript of a graph's threads is shown, and how.
 type Settings struct {
 	State, History, Threads, Wait, Stream bool
+	Updates                               bool // of streams that are shown so: what a step that condenses wrote
 	Markers                               Markers
 	Key                                   string // of the values that holds the messages
 	Partial                               bool   // answers that were streamed and not saved are kept
@@ -27,7 +28,7 @@ type Settings struct {
 
 // Defaults show it everywhere.
 func Defaults() Settings {
-	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Markers: AttachedMarkers, Key: "messages", Partial: true}
+	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: AttachedMarkers, Key: "messages", Partial: true}
 }
 
 // Config is Settings for all graphs, and those of graphs that have their own.
@@ -44,7 +45,7 @@ const (
 	History              // each entry of a history
 	Threads              // the values of threads
 	Wait                 // the result of a run
-	Stream               // root `values` events
+	Stream               // root `values` events, and root `updates` of steps that condense
 )
 
 func (s *Settings) on(p Place) bool {
@@ -72,6 +73,7 @@ func With(ctx context.Context, c Choice) context.Context {
 // Look is how one answer shows messages.
 type Look struct {
 	On      bool
+	Updates bool // of a stream: also what a step that condenses wrote
 	Markers Markers
 	Key     string
 	// Live: the answer is the stream of a run, which shows what it said of answers that it did not save.
@@ -89,6 +91,7 @@ func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
 	if c.Overlay != nil {
 		l.On = *c.Overlay
 	}
+	l.Updates = l.On && p == Stream && (s.Updates || c.Overlay != nil)
 	if c.Markers != "" {
 		l.Markers = c.Markers
 	}

@@ -1,0 +1,62 @@
+package record
+
+import (
+	"context"
+
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/jsonscan"
+	"understudy/thread/overlay"
+)
+
+// updateDepth bounds the checkpoints, from the head back, that an update of a run may have followed.
+const updateDepth = 8
+
+// update shows a root `updates` event. With values in the same stream it follows what they showed last; else the upstream is asked for its
+// head, which may be before or after the step already.
+func (x *Run) update(ctx context.Context, data []byte) []byte {
+	look := x.look(ctx)
+	if !look.Updates || !graph.MayCondense(data) || !jsonscan.Valid(data) {
+		return data
+	}
+	var shown []byte
+	var err error
+	if x.follow != nil {
+		shown, err = x.follow.Update(data)
+	} else {
+		shown, err = x.updateAt(ctx, look, data)
+	}
+	if err != nil {
+		x.r.unshown(ctx, x.thread, err)
+		return data
+	}
+	return shown
+}
+
+// updateAt shows an update by the newest checkpoint, back to that before the run, on which it condenses.
+func (x *Run) updateAt(ctx context.Context, look overlay.Look, data []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, baseTime, errSlow)
+	defer cancel()
+	v, err := x.r.state(ctx, x.call, x.thread, "")
+	if err != nil || !v.root() {
+		return data, err
+	}
+	if _, err := x.r.ensure(ctx, x.call, x.thread, true, v); err != nil {
+		return data, err
+	}
+	reading := x.r.overlay.Read(x.thread, look)
+	defer reading.Done()
+	at := id.Checkpoint(v.id)
+	for n := 0; n < updateDepth && at != ""; n++ {
+		shown, err := reading.Update(ctx, at, data)
+		if err != nil || !sameBytes(shown, data) {
+			return shown, err
+		}
+		link, err := x.r.link(ctx, x.thread, at)
+		if err != nil || x.id != "" && link.Run != x.id {
+			return data, err
+		}
+		at = link.Parent
+	}
+	return data, nil
+}
