@@ -456,7 +456,13 @@ func rollback(tx Tx, r *Run, now time.Time) error {
 	if err := dropPartial(tx, r); err != nil {
 		return err
 	}
-	if err := tx.DeleteRunCheckpoints(r.Thread, r.ID); err != nil {
+	// Another run that is executed may have begun on these checkpoints. Its next one names their values without repeating them.
+	active, err := tx.ActiveRuns(r.Thread)
+	if err != nil {
+		return err
+	}
+	inUse := slices.ContainsFunc(active, func(other *Run) bool { return other.ID != r.ID && other.Status == Running })
+	if err := tx.DeleteRunCheckpoints(r.Thread, r.ID, inUse); err != nil {
 		return err
 	}
 	if err := tx.RollBackEvents(r.Thread, r.ID); err != nil {

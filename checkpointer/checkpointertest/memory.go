@@ -93,7 +93,7 @@ func (m *Memory) PutWrites(k checkpointer.Key, writes []checkpointer.Write) erro
 }
 
 // DeleteRunCheckpoints implements checkpointer.Tx.
-func (m *Memory) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
+func (m *Memory) DeleteRunCheckpoints(t id.Thread, r id.Run, _ bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, row := range m.rows {

@@ -326,9 +326,9 @@ func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	return tx.deleteLists(t)
 }
 
-// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too: a later run may give
-// the same version to another value.
-func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
+// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too, unless
+// they are to be kept.
+func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error {
 	tx.lock(t)
 	var keys []checkpointer.Key
 	err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM snapshots WHERE thread_id = $1 AND run_id = $2", func(row *row) error {
@@ -336,7 +336,7 @@ func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
 		return nil
 	}, t, r)
 	if err == nil && len(keys) > 0 {
-		err = tx.dropCheckpoints(t, keys)
+		err = tx.dropCheckpoints(t, keys, keepValues)
 	}
 	if err != nil {
 		return fmt.Errorf("delete checkpoints of run %s: %w", r, err)
@@ -353,8 +353,8 @@ const (
 		"WHERE b.thread_id = $1 AND b.checkpoint_ns = w.ns AND b.channel = w.channel AND b.version = w.version RETURNING b.type, CASE WHEN b.type = 'list' THEN b.blob END"
 )
 
-// dropCheckpoints deletes checkpoints of a thread with all that only they have.
-func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
+// dropCheckpoints deletes checkpoints of a thread with all that only they have, channel values excepted if they are to be kept.
+func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues bool) error {
 	delete(tx.tips, t)
 	tx.forgo(latestCheckpoint, latestWrites)
 	clear(tx.rows)
@@ -389,6 +389,9 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
 		if err := tx.exec("DELETE FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)", t, roots); err != nil {
 			return err
 		}
+	}
+	if keepValues {
+		return nil
 	}
 	var blobSpaces, channels, versions []string
 	for k := range freed {

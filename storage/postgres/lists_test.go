@@ -67,7 +67,7 @@ func TestListsOfTwoInstances(t *testing.T) {
 		put(s, n)
 		switch {
 		case n%17 == 0: // parts go, and their numbers may come again
-			require.NoError(t, other.write(ctx, func(tx *Tx) error { return tx.DeleteRunCheckpoints("t", id.Run(fmt.Sprint("run", n/5))) }))
+			require.NoError(t, other.write(ctx, func(tx *Tx) error { return tx.DeleteRunCheckpoints("t", id.Run(fmt.Sprint("run", n/5)), false) }))
 		case n%13 == 0:
 			require.ErrorIs(t, other.write(ctx, func(tx *Tx) error {
 				return errors.Join(tx.PutCheckpoint(growing("t", n+1)), context.Canceled)

@@ -90,7 +90,7 @@ func (tx *Tx) PruneCheckpoints(t id.Thread, limit int) (n int, more bool, err er
 		drop, more = drop[:limit], true
 	}
 	if err == nil && len(drop) > 0 {
-		err = tx.dropCheckpoints(t, drop)
+		err = tx.dropCheckpoints(t, drop, false)
 	}
 	if err == nil && len(drop) > 0 {
 		err = tx.exec(pruneParents, t)

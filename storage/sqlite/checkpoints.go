@@ -278,9 +278,9 @@ func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	return tx.deleteLists(t)
 }
 
-// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too: a later run may give
-// the same version to another value.
-func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
+// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too, unless
+// they are to be kept.
+func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error {
 	var keys []checkpointer.Key
 	if err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND run_id = ?", func(s *sqlite.Stmt) error {
 		keys = append(keys, checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))})
@@ -288,14 +288,14 @@ func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run) error {
 	}, t, r); err != nil {
 		return fmt.Errorf("delete checkpoints of run %s: %w", r, err)
 	}
-	if err := tx.dropCheckpoints(t, keys); err != nil {
+	if err := tx.dropCheckpoints(t, keys, keepValues); err != nil {
 		return fmt.Errorf("delete checkpoints of run %s: %w", r, err)
 	}
 	return nil
 }
 
-// dropCheckpoints deletes checkpoints of a thread with all that only they have.
-func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
+// dropCheckpoints deletes checkpoints of a thread with all that only they have, channel values excepted if they are to be kept.
+func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues bool) error {
 	freed := map[string]map[rows.ChannelVersion]bool{} // by namespace
 	for _, k := range keys {
 		if err := tx.versions("SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
@@ -312,6 +312,9 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key) error {
 				return err
 			}
 		}
+	}
+	if keepValues {
+		return nil
 	}
 	var gone compact.Set
 	l := newLoader(tx.conn, t)

@@ -52,7 +52,7 @@ func TestListCrashChild(t *testing.T) {
 			for n++; ; n++ {
 				err := s.write(ctx, func(tx *Tx) error { return tx.PutCheckpoint(steadyPut(thread, n)) })
 				if err == nil && n%17 == 0 {
-					err = s.write(ctx, func(tx *Tx) error { return tx.DeleteRunCheckpoints(thread, id.Run(fmt.Sprint("run", n/5-1))) })
+					err = s.write(ctx, func(tx *Tx) error { return tx.DeleteRunCheckpoints(thread, id.Run(fmt.Sprint("run", n/5-1)), false) })
 				}
 				if err == nil && n%40 == 0 {
 					err = s.write(ctx, func(tx *Tx) error {

@@ -271,7 +271,7 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 					}
 				}
 			}
-			fn = func(tx *Tx) error { return tx.DeleteRunCheckpoints(th, run) }
+			fn = func(tx *Tx) error { return tx.DeleteRunCheckpoints(th, run, false) }
 		case 1:
 			if known := next[th]; known != nil {
 				for k := range known.checkpoints {

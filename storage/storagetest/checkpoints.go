@@ -264,7 +264,7 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		puts(t, b, first, second, nested, other)
 		w := []checkpointer.Write{{TaskID: "t", Channel: "ch", Type: "msgpack", Data: []byte("w")}}
 		write(t, b, func(tx run.Tx) error { return firstError(tx.PutWrites(first.Key, w), tx.PutWrites(second.Key, w)) })
-		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(2)) })
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(2), false) })
 
 		require.Equal(t, []string{"@c1"}, listed(t, b, checkpointer.List{Thread: threadID(1)}))
 		require.Len(t, load(t, b, first.Key).Writes, 1) // also those that the deleted run left on it
@@ -276,7 +276,19 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		again := load(t, b, second.Key)
 		require.Equal(t, map[string]string{"a": "another a2", "b": "b1"}, blobText(again))
 		require.Empty(t, again.Writes)
-		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(7)) }) // none
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(7), false) }) // none
+	},
+	"deleting a run's checkpoints under another run": func(t *testing.T, b Backend) {
+		first := put(key(1, "", "c1"), "", nil, blob("a", "1", "a1"), list("items", "1", packed(items(0, 40, 300))))
+		first.Run = runID(1)
+		puts(t, b, first)
+		// Run 2 has loaded c1 and saved nothing yet.
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(1), true) })
+		require.Empty(t, listed(t, b, checkpointer.List{Thread: threadID(1)}))
+		second := put(key(1, "", "c2"), "c1", nil, blob("b", "2", "b2"), unchanged("a", "1"), unchanged("items", "1"))
+		second.Run = runID(2)
+		puts(t, b, second)
+		holds(t, b, second.Key, blob("a", "1", "a1"), blob("b", "2", "b2"), list("items", "1", packed(items(0, 40, 300))))
 	},
 	"copying": func(t *testing.T, b Backend) {
 		from := string(threadID(1))

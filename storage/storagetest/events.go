@@ -249,7 +249,7 @@ var eventCases = map[string]func(*testing.T, Backend){
 			if err := tx.RollBackEvents(threadID(1), runID(2)); err != nil {
 				return err
 			}
-			return tx.DeleteRunCheckpoints(threadID(1), runID(2))
+			return tx.DeleteRunCheckpoints(threadID(1), runID(2), false)
 		})
 		events := log(t, b, 1)
 		require.Len(t, events, 2)

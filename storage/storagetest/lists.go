@@ -128,7 +128,7 @@ var listCases = map[string]func(*testing.T, Backend){
 			puts(t, b, p)
 		}
 		write(t, b, func(tx run.Tx) error { return tx.CopyCheckpoints(threadID(1), threadID(2)) })
-		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(3)) })
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(3), false) })
 		holds(t, b, key(1, "", "c4"), value(4))
 		again := list("a", "5", packed(items(100, 160, 300)))
 		puts(t, b, put(key(1, "", "c5"), "", nil, again))
