@@ -63,6 +63,9 @@ type Invocation struct {
 	Durability      string // sync, async, exit
 	Temporary       bool   // no checkpoints: the thread ends with the run
 	Isolated        bool   // an earlier attempt lost its worker: run this one in a worker of its own
+	// Called is invoked for every model call of the run when it has ended, by any goroutine, before the Save that holds its result. It does
+	// not block. nil: model calls are not counted.
+	Called func(ModelCall)
 }
 
 // Config is what a graph is built and called with.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
 
 	"understudy/eventstore"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -23,7 +23,7 @@ type Completion struct {
 	TotalTokens  *int64           `json:"total_tokens"`
 	ByModel      map[string]Usage `json:"by_model"`
 	ByCaller     map[string]Usage `json:"by_caller"` // lead, subagent, middleware
-	LLMCalls     *int64           `json:"llm_calls"` // answers of models among the messages of the run
+	LLMCalls     *int64           `json:"llm_calls"` // the sum of ByCaller
 	Messages     *int64           `json:"message_count"`
 	FirstHuman   *string          `json:"first_human_message"` // text, cut at maxText
 	LastAI       *string          `json:"last_ai_message"`     // the last that has text
@@ -31,16 +31,12 @@ type Completion struct {
 	Error        *string          `json:"error"`
 }
 
-// Usage is what calls of models used.
+// Usage is what model calls used, in tokens. The numbers of tokens are nil when none of the calls reported them.
 type Usage struct {
-	Input  int64 `json:"input_tokens"`
-	Output int64 `json:"output_tokens"`
-	Total  int64 `json:"total_tokens"`
-	Calls  int64 `json:"calls"`
-}
-
-func (u *Usage) add(v Usage) {
-	u.Input, u.Output, u.Total, u.Calls = u.Input+v.Input, u.Output+v.Output, u.Total+v.Total, u.Calls+v.Calls
+	Input  *int64 `json:"input_tokens"`
+	Output *int64 `json:"output_tokens"`
+	Total  *int64 `json:"total_tokens"`
+	Calls  int64  `json:"calls"`
 }
 
 // maxText is how many characters of a message are kept: enough for a list of runs.
@@ -62,12 +58,11 @@ func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*Compl
 	return c, err
 }
 
-// answer is what counts of one message of a model.
+// answer is what one message of a model contributes to the completion data.
 type answer struct {
-	usage  *Usage
-	model  string
-	caller string
-	text   string
+	id   string // of the message
+	call graph.ModelCall
+	text string
 }
 
 // complete folds the messages of a run that ends. A message that was revised counts as it is now; one that an earlier run had said
@@ -99,19 +94,25 @@ func complete(tx Tx, r *Run) (*Completion, error) {
 	if err != nil {
 		return nil, err
 	}
+	var said []*answer
 	for _, seq := range order {
 		if text, ok := humans[seq]; ok && c.FirstHuman == nil {
 			c.FirstHuman = cut(text)
 		}
 		if a := answers[seq]; a != nil {
-			c.count(a)
+			said = append(said, a)
+			if a.text != "" {
+				c.LastAI = cut(a.text)
+			}
 		}
 	}
+	calls, err := modelCalls(tx, r)
+	if err != nil {
+		return nil, err
+	}
+	c.count(calls, said)
 	if n := int64(len(order)); n > 0 {
 		c.Messages = &n
-	}
-	if n := int64(len(answers)); n > 0 {
-		c.LLMCalls = &n
 	}
 	title, err := tx.ChannelText(r.Thread, "title")
 	if err != nil {
@@ -126,61 +127,24 @@ func complete(tx Tx, r *Run) (*Completion, error) {
 	return c, nil
 }
 
-func (c *Completion) count(a *answer) {
-	if a.text != "" {
-		c.LastAI = cut(a.text)
-	}
-	if a.usage == nil {
-		return
-	}
-	for _, n := range []struct {
-		to  **int64
-		add int64
-	}{{&c.InputTokens, a.usage.Input}, {&c.OutputTokens, a.usage.Output}, {&c.TotalTokens, a.usage.Total}} {
-		if *n.to == nil {
-			*n.to = new(int64)
-		}
-		**n.to += n.add
-	}
-	add := func(to *map[string]Usage, key string) {
-		if key == "" {
-			return
-		}
-		if *to == nil {
-			*to = map[string]Usage{}
-		}
-		u := (*to)[key]
-		u.add(*a.usage)
-		(*to)[key] = u
-	}
-	add(&c.ByModel, a.model)
-	add(&c.ByCaller, a.caller)
-}
-
 func answerOf(e *eventstore.Event) *answer {
 	m := gjson.ParseBytes(e.Content)
-	a := &answer{text: eventstore.Text(e.Content), caller: "lead"}
+	a := &answer{id: m.Get("id").String(), text: eventstore.Text(e.Content)}
 	meta := m.Get("response_metadata")
-	if a.model = meta.Get("model_name").String(); a.model == "" {
-		a.model = meta.Get("model").String()
+	if a.call.Model = meta.Get("model_name").String(); a.call.Model == "" {
+		a.call.Model = meta.Get("model").String()
 	}
 	if u := m.Get("usage_metadata"); u.IsObject() {
-		a.usage = usageOf(u.Get("input_tokens"), u.Get("output_tokens"), u.Get("total_tokens"))
+		a.call.Usage = usageOf(u.Get("input_tokens"), u.Get("output_tokens"), u.Get("total_tokens"))
 	} else if u := meta.Get("token_usage"); u.IsObject() { // as OpenAI spells it
-		a.usage = usageOf(u.Get("prompt_tokens"), u.Get("completion_tokens"), u.Get("total_tokens"))
+		a.call.Usage = usageOf(u.Get("prompt_tokens"), u.Get("completion_tokens"), u.Get("total_tokens"))
 	}
-	caller := gjson.GetBytes(e.Metadata, "caller").String()
-	switch {
-	case strings.HasPrefix(caller, "subagent"):
-		a.caller = "subagent"
-	case strings.HasPrefix(caller, "middleware"), m.Get("additional_kwargs.lc_source").String() != "":
-		a.caller = "middleware"
-	}
+	a.call.Caller = graph.CallerOf("", false, m.Get("additional_kwargs.lc_source").String(), gjson.GetBytes(e.Metadata, "caller").String())
 	return a
 }
 
-func usageOf(input, output, total gjson.Result) *Usage {
-	u := &Usage{Input: input.Int(), Output: output.Int(), Total: total.Int(), Calls: 1}
+func usageOf(input, output, total gjson.Result) *graph.Usage {
+	u := &graph.Usage{Input: input.Int(), Output: output.Int(), Total: total.Int()}
 	if !total.Exists() {
 		u.Total = u.Input + u.Output
 	}

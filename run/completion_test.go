@@ -73,7 +73,7 @@ func TestCompletion(t *testing.T) {
 	helper.Metadata = json.RawMessage(`{"caller":"subagent:search"}`)
 	middle := says(eventstore.TypeAI, `{"content":"","additional_kwargs":{"lc_source":"guard"},"response_metadata":{"model_name":"m2","token_usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}}`)
 	usage := func(in, out, total, calls int64) run.Usage {
-		return run.Usage{Input: in, Output: out, Total: total, Calls: calls}
+		return run.Usage{Input: &in, Output: &out, Total: &total, Calls: calls}
 	}
 	for _, tt := range []struct {
 		name    string
@@ -84,7 +84,7 @@ func TestCompletion(t *testing.T) {
 		{"nothing is known", nil, nil, run.Completion{}},
 		{
 			"usage is not told", []*eventstore.Event{says(eventstore.TypeHuman, `{"content":"hi"}`), says(eventstore.TypeAI, `{"content":"ho"}`)}, nil,
-			run.Completion{LLMCalls: to[int64](1), Messages: to[int64](2), FirstHuman: to("hi"), LastAI: to("ho")},
+			run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 1}}, LLMCalls: to[int64](1), Messages: to[int64](2), FirstHuman: to("hi"), LastAI: to("ho")},
 		},
 		{
 			"everything", []*eventstore.Event{

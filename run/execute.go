@@ -269,7 +269,15 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 				inv.Store = patientItems{inv.Store, at.storage}
 			}
 		}
-		saver := thread.NewSaver(storage, func(tx Tx) error { return s.fence(tx, r) }, func(tx Tx, _ *checkpointer.Put) error {
+		r.calls = &calls{log: s.log.With("run_id", r.ID)}
+		inv.Called = r.calls.add
+		fence := func(tx Tx) error {
+			if err := s.fence(tx, r); err != nil {
+				return err
+			}
+			return putCalls(tx, r)
+		}
+		saver := thread.NewSaver(storage, fence, func(tx Tx, _ *checkpointer.Put) error {
 			if passed.Load() {
 				return nil
 			}
@@ -277,7 +285,7 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 		})
 		saver.Keys = s.Overlay.Key
 		saver.NoteDeleted(deleted)
-		inv.Saver = positioned{saver, at, passed, s, trace.SpanFromContext(ctx)}
+		inv.Saver = positioned{saver, r.calls, at, passed, s, trace.SpanFromContext(ctx)}
 	}
 	return inv, nil
 }

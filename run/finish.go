@@ -150,11 +150,14 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	if out.kind == dropped {
 		return ending{}, nil
 	}
-	row.published = claimed.published
+	row.published, row.calls = claimed.published, claimed.calls
 	now := s.Now()
 	failure := s.conclude(row, out, now)
 	if row.Status == Pending {
-		return ending{row: row}, tx.UpdateRun(row)
+		if err := tx.UpdateRun(row); err != nil {
+			return ending{}, err
+		}
+		return ending{row: row}, putCalls(tx, row)
 	}
 	rolledBack := row.Status == Interrupted && row.Cancel == CancelRollback
 	e := ending{row: row}

@@ -53,6 +53,7 @@ func (p *position) set(at id.Checkpoint) {
 // positioned notes what was committed: the last root checkpoint, and that there is one.
 type positioned struct {
 	*thread.Saver[Tx]
+	calls  *calls
 	at     *position
 	passed *atomic.Bool
 	s      *Service
@@ -67,11 +68,13 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 			puts++
 		}
 	}
+	_, made := p.calls.waiting()
 	err := p.Saver.Save(ctx, saves...)
 	saved(puts, err)
 	if err != nil {
 		return err
 	}
+	p.calls.drop(made)
 	for _, sv := range saves {
 		if sv.Put == nil {
 			continue

@@ -72,6 +72,8 @@ type Run struct {
 
 	// published counts the records of this attempt that are kept in a database which others read too; nil: nobody counts.
 	published *atomic.Int64
+	// calls are the model calls of this attempt that are not stored yet; nil: none.
+	calls *calls
 }
 
 // Kwargs are the arguments of a run as clients see them in `kwargs`.

@@ -8,6 +8,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/thread"
 )
@@ -103,6 +104,10 @@ type Tx interface {
 	RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) error) error
 	// ChannelText gives the text of a channel at the newest root checkpoint of a thread; "" when it holds none.
 	ChannelText(t id.Thread, channel string) (string, error)
+	// PutModelCalls stores model calls of a run. Those whose ids are stored already stay as they are.
+	PutModelCalls(r id.Run, calls []graph.ModelCall) error
+	// TakeModelCalls returns the stored model calls of a run, and deletes them.
+	TakeModelCalls(r id.Run) ([]graph.ModelCall, error)
 	// PutCompletion keeps it until the run is deleted, in place of what may be there.
 	PutCompletion(r id.Run, c *Completion) error
 

@@ -26,7 +26,8 @@ type exec struct {
 	saver  graph.Saver   // nil: nothing is kept
 	saves  *saves        // nil: nothing is kept
 	store  graph.Store
-	out    *stream // nil: nobody reads events
+	called func(graph.ModelCall) // nil: nobody counts model calls
+	out    *stream               // nil: nobody reads events
 	modes  modes
 
 	config     json.RawMessage

@@ -1,6 +1,7 @@
 package pregel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -244,6 +245,7 @@ type ModelInfo struct {
 // ModelCall is one call of a chat model within a node. Its methods are for one goroutine.
 type ModelCall struct {
 	tc       *taskContext
+	info     ModelInfo
 	id       string
 	metadata []byte
 	span     *span
@@ -258,7 +260,7 @@ func StartModel(ctx context.Context, info ModelInfo) *ModelCall {
 	if err != nil {
 		id = uuid.New()
 	}
-	c := &ModelCall{tc: taskOf(ctx), id: "lc_run--" + id.String()}
+	c := &ModelCall{tc: taskOf(ctx), info: info, id: "lc_run--" + id.String()}
 	// As LangChain: a model streams as soon as the run asks for messages, also where its own are for nobody.
 	c.wanted = c.tc != nil && c.tc.l.x.out != nil && (c.tc.l.x.modes.anyMessages() || c.tc.l.x.modes.events) && !slices.Contains(info.Tags, noStream)
 	defer c.startSpan(info)
@@ -309,10 +311,28 @@ func (c *ModelCall) End(msg message.Message) message.Message {
 		}
 	}
 	c.tell("on_chat_model_end", "output", msg)
+	c.count(msg)
 	if c.shown && !c.tc.closed.Load() {
 		c.tc.l.x.messages.emit(c.tc, c.metadata, msg, true)
 	}
 	return msg
+}
+
+// count reports the call to whoever counts the model calls of the run.
+func (c *ModelCall) count(msg message.Message) {
+	if c.tc == nil || c.tc.l.x.called == nil {
+		return
+	}
+	call := graph.ModelCall{
+		ID: c.id, Message: msg.ID,
+		Caller: graph.CallerOf(c.tc.t.name, c.tc.messageNS() != "", gjson.GetBytes(c.info.Metadata, "lc_source").String(),
+			slices.Concat(c.tc.l.x.tags, c.info.Tags)...),
+		Model: cmp.Or(gjson.GetBytes(msg.ResponseMetadata, "model_name").String(), gjson.GetBytes(c.info.Metadata, "ls_model_name").String()),
+	}
+	if u := msg.Usage; u != nil {
+		call.Usage = &graph.Usage{Input: u.InputTokens, Output: u.OutputTokens, Total: u.TotalTokens}
+	}
+	c.tc.l.x.called(call)
 }
 
 // Fail ends a call that gave no message.

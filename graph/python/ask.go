@@ -47,6 +47,8 @@ type backend struct {
 	run   id.Run
 	saver graph.Saver
 	store graph.Store
+	// called takes the model calls of a run; nil: nobody counts them.
+	called func(graph.ModelCall)
 }
 
 // answer does what was asked and appends the value of the answer to b.

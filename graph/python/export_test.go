@@ -60,9 +60,10 @@ func (empty) Save(context.Context, ...graph.Save) error                         
 func (empty) Batch(_ context.Context, ops []graph.StoreOp) ([]graph.StoreResult, error) {
 	return make([]graph.StoreResult, len(ops)), nil
 }
-func (nothing) log(logLine)    {}
-func (nothing) pong(uint64)    {}
-func (nothing) loading(string) {}
+func (nothing) log(logLine)                    {}
+func (nothing) pong(uint64)                    {}
+func (nothing) loading(string)                 {}
+func (nothing) called(uint64, graph.ModelCall) {}
 
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 3, 0x92, 6, 1})

@@ -39,7 +39,7 @@ func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 
 // stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
 func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
-	c := newCall(ctx, backend{run: inv.Run, saver: inv.Saver, store: inv.Store})
+	c := newCall(ctx, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called})
 	place := g.pool.place
 	if inv.Isolated {
 		place = g.pool.placeAlone

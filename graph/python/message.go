@@ -23,6 +23,7 @@ import (
 //	[log, level, source, text, run, thread]
 //	[pong, number]
 //	[loading, graph]                                                     before the greeting: a graph is imported now
+//	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil]   a model call ended
 //
 // To the worker: first one frame with its modules in JSON (see embed.go and worker/boot.py), then
 //
@@ -38,6 +39,7 @@ const (
 	fromLog     = 5
 	fromPong    = 6
 	fromLoading = 7
+	fromCalled  = 8
 
 	toRun    = 1
 	toCancel = 2
@@ -97,6 +99,7 @@ type receiver interface {
 	log(logLine)
 	pong(uint64)
 	loading(graph string)
+	called(call uint64, c graph.ModelCall)
 }
 
 var errBadMessage = errors.New("malformed message from a worker")
@@ -144,6 +147,11 @@ func decode(body []byte, r receiver) error {
 		case kind == fromLoading && n == 2:
 			if name := d.str(); d.err == nil {
 				r.loading(name)
+			}
+		case kind == fromCalled && n == 10:
+			call, m := d.uint(), d.modelCall()
+			if d.err == nil {
+				r.called(call, m)
 			}
 		case kind == fromHello && n == 4:
 			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}}
@@ -289,7 +297,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)
 	b = msgp.AppendUint64(b, call)
-	b = msgp.AppendMapHeader(b, 20)
+	b = msgp.AppendMapHeader(b, 21)
 	b = appendCommon(b, name, inv.Config, inv.At)
 	b = msgp.AppendString(b, "run")
 	b = msgp.AppendString(b, string(inv.Run))
@@ -315,8 +323,27 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendString(b, inv.Durability)
 	b = msgp.AppendString(b, "saves")
 	b = msgp.AppendBool(b, inv.Saver != nil && !inv.Temporary)
+	b = msgp.AppendString(b, "calls")
+	b = msgp.AppendBool(b, inv.Called != nil)
 	b = msgp.AppendString(b, "attempt")
 	return msgp.AppendInt(b, inv.Attempt)
+}
+
+// modelCall reads what follows the call's number in a message `called`.
+func (d *decoder) modelCall() graph.ModelCall {
+	m := graph.ModelCall{ID: d.str(), Message: d.str()}
+	node, nested, source, tags := d.str(), d.bool(), d.str(), d.strs()
+	m.Caller = graph.CallerOf(node, nested, source, tags...)
+	m.Model = d.str()
+	if d.null() {
+		return m
+	}
+	if d.array() != 3 {
+		d.err = errBadMessage
+		return m
+	}
+	m.Usage = &graph.Usage{Input: int64(d.int()), Output: int64(d.int()), Total: int64(d.int())}
+	return m
 }
 
 // appendCommon appends eight pairs of a map.

@@ -497,6 +497,12 @@ func (w *worker) event(m event) {
 	}
 }
 
+func (w *worker) called(call uint64, m graph.ModelCall) {
+	if c := w.call(call); c != nil && c.backend.called != nil {
+		c.backend.called(m)
+	}
+}
+
 func (w *worker) done(m done) {
 	c := w.call(m.call)
 	if c == nil {

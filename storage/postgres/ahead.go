@@ -94,6 +94,7 @@ func (tx *Tx) ExpectEnd(r *run.Run) {
 	tx.ahead(latestCheckpoint, t, "")
 	tx.ahead(latestWrites, t)
 	tx.ahead(messagesOfRun, t, r.ID)
+	tx.ahead(callsOfRun, r.ID)
 	tx.ahead(lastSeq, t)
 }
 

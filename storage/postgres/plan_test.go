@@ -46,6 +46,7 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 		`INSERT INTO stream_runs SELECT 'r' || n, 't' || lpad(n::text, 8, '0'), n, n FROM generate_series(1, %d) n`,
 		`INSERT INTO store_items (namespace, key, value, created_at, updated_at) SELECT 'a' || n %% 1000, n::text, '{}', n, n FROM generate_series(1, %d) n`,
 		`INSERT INTO run_completions (run_id) SELECT 'r' || n FROM generate_series(1, %d) n`,
+		`INSERT INTO model_calls (run_id, call_id, message_id, caller, model) SELECT 'r' || n, 'c', '', '', '' FROM generate_series(1, %d) n`,
 		`INSERT INTO log_offsets SELECT 'f', 't' || lpad(n::text, 8, '0'), 1, 1, 1 FROM generate_series(1, %d) n`,
 		`INSERT INTO crons (cron_id, assistant_id, schedule, enabled, created_at, updated_at, next_run_date) SELECT 'c' || n, 'a', '', true, n, n, n FROM generate_series(1, %d) n`,
 		`INSERT INTO outbox (thread_id, run_id, url, due) SELECT 't', 'r', '', n FROM generate_series(1, %d) n`,
@@ -97,7 +98,7 @@ func TestPlans(t *testing.T) {
 	sorted := []string{
 		queueStands,
 		selectThread, hasActive, selectRuns + byRun, selectRuns + byRunAlone, selectRuns + activeOfThread, activeThreads, fence, lockByRun, settleHead,
-		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, messagesOfRun, selectCompletion,
+		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, messagesOfRun, callsOfRun, dropCalls, selectCompletion,
 		allSeqsOfRun, revisions, oneCheckpoint, latestCheckpoint, checkpointsOfNS, checkpointsOfAll, checkpointsOfID, olderOfNS, olderOfAll,
 		selectBlobs, selectWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, listsOf, unrecorded, lineage,
 		selectRecords, deleteRecords, selectOffset, unindexThread, followed,

@@ -319,6 +319,7 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	}
 	for _, text := range []string{
 		"DELETE FROM runs WHERE run_id = $1", "DELETE FROM run_kwargs WHERE run_id = $1", "DELETE FROM run_completions WHERE run_id = $1",
+		dropCalls,
 		deleteRecords, "DELETE FROM stream_runs WHERE run_id = $1",
 	} {
 		if err := tx.exec(text, r); err != nil {

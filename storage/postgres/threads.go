@@ -173,6 +173,7 @@ func (tx *Tx) terms(text string, t id.Thread, terms []contain.Term, updated ...a
 var (
 	deletesOfRow = []string{
 		"DELETE FROM run_completions WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1)",
+		"DELETE FROM model_calls WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1)",
 		"DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1)",
 		"DELETE FROM runs WHERE thread_id = $1",
 		"DELETE FROM threads WHERE thread_id = $1",

@@ -30,7 +30,7 @@ func TestPlansOfPages(t *testing.T) {
 				}
 			}
 		}
-		for _, text := range []string{allSeqsOfRun, revisions, newestRow, runIsKnown, runHasEvents, selectCompletion, messagesOfRun, selectOffset, newestData} {
+		for _, text := range []string{allSeqsOfRun, revisions, newestRow, runIsKnown, runHasEvents, selectCompletion, messagesOfRun, callsOfRun, dropCalls, selectOffset, newestData} {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", text)
 				require.NotRegexp(t, scan, step, text)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -56,6 +57,38 @@ var runCases = map[string]func(*testing.T, Backend){
 		got, err = b.Runs.Run(ctx, full.Thread, full.ID)
 		require.NoError(t, err)
 		same(t, full, got)
+	},
+	"model calls": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		insertRuns(t, b, newRun(1, 1), newRun(2, 1), newRun(3, 2))
+		one := graph.ModelCall{ID: "a", Message: "m", Caller: graph.Lead, Model: "x", Usage: &graph.Usage{Input: 1, Output: 2, Total: 3}}
+		two, bare := graph.ModelCall{ID: "b", Caller: graph.Middleware, Usage: &graph.Usage{}}, graph.ModelCall{ID: "c", Caller: graph.Subagent}
+		again := one
+		again.Model = "other"
+		put := func(r id.Run, calls ...graph.ModelCall) {
+			write(t, b, func(tx run.Tx) error { return tx.PutModelCalls(r, calls) })
+		}
+		take := func(r id.Run) (calls []graph.ModelCall) {
+			write(t, b, func(tx run.Tx) (err error) {
+				calls, err = tx.TakeModelCalls(r)
+				return err
+			})
+			return calls
+		}
+		require.Empty(t, take(runID(1)))
+		put(runID(1), one, two)
+		put(runID(1), again, bare)
+		put(runID(2), one)
+		put(runID(3), one)
+		require.ElementsMatch(t, []graph.ModelCall{one, two, bare}, take(runID(1)), "the first of an id stays")
+		require.Empty(t, take(runID(1)))
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRun(threadID(1), runID(2)) })
+		insertRuns(t, b, newRun(2, 1))
+		require.Empty(t, take(runID(2)), "they went with their run")
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(2)) })
+		insertThreads(t, b, newThread(2))
+		insertRuns(t, b, newRun(3, 2))
+		require.Empty(t, take(runID(3)), "they went with their thread")
 	},
 	"conflict and not found": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))

@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langgraph.config import get_store, get_stream_writer
-from langgraph.func import entrypoint
+from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Send, interrupt
@@ -282,3 +282,62 @@ class Kinds(TypedDict, total=False):
 
 
 kinds = line(Kinds, ("produce", lambda state: {"value": KINDS[state["only"]]}), ("look", lambda state: {"seen": ascii(state["value"])})).compile()
+
+
+class Counted(Words):
+    """Says how many tokens it used, and in which way it was called."""
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        usage = {"input_tokens": 10, "output_tokens": self.count, "total_tokens": 10 + self.count}
+        message = AIMessage("whole", usage_metadata=usage, response_metadata={"model_name": f"counted-{self.count}"})
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    async def _astream(self, messages, stop=None, run_manager=None, **kwargs):
+        yield ChatGenerationChunk(message=AIMessageChunk(content="strea"))
+        usage = {"input_tokens": 10, "output_tokens": self.count, "total_tokens": 10 + self.count}
+        yield ChatGenerationChunk(message=AIMessageChunk(content="med", usage_metadata=usage, response_metadata={"model_name": f"counted-{self.count}"}))
+
+
+def in_thread(state: MessagesState):
+    """A sync node: the call ends in a thread of its own."""
+    return {"messages": [Counted(count=1).invoke("x")]}
+
+
+async def twice(state: MessagesState):
+    await asyncio.gather(Counted(count=2).ainvoke("x"), Counted(count=3).ainvoke("x", {"tags": ["nostream", "middleware:title"]}))
+    return {"messages": [await Counted(count=4).ainvoke("x", {"metadata": {"lc_source": "summarization"}})]}
+
+
+async def hook(state: MessagesState):
+    await Counted(count=5).ainvoke("x")
+    try:
+        await Counted(count=6).bind(stop="nonsense").with_config({"run_name": "y"}).ainvoke(object())
+    except Exception:
+        pass  # no call: it failed before the model
+    return {}
+
+
+inner = line(MessagesState, ("in_thread", in_thread), ("T.before_model", hook)).compile()
+
+
+async def inside(state: MessagesState):
+    await inner.ainvoke({"messages": []})
+    return {}
+
+
+async def by_task(state: MessagesState):
+    await tasks.ainvoke("x")
+    return {}
+
+
+@task
+async def one(x):
+    return (await Counted(count=7).ainvoke(x)).content
+
+
+@entrypoint()
+async def tasks(x: str) -> str:
+    return await one(x)
+
+
+calling = line(MessagesState, ("in_thread", in_thread), ("twice", twice), ("T.after_agent", hook), ("sub", inner), ("inside", inside), ("by_task", by_task)).compile()

@@ -14,13 +14,14 @@ from langgraph.types import StateUpdate
 from langgraph.version import __version__ as langgraph_version
 
 from . import clock, drawing, errors, inputs, jsonenc, logs
+from .calls import Calls
 from .context import Current, current
 from .describe import Describer, tasks_json
 from .graphs import Registry, attach, context_keys
 from .saver import Saver
 from .store import Store
 from .streams import Shaper
-from .wire import ASK, DONE, EVENT, FrameTooLarge, Wire
+from .wire import ASK, CALLED, DONE, EVENT, FrameTooLarge, Wire
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +239,8 @@ class Runner:
                     saver.head = (f["thread"], f["ns"], f["checkpoint"], f["head"][0])
             context = _known_context(graph, context, conf, f["context_keys"])
 
+            if f["calls"]:
+                config["callbacks"] = [Calls(self._loop, lambda call: self._wire.send([CALLED, number, *call]))]
             wanted = set(f["modes"])
             hold = saves and durability != "exit"
             events = "events" in wanted
