@@ -134,9 +134,12 @@ func (s *Step[T]) Judge() *Verdict[T] {
 		s.find(v)
 	}
 	if len(s.Deleted) > 0 {
-		listed := s.listed()
+		listed, deleted := s.listed(), make(map[string]bool, len(s.Deleted))
+		for _, mid := range s.Deleted {
+			deleted[mid] = true
+		}
 		for _, m := range s.Shown {
-			if !m.IsSummary() && !listed[m.Key()] && slices.Contains(s.Deleted, m.MessageID()) {
+			if !m.IsSummary() && !listed[m.Key()] && deleted[m.MessageID()] {
 				v.remove(m)
 			}
 		}
