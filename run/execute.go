@@ -162,14 +162,14 @@ func (s *Service) stream(ctx context.Context, ex *execution) (out outcome) {
 			s.publish(ctx, r, held)
 			held = nil
 		}
+		if !rec.Summarizer { // also one that is held: it may say whose words come next
+			ex.said.Add(name, ev.Data)
+		}
 		if hold {
 			held = rec
 			continue
 		}
 		s.publishFolded(ctx, ex, rec)
-		if !rec.Summarizer {
-			ex.said.Add(name, ev.Data)
-		}
 	}
 	if err := ctx.Err(); err != nil {
 		return s.outcomeOf(ctx, context.Cause(ctx))

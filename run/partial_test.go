@@ -62,6 +62,9 @@ func (g *speaker) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 				}
 				word := fmt.Sprintf("%s.%d ", mid, i)
 				text += word
+				if i == 1 { // what a subgraph says is no answer of the run
+					g.inner(k, mid, step)
+				}
 				where := fmt.Sprintf(`{"langgraph_step":%d,"langgraph_checkpoint_ns":"model:1"}`, step)
 				switch {
 				case g.modes():
@@ -82,6 +85,20 @@ func (g *speaker) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 			step++
 		}
 	}
+}
+
+// innerPrefix begins the ids of messages that a subgraph streams and that no checkpoint of the root has.
+const innerPrefix = "inner-"
+
+func (g *speaker) inner(k *talk, mid string, step int) {
+	mid = innerPrefix + mid
+	where := fmt.Sprintf(`{"langgraph_step":%d,"langgraph_checkpoint_ns":"tools:1|model:2"}`, step)
+	if g.modes() {
+		k.token("messages", fmt.Sprintf(`{"type":"AIMessageChunk","id":%q,"content":"inner"}`, mid), where)
+		return
+	}
+	k.emit(graph.Event{Name: "messages/metadata", Data: json.RawMessage(fmt.Sprintf(`{%q:{"metadata":%s}}`, mid, where))})
+	k.emit(graph.Event{Name: "messages/partial", Data: json.RawMessage(fmt.Sprintf(`[{"type":"ai","id":%q,"content":"inner"}]`, mid))})
 }
 
 func head(inv graph.Invocation) checkpointer.Key {
@@ -171,7 +188,7 @@ func saw(t *testing.T, f *run.Follower) (ids []string, texts map[string]string) 
 	defer cancel()
 	texts = map[string]string{}
 	meet := func(mid string) {
-		if _, known := texts[mid]; !known {
+		if _, known := texts[mid]; !known && !strings.HasPrefix(mid, innerPrefix) {
 			ids = append(ids, mid)
 		}
 	}
