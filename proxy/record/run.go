@@ -205,11 +205,12 @@ func (x *Run) result(ctx context.Context, body []byte) ([]byte, error) {
 
 func (x *Run) ahead(ctx context.Context) *overlay.Ahead {
 	return &overlay.Ahead{Grown: true, Run: x.id, Deleted: x.gone, ByClient: func(mid string) bool {
-		if x.removed == nil && x.id != "" { // joined: only the upstream knows what the run was called with
+		// Of a run that was joined only the upstream knows what it was called with. It is asked once, whether it answers or not: each message
+		// that left the list comes here, and the reader waits meanwhile.
+		if x.removed == nil && x.id != "" {
 			of, err := x.r.called(ctx, x.call, x.thread, x.id)
 			if err != nil {
 				x.r.unshown(ctx, x.thread, err)
-				return false
 			}
 			x.removed = overlay.Removals(of.input, jsonscan.Raw(of.command, "update"))
 		}

@@ -2,6 +2,8 @@ package record_test
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -271,4 +273,30 @@ func TestBodiesWithNothingToDropStay(t *testing.T) {
 	run, out := w.Begin(t.Context(), w.call, "", []byte(body))
 	require.Nil(t, run)
 	require.Equal(t, body, string(out))
+}
+
+// What a run that was joined was called with decides who removed its messages. An upstream that does not say so is asked once, however many
+// messages leave the list: each question may take as long as a reader can wait.
+func TestJoinedRunAsksOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	x := w.u.thread("t1")
+	for n := range 10 {
+		w.u.run(x, x.head(), n+1, 0)
+	}
+	w.state(t, x) // it is recorded
+	run := w.Join(t.Context(), w.call, x.id, "r9")
+	metadata(t, run, "r9")
+	w.u.requests()
+	w.u.fails = func(_, path string) (int, error) {
+		if strings.HasSuffix(path, "/runs/r9") {
+			return http.StatusInternalServerError, nil
+		}
+		return 0, nil
+	}
+	require.Contains(t, values(t, run, summary("s9"), human("h11")), "h1 a1")
+	require.Contains(t, values(t, run, summary("s10"), human("h12")), "h1 a1")
+	asked := slices.DeleteFunc(w.u.requests(), func(path string) bool { return !strings.HasSuffix(path, "/runs/r9") })
+	require.Len(t, asked, 1)
+	run.End(t.Context())
 }
