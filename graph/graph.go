@@ -100,7 +100,8 @@ type Event struct {
 	Hold <-chan struct{}
 	// Lost tells, once Hold is closed, that the checkpoint could not be saved: the event is not to be shown. nil: it cannot be lost.
 	Lost func() bool
-	// Checkpoint is the one that belongs to a root `values`; "" when there is none, or it is not known.
+	// Checkpoint is the one that belongs to a root `values`, or for root `updates` that may condense the one that was saved last when the
+	// graph emitted them, before their step or right after it; "" when there is none, or it is not known.
 	Checkpoint id.Checkpoint
 }
 

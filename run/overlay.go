@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"understudy/bridge"
+	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonobj"
@@ -144,7 +145,9 @@ func (s *Service) mark(ctx context.Context, r *Run, before, rec *bridge.Record, 
 	}
 	switch {
 	case ev.Name == "updates" && ev.NS == "" && !r.Kwargs.Temporary && graph.MayCondense(ev.Data):
-		rec.Checkpoint = base()
+		if rec.Checkpoint = ev.Checkpoint; rec.Checkpoint == "" {
+			rec.Checkpoint = base()
+		}
 		rec.Ahead = err == nil
 	case ev.Name == "values" && ev.NS == "":
 		if rec.Checkpoint = ev.Checkpoint; rec.Checkpoint == "" && !r.Kwargs.Temporary {
@@ -268,7 +271,7 @@ func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, loo
 	var now json.RawMessage
 	var err error
 	if rec.Event == "updates" {
-		now, err = reading.Update(ctx, rec.Checkpoint, values)
+		now, err = s.update(ctx, t, reading, rec)
 	} else {
 		if rec.Ahead {
 			ahead = s.ahead(ctx, t, rec)
@@ -291,6 +294,26 @@ func (s *Service) form(ctx context.Context, t id.Thread, rec *bridge.Record, loo
 	made := *rec
 	made.Data, made.Frame = data, nil
 	return &made, nil
+}
+
+// updateDepth bounds how far before the checkpoint of a record of `updates` the one before its step is searched.
+const updateDepth = 4
+
+// update shows a record of root updates by the checkpoint before their step.
+func (s *Service) update(ctx context.Context, t id.Thread, reading *overlay.Reading, rec *bridge.Record) (json.RawMessage, error) {
+	at := rec.Checkpoint
+	for range updateDepth {
+		shown, applied, err := reading.Update(ctx, at, rec.Data)
+		if err != nil || !applied || at == "" {
+			return shown, err
+		}
+		cp, err := s.Store.LoadCheckpoint(ctx, checkpointer.Key{Thread: t, ID: at})
+		if err != nil || cp == nil {
+			return rec.Data, err
+		}
+		at = cp.Parent
+	}
+	return rec.Data, nil
 }
 
 // ahead says of a record that is ahead of its checkpoint what its run was called with. Of a run that is gone nothing is known.

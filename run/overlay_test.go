@@ -387,6 +387,13 @@ func TestOverlayOfUpdates(t *testing.T) {
 		k.emit(graph.Event{Name: "updates", NS: "child:1", Data: json.RawMessage(condensing)})
 		k.emit(graph.Event{Name: "updates", Data: json.RawMessage(reset)})
 		k.emit(graph.Event{Name: "custom", Data: json.RawMessage(condensing)})
+	}, "late": func(k *talk) { // the checkpoints of this step and the next are saved before the event is published
+		before := k.save("h1 a1 h2")
+		k.save("S1 h2 a2")
+		k.emit(graph.Event{Name: "updates", Data: json.RawMessage(condensing)})
+		k.save("S1 h2 a2 h3")
+		k.emit(graph.Event{Name: "updates", Data: json.RawMessage(condensing), Checkpoint: before})
+		k.emit(graph.Event{Name: "updates", Data: json.RawMessage(reset)})
 	}})
 	th := w.thread()
 	updates := func(f *run.Follower) (out []string) {
@@ -420,6 +427,9 @@ func TestOverlayOfUpdates(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, tt.want, updates(f))
 	}
+	_, f, err = w.runs.Start(t.Context(), w.thread(), request("late"))
+	require.NoError(t, err)
+	require.Equal(t, []string{shown[0], shown[0], raw[2]}, updates(f))
 	settings := overlay.Defaults()
 	settings.Updates = false
 	w.runs.Overlay = overlay.New(w.rows, overlay.Config{Settings: settings})

@@ -119,7 +119,7 @@ export class Visit {
 
   async type(text) {
     await this.idle();
-    await this.page.fill("#composer input", text);
+    await this.page.fill("#composer :is(input, textarea)", text);
     await this.page.click("#composer button");
   }
 
@@ -143,7 +143,7 @@ export class Visit {
 
   async edit(n, text) {
     await this.press(n, "Edit");
-    await this.page.fill('#messages input[name="draft"]', text);
+    await this.page.fill('#messages [name="draft"]', text);
     await this.page.locator("#messages").getByRole("button", { name: "Save" }).click();
   }
 

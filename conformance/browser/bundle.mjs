@@ -17,6 +17,11 @@ export async function bundlePage(sdk) {
   return (await build({ ...options, entryPoints: [`${here}page/app.jsx`], alias })).outputFiles[0].text;
 }
 
+/** The page on assistant-ui. */
+export async function bundleAssistant() {
+  return (await build({ ...options, entryPoints: [`${here}page/assistant.jsx`] })).outputFiles[0].text;
+}
+
 /** The example for React in README.md, for the given server and graph. */
 export async function bundleReadme(api, assistant) {
   const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");

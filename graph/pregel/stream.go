@@ -126,7 +126,9 @@ func (l *loop) emits() bool { return l.x.out != nil && (!l.nested || l.x.modes.s
 func (l *loop) emit(name string, data []byte) {
 	e := graph.Event{Name: name, NS: l.ns, Data: data}
 	if l.ns == "" && name == "updates" && l.x.saves != nil && graph.MayCondense(data) {
-		e.Hold = l.x.saves.last()
+		if e.Hold = l.x.saves.last(); l.keeps && l.x.durability != durabilityExit {
+			e.Checkpoint = l.atID
+		}
 	}
 	l.x.out.push(l.x.ctx, e)
 }

@@ -98,7 +98,7 @@ func (c *call) push(m event) (pause bool) {
 		}
 	}
 	if m.ns == "" && m.name == "updates" && graph.MayCondense(m.data) {
-		e.Hold = c.hold("")
+		e.Checkpoint, e.Hold = c.last, c.hold("")
 	}
 	c.events = append(c.events, e)
 	c.queued += len(m.data)

@@ -48,7 +48,7 @@ func (x *Run) updateAt(ctx context.Context, look overlay.Look, data []byte) ([]b
 	defer reading.Done()
 	at := id.Checkpoint(v.id)
 	for n := 0; n < updateDepth && at != ""; n++ {
-		shown, err := reading.Update(ctx, at, data)
+		shown, _, err := reading.Update(ctx, at, data)
 		if err != nil || !sameBytes(shown, data) {
 			return shown, err
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 
 	"understudy/eventstore"
 	"understudy/eventstore/judge"
@@ -15,9 +16,10 @@ import (
 // Update shows a root `updates` event, {node: {key: messages, …}, …} or with a list of updates of a node, of a step that follows a
 // checkpoint. If the step condenses, only what is new to a person is left of its messages: nothing is removed, the summary is not there,
 // and no message that they have seen comes again. The members stay, with empty lists if need be. Else the event comes back as it is.
-func (r *Reading) Update(ctx context.Context, at id.Checkpoint, update json.RawMessage) (json.RawMessage, error) {
+// applied: the checkpoint holds what the event would make of it, so the step may be one before it, and its parent has to be asked.
+func (r *Reading) Update(ctx context.Context, at id.Checkpoint, update json.RawMessage) (shown json.RawMessage, applied bool, err error) {
 	if !r.look.Updates || !graph.MayCondense(update) {
-		return update, nil
+		return update, false, nil
 	}
 	p := &point{}
 	tr, err := r.transcript(ctx, at)
@@ -25,9 +27,10 @@ func (r *Reading) Update(ctx context.Context, at id.Checkpoint, update json.RawM
 		p, err = r.point(ctx, tr)
 	}
 	if err != nil {
-		return update, err
+		return update, false, err
 	}
-	return p.update(update, r.look.Key), nil
+	shown, applied = p.update(update, r.look.Key)
+	return shown, applied, nil
 }
 
 // Update shows a root `updates` event of the step that follows the values that were shown last, as Reading.Update does.
@@ -38,11 +41,12 @@ func (f *Follow) Update(update json.RawMessage) (json.RawMessage, error) {
 	if err := f.catchUp(); err != nil {
 		return update, err
 	}
-	return f.at.update(update, f.look.Key), nil
+	shown, _ := f.at.update(update, f.look.Key)
+	return shown, nil
 }
 
 // update shows a root `updates` event of the step that follows a point.
-func (p *point) update(update json.RawMessage, key string) json.RawMessage {
+func (p *point) update(update json.RawMessage, key string) (shown json.RawMessage, applied bool) {
 	u := updater{point: p, byID: make(map[string]*entry, len(p.shown)), at: make(map[string]int, len(p.list))}
 	for _, list := range [...][]*entry{p.shown, p.list} {
 		for _, e := range list {
@@ -55,14 +59,19 @@ func (p *point) update(update json.RawMessage, key string) json.RawMessage {
 	}
 	u.read(update, key)
 	if !u.condenses() {
-		return update
+		return update, len(u.lists) > 0 && u.changesNothing()
 	}
 	out, end := make(json.RawMessage, 0, len(update)), 0
 	for _, l := range u.lists {
 		out = append(append(out, update[end:l.start]...), l.shown(update)...)
 		end = l.end
 	}
-	return append(out, update[end:]...)
+	return append(out, update[end:]...), false
+}
+
+// changesNothing reports whether the list after the update is that before it.
+func (u *updater) changesNothing() bool {
+	return slices.EqualFunc(u.next, u.list, func(w written, e *entry) bool { return w.Was == e && (!w.touched || !u.lists[w.list].news[w.item]) })
 }
 
 // updater applies the messages of an update to a list, as LangGraph's add_messages does.
