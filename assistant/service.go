@@ -305,6 +305,11 @@ func (s *Service) Search(ctx context.Context, q Query) ([]*Assistant, bool, erro
 
 // Count is the number that Search would find in all.
 func (s *Service) Count(ctx context.Context, q Query) (int, error) {
+	if q.GraphID != "" {
+		if err := s.checkGraph(q.GraphID); err != nil {
+			return 0, err
+		}
+	}
 	return s.store.CountAssistants(ctx, q)
 }
 

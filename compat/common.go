@@ -60,9 +60,9 @@ func AssistantID(s string) (id.Assistant, error) {
 // CronID reads the id of a cron.
 func CronID(s string) (id.Cron, error) { c, err := uuid(s, "cron"); return id.Cron(c), err }
 
-// optional reads an id that may be absent or null.
+// optional reads an id that may be absent, null or empty.
 func optional[T ~string](o object, key, kind string) (T, error) {
-	if o.raw(key) == nil {
+	if o.text(key) == "" {
 		return "", nil
 	}
 	c, err := uuid(o.text(key), kind)

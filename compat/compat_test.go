@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 		{"a fraction", search, `{"limit":1.5}`, fault.Unprocessable, `1.5 is not of type "integer"`},
 		{"beyond any integer", search, `{"limit":1e400}`, fault.Unprocessable, ""},
 		{"null", search, `{"limit":null}`, fault.Unprocessable, `null is not of type "integer"`},
-		{"ids", search, `{"ids":["xyz"]}`, fault.Unprocessable, "Invalid thread ID: must be a UUID"},
+		{"ids", search, `{"ids":["xyz"]}`, fault.Invalid, "Invalid thread ID xyz"},
 		{"two types", put, `{"namespace":["n"],"key":"k","value":{},"ttl":"x"}`, fault.Unprocessable, `"x" is not of types "null", "number"`},
 		{"index", put, `{"namespace":["n"],"key":"k","value":{},"index":true}`, fault.Unprocessable, `true is not valid under any of the schemas listed in the 'oneOf' keyword`},
 		{"assistant id", create, `{"graph_id":"g","assistant_id":"xyz"}`, fault.Unprocessable, "Invalid assistant ID: must be a UUID"},

@@ -1,5 +1,7 @@
 package compat
 
+import "slices"
+
 // The schemas of request bodies. Order of members and of enums shows in error texts.
 
 func objectOf(props ...Prop) *Schema {
@@ -246,7 +248,7 @@ var (
 
 	RunStateless = refd(named("RunCreateStateless", objectOf(append([]Prop{
 		{"on_completion", onCompletion},
-	}, runProps...)...).require("assistant_id")))
+	}, statelessProps()...)...).require("assistant_id")))
 
 	// Runs that somebody waits for say what happens when they leave.
 	RunStatefulStream  = named("RunCreateStreamingStateful", &Schema{AllOf: []*Schema{RunStateful, objectOf(Prop{"on_disconnect", onDisconnect})}})
@@ -264,6 +266,17 @@ var (
 		OneOf: []*Schema{{Required: []string{"status"}}, {Required: []string{"thread_id", "run_ids"}}},
 	})
 )
+
+// statelessProps are runProps with breakpoints that may be null.
+func statelessProps() []Prop {
+	props := slices.Clone(runProps)
+	for i := range props {
+		if props[i].Schema == breakpoints {
+			props[i].Schema = anyOf(enum("*"), listOf(aText), aNull)
+		}
+	}
+	return props
+}
 
 func refd(s *Schema) *Schema {
 	s.Ref = true

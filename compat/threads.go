@@ -76,6 +76,11 @@ func SearchThreads(body []byte) (thread.Search, Columns, error) {
 		},
 		Values: o.condition("values"),
 	}
+	for _, s := range o.texts("ids") {
+		if _, err := ThreadID(s); err != nil {
+			return q, nil, fault.New(fault.Invalid, "Invalid thread ID "+cut([]byte(s)))
+		}
+	}
 	if q.IDs, err = threadIDs(o, "ids"); err != nil {
 		return q, nil, err
 	}

@@ -43,7 +43,7 @@ func (s *Server) putItem(c *fiber.Ctx) error {
 
 func (s *Server) getItem(c *fiber.Ctx) error {
 	key := c.Query("key")
-	if key == "" {
+	if key == "" && c.Query("namespace") != "" { // a namespace is missed first
 		return sendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
 	}
 	var refresh *bool
