@@ -89,6 +89,6 @@ func TestDeltaChannel(t *testing.T) {
 
 	say("condense")
 	require.Equal(t, []string{"condense", "a summary"}, state("?overlay=false"))
-	shown := state("")
+	shown := state("?markers=system")
 	require.Equal(t, append(append([]string{}, want...), "a summary", "condense"), shown, "what was said, the marker with the summary, and what was kept")
 }

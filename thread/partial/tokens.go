@@ -105,6 +105,7 @@ func (t *Tokens) Messages(after int) []Message {
 	}
 	t.fold()
 	var out []Message
+	left := t.limit
 	for _, a := range t.order {
 		if a.step != unknown && a.step <= after {
 			continue
@@ -114,10 +115,14 @@ func (t *Tokens) Messages(after int) []Message {
 			continue
 		}
 		truncated := a.truncated
-		if textSize(&m) > t.limit { // sent as a whole
-			cut(&m, t.limit)
+		if textSize(&m) > left { // sent as a whole
+			if left == 0 {
+				break
+			}
+			cut(&m, left)
 			truncated = true
 		}
+		left -= textSize(&m)
 		out = append(out, Message{ID: a.id, JSON: m.AppendJSON(nil), Step: a.step, Truncated: truncated})
 	}
 	return out
@@ -173,6 +178,9 @@ func (t *Tokens) answer(mid string, saved int, step func() int) *answer {
 	a := t.answers[mid]
 	if a != nil || mid == "" {
 		return a
+	}
+	if t.size >= t.limit { // messages that are sent as a whole are not bounded one by one
+		return nil
 	}
 	s := step()
 	if s == hidden || s != unknown && s <= saved {

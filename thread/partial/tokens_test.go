@@ -267,6 +267,24 @@ func TestBounded(t *testing.T) {
 	out = kept.Messages(0)
 	require.True(t, out[0].Truncated)
 	require.Equal(t, strings.Repeat("é", 50), gjson.GetBytes(out[0].JSON, "content").String())
+
+	for _, mode := range []string{"messages", "messages/partial", "messages/complete"} { // many messages that come as a whole
+		kept = newTokens(100, 500)
+		for i := range 50 {
+			m := message.AI(strings.Repeat("x", 90)).WithID(strconv.Itoa(i))
+			data := []byte("[" + string(m.AppendJSON(nil)) + "]")
+			if mode == "messages" {
+				data = tuple(m, 1)
+			}
+			kept.Add(mode, data)
+			require.Less(t, kept.size, 200)
+		}
+		total := 0
+		for _, m := range kept.Messages(0) {
+			total += len(gjson.GetBytes(m.JSON, "content").String())
+		}
+		require.Equal(t, 100, total, mode)
+	}
 }
 
 func BenchmarkAdd(b *testing.B) {
