@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,9 +33,10 @@ type talker struct {
 }
 
 type talk struct {
-	inv  graph.Invocation
-	emit func(graph.Event)
-	ctx  context.Context //nolint:containedctx // of one call of Stream
+	inv      graph.Invocation
+	emit     func(graph.Event)
+	ctx      context.Context //nolint:containedctx // of one call of Stream
+	metadata string          // of checkpoints; "": of a step of the loop
 }
 
 func (g talker) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
@@ -83,7 +85,7 @@ func (k *talk) save(words string) id.Checkpoint {
 		Checkpoint: checkpointer.Checkpoint{
 			Key: checkpointer.Key{Thread: k.inv.Thread, ID: cp}, Parent: parent, Run: k.inv.Run,
 			Data:     fmt.Appendf(nil, `{"v":4,"id":%q,"ts":%q,"channel_values":{},"channel_versions":{"messages":%q}}`, cp, time.Now().UTC().Format(time.RFC3339Nano), version),
-			Metadata: fmt.Appendf(nil, `{"source":"loop","step":%d,"parents":{}}`, n), Tasks: json.RawMessage(`[]`), Shape: "shape",
+			Metadata: []byte(cmp.Or(k.metadata, fmt.Sprintf(`{"source":"loop","step":%d,"parents":{}}`, n))), Tasks: json.RawMessage(`[]`), Shape: "shape",
 		},
 		Blobs:     []checkpointer.Blob{{Channel: "messages", Version: version, Type: "msgpack", Data: data}},
 		ShapeJSON: json.RawMessage(`{"out":["messages"],"channels":{"messages":{"kind":"BinaryOperatorAggregate","empty":{"type":"msgpack","data":"kA=="}}}}`),

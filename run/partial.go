@@ -21,9 +21,10 @@ func (s *Service) tokens(r *Run) *partial.Tokens {
 	return partial.NewTokens()
 }
 
-// keepPartial records the answers that a run streamed and did not save, in the transaction that ends it, and reports whether there were any. said is what its last attempt streamed
-// in this process; when that is nothing, the records of a resumable run tell. They are shown with the last checkpoint that the run saved. A run
-// that saved none shows them where it began, unless its input was lost as well: an answer without its question is not kept.
+// keepPartial records the answers that a run streamed and did not save, in the transaction that ends it, and reports whether there were any.
+// said is what its last attempt streamed in this process; when that is nothing, they are read from the records of a resumable run. They are
+// shown with the last checkpoint that the run saved. A run that saved none shows them where it began. An answer whose question was not saved
+// is not kept.
 func (s *Service) keepPartial(tx Tx, r *Run, said *partial.Tokens, now time.Time) (kept bool, err error) {
 	if r.Kwargs.Temporary || r.Status == Success || r.StartedAt.IsZero() || !s.Overlay.KeepsPartial(r.Graph) {
 		return false, nil
@@ -44,8 +45,14 @@ func (s *Service) keepPartial(tx Tx, r *Run, said *partial.Tokens, now time.Time
 	if head.Run != r.ID && (hasInput(r) || !began) {
 		return false, nil
 	}
+	step := int(gjson.GetBytes(head.Metadata, "step").Int())
+	// The input is in the list of messages one step after the checkpoint that holds it. That step may not be saved when later ones stream.
+	questioned := head.Run != r.ID || gjson.GetBytes(head.Metadata, "source").Str != "input"
 	var answers []eventstore.Partial
-	for _, m := range said.Messages(int(gjson.GetBytes(head.Metadata, "step").Int())) {
+	for _, m := range said.Messages(step) {
+		if !questioned && m.Step > step+1 {
+			continue
+		}
 		answers = append(answers, eventstore.Partial{ID: m.ID, Message: m.JSON, Step: m.Step, Truncated: m.Truncated})
 	}
 	if kept, err = eventstore.RecordPartial(tx, r.Thread, head.ID, r.ID, now, answers); err != nil {

@@ -435,3 +435,45 @@ func TestReplayOfACancelledRun(t *testing.T) {
 	require.Equal(t, ids, again)
 	require.Equal(t, "a2-1.0 a2-1.1 ", texts["a2-1"])
 }
+
+// asker is a graph that streams an answer before the checkpoint that has the question is saved. Its input checkpoint is one step before that.
+type asker struct {
+	graph.Graph
+	step     int // of the answer; the input checkpoint is -1
+	streamed chan struct{}
+}
+
+func (g *asker) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		k := &talk{inv: inv, ctx: ctx, emit: func(e graph.Event) { yield(e, nil) }}
+		k.metadata = `{"source":"input","step":-1}`
+		k.save("h0")
+		k.token("messages", `{"type":"AIMessageChunk","id":"a1","content":"word"}`, fmt.Sprintf(`{"langgraph_step":%d}`, g.step))
+		close(g.streamed)
+		<-ctx.Done()
+		yield(graph.Event{}, context.Cause(ctx))
+	}
+}
+
+// An answer is kept only with its question: the input checkpoint of most graphs has the question in a channel of its own.
+func TestPartialAnswersWithoutTheirQuestion(t *testing.T) {
+	t.Parallel()
+	for step, want := range map[int]string{1: "h0", 0: "h0 a1*"} {
+		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil, nil)
+			g := &asker{step: step, streamed: make(chan struct{})}
+			require.NoError(t, w.graphs.Add("g", "", g))
+			w.again(func(*overlay.Settings) {})
+			th := w.thread()
+			req := request("g")
+			req.StreamMode = []string{"messages-tuple"}
+			r, f, err := w.runs.Start(t.Context(), th, req)
+			require.NoError(t, err)
+			<-g.streamed
+			require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{r.ID}, run.CancelInterrupt, true))
+			w.records(f)
+			require.Equal(t, want, linesIDs(w.feed(th)))
+		})
+	}
+}
