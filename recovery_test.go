@@ -3,6 +3,7 @@ package understudy
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,9 +19,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"understudy/checkpointer"
 	"understudy/graph/pregel"
 	"understudy/internal/config"
 	"understudy/internal/postgrestest"
+	"understudy/storage/sqlite"
+	"understudy/thread"
 )
 
 // Runs that kill the process of their server, and runs of servers that are killed by others. Servers are processes of this test binary.
@@ -300,4 +304,49 @@ func TestServersThatStandStill(t *testing.T) {
 	}
 	let(t, dir, "wait")
 	require.True(t, a.becomes(t, "success", run))
+}
+
+// A takeover may need a graph to describe the head of a thread, as of one that was imported. Its workers must run by then: the server would
+// start a minute later for each of these threads.
+func TestATakeoverFindsTheWorkersStarted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const conversation = "4c5d3a52-6c2c-4f0c-9d2e-000000000001"
+	data, asked := filepath.Join(dir, "data"), filepath.Join(dir, "asked")
+	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: data})
+	require.NoError(t, err)
+	require.NoError(t, rows.Threads().Write(t.Context(), func(tx thread.Tx) error {
+		now := time.Now()
+		err := tx.InsertThread(&thread.Thread{
+			ID: conversation, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: json.RawMessage(`{"graph_id":"a"}`), Config: json.RawMessage(`{}`),
+			Status: thread.Busy, Interrupts: json.RawMessage(`{}`),
+		})
+		if err != nil {
+			return err
+		}
+		return tx.PutCheckpoint(&checkpointer.Put{Checkpoint: checkpointer.Checkpoint{
+			Key:  checkpointer.Key{Thread: conversation, ID: "1f000000-0000-6000-8000-000000000001"},
+			Data: json.RawMessage(`{"channel_values":{},"channel_versions":{}}`), Metadata: json.RawMessage(`{}`),
+		}})
+	}))
+	require.NoError(t, rows.Close())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "langgraph.json"), []byte(`{"graphs": {"a": "./a.py:graph"}}`), 0o600))
+	python := filepath.Join(dir, "python")                                                          // a worker that never becomes ready
+	require.NoError(t, os.WriteFile(python, []byte("#!/bin/sh\ntouch "+asked+"\nexit 1\n"), 0o700)) //nolint:gosec // it is a program
+	settings, _, err := config.Load(config.Source{
+		Mode: config.Serve, File: filepath.Join(dir, "langgraph.json"), Flags: map[string]string{"port": "0", "data": data, "python": python},
+		Lookup: func(string) (string, bool) { return "", false },
+	})
+	require.NoError(t, err)
+	srv, err := New(Config{Settings: settings})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	defer func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(asked); return err == nil }, 40*time.Second, 20*time.Millisecond)
+	require.Equal(t, "idle", call(t, http.MethodGet, srv.url()+"/threads/"+conversation, "")["status"])
 }

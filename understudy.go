@@ -407,10 +407,7 @@ func (s *Server) url() string {
 // what is left is handed back. It closes the Server.
 func (s *Server) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.prepare(ctx); err != nil {
-		return err
-	}
-	// Workers, bridge and storage live until the last run has ended.
+	// Workers, bridge and storage live until the last run has ended. Workers start before the takeover, which may ask a graph about a head.
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var lower errgroup.Group
@@ -420,6 +417,10 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	lower.Go(func() error { return notCanceled(s.bridge.Run(below)) })
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
+	}
+	if err := s.prepare(ctx); err != nil {
+		stop()
+		return errors.Join(err, lower.Wait())
 	}
 
 	upper, uctx := errgroup.WithContext(ctx)
