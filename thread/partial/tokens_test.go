@@ -277,13 +277,14 @@ func TestBounded(t *testing.T) {
 				data = tuple(m, 1)
 			}
 			kept.Add(mode, data)
-			require.Less(t, kept.size, 200)
+			require.Less(t, kept.size, 300, "the limit and one message")
 		}
 		total := 0
 		for _, m := range kept.Messages(0) {
 			total += len(gjson.GetBytes(m.JSON, "content").String())
 		}
-		require.Equal(t, 100, total, mode)
+		require.LessOrEqual(t, total, 100, mode)
+		require.GreaterOrEqual(t, total, 90, mode)
 	}
 }
 
