@@ -362,8 +362,10 @@ func (l *loop) run(in input) error {
 	err := l.enter()
 	if err == nil {
 		l.startEvents(in)
-		err = l.steps(in)
-		err = l.leave(err)
+		// What a run that cannot begin was given is not saved by durability exit.
+		if err = l.first(in); err == nil {
+			err = l.leave(l.steps())
+		}
 		l.endEvents(err)
 	}
 	if errors.Is(err, errRecursion) {
@@ -374,10 +376,7 @@ func (l *loop) run(in input) error {
 	return err
 }
 
-func (l *loop) steps(in input) error {
-	if err := l.first(in); err != nil {
-		return err
-	}
+func (l *loop) steps() error {
 	for {
 		if l.ctx.Err() != nil {
 			return l.contextErr()

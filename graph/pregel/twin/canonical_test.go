@@ -77,7 +77,12 @@ func sortInterrupts(x any) {
 // orderCheckpoints sorts checkpoints by namespace and age, and their writes by task.
 func orderCheckpoints(all []any) {
 	for _, c := range all {
-		writes := c.(map[string]any)["writes"].([]any)
+		// An update as a node that has written keeps the rows that are there, by index: which of its edges are left depends on a set.
+		writes := slices.DeleteFunc(c.(map[string]any)["writes"].([]any), func(w any) bool {
+			x := w.(map[string]any)
+			return strings.HasPrefix(x["path"].(string), "~__interrupt__") && strings.HasPrefix(x["channel"].(string), "branch:to:")
+		})
+		c.(map[string]any)["writes"] = writes
 		for _, w := range writes { // LangGraph keeps edges in a set
 			if x := w.(map[string]any); strings.HasPrefix(x["channel"].(string), "branch:to:") {
 				x["path"], x["index"] = x["path"].(string)+" "+x["channel"].(string), 0.0
@@ -132,6 +137,9 @@ func withoutThread(data any) {
 		withoutThread(payload)
 	}
 	if metadata, ok := event["metadata"].(map[string]any); ok {
+		if metadata["source"] == "fork" { // the memory saver takes the run's name from whoever reads what is copied
+			delete(metadata, "run_id")
+		}
 		if _, checkpoint := event["next"]; checkpoint {
 			for _, key := range savedBy {
 				delete(metadata, key)

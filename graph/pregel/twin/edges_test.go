@@ -58,6 +58,8 @@ func init() {
 		{Name: "a pending Overwrite", Graph: graphOf([][2]any{edge("__start__", "a"), edge("__start__", "b")}, node("a", overwrite("items", []any{"over"})), node("b", after("a"), ask("answer", 1))),
 			Steps: []step{run(`{"items":["in"]}`), command(`{"resume":1}`)}},
 	}
+	edgeCases = append(edgeCases, testCase{Name: "a run that cannot begin, with durability exit", Graph: graphOf(chain("a", "b"), node("a", overwrite("items", 5)), node("b", ask("answer", 1))),
+		Steps: []step{run(`{"n":1}`), command(`{"resume":"yes","update":{"items":["u"]}}`).durability("exit"), command(`{"resume":"yes"}`)}})
 	for _, n := range []string{"1", "2", "3", "4", "5"} {
 		edgeCases = append(edgeCases, testCase{Name: "condition that fails in an update, " + n, Graph: choosing, Steps: []step{update(`{"n":`+n+`}`, "a")}})
 	}

@@ -306,6 +306,17 @@ def config_of(step: dict, ids: list[str], saver: Any, run: str) -> dict:
     return {"configurable": conf, "metadata": {"run_id": run}, "recursion_limit": step.get("limit", 25)}
 
 
+def asked(saver: InMemorySaver) -> dict:
+    """The questions on the newest root checkpoint, by id, with the node and the question as text."""
+    head = saver.get_tuple({"configurable": {"thread_id": "t"}})
+    out = {}
+    for (_, _), (_, channel, value, path) in saver.writes[("t", "", head.checkpoint["id"])].items() if head else ():
+        if channel == "__interrupt__":
+            for i in saver.serde.loads_typed(value):
+                out[i.id] = (path.split(", ")[-1], jsonenc.dumps(i.value))
+    return out
+
+
 def attempted_before(saver: InMemorySaver, run: str) -> bool:
     ids = root_ids(saver)
     if not ids:
@@ -333,16 +344,10 @@ async def perform(case: Case, graph: Any, saver: Any, step: dict, ids: list[str]
             if "command" in step:
                 text = json.dumps(step["command"])
                 if "$ask" in text:
-                    try:
-                        tasks = (await graph.aget_state({"configurable": {"thread_id": "t"}})).tasks
-                    except Exception:
-                        tasks = ()
-                    for t in tasks:
-                        for i in t.interrupts:
-                            text = text.replace(f'"$ask {t.name}"', f'"{i.id}"')
-                    asked = [i for t in tasks if t.result is None for i in t.interrupts]
-                    for k, i in enumerate(sorted(asked, key=lambda i: json.dumps(i.value))):
-                        text = text.replace(f'"$ask {k}"', f'"{i.id}"')
+                    for ident, (name, _) in asked(saver).items():
+                        text = text.replace(f'"$ask {name}"', f'"{ident}"')
+                    for k, ident in enumerate(sorted(asked(saver), key=lambda i: asked(saver)[i][1])):
+                        text = text.replace(f'"$ask {k}"', f'"{ident}"')
                 given = to_command(json.loads(text))
             again = step.get("again")
             if again == "null" or again == "input" and attempted_before(saver, run):

@@ -229,21 +229,10 @@ func (p performer) perform(s step, run id.Run) any {
 	}
 	command := s.Command
 	if bytes.Contains(command, []byte("$ask")) {
-		state, err := checkpointer.NewSnapshots(m, explainer{g, m}).State(ctx, checkpointer.Key{Thread: thread}, false)
-		require.NoError(t, err)
-		var asked []gjson.Result
-		for _, task := range state.Tasks {
-			for _, i := range task.Interrupts {
-				command = bytes.ReplaceAll(command, raw("$ask "+task.Name), raw(gjson.GetBytes(i, "id").Str))
-				if task.Result == nil {
-					asked = append(asked, gjson.ParseBytes(i))
-				}
-			}
-		}
-		// Interrupts of nested graphs have no order.
-		slices.SortStableFunc(asked, func(a, b gjson.Result) int { return cmp.Compare(a.Get("value").Raw, b.Get("value").Raw) })
+		asked := asked(t, m)
 		for k, i := range asked {
-			command = bytes.ReplaceAll(command, raw(fmt.Sprintf("$ask %d", k)), raw(i.Get("id").Str))
+			command = bytes.ReplaceAll(command, raw("$ask "+i.node), raw(i.id))
+			command = bytes.ReplaceAll(command, raw(fmt.Sprintf("$ask %d", k)), raw(i.id))
 		}
 	}
 	given := s.Input
@@ -276,6 +265,27 @@ func (p performer) perform(s step, run id.Run) any {
 		}
 	}
 	return map[string]any{"events": events, "error": shownError(failure)}
+}
+
+// question is an interrupt of a task of a node.
+type question struct{ node, value, id string }
+
+// asked are the questions on the newest root checkpoint, sorted: those of nested graphs have no order.
+func asked(t testing.TB, m *memory) (out []question) {
+	all := roots(t, m)
+	if len(all) == 0 {
+		return nil
+	}
+	for _, w := range all[len(all)-1].Writes {
+		if w.Channel != "__interrupt__" {
+			continue
+		}
+		for _, i := range gjson.ParseBytes(jsonOf(t, w.Type, w.Data)).Array() {
+			out = append(out, question{w.Path[strings.LastIndex(w.Path, ", ")+2:], i.Get("value").Raw, i.Get("id").Str})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b question) int { return cmp.Compare(a.value, b.value) })
+	return out
 }
 
 func shownError(err error) any {
