@@ -40,7 +40,7 @@ test: ## install what the tests need, then run everything that has to pass befor
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@.ci/phases setup check race fuzz conformance conformance-postgres killloop chaos
+	@.ci/phases setup check race fuzz fuzz-twin conformance conformance-postgres killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
