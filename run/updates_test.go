@@ -293,6 +293,11 @@ func (k *clients) items(t id.Thread, c id.Checkpoint) []string {
 func (k *clients) check() {
 	t := k.t
 	t.Helper()
+	// A run that is deleted while it is executed goes when it has stopped, which may be after the answer.
+	require.Eventually(t, func() bool {
+		v, err := k.all[0].threads.Get(t.Context(), k.thread)
+		return err != nil || v.Status != thread.Busy
+	}, time.Minute, 10*time.Millisecond)
 	list := k.history(k.thread)
 	place := map[id.Checkpoint]int{}
 	for i, c := range list {
