@@ -49,8 +49,19 @@ func notFound(a id.Assistant) error { return fault.Newf(fault.NotFound, "Assista
 // EnsureDefaults makes the default assistant of every graph that has none, and brings descriptions up to date. configs are what the default
 // assistants of graphs are configured with, by name; an assistant that a client has changed keeps its own.
 func (s *Service) EnsureDefaults(ctx context.Context, configs map[string]json.RawMessage) error {
+	names := s.graphs.Names()
+	for n := 0; ; n++ {
+		// A server that starts at the same time may insert an assistant after this one looked for it. The next attempt finds it.
+		if err := s.ensureDefaults(ctx, names, configs); !fault.Is(err, fault.Conflict) || n == len(names) {
+			return err
+		}
+	}
+}
+
+// ensureDefaults is one attempt of EnsureDefaults.
+func (s *Service) ensureDefaults(ctx context.Context, names []string, configs map[string]json.RawMessage) error {
 	return s.store.Write(ctx, func(tx Tx) error {
-		for _, name := range s.graphs.Names() {
+		for _, name := range names {
 			var description *string
 			if d := s.graphs.Description(name); d != "" {
 				description = &d

@@ -159,3 +159,37 @@ func TestExistingID(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "first", same.Name)
 }
+
+// late is a store whose first transaction looks for assistants before another server has committed them, and inserts them afterwards.
+type late struct {
+	assistant.Store
+	writes int
+}
+
+func (l *late) Write(ctx context.Context, fn func(assistant.Tx) error) error {
+	l.writes++
+	first := l.writes == 1
+	return l.Store.Write(ctx, func(tx assistant.Tx) error {
+		if first {
+			tx = blind{tx}
+		}
+		return fn(tx)
+	})
+}
+
+type blind struct{ assistant.Tx }
+
+func (blind) Assistant(id.Assistant) (*assistant.Assistant, error) {
+	return nil, fault.New(fault.NotFound, "assistant not found")
+}
+
+func TestServersThatStartAtOnceMakeTheSameDefaults(t *testing.T) {
+	t.Parallel()
+	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	graphs := graph.NewRegistry()
+	require.NoError(t, graphs.Add("agent", "", drawn{}))
+	require.NoError(t, assistant.NewService(rows.Assistants(), graphs, nil).EnsureDefaults(t.Context(), nil))
+	require.NoError(t, assistant.NewService(&late{Store: rows.Assistants()}, graphs, nil).EnsureDefaults(t.Context(), nil))
+}
