@@ -2,6 +2,7 @@ package pregel
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/big"
 	"reflect"
@@ -126,7 +127,29 @@ func (v *value) decode(dst reflect.Value) error {
 			raw = []byte(whole)
 		}
 	}
-	return json.Unmarshal(raw, dst.Addr().Interface())
+	err := json.Unmarshal(raw, dst.Addr().Interface())
+	var unfit *json.UnmarshalTypeError
+	if errors.As(err, &unfit) && unfit.Field == "" {
+		return fmt.Errorf("%s is no %s", short(raw), wanted(t.Kind()))
+	}
+	return err
+}
+
+// wanted names what a Go kind holds, for readers who do not know Go.
+func wanted(k reflect.Kind) string {
+	switch k {
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "bool"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	case reflect.Slice, reflect.Array:
+		return "list"
+	case reflect.Map, reflect.Struct:
+		return "object"
+	}
+	return "integer that fits"
 }
 
 // asMessage reads a message, or what stands for one.

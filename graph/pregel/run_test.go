@@ -611,3 +611,41 @@ func TestStoredForm(t *testing.T) {
 	}
 	require.Positive(t, found)
 }
+
+// Errors of values that do not fit the state name no types of Go.
+func TestErrorsNameNoGoTypes(t *testing.T) {
+	type typed struct {
+		N    int64   `json:"n"`
+		Text string  `json:"text"`
+		F    float64 `json:"f"`
+		B    bool    `json:"b"`
+		To   any     `json:"to"`
+	}
+	g := pregel.NewStateGraph[typed]()
+	g.AddNode("a", func(context.Context, typed) (any, error) { return nil, nil })
+	g.AddNode("b", func(context.Context, typed) (any, error) { return &pregel.Command{Goto: 1.5}, nil })
+	g.AddEdge(pregel.START, "a")
+	g.AddConditionalEdges("a", func(_ context.Context, s typed) (any, error) {
+		if s.To == "b" {
+			return "b", nil
+		}
+		return 5, nil
+	})
+	compiled, err := g.Compile()
+	require.NoError(t, err)
+	for input, want := range map[string]string{
+		`{"n":1.5}`:    "read the input: n: 1.5 is no integer that fits",
+		`{"text":1}`:   "read the input: text: 1 is no text",
+		`{"f":"x"}`:    `read the input: f: "x" is no number`,
+		`{"b":[1]}`:    "read the input: b: [1] is no bool",
+		`{}`:           "conditional edges of 'a': a condition returns a node's name, a Send or a list of these, not int",
+		`{"to":"b"}`:   "In Command.goto, expected Send/str, got float",
+		`{"n":"text"}`: `read the input: n: "text" is no integer that fits`,
+	} {
+		_, err := collect(t, compiled, invocation(nil, input))
+		var failure *graph.Failure
+		require.ErrorAs(t, err, &failure, input)
+		require.Equal(t, want, failure.Message, input)
+		require.Equal(t, "TypeError", failure.Type, input)
+	}
+}

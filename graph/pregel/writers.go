@@ -135,7 +135,7 @@ func (g *Graph) gotos(to any, writes []write, mark *value) ([]write, error) {
 	default:
 		rv := reflect.ValueOf(to)
 		if rv.Kind() != reflect.Slice {
-			return nil, Errorf("TypeError", "In Command.goto, expected Send/str, got %T", to)
+			return nil, Errorf("TypeError", "In Command.goto, expected Send/str, got %s", pyType(fromGo(to)))
 		}
 		var err error
 		for i := range rv.Len() {
@@ -358,7 +358,7 @@ func destinations(got any) ([]any, error) {
 		return []any{rv.String()}, nil
 	}
 	if rv.Kind() != reflect.Slice {
-		return nil, Errorf("TypeError", "a condition returns a node's name, a Send or a list of these, not %T", got)
+		return nil, Errorf("TypeError", "a condition returns a node's name, a Send or a list of these, not %s", pyType(fromGo(got)))
 	}
 	var out []any
 	for i := range rv.Len() {
