@@ -129,9 +129,10 @@ func TestUpdatesAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		var want []string
 		for i := range n {
-			want = append(want, fmt.Sprintf("u%02d", i))
+			word := fmt.Sprintf("u%02d", i)
+			want = append(want, word)
 			wg.Go(func() {
-				if _, err := all[i%len(all)].threads.UpdateState(t.Context(), thread.Place{Key: checkpointer.Key{Thread: th}}, adds(want[i])); err != nil {
+				if _, err := all[i%len(all)].threads.UpdateState(t.Context(), thread.Place{Key: checkpointer.Key{Thread: th}}, adds(word)); err != nil {
 					t.Error(err)
 				}
 			})
