@@ -22,18 +22,26 @@ func (c chosen) of(config json.RawMessage) graph.Graph {
 	return c.shapes["plain"]
 }
 
+// factoryConfig is what a graph that is made by a function of its configuration is made of.
+func factoryConfig(cfg graph.Config) json.RawMessage {
+	if cfg.Factory != nil {
+		return cfg.Factory
+	}
+	return cfg.Config
+}
+
 func (c chosen) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
 	return c.of(inv.Config.Config).Stream(ctx, inv)
 }
 
 func (c chosen) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
-	return c.of(cfg.Config).Explain(ctx, cfg, at, live)
+	return c.of(factoryConfig(cfg)).Explain(ctx, cfg, at, live)
 }
 
 func (c chosen) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
-	return c.of(cfg.Config).Update(ctx, cfg, at, steps)
+	return c.of(factoryConfig(cfg)).Update(ctx, cfg, at, steps)
 }
 
 func (c chosen) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
-	return c.of(cfg.Config).Describe(ctx, cfg, what)
+	return c.of(factoryConfig(cfg)).Describe(ctx, cfg, what)
 }
