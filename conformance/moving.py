@@ -101,7 +101,8 @@ def understudy(home, config=GRAPHS / "langgraph.json"):
 def proxy(upstream, home):
     """Stands in front of a server and gives the address."""
     with open(home.log, "ab") as log:
-        process = subprocess.Popen([BINARY, "proxy", "--upstream", upstream, *home.flags, "--port", "0"], stdout=subprocess.PIPE, stderr=log, text=True,
+        process = subprocess.Popen([BINARY, "proxy", "--upstream", upstream, *home.flags, "--port", "0", "--config", GRAPHS / "langgraph.json"],
+                                   stdout=subprocess.PIPE, stderr=log, text=True,
                                    env=clean_environment())
     try:
         line = process.stdout.readline()
