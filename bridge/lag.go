@@ -82,7 +82,7 @@ func (p *topic) dropSlow(above int64) {
 	p.trim()
 }
 
-// spillOver moves the oldest live records to disk until few are left in memory. The publisher goes on meanwhile.
+// spillOver moves the oldest live records to disk until few are left in memory. The publisher does not wait.
 func (p *topic) spillOver() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

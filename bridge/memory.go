@@ -10,7 +10,7 @@ import (
 	"understudy/id"
 )
 
-// Memory is a Bridge within one process. Run, which its owner calls, gives back memory of threads that nobody touches any more. The only goroutines
+// Memory is a Bridge within one process. Run, which its owner calls, frees memory of threads that are no longer used. The only goroutines
 // of its own move unread records to disk, one per thread whose readers lag; Close waits for them.
 type Memory struct {
 	opts  Options

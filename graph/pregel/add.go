@@ -8,7 +8,7 @@ import (
 	"understudy/graph/message"
 )
 
-// The reducer operator.add by the type of its key. They differ in what a channel holds that nobody wrote.
+// The reducer operator.add by the type of its key. They differ in what a channel holds before the first write.
 var (
 	addReducer      = &reducer{name: "add", empty: fromGo(0), fold: plus}
 	addTextReducer  = &reducer{name: "add", empty: fromString(""), fold: plus}

@@ -26,8 +26,8 @@ type exec struct {
 	saver  graph.Saver   // nil: nothing is kept
 	saves  *saves        // nil: nothing is kept
 	store  graph.Store
-	called func(graph.ModelCall) // nil: nobody counts model calls
-	out    *stream               // nil: nobody reads events
+	called func(graph.ModelCall) // nil: model calls are not counted
+	out    *stream               // nil: events are not read
 	modes  modes
 
 	config     json.RawMessage

@@ -22,7 +22,7 @@ type loop struct {
 	taskStep int
 	// inherited is the metadata of the nodes that the graph runs in.
 	inherited []field
-	span      *span // nil: nobody reads events
+	span      *span // nil: events are not read
 	ns        string
 	nested    bool
 	keeps     bool // checkpoints are kept

@@ -318,7 +318,7 @@ func (c *ModelCall) End(msg message.Message) message.Message {
 	return msg
 }
 
-// count reports the call to whoever counts the model calls of the run.
+// count reports the call to the counter of the run.
 func (c *ModelCall) count(msg message.Message) {
 	if c.tc == nil || c.tc.l.x.called == nil {
 		return

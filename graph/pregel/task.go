@@ -29,7 +29,7 @@ type task struct {
 	mu     sync.Mutex // held for writes while the task runs
 	writes []write
 	parent *task // whose function called this one
-	span   *span // nil: nobody reads events
+	span   *span // nil: events are not read
 	meta   []byte
 }
 

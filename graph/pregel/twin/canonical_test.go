@@ -189,7 +189,7 @@ func ordered(events []any, known map[string]int) []any {
 	return out
 }
 
-// differences tells where two documents differ, leaf by leaf.
+// differences returns where two documents differ, leaf by leaf.
 func differences(path string, want, got any, out []string) []string {
 	switch w := want.(type) {
 	case map[string]any:
