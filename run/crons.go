@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/id"
+	"understudy/internal/cronexpr"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
@@ -35,15 +36,16 @@ func nextTime(c *Cron, after time.Time) (*time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	schedule, err := parseSchedule(c.Schedule)
+	schedule, err := cronexpr.Parse(c.Schedule)
 	if err != nil {
 		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'. Reason: %v. Write five fields (minute hour day_of_month month day_of_week), such as '*/5 * * * *' "+
-			"for every 5 minutes; a sixth is seconds.", c.Schedule, err)
+			"for every 5 minutes; a sixth is seconds, a seventh years.", c.Schedule, err)
 	}
-	next := schedule.Next(after.In(zone)).UTC()
+	next := schedule.Next(after.In(zone))
 	if next.IsZero() {
 		return nil, errNever
 	}
+	next = next.UTC()
 	if c.EndTime != nil && next.After(*c.EndTime) {
 		return nil, nil
 	}
