@@ -55,11 +55,34 @@ func reserved(name string) bool {
 	return strings.HasPrefix(name, "langgraph_") || strings.HasPrefix(name, "__")
 }
 
-// secretWords are parts of names of headers that mostly carry a secret.
-var secretWords = []string{"authorization", "cookie", "token", "secret", "password", "passwd", "credential", "api-key", "apikey", "api_key", "private-key", "access-key", "jwt", "signature"}
+// secretParts are what names of headers contain that mostly carry a secret, wherever it stands in the name.
+var secretParts = []string{
+	"authorization", "authentication", "authenticated", "oauth", "token", "secret", "password", "passwd", "passphrase", "credential", "cookie", "session",
+	"signature", "assertion", "bearer", "jwt", "saml", "csrf", "xsrf", "apikey", "accesskey", "privatekey", "secretkey", "sharedkey",
+	"subscriptionkey", "authkey", "sessid",
+}
+
+// secretWords are words of which names of headers consist that mostly carry a secret: between hyphens, underscores and dots. Within other
+// words they mean nothing, as in author or monkey.
+var secretWords = []string{
+	"auth", "authn", "authz", "key", "keys", "pass", "pwd", "pw", "pin", "otp", "totp", "sid", "sig", "hmac", "cred", "creds", "cert", "certificate", "sso", "ticket",
+}
+
+// harmless are names that have a part or word of a secret and carry none.
+var harmless = []string{
+	"idempotency-key", "x-idempotency-key", "sec-websocket-key", "surrogate-key", "x-cache-key", "x-partition-key", "x-routing-key",
+	"max-tokens", "x-max-tokens", "x-token-count", "x-token-limit", "x-token-usage",
+}
 
 func suggestsSecret(name string) bool {
-	return slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(name, w) })
+	if slices.Contains(harmless, name) {
+		return false
+	}
+	if slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(name, part) }) {
+		return true
+	}
+	words := strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '_' || r == '.' })
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(secretWords, w) })
 }
 
 func matchesAny(patterns []string, name string) bool {

@@ -28,6 +28,36 @@ func TestSelects(t *testing.T) {
 	}
 }
 
+// A wildcard passes no header of the classes that carry secrets, however it is spelled; a name of its own does. What only sounds alike passes.
+func TestWildcardsPassNoSecrets(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, name := range []string{
+		"ocp-apim-subscription-key", "x-auth", "x-session-id", "x-session", "session", "php-sessid", "connect.sid", "x-auth-user", "x-authenticated-user",
+		"x-functions-key", "x-rapidapi-key", "x-goog-api-key", "x-algolia-api-key", "x-api_key", "apikey-v2", "x-encryption-keys", "x-amz-credential",
+		"x-amz-signature", "x-hub-signature-256", "x-signature", "x-sig", "x-hmac", "x-access-token", "x-ms-token-aad-id-token", "x-id-jwt", "x-vault-token",
+		"x-gitlab-token", "private-token", "x-client-secret", "x-password", "x-user-pwd", "x-passphrase", "x-credentials", "x-creds", "x-saml-assertion", "x-oauth-scopes",
+		"x-bearer", "x-otp", "x-pin", "x-sso", "x-ssl-client-certificate", "x-device-cookie", "x-csrf", "x_auth_key", "dd-api-key", "x-honeycomb-team-key",
+		"x-authentication", "x-authn", "x-authz", "x-subscriptionkey", "x-kerberos-ticket",
+	} {
+		for _, pattern := range []string{"*", "x*", "*" + name[1:], name[:len(name)-1] + "*"} {
+			f := Filter{Includes: []string{anyCase(random, pattern)}}
+			require.False(t, f.Selects(anyCase(random, name)), "%s by %s", name, pattern)
+			require.Equal(t, matches(pattern, name), f.Withholds(name), "%s by %s", name, pattern)
+		}
+		require.True(t, Filter{Includes: []string{"*", anyCase(random, name)}}.Selects(anyCase(random, name)), name)
+	}
+	all := Filter{Includes: []string{"*"}}
+	for _, name := range []string{
+		"accept", "user-agent", "x-request-id", "x-user-id", "x-thread-id", "x-conversation-id", "x-author", "x-authority", "x-monkey", "x-keyboard", "x-passenger", "x-compass",
+		"x-signal", "x-pinned", "x-sidecar", "x-certain", "x-ticketing", "idempotency-key", "x-idempotency-key", "sec-websocket-key", "max-tokens", "x-max-tokens", "traceparent",
+		"x-forwarded-for", "x-region", "x-workspace-id", "x-organization",
+	} {
+		require.True(t, all.Selects(anyCase(random, name)), name)
+		require.False(t, all.Withholds(name), name)
+	}
+}
+
 // Whatever is configured, no header that authenticates passes, however it is spelled.
 func TestCredentialsNeverPass(t *testing.T) {
 	t.Parallel()
