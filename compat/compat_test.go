@@ -34,7 +34,19 @@ func TestPrepare(t *testing.T) {
 		{"NaN", `[NaN]`, ""},
 		{"a mark of byte order", "\ufeff{}", ""},
 		{"as deep as may be", strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth), strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth)},
-		{"deeper", strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1), ""},
+		{"deeper than parsers go", strings.Repeat("[", parseDepth+1) + strings.Repeat("]", parseDepth+1), ""},
+		{"too large for a float", `{"a":1e400}`, ""},
+		{"too small for a float", `[-1e400]`, ""},
+		{"an exponent of its own size", `[1e99999999999999999999]`, ""},
+		{"just too large", `[1.8E+308]`, ""},
+		{"the largest", `[1.7976931348623157e308,-1.7976931348623157E+308]`, `[1.7976931348623157e308,-1.7976931348623157E+308]`},
+		{"an integer that no float holds", `[` + strings.Repeat("9", 310) + `]`, ""},
+		{"an integer of thousands of digits", `{"a":{"b":[-` + strings.Repeat("1", 5000) + `]}}`, ""},
+		{"an integer that a float holds", `[1` + strings.Repeat("0", 307) + `]`, `[1` + strings.Repeat("0", 307) + `]`},
+		{"one digit more", `[ -1` + strings.Repeat("0", 308) + `, 7]`, `[-1e+308,7]`},
+		{"thousands of decimals", `[0.` + strings.Repeat("1", 5000) + `,2]`, `[1.111111111111111e-01,2]`},
+		{"next to nothing", `{"a": -1e-99999, "1e-99999": 1e-300}`, `{"a":-0.0,"1e-99999":1e-300}`},
+		{"large numbers in text", `["1e400","` + strings.Repeat("9", 5000) + `"]`, `["1e400","` + strings.Repeat("9", 5000) + `"]`},
 		{"much deeper and open", strings.Repeat("[", 1<<20), ""},
 		{"brackets in text", `["` + strings.Repeat("[", 5000) + `"]`, `["` + strings.Repeat("[", 5000) + `"]`},
 	} {
@@ -49,6 +61,15 @@ func TestPrepare(t *testing.T) {
 			require.Equal(t, c.want, string(got))
 		})
 	}
+}
+
+// Bodies that are too deep are told so, unless they are no JSON at all.
+func TestDepth(t *testing.T) {
+	t.Parallel()
+	_, err := Prepare([]byte(`{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`))
+	require.ErrorIs(t, err, ErrDepth)
+	_, err = Prepare([]byte(strings.Repeat("[", MaxDepth+1)))
+	require.ErrorIs(t, err, ErrJSON)
 }
 
 func TestRefusals(t *testing.T) {

@@ -12,22 +12,34 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// MaxDepth is how deep arrays and objects of a body may nest. The Python server has the same bound.
-const MaxDepth = 1024
+// MaxDepth is how deep arrays and objects of a body may nest: as deep as LangGraph Server takes them. Everything that is let in can be
+// stored, read by graphs, and shown again with the levels that answers add.
+const MaxDepth = 255
 
-// ErrJSON is the answer to a body that is not JSON.
-var ErrJSON = fault.New(fault.Unprocessable, "Invalid JSON in request body")
+// parseDepth is how deep the parser of LangGraph Server goes. What is deeper is no JSON to it.
+const parseDepth = 1024
 
-// Prepare checks that body is JSON of bounded depth, and makes it compact. It works in place: body is used up.
+var (
+	// ErrJSON is the answer to a body that is not JSON, or holds a number that no float64 holds.
+	ErrJSON = fault.New(fault.Unprocessable, "Invalid JSON in request body")
+	// ErrDepth is the answer to a body that is nested deeper than MaxDepth.
+	ErrDepth = fault.New(fault.Invalid, "Recursion limit reached")
+)
+
+// Prepare checks that body is JSON of bounded depth and with finite numbers, and makes it compact. It works in place: body is used up.
 //
 // An escaped NUL becomes an escaped U+FFFD, as LangGraph Server shows it; databases do not store NUL in text. Lone surrogates are refused,
-// as by the Python server.
+// as by the Python server. Numbers of more digits than a float64 has are rounded to one.
 func Prepare(body []byte) ([]byte, error) {
-	// The depth comes first, so that the recursion-free scan below decides and no parser meets a million brackets.
-	if jsonscan.DeeperThan(body, MaxDepth) || !utf8.Valid(body) || !json.Valid(body) {
+	// The shape comes first, so that a scan without recursion decides and no parser meets a million brackets.
+	shape := jsonscan.Measure(body)
+	if shape.Depth > parseDepth || shape.Overflows || !utf8.Valid(body) || !json.Valid(body) {
 		return nil, ErrJSON
 	}
-	if !bytes.ContainsAny(body, "\\ \t\r\n") {
+	if shape.Depth > MaxDepth {
+		return nil, ErrDepth
+	}
+	if !shape.Excessive && !bytes.ContainsAny(body, "\\ \t\r\n") {
 		return body, nil
 	}
 	w, in := 0, false
@@ -36,6 +48,15 @@ func Prepare(body []byte) ([]byte, error) {
 		switch {
 		case !in:
 			if c == ' ' || c == '\t' || c == '\r' || c == '\n' {
+				continue
+			}
+			if shape.Excessive && c >= '0' && c <= '9' {
+				end, short := jsonscan.ShortNumber(body, r)
+				if short == nil {
+					short = body[r:end]
+				}
+				w += copy(body[w:], short)
+				r = end - 1
 				continue
 			}
 			in = c == '"'

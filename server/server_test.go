@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/compat"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/header"
@@ -536,6 +537,45 @@ func TestHostileBodies(t *testing.T) {
 	res, _ := w.ask(t, "POST", "/threads", `{"metadata":{"n":123456789012345678901234567890}}`)
 	require.Equal(t, 200, res.StatusCode)
 	require.Equal(t, `{"n":123456789012345678901234567890}`, string(w.last().(thread.New).Metadata))
+}
+
+// No route with a body takes a value that could not be shown again, wherever it stands: services hear nothing of it.
+func TestHostileValues(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const invalid, deep = `{"detail":"Invalid JSON in request body"}`, `{"detail":"Recursion limit reached"}`
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	values := []struct {
+		value, want string
+		status      int
+	}{
+		{"1e400", invalid, 422}, {"-1e400", invalid, 422}, {"2e308", invalid, 422}, {"1e99999999999999999999", invalid, 422},
+		{strings.Repeat("1", 310), invalid, 422}, {"-" + strings.Repeat("1", 5000), invalid, 422}, {strings.Repeat("9", 100_000), invalid, 422},
+		{"NaN", invalid, 422}, {"Infinity", invalid, 422}, {"-Infinity", invalid, 422}, {`"\ud800"`, invalid, 422},
+		{nested(compat.MaxDepth), deep, 400}, {nested(500), deep, 400}, {nested(5000), invalid, 422}, {strings.Repeat("[", 1<<16), invalid, 422},
+	}
+	ids := strings.NewReplacer("{thread_id}", someThread, "{run_id}", someRun, "{assistant_id}", someID, "{cron_id}", someID, "{checkpoint_id}", someID)
+	routes := 0
+	for _, op := range operations {
+		if op.body == nil {
+			continue
+		}
+		routes++
+		for _, v := range values {
+			for _, body := range []string{
+				`[V]`, `{"unknown":V}`, `{"metadata":{"k":V},"assistant_id":"a","graph_id":"a","schedule":"* * * * *","namespace":["a"],"key":"k","value":{}}`,
+				`[{"assistant_id":"a","input":{"k":V}}]`,
+				`{"assistant_id":"a","input":{"k":[V]},"values":{"k":V},"value":{"k":V},"namespace":["a"],"key":"k","schedule":"* * * * *"}`,
+			} {
+				res, answer := w.ask(t, strings.ToUpper(op.method), ids.Replace(op.path), strings.ReplaceAll(body, "V", v.value))
+				require.Equal(t, []any{v.status, v.want}, []any{res.StatusCode, answer}, "%s %s %.60s in %s", op.method, op.path, v.value, body)
+			}
+		}
+	}
+	require.Greater(t, routes, 20)
+	require.Nil(t, w.last())
+	res, _ := w.ask(t, "POST", "/threads", `{"metadata":{"k":`+nested(100)+`}}`)
+	require.Equal(t, 200, res.StatusCode)
 }
 
 // A request leaves one line, and nothing of what was in it.

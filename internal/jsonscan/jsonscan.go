@@ -4,6 +4,8 @@ package jsonscan
 import (
 	"bytes"
 	"encoding/json"
+	"math"
+	"strconv"
 
 	"github.com/tidwall/gjson"
 )
@@ -166,6 +168,78 @@ func DeeperThan(b []byte, limit int) bool {
 		}
 	}
 	return false
+}
+
+// Shape is what Measure finds in JSON.
+type Shape struct {
+	Depth int // of arrays and objects, one in the other
+	// Overflows: a number is beyond what a float64 holds. Readers that keep numbers as floats see infinity there, or refuse all of the JSON.
+	Overflows bool
+	// Excessive: a number is finite, but has so many digits, or an exponent so small, that storages and readers with bounds of their own may
+	// refuse it. ShortNumber spells its value shortly.
+	Excessive bool
+}
+
+// Measure reads b once and does not recurse, so it may come before any other check; b need not be valid JSON.
+func Measure(b []byte) Shape {
+	var s Shape
+	for i, depth := 0, 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			i = Skip(b, i) - 1
+		case c == '{', c == '[':
+			depth++
+			s.Depth = max(s.Depth, depth)
+		case c == '}', c == ']':
+			depth--
+		case c >= '0' && c <= '9':
+			end, exponent := number(b, i)
+			if exponent || end-i > floatDigits {
+				f, err := strconv.ParseFloat(string(b[i:end]), 64)
+				s.Overflows = s.Overflows || err != nil && math.IsInf(f, 0)
+				s.Excessive = s.Excessive || end-i > floatDigits || f == 0
+			}
+			i = end - 1
+		}
+	}
+	return s
+}
+
+// floatDigits is how many digits the largest float64 has at least: a shorter number without an exponent is none that overflows.
+const floatDigits = 308
+
+// number gives the index after the number that begins at i, its sign left out, and whether it has an exponent.
+func number(b []byte, i int) (end int, exponent bool) {
+	for ; i < len(b); i++ {
+		switch c := b[i]; {
+		case c >= '0' && c <= '9', c == '.':
+		case c == 'e', c == 'E':
+			exponent = true
+		case (c == '+' || c == '-') && (b[i-1] == 'e' || b[i-1] == 'E'):
+		default:
+			return i, exponent
+		}
+	}
+	return i, exponent
+}
+
+// ShortNumber gives the index after the number that begins at i, its sign left out, and a short spelling of its value when Measure calls it
+// excessive; nil when it may stay as it is. The spelling is never longer.
+func ShortNumber(b []byte, i int) (end int, short []byte) {
+	end, exponent := number(b, i)
+	if !exponent && end-i <= floatDigits {
+		return end, nil
+	}
+	f, err := strconv.ParseFloat(string(b[i:end]), 64)
+	switch {
+	case err != nil:
+		return end, nil
+	case f == 0:
+		return end, []byte("0.0")
+	case end-i > floatDigits:
+		return end, strconv.AppendFloat(nil, f, 'e', -1, 64)
+	}
+	return end, nil
 }
 
 // Each calls fn with the members of an object in order, keys as they are quoted, until it returns false. Anything else has no members.
