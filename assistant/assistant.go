@@ -25,6 +25,7 @@ type Assistant struct {
 // Query selects assistants. Zero fields do not restrict.
 type Query struct {
 	GraphID   string
+	OfGraph   bool            // GraphID has to be a graph's, also when it is empty
 	Name      string          // substring, any case
 	Metadata  json.RawMessage // containment
 	SortBy    string          // assistant_id, created_at, updated_at, name, graph_id; default created_at

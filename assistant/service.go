@@ -295,7 +295,7 @@ func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) 
 
 // Search gives a page, and whether there is more behind it.
 func (s *Service) Search(ctx context.Context, q Query) ([]*Assistant, bool, error) {
-	if q.GraphID != "" {
+	if q.GraphID != "" || q.OfGraph {
 		if err := s.checkGraph(q.GraphID); err != nil {
 			return nil, false, err
 		}
@@ -316,7 +316,7 @@ func (s *Service) Search(ctx context.Context, q Query) ([]*Assistant, bool, erro
 
 // Count is the number that Search would find in all.
 func (s *Service) Count(ctx context.Context, q Query) (int, error) {
-	if q.GraphID != "" {
+	if q.GraphID != "" || q.OfGraph {
 		if err := s.checkGraph(q.GraphID); err != nil {
 			return 0, err
 		}

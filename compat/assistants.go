@@ -53,6 +53,7 @@ func SearchAssistants(body []byte) (assistant.Query, Columns, error) {
 	}
 	return assistant.Query{
 		GraphID:   o.text("graph_id"),
+		OfGraph:   o.raw("graph_id") != nil,
 		Name:      o.text("name"),
 		Metadata:  o.raw("metadata"),
 		SortBy:    o.textOr("sort_by", "created_at"),
@@ -68,7 +69,7 @@ func CountAssistants(body []byte) (assistant.Query, error) {
 	if err != nil {
 		return assistant.Query{}, err
 	}
-	return assistant.Query{GraphID: o.text("graph_id"), Name: o.text("name"), Metadata: o.raw("metadata")}, nil
+	return assistant.Query{GraphID: o.text("graph_id"), OfGraph: o.raw("graph_id") != nil, Name: o.text("name"), Metadata: o.raw("metadata")}, nil
 }
 
 // SearchVersions decodes the body of POST /assistants/{id}/versions.

@@ -27,6 +27,9 @@ func NewCron(body []byte, t id.Thread) (run.NewCron, error) {
 	if n.OnRunCompleted == "" && t == "" {
 		n.OnRunCompleted = "delete"
 	}
+	if err := o.namedTimezone(); err != nil {
+		return n, err
+	}
 	if n.EndTime, err = o.endTime(); err != nil {
 		return n, err
 	}
@@ -50,6 +53,9 @@ func PatchCron(body []byte) (run.CronPatch, error) {
 		Metadata:       o.metadata(),
 		OnRunCompleted: o.textPtr("on_run_completed"),
 	}
+	if err := o.namedTimezone(); err != nil {
+		return p, err
+	}
 	if p.EndTime, err = o.endTime(); err != nil {
 		return p, err
 	}
@@ -58,6 +64,14 @@ func PatchCron(body []byte) (run.CronPatch, error) {
 	}
 	p.Payload, err = o.payload()
 	return p, err
+}
+
+// namedTimezone refuses an empty timezone: only an absent one is UTC.
+func (o object) namedTimezone() error {
+	if o.raw("timezone") != nil && o.text("timezone") == "" {
+		return fault.New(fault.Invalid, "Invalid timezone: ''. Use IANA timezone format (e.g. 'America/New_York').")
+	}
+	return nil
 }
 
 func (o object) endTime() (*time.Time, error) {

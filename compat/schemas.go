@@ -127,7 +127,7 @@ var (
 		Prop{"context", anObject},
 		Prop{"metadata", anObject},
 		Prop{"name", aText},
-		Prop{"description", typed("null", "string")},
+		Prop{"description", aText},
 	))
 
 	AssistantSearch = named("AssistantSearchRequest", objectOf(
@@ -200,9 +200,9 @@ var (
 
 	ThreadStateUpdate = named("ThreadStateUpdate", objectOf(
 		Prop{"values", anyOf(listOf(anything), anObject, aNull)},
-		Prop{"checkpoint", anyOf(CheckpointConfig, aNull)},
+		Prop{"checkpoint", CheckpointConfig},
 		Prop{"checkpoint_id", typed("null", "string")},
-		Prop{"as_node", typed("null", "string")},
+		Prop{"as_node", aText},
 	))
 
 	ThreadStateSearch = named("ThreadStateSearch", objectOf(
@@ -294,10 +294,10 @@ func (s *Schema) plain() *Schema {
 var (
 	cronProps = []Prop{
 		{"schedule", aText.doc("Five fields: minute, hour, day of month, month, day of week; a sixth is seconds.")},
-		{"timezone", typed("null", "string").doc("IANA name; UTC when absent.")},
+		{"timezone", aText.doc("IANA name; UTC when absent.")},
 		{"end_time", &Schema{Types: []string{"null", "string"}, Format: "date-time"}},
 		{"assistant_id", assistantRef},
-		{"input", anything},
+		{"input", anyOf(listOf(anObject), anObject)},
 		{"metadata", anObject},
 		{"config", configSchema},
 		{"context", anObject},
@@ -361,9 +361,9 @@ var (
 	))
 
 	StoreNamespaces = named("StoreListNamespacesRequest", objectOf(
-		Prop{"prefix", &Schema{Types: []string{"array", "null"}, Items: aText}},
-		Prop{"suffix", &Schema{Types: []string{"array", "null"}, Items: aText}},
-		Prop{"max_depth", typed("integer", "null")},
+		Prop{"prefix", listOf(aText)},
+		Prop{"suffix", listOf(aText)},
+		Prop{"max_depth", typed("integer")},
 		Prop{"limit", withDefault(typed("integer"), "100")},
 		Prop{"offset", withDefault(typed("integer"), "0")},
 	))

@@ -26,7 +26,18 @@ func UpdateState(t id.Thread, body []byte) (thread.Place, []thread.StateUpdate, 
 	if at.ID == "" {
 		at.ID = id.Checkpoint(o.text("checkpoint_id"))
 	}
+	if err := o.namedNode(); err != nil {
+		return thread.Place{}, nil, err
+	}
 	return at, []thread.StateUpdate{{Values: o.raw("values"), AsNode: o.text("as_node")}}, nil
+}
+
+// namedNode refuses an empty as_node: only an absent one leaves the choice to the graph.
+func (o object) namedNode() error {
+	if o.raw("as_node") != nil && o.text("as_node") == "" {
+		return fault.New(fault.Invalid, "Node  does not exist")
+	}
+	return nil
 }
 
 // StateAt decodes the body of POST /threads/{id}/state/checkpoint.

@@ -26,11 +26,14 @@ func NewThread(body []byte) (thread.New, error) {
 		var updates []thread.StateUpdate
 		each(members(step).raw("updates"), func(_ string, u []byte) {
 			m := members(u)
+			if err == nil {
+				err = m.namedNode()
+			}
 			updates = append(updates, thread.StateUpdate{Values: m.raw("values"), AsNode: m.text("as_node"), Command: m.raw("command")})
 		})
 		n.Supersteps = append(n.Supersteps, updates)
 	})
-	return n, nil
+	return n, err
 }
 
 // PatchThread decodes the body of PATCH /threads/{id}.

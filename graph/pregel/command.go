@@ -29,8 +29,8 @@ func readCommand(raw json.RawMessage) *commandInput {
 	}
 	if to := doc.Get("goto"); to.Exists() && to.Type != gjson.Null {
 		targets := []gjson.Result{to}
-		if to.IsArray() {
-			targets, c.list = to.Array(), true
+		if c.list = true; to.IsArray() { // LangGraph Server makes a list of one
+			targets = to.Array()
 		}
 		for _, t := range targets {
 			switch {

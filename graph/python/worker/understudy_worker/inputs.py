@@ -17,7 +17,8 @@ def command(given: dict[str, Any]) -> Command:
         kwargs["update"] = update
     goto = given.get("goto")
     if goto is not None:
-        kwargs["goto"] = [_goto(g) for g in goto] if isinstance(goto, list) else _goto(goto)
+        # Always a list: LangGraph takes an empty name outside of one for no goto, and LangGraph Server does not.
+        kwargs["goto"] = [_goto(g) for g in (goto if isinstance(goto, list) else [goto])]
     return Command(**kwargs)
 
 
