@@ -200,7 +200,11 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 				details = append(details, fmt.Sprintf("%s: %s", name, v.Errors[name]))
 			}
 		}
-		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), cfg.Python+" -m pip install --upgrade langgraph", details...)
+		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Python, v.Errors[first]), details...)
+		ok = false
+	}
+	if have := v.Packages["langgraph"]; ok && !recent(have, python.MinLanggraph) {
+		d.say("python", Problem, fmt.Sprintf("%s has langgraph %s, and graphs need %s or later", cfg.Python, have, python.MinLanggraph), cfg.Python+" -m pip install --upgrade langgraph")
 		ok = false
 	}
 	if ok {
@@ -211,6 +215,16 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 		d.say("python", Fine, text, "")
 	}
 	return ok
+}
+
+// recent reports whether a version is not below another, by their first two numbers. What is no version is taken for recent.
+func recent(have, least string) bool {
+	var a, b, c, d int
+	if n, _ := fmt.Sscanf(have, "%d.%d", &a, &b); n != 2 {
+		return true
+	}
+	_, _ = fmt.Sscanf(least, "%d.%d", &c, &d)
+	return a > c || a == c && b >= d
 }
 
 // graphs imports each graph in a process of its own.

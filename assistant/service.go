@@ -3,6 +3,7 @@ package assistant
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -400,5 +401,10 @@ func (s *Service) describe(ctx context.Context, a id.Assistant, what graph.Descr
 	if !ok {
 		return nil, s.checkGraph(row.GraphID)
 	}
-	return g.Describe(ctx, graph.Config{Config: row.Config, Context: row.Context}, what)
+	described, err := g.Describe(ctx, graph.Config{Config: row.Config, Context: row.Context}, what)
+	if f := (*graph.Failure)(nil); errors.As(err, &f) {
+		// The graph is to blame, or what the assistant configures: a run of it would fail with the same.
+		return nil, fault.Wrap(fault.Unprocessable, f.Type+": "+f.Message, err)
+	}
+	return described, err
 }

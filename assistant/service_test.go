@@ -21,6 +21,36 @@ func (drawn) Describe(_ context.Context, _ graph.Config, what graph.DescribeWhat
 	return json.RawMessage(`{"kind":"` + what.Kind + `"}`), nil
 }
 
+// broken is a graph that cannot be imported.
+type broken struct{ graph.Graph }
+
+func (broken) Describe(context.Context, graph.Config, graph.DescribeWhat) (json.RawMessage, error) {
+	return nil, &graph.Failure{Type: "RuntimeError", Message: "no such model", Detail: "Traceback"}
+}
+
+// Who asks what a graph is like that cannot be imported is told why, as runs of it are.
+func TestDescribingABrokenGraph(t *testing.T) {
+	t.Parallel()
+	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rows.Close()) })
+	graphs := graph.NewRegistry()
+	require.NoError(t, graphs.Add("broken", "", broken{}))
+	s := assistant.NewService(rows.Assistants(), graphs, nil)
+	require.NoError(t, s.EnsureDefaults(t.Context(), nil))
+	a := id.DefaultAssistant("broken")
+	for name, ask := range map[string]func() (json.RawMessage, error){
+		"graph":     func() (json.RawMessage, error) { return s.Drawing(t.Context(), "broken", 0) },
+		"schemas":   func() (json.RawMessage, error) { return s.Schemas(t.Context(), a) },
+		"subgraphs": func() (json.RawMessage, error) { return s.Subgraphs(t.Context(), a, "", true) },
+	} {
+		_, err := ask()
+		var f *fault.Error
+		require.ErrorAs(t, err, &f, name)
+		require.Equal(t, []any{fault.Unprocessable, "RuntimeError: no such model"}, []any{f.Kind, f.Message}, name)
+	}
+}
+
 func setup(t *testing.T) *assistant.Service {
 	t.Helper()
 	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})

@@ -103,6 +103,9 @@ func (p *Pool) Pids() []int {
 // SetPatience bounds how long failing starts are tried again before runs end. Call it before Run.
 func (p *Pool) SetPatience(d time.Duration) { p.patience = d }
 
+// SetStartWithin bounds what a worker may take besides the imports of graphs. Call it before Run.
+func (p *Pool) SetStartWithin(d time.Duration) { p.startWithin = d }
+
 // SetLost bounds how long a silent worker is waited for. Call it before Run.
 func (p *Pool) SetLost(d time.Duration) { p.lost = d }
 

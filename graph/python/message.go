@@ -22,7 +22,7 @@ import (
 //	[ask, call, number, op, …]                                           see ask.go
 //	[log, level, source, text, run, thread]
 //	[pong, number]
-//	[loading, graph]                                                     before the greeting: a graph is imported now
+//	[loading, graph]                                                     before the greeting: a graph is imported now; "": all have been
 //	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil]   a model call ended
 //
 // To the worker: first one frame with its modules in JSON (see embed.go and worker/boot.py), then

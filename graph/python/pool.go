@@ -27,6 +27,7 @@ type Pool struct {
 	lost         time.Duration // one that has not for so long is retired
 	cancelGrace  time.Duration // what a cancelled run may take to end
 	killGrace    time.Duration // what the other runs of a worker may take that has to go
+	startWithin  time.Duration // what a worker may take until it imports the first graph, and after the last
 	importWithin time.Duration // what the import of one graph may take
 	firstBackoff time.Duration // after a worker that died before it was ready; doubled each time
 	lastBackoff  time.Duration
@@ -49,6 +50,8 @@ type Pool struct {
 	failures int           // of starts in a row
 	failing  time.Time     // when the first of them was
 	patient  bool          // what the last one failed of may pass
+	told     string        // why workers do not start, as the log said it last
+	toldAt   time.Time
 }
 
 // New makes a pool. It starts nothing: that is Run's. It panics if opts.Serde is not JSON.
@@ -60,7 +63,7 @@ func New(opts Options) *Pool {
 	p := &Pool{
 		opts: opts, gen: newGeneration(opts),
 		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, silence: 10 * time.Second, lost: 2 * time.Minute,
-		cancelGrace: 5 * time.Second, killGrace: time.Minute, importWithin: 2 * time.Minute,
+		cancelGrace: 5 * time.Second, killGrace: time.Minute, startWithin: time.Minute, importWithin: 2 * time.Minute,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second, patience: time.Minute,
 		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}),
 	}
@@ -179,7 +182,7 @@ func (p *Pool) work(ctx context.Context, w *worker) {
 	if ctx.Err() == nil && !w.isDoomed() {
 		p.metrics.died.Inc()
 	}
-	if ctx.Err() == nil && !w.isDoomed() && !w.isolated {
+	if ctx.Err() == nil && !w.isDoomed() && !w.isolated && w.startErr == nil {
 		p.opts.Logger.Warn("a worker died", "pid", w.pid, "status", fmt.Sprint(err))
 	}
 	close(w.exited)
@@ -195,7 +198,7 @@ func (p *Pool) changed() {
 
 func (p *Pool) greeted(w *worker, m hello) {
 	p.mu.Lock()
-	p.failures, w.gen.imported = 0, true
+	p.failures, p.told, w.gen.imported = 0, "", true
 	if !w.standby && w.gen == p.gen { // else it is not in service, or not for long
 		p.greeting, p.failure = &m, nil
 		p.begun()
@@ -211,6 +214,7 @@ func (p *Pool) failed(w *worker, err error) {
 		text = "it wrote nothing to stderr"
 	}
 	name, verdict, dismissed := w.epitaph()
+	late := name == "" && verdict != "" // it did not die, and could not be waited for any longer
 	outside := verdict == "" && killedFromOutside(err)
 	switch {
 	case dismissed:
@@ -221,6 +225,9 @@ func (p *Pool) failed(w *worker, err error) {
 		err = errors.New("it left")
 	}
 	w.startErr = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", err, text)
+	if late { // what it wrote last need not be why
+		w.startErr = fmt.Errorf("a worker had to be ended before it loaded a graph: %w (it wrote: %s)", err, lastLine(text))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.patient = w.gen.imported || outside
@@ -234,8 +241,15 @@ func (p *Pool) failed(w *worker, err error) {
 	}
 	if p.failures++; p.failures == 1 {
 		p.failing = time.Now()
+		if late {
+			p.failing = w.began
+		}
+	}
+	if late { // it has been waited for as long as for those that die
+		p.failures = max(p.failures, startFailures)
 	}
 	p.failure = w.startErr
+	p.tellFailure(w, name, late)
 	p.begun()
 }
 
@@ -247,13 +261,6 @@ func killedFromOutside(err error) bool {
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGTERM)
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // begun closes p.started once. p.mu is held.

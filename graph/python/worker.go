@@ -28,8 +28,9 @@ type worker struct {
 	pid      int
 	number   uint64 // in the order of their making
 	isolated bool
-	standby  bool  // of a reload: it takes no runs until it is known to be good. The pool's mutex guards it
-	startErr error // why it died before it was ready; to be read after exited is closed
+	began    time.Time // when it was made
+	standby  bool      // of a reload: it takes no runs until it is known to be good. The pool's mutex guards it
+	startErr error     // why it died before it was ready; to be read after exited is closed
 
 	ready   chan struct{} // closed with the greeting
 	retired chan struct{} // closed when it takes no new runs any more
@@ -54,7 +55,7 @@ type worker struct {
 	runs      int           // that it was given
 	share     int           // of runs; 0: any number
 	since     time.Time     // when it was started, or began with the import of a graph
-	graph     string        // that it imports
+	graph     string        // that it imports; "" before the first and after the last
 	dismissed bool          // it had to go through no fault of its own
 	silent    bool          // it has lost its place because it does not answer
 	resting   chan struct{} // closed while silent
@@ -77,8 +78,9 @@ func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 	w := &worker{
 		pool: p, gen: gen, isolated: isolated, number: p.made.Add(1), resting: make(chan struct{}),
 		ready: make(chan struct{}), retired: make(chan struct{}), worn: make(chan struct{}), exited: make(chan struct{}),
-		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: newValve(), since: time.Now(),
+		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: newValve(), began: time.Now(),
 	}
+	w.since = w.began
 	if n := p.opts.MaxRuns; n > 0 && !isolated {
 		w.share = n - rand.IntN(n/10+1) // not all at once
 	}
@@ -237,9 +239,6 @@ func (w *worker) supervise(ctx context.Context, gone, left <-chan struct{}) {
 	}
 }
 
-// startWithin is what a worker may take until it imports the first graph.
-const startWithin = 2 * time.Minute
-
 // tick reports whether the worker has to be killed now, and has killed it then.
 func (w *worker) tick(now time.Time) bool {
 	limit := w.pool.opts.MemoryLimit
@@ -253,7 +252,7 @@ func (w *worker) tick(now time.Time) bool {
 		quiet = now.Sub(w.pingAt)
 	}
 	stuck := w.killWhen && quiet > w.pool.answerWithin
-	late := !w.isReady && now.Sub(w.since) > startWithin
+	late := !w.isReady && now.Sub(w.since) > w.pool.startWithin
 	if w.graph != "" {
 		late = !w.isReady && now.Sub(w.since) > w.pool.importWithin
 	}
@@ -266,7 +265,11 @@ func (w *worker) tick(now time.Time) bool {
 		}
 		switch {
 		case late:
-			w.verdict = fmt.Sprintf("importing %s took longer than %s", orElse(w.graph, "langgraph"), now.Sub(w.since).Round(time.Second))
+			took := now.Sub(w.since).Round(time.Second)
+			w.verdict = fmt.Sprintf("importing %s took longer than %s", w.graph, took)
+			if w.graph == "" {
+				w.verdict = fmt.Sprintf("it was not ready after %s", took)
+			}
 		case memory > limit:
 			w.verdict = fmt.Sprintf("it had %d bytes of memory and may have %d", memory, limit)
 		case overdue:
@@ -466,7 +469,7 @@ func (w *worker) hello(m hello) {
 	w.pool.greeted(w, m)
 }
 
-// loading is called before a graph is imported.
+// loading is called before a graph is imported, and with "" after the last.
 func (w *worker) loading(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,17 +5,30 @@ import asyncio
 import gc
 import json
 import os
+import re
 import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from . import fatal
+
 CONFIG = "UNDERSTUDY_WORKER"
 # When Python looks for cycles: with its own thresholds that takes a fifth of the time of streaming tokens.
 COLLECT = (10_000, 20, 50)
+# The oldest langgraph that the worker has been tried with. doctor.go says it too.
+MINIMUM = (0, 6)
 
 
 def main(fd: int = 3) -> None:
+    try:
+        work(fd)
+    except BaseException as exc:
+        fatal.end(exc)
+    os._exit(0)
+
+
+def work(fd: int) -> None:
     # Graphs start processes of their own: those need neither the setting nor the socket.
     options = json.loads(os.environ.pop(CONFIG))
     sock = socket.socket(fileno=fd)
@@ -36,6 +49,7 @@ def main(fd: int = 3) -> None:
     # Nodes that are plain functions run here. Threads are made when needed.
     loop.set_default_executor(ThreadPoolExecutor(max_workers=max(64, 2 * options.get("jobs", 0)), thread_name_prefix="node"))
     first = loop.create_task(serve(sock, options))
+    fatal.watch(first)
     while True:
         try:
             loop.run_forever()
@@ -44,10 +58,19 @@ def main(fd: int = 3) -> None:
             # A node called sys.exit: that is its own run's failure.
             if first.done() and not first.cancelled() and first.exception() is not None:
                 raise
-    os._exit(0)
+
+
+def require() -> None:
+    """Says in one line what is wrong with langgraph, where what follows would only say which name it lacks."""
+    from langgraph.version import __version__ as have
+
+    found = re.match(r"(\d+)\.(\d+)", have)
+    if found and tuple(map(int, found.groups())) < MINIMUM:
+        raise ImportError(f"graphs need langgraph {'.'.join(map(str, MINIMUM))} or later, and this is {have}")
 
 
 async def serve(sock: socket.socket, options: dict) -> None:
+    require()
     from . import deltas, errors, logs, serde
     from .graphs import Registry
     from .runs import Runner
@@ -89,6 +112,7 @@ async def serve(sock: socket.socket, options: dict) -> None:
     # Set before, so that a module may set it otherwise.
     gc.set_threshold(*COLLECT)
     registry.load(options.get("skip") or {}, lambda graph_id: say([LOADING, graph_id]))
+    say([LOADING, ""])  # what fails from here on is no graph's fault
     # What was imported stays: it need not be looked through again.
     gc.collect()
     gc.freeze()

@@ -7,10 +7,12 @@ from typing import Any
 
 from langgraph import errors as lg
 
+from .wire import FrameTooLarge
+
 MASK = "An internal error occurred"
 
 _SHOWN: tuple[type[BaseException], ...] = (
-    ValueError, TypeError, KeyError, AttributeError, RuntimeError, TimeoutError, asyncio.TimeoutError,
+    ValueError, TypeError, KeyError, AttributeError, RuntimeError, TimeoutError, asyncio.TimeoutError, FrameTooLarge,
     *(v for v in vars(lg).values() if isinstance(v, type) and issubclass(v, BaseException) and v.__module__ == lg.__name__),
 )
 

@@ -13,7 +13,7 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateUpdate
 from langgraph.version import __version__ as langgraph_version
 
-from . import clock, drawing, errors, inputs, jsonenc, logs
+from . import clock, drawing, errors, fatal, inputs, jsonenc, logs
 from .calls import Calls
 from .context import Current, current
 from .describe import Describer, tasks_json
@@ -128,6 +128,7 @@ class Runner:
 
     def start(self, number: int, op: str, fields: dict[str, Any]) -> None:
         task = self._loop.create_task(self._guarded(number, op, fields))
+        fatal.watch(task)  # a call that fails is told; one that cannot be told would be waited for without end
         self._tasks[number] = task
 
     def cancel(self, number: int) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import ormsgpack
 
+from . import fatal
+
 # What is sent at most: half of what the server reads, for it holds several copies of a value while it is saved and shown.
 MAX_FRAME = 256 << 20
 # Half a megabyte is sent at once rather than at the end of the turn, so that large values do not pile up.
@@ -51,6 +53,9 @@ class Wire(asyncio.Protocol):
         transport.set_write_buffer_limits(high=4 << 20)
 
     def connection_lost(self, exc) -> None:
+        # A message that could not be handled ends the connection too.
+        if exc is not None and not isinstance(exc, OSError):
+            fatal.end(exc)
         # The server is gone. Nothing that a graph still does could be kept.
         os._exit(0)
 
@@ -103,7 +108,10 @@ class Wire(asyncio.Protocol):
             self._loop.call_soon(self._turn, self._size, turns - 1)
             return
         self._scheduled = False
-        self.flush()
+        try:
+            self.flush()
+        except Exception as exc:
+            fatal.end(exc)  # the server would wait for ever for what is lost
 
     def flush(self) -> None:
         if self._out:
