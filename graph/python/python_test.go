@@ -394,7 +394,7 @@ func testKinds(t *testing.T, p *python.Pool) {
 		"bytes": `"AP9oaQ=="`, "enum": `"red"`, "pydantic": `{"x":1,"y":0.5}`, "dataclass": `{"a":1,"b":"x"}`, "path": `"a/b"`, "nan": `null`,
 		"inf": `null`, "float_whole": `1.0`, "big_int": `9007199254740993`, "huge_int": `1208925819614629174706176`,
 		"huge_nested": `{"deep":[1208925819614629174706176,{"x":1180591620717411303424,"y":0.5}],"at":"2024-01-02"}`,
-		"int_keys":    `{"1":"one","2":"two"}`, "tuple_keys": `{"(1, 2)":3}`, "none": `null`, "unicode": `"héllo ☃ 😀"`, "nul": `"a\ufffdb"`,
+		"int_keys":    `{"1":"one","2":"two"}`, "tuple_keys": `{"[1,2]":3}`, "none": `null`, "unicode": `"héllo ☃ 😀"`, "nul": `"a\ufffdb"`,
 		"nuls": `"\ufffd\ufffd\ufffd"`, "backslash": `"a\\u0000b"`, "lone_surrogate": `"a?b"`,
 		"message": `{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"human","name":null,"id":"m1"}`,
 		"send":    `{"node":"somewhere","args":{"k":1}}`, "complex": `null`, "exception": `{"error":"ValueError","message":"v"}`,

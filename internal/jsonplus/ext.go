@@ -2,6 +2,7 @@ package jsonplus
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"math"
 	"strconv"
@@ -124,6 +125,11 @@ func appendSingle(dst []byte, c call) ([]byte, bool) {
 		if string(c.name) == "Decimal" {
 			return appendDecimal(dst, text)
 		}
+	case "pickle":
+		// What msgpack has no form for is stored as the call pickle.loads(b"…"), which is never done here. Workers put its JSON behind.
+		if string(c.name) == "loads" {
+			return appendPickled(dst, c)
+		}
 	case "pydantic.types", "pydantic.v1.types", "pydantic_v1.types":
 		// As the streams of LangGraph Server (its state shows the secret itself). Other classes of one argument there do not exist.
 		if bytes.HasPrefix(c.name, []byte("Secret")) {
@@ -131,6 +137,16 @@ func appendSingle(dst []byte, c call) ([]byte, bool) {
 		}
 	}
 	return dst, false
+}
+
+// appendPickled shows a pickled object by the JSON that stands behind its pickle, or as null, as LangGraph Server shows objects it cannot encode.
+func appendPickled(dst []byte, c call) ([]byte, bool) {
+	if rest, err := skip(c.arg); err == nil && len(rest) > 0 {
+		if view, _, err := msgp.ReadBytesZC(rest); err == nil && json.Valid(view) {
+			return append(dst, view...), true
+		}
+	}
+	return append(dst, "null"...), true
 }
 
 // appendDecimal appends the text of a decimal.Decimal: an integer if its exponent is not negative, else the nearest float.

@@ -185,11 +185,9 @@ func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
 	}
 	start := len(dst)
 	dst, err := appendExt(dst, code, payload, depth+1)
-	if errors.Is(err, ErrDepth) {
-		return dst, b, err
-	}
 	if err != nil {
-		// As LangGraph's reader: an extension it cannot make sense of is None, and the rest of the value stays readable.
+		// As LangGraph's reader: an extension it cannot make sense of is None, and the rest of the value stays readable. So is one that is nested
+		// too deeply.
 		dst = append(dst[:start], "null"...)
 	}
 	return dst, rest, nil

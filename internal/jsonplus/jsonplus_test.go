@@ -58,11 +58,6 @@ func TestAppendJSON(t *testing.T) {
 func TestAppendJSONRefuses(t *testing.T) {
 	t.Parallel()
 	deep := append(bytes.Repeat([]byte{0x91}, 10_000), 0xc0)
-	nested := []byte{0xc0}
-	for range 5_000 { // delta snapshots in each other
-		n := len(nested)
-		nested = append([]byte{0xc9, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n), extDelta}, nested...)
-	}
 	for _, c := range []struct {
 		name, typ string
 		data      []byte
@@ -72,7 +67,6 @@ func TestAppendJSONRefuses(t *testing.T) {
 		{"deep lists", TypeMsgpack, deep, ErrDepth},
 		{"deep maps", TypeMsgpack, bytes.Repeat([]byte{0x81, 0xa0}, 10_000), ErrDepth},
 		{"deep keys", TypeMsgpack, bytes.Repeat([]byte{0x81}, 10_000), ErrDepth},
-		{"deep extensions", TypeMsgpack, nested, ErrDepth},
 		{"deep json", TypeJSON, bytes.Repeat([]byte{'['}, 10_000), ErrDepth},
 		{"unknown type", "yaml", nil, nil},
 		{"nothing", TypeMsgpack, nil, nil},
@@ -116,6 +110,51 @@ func TestBrokenExtensionIsNull(t *testing.T) {
 	got, err := AppendJSON(nil, TypeMsgpack, data)
 	require.NoError(t, err)
 	require.Equal(t, "[null,7]", string(got))
+}
+
+// What is nested too deeply is null, and hides nothing beside it.
+func TestDeepExtensionIsNull(t *testing.T) {
+	t.Parallel()
+	nested := []byte{0xc0}
+	for range 5_000 { // delta snapshots in each other
+		n := len(nested)
+		nested = append([]byte{0xc9, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n), extDelta}, nested...)
+	}
+	got, err := AppendJSON(nil, TypeMsgpack, append(append([]byte{0x93, 1}, nested...), 2))
+	require.NoError(t, err)
+	require.Equal(t, "[1,null,2]", string(got))
+}
+
+// A pickle within a value is never loaded: it shows as the JSON that a worker put behind it, if any, and hides nothing beside it.
+func TestPickledLeaf(t *testing.T) {
+	t.Parallel()
+	const pickled = "\x80\x04N."
+	for _, c := range []struct {
+		name string
+		rest []byte
+		want string
+	}{
+		{"by LangGraph's rules alone", nil, "null"},
+		{"as it was streamed", msgp.AppendBytes(nil, []byte(`{"a":[1]}`)), `{"a":[1]}`},
+		{"no JSON", msgp.AppendBytes(nil, []byte(`{"a":`)), "null"},
+		{"two", msgp.AppendBytes(nil, []byte(`1,2`)), "null"},
+		{"nothing", msgp.AppendBytes(nil, nil), "null"},
+		{"no bytes", msgp.AppendString(nil, "1"), "null"},
+		{"cut off", []byte{0xc4, 200, '1'}, "null"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			call := msgp.AppendArrayHeader(nil, 4)
+			call = msgp.AppendString(call, "pickle")
+			call = msgp.AppendString(call, "loads")
+			call = append(msgp.AppendBytes(call, []byte(pickled)), c.rest...)
+			leaf, err := msgp.AppendExtension(nil, &msgp.RawExtension{Type: 0, Data: call})
+			require.NoError(t, err)
+			got, err := AppendJSON(nil, TypeMsgpack, append(append([]byte{0x93, 1}, leaf...), 2))
+			require.NoError(t, err)
+			require.Equal(t, "[1,"+c.want+",2]", string(got))
+		})
+	}
 }
 
 func TestSplitArray(t *testing.T) {

@@ -66,6 +66,12 @@ def message_dict(message: BaseMessage) -> dict[str, Any]:
         return message.model_dump()
 
 
+def message_fields(message: BaseMessage) -> dict[str, Any]:
+    """The fields of a message of any class as they are; unlike model_dump, what is nested in them is not copied."""
+    held = message.__dict__
+    return {**{k: held[k] for k in type(message).model_fields if k in held}, **(message.__pydantic_extra__ or {})}
+
+
 def _simple(obj: Any) -> Any:
     """One step towards JSON for what orjson does not know; None for what has no form in it."""
     if isinstance(obj, BaseMessage):
@@ -134,11 +140,16 @@ def _without_nul(out: bytes) -> bytes:
 
 
 def _slow(obj: Any) -> bytes:
-    try:
-        text = json.dumps(_plain(obj, 0, set()), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except Exception:
-        return b"null"
-    return text.encode("utf-8", "replace")
+    # How deep Python gets depends on where it is called.
+    for depth in (MAX_DEPTH, MAX_DEPTH // 2, MAX_DEPTH // 4, MAX_DEPTH // 8):
+        try:
+            text = json.dumps(_plain(obj, depth, set()), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except RecursionError:
+            continue
+        except Exception:
+            break
+        return text.encode("utf-8", "replace")
+    return b"null"
 
 
 def _key(key: Any) -> str:
@@ -154,10 +165,12 @@ def _key(key: Any) -> str:
         return "null"
     if isinstance(key, (datetime.datetime, datetime.date, datetime.time)):
         return key.isoformat()
+    if isinstance(key, tuple):
+        return dumps(key).decode()
     return str(key)
 
 
-def _plain(obj: Any, depth: int, above: set[int]) -> Any:
+def _plain(obj: Any, levels: int, above: set[int]) -> Any:
     if obj is None or obj is True or obj is False:
         return obj
     if isinstance(obj, enum.Enum):
@@ -174,21 +187,34 @@ def _plain(obj: Any, depth: int, above: set[int]) -> Any:
         return str(obj)
     if isinstance(obj, orjson.Fragment):
         return json.loads(obj.contents)
-    if depth > MAX_DEPTH or id(obj) in above:
+    if levels < 0 or id(obj) in above:
         return None
     above.add(id(obj))
     try:
+        # Loops, for a comprehension may take a frame of its own.
         if isinstance(obj, dict):
-            return {_key(k): _plain(v, depth + 1, above) for k, v in obj.items()}
-        if type(obj) in (list, tuple):
-            return [_plain(v, depth + 1, above) for v in obj]
-        if isinstance(obj, list):
-            return [_plain(v, depth + 1, above) for v in obj]
+            out: Any = {}
+            for k, v in obj.items():
+                out[_key(k)] = _plain(v, levels - 1, above)
+            return out
+        if isinstance(obj, list) or type(obj) is tuple:
+            out = []
+            for v in obj:
+                out.append(_plain(v, levels - 1, above))
+            return out
         if dataclasses.is_dataclass(obj) and not isinstance(obj, (type, Send)):
-            return {f.name: _plain(getattr(obj, f.name), depth + 1, above) for f in dataclasses.fields(obj) if not f.name.startswith("_")}
+            out = {}
+            for f in dataclasses.fields(obj):
+                if not f.name.startswith("_"):
+                    out[f.name] = _plain(getattr(obj, f.name), levels - 1, above)
+            return out
         if type(obj).__module__ == "numpy" and hasattr(obj, "tolist"):
-            return _plain(obj.tolist(), depth + 1, above)
-        return _plain(_default(obj), depth + 1, above)
+            return _plain(obj.tolist(), levels - 1, above)
+        return _plain(_default(obj), levels - 1, above)
+    except RecursionError:
+        raise
+    except Exception:
+        return None  # what cannot be read hides nothing beside it
     finally:
         above.discard(id(obj))
 
