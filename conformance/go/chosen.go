@@ -22,12 +22,12 @@ func (c chosen) of(config json.RawMessage) graph.Graph {
 	return c.shapes["plain"]
 }
 
-// factoryConfig is what a graph that is made by a function of its configuration is made of.
-func factoryConfig(cfg graph.Config) json.RawMessage {
+// made returns the configuration that a graph which is made by a function of it is made of and called with.
+func made(cfg graph.Config) graph.Config {
 	if cfg.Factory != nil {
-		return cfg.Factory
+		cfg.Config = cfg.Factory
 	}
-	return cfg.Config
+	return cfg
 }
 
 func (c chosen) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
@@ -35,13 +35,16 @@ func (c chosen) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 }
 
 func (c chosen) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
-	return c.of(factoryConfig(cfg)).Explain(ctx, cfg, at, live)
+	cfg = made(cfg)
+	return c.of(cfg.Config).Explain(ctx, cfg, at, live)
 }
 
 func (c chosen) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
-	return c.of(factoryConfig(cfg)).Update(ctx, cfg, at, steps)
+	cfg = made(cfg)
+	return c.of(cfg.Config).Update(ctx, cfg, at, steps)
 }
 
 func (c chosen) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
-	return c.of(factoryConfig(cfg)).Describe(ctx, cfg, what)
+	cfg = made(cfg)
+	return c.of(cfg.Config).Describe(ctx, cfg, what)
 }

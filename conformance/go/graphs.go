@@ -34,6 +34,8 @@ func twins() (map[string]graph.Graph, error) {
 		"ticker":     ticker,
 		"parent":     func() (graph.Graph, error) { return parent(model) },
 		"nested":     nested,
+		"branches":   branches,
+		"narrow":     narrow,
 		"echo":       echo,
 		"tokens":     func() (graph.Graph, error) { return conversation("speak", slowModel) },
 		"contextual": contextual,
@@ -268,6 +270,80 @@ func nested() (graph.Graph, error) {
 	g.AddSubgraph("leaf", inside)
 	g.AddNode("after", leaves("after"))
 	g.AddEdge(pregel.START, "before").AddEdge("before", "leaf").AddEdge("leaf", "after").AddEdge("after", pregel.END)
+	return g.Compile()
+}
+
+// --- branches: parallel branches, each of which may ask; the last to end never does -----
+
+type branching struct {
+	Asking []string `graph:"asking" json:"asking,omitempty"`
+	Trail  []string `graph:"trail,reducer=append" json:"trail,omitempty"`
+}
+
+func branches() (graph.Graph, error) {
+	g := pregel.NewStateGraph[branching]()
+	names := []string{"early", "late", "last"}
+	for i, name := range names {
+		g.AddNode(name, func(ctx context.Context, s branching) (any, error) {
+			if err := sleep(ctx, time.Duration(i)*100*time.Millisecond); err != nil {
+				return nil, err
+			}
+			answer := name
+			if slices.Contains(s.Asking, name) {
+				var err error
+				if answer, err = pregel.Interrupt[string](ctx, name+"?"); err != nil {
+					return nil, err
+				}
+			}
+			return branching{Trail: []string{name + "=" + answer}}, nil
+		})
+		g.AddEdge(pregel.START, name)
+	}
+	g.AddNode("join", func(context.Context, branching) (any, error) { return branching{Trail: []string{"joined"}}, nil })
+	g.AddJoin(names, "join").AddEdge("join", pregel.END)
+	return g.Compile()
+}
+
+// --- narrow: takes a question and gives an answer, and so does its subgraph; what is between stays inside ----
+
+type question struct {
+	Question string `graph:"question" json:"question,omitempty"`
+}
+
+type answer struct {
+	Answer string `graph:"answer" json:"answer,omitempty"`
+}
+
+type wide struct {
+	Question string `graph:"question" json:"question,omitempty"`
+	Answer   string `graph:"answer" json:"answer,omitempty"`
+	Scratch  string `graph:"scratch" json:"scratch,omitempty"`
+}
+
+func narrow() (graph.Graph, error) {
+	inner := pregel.NewStateGraph[wide](pregel.WithInput[question](), pregel.WithOutput[answer]())
+	inner.AddNode("think", func(_ context.Context, s wide) (any, error) {
+		return wide{Scratch: "inner", Answer: "thought about " + s.Question}, nil
+	})
+	inner.AddEdge(pregel.START, "think").AddEdge("think", pregel.END)
+	thinking, err := inner.Compile()
+	if err != nil {
+		return nil, err
+	}
+	g := pregel.NewStateGraph[wide](pregel.WithInput[question](), pregel.WithOutput[answer]())
+	g.AddNode("note", func(context.Context, wide) (any, error) { return wide{Scratch: "outer"}, nil })
+	g.AddSubgraph("thinking", thinking)
+	g.AddNode("check", func(ctx context.Context, s wide) (any, error) {
+		switch s.Question {
+		case "ask":
+			got, err := pregel.Interrupt[string](ctx, pregel.Values{"scratch": s.Scratch})
+			return wide{Answer: got}, err
+		case "fail":
+			return nil, pregel.Errorf("ValueError", "no answer")
+		}
+		return wide{Answer: s.Answer + "!"}, nil
+	})
+	g.AddEdge(pregel.START, "note").AddEdge("note", "thinking").AddEdge("thinking", "check").AddEdge("check", pregel.END)
 	return g.Compile()
 }
 

@@ -171,30 +171,35 @@ func (a *build) addNodes() {
 		pregel.WithChannel(structuredKey, pregel.LastValue()),
 		pregel.WithInput[agentInput](), pregel.WithOutput[agentOutput](),
 	}
-	add := func(state map[string]pregel.Channel) {
+	var shown []string
+	add := func(state map[string]pregel.Channel, private bool) {
 		for _, name := range sortedKeys(state) {
 			options = append(options, pregel.WithChannel(name, state[name]))
+			if !private && !slices.Contains(shown, name) && name != messagesKey && name != structuredKey {
+				shown = append(shown, name)
+			}
 		}
 	}
 	for _, m := range a.Middleware {
-		add(m.State)
+		add(m.State, m.Private)
 	}
-	add(a.State)
+	add(a.State, false)
+	options = append(options, pregel.WithMoreOutput(shown...))
 	a.g = pregel.NewStateGraph[pregel.Values](options...)
 	metadata := map[string]any{"ls_integration": "langchain_create_agent"}
 	if a.Name != "" {
 		metadata["lc_agent_name"] = a.Name
 	}
-	shown := pregel.WithMetadata(metadata)
+	described := pregel.WithMetadata(metadata)
 
-	a.g.AddNode(modelNode, a.runModelNode, shown)
+	a.g.AddNode(modelNode, a.runModelNode, described)
 	if a.hasTools() {
-		pregel.AddNode(a.g, toolsNode, a.runToolsNode, shown)
+		pregel.AddNode(a.g, toolsNode, a.runToolsNode, described)
 	}
 	for _, m := range a.Middleware {
 		for _, h := range m.hooks() {
 			if h.Run != nil {
-				a.g.AddNode(m.node(h.kind), h.Run, shown)
+				a.g.AddNode(m.node(h.kind), h.Run, described)
 			}
 		}
 	}

@@ -49,6 +49,7 @@ func HumanInTheLoop(tools map[string]Approval) (Middleware, error) {
 	}
 	return Middleware{
 		Name:         "HumanInTheLoopMiddleware",
+		Private:      true,
 		State:        map[string]pregel.Channel{editedKey: pregel.LastValue()},
 		AfterModel:   Hook{Run: h.afterModel},
 		WrapToolCall: h.wrapToolCall,

@@ -54,8 +54,9 @@ func ModelCallLimit(l CallLimits) (Middleware, error) {
 		return thread, run
 	}
 	return Middleware{
-		Name:  "ModelCallLimitMiddleware",
-		State: map[string]pregel.Channel{threadKey: pregel.LastValue(), runKey: pregel.Untracked()},
+		Name:    "ModelCallLimitMiddleware",
+		Private: true,
+		State:   map[string]pregel.Channel{threadKey: pregel.LastValue(), runKey: pregel.Untracked()},
 		BeforeModel: Hook{CanJump: []string{JumpEnd}, Run: func(_ context.Context, state pregel.Values) (any, error) {
 			thread, run := counts(state)
 			var exceeded []string
@@ -96,6 +97,7 @@ func ToolCallLimit(tool string, l CallLimits) (Middleware, error) {
 	}
 	return Middleware{
 		Name:       name,
+		Private:    true,
 		State:      map[string]pregel.Channel{threadToolKey: pregel.LastValue(), runToolKey: pregel.Untracked()},
 		AfterModel: Hook{CanJump: []string{JumpEnd}, Run: t.afterModel},
 	}, nil

@@ -20,6 +20,8 @@ type Middleware struct {
 	Tools []Tool
 	// State are keys that it adds to the agent's state.
 	State map[string]pregel.Channel
+	// Private keeps State out of what the graph gives: LangChain's PrivateStateAttr.
+	Private bool
 
 	BeforeAgent Hook // once, before anything else
 	BeforeModel Hook // before each call of the model

@@ -140,6 +140,20 @@ func WithOutput[O any]() GraphOption {
 	}
 }
 
+// WithMoreOutput adds keys of the state to those of WithOutput, which comes before it.
+func WithMoreOutput(keys ...string) GraphOption {
+	return func(b *builder) error {
+		more, err := b.keySchema("Output", keys)
+		if err != nil {
+			return err
+		}
+		s := *b.output
+		s.keys = append(slices.Clone(s.keys), more.keys...)
+		b.output = &s
+		return nil
+	}
+}
+
 // WithContext declares the type of the run's context, which ContextOf gives to nodes. A struct's tag
 // `jsonschema:"default=…"` says what a field holds when the client does not give it.
 func WithContext[C any]() GraphOption {

@@ -187,7 +187,10 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 		return nil, input{}, err
 	}
 	l := &loop{
-		g: g, x: x, ctx: x.ctx, keeps: x.saver != nil && g.mode != Never, outKeys: g.out, before: before, after: after, limit: limit,
+		g: g, x: x, ctx: x.ctx, keeps: x.saver != nil && g.mode != Never, outKeys: g.result, before: before, after: after, limit: limit,
+	}
+	if x.modes.events {
+		l.outKeys = g.out // LangGraph Server names the output keys only where it does not stream events
 	}
 	if inv.At.NS == "" {
 		l.addressed = string(inv.At.ID)
@@ -214,8 +217,7 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 
 // hiddenConfigurable is what of configurable does not go into the metadata of checkpoints.
 var hiddenConfigurable = []string{
-	"langgraph_auth_user", "langgraph_auth_user_id", "langgraph_auth_permissions", "langgraph_request_id", "thread_id", "run_id",
-	"checkpoint_ns", "checkpoint_id",
+	"langgraph_auth_user", "langgraph_auth_permissions", "thread_id", "run_id", "checkpoint_ns", "checkpoint_id",
 }
 
 // knownContext leaves in the context what the graph declares, and out of configurable what came there with it. A graph that declares a
@@ -263,7 +265,7 @@ func (x *exec) knownContext(g *Graph) {
 }
 
 // propagated is what of configurable joins the metadata of a run.
-var propagated = []string{"thread_id", "checkpoint_id", "run_id", "assistant_id", "graph_id"}
+var propagated = []string{"thread_id", "checkpoint_id", "checkpoint_ns", "run_id", "assistant_id", "graph_id"}
 
 // configure reads the configuration of a run.
 func (x *exec) configure(g *Graph) (limit, workers int) {

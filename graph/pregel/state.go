@@ -14,6 +14,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 )
 
 // at gives the graph of a namespace; nil when no node declares it.
@@ -155,6 +156,7 @@ func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 	if sub == nil {
 		return key, fault.Newf(fault.Invalid, "Subgraph %s not found", withoutTaskIDs(key.NS))
 	}
+	cfg.Config = placed(cfg.Config, key, cfg.CheckpointMap)
 	if sub.mode == Always {
 		key.NS = withoutIDs(key.NS)
 	}
@@ -164,9 +166,34 @@ func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 			return key, err
 		}
 		key = next
-		cfg.Config = nil // only the first carries the configuration, as in LangGraph
 	}
 	return key, nil
+}
+
+// placed returns the configuration of an update of the named checkpoint. Its place becomes metadata of what the update saves.
+func placed(config json.RawMessage, at checkpointer.Key, mapping json.RawMessage) json.RawMessage {
+	whole := jsonobj.Of(config)
+	configurable := jsonobj.Of(whole.Get("configurable"))
+	configurable.SetText("checkpoint_ns", at.NS)
+	if at.ID != "" {
+		configurable.SetText("checkpoint_id", string(at.ID))
+	} else {
+		configurable.Delete("checkpoint_id")
+	}
+	if len(mapping) > 0 {
+		configurable.Set("checkpoint_map", mapping)
+	}
+	whole.Set("configurable", configurable.JSON())
+	return whole.JSON()
+}
+
+// following returns the configuration of a superstep after the first: LangGraph passes on only the place of the checkpoint before it.
+func following(t *checkpointer.Tuple) json.RawMessage {
+	var mapping json.RawMessage
+	if parents := readMetadata(t.Metadata).parents; len(parents) > 0 {
+		mapping = fromFields(setRaw(parents, t.NS, appendQuoted(nil, string(t.ID)))).JSON()
+	}
+	return placed(nil, t.Key, mapping)
 }
 
 // invalid makes an update that breaks the graph's rules an error of the request. All else that a condition or a reducer raises keeps its
@@ -187,6 +214,9 @@ func (g *Graph) updateStep(ctx context.Context, cfg graph.Config, key checkpoint
 	}
 	if t != nil {
 		key = t.Key
+		if !first {
+			cfg.Config = following(t)
+		}
 	}
 	l, err := g.open(ctx, cfg, key, t)
 	if err != nil {
@@ -285,7 +315,7 @@ func (g *Graph) copyStep(
 	}
 	parents := l.meta.parents
 	l.parent = string(t.Parent)
-	l.x.stored, cfg.Config = nil, nil
+	l.x.stored = nil
 	key, err := l.saveUpdate(ctx, cfg, sourceFork, step+1, parents, step, nil)
 	if err != nil {
 		return key, err

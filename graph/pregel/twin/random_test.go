@@ -29,6 +29,17 @@ func differ(t testing.TB, p *python, c testCase) []string {
 	return diff
 }
 
+// agreeOnce reports whether one of so many more answers to a case is the same in both.
+func agreeOnce(t testing.TB, p *python, c testCase, attempts int) bool {
+	t.Helper()
+	for range attempts {
+		if len(differ(t, p, c)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // differWith is differ, and returns what LangGraph did too.
 func differWith(t testing.TB, p *python, c testCase) ([]string, map[string]any) {
 	t.Helper()
@@ -170,6 +181,11 @@ func TestRandom(t *testing.T) {
 		c.Patience = 20
 		diff := seen.differ(t, p, c)
 		if len(diff) == 0 {
+			continue
+		}
+		// Where tasks race, as at a recursion limit beside a subgraph, neither side always shows the same. make fuzz-twin lists such seeds.
+		if agreeOnce(t, p, c, 2) {
+			t.Logf("seed %d differs sometimes: %s", seed, listed(diff))
 			continue
 		}
 		small := shrink(c, func(smaller testCase) bool {

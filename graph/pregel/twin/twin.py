@@ -362,6 +362,8 @@ async def perform(case: Case, graph: Any, saver: Any, step: dict, ids: list[str]
 
             shaper = Shaper(wanted, emit, False, set(), None)
             kwargs: dict[str, Any] = {}
+            if "events" not in wanted:
+                kwargs["output_keys"] = graph.output_channels  # as LangGraph Server
             for key in ("interrupt_before", "interrupt_after"):
                 if key in step:
                     kwargs[key] = step[key]

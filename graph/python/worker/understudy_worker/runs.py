@@ -259,6 +259,9 @@ class Runner:
             kwargs: dict[str, Any] = {"stream_mode": Shaper.modes(wanted, hold), "subgraphs": f["subgraphs"]}
             if context is not None:
                 kwargs["context"] = context
+            if not events and (output := getattr(graph, "output_channels", None)) is not None:
+                # As LangGraph Server: else the stream of a graph with an output schema would show its whole state.
+                kwargs["output_keys"] = output
             if saves and durability:
                 kwargs["durability"] = durability
             for key in ("interrupt_before", "interrupt_after"):
