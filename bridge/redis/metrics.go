@@ -1,13 +1,15 @@
 package redis
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // metrics count what happens between this instance and Redis.
 type metrics struct {
-	up      prometheus.Gauge
+	up      atomic.Bool // the last read worked
 	dropped prometheus.Counter
 	gaps    prometheus.Counter
 	refused prometheus.Counter
@@ -29,10 +31,16 @@ func newMetrics(r prometheus.Registerer, b *Bridge) *metrics {
 			Name: "understudy_redis_connections", Help: "Connections to Redis, by state.", ConstLabels: prometheus.Labels{"state": state},
 		}, func() float64 { return float64(n()) })
 	}
-	return &metrics{
-		up:      f.NewGauge(prometheus.GaugeOpts{Name: "understudy_redis_up", Help: "Whether the last read from Redis worked: 1 or 0."}),
+	m := &metrics{
 		dropped: f.NewCounter(prometheus.CounterOpts{Name: "understudy_redis_records_dropped_total", Help: "Records that were dropped because the queue to Redis was full."}),
 		refused: f.NewCounter(prometheus.CounterOpts{Name: "understudy_redis_records_refused_total", Help: "Records that Redis will never take."}),
 		gaps:    f.NewCounter(prometheus.CounterOpts{Name: "understudy_redis_stream_gaps_total", Help: "Reads of a stream in which entries were missing, so that its readers came again."}),
 	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_redis_up", Help: "Whether the last read from Redis worked, and it takes records: 1 or 0."}, func() float64 {
+		if m.up.Load() && !b.queue.shut.Load() {
+			return 1
+		}
+		return 0
+	})
+	return m
 }

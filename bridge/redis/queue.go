@@ -39,6 +39,9 @@ type queue struct {
 	clock atomic.Int64  // highest time seen, in ms
 	wake  chan struct{} // has room for one; filled when there is something to send
 	away  atomic.Bool   // Redis did not take the last call
+	since time.Time     // when it began not to take them; zero: it takes them. run's own
+	// shut: it has not for longer than Outage. Nobody would see what is published, whether Redis can be read or not.
+	shut atomic.Bool
 
 	mu    sync.Mutex // guards what follows; never held while something is sent
 	last  map[id.Thread]bridge.Offset
@@ -142,7 +145,7 @@ func (q *queue) publish(ctx context.Context, t id.Thread, records []*bridge.Reco
 }
 
 // awaitRoom waits, with the lock released, while a graph is faster than Redis takes its records, so that none have to be dropped. It does
-// not wait for a Redis that is away or hangs: Outage at most, and once.
+// not wait for a Redis that is away or hangs: Outage at most, and once. It returns early when ctx ends.
 func (q *queue) awaitRoom(ctx context.Context) {
 	if q.bytes <= q.b.opts.QueueBytes/2 {
 		return
@@ -162,8 +165,9 @@ func (q *queue) awaitRoom(ctx context.Context) {
 			waited = false
 		case <-q.b.closed:
 			waited = false
-		case <-ctx.Done():
-			waited = false
+		case <-ctx.Done(): // that says nothing about Redis: other publishers go on waiting
+			q.mu.Lock()
+			return
 		}
 		q.mu.Lock()
 		if !waited {
@@ -287,6 +291,9 @@ func (q *queue) flushed(ctx context.Context, t id.Thread) error {
 func (q *queue) run(ctx context.Context) error {
 	sweep := time.NewTicker(time.Minute)
 	defer sweep.Stop()
+	// Who only reads finds out too: what others cannot send never comes.
+	probe := time.NewTicker(max(q.b.opts.Outage, minProbe))
+	defer probe.Stop()
 	var calls []*call
 	for {
 		select {
@@ -301,6 +308,8 @@ func (q *queue) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-sweep.C:
 			q.sweep()
+		case <-probe.C:
+			q.took(ctx, q.probe(ctx))
 		case <-q.wake:
 			for round := q.waiting(); round > 0 && ctx.Err() == nil; round = q.waiting() {
 				began := time.Now()
@@ -444,16 +453,62 @@ func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 			return q.send(ctx, again)
 		}
 	}
-	if waits != nil && !q.away.Load() {
-		q.b.opts.Log.WarnContext(ctx, "records wait for redis", "error", waits)
-	}
-	q.away.Store(waits != nil)
-	if waits != nil {
-		q.mu.Lock()
-		q.roomier()
-		q.mu.Unlock()
-	}
+	q.took(ctx, waits)
 	return again
+}
+
+// minProbe bounds how often Redis is asked whether it takes anything.
+const minProbe = 100 * time.Millisecond
+
+// probe writes something small, which a Redis that is full or read-only refuses as it refuses records.
+func (q *queue) probe(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, q.b.patience())
+	defer cancel()
+	return q.b.reader.poke(bounded)
+}
+
+// took notes whether Redis took what was sent last. When it has taken nothing for Outage, streams are interrupted: their readers come again when
+// it does, and what has ended meanwhile is read from the database.
+func (q *queue) took(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		q.away.Store(false)
+		if q.shut.Swap(false) {
+			q.b.opts.Log.InfoContext(ctx, "redis takes records again", "after", time.Since(q.since).Round(time.Millisecond).String())
+		}
+		q.since = time.Time{}
+		return
+	}
+	if !q.away.Swap(true) {
+		q.b.opts.Log.WarnContext(ctx, "records wait for redis", "error", err)
+	}
+	q.mu.Lock()
+	q.roomier()
+	q.mu.Unlock()
+	if q.since.IsZero() {
+		q.since = time.Now()
+	}
+	if time.Since(q.since) > q.b.opts.Outage && !q.shut.Swap(true) {
+		q.b.opts.Log.ErrorContext(ctx, "redis takes no records: streams are interrupted until it does; runs go on", "error", err, "fix", remedy(err))
+		q.b.local.Interrupt("", everywhere)
+	}
+}
+
+// remedy says what helps when Redis refuses to write.
+func remedy(err error) string {
+	switch {
+	case strings.Contains(err.Error(), "OOM "):
+		return "Redis is full: raise maxmemory, or lower --stream-bytes, --stream-records or --resumable-ttl (docs/operations.md, Redis)"
+	case goredis.HasErrorPrefix(err, "READONLY"):
+		return "name the primary: this Redis is a replica"
+	case goredis.HasErrorPrefix(err, "MISCONF"):
+		return "Redis cannot write its files: give its disk room, or set stop-writes-on-bgsave-error no"
+	case isReply(err):
+		return "look at the log of Redis"
+	}
+	return "start Redis, or look at the network"
 }
 
 // refused reports whether Redis will never take a call: a key is not what it should be. All else passes: it starts, is full, has too many clients.

@@ -116,11 +116,11 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		if err == nil || ctx.Err() != nil || r.b.isClosed() {
 			if err == nil {
-				r.b.metrics.up.Set(1)
+				r.b.metrics.up.Store(true)
 			}
 			continue
 		}
-		r.b.metrics.up.Set(0)
+		r.b.metrics.up.Store(false)
 		if conn != nil {
 			_ = conn.Close()
 			conn = nil

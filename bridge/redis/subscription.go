@@ -21,7 +21,14 @@ func (b *Bridge) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offse
 	bounded, cancel := context.WithTimeoutCause(ctx, b.opts.Outage, bridge.ErrInterrupted)
 	defer cancel()
 	s := &subscription{b: b, thread: t}
-	if err := s.open(bounded, after); err != nil {
+	var err error
+	if b.queue.shut.Load() {
+		return nil, fmt.Errorf("%w: %w", bridge.ErrInterrupted, errShut)
+	}
+	if err = s.open(bounded, after); err == nil && b.queue.shut.Load() {
+		err = errShut // those that were there were interrupted before this one was
+	}
+	if err != nil {
 		s.Close()
 		switch {
 		case b.isClosed():
@@ -33,6 +40,8 @@ func (b *Bridge) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offse
 	}
 	return s, nil
 }
+
+var errShut = errors.New("redis takes no records")
 
 // subscription gives the kept records above an offset, page by page, and then what comes.
 type subscription struct {
