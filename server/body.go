@@ -95,6 +95,10 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 			if size >= 0 && int64(len(body)) < size {
 				return nil, release, errLeft
 			}
+			if size < 0 && brokeOff(conn) {
+				c.Context().SetConnectionClose()
+				return nil, release, errBroken
+			}
 			if int64(len(body)) > s.opts.MaxBody {
 				return nil, release, s.tooLarge()
 			}

@@ -50,7 +50,12 @@ func (s *Server) enter(c *fiber.Ctx) error {
 	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), headers: s.logged(c)}
 	c.Locals(requestKey{}, r)
 	s.startSpan(c, r)
-	if !s.cors(c) {
+	if !framed(&c.Request().Header) {
+		c.Context().SetConnectionClose()
+		if err := s.fail(c, errFraming); err != nil {
+			return err
+		}
+	} else if !s.cors(c) {
 		if err := s.handle(c); err != nil {
 			if err := s.fail(c, err); err != nil {
 				return err

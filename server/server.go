@@ -76,6 +76,7 @@ func New(o Options) *Server {
 	f := s.app.Server()
 	f.NoDefaultContentType = true
 	f.CloseOnShutdown = true
+	f.HeaderReceived = refuseFraming
 	f.Logger = quiet{s.log}
 	s.app.Use(s.enter)
 	s.routes()
@@ -91,7 +92,7 @@ func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ende
 // Serve answers requests on ln until ctx ends: then it drains, stops accepting, ends open streams so that their readers come back, and waits for
 // the rest, at most ShutdownTimeout. It returns when all has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	ln = newPatient(ln, s.log)
+	ln = ending{newPatient(ln, s.log)}
 	done := make(chan error, 1)
 	go func() { done <- s.app.Listener(ln) }()
 	select {

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/valyala/fasthttp"
+
+	"understudy/internal/fault"
+)
+
+// errFraming is the answer to a request whose beginning or end different servers would see in different places. Behind a proxy that sees
+// another than this server, one client could put words into the mouth of the next.
+var errFraming = fault.New(fault.Invalid, "Invalid HTTP request received.")
+
+// errBroken is the answer to a body that ends before its last chunk.
+var errBroken = fault.New(fault.Invalid, "The request body broke off")
+
+// refuseFraming keeps fasthttp from waiting for the body of a request that enter refuses.
+func refuseFraming(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if !framed(h) {
+		h.SetContentLength(0)
+		h.SetConnectionClose()
+	}
+	return fasthttp.RequestConfig{}
+}
+
+// framed reports whether the head of a request says in one way only what is in it: no byte that ends lines for some, no header that others
+// read differently, one length. fasthttp is generous with all of these.
+func framed(h *fasthttp.RequestHeader) bool {
+	for _, c := range h.RequestURI() {
+		if c < ' ' || c == 0x7f {
+			return false
+		}
+	}
+	lengths, codings := 0, 0
+	raw := h.RawHeaders()
+	for len(raw) > 0 {
+		end := bytes.IndexByte(raw, '\n')
+		if end < 1 || raw[end-1] != '\r' {
+			return false
+		}
+		line := raw[:end-1]
+		raw = raw[end+1:]
+		if len(line) == 0 {
+			return len(raw) == 0 && lengths+codings <= 1
+		}
+		colon := bytes.IndexByte(line, ':')
+		if colon < 1 {
+			return false
+		}
+		name, value := line[:colon], line[colon+1:]
+		for _, c := range name {
+			if !isToken(c) {
+				return false
+			}
+		}
+		for _, c := range value {
+			if c < ' ' && c != '\t' || c == 0x7f {
+				return false
+			}
+		}
+		switch {
+		case len(name) == len("content-length") && bytes.EqualFold(name, []byte("content-length")):
+			lengths++
+		case len(name) == len("transfer-encoding") && bytes.EqualFold(name, []byte("transfer-encoding")):
+			codings++
+			last := bytes.TrimSpace(value[bytes.LastIndexByte(value, ',')+1:])
+			if !bytes.EqualFold(last, []byte("chunked")) {
+				return false
+			}
+		}
+	}
+	return lengths+codings <= 1
+}
+
+// isToken reports whether c may stand in the name of a header.
+func isToken(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0
+}
+
+// ending is a listener whose connections tell that the other side has ended them.
+type ending struct{ net.Listener }
+
+func (l ending) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &endingConn{Conn: c}, nil
+}
+
+// endingConn notes that a reader met the end. fasthttp takes a body in chunks that ends before its last one for a whole body.
+type endingConn struct {
+	net.Conn
+	ended atomic.Bool
+}
+
+func (c *endingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == io.EOF {
+		c.ended.Store(true)
+	}
+	return n, err
+}
+
+// SyscallConn lets watch see the end of connections.
+func (c *endingConn) SyscallConn() (syscall.RawConn, error) {
+	if sc, ok := c.Conn.(syscall.Conn); ok {
+		return sc.SyscallConn()
+	}
+	return nil, errNoRaw
+}
+
+var errNoRaw = fault.New(fault.NotSupported, "the connection has no descriptor")
+
+// brokeOff reports whether the client ended the connection where a reader wanted more.
+func brokeOff(c net.Conn) bool {
+	e, ok := c.(*endingConn)
+	return ok && e.ended.Load()
+}
