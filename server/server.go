@@ -38,6 +38,7 @@ type Server struct {
 	patterns [][]string // of all routes, by segment
 
 	draining atomic.Bool
+	hurrying atomic.Bool // streams are to end
 	checks   checks
 	withheld sync.Once // guards the warning about a header that runs do not see
 
@@ -125,12 +126,16 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
-// hurry makes writes end soon that wait for clients who do not read.
+// hurryTime is how long a write to a stream may take once streams are to end.
+const hurryTime = time.Second
+
+// hurry makes writes end soon that wait for clients who do not read, or read slowly.
 func (s *Server) hurry() {
+	s.hurrying.Store(true) // before the deadlines, which writeAll may move until then
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for o := range s.opened {
-		_ = o.conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_ = o.conn.SetWriteDeadline(time.Now().Add(hurryTime))
 	}
 }
 

@@ -349,6 +349,7 @@ func (o *open) write(fill func(dst []byte) []byte) error {
 }
 
 // writeAll writes b, however slowly the client reads it: only one that reads nothing for the whole of WriteTimeout is stuck.
+// Once streams are to end it has hurryTime.
 func (o *open) writeAll(b []byte) error {
 	for {
 		// Moving a deadline costs as much as a small write does, so it is moved only when it is too early.
@@ -356,6 +357,11 @@ func (o *open) writeAll(b []byte) error {
 		if until := time.Now().Add(patience + patience/8); until.Sub(o.until) > patience/8 {
 			o.until = until
 			if err := o.conn.SetWriteDeadline(until); err != nil {
+				return errLeft
+			}
+		}
+		if o.s.hurrying.Load() { // looked at after the deadline was moved: hurry may have set one before
+			if err := o.conn.SetWriteDeadline(time.Now().Add(hurryTime)); err != nil {
 				return errLeft
 			}
 		}
@@ -367,7 +373,7 @@ func (o *open) writeAll(b []byte) error {
 		switch {
 		case !errors.As(err, &timeout) || !timeout.Timeout():
 			return errLeft
-		case n == 0:
+		case n == 0, o.s.hurrying.Load():
 			return errStuck
 		}
 		b = b[n:]
