@@ -49,6 +49,10 @@ const (
 	discardTime  = time.Second
 )
 
+// bodyCopies is how many times its size a body takes while its request is served: as it came, as what is made of it (checked, decoded, encoded for the
+// storage), and as the storage's own copy.
+const bodyCopies = 3
+
 var errBusy = fault.New(fault.Unavailable, "Too much is being uploaded at the moment, try again")
 
 // body reads the body of a request into memory of its own, which services may keep. release gives the bytes back to the budget; it is
@@ -103,6 +107,11 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 				return nil, release, s.tooLarge()
 			}
 			r.bodyRead = true
+			more := max(0, bodyCopies*int64(len(body))-taken)
+			if !s.bodies.take(more) {
+				return nil, release, errBusy
+			}
+			taken += more
 			return body, release, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, release, fiber.ErrRequestTimeout

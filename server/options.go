@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/internal/header"
+	"understudy/internal/memlimit"
 )
 
 // Options are what a Server is made of. The services are needed unless their group is disabled; everything else has a default that works.
@@ -46,7 +47,7 @@ type Options struct {
 	Logged       header.Filter // headers that are logged with each request, as http.logging_headers
 
 	MaxBody      int64         // bytes of one body; default 300 MiB. More is 413
-	MaxBodies    int64         // bytes of all bodies being read or served; default 1 GiB. More is 503
+	MaxBodies    int64         // memory of all bodies being read or served, see bodyCopies; default 1 GiB or half of Go's memory limit. More is 503
 	MaxStreams   int           // open streams, waits included; default 10,000. More is 503
 	Heartbeat    time.Duration // between signs of life in open responses; default 5 s
 	BodyTimeout  time.Duration // without a byte of an upload; default 30 s
@@ -80,7 +81,8 @@ func (o Options) withDefaults() Options {
 		o.Registry = prometheus.NewRegistry()
 	}
 	orSize(&o.MaxBody, 300<<20)
-	orSize(&o.MaxBodies, 1<<30)
+	orSize(&o.MaxBodies, memlimit.Share(2, 1<<30))
+	o.MaxBody = min(o.MaxBody, o.MaxBodies/bodyCopies) // a larger one could never be let in
 	orSize(&o.MaxStreams, 10_000)
 	orSize(&o.Heartbeat, 5*time.Second)
 	orSize(&o.BodyTimeout, 30*time.Second)

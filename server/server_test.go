@@ -467,7 +467,7 @@ func TestRunRequest(t *testing.T) {
 
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(o *Options) { o.MaxBody = 100_000; o.MaxBodies = 250_000; o.BodyTimeout = 300 * time.Millisecond })
+	w := setup(t, func(o *Options) { o.MaxBody = 100_000; o.MaxBodies = 310_000; o.BodyTimeout = 300 * time.Millisecond })
 	big := func(n int) string { return `{"metadata":{"a":"` + strings.Repeat("x", n) + `"}}` }
 	for _, chunked := range []bool{false, true} {
 		for n, status := range map[int]int{10: 200, 9000: 200, 99_000: 200, 100_001: 413, 3_000_000: 413} {
@@ -489,10 +489,10 @@ func TestBodies(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 
 	// The memory is somebody else's: others are put off, and get through later.
-	require.True(t, w.s.bodies.take(249_000))
+	require.True(t, w.s.bodies.take(309_000))
 	res, _ := w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
-	w.s.bodies.give(249_000)
+	w.s.bodies.give(309_000)
 	res, _ = w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, 200, res.StatusCode)
 
@@ -505,6 +505,39 @@ func TestBodies(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, answer, "408")
 	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, time.Minute, time.Millisecond)
+}
+
+// creating notes what bodies take while threads are created.
+type creating struct {
+	fakeThreads
+	taken func()
+}
+
+func (c creating) Create(ctx context.Context, n thread.New) (*thread.View, error) {
+	c.taken()
+	return c.fakeThreads.Create(ctx, n)
+}
+
+// A body counts with the copies that serving it makes, and one that could never be let in is refused for good.
+func TestBodiesCountWithTheirCopies(t *testing.T) {
+	t.Parallel()
+	var w *world
+	var most int64
+	w = setup(t, func(o *Options) {
+		o.MaxBodies = 300_000
+		o.Threads = creating{o.Threads.(fakeThreads), func() { most = w.s.bodies.inUse() }}
+	})
+	body := func(n int) string { return `{"metadata":{"a":"` + strings.Repeat("x", n-21) + `"}}` }
+	res, _ := w.ask(t, "POST", "/threads", body(90_000))
+	require.Equal(t, 200, res.StatusCode)
+	require.InDelta(t, 3*90_000, most, 100)
+	res, answer := w.ask(t, "POST", "/threads", body(110_000))
+	require.Equal(t, 413, res.StatusCode)
+	require.Contains(t, answer, "100000 bytes")
+	require.True(t, w.s.bodies.take(200_000))
+	res, _ = w.ask(t, "POST", "/threads", body(50_000))
+	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
+	w.s.bodies.give(200_000)
 }
 
 // A body that no handler reads must not be taken for the next request.

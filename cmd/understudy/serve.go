@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -16,6 +17,7 @@ import (
 
 	"understudy"
 	"understudy/internal/config"
+	"understudy/internal/memlimit"
 )
 
 // loader reads the configuration again.
@@ -28,6 +30,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		log.Warn("configuration", "key", w.Key, "problem", w.Text)
 	}
 	log.Info("starting", used(cfg)...)
+	limitMemory(cfg, log)
 	ctx, stop := untilSignal(ctx, log)
 	defer stop()
 
@@ -63,6 +66,17 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
 	return explain(srv.Run(ctx), cfg)
+}
+
+// limitMemory keeps Go within the memory of the container, and leaves room for the workers in it.
+func limitMemory(cfg *config.Config, log *slog.Logger) {
+	var r memlimit.Reserve
+	if slices.ContainsFunc(cfg.Graphs, config.Graph.IsPython) {
+		r = memlimit.Reserve{Workers: cfg.Workers, WorkerBytes: int64(cfg.WorkerMemory)}
+	}
+	if container, set := memlimit.Set(r); set > 0 {
+		log.Info("memory limit of the container found", "limit", config.ByteSize(container).String(), "go_memory_limit", config.ByteSize(set).String())
+	}
 }
 
 // exposed reports whether the API, which has no authentication of its own, is served to other machines. The proxy leaves authentication

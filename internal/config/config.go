@@ -102,7 +102,7 @@ type Config struct {
 	// StreamRecords and StreamBytes bound what stays of a thread for that.
 	StreamRecords int
 	StreamBytes   ByteSize
-	// MaxBody bounds one request body, MaxBodies all bodies in flight together.
+	// MaxBody bounds one request body, MaxBodies what all bodies in flight take together; 0: half of Go's memory limit, at most 1 GiB.
 	MaxBody, MaxBodies ByteSize
 
 	// IgnoreAuth starts without the auth and encryption that langgraph.json asks for. Only on a loopback address.
@@ -261,7 +261,7 @@ func Default(mode Mode) *Config {
 		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
 		Synchronous: Full, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
-		MaxBody: 300 * MiB, MaxBodies: GiB, MaxRewrite: 64 * MiB,
+		MaxBody: 300 * MiB, MaxRewrite: 64 * MiB,
 		HTTP:     HTTP{CORS: defaultCORS()},
 		Webhooks: Webhooks{URL: URLPolicy{MaxURLLength: 4096, DisableLoopback: true}},
 		Serde:    Serde{PickleFallback: true},
@@ -356,7 +356,7 @@ func (c *Config) validate() Mistakes {
 	if c.MaxBody < 1 {
 		wrong("max-body is %d bytes; no request would be accepted", c.MaxBody)
 	}
-	if c.MaxBodies < c.MaxBody {
+	if c.MaxBodies > 0 && c.MaxBodies < c.MaxBody {
 		wrong("max-bodies (%s) is below max-body (%s); one request must fit", c.MaxBodies, c.MaxBody)
 	}
 	if c.Mode == Proxy {

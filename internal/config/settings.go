@@ -186,8 +186,8 @@ func Settings() []Setting {
 			Help: "largest request body; a larger one is refused with 413", set: size(func(c *Config) *ByteSize { return &c.MaxBody }),
 		},
 		{
-			Flag: "max-bodies", In: api, Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB",
-			Help: "all request bodies in flight together; above that, 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies }),
+			Flag: "max-bodies", In: api, Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB, or half of GOMEMLIMIT",
+			Help: "memory of all request bodies in flight together, each three times its size; above that, 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies }),
 		},
 		{
 			Flag: "mount-prefix", In: api, Env: "UNDERSTUDY_MOUNT_PREFIX", Also: []string{"MOUNT_PREFIX", "LANGGRAPH_MOUNT_PREFIX"}, Value: "PATH", Default: "none, or http.mount_prefix",

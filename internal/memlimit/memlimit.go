@@ -1,0 +1,109 @@
+// Package memlimit keeps the Go runtime within the memory that a container has. Without it Go lets garbage grow to the size of what is live, and
+// the kernel ends a server whose live memory would have fit.
+package memlimit
+
+import (
+	"bufio"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// Reserve is what else is in the same container.
+type Reserve struct {
+	Workers     int
+	WorkerBytes int64 // of one worker; 0: DefaultWorkerBytes
+}
+
+const (
+	// databaseBytes is for SQLite, whose memory Go does not count: page caches of the writer and of the readers, and what queries sort.
+	databaseBytes = 128 << 20
+	// DefaultWorkerBytes is what a worker takes that has imported LangGraph and a graph of usual size.
+	DefaultWorkerBytes = 128 << 20
+	// leastShare of the limit is Go's, whatever is reserved.
+	leastShare = 4
+)
+
+// Set sets the memory limit of the Go runtime from that of the container, unless the environment has GOMEMLIMIT. It returns both; 0: there is none,
+// or it was not set.
+func Set(r Reserve) (container, set int64) {
+	if _, given := os.LookupEnv("GOMEMLIMIT"); given {
+		return 0, 0
+	}
+	if container = Container(os.DirFS("/")); container == 0 {
+		return 0, 0
+	}
+	set = r.of(container)
+	debug.SetMemoryLimit(set)
+	return container, set
+}
+
+// of is what Go may use of a limit.
+func (r Reserve) of(limit int64) int64 {
+	worker := r.WorkerBytes
+	if worker == 0 {
+		worker = DefaultWorkerBytes
+	}
+	return max(limit/leastShare, limit*9/10-databaseBytes-int64(r.Workers)*worker)
+}
+
+// Share returns an n-th of the memory limit of the Go runtime, and most when that is less or there is no limit.
+func Share(n, most int64) int64 {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		return most
+	}
+	return min(limit/n, most)
+}
+
+// Container returns the memory limit of the control group that this process is in, and of those above it, of version 2 or 1; 0: there is none.
+func Container(root fs.FS) int64 {
+	f, err := root.Open("proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	least := int64(0)
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		parts := strings.SplitN(lines.Text(), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		dir, name := "", ""
+		switch controllers := "," + parts[1] + ","; {
+		case parts[0] == "0" && parts[1] == "":
+			dir, name = "sys/fs/cgroup", "memory.max"
+		case strings.Contains(controllers, ",memory,"):
+			dir, name = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		// In a container the path may be that of the host, where nothing is mounted: the root is its own group then.
+		for group := path.Join("/", parts[2]); ; group = path.Dir(group) {
+			if n := read(root, path.Join(dir, group, name)); n > 0 && (least == 0 || n < least) {
+				least = n
+			}
+			if group == "/" {
+				break
+			}
+		}
+	}
+	return least
+}
+
+// read returns a limit in a file; 0 when there is none. Version 1 writes a number that no machine has where there is none.
+func read(root fs.FS, name string) int64 {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || n <= 0 || n >= 1<<60 {
+		return 0
+	}
+	return n
+}
