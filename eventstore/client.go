@@ -7,10 +7,10 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// byClient gives what reports whether a client removed a message with this step; nil: none. What clients sent is read only when something
-// left the list.
+// byClient gives what reports whether a client removed a message with this step; nil: none. What clients sent is read only when it
+// matters.
 func (s *step) byClient() (func(mid string) bool, error) {
-	if len(s.Gone) == 0 {
+	if !s.Loses() {
 		return nil, nil
 	}
 	if s.f.Source == "update" || s.f.Source == "fork" {

@@ -183,6 +183,11 @@ func recordStep(tx Tx, f *Facts, parent, row *Row) error {
 	}
 	s.Deleted = f.Deleted
 	s.Verdict = s.Judge()
+	for i, sl := range s.slots {
+		if s.Next[i].Was == nil {
+			sl.was = nil // a summary took its id
+		}
+	}
 	if err := s.append(); err != nil {
 		return err
 	}

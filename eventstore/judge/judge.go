@@ -98,9 +98,10 @@ func Calls(run, parentRun, parentSource string) bool {
 }
 
 // Judge decides in this order: removed by a client; condensed by a summary that declares itself; condensed by shape; what is left was
-// removed.
+// removed. A summary that declares itself under the id of another message is new in Next afterwards, and that message is one of Gone.
 func (s *Step[T]) Judge() *Verdict[T] {
 	v := &Verdict[T]{Summary: -1}
+	s.split()
 	for i := range s.Next {
 		if n := &s.Next[i]; n.isNew() && n.Declared {
 			v.hide(i, len(s.Next))
@@ -145,6 +146,40 @@ func (s *Step[T]) Judge() *Verdict[T] {
 		}
 	}
 	return v
+}
+
+// takes reports whether a message may be a summary that took the id of another one.
+func (n *Next[T]) takes() bool { return n.Declared && n.Revised && !n.Was.IsSummary() }
+
+// Loses reports whether a message left the list with this step, or its id was taken: only then it matters what a client did.
+func (s *Step[T]) Loses() bool {
+	return len(s.Gone) > 0 || slices.ContainsFunc(s.Next, func(n Next[T]) bool { return n.takes() })
+}
+
+// split tells summaries that declare themselves from messages whose ids they took: those were not edited, they went. A client edits.
+func (s *Step[T]) split() {
+	var none T
+	taken := map[int64]bool{}
+	for i := range s.Next {
+		n := &s.Next[i]
+		if !n.takes() || s.Client != nil && s.Client(n.Was.MessageID()) {
+			continue
+		}
+		taken[n.Was.Key()] = true
+		n.Was, n.Revised = none, false
+	}
+	if len(taken) == 0 {
+		return
+	}
+	for _, m := range s.Gone {
+		taken[m.Key()] = true
+	}
+	s.Gone = nil
+	for _, m := range s.List[s.Prefix:] {
+		if taken[m.Key()] {
+			s.Gone = append(s.Gone, m)
+		}
+	}
 }
 
 // aside counts the leading messages that are no part of the conversation: a system message, and summaries of what went before.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,9 +124,51 @@ func TestDeclaredSummarization(t *testing.T) {
 		"middleware": {"summarization": {"trigger": {"messages": 6}, "keep": {"messages": 2}}}}}}}`), 0o600))
 	url, _ := program(t, dir, bin, os.Environ(), "dev", "--port", "0")
 	thread := between(postJSON(t, url+"/threads", `{}`), `"thread_id":"`, `"`)
+	// A client that knows its conversation from updates alone: it adds messages, and removes those that an update removes.
+	var shown []gjson.Result
+	list := func() string {
+		var raw []string
+		for _, m := range shown {
+			raw = append(raw, m.Raw)
+		}
+		return "[" + strings.Join(raw, ",") + "]"
+	}
+	show := func(stream string) {
+		event := ""
+		for line := range strings.Lines(stream) {
+			line = strings.TrimRight(line, "\r\n")
+			if name, ok := strings.CutPrefix(line, "event: "); ok {
+				event = name
+			}
+			data, ok := strings.CutPrefix(line, "data: ")
+			if !ok {
+				continue
+			}
+			if strings.HasPrefix(event, "messages") {
+				require.NotContains(t, data, "we talked", "%s", event)
+			}
+			if event != "updates" {
+				continue
+			}
+			for _, update := range gjson.Parse(data).Map() {
+				for _, m := range update.Get("messages").Array() {
+					require.NotEqual(t, "remove", m.Get("type").Str, "%s", data)
+					if at := slices.IndexFunc(shown, func(o gjson.Result) bool { return o.Get("id").Str == m.Get("id").Str }); at >= 0 {
+						shown[at] = m
+					} else {
+						shown = append(shown, m)
+					}
+				}
+			}
+		}
+	}
 	var told []string
 	for i := range 6 {
-		stream := postJSON(t, url+"/threads/"+thread+"/runs/stream", fmt.Sprintf(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"q%d"}]},"stream_mode":["custom"]}`, i))
+		question := fmt.Sprintf(`{"type":"human","content":"q%d","id":"q%d"}`, i, i)
+		shown = append(shown, gjson.Parse(question))
+		stream := postJSON(t, url+"/threads/"+thread+"/runs/stream", fmt.Sprintf(`{"assistant_id":"chat","input":{"messages":[%s]},"stream_mode":["messages","updates","custom"]}`, question))
+		show(stream)
+		require.Equal(t, gjson.Get(getJSON(t, url+"/threads/"+thread+"/state"), "values.messages.#.id").Raw, gjson.Get(list(), "#.id").Raw, "turn %d", i)
 		if _, event, ok := strings.Cut(stream, "event: custom\r\ndata: "); ok {
 			event, _, _ = strings.Cut(event, "\r\n")
 			told = append(told, event)

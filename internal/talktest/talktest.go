@@ -209,6 +209,9 @@ func (m *maker) condensed(s *Step) []Message {
 	case 0, 1, 2:
 		sum = []Message{m.fresh("human")}
 		sum[0].Declared = true
+		if m.chance(3) {
+			sum[0].ID, head = m.takenID(head, list[front:cut], sum[0].ID)
+		}
 	case 3:
 		sum = []Message{m.fresh(kinds[m.pick(4)])}
 	case 4: // keeps its id
@@ -230,6 +233,24 @@ func (m *maker) condensed(s *Step) []Message {
 	default:
 		return slices.Concat(head, sum, kept)
 	}
+}
+
+// takenID gives a summary the id of a message that it stands for: the oldest, the newest, or a system message that stayed in front before; its own
+// when there is none.
+func (m *maker) takenID(head, gone []Message, own string) (string, []Message) {
+	of := Message{ID: own}
+	switch n := m.pick(3); {
+	case n == 0 && len(gone) > 0:
+		of = gone[0]
+	case n == 1 && len(gone) > 0:
+		of = gone[len(gone)-1]
+	case n == 2 && len(head) > 0:
+		of, head = head[0], head[1:]
+	}
+	if of.ID == "" {
+		return own, head
+	}
+	return of.ID, head
 }
 
 // changed is a list after anything else that a client or a node may do.

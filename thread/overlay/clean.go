@@ -83,9 +83,9 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	in := make(map[string]bool, len(lists[1]))
+	in := make(map[int64]bool, len(lists[1])) // by key: a summary may have the id of a message that it stands for
 	for _, e := range lists[1] {
-		in[e.id] = true
+		in[e.key] = true
 		if e.anonymous && e.marker == nil {
 			c.nameless[e.id] = e
 		}
@@ -94,7 +94,7 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 		}
 	}
 	for _, e := range lists[0] {
-		if e.partial != "" && !in[e.id] {
+		if e.partial != "" && !in[e.key] {
 			gjson.GetBytes(e.text, "tool_calls.#.id").ForEach(func(_, call gjson.Result) bool {
 				if c.calls == nil {
 					c.calls = map[string]bool{}
@@ -106,7 +106,7 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 		switch {
 		case e.marker != nil:
 			c.markers[e.marker.ID] = e.marker
-		case !in[e.id]:
+		case !in[e.key]:
 			c.condensed[e.id] = e
 		}
 	}

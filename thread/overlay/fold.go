@@ -32,7 +32,7 @@ func (p *point) fold(values json.RawMessage, items []json.RawMessage, ahead *Ahe
 		return nil, false, nil
 	}
 	channels := textChannels(values)
-	if len(f.step.Gone) > 0 && ahead.ByClient != nil && judge.Calls(string(ahead.Run), string(p.run), p.source) {
+	if f.step.Loses() && ahead.ByClient != nil && judge.Calls(string(ahead.Run), string(p.run), p.source) {
 		f.step.Client = func(mid string) bool { return ahead.ByClient(removeAll) || ahead.ByClient(mid) }
 	}
 	f.verdict = f.step.Judge()
