@@ -228,6 +228,14 @@ func (r recorder) Update(ctx context.Context, c *proxy.Call, t id.Thread, body [
 	return x, body
 }
 
+func (r recorder) Input(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Update, []byte) {
+	x, body := r.r.Input(ctx, (*record.Call)(c), t, body)
+	if x == nil {
+		return nil, body
+	}
+	return x, body
+}
+
 func (r recorder) Gone(ctx context.Context, t id.Thread) { r.r.Gone(ctx, t) }
 
 // recorded answers the routes for messages and events, for whoever called.

@@ -58,7 +58,7 @@ func (x *exchange) serve(ctx context.Context) {
 	p := x.p
 	defer p.metrics.call(x)()
 	defer x.log(ctx)
-	if x.kind != raw || x.in.Header.Get(compat.OverlayHeader) != "" {
+	if x.kind != raw || x.input || x.in.Header.Get(compat.OverlayHeader) != "" {
 		header := endToEnd(x.in.Header)
 		if x.kind == own {
 			x.call = &Call{Header: header, Offline: p.c.Offline.open(x)}
@@ -132,7 +132,9 @@ func (x *exchange) prepare(ctx context.Context) error {
 		return nil
 	case create, stream, wait, update, prune:
 	default:
-		return nil
+		if !x.input {
+			return nil
+		}
 	}
 	if x.in.Header.Get("Content-Encoding") != "" {
 		return nil
@@ -151,10 +153,12 @@ func (x *exchange) prepare(ctx context.Context) error {
 		}{io.MultiReader(bytes.NewReader(body), x.in.Body), x.in.Body}
 		return nil
 	}
-	switch x.kind {
-	case update:
+	switch {
+	case x.input:
+		x.update, x.body = rec.Input(ctx, x.call, x.thread, body)
+	case x.kind == update:
 		x.update, x.body = rec.Update(ctx, x.call, x.thread, body)
-	case prune:
+	case x.kind == prune:
 		x.body = body
 		// A body that is refused here is refused there.
 		if ids, strategy, err := prunes(body); err == nil && strategy == thread.Delete {
@@ -245,7 +249,7 @@ func (x *exchange) rewrites() bool {
 		return len(x.gone) > 0
 	case stream, follow, watch, wait, join, create:
 		return x.run != nil
-	case update:
+	case update, command:
 		return x.update != nil
 	}
 	return true
@@ -355,7 +359,7 @@ func (x *exchange) show(ctx context.Context, status int, body []byte) []byte {
 		if count := jsonscan.Raw(body, "pruned_count"); string(count) == strconv.Itoa(len(x.gone)) {
 			x.forget(ctx)
 		}
-	case x.kind == update:
+	case x.kind == update, x.kind == command:
 		x.update.Done(context.WithoutCancel(ctx), body)
 	case x.kind == create:
 		x.run.Created(context.WithoutCancel(ctx), body)

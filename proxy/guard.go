@@ -63,6 +63,15 @@ func (g guarded) Update(ctx context.Context, c *Call, t id.Thread, body []byte) 
 	return guardedUpdate{g, u}, out
 }
 
+func (g guarded) Input(ctx context.Context, c *Call, t id.Thread, body []byte) (u Update, out []byte) {
+	defer g.caught("input", func() { u, out = nil, body })
+	u, out = g.r.Input(ctx, c, t, body)
+	if u == nil {
+		return nil, out
+	}
+	return guardedUpdate{g, u}, out
+}
+
 func (g guarded) Gone(ctx context.Context, t id.Thread) {
 	defer g.caught("gone", func() {})
 	g.r.Gone(ctx, t)

@@ -234,6 +234,11 @@ func (f *fakeRecorder) Update(_ context.Context, _ *Call, t id.Thread, body []by
 	return fakeUpdate{f}, bytes.ReplaceAll(body, []byte(`"echo",`), nil)
 }
 
+func (f *fakeRecorder) Input(_ context.Context, _ *Call, t id.Thread, body []byte) (Update, []byte) {
+	f.note("input " + string(t))
+	return nil, bytes.ReplaceAll(body, []byte(`"echo",`), nil)
+}
+
 func (f *fakeRecorder) Gone(_ context.Context, t id.Thread) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

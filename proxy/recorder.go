@@ -32,6 +32,9 @@ type Recorder interface {
 	Watch(ctx context.Context, c *Call, t id.Thread) Run
 	// Update comes before a state update is forwarded: as Begin.
 	Update(ctx context.Context, c *Call, t id.Thread, body []byte) (Update, []byte)
+	// Input is Update for other bodies that bring messages to graphs: stateless runs, crons, threads with supersteps, commands. t is the thread
+	// of the route; "" none.
+	Input(ctx context.Context, c *Call, t id.Thread, body []byte) (Update, []byte)
 	// Gone is told of threads that were deleted through this proxy.
 	Gone(ctx context.Context, t id.Thread)
 }

@@ -24,6 +24,7 @@ const (
 	create  kind = "create"  // creates a run that goes on by itself
 	watch   kind = "watch"   // the event stream of a thread (protocol v2)
 	update  kind = "update"  // writes a state
+	command kind = "command" // may create a run (protocol v2)
 	remove  kind = "remove"  // deletes a thread
 	prune   kind = "prune"   // deletes threads
 )
@@ -34,6 +35,7 @@ type target struct {
 	thread id.Thread
 	run    id.Run
 	live   bool // of state: the newest
+	input  bool // the body may bring messages to a graph, and does not belong to a run or update that is followed
 }
 
 // platform is where LangGraph Platform serves the API besides the root.
@@ -44,10 +46,10 @@ func classify(method, path string) target {
 	path = strings.TrimPrefix(path, platform)
 	rest, ok := strings.CutPrefix(path, "/threads")
 	if !ok {
-		return target{kind: raw}
+		return target{kind: raw, input: stateless(method, path)}
 	}
 	if rest == "" {
-		return target{kind: pick(method, http.MethodPost, threads)}
+		return target{kind: pick(method, http.MethodPost, threads), input: method == http.MethodPost}
 	}
 	var parts [6]string
 	n := 0
@@ -92,6 +94,16 @@ func classify(method, path string) target {
 	return t
 }
 
+// stateless reports whether a call outside of threads brings messages to graphs.
+func stateless(method, path string) bool {
+	switch path {
+	case "/runs", "/runs/stream", "/runs/wait", "/runs/batch", "/runs/crons":
+		return method == http.MethodPost
+	}
+	cron, ok := strings.CutPrefix(path, "/runs/crons/")
+	return ok && method == http.MethodPatch && !strings.Contains(cron, "/")
+}
+
 // second reads /threads/{thread}/{name}.
 func (t *target) second(method, name string) {
 	get, post := method == http.MethodGet, method == http.MethodPost
@@ -108,6 +120,8 @@ func (t *target) second(method, name string) {
 		t.kind = follow
 	case name == "runs" && post:
 		t.kind = create
+	case name == "commands" && post:
+		t.kind, t.input = command, true
 	case name == "messages" || name == "events":
 		t.own(method)
 	}
@@ -121,6 +135,8 @@ func (t *target) underRuns(method string, parts []string) {
 			t.kind = stream
 		case "wait":
 			t.kind = wait
+		case "crons":
+			t.input = true
 		}
 		return
 	}

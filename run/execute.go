@@ -255,11 +255,11 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 			inv.After = row.Head
 		}
 	}
+	deleted, err := s.clean(ctx, r, &inv, at)
+	if err != nil {
+		return inv, err
+	}
 	if !k.Temporary {
-		deleted, err := s.clean(ctx, r, &inv, at)
-		if err != nil {
-			return inv, err
-		}
 		passed := &atomic.Bool{}
 		passed.Store(r.Passed && r.Failures == 0 && r.Crashes == 0)
 		var storage thread.SaverStore[Tx] = s.Store

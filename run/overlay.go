@@ -113,9 +113,11 @@ func (s *Service) clean(ctx context.Context, r *Run, inv *graph.Invocation, at *
 	if s.Overlay == nil || inv.At.NS != "" || !overlay.MayEcho(inv.Input) && !overlay.MayEcho(inv.Command) {
 		return nil, nil
 	}
-	base, err := s.base(ctx, r, at)
-	if err != nil {
-		return nil, err
+	var base id.Checkpoint
+	if !r.Kwargs.Temporary { // else it has no thread that messages could have been condensed on
+		if base, err = s.base(ctx, r, at); err != nil {
+			return nil, err
+		}
 	}
 	input, err := s.Overlay.Clean(ctx, r.Graph, r.Thread, base, inv.Input)
 	if err != nil {

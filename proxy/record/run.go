@@ -50,11 +50,8 @@ type base struct {
 }
 
 // Begin prepares a run before it is created. The body comes back as it is to be forwarded: without what the client has only from a
-// transcript. A call that has no thread is nothing to follow: nil.
+// transcript.
 func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (*Run, []byte) {
-	if t == "" {
-		return nil, r.stripped(ctx, body)
-	}
 	x := r.follow(c, t)
 	if !jsonscan.Valid(body) {
 		return x, body
@@ -73,7 +70,7 @@ func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte)
 	input, command := jsonscan.Raw(body, "input"), jsonscan.Raw(body, "command")
 	update := jsonscan.Raw(command, "update")
 	x.removed = overlay.Removals(input, update)
-	if nested || !overlay.MayEcho(input) && !overlay.MayEcho(update) {
+	if nested || !overlay.MayEcho(input) && !overlay.MayEcho(command) {
 		return x, body
 	}
 	now, deleted, err := r.clean(ctx, c, t, x.start, x.graph, body, "input", "command")
@@ -83,20 +80,6 @@ func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte)
 	}
 	x.deleted, x.known, x.gone = deleted.ids, deleted.after, deleted.ids
 	return x, now
-}
-
-// stripped takes markers out of the body of a call on no thread.
-func (r *Recorder) stripped(ctx context.Context, body []byte) []byte {
-	if !overlay.MayEcho(body) || !jsonscan.Valid(body) {
-		return body
-	}
-	out := deleted{}
-	now, err := r.parts(ctx, "", jsonscan.Text(body, "assistant_id"), body, &out, "input", "command")
-	if err != nil {
-		r.uncleaned(ctx, "", err)
-		return body
-	}
-	return now
 }
 
 // Join follows a run that is there, or with an empty run whatever happens on a thread.

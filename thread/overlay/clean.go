@@ -43,19 +43,57 @@ func (o *Overlay) Clean(ctx context.Context, graph string, t id.Thread, at id.Ch
 	return out, nil
 }
 
-// CleanCommand is Clean for the update of a command.
+// CleanCommand is Clean for the update of a command. What it sends to nodes (`goto`) is no part of the state: only markers are dropped.
 func (o *Overlay) CleanCommand(ctx context.Context, graph string, t id.Thread, at id.Checkpoint, command json.RawMessage) (Sent, error) {
-	start, end, ok := jsonscan.Member(command, "update")
+	out := Sent{JSON: command}
+	if o == nil || !MayEcho(command) {
+		return out, nil
+	}
+	if start, end, ok := jsonscan.Member(command, "update"); ok {
+		s, err := o.Clean(ctx, graph, t, at, command[start:end:end])
+		if err != nil {
+			return out, err
+		}
+		out.JSON, out.Deleted = spliced(command, start, end, s.JSON), s.Deleted
+	}
+	start, end, ok := jsonscan.Member(out.JSON, "goto")
 	if !ok {
-		return Sent{JSON: command}, nil
+		return out, nil
 	}
-	s, err := o.Clean(ctx, graph, t, at, command[start:end:end])
-	if err != nil || len(s.JSON) == end-start && bytes.Equal(s.JSON, command[start:end]) {
-		s.JSON = command
-	} else {
-		s.JSON = jsonscan.Splice(command, start, end, s.JSON)
+	to := out.JSON[start:end:end]
+	sends, list := jsonscan.Elements(to)
+	if !list {
+		sends = []json.RawMessage{to}
 	}
-	return s, err
+	changed := false
+	for i, send := range sends {
+		from, until, ok := jsonscan.Member(send, "input")
+		if !ok {
+			continue
+		}
+		s, err := o.Clean(ctx, graph, "", "", send[from:until:until])
+		if err != nil {
+			return out, err
+		}
+		now := spliced(send, from, until, s.JSON)
+		changed = changed || !bytes.Equal(now, send)
+		sends[i] = now
+	}
+	switch {
+	case changed && list:
+		out.JSON = jsonscan.Splice(out.JSON, start, end, jsonscan.Join(sends))
+	case changed:
+		out.JSON = jsonscan.Splice(out.JSON, start, end, sends[0])
+	}
+	return out, nil
+}
+
+// spliced is jsonscan.Splice, but returns b itself when nothing changes.
+func spliced(b json.RawMessage, start, end int, with []byte) json.RawMessage {
+	if bytes.Equal(b[start:end], with) {
+		return b
+	}
+	return jsonscan.Splice(b, start, end, with)
 }
 
 // MayEcho reports whether something that a client sent can hold messages that had been shown to it. Those that are new have no id most of
