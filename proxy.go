@@ -166,6 +166,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 	upper, uctx := errgroup.WithContext(ctx)
 	upper.Go(func() error { return p.http.Serve(uctx, p.listener) })
+	upper.Go(func() error { return notCanceled(p.upstream.Watch(uctx, 10*time.Second, p.log)) })
 	if p.offline != nil {
 		upper.Go(func() error { return notCanceled(p.offline.Watch(uctx, time.Minute)) })
 	}

@@ -303,7 +303,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	switch {
 	case media == "text/event-stream" && (x.kind == stream || x.kind == follow || x.kind == watch):
-		res.Body = newEvents(res.Body, int(p.c.MaxRewrite), &x.held, func(event string, data []byte) ([]byte, overlay.Fate) {
+		res.Body = newEvents(&ending{res.Body, x.run.Ended}, int(p.c.MaxRewrite), &x.held, func(event string, data []byte) ([]byte, overlay.Fate) {
 			return x.run.Event(ctx, event, data)
 		})
 		unsized(res)
@@ -455,3 +455,17 @@ func unsized(res *http.Response) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// ending is a stream whose end is reported before its reader sees it.
+type ending struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if err != nil {
+		e.ended()
+	}
+	return n, err
+}

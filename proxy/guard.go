@@ -115,6 +115,11 @@ func (r *guardedRun) Event(ctx context.Context, event string, data []byte) (out 
 	return r.x.Event(ctx, event, data)
 }
 
+func (r *guardedRun) Ended() {
+	defer r.g.caught("ended", r.fail)
+	r.x.Ended()
+}
+
 func (r *guardedRun) End(ctx context.Context) {
 	defer r.g.caught("end", r.fail)
 	r.x.End(ctx)

@@ -261,6 +261,8 @@ func (x *fakeRun) Event(_ context.Context, event string, data []byte) ([]byte, o
 	return data, overlay.Shown
 }
 
+func (x *fakeRun) Ended() { x.f.note("ended") }
+
 func (x *fakeRun) End(context.Context) { x.f.ended <- struct{}{} }
 
 type fakeUpdate struct{ f *fakeRecorder }

@@ -48,6 +48,8 @@ type Run interface {
 	// Event is an event of a stream that has data: the data to show (nil: as it is), and what becomes of the event. data and out are valid
 	// until the next call.
 	Event(ctx context.Context, event string, data []byte) (out []byte, fate overlay.Fate)
+	// Ended comes when the upstream has ended a stream, before the client sees that. It only notes it.
+	Ended()
 	// End comes once, at last, whatever happened: the answer is over, or its client has left. It must not wait for anything: the client waits
 	// for it.
 	End(ctx context.Context)

@@ -59,7 +59,7 @@ func NewUpstream(u *url.URL, limit int64) *Upstream {
 }
 
 // String is the address, for people.
-func (u *Upstream) String() string { return u.url.String() }
+func (u *Upstream) String() string { return u.url.Redacted() }
 
 // RoundTrip makes a call. A connection is not used again after an answer of 500 or more.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {

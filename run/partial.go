@@ -49,10 +49,7 @@ func (s *Service) keepPartial(tx Tx, r *Run, said *partial.Tokens, now time.Time
 	// The input is in the list of messages one step after the checkpoint that holds it. That step may not be saved when later ones stream.
 	questioned := head.Run != r.ID || gjson.GetBytes(head.Metadata, "source").Str != "input"
 	var answers []eventstore.Partial
-	for _, m := range said.Messages(step) {
-		if !questioned && m.Step > step+1 {
-			continue
-		}
+	for _, m := range said.Unsaved(step, questioned) {
 		answers = append(answers, eventstore.Partial{ID: m.ID, Message: m.JSON, Step: m.Step, Truncated: m.Truncated})
 	}
 	if kept, err = eventstore.RecordPartial(tx, r.Thread, head.ID, r.ID, now, answers); err != nil {

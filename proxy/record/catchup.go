@@ -38,12 +38,18 @@ type flight struct {
 	cancel context.CancelCauseFunc
 }
 
-// ensure returns when the root checkpoints of views, which were just shown to the caller, are recorded. live: they are a head read without
-// its id. Only one caller works on a thread, the others wait; the work goes on when its caller has left. After an error it gives those that
-// are recorded.
+// ensure is recorded, after partial answers of runs of the thread that have ended are settled: they come before what later runs save.
 func (r *Recorder) ensure(ctx context.Context, c *Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
+	r.settle(ctx, c, t)
+	return r.recorded(ctx, c, t, live, views...)
+}
+
+// recorded returns when the root checkpoints of views, which were just shown to the caller, are recorded. live: they are a head read without
+// its id. Only one caller works on a thread, the others wait; the work goes on when its caller has left. After an error it gives those that
+// are recorded.
+func (r *Recorder) recorded(ctx context.Context, c *Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
 	var ids []id.Checkpoint
 	for _, v := range views {
 		if v.root() {

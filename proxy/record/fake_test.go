@@ -45,7 +45,8 @@ type talk struct {
 	updated     time.Time
 	checkpoints []*checkpoint // oldest first
 	runs        map[string]string
-	viewer      string // who may see it; "" everybody
+	status      map[string]string // of runs that did not succeed
+	viewer      string            // who may see it; "" everybody
 }
 
 // checkpoint is one of its checkpoints.
@@ -78,7 +79,7 @@ func (u *upstream) newID() string {
 }
 
 func (u *upstream) thread(t id.Thread) *talk {
-	x := &talk{id: t, created: u.now(), runs: map[string]string{}}
+	x := &talk{id: t, created: u.now(), runs: map[string]string{}, status: map[string]string{}}
 	x.updated = x.created
 	u.threads[t] = x
 	return x
@@ -160,10 +161,13 @@ func (x *talk) state(c *checkpoint, live bool) string {
 		x.values(messages, c.Extra), names, tasks, run, c.Source, c.Step, c.At.Format(stamp), named(c.ID), named(c.Parent))
 }
 
-func (x *talk) history(before string, limit int) string {
+func (x *talk) history(before string, limit int) string { return x.historyOf("", before, limit) }
+
+// historyOf is that of one run; "" of all.
+func (x *talk) historyOf(run, before string, limit int) string {
 	var rows []string
 	for _, c := range slices.Backward(x.checkpoints) {
-		if (before == "" || c.ID < before) && len(rows) < limit {
+		if (run == "" || c.Run == run) && (before == "" || c.ID < before) && len(rows) < limit {
 			rows = append(rows, x.state(c, false))
 		}
 	}
@@ -200,13 +204,17 @@ func (u *upstream) ask(ctx context.Context, header http.Header, method, path str
 		answer = x.state(x.at(parts[3]), false)
 	case rest == "history":
 		limit := int(gjson.GetBytes(body, "limit").Int())
-		answer = x.history(gjson.GetBytes(body, "before.configurable.checkpoint_id").String(), limit)
+		answer = x.historyOf(gjson.GetBytes(body, "metadata.run_id").String(), gjson.GetBytes(body, "before.configurable.checkpoint_id").String(), limit)
 	case strings.HasPrefix(rest, "runs/"):
 		kwargs, ok := x.runs[parts[3]]
 		if !ok {
 			return http.StatusNotFound, nil, []byte(`{"detail":"Run not found"}`), nil
 		}
-		answer = `{"run_id":"` + parts[3] + `","kwargs":` + kwargs + `}`
+		status := x.status[parts[3]]
+		if status == "" {
+			status = "success"
+		}
+		answer = fmt.Sprintf(`{"run_id":%q,"status":%q,"updated_at":%q,"kwargs":%s}`, parts[3], status, u.now().Format(stamp), kwargs)
 	default:
 		return http.StatusNotFound, nil, []byte(`{"detail":"Not Found"}`), nil
 	}

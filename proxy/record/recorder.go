@@ -56,6 +56,7 @@ type Recorder struct {
 	log     *slog.Logger
 	wait    time.Duration
 	queue   chan job
+	said    *said
 
 	mu      sync.Mutex
 	flights map[id.Thread]*flight
@@ -82,7 +83,7 @@ func New(o Options) *Recorder {
 	}
 	return &Recorder{
 		store: o.Store, ask: o.Ask, overlay: overlay.New(o.Store, o.Overlay), byGraph: len(o.Overlay.Graphs) > 0, log: o.Log, wait: o.Wait,
-		queue: make(chan job, queueLength), flights: map[id.Thread]*flight{},
+		queue: make(chan job, queueLength), said: newSaid(), flights: map[id.Thread]*flight{},
 		heads: newMemory[id.Thread, Link](1 << 14), looked: newMemory[id.Thread, string](1 << 14), exits: newMemory[exitKey, *steps](16),
 	}
 }
@@ -168,6 +169,7 @@ func (r *Recorder) forget(ctx context.Context, t id.Thread) error {
 		return err
 	})
 	r.heads.drop(t)
+	r.said.forget(t)
 	r.overlay.Forget(t)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"understudy/id"
 	"understudy/internal/jsonscan"
 	"understudy/thread/overlay"
+	"understudy/thread/partial"
 )
 
 // baseTime is how long the values of a run wait until it is known what they follow.
@@ -38,6 +39,8 @@ type Run struct {
 	base       *base
 	follow     *overlay.Follow
 	steps      *steps
+	words      *words // nil: nothing is kept of what it streams, or nothing was streamed yet
+	whole      bool   // its stream began with the run
 }
 
 // base is the search for the checkpoint that a run starts from.
@@ -209,10 +212,15 @@ func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte,
 	case event == "metadata":
 		x.accepted(ctx)
 		x.begins(data)
+		if x.whole = true; x.words != nil {
+			x.words.again()
+		}
 		if x.early && x.id != "" && x.look(ctx).On {
 			x.seek(ctx)
 		}
 		return data, overlay.Shown
+	case event == "error":
+		x.Ended()
 	case event == "values":
 		return x.values(ctx, data), overlay.Shown
 	case event == "updates":
@@ -227,7 +235,14 @@ func (x *Run) leave() {
 		x.base.cancel()
 		<-x.base.done
 	}
-	x.base, x.follow, x.steps, x.removed, x.gone = nil, nil, nil, nil, nil
+	if x.words != nil {
+		if x.follows {
+			x.r.said.ends(x.words)
+		} else {
+			x.r.said.left(x.words)
+		}
+	}
+	x.base, x.follow, x.steps, x.removed, x.gone, x.words, x.whole = nil, nil, nil, nil, nil, nil, false
 	x.summarizer = x.r.overlay.Summarizer(x.thread)
 }
 
@@ -337,9 +352,15 @@ func (x *Run) search(ctx context.Context, run id.Run) (at id.Checkpoint, graph s
 	return at, v.graph, err
 }
 
-// judge returns the fate of an event that a summarizer may have caused. Without the overlay, and when it fails, that is Shown.
+// judge returns the fate of an event that a summarizer may have caused, and keeps what others say. Without the overlay, and when it fails,
+// the fate is Shown.
 func (x *Run) judge(ctx context.Context, event string, data []byte) overlay.Fate {
-	if !overlay.MayHide(event) || !x.look(ctx).On || !jsonscan.Valid(data) {
+	if !overlay.MayHide(event) {
+		return overlay.Shown
+	}
+	on := x.look(ctx).On
+	keeps := partial.Wants(event) && x.id != "" && (x.r.byGraph || x.r.overlay.KeepsPartial(x.graph))
+	if !on && !keeps || !jsonscan.Valid(data) {
 		return overlay.Shown
 	}
 	fate, err := x.summarizer.Judge(ctx, event, data, func() id.Checkpoint {
@@ -353,7 +374,28 @@ func (x *Run) judge(ctx context.Context, event string, data []byte) overlay.Fate
 		x.r.unshown(ctx, x.thread, err)
 		return overlay.Shown
 	}
+	if keeps && (fate == overlay.Shown || fate == overlay.Held) {
+		x.keep(event, data)
+	}
+	if !on {
+		return overlay.Shown
+	}
 	return fate
+}
+
+// keep keeps an event with words of an answer, in case the run ends before it saves them.
+func (x *Run) keep(event string, data []byte) {
+	if x.words == nil {
+		x.words = x.r.said.open(x.thread, x.id, x.whole, !x.follows)
+	}
+	x.r.said.add(x.words, event, data)
+}
+
+// Ended says that the upstream has ended the answer, or that its run has failed. It may come more than once, and before Event or End.
+func (x *Run) Ended() {
+	if x.words != nil {
+		x.r.said.ends(x.words)
+	}
 }
 
 // End ends the Run. What it left upstream is recorded in the background.

@@ -55,6 +55,7 @@ func (r *Recorder) prepare(ctx context.Context, c *Call, object []byte) error {
 	if o == nil {
 		return nil
 	}
+	r.settle(ctx, c, o.thread)
 	if at, ok := r.looked.get(o.thread); ok && o.updated != "" && at == o.updated {
 		return nil
 	}
@@ -151,6 +152,9 @@ func (r *Recorder) object(ctx context.Context, c *Call, body []byte, asks bool) 
 func (r *Recorder) valuesOf(ctx context.Context, c *Call, o *object, asks bool) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
+	if asks {
+		r.settle(ctx, c, o.thread)
+	}
 	at, found, err := r.match(ctx, o)
 	if err == nil && !found && asks {
 		if err = r.head(ctx, c, o.thread); err == nil {

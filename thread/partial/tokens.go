@@ -1,6 +1,7 @@
 package partial
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -21,6 +22,7 @@ const (
 // methods but Saved are for one goroutine.
 type Tokens struct {
 	limit, foldAt int
+	observed      bool
 
 	pending []event
 	bytes   int // of pending
@@ -47,6 +49,17 @@ const (
 
 // NewTokens returns empty Tokens.
 func NewTokens() *Tokens { return newTokens(Limit, foldAt) }
+
+// observedFoldAt is foldAt of Tokens of which many are kept at a time, as copies of events.
+const observedFoldAt = 64 << 10
+
+// NewObservedTokens returns empty Tokens for a run of another server, where no call of Saved says what has been saved. When they become too
+// large, answers of a step count as saved as soon as the second step after it streams.
+func NewObservedTokens() *Tokens {
+	t := newTokens(Limit, observedFoldAt)
+	t.observed = true
+	return t
+}
 
 func newTokens(limit, foldAt int) *Tokens {
 	t := &Tokens{limit: limit, foldAt: foldAt, answers: map[string]*answer{}, steps: map[string]int{}}
@@ -85,7 +98,7 @@ func (t *Tokens) Saved(step int) {
 func (t *Tokens) Reset() {
 	if t != nil {
 		saved := t.saved.Load()
-		*t = Tokens{limit: t.limit, foldAt: t.foldAt, answers: map[string]*answer{}, steps: map[string]int{}}
+		*t = Tokens{limit: t.limit, foldAt: t.foldAt, observed: t.observed, answers: map[string]*answer{}, steps: map[string]int{}}
 		t.saved.Store(saved)
 	}
 }
@@ -128,20 +141,28 @@ func (t *Tokens) Messages(after int) []Message {
 	return out
 }
 
+// Unsaved returns the answers that a run did not save whose last checkpoint is of the given step, to be shown with that checkpoint.
+// questioned: the checkpoint's list of messages has the run's input. Else answers count only of the step that adds it.
+func (t *Tokens) Unsaved(step int, questioned bool) []Message {
+	messages := t.Messages(step)
+	if !questioned {
+		messages = slices.DeleteFunc(messages, func(m Message) bool { return m.Step > step+1 })
+	}
+	return messages
+}
+
+// Size is about how many bytes the Tokens hold on to.
+func (t *Tokens) Size() int {
+	if t == nil {
+		return 0
+	}
+	return t.bytes + t.size + 256*len(t.order)
+}
+
 // fold decodes what is pending, and drops what is saved.
 func (t *Tokens) fold() {
 	saved := int(t.saved.Load())
-	kept := t.order[:0]
-	for _, a := range t.order {
-		if a.step != unknown && a.step <= saved {
-			t.size -= a.size
-			delete(t.answers, a.id)
-		} else {
-			kept = append(kept, a)
-		}
-	}
-	clear(t.order[len(kept):])
-	t.order = kept
+	t.forget(saved + 1)
 	for i, e := range t.pending {
 		switch e.name {
 		case "messages": // [chunk or message, metadata]
@@ -163,6 +184,21 @@ func (t *Tokens) fold() {
 	t.pending, t.bytes = t.pending[:0], 0
 }
 
+// forget drops the answers of steps before the given one.
+func (t *Tokens) forget(before int) {
+	kept := t.order[:0]
+	for _, a := range t.order {
+		if a.step != unknown && a.step < before {
+			t.size -= a.size
+			delete(t.answers, a.id)
+		} else {
+			kept = append(kept, a)
+		}
+	}
+	clear(t.order[len(kept):])
+	t.order = kept
+}
+
 func stepOf(metadata gjson.Result) int {
 	if strings.Contains(metadata.Get("langgraph_checkpoint_ns").String(), "|") {
 		return hidden
@@ -178,6 +214,9 @@ func (t *Tokens) answer(mid string, saved int, step func() int) *answer {
 	a := t.answers[mid]
 	if a != nil || mid == "" {
 		return a
+	}
+	if t.size >= t.limit && t.observed {
+		t.forget(step() - 1)
 	}
 	if t.size >= t.limit { // messages that are sent as a whole are not bounded one by one
 		return nil
