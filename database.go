@@ -70,7 +70,7 @@ func openDatabase(ctx context.Context, cfg *Settings, log *slog.Logger, registry
 
 func openPlace(ctx context.Context, cfg *Settings, at place, log *slog.Logger, registry prometheus.Registerer, changed func([]id.Thread)) (database, error) {
 	if cfg.DatabaseURL == "" {
-		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: at.dir, Synchronous: string(cfg.Synchronous), Changed: changed, Logger: log, Registry: registry})
+		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: at.dir, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: changed, Logger: log, Registry: registry})
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
@@ -94,7 +95,11 @@ func (s *Server) searchCrons(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		page, more, err := s.opts.Crons.SearchCrons(c.UserContext(), q)
+		more := false
+		page, err := reading(c, func(ctx context.Context) (page []*run.Cron, err error) {
+			page, more, err = s.opts.Crons.SearchCrons(ctx, q)
+			return page, err
+		})
 		if err != nil {
 			return err
 		}
@@ -109,6 +114,6 @@ func (s *Server) countCrons(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(s.opts.Crons.CountCrons(c.UserContext(), q))
+		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return s.opts.Crons.CountCrons(ctx, q) }))
 	})
 }

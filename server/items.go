@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -8,6 +9,8 @@ import (
 
 	"understudy/compat"
 	"understudy/internal/fault"
+	"understudy/internal/scan"
+	"understudy/store"
 )
 
 func (s *Server) itemRoutes() {
@@ -21,7 +24,7 @@ func (s *Server) itemRoutes() {
 // itemFault answers what the store itself finds wrong with a namespace as plain text, as LangGraph Server does.
 func itemFault(c *fiber.Ctx, err error) error {
 	var f *fault.Error
-	if !errors.As(err, &f) || f.Kind != fault.Unprocessable {
+	if !errors.As(err, &f) || f.Kind != fault.Unprocessable || errors.Is(err, scan.ErrOverBudget) {
 		return err
 	}
 	c.Set(fiber.HeaderContentType, "text/plain; charset=utf-8")
@@ -80,7 +83,7 @@ func (s *Server) searchItems(c *fiber.Ctx) error {
 		if q.Limit == 0 {
 			return sendJSON(c, compat.AppendItems(nil, nil))
 		}
-		items, err := s.opts.Items.Search(c.UserContext(), q, refresh)
+		items, err := reading(c, func(ctx context.Context) ([]*store.Item, error) { return s.opts.Items.Search(ctx, q, refresh) })
 		if err != nil {
 			return itemFault(c, err)
 		}
@@ -97,7 +100,7 @@ func (s *Server) searchNamespaces(c *fiber.Ctx) error {
 		if q.Limit == 0 {
 			return sendJSON(c, compat.AppendNamespaces(nil, nil))
 		}
-		list, err := s.opts.Items.Namespaces(c.UserContext(), q)
+		list, err := reading(c, func(ctx context.Context) ([][]string, error) { return s.opts.Items.Namespaces(ctx, q) })
 		if err != nil {
 			return itemFault(c, err)
 		}

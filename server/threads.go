@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -100,7 +101,11 @@ func (s *Server) searchThreads(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		page, more, err := s.opts.Threads.Search(c.UserContext(), q)
+		more := false
+		page, err := reading(c, func(ctx context.Context) (page []*thread.View, err error) {
+			page, more, err = s.opts.Threads.Search(ctx, q)
+			return page, err
+		})
 		if err != nil {
 			return err
 		}
@@ -117,7 +122,7 @@ func (s *Server) countThreads(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(s.opts.Threads.Count(c.UserContext(), q))
+		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return s.opts.Threads.Count(ctx, q) }))
 	})
 }
 

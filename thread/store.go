@@ -23,6 +23,9 @@ type Store interface {
 	Threads(ctx context.Context, q Query) ([]*Thread, error)
 	CountThreads(ctx context.Context, q Query) (int, error)
 
+	// Scan runs fn, whose reads may be of any number of rows, as one search among few: see package scan.
+	Scan(ctx context.Context, hint string, fn func(context.Context) error) error
+
 	// Expired gives threads whose time is up by now (Thread.ExpiresAt, or what SetExpiry has said since), those that have waited longest first.
 	// It may give some too early: who acts on one looks at its row.
 	Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error)

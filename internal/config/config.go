@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"understudy/internal/header"
+	"understudy/internal/scan"
 )
 
 // Mode is how the server was started. It decides a few defaults.
@@ -99,6 +100,8 @@ type Config struct {
 	RunTimeout time.Duration
 	// ResumableTTL is how long the records of a resumable run stay for replay after its thread's last run ended.
 	ResumableTTL time.Duration
+	// SearchTimeout is how long a search may take that no index answers.
+	SearchTimeout time.Duration
 	// StreamRecords and StreamBytes bound what stays of a thread for that.
 	StreamRecords int
 	StreamBytes   ByteSize
@@ -260,7 +263,7 @@ func Default(mode Mode) *Config {
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
 		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
-		Synchronous: Full, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
+		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
 		MaxBody: 300 * MiB, MaxRewrite: 64 * MiB,
 		HTTP:     HTTP{CORS: defaultCORS()},
 		Webhooks: Webhooks{URL: URLPolicy{MaxURLLength: 4096, DisableLoopback: true}},
@@ -340,6 +343,9 @@ func (c *Config) validate() Mistakes {
 		if d < 0 {
 			wrong("%s is %s; it cannot be negative", name, d)
 		}
+	}
+	if c.SearchTimeout <= 0 {
+		wrong("search-timeout is %s; it must be positive", c.SearchTimeout)
 	}
 	if c.StreamRecords < 100 {
 		wrong("stream-records is %d; a run of some words has a hundred", c.StreamRecords)

@@ -169,6 +169,11 @@ func Settings() []Setting {
 			set:  duration(func(c *Config) *time.Duration { return &c.Drain }),
 		},
 		{
+			Flag: "search-timeout", Env: "UNDERSTUDY_SEARCH_TIMEOUT", In: api, Value: "DURATION", Default: "10s",
+			Help: "time after which a search or count that no index answers ends with 422",
+			set:  duration(func(c *Config) *time.Duration { return &c.SearchTimeout }),
+		},
+		{
 			Flag: "resumable-ttl", Env: "UNDERSTUDY_RESUMABLE_TTL", Also: []string{"RESUMABLE_STREAM_TTL_SECONDS"}, Value: "DURATION", Default: "1h",
 			Help: "how long a resumable stream can be replayed after the last run of its thread",
 			set:  duration(func(c *Config) *time.Duration { return &c.ResumableTTL }), also: seconds(func(c *Config) *time.Duration { return &c.ResumableTTL }),

@@ -112,7 +112,7 @@ func (s *Store) eachCron(ctx context.Context, q run.CronQuery, fn func(*run.Cron
 	if err != nil {
 		return err
 	}
-	return s.read(ctx, func(conn *reader) error {
+	search := func(conn *reader) error {
 		return conn.query(text, func(r *row) error {
 			c := scanCron(r)
 			if q.Assistant != "" && c.Assistant != q.Assistant || q.Enabled != nil && c.Enabled != *q.Enabled ||
@@ -121,7 +121,11 @@ func (s *Store) eachCron(ctx context.Context, q run.CronQuery, fn func(*run.Cron
 			}
 			return fn(c)
 		}, args...)
-	})
+	}
+	if q.Thread != "" || q.Assistant != "" {
+		return s.read(ctx, search)
+	}
+	return s.scan(ctx, rows.NarrowCrons, search)
 }
 
 const nextCron = "SELECT next_run_date FROM crons WHERE enabled AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1"

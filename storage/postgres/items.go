@@ -67,18 +67,23 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 	prefix = clean(prefix)
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	now := micros(s.now())
-	err = s.snapshot(ctx, func(c *reader) error {
-		text, args := itemsOfAll, []any{now}
-		if len(q.Prefix) > 0 {
-			text, args = itemsBelow, []any{now, prefix, prefix + rows.Separator, prefix + rows.Behind}
-			nested, err := one(c, nextNamespace, nil, now, prefix, prefix+rows.Behind)
-			if err != nil {
-				return err
-			}
-			if !nested { // the order of the index: the page is read without the rest
-				text, args = itemsOfOne, []any{now, prefix}
-			}
+	nested := false
+	if len(q.Prefix) > 0 {
+		if err := s.read(ctx, func(c *reader) (err error) {
+			nested, err = one(c, nextNamespace, nil, now, prefix, prefix+rows.Behind)
+			return err
+		}); err != nil {
+			return nil, err
 		}
+	}
+	text, args := itemsOfAll, []any{now}
+	switch {
+	case nested:
+		text, args = itemsBelow, []any{now, prefix, prefix + rows.Separator, prefix + rows.Behind}
+	case len(q.Prefix) > 0: // the order of the index: the page is read without the rest
+		text, args = itemsOfOne, []any{now, prefix}
+	}
+	search := func(c *reader) error {
 		first := 1024
 		if q.Limit > 0 {
 			first = q.Offset + q.Limit
@@ -100,7 +105,12 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 			}
 			return nil
 		}, args...)
-	})
+	}
+	if rows.ScansItems(q, filter != nil, nested) {
+		err = s.scan(ctx, rows.NarrowItems, search)
+	} else {
+		err = s.snapshot(ctx, search)
+	}
 	return out, err
 }
 
@@ -143,7 +153,7 @@ func (s *Store) ListNamespaces(ctx context.Context, q store.Namespaces) (out [][
 		}
 		return last
 	}
-	err = s.snapshot(ctx, func(c *reader) error {
+	err = s.scan(ctx, rows.NarrowItems, func(c *reader) error {
 		if prefix != "" {
 			found, err := one(c, "SELECT 1 FROM store_items WHERE namespace = $1 AND (expires_at IS NULL OR expires_at > $2) LIMIT 1", nil, prefix, now)
 			if err != nil || found && visit(prefix) {

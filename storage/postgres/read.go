@@ -130,6 +130,11 @@ func (s *Store) snapshot(ctx context.Context, fn func(q *reader) error) error {
 	return s.use(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", fn)
 }
 
+// scan is snapshot for what may read everything. hint says how a client narrows it.
+func (s *Store) scan(ctx context.Context, hint string, fn func(q *reader) error) error {
+	return s.scans.Do(ctx, hint, func(ctx context.Context) error { return s.snapshot(ctx, fn) })
+}
+
 // use runs fn. It is run again on another connection when the one it had turns out to be dead before it gave anything.
 func (s *Store) use(ctx context.Context, begin string, fn func(q *reader) error) error {
 	if ctx.Err() != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"understudy/id"
+	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	Connections int
 	// StatementTimeout ends statements that take longer: 30 s.
 	StatementTimeout time.Duration
+	// SearchTimeout is how long a search may take that no index answers: 10 s. Such searches have a quarter of the connections at most.
+	SearchTimeout time.Duration
 	// IdleTimeout is how long a transaction may wait for us before Postgres ends it: 10 s. An instance that stands still holds what it has locked for
 	// so long; it must be shorter than others wait for it.
 	IdleTimeout time.Duration
@@ -62,6 +65,7 @@ type Store struct {
 	lists   *lists
 	now     func() time.Time
 	changed func([]id.Thread)
+	scans   *scan.Limits
 	// patience is how long an answer is waited for. A host that has vanished says nothing, and TCP notices after a quarter of an hour.
 	patience time.Duration
 
@@ -111,6 +115,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 
 func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 	return &Store{
+		scans:   scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
 		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now, changed: opts.Changed,
 		patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}

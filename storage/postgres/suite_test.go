@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,4 +65,10 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 			return backend(t, opts)
 		},
 	}
+}
+
+func TestScanSuite(t *testing.T) {
+	storagetest.RunScans(t, func(t *testing.T, budget time.Duration) storagetest.Backend {
+		return backend(t, Options{URL: postgrestest.Database(t), SearchTimeout: budget})
+	})
 }

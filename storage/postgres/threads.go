@@ -382,7 +382,11 @@ func (s *Store) listThreads(ctx context.Context, q thread.Query) (out []*thread.
 }
 
 func (s *Store) eachThread(ctx context.Context, search thread.Query, fn func(*row) error) error {
-	return s.snapshot(ctx, func(q *reader) error {
+	match, err := contain.Parse(search.Metadata)
+	if err != nil {
+		return fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	each := func(q *reader) error {
 		scan, err := planThreads(q, search)
 		if err != nil {
 			return err
@@ -398,7 +402,11 @@ func (s *Store) eachThread(ctx context.Context, search thread.Query, fn func(*ro
 			}
 			return fn(r)
 		}, scan.args...)
-	})
+	}
+	if rows.ScansThreads(search, match) {
+		return s.scan(ctx, rows.NarrowThreads, each)
+	}
+	return s.snapshot(ctx, each)
 }
 
 // CountThreads is thread.Store.CountThreads. What an index alone can count does not touch the rows.
@@ -426,7 +434,7 @@ func (s *Store) CountThreads(ctx context.Context, q thread.Query) (n int, err er
 		})
 		return n, err
 	}
-	err = s.read(ctx, func(c *reader) error {
+	err = s.scan(ctx, rows.NarrowThreads, func(c *reader) error {
 		_, err := one(c, text, func(r *row) error {
 			n = int(r.int(0))
 			return nil

@@ -48,6 +48,10 @@ func (t threads) Threads(ctx context.Context, q thread.Query) ([]*thread.Thread,
 	return t.listThreads(ctx, q)
 }
 
+func (t threads) Scan(ctx context.Context, hint string, fn func(context.Context) error) error {
+	return t.scans.Do(ctx, hint, fn)
+}
+
 func (r runs) Write(ctx context.Context, fn func(run.Tx) error) error {
 	return r.write(ctx, func(tx *Tx) error { return fn(tx) })
 }

@@ -129,7 +129,7 @@ func (s *Store) eachCron(ctx context.Context, q run.CronQuery, row func(*run.Cro
 	if err != nil {
 		return err
 	}
-	return s.read(ctx, func(conn *sqlite.Conn) error {
+	search := func(conn *sqlite.Conn) error {
 		return query(conn, text, func(st *sqlite.Stmt) error {
 			c := scanCron(st)
 			if q.Assistant != "" && c.Assistant != q.Assistant || q.Enabled != nil && c.Enabled != *q.Enabled ||
@@ -138,7 +138,11 @@ func (s *Store) eachCron(ctx context.Context, q run.CronQuery, row func(*run.Cro
 			}
 			return row(c)
 		}, args...)
-	})
+	}
+	if q.Thread != "" || q.Assistant != "" {
+		return s.read(ctx, search)
+	}
+	return s.scan(ctx, rows.NarrowCrons, search)
 }
 
 const nextCron = "SELECT next_run_date FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1"

@@ -69,18 +69,23 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 	}
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	now := micros(s.now())
-	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
-		text, args := itemsOfAll, []any{now}
-		if len(q.Prefix) > 0 {
-			text, args = itemsBelow, []any{now, prefix, prefix + rows.Behind}
-			nested, err := one(c, nextNamespace, nil, prefix, prefix+rows.Behind, now)
-			if err != nil {
-				return err
-			}
-			if !nested { // the order of the index: the page is read without the rest
-				text, args = itemsOfOne, []any{now, prefix}
-			}
+	nested := false
+	if len(q.Prefix) > 0 {
+		if err := s.read(ctx, func(c *sqlite.Conn) (err error) {
+			nested, err = one(c, nextNamespace, nil, prefix, prefix+rows.Behind, now)
+			return err
+		}); err != nil {
+			return nil, err
 		}
+	}
+	text, args := itemsOfAll, []any{now}
+	switch {
+	case nested:
+		text, args = itemsBelow, []any{now, prefix, prefix + rows.Behind}
+	case len(q.Prefix) > 0: // the order of the index: the page is read without the rest
+		text, args = itemsOfOne, []any{now, prefix}
+	}
+	search := func(c *sqlite.Conn) error {
 		return query(c, text, func(st *sqlite.Stmt) error {
 			if !rows.Within(st.ColumnText(1), prefix) {
 				return nil
@@ -107,7 +112,12 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 			}
 			return nil
 		}, args...)
-	})
+	}
+	if rows.ScansItems(q, filter != nil, nested) {
+		err = s.scan(ctx, rows.NarrowItems, search)
+	} else {
+		err = s.snapshot(ctx, search)
+	}
 	return out, err
 }
 
@@ -150,7 +160,7 @@ func (s *Store) ListNamespaces(ctx context.Context, q store.Namespaces) (out [][
 		}
 		return last
 	}
-	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
+	err = s.scan(ctx, rows.NarrowItems, func(c *sqlite.Conn) error {
 		if prefix != "" {
 			found, err := one(c, "SELECT 1 FROM store_items WHERE namespace = ? AND (expires_at IS NULL OR expires_at > ?) LIMIT 1", nil, prefix, now)
 			if err != nil || found && visit(prefix) {

@@ -163,7 +163,7 @@ func TestPlansOfLists(t *testing.T) {
 		for _, text := range []string{ownerOf, digestsOf, selectParts, deleteParts, listsOf, listOfOne, deleteOwners, rowOf} {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", text)
-				require.NotRegexp(t, scan, step, text)
+				require.NotRegexp(t, fullScan, step, text)
 			}
 		}
 		require.Contains(t, plan(t, c, rowOfVersion)[0], "version=?")

@@ -15,8 +15,8 @@ import (
 	"understudy/thread"
 )
 
-// scan is a step of a plan that reads a whole table or index: "SCAN threads", "SCAN t USING INDEX …".
-var scan = regexp.MustCompile(`^SCAN (\S+)(.*)`)
+// fullScan is a step of a plan that reads a whole table or index: "SCAN threads", "SCAN t USING INDEX …".
+var fullScan = regexp.MustCompile(`^SCAN (\S+)(.*)`)
 
 // plan gives the steps of a statement as SQLite means to run it.
 func plan(t *testing.T, c *sqlite.Conn, text string) (steps []string) {
@@ -97,7 +97,7 @@ func TestPlans(t *testing.T) {
 		for name, text := range ordered {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", name)
-				if m := scan.FindStringSubmatch(step); m != nil && m[1] != "CONSTANT" {
+				if m := fullScan.FindStringSubmatch(step); m != nil && m[1] != "CONSTANT" {
 					require.Contains(t, m[2], "INDEX", name)
 				}
 			}
@@ -105,19 +105,19 @@ func TestPlans(t *testing.T) {
 		for name, text := range lookups {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", name)
-				require.NotRegexp(t, scan, step, name)
+				require.NotRegexp(t, fullScan, step, name)
 			}
 		}
 		for name, text := range graphwise {
 			for _, step := range plan(t, c, text) {
-				if m := scan.FindStringSubmatch(step); m != nil {
+				if m := fullScan.FindStringSubmatch(step); m != nil {
 					require.Contains(t, []string{"graphs", "json_each", "running", "pending"}, m[1], "%s: %s", name, step)
 				}
 			}
 		}
 		for name, text := range sorting {
 			for _, step := range plan(t, c, text) {
-				if m := scan.FindStringSubmatch(step); m != nil {
+				if m := fullScan.FindStringSubmatch(step); m != nil {
 					// Indexes of active runs hold nothing else.
 					require.True(t, strings.Contains(m[2], "runs_running") || strings.Contains(m[2], "runs_pending"), "%s: %s", name, step)
 				}
@@ -153,7 +153,7 @@ func TestPlansOfThreadSearches(t *testing.T) {
 						return nil
 					}
 					for _, step := range plan(t, c, p.text) {
-						if m := scan.FindStringSubmatch(step); m != nil {
+						if m := fullScan.FindStringSubmatch(step); m != nil {
 							require.Contains(t, m[2], "INDEX", p.text)
 						}
 						if !few {

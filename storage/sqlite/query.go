@@ -202,6 +202,11 @@ func (s *Store) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error) 
 	return s.readers.snapshot(ctx, fn)
 }
 
+// scan is snapshot for what may read everything. hint says how a client narrows it.
+func (s *Store) scan(ctx context.Context, hint string, fn func(conn *sqlite.Conn) error) error {
+	return s.scans.Do(ctx, hint, func(ctx context.Context) error { return s.snapshot(ctx, fn) })
+}
+
 // jsonTexts is a list for `IN (SELECT value FROM json_each(?))`: one statement for any number of values.
 func jsonTexts[T ~string](values []T) (string, error) {
 	b, err := json.Marshal(values)

@@ -15,6 +15,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"understudy/id"
+	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
 )
 
@@ -35,8 +36,10 @@ type Options struct {
 	// Layout is how a database that does not exist yet keeps lists: "compact" (default: each item once) or "langgraph" (whole with
 	// every checkpoint, as LangGraph's savers do). It is decided once; both are read in every database.
 	Layout string
-	// Readers is the number of reading connections; 0 means 8.
+	// Readers is the number of reading connections; 0 means 8. Searches that no index answers have half of them at most.
 	Readers int
+	// SearchTimeout is how long such a search may take: 10 s.
+	SearchTimeout time.Duration
 	// Now is the clock that says what has expired; nil is the machine's.
 	Now func() time.Time
 	// Changed is told after a commit of threads whose log it changed, or which it deleted. It must not block. nil: nobody is.
@@ -55,6 +58,7 @@ type Store struct {
 	lock    *os.File
 	readers *readers
 	writer  *writer
+	scans   *scan.Limits
 
 	now func() time.Time
 
@@ -139,6 +143,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	s.scans = scan.New(opts.Readers/2, opts.SearchTimeout)
 	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.log, opts.Changed)
 	return nil
 }

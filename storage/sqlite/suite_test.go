@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,4 +54,11 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 			return backend(t, opts)
 		},
 	}
+}
+
+func TestScanSuite(t *testing.T) {
+	t.Parallel()
+	storagetest.RunScans(t, func(t *testing.T, budget time.Duration) storagetest.Backend {
+		return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", SearchTimeout: budget})
+	})
 }

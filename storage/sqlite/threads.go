@@ -393,7 +393,11 @@ func (s *Store) listThreads(ctx context.Context, q thread.Query) (out []*thread.
 }
 
 func (s *Store) eachThread(ctx context.Context, q thread.Query, row func(*sqlite.Stmt) error) error {
-	return s.snapshot(ctx, func(c *sqlite.Conn) error {
+	match, err := contain.Parse(q.Metadata)
+	if err != nil {
+		return fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	search := func(c *sqlite.Conn) error {
 		scan, err := planThreads(c, q)
 		if err != nil {
 			return err
@@ -409,7 +413,11 @@ func (s *Store) eachThread(ctx context.Context, q thread.Query, row func(*sqlite
 			return eachWithAll(c, scan.terms, scan.ascending, check)
 		}
 		return query(c, scan.text, check, scan.args...)
-	})
+	}
+	if rows.ScansThreads(q, match) {
+		return s.scan(ctx, rows.NarrowThreads, search)
+	}
+	return s.snapshot(ctx, search)
 }
 
 // place is where a thread stands in the order of updated_at.
@@ -485,14 +493,14 @@ func (s *Store) CountThreads(ctx context.Context, q thread.Query) (n int, err er
 		text, args = "SELECT count(*) FROM thread_metadata WHERE key = ? AND value = ?", []any{terms[0].Key, terms[0].Value}
 	}
 	if text == "" {
-		q.SortBy = ""
+		q.SortBy, q.Limit, q.Offset = "", 0, 0
 		err = s.eachThread(ctx, q, func(*sqlite.Stmt) error {
 			n++
 			return nil
 		})
 		return n, err
 	}
-	err = s.read(ctx, func(c *sqlite.Conn) error {
+	err = s.scan(ctx, rows.NarrowThreads, func(c *sqlite.Conn) error {
 		_, err := one(c, text, func(st *sqlite.Stmt) error {
 			n = st.ColumnInt(0)
 			return nil

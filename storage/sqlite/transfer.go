@@ -15,6 +15,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/rows"
 	"understudy/store"
@@ -182,7 +183,10 @@ func OpenFolder(ctx context.Context, path string) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, classify(err))
 	}
-	s := &Store{readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil)}
+	s := &Store{
+		readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil),
+		scans: scan.New(1, 24*time.Hour), // nobody waits behind an import
+	}
 	known, at := len(migrations()), 0
 	err = s.read(ctx, func(c *sqlite.Conn) error {
 		_, err := one(c, "SELECT max(number) FROM schema_migrations", func(st *sqlite.Stmt) error {

@@ -1,0 +1,74 @@
+// Package scan bounds queries that may read everything: searches and counts that no index answers. They share a part of the connections, wait for it in a
+// bounded queue, and end when they take too long, so that they never hold up reads of single rows.
+package scan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"understudy/internal/fault"
+)
+
+// DefaultBudget is how long a query may take when nothing else is configured.
+const DefaultBudget = 10 * time.Second
+
+// waiting bounds the queries that wait for a connection, for each that may have one.
+const waiting = 16
+
+// Limits bounds the scans of one storage. It is safe for concurrent use.
+type Limits struct {
+	budget time.Duration
+	slots  chan struct{}
+	queue  chan struct{}
+}
+
+// New makes limits: at most n scans at once (at least one), each of which may take budget; 0 is DefaultBudget.
+func New(n int, budget time.Duration) *Limits {
+	if budget <= 0 {
+		budget = DefaultBudget
+	}
+	n = max(n, 1)
+	return &Limits{budget: budget, slots: make(chan struct{}, n), queue: make(chan struct{}, n*(1+waiting))}
+}
+
+var errCrowded = fault.New(fault.Unavailable, "too many searches at once: try again, or narrow them to what an index answers")
+
+// ErrOverBudget is why a scan was ended that took too long.
+var ErrOverBudget = errors.New("over the time of a search")
+
+// within marks the context of a scan: what it queries is part of it.
+type within struct{}
+
+// Do runs fn as a scan. hint says how a client narrows it. The context of fn ends with ctx, or when the scan takes too long; then the error is
+// fault.Unprocessable. fault.Unavailable when too many others wait, or waiting takes as long as a scan may.
+func (l *Limits) Do(ctx context.Context, hint string, fn func(context.Context) error) error {
+	if ctx.Value(within{}) == l {
+		return fn(ctx)
+	}
+	select {
+	case l.queue <- struct{}{}:
+		defer func() { <-l.queue }()
+	default:
+		return errCrowded
+	}
+	timer := time.NewTimer(l.budget)
+	defer timer.Stop()
+	select {
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return errCrowded
+	}
+	over := fault.Wrap(fault.Unprocessable, fmt.Sprintf("the search was ended after %v, because it has to read too much: %s", l.budget, hint), ErrOverBudget)
+	limited, cancel := context.WithTimeoutCause(context.WithValue(ctx, within{}, l), l.budget, over)
+	defer cancel()
+	err := fn(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return over
+	}
+	return err
+}

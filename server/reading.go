@@ -1,0 +1,17 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// reading runs fn, which may read for long, with a context that ends when the client closes the connection: then its query ends too. The body of the request
+// must have been read.
+func reading[T any](c *fiber.Ctx, fn func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancelCause(c.UserContext())
+	defer cancel(nil)
+	stop := watch(c.Context().Conn(), func() { cancel(errLeft) })
+	defer stop()
+	return fn(ctx)
+}

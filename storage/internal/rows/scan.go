@@ -1,0 +1,36 @@
+package rows
+
+import (
+	"understudy/internal/contain"
+	"understudy/store"
+	"understudy/thread"
+)
+
+// What clients are told whose searches took too long.
+const (
+	NarrowItems   = "give a longer namespace_prefix, or a filter that more items match"
+	NarrowThreads = "search by one scalar of metadata, by status, or by ids, in order of updated_at, which indexes answer, or by what more threads match"
+	NarrowCrons   = "give an assistant_id or a thread_id"
+)
+
+// manySkipped is an offset from which passing over rows takes its time.
+const manySkipped = 10_000
+
+// ScansThreads reports whether a search may read any number of threads to find a page: no index has exactly what it asks for.
+func ScansThreads(q thread.Query, m *contain.Matcher) bool {
+	terms, all := m.Terms()
+	switch {
+	case len(q.IDs) > 0:
+		return false
+	case q.Offset > manySkipped || q.Limit <= 0:
+		return true
+	case m.Everything():
+		return q.Status != "" && q.SortBy != "" && q.SortBy != "updated_at" && q.SortBy != "status"
+	}
+	return !all || len(terms) > 1 || q.Status != "" || q.SortBy != "" && q.SortBy != "updated_at"
+}
+
+// ScansItems reports whether a search may read any number of items to find a page. nested says that there are namespaces below the prefix.
+func ScansItems(q store.Search, filtered, nested bool) bool {
+	return filtered || nested || q.Offset > manySkipped || q.Limit <= 0
+}
