@@ -194,7 +194,7 @@ func (r recorder) State(ctx context.Context, c *proxy.Call, t id.Thread, live bo
 	return r.r.State(ctx, (*record.Call)(c), t, live, body)
 }
 
-func (r recorder) History(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) []byte {
+func (r recorder) History(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) ([]byte, int, bool) {
 	return r.r.History(ctx, (*record.Call)(c), t, body)
 }
 

@@ -190,7 +190,7 @@ func TestProxyOwnRoutes(t *testing.T) {
 		{"GET", "/threads/44444444-4444-4444-8444-444444444444/messages", "me", 404, `{"detail":"Not Found"}`},
 		{"GET", path + "/runs/44444444-4444-4444-8444-444444444444/messages", "me", 404, `{"detail":"Not Found"}`},
 		{"GET", path + "/messages?limit=0", "me", 422, `{"detail":"Invalid limit 0"}`},
-		{"GET", path + "/messages?overlay=x", "me", 422, `{"detail":"Invalid overlay 'x'. Expected true or false"}`},
+		{"GET", path + "/messages?overlay=x", "me", 422, `{"detail":"Invalid overlay 'x'. Expected true, false or full"}`},
 	} {
 		res, body := fetch(t, tt.method, addr+tt.path, "Authorization", tt.credentials)
 		require.Equal(t, tt.status, res.StatusCode, tt.path)

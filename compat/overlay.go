@@ -1,6 +1,8 @@
 package compat
 
 import (
+	"strconv"
+
 	"understudy/internal/fault"
 	"understudy/thread/overlay"
 )
@@ -14,20 +16,20 @@ const (
 
 // Overlay reads what a request chooses. nil: it does not say. A parameter counts more than the header.
 func Overlay(param, markers *string, header string) (c overlay.Choice, err error) {
-	on := func(v bool) { c.Overlay = &v }
+	choose := func(on, full bool) { c.Overlay, c.Full = &on, full }
 	switch header {
 	case "":
-	case "on", "off":
-		on(header == "on")
+	case "on", "off", "full":
+		choose(header != "off", header == "full")
 	default:
-		return c, fault.Newf(fault.Unprocessable, "Invalid %s header '%s'. Expected on or off", OverlayHeader, cut([]byte(header)))
+		return c, fault.Newf(fault.Unprocessable, "Invalid %s header '%s'. Expected on, off or full", OverlayHeader, cut([]byte(header)))
 	}
 	if param != nil {
 		switch *param {
-		case "true", "false":
-			on(*param == "true")
+		case "true", "false", "full":
+			choose(*param != "false", *param == "full")
 		default:
-			return c, fault.Newf(fault.Unprocessable, "Invalid overlay '%s'. Expected true or false", cut([]byte(*param)))
+			return c, fault.Newf(fault.Unprocessable, "Invalid overlay '%s'. Expected true, false or full", cut([]byte(*param)))
 		}
 	}
 	if markers != nil {
@@ -40,3 +42,7 @@ func Overlay(param, markers *string, header string) (c overlay.Choice, err error
 	}
 	return c, nil
 }
+
+// PartialOverlay is the response header of a history whose later entries show what the graph has, because transcripts of all of them would be too
+// much: the first entries, so many, are shown as without the bound.
+func PartialOverlay(entries int) string { return "partial; entries=" + strconv.Itoa(entries) }

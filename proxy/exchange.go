@@ -332,7 +332,7 @@ func (x *exchange) buffer(ctx context.Context, res *http.Response) error {
 		}{io.MultiReader(bytes.NewReader(body), rest), res.Body}
 		return nil
 	}
-	shown := x.show(ctx, res.StatusCode, body)
+	shown := x.show(ctx, res, body)
 	res.Body = &whole{w: x.w, body: shown, Closer: res.Body}
 	res.ContentLength = int64(len(shown))
 	res.Header.Set("Content-Length", strconv.Itoa(len(shown)))
@@ -351,7 +351,7 @@ func (x *exchange) forget(ctx context.Context) {
 }
 
 // show gives the body of a whole answer as clients see it.
-func (x *exchange) show(ctx context.Context, status int, body []byte) []byte {
+func (x *exchange) show(ctx context.Context, res *http.Response, body []byte) []byte {
 	rec := x.p.c.Recorder
 	switch {
 	case x.kind == prune:
@@ -363,11 +363,15 @@ func (x *exchange) show(ctx context.Context, status int, body []byte) []byte {
 		x.update.Done(context.WithoutCancel(ctx), body)
 	case x.kind == create:
 		x.run.Created(context.WithoutCancel(ctx), body)
-	case status != http.StatusOK:
+	case res.StatusCode != http.StatusOK:
 	case x.kind == state:
 		return rec.State(ctx, x.call, x.thread, x.live, body)
 	case x.kind == history:
-		return rec.History(ctx, x.call, x.thread, body)
+		shown, entries, partial := rec.History(ctx, x.call, x.thread, body)
+		if partial {
+			res.Header.Set(compat.OverlayHeader, compat.PartialOverlay(entries))
+		}
+		return shown
 	case x.kind == threads:
 		return rec.Threads(ctx, x.call, body)
 	}

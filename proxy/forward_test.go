@@ -246,6 +246,20 @@ func TestShown(t *testing.T) {
 	}
 }
 
+func TestHistoryInPartSaysSo(t *testing.T) {
+	t.Parallel()
+	w := behind(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `["short"]`)
+	})
+	for _, partial := range []bool{false, true} {
+		w.recorder.partial = partial
+		res := w.do("GET", "/threads/"+aThread+"/history", nil)
+		_, _ = text(t, res)
+		require.Equal(t, map[bool]string{true: "partial; entries=7"}[partial], res.Header.Get("X-Understudy-Overlay"))
+	}
+}
+
 // TestChoice: our own parameters and header are judged as the replacement judges them, and go no further.
 func TestChoice(t *testing.T) {
 	t.Parallel()
@@ -262,9 +276,9 @@ func TestChoice(t *testing.T) {
 		{path: state + "?overlay=true&a=1", status: 200, want: "a=1 false"},
 		{path: state, header: "off", status: 200, want: " false"},
 		{path: "/x?markers=what", header: "what", status: 200, want: "markers=what false"},
-		{path: state + "?overlay=1", status: 422, want: `{"detail":"Invalid overlay '1'. Expected true or false"}`},
+		{path: state + "?overlay=1", status: 422, want: `{"detail":"Invalid overlay '1'. Expected true, false or full"}`},
 		{path: state + "?markers=nonsense", status: 422, want: `{"detail":"Invalid markers 'nonsense'. Expected attached, system, summary_marker or off"}`},
-		{path: state, header: "1", status: 422, want: `{"detail":"Invalid X-Understudy-Overlay header '1'. Expected on or off"}`},
+		{path: state, header: "1", status: 422, want: `{"detail":"Invalid X-Understudy-Overlay header '1'. Expected on, off or full"}`},
 	} {
 		var header []string
 		if tt.header != "" {

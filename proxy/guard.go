@@ -28,8 +28,8 @@ func (g guarded) State(ctx context.Context, c *Call, t id.Thread, live bool, bod
 	return g.r.State(ctx, c, t, live, body)
 }
 
-func (g guarded) History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte) {
-	defer g.caught("history", func() { out = body })
+func (g guarded) History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte, entries int, partial bool) {
+	defer g.caught("history", func() { out, entries, partial = body, 0, false })
 	return g.r.History(ctx, c, t, body)
 }
 

@@ -173,10 +173,11 @@ func (w *world) raw(request string) string {
 
 // fakeRecorder marks what it sees.
 type fakeRecorder struct {
-	mu    sync.Mutex
-	seen  []string // what was asked of it
-	gone  []id.Thread
-	ended chan struct{}
+	partial bool // histories are shown in part
+	mu      sync.Mutex
+	seen    []string // what was asked of it
+	gone    []id.Thread
+	ended   chan struct{}
 	// event decides over events; nil: all stay as they are.
 	event func(event string, data []byte) ([]byte, overlay.Fate)
 }
@@ -204,9 +205,9 @@ func (f *fakeRecorder) State(_ context.Context, c *Call, t id.Thread, live bool,
 	return shout(body)
 }
 
-func (f *fakeRecorder) History(_ context.Context, _ *Call, t id.Thread, body []byte) []byte {
+func (f *fakeRecorder) History(_ context.Context, _ *Call, t id.Thread, body []byte) ([]byte, int, bool) {
 	f.note("history " + string(t))
-	return shout(body)
+	return shout(body), 7, f.partial
 }
 
 func (f *fakeRecorder) Threads(_ context.Context, _ *Call, body []byte) []byte {

@@ -22,7 +22,8 @@ type Call struct {
 type Recorder interface {
 	// State, History and Threads get whole answers: a state; a list of states; a thread or a list of threads. live: the newest state.
 	State(ctx context.Context, c *Call, t id.Thread, live bool, body []byte) []byte
-	History(ctx context.Context, c *Call, t id.Thread, body []byte) []byte
+	// partial: transcripts of all entries of a history would be too much, and only the first ones, so many, are shown as they would be otherwise.
+	History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte, entries int, partial bool)
 	Threads(ctx context.Context, c *Call, body []byte) []byte
 	// Begin comes before a run is created on a thread: it gives the body to forward, and what follows the answer; nil: nothing does.
 	Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (Run, []byte)

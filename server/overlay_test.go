@@ -49,14 +49,16 @@ func TestOverlayIsChosenByRequests(t *testing.T) {
 		{query: "?overlay=true", header: "off", on: true, markers: "attached"},
 		{header: "off", markers: "attached"},
 		{header: "on", on: true, markers: "attached"},
+		{header: "full", on: true, markers: "attached"},
+		{query: "?overlay=full", header: "off", on: true, markers: "attached"},
 		{query: "?markers=system", on: true, markers: "system"},
 		{query: "?markers=attached", on: true, markers: "attached"},
 		{query: "?markers=summary_marker", on: true, markers: "summary_marker"},
 		{query: "?overlay=true&markers=off", on: true, markers: "off"},
-		{query: "?overlay=1", detail: "Invalid overlay '1'. Expected true or false"},
-		{query: "?overlay=", detail: "Invalid overlay ''. Expected true or false"},
+		{query: "?overlay=1", detail: "Invalid overlay '1'. Expected true, false or full"},
+		{query: "?overlay=", detail: "Invalid overlay ''. Expected true, false or full"},
 		{query: "?markers=nonsense", detail: "Invalid markers 'nonsense'. Expected attached, system, summary_marker or off"},
-		{header: "false", detail: "Invalid X-Understudy-Overlay header 'false'. Expected on or off"},
+		{header: "false", detail: "Invalid X-Understudy-Overlay header 'false'. Expected on, off or full"},
 	} {
 		for method, at := range map[string]string{"GET": path + "/state", "PATCH": path} {
 			var headers []string

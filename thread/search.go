@@ -12,6 +12,7 @@ import (
 
 	"understudy/internal/contain"
 	"understudy/internal/jsonobj"
+	"understudy/thread/overlay"
 )
 
 // scanBatch is how many rows are looked at together when values decide which of them match.
@@ -30,7 +31,7 @@ func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
 		page = page[:limit]
 	}
 	for _, v := range page {
-		if err := s.overlayView(ctx, v); err != nil {
+		if err := s.overlayView(ctx, v, overlay.Lists); err != nil {
 			return nil, false, err
 		}
 		if len(q.Extract) > 0 {

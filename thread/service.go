@@ -160,7 +160,7 @@ func (s *Service) Get(ctx context.Context, t id.Thread) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v, s.overlayView(ctx, v)
+	return v, s.overlayView(ctx, v, overlay.Threads)
 }
 
 func (s *Service) row(ctx context.Context, t id.Thread) (*Thread, error) {

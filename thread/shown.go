@@ -27,11 +27,11 @@ func (s *Service) overlaySnapshots(ctx context.Context, row *Thread, p overlay.P
 }
 
 // overlayView puts the transcript of its head into the values of a thread.
-func (s *Service) overlayView(ctx context.Context, v *View) error {
+func (s *Service) overlayView(ctx context.Context, v *View, p overlay.Place) error {
 	if v.Values == nil {
 		return nil
 	}
-	look := s.Overlay.Look(ctx, jsonobj.Of(v.Metadata).Text("graph_id"), overlay.Threads)
+	look := s.Overlay.Look(ctx, jsonobj.Of(v.Metadata).Text("graph_id"), p)
 	if !look.On {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -24,13 +25,17 @@ type Overlay struct {
 	Key string
 	// Partial: what a run streamed of an answer and did not save is kept and shown after its end.
 	Partial bool
+	// FullThreads: lists of threads show whole transcripts, not the first message and the last ones.
+	FullThreads bool
+	// MaxBytes bounds the values of one history: entries beyond show what the graph has. 0: no bound.
+	MaxBytes ByteSize
 }
 
 // markerForms are what markers may be.
 var markerForms = []string{"attached", "off", "summary_marker", "system"}
 
 func defaultHistory() History {
-	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true}}
+	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true, MaxBytes: 16 * MiB}}
 }
 
 // history reads the section. What an entry of graphs leaves out is as the section says, wherever in it graphs stands.
@@ -63,7 +68,7 @@ func (f *file) overlay(to *Overlay) map[string]func(value, string) {
 	return map[string]func(value, string){
 		"overlay": func(v value, key string) {
 			f.section(v, key, map[string]func(value, string){
-				"state": f.setBool(&to.State), "history": f.setBool(&to.History), "threads": f.setBool(&to.Threads),
+				"state": f.setBool(&to.State), "history": f.setBool(&to.History), "threads": f.shownThreads(to), "max_bytes": f.setSize(&to.MaxBytes, GiB),
 				"wait": f.setBool(&to.Wait), "stream": f.setBool(&to.Stream), "updates": f.setBool(&to.Updates),
 			})
 		},
@@ -83,6 +88,34 @@ func (f *file) overlay(to *Overlay) map[string]func(value, string) {
 				f.wrong(v, key, `is empty; name the key of the values that holds the messages, such as "messages"`)
 			}
 		},
+	}
+}
+
+// shownThreads reads overlay.threads: a switch, or "full".
+func (f *file) shownThreads(to *Overlay) func(value, string) {
+	return func(v value, key string) {
+		on, isSwitch := v.data.(bool)
+		if to.FullThreads = v.data == "full"; !isSwitch && !to.FullThreads {
+			f.wrong(v, key, `is %s; write true, false or "full"`, v.kind())
+			return
+		}
+		to.Threads = on || to.FullThreads
+	}
+}
+
+// setSize reads a size: a number of bytes, or text with a unit.
+func (f *file) setSize(to *ByteSize, most ByteSize) func(value, string) {
+	return func(v value, key string) {
+		text, _ := v.data.(string)
+		if n, ok := v.data.(json.Number); ok {
+			text = n.String()
+		}
+		size, err := parseSize(text)
+		if err != nil || size > most {
+			f.wrong(v, key, `write a number of bytes, or a size with its unit such as "16MiB", of at most %s`, most)
+			return
+		}
+		*to = size
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true}
+	on := Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true, MaxBytes: 16 * MiB}
 	with := func(change func(*Overlay)) Overlay {
 		o := on
 		change(&o)
@@ -33,6 +33,16 @@ func TestHistory(t *testing.T) {
 				Graphs:  map[string]Overlay{"a": with(func(o *Overlay) { o.Markers, o.State = "summary_marker", false })},
 			},
 		},
+		{
+			name: "bounds", history: `{"overlay": {"threads": "full", "max_bytes": "1MiB"}, "graphs": {"a": {"overlay": {"threads": true, "max_bytes": 0}}}}`,
+			want: History{
+				Overlay: with(func(o *Overlay) { o.FullThreads, o.MaxBytes = true, MiB }),
+				Graphs:  map[string]Overlay{"a": with(func(o *Overlay) { o.MaxBytes = 0 })},
+			},
+		},
+		{name: "no size", history: `{"overlay": {"max_bytes": "much"}}`, mistake: `history.overlay.max_bytes: write a number of bytes, or a size with its unit such as "16MiB", of at most 1GiB`},
+		{name: "too large a size", history: `{"overlay": {"max_bytes": "2GiB"}}`, mistake: "of at most 1GiB"},
+		{name: "no such form", history: `{"overlay": {"threads": "all"}}`, mistake: `history.overlay.threads: is text; write true, false or "full"`},
 		{name: "strange graph", history: `{"graphs": {"b": {}}}`, want: History{Overlay: on, Graphs: map[string]Overlay{"b": on}}, warn: "history.graphs.b: there is no such graph"},
 		{name: "unknown key", history: `{"overlay": {"sate": true}}`, want: History{Overlay: on}, warn: `history.overlay.sate: unknown key, ignored; did you mean "state"?`},
 		{name: "no object", history: `true`, mistake: "history: is true or false; write an object"},

@@ -298,15 +298,22 @@ func seconds(field func(*Config) *time.Duration) func(*Config, string) error {
 
 func size(field func(*Config) *ByteSize) func(*Config, string) error {
 	return func(c *Config, s string) error {
-		digits := strings.TrimRight(s, "KMGiBkb ")
-		unit := map[string]ByteSize{"": 1, "b": 1, "k": KiB, "kb": KiB, "kib": KiB, "m": MiB, "mb": MiB, "mib": MiB, "g": GiB, "gb": GiB, "gib": GiB}[strings.ToLower(strings.TrimSpace(s[len(digits):]))]
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil || unit == 0 || n < 0 || n > int64((1<<62)/unit) {
-			return errors.New("write a number of bytes, or one with a unit such as 300MiB")
+		n, err := parseSize(s)
+		if err == nil {
+			*field(c) = n
 		}
-		*field(c) = ByteSize(n) * unit
-		return nil
+		return err
 	}
+}
+
+func parseSize(s string) (ByteSize, error) {
+	digits := strings.TrimRight(s, "KMGiBkb ")
+	unit := map[string]ByteSize{"": 1, "b": 1, "k": KiB, "kb": KiB, "kib": KiB, "m": MiB, "mb": MiB, "mib": MiB, "g": GiB, "gb": GiB, "gib": GiB}[strings.ToLower(strings.TrimSpace(s[len(digits):]))]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || unit == 0 || n < 0 || n > int64((1<<62)/unit) {
+		return 0, errors.New("write a number of bytes, or one with a unit such as 300MiB")
+	}
+	return ByteSize(n) * unit, nil
 }
 
 func setConcurrency(c *Config, s string) error {

@@ -251,6 +251,8 @@ type world struct {
 	call  *record.Call
 	// breaks, when set at a restart, is asked before each transaction whether it fails.
 	breaks func() bool
+	// overlay, when set at a restart, is in place of apart.
+	overlay *overlay.Config
 }
 
 // breaking is a store whose transactions fail at times.
@@ -280,6 +282,12 @@ func setupOn(t testing.TB, u *upstream) *world {
 	return w
 }
 
+// History is Recorder.History of a history that is not bounded.
+func (w *world) History(ctx context.Context, c *record.Call, t id.Thread, body []byte) []byte {
+	out, _, _ := w.Recorder.History(ctx, c, t, body)
+	return out
+}
+
 // restart begins with a new recorder on the same database.
 func (w *world) restart(t testing.TB) {
 	t.Helper()
@@ -287,8 +295,12 @@ func (w *world) restart(t testing.TB) {
 	if w.breaks != nil {
 		store = breaking{store, w.breaks}
 	}
+	o := apart()
+	if w.overlay != nil {
+		o = *w.overlay
+	}
 	r := record.New(record.Options{
-		Store: store, Ask: w.u.ask, Overlay: apart(), Log: slog.New(slog.DiscardHandler),
+		Store: store, Ask: w.u.ask, Overlay: o, Log: slog.New(slog.DiscardHandler),
 	})
 	w.Recorder = r
 	// Work that goes on after its reader left must end before the database.

@@ -84,7 +84,8 @@ func mad(t *testing.T, s *sqlite.Store, x *talk, body []byte) {
 	check := func(out []byte) { require.True(t, !valid || json.Valid(out), "%s -> %s", body, out) }
 	check(r.State(t.Context(), c, "t1", true, body))
 	check(r.State(t.Context(), c, "t1", false, body))
-	check(r.History(t.Context(), c, "t1", body))
+	history, _, _ := r.History(t.Context(), c, "t1", body)
+	check(history)
 	check(r.Threads(t.Context(), c, body))
 	run, out := r.Begin(t.Context(), c, "t1", body)
 	check(out)

@@ -364,3 +364,47 @@ func TestHostileSnapshots(t *testing.T) {
 		require.Equal(t, body, string(w.Threads(t.Context(), w.call, []byte(body))))
 	}
 }
+
+// Lists of threads and long histories are bounded as they are by the server itself.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	x := w.u.thread("t1")
+	for n := range 40 {
+		keep := 0
+		if n%5 == 4 {
+			keep = 2
+		}
+		w.u.run(x, x.head(), n+1, keep)
+	}
+	whole := saidIn(w.Threads(t.Context(), w.call, []byte(x.row())))
+	require.Contains(t, whole, "h20")
+	list := gjson.GetBytes(w.Threads(t.Context(), w.call, []byte("["+x.row()+"]")), "0").Raw
+	shown := strings.Fields(people(saidIn([]byte(list))))
+	all := strings.Fields(people(whole))
+	require.Equal(t, append(all[:1:1], all[len(all)-20:]...), shown)
+	full := *w.call
+	full.Choice.Full = true
+	require.Equal(t, whole, saidIn([]byte(gjson.GetBytes(w.Threads(t.Context(), &full, []byte("["+x.row()+"]")), "0").Raw)))
+
+	raw := []byte(x.history("", 30))
+	unbound := gjson.ParseBytes(w.History(t.Context(), &full, x.id, raw)).Array()
+	graph := gjson.ParseBytes(raw).Array()
+	fits := len(unbound[0].Get("values").Raw) + len(unbound[1].Get("values").Raw)
+	for bound, want := range map[int]int{fits - 1: 1, fits: 2, 1: 0} {
+		o := apart()
+		o.MaxBytes = int64(bound)
+		w.overlay = &o
+		w.restart(t)
+		out, entries, partial := w.Recorder.History(t.Context(), w.call, x.id, raw)
+		require.True(t, partial)
+		require.Equal(t, want, entries)
+		for i, row := range gjson.ParseBytes(out).Array() {
+			if i < want {
+				require.Equal(t, unbound[i].Raw, row.Raw)
+			} else if len(unbound[i].Get("values.messages").Array()) > len(graph[i].Get("values.messages").Array()) {
+				require.Equal(t, graph[i].Raw, row.Raw)
+			}
+		}
+	}
+}

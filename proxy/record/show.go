@@ -16,23 +16,25 @@ import (
 // State shows the state of a thread. live: it is the head, read without its id.
 func (r *Recorder) State(ctx context.Context, c *Call, t id.Thread, live bool, body []byte) []byte {
 	// Most states are shown as they are: that they make sense is looked at when they are recorded, or changed.
-	shown := r.show(ctx, c, t, live, overlay.State, []json.RawMessage{body})[0]
+	list, _, _ := r.show(ctx, c, t, live, overlay.State, []json.RawMessage{body})
+	shown := list[0]
 	if !sameBytes(shown, body) && !jsonscan.Valid(body) {
 		return body
 	}
 	return shown
 }
 
-// History shows each entry of a history as of its checkpoint.
-func (r *Recorder) History(ctx context.Context, c *Call, t id.Thread, body []byte) []byte {
+// History shows each entry of a history as of its checkpoint. partial: the bound of histories leaves transcripts out, after so many entries.
+func (r *Recorder) History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte, entries int, partial bool) {
 	if !jsonscan.Valid(body) {
-		return body
+		return body, 0, false
 	}
 	items, ok := jsonscan.Elements(body)
 	if !ok || len(items) == 0 {
-		return body
+		return body, 0, false
 	}
-	return rejoin(body, items, r.show(ctx, c, t, false, overlay.History, items))
+	now, entries, partial := r.show(ctx, c, t, false, overlay.History, items)
+	return rejoin(body, items, now), entries, partial
 }
 
 // rejoin gives body, an array of items, with others in their place.
@@ -50,9 +52,9 @@ func rejoin(body []byte, items, now []json.RawMessage) []byte {
 func sameBytes(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // show shows snapshots of a thread. What cannot be shown comes back as it is.
-func (r *Recorder) show(ctx context.Context, c *Call, t id.Thread, live bool, place overlay.Place, bodies []json.RawMessage) []json.RawMessage {
+func (r *Recorder) show(ctx context.Context, c *Call, t id.Thread, live bool, place overlay.Place, bodies []json.RawMessage) (out []json.RawMessage, entries int, partial bool) {
 	ctx = overlay.With(ctx, c.Choice)
-	out := slices.Clone(bodies)
+	out = slices.Clone(bodies)
 	views := make([]*view, len(bodies))
 	var roots []*view
 	for i, b := range bodies {
@@ -62,7 +64,7 @@ func (r *Recorder) show(ctx context.Context, c *Call, t id.Thread, live bool, pl
 		}
 	}
 	if len(roots) == 0 {
-		return out
+		return out, 0, false
 	}
 	links, err := r.ensure(ctx, c, t, live, roots...)
 	if err != nil {
@@ -84,9 +86,11 @@ func (r *Recorder) show(ctx context.Context, c *Call, t id.Thread, live bool, pl
 				values = s.Values
 			}
 		}
+		reading.Count(values)
 		out[i] = v.with(values, !recorded || l.Incomplete)
 	}
-	return out
+	entries, partial = reading.Spent()
+	return out, entries, partial
 }
 
 // unshown notes why something is shown as the upstream has it.

@@ -27,7 +27,7 @@ func (r *Recorder) Threads(ctx context.Context, c *Call, body []byte) []byte {
 	ctx = overlay.With(ctx, c.Choice)
 	items, ok := jsonscan.Elements(body)
 	if !ok {
-		return r.object(ctx, c, body, true)
+		return r.object(ctx, c, body, overlay.Threads)
 	}
 	asking, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
@@ -44,14 +44,14 @@ func (r *Recorder) Threads(ctx context.Context, c *Call, body []byte) []byte {
 	_ = group.Wait() // they report for themselves
 	now := make([]json.RawMessage, len(items))
 	for i, item := range items {
-		now[i] = r.object(ctx, c, item, false)
+		now[i] = r.object(ctx, c, item, overlay.Lists)
 	}
 	return rejoin(body, items, now)
 }
 
 // prepare records the head of a thread of a list, unless the thread is as it was when that was done last.
 func (r *Recorder) prepare(ctx context.Context, c *Call, object []byte) error {
-	o := r.read(ctx, object)
+	o := r.read(ctx, object, overlay.Lists)
 	if o == nil {
 		return nil
 	}
@@ -85,14 +85,14 @@ type object struct {
 }
 
 // read reads a thread object; nil when it has no messages to show.
-func (r *Recorder) read(ctx context.Context, body []byte) *object {
+func (r *Recorder) read(ctx context.Context, body []byte, place overlay.Place) *object {
 	o := &object{thread: id.Thread(jsonscan.Text(body, "thread_id")), updated: jsonscan.Text(body, "updated_at")}
 	var ok bool
 	if o.start, o.end, ok = jsonscan.Member(body, "values"); !ok || o.thread == "" {
 		return nil
 	}
 	o.row, o.known = rowOf(body)
-	o.look = r.overlay.Look(ctx, o.row.graph, overlay.Threads)
+	o.look = r.overlay.Look(ctx, o.row.graph, place)
 	o.values = body[o.start:o.end:o.end]
 	messages := jsonscan.Raw(o.values, o.look.Key)
 	if !o.look.On || len(messages) == 0 || messages[0] != '[' {
@@ -132,13 +132,13 @@ func (r *Recorder) ofVersion(ctx context.Context, t id.Thread, head id.Checkpoin
 	return l.ID, ok, err
 }
 
-// object shows the values of a thread object. asks: the upstream may be asked for what is not recorded.
-func (r *Recorder) object(ctx context.Context, c *Call, body []byte, asks bool) []byte {
-	o := r.read(ctx, body)
+// object shows the values of a thread object. For one that is not of a list the upstream may be asked for what is not recorded.
+func (r *Recorder) object(ctx context.Context, c *Call, body []byte, place overlay.Place) []byte {
+	o := r.read(ctx, body, place)
 	if o == nil {
 		return body
 	}
-	values, err := r.valuesOf(ctx, c, o, asks)
+	values, err := r.valuesOf(ctx, c, o, place == overlay.Threads)
 	if err != nil {
 		r.unshown(ctx, o.thread, err)
 		return body

@@ -41,6 +41,10 @@ type Reading struct {
 	contents *contents
 	run      id.Run // whose stream is shown; "" none
 	plain    []byte // values that were looked through last, and had nothing odd
+
+	used    int64 // bytes of values that the answer has so far
+	entries int   // of the answer that were counted before that was too much
+	spent   bool  // an entry did not fit into the budget: it and all that follow show what the graph has
 }
 
 // Read begins a Reading of a thread.
@@ -113,9 +117,19 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if whole && (ahead == nil || !ahead.Grown) && !legacy {
 		return values, nil
 	}
+	bounded := r.look.MaxBytes > 0 && condensed(tr)
+	if bounded && r.spent {
+		return values, nil
+	}
 	start, end, ok := jsonscan.Member(values, r.look.Key)
 	if !ok {
 		return values, nil // an interrupt, or a graph that keeps its messages elsewhere
+	}
+	if r.look.Recent && (ahead == nil || !ahead.Grown) && condensed(tr) {
+		out, ok, err := r.recent(ctx, tr, values, start, end)
+		if ok || err != nil {
+			return out, err
+		}
 	}
 	p, err := r.point(ctx, tr)
 	if err != nil {
@@ -136,7 +150,15 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 			return values, err
 		}
 	}
-	return into(p.shown, values, start, end, r.look.Markers), nil
+	shown := p.shown
+	if r.look.Recent && len(shown) > len(p.list) && slices.ContainsFunc(shown, isMarkerEntry) {
+		shown = recentOf(shown, isMarkerEntry)
+	}
+	out := into(shown, values, start, end, r.look.Markers)
+	if r.spent = bounded && r.used+int64(len(out)) > r.look.MaxBytes; r.spent {
+		return values, nil
+	}
+	return out, nil
 }
 
 // point gives the point of a conversation that a transcript stands for.

@@ -24,11 +24,18 @@ type Settings struct {
 	Markers                               Markers
 	Key                                   string // of the values that holds the messages
 	Partial                               bool   // answers that were streamed and not saved are kept
+	// FullThreads: lists of threads show whole transcripts, not only the first message and the last ones.
+	FullThreads bool
+	// MaxBytes bounds the values of one history: once they are larger, condensed entries show what the graph has. 0: no bound.
+	MaxBytes int64
 }
+
+// DefaultMaxBytes is Settings.MaxBytes unless it is set.
+const DefaultMaxBytes = 16 << 20
 
 // Defaults show it everywhere.
 func Defaults() Settings {
-	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: AttachedMarkers, Key: "messages", Partial: true}
+	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: AttachedMarkers, Key: "messages", Partial: true, MaxBytes: DefaultMaxBytes}
 }
 
 // Config is Settings for all graphs, and those of graphs that have their own.
@@ -43,18 +50,20 @@ type Place int
 const (
 	State   Place = iota // the state of a thread, latest or at a checkpoint
 	History              // each entry of a history
-	Threads              // the values of threads
+	Threads              // the values of a thread
+	Lists                // the values of each thread of a list
 	Wait                 // the result of a run
 	Stream               // root `values` events, and root `updates` of steps that condense
 )
 
 func (s *Settings) on(p Place) bool {
-	return [...]bool{s.State, s.History, s.Threads, s.Wait, s.Stream}[p]
+	return [...]bool{s.State, s.History, s.Threads, s.Threads, s.Wait, s.Stream}[p]
 }
 
 // Choice is what one request wants otherwise than the settings say. The zero value wants nothing.
 type Choice struct {
 	Overlay *bool
+	Full    bool    // whole transcripts: no list of threads is shortened, and no history bounded
 	Markers Markers // "": as configured
 }
 
@@ -78,6 +87,10 @@ type Look struct {
 	Key     string
 	// Live: the answer is the stream of a run, which shows what it said of answers that it did not save.
 	Live bool
+	// Recent: of a transcript with condensed messages only the first message and the last ones are shown.
+	Recent bool
+	// MaxBytes bounds the values of the answer, as Settings.MaxBytes.
+	MaxBytes int64
 }
 
 // Look gives how answers of a kind show the threads of a graph, by settings and by what the request chose. Of a nil Overlay: as they are.
@@ -94,6 +107,12 @@ func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
 	l.Updates = l.On && p == Stream && (s.Updates || c.Overlay != nil)
 	if c.Markers != "" {
 		l.Markers = c.Markers
+	}
+	if !c.Full {
+		l.Recent = p == Lists && !s.FullThreads
+		if p == History {
+			l.MaxBytes = s.MaxBytes
+		}
 	}
 	return l
 }

@@ -1,0 +1,85 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/jsonscan"
+)
+
+// recentMessages is how many of the last messages a list of threads shows.
+const recentMessages = 20
+
+// recentOf returns the first message and the last recentMessages of a transcript, each with the markers before it, and the markers at the end.
+// A transcript without a gap between them is returned as it is.
+func recentOf[E any](all []E, isMarker func(E) bool) []E {
+	first := slices.IndexFunc(all, func(e E) bool { return !isMarker(e) }) + 1
+	from := len(all)
+	for n := 0; from > first && (n < recentMessages || isMarker(all[from-1])); from-- {
+		if !isMarker(all[from-1]) {
+			n++
+		}
+	}
+	if from == first {
+		return all
+	}
+	return slices.Concat(all[:first], all[from:])
+}
+
+func isMarkerEntry(e *entry) bool { return e.marker != nil }
+
+// condensed reports whether a transcript has messages that its checkpoint has condensed.
+func condensed(tr *eventstore.Transcript) bool {
+	return len(tr.Entries) > len(tr.List) && slices.ContainsFunc(tr.Entries, isSummary)
+}
+
+func isSummary(e eventstore.Entry) bool { return e.Summary }
+
+// recent is Values for a list of threads, without the messages that it does not show. ok is false when the values are not those that the
+// transcript was recorded with: then all of it decides what is shown.
+func (r *Reading) recent(ctx context.Context, tr *eventstore.Transcript, values json.RawMessage, start, end int) (out json.RawMessage, ok bool, err error) {
+	items, ok := jsonscan.Elements(values[start:end])
+	if r.run != "" || !ok || len(items) != len(tr.List) {
+		return nil, false, nil
+	}
+	lists, err := r.contents.get(ctx, r.o.events, r.thread, recentOf(tr.Entries, isSummary), tr.List)
+	if err != nil {
+		return nil, false, err
+	}
+	for i, item := range named(items, lists[1]) {
+		if !lists[1][i].stands(item) {
+			return nil, false, nil
+		}
+	}
+	return into(lists[0], values, start, end, r.look.Markers), true, nil
+}
+
+// Count adds the next entry of an answer, as it is shown, to what the answer may have (Look.MaxBytes).
+func (r *Reading) Count(values json.RawMessage) {
+	if !r.spent && !r.Exhausted() {
+		r.entries++
+	}
+	r.used += int64(len(values))
+}
+
+// Spent reports whether an entry did not fit into what the answer may have. The first entries of the answer, so many, are shown as without a
+// bound; of the others those with condensed messages show what the graph has.
+func (r *Reading) Spent() (entries int, spent bool) { return r.entries, r.spent }
+
+// Bounded reports whether Look.MaxBytes bounds the answer.
+func (r *Reading) Bounded() bool { return r.look.MaxBytes > 0 }
+
+// Exhausted reports whether no entry with condensed messages fits any more, although none may have come that did not.
+func (r *Reading) Exhausted() bool { return r.look.MaxBytes > 0 && r.used >= r.look.MaxBytes }
+
+// Condensed reports whether a bound that is exhausted would change what is shown of a root checkpoint.
+func (r *Reading) Condensed(ctx context.Context, at id.Checkpoint) (bool, error) {
+	if !r.look.On {
+		return false, nil
+	}
+	tr, err := r.transcript(ctx, at)
+	return tr != nil && condensed(tr), err
+}

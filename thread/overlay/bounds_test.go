@@ -1,0 +1,107 @@
+package overlay_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/thread"
+	"understudy/thread/overlay"
+)
+
+// grow saves checkpoints as a graph leaves them that adds messages, and at times condenses all but the last ones or begins anew.
+func (w *world) grow(rnd *rand.Rand, steps int) {
+	var list []msg
+	for n := range steps {
+		switch k := rnd.IntN(12); {
+		case k == 0 && len(list) > 6:
+			list = append(ms(fmt.Sprintf("S%d", n)), list[len(list)-1-rnd.IntN(3):]...)
+		case k == 1 && rnd.IntN(4) == 0:
+			list = nil // a reset
+		}
+		for i := range 1 + rnd.IntN(3) {
+			list = append(slices.Clone(list), msg{[]string{"human", "ai"}[i%2], fmt.Sprintf("m%d-%d", n, i), fmt.Sprintf("%0*d", rnd.IntN(200), n)})
+		}
+		w.save(list)
+	}
+}
+
+// with is the thread service with other settings.
+func (w *world) with(change func(*overlay.Settings)) *thread.Service {
+	s := overlay.Defaults()
+	change(&s)
+	o := w.threads.Options
+	o.Overlay = overlay.New(w.rows, overlay.Config{Settings: s})
+	return thread.NewService(o)
+}
+
+func found(t *testing.T, s *thread.Service, ctx context.Context) json.RawMessage {
+	t.Helper()
+	page, _, err := s.Search(ctx, thread.Search{Query: thread.Query{Limit: 10}})
+	require.NoError(t, err)
+	require.Len(t, page, 1)
+	return page[0].Values
+}
+
+// Lists of threads show the first and the last 20 messages of a conversation with condensed ones, each as the whole transcript has it.
+func TestListsOfThreadsShowTheFirstAndTheLastMessages(t *testing.T) {
+	t.Parallel()
+	raw := func(values []byte) (list []string) {
+		for _, m := range gjson.GetBytes(values, "messages").Array() {
+			list = append(list, m.Raw)
+		}
+		return list
+	}
+	shortened := 0
+	for seed := range uint64(12) {
+		w := setup(t)
+		w.grow(rand.New(rand.NewPCG(seed, 1)), 5+int(seed)*4)
+		for _, form := range []overlay.Markers{overlay.AttachedMarkers, overlay.SystemMarkers, overlay.NoMarkers} {
+			s := w.with(func(s *overlay.Settings) { s.Markers = form })
+			v, err := s.Get(t.Context(), w.thread)
+			require.NoError(t, err)
+			graph := found(t, s, choose(t.Context(), false))
+			whole := raw(v.Values)
+			var want, last []string
+			messages := 0
+			for _, m := range slices.Backward(whole) {
+				marks := gjson.Get(m, "type").String() == "system"
+				if messages == 20 && !marks {
+					break
+				}
+				if last = append(last, m); !marks {
+					messages++
+				}
+			}
+			slices.Reverse(last)
+			want = whole
+			first := slices.IndexFunc(whole, func(m string) bool { return gjson.Get(m, "type").String() != "system" }) + 1
+			if len(raw(graph)) < len(whole) && first+len(last) < len(whole) {
+				want = append(slices.Clone(whole[:first]), last...)
+				shortened++
+			}
+			require.Equal(t, want, raw(found(t, s, t.Context())), "seed %d, markers %s", seed, form)
+			require.Equal(t, string(v.Values), string(found(t, w.with(func(s *overlay.Settings) { s.Markers, s.FullThreads = form, true }), t.Context())))
+			yes := true
+			require.Equal(t, string(v.Values), string(found(t, s, overlay.With(t.Context(), overlay.Choice{Overlay: &yes, Full: true}))))
+		}
+	}
+	require.Greater(t, shortened, 5)
+}
+
+func TestListsOfThreadsThatWereNotCondensedAreWhole(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var list []msg
+	for i := range 60 {
+		list = append(list, msg{"human", fmt.Sprint("h", i), "text"})
+	}
+	w.save(list)
+	require.Equal(t, string(w.state(choose(t.Context(), false), "")), string(found(t, w.threads, t.Context())))
+}
