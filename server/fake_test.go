@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,9 +133,43 @@ func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy
 func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*checkpointer.Snapshot, error) {
 	return &checkpointer.Snapshot{}, f.note(at, sub)
 }
-func (f fakeThreads) History(_ context.Context, q thread.HistoryQuery) ([]*checkpointer.Snapshot, error) {
-	return nil, f.note(q)
+func (f fakeThreads) ReadHistory(_ context.Context, q thread.HistoryQuery) (thread.Entries, error) {
+	if err := f.note(q); err != nil {
+		return nil, err
+	}
+	return &fakeEntries{}, nil
 }
+
+// fakeEntries are entries of a history, each made when it is asked for.
+type fakeEntries struct {
+	n, of   int
+	make    func(n int) (*checkpointer.Snapshot, error)
+	partial func(n int) (entries int, partial, known bool)
+	closed  atomic.Int32
+	onClose func()
+}
+
+func (f *fakeEntries) Next(context.Context) (*checkpointer.Snapshot, error) {
+	if f.n++; f.n > f.of {
+		return nil, io.EOF
+	}
+	return f.make(f.n)
+}
+
+func (f *fakeEntries) Partial(context.Context) (entries int, partial, known bool, err error) {
+	if f.partial == nil {
+		return 0, false, true, nil
+	}
+	entries, partial, known = f.partial(f.n)
+	return entries, partial, known, nil
+}
+
+func (f *fakeEntries) Close() {
+	if f.closed.Add(1) == 1 && f.onClose != nil {
+		f.onClose()
+	}
+}
+
 func (f fakeThreads) UpdateState(_ context.Context, at thread.Place, u [][]thread.StateUpdate) (thread.Place, error) {
 	at.ID = "c"
 	return at, f.note(u)

@@ -45,7 +45,8 @@ type Threads interface {
 	Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error)
 	// State: with an empty at.ID the live head of at.NS, else the record of that checkpoint.
 	State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error)
-	History(ctx context.Context, q thread.HistoryQuery) ([]*checkpointer.Snapshot, error)
+	// ReadHistory: close what it returns.
+	ReadHistory(ctx context.Context, q thread.HistoryQuery) (thread.Entries, error)
 	// UpdateState returns the new checkpoint.
 	UpdateState(ctx context.Context, at thread.Place, steps [][]thread.StateUpdate) (thread.Place, error)
 }

@@ -72,20 +72,3 @@ func (s *Server) searchHistory(c *fiber.Ctx, t id.Thread) error {
 		return s.sendHistory(c, q)
 	})
 }
-
-func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
-	if q.Limit == 0 { // to services no limit means all
-		return sendJSON(c, []byte("[]"))
-	}
-	list, err := s.opts.Threads.History(c.UserContext(), q)
-	if err != nil {
-		return err
-	}
-	size := 0 // in one piece from the beginning: large histories would be copied again and again
-	for _, snap := range list {
-		size += len(snap.Values) + len(snap.Metadata) + 2048
-	}
-	return sendJSON(c, compat.AppendList(make([]byte, 0, size), list, func(dst []byte, snap *checkpointer.Snapshot) []byte {
-		return compat.AppendState(dst, snap, compat.StateParts{})
-	}))
-}

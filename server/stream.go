@@ -25,7 +25,7 @@ type follower interface {
 	Close(left bool)
 }
 
-// open is a response that is sent as its content comes: an event stream, or a wait.
+// open is a response that is sent as its content comes: an event stream, a wait, or a long list.
 //
 // To fasthttp it is a body to read from. But its first Read writes the whole response to the connection itself, as chunks of its own, and
 // then reports the end, upon which fasthttp sends the last chunk and goes on with the connection. So many events go out in one write,
@@ -35,6 +35,7 @@ type open struct {
 	s    *Server
 	conn net.Conn
 	f    follower
+	list *list                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // whether a record is shown with its id
 	wait bool                      // the result is wanted, not the records
 	req  *request
@@ -109,16 +110,18 @@ func soon(ctx context.Context, f follower) (res run.Result, ok bool) {
 func (s *Server) answer(c *fiber.Ctx, o *open) error {
 	if c.Method() == fiber.MethodHead {
 		// fasthttp ends chunked answers with a line end even when they have no body.
-		o.f.Close(false)
+		o.close(false)
 		s.slots.give(1)
 		return nil
 	}
 	o.s, o.conn, o.req, o.stat = s, c.Context().Conn(), requestOf(c), c.Response().StatusCode()
 	o.req.streamed = true
 	s.metrics.streams.Inc()
-	s.mu.Lock()
-	s.opened[o] = struct{}{}
-	s.mu.Unlock()
+	if o.list == nil { // a list has an end, which a shutdown waits for
+		s.mu.Lock()
+		s.opened[o] = struct{}{}
+		s.mu.Unlock()
+	}
 	c.Response().ImmediateHeaderFlush = true
 	c.Response().SetBodyStream(o, -1)
 	return nil
@@ -147,7 +150,7 @@ func (o *open) end(err error) {
 		return
 	}
 	o.closed = true
-	o.f.Close(errors.Is(err, errLeft) || errors.Is(err, errStuck))
+	o.close(errors.Is(err, errLeft) || errors.Is(err, errStuck))
 	o.s.mu.Lock()
 	delete(o.s.opened, o)
 	o.s.mu.Unlock()
@@ -157,6 +160,14 @@ func (o *open) end(err error) {
 	o.s.metrics.ended.WithLabelValues(why).Inc()
 	o.s.metrics.events.Add(float64(o.events))
 	o.s.done(o.req, o.stat, why)
+}
+
+func (o *open) close(left bool) {
+	if o.list != nil {
+		o.list.close()
+		return
+	}
+	o.f.Close(left)
 }
 
 // ended names the end of an open response.
@@ -189,11 +200,19 @@ func (o *open) send() (err error) {
 			o.s.log.Error("stream failed", "request_id", o.req.id, "route", o.req.route, "error", err)
 		}
 	}()
-	ctx, cancel := context.WithCancelCause(o.s.streaming)
+	life, of := o.s.streaming, o.s.streaming
+	if o.list != nil {
+		life, of = o.s.requests, o.list.ctx
+	}
+	ctx, cancel := context.WithCancelCause(of)
 	defer cancel(nil)
+	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
 	stop := watch(o.conn, func() { cancel(errLeft) })
 	defer stop()
-	if o.wait {
+	switch {
+	case o.list != nil:
+		return o.sendList(ctx)
+	case o.wait:
 		return o.sendResult(ctx)
 	}
 	return o.sendEvents(ctx)
@@ -342,7 +361,7 @@ func (o *open) write(fill func(dst []byte) []byte) error {
 	}
 	o.buf = append(o.buf, '\r', '\n')
 	err := o.writeAll(o.buf)
-	if cap(o.buf) > 2*batchBytes {
+	if cap(o.buf) > 2*batchBytes && o.list == nil {
 		o.buf = nil // one big state should not stay as long as the stream does
 	}
 	return err

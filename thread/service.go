@@ -294,21 +294,6 @@ func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool
 	return snap, s.overlaySnapshots(ctx, row, overlay.State, at.ID == "", snap)
 }
 
-// History gives snapshots, newest first.
-func (s *Service) History(ctx context.Context, q HistoryQuery) ([]*checkpointer.Snapshot, error) {
-	row, err := s.row(ctx, q.Thread)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s.Snapshots.History(ctx, checkpointer.List{
-		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: q.Limit,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, s.overlaySnapshots(ctx, row, overlay.History, false, list...)
-}
-
 // backfill records what a thread lacks, before it is changed.
 func (s *Service) backfill(ctx context.Context, t id.Thread) error {
 	if s.Backfill == nil {

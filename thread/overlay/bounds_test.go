@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/checkpointer"
 	"understudy/thread"
 	"understudy/thread/overlay"
 )
@@ -104,4 +106,80 @@ func TestListsOfThreadsThatWereNotCondensedAreWhole(t *testing.T) {
 	}
 	w.save(list)
 	require.Equal(t, string(w.state(choose(t.Context(), false), "")), string(found(t, w.threads, t.Context())))
+}
+
+// For every bound: the entries that fit are those without it, byte for byte, and those that do not are the graph's.
+func TestBoundOfAHistory(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		w := setup(t)
+		w.grow(rand.New(rand.NewPCG(seed, 2)), 60)
+		q := thread.HistoryQuery{Thread: w.thread, Limit: 50}
+		read := func(max int64, ctx context.Context) (list []*checkpointer.Snapshot, entries int, partial bool) {
+			t.Helper()
+			h, err := w.with(func(s *overlay.Settings) { s.MaxBytes = max }).ReadHistory(ctx, q)
+			require.NoError(t, err)
+			defer h.Close()
+			early, earlyPartial, decided := 0, false, false
+			for {
+				n, is, known, err := h.Partial(ctx)
+				require.NoError(t, err)
+				if known && !decided {
+					early, earlyPartial, decided = n, is, true
+				}
+				snap, err := h.Next(ctx)
+				if err == io.EOF {
+					break
+				}
+				require.NoError(t, err)
+				list = append(list, snap)
+			}
+			entries, partial, known, err := h.Partial(ctx)
+			require.NoError(t, err)
+			require.True(t, known)
+			require.Equal(t, earlyPartial, partial, "what the head of an answer says holds in the end")
+			if partial {
+				require.Equal(t, early, entries)
+			}
+			return list, entries, partial
+		}
+		whole, _, partial := read(0, t.Context())
+		require.False(t, partial)
+		graph, _, _ := read(0, choose(t.Context(), false))
+		bounds := []int64{1, 1 << 30}
+		sum := int64(0)
+		for _, snap := range whole {
+			sum += int64(len(snap.Values))
+			bounds = append(bounds, sum-1, sum, sum+1)
+		}
+		for _, bound := range bounds {
+			used, fit, left, counted := int64(0), len(whole), false, 0
+			for i := range whole {
+				if used < bound {
+					counted = i + 1
+				}
+				is := gjson.GetBytes(whole[i].Values, "messages.#").Int() > gjson.GetBytes(graph[i].Values, "messages.#").Int()
+				if used += int64(len(whole[i].Values)); is && used > bound && !left {
+					fit, left = i, true
+				}
+			}
+			got, entries, partial := read(bound, t.Context())
+			require.Equal(t, left, partial, "bound %d", bound)
+			if partial {
+				require.Equal(t, min(fit, counted), entries, "bound %d", bound)
+			}
+			require.Len(t, got, len(whole))
+			for i, snap := range got {
+				want := whole[i]
+				if i >= fit && gjson.GetBytes(want.Values, "messages.#").Int() > gjson.GetBytes(graph[i].Values, "messages.#").Int() {
+					want = graph[i]
+				}
+				require.Equal(t, string(want.Values), string(snap.Values), "entry %d, bound %d", i, bound)
+			}
+		}
+		yes := true
+		full, _, partial := read(1, overlay.With(t.Context(), overlay.Choice{Overlay: &yes, Full: true}))
+		require.False(t, partial)
+		require.Equal(t, whole, full)
+	}
 }

@@ -1,0 +1,200 @@
+package thread
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"understudy/checkpointer"
+	"understudy/internal/jsonobj"
+	"understudy/thread/overlay"
+)
+
+// History returns a history, newest first. All of it is in memory: ReadHistory is for those that may be long.
+func (s *Service) History(ctx context.Context, q HistoryQuery) (list []*checkpointer.Snapshot, err error) {
+	h, err := s.ReadHistory(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	for {
+		snap, err := h.Next(ctx)
+		if err == io.EOF {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, snap)
+	}
+}
+
+// Entries are what a history consists of, one after the other. Close them.
+type Entries interface {
+	// Next returns the next entry; io.EOF after the last.
+	Next(ctx context.Context) (*checkpointer.Snapshot, error)
+	// Partial reports whether the bound of the answer leaves transcripts out: then the first entries, so many, are shown as without it, and of
+	// the others those with condensed messages show what the graph has. known is false as long as this depends on entries that were not read.
+	Partial(ctx context.Context) (entries int, partial, known bool, err error)
+	Close()
+}
+
+// HistoryReader reads the entries of a history, newest first. It loads checkpoints by pages, and between two of them holds nothing of the
+// database: however slowly its entries are consumed, nobody waits for it. It is not safe for concurrent use.
+type HistoryReader struct {
+	s       *Service
+	row     *Thread
+	list    checkpointer.List // of the next page
+	left    int               // entries that are still wanted; < 0: all
+	page    []*checkpointer.Snapshot
+	last    bool             // there is no further page
+	reading *overlay.Reading // nil: entries show what the graph has
+	looked  bool             // whether entries that were not read are condensed was looked up once
+	more    bool             // then some were
+}
+
+const (
+	// firstPage is how many checkpoints are loaded first: as many as most clients want.
+	firstPage = 10
+	// pageBytes is about how many bytes of values a later page has, maxPage how many checkpoints at most.
+	pageBytes, maxPage = 4 << 20, 64
+)
+
+// ReadHistory begins to read a history; fault.NotFound when there is no such thread. Close the reader.
+func (s *Service) ReadHistory(ctx context.Context, q HistoryQuery) (Entries, error) {
+	row, err := s.row(ctx, q.Thread)
+	if err != nil {
+		return nil, err
+	}
+	h := &HistoryReader{s: s, row: row, left: q.Limit, list: checkpointer.List{
+		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: firstPage,
+	}}
+	if q.Limit <= 0 {
+		h.left = -1
+	}
+	if look := s.Overlay.Look(ctx, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.History); look.On {
+		h.reading = s.Overlay.Read(row.ID, look)
+	}
+	if err := h.load(ctx); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// Close ends the reading.
+func (h *HistoryReader) Close() {
+	if h.reading != nil {
+		h.reading.Done()
+		h.reading = nil
+	}
+}
+
+// load loads the next page.
+func (h *HistoryReader) load(ctx context.Context) (err error) {
+	if h.left == 0 {
+		h.last = true
+	}
+	if h.last {
+		return nil
+	}
+	if h.left > 0 {
+		h.list.Limit = min(h.list.Limit, h.left)
+	}
+	if h.page, err = h.s.Snapshots.History(ctx, h.list); err != nil {
+		return err
+	}
+	n := len(h.page)
+	h.last = n < h.list.Limit
+	if n == 0 {
+		return nil
+	}
+	if h.left > 0 {
+		h.left -= n
+	}
+	size := 1
+	for _, snap := range h.page {
+		size += len(snap.Values)
+	}
+	end := h.page[n-1]
+	h.list.Before, h.list.NS, h.list.Limit = end.ID, &end.NS, max(1, min(maxPage, pageBytes*n/size))
+	return nil
+}
+
+// Next returns the next entry; io.EOF after the last. fault.NotFound: the thread was deleted meanwhile.
+func (h *HistoryReader) Next(ctx context.Context) (*checkpointer.Snapshot, error) {
+	if len(h.page) == 0 && !h.last {
+		row, err := h.s.row(ctx, h.row.ID)
+		if err == nil && !row.CreatedAt.Equal(h.row.CreatedAt) {
+			err = notFound(h.row.ID) // one of the same id
+		}
+		if err == nil {
+			err = h.load(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(h.page) == 0 {
+		return nil, io.EOF
+	}
+	snap := h.page[0]
+	h.page[0], h.page = nil, h.page[1:]
+	if h.reading != nil {
+		if err := h.reading.Snapshot(ctx, snap, false); err != nil {
+			return nil, fmt.Errorf("checkpoint %s of thread %s: %w", snap.ID, h.row.ID, err)
+		}
+		h.reading.Count(snap.Values)
+	}
+	return snap, nil
+}
+
+// Partial is Entries.Partial.
+func (h *HistoryReader) Partial(ctx context.Context) (entries int, partial, known bool, err error) {
+	if h.reading == nil {
+		return 0, false, true, nil
+	}
+	if entries, partial = h.reading.Spent(); partial || len(h.page) == 0 && h.last {
+		return entries, partial, true, nil
+	}
+	if !h.reading.Bounded() {
+		return 0, false, true, nil
+	}
+	exhausted := h.reading.Exhausted()
+	if !h.looked || exhausted {
+		if h.more, err = h.condensed(ctx); err != nil {
+			return 0, false, false, err
+		}
+		h.looked = true
+	}
+	return entries, h.more && exhausted, !h.more || exhausted, nil
+}
+
+// condensed reports whether an entry that was not read has condensed messages.
+func (h *HistoryReader) condensed(ctx context.Context) (bool, error) {
+	for _, snap := range h.page {
+		if is, err := h.reading.Condensed(ctx, snap.ID); is || err != nil {
+			return is, err
+		}
+	}
+	rest := h.list
+	for left := h.left; !h.last && left != 0; {
+		tuples, err := h.s.Store.ListCheckpoints(ctx, rest)
+		if err != nil {
+			return false, err
+		}
+		for _, t := range tuples {
+			if is, err := h.reading.Condensed(ctx, t.ID); is || err != nil {
+				return is, err
+			}
+			if left--; left == 0 {
+				break
+			}
+		}
+		if len(tuples) < rest.Limit {
+			break
+		}
+		rest.Before = tuples[len(tuples)-1].ID
+	}
+	return false, nil
+}
