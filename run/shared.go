@@ -17,8 +17,8 @@ type Shared interface {
 	Store
 	// Lapsed gives running runs whose lease ended before a time, the longest ago first.
 	Lapsed(ctx context.Context, before time.Time, limit int) ([]*Run, error)
-	// TakeDeliveries is Deliveries, but what it gives is not due before until any more: no other instance gets it meanwhile.
-	TakeDeliveries(ctx context.Context, by, until time.Time, limit int) (due []*Delivery, next time.Time, err error)
+	// TakeDeliveries is Deliveries, but what it returns is not due before until any more: no other instance gets it meanwhile.
+	TakeDeliveries(ctx context.Context, q DeliveryQuery, until time.Time) (due []*Delivery, next time.Time, err error)
 	// Ended gives those of the runs that are over, or not there.
 	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
 	// Tell gives signals to all instances, this one included. They may be lost.

@@ -42,8 +42,8 @@ type Store interface {
 	// NextCron is when the next enabled cron is due; zero when there is none.
 	NextCron(ctx context.Context) (time.Time, error)
 
-	// Deliveries gives deliveries due by then, and when the next one after them is due (zero: none).
-	Deliveries(ctx context.Context, by time.Time, limit int) (due []*Delivery, next time.Time, err error)
+	// Deliveries returns deliveries that are due, and when the next one that is not is due (zero: none).
+	Deliveries(ctx context.Context, q DeliveryQuery) (due []*Delivery, next time.Time, err error)
 
 	// Completion gives what was kept of the end of a run; fault.NotFound when nothing was.
 	Completion(ctx context.Context, r id.Run) (*Completion, error)

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -91,7 +90,7 @@ func (w *Webhooks) Check(address string) error {
 }
 
 func (w *Webhooks) allowed(ip netip.Addr) bool {
-	ip = ip.Unmap()
+	ip = embedded(ip)
 	switch {
 	case ip.IsLoopback():
 		return w.AllowLoopback
@@ -101,6 +100,34 @@ func (w *Webhooks) allowed(ip netip.Addr) bool {
 		return !w.RefusePrivate
 	}
 	return true
+}
+
+var (
+	translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0:0/96")}
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+)
+
+// embedded is the IPv4 address that an IPv6 address stands for, where a network may carry it there: mapped, compatible and translated (NAT64) addresses
+// and 6to4. Other addresses are returned as they are.
+func embedded(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap()
+	if !ip.Is6() || ip.IsLoopback() || ip.IsUnspecified() {
+		return ip
+	}
+	b := ip.As16()
+	switch {
+	case slices.ContainsFunc(translated, func(p netip.Prefix) bool { return p.Contains(ip) }):
+		return netip.AddrFrom4([4]byte(b[12:]))
+	case sixToFour.Contains(ip):
+		return netip.AddrFrom4([4]byte(b[2:6]))
+	case localNAT64.Contains(ip): // a /48 puts the address around byte 8, a /96 at the end: either may be in use, so neither may be forbidden
+		if split := netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}); b[12]|b[13]|b[14]|b[15] == 0 {
+			return split
+		}
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return ip
 }
 
 // client sends to addresses that the policy allows: the address is checked once more on what it resolved to, at the moment of the
@@ -144,73 +171,21 @@ func (s *Service) delivery(r *Run, values, failure json.RawMessage, now time.Tim
 		})
 		body = allowed
 	}
-	return &Delivery{Thread: r.Thread, Run: r.ID, URL: r.Kwargs.Webhook, Body: body.JSON(), Due: now}
+	return &Delivery{Thread: r.Thread, Run: r.ID, URL: r.Kwargs.Webhook, Origin: origin(r.Kwargs.Webhook), Body: body.JSON(), Due: now}
 }
 
 // timeLayout is how the API writes times.
 const timeLayout = "2006-01-02T15:04:05.000000-07:00"
 
-const (
-	senders       = 16
-	maxDeliveries = 6 // attempts: at once, and after 1 s, 5 s, 25 s, 2 min, 10 min
-)
-
-// deliver sends what is in the outbox, each entry until it was taken or too often refused.
-func (s *Service) deliver(ctx context.Context) error {
-	client := s.Webhooks.client()
-	defer client.CloseIdleConnections()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	slots := make(chan struct{}, senders) // full: the rest waits in the outbox
-	var mu sync.Mutex
-	sending := map[int64]bool{}
-	return s.loop(ctx, "webhooks", s.outbox, func(ctx context.Context) (time.Time, error) {
-		due, next, err := s.deliveries(ctx, s.Now())
-		if err != nil {
-			return next, err
-		}
-		for _, d := range due {
-			mu.Lock()
-			busy := sending[d.ID]
-			sending[d.ID] = true
-			mu.Unlock()
-			if busy {
-				continue
-			}
-			select {
-			case slots <- struct{}{}:
-			case <-ctx.Done():
-				return next, nil
-			}
-			wg.Go(func() {
-				s.send(ctx, client, d)
-				mu.Lock()
-				delete(sending, d.ID)
-				mu.Unlock()
-				<-slots
-				poke(s.outbox)
-			})
-		}
-		return next, nil
-	})
-}
-
-// takeTime is how long deliveries that an instance has taken are left to it: longer than all of a batch can take.
-const takeTime = 2 * time.Minute
-
-// deliveries gives a batch of what is due. Of a shared storage it takes them.
-func (s *Service) deliveries(ctx context.Context, now time.Time) ([]*Delivery, time.Time, error) {
-	if s.shared != nil {
-		return s.shared.TakeDeliveries(ctx, now, now.Add(takeTime), 4*senders)
-	}
-	return s.Store.Deliveries(ctx, now, 4*senders)
-}
+const maxDeliveries = 6 // attempts: at once, and after 1 s, 5 s, 25 s, 2 min, 10 min
 
 // send makes one attempt and writes what came of it.
-func (s *Service) send(ctx context.Context, client *http.Client, d *Delivery) {
+func (s *Service) send(ctx context.Context, client *http.Client, d *Delivery) (slow bool) {
+	began := time.Now()
 	err := s.post(ctx, client, d)
+	slow = time.Since(began) > slowReceiver
 	if ctx.Err() != nil {
-		return // it stays in the outbox
+		return slow // it stays in the outbox
 	}
 	d.Attempts++
 	if err == nil {
@@ -240,6 +215,7 @@ func (s *Service) send(ctx context.Context, client *http.Client, d *Delivery) {
 	if werr != nil && ctx.Err() == nil {
 		s.log.ErrorContext(ctx, "cannot write the outbox", "run_id", d.Run, "error", werr)
 	}
+	return slow
 }
 
 func (s *Service) post(ctx context.Context, client *http.Client, d *Delivery) error {

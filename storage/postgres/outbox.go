@@ -12,30 +12,42 @@ import (
 
 var errNoDelivery = fault.New(fault.NotFound, "delivery not found")
 
+// firstOfOrigins walks from origin to origin by the index and takes the first due of each, so that a long queue of one costs no more than a short one.
+const firstOfOrigins = `WITH RECURSIVE origins (origin) AS (
+		(SELECT origin FROM outbox ORDER BY origin LIMIT 1)
+		UNION ALL
+		SELECT (SELECT o.origin FROM outbox o WHERE o.origin > origins.origin ORDER BY o.origin LIMIT 1) FROM origins WHERE origins.origin IS NOT NULL
+	), firsts AS (
+		SELECT o.* FROM origins CROSS JOIN LATERAL (
+			SELECT * FROM outbox WHERE outbox.origin = origins.origin AND due <= $1 ORDER BY due, id LIMIT $3
+		) o WHERE origins.origin <> ALL($2::text[]) ORDER BY o.due, o.id LIMIT $4
+	)`
+
 const (
-	dueDeliveries = "SELECT id, thread_id, run_id, url, body, attempts, due FROM outbox WHERE due <= $1 ORDER BY due, id LIMIT $2"
-	nextDelivery  = "SELECT due FROM outbox WHERE due > $1 ORDER BY due LIMIT 1"
+	deliveryColumns = "o.id, o.thread_id, o.run_id, o.url, o.origin, o.body, o.attempts"
+	dueDeliveries   = firstOfOrigins + " SELECT " + deliveryColumns + ", o.due FROM firsts o ORDER BY o.due, o.id"
+	nextDelivery    = "SELECT due FROM outbox WHERE due > $1 ORDER BY due LIMIT 1"
 )
 
 func scanDelivery(r *row) *run.Delivery {
 	return &run.Delivery{
-		ID: r.int(0), Thread: id.Thread(r.text(1)), Run: id.Run(r.text(2)), URL: r.text(3), Body: r.bytes(4), Attempts: int(r.int(5)), Due: r.time(6),
+		ID: r.int(0), Thread: id.Thread(r.text(1)), Run: id.Run(r.text(2)), URL: r.text(3), Origin: r.text(4), Body: r.bytes(5), Attempts: int(r.int(6)), Due: r.time(7),
 	}
 }
 
 // Deliveries is run.Store.Deliveries; the one due longest comes first.
-func (s *Store) Deliveries(ctx context.Context, by time.Time, limit int) (due []*run.Delivery, next time.Time, err error) {
+func (s *Store) Deliveries(ctx context.Context, q run.DeliveryQuery) (due []*run.Delivery, next time.Time, err error) {
 	err = s.snapshot(ctx, func(c *reader) error {
 		if err := c.query(dueDeliveries, func(r *row) error {
 			due = append(due, scanDelivery(r))
 			return nil
-		}, micros(by), limitOf(limit)); err != nil {
+		}, micros(q.By), append([]string{}, q.Skip...), q.PerOrigin, q.Limit); err != nil {
 			return err
 		}
 		_, err := one(c, nextDelivery, func(r *row) error {
 			next = r.time(0)
 			return nil
-		}, micros(by))
+		}, micros(q.By))
 		return err
 	})
 	return due, next, err
@@ -43,10 +55,10 @@ func (s *Store) Deliveries(ctx context.Context, by time.Time, limit int) (due []
 
 // InsertDelivery is run.Tx.InsertDelivery. It sets the delivery's id.
 func (tx *Tx) InsertDelivery(d *run.Delivery) error {
-	if _, err := one(tx, "INSERT INTO outbox (thread_id, run_id, url, body, attempts, due) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id", func(r *row) error {
+	if _, err := one(tx, "INSERT INTO outbox (thread_id, run_id, url, origin, body, attempts, due) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id", func(r *row) error {
 		d.ID = r.int(0)
 		return nil
-	}, d.Thread, d.Run, d.URL, d.Body, d.Attempts, micros(d.Due)); err != nil {
+	}, d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due)); err != nil {
 		return fmt.Errorf("insert delivery for run %s: %w", d.Run, err)
 	}
 	return nil
@@ -54,8 +66,8 @@ func (tx *Tx) InsertDelivery(d *run.Delivery) error {
 
 // UpdateDelivery is run.Tx.UpdateDelivery.
 func (tx *Tx) UpdateDelivery(d *run.Delivery) error {
-	n, err := tx.affected("UPDATE outbox SET thread_id = $1, run_id = $2, url = $3, body = $4, attempts = $5, due = $6 WHERE id = $7",
-		d.Thread, d.Run, d.URL, d.Body, d.Attempts, micros(d.Due), d.ID)
+	n, err := tx.affected("UPDATE outbox SET thread_id = $1, run_id = $2, url = $3, origin = $4, body = $5, attempts = $6, due = $7 WHERE id = $8",
+		d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due), d.ID)
 	if err != nil {
 		return fmt.Errorf("update delivery %d: %w", d.ID, err)
 	}

@@ -49,7 +49,7 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 		`INSERT INTO model_calls (run_id, call_id, message_id, caller, model) SELECT 'r' || n, 'c', '', '', '' FROM generate_series(1, %d) n`,
 		`INSERT INTO log_offsets SELECT 'f', 't' || lpad(n::text, 8, '0'), 1, 1, 1 FROM generate_series(1, %d) n`,
 		`INSERT INTO crons (cron_id, assistant_id, schedule, enabled, created_at, updated_at, next_run_date) SELECT 'c' || n, 'a', '', true, n, n, n FROM generate_series(1, %d) n`,
-		`INSERT INTO outbox (thread_id, run_id, url, due) SELECT 't', 'r', '', n FROM generate_series(1, %d) n`,
+		`INSERT INTO outbox (thread_id, run_id, url, origin, due) SELECT 't', 'r', '', 'http://' || n %% 50, n FROM generate_series(1, %d) n`,
 	} {
 		_, err := conn.Exec(context.Background(), fmt.Sprintf(text, threads))
 		require.NoError(t, err, text)
@@ -96,7 +96,7 @@ func TestPlans(t *testing.T) {
 	}
 	// sorted: those that read what belongs to one thread, run or checkpoint may sort it; it is little.
 	sorted := []string{
-		queueStands,
+		queueStands, dueDeliveries,
 		selectThread, hasActive, selectRuns + byRun, selectRuns + byRunAlone, selectRuns + activeOfThread, activeThreads, fence, lockByRun, settleHead,
 		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, messagesOfRun, callsOfRun, dropCalls, selectCompletion,
 		allSeqsOfRun, revisions, oneCheckpoint, latestCheckpoint, checkpointsOfNS, checkpointsOfAll, checkpointsOfID, olderOfNS, olderOfAll,
@@ -105,7 +105,7 @@ func TestPlans(t *testing.T) {
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{
-		selectRuns + threadsRuns, nextDue, dueDeliveries, nextDelivery, nextCron,
+		selectRuns + threadsRuns, nextDue, nextDelivery, nextCron,
 		seqsOfThread + pageOf, seqsOfThread + pageBefore, seqsOfType + pageOf, seqsOfType + pageBefore, seqsOfRun + pageOf, seqsOfRun + pageBefore,
 		itemsOfAll, itemsOfOne, nextNamespace, expiredThreads, remainsOfMany, remainsOfOne,
 	}

@@ -24,11 +24,11 @@ const channel = "understudy"
 const (
 	lapsedRuns = "WHERE status = 'running' AND lease_until < $1 ORDER BY lease_until, run_id LIMIT $2"
 	// takeDeliveries passes over those that another instance is taking.
-	takeDeliveries = `WITH taken AS (
-			SELECT id, due FROM outbox WHERE due <= $1 ORDER BY due, id LIMIT $3 FOR UPDATE SKIP LOCKED
+	takeDeliveries = firstOfOrigins + `, taken AS (
+			SELECT o.id, o.due FROM outbox o JOIN firsts ON firsts.id = o.id WHERE o.due <= $1 FOR UPDATE OF o SKIP LOCKED
 		), moved AS (
-			UPDATE outbox o SET due = $2 FROM taken WHERE o.id = taken.id
-			RETURNING o.id, o.thread_id, o.run_id, o.url, o.body, o.attempts, taken.due
+			UPDATE outbox o SET due = $5 FROM taken WHERE o.id = taken.id
+			RETURNING ` + deliveryColumns + `, taken.due
 		) SELECT * FROM moved ORDER BY due, id`
 )
 
@@ -45,17 +45,17 @@ func (s *Store) Lapsed(ctx context.Context, before time.Time, limit int) (list [
 }
 
 // TakeDeliveries is run.Shared.TakeDeliveries.
-func (s *Store) TakeDeliveries(ctx context.Context, by, until time.Time, limit int) (due []*run.Delivery, next time.Time, err error) {
+func (s *Store) TakeDeliveries(ctx context.Context, q run.DeliveryQuery, until time.Time) (due []*run.Delivery, next time.Time, err error) {
 	err = s.write(ctx, func(tx *Tx) error {
 		due, next = nil, time.Time{}
 		tx.ask(takeDeliveries, func(r *row) error {
 			due = append(due, scanDelivery(r))
 			return nil
-		}, micros(by), micros(until), limit)
+		}, micros(q.By), append([]string{}, q.Skip...), q.PerOrigin, q.Limit, micros(until))
 		_, err := one(tx, nextDelivery, func(r *row) error {
 			next = r.time(0)
 			return nil
-		}, micros(by))
+		}, micros(q.By))
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -15,14 +16,24 @@ import (
 var errNoDelivery = fault.New(fault.NotFound, "delivery not found")
 
 const (
-	dueDeliveries = "SELECT id, thread_id, run_id, url, body, attempts, due FROM outbox WHERE due <= ? ORDER BY due, id LIMIT ?"
-	nextDelivery  = "SELECT due FROM outbox WHERE due > ? ORDER BY due LIMIT 1"
+	// dueDeliveries walks from origin to origin by the index and takes the first of each, so that a long queue of one costs no more than a short one.
+	dueDeliveries = `WITH RECURSIVE origins (origin) AS (
+			SELECT min(origin) FROM outbox
+			UNION ALL
+			SELECT (SELECT min(o.origin) FROM outbox o WHERE o.origin > origins.origin) FROM origins WHERE origins.origin IS NOT NULL
+		)
+		SELECT o.id, o.thread_id, o.run_id, o.url, o.origin, o.body, o.attempts, o.due FROM origins CROSS JOIN outbox o
+		WHERE origins.origin NOT IN (SELECT value FROM json_each(?2)) AND o.id IN (
+			SELECT id FROM outbox WHERE origin = origins.origin AND due <= ?1 ORDER BY due, id LIMIT ?3
+		) ORDER BY o.due, o.id LIMIT ?4`
+	nextDelivery = "SELECT due FROM outbox WHERE due > ? ORDER BY due LIMIT 1"
 )
 
 // Deliveries is run.Store.Deliveries; the one due longest comes first.
-func (s *Store) Deliveries(ctx context.Context, by time.Time, limit int) (due []*run.Delivery, next time.Time, err error) {
-	if limit <= 0 {
-		limit = -1
+func (s *Store) Deliveries(ctx context.Context, q run.DeliveryQuery) (due []*run.Delivery, next time.Time, err error) {
+	skip, err := json.Marshal(append([]string{}, q.Skip...))
+	if err != nil {
+		return nil, time.Time{}, err
 	}
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
 		if err := query(c, dueDeliveries, func(st *sqlite.Stmt) error {
@@ -31,18 +42,19 @@ func (s *Store) Deliveries(ctx context.Context, by time.Time, limit int) (due []
 				Thread:   id.Thread(st.ColumnText(1)),
 				Run:      id.Run(st.ColumnText(2)),
 				URL:      st.ColumnText(3),
-				Body:     columnBytes(st, 4),
-				Attempts: st.ColumnInt(5),
-				Due:      columnTime(st, 6),
+				Origin:   st.ColumnText(4),
+				Body:     columnBytes(st, 5),
+				Attempts: st.ColumnInt(6),
+				Due:      columnTime(st, 7),
 			})
 			return nil
-		}, micros(by), limit); err != nil {
+		}, micros(q.By), string(skip), q.PerOrigin, q.Limit); err != nil {
 			return err
 		}
 		_, err := one(c, nextDelivery, func(st *sqlite.Stmt) error {
 			next = columnTime(st, 0)
 			return nil
-		}, micros(by))
+		}, micros(q.By))
 		return err
 	})
 	return due, next, err
@@ -50,8 +62,8 @@ func (s *Store) Deliveries(ctx context.Context, by time.Time, limit int) (due []
 
 // InsertDelivery is run.Tx.InsertDelivery. It sets the delivery's id.
 func (tx *Tx) InsertDelivery(d *run.Delivery) error {
-	if err := tx.exec("INSERT INTO outbox (thread_id, run_id, url, body, attempts, due) VALUES (?, ?, ?, ?, ?, ?)",
-		d.Thread, d.Run, d.URL, d.Body, d.Attempts, micros(d.Due)); err != nil {
+	if err := tx.exec("INSERT INTO outbox (thread_id, run_id, url, origin, body, attempts, due) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due)); err != nil {
 		return fmt.Errorf("insert delivery for run %s: %w", d.Run, err)
 	}
 	d.ID = tx.conn.LastInsertRowID()
@@ -60,8 +72,8 @@ func (tx *Tx) InsertDelivery(d *run.Delivery) error {
 
 // UpdateDelivery is run.Tx.UpdateDelivery.
 func (tx *Tx) UpdateDelivery(d *run.Delivery) error {
-	if err := tx.exec("UPDATE outbox SET thread_id = ?, run_id = ?, url = ?, body = ?, attempts = ?, due = ? WHERE id = ?",
-		d.Thread, d.Run, d.URL, d.Body, d.Attempts, micros(d.Due), d.ID); err != nil {
+	if err := tx.exec("UPDATE outbox SET thread_id = ?, run_id = ?, url = ?, origin = ?, body = ?, attempts = ?, due = ? WHERE id = ?",
+		d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due), d.ID); err != nil {
 		return fmt.Errorf("update delivery %d: %w", d.ID, err)
 	}
 	if tx.conn.Changes() == 0 {

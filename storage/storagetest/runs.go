@@ -439,11 +439,11 @@ var deliveryCases = map[string]func(*testing.T, Backend){
 			}
 			return nil
 		})
-		got, next, err := b.Runs.Deliveries(ctx, at(2), 0)
+		got, next, err := b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(2), PerOrigin: 10, Limit: 10})
 		require.NoError(t, err)
 		same(t, []*run.Delivery{list[1], list[0]}, got)
 		require.Equal(t, at(7), next)
-		got, _, err = b.Runs.Deliveries(ctx, at(2), 1)
+		got, _, err = b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(2), PerOrigin: 10, Limit: 1})
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 
@@ -451,15 +451,49 @@ var deliveryCases = map[string]func(*testing.T, Backend){
 		write(t, b, func(tx run.Tx) error {
 			return firstError(tx.UpdateDelivery(list[1]), tx.DeleteDelivery(list[0].ID))
 		})
-		got, next, err = b.Runs.Deliveries(ctx, at(8), 0)
+		got, next, err = b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(8), PerOrigin: 10, Limit: 10})
 		require.NoError(t, err)
 		same(t, []*run.Delivery{list[2]}, got)
 		require.Equal(t, at(9), next)
-		_, next, err = b.Runs.Deliveries(ctx, at(20), 0)
+		_, next, err = b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(20), PerOrigin: 10, Limit: 10})
 		require.NoError(t, err)
 		require.True(t, next.IsZero())
 		isKind(t, b.Runs.Write(ctx, func(tx run.Tx) error { return tx.UpdateDelivery(list[0]) }), fault.NotFound)
 		isKind(t, b.Runs.Write(ctx, func(tx run.Tx) error { return tx.DeleteDelivery(list[0].ID) }), fault.NotFound)
+	},
+	"no origin takes the places of others": func(t *testing.T, b Backend) {
+		var want []*run.Delivery
+		write(t, b, func(tx run.Tx) error {
+			for i := range 60 {
+				d := &run.Delivery{Thread: threadID(1), Run: runID(1), Origin: []string{"", "http://a", "http://b:81"}[i%3], Body: raw(`{}`), Due: at(i)}
+				if err := tx.InsertDelivery(d); err != nil {
+					return err
+				}
+				if i < 6 && d.Origin != "http://a" {
+					want = append(want, d)
+				}
+			}
+			return nil
+		})
+		q := run.DeliveryQuery{By: at(50), Skip: []string{"http://a", "http://unknown"}, PerOrigin: 2, Limit: 10}
+		got, next, err := b.Runs.Deliveries(ctx, q)
+		require.NoError(t, err)
+		same(t, want, got)
+		require.Equal(t, at(51), next)
+		q.By = at(-1)
+		got, _, err = b.Runs.Deliveries(ctx, q)
+		require.NoError(t, err)
+		require.Empty(t, got)
+		if shared, ok := b.Runs.(run.Shared); ok {
+			q.By, q.Limit = at(50), 3
+			got, _, err := shared.TakeDeliveries(ctx, q, at(100))
+			require.NoError(t, err)
+			same(t, want[:3], got)
+			got, _, err = shared.TakeDeliveries(ctx, q, at(100))
+			require.NoError(t, err)
+			require.Len(t, got, 3)
+			same(t, want[3:], got[:1])
+		}
 	},
 }
 
