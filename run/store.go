@@ -115,8 +115,8 @@ type Tx interface {
 	InsertCron(c *Cron) error
 	UpdateCron(c *Cron) error
 	DeleteCron(c id.Cron) error
-	// DueCrons gives enabled crons due by now.
-	DueCrons(now time.Time) ([]*Cron, error)
+	// DueCrons returns enabled crons due by now, those due longest first. On a Shared store it leaves out those that another instance is firing.
+	DueCrons(now time.Time, limit int) ([]*Cron, error)
 
 	InsertDelivery(d *Delivery) error
 	UpdateDelivery(d *Delivery) error

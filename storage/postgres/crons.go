@@ -183,15 +183,15 @@ func (tx *Tx) DeleteCron(c id.Cron) error {
 	return nil
 }
 
-// dueCrons leaves those alone that another transaction is about to fire, and takes few, so that others can fire the rest.
+// dueCrons leaves those alone that another transaction is about to fire.
 const dueCrons = "SELECT " + cronColumns + " FROM crons WHERE enabled AND next_run_date IS NOT NULL AND next_run_date <= $1 " +
-	"ORDER BY next_run_date, cron_id LIMIT 8 FOR UPDATE SKIP LOCKED"
+	"ORDER BY next_run_date, cron_id LIMIT $2 FOR UPDATE SKIP LOCKED"
 
 // DueCrons is run.Tx.DueCrons; the one due longest comes first.
-func (tx *Tx) DueCrons(now time.Time) (out []*run.Cron, err error) {
+func (tx *Tx) DueCrons(now time.Time, limit int) (out []*run.Cron, err error) {
 	err = tx.query(dueCrons, func(r *row) error {
 		out = append(out, scanCron(r))
 		return nil
-	}, micros(now))
+	}, micros(now), limit)
 	return out, err
 }

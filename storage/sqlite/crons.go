@@ -194,13 +194,13 @@ func (tx *Tx) DeleteCron(c id.Cron) error {
 }
 
 const dueCrons = "SELECT " + cronColumns + " FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND next_run_date <= ? " +
-	"ORDER BY next_run_date, cron_id"
+	"ORDER BY next_run_date, cron_id LIMIT ?"
 
 // DueCrons is run.Tx.DueCrons; the one due longest comes first.
-func (tx *Tx) DueCrons(now time.Time) (out []*run.Cron, err error) {
+func (tx *Tx) DueCrons(now time.Time, limit int) (out []*run.Cron, err error) {
 	err = tx.query(dueCrons, func(s *sqlite.Stmt) error {
 		out = append(out, scanCron(s))
 		return nil
-	}, micros(now))
+	}, micros(now), limit)
 	return out, err
 }

@@ -88,8 +88,11 @@ var cronCases = map[string]func(*testing.T, Backend){
 		)
 		require.Equal(t, at(2), next())
 		write(t, b, func(tx run.Tx) error {
-			got, err := tx.DueCrons(at(3))
+			got, err := tx.DueCrons(at(3), 8)
+			require.NoError(t, err)
 			require.Equal(t, []id.Cron{cronID(2), cronID(3)}, cronIDs(got))
+			got, err = tx.DueCrons(at(3), 1)
+			require.Equal(t, []id.Cron{cronID(2)}, cronIDs(got))
 			return err
 		})
 	},
