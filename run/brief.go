@@ -37,7 +37,7 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 	if err != nil {
 		return nil, nil, false, err
 	}
-	if s.reserve(1) == 0 {
+	if !s.reserveSoon(ctx) {
 		return nil, nil, false, nil
 	}
 	started, entered := false, ""

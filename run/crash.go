@@ -110,6 +110,7 @@ func (s *Service) leaveLine(ex *execution) {
 	if at == 0 && len(s.line) > 0 {
 		close(s.line[0].turn)
 	}
+	s.grant()
 	s.mu.Unlock()
 	if at >= 0 {
 		s.pokeQueue()

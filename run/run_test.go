@@ -66,7 +66,7 @@ func (wire) Request(payload json.RawMessage, stateless bool) (run.Request, error
 
 // world is a service at work on a database of its own.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	options run.Options
 	graphs  *graph.Registry
@@ -77,7 +77,7 @@ type world struct {
 }
 
 // newWorld serves the graphs. change may set options.
-func newWorld(t *testing.T, graphs map[string]script, change func(*run.Options)) *world {
+func newWorld(t testing.TB, graphs map[string]script, change func(*run.Options)) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), graphs: graph.NewRegistry()}
 	for name, g := range graphs {

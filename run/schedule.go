@@ -15,33 +15,17 @@ import (
 	"understudy/thread"
 )
 
-// reserve takes up to n free jobs.
-func (s *Service) reserve(n int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closing || len(s.line) > 0 { // a suspect: whoever runs beside it might die with it
-		return 0
-	}
-	n = min(n, s.free)
-	s.free -= n
-	return n
-}
-
-func (s *Service) release(n int) {
-	if n == 0 {
-		return
-	}
-	s.mu.Lock()
-	s.free += n
-	s.mu.Unlock()
-	s.pokeQueue()
-}
-
 // queued notes that a run was left in the queue, and wakes the scheduler.
 func (s *Service) queued() {
-	s.waiting.Store(true)
+	s.arrived()
 	poke(s.wake)
 	s.signal(Signal{})
+}
+
+// arrived notes that a free job may be wanted by a run of the queue.
+func (s *Service) arrived() {
+	s.arrivals.Add(1)
+	s.waiting.Store(true)
 }
 
 // pokeQueue wakes the scheduler if there may be runs that wait: mostly there are none, and looking costs a query.
@@ -67,45 +51,81 @@ func (s *Service) claim(r *Run, t *thread.Thread, now time.Time) {
 	t.StreamHigh = max(t.StreamHigh, now.UnixMilli()) + streamBlock.Milliseconds()
 }
 
-// claimDue claims due runs until nothing is due or no job is free. It gives when to look again; zero when a poke will tell.
+// claimBatch is how many runs are claimed in one transaction: enough that commits do not limit how many begin, few enough that other servers find some.
+const claimBatch = 16
+
+// claimDue claims due runs until nothing is due or no job is free. It returns when to look again; zero when the next poke is early enough.
 func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 	if s.Jobs < 0 {
 		return time.Time{}, nil
 	}
 	for {
 		// Before looking, so that what is queued meanwhile is noticed.
-		s.waiting.Store(false)
-		full := s.full() // whoever leaves one of them pokes
+		arrivals := s.arrivals.Load()
+		full := s.full() // leave pokes when one of them has room again
 		next, err := s.Store.NextDue(ctx, full...)
 		if err != nil {
-			s.waiting.Store(true)
 			return time.Time{}, err
 		}
-		if next.IsZero() {
-			return next, nil // what waits for a run of its thread is poked by that run's end
-		}
-		s.waiting.Store(true)
-		if next.After(s.Now()) {
+		if next.IsZero() || next.After(s.Now()) {
+			if next.IsZero() {
+				s.waiting.Store(false) // what waits for a run of its thread is poked by that run's end
+				if s.arrivals.Load() != arrivals {
+					s.waiting.Store(true) // and poked
+				}
+			}
+			s.unowe()
 			return next, nil
 		}
-		if s.reserve(1) == 0 {
-			return time.Time{}, nil // whoever ends pokes
+		s.waiting.Store(true)
+		slots := s.reserveQueued(claimBatch)
+		if slots == 0 {
+			return time.Time{}, nil // release pokes
 		}
-		full = s.full() // a job that became free meanwhile brought its place along
-		var r *Run
-		entered := ""
-		err = s.Store.Write(ctx, func(tx Tx) error {
-			s.leave(entered) // an attempt that was undone
-			entered = ""
-			var err error
+		claimed, err := s.claimSome(ctx, slots)
+		s.release(slots - len(claimed))
+		for _, r := range claimed {
+			s.launch(r)
+		}
+		switch {
+		case errors.Is(err, errFull):
+		case fault.Is(err, fault.NotFound) && len(claimed) == 0:
+			s.unowe()
+			return s.Now().Add(10 * time.Millisecond), nil // it was cancelled just now, or claimed by another instance: look again
+		case err != nil && !fault.Is(err, fault.NotFound):
+			return time.Time{}, err
+		}
+	}
+}
+
+// claimSome claims up to n due runs in one transaction. With those that it has claimed it returns why there are not more: errFull, or fault.NotFound
+// when no other can be claimed. After another error there are none.
+func (s *Service) claimSome(ctx context.Context, n int) ([]*Run, error) {
+	var claimed []*Run
+	var short error
+	undo := func() {
+		for _, r := range claimed {
+			s.leave(r.Graph)
+		}
+		claimed, short = claimed[:0], nil
+	}
+	err := s.Store.Write(ctx, func(tx Tx) error {
+		undo() // an attempt
+		for len(claimed) < n {
 			now := s.Now()
-			if r, err = tx.DueRun(now, full...); err != nil {
+			r, err := tx.DueRun(now, s.full()...) // a job that became free meanwhile brought its place along
+			if fault.Is(err, fault.NotFound) {
+				short = err
+				return nil
+			}
+			if err != nil {
 				return err
 			}
 			if !s.serves(r.Graph) || !s.enter(r.Graph) {
-				return errFull
+				short = errFull
+				return nil
 			}
-			entered = r.Graph
+			claimed = append(claimed, r)
 			t, err := tx.Thread(r.Thread)
 			if err != nil {
 				return err
@@ -117,21 +137,17 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
-			return recordStart(tx, r, now)
-		})
-		if err != nil {
-			s.leave(entered)
-			s.unreserve()
-			if errors.Is(err, errFull) {
-				continue
+			if err := recordStart(tx, r, now); err != nil {
+				return err
 			}
-			if fault.Is(err, fault.NotFound) {
-				return s.Now().Add(10 * time.Millisecond), nil // it was cancelled just now, or claimed by another instance: look again
-			}
-			return time.Time{}, err
 		}
-		s.launch(r)
+		return nil
+	})
+	if err != nil {
+		undo()
+		return nil, err
 	}
+	return claimed, short
 }
 
 // errFull: a run that was created meanwhile took the last place of its graph, or others serve it.
@@ -201,13 +217,6 @@ func (s *Service) leaveLocked(graph string) bool {
 	return limited && places == 0
 }
 
-// unreserve gives a job back without waking the scheduler, which is the caller.
-func (s *Service) unreserve() {
-	s.mu.Lock()
-	s.free++
-	s.mu.Unlock()
-}
-
 // launch starts executing a claimed run, for which a job was reserved.
 func (s *Service) launch(r *Run) { s.launchWith(r, false, s.finish) }
 
@@ -250,7 +259,7 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 		if s.active[r.ID] == ex { // else the next attempt has been claimed by now
 			delete(s.active, r.ID)
 		}
-		s.free++
+		s.giveBack(1)
 		wasFull := s.leaveLocked(r.Graph) // with the job, so that the job does not go to a younger run of another graph
 		s.mu.Unlock()
 		close(ex.done)

@@ -95,14 +95,15 @@ type Service struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	wake    chan struct{} // capacity 1: something may be due
-	crons   chan struct{} // capacity 1: the next cron changed
-	outbox  chan struct{} // capacity 1: a delivery was added
-	keep    chan kept
-	stopped chan struct{} // closed when nothing is written any more
-	quit    chan struct{} // closed when the grace period is over
-	started time.Time
-	waiting atomic.Bool // runs may be waiting in the queue
+	wake     chan struct{} // capacity 1: something may be due
+	crons    chan struct{} // capacity 1: the next cron changed
+	outbox   chan struct{} // capacity 1: a delivery was added
+	keep     chan kept
+	stopped  chan struct{} // closed when nothing is written any more
+	quit     chan struct{} // closed when the grace period is over
+	started  time.Time
+	waiting  atomic.Bool  // runs may be waiting in the queue
+	arrivals atomic.Int64 // in the queue, so far
 
 	forms forms // of records, as readers with the overlay see them
 
@@ -117,7 +118,7 @@ type Service struct {
 	briefs sync.Map // id.Thread → *briefStream, of runs that are not written
 
 	mu      sync.Mutex
-	free    int
+	jobs    jobs
 	places  map[string]int  // still to be taken, of the graphs in Limits
 	foreign map[string]bool // graphs of runs in the queue that only other instances serve
 	closing bool
@@ -178,7 +179,7 @@ func NewService(o Options) *Service {
 	s := &Service{
 		Options: o, log: o.Logger, wake: make(chan struct{}, 1), crons: make(chan struct{}, 1), outbox: make(chan struct{}, 1),
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
-		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), free: max(0, o.Jobs), places: maps.Clone(o.Limits), foreign: map[string]bool{}, active: map[id.Run]*execution{},
+		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), jobs: jobs{free: max(0, o.Jobs)}, places: maps.Clone(o.Limits), foreign: map[string]bool{}, active: map[id.Run]*execution{},
 		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
 	}
 	s.shared, _ = o.Store.(Shared)

@@ -90,7 +90,7 @@ func (s *Service) tellAll(ctx context.Context) {
 // heard does what a signal asks for.
 func (s *Service) heard(sig Signal) {
 	if sig == (Signal{}) {
-		s.waiting.Store(true)
+		s.arrived()
 		poke(s.wake)
 		return
 	}
@@ -154,7 +154,7 @@ func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	s.watchAll()
-	s.waiting.Store(true)
+	s.arrived()
 	poke(s.wake)
 	poke(s.crons)
 	poke(s.outbox)

@@ -110,7 +110,7 @@ func (in *instance) newThread() id.Thread {
 	return insertThread(in.t, in.store)
 }
 
-func insertThread(t *testing.T, s *postgres.Store) id.Thread {
+func insertThread(t testing.TB, s *postgres.Store) id.Thread {
 	t.Helper()
 	now := time.Now()
 	row := &thread.Thread{ID: id.NewThread(), CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: json.RawMessage(`{}`), Config: json.RawMessage(`{}`), Status: thread.Idle}
