@@ -13,6 +13,7 @@ import (
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/thread"
 )
@@ -190,4 +191,30 @@ func TestLifeOfRunsInTheLog(t *testing.T) {
 	<-started
 	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{again.ID}, run.CancelInterrupt, true))
 	require.Equal(t, []string{"run.start trace", "run.end outputs"}, w.life(th, again.ID))
+}
+
+// Simultaneous deletions of a run undo it once.
+func TestSimultaneousDeletions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"echo": echo}, nil)
+	for range 5 {
+		th := w.thread()
+		r, err := w.runs.Create(t.Context(), th, request("echo"))
+		require.NoError(t, err)
+		w.wait(th, r.ID)
+		results := make(chan error, 8)
+		for range cap(results) {
+			go func() { results <- w.runs.Delete(context.Background(), th, r.ID) }()
+		}
+		deleted := 0
+		for range cap(results) {
+			if err := <-results; err == nil {
+				deleted++
+			} else {
+				require.True(t, fault.Is(err, fault.NotFound), "%v", err)
+			}
+		}
+		require.Equal(t, 1, deleted)
+		require.Equal(t, 1, strings.Count(strings.Join(w.life(th, r.ID), " "), "run.rollback"))
+	}
 }

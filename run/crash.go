@@ -16,7 +16,7 @@ import (
 //
 //	0, 1  Executed as any other run.
 //	2     A suspect: executed as the only suspect of its server, which claims nothing else until the run has saved a checkpoint or has survived
-//	      for a time (Company). When another suspect ends the server after that, the run is no suspect any more. A run that was the only one of a server that died is one at once.
+//	      for a time (Company; turnLimit at most). When another suspect ends the server after that, the run is no suspect any more. A run that was the only one of a server that died is one at once.
 //	3     A server died while it executed the run as the only suspect. Before the next turn the run waits. When a server dies while it waits,
 //	      and executes no other suspect, then the cause is another, and the run is no suspect any more.
 //	4     That happened twice. It ends with an error.
@@ -37,6 +37,10 @@ const (
 	suspectCrashes = 2
 	doubtedCrashes = 3
 	maxCrashes     = 4
+
+	// turnLimit bounds how long a server claims nothing else because of one suspect. A run that kills its server later than that, and always
+	// together with others, is not recognized.
+	turnLimit = time.Minute
 )
 
 var errServerDied = &graph.Failure{
@@ -168,10 +172,16 @@ func (s *Service) takeTurn(ctx context.Context, ex *execution) error {
 	return nil
 }
 
-// holdTurn keeps the line until a suspect yields, or has survived for a time, which grows with its attempts.
+// turnTime returns how long a suspect of this attempt is executed alone: it doubles with each attempt from a heartbeat up to turnLimit, so that
+// most suspects hold up the queue for a short time only.
+func (s *Service) turnTime(attempt int) time.Duration {
+	return min(s.heartbeat()<<min(max(attempt-2, 0), 8), turnLimit)
+}
+
+// holdTurn keeps the line until a suspect yields, or has survived for turnTime.
 func (s *Service) holdTurn(ctx context.Context, ex *execution) {
 	defer s.leaveLine(ex)
-	timer := time.NewTimer(s.heartbeat() << min(max(ex.run.Attempt-2, 0), 8))
+	timer := time.NewTimer(s.turnTime(ex.run.Attempt))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -415,7 +415,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err := s.awaitEnd(ctx, t, r); err != nil {
 			return fmt.Errorf("wait for the end of run %s: %w", r, err)
 		}
-		if row, err = s.Store.Run(ctx, t, r); fault.Is(err, fault.NotFound) {
+		if _, err = s.Store.Run(ctx, t, r); fault.Is(err, fault.NotFound) {
 			return nil // with the cancel
 		}
 		if err != nil {
@@ -430,10 +430,18 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	}
 	settled := false
 	err = s.Store.Write(ctx, func(tx Tx) error {
+		settled = false
+		row, err := tx.Run(t, r) // another call may have deleted it since it was read
+		if fault.Is(err, fault.NotFound) {
+			return fault.New(fault.NotFound, "Run not found")
+		}
+		if err != nil {
+			return err
+		}
 		if err := rollback(tx, row, s.Now()); err != nil {
 			return err
 		}
-		_, err := s.settleIn(tx, t, nil, nil, false, s.Now())
+		_, err = s.settleIn(tx, t, nil, nil, false, s.Now())
 		settled = err == nil
 		if errors.Is(err, checkpointer.ErrUndescribed) {
 			return nil
