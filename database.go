@@ -64,11 +64,11 @@ type place struct {
 }
 
 // openDatabase opens what the settings name. changed is told of threads whose log changed; nil: nobody is.
-func openDatabase(ctx context.Context, cfg *Settings, log *slog.Logger, registry prometheus.Registerer, changed func([]id.Thread)) (database, error) {
-	return openPlace(ctx, cfg, place{dir: cfg.Data}, log, registry, changed)
+func openDatabase(ctx context.Context, cfg *Settings, log *slog.Logger, registry prometheus.Registerer, now func() time.Time, changed func([]id.Thread)) (database, error) {
+	return openPlace(ctx, cfg, place{dir: cfg.Data}, log, registry, now, changed)
 }
 
-func openPlace(ctx context.Context, cfg *Settings, at place, log *slog.Logger, registry prometheus.Registerer, changed func([]id.Thread)) (database, error) {
+func openPlace(ctx context.Context, cfg *Settings, at place, log *slog.Logger, registry prometheus.Registerer, now func() time.Time, changed func([]id.Thread)) (database, error) {
 	if cfg.DatabaseURL == "" {
 		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: at.dir, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: changed, Logger: log, Registry: registry})
 		if err != nil {
@@ -84,7 +84,7 @@ func openPlace(ctx context.Context, cfg *Settings, at place, log *slog.Logger, r
 		return nil, fmt.Errorf("database-url: %w", err)
 	}
 	rows, err := postgres.Open(ctx, postgres.Options{
-		URL: cfg.DatabaseURL, Schema: at.schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), Logger: log, Registry: registry,
+		URL: cfg.DatabaseURL, Schema: at.schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), Logger: log, Registry: registry, Now: now,
 		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
 	})
 	if err != nil {

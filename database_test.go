@@ -123,7 +123,7 @@ func TestServersOnOneDatabase(t *testing.T) {
 
 func TestMirrorNeedsADataFolder(t *testing.T) {
 	t.Parallel()
-	_, err := openDatabase(t.Context(), &Settings{DatabaseURL: "postgres://h/d"}, nil, nil, func([]id.Thread) {})
+	_, err := openDatabase(t.Context(), &Settings{DatabaseURL: "postgres://h/d"}, nil, nil, nil, func([]id.Thread) {})
 	require.ErrorContains(t, err, "history.jsonl")
 }
 
@@ -135,7 +135,7 @@ func TestMovingNamesTheDatabase(t *testing.T) {
 	_, err := Export{To: file}.Run(t.Context(), ours)
 	require.ErrorContains(t, err, "nothing of this program to export")
 	folder := &Settings{Data: t.TempDir()}
-	rows, err := openDatabase(t.Context(), folder, slog.New(slog.DiscardHandler), nil, nil)
+	rows, err := openDatabase(t.Context(), folder, slog.New(slog.DiscardHandler), nil, nil, nil)
 	require.NoError(t, err)
 	now := time.Now()
 	require.NoError(t, rows.Items().Apply(t.Context(), []*store.Item{{Namespace: []string{"a"}, Key: "k", Value: []byte(`{"x":1}`), CreatedAt: now, UpdatedAt: now}}))

@@ -116,7 +116,7 @@ func openData(ctx context.Context, cfg *Settings, log *slog.Logger) (database, e
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	rows, err := openDatabase(ctx, cfg, log, nil, nil)
+	rows, err := openDatabase(ctx, cfg, log, nil, nil, nil)
 	if err != nil && cfg.DatabaseURL == "" {
 		return nil, fmt.Errorf("%w; a server that runs on it has to be stopped first", err)
 	}

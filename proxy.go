@@ -83,7 +83,7 @@ func (p *Proxy) assemble(version string) error {
 		changed = changes.Add
 	}
 	registry := prometheus.NewRegistry()
-	if p.rows, err = openPlace(context.Background(), cfg, at, p.log, registry, changed); err != nil {
+	if p.rows, err = openPlace(context.Background(), cfg, at, p.log, registry, nil, changed); err != nil {
 		return err
 	}
 	if changes != nil {

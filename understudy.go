@@ -130,7 +130,7 @@ func (s *Server) assemble(c Config) error {
 		changes = eventstore.NewChanges()
 		changed = changes.Add
 	}
-	if s.rows, err = openDatabase(context.Background(), cfg, s.log, s.registry, changed); err != nil {
+	if s.rows, err = openDatabase(context.Background(), cfg, s.log, s.registry, s.now, changed); err != nil {
 		return err
 	}
 	if changes != nil {
@@ -139,6 +139,7 @@ func (s *Server) assemble(c Config) error {
 		})
 	}
 	limits := streamLimits(cfg, s.log, s.registry)
+	limits.Now = s.now
 	if s.bridge, err = openBridge(cfg, limits, s.log, s.registry); err != nil {
 		return err
 	}
@@ -152,9 +153,9 @@ func (s *Server) assemble(c Config) error {
 		return err
 	}
 
-	s.items = store.NewService(s.rows.Items(), nil)
+	s.items = store.NewService(s.rows.Items(), s.now)
 	s.items.Log, s.items.Retention = s.log, store.Retention(cfg.ItemTTL)
-	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, nil)
+	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log
 	backfill := eventstore.NewBackfiller(s.rows)
@@ -182,13 +183,21 @@ func (s *Server) assemble(c Config) error {
 	s.threads = thread.NewService(thread.Options{
 		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.runs.ThreadDeleted,
 		Changed:   func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
-		Retention: retention, Log: s.log,
+		Retention: retention, Log: s.log, Now: s.now,
 	})
 	s.events = thread.NewLog(s.rows, backfill)
 	if s.listener != nil {
 		s.http = server.New(s.httpOptions(c.Version))
 	}
 	return nil
+}
+
+// now is the time that all servers of the database agree on.
+func (s *Server) now() time.Time {
+	if s.runs == nil { // while the parts are made
+		return time.Now()
+	}
+	return s.runs.Now()
 }
 
 // httpOptions says how the API is served. A worker shows its health and metrics.

@@ -102,6 +102,7 @@ type Service struct {
 	stopped  chan struct{} // closed when nothing is written any more
 	quit     chan struct{} // closed when the grace period is over
 	started  time.Time
+	clock    *clock       // behind Now, when other instances work on the Store
 	waiting  atomic.Bool  // runs may be waiting in the queue
 	arrivals atomic.Int64 // in the queue, so far
 
@@ -182,7 +183,10 @@ func NewService(o Options) *Service {
 		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), jobs: jobs{free: max(0, o.Jobs)}, places: maps.Clone(o.Limits), foreign: map[string]bool{}, active: map[id.Run]*execution{},
 		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
 	}
-	s.shared, _ = o.Store.(Shared)
+	if s.shared, _ = o.Store.(Shared); s.shared != nil {
+		s.clock = &clock{machine: o.Now}
+		s.Now = s.clock.now
+	}
 	if s.shared != nil && o.Local {
 		s.watches = &watches{runs: map[id.Run]*watch{}, threads: map[id.Thread]int{}, due: map[id.Run]id.Thread{}, gone: map[id.Thread]struct{}{}}
 	}

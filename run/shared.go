@@ -12,13 +12,15 @@ import (
 	"understudy/internal/fault"
 )
 
-// Shared is a Store that several instances work on at once. Their clocks agree to a few seconds: less than half a lease.
+// Shared is a Store that several instances work on at once. All go by its time.
 type Shared interface {
 	Store
 	// Lapsed gives running runs whose lease ended before a time, the longest ago first.
 	Lapsed(ctx context.Context, before time.Time, limit int) ([]*Run, error)
 	// TakeDeliveries is Deliveries, but what it returns is not due before until any more: no other instance gets it meanwhile.
 	TakeDeliveries(ctx context.Context, q DeliveryQuery, until time.Time) (due []*Delivery, next time.Time, err error)
+	// Clock is the time of the database.
+	Clock(ctx context.Context) (time.Time, error)
 	// Ended gives those of the runs that are over, or not there.
 	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
 	// Tell gives signals to all instances, this one included. They may be lost.
@@ -127,6 +129,11 @@ const (
 // again: at a heartbeat, or when the next lease ends before.
 func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 	for {
+		// Nobody is judged by a clock that may have been set, or have stood still, since the last heartbeat.
+		if err := s.setClock(ctx); err != nil {
+			s.blind = true
+			return time.Time{}, err
+		}
 		now := s.Now()
 		next = now.Add(s.heartbeat())
 		// Leases of those who live are renewed long before they end.
@@ -211,6 +218,10 @@ func (s *Service) takeOverRun(ctx context.Context, lapsed *Run, deaths map[strin
 
 // recoverShared is Recover while other instances work on the same data.
 func (s *Service) recoverShared(ctx context.Context, busy []id.Thread) error {
+	if err := s.setClock(ctx); err != nil {
+		return fmt.Errorf("the time of the database: %w", err)
+	}
+	s.started = s.Now()
 	if _, err := s.takeOver(ctx); err != nil {
 		return fmt.Errorf("take over runs: %w", err)
 	}

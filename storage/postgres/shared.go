@@ -44,6 +44,17 @@ func (s *Store) Lapsed(ctx context.Context, before time.Time, limit int) (list [
 	return list, nil
 }
 
+// Clock is run.Shared.Clock.
+func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
+	err = s.read(ctx, func(q *reader) error {
+		return q.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", func(r *row) error {
+			now = r.time(0)
+			return nil
+		})
+	})
+	return now, err
+}
+
 // TakeDeliveries is run.Shared.TakeDeliveries.
 func (s *Store) TakeDeliveries(ctx context.Context, q run.DeliveryQuery, until time.Time) (due []*run.Delivery, next time.Time, err error) {
 	err = s.write(ctx, func(tx *Tx) error {
