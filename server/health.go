@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func (s *Server) ready(c *fiber.Ctx) error {
 	for _, name := range slices.Sorted(maps.Keys(s.opts.Checks)) {
 		err := s.opts.Checks[name](ctx)
 		s.noteCheck(name, err)
-		b = jsonobj.AppendText(append(jsonobj.AppendText(append(b, ','), name), ':'), map[bool]string{true: "ok", false: "failed"}[err == nil])
+		b = jsonobj.AppendText(append(jsonobj.AppendText(append(b, ','), name), ':'), outcome(err))
 		all = all && err == nil
 	}
 	if !all {
@@ -89,7 +90,19 @@ func (s *Server) ready(c *fiber.Ctx) error {
 	return sendJSON(c, append(append(strconv.AppendBool([]byte(`{"ready":`), all), b...), `}}`...))
 }
 
-// noteCheck logs a check whose answer is another than before. Those who ask are not told the reason: it may name hosts.
+// outcome is what those who ask are told of a check: of a failure what is fit for clients.
+func outcome(err error) string {
+	var f *fault.Error
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &f) && f.Kind == fault.Unavailable:
+		return "failed: " + f.Message
+	}
+	return "failed"
+}
+
+// noteCheck logs a check whose answer is another than before, with all of the reason: it may name hosts.
 func (s *Server) noteCheck(name string, err error) {
 	s.checks.mu.Lock()
 	defer s.checks.mu.Unlock()

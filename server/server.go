@@ -14,6 +14,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/logctx"
+	"understudy/internal/room"
 )
 
 // ErrShutdown is why streams and requests end when Serve does.
@@ -145,6 +146,7 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 	if s.opts.MountPrefix != "" {
 		prefixes = append([]string{s.opts.MountPrefix}, prefixes...)
 	}
+	deletes := method == fiber.MethodDelete || pattern == "/threads/prune"
 	handler := func(c *fiber.Ctx) error {
 		r := requestOf(c)
 		r.route = pattern
@@ -157,6 +159,9 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 		}
 		if err := chooseOverlay(c); err != nil {
 			return err
+		}
+		if deletes {
+			c.SetUserContext(room.Making(c.UserContext()))
 		}
 		return h(c)
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"understudy/internal/room"
 )
 
 // Turns are what instances agree by.
@@ -31,6 +33,7 @@ const longestSleep = time.Minute
 // Run takes turns until ctx ends, the first one at once if it is time. An error is logged, and it is tried again: at the next turn if this one was
 // taken, else soon.
 func (l *Loop) Run(ctx context.Context) error {
+	ctx = room.Making(ctx) // what is swept away is deleted
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"zombiezen.com/go/sqlite"
@@ -150,6 +151,7 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	require.NoError(t, os.Remove(ballast))
+	require.Eventually(t, func() bool { return s.Ping(ctx) == nil }, 20*time.Second, 10*time.Millisecond)
 	for range 10 {
 		require.NoError(t, large(answered))
 		answered++

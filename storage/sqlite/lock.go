@@ -21,6 +21,22 @@ func makeDir(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
+// makeFile makes the file of the database, and takes the access of others from one that is there: it holds conversations, and may be copied
+// to another folder. SQLite gives the files beside it the same mode.
+func makeFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Chmod(0o600), f.Close())
+	for _, beside := range []string{path + "-wal", path + "-shm"} {
+		if e := os.Chmod(beside, 0o600); !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
 // lockDir takes the lock of a data folder. It is held until the file is closed, or the process ends in whatever way.
 // Who holds it is written inside, for the message of a second one; the lock itself is the kernel's.
 func lockDir(dir string) (*os.File, error) {

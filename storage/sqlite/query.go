@@ -174,6 +174,8 @@ func classify(err error) error {
 	switch code := sqlite.ErrCode(err); code.ToPrimary() {
 	case sqlite.ResultFull:
 		return fault.Wrap(fault.Unavailable, "the disk is full: nothing can be saved until there is room", err)
+	case sqlite.ResultNoMem:
+		return fault.Wrap(fault.Unavailable, "the server has too little memory for this at the moment", err)
 	case sqlite.ResultIOErr:
 		return fault.Wrap(fault.Unavailable, "the disk does not read or write as it should", err)
 	case sqlite.ResultConstraint:

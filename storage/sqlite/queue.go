@@ -39,5 +39,11 @@ func (s *Store) Queue(ctx context.Context, now time.Time, bound int) (stands run
 
 // Ping reports whether the database answers.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.read(ctx, func(c *sqlite.Conn) error { return exec(c, "SELECT 1 FROM sqlite_schema LIMIT 1") })
+	if err := s.read(ctx, func(c *sqlite.Conn) error { return exec(c, "SELECT 1 FROM sqlite_schema LIMIT 1") }); err != nil {
+		return err
+	}
+	if err := s.disk.check(1); err != nil { // the log goes when the store is closed, perhaps just now
+		return err
+	}
+	return s.disk.refuses(false)
 }

@@ -58,7 +58,9 @@ type Store struct {
 	lock    *os.File
 	readers *readers
 	writer  *writer
+	folder  *folder
 	scans   *scan.Limits
+	disk    *disk
 
 	now func() time.Time
 
@@ -128,6 +130,9 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := refuseForeign(path); err != nil {
 		return err
 	}
+	if err := makeFile(path); err != nil {
+		return err
+	}
 	conn, err := connect(path, true, opts.Synchronous)
 	if err != nil {
 		return classify(err)
@@ -144,7 +149,13 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, conn.Close())
 	}
 	s.scans = scan.New(opts.Readers/2, opts.SearchTimeout)
-	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.log, opts.Changed)
+	if s.folder, err = startFolder(path, opts.Synchronous, s.log); err != nil {
+		return errors.Join(err, s.readers.close(), conn.Close())
+	}
+	if s.disk, err = watchDisk(path, s.remove != "", s.log); err != nil {
+		return errors.Join(err, s.folder.close(), s.readers.close(), conn.Close())
+	}
+	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.log, opts.Changed)
 	return nil
 }
 
@@ -152,7 +163,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		// Readers go first: the last connection to close folds the log into the database, and only the writer may.
-		err := s.readers.close()
+		err := errors.Join(s.readers.close(), s.folder.close())
 		s.closeErr = errors.Join(err, s.writer.close(), s.lock.Close())
 		if s.remove != "" {
 			s.closeErr = errors.Join(s.closeErr, os.RemoveAll(s.remove))
@@ -161,13 +172,7 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// memoryDir makes a folder that is in memory where the system has a place for it.
-func memoryDir() (string, error) {
-	if dir, err := os.MkdirTemp("/dev/shm", "understudy-"); err == nil {
-		return dir, nil
-	}
-	return os.MkdirTemp("", "understudy-")
-}
+const busyTimeout = "PRAGMA busy_timeout = 10000"
 
 // connect opens a connection and sets it up. Everything that tunes SQLite is here.
 func connect(path string, writes bool, synchronous string) (*sqlite.Conn, error) {
@@ -180,7 +185,7 @@ func connect(path string, writes bool, synchronous string) (*sqlite.Conn, error)
 		return nil, err
 	}
 	pragmas := []string{
-		"PRAGMA busy_timeout = 10000",
+		busyTimeout,
 		"PRAGMA foreign_keys = ON",
 		"PRAGMA temp_store = MEMORY",
 		"PRAGMA mmap_size = 1073741824",
@@ -188,8 +193,8 @@ func connect(path string, writes bool, synchronous string) (*sqlite.Conn, error)
 	if writes {
 		pragmas = append(pragmas,
 			"PRAGMA synchronous = "+synchronous,
-			"PRAGMA cache_size = -65536", // 64 MiB
-			"PRAGMA wal_autocheckpoint = 4000",
+			"PRAGMA cache_size = -65536",    // 64 MiB
+			"PRAGMA wal_autocheckpoint = 0", // see folder
 			"PRAGMA journal_size_limit = 67108864",
 		)
 	} else {

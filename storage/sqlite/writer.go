@@ -15,6 +15,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/room"
 )
 
 const (
@@ -22,8 +23,6 @@ const (
 	queueLength = 1024
 	// groupSize bounds the writes that share a commit, and with it how long the first of them waits for the others.
 	groupSize = 256
-	// idleTime is how long nothing was written before the log is folded into the database.
-	idleTime = 250 * time.Millisecond
 )
 
 // Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
@@ -55,6 +54,8 @@ type writer struct {
 	log     *slog.Logger
 	conn    *sqlite.Conn
 	lists   *lists
+	folder  *folder
+	disk    *disk
 	changed func([]id.Thread)
 	queue   chan *request
 	stop    chan struct{} // closed by close: nothing more is taken
@@ -82,11 +83,13 @@ const (
 	abandoned
 )
 
-func startWriter(conn *sqlite.Conn, l *lists, log *slog.Logger, changed func([]id.Thread)) *writer {
+func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, log *slog.Logger, changed func([]id.Thread)) *writer {
 	w := &writer{
 		log:     log,
 		conn:    conn,
 		lists:   l,
+		folder:  f,
+		disk:    d,
 		changed: changed,
 		queue:   make(chan *request, queueLength),
 		stop:    make(chan struct{}),
@@ -99,7 +102,22 @@ func startWriter(conn *sqlite.Conn, l *lists, log *slog.Logger, changed func([]i
 // write runs fn in a transaction and returns when it is durable. fn may be run twice, the first time being undone. A context that ends before fn has begun means that fn does not
 // run; after that the outcome is waited for, since nobody could say whether the write happened. fn must not write to the
 // store itself: it would wait for its own end.
+//
+// On a full disk only writes that make room are taken, which room.Making marks.
 func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
+	makesRoom := room.IsMade(ctx)
+	if err := s.disk.refuses(makesRoom); err != nil {
+		return err
+	}
+	err := s.queue(ctx, fn)
+	if makesRoom && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull {
+		return s.queue(ctx, fn) // it met the end of the disk, and with that freed the reserve
+	}
+	return err
+}
+
+// queue is write on a disk that has room.
+func (s *Store) queue(ctx context.Context, fn func(*Tx) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -150,8 +168,8 @@ func (w *writer) run() {
 			go w.run()
 		}
 	}()
-	idle := time.NewTimer(idleTime)
-	defer idle.Stop()
+	retry := time.NewTicker(w.disk.every)
+	defer retry.Stop()
 	for {
 		// Asked alone first: a closed store takes nothing more, however much is waiting.
 		select {
@@ -163,11 +181,15 @@ func (w *writer) run() {
 		select {
 		case r := <-w.queue:
 			w.group(r)
-			idle.Reset(idleTime)
-		case <-idle.C:
-			// Folding the log into the database now spares a later commit from doing it while somebody waits.
-			if err := exec(w.conn, "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+			w.folder.wake()
+		case <-w.folder.last:
+			// Nothing is written meanwhile: if no reader is behind, the log begins anew with the next commit.
+			if _, _, err := fold(w.conn); err != nil {
 				w.log.Warn("checkpoint of the database failed", "error", err)
+			}
+		case <-retry.C:
+			if w.disk.full.Load() {
+				w.disk.retry(w.conn)
 			}
 		case <-w.stop:
 			ended = true
@@ -230,9 +252,13 @@ func (w *writer) group(r *request) {
 	var err error
 	if !w.conn.AutocommitEnabled() {
 		if err = exec(w.conn, "COMMIT"); err != nil {
+			w.disk.note(err)
 			err = fmt.Errorf("commit: %w", err)
 			w.lists.clear()
 			w.rollback()
+		}
+		if err == nil {
+			err = w.disk.check(len(w.disk.files))
 		}
 	}
 	w.lists.done(false)
@@ -263,6 +289,7 @@ func (w *writer) attempt(r *request, apart bool) error {
 	}
 	err := w.call(r)
 	if err != nil {
+		w.disk.note(err)
 		w.lists.done(true)
 		w.rollback()
 	}
@@ -275,6 +302,7 @@ func (w *writer) savepoint(r *request) error {
 		return err
 	}
 	err := w.call(r)
+	w.disk.note(err)
 	if w.conn.AutocommitEnabled() { // undone already, as a whole
 		w.lists.clear()
 		return err

@@ -1,0 +1,60 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	memoryPrefix = "understudy-memory-"
+	// memoryMark is a file in folders that memoryDir made: no other is ever removed.
+	memoryMark = "volatile"
+	// youngFolder is how long a folder may be without a lock: its server is about to take it.
+	youngFolder = time.Minute
+)
+
+// memoryDir makes a folder that is in memory where the system has a place for it. It removes those of servers that were killed.
+func memoryDir() (string, error) {
+	for _, place := range []string{"/dev/shm", os.TempDir()} {
+		sweepMemory(place)
+		dir, err := os.MkdirTemp(place, memoryPrefix)
+		if err != nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, memoryMark), nil, 0o600); err == nil {
+			return dir, nil
+		}
+		_ = os.RemoveAll(dir) // it is empty
+	}
+	return os.MkdirTemp("", memoryPrefix) // for its error
+}
+
+// sweepMemory removes folders in memory that no process holds.
+func sweepMemory(place string) {
+	marks, err := filepath.Glob(filepath.Join(place, memoryPrefix+"*", memoryMark))
+	if err != nil {
+		return
+	}
+	for _, mark := range marks {
+		dir := filepath.Dir(mark)
+		if abandonedMemory(dir) {
+			_ = os.RemoveAll(dir) // what is left is tried again by the next server
+		}
+	}
+}
+
+func abandonedMemory(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if errors.Is(err, os.ErrNotExist) {
+		info, err := os.Stat(dir)
+		return err == nil && time.Since(info.ModTime()) > youngFolder
+	}
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
