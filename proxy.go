@@ -28,6 +28,7 @@ import (
 	"understudy/proxy/record"
 	"understudy/server"
 	"understudy/storage/sqlite"
+	"understudy/thread"
 )
 
 // ProxyConfig is what a Proxy is made of.
@@ -167,6 +168,10 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	upper, uctx := errgroup.WithContext(ctx)
 	upper.Go(func() error { return p.http.Serve(uctx, p.listener) })
 	upper.Go(func() error { return notCanceled(p.upstream.Watch(uctx, 10*time.Second, p.log)) })
+	// What is left of long threads that were forgotten. Threads here have no time after which they go.
+	upper.Go(func() error {
+		return notCanceled(thread.NewService(thread.Options{Store: p.rows.Threads(), Log: p.log}).Sweep(uctx))
+	})
 	if p.offline != nil {
 		upper.Go(func() error { return notCanceled(p.offline.Watch(uctx, time.Minute)) })
 	}

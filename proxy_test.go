@@ -3,6 +3,7 @@ package understudy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,14 +13,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 	"go.uber.org/goleak"
 
+	"understudy/eventstore"
+	"understudy/id"
 	"understudy/internal/config"
 	"understudy/internal/postgrestest"
+	"understudy/thread"
 )
 
 const upstreamThread = "11111111-1111-4111-8111-111111111111"
@@ -388,4 +393,32 @@ func BenchmarkProxyState(b *testing.B) {
 			}
 		})
 	}
+}
+
+// What is left of long threads that a proxy has forgotten is deleted while it runs.
+func TestProxySweepsRemains(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p, err := NewProxy(ProxyConfig{Settings: proxySettings(t, "http://127.0.0.1:1", t.TempDir())})
+	require.NoError(t, err)
+	now := time.Now()
+	gone := id.Thread(upstreamThread)
+	require.NoError(t, p.rows.Threads().Write(ctx, func(tx thread.Tx) error {
+		return errors.Join(tx.InsertThread(&thread.Thread{ID: gone, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now,
+			Metadata: json.RawMessage(`{}`), Config: json.RawMessage(`{}`), Status: thread.Idle}),
+			tx.AppendEvents(gone, []*eventstore.Event{{Type: eventstore.TypeHuman, Category: eventstore.CategoryMessage, MessageID: "m", Content: []byte("\xa1x"), CreatedAt: now}}),
+			tx.RemoveThread(gone))
+	}))
+	left := func() int {
+		list, err := p.rows.Threads().Remains(ctx, 10)
+		require.NoError(t, err)
+		return len(list)
+	}
+	require.Equal(t, 1, left())
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.Run(running) }()
+	require.Eventually(t, func() bool { return left() == 0 }, time.Minute, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-done)
 }

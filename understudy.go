@@ -185,6 +185,7 @@ func (s *Server) assemble(c Config) error {
 		Changed:   func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
 		Retention: retention, Log: s.log, Now: s.now,
 	})
+	s.assistants.Threads = s.threads
 	s.events = thread.NewLog(s.rows, backfill)
 	if s.listener != nil {
 		s.http = server.New(s.httpOptions(c.Version))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +26,9 @@ type Graphs interface {
 
 // Service keeps assistants.
 type Service struct {
+	// Threads deletes the threads of an assistant that is deleted with them.
+	Threads Threads
+
 	store  Store
 	graphs Graphs
 	now    func() time.Time
@@ -268,30 +270,36 @@ func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assista
 	return out, nil
 }
 
-// Delete removes an assistant, and with withThreads the threads that carry its id.
+// Delete removes an assistant, and with withThreads the threads that carry its id. These go first, in transactions of their own: when the deletion is
+// interrupted, the assistant is still there, and the request can be repeated.
 func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) error {
-	err := s.store.Write(ctx, func(tx Tx) error {
-		if _, err := tx.Assistant(a); err != nil {
-			return err
-		}
-		if withThreads {
-			threads, err := tx.ThreadsOf(a)
-			if err != nil {
+	for more := true; more; {
+		var threads []id.Thread
+		err := s.store.Write(ctx, func(tx Tx) (err error) {
+			if _, err := tx.Assistant(a); err != nil {
 				return err
 			}
-			slices.Sort(threads) // a storage that locks them one by one wants the same order everywhere
-			for _, t := range threads {
-				if err := tx.DeleteThread(t); err != nil {
+			if threads = nil; withThreads {
+				if threads, err = tx.ThreadsOf(a); err != nil {
 					return err
 				}
 			}
+			if more = len(threads) > 0; more {
+				return nil
+			}
+			return tx.DeleteAssistant(a)
+		})
+		if fault.Is(err, fault.NotFound) {
+			return fault.Newf(fault.NotFound, "Assistant with ID %s not found", a)
 		}
-		return tx.DeleteAssistant(a)
-	})
-	if fault.Is(err, fault.NotFound) {
-		return fault.Newf(fault.NotFound, "Assistant with ID %s not found", a)
+		if err == nil && more {
+			_, err = s.Threads.Remove(ctx, threads)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // Search gives a page, and whether there is more behind it.

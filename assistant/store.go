@@ -31,5 +31,10 @@ type Tx interface {
 	DeleteAssistant(a id.Assistant) error
 	// ThreadsOf gives ids of threads whose metadata carries the assistant's id.
 	ThreadsOf(a id.Assistant) ([]id.Thread, error)
-	DeleteThread(t id.Thread) error
+}
+
+// Threads deletes the threads of an assistant.
+type Threads interface {
+	// Remove deletes threads with all that belongs to them, and returns those that existed.
+	Remove(ctx context.Context, ids []id.Thread) ([]id.Thread, error)
 }

@@ -92,8 +92,6 @@ type Tx interface {
 	// DeleteRunCheckpoints deletes the checkpoints that the run wrote, in all namespaces, and the writes stored on them. With keepValues
 	// their channel values stay: a run that has begun on one of them and saved nothing yet refers to what it did not change by version.
 	DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error
-	// CopyCheckpoints copies all rows of a thread to another. `thread_id` inside metadata follows.
-	CopyCheckpoints(from, to id.Thread) error
 	// Head gives the newest root checkpoint of a thread with its writes, not its blobs, as this transaction has made it; nil when
 	// there is none.
 	Head(t id.Thread) (*Tuple, error)

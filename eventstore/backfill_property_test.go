@@ -17,6 +17,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/storage/sqlite"
+	"understudy/thread"
 )
 
 // database is a storage that talks are played into.
@@ -89,13 +90,11 @@ func (d database) play(t *talk, thread id.Thread, h how) id.Thread {
 		if from < h.copyAt {
 			to = min(to, h.copyAt)
 		}
+		if from > 0 && from == h.copyAt {
+			thread = was + "-copy"
+			d.copy(was, thread)
+		}
 		require.NoError(d.t, d.Runs().Write(context.Background(), func(tx run.Tx) error {
-			if from > 0 && from == h.copyAt {
-				thread = was + "-copy"
-				if err := errors.Join(tx.CopyCheckpoints(was, thread), tx.CopyEvents(was, thread)); err != nil {
-					return err
-				}
-			}
 			for i, m := range t.steps[from:to] {
 				if err := save(tx, t, m, thread, h.foreign, from+i >= h.recordFrom); err != nil {
 					return err
@@ -106,6 +105,16 @@ func (d database) play(t *talk, thread id.Thread, h how) id.Thread {
 		from = to
 	}
 	return thread
+}
+
+// copy copies what there is of a thread, which has no row otherwise.
+func (d database) copy(from, to id.Thread) {
+	d.t.Helper()
+	ctx := context.Background()
+	require.NoError(d.t, d.Threads().Write(ctx, func(tx thread.Tx) error {
+		return tx.InsertThread(&thread.Thread{ID: from, Status: thread.Idle})
+	}))
+	require.NoError(d.t, d.CopyThread(ctx, from, to, func(thread.Tx, *thread.Thread) error { return nil }))
 }
 
 func save(tx run.Tx, t *talk, m *moment, thread id.Thread, foreign, record bool) error {

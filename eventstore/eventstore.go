@@ -96,9 +96,6 @@ type Node struct {
 type Tx interface {
 	// AppendEvents adds events after the last of the thread, and sets their Seq.
 	AppendEvents(t id.Thread, events []*Event) error
-	// CopyEvents gives a copied thread event rows of its own with the same seqs, pointing at the same contents, and the transcripts
-	// of all checkpoints.
-	CopyEvents(from, to id.Thread) error
 	// RollBackEvents marks the events of a run as rolled back: they stay in the log, outside every transcript.
 	RollBackEvents(t id.Thread, r id.Run) error
 

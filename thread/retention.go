@@ -2,6 +2,7 @@ package thread
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,14 +29,8 @@ func (r Retention) orDefaults() Retention {
 	return r
 }
 
-const (
-	// A sweep never holds others up for longer than these take: the rows that one transaction deletes of a thread that is gone, and the
-	// checkpoints that one deletes of a thread that stays, each with some writes and values.
-	biteRows        = 500
-	biteCheckpoints = 100
-	// sweepPage is how many threads are looked up at once.
-	sweepPage = 50
-)
+// sweepPage is how many threads are looked up at once.
+const sweepPage = 50
 
 // Sweep deletes or prunes threads whose time is up, until ctx ends: at the start and at every interval, on one instance at a time. Failures are
 // logged, and the next sweep goes on.
@@ -138,46 +133,28 @@ func (s *Service) deleteExpired(ctx context.Context, t id.Thread, done *swept) e
 	return nil
 }
 
-func (s *Service) deleteRemains(ctx context.Context, t id.Thread) error {
-	for more := true; more; {
-		err := s.Store.Write(ctx, func(tx Tx) (err error) {
-			more, err = tx.DeleteRemains(t, biteRows)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (s *Service) pruneExpired(ctx context.Context, t id.Thread, done *swept) error {
 	if err := s.backfill(ctx, t); err != nil { // what was never recorded would be gone for good
 		return fmt.Errorf("record thread %s before its checkpoints go: %w", t, err)
 	}
-	var verdict verdict
-	var n int
-	for more := true; more; {
-		err := s.Store.Write(ctx, func(tx Tx) (err error) {
-			n, more = 0, false
-			if verdict, err = s.judge(tx, t, KeepLatest); err != nil || verdict != due {
-				return err
-			}
-			if n, more, err = tx.PruneCheckpoints(t, biteCheckpoints); err != nil || more {
-				return err
-			}
-			return tx.SetExpiry(t, time.Time{}) // there is nothing to prune before it is used again
-		})
-		if err != nil {
-			return err
+	verdict := notDue
+	n, err := s.pruneSteps(ctx, t, func(tx Tx, last bool) (ok bool, err error) {
+		if verdict, err = s.judge(tx, t, KeepLatest); err != nil || verdict != due {
+			return false, err
 		}
-		done.checkpoints += n
-	}
-	switch verdict {
-	case due:
-		done.pruned++
-	case busy:
+		if last { // there is nothing to prune before it is used again
+			err = tx.SetExpiry(t, time.Time{})
+		}
+		return true, err
+	})
+	done.checkpoints += n
+	switch {
+	case errors.Is(err, errStopped) && verdict == busy:
 		done.deferred++
+	case err == nil:
+		done.pruned++
+	case !errors.Is(err, errStopped) && !fault.Is(err, fault.NotFound):
+		return err
 	}
 	return nil
 }
@@ -217,53 +194,27 @@ func (s *Service) judge(tx Tx, t id.Thread, strategy Strategy) (verdict, error) 
 // Prune deletes threads, or all of their checkpoints but the newest and what its reading needs. It gives how many there were. Threads with
 // pending or running runs keep their checkpoints, from which these may start, and do not count.
 func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy) (int, error) {
+	if strategy != KeepLatest {
+		gone, err := s.Remove(ctx, ids)
+		return len(gone), err
+	}
 	ids = slices.Clone(ids)
-	slices.Sort(ids) // a storage that locks threads one by one wants the same order everywhere
-	ids = slices.Compact(ids)
-	if strategy == KeepLatest {
-		for _, t := range ids {
-			if err := s.backfill(ctx, t); err != nil && !fault.Is(err, fault.NotFound) { // what was never recorded would be gone for good
-				return 0, err
-			}
+	slices.Sort(ids)
+	pruned := 0
+	for _, t := range slices.Compact(ids) {
+		err := s.backfill(ctx, t) // what was never recorded would be gone for good
+		if err == nil {
+			_, err = s.pruneSteps(ctx, t, func(tx Tx, _ bool) (bool, error) {
+				active, err := tx.HasActiveRuns(t)
+				return !active, err
+			})
+		}
+		switch {
+		case err == nil:
+			pruned++
+		case !errors.Is(err, errStopped) && !fault.Is(err, fault.NotFound):
+			return pruned, err
 		}
 	}
-	var gone []id.Thread
-	err := s.Store.Write(ctx, func(tx Tx) error {
-		gone = nil
-		for _, t := range ids {
-			did, err := prune(tx, t, strategy)
-			if err != nil {
-				return err
-			}
-			if did {
-				gone = append(gone, t)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	if strategy != KeepLatest {
-		for _, t := range gone {
-			s.Deleted(t)
-		}
-	}
-	return len(gone), nil
-}
-
-func prune(tx Tx, t id.Thread, strategy Strategy) (did bool, err error) {
-	if _, err := tx.Thread(t); fault.Is(err, fault.NotFound) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	if strategy != KeepLatest {
-		return true, tx.DeleteThread(t)
-	}
-	if active, err := tx.HasActiveRuns(t); err != nil || active {
-		return false, err
-	}
-	_, _, err = tx.PruneCheckpoints(t, 0)
-	return err == nil, err
+	return pruned, nil
 }

@@ -58,6 +58,7 @@ type Options struct {
 type Service struct {
 	Options
 	turns turns
+	bulk  chan struct{} // held by the transaction that works on a long thread
 }
 
 // NewService makes a Service.
@@ -79,7 +80,7 @@ func NewService(o Options) *Service {
 	if o.Changed == nil {
 		o.Changed = func(*checkpointer.Snapshot) {}
 	}
-	return &Service{Options: o}
+	return &Service{Options: o, bulk: make(chan struct{}, 1)}
 }
 
 var empty = json.RawMessage(`{}`)
@@ -211,17 +212,9 @@ func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error
 
 // Delete removes a thread with everything of it. Its runs stop.
 func (s *Service) Delete(ctx context.Context, t id.Thread) error {
-	err := s.Store.Write(ctx, func(tx Tx) error {
-		if _, err := tx.Thread(t); err != nil {
-			return err
-		}
-		return tx.DeleteThread(t)
-	})
-	if fault.Is(err, fault.NotFound) {
+	gone, err := s.Remove(ctx, []id.Thread{t})
+	if err == nil && len(gone) == 0 {
 		return notFound(t)
-	}
-	if err == nil {
-		s.Deleted(t)
 	}
 	return err
 }
@@ -232,51 +225,24 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 		return nil, err
 	}
 	to := id.NewThread()
-	settled := true
-	err := s.Store.Write(ctx, func(tx Tx) error {
+	err := s.Store.CopyThread(ctx, from, to, func(tx Tx, row *Thread) error {
 		now := s.Now()
-		row, err := tx.Thread(from)
-		if err != nil {
-			return err
-		}
-		busy := row.Status == Busy
+		// Its runs stay with the original, and so does what they left on the row: it is set again by the copy's own runs and updates.
 		row.ID, row.CreatedAt, row.UpdatedAt, row.StateUpdatedAt = to, now, now, now
-		if busy { // its runs stay with the original
-			row.Status = Idle
-		}
-		if err := tx.InsertThread(row); err != nil {
-			return err
-		}
-		if err := tx.CopyCheckpoints(from, to); err != nil {
-			return err
-		}
-		if err := tx.CopyEvents(from, to); err != nil || !busy {
-			return err
-		}
-		// What its runs have saved is copied, and the row of the original does not show it yet.
-		_, err = SettleIn(tx, s.Snapshots, to, Settling{Failure: row.Error, Now: now})
-		if settled = !errors.Is(err, checkpointer.ErrUndescribed); !settled {
-			return nil
-		}
+		row.Status, row.Touched, row.Config, row.Error, row.Interrupts = Idle, false, empty, nil, nil
+		// While a run goes on the row of the original does not name what the run has saved, which is copied too.
+		head, err := tx.Head(to)
 		if err != nil {
 			return err
 		}
-		if row, err = tx.Thread(to); err != nil {
-			return err
-		}
-		if len(row.Interrupts) <= len(empty) { // no run is there to finish the tasks that remain: nothing waits for an answer
-			row.Status = Idle
-		}
-		return tx.UpdateThread(row)
+		row.Head = idOf(head)
+		return tx.InsertThread(row)
 	})
-	if err == nil && !settled {
-		err = s.settle(ctx, to)
-	}
 	if fault.Is(err, fault.NotFound) {
 		return nil, notFound(from)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("copy thread %s: %w", from, err)
+		return nil, err
 	}
 	return s.Get(ctx, to)
 }

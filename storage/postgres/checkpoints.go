@@ -355,17 +355,7 @@ const (
 
 // dropCheckpoints deletes checkpoints of a thread with all that only they have, channel values excepted if they are to be kept.
 func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues bool) error {
-	delete(tx.tips, t)
-	tx.forgo(latestCheckpoint, latestWrites)
-	clear(tx.rows)
-	spaces, ids := make([]string, len(keys)), make([]string, len(keys))
-	var roots []string
-	for i, k := range keys {
-		spaces[i], ids[i] = k.NS, string(k.ID)
-		if k.NS == "" {
-			roots = append(roots, ids[i])
-		}
-	}
+	spaces, ids := texts(keys)
 	freed, stay := map[blobKey]bool{}, map[blobKey]bool{}
 	if err := tx.query(versionsIn, func(r *row) error {
 		list, err := rows.ChannelVersions(r.bytes(2))
@@ -380,15 +370,8 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 	}, t, spaces, ids); err != nil {
 		return err
 	}
-	for _, table := range []string{"checkpoints", "checkpoint_writes", "snapshots", "answers"} {
-		if err := tx.exec("DELETE FROM "+table+" k WHERE"+ofKeys, t, spaces, ids); err != nil {
-			return err
-		}
-	}
-	if roots != nil {
-		if err := tx.exec("DELETE FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)", t, roots); err != nil {
-			return err
-		}
+	if err := tx.deleteKeys(t, keys); err != nil {
+		return err
 	}
 	if keepValues {
 		return nil
@@ -418,28 +401,34 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 	return tx.sweep(t, gone)
 }
 
-// CopyCheckpoints is checkpointer.Tx.CopyCheckpoints. Answers are not copied: they name the thread, and can be asked again.
-func (tx *Tx) CopyCheckpoints(from, to id.Thread) error {
-	tx.lock(from, to)
-	delete(tx.tips, to)
-	for _, text := range []string{
-		`INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
-			SELECT $2, checkpoint_ns, channel, version, type, blob FROM checkpoint_blobs WHERE thread_id = $1`,
-		`INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path)
-			SELECT $2, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path FROM checkpoint_writes WHERE thread_id = $1`,
-		`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
-			SELECT $2, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint,
-				CASE WHEN metadata ? 'thread_id' THEN jsonb_set(metadata, '{thread_id}', to_jsonb($2::text)) ELSE metadata END
-			FROM checkpoints WHERE thread_id = $1`,
-		`INSERT INTO snapshots (thread_id, checkpoint_ns, checkpoint_id, run_id, shape, tasks)
-			SELECT $2, checkpoint_ns, checkpoint_id, run_id, shape, tasks FROM snapshots WHERE thread_id = $1`,
-	} {
-		if err := tx.exec(text, from, to); err != nil {
-			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
+// deleteKeys deletes checkpoints with what is kept under their keys.
+func (tx *Tx) deleteKeys(t id.Thread, keys []checkpointer.Key) error {
+	delete(tx.tips, t)
+	tx.forgo(latestCheckpoint, latestWrites)
+	clear(tx.rows)
+	spaces, ids := texts(keys)
+	for _, table := range []string{"checkpoints", "checkpoint_writes", "snapshots", "answers"} {
+		if err := tx.exec("DELETE FROM "+table+" k WHERE"+ofKeys, t, spaces, ids); err != nil {
+			return err
 		}
 	}
-	if err := tx.copyLists(from, to); err != nil {
-		return fmt.Errorf("copy lists of thread %s: %w", from, err)
+	var roots []string
+	for _, k := range keys {
+		if k.NS == "" {
+			roots = append(roots, string(k.ID))
+		}
 	}
-	return nil
+	if roots == nil {
+		return nil
+	}
+	return tx.exec("DELETE FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)", t, roots)
+}
+
+// texts are the namespaces and ids of keys.
+func texts(keys []checkpointer.Key) (spaces, ids []string) {
+	spaces, ids = make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		spaces[i], ids[i] = k.NS, string(k.ID)
+	}
+	return spaces, ids
 }

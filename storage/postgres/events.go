@@ -82,30 +82,6 @@ func (tx *Tx) putEvents(t id.Thread, events []*eventstore.Event) error {
 	return tx.exec(insertEvents, t, seqs, runs, types, categories, messages, digests, isAnon, metadata, created, first, contents)
 }
 
-// CopyEvents is eventstore.Tx.CopyEvents.
-func (tx *Tx) CopyEvents(from, to id.Thread) error {
-	tx.lock(from, to)
-	tx.changes(to)
-	delete(tx.seqs, to)
-	for _, text := range []string{
-		`INSERT INTO events (` + eventColumns + `)
-			SELECT $2, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq FROM events WHERE thread_id = $1`,
-		`INSERT INTO transcript_nodes (thread_id, node, base, stamp, whole, since, data)
-			SELECT $2, node, base, stamp, whole, since, data FROM transcript_nodes WHERE thread_id = $1`,
-		`INSERT INTO transcripts (thread_id, checkpoint_id, node, stamp, version, summary, source, run_id, opaque)
-			SELECT $2, checkpoint_id, node, stamp, version, summary, source, run_id, opaque FROM transcripts WHERE thread_id = $1`,
-		`INSERT INTO event_lineage (thread_id, source_thread_id, seq)
-			SELECT $2, $1, max(seq) FROM events WHERE thread_id = $1 HAVING count(*) > 0`,
-	} {
-		if err := tx.exec(text, from, to); err != nil {
-			return fmt.Errorf("copy events of thread %s: %w", from, err)
-		}
-	}
-	// Bodies are shared by threads whose locks are not ours: always in the same order.
-	return tx.exec(`UPDATE event_bodies b SET refs = refs + 1 FROM (
-		SELECT body FROM event_bodies WHERE body IN (SELECT body FROM events WHERE thread_id = $1) ORDER BY body FOR UPDATE) AS ours WHERE b.body = ours.body`, to)
-}
-
 var jsonTrue = json.RawMessage("true")
 
 // RollBackEvents is eventstore.Tx.RollBackEvents.

@@ -34,7 +34,7 @@ const (
 	selectParts = "SELECT part, data FROM list_parts WHERE part = ANY($1)"
 	insertParts = "INSERT INTO list_parts (part, digest, data) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])"
 	deleteParts = "DELETE FROM list_parts WHERE part BETWEEN $1 AND $2"
-	listsOf     = "SELECT blob FROM checkpoint_blobs WHERE thread_id = $1 AND type = 'list'"
+	listsOf     = "SELECT checkpoint_ns, channel, version, blob FROM checkpoint_blobs WHERE thread_id = $1 AND type = 'list'"
 	newOwner    = "INSERT INTO list_owners (thread_id) VALUES ($1) RETURNING owner"
 	newEpoch    = "UPDATE list_owners SET epoch = epoch + 1 WHERE owner = $1"
 )
@@ -221,15 +221,6 @@ func (tx *Tx) deleteLists(t id.Thread) error {
 	return tx.exec("DELETE FROM list_owners WHERE thread_id = $1", t)
 }
 
-// copyLists gives a copied thread parts of its own, under the same numbers.
-func (tx *Tx) copyLists(from, to id.Thread) error {
-	return tx.exec(`WITH old AS (SELECT owner FROM list_owners WHERE thread_id = $1),
-		new AS (INSERT INTO list_owners (thread_id) SELECT $2 FROM old RETURNING owner)
-		INSERT INTO list_parts (part, digest, data)
-		SELECT p.part + ((new.owner - old.owner) << 28), p.digest, p.data FROM old, new, list_parts p
-		WHERE p.part > old.owner << 28 AND p.part < (old.owner + 1) << 28`, from, to)
-}
-
 // sweep deletes the parts that lists had which are gone, and that no list of the thread names any more. It reads the rows of
 // lists, which hold ranges, and chunks; no parts.
 func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
@@ -238,7 +229,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	}
 	var values [][]byte
 	if err := tx.query(listsOf, func(r *row) error {
-		values = append(values, r.bytes(0))
+		values = append(values, r.bytes(3))
 		return nil
 	}, t); err != nil {
 		return fmt.Errorf("lists of thread %s: %w", t, err)

@@ -116,7 +116,7 @@ func TestListsUnderLoad(t *testing.T) {
 	require.NoError(t, stores[0].snapshot(context.Background(), func(q *reader) error {
 		var values [][]byte
 		if err := q.query(listsOf, func(r *row) error {
-			values = append(values, r.bytes(0))
+			values = append(values, r.bytes(3))
 			return nil
 		}, "t1"); err != nil {
 			return err

@@ -20,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"understudy/assistant"
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -134,7 +133,7 @@ func readSchema1(t *testing.T, s *Store) string {
 	require.Equal(t, name(3), claimed.Thread)
 	require.NotEmpty(t, claimed.Kwargs.Input)
 	require.NoError(t, s.Items().Apply(ctx, []*store.Item{{Namespace: []string{"users", "42"}, Key: "more", Value: []byte("1"), CreatedAt: item.CreatedAt, UpdatedAt: item.UpdatedAt}}))
-	require.NoError(t, s.Assistants().Write(ctx, func(tx assistant.Tx) error { return tx.DeleteThread(name(1)) }))
+	require.NoError(t, s.Runs().Write(ctx, func(tx run.Tx) error { return tx.DeleteThread(name(1)) }))
 	_, err = s.Threads().Thread(ctx, name(1))
 	require.True(t, fault.Is(err, fault.NotFound))
 	text, err := json.MarshalIndent(all, "", " ")

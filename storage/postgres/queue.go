@@ -9,9 +9,9 @@ import (
 
 // queueStands reads as many rows as it may count, and those by an index alone.
 const queueStands = `SELECT r.n, p.n, p.first, p.middle, d.n, d.first
-	FROM (SELECT count(*) AS n FROM (SELECT FROM runs WHERE status = 'running' LIMIT $2) all_running) r,
+	FROM (SELECT count(*) AS n FROM (SELECT FROM runs ` + ofThreads + `status = 'running' LIMIT $2) all_running) r,
 		(SELECT count(*) AS n, min(created_at) AS first, percentile_disc(0.5) WITHIN GROUP (ORDER BY created_at) AS middle
-			FROM (SELECT created_at FROM runs WHERE status = 'pending' LIMIT $2) all_pending) p,
+			FROM (SELECT created_at FROM runs ` + ofThreads + `status = 'pending' LIMIT $2) all_pending) p,
 		(SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM run_heads WHERE created_at <= $1 ORDER BY created_at LIMIT $2) all_due) d`
 
 // Queue is run.Store.Queue.

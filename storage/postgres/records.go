@@ -53,7 +53,7 @@ const (
 	insertRecords = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id, attempt, idx) " +
 		"SELECT $1, u.* FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[], $9::text[], $10::bigint[], $11::bigint[]) " +
 		"AS u (ms, n, run, kind, flags, event, data, checkpoint, attempt, idx) " +
-		"WHERE u.attempt = 0 OR EXISTS (SELECT 1 FROM runs r WHERE r.run_id = u.run AND r.attempt = u.attempt) ON CONFLICT DO NOTHING"
+		"WHERE u.attempt = 0 OR EXISTS (SELECT 1 FROM runs " + ofThreads + "runs.run_id = u.run AND runs.attempt = u.attempt) ON CONFLICT DO NOTHING"
 	insertSpan = "INSERT INTO stream_runs (run_id, thread_id, first_ms, last_ms) VALUES ($1, $2, $3, $4) ON CONFLICT (run_id) " +
 		"DO UPDATE SET first_ms = least(stream_runs.first_ms, excluded.first_ms), last_ms = greatest(stream_runs.last_ms, excluded.last_ms)"
 	recordsOfRun = "SELECT r.event, r.data, r.flags FROM stream_runs s JOIN stream_records r " +

@@ -6,9 +6,10 @@ import (
 	"math"
 	"time"
 
-	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/compact"
 	"understudy/storage/internal/rows"
+	"understudy/thread"
 )
 
 const (
@@ -20,10 +21,12 @@ const (
 	// takeTurn is rows.Turn, in one piece: of those who ask at once, one gets it.
 	takeTurn = "INSERT INTO sweeps (name, at) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET at = $2 " +
 		"WHERE sweeps.at <= $2 - $3::bigint OR sweeps.at >= $2 + $3::bigint RETURNING at"
-	pruneRows = "SELECT checkpoint_ns, checkpoint_id, coalesce(parent_checkpoint_id, ''), metadata FROM checkpoints WHERE thread_id = $1 " +
+	pruneRows = "SELECT checkpoint_ns, checkpoint_id, coalesce(parent_checkpoint_id, ''), metadata, " +
+		"jsonb_build_object('channel_versions', checkpoint -> 'channel_versions') FROM checkpoints WHERE thread_id = $1 " +
 		"ORDER BY checkpoint_ns, checkpoint_id DESC"
-	pruneParents = `UPDATE checkpoints c SET parent_checkpoint_id = NULL WHERE thread_id = $1 AND parent_checkpoint_id IS NOT NULL
-		AND NOT EXISTS (SELECT 1 FROM checkpoints p WHERE p.thread_id = $1 AND p.checkpoint_ns = c.checkpoint_ns AND p.checkpoint_id = c.parent_checkpoint_id)`
+	pruneParents = "UPDATE checkpoints k SET parent_checkpoint_id = NULL WHERE" + ofKeys
+	deleteBlobs  = "DELETE FROM checkpoint_blobs b USING unnest($2::text[], $3::text[], $4::text[]) AS w (ns, channel, version) " +
+		"WHERE b.thread_id = $1 AND b.checkpoint_ns = w.ns AND b.channel = w.channel AND b.version = w.version"
 	// lacking gives the checkpoints of a namespace that have a version of one of some channels, and no value of it.
 	lacking = `SELECT c.checkpoint_id FROM checkpoints c WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 AND EXISTS (
 		SELECT 1 FROM unnest($3::text[]) AS w (channel)
@@ -39,6 +42,9 @@ func (s *Store) Expired(ctx context.Context, now time.Time, limit int) ([]id.Thr
 
 // Remains is thread.Store.Remains.
 func (s *Store) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
+	if err := s.write(ctx, func(tx *Tx) error { return tx.exec(lapsedCopies) }); err != nil {
+		return nil, fmt.Errorf("copies of threads that lapsed: %w", err)
+	}
 	return s.threadIDs(ctx, remainsOfMany, limit)
 }
 
@@ -82,46 +88,119 @@ func (tx *Tx) SetExpiry(t id.Thread, at time.Time) error {
 	return nil
 }
 
-// PruneCheckpoints is thread.Tx.PruneCheckpoints. As langgraph-checkpoint-postgres: the parents of what stays are forgotten where they go.
-func (tx *Tx) PruneCheckpoints(t id.Thread, limit int) (n int, more bool, err error) {
-	tx.lock(t)
-	drop, err := tx.prunable(t)
-	if limit > 0 && len(drop) > limit {
-		drop, more = drop[:limit], true
-	}
-	if err == nil && len(drop) > 0 {
-		err = tx.dropCheckpoints(t, drop, false)
-	}
-	if err == nil && len(drop) > 0 {
-		err = tx.exec(pruneParents, t)
-	}
-	if err != nil {
-		return 0, false, fmt.Errorf("prune checkpoints of thread %s: %w", t, err)
-	}
-	return len(drop), more, nil
-}
-
-func (tx *Tx) prunable(t id.Thread) ([]checkpointer.Key, error) {
-	var list []rows.PruneRow
-	if err := tx.query(pruneRows, func(r *row) error {
-		list = append(list, rows.PruneRow{NS: r.text(0), ID: id.Checkpoint(r.text(1)), Parent: id.Checkpoint(r.text(2)), Metadata: r.bytes(3)})
-		return nil
-	}, t); err != nil {
-		return nil, err
-	}
-	known := map[string]map[id.Checkpoint]bool{} // what lacks a value, by namespace
-	return rows.Prunable(t, list, func(ns string, c id.Checkpoint, channels []string) (bool, error) {
-		if known[ns] == nil {
-			known[ns] = map[id.Checkpoint]bool{}
-			if err := tx.query(lacking, func(r *row) error {
-				known[ns][id.Checkpoint(r.text(0))] = true
+// PlanPrune is thread.Store.PlanPrune.
+func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (plan *thread.PrunePlan, err error) {
+	err = s.snapshot(ctx, func(q *reader) error {
+		var at *thread.Thread
+		if found, err := one(q, selectThread, func(r *row) error {
+			at = scanThread(r)
+			return nil
+		}, t); err != nil {
+			return err
+		} else if !found {
+			return errNoThread
+		}
+		p := rows.Pruning{Thread: t, Size: size}
+		if err := q.query(pruneRows, func(r *row) error {
+			versions, err := rows.ChannelVersions(r.bytes(4))
+			p.Add(rows.PruneRow{NS: r.text(0), ID: id.Checkpoint(r.text(1)), Parent: id.Checkpoint(r.text(2)), Metadata: r.bytes(3), Versions: versions})
+			return err
+		}, t); err != nil {
+			return err
+		}
+		known := map[string]map[id.Checkpoint]bool{} // what lacks a value, by namespace
+		if err := p.Choose(func(ns string, c id.Checkpoint, channels []string) (bool, error) {
+			if known[ns] == nil {
+				known[ns] = map[id.Checkpoint]bool{}
+				if err := q.query(lacking, func(r *row) error {
+					known[ns][id.Checkpoint(r.text(0))] = true
+					return nil
+				}, t, ns, channels); err != nil {
+					return false, err
+				}
+			}
+			return !known[ns][c], nil
+		}); err != nil {
+			return err
+		}
+		if p.Any() {
+			type list struct {
+				set   *compact.Set
+				value []byte
+			}
+			var lists []list
+			var values [][]byte
+			if err := q.query(listsOf, func(r *row) error {
+				value := r.bytes(3)
+				lists = append(lists, list{p.List(r.text(0), rows.ChannelVersion{Channel: r.text(1), Version: r.text(2)}), value})
+				values = append(values, value)
 				return nil
-			}, t, ns, channels); err != nil {
-				return false, err
+			}, t); err != nil {
+				return err
+			}
+			l := newLoader(q, t)
+			if err := l.named(values, new(compact.Set)); err != nil { // all chunks at once
+				return err
+			}
+			for _, v := range lists {
+				if err := l.named([][]byte{v.value}, v.set); err != nil {
+					return err
+				}
 			}
 		}
-		return !known[ns][c], nil
+		plan = p.Plan()
+		plan.Thread = at
+		return nil
 	})
+	if err != nil {
+		return nil, fmt.Errorf("plan to prune thread %s: %w", t, err)
+	}
+	return plan, nil
+}
+
+// PruneStep is thread.Tx.PruneStep.
+func (tx *Tx) PruneStep(t id.Thread, step *thread.PruneStep) error {
+	tx.lock(t)
+	if err := tx.pruneStep(t, step); err != nil {
+		return fmt.Errorf("prune checkpoints of thread %s: %w", t, err)
+	}
+	return nil
+}
+
+func (tx *Tx) pruneStep(t id.Thread, step *thread.PruneStep) error {
+	if err := tx.deleteKeys(t, step.Checkpoints); err != nil {
+		return err
+	}
+	if len(step.Orphans) > 0 {
+		spaces, ids := texts(step.Orphans)
+		if err := tx.exec(pruneParents, t, spaces, ids); err != nil {
+			return err
+		}
+	}
+	if n := len(step.Values); n > 0 {
+		spaces, channels, versions := make([]string, n), make([]string, n), make([]string, n)
+		for i, v := range step.Values {
+			spaces[i], channels[i], versions[i] = v.NS, v.Channel, v.Version
+		}
+		if err := tx.exec(deleteBlobs, t, spaces, channels, versions); err != nil {
+			return err
+		}
+	}
+	if len(step.Parts) == 0 {
+		return nil
+	}
+	owner, found, err := findOwner(tx, t)
+	if err != nil || !found {
+		return err
+	}
+	for _, r := range step.Parts {
+		if err := tx.exec(deleteParts, partKey(owner, r.First), partKey(owner, r.First+r.Count-1)); err != nil {
+			return err
+		}
+	}
+	tx.store.lists.take(t)
+	delete(tx.lists, t)
+	return tx.exec(newEpoch, owner)
 }
 
 // RemoveThread is thread.Tx.RemoveThread.
@@ -140,8 +219,8 @@ func (tx *Tx) RemoveThread(t id.Thread) error {
 	return nil
 }
 
-// remains are the statements that delete what RemoveThread leaves, each at most $2 rows. Parts of lists go before their owner, and bodies with
-// their events. The function delete_remains has them too.
+// remains are the statements that delete what RemoveThread leaves, each at most $2 rows. Runs go first: they are hidden only as long as the thread stands
+// among the remains. Parts of lists go before their owner, and bodies with their events. The functions delete_remains and remaining_runs have them too.
 var remains = func() (texts []struct {
 	text  string
 	apart bool // its rows count as those of the next
@@ -156,6 +235,11 @@ var remains = func() (texts []struct {
 		return "DELETE FROM " + table + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " + table + " WHERE thread_id = $1 ORDER BY " + order + " LIMIT $2))"
 	}
 	const bodies = "SELECT body FROM events WHERE thread_id = $1 ORDER BY seq LIMIT $2"
+	const runs = "SELECT run_id FROM runs WHERE thread_id = $1 ORDER BY created_at, run_id LIMIT $2"
+	for _, table := range []string{"run_completions", "model_calls", "run_kwargs", "runs"} {
+		add(table != "runs", "DELETE FROM "+table+" WHERE run_id = ANY (ARRAY("+runs+"))")
+	}
+	add(false, of("stream_runs", "run_id"))
 	add(false, "DELETE FROM list_parts WHERE part = ANY (ARRAY(SELECT p.part FROM list_owners o JOIN list_parts p ON p.part > o.owner << 28 AND p.part < (o.owner + 1) << 28 "+
 		"WHERE o.thread_id = $1 LIMIT $2))")
 	add(false, of("list_owners", "thread_id"))

@@ -119,7 +119,7 @@ func bind(args []any) []any {
 
 func bindOne(arg any) any {
 	switch v := arg.(type) {
-	case nil, bool, int64, []int64, []bool, [][]byte:
+	case nil, bool, int64, []int64, []*int64, []*string, []bool, [][]byte:
 		return v
 	case string:
 		return clean(v)

@@ -86,16 +86,18 @@ func loadRuns(q querier, where string, args ...any) (out []*run.Run, err error) 
 }
 
 const (
-	byRunAlone     = "WHERE run_id = $1"
-	byRun          = "WHERE run_id = $1 AND thread_id = $2"
-	threadsRuns    = "WHERE thread_id = $1 ORDER BY created_at DESC, run_id DESC LIMIT $2 OFFSET $3"
-	threadsRunsIn  = "WHERE thread_id = $1 AND status = $2 ORDER BY created_at DESC, run_id DESC LIMIT $3 OFFSET $4"
-	activeOfThread = "WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'running' " +
+	// ofThreads leaves out the runs of threads that were removed and whose rows are being deleted.
+	ofThreads      = "WHERE NOT EXISTS (SELECT 1 FROM thread_remains gone WHERE gone.thread_id = runs.thread_id) AND "
+	byRunAlone     = ofThreads + "run_id = $1"
+	byRun          = ofThreads + "run_id = $1 AND thread_id = $2"
+	threadsRuns    = ofThreads + "thread_id = $1 ORDER BY created_at DESC, run_id DESC LIMIT $2 OFFSET $3"
+	threadsRunsIn  = ofThreads + "thread_id = $1 AND status = $2 ORDER BY created_at DESC, run_id DESC LIMIT $3 OFFSET $4"
+	activeOfThread = ofThreads + "run_id IN (SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'pending') ORDER BY created_at, run_id"
-	activeThreads = "SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'running' AND thread_id > $1 ORDER BY thread_id LIMIT $2) running " +
-		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'pending' AND thread_id > $1 ORDER BY thread_id LIMIT $2) pending " +
+	activeThreads = "SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + ofThreads + "status = 'running' AND thread_id > $1 ORDER BY thread_id LIMIT $2) running " +
+		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + ofThreads + "status = 'pending' AND thread_id > $1 ORDER BY thread_id LIMIT $2) pending " +
 		"ORDER BY thread_id LIMIT $2"
-	activeOfAll = "WHERE run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
+	activeOfAll = ofThreads + "run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
 	nextDue = "SELECT created_at FROM run_heads ORDER BY created_at, run_id LIMIT 1"
 	// nextBeside goes from graph to graph in the index, and looks at the first head of each.
@@ -110,7 +112,7 @@ const (
 	claimHead = "SELECT thread, run FROM claim_head($1)"
 	// claimBeside is claimHead, but passes over graphs.
 	claimBeside = "SELECT thread, run FROM claim_head($1, $2)"
-	fence       = "SELECT attempt, status, cancel, thread_id FROM runs WHERE run_id = $1"
+	fence       = "SELECT attempt, status, cancel, thread_id FROM runs " + ofThreads + "run_id = $1"
 	// settleHead brings the head of a thread's queue up to date: its oldest pending run, unless one is running.
 	settleHead = `WITH head AS (
 			SELECT run_id, created_at, graph_id FROM runs WHERE thread_id = $1 AND status = 'pending'
@@ -385,7 +387,7 @@ func (tx *Tx) MarkPassed(r id.Run) error {
 		}
 	}
 	tx.passed = r
-	if err := tx.exec("UPDATE runs SET passed = true, failures = 0, crashes = 0, turn = 0 WHERE run_id = $1 AND (NOT passed OR failures > 0 OR crashes > 0)", r); err != nil {
+	if err := tx.exec("UPDATE runs SET passed = true, failures = 0, crashes = 0, turn = 0 "+byRunAlone+" AND (NOT passed OR failures > 0 OR crashes > 0)", r); err != nil {
 		return fmt.Errorf("mark run %s: %w", r, err)
 	}
 	return nil

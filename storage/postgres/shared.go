@@ -87,7 +87,7 @@ func (s *Store) Tell(ctx context.Context, signals ...run.Signal) error {
 }
 
 const endedOf = `SELECT r FROM unnest($1::text[]) r
-	WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = r COLLATE "C" AND status IN ('pending', 'running')) ORDER BY r`
+	WHERE NOT EXISTS (SELECT 1 FROM runs ` + ofThreads + `run_id = r COLLATE "C" AND status IN ('pending', 'running')) ORDER BY r`
 
 // Ended is run.Shared.Ended.
 func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err error) {

@@ -21,6 +21,7 @@ import (
 	"understudy/id"
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
+	"understudy/storage/internal/rows"
 )
 
 // Options says how a database is opened. The zero value of every field but URL works.
@@ -66,12 +67,18 @@ type Store struct {
 	now     func() time.Time
 	changed func([]id.Thread)
 	scans   *scan.Limits
+	copies  chan struct{} // one for each copy of a thread that is under way
+	// copyRows is how many rows a transaction adds to a copy; tests lower it.
+	copyRows int
 	// patience is how long an answer is waited for. A host that has vanished says nothing, and TCP notices after a quarter of an hour.
 	patience time.Duration
 
 	mu    sync.Mutex                // guards known
 	known map[id.Assistant]*stamped // assistants, as they were last seen
 }
+
+// copiesAtOnce bounds the copies of threads: each has a connection that reads, and needs another one to write.
+const copiesAtOnce = 2
 
 // connectTime is how long a connection may take to be made, when the address does not say.
 const connectTime = 5 * time.Second
@@ -115,7 +122,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 
 func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 	return &Store{
-		scans:   scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
+		copyRows: rows.CopyRows, scans: scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
+		copies:  make(chan struct{}, max(1, min(copiesAtOnce, int(pool.Config().MaxConns)/4))),
 		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now, changed: opts.Changed,
 		patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}

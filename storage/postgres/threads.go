@@ -168,24 +168,40 @@ func (tx *Tx) terms(text string, t id.Thread, terms []contain.Term, updated ...a
 	return nil
 }
 
-// deletesOfRow delete the row of a thread with its runs, deletesOfThread what else is kept of it beside its checkpoints and events. Its id is
+// deletesOfRow delete the row of a thread and its place in the queue, deletesOfThread what else is kept of it beside its checkpoints and events. Its id is
 // their only argument.
 var (
 	deletesOfRow = []string{
+		"DELETE FROM threads WHERE thread_id = $1",
+		"DELETE FROM run_heads WHERE thread_id = $1",
+		"DELETE FROM crons WHERE thread_id = $1",
+	}
+	deletesOfThread = append([]string{
 		"DELETE FROM run_completions WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1)",
 		"DELETE FROM model_calls WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1)",
 		"DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1)",
 		"DELETE FROM runs WHERE thread_id = $1",
-		"DELETE FROM threads WHERE thread_id = $1",
-		"DELETE FROM run_heads WHERE thread_id = $1",
-		"DELETE FROM crons WHERE thread_id = $1",
 		"DELETE FROM stream_runs WHERE thread_id = $1",
-	}
-	deletesOfThread = append(deletesOfRow, "DELETE FROM stream_records WHERE thread_id = $1")
+		"DELETE FROM stream_records WHERE thread_id = $1",
+	}, deletesOfRow...)
 )
 
-// DeleteThread is thread.Tx.DeleteThread, run.Tx.DeleteThread and assistant.Tx.DeleteThread. All of it is sent in one piece.
+// hasMany finds threads that are not deleted in one transaction, which others would wait for.
+const hasMany = "SELECT 1 WHERE EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 LIMIT 1 OFFSET 100) " +
+	"OR EXISTS (SELECT 1 FROM events WHERE thread_id = $1 LIMIT 1 OFFSET 200) " +
+	"OR EXISTS (SELECT 1 FROM runs WHERE thread_id = $1 LIMIT 1 OFFSET 100) " +
+	"OR EXISTS (SELECT 1 FROM stream_records WHERE thread_id = $1 LIMIT 1 OFFSET 500)"
+
+// DeleteThread is thread.Tx.DeleteThread, run.Tx.DeleteThread and assistant.Tx.DeleteThread. What it deletes is sent in one piece.
 func (tx *Tx) DeleteThread(t id.Thread) error {
+	if _, err := tx.Thread(t); err != nil {
+		return err
+	}
+	if many, err := one(tx, hasMany, nil, t); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
+	} else if many {
+		return tx.RemoveThread(t)
+	}
 	if err := tx.deleteRows(t, deletesOfThread); err != nil {
 		return fmt.Errorf("delete thread %s: %w", t, err)
 	}

@@ -307,10 +307,8 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 			}, k.Thread, k.NS, k.ID); err != nil {
 			return err
 		}
-		for _, table := range checkpointTables {
-			if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?", k.Thread, k.NS, k.ID); err != nil {
-				return err
-			}
+		if err := tx.dropCheckpoint(k); err != nil {
+			return err
 		}
 	}
 	if keepValues {
@@ -329,13 +327,22 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 			}, t, ns, v.Channel, v.Version); err != nil {
 				return fmt.Errorf("channel %s, version %s: %w", v.Channel, v.Version, err)
 			}
-			if err := tx.exec("DELETE FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ?",
-				t, ns, v.Channel, v.Version); err != nil {
+			if err := tx.exec(deleteBlob, t, ns, v.Channel, v.Version); err != nil {
 				return err
 			}
 		}
 	}
 	return tx.sweep(t, gone)
+}
+
+// dropCheckpoint deletes a checkpoint with what is kept under its key.
+func (tx *Tx) dropCheckpoint(k checkpointer.Key) error {
+	for _, table := range checkpointTables {
+		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?", k.Thread, k.NS, k.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // versions calls fn with the channel versions of the checkpoints that a statement gives.
@@ -347,45 +354,4 @@ func (tx *Tx) versions(text string, fn func(rows.ChannelVersion), args ...any) e
 		}
 		return err
 	}, args...)
-}
-
-// CopyCheckpoints is checkpointer.Tx.CopyCheckpoints. Answers are not copied: they name the thread, and can be asked again.
-func (tx *Tx) CopyCheckpoints(from, to id.Thread) error {
-	for _, text := range []string{
-		`INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
-			SELECT ?2, checkpoint_ns, channel, version, type, blob FROM checkpoint_blobs WHERE thread_id = ?1`,
-		`INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path)
-			SELECT ?2, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path FROM checkpoint_writes WHERE thread_id = ?1`,
-		`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, run_id, shape, tasks)
-			SELECT ?2, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, run_id, shape, tasks
-			FROM checkpoints WHERE thread_id = ?1`,
-	} {
-		if err := tx.exec(text, from, to); err != nil {
-			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
-		}
-	}
-	if err := tx.copyLists(from, to); err != nil {
-		return fmt.Errorf("copy lists of thread %s: %w", from, err)
-	}
-	type row struct {
-		ns, id   string
-		metadata []byte
-	}
-	var moved []row
-	if err := tx.query("SELECT checkpoint_ns, checkpoint_id, metadata FROM checkpoints WHERE thread_id = ?", func(s *sqlite.Stmt) error {
-		metadata := columnBytes(s, 2)
-		if changed := rows.WithThread(metadata, to); changed != nil {
-			moved = append(moved, row{s.ColumnText(0), s.ColumnText(1), changed})
-		}
-		return nil
-	}, to); err != nil {
-		return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
-	}
-	for _, r := range moved {
-		if err := tx.exec("UPDATE checkpoints SET metadata = ? WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
-			r.metadata, to, r.ns, r.id); err != nil {
-			return fmt.Errorf("copy checkpoints of thread %s: %w", from, err)
-		}
-	}
-	return nil
 }

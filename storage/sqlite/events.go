@@ -50,26 +50,6 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	return nil
 }
 
-// CopyEvents is eventstore.Tx.CopyEvents.
-func (tx *Tx) CopyEvents(from, to id.Thread) error {
-	tx.changed(to)
-	for _, text := range []string{
-		`INSERT INTO events (thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq)
-			SELECT ?2, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq FROM events WHERE thread_id = ?1`,
-		`INSERT INTO transcript_nodes (thread_id, node, base, stamp, whole, since, data)
-			SELECT ?2, node, base, stamp, whole, since, data FROM transcript_nodes WHERE thread_id = ?1`,
-		`INSERT INTO transcripts (thread_id, checkpoint_id, node, stamp, version, summary, source, run_id, opaque)
-			SELECT ?2, checkpoint_id, node, stamp, version, summary, source, run_id, opaque FROM transcripts WHERE thread_id = ?1`,
-		`INSERT INTO event_lineage (thread_id, source_thread_id, seq)
-			SELECT ?2, ?1, max(seq) FROM events WHERE thread_id = ?1 HAVING count(*) > 0`,
-	} {
-		if err := tx.exec(text, from, to); err != nil {
-			return fmt.Errorf("copy events of thread %s: %w", from, err)
-		}
-	}
-	return tx.exec("UPDATE event_bodies SET refs = refs + 1 WHERE body IN (SELECT body FROM events WHERE thread_id = ?)", to)
-}
-
 // RollBackEvents is eventstore.Tx.RollBackEvents.
 func (tx *Tx) RollBackEvents(t id.Thread, r id.Run) error {
 	return tx.exec(`UPDATE events SET metadata = CAST(json_set(CAST(coalesce(metadata, '{}') AS TEXT), '$.rolled_back', json('true')) AS BLOB)

@@ -35,8 +35,10 @@ func TestEventBodiesAreCounted(t *testing.T) {
 		require.NoError(t, s.write(context.Background(), fn))
 	}
 	write(func(tx *Tx) error { return tx.AppendEvents("a", []*eventstore.Event{event("x"), event("y")}) })
-	write(func(tx *Tx) error { return tx.CopyEvents("a", "b") })
-	write(func(tx *Tx) error { return tx.CopyEvents("nothing", "c") })
+	insertThread(t, s, "a")
+	insertThread(t, s, "nothing")
+	copyThread(t, s, "a", "b")
+	copyThread(t, s, "nothing", "c")
 	require.Equal(t, 2, bodies())
 	write(func(tx *Tx) error { return tx.AppendEvents("b", []*eventstore.Event{event("z")}) })
 	write(func(tx *Tx) error { return tx.deleteEvents("a") })

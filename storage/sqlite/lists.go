@@ -49,7 +49,7 @@ const (
 	digestsOf    = "SELECT part, digest FROM list_parts WHERE part BETWEEN ? AND ? ORDER BY part"
 	selectParts  = "SELECT part, data FROM list_parts WHERE part BETWEEN ? AND ?"
 	deleteParts  = "DELETE FROM list_parts WHERE part BETWEEN ? AND ?"
-	listsOf      = "SELECT blob FROM checkpoint_blobs WHERE thread_id = ? AND type = 'list'"
+	listsOf      = "SELECT checkpoint_ns, channel, version, blob FROM checkpoint_blobs WHERE thread_id = ? AND type = 'list'"
 	listOfOne    = selectBlob + " AND type = 'list'"
 	deleteOwners = "DELETE FROM list_owners WHERE thread_id = ?"
 )
@@ -232,20 +232,6 @@ func (tx *Tx) deleteLists(t id.Thread) error {
 	return tx.exec(deleteOwners, t)
 }
 
-// copyLists gives a copied thread parts of its own, under the same numbers.
-func (tx *Tx) copyLists(from, to id.Thread) error {
-	owner, found, err := findOwner(tx.conn, from)
-	if err != nil || !found {
-		return err
-	}
-	if err := tx.exec("INSERT INTO list_owners (thread_id) VALUES (?)", to); err != nil {
-		return err
-	}
-	return tx.exec(`INSERT INTO list_parts (part, digest, data)
-		SELECT part - ?1 + ?3, digest, data FROM list_parts WHERE part BETWEEN ?1 AND ?2`,
-		partKey(owner, 0), partKey(owner+1, 0)-1, partKey(tx.conn.LastInsertRowID(), 0))
-}
-
 // sweep deletes the parts that lists had which are gone, and that no list of the thread names any more. It reads the rows of
 // lists, which hold ranges, and chunks; no parts.
 func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
@@ -255,7 +241,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	l := newLoader(tx.conn, t)
 	var used compact.Set
 	if err := tx.query(listsOf, func(s *sqlite.Stmt) error {
-		return l.named(columnBytes(s, 0), &used)
+		return l.named(columnBytes(s, 3), &used)
 	}, t); err != nil {
 		return fmt.Errorf("lists of thread %s: %w", t, err)
 	}

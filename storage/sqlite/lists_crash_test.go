@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	osexec "os/exec"
@@ -14,6 +15,8 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/fault"
+	domain "understudy/thread"
 )
 
 const listCrashDir = "UNDERSTUDY_LIST_CRASH_DIR"
@@ -41,6 +44,10 @@ func TestListCrashChild(t *testing.T) {
 	done := make(chan string)
 	for w := range 4 {
 		thread := id.Thread(fmt.Sprint("thread", w))
+		if _, err := s.Thread(ctx, thread); fault.Is(err, fault.NotFound) {
+			row := &domain.Thread{ID: thread, Status: domain.Idle, Metadata: []byte(`{"n":1}`)}
+			require.NoError(t, s.write(ctx, func(tx *Tx) error { return tx.InsertThread(row) }))
+		}
 		head, err := s.LoadCheckpoint(ctx, checkpointer.Key{Thread: thread})
 		require.NoError(t, err)
 		n := 0
@@ -55,10 +62,12 @@ func TestListCrashChild(t *testing.T) {
 					err = s.write(ctx, func(tx *Tx) error { return tx.DeleteRunCheckpoints(thread, id.Run(fmt.Sprint("run", n/5-1)), false) })
 				}
 				if err == nil && n%40 == 0 {
-					err = s.write(ctx, func(tx *Tx) error {
-						_, _, err := tx.PruneCheckpoints(thread, 0)
-						return err
-					})
+					var plan *domain.PrunePlan
+					if plan, err = s.PlanPrune(ctx, thread, 7); err == nil {
+						for _, step := range plan.Steps {
+							err = errors.Join(err, s.write(ctx, func(tx *Tx) error { return tx.PruneStep(thread, &step) }))
+						}
+					}
 				}
 				if err != nil {
 					t.Errorf("step %d of %s: %v", n, thread, err)

@@ -21,6 +21,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/compact"
+	"understudy/thread"
 )
 
 // model is what a database must hold, kept as simply as can be: every value as it was written.
@@ -221,7 +222,7 @@ func requireNoGarbage(t *testing.T, s *Store) {
 		for owner, thread := range owners {
 			var used compact.Set
 			l := newLoader(c, thread)
-			if err := query(c, listsOf, func(st *sqlite.Stmt) error { return l.named(columnBytes(st, 0), &used) }, thread); err != nil {
+			if err := query(c, listsOf, func(st *sqlite.Stmt) error { return l.named(columnBytes(st, 3), &used) }, thread); err != nil {
 				return err
 			}
 			require.Equal(t, used.Runs(), kept[owner].Runs(), "thread %s", thread)
@@ -249,6 +250,8 @@ func TestListsProperty(t *testing.T) {
 	}
 }
 
+var errUndone = errors.New("undone")
+
 func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 	ctx := context.Background()
 	opts := Options{Dir: t.TempDir(), Synchronous: "normal"}
@@ -256,9 +259,12 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	m := model{}
-	thread := func() id.Thread { return id.Thread(fmt.Sprint("thread", r.IntN(4))) }
+	pick := func() id.Thread { return id.Thread(fmt.Sprint("thread", r.IntN(4))) }
+	for n := range 4 {
+		insertThread(t, s, id.Thread(fmt.Sprint("thread", n)))
+	}
 	for range steps {
-		th := thread()
+		th := pick()
 		next := m.clone()
 		var fn func(tx *Tx) error
 		switch r.IntN(20) {
@@ -280,20 +286,32 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 					}
 				}
 			}
-			fn = func(tx *Tx) error {
-				_, _, err := tx.PruneCheckpoints(th, 0)
-				return err
+			plan, err := s.PlanPrune(ctx, th, 1+r.IntN(5))
+			require.NoError(t, err)
+			for _, step := range plan.Steps {
+				fn := func(tx *Tx) error { return tx.PruneStep(th, &step) }
+				if r.IntN(6) == 0 { // it is undone, and taken again
+					require.ErrorIs(t, s.write(ctx, func(tx *Tx) error { return errorOf(fn(tx), errUndone) }), errUndone)
+				}
+				require.NoError(t, s.write(ctx, fn))
+				requireNoGarbage(t, s)
 			}
+			m = next
+			continue
 		case 2:
 			delete(next, th)
 			fn = func(tx *Tx) error { return tx.deleteCheckpoints(th) }
 		case 3:
-			to := thread()
+			to := pick()
 			if next[th] == nil || to == th {
 				continue
 			}
 			next[to] = &modelThread{maps.Clone(next[th].checkpoints), maps.Clone(next[th].blobs), next[th].step}
-			fn = func(tx *Tx) error { return errorOf(tx.deleteCheckpoints(to), tx.CopyCheckpoints(th, to)) }
+			require.NoError(t, s.write(ctx, func(tx *Tx) error { return tx.deleteCheckpoints(to) }))
+			s.copyRows = 1 + r.IntN(20)
+			require.NoError(t, s.CopyThread(ctx, th, to, func(thread.Tx, *thread.Thread) error { return nil }))
+			m = next
+			continue
 		case 4:
 			require.NoError(t, s.Close())
 			s, err = Open(ctx, opts)
@@ -316,9 +334,8 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 				return nil
 			}
 		}
-		boom := errors.New("boom")
 		if r.IntN(6) == 0 { // it is undone
-			require.ErrorIs(t, s.write(ctx, func(tx *Tx) error { return errorOf(fn(tx), boom) }), boom)
+			require.ErrorIs(t, s.write(ctx, func(tx *Tx) error { return errorOf(fn(tx), errUndone) }), errUndone)
 			continue
 		}
 		require.NoError(t, s.write(ctx, fn))

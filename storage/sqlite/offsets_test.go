@@ -29,6 +29,15 @@ func insertThread(t *testing.T, s *Store, name id.Thread) {
 	require.NoError(t, s.write(context.Background(), func(tx *Tx) error { return tx.InsertThread(row) }))
 }
 
+// copyThread copies a thread, and makes the row of the copy.
+func copyThread(t *testing.T, s *Store, from, to id.Thread) {
+	t.Helper()
+	require.NoError(t, s.CopyThread(context.Background(), from, to, func(tx thread.Tx, row *thread.Thread) error {
+		row.ID = to
+		return tx.InsertThread(row)
+	}))
+}
+
 func TestChangedIsToldOfCommits(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -49,7 +58,7 @@ func TestChangedIsToldOfCommits(t *testing.T) {
 	require.NoError(t, s.write(ctx, func(tx *Tx) error {
 		return errors.Join(tx.AppendEvents("a", []*eventstore.Event{event("x")}), tx.AppendEvents("a", []*eventstore.Event{event("y")}))
 	}))
-	require.NoError(t, s.write(ctx, func(tx *Tx) error { return tx.CopyEvents("a", "b") }))
+	copyThread(t, s, "a", "b")
 	require.NoError(t, s.write(ctx, func(tx *Tx) error { return tx.DeleteThread("a") }))
 	mu.Lock()
 	defer mu.Unlock()

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	queueStands = `SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE status = 'running' LIMIT ?2)), p.n, p.first, d.n, d.first
-		FROM (SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM runs WHERE status = 'pending' LIMIT ?2)) p,
+	queueStands = `SELECT (SELECT count(*) FROM (SELECT 1 FROM runs ` + ofThreads + `status = 'running' LIMIT ?2)), p.n, p.first, d.n, d.first
+		FROM (SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM runs ` + ofThreads + `status = 'pending' LIMIT ?2)) p,
 			(SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM run_heads WHERE created_at <= ?1 LIMIT ?2)) d`
-	middleDue = "SELECT created_at FROM (SELECT created_at FROM runs WHERE status = 'pending' LIMIT ?1) ORDER BY created_at LIMIT 1 OFFSET ?2"
+	middleDue = "SELECT created_at FROM (SELECT created_at FROM runs " + ofThreads + "status = 'pending' LIMIT ?1) ORDER BY created_at LIMIT 1 OFFSET ?2"
 )
 
 // Queue is run.Store.Queue.

@@ -14,6 +14,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/storage/internal/rows"
+	"understudy/thread"
 )
 
 const (
@@ -21,12 +22,11 @@ const (
 	remainsOfOne   = "SELECT 1 FROM thread_remains WHERE thread_id = ?"
 	remainsOfMany  = "SELECT thread_id FROM thread_remains ORDER BY thread_id LIMIT ?"
 	lastTurn       = "SELECT at FROM sweeps WHERE name = ?"
-	pruneRows      = "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, metadata FROM checkpoints WHERE thread_id = ? " +
+	pruneRows      = "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, metadata, checkpoint FROM checkpoints WHERE thread_id = ? " +
 		"ORDER BY checkpoint_ns, checkpoint_id DESC"
-	pruneParents = `UPDATE checkpoints SET parent_checkpoint_id = NULL WHERE thread_id = ?1 AND parent_checkpoint_id IS NOT NULL
-		AND NOT EXISTS (SELECT 1 FROM checkpoints p WHERE p.thread_id = ?1 AND p.checkpoint_ns = checkpoints.checkpoint_ns
-			AND p.checkpoint_id = checkpoints.parent_checkpoint_id)`
-	hasValue = "SELECT 1 FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ? AND type <> 'empty'"
+	pruneParent = "UPDATE checkpoints SET parent_checkpoint_id = NULL WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+	deleteBlob  = "DELETE FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ?"
+	hasValue    = "SELECT 1 FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ? AND type <> 'empty'"
 )
 
 // Expired is thread.Store.Expired.
@@ -75,43 +75,84 @@ func (tx *Tx) SetExpiry(t id.Thread, at time.Time) error {
 	return nil
 }
 
-// PruneCheckpoints is thread.Tx.PruneCheckpoints. As langgraph-checkpoint-postgres: the parents of what stays are forgotten where they go.
-func (tx *Tx) PruneCheckpoints(t id.Thread, limit int) (n int, more bool, err error) {
-	drop, err := tx.prunable(t)
-	if limit > 0 && len(drop) > limit {
-		drop, more = drop[:limit], true
-	}
-	if err == nil && len(drop) > 0 {
-		err = tx.dropCheckpoints(t, drop, false)
-	}
-	if err == nil && len(drop) > 0 {
-		err = tx.exec(pruneParents, t)
-	}
+// PlanPrune is thread.Store.PlanPrune.
+func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (plan *thread.PrunePlan, err error) {
+	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
+		row, err := loadThread(c, t)
+		if err != nil {
+			return err
+		}
+		p := rows.Pruning{Thread: t, Size: size}
+		if err := query(c, pruneRows, func(s *sqlite.Stmt) error {
+			versions, err := rows.ChannelVersions(columnBytes(s, 4))
+			p.Add(rows.PruneRow{
+				NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1)), Parent: id.Checkpoint(s.ColumnText(2)), Metadata: columnBytes(s, 3), Versions: versions,
+			})
+			return err
+		}, t); err != nil {
+			return err
+		}
+		if err := p.Choose(func(ns string, cp id.Checkpoint, channels []string) (bool, error) {
+			return whole(c, checkpointer.Key{Thread: t, NS: ns, ID: cp}, channels)
+		}); err != nil {
+			return err
+		}
+		if p.Any() {
+			l := newLoader(c, t)
+			if err := query(c, listsOf, func(s *sqlite.Stmt) error {
+				return l.named(columnBytes(s, 3), p.List(s.ColumnText(0), rows.ChannelVersion{Channel: s.ColumnText(1), Version: s.ColumnText(2)}))
+			}, t); err != nil {
+				return err
+			}
+		}
+		plan = p.Plan()
+		plan.Thread = row
+		return nil
+	})
 	if err != nil {
-		return 0, false, fmt.Errorf("prune checkpoints of thread %s: %w", t, err)
+		return nil, fmt.Errorf("plan to prune thread %s: %w", t, err)
 	}
-	return len(drop), more, nil
+	return plan, nil
 }
 
-func (tx *Tx) prunable(t id.Thread) ([]checkpointer.Key, error) {
-	var list []rows.PruneRow
-	if err := tx.query(pruneRows, func(s *sqlite.Stmt) error {
-		list = append(list, rows.PruneRow{
-			NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1)), Parent: id.Checkpoint(s.ColumnText(2)), Metadata: columnBytes(s, 3),
-		})
-		return nil
-	}, t); err != nil {
-		return nil, err
+// PruneStep is thread.Tx.PruneStep.
+func (tx *Tx) PruneStep(t id.Thread, step *thread.PruneStep) error {
+	fail := func(err error) error { return fmt.Errorf("prune checkpoints of thread %s: %w", t, err) }
+	for _, k := range step.Checkpoints {
+		if err := tx.dropCheckpoint(k); err != nil {
+			return fail(err)
+		}
 	}
-	return rows.Prunable(t, list, func(ns string, c id.Checkpoint, channels []string) (bool, error) {
-		return tx.whole(checkpointer.Key{Thread: t, NS: ns, ID: c}, channels)
-	})
+	for _, k := range step.Orphans {
+		if err := tx.exec(pruneParent, k.Thread, k.NS, k.ID); err != nil {
+			return fail(err)
+		}
+	}
+	for _, v := range step.Values {
+		if err := tx.exec(deleteBlob, t, v.NS, v.Channel, v.Version); err != nil {
+			return fail(err)
+		}
+	}
+	if len(step.Parts) == 0 {
+		return nil
+	}
+	owner, _, err := findOwner(tx.conn, t)
+	if err != nil {
+		return fail(err)
+	}
+	for _, r := range step.Parts {
+		if err := tx.exec(deleteParts, partKey(owner, r.First), partKey(owner, r.First+r.Count-1)); err != nil {
+			return fail(err)
+		}
+	}
+	tx.lists.forget(t)
+	return nil
 }
 
 // whole reports whether a checkpoint has a value of each of the channels that it has a version of.
-func (tx *Tx) whole(k checkpointer.Key, channels []string) (bool, error) {
+func whole(c *sqlite.Conn, k checkpointer.Key, channels []string) (bool, error) {
 	var data []byte
-	if _, err := tx.one("SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
+	if _, err := one(c, "SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
 		func(s *sqlite.Stmt) error {
 			data = columnBytes(s, 0)
 			return nil
@@ -132,7 +173,7 @@ func (tx *Tx) whole(k checkpointer.Key, channels []string) (bool, error) {
 		if _, there := inline.Values[v.Channel]; there || !slices.Contains(channels, v.Channel) {
 			continue
 		}
-		if found, err := tx.one(hasValue, nil, k.Thread, k.NS, v.Channel, v.Version); err != nil || !found {
+		if found, err := one(c, hasValue, nil, k.Thread, k.NS, v.Channel, v.Version); err != nil || !found {
 			return false, err
 		}
 	}
@@ -147,7 +188,6 @@ func (tx *Tx) RemoveThread(t id.Thread) error {
 	for _, text := range []string{
 		"DELETE FROM run_heads WHERE thread_id = ?",
 		"DELETE FROM crons WHERE thread_id = ?",
-		"DELETE FROM stream_runs WHERE thread_id = ?",
 		"INSERT INTO thread_remains (thread_id) VALUES (?) ON CONFLICT DO NOTHING",
 	} {
 		if err := tx.exec(text, t); err != nil {
@@ -159,18 +199,23 @@ func (tx *Tx) RemoveThread(t id.Thread) error {
 	return nil
 }
 
-// remains are the statements that delete what RemoveThread leaves, each at most ?2 rows. Parts of lists go before their owner, and bodies with
-// their events. The trigger thread_remains_go has them too.
+// remains are the statements that delete what RemoveThread leaves, each at most ?2 rows. Runs go first, with their arguments: they are hidden only as long
+// as the thread stands among the remains. Parts of lists go before their owner, and bodies with their events. The triggers thread_remains_go and
+// thread_remains_runs have them too.
 var remains = func() (texts []string) {
 	const (
 		parts = "SELECT p.part FROM list_owners o CROSS JOIN list_parts p ON p.part BETWEEN o.owner << 28 AND ((o.owner + 1) << 28) - 1 " +
 			"WHERE o.thread_id = ?1 LIMIT ?2"
 		bodies = "SELECT body FROM events WHERE thread_id = ?1 ORDER BY seq LIMIT ?2"
+		runs   = "SELECT run_id FROM runs WHERE thread_id = ?1 ORDER BY created_at, run_id LIMIT ?2"
 	)
 	of := func(table, key string) string {
 		return "DELETE FROM " + table + " WHERE thread_id = ?1 AND " + key + " IN (SELECT " + key + " FROM " + table + " WHERE thread_id = ?1 ORDER BY " + key + " LIMIT ?2)"
 	}
 	return []string{
+		"DELETE FROM run_kwargs WHERE run_id IN (" + runs + ")",
+		"DELETE FROM runs WHERE run_id IN (" + runs + ")",
+		of("stream_runs", "run_id"),
 		"DELETE FROM list_parts WHERE part IN (" + parts + ")",
 		"DELETE FROM list_owners WHERE thread_id = ?1 AND ?2 <> 0",
 		of("checkpoint_writes", "rowid"),
@@ -206,7 +251,7 @@ func (tx *Tx) DeleteRemains(t id.Thread, limit int) (more bool, err error) {
 		if err := tx.exec(text, t, left); err != nil {
 			return false, fmt.Errorf("remains of thread %s: %w", t, err)
 		}
-		if strings.Contains(text, "event_bodies") { // they count as their events
+		if strings.Contains(text, "event_bodies") || strings.Contains(text, "run_kwargs") { // they count as their events, and as their runs
 			continue
 		}
 		if left -= tx.conn.Changes(); left <= 0 && i < len(remains)-1 {

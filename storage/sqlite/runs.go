@@ -97,18 +97,20 @@ func loadRuns(conn *sqlite.Conn, where string, args ...any) (out []*run.Run, err
 }
 
 const (
-	byRunAlone     = "WHERE run_id = ?"
-	byRun          = "WHERE run_id = ? AND thread_id = ?"
-	threadsRuns    = "WHERE thread_id = ? ORDER BY created_at DESC, run_id DESC LIMIT ? OFFSET ?"
-	threadsRunsIn  = "WHERE thread_id = ? AND status = ? ORDER BY created_at DESC, run_id DESC LIMIT ? OFFSET ?"
-	pendingRuns    = "WHERE status = 'pending'"
-	runningRuns    = "WHERE status = 'running'"
-	activeOfThread = "WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?1 AND status = 'running' " +
+	// ofThreads leaves out the runs of threads that were removed and whose rows are being deleted.
+	ofThreads      = "WHERE NOT EXISTS (SELECT 1 FROM thread_remains gone WHERE gone.thread_id = runs.thread_id) AND "
+	byRunAlone     = ofThreads + "run_id = ?"
+	byRun          = ofThreads + "run_id = ? AND thread_id = ?"
+	threadsRuns    = ofThreads + "thread_id = ? ORDER BY created_at DESC, run_id DESC LIMIT ? OFFSET ?"
+	threadsRunsIn  = ofThreads + "thread_id = ? AND status = ? ORDER BY created_at DESC, run_id DESC LIMIT ? OFFSET ?"
+	pendingRuns    = ofThreads + "status = 'pending'"
+	runningRuns    = ofThreads + "status = 'running'"
+	activeOfThread = ofThreads + "run_id IN (SELECT run_id FROM runs WHERE thread_id = ?1 AND status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE thread_id = ?1 AND status = 'pending') ORDER BY created_at, run_id"
-	activeThreads = "SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'running' AND thread_id > ?1 ORDER BY thread_id LIMIT ?2) running " +
-		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs WHERE status = 'pending' AND thread_id > ?1 ORDER BY thread_id LIMIT ?2) pending " +
+	activeThreads = "SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + ofThreads + "status = 'running' AND thread_id > ?1 ORDER BY thread_id LIMIT ?2) running " +
+		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + ofThreads + "status = 'pending' AND thread_id > ?1 ORDER BY thread_id LIMIT ?2) pending " +
 		"ORDER BY thread_id LIMIT ?2"
-	activeOfAll = "WHERE run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
+	activeOfAll = ofThreads + "run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
 	firstHead = "SELECT run_id, thread_id, created_at FROM run_heads WHERE created_at <= ? ORDER BY created_at, run_id LIMIT 1"
 	// headBeside is firstHead, but passes over graphs. It goes from graph to graph in the index, and looks at the first head of each.
@@ -120,7 +122,7 @@ const (
 		SELECT h.run_id, h.thread_id, h.created_at FROM graphs CROSS JOIN run_heads h ON h.thread_id = (
 			SELECT thread_id FROM run_heads WHERE graph_id = graphs.name AND created_at <= ?1 ORDER BY created_at, run_id LIMIT 1
 		) WHERE graphs.name NOT IN (SELECT value FROM json_each(?2)) ORDER BY h.created_at, h.run_id LIMIT 1`
-	fence = "SELECT attempt, status, cancel FROM runs WHERE run_id = ?"
+	fence = "SELECT attempt, status, cancel FROM runs " + ofThreads + "run_id = ?"
 )
 
 // Run is run.Store.Run.
@@ -235,7 +237,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 		return fmt.Errorf("update run %s: %w", r.ID, err)
 	}
 	var sameKwargs, sameStatus, samePlace bool
-	found, err := tx.one("SELECT kwargs_digest, status, created_at, thread_id FROM runs WHERE run_id = ?", func(s *sqlite.Stmt) error {
+	found, err := tx.one("SELECT kwargs_digest, status, created_at, thread_id FROM runs "+byRunAlone, func(s *sqlite.Stmt) error {
 		sameKwargs = bytes.Equal(columnBytes(s, 0), digest)
 		sameStatus = s.ColumnText(1) == string(r.Status)
 		samePlace = s.ColumnInt64(2) == micros(r.CreatedAt) && s.ColumnText(3) == string(r.Thread)
@@ -277,7 +279,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 
 // DeleteRun is run.Tx.DeleteRun.
 func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
-	if err := tx.exec("DELETE FROM runs WHERE run_id = ? AND thread_id = ?", r, t); err != nil {
+	if err := tx.exec("DELETE FROM runs "+byRun, r, t); err != nil {
 		return fmt.Errorf("delete run %s: %w", r, err)
 	}
 	if tx.conn.Changes() == 0 {
@@ -340,7 +342,7 @@ func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 
 // MarkPassed is run.Tx.MarkPassed.
 func (tx *Tx) MarkPassed(r id.Run) error {
-	if err := tx.exec("UPDATE runs SET passed = 1, failures = 0, crashes = 0, turn = 0 WHERE run_id = ? AND (passed = 0 OR failures > 0 OR crashes > 0)", r); err != nil {
+	if err := tx.exec("UPDATE runs SET passed = 1, failures = 0, crashes = 0, turn = 0 "+byRunAlone+" AND (passed = 0 OR failures > 0 OR crashes > 0)", r); err != nil {
 		return fmt.Errorf("mark run %s: %w", r, err)
 	}
 	if tx.conn.Changes() > 0 {

@@ -17,7 +17,11 @@ import (
 	"understudy/id"
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
+	"understudy/storage/internal/rows"
 )
+
+// copiesAtOnce bounds the copies of threads: each has a connection of its own.
+const copiesAtOnce = 2
 
 // fileName is the database within the data folder.
 const fileName = "understudy.db"
@@ -63,6 +67,11 @@ type Store struct {
 	disk    *disk
 
 	now func() time.Time
+
+	path   string        // of the database
+	copies chan struct{} // one for each copy of a thread that is under way
+	// copyRows is how many rows a transaction adds to a copy; tests lower it.
+	copyRows int
 
 	remove string // folder to remove on Close; "" none
 
@@ -140,6 +149,10 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := migrate(ctx, conn, migrations(), opts.Logger); err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	// Nobody else has the folder: copies that are under way are those that a crash ended.
+	if err := (&Tx{conn: conn}).abandonCopies(""); err != nil {
+		return errors.Join(classify(err), conn.Close())
+	}
 	layout, err := decideLayout(conn, opts.Layout)
 	if err != nil {
 		return errors.Join(err, conn.Close())
@@ -149,6 +162,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, conn.Close())
 	}
 	s.scans = scan.New(opts.Readers/2, opts.SearchTimeout)
+	s.path, s.copies, s.copyRows = path, make(chan struct{}, copiesAtOnce), rows.CopyRows
 	if s.folder, err = startFolder(path, opts.Synchronous, s.log); err != nil {
 		return errors.Join(err, s.readers.close(), conn.Close())
 	}

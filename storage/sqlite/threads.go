@@ -169,8 +169,28 @@ func (tx *Tx) unindex(t id.Thread, terms []contain.Term, updated int64) error {
 
 // DeleteThread is thread.Tx.DeleteThread, run.Tx.DeleteThread and assistant.Tx.DeleteThread.
 func (tx *Tx) DeleteThread(t id.Thread) error {
+	if many, err := tx.one(hasMany, nil, t); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
+	} else if many {
+		return tx.RemoveThread(t)
+	}
 	if err := tx.deleteRow(t); err != nil {
 		return err
+	}
+	// One by one: to delete them all SQLite would make a table of what it is about to delete, and most threads that go have one run.
+	var runs []string
+	if err := tx.query("SELECT run_id FROM runs WHERE thread_id = ?", func(s *sqlite.Stmt) error {
+		runs = append(runs, s.ColumnText(0))
+		return nil
+	}, t); err != nil {
+		return fmt.Errorf("delete thread %s: %w", t, err)
+	}
+	for _, r := range runs {
+		for _, text := range []string{"DELETE FROM run_kwargs WHERE run_id = ?", "DELETE FROM runs WHERE run_id = ?"} {
+			if err := tx.exec(text, r); err != nil {
+				return fmt.Errorf("delete run %s of thread %s: %w", r, t, err)
+			}
+		}
 	}
 	// Threads of stateless runs go as they came, without any of these: asking is cheaper than a dozen deletes of nothing.
 	var checkpoints, events, rest bool
@@ -200,7 +220,7 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 	return nil
 }
 
-// deleteRow deletes the row of a thread, what the index of metadata has of it, and its runs.
+// deleteRow deletes the row of a thread, and what the index of metadata has of it.
 func (tx *Tx) deleteRow(t id.Thread) error {
 	metadata, updated, err := tx.indexed(t)
 	if err != nil {
@@ -209,26 +229,17 @@ func (tx *Tx) deleteRow(t id.Thread) error {
 	if err := tx.unindex(t, contain.Terms(metadata), updated); err != nil {
 		return fmt.Errorf("delete thread %s: %w", t, err)
 	}
-	// One by one: to delete them all SQLite would make a table of what it is about to delete, and most threads that go have one run.
-	var runs []string
-	if err := tx.query("SELECT run_id FROM runs WHERE thread_id = ?", func(s *sqlite.Stmt) error {
-		runs = append(runs, s.ColumnText(0))
-		return nil
-	}, t); err != nil {
-		return fmt.Errorf("delete thread %s: %w", t, err)
-	}
-	for _, r := range runs {
-		for _, text := range []string{"DELETE FROM run_kwargs WHERE run_id = ?", "DELETE FROM runs WHERE run_id = ?"} {
-			if err := tx.exec(text, r); err != nil {
-				return fmt.Errorf("delete run %s of thread %s: %w", r, t, err)
-			}
-		}
-	}
 	if err := tx.exec("DELETE FROM threads WHERE thread_id = ?", t); err != nil {
 		return fmt.Errorf("delete thread %s: %w", t, err)
 	}
 	return nil
 }
+
+// hasMany finds threads that are not deleted in one transaction, which others would wait for.
+const hasMany = "SELECT 1 FROM (SELECT 1 FROM checkpoints WHERE thread_id = ?1 LIMIT 1 OFFSET 100) " +
+	"UNION ALL SELECT 1 FROM (SELECT 1 FROM events WHERE thread_id = ?1 LIMIT 1 OFFSET 200) " +
+	"UNION ALL SELECT 1 FROM (SELECT 1 FROM runs WHERE thread_id = ?1 LIMIT 1 OFFSET 100) " +
+	"UNION ALL SELECT 1 FROM (SELECT 1 FROM stream_records WHERE thread_id = ?1 LIMIT 1 OFFSET 500) LIMIT 1"
 
 // whatThreadHas tells whether a thread has anything of its checkpoints, anything of the log, and anything that is rare.
 const whatThreadHas = "SELECT EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE thread_id = ?1) " +

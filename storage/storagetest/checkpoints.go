@@ -298,8 +298,9 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		puts(t, b, p, nested)
 		w := []checkpointer.Write{{TaskID: "t", Index: -3, Channel: "ch", Type: "msgpack", Data: []byte("w"), Path: "p"}}
 		write(t, b, func(tx run.Tx) error {
-			return firstError(tx.PutWrites(p.Key, w), tx.CopyCheckpoints(threadID(1), threadID(2)))
+			return tx.PutWrites(p.Key, w)
 		})
+		copyThread(t, b, 1, 2)
 		want := &checkpointer.Tuple{Checkpoint: p.Checkpoint, Blobs: p.Blobs, Writes: w}
 		same(t, want, load(t, b, p.Key), asKept(b)) // untouched
 		want.Thread = threadID(2)
@@ -321,21 +322,14 @@ var checkpointCases = map[string]func(*testing.T, Backend){
 		write(t, b, func(tx run.Tx) error {
 			return firstError(tx.PutWrites(key(1, "", "c2"), w), tx.PutWrites(key(1, "", "c3"), w))
 		})
-		prune := func() (n int) {
-			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
-				n, _, err = tx.PruneCheckpoints(threadID(1), 0)
-				return err
-			}))
-			return n
-		}
-		require.Equal(t, 2, prune())
+		require.Equal(t, 2, prune(t, b, 1))
 		require.Equal(t, []string{"@c3", "n@c2"}, listed(t, b, checkpointer.List{Thread: threadID(1)}))
 		head := load(t, b, key(1, "", ""))
 		require.Equal(t, map[string]string{"a": "a3", "b": "b1"}, blobText(head))
 		require.Len(t, head.Writes, 1)
 		require.Empty(t, head.Parent) // it is gone
 		require.Equal(t, map[string]string{"a": "n1"}, blobText(load(t, b, key(1, "n", ""))))
-		require.Equal(t, 0, prune())
+		require.Equal(t, 0, prune(t, b, 1))
 	},
 	"answers": func(t *testing.T, b Backend) {
 		k := key(1, "n", "c1")

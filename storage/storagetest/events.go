@@ -14,7 +14,6 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/run"
-	"understudy/thread"
 )
 
 // eventReader is the part of a storage that reads the log. The store of threads has it.
@@ -213,12 +212,7 @@ var eventCases = map[string]func(*testing.T, Backend){
 	"a copy has events of its own": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))
 		records(t, b, talk(1, 1, 0, 1, "a", "b"), talk(1, 2, 1, 1, "b", "c"))
-		write(t, b, func(tx run.Tx) error {
-			if err := tx.CopyCheckpoints(threadID(1), threadID(2)); err != nil {
-				return err
-			}
-			return tx.CopyEvents(threadID(1), threadID(2))
-		})
+		copyThread(t, b, 1, 2)
 		require.Equal(t, texts(t, b, 1, 2), texts(t, b, 2, 2))
 		records(t, b, talk(2, 3, 2, 1, "b", "c", "d"))
 		want := []string{"a", "*", "b", "c", "d"}
@@ -268,10 +262,7 @@ var eventCases = map[string]func(*testing.T, Backend){
 	},
 	"pruning keeps the transcript of the head": func(t *testing.T, b Backend) {
 		records(t, b, talk(1, 1, 0, 1, "a", "b"), talk(1, 2, 1, 1, "a", "b", "c"), talk(1, 3, 2, 1, "c", "d"))
-		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
-			return err
-		}))
+		prune(t, b, 1)
 		require.Nil(t, texts(t, b, 1, 2))
 		records(t, b, talk(1, 4, 3, 1, "c", "d", "e"))
 		require.Equal(t, []string{"a", "b", "*", "c", "d", "e"}, texts(t, b, 1, 4))

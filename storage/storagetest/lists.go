@@ -11,7 +11,6 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/run"
-	"understudy/thread"
 )
 
 // items are texts of some length, numbered.
@@ -127,17 +126,14 @@ var listCases = map[string]func(*testing.T, Backend){
 			p.Run = runID((n + 1) / 2)
 			puts(t, b, p)
 		}
-		write(t, b, func(tx run.Tx) error { return tx.CopyCheckpoints(threadID(1), threadID(2)) })
+		copyThread(t, b, 1, 2)
 		write(t, b, func(tx run.Tx) error { return tx.DeleteRunCheckpoints(threadID(1), runID(3), false) })
 		holds(t, b, key(1, "", "c4"), value(4))
 		again := list("a", "5", packed(items(100, 160, 300)))
 		puts(t, b, put(key(1, "", "c5"), "", nil, again))
 		holds(t, b, key(1, "", "c5"), again)
 
-		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
-			return err
-		}))
+		prune(t, b, 1)
 		holds(t, b, key(1, "", "c5"), again)
 		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
 		for n := 1; n <= 6; n++ { // the copy has its own

@@ -195,11 +195,7 @@ var pageCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, []int{2, 3, 4, 7, 8}, walk(t, read, eventstore.PageQuery{Thread: threadID(1), Limit: 2, At: talk(1, 5, 4, 3).ID}))
 		require.Empty(t, walk(t, read, eventstore.PageQuery{Thread: threadID(1), Limit: 2, At: "unknown"}))
 
-		copied := newThread(2)
-		insertThreads(t, b, copied)
-		write(t, b, func(tx run.Tx) error {
-			return firstError(tx.CopyCheckpoints(threadID(1), threadID(2)), tx.CopyEvents(threadID(1), threadID(2)))
-		})
+		copyThread(t, b, 1, 2)
 		require.Equal(t, []int{2, 3, 9}, walk(t, read, eventstore.PageQuery{Thread: threadID(2), Limit: 2}))
 	},
 	"runs are known by their rows and by their events": func(t *testing.T, b Backend) {

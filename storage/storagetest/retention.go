@@ -252,6 +252,165 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		isBare(t, b, 1)
 		isRich(t, b, 2)
 	},
+	// A copy takes several transactions. Before the last of them nothing shows it, and what a failed one leaves goes as remains.
+	"a copy that fails leaves nothing but remains": func(t *testing.T, b Backend) {
+		b = rich(t, b)
+		writes := make([]checkpointer.Write, 1500)
+		for i := range writes {
+			writes[i] = checkpointer.Write{TaskID: "many", Index: i, Channel: "x", Type: "msgpack", Data: []byte("w")}
+		}
+		write(t, b, func(tx run.Tx) error {
+			return tx.PutWrites(checkpointer.Key{Thread: threadID(1), ID: checkpointID(4)}, writes)
+		})
+		before, err := b.Threads.Remains(ctx, 10)
+		require.NoError(t, err)
+		require.Empty(t, before)
+		require.ErrorIs(t, b.Threads.CopyThread(ctx, threadID(1), threadID(3), func(tx thread.Tx, row *thread.Thread) error {
+			require.Equal(t, threadID(1), row.ID)
+			return errBoom
+		}), errBoom)
+		_, err = b.Threads.Thread(ctx, threadID(3))
+		isKind(t, err, fault.NotFound)
+		left, err := b.Threads.Remains(ctx, 10)
+		require.NoError(t, err)
+		require.Equal(t, []id.Thread{threadID(3)}, left)
+		b = b.reopen(t)
+		for more := true; more; {
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
+				more, err = tx.DeleteRemains(threadID(3), 100)
+				return err
+			}))
+		}
+		left, err = b.Threads.Remains(ctx, 10)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		insertThreads(t, b, newThread(3))
+		isBare(t, b, 3)
+
+		copyThread(t, b, 1, 4)
+		require.Len(t, load(t, b, key(4, "", "")).Writes, 1502)
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
+		require.Len(t, log(t, b, 4), 4)
+		isRich(t, b, 2)
+		isKind(t, b.Threads.CopyThread(ctx, threadID(1), threadID(5), nil), fault.NotFound)
+	},
+	// Whoever deletes the original while it is copied ends the copy, and whoever changes it does not change what is copied.
+	"a copy is one state of the original": func(t *testing.T, b Backend) {
+		b = rich(t, b)
+		writes := make([]checkpointer.Write, 1500)
+		for i := range writes {
+			writes[i] = checkpointer.Write{TaskID: "many", Index: i, Channel: "x", Type: "msgpack", Data: []byte("w")}
+		}
+		write(t, b, func(tx run.Tx) error {
+			return tx.PutWrites(checkpointer.Key{Thread: threadID(1), ID: checkpointID(4)}, writes)
+		})
+		var wg sync.WaitGroup
+		for n := range 3 {
+			wg.Go(func() {
+				err := b.Threads.CopyThread(ctx, threadID(1), threadID(10+n), func(tx thread.Tx, row *thread.Thread) error {
+					row.ID = threadID(10 + n)
+					return tx.InsertThread(row)
+				})
+				if err != nil && !fault.Is(err, fault.NotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		prune(t, b, 1)
+		write(t, b, func(tx run.Tx) error {
+			return firstError(tx.PutCheckpoint(put(key(1, "", uuid(9)), id.Checkpoint(uuid(4)), nil)), tx.DeleteThread(threadID(1)))
+		})
+		wg.Wait()
+		for n := range 3 {
+			if _, err := b.Threads.Thread(ctx, threadID(10+n)); fault.Is(err, fault.NotFound) {
+				continue
+			}
+			list := listed(t, b, checkpointer.List{Thread: threadID(10 + n)})
+			require.Contains(t, []int{1, 4}, len(list), list) // before the pruning, or after it
+			require.Len(t, load(t, b, key(10+n, "", "")).Writes, 1502)
+			require.Len(t, log(t, b, 10+n), 4)
+		}
+	},
+	// A thread that has much is hidden with its runs before its rows are deleted.
+	"runs of a removed thread are hidden": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2))
+		var list []*run.Run
+		for n := 1; n <= 150; n++ {
+			r := newRun(n, 1)
+			if n > 2 {
+				r.Status = run.Success
+			}
+			list = append(list, r)
+		}
+		list[0].Status = run.Running
+		insertRuns(t, b, list...)
+		insertRuns(t, b, newRun(200, 2))
+		write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
+		check := func() {
+			t.Helper()
+			left, err := b.Threads.Remains(ctx, 10)
+			require.NoError(t, err)
+			require.Equal(t, []id.Thread{threadID(1)}, left)
+			for _, n := range []int{1, 2, 3} {
+				for _, th := range []id.Thread{"", threadID(1)} {
+					_, err := b.Runs.Run(ctx, th, runID(n))
+					isKind(t, err, fault.NotFound)
+				}
+				write(t, b, func(tx run.Tx) error {
+					_, err := tx.Run(threadID(1), runID(n))
+					isKind(t, err, fault.NotFound)
+					_, _, _, err = tx.Fence(runID(n))
+					isKind(t, err, fault.NotFound)
+					isKind(t, tx.MarkPassed(runID(n)), fault.NotFound)
+					isKind(t, tx.DeleteRun(threadID(1), runID(n)), fault.NotFound)
+					return nil
+				})
+			}
+			for _, status := range []run.Status{"", run.Success, run.Pending} {
+				found, err := b.Runs.Runs(ctx, threadID(1), run.Query{Status: status})
+				require.NoError(t, err)
+				require.Empty(t, found)
+			}
+			for _, th := range []id.Thread{"", threadID(1)} {
+				active, err := b.Runs.ActiveRuns(ctx, th)
+				require.NoError(t, err)
+				want := []id.Run{}
+				if th == "" {
+					want = []id.Run{runID(200)}
+				}
+				require.Equal(t, want, runIDs(active))
+			}
+			threads, err := b.Runs.ActiveThreads(ctx, "", 10)
+			require.NoError(t, err)
+			require.Equal(t, []id.Thread{threadID(2)}, threads)
+			queue, err := b.Runs.Queue(ctx, at(999), 100)
+			require.NoError(t, err)
+			require.Equal(t, 0, queue.Running)
+			require.Equal(t, 1, queue.Pending)
+			write(t, b, func(tx run.Tx) error {
+				due, err := tx.DueRun(at(999))
+				if err == nil && due.ID != runID(200) {
+					err = fmt.Errorf("due is %s", due.ID)
+				}
+				return err
+			})
+		}
+		check()
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
+			_, err := tx.DeleteRemains(threadID(1), 60)
+			return err
+		}))
+		b = b.reopen(t)
+		check()
+		insertThreads(t, b, newThread(1)) // made again, it has none
+		found, err := b.Runs.Runs(ctx, threadID(1), run.Query{})
+		require.NoError(t, err)
+		require.Empty(t, found)
+		insertRuns(t, b, list[:3]...) // and none of theirs is left
+		left, err := b.Threads.Remains(ctx, 10)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	},
 	"removing and making again in one transaction": func(t *testing.T, b Backend) {
 		b = rich(t, b)
 		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
@@ -272,23 +431,22 @@ var retentionCases = map[string]func(*testing.T, Backend){
 			}
 			puts(t, b, put(key(1, "", fmt.Sprint("c", n)), parent, nil, blob("a", fmt.Sprint(n), "v")))
 		}
-		prune := func(limit int) (n int, more bool) {
-			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) (err error) {
-				n, more, err = tx.PruneCheckpoints(threadID(1), limit)
-				return err
-			}))
-			return n, more
+		plan, err := b.Threads.PlanPrune(ctx, threadID(1), 4)
+		require.NoError(t, err)
+		require.Equal(t, threadID(1), plan.Thread.ID)
+		require.Len(t, plan.Steps, 2)
+		for i, left := range [][]string{{"@c7", "@c2", "@c1"}, {"@c7"}} {
+			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.PruneStep(threadID(1), &plan.Steps[i]) }))
+			require.Equal(t, left, listed(t, b, checkpointer.List{Thread: threadID(1)}))
+			for _, name := range left { // whatever is left reads as before
+				require.Equal(t, map[string]string{"a": "v"}, blobText(load(t, b, key(1, "", name[1:]))))
+			}
 		}
-		for _, want := range []struct {
-			n    int
-			more bool
-			left []string
-		}{{4, true, []string{"@c7", "@c2", "@c1"}}, {2, false, []string{"@c7"}}, {0, false, []string{"@c7"}}} {
-			n, more := prune(4)
-			require.Equal(t, want.n, n)
-			require.Equal(t, want.more, more)
-			require.Equal(t, want.left, listed(t, b, checkpointer.List{Thread: threadID(1)}))
-		}
+		plan, err = b.Threads.PlanPrune(ctx, threadID(1), 4)
+		require.NoError(t, err)
+		require.Empty(t, plan.Steps)
+		_, err = b.Threads.PlanPrune(ctx, threadID(2), 4)
+		isKind(t, err, fault.NotFound)
 		require.Empty(t, load(t, b, key(1, "", "")).Parent)
 	},
 	// Channels m and k are delta channels. s is where each has a snapshot.
@@ -364,10 +522,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 				write(p.Key)
 			}
 			for range 2 { // the second finds nothing to do
-				require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-					_, _, err := tx.PruneCheckpoints(threadID(th), 0)
-					return err
-				}))
+				prune(t, b, th)
 				require.Equal(t, tt.left, listed(t, b, checkpointer.List{Thread: threadID(th)}), tt.name)
 			}
 			for i, name := range tt.left { // a chain, each with its writes
@@ -391,19 +546,14 @@ var retentionCases = map[string]func(*testing.T, Backend){
 			}
 			puts(t, b, p)
 		}
-		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
-			return err
-		}))
+		prune(t, b, 1)
 		require.Equal(t, []string{"@c2", "n@c1", "n@c2", "n@c3"}, sortedKeys(listed(t, b, checkpointer.List{Thread: threadID(1)})))
 	},
 	"what LangGraph.js wrote with a delta channel is not pruned": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
 		puts(t, b, put(key(1, "", "c1"), "", nil), put(key(1, "", "c2"), "c1", raw(`{"delta_writes_versioned":true}`)))
-		isKind(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-			_, _, err := tx.PruneCheckpoints(threadID(1), 0)
-			return err
-		}), fault.NotSupported)
+		_, err := b.Threads.PlanPrune(ctx, threadID(1), 10)
+		isKind(t, err, fault.NotSupported)
 		require.Len(t, listed(t, b, checkpointer.List{Thread: threadID(1)}), 2)
 	},
 	"items in bites": func(t *testing.T, b Backend) {
@@ -435,9 +585,7 @@ func rich(t *testing.T, b Backend) Backend {
 				records(t, b, talk(1, i, i-1, 1, texts...))
 			}
 		} else {
-			require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error {
-				return firstError(tx.CopyCheckpoints(threadID(1), threadID(2)), tx.CopyEvents(threadID(1), threadID(2)))
-			}))
+			copyThread(t, b, 1, 2)
 		}
 		write(t, b, func(tx run.Tx) error {
 			k := checkpointer.Key{Thread: threadID(n), ID: checkpointID(4)}
@@ -491,7 +639,7 @@ func isBare(t *testing.T, b Backend, n int) {
 	answer, err := b.Threads.LoadAnswer(ctx, checkpointer.Key{Thread: threadID(n), ID: checkpointID(4)}, "k")
 	require.NoError(t, err)
 	require.Nil(t, answer)
-	require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { _, _, err := tx.PruneCheckpoints(threadID(n), 0); return err }))
+	prune(t, b, n)
 	write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(n)) })
 	insertThreads(t, b, newThread(n))
 }

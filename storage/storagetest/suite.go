@@ -135,6 +135,40 @@ func insertRuns(t *testing.T, b Backend, list ...*run.Run) {
 	})
 }
 
+// ensureThread makes a thread that is not there.
+func ensureThread(t *testing.T, b Backend, n int) {
+	t.Helper()
+	if _, err := b.Threads.Thread(ctx, threadID(n)); fault.Is(err, fault.NotFound) {
+		insertThreads(t, b, newThread(n))
+	}
+}
+
+// copyThread copies a thread; the row of the copy may be there already.
+func copyThread(t *testing.T, b Backend, from, to int) {
+	t.Helper()
+	ensureThread(t, b, from)
+	require.NoError(t, b.Threads.CopyThread(ctx, threadID(from), threadID(to), func(tx thread.Tx, row *thread.Thread) error {
+		row.ID = threadID(to)
+		if _, err := tx.Thread(row.ID); !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		return tx.InsertThread(row)
+	}))
+}
+
+// prune takes the steps of pruning a thread, and gives how many checkpoints went.
+func prune(t *testing.T, b Backend, n int) (deleted int) {
+	t.Helper()
+	ensureThread(t, b, n)
+	plan, err := b.Threads.PlanPrune(ctx, threadID(n), 100)
+	require.NoError(t, err)
+	for _, step := range plan.Steps {
+		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.PruneStep(threadID(n), &step) }))
+		deleted += len(step.Checkpoints)
+	}
+	return deleted
+}
+
 // same compares whole values.
 func same(t *testing.T, want, got any, opts ...cmp.Option) {
 	t.Helper()

@@ -71,6 +71,7 @@ type PruneRow struct {
 	NS         string
 	ID, Parent id.Checkpoint
 	Metadata   []byte
+	Versions   []ChannelVersion
 }
 
 // Prunable chooses the checkpoints of a thread that go when the newest of each namespace is kept, newest first. Rows are in order of
@@ -146,3 +147,9 @@ func Turn(last, now time.Time, every time.Duration) (next time.Time, mine bool) 
 	}
 	return now.Add(every), true
 }
+
+// What one transaction adds to a copy of a thread: others wait for it.
+const (
+	CopyRows  = 500
+	CopyBytes = 1 << 20
+)

@@ -1,0 +1,280 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
+	"understudy/thread"
+)
+
+// copied says how the rows of a table are copied from one thread to another.
+type copied struct {
+	read, insert string
+	types        []string // of the columns that are read
+	kind         copiedKind
+}
+
+type copiedKind int
+
+const (
+	copiedRow   copiedKind = iota
+	copiedPart             // its key is in the range of the thread's owner
+	copiedEvent            // it has a body, which it shares
+)
+
+// copiedTables are the tables of a thread's checkpoints and events. Answers are not copied: they name the thread, and can be asked again. Runs stay with
+// the original.
+var copiedTables = func() []copied {
+	// columns are names with types, "ns text, blob bytea".
+	of := func(table, columns string) copied {
+		var names, reads, casts, types []string
+		for i, column := range strings.Split(columns, ", ") {
+			name, typ, _ := strings.Cut(column, " ")
+			read, cast := name, fmt.Sprintf("$%d::%s[]", i+2, typ)
+			if typ == "jsonb" { // as text: nothing of it is looked at
+				read, cast, typ = name+"::text", fmt.Sprintf("$%d::text[]::jsonb[]", i+2), "text"
+			}
+			names, reads, casts, types = append(names, name), append(reads, read), append(casts, cast), append(types, typ)
+		}
+		list := strings.Join(names, ", ")
+		return copied{
+			read:   "SELECT " + strings.Join(reads, ", ") + " FROM " + table + " WHERE thread_id = $1",
+			insert: "INSERT INTO " + table + " (thread_id, " + list + ") SELECT $1, u.* FROM unnest(" + strings.Join(casts, ", ") + ") AS u (" + list + ")",
+			types:  types,
+		}
+	}
+	parts := copied{
+		read:   "SELECT p.part - (o.owner << 28), p.digest, p.data FROM list_owners o JOIN list_parts p ON p.part > o.owner << 28 AND p.part < (o.owner + 1) << 28 WHERE o.thread_id = $1",
+		insert: "INSERT INTO list_parts (part, digest, data) SELECT (o.owner << 28) + u.part, u.digest, u.data FROM list_owners o, unnest($2::bigint[], $3::bytea[], $4::bytea[]) AS u (part, digest, data) WHERE o.thread_id = $1",
+		types:  []string{"bigint", "bytea", "bytea"},
+		kind:   copiedPart,
+	}
+	checkpoints := of("checkpoints", "checkpoint_ns text, checkpoint_id text, parent_checkpoint_id text, type text, checkpoint jsonb, metadata jsonb")
+	checkpoints.insert = "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata) " +
+		"SELECT $1, u.ns, u.id, u.parent, u.type, u.checkpoint, CASE WHEN u.metadata ? 'thread_id' THEN jsonb_set(u.metadata, '{thread_id}', to_jsonb($1::text)) ELSE u.metadata END " +
+		"FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[]::jsonb[], $7::text[]::jsonb[]) AS u (ns, id, parent, type, checkpoint, metadata)"
+	events := of("events", "seq bigint, run_id text, type text, category text, message_id text, digest bytea, anonymous boolean, body bigint, metadata bytea, created_at bigint, first_seq bigint")
+	events.kind = copiedEvent
+	return []copied{
+		parts,
+		of("checkpoint_blobs", "checkpoint_ns text, channel text, version text, type text, blob bytea"),
+		of("checkpoint_writes", "checkpoint_ns text, checkpoint_id text, task_id text, idx bigint, channel text, type text, blob bytea, task_path text"),
+		checkpoints,
+		of("snapshots", "checkpoint_ns text, checkpoint_id text, run_id text, shape text, tasks bytea"),
+		events,
+		of("transcript_nodes", "node bigint, base bigint, stamp bigint, whole bigint, since bigint, data bytea"),
+		of("transcripts", "checkpoint_id text, node bigint, stamp bigint, version text, summary text, source text, run_id text, opaque boolean"),
+	}
+}()
+
+// colBody is where an event's row has its body.
+const colBody = 7
+
+const (
+	// A copy that stands still for a minute is taken for abandoned.
+	beginCopy   = "INSERT INTO thread_copies (thread_id, lapses_at) VALUES ($1, clock_timestamp() + interval '1 minute')"
+	renewCopy   = "UPDATE thread_copies SET lapses_at = clock_timestamp() + interval '1 minute' WHERE thread_id = $1"
+	endCopy     = "DELETE FROM thread_copies WHERE thread_id = $1"
+	abandonCopy = `WITH gone AS (DELETE FROM thread_copies WHERE thread_id = $1 RETURNING thread_id)
+		INSERT INTO thread_remains (thread_id) SELECT thread_id FROM gone ON CONFLICT DO NOTHING`
+	lapsedCopies = `WITH gone AS (DELETE FROM thread_copies WHERE lapses_at < clock_timestamp() RETURNING thread_id)
+		INSERT INTO thread_remains (thread_id) SELECT thread_id FROM gone ON CONFLICT DO NOTHING`
+	copyOwner  = "INSERT INTO list_owners (thread_id) VALUES ($1) ON CONFLICT DO NOTHING"
+	putLineage = "INSERT INTO event_lineage (thread_id, source_thread_id, seq) SELECT $2, $1, max(seq) FROM events WHERE thread_id = $2 HAVING count(*) > 0"
+	// Bodies are shared by threads whose locks are not ours: always in the same order.
+	shareBodies = "UPDATE event_bodies b SET refs = refs + 1 FROM (SELECT body FROM event_bodies WHERE body = ANY ($1::bigint[]) ORDER BY body FOR UPDATE) AS ours WHERE b.body = ours.body"
+)
+
+// copier copies a thread. It reads one state of the original on a connection of its own, however long that takes and whatever is written meanwhile.
+type copier struct {
+	store    *Store
+	from, to id.Thread
+	row      *thread.Thread
+
+	batch []copiedRows
+	rows  int
+	bytes int
+	begun bool // something of the copy is committed
+}
+
+// copiedRows are rows of one table, by columns.
+type copiedRows struct {
+	of      *copied
+	columns []any
+}
+
+// CopyThread is thread.Store.CopyThread.
+func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
+	select {
+	case s.copies <- struct{}{}:
+		defer func() { <-s.copies }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	c := &copier{store: s, from: from, to: to}
+	err = s.snapshot(ctx, func(q *reader) error {
+		if c.row != nil { // the connection was lost, and what was read of the thread may be another state of it
+			return fault.New(fault.Unavailable, "the connection to the database was lost")
+		}
+		return c.read(ctx, q)
+	})
+	if err == nil {
+		err = s.write(ctx, func(tx *Tx) error {
+			if err := c.put(tx); err != nil {
+				return err
+			}
+			if c.begun {
+				if err := tx.exec(endCopy, to); err != nil {
+					return err
+				}
+			}
+			if err := tx.exec(putLineage, from, to); err != nil {
+				return err
+			}
+			tx.changes(to)
+			row := *c.row
+			return finish(tx, &row)
+		})
+	}
+	if err == nil {
+		return nil
+	}
+	if c.begun {
+		// What there is of the copy goes by and by. If not even this can be written, it lapses.
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if e := s.write(limited, func(tx *Tx) error { return tx.exec(abandonCopy, to) }); e != nil {
+			s.log.WarnContext(ctx, "incomplete copy of a thread stays until it lapses", "thread_id", to, "error", e)
+		}
+	}
+	return fmt.Errorf("copy thread %s: %w", from, err)
+}
+
+// read reads the original, and writes all but the last batch of the copy.
+func (c *copier) read(ctx context.Context, q *reader) error {
+	found, err := one(q, selectThread, func(r *row) error {
+		c.row = scanThread(r)
+		return nil
+	}, c.from)
+	if err == nil && !found {
+		err = errNoThread
+	}
+	if err != nil {
+		return err
+	}
+	for i := range copiedTables {
+		of := &copiedTables[i]
+		if err := q.walk(rows.CopyRows, of.read, func(r *row) error {
+			c.add(of, r)
+			if c.rows < c.store.copyRows && c.bytes < rows.CopyBytes {
+				return nil
+			}
+			return c.flush(ctx)
+		}, c.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add takes a row into the batch.
+func (c *copier) add(of *copied, r *row) {
+	if n := len(c.batch); n == 0 || c.batch[n-1].of != of {
+		fresh := copiedRows{of, make([]any, len(of.types))}
+		for i, typ := range of.types {
+			switch typ {
+			case "bigint":
+				fresh.columns[i] = []*int64(nil)
+			case "boolean":
+				fresh.columns[i] = []bool(nil)
+			case "bytea":
+				fresh.columns[i] = [][]byte(nil)
+			default:
+				fresh.columns[i] = []*string(nil)
+			}
+		}
+		c.batch = append(c.batch, fresh)
+	}
+	columns := c.batch[len(c.batch)-1].columns
+	for i, column := range columns {
+		c.bytes += len(r.values[i])
+		switch list := column.(type) {
+		case []*int64:
+			var v *int64
+			if !r.null(i) {
+				n := r.int(i)
+				v = &n
+			}
+			columns[i] = append(list, v)
+		case []bool:
+			columns[i] = append(list, r.bool(i))
+		case [][]byte:
+			columns[i] = append(list, r.bytes(i))
+		case []*string:
+			var v *string
+			if !r.null(i) {
+				text := r.text(i)
+				v = &text
+			}
+			columns[i] = append(list, v)
+		}
+	}
+	c.rows++
+}
+
+// flush writes what was read.
+func (c *copier) flush(ctx context.Context) error {
+	if err := c.store.write(ctx, func(tx *Tx) error {
+		if !c.begun {
+			if err := tx.exec(beginCopy, c.to); err != nil {
+				return err
+			}
+		}
+		return c.put(tx)
+	}); err != nil {
+		return err
+	}
+	c.begun, c.batch, c.rows, c.bytes = true, nil, 0, 0
+	return nil
+}
+
+// put writes the batch. The contents of events are shared with the original, which has them as long as it is there.
+func (c *copier) put(tx *Tx) error {
+	now, err := tx.Thread(c.from)
+	if err != nil {
+		return err
+	}
+	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted, and made again
+		return errNoThread
+	}
+	if c.begun {
+		if n, err := tx.affected(renewCopy, c.to); err != nil || n != 1 {
+			return errors.Join(err, errNoThread)
+		}
+	}
+	for _, b := range c.batch {
+		switch b.of.kind {
+		case copiedPart:
+			if err := tx.exec(copyOwner, c.to); err != nil {
+				return err
+			}
+		case copiedEvent:
+			bodies := b.columns[colBody].([]*int64)
+			if n, err := tx.affected(shareBodies, bodies); err != nil {
+				return err
+			} else if n != int64(len(bodies)) {
+				return fmt.Errorf("%d of %d contents of thread %s are missing", int64(len(bodies))-n, len(bodies), c.from)
+			}
+		}
+		if err := tx.exec(b.of.insert, append([]any{c.to}, b.columns...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

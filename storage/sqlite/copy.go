@@ -1,0 +1,258 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/id"
+	"understudy/storage/internal/rows"
+	"understudy/thread"
+)
+
+// copied says how the rows of a table are copied from one thread to another.
+type copied struct {
+	read, insert string
+	// change adapts the values of a row, the first of which is the thread; nil: they are copied as they are.
+	change func(c *copier, values []any)
+	kind   copiedKind
+}
+
+type copiedKind int
+
+const (
+	copiedRow   copiedKind = iota
+	copiedPart             // its key is in the range of the thread's owner
+	copiedEvent            // it has a body, which it shares
+)
+
+// copiedTables are the tables of a thread's checkpoints and events. Answers are not copied: they name the thread, and can be asked again. Runs stay with
+// the original.
+var copiedTables = func() []copied {
+	of := func(table, columns string) copied {
+		return copied{
+			read:   "SELECT thread_id, " + columns + " FROM " + table + " WHERE thread_id = ?",
+			insert: "INSERT INTO " + table + " (thread_id, " + columns + ") VALUES (?" + strings.Repeat(", ?", strings.Count(columns, ",")+1) + ")",
+		}
+	}
+	checkpoints := of("checkpoints", "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, run_id, shape, tasks")
+	checkpoints.change = func(c *copier, values []any) {
+		if metadata, ok := values[6].([]byte); ok {
+			if changed := rows.WithThread(metadata, c.to); changed != nil {
+				values[6] = changed
+			}
+		}
+	}
+	events := of("events", "seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq")
+	events.kind = copiedEvent
+	return []copied{
+		{
+			read: "SELECT p.part - (o.owner << 28), p.digest, p.data FROM list_owners o CROSS JOIN list_parts p ON p.part BETWEEN o.owner << 28 AND ((o.owner + 1) << 28) - 1 " +
+				"WHERE o.thread_id = ?",
+			insert: "INSERT INTO list_parts (part, digest, data) VALUES (?, ?, ?)",
+			kind:   copiedPart,
+		},
+		of("checkpoint_blobs", "checkpoint_ns, channel, version, type, blob"),
+		of("checkpoint_writes", "checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path"),
+		checkpoints,
+		events,
+		of("transcript_nodes", "node, base, stamp, whole, since, data"),
+		of("transcripts", "checkpoint_id, node, stamp, version, summary, source, run_id, opaque"),
+	}
+}()
+
+// colBody is where an event's row has its body.
+const colBody = 8
+
+const (
+	copyGoesOn = "SELECT 1 FROM thread_copies WHERE thread_id = ?"
+	sharesBody = "UPDATE event_bodies SET refs = refs + 1 WHERE body = ?"
+	putLineage = "INSERT INTO event_lineage (thread_id, source_thread_id, seq) SELECT ?2, ?1, max(seq) FROM events WHERE thread_id = ?2 HAVING count(*) > 0"
+)
+
+// copier copies a thread. It reads one state of the original on a connection of its own, however long that takes and whatever is written meanwhile.
+type copier struct {
+	store    *Store
+	from, to id.Thread
+	row      *thread.Thread
+
+	batch []copiedValues
+	bytes int
+	begun bool  // something of the copy is committed
+	owner int64 // of its parts; 0: none yet
+}
+
+type copiedValues struct {
+	of     *copied
+	values []any
+}
+
+// CopyThread is thread.Store.CopyThread.
+func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
+	select {
+	case s.copies <- struct{}{}:
+		defer func() { <-s.copies }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	conn, err := connect(s.path, false, "")
+	if err != nil {
+		return fmt.Errorf("copy thread %s: %w", from, classify(err))
+	}
+	conn.SetInterrupt(ctx.Done())
+	c := &copier{store: s, from: from, to: to}
+	err = c.read(ctx, conn)
+	if ctx.Err() != nil && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultInterrupt {
+		err = context.Cause(ctx)
+	}
+	conn.SetInterrupt(nil)
+	err = errors.Join(err, conn.Close()) // the state that it reads holds up the log of the database
+	if err == nil {
+		err = s.write(ctx, func(tx *Tx) error {
+			if err := c.put(tx); err != nil {
+				return err
+			}
+			if err := tx.exec("DELETE FROM thread_copies WHERE thread_id = ?", to); err != nil {
+				return err
+			}
+			if err := tx.exec(putLineage, from, to); err != nil {
+				return err
+			}
+			tx.changed(to)
+			row := *c.row
+			return finish(tx, &row)
+		})
+	}
+	if err == nil {
+		return nil
+	}
+	if c.begun {
+		// What there is of the copy goes by and by. If not even this can be written, the next start does it.
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if e := s.write(limited, func(tx *Tx) error { return tx.abandonCopies(to) }); e != nil {
+			s.log.WarnContext(ctx, "incomplete copy of a thread stays until the next start", "thread_id", to, "error", e)
+		}
+	}
+	return fmt.Errorf("copy thread %s: %w", from, err)
+}
+
+// read reads the original, and writes all but the last batch of the copy.
+func (c *copier) read(ctx context.Context, conn *sqlite.Conn) (err error) {
+	if err := exec(conn, "BEGIN"); err != nil {
+		return err
+	}
+	if c.row, err = loadThread(conn, c.from); err != nil {
+		return err
+	}
+	for i := range copiedTables {
+		of := &copiedTables[i]
+		if err := query(conn, of.read, func(s *sqlite.Stmt) error {
+			values := make([]any, s.ColumnCount())
+			for col := range values {
+				switch s.ColumnType(col) {
+				case sqlite.TypeInteger:
+					values[col] = s.ColumnInt64(col)
+				case sqlite.TypeText:
+					values[col] = s.ColumnText(col)
+					c.bytes += s.ColumnLen(col)
+				case sqlite.TypeBlob:
+					values[col] = columnBytes(s, col)
+					c.bytes += s.ColumnLen(col)
+				}
+			}
+			if of.kind != copiedPart {
+				values[0] = c.to
+			}
+			if of.change != nil {
+				of.change(c, values)
+			}
+			c.batch = append(c.batch, copiedValues{of, values})
+			if len(c.batch) < c.store.copyRows && c.bytes < rows.CopyBytes {
+				return nil
+			}
+			return c.flush(ctx)
+		}, c.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush writes what was read.
+func (c *copier) flush(ctx context.Context) error {
+	owner := c.owner
+	err := c.store.write(ctx, func(tx *Tx) error {
+		c.owner = owner
+		if !c.begun {
+			if err := tx.exec("INSERT INTO thread_copies (thread_id) VALUES (?)", c.to); err != nil {
+				return err
+			}
+		}
+		return c.put(tx)
+	})
+	if err != nil {
+		return err
+	}
+	c.begun, c.bytes = true, 0
+	clear(c.batch)
+	c.batch = c.batch[:0]
+	return nil
+}
+
+// put writes the batch. The contents of events are shared with the original, which has them as long as it is there.
+func (c *copier) put(tx *Tx) error {
+	now, err := tx.Thread(c.from)
+	if err != nil {
+		return err
+	}
+	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted, and made again
+		return errNoThread
+	}
+	if c.begun {
+		if found, err := tx.one(copyGoesOn, nil, c.to); err != nil || !found {
+			return errors.Join(err, errNoThread)
+		}
+	}
+	for _, r := range c.batch {
+		values := r.values
+		switch r.of.kind {
+		case copiedPart:
+			if c.owner == 0 {
+				if err := tx.exec("INSERT INTO list_owners (thread_id) VALUES (?)", c.to); err != nil {
+					return err
+				}
+				c.owner = tx.conn.LastInsertRowID()
+			}
+			values = append([]any{partKey(c.owner, uint32(values[0].(int64)))}, values[1:]...)
+		case copiedEvent:
+			if err := tx.exec(sharesBody, values[colBody]); err != nil {
+				return err
+			}
+			if tx.conn.Changes() != 1 {
+				return fmt.Errorf("content %v of thread %s is missing", values[colBody], c.from)
+			}
+		}
+		if err := tx.exec(r.of.insert, values...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandonCopies leaves what there is of copies to those who delete remains; to "" of all.
+func (tx *Tx) abandonCopies(to id.Thread) error {
+	for _, text := range []string{
+		"INSERT INTO thread_remains (thread_id) SELECT thread_id FROM thread_copies WHERE ?1 = '' OR thread_id = ?1 ON CONFLICT DO NOTHING",
+		"DELETE FROM thread_copies WHERE ?1 = '' OR thread_id = ?1",
+	} {
+		if err := tx.exec(text, to); err != nil {
+			return fmt.Errorf("abandon copies: %w", err)
+		}
+	}
+	return nil
+}
