@@ -10,8 +10,8 @@ import (
 	"understudy/internal/fault"
 )
 
-// A server that is killed leaves its runs as running. Whoever takes them over cannot know whether one of them killed it, as one whose state is
-// larger than the memory does at every start, or whether it was the machine or an operator. So Run.Crashes counts the servers that died while
+// A server that is killed leaves its runs as running. The server that takes them over cannot know whether one of them killed it (for example
+// one whose state exceeds the memory at every start), or the machine or an operator did. So Run.Crashes counts the servers that died while
 // they executed the run, since it saved its last checkpoint:
 //
 //	0, 1  Executed as any other run.
@@ -56,7 +56,7 @@ type death struct {
 	blamed bool // it executed a suspect alone
 }
 
-// deathsOf returns what runs tell of the ends of their owners.
+// deathsOf derives the deaths of owners from the runs that they left.
 func deathsOf(runs []*Run) map[string]death {
 	count := map[string]int{}
 	deaths := map[string]death{}

@@ -154,7 +154,7 @@ func (s *Service) claimSome(ctx context.Context, n int) ([]*Run, error) {
 var errFull = errors.New("as many runs of the graph as may are executed")
 
 // serves reports whether the runs of a graph are for this instance. Those of a graph that it does not know are for others that share the storage:
-// newer ones, as while all are being replaced. Alone, it tells whoever waits that there is no such graph.
+// newer ones, as while all are being replaced. Without shared storage the run is claimed and ends with the error that there is no such graph.
 func (s *Service) serves(name string) bool {
 	if _, ok := s.Graphs.Graph(name); ok || s.shared == nil {
 		return true
@@ -226,7 +226,7 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 	ex := &execution{run: r, said: s.tokens(r), cancel: cancel, done: make(chan struct{})}
 	ex.unwritten.Store(unwritten)
 	s.metrics.claimed(r)
-	var before <-chan struct{} // an execution of the thread that has ended, but has not told everybody
+	var before <-chan struct{} // an execution of the thread that has ended, but has not published all of its records
 	s.mu.Lock()
 	for _, other := range s.active {
 		switch {
@@ -271,7 +271,7 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 	return ex
 }
 
-// renew extends leases and offset reservations, and learns of runs that are not ours any more or are to be cancelled.
+// renew extends leases and offset reservations, and detects runs that this instance has lost or that are to be cancelled.
 func (s *Service) renew(ctx context.Context) error {
 	s.mu.Lock()
 	mine := make([]*execution, 0, len(s.active))

@@ -136,7 +136,7 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 				return
 			case sig := <-signals:
 				if !first {
-					log.Warn("ended at once; unfinished runs resume at the next start", "signal", sig.String())
+					log.Warn("ended at once; what was unfinished goes on at the next start", "signal", sig.String())
 					os.Exit(128 + int(sig.(syscall.Signal)))
 				}
 				log.Info("stopping; once more to end at once", "signal", sig.String())

@@ -23,10 +23,10 @@ type Sent struct {
 }
 
 // Clean takes out of an input or update for a graph what a client has only from a transcript: markers, and messages that were condensed
-// and are unchanged. at is the root checkpoint that it will be applied to. It does so whatever the request chose: what is sent may have
-// been read with another choice.
+// and are unchanged. at is the root checkpoint that it will be applied to. The choice of the request has no effect:
+// the client may have read with another one.
 //
-// A client that removes everything and goes on with a list of its own says what the list is: then only markers are dropped.
+// When a client removes everything and continues with a list of its own, only markers are dropped.
 func (o *Overlay) Clean(ctx context.Context, graph string, t id.Thread, at id.Checkpoint, sent json.RawMessage) (Sent, error) {
 	out := Sent{JSON: sent}
 	if o == nil || !MayEcho(sent) {
@@ -230,7 +230,7 @@ func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 		return item
 	}
 	if summary := c.summaries[mid]; summary != "" {
-		// Who deletes the marker means the summary; that takes along what it stands for.
+		// Deleting the marker deletes the summary and the messages that it replaces.
 		o := jsonobj.Of(item)
 		o.SetText("type", "remove")
 		o.SetText("id", summary)
@@ -246,8 +246,8 @@ func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 	return nil
 }
 
-// answers reports whether an item is the result of a tool call that only a partial answer asks for. Clients make one up for calls that have
-// none; a model that does not know the call refuses it.
+// answers reports whether an item is the result of a tool call that only a partial answer asks for. Clients add one for calls that have
+// none, and models reject results of calls they do not know.
 func (c *cleaner) answers(item json.RawMessage) bool {
 	if len(c.calls) == 0 {
 		return false
@@ -259,8 +259,8 @@ func (c *cleaner) answers(item json.RawMessage) bool {
 	return call != "" && c.calls[call]
 }
 
-// unchanged reports whether a message is one of known, and says what it said then. Clients leave fields out, and add some of their
-// own: those that a person or a model could tell apart count.
+// unchanged reports whether a message is one of known, and has the same content. Clients leave fields out and add some
+// of their own: only fields that a person or a model can see are compared.
 //
 // A client that left a stream early has a beginning of a partial answer, and its tool calls as far as they had come: that is not another one.
 func (c *cleaner) unchanged(known map[string]*entry, item json.RawMessage) bool {
@@ -282,7 +282,7 @@ func (c *cleaner) unchanged(known map[string]*entry, item json.RawMessage) bool 
 	return true
 }
 
-// void reports whether a value says nothing.
+// void reports whether a value is absent or empty.
 func void(v json.RawMessage) bool {
 	switch string(v) {
 	case "", "null", "{}", "[]":

@@ -54,7 +54,7 @@ func (e *entry) size() int {
 }
 
 // contents are the entries of one thread that have been read. Events never change and seqs are never reused, so they hold until the
-// thread is deleted: whoever reads while that happens fills contents that nobody finds any more.
+// thread is deleted. A reader that is active at that time fills contents that are no longer referenced.
 type contents struct {
 	log     int64 // eventstore.Transcript.Log; under memory.mu
 	mu      sync.RWMutex
@@ -220,8 +220,8 @@ func (m *memory) of(t id.Thread) *contents {
 	return c
 }
 
-// ofLog is of for a log that is known by now; c are the contents that the caller has had. Another server may have deleted the thread, and
-// somebody made one of the same id: what is remembered is that of another log then, and forgotten.
+// ofLog is of for a log that is known by now. c are the contents that the caller had. Another server may have deleted the thread, and
+// a client made one of the same id. Contents of another log are then forgotten.
 func (m *memory) ofLog(t id.Thread, log int64, c *contents) *contents {
 	if log == 0 {
 		return c

@@ -12,14 +12,14 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// Summarizer finds the events of one execution that a summarizer causes: what its model says (`messages`, `events`), its summary, and the
-// remove messages of the step that condenses. With the overlay they are left out, or frontends flash them as an answer. It belongs to
-// whoever publishes the events, and sees them in their order.
+// Summarizer finds the events of one execution that a summarizer causes: the output of its model (`messages`, `events`), its summary, and the
+// remove messages of the step that condenses. With the overlay they are left out, because frontends would show them briefly as an answer. Its
+// owner is the publisher of the events, which passes them in order. It is not safe for concurrent use.
 type Summarizer struct {
 	o      *Overlay
 	thread id.Thread
 	ids    map[string]bool // of messages that a summarizer is writing
-	held   string          // message of the `messages/metadata` event that came last, while nothing is known of it
+	held   string          // message of the last `messages/metadata` event, until its author is known
 	// oldest are the ids of the list at a checkpoint, oldest first, less those that were found removed.
 	oldest []string
 	listAt id.Checkpoint
@@ -100,7 +100,7 @@ func mayHide(data []byte) bool {
 	return bytes.Contains(data, summarization) || bytes.Contains(data, removeType)
 }
 
-// announced judges what is known of messages before their first words.
+// announced judges a `messages/metadata` event, which comes before the first words of its messages.
 func (s *Summarizer) announced(metadata []byte) Fate {
 	fate := Shown
 	gjson.ParseBytes(metadata).ForEach(func(mid, v gjson.Result) bool {
@@ -138,8 +138,9 @@ func (s *Summarizer) hides(ctx context.Context, data []byte, latest func() id.Ch
 	return "", false, nil
 }
 
-// condenses reports whether a message removes what a summarizer condenses. Which step does so is known only when it is saved, and that
-// is after this event: what takes the oldest away will be judged so. Only nodes are seen here; what clients remove is no event.
+// condenses reports whether a message removes what a summarizer condenses. The step is recorded only
+// when it is saved, after this event, and will then count as condensing if it removes the oldest message. Only nodes cause events here; removals
+// by clients do not.
 func (s *Summarizer) condenses(ctx context.Context, message json.RawMessage, latest func() id.Checkpoint) (bool, error) {
 	mid, ok := removal(message)
 	if !ok {
