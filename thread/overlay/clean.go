@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -109,6 +110,7 @@ type cleaner struct {
 	markers   map[string]*marker // by id
 	summaries map[string]string  // id of a marker -> id of its summary in the list
 	calls     map[string]bool    // ids of tool calls that only partial answers have
+	shown     []*entry
 	deleted   []string
 }
 
@@ -131,7 +133,8 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 			c.summaries[e.marker.ID] = e.id
 		}
 	}
-	for _, e := range lists[0] {
+	c.shown = lists[0]
+	for _, e := range c.shown {
 		if e.partial != "" && !in[e.key] {
 			gjson.GetBytes(e.text, "tool_calls.#.id").ForEach(func(_, call gjson.Result) bool {
 				if c.calls == nil {
@@ -199,7 +202,7 @@ func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed b
 			afresh = true
 		case removes:
 			stays = c.removal(item, mid)
-		case isMarker(item), c.answers(item):
+		case isMarker(item, c.isShown), c.answers(item):
 			stays = nil
 		case !afresh && c.unchanged(c.condensed, stays):
 			stays = nil
@@ -217,6 +220,10 @@ func (c *cleaner) messages(sent json.RawMessage) (now json.RawMessage, changed b
 		return sent, false
 	}
 	return jsonscan.Join(kept), true
+}
+
+func (c *cleaner) isShown(mid string) bool {
+	return slices.ContainsFunc(c.shown, func(e *entry) bool { return e.marker == nil && e.id == mid })
 }
 
 // removal gives the remove message that a graph understands; nil when it knows no such message.

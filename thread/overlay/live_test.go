@@ -36,6 +36,18 @@ func TestLiveIsRecorded(t *testing.T) {
 	}
 }
 
+// Seeds whose conversations once looked different live, recorded or sent back.
+func TestLiveIsRecordedAgain(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, seed := range []uint64{
+		20255, // a nameless system message has the words of the summary that is attached to it
+		22987, // a summary comes back when nothing is left of what it stood for
+	} {
+		liveIsRecorded(t, w, talktest.New(talktest.Random(seed), 14), fmt.Sprint("seed ", seed))
+	}
+}
+
 func FuzzLiveIsRecorded(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30})
 	w := setup(f)

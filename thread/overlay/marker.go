@@ -102,13 +102,16 @@ const carried = "summary_marker"
 // markerPrefix begins the id of every marker.
 const markerPrefix = "summary-marker-"
 
-// isMarker reports whether a message that a client sent is a marker, in whatever form it had been shown as an entry of its own.
-func isMarker(message []byte) bool {
-	if strings.HasPrefix(jsonscan.Text(message, "id"), markerPrefix) || jsonscan.Text(message, "type") == string(BareMarkers) {
+// isMarker reports whether a message that a client sent is a marker, in whatever form it had been shown as an entry of its own. A marker that
+// has lost its id looks like a system message with the words of the summary that is attached to it: shown reports whether a message has an id.
+func isMarker(message []byte, shown func(mid string) bool) bool {
+	mid := jsonscan.Text(message, "id")
+	if strings.HasPrefix(mid, markerPrefix) || jsonscan.Text(message, "type") == string(BareMarkers) {
 		return true
 	}
 	facts := jsonscan.Raw(jsonscan.Raw(message, "additional_kwargs"), carried)
-	return facts != nil && jsonscan.Text(message, "type") == "system" && jsonscan.Text(message, "content") == jsonscan.Text(facts, "summary")
+	return facts != nil && jsonscan.Text(message, "type") == "system" && jsonscan.Text(message, "content") == jsonscan.Text(facts, "summary") &&
+		(mid == "" || !shown(mid))
 }
 
 // detached gives a message that a client sent without the marker that it carries; the same bytes when it carries none.

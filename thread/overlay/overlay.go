@@ -108,7 +108,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	if err != nil || tr == nil {
 		return values, err
 	}
-	whole, legacy := slices.Equal(tr.Entries, tr.List) && len(tr.Anonymous) == 0, false
+	whole, legacy := asListed(tr), false
 	if whole {
 		var lacks bool
 		lacks, legacy = r.odd(values)
@@ -175,6 +175,12 @@ func (r *Reading) point(ctx context.Context, tr *eventstore.Transcript) (*point,
 		}
 	}
 	return p, nil
+}
+
+// asListed reports whether a transcript is shown as the list of its checkpoint, as same does of entries that were read, as far as it can be
+// told without reading them. A summary is listed as a message and shown as a marker, also when nothing is left of what it stands for.
+func asListed(tr *eventstore.Transcript) bool {
+	return slices.Equal(tr.Entries, tr.List) && len(tr.Anonymous) == 0 && !slices.ContainsFunc(tr.Entries, isSummary)
 }
 
 // odd reports whether values may have a null in a list of messages, and whether they may have what an old writer left in place of one.
