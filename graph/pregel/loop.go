@@ -170,7 +170,9 @@ func (l *loop) enter() error {
 			if t, err = l.x.load(key); err != nil {
 				return err
 			}
-			if t != nil {
+			if t == nil {
+				l.parent = l.addressed // as LangGraph records it: the checkpoint may be gone, and what begins here still names it
+			} else {
 				head, err := l.x.load(checkpointer.Key{Thread: l.x.thread, NS: l.ns})
 				if err != nil {
 					return err

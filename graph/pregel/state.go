@@ -40,6 +40,7 @@ func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key
 	l := &loop{g: g, x: x, ctx: ctx, ns: key.NS, nested: key.NS != "", keeps: true, outKeys: g.out, written: map[string]bool{}}
 	if t == nil {
 		l.cp, l.chans, l.meta = emptyCheckpoint(g), g.newChannels(), savedMetadata{step: -1}
+		l.parent = string(key.ID)
 		l.prevVers = slices.Clone(l.cp.versions)
 		l.step, l.stop = 0, 2
 		return l, nil
