@@ -25,6 +25,9 @@ var (
 	errLost      = fmt.Errorf("another instance has taken the run over: %w", graph.ErrHandedOver)
 )
 
+// errNoneToCancel is the answer to a cancellation that names no run.
+var errNoneToCancel = fault.New(fault.NotFound, "No runs found to cancel.")
+
 // markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
 // further writes and is finished by whoever executes it.
 func (s *Service) markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
@@ -68,7 +71,7 @@ func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action
 		}
 		switch {
 		case found == 0:
-			return nil, fault.New(fault.NotFound, "No runs found to cancel.")
+			return nil, errNoneToCancel
 		case len(matched) == 0:
 			return nil, fault.New(fault.NotFound, "No matching runs to cancel. Please verify the thread ID and run IDs are correct, and the runs haven't been deleted or completed.")
 		}
@@ -79,14 +82,20 @@ func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action
 // cancelBatch bounds the threads whose runs are cancelled in one transaction.
 const cancelBatch = 50
 
-// CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile go on.
+// CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile go on. When there
+// is no such run: fault.NotFound.
 func (s *Service) CancelAll(ctx context.Context, status string, action Action) error {
 	var batch []id.Thread // sorted: a storage that locks them one by one wants the same order everywhere
+	found := 0
 	for last := id.Thread(""); ; last = batch[len(batch)-1] {
 		var err error
-		if batch, err = s.Store.ActiveThreads(ctx, last, cancelBatch); err != nil || len(batch) == 0 {
+		if batch, err = s.Store.ActiveThreads(ctx, last, cancelBatch); err != nil {
 			return err
 		}
+		if len(batch) == 0 {
+			break
+		}
+		of := 0
 		err = s.cancel(ctx, action, false, func(tx Tx) (matched []*Run, err error) {
 			for _, t := range batch {
 				active, err := tx.ActiveRuns(t)
@@ -99,12 +108,18 @@ func (s *Service) CancelAll(ctx context.Context, status string, action Action) e
 					}
 				}
 			}
+			of = len(matched) // the transaction may run again
 			return matched, nil
 		})
 		if err != nil {
 			return err
 		}
+		found += of
 	}
+	if found == 0 {
+		return errNoneToCancel
+	}
+	return nil
 }
 
 func (s *Service) cancel(ctx context.Context, action Action, wait bool, match func(Tx) ([]*Run, error)) error {

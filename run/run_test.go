@@ -409,6 +409,22 @@ func TestCancel(t *testing.T) {
 	require.EqualError(t, err, "No runs found to cancel.")
 }
 
+func TestCancelOfAllRunsFindsNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"echo": echo}, nil)
+	req := request("echo")
+	req.After = time.Hour
+	for _, status := range []string{"pending", "all"} {
+		_, _, err := w.runs.Start(t.Context(), w.thread(), req)
+		require.NoError(t, err)
+		require.EqualError(t, w.runs.CancelAll(t.Context(), "running", run.CancelInterrupt), "No runs found to cancel.")
+		require.NoError(t, w.runs.CancelAll(t.Context(), status, run.CancelInterrupt))
+		err = w.runs.CancelAll(t.Context(), status, run.CancelInterrupt)
+		require.EqualError(t, err, "No runs found to cancel.")
+		require.True(t, fault.Is(err, fault.NotFound))
+	}
+}
+
 func TestCancelOfADelayedRun(t *testing.T) {
 	t.Parallel()
 	for _, action := range []run.Action{run.CancelInterrupt, run.CancelRollback} {
