@@ -98,8 +98,8 @@ func XRay(s string) (int, error) {
 	case "true", "True":
 		return -1, nil
 	}
-	n, err := Limit(s, "xray", 0)
-	if err != nil || n < 1 {
+	n, ok := number(s)
+	if !ok || n < 1 {
 		return 0, fault.New(fault.Unprocessable, "Invalid xray value")
 	}
 	return n, nil

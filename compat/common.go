@@ -39,7 +39,17 @@ func uuid(s, kind string) (string, error) {
 // ThreadID reads the id of a thread as it stands in a path.
 func ThreadID(s string) (id.Thread, error) { c, err := uuid(s, "thread"); return id.Thread(c), err }
 
-// RunThreadID is ThreadID with the text that the creation of runs answers.
+// PlainThreadID is ThreadID with the answer of routes that leave the judgement to Python's UUID: those that copy a thread, or create a run and
+// follow it.
+func PlainThreadID(s string) (id.Thread, error) {
+	c, err := uuid(s, "thread")
+	if err != nil {
+		return "", fault.New(fault.Invalid, "badly formed hexadecimal UUID string")
+	}
+	return id.Thread(c), nil
+}
+
+// RunThreadID is ThreadID with the answer of the route that creates background runs.
 func RunThreadID(s string) (id.Thread, error) {
 	c, err := uuid(s, "thread")
 	if err != nil {
@@ -72,17 +82,48 @@ func optional[T ~string](o object, key, kind string) (T, error) {
 // Page is what of a search is asked for.
 type Page struct{ Limit, Offset int }
 
-// Limit reads ?limit= or ?offset= of a GET request: absent is def, text that is no number is refused, and so are negative ones.
-func Limit(s, name string, def int) (int, error) {
-	if s == "" {
-		return def, nil
+// maxNumber bounds numbers of queries, so that sums of them do not overflow.
+const maxNumber = 1<<31 - 1
+
+// number reads an integer of a query the way Python's int does: white space around it, a sign, leading zeros and single underscores between
+// digits are allowed. Numbers beyond maxNumber are cut to it.
+func number(s string) (n int, ok bool) {
+	s = strings.TrimSpace(s)
+	negative := strings.HasPrefix(s, "-")
+	if negative || strings.HasPrefix(s, "+") {
+		s = s[1:]
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > 1<<31-1 {
-		return 0, fault.New(fault.Unprocessable, "Invalid "+name+" "+strings.ToValidUTF8(s[:min(len(s), 100)], "?"))
+	digit := false
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= '0' && c <= '9':
+			n, digit = min(n*10+int(c-'0'), maxNumber), true
+		case c == '_' && digit:
+			digit = false
+		default:
+			return 0, false
+		}
+	}
+	if negative {
+		n = -n
+	}
+	return n, digit
+}
+
+// Limit reads ?limit= or ?offset= of a list of runs. The caller has checked that the query has it: an empty one is no number.
+func Limit(s, name string) (int, error) {
+	n, ok := number(s)
+	if !ok {
+		return 0, fault.New(fault.Invalid, "invalid literal for int() with base 10: '"+shortened(s)+"'")
+	}
+	if n < 0 {
+		return 0, fault.New(fault.Unprocessable, "Invalid "+name+" "+shortened(s))
 	}
 	return n, nil
 }
+
+// shortened is the beginning of text from a query, for an error.
+func shortened(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "?") }
 
 // True reads a boolean of a query: true, 1 and yes in any case.
 func True(s string) bool {

@@ -82,6 +82,7 @@ func TestRefusals(t *testing.T) {
 	put := func(body string) error { _, err := PutItem([]byte(body)); return err }
 	create := func(body string) error { _, err := NewAssistant([]byte(body)); return err }
 	cancel := func(body string) error { _, err := CancelRuns([]byte(body)); return err }
+	newCron := func(body string) error { _, err := NewCron([]byte(body), ""); return err }
 	patchCron := func(body string) error { _, err := PatchCron([]byte(body)); return err }
 	history := func(body string) error { _, err := History("t", []byte(body)); return err }
 	for _, c := range []struct {
@@ -97,6 +98,7 @@ func TestRefusals(t *testing.T) {
 		{"nested", newRun, `{"assistant_id":"a","config":{"recursion_limit":"x"}}`, fault.Unprocessable, "\"x\" is not of type \"integer\"\n\nFailed validating \"type\" in schema[\"properties\"][\"config\"][\"properties\"][\"recursion_limit\"]\n\nOn instance[\"config\"][\"recursion_limit\"]:\n    \"x\""},
 		{"webhook", newRun, `{"assistant_id":"a","webhook":""}`, fault.Unprocessable, "\"\" is shorter than 1 character\n\nFailed validating \"minLength\""},
 		{"three of an enum", newRun, `{"assistant_id":"a","durability":"x"}`, fault.Unprocessable, `"x" is not one of "sync", "async" or "exit"`},
+		{"checkpoint id beside another", newRun, `{"assistant_id":"a","checkpoint_id":"x","checkpoint":{"checkpoint_id":"00000000-0000-4000-8000-000000000000"}}`, fault.Unprocessable, "Invalid checkpoint ID"},
 		{"checkpoint id", newRun, `{"assistant_id":"a","checkpoint_id":"x"}`, fault.Unprocessable, "Invalid checkpoint ID"},
 		{"goto", newRun, `{"assistant_id":"a","command":{"goto":{"node":"x"}}}`, fault.Unprocessable, `{"goto":{"node":"x"}} is not valid under any of the schemas listed in the 'anyOf' keyword`},
 		{"both", newRun, `{"assistant_id":"a","context":{"a":1},"config":{"configurable":{"b":1}}}`, fault.Invalid, "Cannot specify both configurable and context."},
@@ -121,6 +123,9 @@ func TestRefusals(t *testing.T) {
 		{"empty cron patch", patchCron, `{}`, fault.Invalid, "Request body cannot be empty"},
 		{"end time", patchCron, `{"end_time":"soon"}`, fault.Unprocessable, "Invalid end_time: 'soon'."},
 		{"before", history, `{"before":3}`, fault.Unprocessable, ""},
+		{"before null", history, `{"before":null}`, fault.Unprocessable, ""},
+		{"before empty", history, `{"before":""}`, fault.Unprocessable, ""},
+		{"cron without an end", newCron, `{"assistant_id":"a","schedule":"* * * * *","end_time":null}`, fault.Unprocessable, `null is not of type "string"`},
 		{"before configurable", history, `{"before":{"configurable":3}}`, fault.Unprocessable, ""},
 		{"a long instance is cut", newRun, `{"assistant_id":"a","config":"` + strings.Repeat("é", 10_000) + `"}`, fault.Unprocessable, "\"éé"},
 	} {
@@ -258,14 +263,59 @@ func TestQueries(t *testing.T) {
 	require.EqualError(t, err, "Invalid stream mode: nope")
 	_, err = RunColumns([]string{"run_id", "nope"})
 	require.ErrorContains(t, err, "Invalid select columns: ['nope']. Expected: {'run_id', ")
-	for _, bad := range []string{"x", "-1", "99999999999"} {
-		_, err = Limit(bad, "limit", 1)
-		require.EqualError(t, err, "Invalid limit "+bad)
-	}
-	for s, want := range map[string]int{"": 0, "false": 0, "true": -1, "2": 2} {
+	_, err = Limit("-1", "limit")
+	require.EqualError(t, err, "Invalid limit -1")
+	_, err = Limit("", "limit")
+	require.EqualError(t, err, "invalid literal for int() with base 10: ''")
+	require.Equal(t, fault.Invalid, fault.KindOf(err))
+	_, err = HistoryFrom("t", new(string), "")
+	require.EqualError(t, err, "Invalid limit ")
+	require.Equal(t, fault.Unprocessable, fault.KindOf(err))
+	minus := "-1"
+	q, err := HistoryFrom("t", &minus, "")
+	require.NoError(t, err)
+	require.Zero(t, q.Limit)
+	for s, want := range map[string]int{"": 0, "false": 0, "true": -1, "2": 2, " +2_0 ": 20} {
 		n, err := XRay(s)
 		require.NoError(t, err)
 		require.Equal(t, want, n)
+	}
+}
+
+// Numbers of queries are read as by Python's int. The expectations are its answers.
+func TestNumbersOfQueries(t *testing.T) {
+	t.Parallel()
+	const none = 1 << 40
+	for s, want := range map[string]int{
+		"": none, " ": none, "-": none, "+": none, "_": none, "x": none, "1.5": none, "1e3": none, "0x10": none, "--1": none, "+-1": none, "- 1": none, "1 0": none,
+		"1_": none, "_1": none, "1__0": none, "-_1": none, "null": none, "true": none, "[]": none,
+		"0": 0, "-0": 0, "01": 1, "-1": -1, "+1": 1, " 1 ": 1, "\t1\n": 1, "1_0": 10, "-1_000": -1000, "1_0_0": 100,
+		"2147483647": maxNumber, "2147483648": maxNumber, "99999999999999999999": maxNumber, "-99999999999999999999": -maxNumber,
+	} {
+		n, ok := number(s)
+		if !ok {
+			n = none
+		}
+		require.Equal(t, want, n, "%q", s)
+	}
+}
+
+// The id in `checkpoint` wins, as it stands; `checkpoint_id` has to be a UUID and is spelled canonically.
+func TestCheckpointsThatRunsBeginFrom(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`"checkpoint_id":"00000000-0000-4000-8000-00000000ABCD"`:                                    "00000000-0000-4000-8000-00000000abcd",
+		`"checkpoint":{"checkpoint_id":"x"}`:                                                        "x",
+		`"checkpoint":{"checkpoint_id":"x"},"checkpoint_id":"00000000-0000-4000-8000-000000000000"`: "x",
+		`"checkpoint":{"checkpoint_id":""},"checkpoint_id":"00000000-0000-4000-8000-000000000000"`:  "",
+		`"checkpoint":{"checkpoint_ns":""},"checkpoint_id":"00000000-0000-4000-8000-000000000000"`:  "00000000-0000-4000-8000-000000000000",
+		`"checkpoint":{"checkpoint_id":"x","checkpoint_map":{"":"y"}},"checkpoint_id":null`:         "x",
+		`"checkpoint":{"checkpoint_id":"y"},"checkpoint_id":""`:                                     "y",
+		`"checkpoint_id":""`: "",
+	} {
+		req, err := NewRun([]byte(`{"assistant_id":"a",`+body+`}`), RunForm{})
+		require.NoError(t, err, body)
+		require.Equal(t, want, string(req.CheckpointID), body)
 	}
 }
 
@@ -294,7 +344,7 @@ func FuzzBodies(f *testing.F) {
 		func(b []byte) error { _, _, err := SearchThreads(b); return err },
 		func(b []byte) error { _, _, err := UpdateState("t", b); return err },
 		func(b []byte) error { _, err := History("t", b); return err },
-		func(b []byte) error { _, _, err := StateAt("t", b); return err },
+		func(b []byte) error { _, _, _, err := StateAt("t", b); return err },
 		func(b []byte) error { _, err := NewRun(b, RunForm{}); return err },
 		func(b []byte) error { _, err := NewRun(b, RunForm{Stateless: true, Followed: true}); return err },
 		func(b []byte) error { _, err := NewRuns(b); return err },
@@ -346,8 +396,11 @@ func FuzzQuery(f *testing.F) {
 		_, _ = ThreadModes([]string{a, b})
 		_, _ = RunColumns([]string{a, b})
 		_, _ = XRay(a)
-		if n, err := Limit(b, "limit", 1); err == nil {
+		if n, err := Limit(b, "limit"); err == nil {
 			require.GreaterOrEqual(t, n, 0)
+		}
+		if q, err := HistoryFrom("t", &b, a); err == nil {
+			require.GreaterOrEqual(t, q.Limit, 0)
 		}
 		_, _ = ThreadID(a)
 	})

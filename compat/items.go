@@ -61,10 +61,14 @@ func SearchItems(body []byte) (q store.Search, refresh *bool, err error) {
 	if err != nil {
 		return q, nil, err
 	}
+	limit := max(o.integer("limit", 0), 0)
+	if o.integer("limit", 0) == 0 {
+		limit = 10 // zero stands for the default
+	}
 	return store.Search{
 		Prefix: o.texts("namespace_prefix"),
 		Filter: o.raw("filter"),
-		Limit:  max(o.integer("limit", 10), 0),
+		Limit:  limit,
 		Offset: max(o.integer("offset", 0), 0),
 	}, o.boolPtr("refresh_ttl"), nil
 }

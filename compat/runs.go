@@ -109,16 +109,18 @@ func (o object) run(form RunForm) (run.Request, error) {
 	}
 	req.Strategy = run.Strategy(o.textOr("multitask_strategy", string(run.Enqueue)))
 	req.IfNotExists = o.textOr("if_not_exists", "reject")
-	if c := o.raw("checkpoint"); c != nil {
-		at := checkpointOf(c, "")
-		req.CheckpointNS, req.CheckpointID = at.NS, at.ID
-		req.CheckpointMap = members(c).raw("checkpoint_map")
-	}
 	if c := o.text("checkpoint_id"); c != "" {
-		req.CheckpointID = id.Checkpoint(c)
+		if req.CheckpointID = id.Checkpoint(id.Canonical(c)); req.CheckpointID == "" {
+			return req, fault.New(fault.Unprocessable, "Invalid checkpoint ID")
+		}
 	}
-	if req.CheckpointID != "" && !id.IsUUID(string(req.CheckpointID)) {
-		return req, fault.New(fault.Unprocessable, "Invalid checkpoint ID")
+	if c := o.raw("checkpoint"); c != nil {
+		at, m := checkpointOf(c, ""), members(c)
+		req.CheckpointNS = at.NS
+		req.CheckpointMap = m.raw("checkpoint_map")
+		if m["checkpoint_id"] != nil { // any text: a run from a checkpoint that does not exist begins on an empty state
+			req.CheckpointID = at.ID
+		}
 	}
 	return req, nil
 }

@@ -207,7 +207,7 @@ var (
 
 	ThreadStateSearch = named("ThreadStateSearch", objectOf(
 		Prop{"limit", between(1, 1000, "1")},
-		Prop{"before", anyOf(CheckpointConfig, aText, aNull).doc("A checkpoint object, {\"configurable\": {\"checkpoint_id\": ...}}, or an id.")},
+		Prop{"before", anyOf(CheckpointConfig, &Schema{Types: []string{"string"}, MinLen: 1}).doc("A checkpoint object, {\"configurable\": {\"checkpoint_id\": ...}}, or an id.")},
 		Prop{"metadata", anObject},
 		Prop{"checkpoint", CheckpointConfig},
 	))
@@ -278,6 +278,17 @@ func statelessProps() []Prop {
 	return props
 }
 
+// cronPatchProps are cronProps with an end time that may be null, which clears it.
+func cronPatchProps() []Prop {
+	props := slices.Clone(cronProps)
+	for i := range props {
+		if props[i].Name == "end_time" {
+			props[i].Schema = &Schema{Types: []string{"null", "string"}, Format: "date-time"}
+		}
+	}
+	return props
+}
+
 func refd(s *Schema) *Schema {
 	s.Ref = true
 	return s
@@ -295,7 +306,7 @@ var (
 	cronProps = []Prop{
 		{"schedule", aText.doc("Five fields: minute, hour, day of month, month, day of week; a sixth is seconds.")},
 		{"timezone", aText.doc("IANA name; UTC when absent.")},
-		{"end_time", &Schema{Types: []string{"null", "string"}, Format: "date-time"}},
+		{"end_time", &Schema{Types: []string{"string"}, Format: "date-time"}},
 		{"assistant_id", assistantRef},
 		{"input", anyOf(listOf(anObject), anObject)},
 		{"metadata", anObject},
@@ -314,7 +325,7 @@ var (
 	}
 
 	CronCreate = named("CronCreate", objectOf(cronProps...).require("assistant_id", "schedule"))
-	CronPatch  = named("CronPatch", objectOf(cronProps...))
+	CronPatch  = named("CronPatch", objectOf(cronPatchProps()...))
 
 	CronSearch = named("CronSearch", objectOf(
 		Prop{"assistant_id", anID},

@@ -22,8 +22,9 @@ func UpdateState(t id.Thread, body []byte) (thread.Place, []thread.StateUpdate, 
 	if err != nil {
 		return thread.Place{}, nil, err
 	}
-	at := thread.Place{Key: checkpointOf(o.raw("checkpoint"), t), Map: members(o.raw("checkpoint")).raw("checkpoint_map")}
-	if at.ID == "" {
+	named := members(o.raw("checkpoint"))
+	at := thread.Place{Key: checkpointOf(o.raw("checkpoint"), t), Map: named.raw("checkpoint_map")}
+	if named["checkpoint_id"] == nil { // an empty one is the head, whatever checkpoint_id says
 		at.ID = id.Checkpoint(o.text("checkpoint_id"))
 	}
 	if err := o.namedNode(); err != nil {
@@ -40,13 +41,15 @@ func (o object) namedNode() error {
 	return nil
 }
 
-// StateAt decodes the body of POST /threads/{id}/state/checkpoint.
-func StateAt(t id.Thread, body []byte) (at checkpointer.Key, subgraphs bool, err error) {
+// StateAt decodes the body of POST /threads/{id}/state/checkpoint. noNS: the body names a checkpoint without its namespace, and the answer
+// shows it the same way.
+func StateAt(t id.Thread, body []byte) (at checkpointer.Key, subgraphs, noNS bool, err error) {
 	o, err := decode(body, ThreadStateAt)
 	if err != nil {
-		return at, false, err
+		return at, false, false, err
 	}
-	return checkpointOf(o.raw("checkpoint"), t), o.bool("subgraphs"), nil
+	at = checkpointOf(o.raw("checkpoint"), t)
+	return at, o.bool("subgraphs"), at.ID != "" && members(o.raw("checkpoint"))["checkpoint_ns"] == nil, nil
 }
 
 // History decodes the body of POST /threads/{id}/history. `before` may be a checkpoint object, a configuration with one in
@@ -78,17 +81,25 @@ func History(t id.Thread, body []byte) (thread.HistoryQuery, error) {
 	return q, nil
 }
 
-// HistoryFrom reads the query of GET /threads/{id}/history.
-func HistoryFrom(t id.Thread, limit, before string) (thread.HistoryQuery, error) {
-	n, err := Limit(limit, "limit", 1)
-	return thread.HistoryQuery{Thread: t, Limit: min(n, 1000), Before: id.Checkpoint(before)}, err
+// HistoryFrom reads the query of GET /threads/{id}/history. limit is nil when the query has none. A negative one selects nothing, like zero.
+func HistoryFrom(t id.Thread, limit *string, before string) (thread.HistoryQuery, error) {
+	q := thread.HistoryQuery{Thread: t, Limit: 1, Before: id.Checkpoint(before)}
+	if limit == nil {
+		return q, nil
+	}
+	n, ok := number(*limit)
+	if !ok {
+		return q, fault.New(fault.Unprocessable, "Invalid limit "+shortened(*limit))
+	}
+	q.Limit = max(0, min(n, 1000))
+	return q, nil
 }
 
 // StateParts says how a state is shown.
 type StateParts struct {
 	// Asked is what the client named: a checkpoint that does not exist is shown under it.
 	Asked checkpointer.Key
-	// NoNS leaves checkpoint_ns out of `checkpoint`, as GET /state/{checkpoint_id} does.
+	// NoNS leaves checkpoint_ns out of `checkpoint`, for requests that name a checkpoint without it.
 	NoNS bool
 }
 

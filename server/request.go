@@ -148,15 +148,7 @@ func requestID(given string) string {
 
 // chooseOverlay puts what the request says of transcripts into its context.
 func chooseOverlay(c *fiber.Ctx) error {
-	args := c.Context().QueryArgs()
-	given := func(name string) *string {
-		if !args.Has(name) {
-			return nil
-		}
-		v := string(args.Peek(name))
-		return &v
-	}
-	choice, err := compat.Overlay(given(compat.OverlayParam), given(compat.MarkersParam), c.Get(compat.OverlayHeader))
+	choice, err := compat.Overlay(given(c, compat.OverlayParam), given(c, compat.MarkersParam), c.Get(compat.OverlayHeader))
 	if err != nil {
 		return err
 	}
@@ -171,6 +163,16 @@ func param(c *fiber.Ctx, name string) string {
 		return u
 	}
 	return v
+}
+
+// given returns the value of a parameter of the query, nil when the query does not have it.
+func given(c *fiber.Ctx, name string) *string {
+	args := c.Context().QueryArgs()
+	if !args.Has(name) {
+		return nil
+	}
+	v := string(args.Peek(name))
+	return &v
 }
 
 // queries gives all values of a parameter of the query.

@@ -82,10 +82,13 @@ func unlocate(c *fiber.Ctx) {
 	c.Response().Header.Del(fiber.HeaderLocation)
 }
 
-// runThread reads the thread that a run is made on; empty when it is stateless.
-func runThread(c *fiber.Ctx, stateless bool) (id.Thread, error) {
-	if stateless {
+// runThread reads the thread that a run is made on; empty when it is stateless. followed: the client stays for the stream or the result.
+func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
+	switch {
+	case stateless:
 		return "", nil
+	case followed:
+		return compat.PlainThreadID(param(c, "thread_id"))
 	}
 	return compat.RunThreadID(param(c, "thread_id"))
 }
@@ -109,7 +112,7 @@ func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
 // createRun makes a run that nobody waits for.
 func (s *Server) createRun(stateless bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		t, err := runThread(c, stateless)
+		t, err := runThread(c, stateless, false)
 		if err != nil {
 			return err
 		}
@@ -135,7 +138,7 @@ func (s *Server) createRun(stateless bool) fiber.Handler {
 // startRun makes a run and answers with its stream, or with wait with its result.
 func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		t, err := runThread(c, stateless)
+		t, err := runThread(c, stateless, true)
 		if err != nil {
 			return err
 		}
@@ -203,13 +206,17 @@ func sendRuns(c *fiber.Ctx, runs []*run.Run, cols compat.Columns) error {
 }
 
 func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
-	q := run.Query{Status: run.Status(c.Query("status"))}
+	q := run.Query{Limit: 10}
 	var err error
-	if q.Limit, err = compat.Limit(c.Query("limit"), "limit", 10); err != nil {
-		return err
+	if limit := given(c, "limit"); limit != nil {
+		if q.Limit, err = compat.Limit(*limit, "limit"); err != nil {
+			return err
+		}
 	}
-	if q.Offset, err = compat.Limit(c.Query("offset"), "offset", 0); err != nil {
-		return err
+	if offset := given(c, "offset"); offset != nil {
+		if q.Offset, err = compat.Limit(*offset, "offset"); err != nil {
+			return err
+		}
 	}
 	cols, err := compat.RunColumns(queries(c, "select"))
 	if err != nil {
@@ -217,6 +224,10 @@ func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
 	}
 	q.Limit = min(q.Limit, 1000)
 	none := q.Limit == 0 // to services no limit means all
+	if status := given(c, "status"); status != nil {
+		q.Status = run.Status(*status)
+		none = none || q.Status == "" // no run has it; to services it means any
+	}
 	if none {
 		q.Limit = 1
 	}

@@ -33,11 +33,11 @@ func (s *Server) sendState(c *fiber.Ctx, at checkpointer.Key, subgraphs, noNS bo
 
 func (s *Server) stateAt(c *fiber.Ctx, t id.Thread) error {
 	return s.withBody(c, func(body []byte) error {
-		at, subgraphs, err := compat.StateAt(t, body)
+		at, subgraphs, noNS, err := compat.StateAt(t, body)
 		if err != nil {
 			return err
 		}
-		return s.sendState(c, at, subgraphs, false)
+		return s.sendState(c, at, subgraphs, noNS)
 	})
 }
 
@@ -56,7 +56,7 @@ func (s *Server) updateState(c *fiber.Ctx, t id.Thread) error {
 }
 
 func (s *Server) getHistory(c *fiber.Ctx, t id.Thread) error {
-	q, err := compat.HistoryFrom(t, c.Query("limit"), c.Query("before"))
+	q, err := compat.HistoryFrom(t, given(c, "limit"), c.Query("before"))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/thread"
 )
 
@@ -29,9 +30,7 @@ func (s *Server) threadRoutes() {
 		}
 		return sendNothing(c)
 	}))
-	s.route("POST", "/threads/{thread_id}/copy", s.withThread(func(c *fiber.Ctx, t id.Thread) error {
-		return s.oneThread(c, compat.ThreadParts{NoValues: true})(s.opts.Threads.Copy(c.UserContext(), t))
-	}))
+	s.route("POST", "/threads/{thread_id}/copy", s.copyThread)
 	if s.opts.Runs != nil {
 		s.route("GET", "/threads/{thread_id}/stream", s.withThread(s.followThread))
 	}
@@ -93,6 +92,19 @@ func (s *Server) patchThread(c *fiber.Ctx, t id.Thread) error {
 		}
 		return s.oneThread(c, compat.ThreadParts{})(v, err)
 	})
+}
+
+// copyThread answers 409 when there is no such thread, as LangGraph Server does.
+func (s *Server) copyThread(c *fiber.Ctx) error {
+	t, err := compat.PlainThreadID(param(c, "thread_id"))
+	if err != nil {
+		return err
+	}
+	v, err := s.opts.Threads.Copy(c.UserContext(), t)
+	if fault.Is(err, fault.NotFound) {
+		err = fault.New(fault.Conflict, "Conflict")
+	}
+	return s.oneThread(c, compat.ThreadParts{NoValues: true})(v, err)
 }
 
 func (s *Server) searchThreads(c *fiber.Ctx) error {
