@@ -47,7 +47,8 @@ type Pager interface {
 	// LogPage gives events as they were written.
 	LogPage(ctx context.Context, q PageQuery) (*Page, error)
 	// MessagePage gives the transcript of a root checkpoint: one row for each entry, as it is now, under the seq, run and time
-	// of its first event. Markers have metadata `after_seq`. Without a recorded transcript there are no rows.
+	// of its first event. Those that do not stand where their seq says have metadata `after_seq`, as Place.After. Without a recorded
+	// transcript there are no rows.
 	MessagePage(ctx context.Context, q PageQuery) (*Page, error)
 	// KnowsRun reports whether a run of the thread exists, or has left events.
 	KnowsRun(ctx context.Context, t id.Thread, r id.Run) (bool, error)
@@ -87,27 +88,81 @@ type Place struct {
 	First   Seq // of its first event: the seq of the row
 	Now     Seq // of the event that says what it is now
 	Summary bool
-	After   Seq // of a marker: First of the message that it stands behind; 0 when it stands at the beginning
+	// Placed: After says where the row stands. So it is for markers, and for messages that were put before older ones. Other rows stand behind
+	// all with a lower seq.
+	Placed bool
+	// After is First of the row that this one is put behind, 0 for the beginning, when rows are put in their places by ascending First. What
+	// is put between them later does not change it.
+	After Seq
+}
+
+// place says where the rows of a whole transcript stand.
+func place(all []Place) {
+	lowest, some := Seq(math.MaxInt64), false // of the rows from here on
+	for i := len(all) - 1; i >= 0; i-- {
+		all[i].Placed = all[i].Summary || all[i].First > lowest
+		lowest, some = min(lowest, all[i].First), some || all[i].Placed
+	}
+	if !some {
+		return
+	}
+	// A row was put behind the nearest one before it that was there already. before has the rows that can be that one for those that follow:
+	// they ascend.
+	var before []Seq
+	for i := range all {
+		for len(before) > 0 && before[len(before)-1] > all[i].First {
+			before = before[:len(before)-1]
+		}
+		if len(before) > 0 && all[i].Placed {
+			all[i].After = before[len(before)-1]
+		}
+		before = append(before, all[i].First)
+	}
+}
+
+// Arrange puts rows of a transcript, which ascend by seq, in the order of the conversation: seq gives that of a row, and after the one that
+// it names. A row that names one that is not there stands behind those with a lower seq.
+func Arrange[R any](rows []R, seq func(R) Seq, after func(R) (Seq, bool)) []R {
+	// Rows are linked to the next one, so that each is put in its place at once. 0 stands for the beginning.
+	next, bySeq := make([]int, len(rows)+1), make(map[Seq]int, len(rows)+1)
+	bySeq[0] = 0
+	last := 0
+	for i, row := range rows {
+		at := last
+		if named, ok := after(row); ok {
+			if known, ok := bySeq[named]; ok {
+				at = known
+			}
+		}
+		i++
+		next[i], next[at] = next[at], i
+		if at == last {
+			last = i
+		}
+		bySeq[seq(row)] = i
+	}
+	out := make([]R, 0, len(rows))
+	for i := next[0]; i != 0; i = next[i] {
+		out = append(out, rows[i-1])
+	}
+	return out
 }
 
 // Places gives a page of a transcript. firsts has Event.First of revisions; of has the events of q.Run, and is not looked at without one.
 func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (page []Place, more bool) {
 	all := make([]Place, 0, len(t.Entries))
-	last, bound := Seq(0), q.Bound()
 	for _, e := range t.Entries {
 		p := Place{First: e.Seq, Now: e.Seq, Summary: e.Summary}
 		if first := firsts[e.Seq]; first != 0 {
 			p.First = first
 		}
-		if e.Summary {
-			p.After = last
-		} else {
-			last = p.First
-		}
-		if p.First > q.After && p.First < bound && (q.Run == "" || of[p.First]) {
-			all = append(all, p)
-		}
+		all = append(all, p)
 	}
+	place(all)
+	bound := q.Bound()
+	all = slices.DeleteFunc(all, func(p Place) bool {
+		return p.First <= q.After || p.First >= bound || q.Run != "" && !of[p.First]
+	})
 	// Mostly they ascend; markers and what was put between others do not.
 	slices.SortFunc(all, func(a, b Place) int { return int(a.First - b.First) })
 	if len(all) <= q.Limit {
@@ -123,7 +178,7 @@ func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (p
 func (p *Place) Row(first, now *Event) *Event {
 	row := *now
 	row.Seq, row.Run, row.CreatedAt = first.Seq, first.Run, first.CreatedAt
-	if p.Summary {
+	if p.Placed {
 		o := jsonobj.Of(row.Metadata)
 		o.Set("after_seq", json.RawMessage(strconv.FormatInt(int64(p.After), 10)))
 		row.Metadata = o.JSON()

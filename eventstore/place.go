@@ -207,7 +207,7 @@ func (s *step) place() *state {
 	return next
 }
 
-// locate notes with the event of a marker which message it stands behind, by the seq of its first event. The marker's own seq does not
+// locate notes with the event of a marker which entry it stands behind, by the seq of its first event. The marker's own seq does not
 // say so, for it comes later. Seqs of this step are not known yet, so the transcript of the parent is looked at.
 func (s *step) locate(e *Event) {
 	after := Seq(0)

@@ -59,7 +59,7 @@ var operations = []operation{
 	{"post", "/threads/{thread_id}/state/checkpoint", "Threads", "Get the state at a checkpoint, also of a subgraph", compat.ThreadStateAt, "", nil},
 	{"get", "/threads/{thread_id}/history", "Threads", "Past states, newest first", nil, "", []string{"limit:integer", "before:string"}},
 	{"post", "/threads/{thread_id}/history", "Threads", "Search past states, newest first", compat.ThreadStateSearch, "", nil},
-	{"get", "/threads/{thread_id}/messages", "Threads", "The messages of a thread as a person saw them, summarized ones too", nil, "", page},
+	{"get", "/threads/{thread_id}/messages", "Threads", "The messages of a thread as a person saw them, summarized ones too, by ascending seq. A row with metadata.after_seq stands in the conversation directly behind the row of that seq, 0: at the beginning; others at the end of those before them", nil, "", page},
 	{"get", "/threads/{thread_id}/events", "Threads", "All that happened on a thread", nil, "", pageOfTypes},
 
 	{"get", "/threads/{thread_id}/runs", "Runs", "List runs, newest first", nil, "", []string{"limit:integer", "offset:integer", "status:string", "select:array"}},
@@ -70,7 +70,7 @@ var operations = []operation{
 	{"delete", "/threads/{thread_id}/runs/{run_id}", "Runs", "Delete a run", nil, empty, nil},
 	{"get", "/threads/{thread_id}/runs/{run_id}/join", "Runs", "Wait for the result of a run", nil, "", []string{"cancel_on_disconnect:boolean"}},
 	{"get", "/threads/{thread_id}/runs/{run_id}/stream", "Runs", "Join the stream of a run", nil, sse, []string{"stream_mode:string", "cancel_on_disconnect:boolean"}},
-	{"get", "/threads/{thread_id}/runs/{run_id}/messages", "Runs", "The messages of a run", nil, "", page},
+	{"get", "/threads/{thread_id}/runs/{run_id}/messages", "Runs", "The messages of a run, by ascending seq. metadata.after_seq is as in the messages of the thread", nil, "", page},
 	{"get", "/threads/{thread_id}/runs/{run_id}/events", "Runs", "All that happened in a run", nil, "", pageOfTypes},
 	{"post", "/threads/{thread_id}/runs/{run_id}/cancel", "Runs", "Cancel a run", nil, "", []string{"wait:boolean", "action:string"}},
 

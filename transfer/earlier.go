@@ -28,6 +28,7 @@ var _ TranscriptSource = (*Server)(nil)
 
 // Transcript is TranscriptSource.Transcript, for servers that have it: this one and its proxy.
 func (s *Server) Transcript(ctx context.Context, t *Thread) (out []json.RawMessage, err error) {
+	var rows []gjson.Result
 	for after := int64(0); ; {
 		answer, err := s.ask(ctx, http.MethodGet, "/threads/"+url.PathEscape(t.Key)+"/messages?limit=1000&after_seq="+strconv.FormatInt(after, 10), nil)
 		if fault.Is(err, fault.NotFound) {
@@ -39,14 +40,24 @@ func (s *Server) Transcript(ctx context.Context, t *Thread) (out []json.RawMessa
 		page := gjson.ParseBytes(answer)
 		for _, row := range page.Get("data").Array() {
 			after = max(after, row.Get("seq").Int())
-			if row.Get("category").String() == eventstore.CategoryMessage && jsonplus.IsMessage([]byte(row.Get("content").Raw)) {
-				out = append(out, json.RawMessage(row.Get("content").Raw))
-			}
+			rows = append(rows, row)
 		}
 		if !page.Get("has_more").Bool() {
-			return out, nil
+			break
 		}
 	}
+	rows = eventstore.Arrange(rows,
+		func(row gjson.Result) eventstore.Seq { return eventstore.Seq(row.Get("seq").Int()) },
+		func(row gjson.Result) (eventstore.Seq, bool) {
+			named := row.Get("metadata.after_seq")
+			return eventstore.Seq(named.Int()), named.Exists()
+		})
+	for _, row := range rows {
+		if row.Get("category").String() == eventstore.CategoryMessage && jsonplus.IsMessage([]byte(row.Get("content").Raw)) {
+			out = append(out, json.RawMessage(row.Get("content").Raw))
+		}
+	}
+	return out, nil
 }
 
 // nowhere stands for the parent of a checkpoint that names none although it is not the first: pruning forgets parents. It sorts before all others.

@@ -216,3 +216,30 @@ func FuzzSynthesize(f *testing.F) {
 		}
 	})
 }
+
+// Transcripts come in the order of the conversation, although rows come in that in which they were written.
+func TestTranscriptInOrder(t *testing.T) {
+	t.Parallel()
+	row := func(seq int, mid, metadata string) string {
+		return fmt.Sprintf(`{"seq":%d,"category":"message","content":{"type":"human","id":%q,"content":"","additional_kwargs":{},"response_metadata":{}},"metadata":%s}`, seq, mid, metadata)
+	}
+	pages := []string{
+		`{"data":[` + row(1, "h1", "{}") + `,` + row(2, "h2", "{}") + `],"has_more":true}`,
+		`{"data":[{"seq":3,"category":"middleware","content":{},"metadata":{"after_seq":1}},` + row(4, "s4", `{"after_seq":0}`) + `,` + row(5, "t5", `{"after_seq":3}`) + `,` + row(6, "a6", "{}") + `],"has_more":false}`,
+	}
+	s, err := upstream(t, map[string]func(string) (int, string){
+		"/threads/t/messages": func(string) (int, string) {
+			page := pages[0]
+			pages = pages[1:]
+			return 200, page
+		},
+	})
+	require.NoError(t, err)
+	told, err := s.Transcript(t.Context(), &Thread{Key: "t"})
+	require.NoError(t, err)
+	var got []string
+	for _, text := range told {
+		got = append(got, gjson.GetBytes(text, "id").String())
+	}
+	require.Equal(t, []string{"s4", "h1", "t5", "h2", "a6"}, got)
+}

@@ -51,7 +51,7 @@ func (s *Step[T]) insertMarker(shown []T, v *Verdict[T], now []T, marker T) []T 
 	return slices.Insert(slices.Clip(shown), at, marker)
 }
 
-// Before gives the last message of the old transcript, markers aside, that a marker of this step stands behind; zero: there is none.
+// Before gives the last entry of the old transcript that a marker of this step stands behind; zero: there is none.
 func (s *Step[T]) Before(v *Verdict[T]) (before T) {
 	condensed, kept := keysOf(v.Condensed), s.listed()
 	last := -1
@@ -61,10 +61,7 @@ func (s *Step[T]) Before(v *Verdict[T]) (before T) {
 		}
 	}
 	for i, m := range s.Shown {
-		if m.IsSummary() {
-			continue
-		}
-		if i > last && kept[m.Key()] {
+		if i > last && !m.IsSummary() && kept[m.Key()] {
 			break
 		}
 		if _, removed := v.Removed[m.Key()]; !removed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,7 +142,7 @@ func drift(t *testing.T, w *world, talk talktest.Talk) string {
 		}
 	}
 	if n := len(talk) - 1; n >= 0 {
-		return misattached(t, w, ids[n], talk[n]) + misnamed(t, w, ids[n], talk[n])
+		return misattached(t, w, ids[n], talk[n]) + misnamed(t, w, ids[n], talk[n]) + misplaced(t, w, ids[n], talk[n])
 	}
 	return ""
 }
@@ -181,6 +182,42 @@ func misnamed(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string 
 		if diff := cmp.Diff(want, got); diff != "" {
 			return "ids (-log +state)\n" + diff
 		}
+	}
+	return ""
+}
+
+// misplaced gives what is wrong with the order that the rows of a checkpoint tell: by the rule of docs/events.md it is that of the state.
+func misplaced(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
+	t.Helper()
+	r := w.overlay.Read(w.thread, overlay.Look{On: true, Key: "messages", Markers: overlay.SystemMarkers})
+	defer r.Done()
+	values, err := r.Values(t.Context(), at, spell(s), overlay.RecordView)
+	require.NoError(t, err)
+	var want []string
+	for _, m := range gjson.GetBytes(values, "messages").Array() {
+		want = append(want, m.Get("id").String())
+	}
+	page, err := w.rows.MessagePage(t.Context(), eventstore.PageQuery{Thread: w.thread, At: at, Limit: 1000})
+	require.NoError(t, err)
+	require.False(t, page.More)
+	var got []string
+	var seqs []eventstore.Seq
+	for _, row := range page.Rows {
+		mid, place := row.MessageID, len(seqs)
+		if row.Type == eventstore.TypeSummarize {
+			mid = gjson.GetBytes(row.Content, "id").String()
+		}
+		if after := gjson.GetBytes(row.Metadata, "after_seq"); after.Exists() {
+			named := slices.Index(seqs, eventstore.Seq(after.Int()))
+			if named < 0 && after.Int() != 0 {
+				return fmt.Sprintf("row %d stands behind %d, which is not there", row.Seq, after.Int())
+			}
+			place = named + 1
+		}
+		seqs, got = slices.Insert(seqs, place, row.Seq), slices.Insert(got, place, mid)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		return "order (-state +rows)\n" + diff
 	}
 	return ""
 }
