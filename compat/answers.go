@@ -8,6 +8,7 @@ var (
 	orNull     = typed("null", "string")
 	aWhole     = typed("integer")
 	ofObjects  = listOf(anObject)
+	amount     = objectOf(Prop{"count", aWhole}, Prop{"bytes", aWhole})
 	checkpoint = anyOf(CheckpointConfig, aNull)
 
 	AssistantAnswer = named("Assistant", objectOf(
@@ -54,11 +55,18 @@ var (
 		Prop{"score", typed("null", "number").doc("Only in searches.")},
 	))
 
+	UsageAnswer = named("ThreadStorage", objectOf(
+		Prop{"thread_id", anID}, Prop{"total_bytes", aWhole.doc("The sum of the three.")}, Prop{"checkpoints", amount},
+		Prop{"channel_values", objectOf(Prop{"count", aWhole}, Prop{"bytes", aWhole},
+			Prop{"by_channel", &Schema{Types: []string{"object"}, Extra: objectOf(Prop{"versions", aWhole}, Prop{"bytes", aWhole})}})},
+		Prop{"pending_writes", amount},
+	))
+
 	CountAnswer = aWhole
 )
 
 // Answers are the named schemas of answers.
-var Answers = []*Schema{AssistantAnswer, ThreadAnswer, StateAnswer, UpdatedAnswer, RunAnswer, CronAnswer, ItemAnswer}
+var Answers = []*Schema{AssistantAnswer, ThreadAnswer, StateAnswer, UpdatedAnswer, RunAnswer, CronAnswer, ItemAnswer, UsageAnswer}
 
 // ListOf is the schema of a list.
 func ListOf(s *Schema) *Schema { return listOf(s) }

@@ -2,6 +2,8 @@ package compat
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -9,6 +11,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/thread"
 )
 
@@ -178,6 +181,31 @@ func PruneThreads(body []byte) (ids []id.Thread, strategy thread.Strategy, err e
 type ThreadParts struct {
 	NoValues bool // a copy is shown without the key
 	TTL      bool // ?include=ttl: the key, when the thread has one
+}
+
+// AppendUsage appends how much the checkpoints of a thread take.
+func AppendUsage(dst []byte, t id.Thread, u thread.Usage) []byte {
+	amount := func(r *row, name string, a thread.Amount) {
+		r.raw(name, fmt.Appendf(nil, `{"count":%d,"bytes":%d}`, a.Rows, a.Bytes))
+	}
+	var values thread.Amount
+	channels := newRow(nil, nil)
+	for _, name := range slices.Sorted(maps.Keys(u.Channels)) {
+		a := u.Channels[name]
+		values.Add(a)
+		if channels.begun {
+			channels.dst = append(channels.dst, ',')
+		}
+		channels.begun = true
+		channels.dst = fmt.Appendf(jsonobj.AppendText(channels.dst, name), `:{"versions":%d,"bytes":%d}`, a.Rows, a.Bytes)
+	}
+	r := newRow(dst, nil)
+	r.text("thread_id", string(t))
+	r.raw("total_bytes", strconv.AppendInt(nil, u.Checkpoints.Bytes+values.Bytes+u.Writes.Bytes, 10))
+	amount(&r, "checkpoints", u.Checkpoints)
+	r.raw("channel_values", fmt.Appendf(nil, `{"count":%d,"bytes":%d,"by_channel":%s}`, values.Rows, values.Bytes, channels.end()))
+	amount(&r, "pending_writes", u.Writes)
+	return r.end()
 }
 
 // AppendThread appends a thread.

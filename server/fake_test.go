@@ -127,6 +127,9 @@ func (f fakeThreads) Count(_ context.Context, q thread.Search) (int, error) { re
 func (f fakeThreads) Copy(_ context.Context, t id.Thread) (*thread.View, error) {
 	return f.one(), f.note(t)
 }
+func (f fakeThreads) Usage(_ context.Context, t id.Thread) (thread.Usage, error) {
+	return thread.Usage{Checkpoints: thread.Amount{Rows: 2, Bytes: 30}, Channels: map[string]thread.Amount{"b": {Rows: 1, Bytes: 4}, "a": {Rows: 3}}, Writes: thread.Amount{Rows: 1, Bytes: 5}}, f.note(t)
+}
 func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy) (int, error) {
 	return len(ids), f.note(ids, s)
 }

@@ -100,6 +100,8 @@ func TestRoutes(t *testing.T) {
 		{"DELETE", th, "", 204, ""},
 		{"POST", th + "/copy", "", 200, ""},
 		{"POST", "/threads/xyz/copy", "", 400, `{"detail":"badly formed hexadecimal UUID string"}`},
+		{"GET", th + "/storage", "", 200, `{"thread_id":"` + someThread + `","total_bytes":39,"checkpoints":{"count":2,"bytes":30},"channel_values":{"count":4,"bytes":4,"by_channel":{"a":{"versions":3,"bytes":0},"b":{"versions":1,"bytes":4}}},"pending_writes":{"count":1,"bytes":5}}`},
+		{"GET", "/threads/xyz/storage", "", 422, `{"detail":"Invalid thread ID: must be a UUID"}`},
 		{"GET", th + "/state", "", 200, `{"values":{},"next":[],"tasks":[],"metadata":null,"created_at":null,"checkpoint":null,"parent_checkpoint":null,"interrupts":[],"checkpoint_id":null,"parent_checkpoint_id":null}`},
 		{"GET", th + "/state/xyz", "", 200, `{"values":{},"next":[],"tasks":[],"metadata":null,"created_at":null,"checkpoint":{"checkpoint_id":"xyz","thread_id":"` + someThread + `"},"parent_checkpoint":null,"interrupts":[],"checkpoint_id":"xyz","parent_checkpoint_id":null}`},
 		{"POST", th + "/state", `{"values":{}}`, 200, ""},

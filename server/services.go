@@ -41,6 +41,8 @@ type Threads interface {
 	Search(ctx context.Context, q thread.Search) (page []*thread.View, more bool, err error)
 	Count(ctx context.Context, q thread.Search) (int, error)
 	Copy(ctx context.Context, t id.Thread) (*thread.View, error)
+	// Usage returns how much the checkpoints of a thread take in the database.
+	Usage(ctx context.Context, t id.Thread) (thread.Usage, error)
 	// Prune deletes threads, or all but their newest checkpoints; how many it could.
 	Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error)
 	// State: with an empty at.ID the live head of at.NS, else the record of that checkpoint.

@@ -31,6 +31,7 @@ func (s *Server) threadRoutes() {
 		return sendNothing(c)
 	}))
 	s.route("POST", "/threads/{thread_id}/copy", s.copyThread)
+	s.route("GET", "/threads/{thread_id}/storage", s.withThread(s.threadStorage))
 	if s.opts.Runs != nil {
 		s.route("GET", "/threads/{thread_id}/stream", s.withThread(s.followThread))
 	}
@@ -78,6 +79,14 @@ func (s *Server) getThread(c *fiber.Ctx, t id.Thread) error {
 		ttl = ttl || slices.Contains(strings.Split(v, ","), "ttl")
 	}
 	return s.oneThread(c, compat.ThreadParts{TTL: ttl})(s.opts.Threads.Get(c.UserContext(), t))
+}
+
+func (s *Server) threadStorage(c *fiber.Ctx, t id.Thread) error {
+	u, err := reading(c, func(ctx context.Context) (thread.Usage, error) { return s.opts.Threads.Usage(ctx, t) })
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, compat.AppendUsage(nil, t, u))
 }
 
 func (s *Server) patchThread(c *fiber.Ctx, t id.Thread) error {

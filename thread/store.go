@@ -32,6 +32,8 @@ type Store interface {
 	// Remains gives threads that RemoveThread has removed and that have rows left, and what copies that did not come to their end have left.
 	Remains(ctx context.Context, limit int) ([]id.Thread, error)
 
+	// Usage returns how much the checkpoints of a thread take; nothing of one that does not exist.
+	Usage(ctx context.Context, t id.Thread) (Usage, error)
 	// PlanPrune gives what pruning a thread deletes: its checkpoints but the newest of each namespace and those that its reading needs (delta
 	// channels), newest first, size of them in a step. It changes nothing. fault.NotFound when there is no thread.
 	PlanPrune(ctx context.Context, t id.Thread, size int) (*PrunePlan, error)

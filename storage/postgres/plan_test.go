@@ -100,7 +100,7 @@ func TestPlans(t *testing.T) {
 		selectThread, hasActive, selectRuns + byRun, selectRuns + byRunAlone, selectRuns + activeOfThread, activeThreads, fence, lockByRun, settleHead,
 		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, messagesOfRun, callsOfRun, dropCalls, selectCompletion,
 		allSeqsOfRun, revisions, oneCheckpoint, latestCheckpoint, checkpointsOfNS, checkpointsOfAll, checkpointsOfID, olderOfNS, olderOfAll,
-		selectBlobs, selectWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, listsOf, unrecorded, lineage,
+		selectBlobs, selectWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, listsOf, usedByCheckpoints, usedByWrites, usedByChannels, sizesOfParts, unrecorded, lineage,
 		selectRecords, deleteRecords, selectOffset, unindexThread, followed,
 	}
 	// ordered: those that stop early read an index in its order.

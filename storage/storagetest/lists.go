@@ -11,6 +11,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/run"
+	"understudy/thread"
 )
 
 // items are texts of some length, numbered.
@@ -97,6 +98,45 @@ var listCases = map[string]func(*testing.T, Backend){
 			v := fmt.Sprint(n)
 			holds(t, b, key(1, steps[n].ns, fmt.Sprintf("c%04d", n)), list("messages", v, steps[n].data[0]), list("other", v, steps[n].data[1]))
 		}
+	},
+	"usage counts what a thread takes": func(t *testing.T, b Backend) {
+		usage := func(n int) thread.Usage {
+			t.Helper()
+			u, err := b.Threads.Usage(ctx, threadID(n))
+			require.NoError(t, err)
+			return u
+		}
+		none := thread.Usage{Channels: map[string]thread.Amount{}}
+		require.Equal(t, none, usage(1))
+		puts(t, b, put(key(1, "", "c1"), "", nil, blob("text", "1", "12345"), checkpointer.Blob{Channel: "gone", Version: "1", Type: "empty"}), put(key(2, "", "c1"), "", nil))
+		write(t, b, func(tx run.Tx) error {
+			return tx.PutWrites(key(1, "", "c1"), []checkpointer.Write{{TaskID: "t", Channel: "text", Type: "msgpack", Data: []byte("123")}, {TaskID: "t", Index: 1, Channel: "text", Type: "msgpack"}})
+		})
+		u := usage(1)
+		require.Equal(t, map[string]thread.Amount{"text": {Rows: 1, Bytes: 5}, "gone": {Rows: 1}}, u.Channels)
+		require.Equal(t, thread.Amount{Rows: 2, Bytes: 3}, u.Writes)
+		require.Equal(t, 1, u.Checkpoints.Rows)
+		require.Positive(t, u.Checkpoints.Bytes)
+		// Lists: at least the longest version, at most all of them. Parts that channels share count once, whichever they count for.
+		size, all := 0, 0
+		for n := 2; n < 12; n++ {
+			v := packed(items(0, 20*n, 200))
+			size, all = len(v), all+2*len(v)
+			puts(t, b, put(key(1, "", fmt.Sprintf("d%02d", n)), "", nil, list("m", fmt.Sprint(n), v), list("same", fmt.Sprint(n), v)))
+		}
+		u = usage(1)
+		m, same := u.Channels["m"], u.Channels["same"]
+		require.Equal(t, 10, m.Rows)
+		require.Equal(t, 10, same.Rows)
+		require.GreaterOrEqual(t, int(m.Bytes), size)
+		require.LessOrEqual(t, int(m.Bytes+same.Bytes), all)
+		if same.Bytes < m.Bytes { // kept by parts
+			require.Less(t, int(m.Bytes+same.Bytes), size+size/4)
+		}
+		copyThread(t, b, 1, 3)
+		require.Equal(t, u.Channels, usage(3).Channels)
+		require.Equal(t, 1, usage(2).Checkpoints.Rows)
+		require.Empty(t, usage(2).Channels)
 	},
 	"a list of a version that exists stays out": func(t *testing.T, b Backend) {
 		first := list("a", "1", packed(items(0, 10, 300)))
