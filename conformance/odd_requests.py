@@ -160,6 +160,8 @@ def bodies(spec, path, schema):
     body = valid(schema.get("required", []))
     if path.endswith(("/state", "/runs", "/wait", "/stream", "/batch", "/crons")):
         body |= {"input": {"n": 1}} if "/runs" in path else {"values": {"n": 1}}
+    if path == "/store/items/search":  # without a prefix LangGraph Server answers 500
+        body["namespace_prefix"] = VALID["namespace_prefix"]
     yield "nothing", body
     for name, inner in schema.get("properties", {}).items():
         inner = resolve(spec, inner)
