@@ -30,7 +30,7 @@ var errNoneToCancel = fault.New(fault.NotFound, "No runs found to cancel.")
 
 // markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
 // further writes and is finished by whoever executes it.
-func (s *Service) markCancelled(tx Tx, r *Run, action Action, now time.Time) error {
+func (s *Service) markCancelled(tx Tx, read *readings, r *Run, action Action, now time.Time) error {
 	r.Cancel = action
 	r.UpdatedAt = now
 	if r.Status == Running {
@@ -44,7 +44,7 @@ func (s *Service) markCancelled(tx Tx, r *Run, action Action, now time.Time) err
 		return err
 	}
 	// An earlier attempt had begun.
-	if _, err := s.keepPartial(tx, r, nil, now); err != nil {
+	if _, err := s.keepPartial(tx, r, nil, read, now); err != nil {
 		return err
 	}
 	return recordEnd(tx, r, now)
@@ -127,7 +127,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	var stopped []id.Run
 	var unsettled []id.Thread
 	now := s.Now()
-	err := s.Store.Write(ctx, func(tx Tx) error {
+	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
 		ended, stopped, unsettled = nil, nil, nil
 		matched, err := match(tx)
 		if err != nil {
@@ -139,7 +139,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 			} else {
 				ended = append(ended, r)
 			}
-			if err := s.markCancelled(tx, r, action, now); err != nil {
+			if err := s.markCancelled(tx, read, r, action, now); err != nil {
 				return fmt.Errorf("cancel run %s: %w", r.ID, err)
 			}
 		}

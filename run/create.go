@@ -71,12 +71,12 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	}
 	slots := s.reserve(len(reqs))
 	var done []created
-	err := s.Store.Write(ctx, func(tx Tx) error {
+	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
 		s.undo(done) // an attempt
 		done = done[:0]
 		left := slots
 		for i := range reqs {
-			c, err := s.insert(tx, threads[i], assistants[i], t == "", &reqs[i], left > 0)
+			c, err := s.insert(tx, read, threads[i], assistants[i], t == "", &reqs[i], left > 0)
 			done = append(done, c)
 			if err != nil {
 				return err
@@ -136,7 +136,7 @@ func (s *Service) resolveAssistant(name string) (id.Assistant, error) {
 }
 
 // insert writes one run, and claims it when it may start at once.
-func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req *Request, mayClaim bool) (created, error) {
+func (s *Service) insert(tx Tx, read *readings, t id.Thread, a id.Assistant, stateless bool, req *Request, mayClaim bool) (created, error) {
 	var c created
 	expect(tx, func(e Expecting) {
 		if stateless { // whose thread is made for it
@@ -210,7 +210,7 @@ func (s *Service) insert(tx Tx, t id.Thread, a id.Assistant, stateless bool, req
 			} else {
 				c.ended = append(c.ended, other)
 			}
-			if err := s.markCancelled(tx, other, action, now); err != nil {
+			if err := s.markCancelled(tx, read, other, action, now); err != nil {
 				return c, err
 			}
 		case other.Status == Running:

@@ -265,7 +265,7 @@ func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 func (s *Service) fireBatch(ctx context.Context) (int, error) {
 	var due []*Cron
 	var made []created
-	err := s.Store.Write(ctx, func(tx Tx) error {
+	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
 		made = made[:0]
 		now := s.Now()
 		var err error
@@ -282,7 +282,7 @@ func (s *Service) fireBatch(ctx context.Context) (int, error) {
 			if err := tx.UpdateCron(c); err != nil {
 				return fmt.Errorf("move cron %s on: %w", c.ID, err)
 			}
-			one, err := s.fire(tx, c)
+			one, err := s.fire(tx, read, c)
 			if err != nil {
 				if fault.KindOf(err) == fault.Internal {
 					return err
@@ -302,7 +302,7 @@ func (s *Service) fireBatch(ctx context.Context) (int, error) {
 	return len(due), nil
 }
 
-func (s *Service) fire(tx Tx, c *Cron) (created, error) {
+func (s *Service) fire(tx Tx, read *readings, c *Cron) (created, error) {
 	req, err := s.Wire.Request(c.Payload, c.Thread == "")
 	if err != nil {
 		return created{}, err
@@ -315,5 +315,5 @@ func (s *Service) fire(tx Tx, c *Cron) (created, error) {
 	if t == "" {
 		t = id.NewThread()
 	}
-	return s.insert(tx, t, c.Assistant, c.Thread == "", &req, false)
+	return s.insert(tx, read, t, c.Assistant, c.Thread == "", &req, false)
 }

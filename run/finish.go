@@ -38,11 +38,21 @@ func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
 		}
 		values = res
 	}
+	read := &readings{}
+	if out.kind != succeeded && out.kind != handedBack && out.kind != dropped {
+		// Most of these ends keep what was streamed. What takes time is done before the transaction.
+		out.said.Decode()
+		if out.said.Empty() && recorded(claimed) && s.mayKeep(claimed) {
+			if err := s.read(ctx, read, claimed); err != nil {
+				return err
+			}
+		}
+	}
 	var head *checkpointer.HeadInfo // told by the graph, when the rows do not
 	for {
 		var e ending
-		err := s.Store.Write(ctx, func(tx Tx) (err error) {
-			e, err = s.end(tx, claimed, out, head, values)
+		err := s.writeWith(ctx, read, func(tx Tx, read *readings) (err error) {
+			e, err = s.end(tx, claimed, out, head, values, read)
 			return err
 		})
 		if errors.Is(err, checkpointer.ErrUndescribed) {
@@ -129,7 +139,7 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
 // told of the thread's head; nil: the rows say it, or the error is checkpointer.ErrUndescribed.
-func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadInfo, values json.RawMessage) (ending, error) {
+func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *readings) (ending, error) {
 	expect(tx, func(e Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
 	if fault.Is(err, fault.NotFound) {
@@ -189,7 +199,7 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	if err != nil || rolledBack {
 		return e, err
 	}
-	if e.partial, err = s.keepPartial(tx, row, out.said, now); err != nil {
+	if e.partial, err = s.keepPartial(tx, row, out.said, read, now); err != nil {
 		return e, err
 	}
 	return e, recordEnd(tx, row, now)

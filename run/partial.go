@@ -1,7 +1,10 @@
 package run
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,19 +24,29 @@ func (s *Service) tokens(r *Run) *partial.Tokens {
 	return partial.NewTokens()
 }
 
+// mayKeep reports whether answers of a run are kept that it streamed and did not save.
+func (s *Service) mayKeep(r *Run) bool {
+	return !r.Kwargs.Temporary && r.Status != Success && !r.StartedAt.IsZero() && s.Overlay.KeepsPartial(r.Graph)
+}
+
+// recorded reports whether the kept records of a run may have answers.
+func recorded(r *Run) bool {
+	return r.Kwargs.Resumable && slices.ContainsFunc(r.Kwargs.StreamMode, func(mode string) bool { return partial.Wants(mode) })
+}
+
 // keepPartial records the answers that a run streamed and did not save, in the transaction that ends it, and reports whether there were any.
-// said is what its last attempt streamed in this process; when that is nothing, they are read from the records of a resumable run. They are
+// said is what its last attempt streamed in this process; when that is nothing, they are those of the records of a resumable run. They are
 // shown with the last checkpoint that the run saved. A run that saved none shows them where it began. An answer whose question was not saved
 // is not kept.
-func (s *Service) keepPartial(tx Tx, r *Run, said *partial.Tokens, now time.Time) (kept bool, err error) {
-	if r.Kwargs.Temporary || r.Status == Success || r.StartedAt.IsZero() || !s.Overlay.KeepsPartial(r.Graph) {
+func (s *Service) keepPartial(tx Tx, r *Run, said *partial.Tokens, read *readings, now time.Time) (kept bool, err error) {
+	if !s.mayKeep(r) {
 		return false, nil
 	}
 	if said.Empty() {
-		if !r.Kwargs.Resumable {
+		if !recorded(r) {
 			return false, nil
 		}
-		if said, err = streamed(tx, r); err != nil || said.Empty() {
+		if said, err = read.of(tx, r); err != nil || said.Empty() {
 			return false, err
 		}
 	}
@@ -60,26 +73,97 @@ func (s *Service) keepPartial(tx Tx, r *Run, said *partial.Tokens, now time.Time
 
 func hasInput(r *Run) bool { return len(r.Kwargs.Input) > 0 && string(r.Kwargs.Input) != "null" }
 
-// streamed reads what the last attempt that streamed something of a resumable run said from its records.
-func streamed(tx Tx, r *Run) (*partial.Tokens, error) {
-	said, began := partial.NewTokens(), false
-	err := tx.RunRecords(r.Thread, r.ID, func(rec *bridge.Record) error {
-		switch {
-		case rec.Event == "metadata":
-			began = true // of another attempt
-		case partial.Wants(rec.Event) && !rec.Summarizer:
-			if began {
-				said.Reset()
-				began = false
-			}
-			said.Add(rec.Event, rec.Data)
+// readings are what runs streamed, as their records have it. They may be many, so they are read before the transaction that needs them: it
+// reads only what came since. All methods are for one goroutine.
+type readings struct {
+	byRun   map[id.Run]*reading
+	missing []*Run // that a transaction needs
+}
+
+// reading is what the last attempt that streamed something of a run said, up to an offset.
+type reading struct {
+	said  *partial.Tokens
+	began bool // another attempt has begun
+	last  bridge.Offset
+}
+
+func (g *reading) add(rec *bridge.Record) error {
+	g.last = rec.Offset
+	switch {
+	case rec.Event == "metadata":
+		g.began = true
+	case partial.Wants(rec.Event) && !rec.Summarizer:
+		if g.began {
+			g.said.Reset()
+			g.began = false
 		}
-		return nil
-	})
-	if err != nil {
+		g.said.Add(rec.Event, rec.Data)
+	}
+	return nil
+}
+
+// errUnread: a transaction needs readings that are not there. It is undone, and tried again with them.
+var errUnread = errors.New("what runs streamed has not been read")
+
+// of gives what a run streamed. When that was not read it gives nothing, and the transaction has to end with err.
+func (g *readings) of(tx Tx, r *Run) (*partial.Tokens, error) {
+	known := g.byRun[r.ID]
+	if known == nil {
+		g.missing = append(g.missing, r)
+		return nil, nil
+	}
+	// A transaction that is run again goes on behind what it has read: that was committed by others.
+	if err := tx.RunRecords(r.Thread, r.ID, known.last, known.add); err != nil {
 		return nil, fmt.Errorf("what run %s streamed: %w", r.ID, err)
 	}
-	return said, nil
+	return known.said, nil
+}
+
+func (g *readings) err() error {
+	if len(g.missing) > 0 {
+		return errUnread
+	}
+	return nil
+}
+
+// read reads what a run streamed.
+func (s *Service) read(ctx context.Context, g *readings, r *Run) error {
+	one := &reading{said: partial.NewTokens()}
+	if err := s.Store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, one.add); err != nil {
+		return fmt.Errorf("what run %s streamed: %w", r.ID, err)
+	}
+	one.said.Decode()
+	if g.byRun == nil {
+		g.byRun = map[id.Run]*reading{}
+	}
+	g.byRun[r.ID] = one
+	return nil
+}
+
+// writeReading is Store.Write of a transaction that may need what runs streamed.
+func (s *Service) writeReading(ctx context.Context, fn func(Tx, *readings) error) error {
+	return s.writeWith(ctx, &readings{}, fn)
+}
+
+// writeWith is writeReading with what was read before.
+func (s *Service) writeWith(ctx context.Context, g *readings, fn func(Tx, *readings) error) error {
+	for {
+		err := s.Store.Write(ctx, func(tx Tx) error {
+			g.missing = nil
+			if err := fn(tx, g); err != nil {
+				return err
+			}
+			return g.err()
+		})
+		if !errors.Is(err, errUnread) {
+			return err
+		}
+		for _, r := range g.missing {
+			if err := s.read(ctx, g, r); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // dropPartial takes the partial answers of a run that is rolled back out of transcripts of checkpoints that stay: the one it began at, and

@@ -384,6 +384,104 @@ func TestPartialAnswersOfAServerThatDied(t *testing.T) {
 	}
 }
 
+// readStore notes where records of a run are read, and lets something happen between the reading and the transaction that needs it.
+type readStore struct {
+	run.Store
+	between func(last bridge.Offset)
+	inside  *atomic.Int32 // records that were read within transactions
+}
+
+func (s readStore) RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	last := after
+	err := s.Store.RunRecords(ctx, t, r, after, func(rec *bridge.Record) error {
+		last = rec.Offset
+		return fn(rec)
+	})
+	if s.between != nil {
+		s.between(last)
+	}
+	return err
+}
+
+func (s readStore) Write(ctx context.Context, fn func(run.Tx) error) error {
+	return s.Store.Write(ctx, func(tx run.Tx) error { return fn(readTx{tx, s.inside}) })
+}
+
+type readTx struct {
+	run.Tx
+	inside *atomic.Int32
+}
+
+func (tx readTx) RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	return tx.Tx.RunRecords(t, r, after, func(rec *bridge.Record) error {
+		tx.inside.Add(1)
+		return fn(rec)
+	})
+}
+
+// What a run streamed is read before the transaction that ends it, however it ends. Records that arrive in between count, and are all that the
+// transaction reads.
+func TestRecordsAreReadOutsideTransactions(t *testing.T) {
+	t.Parallel()
+	for _, late := range []int32{0, 1} {
+		for _, by := range []string{"cancel", "strategy", "recovery"} {
+			t.Run(fmt.Sprint(by, " ", late), func(t *testing.T) {
+				t.Parallel()
+				w, _, at, reached := speaking(t, nil, func(o *run.Options) { o.Grace = time.Millisecond })
+				th := w.thread()
+				at.Store(3)
+				req := request("g")
+				req.Resumable = true
+				req.StreamMode = []string{"values", "messages-tuple"}
+				r, f, err := w.runs.Start(t.Context(), th, req)
+				require.NoError(t, err)
+				f.Close(false)
+				<-reached
+				store := readStore{inside: &atomic.Int32{}}
+				store.between = func(last bridge.Offset) {
+					rec := &bridge.Record{
+						Offset: bridge.Offset{MS: last.MS, N: last.N + 1}, Run: r.ID, Event: "messages", Kept: true,
+						Data: []byte(`[{"type":"AIMessageChunk","id":"a2-1","content":"late"},{"langgraph_step":2,"langgraph_checkpoint_ns":"model:1"}]`),
+					}
+					if late == 1 {
+						require.NoError(t, w.rows.Runs().Write(t.Context(), func(tx run.Tx) error { return tx.InsertRecords(th, []*bridge.Record{rec}) }))
+					}
+				}
+				w.wrap = func(s run.Store) run.Store {
+					store.Store = s
+					return store
+				}
+				w.options.Jobs = -1 // the next server executes nothing: the run waits
+				w.again(func(*overlay.Settings) {})
+				switch by {
+				case "cancel":
+					require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{r.ID}, run.CancelInterrupt, true))
+				case "strategy":
+					next := request("g")
+					next.Strategy = run.Interrupt
+					_, err := w.runs.Create(t.Context(), th, next)
+					require.NoError(t, err)
+				case "recovery": // of a run whose server was killed while it cancelled it
+					require.NoError(t, w.rows.Runs().Write(t.Context(), func(tx run.Tx) error {
+						row, err := tx.Run(th, r.ID)
+						if err == nil {
+							row.Status, row.Owner, row.Cancel = run.Running, "gone", run.CancelInterrupt
+							err = tx.UpdateRun(row)
+						}
+						return err
+					}))
+					require.NoError(t, w.runs.Recover(t.Context(), nil))
+				}
+				require.Equal(t, run.Interrupted, w.status(th, r.ID))
+				feed := w.feed(th)
+				require.Equal(t, "h1 a2-1*", linesIDs(feed))
+				require.Equal(t, "a2-1.0 a2-1.1 "+strings.Repeat("late", int(late)), feed[1].text)
+				require.Equal(t, late, store.inside.Load())
+			})
+		}
+	}
+}
+
 func TestPartialAnswersAreNotKept(t *testing.T) {
 	t.Parallel()
 	w, _, at, reached := speaking(t, nil, nil)

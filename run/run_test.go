@@ -73,7 +73,8 @@ type world struct {
 	rows    *sqlite.Store
 	bridge  *bridge.Memory
 	runs    *run.Service
-	stop    func() // ends the service and waits; idempotent
+	wrap    func(run.Store) run.Store // of the next start; nil: the rows themselves
+	stop    func()                    // ends the service and waits; idempotent
 }
 
 // newWorld serves the graphs. change may set options.
@@ -105,6 +106,9 @@ func (w *world) start() {
 	w.bridge = bridge.NewMemory(bridge.Options{})
 	o := w.options
 	o.Store, o.Bridge, o.Graphs = w.rows.Runs(), w.bridge, w.graphs
+	if w.wrap != nil {
+		o.Store = w.wrap(o.Store)
+	}
 	o.Snapshots = checkpointer.NewSnapshots(w.rows.Threads(), nil)
 	w.runs = run.NewService(o)
 	require.NoError(t, assistant.NewService(w.rows.Assistants(), w.graphs, nil).EnsureDefaults(ctx, nil))

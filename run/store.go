@@ -50,6 +50,9 @@ type Store interface {
 
 	// Records gives kept stream records of a thread above an offset, in order.
 	Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error)
+	// RunRecords calls fn with the kept stream records of a run above an offset, in order. Of each only Offset, Event, Data and Summarizer are set,
+	// valid during the call and after it.
+	RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 }
 
 // Expecting is an optional ability of a Tx: told what a step is going to ask, it asks the database once instead of one thing after the other. It
@@ -125,9 +128,8 @@ type Tx interface {
 	// InsertRecords keeps stream records of resumable runs. Offsets are set. On a Shared store those of an attempt that is not its run's any more are
 	// left out, and so are those that are kept already.
 	InsertRecords(t id.Thread, records []*bridge.Record) error
-	// RunRecords calls fn with the kept stream records of a run, in order. Of each only Event, Data and Summarizer are set, valid during the
-	// call and after it.
-	RunRecords(t id.Thread, r id.Run, fn func(*bridge.Record) error) error
+	// RunRecords is Store.RunRecords.
+	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)
 }

@@ -56,9 +56,9 @@ const (
 		"WHERE u.attempt = 0 OR EXISTS (SELECT 1 FROM runs " + ofThreads + "runs.run_id = u.run AND runs.attempt = u.attempt) ON CONFLICT DO NOTHING"
 	insertSpan = "INSERT INTO stream_runs (run_id, thread_id, first_ms, last_ms) VALUES ($1, $2, $3, $4) ON CONFLICT (run_id) " +
 		"DO UPDATE SET first_ms = least(stream_runs.first_ms, excluded.first_ms), last_ms = greatest(stream_runs.last_ms, excluded.last_ms)"
-	recordsOfRun = "SELECT r.event, r.data, r.flags FROM stream_runs s JOIN stream_records r " +
-		"ON r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id " +
-		"WHERE s.run_id = $1 AND s.thread_id = $2 ORDER BY r.ms, r.n"
+	recordsOfRun = "SELECT r.event, r.data, r.flags, r.ms, r.n FROM stream_runs s JOIN stream_records r " +
+		"ON r.thread_id = s.thread_id AND r.ms BETWEEN greatest(s.first_ms, $3) AND s.last_ms AND r.run_id = s.run_id " +
+		"WHERE s.run_id = $1 AND s.thread_id = $2 AND (r.ms, r.n) > ($3, $4) ORDER BY r.ms, r.n"
 	deleteRecords = "DELETE FROM stream_records r USING stream_runs s " +
 		"WHERE s.run_id = $1 AND r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id"
 	// sweepRecords takes runs in bites, each of which one instance has. A run whose row is gone has records that nobody asks for.
@@ -114,12 +114,25 @@ func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 	return nil
 }
 
-// RunRecords is run.Tx.RunRecords. It looks only at the run's part of the thread's stream.
-func (tx *Tx) RunRecords(t id.Thread, r id.Run, fn func(*bridge.Record) error) error {
+// RunRecords is run.Store.RunRecords.
+func (s *Store) RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	return s.read(ctx, func(c *reader) error { return runRecords(c.query, t, r, after, fn) })
+}
+
+// RunRecords is run.Tx.RunRecords.
+func (tx *Tx) RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
 	tx.lock(t)
-	err := tx.query(recordsOfRun, func(row *row) error {
-		return fn(&bridge.Record{Event: row.text(0), Data: row.bytes(1), Summarizer: row.int(2)&flagSummarizer != 0})
-	}, r, t)
+	return runRecords(tx.query, t, r, after, fn)
+}
+
+// runRecords looks only at the run's part of the thread's stream.
+func runRecords(query func(string, func(*row) error, ...any) error, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	err := query(recordsOfRun, func(row *row) error {
+		return fn(&bridge.Record{
+			Event: row.text(0), Data: row.bytes(1), Summarizer: row.int(2)&flagSummarizer != 0,
+			Offset: bridge.Offset{MS: row.int(3), N: row.int(4)},
+		})
+	}, r, t, after.MS, after.N)
 	if err != nil {
 		return fmt.Errorf("records of run %s: %w", r, err)
 	}

@@ -87,13 +87,28 @@ func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 	return nil
 }
 
-// RunRecords is run.Tx.RunRecords. It looks only at the run's part of the thread's stream.
-func (tx *Tx) RunRecords(t id.Thread, r id.Run, fn func(*bridge.Record) error) error {
-	err := tx.query(`SELECT r.event, r.data, r.flags FROM stream_runs s JOIN stream_records r
-		ON r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id
-		WHERE s.run_id = ? AND s.thread_id = ? ORDER BY r.ms, r.n`, func(s *sqlite.Stmt) error {
-		return fn(&bridge.Record{Event: s.ColumnText(0), Data: columnBytes(s, 1), Summarizer: s.ColumnInt(2)&flagSummarizer != 0})
-	}, r, t)
+// recordsOfRun looks only at the run's part of the thread's stream.
+const recordsOfRun = `SELECT r.event, r.data, r.flags, r.ms, r.n FROM stream_runs s JOIN stream_records r
+	ON r.thread_id = s.thread_id AND r.ms BETWEEN max(s.first_ms, ?) AND s.last_ms AND r.run_id = s.run_id
+	WHERE s.run_id = ? AND s.thread_id = ? AND (r.ms, r.n) > (?, ?) ORDER BY r.ms, r.n`
+
+// RunRecords is run.Store.RunRecords.
+func (s *Store) RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	return s.read(ctx, func(c *sqlite.Conn) error { return runRecords(c, t, r, after, fn) })
+}
+
+// RunRecords is run.Tx.RunRecords.
+func (tx *Tx) RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	return runRecords(tx.conn, t, r, after, fn)
+}
+
+func runRecords(c *sqlite.Conn, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	err := query(c, recordsOfRun, func(s *sqlite.Stmt) error {
+		return fn(&bridge.Record{
+			Event: s.ColumnText(0), Data: columnBytes(s, 1), Summarizer: s.ColumnInt(2)&flagSummarizer != 0,
+			Offset: bridge.Offset{MS: s.ColumnInt64(3), N: s.ColumnInt64(4)},
+		})
+	}, after.MS, r, t, after.MS, after.N)
 	if err != nil {
 		return fmt.Errorf("records of run %s: %w", r, err)
 	}

@@ -527,7 +527,7 @@ var recordCases = map[string]func(*testing.T, Backend){
 		require.NoError(t, err)
 		same(t, all, got)
 	},
-	"of a run, within a transaction": func(t *testing.T, b Backend) {
+	"of a run": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))
 		insertRuns(t, b, newRun(1, 1), newRun(2, 1))
 		write(t, b, func(tx run.Tx) error {
@@ -541,20 +541,31 @@ var recordCases = map[string]func(*testing.T, Backend){
 			}
 			return nil
 		})
-		read := func(th, r int) (out []string) {
+		none := bridge.Offset{MS: -1}
+		read := func(th, r int, after bridge.Offset) (out []string) {
 			write(t, b, func(tx run.Tx) error {
 				out = nil
-				return tx.RunRecords(threadID(th), runID(r), func(r *bridge.Record) error {
-					out = append(out, fmt.Sprint(r.Event, " ", string(r.Data), " ", r.Summarizer))
+				return tx.RunRecords(threadID(th), runID(r), after, func(r *bridge.Record) error {
+					out = append(out, fmt.Sprint(r.Event, " ", string(r.Data), " ", r.Summarizer, " ", r.Offset))
 					return nil
 				})
 			})
+			var outside []string
+			require.NoError(t, b.Runs.RunRecords(ctx, threadID(th), runID(r), after, func(r *bridge.Record) error {
+				outside = append(outside, fmt.Sprint(r.Event, " ", string(r.Data), " ", r.Summarizer, " ", r.Offset))
+				return nil
+			}))
+			require.Equal(t, out, outside)
 			return out
 		}
-		require.Equal(t, []string{"e0 0 false", "e2 2 false", "e4 4 true", "e6 6 false"}, read(1, 1))
-		require.Len(t, read(1, 2), 4)
-		require.Empty(t, read(1, 3))
-		require.Empty(t, read(2, 1))
+		all := []string{"e0 0 false 0-0", "e2 2 false 0-2", "e4 4 true 1-0", "e6 6 false 1-2"}
+		require.Equal(t, all, read(1, 1, none))
+		for i, after := range []bridge.Offset{{MS: 0, N: 0}, {MS: 0, N: 2}, {MS: 1, N: 0}, {MS: 1, N: 2}} {
+			require.Equal(t, len(all)-1-i, len(read(1, 1, after)))
+		}
+		require.Len(t, read(1, 2, none), 4)
+		require.Empty(t, read(1, 3, none))
+		require.Empty(t, read(2, 1, none))
 	},
 	"swept when their run is long over": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))

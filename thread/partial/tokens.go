@@ -83,6 +83,13 @@ func (t *Tokens) Add(name string, data []byte) {
 	}
 }
 
+// Decode decodes what was added, so that Messages and Unsaved need not.
+func (t *Tokens) Decode() {
+	if t != nil {
+		t.fold()
+	}
+}
+
 // Empty reports whether nothing was added.
 func (t *Tokens) Empty() bool { return t == nil || len(t.pending) == 0 && len(t.order) == 0 }
 
