@@ -2,9 +2,11 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +22,8 @@ const (
 	leastReserve = 64 << 10
 	// retryFull is how often a full disk is asked whether there is room again.
 	retryFull = time.Second
+	// foldPatience is how long a write that finds no room waits for readers that keep the log from being emptied.
+	foldPatience = time.Second
 )
 
 var (
@@ -28,17 +32,34 @@ var (
 )
 
 // disk watches what the database stands on. A write that is answered must be in the file of that name, and on a full disk there must be a way
-// to make room. Only the writer's goroutine uses allocate, and gives the reserve free or takes it.
+// to make room.
+//
+// That way is the reserve: a file that is given up for the transactions that delete, which write to the log before they free anything, and for folding
+// the log into the database, which empties the log but lets the database grow first. How much it grows (growth) depends on what was written since the
+// log was folded last: one large transaction, or many while a reader keeps an old state. So the reserve grows with it, before the commit. Half of
+// size is always left for deleting.
+//
+// Only the writer's goroutine changes it.
 type disk struct {
 	log     *slog.Logger
 	path    string // of the database
 	reserve string // file that is given up when the disk is full
-	size    int64  // of the reserve
+	size    int64  // of the reserve while the log is folded
+	held    int64  // size of the reserve now
 	keep    bool   // it is there as long as the disk is not full
 	files   []file
+	folding *sync.Mutex   // of the folder
 	every   time.Duration // retryFull; tests lower it
-	// allocate makes a file of so many bytes that takes its room on the disk; tests replace it.
+	// allocate makes a file take at least so many bytes of its disk; tests replace it.
 	allocate func(path string, size int64) error
+	// extend is allocate that writes nothing, or fails with errors.ErrUnsupported.
+	extend func(path string, size int64) error
+	fixed  bool // the reserve cannot grow: the file system has no extend
+
+	pageSize, pages int64     // of the database, with what is in the log; pages as of the last commit
+	stored          int64     // bytes that the database takes on the disk
+	logged          int64     // size of the log's file
+	impatient       time.Time // until then readers are waited for only shortly: longer was in vain
 
 	full, gone atomic.Bool
 }
@@ -48,10 +69,11 @@ type file struct {
 	info os.FileInfo
 }
 
-// watchDisk begins when the database is open. volatile ones keep no reserve: their disk is memory.
-func watchDisk(path string, volatile bool, log *slog.Logger) (*disk, error) {
+// watchDisk begins when the database is open, with its writing connection. volatile ones keep no reserve: their disk is memory.
+func watchDisk(conn *sqlite.Conn, path string, folding *sync.Mutex, volatile bool, log *slog.Logger) (*disk, error) {
 	d := &disk{
-		log: log, path: path, reserve: filepath.Join(filepath.Dir(path), reserveName), keep: !volatile, size: leastReserve, every: retryFull, allocate: allocate,
+		log: log, path: path, folding: folding, reserve: filepath.Join(filepath.Dir(path), reserveName), keep: !volatile, size: leastReserve, every: retryFull,
+		allocate: allocate, extend: extend,
 	}
 	for _, p := range []string{path, path + "-wal"} {
 		info, err := os.Stat(p)
@@ -64,35 +86,109 @@ func watchDisk(path string, volatile bool, log *slog.Logger) (*disk, error) {
 		d.files = append(d.files, file{p, info})
 	}
 	if d.keep {
-		d.begin()
+		d.begin(conn)
 	}
 	return d, nil
 }
 
-// begin takes the reserve.
-func (d *disk) begin() {
-	if info, err := os.Stat(d.reserve); err == nil && info.Size() == reserveBytes {
-		d.size = reserveBytes
-		return
+// begin folds what a server that was killed left in the log, with the room of its reserve, and takes the reserve.
+func (d *disk) begin(conn *sqlite.Conn) {
+	before, statErr := os.Stat(d.reserve)
+	err := d.fold(conn, 0)
+	if err != nil {
+		d.log.Warn("checkpoint of the database failed", "error", err)
 	}
-	var err error
+	if statErr == nil && before.Size() >= reserveBytes {
+		if d.size = reserveBytes; d.take(d.size, d.size) == nil {
+			return
+		}
+	}
 	for d.size = reserveBytes; d.size >= leastReserve; d.size /= 2 {
-		if err = d.take(4 * d.size); err == nil {
+		if err = d.take(4*d.size, d.size); err == nil {
 			return
 		}
 	}
 	d.size = leastReserve
 	d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", err)
-	d.release()
+	d.giveUp()
 	d.full.Store(true)
 }
 
-// take takes the reserve if that many bytes are free.
-func (d *disk) take(free int64) error {
-	if err := d.allocate(d.reserve, free); err != nil {
+// take takes the reserve if free bytes are free, its own included: as many as the log needs, and size.
+func (d *disk) take(free, size int64) error {
+	growth := d.growth()
+	if err := d.allocate(d.reserve, growth+free); err != nil {
 		return err
 	}
-	return os.Truncate(d.reserve, d.size)
+	d.hold(growth + size)
+	return nil
+}
+
+// hold makes the reserve smaller.
+func (d *disk) hold(size int64) {
+	if err := os.Truncate(d.reserve, size); err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.log.Error("the reserve cannot be given free", "file", d.reserve, "error", err)
+	}
+	d.held = size
+}
+
+// giveUp leaves to those who delete all of the reserve that folding the log does not need. The file stays: on a full disk there may be no other.
+func (d *disk) giveUp() {
+	growth := d.growth()
+	if growth > 0 && d.keep {
+		if err := d.allocate(d.reserve, growth); err != nil {
+			growth = 0
+		}
+	}
+	d.hold(growth)
+}
+
+// growth is by how much the database grows at most when the log is folded: by the pages that it does not have yet, and by what is in the log.
+func (d *disk) growth() int64 {
+	return max(0, min(d.pages*d.pageSize-d.stored, d.logged))
+}
+
+// count asks how many pages the database has, with those of the transaction that is open.
+func (d *disk) count(conn *sqlite.Conn) error {
+	if d.pageSize == 0 {
+		if _, err := one(conn, "PRAGMA page_size", func(s *sqlite.Stmt) error { d.pageSize = s.ColumnInt64(0); return nil }); err != nil {
+			return err
+		}
+	}
+	_, err := one(conn, "PRAGMA page_count", func(s *sqlite.Stmt) error {
+		n := s.ColumnInt64(0)
+		d.logged += max(0, n-d.pages) * d.pageSize // the least by which the commit lengthens it, or what it has been
+		d.pages = n
+		return nil
+	})
+	return err
+}
+
+// cover makes the reserve as large as it has to be once the transaction that is open is committed. Where a disk cannot give room that is not written,
+// the reserve stays as it is.
+func (d *disk) cover(conn *sqlite.Conn) error {
+	if !d.keep {
+		return nil
+	}
+	if err := d.count(conn); err != nil || d.full.Load() {
+		return err
+	}
+	switch growth := d.growth(); {
+	case d.held < growth+d.size/2 && !d.fixed:
+		err := d.extend(d.reserve, growth+d.size)
+		if errors.Is(err, errors.ErrUnsupported) {
+			d.fixed = true
+			return nil
+		}
+		if err != nil {
+			d.hold(d.held) // some file systems leave what they could allocate
+			return classify(fmt.Errorf("the reserve cannot grow with the log: %w: %w", err, sqlite.ResultFull.ToError()))
+		}
+		d.held = growth + d.size
+	case d.held > growth+4*d.size:
+		d.hold(growth + d.size)
+	}
+	return nil
 }
 
 // refuses gives why a write cannot be taken; nil when it can. On a full disk those that make room may go on.
@@ -108,50 +204,69 @@ func (d *disk) refuses(makesRoom bool) error {
 
 // check reports whether what was committed is in the files of their names, the first n of them: the database and its log. It is asked before a
 // commit is acknowledged.
-func (d *disk) check(n int) error {
+func (d *disk) check(n int) error { return d.look(n, func(string, os.FileInfo) {}) }
+
+// measure is check of all files for the writer, which needs to know how large they are.
+func (d *disk) measure() error {
+	return d.look(len(d.files), func(path string, info os.FileInfo) {
+		if path == d.path {
+			d.stored = onDisk(info)
+		} else {
+			d.logged = info.Size()
+		}
+	})
+}
+
+func (d *disk) look(n int, at func(path string, info os.FileInfo)) error {
 	for _, f := range d.files[:n] {
-		if info, err := os.Stat(f.path); err != nil || !os.SameFile(info, f.info) {
+		info, err := os.Stat(f.path)
+		if err != nil || !os.SameFile(info, f.info) {
 			if !d.gone.Swap(true) {
 				d.log.Error("the database file was removed or replaced while the server runs; nothing is saved any more", "file", f.path, "error", err)
 			}
 			return errGone
 		}
+		at(f.path, info)
 	}
 	return nil
 }
 
-// note looks at why a write failed, and gives the reserve free when the disk is full.
-func (d *disk) note(err error) {
-	if sqlite.ErrCode(err).ToPrimary() != sqlite.ResultFull || d.full.Swap(true) {
+// isFull reports whether a write failed because the disk is full. For the index of the log SQLite has an error of its own.
+func isFull(err error) bool {
+	return sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull || sqlite.ErrCode(err) == sqlite.ResultIOErrSHMSize
+}
+
+// makeRoom is asked after a write met the end of the disk, and was undone. A log that is long has room that folding gives back: only when that is
+// not enough the disk counts as full, or when even then there was none for one that deletes (all).
+func (d *disk) makeRoom(conn *sqlite.Conn, all bool, cause error) {
+	wait := foldPatience
+	if !all && !d.full.Load() && time.Now().Before(d.impatient) {
+		wait /= 10 // one large write after the other is not to hold up small ones
+	}
+	if err := d.fold(conn, wait); err != nil {
+		d.impatient = time.Now().Add(10 * foldPatience)
+		cause = errors.Join(cause, err)
+	}
+	if !all && !d.full.Load() && d.takeAgain(conn) == nil {
 		return
 	}
-	d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", err)
-	d.release()
-}
-
-func (d *disk) release() {
-	if err := os.Remove(d.reserve); err != nil && !errors.Is(err, os.ErrNotExist) {
-		d.log.Error("the reserve cannot be given free", "file", d.reserve, "error", err)
+	d.giveUp()
+	if !d.full.Swap(true) {
+		d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", cause)
 	}
 }
 
-// retry looks whether there is room again: on the disk for the reserve and as much beside it, or for the reserve, and as much within the
-// database, where something was deleted.
+// retry looks whether a full disk has room again.
 func (d *disk) retry(conn *sqlite.Conn) {
-	err := d.take(2 * d.size)
+	err := d.take(2*d.size, d.size)
 	if err != nil {
-		d.release()
 		// The log has grown with what was deleted. Folded, it gives that back.
-		if err = truncateLog(conn); err == nil {
-			free := 2 * d.size
-			if roomWithin(conn) >= d.size {
-				free = d.size
-			}
-			err = d.take(free)
+		if err = d.fold(conn, 0); err == nil {
+			err = d.takeAgain(conn)
 		}
 	}
 	if err != nil || !d.keep {
-		d.release()
+		d.giveUp()
 	}
 	if err == nil {
 		d.full.Store(false)
@@ -159,9 +274,37 @@ func (d *disk) retry(conn *sqlite.Conn) {
 	}
 }
 
-// truncateLog folds the log and empties its file, unless a reader is in the way: it does not wait for any.
-func truncateLog(conn *sqlite.Conn) error {
-	return errors.Join(exec(conn, "PRAGMA busy_timeout = 0"), exec(conn, "PRAGMA wal_checkpoint(TRUNCATE)"), exec(conn, busyTimeout))
+// takeAgain takes the reserve if there is room for it and as much beside it, or for it and a little, and as much within the database, where something
+// was deleted.
+func (d *disk) takeAgain(conn *sqlite.Conn) error {
+	free := 2 * d.size
+	if roomWithin(conn) >= d.size {
+		free = d.size + d.size/4
+	}
+	err := d.take(free, d.size)
+	if err == nil && !d.keep {
+		d.giveUp()
+	}
+	return err
+}
+
+// fold folds the log with all the room that there is, and empties its file, unless a reader is in the way for longer than wait. The reserve is given up
+// for it; the caller takes it again.
+func (d *disk) fold(conn *sqlite.Conn, wait time.Duration) error {
+	d.folding.Lock()
+	defer d.folding.Unlock()
+	d.hold(0)
+	busy := false
+	err := exec(conn, fmt.Sprintf("PRAGMA busy_timeout = %d", wait.Milliseconds()))
+	if err == nil {
+		_, err = one(conn, "PRAGMA wal_checkpoint(TRUNCATE)", func(s *sqlite.Stmt) error { busy = s.ColumnInt(0) != 0; return nil })
+	}
+	if busy && err == nil {
+		err = errors.New("a reader keeps the log of the database")
+	}
+	err = errors.Join(err, exec(conn, busyTimeout))
+	_ = d.measure() // how large the files are now; that they are gone shows with the next write
+	return errors.Join(err, d.count(conn))
 }
 
 // roomWithin is how many bytes of the database are free for new rows.
@@ -186,9 +329,21 @@ func fill(f *os.File, size int64) error {
 }
 
 func allocate(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	err := extend(path, size)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return change(path, func(f *os.File) error { return fill(f, size) })
+	}
+	return err
+}
+
+func extend(path string, size int64) error {
+	return change(path, func(f *os.File) error { return takeRoom(f, size) })
+}
+
+func change(path string, with func(*os.File) error) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(takeRoom(f, size), f.Close())
+	return errors.Join(with(f), f.Close())
 }

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -36,53 +38,233 @@ func fullThread(ctx context.Context, s *Store, t id.Thread, size int) error {
 	})
 }
 
-// Deleting works on a full disk, with the reserve, and nothing else is taken until there is room again: then all is as before.
-func TestDeletingOnAFullDisk(t *testing.T) {
+// A write that does not fit is refused alone: the others go on at once.
+func TestAWriteLargerThanTheDisk(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	limited := syscall.Mount("tmpfs", mkdir(t, dir), "tmpfs", 0, "size=40m") == nil
-	if !limited {
-		t.Skip("a disk of its own needs the right to mount one")
-	}
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	dir := ownDisk(t, "size=20m")
 	ctx := t.Context()
-	s, err := Open(ctx, Options{Dir: dir})
+	s, err := Open(ctx, Options{Dir: dir, Synchronous: "normal"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	require.FileExists(t, filepath.Join(dir, reserveName))
+	for n, size := range []int{30 << 20, 11 << 20} { // longer than the disk; room for it in the log, but not in the database then
+		err = fullThread(ctx, s, "large", size)
+		require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
+		require.ErrorContains(t, err, "disk is full")
+		require.NoError(t, s.Ping(ctx))
+		require.NoError(t, fullThread(ctx, s, id.Thread(fmt.Sprint("small", n)), 1<<20))
+	}
+	require.NoError(t, fullThread(ctx, s, "fits", 2<<20))
+}
 
-	// Something else fills the disk. (A log that is longer than the reserve when the disk is full cannot be folded: then deleting fails too.)
-	var saved []id.Thread
-	for n := range 20 {
-		name := id.Thread(fmt.Sprint("before", n))
-		require.NoError(t, fullThread(ctx, s, name, 64<<10))
-		saved = append(saved, name)
-	}
-	filler := filepath.Join(dir, "filler")
-	f, err := os.Create(filler)
+// A disk whose files are all taken has the reserve's again, since its file stays.
+func TestDeletingOnADiskWithoutInodes(t *testing.T) {
+	t.Parallel()
+	dir := ownDisk(t, "size=20m,nr_inodes=20")
+	ctx := t.Context()
+	s, err := Open(ctx, Options{Dir: dir, Synchronous: "normal"})
 	require.NoError(t, err)
-	require.ErrorIs(t, fill(f, 40<<20), syscall.ENOSPC)
-	require.NoError(t, f.Close())
-	for n := 0; ; n++ {
-		name := id.Thread(fmt.Sprint("t", n))
-		if err = fullThread(ctx, s, name, 64<<10); err != nil {
-			break
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	takeInodes := func() {
+		for n := 0; ; n++ {
+			f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint("file", n)), os.O_CREATE, 0o600)
+			if err != nil {
+				require.ErrorIs(t, err, syscall.ENOSPC)
+				return
+			}
+			require.NoError(t, f.Close())
 		}
-		saved = append(saved, name)
-		require.Less(t, n, 1000)
 	}
-	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
+	takeInodes()
+	saved := fillDisk(t, s, "t", 64<<10, nil)
 	require.NotEmpty(t, saved)
-	require.NoFileExists(t, filepath.Join(dir, reserveName))
-	require.ErrorIs(t, s.Ping(ctx), errFull)
-	require.ErrorIs(t, fullThread(ctx, s, "small", 1), errFull)
+	takeInodes()
+	requireThreads(t, s, saved)
 	for _, name := range saved {
-		require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread(name) }))
+		require.NoError(t, deleteThread(ctx, s, name))
 	}
-	require.NoError(t, os.Remove(filler))
 	require.Eventually(t, func() bool { return s.Ping(ctx) == nil }, 20*time.Second, 10*time.Millisecond)
-	require.FileExists(t, filepath.Join(dir, reserveName))
-	require.NoError(t, fullThread(ctx, s, "again", 256<<10))
+	require.NoError(t, fullThread(ctx, s, "again", 64<<10))
+}
+
+// ownDisk mounts a small disk in memory and returns a folder on it.
+func ownDisk(t *testing.T, options string) string {
+	t.Helper()
+	dir := mkdir(t, filepath.Join(t.TempDir(), "data"))
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("SKIPPED: no right to mount a small file system: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	return dir
+}
+
+// Deleting works on a disk that the database has filled by itself, however large its writes are and whatever is read meanwhile. After that all is as
+// before, and what was acknowledged is there until it is deleted.
+func TestDeletingOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 5 << 20} {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d/held=%t", size, held), func(t *testing.T) {
+				t.Parallel()
+				testFillingADisk(t, size, held)
+			})
+		}
+	}
+}
+
+// testFillingADisk fills a disk with threads of a size, and deletes them. With held a reader keeps the state before them.
+func testFillingADisk(t *testing.T, size int, held bool) {
+	room := "size=24m" // which has a reserve of 4 MiB
+	switch size {
+	case 4 << 10:
+		room = "size=6m"
+	case 64 << 10:
+		room = "size=40m"
+	}
+	dir := ownDisk(t, room)
+	ctx := t.Context()
+	s, err := Open(ctx, Options{Dir: dir, Synchronous: "normal", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, fullThread(ctx, s, "first", 1))
+
+	readers, written := &sync.WaitGroup{}, make(chan struct{}, 3)
+	t.Cleanup(readers.Wait)
+	reading, stop := context.WithCancel(ctx)
+	t.Cleanup(stop)
+	for range 3 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-written:
+				case <-reading.Done():
+					return
+				}
+				err := s.snapshot(reading, func(c *sqlite.Conn) error {
+					return query(c, "SELECT count(*), max(updated_at) FROM threads", nil)
+				})
+				if err != nil && reading.Err() == nil {
+					t.Error("read:", err)
+					return
+				}
+			}
+		})
+	}
+	for round := range 2 {
+		letGo := hold(t, s, held)
+		saved := fillDisk(t, s, fmt.Sprint("r", round), size, written)
+		if !held { // what was undone stays in the log as long as the reader
+			require.NotEmpty(t, saved)
+		}
+		requireThreads(t, s, append(saved, "first"))
+		del := func(names []id.Thread) {
+			for n, name := range names {
+				require.NoError(t, deleteThread(ctx, s, name), "%d of %d", n, len(saved))
+				signal(written)
+			}
+		}
+		few := min(len(saved), 4) // as many as half of the smallest reserve here is good for
+		del(saved[:few])
+		letGo()
+		del(saved[few:])
+		requireThreads(t, s, []id.Thread{"first"})
+		require.Eventually(t, func() bool { return s.Ping(ctx) == nil }, 20*time.Second, 10*time.Millisecond)
+		info, err := os.Stat(filepath.Join(dir, reserveName))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, info.Size(), s.disk.size)
+		again := id.Thread(fmt.Sprint("again", round))
+		require.NoError(t, fullThread(ctx, s, again, size))
+		require.NoError(t, deleteThread(ctx, s, again))
+		t.Logf("round %d: %d threads saved", round, len(saved))
+	}
+	stop()
+	readers.Wait()
+	require.NoError(t, s.read(ctx, func(c *sqlite.Conn) error {
+		_, err := one(c, "PRAGMA integrity_check", func(st *sqlite.Stmt) error {
+			require.Equal(t, "ok", st.ColumnText(0))
+			return nil
+		})
+		return err
+	}))
+}
+
+func deleteThread(ctx context.Context, s *Store, name id.Thread) error {
+	return s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread(name) })
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// hold keeps a state of the database until the returned function is called.
+func hold(t *testing.T, s *Store, held bool) (letGo func()) {
+	t.Helper()
+	if !held {
+		return func() {}
+	}
+	begun, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- s.snapshot(t.Context(), func(c *sqlite.Conn) error {
+			err := query(c, "SELECT count(*) FROM threads", nil)
+			close(begun)
+			<-end
+			return err
+		})
+	}()
+	<-begun
+	letGo = sync.OnceFunc(func() { close(end); require.NoError(t, <-done) })
+	t.Cleanup(letGo)
+	return letGo
+}
+
+// fillDisk saves threads on several goroutines until none of a size fits, and gives those that were acknowledged.
+func fillDisk(t *testing.T, s *Store, prefix string, size int, written chan<- struct{}) (saved []id.Thread) {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for w := range min(16, max(2, 24<<20/size)) {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				name := id.Thread(fmt.Sprint(prefix, "-", w, "-", n))
+				if err := fullThread(t.Context(), s, name, size); err != nil {
+					if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "disk is full") {
+						t.Error("write:", err)
+					}
+					return
+				}
+				signal(written)
+				mu.Lock()
+				saved = append(saved, name)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return saved
+}
+
+func requireNoReserve(t *testing.T, dir string) {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(dir, reserveName))
+	require.NoError(t, err)
+	require.Zero(t, info.Size())
+}
+
+// requireThreads compares the threads that there are.
+func requireThreads(t *testing.T, s *Store, names []id.Thread) {
+	t.Helper()
+	var got []id.Thread
+	require.NoError(t, s.read(t.Context(), func(c *sqlite.Conn) error {
+		return query(c, "SELECT thread_id FROM threads", func(st *sqlite.Stmt) error {
+			got = append(got, id.Thread(st.ColumnText(0)))
+			return nil
+		})
+	}))
+	want := slices.Sorted(slices.Values(names))
+	slices.Sort(got)
+	require.Equal(t, want, got)
 }
 
 func mkdir(t *testing.T, dir string) string {
@@ -106,7 +288,7 @@ func TestDeletingInAFullDatabase(t *testing.T) {
 	}))
 	err = fullThread(ctx, s, "large", 4<<20)
 	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
-	require.NoFileExists(t, filepath.Join(dir, reserveName))
+	requireNoReserve(t, dir)
 	require.ErrorIs(t, s.Ping(ctx), errFull)
 	require.ErrorIs(t, fullThread(ctx, s, "small", 1), errFull)
 	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread("old") }))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -31,7 +32,8 @@ type folder struct {
 	last    chan struct{} // asks the writer to fold the rest
 	stop    chan struct{}
 	stopped chan struct{}
-	said    time.Time // when a failure that goes on was logged; the zero time: none does
+	folding sync.Mutex // held while conn folds: another connection that tries it then fails at once, however long it may wait
+	said    time.Time  // when a failure that goes on was logged; the zero time: none does
 }
 
 func startFolder(path, synchronous string, log *slog.Logger) (*folder, error) {
@@ -102,23 +104,34 @@ func (f *folder) note(err error) {
 func (f *folder) fold() error {
 	before := -1
 	for n := 1; ; n++ {
+		f.folding.Lock()
 		pages, left, err := fold(f.conn)
+		f.folding.Unlock()
+		if isFull(err) { // the writer has a reserve
+			f.askWriter()
+			return nil
+		}
 		if err != nil || pages < longLog {
 			return err
 		}
 		held := pages-left == before // a reader needs what follows
 		before = pages - left
 		if left <= fewPages || pages > longestLog && n == passes && !held {
-			select {
-			case f.last <- struct{}{}:
-			default:
-			}
+			f.askWriter()
 			return nil
 		}
 		if held || n == passes {
 			f.wake() // again after a while
 			return nil
 		}
+	}
+}
+
+// askWriter asks the writer to fold the rest.
+func (f *folder) askWriter() {
+	select {
+	case f.last <- struct{}{}:
+	default:
 	}
 }
 

@@ -171,9 +171,10 @@ func classify(err error) error {
 	if err == nil {
 		return nil
 	}
-	switch code := sqlite.ErrCode(err); code.ToPrimary() {
-	case sqlite.ResultFull:
+	if isFull(err) {
 		return fault.Wrap(fault.Unavailable, "the disk is full: nothing can be saved until there is room", err)
+	}
+	switch code := sqlite.ErrCode(err); code.ToPrimary() {
 	case sqlite.ResultNoMem:
 		return fault.Wrap(fault.Unavailable, "the server has too little memory for this at the moment", err)
 	case sqlite.ResultIOErr:

@@ -166,7 +166,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if s.folder, err = startFolder(path, opts.Synchronous, s.log); err != nil {
 		return errors.Join(err, s.readers.close(), conn.Close())
 	}
-	if s.disk, err = watchDisk(path, s.remove != "", s.log); err != nil {
+	if s.disk, err = watchDisk(conn, path, &s.folder.folding, s.remove != "", s.log); err != nil {
 		return errors.Join(err, s.folder.close(), s.readers.close(), conn.Close())
 	}
 	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.log, opts.Changed)

@@ -67,9 +67,10 @@ type writer struct {
 
 // request is a write on its way. state decides who ends it: the caller that gives up, or the writer that begins.
 type request struct {
-	ctx   context.Context
-	fn    func(*Tx) error
-	state atomic.Int32 // waiting, begun or abandoned
+	ctx       context.Context
+	fn        func(*Tx) error
+	makesRoom bool
+	state     atomic.Int32 // waiting, begun or abandoned
 	// threads are those whose log fn changed. Only the writer's goroutine looks at it.
 	threads    []id.Thread
 	assistants bool
@@ -99,7 +100,7 @@ func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, log *slog.Logg
 	return w
 }
 
-// write runs fn in a transaction and returns when it is durable. fn may be run twice, the first time being undone. A context that ends before fn has begun means that fn does not
+// write runs fn in a transaction and returns when it is durable. fn may be run several times, all but the last being undone. A context that ends before fn has begun means that fn does not
 // run; after that the outcome is waited for, since nobody could say whether the write happened. fn must not write to the
 // store itself: it would wait for its own end.
 //
@@ -109,20 +110,11 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	if err := s.disk.refuses(makesRoom); err != nil {
 		return err
 	}
-	err := s.queue(ctx, fn)
-	if makesRoom && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull {
-		return s.queue(ctx, fn) // it met the end of the disk, and with that freed the reserve
-	}
-	return err
-}
-
-// queue is write on a disk that has room.
-func (s *Store) queue(ctx context.Context, fn func(*Tx) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	defer s.metrics.Write(time.Now())
-	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
+	r := &request{ctx: ctx, fn: fn, makesRoom: makesRoom, done: make(chan struct{})}
 	select {
 	case <-s.writer.stop:
 		return errClosed
@@ -184,7 +176,9 @@ func (w *writer) run() {
 			w.folder.wake()
 		case <-w.folder.last:
 			// Nothing is written meanwhile: if no reader is behind, the log begins anew with the next commit.
-			if _, _, err := fold(w.conn); err != nil {
+			if _, _, err := fold(w.conn); isFull(err) {
+				w.disk.makeRoom(w.conn, false, err)
+			} else if err != nil {
 				w.log.Warn("checkpoint of the database failed", "error", err)
 			}
 		case <-retry.C:
@@ -198,9 +192,48 @@ func (w *writer) run() {
 	}
 }
 
-// group runs a request and those that wait behind it in one transaction. A savepoint for each would keep a copy of all pages that it
-// changes, for failures that are rare: they are run without, and when one fails all is undone and each run again within a savepoint.
+// group runs a request and those that wait behind it. When they meet the end of the disk, they are run again with what room can be made: each in a
+// transaction of its own, since a large one is not to take others along.
 func (w *writer) group(r *request) {
+	undone, err := w.together(r, groupSize)
+	if len(undone) == 0 {
+		return
+	}
+	ended := false
+	defer func() {
+		if !ended {
+			finish(undone, errEnded)
+		}
+	}()
+	for w.disk.makeRoom(w.conn, false, err); len(undone) > 0; {
+		r := undone[0]
+		undone = undone[1:]
+		for try := 1; ; try++ {
+			if err := w.disk.refuses(r.makesRoom); err != nil {
+				r.finish(err)
+				break
+			}
+			again, err := w.together(r, 1)
+			if len(again) == 0 {
+				break
+			}
+			w.disk.makeRoom(w.conn, r.makesRoom, err)
+			if try == 2 || !r.makesRoom { // those that delete have the reserve now
+				r.finish(err)
+				break
+			}
+		}
+	}
+	ended = true
+}
+
+var errEnded = errors.New("write given up: a function in the same transaction ended its goroutine")
+
+// together runs a request and up to limit with those that wait behind it in one transaction. It gives those that were undone because the disk is full.
+//
+// A savepoint for each would keep a copy of all pages that it changes, for failures that are rare: they are run without, and when one fails all is
+// undone and each run again within a savepoint.
+func (w *writer) together(r *request, limit int) (undone []*request, err error) {
 	var ran []*request // those whose function succeeded: the commit decides about them
 	left := []*request{r}
 	apart, finished := false, false
@@ -208,16 +241,27 @@ func (w *writer) group(r *request) {
 		if finished {
 			return
 		}
-		err := errors.New("write given up: a function in the same transaction ended its goroutine")
 		w.lists.clear()
 		w.rollback()
-		finish(left, err)
-		finish(ran, err)
+		finish(left, errEnded)
+		finish(ran, errEnded)
 	}()
 
 	for n := 1; len(left) > 0; {
 		if r := left[0]; r.state.Load() == begun || r.begin() {
-			err := w.attempt(r, apart)
+			err := w.disk.refuses(r.makesRoom) // it waited while the disk became full
+			if err != nil {
+				r.finish(err)
+				left = left[1:]
+				continue
+			}
+			err = w.attempt(r, apart)
+			if isFull(err) {
+				w.lists.clear()
+				w.rollback()
+				finished = true
+				return append(ran, left...), err
+			}
 			if err != nil && !apart && len(ran) > 0 {
 				left = append(ran, left...)
 				ran, apart = nil, true
@@ -240,7 +284,7 @@ func (w *writer) group(r *request) {
 		} else {
 			left = left[1:]
 		}
-		if len(left) == 0 && n < groupSize {
+		if len(left) == 0 && n < limit {
 			select {
 			case r := <-w.queue:
 				left = append(left, r)
@@ -249,16 +293,21 @@ func (w *writer) group(r *request) {
 			}
 		}
 	}
-	var err error
 	if !w.conn.AutocommitEnabled() {
-		if err = exec(w.conn, "COMMIT"); err != nil {
-			w.disk.note(err)
+		if err = w.disk.cover(w.conn); err == nil {
+			err = exec(w.conn, "COMMIT")
+		}
+		if err != nil {
 			err = fmt.Errorf("commit: %w", err)
 			w.lists.clear()
 			w.rollback()
 		}
+		if isFull(err) {
+			finished = true
+			return ran, err
+		}
 		if err == nil {
-			err = w.disk.check(len(w.disk.files))
+			err = w.disk.measure()
 		}
 	}
 	w.lists.done(false)
@@ -274,6 +323,7 @@ func (w *writer) group(r *request) {
 		}
 	}
 	finish(ran, err)
+	return nil, nil
 }
 
 // attempt runs a request in the transaction, and begins one if there is none. A failure undoes what it did: alone when apart, else with
@@ -289,7 +339,6 @@ func (w *writer) attempt(r *request, apart bool) error {
 	}
 	err := w.call(r)
 	if err != nil {
-		w.disk.note(err)
 		w.lists.done(true)
 		w.rollback()
 	}
@@ -302,7 +351,6 @@ func (w *writer) savepoint(r *request) error {
 		return err
 	}
 	err := w.call(r)
-	w.disk.note(err)
 	if w.conn.AutocommitEnabled() { // undone already, as a whole
 		w.lists.clear()
 		return err
