@@ -40,7 +40,7 @@ test: ## install what the tests need, then run everything that has to pass befor
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@.ci/phases setup check race fuzz fuzz-twin conformance conformance-postgres killloop chaos
+	@.ci/phases setup check race growth fuzz fuzz-twin conformance conformance-postgres killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -62,6 +62,10 @@ race: ## Go tests, with the race detector where goroutines start; fuzz targets r
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
 	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) \
 		$(GO) test -vet=off -race -gcflags=modernc.org/...=-race=false -timeout 60m ./...
+
+.PHONY: growth
+growth: ## send each route requests that grow, in all their places, and check that none takes more than linear time
+	@GROWTH=all $(GO) test -vet=off -count=1 -timeout 60m -v -run '^TestNoRouteIsQuadratic$$' .
 
 .PHONY: lint
 lint: ## golangci-lint, built once if it is not installed

@@ -245,7 +245,7 @@ func plainJSON(r gjson.Result) any {
 	return out
 }
 
-// short bounds what an error repeats of a value.
+// short bounds what an error or a line of the log repeats of a value.
 func short(raw []byte) string {
 	const most = 120
 	if len(raw) > most {

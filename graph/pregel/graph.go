@@ -277,7 +277,7 @@ func (x *exec) configure(g *Graph) (limit, workers int) {
 	m := x.modes
 	shown := m.anyMessages() || m.tasks || m.debug || m.events
 	keeps := x.saver != nil
-	var stored []field
+	var stored, metadata fieldSet
 	gjson.ParseBytes(x.config).ForEach(func(k, v gjson.Result) bool {
 		switch k.Str {
 		case "recursion_limit":
@@ -298,7 +298,7 @@ func (x *exec) configure(g *Graph) (limit, workers int) {
 			}
 			v.ForEach(func(k, v gjson.Result) bool {
 				if name := k.String(); !strings.HasPrefix(name, "__") && !slices.Contains(hiddenConfigurable, name) {
-					stored = setRaw(stored, name, compact([]byte(v.Raw)))
+					stored.setRaw(name, compact([]byte(v.Raw)))
 				}
 				return true
 			})
@@ -308,9 +308,9 @@ func (x *exec) configure(g *Graph) (limit, workers int) {
 			}
 			v.ForEach(func(k, v gjson.Result) bool {
 				name := k.String()
-				x.metadata = setRaw(x.metadata, name, compact([]byte(v.Raw)))
+				metadata.setRaw(name, compact([]byte(v.Raw)))
 				if name == "run_attempt" {
-					x.metadata = setRaw(x.metadata, "langgraph_version", []byte(`"`+Semantics+`"`))
+					metadata.setRaw("langgraph_version", []byte(`"`+Semantics+`"`))
 				}
 				return true
 			})
@@ -328,17 +328,18 @@ func (x *exec) configure(g *Graph) (limit, workers int) {
 		case name == "checkpoint_id" && x.at != "":
 			v = gjson.ParseBytes(appendQuoted(nil, string(x.at)))
 		}
-		if v.Exists() && v.Raw != `""` && v.Type != gjson.Null && !slices.ContainsFunc(x.metadata, func(f field) bool { return f.name == name }) {
-			x.metadata = append(x.metadata, field{name, fromJSON(compact([]byte(v.Raw)))})
+		if v.Exists() && v.Raw != `""` && v.Type != gjson.Null && metadata.find(name) < 0 {
+			metadata.setRaw(name, compact([]byte(v.Raw)))
 		}
 	}
+	x.metadata = metadata.list
 	if !keeps {
 		return limit, workers
 	}
 	for _, f := range x.metadata {
-		stored = setRaw(stored, f.name, f.v.JSON())
+		stored.setRaw(f.name, f.v.JSON())
 	}
-	x.stored = slices.DeleteFunc(stored, func(f field) bool { return f.name == "source" || f.name == "step" || f.name == "parents" })
+	x.stored = slices.DeleteFunc(stored.list, func(f field) bool { return f.name == "source" || f.name == "step" || f.name == "parents" })
 	return limit, workers
 }
 

@@ -99,6 +99,7 @@ func (l *loop) applyWrites(tasks []*task, versioned bool) ([]string, error) {
 	}
 	byChan := make([][]*value, len(l.chans))
 	var order []int
+	ignored := 0
 	for _, t := range tasks {
 		for _, w := range t.writes {
 			switch w.channel {
@@ -107,7 +108,9 @@ func (l *loop) applyWrites(tasks []*task, versioned bool) ([]string, error) {
 			}
 			i, ok := l.g.chanIndex[w.channel]
 			if !ok {
-				l.x.log.Warn("a write to an unknown channel is ignored", "node", t.name, "channel", w.channel)
+				if ignored++; ignored == 1 {
+					l.x.log.Warn("writes to unknown channels are ignored in this step", "node", t.name, "first", short([]byte(w.channel)))
+				}
 				continue
 			}
 			if byChan[i] == nil {

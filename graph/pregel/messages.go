@@ -160,10 +160,8 @@ func (tc *taskContext) metadata() []byte {
 }
 
 func (l *loop) messageMetadata(t *task) []byte {
-	fields := slices.Clone(l.x.metadata)
-	add := func(name string, raw []byte) {
-		fields = setRaw(fields, name, raw)
-	}
+	fields := fieldSet{list: slices.Clone(l.x.metadata)}
+	add := fields.setRaw
 	for _, f := range t.fields(l.step) {
 		add(f.name, f.v.JSON())
 	}
@@ -182,7 +180,7 @@ func (l *loop) messageMetadata(t *task) []byte {
 	if tags := l.x.tags; len(tags) > 0 {
 		add("tags", fromGo(tags).JSON())
 	}
-	return appendFields(nil, fields)
+	return appendFields(nil, fields.list)
 }
 
 // fields is what metadata say of a task of a step.
@@ -196,16 +194,6 @@ func (t *task) fields(step int) []field {
 	}
 }
 
-func setRaw(fields []field, name string, raw []byte) []field {
-	for i := range fields {
-		if fields[i].name == name {
-			fields[i].v = fromJSON(raw)
-			return fields
-		}
-	}
-	return append(fields, field{name, fromJSON(raw)})
-}
-
 // excludedMetadata is what `tasks` does not repeat of a task's metadata.
 var excludedMetadata = []string{
 	"thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map", "langgraph_step", "langgraph_node", "langgraph_triggers", "langgraph_path",
@@ -214,24 +202,24 @@ var excludedMetadata = []string{
 
 // taskMetadata is what `tasks` shows beside a task.
 func (l *loop) taskMetadata(t *task) []byte {
-	var fields []field
+	var fields fieldSet
 	for _, f := range l.x.metadata {
 		if !slices.Contains(excludedMetadata, f.name) {
-			fields = append(fields, f)
+			fields.list = append(fields.list, f)
 		}
 	}
 	for _, f := range l.inherited {
-		fields = setRaw(fields, f.name, f.v.JSON())
+		fields.setRaw(f.name, f.v.JSON())
 	}
 	if t.node != nil {
 		for _, f := range t.node.metadata {
-			fields = setRaw(fields, f.name, f.v.JSON())
+			fields.setRaw(f.name, f.v.JSON())
 		}
 	}
 	if tags := l.x.tags; len(tags) > 0 {
-		fields = setRaw(fields, "tags", fromGo(tags).JSON())
+		fields.setRaw("tags", fromGo(tags).JSON())
 	}
-	return appendFields(nil, fields)
+	return appendFields(nil, fields.list)
 }
 
 // ModelInfo describes a model to readers of its tokens.
@@ -268,19 +256,20 @@ func StartModel(ctx context.Context, info ModelInfo) *ModelCall {
 		return c
 	}
 	c.shown = true
-	fields, _ := fromJSON(c.tc.metadata()).object()
+	had, _ := fromJSON(c.tc.metadata()).object()
+	fields := fieldSet{list: had}
 	// In LangGraph it is inherited from the outermost task.
-	fields = setRaw(fields, "checkpoint_ns", appendQuoted(nil, outermost(c.tc.t.ns)))
+	fields.setRaw("checkpoint_ns", appendQuoted(nil, outermost(c.tc.t.ns)))
 	if len(info.Metadata) > 0 || len(info.Tags) > 0 {
 		gjson.ParseBytes(info.Metadata).ForEach(func(k, v gjson.Result) bool {
-			fields = setRaw(fields, k.String(), compact([]byte(v.Raw)))
+			fields.setRaw(k.String(), compact([]byte(v.Raw)))
 			return true
 		})
 		if len(info.Tags) > 0 {
-			fields = setRaw(fields, "tags", fromGo(info.Tags).JSON())
+			fields.setRaw("tags", fromGo(info.Tags).JSON())
 		}
 	}
-	c.metadata = appendFields(nil, fields)
+	c.metadata = appendFields(nil, fields.list)
 	return c
 }
 

@@ -103,11 +103,12 @@ func (l *loop) taskFields() []field {
 		return nil
 	}
 	t := l.task
-	fields := append([]field{{"checkpoint_map", fromFields(l.above)}}, t.fields(l.taskStep)...)
+	fields := fieldSet{list: append([]field{{"checkpoint_map", fromFields(l.above)}}, t.fields(l.taskStep)...)}
 	for _, f := range l.inherited {
-		fields = setRaw(fields, f.name, f.v.JSON())
+		fields.setRaw(f.name, f.v.JSON())
 	}
-	return setRaw(fields, "checkpoint_ns", appendQuoted(nil, outermost(l.ns)))
+	fields.setRaw("checkpoint_ns", appendQuoted(nil, outermost(l.ns)))
+	return fields.list
 }
 
 // outermost is the namespace of the outermost task: LangGraph has it in the metadata of all that is nested.

@@ -476,10 +476,11 @@ func (l *loop) subgraph(ctx context.Context, tc *taskContext, g *Graph, in *valu
 	}
 	sub.inherited = l.inherited
 	if t.node != nil && len(t.node.metadata) > 0 {
-		sub.inherited = slices.Clone(l.inherited)
+		inherited := fieldSet{list: slices.Clone(l.inherited)}
 		for _, f := range t.node.metadata {
-			sub.inherited = setRaw(sub.inherited, f.name, f.v.JSON())
+			inherited.set(f.name, f.v)
 		}
+		sub.inherited = inherited.list
 	}
 	if tc.attempt > 1 {
 		yes := true

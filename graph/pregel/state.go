@@ -191,8 +191,9 @@ func placed(config json.RawMessage, at checkpointer.Key, mapping json.RawMessage
 // following returns the configuration of a superstep after the first: LangGraph passes on only the place of the checkpoint before it.
 func following(t *checkpointer.Tuple) json.RawMessage {
 	var mapping json.RawMessage
-	if parents := readMetadata(t.Metadata).parents; len(parents) > 0 {
-		mapping = fromFields(setRaw(parents, t.NS, appendQuoted(nil, string(t.ID)))).JSON()
+	if parents := (fieldSet{list: readMetadata(t.Metadata).parents}); len(parents.list) > 0 {
+		parents.set(t.NS, fromString(string(t.ID)))
+		mapping = fromFields(parents.list).JSON()
 	}
 	return placed(nil, t.Key, mapping)
 }

@@ -183,9 +183,12 @@ func (l *loop) prepare(updated []string, known bool) []*task {
 	waiting := l.answers()
 	if c := l.chans[l.g.tasksChan]; c.available() {
 		items, _ := c.get().list()
+		ignored := 0
 		for i, item := range items {
 			if t := l.prepareSend(i, item, waiting); t != nil {
 				tasks = append(tasks, t)
+			} else if ignored++; ignored == 1 {
+				l.x.log.Warn("Sends to unknown nodes are ignored in this step", "first", short(item.JSON()))
 			}
 		}
 	}
@@ -222,11 +225,11 @@ func (l *loop) prepare(updated []string, known bool) []*task {
 
 var pushTrigger = []string{push}
 
+// prepareSend makes the task of a Send; nil when its node is unknown.
 func (l *loop) prepareSend(i int, item *value, waiting answers) *task {
 	name, arg, timeout, ok := sendOf(item)
 	n := l.g.nodes[name]
 	if !ok || n == nil {
-		l.x.log.Warn("a Send to an unknown node is ignored", "node", name)
 		return nil
 	}
 	t := &task{name: name, node: n, path: taskPath{kind: push, index: i}, triggers: pushTrigger, input: arg, timeout: n.timeout}

@@ -56,6 +56,49 @@ type field struct {
 	v    *value
 }
 
+// fieldSet is a list in which each name stands once, where it was first set. Setting one takes the same time in long lists.
+type fieldSet struct {
+	list []field
+	at   map[string]int // where names are, in lists of more than a few
+}
+
+// fewFields are compared one by one, which is faster than a map.
+const fewFields = 16
+
+func (s *fieldSet) find(name string) int {
+	if len(s.list) <= fewFields {
+		for i := range s.list {
+			if s.list[i].name == name {
+				return i
+			}
+		}
+		return -1
+	}
+	if s.at == nil {
+		s.at = make(map[string]int, 2*len(s.list))
+		for i := range s.list {
+			s.at[s.list[i].name] = i
+		}
+	}
+	if i, ok := s.at[name]; ok {
+		return i
+	}
+	return -1
+}
+
+func (s *fieldSet) set(name string, v *value) {
+	if i := s.find(name); i >= 0 {
+		s.list[i].v = v
+		return
+	}
+	if s.at != nil {
+		s.at[name] = len(s.list)
+	}
+	s.list = append(s.list, field{name, v})
+}
+
+func (s *fieldSet) setRaw(name string, raw []byte) { s.set(name, fromJSON(raw)) }
+
 type typedValue struct {
 	t reflect.Type
 	v reflect.Value
@@ -488,19 +531,12 @@ func (v *value) object() ([]field, bool) {
 		if raw[0] != '{' {
 			return nil, false
 		}
-		var fields []field
+		var fields fieldSet
 		gjson.ParseBytes(raw).ForEach(func(k, item gjson.Result) bool {
-			name, v := k.String(), fromJSON([]byte(item.Raw))
-			for i := range fields {
-				if fields[i].name == name { // as json.loads: the last one counts
-					fields[i].v = v
-					return true
-				}
-			}
-			fields = append(fields, field{name, v})
+			fields.set(k.String(), fromJSON([]byte(item.Raw))) // as json.loads: of equal names the last one counts
 			return true
 		})
-		return fields, true
+		return fields.list, true
 	}
 	return nil, false
 }

@@ -325,19 +325,15 @@ func (g *Graph) passThrough(out any, state *value) *value {
 			return state
 		}
 	}
-	merged := slices.Clone(given)
+	merged := fieldSet{list: slices.Clone(given)}
 	fields, ok := state.object()
 	if !ok {
 		return state
 	}
 	for _, f := range fields {
-		if i := slices.IndexFunc(merged, func(o field) bool { return o.name == f.name }); i >= 0 {
-			merged[i].v = f.v
-		} else {
-			merged = append(merged, f)
-		}
+		merged.set(f.name, f.v)
 	}
-	return fromFields(merged)
+	return fromFields(merged.list)
 }
 
 func destinations(got any) ([]any, error) {
