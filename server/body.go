@@ -45,8 +45,8 @@ func (b *budget) inUse() int64 {
 const (
 	firstRead = 16 << 10
 	// What is read of a body that nobody wants. Without it clients that are still sending see a reset, not the answer.
-	discardBytes = 16 << 20
-	discardTime  = time.Second
+	discardBytes = 1 << 30
+	discardTime  = 5 * time.Second
 )
 
 // bodyCopies is how many times its size a body takes while its request is served: as it came, as what is made of it (checked, decoded, encoded for the
@@ -83,13 +83,13 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 			if int64(len(body)) > s.opts.MaxBody {
 				return nil, release, s.tooLarge()
 			}
-			// While one is copied into the other, both are there.
-			if !s.bodies.take(grow) {
+			// The copies that serving makes are counted from the beginning: uploads that would not fit later are put off before they fill the memory.
+			more := bodyCopies*min(grow, s.opts.MaxBody) - taken
+			if !s.bodies.take(more) {
 				return nil, release, errBusy
 			}
+			taken += more
 			body = append(make([]byte, 0, grow), body...)
-			s.bodies.give(taken)
-			taken = grow
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
 		n, err := in.Read(body[len(body):cap(body)])
@@ -107,11 +107,8 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 				return nil, release, s.tooLarge()
 			}
 			r.bodyRead = true
-			more := max(0, bodyCopies*int64(len(body))-taken)
-			if !s.bodies.take(more) {
-				return nil, release, errBusy
-			}
-			taken += more
+			s.bodies.give(taken - bodyCopies*int64(len(body)))
+			taken = bodyCopies * int64(len(body))
 			return body, release, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, release, fiber.ErrRequestTimeout

@@ -481,7 +481,7 @@ func TestBodies(t *testing.T) {
 	w := setup(t, func(o *Options) { o.MaxBody = 100_000; o.MaxBodies = 310_000; o.BodyTimeout = 300 * time.Millisecond })
 	big := func(n int) string { return `{"metadata":{"a":"` + strings.Repeat("x", n) + `"}}` }
 	for _, chunked := range []bool{false, true} {
-		for n, status := range map[int]int{10: 200, 9000: 200, 99_000: 200, 100_001: 413, 3_000_000: 413} {
+		for n, status := range map[int]int{10: 200, 9000: 200, 99_000: 200, 100_001: 413, 3_000_000: 413, 40_000_000: 413} {
 			var in io.Reader = strings.NewReader(big(n))
 			if chunked {
 				in = struct{ io.Reader }{in}
@@ -549,6 +549,17 @@ func TestBodiesCountWithTheirCopies(t *testing.T) {
 	res, _ = w.ask(t, "POST", "/threads", body(50_000))
 	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
 	w.s.bodies.give(200_000)
+
+	// So does what has arrived of one that is still being sent.
+	conn, err := net.Dial("tcp", w.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /threads HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n%s", strings.Repeat(" ", 60_000))
+	require.Eventually(t, func() bool { return w.s.bodies.inUse() >= 3*60_000 }, time.Minute, time.Millisecond)
+	res, _ = w.ask(t, "POST", "/threads", body(50_000))
+	require.Equal(t, "503", res.Status[:3])
+	require.NoError(t, conn.Close())
+	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, time.Minute, time.Millisecond)
 }
 
 // A body that no handler reads must not be taken for the next request.
