@@ -28,7 +28,7 @@ func (broken) Describe(context.Context, graph.Config, graph.DescribeWhat) (json.
 	return nil, &graph.Failure{Type: "RuntimeError", Message: "no such model", Detail: "Traceback"}
 }
 
-// Who asks what a graph is like that cannot be imported is told why, as runs of it are.
+// The graph, schemas and subgraphs of a graph that cannot be imported answer with the reason, as its runs do.
 func TestDescribingABrokenGraph(t *testing.T) {
 	t.Parallel()
 	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir()})

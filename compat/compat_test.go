@@ -63,7 +63,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// Bodies that are too deep are told so, unless they are no JSON at all.
+// Bodies that are too deep are refused for that, unless they are no JSON at all.
 func TestDepth(t *testing.T) {
 	t.Parallel()
 	_, err := Prepare([]byte(`{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`))

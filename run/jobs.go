@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// jobs are the places of this server to execute runs in. Whoever came first gets the next that becomes free: runs of the queue, then those that wait
+// jobs are the places of this server to execute runs in. The next that becomes free goes to the first that came: runs of the queue, then those that wait
 // without having been written, then new ones. Guarded by Service.mu.
 type jobs struct {
 	free    int

@@ -129,7 +129,7 @@ const (
 // again: at a heartbeat, or when the next lease ends before.
 func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 	for {
-		// Nobody is judged by a clock that may have been set, or have stood still, since the last heartbeat.
+		// No lease is judged by a clock that may have been set, or have stood still, since the last heartbeat.
 		if err := s.setClock(ctx); err != nil {
 			s.blind = true
 			return time.Time{}, err

@@ -90,7 +90,7 @@ func (s *Server) ready(c *fiber.Ctx) error {
 	return sendJSON(c, append(append(strconv.AppendBool([]byte(`{"ready":`), all), b...), `}}`...))
 }
 
-// outcome is what those who ask are told of a check: of a failure what is fit for clients.
+// outcome is what the answer says of a check: of a failure what is fit for clients.
 func outcome(err error) string {
 	var f *fault.Error
 	switch {

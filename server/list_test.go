@@ -125,7 +125,7 @@ func TestHistoryIsMadeAsItIsRead(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it goes on without its client")
 	}
-	require.Less(t, e.n, 10_000, "entries that nobody read")
+	require.Less(t, e.n, 10_000, "entries that were not read")
 }
 
 func TestHeadOfALongHistory(t *testing.T) {

@@ -64,7 +64,7 @@ func (s *Service) deleteRemains(ctx context.Context, t id.Thread) error {
 	return nil
 }
 
-// clear deletes what is left of threads that are gone for all who look, also when nobody waits for it any more. What fails here is done by a sweep.
+// clear deletes what is left of threads that are gone for all readers, also when the client has left. What fails here is done by a sweep.
 func (s *Service) clear(ctx context.Context, gone []id.Thread) {
 	ctx = context.WithoutCancel(ctx)
 	for _, t := range gone {

@@ -117,7 +117,7 @@ func waits(t testing.TB, r rows, fn func()) (took, longest, median time.Duration
 }
 
 // A long thread is copied, pruned and deleted while others write, who hardly notice. LONG=10000 is a thread with as many runs and twice as many messages.
-func TestLongThreadsHoldUpNobody(t *testing.T) {
+func TestLongThreadsHoldUpNoOtherWrite(t *testing.T) {
 	for engine, runs := range map[string]int{"sqlite": 1000, "postgres": 200} {
 		if text := os.Getenv("LONG"); text != "" {
 			_, err := fmt.Sscan(text, &runs)

@@ -40,7 +40,7 @@ type Entries interface {
 }
 
 // HistoryReader reads the entries of a history, newest first. It loads checkpoints by pages, and between two of them holds nothing of the
-// database: however slowly its entries are consumed, nobody waits for it. It is not safe for concurrent use.
+// database: however slowly its entries are consumed, no other read waits for it. It is not safe for concurrent use.
 type HistoryReader struct {
 	s       *Service
 	row     *Thread

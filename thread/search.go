@@ -82,7 +82,7 @@ func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*View
 	return s.Store.Scan(ctx, narrowValues, func(ctx context.Context) error { return s.scanValues(ctx, q, want, visit) })
 }
 
-// narrowValues is what clients are told whose searches by values took too long.
+// narrowValues is the answer to searches by values that took too long.
 const narrowValues = "values are compared with those of every thread that the rest of the search finds: add metadata, a status or ids"
 
 // scanValues is scan where values decide which threads match.

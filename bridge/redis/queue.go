@@ -40,7 +40,7 @@ type queue struct {
 	wake  chan struct{} // has room for one; filled when there is something to send
 	away  atomic.Bool   // Redis did not take the last call
 	since time.Time     // when it began not to take them; zero: it takes them. run's own
-	// shut: it has not for longer than Outage. Nobody would see what is published, whether Redis can be read or not.
+	// shut: it has not for longer than Outage. Nothing that is published could be seen, whether Redis can be read or not.
 	shut atomic.Bool
 
 	mu    sync.Mutex // guards what follows; never held while something is sent

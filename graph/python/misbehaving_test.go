@@ -106,7 +106,7 @@ func TestMisbehaving(t *testing.T) {
 		default:
 			require.ErrorAs(t, err, &failure, "%s: %s", c.how, last)
 			require.Equal(t, c.want, failure.Type, "%s: %s", c.how, failure.Message)
-			if c.want == "FrameTooLarge" { // clients are told how much it was, and how much it may be
+			if c.want == "FrameTooLarge" { // the error names its size and the limit
 				require.Regexp(t, `^a value of \d+ bytes is larger than the \d+ that fit in a frame$`, failure.Message)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"understudy/graph/python"
 )
 
-// Whatever keeps the worker's own code from starting ends its process, is told once with the interpreter and what mends it, and ends runs with
+// What keeps the worker's own code from starting ends its process, is logged once with the interpreter and what mends it, and ends runs with
 // the last line of Python when starts have failed for Pool.patience.
 func TestWorkersThatCannotStart(t *testing.T) {
 	t.Parallel()

@@ -92,7 +92,7 @@ func spoken(messages gjson.Result) string {
 	return strings.Join(out, "; ")
 }
 
-// Whatever runs streamed and did not save is shown after them, however they end, whoever reads them, whenever the thread is read, and
+// What runs streamed and did not save is shown after them, however they end, on every server and at any time, and
 // whatever follows. Nothing else is.
 func TestStreamedWordsAreKept(t *testing.T) {
 	t.Parallel()

@@ -273,7 +273,7 @@ func mkdir(t *testing.T, dir string) string {
 	return dir
 }
 
-// The same where nobody may mount a disk: SQLite's own limit stands in for its end.
+// The same without the right to mount a disk: SQLite's own limit stands in for its end.
 func TestDeletingInAFullDatabase(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -149,7 +149,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := migrate(ctx, conn, migrations(), opts.Logger); err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	// Nobody else has the folder: copies that are under way are those that a crash ended.
+	// The folder belongs to this process alone: copies that are under way are those that a crash ended.
 	if err := (&Tx{conn: conn}).abandonCopies(""); err != nil {
 		return errors.Join(classify(err), conn.Close())
 	}

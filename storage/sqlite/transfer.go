@@ -185,7 +185,7 @@ func OpenFolder(ctx context.Context, path string) (*Folder, error) {
 	}
 	s := &Store{
 		readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil),
-		scans: scan.New(1, 24*time.Hour), // nobody waits behind an import
+		scans: scan.New(1, 24*time.Hour), // nothing waits behind an import
 	}
 	known, at := len(migrations()), 0
 	err = s.read(ctx, func(c *sqlite.Conn) error {

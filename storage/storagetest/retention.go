@@ -294,7 +294,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		isRich(t, b, 2)
 		isKind(t, b.Threads.CopyThread(ctx, threadID(1), threadID(5), nil), fault.NotFound)
 	},
-	// Whoever deletes the original while it is copied ends the copy, and whoever changes it does not change what is copied.
+	// Deleting the original while it is copied ends the copy; changing it does not change what is copied.
 	"a copy is one state of the original": func(t *testing.T, b Backend) {
 		b = rich(t, b)
 		writes := make([]checkpointer.Write, 1500)

@@ -6,7 +6,7 @@ import (
 	"understudy/thread"
 )
 
-// What clients are told whose searches took too long.
+// The answer to searches that took too long.
 const (
 	NarrowItems   = "give a longer namespace_prefix, or a filter that more items match"
 	NarrowThreads = "search by one scalar of metadata, by status, or by ids, in order of updated_at, which indexes answer, or by what more threads match"

@@ -20,7 +20,7 @@ def end(exc: BaseException) -> None:
 
 
 def watch(task: asyncio.Task) -> None:
-    """The worker ends with the task when that fails: it is the worker's own, and nobody waits for it."""
+    """The worker ends with the task when that fails: it is the worker's own, and nothing waits for it."""
     task.add_done_callback(_ended)
 
 

@@ -128,7 +128,7 @@ class Runner:
 
     def start(self, number: int, op: str, fields: dict[str, Any]) -> None:
         task = self._loop.create_task(self._guarded(number, op, fields))
-        fatal.watch(task)  # a call that fails is told; one that cannot be told would be waited for without end
+        fatal.watch(task)  # a call that fails is reported; one that cannot be reported would be waited for without end
         self._tasks[number] = task
 
     def cancel(self, number: int) -> None:

@@ -1,6 +1,6 @@
-"""The serialiser of checkpoints: LangGraph's, told what langgraph.json says, and made to keep as msgpack what LangGraph would pickle whole.
+"""The serialiser of checkpoints: LangGraph's, set up as langgraph.json says, and made to keep as msgpack what LangGraph would pickle whole.
 
-LangGraph pickles a channel's whole value when anything in it is unknown to msgpack, and a pickle is read by nobody but a graph: one tool
+LangGraph pickles a channel's whole value when anything in it is unknown to msgpack, and only a graph reads a pickle: one tool
 that returns an object of its own would hide its conversation. Here only that object is pickled, within the msgpack, in forms that LangGraph's
 own JsonPlusSerializer reads back:
 
@@ -188,7 +188,7 @@ class Serializer(JsonPlusSerializer):
             # Otherwise it would warn of them.
             jsonplus._warned_unregistered_types.update(called)
         except AttributeError:
-            pass  # a langgraph-checkpoint that asks nobody what it may call
+            pass  # a langgraph-checkpoint that has no list of what it may call
         try:
             self._encoder = _Encoder(self.pickle_fallback)
         except AttributeError:
