@@ -43,16 +43,15 @@ func (s *Saver[T]) NoteDeleted(ids []string) {
 	s.deleted = append(s.deleted, ids...)
 }
 
-// note is what is recorded with a root checkpoint beside what it holds.
-type note struct {
-	deleted []string
-	words   string
-}
-
-// notes gives those of saves. The words of a summary stay until others come: which step condenses is known only when it is recorded,
+// facts gives the facts of the root checkpoints of saves, beside what they hold: read before the transaction that records them. The words of a summary stay until others come: which step condenses is known only when it is recorded,
 // and a graph that tells words tells them each time.
-func (s *Saver[T]) notes(saves []graph.Save) []note {
-	out := make([]note, len(saves))
+func (s *Saver[T]) facts(saves []graph.Save) []eventstore.Facts {
+	out := make([]eventstore.Facts, len(saves))
+	for i := range saves {
+		if p := saves[i].Put; p != nil && p.NS == "" {
+			out[i] = s.Keys.FactsOf(p)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range saves {
@@ -60,7 +59,7 @@ func (s *Saver[T]) notes(saves []graph.Save) []note {
 			s.words = saves[i].Words
 		}
 		if p := saves[i].Put; p != nil && p.NS == "" {
-			out[i] = note{s.deleted, s.words} // should the transaction fail, what is being done here fails with it
+			out[i].Deleted, out[i].Words = s.deleted, s.words // should the transaction fail, what is being done here fails with it
 			s.deleted = nil
 		}
 	}
@@ -87,7 +86,7 @@ func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpoint
 
 // Save keeps checkpoints, with all that follows from them, and writes: one transaction.
 func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
-	notes := s.notes(saves)
+	facts := s.facts(saves)
 	var puts []*checkpointer.Put
 	for i := range saves {
 		if p := saves[i].Put; p != nil {
@@ -103,16 +102,16 @@ func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
 				return err
 			}
 		}
-		return s.apply(tx, saves, notes)
+		return s.apply(tx, saves, facts)
 	})
 }
 
 // apply does saves within a transaction.
-func (s *Saver[T]) apply(tx T, saves []graph.Save, notes []note) error {
+func (s *Saver[T]) apply(tx T, saves []graph.Save, facts []eventstore.Facts) error {
 	for i := range saves {
 		sv := &saves[i]
 		if p := sv.Put; p != nil {
-			if err := s.put(tx, p, notes[i]); err != nil {
+			if err := s.put(tx, p, facts[i]); err != nil {
 				return fmt.Errorf("save checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
 			}
 		} else if err := tx.PutWrites(sv.At, sv.Writes); err != nil {
@@ -122,13 +121,11 @@ func (s *Saver[T]) apply(tx T, saves []graph.Save, notes []note) error {
 	return nil
 }
 
-func (s *Saver[T]) put(tx T, p *checkpointer.Put, n note) error {
+func (s *Saver[T]) put(tx T, p *checkpointer.Put, facts eventstore.Facts) error {
 	if err := tx.PutCheckpoint(p); err != nil {
 		return err
 	}
 	if p.NS == "" {
-		facts := s.Keys.FactsOf(p)
-		facts.Deleted, facts.Words = n.deleted, n.words
 		if err := eventstore.Record(tx, facts); err != nil {
 			return fmt.Errorf("record messages: %w", err)
 		}

@@ -123,7 +123,7 @@ func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (
 func (s *Service) commit(ctx context.Context, u *updating, d *draft, saver *Saver[Tx]) (settled bool, err error) {
 	t := u.row.ID
 	_, elsewhere := u.graph.(graph.Elsewhere)
-	notes := saver.notes(d.saves)
+	facts := saver.facts(d.saves)
 	err = s.Store.Write(ctx, func(tx Tx) error {
 		settled = true
 		if e, ok := tx.(Expecting); ok {
@@ -141,7 +141,7 @@ func (s *Service) commit(ctx context.Context, u *updating, d *draft, saver *Save
 				return err
 			}
 		}
-		if err := saver.apply(tx, d.saves, notes); err != nil {
+		if err := saver.apply(tx, d.saves, facts); err != nil {
 			return err
 		}
 		_, err = SettleIn(tx, s.Snapshots, t, Settling{Now: s.Now()})
