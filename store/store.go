@@ -44,7 +44,7 @@ type Backend interface {
 	ListNamespaces(ctx context.Context, q Namespaces) ([][]string, error)
 	// Apply puts and deletes in one transaction, in order. CreatedAt of an item that exists stays. A nil Value deletes.
 	Apply(ctx context.Context, items []*Item) error
-	// Touch postpones the expiry of items that have a TTL.
+	// Touch postpones the expiry of items that have a TTL, and still the one that they had when they were read.
 	Touch(ctx context.Context, items []*Item) error
 	// Sweep deletes items that expired before now, at most limit of them; the number deleted.
 	Sweep(ctx context.Context, now time.Time, limit int) (int, error)

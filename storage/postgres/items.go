@@ -179,8 +179,8 @@ const (
 	putItem = "INSERT INTO store_items (" + itemColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT (namespace, key) DO UPDATE SET value = $3, updated_at = $5, ttl = $6, expires_at = $7,
 		created_at = CASE WHEN store_items.expires_at <= $8 THEN $4 ELSE store_items.created_at END`
-	// Never backwards: two readers may touch an item in either order.
-	touchItem = "UPDATE store_items SET expires_at = $3 WHERE namespace = $1 AND key = $2 AND ttl > 0 AND expires_at < $3"
+	// Never backwards: two readers may touch an item in either order. One that was put with another TTL since it was read has its own expiry.
+	touchItem = "UPDATE store_items SET expires_at = $3 WHERE namespace = $1 AND key = $2 AND ttl > 0 AND ttl = $4 AND expires_at < $3"
 )
 
 // inOrder gives items in the order of their keys, and with each its namespace as text: whoever writes several locks them in the same order.
@@ -229,7 +229,7 @@ func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 	}
 	return s.write(ctx, func(tx *Tx) error {
 		for _, item := range list {
-			if err := tx.exec(touchItem, names[item], item.Key, item.ExpiresAt); err != nil {
+			if err := tx.exec(touchItem, names[item], item.Key, item.ExpiresAt, item.TTL.Microseconds()); err != nil {
 				return fmt.Errorf("touch item %q: %w", item.Key, err)
 			}
 		}

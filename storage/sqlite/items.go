@@ -218,9 +218,9 @@ func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 			if err != nil {
 				return err
 			}
-			// Never backwards: two readers may touch an item in either order.
-			if err := tx.exec("UPDATE store_items SET expires_at = ?3 WHERE namespace = ?1 AND key = ?2 AND ttl > 0 AND expires_at < ?3",
-				ns, item.Key, item.ExpiresAt); err != nil {
+			// Never backwards: two readers may touch an item in either order. One that was put with another TTL since it was read has its own expiry.
+			if err := tx.exec("UPDATE store_items SET expires_at = ?3 WHERE namespace = ?1 AND key = ?2 AND ttl > 0 AND ttl = ?4 AND expires_at < ?3",
+				ns, item.Key, item.ExpiresAt, item.TTL.Microseconds()); err != nil {
 				return fmt.Errorf("touch item %q: %w", item.Key, err)
 			}
 		}

@@ -171,4 +171,22 @@ var itemCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, 1, n)
 		require.Equal(t, []string{"t/old", "t/forever"}, found(t, b, store.Search{}))
 	},
+	"an item that is put while its reader touches it": func(t *testing.T, b Backend) {
+		now := time.Now().UTC().Truncate(time.Microsecond)
+		read := item("t", "k", `{"n":1}`, 1)
+		read.TTL, read.ExpiresAt = time.Hour, now.Add(time.Minute)
+		apply(t, b, read)
+		put := item("t", "k", `{"n":2}`, 2)
+		put.TTL, put.ExpiresAt = time.Minute, now.Add(time.Minute)
+		apply(t, b, put)
+		read.ExpiresAt = now.Add(time.Hour)
+		require.NoError(t, b.Items.Touch(ctx, []*store.Item{read}))
+		got, err := b.Items.Item(ctx, put.Namespace, put.Key)
+		require.NoError(t, err)
+		require.True(t, put.ExpiresAt.Equal(got.ExpiresAt), "it expires when its writer wanted")
+		require.NotEqual(t, read.ExpiresAt, got.ExpiresAt)
+		n, err := b.Items.Sweep(ctx, now.Add(2*time.Minute), 10)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	},
 }
