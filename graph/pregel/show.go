@@ -211,20 +211,20 @@ func (l *loop) resultJSON(t *task, writes []write) []byte {
 		b = append(b, "null"...)
 	}
 	b = append(b, `,"result":`...)
-	b = l.foldedWrites(b, writes, true)
+	b = foldedWrites(b, writes, l.g.out, true)
 	b = append(b, `,"interrupts":`...)
 	return append(append(b, interruptsJSON(writes)...), '}')
 }
 
-// foldedWrites gives writes by channel, those of one channel in a list under $writes.
-func (l *loop) foldedWrites(b []byte, writes []write, withReturn bool) []byte {
+// foldedWrites gives writes by channel, of the named ones, those of one channel in a list under $writes.
+func foldedWrites(b []byte, writes []write, keys []string, withReturn bool) []byte {
 	type group struct {
 		name   string
 		values []*value
 	}
 	var groups []group
 	for _, w := range writes {
-		if !slices.Contains(l.g.out, w.channel) && !(withReturn && w.channel == writeReturn) {
+		if !slices.Contains(keys, w.channel) && !(withReturn && w.channel == writeReturn) {
 			continue
 		}
 		i := slices.IndexFunc(groups, func(g group) bool { return g.name == w.channel })
@@ -434,17 +434,17 @@ func (l *loop) checkpointTask(b []byte, t *task, s *taskStatus, debug bool) []by
 	return append(append(b, state...), '}')
 }
 
-// resultOf is what a finished task wrote, as a checkpoint shows it.
+// resultOf is what a finished task wrote, as a checkpoint shows it: LangGraph shows values of all keys there, and results of output keys.
 func (l *loop) resultOf(output []write) []byte {
 	if i := slices.IndexFunc(output, func(w write) bool { return w.channel == writeReturn }); i >= 0 {
 		return output[i].v.JSON()
 	}
 	if l.g.bareOut {
-		folded := gjson.ParseBytes(l.foldedWrites(nil, output, false)).Get(gjson.Escape(l.g.out[0]))
+		folded := gjson.ParseBytes(foldedWrites(nil, output, l.outKeys, false)).Get(gjson.Escape(l.outKeys[0]))
 		if !folded.Exists() {
 			return jsonNull
 		}
 		return []byte(folded.Raw)
 	}
-	return l.foldedWrites(nil, output, false)
+	return foldedWrites(nil, output, l.outKeys, false)
 }
