@@ -246,6 +246,12 @@ const cronBatch = 64
 // server was down is made up for by one run. It returns when the next cron is due.
 func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 	for {
+		switch sure, err := s.measured(ctx); {
+		case err != nil:
+			return time.Time{}, err
+		case !sure:
+			return s.Now().Add(clockRetry), nil
+		}
 		fired, err := s.fireBatch(ctx)
 		if err != nil {
 			return time.Time{}, err

@@ -67,6 +67,14 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 		if err != nil {
 			return time.Time{}, err
 		}
+		if !next.IsZero() && !next.After(s.Now()) {
+			switch sure, err := s.measured(ctx); {
+			case err != nil:
+				return time.Time{}, err
+			case !sure:
+				return s.Now().Add(clockRetry), nil
+			}
+		}
 		if next.IsZero() || next.After(s.Now()) {
 			if next.IsZero() {
 				s.waiting.Store(false) // what waits for a run of its thread is poked by that run's end
@@ -283,6 +291,12 @@ func (s *Service) renew(ctx context.Context) error {
 	s.mu.Unlock()
 	if len(mine) == 0 {
 		return nil
+	}
+	if s.shared != nil {
+		// A lease that is renewed by a clock that was set back would have ended for the others. Renewing by an old comparison is better than not at all.
+		limited, cancel := context.WithTimeout(ctx, s.heartbeat()/4)
+		_, _ = s.measured(limited)
+		cancel()
 	}
 	// In the same order everywhere: a storage that locks threads one by one must not find two that wait for each other.
 	slices.SortFunc(mine, func(a, b *execution) int { return strings.Compare(string(a.run.Thread), string(b.run.Thread)) })

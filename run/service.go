@@ -115,6 +115,7 @@ type Service struct {
 	signals chan Signal   // to be told
 	offers  chan Signal   // capacity 1: the zero Signal is to be told
 	blind   bool          // the last look for leases that have ended failed; owned by what takes over
+	jumps   int           // of the clock that taking over knows of; owned by it too
 
 	briefs sync.Map // id.Thread → *briefStream, of runs that are not written
 
@@ -184,7 +185,7 @@ func NewService(o Options) *Service {
 		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
 	}
 	if s.shared, _ = o.Store.(Shared); s.shared != nil {
-		s.clock = &clock{machine: o.Now}
+		s.clock = &clock{machine: o.Now, most: o.Lease / 4}
 		s.Now = s.clock.now
 	}
 	if s.shared != nil && o.Local {

@@ -136,6 +136,11 @@ func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 		}
 		now := s.Now()
 		next = now.Add(s.heartbeat())
+		if jumps := s.clock.jumped(); jumps != s.jumps {
+			// Leases are of the time before. Those who live measure and renew within a heartbeat: it is looked away now and the next time.
+			s.jumps, s.blind = jumps, true
+			break
+		}
 		// Leases of those who live are renewed long before they end.
 		ending, err := s.shared.Lapsed(ctx, next, takeOverBatch)
 		if err != nil {
