@@ -84,7 +84,8 @@ func openPlace(ctx context.Context, cfg *Settings, at place, log *slog.Logger, r
 		return nil, fmt.Errorf("database-url: %w", err)
 	}
 	rows, err := postgres.Open(ctx, postgres.Options{
-		URL: cfg.DatabaseURL, Schema: at.schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), Logger: log, Registry: registry, Now: now,
+		URL: cfg.DatabaseURL, Schema: at.schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: log, Registry: registry,
+		Now:         now,
 		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
 	})
 	if err != nil {

@@ -240,3 +240,21 @@ func redisOnPort(t *testing.T) (address string) {
 	redistest.Start(t, "--port", address[strings.LastIndex(address, ":")+1:], "--bind", "127.0.0.1")
 	return address
 }
+
+// --search-timeout ends searches that no index answers, on either database.
+func TestSearchTimeout(t *testing.T) {
+	t.Parallel()
+	for _, database := range []string{"", postgrestest.Database(t)} {
+		flags := map[string]string{"port": "0", "data": t.TempDir(), "search-timeout": "1ns"}
+		if database != "" {
+			flags["database-url"], flags["database-connections"] = database, "4"
+		}
+		settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
+		require.NoError(t, err)
+		url := serveWith(t, settings, slow{began: make(chan struct{}, 1), goOn: make(chan struct{})})
+		status, answer := send(t, http.MethodPost, url+"/threads/search", `{"values":{"a":1}}`)
+		require.Contains(t, []int{422, 503}, status, answer) // it took too long, or waited too long for its turn
+		status, _ = send(t, http.MethodPost, url+"/threads/search", `{}`)
+		require.Equal(t, 200, status)
+	}
+}

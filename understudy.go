@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"regexp"
@@ -450,7 +451,8 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err := s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs); err != nil {
 		return err
 	}
-	rows, err := s.rows.Threads().Threads(ctx, thread.Query{Status: thread.Busy})
+	// With a limit an index answers, and the time that searches of clients may take does not count.
+	rows, err := s.rows.Threads().Threads(ctx, thread.Query{Status: thread.Busy, Limit: math.MaxInt32})
 	if err != nil {
 		return fmt.Errorf("busy threads: %w", err)
 	}
