@@ -79,7 +79,6 @@ var bases = map[string]string{
 	"DELETE /store/items":                        `{"namespace":["a"],"key":"k"}`,
 	"POST /store/items/search":                   `{"namespace_prefix":["a"]}`,
 	"POST /threads/{thread_id}/state/checkpoint": `{"checkpoint":{"checkpoint_ns":""}}`,
-	"POST /runs/batch":                           `[]`,
 }
 
 // nested are the places within a body that have a meaning of their own, deeper than its members.

@@ -81,6 +81,25 @@ func play(t testing.TB, m *memory, script []checkpoint) {
 	}
 }
 
+// shows plays a script and compares what is shown of its last checkpoint, once with what each step leaves in memory, once with everything read back.
+func shows(t *testing.T, script []checkpoint, want []string, check func(m *memory, last id.Checkpoint)) {
+	t.Helper()
+	for _, forget := range []bool{false, true} {
+		m := newMemory()
+		for _, step := range script {
+			if forget {
+				m.cache = &eventstore.Cache{}
+			}
+			play(t, m, []checkpoint{step})
+		}
+		last := id.Checkpoint(script[len(script)-1].id)
+		if diff := cmp.Diff(want, shown(t, m, last)); diff != "" {
+			t.Fatalf("forget=%v (-want +got)\n%s", forget, diff)
+		}
+		check(m, last)
+	}
+}
+
 var (
 	m1, m2, m3, m4 = human("1", "one"), ai("2", "two"), human("3", "three"), ai("4", "four")
 	m5, m6         = human("5", "five"), ai("6", "six")

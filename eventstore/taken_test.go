@@ -3,9 +3,6 @@ package eventstore_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"understudy/eventstore"
 	"understudy/id"
 )
 
@@ -62,20 +59,7 @@ func TestSummaryUnderATakenID(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for _, forget := range []bool{false, true} {
-				m := newMemory()
-				for _, step := range c.script {
-					if forget {
-						m.cache = &eventstore.Cache{}
-					}
-					play(t, m, []checkpoint{step})
-				}
-				last := id.Checkpoint(c.script[len(c.script)-1].id)
-				if diff := cmp.Diff(c.want, shown(t, m, last)); diff != "" {
-					t.Fatalf("forget=%v (-want +got)\n%s", forget, diff)
-				}
-				consistent(t, m)
-			}
+			shows(t, c.script, c.want, func(m *memory, _ id.Checkpoint) { consistent(t, m) })
 		})
 	}
 }

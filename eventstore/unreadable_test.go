@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 	"github.com/tinylib/msgp/msgp"
@@ -89,18 +88,7 @@ func TestUnreadable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for _, forget := range []bool{false, true} {
-				m := newMemory()
-				for _, step := range c.script {
-					if forget {
-						m.cache = &eventstore.Cache{}
-					}
-					play(t, m, []checkpoint{step})
-				}
-				last := id.Checkpoint(c.script[len(c.script)-1].id)
-				if diff := cmp.Diff(c.want, shown(t, m, last)); diff != "" {
-					t.Fatalf("forget=%v (-want +got)\n%s", forget, diff)
-				}
+			shows(t, c.script, c.want, func(m *memory, last id.Checkpoint) {
 				ids := map[string]bool{}
 				for _, e := range transcript(t, m, last).Entries {
 					ev := m.events[e.Seq-1]
@@ -113,7 +101,7 @@ func TestUnreadable(t *testing.T) {
 						require.Contains(t, text, gjson.GetBytes(ev.Content, "additional_kwargs.unreadable").String())
 					}
 				}
-			}
+			})
 		})
 	}
 }

@@ -170,6 +170,22 @@ func speaking(t *testing.T, stop func(context.Context) error, change func(*run.O
 	return w, g, at, reached
 }
 
+// spoken is a speaking world with a run that has streamed two pieces of an answer and waits; its server ends without grace.
+func spoken(t *testing.T, resumable bool) (*world, id.Thread, *run.Run) {
+	t.Helper()
+	w, _, at, reached := speaking(t, nil, func(o *run.Options) { o.Grace = time.Millisecond })
+	th := w.thread()
+	at.Store(3)
+	req := request("g")
+	req.Resumable = resumable
+	req.StreamMode = []string{"values", "messages-tuple"}
+	r, f, err := w.runs.Start(t.Context(), th, req)
+	require.NoError(t, err)
+	f.Close(false)
+	<-reached
+	return w, th, r
+}
+
 // again starts the world anew, as another process would.
 func (w *world) again(change func(*overlay.Settings)) {
 	w.stop()
@@ -365,16 +381,7 @@ func TestPartialAnswersOfAServerThatDied(t *testing.T) {
 	for resumable, want := range map[bool]string{true: "h1 a2-1*", false: "h1"} {
 		t.Run(fmt.Sprint(resumable), func(t *testing.T) {
 			t.Parallel()
-			w, _, at, reached := speaking(t, nil, func(o *run.Options) { o.Grace = time.Millisecond })
-			th := w.thread()
-			at.Store(3)
-			req := request("g")
-			req.Resumable = resumable
-			req.StreamMode = []string{"values", "messages-tuple"}
-			r, f, err := w.runs.Start(t.Context(), th, req)
-			require.NoError(t, err)
-			f.Close(false)
-			<-reached
+			w, th, r := spoken(t, resumable)
 			w.options.Jobs = -1 // the next server executes nothing: the run waits
 			w.again(func(*overlay.Settings) {})
 			require.Equal(t, run.Pending, w.status(th, r.ID))
@@ -427,16 +434,7 @@ func TestRecordsAreReadOutsideTransactions(t *testing.T) {
 		for _, by := range []string{"cancel", "strategy", "recovery"} {
 			t.Run(fmt.Sprint(by, " ", late), func(t *testing.T) {
 				t.Parallel()
-				w, _, at, reached := speaking(t, nil, func(o *run.Options) { o.Grace = time.Millisecond })
-				th := w.thread()
-				at.Store(3)
-				req := request("g")
-				req.Resumable = true
-				req.StreamMode = []string{"values", "messages-tuple"}
-				r, f, err := w.runs.Start(t.Context(), th, req)
-				require.NoError(t, err)
-				f.Close(false)
-				<-reached
+				w, th, r := spoken(t, true)
 				store := readStore{inside: &atomic.Int32{}}
 				store.between = func(last bridge.Offset) {
 					rec := &bridge.Record{

@@ -17,7 +17,7 @@ import (
 )
 
 // A Redis that answers and takes nothing, for it is full or a replica, is as good as away: on the instance that publishes, and on one that only reads,
-// streams end so that their readers come again, none begin, the gauge says so, and the log says once what helps. All goes on when it takes records.
+// streams end so that their readers come again, none begin, the gauge says so, and the log says once what helps. All of it recovers when Redis takes records again.
 func TestRedisThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ spoil, mend []any }{

@@ -156,7 +156,7 @@ func (s *Step[T]) Loses() bool {
 	return len(s.Gone) > 0 || slices.ContainsFunc(s.Next, func(n Next[T]) bool { return n.takes() })
 }
 
-// split tells summaries that declare themselves from messages whose ids they took: those were not edited, they went. A client edits.
+// split tells summaries that declare themselves from messages whose ids they took: those were not edited but removed. A client edits.
 func (s *Step[T]) split() {
 	var none T
 	taken := map[int64]bool{}

@@ -146,7 +146,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		return nil
 	}
 	if c.begun {
-		// What there is of the copy goes by and by. If not even this can be written, it lapses.
+		// The incomplete copy is deleted in the background. If not even this can be written, it lapses.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if e := s.write(limited, func(tx *Tx) error { return tx.exec(abandonCopy, to) }); e != nil {

@@ -131,7 +131,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		return nil
 	}
 	if c.begun {
-		// What there is of the copy goes by and by. If not even this can be written, the next start does it.
+		// The incomplete copy is deleted in the background. If not even this can be written, the next start does it.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if e := s.write(limited, func(tx *Tx) error { return tx.abandonCopies(to) }); e != nil {
