@@ -44,6 +44,7 @@ import (
 	"understudy/internal/config"
 	"understudy/internal/logctx"
 	"understudy/run"
+	"understudy/run/webhook"
 	"understudy/server"
 	"understudy/store"
 	"understudy/thread"
@@ -166,7 +167,7 @@ func (s *Server) assemble(c Config) error {
 	retention := retentionOf(cfg.ThreadTTL)
 	s.runs = run.NewService(run.Options{
 		Store: s.rows.Runs(), Bridge: s.bridge, Streams: limits, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
-		Webhooks: &run.Webhooks{
+		Webhooks: &webhook.Policy{
 			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
 			RequireHTTPS:   cfg.Webhooks.URL.RequireHTTPS,
 			RefusePrivate:  cfg.Webhooks.URL.DisablePrivateIPs,

@@ -7,6 +7,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/thread"
 )
 
@@ -37,7 +38,7 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 	if err != nil {
 		return nil, nil, false, err
 	}
-	if !s.reserveSoon(ctx) {
+	if !s.slots.ReserveSoon(ctx) {
 		return nil, nil, false, nil
 	}
 	started, entered := false, ""
@@ -45,10 +46,10 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 		if started {
 			return
 		}
-		if s.leave(entered) {
-			poke(s.wake)
+		if s.slots.Leave(entered) {
+			loop.Poke(s.wake)
 		}
-		s.release(1)
+		s.slots.Release(1)
 	}()
 	as, err := s.Store.Assistant(ctx, a)
 	if fault.Is(err, fault.NotFound) {
@@ -60,7 +61,7 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
 		return nil, nil, false, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
 	}
-	if !s.enter(as.GraphID) {
+	if !s.slots.Enter(as.GraphID) {
 		return nil, nil, false, nil
 	}
 	entered = as.GraphID

@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"understudy/graph"
@@ -95,32 +94,6 @@ func acquit(tx Tx, row *Run) error {
 	return tx.UpdateRun(row)
 }
 
-// lineUp adds an execution to the line. s.mu is held.
-func (s *Service) lineUp(ex *execution) {
-	ex.turn = make(chan struct{})
-	s.line = append(s.line, ex)
-	if len(s.line) == 1 {
-		close(ex.turn)
-	}
-}
-
-// leaveLine lets the next suspect have its turn, or the queue go on.
-func (s *Service) leaveLine(ex *execution) {
-	s.mu.Lock()
-	at := slices.Index(s.line, ex)
-	if at >= 0 {
-		s.line = slices.Delete(s.line, at, at+1)
-	}
-	if at == 0 && len(s.line) > 0 {
-		close(s.line[0].turn)
-	}
-	s.grant()
-	s.mu.Unlock()
-	if at >= 0 {
-		s.pokeQueue()
-	}
-}
-
 // yield ends the turn of a suspect: it has saved a checkpoint, or has ended.
 func (ex *execution) yield() {
 	if ex.yields != nil {
@@ -149,12 +122,10 @@ func (s *Service) takeTurn(ctx context.Context, ex *execution) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		s.mu.Lock()
-		s.lineUp(ex)
-		s.mu.Unlock()
+		ex.turn = s.slots.LineUp()
 	}
 	select {
-	case <-ex.turn:
+	case <-ex.turn.First():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -180,7 +151,7 @@ func (s *Service) turnTime(attempt int) time.Duration {
 
 // holdTurn keeps the line until a suspect yields, or has survived for turnTime.
 func (s *Service) holdTurn(ctx context.Context, ex *execution) {
-	defer s.leaveLine(ex)
+	defer ex.turn.Leave()
 	timer := time.NewTimer(s.turnTime(ex.run.Attempt))
 	defer timer.Stop()
 	select {

@@ -15,6 +15,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
+	"understudy/internal/loop"
 	"understudy/thread"
 )
 
@@ -69,12 +70,12 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 			return nil, nil, fmt.Errorf("subscribe: %w", err)
 		}
 	}
-	slots := s.reserve(len(reqs))
+	free := s.slots.Reserve(len(reqs))
 	var done []created
 	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
 		s.undo(done) // an attempt
 		done = done[:0]
-		left := slots
+		left := free
 		for i := range reqs {
 			c, err := s.insert(tx, read, threads[i], assistants[i], t == "", &reqs[i], left > 0)
 			done = append(done, c)
@@ -89,7 +90,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	})
 	if err != nil {
 		s.undo(done)
-		s.release(slots)
+		s.slots.Release(free)
 		if sub != nil {
 			sub.Close()
 		}
@@ -100,13 +101,13 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		runs[i] = c.run
 		s.displace(ctx, &c)
 		if c.claimed != nil {
-			slots--
+			free--
 			s.launch(c.claimed)
 		} else {
 			s.queued()
 		}
 	}
-	s.release(slots)
+	s.slots.Release(free)
 	return runs, sub, nil
 }
 
@@ -119,8 +120,8 @@ func (s *Service) displace(ctx context.Context, c *created) {
 // undo gives back what claims took that were not committed.
 func (s *Service) undo(all []created) {
 	for _, c := range all {
-		if c.claimed != nil && s.leave(c.claimed.Graph) {
-			poke(s.wake)
+		if c.claimed != nil && s.slots.Leave(c.claimed.Graph) {
+			loop.Poke(s.wake)
 		}
 	}
 }
@@ -222,7 +223,7 @@ func (s *Service) insert(tx Tx, read *readings, t id.Thread, a id.Assistant, sta
 
 	shown := *r
 	c.run = &shown
-	if mayClaim && !running && !ahead && req.After <= 0 && s.enter(r.Graph) {
+	if mayClaim && !running && !ahead && req.After <= 0 && s.slots.Enter(r.Graph) {
 		s.claim(r, row, now)
 		c.claimed = r
 	}

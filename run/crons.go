@@ -17,6 +17,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
+	"understudy/internal/loop"
 )
 
 // errNever refuses a schedule whose date never occurs, such as the 30th of February.
@@ -112,7 +113,7 @@ func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 	if err != nil {
 		return nil, err
 	}
-	poke(s.crons)
+	loop.Poke(s.crons)
 	return c, nil
 }
 
@@ -188,7 +189,7 @@ func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron
 	if err != nil {
 		return nil, err
 	}
-	poke(s.crons)
+	loop.Poke(s.crons)
 	return row, nil
 }
 
@@ -246,7 +247,7 @@ const cronBatch = 64
 // server was down is made up for by one run. It returns when the next cron is due.
 func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 	for {
-		switch sure, err := s.measured(ctx); {
+		switch sure, err := s.clock.Sure(ctx); {
 		case err != nil:
 			return time.Time{}, err
 		case !sure:

@@ -12,6 +12,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/thread/overlay"
 )
 
@@ -49,7 +50,7 @@ func (s *Service) watch(r *Run) (stop func()) {
 	w.runs[r.ID].by++
 	w.due[r.ID] = r.Thread // it may have ended before it was noted
 	w.mu.Unlock()
-	poke(s.ends)
+	loop.Poke(s.ends)
 	return sync.OnceFunc(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -108,7 +109,7 @@ func (s *Service) heardOf(sig Signal) {
 		}
 	}
 	if wanted {
-		poke(s.ends)
+		loop.Poke(s.ends)
 	}
 }
 
@@ -127,7 +128,7 @@ func (s *Service) watchAll() {
 	wanted := len(w.due) > 0
 	w.mu.Unlock()
 	if wanted {
-		poke(s.ends)
+		loop.Poke(s.ends)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/run/webhook"
 	"understudy/thread"
 )
 
@@ -110,13 +111,13 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 	}
 	if e.again { // at worst somebody else ended it, and told: once more does no harm
 		s.publishEnd(ctx, row)
-		poke(s.outbox)
+		s.webhooks.Poke()
 		s.queued() // if nothing waits, a look into the queue was for nothing
 		return
 	}
 	s.metrics.ended[row.Status].Inc()
 	if row.Kwargs.Webhook != "" {
-		poke(s.outbox)
+		s.webhooks.Poke()
 	}
 	if f := out.failure; f != nil && f.Detail != "" && row.Status == Error {
 		s.log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", f.Error(), "traceback", f.Detail)
@@ -182,7 +183,9 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		return e, err
 	}
 	if row.Kwargs.Webhook != "" && !s.Webhooks.Disabled {
-		if err := tx.InsertDelivery(s.delivery(row, values, failure, now)); err != nil {
+		if err := tx.InsertDelivery(s.Webhooks.Delivery(webhook.End{
+			Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: s.Wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: values, Failure: failure,
+		})); err != nil {
 			return e, err
 		}
 	}

@@ -18,7 +18,6 @@ type metrics struct {
 	takeovers prometheus.Counter
 	// Writes that were refused: those of attempts that have lost their run, and those of runs whose cancel was asked for.
 	fencedLost, fencedCancelled prometheus.Counter
-	delivered, undelivered      prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, s *Service) *metrics {
@@ -51,8 +50,6 @@ func newMetrics(r prometheus.Registerer, s *Service) *metrics {
 	}
 	fenced := vec("understudy_fenced_writes_total", "Writes of runs that were refused: lost, another instance has the run; cancelled, its cancel was asked for.", "reason")
 	m.fencedLost, m.fencedCancelled = fenced.WithLabelValues("lost"), fenced.WithLabelValues("cancelled")
-	sent := vec("understudy_webhooks_total", "Webhooks that were tried, by result.", "result")
-	m.delivered, m.undelivered = sent.WithLabelValues("sent"), sent.WithLabelValues("failed")
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs", Help: "Runs that this instance executes at once at most."}, func() float64 {
 		most, _ := s.Load()
 		return float64(most)

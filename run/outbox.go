@@ -2,182 +2,31 @@ package run
 
 import (
 	"context"
-	"net/url"
-	"strings"
 	"time"
+
+	"understudy/run/webhook"
 )
 
-const (
-	senders      = 32  // requests at a time in all
-	perReceiver  = 4   // to one receiver
-	slowSenders  = 16  // to receivers that are slow, one to each
-	heldAtMost   = 112 // so that the last of them begins within takeTime, even when all receivers hang
-	slowReceiver = 5 * time.Second
-	slowFor      = 10 * time.Minute // without being asked again
-)
-
-// takeTime is how long deliveries that an instance has taken are left to it: longer than those to one receiver can take.
-const takeTime = 2 * time.Minute
-
-// origin is the scheme and host of an address: what one receiver is taken to be.
-func origin(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return ""
-	}
-	return strings.ToLower(u.Scheme + "://" + u.Host)
+// outbox is the Store as the sender of webhooks needs it.
+type outbox struct {
+	store  Store
+	shared Shared // the Store, when other instances send from it too; nil else
 }
 
-// receiver is the server at an origin.
-type receiver struct {
-	queue   []*Delivery // read from the outbox, not being sent
-	sending int
-	slow    time.Time // it took long to answer; zero: it did not
+// Due implements webhook.Outbox.
+func (o outbox) Due(ctx context.Context, q webhook.Query) ([]*webhook.Delivery, time.Time, error) {
+	if o.shared != nil {
+		return o.shared.TakeDeliveries(ctx, q, q.By.Add(webhook.TakeTime))
+	}
+	return o.store.Deliveries(ctx, q)
 }
 
-// dispatcher decides which delivery is sent next: those due longest first, but so that a receiver that hangs holds up only its own. It belongs to one
-// goroutine.
-type dispatcher struct {
-	receivers     map[string]*receiver
-	held          map[int64]bool // those in queues and those being sent
-	sending, slow int
+// Update implements webhook.Outbox.
+func (o outbox) Update(ctx context.Context, d *webhook.Delivery) error {
+	return o.store.Write(ctx, func(tx Tx) error { return tx.UpdateDelivery(d) })
 }
 
-func newDispatcher() *dispatcher {
-	return &dispatcher{receivers: map[string]*receiver{}, held: map[int64]bool{}}
-}
-
-// query asks for what could be sent now.
-func (d *dispatcher) query(by time.Time) DeliveryQuery {
-	q := DeliveryQuery{By: by, PerOrigin: perReceiver, Limit: heldAtMost - len(d.held)}
-	for name, r := range d.receivers {
-		if n := len(r.queue) + r.sending; n >= perReceiver || n > 0 && !r.slow.IsZero() {
-			q.Skip = append(q.Skip, name)
-		}
-	}
-	return q
-}
-
-// add takes what was found. Without a take of its own a storage finds again what is being sent.
-func (d *dispatcher) add(found []*Delivery) (added int) {
-	for _, one := range found {
-		if d.held[one.ID] {
-			continue
-		}
-		d.held[one.ID] = true
-		r := d.receivers[one.Origin]
-		if r == nil {
-			r = &receiver{}
-			d.receivers[one.Origin] = r
-		}
-		r.queue = append(r.queue, one)
-		added++
-	}
-	return added
-}
-
-// next is a delivery to send now; nil when none may be.
-func (d *dispatcher) next() *Delivery {
-	if d.sending >= senders {
-		return nil
-	}
-	var best *receiver
-	for _, r := range d.receivers {
-		switch {
-		case len(r.queue) == 0 || r.sending >= perReceiver:
-		case !r.slow.IsZero() && (r.sending > 0 || d.slow >= slowSenders):
-		case best == nil || r.queue[0].Due.Before(best.queue[0].Due):
-			best = r
-		}
-	}
-	if best == nil {
-		return nil
-	}
-	one := best.queue[0]
-	best.queue = best.queue[1:]
-	best.sending++
-	d.sending++
-	if !best.slow.IsZero() {
-		d.slow++
-	}
-	return one
-}
-
-// sent notes the end of an attempt that next began.
-func (d *dispatcher) sent(one *Delivery, slow bool, now time.Time) {
-	r := d.receivers[one.Origin]
-	delete(d.held, one.ID)
-	d.sending--
-	if !r.slow.IsZero() {
-		d.slow--
-	}
-	r.sending--
-	was := r.slow
-	switch {
-	case slow:
-		r.slow = now
-	case r.sending == 0:
-		r.slow = time.Time{}
-	}
-	// What else is being sent to it counts as slow from now on, or no longer.
-	if was.IsZero() && !r.slow.IsZero() {
-		d.slow += r.sending
-	}
-	for name, r := range d.receivers {
-		if r.sending == 0 && len(r.queue) == 0 && now.Sub(r.slow) > slowFor {
-			delete(d.receivers, name)
-		}
-	}
-}
-
-// deliver sends what is in the outbox, each entry until it was taken or too often refused.
-func (s *Service) deliver(ctx context.Context) error {
-	client := s.Webhooks.client()
-	defer client.CloseIdleConnections()
-	type result struct {
-		delivery *Delivery
-		slow     bool
-	}
-	d := newDispatcher()
-	results := make(chan result, senders)
-	defer func() {
-		for d.sending > 0 {
-			r := <-results
-			d.sent(r.delivery, r.slow, s.Now())
-		}
-	}()
-	return s.loop(ctx, "webhooks", s.outbox, func(ctx context.Context) (time.Time, error) {
-		for len(results) > 0 {
-			r := <-results
-			d.sent(r.delivery, r.slow, s.Now())
-		}
-		for {
-			var next time.Time
-			added := 0
-			if q := d.query(s.Now()); q.Limit > 0 {
-				found, after, err := s.deliveries(ctx, q)
-				if err != nil {
-					return next, err
-				}
-				next, added = after, d.add(found)
-			}
-			for one := d.next(); one != nil; one = d.next() {
-				go func() {
-					results <- result{one, s.send(ctx, client, one)}
-					poke(s.outbox)
-				}()
-			}
-			if added == 0 || d.sending >= senders {
-				return next, nil // the end of what is being sent pokes
-			}
-		}
-	})
-}
-
-// deliveries returns a batch of what is due. Of a shared storage it takes them.
-func (s *Service) deliveries(ctx context.Context, q DeliveryQuery) ([]*Delivery, time.Time, error) {
-	if s.shared != nil {
-		return s.shared.TakeDeliveries(ctx, q, q.By.Add(takeTime))
-	}
-	return s.Store.Deliveries(ctx, q)
+// Delete implements webhook.Outbox.
+func (o outbox) Delete(ctx context.Context, d *webhook.Delivery) error {
+	return o.store.Write(ctx, func(tx Tx) error { return tx.DeleteDelivery(d.ID) })
 }

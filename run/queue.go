@@ -21,7 +21,7 @@ const queueBound = 100_000
 func (s *Service) Load() (most, used int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(0, s.Options.Jobs), len(s.active)
+	return s.slots.Len(), len(s.active)
 }
 
 // Queue tells how the queue stands.

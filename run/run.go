@@ -179,26 +179,6 @@ type CronQuery struct {
 	Offset    int
 }
 
-// Delivery is an entry of the outbox: a webhook still to be sent.
-type Delivery struct {
-	ID       int64
-	Thread   id.Thread
-	Run      id.Run
-	URL      string
-	Origin   string          // scheme and host of URL: deliveries to one wait for each other
-	Body     json.RawMessage // complete but for webhook_sent_at
-	Attempts int
-	Due      time.Time
-}
-
-// DeliveryQuery selects deliveries of the outbox.
-type DeliveryQuery struct {
-	By        time.Time // due by then
-	Skip      []string  // origins that are left out
-	PerOrigin int       // at most so many of one origin: those due longest
-	Limit     int
-}
-
 // NewCron is a wish for a cron.
 type NewCron struct {
 	Thread         id.Thread // "" for stateless ones

@@ -12,27 +12,23 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"understudy/internal/fault"
+	"understudy/internal/loop"
 	"understudy/thread"
 )
+
+// clockRetry is when a clock that jumped is compared again.
+const clockRetry = 100 * time.Millisecond
 
 // queued notes that a run was left in the queue, and wakes the scheduler.
 func (s *Service) queued() {
 	s.arrived()
-	poke(s.wake)
 	s.signal(Signal{})
 }
 
-// arrived notes that a free job may be wanted by a run of the queue.
+// arrived wakes the scheduler for a run that may be in the queue.
 func (s *Service) arrived() {
-	s.arrivals.Add(1)
-	s.waiting.Store(true)
-}
-
-// pokeQueue wakes the scheduler if there may be runs that wait: mostly there are none, and looking costs a query.
-func (s *Service) pokeQueue() {
-	if s.waiting.Load() {
-		poke(s.wake)
-	}
+	s.slots.Arrived()
+	loop.Poke(s.wake)
 }
 
 // claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
@@ -56,19 +52,19 @@ const claimBatch = 16
 
 // claimDue claims due runs until nothing is due or no job is free. It returns when to look again; zero when the next poke is early enough.
 func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
-	if s.Jobs < 0 {
+	if s.slots.Len() == 0 {
 		return time.Time{}, nil
 	}
 	for {
 		// Before looking, so that what is queued meanwhile is noticed.
-		arrivals := s.arrivals.Load()
-		full := s.full() // leave pokes when one of them has room again
+		arrivals := s.slots.Arrivals()
+		full := s.full() // slots wake when one of them has room again
 		next, err := s.Store.NextDue(ctx, full...)
 		if err != nil {
 			return time.Time{}, err
 		}
 		if !next.IsZero() && !next.After(s.Now()) {
-			switch sure, err := s.measured(ctx); {
+			switch sure, err := s.clock.Sure(ctx); {
 			case err != nil:
 				return time.Time{}, err
 			case !sure:
@@ -77,28 +73,24 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 		}
 		if next.IsZero() || next.After(s.Now()) {
 			if next.IsZero() {
-				s.waiting.Store(false) // what waits for a run of its thread is poked by that run's end
-				if s.arrivals.Load() != arrivals {
-					s.waiting.Store(true) // and poked
-				}
+				s.slots.Empty(arrivals) // what waits for a run of its thread is announced by that run's end
 			}
-			s.unowe()
+			s.slots.Unowe()
 			return next, nil
 		}
-		s.waiting.Store(true)
-		slots := s.reserveQueued(claimBatch)
-		if slots == 0 {
-			return time.Time{}, nil // release pokes
+		free := s.slots.ReserveQueued(claimBatch)
+		if free == 0 {
+			return time.Time{}, nil // slots wake when one is free
 		}
-		claimed, err := s.claimSome(ctx, slots)
-		s.release(slots - len(claimed))
+		claimed, err := s.claimSome(ctx, free)
+		s.slots.Release(free - len(claimed))
 		for _, r := range claimed {
 			s.launch(r)
 		}
 		switch {
 		case errors.Is(err, errFull):
 		case fault.Is(err, fault.NotFound) && len(claimed) == 0:
-			s.unowe()
+			s.slots.Unowe()
 			return s.Now().Add(10 * time.Millisecond), nil // it was cancelled just now, or claimed by another instance: look again
 		case err != nil && !fault.Is(err, fault.NotFound):
 			return time.Time{}, err
@@ -113,7 +105,7 @@ func (s *Service) claimSome(ctx context.Context, n int) ([]*Run, error) {
 	var short error
 	undo := func() {
 		for _, r := range claimed {
-			s.leave(r.Graph)
+			s.slots.Leave(r.Graph)
 		}
 		claimed, short = claimed[:0], nil
 	}
@@ -129,7 +121,7 @@ func (s *Service) claimSome(ctx context.Context, n int) ([]*Run, error) {
 			if err != nil {
 				return err
 			}
-			if !s.serves(r.Graph) || !s.enter(r.Graph) {
+			if !s.serves(r.Graph) || !s.slots.Enter(r.Graph) {
 				short = errFull
 				return nil
 			}
@@ -179,13 +171,9 @@ func (s *Service) serves(name string) bool {
 
 // full gives the graphs of which no run may begin here now, sorted.
 func (s *Service) full() (graphs []string) {
+	graphs = s.slots.Full()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for graph, places := range s.places {
-		if places <= 0 {
-			graphs = append(graphs, graph)
-		}
-	}
 	for graph := range s.foreign {
 		if _, known := s.Graphs.Graph(graph); !known {
 			graphs = append(graphs, graph)
@@ -195,37 +183,7 @@ func (s *Service) full() (graphs []string) {
 	return graphs
 }
 
-// enter takes a place among the runs of a graph; false when there is none.
-func (s *Service) enter(graph string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	places, limited := s.places[graph]
-	if !limited {
-		return true
-	}
-	if places <= 0 {
-		return false
-	}
-	s.places[graph] = places - 1
-	return true
-}
-
-// leave gives a place back. It reports whether there was none before: runs of the graph may wait for it.
-func (s *Service) leave(graph string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leaveLocked(graph)
-}
-
-func (s *Service) leaveLocked(graph string) bool {
-	places, limited := s.places[graph]
-	if limited {
-		s.places[graph] = places + 1
-	}
-	return limited && places == 0
-}
-
-// launch starts executing a claimed run, for which a job was reserved.
+// launch starts executing a claimed run, for which a slot was reserved.
 func (s *Service) launch(r *Run) { s.launchWith(r, false, s.finish) }
 
 // launchWith is launch, of a run that may not be written yet, and whose end finish writes.
@@ -247,7 +205,7 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 	}
 	s.active[r.ID] = ex
 	if r.Crashes == suspectCrashes { // one that is doubted waits first
-		s.lineUp(ex)
+		ex.turn = s.slots.LineUp()
 	}
 	if s.closing {
 		cancel(errShutdown)
@@ -261,20 +219,15 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 		}
 		s.execute(ctx, ex, finish)
 		ex.turns.Wait()
-		s.leaveLine(ex)
+		ex.turn.Leave()
 		cancel(nil)
 		s.mu.Lock()
 		if s.active[r.ID] == ex { // else the next attempt has been claimed by now
 			delete(s.active, r.ID)
 		}
-		s.giveBack(1)
-		wasFull := s.leaveLocked(r.Graph) // with the job, so that the job does not go to a younger run of another graph
 		s.mu.Unlock()
+		s.slots.Done(r.Graph)
 		close(ex.done)
-		if wasFull {
-			poke(s.wake)
-		}
-		s.pokeQueue()
 	}()
 	return ex
 }
@@ -295,7 +248,7 @@ func (s *Service) renew(ctx context.Context) error {
 	if s.shared != nil {
 		// A lease that is renewed by a clock that was set back would have ended for the others. Renewing by an old comparison is better than not at all.
 		limited, cancel := context.WithTimeout(ctx, s.heartbeat()/4)
-		_, _ = s.measured(limited)
+		_, _ = s.clock.Sure(limited)
 		cancel()
 	}
 	// In the same order everywhere: a storage that locks threads one by one must not find two that wait for each other.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,10 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
+	"understudy/run/clock"
+	"understudy/run/slots"
+	"understudy/run/webhook"
 	"understudy/thread"
 	"understudy/thread/overlay"
 	"understudy/thread/partial"
@@ -58,7 +61,7 @@ type Options struct {
 	Items     graph.Store     // long-term memory of graphs
 	Backfill  thread.Backfill // nil: every thread was recorded from its beginning
 	Wire      Wire
-	Webhooks  *Webhooks // nil: the policy with nothing configured
+	Webhooks  *webhook.Policy // nil: the policy with nothing configured
 	// Overlay shows transcripts in place of messages. nil: readers see what the graph itself has.
 	Overlay *overlay.Overlay
 
@@ -97,14 +100,13 @@ type Service struct {
 
 	wake     chan struct{} // capacity 1: something may be due
 	crons    chan struct{} // capacity 1: the next cron changed
-	outbox   chan struct{} // capacity 1: a delivery was added
 	keep     chan kept
 	stopped  chan struct{} // closed when nothing is written any more
 	quit     chan struct{} // closed when the grace period is over
 	started  time.Time
-	clock    *clock       // behind Now, when other instances work on the Store
-	waiting  atomic.Bool  // runs may be waiting in the queue
-	arrivals atomic.Int64 // in the queue, so far
+	clock    *clock.Clock // behind Now, when other instances work on the Store; nil else
+	slots    *slots.Slots
+	webhooks *webhook.Sender
 
 	forms forms // of records, as readers with the overlay see them
 
@@ -120,12 +122,9 @@ type Service struct {
 	briefs sync.Map // id.Thread → *briefStream, of runs that are not written
 
 	mu      sync.Mutex
-	jobs    jobs
-	places  map[string]int  // still to be taken, of the graphs in Limits
 	foreign map[string]bool // graphs of runs in the queue that only other instances serve
 	closing bool
 	active  map[id.Run]*execution
-	line    []*execution // suspects that are executed one after the other; see crash.go
 
 	executions sync.WaitGroup
 }
@@ -141,7 +140,7 @@ type execution struct {
 	ending    atomic.Bool // the graph has stopped, and the end is being written
 	reply     liveReply
 
-	turn   chan struct{}      // of a suspect: closed when it is first in Service.line
+	turn   *slots.Turn        // of a suspect, from when it is lined up
 	yields context.CancelFunc // of a suspect that has its turn: ends it; nil before
 	turns  sync.WaitGroup     // what holds the turn
 }
@@ -176,18 +175,20 @@ func NewService(o Options) *Service {
 		o.Streams.Metrics = bridge.NewMetrics(nil)
 	}
 	if o.Webhooks == nil {
-		o.Webhooks = &Webhooks{}
+		o.Webhooks = &webhook.Policy{}
 	}
 	s := &Service{
-		Options: o, log: o.Logger, wake: make(chan struct{}, 1), crons: make(chan struct{}, 1), outbox: make(chan struct{}, 1),
+		Options: o, log: o.Logger, wake: make(chan struct{}, 1), crons: make(chan struct{}, 1),
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
-		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), jobs: jobs{free: max(0, o.Jobs)}, places: maps.Clone(o.Limits), foreign: map[string]bool{}, active: map[id.Run]*execution{},
+		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), foreign: map[string]bool{}, active: map[id.Run]*execution{},
 		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
 	}
 	if s.shared, _ = o.Store.(Shared); s.shared != nil {
-		s.clock = &clock{machine: o.Now, most: o.Lease / 4}
-		s.Now = s.clock.now
+		s.clock = clock.New(o.Now, s.shared.Clock, o.Lease/4, s.log)
+		s.Now = s.clock.Now
 	}
+	s.slots = slots.New(o.Jobs, o.Limits, func() { loop.Poke(s.wake) })
+	s.webhooks = webhook.NewSender(outbox{s.Store, s.shared}, s.Webhooks, s.log, s.Now, o.Registry)
 	if s.shared != nil && o.Local {
 		s.watches = &watches{runs: map[id.Run]*watch{}, threads: map[id.Thread]int{}, due: map[id.Run]id.Thread{}, gone: map[id.Thread]struct{}{}}
 	}
@@ -267,19 +268,20 @@ func (s *Service) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	if s.shared != nil {
 		g.Go(func() error { return s.listen(gctx) })
-		g.Go(func() error { return s.loop(gctx, "signals", s.look, s.renewNow) })
-		g.Go(func() error { return s.loop(gctx, "takeover", nil, s.takeOver) })
+		g.Go(func() error { return s.loop("signals").Run(gctx, s.look, s.renewNow) })
+		g.Go(func() error { return s.loop("takeover").Run(gctx, nil, s.takeOver) })
 	}
 	if s.watches != nil {
-		g.Go(func() error { return s.loop(gctx, "ends", s.ends, s.tellEnds) })
+		g.Go(func() error { return s.loop("ends").Run(gctx, s.ends, s.tellEnds) })
 	}
-	g.Go(func() error { return s.loop(gctx, "queue", s.wake, s.claimDue) })
-	g.Go(func() error { return s.loop(gctx, "crons", s.crons, s.fireDue) })
-	g.Go(func() error { return s.deliver(gctx) })
-	g.Go(func() error { return s.every(gctx, s.heartbeat(), "leases", s.renew) })
-	g.Go(func() error { return s.every(gctx, min(time.Minute, s.ResumableTTL), "sweep", s.sweep) })
+	g.Go(func() error { return s.loop("queue").Run(gctx, s.wake, s.claimDue) })
+	g.Go(func() error { return s.loop("crons").Run(gctx, s.crons, s.fireDue) })
+	g.Go(func() error { return s.webhooks.Run(gctx) })
+	g.Go(func() error { return s.loop("leases").Every(gctx, s.heartbeat(), s.renew) })
+	g.Go(func() error { return s.loop("sweep").Every(gctx, min(time.Minute, s.ResumableTTL), s.sweep) })
 	err := g.Wait()
 
+	s.slots.Close()
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
@@ -295,7 +297,7 @@ func (s *Service) Run(ctx context.Context) error {
 			waiting = false
 		case <-beats.C:
 			if err := s.renew(work); err != nil {
-				s.log.ErrorContext(work, "cannot go on; trying again", "part", "leases", "error", err)
+				s.log.ErrorContext(work, "background task failed; retrying", "part", "leases", "error", err)
 			}
 		case <-grace.C:
 			close(s.quit)
@@ -316,15 +318,11 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
+// loop names a background task.
+func (s *Service) loop(name string) loop.Loop { return loop.Loop{Name: name, Log: s.log, Now: s.Now} }
+
 // heartbeat is the time between two renewals of leases.
 func (s *Service) heartbeat() time.Duration { return s.Lease / 4 }
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // somebody poked already
-	}
-}
 
 // Create makes a run that goes on by itself.
 func (s *Service) Create(ctx context.Context, t id.Thread, req Request) (*Run, error) {

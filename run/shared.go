@@ -10,6 +10,8 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/loop"
+	"understudy/run/webhook"
 )
 
 // Shared is a Store that several instances work on at once. All go by its time.
@@ -18,7 +20,7 @@ type Shared interface {
 	// Lapsed gives running runs whose lease ended before a time, the longest ago first.
 	Lapsed(ctx context.Context, before time.Time, limit int) ([]*Run, error)
 	// TakeDeliveries is Deliveries, but what it returns is not due before until any more: no other instance gets it meanwhile.
-	TakeDeliveries(ctx context.Context, q DeliveryQuery, until time.Time) (due []*Delivery, next time.Time, err error)
+	TakeDeliveries(ctx context.Context, q webhook.Query, until time.Time) (due []*webhook.Delivery, next time.Time, err error)
 	// Clock is the time of the database.
 	Clock(ctx context.Context) (time.Time, error)
 	// Ended gives those of the runs that are over, or not there.
@@ -93,7 +95,6 @@ func (s *Service) tellAll(ctx context.Context) {
 func (s *Service) heard(sig Signal) {
 	if sig == (Signal{}) {
 		s.arrived()
-		poke(s.wake)
 		return
 	}
 	s.heardOf(sig)
@@ -107,7 +108,7 @@ func (s *Service) heard(sig Signal) {
 	}
 	s.mu.Unlock()
 	if ours {
-		poke(s.look)
+		loop.Poke(s.look)
 	}
 }
 
@@ -130,13 +131,13 @@ const (
 func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 	for {
 		// No lease is judged by a clock that may have been set, or have stood still, since the last heartbeat.
-		if err := s.setClock(ctx); err != nil {
+		if err := s.clock.Compare(ctx); err != nil {
 			s.blind = true
 			return time.Time{}, err
 		}
 		now := s.Now()
 		next = now.Add(s.heartbeat())
-		if jumps := s.clock.jumped(); jumps != s.jumps {
+		if jumps := s.clock.Jumps(); jumps != s.jumps {
 			// Leases are of the time before. Those who live measure and renew within a heartbeat: it is looked away now and the next time.
 			s.jumps, s.blind = jumps, true
 			break
@@ -167,9 +168,8 @@ func (s *Service) takeOver(ctx context.Context) (next time.Time, err error) {
 	}
 	s.watchAll()
 	s.arrived()
-	poke(s.wake)
-	poke(s.crons)
-	poke(s.outbox)
+	loop.Poke(s.crons)
+	s.webhooks.Poke()
 	return next, nil
 }
 
@@ -223,7 +223,7 @@ func (s *Service) takeOverRun(ctx context.Context, lapsed *Run, deaths map[strin
 
 // recoverShared is Recover while other instances work on the same data.
 func (s *Service) recoverShared(ctx context.Context, busy []id.Thread) error {
-	if err := s.setClock(ctx); err != nil {
+	if err := s.clock.Compare(ctx); err != nil {
 		return fmt.Errorf("the time of the database: %w", err)
 	}
 	s.started = s.Now()

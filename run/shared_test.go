@@ -19,6 +19,7 @@ import (
 	"understudy/id"
 	"understudy/internal/postgrestest"
 	"understudy/run"
+	"understudy/run/webhook"
 	"understudy/storage/postgres"
 	"understudy/thread"
 )
@@ -69,7 +70,7 @@ func (c *cluster) start(graphs map[string]script, change func(*run.Options)) *in
 	for name, g := range graphs {
 		require.NoError(t, w.graphs.Add(name, "", g))
 	}
-	o := run.Options{Jobs: 4, Grace: 5 * time.Second, Wire: wire{}, Webhooks: &run.Webhooks{AllowLoopback: true}}
+	o := run.Options{Jobs: 4, Grace: 5 * time.Second, Wire: wire{}, Webhooks: &webhook.Policy{AllowLoopback: true}}
 	if change != nil {
 		change(&o)
 	}

@@ -10,6 +10,7 @@ import (
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/run/webhook"
 	"understudy/thread"
 )
 
@@ -43,7 +44,7 @@ type Store interface {
 	NextCron(ctx context.Context) (time.Time, error)
 
 	// Deliveries returns deliveries that are due, and when the next one that is not is due (zero: none).
-	Deliveries(ctx context.Context, q DeliveryQuery) (due []*Delivery, next time.Time, err error)
+	Deliveries(ctx context.Context, q webhook.Query) (due []*webhook.Delivery, next time.Time, err error)
 
 	// Completion gives what was kept of the end of a run; fault.NotFound when nothing was.
 	Completion(ctx context.Context, r id.Run) (*Completion, error)
@@ -121,8 +122,8 @@ type Tx interface {
 	// DueCrons returns enabled crons due by now, those due longest first. On a Shared store it leaves out those that another instance is firing.
 	DueCrons(now time.Time, limit int) ([]*Cron, error)
 
-	InsertDelivery(d *Delivery) error
-	UpdateDelivery(d *Delivery) error
+	InsertDelivery(d *webhook.Delivery) error
+	UpdateDelivery(d *webhook.Delivery) error
 	DeleteDelivery(d int64) error
 
 	// InsertRecords keeps stream records of resumable runs. Offsets are set. On a Shared store those of an attempt that is not its run's any more are

@@ -7,7 +7,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/run"
+	"understudy/run/webhook"
 )
 
 var errNoDelivery = fault.New(fault.NotFound, "delivery not found")
@@ -29,14 +29,14 @@ const (
 	nextDelivery    = "SELECT due FROM outbox WHERE due > $1 ORDER BY due LIMIT 1"
 )
 
-func scanDelivery(r *row) *run.Delivery {
-	return &run.Delivery{
+func scanDelivery(r *row) *webhook.Delivery {
+	return &webhook.Delivery{
 		ID: r.int(0), Thread: id.Thread(r.text(1)), Run: id.Run(r.text(2)), URL: r.text(3), Origin: r.text(4), Body: r.bytes(5), Attempts: int(r.int(6)), Due: r.time(7),
 	}
 }
 
 // Deliveries is run.Store.Deliveries; the one due longest comes first.
-func (s *Store) Deliveries(ctx context.Context, q run.DeliveryQuery) (due []*run.Delivery, next time.Time, err error) {
+func (s *Store) Deliveries(ctx context.Context, q webhook.Query) (due []*webhook.Delivery, next time.Time, err error) {
 	err = s.snapshot(ctx, func(c *reader) error {
 		if err := c.query(dueDeliveries, func(r *row) error {
 			due = append(due, scanDelivery(r))
@@ -54,7 +54,7 @@ func (s *Store) Deliveries(ctx context.Context, q run.DeliveryQuery) (due []*run
 }
 
 // InsertDelivery is run.Tx.InsertDelivery. It sets the delivery's id.
-func (tx *Tx) InsertDelivery(d *run.Delivery) error {
+func (tx *Tx) InsertDelivery(d *webhook.Delivery) error {
 	if _, err := one(tx, "INSERT INTO outbox (thread_id, run_id, url, origin, body, attempts, due) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id", func(r *row) error {
 		d.ID = r.int(0)
 		return nil
@@ -65,7 +65,7 @@ func (tx *Tx) InsertDelivery(d *run.Delivery) error {
 }
 
 // UpdateDelivery is run.Tx.UpdateDelivery.
-func (tx *Tx) UpdateDelivery(d *run.Delivery) error {
+func (tx *Tx) UpdateDelivery(d *webhook.Delivery) error {
 	n, err := tx.affected("UPDATE outbox SET thread_id = $1, run_id = $2, url = $3, origin = $4, body = $5, attempts = $6, due = $7 WHERE id = $8",
 		d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due), d.ID)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/webhook"
 )
 
 var _ run.Shared = runs{}
@@ -56,7 +57,7 @@ func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 }
 
 // TakeDeliveries is run.Shared.TakeDeliveries.
-func (s *Store) TakeDeliveries(ctx context.Context, q run.DeliveryQuery, until time.Time) (due []*run.Delivery, next time.Time, err error) {
+func (s *Store) TakeDeliveries(ctx context.Context, q webhook.Query, until time.Time) (due []*webhook.Delivery, next time.Time, err error) {
 	err = s.write(ctx, func(tx *Tx) error {
 		due, next = nil, time.Time{}
 		tx.ask(takeDeliveries, func(r *row) error {

@@ -10,7 +10,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/run"
+	"understudy/run/webhook"
 )
 
 var errNoDelivery = fault.New(fault.NotFound, "delivery not found")
@@ -30,14 +30,14 @@ const (
 )
 
 // Deliveries is run.Store.Deliveries; the one due longest comes first.
-func (s *Store) Deliveries(ctx context.Context, q run.DeliveryQuery) (due []*run.Delivery, next time.Time, err error) {
+func (s *Store) Deliveries(ctx context.Context, q webhook.Query) (due []*webhook.Delivery, next time.Time, err error) {
 	skip, err := json.Marshal(append([]string{}, q.Skip...))
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
 		if err := query(c, dueDeliveries, func(st *sqlite.Stmt) error {
-			due = append(due, &run.Delivery{
+			due = append(due, &webhook.Delivery{
 				ID:       st.ColumnInt64(0),
 				Thread:   id.Thread(st.ColumnText(1)),
 				Run:      id.Run(st.ColumnText(2)),
@@ -61,7 +61,7 @@ func (s *Store) Deliveries(ctx context.Context, q run.DeliveryQuery) (due []*run
 }
 
 // InsertDelivery is run.Tx.InsertDelivery. It sets the delivery's id.
-func (tx *Tx) InsertDelivery(d *run.Delivery) error {
+func (tx *Tx) InsertDelivery(d *webhook.Delivery) error {
 	if err := tx.exec("INSERT INTO outbox (thread_id, run_id, url, origin, body, attempts, due) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due)); err != nil {
 		return fmt.Errorf("insert delivery for run %s: %w", d.Run, err)
@@ -71,7 +71,7 @@ func (tx *Tx) InsertDelivery(d *run.Delivery) error {
 }
 
 // UpdateDelivery is run.Tx.UpdateDelivery.
-func (tx *Tx) UpdateDelivery(d *run.Delivery) error {
+func (tx *Tx) UpdateDelivery(d *webhook.Delivery) error {
 	if err := tx.exec("UPDATE outbox SET thread_id = ?, run_id = ?, url = ?, origin = ?, body = ?, attempts = ?, due = ? WHERE id = ?",
 		d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due), d.ID); err != nil {
 		return fmt.Errorf("update delivery %d: %w", d.ID, err)

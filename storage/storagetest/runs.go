@@ -14,6 +14,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/webhook"
 )
 
 func updateRun(t *testing.T, b Backend, r *run.Run, change func(*run.Run)) {
@@ -425,7 +426,7 @@ var queueCases = map[string]func(*testing.T, Backend){
 
 var deliveryCases = map[string]func(*testing.T, Backend){
 	"due ones in order, and when the next is due": func(t *testing.T, b Backend) {
-		list := []*run.Delivery{
+		list := []*webhook.Delivery{
 			{Thread: threadID(1), Run: runID(1), URL: "https://example.com/1", Body: raw(`{"a": 1}`), Due: at(2)},
 			{Thread: threadID(1), Run: runID(2), URL: "https://example.com/2", Body: raw(`{}`), Due: at(1), Attempts: 3},
 			{Thread: threadID(1), Run: runID(3), URL: "https://example.com/3", Body: raw(`{}`), Due: at(7)},
@@ -439,11 +440,11 @@ var deliveryCases = map[string]func(*testing.T, Backend){
 			}
 			return nil
 		})
-		got, next, err := b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(2), PerOrigin: 10, Limit: 10})
+		got, next, err := b.Runs.Deliveries(ctx, webhook.Query{By: at(2), PerOrigin: 10, Limit: 10})
 		require.NoError(t, err)
-		same(t, []*run.Delivery{list[1], list[0]}, got)
+		same(t, []*webhook.Delivery{list[1], list[0]}, got)
 		require.Equal(t, at(7), next)
-		got, _, err = b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(2), PerOrigin: 10, Limit: 1})
+		got, _, err = b.Runs.Deliveries(ctx, webhook.Query{By: at(2), PerOrigin: 10, Limit: 1})
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 
@@ -451,21 +452,21 @@ var deliveryCases = map[string]func(*testing.T, Backend){
 		write(t, b, func(tx run.Tx) error {
 			return firstError(tx.UpdateDelivery(list[1]), tx.DeleteDelivery(list[0].ID))
 		})
-		got, next, err = b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(8), PerOrigin: 10, Limit: 10})
+		got, next, err = b.Runs.Deliveries(ctx, webhook.Query{By: at(8), PerOrigin: 10, Limit: 10})
 		require.NoError(t, err)
-		same(t, []*run.Delivery{list[2]}, got)
+		same(t, []*webhook.Delivery{list[2]}, got)
 		require.Equal(t, at(9), next)
-		_, next, err = b.Runs.Deliveries(ctx, run.DeliveryQuery{By: at(20), PerOrigin: 10, Limit: 10})
+		_, next, err = b.Runs.Deliveries(ctx, webhook.Query{By: at(20), PerOrigin: 10, Limit: 10})
 		require.NoError(t, err)
 		require.True(t, next.IsZero())
 		isKind(t, b.Runs.Write(ctx, func(tx run.Tx) error { return tx.UpdateDelivery(list[0]) }), fault.NotFound)
 		isKind(t, b.Runs.Write(ctx, func(tx run.Tx) error { return tx.DeleteDelivery(list[0].ID) }), fault.NotFound)
 	},
 	"no origin takes the places of others": func(t *testing.T, b Backend) {
-		var want []*run.Delivery
+		var want []*webhook.Delivery
 		write(t, b, func(tx run.Tx) error {
 			for i := range 60 {
-				d := &run.Delivery{Thread: threadID(1), Run: runID(1), Origin: []string{"", "http://a", "http://b:81"}[i%3], Body: raw(`{}`), Due: at(i)}
+				d := &webhook.Delivery{Thread: threadID(1), Run: runID(1), Origin: []string{"", "http://a", "http://b:81"}[i%3], Body: raw(`{}`), Due: at(i)}
 				if err := tx.InsertDelivery(d); err != nil {
 					return err
 				}
@@ -475,7 +476,7 @@ var deliveryCases = map[string]func(*testing.T, Backend){
 			}
 			return nil
 		})
-		q := run.DeliveryQuery{By: at(50), Skip: []string{"http://a", "http://unknown"}, PerOrigin: 2, Limit: 10}
+		q := webhook.Query{By: at(50), Skip: []string{"http://a", "http://unknown"}, PerOrigin: 2, Limit: 10}
 		got, next, err := b.Runs.Deliveries(ctx, q)
 		require.NoError(t, err)
 		same(t, want, got)

@@ -1,0 +1,74 @@
+// Package loop repeats the steps of background work until a context ends.
+package loop
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// longestSleep bounds how long a loop trusts its timer: a clock that is set forward is noticed within it.
+const longestSleep = time.Minute
+
+// Loop names what is repeated, for the log.
+type Loop struct {
+	Name string
+	Log  *slog.Logger
+	Now  func() time.Time
+}
+
+// Run calls step at the start, whenever something arrives on poked, and at the time that step returned (zero: the next poke is early enough). An error of
+// step is logged, and step is called again after a second: the storage may come back, and what waits there is not lost meanwhile. Run returns nil when ctx
+// ends.
+func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.Context) (next time.Time, err error)) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-poked:
+		case <-timer.C:
+		}
+		next, err := step(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			l.failed(ctx, err)
+			next = l.Now().Add(time.Second)
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(min(max(0, next.Sub(l.Now())), longestSleep))
+		}
+	}
+}
+
+// Every calls step at an interval until ctx ends. Errors of step are logged.
+func (l Loop) Every(ctx context.Context, interval time.Duration, step func(context.Context) error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := step(ctx); err != nil && ctx.Err() == nil {
+				l.failed(ctx, err)
+			}
+		}
+	}
+}
+
+func (l Loop) failed(ctx context.Context, err error) {
+	l.Log.ErrorContext(ctx, "background task failed; retrying", "part", l.Name, "error", err)
+}
+
+// Poke wakes a loop by its channel, which has a capacity of one: several pokes before the next step are one.
+func Poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,64 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/loop"
+)
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		poked := make(chan struct{}, 1)
+		steps := []struct {
+			after time.Duration // since the beginning
+			next  time.Duration // from then on; 0: none
+			err   error
+		}{
+			{after: 0, next: 5 * time.Second},
+			{after: 5 * time.Second, err: errors.New("away")},
+			{after: 6 * time.Second, next: time.Hour},
+			{after: 6*time.Second + time.Minute}, // no timer is trusted for longer
+			{after: 10 * time.Minute},            // poked
+		}
+		at := 0
+		time.AfterFunc(10*time.Minute, func() { loop.Poke(poked) })
+		time.AfterFunc(time.Hour, cancel)
+		l := loop.Loop{Name: "test", Log: slog.New(slog.DiscardHandler), Now: time.Now}
+		require.NoError(t, l.Run(ctx, poked, func(context.Context) (time.Time, error) {
+			require.Less(t, at, len(steps))
+			one := steps[at]
+			require.Equal(t, one.after, time.Since(began), "step %d", at)
+			at++
+			if one.next == 0 {
+				return time.Time{}, one.err
+			}
+			return time.Now().Add(one.next), one.err
+		}))
+		require.Len(t, steps, at)
+		require.Equal(t, time.Hour, time.Since(began))
+	})
+}
+
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		steps := 0
+		l := loop.Loop{Name: "test", Log: slog.New(slog.DiscardHandler), Now: time.Now}
+		require.NoError(t, l.Every(ctx, time.Minute, func(context.Context) error {
+			if steps++; steps == 3 {
+				cancel()
+			}
+			return errors.New("away")
+		}))
+		require.Equal(t, 3, steps)
+	})
+}

@@ -1,0 +1,125 @@
+// Package clock keeps the time that servers of one database agree on: the database's.
+package clock
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// skewWorthSaying is the difference from which on the log reports that the machine's clock is wrong.
+const skewWorthSaying = time.Second
+
+// fresh is how long one comparison with the database is good enough to claim runs by.
+const fresh = time.Second
+
+// Clock is the database's time as of the last comparison, plus what has passed since by this machine's monotonic clock. So neither a clock that is wrong
+// nor one that is set while the server runs takes runs from other servers or starts what is not due. Before the first comparison it is the machine's time.
+// A nil Clock has nothing to compare with: it is always Sure.
+type Clock struct {
+	machine func() time.Time
+	ask     func(context.Context) (time.Time, error)
+	most    time.Duration // a correction above it is a jump
+	log     *slog.Logger
+
+	mu     sync.RWMutex // guards what follows
+	asked  time.Time    // by the machine's clock; zero: never
+	answer time.Time    // the database's
+	told   time.Duration
+
+	measured time.Time // by the machine's clock, when it was last compared; zero: never
+	doubted  bool      // the last comparison found a jump
+	jumps    int
+}
+
+// New returns a Clock of a machine that compares itself with what ask returns. Corrections of more than most are jumps.
+func New(machine func() time.Time, ask func(context.Context) (time.Time, error), most time.Duration, log *slog.Logger) *Clock {
+	return &Clock{machine: machine, ask: ask, most: most, log: log}
+}
+
+// Now returns the time.
+func (c *Clock) Now() time.Time {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.at(c.machine())
+}
+
+// at returns the common time when the machine's is now. c.mu is held.
+func (c *Clock) at(now time.Time) time.Time {
+	if c.asked.IsZero() {
+		return now
+	}
+	return c.answer.Add(now.Sub(c.asked))
+}
+
+// Sure compares the time with the database's unless that was done within the last second. It reports whether anything may be judged by it: after a jump,
+// of this machine's clock or of the database's, not before the next comparison agrees.
+func (c *Clock) Sure(ctx context.Context) (bool, error) {
+	if c == nil || c.sure() {
+		return true, nil
+	}
+	if err := c.Compare(ctx); err != nil {
+		return false, err
+	}
+	return c.sure(), nil
+}
+
+// Compare asks the database for the time, and logs large differences.
+func (c *Clock) Compare(ctx context.Context) error {
+	before := c.machine()
+	answer, err := c.ask(ctx)
+	if err != nil {
+		return err
+	}
+	ahead, news, jumped := c.set(before, c.machine(), answer)
+	if jumped {
+		c.log.WarnContext(ctx, "the time jumped by more than a quarter of the lease, here or at the database: nothing is claimed or taken over until it is measured again", "seconds_ahead", ahead.Seconds())
+	}
+	switch {
+	case news && ahead.Abs() > skewWorthSaying:
+		c.log.WarnContext(ctx, "the clock of this machine differs from the database's, whose time is used for leases, due times and timestamps: check NTP", "seconds_ahead", ahead.Seconds())
+	case news:
+		c.log.InfoContext(ctx, "the clock of this machine agrees with the database's again", "seconds_ahead", ahead.Seconds())
+	}
+	return nil
+}
+
+// Jumps returns how often the time jumped.
+func (c *Clock) Jumps() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.jumps
+}
+
+// set takes over what the database answered between two times of the machine. Answers differ by how long they were under way: a difference that may be due
+// to that moves nothing. It returns how far the machine is ahead, whether that is news, and whether the time jumped.
+func (c *Clock) set(before, after, answer time.Time) (ahead time.Duration, news, jumped bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	middle := before.Add(after.Sub(before) / 2)
+	off, slack := c.at(middle).Sub(answer).Abs(), after.Sub(before)/2+time.Millisecond
+	c.doubted = !c.asked.IsZero() && off > slack+c.most
+	if c.doubted {
+		c.jumps++
+	}
+	if c.asked.IsZero() || off > slack {
+		c.asked, c.answer = middle, answer
+	}
+	c.measured = after
+	ahead = middle.Round(0).Sub(answer)
+	news = (ahead - c.told).Abs() > skewWorthSaying
+	if news {
+		c.told = ahead
+	}
+	return ahead, news, c.doubted
+}
+
+// sure reports whether the time was compared a moment ago, and had not jumped. A machine's clock that was set since, back or forward, makes the comparison
+// look old.
+func (c *Clock) sure() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	age := c.machine().Sub(c.measured)
+	return !c.measured.IsZero() && !c.doubted && age >= 0 && age < fresh
+}

@@ -1,0 +1,84 @@
+package clock_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/run/clock"
+)
+
+// However the clocks of the machine and of the database jump: each comparison brings Now to the database's time, and reports as a jump exactly what moved it
+// by more than the bound. Sure is false only then.
+func TestJumps(t *testing.T) {
+	const most = 5 * time.Second
+	for seed := range uint64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+			var ahead, database time.Duration        // of the bubble's time
+			machine := func() time.Time { return time.Now().Round(0).Add(ahead) }
+			asked := 0
+			c := clock.New(machine, func(context.Context) (time.Time, error) { asked++; return time.Now().Add(database), nil }, most, slog.New(slog.DiscardHandler))
+			require.NoError(t, c.Compare(t.Context()))
+			jumps := 0
+			for range 100 {
+				by := time.Duration(random.IntN(20)-10) * time.Second
+				switch random.IntN(3) {
+				case 0:
+					ahead += by
+				case 1:
+					database += by
+				}
+				time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
+				before, off := asked, c.Now().Sub(time.Now().Add(database)).Abs()
+				var sure, compared bool
+				var err error
+				if compared = random.IntN(2) == 0; compared {
+					err = c.Compare(t.Context())
+				} else {
+					sure, err = c.Sure(t.Context())
+				}
+				require.NoError(t, err)
+				jumped := asked > before && off > most+time.Millisecond
+				if jumped {
+					jumps++
+				}
+				require.Equal(t, jumps, c.Jumps(), "seed %d", seed)
+				if asked > before {
+					require.WithinDuration(t, time.Now().Add(database), c.Now(), time.Millisecond, "seed %d", seed)
+				}
+				require.Equal(t, !compared && !jumped, sure, "seed %d", seed)
+			}
+			// A comparison of a moment ago is not enough when the machine's clock was set since.
+			require.NoError(t, c.Compare(t.Context()))
+			require.NoError(t, c.Compare(t.Context()))
+			for _, by := range []time.Duration{time.Minute, -time.Minute} {
+				ahead += by
+				sure, err := c.Sure(t.Context())
+				require.NoError(t, err)
+				require.False(t, sure, "seed %d: a jump of %s went unnoticed", seed, by)
+				sure, err = c.Sure(t.Context())
+				require.NoError(t, err)
+				require.True(t, sure)
+			}
+		})
+	}
+}
+
+func TestNothingToCompareWith(t *testing.T) {
+	var c *clock.Clock
+	sure, err := c.Sure(t.Context())
+	require.NoError(t, err)
+	require.True(t, sure)
+	away := errors.New("away")
+	c = clock.New(time.Now, func(context.Context) (time.Time, error) { return time.Time{}, away }, time.Second, slog.New(slog.DiscardHandler))
+	_, err = c.Sure(t.Context())
+	require.ErrorIs(t, err, away)
+	require.WithinDuration(t, time.Now(), c.Now(), time.Minute)
+}

@@ -1,0 +1,150 @@
+package webhook
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"understudy/internal/fault"
+)
+
+// Policy is for addresses that clients name, and what is sent to them. The zero value is LangGraph Server's default: http and https anywhere but loopback
+// and link-local addresses.
+type Policy struct {
+	AllowLoopback  bool
+	RequireHTTPS   bool
+	AllowedDomains []string // "example.com" or "*.example.com"; empty: any
+	AllowedPorts   []int    // empty: any
+	MaxURLLength   int      // in bytes; 0: 4096
+	RefusePrivate  bool     // private ranges too
+	AllowedFields  []string // of what is sent; nil: all
+	Headers        map[string]string
+	Disabled       bool // addresses are checked, but nothing is sent
+}
+
+var errAddress = errors.New("its address is loopback, link-local, private or otherwise not allowed")
+
+// Check refuses addresses that are no address or that the policy forbids. Host names are checked again when they are resolved.
+func (p *Policy) Check(address string) error {
+	if address == "" {
+		return nil
+	}
+	invalid := func(why string) error {
+		return fault.Newf(fault.Unprocessable, "Invalid webhook URL: %s", why)
+	}
+	limit := p.MaxURLLength
+	if limit == 0 {
+		limit = 4096
+	}
+	if len(address) > limit {
+		return invalid("too long")
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return invalid("it must be an absolute http or https URL")
+	}
+	if p.RequireHTTPS && u.Scheme != "https" {
+		return invalid("it must use https (webhooks.url.require_https)")
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if len(p.AllowedDomains) > 0 && !slices.ContainsFunc(p.AllowedDomains, func(d string) bool {
+		d = strings.ToLower(d)
+		if rest, wild := strings.CutPrefix(d, "*."); wild {
+			return strings.HasSuffix(host, "."+rest)
+		}
+		return host == d
+	}) {
+		return invalid("its host is not allowed (webhooks.url.allowed_domains)")
+	}
+	if len(p.AllowedPorts) > 0 {
+		port := 80
+		if u.Scheme == "https" {
+			port = 443
+		}
+		if p := u.Port(); p != "" {
+			if port, err = strconv.Atoi(p); err != nil {
+				return invalid("its port is no number")
+			}
+		}
+		if !slices.Contains(p.AllowedPorts, port) {
+			return invalid("its port is not allowed (webhooks.url.allowed_ports)")
+		}
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && !p.allowed(ip) || host == "localhost" && !p.AllowLoopback {
+		return invalid(errAddress.Error())
+	}
+	return nil
+}
+
+func (p *Policy) allowed(ip netip.Addr) bool {
+	ip = embedded(ip)
+	switch {
+	case ip.IsLoopback():
+		return p.AllowLoopback
+	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified():
+		return false
+	case ip.IsPrivate():
+		return !p.RefusePrivate
+	}
+	return true
+}
+
+var (
+	translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0:0/96")}
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+)
+
+// embedded is the IPv4 address that an IPv6 address stands for, where a network may carry it there: mapped, compatible and translated (NAT64) addresses
+// and 6to4. Other addresses are returned as they are.
+func embedded(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap()
+	if !ip.Is6() || ip.IsLoopback() || ip.IsUnspecified() {
+		return ip
+	}
+	b := ip.As16()
+	switch {
+	case slices.ContainsFunc(translated, func(prefix netip.Prefix) bool { return prefix.Contains(ip) }):
+		return netip.AddrFrom4([4]byte(b[12:]))
+	case sixToFour.Contains(ip):
+		return netip.AddrFrom4([4]byte(b[2:6]))
+	case localNAT64.Contains(ip): // a /48 puts the address around byte 8, a /96 at the end: either may be in use, so neither may be forbidden
+		if split := netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}); b[12]|b[13]|b[14]|b[15] == 0 {
+			return split
+		}
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return ip
+}
+
+// allows reports whether a field of the body is sent.
+func (p *Policy) allows(field string) bool {
+	return p.AllowedFields == nil || slices.Contains(p.AllowedFields, field)
+}
+
+// client sends to addresses that the policy allows: the address is checked once more on what it resolved to, at the moment of the
+// dial, so that a name cannot change its mind in between. Redirects are not followed.
+func (p *Policy) client() *http.Client {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
+		ap, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if !p.allowed(ap.Addr()) {
+			return errAddress
+		}
+		return nil
+	}}
+	return &http.Client{
+		Timeout:       15 * time.Second,
+		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, Proxy: nil},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
