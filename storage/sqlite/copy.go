@@ -83,7 +83,7 @@ type copier struct {
 	batch []copiedValues
 	bytes int
 	begun bool  // something of the copy is committed
-	owner int64 // of its parts; 0: none yet
+	owner int64 // of its parts, as committed; 0: none yet
 }
 
 type copiedValues struct {
@@ -113,7 +113,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 	err = errors.Join(err, conn.Close()) // the state that it reads holds up the log of the database
 	if err == nil {
 		err = s.write(ctx, func(tx *Tx) error {
-			if err := c.put(tx); err != nil {
+			if _, err := c.put(tx); err != nil {
 				return err
 			}
 			if err := tx.exec("DELETE FROM thread_copies WHERE thread_id = ?", to); err != nil {
@@ -185,63 +185,65 @@ func (c *copier) read(ctx context.Context, conn *sqlite.Conn) (err error) {
 
 // flush writes what was read.
 func (c *copier) flush(ctx context.Context) error {
-	owner := c.owner
-	err := c.store.write(ctx, func(tx *Tx) error {
-		c.owner = owner
+	var owner int64
+	err := c.store.write(ctx, func(tx *Tx) (err error) {
 		if !c.begun {
 			if err := tx.exec("INSERT INTO thread_copies (thread_id) VALUES (?)", c.to); err != nil {
 				return err
 			}
 		}
-		return c.put(tx)
+		owner, err = c.put(tx)
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	c.begun, c.bytes = true, 0
+	c.begun, c.owner, c.bytes = true, owner, 0
 	clear(c.batch)
 	c.batch = c.batch[:0]
 	return nil
 }
 
-// put writes the batch. The contents of events are shared with the original, which has them as long as it is there.
-func (c *copier) put(tx *Tx) error {
+// put writes the batch. The contents of events are shared with the original, which has them as long as it is there. It gives the
+// owner of the parts; c stays as it is, since what put does may be undone and done again.
+func (c *copier) put(tx *Tx) (owner int64, err error) {
 	now, err := tx.Thread(c.from)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted, and made again
-		return errNoThread
+		return 0, errNoThread
 	}
 	if c.begun {
 		if found, err := tx.one(copyGoesOn, nil, c.to); err != nil || !found {
-			return errors.Join(err, errNoThread)
+			return 0, errors.Join(err, errNoThread)
 		}
 	}
+	owner = c.owner
 	for _, r := range c.batch {
 		values := r.values
 		switch r.of.kind {
 		case copiedPart:
-			if c.owner == 0 {
+			if owner == 0 {
 				if err := tx.exec("INSERT INTO list_owners (thread_id) VALUES (?)", c.to); err != nil {
-					return err
+					return 0, err
 				}
-				c.owner = tx.conn.LastInsertRowID()
+				owner = tx.conn.LastInsertRowID()
 			}
-			values = append([]any{partKey(c.owner, uint32(values[0].(int64)))}, values[1:]...)
+			values = append([]any{partKey(owner, uint32(values[0].(int64)))}, values[1:]...)
 		case copiedEvent:
 			if err := tx.exec(sharesBody, values[colBody]); err != nil {
-				return err
+				return 0, err
 			}
 			if tx.conn.Changes() != 1 {
-				return fmt.Errorf("content %v of thread %s is missing", values[colBody], c.from)
+				return 0, fmt.Errorf("content %v of thread %s is missing", values[colBody], c.from)
 			}
 		}
 		if err := tx.exec(r.of.insert, values...); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return owner, nil
 }
 
 // abandonCopies leaves what there is of copies to those who delete remains; to "" of all.

@@ -63,6 +63,9 @@ type writer struct {
 	once    sync.Once
 
 	assistants knownAssistants
+
+	// rehearse runs each request twice, the first time to be undone, as the failure of another one in the same group does. For tests.
+	rehearse bool
 }
 
 // request is a write on its way. state decides who ends it: the caller that gives up, or the writer that begins.
@@ -334,6 +337,11 @@ func (w *writer) attempt(r *request, apart bool) error {
 			return err
 		}
 	}
+	if w.rehearse {
+		if err := w.rehearsal(r); err != nil {
+			return err
+		}
+	}
 	if apart {
 		return w.savepoint(r)
 	}
@@ -343,6 +351,20 @@ func (w *writer) attempt(r *request, apart bool) error {
 		w.rollback()
 	}
 	return err
+}
+
+// rehearsal runs a request and undoes what it did.
+func (w *writer) rehearsal(r *request) error {
+	if err := exec(w.conn, "SAVEPOINT rehearsal"); err != nil {
+		return err
+	}
+	_ = w.call(r) // it will fail again
+	w.lists.done(true)
+	if w.conn.AutocommitEnabled() {
+		w.lists.clear()
+		return errors.New("the transaction was rolled back")
+	}
+	return errors.Join(exec(w.conn, "ROLLBACK TO rehearsal"), exec(w.conn, "RELEASE rehearsal"))
 }
 
 // savepoint runs a request so that its failure undoes only what it did.
