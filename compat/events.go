@@ -63,16 +63,13 @@ func RowQuery(get func(name string) []string, types bool) (q eventstore.PageQuer
 // maxTypes bounds what a query asks of the database; there are not so many types.
 const maxTypes = 50
 
-// AppendRows appends a page of event rows. One that is not all that was said before it has `metadata`: {"incomplete":true}.
-func AppendRows(dst []byte, p *eventstore.Page) []byte {
-	r := newRow(dst, nil)
-	r.key("data")
-	r.dst = AppendList(r.dst, p.Rows, AppendEvent)
-	r.bool("has_more", p.More)
+// AroundRows returns what stands before and after the rows of a page. One that is not all that was said before it has `metadata`: {"incomplete":true}.
+func AroundRows(p *eventstore.Page) (before, after string) {
+	after = `,"has_more":` + strconv.FormatBool(p.More)
 	if p.Incomplete {
-		r.object("metadata", json.RawMessage(`{"incomplete":true}`))
+		after += `,"metadata":{"incomplete":true}`
 	}
-	return r.end()
+	return `{"data":`, after + "}"
 }
 
 // AppendEvent appends an event as a row: what it holds is spliced in as it is stored.

@@ -106,11 +106,8 @@ func AppendItem(dst []byte, i *store.Item, found bool) []byte {
 	return r.end()
 }
 
-// AppendItems appends the answer to a search of items.
-func AppendItems(dst []byte, items []*store.Item) []byte {
-	dst = AppendList(append(dst, `{"items":`...), items, func(dst []byte, i *store.Item) []byte { return AppendItem(dst, i, true) })
-	return append(dst, '}')
-}
+// AroundItems returns what stands before and after the list of items that a search found.
+func AroundItems() (before, after string) { return `{"items":`, "}" }
 
 // AppendNamespaces appends the answer to a search of namespaces.
 func AppendNamespaces(dst []byte, list [][]string) []byte {

@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -22,6 +23,8 @@ type PageQuery struct {
 	// Backward gives the last rows of those selected instead of the first. They ascend all the same.
 	Backward bool
 	Limit    int // at least 1
+	// Bytes bounds what is loaded: rows until their contents have so many bytes, one row at least. Page.Rest names the others. 0: all are loaded.
+	Bytes int
 	// At is the root checkpoint whose transcript is read; "": the newest. For messages only.
 	At id.Checkpoint
 }
@@ -37,9 +40,43 @@ func (q *PageQuery) Bound() Seq {
 // Page is rows by ascending seq.
 type Page struct {
 	Rows []*Event
+	// Rest are the places of the rows behind Rows that PageQuery.Bytes left out, and Load loads them, from the state of the database by then: rows do not
+	// change, and one that is gone is an error.
+	Rest []Place
+	Load func(ctx context.Context, places []Place) ([]*Event, error)
 	More bool // there are rows beyond it, in the direction in which was read
 	// Incomplete: what was said before these rows is not known as a whole.
 	Incomplete bool
+}
+
+// Next takes the next row off the page, and loads those of Rest, about so many bytes of contents at a time; io.EOF after the last.
+func (p *Page) Next(ctx context.Context, bytes int) (*Event, error) {
+	if len(p.Rows) == 0 {
+		if len(p.Rest) == 0 {
+			return nil, io.EOF
+		}
+		n := Fit(p.Rest, bytes)
+		rows, err := p.Load(ctx, p.Rest[:n])
+		if err != nil {
+			return nil, err
+		}
+		p.Rows, p.Rest = rows, p.Rest[n:]
+	}
+	row := p.Rows[0]
+	p.Rows[0], p.Rows = nil, p.Rows[1:]
+	return row, nil
+}
+
+// Through passes all rows through fn, which may change them: those that are loaded at once, the others as they are.
+func (p *Page) Through(fn func([]*Event)) {
+	fn(p.Rows)
+	if load := p.Load; load != nil {
+		p.Load = func(ctx context.Context, places []Place) ([]*Event, error) {
+			rows, err := load(ctx, places)
+			fn(rows)
+			return rows, err
+		}
+	}
 }
 
 // Pager gives pages. Each is read from one state of the database.
@@ -94,6 +131,51 @@ type Place struct {
 	// After is First of the row that this one is put behind, 0 for the beginning, when rows are put in their places by ascending First. What
 	// is put between them later does not change it.
 	After Seq
+	// Size is how many bytes the contents of both events have; set in Page.Rest.
+	Size int
+}
+
+// LogPlaces returns the places of rows of a log, which ascend.
+func LogPlaces(seqs []Seq) []Place {
+	places := make([]Place, len(seqs))
+	for i, seq := range seqs {
+		places[i] = Place{First: seq, Now: seq}
+	}
+	return places
+}
+
+// Fit returns how many of the first places to load so that their contents have at most so many bytes: one at least, if there is one. 0 bytes: all.
+func Fit(places []Place, bytes int) int {
+	if bytes <= 0 {
+		return len(places)
+	}
+	sum := 0
+	for n := range places {
+		if sum += places[n].Size; sum > bytes && n > 0 {
+			return n
+		}
+	}
+	return len(places)
+}
+
+// SeqsOf returns the seqs of all events that places name, ascending, each once.
+func SeqsOf(places []Place) []Seq {
+	seqs := make([]Seq, 0, 2*len(places))
+	for _, p := range places {
+		seqs = append(seqs, p.First, p.Now)
+	}
+	slices.Sort(seqs)
+	return slices.Compact(seqs)
+}
+
+// SetSizes sets Place.Size from the sizes of contents by seq.
+func SetSizes(places []Place, sizes map[Seq]int) {
+	for i := range places {
+		p := &places[i]
+		if p.Size = sizes[p.Now]; p.First != p.Now {
+			p.Size += sizes[p.First]
+		}
+	}
 }
 
 // place says where the rows of a whole transcript stand.

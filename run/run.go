@@ -70,10 +70,23 @@ type Run struct {
 	OnDisconnect string          // cancel or continue
 	Cron         id.Cron         // the cron that made it; "" none
 
+	// Left: only ID and Thread are set, because the list had as many bytes as Query.Bytes allows.
+	Left bool
+
 	// published counts the records of this attempt that are kept in a database which others read too; nil: nobody counts.
 	published *atomic.Int64
 	// calls are the model calls of this attempt that are not stored yet; nil: none.
 	calls *calls
+}
+
+// Fit returns the run as a list has it that holds so many bytes before, and the bytes with it.
+func (q *Query) Fit(r *Run, before int) (*Run, int) {
+	k := &r.Kwargs
+	size := before + len(r.Metadata) + len(k.Input) + len(k.Command) + len(k.Config) + len(k.Context)
+	if q.Bytes > 0 && size > q.Bytes {
+		r = &Run{ID: r.ID, Thread: r.Thread, Left: true}
+	}
+	return r, size
 }
 
 // Kwargs are the arguments of a run as clients see them in `kwargs`.
@@ -148,6 +161,8 @@ type Query struct {
 	Status Status // "" all
 	Limit  int
 	Offset int
+	// Bytes bounds what is loaded: from the run on with which arguments and metadata have more, runs are Left. 0: no bound.
+	Bytes int
 }
 
 // Cron is a schedule that makes runs.

@@ -123,7 +123,8 @@ func (f fakeThreads) Delete(_ context.Context, t id.Thread) error { return f.not
 func (f fakeThreads) Search(_ context.Context, q thread.Search) ([]*thread.View, bool, error) {
 	return []*thread.View{f.one()}, false, f.note(q)
 }
-func (f fakeThreads) Count(_ context.Context, q thread.Search) (int, error) { return 3, f.note(q) }
+func (f fakeThreads) Show(context.Context, thread.Search, *thread.View) error { return nil }
+func (f fakeThreads) Count(_ context.Context, q thread.Search) (int, error)   { return 3, f.note(q) }
 func (f fakeThreads) Copy(_ context.Context, t id.Thread) (*thread.View, error) {
 	return f.one(), f.note(t)
 }
@@ -258,7 +259,8 @@ func (f fakeItems) Put(_ context.Context, i store.Item) error { return f.note(i)
 func (f fakeItems) Get(_ context.Context, ns []string, key string, refresh *bool) (*store.Item, error) {
 	return nil, f.note(ns, key, refresh)
 }
-func (f fakeItems) Delete(_ context.Context, ns []string, key string) error { return f.note(ns, key) }
+func (f fakeItems) Delete(_ context.Context, ns []string, key string) error    { return f.note(ns, key) }
+func (f fakeItems) Load(_ context.Context, i *store.Item) (*store.Item, error) { return i, nil }
 func (f fakeItems) Search(_ context.Context, q store.Search, _ *bool) ([]*store.Item, error) {
 	return nil, f.note(q)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -81,13 +82,22 @@ func (s *Server) searchItems(c *fiber.Ctx) error {
 			return err
 		}
 		if q.Limit == 0 {
-			return sendJSON(c, compat.AppendItems(nil, nil))
+			return sendJSON(c, []byte(`{"items":[]}`))
 		}
+		q.Bytes = wholeBytes
 		items, err := reading(c, func(ctx context.Context) ([]*store.Item, error) { return s.opts.Items.Search(ctx, q, refresh) })
 		if err != nil {
 			return itemFault(c, err)
 		}
-		return sendJSON(c, compat.AppendItems(nil, items))
+		l := each(items, func(ctx context.Context, dst []byte, i *store.Item) ([]byte, error) {
+			i, err := s.opts.Items.Load(ctx, i)
+			if i == nil || err != nil {
+				return nil, err
+			}
+			return compat.AppendItem(slices.Grow(dst, len(i.Value)+1024), i, true), nil
+		})
+		l.before, l.after = compat.AroundItems()
+		return s.sendList(c, l)
 	})
 }
 

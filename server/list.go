@@ -10,17 +10,20 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
+	"understudy/internal/fault"
 	"understudy/thread"
 )
 
 // list is an answer whose elements are made one after the other, while it is sent.
 type list struct {
-	// next appends the next element; io.EOF after the last.
+	// next appends the next element; io.EOF after the last. nil: an element that is gone, and is passed over.
 	next func(ctx context.Context, dst []byte) ([]byte, error)
 	// head sets what the head of the answer says of its elements, and reports whether all of that is known yet. nil: it says nothing.
 	head func(ctx context.Context) (known bool, err error)
-	// close lets go of what the elements are made of.
+	// close lets go of what the elements are made of. nil: there is nothing to let go of.
 	close func()
+	// before and after stand around the list, when it is within an object.
+	before, after string
 
 	ctx    context.Context // of the request: who asks, and what they chose
 	pieces [][]byte        // what was made before the answer began
@@ -43,7 +46,7 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 		err = s.slot()
 	}
 	if over || err != nil {
-		l.close()
+		l.done()
 	}
 	if err != nil {
 		return err
@@ -54,6 +57,32 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	l.ctx = context.WithoutCancel(ctx)
 	return s.answer(c, &open{list: l})
+}
+
+// each is the list of the elements that show appends for rows, which are let go of one by one.
+func each[T any](rows []*T, show func(ctx context.Context, dst []byte, row *T) ([]byte, error)) *list {
+	return &list{next: func(ctx context.Context, dst []byte) ([]byte, error) {
+		if len(rows) == 0 {
+			return dst, io.EOF
+		}
+		row := rows[0]
+		rows[0], rows = nil, rows[1:]
+		return show(ctx, dst, row)
+	}}
+}
+
+// passOver is nil for an element that is gone.
+func passOver(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+func (l *list) done() {
+	if l.close != nil {
+		l.close()
+	}
 }
 
 // begin makes elements until the head of the answer is known, and until there are no more, or too many to send them whole.
@@ -83,19 +112,23 @@ func (l *list) append(ctx context.Context, dst []byte) (out []byte, over bool, e
 			return dst, false, context.Cause(ctx)
 		}
 		n := len(dst)
-		between := byte(',')
+		between := ","
 		if !l.some {
-			between = '['
+			between = l.before + "["
 		}
-		more, err := l.next(ctx, append(dst, between))
+		more, err := l.next(ctx, append(dst, between...))
 		if errors.Is(err, io.EOF) {
 			if dst = dst[:n]; !l.some {
-				dst = append(dst, '[')
+				dst = append(dst, between...)
 			}
-			return append(dst, ']'), true, nil
+			return append(append(dst, ']'), l.after...), true, nil
 		}
 		if err != nil {
 			return dst[:n], false, err
+		}
+		if more == nil {
+			dst = dst[:n]
+			continue
 		}
 		dst, l.some = more, true
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/store"
 	"understudy/thread"
 )
 
@@ -137,4 +142,153 @@ func TestHeadOfALongHistory(t *testing.T) {
 	require.Empty(t, body)
 	require.EqualValues(t, 1, e.closed.Load())
 	require.EqualValues(t, 0, w.s.slots.inUse())
+}
+
+// tail is what lists of 500 large elements are made of, each of which may fail.
+type tail struct{ at, kind int }
+
+func (f tail) fails(n int) error {
+	switch {
+	case n != f.at:
+		return nil
+	case f.kind == 0:
+		return fault.New(fault.NotFound, "it is gone")
+	}
+	return fault.New(fault.Conflict, "it cannot be read")
+}
+
+const tailRows, tailBytes = 500, 20_000
+
+var tailText = []byte(`{"x":"` + strings.Repeat("x", tailBytes) + `"}`)
+
+type tailThreads struct {
+	fakeThreads
+	tail
+}
+
+func (f tailThreads) Search(context.Context, thread.Search) (page []*thread.View, _ bool, _ error) {
+	for n := range tailRows {
+		page = append(page, &thread.View{Thread: thread.Thread{ID: someThread, StreamHigh: int64(n)}})
+	}
+	return page, false, nil
+}
+
+func (f tailThreads) Show(_ context.Context, _ thread.Search, v *thread.View) error {
+	v.Values = tailText
+	return f.fails(int(v.StreamHigh))
+}
+
+type tailEvents struct {
+	fakeEvents
+	tail
+}
+
+func (f tailEvents) Messages(context.Context, eventstore.PageQuery) (*eventstore.Page, error) {
+	page := &eventstore.Page{Rest: make([]eventstore.Place, tailRows)}
+	for n := range page.Rest {
+		page.Rest[n] = eventstore.Place{First: eventstore.Seq(n), Size: tailBytes}
+	}
+	page.Load = func(_ context.Context, places []eventstore.Place) (rows []*eventstore.Event, err error) {
+		for _, p := range places {
+			if err := f.fails(int(p.First)); err != nil {
+				return nil, err
+			}
+			rows = append(rows, &eventstore.Event{Seq: p.First, Content: tailText})
+		}
+		return rows, nil
+	}
+	return page, nil
+}
+
+func (f tailEvents) Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	return f.Messages(ctx, q)
+}
+
+type tailItems struct {
+	fakeItems
+	tail
+}
+
+func (f tailItems) Search(context.Context, store.Search, *bool) (items []*store.Item, _ error) {
+	for n := range tailRows {
+		items = append(items, &store.Item{Key: strconv.Itoa(n)})
+	}
+	return items, nil
+}
+
+func (f tailItems) Load(_ context.Context, i *store.Item) (*store.Item, error) {
+	n, _ := strconv.Atoi(i.Key)
+	if err := f.fails(n); err != nil {
+		if f.kind == 0 {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return &store.Item{Key: i.Key, Value: tailText}, nil
+}
+
+type tailRuns struct {
+	fakeRuns
+	tail
+}
+
+func (f tailRuns) List(context.Context, id.Thread, run.Query) (runs []*run.Run, _ error) {
+	for n := range tailRows {
+		runs = append(runs, &run.Run{ID: id.Run(strconv.Itoa(n)), Left: true})
+	}
+	return runs, nil
+}
+
+func (f tailRuns) Get(_ context.Context, _ id.Thread, r id.Run) (*run.Run, error) {
+	n, _ := strconv.Atoi(string(r))
+	return &run.Run{ID: r, Kwargs: run.Kwargs{Input: tailText}}, f.fails(n)
+}
+
+// Every list that may be large is sent while it is made. One that fails before its first byte has a status, one that fails later is cut off; an element
+// that is gone by then is passed over where elements come and go by themselves. Rows of a log do not.
+func TestLargeListsThatFail(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		method, path, body string
+		log                bool
+	}{
+		{"POST", "/threads/search", `{"limit":1000}`, false},
+		{"POST", "/store/items/search", `{"namespace_prefix":["a"],"limit":1000}`, false},
+		{"GET", "/threads/" + someThread + "/runs?limit=1000", "", false},
+		{"GET", "/threads/" + someThread + "/messages?limit=1000", "", true},
+		{"GET", "/threads/" + someThread + "/runs/" + someRun + "/events?limit=1000", "", true},
+	} {
+		for _, f := range []tail{{-1, 0}, {0, 1}, {20, 1}, {400, 1}, {3, 0}, {400, 0}} {
+			w := setup(t, func(o *Options) {
+				s := o.Items.(fakeItems).services
+				o.Threads, o.Events, o.Items, o.Runs = tailThreads{fakeThreads{s}, f}, tailEvents{fakeEvents{s}, f}, tailItems{fakeItems{s}, f}, tailRuns{fakeRuns{s}, f}
+			})
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://"+w.addr+tt.path, strings.NewReader(tt.body))
+			require.NoError(t, err)
+			req.Header.Set("Content-Type", "application/json")
+			res, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			body, err := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			name := fmt.Sprintf("%s %+v", tt.path, f)
+			fails, early := f.at >= 0 && (f.kind == 1 || tt.log), f.at < 50
+			switch {
+			case !fails:
+				require.NoError(t, err, name)
+				require.True(t, json.Valid(body), name)
+				rows := tailRows
+				if f.at >= 0 {
+					rows--
+				}
+				require.Equal(t, rows, strings.Count(string(body), "xxxx\"}"), name)
+			case early:
+				require.NoError(t, err, name)
+				require.Equal(t, map[int]int{0: 404, 1: 409}[f.kind], res.StatusCode, name)
+			default:
+				require.Equal(t, 200, res.StatusCode, name)
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
+			}
+			require.Eventually(t, func() bool { return w.s.slots.inUse() == 0 }, 5*time.Second, time.Millisecond, name)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -25,14 +26,14 @@ func (s *Server) eventRoutes() {
 }
 
 func (s *Server) messagesOf(c *fiber.Ctx, t id.Thread) error {
-	return sendRows(c, t, false, s.opts.Events.Messages)
+	return s.sendRows(c, t, false, s.opts.Events.Messages)
 }
 
 func (s *Server) eventsOf(c *fiber.Ctx, t id.Thread) error {
-	return sendRows(c, t, true, s.opts.Events.Events)
+	return s.sendRows(c, t, true, s.opts.Events.Events)
 }
 
-func sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(context.Context, eventstore.PageQuery) (*eventstore.Page, error)) error {
+func (s *Server) sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(context.Context, eventstore.PageQuery) (*eventstore.Page, error)) error {
 	var r id.Run
 	if named := param(c, "run_id"); named != "" {
 		var err error
@@ -45,9 +46,20 @@ func sendRows(c *fiber.Ctx, t id.Thread, types bool, read func(context.Context, 
 		return err
 	}
 	q.Thread, q.Run = t, r
-	page, err := read(c.UserContext(), q)
+	q.Bytes = wholeBytes
+	page, err := reading(c, func(ctx context.Context) (*eventstore.Page, error) { return read(ctx, q) })
 	if err != nil {
 		return err
 	}
-	return sendJSON(c, compat.AppendRows(nil, page))
+	before, after := compat.AroundRows(page)
+	return s.sendList(c, &list{
+		before: before, after: after,
+		next: func(ctx context.Context, dst []byte) ([]byte, error) {
+			row, err := page.Next(ctx, pieceBytes)
+			if err != nil {
+				return dst, err
+			}
+			return compat.AppendEvent(slices.Grow(dst, len(row.Content)+1024), row), nil
+		},
+	})
 }

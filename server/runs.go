@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"slices"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -231,6 +232,7 @@ func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
 	if none {
 		q.Limit = 1
 	}
+	q.Bytes = wholeBytes
 	runs, err := s.opts.Runs.List(c.UserContext(), t, q)
 	if err != nil {
 		return err
@@ -238,7 +240,14 @@ func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
 	if none {
 		runs = nil
 	}
-	return sendRuns(c, runs, cols)
+	return s.sendList(c, each(runs, func(ctx context.Context, dst []byte, x *run.Run) (_ []byte, err error) {
+		if x.Left {
+			if x, err = s.opts.Runs.Get(ctx, t, x.ID); err != nil {
+				return nil, passOver(err)
+			}
+		}
+		return compat.AppendRun(slices.Grow(dst, len(x.Kwargs.Input)+1024), x, cols), nil
+	}))
 }
 
 // joinRun answers with the result of a run once it is over. That a run is unknown is told as the result.

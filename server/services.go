@@ -38,7 +38,9 @@ type Threads interface {
 	Get(ctx context.Context, t id.Thread) (*thread.View, error)
 	Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thread.View, error)
 	Delete(ctx context.Context, t id.Thread) error
+	// Search gives threads without their values. Show completes each as q asks.
 	Search(ctx context.Context, q thread.Search) (page []*thread.View, more bool, err error)
+	Show(ctx context.Context, q thread.Search, v *thread.View) error
 	Count(ctx context.Context, q thread.Search) (int, error)
 	Copy(ctx context.Context, t id.Thread) (*thread.View, error)
 	// Usage returns how much the checkpoints of a thread take in the database.
@@ -108,5 +110,7 @@ type Items interface {
 	Get(ctx context.Context, namespace []string, key string, refresh *bool) (*store.Item, error)
 	Delete(ctx context.Context, namespace []string, key string) error
 	Search(ctx context.Context, q store.Search, refresh *bool) ([]*store.Item, error)
+	// Load loads an item that a search with a bound (store.Search.Bytes) found without its value; nil when it is gone.
+	Load(ctx context.Context, i *store.Item) (*store.Item, error)
 	Namespaces(ctx context.Context, q store.Namespaces) ([][]string, error)
 }

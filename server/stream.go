@@ -164,7 +164,7 @@ func (o *open) end(err error) {
 
 func (o *open) close(left bool) {
 	if o.list != nil {
-		o.list.close()
+		o.list.done()
 		return
 	}
 	o.f.Close(left)

@@ -123,6 +123,7 @@ func (s *Server) searchThreads(c *fiber.Ctx) error {
 			return err
 		}
 		more := false
+		q.Bytes = wholeBytes
 		page, err := reading(c, func(ctx context.Context) (page []*thread.View, err error) {
 			page, more, err = s.opts.Threads.Search(ctx, q)
 			return page, err
@@ -131,8 +132,12 @@ func (s *Server) searchThreads(c *fiber.Ctx) error {
 			return err
 		}
 		paginate(c, q.Limit, q.Offset, len(page), more)
-		return sendJSON(c, compat.AppendList(nil, page, func(dst []byte, v *thread.View) []byte {
-			return compat.AppendThread(dst, v, cols, compat.ThreadParts{})
+		return s.sendList(c, each(page, func(ctx context.Context, dst []byte, v *thread.View) ([]byte, error) {
+			if err := s.opts.Threads.Show(ctx, q, v); err != nil {
+				return nil, passOver(err)
+			}
+			dst = slices.Grow(dst, len(v.Values)+len(v.Metadata)+1024)
+			return compat.AppendThread(dst, v, cols, compat.ThreadParts{}), nil
 		}))
 	})
 }

@@ -131,6 +131,14 @@ func (s *Service) Search(ctx context.Context, q Search, refresh *bool) ([]*Item,
 	return items, err
 }
 
+// Load returns an item that was found without its value, as it is now: nil when it is gone meanwhile.
+func (s *Service) Load(ctx context.Context, i *Item) (*Item, error) {
+	if i.Value != nil {
+		return i, nil
+	}
+	return s.backend.Item(ctx, i.Namespace, i.Key)
+}
+
 // Namespaces lists namespaces.
 func (s *Service) Namespaces(ctx context.Context, q Namespaces) ([][]string, error) {
 	for _, labels := range [][]string{q.Prefix, q.Suffix} {

@@ -26,6 +26,8 @@ type Search struct {
 	Filter json.RawMessage // {"field": value or {"$op": value}}; nil: all
 	Limit  int
 	Offset int
+	// Bytes bounds what is loaded: from the item on with which values have more, they are left out (Item.Value is nil). Service.Load loads them. 0: no bound.
+	Bytes int
 }
 
 // Namespaces selects namespaces.

@@ -42,7 +42,7 @@ func (l *Log) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore
 	}
 	page, err := l.store.MessagePage(ctx, q)
 	if err == nil {
-		overlay.Unwrap(page.Rows)
+		page.Through(overlay.Unwrap)
 	}
 	return page, err
 }

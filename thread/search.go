@@ -18,11 +18,18 @@ import (
 // scanBatch is how many rows are looked at together when values decide which of them match.
 const scanBatch = 200
 
-// Search gives a page, and whether there is more behind it.
+// Search gives a page of threads without their values, and whether there is more behind it. Show completes each of them: so a page of any size is shown
+// with one whole thread in memory.
 func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
 	limit := q.Limit
 	var page []*View
-	err := s.scan(ctx, q, limit+1, func(v *View) { page = append(page, v) })
+	loaded := 0
+	err := s.scan(ctx, q, limit+1, func(row *Thread) {
+		if !row.Left {
+			row, loaded = q.Fit(row, loaded)
+		}
+		page = append(page, &View{Thread: *row})
+	})
 	if err != nil {
 		return nil, false, err
 	}
@@ -30,18 +37,45 @@ func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
 	if more {
 		page = page[:limit]
 	}
-	for _, v := range page {
+	return page, more, nil
+}
+
+// Show puts into a thread that a search found what the search asks for: its values, and what is extracted of it. fault.NotFound when it was Left, and is gone.
+func (s *Service) Show(ctx context.Context, q Search, v *View) error {
+	if v.Left {
+		row, err := s.row(ctx, v.ID)
+		if err != nil {
+			return err
+		}
+		v.Thread = *row
+	}
+	if q.showsValues() {
+		shown, err := s.view(ctx, &v.Thread, false)
+		if err != nil {
+			return err
+		}
+		v.Values = shown.Values
 		if err := s.overlayView(ctx, v, overlay.Lists); err != nil {
-			return nil, false, err
-		}
-		if len(q.Extract) > 0 {
-			v.Extracted = extract(v, q.Extract)
-		}
-		if q.NoValues {
-			v.Values = nil
+			return err
 		}
 	}
-	return page, more, nil
+	if len(q.Extract) > 0 {
+		v.Extracted = extract(v, q.Extract)
+	}
+	if q.NoValues {
+		v.Values = nil
+	}
+	return nil
+}
+
+// showsValues reports whether values are shown, or extracted from.
+func (q *Search) showsValues() bool {
+	for _, path := range q.Extract {
+		if strings.HasPrefix(path, "values") {
+			return true
+		}
+	}
+	return !q.NoValues
 }
 
 // Count is the number that Search would find in all.
@@ -51,18 +85,12 @@ func (s *Service) Count(ctx context.Context, q Search) (int, error) {
 	}
 	n := 0
 	q.Offset, q.Limit = 0, 0
-	err := s.scan(ctx, q, 0, func(*View) { n++ })
+	err := s.scan(ctx, q, 0, func(*Thread) { n++ })
 	return n, err
 }
 
-// scan visits matching threads in order, at most want of them (0: all), after the offset.
-func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*View)) error {
-	needValues := !q.NoValues || q.Values != nil
-	for _, path := range q.Extract {
-		if strings.HasPrefix(path, "values") {
-			needValues = true
-		}
-	}
+// scan visits matching threads, whose values may not be loaded, in order, at most want of them (0: all), after the offset.
+func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*Thread)) error {
 	if q.Values == nil {
 		rows := q.Query
 		rows.Limit = want
@@ -71,11 +99,7 @@ func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*View
 			return err
 		}
 		for _, t := range threads {
-			v, err := s.view(ctx, t, !needValues)
-			if err != nil {
-				return err
-			}
-			visit(v)
+			visit(t)
 		}
 		return nil
 	}
@@ -86,10 +110,10 @@ func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*View
 const narrowValues = "values are compared with those of every thread that the rest of the search finds: add metadata, a status or ids"
 
 // scanValues is scan where values decide which threads match.
-func (s *Service) scanValues(ctx context.Context, q Search, want int, visit func(*View)) error {
+func (s *Service) scanValues(ctx context.Context, q Search, want int, visit func(*Thread)) error {
 	skip, found := q.Offset, 0
 	rows := q.Query
-	rows.Offset, rows.Limit = 0, scanBatch
+	rows.Offset, rows.Limit, rows.Bytes = 0, scanBatch, 0
 	for {
 		threads, err := s.Store.Threads(ctx, rows)
 		if err != nil {
@@ -107,7 +131,7 @@ func (s *Service) scanValues(ctx context.Context, q Search, want int, visit func
 				skip--
 				continue
 			}
-			visit(v)
+			visit(t)
 			if found++; found == want {
 				return nil
 			}

@@ -35,6 +35,8 @@ type Thread struct {
 	// StreamHigh is a time in Unix milliseconds that no stream offset of this thread given out so far exceeds.
 	// Offsets given after a restart, or when the clock went back, start above it.
 	StreamHigh int64
+	// Left: only ID is set, because the page had as many bytes as Query.Bytes allows.
+	Left bool
 }
 
 // Query selects threads. Zero fields do not restrict. Values are not part of it: they are no column (see Service.Search).
@@ -46,6 +48,17 @@ type Query struct {
 	Ascending bool
 	Limit     int // <= 0: all
 	Offset    int
+	// Bytes bounds what is loaded: from the thread on with which rows have more, threads are Left. 0: no bound.
+	Bytes int
+}
+
+// Fit returns the thread as a page has it that holds so many bytes before, and the bytes with it.
+func (q *Query) Fit(t *Thread, before int) (*Thread, int) {
+	size := before + len(t.Metadata) + len(t.Config) + len(t.Interrupts) + len(t.Error)
+	if q.Bytes > 0 && size > q.Bytes {
+		t = &Thread{ID: t.ID, Left: true}
+	}
+	return t, size
 }
 
 // View is a thread with its values, as clients see it.

@@ -21,7 +21,6 @@ func (r *Recorder) Events(ctx context.Context, c *Call, q eventstore.PageQuery) 
 	page, err := r.store.LogPage(ctx, q)
 	if err == nil {
 		page.Incomplete = incomplete
-		overlay.Unwrap(page.Rows)
 	}
 	return page, err
 }
@@ -39,6 +38,7 @@ func (r *Recorder) Messages(ctx context.Context, c *Call, q eventstore.PageQuery
 	page, err := r.store.MessagePage(ctx, q)
 	if err == nil {
 		page.Incomplete = incomplete
+		page.Through(overlay.Unwrap)
 	}
 	return page, err
 }

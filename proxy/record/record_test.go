@@ -408,3 +408,21 @@ func TestBounds(t *testing.T) {
 		}
 	}
 }
+
+// The feed shows what a tool said where the log has the text of a Command that old writers stored.
+func TestTextOfACommand(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	x := w.u.thread("t1")
+	const stored = `Command(update={'messages': [ToolMessage(content='done', tool_call_id='c1')]})`
+	w.u.save(x, nil, "loop", "run", []string{human("h1"), `{"type":"tool","id":"t1","tool_call_id":"c1","content":"` + stored + `"}`})
+	w.state(t, x)
+	q := eventstore.PageQuery{Thread: x.id, Limit: 10}
+	content := func(page *eventstore.Page, err error) string {
+		require.NoError(t, err)
+		require.Len(t, page.Rows, 2)
+		return gjson.GetBytes(page.Rows[1].Content, "content").String()
+	}
+	require.Equal(t, "done", content(w.Messages(t.Context(), w.call, q)))
+	require.Equal(t, stored, content(w.Events(t.Context(), w.call, q)))
+}

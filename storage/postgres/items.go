@@ -67,7 +67,7 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 	prefix = clean(prefix)
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	now := micros(s.now())
-	nested := false
+	nested, loaded := false, 0
 	if len(q.Prefix) > 0 {
 		if err := s.read(ctx, func(c *reader) (err error) {
 			nested, err = one(c, nextNamespace, nil, now, prefix, prefix+rows.Behind)
@@ -98,6 +98,9 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 			}
 			in, last := p.Take()
 			if in {
+				if loaded += len(item.Value); q.Bytes > 0 && loaded > q.Bytes {
+					item.Value = nil
+				}
 				out = append(out, item)
 			}
 			if last {

@@ -23,6 +23,7 @@ const (
 	allSeqsOfRun = "SELECT seq FROM events WHERE thread_id = $1 AND run_id = $2 ORDER BY seq"
 	revisions    = "SELECT seq, first_seq FROM events WHERE thread_id = $1 AND first_seq > 0"
 	newestRow    = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = $1 ORDER BY checkpoint_id DESC LIMIT 1"
+	sizesAt      = "SELECT seq, octet_length(content) FROM events JOIN event_bodies USING (body) WHERE thread_id = $1 AND seq = ANY($2)"
 	knowsRun     = "SELECT 1 WHERE EXISTS (SELECT 1 FROM runs WHERE run_id = $1 AND thread_id = $2) OR EXISTS (SELECT 1 FROM events WHERE thread_id = $2 AND run_id = $1)"
 )
 
@@ -38,11 +39,7 @@ func (s *Store) LogPage(ctx context.Context, q eventstore.PageQuery) (*eventstor
 			seqs = seqs[:q.Limit]
 		}
 		slices.Sort(seqs)
-		rows, err := eventsAt(c, q.Thread, seqs)
-		for _, seq := range seqs {
-			page.Rows = append(page.Rows, rows[seq])
-		}
-		return err
+		return s.fillPage(c, q, page, eventstore.LogPlaces(seqs))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("page of events of thread %s: %w", q.Thread, err)
@@ -102,6 +99,59 @@ func eventsAt(c querier, t id.Thread, seqs []eventstore.Seq) (map[eventstore.Seq
 	return rows, err
 }
 
+// fillPage loads the rows of a page that q.Bytes lets in, and names the rest.
+func (s *Store) fillPage(c querier, q eventstore.PageQuery, page *eventstore.Page, places []eventstore.Place) (err error) {
+	if q.Bytes > 0 && len(places) > 1 {
+		if err := measurePlaces(c, q.Thread, places); err != nil {
+			return err
+		}
+	}
+	n := eventstore.Fit(places, q.Bytes)
+	page.Rest = places[n:]
+	page.Load = func(ctx context.Context, places []eventstore.Place) ([]*eventstore.Event, error) {
+		return s.rowsOf(ctx, q.Thread, places)
+	}
+	page.Rows, err = rowsAt(c, q.Thread, places[:n])
+	return err
+}
+
+// measurePlaces sets Size of places, without reading contents.
+func measurePlaces(c querier, t id.Thread, places []eventstore.Place) error {
+	sizes := make(map[eventstore.Seq]int, len(places))
+	c.ask(sizesAt, func(r *row) error {
+		sizes[eventstore.Seq(r.int(0))] = int(r.int(1))
+		return nil
+	}, t, eventstore.SeqsOf(places))
+	err := c.send()
+	eventstore.SetSizes(places, sizes)
+	return err
+}
+
+func rowsAt(c querier, t id.Thread, places []eventstore.Place) ([]*eventstore.Event, error) {
+	events, err := eventsAt(c, t, eventstore.SeqsOf(places))
+	if err != nil || len(places) == 0 {
+		return nil, err
+	}
+	rows := make([]*eventstore.Event, len(places))
+	for i := range places {
+		p := &places[i]
+		rows[i] = p.Row(events[p.First], events[p.Now])
+	}
+	return rows, nil
+}
+
+// rowsOf is eventstore.Page.Load.
+func (s *Store) rowsOf(ctx context.Context, t id.Thread, places []eventstore.Place) (rows []*eventstore.Event, err error) {
+	err = s.snapshot(ctx, func(c *reader) (err error) {
+		rows, err = rowsAt(c, t, places)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("events of thread %s: %w", t, err)
+	}
+	return rows, nil
+}
+
 // MessagePage is eventstore.Pager.MessagePage.
 func (s *Store) MessagePage(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
@@ -114,19 +164,7 @@ func (s *Store) MessagePage(ctx context.Context, q eventstore.PageQuery) (*event
 		if places, page.More, err = placesOf(c, tr, q); err != nil {
 			return err
 		}
-		var seqs []eventstore.Seq
-		for _, p := range places {
-			seqs = append(seqs, p.First, p.Now)
-		}
-		slices.Sort(seqs)
-		events, err := eventsAt(c, q.Thread, slices.Compact(seqs))
-		if err != nil {
-			return err
-		}
-		for _, p := range places {
-			page.Rows = append(page.Rows, p.Row(events[p.First], events[p.Now]))
-		}
-		return nil
+		return s.fillPage(c, q, page, places)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("page of messages of thread %s: %w", q.Thread, err)

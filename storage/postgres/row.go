@@ -166,6 +166,13 @@ func bindOne(arg any) any {
 			}
 			return texts
 		}
+		if v.Type().Elem().Kind() == reflect.Int64 {
+			numbers := make([]int64, v.Len())
+			for i := range numbers {
+				numbers[i] = v.Index(i).Int()
+			}
+			return numbers
+		}
 	}
 	panic(fmt.Sprintf("postgres: cannot bind %T", arg))
 }

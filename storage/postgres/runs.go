@@ -77,10 +77,20 @@ func scanRun(r *row) (*run.Run, error) {
 }
 
 func loadRuns(q querier, where string, args ...any) (out []*run.Run, err error) {
+	return loadPage(q, &run.Query{}, where, args...)
+}
+
+// loadPage is loadRuns within the bound of page.
+func loadPage(q querier, page *run.Query, where string, args ...any) (out []*run.Run, err error) {
+	loaded := 0
 	err = q.query(selectRuns+where, func(r *row) error {
 		found, err := scanRun(r)
+		if err != nil {
+			return err
+		}
+		found, loaded = page.Fit(found, loaded)
 		out = append(out, found)
-		return err
+		return nil
 	}, args...)
 	return out, err
 }
@@ -157,9 +167,9 @@ func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (out *run.Run, e
 func (s *Store) listRuns(ctx context.Context, t id.Thread, q run.Query) (out []*run.Run, err error) {
 	err = s.read(ctx, func(c *reader) error {
 		if q.Status == "" {
-			out, err = loadRuns(c, threadsRuns, t, limitOf(q.Limit), q.Offset)
+			out, err = loadPage(c, &q, threadsRuns, t, limitOf(q.Limit), q.Offset)
 		} else {
-			out, err = loadRuns(c, threadsRunsIn, t, q.Status, limitOf(q.Limit), q.Offset)
+			out, err = loadPage(c, &q, threadsRunsIn, t, q.Status, limitOf(q.Limit), q.Offset)
 		}
 		return err
 	})

@@ -384,10 +384,13 @@ func rarest(q querier, terms []contain.Term) (best int, few bool, err error) {
 // listThreads is thread.Store.Threads (the name is taken by the adapter).
 func (s *Store) listThreads(ctx context.Context, q thread.Query) (out []*thread.Thread, err error) {
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
+	loaded := 0
 	err = s.eachThread(ctx, q, func(r *row) error {
 		in, last := p.Take()
 		if in {
-			out = append(out, scanThread(r))
+			var t *thread.Thread
+			t, loaded = q.Fit(scanThread(r), loaded)
+			out = append(out, t)
 		}
 		if last {
 			return errStop

@@ -69,7 +69,7 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 	}
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	now := micros(s.now())
-	nested := false
+	nested, loaded := false, 0
 	if len(q.Prefix) > 0 {
 		if err := s.read(ctx, func(c *sqlite.Conn) (err error) {
 			nested, err = one(c, nextNamespace, nil, prefix, prefix+rows.Behind, now)
@@ -105,6 +105,9 @@ func (s *Store) listItems(ctx context.Context, q store.Search) (out []*store.Ite
 			}
 			in, last := p.Take()
 			if in {
+				if loaded += len(item.Value); q.Bytes > 0 && loaded > q.Bytes {
+					item.Value = nil
+				}
 				out = append(out, item)
 			}
 			if last {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -26,6 +27,7 @@ const (
 	allSeqsOfRun = seqsOfRun + " ORDER BY seq"
 	revisions    = "SELECT seq, first_seq FROM events INDEXED BY events_revised WHERE thread_id = ? AND first_seq > 0"
 	newestRow    = "SELECT " + rowColumns + " FROM transcripts WHERE thread_id = ? ORDER BY checkpoint_id DESC LIMIT 1"
+	sizesAt      = "SELECT seq, octet_length(content) FROM events JOIN event_bodies USING (body) WHERE thread_id = ? AND seq IN (SELECT value FROM json_each(?))"
 	runIsKnown   = "SELECT 1 FROM runs WHERE run_id = ? AND thread_id = ?"
 	runHasEvents = "SELECT 1 FROM events INDEXED BY events_run WHERE thread_id = ? AND run_id = ? LIMIT 1"
 )
@@ -42,11 +44,7 @@ func (s *Store) LogPage(ctx context.Context, q eventstore.PageQuery) (*eventstor
 			seqs = seqs[:q.Limit]
 		}
 		slices.Sort(seqs)
-		rows, err := eventsAt(c, q.Thread, seqs)
-		for _, seq := range seqs {
-			page.Rows = append(page.Rows, rows[seq])
-		}
-		return err
+		return s.fillPage(c, q, page, eventstore.LogPlaces(seqs))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("page of events of thread %s: %w", q.Thread, err)
@@ -112,6 +110,62 @@ func eventsAt(c *sqlite.Conn, t id.Thread, seqs []eventstore.Seq) (map[eventstor
 	return rows, err
 }
 
+// fillPage loads the rows of a page that q.Bytes lets in, and names the rest.
+func (s *Store) fillPage(c *sqlite.Conn, q eventstore.PageQuery, page *eventstore.Page, places []eventstore.Place) (err error) {
+	if q.Bytes > 0 && len(places) > 1 {
+		if err := measurePlaces(c, q.Thread, places); err != nil {
+			return err
+		}
+	}
+	n := eventstore.Fit(places, q.Bytes)
+	page.Rest = places[n:]
+	page.Load = func(ctx context.Context, places []eventstore.Place) ([]*eventstore.Event, error) {
+		return s.rowsOf(ctx, q.Thread, places)
+	}
+	page.Rows, err = rowsAt(c, q.Thread, places[:n])
+	return err
+}
+
+// measurePlaces sets Size of places, without reading contents.
+func measurePlaces(c *sqlite.Conn, t id.Thread, places []eventstore.Place) error {
+	sizes := make(map[eventstore.Seq]int, len(places))
+	list, jerr := json.Marshal(eventstore.SeqsOf(places))
+	if jerr != nil {
+		return jerr
+	}
+	err := query(c, sizesAt, func(st *sqlite.Stmt) error {
+		sizes[eventstore.Seq(st.ColumnInt64(0))] = st.ColumnInt(1)
+		return nil
+	}, t, string(list))
+	eventstore.SetSizes(places, sizes)
+	return err
+}
+
+func rowsAt(c *sqlite.Conn, t id.Thread, places []eventstore.Place) ([]*eventstore.Event, error) {
+	events, err := eventsAt(c, t, eventstore.SeqsOf(places))
+	if err != nil || len(places) == 0 {
+		return nil, err
+	}
+	rows := make([]*eventstore.Event, len(places))
+	for i := range places {
+		p := &places[i]
+		rows[i] = p.Row(events[p.First], events[p.Now])
+	}
+	return rows, nil
+}
+
+// rowsOf is eventstore.Page.Load.
+func (s *Store) rowsOf(ctx context.Context, t id.Thread, places []eventstore.Place) (rows []*eventstore.Event, err error) {
+	err = s.snapshot(ctx, func(c *sqlite.Conn) (err error) {
+		rows, err = rowsAt(c, t, places)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("events of thread %s: %w", t, err)
+	}
+	return rows, nil
+}
+
 // MessagePage is eventstore.Pager.MessagePage.
 func (s *Store) MessagePage(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
@@ -124,19 +178,7 @@ func (s *Store) MessagePage(ctx context.Context, q eventstore.PageQuery) (*event
 		if places, page.More, err = placesOf(c, tr, q); err != nil {
 			return err
 		}
-		var seqs []eventstore.Seq
-		for _, p := range places {
-			seqs = append(seqs, p.First, p.Now)
-		}
-		slices.Sort(seqs)
-		events, err := eventsAt(c, q.Thread, slices.Compact(seqs))
-		if err != nil {
-			return err
-		}
-		for _, p := range places {
-			page.Rows = append(page.Rows, p.Row(events[p.First], events[p.Now]))
-		}
-		return nil
+		return s.fillPage(c, q, page, places)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("page of messages of thread %s: %w", q.Thread, err)

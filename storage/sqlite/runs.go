@@ -88,10 +88,20 @@ func loadRun(conn *sqlite.Conn, where string, args ...any) (r *run.Run, err erro
 }
 
 func loadRuns(conn *sqlite.Conn, where string, args ...any) (out []*run.Run, err error) {
+	return loadPage(conn, &run.Query{}, where, args...)
+}
+
+// loadPage is loadRuns within the bound of q.
+func loadPage(conn *sqlite.Conn, q *run.Query, where string, args ...any) (out []*run.Run, err error) {
+	loaded := 0
 	err = query(conn, selectRuns+where, func(s *sqlite.Stmt) error {
 		r, err := scanRun(s)
+		if err != nil {
+			return err
+		}
+		r, loaded = q.Fit(r, loaded)
 		out = append(out, r)
-		return err
+		return nil
 	}, args...)
 	return out, err
 }
@@ -146,9 +156,9 @@ func (s *Store) listRuns(ctx context.Context, t id.Thread, q run.Query) (out []*
 	}
 	err = s.read(ctx, func(c *sqlite.Conn) error {
 		if q.Status == "" {
-			out, err = loadRuns(c, threadsRuns, t, limit, q.Offset)
+			out, err = loadPage(c, &q, threadsRuns, t, limit, q.Offset)
 		} else {
-			out, err = loadRuns(c, threadsRunsIn, t, string(q.Status), limit, q.Offset)
+			out, err = loadPage(c, &q, threadsRunsIn, t, string(q.Status), limit, q.Offset)
 		}
 		return err
 	})

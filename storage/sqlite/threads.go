@@ -390,10 +390,13 @@ func rarest(c *sqlite.Conn, terms []contain.Term) (best contain.Term, few bool, 
 // listThreads is thread.Store.Threads (the name is taken by the adapter).
 func (s *Store) listThreads(ctx context.Context, q thread.Query) (out []*thread.Thread, err error) {
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
+	loaded := 0
 	err = s.eachThread(ctx, q, func(st *sqlite.Stmt) error {
 		in, last := p.Take()
 		if in {
-			out = append(out, scanThread(st))
+			var t *thread.Thread
+			t, loaded = q.Fit(scanThread(st), loaded)
+			out = append(out, t)
 		}
 		if last {
 			return errStop

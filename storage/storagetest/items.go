@@ -24,8 +24,17 @@ func found(t *testing.T, b Backend, q store.Search) []string {
 	t.Helper()
 	list, err := b.Items.Items(ctx, q)
 	require.NoError(t, err)
-	out := []string{}
-	for _, i := range list {
+	out, size := []string{}, 0
+	q.Bytes = 20
+	bounded, err := b.Items.Items(ctx, q)
+	require.NoError(t, err)
+	require.Len(t, bounded, len(list))
+	for n, i := range list {
+		whole := *i
+		if size += len(i.Value); size > q.Bytes {
+			whole.Value = nil
+		}
+		require.Equal(t, &whole, bounded[n], "values are left out from the one on that exceeds the bound")
 		out = append(out, strings.Join(append(append([]string{}, i.Namespace...), i.Key), "/"))
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -41,12 +42,46 @@ func reading(t *testing.T, page func(q eventstore.PageQuery) (*eventstore.Page, 
 	return func(q eventstore.PageQuery) ([]int, bool) {
 		p, err := page(q)
 		require.NoError(t, err)
+		require.Empty(t, p.Rest)
+		loadedInPieces(t, page, q, p)
 		seqs := []int{}
 		for _, e := range p.Rows {
 			require.Equal(t, q.Thread, e.Thread)
 			seqs = append(seqs, int(e.Seq))
 		}
 		return seqs, p.More
+	}
+}
+
+// loadedInPieces reads a page with bounds on what is loaded at once: its rows are those of the whole page.
+func loadedInPieces(t *testing.T, page func(q eventstore.PageQuery) (*eventstore.Page, error), q eventstore.PageQuery, whole *eventstore.Page) {
+	t.Helper()
+	for _, bytes := range []int{1, 300, 1 << 20} {
+		q.Bytes = bytes
+		p, err := page(q)
+		require.NoError(t, err)
+		require.Equal(t, whole.More, p.More)
+		var got []*eventstore.Event
+		for size := 0; ; size = 0 {
+			for _, row := range p.Rows {
+				size += len(row.Content)
+			}
+			require.True(t, len(p.Rows) <= 1 || size <= bytes, "%d rows of %d bytes where %d were asked for", len(p.Rows), size, bytes)
+			for n := len(p.Rows); n > 0; n-- {
+				row, err := p.Next(t.Context(), bytes)
+				require.NoError(t, err)
+				got = append(got, row)
+			}
+			if len(p.Rest) == 0 {
+				break
+			}
+			row, err := p.Next(t.Context(), bytes)
+			require.NoError(t, err)
+			p.Rows = append([]*eventstore.Event{row}, p.Rows...)
+		}
+		_, err = p.Next(t.Context(), bytes)
+		require.ErrorIs(t, err, io.EOF)
+		require.Equal(t, whole.Rows, got)
 	}
 }
 

@@ -134,6 +134,17 @@ var runCases = map[string]func(*testing.T, Backend){
 			got, err := b.Runs.Runs(ctx, threadID(1), tt.q)
 			require.NoError(t, err)
 			require.Equal(t, tt.want, runIDs(got))
+
+			q, loaded := tt.q, 0
+			q.Bytes = 100
+			bounded, err := b.Runs.Runs(ctx, threadID(1), q)
+			require.NoError(t, err)
+			require.Len(t, bounded, len(got))
+			for i := range got {
+				var want *run.Run
+				want, loaded = q.Fit(got[i], loaded)
+				require.Equal(t, want, bounded[i])
+			}
 		}
 	},
 	"active runs and counts": func(t *testing.T, b Backend) {

@@ -197,6 +197,17 @@ var searchCases = map[string]func(*testing.T, Backend){
 					require.NoError(t, err)
 					require.Equal(t, len(want), n)
 
+					q.Bytes = 100
+					bounded, err := b.Threads.Threads(ctx, q)
+					require.NoError(t, err)
+					require.Len(t, bounded, len(got))
+					for i, loaded := 0, 0; i < len(got); i++ {
+						var want *thread.Thread
+						want, loaded = q.Fit(got[i], loaded)
+						require.Equal(t, want, bounded[i])
+					}
+					q.Bytes = 0
+
 					var pages []*thread.Thread
 					q.Limit = 4
 					for q.Offset = 0; ; q.Offset += q.Limit {

@@ -45,9 +45,11 @@ func (w *world) with(change func(*overlay.Settings)) *thread.Service {
 
 func found(t *testing.T, s *thread.Service, ctx context.Context) json.RawMessage {
 	t.Helper()
-	page, _, err := s.Search(ctx, thread.Search{Query: thread.Query{Limit: 10}})
+	q := thread.Search{Query: thread.Query{Limit: 10}}
+	page, _, err := s.Search(ctx, q)
 	require.NoError(t, err)
 	require.Len(t, page, 1)
+	require.NoError(t, s.Show(ctx, q, page[0]))
 	return page[0].Values
 }
 

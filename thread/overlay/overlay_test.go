@@ -125,12 +125,16 @@ func TestReads(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, shown, ids(v.Values))
 
-	page, _, err := w.threads.Search(ctx, thread.Search{Query: thread.Query{Limit: 1}, Extract: map[string]string{"first": "values.messages[0].id"}})
+	q := thread.Search{Query: thread.Query{Limit: 1}, Extract: map[string]string{"first": "values.messages[0].id"}}
+	page, _, err := w.threads.Search(ctx, q)
 	require.NoError(t, err)
+	require.NoError(t, w.threads.Show(ctx, q, page[0]))
 	require.Equal(t, shown, ids(page[0].Values))
 	require.JSONEq(t, `{"first":"h1"}`, string(page[0].Extracted))
-	page, _, err = w.threads.Search(off, thread.Search{Query: thread.Query{Limit: 1}})
+	q = thread.Search{Query: thread.Query{Limit: 1}}
+	page, _, err = w.threads.Search(off, q)
 	require.NoError(t, err)
+	require.NoError(t, w.threads.Show(off, q, page[0]))
 	require.Equal(t, "Sum h3 a3", ids(page[0].Values))
 
 	copied, err := w.threads.Copy(ctx, w.thread)
