@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"understudy/assistant"
+	"understudy/eventstore/mirror"
 	"understudy/id"
 	"understudy/run"
 	"understudy/store"
@@ -64,11 +65,14 @@ func (r runs) Runs(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, e
 }
 
 func (i items) Items(ctx context.Context, q store.Search) ([]*store.Item, error) {
-	return i.listItems(ctx, q)
+	return i.SearchItems(ctx, q)
 }
 
 var (
 	_ assistant.Tx = (*Tx)(nil)
 	_ thread.Tx    = (*Tx)(nil)
 	_ run.Tx       = (*Tx)(nil)
+
+	_ store.Backend = items{}
+	_ mirror.Store  = (*Store)(nil)
 )

@@ -10,6 +10,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/run"
+	"understudy/storage/internal/relational"
 	"understudy/thread"
 )
 
@@ -93,8 +94,8 @@ func (tx *Tx) ExpectEnd(r *run.Run) {
 	tx.ahead(hasOthers, t, r.ID)
 	tx.ahead(latestCheckpoint, t, "")
 	tx.ahead(latestWrites, t)
-	tx.ahead(messagesOfRun, t, r.ID)
-	tx.ahead(callsOfRun, r.ID)
+	tx.ahead(relational.MessagesOfRun.Postgres, t, r.ID)
+	tx.ahead(relational.CallsOfRun.Postgres, r.ID)
 	tx.ahead(lastSeq, t)
 }
 

@@ -26,18 +26,18 @@ const (
 
 func scanAssistant(r *row) *assistant.Assistant {
 	a := &assistant.Assistant{
-		ID:        id.Assistant(r.text(0)),
-		GraphID:   r.text(1),
-		Name:      r.text(2),
-		Config:    r.bytes(4),
-		Context:   r.bytes(5),
-		Metadata:  r.bytes(6),
-		Version:   int(r.int(7)),
-		CreatedAt: r.time(8),
-		UpdatedAt: r.time(9),
+		ID:        id.Assistant(r.Text(0)),
+		GraphID:   r.Text(1),
+		Name:      r.Text(2),
+		Config:    r.Bytes(4),
+		Context:   r.Bytes(5),
+		Metadata:  r.Bytes(6),
+		Version:   int(r.Int(7)),
+		CreatedAt: r.Time(8),
+		UpdatedAt: r.Time(9),
 	}
-	if !r.null(3) {
-		text := r.text(3)
+	if !r.Null(3) {
+		text := r.Text(3)
 		a.Description = &text
 	}
 	return a
@@ -110,9 +110,9 @@ func (s *Store) eachAssistant(ctx context.Context, q assistant.Query, text strin
 	name := strings.ToLower(q.Name)
 	return s.read(ctx, func(c *reader) error {
 		return c.query(text, func(r *row) error {
-			if q.GraphID != "" && r.text(1) != q.GraphID ||
-				name != "" && !strings.Contains(strings.ToLower(r.text(2)), name) ||
-				!match.Everything() && !match.Match(r.bytes(6)) {
+			if q.GraphID != "" && r.Text(1) != q.GraphID ||
+				name != "" && !strings.Contains(strings.ToLower(r.Text(2)), name) ||
+				!match.Everything() && !match.Match(r.Bytes(6)) {
 				return nil
 			}
 			return fn(r)
@@ -130,7 +130,7 @@ func (s *Store) Versions(ctx context.Context, a id.Assistant, metadata []byte, l
 	err = s.read(ctx, func(c *reader) error {
 		return c.query("SELECT "+assistantColumns+" FROM assistant_versions WHERE assistant_id = $1 ORDER BY version DESC",
 			func(r *row) error {
-				if !match.Everything() && !match.Match(r.bytes(6)) {
+				if !match.Everything() && !match.Match(r.Bytes(6)) {
 					return nil
 				}
 				in, last := p.Take()
@@ -181,7 +181,7 @@ func (tx *Tx) guarded(a id.Assistant) (*assistant.Assistant, error) {
 	if known == nil {
 		known = &stamped{}
 		found, err := one(tx, stampedAssistant, func(r *row) error {
-			known.assistant, known.stamp = *scanAssistant(r), r.text(colStamp)
+			known.assistant, known.stamp = *scanAssistant(r), r.Text(colStamp)
 			return nil
 		}, a)
 		if err != nil {
@@ -269,7 +269,7 @@ func (tx *Tx) Version(a id.Assistant, version int) (*assistant.Assistant, error)
 // LastVersion is assistant.Tx.LastVersion.
 func (tx *Tx) LastVersion(a id.Assistant) (n int, err error) {
 	found, err := one(tx, "SELECT version FROM assistant_versions WHERE assistant_id = $1 ORDER BY version DESC LIMIT 1", func(r *row) error {
-		n = int(r.int(0))
+		n = int(r.Int(0))
 		return nil
 	}, a)
 	if err == nil && !found {
@@ -294,7 +294,7 @@ func (tx *Tx) DeleteAssistant(a id.Assistant) error {
 func (tx *Tx) ThreadsOf(a id.Assistant) (out []id.Thread, err error) {
 	err = tx.query("SELECT thread_id FROM thread_metadata WHERE key = 'assistant_id' AND value = $1 ORDER BY updated_at, thread_id",
 		func(r *row) error {
-			out = append(out, id.Thread(r.text(0)))
+			out = append(out, id.Thread(r.Text(0)))
 			return nil
 		}, `"`+string(a))
 	return out, err

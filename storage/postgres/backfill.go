@@ -41,7 +41,7 @@ func (s *Store) Lineage(ctx context.Context, t id.Thread) (links []eventstore.Li
 	err = s.read(ctx, func(c *reader) error {
 		return c.query(lineage, func(r *row) error {
 			links = append(links, eventstore.Link{
-				ID: id.Checkpoint(r.text(0)), Parent: id.Checkpoint(r.text(1)), Recorded: r.bool(2),
+				ID: id.Checkpoint(r.Text(0)), Parent: id.Checkpoint(r.Text(1)), Recorded: r.Bool(2),
 			})
 			return nil
 		}, t)

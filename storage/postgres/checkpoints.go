@@ -34,13 +34,13 @@ const (
 
 func scanCheckpoint(r *row, t id.Thread) *checkpointer.Tuple {
 	return &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{
-		Key:      checkpointer.Key{Thread: t, NS: r.text(0), ID: id.Checkpoint(r.text(1))},
-		Parent:   id.Checkpoint(r.text(2)),
-		Data:     r.bytes(3),
-		Metadata: r.bytes(4),
-		Run:      id.Run(r.text(5)),
-		Tasks:    r.bytes(6),
-		Shape:    r.text(7),
+		Key:      checkpointer.Key{Thread: t, NS: r.Text(0), ID: id.Checkpoint(r.Text(1))},
+		Parent:   id.Checkpoint(r.Text(2)),
+		Data:     r.Bytes(3),
+		Metadata: r.Bytes(4),
+		Run:      id.Run(r.Text(5)),
+		Tasks:    r.Bytes(6),
+		Shape:    r.Text(7),
 	}}
 }
 
@@ -151,7 +151,7 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 func (s *Store) LoadShape(ctx context.Context, digest string) (shape checkpointer.Shape, err error) {
 	err = s.read(ctx, func(q *reader) error {
 		_, err := one(q, "SELECT shape FROM shapes WHERE digest = $1", func(r *row) error {
-			shape = r.bytes(0)
+			shape = r.Bytes(0)
 			return nil
 		}, digest)
 		return err
@@ -164,7 +164,7 @@ func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) 
 	err = s.read(ctx, func(q *reader) error {
 		_, err := one(q, "SELECT answer FROM answers WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3 AND key = $4",
 			func(r *row) error {
-				answer = r.bytes(0)
+				answer = r.Bytes(0)
 				return nil
 			}, k.Thread, k.NS, k.ID, key)
 		return err
@@ -231,7 +231,7 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	has := map[rows.ChannelVersion]bool{}
 	if text, args := tx.blobsThere(p); args != nil {
 		if err := tx.query(text, func(r *row) error {
-			has[rows.ChannelVersion{Channel: r.text(0), Version: r.text(1)}] = true
+			has[rows.ChannelVersion{Channel: r.Text(0), Version: r.Text(1)}] = true
 			return nil
 		}, args...); err != nil {
 			return err
@@ -308,7 +308,7 @@ func (tx *Tx) Find(k checkpointer.Key) (found id.Checkpoint, err error) {
 		text, args = findLatest, args[:2]
 	}
 	_, err = one(tx, text, func(r *row) error {
-		found = id.Checkpoint(r.text(0))
+		found = id.Checkpoint(r.Text(0))
 		return nil
 	}, args...)
 	return found, err
@@ -332,7 +332,7 @@ func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error
 	tx.lock(t)
 	var keys []checkpointer.Key
 	err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM snapshots WHERE thread_id = $1 AND run_id = $2", func(row *row) error {
-		keys = append(keys, checkpointer.Key{Thread: t, NS: row.text(0), ID: id.Checkpoint(row.text(1))})
+		keys = append(keys, checkpointer.Key{Thread: t, NS: row.Text(0), ID: id.Checkpoint(row.Text(1))})
 		return nil
 	}, t, r)
 	if err == nil && len(keys) > 0 {
@@ -358,12 +358,12 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 	spaces, ids := texts(keys)
 	freed, stay := map[blobKey]bool{}, map[blobKey]bool{}
 	if err := tx.query(versionsIn, func(r *row) error {
-		list, err := rows.ChannelVersions(r.bytes(2))
+		list, err := rows.ChannelVersions(r.Bytes(2))
 		for _, v := range list {
-			if r.bool(1) {
-				freed[blobKey{r.text(0), v}] = true
+			if r.Bool(1) {
+				freed[blobKey{r.Text(0), v}] = true
 			} else {
-				stay[blobKey{r.text(0), v}] = true
+				stay[blobKey{r.Text(0), v}] = true
 			}
 		}
 		return err
@@ -387,8 +387,8 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 	}
 	var lists [][]byte
 	if err := tx.query(dropBlobs, func(r *row) error {
-		if r.text(0) == typeList {
-			lists = append(lists, r.bytes(1))
+		if r.Text(0) == typeList {
+			lists = append(lists, r.Bytes(1))
 		}
 		return nil
 	}, t, blobSpaces, channels, versions); err != nil || lists == nil {

@@ -207,19 +207,19 @@ func (c *copier) add(of *copied, r *row) {
 		switch list := column.(type) {
 		case []*int64:
 			var v *int64
-			if !r.null(i) {
-				n := r.int(i)
+			if !r.Null(i) {
+				n := r.Int(i)
 				v = &n
 			}
 			columns[i] = append(list, v)
 		case []bool:
-			columns[i] = append(list, r.bool(i))
+			columns[i] = append(list, r.Bool(i))
 		case [][]byte:
-			columns[i] = append(list, r.bytes(i))
+			columns[i] = append(list, r.Bytes(i))
 		case []*string:
 			var v *string
-			if !r.null(i) {
-				text := r.text(i)
+			if !r.Null(i) {
+				text := r.Text(i)
 				v = &text
 			}
 			columns[i] = append(list, v)

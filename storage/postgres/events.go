@@ -45,7 +45,7 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	if !known {
 		tx.lock(t)
 		if _, err := one(tx, lastSeq, func(r *row) error {
-			last = r.int(0)
+			last = r.Int(0)
 			return nil
 		}, t); err != nil {
 			return fmt.Errorf("append events: %w", err)
@@ -95,13 +95,13 @@ func (tx *Tx) markEvents(text string, which func(metadata []byte) bool, t id.Thr
 	var seqs []int64
 	var list [][]byte
 	if err := tx.query(text, func(r *row) error {
-		metadata := r.bytes(1)
+		metadata := r.Bytes(1)
 		if !which(metadata) {
 			return nil
 		}
 		o := jsonobj.Of(metadata)
 		o.Set("rolled_back", jsonTrue)
-		seqs, list = append(seqs, r.int(0)), append(list, o.JSON())
+		seqs, list = append(seqs, r.Int(0)), append(list, o.JSON())
 		return nil
 	}, append([]any{t}, args...)...); err != nil || seqs == nil {
 		return err
@@ -141,14 +141,14 @@ const (
 func scanRow(r *row, t id.Thread) *eventstore.Row {
 	return &eventstore.Row{
 		Thread:     t,
-		Checkpoint: id.Checkpoint(r.text(0)),
-		Node:       r.int(1),
-		Stamp:      r.int(2),
-		Version:    r.text(3),
-		Summary:    r.text(4),
-		Source:     r.text(5),
-		Run:        id.Run(r.text(6)),
-		Opaque:     r.bool(7),
+		Checkpoint: id.Checkpoint(r.Text(0)),
+		Node:       r.Int(1),
+		Stamp:      r.Int(2),
+		Version:    r.Text(3),
+		Summary:    r.Text(4),
+		Source:     r.Text(5),
+		Run:        id.Run(r.Text(6)),
+		Opaque:     r.Bool(7),
 	}
 }
 
@@ -192,7 +192,7 @@ func (tx *Tx) PutNode(t id.Thread, n *eventstore.Node) error {
 	tx.lock(t)
 	n.ID = 1
 	if _, err := one(tx, "SELECT node FROM transcript_nodes WHERE thread_id = $1 ORDER BY node DESC LIMIT 1", func(r *row) error {
-		n.ID = r.int(0) + 1
+		n.ID = r.Int(0) + 1
 		return nil
 	}, t); err != nil {
 		return err
@@ -208,7 +208,7 @@ const chainOf = `WITH RECURSIVE chain AS (
 	) SELECT node, base, stamp, whole, since, data FROM chain ORDER BY at DESC`
 
 func scanNode(r *row) eventstore.Node {
-	return eventstore.Node{ID: r.int(0), Base: r.int(1), Stamp: r.int(2), Whole: int(r.int(3)), Since: int(r.int(4)), Data: r.bytes(5)}
+	return eventstore.Node{ID: r.Int(0), Base: r.Int(1), Stamp: r.Int(2), Whole: int(r.Int(3)), Since: int(r.Int(4)), Data: r.Bytes(5)}
 }
 
 func nodes(q querier, t id.Thread, node int64) (chain []eventstore.Node, err error) {
@@ -247,7 +247,7 @@ func (tx *Tx) Heads(t id.Thread, ranges []eventstore.Range) (heads []eventstore.
 	for _, g := range ranges {
 		tx.ask(headsIn, func(r *row) error {
 			heads = append(heads, eventstore.Head{
-				Seq: eventstore.Seq(r.int(0)), Type: r.text(1), MessageID: r.text(2), Digest: r.bytes(3), Anonymous: r.bool(4), First: eventstore.Seq(r.int(5)),
+				Seq: eventstore.Seq(r.Int(0)), Type: r.Text(1), MessageID: r.Text(2), Digest: r.Bytes(3), Anonymous: r.Bool(4), First: eventstore.Seq(r.Int(5)),
 			})
 			return nil
 		}, t, g.From, g.To)
@@ -259,7 +259,7 @@ func (tx *Tx) Heads(t id.Thread, ranges []eventstore.Range) (heads []eventstore.
 func (tx *Tx) Content(t id.Thread, seq eventstore.Seq) (content []byte, err error) {
 	tx.lock(t)
 	_, err = one(tx, "SELECT content FROM events JOIN event_bodies USING (body) WHERE thread_id = $1 AND seq = $2", func(r *row) error {
-		content = r.bytes(0)
+		content = r.Bytes(0)
 		return nil
 	}, t, seq)
 	return content, err
@@ -289,8 +289,8 @@ func (tx *Tx) ClientWrites(t id.Thread, c id.Checkpoint, channel string) (values
 	tx.lock(t)
 	var pathless []eventstore.Value
 	if err := tx.query(clientWrites, func(r *row) error {
-		v := eventstore.Value{Type: r.text(0), Data: r.bytes(1)}
-		if r.text(2) != nullTask && r.text(3) == "" {
+		v := eventstore.Value{Type: r.Text(0), Data: r.Bytes(1)}
+		if r.Text(2) != nullTask && r.Text(3) == "" {
 			pathless = append(pathless, v)
 		} else {
 			values = append(values, v)
@@ -301,7 +301,7 @@ func (tx *Tx) ClientWrites(t id.Thread, c id.Checkpoint, channel string) (values
 	}
 	input := false
 	_, err = one(tx, "SELECT metadata FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' AND checkpoint_id = $2", func(r *row) error {
-		input = gjson.GetBytes(r.bytes(0), "source").String() == "input"
+		input = gjson.GetBytes(r.Bytes(0), "source").String() == "input"
 		return nil
 	}, t, c)
 	if input {
@@ -316,7 +316,7 @@ func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 		return known.run.Kwargs.Input, known.run.Kwargs.Command, nil
 	}
 	_, err = one(tx, "SELECT input, command FROM run_kwargs WHERE run_id = $1", func(row *row) error {
-		input, command = row.bytes(0), row.bytes(1)
+		input, command = row.Bytes(0), row.Bytes(1)
 		return nil
 	}, r)
 	return input, command, err
@@ -333,17 +333,17 @@ const (
 func scanEvent(r *row, t id.Thread) eventstore.Event {
 	return eventstore.Event{
 		Thread:    t,
-		Seq:       eventstore.Seq(r.int(0)),
-		Run:       id.Run(r.text(1)),
-		Type:      r.text(2),
-		Category:  r.text(3),
-		MessageID: r.text(4),
-		Digest:    r.bytes(5),
-		Anonymous: r.bool(6),
-		Metadata:  r.bytes(7),
-		CreatedAt: r.time(8),
-		First:     eventstore.Seq(r.int(9)),
-		Content:   r.bytes(colContent),
+		Seq:       eventstore.Seq(r.Int(0)),
+		Run:       id.Run(r.Text(1)),
+		Type:      r.Text(2),
+		Category:  r.Text(3),
+		MessageID: r.Text(4),
+		Digest:    r.Bytes(5),
+		Anonymous: r.Bool(6),
+		Metadata:  r.Bytes(7),
+		CreatedAt: r.Time(8),
+		First:     eventstore.Seq(r.Int(9)),
+		Content:   r.Bytes(colContent),
 	}
 }
 
@@ -375,7 +375,7 @@ func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Check
 		}
 		var log int64
 		q.ask(logOf, func(r *row) error { // goes with the first question of nodes
-			log = r.int(0)
+			log = r.Int(0)
 			return nil
 		}, t)
 		chain, err := nodes(q, t, at.Node)
@@ -417,7 +417,7 @@ func eachContent(q querier, t id.Thread, ranges []eventstore.Range, fn func(*eve
 		group := ranges[:n]
 		ranges = ranges[n:]
 		q.ask(eventsWithin, func(r *row) error {
-			seq := eventstore.Seq(r.int(0))
+			seq := eventstore.Seq(r.Int(0))
 			for seq > group[0].To {
 				group = group[1:]
 			}

@@ -225,7 +225,7 @@ func TestPasswordsAndTLS(t *testing.T) {
 		var secure bool
 		require.NoError(t, s.read(t.Context(), func(q *reader) error {
 			return q.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", func(r *row) error {
-				secure = r.bool(0)
+				secure = r.Bool(0)
 				return nil
 			})
 		}))

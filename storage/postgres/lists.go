@@ -115,7 +115,7 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	var owner, epoch int64
 	var last uint32
 	found, err := one(tx, ownerOf, func(r *row) error {
-		owner, epoch, last = r.int(0), r.int(1), uint32(r.int(2)&(1<<partBits-1))
+		owner, epoch, last = r.Int(0), r.Int(1), uint32(r.Int(2)&(1<<partBits-1))
 		return nil
 	}, t)
 	if err != nil {
@@ -123,7 +123,7 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	}
 	if !found {
 		if _, err := one(tx, newOwner, func(r *row) error {
-			owner = r.int(0)
+			owner = r.Int(0)
 			return nil
 		}, t); err != nil {
 			return nil, err
@@ -137,9 +137,9 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 			var d compact.Digest
 			copy(d[:], r.values[1])
 			if r.fields[1].Format == 0 { // text
-				copy(d[:], r.bytes(1))
+				copy(d[:], r.Bytes(1))
 			}
-			p.last = uint32(r.int(0) & (1<<partBits - 1))
+			p.last = uint32(r.Int(0) & (1<<partBits - 1))
 			p.known[d] = p.last
 			return nil
 		}, partKey(owner, p.last+1), partKey(owner, last)); err != nil {
@@ -229,7 +229,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	}
 	var values [][]byte
 	if err := tx.query(listsOf, func(r *row) error {
-		values = append(values, r.bytes(3))
+		values = append(values, r.Bytes(3))
 		return nil
 	}, t); err != nil {
 		return fmt.Errorf("lists of thread %s: %w", t, err)
@@ -256,7 +256,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 
 func findOwner(q querier, t id.Thread) (owner int64, found bool, err error) {
 	found, err = one(q, "SELECT owner FROM list_owners WHERE thread_id = $1", func(r *row) error {
-		owner = r.int(0)
+		owner = r.Int(0)
 		return nil
 	}, t)
 	if err != nil {

@@ -116,7 +116,7 @@ func TestListsUnderLoad(t *testing.T) {
 	require.NoError(t, stores[0].snapshot(context.Background(), func(q *reader) error {
 		var values [][]byte
 		if err := q.query(listsOf, func(r *row) error {
-			values = append(values, r.bytes(3))
+			values = append(values, r.Bytes(3))
 			return nil
 		}, "t1"); err != nil {
 			return err
@@ -129,7 +129,7 @@ func TestListsUnderLoad(t *testing.T) {
 			return err
 		}
 		return q.query("SELECT part FROM list_parts WHERE part BETWEEN $1 AND $2", func(r *row) error {
-			require.True(t, used.Has(uint32(r.int(0)&(1<<partBits-1))))
+			require.True(t, used.Has(uint32(r.Int(0)&(1<<partBits-1))))
 			return nil
 		}, partKey(owner, 0), partKey(owner+1, 0)-1)
 	}))

@@ -79,7 +79,7 @@ func askWrites(q querier, thread id.Thread, tuples []*checkpointer.Tuple) {
 		spaces, ids = append(spaces, t.NS), append(ids, string(t.ID))
 	}
 	q.ask(selectWrites, func(r *row) error {
-		if t := of[key{r.text(0), r.text(1)}]; t != nil {
+		if t := of[key{r.Text(0), r.Text(1)}]; t != nil {
 			t.Writes = append(t.Writes, scanWrite(r))
 		}
 		return nil
@@ -87,7 +87,7 @@ func askWrites(q querier, thread id.Thread, tuples []*checkpointer.Tuple) {
 }
 
 func scanWrite(r *row) checkpointer.Write {
-	return checkpointer.Write{TaskID: r.text(2), Index: int(r.int(3)), Channel: r.text(4), Type: r.text(5), Data: r.bytes(6), Path: r.text(7)}
+	return checkpointer.Write{TaskID: r.Text(2), Index: int(r.Int(3)), Channel: r.Text(4), Type: r.Text(5), Data: r.Bytes(6), Path: r.Text(7)}
 }
 
 func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
@@ -114,8 +114,8 @@ func (l *loader) load(wanted []blobKey) error {
 	var lists []list
 	if spaces != nil {
 		l.q.ask(selectBlobs, func(r *row) error {
-			b := &checkpointer.Blob{Channel: r.text(1), Version: r.text(2), Type: r.text(3), Data: r.bytes(4)}
-			l.blobs[blobKey{r.text(0), rows.ChannelVersion{Channel: b.Channel, Version: b.Version}}] = b
+			b := &checkpointer.Blob{Channel: r.Text(1), Version: r.Text(2), Type: r.Text(3), Data: r.Bytes(4)}
+			l.blobs[blobKey{r.Text(0), rows.ChannelVersion{Channel: b.Channel, Version: b.Version}}] = b
 			if b.Type != typeList {
 				return nil
 			}
@@ -234,7 +234,7 @@ func (l *loader) fetch(runs []compact.Run) error {
 	for len(wanted) > 0 {
 		n := min(len(wanted), fetchSize)
 		l.q.ask(selectParts, func(r *row) error {
-			l.parts[uint32(r.int(0)&(1<<partBits-1))] = r.bytes(1)
+			l.parts[uint32(r.Int(0)&(1<<partBits-1))] = r.Bytes(1)
 			return nil
 		}, wanted[:n:n])
 		wanted = wanted[n:]

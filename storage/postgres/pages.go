@@ -55,7 +55,7 @@ func logSeqs(c querier, q eventstore.PageQuery) (seqs []eventstore.Seq, err erro
 	}
 	add := func(text string, more ...any) {
 		c.ask(text+order, func(r *row) error {
-			seqs = append(seqs, eventstore.Seq(r.int(0)))
+			seqs = append(seqs, eventstore.Seq(r.Int(0)))
 			return nil
 		}, append([]any{q.Thread, q.After, q.Bound(), q.Limit + 1}, more...)...)
 	}
@@ -119,7 +119,7 @@ func (s *Store) fillPage(c querier, q eventstore.PageQuery, page *eventstore.Pag
 func measurePlaces(c querier, t id.Thread, places []eventstore.Place) error {
 	sizes := make(map[eventstore.Seq]int, len(places))
 	c.ask(sizesAt, func(r *row) error {
-		sizes[eventstore.Seq(r.int(0))] = int(r.int(1))
+		sizes[eventstore.Seq(r.Int(0))] = int(r.Int(1))
 		return nil
 	}, t, eventstore.SeqsOf(places))
 	err := c.send()
@@ -196,13 +196,13 @@ func pageTranscript(c querier, q eventstore.PageQuery) (*eventstore.Transcript, 
 func placesOf(c querier, tr *eventstore.Transcript, q eventstore.PageQuery) (places []eventstore.Place, more bool, err error) {
 	firsts := map[eventstore.Seq]eventstore.Seq{}
 	c.ask(revisions, func(r *row) error {
-		firsts[eventstore.Seq(r.int(0))] = eventstore.Seq(r.int(1))
+		firsts[eventstore.Seq(r.Int(0))] = eventstore.Seq(r.Int(1))
 		return nil
 	}, q.Thread)
 	of := map[eventstore.Seq]bool{}
 	if q.Run != "" {
 		c.ask(allSeqsOfRun, func(r *row) error {
-			of[eventstore.Seq(r.int(0))] = true
+			of[eventstore.Seq(r.Int(0))] = true
 			return nil
 		}, q.Thread, q.Run)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/postgrestest"
+	"understudy/storage/internal/relational"
 	"understudy/thread"
 )
 
@@ -96,18 +97,18 @@ func TestPlans(t *testing.T) {
 	}
 	// sorted: those that read what belongs to one thread, run or checkpoint may sort it; it is little.
 	sorted := []string{
-		queueStands, dueDeliveries,
+		queueStands, relational.DueDeliveries.Postgres,
 		selectThread, hasActive, selectRuns + byRun, selectRuns + byRunAlone, selectRuns + activeOfThread, activeThreads, fence, lockByRun, settleHead,
-		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, messagesOfRun, callsOfRun, dropCalls, selectCompletion,
+		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, relational.MessagesOfRun.Postgres, relational.CallsOfRun.Postgres, relational.DropCalls.Postgres, relational.SelectCompletion.Postgres,
 		allSeqsOfRun, revisions, oneCheckpoint, latestCheckpoint, checkpointsOfNS, checkpointsOfAll, checkpointsOfID, olderOfNS, olderOfAll,
 		selectBlobs, selectWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, listsOf, usedByCheckpoints, usedByWrites, usedByChannels, sizesOfParts, unrecorded, lineage,
-		selectRecords, deleteRecords, selectOffset, unindexThread, followed,
+		selectRecords, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres,
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{
-		selectRuns + threadsRuns, nextDue, nextDelivery, nextCron,
+		selectRuns + threadsRuns, nextDue, relational.NextDelivery.Postgres, relational.NextCron.Postgres,
 		seqsOfThread + pageOf, seqsOfThread + pageBefore, seqsOfType + pageOf, seqsOfType + pageBefore, seqsOfRun + pageOf, seqsOfRun + pageBefore,
-		itemsOfAll, itemsOfOne, nextNamespace, expiredThreads, remainsOfMany, remainsOfOne,
+		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, expiredThreads, remainsOfMany, remainsOfOne,
 	}
 	sorted = append(sorted, deletesOfThread...)
 	sorted = append(sorted, pruneRows, pruneParents, lacking, lastTurn)

@@ -19,7 +19,7 @@ func (s *Store) Queue(ctx context.Context, now time.Time, bound int) (stands run
 	err = s.read(ctx, func(q *reader) error {
 		_, err := one(q, queueStands, func(r *row) error {
 			stands = run.Queue{
-				Running: int(r.int(0)), Pending: int(r.int(1)), First: r.time(2), Middle: r.time(3), Due: int(r.int(4)), FirstDue: r.time(5),
+				Running: int(r.Int(0)), Pending: int(r.Int(1)), First: r.Time(2), Middle: r.Time(3), Due: int(r.Int(4)), FirstDue: r.Time(5),
 			}
 			return nil
 		}, micros(now), bound)

@@ -24,22 +24,22 @@ const selectRecords = "SELECT run_id, ms, n, kind, flags, event, data, checkpoin
 func (s *Store) Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) (out []*bridge.Record, err error) {
 	err = s.read(ctx, func(c *reader) error {
 		return c.query(selectRecords, func(r *row) error {
-			flags := int(r.int(4))
+			flags := int(r.Int(4))
 			out = append(out, &bridge.Record{
-				Run:       id.Run(r.text(0)),
-				Offset:    bridge.Offset{MS: r.int(1), N: r.int(2)},
-				Kind:      bridge.Kind(int(r.int(3))),
+				Run:       id.Run(r.Text(0)),
+				Offset:    bridge.Offset{MS: r.Int(1), N: r.Int(2)},
+				Kind:      bridge.Kind(int(r.Int(3))),
 				Kept:      flags&flagKept != 0,
 				Ephemeral: flags&flagEphemeral != 0,
-				Event:     r.text(5),
-				Data:      r.bytes(6),
+				Event:     r.Text(5),
+				Data:      r.Bytes(6),
 
-				Checkpoint: id.Checkpoint(r.text(7)),
+				Checkpoint: id.Checkpoint(r.Text(7)),
 				Ahead:      flags&flagAhead != 0,
 				Summarizer: flags&flagSummarizer != 0,
 
-				Attempt: int(r.int(8)),
-				Index:   r.int(9),
+				Attempt: int(r.Int(8)),
+				Index:   r.Int(9),
 			})
 			return nil
 		}, t, after.MS, after.N, limitOf(limit))
@@ -129,8 +129,8 @@ func (tx *Tx) RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*br
 func runRecords(query func(string, func(*row) error, ...any) error, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
 	err := query(recordsOfRun, func(row *row) error {
 		return fn(&bridge.Record{
-			Event: row.text(0), Data: row.bytes(1), Summarizer: row.int(2)&flagSummarizer != 0,
-			Offset: bridge.Offset{MS: row.int(3), N: row.int(4)},
+			Event: row.Text(0), Data: row.Bytes(1), Summarizer: row.Int(2)&flagSummarizer != 0,
+			Offset: bridge.Offset{MS: row.Int(3), N: row.Int(4)},
 		})
 	}, r, t, after.MS, after.N)
 	if err != nil {
@@ -143,8 +143,8 @@ func runRecords(query func(string, func(*row) error, ...any) error, t id.Thread,
 func (tx *Tx) DeleteRecords(endedBefore time.Time) (total int, err error) {
 	for more := true; more; {
 		if _, err := one(tx, sweepRecords, func(r *row) error {
-			total += int(r.int(0))
-			more = r.int(1) > 0
+			total += int(r.Int(0))
+			more = r.Int(1) > 0
 			return nil
 		}, micros(endedBefore)); err != nil {
 			return 0, fmt.Errorf("delete records: %w", err)

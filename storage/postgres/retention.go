@@ -51,7 +51,7 @@ func (s *Store) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
 func (s *Store) threadIDs(ctx context.Context, text string, args ...any) (list []id.Thread, err error) {
 	err = s.read(ctx, func(q *reader) error {
 		return q.query(text, func(r *row) error {
-			list = append(list, id.Thread(r.text(0)))
+			list = append(list, id.Thread(r.Text(0)))
 			return nil
 		}, args...)
 	})
@@ -63,7 +63,7 @@ func (s *Store) TakeTurn(ctx context.Context, name string, now time.Time, every 
 	err = s.write(ctx, func(tx *Tx) error {
 		var last time.Time
 		read := func(r *row) error {
-			last = r.time(0)
+			last = r.Time(0)
 			return nil
 		}
 		if mine, err = one(tx, takeTurn, read, name, micros(now), every.Microseconds()); err != nil || mine {
@@ -102,8 +102,8 @@ func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (plan *thr
 		}
 		p := rows.Pruning{Thread: t, Size: size}
 		if err := q.query(pruneRows, func(r *row) error {
-			versions, err := rows.ChannelVersions(r.bytes(4))
-			p.Add(rows.PruneRow{NS: r.text(0), ID: id.Checkpoint(r.text(1)), Parent: id.Checkpoint(r.text(2)), Metadata: r.bytes(3), Versions: versions})
+			versions, err := rows.ChannelVersions(r.Bytes(4))
+			p.Add(rows.PruneRow{NS: r.Text(0), ID: id.Checkpoint(r.Text(1)), Parent: id.Checkpoint(r.Text(2)), Metadata: r.Bytes(3), Versions: versions})
 			return err
 		}, t); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (plan *thr
 			if known[ns] == nil {
 				known[ns] = map[id.Checkpoint]bool{}
 				if err := q.query(lacking, func(r *row) error {
-					known[ns][id.Checkpoint(r.text(0))] = true
+					known[ns][id.Checkpoint(r.Text(0))] = true
 					return nil
 				}, t, ns, channels); err != nil {
 					return false, err
@@ -131,8 +131,8 @@ func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (plan *thr
 			var lists []list
 			var values [][]byte
 			if err := q.query(listsOf, func(r *row) error {
-				value := r.bytes(3)
-				lists = append(lists, list{p.List(r.text(0), rows.ChannelVersion{Channel: r.text(1), Version: r.text(2)}), value})
+				value := r.Bytes(3)
+				lists = append(lists, list{p.List(r.Text(0), rows.ChannelVersion{Channel: r.Text(1), Version: r.Text(2)}), value})
 				values = append(values, value)
 				return nil
 			}, t); err != nil {

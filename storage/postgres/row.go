@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"understudy/storage/internal/relational"
 )
 
 // row is a row of an answer. Its methods copy.
@@ -46,14 +48,14 @@ func each(answer pgx.Rows, fn func(*row) error) error {
 }
 
 // errStop ends a query early without an error.
-var errStop = errors.New("stop")
+var errStop = relational.ErrStop
 
-func (r *row) null(col int) bool { return r.values[col] == nil }
+func (r *row) Null(col int) bool { return r.values[col] == nil }
 
-func (r *row) text(col int) string { return string(r.values[col]) }
+func (r *row) Text(col int) string { return string(r.values[col]) }
 
-// bytes is bytea, or json as text; nil for NULL.
-func (r *row) bytes(col int) []byte {
+// Bytes is bytea, or json as text; nil for NULL.
+func (r *row) Bytes(col int) []byte {
 	v, f := r.values[col], &r.fields[col]
 	switch {
 	case v == nil:
@@ -68,8 +70,16 @@ func (r *row) bytes(col int) []byte {
 	return append(make([]byte, 0, len(v)), v...)
 }
 
-// int is any integer; 0 for NULL.
-func (r *row) int(col int) int64 {
+// Append copies bytea that came as such, or text.
+func (r *row) Append(buf []byte, col int) []byte {
+	if f := &r.fields[col]; f.DataTypeOID == pgtype.ByteaOID && f.Format == pgx.TextFormatCode {
+		return append(buf, r.Bytes(col)...)
+	}
+	return append(buf, r.values[col]...)
+}
+
+// Int is any integer; 0 for NULL.
+func (r *row) Int(col int) int64 {
 	v := r.values[col]
 	if r.fields[col].Format == pgx.TextFormatCode {
 		n, _ := strconv.ParseInt(string(v), 10, 64) // which Postgres made
@@ -86,25 +96,17 @@ func (r *row) int(col int) int64 {
 	return 0
 }
 
-func (r *row) bool(col int) bool {
+func (r *row) Bool(col int) bool {
 	v := r.values[col]
 	return len(v) == 1 && (v[0] == 1 || v[0] == 't')
 }
 
-// time reads microseconds; the zero time for NULL.
-func (r *row) time(col int) time.Time {
-	if r.null(col) {
+// Time reads microseconds; the zero time for NULL.
+func (r *row) Time(col int) time.Time {
+	if r.Null(col) {
 		return time.Time{}
 	}
-	return time.UnixMicro(r.int(col)).UTC()
-}
-
-func (r *row) timePtr(col int) *time.Time {
-	if r.null(col) {
-		return nil
-	}
-	t := r.time(col)
-	return &t
+	return time.UnixMicro(r.Int(col)).UTC()
 }
 
 // bind makes arguments what the driver takes at once: text, integers, bytes and lists of them. nil slices and zero times are NULL, empty text

@@ -9,6 +9,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 )
 
@@ -45,32 +46,32 @@ func runArgs(r *run.Run, digest []byte) []any {
 
 func scanRun(r *row) (*run.Run, error) {
 	out := &run.Run{
-		ID:           id.Run(r.text(0)),
-		Thread:       id.Thread(r.text(1)),
-		Assistant:    id.Assistant(r.text(2)),
-		Graph:        r.text(3),
-		Metadata:     r.bytes(4),
-		Status:       run.Status(r.text(5)),
-		Strategy:     run.Strategy(r.text(6)),
-		CreatedAt:    r.time(7),
-		UpdatedAt:    r.time(8),
-		StartedAt:    r.time(9),
-		EndedAt:      r.time(10),
-		Attempt:      int(r.int(11)),
-		Failures:     int(r.int(12)),
-		Passed:       r.bool(13),
-		Owner:        r.text(14),
-		LeaseUntil:   r.time(15),
-		Cancel:       run.Action(r.text(16)),
-		Error:        r.bytes(17),
-		OnCompletion: r.text(18),
-		OnDisconnect: r.text(19),
-		Cron:         id.Cron(r.text(20)),
-		Crashes:      int(r.int(22)),
-		Turn:         run.Turn(r.int(23)),
-		Kwargs:       run.Kwargs{Input: r.bytes(colKwargs), Command: r.bytes(colKwargs + 1), Config: r.bytes(colKwargs + 2), Context: r.bytes(colKwargs + 3)},
+		ID:           id.Run(r.Text(0)),
+		Thread:       id.Thread(r.Text(1)),
+		Assistant:    id.Assistant(r.Text(2)),
+		Graph:        r.Text(3),
+		Metadata:     r.Bytes(4),
+		Status:       run.Status(r.Text(5)),
+		Strategy:     run.Strategy(r.Text(6)),
+		CreatedAt:    r.Time(7),
+		UpdatedAt:    r.Time(8),
+		StartedAt:    r.Time(9),
+		EndedAt:      r.Time(10),
+		Attempt:      int(r.Int(11)),
+		Failures:     int(r.Int(12)),
+		Passed:       r.Bool(13),
+		Owner:        r.Text(14),
+		LeaseUntil:   r.Time(15),
+		Cancel:       run.Action(r.Text(16)),
+		Error:        r.Bytes(17),
+		OnCompletion: r.Text(18),
+		OnDisconnect: r.Text(19),
+		Cron:         id.Cron(r.Text(20)),
+		Crashes:      int(r.Int(22)),
+		Turn:         run.Turn(r.Int(23)),
+		Kwargs:       run.Kwargs{Input: r.Bytes(colKwargs), Command: r.Bytes(colKwargs + 1), Config: r.Bytes(colKwargs + 2), Context: r.Bytes(colKwargs + 3)},
 	}
-	if err := rows.DecodeKwargs(r.bytes(colKwargs+4), &out.Kwargs); err != nil {
+	if err := rows.DecodeKwargs(r.Bytes(colKwargs+4), &out.Kwargs); err != nil {
 		return nil, fmt.Errorf("run %s: %w", out.ID, err)
 	}
 	return out, nil
@@ -193,7 +194,7 @@ func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) (out []*run.Run, er
 func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) (out []id.Thread, err error) {
 	err = s.read(ctx, func(q *reader) error {
 		return q.query(activeThreads, func(r *row) error {
-			out = append(out, id.Thread(r.text(0)))
+			out = append(out, id.Thread(r.Text(0)))
 			return nil
 		}, above, limit)
 	})
@@ -219,7 +220,7 @@ func (tx *Tx) loadRuns(where string, args ...any) (list []*run.Run, err error) {
 		if err != nil {
 			return err
 		}
-		tx.runs[found.ID] = &runRow{*found, r.bytes(colDigest)}
+		tx.runs[found.ID] = &runRow{*found, r.Bytes(colDigest)}
 		list = append(list, found)
 		return nil
 	}, args...)
@@ -234,7 +235,7 @@ func (s *Store) NextDue(ctx context.Context, beside ...string) (due time.Time, e
 	}
 	err = s.read(ctx, func(q *reader) error {
 		_, err := one(q, text, func(r *row) error {
-			due = r.time(0)
+			due = r.Time(0)
 			return nil
 		}, args...)
 		return err
@@ -331,7 +332,7 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	}
 	for _, text := range []string{
 		"DELETE FROM runs WHERE run_id = $1", "DELETE FROM run_kwargs WHERE run_id = $1", "DELETE FROM run_completions WHERE run_id = $1",
-		dropCalls,
+		relational.DropCalls.Postgres,
 		deleteRecords, "DELETE FROM stream_runs WHERE run_id = $1",
 	} {
 		if err := tx.exec(text, r); err != nil {
@@ -362,7 +363,7 @@ func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 	var t id.Thread
 	var r id.Run
 	found, err := one(tx, text, func(row *row) error {
-		t, r = id.Thread(row.text(0)), id.Run(row.text(1))
+		t, r = id.Thread(row.Text(0)), id.Run(row.Text(1))
 		return nil
 	}, args...)
 	if err != nil {
@@ -409,8 +410,8 @@ func (tx *Tx) Fence(r id.Run) (attempt int, status run.Status, cancel run.Action
 		tx.lockRun(r)
 	}
 	found, err := one(tx, fence, func(row *row) error {
-		attempt, status, cancel = int(row.int(0)), run.Status(row.text(1)), run.Action(row.text(2))
-		tx.locked[id.Thread(row.text(3))] = true
+		attempt, status, cancel = int(row.Int(0)), run.Status(row.Text(1)), run.Action(row.Text(2))
+		tx.locked[id.Thread(row.Text(3))] = true
 		return nil
 	}, r)
 	if err != nil {

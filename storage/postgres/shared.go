@@ -15,6 +15,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/webhook"
+	"understudy/storage/internal/relational"
 )
 
 var _ run.Shared = runs{}
@@ -25,11 +26,11 @@ const channel = "understudy"
 const (
 	lapsedRuns = "WHERE status = 'running' AND lease_until < $1 ORDER BY lease_until, run_id LIMIT $2"
 	// takeDeliveries passes over those that another instance is taking.
-	takeDeliveries = firstOfOrigins + `, taken AS (
+	takeDeliveries = relational.FirstOfOrigins + `, taken AS (
 			SELECT o.id, o.due FROM outbox o JOIN firsts ON firsts.id = o.id WHERE o.due <= $1 FOR UPDATE OF o SKIP LOCKED
 		), moved AS (
 			UPDATE outbox o SET due = $5 FROM taken WHERE o.id = taken.id
-			RETURNING ` + deliveryColumns + `, taken.due
+			RETURNING ` + relational.DeliveryColumns + `, taken.due
 		) SELECT * FROM moved ORDER BY due, id`
 )
 
@@ -49,7 +50,7 @@ func (s *Store) Lapsed(ctx context.Context, before time.Time, limit int) (list [
 func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 	err = s.read(ctx, func(q *reader) error {
 		return q.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", func(r *row) error {
-			now = r.time(0)
+			now = r.Time(0)
 			return nil
 		})
 	})
@@ -58,16 +59,8 @@ func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 
 // TakeDeliveries is run.Shared.TakeDeliveries.
 func (s *Store) TakeDeliveries(ctx context.Context, q webhook.Query, until time.Time) (due []*webhook.Delivery, next time.Time, err error) {
-	err = s.write(ctx, func(tx *Tx) error {
-		due, next = nil, time.Time{}
-		tx.ask(takeDeliveries, func(r *row) error {
-			due = append(due, scanDelivery(r))
-			return nil
-		}, micros(q.By), append([]string{}, q.Skip...), q.PerOrigin, q.Limit, micros(until))
-		_, err := one(tx, nextDelivery, func(r *row) error {
-			next = r.time(0)
-			return nil
-		}, micros(q.By))
+	err = s.write(ctx, func(tx *Tx) (err error) {
+		due, next, err = relational.Deliveries(tx, relational.Statement{Postgres: takeDeliveries}, q, micros(until))
 		return err
 	})
 	if err != nil {
@@ -99,7 +92,7 @@ func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err e
 	err = s.read(ctx, func(q *reader) error {
 		ended = nil
 		return q.query(endedOf, func(r *row) error {
-			ended = append(ended, id.Run(r.text(0)))
+			ended = append(ended, id.Run(r.Text(0)))
 			return nil
 		}, ids)
 	})

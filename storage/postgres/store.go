@@ -21,6 +21,7 @@ import (
 	"understudy/id"
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 )
 
@@ -60,6 +61,7 @@ type Options struct {
 // Store is an open database. It is safe for concurrent use. Its methods are those that need no transaction; the stores of the domain
 // packages are given by Assistants, Threads, Runs and Items.
 type Store struct {
+	relational.Store
 	log     *slog.Logger
 	metrics *measure.Metrics
 	pool    *pgxpool.Pool
@@ -121,12 +123,14 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 }
 
 func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
-	return &Store{
+	s := &Store{
 		copyRows: rows.CopyRows, scans: scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
 		copies:  make(chan struct{}, max(1, min(copiesAtOnce, int(pool.Config().MaxConns)/4))),
 		metrics: measure.New(opts.Registry), log: opts.Logger, pool: pool, lists: newLists(layout == layoutLangGraph), now: opts.Now, changed: opts.Changed,
 		patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
+	s.Store = relational.NewStore(database{s}, opts.Now)
+	return s
 }
 
 // patienceFor gives our patience where a statement may take so long, in the words of Postgres.

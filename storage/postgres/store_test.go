@@ -425,7 +425,7 @@ func TestWalksOfSeveralShapes(t *testing.T) {
 	err := setup(t).snapshot(t.Context(), func(q *reader) error {
 		for _, text := range []string{"SELECT 1::bigint, true, 2", "SELECT 1::bigint, 'a'::text", "SELECT 1::bigint, true, 2"} {
 			sum := int64(0)
-			if err := q.walk(16, text+" FROM generate_series(1, 100)", func(r *row) error { sum += r.int(0); return nil }); err != nil {
+			if err := q.walk(16, text+" FROM generate_series(1, 100)", func(r *row) error { sum += r.Int(0); return nil }); err != nil {
 				return fmt.Errorf("%s: %w", text, err)
 			}
 			require.EqualValues(t, 100, sum, text)

@@ -28,19 +28,19 @@ const (
 
 func scanThread(r *row) *thread.Thread {
 	return &thread.Thread{
-		ID:             id.Thread(r.text(0)),
-		CreatedAt:      r.time(1),
-		UpdatedAt:      r.time(2),
-		StateUpdatedAt: r.time(3),
-		Metadata:       r.bytes(colThreadMetadata),
-		Config:         r.bytes(5),
-		Status:         thread.Status(r.text(colThreadStatus)),
-		Touched:        r.bool(7),
-		Head:           id.Checkpoint(r.text(8)),
-		Interrupts:     r.bytes(9),
-		Error:          r.bytes(10),
-		TTL:            rows.DecodeTTL(r.bytes(11)),
-		StreamHigh:     r.int(12),
+		ID:             id.Thread(r.Text(0)),
+		CreatedAt:      r.Time(1),
+		UpdatedAt:      r.Time(2),
+		StateUpdatedAt: r.Time(3),
+		Metadata:       r.Bytes(colThreadMetadata),
+		Config:         r.Bytes(5),
+		Status:         thread.Status(r.Text(colThreadStatus)),
+		Touched:        r.Bool(7),
+		Head:           id.Checkpoint(r.Text(8)),
+		Interrupts:     r.Bytes(9),
+		Error:          r.Bytes(10),
+		TTL:            rows.DecodeTTL(r.Bytes(11)),
+		StreamHigh:     r.Int(12),
 	}
 }
 
@@ -366,7 +366,7 @@ func rarest(q querier, terms []contain.Term) (best int, few bool, err error) {
 	counts := make([]int64, len(terms))
 	for i, term := range terms {
 		q.ask(countTerm, func(r *row) error {
-			counts[i] = r.int(0)
+			counts[i] = r.Int(0)
 			return nil
 		}, term.Key, term.Value, fewThreads+1)
 	}
@@ -415,8 +415,8 @@ func (s *Store) eachThread(ctx context.Context, search thread.Query, fn func(*ro
 			first = search.Offset + search.Limit
 		}
 		return q.walk(first, scan.text, func(r *row) error {
-			if scan.status != "" && r.text(colThreadStatus) != string(scan.status) ||
-				scan.match != nil && !scan.match.Match(r.bytes(colThreadMetadata)) {
+			if scan.status != "" && r.Text(colThreadStatus) != string(scan.status) ||
+				scan.match != nil && !scan.match.Match(r.Bytes(colThreadMetadata)) {
 				return nil
 			}
 			return fn(r)
@@ -455,7 +455,7 @@ func (s *Store) CountThreads(ctx context.Context, q thread.Query) (n int, err er
 	}
 	err = s.scan(ctx, rows.NarrowThreads, func(c *reader) error {
 		_, err := one(c, text, func(r *row) error {
-			n = int(r.int(0))
+			n = int(r.Int(0))
 			return nil
 		}, args...)
 		return err

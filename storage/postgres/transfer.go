@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"understudy/checkpointer"
 	"understudy/id"
-	"understudy/storage/internal/rows"
-	"understudy/store"
 	"understudy/thread"
 	"understudy/transfer"
 )
@@ -27,7 +24,7 @@ func (s *Store) Links(ctx context.Context, t id.Thread) (links []transfer.Link, 
 	err = s.read(ctx, func(c *reader) error {
 		return c.query("SELECT checkpoint_ns, checkpoint_id, coalesce(parent_checkpoint_id, '') FROM checkpoints WHERE thread_id = $1 ORDER BY checkpoint_ns, checkpoint_id",
 			func(r *row) error {
-				links = append(links, transfer.Link{NS: r.text(0), ID: id.Checkpoint(r.text(1)), Parent: id.Checkpoint(r.text(2))})
+				links = append(links, transfer.Link{NS: r.Text(0), ID: id.Checkpoint(r.Text(1)), Parent: id.Checkpoint(r.Text(2))})
 				return nil
 			}, t)
 	})
@@ -44,17 +41,6 @@ func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit int) (l
 			list = append(list, scanThread(r))
 			return nil
 		}, after, limit)
-	})
-	return list, err
-}
-
-// ItemsAfter is transfer.Target.ItemsAfter.
-func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit int) (list []*store.Item, err error) {
-	err = s.read(ctx, func(q *reader) error {
-		return q.query("SELECT "+itemColumns+" FROM store_items WHERE (namespace, key) > ($2, $3) AND "+living+" ORDER BY namespace, key LIMIT $4", func(r *row) error {
-			list = append(list, scanItem(r))
-			return nil
-		}, micros(s.now()), strings.Join(namespace, rows.Separator), key, limit)
 	})
 	return list, err
 }
@@ -183,7 +169,7 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	if err := s.read(ctx, func(q *reader) error {
 		found := false
 		if _, err := one(q, hasTable, func(r *row) error {
-			found = r.bool(0)
+			found = r.Bool(0)
 			return nil
 		}, "understudy_migrations"); err != nil {
 			return err
@@ -192,20 +178,20 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 			return ErrNotOurs
 		}
 		if _, err := one(q, lastMigration, func(r *row) error {
-			at = int(r.int(0))
+			at = int(r.Int(0))
 			return nil
 		}); err != nil || at != known {
 			return err
 		}
 		if _, err := one(q, identity, func(r *row) error {
-			d.place, d.layout = r.text(0), r.text(1)
+			d.place, d.layout = r.Text(0), r.Text(1)
 			return nil
 		}); err != nil {
 			return err
 		}
 		_, err := one(q, "SELECT count(*) FROM (SELECT DISTINCT thread_id FROM checkpoints c WHERE NOT EXISTS (SELECT 1 FROM threads t WHERE t.thread_id = c.thread_id)) AS unknown",
 			func(r *row) error {
-				unknown = int(r.int(0))
+				unknown = int(r.Int(0))
 				return nil
 			})
 		return err

@@ -38,7 +38,7 @@ func (s threads) Enqueue(ctx context.Context, t id.Thread, lapse time.Duration) 
 			return err
 		}
 		return tx.query(enqueue, func(r *row) error {
-			place = r.int(0)
+			place = r.Int(0)
 			return nil
 		}, t, lapse.Microseconds())
 	})
@@ -53,7 +53,7 @@ func (s threads) Front(ctx context.Context, t id.Thread, place int64, lapse time
 	found := false
 	err = s.read(ctx, func(q *reader) (err error) {
 		found, err = one(q, front, func(r *row) error {
-			first = r.bool(0)
+			first = r.Bool(0)
 			return nil
 		}, t, place, lapse.Microseconds())
 		return err

@@ -49,7 +49,7 @@ const (
 )
 
 func scanLink(r *row) record.Link {
-	return record.Link{ID: id.Checkpoint(r.text(0)), Parent: id.Checkpoint(r.text(1)), Incomplete: r.bool(2), Run: id.Run(r.text(3)), Version: r.text(4)}
+	return record.Link{ID: id.Checkpoint(r.Text(0)), Parent: id.Checkpoint(r.Text(1)), Incomplete: r.Bool(2), Run: id.Run(r.Text(3)), Version: r.Text(4)}
 }
 
 // Links is record.Store.Links.
@@ -87,7 +87,7 @@ func (u upstream) OfVersion(ctx context.Context, t id.Thread, version string) (l
 func (u upstream) Before(ctx context.Context, t id.Thread, c id.Checkpoint, r id.Run) (found id.Checkpoint, err error) {
 	err = u.read(ctx, func(q *reader) error {
 		_, err := one(q, beforeRun, func(row *row) error {
-			found = id.Checkpoint(row.text(0))
+			found = id.Checkpoint(row.Text(0))
 			return nil
 		}, t, c, r)
 		return err
@@ -131,7 +131,7 @@ func (tx upstreamTx) NoteDeleted(t id.Thread, after id.Checkpoint, ids []string)
 	tx.lock(t)
 	var all []string
 	if _, err := one(tx, "SELECT ids FROM upstream_deleted WHERE thread_id = $1 AND after = $2", func(r *row) error {
-		return json.Unmarshal(r.bytes(0), &all)
+		return json.Unmarshal(r.Bytes(0), &all)
 	}, t, after); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (tx upstreamTx) TakeDeleted(t id.Thread, before id.Checkpoint) (ids []strin
 	tx.lock(t)
 	if err := tx.query("SELECT ids FROM upstream_deleted WHERE thread_id = $1 AND after < $2 ORDER BY after", func(r *row) error {
 		var more []string
-		if err := json.Unmarshal(r.bytes(0), &more); err != nil {
+		if err := json.Unmarshal(r.Bytes(0), &more); err != nil {
 			return err
 		}
 		ids = append(ids, more...)

@@ -24,21 +24,21 @@ func (s *Store) Usage(ctx context.Context, t id.Thread) (u thread.Usage, err err
 		u = thread.Usage{Channels: map[string]thread.Amount{}}
 		for text, a := range map[string]*thread.Amount{usedByCheckpoints: &u.Checkpoints, usedByWrites: &u.Writes} {
 			if err := q.query(text, func(r *row) error {
-				*a = thread.Amount{Rows: int(r.int(0)), Bytes: r.int(1)}
+				*a = thread.Amount{Rows: int(r.Int(0)), Bytes: r.Int(1)}
 				return nil
 			}, t); err != nil {
 				return err
 			}
 		}
 		if err := q.query(usedByChannels, func(r *row) error {
-			u.Channels[r.text(0)] = thread.Amount{Rows: int(r.int(1)), Bytes: r.int(2)}
+			u.Channels[r.Text(0)] = thread.Amount{Rows: int(r.Int(1)), Bytes: r.Int(2)}
 			return nil
 		}, t); err != nil {
 			return err
 		}
 		values := map[string][][]byte{}
 		if err := q.query(listsOf, func(r *row) error {
-			values[r.text(1)] = append(values[r.text(1)], r.bytes(3))
+			values[r.Text(1)] = append(values[r.Text(1)], r.Bytes(3))
 			return nil
 		}, t); err != nil || len(values) == 0 {
 			return err
@@ -53,7 +53,7 @@ func (s *Store) Usage(ctx context.Context, t id.Thread) (u thread.Usage, err err
 		}
 		sizes := map[uint32]int64{}
 		err := q.query(sizesOfParts, func(r *row) error {
-			sizes[uint32(r.int(0))] = r.int(1)
+			sizes[uint32(r.Int(0))] = r.Int(1)
 			return nil
 		}, t)
 		rows.CountParts(&u, named, sizes)

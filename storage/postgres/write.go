@@ -19,6 +19,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/storage/internal/relational"
 	"understudy/thread"
 )
 
@@ -34,6 +35,7 @@ const (
 // Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
 // It is valid within the function it was given to, on the goroutine that runs it.
 type Tx struct {
+	relational.Tx
 	ctx   context.Context // of the write; a Tx does not outlive it
 	store *Store
 	conn  *pgxpool.Conn
@@ -112,6 +114,7 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 		seqs: map[id.Thread]int64{}, heads: map[id.Thread]bool{}, lists: map[id.Thread]*threadParts{}, rows: map[rowKey]*eventstore.Row{},
 		tips: map[id.Thread]*checkpointer.Tuple{}, idle: map[id.Thread]bool{},
 	}
+	tx.Tx = relational.Tx{Writer: tx}
 	tx.batch.Queue("BEGIN")
 	finished := false
 	defer func() {

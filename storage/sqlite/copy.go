@@ -122,7 +122,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 			if err := tx.exec(putLineage, from, to); err != nil {
 				return err
 			}
-			tx.changed(to)
+			tx.LogChanged(to)
 			row := *c.row
 			return finish(tx, &row)
 		})

@@ -33,7 +33,7 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	}, t); err != nil {
 		return fmt.Errorf("append events: %w", err)
 	}
-	tx.changed(t)
+	tx.LogChanged(t)
 	for _, e := range events {
 		last++
 		e.Thread, e.Seq = t, eventstore.Seq(last)
@@ -58,7 +58,7 @@ func (tx *Tx) RollBackEvents(t id.Thread, r id.Run) error {
 
 // deleteEvents deletes all that this file keeps of a thread. DeleteThread calls it.
 func (tx *Tx) deleteEvents(t id.Thread) error {
-	tx.changed(t)
+	tx.LogChanged(t)
 	for _, text := range []string{
 		"UPDATE event_bodies SET refs = refs - 1 WHERE body IN (SELECT body FROM events WHERE thread_id = ?)",
 		"DELETE FROM event_bodies WHERE body IN (SELECT body FROM events WHERE thread_id = ?) AND refs = 0",

@@ -19,6 +19,7 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/id"
+	"understudy/storage/internal/relational"
 	"understudy/thread"
 )
 
@@ -98,7 +99,7 @@ func TestOffsets(t *testing.T) {
 	require.NoError(t, s.PutOffsets(ctx, "f", []eventstore.Offset{{Thread: "gone"}}))
 	require.Equal(t, []id.Thread{"d"}, page("c", 2))
 	require.NoError(t, s.read(ctx, func(c *sqlite.Conn) error {
-		for _, step := range plan(t, c, followed) {
+		for _, step := range plan(t, c, relational.Followed.SQLite) {
 			require.NotContains(t, step, "TEMP B-TREE")
 			require.NotRegexp(t, fullScan, step)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"zombiezen.com/go/sqlite"
 
+	"understudy/storage/internal/relational"
 	"understudy/storage/storagetest"
 )
 
@@ -30,7 +31,7 @@ func TestPlansOfPages(t *testing.T) {
 				}
 			}
 		}
-		for _, text := range []string{allSeqsOfRun, revisions, newestRow, runIsKnown, runHasEvents, selectCompletion, messagesOfRun, callsOfRun, dropCalls, selectOffset, newestData} {
+		for _, text := range []string{allSeqsOfRun, revisions, newestRow, runIsKnown, runHasEvents, relational.SelectCompletion.SQLite, relational.MessagesOfRun.SQLite, relational.CallsOfRun.SQLite, relational.DropCalls.SQLite, relational.SelectOffset.SQLite, relational.NewestData.SQLite} {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", text)
 				require.NotRegexp(t, fullScan, step, text)

@@ -12,6 +12,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/contain"
+	"understudy/storage/internal/relational"
 	"understudy/thread"
 )
 
@@ -37,8 +38,8 @@ func TestPlans(t *testing.T) {
 		"claim":                    firstHead,
 		"pending runs":             "SELECT count(*) FROM runs " + pendingRuns,
 		"running runs":             "SELECT count(*) FROM runs " + runningRuns,
-		"next cron":                nextCron,
-		"store items, all":         itemsOfAll,
+		"next cron":                relational.NextCron.SQLite,
+		"store items, all":         relational.ItemsOfAll.SQLite,
 		"threads, one page of all": "SELECT " + threadColumns + " FROM threads ORDER BY " + sortBy("", "updated_at", " DESC"),
 	}
 	for _, by := range []string{"thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
@@ -51,8 +52,8 @@ func TestPlans(t *testing.T) {
 		"mark":                   "UPDATE runs SET passed = 1 WHERE run_id = ? AND passed = 0",
 		"delete runs":            "DELETE FROM runs WHERE thread_id = ?",
 		"kwargs of a thread":     "DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
-		"due crons":              dueCrons,
-		"next delivery":          nextDelivery,
+		"due crons":              relational.DueCrons.SQLite,
+		"next delivery":          relational.NextDelivery.SQLite,
 		"records":                selectRecords,
 		"delete records":         "DELETE FROM stream_records WHERE thread_id = ? AND ms BETWEEN ? AND ? AND run_id = ?",
 		"latest checkpoint":      latestCheckpoint,
@@ -61,11 +62,11 @@ func TestPlans(t *testing.T) {
 		"blob":                   selectBlob,
 		"writes":                 selectWrites,
 		"metadata":               "SELECT thread_id FROM thread_metadata WHERE key = ? AND value = ? ORDER BY updated_at DESC, thread_id DESC",
-		"store items, namespace": itemsOfOne,
-		"next namespace":         nextNamespace,
+		"store items, namespace": relational.ItemsOfOne.SQLite,
+		"next namespace":         relational.NextNamespace.SQLite,
 		"expired threads":        expiredThreads,
 		"turn":                   lastTurn,
-		"expired items":          sweepItems,
+		"expired items":          relational.SweepItems.SQLite,
 		"value of a channel":     hasValue,
 		"upstream checkpoint":    linkOf,
 		"upstream siblings":      siblingOf,
@@ -77,7 +78,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	// This sorts, but only one head of each graph, the first of each origin, or two pages.
-	graphwise := map[string]string{"deliveries": dueDeliveries, "claim beside graphs": headBeside, "threads with active runs": activeThreads}
+	graphwise := map[string]string{"deliveries": relational.DueDeliveries.SQLite, "claim beside graphs": headBeside, "threads with active runs": activeThreads}
 	// These sort, but only what they looked up before.
 	sorting := map[string]string{
 		"active runs":            selectRuns + activeOfThread,
@@ -85,7 +86,7 @@ func TestPlans(t *testing.T) {
 		"runs with a status":     selectRuns + threadsRunsIn,
 		"checkpoints, all":       keysOfAll,
 		"checkpoints by id":      keysOfID,
-		"store items, below":     itemsBelow,
+		"store items, below":     relational.ItemsBelow.SQLite,
 		"prune":                  pruneRows,
 		"delete run checkpoints": "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND run_id = ?",
 	}

@@ -12,6 +12,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/storage/internal/relational"
 )
 
 // query runs a statement, kept prepared by its connection, and calls row for each row. row may be nil. An error of row ends it.
@@ -59,7 +60,7 @@ func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ..
 }
 
 // errStop ends a query early without an error.
-var errStop = errors.New("stop")
+var errStop = relational.ErrStop
 
 func exec(conn *sqlite.Conn, text string, args ...any) error { return query(conn, text, nil, args...) }
 
@@ -77,7 +78,7 @@ func one(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...a
 	return found, err
 }
 
-// bind sets a parameter. nil slices and zero times are NULL, empty text is empty text: use orNull where that is meant to be NULL.
+// bind sets a parameter; see relational.Querier. Use orNull where empty text is meant to be NULL.
 func bind(stmt *sqlite.Stmt, i int, arg any) {
 	switch v := arg.(type) {
 	case nil:
@@ -112,6 +113,18 @@ func bind(stmt *sqlite.Stmt, i int, arg any) {
 			stmt.BindText(i, rv.String())
 		case reflect.Int, reflect.Int64:
 			stmt.BindInt64(i, rv.Int())
+		case reflect.Pointer:
+			if rv.IsNil() {
+				stmt.BindNull(i)
+			} else {
+				bind(stmt, i, rv.Elem().Interface())
+			}
+		case reflect.Slice: // for json_each
+			list, err := json.Marshal(arg)
+			if err != nil {
+				panic(fmt.Sprintf("sqlite: cannot bind %T: %v", arg, err))
+			}
+			stmt.BindText(i, string(list))
 		default:
 			panic(fmt.Sprintf("sqlite: cannot bind %T", arg))
 		}

@@ -195,7 +195,7 @@ func (tx *Tx) RemoveThread(t id.Thread) error {
 		}
 	}
 	tx.lists.forget(t)
-	tx.changed(t)
+	tx.LogChanged(t)
 	return nil
 }
 

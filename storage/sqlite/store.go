@@ -17,6 +17,7 @@ import (
 	"understudy/id"
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 )
 
@@ -57,6 +58,7 @@ type Options struct {
 // Store is an open database. It is safe for concurrent use. Its methods are those that need no transaction; the stores of the domain
 // packages are given by Assistants, Threads, Runs and Items.
 type Store struct {
+	relational.Store
 	log     *slog.Logger
 	metrics *measure.Metrics
 	lock    *os.File
@@ -125,6 +127,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{log: opts.Logger, metrics: measure.New(opts.Registry), lock: lock, now: opts.Now}
+	s.Store = relational.NewStore(database{s}, opts.Now)
 	if volatile {
 		s.remove = opts.Dir
 	}
@@ -150,7 +153,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, conn.Close())
 	}
 	// The folder belongs to this process alone: copies that are under way are those that a crash ended.
-	if err := (&Tx{conn: conn}).abandonCopies(""); err != nil {
+	if err := newTx(conn, nil).abandonCopies(""); err != nil {
 		return errors.Join(classify(err), conn.Close())
 	}
 	layout, err := decideLayout(conn, opts.Layout)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -17,8 +16,7 @@ import (
 	"understudy/id"
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
-	"understudy/storage/internal/rows"
-	"understudy/store"
+	"understudy/storage/internal/relational"
 	"understudy/thread"
 	"understudy/transfer"
 )
@@ -52,18 +50,6 @@ func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit int) (l
 			list = append(list, scanThread(st))
 			return nil
 		}, after, limit)
-	})
-	return list, err
-}
-
-// ItemsAfter is transfer.Target.ItemsAfter.
-func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit int) (list []*store.Item, err error) {
-	err = s.read(ctx, func(c *sqlite.Conn) error {
-		return query(c, "SELECT "+itemColumns+" FROM store_items WHERE (namespace, key) > (?, ?) AND (expires_at IS NULL OR expires_at > ?) ORDER BY namespace, key LIMIT ?",
-			func(st *sqlite.Stmt) error {
-				list = append(list, scanItem(st))
-				return nil
-			}, strings.Join(namespace, rows.Separator), key, micros(s.now()), limit)
 	})
 	return list, err
 }
@@ -127,7 +113,7 @@ func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error 
 		if has, err = tx.one("SELECT 1 FROM transcripts WHERE thread_id = ? LIMIT 1", nil, t); err != nil || has {
 			return err
 		}
-		tx.changed(t)
+		tx.LogChanged(t)
 		for _, e := range l.Events {
 			if err := tx.exec("INSERT INTO event_bodies (refs, content) VALUES (1, ?)", e.Content); err != nil {
 				return fmt.Errorf("event %d: %w", e.Seq, err)
@@ -187,6 +173,7 @@ func OpenFolder(ctx context.Context, path string) (*Folder, error) {
 		readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil),
 		scans: scan.New(1, 24*time.Hour), // nothing waits behind an import
 	}
+	s.Store = relational.NewStore(database{s}, s.now)
 	known, at := len(migrations()), 0
 	err = s.read(ctx, func(c *sqlite.Conn) error {
 		_, err := one(c, "SELECT max(number) FROM schema_migrations", func(st *sqlite.Stmt) error {

@@ -16,6 +16,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/room"
+	"understudy/storage/internal/relational"
 )
 
 const (
@@ -28,11 +29,18 @@ const (
 // Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
 // It is valid within the function it was given to, on the goroutine that runs it.
 type Tx struct {
-	conn    *sqlite.Conn
+	relational.Tx
+	querier
 	lists   *lists
 	threads []id.Thread // whose log it changes
 	// assistants: it changes some
 	assistants bool
+}
+
+func newTx(conn *sqlite.Conn, l *lists) *Tx {
+	tx := &Tx{querier: querier{conn}, lists: l}
+	tx.Tx = relational.Tx{Writer: tx}
+	return tx
 }
 
 // exec, query and one run a statement in the transaction.
@@ -395,7 +403,7 @@ func (w *writer) call(r *request) (err error) {
 			err = fault.Newf(fault.Internal, "panic in a write: %v", p)
 		}
 	}()
-	tx := &Tx{conn: w.conn, lists: w.lists}
+	tx := newTx(w.conn, w.lists)
 	defer func() { tx.conn = nil }() // use after the end is a nil dereference, not a write in someone else's transaction
 	err = r.fn(tx)
 	r.threads, r.assistants = tx.threads, tx.assistants

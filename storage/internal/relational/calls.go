@@ -1,0 +1,53 @@
+package relational
+
+import (
+	"fmt"
+
+	"understudy/graph"
+	"understudy/id"
+)
+
+const callColumns = "call_id, message_id, caller, model, input_tokens, output_tokens, total_tokens"
+
+var (
+	insertCall = same(insertInto("model_calls", "run_id, "+callColumns) + " ON CONFLICT DO NOTHING")
+	CallsOfRun = same("SELECT " + callColumns + " FROM model_calls WHERE run_id = $1")
+	DropCalls  = same("DELETE FROM model_calls WHERE run_id = $1")
+)
+
+func scanCall(r Row) graph.ModelCall {
+	c := graph.ModelCall{ID: r.Text(0), Message: r.Text(1), Caller: graph.Caller(r.Text(2)), Model: r.Text(3)}
+	if !r.Null(4) {
+		c.Usage = &graph.Usage{Input: r.Int(4), Output: r.Int(5), Total: r.Int(6)}
+	}
+	return c
+}
+
+// PutModelCalls is run.Tx.PutModelCalls.
+func (tx *Tx) PutModelCalls(r id.Run, calls []graph.ModelCall) error {
+	tx.LockRun(r)
+	for i := range calls {
+		c := &calls[i]
+		args := []any{r, c.ID, c.Message, string(c.Caller), c.Model, nil, nil, nil}
+		if u := c.Usage; u != nil {
+			args[5], args[6], args[7] = u.Input, u.Output, u.Total
+		}
+		if err := tx.Exec(insertCall, args...); err != nil {
+			return fmt.Errorf("model calls of run %s: %w", r, err)
+		}
+	}
+	return nil
+}
+
+// TakeModelCalls is run.Tx.TakeModelCalls.
+func (tx *Tx) TakeModelCalls(r id.Run) ([]graph.ModelCall, error) {
+	tx.LockRun(r)
+	calls, err := all(tx, CallsOfRun, scanCall, r)
+	if err == nil && len(calls) > 0 {
+		err = tx.Exec(DropCalls, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("model calls of run %s: %w", r, err)
+	}
+	return calls, nil
+}

@@ -1,0 +1,143 @@
+package relational
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonplus"
+	"understudy/run"
+)
+
+const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error"
+
+var (
+	SelectCompletion = same("SELECT " + completionColumns + " FROM run_completions WHERE run_id = $1")
+	putCompletion    = same(upsert("run_completions", "run_id", completionColumns))
+	// MessagesOfRun uses the index of all events of a run: it has few beside its messages, so an index of messages alone would not pay.
+	MessagesOfRun = differing("SELECT seq, first_seq, type, metadata, content FROM events JOIN event_bodies USING (body) "+
+		"WHERE thread_id = $1 AND run_id = $2 AND category = 'message' ORDER BY seq",
+		"SELECT seq, first_seq, type, metadata, content FROM events INDEXED BY events_run JOIN event_bodies USING (body) "+
+			"WHERE thread_id = $1 AND run_id = $2 AND category = 'message' ORDER BY seq")
+	NewestData = same("SELECT checkpoint FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1")
+)
+
+func completionArgs(c *run.Completion) ([]any, error) {
+	args := []any{c.InputTokens, c.OutputTokens, c.TotalTokens}
+	for _, by := range []map[string]run.Usage{c.ByModel, c.ByCaller} {
+		var data []byte
+		if by != nil {
+			var err error
+			if data, err = json.Marshal(by); err != nil {
+				return nil, err
+			}
+		}
+		args = append(args, data)
+	}
+	return append(args, c.LLMCalls, c.Messages, c.FirstHuman, c.LastAI, c.Title, c.Error), nil
+}
+
+func scanCompletion(r Row) (*run.Completion, error) {
+	c := &run.Completion{
+		InputTokens: pointer(r, 0, r.Int), OutputTokens: pointer(r, 1, r.Int), TotalTokens: pointer(r, 2, r.Int),
+		LLMCalls: pointer(r, 5, r.Int), Messages: pointer(r, 6, r.Int),
+		FirstHuman: pointer(r, 7, r.Text), LastAI: pointer(r, 8, r.Text), Title: pointer(r, 9, r.Text), Error: pointer(r, 10, r.Text),
+	}
+	for col, to := range map[int]*map[string]run.Usage{3: &c.ByModel, 4: &c.ByCaller} {
+		if data := r.Bytes(col); data != nil {
+			if err := json.Unmarshal(data, to); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, nil
+}
+
+// Completion is run.Store.Completion.
+func (s *Store) Completion(ctx context.Context, r id.Run) (*run.Completion, error) {
+	c, err := from(ctx, s.db.Read, func(q Querier) (c *run.Completion, err error) {
+		found, err := one(q, SelectCompletion, func(r Row) error {
+			c, err = scanCompletion(r)
+			return err
+		}, r)
+		if err == nil && !found {
+			err = fault.New(fault.NotFound, "completion not found")
+		}
+		return c, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("completion of run %s: %w", r, err)
+	}
+	return c, nil
+}
+
+// PutCompletion is run.Tx.PutCompletion.
+func (tx *Tx) PutCompletion(r id.Run, c *run.Completion) error {
+	tx.LockRun(r)
+	args, err := completionArgs(c)
+	if err == nil {
+		err = tx.Exec(putCompletion, append([]any{r}, args...)...)
+	}
+	if err != nil {
+		return fmt.Errorf("completion of run %s: %w", r, err)
+	}
+	return nil
+}
+
+// RunMessages is run.Tx.RunMessages. Contents of tools are not read: they may be large, and nobody asks what they say.
+func (tx *Tx) RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) error) error {
+	tx.Lock(t)
+	var content []byte // one buffer for all rows
+	err := tx.Query(MessagesOfRun, func(row Row) error {
+		e := eventstore.Event{
+			Thread: t, Run: r, Seq: eventstore.Seq(row.Int(0)), First: eventstore.Seq(row.Int(1)), Type: row.Text(2),
+			Category: eventstore.CategoryMessage, Metadata: row.Bytes(3),
+		}
+		if eventstore.Canonical(e.Type) != eventstore.TypeTool {
+			content = row.Append(content[:0], 4)
+			e.Content = content
+		}
+		return fn(&e)
+	}, t, r)
+	if err != nil {
+		return fmt.Errorf("messages of run %s: %w", r, err)
+	}
+	return nil
+}
+
+// ChannelText is run.Tx.ChannelText.
+func (tx *Tx) ChannelText(t id.Thread, channel string) (text string, err error) {
+	tx.Lock(t)
+	data, _, err := first(tx, NewestData, func(r Row) []byte { return r.Bytes(0) }, t)
+	if err != nil {
+		return "", err
+	}
+	return tx.TextIn(data, t, channel)
+}
+
+// TextIn is the text of a channel in the data of a root checkpoint; "" when it holds none.
+func (tx *Tx) TextIn(data []byte, t id.Thread, channel string) (string, error) {
+	if v := gjson.GetBytes(data, "channel_values."+channel); v.Type == gjson.String {
+		return v.String(), nil
+	}
+	version := gjson.GetBytes(data, "channel_versions."+channel).String()
+	if version == "" {
+		return "", nil
+	}
+	typ, value, err := tx.ChannelValue(t, channel, version)
+	if err != nil || typ == "" {
+		return "", err
+	}
+	// What cannot be read is no text.
+	if value, err := jsonplus.AppendJSON(nil, typ, value); err == nil {
+		if v := gjson.ParseBytes(value); v.Type == gjson.String {
+			return v.String(), nil
+		}
+	}
+	return "", nil
+}

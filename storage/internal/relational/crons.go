@@ -1,0 +1,160 @@
+package relational
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/contain"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/storage/internal/rows"
+)
+
+var errNoCron = fault.New(fault.NotFound, "cron not found")
+
+const cronColumns = "cron_id, assistant_id, thread_id, schedule, timezone, end_time, payload, next_run_date, metadata, on_run_completed, " +
+	"enabled, created_at, updated_at"
+
+func scanCron(r Row) *run.Cron {
+	return &run.Cron{
+		ID:             id.Cron(r.Text(0)),
+		Assistant:      id.Assistant(r.Text(1)),
+		Thread:         id.Thread(r.Text(2)),
+		Schedule:       r.Text(3),
+		Timezone:       r.Text(4),
+		EndTime:        pointer(r, 5, r.Time),
+		Payload:        r.Bytes(6),
+		Next:           pointer(r, 7, r.Time),
+		Metadata:       r.Bytes(8),
+		OnRunCompleted: r.Text(9),
+		Enabled:        r.Bool(10),
+		CreatedAt:      r.Time(11),
+		UpdatedAt:      r.Time(12),
+	}
+}
+
+func cronArgs(c *run.Cron) []any {
+	return []any{
+		c.ID, c.Assistant, c.Thread, c.Schedule, c.Timezone, c.EndTime, c.Payload, c.Next, c.Metadata,
+		c.OnRunCompleted, c.Enabled, micros(c.CreatedAt), micros(c.UpdatedAt),
+	}
+}
+
+var (
+	insertCron = same(insertInto("crons", cronColumns))
+	updateCron = same("UPDATE crons SET (" + cronColumns + ") = (" + marks(1, cronColumns) + ") WHERE cron_id = $1")
+	deleteCron = same("DELETE FROM crons WHERE cron_id = $1")
+	selectCron = same("SELECT " + cronColumns + " FROM crons WHERE cron_id = $1")
+	// holdCron keeps others from the row until the end of the transaction.
+	holdCron = selectCron.Then(differing(" FOR UPDATE", ""))
+
+	NextCron = differing("SELECT next_run_date FROM crons WHERE enabled AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1",
+		"SELECT next_run_date FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1")
+	// DueCrons leaves those alone that another transaction is about to fire.
+	DueCrons = differing("SELECT "+cronColumns+" FROM crons WHERE enabled AND next_run_date IS NOT NULL AND next_run_date <= $1 "+
+		"ORDER BY next_run_date, cron_id LIMIT $2 FOR UPDATE SKIP LOCKED",
+		"SELECT "+cronColumns+" FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND next_run_date <= $1 ORDER BY next_run_date, cron_id LIMIT $2")
+
+	cronSorts         = []string{"cron_id", "assistant_id", "thread_id", "created_at", "updated_at", "next_run_date", "end_time"}
+	cronsInOrder      = inOrder("SELECT "+cronColumns+" FROM crons", "cron_id", cronSorts...)
+	cronsOfThread     = inOrder("SELECT "+cronColumns+" FROM crons WHERE thread_id = $1", "cron_id", cronSorts...)
+	cronsOfAssistants = inOrder("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1", "cron_id", cronSorts...)
+)
+
+// Cron is run.Store.Cron.
+func (s *Store) Cron(ctx context.Context, c id.Cron) (*run.Cron, error) {
+	return from(ctx, s.db.Read, func(q Querier) (*run.Cron, error) { return the(q, errNoCron, selectCron, scanCron, c) })
+}
+
+// Crons is run.Store.Crons. Crons are few: what the thread or assistant leaves is filtered in order until the page is full.
+func (s *Store) Crons(ctx context.Context, q run.CronQuery) (out []*run.Cron, err error) {
+	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
+	err = s.eachCron(ctx, q, func(c *run.Cron) error {
+		in, last := p.Take()
+		if in {
+			out = append(out, c)
+		}
+		if last {
+			return ErrStop
+		}
+		return nil
+	})
+	return out, err
+}
+
+// CountCrons is run.Store.CountCrons.
+func (s *Store) CountCrons(ctx context.Context, q run.CronQuery) (n int, err error) {
+	err = s.eachCron(ctx, q, func(*run.Cron) error {
+		n++
+		return nil
+	})
+	return n, err
+}
+
+func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cron) error) error {
+	match, err := contain.Parse(of.Metadata)
+	if err != nil {
+		return fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	by, args := cronsInOrder, []any(nil)
+	switch {
+	case of.Thread != "":
+		by, args = cronsOfThread, []any{of.Thread}
+	case of.Assistant != "":
+		by, args = cronsOfAssistants, []any{of.Assistant}
+	}
+	text, err := by.pick(of.SortBy, "created_at", of.Ascending)
+	if err != nil {
+		return err
+	}
+	search := func(q Querier) error {
+		return q.Query(text, func(r Row) error {
+			c := scanCron(r)
+			if of.Assistant != "" && c.Assistant != of.Assistant || of.Enabled != nil && c.Enabled != *of.Enabled ||
+				!match.Everything() && !match.Match(c.Metadata) {
+				return nil
+			}
+			return fn(c)
+		}, args...)
+	}
+	if of.Thread != "" || of.Assistant != "" {
+		return s.db.Read(ctx, search)
+	}
+	return s.db.Scan(ctx, rows.NarrowCrons, search)
+}
+
+// NextCron is run.Store.NextCron.
+func (s *Store) NextCron(ctx context.Context) (time.Time, error) {
+	return from(ctx, s.db.Read, func(q Querier) (time.Time, error) {
+		next, _, err := first(q, NextCron, moment)
+		return next, err
+	})
+}
+
+// Cron is run.Tx.Cron. It is the transaction's own until its end.
+func (tx *Tx) Cron(c id.Cron) (*run.Cron, error) { return the(tx, errNoCron, holdCron, scanCron, c) }
+
+// InsertCron is run.Tx.InsertCron.
+func (tx *Tx) InsertCron(c *run.Cron) error {
+	if err := tx.Exec(insertCron, cronArgs(c)...); err != nil {
+		return fmt.Errorf("insert cron %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+// UpdateCron is run.Tx.UpdateCron.
+func (tx *Tx) UpdateCron(c *run.Cron) error {
+	return tx.change(errNoCron, fmt.Sprintf("update cron %s", c.ID), updateCron, cronArgs(c)...)
+}
+
+// DeleteCron is run.Tx.DeleteCron.
+func (tx *Tx) DeleteCron(c id.Cron) error {
+	return tx.change(errNoCron, fmt.Sprintf("delete cron %s", c), deleteCron, c)
+}
+
+// DueCrons is run.Tx.DueCrons; the one due longest comes first.
+func (tx *Tx) DueCrons(now time.Time, limit int) ([]*run.Cron, error) {
+	return all(tx, DueCrons, scanCron, micros(now), limit)
+}

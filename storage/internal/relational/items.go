@@ -1,0 +1,268 @@
+package relational
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"understudy/internal/contain"
+	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
+	"understudy/store"
+)
+
+const itemColumns = "namespace, key, value, created_at, updated_at, ttl, expires_at"
+
+func scanItem(r Row) *store.Item {
+	return &store.Item{
+		Namespace: rows.SplitNamespace(r.Text(0)),
+		Key:       r.Text(1),
+		Value:     r.Bytes(2),
+		CreatedAt: r.Time(3),
+		UpdatedAt: r.Time(4),
+		TTL:       time.Duration(r.Int(5)) * time.Microsecond,
+		ExpiresAt: r.Time(6),
+	}
+}
+
+func itemArgs(namespace string, i *store.Item) []any {
+	return []any{namespace, i.Key, i.Value, micros(i.CreatedAt), micros(i.UpdatedAt), i.TTL.Microseconds(), i.ExpiresAt}
+}
+
+const living = "(expires_at IS NULL OR expires_at > $1)"
+
+// Searches on SQLite walk an index alone, and read the value of an item only to filter or to return it.
+func searchItems(rest string) Statement {
+	return differing("SELECT "+itemColumns+" FROM store_items WHERE "+living+rest, "SELECT rowid FROM store_items WHERE "+living+rest)
+}
+
+var (
+	ItemsOfAll = searchItems(" ORDER BY updated_at DESC, namespace, key")
+	ItemsOfOne = searchItems(" AND namespace = $2 ORDER BY updated_at DESC, key")
+	ItemsBelow = searchItems(" AND namespace >= $2 AND namespace < $4 AND (namespace = $2 OR namespace >= $3) ORDER BY updated_at DESC, namespace, key")
+	itemAt     = same("SELECT " + itemColumns + " FROM store_items WHERE rowid = $1")
+
+	selectItem    = same("SELECT " + itemColumns + " FROM store_items WHERE " + living + " AND namespace = $2 AND key = $3")
+	itemsAfter    = same("SELECT " + itemColumns + " FROM store_items WHERE " + living + " AND (namespace, key) > ($2, $3) ORDER BY namespace, key LIMIT $4")
+	hasNamespace  = same("SELECT 1 FROM store_items WHERE " + living + " AND namespace = $2 LIMIT 1")
+	NextNamespace = same("SELECT namespace FROM store_items WHERE " + living + " AND namespace > $2 AND namespace < $3 ORDER BY namespace LIMIT 1")
+
+	deleteItem = same("DELETE FROM store_items WHERE namespace = $1 AND key = $2")
+	// An item that has expired is gone, swept or not: what takes its place is new.
+	putItem = same(insertInto("store_items", itemColumns) + ` ON CONFLICT (namespace, key) DO UPDATE SET value = $3, updated_at = $5, ttl = $6, expires_at = $7,
+		created_at = CASE WHEN store_items.expires_at <= $8 THEN $4 ELSE store_items.created_at END`)
+	// Never backwards: two readers may touch an item in either order. One that was put with another TTL since it was read has its own expiry.
+	touchItem = same("UPDATE store_items SET expires_at = $3 WHERE namespace = $1 AND key = $2 AND ttl > 0 AND ttl = $4 AND expires_at < $3")
+	// SweepItems takes expired items in bites, and leaves alone what somebody is writing.
+	SweepItems = differing("DELETE FROM store_items WHERE (namespace, key) IN "+
+		"(SELECT namespace, key FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+		"DELETE FROM store_items WHERE rowid IN (SELECT rowid FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)")
+)
+
+// Item is store.Backend.Item.
+func (s *Store) Item(ctx context.Context, namespace []string, key string) (*store.Item, error) {
+	ns, err := rows.JoinNamespace(namespace)
+	if err != nil {
+		return nil, err
+	}
+	return from(ctx, s.db.Read, func(q Querier) (*store.Item, error) {
+		item, _, err := first(q, selectItem, scanItem, micros(s.now()), ns, key)
+		return item, err
+	})
+}
+
+// ItemsAfter is transfer.Target.ItemsAfter.
+func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit int) ([]*store.Item, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*store.Item, error) {
+		return all(q, itemsAfter, scanItem, micros(s.now()), strings.Join(namespace, rows.Separator), key, limit)
+	})
+}
+
+// SearchItems is store.Backend.Items. A namespace without others below it is read in order by an index.
+func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*store.Item, err error) {
+	filter, err := contain.ParseFilter(search.Filter)
+	if err != nil {
+		return nil, fault.Newf(fault.Invalid, "filter: %w", err)
+	}
+	prefix, err := rows.JoinNamespace(search.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	p := rows.Page{Limit: search.Limit, Offset: search.Offset}
+	now := micros(s.now())
+	nested, loaded := false, 0
+	if len(search.Prefix) > 0 {
+		if err := s.db.Read(ctx, func(q Querier) (err error) {
+			nested, err = has(q, NextNamespace, now, prefix, prefix+rows.Behind)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	text, args := ItemsOfAll, []any{now}
+	switch {
+	case nested:
+		text, args = ItemsBelow, []any{now, prefix, prefix + rows.Separator, prefix + rows.Behind}
+	case len(search.Prefix) > 0: // the order of the index: the page is read without the rest
+		text, args = ItemsOfOne, []any{now, prefix}
+	}
+	read := func(q Querier) error {
+		return q.Walk(expected(search.Limit, search.Offset), text, func(r Row) error {
+			if filter == nil && p.Skip() {
+				return nil
+			}
+			item, err := itemOf(q, r)
+			if err != nil || !filter.Match(item.Value) {
+				return err
+			}
+			in, last := p.Take()
+			if in {
+				if loaded += len(item.Value); search.Bytes > 0 && loaded > search.Bytes {
+					item.Value = nil
+				}
+				out = append(out, item)
+			}
+			if last {
+				return ErrStop
+			}
+			return nil
+		}, args...)
+	}
+	if rows.ScansItems(search, filter != nil, nested) {
+		err = s.db.Scan(ctx, rows.NarrowItems, read)
+	} else {
+		err = s.db.Snapshot(ctx, read)
+	}
+	return out, err
+}
+
+func itemOf(q Querier, r Row) (*store.Item, error) {
+	if _, byKey := q.(Nesting); !byKey {
+		return scanItem(r), nil
+	}
+	item, _, err := first(q, itemAt, scanItem, r.Int(0))
+	return item, err
+}
+
+// ListNamespaces is store.Backend.ListNamespaces; in order of their labels. It jumps from namespace to namespace in the index,
+// however many items each has.
+func (s *Store) ListNamespaces(ctx context.Context, of store.Namespaces) (out [][]string, err error) {
+	literal := of.Prefix
+	if i := slices.Index(literal, "*"); i >= 0 {
+		literal = literal[:i]
+	}
+	prefix, err := rows.JoinNamespace(literal)
+	if err != nil {
+		return nil, err
+	}
+	end := rows.LastText
+	if prefix != "" {
+		end = prefix + rows.Behind
+	}
+	p := rows.Page{Limit: of.Limit, Offset: of.Offset}
+	var before []string
+	visit := func(namespace string) (last bool) {
+		labels := rows.SplitNamespace(namespace)
+		if !rows.Within(namespace, prefix) || !rows.MatchLabels(labels, of.Prefix) {
+			return false
+		}
+		if n := len(of.Suffix); n > 0 && (len(labels) < n || !rows.MatchLabels(labels[len(labels)-n:], of.Suffix)) {
+			return false
+		}
+		if of.MaxDepth > 0 && len(labels) > of.MaxDepth {
+			labels = labels[:of.MaxDepth]
+		}
+		if before != nil && slices.Equal(labels, before) { // those that are cut to the same follow each other
+			return false
+		}
+		before = labels
+		in, last := p.Take()
+		if in {
+			out = append(out, labels)
+		}
+		return last
+	}
+	now := micros(s.now())
+	err = s.db.Scan(ctx, rows.NarrowItems, func(q Querier) error {
+		if prefix != "" {
+			found, err := has(q, hasNamespace, now, prefix)
+			if err != nil || found && visit(prefix) {
+				return err
+			}
+		}
+		for at := prefix; ; {
+			next, found, err := first(q, NextNamespace, text[string], now, at, end)
+			if err != nil || !found || visit(next) {
+				return err
+			}
+			at = next
+		}
+	})
+	return out, err
+}
+
+// sortedItems gives items in the order of their keys, and with each its namespace as text: whoever writes several locks them in the same order.
+// Writes of the same item stay in theirs.
+func sortedItems(list []*store.Item) (sorted []*store.Item, names map[*store.Item]string, err error) {
+	sorted, names = slices.Clone(list), make(map[*store.Item]string, len(list))
+	for _, item := range list {
+		if names[item], err = rows.JoinNamespace(item.Namespace); err != nil {
+			return nil, nil, err
+		}
+	}
+	slices.SortStableFunc(sorted, func(a, b *store.Item) int {
+		return cmp.Or(strings.Compare(names[a], names[b]), strings.Compare(a.Key, b.Key))
+	})
+	return sorted, names, nil
+}
+
+// Apply is store.Backend.Apply.
+func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
+	list, names, err := sortedItems(list)
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *Tx) error {
+		for _, item := range list {
+			var err error
+			if item.Value == nil {
+				err = tx.Exec(deleteItem, names[item], item.Key)
+			} else {
+				err = tx.Exec(putItem, append(itemArgs(names[item], item), micros(s.now()))...)
+			}
+			if err != nil {
+				return fmt.Errorf("item %q: %w", item.Key, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Touch is store.Backend.Touch. The new expiry is that of the items given.
+func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
+	list, names, err := sortedItems(list)
+	if err != nil {
+		return err
+	}
+	return s.db.Write(ctx, func(tx *Tx) error {
+		for _, item := range list {
+			if err := tx.Exec(touchItem, names[item], item.Key, item.ExpiresAt, item.TTL.Microseconds()); err != nil {
+				return fmt.Errorf("touch item %q: %w", item.Key, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Sweep is store.Backend.Sweep.
+func (s *Store) Sweep(ctx context.Context, now time.Time, limit int) (n int, err error) {
+	err = s.db.Write(ctx, func(tx *Tx) error {
+		gone, err := tx.Affected(SweepItems, micros(now), limit)
+		n = int(gone)
+		return err
+	})
+	return n, err
+}

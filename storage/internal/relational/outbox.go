@@ -1,0 +1,100 @@
+package relational
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run/webhook"
+)
+
+var errNoDelivery = fault.New(fault.NotFound, "delivery not found")
+
+const (
+	deliveryColumns = "thread_id, run_id, url, origin, body, attempts, due"
+	// DeliveryColumns are what ScanDelivery reads, but for due, which comes last; of the table o.
+	DeliveryColumns = "o.id, o.thread_id, o.run_id, o.url, o.origin, o.body, o.attempts"
+
+	// FirstOfOrigins walks from origin to origin by the index and takes the first due of each, so that a long queue of one costs no more than a
+	// short one: those due by $1, but not of the origins $2, and $3 of each, $4 in all.
+	FirstOfOrigins = `WITH RECURSIVE origins (origin) AS (
+			(SELECT origin FROM outbox ORDER BY origin LIMIT 1)
+			UNION ALL
+			SELECT (SELECT o.origin FROM outbox o WHERE o.origin > origins.origin ORDER BY o.origin LIMIT 1) FROM origins WHERE origins.origin IS NOT NULL
+		), firsts AS (
+			SELECT o.* FROM origins CROSS JOIN LATERAL (
+				SELECT * FROM outbox WHERE outbox.origin = origins.origin AND due <= $1 ORDER BY due, id LIMIT $3
+			) o WHERE origins.origin <> ALL($2::text[]) ORDER BY o.due, o.id LIMIT $4
+		)`
+)
+
+func deliveryArgs(d *webhook.Delivery) []any {
+	return []any{d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due)}
+}
+
+// ScanDelivery reads a row of DeliveryColumns and due.
+func ScanDelivery(r Row) *webhook.Delivery {
+	return &webhook.Delivery{
+		ID: r.Int(0), Thread: id.Thread(r.Text(1)), Run: id.Run(r.Text(2)), URL: r.Text(3), Origin: r.Text(4), Body: r.Bytes(5), Attempts: int(r.Int(6)), Due: r.Time(7),
+	}
+}
+
+var (
+	DueDeliveries = differing(FirstOfOrigins+" SELECT "+DeliveryColumns+", o.due FROM firsts o ORDER BY o.due, o.id",
+		`WITH RECURSIVE origins (origin) AS (
+			SELECT min(origin) FROM outbox
+			UNION ALL
+			SELECT (SELECT min(o.origin) FROM outbox o WHERE o.origin > origins.origin) FROM origins WHERE origins.origin IS NOT NULL
+		)
+		SELECT `+DeliveryColumns+`, o.due FROM origins CROSS JOIN outbox o
+		WHERE origins.origin NOT IN (SELECT value FROM json_each($2)) AND o.id IN (
+			SELECT id FROM outbox WHERE origin = origins.origin AND due <= $1 ORDER BY due, id LIMIT $3
+		) ORDER BY o.due, o.id LIMIT $4`)
+	NextDelivery   = same("SELECT due FROM outbox WHERE due > $1 ORDER BY due LIMIT 1")
+	insertDelivery = same(insertInto("outbox", deliveryColumns) + " RETURNING id")
+	updateDelivery = same("UPDATE outbox SET (" + deliveryColumns + ") = (" + marks(1, deliveryColumns) + ") WHERE id = $8")
+	deleteDelivery = same("DELETE FROM outbox WHERE id = $1")
+)
+
+// Deliveries is run.Store.Deliveries; the one due longest comes first.
+func (s *Store) Deliveries(ctx context.Context, of webhook.Query) (due []*webhook.Delivery, next time.Time, err error) {
+	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
+		due, next, err = Deliveries(q, DueDeliveries, of)
+		return err
+	})
+	return due, next, err
+}
+
+// Deliveries reads due deliveries by a statement with the parameters of FirstOfOrigins and more, and when the next one is due that is not.
+func Deliveries(q Querier, due Statement, of webhook.Query, more ...any) (list []*webhook.Delivery, next time.Time, err error) {
+	if err := q.Ask(due, func(r Row) error {
+		list = append(list, ScanDelivery(r))
+		return nil
+	}, append([]any{micros(of.By), append([]string{}, of.Skip...), of.PerOrigin, of.Limit}, more...)...); err != nil {
+		return nil, time.Time{}, err
+	}
+	next, _, err = first(q, NextDelivery, moment, micros(of.By))
+	return list, next, err
+}
+
+// InsertDelivery is run.Tx.InsertDelivery. It sets the delivery's id.
+func (tx *Tx) InsertDelivery(d *webhook.Delivery) error {
+	number, _, err := first(tx, insertDelivery, number[int64], deliveryArgs(d)...)
+	if err != nil {
+		return fmt.Errorf("insert delivery for run %s: %w", d.Run, err)
+	}
+	d.ID = number
+	return nil
+}
+
+// UpdateDelivery is run.Tx.UpdateDelivery.
+func (tx *Tx) UpdateDelivery(d *webhook.Delivery) error {
+	return tx.change(errNoDelivery, fmt.Sprintf("update delivery %d", d.ID), updateDelivery, append(deliveryArgs(d), d.ID)...)
+}
+
+// DeleteDelivery is run.Tx.DeleteDelivery.
+func (tx *Tx) DeleteDelivery(d int64) error {
+	return tx.change(errNoDelivery, fmt.Sprintf("delete delivery %d", d), deleteDelivery, d)
+}

@@ -1,0 +1,260 @@
+// Package relational is what the storages on SQLite and Postgres have in common: for each table one file with its columns, how a row is read
+// and written, its statements, and the reads and writes of the domain packages that both do alike.
+//
+// An engine implements DB, Querier and Writer, and embeds Store in its store and Tx in its transaction. What it does in a way of its own, it
+// declares under the same name: so it takes the place of what is here.
+package relational
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+)
+
+// Statement is a statement in the words of each database.
+type Statement struct{ Postgres, SQLite string }
+
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// same is a statement that both databases understand, with parameters $1, $2 … SQLite would number them in the order in which they appear; ?1, ?2
+// are what it takes by their numbers.
+func same(text string) Statement { return differing(text, text) }
+
+// differing is a statement that each database wants in other words, both with parameters $1, $2 …
+func differing(postgres, sqlite string) Statement {
+	return Statement{Postgres: postgres, SQLite: parameter.ReplaceAllString(sqlite, "?$1")}
+}
+
+// Then appends to a statement.
+func (s Statement) Then(more Statement) Statement {
+	return Statement{Postgres: s.Postgres + more.Postgres, SQLite: s.SQLite + more.SQLite}
+}
+
+// insertInto is an INSERT of one row.
+func insertInto(table, columns string) string {
+	return "INSERT INTO " + table + " (" + columns + ") VALUES (" + marks(1, columns) + ")"
+}
+
+// marks are the parameters of columns, from a number on: "$1, $2, $3".
+func marks(from int, columns string) string {
+	list := make([]string, strings.Count(columns, ",")+1)
+	for i := range list {
+		list[i] = fmt.Sprint("$", from+i)
+	}
+	return strings.Join(list, ", ")
+}
+
+// upsert is an INSERT of one row that takes the place of the row that has the same key. The columns of the key come first.
+func upsert(table, key, rest string) string {
+	return insertInto(table, key+", "+rest) + " ON CONFLICT (" + key + ") DO UPDATE SET (" + rest + ") = (excluded." + strings.ReplaceAll(rest, ", ", ", excluded.") + ")"
+}
+
+// Row is a row of an answer, valid while it is visited. Its methods copy. NULL is the zero value of each.
+type Row interface {
+	Null(col int) bool
+	Text(col int) string
+	Bytes(col int) []byte // nil for NULL
+	// Append appends bytes or text to a buffer.
+	Append(buf []byte, col int) []byte
+	Int(col int) int64
+	Bool(col int) bool
+	Time(col int) time.Time // from microseconds
+}
+
+// Querier is what reads are made on: a connection, or a transaction.
+//
+// Arguments may be text, numbers, bytes, times, pointers to these, and lists of text. nil, nil slices, nil pointers and zero times are NULL; empty
+// text is empty text. A list is an array for Postgres, and JSON for SQLite.
+type Querier interface {
+	// Query calls fn with each row of an answer. ErrStop of fn ends it without an error. fn must not use the querier; nil is allowed.
+	Query(s Statement, fn func(Row) error, args ...any) error
+	// Ask is Query that may be put off until the next Query or Send, to go to the database with others. fn is called then.
+	Ask(s Statement, fn func(Row) error, args ...any) error
+	Send() error
+	// Walk is Query for answers that may be long and are mostly not read to their end. It needs a snapshot. expected is how many rows are likely to
+	// be read.
+	Walk(expected int, s Statement, fn func(Row) error, args ...any) error
+}
+
+// Nesting is a Querier whose functions that visit rows may use it for other statements.
+type Nesting interface{ Nests() }
+
+// Writer is a transaction.
+type Writer interface {
+	Querier
+	// Exec runs a statement that gives nothing back. Its error may show later, but before the commit.
+	Exec(s Statement, args ...any) error
+	// Affected runs a statement, and returns how many rows it changed.
+	Affected(s Statement, args ...any) (int64, error)
+	// Lock makes the transaction alone with threads until its end, and LockRun with the thread of a run. Where only one transaction writes at a
+	// time, it is alone with everything.
+	Lock(threads ...id.Thread)
+	LockRun(r id.Run)
+	// LogChanged notes that the log of a thread is another after the transaction.
+	LogChanged(t id.Thread)
+	// ChannelValue is eventstore.Tx.ChannelValue: how values of channels are put together is each engine's own.
+	ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error)
+}
+
+// ErrStop ends a query early without an error.
+var ErrStop = errors.New("stop")
+
+// DB opens reads and writes. All functions may be run again when they failed because of the connection.
+type DB interface {
+	// Read runs fn on a connection. Each query sees the rows that were committed when it began.
+	Read(ctx context.Context, fn func(Querier) error) error
+	// Snapshot is Read with all queries of fn seeing the same rows.
+	Snapshot(ctx context.Context, fn func(Querier) error) error
+	// Scan is Snapshot for what may read everything. hint says how a client narrows it.
+	Scan(ctx context.Context, hint string, fn func(Querier) error) error
+	// Write runs fn in a transaction, and returns when it is durable.
+	Write(ctx context.Context, fn func(*Tx) error) error
+}
+
+// Store is embedded in the store of each engine.
+type Store struct {
+	db  DB
+	now func() time.Time
+}
+
+// NewStore needs the clock that says what has expired.
+func NewStore(db DB, now func() time.Time) Store { return Store{db: db, now: now} }
+
+// Tx is embedded in the transaction of each engine.
+type Tx struct{ Writer }
+
+// one is Query for statements that give at most one row; it reports whether there was one.
+func one(q Querier, s Statement, fn func(Row) error, args ...any) (found bool, err error) {
+	err = q.Query(s, func(r Row) error {
+		found = true
+		if fn != nil {
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		return ErrStop
+	}, args...)
+	return found, err
+}
+
+// has reports whether a statement gives a row.
+func has(q Querier, s Statement, args ...any) (bool, error) { return one(q, s, nil, args...) }
+
+// first gives what the first row of an answer holds: the zero value and false when there is none.
+func first[T any](q Querier, s Statement, scan func(Row) T, args ...any) (v T, found bool, err error) {
+	found, err = one(q, s, func(r Row) error {
+		v = scan(r)
+		return nil
+	}, args...)
+	return v, found, err
+}
+
+// the is first where a missing row is an error.
+func the[T any](q Querier, missing error, s Statement, scan func(Row) T, args ...any) (T, error) {
+	v, found, err := first(q, s, scan, args...)
+	if err == nil && !found {
+		err = missing
+	}
+	return v, err
+}
+
+// all gives what the rows of an answer hold.
+func all[T any](q Querier, s Statement, scan func(Row) T, args ...any) (list []T, err error) {
+	err = q.Query(s, func(r Row) error {
+		list = append(list, scan(r))
+		return nil
+	}, args...)
+	return list, err
+}
+
+// from gives what a function reads; use it with a method of DB: from(ctx, s.db.Read, …).
+func from[T any](ctx context.Context, read func(context.Context, func(Querier) error) error, fn func(Querier) (T, error)) (v T, err error) {
+	err = read(ctx, func(q Querier) (err error) {
+		v, err = fn(q)
+		return err
+	})
+	return v, err
+}
+
+// Scans of answers with one column.
+func text[T ~string](r Row) T         { return T(r.Text(0)) }
+func number[T ~int | ~int64](r Row) T { return T(r.Int(0)) }
+func moment(r Row) time.Time          { return r.Time(0) }
+
+// pointer is for columns that may be NULL.
+func pointer[T any](r Row, col int, get func(int) T) *T {
+	if r.Null(col) {
+		return nil
+	}
+	v := get(col)
+	return &v
+}
+
+// micros is for columns that are never NULL, where the zero time is a time.
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+// expected is how many rows are likely to be read for a page.
+func expected(limit, offset int) int {
+	if limit <= 0 {
+		return 1024
+	}
+	return offset + limit
+}
+
+// unlimited is a LIMIT that is none.
+const unlimited = 1 << 40
+
+func limitOf(n int) int {
+	if n <= 0 {
+		return unlimited
+	}
+	return n
+}
+
+// change runs a statement that must change a row. what says what failed.
+func (tx *Tx) change(missing error, what string, s Statement, args ...any) error {
+	n, err := tx.Affected(s, args...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if n == 0 {
+		return missing
+	}
+	return nil
+}
+
+// orders are, by column, a statement that is sorted by it and then by an id, both in the same direction: ascending, descending.
+type orders map[string][2]Statement
+
+func inOrder(selection, id string, columns ...string) orders {
+	out := orders{}
+	for _, c := range columns {
+		by := [2]string{c + ", " + id, c + " DESC, " + id + " DESC"}
+		if c == id {
+			by = [2]string{id, id + " DESC"}
+		}
+		out[c] = [2]Statement{same(selection + " ORDER BY " + by[0]), same(selection + " ORDER BY " + by[1])}
+	}
+	return out
+}
+
+// pick gives the statement of a sort column; fault.Invalid when there is none.
+func (o orders) pick(column, fallback string, ascending bool) (Statement, error) {
+	if column == "" {
+		column = fallback
+	}
+	texts, ok := o[column]
+	if !ok {
+		return Statement{}, fault.Newf(fault.Invalid, "cannot sort by %q", column)
+	}
+	if ascending {
+		return texts[0], nil
+	}
+	return texts[1], nil
+}

@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"context"
+
+	"understudy/id"
+	"understudy/storage/internal/relational"
+)
+
+// Reading connections and transactions, as relational uses them.
+var (
+	_ relational.Querier = (*reader)(nil)
+	_ relational.Writer  = (*Tx)(nil)
+)
+
+// visit is a function of relational that visits rows.
+func visit(fn func(relational.Row) error) func(*row) error {
+	if fn == nil {
+		return nil
+	}
+	return func(r *row) error { return fn(r) }
+}
+
+func (r *reader) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return r.query(s.Postgres, visit(fn), args...)
+}
+
+func (r *reader) Ask(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	r.ask(s.Postgres, visit(fn), args...)
+	return nil
+}
+
+func (r *reader) Send() error { return r.send() }
+
+func (r *reader) Walk(expected int, s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return r.walk(expected, s.Postgres, visit(fn), args...)
+}
+
+func (tx *Tx) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return tx.query(s.Postgres, visit(fn), args...)
+}
+
+func (tx *Tx) Ask(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	if tx.err == nil {
+		tx.ask(s.Postgres, visit(fn), args...)
+	}
+	return tx.err
+}
+
+func (tx *Tx) Send() error { return tx.send() }
+
+func (tx *Tx) Walk(_ int, s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return tx.Query(s, fn, args...)
+}
+
+func (tx *Tx) Exec(s relational.Statement, args ...any) error { return tx.exec(s.Postgres, args...) }
+
+func (tx *Tx) Affected(s relational.Statement, args ...any) (int64, error) {
+	return tx.affected(s.Postgres, args...)
+}
+
+func (tx *Tx) Lock(threads ...id.Thread) { tx.lock(threads...) }
+func (tx *Tx) LockRun(r id.Run)          { tx.lockRun(r) }
+func (tx *Tx) LogChanged(t id.Thread)    { tx.changes(t) }
+
+// database is the store as relational opens reads and writes on it.
+type database struct{ s *Store }
+
+func (d database) Read(ctx context.Context, fn func(relational.Querier) error) error {
+	return d.s.read(ctx, func(r *reader) error { return fn(r) })
+}
+
+func (d database) Snapshot(ctx context.Context, fn func(relational.Querier) error) error {
+	return d.s.snapshot(ctx, func(r *reader) error { return fn(r) })
+}
+
+func (d database) Scan(ctx context.Context, hint string, fn func(relational.Querier) error) error {
+	return d.s.scan(ctx, hint, func(r *reader) error { return fn(r) })
+}
+
+func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) error {
+	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
+}

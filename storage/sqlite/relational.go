@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+
+	"understudy/id"
+	"understudy/storage/internal/relational"
+)
+
+// row is a row of an answer as relational reads it.
+type row struct{ s *sqlite.Stmt }
+
+func (r row) Null(col int) bool      { return r.s.ColumnIsNull(col) }
+func (r row) Text(col int) string    { return r.s.ColumnText(col) }
+func (r row) Bytes(col int) []byte   { return columnBytes(r.s, col) }
+func (r row) Int(col int) int64      { return r.s.ColumnInt64(col) }
+func (r row) Bool(col int) bool      { return r.s.ColumnBool(col) }
+func (r row) Time(col int) time.Time { return columnTime(r.s, col) }
+
+func (r row) Append(buf []byte, col int) []byte {
+	at, n := len(buf), r.s.ColumnLen(col)
+	buf = slices.Grow(buf, n)[:at+n]
+	r.s.ColumnBytes(col, buf[at:])
+	return buf
+}
+
+// querier is a connection on which relational reads. There is no way to the database that it could save: what may be put off is done at once.
+type querier struct{ conn *sqlite.Conn }
+
+var (
+	_ relational.Querier = querier{}
+	_ relational.Writer  = (*Tx)(nil)
+)
+
+func (q querier) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	if fn == nil {
+		return query(q.conn, s.SQLite, nil, args...)
+	}
+	return query(q.conn, s.SQLite, func(st *sqlite.Stmt) error { return fn(row{st}) }, args...)
+}
+
+func (q querier) Ask(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return q.Query(s, fn, args...)
+}
+
+func (querier) Send() error { return nil }
+
+func (querier) Nests() {} // relational.Nesting
+
+func (q querier) Walk(_ int, s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return q.Query(s, fn, args...)
+}
+
+func (tx *Tx) Exec(s relational.Statement, args ...any) error {
+	return exec(tx.conn, s.SQLite, args...)
+}
+
+func (tx *Tx) Affected(s relational.Statement, args ...any) (int64, error) {
+	err := tx.Exec(s, args...)
+	return int64(tx.conn.Changes()), err
+}
+
+// Lock and LockRun have nothing to do: only one transaction writes at a time.
+func (*Tx) Lock(...id.Thread) {}
+func (*Tx) LockRun(id.Run)    {}
+
+// LogChanged notes that the log of a thread is another after this transaction.
+func (tx *Tx) LogChanged(t id.Thread) {
+	if n := len(tx.threads); n == 0 || tx.threads[n-1] != t {
+		tx.threads = append(tx.threads, t)
+	}
+}
+
+// database is the store as relational opens reads and writes on it.
+type database struct{ s *Store }
+
+func (d database) Read(ctx context.Context, fn func(relational.Querier) error) error {
+	return d.s.read(ctx, func(c *sqlite.Conn) error { return fn(querier{c}) })
+}
+
+func (d database) Snapshot(ctx context.Context, fn func(relational.Querier) error) error {
+	return d.s.snapshot(ctx, func(c *sqlite.Conn) error { return fn(querier{c}) })
+}
+
+func (d database) Scan(ctx context.Context, hint string, fn func(relational.Querier) error) error {
+	return d.s.scan(ctx, hint, func(c *sqlite.Conn) error { return fn(querier{c}) })
+}
+
+func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) error {
+	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
+}
