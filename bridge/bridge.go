@@ -86,6 +86,17 @@ type Bridge interface {
 	Close() error
 }
 
+// Remote is a Bridge whose records reach readers through a service that may be slow or away.
+type Remote interface {
+	Bridge
+	// Flush waits until the service has taken what was published to a thread before the call, and returns nil. While the service is known to be
+	// away it does not wait: ErrInterrupted. When ctx ends it returns its cause.
+	Flush(ctx context.Context, t id.Thread) error
+	// FlushEnd is Flush after a Terminal record was published, and returns the offset that the record has there: another one than it was given when
+	// another instance has published to the thread meanwhile.
+	FlushEnd(ctx context.Context, t id.Thread, end *Record) (Offset, error)
+}
+
 // Subscription is a reader of one stream. It is not safe for concurrent use.
 type Subscription interface {
 	// Next gives at least one record, all that are ready, in order. It waits until there is one, ctx ends (its cause), the

@@ -153,6 +153,10 @@ func (s *subscription) takeSpilled() ([]*Record, error) {
 	}
 	records = records[s.cursor-b.first:]
 	s.cursor, s.cursorBytes = b.end, b.endBytes
+	if s.interrupted && b.end > s.until {
+		records = records[:int64(len(records))-(b.end-s.until)]
+		s.cursor, s.cursorBytes = s.until, s.untilBytes
+	}
 	if s.cursor == p.end {
 		p.caughtUp()
 	}

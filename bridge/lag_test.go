@@ -46,6 +46,15 @@ func TestLaggingReaders(t *testing.T) {
 				require.NoError(t, err)
 				r.sub = sub
 			}
+			publish := func() {
+				var batch []*bridge.Record
+				for range 1 + rnd.IntN(20) {
+					batch = append(batch, &bridge.Record{Run: "r", Kept: true, Event: fmt.Sprint(published), Data: make([]byte, rnd.IntN(20_000))})
+					published++
+				}
+				require.NoError(t, m.Publish(t.Context(), "t", batch))
+				last = batch[len(batch)-1].Offset
+			}
 			for range 300 {
 				switch rnd.IntN(10) {
 				case 0:
@@ -67,20 +76,30 @@ func TestLaggingReaders(t *testing.T) {
 						readers[i] = readers[n-1]
 						readers = readers[:n-1]
 					}
-				case 3, 4:
+				case 3: // what was delivered before is read first, and nothing after it
+					if rnd.IntN(4) > 0 {
+						continue
+					}
+					m.Interrupt("t", bridge.Offset{MS: 1 << 60})
+					until := published
+					publish()
+					for _, r := range readers {
+						for r.next < until {
+							read(r)
+							require.LessOrEqual(t, r.next, until)
+						}
+						_, err := r.sub.Next(t.Context())
+						require.ErrorIs(t, err, bridge.ErrInterrupted)
+						subscribe(r, &r.last)
+					}
+				case 4, 5:
 					if n := len(readers); n > 0 {
 						if r := readers[rnd.IntN(n)]; r.next < published {
 							read(r)
 						}
 					}
 				default:
-					var batch []*bridge.Record
-					for range 1 + rnd.IntN(20) {
-						batch = append(batch, &bridge.Record{Run: "r", Kept: true, Event: fmt.Sprint(published), Data: make([]byte, rnd.IntN(20_000))})
-						published++
-					}
-					require.NoError(t, m.Publish(t.Context(), "t", batch))
-					last = batch[len(batch)-1].Offset
+					publish()
 					if memory, _ := bridge.Held(m, "t"); memory > 1<<19 || rnd.IntN(3) == 0 {
 						synctest.Wait() // for what goes to disk
 					}

@@ -75,7 +75,7 @@ func (m *Memory) Deliver(t id.Thread, records []*Record) {
 }
 
 // Interrupt ends subscriptions of a thread, of all threads when it is empty, with ErrInterrupted: those that begin below an offset, because they
-// wait for what is missing there.
+// wait for what is missing there. What was delivered to them before they read first.
 func (m *Memory) Interrupt(t id.Thread, at Offset) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -89,7 +89,7 @@ func (m *Memory) Interrupt(t id.Thread, at Offset) {
 		p.mu.Lock()
 		for _, s := range slices.Backward(p.subs) { // remove puts the last one in the place of the one it takes out
 			if s.begin.Compare(at) < 0 {
-				p.drop(s, ErrInterrupted)
+				p.interrupt(s)
 			}
 		}
 		p.mu.Unlock()

@@ -37,6 +37,8 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, 3.0, value("understudy_subscribers_dropped_total", "reason", "interrupted"))
 	require.Zero(t, value("understudy_subscribers_dropped_total", "reason", "slow"))
 	_, err = stays.Next(ctx)
+	require.NoError(t, err, "it was there before")
+	_, err = stays.Next(ctx)
 	require.ErrorIs(t, err, bridge.ErrInterrupted)
 
 	slow := subscribe(t, m)

@@ -241,12 +241,29 @@ func (p *topic) subscribe(after *Offset, closed <-chan struct{}, opts *Options) 
 	return s
 }
 
-// drop ends a subscription.
+// drop ends a subscription at once.
 func (p *topic) drop(s *subscription, why error) {
-	s.dropped, s.replay = why, nil
 	s.opts.Metrics.dropped(why)
+	p.finish(s, why)
+}
+
+// finish takes a subscription out, whose reader gets an error.
+func (p *topic) finish(s *subscription, why error) {
+	s.dropped, s.replay = why, nil
 	p.remove(s)
 	p.notify()
+}
+
+// interrupt ends a subscription with ErrInterrupted when it has read what was delivered to it.
+func (p *topic) interrupt(s *subscription) {
+	if s.interrupted {
+		return
+	}
+	s.opts.Metrics.dropped(ErrInterrupted)
+	s.interrupted, s.until, s.untilBytes = true, p.end, p.endBytes
+	if s.cursor == p.end && len(s.replay) == 0 {
+		p.finish(s, ErrInterrupted)
+	}
 }
 
 // remove takes a subscription out.
@@ -290,6 +307,10 @@ type subscription struct {
 	replay      []*Record // still to give, before anything live
 	cursor      int64     // live records read, or published before
 	cursorBytes int64
+	// interrupted: it ends with ErrInterrupted when it has read the live records up to until.
+	interrupted bool
+	until       int64
+	untilBytes  int64
 }
 
 // Next implements Subscription.
@@ -344,8 +365,14 @@ func (s *subscription) take() (records []*Record, wake <-chan struct{}, err erro
 	case len(s.replay) > 0:
 		records, s.replay = s.replay, nil
 		return records, nil, nil
+	case s.interrupted && s.cursor >= s.until:
+		p.finish(s, ErrInterrupted)
+		return nil, nil, ErrInterrupted
 	case s.cursor < p.start():
 		records, err = s.takeSpilled()
+	case s.interrupted && s.until < p.end:
+		records = p.live[s.cursor-p.start() : s.until-p.start() : s.until-p.start()]
+		s.cursor, s.cursorBytes = s.until, s.untilBytes
 	case s.cursor < p.end:
 		n := len(p.live)
 		records = p.live[int64(n)-(p.end-s.cursor) : n : n]
@@ -393,7 +420,7 @@ func (s *subscription) Begin(o Offset) bool {
 	s.topic.mu.Lock()
 	defer s.topic.mu.Unlock()
 	s.begin = o
-	return s.dropped == nil
+	return s.dropped == nil && !s.interrupted
 }
 
 // Close implements Subscription.

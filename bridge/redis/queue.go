@@ -47,11 +47,19 @@ type queue struct {
 	last  map[id.Thread]bridge.Offset
 	sent  map[id.Thread]bridge.Offset // the last that arrived of those published here lately
 	boxes map[id.Thread]*outbox
+	moved map[id.Thread]moved
 	order []id.Thread   // those with something to send that is not being sent
 	bytes int64         // of what waits and is being sent
 	batch uint64        // number of the last call
 	room  chan struct{} // closed when something was sent; nil while no publisher waits
+	gone  chan struct{} // closed when Redis goes away; nil while nobody waits for that
 	stuck bool          // a publisher has waited in vain; until something is sent the others do not wait
+}
+
+// moved is the last end of a run in a thread that Redis has under another offset than it was given.
+type moved struct {
+	end *bridge.Record
+	to  bridge.Offset
 }
 
 // outbox is what waits of one thread.
@@ -89,7 +97,7 @@ type call struct {
 }
 
 func newQueue(b *Bridge) *queue {
-	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]bridge.Offset{}, boxes: map[id.Thread]*outbox{}}
+	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]bridge.Offset{}, boxes: map[id.Thread]*outbox{}, moved: map[id.Thread]moved{}}
 }
 
 // now is the time in ms, and never less than it was before.
@@ -259,8 +267,8 @@ func (x *outbox) lose(r *bridge.Record) {
 	o.lost[r.Run] = l
 }
 
-// flushed waits until all that a thread has in the queue now was sent.
-func (q *queue) flushed(ctx context.Context, t id.Thread) error {
+// flushed waits until all that a thread has in the queue now was sent, or gone is closed.
+func (q *queue) flushed(ctx context.Context, t id.Thread, gone <-chan struct{}) error {
 	q.mu.Lock()
 	box := q.boxes[t]
 	if box == nil {
@@ -276,6 +284,8 @@ func (q *queue) flushed(ctx context.Context, t id.Thread) error {
 		q.mu.Unlock()
 		select {
 		case <-sent:
+		case <-gone:
+			return bridge.ErrInterrupted
 		case <-q.b.closed:
 			return bridge.ErrClosed
 		case <-ctx.Done():
@@ -285,6 +295,35 @@ func (q *queue) flushed(ctx context.Context, t id.Thread) error {
 	}
 	q.mu.Unlock()
 	return nil
+}
+
+// landed returns the offset of the end of a run in Redis.
+func (q *queue) landed(t id.Thread, end *bridge.Record) bridge.Offset {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if m, ok := q.moved[t]; ok && m.end == end {
+		delete(q.moved, t)
+		return m.to
+	}
+	return end.Offset
+}
+
+// flush is flushed, as long as Redis is there.
+func (q *queue) flush(ctx context.Context, t id.Thread) error {
+	q.mu.Lock()
+	if q.boxes[t] == nil {
+		q.mu.Unlock()
+		return nil
+	}
+	if q.gone == nil {
+		q.gone = make(chan struct{})
+	}
+	gone := q.gone
+	q.mu.Unlock()
+	if q.away.Load() { // looked at last: what goes away later closes gone
+		return bridge.ErrInterrupted
+	}
+	return q.flushed(ctx, t, gone)
 }
 
 // run sends until ctx ends, and then what is left, once.
@@ -436,7 +475,8 @@ func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 		err := results[i].Err()
 		switch {
 		case err == nil:
-			q.arrived(c, whole(results[i]))
+			ok, last := taken(results[i])
+			q.arrived(c, ok, last)
 		case goredis.HasErrorPrefix(err, "NOSCRIPT"):
 			unknown = true
 			again = append(again, c)
@@ -486,6 +526,10 @@ func (q *queue) took(ctx context.Context, err error) {
 	}
 	q.mu.Lock()
 	q.roomier()
+	if q.gone != nil {
+		close(q.gone)
+		q.gone = nil
+	}
 	q.mu.Unlock()
 	if q.since.IsZero() {
 		q.since = time.Now()
@@ -520,17 +564,30 @@ func refused(err error) bool {
 		!strings.Contains(err.Error(), "OOM")
 }
 
-// whole reports whether Redis has taken all of a call. What an attempt says that was overtaken it does not take; of a call that came again it does not
-// tell.
-func whole(result *goredis.Cmd) bool {
-	told, err := result.Int64Slice()
-	return err == nil && len(told) == 2 && told[1] == 0
+// taken reports whether Redis has taken all of a call, and the offset of its last record there, zero if not known. What an attempt says that was
+// overtaken it does not take; of a call that came again it does not tell.
+func taken(result *goredis.Cmd) (whole bool, last bridge.Offset) {
+	told, err := result.Slice()
+	if err != nil || len(told) != 3 {
+		return false, last
+	}
+	refused, _ := told[1].(int64)
+	text, _ := told[2].(string)
+	if at, err := parseOffset(text); err == nil && refused == 0 {
+		last = at
+	}
+	return refused == 0, last
 }
 
 // arrived takes a call out of its outbox. Only what is whole counts as sent: who says to have sent what Redis has not tells it that it has lost it.
-func (q *queue) arrived(c *call, whole bool) {
+func (q *queue) arrived(c *call, whole bool, last bridge.Offset) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if n := len(c.op.records); n > 0 && last != (bridge.Offset{}) {
+		if end := c.op.records[n-1]; end.Kind == bridge.Terminal && end.Offset != last {
+			q.moved[c.thread] = moved{end, last}
+		}
+	}
 	q.bytes -= c.op.bytes
 	q.stuck = false
 	q.roomier()
@@ -559,7 +616,7 @@ func (q *queue) arrived(c *call, whole bool) {
 
 // refuse makes a gap of a call that Redis does not take.
 func (q *queue) refuse(c *call) {
-	q.arrived(c, false)
+	q.arrived(c, false, bridge.Offset{})
 	if len(c.op.records) == 0 {
 		return // nor does it take that there is a gap
 	}
@@ -587,6 +644,7 @@ func (q *queue) sweep() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	maps.DeleteFunc(q.last, func(t id.Thread, o bridge.Offset) bool { return o.MS < now && q.boxes[t] == nil })
+	maps.DeleteFunc(q.moved, func(t id.Thread, m moved) bool { return m.to.MS < now-remember.Milliseconds() && q.boxes[t] == nil })
 	maps.DeleteFunc(q.sent, func(t id.Thread, o bridge.Offset) bool {
 		return o.MS < now-remember.Milliseconds() && q.boxes[t] == nil
 	})

@@ -90,7 +90,7 @@ type Bridge struct {
 	close  sync.Once
 }
 
-var _ bridge.Bridge = (*Bridge)(nil)
+var _ bridge.Remote = (*Bridge)(nil)
 
 // silent stands in for the logger of go-redis, which writes to standard error what is told here as errors.
 type silent struct{}
@@ -146,6 +146,15 @@ func (b *Bridge) Publish(ctx context.Context, t id.Thread, records []*bridge.Rec
 		b.queue.publish(ctx, t, records)
 	}
 	return nil
+}
+
+// Flush implements bridge.Remote.
+func (b *Bridge) Flush(ctx context.Context, t id.Thread) error { return b.queue.flush(ctx, t) }
+
+// FlushEnd implements bridge.Remote.
+func (b *Bridge) FlushEnd(ctx context.Context, t id.Thread, end *bridge.Record) (bridge.Offset, error) {
+	err := b.queue.flush(ctx, t)
+	return b.queue.landed(t, end), err
 }
 
 // Advance implements bridge.Bridge.

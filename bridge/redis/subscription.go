@@ -66,7 +66,7 @@ const maxTries = 10
 var errUnsteady = errors.New("the stream changes faster than it can be subscribed to")
 
 func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
-	if err := s.b.queue.flushed(ctx, s.thread); err != nil {
+	if err := s.b.queue.flushed(ctx, s.thread, nil); err != nil {
 		return err
 	}
 	var first []goredis.XMessage

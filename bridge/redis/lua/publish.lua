@@ -152,4 +152,4 @@ if m.kn > maxRecords or m.kb > maxBytes then
   retain(list, function(e) return not e.gone end)
 end
 save()
-return {1, refused}
+return {1, refused, m.last}
