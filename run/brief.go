@@ -104,7 +104,10 @@ func (b *brief) settle(ctx context.Context) error {
 
 func (b *brief) write(ctx context.Context) error {
 	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
-	sub, away := b.s.Bridge.Subscribe(ctx, b.thread.ID, nil)
+	sub, away := b.s.subscribeRun(ctx, b.thread.ID, b.ex.run.ID, nil)
+	if here, ok := sub.(*steady); ok && away != nil && here.cross(ctx) {
+		away = nil
+	}
 	err := b.s.Store.Write(ctx, func(tx Tx) error {
 		expect(tx, func(e Expecting) { e.ExpectNew(b.thread.ID) })
 		if err := tx.InsertThread(b.thread); err != nil {

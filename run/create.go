@@ -64,10 +64,14 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		}
 	}
 	var sub bridge.Subscription
+	var away error // Redis is: only a run that starts here at once can be followed
 	if follow {
 		var err error
 		if sub, err = s.Bridge.Subscribe(ctx, threads[0], nil); err != nil {
-			return nil, nil, fmt.Errorf("subscribe: %w", err)
+			away = fmt.Errorf("subscribe: %w", err)
+			if s.near == nil || !errors.Is(err, bridge.ErrInterrupted) {
+				return nil, nil, away
+			}
 		}
 	}
 	free := s.slots.Reserve(len(reqs))
@@ -84,6 +88,8 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 			}
 			if c.claimed != nil {
 				left--
+			} else if away != nil {
+				return away
 			}
 		}
 		return nil
@@ -95,6 +101,13 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 			sub.Close()
 		}
 		return nil, nil, err
+	}
+	var followed *steady
+	if follow && s.near != nil { // before it can publish
+		r := done[0].run.ID
+		followed = s.steady(r, s.near.follow(r), sub, bridge.Offset{})
+		followed.fills = durable(done[0].run)
+		sub = followed
 	}
 	runs := make([]*Run, len(done))
 	for i, c := range done {
@@ -108,8 +121,15 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		}
 	}
 	s.slots.Release(free)
+	if away != nil && !followed.cross(ctx) {
+		sub.Close()
+		return nil, nil, away // the server ends
+	}
 	return runs, sub, nil
 }
+
+// durable reports whether the database has the records of a run.
+func durable(r *Run) bool { return r.Kwargs.Resumable && !r.Kwargs.Temporary }
 
 // displace tells, after the commit, those whose runs the strategy of a new one ended, and stops those that go on.
 func (s *Service) displace(ctx context.Context, c *created) {

@@ -64,6 +64,9 @@ func (s *Service) execute(ctx context.Context, ex *execution, finish func(contex
 	after := context.WithoutCancel(ctx)
 	if r.Kwargs.Resumable {
 		s.flushRecords(after)
+		if out.kind != dropped {
+			s.flushStream(after, r)
+		}
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := finish(after, r, out)
@@ -81,6 +84,23 @@ func (s *Service) execute(ctx context.Context, ex *execution, finish func(contex
 	}
 	s.metrics.over(out.kind, s.Now().Sub(began))
 	s.log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", out.kind.String(), "seconds", s.Now().Sub(began).Seconds())
+}
+
+// flushPatience bounds how long the end of a resumable run waits for Redis.
+const flushPatience = 2 * time.Second
+
+// flushStream waits until other instances can see what a resumable run has published, so that the next run of the thread, wherever it is executed,
+// comes behind it in the live stream: records that arrive later get other ids there than the database has. It follows flushRecords, which takes
+// longer than a healthy Redis. While Redis is away nothing waits.
+func (s *Service) flushStream(ctx context.Context, r *Run) {
+	if s.remote == nil || !r.Kwargs.Resumable || r.Kwargs.Temporary {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushPatience)
+	defer cancel()
+	if err := s.remote.Flush(ctx, r.Thread); errors.Is(err, context.DeadlineExceeded) {
+		s.log.WarnContext(ctx, "Redis is slow: a run ends before its last stream records have arrived there", "run_id", r.ID, "thread_id", r.Thread, "waited", flushPatience.String())
+	}
 }
 
 func (k outcomeKind) String() string {
@@ -331,12 +351,27 @@ func (s *Service) publish(ctx context.Context, r *Run, records ...*bridge.Record
 		s.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
 		return
 	}
+	s.near.published(r.ID, records)
 	if !durable {
 		return
 	}
 	for _, rec := range records {
-		if rec.Kept && !rec.Ephemeral {
+		if rec.Kept && !rec.Ephemeral && (rec.Kind != bridge.Terminal || s.remote == nil) { // see keepEnd
 			s.keepRecord(kept{thread: r.Thread, record: rec})
 		}
 	}
+}
+
+// keepEnd keeps the record of a run's end, which can only be published after the commit: the next run may have begun elsewhere by then, and the live
+// stream has the record behind that one's first. It is kept under the offset it has there, or was given if that is not known in time.
+func (s *Service) keepEnd(ctx context.Context, r *Run, end *bridge.Record) {
+	if s.remote == nil || !end.Kept || !durable(r) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushPatience)
+	defer cancel()
+	at, _ := s.remote.FlushEnd(ctx, r.Thread, end) // on an error it is what was given
+	stored := *end
+	stored.Offset = at
+	s.keepRecord(kept{thread: r.Thread, record: &stored})
 }

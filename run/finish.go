@@ -131,11 +131,13 @@ func (s *Service) tell(ctx context.Context, e ending, out outcome) {
 	if e.partial {
 		s.forms.forget(row.Thread)
 	}
-	s.publish(ctx, row, append(records, s.terminal(row))...)
+	end := s.terminal(row)
+	s.publish(ctx, row, append(records, end)...)
 	// Before the commit, whoever looked found the next run blocked; before the records, it would have begun ahead of them.
 	if e.more {
 		s.queued()
 	}
+	s.keepEnd(ctx, row, end)
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph

@@ -176,7 +176,7 @@ func matches(event string, modes []string) bool {
 // subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no
 // subscription, and gives none while streams are interrupted; of another it gives the run with bridge.ErrInterrupted then.
 func (s *Service) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*Run, bridge.Subscription, error) {
-	sub, interrupted := s.Bridge.Subscribe(ctx, t, from)
+	sub, interrupted := s.subscribeRun(ctx, t, r, from)
 	if interrupted != nil && !errors.Is(interrupted, bridge.ErrInterrupted) {
 		return nil, nil, fmt.Errorf("subscribe: %w", interrupted)
 	}
@@ -190,13 +190,48 @@ func (s *Service) subscribe(ctx context.Context, t id.Thread, r id.Run, from *br
 		}
 		return nil, nil, err
 	}
-	if interrupted != nil {
-		if row.Status.Over() {
-			return row, nil, nil
-		}
-		return row, nil, fmt.Errorf("subscribe: %w", interrupted)
+	here, _ := sub.(*steady)
+	if here != nil {
+		here.fills = durable(row) && from == nil
 	}
-	return row, sub, nil
+	if interrupted == nil {
+		return row, sub, nil
+	}
+	if row.Status.Over() {
+		if sub != nil {
+			sub.Close()
+		}
+		return row, nil, nil
+	}
+	// Of a run that is executed here the records come without Redis. Those before the subscription are in the database, if anywhere.
+	if here != nil && (from == nil || !row.Kwargs.Resumable || durable(row)) && here.cross(ctx) {
+		return row, sub, nil
+	}
+	if sub != nil {
+		sub.Close()
+	}
+	return row, nil, fmt.Errorf("subscribe: %w", interrupted)
+}
+
+// subscribeRun subscribes to the stream of a thread for one of its runs. With bridge.ErrInterrupted it may also return a
+// subscription, which has to cross.
+func (s *Service) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
+	if s.near == nil {
+		return s.Bridge.Subscribe(ctx, t, from)
+	}
+	of := s.near.follow(r) // first, so that everything published from now on is kept
+	last := s.near.lastOf(of)
+	sub, err := s.Bridge.Subscribe(ctx, t, from)
+	if err != nil && !errors.Is(err, bridge.ErrInterrupted) {
+		s.near.unfollow(of)
+		return nil, err
+	}
+	st := s.steady(r, of, sub, last)
+	st.head = last
+	if sub != nil && from != nil {
+		st.seen = *from
+	}
+	return st, err
 }
 
 var errNoRun = fault.New(fault.NotFound, "Run not found")
@@ -243,6 +278,9 @@ func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *b
 			if how.at, how.known, err = s.markOf(ctx, row, *from); err != nil {
 				sub.Close()
 				return nil, err
+			}
+			if here, ok := sub.(*steady); ok && durable(row) && how.known {
+				here.fills = true
 			}
 		}
 	}

@@ -212,12 +212,19 @@ func (s *Service) launchWith(r *Run, unwritten bool, finish func(context.Context
 	}
 	s.mu.Unlock()
 	s.executions.Add(1)
+	if r.Attempt == 1 {
+		s.near.begin(r) // there may be a follower already
+	}
 	go func() {
 		defer s.executions.Done()
 		if before != nil {
 			<-before // so that streams of the thread show one run after the other
 		}
+		if r.Attempt > 1 {
+			s.near.begin(r)
+		}
 		s.execute(ctx, ex, finish)
+		s.near.end(r.ID)
 		ex.turns.Wait()
 		ex.turn.Leave()
 		cancel(nil)

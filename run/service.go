@@ -111,6 +111,8 @@ type Service struct {
 	forms forms // of records, as readers with the overlay see them
 
 	shared  Shared        // the Store, when other instances work on it too; nil else
+	remote  bridge.Remote // the Bridge, when its streams go through Redis; nil else
+	near    *nearby       // serves followers here while Redis is away; nil without remote
 	look    chan struct{} // capacity 1: something may have happened to runs of this instance
 	ends    chan struct{} // capacity 1: runs that are followed here may have ended
 	watches *watches      // nil: the bridge carries everything
@@ -182,6 +184,9 @@ func NewService(o Options) *Service {
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
 		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), foreign: map[string]bool{}, active: map[id.Run]*execution{},
 		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
+	}
+	if s.remote, _ = o.Bridge.(bridge.Remote); s.remote != nil {
+		s.near = newNearby(o.Streams)
 	}
 	if s.shared, _ = o.Store.(Shared); s.shared != nil {
 		s.clock = clock.New(o.Now, s.shared.Clock, o.Lease/4, s.log)
@@ -273,6 +278,17 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	if s.watches != nil {
 		g.Go(func() error { return s.loop("ends").Run(gctx, s.ends, s.tellEnds) })
+	}
+	if s.near != nil {
+		swept := make(chan struct{})
+		go func() {
+			defer close(swept)
+			_ = s.near.live.Run(work) // the cause of work
+		}()
+		defer func() {
+			_ = s.near.live.Close() // which has no error
+			<-swept
+		}()
 	}
 	g.Go(func() error { return s.loop("queue").Run(gctx, s.wake, s.claimDue) })
 	g.Go(func() error { return s.loop("crons").Run(gctx, s.crons, s.fireDue) })

@@ -42,6 +42,8 @@ func (w *whole) admit(ctx context.Context, rec *bridge.Record) (missing []*bridg
 		return nil, false, nil // from a server that does not know yet that it has lost the run
 	case rec.Kept && !after(rec.Offset, w.at.offset) && !end:
 		return nil, false, nil // the replay had it
+	case w.known && rec.Index > 0 && rec.Attempt == w.at.attempt && rec.Index <= w.at.index && !end:
+		return nil, false, nil // the same record under another offset: Redis got it after records of another instance
 	case !rec.Kept && !end, rec.Ephemeral:
 		return nil, true, nil
 	case rec.Index == 0 && !end, !w.known && rec.Index > 0, w.follows(rec):

@@ -153,3 +153,33 @@ func TestWhatIsNowhere(t *testing.T) {
 		require.Less(t, time.Since(began), 30*lease)
 	}
 }
+
+// doubling is a bridge that has records a second time, under other offsets, as a Redis does that gets them behind those of another instance after a
+// client has seen them.
+type doubling struct{ bridge.Bridge }
+
+func (d doubling) Publish(ctx context.Context, t id.Thread, records []*bridge.Record) error {
+	if err := d.Bridge.Publish(ctx, t, records); err != nil {
+		return err
+	}
+	var again []*bridge.Record
+	for _, r := range records {
+		if r.Kind != bridge.Terminal {
+			c := *r
+			again = append(again, &c)
+		}
+	}
+	return d.Bridge.Publish(ctx, t, again)
+}
+
+func TestTheSameRecordUnderAnotherOffsetIsLeftOut(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.carry = func(b bridge.Bridge) bridge.Bridge { return doubling{b} }
+	in := c.start(map[string]script{"g": echo}, nil)
+	req := request("g")
+	req.Resumable = true
+	_, f, err := in.runs.Start(t.Context(), in.newThread(), req)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1.1 metadata", "1.2 values", "1.3 values"}, seen(t, in, f)[:3])
+}

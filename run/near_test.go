@@ -1,0 +1,386 @@
+package run_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/bridge"
+	"understudy/bridge/redis"
+	"understudy/graph"
+	"understudy/internal/redistest"
+	"understudy/run"
+)
+
+// overRedis gives the instances of a cluster a bridge each, over a Redis whose address may be another for each.
+func (c *cluster) overRedis(url func() string) (bridges *[]*redis.Bridge) {
+	bridges = &[]*redis.Bridge{}
+	c.carry = func(bridge.Bridge) bridge.Bridge {
+		b, err := redis.New(redis.Options{URL: url(), Outage: 150 * time.Millisecond})
+		require.NoError(c.t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- b.Run(ctx) }()
+		c.t.Cleanup(func() {
+			cancel()
+			<-done
+			_ = b.Close()
+		})
+		*bridges = append(*bridges, b)
+		return b
+	}
+	return bridges
+}
+
+// slowly is an address that leads to a Redis, and what goes there waits for as long as pass does not return.
+func slowly(t *testing.T, server *redistest.Server, pass func()) (url string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "slow-") // paths of sockets are short
+	require.NoError(t, err)
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	group.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("unix", server.Socket)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, from, to)
+			mu.Unlock()
+			group.Go(func() {
+				defer to.Close()
+				buffer := make([]byte, 1<<16)
+				for {
+					n, err := from.Read(buffer)
+					if err != nil {
+						return
+					}
+					pass()
+					if _, err := to.Write(buffer[:n]); err != nil {
+						return
+					}
+				}
+			})
+			group.Go(func() {
+				defer from.Close()
+				_, _ = io.Copy(from, to)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		group.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	return "unix://" + filepath.Join(dir, "s")
+}
+
+// A run whose server is slow to send its last records ends after they have arrived: the next run of the thread, on another server, comes behind
+// them, and the live stream has each record under the id that the database has.
+func TestTheNextRunComesBehindTheRecordsOfTheLast(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var slow atomic.Bool
+	c := newCluster(t)
+	url := slowly(t, server, func() {
+		if slow.Load() {
+			<-time.After(500 * time.Millisecond)
+		}
+	})
+	bridges := c.overRedis(func() string { defer func() { url = server.URL }(); return url })
+	waiting := make(chan struct{})
+	a := c.start(map[string]script{"g": {stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
+		<-waiting
+		slow.Store(true)
+		emit("values", `{"n":1}`)
+		return nil
+	}}}, nil)
+	b := c.start(map[string]script{"h": {stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
+		emit("values", `{"n":2}`)
+		return nil
+	}}}, nil)
+	th := a.newThread()
+	sub, err := (*bridges)[1].Subscribe(t.Context(), th, nil)
+	require.NoError(t, err)
+	defer sub.Close()
+	first, second := request("g"), request("h")
+	first.Resumable, second.Resumable = true, true
+	_, err = a.runs.Create(t.Context(), th, first)
+	require.NoError(t, err)
+	last, err := b.runs.Create(t.Context(), th, second)
+	require.NoError(t, err)
+	close(waiting)
+	var live []string
+	for ended := false; !ended; {
+		records, err := sub.Next(t.Context())
+		require.NoError(t, err)
+		for _, rec := range records {
+			live = append(live, fmt.Sprintf("%s %s %s %d", rec.Offset, rec.Event, rec.Data, rec.Index))
+			ended = rec.Run == last.ID && rec.Kind == bridge.Terminal
+		}
+	}
+	b.reaches(th, last.ID, run.Success)
+	var stored []string
+	require.Eventually(t, func() bool { // they are written behind the stream
+		records, err := b.store.Records(t.Context(), th, bridge.Offset{}, 0)
+		require.NoError(t, err)
+		stored = nil
+		for _, rec := range records {
+			stored = append(stored, fmt.Sprintf("%s %s %s %d", rec.Offset, rec.Event, rec.Data, rec.Index))
+		}
+		return len(stored) >= len(live)
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, stored, live)
+}
+
+// told is a run of TestOutages, whose graph emits when it is told to.
+type told struct {
+	*run.Run
+	emit    chan int
+	emitted int
+	durable bool
+	readers []*listener
+}
+
+// listener is a reader of a run.
+type listener struct {
+	name string
+	from int // what it begins with
+	got  []string
+	err  error
+	done chan struct{}
+}
+
+// Whatever Redis does while runs go on: readers on the server that executes a run see all of it, each record once and in order, and its end, and are
+// never interrupted. Readers elsewhere come again with their last id, and see the same.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			outages(t, rand.New(rand.NewPCG(seed, 13)))
+		})
+	}
+}
+
+func outages(t *testing.T, rnd *rand.Rand) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	client := server.Client()
+	c := newCluster(t)
+	bridges := c.overRedis(func() string { return server.URL })
+	var mu sync.Mutex
+	orders := map[string]chan int{}
+	a := c.start(map[string]script{"g": {stream: func(ctx context.Context, inv graph.Invocation, emit func(string, string)) error {
+		var input struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(inv.Input, &input); err != nil {
+			return err
+		}
+		mu.Lock()
+		order := orders[input.Name]
+		mu.Unlock()
+		for n := 0; ; {
+			var count int
+			select {
+			case count = <-order:
+			case <-ctx.Done():
+			}
+			if count == 0 { // closed
+				return ctx.Err()
+			}
+			for range count {
+				if n++; n%3 == 0 {
+					emit("values", strconv.Itoa(n))
+				} else {
+					emit("messages", strconv.Itoa(n))
+				}
+			}
+		}
+	}}}, func(o *run.Options) { o.Jobs, o.Grace = 100, time.Millisecond })
+	b := c.start(nil, nil)
+	var group sync.WaitGroup
+	t.Cleanup(group.Wait)
+
+	// read follows until the end; with again it comes back with the last id when it is interrupted, and leaves now and then by itself.
+	read := func(in *instance, r *told, l *listener, f *run.Follower, last bridge.Offset, leave, again bool) {
+		defer close(l.done)
+		for pause := 0; ; {
+			records, err := f.Next(t.Context())
+			for _, rec := range records {
+				if rec.Offset.Compare(last) <= 0 {
+					l.err = fmt.Errorf("%s comes after %s", rec.Offset, last)
+					return
+				}
+				last = rec.Offset
+				if rec.Event != "metadata" {
+					l.got = append(l.got, string(rec.Data))
+				}
+			}
+			switch {
+			case errors.Is(err, io.EOF):
+				f.Close(false)
+				return
+			case err != nil && !(again && errors.Is(err, bridge.ErrInterrupted)):
+				f.Close(false)
+				l.err = err
+				return
+			case err == nil && leave:
+				if pause++; pause%4 > 0 {
+					continue
+				}
+			case err == nil:
+				continue
+			}
+			f.Close(false)
+			for {
+				f, err = in.runs.JoinStream(t.Context(), r.Thread, r.ID, &last, nil, false)
+				if err == nil {
+					break
+				}
+				if !again || !errors.Is(err, bridge.ErrInterrupted) {
+					l.err = err
+					return
+				}
+				<-time.After(10 * time.Millisecond) // a client waits longer
+			}
+		}
+	}
+	listen := func(in *instance, name string, r *told, f *run.Follower, leave, again bool) {
+		l := &listener{name: name, done: make(chan struct{})}
+		r.readers = append(r.readers, l)
+		group.Go(func() { read(in, r, l, f, bridge.Offset{}, leave, again) })
+	}
+
+	healthy, broken := true, func() {}
+	spoil := func() {
+		switch rnd.IntN(2) {
+		case 0:
+			require.NoError(t, client.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1").Err())
+			broken = func() { require.NoError(t, client.Do(t.Context(), "CONFIG", "SET", "maxmemory", "0").Err()) }
+		default:
+			server.Stop()
+			broken = server.Restart // it has forgotten everything
+		}
+		if rnd.IntN(3) > 0 { // long enough to be noticed
+			for _, b := range *bridges {
+				require.Eventually(t, func() bool {
+					sub, err := b.Subscribe(t.Context(), "some", nil)
+					if err == nil {
+						sub.Close()
+					}
+					return errors.Is(err, bridge.ErrInterrupted)
+				}, time.Minute, 5*time.Millisecond)
+			}
+		}
+		healthy = false
+	}
+	var all, open []*told
+	begin := func() {
+		r := &told{emit: make(chan int, 1000)}
+		name := strconv.Itoa(len(all))
+		mu.Lock()
+		orders[name] = r.emit
+		mu.Unlock()
+		req := request("g")
+		req.Input = json.RawMessage(`{"name":"` + name + `"}`)
+		req.StreamMode = []string{"values", "messages"}
+		req.Resumable = rnd.IntN(3) > 0
+		th := a.newThread()
+		if rnd.IntN(4) == 0 {
+			th = ""
+		}
+		r.durable = req.Resumable && th != ""
+		row, f, err := a.runs.Start(t.Context(), th, req)
+		require.NoError(t, err, "healthy: %v", healthy)
+		r.Run = row
+		all, open = append(all, r), append(open, r)
+		listen(a, "beside", r, f, false, false)
+		if r.durable {
+			again, err := a.runs.JoinStream(t.Context(), row.Thread, row.ID, &bridge.Offset{}, nil, false)
+			require.NoError(t, err)
+			listen(a, "leaves", r, again, true, true)
+		}
+	}
+	for step := 0; step < 120; step++ {
+		switch k := rnd.IntN(12); {
+		case k == 0 && healthy:
+			spoil()
+		case k == 1 && !healthy:
+			broken()
+			healthy = true
+		case k < 4 && len(open) < 12:
+			begin()
+		case k == 4 && len(open) > 0:
+			i := rnd.IntN(len(open))
+			close(open[i].emit)
+			open = append(open[:i], open[i+1:]...)
+		case k == 5 && len(open) > 0 && healthy:
+			if r := open[rnd.IntN(len(open))]; r.durable {
+				f, err := b.runs.JoinStream(t.Context(), r.Thread, r.ID, &bridge.Offset{}, nil, false)
+				if errors.Is(err, bridge.ErrInterrupted) {
+					continue // it is not noticed there yet that Redis is back
+				}
+				require.NoError(t, err)
+				listen(b, "elsewhere", r, f, rnd.IntN(2) == 0, true)
+			}
+		case len(open) > 0:
+			r, n := open[rnd.IntN(len(open))], 1+rnd.IntN(40)
+			r.emit <- n
+			r.emitted += n
+		}
+	}
+	for _, r := range open {
+		close(r.emit)
+	}
+	// Those here have all of it also when Redis stays away.
+	for _, r := range all {
+		for _, l := range r.readers {
+			if l.name == "elsewhere" {
+				continue
+			}
+			next(t, l.done)
+		}
+	}
+	if !healthy {
+		broken()
+	}
+	for _, r := range all {
+		var want []string
+		for n := range r.emitted {
+			want = append(want, strconv.Itoa(n+1))
+		}
+		for _, l := range r.readers {
+			next(t, l.done)
+			require.NoError(t, l.err, "%s, durable: %v", l.name, r.durable)
+			require.Equal(t, want, l.got, "%s, durable: %v, thread %s", l.name, r.durable, r.Thread)
+		}
+	}
+}
