@@ -145,7 +145,7 @@ func TestMemoryOfLongAnswers(t *testing.T) {
 			require.NoError(t, srv.rows.Runs().Write(t.Context(), func(tx run.Tx) error {
 				for range 40 {
 					input := fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 1<<20))
-					if err := tx.InsertRun(&run.Run{ID: id.NewRun(), Thread: th, Status: run.Success, Kwargs: run.Kwargs{Input: input}}); err != nil {
+					if err := tx.InsertRun(&run.Run{ID: id.NewRun(), Thread: th, Status: run.Success, Kwargs: run.Arguments{Arguments: graph.Arguments{Input: input}}}); err != nil {
 						return err
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -142,7 +143,10 @@ func TestRefusals(t *testing.T) {
 
 func TestNewRun(t *testing.T) {
 	t.Parallel()
-	defaults := run.Request{AssistantID: "a", StreamMode: []string{"values"}, Strategy: run.Enqueue, IfNotExists: "reject", OnDisconnect: "continue", OnCompletion: "delete", Durability: "async"}
+	defaults := run.Request{
+		AssistantID: "a", Strategy: run.Enqueue, IfNotExists: "reject", OnDisconnect: "continue", OnCompletion: "delete",
+		Arguments: run.Arguments{Arguments: graph.Arguments{Modes: []string{"values"}, Durability: "async"}},
+	}
 	change := func(f func(*run.Request)) run.Request { r := defaults; f(&r); return r }
 	const cp = "1ef00000-0000-6000-8000-000000000000"
 	for _, c := range []struct {
@@ -158,7 +162,7 @@ func TestNewRun(t *testing.T) {
 				r.Metadata = json.RawMessage(`{"a":3,"b":2}`)
 				r.Config = json.RawMessage(`{"configurable":{"x":2},"tags":["t"]}`)
 			})},
-		{"modes", `{"assistant_id":"a","stream_mode":"updates"}`, RunForm{}, change(func(r *run.Request) { r.StreamMode = []string{"updates"} })},
+		{"modes", `{"assistant_id":"a","stream_mode":"updates"}`, RunForm{}, change(func(r *run.Request) { r.Modes = []string{"updates"} })},
 		{"payloads stay bytes", `{"assistant_id":"a","input":{"b":1.0,"a":[1e5,12345678901234567890]}}`, RunForm{},
 			change(func(r *run.Request) { r.Input = json.RawMessage(`{"b":1.0,"a":[1e5,12345678901234567890]}`) })},
 		{"delay", `{"assistant_id":"a","after_seconds":1.5}`, RunForm{}, change(func(r *run.Request) { r.After = 1500 * time.Millisecond })},

@@ -17,6 +17,7 @@ import (
 
 	"understudy/assistant"
 	"understudy/checkpointer"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 	"understudy/store"
@@ -278,11 +279,12 @@ func rewrite(t *testing.T, e exchange, v json.RawMessage) (kind string, got []by
 			ID: id.Run(o.text("run_id")), Thread: id.Thread(o.text("thread_id")), Assistant: id.Assistant(o.text("assistant_id")),
 			Metadata: o["metadata"], Status: run.Status(o.text("status")), Strategy: run.Strategy(o.text("multitask_strategy")),
 			CreatedAt: when(t, o, "created_at"), UpdatedAt: when(t, o, "updated_at"),
-			Kwargs: run.Kwargs{
-				Input: k.raw("input"), Command: k.raw("command"), Config: k.raw("config"), Context: k.raw("context"), StreamMode: k.texts("stream_mode"),
-				InterruptBefore: k.raw("interrupt_before"), InterruptAfter: k.raw("interrupt_after"), Webhook: k.text("webhook"),
-				FeedbackKeys: k.raw("feedback_keys"), Temporary: k.bool("temporary"), Subgraphs: k.bool("subgraphs"),
-				Resumable: k.bool("resumable"), Durability: k.text("durability"),
+			Kwargs: run.Arguments{
+				Arguments: graph.Arguments{
+					Input: k.raw("input"), Command: k.raw("command"), Modes: k.texts("stream_mode"), Subgraphs: k.bool("subgraphs"), Temporary: k.bool("temporary"),
+					InterruptBefore: k.raw("interrupt_before"), InterruptAfter: k.raw("interrupt_after"), Durability: k.text("durability"),
+				},
+				Config: k.raw("config"), Context: k.raw("context"), Webhook: k.text("webhook"), FeedbackKeys: k.raw("feedback_keys"), Resumable: k.bool("resumable"),
 			},
 		}, nil)
 	case o["cron_id"] != nil:

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -61,23 +62,23 @@ func NewRuns(body []byte) ([]run.Request, error) {
 
 func (o object) run(form RunForm) (run.Request, error) {
 	req := run.Request{
-		AssistantID:     o.text("assistant_id"),
+		AssistantID:  o.text("assistant_id"),
+		Metadata:     o.metadata(),
+		Strategy:     run.Enqueue,
+		IfNotExists:  "reject",
+		OnDisconnect: "continue",
+		OnCompletion: "delete",
+	}
+	req.Arguments.Arguments = graph.Arguments{
 		Input:           o.raw("input"),
 		Command:         o.raw("command"),
-		Metadata:        o.metadata(),
-		StreamMode:      o.modes("stream_mode"),
+		Modes:           o.modes("stream_mode"),
 		Subgraphs:       o.bool("stream_subgraphs"),
-		Resumable:       o.bool("stream_resumable"),
 		InterruptBefore: o.raw("interrupt_before"),
 		InterruptAfter:  o.raw("interrupt_after"),
-		Webhook:         o.text("webhook"),
-		FeedbackKeys:    o.raw("feedback_keys"),
-		Strategy:        run.Enqueue,
-		IfNotExists:     "reject",
-		OnDisconnect:    "continue",
-		OnCompletion:    "delete",
 		Durability:      o.text("durability"),
 	}
+	req.Resumable, req.Webhook, req.FeedbackKeys = o.bool("stream_resumable"), o.text("webhook"), o.raw("feedback_keys")
 	if form.Followed {
 		req.OnDisconnect = o.textOr("on_disconnect", "continue")
 	}
@@ -249,14 +250,14 @@ func AppendRun(dst []byte, x *run.Run, cols Columns) []byte {
 	return r.end()
 }
 
-func appendKwargs(dst []byte, k *run.Kwargs) []byte {
+func appendKwargs(dst []byte, k *run.Arguments) []byte {
 	r := newRow(dst, nil)
 	r.raw("input", k.Input)
 	r.raw("command", k.Command)
 	r.object("config", k.Config)
 	r.raw("context", k.Context)
 	r.key("stream_mode")
-	r.dst = appendTexts(r.dst, k.StreamMode)
+	r.dst = appendTexts(r.dst, k.Modes)
 	r.raw("interrupt_before", k.InterruptBefore)
 	r.raw("interrupt_after", k.InterruptAfter)
 	r.textOrNull("webhook", k.Webhook)

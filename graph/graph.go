@@ -52,20 +52,26 @@ type Invocation struct {
 	Config
 	Run     id.Run
 	Attempt int
-	// Input is the input as JSON. nil: none, go on from the checkpoint. (A client's JSON null is nil as well.)
-	Input           json.RawMessage
-	Command         json.RawMessage  // {"resume"?, "update"?, "goto"?}; nil when there is none
-	At              checkpointer.Key // where to start; ID "" is the head. NS "" is the root
-	Modes           []string         // stream modes as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events
-	Subgraphs       bool             // emit events of nested namespaces too
-	InterruptBefore json.RawMessage  // list of nodes, "*", or nil
-	InterruptAfter  json.RawMessage
-	Durability      string // sync, async, exit
-	Temporary       bool   // no checkpoints: the thread ends with the run
-	Isolated        bool   // an earlier attempt lost its worker: run this one in a worker of its own
+	Arguments
+	At       checkpointer.Key // where to start; ID "" is the head. NS "" is the root
+	Isolated bool             // an earlier attempt lost its worker: run this one in a worker of its own
 	// Called is invoked for every model call of the run when it has ended, by any goroutine, before the Save that holds its result. It does
 	// not block. nil: model calls are not counted.
 	Called func(ModelCall)
+}
+
+// Arguments are what a client calls a graph with, the same from the request to the row of the run to its invocation. The JSON is that of the row, where Input
+// and Command have columns of their own.
+type Arguments struct {
+	// Input is the input as JSON. nil: none, go on from the checkpoint. (A client's JSON null is nil as well.)
+	Input           json.RawMessage `json:"-"`
+	Command         json.RawMessage `json:"-"`                          // {"resume"?, "update"?, "goto"?}; nil when there is none
+	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events
+	Subgraphs       bool            `json:"subgraphs,omitempty"`        // emit events of nested namespaces too
+	InterruptBefore json.RawMessage `json:"interrupt_before,omitempty"` // list of nodes, "*", or nil
+	InterruptAfter  json.RawMessage `json:"interrupt_after,omitempty"`
+	Durability      string          `json:"durability,omitempty"` // sync, async, exit
+	Temporary       bool            `json:"temporary,omitempty"`  // no checkpoints: the thread ends with the run
 }
 
 // Config is what a graph is built and called with.

@@ -328,7 +328,6 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 	} else {
 		runContext.Merge(ownConfigurable)
 	}
-	r.Kwargs.Context = runContext.JSON()
 
 	config := jsonobj.Of(as.Config)
 	configurable := jsonobj.Of(config.Get("configurable"))
@@ -361,12 +360,8 @@ func (s *Service) configure(r *Run, as *assistant.Assistant, t *thread.Thread, r
 	config.Set("configurable", configurable.JSON())
 	config.Set("metadata", r.Metadata)
 
-	r.Kwargs = Kwargs{
-		Input: req.Input, Command: req.Command, Config: config.JSON(), Context: r.Kwargs.Context, StreamMode: req.StreamMode,
-		InterruptBefore: req.InterruptBefore, InterruptAfter: req.InterruptAfter, Webhook: req.Webhook, FeedbackKeys: req.FeedbackKeys,
-		Subgraphs: req.Subgraphs, Resumable: req.Resumable, Durability: req.Durability,
-		ContextKeys: ownContext.Keys(), CheckpointNS: req.CheckpointNS, CheckpointID: req.CheckpointID, CheckpointMap: req.CheckpointMap,
-	}
+	r.Kwargs = req.Arguments
+	r.Kwargs.Config, r.Kwargs.Context, r.Kwargs.ContextKeys = config.JSON(), runContext.JSON(), ownContext.Keys()
 	return nil
 }
 

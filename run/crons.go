@@ -247,13 +247,14 @@ const cronBatch = 64
 // server was down is made up for by one run. It returns when the next cron is due.
 func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 	for {
-		switch sure, err := s.clock.Sure(ctx); {
-		case err != nil:
+		now, sure, err := s.clock.Sure(ctx)
+		if err != nil {
 			return time.Time{}, err
-		case !sure:
-			return s.Now().Add(clockRetry), nil
 		}
-		fired, err := s.fireBatch(ctx)
+		if !sure {
+			return now.Add(clockRetry), nil
+		}
+		fired, err := s.fireBatch(ctx, now)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -268,13 +269,12 @@ func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// fireBatch fires those that are due longest and returns how many.
-func (s *Service) fireBatch(ctx context.Context) (int, error) {
+// fireBatch fires those that are due longest by a time, and returns how many.
+func (s *Service) fireBatch(ctx context.Context, now time.Time) (int, error) {
 	var due []*Cron
 	var made []created
 	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
 		made = made[:0]
-		now := s.Now()
 		var err error
 		if due, err = tx.DueCrons(now, cronBatch); err != nil {
 			return err

@@ -207,7 +207,7 @@ func (s *Service) facts(ctx context.Context, t id.Thread, r id.Run, seen bridge.
 				out = append(out, rec)
 			}
 		}
-	} else if slices.Contains(row.Kwargs.StreamMode, "values") {
+	} else if slices.Contains(row.Kwargs.Modes, "values") {
 		values, err := s.lastValues(ctx, row)
 		if err != nil {
 			return nil, err

@@ -225,7 +225,7 @@ func (s *Service) outcomeOf(ctx context.Context, err error) outcome {
 }
 
 // commandOf returns the command that a run executes. One that says nothing is none: the run takes its input, or resumes its thread.
-func commandOf(k *Kwargs) json.RawMessage {
+func commandOf(k *Arguments) json.RawMessage {
 	if jsonobj.Of(k.Command).Len() == 0 {
 		return nil
 	}
@@ -253,15 +253,14 @@ func (s *Service) invocation(ctx context.Context, r *Run, at *position) (graph.I
 		config.Set("configurable", configurable.JSON())
 	}
 	inv := graph.Invocation{
-		Config:  graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: s.Items},
-		Run:     r.ID,
-		Attempt: r.Attempt,
-		Input:   k.Input, Command: commandOf(&k),
-		At:    checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
-		Modes: k.StreamMode, Subgraphs: k.Subgraphs,
-		InterruptBefore: k.InterruptBefore, InterruptAfter: k.InterruptAfter,
-		Durability: k.Durability, Temporary: k.Temporary, Isolated: r.Failures > 0,
+		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: s.Items},
+		Run:       r.ID,
+		Attempt:   r.Attempt,
+		Arguments: k.Arguments,
+		At:        checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
+		Isolated:  r.Failures > 0,
 	}
+	inv.Command = commandOf(&k)
 	if r.Attempt > 1 && r.Passed && k.Durability != "exit" && !k.Temporary {
 		inv.Input, inv.Command = nil, nil
 		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil

@@ -311,7 +311,7 @@ func outages(t *testing.T, rnd *rand.Rand) {
 		mu.Unlock()
 		req := request("g")
 		req.Input = json.RawMessage(`{"name":"` + name + `"}`)
-		req.StreamMode = []string{"values", "messages"}
+		req.Modes = []string{"values", "messages"}
 		req.Resumable = rnd.IntN(3) > 0
 		th := a.newThread()
 		if rnd.IntN(4) == 0 {

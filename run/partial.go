@@ -31,7 +31,7 @@ func (s *Service) mayKeep(r *Run) bool {
 
 // recorded reports whether the kept records of a run may have answers.
 func recorded(r *Run) bool {
-	return r.Kwargs.Resumable && slices.ContainsFunc(r.Kwargs.StreamMode, func(mode string) bool { return partial.Wants(mode) })
+	return r.Kwargs.Resumable && slices.ContainsFunc(r.Kwargs.Modes, func(mode string) bool { return partial.Wants(mode) })
 }
 
 // keepPartial records the answers that a run streamed and did not save, in the transaction that ends it, and reports whether there were any.

@@ -178,7 +178,7 @@ func spoken(t *testing.T, resumable bool) (*world, id.Thread, *run.Run) {
 	at.Store(3)
 	req := request("g")
 	req.Resumable = resumable
-	req.StreamMode = []string{"values", "messages-tuple"}
+	req.Modes = []string{"values", "messages-tuple"}
 	r, f, err := w.runs.Start(t.Context(), th, req)
 	require.NoError(t, err)
 	f.Close(false)
@@ -249,7 +249,7 @@ func TestWhateverWasStreamedStays(t *testing.T) {
 		var before []string
 		for turn := range 4 {
 			req := request("g")
-			req.StreamMode = []string{"values", map[bool]string{true: "messages-tuple", false: "messages"}[tuples]}
+			req.Modes = []string{"values", map[bool]string{true: "messages-tuple", false: "messages"}[tuples]}
 			at.Store(1 + rng.Int32N(2*(answerWords+1)))
 			if turn == 2 {
 				at.Store(0) // to its end
@@ -305,7 +305,7 @@ func TestPartialAnswersByEnd(t *testing.T) {
 			at.Store(4)
 			th := w.thread()
 			req := request("g")
-			req.StreamMode = []string{"values", "messages-tuple"}
+			req.Modes = []string{"values", "messages-tuple"}
 			r, f, err := w.runs.Start(t.Context(), th, req)
 			require.NoError(t, err)
 			<-reached
@@ -519,7 +519,7 @@ func TestReplayOfACancelledRun(t *testing.T) {
 	at.Store(3)
 	req := request("g")
 	req.Resumable = true
-	req.StreamMode = []string{"values", "messages-tuple"}
+	req.Modes = []string{"values", "messages-tuple"}
 	r, f, err := w.runs.Start(t.Context(), th, req)
 	require.NoError(t, err)
 	<-reached
@@ -563,7 +563,7 @@ func TestPartialAnswersWithoutTheirQuestion(t *testing.T) {
 			w.again(func(*overlay.Settings) {})
 			th := w.thread()
 			req := request("g")
-			req.StreamMode = []string{"messages-tuple"}
+			req.Modes = []string{"messages-tuple"}
 			r, f, err := w.runs.Start(t.Context(), th, req)
 			require.NoError(t, err)
 			<-g.streamed

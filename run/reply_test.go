@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/graph"
 	"understudy/thread/overlay"
 )
 
@@ -88,7 +89,7 @@ func TestRepliesAreTakenOver(t *testing.T) {
 
 func show(t *testing.T, r *reply) string {
 	t.Helper()
-	got, err := (&Service{}).answered(t.Context(), &Run{Kwargs: Kwargs{Temporary: true}}, r, overlay.Look{})
+	got, err := (&Service{}).answered(t.Context(), &Run{Kwargs: Arguments{Arguments: graph.Arguments{Temporary: true}}}, r, overlay.Look{})
 	require.NoError(t, err)
 	out, err := json.Marshal(got)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"understudy/graph"
 	"understudy/id"
 )
 
@@ -51,7 +52,7 @@ type Run struct {
 	Graph        string
 	Metadata     json.RawMessage // object
 	Status       Status
-	Kwargs       Kwargs
+	Kwargs       Arguments
 	Strategy     Strategy
 	CreatedAt    time.Time // when it is due; lies in the future for delayed runs. The queue is in this order
 	UpdatedAt    time.Time
@@ -89,54 +90,35 @@ func (q *Query) Fit(r *Run, before int) (*Run, int) {
 	return r, size
 }
 
-// Kwargs are the arguments of a run as clients see them in `kwargs`.
-type Kwargs struct {
-	Input           json.RawMessage // nil: null
-	Command         json.RawMessage
-	Config          json.RawMessage // merged: assistant, thread, request, server
-	Context         json.RawMessage
-	StreamMode      []string
-	InterruptBefore json.RawMessage
-	InterruptAfter  json.RawMessage
-	Webhook         string
-	FeedbackKeys    json.RawMessage
-	Temporary       bool
-	Subgraphs       bool
-	Resumable       bool
-	Durability      string
+// Arguments are what a run is called with: as a client sent them in a Request, and, completed and merged with what its assistant and thread say, as they are
+// kept in the row of the run, which clients see as `kwargs`.
+type Arguments struct {
+	graph.Arguments
+	Config       json.RawMessage `json:"-"` // object; nil in a request: none
+	Context      json.RawMessage `json:"-"` // object; nil in a request: none
+	Webhook      string          `json:"webhook,omitempty"`
+	FeedbackKeys json.RawMessage `json:"feedback_keys,omitempty"`
+	Resumable    bool            `json:"resumable,omitempty"`
 	// CheckpointNS, CheckpointID and CheckpointMap say where to start; empty: the head of the root. Not shown to clients.
-	CheckpointNS  string
-	CheckpointID  id.Checkpoint
-	CheckpointMap json.RawMessage
-	// ContextKeys are the keys of configurable that came from a context: the graph's context schema decides which of them stay.
-	ContextKeys []string
+	CheckpointNS  string          `json:"checkpoint_ns,omitempty"`
+	CheckpointID  id.Checkpoint   `json:"checkpoint_id,omitempty"`
+	CheckpointMap json.RawMessage `json:"checkpoint_map,omitempty"`
+	// ContextKeys are the keys of configurable that came from a context: the graph's context schema decides which of them stay. Not of a request.
+	ContextKeys []string `json:"context_keys,omitempty"`
 }
 
-// Request is a client's wish for a run, decoded and checked by package compat: every field is valid by itself, defaults are filled in.
+// Request is a client's wish for a run, decoded and checked by package compat: every field is valid by itself, defaults are filled in. Of Arguments it has what
+// the client sent.
 type Request struct {
-	AssistantID     string          // UUID or graph name
-	Input           json.RawMessage // nil: null or absent
-	Command         json.RawMessage
-	Config          json.RawMessage // nil: none
-	Context         json.RawMessage // nil: none
-	Metadata        json.RawMessage // nil: none
-	StreamMode      []string        // default ["values"]
-	Subgraphs       bool
-	Resumable       bool
-	InterruptBefore json.RawMessage
-	InterruptAfter  json.RawMessage
-	Webhook         string
-	FeedbackKeys    json.RawMessage
-	Strategy        Strategy      // default enqueue
-	IfNotExists     string        // reject (default) or create
-	OnDisconnect    string        // continue (default) or cancel
-	OnCompletion    string        // delete (default) or keep; stateless only
-	After           time.Duration // delay
-	Durability      string        // async (default), sync, exit
-	CheckpointNS    string
-	CheckpointID    id.Checkpoint
-	CheckpointMap   json.RawMessage
-	Tracer          *Tracer // nil: none
+	Arguments
+	AssistantID  string          // UUID or graph name
+	Metadata     json.RawMessage // nil: none
+	Strategy     Strategy        // default enqueue
+	IfNotExists  string          // reject (default) or create
+	OnDisconnect string          // continue (default) or cancel
+	OnCompletion string          // delete (default) or keep; stateless only
+	After        time.Duration   // delay
+	Tracer       *Tracer         // nil: none
 
 	// From the edge.
 	RequestID string            // x-request-id, or made up

@@ -143,8 +143,9 @@ func (w *world) thread() id.Thread {
 }
 
 func request(graph string) run.Request {
-	return run.Request{AssistantID: graph, Input: json.RawMessage(`{"n":1}`), StreamMode: []string{"values"}, Strategy: run.Enqueue,
-		IfNotExists: "reject", OnDisconnect: "continue", OnCompletion: "delete", Durability: "async"}
+	req := run.Request{AssistantID: graph, Strategy: run.Enqueue, IfNotExists: "reject", OnDisconnect: "continue", OnCompletion: "delete"}
+	req.Input, req.Modes, req.Durability = json.RawMessage(`{"n":1}`), []string{"values"}, "async"
+	return req
 }
 
 // events reads a follower to its end.

@@ -63,15 +63,17 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 		if err != nil {
 			return time.Time{}, err
 		}
-		if !next.IsZero() && !next.After(s.Now()) {
-			switch sure, err := s.clock.Sure(ctx); {
-			case err != nil:
+		now := s.Now()
+		if !next.IsZero() && !next.After(now) {
+			var sure bool
+			if now, sure, err = s.clock.Sure(ctx); err != nil {
 				return time.Time{}, err
-			case !sure:
-				return s.Now().Add(clockRetry), nil
+			}
+			if !sure {
+				return now.Add(clockRetry), nil
 			}
 		}
-		if next.IsZero() || next.After(s.Now()) {
+		if next.IsZero() || next.After(now) {
 			if next.IsZero() {
 				s.slots.Empty(arrivals) // what waits for a run of its thread is announced by that run's end
 			}
@@ -82,7 +84,7 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 		if free == 0 {
 			return time.Time{}, nil // slots wake when one is free
 		}
-		claimed, err := s.claimSome(ctx, free)
+		claimed, err := s.claimSome(ctx, free, now)
 		s.slots.Release(free - len(claimed))
 		for _, r := range claimed {
 			s.launch(r)
@@ -98,9 +100,9 @@ func (s *Service) claimDue(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// claimSome claims up to n due runs in one transaction. With those that it has claimed it returns why there are not more: errFull, or fault.NotFound
+// claimSome claims up to n runs that are due by a time in one transaction. With those that it has claimed it returns why there are not more: errFull, or fault.NotFound
 // when no other can be claimed. After another error there are none.
-func (s *Service) claimSome(ctx context.Context, n int) ([]*Run, error) {
+func (s *Service) claimSome(ctx context.Context, n int, now time.Time) ([]*Run, error) {
 	var claimed []*Run
 	var short error
 	undo := func() {
@@ -112,7 +114,6 @@ func (s *Service) claimSome(ctx context.Context, n int) ([]*Run, error) {
 	err := s.Store.Write(ctx, func(tx Tx) error {
 		undo() // an attempt
 		for len(claimed) < n {
-			now := s.Now()
 			r, err := tx.DueRun(now, s.full()...) // a job that became free meanwhile brought its place along
 			if fault.Is(err, fault.NotFound) {
 				short = err
@@ -130,14 +131,15 @@ func (s *Service) claimSome(ctx context.Context, n int) ([]*Run, error) {
 			if err != nil {
 				return err
 			}
-			s.claim(r, t, now)
+			began := s.Now() // not now: a lease begins when the transaction has the run
+			s.claim(r, t, began)
 			if err := tx.UpdateThread(t); err != nil {
 				return err
 			}
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
-			if err := recordStart(tx, r, now); err != nil {
+			if err := recordStart(tx, r, began); err != nil {
 				return err
 			}
 		}
@@ -255,7 +257,7 @@ func (s *Service) renew(ctx context.Context) error {
 	if s.shared != nil {
 		// A lease that is renewed by a clock that was set back would have ended for the others. Renewing by an old comparison is better than not at all.
 		limited, cancel := context.WithTimeout(ctx, s.heartbeat()/4)
-		_, _ = s.clock.Sure(limited)
+		_, _, _ = s.clock.Sure(limited)
 		cancel()
 	}
 	// In the same order everywhere: a storage that locks threads one by one must not find two that wait for each other.

@@ -104,7 +104,7 @@ type Service struct {
 	stopped  chan struct{} // closed when nothing is written any more
 	quit     chan struct{} // closed when the grace period is over
 	started  time.Time
-	clock    *clock.Clock // behind Now, when other instances work on the Store; nil else
+	clock    *clock.Clock // behind Now; the database's when other instances work on the Store
 	slots    *slots.Slots
 	webhooks *webhook.Sender
 
@@ -188,10 +188,12 @@ func NewService(o Options) *Service {
 	if s.remote, _ = o.Bridge.(bridge.Remote); s.remote != nil {
 		s.near = newNearby(o.Streams)
 	}
+	var databaseTime func(context.Context) (time.Time, error)
 	if s.shared, _ = o.Store.(Shared); s.shared != nil {
-		s.clock = clock.New(o.Now, s.shared.Clock, o.Lease/4, s.log)
-		s.Now = s.clock.Now
+		databaseTime = s.shared.Clock
 	}
+	s.clock = clock.New(o.Now, databaseTime, o.Lease/4, s.log)
+	s.Now = s.clock.Now
 	s.slots = slots.New(o.Jobs, o.Limits, func() { loop.Poke(s.wake) })
 	s.webhooks = webhook.NewSender(outbox{s.Store, s.shared}, s.Webhooks, s.log, s.Now, o.Registry)
 	if s.shared != nil && o.Local {

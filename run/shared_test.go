@@ -206,7 +206,7 @@ func left(t *testing.T, s *postgres.Store, lease time.Time, cancel run.Action) *
 	r := &run.Run{
 		ID: id.NewRun(), Thread: th, Assistant: id.DefaultAssistant("g"), Graph: "g", Metadata: json.RawMessage(`{}`), Status: run.Running, Strategy: run.Enqueue,
 		CreatedAt: now, UpdatedAt: now, StartedAt: now, Attempt: 1, Owner: "another", LeaseUntil: lease, Cancel: cancel,
-		Kwargs: run.Kwargs{StreamMode: []string{"values"}, Config: json.RawMessage(`{}`)},
+		Kwargs: run.Arguments{Arguments: graph.Arguments{Modes: []string{"values"}}, Config: json.RawMessage(`{}`)},
 	}
 	require.NoError(t, s.Runs().Write(t.Context(), func(tx run.Tx) error { return tx.InsertRun(r) }))
 	return r

@@ -177,7 +177,7 @@ func gap(r *Run, sub bridge.Subscription, modes []string) bool {
 // toldWhole reports whether a reader gets messages by other events than their pieces, or no messages at all.
 func toldWhole(r *Run, modes []string) bool {
 	gets := func(mode, as string) bool {
-		return slices.Contains(r.Kwargs.StreamMode, mode) && (len(modes) == 0 || slices.Contains(modes, as))
+		return slices.Contains(r.Kwargs.Modes, mode) && (len(modes) == 0 || slices.Contains(modes, as))
 	}
 	// `messages` ends each message with the whole of it.
 	for _, mode := range []string{"values", "updates", "messages", "events", "debug", "tasks", "checkpoints"} {

@@ -82,7 +82,7 @@ func TestReplaysAreCompleted(t *testing.T) {
 	a, b := c.start(graphs, nil), c.start(graphs, nil)
 	th := a.newThread()
 	req := request("g")
-	req.Resumable, req.StreamMode = true, []string{"values", "messages-tuple"}
+	req.Resumable, req.Modes = true, []string{"values", "messages-tuple"}
 	r, first, err := a.runs.Start(t.Context(), th, req)
 	require.NoError(t, err)
 	defer first.Close(false)
@@ -142,7 +142,7 @@ func TestGapsAreAnnounced(t *testing.T) {
 			said, goOn := make(chan struct{}, 1), make(chan struct{})
 			in := c.start(map[string]script{"g": chatty(said, goOn)}, nil)
 			req := request("g")
-			req.Resumable, req.StreamMode = true, tt.modes
+			req.Resumable, req.Modes = true, tt.modes
 			r, first, err := in.runs.Start(t.Context(), "", req)
 			require.NoError(t, err)
 			defer first.Close(false)

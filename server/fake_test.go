@@ -19,6 +19,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 	"understudy/store"
@@ -182,7 +183,7 @@ func (f fakeThreads) UpdateState(_ context.Context, at thread.Place, u [][]threa
 type fakeRuns struct{ *services }
 
 func (f fakeRuns) one() *run.Run {
-	return &run.Run{ID: someRun, Thread: someThread, Assistant: someID, Status: run.Pending, Strategy: run.Enqueue, CreatedAt: someTime, UpdatedAt: someTime, Kwargs: run.Kwargs{StreamMode: []string{"values"}, Durability: "async"}}
+	return &run.Run{ID: someRun, Thread: someThread, Assistant: someID, Status: run.Pending, Strategy: run.Enqueue, CreatedAt: someTime, UpdatedAt: someTime, Kwargs: run.Arguments{Arguments: graph.Arguments{Modes: []string{"values"}, Durability: "async"}}}
 }
 func (f fakeRuns) Create(_ context.Context, t id.Thread, r run.Request) (*run.Run, error) {
 	return f.one(), f.note(t, r)

@@ -17,6 +17,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -241,7 +242,7 @@ func (f tailRuns) List(context.Context, id.Thread, run.Query) (runs []*run.Run, 
 
 func (f tailRuns) Get(_ context.Context, _ id.Thread, r id.Run) (*run.Run, error) {
 	n, _ := strconv.Atoi(string(r))
-	return &run.Run{ID: r, Kwargs: run.Kwargs{Input: tailText}}, f.fails(n)
+	return &run.Run{ID: r, Kwargs: run.Arguments{Arguments: graph.Arguments{Input: tailText}}}, f.fails(n)
 }
 
 // Every list that may be large is sent while it is made. One that fails before its first byte has a status, one that fails later is cut off; an element

@@ -129,7 +129,7 @@ var search = agent.MustTool("search", "Look something up.", func(_ context.Conte
 const thread = id.Thread("00000000-0000-4000-8000-000000000001")
 
 func (w *world) invocation(input string, modes ...string) graph.Invocation {
-	inv := graph.Invocation{Modes: modes, Durability: "async", Run: id.Run("00000000-0000-4000-8000-000000000002")}
+	inv := graph.Invocation{Arguments: graph.Arguments{Modes: modes, Durability: "async"}, Run: id.Run("00000000-0000-4000-8000-000000000002")}
 	inv.Thread, inv.Saver, inv.Store = thread, w.saves, w.store
 	inv.Config.Config = json.RawMessage(`{"configurable":{"user_id":"me"}}`)
 	if input != "" {

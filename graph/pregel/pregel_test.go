@@ -58,7 +58,7 @@ func (m *memory) Save(_ context.Context, saves ...graph.Save) error {
 const testThread = id.Thread("00000000-0000-4000-8000-000000000001")
 
 func invocation(m *memory, input string, modes ...string) graph.Invocation {
-	inv := graph.Invocation{Modes: modes, Durability: "async"}
+	inv := graph.Invocation{Arguments: graph.Arguments{Modes: modes, Durability: "async"}}
 	inv.Thread = testThread
 	if m != nil {
 		inv.Saver = m

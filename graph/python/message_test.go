@@ -13,7 +13,7 @@ import (
 func TestRunMessageIsWhole(t *testing.T) {
 	t.Parallel()
 	for _, head := range [][]byte{nil, msgp.AppendNil(nil)} {
-		rest, err := msgp.Skip(appendRun(nil, 1, "g", &graph.Invocation{Modes: []string{"values", "updates"}}, head))
+		rest, err := msgp.Skip(appendRun(nil, 1, "g", &graph.Invocation{Arguments: graph.Arguments{Modes: []string{"values", "updates"}}}, head))
 		require.NoError(t, err)
 		require.Empty(t, rest)
 	}

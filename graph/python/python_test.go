@@ -118,7 +118,7 @@ func invocation(m *memory, input string, modes ...string) graph.Invocation {
 	})
 	inv := graph.Invocation{
 		Config: graph.Config{Thread: thread, Config: conf, Store: m}, Run: run, Attempt: 1, At: checkpointer.Key{Thread: thread},
-		Modes: modes, Durability: "async",
+		Arguments: graph.Arguments{Modes: modes, Durability: "async"},
 	}
 	if m != nil {
 		inv.Saver = m

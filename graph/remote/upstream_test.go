@@ -178,7 +178,7 @@ func invocation(r *rows) graph.Invocation {
 	inv := graph.Invocation{
 		Config: graph.Config{Thread: "T", Config: json.RawMessage(`{"configurable":{"run_id":"R","graph_id":"here","assistant_id":"A","langgraph_request_id":"Q","__x":1},` +
 			`"metadata":{"graph_id":"here","mine":1}}`)},
-		Run: "R", Attempt: 1, Input: json.RawMessage(`{"n":1}`), Modes: []string{"values"}, Durability: "async",
+		Run: "R", Attempt: 1, Arguments: graph.Arguments{Input: json.RawMessage(`{"n":1}`), Modes: []string{"values"}, Durability: "async"},
 		At: checkpointer.Key{Thread: "T"},
 	}
 	if r != nil {

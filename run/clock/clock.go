@@ -16,11 +16,10 @@ const fresh = time.Second
 
 // Clock is the database's time as of the last comparison, plus what has passed since by this machine's monotonic clock. So neither a clock that is wrong
 // nor one that is set while the server runs takes runs from other servers or starts what is not due. Before the first comparison it is the machine's time.
-// A nil Clock has nothing to compare with: it is always Sure.
 type Clock struct {
 	machine func() time.Time
-	ask     func(context.Context) (time.Time, error)
-	most    time.Duration // a correction above it is a jump
+	ask     func(context.Context) (time.Time, error) // nil: there is nothing to compare with
+	most    time.Duration                            // a correction above it is a jump
 	log     *slog.Logger
 
 	mu     sync.RWMutex // guards what follows
@@ -33,7 +32,8 @@ type Clock struct {
 	jumps    int
 }
 
-// New returns a Clock of a machine that compares itself with what ask returns. Corrections of more than most are jumps.
+// New returns a Clock of a machine that compares itself with what ask returns. Corrections of more than most are jumps. With ask nil the time is the machine's,
+// and always sure.
 func New(machine func() time.Time, ask func(context.Context) (time.Time, error), most time.Duration, log *slog.Logger) *Clock {
 	return &Clock{machine: machine, ask: ask, most: most, log: log}
 }
@@ -53,20 +53,24 @@ func (c *Clock) at(now time.Time) time.Time {
 	return c.answer.Add(now.Sub(c.asked))
 }
 
-// Sure compares the time with the database's unless that was done within the last second. It reports whether anything may be judged by it: after a jump,
-// of this machine's clock or of the database's, not before the next comparison agrees.
-func (c *Clock) Sure(ctx context.Context) (bool, error) {
-	if c == nil || c.sure() {
-		return true, nil
+// Sure compares the time with the database's unless that was done within the last second. It returns the time, and whether anything may be judged by it: after
+// a jump, of this machine's clock or of the database's, not before the next comparison agrees. A later Now may have jumped since.
+func (c *Clock) Sure(ctx context.Context) (now time.Time, sure bool, err error) {
+	if now, sure = c.sure(); sure {
+		return now, true, nil
 	}
 	if err := c.Compare(ctx); err != nil {
-		return false, err
+		return now, false, err
 	}
-	return c.sure(), nil
+	now, sure = c.sure()
+	return now, sure, nil
 }
 
 // Compare asks the database for the time, and logs large differences.
 func (c *Clock) Compare(ctx context.Context) error {
+	if c.ask == nil {
+		return nil
+	}
 	before := c.machine()
 	answer, err := c.ask(ctx)
 	if err != nil {
@@ -115,11 +119,12 @@ func (c *Clock) set(before, after, answer time.Time) (ahead time.Duration, news,
 	return ahead, news, c.doubted
 }
 
-// sure reports whether the time was compared a moment ago, and had not jumped. A machine's clock that was set since, back or forward, makes the comparison
-// look old.
-func (c *Clock) sure() bool {
+// sure returns the time, and whether it was compared a moment ago and had not jumped. A machine's clock that was set since, back or forward, makes the
+// comparison look old.
+func (c *Clock) sure() (now time.Time, sure bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	age := c.machine().Sub(c.measured)
-	return !c.measured.IsZero() && !c.doubted && age >= 0 && age < fresh
+	machine := c.machine()
+	age := machine.Sub(c.measured)
+	return c.at(machine), c.ask == nil || !c.measured.IsZero() && !c.doubted && age >= 0 && age < fresh
 }

@@ -42,7 +42,7 @@ func TestJumps(t *testing.T) {
 				if compared = random.IntN(2) == 0; compared {
 					err = c.Compare(t.Context())
 				} else {
-					sure, err = c.Sure(t.Context())
+					_, sure, err = c.Sure(t.Context())
 				}
 				require.NoError(t, err)
 				jumped := asked > before && off > most+time.Millisecond
@@ -60,25 +60,34 @@ func TestJumps(t *testing.T) {
 			require.NoError(t, c.Compare(t.Context()))
 			for _, by := range []time.Duration{time.Minute, -time.Minute} {
 				ahead += by
-				sure, err := c.Sure(t.Context())
+				_, sure, err := c.Sure(t.Context())
 				require.NoError(t, err)
 				require.False(t, sure, "seed %d: a jump of %s went unnoticed", seed, by)
-				sure, err = c.Sure(t.Context())
+				var now time.Time
+				now, sure, err = c.Sure(t.Context())
 				require.NoError(t, err)
 				require.True(t, sure)
+				require.WithinDuration(t, time.Now().Add(database), now, time.Millisecond)
 			}
 		})
 	}
 }
 
 func TestNothingToCompareWith(t *testing.T) {
-	var c *clock.Clock
-	sure, err := c.Sure(t.Context())
-	require.NoError(t, err)
-	require.True(t, sure)
+	at := time.Now()
+	c := clock.New(func() time.Time { return at }, nil, time.Second, slog.New(slog.DiscardHandler))
+	for range 2 {
+		require.NoError(t, c.Compare(t.Context()))
+		now, sure, err := c.Sure(t.Context())
+		require.NoError(t, err)
+		require.True(t, sure)
+		require.Equal(t, at, now)
+		require.Equal(t, at, c.Now())
+		at = at.Add(time.Hour)
+	}
 	away := errors.New("away")
 	c = clock.New(time.Now, func(context.Context) (time.Time, error) { return time.Time{}, away }, time.Second, slog.New(slog.DiscardHandler))
-	_, err = c.Sure(t.Context())
+	_, _, err := c.Sure(t.Context())
 	require.ErrorIs(t, err, away)
 	require.WithinDuration(t, time.Now(), c.Now(), time.Minute)
 }

@@ -19,7 +19,7 @@ func TestRecordsOfAttempts(t *testing.T) {
 	th := someThread(1)
 	r := &run.Run{
 		ID: "r1", Thread: th.ID, Assistant: "a", Graph: "g", Metadata: []byte(`{}`), Status: run.Running, Strategy: run.Enqueue,
-		CreatedAt: time.Now(), UpdatedAt: time.Now(), Attempt: 2, Kwargs: run.Kwargs{Config: []byte(`{}`)},
+		CreatedAt: time.Now(), UpdatedAt: time.Now(), Attempt: 2, Kwargs: run.Arguments{Config: []byte(`{}`)},
 	}
 	record := func(run string, ms int64, attempt int, index int64) *bridge.Record {
 		return &bridge.Record{Run: r.ID, Offset: bridge.Offset{MS: ms}, Event: run, Data: []byte("{}"), Kept: true, Attempt: attempt, Index: index}

@@ -69,8 +69,8 @@ func scanRun(r *row) (*run.Run, error) {
 		Cron:         id.Cron(r.Text(20)),
 		Crashes:      int(r.Int(22)),
 		Turn:         run.Turn(r.Int(23)),
-		Kwargs:       run.Kwargs{Input: r.Bytes(colKwargs), Command: r.Bytes(colKwargs + 1), Config: r.Bytes(colKwargs + 2), Context: r.Bytes(colKwargs + 3)},
 	}
+	out.Kwargs.Input, out.Kwargs.Command, out.Kwargs.Config, out.Kwargs.Context = r.Bytes(colKwargs), r.Bytes(colKwargs+1), r.Bytes(colKwargs+2), r.Bytes(colKwargs+3)
 	if err := rows.DecodeKwargs(r.Bytes(colKwargs+4), &out.Kwargs); err != nil {
 		return nil, fmt.Errorf("run %s: %w", out.ID, err)
 	}

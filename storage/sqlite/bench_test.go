@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 	"understudy/thread"
@@ -228,7 +229,7 @@ func BenchmarkQueue(b *testing.B) {
 	newRun := func(n, t int) *run.Run {
 		return &run.Run{
 			ID: id.Run(fmt.Sprintf("run-%09d", n)), Thread: benchThread(t).ID, Status: run.Pending, CreatedAt: time.UnixMicro(int64(n + 1)), UpdatedAt: time.UnixMicro(1),
-			Metadata: json.RawMessage(`{}`), Kwargs: run.Kwargs{Input: json.RawMessage(`{"messages":[{"role":"user","content":"hello"}]}`)},
+			Metadata: json.RawMessage(`{}`), Kwargs: run.Arguments{Arguments: graph.Arguments{Input: json.RawMessage(`{"messages":[{"role":"user","content":"hello"}]}`)}},
 		}
 	}
 	require.NoError(b, s.write(ctx, func(tx *Tx) error {

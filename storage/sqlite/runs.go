@@ -28,7 +28,7 @@ const (
 )
 
 // kwargsArgs are the columns of the arguments, and a digest that tells whether they changed.
-func kwargsArgs(k *run.Kwargs) (args []any, digest []byte, err error) {
+func kwargsArgs(k *run.Arguments) (args []any, digest []byte, err error) {
 	small, digest, err := rows.EncodeKwargs(k)
 	return []any{k.Input, k.Command, k.Config, k.Context, small}, digest, err
 }
@@ -67,9 +67,8 @@ func scanRun(s *sqlite.Stmt) (*run.Run, error) {
 		Crashes:      s.ColumnInt(21),
 		Turn:         run.Turn(s.ColumnInt(22)),
 	}
-	r.Kwargs = run.Kwargs{
-		Input: columnBytes(s, colKwargs), Command: columnBytes(s, colKwargs+1), Config: columnBytes(s, colKwargs+2), Context: columnBytes(s, colKwargs+3),
-	}
+	r.Kwargs.Input, r.Kwargs.Command = columnBytes(s, colKwargs), columnBytes(s, colKwargs+1)
+	r.Kwargs.Config, r.Kwargs.Context = columnBytes(s, colKwargs+2), columnBytes(s, colKwargs+3)
 	if err := rows.DecodeKwargs(columnBytes(s, colKwargs+4), &r.Kwargs); err != nil {
 		return nil, fmt.Errorf("run %s: %w", r.ID, err)
 	}

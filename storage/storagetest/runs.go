@@ -28,12 +28,14 @@ var runCases = map[string]func(*testing.T, Backend){
 		insertThreads(t, b, newThread(1))
 		full := &run.Run{
 			ID: runID(1), Thread: threadID(1), Assistant: "a", Graph: "g", Metadata: raw(`{"m": 1.0}`), Status: run.Running,
-			Kwargs: run.Kwargs{
-				Input: raw(`{"messages": [ {"n":12345678901234567890, "f":1.10, "t":"<&>"} ]}`), Command: raw(`{"resume":null}`),
-				Config: raw(`{"configurable":{"thread_id":"x"}}`), Context: raw(`{"c":1}`), StreamMode: []string{"values", "messages-tuple"},
-				InterruptBefore: raw(`"*"`), InterruptAfter: raw(`["a"]`), Webhook: "https://example.com/?a=1&b=2", FeedbackKeys: raw(`["k"]`),
-				Temporary: true, Subgraphs: true, Resumable: true, Durability: "exit", CheckpointNS: "n:1", CheckpointID: "1ef",
-				CheckpointMap: raw(`{"":"x"}`),
+			Kwargs: run.Arguments{
+				Arguments: graph.Arguments{
+					Input: raw(`{"messages": [ {"n":12345678901234567890, "f":1.10, "t":"<&>"} ]}`), Command: raw(`{"resume":null}`),
+					Modes: []string{"values", "messages-tuple"}, InterruptBefore: raw(`"*"`), InterruptAfter: raw(`["a"]`),
+					Temporary: true, Subgraphs: true, Durability: "exit",
+				},
+				Config: raw(`{"configurable":{"thread_id":"x"}}`), Context: raw(`{"c":1}`), Webhook: "https://example.com/?a=1&b=2", FeedbackKeys: raw(`["k"]`),
+				Resumable: true, CheckpointNS: "n:1", CheckpointID: "1ef", CheckpointMap: raw(`{"":"x"}`),
 			},
 			Strategy: run.Interrupt, CreatedAt: at(1), UpdatedAt: at(2), StartedAt: at(3), EndedAt: at(4), Attempt: 3, Failures: 2, Passed: true,
 			Owner: "me", LeaseUntil: at(5), Cancel: run.CancelRollback, Error: raw(`{"error":"E"}`), OnCompletion: "keep", OnDisconnect: "cancel",

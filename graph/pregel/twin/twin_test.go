@@ -240,7 +240,8 @@ func (p performer) perform(s step, run id.Run) any {
 		given, command = nil, nil
 	}
 	inv := graph.Invocation{
-		Config: cfg, Run: run, Input: given, Command: command, At: at, Modes: s.Modes, Subgraphs: s.Subgraphs, Durability: s.Durability,
+		Config: cfg, Run: run, At: at,
+		Arguments: graph.Arguments{Input: given, Command: command, Modes: s.Modes, Subgraphs: s.Subgraphs, Durability: s.Durability},
 	}
 	if s.InterruptBefore != nil {
 		inv.InterruptBefore = raw(s.InterruptBefore)

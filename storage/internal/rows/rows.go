@@ -17,30 +17,9 @@ import (
 	"understudy/run"
 )
 
-// options are the small arguments of a run, as they are kept.
-type options struct {
-	StreamMode      []string        `json:"stream_mode,omitempty"`
-	InterruptBefore json.RawMessage `json:"interrupt_before,omitempty"`
-	InterruptAfter  json.RawMessage `json:"interrupt_after,omitempty"`
-	Webhook         string          `json:"webhook,omitempty"`
-	FeedbackKeys    json.RawMessage `json:"feedback_keys,omitempty"`
-	Temporary       bool            `json:"temporary,omitempty"`
-	Subgraphs       bool            `json:"subgraphs,omitempty"`
-	Resumable       bool            `json:"resumable,omitempty"`
-	Durability      string          `json:"durability,omitempty"`
-	CheckpointNS    string          `json:"checkpoint_ns,omitempty"`
-	CheckpointID    id.Checkpoint   `json:"checkpoint_id,omitempty"`
-	CheckpointMap   json.RawMessage `json:"checkpoint_map,omitempty"`
-	ContextKeys     []string        `json:"context_keys,omitempty"`
-}
-
 // EncodeKwargs gives the small arguments of a run in one piece of JSON, and a digest of all arguments, which tells whether they changed.
-func EncodeKwargs(k *run.Kwargs) (small, digest []byte, err error) {
-	small, err = json.Marshal(options{
-		k.StreamMode, k.InterruptBefore, k.InterruptAfter, k.Webhook, k.FeedbackKeys, k.Temporary, k.Subgraphs, k.Resumable,
-		k.Durability, k.CheckpointNS, k.CheckpointID, k.CheckpointMap, k.ContextKeys,
-	})
-	if err != nil {
+func EncodeKwargs(k *run.Arguments) (small, digest []byte, err error) {
+	if small, err = json.Marshal(k); err != nil {
 		return nil, nil, fmt.Errorf("arguments: %w", err)
 	}
 	h := sha256.New()
@@ -56,16 +35,9 @@ func EncodeKwargs(k *run.Kwargs) (small, digest []byte, err error) {
 }
 
 // DecodeKwargs puts the small arguments of a run where they belong. Input, Command, Config and Context stay.
-func DecodeKwargs(small []byte, k *run.Kwargs) error {
-	var o options
-	if err := json.Unmarshal(small, &o); err != nil {
+func DecodeKwargs(small []byte, k *run.Arguments) error {
+	if err := json.Unmarshal(small, k); err != nil {
 		return fmt.Errorf("arguments: %w", err)
-	}
-	*k = run.Kwargs{
-		Input: k.Input, Command: k.Command, Config: k.Config, Context: k.Context,
-		StreamMode: o.StreamMode, InterruptBefore: o.InterruptBefore, InterruptAfter: o.InterruptAfter, Webhook: o.Webhook, FeedbackKeys: o.FeedbackKeys,
-		Temporary: o.Temporary, Subgraphs: o.Subgraphs, Resumable: o.Resumable, Durability: o.Durability, CheckpointNS: o.CheckpointNS,
-		CheckpointID: o.CheckpointID, CheckpointMap: o.CheckpointMap, ContextKeys: o.ContextKeys,
 	}
 	return nil
 }
