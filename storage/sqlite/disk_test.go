@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"zombiezen.com/go/sqlite"
 
 	"understudy/eventstore"
@@ -416,4 +418,32 @@ func TestFoldFailuresAreThrottled(t *testing.T) {
 func TestOutOfMemoryIsUnavailable(t *testing.T) {
 	t.Parallel()
 	require.True(t, fault.Is(classify(sqlite.ResultNoMem.ToError()), fault.Unavailable))
+}
+
+// Servers that start and end at the same time on data folders in memory, each of which removes what killed ones left, leave each other's folders alone.
+func TestStartingInMemoryTogether(t *testing.T) {
+	t.Parallel()
+	var g errgroup.Group
+	for range 8 {
+		g.Go(func() error {
+			for range 200 {
+				dir, err := memoryDir()
+				if err != nil {
+					return err
+				}
+				lock, err := lockDir(dir)
+				if err != nil {
+					return err
+				}
+				if _, err := os.Stat(filepath.Join(dir, memoryMark)); err != nil {
+					return fmt.Errorf("removed while it was in use: %w", err)
+				}
+				if err := errors.Join(os.RemoveAll(dir), lock.Close()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
 }

@@ -40,7 +40,7 @@ func makeFile(path string) error {
 // lockDir takes the lock of a data folder. It is held until the file is closed, or the process ends in whatever way.
 // Who holds it is written inside, for the message of a second one; the lock itself is the kernel's.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := openLock(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +56,28 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("write the lock file in %s: %w", dir, err), f.Close())
 	}
 	return f, nil
+}
+
+// openLock opens the lock file of a data folder. One that it makes is locked before it has its name: a server that looks for abandoned folders in memory
+// never sees it without.
+func openLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockName)
+	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
+	if !errors.Is(err, os.ErrNotExist) {
+		return f, err
+	}
+	if f, err = os.CreateTemp(dir, lockName+".*"); err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name()) // its name of before
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		err = os.Link(f.Name(), path)
+	}
+	if err == nil {
+		return f, nil
+	}
+	_ = f.Close()                                          // it is empty
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // another was faster, or the file system has no links
 }
 
 func writeHolder(f *os.File) error {
