@@ -410,7 +410,7 @@ func (s *Service) describe(ctx context.Context, a id.Assistant, what graph.Descr
 		return nil, s.checkGraph(row.GraphID)
 	}
 	described, err := g.Describe(ctx, graph.Config{Config: row.Config, Context: row.Context}, what)
-	if f := (*graph.Failure)(nil); errors.As(err, &f) {
+	if f := (*graph.Failure)(nil); errors.As(err, &f) && !fault.Is(err, fault.Unavailable) {
 		// The graph is to blame, or what the assistant configures: a run of it would fail with the same.
 		return nil, fault.Wrap(fault.Unprocessable, f.Type+": "+f.Message, err)
 	}

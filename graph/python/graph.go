@@ -129,11 +129,23 @@ func (c *call) outcome() error {
 	return &graph.Failure{Type: c.result.errType, Message: c.result.text, Detail: c.result.detail}
 }
 
-// question does a call that yields no events and gives its payload, which is msgpack.
+// question does a call that yields no events and gives its payload, which is msgpack. It is no fault of the question when no worker starts, or when
+// another run takes the worker along: fault.Unavailable.
 func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
+	payload, err := g.answer(ctx, cfg, op, encode)
+	if errors.Is(err, graph.ErrWorkerDied) {
+		err = fault.Wrap(fault.Unavailable, "The worker process died while it worked on the request. Try again.", err)
+	}
+	return payload, err
+}
+
+func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
 	c := newCall(ctx, backend{saver: cfg.Saver, store: cfg.Store})
 	if err := g.pool.place(ctx, c); err != nil {
 		c.stopAsk()
+		if f := (*graph.Failure)(nil); errors.As(err, &f) {
+			err = fault.Wrap(fault.Unavailable, f.Message, err)
+		}
 		return nil, err
 	}
 	defer c.leave()

@@ -1,6 +1,7 @@
 package python_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,8 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/id"
+	"understudy/internal/fault"
 )
 
 // Tests of states that pass: interpreters that do not start for a while, files that are removed, loops that are busy for a while.
@@ -193,4 +197,32 @@ func TestSilenceThatGoesOn(t *testing.T) {
 	require.NoError(t, os.WriteFile(release, nil, 0o600))
 	require.NoError(t, <-ended, "its run ends well")
 	await(t, "only the other one", func() bool { return p.Processes() == 1 })
+}
+
+// A question is not to blame when no worker starts, nor when the worker dies that has it, as other runs make them: it can be asked again.
+func TestQuestionsWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	g := newGate(t, o.Python)
+	o.Python = g.path
+	file := filepath.Join(t.TempDir(), "deadly.py")
+	require.NoError(t, os.WriteFile(file, []byte("import os\n\ndef graph(config):\n    os.kill(os.getpid(), 9)\n"), 0o600))
+	o.Graphs["deadly"] = python.Spec{Path: file + ":graph"}
+	p := start(t, o, func(p *python.Pool) { p.SetPatience(time.Second) })
+	questions := func(graphID, why string) {
+		t.Helper()
+		at := checkpointer.Key{Thread: id.NewThread()}
+		cfg := graph.Config{Thread: at.Thread, Saver: newMemory()}
+		_, update := p.Graph(graphID).Update(t.Context(), cfg, at, [][]graph.StateUpdate{{{Values: json.RawMessage(`{"n":1}`)}}})
+		_, describe := p.Graph(graphID).Describe(t.Context(), cfg, graph.DescribeWhat{Kind: "schemas"})
+		for _, err := range []error{update, describe} {
+			require.Equal(t, fault.Unavailable, fault.KindOf(err), "%v", err)
+			require.ErrorContains(t, err, why)
+		}
+	}
+	questions("deadly", "died while it worked on the request")
+	well(t, p)
+	g.close()
+	kill(t, p)
+	questions("echo", "out of order")
 }
