@@ -1,97 +1,91 @@
 """Kills a server and its workers at random moments under load, and checks that nothing acknowledged is lost.
 
-    bench/killloop [--seconds 600] [--clients 16] [--seed N]
+    bench/killloop [--seconds 600] [--clients 16] [--seed N] [--memory 1024]
 
 Clients start runs with every multitask strategy on threads of their own, cancel some, follow some and rejoin them with Last-Event-ID
-whenever their stream breaks. Meanwhile the server is killed (SIGKILL) every few seconds and started again, and single workers more often.
+whenever their stream breaks; others write, copy and delete what writes.py says, read slowly, and let webhooks hang. The server has a memory limit.
+Meanwhile the server is killed (SIGKILL) every few seconds and started again, single workers more often, and for seconds no worker can start.
 Then all must come to rest, and what the API and the tables say is held against what was acknowledged:
 
 - every run that was acknowledged is there and has ended, unless a rollback was asked for that takes it along;
 - its messages are in the state and in the transcript once, in order; all of them if it succeeded, none if it was rolled back;
+- every state update, copy, patch of metadata and item of the store that was acknowledged is there, whole, and what was deleted is gone;
 - events of a thread are numbered 1, 2, 3…, and no message is recorded twice;
 - no thread is busy, no run pending, nothing dangles in the tables, and SQLite finds the file whole;
 - a subscriber saw each kept record once, in order, and missed none that a later replay shows; the last values of a run that
-  succeeded are those of its end.
+  succeeded are those of its end;
+- a small write and a plain read never waited long while the server was up;
+- the server never ended by itself.
 
-Prints one line with runs, kills and losses; exit code 1 when anything was lost, doubled or stuck.
+Prints one line with runs, writes, kills and losses; exit code 1 when anything was lost, doubled, stuck or late.
 """
 from __future__ import annotations
 
 import argparse
 import asyncio
 import collections
-import json
 import os
 import random
-import shutil
 import signal
-import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from langgraph_sdk import get_client
-
+from faults import Interpreter, Memory, Program, Receivers, deal, free_port
 from soak import Check, Load
+from writes import SHORT, Sizes, Writes, conclude, report, settle
 
 HERE = Path(__file__).resolve().parent
 
+# What happens, and how often next to the others.
+FAULTS = {"kill worker": 6, "kill server": 3, "no python": 1, "calm": 2}
+FEW = {"kill worker": 3, "kill server": 2, "no python": 1, "calm": 1}  # in a short run
 
-class Server:
-    """The program under test, on one data folder, through all its lives."""
 
-    def __init__(self, binary: str, data: Path, log: Path, workers: int) -> None:
-        self.binary, self.data, self.log, self.workers = binary, data, log, workers
-        self.process: subprocess.Popen | None = None
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+class Killer:
+    """Does what the plan says, and starts the server again."""
+
+    def __init__(self, server: Program, rng: random.Random) -> None:
+        self.server, self.rng = server, rng
+        self.done: collections.Counter = collections.Counter()
+        self.deaths: list[str] = []
+        self.started = 0.0
 
     def start(self) -> None:
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [self.binary, "serve", "--config", str(HERE / "graphs" / "killloop.json"), "--port", str(self.port), "--data", str(self.data),
-                 "--python", sys.executable, "--workers", str(self.workers), "--log-level", "warning", "--grace", "10s"],
-                stdout=log, stderr=log,
-            )
+        self.server.start()
+        self.started = time.monotonic()
 
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def steady(self) -> list[str]:
+        return [self.server.url] if self.server.alive() and time.monotonic() > self.started + 3 else []
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+    async def carry_out(self, plan: list[tuple[float, str, list[float]]], seconds: float) -> None:
+        began = time.monotonic()
+        for at, kind, numbers in [*plan, (seconds, "", [])]:
+            while (left := began + at - time.monotonic()) > 0:
+                self.watch()
+                await asyncio.sleep(min(left, 0.25))
+            if kind:
+                await self.fault(kind, *numbers)
+                self.done[kind] += 1
 
-    def children(self) -> list[int]:
-        pid = self.process.pid
-        try:
-            tasks = os.listdir(f"/proc/{pid}/task")
-            return [int(c) for t in tasks for c in Path(f"/proc/{pid}/task/{t}/children").read_text().split()]
-        except OSError:
-            return []
+    def watch(self) -> None:
+        self.server.memory.look(self.server.process.pid)
+        if not self.server.alive():
+            self.deaths.append(f"exit code {self.server.process.returncode}: {self.server.log.read_text(errors='replace')[-1500:]}")
+            self.start()
 
-
-async def killer(server: Server, until: float, every: float, rng: random.Random, kills: collections.Counter) -> None:
-    next_server = time.monotonic() + rng.uniform(1, 3) * every
-    while time.monotonic() < until:
-        await asyncio.sleep(rng.uniform(0.1, 1) * every)
-        if server.process.poll() is not None:
-            kills["deaths of its own"] += 1
-            server.start()
-        elif time.monotonic() > next_server:
-            await asyncio.to_thread(server.kill)
-            kills["server"] += 1
-            server.start()
-            next_server = time.monotonic() + rng.uniform(1, 4) * every
-        elif children := server.children():
+    async def fault(self, kind: str, whom: float, how: float, long: float) -> None:
+        if kind == "kill server":
+            self.watch()
+            await asyncio.to_thread(self.server.kill)
+            self.start()
+        elif kind == "no python":
+            await self.server.without_python(2 + 4 * long)
+        elif workers := self.server.workers():
             try:
-                os.kill(rng.choice(children), signal.SIGKILL)
-                kills["workers"] += 1
+                os.kill(workers[int(whom * len(workers))], signal.SIGKILL)
             except ProcessLookupError:
                 pass
 
@@ -106,73 +100,69 @@ class KillCheck(Check):
 
     def tables(self, data: Path) -> None:
         db = sqlite3.connect(f"file:{data / 'understudy.db'}?mode=ro", uri=True)
-        if (whole := db.execute("PRAGMA quick_check").fetchall()) != [("ok",)]:
+
+        def ask(sql: str) -> list:
+            return db.execute(sql).fetchall()
+
+        if (whole := ask("PRAGMA quick_check")) != [("ok",)]:
             self.fail("database damaged", str(whole[:3]))
-        self.rows(lambda sql: db.execute(sql).fetchall())
+        self.rows(ask, [name for name, in ask("SELECT m.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table' AND c.name = 'thread_id'")])
         db.close()
 
 
 async def main() -> int:
     p = argparse.ArgumentParser()
     p.add_argument("--seconds", type=float, default=600)
-    p.add_argument("--clients", type=int, default=16)
+    p.add_argument("--clients", type=int, help="default 12, or 6 in a run of less than a minute")
     p.add_argument("--workers", type=int, default=2)
-    p.add_argument("--every", type=float, default=2.5, help="seconds within which a worker is killed; the server within up to four times that")
+    p.add_argument("--every", type=float, default=2, help="seconds between faults, about")
+    p.add_argument("--memory", type=int, default=1024, help="MiB that the server may have; 0 for any")
+    p.add_argument("--patience", type=float, help="seconds that a small write or a plain read may wait; default 5, or 10 in a short run, next to which other tests may run")
     p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     p.add_argument("--server", default=str(HERE.parent / "bin" / "understudy"))
     p.add_argument("--keep", help="folder for data and log; default a temporary one, kept when something is wrong")
     args = p.parse_args()
+    short = args.seconds < 60
+    args.patience = args.patience or (10 if short else 5)
+    args.clients = args.clients or (6 if short else 12)
     folder = Path(args.keep or tempfile.mkdtemp(prefix="understudy-killloop-"))
     folder.mkdir(exist_ok=True)
     rng = random.Random(args.seed)
-    server = Server(args.server, folder / "data", folder / "log", args.workers)
-    kills: collections.Counter = collections.Counter()
+    memory, interpreter, port = Memory(args.memory), Interpreter(folder / "interpreter"), free_port()
+    print(f"seed {args.seed}; memory limit: {memory}", file=sys.stderr)
+    server = Program(
+        [args.server, "serve", "--config", str(HERE / "graphs" / "killloop.json"), "--port", str(port), "--data", str(folder / "data"),
+         "--python", str(interpreter.path), "--workers", str(args.workers), "--log-level", "warning", "--grace", "10s"],
+        port, folder / "log", memory, interpreter,
+    )
+    killer = Killer(server, random.Random(rng.random()))
+    plan = deal(FEW if short else FAULTS, random.Random(rng.random()), args.seconds, args.every)
     began = time.monotonic()
-    server.start()
+    killer.start()
+    receivers = Receivers()
     try:
-        load = Load([server.url], random.Random(rng.random()))
-        clients = [asyncio.create_task(load.client(i)) for i in range(args.clients)]
-        await killer(server, began + args.seconds, args.every, random.Random(rng.random()), kills)
-        load.going = False
+        await receivers.start()
+        load = Load([server.url], random.Random(rng.random()), steady=killer.steady, receivers=receivers, slow=3, spread=0.3, pause=0.3)
+        writes = Writes(load, SHORT if short else Sizes(), args.patience)
         check = KillCheck(load)
-        done, late = await asyncio.wait(clients, timeout=120)
-        for task in done:
-            if task.exception() is not None:
-                check.fail("a client ended with an error", repr(task.exception()))
-        for task in late:
-            check.fail("a client waits for ever", "")
-            task.cancel()
-        await check.rest(120)
-        client = get_client(url=server.url)
-        for thread, runs in load.threads.items():
-            await check.thread(client, thread, runs)
-        for text in load.unexpected:
-            check.fail("unexpected answer", text)
-        await load.http.aclose()
+        clients = [asyncio.create_task(load.client(i)) for i in range(args.clients)] + [asyncio.create_task(load.dawdle()) for _ in range(load.slow)] + writes.clients()
+        await killer.carry_out(plan, args.seconds)
+        unsent = await settle(check, writes, clients, within=120, webhooks=0 if short else 150)
+        killer.watch()
         if code := await asyncio.to_thread(server.stop):
             check.fail("the server did not stop in order", f"exit code {code}")
         check.tables(folder / "data")
     finally:
-        if server.process.poll() is None:
-            server.kill()
+        server.kill()
+        receivers.stop()
+    for text in killer.deaths:
+        check.fail("the server died by itself", text)
     log = (folder / "log").read_text(errors="replace")
     if "panic" in log:
         check.fail("panic in the log", log[log.index("panic"):][:500])
-    every = [r for runs in load.threads.values() for r in runs]
-    followed = [r for r in every if r.followed and r.id]
-    print(json.dumps({
-        "seconds": round(time.monotonic() - began), "seed": args.seed, "threads": len(load.threads), "runs": len(every), "acknowledged": sum(r.id is not None for r in every),
-        "refused": load.refused, "ended": dict(check.statuses), "followed": len(followed), "rejoins": sum(r.joins - 1 for r in followed),
-        "kills": dict(kills), "wrong": dict(check.wrong),
-    }))
-    for kind, text in check.first.items():
-        print(f"{kind}: {text}", file=sys.stderr)
-    if check.wrong:
-        print(f"data and log are in {folder}", file=sys.stderr)
-        return 1
-    if not args.keep:
-        shutil.rmtree(folder)
-    return 0
+    return conclude(check, {
+        "seconds": round(time.monotonic() - began), "seed": args.seed, "faults": dict(killer.done), **report(check, writes, memory, unsent),
+    }, folder, bool(args.keep))
 
 
 if __name__ == "__main__":

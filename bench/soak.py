@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from faults import Receivers, read_slowly
+
 FINAL = {"success", "error", "interrupted", "timeout"}
 DOWN = (httpx.TransportError,)
 
@@ -23,13 +25,13 @@ class Graph:
     """A graph that says whose each of its messages is: their text begins with the tag of the run."""
 
     assistant: str
-    input: object  # (tag, steps, delay) -> input of a run
+    input: object  # (tag, steps, delay, bytes of a token) -> input of a run
     want: object  # (tag, steps) -> texts of the messages of a whole run
 
 
 TURNS = Graph(
     "turns",
-    lambda tag, steps, delay: {"messages": [{"role": "user", "content": tag}], "tag": tag, "steps": steps, "delay": delay},
+    lambda tag, steps, delay, pad: {"messages": [{"role": "user", "content": tag}], "tag": tag, "steps": steps, "delay": delay, "pad": pad},
     lambda tag, steps: [tag] + [f"{tag} {i}" for i in range(steps)],
 )
 
@@ -45,6 +47,9 @@ class Run:
         self.followed = self.ended = self.gap = False
         self.joins = 0
         self.result: object = None  # what wait or join answered
+        self.seen: str | None = None  # how it had ended, when it was looked at
+        self.webhook = ""  # where its end is to be told
+        self.pad = 0  # bytes of each of its tokens
 
     def want(self) -> list[str]:
         return self.graph.want(self.tag, self.steps)
@@ -65,6 +70,9 @@ class Load:
     patience: float = 60  # seconds without a sign of life after which a client goes away
     spread: float = 0.2  # seconds between runs of a burst
     pause: float = 0  # seconds between bursts
+    steady: Callable[[], list[str]] = lambda: []  # the servers to which nothing is being done, that answer as fast as they can
+    receivers: Receivers | None = None  # of webhooks
+    slow: int = 0  # clients that read slowly
 
     def __post_init__(self) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
@@ -72,7 +80,8 @@ class Load:
         self.streaming = httpx.Timeout(60, read=self.patience, connect=2)
         self.threads: dict[str, list[Run]] = {}
         self.going = True
-        self.refused = self.early = self.left = 0
+        self.deleted: dict[str, bool] = {}  # thread: whether that was acknowledged
+        self.refused = self.early = self.left = self.slowly = 0
         self.unexpected: list[str] = []
 
     def at(self, path: str) -> str:
@@ -111,6 +120,8 @@ class Load:
         thread = None
         while self.going:
             if thread is None or self.rng.random() < 0.15:
+                if thread is not None and self.rng.random() < 0.2:
+                    await self.delete(thread)
                 r = await self.post("/threads", {})
                 thread = r.json()["thread_id"]
                 self.threads[thread] = []
@@ -121,17 +132,48 @@ class Load:
                 count += 1
                 strategy = self.rng.choice(["enqueue", "reject", "interrupt", "rollback"])
                 run = Run(f"{number + 1}{count:05}", thread, strategy, self.rng.randint(1, 6), graph)
+                run.pad = 50_000 if self.slow and self.rng.random() < 0.1 else 0
                 self.threads[thread].append(run)
                 tasks.append(asyncio.create_task(self.one(run)))
                 await asyncio.sleep(self.rng.random() * self.spread)
             await asyncio.gather(*tasks)
             await asyncio.sleep(self.rng.random() * self.pause)
 
+    async def delete(self, thread: str) -> None:
+        """Deletes a thread, whose runs may go on meanwhile."""
+        self.deleted[thread] = False
+        while True:
+            try:
+                r = await self.http.delete(self.at(f"/threads/{thread}"))
+            except DOWN:
+                pass
+            else:
+                if r.status_code in (204, 404):
+                    self.deleted[thread] = True
+                    return
+                if r.status_code != 503:
+                    self.unexpected.append(f"delete: {r.status_code} {r.text[:200]}")
+                    return
+            await asyncio.sleep(0.1)
+
+    async def dawdle(self) -> None:
+        """Streams runs of others, and reads little of them or nothing."""
+        while self.going:
+            await asyncio.sleep(0.2)
+            recent = [r for runs in list(self.threads.values())[-20:] for r in runs[-5:] if r.id and r.pad]
+            if recent:
+                run = self.rng.choice(recent)
+                self.slowly += 1
+                await read_slowly(self.rng.choice(self.urls), f"/threads/{run.thread}/runs/{run.id}/stream", self.rng.uniform(2, 15), self.rng.choice([0, 16, 4096]))
+
     async def one(self, run: Run) -> None:
         body = {
             "assistant_id": run.graph.assistant, "multitask_strategy": run.strategy, "stream_mode": ["values", "updates", "custom"],
-            "stream_resumable": True, "input": run.graph.input(run.tag, run.steps, self.rng.choice(self.delays)),
+            "stream_resumable": True, "input": run.graph.input(run.tag, run.steps, self.rng.choice(self.delays), run.pad),
         }
+        if self.receivers is not None and self.rng.random() < 0.2:
+            run.webhook = self.rng.choice([self.receivers.good, self.receivers.hanging]) + run.tag
+            body["webhook"] = run.webhook
         kind = self.rng.random()
         if kind < 0.5:
             run.followed = True
@@ -245,6 +287,8 @@ class Load:
         # An orderly end closes the chunked body; a cut raises. Whether the run ended, the run says.
         row = await self.get(f"/threads/{run.thread}/runs/{run.id}")
         over = row.status_code == 404 or row.status_code == 200 and row.json()["status"] in FINAL
+        if row.status_code == 200 and over:
+            run.seen = row.json()["status"]
         self.early += not over
         return over
 
@@ -265,6 +309,7 @@ class Check:
         self.wrong: collections.Counter = collections.Counter()
         self.first: dict[str, str] = {}
         self.statuses: collections.Counter = collections.Counter()
+        self.ended: list[Run] = []  # those with webhooks
 
     def fail(self, kind: str, text: str) -> None:
         self.wrong[kind] += 1
@@ -275,14 +320,18 @@ class Check:
         if rows := ask(sql):
             self.fail(kind, f"{len(rows)} rows, first {rows[:3]}")
 
-    def rows(self, ask: Callable[[str], list]) -> None:
-        """What both databases have in the same tables."""
+    def rows(self, ask: Callable[[str], list], tables: list[str]) -> None:
+        """What both databases have in the same tables; tables are those with a thread_id."""
         def none(kind: str, sql: str) -> None:
             self.none(ask, kind, sql)
 
         none("table runs: not ended", "SELECT run_id, status FROM runs WHERE status IN ('pending', 'running')")
         none("table threads: busy", "SELECT thread_id FROM threads WHERE status = 'busy'")
-        none("table runs: without thread", "SELECT run_id FROM runs WHERE thread_id NOT IN (SELECT thread_id FROM threads)")
+        # What is left of deleted threads is named in thread_remains until it is deleted too.
+        for table in tables:
+            if table not in ("threads", "thread_remains", "upstream_deleted", "outbox"):
+                none(f"table {table}: without thread", f"SELECT thread_id, count(*) FROM {table} WHERE thread_id <> '' AND thread_id NOT IN "
+                     "(SELECT thread_id FROM threads UNION SELECT thread_id FROM thread_remains) GROUP BY thread_id")
         none("table events: gap", "SELECT thread_id, count(*), max(seq) FROM events GROUP BY thread_id HAVING count(*) <> max(seq) OR min(seq) <> 1")
         none("table events: body missing", "SELECT thread_id, seq FROM events WHERE body NOT IN (SELECT body FROM event_bodies)")
         none("table checkpoints: parent missing",
@@ -330,6 +379,10 @@ class Check:
                 continue
             status = row["status"]
             self.statuses[status] += 1
+            if run.webhook and status != "interrupted":  # one that was cancelled before it began tells nobody
+                self.ended.append(run)
+            if run.seen not in (None, status):
+                self.fail("run that had ended has another status", f"{thread} {run.id}: {run.seen}, then {status}")
             if status not in FINAL:
                 self.fail("run not ended", f"{thread} {run.id} {status}")
             if status == "error":
@@ -359,7 +412,29 @@ class Check:
         else:
             self.fail("run ended in an unexpected error", f"{thread} {run.id}: {why or r.text[:300]}")
 
-    async def events(self, thread: str, said: list[str]) -> None:
+    async def gone(self, thread: str) -> None:
+        """A thread that was deleted stays so, with all that belongs to it."""
+        for path in ("", "/state", "/events", "/runs"):
+            r = await self.load.get(f"/threads/{thread}{path}")
+            if r.status_code != 404 and r.text != "[]":
+                self.fail("deleted thread came back", f"{thread}{path}: {r.status_code} {r.text[:200]}")
+
+    async def webhooks(self, within: float) -> int:
+        """Each run that ended has told so; it gives how many have not, when there was no time to wait for them."""
+        def missing() -> list[Run]:
+            return [r for r in self.ended if r.webhook.startswith(receivers.good) and r.tag not in receivers.took]
+
+        if (receivers := self.load.receivers) is None:
+            return 0
+        end = asyncio.get_running_loop().time() + within
+        while missing() and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(1)
+        if within:
+            for run in missing():
+                self.fail("webhook not sent", f"{run.thread} {run.id}")
+        return len(missing())
+
+    async def events(self, thread: str, said: list[str], also: list[str] = []) -> None:
         after, rows = 0, []
         while True:
             r = await self.load.get(f"/threads/{thread}/events", params={"limit": 1000, "after_seq": after})
@@ -378,7 +453,7 @@ class Check:
         if len(set(words)) != len(words):
             twice = [s for s, n in collections.Counter(words).items() if n > 1]
             self.fail("message event doubled", f"{thread}: {twice}")
-        if missing := set(said) - set(words):
+        if missing := (set(said) | set(also)) - set(words):
             self.fail("message without event", f"{thread}: {sorted(missing)}")
         ends = collections.Counter(r["run_id"] for r in rows if r["event_type"] in ("run.end", "run.error"))
         if any(n > 1 for n in ends.values()):
