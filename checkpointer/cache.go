@@ -115,7 +115,10 @@ func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte,
 		at := len(dst)
 		var err error
 		if dst, err = jsonplus.AppendJSON(dst, jsonplus.TypeMsgpack, item); err != nil {
-			return dst[:start], err
+			if !list {
+				return dst[:start], err
+			}
+			dst = append(dst, "null"...) // it hides nothing next to it
 		}
 		if len(item) >= leastKept {
 			k.text, k.aged, fresh = slices.Clone(dst[at:]), true, true

@@ -58,6 +58,17 @@ func TestValueCacheAfterAnError(t *testing.T) {
 	require.Equal(t, "kept", string(got))
 }
 
+// An item that cannot be read is null itself.
+func TestValueCacheShowsWhatStandsNextToAnUnreadableItem(t *testing.T) {
+	t.Parallel()
+	c := newValueCache(20_000)
+	text := msgp.AppendString(nil, strings.Repeat("y", 100))
+	got, err := c.appendItems(nil, [][]byte{text, {0xc1}, text}, true)
+	require.NoError(t, err)
+	y := `"` + strings.Repeat("y", 100) + `"`
+	require.Equal(t, "["+y+",null,"+y+"]", string(got))
+}
+
 func TestValueCacheIsSharedSafely(t *testing.T) {
 	t.Parallel()
 	c := newValueCache(40_000)

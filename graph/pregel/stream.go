@@ -8,6 +8,7 @@ import (
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/jsonplus"
 )
 
 // mostQueued is how many bytes of events may wait for the reader of a run before whoever emits more waits.
@@ -27,6 +28,7 @@ func newStream() *stream { return &stream{notify: make(chan struct{}, 1)} }
 
 // push adds an event. It waits while the reader is far behind, as long as ctx lasts.
 func (s *stream) push(ctx context.Context, e graph.Event) {
+	e.Data = jsonplus.Shown(e.Data)
 	s.mu.Lock()
 	for s.size > mostQueued && !s.closed {
 		if s.space == nil {

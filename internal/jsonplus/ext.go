@@ -70,7 +70,7 @@ func appendExt(dst []byte, code int8, payload []byte, depth int) ([]byte, error)
 	var done bool
 	switch code {
 	case extSingleArg:
-		dst, done = appendSingle(dst, c)
+		dst, done = appendSingle(dst, c, depth)
 	case extPosArgs:
 		if dst, done, err = appendPositional(dst, c, depth); err != nil {
 			return dst, err
@@ -89,7 +89,7 @@ func appendExt(dst []byte, code int8, payload []byte, depth int) ([]byte, error)
 
 // appendSingle knows the classes made of one argument that do not show as that argument. The rest do: sets and deques as
 // lists, enums as their value, addresses and time zones as text.
-func appendSingle(dst []byte, c call) ([]byte, bool) {
+func appendSingle(dst []byte, c call, depth int) ([]byte, bool) {
 	if len(c.arg) == 0 || msgp.NextType(c.arg) != msgp.StrType && msgp.NextType(c.arg) != msgp.BinType {
 		return dst, false
 	}
@@ -128,7 +128,7 @@ func appendSingle(dst []byte, c call) ([]byte, bool) {
 	case "pickle":
 		// What msgpack has no form for is stored as the call pickle.loads(b"…"), which is never done here. Workers put its JSON behind.
 		if string(c.name) == "loads" {
-			return appendPickled(dst, c)
+			return appendPickled(dst, c, depth)
 		}
 	case "pydantic.types", "pydantic.v1.types", "pydantic_v1.types":
 		// As the streams of LangGraph Server (its state shows the secret itself). Other classes of one argument there do not exist.
@@ -140,10 +140,10 @@ func appendSingle(dst []byte, c call) ([]byte, bool) {
 }
 
 // appendPickled shows a pickled object by the JSON that stands behind its pickle, or as null, as LangGraph Server shows objects it cannot encode.
-func appendPickled(dst []byte, c call) ([]byte, bool) {
+func appendPickled(dst []byte, c call, depth int) ([]byte, bool) {
 	if rest, err := skip(c.arg); err == nil && len(rest) > 0 {
 		if view, _, err := msgp.ReadBytesZC(rest); err == nil && json.Valid(view) {
-			return append(dst, view...), true
+			return AppendShown(dst, view, depth&levelsMask), true
 		}
 	}
 	return append(dst, "null"...), true

@@ -15,8 +15,12 @@ func PackJSON(data []byte) ([]byte, error) { return packJSON(data) }
 
 // packJSON turns the older `json` form into msgpack, with its `lc` envelopes as extensions, so that there is one place that
 // knows how objects show. Old rows are read seldom: this builds values where the msgpack path does not.
-func packJSON(data []byte) ([]byte, error) {
-	p := &packer{text: data}
+func packJSON(data []byte) ([]byte, error) { return pack(&packer{text: data}) }
+
+// packShown is packJSON for what is shown: it is as deep as is shown.
+func packShown(data []byte) ([]byte, error) { return pack(&packer{text: data, shown: true}) }
+
+func pack(p *packer) ([]byte, error) {
 	out, err := p.value(0)
 	if err != nil {
 		return nil, err
@@ -31,6 +35,8 @@ func packJSON(data []byte) ([]byte, error) {
 type packer struct {
 	text []byte
 	at   int
+	// shown: what is nested too deeply to be shown is null, and no error.
+	shown bool
 }
 
 func (p *packer) space() {
@@ -55,12 +61,15 @@ func (p *packer) take(c byte) bool {
 }
 
 func (p *packer) value(depth int) ([]byte, error) {
-	if depth > maxDepth {
-		return nil, ErrDepth
-	}
 	p.space()
 	if p.at == len(p.text) {
 		return nil, errCorrupt
+	}
+	switch {
+	case p.shown && depth >= ShownDepth && (p.text[p.at] == '[' || p.text[p.at] == '{'):
+		return msgp.AppendNil(nil), p.pass()
+	case depth > maxDepth:
+		return nil, ErrDepth
 	}
 	switch p.text[p.at] {
 	case '"':
@@ -84,6 +93,30 @@ func (p *packer) value(depth int) ([]byte, error) {
 	default:
 		return packNumber(word)
 	}
+}
+
+// pass steps over an array or object, without looking closer at it.
+func (p *packer) pass() error {
+	for depth, in := 0, false; p.at < len(p.text); {
+		c := p.text[p.at]
+		p.at++
+		switch {
+		case in:
+			if c == '\\' {
+				p.at++
+			}
+			in = c != '"'
+		case c == '"':
+			in = true
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			if depth--; depth == 0 {
+				return nil
+			}
+		}
+	}
+	return errCorrupt
 }
 
 func packNumber(word string) ([]byte, error) {

@@ -1,6 +1,7 @@
 package jsonplus
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"understudy/internal/jsonscan"
 )
 
 // Types of stored values, as JsonPlusSerializer.dumps_typed names them.
@@ -25,18 +28,28 @@ var (
 	ErrPickle = errors.New("jsonplus: pickled values are not read")
 	// ErrType: the value is of a type that nobody here reads.
 	ErrType = errors.New("jsonplus: unknown type")
-	// ErrDepth: the value is nested deeper than any serialiser of LangGraph writes.
+	// ErrDepth: the value is nested deeper than is written here.
 	ErrDepth = errors.New("jsonplus: nested too deeply")
 
 	errCorrupt  = errors.New("jsonplus: corrupt value")
 	errTrailing = errors.New("jsonplus: bytes after the value")
 )
 
-// maxDepth bounds nesting. ormsgpack, which writes these values, stops at 1024 levels.
+// maxDepth bounds nesting of what is written here. ormsgpack, which reads these values, stops at 1024 levels.
 const maxDepth = 1024
 
-// AppendJSON appends a stored value to dst as compact JSON. typ is one of the Type constants. After an error dst's bytes are
-// as they were; ErrPickle and ErrDepth can be told apart with errors.Is.
+// ShownDepth is how many levels of arrays and objects of a value are shown; an array or object below them is null. Clients read answers with parsers that
+// stop at 1024 levels (orjson) or near 1,000 (Python's), and answers add some of their own. Workers have the same bound (jsonenc.py).
+const ShownDepth = 920
+
+// A position within a value counts its levels of arrays and objects, and in higher bits those of calls, of which there may be as many.
+const (
+	callLevel  = 1 << 16
+	levelsMask = callLevel - 1
+)
+
+// AppendJSON appends a stored value to dst as compact JSON. typ is one of the Type constants. What is nested too deeply within it is null.
+// After an error dst's bytes are as they were; ErrPickle can be told apart with errors.Is.
 func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
 	start := len(dst)
 	var err error
@@ -49,7 +62,7 @@ func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
 		dst, err = appendWhole(dst, data, 0)
 	case TypeJSON:
 		var packed []byte
-		if packed, err = packJSON(data); err == nil {
+		if packed, err = packShown(data); err == nil {
 			dst, err = appendWhole(dst, packed, 0)
 		}
 	default:
@@ -95,13 +108,18 @@ func appendWhole(dst, b []byte, depth int) ([]byte, error) {
 
 // appendValue appends the first msgpack value of b and gives what follows it.
 func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
-	if depth > maxDepth {
-		return dst, b, ErrDepth
-	}
 	if len(b) == 0 {
 		return dst, b, errCorrupt
 	}
-	switch msgp.NextType(b) {
+	kind := msgp.NextType(b)
+	if depth&levelsMask >= ShownDepth && (kind == msgp.MapType || kind == msgp.ArrayType) {
+		rest, err := skip(b)
+		if err != nil {
+			return dst, b, err
+		}
+		return append(dst, "null"...), rest, nil
+	}
+	switch kind {
 	case msgp.StrType:
 		s, rest, err := msgp.ReadStringZC(b)
 		if err != nil {
@@ -184,10 +202,12 @@ func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
 		return dst, b, errCorrupt
 	}
 	start := len(dst)
-	dst, err := appendExt(dst, code, payload, depth+1)
+	if depth/callLevel >= maxDepth {
+		return append(dst, "null"...), rest, nil
+	}
+	dst, err := appendExt(dst, code, payload, depth+callLevel)
 	if err != nil {
-		// As LangGraph's reader: an extension it cannot make sense of is None, and the rest of the value stays readable. So is one that is nested
-		// too deeply.
+		// As LangGraph's reader: an extension it cannot make sense of is None, and the rest of the value stays readable.
 		dst = append(dst[:start], "null"...)
 	}
 	return dst, rest, nil
@@ -195,7 +215,7 @@ func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
 
 // keyDepth is how many levels a key that is no text counts for. Quotes in quotes double in length, so that keys within keys
 // within keys would outgrow all memory: few of these are let through.
-const keyDepth = maxDepth / 4
+const keyDepth = ShownDepth / 4
 
 // appendKey appends the key of an object. JSON has text keys only: others become the text of their JSON.
 func appendKey(dst, b []byte, depth int) ([]byte, []byte, error) {
@@ -265,6 +285,48 @@ func appendFloat(dst []byte, f float64) []byte {
 		}
 	}
 	return append(dst, ".0"...)
+}
+
+// AppendShown appends JSON, which is valid and compact or not, with null for every array and object that is nested deeper than is shown, when it stands itself
+// below so many levels.
+func AppendShown(dst, text []byte, levels int) []byte {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= ShownDepth-levels {
+		return append(dst, text...)
+	}
+	from, depth := 0, levels // what is to be shown, and is not copied yet
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = endOfText(text, i)
+		case '[', '{':
+			if depth++; depth == ShownDepth+1 {
+				dst = append(append(dst, text[from:i]...), "null"...)
+			}
+		case ']', '}':
+			if depth--; depth == ShownDepth {
+				from = i + 1
+			}
+		}
+	}
+	return append(dst, text[from:]...)
+}
+
+// Shown returns JSON as AppendShown does, which mostly are the same bytes.
+func Shown(text []byte) []byte {
+	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) <= ShownDepth || !jsonscan.DeeperThan(text, ShownDepth) {
+		return text
+	}
+	return AppendShown(nil, text, 0)
+}
+
+// endOfText returns where the string ends that begins at i.
+func endOfText(text []byte, i int) int {
+	for i++; i < len(text) && text[i] != '"'; i++ {
+		if text[i] == '\\' {
+			i++
+		}
+	}
+	return i
 }
 
 func appendBase64(dst, b []byte) []byte {

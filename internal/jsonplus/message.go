@@ -46,15 +46,34 @@ func AppendItems(items [][]byte, b []byte) ([][]byte, error) {
 	return items, nil
 }
 
-// skip gives what follows the first value. Extensions, which most items of lists are, are stepped over without looking in.
+// skip gives what follows the first value, however deep it is. Extensions, which most items of lists are, are stepped over without looking in.
 func skip(b []byte) ([]byte, error) {
-	if len(b) > 0 && b[0] >= 0xc7 && b[0] <= 0xc9 || len(b) > 0 && b[0] >= 0xd4 && b[0] <= 0xd8 {
-		if _, _, rest, ok := readExt(b); ok {
-			return rest, nil
+	for left := uint64(1); left > 0; left-- {
+		var n uint32
+		var err error
+		if len(b) == 0 {
+			return nil, errCorrupt
 		}
-		return nil, errCorrupt
+		switch kind := msgp.NextType(b); {
+		case kind == msgp.MapType:
+			n, b, err = msgp.ReadMapHeaderBytes(b)
+			left += 2 * uint64(n)
+		case kind == msgp.ArrayType:
+			n, b, err = msgp.ReadArrayHeaderBytes(b)
+			left += uint64(n)
+		case b[0] >= 0xc7 && b[0] <= 0xc9 || b[0] >= 0xd4 && b[0] <= 0xd8:
+			ok := false
+			if _, _, b, ok = readExt(b); !ok {
+				return nil, errCorrupt
+			}
+		default:
+			b, err = msgp.Skip(b)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return msgp.Skip(b)
+	return b, nil
 }
 
 // Message is what can be told of a message without converting it.

@@ -43,7 +43,8 @@ from langgraph.types import Send
 from . import errors
 
 OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-MAX_DEPTH = 900
+# How many levels of lists and objects are shown, as in Go (jsonplus.ShownDepth).
+MAX_DEPTH = 920
 
 # Classes whose model_dump() is known to be their fields, as they are and in this order. Others may have serialisers of their own.
 _FIELDS: dict[type, tuple[str, ...]] = {
@@ -140,16 +141,10 @@ def _without_nul(out: bytes) -> bytes:
 
 
 def _slow(obj: Any) -> bytes:
-    # How deep Python gets depends on where it is called.
-    for depth in (MAX_DEPTH, MAX_DEPTH // 2, MAX_DEPTH // 4, MAX_DEPTH // 8):
-        try:
-            text = json.dumps(_plain(obj, depth, set()), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        except RecursionError:
-            continue
-        except Exception:
-            break
-        return text.encode("utf-8", "replace")
-    return b"null"
+    try:
+        return _text(obj).encode("utf-8", "replace")
+    except Exception:
+        return b"null"
 
 
 def _key(key: Any) -> str:
@@ -170,53 +165,106 @@ def _key(key: Any) -> str:
     return str(key)
 
 
-def _plain(obj: Any, levels: int, above: set[int]) -> Any:
-    if obj is None or obj is True or obj is False:
-        return obj
+def _scalar(obj: Any) -> str | None:
+    """The JSON of what holds nothing; None for anything else."""
     if isinstance(obj, enum.Enum):
-        obj = obj.value
-    if isinstance(obj, str):
-        return str(obj)
-    if isinstance(obj, int):
-        return int(obj)
-    if isinstance(obj, float):
-        return float(obj) if math.isfinite(obj) else None
-    if isinstance(obj, (datetime.datetime, datetime.date, datetime.time)):
-        return obj.isoformat()
-    if isinstance(obj, uuid.UUID):
-        return str(obj)
+        return _scalar(obj.value)
     if isinstance(obj, orjson.Fragment):
-        return json.loads(obj.contents)
-    if levels < 0 or id(obj) in above:
-        return None
-    above.add(id(obj))
-    try:
-        # Loops, for a comprehension may take a frame of its own.
-        if isinstance(obj, dict):
-            out: Any = {}
-            for k, v in obj.items():
-                out[_key(k)] = _plain(v, levels - 1, above)
-            return out
-        if isinstance(obj, list) or type(obj) is tuple:
-            out = []
-            for v in obj:
-                out.append(_plain(v, levels - 1, above))
-            return out
-        if dataclasses.is_dataclass(obj) and not isinstance(obj, (type, Send)):
-            out = {}
-            for f in dataclasses.fields(obj):
-                if not f.name.startswith("_"):
-                    out[f.name] = _plain(getattr(obj, f.name), levels - 1, above)
-            return out
-        if type(obj).__module__ == "numpy" and hasattr(obj, "tolist"):
-            return _plain(obj.tolist(), levels - 1, above)
-        return _plain(_default(obj), levels - 1, above)
-    except RecursionError:
-        raise
-    except Exception:
-        return None  # what cannot be read hides nothing beside it
-    finally:
-        above.discard(id(obj))
+        return bytes(obj.contents).decode()
+    if isinstance(obj, (datetime.datetime, datetime.date, datetime.time)):
+        obj = obj.isoformat()
+    elif isinstance(obj, uuid.UUID):
+        obj = str(obj)
+    if isinstance(obj, str):
+        return json.dumps(str(obj), ensure_ascii=False)
+    if obj is None or obj is True or obj is False:
+        return json.dumps(obj)
+    if isinstance(obj, int):
+        return str(int(obj))
+    if isinstance(obj, float):
+        return repr(float(obj)) if math.isfinite(obj) else "null"
+    return None
+
+
+def _parts(obj: Any) -> dict[str, Any] | list[Any] | None:
+    """What a container holds; None for other objects."""
+    if isinstance(obj, enum.Enum):
+        return _parts(obj.value)
+    if isinstance(obj, dict):
+        return {_key(k): v for k, v in obj.items()}
+    if isinstance(obj, list) or type(obj) is tuple:
+        return list(obj)
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, (type, Send)):
+        return {f.name: getattr(obj, f.name) for f in dataclasses.fields(obj) if not f.name.startswith("_")}
+    if type(obj).__module__ == "numpy" and hasattr(obj, "tolist"):
+        return _parts(obj.tolist())
+    return None
+
+
+# How many objects stand for each other before one is plain.
+_STEPS = 20
+
+
+def _text(obj: Any) -> str:
+    """Step by step, without recursion: graphs call from any depth of Python's stack. What cannot be shown, is nested too deeply or contains itself is null,
+    and hides nothing next to it."""
+    out: list[str] = []
+    above: set[int] = set()
+    # Open containers: what closes them, their elements that are left, and the objects that stand for them.
+    opened: list[tuple[str, Any, list[int], list[Any]]] = []
+
+    def put(value: Any) -> None:
+        chain: list[Any] = []
+        try:
+            for _ in range(_STEPS):
+                text = _scalar(value)
+                if text is not None:
+                    out.append(text)
+                    return
+                if id(value) in above:
+                    break
+                chain.append(value)
+                parts = _parts(value)
+                if parts is None and type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+                    value = value.tolist()
+                    continue
+                if parts is None:
+                    value = _default(value)
+                    continue
+                if len(opened) >= MAX_DEPTH:
+                    break
+                ids = [id(o) for o in chain]
+                above.update(ids)
+                # Objects that were made on the way are kept: another one could get the id of one that is gone.
+                if isinstance(parts, dict):
+                    out.append("{")
+                    opened.append(("}", iter(parts.items()), ids, chain))
+                else:
+                    out.append("[")
+                    opened.append(("]", iter(parts), ids, chain))
+                return
+        except Exception:
+            pass
+        out.append("null")
+
+    put(obj)
+    while opened:
+        close, left, ids, _ = opened[-1]
+        try:
+            element = next(left)
+        except StopIteration:
+            out.append(close)
+            opened.pop()
+            above.difference_update(ids)
+            continue
+        if out[-1] not in ("{", "["):
+            out.append(",")
+        if close == "}":
+            out.append(json.dumps(element[0], ensure_ascii=False))
+            out.append(":")
+            element = element[1]
+        put(element)
+    return "".join(out)
 
 
 def loads(data: bytes) -> Any:
