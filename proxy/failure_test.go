@@ -202,7 +202,7 @@ func TestHostile(t *testing.T) {
 		"bad chunks":        {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", " 400 "},
 		"bad chunks, read":  {"POST /threads/" + aThread + "/state HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", " 400 "},
 		"two lengths":       {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", " 400 "},
-		"length and chunks": {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: gzip\r\n\r\nab", " 501 "},
+		"length and chunks": {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: gzip\r\n\r\nab", " 400 "},
 		"connect":           {"CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n", " 405 "},
 		"no host":           {"GET /x HTTP/1.1\r\nConnection: close\r\n\r\n", " 400 "},
 		"control bytes":     {"GET /x\x01 HTTP/1.1\r\nHost: h\r\n\r\n", " 400 "},

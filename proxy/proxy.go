@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"understudy/compat"
+	"understudy/internal/framing"
 )
 
 // ErrShutdown is why calls end when Serve does.
@@ -115,7 +116,7 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:                     slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
+	go func() { done <- srv.Serve(framing.Listen(ln)) }()
 	var err error
 	select {
 	case err = <-done:

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"understudy/internal/fault"
+	"understudy/internal/framing"
 )
 
 // errFraming is the answer to a request whose beginning or end different servers would see in different places. Behind a proxy that sees
@@ -28,58 +28,13 @@ func refuseFraming(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// framed reports whether the head of a request says in one way only what is in it: no byte that ends lines for some, no header that others
-// read differently, one length. fasthttp is generous with all of these.
+// framed reports whether the head of a request says in one way only what is in it. fasthttp is generous with odd ones.
 func framed(h *fasthttp.RequestHeader) bool {
-	for _, c := range h.RequestURI() {
-		if c < ' ' || c == 0x7f {
-			return false
-		}
+	if !framing.Target(h.RequestURI()) {
+		return false
 	}
-	lengths, codings := 0, 0
-	raw := h.RawHeaders()
-	for len(raw) > 0 {
-		end := bytes.IndexByte(raw, '\n')
-		if end < 1 || raw[end-1] != '\r' {
-			return false
-		}
-		line := raw[:end-1]
-		raw = raw[end+1:]
-		if len(line) == 0 {
-			return len(raw) == 0 && lengths+codings <= 1
-		}
-		colon := bytes.IndexByte(line, ':')
-		if colon < 1 {
-			return false
-		}
-		name, value := line[:colon], line[colon+1:]
-		for _, c := range name {
-			if !isToken(c) {
-				return false
-			}
-		}
-		for _, c := range value {
-			if c < ' ' && c != '\t' || c == 0x7f {
-				return false
-			}
-		}
-		switch {
-		case len(name) == len("content-length") && bytes.EqualFold(name, []byte("content-length")):
-			lengths++
-		case len(name) == len("transfer-encoding") && bytes.EqualFold(name, []byte("transfer-encoding")):
-			codings++
-			last := bytes.TrimSpace(value[bytes.LastIndexByte(value, ',')+1:])
-			if !bytes.EqualFold(last, []byte("chunked")) {
-				return false
-			}
-		}
-	}
-	return lengths+codings <= 1
-}
-
-// isToken reports whether c may stand in the name of a header.
-func isToken(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0
+	_, ok := framing.Parse(h.RawHeaders())
+	return ok
 }
 
 // ending is a listener whose connections tell that the other side has ended them.
