@@ -47,7 +47,7 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 			return
 		}
 		if s.slots.Leave(entered) {
-			loop.Poke(s.wake)
+			loop.Poke(s.queue.wake)
 		}
 		s.slots.Release(1)
 	}()
@@ -72,18 +72,18 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 		return nil, nil, false, err
 	}
 	shown := *claimed
-	s.claim(claimed, row, now)
+	s.queue.claim(claimed, row, now)
 	stream, err := newBriefStream(ctx, row.ID, s.Streams)
 	if err != nil {
 		return nil, nil, false, err
 	}
 	b := &brief{s: s, thread: row, stream: stream}
-	s.briefs.Store(row.ID, b.stream)
+	s.publisher.briefs.Store(row.ID, b.stream)
 	started = true
 	b.mu.Lock() // the end of the run waits until there is an execution
-	b.ex = s.launchWith(claimed, true, b.finish)
+	b.ex = s.executor.launchWith(claimed, true, b.finish)
 	b.mu.Unlock()
-	f = s.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"})
+	f = s.followers.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"})
 	f.settle = b.settle
 	return &shown, f, true, nil
 }
@@ -104,7 +104,7 @@ func (b *brief) settle(ctx context.Context) error {
 
 func (b *brief) write(ctx context.Context) error {
 	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
-	sub, away := b.s.subscribeRun(ctx, b.thread.ID, b.ex.run.ID, nil)
+	sub, away := b.s.followers.subscribeRun(ctx, b.thread.ID, b.ex.run.ID, nil)
 	if here, ok := sub.(*steady); ok && away != nil && here.cross(ctx) {
 		away = nil
 	}
@@ -126,14 +126,14 @@ func (b *brief) write(ctx context.Context) error {
 	}
 	b.ex.unwritten.Store(false)
 	b.stream.hand(context.WithoutCancel(ctx), sub, away, b.s.Bridge)
-	b.s.briefs.Delete(b.thread.ID)
+	b.s.publisher.briefs.Delete(b.thread.ID)
 	return nil
 }
 
 // end forgets a run that was never written.
 func (b *brief) end() {
 	b.settled = true
-	b.s.briefs.Delete(b.thread.ID)
+	b.s.publisher.briefs.Delete(b.thread.ID)
 }
 
 // finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.
@@ -141,11 +141,11 @@ func (b *brief) finish(ctx context.Context, claimed *Run, out outcome) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.ex.unwritten.Load() {
-		return b.s.finish(ctx, claimed, out)
+		return b.s.executor.finish(ctx, claimed, out)
 	}
 	switch {
 	case b.err != nil || out.kind == dropped: // nobody was told of it, and nobody will be
-		b.s.publishEnd(ctx, claimed)
+		b.s.publisher.publishEnd(ctx, claimed)
 		b.end()
 		return nil
 	case out.kind != succeeded && out.kind != failed: // it is to be run again, or its thread is to be told of
@@ -153,11 +153,11 @@ func (b *brief) finish(ctx context.Context, claimed *Run, out outcome) error {
 			return err
 		}
 		b.settled = true
-		return b.s.finish(ctx, claimed, out)
+		return b.s.executor.finish(ctx, claimed, out)
 	}
 	row := *claimed
-	b.s.conclude(&row, out, b.s.Now())
-	b.s.tell(ctx, ending{row: &row}, out)
+	b.s.executor.conclude(&row, out, b.s.Now())
+	b.s.executor.tell(ctx, ending{row: &row}, out)
 	b.end()
 	return nil
 }

@@ -2,18 +2,13 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
-	"understudy/bridge"
-	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/thread"
 )
 
 // Why an execution was stopped: causes of its context.
@@ -27,28 +22,6 @@ var (
 
 // errNoneToCancel is the answer to a cancellation that names no run.
 var errNoneToCancel = fault.New(fault.NotFound, "No runs found to cancel.")
-
-// markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
-// further writes and is finished by whoever executes it.
-func (s *Service) markCancelled(tx Tx, read *readings, r *Run, action Action, now time.Time) error {
-	r.Cancel = action
-	r.UpdatedAt = now
-	if r.Status == Running {
-		return tx.UpdateRun(r)
-	}
-	if action == CancelRollback {
-		return rollback(tx, r, now) // an earlier attempt may have left checkpoints
-	}
-	r.Status, r.EndedAt = Interrupted, now
-	if err := tx.UpdateRun(r); err != nil || r.StartedAt.IsZero() || r.Kwargs.Temporary {
-		return err
-	}
-	// An earlier attempt had begun.
-	if _, err := s.keepPartial(tx, r, nil, read, now); err != nil {
-		return err
-	}
-	return recordEnd(tx, r, now)
-}
 
 // Cancel cancels runs of a thread. With wait it returns after they have stopped.
 func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action Action, wait bool) error {
@@ -127,7 +100,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	var stopped []id.Run
 	var unsettled []id.Thread
 	now := s.Now()
-	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
+	err := s.settler.writeReading(ctx, func(tx Tx, read *readings) error {
 		ended, stopped, unsettled = nil, nil, nil
 		matched, err := match(tx)
 		if err != nil {
@@ -139,22 +112,22 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 			} else {
 				ended = append(ended, r)
 			}
-			if err := s.markCancelled(tx, read, r, action, now); err != nil {
+			if err := s.settler.markCancelled(tx, read, r, action, now); err != nil {
 				return fmt.Errorf("cancel run %s: %w", r.ID, err)
 			}
 		}
-		unsettled, err = s.settleEnded(tx, ended)
+		unsettled, err = s.settler.settleEnded(tx, ended)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	waits, elsewhere := s.stop(stopped, errCancelled)
+	waits, elsewhere := s.executor.stop(stopped, errCancelled)
 	// The cancel is true; what follows from it is done even if the client goes away.
 	after := context.WithoutCancel(ctx)
 	s.tellInterrupted(after, ended)
 	for _, t := range unsettled {
-		if err := s.settleLater(after, t); err != nil {
+		if err := s.settler.settleLater(after, t); err != nil {
 			return err
 		}
 	}
@@ -169,7 +142,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 		}
 	}
 	for _, r := range elsewhere {
-		if err := s.awaitEnd(ctx, "", r); err != nil {
+		if err := s.followers.awaitEnd(ctx, "", r); err != nil {
 			return fmt.Errorf("wait for the end of run %s: %w", r, err)
 		}
 	}
@@ -180,73 +153,6 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 func (s *Service) tellInterrupted(ctx context.Context, ended []*Run) {
 	for _, r := range ended {
 		s.metrics.ended[Interrupted].Inc()
-		s.publishEnd(ctx, r)
+		s.publisher.publishEnd(ctx, r)
 	}
-}
-
-// settleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It gives those whose head only their graph
-// can tell, which cannot be asked within a transaction: settleLater.
-func (s *Service) settleEnded(tx Tx, ended []*Run) (unsettled []id.Thread, err error) {
-	seen := map[id.Thread]bool{}
-	for _, r := range ended {
-		if seen[r.Thread] {
-			continue
-		}
-		seen[r.Thread] = true
-		if r.Kwargs.Temporary {
-			err = tx.DeleteThread(r.Thread)
-		} else {
-			var row *thread.Thread
-			if row, err = tx.Thread(r.Thread); err == nil {
-				_, err = s.settleIn(tx, r.Thread, nil, row.Error, false, s.Now())
-			}
-		}
-		switch {
-		case errors.Is(err, checkpointer.ErrUndescribed):
-			unsettled = append(unsettled, r.Thread)
-		case err != nil && !fault.Is(err, fault.NotFound):
-			return nil, fmt.Errorf("settle thread %s: %w", r.Thread, err)
-		}
-	}
-	return unsettled, nil
-}
-
-// settleLater settles a thread after the commit, with the error that it shows already.
-func (s *Service) settleLater(ctx context.Context, t id.Thread) error {
-	err := s.settleWith(ctx, t, func(row *thread.Thread) json.RawMessage { return row.Error })
-	if err != nil && !fault.Is(err, fault.NotFound) {
-		return fmt.Errorf("settle thread %s: %w", t, err)
-	}
-	return nil
-}
-
-// stop cancels executions of this process, and gives what to wait for. It tells other instances of runs that they have, and gives them too.
-func (s *Service) stop(runs []id.Run, cause error) (waits []<-chan struct{}, elsewhere []id.Run) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range runs {
-		if ex := s.active[r]; ex != nil {
-			ex.cancel(cause)
-			waits = append(waits, ex.done)
-		} else if s.shared != nil {
-			s.signal(Signal{Run: r})
-			elsewhere = append(elsewhere, r)
-		}
-	}
-	return waits, elsewhere
-}
-
-// publishEnd tells followers that a run is over.
-func (s *Service) publishEnd(ctx context.Context, r *Run) {
-	end := s.terminal(r)
-	if s.shared != nil {
-		// Another instance may be at work on the thread, and gives the offsets under which the database has its records.
-		end.Attempt, end.Kept = 0, false
-	}
-	s.publish(ctx, r, end)
-	s.ended(r)
-}
-
-func (s *Service) terminal(r *Run) *bridge.Record {
-	return s.record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
 }

@@ -67,24 +67,6 @@ func deathsOf(runs []*Run) map[string]death {
 	return deaths
 }
 
-// survived counts the death of the owner of a run.
-func (s *Service) survived(ctx context.Context, r *Run, deaths map[string]death) {
-	d := deaths[r.Owner]
-	switch waited := r.suspect() && r.Turn == NoTurn; {
-	case r.Crashes >= maxCrashes, waited && d.blamed:
-	case waited, r.Turn == Company && d.blamed:
-		r.Crashes = 1
-	case r.Turn == Alone:
-		r.Crashes++
-	case d.single:
-		r.Crashes = max(r.Crashes+1, suspectCrashes)
-	default:
-		r.Crashes = max(r.Crashes, min(r.Crashes+1, suspectCrashes))
-	}
-	r.Turn = NoTurn
-	s.log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
-}
-
 // acquit forgets the deaths that were counted of a run: it was taken over from a server that lives.
 func acquit(tx Tx, row *Run) error {
 	if row.Status.Over() || row.Crashes == 0 {
@@ -109,7 +91,7 @@ type starter interface {
 
 // takeTurn waits until a suspect may be executed, and notes in the database that it is, so that the death of the server counts. It does nothing
 // for other runs. An error says why the run is not to be executed.
-func (s *Service) takeTurn(ctx context.Context, ex *execution) error {
+func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
 	r := ex.run
 	switch {
 	case r.Crashes >= maxCrashes:
@@ -118,56 +100,56 @@ func (s *Service) takeTurn(ctx context.Context, ex *execution) error {
 		return nil
 	case r.doubted():
 		select {
-		case <-time.After(s.Lease / 2):
+		case <-time.After(x.lease / 2):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		ex.turn = s.slots.LineUp()
+		ex.turn = x.slots.LineUp()
 	}
 	select {
 	case <-ex.turn.First():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if g, ok := s.Graphs.Graph(r.Graph); ok {
+	if g, ok := x.graphs.Graph(r.Graph); ok {
 		if g, ok := g.(starter); ok {
 			_ = g.Ready(ctx) // else the execution ends with the reason
 		}
 	}
-	s.log.InfoContext(ctx, "run is executed alone: servers died while they executed it", "run_id", r.ID, "thread_id", r.Thread, "crashes", r.Crashes)
-	if err := s.noteTurn(ctx, r, Alone); err != nil {
+	x.log.InfoContext(ctx, "run is executed alone: servers died while they executed it", "run_id", r.ID, "thread_id", r.Thread, "crashes", r.Crashes)
+	if err := x.noteTurn(ctx, r, Alone); err != nil {
 		return err
 	}
 	ctx, ex.yields = context.WithCancel(ctx)
-	ex.turns.Go(func() { s.holdTurn(ctx, ex) })
+	ex.turns.Go(func() { x.holdTurn(ctx, ex) })
 	return nil
 }
 
 // turnTime returns how long a suspect of this attempt is executed alone: it doubles with each attempt from a heartbeat up to turnLimit, so that
 // most suspects hold up the queue for a short time only.
-func (s *Service) turnTime(attempt int) time.Duration {
-	return min(s.heartbeat()<<min(max(attempt-2, 0), 8), turnLimit)
+func (x *executor) turnTime(attempt int) time.Duration {
+	return min((x.lease/4)<<min(max(attempt-2, 0), 8), turnLimit)
 }
 
 // holdTurn keeps the line until a suspect yields, or has survived for turnTime.
-func (s *Service) holdTurn(ctx context.Context, ex *execution) {
+func (x *executor) holdTurn(ctx context.Context, ex *execution) {
 	defer ex.turn.Leave()
-	timer := time.NewTimer(s.turnTime(ex.run.Attempt))
+	timer := time.NewTimer(x.turnTime(ex.run.Attempt))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return
 	case <-timer.C:
 	}
-	if err := s.noteTurn(ctx, ex.run, Company); err != nil && ctx.Err() == nil {
-		s.log.ErrorContext(ctx, "cannot note the turn of a run", "run_id", ex.run.ID, "error", err)
+	if err := x.noteTurn(ctx, ex.run, Company); err != nil && ctx.Err() == nil {
+		x.log.ErrorContext(ctx, "cannot note the turn of a run", "run_id", ex.run.ID, "error", err)
 	}
 }
 
 // noteTurn writes the turn of a run. What may pass is tried again until ctx ends.
-func (s *Service) noteTurn(ctx context.Context, r *Run, turn Turn) error {
+func (x *executor) noteTurn(ctx context.Context, r *Run, turn Turn) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := s.Store.Write(ctx, func(tx Tx) error {
+		err := x.store.Write(ctx, func(tx Tx) error {
 			row, err := tx.Run(r.Thread, r.ID)
 			switch {
 			case fault.Is(err, fault.NotFound):

@@ -76,7 +76,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	}
 	free := s.slots.Reserve(len(reqs))
 	var done []created
-	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
+	err := s.settler.writeReading(ctx, func(tx Tx, read *readings) error {
 		s.undo(done) // an attempt
 		done = done[:0]
 		left := free
@@ -105,7 +105,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	var followed *steady
 	if follow && s.near != nil { // before it can publish
 		r := done[0].run.ID
-		followed = s.steady(r, s.near.follow(r), sub, bridge.Offset{})
+		followed = s.followers.steady(r, s.near.follow(r), sub, bridge.Offset{})
 		followed.fills = durable(done[0].run)
 		sub = followed
 	}
@@ -115,9 +115,9 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		s.displace(ctx, &c)
 		if c.claimed != nil {
 			free--
-			s.launch(c.claimed)
+			s.executor.launch(c.claimed)
 		} else {
-			s.queued()
+			s.queue.queued()
 		}
 	}
 	s.slots.Release(free)
@@ -134,14 +134,14 @@ func durable(r *Run) bool { return r.Kwargs.Resumable && !r.Kwargs.Temporary }
 // displace tells, after the commit, those whose runs the strategy of a new one ended, and stops those that go on.
 func (s *Service) displace(ctx context.Context, c *created) {
 	s.tellInterrupted(ctx, c.ended)
-	s.stop(c.stopped, errCancelled)
+	s.executor.stop(c.stopped, errCancelled)
 }
 
 // undo gives back what claims took that were not committed.
 func (s *Service) undo(all []created) {
 	for _, c := range all {
 		if c.claimed != nil && s.slots.Leave(c.claimed.Graph) {
-			loop.Poke(s.wake)
+			loop.Poke(s.queue.wake)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (s *Service) insert(tx Tx, read *readings, t id.Thread, a id.Assistant, sta
 			} else {
 				c.ended = append(c.ended, other)
 			}
-			if err := s.markCancelled(tx, read, other, action, now); err != nil {
+			if err := s.settler.markCancelled(tx, read, other, action, now); err != nil {
 				return c, err
 			}
 		case other.Status == Running:
@@ -244,7 +244,7 @@ func (s *Service) insert(tx Tx, read *readings, t id.Thread, a id.Assistant, sta
 	shown := *r
 	c.run = &shown
 	if mayClaim && !running && !ahead && req.After <= 0 && s.slots.Enter(r.Graph) {
-		s.claim(r, row, now)
+		s.queue.claim(r, row, now)
 		c.claimed = r
 	}
 	if fresh {

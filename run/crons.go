@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
 	"understudy/internal/loop"
+	"understudy/run/clock"
+	"understudy/run/webhook"
 )
 
 // errNever refuses a schedule whose date never occurs, such as the 30th of February.
@@ -56,20 +59,32 @@ func nextTime(c *Cron, after time.Time) (*time.Time, error) {
 
 var errNoCron = fault.New(fault.NotFound, "Not Found")
 
+// crons keeps schedules and makes the runs that are due by them.
+type crons struct {
+	store  Store
+	clock  *clock.Clock
+	now    func() time.Time
+	wire   Wire
+	policy *webhook.Policy
+	runs   *Service // creates the runs
+	log    *slog.Logger
+	poked  chan struct{} // capacity 1: the next cron changed
+}
+
 // CreateCron makes a cron.
-func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
+func (s *crons) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 	// The order of the checks is LangGraph Server's: it decides which of several mistakes a client sees.
-	if err := s.Webhooks.Check(gjson.ParseBytes(n.Payload["webhook"]).String()); err != nil {
+	if err := s.policy.Check(gjson.ParseBytes(n.Payload["webhook"]).String()); err != nil {
 		return nil, err
 	}
-	a, err := s.resolveAssistant(n.AssistantID)
+	a, err := s.runs.resolveAssistant(n.AssistantID)
 	if err != nil {
 		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
 	}
 	if err := limits.Metadata(n.Metadata); err != nil {
 		return nil, err
 	}
-	now := s.Now()
+	now := s.now()
 	c := &Cron{
 		ID: id.NewCron(), Assistant: a, Thread: n.Thread, Schedule: n.Schedule, Timezone: n.Timezone, EndTime: n.EndTime,
 		Metadata: n.Metadata, OnRunCompleted: n.OnRunCompleted, Enabled: n.Enabled, CreatedAt: now, UpdatedAt: now,
@@ -94,7 +109,7 @@ func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 		}
 	}
 	c.Payload = withCronID(payload, c.ID)
-	err = s.Store.Write(ctx, func(tx Tx) error {
+	err = s.store.Write(ctx, func(tx Tx) error {
 		if _, err := tx.Assistant(a); err != nil {
 			return fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
 		}
@@ -113,7 +128,7 @@ func (s *Service) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop.Poke(s.crons)
+	loop.Poke(s.poked)
 	return c, nil
 }
 
@@ -127,8 +142,8 @@ func withCronID(payload *jsonobj.Object, c id.Cron) json.RawMessage {
 }
 
 // GetCron gives a cron.
-func (s *Service) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
-	row, err := s.Store.Cron(ctx, c)
+func (s *crons) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
+	row, err := s.store.Cron(ctx, c)
 	if fault.Is(err, fault.NotFound) {
 		return nil, errNoCron
 	}
@@ -136,17 +151,17 @@ func (s *Service) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
 }
 
 // UpdateCron changes a cron. A changed schedule, zone or end counts from now.
-func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron, error) {
+func (s *crons) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron, error) {
 	if err := s.checkPatch(p); err != nil {
 		return nil, err
 	}
 	var row *Cron
-	err := s.Store.Write(ctx, func(tx Tx) error {
+	err := s.store.Write(ctx, func(tx Tx) error {
 		var err error
 		if row, err = tx.Cron(c); err != nil {
 			return err
 		}
-		now := s.Now()
+		now := s.now()
 		row.UpdatedAt = now
 		if p.Schedule != nil {
 			row.Schedule = *p.Schedule
@@ -189,13 +204,13 @@ func (s *Service) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron
 	if err != nil {
 		return nil, err
 	}
-	loop.Poke(s.crons)
+	loop.Poke(s.poked)
 	return row, nil
 }
 
 // checkPatch refuses what no cron can be changed to.
-func (s *Service) checkPatch(p CronPatch) error {
-	if err := s.Webhooks.Check(gjson.ParseBytes(p.Payload["webhook"]).String()); err != nil {
+func (s *crons) checkPatch(p CronPatch) error {
+	if err := s.policy.Check(gjson.ParseBytes(p.Payload["webhook"]).String()); err != nil {
 		return err
 	}
 	if p.Timezone == nil {
@@ -206,8 +221,8 @@ func (s *Service) checkPatch(p CronPatch) error {
 }
 
 // DeleteCron removes a cron. Runs that it made go on.
-func (s *Service) DeleteCron(ctx context.Context, c id.Cron) error {
-	err := s.Store.Write(ctx, func(tx Tx) error {
+func (s *crons) DeleteCron(ctx context.Context, c id.Cron) error {
+	err := s.store.Write(ctx, func(tx Tx) error {
 		if _, err := tx.Cron(c); err != nil {
 			return err
 		}
@@ -220,12 +235,12 @@ func (s *Service) DeleteCron(ctx context.Context, c id.Cron) error {
 }
 
 // SearchCrons gives a page, and whether there is more behind it.
-func (s *Service) SearchCrons(ctx context.Context, q CronQuery) ([]*Cron, bool, error) {
+func (s *crons) SearchCrons(ctx context.Context, q CronQuery) ([]*Cron, bool, error) {
 	limit := q.Limit
 	if limit > 0 {
 		q.Limit++
 	}
-	page, err := s.Store.Crons(ctx, q)
+	page, err := s.store.Crons(ctx, q)
 	if err != nil {
 		return nil, false, err
 	}
@@ -236,8 +251,8 @@ func (s *Service) SearchCrons(ctx context.Context, q CronQuery) ([]*Cron, bool, 
 }
 
 // CountCrons is the number that SearchCrons would find in all.
-func (s *Service) CountCrons(ctx context.Context, q CronQuery) (int, error) {
-	return s.Store.CountCrons(ctx, q)
+func (s *crons) CountCrons(ctx context.Context, q CronQuery) (int, error) {
+	return s.store.CountCrons(ctx, q)
 }
 
 // cronBatch is how many crons fire in one transaction: enough for thousands that are due in the same minute, few enough not to hold up other writers.
@@ -245,7 +260,7 @@ const cronBatch = 64
 
 // fireDue makes one run for each due cron and moves the cron on in the same transaction: it fires once, whatever happens. What was missed while the
 // server was down is made up for by one run. It returns when the next cron is due.
-func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
+func (s *crons) fireDue(ctx context.Context) (time.Time, error) {
 	for {
 		now, sure, err := s.clock.Sure(ctx)
 		if err != nil {
@@ -259,21 +274,21 @@ func (s *Service) fireDue(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 		if fired == 0 {
-			next, err := s.Store.NextCron(ctx)
-			if now := s.Now(); err == nil && !next.IsZero() && !next.After(now) {
+			next, err := s.store.NextCron(ctx)
+			if now := s.now(); err == nil && !next.IsZero() && !next.After(now) {
 				next = now.Add(100 * time.Millisecond) // another instance is about to fire it
 			}
 			return next, err
 		}
-		s.queued()
+		s.runs.queue.queued()
 	}
 }
 
 // fireBatch fires those that are due longest by a time, and returns how many.
-func (s *Service) fireBatch(ctx context.Context, now time.Time) (int, error) {
+func (s *crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 	var due []*Cron
 	var made []created
-	err := s.writeReading(ctx, func(tx Tx, read *readings) error {
+	err := s.runs.settler.writeReading(ctx, func(tx Tx, read *readings) error {
 		made = made[:0]
 		var err error
 		if due, err = tx.DueCrons(now, cronBatch); err != nil {
@@ -304,13 +319,13 @@ func (s *Service) fireBatch(ctx context.Context, now time.Time) (int, error) {
 		return 0, err
 	}
 	for i := range made {
-		s.displace(ctx, &made[i])
+		s.runs.displace(ctx, &made[i])
 	}
 	return len(due), nil
 }
 
-func (s *Service) fire(tx Tx, read *readings, c *Cron) (created, error) {
-	req, err := s.Wire.Request(c.Payload, c.Thread == "")
+func (s *crons) fire(tx Tx, read *readings, c *Cron) (created, error) {
+	req, err := s.wire.Request(c.Payload, c.Thread == "")
 	if err != nil {
 		return created{}, err
 	}
@@ -322,5 +337,5 @@ func (s *Service) fire(tx Tx, read *readings, c *Cron) (created, error) {
 	if t == "" {
 		t = id.NewThread()
 	}
-	return s.insert(tx, read, t, c.Assistant, c.Thread == "", &req, false)
+	return s.runs.insert(tx, read, t, c.Assistant, c.Thread == "", &req, false)
 }

@@ -9,11 +9,9 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
-	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run/webhook"
-	"understudy/thread"
 )
 
 // ending is what the end of an execution wrote, to be told after the commit.
@@ -30,10 +28,10 @@ type ending struct {
 }
 
 // finish writes the end of an execution in one transaction, and then tells who follows.
-func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
+func (x *executor) finish(ctx context.Context, claimed *Run, out outcome) error {
 	var values json.RawMessage // for the webhook
 	if claimed.Kwargs.Webhook != "" && !claimed.Kwargs.Temporary {
-		res, err := s.headValues(ctx, claimed.Thread)
+		res, err := x.settler.headValues(ctx, claimed.Thread)
 		if err != nil {
 			return err
 		}
@@ -43,8 +41,8 @@ func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
 	if out.kind != succeeded && out.kind != handedBack && out.kind != dropped {
 		// Most of these ends keep what was streamed. What takes time is done before the transaction.
 		out.said.Decode()
-		if out.said.Empty() && recorded(claimed) && s.mayKeep(claimed) {
-			if err := s.read(ctx, read, claimed); err != nil {
+		if out.said.Empty() && recorded(claimed) && x.settler.mayKeep(claimed) {
+			if err := x.settler.read(ctx, read, claimed); err != nil {
 				return err
 			}
 		}
@@ -52,12 +50,12 @@ func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
 	var head *checkpointer.HeadInfo // told by the graph, when the rows do not
 	for {
 		var e ending
-		err := s.writeWith(ctx, read, func(tx Tx, read *readings) (err error) {
-			e, err = s.end(tx, claimed, out, head, values, read)
+		err := x.settler.writeWith(ctx, read, func(tx Tx, read *readings) (err error) {
+			e, err = x.end(tx, claimed, out, head, values, read)
 			return err
 		})
 		if errors.Is(err, checkpointer.ErrUndescribed) {
-			asked, err := s.Snapshots.Head(ctx, claimed.Thread)
+			asked, err := x.snapshots.Head(ctx, claimed.Thread)
 			if err != nil {
 				return fmt.Errorf("head of thread %s: %w", claimed.Thread, err)
 			}
@@ -68,81 +66,65 @@ func (s *Service) finish(ctx context.Context, claimed *Run, out outcome) error {
 			return fmt.Errorf("end run %s: %w", claimed.ID, err)
 		}
 		if e.unsettled {
-			if err := s.settle(ctx, claimed.Thread, e.failure); err != nil {
-				s.log.ErrorContext(ctx, "a thread shows its state as busy until it is used again", "thread_id", claimed.Thread, "error", err)
+			if err := x.settler.settle(ctx, claimed.Thread, e.failure); err != nil {
+				x.log.ErrorContext(ctx, "a thread shows its state as busy until it is used again", "thread_id", claimed.Thread, "error", err)
 			}
 		}
-		s.tell(ctx, e, out)
+		x.tell(ctx, e, out)
 		if e.row != nil && e.row.Status.Over() {
-			s.ended(e.row)
+			x.signals.ended(e.row)
 		}
 		return nil
 	}
 }
 
-// headValues are the values of a thread's head; nil when it has none.
-func (s *Service) headValues(ctx context.Context, t id.Thread) (json.RawMessage, error) {
-	head, err := s.Snapshots.Head(ctx, t)
-	if err != nil {
-		return nil, fmt.Errorf("head of thread %s: %w", t, err)
-	}
-	if head.ID == "" {
-		return nil, nil
-	}
-	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: head.ID})
-	if err != nil {
-		return nil, fmt.Errorf("values of thread %s: %w", t, err)
-	}
-	return values, nil
-}
-
 // tell publishes what the end of an execution means for those who follow, and wakes who waited for it. Only what is committed is told.
-func (s *Service) tell(ctx context.Context, e ending, out outcome) {
+func (x *executor) tell(ctx context.Context, e ending, out outcome) {
 	row := e.row
 	if row == nil {
 		if out.kind != dropped { // else it was known before
-			s.metrics.fencedLost.Inc()
+			x.metrics.fencedLost.Inc()
 		}
 		return // whoever took or deleted the run told the followers
 	}
 	if row.Status == Pending {
-		s.queued()
+		x.queue.queued()
 		return
 	}
 	if e.again { // at worst somebody else ended it, and told: once more does no harm
-		s.publishEnd(ctx, row)
-		s.webhooks.Poke()
-		s.queued() // if nothing waits, a look into the queue was for nothing
+		x.publisher.publishEnd(ctx, row)
+		x.webhooks.Poke()
+		x.queue.queued() // if nothing waits, a look into the queue was for nothing
 		return
 	}
-	s.metrics.ended[row.Status].Inc()
+	x.metrics.ended[row.Status].Inc()
 	if row.Kwargs.Webhook != "" {
-		s.webhooks.Poke()
+		x.webhooks.Poke()
 	}
 	if f := out.failure; f != nil && f.Detail != "" && row.Status == Error {
-		s.log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", f.Error(), "traceback", f.Detail)
+		x.log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", f.Error(), "traceback", f.Detail)
 	}
 	var records []*bridge.Record
 	if row.Error != nil {
-		shown := s.record(row, bridge.Data, "error", row.Error)
+		shown := x.publisher.record(row, bridge.Data, "error", row.Error)
 		shown.Ephemeral, shown.Kept = true, false
 		records = append(records, shown)
 	}
 	if e.partial {
-		s.forms.forget(row.Thread)
+		x.forms.forget(row.Thread)
 	}
-	end := s.terminal(row)
-	s.publish(ctx, row, append(records, end)...)
+	end := x.publisher.terminal(row)
+	x.publisher.publish(ctx, row, append(records, end)...)
 	// Before the commit, whoever looked found the next run blocked; before the records, it would have begun ahead of them.
 	if e.more {
-		s.queued()
+		x.queue.queued()
 	}
-	s.keepEnd(ctx, row, end)
+	x.publisher.keepEnd(ctx, row, end)
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
 // told of the thread's head; nil: the rows say it, or the error is checkpointer.ErrUndescribed.
-func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *readings) (ending, error) {
+func (x *executor) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *readings) (ending, error) {
 	expect(tx, func(e Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
 	if fault.Is(err, fault.NotFound) {
@@ -164,8 +146,8 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 		return ending{}, nil
 	}
 	row.published, row.calls = claimed.published, claimed.calls
-	now := s.Now()
-	failure := s.conclude(row, out, now)
+	now := x.now()
+	failure := x.conclude(row, out, now)
 	if row.Status == Pending {
 		if err := tx.UpdateRun(row); err != nil {
 			return ending{}, err
@@ -184,9 +166,9 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	if err != nil {
 		return e, err
 	}
-	if row.Kwargs.Webhook != "" && !s.Webhooks.Disabled {
-		if err := tx.InsertDelivery(s.Webhooks.Delivery(webhook.End{
-			Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: s.Wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: values, Failure: failure,
+	if row.Kwargs.Webhook != "" && !x.policy.Disabled {
+		if err := tx.InsertDelivery(x.policy.Delivery(webhook.End{
+			Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: x.wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: values, Failure: failure,
 		})); err != nil {
 			return e, err
 		}
@@ -197,21 +179,21 @@ func (s *Service) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadI
 	if rolledBack { // a head that was told before is that of what is gone now
 		head = nil
 	}
-	e.more, err = s.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now)
+	e.more, err = x.settler.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now)
 	if rolledBack && errors.Is(err, checkpointer.ErrUndescribed) {
 		e.unsettled, e.failure, err = true, failure, nil
 	}
 	if err != nil || rolledBack {
 		return e, err
 	}
-	if e.partial, err = s.keepPartial(tx, row, out.said, read, now); err != nil {
+	if e.partial, err = x.settler.keepPartial(tx, row, out.said, read, now); err != nil {
 		return e, err
 	}
 	return e, recordEnd(tx, row, now)
 }
 
 // conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It gives the error that its thread shows.
-func (s *Service) conclude(row *Run, out outcome, now time.Time) (failure json.RawMessage) {
+func (x *executor) conclude(row *Run, out outcome, now time.Time) (failure json.RawMessage) {
 	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt, row.Turn = "", time.Time{}, now, now, NoTurn
 	switch out.kind {
 	case died, handedBack:
@@ -233,18 +215,13 @@ func (s *Service) conclude(row *Run, out outcome, now time.Time) (failure json.R
 			failure = userRollback
 		}
 	case timedOut:
-		failure = errorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", s.Timeout))
+		failure = errorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", x.timeout))
 		row.Status, row.Error = Timeout, failure
 	default:
 		failure = errorJSON(out.failure.Type, out.failure.Message)
 		row.Status, row.Error = Error, failure
 	}
 	return failure
-}
-
-// settleIn makes the row of a thread show its head within a transaction. See thread.SettleIn.
-func (s *Service) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
-	return thread.SettleIn(tx, s.Snapshots, t, thread.Settling{Head: head, Failure: failure, Failed: failed, Now: now})
 }
 
 // What the error of a thread says after a cancel, as LangGraph Server has it.

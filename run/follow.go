@@ -2,12 +2,13 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"understudy/bridge"
 	"understudy/id"
@@ -15,6 +16,23 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/thread/overlay"
 )
+
+// followers reads the streams of runs and threads for clients.
+type followers struct {
+	store      Store
+	bridge     bridge.Bridge
+	shared     bool // other servers work on the store
+	snapshots  Snapshots
+	overlay    *overlay.Overlay
+	publisher  *publisher
+	executions *executions
+	watches    *watches
+	forms      *forms
+	lease      time.Duration
+	started    time.Time                                                      // when this server began: what was streamed before only the database has
+	cancel     func(context.Context, id.Thread, []id.Run, Action, bool) error // Service.Cancel: cancels a run whose reader left
+	log        *slog.Logger
+}
 
 // following says how a run is followed.
 type following struct {
@@ -28,26 +46,26 @@ type following struct {
 }
 
 // follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
-func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, how following) *Follower {
+func (f *followers) follow(ctx context.Context, r *Run, sub bridge.Subscription, how following) *Follower {
 	// One reader uses it at a time; ended tells Close whether the client left before the end.
 	ended, far := false, false // far: it has ended on another instance, whose stream was not seen
 	stop := func() {}
 	if sub != nil {
-		stop = s.watch(r)
+		stop = f.watches.watch(r)
 	}
 	var seen bridge.Offset
 	var completed *whole // nil: the stream loses nothing, or the database does not have it
-	if s.shared != nil && sub != nil && r.Kwargs.Resumable && !r.Kwargs.Temporary {
-		completed = &whole{s: s, run: r, at: how.at, known: how.known}
+	if f.shared && sub != nil && r.Kwargs.Resumable && !r.Kwargs.Temporary {
+		completed = &whole{f: f, run: r, at: how.at, known: how.known}
 	}
 	var rest []*bridge.Record // read, but what comes before it is not at hand
-	asStream, asResult := s.Overlay.Look(ctx, r.Graph, overlay.Stream), s.Overlay.Look(ctx, r.Graph, overlay.Wait)
-	src := newSource(s, r.Thread, r.ID, sub, how.stored)
-	read := s.watched(src, r)
+	asStream, asResult := f.overlay.Look(ctx, r.Graph, overlay.Stream), f.overlay.Look(ctx, r.Graph, overlay.Wait)
+	src := newSource(f.store, r.Thread, r.ID, sub, how.stored)
+	read := f.watched(src, r)
 	next := func(ctx context.Context) ([]*bridge.Record, error) {
 		for !ended {
 			if far {
-				facts, err := s.facts(ctx, r.Thread, r.ID, seen)
+				facts, err := f.facts(ctx, r.Thread, r.ID, seen)
 				if err != nil {
 					return nil, err
 				}
@@ -124,7 +142,7 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 			}
 			if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !r.Kwargs.Temporary {
 				// The stream lost records, or there are none for a while. Only the end is wanted, and the database has it.
-				again, err := s.Join(ctx, r.Thread, r.ID)
+				again, err := f.Join(ctx, r.Thread, r.ID)
 				if err != nil {
 					return Result{}, err
 				}
@@ -139,24 +157,24 @@ func (s *Service) follow(ctx context.Context, r *Run, sub bridge.Subscription, h
 			}
 		}
 		if far {
-			return s.resultOf(ctx, r, asResult)
+			return f.resultOf(ctx, r, asResult)
 		}
-		return s.answered(ctx, r, &so, asResult)
+		return f.answered(ctx, r, &so, asResult)
 	}
-	return NewFollower(s.overlaid(r.Thread, always(asStream), next), result, func(left bool) { //nolint:contextcheck // when it is called, the request is over
+	return NewFollower(f.forms.overlaid(r.Thread, always(asStream), next), result, func(left bool) { //nolint:contextcheck // when it is called, the request is over
 		src.close()
 		stop()
 		if left && !ended && how.cancelOnLeave {
-			s.cancelAfterLeave(r)
+			f.cancelAfterLeave(r)
 		}
 	})
 }
 
 // cancelAfterLeave cancels a run whose reader has gone: the request that asked for it is over, so the work has a context of its own.
-func (s *Service) cancelAfterLeave(r *Run) {
-	err := s.Cancel(context.Background(), r.Thread, []id.Run{r.ID}, CancelInterrupt, false)
+func (f *followers) cancelAfterLeave(r *Run) {
+	err := f.cancel(context.Background(), r.Thread, []id.Run{r.ID}, CancelInterrupt, false)
 	if err != nil && !fault.Is(err, fault.NotFound) {
-		s.log.Error("cannot cancel a run whose reader left", "run_id", r.ID, "error", err)
+		f.log.Error("cannot cancel a run whose reader left", "run_id", r.ID, "error", err)
 	}
 }
 
@@ -175,12 +193,12 @@ func matches(event string, modes []string) bool {
 
 // subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no
 // subscription, and gives none while streams are interrupted; of another it gives the run with bridge.ErrInterrupted then.
-func (s *Service) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*Run, bridge.Subscription, error) {
-	sub, interrupted := s.subscribeRun(ctx, t, r, from)
+func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*Run, bridge.Subscription, error) {
+	sub, interrupted := f.subscribeRun(ctx, t, r, from)
 	if interrupted != nil && !errors.Is(interrupted, bridge.ErrInterrupted) {
 		return nil, nil, fmt.Errorf("subscribe: %w", interrupted)
 	}
-	row, err := s.Store.Run(ctx, t, r)
+	row, err := f.store.Run(ctx, t, r)
 	if err != nil {
 		if sub != nil {
 			sub.Close()
@@ -215,18 +233,18 @@ func (s *Service) subscribe(ctx context.Context, t id.Thread, r id.Run, from *br
 
 // subscribeRun subscribes to the stream of a thread for one of its runs. With bridge.ErrInterrupted it may also return a
 // subscription, which has to cross.
-func (s *Service) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
-	if s.near == nil {
-		return s.Bridge.Subscribe(ctx, t, from)
+func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
+	if f.publisher.near == nil {
+		return f.bridge.Subscribe(ctx, t, from)
 	}
-	of := s.near.follow(r) // first, so that everything published from now on is kept
-	last := s.near.lastOf(of)
-	sub, err := s.Bridge.Subscribe(ctx, t, from)
+	of := f.publisher.near.follow(r) // first, so that everything published from now on is kept
+	last := f.publisher.near.lastOf(of)
+	sub, err := f.bridge.Subscribe(ctx, t, from)
 	if err != nil && !errors.Is(err, bridge.ErrInterrupted) {
-		s.near.unfollow(of)
+		f.publisher.near.unfollow(of)
 		return nil, err
 	}
-	st := s.steady(r, of, sub, last)
+	st := f.steady(r, of, sub, last)
 	st.head = last
 	if sub != nil && from != nil {
 		st.seen = *from
@@ -238,9 +256,9 @@ var errNoRun = fault.New(fault.NotFound, "Run not found")
 
 // JoinStream follows the records of a run; after nil: only what comes from now on. The run is not cancelled when the reader leaves
 // unless cancelOnLeave.
-func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (*Follower, error) {
+func (f *followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (*Follower, error) {
 	if t == "" { // a stateless run is named by its id alone
-		row, err := s.Store.Run(ctx, "", r)
+		row, err := f.store.Run(ctx, "", r)
 		if fault.Is(err, fault.NotFound) {
 			return nil, errNoRun
 		}
@@ -249,7 +267,7 @@ func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *b
 		}
 		t = row.Thread
 	}
-	row, sub, err := s.subscribe(ctx, t, r, from)
+	row, sub, err := f.subscribe(ctx, t, r, from)
 	if err != nil {
 		return nil, err
 	}
@@ -263,19 +281,19 @@ func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *b
 		if row.Kwargs.Resumable {
 			how.stored = from
 		}
-		return s.follow(ctx, row, sub, how), nil
+		return f.follow(ctx, row, sub, how), nil
 	}
 	if from != nil && row.Kwargs.Resumable {
 		if gap(row, sub, modes) {
 			return announce(ctx, row, *from, sub)
 		}
 		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
-		if !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(s.started)) {
-			s.flushRecords(ctx)
+		if !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.started)) {
+			f.publisher.flushRecords(ctx)
 			how.stored = from
 		}
-		if s.shared != nil {
-			if how.at, how.known, err = s.markOf(ctx, row, *from); err != nil {
+		if f.shared {
+			if how.at, how.known, err = f.markOf(ctx, row, *from); err != nil {
 				sub.Close()
 				return nil, err
 			}
@@ -284,29 +302,29 @@ func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *b
 			}
 		}
 	}
-	return s.follow(ctx, row, sub, how), nil
+	return f.follow(ctx, row, sub, how), nil
 }
 
 // StreamThread follows all runs of a thread; it never ends by itself. A thread that is not there yet is waited for.
-func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (*Follower, error) {
-	sub, err := s.Bridge.Subscribe(ctx, t, from)
+func (f *followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (*Follower, error) {
+	sub, err := f.bridge.Subscribe(ctx, t, from)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
-	src := newSource(s, t, "", sub, from)
+	src := newSource(f.store, t, "", sub, from)
 	all := len(modes) == 0 || slices.Contains(modes, "run_modes")
 	lifecycle := slices.Contains(modes, "lifecycle")
 	gone := false
 	var far []id.Run // ended on other instances
-	stop := s.watchThread(t)
+	stop := f.watches.watchThread(t)
 	var seen bridge.Offset
 	next := func(ctx context.Context) ([]*bridge.Record, error) {
 		for !gone {
 			var records []*bridge.Record
 			var err error
 			if len(far) > 0 {
-				if records, err = s.facts(ctx, t, far[0], seen); err == nil {
-					records, far = append(records, s.terminal(&Run{ID: far[0]})), far[1:]
+				if records, err = f.facts(ctx, t, far[0], seen); err == nil {
+					records, far = append(records, f.publisher.terminal(&Run{ID: far[0]})), far[1:]
 				}
 			} else {
 				records, err = src.next(ctx)
@@ -343,13 +361,13 @@ func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Of
 	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
 	request := ctx
 	asStream := func(ctx context.Context) (overlay.Look, error) {
-		row, err := s.Store.Thread(ctx, t)
+		row, err := f.store.Thread(ctx, t)
 		if err != nil {
 			return overlay.Look{}, fmt.Errorf("thread %s: %w", t, err)
 		}
-		return s.Overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
+		return f.overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
 	}
-	return NewFollower(s.overlaid(t, asStream, next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {
+	return NewFollower(f.forms.overlaid(t, asStream, next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {
 		src.close()
 		stop()
 	}), nil
@@ -358,11 +376,29 @@ func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Of
 // stateUpdate is the event, and the mode, that tells of state written by a client.
 const stateUpdate = "state_update"
 
-// PublishState tells those who follow a thread of a state that a client has written, and its checkpoint.
-// data: {"state": …, "thread_id": …}.
-func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
-	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}
-	if err := s.Bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // does not block
-		s.log.Warn("a state update was not published", "thread_id", t, "error", err)
+// awaitEnd waits until a run that another instance executes has stopped.
+func (f *followers) awaitEnd(ctx context.Context, t id.Thread, r id.Run) error {
+	return f.await(ctx, t, r, func(now Status) bool { return now != Running })
+}
+
+// await looks a run up until its status is one that is waited for, or the run is gone.
+func (f *followers) await(ctx context.Context, t id.Thread, r id.Run, reached func(Status) bool) error {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		row, err := f.store.Run(ctx, t, r)
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		switch {
+		case fault.Is(err, fault.Unavailable): // it may come back, and whoever waits has time
+		case err != nil:
+			return err
+		case reached(row.Status):
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }

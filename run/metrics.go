@@ -20,7 +20,7 @@ type metrics struct {
 	fencedLost, fencedCancelled prometheus.Counter
 }
 
-func newMetrics(r prometheus.Registerer, s *Service) *metrics {
+func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	count := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -50,18 +50,23 @@ func newMetrics(r prometheus.Registerer, s *Service) *metrics {
 	}
 	fenced := vec("understudy_fenced_writes_total", "Writes of runs that were refused: lost, another instance has the run; cancelled, its cancel was asked for.", "reason")
 	m.fencedLost, m.fencedCancelled = fenced.WithLabelValues("lost"), fenced.WithLabelValues("cancelled")
+	return m
+}
+
+// watchQueue reports how the queue stands.
+func watchQueue(r prometheus.Registerer, q *queue) {
+	f := promauto.With(r)
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs", Help: "Runs that this instance executes at once at most."}, func() float64 {
-		most, _ := s.Load()
+		most, _ := q.Load()
 		return float64(most)
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs_used", Help: "Runs that this instance executes."}, func() float64 {
-		_, used := s.Load()
+		_, used := q.Load()
 		return float64(used)
 	})
 	if r != nil {
-		r.MustRegister(newQueueMetrics(s))
+		r.MustRegister(newQueueMetrics(q))
 	}
-	return m
 }
 
 // label is the outcome as a label.
@@ -84,18 +89,18 @@ func (m *metrics) over(kind outcomeKind, took time.Duration) {
 
 // queueMetrics asks the database how the queue stands when somebody looks.
 type queueMetrics struct {
-	s                                          *Service
+	q                                          *queue
 	up, pending, running, due, oldest, longest *prometheus.Desc
 }
 
 // queueTime bounds the question: whoever looks does not wait for a database that does not answer.
 const queueTime = 2 * time.Second
 
-func newQueueMetrics(s *Service) queueMetrics {
+func newQueueMetrics(q *queue) queueMetrics {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	upTo := "; counted up to " + strconv.Itoa(queueBound) + ", over all instances."
 	return queueMetrics{
-		s:       s,
+		q:       q,
 		up:      desc("understudy_database_up", "Whether the database told how the queue stands: 1 or 0. At 0 the numbers of the queue are left out."),
 		pending: desc("understudy_runs_pending", "Runs that wait"+upTo),
 		running: desc("understudy_runs_running", "Runs that are being worked on"+upTo),
@@ -116,13 +121,13 @@ func (m queueMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m queueMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), queueTime) // a collector is given none
 	defer cancel()
-	q, err := m.s.Queue(ctx)
+	q, err := m.q.Queue(ctx)
 	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	if err != nil {
 		gauge(m.up, 0)
 		return
 	}
-	now := m.s.Now()
+	now := m.q.now()
 	gauge(m.up, 1)
 	gauge(m.pending, float64(q.Pending))
 	gauge(m.running, float64(q.Running))

@@ -213,8 +213,8 @@ type steady struct {
 }
 
 // steady returns the subscription of a run over one of its thread. When sub is nil, call cross before anything else.
-func (s *Service) steady(r id.Run, of *nearRun, sub bridge.Subscription, seen bridge.Offset) *steady {
-	return &steady{near: s.near, of: of, run: r, sub: sub, seen: seen}
+func (f *followers) steady(r id.Run, of *nearRun, sub bridge.Subscription, seen bridge.Offset) *steady {
+	return &steady{near: f.publisher.near, of: of, run: r, sub: sub, seen: seen}
 }
 
 // cross goes over to what the run publishes here.

@@ -183,7 +183,7 @@ func talking(t *testing.T, talks map[string]func(*talk)) *world {
 	}
 	w.stop()
 	w.start()
-	w.runs.Overlay = overlay.New(w.rows, apart())
+	w.runs.SetOverlay(overlay.New(w.rows, apart()))
 	return w
 }
 
@@ -218,7 +218,7 @@ func TestOverlayOfStreams(t *testing.T) {
 		}
 		w.stop()
 		w.start()
-		w.runs.Overlay = overlay.New(w.rows, apart())
+		w.runs.SetOverlay(overlay.New(w.rows, apart()))
 	}
 
 	for on, want := range map[bool]string{true: before, false: "S1 h3 a3"} {
@@ -434,7 +434,7 @@ func TestOverlayOfUpdates(t *testing.T) {
 	require.Equal(t, []string{shown[0], shown[0], raw[2]}, updates(f))
 	settings := overlay.Defaults()
 	settings.Updates = false
-	w.runs.Overlay = overlay.New(w.rows, overlay.Config{Settings: settings})
+	w.runs.SetOverlay(overlay.New(w.rows, overlay.Config{Settings: settings}))
 	f, err = w.runs.JoinStream(t.Context(), th, r.ID, &bridge.Offset{}, nil, false)
 	require.NoError(t, err)
 	require.Equal(t, raw, updates(f))

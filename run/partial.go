@@ -17,16 +17,16 @@ import (
 )
 
 // tokens returns what collects the answers that an execution of a run streams; nil when they are not kept.
-func (s *Service) tokens(r *Run) *partial.Tokens {
-	if r.Kwargs.Temporary || !s.Overlay.KeepsPartial(r.Graph) {
+func (s *settler) tokens(r *Run) *partial.Tokens {
+	if r.Kwargs.Temporary || !s.overlay.KeepsPartial(r.Graph) {
 		return nil
 	}
 	return partial.NewTokens()
 }
 
 // mayKeep reports whether answers of a run are kept that it streamed and did not save.
-func (s *Service) mayKeep(r *Run) bool {
-	return !r.Kwargs.Temporary && r.Status != Success && !r.StartedAt.IsZero() && s.Overlay.KeepsPartial(r.Graph)
+func (s *settler) mayKeep(r *Run) bool {
+	return !r.Kwargs.Temporary && r.Status != Success && !r.StartedAt.IsZero() && s.overlay.KeepsPartial(r.Graph)
 }
 
 // recorded reports whether the kept records of a run may have answers.
@@ -38,7 +38,7 @@ func recorded(r *Run) bool {
 // said is what its last attempt streamed in this process; when that is nothing, they are those of the records of a resumable run. They are
 // shown with the last checkpoint that the run saved. A run that saved none shows them where it began. An answer whose question was not saved
 // is not kept.
-func (s *Service) keepPartial(tx Tx, r *Run, said *partial.Tokens, read *readings, now time.Time) (kept bool, err error) {
+func (s *settler) keepPartial(tx Tx, r *Run, said *partial.Tokens, read *readings, now time.Time) (kept bool, err error) {
 	if !s.mayKeep(r) {
 		return false, nil
 	}
@@ -127,9 +127,9 @@ func (g *readings) err() error {
 }
 
 // read reads what a run streamed.
-func (s *Service) read(ctx context.Context, g *readings, r *Run) error {
+func (s *settler) read(ctx context.Context, g *readings, r *Run) error {
 	one := &reading{said: partial.NewTokens()}
-	if err := s.Store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, one.add); err != nil {
+	if err := s.store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, one.add); err != nil {
 		return fmt.Errorf("what run %s streamed: %w", r.ID, err)
 	}
 	one.said.Decode()
@@ -141,14 +141,14 @@ func (s *Service) read(ctx context.Context, g *readings, r *Run) error {
 }
 
 // writeReading is Store.Write of a transaction that may need what runs streamed.
-func (s *Service) writeReading(ctx context.Context, fn func(Tx, *readings) error) error {
+func (s *settler) writeReading(ctx context.Context, fn func(Tx, *readings) error) error {
 	return s.writeWith(ctx, &readings{}, fn)
 }
 
 // writeWith is writeReading with what was read before.
-func (s *Service) writeWith(ctx context.Context, g *readings, fn func(Tx, *readings) error) error {
+func (s *settler) writeWith(ctx context.Context, g *readings, fn func(Tx, *readings) error) error {
 	for {
-		err := s.Store.Write(ctx, func(tx Tx) error {
+		err := s.store.Write(ctx, func(tx Tx) error {
 			g.missing = nil
 			if err := fn(tx, g); err != nil {
 				return err

@@ -193,7 +193,7 @@ func (w *world) again(change func(*overlay.Settings)) {
 	change(&settings)
 	w.options.Overlay = nil
 	w.start()
-	w.runs.Overlay = overlay.New(w.rows, overlay.Config{Settings: settings})
+	w.runs.SetOverlay(overlay.New(w.rows, overlay.Config{Settings: settings}))
 }
 
 // saw reads a stream to its end: what a client has of each message, in the order in which it met them.

@@ -15,13 +15,14 @@ import (
 // whoever can reach the database.
 type patient struct {
 	Store
-	s    *Service
+	end  time.Duration   // how long it tries
+	quit <-chan struct{} // closed when the server ends
 	done <-chan struct{} // closed when the execution is to stop
 	away atomic.Bool     // it has given up
 }
 
 func (p *patient) try(ctx context.Context, what func() error) error {
-	end := time.Now().Add(3 * p.s.Lease)
+	end := time.Now().Add(p.end)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := what()
 		if !fault.Is(err, fault.Unavailable) {
@@ -37,7 +38,7 @@ func (p *patient) try(ctx context.Context, what func() error) error {
 			return err
 		case <-p.done:
 			return err
-		case <-p.s.quit:
+		case <-p.quit:
 			return err
 		}
 	}

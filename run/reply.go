@@ -109,22 +109,20 @@ type liveReply struct {
 }
 
 // publishFolded publishes a record of an execution, and folds it into its reply.
-func (s *Service) publishFolded(ctx context.Context, ex *execution, rec *bridge.Record) {
+func (x *executor) publishFolded(ctx context.Context, ex *execution, rec *bridge.Record) {
 	if !concerns(rec) {
-		s.publish(ctx, ex.run, rec)
+		x.publisher.publish(ctx, ex.run, rec)
 		return
 	}
 	ex.reply.mu.Lock()
 	defer ex.reply.mu.Unlock()
-	s.publish(ctx, ex.run, rec)
+	x.publisher.publish(ctx, ex.run, rec)
 	ex.reply.so.add(rec)
 }
 
 // replySoFar is the answer of a run that this instance executes, as far as it has come; the zero answer when another does, or none yet.
-func (s *Service) replySoFar(r id.Run) reply {
-	s.mu.Lock()
-	ex := s.active[r]
-	s.mu.Unlock()
+func (f *followers) replySoFar(r id.Run) reply {
+	ex := f.executions.get(r)
 	if ex == nil {
 		return reply{}
 	}
@@ -134,7 +132,7 @@ func (s *Service) replySoFar(r id.Run) reply {
 }
 
 // answered is the outcome of a run whose records were all seen.
-func (s *Service) answered(ctx context.Context, r *Run, a *reply, look overlay.Look) (Result, error) {
+func (f *followers) answered(ctx context.Context, r *Run, a *reply, look overlay.Look) (Result, error) {
 	shown := a.values
 	if a.waiting != nil {
 		shown = a.waiting
@@ -145,11 +143,11 @@ func (s *Service) answered(ctx context.Context, r *Run, a *reply, look overlay.L
 	case len(a.interrupts) > 1:
 		return Result{Values: waitingAt(a.interrupts)}, nil
 	case shown != nil:
-		return Result{Values: s.shown(ctx, r.Thread, shown, look).Data}, nil
+		return Result{Values: f.forms.shown(ctx, r.Thread, shown, look).Data}, nil
 	case r.Kwargs.Temporary:
 		return Result{Values: emptyObject}, nil
 	default:
-		return s.threadAnswer(ctx, r.Thread, look)
+		return f.threadAnswer(ctx, r.Thread, look)
 	}
 }
 
@@ -169,8 +167,8 @@ func interruptsOf(t *thread.Thread) json.RawMessage {
 
 // threadAnswer is the answer of a run whose stream says nothing of its values, from its thread: the interrupts that it waits at, else the
 // values of its head.
-func (s *Service) threadAnswer(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
-	row, err := s.Store.Thread(ctx, t)
+func (f *followers) threadAnswer(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
+	row, err := f.store.Thread(ctx, t)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return Result{}, err
 	}
@@ -179,12 +177,12 @@ func (s *Service) threadAnswer(ctx context.Context, t id.Thread, look overlay.Lo
 			return Result{Values: interrupts}, nil
 		}
 	}
-	return s.threadValues(ctx, t, look)
+	return f.threadValues(ctx, t, look)
 }
 
 // threadValues are the values of the head of a thread; null when it has none.
-func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
-	row, err := s.Store.Thread(ctx, t)
+func (f *followers) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (Result, error) {
+	row, err := f.store.Thread(ctx, t)
 	if fault.Is(err, fault.NotFound) {
 		return Result{Values: null}, nil
 	}
@@ -194,12 +192,12 @@ func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Lo
 	if row.Head == "" {
 		return Result{Values: null}, nil
 	}
-	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: row.Head})
+	values, err := f.snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: row.Head})
 	if err != nil {
 		return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
 	}
 	if look.On {
-		reading := s.Overlay.Read(t, look)
+		reading := f.overlay.Read(t, look)
 		defer reading.Done()
 		if values, err = reading.Values(ctx, row.Head, values, overlay.RecordView); err != nil {
 			return Result{}, fmt.Errorf("values of thread %s: %w", t, err)
@@ -209,43 +207,43 @@ func (s *Service) threadValues(ctx context.Context, t id.Thread, look overlay.Lo
 }
 
 // Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
-func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, error) {
-	row, sub, err := s.subscribe(ctx, t, r, nil)
+func (f *followers) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, error) {
+	row, sub, err := f.subscribe(ctx, t, r, nil)
 	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
-		return s.joinUnseen(row, false), nil
+		return f.joinUnseen(row, false), nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !row.Status.Over() {
-		return s.follow(ctx, row, sub, following{so: s.replySoFar(r)}), nil
+		return f.follow(ctx, row, sub, following{so: f.replySoFar(r)}), nil
 	}
 	if sub != nil {
 		sub.Close()
 	}
-	look := s.Overlay.Look(ctx, row.Graph, overlay.Wait)
+	look := f.overlay.Look(ctx, row.Graph, overlay.Wait)
 	result := func(ctx context.Context) (Result, error) {
-		now, err := s.Store.Thread(ctx, t)
+		now, err := f.store.Thread(ctx, t)
 		if err != nil {
 			return Result{}, err
 		}
 		if now.Error != nil {
 			return Result{Error: now.Error}, nil
 		}
-		return s.threadAnswer(ctx, t, look)
+		return f.threadAnswer(ctx, t, look)
 	}
 	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, io.EOF }, result, func(bool) {}), nil
 }
 
 // joinUnseen is Join while the live streams are interrupted: the run is looked up until it is over.
-func (s *Service) joinUnseen(r *Run, cancelOnLeave bool) *Follower {
+func (f *followers) joinUnseen(r *Run, cancelOnLeave bool) *Follower {
 	ended := false
 	result := func(ctx context.Context) (Result, error) {
-		if err := s.await(ctx, r.Thread, r.ID, Status.Over); err != nil {
+		if err := f.await(ctx, r.Thread, r.ID, Status.Over); err != nil {
 			return Result{}, err
 		}
 		ended = true
-		over, err := s.Join(ctx, r.Thread, r.ID)
+		over, err := f.Join(ctx, r.Thread, r.ID)
 		if err != nil {
 			return Result{}, err
 		}
@@ -254,7 +252,7 @@ func (s *Service) joinUnseen(r *Run, cancelOnLeave bool) *Follower {
 	}
 	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, bridge.ErrInterrupted }, result, func(left bool) { //nolint:contextcheck // as in follow
 		if left && !ended && cancelOnLeave {
-			s.cancelAfterLeave(r)
+			f.cancelAfterLeave(r)
 		}
 	})
 }

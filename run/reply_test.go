@@ -37,7 +37,7 @@ func TestReplies(t *testing.T) {
 			event, data, _ := strings.Cut(text, " ")
 			r.add(&bridge.Record{Event: event, Data: []byte(data)})
 		}
-		got, err := (&Service{}).answered(t.Context(), &Run{}, &r, overlay.Look{})
+		got, err := (&followers{forms: &forms{}}).answered(t.Context(), &Run{}, &r, overlay.Look{})
 		require.NoError(t, err)
 		text := string(got.Values)
 		if got.Error != nil {
@@ -89,7 +89,7 @@ func TestRepliesAreTakenOver(t *testing.T) {
 
 func show(t *testing.T, r *reply) string {
 	t.Helper()
-	got, err := (&Service{}).answered(t.Context(), &Run{Kwargs: Arguments{Arguments: graph.Arguments{Temporary: true}}}, r, overlay.Look{})
+	got, err := (&followers{forms: &forms{}}).answered(t.Context(), &Run{Kwargs: Arguments{Arguments: graph.Arguments{Temporary: true}}}, r, overlay.Look{})
 	require.NoError(t, err)
 	out, err := json.Marshal(got)
 	require.NoError(t, err)

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +24,6 @@ import (
 	"understudy/run/webhook"
 	"understudy/thread"
 	"understudy/thread/overlay"
-	"understudy/thread/partial"
 )
 
 // Graphs are the graphs that runs execute.
@@ -92,59 +89,24 @@ const (
 	streamBlock = 60 * time.Second
 )
 
-// Service is the way into runs, and what executes them.
+// Service is the way into runs: it creates, cancels and deletes them. What happens to them then is done by its parts.
 type Service struct {
 	Options
-	log     *slog.Logger
-	metrics *metrics
+	log *slog.Logger
 
-	wake     chan struct{} // capacity 1: something may be due
-	crons    chan struct{} // capacity 1: the next cron changed
-	keep     chan kept
-	stopped  chan struct{} // closed when nothing is written any more
-	quit     chan struct{} // closed when the grace period is over
-	started  time.Time
-	clock    *clock.Clock // behind Now; the database's when other instances work on the Store
-	slots    *slots.Slots
-	webhooks *webhook.Sender
-
-	forms forms // of records, as readers with the overlay see them
-
-	shared  Shared        // the Store, when other instances work on it too; nil else
-	remote  bridge.Remote // the Bridge, when its streams go through Redis; nil else
-	near    *nearby       // serves followers here while Redis is away; nil without remote
-	look    chan struct{} // capacity 1: something may have happened to runs of this instance
-	ends    chan struct{} // capacity 1: runs that are followed here may have ended
-	watches *watches      // nil: the bridge carries everything
-	signals chan Signal   // to be told
-	offers  chan Signal   // capacity 1: the zero Signal is to be told
-	blind   bool          // the last look for leases that have ended failed; owned by what takes over
-	jumps   int           // of the clock that taking over knows of; owned by it too
-
-	briefs sync.Map // id.Thread → *briefStream, of runs that are not written
-
-	mu      sync.Mutex
-	foreign map[string]bool // graphs of runs in the queue that only other instances serve
-	closing bool
-	active  map[id.Run]*execution
-
-	executions sync.WaitGroup
-}
-
-// execution is one claim of a run that goes on in this process. It is owned by its goroutine; others only cancel it and wait.
-type execution struct {
-	run    *Run            // as claimed; not changed afterwards
-	said   *partial.Tokens // what it streams of answers; nil: not kept
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed after everything about the run was committed and published
-	// unwritten: the run is not in the database yet, so nobody else can know of it.
-	unwritten atomic.Bool
-	ending    atomic.Bool // the graph has stopped, and the end is being written
-	reply     liveReply
-
-	turn   *slots.Turn        // of a suspect, from when it is lined up
-	yields context.CancelFunc // of a suspect that has its turn: ends it; nil before
-	turns  sync.WaitGroup     // what holds the turn
+	clock      *clock.Clock // behind Now: the database's when other servers work on the Store
+	slots      *slots.Slots // places to execute runs in
+	executions *executions  // those that are going on here
+	signals    *signals     // to other servers; nil: there are none
+	watches    *watches     // of runs that other servers execute; nil: the bridge carries their records
+	*publisher              // of records
+	*followers              // of records: Join, JoinStream, StreamThread
+	settler    *settler     // of threads, when runs end
+	executor   *executor    // of claimed runs
+	*queue                  // of runs that are due: Load, Queue
+	*crons                  // CreateCron, SearchCrons, …
+	webhooks   *webhook.Sender
+	quit       chan struct{} // closed when the grace period is over
 }
 
 // NewService makes a Service; Run makes it work.
@@ -179,76 +141,59 @@ func NewService(o Options) *Service {
 	if o.Webhooks == nil {
 		o.Webhooks = &webhook.Policy{}
 	}
-	s := &Service{
-		Options: o, log: o.Logger, wake: make(chan struct{}, 1), crons: make(chan struct{}, 1),
-		// Full means that the storage is slower than the graphs: their runs then wait for it.
-		keep: make(chan kept, 1024), stopped: make(chan struct{}), quit: make(chan struct{}), started: o.Now(), foreign: map[string]bool{}, active: map[id.Run]*execution{},
-		look: make(chan struct{}, 1), ends: make(chan struct{}, 1), signals: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
-	}
-	if s.remote, _ = o.Bridge.(bridge.Remote); s.remote != nil {
-		s.near = newNearby(o.Streams)
-	}
+	s := &Service{Options: o, log: o.Logger, executions: newExecutions(), quit: make(chan struct{})}
 	var databaseTime func(context.Context) (time.Time, error)
-	if s.shared, _ = o.Store.(Shared); s.shared != nil {
-		databaseTime = s.shared.Clock
+	shared, _ := o.Store.(Shared)
+	if shared != nil {
+		databaseTime = shared.Clock
+		s.signals = newSignals(shared, &o)
+	}
+	if shared != nil && o.Local {
+		s.watches = newWatches(shared, &o, s.executions)
 	}
 	s.clock = clock.New(o.Now, databaseTime, o.Lease/4, s.log)
 	s.Now = s.clock.Now
-	s.slots = slots.New(o.Jobs, o.Limits, func() { loop.Poke(s.wake) })
-	s.webhooks = webhook.NewSender(outbox{s.Store, s.shared}, s.Webhooks, s.log, s.Now, o.Registry)
-	if s.shared != nil && o.Local {
-		s.watches = &watches{runs: map[id.Run]*watch{}, threads: map[id.Thread]int{}, due: map[id.Run]id.Thread{}, gone: map[id.Thread]struct{}{}}
+	wake := make(chan struct{}, 1)
+	s.slots = slots.New(o.Jobs, o.Limits, func() { loop.Poke(wake) })
+	metrics := newMetrics(o.Registry)
+	s.webhooks = webhook.NewSender(outbox{s.Store, shared}, s.Webhooks, s.log, s.Now, o.Registry)
+	forms := &forms{store: o.Store, overlay: o.Overlay, log: s.log}
+	s.publisher = newPublisher(&o, shared != nil, s.signals, s.quit)
+	s.settler = &settler{store: o.Store, snapshots: o.Snapshots, overlay: o.Overlay, now: s.Now}
+	s.followers = &followers{
+		store: o.Store, bridge: o.Bridge, shared: shared != nil, snapshots: o.Snapshots, overlay: o.Overlay, publisher: s.publisher,
+		executions: s.executions, watches: s.watches, forms: forms, lease: o.Lease, started: s.Now(), cancel: s.Cancel, log: s.log,
 	}
-	s.metrics = newMetrics(o.Registry, s)
+	s.executor = &executor{
+		store: o.Store, shared: shared != nil, graphs: o.Graphs, snapshots: o.Snapshots, items: o.Items, backfill: o.Backfill, overlay: o.Overlay,
+		wire: o.Wire, policy: s.Webhooks, now: s.Now, instance: o.Instance, lease: o.Lease, timeout: o.Timeout, version: o.ServerVersion, url: o.URL,
+		log: s.log, tracer: o.Tracer, metrics: metrics, quit: s.quit,
+		slots: s.slots, executions: s.executions, publisher: s.publisher, settler: s.settler, signals: s.signals, forms: forms, webhooks: s.webhooks,
+	}
+	s.queue = &queue{
+		store: o.Store, shared: shared, bridge: o.Bridge, graphs: o.Graphs, clock: s.clock, now: s.Now, instance: o.Instance, lease: o.Lease,
+		resumableTTL: o.ResumableTTL, log: s.log, metrics: metrics, slots: s.slots, executions: s.executions, executor: s.executor, settler: s.settler,
+		signals: s.signals, watches: s.watches, wake: wake, look: make(chan struct{}, 1), foreign: map[string]bool{},
+	}
+	s.executor.queue = s.queue
+	s.crons = &crons{store: o.Store, clock: s.clock, now: s.Now, wire: o.Wire, policy: s.Webhooks, runs: s, log: s.log, poked: make(chan struct{}, 1)}
+	s.queue.others = func() {
+		loop.Poke(s.crons.poked)
+		s.webhooks.Poke()
+	}
+	watchQueue(o.Registry, s.queue)
 	return s
 }
 
-// Recover takes over what a server that died left behind: its running runs become pending again, cancels that it did not finish are
-// finished, and no thread stays busy without a run. Call it once before Run. On a Shared store only runs whose lease has ended are taken over; else
-// no other instance may work on the same data.
+// Recover takes over what a server that died left behind: its running runs become pending again, cancels that it did not finish are finished, and no thread of
+// busy stays busy without a run. Call it once before Run. On a Shared store only runs whose lease has ended are taken over; else no other server may work on the
+// same data.
 func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
-	if s.shared != nil {
-		return s.recoverShared(ctx, busy)
+	if err := s.clock.Compare(ctx); err != nil {
+		return fmt.Errorf("the time of the database: %w", err)
 	}
-	var cancelled []*Run
-	taken := 0
-	err := s.Store.Write(ctx, func(tx Tx) error {
-		cancelled, taken = nil, 0
-		runs, err := tx.ActiveRuns("")
-		if err != nil {
-			return err
-		}
-		runs = slices.DeleteFunc(runs, func(r *Run) bool { return r.Status != Running })
-		deaths := deathsOf(runs)
-		for _, r := range runs {
-			if r.Cancel != "" {
-				cancelled = append(cancelled, r)
-				continue
-			}
-			s.survived(ctx, r, deaths)
-			r.Status, r.Owner, r.LeaseUntil = Pending, "", time.Time{}
-			if err := tx.UpdateRun(r); err != nil {
-				return err
-			}
-			taken++
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("take over runs: %w", err)
-	}
-	s.metrics.takeovers.Add(float64(taken))
-	for _, r := range cancelled {
-		if err := s.finish(ctx, r, outcome{kind: interrupted}); err != nil {
-			return fmt.Errorf("finish cancel of run %s: %w", r.ID, err)
-		}
-	}
-	for _, t := range busy {
-		if err := s.settle(ctx, t, nil); err != nil && !fault.Is(err, fault.NotFound) {
-			return fmt.Errorf("settle thread %s: %w", t, err)
-		}
-	}
-	return nil
+	s.followers.started = s.Now()
+	return s.queue.recover(ctx, busy)
 }
 
 // Run executes runs, fires crons and sends webhooks until ctx ends. Then it claims nothing more, gives running runs the grace period,
@@ -257,90 +202,61 @@ func (s *Service) Run(ctx context.Context) error {
 	// What executions need after the end of ctx (finishing, handing back) has its own context.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	keeper := make(chan struct{})
-	go func() {
-		defer close(keeper)
-		s.keepRecords(work)
-	}()
-	if s.shared != nil {
-		s.log.InfoContext(ctx, "sharing the queue with other servers", "instance", s.Instance, "lease", s.Lease.String())
-	}
-	teller := make(chan struct{})
-	go func() {
-		defer close(teller)
-		if s.shared != nil {
-			s.tellAll(work)
-		}
-	}()
+	var last sync.WaitGroup // what ends after all executions
+	last.Go(func() { s.publisher.run(work) })
+	last.Go(func() { s.signals.tellAll(work) })
 	g, gctx := errgroup.WithContext(ctx)
-	if s.shared != nil {
-		g.Go(func() error { return s.listen(gctx) })
-		g.Go(func() error { return s.loop("signals").Run(gctx, s.look, s.renewNow) })
-		g.Go(func() error { return s.loop("takeover").Run(gctx, nil, s.takeOver) })
+	if s.shared() {
+		s.log.InfoContext(ctx, "sharing the queue with other servers", "instance", s.Instance, "lease", s.Lease.String())
+		g.Go(func() error { return s.queue.listen(gctx) })
+		g.Go(func() error { return s.loop("signals").Run(gctx, s.queue.look, s.queue.renewNow) })
+		g.Go(func() error { return s.loop("takeover").Run(gctx, nil, s.queue.takeOver) })
 	}
 	if s.watches != nil {
-		g.Go(func() error { return s.loop("ends").Run(gctx, s.ends, s.tellEnds) })
+		g.Go(func() error { return s.loop("ends").Run(gctx, s.watches.poked, s.watches.tellEnds) })
 	}
-	if s.near != nil {
-		swept := make(chan struct{})
-		go func() {
-			defer close(swept)
-			_ = s.near.live.Run(work) // the cause of work
-		}()
-		defer func() {
-			_ = s.near.live.Close() // which has no error
-			<-swept
-		}()
-	}
-	g.Go(func() error { return s.loop("queue").Run(gctx, s.wake, s.claimDue) })
-	g.Go(func() error { return s.loop("crons").Run(gctx, s.crons, s.fireDue) })
+	g.Go(func() error { return s.loop("queue").Run(gctx, s.queue.wake, s.queue.claimDue) })
+	g.Go(func() error { return s.loop("crons").Run(gctx, s.crons.poked, s.crons.fireDue) })
 	g.Go(func() error { return s.webhooks.Run(gctx) })
-	g.Go(func() error { return s.loop("leases").Every(gctx, s.heartbeat(), s.renew) })
-	g.Go(func() error { return s.loop("sweep").Every(gctx, min(time.Minute, s.ResumableTTL), s.sweep) })
+	g.Go(func() error { return s.loop("leases").Every(gctx, s.Lease/4, s.queue.renew) })
+	g.Go(func() error { return s.loop("sweep").Every(gctx, min(time.Minute, s.ResumableTTL), s.queue.sweep) })
 	err := g.Wait()
 
 	s.slots.Close()
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
+	s.executions.close()
 	ended := make(chan struct{})
-	go func() { s.executions.Wait(); close(ended) }()
+	go func() { s.executions.running.Wait(); close(ended) }()
 	grace := time.NewTimer(s.Grace)
 	defer grace.Stop()
-	beats := time.NewTicker(s.heartbeat())
+	beats := time.NewTicker(s.Lease / 4)
 	defer beats.Stop()
 	for waiting := true; waiting; {
 		select {
 		case <-ended:
 			waiting = false
 		case <-beats.C:
-			if err := s.renew(work); err != nil {
+			if err := s.queue.renew(work); err != nil {
 				s.log.ErrorContext(work, "background task failed; retrying", "part", "leases", "error", err)
 			}
 		case <-grace.C:
 			close(s.quit)
-			s.mu.Lock()
-			for _, ex := range s.active {
-				ex.cancel(errShutdown)
-			}
-			s.mu.Unlock()
+			s.executions.cancelAll("", errShutdown)
 		}
 	}
-	close(s.stopped)
+	close(s.publisher.stopped)
 	stop()
-	<-keeper
-	<-teller
+	last.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
+// shared reports whether other servers work on the Store.
+func (s *Service) shared() bool { return s.signals != nil }
+
 // loop names a background task.
 func (s *Service) loop(name string) loop.Loop { return loop.Loop{Name: name, Log: s.log, Now: s.Now} }
-
-// heartbeat is the time between two renewals of leases.
-func (s *Service) heartbeat() time.Duration { return s.Lease / 4 }
 
 // Create makes a run that goes on by itself.
 func (s *Service) Create(ctx context.Context, t id.Thread, req Request) (*Run, error) {
@@ -382,7 +298,7 @@ func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, *F
 	if err != nil {
 		return nil, nil, err
 	}
-	return runs[0], s.follow(ctx, runs[0], sub, following{cancelOnLeave: req.OnDisconnect == "cancel", known: true}), nil
+	return runs[0], s.followers.follow(ctx, runs[0], sub, following{cancelOnLeave: req.OnDisconnect == "cancel", known: true}), nil
 }
 
 // BeginWait is Begin for somebody who wants only the result: while live streams are interrupted the run is made all the same, and looked up until it
@@ -395,7 +311,7 @@ func (s *Service) BeginWait(ctx context.Context, t id.Thread, req Request) (*Run
 	if r, err = s.Create(ctx, t, req); err != nil {
 		return nil, nil, err
 	}
-	return r, s.joinUnseen(r, req.OnDisconnect == "cancel"), nil
+	return r, s.followers.joinUnseen(r, req.OnDisconnect == "cancel"), nil
 }
 
 // Get gives a run.
@@ -433,7 +349,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 			return err
 		}
 		// It ended meanwhile, or somebody has cancelled it before: then it goes when it has stopped, not under its execution.
-		if err := s.awaitEnd(ctx, t, r); err != nil {
+		if err := s.followers.awaitEnd(ctx, t, r); err != nil {
 			return fmt.Errorf("wait for the end of run %s: %w", r, err)
 		}
 		if _, err = s.Store.Run(ctx, t, r); fault.Is(err, fault.NotFound) {
@@ -462,7 +378,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err := rollback(tx, row, s.Now()); err != nil {
 			return err
 		}
-		_, err = s.settleIn(tx, t, nil, nil, false, s.Now())
+		_, err = s.settler.settleIn(tx, t, nil, nil, false, s.Now())
 		settled = err == nil
 		if errors.Is(err, checkpointer.ErrUndescribed) {
 			return nil
@@ -478,70 +394,13 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	if settled {
 		return nil
 	}
-	return s.settle(ctx, t, nil)
-}
-
-// rollback undoes a run: its checkpoints and its row go, its events stay, marked.
-func rollback(tx Tx, r *Run, now time.Time) error {
-	if err := dropPartial(tx, r); err != nil {
-		return err
-	}
-	// Another run that is executed may have begun on these checkpoints. Its next one names their values without repeating them.
-	active, err := tx.ActiveRuns(r.Thread)
-	if err != nil {
-		return err
-	}
-	inUse := slices.ContainsFunc(active, func(other *Run) bool { return other.ID != r.ID && other.Status == Running })
-	if err := tx.DeleteRunCheckpoints(r.Thread, r.ID, inUse); err != nil {
-		return err
-	}
-	if err := tx.RollBackEvents(r.Thread, r.ID); err != nil {
-		return err
-	}
-	if err := recordRollback(tx, r, now); err != nil {
-		return err
-	}
-	return tx.DeleteRun(r.Thread, r.ID)
-}
-
-// settle makes the row of a thread show its head. failure: the error of the run that ended; nil keeps none.
-func (s *Service) settle(ctx context.Context, t id.Thread, failure json.RawMessage) error {
-	return s.settleWith(ctx, t, func(*thread.Thread) json.RawMessage { return failure })
-}
-
-// settleWith is settle with an error that depends on what the thread shows.
-func (s *Service) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) json.RawMessage) error {
-	var head *checkpointer.HeadInfo
-	for {
-		err := s.Store.Write(ctx, func(tx Tx) error {
-			row, err := tx.Thread(t)
-			if err != nil {
-				return err
-			}
-			_, err = s.settleIn(tx, t, head, failure(row), false, s.Now())
-			return err
-		})
-		if !errors.Is(err, checkpointer.ErrUndescribed) {
-			return err
-		}
-		asked, err := s.Snapshots.Head(ctx, t)
-		if err != nil {
-			return fmt.Errorf("head of thread %s: %w", t, err)
-		}
-		head = &asked
-	}
+	return s.settler.settle(ctx, t, nil)
 }
 
 // ThreadDeleted stops what goes on for a thread that is gone. It does not block.
 func (s *Service) ThreadDeleted(t id.Thread) {
-	s.mu.Lock()
-	for _, ex := range s.active {
-		if ex.run.Thread == t {
-			ex.cancel(errGone)
-		}
-	}
-	s.mu.Unlock()
-	s.signal(Signal{Thread: t})
+	s.executions.cancelAll(t, errGone)
+	s.signals.signal(Signal{Thread: t})
 	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
 	ctx := context.Background() // Publish does not block and has no request of its own
 	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {

@@ -16,7 +16,7 @@ import (
 // source gives one reader the records of a thread in order, each once: those kept above an offset, from the live stream and, what that does not
 // have any more, from the database; then those that come. Not safe for concurrent use.
 type source struct {
-	s      *Service
+	store  Store
 	thread id.Thread
 	run    id.Run              // whose records are wanted of the database; "" all
 	sub    bridge.Subscription // nil: nothing comes any more
@@ -32,8 +32,8 @@ type source struct {
 }
 
 // newSource reads from a subscription, which may be nil, and with stored also what the database has above that offset.
-func newSource(s *Service, t id.Thread, r id.Run, sub bridge.Subscription, stored *bridge.Offset) *source {
-	src := &source{s: s, thread: t, run: r, sub: sub, replayed: sub == nil}
+func newSource(store Store, t id.Thread, r id.Run, sub bridge.Subscription, stored *bridge.Offset) *source {
+	src := &source{store: store, thread: t, run: r, sub: sub, replayed: sub == nil}
 	if stored == nil {
 		return src
 	}
@@ -78,7 +78,7 @@ func (src *source) next(ctx context.Context) ([]*bridge.Record, error) {
 // page reads on in the database.
 func (src *source) page(ctx context.Context) error {
 	const size = 1000
-	records, err := src.s.Store.Records(ctx, src.thread, src.from, size)
+	records, err := src.store.Records(ctx, src.thread, src.from, size)
 	if err != nil {
 		return fmt.Errorf("replay thread %s: %w", src.thread, err)
 	}
@@ -124,11 +124,11 @@ func (src *source) close() {
 // watched gives the records of a source for a run that somebody follows. That its end is told is not certain: whoever executed it may have died in
 // between. So when nothing has come for a while the run is looked up, and when it is over and still nothing comes: bridge.ErrInterrupted, for the
 // reader to come again.
-func (s *Service) watched(src *source, r *Run) reader {
-	if s.shared == nil {
+func (f *followers) watched(src *source, r *Run) reader {
+	if !f.shared {
 		return src.next // who dies takes the readers along
 	}
-	quiet := s.Lease / 2
+	quiet := f.lease / 2
 	over := false
 	look := time.Now().Add(quiet)
 	return func(ctx context.Context) ([]*bridge.Record, error) {
@@ -145,7 +145,7 @@ func (s *Service) watched(src *source, r *Run) reader {
 			if over {
 				return nil, bridge.ErrInterrupted
 			}
-			over = s.isOver(ctx, r)
+			over = f.isOver(ctx, r)
 			look = time.Now().Add(quiet)
 		}
 	}
@@ -154,14 +154,11 @@ func (s *Service) watched(src *source, r *Run) reader {
 var errQuiet = errors.New("nothing has come for a while")
 
 // isOver reports whether a run has ended, as far as can be seen.
-func (s *Service) isOver(ctx context.Context, r *Run) bool {
-	s.mu.Lock()
-	_, ours := s.active[r.ID]
-	s.mu.Unlock()
-	if ours {
+func (f *followers) isOver(ctx context.Context, r *Run) bool {
+	if f.executions.get(r.ID) != nil {
 		return false
 	}
-	row, err := s.Store.Run(ctx, r.Thread, r.ID)
+	row, err := f.store.Run(ctx, r.Thread, r.ID)
 	return fault.Is(err, fault.NotFound) || err == nil && row.Status.Over()
 }
 

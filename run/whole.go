@@ -18,7 +18,7 @@ type mark struct {
 // whole gives one reader of a run each kept record once, in order, also those that the live stream does not have: Redis lost its memory, or a server
 // died before it had sent what the database has. Records are numbered in their attempt, so a hole is noticed by what comes behind it.
 type whole struct {
-	s     *Service
+	f     *followers
 	run   *Run
 	known bool // at is where the reader is; else only its offset counts
 	at    mark
@@ -74,7 +74,7 @@ const patienceForRecords = 3
 // none can come any more: the run has ended, or another attempt has begun.
 func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record, error) {
 	if p := (place{rec.Attempt, rec.Index}); w.until.IsZero() || w.awaited != p {
-		w.awaited, w.until = p, time.Now().Add(patienceForRecords*w.s.Lease)
+		w.awaited, w.until = p, time.Now().Add(patienceForRecords*w.f.lease)
 	}
 	for wait, final := 10*time.Millisecond, false; ; wait = min(2*wait, time.Second) {
 		missing, complete, err := w.missing(ctx, rec)
@@ -82,12 +82,12 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 			return missing, nil
 		}
 		if err == nil && !time.Now().Before(w.until) {
-			w.s.log.WarnContext(ctx, "records of a run were told and are not kept", "run_id", w.run.ID, "thread_id", w.run.Thread)
+			w.f.log.WarnContext(ctx, "records of a run were told and are not kept", "run_id", w.run.ID, "thread_id", w.run.Thread)
 			return missing, nil
 		}
 		if err == nil {
 			var row *Run
-			row, err = w.s.Store.Run(ctx, w.run.Thread, w.run.ID)
+			row, err = w.f.store.Run(ctx, w.run.Thread, w.run.ID)
 			if final = fault.Is(err, fault.NotFound) || err == nil && (row.Status.Over() || rec.Attempt > 0 && row.Attempt > rec.Attempt); final {
 				continue
 			}
@@ -96,7 +96,7 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 			return nil, err
 		}
 		if err != nil && ctx.Err() == nil {
-			w.until = time.Now().Add(patienceForRecords * w.s.Lease) // who cannot be read cannot be written to
+			w.until = time.Now().Add(patienceForRecords * w.f.lease) // who cannot be read cannot be written to
 		}
 		select {
 		case <-time.After(wait):
@@ -114,7 +114,7 @@ func (w *whole) missing(ctx context.Context, rec *bridge.Record) (out []*bridge.
 	}
 	const page = 1000
 	for offset := w.at.offset; ; {
-		records, err := w.s.Store.Records(ctx, w.run.Thread, offset, page)
+		records, err := w.f.store.Records(ctx, w.run.Thread, offset, page)
 		if err != nil {
 			return nil, false, err
 		}
@@ -136,12 +136,12 @@ func (w *whole) missing(ctx context.Context, rec *bridge.Record) (out []*bridge.
 }
 
 // markOf tells where a reader is who has seen an offset last.
-func (s *Service) markOf(ctx context.Context, r *Run, seen bridge.Offset) (at mark, known bool, err error) {
+func (f *followers) markOf(ctx context.Context, r *Run, seen bridge.Offset) (at mark, known bool, err error) {
 	if seen == (bridge.Offset{}) {
 		return at, true, nil
 	}
 	at.offset = seen
-	records, err := s.Store.Records(ctx, r.Thread, bridge.Offset{MS: seen.MS, N: seen.N - 1}, 1)
+	records, err := f.store.Records(ctx, r.Thread, bridge.Offset{MS: seen.MS, N: seen.N - 1}, 1)
 	if err != nil || len(records) == 0 || records[0].Offset != seen || records[0].Run != r.ID {
 		return at, false, err
 	}

@@ -1,0 +1,237 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/id"
+	"understudy/internal/jsonobj"
+	"understudy/thread/overlay"
+)
+
+// formsBytes bounds the records that are kept in another form.
+const formsBytes = 32 << 20
+
+// forms shows records as readers with the overlay see them. It keeps them in the forms that readers asked for last, within bounds, in two generations as package
+// checkpointer keeps values.
+type forms struct {
+	store   Store
+	overlay *overlay.Overlay // nil: readers see what the graph itself has
+	log     *slog.Logger
+	making  singleflight.Group
+
+	mu         sync.Mutex
+	young, old map[string]*bridge.Record
+	bytes      int // of young
+}
+
+// reader gives the next records, as Follower.Next.
+type reader func(context.Context) ([]*bridge.Record, error)
+
+// always is a look that is known from the beginning.
+func always(l overlay.Look) func(context.Context) (overlay.Look, error) {
+	return func(context.Context) (overlay.Look, error) { return l, nil }
+}
+
+// overlaid gives records as a look has them. The look is asked for once, when something depends on it.
+func (f *forms) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look, error), next reader) reader {
+	if f.overlay == nil {
+		return next
+	}
+	var look *overlay.Look
+	return func(ctx context.Context) ([]*bridge.Record, error) {
+		for {
+			records, err := next(ctx)
+			if err != nil {
+				return records, err
+			}
+			if !slices.ContainsFunc(records, func(r *bridge.Record) bool { return overlays(r) || r.Summarizer }) {
+				return records, nil
+			}
+			if look == nil {
+				l, err := lookOf(ctx)
+				if err != nil {
+					f.log.WarnContext(ctx, "records are shown without overlay", "thread_id", t, "error", err)
+					return records, nil
+				}
+				look = &l
+			}
+			if !look.On {
+				return records, nil
+			}
+			var out []*bridge.Record // nil while it would be the same
+			for i, rec := range records {
+				now := rec
+				if overlays(rec) {
+					now = f.shown(ctx, t, rec, *look)
+				}
+				if out == nil && (now != rec || rec.Summarizer) {
+					out = append(make([]*bridge.Record, 0, len(records)), records[:i]...)
+				}
+				if out != nil && !rec.Summarizer {
+					out = append(out, now)
+				}
+			}
+			switch {
+			case out == nil:
+				return records, nil
+			case len(out) > 0:
+				return out, nil
+			}
+		}
+	}
+}
+
+// overlays reports whether a record has root values that are recorded, or will be: with Ahead and no checkpoint as the first of their thread;
+// or root updates of a step that may condense, which follows the checkpoint.
+func overlays(rec *bridge.Record) bool { return rec.Checkpoint != "" || rec.Ahead }
+
+// shown gives a record as a look has it: made by the first who asks, and kept a while for the others. When that fails, the record itself.
+func (f *forms) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) *bridge.Record {
+	if !look.On || !overlays(rec) || rec.Event == "updates" && !look.Updates {
+		return rec
+	}
+	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
+	if made := f.get(key); made != nil {
+		return made
+	}
+	made, err, _ := f.making.Do(key, func() (any, error) {
+		// Others wait for it too: it must not end with the reader who happened to come first.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		made, err := f.form(ctx, t, rec, look)
+		if err == nil {
+			f.keep(key, made)
+		}
+		return made, err
+	})
+	if err != nil {
+		f.log.WarnContext(ctx, "a record is shown without overlay", "thread_id", t, "run_id", rec.Run, "error", err)
+		return rec
+	}
+	return made.(*bridge.Record)
+}
+
+func (f *forms) form(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) (*bridge.Record, error) {
+	var ahead *overlay.Ahead
+	values := rec.Data
+	var state *jsonobj.Object
+	if rec.Event == stateUpdate {
+		state = jsonobj.Of(jsonobj.Of(rec.Data).Get("state"))
+		values, ahead = state.Get("values"), overlay.RecordView
+	}
+	reading := f.overlay.Read(t, look)
+	defer reading.Done()
+	reading.Streams(rec.Run)
+	var now json.RawMessage
+	var err error
+	if rec.Event == "updates" {
+		now, err = f.update(ctx, t, reading, rec)
+	} else {
+		if rec.Ahead {
+			ahead = f.ahead(ctx, t, rec)
+		}
+		now, err = reading.Values(ctx, rec.Checkpoint, values, ahead)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if same(now, values) {
+		return rec, nil
+	}
+	data := []byte(now)
+	if state != nil {
+		state.Set("values", now)
+		whole := jsonobj.Of(rec.Data)
+		whole.Set("state", state.JSON())
+		data = whole.JSON()
+	}
+	made := *rec
+	made.Data, made.Frame = data, nil
+	return &made, nil
+}
+
+// updateDepth bounds how far before the checkpoint of a record of `updates` the one before its step is searched.
+const updateDepth = 4
+
+// update shows a record of root updates by the checkpoint before their step.
+func (f *forms) update(ctx context.Context, t id.Thread, reading *overlay.Reading, rec *bridge.Record) (json.RawMessage, error) {
+	at := rec.Checkpoint
+	for range updateDepth {
+		shown, applied, err := reading.Update(ctx, at, rec.Data)
+		if err != nil || !applied || at == "" {
+			return shown, err
+		}
+		cp, err := f.store.LoadCheckpoint(ctx, checkpointer.Key{Thread: t, ID: at})
+		if err != nil || cp == nil {
+			return rec.Data, err
+		}
+		at = cp.Parent
+	}
+	return rec.Data, nil
+}
+
+// ahead says of a record that is ahead of its checkpoint what its run was called with. Of a run that is gone nothing is known.
+func (f *forms) ahead(ctx context.Context, t id.Thread, rec *bridge.Record) *overlay.Ahead {
+	ahead := &overlay.Ahead{Grown: true, Run: rec.Run}
+	row, err := f.store.Run(ctx, t, rec.Run)
+	if err != nil {
+		return ahead
+	}
+	command := jsonobj.Of(row.Kwargs.Command).Get("update")
+	removed := overlay.Removals(row.Kwargs.Input, command)
+	ahead.ByClient = func(mid string) bool { return removed[mid] }
+	for _, sent := range []json.RawMessage{row.Kwargs.Input, command} {
+		cleaned, err := f.overlay.Clean(ctx, row.Graph, t, rec.Checkpoint, sent)
+		if err != nil { // they are shown until the run is recorded
+			f.log.WarnContext(ctx, "deleted messages of a run are not known", "run_id", rec.Run, "error", err)
+		}
+		ahead.Deleted = append(ahead.Deleted, cleaned.Deleted...)
+	}
+	return ahead
+}
+
+// same reports whether two values are the same bytes in memory.
+func same(a json.RawMessage, b []byte) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+func (f *forms) get(key string) *bridge.Record {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.young[key]; r != nil {
+		return r
+	}
+	return f.old[key]
+}
+
+// forget drops the records of a thread whose transcript was changed where it stood.
+func (f *forms) forget(t id.Thread) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	of := func(key string, _ *bridge.Record) bool { return strings.HasPrefix(key, string(t)+" ") }
+	maps.DeleteFunc(f.young, of)
+	maps.DeleteFunc(f.old, of)
+}
+
+func (f *forms) keep(key string, r *bridge.Record) {
+	size := len(key) + len(r.Data) + len(r.Frame) + 256
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.young == nil || f.bytes+size > formsBytes/2 {
+		f.young, f.old, f.bytes = map[string]*bridge.Record{}, f.young, 0
+	}
+	f.young[key] = r
+	f.bytes += size
+}

@@ -1,0 +1,248 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+)
+
+// publisher puts the records of runs on the streams of their threads, and those of resumable runs into the database.
+type publisher struct {
+	store   Store
+	bridge  bridge.Bridge
+	shared  bool          // other servers work on the store
+	remote  bridge.Remote // the bridge, when its streams go through Redis; nil else
+	near    *nearby       // serves followers here while Redis is away; nil without remote
+	signals *signals
+	log     *slog.Logger
+	quit    <-chan struct{} // closed when the grace period is over
+
+	briefs  sync.Map // id.Thread → *briefStream, of runs that are not written
+	keep    chan kept
+	stopped chan struct{} // closed when nothing is published any more
+}
+
+func newPublisher(o *Options, shared bool, signals *signals, quit <-chan struct{}) *publisher {
+	p := &publisher{
+		store: o.Store, bridge: o.Bridge, shared: shared, signals: signals, log: o.Logger, quit: quit,
+		// Full means that the storage is slower than the graphs: their runs then wait for it.
+		keep: make(chan kept, 1024), stopped: make(chan struct{}),
+	}
+	if p.remote, _ = o.Bridge.(bridge.Remote); p.remote != nil {
+		p.near = newNearby(o.Streams)
+	}
+	return p
+}
+
+// kept is a record on its way into the database; with done instead, everything before it is to be written first.
+type kept struct {
+	thread id.Thread
+	record *bridge.Record
+	done   chan<- struct{}
+}
+
+// keepBatch bounds one transaction of kept records.
+const keepBatch = 512
+
+// run writes records until ctx ends, and then those that wait.
+func (p *publisher) run(ctx context.Context) {
+	if p.near != nil {
+		swept := make(chan struct{})
+		go func() {
+			defer close(swept)
+			_ = p.near.live.Run(ctx) // the cause of ctx
+		}()
+		defer func() {
+			_ = p.near.live.Close() // which has no error
+			<-swept
+		}()
+	}
+	p.keepRecords(ctx)
+}
+
+// keepRecords writes the records of resumable runs, all that are waiting in one transaction. When ctx ends it writes what waits and returns.
+func (p *publisher) keepRecords(ctx context.Context) {
+	for {
+		var batch []kept
+		select {
+		case k := <-p.keep:
+			batch = append(batch, k)
+		case <-ctx.Done():
+		}
+	more:
+		for len(batch) < keepBatch {
+			select {
+			case k := <-p.keep:
+				batch = append(batch, k)
+			default:
+				break more
+			}
+		}
+		if len(batch) == 0 {
+			return // only ctx got us here
+		}
+		p.writeRecords(ctx, batch)
+	}
+}
+
+// keepRecord hands a record over. It waits when the storage is slower than the graph.
+func (p *publisher) keepRecord(k kept) bool {
+	select {
+	case p.keep <- k:
+		return true
+	case <-p.stopped:
+		return false
+	}
+}
+
+// writeRecords returns when the records are written, or cannot be. When instances share the storage and it is away it is waited for: what was shown
+// live must be found there by whoever comes again. Runs wait meanwhile, when the channel is full. The end of ctx ends the patience.
+func (p *publisher) writeRecords(ctx context.Context, batch []kept) {
+	write := context.WithoutCancel(ctx)
+	byThread := map[id.Thread][]*bridge.Record{}
+	for _, k := range batch {
+		if k.record != nil {
+			byThread[k.thread] = append(byThread[k.thread], k.record)
+		}
+	}
+	// Records of threads that are gone by now are dropped one by one inside: the others must not suffer.
+	for wait := 10 * time.Millisecond; len(byThread) > 0; wait *= 2 {
+		err := p.store.Write(write, func(tx Tx) error {
+			for _, t := range slices.Sorted(maps.Keys(byThread)) { // a storage that locks them one by one wants the same order everywhere
+				if err := tx.InsertRecords(t, byThread[t]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err == nil {
+			break
+		}
+		if wait > time.Second && p.shared && fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
+			wait = time.Second / 2
+		}
+		if wait > time.Second {
+			p.log.ErrorContext(ctx, "stream records could not be kept: rejoining after a restart will have a gap", "error", err)
+			break
+		}
+		time.Sleep(wait)
+	}
+	for _, k := range batch {
+		if k.done != nil {
+			close(k.done)
+		}
+	}
+}
+
+// flushRecords returns when all records published before are written.
+func (p *publisher) flushRecords(ctx context.Context) {
+	done := make(chan struct{})
+	if !p.keepRecord(kept{done: done}) {
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-p.quit: // the storage is away, and the server ends
+	}
+}
+
+func (p *publisher) record(r *Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
+	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable}
+	if p.shared {
+		rec.Attempt = r.Attempt
+	}
+	return rec
+}
+
+// publish sends records on the thread's stream, and keeps those of resumable runs.
+func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
+	if b, brief := p.briefs.Load(r.Thread); brief && b.(*briefStream).publish(context.WithoutCancel(ctx), records) {
+		return
+	}
+	durable := r.Kwargs.Resumable && !r.Kwargs.Temporary
+	if durable && r.published != nil {
+		for _, rec := range records {
+			if rec.Kept && !rec.Ephemeral {
+				rec.Index = r.published.Add(1)
+			}
+		}
+	}
+	if err := p.bridge.Publish(context.WithoutCancel(ctx), r.Thread, records); err != nil {
+		p.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
+		return
+	}
+	p.near.published(r.ID, records)
+	if !durable {
+		return
+	}
+	for _, rec := range records {
+		if rec.Kept && !rec.Ephemeral && (rec.Kind != bridge.Terminal || p.remote == nil) { // see keepEnd
+			p.keepRecord(kept{thread: r.Thread, record: rec})
+		}
+	}
+}
+
+// keepEnd keeps the record of a run's end, which can only be published after the commit: the next run may have begun elsewhere by then, and the live
+// stream has the record behind that one's first. It is kept under the offset it has there, or was given if that is not known in time.
+func (p *publisher) keepEnd(ctx context.Context, r *Run, end *bridge.Record) {
+	if p.remote == nil || !end.Kept || !durable(r) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushPatience)
+	defer cancel()
+	at, _ := p.remote.FlushEnd(ctx, r.Thread, end) // on an error it is what was given
+	stored := *end
+	stored.Offset = at
+	p.keepRecord(kept{thread: r.Thread, record: &stored})
+}
+
+// flushPatience bounds how long the end of a resumable run waits for Redis.
+const flushPatience = 2 * time.Second
+
+// flushStream waits until other instances can see what a resumable run has published, so that the next run of the thread, wherever it is executed,
+// comes behind it in the live stream: records that arrive later get other ids there than the database has. It follows flushRecords, which takes
+// longer than a healthy Redis. While Redis is away nothing waits.
+func (p *publisher) flushStream(ctx context.Context, r *Run) {
+	if p.remote == nil || !r.Kwargs.Resumable || r.Kwargs.Temporary {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushPatience)
+	defer cancel()
+	if err := p.remote.Flush(ctx, r.Thread); errors.Is(err, context.DeadlineExceeded) {
+		p.log.WarnContext(ctx, "Redis is slow: a run ends before its last stream records have arrived there", "run_id", r.ID, "thread_id", r.Thread, "waited", flushPatience.String())
+	}
+}
+
+// publishEnd tells followers that a run is over.
+func (p *publisher) publishEnd(ctx context.Context, r *Run) {
+	end := p.terminal(r)
+	if p.shared {
+		// Another instance may be at work on the thread, and gives the offsets under which the database has its records.
+		end.Attempt, end.Kept = 0, false
+	}
+	p.publish(ctx, r, end)
+	p.signals.ended(r)
+}
+
+func (p *publisher) terminal(r *Run) *bridge.Record {
+	return p.record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
+}
+
+// PublishState tells those who follow a thread of a state that a client has written, and its checkpoint.
+// data: {"state": …, "thread_id": …}.
+func (p *publisher) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
+	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}
+	if err := p.bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // does not block
+		p.log.Warn("a state update was not published", "thread_id", t, "error", err)
+	}
+}
