@@ -30,6 +30,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		log.Warn("configuration", "key", w.Key, "problem", w.Text)
 	}
 	log.Info("starting", used(cfg)...)
+	if err := checkSpace(log); err != nil {
+		return err
+	}
 	limitMemory(cfg, log)
 	ctx, stop := untilSignal(ctx, log)
 	defer stop()
@@ -68,6 +71,21 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 	return explain(srv.Run(ctx), cfg)
 }
 
+// checkSpace refuses an address space in which the server would end with a trace of the Go runtime sooner or later.
+func checkSpace(log *slog.Logger) error {
+	limit := memlimit.AddressSpace()
+	switch {
+	case limit == 0:
+		return nil
+	case limit < memlimit.LeastSpace:
+		return fmt.Errorf("the address space is limited to %s (ulimit -v, RLIMIT_AS), and %s are needed, most of which is never touched: raise or remove this limit, "+
+			"and limit memory by the container or cgroup", config.ByteSize(limit), config.ByteSize(memlimit.LeastSpace))
+	}
+	log.Warn("the address space is limited (ulimit -v, RLIMIT_AS): when it is used up the server ends with a trace of the Go runtime; limit memory by the container or cgroup instead",
+		"limit", config.ByteSize(limit).String())
+	return nil
+}
+
 // limitMemory keeps Go within the memory of the container, and leaves room for the workers in it.
 func limitMemory(cfg *config.Config, log *slog.Logger) {
 	var r memlimit.Reserve
@@ -75,6 +93,10 @@ func limitMemory(cfg *config.Config, log *slog.Logger) {
 		r = memlimit.Reserve{Workers: cfg.Workers, WorkerBytes: int64(cfg.WorkerMemory)}
 	}
 	if container, set := memlimit.Set(r); set > 0 {
+		if needed, fits := r.Fits(container); !fits {
+			log.Warn("the memory limit of the container is small: the kernel may end the server or its workers without a word; raise it or lower --workers",
+				"limit", config.ByteSize(container).String(), "needed", config.ByteSize(needed).String())
+		}
 		log.Info("memory limit of the container found", "limit", config.ByteSize(container).String(), "go_memory_limit", config.ByteSize(set).String())
 	}
 }

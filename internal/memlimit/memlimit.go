@@ -42,6 +42,23 @@ func Set(r Reserve) (container, set int64) {
 	return container, set
 }
 
+// LeastSpace is the least address space to start with. The Go runtime reserves 0.7 GB before the program runs, and threads, SQLite's mapped pages and the heap
+// come on top. What is missing later ends the process with a trace of the Go runtime, which no program can catch.
+const LeastSpace = 2 << 30
+
+// AddressSpace returns the limit of this process's address space (RLIMIT_AS, `ulimit -v`), which its workers have too; 0: there is none.
+func AddressSpace() int64 { return addressSpace() }
+
+// Fits reports whether a limit of the container has room for what is reserved, without taking it from what Go gets at least; needed is what has.
+func (r Reserve) Fits(limit int64) (needed int64, fits bool) {
+	worker := r.WorkerBytes
+	if worker == 0 {
+		worker = DefaultWorkerBytes
+	}
+	needed = (databaseBytes + int64(r.Workers)*worker) * 20 / 13 // nine tenths of it less the reserve are a quarter
+	return needed, limit >= needed
+}
+
 // of is what Go may use of a limit.
 func (r Reserve) of(limit int64) int64 {
 	worker := r.WorkerBytes

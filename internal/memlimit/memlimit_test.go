@@ -41,3 +41,18 @@ func TestReserve(t *testing.T) {
 	require.EqualValues(t, 2048*mb*9/10-128*mb-2*500*mb, Reserve{Workers: 2, WorkerBytes: 500 * mb}.of(2048*mb))
 	require.EqualValues(t, 64*mb, Reserve{Workers: 2}.of(256*mb), "a quarter at least")
 }
+
+// A limit fits from where what is reserved takes nothing of what Go gets at least.
+func TestFits(t *testing.T) {
+	t.Parallel()
+	for workers := range 9 {
+		r := Reserve{Workers: workers, WorkerBytes: int64(workers) << 24}
+		needed, fits := r.Fits(0)
+		require.False(t, fits)
+		for _, limit := range []int64{needed - 100, needed + 100} {
+			_, fits := r.Fits(limit)
+			require.Equal(t, limit > needed, fits)
+			require.Equal(t, fits, r.of(limit) > limit/leastShare)
+		}
+	}
+}

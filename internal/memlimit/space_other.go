@@ -1,0 +1,5 @@
+//go:build !unix || openbsd
+
+package memlimit
+
+func addressSpace() int64 { return 0 }
