@@ -115,7 +115,7 @@ async def main() -> int:
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--clients", type=int, help="default 12, or 6 in a run of less than a minute")
     p.add_argument("--workers", type=int, default=2)
-    p.add_argument("--every", type=float, default=2, help="seconds between faults, about")
+    p.add_argument("--every", type=float, help="seconds between faults, about; default 3, or 2 in a short run")
     p.add_argument("--memory", type=int, default=1024, help="MiB that the server may have; 0 for any")
     p.add_argument("--patience", type=float, help="seconds that a small write or a plain read may wait; default 5, or 10 in a short run, next to which other tests may run")
     p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
@@ -124,6 +124,7 @@ async def main() -> int:
     args = p.parse_args()
     short = args.seconds < 60
     args.patience = args.patience or (10 if short else 5)
+    args.every = args.every or (2 if short else 3)
     args.clients = args.clients or (6 if short else 12)
     folder = Path(args.keep or tempfile.mkdtemp(prefix="understudy-killloop-"))
     folder.mkdir(exist_ok=True)

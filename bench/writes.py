@@ -339,7 +339,7 @@ class Writes:
             for r in await asyncio.gather(*jobs):
                 if r is not None and r.status_code == 200 and (r.json().get("items") if isinstance(r.json(), dict) else r.json()):
                     self.wrong.append(("a search found what is not there", r.text[:200]))
-            await self.rest(1)
+            await self.rest(3)
 
     async def probe(self, kind: str) -> None:
         """Times what should never wait for others, while its server is not troubled."""
