@@ -363,8 +363,9 @@ class ChaosCheck(Check):
         self.none(self.postgres.ask, "table run_heads: left", "SELECT thread_id, run_id FROM run_heads")
         self.none(self.postgres.ask, "a row of an attempt was committed after the next attempt had begun", """
             WITH written AS (
-                SELECT metadata->>'run_id' AS run, (metadata->>'run_attempt')::bigint AS attempt, pg_xact_commit_timestamp(xmin) AS at
-                FROM checkpoints WHERE metadata ? 'run_attempt'
+                SELECT run_id AS run, (c.metadata->>'run_attempt')::bigint AS attempt, pg_xact_commit_timestamp(c.xmin) AS at
+                FROM checkpoints c JOIN runs ON run_id = c.metadata->>'run_id' AND runs.thread_id = c.thread_id -- not those of copies
+                WHERE c.metadata ? 'run_attempt'
                 UNION ALL
                 SELECT run_id, attempt, pg_xact_commit_timestamp(xmin) FROM stream_records
             ), spans AS (SELECT run, attempt, min(at) AS first, max(at) AS last FROM written GROUP BY run, attempt)
