@@ -26,13 +26,22 @@ type brief struct {
 	err     error
 }
 
+// briefFollower follows a brief run.
+type briefFollower struct {
+	*runFollower
+	brief *brief
+}
+
+// Settle implements Follower.
+func (f *briefFollower) Settle(ctx context.Context) error { return f.brief.settle(ctx) }
+
 // mayBeBrief reports whether a request is for a run that need not be written at once.
 func (s *Service) mayBeBrief(t id.Thread, req *Request) bool {
 	return t == "" && req.OnCompletion != "keep" && req.Webhook == "" && req.After <= 0 && !req.Resumable && len(req.Command) == 0
 }
 
 // startBrief starts a run without writing it. ok is false when it cannot start at once and must be queued.
-func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Follower, ok bool, err error) {
+func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f Follower, ok bool, err error) {
 	carry(ctx, req)
 	a, err := s.resolveAssistant(req.AssistantID)
 	if err != nil {
@@ -83,9 +92,7 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f *Foll
 	b.mu.Lock() // the end of the run waits until there is an execution
 	b.ex = s.executor.launchWith(claimed, true, b.finish)
 	b.mu.Unlock()
-	f = s.followers.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"})
-	f.settle = b.settle
-	return &shown, f, true, nil
+	return &shown, &briefFollower{s.followers.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"}), b}, true, nil
 }
 
 // settle writes the run, unless it has ended. A run that cannot be written is given up.

@@ -18,7 +18,7 @@ import (
 )
 
 // result waits for the outcome.
-func (w *world) result(f *run.Follower) run.Result {
+func (w *world) result(f run.Follower) run.Result {
 	w.t.Helper()
 	defer f.Close(false)
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)

@@ -45,129 +45,160 @@ type following struct {
 	so    reply // folded from the records before the subscription
 }
 
+// runFollower follows one run by its stream.
+type runFollower struct {
+	f        *followers
+	run      *Run
+	how      following
+	src      *source
+	read     reader // of src; see watched
+	shown    reader // records as the client sees them
+	asResult overlay.Look
+	stop     func() // watching for its end elsewhere
+
+	complete *whole           // nil: the stream loses nothing, or the database does not have it
+	seen     bridge.Offset    // of the last record
+	rest     []*bridge.Record // read, but what comes before it is not at hand
+	so       reply            // folded by Result
+	ended    bool
+	far      bool // it has ended on another server, whose stream was not seen
+}
+
 // follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
-func (f *followers) follow(ctx context.Context, r *Run, sub bridge.Subscription, how following) *Follower {
-	// One reader uses it at a time; ended tells Close whether the client left before the end.
-	ended, far := false, false // far: it has ended on another instance, whose stream was not seen
-	stop := func() {}
-	if sub != nil {
-		stop = f.watches.watch(r)
-	}
-	var seen bridge.Offset
-	var completed *whole // nil: the stream loses nothing, or the database does not have it
-	if f.shared && sub != nil && r.Kwargs.Resumable && !r.Kwargs.Temporary {
-		completed = &whole{f: f, run: r, at: how.at, known: how.known}
-	}
-	var rest []*bridge.Record // read, but what comes before it is not at hand
-	asStream, asResult := f.overlay.Look(ctx, r.Graph, overlay.Stream), f.overlay.Look(ctx, r.Graph, overlay.Wait)
+func (f *followers) follow(ctx context.Context, r *Run, sub bridge.Subscription, how following) *runFollower {
 	src := newSource(f.store, r.Thread, r.ID, sub, how.stored)
-	read := f.watched(src, r)
-	next := func(ctx context.Context) ([]*bridge.Record, error) {
-		for !ended {
-			if far {
-				facts, err := f.facts(ctx, r.Thread, r.ID, seen)
-				if err != nil {
-					return nil, err
-				}
-				ended = true
-				return slices.DeleteFunc(facts, func(rec *bridge.Record) bool { return rec.Event != "gap" && !matches(rec.Event, how.modes) }), nil
-			}
-			records := rest
-			rest = nil
-			if len(records) == 0 {
-				var err error
-				records, err = read(ctx)
-				if errors.Is(err, io.EOF) {
-					ended = true
-					break
-				}
-				if err != nil {
-					return nil, err
-				}
-			}
-			out := records[:0:0]
-			for i, rec := range records {
-				if rec.Run != r.ID && (rec.Kind != bridge.Terminal || rec.Run != "") {
-					continue
-				}
-				if completed != nil && rec.Run != "" && rec.Event != elsewhere {
-					missing, give, err := completed.admit(ctx, rec)
-					if err != nil && len(out) == 0 {
-						rest = slices.Clone(records[i:])
-						return nil, err
-					}
-					if err != nil {
-						rest = slices.Clone(records[i:])
-						return out, nil //nolint:nilerr // it is asked again
-					}
-					for _, m := range missing {
-						seen = m.Offset
-						if matches(m.Event, how.modes) {
-							out = append(out, m)
-						}
-					}
-					if !give {
-						continue
-					}
-					if rec.Kept {
-						seen = rec.Offset
-					}
-				} else if rec.Kept {
-					if !after(rec.Offset, seen) {
-						continue // the replay had it
-					}
-					seen = rec.Offset
-				}
-				if rec.Kind == bridge.Terminal {
-					far = rec.Event == elsewhere
-					ended = !far
-					break
-				}
-				if matches(rec.Event, how.modes) {
-					out = append(out, rec)
-				}
-			}
-			if len(out) > 0 {
-				return out, nil
-			}
-		}
-		return nil, io.EOF
+	rf := &runFollower{
+		f: f, run: r, how: how, src: src, read: f.watched(src, r), asResult: f.overlay.Look(ctx, r.Graph, overlay.Wait), stop: func() {}, so: how.so,
 	}
-	so := how.so
-	result := func(ctx context.Context) (Result, error) {
-		for {
-			records, err := next(ctx)
-			if errors.Is(err, io.EOF) {
+	rf.shown = f.forms.overlaid(r.Thread, always(f.overlay.Look(ctx, r.Graph, overlay.Stream)), rf.next)
+	if sub != nil {
+		rf.stop = f.watches.watch(r)
+		if f.shared && durable(r) {
+			rf.complete = &whole{f: f, run: r, at: how.at, known: how.known}
+		}
+	}
+	return rf
+}
+
+// Next implements Follower.
+func (rf *runFollower) Next(ctx context.Context) ([]*bridge.Record, error) { return rf.shown(ctx) }
+
+// next returns the next records as the graph has them.
+func (rf *runFollower) next(ctx context.Context) ([]*bridge.Record, error) {
+	for !rf.ended {
+		if rf.far {
+			facts, err := rf.f.facts(ctx, rf.run.Thread, rf.run.ID, rf.seen)
+			if err != nil {
+				return nil, err
+			}
+			rf.ended = true
+			return slices.DeleteFunc(facts, func(rec *bridge.Record) bool { return rec.Event != "gap" && !matches(rec.Event, rf.how.modes) }), nil
+		}
+		records := rf.rest
+		rf.rest = nil
+		if len(records) == 0 {
+			var err error
+			if records, err = rf.read(ctx); errors.Is(err, io.EOF) {
+				rf.ended = true
 				break
 			}
-			if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !r.Kwargs.Temporary {
-				// The stream lost records, or there are none for a while. Only the end is wanted, and the database has it.
-				again, err := f.Join(ctx, r.Thread, r.ID)
-				if err != nil {
-					return Result{}, err
-				}
-				defer again.Close(false)
-				return again.Result(ctx)
+			if err != nil {
+				return nil, err
 			}
+		}
+		out, err := rf.take(ctx, records)
+		if len(out) > 0 {
+			return out, nil // after an error the rest is read again
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, io.EOF
+}
+
+// take returns those of some records that are for the reader, with what is missing before them. What it could not complete is in rest.
+func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out []*bridge.Record, err error) {
+	out = records[:0:0]
+	for i, rec := range records {
+		switch {
+		case rec.Run != rf.run.ID && (rec.Kind != bridge.Terminal || rec.Run != ""):
+			continue
+		case rf.complete != nil && rec.Run != "" && rec.Event != elsewhere:
+			missing, give, err := rf.complete.admit(ctx, rec)
+			if err != nil {
+				rf.rest = slices.Clone(records[i:])
+				return out, err
+			}
+			for _, m := range missing {
+				rf.seen = m.Offset
+				if matches(m.Event, rf.how.modes) {
+					out = append(out, m)
+				}
+			}
+			if !give {
+				continue
+			}
+			if rec.Kept {
+				rf.seen = rec.Offset
+			}
+		case rec.Kept:
+			if !after(rec.Offset, rf.seen) {
+				continue // the replay had it
+			}
+			rf.seen = rec.Offset
+		}
+		if rec.Kind == bridge.Terminal {
+			rf.far = rec.Event == elsewhere
+			rf.ended = !rf.far
+			break
+		}
+		if matches(rec.Event, rf.how.modes) {
+			out = append(out, rec)
+		}
+	}
+	return out, nil
+}
+
+// Result implements Follower.
+func (rf *runFollower) Result(ctx context.Context) (Result, error) {
+	for {
+		records, err := rf.next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !rf.run.Kwargs.Temporary {
+			// The stream lost records, or there are none for a while. Only the end is wanted, and the database has it.
+			again, err := rf.f.Join(ctx, rf.run.Thread, rf.run.ID)
 			if err != nil {
 				return Result{}, err
 			}
-			for _, rec := range records {
-				so.add(rec)
-			}
+			defer again.Close(false)
+			return again.Result(ctx)
 		}
-		if far {
-			return f.resultOf(ctx, r, asResult)
+		if err != nil {
+			return Result{}, err
 		}
-		return f.answered(ctx, r, &so, asResult)
+		for _, rec := range records {
+			rf.so.add(rec)
+		}
 	}
-	return NewFollower(f.forms.overlaid(r.Thread, always(asStream), next), result, func(left bool) { //nolint:contextcheck // when it is called, the request is over
-		src.close()
-		stop()
-		if left && !ended && how.cancelOnLeave {
-			f.cancelAfterLeave(r)
-		}
-	})
+	if rf.far {
+		return rf.f.resultOf(ctx, rf.run, rf.asResult)
+	}
+	return rf.f.answered(ctx, rf.run, &rf.so, rf.asResult)
+}
+
+// Settle implements Follower.
+func (rf *runFollower) Settle(context.Context) error { return nil }
+
+// Close implements Follower.
+func (rf *runFollower) Close(left bool) {
+	rf.src.close()
+	rf.stop()
+	if left && !rf.ended && rf.how.cancelOnLeave {
+		rf.f.cancelAfterLeave(rf.run)
+	}
 }
 
 // cancelAfterLeave cancels a run whose reader has gone: the request that asked for it is over, so the work has a context of its own.
@@ -256,7 +287,7 @@ var errNoRun = fault.New(fault.NotFound, "Run not found")
 
 // JoinStream follows the records of a run; after nil: only what comes from now on. The run is not cancelled when the reader leaves
 // unless cancelOnLeave.
-func (f *followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (*Follower, error) {
+func (f *followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (Follower, error) {
 	if t == "" { // a stateless run is named by its id alone
 		row, err := f.store.Run(ctx, "", r)
 		if fault.Is(err, fault.NotFound) {
@@ -306,71 +337,110 @@ func (f *followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from 
 }
 
 // StreamThread follows all runs of a thread; it never ends by itself. A thread that is not there yet is waited for.
-func (f *followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (*Follower, error) {
+func (f *followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (Follower, error) {
 	sub, err := f.bridge.Subscribe(ctx, t, from)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
-	src := newSource(f.store, t, "", sub, from)
-	all := len(modes) == 0 || slices.Contains(modes, "run_modes")
-	lifecycle := slices.Contains(modes, "lifecycle")
-	gone := false
-	var far []id.Run // ended on other instances
-	stop := f.watches.watchThread(t)
-	var seen bridge.Offset
-	next := func(ctx context.Context) ([]*bridge.Record, error) {
-		for !gone {
-			var records []*bridge.Record
-			var err error
-			if len(far) > 0 {
-				if records, err = f.facts(ctx, t, far[0], seen); err == nil {
-					records, far = append(records, f.publisher.terminal(&Run{ID: far[0]})), far[1:]
-				}
-			} else {
-				records, err = src.next(ctx)
-			}
-			if err != nil {
-				return nil, err
-			}
-			var out []*bridge.Record
-			for _, rec := range records {
-				if rec.Event == elsewhere {
-					far = append(far, rec.Run)
-					continue
-				}
-				if rec.Kept && !after(rec.Offset, seen) {
-					continue
-				}
-				if rec.Kept {
-					seen = rec.Offset
-				}
-				if rec.Kind == bridge.Terminal && rec.Run == "" {
-					gone = true // the thread was deleted
-					break
-				}
-				if rec.Event == stateUpdate && slices.Contains(modes, stateUpdate) || rec.Event != stateUpdate && (all || lifecycle && rec.Event == "metadata") {
-					out = append(out, rec)
-				}
-			}
-			if len(out) > 0 {
-				return out, nil
-			}
-		}
-		return nil, io.EOF
+	tf := &threadFollower{
+		f: f, thread: t, src: newSource(f.store, t, "", sub, from), stop: f.watches.watchThread(t),
+		all: len(modes) == 0 || slices.Contains(modes, "run_modes"), lifecycle: slices.Contains(modes, "lifecycle"), states: slices.Contains(modes, stateUpdate),
 	}
 	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
 	request := ctx
-	asStream := func(ctx context.Context) (overlay.Look, error) {
+	tf.shown = f.forms.overlaid(t, func(ctx context.Context) (overlay.Look, error) {
 		row, err := f.store.Thread(ctx, t)
 		if err != nil {
 			return overlay.Look{}, fmt.Errorf("thread %s: %w", t, err)
 		}
 		return f.overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
+	}, tf.next)
+	return tf, nil
+}
+
+// threadFollower follows all runs of a thread.
+type threadFollower struct {
+	f      *followers
+	thread id.Thread
+	src    *source
+	shown  reader // records as the client sees them
+	stop   func() // watching for ends elsewhere
+
+	all, lifecycle, states bool // what is wanted
+
+	seen bridge.Offset // of the last record
+	far  []id.Run      // ended on other servers
+	gone bool          // the thread was deleted
+}
+
+// Next implements Follower.
+func (tf *threadFollower) Next(ctx context.Context) ([]*bridge.Record, error) { return tf.shown(ctx) }
+
+// next returns the next records as the graphs have them.
+func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
+	for !tf.gone {
+		records, err := tf.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []*bridge.Record
+		for _, rec := range records {
+			if rec.Event == elsewhere {
+				tf.far = append(tf.far, rec.Run)
+				continue
+			}
+			if rec.Kept && !after(rec.Offset, tf.seen) {
+				continue
+			}
+			if rec.Kept {
+				tf.seen = rec.Offset
+			}
+			if rec.Kind == bridge.Terminal && rec.Run == "" {
+				tf.gone = true
+				break
+			}
+			if tf.wants(rec.Event) {
+				out = append(out, rec)
+			}
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
 	}
-	return NewFollower(f.forms.overlaid(t, asStream, next), func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {
-		src.close()
-		stop()
-	}), nil
+	return nil, io.EOF
+}
+
+// read returns what is next: of the stream, or what is known of a run that has ended on another server.
+func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
+	if len(tf.far) == 0 {
+		return tf.src.next(ctx)
+	}
+	records, err := tf.f.facts(ctx, tf.thread, tf.far[0], tf.seen)
+	if err != nil {
+		return nil, err
+	}
+	records = append(records, tf.f.publisher.terminal(&Run{ID: tf.far[0]}))
+	tf.far = tf.far[1:]
+	return records, nil
+}
+
+func (tf *threadFollower) wants(event string) bool {
+	if event == stateUpdate {
+		return tf.states
+	}
+	return tf.all || tf.lifecycle && event == "metadata"
+}
+
+// Result implements Follower: a thread has none.
+func (tf *threadFollower) Result(context.Context) (Result, error) { return Result{Values: null}, nil }
+
+// Settle implements Follower.
+func (tf *threadFollower) Settle(context.Context) error { return nil }
+
+// Close implements Follower.
+func (tf *threadFollower) Close(bool) {
+	tf.src.close()
+	tf.stop()
 }
 
 // stateUpdate is the event, and the mode, that tells of state written by a client.

@@ -2,41 +2,108 @@ package run
 
 import (
 	"context"
+	"io"
 
 	"understudy/bridge"
+	"understudy/id"
+	"understudy/thread/overlay"
 )
 
 // Follower reads one run, or one thread, as its records come. Not safe for concurrent use.
-type Follower struct {
-	next   func(ctx context.Context) ([]*bridge.Record, error)
-	result func(ctx context.Context) (Result, error)
-	close  func(left bool)
-	settle func(ctx context.Context) error // nil: nothing is to be done
+type Follower interface {
+	// Next returns the next records, at least one, in order; io.EOF when the run has ended and all were returned, bridge.ErrClosed when the server shuts down,
+	// bridge.ErrSlow when the reader fell too far behind (it may follow again from its last offset).
+	Next(ctx context.Context) ([]*bridge.Record, error)
+	// Result waits for the end of the run and returns its outcome. Use either it or Next. When ctx ended before, it may be called again.
+	Result(ctx context.Context) (Result, error)
+	// Settle makes what it follows durable, where Service.Begin has not.
+	Settle(ctx context.Context) error
+	// Close ends following. left says that the client went away before the end: a run with on_disconnect=cancel is then cancelled.
+	Close(left bool)
 }
 
-// NewFollower makes a Follower of three functions. Followers of runs come from Service; this is for those who stand in for it.
-func NewFollower(
-	next func(ctx context.Context) ([]*bridge.Record, error),
-	result func(ctx context.Context) (Result, error),
-	close func(left bool),
-) *Follower {
-	return &Follower{next: next, result: result, close: close}
+// passive is the part of a Follower that has nothing to close or to settle.
+type passive struct{}
+
+// Settle implements Follower.
+func (passive) Settle(context.Context) error { return nil }
+
+// Close implements Follower.
+func (passive) Close(bool) {}
+
+// endedRun joins a run that is over, for its result: its thread as it is now.
+type endedRun struct {
+	passive
+	f      *followers
+	thread id.Thread
+	look   overlay.Look
 }
 
-// Next gives the next records, at least one, in order; io.EOF when the run has ended and all was given, bridge.ErrClosed when the
-// server shuts down, bridge.ErrSlow when the reader fell too far behind (it may follow again from its last offset).
-func (f *Follower) Next(ctx context.Context) ([]*bridge.Record, error) { return f.next(ctx) }
+// Next implements Follower.
+func (e *endedRun) Next(context.Context) ([]*bridge.Record, error) { return nil, io.EOF }
 
-// Settle makes what it follows durable, where Service.Begin has not.
-func (f *Follower) Settle(ctx context.Context) error {
-	if f.settle == nil {
-		return nil
+// Result implements Follower.
+func (e *endedRun) Result(ctx context.Context) (Result, error) {
+	now, err := e.f.store.Thread(ctx, e.thread)
+	if err != nil {
+		return Result{}, err
 	}
-	return f.settle(ctx)
+	if now.Error != nil {
+		return Result{Error: now.Error}, nil
+	}
+	return e.f.threadAnswer(ctx, e.thread, e.look)
 }
 
-// Result waits for the end of the run and gives its outcome. Use either it or Next. When ctx ended before, it may be called again.
-func (f *Follower) Result(ctx context.Context) (Result, error) { return f.result(ctx) }
+// unseenRun joins a run for its result while live streams are interrupted: the run is looked up until it is over.
+type unseenRun struct {
+	passive
+	f             *followers
+	run           *Run
+	cancelOnLeave bool
+	ended         bool
+}
 
-// Close ends following. left says that the client went away before the end: a run with on_disconnect=cancel is then cancelled.
-func (f *Follower) Close(left bool) { f.close(left) }
+// Next implements Follower.
+func (u *unseenRun) Next(context.Context) ([]*bridge.Record, error) {
+	return nil, bridge.ErrInterrupted
+}
+
+// Result implements Follower.
+func (u *unseenRun) Result(ctx context.Context) (Result, error) {
+	if err := u.f.await(ctx, u.run.Thread, u.run.ID, Status.Over); err != nil {
+		return Result{}, err
+	}
+	u.ended = true
+	over, err := u.f.Join(ctx, u.run.Thread, u.run.ID)
+	if err != nil {
+		return Result{}, err
+	}
+	defer over.Close(false)
+	return over.Result(ctx)
+}
+
+// Close implements Follower.
+func (u *unseenRun) Close(left bool) {
+	if left && !u.ended && u.cancelOnLeave {
+		u.f.cancelAfterLeave(u.run)
+	}
+}
+
+// announcement follows a run of which something is missing: it says so, and ends.
+type announcement struct {
+	passive
+	records []*bridge.Record
+}
+
+// Next implements Follower.
+func (a *announcement) Next(context.Context) ([]*bridge.Record, error) {
+	if a.records == nil {
+		return nil, io.EOF
+	}
+	out := a.records
+	a.records = nil
+	return out, nil
+}
+
+// Result implements Follower.
+func (a *announcement) Result(context.Context) (Result, error) { return Result{Values: null}, nil }

@@ -230,7 +230,7 @@ func outages(t *testing.T, rnd *rand.Rand) {
 	t.Cleanup(group.Wait)
 
 	// read follows until the end; with again it comes back with the last id when it is interrupted, and leaves now and then by itself.
-	read := func(in *instance, r *told, l *listener, f *run.Follower, last bridge.Offset, leave, again bool) {
+	read := func(in *instance, r *told, l *listener, f run.Follower, last bridge.Offset, leave, again bool) {
 		defer close(l.done)
 		for pause := 0; ; {
 			records, err := f.Next(t.Context())
@@ -273,7 +273,7 @@ func outages(t *testing.T, rnd *rand.Rand) {
 			}
 		}
 	}
-	listen := func(in *instance, name string, r *told, f *run.Follower, leave, again bool) {
+	listen := func(in *instance, name string, r *told, f run.Follower, leave, again bool) {
 		l := &listener{name: name, done: make(chan struct{})}
 		r.readers = append(r.readers, l)
 		group.Go(func() { read(in, r, l, f, bridge.Offset{}, leave, again) })

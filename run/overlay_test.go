@@ -141,7 +141,7 @@ func shownIDs(data []byte) string {
 }
 
 // read reads a follower to its end, or to the n-th record: values as the ids in them, messages as their ids.
-func read(t *testing.T, f *run.Follower, n int) (out []string) {
+func read(t *testing.T, f run.Follower, n int) (out []string) {
 	t.Helper()
 	defer f.Close(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -398,7 +398,7 @@ func TestOverlayOfUpdates(t *testing.T) {
 		k.emit(graph.Event{Name: "updates", Data: json.RawMessage(reset)})
 	}})
 	th := w.thread()
-	updates := func(f *run.Follower) (out []string) {
+	updates := func(f run.Follower) (out []string) {
 		defer f.Close(false)
 		for {
 			records, err := f.Next(t.Context())

@@ -197,7 +197,7 @@ func (w *world) again(change func(*overlay.Settings)) {
 }
 
 // saw reads a stream to its end: what a client has of each message, in the order in which it met them.
-func saw(t *testing.T, f *run.Follower) (ids []string, texts map[string]string) {
+func saw(t *testing.T, f run.Follower) (ids []string, texts map[string]string) {
 	t.Helper()
 	defer f.Close(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

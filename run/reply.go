@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"understudy/bridge"
@@ -207,10 +206,10 @@ func (f *followers) threadValues(ctx context.Context, t id.Thread, look overlay.
 }
 
 // Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
-func (f *followers) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower, error) {
+func (f *followers) Join(ctx context.Context, t id.Thread, r id.Run) (Follower, error) {
 	row, sub, err := f.subscribe(ctx, t, r, nil)
 	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
-		return f.joinUnseen(row, false), nil
+		return &unseenRun{f: f, run: row}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -221,38 +220,5 @@ func (f *followers) Join(ctx context.Context, t id.Thread, r id.Run) (*Follower,
 	if sub != nil {
 		sub.Close()
 	}
-	look := f.overlay.Look(ctx, row.Graph, overlay.Wait)
-	result := func(ctx context.Context) (Result, error) {
-		now, err := f.store.Thread(ctx, t)
-		if err != nil {
-			return Result{}, err
-		}
-		if now.Error != nil {
-			return Result{Error: now.Error}, nil
-		}
-		return f.threadAnswer(ctx, t, look)
-	}
-	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, io.EOF }, result, func(bool) {}), nil
-}
-
-// joinUnseen is Join while the live streams are interrupted: the run is looked up until it is over.
-func (f *followers) joinUnseen(r *Run, cancelOnLeave bool) *Follower {
-	ended := false
-	result := func(ctx context.Context) (Result, error) {
-		if err := f.await(ctx, r.Thread, r.ID, Status.Over); err != nil {
-			return Result{}, err
-		}
-		ended = true
-		over, err := f.Join(ctx, r.Thread, r.ID)
-		if err != nil {
-			return Result{}, err
-		}
-		defer over.Close(false)
-		return over.Result(ctx)
-	}
-	return NewFollower(func(context.Context) ([]*bridge.Record, error) { return nil, bridge.ErrInterrupted }, result, func(left bool) { //nolint:contextcheck // as in follow
-		if left && !ended && cancelOnLeave {
-			f.cancelAfterLeave(r)
-		}
-	})
+	return &endedRun{f: f, thread: t, look: f.overlay.Look(ctx, row.Graph, overlay.Wait)}, nil
 }

@@ -149,7 +149,7 @@ func request(graph string) run.Request {
 }
 
 // events reads a follower to its end.
-func (w *world) events(f *run.Follower) (out []string) {
+func (w *world) events(f run.Follower) (out []string) {
 	w.t.Helper()
 	for _, r := range w.records(f) {
 		out = append(out, r.Event+" "+string(r.Data))
@@ -158,7 +158,7 @@ func (w *world) events(f *run.Follower) (out []string) {
 }
 
 // records reads to the end.
-func (w *world) records(f *run.Follower) (out []*bridge.Record) {
+func (w *world) records(f run.Follower) (out []*bridge.Record) {
 	w.t.Helper()
 	defer f.Close(false)
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)

@@ -274,7 +274,7 @@ func (s *Service) CreateBatch(ctx context.Context, reqs []Request) ([]*Run, erro
 }
 
 // Start makes a run and follows it from its first record.
-func (s *Service) Start(ctx context.Context, t id.Thread, req Request) (*Run, *Follower, error) {
+func (s *Service) Start(ctx context.Context, t id.Thread, req Request) (*Run, Follower, error) {
 	r, f, err := s.Begin(ctx, t, req)
 	if err != nil {
 		return nil, nil, err
@@ -288,7 +288,7 @@ func (s *Service) Start(ctx context.Context, t id.Thread, req Request) (*Run, *F
 
 // Begin is Start, but of a stateless run nothing may have been written yet: before anybody is told of it, other than by its result, Follower.Settle
 // must have succeeded.
-func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, *Follower, error) {
+func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, Follower, error) {
 	if s.mayBeBrief(t, &req) {
 		if r, f, ok, err := s.startBrief(ctx, &req); ok || err != nil {
 			return r, f, err
@@ -303,7 +303,7 @@ func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, *F
 
 // BeginWait is Begin for somebody who wants only the result: while live streams are interrupted the run is made all the same, and looked up until it
 // is over. Of a stateless run that leaves nothing there would be nothing to look up.
-func (s *Service) BeginWait(ctx context.Context, t id.Thread, req Request) (*Run, *Follower, error) {
+func (s *Service) BeginWait(ctx context.Context, t id.Thread, req Request) (*Run, Follower, error) {
 	r, f, err := s.Begin(ctx, t, req)
 	if !errors.Is(err, bridge.ErrInterrupted) || t == "" && req.OnCompletion != "keep" {
 		return r, f, err
@@ -311,7 +311,7 @@ func (s *Service) BeginWait(ctx context.Context, t id.Thread, req Request) (*Run
 	if r, err = s.Create(ctx, t, req); err != nil {
 		return nil, nil, err
 	}
-	return r, s.followers.joinUnseen(r, req.OnDisconnect == "cancel"), nil
+	return r, &unseenRun{f: s.followers, run: r, cancelOnLeave: req.OnDisconnect == "cancel"}, nil
 }
 
 // Get gives a run.

@@ -186,7 +186,7 @@ func toldWhole(r *Run, modes []string) bool {
 }
 
 // announce follows a run of which something is missing: it says so, and ends. The run goes on.
-func announce(ctx context.Context, r *Run, requested bridge.Offset, sub bridge.Subscription) (*Follower, error) {
+func announce(ctx context.Context, r *Run, requested bridge.Offset, sub bridge.Subscription) (Follower, error) {
 	defer sub.Close()
 	earliest := null
 	for earliest[0] == 'n' {
@@ -213,12 +213,5 @@ func announce(ctx context.Context, r *Run, requested bridge.Offset, sub bridge.S
 		Data: fmt.Appendf(nil, `{"code":"stream_replay_gap","run_id":%q,"requested_event_id":%q,"earliest_available_event_id":%s,"latest_available_event_id":%s,"recovery":"reload_durable_state"}`,
 			r.ID, requested, earliest, latest),
 	}}
-	return NewFollower(func(context.Context) ([]*bridge.Record, error) {
-		if told == nil {
-			return nil, io.EOF
-		}
-		out := told
-		told = nil
-		return out, nil
-	}, func(context.Context) (Result, error) { return Result{Values: null}, nil }, func(bool) {}), nil
+	return &announcement{records: told}, nil
 }

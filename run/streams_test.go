@@ -39,7 +39,7 @@ func (f *flaky) Publish(ctx context.Context, t id.Thread, records []*bridge.Reco
 }
 
 // readSome gives n records of a follower.
-func readSome(t *testing.T, f *run.Follower, n int) (got []string, offsets []bridge.Offset) {
+func readSome(t *testing.T, f run.Follower, n int) (got []string, offsets []bridge.Offset) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

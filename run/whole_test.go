@@ -44,7 +44,7 @@ func (l *leaky) Publish(ctx context.Context, t id.Thread, records []*bridge.Reco
 }
 
 // seen reads to the end and gives what came, as "attempt.index event".
-func seen(t *testing.T, in *instance, f *run.Follower) (got []string) {
+func seen(t *testing.T, in *instance, f run.Follower) (got []string) {
 	t.Helper()
 	var last bridge.Offset
 	for _, rec := range in.records(f) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"

@@ -50,7 +50,7 @@ type services struct {
 	mu    sync.Mutex
 	asked []any
 
-	follow func() *run.Follower
+	follow func() run.Follower
 }
 
 func (s *services) note(v ...any) error {
@@ -191,13 +191,13 @@ func (f fakeRuns) Create(_ context.Context, t id.Thread, r run.Request) (*run.Ru
 func (f fakeRuns) CreateBatch(_ context.Context, r []run.Request) ([]*run.Run, error) {
 	return []*run.Run{f.one()}, f.note(r)
 }
-func (f fakeRuns) Begin(_ context.Context, t id.Thread, r run.Request) (*run.Run, *run.Follower, error) {
+func (f fakeRuns) Begin(_ context.Context, t id.Thread, r run.Request) (*run.Run, run.Follower, error) {
 	if err := f.note(t, r); err != nil {
 		return nil, nil, err
 	}
 	return f.one(), f.follow(), nil
 }
-func (f fakeRuns) BeginWait(ctx context.Context, t id.Thread, r run.Request) (*run.Run, *run.Follower, error) {
+func (f fakeRuns) BeginWait(ctx context.Context, t id.Thread, r run.Request) (*run.Run, run.Follower, error) {
 	return f.Begin(ctx, t, r)
 }
 func (f fakeRuns) Get(_ context.Context, t id.Thread, r id.Run) (*run.Run, error) {
@@ -207,19 +207,19 @@ func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run,
 	return []*run.Run{f.one()}, f.note(q)
 }
 func (f fakeRuns) Delete(_ context.Context, t id.Thread, r id.Run) error { return f.note(t, r) }
-func (f fakeRuns) Join(_ context.Context, t id.Thread, r id.Run) (*run.Follower, error) {
+func (f fakeRuns) Join(_ context.Context, t id.Thread, r id.Run) (run.Follower, error) {
 	if err := f.note(t, r); err != nil {
 		return nil, err
 	}
 	return f.follow(), nil
 }
-func (f fakeRuns) JoinStream(_ context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancel bool) (*run.Follower, error) {
+func (f fakeRuns) JoinStream(_ context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancel bool) (run.Follower, error) {
 	if err := f.note(t, r, modes, cancel, after); err != nil {
 		return nil, err
 	}
 	return f.follow(), nil
 }
-func (f fakeRuns) StreamThread(_ context.Context, t id.Thread, after *bridge.Offset, modes []string) (*run.Follower, error) {
+func (f fakeRuns) StreamThread(_ context.Context, t id.Thread, after *bridge.Offset, modes []string) (run.Follower, error) {
 	if err := f.note(t, modes, after); err != nil {
 		return nil, err
 	}
@@ -274,6 +274,22 @@ func record(n int64, event, data string) *bridge.Record {
 	return &bridge.Record{Offset: bridge.Offset{MS: 1, N: n}, Event: event, Data: []byte(data), Kept: true, Frame: compat.AppendFrame(nil, event, []byte(data))}
 }
 
+// scripted is a follower made of functions.
+type scripted struct {
+	next   func(context.Context) ([]*bridge.Record, error)
+	result func(context.Context) (run.Result, error)
+	close  func(left bool)
+}
+
+func newFollower(next func(context.Context) ([]*bridge.Record, error), result func(context.Context) (run.Result, error), close func(left bool)) run.Follower {
+	return &scripted{next, result, close}
+}
+
+func (s *scripted) Next(ctx context.Context) ([]*bridge.Record, error) { return s.next(ctx) }
+func (s *scripted) Result(ctx context.Context) (run.Result, error)     { return s.result(ctx) }
+func (s *scripted) Settle(context.Context) error                       { return nil }
+func (s *scripted) Close(left bool)                                    { s.close(left) }
+
 // line is a follower that gives what is sent into it. Closing records ends it.
 type line struct {
 	records chan *bridge.Record
@@ -285,8 +301,8 @@ func newLine() *line {
 	return &line{records: make(chan *bridge.Record, 1000), result: make(chan run.Result, 1), closed: make(chan bool, 10)}
 }
 
-func (l *line) follower() *run.Follower {
-	return run.NewFollower(func(ctx context.Context) ([]*bridge.Record, error) {
+func (l *line) follower() run.Follower {
+	return newFollower(func(ctx context.Context) ([]*bridge.Record, error) {
 		select {
 		case r, ok := <-l.records:
 			if !ok {

@@ -276,7 +276,7 @@ func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	f, err := s.opts.Runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
 	switch {
 	case fault.Is(err, fault.NotFound):
-		f = absent()
+		f = &absent{}
 	case err != nil:
 		s.slots.give(1)
 		return err
@@ -286,26 +286,37 @@ func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 }
 
 // absent follows a run that does not exist.
-func absent() *run.Follower {
-	said := false
-	return run.NewFollower(func(context.Context) ([]*bridge.Record, error) {
-		if said {
-			return nil, io.EOF
-		}
-		said = true
-		return []*bridge.Record{{Event: "error", Data: compat.HTTPError(404, "Run not found"), Ephemeral: true}}, nil
-	}, nil, func(bool) {})
+type absent struct{ told bool }
+
+// Next implements run.Follower.
+func (a *absent) Next(context.Context) ([]*bridge.Record, error) {
+	if a.told {
+		return nil, io.EOF
+	}
+	a.told = true
+	return []*bridge.Record{{Event: "error", Data: compat.HTTPError(404, "Run not found"), Ephemeral: true}}, nil
 }
+
+// Result implements run.Follower.
+func (*absent) Result(context.Context) (run.Result, error) {
+	return run.Result{}, fault.New(fault.NotFound, "Run not found")
+}
+
+// Settle implements run.Follower.
+func (*absent) Settle(context.Context) error { return nil }
+
+// Close implements run.Follower.
+func (*absent) Close(bool) {}
 
 // leaver cancels a run when its reader leaves, as ?cancel_on_disconnect=true asks.
 type leaver struct {
-	follower
+	run.Follower
 	wanted bool
 	cancel func()
 }
 
 func (l leaver) Close(left bool) {
-	l.follower.Close(left)
+	l.Follower.Close(left)
 	if left && l.wanted {
 		l.cancel()
 	}

@@ -71,20 +71,20 @@ type Runs interface {
 	CreateBatch(ctx context.Context, reqs []run.Request) ([]*run.Run, error)
 	// Begin makes a run and follows it from its first record. Before a client is told of the run, other than by its result, Follower.Settle must
 	// have succeeded. Close the follower.
-	Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, *run.Follower, error)
+	Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error)
 	// BeginWait is Begin for a client who wants the result alone, which it can have while streams are interrupted too.
-	BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, *run.Follower, error)
+	BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error)
 	Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	Delete(ctx context.Context, t id.Thread, r id.Run) error
 	// Join follows a run to its end for its result. A run that is over answers at once with its thread as it is now.
 	// An unknown run: fault.NotFound.
-	Join(ctx context.Context, t id.Thread, r id.Run) (*run.Follower, error)
+	Join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, error)
 	// JoinStream follows the records of a run: after nil, only what comes from now on. modes empty: all. cancelOnLeave: the run is
 	// cancelled when the reader leaves before its end.
-	JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancelOnLeave bool) (*run.Follower, error)
+	JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error)
 	// StreamThread follows all runs of a thread and never ends by itself. Modes: run_modes, lifecycle, state_update.
-	StreamThread(ctx context.Context, t id.Thread, after *bridge.Offset, modes []string) (*run.Follower, error)
+	StreamThread(ctx context.Context, t id.Thread, after *bridge.Offset, modes []string) (run.Follower, error)
 	// Cancel cancels the named runs of a thread; with wait it returns after they have stopped.
 	Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
 	// CancelAll cancels the runs of all threads that have the status: pending, running or all.

@@ -17,14 +17,6 @@ import (
 	"understudy/run"
 )
 
-// follower is what an open response reads. *run.Follower is one.
-type follower interface {
-	Next(ctx context.Context) ([]*bridge.Record, error)
-	Result(ctx context.Context) (run.Result, error)
-	Settle(ctx context.Context) error
-	Close(left bool)
-}
-
 // open is a response that is sent as its content comes: an event stream, a wait, or a long list.
 //
 // To fasthttp it is a body to read from. But its first Read writes the whole response to the connection itself, as chunks of its own, and
@@ -34,7 +26,7 @@ type follower interface {
 type open struct {
 	s    *Server
 	conn net.Conn
-	f    follower
+	f    run.Follower
 	list *list                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // whether a record is shown with its id
 	wait bool                      // the result is wanted, not the records
@@ -64,7 +56,7 @@ func (s *Server) slot() error {
 }
 
 // streamEvents answers with the records of f as an event stream. The slot has been taken.
-func (s *Server) streamEvents(c *fiber.Ctx, f follower, ids func(*bridge.Record) bool) error {
+func (s *Server) streamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set("X-Accel-Buffering", "no")
 	c.Set(fiber.HeaderContentType, "text/event-stream; charset=utf-8")
@@ -76,7 +68,7 @@ func (s *Server) streamEvents(c *fiber.Ctx, f follower, ids func(*bridge.Record)
 const patience = 250 * time.Millisecond
 
 // waitResult answers with the result of f as JSON, and a line end now and then before it is there. The slot has been taken.
-func (s *Server) waitResult(c *fiber.Ctx, f follower) error {
+func (s *Server) waitResult(c *fiber.Ctx, f run.Follower) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	if res, ok := soon(c.UserContext(), f); ok {
 		f.Close(false)
@@ -95,7 +87,7 @@ func (s *Server) waitResult(c *fiber.Ctx, f follower) error {
 }
 
 // soon gives the result if it comes in time. Whatever else happens is left to an open response, which asks again.
-func soon(ctx context.Context, f follower) (res run.Result, ok bool) {
+func soon(ctx context.Context, f run.Follower) (res run.Result, ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			ok = false

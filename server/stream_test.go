@@ -148,8 +148,8 @@ func TestHeartbeatsBetweenEvents(t *testing.T) {
 	t.Parallel()
 	w := setup(t, quick)
 	var enough atomic.Bool
-	w.follow = func() *run.Follower {
-		return run.NewFollower(func(context.Context) ([]*bridge.Record, error) {
+	w.follow = func() run.Follower {
+		return newFollower(func(context.Context) ([]*bridge.Record, error) {
 			if enough.Load() {
 				return nil, io.EOF
 			}
@@ -197,8 +197,8 @@ func TestWaitThatFails(t *testing.T) {
 		{fault.New(fault.NotFound, "Run not found"), `{"__error__":{"error":"HTTPException","message":"404: Run not found"}}`},
 		{errors.New("secret"), `{"__error__":{"error":"HTTPException","message":"500: Internal Server Error"}}`},
 	} {
-		w.follow = func() *run.Follower {
-			return run.NewFollower(nil, func(context.Context) (run.Result, error) { return run.Result{}, c.err }, func(bool) {})
+		w.follow = func() run.Follower {
+			return newFollower(nil, func(context.Context) (run.Result, error) { return run.Result{}, c.err }, func(bool) {})
 		}
 		_, body := w.ask(t, "POST", runsPath+"/wait", aRun)
 		require.Equal(t, c.body, body)
@@ -307,8 +307,8 @@ func TestSlowReader(t *testing.T) {
 	w := setup(t, func(o *Options) { o.WriteTimeout = 200 * time.Millisecond })
 	l := newLine()
 	big := record(1, "values", `"`+strings.Repeat("x", 1<<20)+`"`)
-	w.follow = func() *run.Follower {
-		return run.NewFollower(func(context.Context) ([]*bridge.Record, error) { return []*bridge.Record{big}, nil }, nil, func(left bool) { l.closed <- left })
+	w.follow = func() run.Follower {
+		return newFollower(func(context.Context) ([]*bridge.Record, error) { return []*bridge.Record{big}, nil }, nil, func(left bool) { l.closed <- left })
 	}
 	_, r := dial(t, w, "POST", runsPath+"/stream", aRun)
 	select {
@@ -365,7 +365,7 @@ func TestFollowersThatFail(t *testing.T) {
 		"panic":  func(context.Context) ([]*bridge.Record, error) { panic("oops") },
 	} {
 		closed := make(chan bool, 1)
-		w.follow = func() *run.Follower { return run.NewFollower(next, nil, func(left bool) { closed <- left }) }
+		w.follow = func() run.Follower { return newFollower(next, nil, func(left bool) { closed <- left }) }
 		res, err := http.Post("http://"+w.addr+runsPath+"/stream", "application/json", strings.NewReader(aRun))
 		require.NoError(t, err, name)
 		said, err := io.ReadAll(res.Body)
@@ -375,8 +375,8 @@ func TestFollowersThatFail(t *testing.T) {
 		require.False(t, <-closed, name)
 	}
 	// A panic while waiting is no end of the world either.
-	w.follow = func() *run.Follower {
-		return run.NewFollower(nil, func(context.Context) (run.Result, error) { panic("oops") }, func(bool) {})
+	w.follow = func() run.Follower {
+		return newFollower(nil, func(context.Context) (run.Result, error) { panic("oops") }, func(bool) {})
 	}
 	res, err := http.Post("http://"+w.addr+runsPath+"/wait", "application/json", strings.NewReader(aRun))
 	require.NoError(t, err)
@@ -418,7 +418,7 @@ func TestShutdown(t *testing.T) {
 	w := setup(t)
 	var lines []*line
 	var mu sync.Mutex
-	w.follow = func() *run.Follower {
+	w.follow = func() run.Follower {
 		mu.Lock()
 		defer mu.Unlock()
 		l := newLine()
@@ -467,8 +467,8 @@ func TestManyEventsArriveInOrder(t *testing.T) {
 	w := setup(t)
 	const count = 20_000
 	next := 0
-	w.follow = func() *run.Follower {
-		return run.NewFollower(func(context.Context) ([]*bridge.Record, error) {
+	w.follow = func() run.Follower {
+		return newFollower(func(context.Context) ([]*bridge.Record, error) {
 			if next == count {
 				return nil, io.EOF
 			}
@@ -501,8 +501,8 @@ func BenchmarkStream(b *testing.B) {
 				for i := range list {
 					list[i] = r
 				}
-				w.follow = func() *run.Follower {
-					return run.NewFollower(func(context.Context) ([]*bridge.Record, error) {
+				w.follow = func() run.Follower {
+					return newFollower(func(context.Context) ([]*bridge.Record, error) {
 						if left <= 0 {
 							return nil, io.EOF
 						}
@@ -528,8 +528,8 @@ func BenchmarkStream(b *testing.B) {
 // BenchmarkWaitRoute is a whole request for a run whose result is there at once.
 func BenchmarkWaitRoute(b *testing.B) {
 	w := setup(b)
-	w.follow = func() *run.Follower {
-		return run.NewFollower(nil, func(context.Context) (run.Result, error) { return run.Result{Values: json.RawMessage(`{"n":2}`)}, nil }, func(bool) {})
+	w.follow = func() run.Follower {
+		return newFollower(nil, func(context.Context) (run.Result, error) { return run.Result{Values: json.RawMessage(`{"n":2}`)}, nil }, func(bool) {})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -545,7 +545,7 @@ func BenchmarkWaitRoute(b *testing.B) {
 // BenchmarkIdleStreams tells what memory a stream holds on which nothing happens, on the server's side and the client's socket aside.
 func BenchmarkIdleStreams(b *testing.B) {
 	w := setup(b)
-	w.follow = func() *run.Follower { return newLine().follower() }
+	w.follow = func() run.Follower { return newLine().follower() }
 	const count = 1000
 	for b.Loop() {
 		var before, after runtime.MemStats
