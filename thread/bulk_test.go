@@ -15,6 +15,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/internal/postgrestest"
 	"understudy/run"
 	"understudy/thread"
@@ -168,6 +169,51 @@ func TestLongThreadsHoldUpNoOtherWrite(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, left)
 			require.Equal(t, 3, checkpoints(t, r, "other"))
+		})
+	}
+}
+
+// A thread that a list has found, and that is deleted before it is shown, is gone, however much of it is deleted yet.
+func TestThreadsThatAreDeletedWhileTheyAreRead(t *testing.T) {
+	for _, engine := range []string{"sqlite", "postgres"} {
+		t.Run(engine, func(t *testing.T) {
+			where := t.TempDir()
+			if engine == "postgres" {
+				where = postgrestest.Database(t)
+			}
+			r := open(t, where)
+			t.Cleanup(func() { require.NoError(t, r.Close()) })
+			s := thread.NewService(thread.Options{Store: r.Threads(), Snapshots: checkpointer.NewSnapshots(r.Threads(), thread.Explainer{Store: r.Threads()})})
+			long(t, r, "long", 2)
+			write := func(fn func(tx thread.Tx) error) {
+				t.Helper()
+				require.NoError(t, r.Threads().Write(t.Context(), fn))
+			}
+			write(func(tx thread.Tx) error {
+				row, err := tx.Thread("long")
+				if err != nil {
+					return err
+				}
+				row.Head = "0000006"
+				return tx.UpdateThread(row)
+			})
+			page, _, err := s.Search(t.Context(), thread.Search{})
+			require.NoError(t, err)
+			require.Len(t, page, 1)
+			v := *page[0]
+			require.NoError(t, s.Show(t.Context(), thread.Search{}, &v))
+			require.NotEmpty(t, v.Values)
+			write(func(tx thread.Tx) error { return tx.RemoveThread("long") })
+			for more := true; more; {
+				v = *page[0]
+				if err := s.Show(t.Context(), thread.Search{}, &v); err != nil { // all of it may still be there
+					require.Equal(t, fault.NotFound, fault.KindOf(err), "%v", err)
+				}
+				write(func(tx thread.Tx) (err error) {
+					more, err = tx.DeleteRemains("long", 1)
+					return err
+				})
+			}
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/internal/contain"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/thread/overlay"
 )
@@ -56,7 +57,7 @@ func (s *Service) Show(ctx context.Context, q Search, v *View) error {
 		}
 		v.Values = shown.Values
 		if err := s.overlayView(ctx, v, overlay.Lists); err != nil {
-			return err
+			return s.unlessGone(ctx, v.ID, err)
 		}
 	}
 	if len(q.Extract) > 0 {
@@ -121,6 +122,9 @@ func (s *Service) scanValues(ctx context.Context, q Search, want int, visit func
 		}
 		for _, t := range threads {
 			v, err := s.view(ctx, t, false)
+			if fault.Is(err, fault.NotFound) { // deleted since it was found
+				continue
+			}
 			if err != nil {
 				return err
 			}

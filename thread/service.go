@@ -179,10 +179,18 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	}
 	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: row.ID, ID: row.Head})
 	if err != nil {
-		return nil, fmt.Errorf("values of thread %s: %w", row.ID, err)
+		return nil, s.unlessGone(ctx, row.ID, fmt.Errorf("values of thread %s: %w", row.ID, err))
 	}
 	v.Values = values
 	return v, nil
+}
+
+// unlessGone gives fault.NotFound in place of the error of reading a thread that was deleted meanwhile: what belongs to it is deleted in parts.
+func (s *Service) unlessGone(ctx context.Context, t id.Thread, err error) error {
+	if _, e := s.row(ctx, t); err != nil && fault.Is(e, fault.NotFound) {
+		return e
+	}
+	return err
 }
 
 // Patch changes metadata and ttl.
@@ -254,10 +262,13 @@ func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool
 		return nil, err
 	}
 	snap, err := s.Snapshots.State(ctx, at, subgraphs)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.overlaySnapshots(ctx, row, overlay.State, at.ID == "", snap)
 	}
-	return snap, s.overlaySnapshots(ctx, row, overlay.State, at.ID == "", snap)
+	if err != nil {
+		return nil, s.unlessGone(ctx, at.Thread, err)
+	}
+	return snap, nil
 }
 
 // backfill records what a thread lacks, before it is changed.
