@@ -3,12 +3,18 @@ package understudy
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/agent/mcp"
 	"understudy/graph/agent/provider"
@@ -18,29 +24,131 @@ import (
 
 // addDeclared builds the agents that langgraph.json declares. They are closed with the server.
 func (s *Server) addDeclared(tools []agent.Tool) error {
+	s.declared.tools = tools
+	built, err := s.declared.rebuild(s.cfg, s.log)
+	if err != nil {
+		return err
+	}
+	for _, a := range built.agents {
+		if _, taken := s.graphs.Graph(a.ID); taken {
+			return errors.Join(fmt.Errorf("graph id %q is taken", a.ID), built.discard())
+		}
+	}
+	s.declared.replace(built, s.graphs, 0, s.log)
+	return nil
+}
+
+// declaredAgents are the agents that langgraph.json declares. Reload replaces them.
+type declaredAgents struct {
+	tools []agent.Tool // those of the program
+
+	mu      sync.Mutex // guards what follows
+	agents  []declaredAgent
+	closing []io.Closer // replaced, and not closed yet
+}
+
+// declaredAgent is an agent, and what it was built from.
+type declaredAgent struct {
+	config.Graph
+	env   map[string]string
+	built *agent.Agent
+	kept  bool // of a rebuild: it is the one that is served
+}
+
+// rebuilt are the agents of settings that were read anew.
+type rebuilt struct{ agents []declaredAgent }
+
+// discard closes what was built.
+func (r rebuilt) discard() error {
+	var errs []error
+	for _, a := range r.agents {
+		if !a.kept {
+			errs = append(errs, a.built.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rebuild builds the agents of settings. Those that have not changed are kept. Mistakes in the file are config.Mistakes.
+func (d *declaredAgents) rebuild(settings *Settings, log *slog.Logger) (out rebuilt, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var mistakes config.Mistakes
-	for _, g := range s.cfg.Graphs {
+	for _, g := range settings.Graphs {
 		if g.Agent == nil {
 			continue
 		}
-		a, err := declare(s.cfg, g, tools, s.log)
-		var m config.Mistakes
-		if errors.As(err, &m) {
-			mistakes = append(mistakes, m...)
+		same := slices.IndexFunc(d.agents, func(a declaredAgent) bool {
+			return a.ID == g.ID && reflect.DeepEqual(a.Agent, g.Agent) && maps.Equal(a.env, settings.Env)
+		})
+		if same >= 0 {
+			kept := d.agents[same]
+			kept.Graph, kept.kept = g, true
+			out.agents = append(out.agents, kept)
 			continue
 		}
-		if err != nil {
-			return err
-		}
-		s.agents = append(s.agents, a)
-		if err := s.graphs.Add(g.ID, g.Description, a); err != nil {
-			return err
+		a, err := declare(settings, g, d.tools, log)
+		var m config.Mistakes
+		switch {
+		case errors.As(err, &m):
+			mistakes = append(mistakes, m...)
+		case err != nil:
+			return rebuilt{}, errors.Join(err, out.discard())
+		default:
+			out.agents = append(out.agents, declaredAgent{Graph: g, env: settings.Env, built: a})
 		}
 	}
 	if len(mistakes) > 0 {
-		return mistakes
+		_ = out.discard() // the mistakes are what counts
+		return rebuilt{}, mistakes
 	}
-	return nil
+	return out, nil
+}
+
+// replace serves agents in the place of those before, which are closed after grace: their runs end with them.
+func (d *declaredAgents) replace(with rebuilt, graphs *graph.Registry, grace time.Duration, log *slog.Logger) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.agents {
+		if slices.ContainsFunc(with.agents, func(other declaredAgent) bool { return other.built == a.built }) {
+			continue
+		}
+		d.closing = append(d.closing, a.built)
+		time.AfterFunc(grace, func() {
+			d.mu.Lock()
+			at := slices.Index(d.closing, io.Closer(a.built))
+			if at >= 0 {
+				d.closing = slices.Delete(d.closing, at, at+1)
+			}
+			d.mu.Unlock()
+			if at < 0 {
+				return // with the server
+			}
+			if err := a.built.Close(); err != nil {
+				log.Warn("replaced agent not closed", "graph", a.ID, "error", err)
+			}
+		})
+	}
+	d.agents = with.agents
+	for _, a := range d.agents {
+		graphs.Put(a.ID, a.Description, a.built)
+	}
+}
+
+// close closes all agents. It may be called twice.
+func (d *declaredAgents) close() error {
+	d.mu.Lock()
+	all := d.closing
+	for _, a := range d.agents {
+		all = append(all, a.built)
+	}
+	d.agents, d.closing = nil, nil
+	d.mu.Unlock()
+	var errs []error
+	for _, a := range all {
+		errs = append(errs, a.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // declare builds the agent that a graph declares. It starts nothing. What is wrong in the file is told as config.Mistakes.

@@ -16,8 +16,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net"
 	"os"
@@ -62,6 +62,9 @@ type Config struct {
 	Tracing trace.TracerProvider
 	Version string       // of the program, for /info
 	Tools   []agent.Tool // that agents declared in langgraph.json may name, beside the built-in ones
+	// GraphLoaded is called once for each graph when it can be used, or, with an error, when it does not import. Errors of Python graphs are
+	// *graph.Failure with the traceback in Detail. It must not block. nil: no calls.
+	GraphLoaded func(name string, err error, took time.Duration)
 }
 
 // APIVersion is the version of LangGraph Server whose answers are given.
@@ -76,7 +79,8 @@ type Server struct {
 	listener net.Listener // nil for a worker without a port
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
-	agents   []io.Closer  // declared ones
+	declared declaredAgents
+	loaded   func(name string, err error, took time.Duration)
 	rows     database
 	mirror   *mirror.Mirror // nil when there is none
 	bridge   liveBridge
@@ -98,7 +102,10 @@ func New(c Config) (*Server, error) {
 		return nil, errors.New("understudy: Config.Settings is required")
 	}
 	cfg := c.Settings
-	s := &Server{cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(), graphs: graph.NewRegistry()}
+	s := &Server{cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(), graphs: graph.NewRegistry(), loaded: c.GraphLoaded}
+	if s.loaded == nil {
+		s.loaded = func(string, error, time.Duration) {}
+	}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -229,8 +236,60 @@ func (s *Server) checks() map[string]server.Check {
 	all := map[string]server.Check{"database": s.rows.Ping}
 	if s.pool != nil {
 		all["workers"] = func(context.Context) error { return s.pool.Up() }
+		if !s.cfg.AllowBrokenGraphs {
+			all["graphs"] = func(context.Context) error { return broken(s.pool.Problems()) }
+		}
 	}
 	return all
+}
+
+// broken names graphs that do not import; nil when there are none.
+func broken(problems map[string]error) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	text := "graphs do not import:"
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		text += fmt.Sprintf(" %s (%v)", name, problems[name])
+	}
+	return errors.New(text)
+}
+
+// ErrNoGraphs ends a server of which no graph loads, unless Settings.AllowBrokenGraphs.
+var ErrNoGraphs = errors.New("no graph loads")
+
+// hopeless is how long workers must have failed to start before the server ends.
+const hopeless = 10 * time.Second
+
+// watchGraphs returns an ErrNoGraphs when no graph of the server can be used: the only ones are Python graphs, and none of them imports, or no
+// worker has ever started.
+func (s *Server) watchGraphs(ctx context.Context) error {
+	if s.pool == nil || s.cfg.AllowBrokenGraphs {
+		return nil
+	}
+	for _, name := range s.graphs.Names() {
+		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
+			return nil
+		}
+	}
+	for tick := time.NewTicker(time.Second / 4); ; {
+		if err := s.pool.Never(hopeless); err != nil {
+			return fmt.Errorf("%w: %w", ErrNoGraphs, err)
+		}
+		if langgraph, _ := s.pool.Versions(); langgraph != "" {
+			tick.Stop()
+			if problems := s.pool.Problems(); len(problems) == len(s.graphs.Names()) {
+				return fmt.Errorf("%w: %w", ErrNoGraphs, broken(problems))
+			}
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		}
+	}
 }
 
 // corsOf is the section http.cors as package server has it.
@@ -275,7 +334,7 @@ func (s *Server) addPython() error {
 	if err != nil || len(opts.Graphs) == 0 {
 		return err
 	}
-	opts.Logger, opts.Registry = s.log, s.registry
+	opts.Logger, opts.Registry, opts.Loaded = s.log, s.registry, s.loaded
 	s.pool = python.New(opts)
 	for _, g := range s.cfg.Graphs {
 		if !g.IsPython() {
@@ -315,8 +374,8 @@ func pythonOptions(cfg *Settings) (python.Options, error) {
 // ErrCannotReload: what changed needs a new start.
 var ErrCannotReload = errors.New("this change takes effect with the next start")
 
-// Reload takes over the Python graphs of settings that were read anew, their environment and sys.path, while Run goes on: new workers import
-// them, and only when that worked do they take the runs that come. Those that run end where they began, or are handed back after
+// Reload takes over the declared agents and Python graphs of settings that were read anew, their environment and sys.path, while Run goes on.
+// Declared agents that have changed are built first: an error, config.Mistakes, leaves all as it is. New workers import the Python graphs, and only when that worked do they take the runs that come. Those that run end where they began, or are handed back after
 // Grace and go on in the new workers. Everything else in the settings stays as it was. An error leaves all as it is; a
 // *python.ReloadError says which graphs do not import. Call it from one goroutine at a time.
 func (s *Server) Reload(ctx context.Context, settings *Settings) error {
@@ -324,27 +383,35 @@ func (s *Server) Reload(ctx context.Context, settings *Settings) error {
 	if err != nil {
 		return err
 	}
-	if s.pool == nil || len(opts.Graphs) == 0 {
-		return fmt.Errorf("%w: there were no Python graphs, or are none any more", ErrCannotReload)
+	if s.pool == nil && len(opts.Graphs) > 0 {
+		return fmt.Errorf("%w: there were no Python graphs", ErrCannotReload)
 	}
-	opts.Logger = s.log
-	if err := s.pool.Reload(ctx, opts, s.cfg.Grace); err != nil {
+	agents, err := s.declared.rebuild(settings, s.log)
+	if err != nil {
 		return err
 	}
+	opts.Logger = s.log
+	if s.pool != nil {
+		if err := s.pool.Reload(ctx, opts, s.cfg.Grace); err != nil {
+			return errors.Join(err, agents.discard())
+		}
+	}
 	for _, g := range s.cfg.Graphs {
-		if _, stays := opts.Graphs[g.ID]; g.IsPython() && !stays {
+		stays := slices.ContainsFunc(settings.Graphs, func(other config.Graph) bool { return other.ID == g.ID })
+		if g.Remote == nil && !stays {
 			s.graphs.Remove(g.ID)
 		}
 	}
+	s.declared.replace(agents, s.graphs, s.cfg.Grace, s.log)
 	for _, g := range settings.Graphs {
 		if g.IsPython() {
 			s.graphs.Put(g.ID, g.Description, s.pool.Graph(g.ID))
 		}
 	}
-	// Remote and declared graphs stay as they are.
-	graphs := slices.DeleteFunc(slices.Clone(settings.Graphs), func(g config.Graph) bool { return !g.IsPython() })
+	// Remote graphs stay as they are.
+	graphs := slices.DeleteFunc(slices.Clone(settings.Graphs), func(g config.Graph) bool { return g.Remote != nil })
 	for _, g := range s.cfg.Graphs {
-		if !g.IsPython() {
+		if g.Remote != nil {
 			graphs = append(graphs, g)
 		}
 	}
@@ -426,6 +493,11 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.pool != nil {
 		lower.Go(func() error { return notCanceled(s.pool.Run(below)) })
 	}
+	for _, name := range s.graphs.Names() {
+		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
+			s.loaded(name, nil, 0)
+		}
+	}
 	lower.Go(func() error { return notCanceled(s.bridge.Run(below)) })
 	if s.mirror != nil {
 		lower.Go(func() error { return s.mirror.Run(below) })
@@ -440,6 +512,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		upper.Go(func() error { return s.http.Serve(uctx, s.listener) })
 	}
 	upper.Go(func() error { return s.runs.Run(uctx) })
+	upper.Go(func() error { return s.watchGraphs(uctx) })
 	upper.Go(func() error { return notCanceled(s.threads.Sweep(uctx)) })
 	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx)) })
 	err = upper.Wait()
@@ -482,9 +555,7 @@ func (s *Server) Close() error {
 	if s.bridge != nil {
 		errs = append(errs, s.bridge.Close())
 	}
-	for _, a := range s.agents {
-		errs = append(errs, a.Close())
-	}
+	errs = append(errs, s.declared.close())
 	if s.rows != nil {
 		errs = append(errs, s.rows.Close())
 	}

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"understudy/internal/config"
@@ -54,13 +56,29 @@ func (c console) Handle(ctx context.Context, r slog.Record) error {
 	line = r.Time.AppendFormat(line, "15:04:05 ")
 	line = append(line, (r.Level.String() + "     ")[:max(6, len(r.Level.String())+1)]...)
 	line = append(line, r.Message...)
-	if attrs := b.Bytes(); len(attrs) > 1 {
+	if fix := block(r); fix != "" {
+		line = append(append(line, '\n'), fix...)
+	} else if attrs := b.Bytes(); len(attrs) > 1 {
 		line = append(append(line, ' '), attrs...)
 	} else {
 		line = append(line, '\n')
 	}
 	_, err := c.out.w.Write(line)
 	return err
+}
+
+// block shows the attributes of a record that says how to fix what is wrong, one on each line; "" for others.
+func block(r slog.Record) string {
+	text, fix := "", false
+	r.Attrs(func(a slog.Attr) bool {
+		fix = fix || a.Key == "fix"
+		text += fmt.Sprintf("    %-12s %s\n", a.Key, strings.ReplaceAll(a.Value.String(), "\n", "\n"+strings.Repeat(" ", 17)))
+		return true
+	})
+	if !fix {
+		return ""
+	}
+	return text
 }
 
 func (c console) WithAttrs(attrs []slog.Attr) slog.Handler {

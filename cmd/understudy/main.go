@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 
+	"understudy"
 	"understudy/internal/config"
 )
 
@@ -26,6 +27,7 @@ import (
 const (
 	exitFailed = 1 // the server could not start, or stopped by a fault
 	exitUsage  = 2 // a flag, a variable or langgraph.json has a mistake
+	exitGraphs = 3 // no graph loads
 )
 
 func main() {
@@ -44,6 +46,9 @@ func main() {
 			fmt.Fprintln(os.Stderr, "  "+m.String())
 		}
 		code = exitUsage
+	case errors.Is(err, understudy.ErrNoGraphs):
+		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
+		code = exitGraphs
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
 		code = exitUsage

@@ -117,9 +117,12 @@ func (r *reloader) matters(path string) bool {
 // again reads the configuration and loads the graphs.
 func (r *reloader) again(ctx context.Context, changed string) {
 	log := r.log.With("changed", r.short(changed))
+	log.Info("reloading…")
+	began := time.Now()
+	took := func() string { return time.Since(began).Round(time.Millisecond).String() }
 	cfg, warnings, err := r.load()
+	var mistakes config.Mistakes
 	if err != nil {
-		var mistakes config.Mistakes
 		if errors.As(err, &mistakes) {
 			for _, m := range mistakes {
 				log.Error("not reloaded: the graphs go on as they were", "mistake", m.String())
@@ -132,21 +135,24 @@ func (r *reloader) again(ctx context.Context, changed string) {
 	for _, w := range warnings {
 		log.Warn("configuration", "key", w.Key, "problem", w.Text)
 	}
-	began := time.Now()
 	err = r.reload(ctx, cfg)
 	var refused *python.ReloadError
 	switch {
 	case err == nil:
-		log.Info("reloaded", "seconds", time.Since(began).Round(time.Millisecond).Seconds())
+		log.Info("reloaded", "after", took())
 		r.tell(log, r.problems())
 	case ctx.Err() != nil:
 	case errors.As(err, &refused) && refused.Err == nil:
-		log.Error("not reloaded: the graphs go on as they were")
+		log.Error("not reloaded: the graphs go on as they were", "after", took())
 		r.tell(log, refused.Problems)
 	case errors.Is(err, understudy.ErrCannotReload):
 		log.Warn("not reloaded", "reason", err)
+	case errors.As(err, &mistakes):
+		for _, m := range mistakes {
+			log.Error("not reloaded: the graphs go on as they were", "mistake", m.String())
+		}
 	default:
-		log.Error("not reloaded: the graphs go on as they were", "error", err)
+		log.Error("not reloaded: the graphs go on as they were", "error", err, "after", took())
 	}
 }
 
@@ -154,13 +160,17 @@ func (r *reloader) again(ctx context.Context, changed string) {
 func (r *reloader) tell(log *slog.Logger, problems map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(problems)) {
 		err := problems[name]
-		at := ""
-		var f *graph.Failure
-		if errors.As(err, &f) {
-			at = r.place(f.Detail)
-		}
-		log.Error("a graph does not import", "graph", name, "at", at, "error", err)
+		log.Error("a graph does not import", "graph", name, "at", r.placeOf(err), "error", err)
 	}
+}
+
+// placeOf is place of the traceback in an error.
+func (r *reloader) placeOf(err error) string {
+	var f *graph.Failure
+	if !errors.As(err, &f) {
+		return ""
+	}
+	return r.place(f.Detail)
 }
 
 // place is "file:line" of the innermost line of a traceback that is the user's; "" when there is none.

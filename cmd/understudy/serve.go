@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -39,7 +40,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 
 	traces, flush := startTraces(ctx, log)
 	defer flush()
-	srv, err := open(cfg, log, traces)
+	srv, err := open(cfg, log, traces, lister(cfg, log, stdout))
 	if err != nil {
 		return explain(err, cfg)
 	}
@@ -138,11 +139,43 @@ type server interface {
 	Run(ctx context.Context) error
 }
 
-func open(cfg *config.Config, log *slog.Logger, traces trace.TracerProvider) (server, error) {
+func open(cfg *config.Config, log *slog.Logger, traces trace.TracerProvider, loaded func(string, error, time.Duration)) (server, error) {
 	if cfg.Mode == config.Proxy {
 		return understudy.NewProxy(understudy.ProxyConfig{Settings: cfg, Log: log, Version: version()})
 	}
-	return understudy.New(understudy.Config{Settings: cfg, Log: log, Version: version(), Tracing: traces})
+	return understudy.New(understudy.Config{Settings: cfg, Log: log, Version: version(), Tracing: traces, GraphLoaded: loaded})
+}
+
+// lister reports each graph when it is loaded: in a list for a developer, else in the log.
+func lister(cfg *config.Config, log *slog.Logger, out io.Writer) func(name string, err error, took time.Duration) {
+	r := &reloader{cfg: cfg}
+	var mu sync.Mutex
+	return func(name string, err error, took time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		at := ""
+		if err != nil {
+			at = r.placeOf(err)
+		}
+		switch {
+		case cfg.Mode != config.Dev && err == nil:
+			log.Info("graph loaded", "graph", name, "seconds", took.Round(time.Millisecond).Seconds())
+		case cfg.Mode != config.Dev:
+			log.Error("graph does not import", "graph", name, "at", at, "error", err)
+		case err == nil && took >= 50*time.Millisecond:
+			fmt.Fprintf(out, "  ✓ %s (%.1f s)\n", name, took.Seconds())
+		case err == nil:
+			fmt.Fprintf(out, "  ✓ %s\n", name)
+		default:
+			fmt.Fprintf(out, "  ✗ %s: %v\n", name, err)
+			if at != "" {
+				fmt.Fprintf(out, "      at %s\n", at)
+			}
+			if cfg.Reload {
+				fmt.Fprintln(out, "      it is loaded again when you save a file")
+			}
+		}
+	}
 }
 
 // untilSignal gives a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.

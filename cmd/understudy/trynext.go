@@ -17,7 +17,7 @@ func tryNext(url string, graphs []config.Graph) string {
 		ids[i] = g.ID
 	}
 	return fmt.Sprintf(`
-Graphs: %[3]s
+Loading graphs: %[3]s
 
 Stream a run:
   curl -N %[1]s/runs/stream -H 'content-type: application/json' -d '{"assistant_id": "%[2]s",

@@ -21,6 +21,7 @@ const queueLimit = 16 << 20
 
 // call is one run or question on a worker. The worker's reader fills it, the goroutine that made it empties it.
 type call struct {
+	graph   string
 	worker  *worker
 	number  uint64
 	backend backend
@@ -66,8 +67,8 @@ func (q *queued) root() (id.Checkpoint, bool) {
 	return q.save.Put.ID, true
 }
 
-func newCall(ctx context.Context, k backend) *call {
-	c := &call{backend: k, notify: make(chan struct{}, 1), idle: make(chan struct{})}
+func newCall(ctx context.Context, name string, k backend) *call {
+	c := &call{graph: name, backend: k, notify: make(chan struct{}, 1), idle: make(chan struct{})}
 	// Saving what a cancelled run had done so far is wanted: only the end of the call ends its asks.
 	c.askCtx, c.stopAsk = context.WithCancel(context.WithoutCancel(ctx))
 	return c

@@ -63,6 +63,7 @@ func (empty) Batch(_ context.Context, ops []graph.StoreOp) ([]graph.StoreResult,
 func (nothing) log(logLine)                    {}
 func (nothing) pong(uint64)                    {}
 func (nothing) loading(string)                 {}
+func (nothing) loaded(string, *graph.Failure)  {}
 func (nothing) called(uint64, graph.ModelCall) {}
 
 func FuzzFrames(f *testing.F) {

@@ -39,7 +39,7 @@ func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 
 // stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
 func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
-	c := newCall(ctx, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called})
+	c := newCall(ctx, g.id, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called})
 	place := g.pool.place
 	if inv.Isolated {
 		place = g.pool.placeAlone
@@ -140,7 +140,7 @@ func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, en
 }
 
 func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
-	c := newCall(ctx, backend{saver: cfg.Saver, store: cfg.Store})
+	c := newCall(ctx, g.id, backend{saver: cfg.Saver, store: cfg.Store})
 	if err := g.pool.place(ctx, c); err != nil {
 		c.stopAsk()
 		if f := (*graph.Failure)(nil); errors.As(err, &f) {

@@ -23,6 +23,7 @@ import (
 //	[log, level, source, text, run, thread]
 //	[pong, number]
 //	[loading, graph]                                                     before the greeting: a graph is imported now; "": all have been
+//	[loaded, graph, error type, text, detail]                            it was imported, or was not: an error type
 //	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil]   a model call ended
 //
 // To the worker: first one frame with its modules in JSON (see embed.go and worker/boot.py), then
@@ -40,6 +41,7 @@ const (
 	fromPong    = 6
 	fromLoading = 7
 	fromCalled  = 8
+	fromLoaded  = 9
 
 	toRun    = 1
 	toCancel = 2
@@ -99,6 +101,7 @@ type receiver interface {
 	log(logLine)
 	pong(uint64)
 	loading(graph string)
+	loaded(name string, why *graph.Failure)
 	called(call uint64, c graph.ModelCall)
 }
 
@@ -147,6 +150,14 @@ func decode(body []byte, r receiver) error {
 		case kind == fromLoading && n == 2:
 			if name := d.str(); d.err == nil {
 				r.loading(name)
+			}
+		case kind == fromLoaded && n == 5:
+			name, why := d.str(), &graph.Failure{Type: d.str(), Message: d.str(), Detail: d.str()}
+			if why.Type == "" {
+				why = nil
+			}
+			if d.err == nil {
+				r.loaded(name, why)
 			}
 		case kind == fromCalled && n == 10:
 			call, m := d.uint(), d.modelCall()

@@ -2,6 +2,7 @@ package python
 
 import (
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -66,6 +67,16 @@ func (p *Pool) census() (c census) {
 
 // errStarting: no worker has loaded the graphs yet.
 var errStarting = errors.New("no worker has loaded the graphs yet")
+
+// Never returns why no worker has ever become ready, when starts have failed for a while; nil while one may yet.
+func (p *Pool) Never(failing time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.greeting != nil || p.failures < startFailures || time.Since(p.failing) < failing {
+		return nil
+	}
+	return p.failure
+}
 
 // Up reports why runs cannot be executed now: no worker is there yet, or none starts any more. It does not wait. A worker that died and is being
 // replaced is no reason.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -28,6 +29,9 @@ type Options struct {
 	// not go all at once.
 	MaxRuns int
 	Logger  *slog.Logger // nil: slog.Default()
+	// Loaded is called once for each graph when the first worker has imported it, or could not: err says why, as a *graph.Failure with the
+	// traceback. It must not block. Reload does not call it. nil: no calls.
+	Loaded func(name string, err error, took time.Duration)
 	// Registry takes metrics of the processes; nil: nobody sees them.
 	Registry prometheus.Registerer
 }

@@ -46,7 +46,7 @@ func (p *Pool) place(ctx context.Context, c *call) error {
 		if c.backend.run != "" && time.Since(p.failing) < p.patience {
 			failure = nil
 		}
-		best := p.best()
+		best := p.best(c.graph)
 		p.mu.Unlock()
 		if stopped {
 			return graph.ErrReloading
@@ -68,17 +68,21 @@ func (p *Pool) place(ctx context.Context, c *call) error {
 	}
 }
 
-// best is the worker for the next run; nil when there is none. p.mu is held.
-func (p *Pool) best() *worker {
+// best is the worker for the next run of a graph; nil when there is none. One that started when the file of the graph was broken is used only
+// when no other one has the graph. p.mu is held.
+func (p *Pool) best(name string) *worker {
 	var best *worker
-	fewest, now := 0, time.Now()
+	fewest, has, now := 0, false, time.Now()
 	for w := range p.workers {
 		if w.isolated || w.standby {
 			continue
 		}
 		takes, runs, answers := w.load(now)
-		if takes && answers && (best == nil || runs < fewest) {
-			best, fewest = w, runs
+		if !takes || !answers {
+			continue
+		}
+		if imports := w.imports(name); best == nil || imports && !has || imports == has && runs < fewest {
+			best, fewest, has = w, runs, imports
 		}
 	}
 	return best

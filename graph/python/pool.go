@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,8 @@ type Pool struct {
 	change   chan struct{} // closed and replaced when a worker became ready, answered again, or left
 	running  bool
 	stopped  bool
-	greeting *hello        // of the last worker that became ready
+	greeting *hello        // of the last worker that became ready, without problems with graphs that another of its generation imported
+	greeter  *generation   // whose it is
 	started  chan struct{} // closed when the first worker became ready or failed to
 	failure  error         // why workers do not start; nil once one did
 	failures int           // of starts in a row
@@ -67,6 +69,7 @@ func New(opts Options) *Pool {
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second, patience: time.Minute,
 		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}),
 	}
+	p.gen.first = true
 	p.metrics = newMetrics(opts.Registry, p)
 	return p
 }
@@ -197,14 +200,54 @@ func (p *Pool) changed() {
 }
 
 func (p *Pool) greeted(w *worker, m hello) {
+	for name, why := range m.problems {
+		p.loaded(w, name, why, 0) // those that were not imported at all
+	}
 	p.mu.Lock()
 	p.failures, p.told, w.gen.imported = 0, "", true
 	if !w.standby && w.gen == p.gen { // else it is not in service, or not for long
-		p.greeting, p.failure = &m, nil
+		// A file may have been changed since another worker of the generation imported it. What worked there works: else a reload would take
+		// the broken file for one that has always been so.
+		if before := p.greeting; before != nil && p.greeter == w.gen {
+			m.problems = maps.Clone(m.problems)
+			maps.DeleteFunc(m.problems, func(name string, _ *graph.Failure) bool { return before.problems[name] == nil })
+		}
+		p.greeting, p.greeter, p.failure = &m, w.gen, nil
 		p.begun()
 	}
 	p.mu.Unlock()
 	p.changed()
+}
+
+// loaded reports the first import of a graph.
+func (p *Pool) loaded(w *worker, name string, why *graph.Failure, took time.Duration) {
+	p.mu.Lock()
+	_, served := w.gen.opts.Graphs[name]
+	report := served && w.gen.first && !w.isolated && !w.gen.shown[name]
+	w.gen.shown[name] = true
+	p.mu.Unlock()
+	if !report || p.opts.Loaded == nil {
+		return
+	}
+	if why == nil {
+		p.opts.Loaded(name, nil, took)
+		return
+	}
+	p.opts.Loaded(name, why, took)
+}
+
+// slowImport is how long an import may take before it is logged.
+const slowImport = 3 * time.Second
+
+// slow logs, once, that the import of a graph takes long: the graphs after it wait.
+func (p *Pool) slow(w *worker, name string) {
+	p.mu.Lock()
+	again := w.gen.slow[name]
+	w.gen.slow[name] = true
+	p.mu.Unlock()
+	if !again {
+		p.opts.Logger.Info("still importing a graph; the graphs after it wait", "graph", name, "pid", w.pid)
+	}
 }
 
 // failed notes that a worker died before it was ready. A graph whose import took it along is left out by those that come.

@@ -18,10 +18,13 @@ type generation struct {
 	imported bool                      // a worker has become ready: no import kills one by itself
 	deaths   map[string]int            // of workers, by the graph that they were importing
 	skip     map[string]*graph.Failure // graphs that workers do not try to import any more, and why
+	first    bool                      // of the pool
+	shown    map[string]bool           // graphs whose first import was reported
+	slow     map[string]bool           // graphs whose import was logged as slow
 }
 
 func newGeneration(opts Options) *generation {
-	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}}
+	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}, shown: map[string]bool{}, slow: map[string]bool{}}
 }
 
 // setup is what a worker reads from its environment when it starts.
@@ -102,7 +105,7 @@ func (p *Pool) admit(first *worker) (old []*worker, err error) {
 	if len(problems) > 0 {
 		return nil, &ReloadError{Problems: problems}
 	}
-	p.gen, p.greeting, p.failure = first.gen, &first.greeting, nil
+	p.gen, p.greeting, p.greeter, p.failure = first.gen, &first.greeting, first.gen, nil
 	p.begun()
 	first.standby = false
 	p.spares = append(p.spares, first)

@@ -145,3 +145,83 @@ def graph(config):
         wire.Wire.send = fail
     return graphs.echo
 `
+
+// A worker that starts when the file of a graph has become broken does not make the graph one that has always been broken: runs stay with workers
+// that have it, the pool has no problem, and a reload that would break the graph is refused.
+func TestAWorkerThatStartsAfterABadSave(t *testing.T) {
+	t.Parallel()
+	good, err := os.ReadFile("testdata/graphs/graphs.py")
+	require.NoError(t, err)
+	o := options(t)
+	o.Dir = t.TempDir()
+	save := func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "mine.py"), []byte(text), 0o600))
+	}
+	save(string(good))
+	o.Graphs = map[string]python.Spec{"echo": {Path: "./mine.py:echo"}}
+	o.Workers = 2
+	// The second worker waits for its turn: until the first is ready, and the file is broken.
+	gate := filepath.Join(o.Dir, "gate")
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "sitecustomize.py"), fmt.Appendf(nil, `
+import os, time
+try:
+    os.mkdir(%q)
+except FileExistsError:
+    while not os.path.exists(%q):
+        time.sleep(0.01)
+`, gate, gate+"/open"), 0o600))
+	o.Env = append(o.Env, "PYTHONPATH="+o.Dir)
+	p := start(t, o)
+	save("import nothing_of_this_name\n")
+	require.NoError(t, os.WriteFile(gate+"/open", nil, 0o600))
+	await(t, "the second worker", func() bool { return p.InService() == 2 })
+	require.Empty(t, p.Problems())
+	for range 4 {
+		same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
+	}
+	var refused *python.ReloadError
+	require.ErrorAs(t, p.Reload(t.Context(), o, time.Minute), &refused)
+	require.Contains(t, refused.Error(), "nothing_of_this_name")
+	same(t, must(t, p, "echo", invocation(newMemory(), `{}`, "updates")), got{"updates", "", `{"echo":{"n":1}}`})
+}
+
+// Each graph is reported once, with the time that its import took or its traceback, also when several workers import it, and as soon as it is known.
+func TestGraphsAreReportedAsTheyLoad(t *testing.T) {
+	t.Parallel()
+	o := harmful(t)
+	dir := t.TempDir()
+	gate := filepath.Join(dir, "gate")
+	slow := filepath.Join(dir, "slow.py")
+	require.NoError(t, os.WriteFile(slow, fmt.Appendf(nil, "import os, time\nwhile not os.path.exists(%q):\n    time.sleep(0.01)\nfrom graphs import echo as graph\n", gate), 0o600))
+	broken := filepath.Join(dir, "broken.py")
+	require.NoError(t, os.WriteFile(broken, []byte("\nimport nothing_of_this_name\n"), 0o600))
+	o.Graphs = map[string]python.Spec{"a": {Path: "./graphs.py:echo"}, "b": {Path: broken + ":graph"}, "c": {Path: slow + ":graph"}}
+	o.Workers = 3
+	type report struct {
+		name string
+		err  error
+	}
+	reports := make(chan report, 20)
+	o.Loaded = func(name string, err error, _ time.Duration) { reports <- report{name, err} }
+	p := run(t, o)
+	got := map[string]error{}
+	for range 2 { // before the slow one
+		select {
+		case r := <-reports:
+			got[r.name] = r.err
+		case <-time.After(time.Minute):
+			t.Fatal("nothing is reported while a graph loads")
+		}
+	}
+	require.NotContains(t, got, "c")
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	await(t, "all workers", func() bool { return p.InService() == 3 })
+	r := <-reports
+	got[r.name] = r.err
+	require.Empty(t, reports, "once")
+	require.NoError(t, got["a"])
+	require.NoError(t, got["c"])
+	var failure *graph.Failure
+	require.ErrorAs(t, got["b"], &failure)
+	require.Contains(t, failure.Detail, "line 2")
+}

@@ -277,7 +277,14 @@ func (w *worker) tick(now time.Time) bool {
 		}
 	}
 	serves := !w.out0
+	importing := w.graph
+	if w.isReady || now.Sub(w.since) < slowImport {
+		importing = ""
+	}
 	w.mu.Unlock()
+	if importing != "" && !kill {
+		w.pool.slow(w, importing)
+	}
 	if memory > limit && serves {
 		w.pool.opts.Logger.Warn("a worker is over its memory limit and goes out of service", "pid", w.pid, "bytes", memory, "limit", limit)
 	}
@@ -474,6 +481,21 @@ func (w *worker) loading(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.graph, w.since = name, time.Now()
+}
+
+// loaded is called after the import of a graph; why is nil when it worked.
+func (w *worker) loaded(name string, why *graph.Failure) {
+	w.mu.Lock()
+	took := time.Since(w.since)
+	w.mu.Unlock()
+	w.pool.loaded(w, name, why, took)
+}
+
+// imports reports whether the worker has the graph. It must be ready.
+func (w *worker) imports(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.greeting.problems[name] == nil
 }
 
 func (w *worker) pong(uint64) {

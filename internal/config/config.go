@@ -50,6 +50,8 @@ type Config struct {
 
 	// File is the langgraph.json, absolute. Empty: none was read.
 	File string
+	// AllowBrokenGraphs: the server is ready although a Python graph does not import, and stays up when none does.
+	AllowBrokenGraphs bool
 	// Dir is its folder. Relative paths in the file start here, and workers run here.
 	Dir string
 
@@ -261,7 +263,7 @@ func (c *Config) Runs() int {
 func Default(mode Mode) *Config {
 	c := &Config{
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
-		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev,
+		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
 		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
 		MaxBody: 300 * MiB, MaxRewrite: 64 * MiB,

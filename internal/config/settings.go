@@ -154,6 +154,10 @@ func Settings() []Setting {
 			Help: "load the graphs again when their files change; running runs end with what they began with", set: boolean(func(c *Config) *bool { return &c.Reload }),
 		},
 		{
+			Flag: "allow-broken-graphs", Env: "UNDERSTUDY_ALLOW_BROKEN_GRAPHS", Switch: true, Default: "false", ByMode: map[Mode]string{Dev: "true"},
+			Help: "be ready although a Python graph does not import, and stay up when none does", set: boolean(func(c *Config) *bool { return &c.AllowBrokenGraphs }),
+		},
+		{
 			Flag: "run-timeout", Env: "UNDERSTUDY_RUN_TIMEOUT", Also: []string{"BG_JOB_TIMEOUT_SECS"}, Value: "DURATION", Default: "24h",
 			Help: "time after which a run ends with status timeout; 0 for never",
 			set:  duration(func(c *Config) *time.Duration { return &c.RunTimeout }), also: seconds(func(c *Config) *time.Duration { return &c.RunTimeout }),

@@ -74,7 +74,7 @@ async def serve(sock: socket.socket, options: dict) -> None:
     from . import deltas, errors, logs, serde
     from .graphs import Registry
     from .runs import Runner
-    from .wire import ANSWER, CALL, CANCEL, HELLO, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
+    from .wire import ANSWER, CALL, CANCEL, HELLO, LOADED, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
 
     loop = asyncio.get_running_loop()
     runner: Runner | None = None
@@ -105,13 +105,20 @@ async def serve(sock: socket.socket, options: dict) -> None:
         else:
             wire.send(message)
 
+    def described(problem: BaseException | None) -> list[str]:
+        return ["", "", ""] if problem is None else [type(problem).__name__, str(problem)[:4096], errors.detail(problem)]
+
     deltas.install()
     logs.install(loop, lambda *line: say([LOG, *line]))
     registry = Registry(options["graphs"], options["dir"])
     # Here, on the loop: modules may start tasks when they are imported. The server does not ping before the greeting.
     # Set before, so that a module may set it otherwise.
     gc.set_threshold(*COLLECT)
-    registry.load(options.get("skip") or {}, lambda graph_id: say([LOADING, graph_id]))
+    registry.load(
+        options.get("skip") or {},
+        lambda graph_id: say([LOADING, graph_id]),
+        lambda graph_id, problem: say([LOADED, graph_id, *described(problem)]),
+    )
     say([LOADING, ""])  # what fails from here on is no graph's fault
     # What was imported stays: it need not be looked through again.
     gc.collect()
@@ -120,7 +127,7 @@ async def serve(sock: socket.socket, options: dict) -> None:
     runner = Runner(wire, registry, serde.make(options.get("serde")))
     import langgraph.version
 
-    problems = [[g, type(e).__name__, str(e)[:4096], errors.detail(e)] for g, e in registry.problems.items()]
+    problems = [[g, *described(e)] for g, e in registry.problems.items()]
     wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
 
 

@@ -34,8 +34,8 @@ class Registry:
         self.sources: dict[str, Source] = {}
         self.problems: dict[str, BaseException] = {}
 
-    def load(self, skip: dict[str, str], begin: Callable[[str], None]) -> None:
-        """Imports all but those to skip, given with the reason. `begin` is told of each beforehand."""
+    def load(self, skip: dict[str, str], begin: Callable[[str], None], end: Callable[[str, BaseException | None], None]) -> None:
+        """Imports all but those to skip, given with the reason. Calls `begin` before each import and `end` after it."""
         for graph_id, spec in self._specs.items():
             if graph_id in skip:
                 self.problems[graph_id] = ImportError(skip[graph_id])
@@ -45,6 +45,7 @@ class Registry:
                 self.sources[graph_id] = Source(graph_id, self._find(spec))
             except BaseException as exc:  # KeyboardInterrupt and their like too: the other graphs are to be served
                 self.problems[graph_id] = exc
+            end(graph_id, self.problems.get(graph_id))
 
     def _find(self, spec: str) -> Any:
         path, _, name = spec.rpartition(":")

@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// started is a server whose start is watched.
+type started struct {
+	*process
+	out *safeBuffer
+}
+
+// startIn starts the binary in a project.
+func startIn(t *testing.T, pr project, python string, args ...string) started {
+	t.Helper()
+	bin, err := build()
+	require.NoError(t, err)
+	p := started{&process{t: t, log: &safeBuffer{}, done: make(chan error, 1)}, &safeBuffer{}}
+	p.cmd = exec.Command(bin, append(args, "--config", filepath.Join(pr.dir, "langgraph.json"), "--port", "0", "--data", filepath.Join(pr.dir, "data"), "--python", python, "--workers", "2")...)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.log
+	require.NoError(t, p.cmd.Start())
+	go func() { p.done <- p.cmd.Wait() }()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("output:\n%s\nlog:\n%s", p.out, p.log)
+		}
+	})
+	return p
+}
+
+// listens waits until the server listens.
+func (p started) listens() {
+	p.t.Helper()
+	p.eventually("it listens", func() bool {
+		_, rest, ok := strings.Cut(p.out.String(), "understudy listening on ")
+		url, _, whole := strings.Cut(rest, "\n")
+		p.url = url
+		return ok && whole
+	})
+}
+
+// ends waits for the end of the process and returns its exit code.
+func (p started) ends() int {
+	p.t.Helper()
+	select {
+	case err := <-p.done:
+		p.done <- err
+	case <-time.After(2 * time.Minute):
+		p.t.Fatal("the server does not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p started) ready() int {
+	status, _ := p.try("GET", "/readyz", nil)
+	return status
+}
+
+// venv makes a virtual environment with nothing in it.
+func venv(t *testing.T) (interpreter string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "venv")
+	out, err := exec.Command(python(t), "-m", "venv", "--without-pip", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return filepath.Join(dir, "bin", "python")
+}
+
+// broken are the usual mistakes, and what is said of each.
+var broken = []struct{ name, path, text, error, at string }{
+	{"import", "./one.py:graph", "import os\nimport a_module_that_nobody_has\n", "ModuleNotFoundError: No module named 'a_module_that_nobody_has'", "one.py:2"},
+	{"syntax", "./two.py:graph", "x = 1\n\ndef (:\n", "SyntaxError: invalid syntax", "two.py:3"},
+	{"name", "./three.py:graphs", "x = 1\n", "Could not find graph 'graphs'", ""},
+	{"file", "./four.py:graph", "", "No such file", ""},
+	{"indirect", "./five.py:graph", "\n\nfrom six import graph\n", "ZeroDivisionError", "six.py:2"},
+}
+
+func breakGraphs(pr project, more string) {
+	text := ""
+	for _, b := range broken {
+		if b.text != "" {
+			pr.write(filepath.Base(strings.Split(b.path, ":")[0]), b.text)
+		}
+		text += fmt.Sprintf("%q: %q, ", b.name, b.path)
+	}
+	pr.write("six.py", "x = 1\ny = 1 / 0\n")
+	pr.write("langgraph.json", `{"graphs": {`+strings.TrimSuffix(text+more, ", ")+`}, "env": ".env"}`)
+}
+
+// dev lists each graph while they load, with the place of each mistake, and loads it again when it is saved.
+func TestDevListsGraphs(t *testing.T) {
+	t.Parallel()
+	pr := newProject(t)
+	breakGraphs(pr, `"a": "./agent.py:graph"`)
+	p := startIn(t, pr, python(t), "dev")
+	p.listens()
+	p.eventually("all are listed", func() bool {
+		return strings.Count(p.out.String(), "✗") == len(broken) && strings.Contains(p.out.String(), "✓ a")
+	})
+	for _, b := range broken {
+		_, entry, _ := strings.Cut(p.out.String(), "✗ "+b.name)
+		entry, _, _ = strings.Cut(entry, "✗")
+		require.Contains(t, entry, b.error)
+		if b.at != "" {
+			require.Contains(t, entry, "at "+b.at+"\n")
+		}
+	}
+	p.eventually("it is ready for the graph that loads", func() bool { return p.ready() == 200 })
+	pr.write("one.py", "from agent import graph\n")
+	p.eventually("the saved graph works", func() bool {
+		_, out := p.try("POST", "/runs/wait", map[string]any{"assistant_id": "import", "input": map[string]any{}})
+		return field(out, "out") == "one"
+	})
+	log := p.log.String()
+	require.Contains(t, log, "reloading…")
+	require.Regexp(t, `reloaded .*after=\d`, log)
+}
+
+// An interpreter that cannot run graphs is named within seconds, in a block that ends with the command that helps.
+func TestInterpreterWithoutLanggraph(t *testing.T) {
+	t.Parallel()
+	pr := newProject(t)
+	empty := venv(t)
+	p := startIn(t, pr, empty, "dev")
+	p.listens()
+	began := time.Now()
+	p.eventually("the log says why", func() bool { return strings.Contains(p.log.String(), "fix") })
+	t.Logf("after %s", time.Since(began).Round(time.Millisecond))
+	require.Less(t, time.Since(began), 10*time.Second, "3 s on an idle machine")
+	p.eventually("all of it", func() bool { return strings.Contains(p.log.String(), "-m pip install langgraph\n") })
+	require.Regexp(t, `reason +ModuleNotFoundError: No module named 'langgraph'\n +interpreter +`+empty+`\n +fix +`+empty+` -m ensurepip && `+empty+` -m pip install langgraph\n`, p.log.String())
+	require.Equal(t, 503, p.ready())
+	select {
+	case <-p.done:
+		t.Fatal("dev stays up")
+	default:
+	}
+}
+
+// serve ends with 3 when no graph loads, and is not ready while one does not.
+func TestServeWithBrokenGraphs(t *testing.T) {
+	t.Parallel()
+	t.Run("all", func(t *testing.T) {
+		t.Parallel()
+		pr := newProject(t)
+		breakGraphs(pr, "")
+		p := startIn(t, pr, python(t), "serve")
+		require.Equal(t, 3, p.ends())
+		require.Contains(t, p.log.String(), "no graph loads")
+		require.Contains(t, p.log.String(), `"at":"six.py:2"`)
+	})
+	t.Run("no langgraph", func(t *testing.T) {
+		t.Parallel()
+		p := startIn(t, newProject(t), venv(t), "serve")
+		require.Equal(t, 3, p.ends())
+		require.Contains(t, p.log.String(), "No module named 'langgraph'")
+	})
+	t.Run("some", func(t *testing.T) {
+		t.Parallel()
+		pr := newProject(t)
+		breakGraphs(pr, `"a": "./agent.py:graph"`)
+		p := startIn(t, pr, python(t), "serve")
+		p.listens()
+		p.call("POST", "/runs/wait", map[string]any{"assistant_id": "a", "input": map[string]any{}}, 200)
+		_, out := p.try("GET", "/readyz", nil)
+		require.Equal(t, 503, p.ready())
+		require.Equal(t, "failed", field(out, "checks", "graphs"), "%v", out)
+	})
+	t.Run("allowed", func(t *testing.T) {
+		t.Parallel()
+		pr := newProject(t)
+		breakGraphs(pr, "")
+		p := startIn(t, pr, python(t), "serve", "--allow-broken-graphs")
+		p.listens()
+		p.eventually("ready", func() bool { return p.ready() == 200 })
+	})
+}
+
+// A declared agent is replaced when langgraph.json changes. A mistake in it changes nothing.
+func TestReloadOfDeclaredAgents(t *testing.T) {
+	t.Parallel()
+	pr := project{t, t.TempDir()}
+	declare := func(model string) {
+		pr.write("langgraph.json", `{"graphs": {"chat": {"agent": {"model": "scripted:`+model+`", "tools": ["calculator"]}}}}`)
+	}
+	script := func(name, says string) {
+		f, err := os.ReadFile("../../examples/assistant/script.json")
+		require.NoError(t, err)
+		pr.write(name, strings.ReplaceAll(string(f), "The answer is", says))
+	}
+	script("one.json", "First:")
+	script("two.json", "Second:")
+	declare("one.json")
+	p := startIn(t, pr, "python3", "dev")
+	p.listens()
+	p.eventually("it is listed", func() bool { return strings.Contains(p.out.String(), "✓ chat") })
+	says := func() string {
+		_, out := p.try("POST", "/runs/wait", map[string]any{"assistant_id": "chat", "input": map[string]any{"messages": []any{map[string]any{"role": "user", "content": "What is 6 times 7?"}}}})
+		return fmt.Sprint(out)
+	}
+	require.Contains(t, says(), "First:")
+	declare("two.json")
+	p.eventually("the new one answers", func() bool { return strings.Contains(says(), "Second:") })
+	declare("three.json")
+	p.eventually("the mistake is logged", func() bool { return strings.Contains(p.log.String(), "three.json") })
+	require.Contains(t, says(), "Second:")
+}
