@@ -3,6 +3,7 @@ package thread_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -117,7 +118,7 @@ func waits(t testing.TB, r rows, fn func()) (took, longest, median time.Duration
 	return took, all[len(all)-1], all[len(all)/2]
 }
 
-// A long thread is copied, pruned and deleted while others write, who hardly notice. LONG=10000 is a thread with as many runs and twice as many messages.
+// A long thread is copied, pruned and deleted, and runs of it are rolled back, while others write, who hardly notice. LONG=10000 is a thread with as many runs and twice as many messages.
 func TestLongThreadsHoldUpNoOtherWrite(t *testing.T) {
 	for engine, runs := range map[string]int{"sqlite": 1000, "postgres": 200} {
 		if text := os.Getenv("LONG"); text != "" {
@@ -149,6 +150,15 @@ func TestLongThreadsHoldUpNoOtherWrite(t *testing.T) {
 			})
 			require.Equal(t, 3*runs, checkpoints(t, r, copied))
 			require.Equal(t, 2*runs, events(t, r, copied))
+			for what, n := range map[string]int{"rollback of an early run": 5, "rollback of a run in the middle": runs / 2} {
+				check(what, func() {
+					gone := id.Run(fmt.Sprintf("long-%06d", n))
+					require.NoError(t, r.Runs().Write(t.Context(), func(tx run.Tx) error {
+						return errors.Join(tx.DeleteRunCheckpoints("long", gone, false), tx.RollBackEvents("long", gone), tx.DeleteRun("long", gone))
+					}))
+				})
+			}
+			require.Equal(t, 3*runs-6, checkpoints(t, r, "long"))
 			check("prune", func() {
 				n, err := s.Prune(t.Context(), []id.Thread{"long"}, thread.KeepLatest)
 				require.NoError(t, err)

@@ -193,6 +193,7 @@ func (tx *Tx) PutCheckpoint(p *checkpointer.Put) error {
 }
 
 func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
+	tx.mark(p.Thread)
 	metadata := p.Metadata
 	if metadata == nil {
 		metadata = json.RawMessage("{}")
@@ -270,6 +271,7 @@ var checkpointTables = []string{"checkpoints", "checkpoint_writes", "answers"}
 
 // deleteCheckpoints deletes all that is kept of a thread's checkpoints.
 func (tx *Tx) deleteCheckpoints(t id.Thread) error {
+	tx.mark(t)
 	for _, table := range append([]string{"checkpoint_blobs"}, checkpointTables...) {
 		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ?", t); err != nil {
 			return err
@@ -281,6 +283,13 @@ func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 // DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too, unless
 // they are to be kept.
 func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error {
+	if !keepValues {
+		if plan, err := tx.planned(t, r); plan != nil {
+			return tx.PruneStep(t, &plan.step)
+		} else if err != nil {
+			return err
+		}
+	}
 	var keys []checkpointer.Key
 	if err := tx.query("SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND run_id = ?", func(s *sqlite.Stmt) error {
 		keys = append(keys, checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))})
@@ -337,6 +346,7 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 
 // dropCheckpoint deletes a checkpoint with what is kept under its key.
 func (tx *Tx) dropCheckpoint(k checkpointer.Key) error {
+	tx.mark(k.Thread)
 	for _, table := range checkpointTables {
 		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?", k.Thread, k.NS, k.ID); err != nil {
 			return err

@@ -69,6 +69,7 @@ type lists struct {
 	bytes int // of last values
 	// touched are the threads whose parts changed in the write that is going on: if it fails they are forgotten.
 	touched []id.Thread
+	marks   *marks
 }
 
 // threadParts are the parts of one thread.
@@ -79,7 +80,9 @@ type threadParts struct {
 	value compact.Last
 }
 
-func newLists(plain bool) *lists { return &lists{plain: plain, of: map[id.Thread]*threadParts{}} }
+func newLists(plain bool) *lists {
+	return &lists{plain: plain, of: map[id.Thread]*threadParts{}, marks: newMarks()}
+}
 
 // forget drops what is known of a thread; it is read again when it is needed.
 func (l *lists) forget(t id.Thread) {

@@ -258,6 +258,7 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 	s, err := Open(ctx, opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	plans := r.IntN(2) == 0 // what deleting a run deletes is planned outside of its transaction
 	m := model{}
 	pick := func() id.Thread { return id.Thread(fmt.Sprint("thread", r.IntN(4))) }
 	for n := range 4 {
@@ -266,6 +267,9 @@ func runListsProperty(t *testing.T, r *rand.Rand, steps int) {
 	for range steps {
 		th := pick()
 		next := m.clone()
+		if plans {
+			s.longThread = 1
+		}
 		var fn func(tx *Tx) error
 		switch r.IntN(20) {
 		case 0:

@@ -117,6 +117,7 @@ func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (plan *thr
 
 // PruneStep is thread.Tx.PruneStep.
 func (tx *Tx) PruneStep(t id.Thread, step *thread.PruneStep) error {
+	tx.mark(t)
 	fail := func(err error) error { return fmt.Errorf("prune checkpoints of thread %s: %w", t, err) }
 	for _, k := range step.Checkpoints {
 		if err := tx.dropCheckpoint(k); err != nil {
@@ -182,6 +183,7 @@ func whole(c *sqlite.Conn, k checkpointer.Key, channels []string) (bool, error) 
 
 // RemoveThread is thread.Tx.RemoveThread.
 func (tx *Tx) RemoveThread(t id.Thread) error {
+	tx.mark(t)
 	if err := tx.deleteRow(t); err != nil {
 		return err
 	}

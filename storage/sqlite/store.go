@@ -74,6 +74,8 @@ type Store struct {
 	copies chan struct{} // one for each copy of a thread that is under way
 	// copyRows is how many rows a transaction adds to a copy; tests lower it.
 	copyRows int
+	// longThread is from how many checkpoints on it is planned what deleting those of a run deletes; tests lower it.
+	longThread int
 
 	remove string // folder to remove on Close; "" none
 
@@ -165,7 +167,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, conn.Close())
 	}
 	s.scans = scan.New(opts.Readers/2, opts.SearchTimeout)
-	s.path, s.copies, s.copyRows = path, make(chan struct{}, copiesAtOnce), rows.CopyRows
+	s.path, s.copies, s.copyRows, s.longThread = path, make(chan struct{}, copiesAtOnce), rows.CopyRows, longThread
 	if s.folder, err = startFolder(path, opts.Synchronous, s.log); err != nil {
 		return errors.Join(err, s.readers.close(), conn.Close())
 	}

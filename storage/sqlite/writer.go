@@ -35,6 +35,10 @@ type Tx struct {
 	threads []id.Thread // whose log it changes
 	// assistants: it changes some
 	assistants bool
+
+	plan    *dropPlan // nil: there is none
+	mayPlan int       // from how many checkpoints of a thread on a plan is asked for; 0: never
+	visited int       // rows that its queries gave
 }
 
 func newTx(conn *sqlite.Conn, l *lists) *Tx {
@@ -47,7 +51,13 @@ func newTx(conn *sqlite.Conn, l *lists) *Tx {
 func (tx *Tx) exec(text string, args ...any) error { return exec(tx.conn, text, args...) }
 
 func (tx *Tx) query(text string, row func(*sqlite.Stmt) error, args ...any) error {
-	return query(tx.conn, text, row, args...)
+	if row == nil {
+		return query(tx.conn, text, nil, args...)
+	}
+	return query(tx.conn, text, func(s *sqlite.Stmt) error {
+		tx.visited++
+		return row(s)
+	}, args...)
 }
 
 func (tx *Tx) one(text string, row func(*sqlite.Stmt) error, args ...any) (bool, error) {
@@ -111,12 +121,12 @@ func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, log *slog.Logg
 	return w
 }
 
-// write runs fn in a transaction and returns when it is durable. fn may be run several times, all but the last being undone. A context that ends before fn has begun means that fn does not
+// writeOnce runs fn in a transaction and returns when it is durable. fn may be run several times, all but the last being undone. A context that ends before fn has begun means that fn does not
 // run; after that the outcome is waited for, since nobody could say whether the write happened. fn must not write to the
 // store itself: it would wait for its own end.
 //
 // On a full disk only writes that make room are taken, which room.Making marks.
-func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
+func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 	makesRoom := room.IsMade(ctx)
 	if err := s.disk.refuses(makesRoom); err != nil {
 		return err
