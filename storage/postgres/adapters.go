@@ -2,11 +2,16 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 
 	"understudy/assistant"
+	"understudy/checkpointer"
+	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/id"
+	"understudy/proxy/record"
 	"understudy/run"
+	"understudy/storage/internal/relational"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -26,11 +31,19 @@ func (s *Store) Runs() run.Store { return runs{s} }
 // Items is the store as package store wants it.
 func (s *Store) Items() store.Backend { return items{s} }
 
+// Upstream is the store as package record wants it: threads of another server, with their transcripts and without their checkpoints. The
+// store is to be opened with a schema of its own (Options.Schema) for each upstream.
+func (s *Store) Upstream() record.Store { return upstream{s, relational.NewUpstream(database{s})} }
+
 type (
 	assistants struct{ *Store }
 	threads    struct{ *Store }
 	runs       struct{ *Store }
 	items      struct{ *Store }
+	upstream   struct {
+		*Store
+		relational.Upstream
+	}
 )
 
 func (a assistants) Write(ctx context.Context, fn func(assistant.Tx) error) error {
@@ -41,7 +54,7 @@ func (a assistants) Write(ctx context.Context, fn func(assistant.Tx) error) erro
 }
 
 func (a assistants) Assistants(ctx context.Context, q assistant.Query) ([]*assistant.Assistant, error) {
-	return a.listAssistants(ctx, q)
+	return a.ListAssistants(ctx, q)
 }
 
 func (t threads) Write(ctx context.Context, fn func(thread.Tx) error) error {
@@ -49,7 +62,7 @@ func (t threads) Write(ctx context.Context, fn func(thread.Tx) error) error {
 }
 
 func (t threads) Threads(ctx context.Context, q thread.Query) ([]*thread.Thread, error) {
-	return t.listThreads(ctx, q)
+	return t.SearchThreads(ctx, q)
 }
 
 func (t threads) Scan(ctx context.Context, hint string, fn func(context.Context) error) error {
@@ -61,11 +74,37 @@ func (r runs) Write(ctx context.Context, fn func(run.Tx) error) error {
 }
 
 func (r runs) Runs(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error) {
-	return r.listRuns(ctx, t, q)
+	return r.ListRuns(ctx, t, q)
 }
 
 func (i items) Items(ctx context.Context, q store.Search) ([]*store.Item, error) {
 	return i.SearchItems(ctx, q)
+}
+
+// Record is record.Store.Record. A transaction is alone with its threads.
+func (u upstream) Record(ctx context.Context, fn func(record.Tx) error) error {
+	return u.write(ctx, func(tx *Tx) error { return fn(upstreamTx{tx}) })
+}
+
+// upstreamTx is a transaction on what is recorded of an upstream.
+type upstreamTx struct{ *Tx }
+
+// DeleteThread is record.Tx.DeleteThread. Servers, whose threads have none of this, do without.
+func (tx upstreamTx) DeleteThread(t id.Thread) error {
+	if err := tx.Tx.DeleteThread(t); err != nil {
+		return err
+	}
+	for _, table := range []string{"upstream_checkpoints", "upstream_deleted"} {
+		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = $1", t); err != nil {
+			return fmt.Errorf("delete thread %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
+// Backfill is eventstore.Archive.Backfill.
+func (s *Store) Backfill(ctx context.Context, fn func(eventstore.BackfillTx) error) error {
+	return s.write(ctx, func(tx *Tx) error { return fn(tx) })
 }
 
 var (
@@ -73,6 +112,13 @@ var (
 	_ thread.Tx    = (*Tx)(nil)
 	_ run.Tx       = (*Tx)(nil)
 
-	_ store.Backend = items{}
-	_ mirror.Store  = (*Store)(nil)
+	_ thread.Store            = threads{}
+	_ store.Backend           = items{}
+	_ checkpointer.HeadReader = (*Store)(nil)
+	_ eventstore.Reader       = (*Store)(nil)
+	_ eventstore.Pager        = (*Store)(nil)
+	_ eventstore.Archive      = (*Store)(nil)
+	_ eventstore.BackfillTx   = (*Tx)(nil)
+	_ record.Tx               = upstreamTx{}
+	_ mirror.Store            = (*Store)(nil)
 )

@@ -76,27 +76,27 @@ func (tx *Tx) ExpectNew(t id.Thread) {
 // ExpectCreate is run.Expecting.ExpectCreate.
 func (tx *Tx) ExpectCreate(t id.Thread) {
 	tx.lock(t)
-	tx.ahead(selectThread, t)
-	tx.ahead(hasActive, t)
-	tx.ahead(lastSeq, t)
+	tx.ahead(relational.SelectThread.Postgres, t)
+	tx.ahead(relational.HasActive.Postgres, t)
+	tx.ahead(relational.LastSeq.Postgres, t)
 }
 
 // ExpectEnd is run.Expecting.ExpectEnd.
 func (tx *Tx) ExpectEnd(r *run.Run) {
 	t := r.Thread
 	tx.lock(t)
-	tx.ahead(selectRuns+byRun, r.ID, t)
-	tx.ahead(selectThread, t)
+	tx.ahead(relational.RunOfThread.Postgres, r.ID, t)
+	tx.ahead(relational.SelectThread.Postgres, t)
 	if r.Kwargs.Temporary { // it goes with its thread
 		return
 	}
 	tx.ending = r.ID
 	tx.ahead(hasOthers, t, r.ID)
-	tx.ahead(latestCheckpoint, t, "")
+	tx.ahead(relational.LatestCheckpoint.Postgres, t, "")
 	tx.ahead(latestWrites, t)
 	tx.ahead(relational.MessagesOfRun.Postgres, t, r.ID)
 	tx.ahead(relational.CallsOfRun.Postgres, r.ID)
-	tx.ahead(lastSeq, t)
+	tx.ahead(relational.LastSeq.Postgres, t)
 }
 
 var _ thread.Expecting = (*Tx)(nil)
@@ -104,16 +104,16 @@ var _ thread.Expecting = (*Tx)(nil)
 // ExpectUpdate is thread.Expecting.ExpectUpdate.
 func (tx *Tx) ExpectUpdate(t id.Thread) {
 	tx.lock(t)
-	tx.ahead(selectThread, t)
-	tx.ahead(hasActive, t)
-	tx.ahead(findLatest, t, "")
-	tx.ahead(lastSeq, t)
+	tx.ahead(relational.SelectThread.Postgres, t)
+	tx.ahead(relational.HasActive.Postgres, t)
+	tx.ahead(relational.FindLatest.Postgres, t, "")
+	tx.ahead(relational.LastSeq.Postgres, t)
 }
 
 // ExpectSave is run.Expecting.ExpectSave.
 func (tx *Tx) ExpectSave(r *run.Run) {
 	tx.lock(r.Thread)
-	tx.ahead(fence, r.ID)
+	tx.ahead(relational.Fence.Postgres, r.ID)
 }
 
 var _ checkpointer.Expecting = (*Tx)(nil)
@@ -129,9 +129,9 @@ func (tx *Tx) ExpectPuts(puts ...*checkpointer.Put) {
 		if p.NS != "" {
 			continue
 		}
-		tx.ahead(rowOf, p.Thread, p.ID)
+		tx.ahead(relational.RowOf.Postgres, p.Thread, p.ID)
 		if p.Parent != "" && !here[p.Parent] {
-			tx.ahead(rowOf, p.Thread, p.Parent)
+			tx.ahead(relational.RowOf.Postgres, p.Thread, p.Parent)
 		}
 		here[p.ID] = true
 	}

@@ -10,90 +10,22 @@ import (
 	"understudy/internal/compact"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 )
 
-// The tables of LangGraph have the collation of the database, ours have "C": where they meet, ours is said.
 const (
-	selectCheckpoint = "SELECT c.checkpoint_ns, c.checkpoint_id, coalesce(c.parent_checkpoint_id, ''), c.checkpoint, c.metadata, coalesce(s.run_id, ''), s.tasks, coalesce(s.shape, '') " +
-		`FROM checkpoints c LEFT JOIN snapshots s ON s.thread_id = c.thread_id COLLATE "C" AND s.checkpoint_ns = c.checkpoint_ns COLLATE "C" AND s.checkpoint_id = c.checkpoint_id COLLATE "C" `
-	oneCheckpoint    = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 AND c.checkpoint_id = $3"
-	latestCheckpoint = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 ORDER BY c.checkpoint_id DESC LIMIT 1"
-	latestWrites     = "SELECT " + writeColumns + " FROM checkpoint_writes w WHERE w.thread_id = $1 AND w.checkpoint_ns = '' AND w.checkpoint_id = " +
+	latestWrites = "SELECT " + writeColumns + " FROM checkpoint_writes w WHERE w.thread_id = $1 AND w.checkpoint_ns = '' AND w.checkpoint_id = " +
 		"(SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1) ORDER BY w.task_id, w.idx"
-
-	findCheckpoint = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3"
-	findLatest     = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = $2 ORDER BY checkpoint_id DESC LIMIT 1"
-
-	checkpointsOfNS  = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 ORDER BY c.checkpoint_id DESC"
-	checkpointsOfAll = selectCheckpoint + "WHERE c.thread_id = $1 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns"
-	checkpointsOfID  = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_id = $2 ORDER BY c.checkpoint_ns"
-	olderOfNS        = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 AND c.checkpoint_id < $3 ORDER BY c.checkpoint_id DESC"
-	olderOfAll       = selectCheckpoint + "WHERE c.thread_id = $1 AND c.checkpoint_id < $2 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns"
 )
 
-func scanCheckpoint(r *row, t id.Thread) *checkpointer.Tuple {
-	return &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{
-		Key:      checkpointer.Key{Thread: t, NS: r.Text(0), ID: id.Checkpoint(r.Text(1))},
-		Parent:   id.Checkpoint(r.Text(2)),
-		Data:     r.Bytes(3),
-		Metadata: r.Bytes(4),
-		Run:      id.Run(r.Text(5)),
-		Tasks:    r.Bytes(6),
-		Shape:    r.Text(7),
-	}}
-}
-
-// loadRow loads a checkpoint alone; nil when there is none.
-func loadRow(q querier, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
-	text, args := oneCheckpoint, []any{k.Thread, k.NS, k.ID}
-	if k.ID == "" {
-		text, args = latestCheckpoint, args[:2]
-	}
-	_, err = one(q, text, func(r *row) error {
-		out = scanCheckpoint(r, k.Thread)
-		return nil
-	}, args...)
-	return out, err
-}
-
-// loadBare loads a checkpoint with its writes, not its blobs.
-func loadBare(q querier, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	out, err := loadRow(q, k)
-	if err != nil || out == nil {
-		return nil, err
-	}
-	askWrites(q, k.Thread, []*checkpointer.Tuple{out})
-	return out, q.send()
-}
-
-var _ checkpointer.HeadReader = (*Store)(nil)
-
-// LoadHead is checkpointer.HeadReader.LoadHead.
-func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
-	err = s.snapshot(ctx, func(q *reader) (err error) {
-		out, err = loadBare(q, k)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load head of thread %s: %w", k.Thread, err)
-	}
-	return out, nil
-}
-
-// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
-func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
-	err = s.snapshot(ctx, func(q *reader) (err error) {
-		if out, err = loadRow(q, k); err != nil || out == nil {
-			return err
-		}
-		return newLoader(q, k.Thread).fill(out)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load checkpoint of thread %s: %w", k.Thread, err)
-	}
-	return out, nil
-}
+var (
+	checkpointsOfNS  = relational.SelectCheckpoints("WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 ORDER BY c.checkpoint_id DESC")
+	checkpointsOfAll = relational.SelectCheckpoints("WHERE c.thread_id = $1 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns")
+	checkpointsOfID  = relational.SelectCheckpoints("WHERE c.thread_id = $1 AND c.checkpoint_id = $2 ORDER BY c.checkpoint_ns")
+	olderOfNS        = relational.SelectCheckpoints("WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 AND c.checkpoint_id < $3 ORDER BY c.checkpoint_id DESC")
+	olderOfAll       = relational.SelectCheckpoints("WHERE c.thread_id = $1 AND c.checkpoint_id < $2 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns")
+)
 
 // fillSize is how many checkpoints are filled at once.
 const fillSize = 32
@@ -119,10 +51,11 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	if q.Limit > 0 {
 		first = q.Limit
 	}
+	scan := relational.ScanCheckpoint(q.Thread)
 	err = s.snapshot(ctx, func(c *reader) error {
 		// Rows are read until there are enough.
-		if err := c.walk(first, text, func(r *row) error {
-			t := scanCheckpoint(r, q.Thread)
+		if err := c.Walk(first, text, func(r relational.Row) error {
+			t := scan(r)
 			if q.ID != "" && (q.Before != "" && t.ID >= q.Before || q.NS != nil && t.NS != *q.NS) || !match.Everything() && !match.Match(t.Metadata) {
 				return nil
 			}
@@ -145,42 +78,6 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 		return nil, fmt.Errorf("list checkpoints of thread %s: %w", q.Thread, err)
 	}
 	return out, nil
-}
-
-// LoadShape is checkpointer.Reader.LoadShape.
-func (s *Store) LoadShape(ctx context.Context, digest string) (shape checkpointer.Shape, err error) {
-	err = s.read(ctx, func(q *reader) error {
-		_, err := one(q, "SELECT shape FROM shapes WHERE digest = $1", func(r *row) error {
-			shape = r.Bytes(0)
-			return nil
-		}, digest)
-		return err
-	})
-	return shape, err
-}
-
-// LoadAnswer is checkpointer.Reader.LoadAnswer; nil, nil when there is none.
-func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (answer json.RawMessage, err error) {
-	err = s.read(ctx, func(q *reader) error {
-		_, err := one(q, "SELECT answer FROM answers WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3 AND key = $4",
-			func(r *row) error {
-				answer = r.Bytes(0)
-				return nil
-			}, k.Thread, k.NS, k.ID, key)
-		return err
-	})
-	return answer, err
-}
-
-// KeepAnswer is checkpointer.Reader.KeepAnswer. An answer about a checkpoint that is gone meanwhile is not kept.
-func (s *Store) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
-	return s.write(ctx, func(tx *Tx) error {
-		tx.lock(k.Thread)
-		return tx.exec(`INSERT INTO answers (thread_id, checkpoint_ns, checkpoint_id, key, answer)
-			SELECT $1::text, $2::text, $3::text, $4::text, $5 WHERE EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = $2 AND checkpoint_id = $3)
-			ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, key) DO UPDATE SET answer = excluded.answer`,
-			k.Thread, k.NS, k.ID, key, answer)
-	})
 }
 
 // PutCheckpoint is checkpointer.Tx.PutCheckpoint.
@@ -253,38 +150,17 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	if p.ShapeJSON == nil {
 		return nil
 	}
-	return tx.exec("INSERT INTO shapes (digest, shape) VALUES ($1, $2) ON CONFLICT DO NOTHING", p.Shape, p.ShapeJSON)
-}
-
-// PutWrites is checkpointer.Tx.PutWrites.
-func (tx *Tx) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
-	const insert = "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path) " +
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO "
-	tx.lock(k.Thread)
-	for _, w := range writes {
-		text := insert + "NOTHING"
-		if w.Index < 0 {
-			text = insert + "UPDATE SET channel = excluded.channel, type = excluded.type, blob = excluded.blob, task_path = excluded.task_path"
-		}
-		data := w.Data
-		if data == nil {
-			data = []byte{} // the column is never NULL
-		}
-		if err := tx.exec(text, k.Thread, k.NS, k.ID, w.TaskID, w.Index, w.Channel, w.Type, data, w.Path); err != nil {
-			return fmt.Errorf("put writes of task %s on checkpoint %s: %w", w.TaskID, k.ID, err)
-		}
-	}
-	return nil
+	return tx.Exec(relational.PutShape, p.Shape, p.ShapeJSON)
 }
 
 // Head is checkpointer.Tx.Head.
 func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	tx.lock(t)
-	if !tx.expects(latestCheckpoint, t, "") {
-		tx.ahead(latestCheckpoint, t, "")
+	if !tx.expects(relational.LatestCheckpoint.Postgres, t, "") {
+		tx.ahead(relational.LatestCheckpoint.Postgres, t, "")
 		tx.ahead(latestWrites, t)
 	}
-	head, err := loadRow(tx, checkpointer.Key{Thread: t})
+	head, err := relational.LoadRow(tx, checkpointer.Key{Thread: t})
 	if err != nil {
 		return nil, fmt.Errorf("head of thread %s: %w", t, err)
 	}
@@ -300,24 +176,10 @@ func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	return head, nil
 }
 
-// Find is thread.Tx.Find.
-func (tx *Tx) Find(k checkpointer.Key) (found id.Checkpoint, err error) {
-	tx.lock(k.Thread)
-	text, args := findCheckpoint, []any{k.Thread, k.NS, k.ID}
-	if k.ID == "" {
-		text, args = findLatest, args[:2]
-	}
-	_, err = one(tx, text, func(r *row) error {
-		found = id.Checkpoint(r.Text(0))
-		return nil
-	}, args...)
-	return found, err
-}
-
 // deleteCheckpoints deletes all that is kept of a thread's checkpoints.
 func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	delete(tx.tips, t)
-	tx.forgo(latestCheckpoint, latestWrites)
+	tx.forgo(relational.LatestCheckpoint.Postgres, latestWrites)
 	for _, table := range []string{"checkpoint_blobs", "checkpoint_writes", "checkpoints", "snapshots", "answers"} {
 		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = $1", t); err != nil {
 			return err
@@ -404,7 +266,7 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 // deleteKeys deletes checkpoints with what is kept under their keys.
 func (tx *Tx) deleteKeys(t id.Thread, keys []checkpointer.Key) error {
 	delete(tx.tips, t)
-	tx.forgo(latestCheckpoint, latestWrites)
+	tx.forgo(relational.LatestCheckpoint.Postgres, latestWrites)
 	clear(tx.rows)
 	spaces, ids := texts(keys)
 	for _, table := range []string{"checkpoints", "checkpoint_writes", "snapshots", "answers"} {

@@ -9,6 +9,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 	"understudy/thread"
 )
@@ -158,16 +159,11 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 
 // read reads the original, and writes all but the last batch of the copy.
 func (c *copier) read(ctx context.Context, q *reader) error {
-	found, err := one(q, selectThread, func(r *row) error {
-		c.row = scanThread(r)
-		return nil
-	}, c.from)
-	if err == nil && !found {
-		err = errNoThread
-	}
+	original, err := relational.LoadThread(q, c.from)
 	if err != nil {
 		return err
 	}
+	c.row = original
 	for i := range copiedTables {
 		of := &copiedTables[i]
 		if err := q.walk(rows.CopyRows, of.read, func(r *row) error {
@@ -251,11 +247,11 @@ func (c *copier) put(tx *Tx) error {
 		return err
 	}
 	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted, and made again
-		return errNoThread
+		return relational.ErrNoThread
 	}
 	if c.begun {
 		if n, err := tx.affected(renewCopy, c.to); err != nil || n != 1 {
-			return errors.Join(err, errNoThread)
+			return errors.Join(err, relational.ErrNoThread)
 		}
 	}
 	for _, b := range c.batch {

@@ -87,7 +87,7 @@ func BenchmarkThreads(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("%s/threads=%d", name, n), func(b *testing.B) {
 				for b.Loop() {
-					found, err := s.listThreads(b.Context(), q)
+					found, err := s.SearchThreads(b.Context(), q)
 					require.NoError(b, err)
 					require.Len(b, found, 10)
 				}

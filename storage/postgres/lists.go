@@ -9,6 +9,7 @@ import (
 	"understudy/id"
 	"understudy/internal/compact"
 	"understudy/internal/jsonplus"
+	"understudy/storage/internal/relational"
 )
 
 // typeList is the type of a row of checkpoint_blobs that holds a list by its parts. What it stands for is msgpack.
@@ -34,7 +35,6 @@ const (
 	selectParts = "SELECT part, data FROM list_parts WHERE part = ANY($1)"
 	insertParts = "INSERT INTO list_parts (part, digest, data) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])"
 	deleteParts = "DELETE FROM list_parts WHERE part BETWEEN $1 AND $2"
-	listsOf     = "SELECT checkpoint_ns, channel, version, blob FROM checkpoint_blobs WHERE thread_id = $1 AND type = 'list'"
 	newOwner    = "INSERT INTO list_owners (thread_id) VALUES ($1) RETURNING owner"
 	newEpoch    = "UPDATE list_owners SET epoch = epoch + 1 WHERE owner = $1"
 )
@@ -228,7 +228,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 		return nil
 	}
 	var values [][]byte
-	if err := tx.query(listsOf, func(r *row) error {
+	if err := tx.query(relational.ListsOf.Postgres, func(r *row) error {
 		values = append(values, r.Bytes(3))
 		return nil
 	}, t); err != nil {

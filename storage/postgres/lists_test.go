@@ -17,6 +17,7 @@ import (
 	"understudy/id"
 	"understudy/internal/compact"
 	"understudy/internal/postgrestest"
+	"understudy/storage/internal/relational"
 )
 
 // talk is a list of n messages.
@@ -115,7 +116,7 @@ func TestListsUnderLoad(t *testing.T) {
 	var used compact.Set
 	require.NoError(t, stores[0].snapshot(context.Background(), func(q *reader) error {
 		var values [][]byte
-		if err := q.query(listsOf, func(r *row) error {
+		if err := q.query(relational.ListsOf.Postgres, func(r *row) error {
 			values = append(values, r.Bytes(3))
 			return nil
 		}, "t1"); err != nil {

@@ -97,33 +97,34 @@ func TestPlans(t *testing.T) {
 	}
 	// sorted: those that read what belongs to one thread, run or checkpoint may sort it; it is little.
 	sorted := []string{
-		queueStands, relational.DueDeliveries.Postgres,
-		selectThread, hasActive, selectRuns + byRun, selectRuns + byRunAlone, selectRuns + activeOfThread, activeThreads, fence, lockByRun, settleHead,
-		lastSeq, rowOf, rowOfVersion, newestRow, chainOf, headsIn, clientWrites, eventsAfter, eventsWithin, knowsRun, relational.MessagesOfRun.Postgres, relational.CallsOfRun.Postgres, relational.DropCalls.Postgres, relational.SelectCompletion.Postgres,
-		allSeqsOfRun, revisions, oneCheckpoint, latestCheckpoint, checkpointsOfNS, checkpointsOfAll, checkpointsOfID, olderOfNS, olderOfAll,
-		selectBlobs, selectWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, listsOf, usedByCheckpoints, usedByWrites, usedByChannels, sizesOfParts, unrecorded, lineage,
-		selectRecords, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres,
+		relational.QueueStands.Postgres, relational.DueDeliveries.Postgres,
+		relational.SelectThread.Postgres, relational.HasActive.Postgres, relational.RunOfThread.Postgres, relational.RunAlone.Postgres, relational.ActiveOfThread.Postgres, relational.ActiveThreads.Postgres, relational.Fence.Postgres, lockByRun, settleHead,
+		relational.LastSeq.Postgres, relational.RowOf.Postgres, relational.RowAndLog.Postgres, relational.RowOfVersion.Postgres, relational.NewestRow.Postgres, relational.ChainOf.Postgres, relational.HeadsIn.Postgres, relational.ClientWrites.Postgres, relational.EventsAfter.Postgres, relational.EventsWithin.Postgres, relational.KnowsRun.Postgres, relational.MessagesOfRun.Postgres, relational.CallsOfRun.Postgres, relational.DropCalls.Postgres, relational.SelectCompletion.Postgres,
+		relational.AllSeqsOfRun.Postgres, relational.Revisions.Postgres, relational.OneCheckpoint.Postgres, relational.LatestCheckpoint.Postgres, checkpointsOfNS.Postgres, checkpointsOfAll.Postgres, checkpointsOfID.Postgres, olderOfNS.Postgres, olderOfAll.Postgres,
+		selectBlobs, selectWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, relational.ListsOf.Postgres, relational.UsedByCheckpoints.Postgres, relational.UsedByWrites.Postgres, relational.UsedByChannels.Postgres, relational.SizesOfParts.Postgres, relational.Unrecorded.Postgres, relational.Lineage.Postgres,
+		relational.SelectRecords.Postgres, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres,
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{
-		selectRuns + threadsRuns, nextDue, relational.NextDelivery.Postgres, relational.NextCron.Postgres,
-		seqsOfThread + pageOf, seqsOfThread + pageBefore, seqsOfType + pageOf, seqsOfType + pageBefore, seqsOfRun + pageOf, seqsOfRun + pageBefore,
-		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, expiredThreads, remainsOfMany, remainsOfOne,
+		relational.RunsOfThread.Postgres, relational.NextDue.Postgres, relational.NextDelivery.Postgres, relational.NextCron.Postgres,
+		relational.SeqsOfThread[0].Postgres, relational.SeqsOfThread[1].Postgres, relational.SeqsOfType[0].Postgres, relational.SeqsOfType[1].Postgres,
+		relational.SeqsOfRun[0].Postgres, relational.SeqsOfRun[1].Postgres,
+		relational.ItemsOfAll.Postgres, relational.ItemsOfOne.Postgres, relational.NextNamespace.Postgres, relational.ExpiredThreads.Postgres, relational.RemainsOfMany.Postgres, relational.RemainsOfOne.Postgres,
 	}
 	sorted = append(sorted, deletesOfThread...)
-	sorted = append(sorted, pruneRows, pruneParents, lacking, lastTurn)
-	for _, step := range remains {
-		sorted = append(sorted, step.text)
+	sorted = append(sorted, relational.PruneRows.Postgres, pruneParents, lacking, relational.LastTurn.Postgres)
+	for _, step := range relational.RemainsOf {
+		sorted = append(sorted, step.Postgres)
 	}
 	for _, by := range []string{"", "created_at", "state_updated_at", "thread_id"} {
 		for _, status := range []thread.Status{"", thread.Busy} {
 			for _, metadata := range []string{"", `{"owner": "u1"}`, `{"owner": "u1", "graph_id": "g"}`, `{"graph_id": "g"}`} {
 				require.NoError(t, s.snapshot(ctx, func(q *reader) error {
-					scan, err := planThreads(q, thread.Query{SortBy: by, Status: status, Metadata: json.RawMessage(metadata)})
-					if strings.Contains(scan.text, "m0.") && by != "" { // few, and sorted
-						sorted = append(sorted, scan.text)
+					scan, err := relational.PlanThreads(q, thread.Query{SortBy: by, Status: status, Metadata: json.RawMessage(metadata)})
+					if strings.Contains(scan.Text.Postgres, "m0.") && by != "" { // few, and sorted
+						sorted = append(sorted, scan.Text.Postgres)
 					} else {
-						ordered = append(ordered, scan.text)
+						ordered = append(ordered, scan.Text.Postgres)
 					}
 					return err
 				}))
@@ -153,7 +154,7 @@ func TestPlans(t *testing.T) {
 	require.NoError(t, conn.QueryRow(ctx, "SELECT prosrc FROM pg_proc WHERE proname = 'claim_head' AND pronargs = 2").Scan(&body))
 	_, body, _ = strings.Cut(body, "FOR head IN")
 	body, _, _ = strings.Cut(body, "LOOP")
-	for _, text := range []string{nextBeside, strings.NewReplacer("<= due", "<= $1", "(beside)", "($2::text[])").Replace(body)} {
+	for _, text := range []string{relational.NextBeside.Postgres, strings.NewReplacer("<= due", "<= $1", "(beside)", "($2::text[])").Replace(body)} {
 		plan := explain(text)
 		require.Contains(t, plan, "run_heads_graph", plan)
 		require.NotContains(t, plan, "Seq Scan", plan)

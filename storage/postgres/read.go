@@ -8,12 +8,15 @@ import (
 	"slices"
 	"time"
 
+	"understudy/storage/internal/relational"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // querier is what statements are run on: a reading connection, or a transaction that writes.
 type querier interface {
+	relational.Querier
 	// query calls fn with each row of an answer. fn must not use the querier.
 	query(text string, fn func(*row) error, args ...any) error
 	// ask puts a query aside, to be sent with others by the next query or by send. fn is called then.

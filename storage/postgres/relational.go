@@ -3,8 +3,11 @@ package postgres
 import (
 	"context"
 
+	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/compact"
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/rows"
 )
 
 // Reading connections and transactions, as relational uses them.
@@ -80,4 +83,46 @@ func (d database) Scan(ctx context.Context, hint string, fn func(relational.Quer
 
 func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) error {
 	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
+}
+
+func (database) Fill(q relational.Querier, t id.Thread, tuples ...*checkpointer.Tuple) error {
+	return newLoader(q.(querier), t).fill(tuples...)
+}
+
+func (database) FillWrites(q relational.Querier, t *checkpointer.Tuple) error {
+	askWrites(q.(querier), t.Thread, []*checkpointer.Tuple{t})
+	return q.Send()
+}
+
+func (database) Value(q relational.Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error) {
+	return newLoader(q.(querier), t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
+}
+
+func (database) Parts(q relational.Querier, t id.Thread, values [][]byte, sets []*compact.Set) error {
+	l := newLoader(q.(querier), t)
+	if err := l.named(values, new(compact.Set)); err != nil { // all chunks at once
+		return err
+	}
+	for i := range values {
+		if err := l.named(values[i:i+1], sets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (database) Whole(q relational.Querier, t id.Thread) func(string, id.Checkpoint, []string) (bool, error) {
+	known := map[string]map[id.Checkpoint]bool{} // what lacks a value, by namespace
+	return func(ns string, c id.Checkpoint, channels []string) (bool, error) {
+		if known[ns] == nil {
+			known[ns] = map[id.Checkpoint]bool{}
+			if err := q.(querier).query(lacking, func(r *row) error {
+				known[ns][id.Checkpoint(r.Text(0))] = true
+				return nil
+			}, t, ns, channels); err != nil {
+				return false, err
+			}
+		}
+		return !known[ns][c], nil
+	}
 }

@@ -23,23 +23,20 @@ var _ run.Shared = runs{}
 // channel is that of the notifications by which instances tell each other what the tables say already. They hold ids.
 const channel = "understudy"
 
-const (
-	lapsedRuns = "WHERE status = 'running' AND lease_until < $1 ORDER BY lease_until, run_id LIMIT $2"
-	// takeDeliveries passes over those that another instance is taking.
-	takeDeliveries = relational.FirstOfOrigins + `, taken AS (
+// lapsedRuns are those whose lease has ended.
+var lapsedRuns = relational.SelectRuns("WHERE status = 'running' AND lease_until < $1 ORDER BY lease_until, run_id LIMIT $2")
+
+// takeDeliveries passes over those that another instance is taking.
+const takeDeliveries = relational.FirstOfOrigins + `, taken AS (
 			SELECT o.id, o.due FROM outbox o JOIN firsts ON firsts.id = o.id WHERE o.due <= $1 FOR UPDATE OF o SKIP LOCKED
 		), moved AS (
 			UPDATE outbox o SET due = $5 FROM taken WHERE o.id = taken.id
 			RETURNING ` + relational.DeliveryColumns + `, taken.due
 		) SELECT * FROM moved ORDER BY due, id`
-)
 
 // Lapsed is run.Shared.Lapsed.
 func (s *Store) Lapsed(ctx context.Context, before time.Time, limit int) (list []*run.Run, err error) {
-	err = s.read(ctx, func(q *reader) error {
-		list, err = loadRuns(q, lapsedRuns, micros(before), limit)
-		return err
-	})
+	list, err = s.SelectedRuns(ctx, lapsedRuns, before.UnixMicro(), limit)
 	if err != nil {
 		return nil, fmt.Errorf("runs whose lease has ended: %w", err)
 	}
@@ -60,7 +57,7 @@ func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 // TakeDeliveries is run.Shared.TakeDeliveries.
 func (s *Store) TakeDeliveries(ctx context.Context, q webhook.Query, until time.Time) (due []*webhook.Delivery, next time.Time, err error) {
 	err = s.write(ctx, func(tx *Tx) (err error) {
-		due, next, err = relational.Deliveries(tx, relational.Statement{Postgres: takeDeliveries}, q, micros(until))
+		due, next, err = relational.Deliveries(tx, relational.Statement{Postgres: takeDeliveries}, q, until.UnixMicro())
 		return err
 	})
 	if err != nil {
@@ -81,7 +78,7 @@ func (s *Store) Tell(ctx context.Context, signals ...run.Signal) error {
 }
 
 const endedOf = `SELECT r FROM unnest($1::text[]) r
-	WHERE NOT EXISTS (SELECT 1 FROM runs ` + ofThreads + `run_id = r COLLATE "C" AND status IN ('pending', 'running')) ORDER BY r`
+	WHERE NOT EXISTS (SELECT 1 FROM runs ` + relational.OfThreads + `run_id = r COLLATE "C" AND status IN ('pending', 'running')) ORDER BY r`
 
 // Ended is run.Shared.Ended.
 func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err error) {

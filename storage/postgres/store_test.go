@@ -68,7 +68,7 @@ func TestBackendDiesInATransaction(t *testing.T) {
 		return err
 	}))
 	require.Equal(t, 2, times)
-	list, err := s.listThreads(t.Context(), thread.Query{})
+	list, err := s.SearchThreads(t.Context(), thread.Query{})
 	require.NoError(t, err)
 	require.Len(t, list, 1, "what the first time wrote is undone")
 	require.Equal(t, someThread(2).ID, list[0].ID)

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"understudy/checkpointer"
-	"understudy/id"
-	"understudy/thread"
 	"understudy/transfer"
 )
 
@@ -18,116 +14,6 @@ func (s *Store) Transfer() transfer.Target { return target{threads{s}} }
 type target struct{ threads }
 
 var _ transfer.Target = target{}
-
-// Links is transfer.Target.Links.
-func (s *Store) Links(ctx context.Context, t id.Thread) (links []transfer.Link, err error) {
-	err = s.read(ctx, func(c *reader) error {
-		return c.query("SELECT checkpoint_ns, checkpoint_id, coalesce(parent_checkpoint_id, '') FROM checkpoints WHERE thread_id = $1 ORDER BY checkpoint_ns, checkpoint_id",
-			func(r *row) error {
-				links = append(links, transfer.Link{NS: r.Text(0), ID: id.Checkpoint(r.Text(1)), Parent: id.Checkpoint(r.Text(2))})
-				return nil
-			}, t)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("checkpoints of thread %s: %w", t, err)
-	}
-	return links, nil
-}
-
-// ThreadsAfter is transfer.Target.ThreadsAfter.
-func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit int) (list []*thread.Thread, err error) {
-	err = s.read(ctx, func(q *reader) error {
-		return q.query("SELECT "+threadColumns+" FROM threads WHERE thread_id > $1 ORDER BY thread_id LIMIT $2", func(r *row) error {
-			list = append(list, scanThread(r))
-			return nil
-		}, after, limit)
-	})
-	return list, err
-}
-
-// Checkpoints is transfer.Target.Checkpoints.
-func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link) (out []*checkpointer.Tuple, err error) {
-	err = s.snapshot(ctx, func(q *reader) error {
-		for _, l := range named {
-			q.ask(oneCheckpoint, func(r *row) error {
-				out = append(out, scanCheckpoint(r, t))
-				return nil
-			}, t, l.NS, l.ID)
-		}
-		if err := q.send(); err != nil {
-			return err
-		}
-		return newLoader(q, t).fill(out...)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("checkpoints of thread %s: %w", t, err)
-	}
-	return out, nil
-}
-
-// Log is transfer.Target.Log.
-func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
-	l := &transfer.Log{}
-	err := s.snapshot(ctx, func(q *reader) error {
-		q.ask(selectEvents+"true ORDER BY seq", func(r *row) error {
-			e := scanEvent(r, t)
-			l.Events = append(l.Events, &e)
-			return nil
-		}, t)
-		q.ask("SELECT "+rowColumns+" FROM transcripts WHERE thread_id = $1", func(r *row) error {
-			l.Rows = append(l.Rows, scanRow(r, t))
-			return nil
-		}, t)
-		q.ask("SELECT node, base, stamp, whole, since, data FROM transcript_nodes WHERE thread_id = $1 ORDER BY node", func(r *row) error {
-			n := scanNode(r)
-			l.Nodes = append(l.Nodes, &n)
-			return nil
-		}, t)
-		return q.send()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("log of thread %s: %w", t, err)
-	}
-	return l, nil
-}
-
-// logBatch is how many events are sent at once.
-const logBatch = 1000
-
-// PutLog is transfer.Target.PutLog.
-func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error {
-	return s.write(ctx, func(tx *Tx) error {
-		tx.lock(t)
-		has, err := one(tx, "SELECT 1 WHERE EXISTS (SELECT 1 FROM events WHERE thread_id = $1) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = $1)", nil, t)
-		if err != nil || has {
-			return err
-		}
-		for batch := range slices.Chunk(l.Events, logBatch) {
-			// The seqs are kept: transcripts are made of them.
-			if err := tx.putEvents(t, batch); err != nil {
-				return fmt.Errorf("events from %d: %w", batch[0].Seq, err)
-			}
-			if err := tx.send(); err != nil {
-				return fmt.Errorf("events from %d: %w", batch[0].Seq, err)
-			}
-		}
-		for _, n := range l.Nodes {
-			if err := tx.exec(putNode, t, n.ID, n.Base, n.Stamp, n.Whole, n.Since, n.Data); err != nil {
-				return fmt.Errorf("transcript node %d: %w", n.ID, err)
-			}
-		}
-		for _, r := range l.Rows {
-			own := *r
-			own.Thread = t
-			if err := tx.PutTranscriptRow(&own); err != nil {
-				return fmt.Errorf("transcript of checkpoint %s: %w", r.Checkpoint, err)
-			}
-		}
-		return nil
-	})
-}
-
-var _ thread.Store = target{}
 
 // Database is a database of this program, opened for reading only. Servers may be at work on it.
 type Database struct {

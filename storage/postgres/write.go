@@ -3,12 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,8 +49,8 @@ type Tx struct {
 	// What is known of rows whose thread is locked. nil: it is not there.
 	threads map[id.Thread]*thread.Thread
 	runs    map[id.Run]*runRow
-	seqs    map[id.Thread]int64 // of the last event
-	heads   map[id.Thread]bool  // threads whose place in the queue is to be worked out
+	seqs    map[id.Thread]eventstore.Seq // of the last event
+	heads   map[id.Thread]bool           // threads whose place in the queue is to be worked out
 	lists   map[id.Thread]*threadParts
 	rows    map[rowKey]*eventstore.Row        // of transcripts, that it wrote
 	tips    map[id.Thread]*checkpointer.Tuple // newest root checkpoints
@@ -111,7 +109,7 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 	defer conn.Release() // a connection in a broken state is closed
 	tx := &Tx{
 		ctx: ctx, store: s, conn: conn, batch: &pgx.Batch{}, locked: map[id.Thread]bool{}, threads: map[id.Thread]*thread.Thread{}, runs: map[id.Run]*runRow{},
-		seqs: map[id.Thread]int64{}, heads: map[id.Thread]bool{}, lists: map[id.Thread]*threadParts{}, rows: map[rowKey]*eventstore.Row{},
+		seqs: map[id.Thread]eventstore.Seq{}, heads: map[id.Thread]bool{}, lists: map[id.Thread]*threadParts{}, rows: map[rowKey]*eventstore.Row{},
 		tips: map[id.Thread]*checkpointer.Tuple{}, idle: map[id.Thread]bool{},
 	}
 	tx.Tx = relational.Tx{Writer: tx}
@@ -339,14 +337,4 @@ func (tx *Tx) forget(t id.Thread) {
 			delete(tx.runs, r)
 		}
 	}
-}
-
-// insertInto is an INSERT of one row.
-func insertInto(table, columns string) string {
-	n := strings.Count(columns, ",") + 1
-	marks := make([]string, n)
-	for i := range marks {
-		marks[i] = fmt.Sprint("$", i+1)
-	}
-	return "INSERT INTO " + table + " (" + columns + ") VALUES (" + strings.Join(marks, ", ") + ")"
 }

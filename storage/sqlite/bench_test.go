@@ -119,7 +119,7 @@ func BenchmarkSearch(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					got, err := s.listThreads(ctx, q.query)
+					got, err := s.SearchThreads(ctx, q.query)
 					if err != nil || len(got) != 10 {
 						b.Errorf("%d threads, %v", len(got), err)
 					}

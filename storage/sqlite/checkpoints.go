@@ -12,17 +12,11 @@ import (
 	"understudy/internal/compact"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 )
 
 const (
-	selectCheckpoint = "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata, run_id, tasks, shape FROM checkpoints "
-	oneCheckpoint    = selectCheckpoint + "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
-	latestCheckpoint = selectCheckpoint + "WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id DESC LIMIT 1"
-
-	findCheckpoint = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
-	findLatest     = "SELECT checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id DESC LIMIT 1"
-
 	keysOfNS = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ? " +
 		"ORDER BY checkpoint_id DESC"
 	keysOfAll = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_id < ? " +
@@ -33,68 +27,6 @@ const (
 	selectWrites = "SELECT task_id, idx, channel, type, blob, task_path FROM checkpoint_writes " +
 		"WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx"
 )
-
-func scanCheckpoint(s *sqlite.Stmt, t id.Thread) *checkpointer.Tuple {
-	return &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{
-		Key:      checkpointer.Key{Thread: t, NS: s.ColumnText(0), ID: id.Checkpoint(s.ColumnText(1))},
-		Parent:   id.Checkpoint(s.ColumnText(2)),
-		Data:     columnBytes(s, 3),
-		Metadata: columnBytes(s, 4),
-		Run:      id.Run(s.ColumnText(5)),
-		Tasks:    columnBytes(s, 6),
-		Shape:    s.ColumnText(7),
-	}}
-}
-
-// loadRow loads a checkpoint alone; nil when there is none.
-func loadRow(conn *sqlite.Conn, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
-	text, args := oneCheckpoint, []any{k.Thread, k.NS, k.ID}
-	if k.ID == "" {
-		text, args = latestCheckpoint, args[:2]
-	}
-	_, err = one(conn, text, func(st *sqlite.Stmt) error {
-		out = scanCheckpoint(st, k.Thread)
-		return nil
-	}, args...)
-	return out, err
-}
-
-// loadBare loads a checkpoint with its writes, not its blobs.
-func loadBare(conn *sqlite.Conn, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	out, err := loadRow(conn, k)
-	if err != nil || out == nil {
-		return nil, err
-	}
-	return out, fillWrites(conn, out)
-}
-
-var _ checkpointer.HeadReader = (*Store)(nil)
-
-// LoadHead is checkpointer.HeadReader.LoadHead.
-func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
-	err = s.snapshot(ctx, func(c *sqlite.Conn) (err error) {
-		out, err = loadBare(c, k)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load head of thread %s: %w", k.Thread, err)
-	}
-	return out, nil
-}
-
-// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
-func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (out *checkpointer.Tuple, err error) {
-	err = s.snapshot(ctx, func(c *sqlite.Conn) (err error) {
-		if out, err = loadRow(c, k); err != nil || out == nil {
-			return err
-		}
-		return newLoader(c, k.Thread).fill(out)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load checkpoint of thread %s: %w", k.Thread, err)
-	}
-	return out, nil
-}
 
 // ListCheckpoints is checkpointer.Reader.ListCheckpoints; checkpoints with the same id come in order of their namespaces.
 func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out []*checkpointer.Tuple, err error) {
@@ -114,11 +46,8 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 			if q.ID != "" && checkpoint >= before || q.ID != "" && q.NS != nil && ns != *q.NS {
 				return nil
 			}
-			var t *checkpointer.Tuple
-			if _, err := one(c, oneCheckpoint, func(st *sqlite.Stmt) error {
-				t = scanCheckpoint(st, q.Thread)
-				return nil
-			}, q.Thread, ns, checkpoint); err != nil {
+			t, err := relational.LoadRow(querier{c}, checkpointer.Key{Thread: q.Thread, NS: ns, ID: id.Checkpoint(checkpoint)})
+			if err != nil {
 				return err
 			}
 			if !match.Everything() && !match.Match(t.Metadata) {
@@ -146,42 +75,6 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 		return nil, fmt.Errorf("list checkpoints of thread %s: %w", q.Thread, err)
 	}
 	return out, nil
-}
-
-// LoadShape is checkpointer.Reader.LoadShape.
-func (s *Store) LoadShape(ctx context.Context, digest string) (shape checkpointer.Shape, err error) {
-	err = s.read(ctx, func(c *sqlite.Conn) error {
-		_, err := one(c, "SELECT shape FROM shapes WHERE digest = ?", func(st *sqlite.Stmt) error {
-			shape = columnBytes(st, 0)
-			return nil
-		}, digest)
-		return err
-	})
-	return shape, err
-}
-
-// LoadAnswer is checkpointer.Reader.LoadAnswer; nil, nil when there is none.
-func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (answer json.RawMessage, err error) {
-	err = s.read(ctx, func(c *sqlite.Conn) error {
-		_, err := one(c, "SELECT answer FROM answers WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? AND key = ?",
-			func(st *sqlite.Stmt) error {
-				answer = columnBytes(st, 0)
-				return nil
-			}, k.Thread, k.NS, k.ID, key)
-		return err
-	})
-	return answer, err
-}
-
-// KeepAnswer is checkpointer.Reader.KeepAnswer. An answer about a checkpoint that is gone meanwhile is not kept.
-func (s *Store) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
-	return s.write(ctx, func(tx *Tx) error {
-		return tx.exec(`INSERT INTO answers (thread_id, checkpoint_ns, checkpoint_id, key, answer)
-			SELECT thread_id, checkpoint_ns, checkpoint_id, ?4, ?5 FROM checkpoints
-			WHERE thread_id = ?1 AND checkpoint_ns = ?2 AND checkpoint_id = ?3
-			ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, key) DO UPDATE SET answer = excluded.answer`,
-			k.Thread, k.NS, k.ID, key, answer)
-	})
 }
 
 // PutCheckpoint is checkpointer.Tx.PutCheckpoint.
@@ -221,49 +114,19 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	if p.ShapeJSON == nil {
 		return nil
 	}
-	return tx.exec("INSERT INTO shapes (digest, shape) VALUES (?, ?) ON CONFLICT DO NOTHING", p.Shape, p.ShapeJSON)
-}
-
-// PutWrites is checkpointer.Tx.PutWrites.
-func (tx *Tx) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
-	const insert = "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, blob, task_path) " +
-		"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO "
-	for _, w := range writes {
-		text := insert + "NOTHING"
-		if w.Index < 0 {
-			text = insert + "UPDATE SET channel = excluded.channel, type = excluded.type, blob = excluded.blob, task_path = excluded.task_path"
-		}
-		data := w.Data
-		if data == nil {
-			data = []byte{} // the column is never NULL
-		}
-		if err := tx.exec(text, k.Thread, k.NS, k.ID, w.TaskID, w.Index, w.Channel, w.Type, data, w.Path); err != nil {
-			return fmt.Errorf("put writes of task %s on checkpoint %s: %w", w.TaskID, k.ID, err)
-		}
-	}
-	return nil
+	return tx.Exec(relational.PutShape, p.Shape, p.ShapeJSON)
 }
 
 // Head is checkpointer.Tx.Head.
 func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
-	head, err := loadBare(tx.conn, checkpointer.Key{Thread: t})
+	head, err := relational.LoadRow(tx, checkpointer.Key{Thread: t})
+	if err == nil && head != nil {
+		err = fillWrites(tx.conn, head)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("head of thread %s: %w", t, err)
 	}
 	return head, nil
-}
-
-// Find is thread.Tx.Find.
-func (tx *Tx) Find(k checkpointer.Key) (found id.Checkpoint, err error) {
-	text, args := findCheckpoint, []any{k.Thread, k.NS, k.ID}
-	if k.ID == "" {
-		text, args = findLatest, args[:2]
-	}
-	_, err = tx.one(text, func(s *sqlite.Stmt) error {
-		found = id.Checkpoint(s.ColumnText(0))
-		return nil
-	}, args...)
-	return found, err
 }
 
 // checkpointTables hold rows of a checkpoint under its key.

@@ -10,6 +10,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"understudy/id"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 	"understudy/thread"
 )
@@ -146,7 +147,7 @@ func (c *copier) read(ctx context.Context, conn *sqlite.Conn) (err error) {
 	if err := exec(conn, "BEGIN"); err != nil {
 		return err
 	}
-	if c.row, err = loadThread(conn, c.from); err != nil {
+	if c.row, err = relational.LoadThread(querier{conn}, c.from); err != nil {
 		return err
 	}
 	for i := range copiedTables {
@@ -212,11 +213,11 @@ func (c *copier) put(tx *Tx) (owner int64, err error) {
 		return 0, err
 	}
 	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted, and made again
-		return 0, errNoThread
+		return 0, relational.ErrNoThread
 	}
 	if c.begun {
 		if found, err := tx.one(copyGoesOn, nil, c.to); err != nil || !found {
-			return 0, errors.Join(err, errNoThread)
+			return 0, errors.Join(err, relational.ErrNoThread)
 		}
 	}
 	owner = c.owner

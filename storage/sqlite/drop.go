@@ -11,6 +11,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/compact"
+	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
 	"understudy/thread"
 )
@@ -142,7 +143,7 @@ func (p *dropPlan) read(c *sqlite.Conn) error {
 	}
 	var gone, used compact.Set
 	l := newLoader(c, p.thread)
-	if err := query(c, listsOf, func(s *sqlite.Stmt) error {
+	if err := query(c, relational.ListsOf.SQLite, func(s *sqlite.Stmt) error {
 		of := &used
 		if freed[value{s.ColumnText(0), rows.ChannelVersion{Channel: s.ColumnText(1), Version: s.ColumnText(2)}}] {
 			of = &gone

@@ -41,9 +41,9 @@ func TestEventBodiesAreCounted(t *testing.T) {
 	copyThread(t, s, "nothing", "c")
 	require.Equal(t, 2, bodies())
 	write(func(tx *Tx) error { return tx.AppendEvents("b", []*eventstore.Event{event("z")}) })
-	write(func(tx *Tx) error { return tx.deleteEvents("a") })
+	write(func(tx *Tx) error { return tx.DeleteEvents("a") })
 	require.Equal(t, 3, bodies())
 	require.Equal(t, []string{"x", "y", "z"}, types(t, s, "b"))
-	write(func(tx *Tx) error { return tx.deleteEvents("b") })
+	write(func(tx *Tx) error { return tx.DeleteEvents("b") })
 	require.Zero(t, bodies())
 }

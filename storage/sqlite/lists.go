@@ -10,6 +10,7 @@ import (
 	"understudy/id"
 	"understudy/internal/compact"
 	"understudy/internal/jsonplus"
+	"understudy/storage/internal/relational"
 )
 
 // typeList is the type of a row of checkpoint_blobs that holds a list by its parts. What it stands for is msgpack.
@@ -49,7 +50,6 @@ const (
 	digestsOf    = "SELECT part, digest FROM list_parts WHERE part BETWEEN ? AND ? ORDER BY part"
 	selectParts  = "SELECT part, data FROM list_parts WHERE part BETWEEN ? AND ?"
 	deleteParts  = "DELETE FROM list_parts WHERE part BETWEEN ? AND ?"
-	listsOf      = "SELECT checkpoint_ns, channel, version, blob FROM checkpoint_blobs WHERE thread_id = ? AND type = 'list'"
 	listOfOne    = selectBlob + " AND type = 'list'"
 	deleteOwners = "DELETE FROM list_owners WHERE thread_id = ?"
 )
@@ -243,7 +243,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	}
 	l := newLoader(tx.conn, t)
 	var used compact.Set
-	if err := tx.query(listsOf, func(s *sqlite.Stmt) error {
+	if err := tx.query(relational.ListsOf.SQLite, func(s *sqlite.Stmt) error {
 		return l.named(columnBytes(s, 3), &used)
 	}, t); err != nil {
 		return fmt.Errorf("lists of thread %s: %w", t, err)

@@ -21,6 +21,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/compact"
+	"understudy/storage/internal/relational"
 	"understudy/thread"
 )
 
@@ -222,7 +223,7 @@ func requireNoGarbage(t *testing.T, s *Store) {
 		for owner, thread := range owners {
 			var used compact.Set
 			l := newLoader(c, thread)
-			if err := query(c, listsOf, func(st *sqlite.Stmt) error { return l.named(columnBytes(st, 3), &used) }, thread); err != nil {
+			if err := query(c, relational.ListsOf.SQLite, func(st *sqlite.Stmt) error { return l.named(columnBytes(st, 3), &used) }, thread); err != nil {
 				return err
 			}
 			require.Equal(t, used.Runs(), kept[owner].Runs(), "thread %s", thread)

@@ -13,6 +13,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/storage/internal/relational"
 )
 
 // blobTypes counts the rows of checkpoint_blobs by type.
@@ -160,13 +161,13 @@ func TestPlansOfLists(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
-		for _, text := range []string{ownerOf, digestsOf, selectParts, deleteParts, listsOf, listOfOne, deleteOwners, rowOf} {
+		for _, text := range []string{ownerOf, digestsOf, selectParts, deleteParts, relational.ListsOf.SQLite, listOfOne, deleteOwners, relational.RowOf.SQLite} {
 			for _, step := range plan(t, c, text) {
 				require.NotContains(t, step, "TEMP B-TREE", text)
 				require.NotRegexp(t, fullScan, step, text)
 			}
 		}
-		require.Contains(t, plan(t, c, rowOfVersion)[0], "version=?")
+		require.Contains(t, plan(t, c, relational.RowOfVersion.SQLite)[0], "version=?")
 		return nil
 	}))
 }

@@ -34,64 +34,69 @@ func plan(t *testing.T, c *sqlite.Conn, text string) (steps []string) {
 func TestPlans(t *testing.T) {
 	s := setup(t)
 	ordered := map[string]string{
-		"next due run":             "SELECT created_at FROM run_heads ORDER BY created_at, run_id LIMIT 1",
-		"claim":                    firstHead,
-		"pending runs":             "SELECT count(*) FROM runs " + pendingRuns,
-		"running runs":             "SELECT count(*) FROM runs " + runningRuns,
-		"next cron":                relational.NextCron.SQLite,
-		"store items, all":         relational.ItemsOfAll.SQLite,
-		"threads, one page of all": "SELECT " + threadColumns + " FROM threads ORDER BY " + sortBy("", "updated_at", " DESC"),
+		"next due run":     relational.NextDue.SQLite,
+		"claim":            relational.ClaimHead.SQLite,
+		"pending runs":     "SELECT count(*) FROM runs " + relational.OfThreads + "status = 'pending'",
+		"running runs":     "SELECT count(*) FROM runs " + relational.OfThreads + "status = 'running'",
+		"next cron":        relational.NextCron.SQLite,
+		"store items, all": relational.ItemsOfAll.SQLite,
 	}
-	for _, by := range []string{"thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
-		ordered["threads by "+by] = "SELECT " + threadColumns + " FROM threads ORDER BY " + sortBy("", by, "")
+	for _, by := range []string{"", "thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
+		for _, ascending := range []bool{true, false} {
+			plan, err := relational.PlanThreads(querier{}, thread.Query{SortBy: by, Ascending: ascending})
+			require.NoError(t, err)
+			ordered[plan.Text.SQLite] = plan.Text.SQLite
+		}
 	}
 	lookups := map[string]string{
-		"run":                    selectRuns + byRun,
-		"runs of a thread":       selectRuns + threadsRuns,
-		"fence":                  fence,
+		"run":                    relational.RunOfThread.SQLite,
+		"runs of a thread":       relational.RunsOfThread.SQLite,
+		"fence":                  relational.Fence.SQLite,
 		"mark":                   "UPDATE runs SET passed = 1 WHERE run_id = ? AND passed = 0",
 		"delete runs":            "DELETE FROM runs WHERE thread_id = ?",
 		"kwargs of a thread":     "DELETE FROM run_kwargs WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = ?)",
 		"due crons":              relational.DueCrons.SQLite,
 		"next delivery":          relational.NextDelivery.SQLite,
-		"records":                selectRecords,
+		"records":                relational.SelectRecords.SQLite,
 		"delete records":         "DELETE FROM stream_records WHERE thread_id = ? AND ms BETWEEN ? AND ? AND run_id = ?",
-		"latest checkpoint":      latestCheckpoint,
-		"checkpoint":             oneCheckpoint,
+		"latest checkpoint":      relational.LatestCheckpoint.SQLite,
+		"checkpoint":             relational.OneCheckpoint.SQLite,
 		"checkpoints, namespace": keysOfNS,
 		"blob":                   selectBlob,
 		"writes":                 selectWrites,
 		"metadata":               "SELECT thread_id FROM thread_metadata WHERE key = ? AND value = ? ORDER BY updated_at DESC, thread_id DESC",
 		"store items, namespace": relational.ItemsOfOne.SQLite,
 		"next namespace":         relational.NextNamespace.SQLite,
-		"expired threads":        expiredThreads,
-		"turn":                   lastTurn,
+		"expired threads":        relational.ExpiredThreads.SQLite,
+		"turn":                   relational.LastTurn.SQLite,
 		"expired items":          relational.SweepItems.SQLite,
 		"value of a channel":     hasValue,
-		"upstream checkpoint":    linkOf,
-		"upstream siblings":      siblingOf,
-		"upstream by content":    linkOfWords,
+		"upstream checkpoint":    relational.LinkOf.SQLite,
+		"upstream siblings":      relational.SiblingOf.SQLite,
+		"upstream by content":    relational.LinkOfVersion.SQLite,
 	}
-	for _, texts := range seeks {
-		for _, text := range texts {
-			lookups[text] = text
+	for _, texts := range relational.Seeks {
+		for _, s := range texts {
+			lookups[s.SQLite] = s.SQLite
 		}
 	}
 	// This sorts, but only one head of each graph, the first of each origin, or two pages.
-	graphwise := map[string]string{"deliveries": relational.DueDeliveries.SQLite, "claim beside graphs": headBeside, "threads with active runs": activeThreads}
+	graphwise := map[string]string{"deliveries": relational.DueDeliveries.SQLite, "claim beside graphs": relational.ClaimBeside.SQLite, "next beside graphs": relational.NextBeside.SQLite, "threads with active runs": relational.ActiveThreads.SQLite, "upstream ancestors": relational.BeforeRun.SQLite}
 	// These sort, but only what they looked up before.
 	sorting := map[string]string{
-		"active runs":            selectRuns + activeOfThread,
-		"active runs of all":     selectRuns + activeOfAll,
-		"runs with a status":     selectRuns + threadsRunsIn,
+		"active runs":            relational.ActiveOfThread.SQLite,
+		"active runs of all":     relational.ActiveOfAll.SQLite,
+		"runs with a status":     relational.RunsWithStatus.SQLite,
 		"checkpoints, all":       keysOfAll,
 		"checkpoints by id":      keysOfID,
 		"store items, below":     relational.ItemsBelow.SQLite,
-		"prune":                  pruneRows,
+		"prune":                  relational.PruneRows.SQLite,
 		"delete run checkpoints": "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND run_id = ?",
 	}
-	for n, text := range remains {
-		sorting[fmt.Sprint("remains ", n)] = text
+	for n, s := range relational.RemainsOf {
+		if s.SQLite != "" {
+			sorting[fmt.Sprint("remains ", n)] = s.SQLite
+		}
 	}
 	require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
 		for name, text := range ordered {
@@ -111,7 +116,7 @@ func TestPlans(t *testing.T) {
 		for name, text := range graphwise {
 			for _, step := range plan(t, c, text) {
 				if m := fullScan.FindStringSubmatch(step); m != nil {
-					require.Contains(t, []string{"graphs", "origins", "json_each", "running", "pending", "CONSTANT"}, m[1], "%s: %s", name, step)
+					require.Contains(t, []string{"graphs", "origins", "json_each", "running", "pending", "up", "CONSTANT"}, m[1], "%s: %s", name, step)
 				}
 			}
 		}
@@ -131,12 +136,12 @@ func TestPlans(t *testing.T) {
 func TestPlansOfThreadSearches(t *testing.T) {
 	s := setup(t)
 	require.NoError(t, s.write(context.Background(), func(tx *Tx) error {
-		for n := range fewThreads + 100 {
+		for n := range 2100 { // more than few
 			terms := []contain.Term{{Key: "common", Value: "true"}}
 			if n == 0 {
 				terms = append(terms, contain.Term{Key: "rare", Value: "true"})
 			}
-			if err := tx.index(id.Thread(string(rune('a'+n))), terms, int64(n)); err != nil {
+			if err := tx.IndexThread(id.Thread(string(rune('a'+n))), terms, int64(n)); err != nil {
 				return err
 			}
 		}
@@ -147,17 +152,17 @@ func TestPlansOfThreadSearches(t *testing.T) {
 		for _, status := range []thread.Status{"", thread.Idle} {
 			for _, by := range []string{"", "thread_id", "status", "created_at", "updated_at", "state_updated_at"} {
 				require.NoError(t, s.read(context.Background(), func(c *sqlite.Conn) error {
-					p, err := planThreads(c, thread.Query{Metadata: []byte(filter), Status: status, SortBy: by})
+					p, err := relational.PlanThreads(querier{c}, thread.Query{Metadata: []byte(filter), Status: status, SortBy: by})
 					require.NoError(t, err)
-					if p.terms != nil { // see seeks in TestPlans
+					if p.Terms != nil { // see Seeks in TestPlans
 						return nil
 					}
-					for _, step := range plan(t, c, p.text) {
+					for _, step := range plan(t, c, p.Text.SQLite) {
 						if m := fullScan.FindStringSubmatch(step); m != nil {
-							require.Contains(t, m[2], "INDEX", p.text)
+							require.Contains(t, m[2], "INDEX", p.Text.SQLite)
 						}
 						if !few {
-							require.NotContains(t, step, "TEMP B-TREE", p.text)
+							require.NotContains(t, step, "TEMP B-TREE", p.Text.SQLite)
 						}
 					}
 					return nil

@@ -222,9 +222,3 @@ func (s *Store) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error) 
 func (s *Store) scan(ctx context.Context, hint string, fn func(conn *sqlite.Conn) error) error {
 	return s.scans.Do(ctx, hint, func(ctx context.Context) error { return s.snapshot(ctx, fn) })
 }
-
-// jsonTexts is a list for `IN (SELECT value FROM json_each(?))`: one statement for any number of values.
-func jsonTexts[T ~string](values []T) (string, error) {
-	b, err := json.Marshal(values)
-	return string(b), err
-}

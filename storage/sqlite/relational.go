@@ -7,8 +7,11 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/compact"
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/rows"
 )
 
 // row is a row of an answer as relational reads it.
@@ -55,11 +58,29 @@ func (q querier) Walk(_ int, s relational.Statement, fn func(relational.Row) err
 	return q.Query(s, fn, args...)
 }
 
+func (tx *Tx) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	if fn == nil {
+		return tx.query(s.SQLite, nil, args...)
+	}
+	return tx.query(s.SQLite, func(st *sqlite.Stmt) error { return fn(row{st}) }, args...)
+}
+
+func (tx *Tx) Ask(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return tx.Query(s, fn, args...)
+}
+
+func (tx *Tx) Walk(_ int, s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	return tx.Query(s, fn, args...)
+}
+
 func (tx *Tx) Exec(s relational.Statement, args ...any) error {
 	return exec(tx.conn, s.SQLite, args...)
 }
 
 func (tx *Tx) Affected(s relational.Statement, args ...any) (int64, error) {
+	if s.SQLite == "" {
+		return 0, nil
+	}
 	err := tx.Exec(s, args...)
 	return int64(tx.conn.Changes()), err
 }
@@ -92,4 +113,38 @@ func (d database) Scan(ctx context.Context, hint string, fn func(relational.Quer
 
 func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) error {
 	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
+}
+
+func (database) Fill(q relational.Querier, t id.Thread, tuples ...*checkpointer.Tuple) error {
+	l := newLoader(q.(querier).conn, t)
+	for _, tuple := range tuples {
+		if err := l.fill(tuple); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (database) FillWrites(q relational.Querier, t *checkpointer.Tuple) error {
+	return fillWrites(q.(querier).conn, t)
+}
+
+func (database) Value(q relational.Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error) {
+	return newLoader(q.(querier).conn, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
+}
+
+func (database) Parts(q relational.Querier, t id.Thread, values [][]byte, sets []*compact.Set) error {
+	l := newLoader(q.(querier).conn, t)
+	for i, value := range values {
+		if err := l.named(value, sets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (database) Whole(q relational.Querier, t id.Thread) func(string, id.Checkpoint, []string) (bool, error) {
+	return func(ns string, c id.Checkpoint, channels []string) (bool, error) {
+		return whole(q.(querier).conn, checkpointer.Key{Thread: t, NS: ns, ID: c}, channels)
+	}
 }

@@ -191,6 +191,17 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
+// Ping reports whether the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.read(ctx, func(c *sqlite.Conn) error { return exec(c, "SELECT 1 FROM sqlite_schema LIMIT 1") }); err != nil {
+		return err
+	}
+	if err := s.disk.check(1); err != nil { // the log goes when the store is closed, perhaps just now
+		return err
+	}
+	return s.disk.refuses(false)
+}
+
 const busyTimeout = "PRAGMA busy_timeout = 10000"
 
 // connect opens a connection and sets it up. Everything that tunes SQLite is here.

@@ -20,6 +20,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/storage/internal/relational"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -240,7 +241,7 @@ func TestMigrationOfDescriptions(t *testing.T) {
 	require.NoError(t, migrate(ctx, conn, migrations(), slog.New(slog.DiscardHandler)))
 	got := map[string][]string{}
 	for _, k := range []checkpointer.Key{{Thread: "t", ID: "1"}, {Thread: "t", NS: "n", ID: "1"}, {Thread: "u", ID: "1"}} {
-		row, err := loadRow(conn, k)
+		row, err := relational.LoadRow(querier{conn}, k)
 		require.NoError(t, err)
 		got[string(k.Thread)+k.NS] = []string{string(row.Run), row.Shape, string(row.Tasks)}
 	}

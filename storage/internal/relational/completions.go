@@ -113,7 +113,7 @@ func (tx *Tx) RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) erro
 // ChannelText is run.Tx.ChannelText.
 func (tx *Tx) ChannelText(t id.Thread, channel string) (text string, err error) {
 	tx.Lock(t)
-	data, _, err := first(tx, NewestData, func(r Row) []byte { return r.Bytes(0) }, t)
+	data, _, err := first(tx, NewestData, bytesOf, t)
 	if err != nil {
 		return "", err
 	}

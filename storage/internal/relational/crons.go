@@ -58,9 +58,9 @@ var (
 		"SELECT "+cronColumns+" FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND next_run_date <= $1 ORDER BY next_run_date, cron_id LIMIT $2")
 
 	cronSorts         = []string{"cron_id", "assistant_id", "thread_id", "created_at", "updated_at", "next_run_date", "end_time"}
-	cronsInOrder      = inOrder("SELECT "+cronColumns+" FROM crons", "cron_id", cronSorts...)
-	cronsOfThread     = inOrder("SELECT "+cronColumns+" FROM crons WHERE thread_id = $1", "cron_id", cronSorts...)
-	cronsOfAssistants = inOrder("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1", "cron_id", cronSorts...)
+	cronsInOrder      = inOrder(same("SELECT "+cronColumns+" FROM crons"), "cron_id", cronSorts...)
+	cronsOfThread     = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE thread_id = $1"), "cron_id", cronSorts...)
+	cronsOfAssistants = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1"), "cron_id", cronSorts...)
 )
 
 // Cron is run.Store.Cron.
@@ -71,16 +71,7 @@ func (s *Store) Cron(ctx context.Context, c id.Cron) (*run.Cron, error) {
 // Crons is run.Store.Crons. Crons are few: what the thread or assistant leaves is filtered in order until the page is full.
 func (s *Store) Crons(ctx context.Context, q run.CronQuery) (out []*run.Cron, err error) {
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
-	err = s.eachCron(ctx, q, func(c *run.Cron) error {
-		in, last := p.Take()
-		if in {
-			out = append(out, c)
-		}
-		if last {
-			return ErrStop
-		}
-		return nil
-	})
+	err = s.eachCron(ctx, q, func(c *run.Cron) error { return take(&p, func() { out = append(out, c) }) })
 	return out, err
 }
 

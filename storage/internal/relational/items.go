@@ -118,17 +118,12 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 			if err != nil || !filter.Match(item.Value) {
 				return err
 			}
-			in, last := p.Take()
-			if in {
+			return take(&p, func() {
 				if loaded += len(item.Value); search.Bytes > 0 && loaded > search.Bytes {
 					item.Value = nil
 				}
 				out = append(out, item)
-			}
-			if last {
-				return ErrStop
-			}
-			return nil
+			})
 		}, args...)
 	}
 	if rows.ScansItems(search, filter != nil, nested) {

@@ -14,7 +14,7 @@ var errNoDelivery = fault.New(fault.NotFound, "delivery not found")
 
 const (
 	deliveryColumns = "thread_id, run_id, url, origin, body, attempts, due"
-	// DeliveryColumns are what ScanDelivery reads, but for due, which comes last; of the table o.
+	// DeliveryColumns are what is read of a delivery, but for due, which comes last; of the table o.
 	DeliveryColumns = "o.id, o.thread_id, o.run_id, o.url, o.origin, o.body, o.attempts"
 
 	// FirstOfOrigins walks from origin to origin by the index and takes the first due of each, so that a long queue of one costs no more than a
@@ -34,8 +34,8 @@ func deliveryArgs(d *webhook.Delivery) []any {
 	return []any{d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due)}
 }
 
-// ScanDelivery reads a row of DeliveryColumns and due.
-func ScanDelivery(r Row) *webhook.Delivery {
+// scanDelivery reads a row of DeliveryColumns and due.
+func scanDelivery(r Row) *webhook.Delivery {
 	return &webhook.Delivery{
 		ID: r.Int(0), Thread: id.Thread(r.Text(1)), Run: id.Run(r.Text(2)), URL: r.Text(3), Origin: r.Text(4), Body: r.Bytes(5), Attempts: int(r.Int(6)), Due: r.Time(7),
 	}
@@ -69,10 +69,8 @@ func (s *Store) Deliveries(ctx context.Context, of webhook.Query) (due []*webhoo
 
 // Deliveries reads due deliveries by a statement with the parameters of FirstOfOrigins and more, and when the next one is due that is not.
 func Deliveries(q Querier, due Statement, of webhook.Query, more ...any) (list []*webhook.Delivery, next time.Time, err error) {
-	if err := q.Ask(due, func(r Row) error {
-		list = append(list, ScanDelivery(r))
-		return nil
-	}, append([]any{micros(of.By), append([]string{}, of.Skip...), of.PerOrigin, of.Limit}, more...)...); err != nil {
+	args := append([]any{micros(of.By), append([]string{}, of.Skip...), of.PerOrigin, of.Limit}, more...)
+	if err := ask(q, &list, due, scanDelivery, args...); err != nil {
 		return nil, time.Time{}, err
 	}
 	next, _, err = first(q, NextDelivery, moment, micros(of.By))

@@ -9,26 +9,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/compact"
+	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
+	"understudy/thread"
 )
 
-// Statement is a statement in the words of each database.
+// Statement is a statement in the words of each database; "" where one of them has nothing to do.
 type Statement struct{ Postgres, SQLite string }
 
-var parameter = regexp.MustCompile(`\$(\d+)`)
-
-// same is a statement that both databases understand, with parameters $1, $2 … SQLite would number them in the order in which they appear; ?1, ?2
-// are what it takes by their numbers.
+// same is a statement that both databases understand.
 func same(text string) Statement { return differing(text, text) }
 
-// differing is a statement that each database wants in other words, both with parameters $1, $2 …
+// differing is a statement that each database wants in other words. Parameters are $1, $2 … in both: SQLite would number these in the order in which
+// they appear, so it gets ?1, ?2 ….
 func differing(postgres, sqlite string) Statement {
-	return Statement{Postgres: postgres, SQLite: parameter.ReplaceAllString(sqlite, "?$1")}
+	numbered := []byte(sqlite)
+	for i := 0; i+1 < len(numbered); i++ {
+		if next := numbered[i+1]; numbered[i] == '$' && '0' <= next && next <= '9' {
+			numbered[i] = '?'
+		}
+	}
+	return Statement{Postgres: postgres, SQLite: string(numbered)}
+}
+
+// indexed is a statement in which SQLite is told which index to use, where %s stands behind the table.
+func indexed(index, format string) Statement {
+	return differing(fmt.Sprintf(format, ""), fmt.Sprintf(format, " INDEXED BY "+index))
 }
 
 // Then appends to a statement.
@@ -52,7 +67,11 @@ func marks(from int, columns string) string {
 
 // upsert is an INSERT of one row that takes the place of the row that has the same key. The columns of the key come first.
 func upsert(table, key, rest string) string {
-	return insertInto(table, key+", "+rest) + " ON CONFLICT (" + key + ") DO UPDATE SET (" + rest + ") = (excluded." + strings.ReplaceAll(rest, ", ", ", excluded.") + ")"
+	set := strings.Split(rest, ", ")
+	for i, column := range set {
+		set[i] = column + " = excluded." + column
+	}
+	return insertInto(table, key+", "+rest) + " ON CONFLICT (" + key + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
 // Row is a row of an answer, valid while it is visited. Its methods copy. NULL is the zero value of each.
@@ -98,6 +117,15 @@ type Writer interface {
 	LockRun(r id.Run)
 	// LogChanged notes that the log of a thread is another after the transaction.
 	LogChanged(t id.Thread)
+	// Thread is thread.Tx.Thread.
+	Thread(t id.Thread) (*thread.Thread, error)
+	// IndexThread inserts into the index of metadata that a thread was updated at a time and has these terms.
+	IndexThread(t id.Thread, terms []contain.Term, updated int64) error
+	// LastSeq is that of the last event of a thread. PutEvents inserts events that have their seqs: at the end, in order.
+	LastSeq(t id.Thread) (eventstore.Seq, error)
+	PutEvents(t id.Thread, events []*eventstore.Event) error
+	// PutRecords inserts stream records.
+	PutRecords(t id.Thread, records []*bridge.Record) error
 	// ChannelValue is eventstore.Tx.ChannelValue: how values of channels are put together is each engine's own.
 	ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error)
 }
@@ -115,6 +143,16 @@ type DB interface {
 	Scan(ctx context.Context, hint string, fn func(Querier) error) error
 	// Write runs fn in a transaction, and returns when it is durable.
 	Write(ctx context.Context, fn func(*Tx) error) error
+
+	// Fill adds values and writes to checkpoints of a thread, FillWrites writes alone. Value gives the value of a channel of the root namespace; nil
+	// when there is none. How values are stored is each engine's own.
+	Fill(q Querier, t id.Thread, tuples ...*checkpointer.Tuple) error
+	FillWrites(q Querier, t *checkpointer.Tuple) error
+	Value(q Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error)
+	// Parts adds to each set the parts that a list is made of, whose value is given.
+	Parts(q Querier, t id.Thread, values [][]byte, sets []*compact.Set) error
+	// Whole tells of checkpoints of a thread whether they have a value of each of some channels that they have a version of.
+	Whole(q Querier, t id.Thread) func(ns string, c id.Checkpoint, channels []string) (bool, error)
 }
 
 // Store is embedded in the store of each engine.
@@ -173,6 +211,14 @@ func all[T any](q Querier, s Statement, scan func(Row) T, args ...any) (list []T
 	return list, err
 }
 
+// ask is all, put off until the next query.
+func ask[T any](q Querier, list *[]T, s Statement, scan func(Row) T, args ...any) error {
+	return q.Ask(s, func(r Row) error {
+		*list = append(*list, scan(r))
+		return nil
+	}, args...)
+}
+
 // from gives what a function reads; use it with a method of DB: from(ctx, s.db.Read, …).
 func from[T any](ctx context.Context, read func(context.Context, func(Querier) error) error, fn func(Querier) (T, error)) (v T, err error) {
 	err = read(ctx, func(q Querier) (err error) {
@@ -185,6 +231,7 @@ func from[T any](ctx context.Context, read func(context.Context, func(Querier) e
 // Scans of answers with one column.
 func text[T ~string](r Row) T         { return T(r.Text(0)) }
 func number[T ~int | ~int64](r Row) T { return T(r.Int(0)) }
+func bytesOf(r Row) []byte            { return r.Bytes(0) }
 func moment(r Row) time.Time          { return r.Time(0) }
 
 // pointer is for columns that may be NULL.
@@ -198,6 +245,18 @@ func pointer[T any](r Row, col int, get func(int) T) *T {
 
 // micros is for columns that are never NULL, where the zero time is a time.
 func micros(t time.Time) int64 { return t.UnixMicro() }
+
+// take calls add for a row that belongs to a page; ErrStop with the last one.
+func take(p *rows.Page, add func()) error {
+	in, last := p.Take()
+	if in {
+		add()
+	}
+	if last {
+		return ErrStop
+	}
+	return nil
+}
 
 // expected is how many rows are likely to be read for a page.
 func expected(limit, offset int) int {
@@ -229,17 +288,21 @@ func (tx *Tx) change(missing error, what string, s Statement, args ...any) error
 	return nil
 }
 
-// orders are, by column, a statement that is sorted by it and then by an id, both in the same direction: ascending, descending.
+// orders are, by the name of a column, a statement that is sorted by it and then by an id, both in the same direction: ascending, descending.
 type orders map[string][2]Statement
 
-func inOrder(selection, id string, columns ...string) orders {
+func inOrder(selection Statement, id string, columns ...string) orders {
 	out := orders{}
 	for _, c := range columns {
 		by := [2]string{c + ", " + id, c + " DESC, " + id + " DESC"}
 		if c == id {
 			by = [2]string{id, id + " DESC"}
 		}
-		out[c] = [2]Statement{same(selection + " ORDER BY " + by[0]), same(selection + " ORDER BY " + by[1])}
+		_, name, qualified := strings.Cut(c, ".")
+		if !qualified {
+			name = c
+		}
+		out[name] = [2]Statement{selection.Then(same(" ORDER BY " + by[0])), selection.Then(same(" ORDER BY " + by[1]))}
 	}
 	return out
 }
@@ -257,4 +320,14 @@ func (o orders) pick(column, fallback string, ascending bool) (Statement, error)
 		return texts[0], nil
 	}
 	return texts[1], nil
+}
+
+// execAll runs statements with the same arguments.
+func (tx *Tx) execAll(list []Statement, args ...any) error {
+	for _, s := range list {
+		if err := tx.Exec(s, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -139,15 +139,6 @@ func kept(list []PruneRow, whole func(string, id.Checkpoint, []string) (bool, er
 	}
 }
 
-// Turn tells whether it is time again for what was last begun then, and when it is next. A last time that lies far ahead is of a clock that
-// was wrong, and does not count.
-func Turn(last, now time.Time, every time.Duration) (next time.Time, mine bool) {
-	if next = last.Add(every); !last.IsZero() && next.After(now) && last.Before(now.Add(every)) {
-		return next, false
-	}
-	return now.Add(every), true
-}
-
 // What one transaction adds to a copy of a thread: others wait for it.
 const (
 	CopyRows  = 500

@@ -63,34 +63,6 @@ func (p *Page) Take() (in, last bool) {
 	return p.seen > p.Offset, p.Limit > 0 && p.seen >= p.Offset+p.Limit
 }
 
-// Orders gives, by column, a query that is sorted by it and then by the id, both in the same direction: ascending, descending.
-func Orders(selection, id string, columns ...string) map[string][2]string {
-	out := map[string][2]string{}
-	for _, c := range columns {
-		by := [2]string{c + ", " + id, c + " DESC, " + id + " DESC"}
-		if c == id {
-			by = [2]string{id, id + " DESC"}
-		}
-		out[c] = [2]string{selection + " ORDER BY " + by[0], selection + " ORDER BY " + by[1]}
-	}
-	return out
-}
-
-// Ordered picks the query of a sort column; fault.Invalid when there is none.
-func Ordered(by map[string][2]string, column, fallback string, ascending bool) (string, error) {
-	if column == "" {
-		column = fallback
-	}
-	texts, ok := by[column]
-	if !ok {
-		return "", fault.Newf(fault.Invalid, "cannot sort by %q", column)
-	}
-	if ascending {
-		return texts[0], nil
-	}
-	return texts[1], nil
-}
-
 // Namespaces of items are kept as their labels joined by Separator. It sorts before every printable character, so that they sort as lists do.
 const (
 	Separator = "\x1f"

@@ -1,0 +1,304 @@
+package relational
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/storage/internal/rows"
+)
+
+// ErrNoRun: there is no such run.
+var ErrNoRun = fault.New(fault.NotFound, "run not found")
+
+const (
+	RunColumns = "run_id, thread_id, assistant_id, graph_id, metadata, status, strategy, created_at, updated_at, started_at, ended_at, " +
+		"attempt, failures, passed, owner, lease_until, cancel, error, on_completion, on_disconnect, cron_id, crashes, turn, kwargs_digest"
+	// KwargsColumns are the arguments, which are written once, in a table of their own.
+	KwargsColumns = "input, command, config, context, options"
+
+	// ColDigest is where SelectRuns has the digest of the arguments.
+	ColDigest = 23
+	colKwargs = ColDigest + 1
+)
+
+// RunArgs are the values of RunColumns and of KwargsColumns. The digest tells whether these changed.
+func RunArgs(r *run.Run) (of, kwargs []any, digest []byte, err error) {
+	small, digest, err := rows.EncodeKwargs(&r.Kwargs)
+	of = []any{
+		r.ID, r.Thread, r.Assistant, r.Graph, r.Metadata, string(r.Status), string(r.Strategy), micros(r.CreatedAt), micros(r.UpdatedAt),
+		r.StartedAt, r.EndedAt, r.Attempt, r.Failures, r.Passed, r.Owner, r.LeaseUntil, string(r.Cancel), r.Error, r.OnCompletion,
+		r.OnDisconnect, r.Cron, r.Crashes, int(r.Turn), digest,
+	}
+	return of, []any{r.Kwargs.Input, r.Kwargs.Command, r.Kwargs.Config, r.Kwargs.Context, small}, digest, err
+}
+
+// ScanRun reads a row of SelectRuns.
+func ScanRun(r Row) (*run.Run, error) {
+	out := &run.Run{
+		ID:           id.Run(r.Text(0)),
+		Thread:       id.Thread(r.Text(1)),
+		Assistant:    id.Assistant(r.Text(2)),
+		Graph:        r.Text(3),
+		Metadata:     r.Bytes(4),
+		Status:       run.Status(r.Text(5)),
+		Strategy:     run.Strategy(r.Text(6)),
+		CreatedAt:    r.Time(7),
+		UpdatedAt:    r.Time(8),
+		StartedAt:    r.Time(9),
+		EndedAt:      r.Time(10),
+		Attempt:      int(r.Int(11)),
+		Failures:     int(r.Int(12)),
+		Passed:       r.Bool(13),
+		Owner:        r.Text(14),
+		LeaseUntil:   r.Time(15),
+		Cancel:       run.Action(r.Text(16)),
+		Error:        r.Bytes(17),
+		OnCompletion: r.Text(18),
+		OnDisconnect: r.Text(19),
+		Cron:         id.Cron(r.Text(20)),
+		Crashes:      int(r.Int(21)),
+		Turn:         run.Turn(r.Int(22)),
+	}
+	out.Kwargs.Input, out.Kwargs.Command = r.Bytes(colKwargs), r.Bytes(colKwargs+1)
+	out.Kwargs.Config, out.Kwargs.Context = r.Bytes(colKwargs+2), r.Bytes(colKwargs+3)
+	if err := rows.DecodeKwargs(r.Bytes(colKwargs+4), &out.Kwargs); err != nil {
+		return nil, fmt.Errorf("run %s: %w", out.ID, err)
+	}
+	return out, nil
+}
+
+const (
+	selectRuns = "SELECT " + RunColumns + ", " + KwargsColumns + " FROM runs JOIN run_kwargs USING (run_id) "
+
+	// OfThreads leaves out the runs of threads that were removed and whose rows are being deleted.
+	OfThreads = "WHERE NOT EXISTS (SELECT 1 FROM thread_remains gone WHERE gone.thread_id = runs.thread_id) AND "
+
+	ofThread = OfThreads + "run_id IN (SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'running' " +
+		"UNION ALL SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'pending') ORDER BY created_at, run_id"
+	ofAllThreads = OfThreads + "run_id IN (SELECT run_id FROM runs WHERE status = 'running' " +
+		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
+)
+
+// SelectRuns is a statement that gives what ScanRun reads.
+func SelectRuns(where string) Statement { return same(selectRuns + where) }
+
+var (
+	RunAlone       = SelectRuns(OfThreads + "run_id = $1")
+	RunOfThread    = SelectRuns(OfThreads + "run_id = $1 AND thread_id = $2")
+	RunsOfThread   = SelectRuns(OfThreads + "thread_id = $1 ORDER BY created_at DESC, run_id DESC LIMIT $2 OFFSET $3")
+	RunsWithStatus = SelectRuns(OfThreads + "thread_id = $1 AND status = $2 ORDER BY created_at DESC, run_id DESC LIMIT $3 OFFSET $4")
+	ActiveOfThread = SelectRuns(ofThread)
+	ActiveOfAll    = SelectRuns(ofAllThreads)
+	ActiveThreads  = same("SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + OfThreads + "status = 'running' AND thread_id > $1 ORDER BY thread_id LIMIT $2) running " +
+		"UNION SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + OfThreads + "status = 'pending' AND thread_id > $1 ORDER BY thread_id LIMIT $2) pending " +
+		"ORDER BY thread_id LIMIT $2")
+	Fence        = same("SELECT attempt, status, cancel, thread_id FROM runs " + OfThreads + "run_id = $1")
+	insertRun    = same(insertInto("runs", RunColumns))
+	insertKwargs = same(insertInto("run_kwargs", "run_id, "+KwargsColumns))
+	UpdateKwargs = same("UPDATE run_kwargs SET (" + KwargsColumns + ") = (" + marks(2, KwargsColumns) + ") WHERE run_id = $1")
+	// MarkPassed changes nothing in a run that is marked.
+	MarkPassed = differing("UPDATE runs SET passed = true, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (NOT passed OR failures > 0 OR crashes > 0)",
+		"UPDATE runs SET passed = 1, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (passed = 0 OR failures > 0 OR crashes > 0)")
+)
+
+// The heads of the queues of threads: the oldest pending run of each, unless one is running. Those that pass over graphs go from graph to graph in
+// the index, and look at the first head of each.
+const (
+	graphsPostgres = `WITH RECURSIVE graphs AS (
+			(SELECT graph_id FROM run_heads ORDER BY graph_id LIMIT 1)
+			UNION ALL
+			SELECT (SELECT h.graph_id FROM run_heads h WHERE h.graph_id > g.graph_id ORDER BY h.graph_id LIMIT 1) FROM graphs g WHERE g.graph_id IS NOT NULL
+		) `
+	graphsSQLite = `WITH RECURSIVE graphs(name) AS (
+			SELECT min(graph_id) FROM run_heads
+			UNION ALL
+			SELECT (SELECT min(graph_id) FROM run_heads WHERE graph_id > graphs.name) FROM graphs WHERE graphs.name IS NOT NULL
+		) `
+)
+
+var (
+	NextDue    = same("SELECT created_at FROM run_heads ORDER BY created_at, run_id LIMIT 1")
+	NextBeside = differing(graphsPostgres+`SELECT min(first.created_at) FROM graphs g
+		CROSS JOIN LATERAL (SELECT h.created_at FROM run_heads h WHERE h.graph_id = g.graph_id ORDER BY h.created_at, h.run_id LIMIT 1) first
+		WHERE g.graph_id <> ALL ($1::text[])`,
+		graphsSQLite+`SELECT min(h.created_at) FROM graphs CROSS JOIN run_heads h ON h.thread_id = (
+			SELECT thread_id FROM run_heads WHERE graph_id = graphs.name ORDER BY created_at, run_id LIMIT 1
+		) WHERE graphs.name NOT IN (SELECT value FROM json_each($1))`)
+	// ClaimHead on Postgres passes over threads that other transactions hold, and takes the lock of the one that it gives.
+	ClaimHead = differing("SELECT thread, run FROM claim_head($1)",
+		"SELECT thread_id, run_id FROM run_heads WHERE created_at <= $1 ORDER BY created_at, run_id LIMIT 1")
+	ClaimBeside = differing("SELECT thread, run FROM claim_head($1, $2)",
+		graphsSQLite+`SELECT h.thread_id, h.run_id FROM graphs CROSS JOIN run_heads h ON h.thread_id = (
+			SELECT thread_id FROM run_heads WHERE graph_id = graphs.name AND created_at <= $1 ORDER BY created_at, run_id LIMIT 1
+		) WHERE graphs.name NOT IN (SELECT value FROM json_each($2)) ORDER BY h.created_at, h.run_id LIMIT 1`)
+	// QueueStands reads as many rows as it may count, and those by an index alone.
+	QueueStands = differing(`SELECT r.n, p.n, p.first, d.n, d.first, p.middle
+		FROM (SELECT count(*) AS n FROM (SELECT FROM runs `+OfThreads+`status = 'running' LIMIT $2) all_running) r,
+			(SELECT count(*) AS n, min(created_at) AS first, percentile_disc(0.5) WITHIN GROUP (ORDER BY created_at) AS middle
+				FROM (SELECT created_at FROM runs `+OfThreads+`status = 'pending' LIMIT $2) all_pending) p,
+			(SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM run_heads WHERE created_at <= $1 ORDER BY created_at LIMIT $2) all_due) d`,
+		`SELECT (SELECT count(*) FROM (SELECT 1 FROM runs `+OfThreads+`status = 'running' LIMIT $2)), p.n, p.first, d.n, d.first,
+			(SELECT created_at FROM (SELECT created_at FROM runs `+OfThreads+`status = 'pending' LIMIT $2) ORDER BY created_at
+				LIMIT 1 OFFSET (SELECT (count(*) - 1) / 2 FROM (SELECT 1 FROM runs `+OfThreads+`status = 'pending' LIMIT $2)))
+		FROM (SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM runs `+OfThreads+`status = 'pending' LIMIT $2)) p,
+			(SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM run_heads WHERE created_at <= $1 LIMIT $2)) d`)
+)
+
+// loadRuns reads runs within the bound of a page.
+func loadRuns(q Querier, page *run.Query, s Statement, args ...any) (list []*run.Run, err error) {
+	loaded := 0
+	err = q.Query(s, func(r Row) error {
+		found, err := ScanRun(r)
+		if err != nil {
+			return err
+		}
+		found, loaded = page.Fit(found, loaded)
+		list = append(list, found)
+		return nil
+	}, args...)
+	return list, err
+}
+
+func loadRun(q Querier, s Statement, args ...any) (*run.Run, error) {
+	list, err := loadRuns(q, &run.Query{}, s, args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, ErrNoRun
+	}
+	return list[0], nil
+}
+
+// Run is run.Store.Run.
+func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
+	return from(ctx, s.db.Read, func(q Querier) (*run.Run, error) {
+		if t == "" {
+			return loadRun(q, RunAlone, r)
+		}
+		return loadRun(q, RunOfThread, r, t)
+	})
+}
+
+// ListRuns is run.Store.Runs.
+func (s *Store) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run.Run, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*run.Run, error) {
+		if of.Status == "" {
+			return loadRuns(q, &of, RunsOfThread, t, limitOf(of.Limit), of.Offset)
+		}
+		return loadRuns(q, &of, RunsWithStatus, t, string(of.Status), limitOf(of.Limit), of.Offset)
+	})
+}
+
+// SelectedRuns gives runs that a statement selects.
+func (s *Store) SelectedRuns(ctx context.Context, selection Statement, args ...any) ([]*run.Run, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*run.Run, error) { return loadRuns(q, &run.Query{}, selection, args...) })
+}
+
+// ActiveRuns is run.Store.ActiveRuns.
+func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error) {
+	if t == "" {
+		return s.SelectedRuns(ctx, ActiveOfAll)
+	}
+	return s.SelectedRuns(ctx, ActiveOfThread, t)
+}
+
+// ActiveThreads is run.Store.ActiveThreads.
+func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) ([]id.Thread, error) {
+	return s.threadIDs(ctx, ActiveThreads, above, limit)
+}
+
+// NextDue is run.Store.NextDue.
+func (s *Store) NextDue(ctx context.Context, beside ...string) (time.Time, error) {
+	text, args := NextDue, []any(nil)
+	if len(beside) > 0 {
+		text, args = NextBeside, []any{beside}
+	}
+	return from(ctx, s.db.Read, func(q Querier) (time.Time, error) {
+		due, _, err := first(q, text, moment, args...)
+		return due, err
+	})
+}
+
+// Queue is run.Store.Queue.
+func (s *Store) Queue(ctx context.Context, now time.Time, bound int) (run.Queue, error) {
+	return from(ctx, s.db.Read, func(q Querier) (run.Queue, error) {
+		stands, _, err := first(q, QueueStands, func(r Row) run.Queue {
+			return run.Queue{
+				Running: int(r.Int(0)), Pending: int(r.Int(1)), First: r.Time(2), Due: int(r.Int(3)), FirstDue: r.Time(4), Middle: r.Time(5),
+			}
+		}, micros(now), bound)
+		return stands, err
+	})
+}
+
+// ActiveRuns is run.Tx.ActiveRuns.
+func (tx *Tx) ActiveRuns(t id.Thread) ([]*run.Run, error) {
+	if t == "" {
+		return loadRuns(tx, &run.Query{}, ActiveOfAll)
+	}
+	return loadRuns(tx, &run.Query{}, ActiveOfThread, t)
+}
+
+// Run is run.Tx.Run.
+func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) { return loadRun(tx, RunOfThread, r, t) }
+
+// InsertRun is run.Tx.InsertRun.
+func (tx *Tx) InsertRun(r *run.Run) error {
+	of, kwargs, _, err := RunArgs(r)
+	if err == nil {
+		tx.Lock(r.Thread)
+		err = tx.Exec(insertRun, of...)
+	}
+	if err == nil {
+		err = tx.Exec(insertKwargs, append([]any{r.ID}, kwargs...)...)
+	}
+	if err != nil {
+		return fmt.Errorf("insert run %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// Claim gives the first head of the queue that is due, beside graphs; ErrNoRun when there is none.
+func (tx *Tx) Claim(now time.Time, beside []string) (t id.Thread, r id.Run, err error) {
+	text, args := ClaimHead, []any{micros(now)}
+	if len(beside) > 0 {
+		text, args = ClaimBeside, append(args, beside)
+	}
+	found, err := one(tx, text, func(row Row) error {
+		t, r = id.Thread(row.Text(0)), id.Run(row.Text(1))
+		return nil
+	}, args...)
+	if err != nil {
+		return "", "", fmt.Errorf("due run: %w", err)
+	}
+	if !found {
+		return "", "", ErrNoRun
+	}
+	return t, r, nil
+}
+
+// Fence is run.Tx.Fence.
+func (tx *Tx) Fence(r id.Run) (attempt int, status run.Status, cancel run.Action, err error) {
+	_, attempt, status, cancel, err = tx.FenceOf(r)
+	return attempt, status, cancel, err
+}
+
+// FenceOf is Fence, and gives the thread of the run.
+func (tx *Tx) FenceOf(r id.Run) (t id.Thread, attempt int, status run.Status, cancel run.Action, err error) {
+	found, err := one(tx, Fence, func(row Row) error {
+		attempt, status, cancel, t = int(row.Int(0)), run.Status(row.Text(1)), run.Action(row.Text(2)), id.Thread(row.Text(3))
+		return nil
+	}, r)
+	if err != nil {
+		return "", 0, "", "", fmt.Errorf("fence of run %s: %w", r, err)
+	}
+	if !found {
+		return "", 0, "", "", ErrNoRun
+	}
+	return t, attempt, status, cancel, nil
+}

@@ -1,0 +1,371 @@
+package relational
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"understudy/id"
+	"understudy/internal/contain"
+	"understudy/internal/fault"
+	"understudy/storage/internal/rows"
+	"understudy/thread"
+)
+
+// ErrNoThread: there is no such thread.
+var ErrNoThread = fault.New(fault.NotFound, "thread not found")
+
+const (
+	ThreadColumns = "thread_id, created_at, updated_at, state_updated_at, metadata, config, status, touched, head, " +
+		"interrupts, error, ttl, stream_high"
+
+	// Positions in ThreadColumns of what searches look at.
+	colThreadStatus   = 6
+	colThreadMetadata = 4
+)
+
+// ScanThread reads a row of ThreadColumns.
+func ScanThread(r Row) *thread.Thread {
+	return &thread.Thread{
+		ID:             id.Thread(r.Text(0)),
+		CreatedAt:      r.Time(1),
+		UpdatedAt:      r.Time(2),
+		StateUpdatedAt: r.Time(3),
+		Metadata:       r.Bytes(colThreadMetadata),
+		Config:         r.Bytes(5),
+		Status:         thread.Status(r.Text(colThreadStatus)),
+		Touched:        r.Bool(7),
+		Head:           id.Checkpoint(r.Text(8)),
+		Interrupts:     r.Bytes(9),
+		Error:          r.Bytes(10),
+		TTL:            rows.DecodeTTL(r.Bytes(11)),
+		StreamHigh:     r.Int(12),
+	}
+}
+
+// ThreadArgs are the values of ThreadColumns.
+func ThreadArgs(t *thread.Thread) []any {
+	return []any{
+		t.ID, micros(t.CreatedAt), micros(t.UpdatedAt), micros(t.StateUpdatedAt), t.Metadata, t.Config, string(t.Status), t.Touched,
+		t.Head, t.Interrupts, t.Error, rows.EncodeTTL(t.TTL), t.StreamHigh,
+	}
+}
+
+var (
+	SelectThread = same("SELECT " + ThreadColumns + " FROM threads WHERE thread_id = $1")
+	insertThread = same(insertInto("threads", ThreadColumns+", expires_at"))
+	SetExpiry    = same("UPDATE threads SET expires_at = $1 WHERE thread_id = $2")
+	threadsAfter = same("SELECT " + ThreadColumns + " FROM threads WHERE thread_id > $1 ORDER BY thread_id LIMIT $2")
+
+	HasActive = same("SELECT 1 FROM (SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'running' " +
+		"UNION ALL SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'pending') AS active LIMIT 1")
+	// HasMany finds threads that are not deleted in one transaction, which others would wait for.
+	HasMany = same("SELECT 1 WHERE EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 LIMIT 1 OFFSET 100) " +
+		"OR EXISTS (SELECT 1 FROM events WHERE thread_id = $1 LIMIT 1 OFFSET 200) " +
+		"OR EXISTS (SELECT 1 FROM runs WHERE thread_id = $1 LIMIT 1 OFFSET 100) " +
+		"OR EXISTS (SELECT 1 FROM stream_records WHERE thread_id = $1 LIMIT 1 OFFSET 500)")
+)
+
+// Thread is thread.Store.Thread and run.Store.Thread.
+func (s *Store) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error) {
+	return from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return LoadThread(q, t) })
+}
+
+// LoadThread reads a thread; ErrNoThread when there is none.
+func LoadThread(q Querier, t id.Thread) (*thread.Thread, error) {
+	return the(q, ErrNoThread, SelectThread, ScanThread, t)
+}
+
+// ThreadsAfter is transfer.Target.ThreadsAfter.
+func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit int) ([]*thread.Thread, error) {
+	return from(ctx, s.db.Read, func(q Querier) ([]*thread.Thread, error) { return all(q, threadsAfter, ScanThread, after, limit) })
+}
+
+// Thread is thread.Tx.Thread and run.Tx.Thread.
+func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) { return LoadThread(tx, t) }
+
+// InsertThread is thread.Tx.InsertThread and run.Tx.InsertThread.
+func (tx *Tx) InsertThread(t *thread.Thread) error {
+	if _, err := tx.Writer.Thread(t.ID); err == nil {
+		return fault.New(fault.Conflict, "thread already exists")
+	} else if !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("insert thread %s: %w", t.ID, err)
+	}
+	if err := tx.Exec(insertThread, append(ThreadArgs(t), rows.Expiry(t))...); err != nil {
+		return fmt.Errorf("insert thread %s: %w", t.ID, err)
+	}
+	return tx.IndexThread(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
+}
+
+// HasActiveRuns is thread.Tx.HasActiveRuns.
+func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
+	tx.Lock(t)
+	return has(tx, HasActive, t)
+}
+
+const (
+	// fewThreads is up to how many threads with a term are read whole and sorted, when the index of metadata does not have them in
+	// the order that is asked. Above it they are so common that a walk in that order meets a page of them soon.
+	fewThreads = 2000
+	// maxTerms bounds the terms that are looked for in the index; the rest is checked on the rows.
+	maxTerms = 4
+)
+
+// Searches for threads by what they select, each in every order. Their texts do not depend on values, so that they are few.
+var (
+	threadSorts     = []string{"thread_id", "status", "created_at", "updated_at", "state_updated_at"}
+	allThreads      = inOrder(same("SELECT "+ThreadColumns+" FROM threads"), "thread_id", threadSorts...)
+	threadsOfStatus = inOrder(same("SELECT "+ThreadColumns+" FROM threads WHERE status = $1"), "thread_id", threadSorts...)
+	threadsOfIDs    = inOrder(differing("SELECT "+ThreadColumns+" FROM threads WHERE thread_id = ANY($1)",
+		"SELECT "+ThreadColumns+" FROM threads WHERE thread_id IN (SELECT value FROM json_each($1))"), "thread_id", threadSorts...)
+	// threadsOfTerms walk those that have the first of one, two … terms, and look the others up in the same index. It is in order of updated_at.
+	threadsOfTerms = func() (list [maxTerms]orders) {
+		for n := range list {
+			text := "SELECT t." + strings.ReplaceAll(ThreadColumns, ", ", ", t.") +
+				" FROM thread_metadata m0%s JOIN threads t ON t.thread_id = m0.thread_id WHERE m0.key = $1 AND m0.value = $2"
+			for i := range n {
+				text += fmt.Sprintf(" AND EXISTS (SELECT 1 FROM thread_metadata m WHERE m.key = $%d AND m.value = $%d AND m.updated_at = m0.updated_at AND m.thread_id = m0.thread_id)",
+					2*i+3, 2*i+4)
+			}
+			selection := differing(fmt.Sprintf(text, ""), fmt.Sprintf(text, " CROSS")) // in this order
+			list[n] = inOrder(selection, "t.thread_id", "t.thread_id", "t.status", "t.created_at", "t.state_updated_at")
+			list[n]["updated_at"] = inOrder(selection, "m0.thread_id", "m0.updated_at")["updated_at"]
+		}
+		return list
+	}()
+	CountTerm = same("SELECT count(*) FROM (SELECT 1 FROM thread_metadata WHERE key = $1 AND value = $2 LIMIT $3) AS counted")
+)
+
+// ThreadSearch is how the rows of a search are read: a statement that gives a superset of them in order, with what remains to be
+// checked on each.
+type ThreadSearch struct {
+	Text   Statement
+	args   []any
+	match  *contain.Matcher // nil: nothing to check
+	status thread.Status    // "": nothing to check
+
+	// Terms, instead of a statement: the threads that have all of them, in order of updated_at.
+	Terms     []contain.Term
+	ascending bool
+}
+
+// PlanThreads chooses the index that a search reads.
+func PlanThreads(q Querier, of thread.Query) (ThreadSearch, error) {
+	match, err := contain.Parse(of.Metadata)
+	if err != nil {
+		return ThreadSearch{}, fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	by := of.SortBy
+	if by == "" {
+		by = "updated_at"
+	}
+	plan := ThreadSearch{status: of.Status, ascending: of.Ascending}
+	if !match.Everything() {
+		plan.match = match
+	}
+	read := func(from orders, args ...any) (ThreadSearch, error) {
+		plan.args = args
+		plan.Text, err = from.pick(by, "", of.Ascending)
+		return plan, err
+	}
+	if len(of.IDs) > 0 {
+		return read(threadsOfIDs, of.IDs)
+	}
+	terms, complete := match.Terms()
+	if _, sorts := allThreads[by]; sorts && len(terms) > 0 {
+		_, nests := q.(Nesting)
+		if by == "updated_at" && len(terms) > 1 && nests {
+			if plan.Terms = terms; complete {
+				plan.match = nil
+			}
+			return plan, nil
+		}
+		best, few := 0, false
+		if by != "updated_at" || len(terms) > 1 {
+			if best, few, err = rarest(q, terms); err != nil {
+				return plan, err
+			}
+		}
+		if by == "updated_at" || few {
+			terms[0], terms[best] = terms[best], terms[0]
+			if complete && len(terms) <= maxTerms {
+				plan.match = nil
+			}
+			terms = terms[:min(len(terms), maxTerms)]
+			args := make([]any, 0, 2*maxTerms)
+			for _, term := range terms {
+				args = append(args, term.Key, term.Value)
+			}
+			return read(threadsOfTerms[len(terms)-1], args...)
+		}
+	}
+	if of.Status != "" && (by == "updated_at" || by == "status") {
+		plan.status = ""
+		return read(threadsOfStatus, string(of.Status))
+	}
+	return read(allThreads)
+}
+
+// rarest gives the term that the fewest threads have, without counting far beyond fewThreads; and whether they are few.
+func rarest(q Querier, terms []contain.Term) (best int, few bool, err error) {
+	bound := fewThreads + 1
+	if _, nests := q.(Nesting); nests { // a question costs little: first those that take no time
+		bound = 32
+	}
+	for counts := make([]int, len(terms)); ; bound *= 8 {
+		for i, term := range terms {
+			if err := q.Ask(CountTerm, func(r Row) error {
+				counts[i] = int(r.Int(0))
+				return nil
+			}, term.Key, term.Value, bound); err != nil {
+				return 0, false, err
+			}
+		}
+		if err := q.Send(); err != nil {
+			return 0, false, err
+		}
+		best = 0
+		for i, n := range counts {
+			if n < counts[best] {
+				best = i
+			}
+		}
+		if counts[best] < bound || bound > fewThreads {
+			return best, counts[best] <= fewThreads, nil
+		}
+	}
+}
+
+// SearchThreads is thread.Store.Threads.
+func (s *Store) SearchThreads(ctx context.Context, of thread.Query) (out []*thread.Thread, err error) {
+	p := rows.Page{Limit: of.Limit, Offset: of.Offset}
+	loaded := 0
+	err = s.eachThread(ctx, of, func(r Row) error {
+		return take(&p, func() {
+			var t *thread.Thread
+			t, loaded = of.Fit(ScanThread(r), loaded)
+			out = append(out, t)
+		})
+	})
+	return out, err
+}
+
+func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) error) error {
+	match, err := contain.Parse(of.Metadata)
+	if err != nil {
+		return fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	search := func(q Querier) error {
+		plan, err := PlanThreads(q, of)
+		if err != nil {
+			return err
+		}
+		check := func(r Row) error {
+			if plan.status != "" && r.Text(colThreadStatus) != string(plan.status) ||
+				plan.match != nil && !plan.match.Match(r.Bytes(colThreadMetadata)) {
+				return nil
+			}
+			return fn(r)
+		}
+		if plan.Terms != nil {
+			return eachWithAll(q, plan.Terms, plan.ascending, check)
+		}
+		return q.Walk(expected(of.Limit, of.Offset), plan.Text, check, plan.args...)
+	}
+	if rows.ScansThreads(of, match) {
+		return s.db.Scan(ctx, rows.NarrowThreads, search)
+	}
+	return s.db.Snapshot(ctx, search)
+}
+
+// place is where a thread stands in the order of updated_at.
+type place struct {
+	updated int64
+	thread  string
+}
+
+// Seeks find the next thread with a term, at a place or strictly after it, descending and ascending.
+var Seeks = func() (texts [2][2]Statement) {
+	for i, order := range []struct{ op, direction string }{{"<", " DESC"}, {">", ""}} {
+		for j, op := range []string{order.op + "=", order.op} {
+			texts[i][j] = same("SELECT updated_at, thread_id FROM thread_metadata WHERE key = $1 AND value = $2 AND (updated_at, thread_id) " + op +
+				" ($3, $4) ORDER BY updated_at" + order.direction + ", thread_id" + order.direction + " LIMIT 1")
+		}
+	}
+	return texts
+}()
+
+// eachWithAll visits the threads that have all terms, in order. The lists of the terms are in the same order, so it leaps: each
+// list in turn is asked for its first place not before that of the others. However common one term is, its threads that lack
+// another are passed over by a single look into the index. It asks one thing after the other: for databases that are near.
+func eachWithAll(q Querier, terms []contain.Term, ascending bool, visit func(Row) error) error {
+	at, texts := place{math.MaxInt64, rows.LastText}, Seeks[0]
+	if ascending {
+		at, texts = place{math.MinInt64, ""}, Seeks[1]
+	}
+	stopped := false
+	for !stopped {
+		text := texts[1] // strictly after the last one
+		for agree, i := 0, 0; agree < len(terms); i = (i + 1) % len(terms) {
+			next, found, err := first(q, text, func(r Row) place { return place{r.Int(0), r.Text(1)} }, terms[i].Key, terms[i].Value, at.updated, at.thread)
+			if err != nil || !found {
+				return err
+			}
+			if next == at {
+				agree++
+			} else {
+				at, agree = next, 1
+			}
+			text = texts[0]
+		}
+		if err := q.Query(SelectThread, func(r Row) error {
+			err := visit(r)
+			stopped = errors.Is(err, ErrStop)
+			return err
+		}, at.thread); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	countThreads  = same("SELECT count(*) FROM threads")
+	countOfStatus = same("SELECT count(*) FROM threads WHERE status = $1")
+	countOfTerm   = same("SELECT count(*) FROM thread_metadata WHERE key = $1 AND value = $2")
+)
+
+// CountThreads is thread.Store.CountThreads. What an index alone can count does not touch the rows.
+func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err error) {
+	match, err := contain.Parse(of.Metadata)
+	if err != nil {
+		return 0, fault.Newf(fault.Invalid, "metadata: %w", err)
+	}
+	terms, complete := match.Terms()
+	var text Statement
+	var args []any
+	switch {
+	case len(of.IDs) > 0:
+	case match.Everything() && of.Status == "":
+		text = countThreads
+	case match.Everything():
+		text, args = countOfStatus, []any{string(of.Status)}
+	case of.Status == "" && complete && len(terms) == 1:
+		text, args = countOfTerm, []any{terms[0].Key, terms[0].Value}
+	}
+	if text == (Statement{}) {
+		of.SortBy, of.Limit, of.Offset = "", 0, 0
+		err = s.eachThread(ctx, of, func(Row) error {
+			n++
+			return nil
+		})
+		return n, err
+	}
+	err = s.db.Scan(ctx, rows.NarrowThreads, func(q Querier) (err error) {
+		n, _, err = first(q, text, number[int], args...)
+		return err
+	})
+	return n, err
+}
