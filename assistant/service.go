@@ -213,7 +213,7 @@ func orEmpty(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// Get gives the current version.
+// Get returns the current version.
 func (s *Service) Get(ctx context.Context, a id.Assistant) (*Assistant, error) {
 	row, err := s.store.Assistant(ctx, a)
 	if fault.Is(err, fault.NotFound) {
@@ -302,7 +302,7 @@ func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) 
 	return nil
 }
 
-// Search gives a page, and whether there is more behind it.
+// Search returns a page, and whether there is more behind it.
 func (s *Service) Search(ctx context.Context, q Query) ([]*Assistant, bool, error) {
 	if q.GraphID != "" || q.OfGraph {
 		if err := s.checkGraph(q.GraphID); err != nil {
@@ -333,7 +333,7 @@ func (s *Service) Count(ctx context.Context, q Query) (int, error) {
 	return s.store.CountAssistants(ctx, q)
 }
 
-// Versions gives versions, highest first.
+// Versions returns versions, highest first.
 func (s *Service) Versions(ctx context.Context, a id.Assistant, metadata json.RawMessage, limit, offset int) ([]*Assistant, error) {
 	if _, err := s.store.Assistant(ctx, a); fault.Is(err, fault.NotFound) {
 		return nil, notFound(a)
@@ -369,7 +369,7 @@ func (s *Service) SetLatest(ctx context.Context, a id.Assistant, version int) (*
 	return out, err
 }
 
-// Drawing gives {nodes, edges}. It also takes the name of a graph.
+// Drawing returns {nodes, edges}. It also takes the name of a graph.
 func (s *Service) Drawing(ctx context.Context, idOrGraph string, xray int) (json.RawMessage, error) {
 	if _, ok := s.graphs.Graph(idOrGraph); ok {
 		idOrGraph = string(id.DefaultAssistant(idOrGraph))
@@ -379,7 +379,7 @@ func (s *Service) Drawing(ctx context.Context, idOrGraph string, xray int) (json
 	return s.describe(ctx, id.Assistant(id.Canonical(idOrGraph)), graph.DescribeWhat{Kind: "graph", XRay: xray})
 }
 
-// Schemas gives {graph_id, input_schema, output_schema, state_schema, config_schema, runContextschema}.
+// Schemas returns {graph_id, input_schema, output_schema, state_schema, config_schema, runContextschema}.
 func (s *Service) Schemas(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
 	row, err := s.Get(ctx, a)
 	if err != nil {
@@ -395,7 +395,7 @@ func (s *Service) Schemas(ctx context.Context, a id.Assistant) (json.RawMessage,
 	return o.JSON(), nil
 }
 
-// Subgraphs gives {namespace: schemas}.
+// Subgraphs returns {namespace: schemas}.
 func (s *Service) Subgraphs(ctx context.Context, a id.Assistant, namespace string, recurse bool) (json.RawMessage, error) {
 	return s.describe(ctx, a, graph.DescribeWhat{Kind: "subgraphs", Namespace: namespace, Recurse: recurse})
 }

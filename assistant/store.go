@@ -10,11 +10,11 @@ import (
 type Store interface {
 	// Write runs fn in a transaction, alone. An error from fn undoes all it did. It returns after the commit is durable.
 	Write(ctx context.Context, fn func(Tx) error) error
-	// Assistant gives the current version; fault.NotFound when there is none.
+	// Assistant returns the current version; fault.NotFound when there is none.
 	Assistant(ctx context.Context, a id.Assistant) (*Assistant, error)
 	Assistants(ctx context.Context, q Query) ([]*Assistant, error)
 	CountAssistants(ctx context.Context, q Query) (int, error)
-	// Versions gives all versions, highest first; metadata filters by containment (nil: all).
+	// Versions returns all versions, highest first; metadata filters by containment (nil: all).
 	Versions(ctx context.Context, a id.Assistant, metadata []byte, limit, offset int) ([]*Assistant, error)
 }
 
@@ -25,11 +25,11 @@ type Tx interface {
 	InsertAssistant(a *Assistant) error
 	// PutAssistant replaces the current row; with newVersion it is also kept as a version.
 	PutAssistant(a *Assistant, newVersion bool) error
-	// Version gives one version; fault.NotFound when there is none. LastVersion is the highest number.
+	// Version returns one version; fault.NotFound when there is none. LastVersion is the highest number.
 	Version(a id.Assistant, version int) (*Assistant, error)
 	LastVersion(a id.Assistant) (int, error)
 	DeleteAssistant(a id.Assistant) error
-	// ThreadsOf gives ids of threads whose metadata carries the assistant's id.
+	// ThreadsOf returns ids of threads whose metadata carries the assistant's id.
 	ThreadsOf(a id.Assistant) ([]id.Thread, error)
 }
 

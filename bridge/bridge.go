@@ -27,7 +27,7 @@ func (o Offset) Compare(p Offset) int {
 	return cmp.Compare(o.N, p.N)
 }
 
-// String gives the wire form, "<ms>-<n>".
+// String returns the wire form, "<ms>-<n>".
 func (o Offset) String() string {
 	b := strconv.AppendInt(make([]byte, 0, 24), o.MS, 10)
 	return string(strconv.AppendInt(append(b, '-'), o.N, 10))
@@ -99,11 +99,11 @@ type Remote interface {
 
 // Subscription is a reader of one stream. It is not safe for concurrent use.
 type Subscription interface {
-	// Next gives at least one record, all that are ready, in order. It waits until there is one, ctx ends (its cause), the
+	// Next returns at least one record, all that are ready, in order. It waits until there is one, ctx ends (its cause), the
 	// bridge closes (ErrClosed) or the subscriber was too slow (ErrSlow: subscribe again from the last offset seen).
 	// What is ready is given before ErrClosed. The slice is valid until the next call, and must not be changed.
 	Next(ctx context.Context) ([]*Record, error)
-	// Replay gives what Next would give, as long as that was kept before Subscribe, and then nothing: it does not wait for what comes. Errors are those of Next.
+	// Replay returns what Next would give, as long as that was kept before Subscribe, and then nothing: it does not wait for what comes. Errors are those of Next.
 	Replay(ctx context.Context) ([]*Record, error)
 	// Head is the last offset of the stream when it was subscribed to; what comes after the replay lies above it. Zero: the bridge knew nothing of the thread.
 	Head() Offset

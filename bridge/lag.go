@@ -59,7 +59,7 @@ func (p *topic) trim() {
 	}
 }
 
-// release gives back what is on disk and was read by all.
+// release frees the files that all subscriptions have read.
 func (p *topic) release() {
 	if p.spilled == nil {
 		return

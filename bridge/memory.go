@@ -61,7 +61,7 @@ func (m *Memory) Publish(_ context.Context, t id.Thread, records []*Record) erro
 	return nil
 }
 
-// Deliver gives records of a stream that is kept elsewhere, with their offsets, to those who are subscribed. It keeps nothing of them.
+// Deliver passes records of a stream that is stored elsewhere, with their offsets, to its subscribers. It does not keep them.
 func (m *Memory) Deliver(t id.Thread, records []*Record) {
 	m.mu.RLock()
 	p := m.topics[t]
@@ -168,7 +168,7 @@ func (m *Memory) now() int64 {
 	}
 }
 
-// locked gives the topic of a thread, locked, made if need be.
+// locked returns the topic of a thread, locked, made if need be.
 func (m *Memory) locked(t id.Thread) *topic {
 	for {
 		m.mu.RLock()

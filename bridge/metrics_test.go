@@ -70,7 +70,7 @@ func subscribe(t *testing.T, m *bridge.Memory) bridge.Subscription {
 	return s
 }
 
-// lagWithin gives how many lags were at most so many seconds.
+// lagWithin returns how many lags were at most so many seconds.
 func lagWithin(t *testing.T, g prometheus.Gatherer, bounds ...float64) []float64 {
 	t.Helper()
 	families, err := g.Gather()

@@ -117,7 +117,7 @@ func (l *spill) release(below int64) {
 	}
 }
 
-// close gives everything back. A goroutine that writes to it meanwhile closes what it has begun itself.
+// close releases everything. A goroutine that writes to it meanwhile closes what it has begun itself.
 func (l *spill) close() {
 	for _, s := range l.segments {
 		s.close()

@@ -89,7 +89,7 @@ func (p *topic) publish(now int64, records []*Record, opts *Options) {
 	p.deliver(records, opts)
 }
 
-// deliver gives records to those who are subscribed.
+// deliver passes records to the subscribers.
 func (p *topic) deliver(records []*Record, opts *Options) {
 	if len(p.subs) == 0 {
 		return

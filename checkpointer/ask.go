@@ -140,7 +140,7 @@ const patience = 3
 // askLimit bounds how long a graph may take. Building one by a factory can take seconds.
 const askLimit = time.Minute
 
-// answer gives what the graph says of a checkpoint with the writes it has now: kept, or asked once by whoever comes first.
+// answer returns what the graph says of a checkpoint with the writes it has now: kept, or asked once by whoever comes first.
 func (s *Snapshots) answer(ctx context.Context, t *Tuple, live bool) (kept, error) {
 	key := answerKey(t, live)
 	if raw, err := s.rows.LoadAnswer(ctx, t.Key, key); err != nil {

@@ -6,7 +6,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// Bytes gives the value as it was written. It copies lists that are given by item.
+// Bytes returns the value as it was written. It copies lists that are given by item.
 func (b *Blob) Bytes() []byte {
 	if b.Items == nil {
 		return b.Data
@@ -43,7 +43,7 @@ func (b *Blob) header() []byte {
 	return msgp.AppendArrayHeader(make([]byte, 0, 5), uint32(len(b.Items)))
 }
 
-// SplitList gives the items of a value that is a msgpack array; an error when it is something else.
+// SplitList returns the items of a value that is a msgpack array; an error when it is something else.
 func (b *Blob) SplitList() ([][]byte, error) {
 	if b.Items != nil {
 		return b.Items, nil

@@ -92,7 +92,7 @@ type Tx interface {
 	// DeleteRunCheckpoints deletes the checkpoints that the run wrote, in all namespaces, and the writes stored on them. With keepValues
 	// their channel values stay: a run that has begun on one of them and saved nothing yet refers to what it did not change by version.
 	DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error
-	// Head gives the newest root checkpoint of a thread with its writes, not its blobs, as this transaction has made it; nil when
+	// Head returns the newest root checkpoint of a thread with its writes, not its blobs, as this transaction has made it; nil when
 	// there is none.
 	Head(t id.Thread) (*Tuple, error)
 }
@@ -105,12 +105,12 @@ type Expecting interface {
 
 // Reader reads what was saved. Every method sees committed rows only.
 type Reader interface {
-	// LoadCheckpoint gives a checkpoint with its blobs and writes: the newest of the namespace when k.ID is empty.
+	// LoadCheckpoint returns a checkpoint with its blobs and writes: the newest of the namespace when k.ID is empty.
 	// nil, nil when there is none.
 	LoadCheckpoint(ctx context.Context, k Key) (*Tuple, error)
-	// ListCheckpoints gives checkpoints newest first.
+	// ListCheckpoints returns checkpoints newest first.
 	ListCheckpoints(ctx context.Context, q List) ([]*Tuple, error)
-	// LoadShape gives a shape by its digest; nil, nil when unknown.
+	// LoadShape returns a shape by its digest; nil, nil when unknown.
 	LoadShape(ctx context.Context, digest string) (Shape, error)
 	// LoadAnswer and KeepAnswer hold answers that had to be asked of a worker, per checkpoint and key (see SNAPSHOTS.md, "Asking").
 	LoadAnswer(ctx context.Context, k Key, key string) (json.RawMessage, error)

@@ -82,7 +82,7 @@ func (s *Snapshots) compose(ctx context.Context, t *Tuple, v view) (*Snapshot, e
 	return out, nil
 }
 
-// nested gives the live head of a task's subgraph.
+// nested returns the live head of a task's subgraph.
 func (s *Snapshots) nested(ctx context.Context, t *Tuple, c content, info taskInfo, ns string) (*Snapshot, error) {
 	k := Key{Thread: t.Thread, NS: ns}
 	if c.shape != nil && slices.Contains(c.shape.stateful, info.Name) {

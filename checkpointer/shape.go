@@ -90,7 +90,7 @@ func internalChannel(name string) bool {
 	return strings.HasPrefix(name, "__") || strings.Contains(name, ":")
 }
 
-// shape gives the shape of a digest; nil when nobody spelled it out.
+// shape returns the shape of a digest; nil when nobody spelled it out.
 func (s *Snapshots) shape(ctx context.Context, digest string) (*shape, error) {
 	if digest == "" {
 		return nil, nil

@@ -69,7 +69,7 @@ func NewSnapshots(r Reader, ask Explainer) *Snapshots {
 	return &Snapshots{rows: r, ask: ask, values: newValueCache(DefaultCacheBytes)}
 }
 
-// State gives the live head of a namespace when k.ID is empty, else the record of that checkpoint. subgraphs adds the live
+// State returns the live head of a namespace when k.ID is empty, else the record of that checkpoint. subgraphs adds the live
 // heads of nested namespaces. There is no such checkpoint: a Snapshot with k, empty values and nothing else.
 func (s *Snapshots) State(ctx context.Context, k Key, subgraphs bool) (*Snapshot, error) {
 	if k.ID == "" {
@@ -85,7 +85,7 @@ func (s *Snapshots) State(ctx context.Context, k Key, subgraphs bool) (*Snapshot
 	return s.compose(ctx, t, view{deep: subgraphs})
 }
 
-// head gives the live head of a namespace. While a graph was asked about it a run may have gone on: then it is composed anew,
+// head returns the live head of a namespace. While a graph was asked about it a run may have gone on: then it is composed anew,
 // for rows of one moment and an answer of another make a state that never was. A run that never rests is not waited for.
 func (s *Snapshots) head(ctx context.Context, k Key, deep bool) (*Snapshot, error) {
 	const attempts = 3
@@ -115,7 +115,7 @@ func (s *Snapshots) load(ctx context.Context, k Key) (*Tuple, error) {
 	return s.rows.LoadCheckpoint(ctx, k)
 }
 
-// History gives records, newest first.
+// History returns records, newest first.
 func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
 	tuples, err := s.rows.ListCheckpoints(ctx, q)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
 	return out, nil
 }
 
-// Values gives the values of a checkpoint's record; of the newest one when k.ID is empty. nil when there is none.
+// Values returns the values of a checkpoint's record; of the newest one when k.ID is empty. nil when there is none.
 func (s *Snapshots) Values(ctx context.Context, k Key) (json.RawMessage, error) {
 	t, err := s.load(ctx, k)
 	if err != nil || t == nil {

@@ -10,7 +10,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// blob gives the stored value of a channel; nil when it holds nothing, or what it holds is in Data.
+// blob returns the stored value of a channel; nil when it holds nothing, or what it holds is in Data.
 func (t *Tuple) blob(channel string) *Blob {
 	for i := range t.Blobs {
 		if b := &t.Blobs[i]; b.Channel == channel && b.Type != "empty" {

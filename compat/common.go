@@ -28,7 +28,7 @@ func decode(body []byte, s *Schema) (object, error) {
 	return members(body), nil
 }
 
-// uuid gives the canonical spelling of an id of the named kind: `Invalid thread ID: must be a UUID` when it is none.
+// uuid returns the canonical spelling of an id of the named kind: `Invalid thread ID: must be a UUID` when it is none.
 func uuid(s, kind string) (string, error) {
 	if c := id.Canonical(s); c != "" && len(s) == len(c) {
 		return c, nil
@@ -173,7 +173,7 @@ func reservedConfigurable(key string) bool {
 	return strings.HasPrefix(key, "langgraph_auth_") || strings.HasPrefix(key, "__pregel_") || strings.HasPrefix(key, "__langsmith_")
 }
 
-// metadata gives the metadata of a request that makes or changes something.
+// metadata returns the metadata of a request that makes or changes something.
 func (o object) metadata() json.RawMessage {
 	return distinct(without(o.raw("metadata"), reservedMetadata))
 }
@@ -182,7 +182,7 @@ func (o object) metadata() json.RawMessage {
 // context; LangGraph Server refuses that, to nobody's good.
 func placing(key string) bool { return key == "thread_id" || key == "checkpoint_ns" }
 
-// configured gives config and context less the reserved names. Giving both is refused.
+// configured returns config and context less the reserved names. Giving both is refused.
 func (o object) configured() (config, context json.RawMessage, err error) {
 	config, context = distinct(o.raw("config")), distinct(without(o.raw("context"), reservedConfigurable))
 	if config == nil {
@@ -358,7 +358,7 @@ func AppendError(dst []byte, errorJSON json.RawMessage) []byte {
 	return append(appendRaw(append(dst, `{"__error__":`...), errorJSON), '}')
 }
 
-// HTTPError gives the error of a stream or join that failed on the server's side, as {error, message}.
+// HTTPError returns the error of a stream or join that failed on the server's side, as {error, message}.
 func HTTPError(status int, text string) json.RawMessage {
 	b := jsonobj.AppendText([]byte(`{"error":"HTTPException","message":`), strconv.Itoa(status)+": "+text)
 	return append(b, '}')

@@ -85,7 +85,7 @@ func (o object) endTime() (*time.Time, error) {
 	return &t, nil
 }
 
-// payload gives what was asked, less the assistant, as the payload of a cron shows it: unknown members are kept.
+// payload returns what was asked, less the assistant, as the payload of a cron shows it: unknown members are kept.
 func (o object) payload() (map[string]json.RawMessage, error) {
 	config, context, err := o.configured()
 	if err != nil {

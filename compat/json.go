@@ -111,7 +111,7 @@ func hex4(b []byte) rune {
 // object holds the members of a JSON object. A key that comes twice counts as it came last.
 type object map[string]json.RawMessage
 
-// members gives the members of o, which must be an object as Prepare leaves it.
+// members returns the members of o, which must be an object as Prepare leaves it.
 func members(o []byte) object {
 	m := object{}
 	each(o, func(key string, val []byte) { m[key] = val })
@@ -140,7 +140,7 @@ func each(v []byte, f func(key string, val []byte)) {
 	}
 }
 
-// skip gives the index after the value that begins at i.
+// skip returns the index after the value that begins at i.
 func skip(v []byte, i int) int {
 	switch v[i] {
 	case '"':
@@ -187,7 +187,7 @@ func text(v []byte) string {
 
 func isNull(v []byte) bool { return len(v) == 0 || v[0] == 'n' }
 
-// raw gives a member, nil when it is absent or null.
+// raw returns a member, nil when it is absent or null.
 func (o object) raw(key string) json.RawMessage {
 	if v := o[key]; !isNull(v) {
 		return v
@@ -205,7 +205,7 @@ func (o object) textOr(key, def string) string {
 	return def
 }
 
-// textPtr gives nil when the member is absent or null.
+// textPtr returns nil when the member is absent or null.
 func (o object) textPtr(key string) *string {
 	v := o.raw(key)
 	if v == nil {
@@ -226,7 +226,7 @@ func (o object) boolPtr(key string) *bool {
 	return &b
 }
 
-// integer gives a whole number, bounded to what an int32 holds: no count or offset needs more.
+// integer returns a whole number, bounded to what an int32 holds: no count or offset needs more.
 func (o object) integer(key string, def int) int {
 	v := o.raw(key)
 	if v == nil {
@@ -241,7 +241,7 @@ func (o object) number(key string) float64 {
 	return f
 }
 
-// texts gives a list of strings; nil when it is absent or null.
+// texts returns a list of strings; nil when it is absent or null.
 func (o object) texts(key string) []string {
 	v := o.raw(key)
 	if v == nil {
@@ -252,7 +252,7 @@ func (o object) texts(key string) []string {
 	return list
 }
 
-// without gives an object less the members whose keys drop names; the same bytes when there are none.
+// without returns an object less the members whose keys drop names; the same bytes when there are none.
 func without(o json.RawMessage, drop func(key string) bool) json.RawMessage {
 	if len(o) == 0 || o[0] != '{' {
 		return o
@@ -271,7 +271,7 @@ func without(o json.RawMessage, drop func(key string) bool) json.RawMessage {
 	return append(out, '}')
 }
 
-// distinct gives an object without keys that come twice: the last value stands, at the place of the first, as in Python. Readers of stored
+// distinct returns an object without keys that come twice: the last value stands, at the place of the first, as in Python. Readers of stored
 // JSON do not agree on which of two counts.
 func distinct(o json.RawMessage) json.RawMessage {
 	if len(o) == 0 || o[0] != '{' {
@@ -293,7 +293,7 @@ func distinct(o json.RawMessage) json.RawMessage {
 	return append(out, '}')
 }
 
-// with gives an object with one member replaced where it stands.
+// with returns an object with one member replaced where it stands.
 func with(o json.RawMessage, name string, val json.RawMessage) json.RawMessage {
 	out := []byte{'{'}
 	each(o, func(key string, old []byte) {

@@ -106,7 +106,7 @@ func (s *Schema) fail(keyword string, instance []byte, reason string) *violation
 	return &violation{reason: reason, keyword: keyword, instance: instance}
 }
 
-// Check tells whether body, as Prepare leaves it, holds to the schema.
+// Check reports whether body, as Prepare leaves it, holds to the schema.
 func (s *Schema) Check(body []byte) error {
 	if v := s.check(body); v != nil {
 		return v.fault()

@@ -18,11 +18,11 @@ import (
 type Archive interface {
 	// Unrecorded reports whether the thread has a root checkpoint for which nothing was recorded.
 	Unrecorded(ctx context.Context, t id.Thread) (bool, error)
-	// Lineage gives all root checkpoints of a thread, in order of their ids.
+	// Lineage returns all root checkpoints of a thread, in order of their ids.
 	Lineage(ctx context.Context, t id.Thread) ([]Link, error)
-	// RootCheckpoint gives a root checkpoint by its id; nil when there is none.
+	// RootCheckpoint returns a root checkpoint by its id; nil when there is none.
 	RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, error)
-	// RootValue gives the stored value of a root channel at a version; an empty type when there is none.
+	// RootValue returns the stored value of a root channel at a version; an empty type when there is none.
 	RootValue(ctx context.Context, t id.Thread, channel, version string) (Value, error)
 	// Backfill runs fn in a transaction, alone. An error from fn undoes all it did. fn must not block, and may be run again
 	// after a serialization failure.
@@ -225,7 +225,7 @@ func (b *Backfiller) fill(ctx context.Context, t id.Thread) error {
 	return nil
 }
 
-// plan gives the checkpoints to record, each after its parent, else in order of their ids: a copy comes after its original. stale are
+// plan returns the checkpoints to record, each after its parent, else in order of their ids: a copy comes after its original. stale are
 // those among them that were recorded on a parent that was not.
 func plan(links []Link) (order, stale []id.Checkpoint) {
 	at := make(map[id.Checkpoint]int, len(links))

@@ -81,7 +81,7 @@ type how struct {
 	copyAt     int
 }
 
-// play puts a talk into a thread, and gives the thread that has it in the end.
+// play puts a talk into a thread, and returns the thread that has it in the end.
 func (d database) play(t *talk, thread id.Thread, h how) id.Thread {
 	d.t.Helper()
 	was := thread

@@ -7,7 +7,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// byClient gives what reports whether a client removed a message with this step; nil: none. What clients sent is read only when it
+// byClient returns what reports whether a client removed a message with this step; nil: none. What clients sent is read only when it
 // matters.
 func (s *step) byClient() (func(mid string) bool, error) {
 	if !s.Loses() {

@@ -99,27 +99,27 @@ type Tx interface {
 	// RollBackEvents marks the events of a run as rolled back: they stay in the log, outside every transcript.
 	RollBackEvents(t id.Thread, r id.Run) error
 
-	// TranscriptRow gives what was recorded for a checkpoint.
+	// TranscriptRow returns what was recorded for a checkpoint.
 	TranscriptRow(t id.Thread, c id.Checkpoint) (*Row, error)
-	// TranscriptOfVersion gives what was recorded for the newest checkpoint that has this version of the messages.
+	// TranscriptOfVersion returns what was recorded for the newest checkpoint that has this version of the messages.
 	TranscriptOfVersion(t id.Thread, version string) (*Row, error)
 	// PutTranscriptRow notes it, in place of what may be there.
 	PutTranscriptRow(r *Row) error
-	// PutNode keeps a node, and gives it its ID.
+	// PutNode stores a node and sets its ID.
 	PutNode(t id.Thread, n *Node) error
-	// Nodes gives what a node is made of: a whole node first, then differences, the node itself last.
+	// Nodes returns what a node is made of: a whole node first, then differences, the node itself last.
 	Nodes(t id.Thread, node int64) ([]Node, error)
-	// Heads gives events by ranges, in order of seq.
+	// Heads returns events by ranges, in order of seq.
 	Heads(t id.Thread, ranges []Range) ([]Head, error)
-	// Content gives the content of an event.
+	// Content returns the content of an event.
 	Content(t id.Thread, s Seq) ([]byte, error)
 
-	// ChannelValue gives the stored value of a root channel at a version; an empty type when there is none.
+	// ChannelValue returns the stored value of a root channel at a version; an empty type when there is none.
 	ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error)
-	// ClientWrites gives the values that input and commands wrote to a channel on a root checkpoint: the writes of its task
+	// ClientWrites returns the values that input and commands wrote to a channel on a root checkpoint: the writes of its task
 	// `__start__` and of the null task.
 	ClientWrites(t id.Thread, c id.Checkpoint, channel string) ([]Value, error)
-	// RunInput gives what a run was created with; nils when it had none or is gone.
+	// RunInput returns what a run was created with; nils when it had none or is gone.
 	RunInput(r id.Run) (input, command json.RawMessage, err error)
 
 	// Cache is shared by all transactions of the storage.
@@ -138,9 +138,9 @@ type Value struct {
 
 // Reader reads what was recorded. Every method sees committed rows only.
 type Reader interface {
-	// Events gives the log above a seq, in order; limit <= 0: all.
+	// Events returns the log above a seq, in order; limit <= 0: all.
 	Events(ctx context.Context, t id.Thread, after Seq, limit int) ([]*Event, error)
-	// Transcript gives the transcript of a checkpoint; nil when nothing was recorded for it, or what its channel holds are no messages:
+	// Transcript returns the transcript of a checkpoint; nil when nothing was recorded for it, or what its channel holds are no messages:
 	// then the checkpoint itself is all there is to show.
 	Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*Transcript, error)
 	// EachContent calls fn with the events of the ranges, one range after the other, each in order of seq. The event, and
@@ -170,7 +170,7 @@ type Entry struct {
 	Summary bool
 }
 
-// Ranges gives the seqs of entries as ranges, in the order of the entries.
+// Ranges returns the seqs of entries as ranges, in the order of the entries.
 func Ranges(entries []Entry) []Range {
 	var rs []Range
 	for _, e := range entries {

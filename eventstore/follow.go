@@ -51,10 +51,10 @@ func (c *Changes) Add(threads []id.Thread) {
 	}
 }
 
-// Wake gives a value after something was added.
+// Wake returns a value after something was added.
 func (c *Changes) Wake() <-chan struct{} { return c.wake }
 
-// Take gives up to n threads that changed, each once. missed: more have changed than are remembered, so all must be looked at.
+// Take returns up to n threads that changed, each once. missed: more have changed than are remembered, so all must be looked at.
 func (c *Changes) Take(n int) (threads []id.Thread, missed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

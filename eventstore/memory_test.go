@@ -118,7 +118,7 @@ func summary(id, content string) message {
 }
 func remove(id string) message { return message{kind: "remove", id: id} }
 
-// pack gives a list of messages as JsonPlusSerializer stores it.
+// pack returns a list of messages as JsonPlusSerializer stores it.
 func pack(messages ...message) []byte {
 	out := msgp.AppendArrayHeader(nil, uint32(len(messages)))
 	for _, m := range messages {
@@ -156,7 +156,7 @@ func (m message) pack(out []byte) []byte {
 	return append(out, p...)
 }
 
-// shown gives what a person sees at a checkpoint, one text each: the content of messages, "[count: text]" for markers.
+// shown returns what a person sees at a checkpoint, one text each: the content of messages, "[count: text]" for markers.
 func shown(t *testing.T, m *memory, c id.Checkpoint) []string {
 	t.Helper()
 	tr := transcript(t, m, c)

@@ -24,7 +24,7 @@ const lcSummarization = "summarization"
 // removeAll is the id of a remove message that stands for all messages.
 const removeAll = "__remove_all__"
 
-// typeOf gives the type of the event for a message of a type. Chunks that were stored count as the message they are part of.
+// typeOf returns the type of the event for a message of a type. Chunks that were stored count as the message they are part of.
 func typeOf(message string) string {
 	switch message {
 	case "human", "user", "HumanMessageChunk":
@@ -40,7 +40,7 @@ func typeOf(message string) string {
 	}
 }
 
-// TypeOf gives the type of the event for a message of a type.
+// TypeOf returns the type of the event for a message of a type.
 func TypeOf(message string) string { return typeOf(message) }
 
 // CanSummarize reports whether a message of a type can be a summary that does not declare itself one.
@@ -69,7 +69,7 @@ func ShownMessage(raw []byte) (m jsonplus.Message, ok bool) {
 	return m, true
 }
 
-// messageJSON gives a stored message as JSON; ok is false when it is corrupt. A graph must be able to save what it likes: what cannot
+// messageJSON returns a stored message as JSON; ok is false when it is corrupt. A graph must be able to save what it likes: what cannot
 // be read is not recorded, and is no error.
 func messageJSON(raw []byte) (text []byte, ok bool) {
 	text, err := jsonplus.AppendJSON(nil, "msgpack", raw)
@@ -88,7 +88,7 @@ func ContentDigest(message []byte) (d judge.Digest) {
 	return d
 }
 
-// Identify gives a message that has no id the one that recording gives it; known reports whether the lineage has had an id.
+// Identify sets the id of a message that has none to the one that recording assigns; known reports whether the lineage has had an id.
 func Identify(message []byte, known func(mid string) bool) (mid string, identified []byte, err error) {
 	digest, err := anonymousDigest(message)
 	if err != nil {
@@ -117,7 +117,7 @@ func anonymousDigest(message []byte) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// anonymousID gives an id to a message that has none: by its content, and by how many equal ones the lineage had before.
+// anonymousID returns the id for a message that has none: made of its content, and by how many equal ones the lineage had before.
 func anonymousID(digest string, known func(string) bool) string {
 	at := func(n int) string {
 		return uuid.NewSHA1(uuid.NameSpaceOID, []byte(digest+":"+strconv.Itoa(n))).String()
@@ -144,10 +144,10 @@ func withID(message []byte, mid string) []byte {
 	return o.JSON()
 }
 
-// Text gives the text of a message: its content, or that of the blocks of its content.
+// Text returns the text of a message: its content, or that of the blocks of its content.
 func Text(message []byte) string { return textOf(message) }
 
-// textOf gives the text of a message's content: itself, or the text of its blocks.
+// textOf returns the text of a message's content: itself, or the text of its blocks.
 func textOf(message []byte) string {
 	content := gjson.GetBytes(message, "content")
 	if !content.IsArray() {
@@ -165,7 +165,7 @@ func textOf(message []byte) string {
 	return strings.Join(texts, "\n")
 }
 
-// markerID gives the id of the marker for a summary message, or for the last message that was condensed.
+// markerID returns the id of the marker for a summary message, or for the last message that was condensed.
 func markerID(summary, lastCondensed string) string {
 	if summary == "" {
 		summary = uuid.NewSHA1(uuid.NameSpaceOID, []byte(lastCondensed)).String()

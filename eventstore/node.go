@@ -21,7 +21,7 @@ type lists struct{ transcript, list, anonymous []Entry }
 
 func (l *lists) each() [3]*[]Entry { return [...]*[]Entry{&l.transcript, &l.list, &l.anonymous} }
 
-// encodeNode gives the data of a node that turns old into new.
+// encodeNode returns the data of a node that turns old into new.
 func encodeNode(old, new lists) []byte {
 	var dst []byte
 	before, after := old.each(), new.each()
@@ -58,7 +58,7 @@ type splice struct {
 	put         []Entry
 }
 
-// diff gives the splices that turn old into new. Entries rarely change their order; where they do, that stretch is written anew.
+// diff returns the splices that turn old into new. Entries rarely change their order; where they do, that stretch is written anew.
 func diff(old, new []Entry) []splice {
 	head := 0
 	for head < len(old) && head < len(new) && old[head] == new[head] {
@@ -162,7 +162,7 @@ func appendRuns(dst []byte, entries []Entry) []byte {
 // maxEntries bounds what a corrupt node can make us allocate.
 const maxEntries = 1 << 24
 
-// applyDiff gives the entries after a diff. Those before it are used up: most diffs only append.
+// applyDiff returns the entries after a diff. Those before it are used up: most diffs only append.
 func applyDiff(old []Entry, data []byte) (entries []Entry, rest []byte, err error) {
 	r := reader{data: data}
 	splices := r.count(1 << 20)

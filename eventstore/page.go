@@ -81,9 +81,9 @@ func (p *Page) Through(fn func([]*Event)) {
 
 // Pager gives pages. Each is read from one state of the database.
 type Pager interface {
-	// LogPage gives events as they were written.
+	// LogPage returns events as they were written.
 	LogPage(ctx context.Context, q PageQuery) (*Page, error)
-	// MessagePage gives the transcript of a root checkpoint: one row for each entry, as it is now, under the seq, run and time
+	// MessagePage returns the transcript of a root checkpoint: one row for each entry, as it is now, under the seq, run and time
 	// of its first event. Those that do not stand where their seq says have metadata `after_seq`, as Place.After. Without a recorded
 	// transcript there are no rows.
 	MessagePage(ctx context.Context, q PageQuery) (*Page, error)
@@ -98,7 +98,7 @@ var oldNames = map[string][]string{
 	TypeTool:  {"tool_result"},
 }
 
-// Canonical gives today's name of a type.
+// Canonical returns today's name of a type.
 func Canonical(name string) string {
 	for today, old := range oldNames {
 		if slices.Contains(old, name) {
@@ -108,7 +108,7 @@ func Canonical(name string) string {
 	return name
 }
 
-// Spellings gives types with all the names under which rows may have them, each once.
+// Spellings returns types with all the names under which rows may have them, each once.
 func Spellings(types []string) []string {
 	var out []string
 	for _, t := range types {
@@ -230,7 +230,7 @@ func Arrange[R any](rows []R, seq func(R) Seq, after func(R) (Seq, bool)) []R {
 	return out
 }
 
-// Places gives a page of a transcript. firsts has Event.First of revisions; of has the events of q.Run, and is not looked at without one.
+// Places returns a page of a transcript. firsts has Event.First of revisions; of has the events of q.Run, and is not looked at without one.
 func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (page []Place, more bool) {
 	all := make([]Place, 0, len(t.Entries))
 	for _, e := range t.Entries {
@@ -256,7 +256,7 @@ func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (p
 	return all[:q.Limit], true
 }
 
-// Row gives the row of a place, of the events that First and Now name.
+// Row returns the row of a place, of the events that First and Now name.
 func (p *Place) Row(first, now *Event) *Event {
 	row := *now
 	row.Seq, row.Run, row.CreatedAt = first.Seq, first.Run, first.CreatedAt

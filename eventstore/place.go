@@ -117,7 +117,7 @@ func (s *step) append() error {
 	return nil
 }
 
-// newItem makes the item of a message that is new or revised, and gives the message as JSON.
+// newItem makes the item of a message that is new or revised, and returns the message as JSON.
 func (s *step) newItem(sl *slot) (message []byte, it *item, err error) {
 	message = sl.text
 	it = &item{
@@ -139,7 +139,7 @@ func (s *step) newItem(sl *slot) (message []byte, it *item, err error) {
 	return message, it, nil
 }
 
-// removedIDs gives the ids of what leaves the transcript or the list by removal, in the order in which it was shown.
+// removedIDs returns the ids of what leaves the transcript or the list by removal, in the order in which it was shown.
 func (s *step) removedIDs() []string {
 	if len(s.Removed) == 0 {
 		return nil
@@ -176,7 +176,7 @@ func (s *step) revisedSummary(was *item, message []byte) (Summary, error) {
 	return c.Revised(message), err
 }
 
-// place gives the state after the step. It takes the index of the old one.
+// place returns the state after the step. It takes the index of the old one.
 func (s *step) place() *state {
 	next := &state{index: s.old.index, ids: s.old.ids, anonymous: append(slices.Clip(s.old.anonymous), s.nameless...)}
 	s.old.index, s.old.ids = nil, nil

@@ -21,7 +21,7 @@ const messagesChannel = "messages"
 // Keys tell which channel holds the messages of a graph. nil: `messages`, for all.
 type Keys func(graph string) string
 
-// of gives the channel for a checkpoint with this metadata.
+// of returns the channel for a checkpoint with this metadata.
 func (k Keys) of(metadata json.RawMessage) string {
 	if k != nil {
 		if key := k(gjson.GetBytes(metadata, "graph_id").String()); key != "" {
@@ -321,7 +321,7 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 	return true, nil
 }
 
-// same gives it, or a copy that knows its hash, if raw is its message unchanged; else nil.
+// same returns it, or a copy that knows its hash, if raw is its message unchanged; else nil.
 func (s *step) same(it *item, raw []byte) *item {
 	hash := quickHash(raw)
 	switch {

@@ -167,7 +167,7 @@ type cached struct {
 	weight int
 }
 
-// take gives a state and its ownership.
+// take returns a state and its ownership.
 func (c *Cache) take(t id.Thread, row *Row) *state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (c *Cache) take(t id.Thread, row *Row) *state {
 	return nil
 }
 
-// put gives a state back, or a new one in.
+// put stores a new or borrowed state.
 func (c *Cache) put(t id.Thread, s *state) {
 	key, w := nodeKey{t, s.node.ID}, s.weight()
 	if w > cacheBytes/4 {

@@ -22,7 +22,7 @@ type Summary struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// Words gives the text of the message of the summary.
+// Words returns the text of the message of the summary.
 func (s *Summary) Words() string {
 	if s.Said != nil {
 		return *s.Said
@@ -30,7 +30,7 @@ func (s *Summary) Words() string {
 	return s.Summary
 }
 
-// SummaryOf gives the content of the event of a condensing step. mid and message are those of the summary, "" and nil when it is no
+// SummaryOf returns the content of the event of a condensing step. mid and message are those of the summary, "" and nil when it is no
 // message; custom is the text that the graph chose, if it did, and channel what a channel says, which counts when there is no message.
 func SummaryOf[T judge.Message](s *judge.Step[T], v *judge.Verdict[T], mid string, message []byte, custom, channel string) Summary {
 	c := Summary{ReplacedCount: len(v.Condensed), Summary: channel, IDs: make([]string, len(v.Condensed))}
@@ -58,7 +58,7 @@ func HiddenSummary(mid string, message []byte) Summary {
 	return Summary{ID: markerID(mid, ""), Summary: Text(message), IDs: []string{}}
 }
 
-// Revised gives the content of the event of a summary that has another text and stands for the same messages.
+// Revised returns the content of the event of a summary that has another text and stands for the same messages.
 func (s Summary) Revised(message []byte) Summary {
 	s.Summary, s.Said = Text(message), nil
 	return s
@@ -70,7 +70,7 @@ func (s *Summary) SetDigest(message []byte) {
 	s.Digest = hex.EncodeToString(d[:])
 }
 
-// ContentDigest gives what SetDigest noted.
+// ContentDigest returns what SetDigest noted.
 func (s *Summary) ContentDigest() (d judge.Digest) {
 	if b, err := hex.DecodeString(s.Digest); err == nil {
 		copy(d[:], b)
@@ -110,7 +110,7 @@ func (c TextChannel) line() string {
 	return c.Name + "#" + hex.EncodeToString(sum[:8])
 }
 
-// ChangedText gives the text of the first channel that is not as before, which TextsOf noted; "" when there is none.
+// ChangedText returns the text of the first channel that is not as before, which TextsOf noted; "" when there is none.
 func ChangedText(before string, channels []TextChannel) string {
 	for _, c := range channels {
 		if c.Text != "" && !strings.Contains("\n"+before, "\n"+c.line()+"\n") {

@@ -208,7 +208,7 @@ func (t *talk) condense(m *moment) {
 	}
 }
 
-// some gives messages of the list that have an id, for a client to name.
+// some returns messages of the list that have an id, for a client to name.
 func (t *talk) some(m *moment) (named []said) {
 	for _, s := range m.list {
 		if s.id != "" && t.r.IntN(4) == 0 {

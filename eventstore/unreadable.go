@@ -79,7 +79,7 @@ func (s *step) show(sl *slot) {
 	}
 }
 
-// messages gives the items of the checkpoint's channel. ok is false when it holds something else than a list; unreadable names
+// messages returns the items of the checkpoint's channel. ok is false when it holds something else than a list; unreadable names
 // the type of a value that cannot be read.
 func (s *step) messages() (items [][]byte, unreadable string, ok bool, err error) {
 	v := s.f.Messages

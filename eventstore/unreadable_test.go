@@ -12,7 +12,7 @@ import (
 	"understudy/id"
 )
 
-// items gives a list of packed values.
+// items returns a list of packed values.
 func items(raw ...[]byte) []byte {
 	out := msgp.AppendArrayHeader(nil, uint32(len(raw)))
 	for _, r := range raw {

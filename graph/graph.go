@@ -21,10 +21,10 @@ type Graph interface {
 	// Explain tells what stored rows alone cannot say of a checkpoint. It runs no node. live: the head of its namespace as
 	// LangGraph shows it when read without an id.
 	Explain(ctx context.Context, cfg Config, at checkpointer.Key, live bool) (Explanation, error)
-	// Update writes new checkpoints as if nodes had, one after the other, and gives the key of the last. It saves through cfg.Saver.
+	// Update writes new checkpoints as if nodes had, one after the other, and returns the key of the last. It saves through cfg.Saver.
 	// An unknown node or unusable values: *fault.Error of kind Invalid.
 	Update(ctx context.Context, cfg Config, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error)
-	// Describe gives schemas, drawing and subgraphs.
+	// Describe returns schemas, drawing and subgraphs.
 	Describe(ctx context.Context, cfg Config, what DescribeWhat) (json.RawMessage, error)
 }
 

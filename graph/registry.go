@@ -49,7 +49,7 @@ func (r *Registry) Remove(id string) {
 	delete(r.descriptions, id)
 }
 
-// Graph gives a graph by its id.
+// Graph returns a graph by its id.
 func (r *Registry) Graph(id string) (Graph, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -57,7 +57,7 @@ func (r *Registry) Graph(id string) (Graph, bool) {
 	return g, ok
 }
 
-// Names gives all ids, sorted.
+// Names returns all ids, sorted.
 func (r *Registry) Names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -12,7 +12,7 @@ func MayCondense(update []byte) bool {
 	return bytes.Contains(update, []byte(`"remove"`)) || bytes.Contains(update, []byte(`"summarization"`))
 }
 
-// SummaryWords gives the words of a summary that a root `custom` event holds, for the next Save; "" when it holds none.
+// SummaryWords returns the words of a summary that a root `custom` event holds, for the next Save; "" when it holds none.
 func SummaryWords(custom []byte) string {
 	if !bytes.Contains(custom, []byte(`"summarization"`)) {
 		return ""

@@ -350,7 +350,7 @@ func (x *exchange) forget(ctx context.Context) {
 	}
 }
 
-// show gives the body of a whole answer as clients see it.
+// show returns the body of a whole answer as clients see it.
 func (x *exchange) show(ctx context.Context, res *http.Response, body []byte) []byte {
 	rec := x.p.c.Recorder
 	switch {
@@ -423,13 +423,13 @@ func (p *Proxy) reachable(yes bool) {
 
 type callKey struct{}
 
-// CallOf gives the call that our own routes answer.
+// CallOf returns the call that our own routes answer.
 func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
 
-// created gives the run that a Content-Location names, as an object with its id.
+// created returns the run that a Content-Location names, as an object with its id.
 func created(location string) []byte {
 	_, rest, ok := strings.Cut(location, "/runs/")
 	if !ok {

@@ -39,7 +39,7 @@ func (h *held) give(n int) {
 
 func (h *held) free() { h.give(int(h.n)) }
 
-// read reads all of r into memory if it is no more than limit. Else, or after an error, or when there is no room (errFull), it gives what it
+// read reads all of r into memory if it is no more than limit. Else, or after an error, or when there is no room (errFull), it returns what it
 // has read. Memory is taken as bytes come, not as a header promises.
 func (h *held) read(r io.Reader, size, limit int64) (body []byte, whole bool, err error) {
 	if size > limit {

@@ -81,7 +81,7 @@ func (p *Proxy) ownRoute(w http.ResponseWriter, r *http.Request, path string) bo
 // readyTime bounds what the upstream may take to show that it is there.
 const readyTime = 2 * time.Second
 
-// ready tells whether calls should be sent here, in the words of the replacement. The database of the recordings is none of its checks: without it
+// ready reports whether calls should be sent here, in the words of the replacement. The database of the recordings is none of its checks: without it
 // answers pass as the upstream has them. With offline reads neither is the upstream: they are for when it is away.
 func (p *Proxy) ready(w http.ResponseWriter, r *http.Request) {
 	verdict := func(ok bool) string {

@@ -159,7 +159,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.serve(context.WithValue(ctx, exchangeKey{}, x))
 }
 
-// split gives path and query as they came, byte for byte.
+// split returns path and query as they came, byte for byte.
 func split(r *http.Request) (path, query string) {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		path, query, _ = strings.Cut(r.RequestURI, "?")

@@ -25,7 +25,7 @@ type Recorder interface {
 	// partial: transcripts of all entries of a history would be too much, and only the first ones, so many, are shown as they would be otherwise.
 	History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte, entries int, partial bool)
 	Threads(ctx context.Context, c *Call, body []byte) []byte
-	// Begin comes before a run is created on a thread: it gives the body to forward, and what follows the answer; nil: nothing does.
+	// Begin comes before a run is created on a thread: it returns the body to forward, and what follows the answer; nil: nothing does.
 	Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (Run, []byte)
 	// Join is Begin for those who join a run, or with an empty run follow a thread.
 	Join(ctx context.Context, c *Call, t id.Thread, r id.Run) Run

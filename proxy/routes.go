@@ -172,7 +172,7 @@ func pick(method, want string, k kind) kind {
 	return raw
 }
 
-// canonical gives a UUID as recordings are keyed by it, or "".
+// canonical returns a UUID as recordings are keyed by it, or "".
 func canonical(segment string) string {
 	if strings.IndexByte(segment, '%') >= 0 {
 		var err error

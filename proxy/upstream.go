@@ -185,7 +185,7 @@ var ofBody = []string{
 // hopByHop are headers of one connection.
 var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// endToEnd gives what of a call's headers belongs to the upstream.
+// endToEnd returns what of a call's headers belongs to the upstream.
 func endToEnd(h http.Header) http.Header {
 	out := h.Clone()
 	for _, line := range h["Connection"] {

@@ -45,7 +45,7 @@ func (s *Server) withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Han
 	}
 }
 
-// oneAssistant gives a function that answers with an assistant, in the shape that services return.
+// oneAssistant returns a function that answers with an assistant, in the shape that services return.
 func (s *Server) oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) error {
 	return func(a *assistant.Assistant, err error) error {
 		if err != nil {
@@ -55,7 +55,7 @@ func (s *Server) oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) er
 	}
 }
 
-// sendRaw gives a function that answers with JSON of a service.
+// sendRaw returns a function that answers with JSON of a service.
 func sendRaw(c *fiber.Ctx) func(json.RawMessage, error) error {
 	return func(v json.RawMessage, err error) error {
 		if err != nil {
@@ -132,7 +132,7 @@ func (s *Server) countAssistants(c *fiber.Ctx) error {
 	})
 }
 
-// sendCount gives a function that answers with a number.
+// sendCount returns a function that answers with a number.
 func sendCount(c *fiber.Ctx) func(int, error) error {
 	return func(n int, err error) error {
 		if err != nil {

@@ -37,7 +37,7 @@ type answerer interface {
 	Answer() (status int, header http.Header, body []byte)
 }
 
-// explain gives the status and the text for an error, and whether it is worth a line in the log: our own mistakes are,
+// explain returns the status and the text for an error, and whether it is worth a line in the log: our own mistakes are,
 // clients' are not.
 func explain(err error) (status int, text string, worth bool) {
 	var fe *fiber.Error

@@ -71,7 +71,7 @@ func nonzero(text string) (bool, error) {
 // live answers as long as the process can: it asks nothing.
 func (s *Server) live(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"live":true}`)) }
 
-// ready tells whether requests should be sent here.
+// ready reports whether requests should be sent here.
 func (s *Server) ready(c *fiber.Ctx) error {
 	ctx, cancel := context.WithTimeout(c.UserContext(), checkTime)
 	defer cancel()

@@ -143,7 +143,7 @@ var answers = map[string]*compat.Schema{
 	"post /store/items/search":                       compat.ObjectWith("items", compat.ListOf(compat.ItemAnswer)),
 }
 
-// served gives the operations whose routes exist.
+// served returns the operations whose routes exist.
 func (s *Server) served() []operation {
 	var list []operation
 	for _, o := range operations {

@@ -156,7 +156,7 @@ func chooseOverlay(c *fiber.Ctx) error {
 	return nil
 }
 
-// param gives a parameter of the path.
+// param returns a parameter of the path.
 func param(c *fiber.Ctx, name string) string {
 	v := c.Params(name)
 	if u, err := url.PathUnescape(v); err == nil {
@@ -175,7 +175,7 @@ func given(c *fiber.Ctx, name string) *string {
 	return &v
 }
 
-// queries gives all values of a parameter of the query.
+// queries returns all values of a parameter of the query.
 func queries(c *fiber.Ctx, name string) []string {
 	var list []string
 	for _, b := range c.Context().QueryArgs().PeekMulti(name) {

@@ -322,7 +322,7 @@ func (l leaver) Close(left bool) {
 	}
 }
 
-// canceller gives a function that interrupts a run, if it still goes.
+// canceller returns a function that interrupts a run, if it still goes.
 func (s *Server) canceller(t id.Thread, r id.Run) func() {
 	return func() {
 		if t == "" {

@@ -176,7 +176,7 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 	}
 }
 
-// idIn gives an id in the path, if it is one: what clients make up does not get into logs.
+// idIn returns an id in the path, if it is one: what clients make up does not get into logs.
 func idIn(c *fiber.Ctx, name string) string { return id.Canonical(c.Params(name)) }
 
 // known reports whether some route has the path.

@@ -20,14 +20,14 @@ type Assistants interface {
 	Get(ctx context.Context, a id.Assistant) (*assistant.Assistant, error)
 	Update(ctx context.Context, a id.Assistant, p assistant.Patch) (*assistant.Assistant, error)
 	Delete(ctx context.Context, a id.Assistant, withThreads bool) error
-	// Search gives a page, and whether there is more behind it.
+	// Search returns a page, and whether there is more behind it.
 	Search(ctx context.Context, q assistant.Query) (page []*assistant.Assistant, more bool, err error)
 	Count(ctx context.Context, q assistant.Query) (int, error)
 	Versions(ctx context.Context, a id.Assistant, metadata json.RawMessage, limit, offset int) ([]*assistant.Assistant, error)
 	SetLatest(ctx context.Context, a id.Assistant, version int) (*assistant.Assistant, error)
 	// Drawing also takes the name of a graph. xray: levels to open, -1 all.
 	Drawing(ctx context.Context, idOrGraph string, xray int) (json.RawMessage, error)
-	// Schemas gives {graph_id, input_schema, …}; Subgraphs {namespace: schemas}.
+	// Schemas returns {graph_id, input_schema, …}; Subgraphs {namespace: schemas}.
 	Schemas(ctx context.Context, a id.Assistant) (json.RawMessage, error)
 	Subgraphs(ctx context.Context, a id.Assistant, namespace string, recurse bool) (json.RawMessage, error)
 }
@@ -38,7 +38,7 @@ type Threads interface {
 	Get(ctx context.Context, t id.Thread) (*thread.View, error)
 	Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thread.View, error)
 	Delete(ctx context.Context, t id.Thread) error
-	// Search gives threads without their values. Show completes each as q asks.
+	// Search returns threads without their values. Show completes each as q asks.
 	Search(ctx context.Context, q thread.Search) (page []*thread.View, more bool, err error)
 	Show(ctx context.Context, q thread.Search, v *thread.View) error
 	Count(ctx context.Context, q thread.Search) (int, error)
@@ -57,7 +57,7 @@ type Threads interface {
 
 // Events is what the routes for messages and events ask for.
 type Events interface {
-	// Messages gives a page of the transcript of the thread's head, Events one of its log. Of q.Run alone, if it is set.
+	// Messages returns a page of the transcript of the thread's head, Events one of its log. Of q.Run alone, if it is set.
 	// An unknown thread or run: fault.NotFound.
 	Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error)
 	Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error)

@@ -86,7 +86,7 @@ func (s *Server) waitResult(c *fiber.Ctx, f run.Follower) error {
 	return s.answer(c, &open{f: f, wait: true})
 }
 
-// soon gives the result if it comes in time. Whatever else happens is left to an open response, which asks again.
+// soon returns the result if it comes in time. Whatever else happens is left to an open response, which asks again.
 func soon(ctx context.Context, f run.Follower) (res run.Result, ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -119,7 +119,7 @@ func (s *Server) answer(c *fiber.Ctx, o *open) error {
 	return nil
 }
 
-// Read sends the response. It is called once: it gives no bytes, only the end. An end that is no io.EOF makes fasthttp drop the
+// Read sends the response. It is called once: it returns no bytes, only the end. An end that is no io.EOF makes fasthttp drop the
 // connection without a last chunk: so clients can tell a stream that was cut, and come back, from one whose run is over.
 func (o *open) Read([]byte) (int, error) {
 	err := o.send()

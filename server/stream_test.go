@@ -118,7 +118,7 @@ func (w *world) post(t *testing.T, path, body string) (*http.Response, *bufio.Re
 	return res, bufio.NewReader(res.Body)
 }
 
-// until reads a body until it holds the text that often, and gives what was read.
+// until reads a body until it holds the text that often, and returns what was read.
 func until(t *testing.T, body *bufio.Reader, text string, times int) string {
 	t.Helper()
 	var seen strings.Builder

@@ -47,7 +47,7 @@ func (s *Server) withThread(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
 	}
 }
 
-// oneThread gives a function that answers with a thread.
+// oneThread returns a function that answers with a thread.
 func (s *Server) oneThread(c *fiber.Ctx, parts compat.ThreadParts) func(*thread.View, error) error {
 	return func(v *thread.View, err error) error {
 		if err != nil {

@@ -78,7 +78,7 @@ func (s *Service) stamped(i Item) *Item {
 	return &i
 }
 
-// Get gives an item, nil when there is none. refresh postpones its expiry; nil is as the configuration says.
+// Get returns an item, nil when there is none. refresh postpones its expiry; nil is as the configuration says.
 func (s *Service) Get(ctx context.Context, namespace []string, key string, refresh *bool) (*Item, error) {
 	if err := CheckNamespace(namespace); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *Service) Delete(ctx context.Context, namespace []string, key string) er
 	return s.backend.Apply(ctx, []*Item{{Namespace: namespace, Key: key}})
 }
 
-// Search gives a page of items. refresh postpones their expiry; nil is as the configuration says.
+// Search returns a page of items. refresh postpones their expiry; nil is as the configuration says.
 func (s *Service) Search(ctx context.Context, q Search, refresh *bool) ([]*Item, error) {
 	if err := CheckNamespace(q.Prefix); err != nil {
 		return nil, err

@@ -39,9 +39,9 @@ type Namespaces struct {
 
 // Backend is what the store needs of the storage. Expired items are never returned.
 type Backend interface {
-	// Item gives an item, nil when there is none.
+	// Item returns an item, nil when there is none.
 	Item(ctx context.Context, namespace []string, key string) (*Item, error)
-	// Items gives a page.
+	// Items returns a page.
 	Items(ctx context.Context, q Search) ([]*Item, error)
 	ListNamespaces(ctx context.Context, q Namespaces) ([][]string, error)
 	// Apply puts and deletes in one transaction, in order. CreatedAt of an item that exists stays. A nil Value deletes.

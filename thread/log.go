@@ -11,7 +11,7 @@ import (
 
 // LogStore is what a Log needs of the storage.
 type LogStore interface {
-	// Thread gives a thread; fault.NotFound when there is none.
+	// Thread returns a thread; fault.NotFound when there is none.
 	Thread(ctx context.Context, t id.Thread) (*Thread, error)
 	eventstore.Pager
 }
@@ -27,7 +27,7 @@ func NewLog(store LogStore, backfill Backfill) *Log {
 	return &Log{store: store, backfill: backfill}
 }
 
-// Events gives a page of the log: everything that was written, in the order in which it was.
+// Events returns a page of the log: everything that was written, in the order in which it was.
 func (l *Log) Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
 	if err := l.find(ctx, q); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (l *Log) Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.P
 	return l.store.LogPage(ctx, q)
 }
 
-// Messages gives a page of the transcript of the head.
+// Messages returns a page of the transcript of the head.
 func (l *Log) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
 	if err := l.find(ctx, q); err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type SharedQueue interface {
 	Enqueue(ctx context.Context, t id.Thread, lapse time.Duration) (place int64, err error)
 	// Front reports whether no other place is before this one, and has it lapse after the time again. fault.NotFound: it has lapsed and is gone.
 	Front(ctx context.Context, t id.Thread, place int64, lapse time.Duration) (bool, error)
-	// Dequeue gives a place up.
+	// Dequeue returns a place up.
 	Dequeue(ctx context.Context, t id.Thread, place int64) error
 }
 
@@ -72,7 +72,7 @@ func (q *turns) take(ctx context.Context, t id.Thread) error {
 	return context.Cause(ctx)
 }
 
-// leave gives the turn to the one who waits longest.
+// leave passes the turn to the longest waiter.
 func (q *turns) leave(t id.Thread) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *place) stay(ctx context.Context) {
 	}
 }
 
-// leave gives the place up, also when the client has gone. If that fails, it lapses.
+// leave returns the place up, also when the client has gone. If that fails, it lapses.
 func (p *place) leave(ctx context.Context) {
 	if p.number == 0 {
 		return

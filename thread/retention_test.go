@@ -93,7 +93,7 @@ func (w *world) sweepAt(t *testing.T, minutes float64) []id.Thread {
 	return w.deleted
 }
 
-// grow gives a thread checkpoints that say one thing more each, with all that hangs on them, from the one after first to last.
+// grow adds checkpoints to a thread, each with one more message, with all that hangs on them, from the one after first to last.
 func grow(t testing.TB, r rows, to id.Thread, first, last int) {
 	t.Helper()
 	for n := first + 1; n <= last; n++ {

@@ -43,8 +43,9 @@ func (s *Saver[T]) NoteDeleted(ids []string) {
 	s.deleted = append(s.deleted, ids...)
 }
 
-// facts gives the facts of the root checkpoints of saves, beside what they hold: read before the transaction that records them. The words of a summary stay until others come: which step condenses is known only when it is recorded,
-// and a graph that tells words tells them each time.
+// facts returns the facts of the root checkpoints of saves, in addition to their contents. It reads them before the transaction that
+// records the saves. The texts of a summary stay until others come: which step condenses is known only when it is recorded,
+// and a graph that reports texts reports them each time.
 func (s *Saver[T]) facts(saves []graph.Save) []eventstore.Facts {
 	out := make([]eventstore.Facts, len(saves))
 	for i := range saves {
@@ -74,12 +75,12 @@ func NewSaver[T SaverTx](store SaverStore[T], fence func(tx T) error, saved func
 
 var _ graph.Saver = (*Saver[Tx])(nil)
 
-// Load gives a checkpoint; nil when there is none.
+// Load returns a checkpoint; nil when there is none.
 func (s *Saver[T]) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	return s.store.LoadCheckpoint(ctx, k)
 }
 
-// List gives checkpoints, newest first.
+// List returns checkpoints, newest first.
 func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error) {
 	return s.store.ListCheckpoints(ctx, q)
 }

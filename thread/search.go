@@ -19,7 +19,7 @@ import (
 // scanBatch is how many rows are looked at together when values decide which of them match.
 const scanBatch = 200
 
-// Search gives a page of threads without their values, and whether there is more behind it. Show completes each of them: so a page of any size is shown
+// Search returns a page of threads without their values, and whether there is more behind it. Show completes each of them: so a page of any size is shown
 // with one whole thread in memory.
 func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
 	limit := q.Limit
@@ -147,7 +147,7 @@ func (s *Service) scanValues(ctx context.Context, q Search, want int, visit func
 	}
 }
 
-// extract gives {alias: what stands at the path, or null}.
+// extract returns {alias: what stands at the path, or null}.
 func extract(v *View, paths map[string]string) json.RawMessage {
 	out := &jsonobj.Object{}
 	for _, alias := range slices.Sorted(maps.Keys(paths)) {

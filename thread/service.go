@@ -151,7 +151,7 @@ func orEmpty(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// Get gives a thread with its values.
+// Get returns a thread with its values.
 func (s *Service) Get(ctx context.Context, t id.Thread) (*View, error) {
 	row, err := s.row(ctx, t)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	return v, nil
 }
 
-// unlessGone gives fault.NotFound in place of the error of reading a thread that was deleted meanwhile: what belongs to it is deleted in parts.
+// unlessGone returns fault.NotFound in place of the error of reading a thread that was deleted meanwhile: what belongs to it is deleted in parts.
 func (s *Service) unlessGone(ctx context.Context, t id.Thread, err error) error {
 	if _, e := s.row(ctx, t); err != nil && fault.Is(e, fault.NotFound) {
 		return e
@@ -255,7 +255,7 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 	return s.Get(ctx, to)
 }
 
-// State gives the live head of a namespace (empty at.ID), or the record of one checkpoint.
+// State returns the live head of a namespace (empty at.ID), or the record of one checkpoint.
 func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error) {
 	row, err := s.row(ctx, at.Thread)
 	if err != nil {

@@ -17,24 +17,24 @@ type Store interface {
 	Write(ctx context.Context, fn func(Tx) error) error
 	checkpointer.Reader
 
-	// Thread gives a thread; fault.NotFound when there is none.
+	// Thread returns a thread; fault.NotFound when there is none.
 	Thread(ctx context.Context, t id.Thread) (*Thread, error)
-	// Threads gives a page; ties are broken by id, so that pages are stable.
+	// Threads returns a page; ties are broken by id, so that pages are stable.
 	Threads(ctx context.Context, q Query) ([]*Thread, error)
 	CountThreads(ctx context.Context, q Query) (int, error)
 
 	// Scan runs fn, whose reads may be of any number of rows, as one search among few: see package scan.
 	Scan(ctx context.Context, hint string, fn func(context.Context) error) error
 
-	// Expired gives threads whose time is up by now (Thread.ExpiresAt, or what SetExpiry has said since), those that have waited longest first.
+	// Expired returns threads whose time is up by now (Thread.ExpiresAt, or what SetExpiry has said since), those that have waited longest first.
 	// It may give some too early: who acts on one looks at its row.
 	Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error)
-	// Remains gives threads that RemoveThread has removed and that have rows left, and what copies that did not come to their end have left.
+	// Remains returns threads that RemoveThread has removed and that have rows left, and what copies that did not come to their end have left.
 	Remains(ctx context.Context, limit int) ([]id.Thread, error)
 
 	// Usage returns how much the checkpoints of a thread take; nothing of one that does not exist.
 	Usage(ctx context.Context, t id.Thread) (Usage, error)
-	// PlanPrune gives what pruning a thread deletes: its checkpoints but the newest of each namespace and those that its reading needs (delta
+	// PlanPrune returns what pruning a thread deletes: its checkpoints but the newest of each namespace and those that its reading needs (delta
 	// channels), newest first, size of them in a step. It changes nothing. fault.NotFound when there is no thread.
 	PlanPrune(ctx context.Context, t id.Thread, size int) (*PrunePlan, error)
 	// CopyThread copies the checkpoints and events of a thread, as they are when it begins, in small transactions. Nothing shows the copy before the last

@@ -32,7 +32,7 @@ func (t *Thread) ExpiresAt() (time.Time, bool) {
 	return t.UpdatedAt.Add(t.TTL.After), true
 }
 
-// ask gives the thread what a client asked for. byDefault is what the configuration says; nil: nothing.
+// ask returns the thread what a client asked for. byDefault is what the configuration says; nil: nothing.
 func (t *Thread) ask(r *TTLRequest, byDefault *TTL) {
 	switch {
 	case r == nil:
@@ -43,7 +43,7 @@ func (t *Thread) ask(r *TTLRequest, byDefault *TTL) {
 	}
 }
 
-// Renew gives a thread that has no ttl of its own what the configuration says now; nil: nothing.
+// Renew returns a thread that has no ttl of its own what the configuration says now; nil: nothing.
 func (t *Thread) Renew(byDefault *TTL) {
 	if t.TTL != nil && !t.TTL.Default {
 		return

@@ -92,7 +92,7 @@ func (s *sums) add(p *Step) error {
 	return nil
 }
 
-// compare gives what of s is missing or different in other. Where other went on by itself, writes on its checkpoints may have changed.
+// compare returns what of s is missing or different in other. Where other went on by itself, writes on its checkpoints may have changed.
 func (s *sums) compare(other *sums) error {
 	var wrong []string
 	for k, v := range s.checkpoints {
@@ -163,7 +163,7 @@ func digestItem(i *store.Item) sum {
 	return digest([]byte(strings.Join(i.Namespace, "\x1f")), []byte(i.Key), canonical(i.Value))
 }
 
-// splitData gives a checkpoint without its values, in canonical form, and its inline values and versions by channel.
+// splitData returns a checkpoint without its values, in canonical form, and its inline values and versions by channel.
 func splitData(data json.RawMessage) (rest []byte, inline map[string]json.RawMessage, versions map[string]string, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -184,7 +184,7 @@ func splitData(data json.RawMessage) (rest []byte, inline map[string]json.RawMes
 	return canonical(text), inline, versions, err
 }
 
-// packed gives a stored value as msgpack, whatever form it is kept in. What nobody reads is moved as it is.
+// packed returns a stored value as msgpack, whatever form it is kept in. What nobody reads is moved as it is.
 func packed(typ string, data []byte) ([]byte, error) {
 	out, err := jsonplus.Pack(typ, data)
 	if errors.Is(err, jsonplus.ErrType) || errors.Is(err, jsonplus.ErrPickle) {
@@ -193,7 +193,7 @@ func packed(typ string, data []byte) ([]byte, error) {
 	return out, err
 }
 
-// canonical gives JSON with sorted keys and one spelling of each number.
+// canonical returns JSON with sorted keys and one spelling of each number.
 func canonical(text []byte) []byte {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

@@ -20,7 +20,7 @@ import (
 
 // TranscriptSource is a Source that shows whole conversations, also what its checkpoints no longer hold.
 type TranscriptSource interface {
-	// Transcript gives the messages of a thread as people see them, oldest first, without markers; nil when the source has none.
+	// Transcript returns the messages of a thread as people see them, oldest first, without markers; nil when the source has none.
 	Transcript(ctx context.Context, t *Thread) ([]json.RawMessage, error)
 }
 
@@ -114,7 +114,7 @@ func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread,
 	return nil
 }
 
-// messages gives a root checkpoint with its messages and their ids; nil ids when it has none.
+// messages returns a root checkpoint with its messages and their ids; nil ids when it has none.
 func (m *Importer) messages(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, checkpointer.Blob, map[string]bool, error) {
 	const channel = "messages"
 	row, err := m.Target.RootCheckpoint(ctx, t, c)

@@ -133,7 +133,7 @@ func fatal(err error) bool { return fault.Is(err, fault.Unavailable) || errors.I
 // errGone: the source does not answer any more.
 var errGone = errors.New("the source does not answer any more")
 
-// threadID gives the id of a thread here, and whether that is its name there.
+// threadID returns the id of a thread here, and whether that is its name there.
 func threadID(key string) (to id.Thread, same bool) {
 	if c := id.Canonical(key); c != "" {
 		return id.Thread(c), c == key
@@ -307,7 +307,7 @@ func countShared(a, b []Link) (n int) {
 	return n
 }
 
-// newest gives the newest root checkpoint.
+// newest returns the newest root checkpoint.
 func newest(links []Link) (head id.Checkpoint) {
 	for _, l := range links {
 		if l.NS == "" && l.ID > head {

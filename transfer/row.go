@@ -200,7 +200,7 @@ func unseen(head *checkpointer.Tuple, channel string) bool {
 	return !seen
 }
 
-// waiting gives the interrupts of a head by task, as a thread's row has them.
+// waiting returns the interrupts of a head by task, as a thread's row has them.
 func waiting(head *checkpointer.Tuple) json.RawMessage {
 	type task struct {
 		ID       string `json:"id"`

@@ -157,7 +157,7 @@ func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte
 	return answer, nil
 }
 
-// pages calls fn with the rows of a search, page by page, until it gives false.
+// pages calls fn with the rows of a search, page by page, until it returns false.
 func (s *Server) pages(ctx context.Context, path, list string, body map[string]any, fn func(gjson.Result) bool) error {
 	for at := 0; ; {
 		body["limit"], body["offset"] = searchRows, at

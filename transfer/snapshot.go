@@ -228,7 +228,7 @@ func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(str
 	return nil
 }
 
-// sendsOf gives the sends whose tasks are next, as the value of their channel; nil when there are none. The arguments are not shown. Where
+// sendsOf returns the sends whose tasks are next, as the value of their channel; nil when there are none. The arguments are not shown. Where
 // they are the tool calls that the last message asks for, which is how agents run their tools, they are known all the same; else they are
 // None, so that the tasks are seen at least.
 func sendsOf(snapshot gjson.Result) (sends []byte, known bool, err error) {
@@ -257,7 +257,7 @@ func sendsOf(snapshot gjson.Result) (sends []byte, known bool, err error) {
 	return sends, known, nil
 }
 
-// pendingCalls gives the tool calls of the last message of a model that no message answers.
+// pendingCalls returns the tool calls of the last message of a model that no message answers.
 func pendingCalls(messages []gjson.Result) (calls []gjson.Result) {
 	answered := map[string]bool{}
 	for _, m := range slices.Backward(messages) {

@@ -38,7 +38,7 @@ type Thread struct {
 
 // History is the checkpoints of one thread.
 type History interface {
-	// Links gives all checkpoints, by namespace and id.
+	// Links returns all checkpoints, by namespace and id.
 	Links() []Link
 	// Read calls fn with the checkpoints that are named, in that order. Steps are valid during the call.
 	Read(ctx context.Context, links []Link, fn func(*Step) error) error
@@ -53,7 +53,7 @@ type Source interface {
 	CountThreads(ctx context.Context) (int, error)
 	Threads(ctx context.Context) iter.Seq2[*Thread, error]
 	History(ctx context.Context, t *Thread) (History, error)
-	// Items gives store items that have not expired.
+	// Items returns store items that have not expired.
 	Items(ctx context.Context) iter.Seq2[*store.Item, error]
 	// Notes say what the source has that is not taken, or not as it was. They are complete when everything was read.
 	Notes() []string
@@ -93,17 +93,17 @@ type CountedSource interface {
 type Target interface {
 	thread.Store
 	eventstore.Archive
-	// Links gives all checkpoints of a thread, by namespace and id.
+	// Links returns all checkpoints of a thread, by namespace and id.
 	Links(ctx context.Context, t id.Thread) ([]Link, error)
-	// Checkpoints gives those of the named checkpoints of a thread that are there, in that order, with what belongs to them.
+	// Checkpoints returns those of the named checkpoints of a thread that are there, in that order, with what belongs to them.
 	Checkpoints(ctx context.Context, t id.Thread, named []Link) ([]*checkpointer.Tuple, error)
-	// Log gives all that was recorded of a thread.
+	// Log returns all that was recorded of a thread.
 	Log(ctx context.Context, t id.Thread) (*Log, error)
 	// PutLog keeps a log, unless the thread has one.
 	PutLog(ctx context.Context, t id.Thread, l *Log) error
-	// ThreadsAfter gives threads whose ids are above one, in the order of ids, so many at most. Others may come and go meanwhile.
+	// ThreadsAfter returns threads whose ids are above one, in the order of ids, so many at most. Others may come and go meanwhile.
 	ThreadsAfter(ctx context.Context, after id.Thread, limit int) ([]*thread.Thread, error)
-	// ItemsAfter gives store items that have not expired, behind one in the order of namespaces and keys, so many at most.
+	// ItemsAfter returns store items that have not expired, behind one in the order of namespaces and keys, so many at most.
 	ItemsAfter(ctx context.Context, namespace []string, key string, limit int) ([]*store.Item, error)
 }
 
@@ -116,7 +116,7 @@ type Sink interface {
 	Put(ctx context.Context, thread string, steps []*Step) error
 	// PutItems keeps store items in one transaction; those that are there are replaced.
 	PutItems(ctx context.Context, items []*store.Item) error
-	// Item gives a store item; nil when there is none.
+	// Item returns a store item; nil when there is none.
 	Item(ctx context.Context, namespace []string, key string) (*store.Item, error)
 }
 

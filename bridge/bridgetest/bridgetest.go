@@ -119,7 +119,7 @@ func events(t *testing.T, s bridge.Subscription, n int) []string {
 	return got
 }
 
-// replayed gives what a new subscriber is replayed: what it gets before a record published now.
+// replayed returns what a new subscriber is replayed: what it gets before a record published now.
 func replayed(t *testing.T, b bridge.Bridge, after *bridge.Offset) []string {
 	t.Helper()
 	s := subscribe(t, b, after)

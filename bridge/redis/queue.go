@@ -226,7 +226,7 @@ func (x *outbox) push(o *op) {
 	x.added++
 }
 
-// open gives the last op, if it can take more; the first is left alone while it is being sent.
+// open returns the last op, if it can take more; the first is left alone while it is being sent.
 func (x *outbox) open() *op {
 	if n := len(x.ops); n > 0 && !x.ops[n-1].forget && (n > 1 || !x.sending) {
 		return x.ops[n-1]
@@ -381,7 +381,7 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// waiting gives the number of threads that have something to send.
+// waiting returns the number of threads that have something to send.
 func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -413,7 +413,7 @@ func newBackOff() *backoff.ExponentialBackOff {
 	return wait
 }
 
-// take gives the first op of each thread, as many as a pipeline holds.
+// take returns the first op of each thread, as many as a pipeline holds.
 func (q *queue) take() []*call {
 	times := q.b.times()
 	q.mu.Lock()

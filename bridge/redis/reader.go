@@ -150,7 +150,7 @@ func (r *reader) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// connect gives the reader a connection of its own, over which the streams were found to be those that were read. It is never dialled anew unseen: it
+// connect opens a connection for the reader, over which the streams were found to be those that were read. It is never dialled anew unseen: it
 // breaks when Redis is started again, or another takes its place, also between two reads.
 func (r *reader) connect(ctx context.Context, heard *string) (conn *goredis.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.b.patience())
@@ -207,7 +207,7 @@ func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *str
 	return nil
 }
 
-// hand gives what was read of a stream to its subscriptions. Where entries are missing, those that waited for them end.
+// hand passes the records read from a stream to its subscriptions. Where entries are missing, subscriptions that waited for them end.
 func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMessage) {
 	records := make([]*bridge.Record, 0, len(messages))
 	var why error

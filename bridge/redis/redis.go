@@ -192,10 +192,10 @@ func (b *Bridge) isClosed() bool {
 // patience is how long one waits for an answer of Redis. A busy machine is not an outage, however short that is to be.
 func (b *Bridge) patience() time.Duration { return max(b.opts.Outage, time.Second) }
 
-// key gives a key that belongs to no thread.
+// key returns a key that belongs to no thread.
 func (b *Bridge) key(name string) string { return b.opts.Prefix + ":" + name }
 
-// keys gives the keys of a thread, as the scripts have them. The first is its stream.
+// keys returns the keys of a thread, as the scripts have them. The first is its stream.
 func (b *Bridge) keys(t id.Thread) []string {
 	tag := b.opts.Prefix + ":{" + string(t) + "}:"
 	return []string{tag + "s", tag + "m", tag + "k", tag + "p", tag + "r"}

@@ -40,7 +40,7 @@ func open(t testing.TB, opts redis.Options) *redis.Bridge {
 	return b
 }
 
-// prefix gives a test keys of its own.
+// prefix returns a test keys of its own.
 func prefix() string { return fmt.Sprint("w", worlds.Add(1)) }
 
 func TestBridge(t *testing.T) {

@@ -38,7 +38,7 @@ func (b *Bridge) Signal(ctx context.Context, s Signal) error {
 	return nil
 }
 
-// latestSignal gives the id of the newest signal: what was told before this instance came is in the database.
+// latestSignal returns the id of the newest signal: what was told before this instance came is in the database.
 func (r *reader) latestSignal(ctx context.Context, conn *goredis.Conn) (string, error) {
 	newest, err := conn.XRevRangeN(ctx, r.b.key("signals"), "+", "-", 1).Result()
 	if err != nil {

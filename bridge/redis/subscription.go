@@ -162,7 +162,7 @@ func (s *subscription) Next(ctx context.Context) ([]*bridge.Record, error) {
 	}
 }
 
-// above gives the records above an offset, each once. Some may come again: a stream that was left while somebody subscribed to it is read anew from
+// above returns the records above an offset, each once. Some may come again: a stream that was left while somebody subscribed to it is read anew from
 // where they had found it, and a Redis that came back empty may be given once more what had arrived and was not acknowledged.
 func above(records []*bridge.Record, o bridge.Offset) []*bridge.Record {
 	for i, r := range records {

@@ -163,7 +163,7 @@ func (m *Memory) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	return m.LoadHead(context.Background(), checkpointer.Key{Thread: t})
 }
 
-// find gives a row: the newest of its namespace when k.ID is empty.
+// find returns a row: the newest of its namespace when k.ID is empty.
 func (m *Memory) find(k checkpointer.Key) *checkpointer.Tuple {
 	if k.ID != "" {
 		return m.rows[k]

@@ -104,7 +104,7 @@ be ended at any time and run again: it goes on where it ended, and writes nothin
 	return cmd
 }
 
-// dataFlags adds the flags that say which data folder or database is meant, and gives what reads them.
+// dataFlags adds the flags that say which data folder or database is meant, and returns what reads them.
 func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warning, error)) {
 	file := os.Getenv("UNDERSTUDY_CONFIG")
 	if file == "" {

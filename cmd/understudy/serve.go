@@ -178,7 +178,7 @@ func lister(cfg *config.Config, log *slog.Logger, out io.Writer) func(name strin
 	}
 }
 
-// untilSignal gives a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.
+// untilSignal returns a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.
 func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2) // room for both: a signal that finds it full is lost

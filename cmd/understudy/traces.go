@@ -14,7 +14,7 @@ import (
 // flushTime is how long spans that wait may take to be sent at the end.
 const flushTime = 5 * time.Second
 
-// startTraces gives what makes spans, nil when the environment asks for none, and a function that sends those that wait. A server serves without
+// startTraces returns what makes spans, nil when the environment asks for none, and a function that sends those that wait. A server serves without
 // traces rather than not at all.
 func startTraces(ctx context.Context, log *slog.Logger) (trace.TracerProvider, func()) {
 	provider, err := tracing.FromEnv(ctx, version())

@@ -295,7 +295,7 @@ func (s *Step[T]) takeAlong(v *Verdict[T]) {
 	}
 }
 
-// listed gives the keys of known messages that are in the next list.
+// listed returns the keys of known messages that are in the next list.
 func (s *Step[T]) listed() map[int64]bool {
 	keys := make(map[int64]bool, s.Prefix+len(s.Next))
 	for _, m := range s.List[:s.Prefix] {

@@ -14,7 +14,7 @@ type Match[T Message] struct {
 	Again bool // its id was in the list before: it is not in a list twice, and the later one does not count
 }
 
-// Beginning gives how many messages of list count as its unchanged beginning when the first n are. What begins alike may still be other
+// Beginning returns how many messages of list count as its unchanged beginning when the first n are. What begins alike may still be other
 // messages of the same words: those without id are matched as a whole.
 func Beginning[T Message](list []T, n int) int {
 	if n == len(list) {
@@ -152,7 +152,7 @@ func align(old, now []Digest) []int {
 	return was
 }
 
-// overlap gives the length of the longest end of old that now begins with, by the method of Knuth, Morris and Pratt.
+// overlap returns the length of the longest end of old that now begins with, by the method of Knuth, Morris and Pratt.
 func overlap(old, now []Digest) int {
 	back := make([]int, len(now)) // of the first i+1: how many at their end are also their beginning
 	for i, k := 1, 0; i < len(now); i++ {

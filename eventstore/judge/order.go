@@ -2,13 +2,13 @@ package judge
 
 import "slices"
 
-// Order gives the transcript after the step. now are the messages that those of s.Next are now: Was, its revision, or a new one. marker
+// Order returns the transcript after the step. now are the messages that those of s.Next are now: Was, its revision, or a new one. marker
 // stands for what was condensed; zero: nothing was. The slices of the step are not changed.
 func (s *Step[T]) Order(v *Verdict[T], now []T, marker T) []T {
 	return s.insertNew(s.insertMarker(s.stayed(v, now, marker), v, now, marker), now)
 }
 
-// stayed gives the old transcript without what was removed, revised messages in the place of what they revise.
+// stayed returns the old transcript without what was removed, revised messages in the place of what they revise.
 func (s *Step[T]) stayed(v *Verdict[T], now []T, marker T) []T {
 	revised := map[int64]T{}
 	for i := range s.Next {
@@ -51,7 +51,7 @@ func (s *Step[T]) insertMarker(shown []T, v *Verdict[T], now []T, marker T) []T 
 	return slices.Insert(slices.Clip(shown), at, marker)
 }
 
-// Before gives the last entry of the old transcript that a marker of this step stands behind; zero: there is none.
+// Before returns the last entry of the old transcript that a marker of this step stands behind; zero: there is none.
 func (s *Step[T]) Before(v *Verdict[T]) (before T) {
 	condensed, kept := keysOf(v.Condensed), s.listed()
 	last := -1

@@ -28,7 +28,7 @@ func fileName(t id.Thread) string {
 	return b.String() + ".jsonl"
 }
 
-// mend cuts a file to the rows that it surely has, and gives the offset at which it ends.
+// mend cuts a file to the rows that it surely has, and returns the offset at which it ends.
 func mend(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, error) {
 	at, err := endsWith(f, size, o)
 	if err != nil {
@@ -55,7 +55,7 @@ func endsWith(f *os.File, size int64, o eventstore.Offset) (bool, error) {
 	return seq == o.Seq && seq != 0, err
 }
 
-// lastRow gives the offset of the last whole row, or that of an empty file if there is none that the log can have written so far.
+// lastRow returns the offset of the last whole row, or that of an empty file if there is none that the log can have written so far.
 func lastRow(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, error) {
 	none := eventstore.Offset{Thread: o.Thread, Created: o.Created}
 	end, err := lineStart(f, size)
@@ -70,7 +70,7 @@ func lastRow(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, er
 	return o, nil
 }
 
-// rowBefore gives the seq of the row that ends at pos, its line break included; 0 when no row does.
+// rowBefore returns the seq of the row that ends at pos, its line break included; 0 when no row does.
 func rowBefore(f *os.File, pos int64) (eventstore.Seq, error) {
 	var last [1]byte
 	if _, err := f.ReadAt(last[:], pos-1); err != nil {
@@ -96,7 +96,7 @@ func rowBefore(f *os.File, pos int64) (eventstore.Seq, error) {
 	return eventstore.Seq(n), nil
 }
 
-// lineStart gives where the line begins that pos is in or at the end of: behind the last line break before pos.
+// lineStart returns where the line begins that pos is in or at the end of: behind the last line break before pos.
 func lineStart(f *os.File, pos int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for pos > 0 {

@@ -16,11 +16,11 @@ import (
 
 // Store is what a Mirror reads, and where it notes how far it has come.
 type Store interface {
-	// Events gives the log above a seq, in order.
+	// Events returns the log above a seq, in order.
 	Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error)
-	// Followed gives threads above one, in order of id: those that exist, and those of which the follower has an offset.
+	// Followed returns threads above one, in order of id: those that exist, and those of which the follower has an offset.
 	Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error)
-	// Offset gives a follower's offset, nil when there is none, and when the thread was created: zero when it is gone.
+	// Offset returns a follower's offset, nil when there is none, and when the thread was created: zero when it is gone.
 	Offset(ctx context.Context, follower string, t id.Thread) (o *eventstore.Offset, created time.Time, err error)
 	// PutOffsets notes offsets; one without Created is deleted.
 	PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error
@@ -179,7 +179,7 @@ func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread, look bool) er
 	return errors.Join(errs...)
 }
 
-// sync brings the file of a thread up to date. It gives the offset if that changed, and whether there are more rows.
+// sync brings the file of a thread up to date. It returns the offset if that changed, and whether there are more rows.
 func (m *Mirror) sync(ctx context.Context, t id.Thread, look bool) (changed *eventstore.Offset, more bool, err error) {
 	was, created, err := m.opts.Store.Offset(ctx, follower, t)
 	if err != nil {

@@ -135,7 +135,7 @@ func (a *build) hasTools() bool {
 	return len(a.static.names) > 0 || len(a.Sources) > 0 || slices.ContainsFunc(a.Middleware, wraps)
 }
 
-// tools gives all tools there are now.
+// tools returns all tools there are now.
 func (a *build) tools(ctx context.Context) (*toolSet, error) {
 	if len(a.Sources) == 0 {
 		return a.static, nil

@@ -17,7 +17,7 @@ import (
 	"understudy/graph/pregel"
 )
 
-// BuiltIn gives a tool that every declared agent may name. ok is false when there is none of this name.
+// BuiltIn returns a tool that every declared agent may name. ok is false when there is none of this name.
 func BuiltIn(name string) (t Tool, ok bool) {
 	for _, t := range builtIns {
 		if t.Name == name {

@@ -13,7 +13,7 @@ import (
 	"understudy/graph/message"
 )
 
-// forModel gives a conversation as models take it. What no model understands, such as reasoning of another one, is left out.
+// forModel returns a conversation as models take it. What no model understands, such as reasoning of another one, is left out.
 func forModel(system *message.Message, messages []message.Message) ([]llms.MessageContent, error) {
 	out := make([]llms.MessageContent, 0, len(messages)+1)
 	if system != nil {

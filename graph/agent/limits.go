@@ -171,7 +171,7 @@ func (t *toolLimit) afterModel(_ context.Context, state pregel.Values) (any, err
 	return update, nil
 }
 
-// toolCounts gives a copy of the counts by tool.
+// toolCounts returns a copy of the counts by tool.
 func toolCounts(state pregel.Values, key string) map[string]int {
 	raw, _, _ := pregel.Get[json.RawMessage](state, key)
 	var counts map[string]int

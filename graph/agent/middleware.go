@@ -79,13 +79,13 @@ type ModelResponse struct {
 	Updates    []any             // further *pregel.Command
 }
 
-// Messages gives the conversation of a state.
+// Messages returns the conversation of a state.
 func Messages(state pregel.Values) []message.Message {
 	m, _ := state[messagesKey].([]message.Message)
 	return m
 }
 
-// lastAI gives the last message of the model and what follows it; -1 when there is none.
+// lastAI returns the last message of the model and what follows it; -1 when there is none.
 func lastAI(messages []message.Message) (at int) {
 	for i := len(messages) - 1; i >= 0; i-- {
 		if messages[i].Type == message.TypeAI {

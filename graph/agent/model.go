@@ -43,7 +43,7 @@ func (m Model) metadata(more map[string]any) json.RawMessage {
 	return raw
 }
 
-// Ask calls a model in a node, outside of an agent's loop too: its tokens are streamed to whoever listens, and it gives the whole
+// Ask calls a model in a node, outside of an agent's loop too: its tokens are streamed to whoever listens, and it returns the whole
 // message, with an id. metadata joins that of the messages; with the tag "nostream" nobody sees them.
 func (m Model) Ask(ctx context.Context, messages []message.Message, metadata map[string]any, tags ...string) (message.Message, error) {
 	content, err := forModel(nil, messages)
@@ -97,7 +97,7 @@ func (t *teller) chunk(c llm.Chunk) {
 	t.call.Chunk(m)
 }
 
-// nameCalls gives ids to the calls of providers that give none.
+// nameCalls sets the ids of calls whose provider sends none.
 func (t *teller) nameCalls(deltas []llm.ToolCallDelta) {
 	for i := range deltas {
 		d := &deltas[i]
@@ -150,7 +150,7 @@ func kwargs(reasoning, refusal string) json.RawMessage {
 	return append(jsonobj.AppendText(append(b, `,"refusal":`...), refusal), '}')
 }
 
-// end gives the whole message, after a last, empty chunk.
+// end returns the whole message, after a last, empty chunk.
 func (t *teller) end() message.Message {
 	if t.wanted {
 		last := message.AIChunk("")

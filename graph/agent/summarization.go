@@ -308,7 +308,7 @@ func (s *summarizer) halve(text string) string {
 	return string(runes[:head]) + "\n\n[… middle of the conversation left out …]\n\n" + string(runes[len(runes)-(budget-head):])
 }
 
-// tail gives the last n characters.
+// tail returns the last n characters.
 func tail(text string, n int) string {
 	runes := []rune(text)
 	return string(runes[max(len(runes)-max(n, 0), 0):])

@@ -23,7 +23,7 @@ const titlePrompt = `Give this conversation a title of at most six words. Answer
 
 {conversation}`
 
-// Title gives a thread a title, once, after its first answer. Its model is not seen in streams. If it fails, the first words of the
+// Title returns a thread a title, once, after its first answer. Its model is not seen in streams. If it fails, the first words of the
 // person are the title.
 func Title(o TitleOptions) (Middleware, error) {
 	if o.Model.LLM == nil {

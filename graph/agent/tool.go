@@ -159,7 +159,7 @@ type ToolRequest struct {
 // Tools are all tools of the agent.
 func (r ToolRequest) Tools() []Tool { return r.tools.all() }
 
-// With gives the request for another call, and the tool that it names.
+// With returns the request for another call, and the tool that it names.
 func (r ToolRequest) With(call message.ToolCall) ToolRequest {
 	r.Call, r.Tool = call, nil
 	if t := r.tools.byName[call.Name]; t != nil {

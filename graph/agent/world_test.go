@@ -154,7 +154,7 @@ func says(text string) string {
 	return string(raw)
 }
 
-// ask runs the agent with what a person says, and gives the last state.
+// ask runs the agent with what a person says, and returns the last state.
 func (w *world) ask(text string) gjson.Result {
 	w.t.Helper()
 	return w.last(w.invocation(says(text), "values"))

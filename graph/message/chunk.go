@@ -12,7 +12,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Add gives the message that the chunks a and b, in this order, are parts of, as the addition of LangChain's AIMessageChunk does: text is
+// Add returns the message that the chunks a and b, in this order, are parts of, as the addition of LangChain's AIMessageChunk does: text is
 // joined, blocks and tool calls with the same index are merged, counts are summed. Tool calls are read from their parts as far as they
 // have come. Objects whose fields have other types in a than in b cannot be added: an error.
 func Add(a, b Message) (Message, error) {
@@ -51,7 +51,7 @@ func Add(a, b Message) (Message, error) {
 	return out, nil
 }
 
-// WithCallChunks gives a chunk the parts of tool calls, and the calls as far as these tell them.
+// WithCallChunks returns a chunk the parts of tool calls, and the calls as far as these tell them.
 func (m Message) WithCallChunks(parts ...ToolCallChunk) Message {
 	m.ToolCallChunks = parts
 	m.readCalls()
@@ -75,7 +75,7 @@ func (m *Message) readCalls() {
 	}
 }
 
-// Whole gives the message that a chunk, or the sum of all its chunks, stands for. A message that is no chunk stays what it is.
+// Whole returns the message that a chunk, or the sum of all its chunks, stands for. A message that is no chunk stays what it is.
 func (m Message) Whole() Message {
 	if !m.IsChunk() {
 		return m
@@ -361,7 +361,7 @@ func nonStandard(v gjson.Result, haveType string, index gjson.Result) []Field {
 // maxPartial bounds how many bytes PartialJSON reads in all: it reads its text again for each byte that it has to cut off the end.
 const maxPartial = 64 << 20
 
-// PartialJSON completes JSON of which the end has not come yet, as LangChain's parse_partial_json, and gives it compact. ok is false when
+// PartialJSON completes JSON of which the end has not come yet, as LangChain's parse_partial_json, and returns it compact. ok is false when
 // nothing can be made of it.
 func PartialJSON(text string) (raw json.RawMessage, ok bool) {
 	if json.Valid([]byte(text)) {

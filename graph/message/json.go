@@ -71,7 +71,7 @@ func (m Message) AppendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// MarshalJSON gives the message as the API shows it.
+// MarshalJSON returns the message as the API shows it.
 func (m Message) MarshalJSON() ([]byte, error) { return m.AppendJSON(make([]byte, 0, 256)), nil }
 
 // UnmarshalJSON reads a message as the API shows it, and whatever Parse takes in its place.
@@ -238,7 +238,7 @@ func readContent(v gjson.Result) Content {
 	return c
 }
 
-// readObject gives an object's bytes; nil when it is empty or none.
+// readObject returns an object's bytes; nil when it is empty or none.
 func readObject(v gjson.Result) json.RawMessage {
 	if !v.IsObject() || len(v.Raw) == 2 {
 		return nil
@@ -279,7 +279,7 @@ func readUsage(v gjson.Result) *Usage {
 	return u
 }
 
-// rawOf gives the bytes of a value, compact.
+// rawOf returns the bytes of a value, compact.
 func rawOf(v gjson.Result) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, []byte(v.Raw)) != nil {
@@ -507,7 +507,7 @@ func setField(fields []Field, f Field) []Field {
 	return append(fields, f)
 }
 
-// object gives fields as a JSON object; nil when there are none.
+// object returns fields as a JSON object; nil when there are none.
 func object(fields []Field) json.RawMessage {
 	if len(fields) == 0 {
 		return nil

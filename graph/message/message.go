@@ -106,7 +106,7 @@ type Content struct {
 // Text is a content that is text.
 func Text(text string) Content { return Content{Text: text} }
 
-// String gives the text: that of the blocks, joined, where there are blocks. Blocks that are no text are left out.
+// String returns the text: that of the blocks, joined, where there are blocks. Blocks that are no text are left out.
 func (c Content) String() string {
 	if c.Blocks == nil {
 		return c.Text
@@ -143,13 +143,13 @@ func AIChunk(text string) Message { return Message{Type: TypeAIChunk, Content: T
 // Remove removes the message with this id from a list of messages; RemoveAll all that come before.
 func Remove(id string) Message { return Message{Type: TypeRemove, ID: id} }
 
-// WithID gives the message another id.
+// WithID returns the message another id.
 func (m Message) WithID(id string) Message { m.ID = id; return m }
 
-// WithName gives the message a name.
+// WithName returns the message a name.
 func (m Message) WithName(name string) Message { m.Name = name; return m }
 
-// Text gives the text of the content.
+// Text returns the text of the content.
 func (m Message) Text() string { return m.Content.String() }
 
 // IsChunk reports whether the message is a chunk of one.

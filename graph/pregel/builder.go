@@ -465,7 +465,7 @@ func typedCall[I any](fn func(ctx context.Context, input I) (any, error)) func(c
 	}
 }
 
-// values gives an input as nodes of Values get it: lists of messages as []message.Message, all else as raw JSON.
+// values returns an input as nodes of Values get it: lists of messages as []message.Message, all else as raw JSON.
 func (v *value) values() (Values, error) {
 	fields, ok := v.object()
 	if !ok {

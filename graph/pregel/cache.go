@@ -11,7 +11,7 @@ import (
 
 // Cache keeps what nodes with a CachePolicy wrote. Implementations are safe for concurrent use.
 type Cache interface {
-	// Get gives what Set kept under a key; false when there is nothing, or not any more.
+	// Get returns what Set kept under a key; false when there is nothing, or not any more.
 	Get(key string) ([]CachedWrite, bool)
 	// Set keeps writes for as long as ttl says; 0: for as long as there is room.
 	Set(key string, writes []CachedWrite, ttl time.Duration)
@@ -106,7 +106,7 @@ func (l *loop) cacheKey(t *task) string {
 	return l.g.name + "\x00" + t.name + "\x00" + hex.EncodeToString(sum[:])
 }
 
-// fromCache gives a task what one with the same input wrote.
+// fromCache sets the writes of a task to those of an earlier task with the same input.
 func (l *loop) fromCache(t *task) bool {
 	key := l.cacheKey(t)
 	if key == "" {

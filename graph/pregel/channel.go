@@ -9,7 +9,7 @@ import (
 
 // Channel says how a key of the state takes updates. Make one with LastValue, Reducer, Messages, Ephemeral, Topic or Untracked.
 type Channel interface {
-	// make gives an empty channel of this kind for a key.
+	// make returns an empty channel of this kind for a key.
 	make(key string) channel
 	// kind is LangGraph's name of the class.
 	kindName() string
@@ -21,13 +21,13 @@ type Channel interface {
 type channel interface {
 	// update applies the updates of a step; none when the step had none for it. It reports whether the channel changed.
 	update(vals []*value) (bool, error)
-	// get gives the value; nil when it is empty.
+	// get returns the value; nil when it is empty.
 	get() *value
 	available() bool
 	// consume is called when a task that the channel triggered has run, finish when a run is about to end.
 	consume() bool
 	finish() bool
-	// checkpoint gives what is stored; nil when nothing is.
+	// checkpoint returns what is stored; nil when nothing is.
 	checkpoint() *value
 	load(*value) error
 	clone() channel

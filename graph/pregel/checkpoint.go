@@ -60,7 +60,7 @@ func (c *checkpoint) version(g *Graph, channel string) string {
 	return c.others[channel]
 }
 
-// highest gives the highest version of all channels; "" when there is none.
+// highest returns the highest version of all channels; "" when there is none.
 func (c *checkpoint) highest() string {
 	top := ""
 	for _, v := range c.versions {
@@ -115,7 +115,7 @@ type savedMetadata struct {
 	raw     json.RawMessage // as it was loaded; nil: of a checkpoint that this run made
 }
 
-// newChannels gives empty channels.
+// newChannels returns empty channels.
 func (g *Graph) newChannels() []channel {
 	out := make([]channel, len(g.chans))
 	for i := range g.chans {
@@ -208,7 +208,7 @@ func (g *Graph) load(t *checkpointer.Tuple) (*saved, error) {
 	return s, nil
 }
 
-// pyJSON gives JSON of Python, which escapes text and knows NaN, as ours.
+// pyJSON returns JSON of Python, which escapes text and knows NaN, as ours.
 func pyJSON(raw string) []byte {
 	v := gjson.Parse(raw)
 	switch {
@@ -367,7 +367,7 @@ func appendVersion(b []byte, name, v string, first *bool) []byte {
 	return append(append(b, v...), '"')
 }
 
-// blobs gives the values to store beside the checkpoint: of channels whose version is newer than before.
+// blobs returns the values to store beside the checkpoint: of channels whose version is newer than before.
 func (c *checkpoint) blobs(g *Graph, chans []channel, before []string) ([]checkpointer.Blob, error) {
 	var out []checkpointer.Blob
 	for i := range g.chans {

@@ -201,7 +201,7 @@ func applyDefaults(n *node, defaults []NodeOption) {
 	}
 }
 
-// keysOf gives the channels that a schema sees.
+// keysOf returns the channels that a schema sees.
 func (b *builder) keysOf(s *schema) []string {
 	var keys []string
 	for _, c := range b.channels {

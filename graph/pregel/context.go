@@ -134,7 +134,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// StoreOf gives the long-term memory; nil outside of a run, and where there is none.
+// StoreOf returns the long-term memory; nil outside of a run, and where there is none.
 func StoreOf(ctx context.Context) graph.Store {
 	if tc := taskOf(ctx); tc != nil {
 		return tc.l.x.store
@@ -171,7 +171,7 @@ func Info(ctx context.Context) (info RunInfo, ok bool) {
 	}, true
 }
 
-// Previous gives what the entrypoint returned, or saved, in the run before on the same thread. ok is false when there was none.
+// Previous returns what the entrypoint returned, or saved, in the run before on the same thread. ok is false when there was none.
 func Previous[T any](ctx context.Context) (v T, ok bool, err error) {
 	tc := taskOf(ctx)
 	if tc == nil {

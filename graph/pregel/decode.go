@@ -160,7 +160,7 @@ func (v *value) asMessage() (message.Message, error) {
 	return message.Parse(v.JSON())
 }
 
-// plain gives a value as Go programs have it that know nothing of its type: messages stay messages, integers int64 as long as they
+// plain returns a value as Go programs have it that know nothing of its type: messages stay messages, integers int64 as long as they
 // fit, else *big.Int, floats float64; lists []any, or []message.Message when there are only messages; mappings map[string]any.
 func (v *value) plain() (any, error) {
 	if v.isNull() {

@@ -93,7 +93,7 @@ func (g *Graph) drawing(xray int) *drawing {
 	return d
 }
 
-// lastDrawn gives the node that a graph without an end is at when LangGraph stops to follow it; "" when there are several.
+// lastDrawn returns the node that a graph without an end is at when LangGraph stops to follow it; "" when there are several.
 func lastDrawn(edges map[string][]drawnEdge) string {
 	const most = 250 // steps
 	at, chosen := []string{START}, map[string]bool{}
@@ -126,7 +126,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// declaredEdges gives the edges by the node they start at. Those to END that are not conditional follow from where paths end.
+// declaredEdges returns the edges by the node they start at. Those to END that are not conditional follow from where paths end.
 func (g *Graph) declaredEdges() map[string][]drawnEdge {
 	edges := map[string][]drawnEdge{}
 	add := func(e drawnEdge) { edges[e.from] = append(edges[e.from], e) }
@@ -189,7 +189,7 @@ func (d *drawing) add(e drawnEdge) {
 	d.edges = append(d.edges, e)
 }
 
-// only gives the one node without an edge that comes in (or goes out), except names aside; "" when there is not exactly one.
+// only returns the one node without an edge that comes in (or goes out), except names aside; "" when there is not exactly one.
 func (d *drawing) only(first bool, except string) string {
 	found := ""
 	for _, n := range d.nodes {

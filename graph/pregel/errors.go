@@ -18,7 +18,7 @@ type panicked struct {
 
 func (e *panicked) Error() string { return fmt.Sprint(e.value) }
 
-// errorName gives the name under which an error shows: what ErrorName says, TimeoutError for deadlines, else RuntimeError.
+// errorName returns the name under which an error shows: what ErrorName says, TimeoutError for deadlines, else RuntimeError.
 func errorName(err error) string {
 	var named interface{ ErrorName() string }
 	if errors.As(err, &named) {

@@ -46,7 +46,7 @@ func (s *span) below(name string, tags []string, metadata []byte) *span {
 	return &span{x: s.x, id: uuid.NewString(), name: name, parents: append(slices.Clone(s.parents), s.id), tags: tags, metadata: metadata}
 }
 
-// data gives {"key": value, …}.
+// data returns {"key": value, …}.
 func spanData(pairs ...any) []byte {
 	b := []byte{'{'}
 	for i := 0; i < len(pairs); i += 2 {

@@ -46,7 +46,7 @@ type structField struct {
 
 var structFields sync.Map // reflect.Type -> []structField
 
-// fieldsOf gives the fields of a struct type, those of embedded structs included, as encoding/json sees them.
+// fieldsOf returns the fields of a struct type, those of embedded structs included, as encoding/json sees them.
 func fieldsOf(t reflect.Type) []structField {
 	if known, ok := structFields.Load(t); ok {
 		return known.([]structField)
@@ -94,7 +94,7 @@ func hasMarshaler(t reflect.Type) bool {
 		reflect.PointerTo(t).Implements(marshalerType) || reflect.PointerTo(t).Implements(textMarshalerType)
 }
 
-// goFields gives the entries of a map or struct, in the order of keys or fields. set: only fields of a struct that are set.
+// goFields returns the entries of a map or struct, in the order of keys or fields. set: only fields of a struct that are set.
 func goFields(rv reflect.Value, set bool) []field {
 	if rv.Kind() == reflect.Map {
 		fields := make([]field, 0, rv.Len())

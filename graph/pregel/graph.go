@@ -110,7 +110,7 @@ func (l *loop) guardedRun(in input) (err error) {
 	return l.run(in)
 }
 
-// finish waits for what the run left behind, and gives its error as graph.Graph promises it.
+// finish waits for what the run left behind, and returns its error as graph.Graph promises it.
 func (x *exec) finish(err error) error {
 	if x.saves != nil {
 		if serr := x.saves.wait(); serr != nil {
@@ -391,7 +391,7 @@ func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Sto
 // WithDurability says when checkpoints are written: sync (before the next step), async, or exit.
 func WithDurability(d string) RunOption { return func(inv *invocation) { inv.Durability = d } }
 
-// Invoke runs the graph to its end, or to an interrupt, and gives the state as JSON of an object: the keys of its output type. input is the
+// Invoke runs the graph to its end, or to an interrupt, and returns the state as JSON of an object: the keys of its output type. input is the
 // input as nodes would return it, a *Command that resumes, or nil to go on. Within a node it runs as a part of the run: in a namespace of its
 // own, with the run's thread; options do not count there.
 func (g *Graph) Invoke(ctx context.Context, input any, options ...RunOption) (json.RawMessage, error) {

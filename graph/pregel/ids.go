@@ -155,7 +155,7 @@ func (p taskPath) appendJSON(b []byte) []byte {
 	return append(strconv.AppendInt(b, int64(p.index), 10), ",false]"...)
 }
 
-// nextVersion gives a channel version that is higher than all so far: a number of 32 digits and a random part.
+// nextVersion returns a channel version that is higher than all so far: a number of 32 digits and a random part.
 func nextVersion(highest string) string {
 	const zeros = "00000000000000000000000000000000"
 	var digits [20]byte

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// schemas gives the JSON Schemas of a graph, in the form that LangGraph's have.
+// schemas returns the JSON Schemas of a graph, in the form that LangGraph's have.
 func (g *Graph) schemas() json.RawMessage {
 	b := []byte(`{"input_schema":`)
 	b = append(b, g.schemaJSON(g.input, g.inKeys, false)...)
@@ -143,7 +143,7 @@ func messagesSchema(title string) orderedObject {
 	return orderedObject{{"items", message}, {"title", title}, {"type", "array"}}
 }
 
-// typeSchema gives the schema of a Go type; nil: anything. seen breaks cycles.
+// typeSchema returns the schema of a Go type; nil: anything. seen breaks cycles.
 func typeSchema(t reflect.Type, title string, seen []reflect.Type) orderedObject {
 	var o orderedObject
 	with := func(members ...member) orderedObject {
@@ -212,7 +212,7 @@ func typeSchema(t reflect.Type, title string, seen []reflect.Type) orderedObject
 	return with()
 }
 
-// tagOf gives an option of the tag jsonschema of a field: `jsonschema:"description=…,default=…"`. A tag without options is a description.
+// tagOf returns an option of the tag jsonschema of a field: `jsonschema:"description=…,default=…"`. A tag without options is a description.
 func tagOf(f reflect.StructField, option string) (string, bool) {
 	if tag := f.Tag.Get("jsonschema"); option == "description" && tag != "" && !strings.HasPrefix(tag, "description=") && !strings.HasPrefix(tag, "default=") {
 		return tag, true
@@ -225,7 +225,7 @@ func tagOf(f reflect.StructField, option string) (string, bool) {
 	return "", false
 }
 
-// defaultOf gives what a field holds where nothing is given: the default of its tag, which is JSON or text.
+// defaultOf returns what a field holds where nothing is given: the default of its tag, which is JSON or text.
 func defaultOf(f reflect.StructField) (reflect.Value, bool) {
 	text, ok := tagOf(f, "default")
 	if !ok {
@@ -242,7 +242,7 @@ func defaultOf(f reflect.StructField) (reflect.Value, bool) {
 	return v.Elem(), true
 }
 
-// subgraphs gives the schemas of graphs that are nodes, by namespace.
+// subgraphs returns the schemas of graphs that are nodes, by namespace.
 func (g *Graph) subgraphs(only string, recurse bool) json.RawMessage {
 	b := []byte{'{'}
 	g.eachSubgraph("", only, recurse, func(ns string, sub *Graph) {

@@ -28,7 +28,7 @@ func newKnownValues(most int) *knownValues {
 	return &knownValues{young: map[xxh3.Uint128]*value{}, most: most}
 }
 
-// of gives the values of items.
+// of returns the values of items.
 func (k *knownValues) of(items [][]byte) []*value {
 	out := make([]*value, len(items))
 	k.mu.Lock()

@@ -66,7 +66,7 @@ type loop struct {
 
 var errRecursion = errors.New("recursion limit")
 
-// applyWrites applies the writes of tasks to the channels, in the order of their paths, and gives the channels that changed, sorted.
+// applyWrites applies the writes of tasks to the channels, in the order of their paths, and returns the channels that changed, sorted.
 func (l *loop) applyWrites(tasks []*task, versioned bool) ([]string, error) {
 	if len(tasks) > 1 {
 		tasks = slices.Clone(tasks)
@@ -260,7 +260,7 @@ func (l *loop) prepareStep() {
 	l.showCheckpoint()
 }
 
-// reapply gives tasks that finished before the run was interrupted what they wrote.
+// reapply restores the writes of tasks that finished before the run was interrupted.
 func (l *loop) reapply(tasks []*task) {
 	all, _ := statuses(l.pending, nil)
 	if len(tasks) == 1 {
@@ -330,7 +330,7 @@ func (l *loop) afterTick() error {
 	return nil
 }
 
-// leave ends the loop: saves what durability exit has kept back, and shows a last state after an interrupt. It gives the error that goes on.
+// leave ends the loop: saves what durability exit has kept back, and shows a last state after an interrupt. It returns the error that goes on.
 func (l *loop) leave(cause error) error {
 	var gi *GraphInterrupt
 	interrupted := errors.As(cause, &gi)

@@ -291,7 +291,7 @@ func (c *ModelCall) Chunk(chunk message.Message) {
 	}
 }
 
-// End gives the whole message an id, and shows it unless its chunks were.
+// End sets the id of the complete message, and emits it unless its chunks were emitted. It returns the message.
 func (c *ModelCall) End(msg message.Message) message.Message {
 	if msg.ID == "" {
 		msg.ID = c.id

@@ -9,14 +9,14 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// withoutTaskIDs gives a namespace without task ids and without the numbers of further calls.
+// withoutTaskIDs returns a namespace without task ids and without the numbers of further calls.
 func withoutTaskIDs(ns string) string {
 	parts := strings.Split(ns, "|")
 	parts = slices.DeleteFunc(parts, isNumber)
 	return withoutIDs(strings.Join(parts, "|"))
 }
 
-// withoutIDs gives a namespace without task ids.
+// withoutIDs returns a namespace without task ids.
 func withoutIDs(ns string) string {
 	parts := strings.Split(ns, "|")
 	for i, p := range parts {
@@ -25,7 +25,7 @@ func withoutIDs(ns string) string {
 	return strings.Join(parts, "|")
 }
 
-// parentNS gives the namespace of the graph above the one that a task runs in.
+// parentNS returns the namespace of the graph above the one that a task runs in.
 func parentNS(ns string) string {
 	parts := strings.Split(ns, "|")
 	drop := func() {

@@ -11,7 +11,7 @@ import (
 )
 
 // put makes the checkpoint of the state as it is, and saves it. exiting: the checkpoint exists, and only has to be saved.
-// It gives the channel that is closed after the commit.
+// It returns the channel that is closed after the commit.
 func (l *loop) put(source string, exiting bool) (<-chan struct{}, error) {
 	if exiting && l.cp.id == l.loadedID {
 		return nil, nil
@@ -220,7 +220,7 @@ func (l *loop) tracked(writes []write) []write {
 	return out
 }
 
-// storable gives the channels as they are stored: without values of untracked channels in the inputs of Sends.
+// storable returns the channels as they are stored: without values of untracked channels in the inputs of Sends.
 func (l *loop) storable() []channel {
 	c, ok := l.chans[l.g.tasksChan].(*topic)
 	if !ok || len(c.items) == 0 || !slices.ContainsFunc(l.g.chans, func(c chanInfo) bool { return c.untracked }) {

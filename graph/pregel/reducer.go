@@ -107,7 +107,7 @@ func (c *aggregate) checkpoint() *value  { return c.v }
 func (c *aggregate) load(v *value) error { c.v = v; return nil }
 func (c *aggregate) clone() channel      { d := *c; return &d }
 
-// overwriteOf gives what an update replaces the value with, if that is what it does. It may have come as JSON.
+// overwriteOf returns what an update replaces the value with, if that is what it does. It may have come as JSON.
 func overwriteOf(u *value) (*value, bool) {
 	switch u.kind {
 	case ofGo:
@@ -151,7 +151,7 @@ func overwriteOf(u *value) (*value, bool) {
 
 var appendReducer = &reducer{name: "append", empty: emptyList, fold: plus}
 
-// concatAll appends all updates up to one that is no list to one copy, and gives what is left: a step may have thousands.
+// concatAll appends all updates up to one that is no list to one copy, and returns what is left: a step may have thousands.
 func concatAll(current *value, updates []*value) (*value, []*value) {
 	a, ok := current.list()
 	if !ok {
@@ -243,7 +243,7 @@ func finder(a []*value, count int) func(id string, list []*value) int {
 	}
 }
 
-// addMessagesAfter gives what stays when item i of an update removes all messages: what follows the last such item.
+// addMessagesAfter returns what stays when item i of an update removes all messages: what follows the last such item.
 func addMessagesAfter(b []*value, i int) (*value, error) {
 	for j := i + 1; j < len(b); j++ {
 		if id, typ, _ := b[j].messageID(); typ == message.TypeRemove && id == message.RemoveAll {
@@ -253,7 +253,7 @@ func addMessagesAfter(b []*value, i int) (*value, error) {
 	return wholeList(slices.Clone(b[i+1:])), nil
 }
 
-// messageItems gives the messages of a list, or a single one, whole and with ids.
+// messageItems returns the messages of a list, or a single one, whole and with ids.
 func messageItems(v *value) ([]*value, error) {
 	if v.whole {
 		return v.items, nil
@@ -278,7 +278,7 @@ func messageItems(v *value) ([]*value, error) {
 	return out, nil
 }
 
-// asWholeMessage gives a message with an id; the value itself where it is one.
+// asWholeMessage returns a message with an id; the value itself where it is one.
 func asWholeMessage(item *value) (*value, error) {
 	if id, typ, ok := item.messageID(); ok {
 		if id != "" && !isChunkType(typ) {

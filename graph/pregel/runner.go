@@ -500,7 +500,7 @@ func (l *loop) subgraph(ctx context.Context, tc *taskContext, g *Graph, in *valu
 	return sub.values(), nil
 }
 
-// setField gives fields with one of them set, as a copy.
+// setField returns fields with one of them set, as a copy.
 func setField(fields []field, name, text string) []field {
 	out := make([]field, 0, len(fields)+1)
 	out = append(out, fields...)

@@ -55,7 +55,7 @@ func (s *saves) add(sv graph.Save, size int, wantHold bool) <-chan struct{} {
 	return ch
 }
 
-// last gives a channel that is closed when all that waits now is committed; nil when nothing does.
+// last returns a channel that is closed when all that waits now is committed; nil when nothing does.
 func (s *saves) last() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *saves) save(batch []graph.Save) (err error) {
 	return s.saver.Save(s.ctx, batch...)
 }
 
-// wait waits until nothing is left to save, and gives the failure that stands.
+// wait waits until nothing is left to save, and returns the failure that stands.
 func (s *saves) wait() error {
 	for {
 		s.mu.Lock()

@@ -150,7 +150,7 @@ func decodeTo[T any](v *value, dst *T) error {
 	return v.into(reflect.ValueOf(dst).Elem())
 }
 
-// emptyOf gives what a channel with a reducer holds before the first update: the zero value of its type, as far as LangGraph can make
+// emptyOf returns what a channel with a reducer holds before the first update: the zero value of its type, as far as LangGraph can make
 // one; nil: nothing.
 func emptyOf(zero any) *value {
 	if zero == nil {

@@ -105,7 +105,7 @@ func (l *loop) showWrites(id string, writes []write, cached bool) {
 	}
 }
 
-// interruptsJSON gives the questions among writes as a list.
+// interruptsJSON returns the questions among writes as a list.
 func interruptsJSON(writes []write) []byte {
 	b := []byte{'['}
 	for _, w := range writes {
@@ -126,7 +126,7 @@ func interruptsJSON(writes []write) []byte {
 	return append(b, ']')
 }
 
-// valuesWith gives the state with the questions in it.
+// valuesWith returns the state with the questions in it.
 func (l *loop) valuesWith(interrupts []byte) []byte {
 	if l.g.bareOut {
 		return append(append([]byte(`{"__interrupt__":`), interrupts...), '}')
@@ -216,7 +216,7 @@ func (l *loop) resultJSON(t *task, writes []write) []byte {
 	return append(append(b, interruptsJSON(writes)...), '}')
 }
 
-// foldedWrites gives writes by channel, of the named ones, those of one channel in a list under $writes.
+// foldedWrites returns writes by channel, of the named ones, those of one channel in a list under $writes.
 func foldedWrites(b []byte, writes []write, keys []string, withReturn bool) []byte {
 	type group struct {
 		name   string

@@ -17,7 +17,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// at gives the graph of a namespace; nil when no node declares it.
+// at returns the graph of a namespace; nil when no node declares it.
 func (g *Graph) at(ns string) *Graph {
 	if ns == "" {
 		return g
@@ -57,7 +57,7 @@ func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key
 	return l, nil
 }
 
-// nullWrites gives the writes that no task made: of a Command.
+// nullWrites returns the writes that no task made: of a Command.
 func (l *loop) nullWrites() (writes []write) {
 	for _, w := range l.pending {
 		if w.task == nullTask {
@@ -473,7 +473,7 @@ func updateTaskID(checkpoint string, i int) string {
 	return uuidOf(checkpoint, name)
 }
 
-// lastNode gives the node that updated the state last; "" when there were several.
+// lastNode returns the node that updated the state last; "" when there were several.
 func (l *loop) lastNode() string {
 	if len(l.g.order) == 1 {
 		return l.g.order[0]

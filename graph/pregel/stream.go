@@ -58,7 +58,7 @@ func (s *stream) wake() {
 	}
 }
 
-// take gives the events that wait. spare is used for those that come.
+// take returns the events that wait. spare is used for those that come.
 func (s *stream) take(spare []graph.Event) []graph.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()

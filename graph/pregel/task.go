@@ -106,7 +106,7 @@ func (l *loop) newScratchpad(taskID, ns string, a answers) *scratchpad {
 	return s
 }
 
-// takeNullResume gives the answer that is for whoever asks first, once. nil: there is none.
+// takeNullResume returns the answer that is for whoever asks first, once. nil: there is none.
 func (s *scratchpad) takeNullResume() *value {
 	if !s.nullResume {
 		if s.parent != nil {
@@ -126,7 +126,7 @@ func (s *scratchpad) takeNullResume() *value {
 	return nil
 }
 
-// taskNS gives the namespace of a task.
+// taskNS returns the namespace of a task.
 func (l *loop) taskNS(name, id string) string {
 	if l.ns == "" {
 		return name + ":" + id
@@ -156,7 +156,7 @@ func (l *loop) triggered(n *node) bool {
 	return false
 }
 
-// candidates gives the nodes that may run, in the order of their tasks.
+// candidates returns the nodes that may run, in the order of their tasks.
 func (l *loop) candidates(updated []string, known bool) []string {
 	if known && len(updated) > 0 {
 		var names []string
@@ -177,7 +177,7 @@ func (l *loop) candidates(updated []string, known bool) []string {
 	return l.g.order
 }
 
-// prepare gives the tasks of the next step: first Sends, then nodes that were triggered.
+// prepare returns the tasks of the next step: first Sends, then nodes that were triggered.
 func (l *loop) prepare(updated []string, known bool) []*task {
 	var tasks []*task
 	waiting := l.answers()
@@ -260,7 +260,7 @@ func sendOf(v *value) (node string, arg *value, timeout time.Duration, ok bool) 
 	return "", nil, 0, false
 }
 
-// read gives the values of keys, those that are empty left out.
+// read returns the values of keys, those that are empty left out.
 func (l *loop) read(keys []string) *value {
 	fields := make([]field, 0, len(keys))
 	for _, key := range keys {
@@ -286,7 +286,7 @@ func (l *loop) managed(keys []string, fields []field) []field {
 	return fields
 }
 
-// values gives the state as values shows it.
+// values returns the state as values shows it.
 func (l *loop) values() *value {
 	if l.g.bareOut {
 		v := l.chans[l.g.chanIndex[l.g.out[0]]].get()

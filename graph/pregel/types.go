@@ -68,7 +68,7 @@ func Errorf(name, format string, args ...any) *Error {
 
 func (e *Error) Error() string { return e.Text }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // ErrorName is the name under which the error shows.

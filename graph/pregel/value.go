@@ -258,7 +258,7 @@ func (v *value) isNull() bool {
 	return false
 }
 
-// JSON gives the value as the API shows it. What cannot be shown is null.
+// JSON returns the value as the API shows it. What cannot be shown is null.
 func (v *value) JSON() []byte {
 	if p := v.json.Load(); p != nil {
 		return *p
@@ -330,7 +330,7 @@ func appendFields(b []byte, fields []field) []byte {
 	return append(b, '}')
 }
 
-// packed gives the value as checkpoints hold it. An error: a Go value that has no such form.
+// packed returns the value as checkpoints hold it. An error: a Go value that has no such form.
 func (v *value) packed() ([]byte, error) {
 	if p := v.pack.Load(); p != nil {
 		return *p, nil
@@ -395,7 +395,7 @@ func (v *value) appendPack(b []byte) ([]byte, error) {
 	return jsonplus.AppendValue(b, *v.json.Load())
 }
 
-// message gives the message that the value is: a Go one, or an object of a message class in a checkpoint.
+// message returns the message that the value is: a Go one, or an object of a message class in a checkpoint.
 func (v *value) message() (message.Message, bool) {
 	switch v.kind {
 	case ofGo:
@@ -417,7 +417,7 @@ func (v *value) message() (message.Message, bool) {
 	return message.Message{}, false
 }
 
-// messageID gives the id of a message without decoding it.
+// messageID returns the id of a message without decoding it.
 func (v *value) messageID() (id, typ string, ok bool) {
 	switch v.kind {
 	case ofGo:
@@ -442,7 +442,7 @@ func isMap(lead byte) bool { return lead&0xf0 == 0x80 || lead == 0xde || lead ==
 
 func isArray(lead byte) bool { return lead&0xf0 == 0x90 || lead == 0xdc || lead == 0xdd }
 
-// list gives the items of a value that is a list.
+// list returns the items of a value that is a list.
 func (v *value) list() ([]*value, bool) {
 	switch v.kind {
 	case ofList:
@@ -481,7 +481,7 @@ func (v *value) list() ([]*value, bool) {
 	return nil, false
 }
 
-// object gives the fields of a value that is a mapping.
+// object returns the fields of a value that is a mapping.
 func (v *value) object() ([]field, bool) {
 	switch v.kind {
 	case ofObject:
@@ -549,7 +549,7 @@ func compact(raw []byte) []byte {
 	return out
 }
 
-// text gives a value that is text.
+// text returns a value that is text.
 func (v *value) text() (string, bool) {
 	if v.kind == ofGo {
 		s, ok := v.goVal.(string)
@@ -562,7 +562,7 @@ func (v *value) text() (string, bool) {
 	return gjson.ParseBytes(raw).Str, true
 }
 
-// inline reports whether the value stays inside of the checkpoint's JSON, where LangGraph keeps primitives, and gives it.
+// inline reports whether the value stays inside of the checkpoint's JSON, where LangGraph keeps primitives, and returns it.
 func (v *value) inline() ([]byte, bool) {
 	switch v.kind {
 	case ofList, ofObject:

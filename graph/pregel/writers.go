@@ -95,7 +95,7 @@ func asCommand(x any) (*Command, bool) {
 	return nil, false
 }
 
-// commandList gives the items of a list of which one at least is a Command.
+// commandList returns the items of a list of which one at least is a Command.
 func commandList(out any) ([]any, bool) {
 	var list []any
 	switch x := out.(type) {
@@ -228,7 +228,7 @@ func (g *Graph) updateFields(x any) ([]field, error) {
 		"https://docs.langchain.com/oss/python/langgraph/errors/INVALID_GRAPH_NODE_RETURN_VALUE", short([]byte(given)))
 }
 
-// withIDs gives messages from Go that have no id one: who reads the update and who reads the state must see the same.
+// withIDs sets the ids of Go messages that have none, so that readers of the update and of the state see the same id.
 func withIDs(v *value) *value {
 	if m, ok := v.goMessage(); ok {
 		if m.ID == "" {

@@ -59,7 +59,7 @@ type queued struct {
 	err   error // it cannot be read
 }
 
-// root gives the checkpoint of a put of the root namespace.
+// root returns the checkpoint of a put of the root namespace.
 func (q *queued) root() (id.Checkpoint, bool) {
 	if q.err != nil || q.save.Put == nil || q.save.Put.NS != "" {
 		return "", false
@@ -118,7 +118,7 @@ func (c *call) hear(custom []byte) {
 	}
 }
 
-// hold gives the channel of a put that may not have been announced yet; for "" one that waits for all announced. c.mu is held.
+// hold returns the channel of a put that may not have been announced yet; for "" one that waits for all announced. c.mu is held.
 func (c *call) hold(at id.Checkpoint) <-chan struct{} {
 	if at == "" {
 		if at = c.last; at == "" { // saves are committed in their order
@@ -163,7 +163,7 @@ func (c *call) saved(at id.Checkpoint) {
 	}
 }
 
-// take gives the events that have come, and whether more can.
+// take returns the events that have come, and whether more can.
 func (c *call) take() (events []graph.Event, over, resume bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

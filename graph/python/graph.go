@@ -23,7 +23,7 @@ type pyGraph struct {
 	id   string
 }
 
-// Graph gives the graph with this id. Whether there is one shows when it is used.
+// Graph returns the graph with this id. Whether there is one shows when it is used.
 func (p *Pool) Graph(id string) graph.Graph { return &pyGraph{pool: p, id: id} }
 
 // Ready waits until the first worker has loaded its graphs, or failed to.

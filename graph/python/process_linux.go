@@ -13,7 +13,7 @@ func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// residentMemory gives the bytes of a process that are in memory; 0 when it is gone.
+// residentMemory returns the bytes of a process that are in memory; 0 when it is gone.
 func residentMemory(pid int) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {

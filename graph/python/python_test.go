@@ -549,7 +549,7 @@ func testHold(t *testing.T, p *python.Pool) {
 	}
 }
 
-// holds tells whether a checkpoint was saved that came with these values.
+// holds reports whether a checkpoint was saved that came with these values.
 func holds(m *memory, values json.RawMessage) bool {
 	steps := 0
 	for range m.puts("") {

@@ -30,7 +30,7 @@ func (w *worker) rest(quiet time.Duration) {
 	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, "seconds", quiet.Seconds(), "runs", runs)
 }
 
-// readmit gives a worker that answers again its place back.
+// readmit returns a worker that answers again its place back.
 func (p *Pool) readmit(w *worker, quiet time.Duration) {
 	p.mu.Lock()
 	if !slices.Contains(p.spares, w) {

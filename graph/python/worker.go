@@ -366,7 +366,7 @@ func (w *worker) add(c *call) bool {
 	return true
 }
 
-// load tells whether the worker takes runs, how many it has, and whether its loop answers.
+// load reports whether the worker takes runs, how many it has, and whether its loop answers.
 func (w *worker) load(now time.Time) (takes bool, runs int, answers bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -95,7 +95,7 @@ func (m *mirror) put(ctx context.Context, saves []graph.Save, s *snapshot) ([]gr
 	return append(saves, graph.Save{Put: p}), nil
 }
 
-// content fills in data and blobs, and gives the shape: the channels that show, in their order.
+// content fills in data and blobs, and returns the shape: the channels that show, in their order.
 func (m *mirror) content(ctx context.Context, s *snapshot, p *checkpointer.Put) (shapeDigest string, shape json.RawMessage, err error) {
 	values := s.Values
 	if len(values) == 0 {
@@ -178,7 +178,7 @@ func (m *mirror) content(ctx context.Context, s *snapshot, p *checkpointer.Put) 
 	return digest(shape), shape, nil
 }
 
-// versionsOf gives the versions of channels that a checkpoint has; nil when there is none.
+// versionsOf returns the versions of channels that a checkpoint has; nil when there is none.
 func (m *mirror) versionsOf(ctx context.Context, k checkpointer.Key) (map[string]string, error) {
 	if k.ID == "" {
 		return nil, nil
@@ -389,7 +389,7 @@ func (m *mirror) nested(ctx context.Context, saves []graph.Save, s *snapshot, is
 	return saves, nil
 }
 
-// history gives checkpoints of a namespace, newest first.
+// history returns checkpoints of a namespace, newest first.
 func (m *mirror) history(ctx context.Context, ns string, before id.Checkpoint, limit int) ([]*snapshot, error) {
 	body := map[string]any{"limit": limit}
 	if before != "" {
@@ -412,7 +412,7 @@ func (m *mirror) history(ctx context.Context, ns string, before id.Checkpoint, l
 	return page, nil
 }
 
-// record gives a checkpoint by its id.
+// record returns a checkpoint by its id.
 func (c *client) record(ctx context.Context, t id.Thread, ns string, at id.Checkpoint) (*snapshot, error) {
 	s := &snapshot{}
 	err := c.post(ctx, threadPath(t)+"/state/checkpoint", map[string]any{
@@ -424,7 +424,7 @@ func (c *client) record(ctx context.Context, t id.Thread, ns string, at id.Check
 	return s, err
 }
 
-// head gives the live head of a namespace.
+// head returns the live head of a namespace.
 func (c *client) head(ctx context.Context, t id.Thread, ns string) (*snapshot, error) {
 	s := &snapshot{}
 	if ns == "" {

@@ -76,7 +76,7 @@ type thread struct {
 	Interrupts json.RawMessage `json:"interrupts"`
 }
 
-// used tells whether a thread may have checkpoints.
+// used reports whether a thread may have checkpoints.
 func (t *thread) used() bool {
 	return len(t.Values) > 0 && string(t.Values) != "null" || t.Error != nil || t.Interrupts != nil
 }
@@ -90,7 +90,7 @@ func (g *Graph) ensure(ctx context.Context, t id.Thread) (*thread, error) {
 	return &row, err
 }
 
-// begin brings the upstream thread to where it has to start from: the head here, or the checkpoint that is named. It gives the checkpoint to
+// begin brings the upstream thread to where it has to start from: the head here, or the checkpoint that is named. It returns the checkpoint to
 // name to the upstream, "" when that is its head anyhow, and the one that the call builds on.
 func (g *Graph) begin(ctx context.Context, saver graph.Saver, at checkpointer.Key) (explicit, base id.Checkpoint, err error) {
 	row, err := g.ensure(ctx, at.Thread)
@@ -238,7 +238,7 @@ func (g *Graph) update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 	return checkpointer.Key{Thread: at.Thread, NS: last.NS, ID: last.ID}, nil
 }
 
-// write sends updates. It gives the place of the last checkpoint, when the answer tells.
+// write sends updates. It returns the place of the last checkpoint, when the answer tells.
 func (g *Graph) write(
 	ctx context.Context, at checkpointer.Key, explicit, base id.Checkpoint, mapping json.RawMessage, steps [][]graph.StateUpdate,
 ) (last place, err error) {
@@ -355,7 +355,7 @@ func (g *Graph) Describe(ctx context.Context, _ graph.Config, what graph.Describ
 	return out, nil
 }
 
-// defaultAssistant gives the id of the assistant that the upstream made for the graph.
+// defaultAssistant returns the id of the assistant that the upstream made for the graph.
 func (g *Graph) defaultAssistant(ctx context.Context) (string, error) {
 	g.mu.Lock()
 	known := g.assistant

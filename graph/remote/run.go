@@ -141,7 +141,7 @@ func (r *run) find(ctx context.Context) (found, error) {
 	return found{}, err
 }
 
-// start gives the stream of the upstream run: of the one that is there already, or of a new one.
+// start returns the stream of the upstream run: of the one that is there already, or of a new one.
 func (r *run) start(ctx context.Context) (base id.Checkpoint, s *stream, err error) {
 	if r.inv.Attempt > 1 {
 		f, err := r.find(ctx)

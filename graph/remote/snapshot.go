@@ -39,7 +39,7 @@ type task struct {
 	Result     json.RawMessage   `json:"result"`
 }
 
-// exists tells whether there is such a checkpoint: the upstream answers 200 with an empty state when there is none.
+// exists reports whether there is such a checkpoint: the upstream answers 200 with an empty state when there is none.
 func (s *snapshot) exists() bool { return s.Checkpoint.ID != "" && s.CreatedAt != "" }
 
 func (s *snapshot) run() string { return gjson.GetBytes(s.Metadata, "run_id").String() }

@@ -32,7 +32,7 @@ const chunkMark = 0xc1
 // one digest, which takes 2^64 attempts, would spoil a thread of their own.
 type Digest [16]byte
 
-// DigestOf gives the digest of one or more items.
+// DigestOf returns the digest of one or more items.
 func DigestOf(items []byte) Digest {
 	sum := sha256.Sum256(items)
 	return Digest(sum[:16])
@@ -63,7 +63,7 @@ type Last struct {
 // Size is how many bytes are remembered.
 func (l *Last) Size() int { return cap(l.items) + 12*cap(l.ends) }
 
-// find gives the numbers of the parts that come first in the value before as well.
+// find returns the numbers of the parts that come first in the value before as well.
 func (l *Last) find(parts [][]byte) []uint32 {
 	at := 0
 	for i, part := range parts {

@@ -53,7 +53,7 @@ func ParseChunk(data []byte) ([]Run, error) {
 	return runs, err
 }
 
-// Restore gives the items of a value. part gives the data of a part, nil when there is none; runs are those of its chunks and
+// Restore returns the items of a value. part gives the data of a part, nil when there is none; runs are those of its chunks and
 // then its own. The items are parts of what part gives and of the tail.
 func (v *Value) Restore(runs []Run, part func(number uint32) []byte) (items [][]byte, err error) {
 	items = make([][]byte, 0, min(v.Items, 1<<16)) // what a corrupt value claims must not reserve memory
@@ -81,7 +81,7 @@ func (v *Value) Restore(runs []Run, part func(number uint32) []byte) (items [][]
 	return items, nil
 }
 
-// runsOf gives numbers as ranges, in their order.
+// runsOf returns numbers as ranges, in their order.
 func runsOf(numbers []uint32) (runs []Run) {
 	for _, n := range numbers {
 		if last := len(runs) - 1; last >= 0 && runs[last].First+runs[last].Count == n {
@@ -171,10 +171,10 @@ func (s Set) Remove(other Set) {
 	}
 }
 
-// Has tells whether a number is in the set.
+// Has reports whether a number is in the set.
 func (s Set) Has(n uint32) bool { return int(n/64) < len(s) && s[n/64]>>(n%64)&1 == 1 }
 
-// Runs gives the set as ranges, smallest numbers first.
+// Runs returns the set as ranges, smallest numbers first.
 func (s Set) Runs() []Run {
 	var numbers []uint32
 	for word, bits := range s {

@@ -45,7 +45,7 @@ func (s Setting) Of(m Mode) bool {
 	return slices.Contains(s.In, m)
 }
 
-// AlsoIn gives the variables of LangGraph Server that a command asks.
+// AlsoIn returns the variables of LangGraph Server that a command asks.
 func (s Setting) AlsoIn(m Mode) []string {
 	if m == Proxy && s.OwnOfServer {
 		return nil

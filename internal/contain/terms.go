@@ -15,7 +15,7 @@ const maxTerm = 256
 
 func indexable(key, value string) bool { return len(key) <= maxTerm && len(value) <= maxTerm }
 
-// Terms gives the terms of a document, sorted. Whatever is no object has none.
+// Terms returns the terms of a document, sorted. Whatever is no object has none.
 func Terms(doc []byte) []Term {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(doc, &m) != nil {
@@ -35,7 +35,7 @@ func Terms(doc []byte) []Term {
 	return terms
 }
 
-// Terms gives those terms that every matching document has. all says that a document which has them matches: nothing else is asked.
+// Terms returns those terms that every matching document has. all says that a document which has them matches: nothing else is asked.
 func (m *Matcher) Terms() (terms []Term, all bool) {
 	if m == nil {
 		return nil, true

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program is a program that serves, until the test ends. It gives its address and what it logs.
+// program is a program that serves, until the test ends. It returns its address and what it logs.
 func program(t *testing.T, dir, bin string, env []string, args ...string) (url string, log *safeBuffer) {
 	t.Helper()
 	cmd := exec.Command(bin, args...)

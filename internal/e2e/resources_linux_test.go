@@ -131,7 +131,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	p.call("GET", "/threads/"+thread, nil, 200)
 }
 
-// start runs the server where it cannot start, and gives what it said and its exit code.
+// start runs the server where it cannot start, and returns what it said and its exit code.
 func start(t *testing.T, data string) (string, int) {
 	t.Helper()
 	py := python(t)

@@ -39,7 +39,7 @@ func Newf(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: err.Error(), Cause: errors.Unwrap(err)}
 }
 
-// Wrap gives err a kind and a public message.
+// Wrap returns err a kind and a public message.
 func Wrap(kind Kind, message string, err error) *Error {
 	return &Error{Kind: kind, Message: message, Cause: err}
 }

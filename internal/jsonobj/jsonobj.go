@@ -92,7 +92,7 @@ func (o *Object) Get(key string) json.RawMessage {
 	return nil
 }
 
-// Text gives the value of a key if it is a string, else "".
+// Text returns the value of a key if it is a string, else "".
 func (o *Object) Text(key string) string {
 	v := o.Get(key)
 	if len(v) == 0 || v[0] != '"' {
@@ -101,7 +101,7 @@ func (o *Object) Text(key string) string {
 	return gjson.ParseBytes(v).String()
 }
 
-// Set gives a key a value: in its place when it exists, else at the end.
+// Set returns a key a value: in its place when it exists, else at the end.
 func (o *Object) Set(key string, value json.RawMessage) {
 	if i := o.find(key); i >= 0 {
 		o.fields[i].value = value
@@ -219,7 +219,7 @@ func AppendText(b []byte, text string) []byte {
 	return append(append(b, text[start:]...), '"')
 }
 
-// Merge gives base with every key of over, as one object. Either may be nil.
+// Merge returns base with every key of over, as one object. Either may be nil.
 func Merge(base, over json.RawMessage) json.RawMessage {
 	o := Of(base)
 	o.Merge(Of(over))

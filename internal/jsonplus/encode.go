@@ -241,7 +241,7 @@ func (e *encoder) key() (string, error) {
 	return key, err
 }
 
-// peek gives the value that comes next.
+// peek returns the value that comes next.
 func (e *encoder) peek() []byte {
 	depth := 0
 	for i := e.at; i < len(e.text); i++ {
@@ -314,7 +314,7 @@ func (e *encoder) message(dst []byte, depth int) ([]byte, error) {
 	return appendExtension(dst, extPydanticV2, payload), nil
 }
 
-// last gives the value that counts where a key stands twice.
+// last returns the value that counts where a key stands twice.
 func (f fields) last(key string) []byte {
 	for _, e := range slices.Backward(f) {
 		if e.key == key {

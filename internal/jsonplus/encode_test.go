@@ -163,7 +163,7 @@ func FuzzAppendState(f *testing.F) {
 	})
 }
 
-// decoded gives a JSON value with numbers by value. ok is false when msgpack's floats or text do not hold it: 1e999, lone surrogates, NUL.
+// decoded returns a JSON value with numbers by value. ok is false when msgpack's floats or text do not hold it: 1e999, lone surrogates, NUL.
 func decoded(text []byte) (v any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

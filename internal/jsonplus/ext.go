@@ -381,7 +381,7 @@ func appendOffset(dst []byte, offset float64) []byte {
 	return appendClock(dst, h, m, s, us)
 }
 
-// readZone gives the fixed offset of a tzinfo in microseconds. Zones by name have none at a time without a date.
+// readZone returns the fixed offset of a tzinfo in microseconds. Zones by name have none at a time without a date.
 func readZone(b []byte) (us float64, ok bool) {
 	args, _, ok := readDatetimeArgs(b, "timezone")
 	if !ok {
@@ -395,7 +395,7 @@ func readZone(b []byte) (us float64, ok bool) {
 	return us, ok
 }
 
-// readDeltaExt reads a datetime.timedelta, in microseconds, and gives what follows.
+// readDeltaExt reads a datetime.timedelta, in microseconds, and returns what follows.
 func readDeltaExt(b []byte) (us float64, rest []byte, ok bool) {
 	args, rest, ok := readDatetimeArgs(b, "timedelta")
 	if !ok {
@@ -409,7 +409,7 @@ func readDeltaExt(b []byte) (us float64, rest []byte, ok bool) {
 	return us, rest, ok
 }
 
-// readDatetimeArgs gives the argument list of an object of the datetime module.
+// readDatetimeArgs returns the argument list of an object of the datetime module.
 func readDatetimeArgs(b []byte, name string) (args, rest []byte, ok bool) {
 	if len(b) == 0 {
 		return nil, nil, false
@@ -425,7 +425,7 @@ func readDatetimeArgs(b []byte, name string) (args, rest []byte, ok bool) {
 	return c.arg, rest, true
 }
 
-// readDelta gives days, seconds and microseconds as microseconds. Sums stay exact: a timedelta has fewer than 2^53 up to 285
+// readDelta returns days, seconds and microseconds as microseconds. Sums stay exact: a timedelta has fewer than 2^53 up to 285
 // years, and Python divides the same way beyond.
 func readDelta(n uint32, args []byte) (us float64, ok bool) {
 	days, seconds, micros, ok := readThree(n, args)

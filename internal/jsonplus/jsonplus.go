@@ -74,7 +74,7 @@ func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Pack gives a stored value as msgpack, in whichever form it is kept. What is msgpack already is not looked at, and is the caller's data. ErrPickle
+// Pack returns a stored value as msgpack, in whichever form it is kept. What is msgpack already is not looked at, and is the caller's data. ErrPickle
 // and ErrType can be told apart with errors.Is.
 func Pack(typ string, data []byte) ([]byte, error) {
 	switch typ {

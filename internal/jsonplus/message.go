@@ -6,7 +6,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// SplitArray gives the items of a msgpack value that is an array, without decoding them. They are parts of data. The array's
+// SplitArray returns the items of a msgpack value that is an array, without decoding them. They are parts of data. The array's
 // header followed by the items is data again. Anything that is not an array (ErrNotArray), or is corrupt, is an error.
 func SplitArray(data []byte) (items [][]byte, err error) {
 	if len(data) == 0 || msgp.NextType(data) != msgp.ArrayType {
@@ -46,7 +46,7 @@ func AppendItems(items [][]byte, b []byte) ([][]byte, error) {
 	return items, nil
 }
 
-// skip gives what follows the first value, however deep it is. Extensions, which most items of lists are, are stepped over without looking in.
+// skip returns what follows the first value, however deep it is. Extensions, which most items of lists are, are stepped over without looking in.
 func skip(b []byte) ([]byte, error) {
 	for left := uint64(1); left > 0; left-- {
 		var n uint32
@@ -173,7 +173,7 @@ func readText(b []byte) (string, bool) {
 	return string(s), err == nil
 }
 
-// DeltaSnapshot gives the full value of a delta channel, as msgpack, if that is what data holds.
+// DeltaSnapshot returns the full value of a delta channel, as msgpack, if that is what data holds.
 func DeltaSnapshot(data []byte) (value []byte, ok bool) {
 	if len(data) == 0 {
 		return nil, false

@@ -29,7 +29,7 @@ func IsKey(quoted []byte, key string) bool {
 	return gjson.ParseBytes(quoted).String() == key
 }
 
-// Elements gives the items of an array; ok is false for anything else.
+// Elements returns the items of an array; ok is false for anything else.
 func Elements(array []byte) (items []json.RawMessage, ok bool) {
 	i := Blank(array, 0)
 	if i >= len(array) || array[i] != '[' {
@@ -48,7 +48,7 @@ func Elements(array []byte) (items []json.RawMessage, ok bool) {
 	return items, true
 }
 
-// Join gives an array of items.
+// Join returns an array of items.
 func Join(items []json.RawMessage) json.RawMessage {
 	size := 2
 	for _, item := range items {
@@ -64,13 +64,13 @@ func Join(items []json.RawMessage) json.RawMessage {
 	return append(out, ']')
 }
 
-// Splice gives b with another Text between start and end.
+// Splice returns b with another Text between start and end.
 func Splice(b []byte, start, end int, with []byte) json.RawMessage {
 	out := make([]byte, 0, len(b)-(end-start)+len(with))
 	return append(append(append(out, b[:start]...), with...), b[end:]...)
 }
 
-// Blank gives the index of the first byte from i on that is no white space.
+// Blank returns the index of the first byte from i on that is no white space.
 func Blank(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
@@ -78,7 +78,7 @@ func Blank(b []byte, i int) int {
 	return i
 }
 
-// Skip gives the index after the value that begins at i. It is more than len(b) when the value does not end.
+// Skip returns the index after the value that begins at i. It is more than len(b) when the value does not end.
 func Skip(b []byte, i int) int {
 	broken := len(b) + 1
 	if i >= len(b) {
@@ -123,7 +123,7 @@ func Skip(b []byte, i int) int {
 	return i
 }
 
-// Text gives a Member of an object if it is a string, else "".
+// Text returns a Member of an object if it is a string, else "".
 func Text(object []byte, key string) string {
 	start, end, ok := Member(object, key)
 	if !ok || object[start] != '"' {
@@ -135,7 +135,7 @@ func Text(object []byte, key string) string {
 	return string(object[start+1 : end-1])
 }
 
-// Raw gives a Member of an object as it is; nil when there is none.
+// Raw returns a Member of an object as it is; nil when there is none.
 func Raw(object []byte, key string) json.RawMessage {
 	start, end, ok := Member(object, key)
 	if !ok {
@@ -208,7 +208,7 @@ func Measure(b []byte) Shape {
 // floatDigits is how many digits the largest float64 has at least: a shorter number without an exponent is none that overflows.
 const floatDigits = 308
 
-// number gives the index after the number that begins at i, its sign left out, and whether it has an exponent.
+// number returns the index after the number that begins at i, its sign left out, and whether it has an exponent.
 func number(b []byte, i int) (end int, exponent bool) {
 	for ; i < len(b); i++ {
 		switch c := b[i]; {
@@ -223,7 +223,7 @@ func number(b []byte, i int) (end int, exponent bool) {
 	return i, exponent
 }
 
-// ShortNumber gives the index after the number that begins at i, its sign left out, and a short spelling of its value when Measure calls it
+// ShortNumber returns the index after the number that begins at i, its sign left out, and a short spelling of its value when Measure calls it
 // excessive; nil when it may stay as it is. The spelling is never longer.
 func ShortNumber(b []byte, i int) (end int, short []byte) {
 	end, exponent := number(b, i)

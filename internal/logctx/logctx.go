@@ -24,7 +24,7 @@ func With(ctx context.Context, attrs ...slog.Attr) context.Context {
 	return context.WithValue(ctx, key{}, append(all, attrs...))
 }
 
-// Handler gives each line what its context says, trace_id and span_id among it when there is a span, unless the line says so itself.
+// Handler adds to each line what its context holds: trace_id and span_id among it when there is a span, unless the line says so itself.
 func Handler(h slog.Handler) slog.Handler { return handler{Handler: h} }
 
 type handler struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Value gives what a counter or gauge says, or how often a histogram observed something; the sum of all that have the labels, which are
+// Value returns what a counter or gauge says, or how often a histogram observed something; the sum of all that have the labels, which are
 // pairs of name and value. 0 when there is none.
 func Value(t testing.TB, g prometheus.Gatherer, name string, labels ...string) float64 {
 	t.Helper()

@@ -47,7 +47,7 @@ type Server struct {
 	cmd     *exec.Cmd
 }
 
-// Start gives a test a cluster of its own, which it may stop, restart and break. It ends with the test. options are settings such as
+// Start returns a test a cluster of its own, which it may stop, restart and break. It ends with the test. options are settings such as
 // "max_connections=5".
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
@@ -111,7 +111,7 @@ func (s *Server) Database(t testing.TB) string {
 	return s.Address(name)
 }
 
-// Main runs the tests of a package and stops the cluster, if one was started. It gives the exit code.
+// Main runs the tests of a package and stops the cluster, if one was started. It returns the exit code.
 func Main(m *testing.M) int {
 	code := m.Run()
 	if started != nil {
@@ -149,7 +149,7 @@ func (s *Server) Address(database string) string {
 
 var errMissing = errors.New("there is no initdb on PATH or in /usr/lib/postgresql; on Debian: apt-get install postgresql")
 
-// find gives the folder of the programs. Debian keeps them away from PATH; the newest version counts.
+// find returns the folder of the programs. Debian keeps them away from PATH; the newest version counts.
 func find() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(path), nil

@@ -135,7 +135,7 @@ func (s *Server) Restart() {
 	}
 }
 
-// Client gives a client of the server, which the test closes.
+// Client returns a client of the server, which the test closes.
 func (s *Server) Client() *goredis.Client {
 	s.tb.Helper()
 	o, err := goredis.ParseURL(s.URL)
@@ -151,7 +151,7 @@ func (s *Server) Cut() {
 	require.NoError(s.tb, s.Client().Do(context.Background(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
 }
 
-// Info gives a field of INFO.
+// Info returns a field of INFO.
 func (s *Server) Info(field string) string {
 	s.tb.Helper()
 	text, err := s.Client().Info(context.Background()).Result()

@@ -34,7 +34,7 @@ func NewReader(r io.Reader, limit int) *Reader {
 	return &Reader{br: bufio.NewReaderSize(r, 16<<10), limit: limit, first: true}
 }
 
-// Next gives the next event. At the end of the stream it gives io.EOF, and io.ErrUnexpectedEOF when that is within an event: half an event
+// Next returns the next event. At the end of the stream it gives io.EOF, and io.ErrUnexpectedEOF when that is within an event: half an event
 // is never given. Comments, and fields that say nothing about an event, are passed over.
 func (r *Reader) Next() (Event, error) {
 	var e Event
@@ -78,7 +78,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// next gives the next line, without its end. It is valid until the next call. At the end of the stream it gives what is left, with io.EOF.
+// next returns the next line, without its end. It is valid until the next call. At the end of the stream it returns what is left, with io.EOF.
 func (r *Reader) next(limit int) ([]byte, error) {
 	r.line = r.line[:0]
 	if cap(r.line) > 1<<20 {

@@ -62,7 +62,7 @@ type pkg struct {
 	GoFiles, Imports, Deps []string
 }
 
-// list gives the packages of this module that are built, tests left out.
+// list returns the packages of this module that are built, tests left out.
 func list(t *testing.T, patterns ...string) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Dir,Name,GoFiles,Imports,Deps"}, patterns...)...)
@@ -100,7 +100,7 @@ func short(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// place gives the layer of a package and the name it is listed under.
+// place returns the layer of a package and the name it is listed under.
 func place(path string) (layer int, name string) {
 	layer, name = -1, ""
 	for i, names := range layers {
@@ -274,7 +274,7 @@ func TestFilesAreFinished(t *testing.T) {
 	}
 }
 
-// readFile gives nothing for binary files, links and what has just been deleted.
+// readFile returns nothing for binary files, links and what has just been deleted.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {

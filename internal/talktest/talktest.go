@@ -17,7 +17,7 @@ type Message struct {
 	Declared bool // additional_kwargs.lc_source is "summarization"
 }
 
-// String gives h1, S2 for a declared summary, h for one without id; a content that does not follow from the id stands behind an equals sign.
+// String returns h1, S2 for a declared summary, h for one without id; a content that does not follow from the id stands behind an equals sign.
 func (m Message) String() string {
 	word := m.ID
 	if m.ID == "" {
@@ -47,7 +47,7 @@ type Step struct {
 // Talk is a conversation: steps after their parents.
 type Talk []Step
 
-// String gives one line for each step.
+// String returns one line for each step.
 func (t Talk) String() string {
 	var b strings.Builder
 	for i, s := range t {
@@ -179,7 +179,7 @@ func (m *maker) fresh(kind string) Message {
 	return x
 }
 
-// some gives ids of a list, or what stands for all.
+// some returns ids of a list, or what stands for all.
 func (m *maker) some(list []Message) (ids []string) {
 	if m.chance(5) {
 		return []string{"__remove_all__"}
@@ -235,7 +235,7 @@ func (m *maker) condensed(s *Step) []Message {
 	}
 }
 
-// takenID gives a summary the id of a message that it stands for: the oldest, the newest, or a system message that stayed in front before; its own
+// takenID returns a summary the id of a message that it stands for: the oldest, the newest, or a system message that stayed in front before; its own
 // when there is none.
 func (m *maker) takenID(head, gone []Message, own string) (string, []Message) {
 	of := Message{ID: own}
@@ -286,7 +286,7 @@ func (m *maker) changed(s Step) []Message {
 	return list
 }
 
-// Shrink gives a smaller conversation that fails too.
+// Shrink returns a smaller conversation that fails too.
 func (t Talk) Shrink(fails func(Talk) bool) Talk {
 	for smaller := true; smaller; {
 		smaller = false

@@ -284,7 +284,7 @@ func (w *walk) fill(ctx context.Context, live bool) error {
 	}
 }
 
-// lacks gives the newest checkpoint that is needed and neither here nor recorded, and its newest child; "" when nothing lacks.
+// lacks returns the newest checkpoint that is needed and neither here nor recorded, and its newest child; "" when nothing lacks.
 func (w *walk) lacks(ctx context.Context) (lacking, child id.Checkpoint, err error) {
 	need := map[id.Checkpoint]id.Checkpoint{}
 	if !w.dropped {
@@ -425,7 +425,7 @@ func (w *walk) ids() []id.Checkpoint {
 	return ids
 }
 
-// order gives what is here, each after its parent.
+// order returns what is here, each after its parent.
 func (w *walk) order() []*snapshot {
 	order := make([]*snapshot, 0, len(w.have))
 	met := make(map[id.Checkpoint]bool, len(w.have))

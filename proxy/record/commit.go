@@ -68,7 +68,7 @@ func (w *walk) record(ctx context.Context, of row, live bool) error {
 	}
 }
 
-// threadRow gives the row of a thread, which it makes. Another thread of this id goes, with all that was recorded of it.
+// threadRow returns the row of a thread, which it makes. Another thread of this id goes, with all that was recorded of it.
 func threadRow(tx Tx, t id.Thread, of row) (out *thread.Thread, replaced bool, err error) {
 	out, err = tx.Thread(t)
 	switch {

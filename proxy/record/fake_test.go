@@ -222,7 +222,7 @@ func (u *upstream) ask(ctx context.Context, header http.Header, method, path str
 	return http.StatusOK, nil, []byte(answer), nil
 }
 
-// requests gives what was asked since the last call.
+// requests returns what was asked since the last call.
 func (u *upstream) requests() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -317,7 +317,7 @@ func (w *world) state(t testing.TB, x *talk) []byte {
 	return w.State(t.Context(), w.call, x.id, true, []byte(x.state(x.head(), true)))
 }
 
-// said gives the ids of messages, markers as (n).
+// said returns the ids of messages, markers as (n).
 func said(messages gjson.Result) string {
 	var out []string
 	for _, m := range messages.Array() {

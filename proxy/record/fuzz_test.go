@@ -23,7 +23,7 @@ import (
 	"understudy/thread/overlay"
 )
 
-// An upstream has gone mad: it gives the same odd bytes to every question but who the thread is. Fuzzing proper, with coverage, is too slow
+// An upstream has gone mad: it returns the same odd bytes to every question but who the thread is. Fuzzing proper, with coverage, is too slow
 // with a database below: FuzzSnapshot does it for what is read.
 func TestMadAnswers(t *testing.T) {
 	t.Parallel()

@@ -37,7 +37,7 @@ func TestLiveIsRecorded(t *testing.T) {
 	}
 }
 
-// drift plays a talk on a thread of its own, and gives the first difference between what is shown live and afterwards.
+// drift plays a talk on a thread of its own, and returns the first difference between what is shown live and afterwards.
 func drift(t *testing.T, w *world, talk talktest.Talk, way string) string {
 	t.Helper()
 	w.u.mu.Lock()
@@ -153,7 +153,7 @@ func live(t *testing.T, w *world, x *talk, steps talktest.Talk, saved []*checkpo
 	return ""
 }
 
-// called gives the step that has what a run was called with.
+// called returns the step that has what a run was called with.
 func called(steps talktest.Talk, run string) talktest.Step {
 	i := slices.IndexFunc(steps, func(s talktest.Step) bool { return s.Run == run && len(s.Removed) > 0 })
 	if i < 0 {
@@ -187,7 +187,7 @@ func jsonOf(t *testing.T, object, key, value string) string {
 	return string(out)
 }
 
-// spell gives the messages of a step as an upstream has them.
+// spell returns the messages of a step as an upstream has them.
 func spell(s talktest.Step) []string {
 	list := []string{}
 	for _, m := range s.List {
@@ -203,7 +203,7 @@ func spell(s talktest.Step) []string {
 	return list
 }
 
-// lines gives what a person sees of messages.
+// lines returns what a person sees of messages.
 func lines(messages gjson.Result) []string {
 	out := []string{}
 	for _, m := range messages.Array() {

@@ -11,7 +11,7 @@ import (
 	"understudy/thread/overlay"
 )
 
-// Events gives a page of the log of a thread, if the upstream lets the caller see the thread. Errors: *Refused is the upstream's answer
+// Events returns a page of the log of a thread, if the upstream lets the caller see the thread. Errors: *Refused is the upstream's answer
 // to the client; one of Ask says that the upstream cannot be reached.
 func (r *Recorder) Events(ctx context.Context, c *Call, q eventstore.PageQuery) (*eventstore.Page, error) {
 	_, incomplete, err := r.open(ctx, c, q)
@@ -25,7 +25,7 @@ func (r *Recorder) Events(ctx context.Context, c *Call, q eventstore.PageQuery) 
 	return page, err
 }
 
-// Messages gives a page of the transcript of the head of a thread. Errors are those of Events.
+// Messages returns a page of the transcript of the head of a thread. Errors are those of Events.
 func (r *Recorder) Messages(ctx context.Context, c *Call, q eventstore.PageQuery) (*eventstore.Page, error) {
 	at, incomplete, err := r.open(ctx, c, q)
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Recorder) Messages(ctx context.Context, c *Call, q eventstore.PageQuery
 	return page, err
 }
 
-// open asks the upstream for a thread and its state, and records what is new. It gives the head as far as it is recorded.
+// open asks the upstream for a thread and its state, and records what is new. It returns the head as far as it is recorded.
 func (r *Recorder) open(ctx context.Context, c *Call, q eventstore.PageQuery) (head id.Checkpoint, incomplete bool, err error) {
 	t := q.Thread
 	now, err := r.thread(ctx, c, t)

@@ -301,7 +301,7 @@ func (x *Run) open(ctx context.Context, at id.Checkpoint, data []byte) (err erro
 	return err
 }
 
-// find gives the checkpoint that the run starts from. It is searched for when it is first needed; who needs it waits, but not for long.
+// find returns the checkpoint that the run starts from. It is searched for when it is first needed; who needs it waits, but not for long.
 func (x *Run) find(ctx context.Context) (id.Checkpoint, error) {
 	x.seek(ctx)
 	waiting, cancel := context.WithTimeoutCause(ctx, baseTime, errSlow)

@@ -14,7 +14,7 @@ import (
 	"understudy/thread/overlay"
 )
 
-// values gives what a client sees of root values.
+// values returns what a client sees of root values.
 func values(t *testing.T, run *record.Run, messages ...string) string {
 	t.Helper()
 	out, fate := run.Event(t.Context(), "values", []byte(`{"messages":[`+strings.Join(messages, ",")+`],"n":1}`))

@@ -37,7 +37,7 @@ func (r *Recorder) History(ctx context.Context, c *Call, t id.Thread, body []byt
 	return rejoin(body, items, now), entries, partial
 }
 
-// rejoin gives body, an array of items, with others in their place.
+// rejoin returns body, an array of items, with others in their place.
 func rejoin(body []byte, items, now []json.RawMessage) []byte {
 	same := true
 	for i := range items {
@@ -100,7 +100,7 @@ func (r *Recorder) unshown(ctx context.Context, t id.Thread, err error) {
 	}
 }
 
-// with gives the body with other values, and with a note that earlier messages are not known.
+// with returns the body with other values, and with a note that earlier messages are not known.
 func (v *view) with(values json.RawMessage, incomplete bool) []byte {
 	type part struct {
 		at   span

@@ -69,7 +69,7 @@ func look(body []byte) *view {
 // root reports whether a view is of a root checkpoint.
 func (v *view) root() bool { return v.id != "" && v.ns == "" }
 
-// checkpointID gives the id of a checkpoint if it is one that can be kept: it becomes part of keys and of JSON.
+// checkpointID returns the id of a checkpoint if it is one that can be kept: it becomes part of keys and of JSON.
 func checkpointID(s string) id.Checkpoint {
 	if !plain(s) {
 		return ""
@@ -105,7 +105,7 @@ func (v *view) settled() bool {
 	return len(next) == len(tasks)
 }
 
-// results gives the tasks as far as showing a snapshot needs them.
+// results returns the tasks as far as showing a snapshot needs them.
 func (v *view) results() []checkpointer.Task {
 	items, _ := jsonscan.Elements(v.tasks)
 	tasks := make([]checkpointer.Task, len(items))
@@ -133,7 +133,7 @@ type snapshot struct {
 	start      []byte // what input wrote to the channel of the messages; nil when it is not known
 }
 
-// textsOf gives the channels of values that may hold the text of a summary.
+// textsOf returns the channels of values that may hold the text of a summary.
 func textsOf(values []byte) (channels []eventstore.TextChannel) {
 	for _, name := range eventstore.SummaryChannels {
 		value := jsonscan.Raw(values, name)
@@ -155,7 +155,7 @@ func versionOf(value []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// settle gives the snapshot of a view whose values are those of the checkpoint.
+// settle returns the snapshot of a view whose values are those of the checkpoint.
 func (v *view) settle(channel string, p *pool) *snapshot {
 	metadata := v.metadata.of(v.body)
 	s := &snapshot{
@@ -212,7 +212,7 @@ type pool struct {
 
 func newPool() *pool { return &pool{known: map[string][]byte{}} }
 
-// keep gives items that do not hold on to the bytes that these are part of.
+// keep returns items that do not hold on to the bytes that these are part of.
 func (p *pool) keep(items []json.RawMessage) [][]byte {
 	n := 0
 	for n < len(items) && n < len(p.last) && bytes.Equal(items[n], p.last[n]) {

@@ -50,7 +50,7 @@ func (s *steps) add(values []byte, channel string) {
 }
 
 // between records what a run streamed before it saved its only checkpoint, whose facts these are, as if it had been saved: above is the
-// parent of the checkpoint. It gives what takes the parent's place.
+// parent of the checkpoint. It returns what takes the parent's place.
 func (r *Recorder) between(tx recording, f eventstore.Facts, above *Link) (id.Checkpoint, error) {
 	if f.Run == "" || above != nil && above.Run == f.Run {
 		return f.Parent, nil

@@ -17,13 +17,13 @@ type Store interface {
 	// Record runs fn in a transaction, alone. An error from fn undoes all it did. It returns after the commit is durable. fn must not
 	// block, and may be run again after a serialization failure.
 	Record(ctx context.Context, fn func(Tx) error) error
-	// Thread gives a thread; fault.NotFound when there is none.
+	// Thread returns a thread; fault.NotFound when there is none.
 	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
-	// Links gives those of the checkpoints that are recorded.
+	// Links returns those of the checkpoints that are recorded.
 	Links(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (map[id.Checkpoint]Link, error)
-	// OfVersion gives the newest recorded checkpoint with this version of the messages.
+	// OfVersion returns the newest recorded checkpoint with this version of the messages.
 	OfVersion(ctx context.Context, t id.Thread, version string) (l Link, found bool, err error)
-	// Before gives the nearest of a checkpoint and its ancestors that is not of a run; "" when there is none.
+	// Before returns the nearest of a checkpoint and its ancestors that is not of a run; "" when there is none.
 	Before(ctx context.Context, t id.Thread, c id.Checkpoint, r id.Run) (id.Checkpoint, error)
 }
 
@@ -37,15 +37,15 @@ type Tx interface {
 	// DeleteThread deletes a thread with all that was recorded of it.
 	DeleteThread(t id.Thread) error
 
-	// Link gives a recorded checkpoint.
+	// Link returns a recorded checkpoint.
 	Link(t id.Thread, c id.Checkpoint) (*Link, error)
 	// PutLink notes that a checkpoint is recorded. Once is enough; again does nothing. Run and Version are those of the transcript.
 	PutLink(t id.Thread, l Link) error
-	// Sibling gives what was recorded for the newest child of a checkpoint with this version of the messages.
+	// Sibling returns what was recorded for the newest child of a checkpoint with this version of the messages.
 	Sibling(t id.Thread, parent id.Checkpoint, version string) (*eventstore.Row, error)
 	// NoteDeleted notes condensed messages that a client deleted who knew a checkpoint.
 	NoteDeleted(t id.Thread, after id.Checkpoint, ids []string) error
-	// TakeDeleted gives what was noted with checkpoints older than this, and forgets it.
+	// TakeDeleted returns what was noted with checkpoints older than this, and forgets it.
 	TakeDeleted(t id.Thread, before id.Checkpoint) (ids []string, err error)
 }
 

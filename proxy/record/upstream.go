@@ -25,7 +25,7 @@ type Refused struct {
 
 func (e *Refused) Error() string { return fmt.Sprintf("upstream answered %d", e.Status) }
 
-// Answer gives what the upstream answered.
+// Answer returns what the upstream answered.
 func (e *Refused) Answer() (status int, header http.Header, body []byte) {
 	return e.Status, e.Header, e.Body
 }

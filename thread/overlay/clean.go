@@ -226,7 +226,7 @@ func (c *cleaner) isShown(mid string) bool {
 	return slices.ContainsFunc(c.shown, func(e *entry) bool { return e.marker == nil && e.id == mid })
 }
 
-// removal gives the remove message that a graph understands; nil when it knows no such message.
+// removal returns the remove message that a graph understands; nil when it knows no such message.
 func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 	if c.condensed[mid] != nil {
 		c.deleted = append(c.deleted, mid)

@@ -168,7 +168,7 @@ func TestCleanNameless(t *testing.T) {
 	}
 }
 
-// carrying gives a message as it is shown with a marker attached, and bared the same without.
+// carrying returns a message as it is shown with a marker attached, and bared the same without.
 func carrying(message string) string {
 	return strings.TrimSuffix(message, "}") + `,"additional_kwargs":{"summary_marker":{"replaced_count":4,"summary":"x","run_id":null}}}`
 }

@@ -37,7 +37,7 @@ func (e *entry) IsAnonymous() bool           { return e.anonymous }
 func (e *entry) IsLost() bool                { return strings.HasPrefix(e.id, eventstore.UnreadablePrefix) }
 func (e *entry) ContentDigest() judge.Digest { return e.digest }
 
-// as gives the bytes that a checkpoint shows for the message.
+// as returns the bytes that a checkpoint shows for the message.
 func (e *entry) as() []byte {
 	if e.stored != nil {
 		return e.stored
@@ -62,7 +62,7 @@ type contents struct {
 	bytes   int
 }
 
-// get gives the entries of lists, in their order, and reads those that are not known.
+// get returns the entries of lists, in their order, and reads those that are not known.
 func (c *contents) get(ctx context.Context, events eventstore.Reader, t id.Thread, lists ...[]eventstore.Entry) ([][]*entry, error) {
 	out, missing := c.known(lists)
 	if len(missing) == 0 {
@@ -207,7 +207,7 @@ func newMemory(limit int) *memory {
 	return &memory{limit: limit, byThread: map[id.Thread]*list.Element{}}
 }
 
-// of gives the contents of a thread, empty ones when it was not read lately.
+// of returns the contents of a thread, empty ones when it was not read lately.
 func (m *memory) of(t id.Thread) *contents {
 	m.mu.Lock()
 	defer m.mu.Unlock()

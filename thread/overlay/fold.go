@@ -24,7 +24,7 @@ type point struct {
 	made        int64               // the key of the last entry that no event stands for; they go down from -1
 }
 
-// fold gives what a person sees of values that come after a point, as it will be when they are recorded: package judge decides both.
+// fold returns what a person sees of values that come after a point, as it will be when they are recorded: package judge decides both.
 // items are the messages of the values. ok is false when they are no messages: then the values are all there is to show.
 func (p *point) fold(values json.RawMessage, items []json.RawMessage, ahead *Ahead) (next *point, ok bool, err error) {
 	f := folder{point: *p, ahead: ahead, step: judge.Step[*entry]{Shown: p.shown, List: p.list, Deleted: ahead.Deleted}}
@@ -186,7 +186,7 @@ func (f *folder) message(item json.RawMessage) (*entry, error) {
 	return e, nil
 }
 
-// textChannels gives the channels of values that may hold the text of a summary.
+// textChannels returns the channels of values that may hold the text of a summary.
 func textChannels(values json.RawMessage) (channels []eventstore.TextChannel) {
 	for _, name := range eventstore.SummaryChannels {
 		if start, end, ok := jsonscan.Member(values, name); ok {

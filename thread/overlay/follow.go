@@ -57,7 +57,7 @@ func same(shown, list []*entry) bool {
 // Passes reports whether the next values pass as they are. It is cheap, and mostly so; else Values says what is shown.
 func (f *Follow) Passes(values []byte) bool { return !f.look.On || f.whole && f.grows(values) }
 
-// Values gives the next values with what was said before. They are valid JSON. Where nothing was condensed they come back as they are.
+// Values returns the next values with what was said before. They are valid JSON. Where nothing was condensed they come back as they are.
 func (f *Follow) Values(values json.RawMessage) (json.RawMessage, error) {
 	if f.Passes(values) {
 		return values, nil

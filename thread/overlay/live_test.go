@@ -67,7 +67,7 @@ func liveIsRecorded(t *testing.T, w *world, talk talktest.Talk, name string) {
 	t.Fatalf("%s\n%s%s", name, small, drift(t, w, small))
 }
 
-// drift records a talk on a thread of its own, and gives the first difference between what is shown live and afterwards.
+// drift records a talk on a thread of its own, and returns the first difference between what is shown live and afterwards.
 func drift(t *testing.T, w *world, talk talktest.Talk) string {
 	t.Helper()
 	ctx := t.Context()
@@ -147,7 +147,7 @@ func drift(t *testing.T, w *world, talk talktest.Talk) string {
 	return ""
 }
 
-// misnamed gives what is wrong with the ids of messages at a checkpoint: each has one, the same in every read and in the log.
+// misnamed returns what is wrong with the ids of messages at a checkpoint: each has one, the same in every read and in the log.
 func misnamed(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
 	t.Helper()
 	tr, err := w.rows.Transcript(t.Context(), w.thread, at)
@@ -186,7 +186,7 @@ func misnamed(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string 
 	return ""
 }
 
-// misplaced gives what is wrong with the order that the rows of a checkpoint tell: by the rule of docs/events.md it is that of the state.
+// misplaced returns what is wrong with the order that the rows of a checkpoint tell: by the rule of docs/events.md it is that of the state.
 func misplaced(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
 	t.Helper()
 	r := w.overlay.Read(w.thread, overlay.Look{On: true, Key: "messages", Markers: overlay.SystemMarkers})
@@ -222,7 +222,7 @@ func misplaced(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string
 	return ""
 }
 
-// misattached gives what is wrong with attached markers at a checkpoint: they say what markers apart say, and nothing of them is left in what
+// misattached returns what is wrong with attached markers at a checkpoint: they say what markers apart say, and nothing of them is left in what
 // a client sends back.
 func misattached(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
 	t.Helper()
@@ -304,7 +304,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// spell gives the values of a step as a stream has them.
+// spell returns the values of a step as a stream has them.
 func spell(s talktest.Step) json.RawMessage {
 	var list []string
 	for _, m := range s.List {
@@ -324,7 +324,7 @@ func spell(s talktest.Step) json.RawMessage {
 	return json.RawMessage(`{"messages":[` + strings.Join(list, ",") + `]` + text + `}`)
 }
 
-// lines gives what a person sees of messages.
+// lines returns what a person sees of messages.
 func lines(values []byte) (out []string) {
 	for _, m := range gjson.GetBytes(values, "messages").Array() {
 		out = append(out, fmt.Sprint(m.Get("id"), " ", m.Get("type"), " ", m.Get("content"), m.Get("summary"), " ", m.Get("replaced_count"), " ", m.Get("run_id")))

@@ -46,7 +46,7 @@ func newMarker(s eventstore.Summary, r id.Run) *marker {
 	return &marker{Summary: s, run: r, system: system, bare: bare}
 }
 
-// factsOf gives the members that every form of a marker has.
+// factsOf returns the members that every form of a marker has.
 func factsOf(replaced int, summary string, r id.Run) []byte {
 	by := []byte("null")
 	if r != "" {
@@ -57,7 +57,7 @@ func factsOf(replaced int, summary string, r id.Run) []byte {
 	return append(append(facts, `,"run_id":`...), by...)
 }
 
-// as gives the marker as an entry of its own; nil when it is none in this form.
+// as returns the marker as an entry of its own; nil when it is none in this form.
 func (m *marker) as(form Markers) []byte {
 	switch form {
 	case AttachedMarkers, NoMarkers:
@@ -114,7 +114,7 @@ func isMarker(message []byte, shown func(mid string) bool) bool {
 		(mid == "" || !shown(mid))
 }
 
-// detached gives a message that a client sent without the marker that it carries; the same bytes when it carries none.
+// detached returns a message that a client sent without the marker that it carries; the same bytes when it carries none.
 func detached(message json.RawMessage) json.RawMessage {
 	for _, path := range [...][]string{{"additional_kwargs"}, {"kwargs", "additional_kwargs"}} {
 		start, end := 0, len(message)
@@ -137,7 +137,7 @@ func detached(message json.RawMessage) json.RawMessage {
 
 var legacyMark = []byte(`"Command(update=`)
 
-// legacyContent gives what a tool said when what is stored is Python's str() of the Command that wrapped its message, as old
+// legacyContent returns what a tool said when what is stored is Python's str() of the Command that wrapped its message, as old
 // writers left it: Command(update={'messages': [ToolMessage(content='X', …)]}).
 func legacyContent(stored string) (said string, ok bool) {
 	if !strings.HasPrefix(stored, "Command(update=") {

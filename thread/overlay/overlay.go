@@ -161,7 +161,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	return out, nil
 }
 
-// point gives the point of a conversation that a transcript stands for.
+// point returns the point of a conversation that a transcript stands for.
 func (r *Reading) point(ctx context.Context, tr *eventstore.Transcript) (*point, error) {
 	lists, err := r.contents.get(ctx, r.o.events, r.thread, tr.Entries, tr.List, tr.Anonymous)
 	if err != nil {
@@ -208,7 +208,7 @@ func commonPrefix(a, b []byte) int {
 	return i
 }
 
-// transcript gives what was recorded for a checkpoint; nil when nothing was, or there is no checkpoint.
+// transcript returns what was recorded for a checkpoint; nil when nothing was, or there is no checkpoint.
 func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore.Transcript, error) {
 	if at == "" {
 		return nil, nil
@@ -223,7 +223,7 @@ func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore
 	return tr, nil
 }
 
-// into gives values with the messages of a transcript in place of values[start:end].
+// into returns values with the messages of a transcript in place of values[start:end].
 func into(shown []*entry, values []byte, start, end int, form Markers) json.RawMessage {
 	size := len(values) - (end - start) + 2
 	for _, e := range shown {

@@ -93,7 +93,7 @@ type Look struct {
 	MaxBytes int64
 }
 
-// Look gives how answers of a kind show the threads of a graph, by settings and by what the request chose. Of a nil Overlay: as they are.
+// Look returns how answers of a kind show the threads of a graph, by settings and by what the request chose. Of a nil Overlay: as they are.
 func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
 	if o == nil {
 		return Look{}

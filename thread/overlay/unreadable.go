@@ -25,7 +25,7 @@ func mayLack(values []byte) bool {
 	return bytes.Contains(values, nullFirst) || bytes.Contains(values, nullNext)
 }
 
-// named gives the items with what stands in the list in place of those that are null.
+// named returns the items with what stands in the list in place of those that are null.
 func named(items []json.RawMessage, list []*entry) []json.RawMessage {
 	for i, item := range items {
 		if i < len(list) && string(item) == "null" && bytes.Contains(list[i].text, unreadableMark) {

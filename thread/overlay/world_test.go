@@ -195,7 +195,7 @@ func (w *world) state(ctx context.Context, at id.Checkpoint) json.RawMessage {
 	return s.Values
 }
 
-// ids gives the ids of the messages of values.
+// ids returns the ids of the messages of values.
 func ids(values []byte) string {
 	var out []string
 	for _, m := range gjson.GetBytes(values, "messages").Array() {

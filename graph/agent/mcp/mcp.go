@@ -99,7 +99,7 @@ type session struct {
 	cmd *exec.Cmd
 }
 
-// Tools gives the server's tools. What is known is given at once, also while the server is down: the call of a tool starts it again.
+// Tools returns the server's tools. What is known is given at once, also while the server is down: the call of a tool starts it again.
 func (s *Source) Tools(ctx context.Context) ([]agent.Tool, error) {
 	s.mu.Lock()
 	tools, known := s.tools, s.tools != nil && !s.stale
@@ -115,7 +115,7 @@ func (s *Source) Tools(ctx context.Context) ([]agent.Tool, error) {
 	return s.tools, nil
 }
 
-// session gives the running server; it starts one if there is none, and asks it for its tools.
+// session returns the running server; it starts one if there is none, and asks it for its tools.
 func (s *Source) session(ctx context.Context) (*session, error) {
 	select {
 	case s.turn <- struct{}{}:

@@ -103,7 +103,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// retry says whether a request is tried again.
+// retry reports whether a request is tried again.
 func (c *Client) retry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -156,7 +156,7 @@ func (c *Client) Call(ctx context.Context, prompt string, options ...llms.CallOp
 	return llms.GenerateFromSinglePrompt(ctx, c, prompt, options...)
 }
 
-// GenerateContent gives a whole answer. The streaming functions of the options get it as it comes.
+// GenerateContent returns a whole answer. The streaming functions of the options get it as it comes.
 func (c *Client) GenerateContent(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) (*llms.ContentResponse, error) {
 	return llm.Collect(ctx, c, messages, options...)
 }

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve gives a client of a server that answers with handler.
+// serve returns a client of a server that answers with handler.
 func serve(t *testing.T, o Options, handler http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(handler)

@@ -157,7 +157,7 @@ func countWords(text string) (int, error) {
 	return n, nil
 }
 
-// args gives the arguments as a JSON object.
+// args returns the arguments as a JSON object.
 func (c ToolCall) args(expand func(string) string) (string, error) {
 	raw := bytes.TrimSpace(c.Args)
 	var text string
@@ -249,7 +249,7 @@ func (m *Model) Call(ctx context.Context, prompt string, options ...llms.CallOpt
 	return llms.GenerateFromSinglePrompt(ctx, m, prompt, options...)
 }
 
-// GenerateContent gives a whole answer.
+// GenerateContent returns a whole answer.
 func (m *Model) GenerateContent(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) (*llms.ContentResponse, error) {
 	return llm.Collect(ctx, m, messages, options...)
 }
@@ -259,7 +259,7 @@ type Error struct{ Text string }
 
 func (e *Error) Error() string { return e.Text }
 
-// StreamChunks gives an answer in chunks: reasoning, text, tool calls, and last a chunk with usage and finish reason. A message counts
+// StreamChunks returns an answer in chunks: reasoning, text, tool calls, and last a chunk with usage and finish reason. A message counts
 // as one token of input, a chunk as one of output.
 func (m *Model) StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
@@ -353,7 +353,7 @@ func (m *Model) answer(messages []llms.MessageContent, options []llms.CallOption
 	return m.expand(inOrder[min(given, len(inOrder)-1)], given, func(s string) string { return s })
 }
 
-// last gives the text of the last message, whose it is, and how many answers the conversation has.
+// last returns the text of the last message, whose it is, and how many answers the conversation has.
 func last(messages []llms.MessageContent) (told, from string, given int) {
 	for _, msg := range messages {
 		if msg.Role == llms.ChatMessageTypeAI {

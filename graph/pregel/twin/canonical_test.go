@@ -228,7 +228,7 @@ func differences(path string, want, got any, out []string) []string {
 	return out
 }
 
-// byNamespace gives the events of each step by namespace.
+// byNamespace returns the events of each step by namespace.
 func byNamespace(doc map[string]any) map[string]any {
 	all, _ := doc["checkpoints"].([]any)
 	orderCheckpoints(all)

@@ -178,7 +178,7 @@ func TestThreadsGoOnInTheOtherLanguage(t *testing.T) {
 	}
 }
 
-// compactOf gives JSON with its keys in order.
+// compactOf returns JSON with its keys in order.
 func compactOf(t *testing.T, text string) string {
 	var v any
 	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
