@@ -12,7 +12,7 @@ import (
 )
 
 // brief is a stateless run of which nothing would be left after its end, and of which its client knows nothing yet: neither its id nor that it
-// was accepted. It goes on without having been written, as if its request were still under way. It is written when the client is to be told
+// was accepted. It is executed without having been written, as if its request were still under way. It is written before the client learns
 // of it (Follower.Settle), or when it ends in a way that leaves something to do. Most runs that are waited for end before, and cost the
 // database nothing.
 type brief struct {
@@ -151,11 +151,11 @@ func (b *brief) finish(ctx context.Context, claimed *Run, out outcome) error {
 		return b.s.executor.finish(ctx, claimed, out)
 	}
 	switch {
-	case b.err != nil || out.kind == dropped: // nobody was told of it, and nobody will be
+	case b.err != nil || out.kind == dropped: // no client knows of it, and none will
 		b.s.publisher.publishEnd(ctx, claimed)
 		b.end()
 		return nil
-	case out.kind != succeeded && out.kind != failed: // it is to be run again, or its thread is to be told of
+	case out.kind != succeeded && out.kind != failed: // it is executed again, or has to be reported
 		if err := b.write(ctx); err != nil {
 			return err
 		}

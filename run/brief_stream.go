@@ -8,7 +8,7 @@ import (
 	"understudy/id"
 )
 
-// briefStream is the stream of a brief run. While nobody else can know of the run there is one reader, which a bridge of its own serves: records
+// briefStream is the stream of a brief run. While no other client can know of the run there is one reader, which a bridge of its own serves: records
 // that are not read yet go to disk as in any other. Once the run is written its records go through the bridge of the service.
 type briefStream struct {
 	thread id.Thread
@@ -44,7 +44,7 @@ func (b *briefStream) publish(ctx context.Context, records []*bridge.Record) boo
 	if b.bridged != nil {
 		return false
 	}
-	if err := b.own.Publish(ctx, b.thread, records); err == nil && len(records) > 0 { // it fails only when nobody reads any more
+	if err := b.own.Publish(ctx, b.thread, records); err == nil && len(records) > 0 { // it fails only when there is no reader any more
 		b.last = records[len(records)-1].Offset.MS
 	}
 	return true

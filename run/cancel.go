@@ -149,7 +149,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	return nil
 }
 
-// tellInterrupted tells, after the commit, of pending runs that were ended.
+// tellInterrupted notifies followers, after the commit, of pending runs that were ended.
 func (s *Service) tellInterrupted(ctx context.Context, ended []*Run) {
 	for _, r := range ended {
 		s.metrics.ended[Interrupted].Inc()

@@ -42,7 +42,7 @@ type Usage struct {
 // maxText is how many characters of a message are kept: enough for a list of runs.
 const maxText = 2000
 
-// Completion gives what is known of a run that is over; nil while it is not.
+// Completion returns the completion data of a run that is over; nil while it is not.
 func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*Completion, error) {
 	row, err := s.Get(ctx, t, r)
 	if err != nil {

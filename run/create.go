@@ -131,13 +131,13 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 // durable reports whether the database has the records of a run.
 func durable(r *Run) bool { return r.Kwargs.Resumable && !r.Kwargs.Temporary }
 
-// displace tells, after the commit, those whose runs the strategy of a new one ended, and stops those that go on.
+// displace notifies, after the commit, followers of the runs that the strategy of a new run ended, and stops those that are being executed.
 func (s *Service) displace(ctx context.Context, c *created) {
 	s.tellInterrupted(ctx, c.ended)
 	s.executor.stop(c.stopped, errCancelled)
 }
 
-// undo gives back what claims took that were not committed.
+// undo returns the places of claims that were not committed.
 func (s *Service) undo(all []created) {
 	for _, c := range all {
 		if c.claimed != nil && s.slots.Leave(c.claimed.Graph) {
@@ -178,7 +178,7 @@ func (s *Service) insert(tx Tx, read *readings, t id.Thread, a id.Assistant, sta
 	}
 	temporary := stateless && req.OnCompletion != "keep"
 	row, err := tx.Thread(t)
-	now := s.Now() // when the thread is ours: whoever waited for it longer comes later in its queue
+	now := s.Now() // after waiting for the thread: runs are queued in the order in which they got it
 	fresh := fault.Is(err, fault.NotFound)
 	if err != nil && !fresh {
 		return c, err
@@ -267,7 +267,7 @@ func (s *Service) insert(tx Tx, read *readings, t id.Thread, a id.Assistant, sta
 	return c, nil
 }
 
-// compose makes a run as an assistant and a request want it, and its thread's row as it is while the run goes on.
+// compose makes a run as an assistant and a request want it, and changes its thread's row to what it is during the run.
 func (s *Service) compose(as *assistant.Assistant, row *thread.Thread, req *Request, stateless, temporary bool, now time.Time) (*Run, error) {
 	r := &Run{
 		ID: id.NewRun(), Thread: row.ID, Assistant: as.ID, Graph: as.GraphID, Status: Pending, Strategy: req.Strategy,
@@ -278,7 +278,7 @@ func (s *Service) compose(as *assistant.Assistant, row *thread.Thread, req *Requ
 	}
 	r.Kwargs.Temporary = temporary
 
-	if !temporary { // nobody looks for a thread that goes with its run
+	if !temporary { // a thread that is deleted with its run is not searched for
 		meta := jsonobj.Of(row.Metadata)
 		meta.SetText("graph_id", as.GraphID)
 		meta.SetText("assistant_id", string(as.ID))

@@ -141,7 +141,7 @@ func withCronID(payload *jsonobj.Object, c id.Cron) json.RawMessage {
 	return payload.JSON()
 }
 
-// GetCron gives a cron.
+// GetCron returns a cron.
 func (s *crons) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
 	row, err := s.store.Cron(ctx, c)
 	if fault.Is(err, fault.NotFound) {
@@ -234,7 +234,7 @@ func (s *crons) DeleteCron(ctx context.Context, c id.Cron) error {
 	return err
 }
 
-// SearchCrons gives a page, and whether there is more behind it.
+// SearchCrons returns a page, and whether there is another one behind it.
 func (s *crons) SearchCrons(ctx context.Context, q CronQuery) ([]*Cron, bool, error) {
 	limit := q.Limit
 	if limit > 0 {

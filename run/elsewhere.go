@@ -13,7 +13,7 @@ import (
 )
 
 // elsewhere is the event of a terminal record that stands for the end of a run whose records went over another instance's bridge, and the code
-// of what readers are then told.
+// of the event that readers get then.
 const elsewhere = "stream_elsewhere"
 
 // facts are what is known of the end of a run that another instance executed: that its records are not to be had here; of a resumable run those

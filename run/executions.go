@@ -16,7 +16,7 @@ type execution struct {
 	said   *partial.Tokens // what it streams of answers; nil: not kept
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed after everything about the run was committed and published
-	// unwritten: the run is not in the database yet, so nobody else can know of it.
+	// unwritten: the run is not in the database yet, so no other server can know of it.
 	unwritten atomic.Bool
 	ending    atomic.Bool // the graph has stopped, and the end is being written
 	reply     liveReply

@@ -111,7 +111,7 @@ func (x *executor) execute(ctx context.Context, ex *execution, finish func(conte
 			break
 		}
 		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
-		// ends before that, the run is taken over by whoever starts next.
+		// ends before that, the next server that starts takes the run over.
 		x.log.ErrorContext(after, "cannot write the end of a run; trying again", "error", err)
 		select {
 		case <-time.After(wait):
@@ -173,7 +173,7 @@ func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
 			return x.outcomeOf(ctx, err)
 		}
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), errLost) {
-			return outcome{kind: dropped} // whoever has the run tells how it goes on
+			return outcome{kind: dropped} // the server that has the run publishes its records
 		}
 		if ev.Hold != nil {
 			select {
@@ -252,7 +252,7 @@ func commandOf(k *Arguments) json.RawMessage {
 	return k.Command
 }
 
-// invocation is what the graph is called with. The first attempt gets the input; a later one goes on from what an earlier one saved.
+// invocation is what the graph is called with. The first attempt gets the input; a later one continues from what an earlier one saved.
 func (x *executor) invocation(ctx context.Context, r *Run, at *position) (graph.Invocation, error) {
 	k := r.Kwargs
 	config := jsonobj.Of(k.Config)
@@ -381,7 +381,7 @@ func (x *executor) launchWith(r *Run, unwritten bool, finish func(context.Contex
 	return ex
 }
 
-// stop cancels executions of this process, and returns what to wait for. It tells other servers of runs that they have, and returns those too.
+// stop cancels executions of this process, and returns what to wait for. It notifies other servers of runs that they execute, and returns those too.
 func (x *executor) stop(runs []id.Run, cause error) (waits []<-chan struct{}, elsewhere []id.Run) {
 	for _, r := range runs {
 		if ex := x.executions.get(r); ex != nil {

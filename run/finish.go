@@ -14,20 +14,20 @@ import (
 	"understudy/run/webhook"
 )
 
-// ending is what the end of an execution wrote, to be told after the commit.
+// ending is what the end of an execution wrote. Followers are notified of it after the commit.
 type ending struct {
 	row  *Run // as it was written; nil: the run was not ours any more, and nothing was
 	more bool // runs of the thread that wait for this one
-	// again: it was written before, by a commit whose outcome was not known then; nobody was told.
+	// again: it was written before, by a commit whose outcome was not known then, so no follower was notified.
 	again bool
 	// partial: answers were recorded that the run streamed and did not save.
 	partial bool
-	// unsettled: of what a rollback left only the graph can tell the head, and only after the commit. failure is what the thread shows then.
+	// unsettled: after a rollback only the graph knows the head, and can be asked only after the commit. failure is what the thread shows then.
 	unsettled bool
 	failure   json.RawMessage
 }
 
-// finish writes the end of an execution in one transaction, and then tells who follows.
+// finish writes the end of an execution in one transaction, and then notifies followers.
 func (x *executor) finish(ctx context.Context, claimed *Run, out outcome) error {
 	var values json.RawMessage // for the webhook
 	if claimed.Kwargs.Webhook != "" && !claimed.Kwargs.Temporary {
@@ -47,7 +47,7 @@ func (x *executor) finish(ctx context.Context, claimed *Run, out outcome) error 
 			}
 		}
 	}
-	var head *checkpointer.HeadInfo // told by the graph, when the rows do not
+	var head *checkpointer.HeadInfo // from the graph, when the rows do not have it
 	for {
 		var e ending
 		err := x.settler.writeWith(ctx, read, func(tx Tx, read *readings) (err error) {
@@ -78,20 +78,20 @@ func (x *executor) finish(ctx context.Context, claimed *Run, out outcome) error 
 	}
 }
 
-// tell publishes what the end of an execution means for those who follow, and wakes who waited for it. Only what is committed is told.
+// tell publishes the end of an execution for followers, and wakes what waited for it. It is called after the commit.
 func (x *executor) tell(ctx context.Context, e ending, out outcome) {
 	row := e.row
 	if row == nil {
 		if out.kind != dropped { // else it was known before
 			x.metrics.fencedLost.Inc()
 		}
-		return // whoever took or deleted the run told the followers
+		return // the server that took or deleted the run notified the followers
 	}
 	if row.Status == Pending {
 		x.queue.queued()
 		return
 	}
-	if e.again { // at worst somebody else ended it, and told: once more does no harm
+	if e.again { // at worst another server ended it, and notified: repeating that does no harm
 		x.publisher.publishEnd(ctx, row)
 		x.webhooks.Poke()
 		x.queue.queued() // if nothing waits, a look into the queue was for nothing
@@ -115,7 +115,7 @@ func (x *executor) tell(ctx context.Context, e ending, out outcome) {
 	}
 	end := x.publisher.terminal(row)
 	x.publisher.publish(ctx, row, append(records, end)...)
-	// Before the commit, whoever looked found the next run blocked; before the records, it would have begun ahead of them.
+	// Not earlier: before the commit the next run was blocked; before the records were published, its own would have come first.
 	if e.more {
 		x.queue.queued()
 	}
@@ -123,7 +123,7 @@ func (x *executor) tell(ctx context.Context, e ending, out outcome) {
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
-// told of the thread's head; nil: the rows say it, or the error is checkpointer.ErrUndescribed.
+// returned as the thread's head; nil: the rows have it, or the error is checkpointer.ErrUndescribed.
 func (x *executor) end(tx Tx, claimed *Run, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *readings) (ending, error) {
 	expect(tx, func(e Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
@@ -176,7 +176,7 @@ func (x *executor) end(tx Tx, claimed *Run, out outcome, head *checkpointer.Head
 	if row.Kwargs.Temporary {
 		return e, tx.DeleteThread(row.Thread)
 	}
-	if rolledBack { // a head that was told before is that of what is gone now
+	if rolledBack { // the head that was looked up before is deleted now
 		head = nil
 	}
 	e.more, err = x.settler.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now)
@@ -192,7 +192,7 @@ func (x *executor) end(tx Tx, claimed *Run, out outcome, head *checkpointer.Head
 	return e, recordEnd(tx, row, now)
 }
 
-// conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It gives the error that its thread shows.
+// conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It returns the error that its thread shows.
 func (x *executor) conclude(row *Run, out outcome, now time.Time) (failure json.RawMessage) {
 	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt, row.Turn = "", time.Time{}, now, now, NoTurn
 	switch out.kind {

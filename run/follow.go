@@ -58,7 +58,7 @@ type runFollower struct {
 
 	complete *whole           // nil: the stream loses nothing, or the database does not have it
 	seen     bridge.Offset    // of the last record
-	rest     []*bridge.Record // read, but what comes before it is not at hand
+	rest     []*bridge.Record // read, but records before it are missing
 	so       reply            // folded by Result
 	ended    bool
 	far      bool // it has ended on another server, whose stream was not seen
@@ -223,7 +223,7 @@ func matches(event string, modes []string) bool {
 }
 
 // subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no
-// subscription, and gives none while streams are interrupted; of another it gives the run with bridge.ErrInterrupted then.
+// subscription, and returns none while streams are interrupted; of another run it returns the row with bridge.ErrInterrupted then.
 func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*Run, bridge.Subscription, error) {
 	sub, interrupted := f.subscribeRun(ctx, t, r, from)
 	if interrupted != nil && !errors.Is(interrupted, bridge.ErrInterrupted) {
@@ -443,7 +443,7 @@ func (tf *threadFollower) Close(bool) {
 	tf.stop()
 }
 
-// stateUpdate is the event, and the mode, that tells of state written by a client.
+// stateUpdate is the event, and the mode, for state that a client has written.
 const stateUpdate = "state_update"
 
 // awaitEnd waits until a run that another instance executes has stopped.
@@ -459,7 +459,7 @@ func (f *followers) await(ctx context.Context, t id.Thread, r id.Run, reached fu
 			return nil
 		}
 		switch {
-		case fault.Is(err, fault.Unavailable): // it may come back, and whoever waits has time
+		case fault.Is(err, fault.Unavailable): // it may come back, and the caller waits anyway
 		case err != nil:
 			return err
 		case reached(row.Status):

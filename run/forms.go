@@ -36,7 +36,7 @@ type forms struct {
 	bytes      int // of young
 }
 
-// reader gives the next records, as Follower.Next.
+// reader returns the next records, as Follower.Next.
 type reader func(context.Context) ([]*bridge.Record, error)
 
 // always is a look that is known from the beginning.
@@ -44,7 +44,7 @@ func always(l overlay.Look) func(context.Context) (overlay.Look, error) {
 	return func(context.Context) (overlay.Look, error) { return l, nil }
 }
 
-// overlaid gives records as a look has them. The look is asked for once, when something depends on it.
+// overlaid returns a reader of records as a look has them. lookOf is called once, when something depends on it.
 func (f *forms) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look, error), next reader) reader {
 	if f.overlay == nil {
 		return next
@@ -97,7 +97,7 @@ func (f *forms) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look
 // or root updates of a step that may condense, which follows the checkpoint.
 func overlays(rec *bridge.Record) bool { return rec.Checkpoint != "" || rec.Ahead }
 
-// shown gives a record as a look has it: made by the first who asks, and kept a while for the others. When that fails, the record itself.
+// shown returns a record as a look has it: the first reader makes it, and it is kept for a while for the others. On an error it returns the record itself.
 func (f *forms) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) *bridge.Record {
 	if !look.On || !overlays(rec) || rec.Event == "updates" && !look.Updates {
 		return rec

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics count what becomes of runs. All labels are looked up here, none while a run goes on.
+// metrics count what becomes of runs. All labels are looked up here, none during a run.
 type metrics struct {
 	waited    prometheus.Histogram
 	took      prometheus.Histogram
@@ -93,7 +93,7 @@ type queueMetrics struct {
 	up, pending, running, due, oldest, longest *prometheus.Desc
 }
 
-// queueTime bounds the question: whoever looks does not wait for a database that does not answer.
+// queueTime bounds the query: a scrape does not wait for a database that does not respond.
 const queueTime = 2 * time.Second
 
 func newQueueMetrics(q *queue) queueMetrics {

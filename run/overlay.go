@@ -81,7 +81,7 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 	return nil
 }
 
-// base gives the position of an execution; before its first checkpoint that is where it starts from. "" on a new thread.
+// base returns the position of an execution; before its first checkpoint that is where it starts from. "" on a new thread.
 func (x *executor) base(ctx context.Context, r *Run, at *position) (id.Checkpoint, error) {
 	if c := at.get(); c != "" {
 		return c, nil
@@ -98,7 +98,7 @@ func (x *executor) base(ctx context.Context, r *Run, at *position) (id.Checkpoin
 	return start, nil
 }
 
-// clean takes out of what a run is called with what its client has from a transcript only, and gives which condensed messages it
+// clean takes out of what a run is called with what its client has from a transcript only, and returns which condensed messages it
 // deletes. It happens when the run starts, not when it is made: only then it is known on which state. The row keeps what was sent.
 func (x *executor) clean(ctx context.Context, r *Run, inv *graph.Invocation, at *position) (deleted []string, err error) {
 	if x.overlay == nil || inv.At.NS != "" || !overlay.MayEcho(inv.Input) && !overlay.MayEcho(inv.Command) {

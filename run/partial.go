@@ -105,14 +105,14 @@ func (g *reading) add(rec *bridge.Record) error {
 // errUnread: a transaction needs readings that are not there. It is undone, and tried again with them.
 var errUnread = errors.New("what runs streamed has not been read")
 
-// of gives what a run streamed. When that was not read it gives nothing, and the transaction has to end with err.
+// of returns what a run streamed. When that was not read it returns nil, and the transaction has to end with err.
 func (g *readings) of(tx Tx, r *Run) (*partial.Tokens, error) {
 	known := g.byRun[r.ID]
 	if known == nil {
 		g.missing = append(g.missing, r)
 		return nil, nil
 	}
-	// A transaction that is run again goes on behind what it has read: that was committed by others.
+	// A transaction that is run again continues behind what it has read: others committed that.
 	if err := tx.RunRecords(r.Thread, r.ID, known.last, known.add); err != nil {
 		return nil, fmt.Errorf("what run %s streamed: %w", r.ID, err)
 	}

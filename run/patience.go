@@ -11,8 +11,8 @@ import (
 )
 
 // patient is the storage as an execution has it when instances share it: what fails because the database is away is tried again, for it mostly
-// comes back, and a graph that goes on then has nothing to do twice. After three leases it gives up: the run goes back to the queue, for
-// whoever can reach the database.
+// comes back, and then the graph has nothing to do twice. After three leases it gives up: the run goes back to the queue, for
+// a server that can reach the database.
 type patient struct {
 	Store
 	end  time.Duration   // how long it tries

@@ -105,7 +105,7 @@ func (p *publisher) keepRecord(k kept) bool {
 }
 
 // writeRecords returns when the records are written, or cannot be. When instances share the storage and it is away it is waited for: what was shown
-// live must be found there by whoever comes again. Runs wait meanwhile, when the channel is full. The end of ctx ends the patience.
+// live must be found there by readers that reconnect. Runs wait meanwhile, when the channel is full. The end of ctx ends the patience.
 func (p *publisher) writeRecords(ctx context.Context, batch []kept) {
 	write := context.WithoutCancel(ctx)
 	byThread := map[id.Thread][]*bridge.Record{}
@@ -223,11 +223,11 @@ func (p *publisher) flushStream(ctx context.Context, r *Run) {
 	}
 }
 
-// publishEnd tells followers that a run is over.
+// publishEnd notifies followers that a run is over.
 func (p *publisher) publishEnd(ctx context.Context, r *Run) {
 	end := p.terminal(r)
 	if p.shared {
-		// Another instance may be at work on the thread, and gives the offsets under which the database has its records.
+		// Another server may execute a run of the thread, and assigns the offsets under which the database has its records.
 		end.Attempt, end.Kept = 0, false
 	}
 	p.publish(ctx, r, end)
@@ -238,7 +238,7 @@ func (p *publisher) terminal(r *Run) *bridge.Record {
 	return p.record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
 }
 
-// PublishState tells those who follow a thread of a state that a client has written, and its checkpoint.
+// PublishState publishes, for followers of a thread, a state that a client has written, and its checkpoint.
 // data: {"state": …, "thread_id": …}.
 func (p *publisher) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
 	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}

@@ -209,7 +209,7 @@ func (q *queue) serves(name string) bool {
 	return false
 }
 
-// full gives the graphs of which no run may begin here now, sorted.
+// full returns the graphs of which no run may begin here now, sorted.
 func (q *queue) full() (graphs []string) {
 	graphs = q.slots.Full()
 	q.mu.Lock()
@@ -319,7 +319,7 @@ func (q *queue) sweep(ctx context.Context) error {
 	})
 }
 
-// Queue is how the queue of all instances stands. Each number is counted up to queueBound.
+// Queue is the state of the queue of all servers. Each number is counted up to queueBound.
 type Queue struct {
 	Pending, Running int
 	// Due are those of Pending that wait for nothing but a job: their time has come, and nothing runs on their thread.
@@ -328,13 +328,13 @@ type Queue struct {
 	First, Middle, FirstDue time.Time
 }
 
-// Load tells how many runs this instance executes, at most and now.
+// Load returns how many runs this server executes, at most and now.
 func (q *queue) Load() (most, used int) { return q.slots.Len(), q.executions.len() }
 
 // queueBound is up to where runs are counted: the count is asked for every few seconds, and a longer queue is long enough.
 const queueBound = 100_000
 
-// Queue tells how the queue stands.
+// Queue returns the state of the queue.
 func (q *queue) Queue(ctx context.Context) (Queue, error) {
 	return q.store.Queue(ctx, q.now(), queueBound)
 }

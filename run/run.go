@@ -62,7 +62,7 @@ type Run struct {
 	Failures     int       // how often a worker died under it since it saved a checkpoint
 	Crashes      int       // servers that died while they executed it, since it saved a checkpoint; see crash.go
 	Turn         Turn      // whether its server executes it as the only suspect
-	Passed       bool      // a checkpoint was saved by it: a later attempt goes on from there
+	Passed       bool      // a checkpoint was saved by it: a later attempt continues from there
 	Owner        string    // instance that holds the lease; "" when none
 	LeaseUntil   time.Time
 	Cancel       Action          // set while a cancel is asked of a running run, and kept on one that was cancelled
@@ -74,7 +74,7 @@ type Run struct {
 	// Left: only ID and Thread are set, because the list had as many bytes as Query.Bytes allows.
 	Left bool
 
-	// published counts the records of this attempt that are kept in a database which others read too; nil: nobody counts.
+	// published counts the records of this attempt that are kept in a database that other servers read too; nil: they are not counted.
 	published *atomic.Int64
 	// calls are the model calls of this attempt that are not stored yet; nil: none.
 	calls *calls

@@ -32,11 +32,11 @@ type Graphs interface {
 	Names() []string // sorted
 }
 
-// Snapshots tells what the head of a thread holds.
+// Snapshots reads what the head of a thread holds.
 type Snapshots interface {
 	Values(ctx context.Context, k checkpointer.Key) (json.RawMessage, error)
 	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
-	// HeadOf is Head of a checkpoint at hand: checkpointer.ErrUndescribed when only Head, which asks the graph, can tell.
+	// HeadOf is Head of a checkpoint that was loaded: checkpointer.ErrUndescribed when only Head, which asks the graph, can find out.
 	HeadOf(t *checkpointer.Tuple) (checkpointer.HeadInfo, error)
 }
 
@@ -72,11 +72,11 @@ type Options struct {
 	ServerVersion string        // langgraph_api_version in metadata of runs
 	URL           string        // langgraph_api_url there; "" unknown
 	Logger        *slog.Logger
-	Registry      prometheus.Registerer // takes metrics of runs; nil: nobody sees them
+	Registry      prometheus.Registerer // registers metrics of runs; nil: they are not exported
 	Tracer        trace.Tracer          // makes spans of runs; nil: there are none
 	Now           func() time.Time
 
-	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Ends of runs are then told by signals, and what
+	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Servers then notify each other of ends of runs by signals, and what
 	// a run left is read from the Store.
 	Local bool
 	// Limits are how many runs of a graph this instance executes at once; 0: none. Graphs that are not in it share Jobs alone.
@@ -197,7 +197,7 @@ func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
 }
 
 // Run executes runs, fires crons and sends webhooks until ctx ends. Then it claims nothing more, gives running runs the grace period,
-// hands the rest back to the queue, and returns when nothing goes on any more.
+// hands the rest back to the queue, and returns when everything has stopped.
 func (s *Service) Run(ctx context.Context) error {
 	// What executions need after the end of ctx (finishing, handing back) has its own context.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -258,7 +258,7 @@ func (s *Service) shared() bool { return s.signals != nil }
 // loop names a background task.
 func (s *Service) loop(name string) loop.Loop { return loop.Loop{Name: name, Log: s.log, Now: s.Now} }
 
-// Create makes a run that goes on by itself.
+// Create makes a run that no client follows.
 func (s *Service) Create(ctx context.Context, t id.Thread, req Request) (*Run, error) {
 	r, _, err := s.create(ctx, t, []Request{req}, false)
 	if err != nil {
@@ -286,7 +286,7 @@ func (s *Service) Start(ctx context.Context, t id.Thread, req Request) (*Run, Fo
 	return r, f, nil
 }
 
-// Begin is Start, but of a stateless run nothing may have been written yet: before anybody is told of it, other than by its result, Follower.Settle
+// Begin is Start, but of a stateless run nothing may have been written yet: before a client learns of it, other than by its result, Follower.Settle
 // must have succeeded.
 func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, Follower, error) {
 	if s.mayBeBrief(t, &req) {
@@ -314,7 +314,7 @@ func (s *Service) BeginWait(ctx context.Context, t id.Thread, req Request) (*Run
 	return r, &unseenRun{f: s.followers, run: r, cancelOnLeave: req.OnDisconnect == "cancel"}, nil
 }
 
-// Get gives a run.
+// Get returns a run.
 func (s *Service) Get(ctx context.Context, t id.Thread, r id.Run) (*Run, error) {
 	row, err := s.Store.Run(ctx, t, r)
 	if fault.Is(err, fault.NotFound) {
@@ -323,7 +323,7 @@ func (s *Service) Get(ctx context.Context, t id.Thread, r id.Run) (*Run, error) 
 	return row, err
 }
 
-// List gives runs of a thread, newest first.
+// List returns runs of a thread, newest first.
 func (s *Service) List(ctx context.Context, t id.Thread, q Query) ([]*Run, error) {
 	if _, err := s.Store.Thread(ctx, t); err != nil {
 		if fault.Is(err, fault.NotFound) {
@@ -397,7 +397,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	return s.settler.settle(ctx, t, nil)
 }
 
-// ThreadDeleted stops what goes on for a thread that is gone. It does not block.
+// ThreadDeleted stops executions and followers of a thread that was deleted. It does not block.
 func (s *Service) ThreadDeleted(t id.Thread) {
 	s.executions.cancelAll(t, errGone)
 	s.signals.signal(Signal{Thread: t})

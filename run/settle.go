@@ -96,7 +96,7 @@ func (s *settler) settleIn(tx Tx, t id.Thread, head *checkpointer.HeadInfo, fail
 }
 
 // markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
-// further writes and is finished by whoever executes it.
+// further writes and is finished by the server that executes it.
 func (s *settler) markCancelled(tx Tx, read *readings, r *Run, action Action, now time.Time) error {
 	r.Cancel = action
 	r.UpdatedAt = now
@@ -117,8 +117,8 @@ func (s *settler) markCancelled(tx Tx, read *readings, r *Run, action Action, no
 	return recordEnd(tx, r, now)
 }
 
-// settleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It gives those whose head only their graph
-// can tell, which cannot be asked within a transaction: settleLater.
+// settleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It returns those whose head only their graph
+// knows, which cannot be asked within a transaction: call settleLater for them.
 func (s *settler) settleEnded(tx Tx, ended []*Run) (unsettled []id.Thread, err error) {
 	seen := map[id.Thread]bool{}
 	for _, r := range ended {

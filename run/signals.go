@@ -8,7 +8,7 @@ import (
 	"understudy/id"
 )
 
-// Signal is what instances tell each other, so that it is not found out only at the next look into the database, which is what counts. The
+// Signal notifies other servers of a change, so that they need not wait for their next look into the database, which alone is authoritative. The
 // zero Signal: there may be runs to claim.
 type Signal struct {
 	Thread id.Thread // it was deleted, if no run is named
@@ -16,18 +16,18 @@ type Signal struct {
 	Ended  string    // the instance that wrote the end of the run
 }
 
-// signalQueue bounds the signals that wait to be told. When it is full the rest is left out: heartbeats find it.
+// signalQueue bounds the signals that wait to be sent. When it is full the rest is dropped: heartbeats find those changes.
 const signalQueue = 256
 
-// signals tells other servers of what happens here. nil: there are no others.
+// signals notifies other servers of what happens here. nil: there are no others.
 type signals struct {
 	shared   Shared
 	instance string
 	local    bool          // other servers do not see the records of runs that are executed here
-	timeout  time.Duration // of telling
+	timeout  time.Duration // of sending
 	log      *slog.Logger
 	queue    chan Signal
-	offers   chan Signal // capacity 1: the zero Signal is to be told
+	offers   chan Signal // capacity 1: the zero Signal is to be sent
 }
 
 func newSignals(shared Shared, o *Options) *signals {
@@ -37,7 +37,7 @@ func newSignals(shared Shared, o *Options) *signals {
 	}
 }
 
-// signal hands one over to be told. It does not block.
+// signal queues one to be sent. It does not block.
 func (s *signals) signal(sig Signal) {
 	if s == nil {
 		return
@@ -52,7 +52,7 @@ func (s *signals) signal(sig Signal) {
 	}
 }
 
-// tellAll tells signals until ctx ends, and then those that wait.
+// tellAll sends signals until ctx ends, and then those that wait.
 func (s *signals) tellAll(ctx context.Context) {
 	if s == nil {
 		return
@@ -88,7 +88,7 @@ func (s *signals) tellAll(ctx context.Context) {
 	}
 }
 
-// ended tells other instances that a run is over, when they cannot see it in its stream.
+// ended notifies other servers that a run is over, when they cannot see it in its stream.
 func (s *signals) ended(r *Run) {
 	if s != nil && s.local {
 		s.signal(Signal{Thread: r.Thread, Run: r.ID, Ended: s.instance})

@@ -13,7 +13,7 @@ import (
 	"understudy/internal/fault"
 )
 
-// source gives one reader the records of a thread in order, each once: those kept above an offset, from the live stream and, what that does not
+// source returns to one reader the records of a thread in order, each once: those kept above an offset, from the live stream and, what that does not
 // have any more, from the database; then those that come. Not safe for concurrent use.
 type source struct {
 	store  Store
@@ -24,7 +24,7 @@ type source struct {
 	// Of the database, a page at a time.
 	stored bool          // there may be more above from
 	from   bridge.Offset // read so far
-	until  bridge.Offset // what lies above it comes from the stream; zero: nobody knows where that begins
+	until  bridge.Offset // what lies above it comes from the stream; zero: it is not known where that begins
 	past   []*bridge.Record
 
 	replay   []*bridge.Record // of the stream
@@ -45,7 +45,7 @@ func newSource(store Store, t id.Thread, r id.Run, sub bridge.Subscription, stor
 	return src
 }
 
-// next gives at least one record. io.EOF: there are no more, and none will come.
+// next returns at least one record. io.EOF: there are no more, and none will come.
 func (src *source) next(ctx context.Context) ([]*bridge.Record, error) {
 	for src.stored || len(src.past) > 0 {
 		if len(src.past) == 0 {
@@ -97,7 +97,7 @@ func (src *source) page(ctx context.Context) error {
 	return nil
 }
 
-// merge gives what is known to be next of both, as far as both are at hand.
+// merge returns what is known to be next of both, as far as both have been read.
 func (src *source) merge() (out []*bridge.Record) {
 	for {
 		a, b := src.past, src.replay
@@ -121,8 +121,8 @@ func (src *source) close() {
 	}
 }
 
-// watched gives the records of a source for a run that somebody follows. That its end is told is not certain: whoever executed it may have died in
-// between. So when nothing has come for a while the run is looked up, and when it is over and still nothing comes: bridge.ErrInterrupted, for the
+// watched reads the records of a source for a run that is followed. Its terminal record may never arrive: the server that executed it may have died
+// before it was published. So when nothing has come for a while the run is looked up, and when it is over and still nothing comes: bridge.ErrInterrupted, for the
 // reader to come again.
 func (f *followers) watched(src *source, r *Run) reader {
 	if !f.shared {
@@ -185,7 +185,7 @@ func toldWhole(r *Run, modes []string) bool {
 	return !gets("messages-tuple", "messages-tuple") && !gets("messages-tuple", "messages")
 }
 
-// announce follows a run of which something is missing: it says so, and ends. The run goes on.
+// announce follows a run of which something is missing: it says so, and ends. The run continues.
 func announce(ctx context.Context, r *Run, requested bridge.Offset, sub bridge.Subscription) (Follower, error) {
 	defer sub.Close()
 	earliest := null

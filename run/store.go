@@ -21,20 +21,20 @@ type Store interface {
 	Write(ctx context.Context, fn func(Tx) error) error
 	checkpointer.Reader
 
-	// Run gives a run; with an empty thread whatever its thread is. fault.NotFound when there is none.
+	// Run returns a run; with an empty thread, of any thread. fault.NotFound when there is none.
 	Run(ctx context.Context, t id.Thread, r id.Run) (*Run, error)
 	// Runs lists newest first.
 	Runs(ctx context.Context, t id.Thread, q Query) ([]*Run, error)
-	// ActiveRuns gives pending and running runs, oldest due first; with an empty thread those of all threads.
+	// ActiveRuns returns pending and running runs, oldest due first; with an empty thread those of all threads.
 	ActiveRuns(ctx context.Context, t id.Thread) ([]*Run, error)
-	// ActiveThreads gives threads with pending or running runs, by their ids, those above one.
+	// ActiveThreads returns threads with pending or running runs, ordered by id, above an id.
 	ActiveThreads(ctx context.Context, above id.Thread, limit int) ([]id.Thread, error)
 	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error)
-	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due, beside runs of the graphs that are
-	// named; zero when there is none. What is passed over costs nothing, however much of it waits.
+	// NextDue is when the earliest pending run that is not blocked by a running one on its thread becomes due, excluding runs of the named
+	// graphs; zero when there is none. Excluded runs cost nothing, however many of them wait.
 	NextDue(ctx context.Context, beside ...string) (time.Time, error)
-	// Queue tells how the queue stands at a time, counting no further than a bound. However many runs have ended, it costs the same.
+	// Queue returns the state of the queue at a time, counting up to a bound. However many runs have ended, it costs the same.
 	Queue(ctx context.Context, now time.Time, bound int) (Queue, error)
 
 	Cron(ctx context.Context, c id.Cron) (*Cron, error)
@@ -46,20 +46,20 @@ type Store interface {
 	// Deliveries returns deliveries that are due, and when the next one that is not is due (zero: none).
 	Deliveries(ctx context.Context, q webhook.Query) (due []*webhook.Delivery, next time.Time, err error)
 
-	// Completion gives what was kept of the end of a run; fault.NotFound when nothing was.
+	// Completion returns what was kept of the end of a run; fault.NotFound when nothing was.
 	Completion(ctx context.Context, r id.Run) (*Completion, error)
 
-	// Records gives kept stream records of a thread above an offset, in order.
+	// Records returns kept stream records of a thread above an offset, in order.
 	Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error)
 	// RunRecords calls fn with the kept stream records of a run above an offset, in order. Of each only Offset, Event, Data and Summarizer are set,
 	// valid during the call and after it.
 	RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 }
 
-// Expecting is an optional ability of a Tx: told what a step is going to ask, it asks the database once instead of one thing after the other. It
-// changes nothing in what is answered, and what was expected need not be asked. Call it before anything else about the thread.
+// Expecting is an optional ability of a Tx: it reads at once what a step is about to read one by one. Results do not change, and what was expected
+// need not be read. Call it before anything else about the thread.
 type Expecting interface {
-	// ExpectNew: a thread is going to be inserted whose id was made just now, so that nobody can have it.
+	// ExpectNew: a thread is going to be inserted whose id was made just now, so that no other thread has it.
 	ExpectNew(t id.Thread)
 	// ExpectCreate: a run is going to be inserted.
 	ExpectCreate(t id.Thread)
@@ -69,7 +69,7 @@ type Expecting interface {
 	ExpectEnd(r *Run)
 }
 
-// expect calls fn when tx wants to be told.
+// expect calls fn when tx is Expecting.
 func expect(tx Tx, fn func(Expecting)) {
 	if e, ok := tx.(Expecting); ok {
 		fn(e)
@@ -92,21 +92,21 @@ type Tx interface {
 	InsertRun(r *Run) error
 	UpdateRun(r *Run) error                // the whole row, by id
 	DeleteRun(t id.Thread, r id.Run) error // with its kept records, not its checkpoints
-	// ActiveRuns gives pending and running runs of a thread, oldest due first; with an empty thread those of all threads.
+	// ActiveRuns returns pending and running runs of a thread, oldest due first; with an empty thread those of all threads.
 	ActiveRuns(t id.Thread) ([]*Run, error)
 	// HasActiveRuns reports whether a thread has pending or running runs.
 	HasActiveRuns(t id.Thread) (bool, error)
-	// DueRun gives the oldest pending run that is due by now and whose thread has no running one, beside runs of the graphs that are named.
+	// DueRun returns the oldest pending run that is due by now and whose thread has no running one, excluding runs of the named graphs.
 	// fault.NotFound when there is none.
 	DueRun(now time.Time, beside ...string) (*Run, error)
 	// MarkPassed notes that the run saved a checkpoint: what it did before does not count against it any more.
 	MarkPassed(r id.Run) error
-	// Fence gives a run's attempt, status and asked-for cancel, cheaply. fault.NotFound when the run is gone.
+	// Fence returns a run's attempt, status and requested cancel, cheaply. fault.NotFound when the run is gone.
 	Fence(r id.Run) (attempt int, status Status, cancel Action, err error)
 
 	// RunMessages calls fn with the message events of a run, in order. Content is valid during the call only.
 	RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) error) error
-	// ChannelText gives the text of a channel at the newest root checkpoint of a thread; "" when it holds none.
+	// ChannelText returns the text of a channel at the newest root checkpoint of a thread; "" when it holds none.
 	ChannelText(t id.Thread, channel string) (string, error)
 	// PutModelCalls stores model calls of a run. Those whose ids are stored already stay as they are.
 	PutModelCalls(r id.Run, calls []graph.ModelCall) error

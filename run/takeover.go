@@ -17,15 +17,15 @@ import (
 // Shared is a Store that several instances work on at once. All go by its time.
 type Shared interface {
 	Store
-	// Lapsed gives running runs whose lease ended before a time, the longest ago first.
+	// Lapsed returns running runs whose lease ended before a time, the longest ago first.
 	Lapsed(ctx context.Context, before time.Time, limit int) ([]*Run, error)
 	// TakeDeliveries is Deliveries, but what it returns is not due before until any more: no other instance gets it meanwhile.
 	TakeDeliveries(ctx context.Context, q webhook.Query, until time.Time) (due []*webhook.Delivery, next time.Time, err error)
 	// Clock is the time of the database.
 	Clock(ctx context.Context) (time.Time, error)
-	// Ended gives those of the runs that are over, or not there.
+	// Ended returns those of the runs that are over, or not there.
 	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
-	// Tell gives signals to all instances, this one included. They may be lost.
+	// Tell sends signals to all servers, this one included. They may be lost.
 	Tell(ctx context.Context, s ...Signal) error
 	// Listen calls heard for each signal until ctx ends, whose cause it returns. After a time in which signals may have been lost, and at the
 	// beginning, heard is called with the zero Signal. heard must not block.
@@ -61,7 +61,7 @@ const (
 	takeOverAtOnce = 4   // and taken over at the same time
 )
 
-// takeOver puts runs whose lease has ended back into the queue, whoever had them, and looks for what signals should have told. It gives when to look
+// takeOver puts runs whose lease has ended back into the queue, whichever server had them, and looks for what lost signals should have said. It returns when to look
 // again: at a heartbeat, or when the next lease ends before.
 func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	for {
@@ -73,7 +73,7 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 		now := q.now()
 		next = now.Add(q.lease / 4)
 		if jumps := q.clock.Jumps(); jumps != q.jumps {
-			// Leases are of the time before. Those who live measure and renew within a heartbeat: it is looked away now and the next time.
+			// Leases are of the time before. Servers that live measure and renew within a heartbeat: nothing is taken over now and the next time.
 			q.jumps, q.blind = jumps, true
 			break
 		}
@@ -84,7 +84,7 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 			return time.Time{}, err
 		}
 		if q.blind {
-			// While the database was away nobody could renew a lease: those who live do it at their next heartbeat.
+			// While the database was away no server could renew a lease: those that live do it at their next heartbeat.
 			q.blind = false
 			break
 		}

@@ -14,8 +14,8 @@ import (
 	"understudy/internal/logctx"
 )
 
-// A run carries the trace of the request that made it in its configuration, as headers of the same names: whoever executes it, on whatever instance
-// and in whatever attempt, goes on with that trace, and graphs may.
+// A run carries the trace of the request that made it in its configuration, as headers of the same names: every server that executes it, in each
+// attempt, continues that trace, and graphs may.
 const (
 	traceParentKey = "__otel_traceparent__"
 	traceStateKey  = "__otel_tracestate__"
@@ -44,7 +44,7 @@ func (req *Request) writeTrace(configurable *jsonobj.Object) {
 	}
 }
 
-// about gives a context in which log lines say which run they are about.
+// about returns a context in which log lines say which run they are about.
 func about(ctx context.Context, r *Run) context.Context {
 	attrs := []slog.Attr{slog.String("run_id", string(r.ID)), slog.String("thread_id", string(r.Thread)), slog.Int("attempt", r.Attempt)}
 	if id := gjson.GetBytes(r.Kwargs.Config, "configurable.langgraph_request_id").String(); id != "" {
@@ -53,7 +53,7 @@ func about(ctx context.Context, r *Run) context.Context {
 	return logctx.With(ctx, attrs...)
 }
 
-// span begins the span of an attempt, and before it one of the time in the queue. The function that it gives ends it.
+// span begins the span of an attempt, and before it one of the time in the queue. The returned function ends it.
 func (x *executor) span(ctx context.Context, r *Run) (context.Context, func(outcome)) {
 	if x.tracer == nil {
 		return ctx, func(outcome) {}

@@ -14,8 +14,8 @@ import (
 	"understudy/internal/loop"
 )
 
-// watches are the runs and threads that somebody follows here, while the bridge carries only what this instance executes. Their ends are told by
-// the other instances, or else found at a heartbeat; what they left is read from the database. nil: the bridge carries everything.
+// watches are the runs and threads that are followed here, while the bridge carries only what this server executes. Other servers signal their
+// ends, or they are found at a heartbeat; what they left is read from the database. nil: the bridge carries everything.
 type watches struct {
 	shared     Shared
 	bridge     bridge.Bridge
@@ -37,14 +37,14 @@ func newWatches(shared Shared, o *Options, e *executions) *watches {
 	}
 }
 
-// watch is one run, and how many follow it. told: they know of its end.
+// watch is one run, and how many follow it. told: they were notified of its end.
 type watch struct {
 	thread id.Thread
 	by     int
 	told   bool
 }
 
-// watch notes that a run is followed until the function it gives is called.
+// watch notes that a run is followed until the returned function is called.
 func (w *watches) watch(r *Run) (stop func()) {
 	if w == nil {
 		return func() {}
@@ -83,7 +83,7 @@ func (w *watches) watchThread(t id.Thread) (stop func()) {
 	})
 }
 
-// heardOf notes what another instance says of a thread, if anybody here wants to know.
+// heardOf notes a signal of another server about a thread that is followed here.
 func (w *watches) heardOf(sig Signal) {
 	if w == nil || sig.Thread == "" || sig.Ended == w.instance {
 		return
@@ -128,13 +128,13 @@ func (w *watches) watchAll() {
 	}
 }
 
-// tellEnds tells followers here of runs that have ended on other instances, as the database has it.
+// tellEnds notifies followers here of runs that have ended on other servers, as the database has it.
 func (w *watches) tellEnds(ctx context.Context) (time.Time, error) {
 	w.mu.Lock()
 	due, gone := w.due, w.gone
 	w.due, w.gone = map[id.Run]id.Thread{}, map[id.Thread]struct{}{}
 	w.mu.Unlock()
-	maps.DeleteFunc(due, func(r id.Run, _ id.Thread) bool { return w.executions.get(r) != nil }) // they are told of it by their stream
+	maps.DeleteFunc(due, func(r id.Run, _ id.Thread) bool { return w.executions.get(r) != nil }) // their stream has their end
 	err := w.tellEndsOf(ctx, due, gone)
 	if err != nil { // once more
 		w.mu.Lock()

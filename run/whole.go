@@ -15,7 +15,7 @@ type mark struct {
 	offset  bridge.Offset
 }
 
-// whole gives one reader of a run each kept record once, in order, also those that the live stream does not have: Redis lost its memory, or a server
+// whole returns to one reader of a run each kept record once, in order, also those that the live stream does not have: Redis lost its memory, or a server
 // died before it had sent what the database has. Records are numbered in their attempt, so a hole is noticed by what comes behind it.
 type whole struct {
 	f     *followers
@@ -33,8 +33,8 @@ type place struct {
 	index   int64
 }
 
-// admit gives what is missing before a record, and whether the record itself is to be given. On an error nothing has happened, and it may be
-// asked again.
+// admit returns what is missing before a record, and whether the record itself is for the reader. On an error nothing has changed, and it may be
+// called again.
 func (w *whole) admit(ctx context.Context, rec *bridge.Record) (missing []*bridge.Record, give bool, err error) {
 	end := rec.Kind == bridge.Terminal
 	switch {
@@ -63,10 +63,10 @@ func (w *whole) follows(rec *bridge.Record) bool {
 	if rec.Attempt == w.at.attempt || w.at.attempt == 0 && rec.Attempt == 1 {
 		return w.known && rec.Index == w.at.index+1
 	}
-	return false // an attempt before may have left more than it told
+	return false // an earlier attempt may have kept more than it published
 }
 
-// patienceForRecords is how many leases one waits for records that were told but are not in the database yet. Whoever told them writes them as soon
+// patienceForRecords is how many leases a reader waits for records that were published but are not in the database yet. Their server writes them as soon
 // as it can; this bounds what a mistake costs.
 const patienceForRecords = 3
 
@@ -106,7 +106,7 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 	}
 }
 
-// missing gives what the database has between where the reader is and a record, and whether that is all.
+// missing returns what the database has between where the reader is and a record, and whether that is all.
 func (w *whole) missing(ctx context.Context, rec *bridge.Record) (out []*bridge.Record, complete bool, err error) {
 	have, from := int64(0), int64(0)
 	if rec.Attempt == w.at.attempt {
@@ -135,7 +135,7 @@ func (w *whole) missing(ctx context.Context, rec *bridge.Record) (out []*bridge.
 	}
 }
 
-// markOf tells where a reader is who has seen an offset last.
+// markOf returns where a reader is that has seen an offset last.
 func (f *followers) markOf(ctx context.Context, r *Run, seen bridge.Offset) (at mark, known bool, err error) {
 	if seen == (bridge.Offset{}) {
 		return at, true, nil
