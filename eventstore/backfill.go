@@ -131,9 +131,11 @@ func (e ensured) Events(ctx context.Context, t id.Thread, after Seq, limit int) 
 	return e.Reader.Events(ctx, t, after, limit)
 }
 
-func (e ensured) Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*Transcript, error) {
-	e.ensure(ctx, t, c)
-	return e.Reader.Transcript(ctx, t, c)
+func (e ensured) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (*Transcripts, error) {
+	for _, c := range checkpoints {
+		e.ensure(ctx, t, c)
+	}
+	return e.Reader.Transcripts(ctx, t, checkpoints)
 }
 
 func (e ensured) ensure(ctx context.Context, t id.Thread, c id.Checkpoint) {

@@ -191,7 +191,7 @@ func (d database) backfill(r *rand.Rand, thread id.Thread) {
 // shown is what a person sees at a checkpoint, as lines of a moment say it.
 func (d database) shown(thread id.Thread, c id.Checkpoint) []string {
 	d.t.Helper()
-	tr, err := d.Transcript(context.Background(), thread, c)
+	tr, err := eventstore.TranscriptAt(context.Background(), d, thread, c)
 	require.NoError(d.t, err)
 	require.NotNil(d.t, tr, "nothing was recorded for checkpoint %s of thread %s", c, thread)
 	out := []string{}

@@ -140,12 +140,20 @@ type Value struct {
 type Reader interface {
 	// Events returns the log above a seq, in order; limit <= 0: all.
 	Events(ctx context.Context, t id.Thread, after Seq, limit int) ([]*Event, error)
-	// Transcript returns the transcript of a checkpoint; nil when nothing was recorded for it, or what its channel holds are no messages:
-	// then the checkpoint itself is all there is to show.
-	Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*Transcript, error)
+	// Transcripts reads the transcripts of checkpoints of a thread at once. How often it asks the database does not depend on how many they are.
+	Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (*Transcripts, error)
 	// EachContent calls fn with the events of the ranges, one range after the other, each in order of seq. The event, and
 	// the bytes that it holds, are valid during the call only.
 	EachContent(ctx context.Context, t id.Thread, ranges []Range, fn func(*Event) error) error
+}
+
+// TranscriptAt reads the transcript of one checkpoint. See Transcripts.At.
+func TranscriptAt(ctx context.Context, r Reader, t id.Thread, c id.Checkpoint) (*Transcript, error) {
+	read, err := r.Transcripts(ctx, t, []id.Checkpoint{c})
+	if err != nil {
+		return nil, err
+	}
+	return read.At(c)
 }
 
 // Transcript is the messages of a thread as a person saw them at a checkpoint.

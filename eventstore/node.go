@@ -3,7 +3,10 @@ package eventstore
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
+
+	"understudy/id"
 )
 
 // A node holds three lists of entries: the transcript, the list, and the anonymous messages that its lineage ever had. Its data is
@@ -241,4 +244,51 @@ func Fold(row *Row, nodes []Node) (*Transcript, error) {
 	}
 	tr.Entries, tr.List, tr.Anonymous = l.transcript, l.list, l.anonymous
 	return tr, nil
+}
+
+// Transcripts are the transcripts of some checkpoints of a thread as the storage has them: what they have in common is there once, and each is put together when
+// it is asked for.
+type Transcripts struct {
+	rows  map[id.Checkpoint]*Row
+	nodes map[int64]Node
+	Log   int64 // Transcript.Log of all
+}
+
+// NewTranscripts makes Transcripts of rows and of the nodes that they consist of. See Transcript.Log.
+func NewTranscripts(rows []*Row, nodes []Node, log int64) *Transcripts {
+	t := &Transcripts{rows: make(map[id.Checkpoint]*Row, len(rows)), nodes: make(map[int64]Node, len(nodes)), Log: log}
+	for _, r := range rows {
+		t.rows[r.Checkpoint] = r
+	}
+	for _, n := range nodes {
+		t.nodes[n.ID] = n
+	}
+	return t
+}
+
+// Has reports whether a checkpoint was among those that were read and something was recorded for it.
+func (t *Transcripts) Has(c id.Checkpoint) bool { return t != nil && t.rows[c] != nil }
+
+// At returns the transcript of a checkpoint; nil when nothing was recorded for it, or what its channel holds are no messages: then the checkpoint itself is all
+// there is to show.
+func (t *Transcripts) At(c id.Checkpoint) (*Transcript, error) {
+	row := t.rows[c]
+	if row == nil || row.Opaque {
+		return nil, nil
+	}
+	var chain []Node
+	for at := row.Node; at != 0; {
+		n, ok := t.nodes[at]
+		if !ok {
+			return nil, fmt.Errorf("transcript of checkpoint %s of thread %s: node %d is missing", c, row.Thread, at)
+		}
+		chain = append(chain, n)
+		at = n.Base
+	}
+	slices.Reverse(chain)
+	tr, err := Fold(row, chain)
+	if err == nil && len(chain) > 0 {
+		tr.Log = t.Log
+	}
+	return tr, err
 }

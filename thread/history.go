@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"understudy/checkpointer"
+	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/thread/overlay"
 )
@@ -116,9 +117,25 @@ func (h *HistoryReader) load(ctx context.Context) (err error) {
 	for _, snap := range h.page {
 		size += len(snap.Values)
 	}
+	if h.reading != nil {
+		if err := h.reading.ReadAhead(ctx, rootsOf(h.page)); err != nil {
+			return err
+		}
+	}
 	end := h.page[n-1]
 	h.list.Before, h.list.NS, h.list.Limit = end.ID, &end.NS, max(1, min(maxPage, pageBytes*n/size))
 	return nil
+}
+
+// rootsOf returns the checkpoints of a page that have a transcript.
+func rootsOf(page []*checkpointer.Snapshot) []id.Checkpoint {
+	ids := make([]id.Checkpoint, 0, len(page))
+	for _, snap := range page {
+		if snap.NS == "" {
+			ids = append(ids, snap.ID)
+		}
+	}
+	return ids
 }
 
 // Next returns the next entry; io.EOF after the last. fault.NotFound: the thread was deleted meanwhile.
@@ -172,10 +189,8 @@ func (h *HistoryReader) Partial(ctx context.Context) (entries int, partial, know
 
 // condensed reports whether an entry that was not read has condensed messages.
 func (h *HistoryReader) condensed(ctx context.Context) (bool, error) {
-	for _, snap := range h.page {
-		if is, err := h.reading.Condensed(ctx, snap.ID); is || err != nil {
-			return is, err
-		}
+	if is, err := h.reading.Condensed(ctx, rootsOf(h.page)); is || err != nil {
+		return is, err
 	}
 	rest := h.list
 	for left := h.left; !h.last && left != 0; {
@@ -183,13 +198,17 @@ func (h *HistoryReader) condensed(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		var ids []id.Checkpoint
 		for _, t := range tuples {
-			if is, err := h.reading.Condensed(ctx, t.ID); is || err != nil {
-				return is, err
+			if t.NS == "" {
+				ids = append(ids, t.ID)
 			}
 			if left--; left == 0 {
 				break
 			}
+		}
+		if is, err := h.reading.Condensed(ctx, ids); is || err != nil {
+			return is, err
 		}
 		if len(tuples) < rest.Limit {
 			break

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/postgrestest"
@@ -105,13 +106,13 @@ func readSchema1(t *testing.T, s *Store) string {
 			all = append(all, b.Channel, b.Version, b.Type, string(b.Bytes()))
 		}
 		all = append(all, string(head.Data), string(head.Metadata), head.Writes)
-		tr, err := s.Transcript(ctx, th.ID, head.ID)
+		tr, err := eventstore.TranscriptAt(ctx, s, th.ID, head.ID)
 		require.NoError(t, err)
 		all = append(all, tr)
 	}
 	first, err := s.Threads().Thread(ctx, name(1))
 	require.NoError(t, err)
-	tr, err := s.Transcript(ctx, name(1), first.Head)
+	tr, err := eventstore.TranscriptAt(ctx, s, name(1), first.Head)
 	require.NoError(t, err)
 	require.Greater(t, len(tr.Entries), len(tr.List), "messages were condensed")
 	versions, err := s.Versions(ctx, id.Assistant(name(9)), nil, 0, 0)

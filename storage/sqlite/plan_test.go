@@ -116,7 +116,7 @@ func TestPlans(t *testing.T) {
 		for name, text := range graphwise {
 			for _, step := range plan(t, c, text) {
 				if m := fullScan.FindStringSubmatch(step); m != nil {
-					require.Contains(t, []string{"graphs", "origins", "json_each", "running", "pending", "up", "CONSTANT"}, m[1], "%s: %s", name, step)
+					require.Contains(t, []string{"graphs", "origins", "json_each", "running", "pending", "up", "chain", "c", "CONSTANT"}, m[1], "%s: %s", name, step)
 				}
 			}
 		}

@@ -65,7 +65,7 @@ func records(t *testing.T, b Backend, list ...*checkpointer.Put) {
 
 func transcript(t *testing.T, b Backend, th, n int) *eventstore.Transcript {
 	t.Helper()
-	tr, err := eventReader(t, b).Transcript(ctx, threadID(th), checkpointID(n))
+	tr, err := eventstore.TranscriptAt(ctx, eventReader(t, b), threadID(th), checkpointID(n))
 	require.NoError(t, err)
 	return tr
 }

@@ -612,7 +612,7 @@ func isRich(t *testing.T, b Backend, n int) {
 	require.Len(t, log(t, b, n), 4)
 	shown := 0
 	reader := eventReader(t, b)
-	tr, err := reader.Transcript(ctx, threadID(n), checkpointID(4))
+	tr, err := eventstore.TranscriptAt(ctx, reader, threadID(n), checkpointID(4))
 	require.NoError(t, err)
 	require.NoError(t, reader.EachContent(ctx, threadID(n), eventstore.Ranges(tr.Entries), func(e *eventstore.Event) error {
 		shown++

@@ -3,6 +3,7 @@ package overlay
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"understudy/eventstore"
@@ -75,11 +76,23 @@ func (r *Reading) Bounded() bool { return r.look.MaxBytes > 0 }
 // Exhausted reports whether no entry with condensed messages fits any more, although none may have come that did not.
 func (r *Reading) Exhausted() bool { return r.look.MaxBytes > 0 && r.used >= r.look.MaxBytes }
 
-// Condensed reports whether a bound that is exhausted would change what is shown of a root checkpoint.
-func (r *Reading) Condensed(ctx context.Context, at id.Checkpoint) (bool, error) {
-	if !r.look.On {
+// Condensed reports whether a bound that is exhausted would change what is shown of any of some root checkpoints.
+func (r *Reading) Condensed(ctx context.Context, checkpoints []id.Checkpoint) (bool, error) {
+	if !r.look.On || len(checkpoints) == 0 {
 		return false, nil
 	}
-	tr, err := r.transcript(ctx, at)
-	return tr != nil && condensed(tr), err
+	read, err := r.o.events.Transcripts(ctx, r.thread, checkpoints)
+	if err != nil {
+		return false, fmt.Errorf("overlay: %w", err)
+	}
+	for _, at := range checkpoints {
+		tr, err := read.At(at)
+		if err != nil {
+			return false, fmt.Errorf("overlay: %w", err)
+		}
+		if tr != nil && condensed(tr) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

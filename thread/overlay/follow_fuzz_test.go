@@ -16,8 +16,8 @@ import (
 // nothing is a reader of a store in which nothing was recorded.
 type nothing struct{ eventstore.Reader }
 
-func (nothing) Transcript(context.Context, id.Thread, id.Checkpoint) (*eventstore.Transcript, error) {
-	return nil, nil
+func (nothing) Transcripts(context.Context, id.Thread, []id.Checkpoint) (*eventstore.Transcripts, error) {
+	return eventstore.NewTranscripts(nil, nil, 0), nil
 }
 
 // FuzzFollow shows three values of a run, one after the other, whatever they are.

@@ -150,7 +150,7 @@ func drift(t *testing.T, w *world, talk talktest.Talk) string {
 // misnamed returns what is wrong with the ids of messages at a checkpoint: each has one, the same in every read and in the log.
 func misnamed(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
 	t.Helper()
-	tr, err := w.rows.Transcript(t.Context(), w.thread, at)
+	tr, err := eventstore.TranscriptAt(t.Context(), w.rows, w.thread, at)
 	require.NoError(t, err)
 	logged := map[eventstore.Seq]string{}
 	require.NoError(t, w.rows.EachContent(t.Context(), w.thread, eventstore.Ranges(tr.Entries), func(e *eventstore.Event) error {

@@ -39,8 +39,9 @@ type Reading struct {
 	look     Look
 	thread   id.Thread
 	contents *contents
-	run      id.Run // whose stream is shown; "" none
-	plain    []byte // values that were looked through last, and had nothing odd
+	run      id.Run                  // whose stream is shown; "" none
+	plain    []byte                  // values that were looked through last, and had nothing odd
+	ahead    *eventstore.Transcripts // read by ReadAhead; nil: none
 
 	used    int64 // bytes of values that the answer has so far
 	entries int   // of the answer that were counted before that was too much
@@ -58,6 +59,17 @@ func (r *Reading) Streams(run id.Run) {
 	if r.look.Live {
 		r.run = run
 	}
+}
+
+// ReadAhead reads the transcripts of checkpoints that are going to be shown, at once. Call it again for the next.
+func (r *Reading) ReadAhead(ctx context.Context, checkpoints []id.Checkpoint) (err error) {
+	if !r.look.On || len(checkpoints) < 2 {
+		return nil
+	}
+	if r.ahead, err = r.o.events.Transcripts(ctx, r.thread, checkpoints); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	return nil
 }
 
 // Done ends a Reading.
@@ -213,7 +225,13 @@ func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore
 	if at == "" {
 		return nil, nil
 	}
-	tr, err := r.o.events.Transcript(ctx, r.thread, at)
+	var tr *eventstore.Transcript
+	var err error
+	if r.ahead.Has(at) {
+		tr, err = r.ahead.At(at)
+	} else {
+		tr, err = eventstore.TranscriptAt(ctx, r.o.events, r.thread, at)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("overlay: %w", err)
 	}

@@ -282,12 +282,12 @@ type shared struct {
 	log int64
 }
 
-func (s *shared) Transcript(ctx context.Context, t id.Thread, c id.Checkpoint) (*eventstore.Transcript, error) {
-	tr, err := s.Reader.Transcript(ctx, t, c)
-	if tr != nil {
-		tr.Log = s.log
+func (s *shared) Transcripts(ctx context.Context, t id.Thread, cs []id.Checkpoint) (*eventstore.Transcripts, error) {
+	read, err := s.Reader.Transcripts(ctx, t, cs)
+	if read != nil {
+		read.Log = s.log
 	}
-	return tr, err
+	return read, err
 }
 
 // Another server deletes a thread, and makes one of the same id: nothing of the old one is shown here.
@@ -346,4 +346,38 @@ func TestWordsOfASummary(t *testing.T) {
 		graph.Save{Put: w.next("loop", "run", ms("h1 a1 h2 a2 h3")), Words: "in its own words"},
 		graph.Save{Put: w.next("loop", "run", ms("Sum h2 a2 h3"))}))
 	require.Equal(t, "in its own words", gjson.GetBytes(w.state(t.Context(), ""), `messages.#(type=="system").content`).String())
+}
+
+// asked counts how often transcripts are read.
+type asked struct {
+	eventstore.Reader
+	times int
+}
+
+func (a *asked) Transcripts(ctx context.Context, t id.Thread, cs []id.Checkpoint) (*eventstore.Transcripts, error) {
+	a.times++
+	return a.Reader.Transcripts(ctx, t, cs)
+}
+
+// A history reads the transcripts of its entries by pages, not one by one, and shows the same as reading each.
+func TestHistoryReadsTranscriptsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.save(ms("h1 a1 h2 a2"))
+	for n := range 100 {
+		w.save(ms(fmt.Sprintf("S%d a2 h%d", n/10, n+3)))
+	}
+	rows := &asked{Reader: w.rows}
+	look := overlay.New(rows, overlay.Config{Settings: apart()})
+	threads := thread.NewService(thread.Options{Store: w.rows.Threads(), Snapshots: checkpointer.NewSnapshots(w.rows.Threads(), nil), Overlay: look})
+	list, err := threads.History(choose(t.Context(), true), thread.HistoryQuery{Thread: w.thread, Limit: 100})
+	require.NoError(t, err)
+	require.Len(t, list, 100)
+	require.LessOrEqual(t, rows.times, 5)
+	for _, snap := range list[:20] {
+		one, err := threads.State(choose(t.Context(), true), checkpointer.Key{Thread: w.thread, ID: snap.ID}, false)
+		require.NoError(t, err)
+		require.JSONEq(t, string(one.Values), string(snap.Values))
+		require.Contains(t, string(snap.Values), "text of h1")
+	}
 }

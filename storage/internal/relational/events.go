@@ -23,6 +23,13 @@ const (
 	nodeColumns       = "node, base, stamp, whole, since, data"
 )
 
+// chainsOf has %s where the first nodes stand. Their data is joined last, so that what is compared for doubles is small.
+const chainsOf = `WITH RECURSIVE chain (node, base) AS (
+		SELECT node, base FROM transcript_nodes WHERE thread_id = $1 AND node %s
+		UNION
+		SELECT n.node, n.base FROM chain c JOIN transcript_nodes n ON n.thread_id = $1 AND n.node = c.base WHERE c.base <> 0
+	) SELECT n.node, n.base, n.stamp, n.whole, n.since, n.data FROM chain c JOIN transcript_nodes n ON n.thread_id = $1 AND n.node = c.node`
+
 var (
 	EventsAfter  = same(selectEvents + " AND seq > $2 ORDER BY seq LIMIT $3")
 	EventsWithin = same(selectEvents + " AND seq BETWEEN $2 AND $3 ORDER BY seq")
@@ -43,10 +50,10 @@ var (
 	lastNode      = same("SELECT node FROM transcript_nodes WHERE thread_id = $1 ORDER BY node DESC LIMIT 1")
 	nodesOfThread = same("SELECT " + nodeColumns + " FROM transcript_nodes WHERE thread_id = $1 ORDER BY node")
 
-	// RowAndLog has the number of the first content too, which is given once: it tells the logs of threads apart that have the same id. On SQLite
-	// whoever keeps something of a log is told when the thread goes.
-	RowAndLog = differing("SELECT "+transcriptColumns+", (SELECT body FROM events WHERE thread_id = $1 ORDER BY seq LIMIT 1) FROM transcripts WHERE thread_id = $1 AND checkpoint_id = $2",
-		"SELECT "+transcriptColumns+", 0 FROM transcripts WHERE thread_id = $1 AND checkpoint_id = $2")
+	// RowsAndLog has the number of the first content too, which is given once: it tells the logs of threads apart that have the same id. On SQLite
+	// caches of a log are cleared when the thread is deleted.
+	RowsAndLog = differing("SELECT "+transcriptColumns+", (SELECT body FROM events WHERE thread_id = $1 ORDER BY seq LIMIT 1) FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)",
+		"SELECT "+transcriptColumns+", 0 FROM transcripts WHERE thread_id = $1 AND checkpoint_id IN (SELECT value FROM json_each($2))")
 	// RowOfVersion: without being told, SQLite walks the thread for the order. Most versions are new, so it would walk all of it.
 	RowOfVersion = indexed("transcripts_version", "SELECT "+transcriptColumns+" FROM transcripts%s WHERE thread_id = $1 AND version = $2 ORDER BY checkpoint_id DESC LIMIT 1")
 	// ChainOf walks from a node to the whole one that it is made of.
@@ -55,6 +62,8 @@ var (
 			UNION ALL
 			SELECT n.node, n.base, n.stamp, n.whole, n.since, n.data, at + 1 FROM chain c JOIN transcript_nodes n ON n.thread_id = $1 AND n.node = c.base WHERE c.base <> 0
 		) SELECT node, base, stamp, whole, since, data FROM chain ORDER BY at DESC`)
+	// ChainsOf walks from several nodes. What they have in common comes once.
+	ChainsOf = differing(fmt.Sprintf(chainsOf, "= ANY($2)"), fmt.Sprintf(chainsOf, "IN (SELECT value FROM json_each($2))"))
 
 	// ClientWrites knows the task `__start__` by its path, which ends with the name of its node.
 	ClientWrites = same(`SELECT type, blob, task_id, task_path FROM checkpoint_writes
@@ -305,30 +314,36 @@ func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, l
 	return events, nil
 }
 
-// Transcript is eventstore.Reader.Transcript.
-func (s *Store) Transcript(ctx context.Context, t id.Thread, checkpoint id.Checkpoint) (tr *eventstore.Transcript, err error) {
+// Transcripts is eventstore.Reader.Transcripts.
+func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (out *eventstore.Transcripts, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) error {
 		var log int64
-		row, _, err := first(q, RowAndLog, func(r Row) *eventstore.Row {
+		found, err := all(q, RowsAndLog, func(r Row) *eventstore.Row {
 			log = r.Int(8)
 			return scanRow(t)(r)
-		}, t, checkpoint)
-		if err != nil || row == nil || row.Opaque {
-			return err
-		}
-		chain, err := nodes(q, t, row.Node)
+		}, t, checkpoints)
 		if err != nil {
 			return err
 		}
-		if tr, err = eventstore.Fold(row, chain); err == nil && row.Node != 0 {
-			tr.Log = log
+		var last []int64
+		for _, row := range found {
+			if row.Node != 0 && !row.Opaque {
+				last = append(last, row.Node)
+			}
 		}
-		return err
+		var chains []eventstore.Node
+		if len(last) > 0 {
+			if chains, err = all(q, ChainsOf, scanNode, t, last); err != nil {
+				return err
+			}
+		}
+		out = eventstore.NewTranscripts(found, chains, log)
+		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("transcript of checkpoint %s of thread %s: %w", checkpoint, t, err)
+		return nil, fmt.Errorf("transcripts of thread %s: %w", t, err)
 	}
-	return tr, nil
+	return out, nil
 }
 
 // EachContent is eventstore.Reader.EachContent.
