@@ -12,8 +12,8 @@ import (
 	"understudy/id"
 )
 
-// Offset is the position of a record in the stream of its thread. On the wire it is "<ms>-<n>".
-// Offsets of a thread only grow, also over restarts and when the clock goes back.
+// Offset is the position of a record in the stream of its thread. On the wire it is "<ms>-<n>". Offsets of a thread only
+// grow, even across restarts and when the clock goes back.
 type Offset struct {
 	MS int64
 	N  int64
@@ -33,114 +33,119 @@ func (o Offset) String() string {
 	return string(strconv.AppendInt(append(b, '-'), o.N, 10))
 }
 
-// Kind of record, as far as subscribers must tell them apart.
+// Kind is the class of a record, as far as subscribers must distinguish them.
 type Kind uint8
 
 const (
 	Data     Kind = iota // anything a client sees
-	Token                // a piece of a message: not kept in the database, and the first to be dropped when memory is short
-	Terminal             // the run has ended; nothing follows for it
+	Token                // a piece of a message: not stored in the database, and evicted first
+	Terminal             // the run has ended; its last record
 )
 
 // Record is one entry of the stream of a thread. It is immutable once published, and shared by all subscribers.
 type Record struct {
-	Offset Offset // given by Publish
+	Offset Offset // assigned by Publish
 	Run    id.Run
 	Kind   Kind
 	Event  string // event name on the v1 wire, namespace included (`updates|child:…`)
 	Data   []byte // JSON
-	// Kept: the record belongs to a resumable run and stays for replay after it was delivered.
+	// Kept reports that the record belongs to a resumable run and stays available for replay after delivery.
 	Kept bool
-	// Ephemeral records are never replayed, though their run is kept (error events).
+	// Ephemeral records are never replayed, even if those of their run are (error events).
 	Ephemeral bool
-	// Checkpoint is the root checkpoint whose messages a root `values` shows; "" for all other records, and when nothing is saved.
-	// With Ahead the values may go beyond it, and "" is the state before the first checkpoint of the thread.
-	// Of root `updates` that may condense messages it is the checkpoint before their step, with Ahead.
+	// Checkpoint is the root checkpoint whose messages a root `values` record shows; "" for all other records, and when nothing is
+	// saved. With Ahead the values may be newer than it, and "" is the state before the first checkpoint of the thread. For root
+	// `updates` that may condense messages it is the checkpoint before their step, with Ahead.
 	Checkpoint id.Checkpoint
 	Ahead      bool
-	// Summarizer: a piece of a message that a summarizer caused, which readers of transcripts do not see.
+	// Summarizer marks a piece of a message from a summarizer, which readers of transcripts do not see.
 	Summarizer bool
-	// Attempt of the run that it is the word of; 0: not known. Where attempts may overlap, what an older one says after a newer began is left out.
+	// Attempt of the run that emitted the record; 0: not known. Where attempts overlap, records of an older attempt are left out once a newer one
+	// has begun.
 	Attempt int
-	// Index numbers the records of an attempt that are kept in the database, from 1 on: so a reader finds out that one is missing, and which. 0: it is not
-	// one of them, or not known.
+	// Index numbers the records of an attempt that are stored in the database, from 1, so that a reader can detect a missing one. 0: not stored, or not
+	// known.
 	Index int64
-	// Frame is Event and Data encoded for SSE (without id and closing blank line), where many readers are expected; nil: whoever writes it encodes it.
+	// Frame is Event and Data encoded for SSE (without id and closing blank line), when many readers are expected; nil: the writer of the response
+	// encodes it.
 	Frame []byte
 }
 
-// Bridge is a live stream per thread. Implementations are safe for concurrent use.
+// Bridge has a live stream per thread. Implementations are safe for concurrent use.
 type Bridge interface {
-	// Publish appends records in order, gives them offsets above all before, and wakes subscribers. It never waits for a subscriber.
-	// The slice stays the caller's. After Close: ErrClosed.
+	// Publish appends records in order, assigns them offsets above all earlier ones, and wakes subscribers. It never waits for a
+	// subscriber. The caller keeps the slice. After Close it returns ErrClosed.
 	Publish(ctx context.Context, t id.Thread, records []*Record) error
-	// Subscribe opens the stream of a thread. It sees every record published after the call, and before them,
-	// when after is not nil, the kept ones above *after. Close it. After Close of the bridge: ErrClosed.
+	// Subscribe opens the stream of a thread. The subscriber receives every record published after the call. If after is
+	// not nil, it first receives the kept records above *after. The caller must close the subscription. After Close of the
+	// bridge it returns ErrClosed.
 	Subscribe(ctx context.Context, t id.Thread, after *Offset) (Subscription, error)
 	// Advance makes sure that coming offsets of the thread exceed ms.
 	Advance(t id.Thread, ms int64)
-	// Forget drops what is kept of a run (deleted, rolled back), or with an empty run of the whole thread. Subscribers that are
-	// already there may still get it. Offsets go on from where they were.
+	// Forget drops the kept records of a run (deleted or rolled back), or with an empty run of the whole thread. Existing
+	// subscribers may still receive them. Offsets continue from where they were.
 	Forget(ctx context.Context, t id.Thread, r id.Run) error
-	// Close ends all subscriptions with ErrClosed. It is not a terminal record.
+	// Close ends all subscriptions with ErrClosed. They receive no terminal record.
 	Close() error
 }
 
-// Remote is a Bridge whose records reach readers through a service that may be slow or away.
+// Remote is a Bridge that uses a service which may be slow or unavailable.
 type Remote interface {
 	Bridge
-	// Flush waits until the service has taken what was published to a thread before the call, and returns nil. While the service is known to be
-	// away it does not wait: ErrInterrupted. When ctx ends it returns its cause.
+	// Flush waits until the service has accepted what was published to a thread before the call, and returns nil. While the service is known to
+	// be unavailable it returns ErrInterrupted at once. When ctx ends it returns its cause.
 	Flush(ctx context.Context, t id.Thread) error
-	// FlushEnd is Flush after a Terminal record was published, and returns the offset that the record has there: another one than it was given when
-	// another instance has published to the thread meanwhile.
+	// FlushEnd is Flush after a Terminal record was published, and returns the record's offset in the service, which differs from the assigned one
+	// if another server has published to the thread meanwhile.
 	FlushEnd(ctx context.Context, t id.Thread, end *Record) (Offset, error)
 }
 
 // Subscription is a reader of one stream. It is not safe for concurrent use.
 type Subscription interface {
 	// Next returns at least one record, all that are ready, in order. It waits until there is one, ctx ends (its cause), the
-	// bridge closes (ErrClosed) or the subscriber was too slow (ErrSlow: subscribe again from the last offset seen).
-	// What is ready is given before ErrClosed. The slice is valid until the next call, and must not be changed.
+	// bridge closes (ErrClosed) or the subscriber was too slow (ErrSlow: subscribe again from the last offset seen). Records
+	// that are ready are returned before ErrClosed. The slice is valid until the next call, and must not be modified.
 	Next(ctx context.Context) ([]*Record, error)
-	// Replay returns what Next would give, as long as that was kept before Subscribe, and then nothing: it does not wait for what comes. Errors are those of Next.
+	// Replay returns like Next, but only records kept before Subscribe, and then nothing: it does not wait for new records. Errors are those of Next.
 	Replay(ctx context.Context) ([]*Record, error)
-	// Head is the last offset of the stream when it was subscribed to; what comes after the replay lies above it. Zero: the bridge knew nothing of the thread.
+	// Head is the last offset of the stream at the time of Subscribe; records after the replay have higher ones. Zero: the bridge did not know the
+	// thread.
 	Head() Offset
-	// Gap says what of a run (of the whole thread, when r is empty) is missing between the offset that was asked for and the first
-	// record replayed, because it had to be dropped. Records of threads that expired or were forgotten are not missed.
+	// Gap reports which records of a run (of the whole thread, when r is empty) were dropped between the requested offset and the
+	// first record replayed. Records of threads that expired or were forgotten do not count.
 	Gap(r id.Run) Gap
 	// Close ends the subscription. It may be called more than once.
 	Close()
 }
 
-// Gap is what a replay misses.
+// Gap classifies the records missing from a replay.
 type Gap uint8
 
 const (
 	NoGap     Gap = iota
-	TokenGap      // tokens only: the messages they belong to are told whole by other records
-	RecordGap     // other records: what the client knows is incomplete, it must read the state again
+	TokenGap      // tokens only: other records hold their complete messages
+	RecordGap     // other records: the client's state is incomplete; it must be read again
 )
 
-// Options bound what a bridge holds. Zero fields mean the defaults.
+// Options are the limits of a bridge. Zero fields mean the defaults.
 type Options struct {
-	// Records and Bytes bound what is kept for replay, per thread: 10,000 and 64 MiB.
+	// Records and Bytes limit the records kept for replay, per thread: 10,000 and 64 MiB.
 	Records int
 	Bytes   int64
 	// TTL is how long kept records outlive the last kept run of their thread: 1 h.
 	TTL time.Duration
-	// LagBytes bounds the memory of what subscribers of a thread have not read: 64 MiB. From a sixteenth of it on the oldest records go to disk; the
-	// bound is reached only when the disk is slower than the publisher, or full. Then those that are behind are dropped.
+	// LagBytes limits the memory of unread records of a thread: 64 MiB. Above a sixteenth of it the oldest records move to disk. The limit is
+	// reached only when the disk is slower than the publisher, or full. Then the subscribers that are behind are dropped.
 	LagBytes int64
-	// SpillBytes bounds what goes to disk, per thread: 1 GiB. Above it the subscriber that is furthest behind is dropped. All threads together
-	// take at most eight times as much.
+	// SpillBytes limits the bytes on disk, per thread: 1 GiB. Above it the subscriber that is furthest behind is dropped. All threads together
+	// use at most eight times as much.
 	SpillBytes int64
-	// Dir is the folder for it; "": that of the system for temporary files. Files there have no names, so none stay behind.
+	// Dir is the folder for spill files; "": the system's temporary folder. The files are unlinked when created, so none
+	// stay behind.
 	Dir string
-	// Now is the clock: time.Now.
+	// Now is the clock; nil: time.Now.
 	Now func() time.Time
-	// Metrics count; nil: for nobody.
+	// Metrics count events of the bridge; nil: not counted.
 	Metrics *Metrics
 	Log     *slog.Logger // nil: nothing is logged
 }
@@ -167,7 +172,7 @@ func (o Options) withDefaults() Options {
 var (
 	ErrClosed = errors.New("the stream was closed because the server shuts down")
 	ErrSlow   = errors.New("the subscriber was too slow and has been dropped")
-	// ErrInterrupted: what carries the stream is away, or has lost some of it. As after ErrSlow, which it wraps, a reader may subscribe again
-	// from the last offset it saw, and Gap tells it what is missing.
+	// ErrInterrupted: the service that carries the stream is unavailable, or has lost records. As after ErrSlow, which it wraps, a reader may
+	// subscribe again from the last offset it saw, and Gap reports what is missing.
 	ErrInterrupted = fmt.Errorf("the stream was interrupted: %w", ErrSlow)
 )

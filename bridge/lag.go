@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// spillAt is which part of LagBytes in memory sends the oldest records to disk.
+	// spillAt is the fraction of LagBytes in memory above which the oldest records move to disk.
 	spillAt = 16
-	// spillShare is how many threads may take all of SpillBytes.
+	// spillShare is how many threads may use all of their SpillBytes.
 	spillShare = 8
 )
 
@@ -19,7 +19,7 @@ type spillers struct {
 	group sync.WaitGroup
 }
 
-// begin starts one, unless the bridge is closed.
+// begin starts a goroutine, unless the bridge is closed.
 func (s *spillers) begin(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,7 +29,7 @@ func (s *spillers) begin(work func()) bool {
 	return !s.ended
 }
 
-// end waits for all. Once they run they do not wait for readers.
+// end waits for all goroutines. Once running, they do not wait for readers.
 func (s *spillers) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -37,10 +37,10 @@ func (s *spillers) end() {
 	s.group.Wait()
 }
 
-// start is the number of the first live record in memory. Those before it are on disk, if a reader still needs them.
+// start returns the number of the first live record in memory. Earlier ones are on disk, if a reader still needs them.
 func (p *topic) start() int64 { return p.end - int64(len(p.live)) }
 
-// slowest is how far the reader has come that is furthest behind.
+// slowest returns the position of the reader that is furthest behind.
 func (p *topic) slowest() (cursor, bytes int64) {
 	cursor, bytes = p.end, p.endBytes
 	for _, s := range p.subs {
@@ -51,10 +51,10 @@ func (p *topic) slowest() (cursor, bytes int64) {
 	return cursor, bytes
 }
 
-// trim forgets live records in memory that all readers have read.
+// trim drops live records in memory that all readers have read.
 func (p *topic) trim() {
 	if cursor, bytes := p.slowest(); cursor > p.start() {
-		// A new slice, so that the memory of the records before it really goes.
+		// A new slice, so that the memory of the earlier records is released.
 		p.live, p.liveBytes = slices.Clone(p.live[cursor-p.start():]), p.endBytes-bytes
 	}
 }
@@ -72,9 +72,9 @@ func (p *topic) release() {
 	}
 }
 
-// dropSlow drops subscriptions that have more than some bytes to read.
+// dropSlow drops subscriptions with more unread bytes than above.
 func (p *topic) dropSlow(above int64) {
-	for _, s := range slices.Backward(p.subs) { // remove puts the last one in the place of the one it takes out
+	for _, s := range slices.Backward(p.subs) { // remove moves the last one into the gap
 		if p.endBytes-s.cursorBytes > above {
 			p.drop(s, ErrSlow)
 		}
@@ -82,14 +82,14 @@ func (p *topic) dropSlow(above int64) {
 	p.trim()
 }
 
-// spillOver moves the oldest live records to disk until few are left in memory. The publisher does not wait.
+// spillOver moves the oldest live records to disk until few are left in memory. The publisher does not wait for it.
 func (p *topic) spillOver() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer func() { p.spilling = false }()
 	opts := &p.owner.opts
 	for low := opts.LagBytes / spillAt / 2; ; {
-		p.makeRoom(min(p.liveBytes, writeBytes)) // before all else: it may drop the last reader
+		p.makeRoom(min(p.liveBytes, writeBytes)) // first: it may drop the last reader
 		if p.trim(); p.liveBytes <= low || p.owner.isClosed() {
 			return
 		}
@@ -106,7 +106,7 @@ func (p *topic) spillOver() {
 		s, blocks, err := log.write(opts.Dir, &p.owner.spilled, records, first, firstBytes)
 		p.mu.Lock()
 		switch {
-		case p.start() != first || p.spilled != log: // all readers have read them meanwhile, or were dropped
+		case p.start() != first || p.spilled != log: // all readers have read them, or were dropped
 			if s != nil && p.spilled != log {
 				s.close()
 			}
@@ -121,7 +121,7 @@ func (p *topic) spillOver() {
 	}
 }
 
-// makeRoom drops the subscriptions that are furthest behind, as far as need be for some more bytes on disk.
+// makeRoom drops the subscriptions that are furthest behind until there is room for some more bytes on disk.
 func (p *topic) makeRoom(bytes int64) {
 	opts := &p.owner.opts
 	for p.spilled != nil && len(p.spilled.segments) > 0 &&
@@ -136,7 +136,7 @@ func (p *topic) makeRoom(bytes int64) {
 	}
 }
 
-// takeSpilled returns the next records of a reader from disk. It is called with the lock, and reads without.
+// takeSpilled returns the next records of a reader from disk. It is called with the lock, and releases it while reading.
 func (s *subscription) takeSpilled() ([]*Record, error) {
 	p := s.topic
 	file, b := p.spilled.find(s.cursor)

@@ -177,7 +177,8 @@ func TestLagIsBounded(t *testing.T) {
 	}
 }
 
-// Without a disk readers are dropped when they are behind by what memory may hold. Others go on, and so does the publisher.
+// Without a disk, readers are dropped when their unread records exceed the memory limit. Other readers and the publisher
+// continue.
 func TestLagWithoutADisk(t *testing.T) {
 	t.Parallel()
 	m := bridge.NewMemory(bridge.Options{LagBytes: 1 << 16, Dir: filepath.Join(t.TempDir(), "none")})

@@ -10,11 +10,11 @@ import (
 	"understudy/id"
 )
 
-// Memory is a Bridge within one process. Run, which its owner calls, frees memory of threads that are no longer used. The only goroutines
-// of its own move unread records to disk, one per thread whose readers lag; Close waits for them.
+// Memory is a Bridge within one process. Run, which its owner calls, frees the memory of unused threads. Its only goroutines move unread
+// records to disk, one per thread with lagging readers; Close waits for them.
 type Memory struct {
 	opts  Options
-	clock atomic.Int64 // highest time seen, in ms: offsets never go back, also not when the clock does
+	clock atomic.Int64 // highest time seen, in ms: offsets never go back, even if the clock does
 
 	closed chan struct{}
 	close  sync.Once
@@ -33,7 +33,7 @@ func NewMemory(opts Options) *Memory {
 	return &Memory{opts: opts.withDefaults(), closed: make(chan struct{}), topics: map[id.Thread]*topic{}}
 }
 
-// Run sweeps until ctx ends, and returns its cause: expired records go, and threads that have nothing to hold.
+// Run removes expired records and empty threads until ctx ends, and returns its cause.
 func (m *Memory) Run(ctx context.Context) error {
 	tick := time.NewTicker(min(max(m.opts.TTL/4, time.Second), 30*time.Second))
 	defer tick.Stop()
@@ -74,8 +74,8 @@ func (m *Memory) Deliver(t id.Thread, records []*Record) {
 	p.deliver(records, &m.opts)
 }
 
-// Interrupt ends subscriptions of a thread, of all threads when it is empty, with ErrInterrupted: those that begin below an offset, because they
-// wait for what is missing there. What was delivered to them before they read first.
+// Interrupt ends, with ErrInterrupted, the subscriptions of a thread (of all threads when t is empty) that begin below an offset, because they
+// wait for records that are missing there. They first return the records already delivered to them.
 func (m *Memory) Interrupt(t id.Thread, at Offset) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -96,10 +96,11 @@ func (m *Memory) Interrupt(t id.Thread, at Offset) {
 	}
 }
 
-// Beginner is a Subscription of Memory whose records come by Deliver.
+// Beginner is a Subscription of Memory whose records come from Deliver.
 type Beginner interface {
 	Subscription
-	// Begin says that the reader knows the stream up to an offset. Until then each Interrupt concerns it: false when there was one.
+	// Begin sets the offset up to which the reader knows the stream. Until then each Interrupt affects it: Begin returns false
+	// after one.
 	Begin(o Offset) bool
 }
 
@@ -153,8 +154,8 @@ func (m *Memory) isClosed() bool {
 	}
 }
 
-// now is the time in ms, and never less than it was before. A topic may go once the time has passed its last offset:
-// whatever comes after it in the same thread is then given a higher one.
+// now returns the time in ms, never less than before. A topic may be removed once the time has passed its last offset:
+// later records of its thread then get a higher one.
 func (m *Memory) now() int64 {
 	now := m.opts.Now().UnixMilli()
 	for {
@@ -168,7 +169,7 @@ func (m *Memory) now() int64 {
 	}
 }
 
-// locked returns the topic of a thread, locked, made if need be.
+// locked returns the topic of a thread, locked. It is created if needed.
 func (m *Memory) locked(t id.Thread) *topic {
 	for {
 		m.mu.RLock()
@@ -186,7 +187,7 @@ func (m *Memory) locked(t id.Thread) *topic {
 		if !p.gone {
 			return p
 		}
-		p.mu.Unlock() // swept away in between
+		p.mu.Unlock() // removed by Run meanwhile
 	}
 }
 

@@ -24,7 +24,7 @@ func TestMemory(t *testing.T) {
 	bridgetest.Run(t, func(_ *testing.T, opts bridge.Options) bridge.Bridge { return bridge.NewMemory(opts) })
 }
 
-// Threads that nobody reads and of which nothing is kept cost no memory, and their offsets go on all the same.
+// Threads without readers and kept records use no memory, and their offsets still continue.
 func TestMemoryIsGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics count what happens to readers of live streams. Nothing is counted per record: one observation for each batch that a reader takes.
+// Metrics count what happens to readers of live streams. Counting is per batch that a reader takes, not per record.
 type Metrics struct {
 	lag         prometheus.Histogram
 	slow        prometheus.Counter
@@ -15,7 +15,7 @@ type Metrics struct {
 	gaps        [RecordGap + 1]prometheus.Counter
 }
 
-// NewMetrics registers them; with nil they are counted for nobody.
+// NewMetrics registers the metrics with r. With nil they are not exported.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	dropped := f.NewCounterVec(prometheus.CounterOpts{
@@ -35,7 +35,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Replayed counts what a replay misses.
+// Replayed counts the gap of a replay.
 func (m *Metrics) Replayed(g Gap) {
 	if g != NoGap {
 		m.gaps[g].Inc()
@@ -51,7 +51,8 @@ func (m *Metrics) dropped(why error) {
 	}
 }
 
-// took counts records that were published at a time, in ms, and are given to a reader now. Offsets may be ahead of the clock: that is no lag.
+// took observes the delay of records that were published at this time, in ms, and are returned to a reader now. An offset ahead of the clock
+// is not a delay.
 func (m *Metrics) took(published, now int64) {
 	m.lag.Observe(float64(max(0, now-published)) / 1000)
 }

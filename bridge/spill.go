@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	segmentBytes = 64 << 20  // a file of a spill is closed, and its disk space free, when all readers have passed it
+	segmentBytes = 64 << 20  // a spill file is closed, and its disk space freed, when all readers have passed it
 	blockBytes   = 256 << 10 // read at once by a reader that lags; a larger record is a block of its own
 	writeBytes   = 1 << 20   // written at once
 )
 
-// spill holds records that a lagging reader has not read, on disk, in order, once for all readers of a stream. Its files are removed when they are
-// created, so nothing is left of them after the process. One goroutine writes (topic.spillOver); the lock of the topic guards the list of segments.
+// spill holds unread records of lagging readers on disk, in order, once for all readers of a stream. Its files are unlinked when created, so none
+// stay after the process. One goroutine writes (topic.spillOver); the lock of the topic guards the list of segments.
 type spill struct {
 	segments []*segment // oldest first
-	tail     *segment   // written to; of the goroutine that writes
+	tail     *segment   // owned by the writing goroutine
 	buf      []byte     // the same
 }
 
@@ -32,15 +32,15 @@ type segment struct {
 	blocks []block
 }
 
-// block is where some records are. Its records and bytes are counted as those of the stream.
+// block is the place of some records. Records and bytes are counted from the start of the stream.
 type block struct {
 	first, end int64 // records
 	endBytes   int64
 	at, length int64
 }
 
-// write appends records behind all others, of which first is the number of the first, and firstBytes what came before. Only add makes them a part of
-// the spill: otherwise the next write takes their place.
+// write appends records. first is the number of the first one, and firstBytes the bytes of the stream before it. Only add makes them part of the
+// spill; otherwise the next write overwrites them.
 func (l *spill) write(dir string, total *atomic.Int64, records []*Record, first, firstBytes int64) (*segment, []block, error) {
 	if l.tail == nil || l.tail.size >= segmentBytes {
 		s, err := newSegment(dir, total)
@@ -66,12 +66,12 @@ func (l *spill) write(dir string, total *atomic.Int64, records []*Record, first,
 		return nil, nil, fmt.Errorf("write unread stream records: %w", err)
 	}
 	if cap(l.buf) > 4*writeBytes {
-		l.buf = nil // one large state should not stay in memory
+		l.buf = nil // do not keep the buffer of one large state
 	}
 	return s, blocks, nil
 }
 
-// add makes blocks that were written known to readers.
+// add makes written blocks visible to readers.
 func (l *spill) add(s *segment, blocks []block) {
 	last := blocks[len(blocks)-1]
 	s.total.Add(last.at + last.length - s.size)
@@ -82,7 +82,7 @@ func (l *spill) add(s *segment, blocks []block) {
 	s.blocks = append(s.blocks, blocks...)
 }
 
-// bytes is what the spill takes on disk.
+// bytes returns the size of the spill on disk.
 func (l *spill) bytes() (n int64) {
 	for _, s := range l.segments {
 		n += s.size
@@ -109,7 +109,7 @@ func (l *spill) find(record int64) (*segment, block) {
 	return nil, block{}
 }
 
-// release closes segments whose records were all read: those below a number.
+// release closes segments that only have records below a number, which all readers have read.
 func (l *spill) release(below int64) {
 	for len(l.segments) > 1 && l.segments[0].end() <= below {
 		l.segments[0].close()
@@ -117,7 +117,7 @@ func (l *spill) release(below int64) {
 	}
 }
 
-// close releases everything. A goroutine that writes to it meanwhile closes what it has begun itself.
+// close releases everything. A goroutine that is writing at the same time closes its own segment.
 func (l *spill) close() {
 	for _, s := range l.segments {
 		s.close()
@@ -176,7 +176,7 @@ const (
 	spilledData // Data is not nil
 )
 
-// appendRecord appends a record as a spill holds it. Frame is left out: it follows from the rest.
+// appendRecord appends a record in the form of a spill. Frame is left out: it is derived from the rest.
 func appendRecord(dst []byte, r *Record) []byte {
 	flags := byte(r.Kind)
 	for _, f := range []struct {
@@ -197,7 +197,7 @@ func appendRecord(dst []byte, r *Record) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(r.Data))), r.Data...)
 }
 
-// readRecord reads a record from the beginning of b. Its Data is part of b.
+// readRecord reads a record from the beginning of b. Its Data shares memory with b.
 func readRecord(b []byte) (r *Record, rest []byte, err error) {
 	if len(b) == 0 {
 		return nil, nil, errSpilled

@@ -62,7 +62,7 @@ func TestSpilledRecordsAreWhole(t *testing.T) {
 	}
 }
 
-// A spill finds each record, over many files, and gives the disk space of what was read back.
+// A spill finds each record, over many files, and frees the disk space of records that were read.
 func TestSpill(t *testing.T) {
 	t.Parallel()
 	dir, rnd := t.TempDir(), rand.New(rand.NewPCG(1, 1))

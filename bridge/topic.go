@@ -8,15 +8,14 @@ import (
 	"understudy/id"
 )
 
-// overhead is what a record costs in memory next to its text.
+// overhead is the memory of a record in addition to its text.
 const overhead = 160
 
 func size(r *Record) int64 { return int64(len(r.Event)+len(r.Data)+len(r.Frame)) + overhead }
 
-// topic is the stream of one thread: what is kept for replay, and the live records that some subscriber has not read yet: the newest in memory,
-// those before them, when readers lag, on disk.
-// Slices that subscribers were given are never written to below their length: kept and live only grow at their end, or are
-// replaced by new ones.
+// topic is the stream of one thread: the records kept for replay, and the live records that some subscriber has not read yet. The newest of
+// these are in memory, earlier ones, when readers lag, on disk. Slices that were returned to subscribers are never written below their length:
+// kept and live only grow at their end, or are replaced.
 type topic struct {
 	owner *Memory
 
@@ -26,10 +25,10 @@ type topic struct {
 
 	kept      []*Record
 	keptBytes int64
-	// runs holds kept runs: those that go on, and those of which something is kept or was lost.
+	// runs holds the kept runs that are running, or have kept or dropped records.
 	runs    map[id.Run]*keptRun
 	open    int   // kept runs that have not ended
-	expires int64 // ms; meaningful while something is kept and no kept run is open
+	expires int64 // ms; valid while records are kept and no kept run is open
 	lost    loss  // over all runs
 
 	live      []*Record
@@ -37,11 +36,11 @@ type topic struct {
 	endBytes  int64 // their bytes
 	liveBytes int64
 	spilled   *spill // the live records before those; nil: no reader is that far behind
-	spilling  bool   // a goroutine moves live records there
-	noDisk    bool   // which has failed; it is tried again when all readers have caught up
+	spilling  bool   // a goroutine moves live records to disk
+	noDisk    bool   // the disk failed; retried when all readers have caught up
 	subs      []*subscription
 	behind    int           // subscriptions that have live records to read
-	wake      chan struct{} // closed by the next publish; nil while nobody waits
+	wake      chan struct{} // closed by the next publish; nil without waiters
 }
 
 type keptRun struct {
@@ -94,7 +93,7 @@ func (p *topic) deliver(records []*Record, opts *Options) {
 	if len(p.subs) == 0 {
 		return
 	}
-	// Judged before the batch is added: a reader that has seen everything so far is never slow, however large the batch.
+	// Check before the batch is added: a reader that has seen everything so far is never slow, however large the batch.
 	if p.liveBytes > opts.LagBytes { // the disk is slower than the publisher, or not there
 		p.dropSlow(opts.LagBytes / 2)
 	}
@@ -118,7 +117,8 @@ func (p *topic) notify() {
 	}
 }
 
-// keep files a record for replay, and notes the ends of kept runs. expires is when what is kept goes if this was the last end.
+// keep stores a record for replay, and notes the ends of kept runs. expires is when the kept records expire if this was the
+// last end.
 func (p *topic) keep(r *Record, expires int64) {
 	run := p.runs[r.Run]
 	if r.Kept && run == nil {
@@ -141,8 +141,8 @@ func (p *topic) keep(r *Record, expires int64) {
 	p.keptBytes += size(r)
 }
 
-// shrink drops kept records until an eighth of the bounds is free again, so that the work of dropping, which touches all that is
-// kept, is shared by many records. Tokens go first, then the oldest records, then, when there is no other way, those of a running run.
+// shrink drops kept records until an eighth of the limits is free again. Dropping touches all kept records, so its cost is shared by
+// many records. Tokens go first, then the oldest records, and records of a running run only when nothing else is left.
 func (p *topic) shrink(opts *Options) {
 	records, bytes := opts.Records-opts.Records/8, opts.Bytes-opts.Bytes/8
 	for _, may := range []func(*Record) bool{
@@ -167,7 +167,7 @@ func (p *topic) shrink(opts *Options) {
 	}
 }
 
-// filter replaces what is kept by those records that stay.
+// filter keeps only the records for which stays returns true.
 func (p *topic) filter(stays func(*Record) bool) {
 	kept := make([]*Record, 0, len(p.kept))
 	p.keptBytes = 0
@@ -207,14 +207,14 @@ func (p *topic) forget(r id.Run, expires int64) {
 	}
 }
 
-// expire drops what is kept when its time is over.
+// expire drops kept records after their expiry.
 func (p *topic) expire(now int64) {
 	if len(p.runs) > 0 && p.open == 0 && now >= p.expires {
 		p.forget("", 0)
 	}
 }
 
-// idle reports whether nothing would be lost with the topic.
+// idle reports whether the topic can be removed without losing anything.
 func (p *topic) idle(now int64) bool {
 	return len(p.subs) == 0 && len(p.runs) == 0 && p.last.MS < now && !p.gone
 }
@@ -241,20 +241,20 @@ func (p *topic) subscribe(after *Offset, closed <-chan struct{}, opts *Options) 
 	return s
 }
 
-// drop ends a subscription at once.
+// drop ends a subscription at once. Its reader gets the error why.
 func (p *topic) drop(s *subscription, why error) {
 	s.opts.Metrics.dropped(why)
 	p.finish(s, why)
 }
 
-// finish takes a subscription out, whose reader gets an error.
+// finish removes a subscription whose reader gets an error.
 func (p *topic) finish(s *subscription, why error) {
 	s.dropped, s.replay = why, nil
 	p.remove(s)
 	p.notify()
 }
 
-// interrupt ends a subscription with ErrInterrupted when it has read what was delivered to it.
+// interrupt ends a subscription with ErrInterrupted once it has read all delivered records.
 func (p *topic) interrupt(s *subscription) {
 	if s.interrupted {
 		return
@@ -266,7 +266,7 @@ func (p *topic) interrupt(s *subscription) {
 	}
 }
 
-// remove takes a subscription out.
+// remove removes a subscription from the topic.
 func (p *topic) remove(s *subscription) {
 	last := len(p.subs) - 1
 	p.subs[s.index] = p.subs[last]
@@ -280,7 +280,7 @@ func (p *topic) remove(s *subscription) {
 	p.release()
 }
 
-// caughtUp notes that one subscription less has live records to read.
+// caughtUp notes that a subscription has no live records left to read.
 func (p *topic) caughtUp() {
 	if p.behind--; p.behind == 0 {
 		p.live, p.liveBytes, p.noDisk = nil, 0, false
@@ -294,7 +294,7 @@ type subscription struct {
 	closed <-chan struct{} // of the bridge
 	opts   *Options        // of the bridge
 
-	head    Offset // of the stream when it was subscribed to
+	head    Offset // of the stream at Subscribe
 	after   Offset
 	resumed bool // after was given
 	lost    loss
@@ -304,10 +304,10 @@ type subscription struct {
 	index       int       // in topic.subs; -1 when out
 	dropped     error     // why it was dropped; nil when it was not
 	begin       Offset    // see Beginner
-	replay      []*Record // still to give, before anything live
+	replay      []*Record // still to return, before live records
 	cursor      int64     // live records read, or published before
 	cursorBytes int64
-	// interrupted: it ends with ErrInterrupted when it has read the live records up to until.
+	// interrupted: the subscription ends with ErrInterrupted after reading the live records up to until.
 	interrupted bool
 	until       int64
 	untilBytes  int64
@@ -327,7 +327,7 @@ func (s *subscription) Next(ctx context.Context) ([]*Record, error) {
 		case <-wake:
 		case <-ctx.Done():
 		case <-s.closed:
-			// What came in just before the end still counts.
+			// Records published just before the end are still returned.
 			if records, _, err = s.take(); err != nil || records != nil {
 				return records, err
 			}

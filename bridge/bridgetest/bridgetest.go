@@ -1,4 +1,4 @@
-// Package bridgetest is what every implementation of bridge.Bridge must do.
+// Package bridgetest is the test suite for implementations of bridge.Bridge.
 package bridgetest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"understudy/id"
 )
 
-// Run runs the suite. open makes an empty bridge, which the suite closes.
+// Run runs the suite. open returns an empty bridge, which the suite closes.
 func Run(t *testing.T, open func(t *testing.T, opts bridge.Options) bridge.Bridge) {
 	for _, c := range []struct {
 		name string
@@ -59,7 +59,7 @@ func Run(t *testing.T, open func(t *testing.T, opts bridge.Options) bridge.Bridg
 	}
 }
 
-// world is the clock of a case, and its way to a bridge: options can be changed before open.
+// world is the clock of a case and the options of its bridge, which can be changed before open.
 type world struct {
 	now  atomic.Int64
 	opts bridge.Options
@@ -322,7 +322,7 @@ func expires(t *testing.T, w *world) {
 	require.Equal(t, bridge.NoGap, subscribe(t, b, all()).Gap(""))
 }
 
-// slowSubscriber: a reader that is further behind than memory and disk may hold is dropped, and no other is.
+// slowSubscriber: only a reader with more unread records than memory and disk may hold is dropped.
 func slowSubscriber(t *testing.T, w *world) {
 	w.opts.LagBytes, w.opts.SpillBytes, w.opts.Dir = 16<<10, 32<<10, t.TempDir()
 	b := w.open()
@@ -351,7 +351,7 @@ func laggingSubscribers(t *testing.T, w *world) {
 		r.Data = make([]byte, 4<<10)
 		publish(t, b, r)
 		want = append(want, r.Event)
-		if i%100 == 99 { // the publisher is no faster than this reader, but is read by the other one only at the end
+		if i%100 == 99 { // the publisher waits for this reader; the other one reads only at the end
 			other := subscribe(t, b, nil)
 			publish(t, b, passing(runB, "mark"))
 			want = append(want, "mark")

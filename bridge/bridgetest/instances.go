@@ -13,8 +13,8 @@ import (
 	"understudy/bridge"
 )
 
-// RunInstances runs what a bridge must do that several instances share, each with options of its own. open makes an empty world and gives a way to
-// enter it; the suite closes what it opens.
+// RunInstances runs the suite for a bridge that several servers share, each with its own options. open prepares an empty environment and returns a
+// function that connects to it; the suite closes the bridges.
 func RunInstances(t *testing.T, open func(t *testing.T) func(t *testing.T, opts bridge.Options) bridge.Bridge) {
 	for _, c := range []struct {
 		name string
@@ -41,7 +41,7 @@ func RunInstances(t *testing.T, open func(t *testing.T) func(t *testing.T, opts 
 	}
 }
 
-// settled has all that b has published be seen by others: what a subscriber of its own has had, they have too.
+// settled waits until other servers see all that b has published: they have what its own subscriber has received.
 func settled(t *testing.T, b bridge.Bridge) {
 	t.Helper()
 	s := subscribe(t, b, nil)
@@ -50,7 +50,7 @@ func settled(t *testing.T, b bridge.Bridge) {
 	until(t, s, "settled")
 }
 
-// until reads on to an event, which may come together with others.
+// until reads up to an event, which may come together with others.
 func until(t *testing.T, s bridge.Subscription, event string) {
 	t.Helper()
 	for !slices.Contains(events(t, s, 1), event) {
@@ -86,7 +86,7 @@ func replayAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	require.Equal(t, []string{"b", "end"}, replayed(t, enter(bridge.Options{}), &first.Offset), "an instance that came later")
 }
 
-// handedOver: a run goes on elsewhere, where the clock is behind. Whoever follows it sees every record once, in order.
+// handedOver: a run resumes on another server, whose clock is behind. Its subscribers see every record once, in order.
 func handedOver(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	a := enter(bridge.Options{})
 	b := enter(bridge.Options{Now: func() time.Time { return time.Now().Add(-time.Minute) }})
@@ -102,7 +102,7 @@ func handedOver(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	require.Equal(t, []string{"b", "end"}, events(t, subscribe(t, a, &last.Offset), 2))
 }
 
-// bothPublish: two instances publish to one thread, one of them with a clock that is behind. Readers of both see one order, in which offsets grow.
+// bothPublish: two servers publish to one thread, one of them with a clock that is behind. Readers of both see one order, in which offsets grow.
 func bothPublish(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	const each = 200
 	a := enter(bridge.Options{})
@@ -148,7 +148,7 @@ func forgetAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	require.NoError(t, b.Forget(t.Context(), thread, runA))
 	settled(t, b)
 	require.Equal(t, []string{"b", "end"}, replayed(t, a, all()))
-	// A thread is deleted: its followers elsewhere are told, though what is kept goes at once.
+	// A thread is deleted: subscribers on other servers receive its end, although kept records are removed at once.
 	publish(t, a, &bridge.Record{Kind: bridge.Terminal, Event: "deleted"})
 	require.NoError(t, a.Forget(t.Context(), thread, ""))
 	until(t, live, "deleted")

@@ -79,8 +79,8 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkPaced publishes 20,000 tokens a second, as 200 runs of 100 tokens a second do, and tells what share of a core Redis takes for it, and
-// how long a record is under way.
+// BenchmarkPaced publishes 20,000 tokens a second, as 200 runs of 100 tokens a second do. It reports the share of a core that Redis uses, and
+// the latency of a record.
 func BenchmarkPaced(b *testing.B) {
 	const rate, threads = 20_000, 200
 	server := redistest.Start(b)

@@ -1,16 +1,16 @@
-// Package redis is a bridge for many instances, over Redis Streams: what one publishes, readers of all get.
+// Package redis is a bridge for several servers, over Redis Streams: records that one publishes reach readers on all of them.
 //
-// Each thread has one stream, whose ids are the offsets that the publisher gave. Records wait in a bounded queue; one goroutine sends all that
-// waits in one pipeline, at once when it is idle. One goroutine reads all streams that somebody here has subscribed to, in one blocking XREAD:
-// the number of connections does not depend on the number of readers. When the set of streams changes, a stream of the instance's own wakes it.
+// Each thread has one stream, whose ids are the offsets that the publisher assigned. Records wait in a bounded queue; one goroutine sends all of them
+// in one pipeline, at once when it is idle. One goroutine reads all streams with subscribers on this server, in one blocking XREAD: the number of
+// connections does not depend on the number of readers. When the set of streams changes, a control stream of the server wakes the reader.
 //
-// What is kept, what is dropped first and when it expires is as in bridge.Memory; scripts do it where the streams are. Each record of a
-// thread carries a number without holes, so that a reader knows when it has missed some: then its subscriptions end, and their readers
-// come back from the last offset they saw, and are told by Gap what is not there any more.
+// Retention, eviction and expiry are as in bridge.Memory, implemented in Redis scripts. The records of a thread are numbered without gaps, so that a
+// reader detects missing ones. Then its subscriptions end, their readers subscribe again from the last offset they saw, and Gap reports what was
+// lost.
 //
-// Redis is never the truth. While it is away, publishing goes on into the queue, tokens are dropped when that is half full, and everything when it is
-// full; subscriptions end with bridge.ErrInterrupted after a while. When it comes back, the queue is sent, and what was dropped is a gap.
-// A Redis that lost its memory is noticed in the same way.
+// Redis is never the source of truth. While it is unavailable, publishing continues into the queue: tokens are dropped when it is half full, and all
+// records when it is full. After a while subscriptions end with bridge.ErrInterrupted. When Redis comes back, the queue is sent, and dropped records
+// are a gap. A Redis that lost its data is detected in the same way.
 //
-// Instances also tell each other things that should not wait until they next look into the database: Signal.
+// Servers also notify each other of changes that should not wait for the next poll of the database: Signal.
 package redis

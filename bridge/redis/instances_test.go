@@ -149,8 +149,8 @@ func TestRestartWithFiles(t *testing.T) {
 	require.Equal(t, []string{"1", "2", "3", "4", "5"}, events(t, subscribe(t, a, &bridge.Offset{}), 5))
 }
 
-// A Redis that comes back empty: readers are interrupted, also those for whom nothing new comes, and told that something is missing. What was
-// published while it was away is there.
+// A Redis that comes back empty: readers are interrupted, even without new records, and learn of the gap. Records published during the outage
+// are there.
 func TestRestartWithoutMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -193,8 +193,8 @@ func TestRestartUnseen(t *testing.T) {
 	require.Equal(t, bridge.RecordGap, subscribe(t, b, &one.Offset).Gap(runA))
 }
 
-// While Redis is away publishing goes on, within bounds: tokens are dropped first, then all. Subscriptions end; those who come again
-// get what is there, and are told what is not.
+// During an outage of Redis publishing continues, within limits: tokens are dropped first, then all records. Subscriptions end; new
+// ones return the remaining records and report the gap.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -277,7 +277,7 @@ func TestHangs(t *testing.T) {
 	require.Equal(t, []string{"2"}, events(t, s, 1))
 }
 
-// Readers of a Redis that hangs are told when the read that waits should have ended, and Outage has gone by.
+// Readers of a hanging Redis are interrupted once the blocking read should have ended and Outage has passed.
 func TestHangsForLong(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -550,7 +550,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// What a publisher adds and drops in one breath wakes the readers for nothing. They are told with what comes next.
+// A record that a publisher adds and drops at once wakes readers in vain. They learn of the gap with the next record.
 func TestDroppedAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -567,7 +567,7 @@ func TestDroppedAtOnce(t *testing.T) {
 	interrupted(t, s)
 }
 
-// waits waits until somebody waits for what comes.
+// waits blocks until a reader waits for new records.
 func waits(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); server.Info("blocked_clients") == "0"; time.Sleep(5 * time.Millisecond) {

@@ -12,7 +12,7 @@ import (
 	"understudy/id"
 )
 
-// position is what look tells of a stream.
+// position is where a stream is, as returned by look.
 type position struct {
 	last, born bridge.Offset
 	count      int64
@@ -36,7 +36,7 @@ func (g gaps) above(o bridge.Offset) bridge.Gap {
 // page is how many entries of a replay are read at once.
 const page = 256
 
-// look asks where a stream is, and for the first entries above an offset; nil: for none. Both are of one moment.
+// look returns the position of a stream and its first entries above an offset (none for nil), both at the same moment.
 func (r *reader) look(ctx context.Context, t id.Thread, after *bridge.Offset) (at position, first []goredis.XMessage, err error) {
 	for range 2 {
 		pipe := r.b.client.TxPipeline()

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics count what happens between this instance and Redis.
+// metrics describe the connection between this server and Redis.
 type metrics struct {
 	up      atomic.Bool // the last read worked
 	dropped prometheus.Counter
@@ -15,7 +15,7 @@ type metrics struct {
 	refused prometheus.Counter
 }
 
-// newMetrics registers them, and what is asked of the bridge when somebody looks.
+// newMetrics registers the metrics, including gauges read from the bridge when they are scraped.
 func newMetrics(r prometheus.Registerer, b *Bridge) *metrics {
 	f := promauto.With(r)
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_redis_queue_bytes", Help: "Records that wait to be sent to Redis."}, func() float64 {

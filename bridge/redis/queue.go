@@ -17,66 +17,67 @@ import (
 )
 
 const (
-	callRecords  = 256       // of one thread in one call
-	callBytes    = 512 << 10 // the same
+	callRecords  = 256       // records of one thread in one call
+	callBytes    = 512 << 10 // bytes of one thread in one call
 	pipelineCall = 64        // calls of one pipeline
 	pipelineSize = 4 << 20   // bytes of one pipeline
 
-	// When many threads have something to say at once, each a word, it is let gather: a call costs Redis more than what is in it, and nobody sees
-	// the difference.
+	// When many threads have a few records each, they are collected for a moment: a call costs Redis more than the records in it, and the delay
+	// is not noticeable.
 	many      = 16
 	linger    = 25 * time.Millisecond
 	lingerMax = 100 * time.Millisecond
 
-	// stride leaves room between the offsets that records of attempts are given in a millisecond. What is said of the thread beside them, by this instance or
-	// another, stands there and moves nothing: the database has records under the offsets that were given.
+	// stride leaves room between the offsets that records of attempts get within a millisecond. Other records of the thread, from this server or
+	// another, use offsets in between and move nothing: the database stores records under their assigned offsets.
 	stride = 1 << 10
 )
 
-// queue is what waits to be sent, in the order of each thread. run owns the sending; everybody may add.
+// queue holds the records to be sent, in order per thread. run owns the sending; all goroutines may add.
 type queue struct {
 	b     *Bridge
 	clock atomic.Int64  // highest time seen, in ms
-	wake  chan struct{} // has room for one; filled when there is something to send
-	away  atomic.Bool   // Redis did not take the last call
-	since time.Time     // when it began not to take them; zero: it takes them. run's own
-	// shut: it has not for longer than Outage. Nothing that is published could be seen, whether Redis can be read or not.
+	wake  chan struct{} // has room for one; filled when records are queued
+	away  atomic.Bool   // Redis did not accept the last call
+	since time.Time     // start of the outage; zero: none. Owned by run
+	// shut: the outage is longer than Outage. Published records cannot be seen by readers, whether Redis can be read or
+	// not.
 	shut atomic.Bool
 
-	mu    sync.Mutex // guards what follows; never held while something is sent
+	mu    sync.Mutex // guards the fields below; never held while sending
 	last  map[id.Thread]bridge.Offset
-	sent  map[id.Thread]bridge.Offset // the last that arrived of those published here lately
+	sent  map[id.Thread]bridge.Offset // last accepted offset of threads published to recently
 	boxes map[id.Thread]*outbox
 	moved map[id.Thread]moved
-	order []id.Thread   // those with something to send that is not being sent
-	bytes int64         // of what waits and is being sent
+	order []id.Thread   // threads with queued records, except those being sent
+	bytes int64         // queued and being sent
 	batch uint64        // number of the last call
-	room  chan struct{} // closed when something was sent; nil while no publisher waits
-	gone  chan struct{} // closed when Redis goes away; nil while nobody waits for that
-	stuck bool          // a publisher has waited in vain; until something is sent the others do not wait
+	room  chan struct{} // closed when records were sent; nil without waiting publishers
+	gone  chan struct{} // closed when Redis becomes unavailable; nil without waiters
+	stuck bool          // a publisher has waited in vain; others do not wait until a send succeeds
 }
 
-// moved is the last end of a run in a thread that Redis has under another offset than it was given.
+// moved is the last end of a run in a thread whose offset in Redis differs from the assigned one.
 type moved struct {
 	end *bridge.Record
 	to  bridge.Offset
 }
 
-// outbox is what waits of one thread.
+// outbox holds the queued ops of one thread.
 type outbox struct {
 	ops     []*op
 	sending bool
 	queued  bool          // in order
 	added   uint64        // ops ever
-	done    uint64        // of those, how many were sent
-	sent    chan struct{} // closed when done grows; nil while nobody waits
+	done    uint64        // number of ops sent
+	sent    chan struct{} // closed when done grows; nil without waiters
 }
 
-// op is one thing to do in a stream: what was dropped, then records; or a run to forget.
+// op is one change of a stream: a gap, then records; or a run to forget.
 type op struct {
 	forget  bool
 	run     id.Run
-	at      int64 // when it was to be forgotten
+	at      int64 // when forgetting was requested
 	dropped int
 	upTo    bridge.Offset // of what was dropped
 	lost    map[id.Run]loss
@@ -87,7 +88,7 @@ type op struct {
 // loss holds the highest offsets that were dropped, as text; "" none.
 type loss struct{ tokens, records string }
 
-// call is one script on its way. Once it was tried it stays as it is, for it may have arrived.
+// call is one script call. It is not changed after the first try, because it may have arrived.
 type call struct {
 	thread id.Thread
 	box    *outbox
@@ -100,7 +101,7 @@ func newQueue(b *Bridge) *queue {
 	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]bridge.Offset{}, boxes: map[id.Thread]*outbox{}, moved: map[id.Thread]moved{}}
 }
 
-// now is the time in ms, and never less than it was before.
+// now returns the time in ms, never less than before.
 func (q *queue) now() int64 {
 	now := q.b.opts.Now().UnixMilli()
 	for {
@@ -136,7 +137,7 @@ func (q *queue) publish(ctx context.Context, t id.Thread, records []*bridge.Reco
 		if r.Attempt == 0 {
 			last.N++
 		} else {
-			last.N = (last.N/stride + 1) * stride // and never the first of a millisecond, where others may have said something
+			last.N = (last.N/stride + 1) * stride // never the first of a millisecond, which others may use
 		}
 		r.Offset = last
 		size := sizeOf(r)
@@ -152,8 +153,8 @@ func (q *queue) publish(ctx context.Context, t id.Thread, records []*bridge.Reco
 	q.enqueue(t, box)
 }
 
-// awaitRoom waits, with the lock released, while a graph is faster than Redis takes its records, so that none have to be dropped. It does
-// not wait for a Redis that is away or hangs: Outage at most, and once. It returns early when ctx ends.
+// awaitRoom waits, with the lock released, while a graph is faster than Redis, so that no records have to be dropped. It does not wait
+// for a Redis that is unavailable or hangs: at most Outage, and once. It returns early when ctx ends.
 func (q *queue) awaitRoom(ctx context.Context) {
 	if q.bytes <= q.b.opts.QueueBytes/2 {
 		return
@@ -173,7 +174,7 @@ func (q *queue) awaitRoom(ctx context.Context) {
 			waited = false
 		case <-q.b.closed:
 			waited = false
-		case <-ctx.Done(): // that says nothing about Redis: other publishers go on waiting
+		case <-ctx.Done(): // not a fault of Redis: other publishers keep waiting
 			q.mu.Lock()
 			return
 		}
@@ -253,7 +254,7 @@ func (x *outbox) lose(r *bridge.Record) {
 	o.dropped++
 	o.upTo = r.Offset
 	if !r.Kept || r.Ephemeral {
-		return // nobody could have had it replayed
+		return // it was not replayable
 	}
 	if o.lost == nil {
 		o.lost = map[id.Run]loss{}
@@ -267,7 +268,7 @@ func (x *outbox) lose(r *bridge.Record) {
 	o.lost[r.Run] = l
 }
 
-// flushed waits until all that a thread has in the queue now was sent, or gone is closed.
+// flushed waits until all records that a thread has in the queue now are sent, or gone is closed.
 func (q *queue) flushed(ctx context.Context, t id.Thread, gone <-chan struct{}) error {
 	q.mu.Lock()
 	box := q.boxes[t]
@@ -308,7 +309,7 @@ func (q *queue) landed(t id.Thread, end *bridge.Record) bridge.Offset {
 	return end.Offset
 }
 
-// flush is flushed, as long as Redis is there.
+// flush is flushed while Redis is available.
 func (q *queue) flush(ctx context.Context, t id.Thread) error {
 	q.mu.Lock()
 	if q.boxes[t] == nil {
@@ -320,17 +321,17 @@ func (q *queue) flush(ctx context.Context, t id.Thread) error {
 	}
 	gone := q.gone
 	q.mu.Unlock()
-	if q.away.Load() { // looked at last: what goes away later closes gone
+	if q.away.Load() { // checked last: a later outage closes gone
 		return bridge.ErrInterrupted
 	}
 	return q.flushed(ctx, t, gone)
 }
 
-// run sends until ctx ends, and then what is left, once.
+// run sends until ctx ends, and then sends the rest once.
 func (q *queue) run(ctx context.Context) error {
 	sweep := time.NewTicker(time.Minute)
 	defer sweep.Stop()
-	// Who only reads finds out too: what others cannot send never comes.
+	// A server that only reads must detect an outage too: what others cannot send never arrives.
 	probe := time.NewTicker(max(q.b.opts.Outage, minProbe))
 	defer probe.Stop()
 	var calls []*call
@@ -365,7 +366,7 @@ func (q *queue) run(ctx context.Context) error {
 	}
 }
 
-// pause is how long is let gather when n threads have something to say, or were read: the more there are, the longer, for each costs a call.
+// pause returns how long to collect records when n threads have some to send or read. It grows with n, because each thread costs a call.
 func pause(n int, least time.Duration) time.Duration {
 	return min(max(least, time.Duration(n)*time.Millisecond/2), lingerMax)
 }
@@ -388,7 +389,7 @@ func (q *queue) waiting() int {
 	return len(q.order)
 }
 
-// persist sends calls until all have arrived, or ctx ends: then it gives those that have not.
+// persist sends calls until all have arrived or ctx ends. It returns those that have not arrived.
 func (q *queue) persist(ctx context.Context, calls []*call) []*call {
 	var wait *backoff.ExponentialBackOff
 	for {
@@ -406,14 +407,14 @@ func (q *queue) persist(ctx context.Context, calls []*call) []*call {
 	}
 }
 
-// newBackOff is how long to wait before Redis is tried again.
+// newBackOff returns the backoff between attempts to reach Redis.
 func newBackOff() *backoff.ExponentialBackOff {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
 	return wait
 }
 
-// take returns the first op of each thread, as many as a pipeline holds.
+// take returns the first op of each thread, up to the size of a pipeline.
 func (q *queue) take() []*call {
 	times := q.b.times()
 	q.mu.Lock()
@@ -461,7 +462,7 @@ func (q *queue) publishArgs(args []any, t id.Thread, o *op) []any {
 	return args
 }
 
-// send tries calls once, in one pipeline, and gives those that are to be tried again.
+// send tries calls once, in one pipeline, and returns those to retry.
 func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 	pipe := q.b.client.Pipeline()
 	results := make([]*goredis.Cmd, len(calls))
@@ -497,18 +498,18 @@ func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 	return again
 }
 
-// minProbe bounds how often Redis is asked whether it takes anything.
+// minProbe is the minimum interval between probes.
 const minProbe = 100 * time.Millisecond
 
-// probe writes something small, which a Redis that is full or read-only refuses as it refuses records.
+// probe writes a small value, which a Redis that is full or read-only refuses like records.
 func (q *queue) probe(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, q.b.patience())
 	defer cancel()
 	return q.b.reader.poke(bounded)
 }
 
-// took notes whether Redis took what was sent last. When it has taken nothing for Outage, streams are interrupted: their readers come again when
-// it does, and what has ended meanwhile is read from the database.
+// took notes whether Redis accepted the last send. When it has accepted nothing for Outage, streams are interrupted: their readers subscribe
+// again when it does, and read runs that ended meanwhile from the database.
 func (q *queue) took(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -540,7 +541,7 @@ func (q *queue) took(ctx context.Context, err error) {
 	}
 }
 
-// remedy says what helps when Redis refuses to write.
+// remedy returns advice for the operator when Redis refuses to write.
 func remedy(err error) string {
 	switch {
 	case strings.Contains(err.Error(), "OOM "):
@@ -555,7 +556,8 @@ func remedy(err error) string {
 	return "start Redis, or look at the network"
 }
 
-// refused reports whether Redis will never take a call: a key is not what it should be. All else passes: it starts, is full, has too many clients.
+// refused reports whether Redis will never accept a call because a key has the wrong type. All other errors are temporary: it starts, is full, or
+// has too many clients.
 func refused(err error) bool {
 	if !isReply(err) {
 		return false
@@ -564,8 +566,8 @@ func refused(err error) bool {
 		!strings.Contains(err.Error(), "OOM")
 }
 
-// taken reports whether Redis has taken all of a call, and the offset of its last record there, zero if not known. What an attempt says that was
-// overtaken it does not take; of a call that came again it does not tell.
+// taken reports whether Redis has stored all of a call, and the offset of its last record there, zero if not known. Redis does not store records
+// of an attempt that was superseded, and does not return the offset for a repeated call.
 func taken(result *goredis.Cmd) (whole bool, last bridge.Offset) {
 	told, err := result.Slice()
 	if err != nil || len(told) != 3 {
@@ -579,7 +581,8 @@ func taken(result *goredis.Cmd) (whole bool, last bridge.Offset) {
 	return refused == 0, last
 }
 
-// arrived takes a call out of its outbox. Only what is whole counts as sent: who says to have sent what Redis has not tells it that it has lost it.
+// arrived removes a call from its outbox. Only a completely stored call counts as sent: a server that claims to have sent more than Redis has
+// signals a loss.
 func (q *queue) arrived(c *call, whole bool, last bridge.Offset) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -614,11 +617,11 @@ func (q *queue) arrived(c *call, whole bool, last bridge.Offset) {
 	}
 }
 
-// refuse makes a gap of a call that Redis does not take.
+// refuse turns a call that Redis does not accept into a gap.
 func (q *queue) refuse(c *call) {
 	q.arrived(c, false, bridge.Offset{})
 	if len(c.op.records) == 0 {
-		return // nor does it take that there is a gap
+		return // not even the gap is accepted
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -635,10 +638,10 @@ func (q *queue) refuse(c *call) {
 	q.enqueue(c.thread, box)
 }
 
-// remember is how long a Redis that came back with less than it had is noticed by whoever published the rest.
+// remember is for how long publishers can detect that a Redis came back with fewer records than before.
 const remember = 10 * time.Minute
 
-// sweep forgets the offsets of threads that nobody publishes to: what comes next is given a higher one by the clock.
+// sweep forgets the offsets of idle threads: the clock gives their next records higher ones.
 func (q *queue) sweep() {
 	now := q.now()
 	q.mu.Lock()

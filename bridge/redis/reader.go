@@ -20,21 +20,21 @@ import (
 const (
 	// readCount is how many entries of one stream a read takes at most.
 	readCount = 512
-	// readBlock is how long a read waits. Whoever has something to tell the reader wakes it before.
+	// readBlock is how long a read blocks. Goroutines that change the set of streams wake it earlier.
 	readBlock = 5 * time.Second
-	// readLinger is how far apart reads are, at least, when many streams have something to say: each asks for all of them.
+	// readLinger is the minimum interval between reads when many streams have new records: each read asks for all streams.
 	readLinger = 10 * time.Millisecond
 )
 
-// reader reads all streams that are subscribed to here. run owns the reading.
+// reader reads all streams with subscribers on this server. run owns the reading.
 type reader struct {
 	b *Bridge
 
-	mu      sync.Mutex // guards streams and what is in them; never held while something is read
+	mu      sync.Mutex // guards streams and their contents; never held while reading
 	streams map[id.Thread]*following
 }
 
-// following is how far a stream was read.
+// following is the read position of a stream.
 type following struct {
 	key    string
 	subs   int
@@ -45,8 +45,8 @@ type following struct {
 
 func newReader(b *Bridge) *reader { return &reader{b: b, streams: map[id.Thread]*following{}} }
 
-// add has a stream read from a position, unless it is being read. It reports whether the reader has to be told, and from where on the stream
-// is read.
+// add starts reading a stream from a position, unless it is being read. It reports whether the reader must be notified, and the position
+// from which the stream is read.
 func (r *reader) add(t id.Thread, cursor bridge.Offset, count int64) (tell bool, start bridge.Offset) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *reader) remove(t id.Thread) {
 	}
 }
 
-// control is the stream that wakes this instance's reader.
+// control is the stream that wakes this server's reader.
 func (r *reader) control() string { return r.b.key("wake:" + r.b.instance) }
 
 // poke wakes the reader, so that it looks at its streams again.
@@ -84,7 +84,7 @@ func (r *reader) poke(ctx context.Context) error {
 
 // run reads until ctx ends.
 func (r *reader) run(ctx context.Context) error {
-	// A read that blocks does not hear of ctx.
+	// A blocking read does not watch ctx.
 	stop := context.AfterFunc(ctx, func() {
 		poke, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -127,7 +127,7 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		if wait == nil {
 			wait, since, told = newBackOff(), time.Now(), false
-			// When Redis hangs, it has been away since the read should have ended.
+			// A hanging Redis has been unavailable since the read should have ended.
 			if due := began.Add(readBlock); due.Before(since) {
 				since = due
 			}
@@ -150,8 +150,8 @@ func (r *reader) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// connect opens a connection for the reader, over which the streams were found to be those that were read. It is never dialled anew unseen: it
-// breaks when Redis is started again, or another takes its place, also between two reads.
+// connect opens a connection for the reader, and verifies on it that the streams are the ones read before. The connection is never redialled
+// silently: it breaks when Redis restarts or is replaced, even between two reads.
 func (r *reader) connect(ctx context.Context, heard *string) (conn *goredis.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.b.patience())
 	defer cancel()
@@ -169,7 +169,7 @@ func (r *reader) connect(ctx context.Context, heard *string) (conn *goredis.Conn
 	return conn, nil
 }
 
-// read waits for entries of any stream and hands them out.
+// read waits for entries of any stream and delivers them.
 func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *string) error {
 	keys, ids := []string{r.control(), r.b.key("signals")}, []string{*woken, *heard}
 	threads := map[string]id.Thread{}
@@ -187,11 +187,11 @@ func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *str
 	}
 	full := func(s goredis.XStream) bool { return len(s.Messages) == readCount } // there is more
 	if len(found) >= many && !slices.ContainsFunc(found, full) {
-		defer rest(ctx, pause(len(found), readLinger)) // when they were handed out
+		defer rest(ctx, pause(len(found), readLinger)) // after delivery
 	}
 	for _, s := range found {
 		if len(s.Messages) == 0 {
-			continue // a script added entries and dropped them at once: Redis 7.0 tells of the stream all the same
+			continue // a script added and dropped entries at once: Redis 7.0 still returns the stream
 		}
 		last := s.Messages[len(s.Messages)-1].ID
 		switch s.Stream {
@@ -211,7 +211,7 @@ func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *str
 func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMessage) {
 	records := make([]*bridge.Record, 0, len(messages))
 	var why error
-	var where bridge.Offset // the last entry before which something is missing
+	var where bridge.Offset // the last entry after a gap
 	r.mu.Lock()
 	f := r.streams[t]
 	if f == nil {
@@ -225,7 +225,7 @@ func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMess
 			e = entry{Record: &bridge.Record{Offset: offset}, count: f.count, gap: true}
 		}
 		if e.Offset.Compare(f.cursor) <= 0 {
-			continue // the stream was left and taken up again while this was read
+			continue // the stream was dropped and added again during the read
 		}
 		switch {
 		case err != nil:
@@ -255,7 +255,8 @@ func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMess
 
 var errDropped = errors.New("records were dropped before they were sent")
 
-// verify looks whether Redis is there, and the streams are still those that were read. One that has lost what was read would be waited for in vain.
+// verify checks that Redis is available, and that the streams are still the ones read before. A read of a stream that lost its entries would block
+// in vain.
 func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 	r.mu.Lock()
 	all := make(map[id.Thread]int64, len(r.streams))
@@ -291,10 +292,10 @@ func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 	return nil
 }
 
-// everywhere is above all offsets.
+// everywhere is above all offsets. It interrupts all subscriptions.
 var everywhere = bridge.Offset{MS: math.MaxInt64}
 
-// isReply reports whether Redis itself answered with an error.
+// isReply reports whether an error is a reply of Redis itself.
 func isReply(err error) bool {
 	var reply goredis.Error
 	return errors.As(err, &reply)

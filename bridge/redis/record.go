@@ -30,16 +30,16 @@ func flagsOf(r *bridge.Record) int {
 	return f
 }
 
-// overhead is what a record costs next to its text.
+// overhead is the memory of a record in addition to its text.
 const overhead = 160
 
 func sizeOf(r *bridge.Record) int64 { return int64(len(r.Event)+len(r.Data)+len(r.Run)) + overhead }
 
-// entry is a record as it stands in a stream.
+// entry is a record in a stream.
 type entry struct {
 	*bridge.Record
 	count int64 // records ever added to the stream, this one included
-	gap   bool  // records before it were dropped; there is no record
+	gap   bool  // records before it were dropped; it holds none
 }
 
 var errEntry = errors.New("an entry of a stream is not one of this bridge")

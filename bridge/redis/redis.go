@@ -21,33 +21,34 @@ import (
 	"understudy/id"
 )
 
-// Options say where Redis is, and what the bridge holds. Zero fields mean the defaults.
+// Options are the connection to Redis and the limits of the bridge. Zero fields mean the defaults.
 type Options struct {
 	bridge.Options
 
 	URL string // redis://user:password@host:port/db, rediss:// with TLS, unix:///path
-	// TLS, when not nil, is used in place of what rediss:// means.
+	// TLS, when not nil, replaces the configuration that rediss:// implies.
 	TLS    *tls.Config
 	Prefix string // of all keys: "understudy"
-	// Connections is how many there are at most: 8. Two are in use always, the others while something is subscribed.
+	// Connections is the maximum number of connections: 8. Two are always in use, the others while there are
+	// subscriptions.
 	Connections int
-	// Keep is how long the records of a run that never ended stay: 24 h.
+	// Keep is how long the records of a run that never ended are kept: 24 h.
 	Keep time.Duration
-	// LiveRecords, LiveBytes and LiveTTL bound, per thread, what is not kept for replay but may not have been read yet by all instances:
-	// 100,000, 64 MiB and 30 s. Instances read at once what they have subscribers for, so this covers pauses of an instance, not slow clients.
+	// LiveRecords, LiveBytes and LiveTTL limit, per thread, the records that are not kept for replay but that some server may not have read
+	// yet: 100,000, 64 MiB and 30 s. Servers read at once what they have subscribers for, so this covers pauses of a server, not slow clients.
 	LiveRecords int
 	LiveBytes   int64
 	LiveTTL     time.Duration
-	// QueueBytes bounds what waits to be sent: 64 MiB.
+	// QueueBytes limits the queue of records to send: 64 MiB.
 	QueueBytes int64
-	// Outage is how long Redis may be away before subscriptions end: 3 s.
+	// Outage is how long Redis may be unavailable before subscriptions end: 3 s.
 	Outage time.Duration
 	// Frame encodes records that come from Redis for SSE; nil: their Frame is nil.
 	Frame func(event string, data []byte) []byte
-	// Heard is called for the signals of other instances, in their order. It must not block. nil: nobody listens.
+	// Heard is called for the signals of other servers, in order. It must not block. nil: signals are ignored.
 	Heard func(Signal)
 	Log   *slog.Logger // nil: nothing is logged
-	// Registry takes the metrics of the connection to Redis; nil: nobody sees them. Those of the streams are bridge.Options.Metrics.
+	// Registry registers the metrics of the connection to Redis; nil: not exported. Those of the streams are bridge.Options.Metrics.
 	Registry prometheus.Registerer
 }
 
@@ -76,11 +77,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Bridge is a bridge.Bridge over Redis. Nothing moves unless Run does.
+// Bridge is a bridge.Bridge over Redis. It works only while Run runs.
 type Bridge struct {
 	opts     Options
 	client   *goredis.Client
-	local    *bridge.Memory // the subscriptions of this instance
+	local    *bridge.Memory // the subscriptions on this server
 	instance string
 	queue    *queue
 	reader   *reader
@@ -92,31 +93,32 @@ type Bridge struct {
 
 var _ bridge.Remote = (*Bridge)(nil)
 
-// silent stands in for the logger of go-redis, which writes to standard error what is told here as errors.
+// silent replaces the logger of go-redis, which would write to standard error what this package logs.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
 var silence = sync.OnceFunc(func() { goredis.SetLogger(silent{}) })
 
-// New makes a Bridge. Whether Redis is there shows when it runs. Whoever gets no error calls Close.
+// New returns a Bridge without connecting to Redis; Run connects. If err is nil, the caller must call Close.
 func New(opts Options) (*Bridge, error) {
 	silence()
 	opts = opts.withDefaults()
 	o, err := goredis.ParseURL(opts.URL)
 	if err != nil {
-		// The text of the error may hold the password.
+		// The text of the parser's error may contain the password.
 		return nil, errors.New("the address of Redis is redis://user:password@host:port/db, rediss://… or unix:///path")
 	}
 	if opts.TLS != nil {
 		o.TLSConfig = opts.TLS
 	}
 	o.PoolSize, o.PipelinePoolSize = opts.Connections, -1 // one pool for all
-	o.MaxRetries = -1                                     // what is repeated, and when, is decided here
+	o.MaxRetries = -1                                     // this package decides on retries
 	o.DialTimeout, o.DialerRetries = 2*time.Second, 1
 	o.ReadTimeout, o.WriteTimeout = 5*time.Second, 5*time.Second
 	o.ContextTimeoutEnabled = true
-	// Connections are not to move to another Redis unseen, and the client's part in it races with the reader's own connection.
+	// Connections must not move to another Redis silently, and the client's code for that races with the reader's own
+	// connection.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	b := &Bridge{
 		opts: opts, client: goredis.NewClient(o), local: bridge.NewMemory(opts.Options), instance: uuid.NewString(), closed: make(chan struct{}),
@@ -127,7 +129,8 @@ func New(opts Options) (*Bridge, error) {
 	return b, nil
 }
 
-// Run sends, reads and sweeps until ctx ends, and returns its cause. What waits is sent before it returns, if Redis is there.
+// Run sends, reads and sweeps until ctx ends, and returns its cause. Queued records are sent before it returns, if Redis is
+// available.
 func (b *Bridge) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return b.queue.run(gctx) })
@@ -136,8 +139,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Publish implements bridge.Bridge. What cannot be sent soon stands in the queue. When that is half full because Redis takes records more
-// slowly than they come, Publish waits; when Redis is away it does not, and what is beyond the bounds is dropped.
+// Publish implements bridge.Bridge. It adds the records to the queue. When the queue is half full because Redis is slower than the
+// publishers, Publish waits. When Redis is unavailable it does not wait, and records beyond the limit are dropped.
 func (b *Bridge) Publish(ctx context.Context, t id.Thread, records []*bridge.Record) error {
 	if b.isClosed() {
 		return bridge.ErrClosed
@@ -160,7 +163,7 @@ func (b *Bridge) FlushEnd(ctx context.Context, t id.Thread, end *bridge.Record) 
 // Advance implements bridge.Bridge.
 func (b *Bridge) Advance(t id.Thread, ms int64) { b.queue.advance(t, ms) }
 
-// Forget implements bridge.Bridge. It is done in its turn, behind what was published before.
+// Forget implements bridge.Bridge. It takes effect after the records published before it.
 func (b *Bridge) Forget(_ context.Context, t id.Thread, r id.Run) error {
 	if b.isClosed() {
 		return bridge.ErrClosed
@@ -189,13 +192,13 @@ func (b *Bridge) isClosed() bool {
 	}
 }
 
-// patience is how long one waits for an answer of Redis. A busy machine is not an outage, however short that is to be.
+// patience is how long to wait for a reply of Redis. It is at least a second, because a busy machine is not an outage.
 func (b *Bridge) patience() time.Duration { return max(b.opts.Outage, time.Second) }
 
 // key returns a key that belongs to no thread.
 func (b *Bridge) key(name string) string { return b.opts.Prefix + ":" + name }
 
-// keys returns the keys of a thread, as the scripts have them. The first is its stream.
+// keys returns the keys of a thread in the order of the scripts. The first is its stream.
 func (b *Bridge) keys(t id.Thread) []string {
 	tag := b.opts.Prefix + ":{" + string(t) + "}:"
 	return []string{tag + "s", tag + "m", tag + "k", tag + "p", tag + "r"}
@@ -216,7 +219,7 @@ var (
 	lookScript    = goredis.NewScript(commonLua + lookLua)
 )
 
-// loadScripts has Redis know the scripts. It forgets them when it is restarted.
+// loadScripts loads the scripts into Redis, which forgets them when it restarts.
 func (b *Bridge) loadScripts(ctx context.Context) error {
 	for _, s := range []*goredis.Script{publishScript, forgetScript, lookScript} {
 		if err := s.Load(ctx, b.client).Err(); err != nil {
@@ -226,7 +229,7 @@ func (b *Bridge) loadScripts(ctx context.Context) error {
 	return nil
 }
 
-// times are the arguments that all scripts begin with: when it is, how long things are kept, and who asks.
+// times returns the common first arguments of all scripts: the time, the retention periods, and this server's id.
 func (b *Bridge) times() []any {
 	return []any{b.queue.now(), b.opts.TTL.Milliseconds(), b.opts.Keep.Milliseconds(), b.instance}
 }

@@ -9,10 +9,9 @@ import (
 	"understudy/id"
 )
 
-// Signal is something that instances tell each other so that it is not found out only at the next look into the database. It may be lost: the
-// database is what counts.
+// Signal notifies other servers of a change before their next poll of the database. It may be lost: the database is authoritative.
 type Signal struct {
-	Kind   string // Wake, Cancel, or what the callers agree on
+	Kind   string // Wake, Cancel, or a kind of the caller
 	Thread id.Thread
 	Run    id.Run
 }
@@ -23,10 +22,10 @@ const (
 	Cancel = "cancel" // a cancel of a run is in the database
 )
 
-// signalsKept is how many signals stay for instances that are behind.
+// signalsKept is how many signals are kept for servers that lag.
 const signalsKept = 4096
 
-// Signal tells all other instances. When Redis is away it fails at once, or after some seconds.
+// Signal notifies all other servers. When Redis is unavailable it fails at once, or after some seconds.
 func (b *Bridge) Signal(ctx context.Context, s Signal) error {
 	err := b.client.XAdd(ctx, &goredis.XAddArgs{
 		Stream: b.key("signals"), MaxLen: signalsKept, Approx: true,
@@ -38,7 +37,7 @@ func (b *Bridge) Signal(ctx context.Context, s Signal) error {
 	return nil
 }
 
-// latestSignal returns the id of the newest signal: what was told before this instance came is in the database.
+// latestSignal returns the id of the newest signal. Changes signaled before this server started are in the database.
 func (r *reader) latestSignal(ctx context.Context, conn *goredis.Conn) (string, error) {
 	newest, err := conn.XRevRangeN(ctx, r.b.key("signals"), "+", "-", 1).Result()
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"understudy/id"
 )
 
-// Subscribe implements bridge.Bridge. While Redis is away: bridge.ErrInterrupted.
+// Subscribe implements bridge.Bridge. While Redis is unavailable it returns bridge.ErrInterrupted.
 func (b *Bridge) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offset) (bridge.Subscription, error) {
 	if b.isClosed() {
 		return nil, bridge.ErrClosed
 	}
-	// What was published here before is to count as such.
+	// Records published here before must be in Redis, so that they count as earlier ones.
 	bounded, cancel := context.WithTimeoutCause(ctx, b.opts.Outage, bridge.ErrInterrupted)
 	defer cancel()
 	s := &subscription{b: b, thread: t}
@@ -26,7 +26,7 @@ func (b *Bridge) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offse
 		return nil, fmt.Errorf("%w: %w", bridge.ErrInterrupted, errShut)
 	}
 	if err = s.open(bounded, after); err == nil && b.queue.shut.Load() {
-		err = errShut // those that were there were interrupted before this one was
+		err = errShut // earlier subscriptions were interrupted before this one was added
 	}
 	if err != nil {
 		s.Close()
@@ -43,24 +43,24 @@ func (b *Bridge) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offse
 
 var errShut = errors.New("redis takes no records")
 
-// subscription gives the kept records above an offset, page by page, and then what comes.
+// subscription returns the kept records above an offset, page by page, and then new ones.
 type subscription struct {
 	b      *Bridge
 	thread id.Thread
 	live   bridge.Subscription
 	read   bool // the reader reads the stream for it
 
-	at      position // of the stream when it was subscribed to
+	at      position // of the stream at Subscribe
 	after   bridge.Offset
 	resumed bool             // after was given
-	given   bridge.Offset    // of what comes live only what is above it is given
-	replay  []*bridge.Record // ready to be given
-	more    bool             // of the replay is in Redis, above from
+	given   bridge.Offset    // only live records above it are returned
+	replay  []*bridge.Record // ready to be returned
+	more    bool             // the rest of the replay is in Redis, above from
 	from    bridge.Offset
 }
 
-// maxTries bounds how often a subscription begins anew because its stream was left or interrupted meanwhile. Once is the rule; a Redis that has
-// lost its memory and is not found out yet would be asked for ever.
+// maxTries limits how often a subscription starts over because its stream was dropped or interrupted meanwhile. Usually one try is enough; with
+// a Redis that lost its data unnoticed it would try forever.
 const maxTries = 10
 
 var errUnsteady = errors.New("the stream changes faster than it can be subscribed to")
@@ -71,12 +71,12 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 	}
 	var first []goredis.XMessage
 	var tell bool
-	var start bridge.Offset // from where on the reader hands entries out
+	var start bridge.Offset // from where the reader delivers entries
 	for tries := 0; s.live == nil; tries++ {
 		if tries == maxTries {
 			return errUnsteady
 		}
-		// First what comes, then what has been: what is in both is told by its offset.
+		// Subscribe to live records before reading the kept ones: duplicates are recognized by their offset.
 		live, err := s.b.local.Subscribe(ctx, s.thread, nil)
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 			live.Close()
 			return err
 		}
-		// Others may have been interrupted meanwhile for something that this one has found missing already.
+		// Other subscriptions may have been interrupted meanwhile for a loss that this one has noticed already.
 		if b, ok := live.(bridge.Beginner); ok && !b.Begin(s.at.last) {
 			live.Close()
 			continue
@@ -94,7 +94,8 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 			tell, start = s.b.reader.add(s.thread, s.at.last, s.at.count)
 			s.read = true
 		}
-		// The stream may have been left since the look, and taken up again further on: nobody hands out what came in between.
+		// The stream may have been dropped since the look, and added again at a later position: entries in between are not
+		// delivered.
 		if start.Compare(s.at.last) > 0 {
 			live.Close()
 			continue
@@ -102,7 +103,7 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 		s.live, s.given = live, s.at.last
 	}
 	if tell {
-		// Also for those who have joined meanwhile: whoever asked first may be gone.
+		// Not canceled with ctx, because others that have joined since depend on it too.
 		told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.b.patience())
 		defer cancel()
 		if err := s.b.reader.poke(told); err != nil {
@@ -120,7 +121,7 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 	return s.take(first)
 }
 
-// take makes entries of the stream ready, up to where it was when it was subscribed to.
+// take decodes entries for return, up to the position of the stream at Subscribe.
 func (s *subscription) take(entries []goredis.XMessage) error {
 	s.more = len(entries) == page
 	for _, m := range entries {
@@ -162,15 +163,15 @@ func (s *subscription) Next(ctx context.Context) ([]*bridge.Record, error) {
 	}
 }
 
-// above returns the records above an offset, each once. Some may come again: a stream that was left while somebody subscribed to it is read anew from
-// where they had found it, and a Redis that came back empty may be given once more what had arrived and was not acknowledged.
+// above returns the records above an offset, each once. Some may arrive twice: a stream that was dropped during a Subscribe is read again from the
+// position that it found, and a server may resend unacknowledged records to a Redis that came back empty.
 func above(records []*bridge.Record, o bridge.Offset) []*bridge.Record {
 	for i, r := range records {
 		if r.Offset.Compare(o) > 0 {
 			o = r.Offset
 			continue
 		}
-		out := slices.Clone(records[:i]) // others have been given the same
+		out := slices.Clone(records[:i]) // others share the slice
 		for _, r := range records[i+1:] {
 			if r.Offset.Compare(o) > 0 {
 				out, o = append(out, r), r.Offset
@@ -192,7 +193,7 @@ func (s *subscription) Replay(ctx context.Context) (records []*bridge.Record, er
 		}
 	}
 	if len(s.replay) == 0 {
-		return s.live.Replay(ctx) // which has none, but may have ended
+		return s.live.Replay(ctx) // it has none, but may have ended
 	}
 	records, s.replay = s.replay, nil
 	return records, nil
@@ -201,7 +202,8 @@ func (s *subscription) Replay(ctx context.Context) (records []*bridge.Record, er
 // Head implements bridge.Subscription.
 func (s *subscription) Head() bridge.Offset { return s.at.last }
 
-// page reads on in a long replay. What is dropped meanwhile was not told by Gap: then the reader has to come again.
+// page reads the next page of a long replay. If records are dropped meanwhile, which Gap did not report, the reader must
+// subscribe again.
 func (s *subscription) page(ctx context.Context) error {
 	now, entries, err := s.b.reader.look(ctx, s.thread, &s.from)
 	switch {
@@ -229,11 +231,11 @@ func (s *subscription) Gap(r id.Run) bridge.Gap {
 	}
 	var none bridge.Offset
 	if s.after != none && s.after.Compare(s.at.born) < 0 {
-		// Whoever saw this offset saw a stream that is gone: Redis has lost its memory, or the thread was quiet for long.
+		// The offset is of a stream that no longer exists: Redis has lost its data, or the thread was idle for long.
 		return bridge.RecordGap
 	}
 	if s.after.Compare(s.at.last) > 0 {
-		return bridge.RecordGap // the same, or it came back without its last moments
+		return bridge.RecordGap // the same, or Redis lost its latest writes
 	}
 	lost := s.at.lost
 	if r != "" {

@@ -101,7 +101,7 @@ func TestLeftWhileSubscribing(t *testing.T) {
 	}
 }
 
-// leaves calls a function before the reader is told of a stream, once.
+// leaves calls a function once, before the reader is notified of a stream.
 type leaves struct{ leave func() }
 
 func (l *leaves) DialHook(next goredis.DialHook) goredis.DialHook          { return next }
@@ -116,7 +116,8 @@ func (l *leaves) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.P
 	}
 }
 
-// Whoever has a stream read may leave before the reader has heard of it: those who have joined do not wait for that.
+// A subscriber that had a stream added may leave before the reader is notified: others that have joined do not wait for
+// it.
 func TestFirstLeaves(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

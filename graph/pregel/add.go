@@ -15,7 +15,7 @@ var (
 	addFloatReducer = &reducer{name: "add", empty: fromGo(0.0), fold: plus}
 )
 
-// plus is Python's + of values as checkpoints have them: of numbers, with bools as 0 and 1, of texts, and of lists.
+// plus is Python's + for stored values: numbers (bools count as 0 and 1), strings and lists.
 func plus(current, update *value) (*value, error) {
 	if a, ok := current.list(); ok {
 		b, ok := update.list()
@@ -45,7 +45,7 @@ func plus(current, update *value) (*value, error) {
 	return nil, Errorf("TypeError", "unsupported operand type(s) for +: '%s' and '%s'", pyType(current), pyType(update))
 }
 
-// addNumbers adds integers, of any size, bools and floats; nil: one of the two is something else.
+// addNumbers adds integers of any size, bools and floats. It returns nil when either operand has another type.
 func addNumbers(a, b any) *value {
 	x, xok := bigInt(a)
 	y, yok := bigInt(b)

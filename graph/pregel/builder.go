@@ -12,7 +12,7 @@ import (
 )
 
 // StateGraph builds a graph whose nodes read and update a state. It is LangGraph's StateGraph; Compile makes a Graph of it.
-// Mistakes are remembered and told by Compile, so that calls can be chained.
+// Errors are collected and returned by Compile, so that calls can be chained.
 type StateGraph[S any] struct{ b *builder }
 
 // builder is a StateGraph without its type.
@@ -76,7 +76,8 @@ type node struct {
 // GraphOption is an option of NewStateGraph.
 type GraphOption func(*builder) error
 
-// WithChannel declares a key of the state beside those of the state type, or how a key of it takes updates.
+// WithChannel declares a key of the state in addition to those of the state type, or sets how an existing key takes
+// updates.
 func WithChannel(name string, c Channel) GraphOption {
 	return func(b *builder) error {
 		if err := checkKey(name); err != nil {
@@ -97,7 +98,7 @@ func WithManaged(name, kind string) GraphOption {
 	}
 }
 
-// WithInputKeys says which keys of the state the input may have. It stands after those that declare them.
+// WithInputKeys sets the keys of the state that the input may have. It must follow the options that declare these keys.
 func WithInputKeys(keys ...string) GraphOption {
 	return func(b *builder) (err error) {
 		b.input, err = b.keySchema("Input", keys)
@@ -105,7 +106,7 @@ func WithInputKeys(keys ...string) GraphOption {
 	}
 }
 
-// WithOutputKeys says which keys of the state the graph gives, where it is a node of another graph or is invoked.
+// WithOutputKeys sets the keys of the state that the graph returns when it is invoked or is a node of another graph.
 func WithOutputKeys(keys ...string) GraphOption {
 	return func(b *builder) (err error) {
 		b.output, err = b.keySchema("Output", keys)
@@ -124,7 +125,7 @@ func (b *builder) keySchema(name string, keys []string) (*schema, error) {
 	return s, nil
 }
 
-// WithInput says that the graph takes the fields of I, of those of the state, as its input.
+// WithInput sets the graph's input to the fields of I, which are keys of the state.
 func WithInput[I any]() GraphOption {
 	return func(b *builder) (err error) {
 		b.input, err = b.addSchema(reflect.TypeFor[I]())
@@ -132,7 +133,7 @@ func WithInput[I any]() GraphOption {
 	}
 }
 
-// WithOutput says that the graph, where it is a node of another graph or is invoked, gives the fields of O.
+// WithOutput sets the graph's output, when it is invoked or is a node of another graph, to the fields of O.
 func WithOutput[O any]() GraphOption {
 	return func(b *builder) (err error) {
 		b.output, err = b.addSchema(reflect.TypeFor[O]())
@@ -154,8 +155,8 @@ func WithMoreOutput(keys ...string) GraphOption {
 	}
 }
 
-// WithContext declares the type of the run's context, which ContextOf gives to nodes. A struct's tag
-// `jsonschema:"default=…"` says what a field holds when the client does not give it.
+// WithContext declares the type of the run's context, which nodes read with ContextOf. A struct tag
+// `jsonschema:"default=…"` sets the value of a field that the client does not send.
 func WithContext[C any]() GraphOption {
 	return func(b *builder) error {
 		b.contextType = reflect.TypeFor[C]()
@@ -176,7 +177,7 @@ func WithContext[C any]() GraphOption {
 //	Left     int               `graph:"left,managed=remaining_steps"` // or is_last_step: computed
 //	Topic    string            `graph:"topic,required"`               // descriptions say that it has to be there
 //
-// State is shared between nodes: what a node gets it must not change in place.
+// State is shared between nodes: a node must not modify its input in place.
 func NewStateGraph[S any](options ...GraphOption) *StateGraph[S] {
 	b := &builder{managed: map[string]string{}}
 	s, err := b.addSchema(reflect.TypeFor[S]())
@@ -224,7 +225,7 @@ func (b *builder) addSchema(t reflect.Type) (*schema, error) {
 	return s, nil
 }
 
-// declare adds a channel. A key may be declared again without a reducer. replace: the later declaration counts.
+// declare adds a channel. A key may be declared again without a reducer. With replace, the later declaration wins.
 func (b *builder) declare(c namedChannel, replace bool) error {
 	for i := range b.channels {
 		if b.channels[i].name != c.name {
@@ -246,7 +247,7 @@ func (b *builder) declare(c namedChannel, replace bool) error {
 // NodeOption is an option of a node.
 type NodeOption func(*node)
 
-// WithRetry lets a node that failed run again. Of several policies the first whose RetryOn agrees counts.
+// WithRetry sets when a failed node runs again. Of several policies, the first whose RetryOn returns true applies.
 func WithRetry(policies ...RetryPolicy) NodeOption {
 	return func(n *node) {
 		n.retry = nil
@@ -256,10 +257,11 @@ func WithRetry(policies ...RetryPolicy) NodeOption {
 	}
 }
 
-// WithTimeout bounds each attempt of a node. Its context ends, and the task fails, with NodeTimeoutError.
+// WithTimeout bounds each attempt of a node. When the time is up, the node's context ends and the task fails with
+// NodeTimeoutError.
 func WithTimeout(d time.Duration) NodeOption { return func(n *node) { n.timeout = d } }
 
-// WithCachePolicy keeps what a node writes, by its input.
+// WithCachePolicy caches the writes of a node by its input.
 func WithCachePolicy(p CachePolicy) NodeOption { return func(n *node) { n.cache = &p } }
 
 // WithMetadata adds to the metadata of a node's tasks, in messages and tasks events.
@@ -267,10 +269,10 @@ func WithMetadata(metadata map[string]any) NodeOption {
 	return func(n *node) { n.metadata = goFields(reflect.ValueOf(metadata), false) }
 }
 
-// Deferred holds a node back until nothing else is left to run.
+// Deferred delays a node until no other node is left to run.
 func Deferred() NodeOption { return func(n *node) { n.deferred = true } }
 
-// Destinations tells where Commands of a node may go; only drawings need it.
+// Destinations declares where Commands of a node may go. Only drawings use it.
 func Destinations(nodes ...string) NodeOption {
 	return func(n *node) {
 		for _, to := range nodes {
@@ -279,14 +281,14 @@ func Destinations(nodes ...string) NodeOption {
 	}
 }
 
-// SetNodeDefaults sets options for all nodes; those of a node itself count more.
+// SetNodeDefaults sets options for all nodes; options of a node itself take precedence.
 func (g *StateGraph[S]) SetNodeDefaults(options ...NodeOption) *StateGraph[S] {
 	g.b.defaults = options
 	return g
 }
 
-// AddNode adds a node. It gets the state, and returns an update of it: Values, a struct whose fields are keys (those that are not zero
-// count), raw JSON of an object, []Write, *Command, []any of these, or nil for none.
+// AddNode adds a node. Its function takes the state and returns an update: Values, a struct whose fields are keys (those that are not
+// zero count), raw JSON of an object, []Write, *Command, []any of these, or nil for none.
 func (g *StateGraph[S]) AddNode(name string, fn func(ctx context.Context, state S) (any, error), options ...NodeOption) *StateGraph[S] {
 	if fn == nil {
 		g.b.fail("node `%s` has no function", name)
@@ -296,8 +298,8 @@ func (g *StateGraph[S]) AddNode(name string, fn func(ctx context.Context, state 
 	return g
 }
 
-// AddNode adds a node that gets something else than the graph's state: fields of I, of which those that the state lacks become
-// keys of their own, or the argument of a Send.
+// AddNode adds a node whose input differs from the graph's state: the fields of I, or the argument of a Send. Fields that the
+// state lacks become additional keys.
 func AddNode[I, S any](g *StateGraph[S], name string, fn func(ctx context.Context, input I) (any, error), options ...NodeOption) *StateGraph[S] {
 	if fn == nil {
 		g.b.fail("node `%s` has no function", name)
@@ -362,7 +364,7 @@ func (b *builder) node(name string) *node {
 	return nil
 }
 
-// AddEdge lets to run after from. START as from: with the input. END as to: the path ends.
+// AddEdge runs to after from. With from START, to runs on the input; with to END, the path ends.
 func (g *StateGraph[S]) AddEdge(from, to string) *StateGraph[S] {
 	switch {
 	case from == END:
@@ -376,7 +378,7 @@ func (g *StateGraph[S]) AddEdge(from, to string) *StateGraph[S] {
 	return g
 }
 
-// AddJoin lets to run when all of from have run.
+// AddJoin runs to once all nodes in from have run.
 func (g *StateGraph[S]) AddJoin(from []string, to string) *StateGraph[S] {
 	if len(from) == 0 {
 		g.b.fail("a join to `%s` needs start nodes", to)
@@ -400,8 +402,9 @@ func (g *StateGraph[S]) AddSequence(nodes ...string) *StateGraph[S] {
 	return g
 }
 
-// AddConditionalEdges lets path choose what runs after from: it returns a node's name, a Send, or a list ([]string, []Send, []any).
-// It sees the state with what from has just written. targets name the nodes it may choose, for checks and drawings; none: any.
+// AddConditionalEdges lets path choose which nodes run after from. path returns a node's name, a Send, or a list ([]string, []Send,
+// []any). It sees the state with what from has just written. targets names the nodes it may choose, for checks and drawings;
+// without targets it may choose any.
 func (g *StateGraph[S]) AddConditionalEdges(from string, path func(ctx context.Context, state S) (any, error), targets ...string) *StateGraph[S] {
 	list := make([]pathTarget, len(targets))
 	for i, t := range targets {
@@ -445,7 +448,7 @@ func (g *StateGraph[S]) SetEntryPoint(node string) *StateGraph[S] { return g.Add
 // SetFinishPoint is AddEdge(node, END).
 func (g *StateGraph[S]) SetFinishPoint(node string) *StateGraph[S] { return g.AddEdge(node, END) }
 
-// typedCall makes a function of a typed one.
+// typedCall adapts a typed node function to values.
 func typedCall[I any](fn func(ctx context.Context, input I) (any, error)) func(context.Context, *value) (any, error) {
 	if reflect.TypeFor[I]() == valuesType {
 		return func(ctx context.Context, input *value) (any, error) {
@@ -465,7 +468,8 @@ func typedCall[I any](fn func(ctx context.Context, input I) (any, error)) func(c
 	}
 }
 
-// values returns an input as nodes of Values get it: lists of messages as []message.Message, all else as raw JSON.
+// values returns an input in the form that nodes of Values take: lists of messages as []message.Message, all else as raw
+// JSON.
 func (v *value) values() (Values, error) {
 	fields, ok := v.object()
 	if !ok {

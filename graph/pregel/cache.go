@@ -9,11 +9,11 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Cache keeps what nodes with a CachePolicy wrote. Implementations are safe for concurrent use.
+// Cache stores the writes of nodes with a CachePolicy. Implementations are safe for concurrent use.
 type Cache interface {
-	// Get returns what Set kept under a key; false when there is nothing, or not any more.
+	// Get returns the writes that Set stored under a key; false when there are none, or they have expired.
 	Get(key string) ([]CachedWrite, bool)
-	// Set keeps writes for as long as ttl says; 0: for as long as there is room.
+	// Set stores writes for ttl; 0 means until they are evicted.
 	Set(key string, writes []CachedWrite, ttl time.Duration)
 }
 
@@ -23,7 +23,7 @@ type CachedWrite struct {
 	Data    []byte // msgpack
 }
 
-// MemoryCache keeps the entries that were used last, up to a number.
+// MemoryCache keeps the most recently used entries, up to a maximum number.
 type MemoryCache struct {
 	mu      sync.Mutex
 	most    int
@@ -37,7 +37,7 @@ type cacheEntry struct {
 	expires time.Time // zero: never
 }
 
-// NewMemoryCache makes a cache of so many entries at most.
+// NewMemoryCache returns a cache of at most this many entries.
 func NewMemoryCache(most int) *MemoryCache {
 	return &MemoryCache{most: max(most, 1), order: list.New(), entries: map[string]*list.Element{}}
 }
@@ -88,7 +88,7 @@ func (t *task) cachePolicy() *CachePolicy {
 	return t.node.cache
 }
 
-// cacheKey names what a task would write; "" when it is not kept.
+// cacheKey returns the cache key of a task; "" when its writes are not cached.
 func (l *loop) cacheKey(t *task) string {
 	p := t.cachePolicy()
 	if p == nil || l.g.cache == nil {
@@ -106,7 +106,7 @@ func (l *loop) cacheKey(t *task) string {
 	return l.g.name + "\x00" + t.name + "\x00" + hex.EncodeToString(sum[:])
 }
 
-// fromCache sets the writes of a task to those of an earlier task with the same input.
+// fromCache restores the writes of a task from the cache, and reports whether there were any.
 func (l *loop) fromCache(t *task) bool {
 	key := l.cacheKey(t)
 	if key == "" {
@@ -122,7 +122,7 @@ func (l *loop) fromCache(t *task) bool {
 	return len(t.writes) > 0
 }
 
-// toCache keeps what a task wrote that has finished.
+// toCache stores the writes of a finished task.
 func (l *loop) toCache(t *task) {
 	key := l.cacheKey(t)
 	if key == "" {

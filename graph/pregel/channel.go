@@ -9,17 +9,18 @@ import (
 
 // Channel says how a key of the state takes updates. Make one with LastValue, Reducer, Messages, Ephemeral, Topic or Untracked.
 type Channel interface {
-	// make returns an empty channel of this kind for a key.
+	// make returns an empty channel of this kind for a key of the state.
 	make(key string) channel
 	// kind is LangGraph's name of the class.
 	kindName() string
-	// same reports whether another declaration of the key means the same.
+	// same reports whether another declaration of the key is equal.
 	same(Channel) bool
 }
 
 // channel is a channel of a run. Its methods are those of LangGraph's BaseChannel.
 type channel interface {
-	// update applies the updates of a step; none when the step had none for it. It reports whether the channel changed.
+	// update applies the updates of a step; vals is empty when the step has none for this channel. It reports whether the
+	// channel changed.
 	update(vals []*value) (bool, error)
 	// get returns the value; nil when it is empty.
 	get() *value
@@ -80,7 +81,7 @@ func (afterFinishSpec) make(string) channel { return &afterFinish{} }
 func (afterFinishSpec) kindName() string    { return "LastValueAfterFinish" }
 func (afterFinishSpec) same(o Channel) bool { _, ok := o.(afterFinishSpec); return ok }
 
-// afterFinish triggers a deferred node: its value shows when the run is about to end.
+// afterFinish triggers a deferred node: its value becomes available when the run is about to end.
 type afterFinish struct {
 	v        *value
 	finished bool
@@ -139,7 +140,7 @@ func (c *afterFinish) clone() channel { d := *c; return &d }
 
 type ephemeralSpec struct{ unguarded bool }
 
-// Ephemeral holds a value for the one step after it was written. Two updates in one step are an error.
+// Ephemeral holds a value for one step after the write. Two updates in one step are an error.
 func Ephemeral() Channel { return ephemeralSpec{} }
 
 // EphemeralAny is Ephemeral, but takes the last of several updates.
@@ -219,7 +220,8 @@ func (c *untracked) clone() channel     { d := *c; return &d }
 
 type topicSpec struct{ accumulate bool }
 
-// Topic collects what a step wrote, in a list. accumulate: over all steps, else it is emptied after each.
+// Topic collects the values written in a step as a list. With accumulate the list grows over all steps; otherwise it is
+// emptied after each.
 func Topic(accumulate bool) Channel { return topicSpec{accumulate} }
 
 func (s topicSpec) make(string) channel { return &topic{accumulate: s.accumulate} }
@@ -234,7 +236,7 @@ type topic struct {
 
 func (c *topic) update(vals []*value) (bool, error) {
 	changed := false
-	items := c.items[:len(c.items):len(c.items)] // what is appended goes to a copy: others may hold this one
+	items := c.items[:len(c.items):len(c.items)] // append must copy: the list may be shared
 	if !c.accumulate {
 		changed = len(items) > 0
 		items = nil
@@ -304,7 +306,7 @@ func (s barrierSpec) same(o Channel) bool {
 	return ok && slices.Equal(s.names, b.names) && s.afterFinish == b.afterFinish
 }
 
-// barrier is open when each of its names was written.
+// barrier opens when each of its names has been written.
 type barrier struct {
 	key      string
 	names    []string
@@ -365,7 +367,7 @@ func (c *barrier) checkpoint() *value {
 	return fromItems([]*value{set, fromGo(c.finished)})
 }
 
-// appendCall appends what JsonPlusSerializer writes for a class that is made of one argument.
+// appendCall appends the JsonPlusSerializer form of an object whose constructor takes one argument.
 func appendCall(b []byte, module, name string, arg []byte) []byte {
 	payload := msgp.AppendArrayHeader(nil, 3)
 	payload = append(msgp.AppendString(msgp.AppendString(payload, module), name), arg...)

@@ -14,10 +14,10 @@ import (
 	"understudy/id"
 )
 
-// checkpointVersion is the version of LangGraph's checkpoint format that is written.
+// checkpointVersion is the version of LangGraph's checkpoint format that this package writes.
 const checkpointVersion = 4
 
-// checkpoint is the state of a graph between two steps, but for the values of its channels.
+// checkpoint is the state of a graph between two steps, without the values of its channels.
 type checkpoint struct {
 	v       int
 	id      string
@@ -27,12 +27,12 @@ type checkpoint struct {
 	versions []string
 	// others are versions of channels that the graph does not have (any more).
 	others map[string]string
-	// inline are values that the loaded checkpoint holds in its JSON, by channel. A channel that the graph does not have, or that keeps nothing
-	// here, keeps its version, and with the version goes the value.
+	// inline holds the values stored in the JSON of the loaded checkpoint, by channel. A channel that the graph does not have, or that is not
+	// stored inline, keeps its version, so its value must be kept with it.
 	inline map[string]inlineValue
-	// seen are the versions that triggered nodes when they ran last, and those at the last interrupt.
+	// seen holds, per node, the channel versions of its last run, and the versions at the last interrupt.
 	seen map[string]map[string]string
-	// updated are the channels that the last step wrote, sorted; hasUpdated: they are known.
+	// updated lists the channels that the last step wrote, sorted. hasUpdated reports whether they are known.
 	updated    []string
 	hasUpdated bool
 }
@@ -105,17 +105,17 @@ type saved struct {
 	shape    string
 }
 
-// savedMetadata is what of a checkpoint's metadata the engine reads.
+// savedMetadata is the part of a checkpoint's metadata that the engine reads.
 type savedMetadata struct {
 	source  string
 	step    int
 	hasStep bool
 	parents []field // {namespace: checkpoint id}
 	run     string
-	raw     json.RawMessage // as it was loaded; nil: of a checkpoint that this run made
+	raw     json.RawMessage // as loaded; nil for a checkpoint of this run
 }
 
-// newChannels returns empty channels.
+// newChannels returns empty channels for the graph.
 func (g *Graph) newChannels() []channel {
 	out := make([]channel, len(g.chans))
 	for i := range g.chans {
@@ -208,7 +208,7 @@ func (g *Graph) load(t *checkpointer.Tuple) (*saved, error) {
 	return s, nil
 }
 
-// pyJSON returns JSON of Python, which escapes text and knows NaN, as ours.
+// pyJSON converts JSON from Python, which escapes text and allows NaN, to our form.
 func pyJSON(raw string) []byte {
 	v := gjson.Parse(raw)
 	switch {
@@ -266,7 +266,7 @@ func readMetadata(raw json.RawMessage) savedMetadata {
 	return m
 }
 
-// appendJSON appends the checkpoint as its row has it: with the values that stay inside of it.
+// appendJSON appends the checkpoint in the form of its database row, inline values included.
 func (c *checkpoint) appendJSON(b []byte, g *Graph, chans []channel) []byte {
 	b = append(b, `{"v":`...)
 	b = strconv.AppendInt(b, int64(c.v), 10)
@@ -367,7 +367,7 @@ func appendVersion(b []byte, name, v string, first *bool) []byte {
 	return append(append(b, v...), '"')
 }
 
-// blobs returns the values to store beside the checkpoint: of channels whose version is newer than before.
+// blobs returns the values to store next to the checkpoint: those of channels whose version is newer than in before.
 func (c *checkpoint) blobs(g *Graph, chans []channel, before []string) ([]checkpointer.Blob, error) {
 	var out []checkpointer.Blob
 	for i := range g.chans {

@@ -10,7 +10,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// commandInput is a Command that a run begins with. The first one of a thread is its input: START takes it from the checkpoint.
+// commandInput is a Command that starts a run. On a new thread it is the input, which START reads from the checkpoint.
 type commandInput struct {
 	resume  *value // nil: none
 	update  []field
@@ -29,7 +29,7 @@ func readCommand(raw json.RawMessage) *commandInput {
 	}
 	if to := doc.Get("goto"); to.Exists() && to.Type != gjson.Null {
 		targets := []gjson.Result{to}
-		if c.list = true; to.IsArray() { // LangGraph Server makes a list of one
+		if c.list = true; to.IsArray() { // LangGraph Server wraps a single goto in a list
 			targets = to.Array()
 		}
 		for _, t := range targets {
@@ -116,7 +116,7 @@ func (g *Graph) commandOf(cmd *Command) (input, error) {
 	return input{given: true, command: c}, nil
 }
 
-// asCommand returns the Command as START takes it.
+// asCommand returns the Command in the form that START reads.
 func (c *commandInput) asCommand() *Command {
 	cmd := &Command{}
 	if c.update != nil {
@@ -171,7 +171,8 @@ func (c *commandInput) fields() []field {
 
 func (c *commandInput) appendJSON(b []byte) []byte { return appendFields(b, c.fields()) }
 
-// appendPack stores the Command as an object of its class, as LangGraph does: a mapping would be read as an input of these keys.
+// appendPack encodes the Command as an object of its class, as LangGraph does. A plain mapping would be read back as an input
+// with these keys.
 func (c *commandInput) appendPack(b []byte) ([]byte, error) {
 	var packed [][]byte
 	for _, f := range c.fields()[1:] {
@@ -184,7 +185,7 @@ func (c *commandInput) appendPack(b []byte) ([]byte, error) {
 	return jsonplus.AppendCommand(b, packed[0], packed[1], packed[2]), nil
 }
 
-// startCommand returns the Command that an input is: of this run, or read from a checkpoint.
+// startCommand returns the Command that an input consists of, from this run or from a checkpoint.
 func startCommand(v *value) (*commandInput, bool) {
 	switch v.kind {
 	case ofGo:

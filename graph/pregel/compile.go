@@ -25,7 +25,7 @@ type Graph struct {
 
 	inKeys  []string // what the input may write
 	out     []string // what values shows; one name when bare
-	result  []string // what the graph gives where it is invoked
+	result  []string // keys that Invoke returns
 	bareOut bool
 
 	triggers map[string][]string // channel -> names of the nodes it triggers, sorted
@@ -62,23 +62,23 @@ type chanInfo struct {
 type CheckpointerMode int
 
 const (
-	// Inherit keeps checkpoints as the graph above does, for as long as the task is not done.
+	// Inherit keeps checkpoints as the parent graph does, until the task has finished.
 	Inherit CheckpointerMode = iota
-	// Always keeps one history per thread: each call goes on where the last one ended.
+	// Always keeps one history per thread: each call resumes from the end of the last one.
 	Always
-	// Never keeps none. Interrupts in it start it over.
+	// Never keeps no checkpoints. A run that was interrupted in the graph restarts it.
 	Never
 )
 
-// Limits bound what one process runs at a time.
+// Limits bound the concurrency of one process.
 type Limits struct {
-	// PerRun is how many tasks of a run may work at once; 0: DefaultPerRun. A run's max_concurrency lowers it.
+	// PerRun is how many tasks of a run may execute concurrently; 0: DefaultPerRun. A run's max_concurrency lowers it.
 	PerRun int
-	// CancelGrace is how long a run that was cancelled waits for nodes that do not heed their context; 0: 5 seconds.
+	// CancelGrace is how long a run that is cancelled waits for nodes that ignore their context; 0: 5 seconds.
 	CancelGrace time.Duration
 }
 
-// DefaultPerRun is how many tasks of a run work at once when nothing else is said.
+// DefaultPerRun is the default of Limits.PerRun.
 const DefaultPerRun = 256
 
 // CompileOption is an option of Compile.
@@ -93,21 +93,21 @@ func InterruptBefore(nodes ...string) CompileOption { return func(g *Graph) { g.
 // InterruptAfter stops each run after these nodes; "*": after all.
 func InterruptAfter(nodes ...string) CompileOption { return func(g *Graph) { g.after = nodes } }
 
-// WithCheckpointer says how the graph keeps checkpoints where it is a node of another.
+// WithCheckpointer sets how the graph keeps checkpoints when it is a node of another graph.
 func WithCheckpointer(mode CheckpointerMode) CompileOption { return func(g *Graph) { g.mode = mode } }
 
-// WithCache is where nodes with a CachePolicy keep what they wrote.
+// WithCache sets the cache for nodes with a CachePolicy.
 func WithCache(c Cache) CompileOption { return func(g *Graph) { g.cache = c } }
 
 // WithLimits bounds concurrency.
 func WithLimits(l Limits) CompileOption { return func(g *Graph) { g.limits = l } }
 
-// Compile checks the graph and makes it ready to run. The error names the node or key of every mistake.
+// Compile validates the graph and prepares it to run. The error joins all mistakes, each with its node or key.
 func (g *StateGraph[S]) Compile(options ...CompileOption) (*Graph, error) {
 	return g.b.compile(options)
 }
 
-// MustCompile is Compile for graphs that are known to be right. It panics when they are not.
+// MustCompile is Compile for graphs that are known to be valid. It panics on an error.
 func (g *StateGraph[S]) MustCompile(options ...CompileOption) *Graph {
 	out, err := g.Compile(options...)
 	if err != nil {
@@ -239,7 +239,7 @@ func (g *Graph) attach(n *node) {
 	g.joinSubs = g.joinSubs || n.sub != nil
 }
 
-// index fills what is looked up while running.
+// index fills the lookup tables used while running.
 func (g *Graph) index() {
 	for _, name := range g.order {
 		n := g.nodes[name]
@@ -255,7 +255,7 @@ func (g *Graph) index() {
 	}
 }
 
-// validate finds what is wrong with the graph.
+// validate returns all errors in the graph's definition.
 func (b *builder) validate(g *Graph) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	exists := func(name string) bool { return b.node(name) != nil }

@@ -15,13 +15,13 @@ import (
 
 type taskKey struct{}
 
-// taskContext is what the functions of this package find in a node's context.
+// taskContext holds what the functions of this package read from a node's context.
 type taskContext struct {
 	l       *loop
 	r       *runner
 	t       *task
 	attempt int
-	closed  atomic.Bool // the task was given up: what it still does is for nobody
+	closed  atomic.Bool // the task was abandoned: its further output is ignored
 }
 
 func taskOf(ctx context.Context) *taskContext {
@@ -46,13 +46,14 @@ var errOutside = errors.New("not within a node of a running graph")
 // InterruptOption is an option of Interrupt.
 type InterruptOption func(*interrupt)
 
-// ResponseSchema tells clients which JSON Schema the answer has. Answers are not checked against it.
+// ResponseSchema sends clients the JSON Schema of the answer. Answers are not validated against it.
 func ResponseSchema(schema json.RawMessage) InterruptOption {
 	return func(i *interrupt) { i.schema = fromGo(schema) }
 }
 
-// Interrupt stops the run and asks value; the run that resumes it runs the node again from its start, and Interrupt gives the answer,
-// decoded as T. Several calls in a node get their answers in order. The first time, the error is an ErrInterrupted: return it as it is.
+// Interrupt stops the run and asks the client for an answer to value. The run that resumes it runs the node again from its start, and
+// then Interrupt returns the answer, decoded as T. Several calls in a node receive their answers in order. The first time, the error is
+// an ErrInterrupted: return it unchanged.
 func Interrupt[T any](ctx context.Context, value any, options ...InterruptOption) (T, error) {
 	var answer T
 	tc := taskOf(ctx)
@@ -92,7 +93,8 @@ func (tc *taskContext) interrupt(x any, options []InterruptOption) (*value, erro
 	return nil, &GraphInterrupt{[]interrupt{q}}
 }
 
-// Emit sends data to readers of the custom stream: LangGraph's stream writer. Outside of a run it does nothing.
+// Emit sends data to subscribers of the custom stream mode, as LangGraph's stream writer does. Outside of a run it is a
+// no-op.
 func Emit(ctx context.Context, data any) error {
 	tc := taskOf(ctx)
 	if tc == nil {
@@ -118,7 +120,7 @@ func Emit(ctx context.Context, data any) error {
 	return nil
 }
 
-// graphNS is the namespace of the graph that the task belongs to, as its custom events show it.
+// graphNS is the namespace of the graph that the task belongs to, for its custom events.
 func (tc *taskContext) graphNS() string {
 	ns, _, ok := cutLast(tc.t.ns, "|")
 	if !ok {
@@ -134,7 +136,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// StoreOf returns the long-term memory; nil outside of a run, and where there is none.
+// StoreOf returns the long-term memory; nil outside of a run, and when there is none.
 func StoreOf(ctx context.Context) graph.Store {
 	if tc := taskOf(ctx); tc != nil {
 		return tc.l.x.store
@@ -154,11 +156,11 @@ type RunInfo struct {
 	Config   json.RawMessage // the run's configuration: tags, metadata, recursion_limit, configurable
 	Context  json.RawMessage // nil: none
 	Metadata json.RawMessage // of the run and the task, as messages show it
-	// Messages: somebody reads the tokens of models.
+	// Messages reports whether anyone subscribed to the tokens of models.
 	Messages bool
 }
 
-// Info tells where a node runs. ok is false outside of a run.
+// Info returns where a node runs. ok is false outside of a run.
 func Info(ctx context.Context) (info RunInfo, ok bool) {
 	tc := taskOf(ctx)
 	if tc == nil {
@@ -171,7 +173,8 @@ func Info(ctx context.Context) (info RunInfo, ok bool) {
 	}, true
 }
 
-// Previous returns what the entrypoint returned, or saved, in the run before on the same thread. ok is false when there was none.
+// Previous returns the value that the entrypoint returned or saved in the previous run on the same thread. ok is false when there
+// was none.
 func Previous[T any](ctx context.Context) (v T, ok bool, err error) {
 	tc := taskOf(ctx)
 	if tc == nil {
@@ -188,8 +191,7 @@ func Previous[T any](ctx context.Context) (v T, ok bool, err error) {
 	return v, true, decodeTo(held, &v)
 }
 
-// ContextOf reads the run's context, such as a user or a tenant. A field that is not given holds what the default of its tag jsonschema says, else its zero
-// value.
+// ContextOf reads the run's context, such as a user or a tenant. A missing field gets the default of its jsonschema tag, else its zero value.
 func ContextOf[T any](ctx context.Context) (T, error) {
 	var v T
 	tc := taskOf(ctx)

@@ -14,7 +14,7 @@ import (
 	"understudy/graph/message"
 )
 
-// into decodes the value to a Go variable. Values that a node gave as the same type are not decoded but shared.
+// into decodes the value to a Go variable. Go values of the same type, which nodes returned, are shared and not decoded.
 func (v *value) into(dst reflect.Value) error {
 	t := dst.Type()
 	if v.isNull() {
@@ -51,7 +51,7 @@ func (v *value) into(dst reflect.Value) error {
 	if err := v.decode(dst); err != nil {
 		return err
 	}
-	if v.kind != ofGo { // decoded once for all readers; copies are shallow, as in Python
+	if v.kind != ofGo { // decoded once for all readers; shallow copies, as in Python
 		v.typed.Store(&typedValue{t, reflect.ValueOf(dst.Interface())})
 	}
 	return nil
@@ -121,7 +121,7 @@ func (v *value) decode(dst reflect.Value) error {
 		return fmt.Errorf("a state cannot be read as %s", t)
 	}
 	raw := v.JSON()
-	switch t.Kind() { // as Python: an integer that came as 1.0 is one
+	switch t.Kind() { // as in Python: 1.0 counts as an integer
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		if whole, ok := strings.CutSuffix(string(raw), ".0"); ok {
 			raw = []byte(whole)
@@ -135,7 +135,7 @@ func (v *value) decode(dst reflect.Value) error {
 	return err
 }
 
-// wanted names what a Go kind holds, for readers who do not know Go.
+// wanted names the content of a Go kind for readers who do not know Go.
 func wanted(k reflect.Kind) string {
 	switch k {
 	case reflect.String:
@@ -152,7 +152,7 @@ func wanted(k reflect.Kind) string {
 	return "integer that fits"
 }
 
-// asMessage reads a message, or what stands for one.
+// asMessage reads a message, or a value that converts to one.
 func (v *value) asMessage() (message.Message, error) {
 	if m, ok := v.message(); ok {
 		return m, nil
@@ -160,8 +160,8 @@ func (v *value) asMessage() (message.Message, error) {
 	return message.Parse(v.JSON())
 }
 
-// plain returns a value as Go programs have it that know nothing of its type: messages stay messages, integers int64 as long as they
-// fit, else *big.Int, floats float64; lists []any, or []message.Message when there are only messages; mappings map[string]any.
+// plain returns the value as untyped Go: a message stays a message, an integer is an int64 or, if it does not fit, a *big.Int, a
+// float is a float64, a list is []any, or []message.Message if it has only messages, and a mapping is map[string]any.
 func (v *value) plain() (any, error) {
 	if v.isNull() {
 		return nil, nil
@@ -245,7 +245,7 @@ func plainJSON(r gjson.Result) any {
 	return out
 }
 
-// short bounds what an error or a line of the log repeats of a value.
+// short truncates a value for error texts and log lines.
 func short(raw []byte) string {
 	const most = 120
 	if len(raw) > most {

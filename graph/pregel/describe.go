@@ -12,7 +12,8 @@ import (
 	"understudy/internal/fault"
 )
 
-// describe tells the next tasks of the checkpoint, as it is saved: what rows alone cannot say. See checkpointer.Checkpoint.Tasks.
+// describe returns the next tasks of the checkpoint, which its rows alone do not determine. They are saved with it. See
+// checkpointer.Checkpoint.Tasks.
 func (l *loop) describe() json.RawMessage {
 	b := []byte{'['}
 	add := func(n *node, id string, path taskPath) {
@@ -47,10 +48,11 @@ func (l *loop) describe() json.RawMessage {
 	return append(b, ']')
 }
 
-// keepsState reports whether a node is a graph whose state can be asked for.
+// keepsState reports whether a node is a graph whose state can be read.
 func (n *node) keepsState() bool { return n.sub != nil && n.sub.mode != Never }
 
-// shape describes the graph's channels for those who show its checkpoints, with a digest. See checkpointer.Shape.
+// shape returns a description of the graph's channels, for readers of its checkpoints, and its digest. See
+// checkpointer.Shape.
 func (g *Graph) shape() (json.RawMessage, string) {
 	g.shapeOnce.Do(func() {
 		b := []byte(`{"out":`)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// drawing is what LangGraph's get_graph gives.
+// drawing is the result of LangGraph's get_graph.
 type drawing struct {
 	nodes []drawnNode
 	edges []drawnEdge
@@ -16,7 +16,7 @@ type drawing struct {
 type drawnNode struct {
 	id       string
 	metadata []field
-	bare     bool // START and END have no data where they are no nodes
+	bare     bool // START and END have no data unless they are nodes
 }
 
 type drawnEdge struct {
@@ -25,8 +25,8 @@ type drawnEdge struct {
 	label       string
 }
 
-// drawing draws the graph as its edges declare it; what Commands do shows where nodes have Destinations. xray opens so many levels of
-// subgraphs; -1 all.
+// drawing returns the graph's declared nodes and edges; targets of Commands appear only if nodes have Destinations. xray is the
+// number of levels of subgraphs to expand; -1 means all.
 func (g *Graph) drawing(xray int) *drawing {
 	d := &drawing{}
 	for _, name := range g.order {
@@ -93,7 +93,7 @@ func (g *Graph) drawing(xray int) *drawing {
 	return d
 }
 
-// lastDrawn returns the node that a graph without an end is at when LangGraph stops to follow it; "" when there are several.
+// lastDrawn returns the node at which LangGraph stops when it follows a graph that has no end; "" when there are several.
 func lastDrawn(edges map[string][]drawnEdge) string {
 	const most = 250 // steps
 	at, chosen := []string{START}, map[string]bool{}
@@ -126,7 +126,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// declaredEdges returns the edges by the node they start at. Those to END that are not conditional follow from where paths end.
+// declaredEdges returns the edges by their start node. Unconditional edges to END are derived from where paths end.
 func (g *Graph) declaredEdges() map[string][]drawnEdge {
 	edges := map[string][]drawnEdge{}
 	add := func(e drawnEdge) { edges[e.from] = append(edges[e.from], e) }
@@ -189,7 +189,8 @@ func (d *drawing) add(e drawnEdge) {
 	d.edges = append(d.edges, e)
 }
 
-// only returns the one node without an edge that comes in (or goes out), except names aside; "" when there is not exactly one.
+// only returns the one node without an incoming edge (first) or an outgoing edge, ignoring except; "" when there is not
+// exactly one.
 func (d *drawing) only(first bool, except string) string {
 	found := ""
 	for _, n := range d.nodes {
@@ -222,7 +223,7 @@ func (d *drawing) trim(first bool) {
 	d.edges = slices.DeleteFunc(d.edges, func(e drawnEdge) bool { return e.from == id || e.to == id })
 }
 
-// open puts a drawing in place of a node.
+// open replaces a node by the drawing of its subgraph.
 func (d *drawing) open(name string, sub *drawing) {
 	at := slices.IndexFunc(d.nodes, func(n drawnNode) bool { return n.id == name })
 	if at < 0 || len(sub.nodes) <= 1 || sub.only(true, "") == "" || sub.only(false, "") == "" {

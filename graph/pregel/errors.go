@@ -18,7 +18,8 @@ type panicked struct {
 
 func (e *panicked) Error() string { return fmt.Sprint(e.value) }
 
-// errorName returns the name under which an error shows: what ErrorName says, TimeoutError for deadlines, else RuntimeError.
+// errorName returns the name of an error for clients: that of its ErrorName method, TimeoutError for deadlines, else
+// RuntimeError.
 func errorName(err error) string {
 	var named interface{ ErrorName() string }
 	if errors.As(err, &named) {
@@ -36,10 +37,10 @@ func errorName(err error) string {
 	return "RuntimeError"
 }
 
-// masked is what clients see of errors whose text may tell secrets.
+// masked replaces the text of errors that may contain secrets.
 const masked = "An internal error occurred"
 
-// shown are the names of errors whose text clients see, as LangGraph Server shows it.
+// shown lists the names of errors whose text clients may see, as in LangGraph Server.
 var shown = map[string]bool{
 	"ValueError": true, "TypeError": true, "KeyError": true, "AttributeError": true, "RuntimeError": true, "RecursionError": true,
 	"NotImplementedError": true, "TimeoutError": true, "UnicodeDecodeError": true, "UnicodeEncodeError": true,
@@ -48,7 +49,7 @@ var shown = map[string]bool{
 	"NodeCancelledError": true, "UnknownInterruptError": true, "GraphDrained": true, "EmptyChannelError": true,
 }
 
-// errorText is what clients see of an error. As Python's str, the text of a KeyError is its repr.
+// errorText returns the text of an error for clients. The text of a KeyError is its repr, as with Python's str.
 func errorText(err error) string {
 	name := errorName(err)
 	if !shown[name] {
@@ -60,7 +61,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// failure is an error of a run as graph.Graph promises it.
+// failure returns the error of a run in the form that graph.Graph promises.
 func failure(err error) error {
 	var known *graph.Failure
 	if errors.As(err, &known) {
@@ -81,7 +82,7 @@ func errorDetail(err error) string {
 	return b.String()
 }
 
-// errorRepr is an error as checkpoints hold it: Python's repr of an exception.
+// errorRepr returns the form of an error in checkpoints: Python's repr of an exception.
 func errorRepr(err error) string {
 	if err.Error() == "" {
 		return errorName(err) + "()"

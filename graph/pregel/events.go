@@ -10,10 +10,10 @@ import (
 	"understudy/graph/message"
 )
 
-// Events of the mode `events` are those that LangChain's astream_events would tell: the graph, its nodes and its models start, stream and
-// end. What runs within a node beside models is not told.
+// Stream mode `events` emits the events of LangChain's astream_events: start, stream and end of the graph, its nodes and its models.
+// Nothing else within a node emits events.
 
-// span is something that starts and ends in events.
+// span is a graph, node or model call that emits start and end events.
 type span struct {
 	x        *exec
 	id       string
@@ -41,12 +41,12 @@ func (s *span) emit(event string, data []byte) {
 	s.x.out.push(s.x.ctx, graph.Event{Name: "events", Data: append(b, '}')})
 }
 
-// below makes the span of something within this one.
+// below returns a child span.
 func (s *span) below(name string, tags []string, metadata []byte) *span {
 	return &span{x: s.x, id: uuid.NewString(), name: name, parents: append(slices.Clone(s.parents), s.id), tags: tags, metadata: metadata}
 }
 
-// data returns {"key": value, …}.
+// spanData returns {"key": value, …}.
 func spanData(pairs ...any) []byte {
 	b := []byte{'{'}
 	for i := 0; i < len(pairs); i += 2 {
@@ -59,7 +59,7 @@ func spanData(pairs ...any) []byte {
 	return append(b, '}')
 }
 
-// startEvents tells that the graph starts.
+// startEvents emits the start of the graph.
 func (l *loop) startEvents(in input) {
 	if !l.x.modes.events || l.x.out == nil {
 		return
@@ -84,14 +84,14 @@ func (l *loop) startEvents(in input) {
 	l.span.emit("on_chain_start", spanData("input", given))
 }
 
-// endEvents tells that the graph has ended, unless it failed.
+// endEvents emits the end of the graph, unless it failed.
 func (l *loop) endEvents(err error) {
 	if l.span != nil && err == nil {
 		l.span.emit("on_chain_end", spanData("output", l.values().JSON()))
 	}
 }
 
-// startSpan tells that a node starts.
+// startSpan emits the start of a node.
 func (tc *taskContext) startSpan() {
 	l, t := tc.l, tc.t
 	if l.span == nil || t.hidden() {
@@ -101,7 +101,7 @@ func (tc *taskContext) startSpan() {
 	t.span.emit("on_chain_start", spanData("input", t.input.JSON()))
 }
 
-// endSpan tells what a node wrote.
+// endSpan emits the end of a node, with its writes.
 func (tc *taskContext) endSpan(writes []write) {
 	t := tc.t
 	if t.span == nil {
@@ -112,7 +112,7 @@ func (tc *taskContext) endSpan(writes []write) {
 	t.span.emit("on_chain_end", spanData("output", out, "input", t.input.JSON()))
 }
 
-// The same of models.
+// startSpan emits the start of a model call.
 func (c *ModelCall) startSpan(info ModelInfo) {
 	if c.tc == nil || c.tc.t.span == nil {
 		return

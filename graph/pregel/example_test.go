@@ -55,7 +55,8 @@ func ExampleStateGraph_AddConditionalEdges() {
 	// Output: {"n":3,"trail":["1","2","3"]} <nil>
 }
 
-// Map and reduce: a Send runs a node with an input of its own. Updates are applied in the order of the Sends, whoever finishes first.
+// Map and reduce: a Send runs a node with an input of its own. Updates are applied in the order of the Sends, whichever finishes
+// first.
 func ExampleSend() {
 	type State struct {
 		Subjects []string `json:"subjects"`
@@ -80,7 +81,7 @@ func ExampleSend() {
 	// Output: {"subjects":["cats","dogs"],"jokes":["about cats","about dogs"]} <nil>
 }
 
-// Interrupt stops the run until somebody answers. The node runs again from its start then.
+// Interrupt stops the run until a client answers. The node then runs again from its start.
 func ExampleInterrupt() {
 	type State struct {
 		Draft    string `json:"draft"`

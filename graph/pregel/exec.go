@@ -22,9 +22,9 @@ type exec struct {
 	log    *slog.Logger
 	thread id.Thread
 	run    id.Run
-	at     id.Checkpoint // that the run is addressed at; "": the newest
-	saver  graph.Saver   // nil: nothing is kept
-	saves  *saves        // nil: nothing is kept
+	at     id.Checkpoint // checkpoint that the run addresses; "": the newest
+	saver  graph.Saver   // nil: checkpoints are not kept
+	saves  *saves        // nil: checkpoints are not kept
 	store  graph.Store
 	called func(graph.ModelCall) // nil: model calls are not counted
 	out    *stream               // nil: events are not read
@@ -45,10 +45,10 @@ type exec struct {
 	runs       running // functions of nodes
 }
 
-// running counts functions of nodes, and tells when the last has ended.
+// running counts the running node functions, and notifies a waiter when the last has ended.
 type running struct {
 	n     atomic.Int64
-	ended chan struct{} // closed by the last once somebody waits; see settle
+	ended chan struct{} // closed by the last if settle waits
 	mu    sync.Mutex
 }
 
@@ -66,7 +66,7 @@ func (x *exec) end() {
 	}
 }
 
-// replayState tells subgraphs of a run that goes on from an old checkpoint where they were then.
+// replayState holds the position of subgraphs when a run resumes from an old checkpoint.
 type replayState struct {
 	before  string
 	mu      sync.Mutex
@@ -86,7 +86,7 @@ func (r *replayState) first(ns string) bool {
 	return true
 }
 
-// load reads a checkpoint, after all that was saved before.
+// load reads a checkpoint after all earlier saves are committed.
 func (x *exec) load(k checkpointer.Key) (*checkpointer.Tuple, error) {
 	if err := x.saves.wait(); err != nil {
 		return nil, savingFailed(err)

@@ -76,7 +76,7 @@ func (l *loop) first(in input) error {
 		l.showValues()
 		l.updated, l.known = updated, known
 	case in.given:
-		if in.command != nil { // there is nothing to go on from: the Command is what the thread begins with
+		if in.command != nil { // no checkpoint to resume: the Command is the input of the thread
 			in.v = &value{kind: ofGo, goVal: in.command}
 		}
 		var discarded []*task
@@ -112,7 +112,7 @@ func (l *loop) first(in input) error {
 	return nil
 }
 
-// command turns a Command into writes. forks: they go with the fork that the run saves, so they are only given back.
+// command turns a Command into writes. With forks they are only returned, because the run saves them with its fork.
 func (l *loop) command(c *commandInput, forks bool) ([]pendingWrite, error) {
 	if c.invalid != nil {
 		return nil, c.invalid
@@ -158,7 +158,7 @@ func (l *loop) command(c *commandInput, forks bool) ([]pendingWrite, error) {
 	return carried, nil
 }
 
-// waiting counts the questions that are not answered.
+// waiting returns the number of unanswered interrupts.
 func (l *loop) waiting() int {
 	ids := map[string]bool{}
 	all, _ := statuses(l.pending, nil)

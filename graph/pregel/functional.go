@@ -15,7 +15,7 @@ type taskFunc struct {
 	run func(ctx context.Context, input *value) (any, error)
 }
 
-// call is what a task that was called runs.
+// call is the call of a functional task.
 type call struct {
 	fn    *taskFunc
 	input *value
@@ -23,11 +23,11 @@ type call struct {
 	err   error
 }
 
-// Task is a function whose result is kept: a run that goes on after an interrupt or a failure does not call it again. It is LangGraph's
-// @task. Call it within an entrypoint, a node or another task.
+// Task is a function whose result is persisted: a run that resumes after an interrupt or a failure does not call it again. It
+// corresponds to LangGraph's @task. Call it within an entrypoint, a node or another task.
 type Task[I, O any] struct{ fn *taskFunc }
 
-// NewTask names a function. Options are those of nodes: WithRetry, WithTimeout, WithCachePolicy.
+// NewTask returns a task of this name. Options are those of nodes: WithRetry, WithTimeout, WithCachePolicy.
 func NewTask[I, O any](name string, fn func(ctx context.Context, input I) (O, error), options ...NodeOption) *Task[I, O] {
 	t := &taskFunc{node: node{name: name}}
 	for _, option := range options {
@@ -50,7 +50,7 @@ type callRequest struct {
 	index  int
 	fn     *taskFunc
 	input  *value
-	want   *task // instead: let this one start at once, somebody waits for it
+	want   *task // instead of a call: start this task at once, a caller waits
 	reply  chan callReply
 }
 
@@ -59,7 +59,7 @@ type callReply struct {
 	err error
 }
 
-// Start starts the task, beside whatever else runs. Get waits for it.
+// Start starts the task concurrently. Get waits for its result.
 func (t *Task[I, O]) Start(ctx context.Context, input I) *Future[O] {
 	tc := taskOf(ctx)
 	if tc == nil {
@@ -114,7 +114,7 @@ func (f *Future[O]) Get() (O, error) {
 	return out, nil
 }
 
-// ask has the runner's goroutine do something.
+// ask sends a call request to the runner's goroutine and waits for the reply.
 func (r *runner) ask(ctx context.Context, c *callRequest) (callReply, error) {
 	select {
 	case r.events <- runnerEvent{call: c}:
@@ -133,10 +133,10 @@ func (r *runner) ask(ctx context.Context, c *callRequest) (callReply, error) {
 	}
 }
 
-// accept prepares a task that another one calls, and lets it start when there is a worker.
+// accept prepares a task that another task calls. It starts as soon as a worker is free.
 func (r *runner) accept(c *callRequest) {
 	if c.want != nil {
-		// Who waits for it does nothing else: its worker can do this one.
+		// The caller is blocked until the task ends, so the task may use the caller's worker.
 		if i := slices.Index(r.waiting, c.want); i >= 0 {
 			r.waiting = slices.Delete(r.waiting, i, i+1)
 			r.active++
@@ -156,7 +156,7 @@ func (r *runner) accept(c *callRequest) {
 		ns = c.parent.ns + "|" + t.name
 	}
 	t.id = taskID(l.cp.idBytes, l.cp.v <= 1, ns, strconv.Itoa(l.step), t.name, push, c.parent.path.text(), strconv.Itoa(c.index))
-	if known := l.byID[t.id]; known != nil && known.call != nil { // its caller runs again
+	if known := l.byID[t.id]; known != nil && known.call != nil { // the caller is retried
 		c.reply <- callReply{t: known}
 		return
 	}
@@ -189,7 +189,7 @@ func argsOf(v *value) *value {
 	return fromItems([]*value{fromItems([]*value{v}), fromFields(nil)})
 }
 
-// ended tells who waits for a task that was called.
+// ended notifies the caller of a task.
 func (r *runner) ended(t *task, err error) {
 	if t.call != nil {
 		t.call.err = err
@@ -197,7 +197,7 @@ func (r *runner) ended(t *task, err error) {
 	}
 }
 
-// Final lets an entrypoint give one value and keep another for the next run, which finds it with Previous.
+// Final lets an entrypoint return one value and save another one, which the next run reads with Previous.
 type Final[O, S any] struct {
 	Value O
 	Save  S
@@ -205,7 +205,8 @@ type Final[O, S any] struct {
 
 func (f Final[O, S]) split() (value, save any) { return f.Value, f.Save }
 
-// NewEntrypoint makes a graph of one function, which calls tasks: LangGraph's functional form. Its result is the graph's value.
+// NewEntrypoint returns a graph of one function, which calls tasks: LangGraph's functional API. The function's result is the
+// graph's value.
 func NewEntrypoint[I, O any](name string, fn func(ctx context.Context, input I) (O, error), options ...CompileOption) (*Graph, error) {
 	if name == "" || reserved[name] {
 		return nil, fmt.Errorf("an entrypoint cannot be named %q", name)
@@ -244,7 +245,7 @@ func NewEntrypoint[I, O any](name string, fn func(ctx context.Context, input I) 
 	return g, nil
 }
 
-// functionalWrites appends what an entrypoint returned.
+// functionalWrites appends the writes for the result of an entrypoint.
 func (g *Graph) functionalWrites(out any, writes []write) ([]write, error) {
 	given, kept := out, out
 	if f, ok := out.(interface{ split() (value, save any) }); ok {

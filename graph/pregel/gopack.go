@@ -32,7 +32,8 @@ var (
 
 var errDepth = errors.New("a value is nested too deeply, or holds itself")
 
-// deepest is how deep Go values may be nested. JsonPlusSerializer, which writes what Python twins read, stops there as well.
+// deepest is the maximum nesting of Go values. It is also the limit of JsonPlusSerializer, which writes what Python twins
+// read.
 const deepest = 512
 
 // structField is a field of a struct as encoding/json names it.
@@ -144,8 +145,8 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// appendGo appends a Go value as the msgpack that JsonPlusSerializer writes for its like: what encoding/json would make of it, but with
-// messages as objects of their classes, bytes as bytes and floats as floats.
+// appendGo appends a Go value as msgpack, in the form that JsonPlusSerializer writes for its Python counterpart. It follows
+// encoding/json, except that messages are objects of their classes, bytes stay bytes and floats stay floats.
 func appendGo(b []byte, rv reflect.Value, depth int) ([]byte, error) {
 	if depth > deepest {
 		return b, errDepth
@@ -200,7 +201,7 @@ func appendGo(b []byte, rv reflect.Value, depth int) ([]byte, error) {
 	case reflect.Bool:
 		return msgp.AppendBool(b, rv.Bool()), nil
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		if rv.Int() >= 0 { // as ormsgpack, which has positive numbers in the unsigned forms
+		if rv.Int() >= 0 { // as ormsgpack, which writes positive numbers as unsigned
 			return msgp.AppendUint64(b, uint64(rv.Int())), nil
 		}
 		return msgp.AppendInt64(b, rv.Int()), nil
@@ -290,7 +291,8 @@ func compactJSON(raw []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// appendQuoted appends a JSON string. Zeros go as in LangGraph Server, whose Postgres cannot hold them.
+// appendQuoted appends a JSON string. NUL characters are dropped, as in LangGraph Server, because Postgres cannot store
+// them.
 func appendQuoted(b []byte, s string) []byte {
 	return jsonobj.AppendText(b, strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd"))
 }

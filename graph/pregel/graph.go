@@ -22,16 +22,17 @@ import (
 
 var _ graph.Graph = (*Graph)(nil)
 
-// Semantics is the version of LangGraph whose behaviour this package has. Metadata of checkpoints name it.
+// Semantics is the version of LangGraph that this package reproduces. The metadata of checkpoints contain it.
 const Semantics = "1.2.22"
 
-// defaultLimit is LangGraph's recursion limit where none is given.
+// defaultLimit is LangGraph's default recursion limit.
 const defaultLimit = 10007
 
 // Name is the graph's name.
 func (g *Graph) Name() string { return g.name }
 
-// Stream implements graph.Graph. The mode events tells of the graph, its nodes and the models that StartModel names.
+// Stream implements graph.Graph. The stream mode events covers the graph, its nodes and the models that StartModel
+// announces.
 func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
 	return func(yield func(graph.Event, error) bool) {
 		if err := g.stream(ctx, &inv, yield); err != nil {
@@ -40,7 +41,7 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 	}
 }
 
-// stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
+// stream yields events and returns the error with which the iterator ends; nil also when the consumer stopped.
 func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
 	idsAfter(string(inv.After))
 	l, in, err := g.begin(ctx, inv)
@@ -100,7 +101,7 @@ func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(gr
 	}
 }
 
-// guardedRun runs the loop; what panics outside of a node is an error of the engine.
+// guardedRun runs the loop. A panic outside of a node becomes an error of the engine.
 func (l *loop) guardedRun(in input) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -110,7 +111,7 @@ func (l *loop) guardedRun(in input) (err error) {
 	return l.run(in)
 }
 
-// finish waits for what the run left behind, and returns its error as graph.Graph promises it.
+// finish waits for what the run left running, and returns its error in the form that graph.Graph promises.
 func (x *exec) finish(err error) error {
 	if x.saves != nil {
 		if serr := x.saves.wait(); serr != nil {
@@ -131,7 +132,7 @@ func (x *exec) finish(err error) error {
 	return failure(err)
 }
 
-// settle waits for functions of nodes that were given up, as long as they may take.
+// settle waits for abandoned node functions, for at most the grace period.
 func (x *exec) settle() {
 	x.cancel(errGivenUp)
 	x.runs.mu.Lock()
@@ -190,7 +191,7 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 		g: g, x: x, ctx: x.ctx, keeps: x.saver != nil && g.mode != Never, outKeys: g.result, before: before, after: after, limit: limit,
 	}
 	if x.modes.events {
-		l.outKeys = g.out // LangGraph Server names the output keys only where it does not stream events
+		l.outKeys = g.out // LangGraph Server passes output keys only when it does not stream events
 	}
 	if inv.At.NS == "" {
 		l.addressed = string(inv.At.ID)
@@ -215,13 +216,13 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 	return l, in, nil
 }
 
-// hiddenConfigurable is what of configurable does not go into the metadata of checkpoints.
+// hiddenConfigurable lists keys of configurable that stay out of the metadata of checkpoints.
 var hiddenConfigurable = []string{
 	"langgraph_auth_user", "langgraph_auth_permissions", "thread_id", "run_id", "checkpoint_ns", "checkpoint_id",
 }
 
-// knownContext leaves in the context what the graph declares, and out of configurable what came there with it. A graph that declares a
-// context gets one.
+// knownContext removes from the context all keys that the graph does not declare, and from configurable those that came with the
+// context. A graph that declares a context always gets one.
 func (x *exec) knownContext(g *Graph) {
 	const from = "configurable.__context_keys__"
 	keys := gjson.GetBytes(x.config, from)
@@ -264,7 +265,7 @@ func (x *exec) knownContext(g *Graph) {
 	x.context = context.JSON()
 }
 
-// propagated is what of configurable joins the metadata of a run.
+// propagated lists keys of configurable that join the metadata of a run.
 var propagated = []string{"thread_id", "checkpoint_id", "checkpoint_ns", "run_id", "assistant_id", "graph_id"}
 
 // configure reads the configuration of a run.
@@ -273,7 +274,7 @@ func (x *exec) configure(g *Graph) (limit, workers int) {
 	if workers <= 0 {
 		workers = DefaultPerRun
 	}
-	// What nobody will see is not made: of most runs that leave nothing neither is asked for.
+	// Skip work whose result is not read: most runs without subgraph streaming need neither.
 	m := x.modes
 	shown := m.anyMessages() || m.tasks || m.debug || m.events
 	keeps := x.saver != nil
@@ -370,7 +371,7 @@ type invocation = graph.Invocation
 // RunOption is an option of Invoke.
 type RunOption func(*invocation)
 
-// WithThread runs on a thread, whose checkpoints saver keeps.
+// WithThread runs the graph on a thread; saver stores its checkpoints.
 func WithThread(thread id.Thread, saver graph.Saver) RunOption {
 	return func(inv *invocation) { inv.Thread, inv.Saver = thread, saver }
 }
@@ -380,7 +381,7 @@ func WithConfig(config json.RawMessage) RunOption {
 	return func(inv *invocation) { inv.Config.Config = config }
 }
 
-// WithRunContext sets the context that ContextOf gives to nodes.
+// WithRunContext sets the run's context, which nodes read with ContextOf.
 func WithRunContext(context any) RunOption {
 	return func(inv *invocation) { inv.Context = fromGo(context).JSON() }
 }
@@ -391,9 +392,9 @@ func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Sto
 // WithDurability says when checkpoints are written: sync (before the next step), async, or exit.
 func WithDurability(d string) RunOption { return func(inv *invocation) { inv.Durability = d } }
 
-// Invoke runs the graph to its end, or to an interrupt, and returns the state as JSON of an object: the keys of its output type. input is the
-// input as nodes would return it, a *Command that resumes, or nil to go on. Within a node it runs as a part of the run: in a namespace of its
-// own, with the run's thread; options do not count there.
+// Invoke runs the graph to its end, or to an interrupt, and returns the state as a JSON object with the keys of its output type. input is an
+// update as nodes return it, a *Command that resumes, or nil to continue. Within a node the graph becomes part of the run: it uses the run's
+// thread in a namespace of its own, and options are ignored.
 func (g *Graph) Invoke(ctx context.Context, input any, options ...RunOption) (json.RawMessage, error) {
 	if tc := taskOf(ctx); tc != nil && len(options) == 0 {
 		v := inputOf(input)
@@ -432,7 +433,7 @@ func (g *Graph) Invoke(ctx context.Context, input any, options ...RunOption) (js
 	return l.values().JSON(), nil
 }
 
-// inputOf is an input: of a struct, as of an update, the fields that are set.
+// inputOf returns the input as an update. Of a struct it takes the fields that are set.
 func inputOf(x any) *value {
 	rv := reflect.ValueOf(x)
 	for rv.Kind() == reflect.Pointer && !rv.IsNil() {
@@ -444,7 +445,7 @@ func inputOf(x any) *value {
 	return fromGo(x)
 }
 
-// keyOf is the checkpoint that a call is about.
+// keyOf returns the checkpoint that a call refers to.
 func keyOf(cfg graph.Config, at checkpointer.Key) checkpointer.Key {
 	if at.Thread == "" {
 		at.Thread = cfg.Thread

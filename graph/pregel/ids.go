@@ -39,7 +39,7 @@ func newCheckpointID(step int) string {
 	}
 }
 
-// idsAfter has new ids be greater than one that another process may have made by another clock.
+// idsAfter makes new ids greater than an id that another process may have made with another clock.
 func idsAfter(checkpoint string) {
 	b, err := hex.DecodeString(strings.ReplaceAll(checkpoint, "-", ""))
 	if err != nil || len(b) != 16 || b[6]>>4 != 6 {
@@ -47,7 +47,7 @@ func idsAfter(checkpoint string) {
 	}
 	n := binary.BigEndian.Uint64(b)
 	t := int64(n>>16<<12 | n&0xfff)
-	const highest = 1 << 59 // a broken id must not use up those that are left
+	const highest = 1 << 59 // an invalid id must not exhaust the range
 	for last := lastTime.Load(); last < t && t < highest && !lastTime.CompareAndSwap(last, t); last = lastTime.Load() {
 	}
 }
@@ -66,16 +66,16 @@ func uuidText(b [16]byte) string {
 	return string(out[:])
 }
 
-// idBytes are the bytes of a checkpoint's id, over which those of its tasks are made.
+// idBytes returns the bytes of a checkpoint's id, which enter the ids of its tasks.
 func idBytes(id string) []byte {
 	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
 	if err != nil {
-		return []byte(id) // no id of LangGraph's: any bytes of its own do
+		return []byte(id) // not an id of LangGraph: any unique bytes will do
 	}
 	return raw
 }
 
-// taskID makes the id of a task of its parts, as LangGraph does for checkpoints of version 2 and later.
+// taskID derives the id of a task from its parts, as LangGraph does for checkpoints of version 2 and later.
 func taskID(checkpoint []byte, old bool, parts ...string) string {
 	n := len(checkpoint)
 	for _, p := range parts {
@@ -92,7 +92,7 @@ func taskID(checkpoint []byte, old bool, parts ...string) string {
 	return uuidText(xxh3.Hash128(b).Bytes())
 }
 
-// interruptID is the id of the question that a task asks after so many answers.
+// interruptID returns the id of the next interrupt of a task after this many answers.
 func interruptID(ns string, answered int) string {
 	if answered > 0 {
 		ns += "|" + strconv.Itoa(answered)
@@ -122,7 +122,7 @@ type taskPath struct {
 	parent *taskPath
 }
 
-// text is the path as it is stored, and by which tasks are sorted.
+// text returns the path in its stored form, by which tasks are sorted.
 func (p taskPath) text() string {
 	switch {
 	case p.kind == pull:
@@ -155,7 +155,7 @@ func (p taskPath) appendJSON(b []byte) []byte {
 	return append(strconv.AppendInt(b, int64(p.index), 10), ",false]"...)
 }
 
-// nextVersion returns a channel version that is higher than all so far: a number of 32 digits and a random part.
+// nextVersion returns a channel version above the highest so far: a number of 32 digits and a random part.
 func nextVersion(highest string) string {
 	const zeros = "00000000000000000000000000000000"
 	var digits [20]byte
@@ -191,5 +191,5 @@ func newer(a, b string) bool {
 	return a > b
 }
 
-// plainVersion reports whether a version is a number, as some savers have them, and not text.
+// plainVersion reports whether a version is a plain number, as some savers write it.
 func plainVersion(v string) bool { return len(v) < 33 && !strings.Contains(v, ".") }

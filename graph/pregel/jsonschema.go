@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// schemas returns the JSON Schemas of a graph, in the form that LangGraph's have.
+// schemas returns the JSON Schemas of a graph in LangGraph's form.
 func (g *Graph) schemas() json.RawMessage {
 	b := []byte(`{"input_schema":`)
 	b = append(b, g.schemaJSON(g.input, g.inKeys, false)...)
@@ -225,7 +225,7 @@ func tagOf(f reflect.StructField, option string) (string, bool) {
 	return "", false
 }
 
-// defaultOf returns what a field holds where nothing is given: the default of its tag, which is JSON or text.
+// defaultOf returns the default value of a field, from its tag, which holds JSON or text.
 func defaultOf(f reflect.StructField) (reflect.Value, bool) {
 	text, ok := tagOf(f, "default")
 	if !ok {

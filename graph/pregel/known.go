@@ -7,8 +7,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// knownValues remember items of stored lists: a thread's messages are read again with each of its runs, and need not be decoded again.
-// An item is found by its bytes. The oldest half is forgotten when it grows too large.
+// knownValues caches decoded items of stored lists, by their bytes. A thread's messages are read again in each of its runs, and need
+// not be decoded again. When the cache is full, its older half is evicted.
 type knownValues struct {
 	mu         sync.Mutex
 	young, old map[xxh3.Uint128]*value
@@ -16,9 +16,9 @@ type knownValues struct {
 }
 
 const (
-	// mostKnown is how many bytes of items are remembered; what they take decoded is several times that.
+	// mostKnown is the size of the cached items in bytes. Decoded they take several times as much.
 	mostKnown = 8 << 20
-	// leastKnown is the size below which decoding again is as fast as looking for it.
+	// leastKnown is the size below which decoding is as fast as a lookup.
 	leastKnown = 64
 )
 
@@ -46,7 +46,7 @@ func (k *knownValues) of(items [][]byte) []*value {
 			}
 		}
 		if v == nil || !bytes.Equal(*v.pack.Load(), item) {
-			v = fromPack(bytes.Clone(item)) // alone, so that it does not keep the whole list
+			v = fromPack(bytes.Clone(item)) // cloned, so that it does not retain the whole list
 			k.add(key, v, len(item))
 		}
 		out[i] = v

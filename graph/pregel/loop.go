@@ -12,7 +12,7 @@ import (
 	"understudy/id"
 )
 
-// loop is a graph of a run between its start and its end: LangGraph's PregelLoop.
+// loop executes one graph of a run, from its start to its end: LangGraph's PregelLoop.
 type loop struct {
 	g    *Graph
 	x    *exec
@@ -20,19 +20,19 @@ type loop struct {
 	task *task           // that the graph runs in; nil at the root
 	// taskStep is the step of that task.
 	taskStep int
-	// inherited is the metadata of the nodes that the graph runs in.
+	// inherited is the metadata of the nodes around this graph.
 	inherited []field
 	span      *span // nil: events are not read
 	ns        string
 	nested    bool
 	keeps     bool // checkpoints are kept
-	// outKeys are what values shows; of nested graphs what they give.
+	// outKeys are the keys that values shows; for nested graphs, the keys that they return.
 	outKeys []string
 	above   []field // checkpoint_map: {namespace: checkpoint id} of the graphs above
 	// addressed names the checkpoint to start from; "": the newest.
 	addressed string
 	scratch   *scratchpad // of the task that this graph runs in
-	// resuming says whether the graphs below go on; nil: not told.
+	// resuming reports whether nested graphs resume; nil means not known.
 	resuming *bool
 	before   []string
 	after    []string
@@ -44,7 +44,7 @@ type loop struct {
 	parent   string   // id under which the next checkpoint is saved
 	meta     savedMetadata
 	loadedID string
-	shape    string // that the storage knows
+	shape    string // that the storage has
 
 	pendingMu  sync.Mutex
 	pending    []pendingWrite
@@ -53,7 +53,7 @@ type loop struct {
 	step, stop int
 	tasks      []*task
 	byID       map[string]*task
-	ticked     bool // there are tasks, so writes have someone to be shown for
+	ticked     bool // there are tasks, so their writes can be shown
 	updated    []string
 	known      bool // updated is
 	replaying  bool
@@ -161,7 +161,7 @@ func (l *loop) applyWrites(tasks []*task, versioned bool) ([]string, error) {
 	return names, nil
 }
 
-// enter loads the checkpoint that the run goes on from.
+// enter loads the checkpoint from which the run resumes.
 func (l *loop) enter() error {
 	var t *checkpointer.Tuple
 	var err error
@@ -174,7 +174,7 @@ func (l *loop) enter() error {
 				return err
 			}
 			if t == nil {
-				l.parent = l.addressed // as LangGraph records it: the checkpoint may be gone, and what begins here still names it
+				l.parent = l.addressed // as in LangGraph: the parent is recorded even if it was deleted
 			} else {
 				head, err := l.x.load(checkpointer.Key{Thread: l.x.thread, NS: l.ns})
 				if err != nil {
@@ -225,7 +225,7 @@ func (l *loop) enter() error {
 	return nil
 }
 
-// tick prepares a step. false: there is none.
+// tick prepares a step. It returns false when there is none.
 func (l *loop) tick() (bool, error) {
 	if l.step > l.stop {
 		l.prepareStep()
@@ -330,11 +330,11 @@ func (l *loop) afterTick() error {
 	return nil
 }
 
-// leave ends the loop: saves what durability exit has kept back, and shows a last state after an interrupt. It returns the error that goes on.
+// leave ends the loop. It saves what durability exit deferred, and emits a last state after an interrupt. It returns the error to propagate.
 func (l *loop) leave(cause error) error {
 	var gi *GraphInterrupt
 	interrupted := errors.As(cause, &gi)
-	// A nested graph at its recursion limit has no error yet: its task has it.
+	// A nested graph at its recursion limit has not failed yet: the error belongs to its task.
 	failed := cause != nil && !errors.Is(cause, errRecursion)
 	if l.keeps && l.x.durability == durabilityExit && (!l.nested || failed || !strings.Contains(l.ns, ":")) {
 		if _, err := l.put("", true); err != nil && cause == nil {
@@ -367,7 +367,7 @@ func (l *loop) run(in input) error {
 	err := l.enter()
 	if err == nil {
 		l.startEvents(in)
-		// What a run that cannot begin was given is not saved by durability exit.
+		// With durability exit the input of a run that cannot start is not saved.
 		if err = l.first(in); err == nil {
 			err = l.leave(l.steps())
 		}

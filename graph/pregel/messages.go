@@ -15,29 +15,29 @@ import (
 	"understudy/graph/message"
 )
 
-// noStream is the tag of models whose tokens are for nobody.
+// noStream is the tag of models whose tokens are not streamed.
 const noStream = "nostream"
 
-// messageStream shows the messages of a run to readers of the modes messages and messages-tuple: tokens of models as they come, and
-// whole messages in what nodes return, each once. It is LangGraph's StreamMessagesHandler.
+// messageStream emits the messages of a run in the stream modes messages and messages-tuple: tokens of models as they come, and
+// complete messages that nodes return, each once. It corresponds to LangGraph's StreamMessagesHandler.
 type messageStream struct {
 	mu    sync.Mutex
 	seen  map[string]bool
 	known map[string]bool            // whose metadata was shown
-	whole map[string]message.Message // what the chunks of a message add up to
+	whole map[string]message.Message // accumulated chunks of a message
 }
 
 func newMessageStream() *messageStream {
 	return &messageStream{seen: map[string]bool{}, known: map[string]bool{}, whole: map[string]message.Message{}}
 }
 
-// showsMessages reports whether somebody reads messages of the task.
+// showsMessages reports whether messages of the task are streamed.
 func (tc *taskContext) showsMessages() bool {
 	x := tc.l.x
 	return x.out != nil && x.messages != nil && x.modes.anyMessages() && (x.modes.subgraphs || tc.messageNS() == "")
 }
 
-// messageNS is the namespace of the graph that the task runs in, calls of tasks left out.
+// messageNS is the namespace of the graph that the task runs in, without calls of functional tasks.
 func (tc *taskContext) messageNS() string {
 	ns := tc.t.ns
 	for t := tc.t; t != nil; t = t.parent {
@@ -52,7 +52,7 @@ func (tc *taskContext) messageNS() string {
 	return ns
 }
 
-// begin notes the messages that the task got: they are not new.
+// begin notes the messages in the task's input: they are not new.
 func (m *messageStream) begin(tc *taskContext) {
 	if m == nil || !tc.showsMessages() || tc.t.hidden() {
 		return
@@ -72,7 +72,7 @@ func (m *messageStream) begin(tc *taskContext) {
 	}
 }
 
-// eachMessage calls fn with the message, or the messages of the list, that a value is.
+// eachMessage calls fn for a message, or for each message of a list.
 func eachMessage(v *value, fn func(v *value, id string)) {
 	if id, _, ok := v.messageID(); ok {
 		fn(v, id)
@@ -106,7 +106,7 @@ func (m *messageStream) end(tc *taskContext, writes []write) {
 	}
 }
 
-// emit shows a message or a chunk of one. once: not if one with its id was shown.
+// emit emits a message or a chunk of one. With once, it skips a message whose id was emitted before.
 func (m *messageStream) emit(tc *taskContext, metadata []byte, msg message.Message, once bool) message.Message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,7 +148,7 @@ func (m *messageStream) emit(tc *taskContext, metadata []byte, msg message.Messa
 	return msg
 }
 
-// metadata is what messages of the task say of where they come from.
+// metadata returns the metadata of the task's messages.
 func (tc *taskContext) metadata() []byte {
 	t := tc.t
 	t.mu.Lock()
@@ -168,7 +168,7 @@ func (l *loop) messageMetadata(t *task) []byte {
 	if l.nested {
 		add("checkpoint_ns", appendQuoted(nil, outermost(l.ns)))
 	}
-	add("ls_integration", []byte(`"langgraph"`)) // unless the node says otherwise, as those of agents do
+	add("ls_integration", []byte(`"langgraph"`)) // unless the node sets it, as nodes of agents do
 	for _, f := range l.inherited {
 		add(f.name, f.v.JSON())
 	}
@@ -183,7 +183,7 @@ func (l *loop) messageMetadata(t *task) []byte {
 	return appendFields(nil, fields.list)
 }
 
-// fields is what metadata say of a task of a step.
+// fields returns the metadata of a task in a step.
 func (t *task) fields(step int) []field {
 	return []field{
 		{"langgraph_step", fromJSON(strconv.AppendInt(nil, int64(step), 10))},
@@ -194,13 +194,13 @@ func (t *task) fields(step int) []field {
 	}
 }
 
-// excludedMetadata is what `tasks` does not repeat of a task's metadata.
+// excludedMetadata lists metadata that `tasks` does not repeat.
 var excludedMetadata = []string{
 	"thread_id", "checkpoint_id", "checkpoint_ns", "checkpoint_map", "langgraph_step", "langgraph_node", "langgraph_triggers", "langgraph_path",
 	"langgraph_checkpoint_ns",
 }
 
-// taskMetadata is what `tasks` shows beside a task.
+// taskMetadata returns the metadata of a task in `tasks` events.
 func (l *loop) taskMetadata(t *task) []byte {
 	var fields fieldSet
 	for _, f := range l.x.metadata {
@@ -222,11 +222,11 @@ func (l *loop) taskMetadata(t *task) []byte {
 	return appendFields(nil, fields.list)
 }
 
-// ModelInfo describes a model to readers of its tokens.
+// ModelInfo describes a model to subscribers of its tokens.
 type ModelInfo struct {
-	// Metadata joins that of the messages: an object of ls_provider, ls_model_name and so on.
+	// Metadata is added to the metadata of the messages: an object with ls_provider, ls_model_name and so on.
 	Metadata json.RawMessage
-	// Tags of the call. With "nostream" nobody sees the tokens.
+	// Tags of the call. With "nostream" its tokens are not streamed.
 	Tags []string
 }
 
@@ -242,14 +242,14 @@ type ModelCall struct {
 	streamed bool
 }
 
-// StartModel says that a model is called. Outside of a run it does nothing, but gives ids all the same.
+// StartModel announces a call of a model. Outside of a run it emits nothing, but still assigns ids.
 func StartModel(ctx context.Context, info ModelInfo) *ModelCall {
 	id, err := uuid.NewV7()
 	if err != nil {
 		id = uuid.New()
 	}
 	c := &ModelCall{tc: taskOf(ctx), info: info, id: "lc_run--" + id.String()}
-	// As LangChain: a model streams as soon as the run asks for messages, also where its own are for nobody.
+	// As in LangChain, a model streams as soon as the run subscribes to messages, even if its own tokens are not emitted.
 	c.wanted = c.tc != nil && c.tc.l.x.out != nil && (c.tc.l.x.modes.anyMessages() || c.tc.l.x.modes.events) && !slices.Contains(info.Tags, noStream)
 	defer c.startSpan(info)
 	if c.tc == nil || !c.tc.showsMessages() || slices.Contains(info.Tags, noStream) {
@@ -273,13 +273,13 @@ func StartModel(ctx context.Context, info ModelInfo) *ModelCall {
 	return c
 }
 
-// ID is the id of the message and its chunks where the provider gives none.
+// ID returns the id of the message and its chunks, used when the provider sends none.
 func (c *ModelCall) ID() string { return c.id }
 
-// Wanted reports whether the run asks for tokens: a model that can stream should.
+// Wanted reports whether the run subscribed to tokens: a model that can stream should do so.
 func (c *ModelCall) Wanted() bool { return c.wanted }
 
-// Chunk shows a part of the message.
+// Chunk emits a part of the message.
 func (c *ModelCall) Chunk(chunk message.Message) {
 	if chunk.ID == "" {
 		chunk.ID = c.id
@@ -307,7 +307,7 @@ func (c *ModelCall) End(msg message.Message) message.Message {
 	return msg
 }
 
-// count reports the call to the counter of the run.
+// count reports the call to the run's counter.
 func (c *ModelCall) count(msg message.Message) {
 	if c.tc == nil || c.tc.l.x.called == nil {
 		return
@@ -324,5 +324,5 @@ func (c *ModelCall) count(msg message.Message) {
 	c.tc.l.x.called(call)
 }
 
-// Fail ends a call that gave no message.
+// Fail ends a call that returned no message.
 func (c *ModelCall) Fail() { c.shown = false }

@@ -1,6 +1,6 @@
 package pregel
 
-// Channels, tasks and kinds of writes that LangGraph reserves.
+// Names of channels, tasks and kinds of writes that LangGraph reserves.
 const (
 	chanTasks    = "__pregel_tasks"
 	chanPrevious = "__previous__"
@@ -49,7 +49,7 @@ func specialIndex(channel string) (int, bool) {
 	return 0, false
 }
 
-// controlWrite reports whether writes to the channel say what happened to a task rather than what it produced.
+// controlWrite reports whether writes to the channel record the outcome of a task rather than its results.
 func controlWrite(channel string) bool {
 	switch channel {
 	case writeError, writeErrorNode, writeInterrupt, writeResume:

@@ -9,7 +9,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// withoutTaskIDs returns a namespace without task ids and without the numbers of further calls.
+// withoutTaskIDs returns a namespace without task ids and call counters.
 func withoutTaskIDs(ns string) string {
 	parts := strings.Split(ns, "|")
 	parts = slices.DeleteFunc(parts, isNumber)
@@ -45,7 +45,7 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// appendJSON and appendPack of a question.
+// appendJSON and appendPack encode an interrupt.
 func (i interrupt) appendJSON(b []byte) []byte {
 	b = append(b, `{"value":`...)
 	b = append(b, i.value.JSON()...)

@@ -2,8 +2,8 @@ package pregel
 
 import "context"
 
-// ReadState gives, in a node that got an input of its own by a Send, the state of the graph as the step began, in the form in which
-// nodes of Values get it.
+// ReadState returns the state of the graph at the beginning of the step, in the form that nodes of Values take. It is for nodes that a
+// Send started with an input of its own.
 func ReadState(ctx context.Context) (Values, error) {
 	tc := taskOf(ctx)
 	if tc == nil {

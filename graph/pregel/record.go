@@ -10,8 +10,8 @@ import (
 	"understudy/graph"
 )
 
-// put makes the checkpoint of the state as it is, and saves it. exiting: the checkpoint exists, and only has to be saved.
-// It returns the channel that is closed after the commit.
+// put creates a checkpoint of the current state and saves it. With exiting the checkpoint exists already and is only
+// saved. It returns a channel that is closed after the commit.
 func (l *loop) put(source string, exiting bool) (<-chan struct{}, error) {
 	if exiting && l.cp.id == l.loadedID {
 		return nil, nil
@@ -46,7 +46,7 @@ func (l *loop) put(source string, exiting bool) (<-chan struct{}, error) {
 	return held, nil
 }
 
-// putOf makes what is handed over to be saved.
+// putOf returns the checkpoint in the form that the saver takes, and its size.
 func (l *loop) putOf() (*checkpointer.Put, int, error) {
 	blobs, err := l.cp.blobs(l.g, l.storable(), l.prevVers)
 	if err != nil {
@@ -69,7 +69,7 @@ func (l *loop) putOf() (*checkpointer.Put, int, error) {
 	return p, size, nil
 }
 
-// metadata is what is stored with a checkpoint: the configuration's, and LangGraph's own.
+// metadata returns the stored metadata of a checkpoint: the configuration's and LangGraph's own.
 func (l *loop) metadata() json.RawMessage {
 	b := append(make([]byte, 0, 256), '{')
 	add := func(f field) {
@@ -97,7 +97,7 @@ func (l *loop) metadata() json.RawMessage {
 	return append(b, '}')
 }
 
-// taskFields is what the metadata of a nested graph's checkpoints say of the task that it runs in.
+// taskFields returns, for the metadata of a nested graph's checkpoints, the task that the graph runs in.
 func (l *loop) taskFields() []field {
 	if l.task == nil {
 		return nil
@@ -111,13 +111,13 @@ func (l *loop) taskFields() []field {
 	return fields.list
 }
 
-// outermost is the namespace of the outermost task: LangGraph has it in the metadata of all that is nested.
+// outermost returns the namespace of the outermost task, which LangGraph puts into the metadata of everything nested.
 func outermost(ns string) string {
 	first, _, _ := strings.Cut(ns, "|")
 	return first
 }
 
-// putWrites records the writes of a task, and shows them.
+// putWrites records the writes of a task and emits them.
 func (l *loop) putWrites(id string, writes []write, cached bool) error {
 	if len(writes) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func (l *loop) putWrites(id string, writes []write, cached bool) error {
 	return nil
 }
 
-// record keeps the writes of a task with the checkpoint.
+// record adds the writes of a task to the pending writes of the checkpoint.
 func (l *loop) record(id string, writes []write) error {
 	l.pendingMu.Lock()
 	l.written[id] = true
@@ -183,7 +183,7 @@ func (l *loop) record(id string, writes []write) error {
 	return nil
 }
 
-// saveWrites hands writes over to be saved on the checkpoint.
+// saveWrites queues writes to be saved with the checkpoint.
 func (l *loop) saveWrites(id string, writes []write) error {
 	writes = l.tracked(writes)
 	path := ""
@@ -202,7 +202,8 @@ func (l *loop) saveWrites(id string, writes []write) error {
 	return nil
 }
 
-// tracked leaves out what is never saved: writes to untracked channels, also within the input of a Send.
+// tracked returns the writes without those that are never saved: writes to untracked channels, also in the input of a
+// Send.
 func (l *loop) tracked(writes []write) []write {
 	if !slices.ContainsFunc(l.g.chans, func(c chanInfo) bool { return c.untracked }) {
 		return writes
@@ -254,7 +255,7 @@ func (l *loop) trackedSend(v *value) *value {
 	return fromSend(Send{Node: node, Arg: fromFields(kept), Timeout: timeout})
 }
 
-// putPending saves the writes of the last step where durability exit has kept them back.
+// putPending saves the writes of the last step that durability exit deferred.
 func (l *loop) putPending() error {
 	byTask := map[string][]write{}
 	var order []string

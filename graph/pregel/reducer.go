@@ -13,13 +13,13 @@ import (
 type reducer struct {
 	name  string
 	fold  func(current, update *value) (*value, error)
-	empty *value // what a channel holds that nobody wrote; nil: nothing
+	empty *value // value before the first write; nil: none
 }
 
 type reducerSpec struct{ r *reducer }
 
-// Reducer folds updates into the value with a function, in a fixed order. A channel that nobody wrote holds T's zero value.
-// Like all values of a state, those that fold gets must not be changed.
+// Reducer folds updates into the value with a function, in a fixed order. Before the first write the channel holds T's zero
+// value. fold must not modify its arguments, like all values of a state.
 func Reducer[T any](fold func(current, update T) T) Channel {
 	return ReducerErr(func(current, update T) (T, error) { return fold(current, update), nil })
 }
@@ -47,14 +47,14 @@ func ReducerErr[T any](fold func(current, update T) (T, error)) Channel {
 	}}
 }
 
-// Append concatenates lists, as operator.add does. A channel that nobody wrote holds an empty list.
+// Append concatenates lists, as operator.add does. Before the first write the channel holds an empty list.
 func Append() Channel { return reducerSpec{appendReducer} }
 
 // Add adds numbers, starting at zero, as operator.add does: true counts as one. Use a typed Reducer for anything else.
 func Add() Channel { return reducerSpec{addReducer} }
 
-// Messages is the list of a conversation, with the rules of add_messages: messages get ids, one with a known id takes the place of
-// the earlier one, a RemoveMessage takes one away.
+// Messages is the list of a conversation, with the rules of add_messages: messages get ids, a message with a known id replaces the
+// earlier one, and a RemoveMessage removes one.
 func Messages() Channel { return reducerSpec{messagesReducer} }
 
 func (s reducerSpec) make(key string) channel { return &aggregate{key: key, r: s.r, v: s.r.empty} }
@@ -107,7 +107,7 @@ func (c *aggregate) checkpoint() *value  { return c.v }
 func (c *aggregate) load(v *value) error { c.v = v; return nil }
 func (c *aggregate) clone() channel      { d := *c; return &d }
 
-// overwriteOf returns what an update replaces the value with, if that is what it does. It may have come as JSON.
+// overwriteOf returns the replacement value if the update is an Overwrite, also one that came as JSON.
 func overwriteOf(u *value) (*value, bool) {
 	switch u.kind {
 	case ofGo:
@@ -151,7 +151,8 @@ func overwriteOf(u *value) (*value, bool) {
 
 var appendReducer = &reducer{name: "append", empty: emptyList, fold: plus}
 
-// concatAll appends all updates up to one that is no list to one copy, and returns what is left: a step may have thousands.
+// concatAll appends updates to a single copy, up to the first that is not a list, and returns the remaining ones. One copy,
+// because a step may have thousands of updates.
 func concatAll(current *value, updates []*value) (*value, []*value) {
 	a, ok := current.list()
 	if !ok {
@@ -184,7 +185,7 @@ func addMessages(left, right *value) (*value, error) {
 	types := make([]string, len(b))
 	for i, m := range b {
 		if ids[i], types[i], _ = m.messageID(); types[i] == message.TypeRemove && ids[i] == message.RemoveAll {
-			// Only what comes after the last of them counts.
+			// Only items after the last of them count.
 			return addMessagesAfter(b, i)
 		}
 	}
@@ -216,7 +217,7 @@ func addMessages(left, right *value) (*value, error) {
 
 func wholeList(items []*value) *value { return &value{kind: ofList, items: items, whole: true} }
 
-// finder finds the last message with an id among those of a list that grows: by looking through it, where few are looked for.
+// finder returns a function that finds the last message with an id in a growing list. For few lookups it scans the list.
 func finder(a []*value, count int) func(id string, list []*value) int {
 	const few = 4
 	if count <= few {
@@ -243,7 +244,7 @@ func finder(a []*value, count int) func(id string, list []*value) int {
 	}
 }
 
-// addMessagesAfter returns what stays when item i of an update removes all messages: what follows the last such item.
+// addMessagesAfter returns the messages that follow item i of an update, which removes all earlier messages.
 func addMessagesAfter(b []*value, i int) (*value, error) {
 	for j := i + 1; j < len(b); j++ {
 		if id, typ, _ := b[j].messageID(); typ == message.TypeRemove && id == message.RemoveAll {
@@ -253,7 +254,7 @@ func addMessagesAfter(b []*value, i int) (*value, error) {
 	return wholeList(slices.Clone(b[i+1:])), nil
 }
 
-// messageItems returns the messages of a list, or a single one, whole and with ids.
+// messageItems returns the messages of a list, or a single message, complete and with ids.
 func messageItems(v *value) ([]*value, error) {
 	if v.whole {
 		return v.items, nil
@@ -278,7 +279,7 @@ func messageItems(v *value) ([]*value, error) {
 	return out, nil
 }
 
-// asWholeMessage returns a message with an id; the value itself where it is one.
+// asWholeMessage returns a message with an id; the value itself if it is one already.
 func asWholeMessage(item *value) (*value, error) {
 	if id, typ, ok := item.messageID(); ok {
 		if id != "" && !isChunkType(typ) {

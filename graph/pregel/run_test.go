@@ -54,7 +54,7 @@ func TestCancel(t *testing.T) {
 	}
 	require.ErrorIs(t, got, cause)
 	<-ended
-	// What was done before stays: the run can go on.
+	// Earlier steps remain: the run can resume.
 	head, err := m.Load(context.Background(), checkpointer.Key{Thread: testThread})
 	require.NoError(t, err)
 	require.Equal(t, "a", gjson.GetBytes(head.Tasks, "0.name").Str)
@@ -85,7 +85,7 @@ func TestCancelOfStubbornNode(t *testing.T) {
 	require.NoError(t, <-after)
 }
 
-// The consumer may stop at any event; nothing of the run goes on.
+// The consumer may stop at any event; nothing of the run keeps running.
 func TestConsumerStops(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
@@ -134,7 +134,7 @@ func TestTimeoutAndRetry(t *testing.T) {
 	require.JSONEq(t, `{"n":2}`, string(out))
 }
 
-// A panic is the error of its task. Its text may tell secrets, so clients do not see it; the log does.
+// A panic is the error of its task. Its text may contain secrets, so only the log has it.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	g := single(t, func(context.Context, counted) (any, error) { panic("the secret") })
@@ -197,7 +197,7 @@ func TestManySends(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int64(32))
 }
 
-// A subgraph that waits for its own nodes goes on although all workers are taken by its parents.
+// A subgraph that waits for its own nodes continues although its parents occupy all workers.
 func TestWorkersAreNotUsedUp(t *testing.T) {
 	t.Parallel()
 	inner := loopGraph(t, 3)
@@ -271,7 +271,7 @@ func TestHold(t *testing.T) {
 	require.Equal(t, m.order[1].ID, held[0].Checkpoint)
 }
 
-// What cannot be saved fails the run, nothing is saved after it, and the graph does not go on for nobody.
+// A failed save fails the run: nothing is saved after it, and the graph stops.
 func TestSaveFails(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -471,7 +471,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// The mode events tells of the graph, its nodes and models, those of subgraphs too.
+// The stream mode events covers the graph, its nodes and models, also those of subgraphs.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	inner, err := pregel.NewStateGraph[conversation]().AddNode("speak", func(ctx context.Context, s conversation) (any, error) {

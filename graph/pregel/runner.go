@@ -14,14 +14,14 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// workers bound how many tasks work at once. The first task of a step always may: so a run that waits for its own tasks, as a graph
-// does that is nested in others, can go on however many there are.
+// workers bound how many tasks execute concurrently. The first task of a step never waits for a worker, so a run that waits for
+// tasks of nested graphs always makes progress, at any depth.
 type workers struct {
 	free    atomic.Int64 // of the run
 	process *atomic.Int64
 }
 
-// processWorkers is how many tasks of all runs may work at once, beside the first of each step.
+// processWorkers is how many tasks of all runs may execute concurrently, in addition to the first of each step.
 const processWorkers = 8192
 
 var processFree = func() *atomic.Int64 {
@@ -54,13 +54,13 @@ func (w *workers) give() {
 	w.process.Add(1)
 }
 
-// runner executes the tasks of one step. It belongs to the goroutine of its loop; tasks talk to it by messages.
+// runner executes the tasks of one step. It belongs to the goroutine of its loop; tasks send it messages.
 type runner struct {
 	l       *loop
 	ctx     context.Context //nolint:containedctx // of the step: it ends when a task fails
 	cancel  context.CancelCauseFunc
 	events  chan runnerEvent
-	over    chan struct{} // closed when nobody listens any more
+	over    chan struct{} // closed when the runner stops receiving
 	waiting []*task
 	active  int
 }
@@ -69,11 +69,11 @@ type runner struct {
 type runnerEvent struct {
 	t     *task
 	err   error
-	extra bool // it had a worker beside the first
+	extra bool // it occupied a worker
 	call  *callRequest
 }
 
-// defaultGrace is how long a run that was cancelled waits for nodes that do not heed their context.
+// defaultGrace is how long a run that is cancelled waits for nodes that ignore their context.
 const defaultGrace = 5 * time.Second
 
 func stack() []byte { return debug.Stack() }
@@ -97,7 +97,7 @@ func (l *loop) runTasks() error {
 			continue
 		}
 		if t.name == START && len(l.tasks) == 1 && !slices.ContainsFunc(t.node.writers, func(w writer) bool { return w.branch != nil }) {
-			// Nothing of it can take long.
+			// This cannot take long.
 			err := l.attempt(l.ctx, r, t, 1)
 			return errors.Join(err, r.commit(t, err))
 		}
@@ -133,7 +133,7 @@ func (r *runner) run() error {
 		if e.extra {
 			r.l.x.workers.give()
 		}
-		if fatal != nil { // it was cancelled; what it had written by then stands
+		if fatal != nil { // cancelled; its earlier writes count
 			if err := r.late(e.t, e.err); err != nil {
 				return err
 			}
@@ -148,7 +148,7 @@ func (r *runner) run() error {
 		r.ended(e.t, err)
 		switch {
 		case err == nil:
-		case e.t.call != nil: // its caller is told
+		case e.t.call != nil: // its caller gets the error
 		case errors.As(err, &gi):
 			if len(gi.interrupts) > 0 {
 				asked[e.t] = gi.interrupts
@@ -170,7 +170,7 @@ func (r *runner) run() error {
 		return fatal
 	case len(asked) > 0 && (above == nil || isInterrupt(above)):
 		var all []interrupt
-		for _, t := range r.l.tasks { // whoever asked first
+		for _, t := range r.l.tasks { // the first task that asked
 			all = append(all, asked[t]...)
 		}
 		return &GraphInterrupt{all}
@@ -183,7 +183,7 @@ func isInterrupt(err error) bool {
 	return errors.As(err, &gi)
 }
 
-// abandon waits until the tasks of a cancelled run have ended, as long as they may take.
+// abandon waits until the tasks of a cancelled run have ended, for at most the grace period.
 func (r *runner) abandon(cause error) error {
 	timer := time.NewTimer(r.l.x.grace)
 	defer timer.Stop()
@@ -206,7 +206,7 @@ func (r *runner) abandon(cause error) error {
 	return cause
 }
 
-// start lets as many waiting tasks work as may.
+// start starts waiting tasks while there are free workers.
 func (r *runner) start() {
 	for len(r.waiting) > 0 {
 		extra := r.active > 0
@@ -221,7 +221,7 @@ func (r *runner) start() {
 	}
 }
 
-// work runs in a goroutine of its own until the task has ended, and tells the runner.
+// work runs in its own goroutine until the task has ended, and then notifies the runner.
 func (r *runner) work(t *task, extra bool) {
 	defer r.l.x.end()
 	err := r.l.execute(r.ctx, r, t)
@@ -234,7 +234,7 @@ func (r *runner) work(t *task, extra bool) {
 	}
 }
 
-// commit records how a task ended.
+// commit records the outcome of a task.
 func (r *runner) commit(t *task, err error) error {
 	var gi *GraphInterrupt
 	var pc *parentCommand
@@ -268,8 +268,8 @@ func (r *runner) commit(t *task, err error) error {
 	return r.l.putWrites(t.id, t.writes, false)
 }
 
-// late records how a task ended that was cancelled because another one failed. No event shows it. With durability exit the checkpoint is
-// saved before the tasks are cancelled, so it does not know of it either.
+// late records the outcome of a task that was cancelled because another one failed. No event shows it. With durability exit the
+// checkpoint was saved before the tasks were cancelled, so it does not include the outcome.
 func (r *runner) late(t *task, err error) error {
 	switch {
 	case errors.Is(err, errSibling) && r.l.x.durability == durabilityExit:
@@ -289,7 +289,7 @@ func (r *runner) late(t *task, err error) error {
 	return nil
 }
 
-// errCancelled shows as Python's exception of cancelled tasks.
+// errCancelled has the name of Python's exception for cancelled tasks.
 var errCancelled = &Error{Name: "CancelledError"}
 
 // execute runs a task with its retries.
@@ -349,7 +349,8 @@ func (t *task) policies(g *Graph) []RetryPolicy {
 	return g.retry
 }
 
-// handleCommand applies a Command that a graph within the task gave for the graph of the task. false: it is for one above.
+// handleCommand applies a Command that a graph within the task returned for the graph of the task. It returns false when
+// the Command is for a graph further up.
 func (l *loop) handleCommand(ctx context.Context, t *task, pc *parentCommand) (bool, error) {
 	if pc.ns == Parent {
 		pc.ns = parentNS(t.ns)
@@ -394,7 +395,7 @@ func (l *loop) attempt(ctx context.Context, r *runner, t *task, attempt int) err
 		return err
 	case <-ctx.Done():
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			// The run, or the step, was cancelled: whoever did that waits for the node.
+			// The run, or the step, was cancelled: the canceller waits for the node.
 			return <-done
 		}
 		tc.closed.Store(true)
@@ -402,7 +403,7 @@ func (l *loop) attempt(ctx context.Context, r *runner, t *task, attempt int) err
 	}
 }
 
-// guarded runs a task, and makes an error of a panic.
+// guarded runs a task, and turns a panic into an error.
 func (l *loop) guarded(ctx context.Context, tc *taskContext) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -500,7 +501,7 @@ func (l *loop) subgraph(ctx context.Context, tc *taskContext, g *Graph, in *valu
 	return sub.values(), nil
 }
 
-// setField returns fields with one of them set, as a copy.
+// setField returns a copy of fields with one of them set.
 func setField(fields []field, name, text string) []field {
 	out := make([]field, 0, len(fields)+1)
 	out = append(out, fields...)

@@ -9,11 +9,11 @@ import (
 	"understudy/graph"
 )
 
-// mostUnsaved is how many bytes a run may be ahead of the storage before its tasks wait.
+// mostUnsaved is how many bytes may wait to be saved before the tasks of a run wait.
 const mostUnsaved = 4 << 20
 
-// saves keeps what a run saves, in order, as much at once as waits. Where durability is sync, and at the end of a run, it is waited for.
-// The first failure stands: nothing is saved after it, and the run is told by cancelling it.
+// saves writes the checkpoints of a run in order and batches those that wait. The run waits for it at its end and, with durability sync,
+// before each step. The first failure is final: nothing is saved after it, and the run is cancelled.
 type saves struct {
 	saver graph.Saver
 	ctx   context.Context //nolint:containedctx // of the run: saving what a cancelled run had done is wanted, so it does not end with it
@@ -26,10 +26,10 @@ type saves struct {
 	busy    bool
 	err     error
 	words   string
-	idle    chan struct{} // closed when nothing waits; nil while nobody waits for that
+	idle    chan struct{} // closed when nothing waits; nil without waiters
 }
 
-// hold lets events go when the saves before it are committed.
+// hold releases events once the saves before them are committed.
 type hold struct {
 	after int // how many of the waiting saves
 	ch    chan struct{}
@@ -39,7 +39,8 @@ func newSaves(ctx context.Context, saver graph.Saver, fail func(error)) *saves {
 	return &saves{saver: saver, ctx: context.WithoutCancel(ctx), fail: fail}
 }
 
-// add queues a save. The channel, when wanted, is closed after its commit, or after the run's saves have failed.
+// add queues a save. With wantHold it returns a channel that is closed after its commit, or after the run's saves have
+// failed.
 func (s *saves) add(sv graph.Save, size int, wantHold bool) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +56,7 @@ func (s *saves) add(sv graph.Save, size int, wantHold bool) <-chan struct{} {
 	return ch
 }
 
-// last returns a channel that is closed when all that waits now is committed; nil when nothing does.
+// last returns a channel that is closed when all saves queued now are committed; nil when none are queued.
 func (s *saves) last() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +74,8 @@ func (s *saves) hear(words string) {
 	s.words = words
 }
 
-// start lets a goroutine work until nothing waits. It ends before the run does, which waits for it. s.mu is held.
+// start starts a goroutine that saves until the queue is empty. The run waits for it before it ends. The caller holds
+// s.mu.
 func (s *saves) start() {
 	if !s.busy {
 		s.busy = true
@@ -130,7 +132,7 @@ func (s *saves) save(batch []graph.Save) (err error) {
 	return s.saver.Save(s.ctx, batch...)
 }
 
-// wait waits until nothing is left to save, and returns the failure that stands.
+// wait waits until the queue is empty, and returns the first failure.
 func (s *saves) wait() error {
 	for {
 		s.mu.Lock()
@@ -148,7 +150,7 @@ func (s *saves) wait() error {
 	}
 }
 
-// throttle waits while the run is too far ahead.
+// throttle waits while more than mostUnsaved bytes are queued.
 func (s *saves) throttle(ctx context.Context) {
 	for {
 		s.mu.Lock()
@@ -169,7 +171,7 @@ func (s *saves) throttle(ctx context.Context) {
 	}
 }
 
-// savingFailed is how a run ends whose checkpoints could not be kept.
+// savingFailed returns the error of a run whose checkpoints could not be saved.
 func savingFailed(err error) error {
 	if errors.Is(err, graph.ErrFenced) {
 		return graph.ErrFenced

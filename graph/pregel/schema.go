@@ -13,7 +13,7 @@ const (
 	managedRemaining = "remaining_steps"
 )
 
-// schema is what of the state a node, the input or the output sees.
+// schema is the part of the state that a node, the input or the output sees.
 type schema struct {
 	typ  reflect.Type // struct, or map[string]any: all keys that the graph declares
 	name string
@@ -27,7 +27,7 @@ type schemaKey struct {
 	channel Channel
 	managed string
 	doc     string
-	// required says in descriptions that the key has to be there. Nothing checks it, as in LangGraph.
+	// required marks the key as required in descriptions. It is not enforced, as in LangGraph.
 	required bool
 }
 
@@ -150,8 +150,8 @@ func decodeTo[T any](v *value, dst *T) error {
 	return v.into(reflect.ValueOf(dst).Elem())
 }
 
-// emptyOf returns what a channel with a reducer holds before the first update: the zero value of its type, as far as LangGraph can make
-// one; nil: nothing.
+// emptyOf returns the value of a channel with a reducer before the first update: the zero value of its type if LangGraph can construct
+// one, else nil.
 func emptyOf(zero any) *value {
 	if zero == nil {
 		return nil

@@ -13,7 +13,7 @@ func (l *loop) showsAny(updated []string) bool {
 	return slices.ContainsFunc(updated, func(u string) bool { return slices.Contains(l.outKeys, u) })
 }
 
-// writesOut reports whether a task of the step wrote what values shows.
+// writesOut reports whether a task of the step wrote a key that values shows.
 func (l *loop) writesOut() bool {
 	for _, t := range l.tasks {
 		for _, w := range t.writes {
@@ -25,7 +25,7 @@ func (l *loop) writesOut() bool {
 	return false
 }
 
-// showValues emits the state where no checkpoint comes with it.
+// showValues emits the state when no checkpoint comes with it.
 func (l *loop) showValues() {
 	l.hadValues = true
 	if l.emits() && l.x.modes.values {
@@ -33,7 +33,7 @@ func (l *loop) showValues() {
 	}
 }
 
-// emitSettled emits values that belong to no checkpoint that comes, but must not overtake those under way.
+// emitSettled emits values that belong to no coming checkpoint, after those that are still waiting for their commit.
 func (l *loop) emitSettled(data []byte) {
 	var held <-chan struct{}
 	if l.ns == "" && l.x.saves != nil && l.x.durability != durabilityExit {
@@ -68,7 +68,7 @@ func (l *loop) showTasks(tasks []*task) {
 	}
 }
 
-// showWrites shows what a task did.
+// showWrites emits the events of a task's writes.
 func (l *loop) showWrites(id string, writes []write, cached bool) {
 	t := l.byID[id]
 	if t == nil || t.hidden() || !l.emits() {
@@ -105,7 +105,7 @@ func (l *loop) showWrites(id string, writes []write, cached bool) {
 	}
 }
 
-// interruptsJSON returns the questions among writes as a list.
+// interruptsJSON returns the interrupts among writes as a list.
 func interruptsJSON(writes []write) []byte {
 	b := []byte{'['}
 	for _, w := range writes {
@@ -126,7 +126,7 @@ func interruptsJSON(writes []write) []byte {
 	return append(b, ']')
 }
 
-// valuesWith returns the state with the questions in it.
+// valuesWith returns the state with the interrupts added.
 func (l *loop) valuesWith(interrupts []byte) []byte {
 	if l.g.bareOut {
 		return append(append([]byte(`{"__interrupt__":`), interrupts...), '}')
@@ -139,7 +139,7 @@ func (l *loop) valuesWith(interrupts []byte) []byte {
 	return append(append(append(b, `"__interrupt__":`...), interrupts...), '}')
 }
 
-// updateJSON is what `updates` shows of a task.
+// updateJSON returns the `updates` payload of a task.
 func (l *loop) updateJSON(t *task, writes []write, cached bool) []byte {
 	b := append(appendQuoted([]byte{'{'}, t.name), ':')
 	if i := slices.IndexFunc(writes, func(w write) bool { return w.channel == writeReturn }); i >= 0 {
@@ -200,7 +200,7 @@ func (l *loop) updatesJSON(b []byte, writes []write) []byte {
 	return append(b, ']')
 }
 
-// resultJSON is what `tasks` shows of a task that ended.
+// resultJSON returns the `tasks` payload of a task that ended.
 func (l *loop) resultJSON(t *task, writes []write) []byte {
 	b := append(make([]byte, 0, 256), `{"id":"`...)
 	b = append(b, t.id...)
@@ -216,7 +216,7 @@ func (l *loop) resultJSON(t *task, writes []write) []byte {
 	return append(append(b, interruptsJSON(writes)...), '}')
 }
 
-// foldedWrites returns writes by channel, of the named ones, those of one channel in a list under $writes.
+// foldedWrites returns the writes to the named keys by channel. Several writes to a channel form a list under $writes.
 func foldedWrites(b []byte, writes []write, keys []string, withReturn bool) []byte {
 	type group struct {
 		name   string
@@ -260,7 +260,7 @@ func foldedWrites(b []byte, writes []write, keys []string, withReturn bool) []by
 	return append(b, '}')
 }
 
-// showCheckpoint shows the checkpoint that the step begins with.
+// showCheckpoint emits the checkpoint at the beginning of the step.
 func (l *loop) showCheckpoint() {
 	if !l.emits() || !l.keeps || !l.x.modes.checkpoints && !l.x.modes.debug {
 		return
@@ -306,7 +306,7 @@ func (l *loop) showCheckpoint() {
 	}
 }
 
-// debugCheckpoint is a checkpoint as debug shows it: with bare references beside its configurations.
+// debugCheckpoint returns the debug payload of a checkpoint: bare references in addition to its configurations.
 func (l *loop) debugCheckpoint(payload []byte, all map[string]*taskStatus, parent string) []byte {
 	at := strings.LastIndex(string(payload), `,"tasks":[`)
 	b := slices.Clone(payload[:at+len(`,"tasks":[`)])
@@ -346,7 +346,7 @@ func (l *loop) checkpointMap(b []byte, id string) []byte {
 	return appendFields(b, m)
 }
 
-// configJSON is the configuration of a checkpoint, as the events show it.
+// configJSON returns the configuration of a checkpoint in the form of events.
 func (l *loop) configJSON(b []byte, id string) []byte {
 	b = append(b, `{"configurable":{`...)
 	first := true
@@ -394,7 +394,7 @@ func (l *loop) ownMetadata(b []byte) []byte {
 	return append(appendFields(b, l.meta.parents), '}')
 }
 
-// checkpointTask is a task of a checkpoint in events.
+// checkpointTask appends a task of a checkpoint in the form of events.
 func (l *loop) checkpointTask(b []byte, t *task, s *taskStatus, debug bool) []byte {
 	b = append(b, `{"id":"`...)
 	b = append(b, t.id...)
@@ -434,7 +434,8 @@ func (l *loop) checkpointTask(b []byte, t *task, s *taskStatus, debug bool) []by
 	return append(append(b, state...), '}')
 }
 
-// resultOf is what a finished task wrote, as a checkpoint shows it: LangGraph shows values of all keys there, and results of output keys.
+// resultOf returns the writes of a finished task in the form of checkpoint events: LangGraph shows values of all keys there, and results
+// of output keys.
 func (l *loop) resultOf(output []write) []byte {
 	if i := slices.IndexFunc(output, func(w write) bool { return w.channel == writeReturn }); i >= 0 {
 		return output[i].v.JSON()

@@ -33,7 +33,8 @@ func (g *Graph) at(ns string) *Graph {
 	return found
 }
 
-// open makes a loop of a checkpoint, to look at it or to write after it. It runs no node. t may be nil: the thread has none.
+// open returns a loop at a checkpoint, to read it or to write after it. It does not run nodes. t is nil when the thread has
+// no checkpoint.
 func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key, t *checkpointer.Tuple) (*loop, error) {
 	x := &exec{ctx: ctx, log: slog.Default(), thread: key.Thread, config: cfg.Config, saver: cfg.Saver, durability: durabilitySync}
 	x.configure(g)
@@ -57,7 +58,7 @@ func (g *Graph) open(ctx context.Context, cfg graph.Config, key checkpointer.Key
 	return l, nil
 }
 
-// nullWrites returns the writes that no task made: of a Command.
+// nullWrites returns the writes that belong to no task: those of a Command.
 func (l *loop) nullWrites() (writes []write) {
 	for _, w := range l.pending {
 		if w.task == nullTask {
@@ -75,7 +76,7 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 	}
 	sub := g.at(key.NS)
 	if sub == nil {
-		sub = g // as LangGraph reads what a node calls without declaring it
+		sub = g // as in LangGraph, for graphs that a node calls undeclared
 	}
 	if sub.mode == Always {
 		key.NS = withoutIDs(key.NS)
@@ -132,7 +133,7 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 	return e, nil
 }
 
-// asInput and asCopy are names that an update may have in place of a node.
+// asInput and asCopy are names that an update may use instead of a node.
 const (
 	asInput = "__input__"
 	asCopy  = "__copy__"
@@ -171,7 +172,8 @@ func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 	return key, nil
 }
 
-// placed returns the configuration of an update of the named checkpoint. Its place becomes metadata of what the update saves.
+// placed returns the configuration of an update at the named checkpoint. The checkpoint's place becomes metadata of what the
+// update saves.
 func placed(config json.RawMessage, at checkpointer.Key, mapping json.RawMessage) json.RawMessage {
 	whole := jsonobj.Of(config)
 	configurable := jsonobj.Of(whole.Get("configurable"))
@@ -188,7 +190,7 @@ func placed(config json.RawMessage, at checkpointer.Key, mapping json.RawMessage
 	return whole.JSON()
 }
 
-// following returns the configuration of a superstep after the first: LangGraph passes on only the place of the checkpoint before it.
+// following returns the configuration of a superstep after the first: LangGraph passes on only the place of the previous checkpoint.
 func following(t *checkpointer.Tuple) json.RawMessage {
 	var mapping json.RawMessage
 	if parents := (fieldSet{list: readMetadata(t.Metadata).parents}); len(parents.list) > 0 {
@@ -198,8 +200,8 @@ func following(t *checkpointer.Tuple) json.RawMessage {
 	return placed(nil, t.Key, mapping)
 }
 
-// invalid makes an update that breaks the graph's rules an error of the request. All else that a condition or a reducer raises keeps its
-// name, as the error of a run does.
+// invalid turns an update that violates the graph's rules into an error of the request. Other errors, of a condition or a reducer, keep
+// their name, as errors of a run do.
 func invalid(err error) error {
 	switch errorName(err) {
 	case nameInvalidUpdate, "ValueError":
@@ -208,7 +210,7 @@ func invalid(err error) error {
 	return failure(err)
 }
 
-// updateStep writes one checkpoint as if nodes had.
+// updateStep writes one checkpoint as if nodes had run.
 func (g *Graph) updateStep(ctx context.Context, cfg graph.Config, key checkpointer.Key, updates []graph.StateUpdate, first bool) (checkpointer.Key, error) {
 	t, err := cfg.Saver.Load(ctx, key)
 	if err != nil {
@@ -305,7 +307,7 @@ func (l *loop) saveUpdate(
 	return p.Key, nil
 }
 
-// copyStep forks a checkpoint, and applies updates to the fork where some are given.
+// copyStep forks a checkpoint, and applies the given updates to it.
 func (g *Graph) copyStep(
 	ctx context.Context, cfg graph.Config, l *loop, t *checkpointer.Tuple, updates []graph.StateUpdate, step int,
 ) (checkpointer.Key, error) {
@@ -358,7 +360,7 @@ func (g *Graph) copyStep(
 	return g.updateStep(ctx, cfg, key, all, false)
 }
 
-// updateAs writes what nodes would have written.
+// updateAs writes what the named nodes would have written.
 func (l *loop) updateAs(
 	ctx context.Context, cfg graph.Config, key checkpointer.Key, t *checkpointer.Tuple, updates []graph.StateUpdate, step int, first bool,
 ) (checkpointer.Key, error) {
@@ -425,7 +427,7 @@ func (l *loop) updateAs(
 	return l.saveUpdate(ctx, cfg, sourceUpdate, step+1, parents, step+1, saves)
 }
 
-// updateValues reads what a client gives as a node's result.
+// updateValues reads the update that a client sends in place of a node's result.
 func updateValues(u graph.StateUpdate) (any, error) {
 	if len(u.Command) > 0 {
 		c := readCommand(u.Command)
@@ -443,7 +445,8 @@ func updateValues(u graph.StateUpdate) (any, error) {
 	return fromJSON(compact(u.Values)), nil
 }
 
-// isBase reports whether the writes of an update are stored on the checkpoint that it starts from: not when the thread has moved past it.
+// isBase reports whether the writes of an update are stored on the checkpoint that it starts from, which is so unless the thread has
+// moved past it.
 func (l *loop) isBase(ctx context.Context, cfg graph.Config, key checkpointer.Key, t *checkpointer.Tuple, first bool) (bool, error) {
 	if t == nil || !first {
 		return t != nil, nil
@@ -455,7 +458,7 @@ func (l *loop) isBase(ctx context.Context, cfg graph.Config, key checkpointer.Ke
 	return head == nil || head.ID == t.ID, nil
 }
 
-// uuidOf makes an id of a checkpoint's and a name.
+// uuidOf derives an id from a checkpoint's id and a name.
 func uuidOf(checkpoint, name string) string {
 	ns, err := uuid.Parse(checkpoint)
 	if err != nil {
@@ -464,7 +467,7 @@ func uuidOf(checkpoint, name string) string {
 	return uuid.NewSHA1(ns, []byte(name)).String()
 }
 
-// updateTaskID is the id of an update that takes no task's place.
+// updateTaskID returns the id of an update that does not stand for a task.
 func updateTaskID(checkpoint string, i int) string {
 	name := writeInterrupt
 	if i > 0 {

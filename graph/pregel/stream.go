@@ -11,7 +11,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// mostQueued is how many bytes of events may wait for the reader of a run before whoever emits more waits.
+// mostQueued is how many bytes of events may wait for the reader of a run before emitters block.
 const mostQueued = 16 << 20
 
 // stream is the queue between a run and its reader.
@@ -20,13 +20,13 @@ type stream struct {
 	events []graph.Event
 	size   int
 	closed bool
-	notify chan struct{} // has room for one; filled when there is something to take
-	space  chan struct{} // closed when there is room again; nil while nobody waits for it
+	notify chan struct{} // has room for one; filled when events are queued
+	space  chan struct{} // closed when there is room again; nil without waiters
 }
 
 func newStream() *stream { return &stream{notify: make(chan struct{}, 1)} }
 
-// push adds an event. It waits while the reader is far behind, as long as ctx lasts.
+// push adds an event. While the reader is far behind it blocks, until ctx ends.
 func (s *stream) push(ctx context.Context, e graph.Event) {
 	e.Data = jsonplus.Shown(e.Data)
 	s.mu.Lock()
@@ -58,7 +58,7 @@ func (s *stream) wake() {
 	}
 }
 
-// take returns the events that wait. spare is used for those that come.
+// take returns the queued events. spare becomes the buffer for coming events.
 func (s *stream) take(spare []graph.Event) []graph.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *stream) take(spare []graph.Event) []graph.Event {
 	return events
 }
 
-// close drops what waits and what comes.
+// close drops queued and later events.
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func modesOf(names []string, subgraphs bool) modes {
 	return m
 }
 
-// anyMessages reports whether somebody reads messages.
+// anyMessages reports whether messages are streamed.
 func (m modes) anyMessages() bool { return m.messages || m.tuples }
 
 // emits reports whether events of this graph are shown.
@@ -147,8 +147,7 @@ func (l *loop) emitDebug(kind string, step int, payload []byte) {
 	l.emit("debug", append(append(b, payload...), '}'))
 }
 
-// emitValues shows the state. held: it belongs to a checkpoint that is not committed yet. settle: it belongs to none that comes, but
-// must not be shown before those that were there.
+// emitValues emits the state. held is closed when its checkpoint is committed; nil: the event does not wait for a commit.
 func (l *loop) emitValues(data []byte, held <-chan struct{}, at id.Checkpoint) {
 	e := graph.Event{Name: "values", NS: l.ns, Data: data}
 	if l.ns == "" {

@@ -22,18 +22,18 @@ type task struct {
 	triggers []string
 	input    *value
 	node     *node
-	call     *call // a functional task; its input is in there
+	call     *call // a functional task; it holds the input
 	timeout  time.Duration
 	scratch  *scratchpad
 
-	mu     sync.Mutex // held for writes while the task runs
+	mu     sync.Mutex // guards writes while the task runs
 	writes []write
 	parent *task // whose function called this one
 	span   *span // nil: events are not read
 	meta   []byte
 }
 
-// hidden tasks show nowhere.
+// hidden reports whether the task is left out of all events.
 func (t *task) hidden() bool { return t.node != nil && t.node.hidden }
 
 func (t *task) shownTriggers(b []byte) []byte {
@@ -47,7 +47,7 @@ func (t *task) shownTriggers(b []byte) []byte {
 	return append(b, ']')
 }
 
-// scratchpad is what a task remembers of questions it asked.
+// scratchpad holds the answers to a task's interrupts.
 type scratchpad struct {
 	l      *loop
 	parent *scratchpad
@@ -57,12 +57,12 @@ type scratchpad struct {
 	interrupts int
 	calls      int
 	subgraphs  int
-	nullResume bool // an answer for whoever asks first waits at the checkpoint
+	nullResume bool // the checkpoint has an answer for the first interrupt
 }
 
-// answers are the answers that wait at a checkpoint.
+// answers are the answers stored with a checkpoint.
 type answers struct {
-	forAny bool // one for whoever asks first
+	forAny bool // one for the first interrupt
 	byTask map[string]*value
 }
 
@@ -106,7 +106,7 @@ func (l *loop) newScratchpad(taskID, ns string, a answers) *scratchpad {
 	return s
 }
 
-// takeNullResume returns the answer that is for whoever asks first, once. nil: there is none.
+// takeNullResume returns, once, the answer for the first interrupt without an answer of its own; nil when there is none.
 func (s *scratchpad) takeNullResume() *value {
 	if !s.nullResume {
 		if s.parent != nil {
@@ -141,7 +141,7 @@ func (l *loop) nodeNS(name string) string {
 	return l.ns + "|" + name
 }
 
-// triggered reports whether a node has something new to run for.
+// triggered reports whether one of a node's triggers has changed since its last run.
 func (l *loop) triggered(n *node) bool {
 	seen, ran := l.cp.seen[n.name]
 	for _, t := range n.triggers {
@@ -156,7 +156,7 @@ func (l *loop) triggered(n *node) bool {
 	return false
 }
 
-// candidates returns the nodes that may run, in the order of their tasks.
+// candidates returns the nodes that may have been triggered, in the order of their tasks.
 func (l *loop) candidates(updated []string, known bool) []string {
 	if known && len(updated) > 0 {
 		var names []string
@@ -210,7 +210,7 @@ func (l *loop) prepare(updated []string, known bool) []*task {
 			}
 		} else if t.input = inputs[n.schema]; t.input == nil {
 			t.input = l.read(n.keys)
-			if len(l.g.managed) == 0 { // the same for all nodes of the step that read the same
+			if len(l.g.managed) == 0 { // shared by nodes of the step with the same keys
 				if inputs == nil {
 					inputs = map[*schema]*value{}
 				}
@@ -260,7 +260,7 @@ func sendOf(v *value) (node string, arg *value, timeout time.Duration, ok bool) 
 	return "", nil, 0, false
 }
 
-// read returns the values of keys, those that are empty left out.
+// read returns the values of the keys that are not empty.
 func (l *loop) read(keys []string) *value {
 	fields := make([]field, 0, len(keys))
 	for _, key := range keys {
@@ -273,7 +273,7 @@ func (l *loop) read(keys []string) *value {
 	return fromFields(l.managed(keys, fields))
 }
 
-// managed appends those of the keys that are managed values.
+// managed appends the managed values among the keys.
 func (l *loop) managed(keys []string, fields []field) []field {
 	for _, key := range keys {
 		switch l.g.managed[key] {
@@ -298,7 +298,7 @@ func (l *loop) values() *value {
 	return l.read(l.outKeys)
 }
 
-// statusOf is how far a task came, as pending writes tell.
+// taskStatus is the progress of a task, read from pending writes.
 type taskStatus struct {
 	output     []write
 	interrupts []*value
@@ -307,7 +307,7 @@ type taskStatus struct {
 
 func (s *taskStatus) finished() bool { return len(s.output) > 0 }
 
-// statuses reads pending writes; wanted picks tasks, nil all.
+// statuses reads pending writes. wanted selects tasks; nil selects all.
 func statuses(pending []pendingWrite, wanted func(string) bool) (map[string]*taskStatus, []string) {
 	out := map[string]*taskStatus{}
 	var order []string
@@ -339,7 +339,7 @@ func statuses(pending []pendingWrite, wanted func(string) bool) (map[string]*tas
 	return out, order
 }
 
-// interruptIDOf reads the id of a stored question.
+// interruptIDOf reads the id of a stored interrupt.
 func interruptIDOf(v *value) string {
 	if v.kind == ofGo {
 		if i, ok := v.goVal.(interrupt); ok {

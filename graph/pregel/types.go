@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Names with a meaning of their own.
+// Reserved names.
 const (
 	// START is the virtual node that takes the input.
 	START = "__start__"
@@ -20,11 +20,11 @@ const (
 // Values is an update or a state by the names of channels.
 type Values = map[string]any
 
-// Command is what a node returns to change the state and choose the nodes that come next in one go.
+// Command is the result of a node that updates the state and chooses the next nodes at once.
 type Command struct {
 	// Graph is "" for this graph, or Parent.
 	Graph string
-	// Update is what a node could return otherwise: Values, a struct, raw JSON of an object, or []Write for an order of its own.
+	// Update is any update that a node can return: Values, a struct, raw JSON of an object, or []Write to set the order.
 	Update any
 	// Goto is a node's name, a Send, or a list ([]string, []Send, []any) of these.
 	Goto any
@@ -38,7 +38,7 @@ type Write struct {
 	Value   any
 }
 
-// Send runs a node in the next step with an input of its own, beside whatever else runs then.
+// Send runs a node in the next step with an input of its own, concurrently with the other nodes of that step.
 type Send struct {
 	Node string
 	Arg  any
@@ -46,17 +46,17 @@ type Send struct {
 	Timeout time.Duration
 }
 
-// Overwrite replaces the value of a channel, past its reducer.
+// Overwrite replaces the value of a channel, bypassing its reducer.
 type Overwrite struct{ Value any }
 
 // overwriteKey marks an Overwrite that came as JSON.
 const overwriteKey = "__overwrite__"
 
-// Error is an error with the name under which it shows to clients and in checkpoints, as exceptions do by their class.
+// Error is an error with a name, shown to clients and in checkpoints like the class of a Python exception.
 type Error struct {
 	Name string
 	Text string
-	// Cause is not shown.
+	// Cause is not shown to clients.
 	Cause error
 }
 
@@ -82,7 +82,8 @@ const (
 	nameTimeout       = "NodeTimeoutError"
 )
 
-// ErrInterrupted is what Interrupt returns where a run has to stop and ask; errors.Is tells it. A node returns it as it is.
+// ErrInterrupted is the error of Interrupt when the run has to stop and ask; test for it with errors.Is. A node returns it
+// unchanged.
 var ErrInterrupted = errors.New("the run waits for an answer")
 
 // GraphInterrupt is the error behind ErrInterrupted.
@@ -100,10 +101,10 @@ type interrupt struct {
 	schema *value // nil: none
 }
 
-// parentCommand carries a Command to the graph it is for. It is an error, so that it ends the nodes on its way.
+// parentCommand carries a Command to the graph it addresses. It is an error, so that it ends the nodes on its way.
 type parentCommand struct {
 	cmd *Command
-	ns  string // namespace of the graph it is for, or Parent before it has been told
+	ns  string // namespace of the target graph, or Parent until it is resolved
 }
 
 func (e *parentCommand) Error() string {
@@ -125,30 +126,30 @@ func (e *parentCommand) Error() string {
 	return "Command(" + strings.Join(parts, ", ") + ")"
 }
 
-// ErrorName is the name of the exception that a Command for a parent is where there is none.
+// ErrorName returns the name of the exception for a Command to a parent that does not exist.
 func (e *parentCommand) ErrorName() string { return "ParentCommand" }
 
-// pyText shows JSON as Python would, roughly: for messages.
+// pyText formats JSON roughly as Python would, for error texts.
 func pyText(raw []byte) string {
 	return strings.NewReplacer(`"`, "'", ",", ", ", ":", ": ", "true", "True", "false", "False", "null", "None").Replace(string(raw))
 }
 
-// bubbles reports whether an error is no failure of a node, but on its way to whoever handles it.
+// bubbles reports whether an error is not a failure of a node, but is passed up to the graph that handles it.
 func bubbles(err error) bool {
 	var gi *GraphInterrupt
 	var pc *parentCommand
 	return errors.As(err, &gi) || errors.As(err, &pc)
 }
 
-// RetryPolicy says when a node that failed runs again. The zero value of a field is the default of LangGraph.
+// RetryPolicy sets when a failed node runs again. The zero value of a field means LangGraph's default.
 type RetryPolicy struct {
 	InitialInterval time.Duration // before the first retry; default 500 ms
 	BackoffFactor   float64       // default 2
 	MaxInterval     time.Duration // default 128 s
 	MaxAttempts     int           // the first one included; default 3
-	NoJitter        bool          // leaves out the random second at most that is added to intervals
-	// RetryOn says whether the error is worth another attempt. nil: errors that time may heal; not those named ValueError,
-	// TypeError, RuntimeError and so on, as plain errors are.
+	NoJitter        bool          // do not add up to one random second to intervals
+	// RetryOn reports whether to retry after the error. nil retries transient errors, but not those named ValueError,
+	// TypeError, RuntimeError and so on; a plain error is a RuntimeError.
 	RetryOn func(error) bool
 }
 
@@ -171,7 +172,7 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
-// final are names of errors that another attempt does not mend.
+// final lists the names of errors that a retry does not fix.
 var final = map[string]bool{
 	"ValueError": true, "TypeError": true, "ArithmeticError": true, "ZeroDivisionError": true, "OverflowError": true, "ImportError": true,
 	"LookupError": true, "KeyError": true, "IndexError": true, "NameError": true, "AttributeError": false, "SyntaxError": true,
@@ -184,10 +185,10 @@ func retryByDefault(err error) bool {
 	return !final[name]
 }
 
-// CachePolicy keeps what a node wrote for the next task with the same input. Compile needs WithCache.
+// CachePolicy caches the writes of a node for the next task with the same input. Compile needs WithCache.
 type CachePolicy struct {
 	// Key gives the key of an input; nil: the input's JSON.
 	Key func(input []byte) string
-	// TTL is how long an entry lives; 0: as long as the cache keeps it.
+	// TTL is how long an entry is valid; 0: until the cache evicts it.
 	TTL time.Duration
 }

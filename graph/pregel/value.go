@@ -15,9 +15,9 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// value is what a channel holds or a task writes. It is immutable. It was made of a Go value, of JSON, of msgpack, of items or of
-// fields, and its JSON and msgpack are made from that when somebody needs them first: most values of a run are never decoded, and a
-// list that grows is never encoded again. It is safe for concurrent use; what two make at once is made twice.
+// value is what a channel holds or a task writes. It is immutable. It is created from a Go value, JSON, msgpack, items or fields,
+// and encoded as JSON or msgpack on first use: most values of a run are never decoded, and a growing list is not encoded again. It
+// is safe for concurrent use; two concurrent first uses encode twice.
 type value struct {
 	kind   valueKind
 	goVal  any      // ofGo
@@ -28,14 +28,14 @@ type value struct {
 	pack atomic.Pointer[[]byte]
 	// typed is the last Go value that was decoded.
 	typed atomic.Pointer[typedValue]
-	bad   error // what is wrong with a Go value that has no msgpack form
-	// info is what is known of a stored value as a message.
+	bad   error // why a Go value has no msgpack form
+	// info caches the id and type of a stored message.
 	info atomic.Pointer[messageInfo]
-	// whole: a list of messages with ids, and nothing else.
+	// whole marks a list that consists only of messages with ids.
 	whole bool
 }
 
-// messageInfo is what lists of messages are ordered by; ok is false for what is no message.
+// messageInfo identifies a message in a list; ok is false for a value that is not a message.
 type messageInfo struct {
 	id, typ string
 	ok      bool
@@ -56,13 +56,13 @@ type field struct {
 	v    *value
 }
 
-// fieldSet is a list in which each name stands once, where it was first set. Setting one takes the same time in long lists.
+// fieldSet is a list of fields with unique names, in the order of their first set. Setting a field takes constant time.
 type fieldSet struct {
 	list []field
 	at   map[string]int // where names are, in lists of more than a few
 }
 
-// fewFields are compared one by one, which is faster than a map.
+// fewFields is the size up to which a linear search is faster than a map.
 const fewFields = 16
 
 func (s *fieldSet) find(name string) int {
@@ -116,7 +116,7 @@ func init() {
 	null.pack.Store(&packNull)
 }
 
-// fromJSON makes a value of valid, compact JSON. Lists and mappings in it are what they are, also where they look like messages.
+// fromJSON makes a value of valid, compact JSON. Lists and mappings stay plain, even if they look like messages.
 func fromJSON(raw []byte) *value {
 	if string(raw) == "null" || len(raw) == 0 {
 		return null
@@ -135,7 +135,7 @@ func fromPack(raw []byte) *value {
 	return v
 }
 
-// fromStored makes a value of what a checkpoint holds.
+// fromStored decodes a value of a checkpoint.
 func fromStored(typ string, data []byte) (*value, error) {
 	if typ == jsonplus.TypeNull {
 		return null, nil
@@ -156,7 +156,7 @@ func fromFields(fields []field) *value { return &value{kind: ofObject, fields: f
 
 func fromString(s string) *value { return &value{kind: ofGo, goVal: s} }
 
-// fromGo makes a value of what a node gave.
+// fromGo makes a value of a node's result.
 func fromGo(x any) *value {
 	switch x := x.(type) {
 	case nil:
@@ -212,7 +212,7 @@ func fromSend(s Send) *value {
 
 func fromMessage(m message.Message) *value { return &value{kind: ofGo, goVal: m} }
 
-// check encodes a value that came from Go, so that what has no form in a checkpoint is the error of who gave it.
+// check encodes a Go value early, so that a value that cannot be stored becomes an error of the node that returned it.
 func (v *value) check() error {
 	if v.bad != nil {
 		return v.bad
@@ -241,7 +241,7 @@ func (v *value) check() error {
 	return nil
 }
 
-// selfEncoded are Go values of the engine that know their forms.
+// selfEncoded is a Go type of the engine that encodes itself.
 type selfEncoded interface {
 	appendJSON(b []byte) []byte
 	appendPack(b []byte) ([]byte, error)
@@ -258,7 +258,7 @@ func (v *value) isNull() bool {
 	return false
 }
 
-// JSON returns the value as the API shows it. What cannot be shown is null.
+// JSON returns the value in the form of the API; null for a value that has none.
 func (v *value) JSON() []byte {
 	if p := v.json.Load(); p != nil {
 		return *p
@@ -330,7 +330,7 @@ func appendFields(b []byte, fields []field) []byte {
 	return append(b, '}')
 }
 
-// packed returns the value as checkpoints hold it. An error: a Go value that has no such form.
+// packed returns the value as stored in checkpoints. It returns an error for a Go value that cannot be stored.
 func (v *value) packed() ([]byte, error) {
 	if p := v.pack.Load(); p != nil {
 		return *p, nil
@@ -395,7 +395,8 @@ func (v *value) appendPack(b []byte) ([]byte, error) {
 	return jsonplus.AppendValue(b, *v.json.Load())
 }
 
-// message returns the message that the value is: a Go one, or an object of a message class in a checkpoint.
+// message returns the value as a message, from a Go message or a stored object of a message class; false when it is
+// neither.
 func (v *value) message() (message.Message, bool) {
 	switch v.kind {
 	case ofGo:
@@ -533,7 +534,7 @@ func (v *value) object() ([]field, bool) {
 		}
 		var fields fieldSet
 		gjson.ParseBytes(raw).ForEach(func(k, item gjson.Result) bool {
-			fields.set(k.String(), fromJSON([]byte(item.Raw))) // as json.loads: of equal names the last one counts
+			fields.set(k.String(), fromJSON([]byte(item.Raw))) // as json.loads: the last of equal names wins
 			return true
 		})
 		return fields.list, true
@@ -562,7 +563,7 @@ func (v *value) text() (string, bool) {
 	return gjson.ParseBytes(raw).Str, true
 }
 
-// inline reports whether the value stays inside of the checkpoint's JSON, where LangGraph keeps primitives, and returns it.
+// inline returns the value if it is stored in the checkpoint's JSON, as LangGraph does with primitives; else false.
 func (v *value) inline() ([]byte, bool) {
 	switch v.kind {
 	case ofList, ofObject:
@@ -590,7 +591,7 @@ func (v *value) inline() ([]byte, bool) {
 	case 't', 'f':
 		return raw, true
 	case 'n':
-		return raw, v.isNull() // a float that is no number shows as null, but is not
+		return raw, v.isNull() // NaN is shown as null, but is not null
 	}
 	if strings.ContainsAny(string(raw), ".eE") {
 		return raw, true

@@ -12,7 +12,7 @@ import (
 	"understudy/graph/message"
 )
 
-// writer is what happens after a node: one write, or a choice.
+// writer runs after a node: it is one write, or a conditional edge.
 type writer struct {
 	channel string
 	value   *value
@@ -26,8 +26,8 @@ type write struct {
 	v       *value
 }
 
-// writesOf turns what a node returned into the writes of its task, and appends those of its edges. When a condition fails, what was
-// written before it stands.
+// writesOf turns what a node returned into the writes of its task, and appends those of its edges. When a condition fails, the
+// writes before it remain.
 func (l *loop) writesOf(ctx context.Context, n *node, out any, writes []write) ([]write, error) {
 	var err error
 	if l.g.functional {
@@ -54,7 +54,7 @@ func (l *loop) writesOf(ctx context.Context, n *node, out any, writes []write) (
 	return writes, nil
 }
 
-// updates appends what a node's result writes to keys of the state, and where its Commands go.
+// updates appends the writes of a node's result to keys of the state and the targets of its Commands.
 func (g *Graph) updates(keys []string, out any, writes []write) ([]write, error) {
 	var err error
 	var gotos []write
@@ -95,7 +95,7 @@ func asCommand(x any) (*Command, bool) {
 	return nil, false
 }
 
-// commandList returns the items of a list of which one at least is a Command.
+// commandList returns the items of a list that has at least one Command.
 func commandList(out any) ([]any, bool) {
 	var list []any
 	switch x := out.(type) {
@@ -115,7 +115,7 @@ func commandList(out any) ([]any, bool) {
 	return list, list != nil
 }
 
-// gotos appends the writes that let nodes run.
+// gotos appends the writes that trigger nodes.
 func (g *Graph) gotos(to any, writes []write, mark *value) ([]write, error) {
 	switch to := to.(type) {
 	case nil:
@@ -201,7 +201,7 @@ func (g *Graph) updateFields(x any) ([]field, error) {
 			}
 			return fields, nil
 		}
-		for _, c := range g.chans { // in the order of the state, for maps have none
+		for _, c := range g.chans { // in the order of the state, as maps have none
 			if v, ok := x[c.name]; ok {
 				fields = append(fields, field{c.name, fromGo(v)})
 			}
@@ -307,7 +307,7 @@ func (l *loop) choose(ctx context.Context, w writer, out any, writes []write) ([
 	return writes, nil
 }
 
-// passThrough lays the state over what the node returned, so that a condition sees keys that are not part of it. Of START that is the
+// passThrough adds to a node's result the keys of the state that it lacks, so that a condition sees them. For START the result is the
 // input. A Command, or a list with one, adds nothing.
 func (g *Graph) passThrough(out any, state *value) *value {
 	if _, ok := asCommand(out); ok {
@@ -367,7 +367,7 @@ func destinations(got any) ([]any, error) {
 	return out, nil
 }
 
-// fresh reads keys of the state as they are with the writes of one task applied, and only these.
+// fresh reads keys of the state with only the writes of one task applied.
 func (l *loop) fresh(keys []string, writes []write) (*value, error) {
 	var fields []field
 	for _, key := range keys {
