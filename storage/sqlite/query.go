@@ -18,7 +18,12 @@ import (
 // query runs a statement, kept prepared by its connection, and calls row for each row. row may be nil. An error of row ends it.
 // The text must be one of a few: it is the key under which the statement is kept. row must not run the same text on the same
 // connection: it would begin the statement anew.
-func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...any) (err error) {
+func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...any) error {
+	return visit(conn, text, row, nil, args)
+}
+
+// visit is query with a function of its own kind, or with one of relational.
+func visit(conn *sqlite.Conn, text string, own func(*sqlite.Stmt) error, fn func(relational.Row) error, args []any) (err error) {
 	stmt, err := conn.Prepare(text)
 	if err != nil {
 		return classify(err)
@@ -47,10 +52,13 @@ func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ..
 		if !more {
 			return nil
 		}
-		if row == nil {
-			continue
+		switch {
+		case own != nil:
+			err = own(stmt)
+		case fn != nil:
+			err = fn(row{stmt})
 		}
-		if err := row(stmt); err != nil {
+		if err != nil {
 			if errors.Is(err, errStop) {
 				return nil
 			}

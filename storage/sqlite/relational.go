@@ -40,10 +40,7 @@ var (
 )
 
 func (q querier) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
-	if fn == nil {
-		return query(q.conn, s.SQLite, nil, args...)
-	}
-	return query(q.conn, s.SQLite, func(st *sqlite.Stmt) error { return fn(row{st}) }, args...)
+	return visit(q.conn, s.SQLite, nil, fn, args)
 }
 
 func (q querier) Ask(s relational.Statement, fn func(relational.Row) error, args ...any) error {
@@ -60,9 +57,12 @@ func (q querier) Walk(_ int, s relational.Statement, fn func(relational.Row) err
 
 func (tx *Tx) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
 	if fn == nil {
-		return tx.query(s.SQLite, nil, args...)
+		return tx.querier.Query(s, nil, args...)
 	}
-	return tx.query(s.SQLite, func(st *sqlite.Stmt) error { return fn(row{st}) }, args...)
+	return tx.querier.Query(s, func(r relational.Row) error {
+		tx.visited++
+		return fn(r)
+	}, args...)
 }
 
 func (tx *Tx) Ask(s relational.Statement, fn func(relational.Row) error, args ...any) error {

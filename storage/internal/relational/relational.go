@@ -186,11 +186,15 @@ func has(q Querier, s Statement, args ...any) (bool, error) { return one(q, s, n
 
 // first gives what the first row of an answer holds: the zero value and false when there is none.
 func first[T any](q Querier, s Statement, scan func(Row) T, args ...any) (v T, found bool, err error) {
-	found, err = one(q, s, func(r Row) error {
-		v = scan(r)
-		return nil
+	var got struct { // one allocation
+		v     T
+		found bool
+	}
+	err = q.Query(s, func(r Row) error {
+		got.v, got.found = scan(r), true
+		return ErrStop
 	}, args...)
-	return v, found, err
+	return got.v, got.found, err
 }
 
 // the is first where a missing row is an error.

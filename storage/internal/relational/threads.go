@@ -305,12 +305,17 @@ func eachWithAll(q Querier, terms []contain.Term, ascending bool, visit func(Row
 	if ascending {
 		at, texts = place{math.MinInt64, ""}, Seeks[1]
 	}
-	stopped := false
+	var next place
+	var found, stopped bool
+	look := func(r Row) error {
+		next, found = place{r.Int(0), r.Text(1)}, true
+		return ErrStop
+	}
 	for !stopped {
 		text := texts[1] // strictly after the last one
 		for agree, i := 0, 0; agree < len(terms); i = (i + 1) % len(terms) {
-			next, found, err := first(q, text, func(r Row) place { return place{r.Int(0), r.Text(1)} }, terms[i].Key, terms[i].Value, at.updated, at.thread)
-			if err != nil || !found {
+			found = false
+			if err := q.Query(text, look, terms[i].Key, terms[i].Value, at.updated, at.thread); err != nil || !found {
 				return err
 			}
 			if next == at {
