@@ -172,7 +172,6 @@ type told struct {
 // listener is a reader of a run.
 type listener struct {
 	name string
-	from int // what it begins with
 	got  []string
 	err  error
 	done chan struct{}
