@@ -12,7 +12,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// errBoth is what LangGraph Server says when a request has `context` and `config.configurable`.
+// errBoth is LangGraph Server's error for a request with both `context` and `config.configurable`.
 var errBoth = fault.New(fault.Invalid, "Cannot specify both configurable and context. Prefer setting context alone. "+
 	"Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
 
@@ -28,7 +28,7 @@ func decode(body []byte, s *Schema) (object, error) {
 	return members(body), nil
 }
 
-// uuid returns the canonical spelling of an id of the named kind: `Invalid thread ID: must be a UUID` when it is none.
+// uuid returns the canonical spelling of an id of the named kind: `Invalid thread ID: must be a UUID` when it is not one.
 func uuid(s, kind string) (string, error) {
 	if c := id.Canonical(s); c != "" && len(s) == len(c) {
 		return c, nil
@@ -36,11 +36,10 @@ func uuid(s, kind string) (string, error) {
 	return "", fault.New(fault.Unprocessable, "Invalid "+kind+" ID: must be a UUID")
 }
 
-// ThreadID reads the id of a thread as it stands in a path.
+// ThreadID reads the id of a thread from a path.
 func ThreadID(s string) (id.Thread, error) { c, err := uuid(s, "thread"); return id.Thread(c), err }
 
-// PlainThreadID is ThreadID with the answer of routes that leave the judgement to Python's UUID: those that copy a thread, or create a run and
-// follow it.
+// PlainThreadID is ThreadID with the error of routes that use Python's UUID: those that copy a thread, or create a run and follow it.
 func PlainThreadID(s string) (id.Thread, error) {
 	c, err := uuid(s, "thread")
 	if err != nil {
@@ -49,7 +48,7 @@ func PlainThreadID(s string) (id.Thread, error) {
 	return id.Thread(c), nil
 }
 
-// RunThreadID is ThreadID with the answer of the route that creates background runs.
+// RunThreadID is ThreadID with the error of the route that creates background runs.
 func RunThreadID(s string) (id.Thread, error) {
 	c, err := uuid(s, "thread")
 	if err != nil {
@@ -79,14 +78,14 @@ func optional[T ~string](o object, key, kind string) (T, error) {
 	return T(c), err
 }
 
-// Page is what of a search is asked for.
+// Page selects a part of the results of a search.
 type Page struct{ Limit, Offset int }
 
-// maxNumber bounds numbers of queries, so that sums of them do not overflow.
+// maxNumber limits numbers in queries, so that sums of them do not overflow.
 const maxNumber = 1<<31 - 1
 
 // number reads an integer of a query the way Python's int does: white space around it, a sign, leading zeros and single underscores between
-// digits are allowed. Numbers beyond maxNumber are cut to it.
+// digits are allowed. Larger numbers become maxNumber.
 func number(s string) (n int, ok bool) {
 	s = strings.TrimSpace(s)
 	negative := strings.HasPrefix(s, "-")
@@ -110,7 +109,8 @@ func number(s string) (n int, ok bool) {
 	return n, digit
 }
 
-// Limit reads ?limit= or ?offset= of a list of runs. The caller has checked that the query has it: an empty one is no number.
+// Limit reads ?limit= or ?offset= of a list of runs. The caller has checked that the parameter exists: an empty one is not a
+// number.
 func Limit(s, name string) (int, error) {
 	n, ok := number(s)
 	if !ok {
@@ -122,10 +122,10 @@ func Limit(s, name string) (int, error) {
 	return n, nil
 }
 
-// shortened is the beginning of text from a query, for an error.
+// shortened truncates text from a query for an error text.
 func shortened(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "?") }
 
-// True reads a boolean of a query: true, 1 and yes in any case.
+// True reads a boolean query parameter: true, 1 and yes in any case.
 func True(s string) bool {
 	switch strings.ToLower(s) {
 	case "true", "1", "yes", "on":
@@ -134,10 +134,10 @@ func True(s string) bool {
 	return false
 }
 
-// Columns are the keys that a search is to show; nil: all.
+// Columns are the keys that a search shows; nil: all.
 type Columns []string
 
-// has reports whether a key is to be shown.
+// has reports whether to show a key.
 func (c Columns) has(key string) bool { return len(c) == 0 || slices.Contains(c, key) }
 
 // RunColumns checks the `select` of a list of runs.
@@ -154,7 +154,7 @@ func RunColumns(names []string) (Columns, error) {
 	return names, nil
 }
 
-// reservedMetadata are keys that requests cannot set in metadata.
+// reservedMetadata reports whether requests cannot set a key of metadata.
 func reservedMetadata(key string) bool {
 	switch key {
 	case "thread_id", "assistant_id", "run_id", "cron_id":
@@ -163,8 +163,8 @@ func reservedMetadata(key string) bool {
 	return false
 }
 
-// reservedConfigurable are names that the server sets itself in `configurable` and `context`.
-// LangGraph Server lets some __pregel_ names pass; they are handles of a running graph, which JSON cannot hold.
+// reservedConfigurable reports whether the server itself sets a name in `configurable` and `context`. LangGraph Server
+// accepts some __pregel_ names; they are handles of a running graph, which JSON cannot hold.
 func reservedConfigurable(key string) bool {
 	switch key {
 	case "langgraph_request_id", "__after_seconds__", "__request_start_time_ms__", "__otel_traceparent__", "__otel_tracestate__":
@@ -173,16 +173,16 @@ func reservedConfigurable(key string) bool {
 	return strings.HasPrefix(key, "langgraph_auth_") || strings.HasPrefix(key, "__pregel_") || strings.HasPrefix(key, "__langsmith_")
 }
 
-// metadata returns the metadata of a request that makes or changes something.
+// metadata returns the metadata of a request that creates or changes something.
 func (o object) metadata() json.RawMessage {
 	return distinct(without(o.raw("metadata"), reservedMetadata))
 }
 
-// placing are keys of configurable that say nothing but where a run is, which the server knows itself. IM channels send them beside a
-// context; LangGraph Server refuses that, to nobody's good.
+// placing reports whether a key of configurable only locates a run, which the server does itself. IM channels send such keys in
+// addition to a context; LangGraph Server refuses that without need.
 func placing(key string) bool { return key == "thread_id" || key == "checkpoint_ns" }
 
-// configured returns config and context less the reserved names. Giving both is refused.
+// configured returns config and context without the reserved names. Sending both is refused.
 func (o object) configured() (config, context json.RawMessage, err error) {
 	config, context = distinct(o.raw("config")), distinct(without(o.raw("context"), reservedConfigurable))
 	if config == nil {
@@ -244,7 +244,7 @@ func appendRaw(dst []byte, v json.RawMessage) []byte {
 	return append(dst, v...)
 }
 
-// appendRawOr is appendRaw with another word for absent.
+// appendRawOr is appendRaw with another text for absent.
 func appendRawOr(dst []byte, v json.RawMessage, absent string) []byte {
 	if len(v) == 0 {
 		return append(dst, absent...)
@@ -260,7 +260,7 @@ func textOrNull(dst []byte, s string) []byte {
 	return jsonobj.AppendText(dst, s)
 }
 
-// row writes the members of an object, less those that were not selected.
+// row writes the members of an object, without those that were not selected.
 type row struct {
 	dst   []byte
 	cols  Columns
@@ -353,12 +353,12 @@ func AppendDetail(dst []byte, text string) []byte {
 	return append(jsonobj.AppendText(append(dst, `{"detail":`...), text), '}')
 }
 
-// AppendError appends what a wait or join answers for a failed run: errorJSON is {error, message}.
+// AppendError appends the answer of a wait or join for a failed run: errorJSON is {error, message}.
 func AppendError(dst []byte, errorJSON json.RawMessage) []byte {
 	return append(appendRaw(append(dst, `{"__error__":`...), errorJSON), '}')
 }
 
-// HTTPError returns the error of a stream or join that failed on the server's side, as {error, message}.
+// HTTPError returns the error of a stream or join that failed in the server, as {error, message}.
 func HTTPError(status int, text string) json.RawMessage {
 	b := jsonobj.AppendText([]byte(`{"error":"HTTPException","message":`), strconv.Itoa(status)+": "+text)
 	return append(b, '}')

@@ -426,7 +426,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// IM channels name the thread in configurable beside a context. It says nothing that the server does not know.
+// IM channels name the thread in configurable in addition to a context. The server knows it anyway.
 func TestConfigurableThatOnlyPlacesARunGoesWithAContext(t *testing.T) {
 	t.Parallel()
 	req, err := NewRun([]byte(`{"assistant_id":"a","context":{"a":1},"config":{"tags":["t"],"configurable":{"thread_id":"t","checkpoint_ns":""}}}`), RunForm{Followed: true})

@@ -66,7 +66,7 @@ func PatchCron(body []byte) (run.CronPatch, error) {
 	return p, err
 }
 
-// namedTimezone refuses an empty timezone: only an absent one is UTC.
+// namedTimezone refuses an empty timezone: only an absent one means UTC.
 func (o object) namedTimezone() error {
 	if o.raw("timezone") != nil && o.text("timezone") == "" {
 		return fault.New(fault.Invalid, "Invalid timezone: ''. Use IANA timezone format (e.g. 'America/New_York').")
@@ -85,7 +85,7 @@ func (o object) endTime() (*time.Time, error) {
 	return &t, nil
 }
 
-// payload returns what was asked, less the assistant, as the payload of a cron shows it: unknown members are kept.
+// payload returns the request without the assistant, in the form of a cron's payload: unknown members are kept.
 func (o object) payload() (map[string]json.RawMessage, error) {
 	config, context, err := o.configured()
 	if err != nil {

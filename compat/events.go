@@ -15,8 +15,8 @@ const (
 	maxRows     = 1000
 )
 
-// RowQuery reads the query of the routes that answer with event rows. get gives all values of a parameter; of several the last counts.
-// types says whether event_types is looked at.
+// RowQuery reads the query of the routes that answer with event rows. get returns all values of a parameter; the last one counts.
+// types reports whether to read event_types.
 func RowQuery(get func(name string) []string, types bool) (q eventstore.PageQuery, err error) {
 	number := func(name string, absent, least, most int64) int64 {
 		given := get(name)
@@ -42,7 +42,7 @@ func RowQuery(get func(name string) []string, types bool) (q eventstore.PageQuer
 		q.Before = 0
 	default:
 		q.Backward = q.After < 0
-		q.Before = max(q.Before, 1) // below the first row is nothing either way
+		q.Before = max(q.Before, 1) // there is nothing below the first row
 	}
 	q.After = max(q.After, 0)
 	if types {
@@ -60,10 +60,10 @@ func RowQuery(get func(name string) []string, types bool) (q eventstore.PageQuer
 	return q, err
 }
 
-// maxTypes bounds what a query asks of the database; there are not so many types.
+// maxTypes limits the types in a query of the database; fewer exist.
 const maxTypes = 50
 
-// AroundRows returns what stands before and after the rows of a page. One that is not all that was said before it has `metadata`: {"incomplete":true}.
+// AroundRows returns the text before and after the rows of a page. An incomplete page has `metadata`: {"incomplete":true}.
 func AroundRows(p *eventstore.Page) (before, after string) {
 	after = `,"has_more":` + strconv.FormatBool(p.More)
 	if p.Incomplete {
@@ -72,12 +72,12 @@ func AroundRows(p *eventstore.Page) (before, after string) {
 	return `{"data":`, after + "}"
 }
 
-// AppendEvent appends an event as a row: what it holds is spliced in as it is stored.
+// AppendEvent appends an event as a row, with its stored content spliced in.
 func AppendEvent(dst []byte, e *eventstore.Event) []byte {
 	content, metadata, category := json.RawMessage(e.Content), e.Metadata, e.Category
 	switch e.Type {
 	case eventstore.TypeSummarize:
-		// The id of the marker and where the event came from are for the overlay.
+		// The id of the marker and the event's origin are only for the overlay.
 		content = without(content, func(key string) bool { return key == "id" })
 		metadata = without(metadata, func(key string) bool { return key == "checkpoint_id" || key == "step" })
 	case eventstore.TypeRemoved:

@@ -54,7 +54,7 @@ func TestAppendEvent(t *testing.T) {
 	}
 }
 
-// Whatever a client writes is refused or gives a query within bounds.
+// Any text of a client is refused or gives a query within limits.
 func FuzzRowQuery(f *testing.F) {
 	for _, q := range []string{"", "limit=1", "limit=1000&after_seq=3", "before_seq=0", "after_seq=-1", "event_types=a,b&event_types=,", "limit=9223372036854775808", "limit=+1", "limit=%00"} {
 		f.Add(q)

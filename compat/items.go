@@ -21,7 +21,7 @@ func PutItem(body []byte) (store.Item, error) {
 	}, nil
 }
 
-// itemTTL is 0 when the request leaves it to the configuration, and less when the item is not to expire.
+// itemTTL returns 0 when the configuration decides, and a negative value when the item must not expire.
 func itemTTL(o object) time.Duration {
 	if _, given := o["ttl"]; !given {
 		return 0
@@ -32,7 +32,7 @@ func itemTTL(o object) time.Duration {
 	return -1
 }
 
-// minutes bounds a time to live to a century, so that it cannot overflow. None, or less than any, is 0.
+// minutes limits a time to live to a century, so that it cannot overflow. A number that is not positive is 0.
 func minutes(n float64) time.Duration {
 	switch {
 	case !(n > 0):
@@ -63,7 +63,7 @@ func SearchItems(body []byte) (q store.Search, refresh *bool, err error) {
 	}
 	limit := max(o.integer("limit", 0), 0)
 	if o.integer("limit", 0) == 0 {
-		limit = 10 // zero stands for the default
+		limit = 10 // zero means the default
 	}
 	return store.Search{
 		Prefix: o.texts("namespace_prefix"),
@@ -88,7 +88,7 @@ func SearchNamespaces(body []byte) (store.Namespaces, error) {
 	}, nil
 }
 
-// AppendItem appends an item, null when there is none. An item that was found by a search also has a score, which is null without a query.
+// AppendItem appends an item, null when there is none. An item found by a search also has a score, which is null without a query.
 func AppendItem(dst []byte, i *store.Item, found bool) []byte {
 	if i == nil {
 		return append(dst, "null"...)
@@ -106,7 +106,7 @@ func AppendItem(dst []byte, i *store.Item, found bool) []byte {
 	return r.end()
 }
 
-// AroundItems returns what stands before and after the list of items that a search found.
+// AroundItems returns the text before and after the items of a search.
 func AroundItems() (before, after string) { return `{"items":`, "}" }
 
 // AppendNamespaces appends the answer to a search of namespaces.

@@ -12,26 +12,26 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// MaxDepth is how deep arrays and objects of a body may nest: as deep as LangGraph Server takes them. Everything that is let in can be
-// stored, read by graphs, and shown again with the levels that answers add.
+// MaxDepth is the maximum nesting of arrays and objects in a body, as in LangGraph Server. Every accepted body can be stored, read by
+// graphs, and shown again with the levels that answers add.
 const MaxDepth = 255
 
-// parseDepth is how deep the parser of LangGraph Server goes. What is deeper is no JSON to it.
+// parseDepth is the maximum depth of LangGraph Server's parser. To it, anything deeper is not JSON.
 const parseDepth = 1024
 
 var (
-	// ErrJSON is the answer to a body that is not JSON, or holds a number that no float64 holds.
+	// ErrJSON is the answer to a body that is not JSON, or has a number outside the range of float64.
 	ErrJSON = fault.New(fault.Unprocessable, "Invalid JSON in request body")
-	// ErrDepth is the answer to a body that is nested deeper than MaxDepth.
+	// ErrDepth is the answer to a body nested deeper than MaxDepth.
 	ErrDepth = fault.New(fault.Invalid, "Recursion limit reached")
 )
 
-// Prepare checks that body is JSON of bounded depth and with finite numbers, and makes it compact. It works in place: body is used up.
+// Prepare checks that body is JSON of limited depth with finite numbers, and compacts it. It works in place: body is overwritten.
 //
 // An escaped NUL becomes an escaped U+FFFD, as LangGraph Server shows it; databases do not store NUL in text. Lone surrogates are refused,
 // as by the Python server. Numbers of more digits than a float64 has are rounded to one.
 func Prepare(body []byte) ([]byte, error) {
-	// The shape comes first, so that a scan without recursion decides and no parser meets a million brackets.
+	// Measuring first, without recursion, so that no parser meets a million brackets.
 	shape := jsonscan.Measure(body)
 	if shape.Depth > parseDepth || shape.Overflows || !utf8.Valid(body) || !json.Valid(body) {
 		return nil, ErrJSON
@@ -91,7 +91,7 @@ func Prepare(body []byte) ([]byte, error) {
 	return body[:w], nil
 }
 
-// hex4 reads four hex digits that json.Valid has seen.
+// hex4 reads four hex digits, which json.Valid has checked.
 func hex4(b []byte) rune {
 	var r rune
 	for _, c := range b[:4] {
@@ -108,18 +108,18 @@ func hex4(b []byte) rune {
 	return r
 }
 
-// object holds the members of a JSON object. A key that comes twice counts as it came last.
+// object holds the members of a JSON object. Of repeated keys the last counts.
 type object map[string]json.RawMessage
 
-// members returns the members of o, which must be an object as Prepare leaves it.
+// members returns the members of o, which must be an object prepared by Prepare.
 func members(o []byte) object {
 	m := object{}
 	each(o, func(key string, val []byte) { m[key] = val })
 	return m
 }
 
-// each calls f for the members of an object or the elements of an array (with an empty key), in order.
-// v must be compact and valid; anything but an object or array has none.
+// each calls f for the members of an object or the elements of an array (with an empty key), in order. v must be compact
+// and valid. For other values f is not called.
 func each(v []byte, f func(key string, val []byte)) {
 	if len(v) < 2 || v[0] != '{' && v[0] != '[' {
 		return
@@ -172,7 +172,7 @@ func skip(v []byte, i int) int {
 	return i
 }
 
-// text decodes a JSON string; other values give "".
+// text decodes a JSON string; other values are "".
 func text(v []byte) string {
 	if len(v) < 2 || v[0] != '"' {
 		return ""
@@ -226,7 +226,7 @@ func (o object) boolPtr(key string) *bool {
 	return &b
 }
 
-// integer returns a whole number, bounded to what an int32 holds: no count or offset needs more.
+// integer returns an integer, limited to int32: no count or offset needs more.
 func (o object) integer(key string, def int) int {
 	v := o.raw(key)
 	if v == nil {
@@ -252,7 +252,7 @@ func (o object) texts(key string) []string {
 	return list
 }
 
-// without returns an object less the members whose keys drop names; the same bytes when there are none.
+// without returns an object without the members for whose key drop returns true; the same bytes when there are none.
 func without(o json.RawMessage, drop func(key string) bool) json.RawMessage {
 	if len(o) == 0 || o[0] != '{' {
 		return o
@@ -271,8 +271,8 @@ func without(o json.RawMessage, drop func(key string) bool) json.RawMessage {
 	return append(out, '}')
 }
 
-// distinct returns an object without keys that come twice: the last value stands, at the place of the first, as in Python. Readers of stored
-// JSON do not agree on which of two counts.
+// distinct returns an object without repeated keys: the last value remains, in the place of the first, as in Python. Readers of stored JSON
+// disagree on which of two counts.
 func distinct(o json.RawMessage) json.RawMessage {
 	if len(o) == 0 || o[0] != '{' {
 		return o
@@ -293,7 +293,7 @@ func distinct(o json.RawMessage) json.RawMessage {
 	return append(out, '}')
 }
 
-// with returns an object with one member replaced where it stands.
+// with returns an object with one member replaced in place.
 func with(o json.RawMessage, name string, val json.RawMessage) json.RawMessage {
 	out := []byte{'{'}
 	each(o, func(key string, old []byte) {
@@ -305,7 +305,7 @@ func with(o json.RawMessage, name string, val json.RawMessage) json.RawMessage {
 	return append(out, '}')
 }
 
-// appendMember adds `"key":val` to an object that has been begun, with a comma where one is due.
+// appendMember appends `"key":val` to an object under construction, with a comma if needed.
 func appendMember(dst []byte, key string, val []byte) []byte {
 	if dst[len(dst)-1] != '{' {
 		dst = append(dst, ',')
@@ -315,10 +315,10 @@ func appendMember(dst []byte, key string, val []byte) []byte {
 	return append(dst, val...)
 }
 
-// Text decodes a JSON string; anything else is "".
+// Text decodes a JSON string; other values are "".
 func Text(v []byte) string { return text(v) }
 
-// Indent makes JSON fit for reading.
+// Indent formats JSON for people.
 func Indent(v []byte) []byte {
 	var b bytes.Buffer
 	if err := json.Indent(&b, v, "", "  "); err != nil {

@@ -7,14 +7,14 @@ import (
 	"understudy/thread/overlay"
 )
 
-// Query parameters and header by which a request chooses whether it sees transcripts, and with which markers.
+// Query parameters and header by which a request chooses transcripts and markers.
 const (
 	OverlayParam  = "overlay"
 	MarkersParam  = "markers"
 	OverlayHeader = "X-Understudy-Overlay"
 )
 
-// Overlay reads what a request chooses. nil: it does not say. A parameter counts more than the header.
+// Overlay reads the choice of a request. A nil field means no choice. A parameter overrides the header.
 func Overlay(param, markers *string, header string) (c overlay.Choice, err error) {
 	choose := func(on, full bool) { c.Overlay, c.Full = &on, full }
 	switch header {
@@ -43,6 +43,6 @@ func Overlay(param, markers *string, header string) (c overlay.Choice, err error
 	return c, nil
 }
 
-// PartialOverlay is the response header of a history whose later entries show what the graph has, because transcripts of all of them would be too
-// much: the first entries, so many, are shown as without the bound.
+// PartialOverlay returns the response header of a history in which only the first entries have transcripts, because transcripts of all would
+// exceed the limit. Later entries show the graph's own messages.
 func PartialOverlay(entries int) string { return "partial; entries=" + strconv.Itoa(entries) }

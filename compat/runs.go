@@ -10,10 +10,10 @@ import (
 	"understudy/run"
 )
 
-// longestDelay bounds after_seconds: beyond it times overflow.
+// longestDelay is the maximum of after_seconds: beyond it times overflow.
 const longestDelay = 100 * 365 * 24 * time.Hour
 
-// RunForm is the route that a run comes by.
+// RunForm is the route by which a run is created.
 type RunForm struct {
 	Stateless bool
 	Followed  bool // stream and wait: the body may have on_disconnect
@@ -31,7 +31,7 @@ func (f RunForm) schema() *Schema {
 	return RunStateful.plain()
 }
 
-// NewRun decodes the body of a request that makes a run. The address of a webhook is not judged here.
+// NewRun decodes the body of a request that creates a run. It does not validate the address of a webhook.
 func NewRun(body []byte, form RunForm) (run.Request, error) {
 	o, err := decode(body, form.schema())
 	if err != nil {
@@ -119,14 +119,14 @@ func (o object) run(form RunForm) (run.Request, error) {
 		at, m := checkpointOf(c, ""), members(c)
 		req.CheckpointNS = at.NS
 		req.CheckpointMap = m.raw("checkpoint_map")
-		if m["checkpoint_id"] != nil { // any text: a run from a checkpoint that does not exist begins on an empty state
+		if m["checkpoint_id"] != nil { // any text: a run from an unknown checkpoint begins on an empty state
 			req.CheckpointID = at.ID
 		}
 	}
 	return req, nil
 }
 
-// modes reads stream modes: one, or a list. None at all means values.
+// modes reads stream modes: one, or a list. None means values.
 func (o object) modes(key string) []string {
 	switch v := o.raw(key); {
 	case v == nil:
@@ -138,9 +138,9 @@ func (o object) modes(key string) []string {
 	return []string{"values"}
 }
 
-// JoinModes reads ?stream_mode= of a join: each value is a mode or a JSON list of modes. A parameter that is repeated, as
-// Python's client sends a list, selects the union; LangGraph Server takes the last value alone. An empty value or list selects all modes:
-// nil. A value that is neither, such as modes joined by commas, selects no event, as in LangGraph Server.
+// JoinModes reads ?stream_mode= of a join: each value is a mode or a JSON list of modes. A repeated parameter, as Python's client sends a
+// list, selects the union; LangGraph Server uses only the last value. An empty value or list selects all modes: nil. Any other value,
+// such as modes joined by commas, selects no event, as in LangGraph Server.
 func JoinModes(values []string) []string {
 	var modes []string
 	for _, v := range values {
@@ -189,7 +189,7 @@ func cutComma(s string) (first, rest string) {
 	return s, ""
 }
 
-// Cancel is what POST /runs/cancel asks: the runs of a thread, or with a status those of all threads.
+// Cancel is the request of POST /runs/cancel: the runs of a thread, or with a status those of all threads.
 type Cancel struct {
 	Thread id.Thread
 	Runs   []id.Run
@@ -224,7 +224,7 @@ func CancelRuns(body []byte) (Cancel, error) {
 	return c, nil
 }
 
-// CancelAction reads ?action=: whatever is not rollback means interrupt.
+// CancelAction reads ?action=: any value but rollback means interrupt.
 func CancelAction(s string) run.Action {
 	if s == string(run.CancelRollback) {
 		return run.CancelRollback
@@ -270,7 +270,7 @@ func appendKwargs(dst []byte, k *run.Arguments) []byte {
 	return r.end()
 }
 
-// AppendResult appends what a wait or join answers.
+// AppendResult appends the answer of a wait or join.
 func AppendResult(dst []byte, res run.Result) []byte {
 	if len(res.Error) > 0 {
 		return AppendError(dst, res.Error)

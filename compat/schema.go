@@ -10,11 +10,12 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Schema is the part of JSON Schema that the API's bodies need. The zero Schema takes anything.
+// Schema is the part of JSON Schema that the API's bodies need. The zero Schema accepts anything.
 //
-// Formats are told to readers of the OpenAPI description but not checked here: identifiers have texts of their own.
+// Formats are for readers of the OpenAPI description and not checked here: errors for identifiers have their own
+// texts.
 type Schema struct {
-	Name     string   // under components/schemas; "" for one that is spelled out where it is used
+	Name     string   // under components/schemas; "" for an inline schema
 	Ref      bool     // errors name the schema by its place in components, as the Python server does for some
 	Types    []string // in alphabetical order, as error texts list them; none: any
 	Format   string
@@ -22,7 +23,7 @@ type Schema struct {
 	Props    []Prop
 	Required []string
 	Items    *Schema
-	Extra    *Schema // what members outside of Props must be; nil: anything
+	Extra    *Schema // schema of members outside of Props; nil: anything
 	AnyOf    []*Schema
 	OneOf    []*Schema
 	AllOf    []*Schema
@@ -40,12 +41,12 @@ type Prop struct {
 	Schema *Schema
 }
 
-// shown bounds how much of a bad instance an error text repeats. The bodies may have 300 MB.
+// shown limits how much of an invalid instance an error text repeats. Bodies may have 300 MB.
 const shown = 2000
 
-// violation is a failed check on its way out of the nested schemas; both paths grow at their front.
+// violation is a failed check while it is passed up through the nested schemas; both paths grow at their front.
 type violation struct {
-	reason   string // what is wrong with the instance
+	reason   string // why the instance is invalid
 	keyword  string
 	schema   []string // path, last element first
 	named    bool     // the path begins at a named schema and is complete
@@ -69,7 +70,7 @@ func (v *violation) under(at string) *violation {
 	return v
 }
 
-// fault spells the violation as the Python server does.
+// fault returns the violation in the words of the Python server.
 func (v *violation) fault() error {
 	var b strings.Builder
 	b.WriteString(v.reason)
@@ -90,7 +91,7 @@ func (v *violation) fault() error {
 	return fault.New(fault.Unprocessable, b.String())
 }
 
-// cut shortens what is repeated to a client, at a character's boundary.
+// cut truncates text that is repeated to a client, at a character boundary.
 func cut(b []byte) string {
 	if len(b) <= shown {
 		return string(b)
@@ -106,7 +107,7 @@ func (s *Schema) fail(keyword string, instance []byte, reason string) *violation
 	return &violation{reason: reason, keyword: keyword, instance: instance}
 }
 
-// Check reports whether body, as Prepare leaves it, holds to the schema.
+// Check reports whether body, prepared by Prepare, conforms to the schema.
 func (s *Schema) Check(body []byte) error {
 	if v := s.check(body); v != nil {
 		return v.fault()
@@ -266,7 +267,7 @@ func (s *Schema) checkNumber(v []byte) *violation {
 	if s.Min == nil && s.Max == nil {
 		return nil
 	}
-	f, _ := strconv.ParseFloat(string(v), 64) // out of range gives an infinity, which is compared rightly
+	f, _ := strconv.ParseFloat(string(v), 64) // out of range becomes an infinity, which compares correctly
 	if s.Min != nil && f < float64(*s.Min) {
 		return s.fail("minimum", v, cut(v)+" is less than the minimum of "+strconv.FormatInt(*s.Min, 10))
 	}
@@ -331,7 +332,7 @@ func (s *Schema) checkObject(v []byte) *violation {
 	return bad
 }
 
-// AppendJSON appends the schema as an OpenAPI 3.1 description has it. Named schemas are references unless whole is set.
+// AppendJSON appends the schema in the form of OpenAPI 3.1. Named schemas are references unless whole is set.
 func (s *Schema) AppendJSON(dst []byte, whole bool) []byte {
 	if s.Name != "" && !whole {
 		return append(append(append(dst, `{"$ref":"#/components/schemas/`...), s.Name...), `"}`...)

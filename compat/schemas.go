@@ -2,7 +2,7 @@ package compat
 
 import "slices"
 
-// The schemas of request bodies. Order of members and of enums shows in error texts.
+// The schemas of request bodies. The order of members and enums is visible in error texts.
 
 func objectOf(props ...Prop) *Schema {
 	return &Schema{Types: []string{"object"}, Props: props}
@@ -58,7 +58,7 @@ var (
 	offset = between(0, 0, "0")
 	order  = enum("asc", "desc")
 
-	// CheckpointConfig says which checkpoint is meant.
+	// CheckpointConfig identifies a checkpoint.
 	CheckpointConfig = named("CheckpointConfig", objectOf(
 		Prop{"thread_id", aText},
 		Prop{"checkpoint_ns", aText.doc("Namespace of a subgraph; empty is the root.")},
@@ -250,7 +250,7 @@ var (
 		{"on_completion", onCompletion},
 	}, statelessProps()...)...).require("assistant_id")))
 
-	// Runs that somebody waits for say what happens when they leave.
+	// Runs whose client waits have a setting for when the client leaves.
 	RunStatefulStream  = named("RunCreateStreamingStateful", &Schema{AllOf: []*Schema{RunStateful, objectOf(Prop{"on_disconnect", onDisconnect})}})
 	RunStatelessStream = named("RunCreateStreamingStateless", &Schema{AllOf: []*Schema{RunStateless, objectOf(Prop{"on_disconnect", onDisconnect})}})
 
@@ -294,7 +294,7 @@ func refd(s *Schema) *Schema {
 	return s
 }
 
-// plain is the schema without its place in components, for bodies where errors name it by its keywords alone.
+// plain returns the schema without its place in components, for bodies whose errors name it only by its keywords.
 func (s *Schema) plain() *Schema {
 	c := *s
 	c.Ref = false

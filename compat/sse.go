@@ -9,17 +9,18 @@ import (
 	"understudy/internal/fault"
 )
 
-// Heartbeat is what a quiet stream sends so that nobody on the way takes it for dead.
+// Heartbeat is sent on an idle stream so that no proxy closes the connection.
 const Heartbeat = ": heartbeat\r\n\r\n"
 
-// Interrupted is the last that a stream sends which ends before its run, though its client still reads: it may come back with the last id.
+// Interrupted is the last text of a stream that ends before its run while its client still reads: the client may reconnect with its last
+// id.
 const Interrupted = ": interrupted, come back with the last id\r\n\r\n"
 
-// AppendFrame appends an event of the classic streams, short of its id and its closing blank line, so that one frame serves readers
-// with ids and readers without.
+// AppendFrame appends an event of the classic streams without its id and its closing blank line, so that one frame serves readers
+// with and without ids.
 //
-// A line end or NUL in the event's name would let data pass for fields or events, so they are left out. In data, where JSON has
-// line ends only between tokens, each line gets a field of its own, which readers join again.
+// Line ends and NUL in the event's name are left out, because data could then inject fields or events. In data, where JSON has line
+// ends only between tokens, each line becomes a field, and readers join them.
 func AppendFrame(dst []byte, event string, data []byte) []byte {
 	dst = append(dst, "event: "...)
 	if strings.ContainsAny(event, "\r\n\x00") {
@@ -36,8 +37,8 @@ func AppendFrame(dst []byte, event string, data []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// AppendRecord appends a record of a stream as a whole event, with its id when ids is set. One that has no place in a stream has none: whoever came back
-// with the zero offset would get all from the beginning.
+// AppendRecord appends a record of a stream as a complete event, with its id when ids is set. A record without a position in a stream has no id: a
+// client that reconnected with the zero offset would receive everything from the beginning.
 func AppendRecord(dst []byte, r *bridge.Record, ids bool) []byte {
 	if r.Frame != nil {
 		dst = append(dst, r.Frame...)
@@ -71,7 +72,7 @@ func parseOffset(s string) (bridge.Offset, bool) {
 	return o, ok
 }
 
-// digits reads a number without a sign. One too big for an int64 is taken as the biggest.
+// digits reads a number without a sign. A number too large for an int64 becomes the largest.
 func digits(s string) (int64, bool) {
 	if s == "" {
 		return 0, false
@@ -88,8 +89,8 @@ func digits(s string) (int64, bool) {
 	return n, true
 }
 
-// RunOffset reads the Last-Event-ID of one who joins a run: after which record to go on. nil: only what comes from now on, which is
-// also what text that is no id means. -1 is the start.
+// RunOffset reads the Last-Event-ID of a client that joins a run: the record after which to resume. nil: only new records, which is
+// also the result for invalid text. -1 is the start.
 func RunOffset(lastEventID string) *bridge.Offset {
 	if lastEventID == "-1" {
 		return &bridge.Offset{}
@@ -100,7 +101,7 @@ func RunOffset(lastEventID string) *bridge.Offset {
 	return nil
 }
 
-// ThreadOffset reads the Last-Event-ID of one who follows a thread. A lone dash is the start, and text that is no id is refused.
+// ThreadOffset reads the Last-Event-ID of a client that follows a thread. A lone dash is the start; invalid text is refused.
 func ThreadOffset(lastEventID string) (*bridge.Offset, error) {
 	switch lastEventID {
 	case "":

@@ -24,7 +24,7 @@ func UpdateState(t id.Thread, body []byte) (thread.Place, []thread.StateUpdate, 
 	}
 	named := members(o.raw("checkpoint"))
 	at := thread.Place{Key: checkpointOf(o.raw("checkpoint"), t), Map: named.raw("checkpoint_map")}
-	if named["checkpoint_id"] == nil { // an empty one is the head, whatever checkpoint_id says
+	if named["checkpoint_id"] == nil { // an empty one is the head, regardless of checkpoint_id
 		at.ID = id.Checkpoint(o.text("checkpoint_id"))
 	}
 	if err := o.namedNode(); err != nil {
@@ -41,8 +41,8 @@ func (o object) namedNode() error {
 	return nil
 }
 
-// StateAt decodes the body of POST /threads/{id}/state/checkpoint. noNS: the body names a checkpoint without its namespace, and the answer
-// shows it the same way.
+// StateAt decodes the body of POST /threads/{id}/state/checkpoint. noNS reports that the body names a checkpoint without its namespace;
+// the answer then omits it too.
 func StateAt(t id.Thread, body []byte) (at checkpointer.Key, subgraphs, noNS bool, err error) {
 	o, err := decode(body, ThreadStateAt)
 	if err != nil {
@@ -53,7 +53,7 @@ func StateAt(t id.Thread, body []byte) (at checkpointer.Key, subgraphs, noNS boo
 }
 
 // History decodes the body of POST /threads/{id}/history. `before` may be a checkpoint object, a configuration with one in
-// `configurable`, or a bare id: clients document all three, though LangGraph Server takes only the second.
+// `configurable`, or a bare id: clients document all three, though LangGraph Server accepts only the second.
 func History(t id.Thread, body []byte) (thread.HistoryQuery, error) {
 	q := thread.HistoryQuery{Thread: t}
 	o, err := decode(body, ThreadStateSearch)
@@ -95,9 +95,9 @@ func HistoryFrom(t id.Thread, limit *string, before string) (thread.HistoryQuery
 	return q, nil
 }
 
-// StateParts says how a state is shown.
+// StateParts sets how a state is shown.
 type StateParts struct {
-	// Asked is what the client named: a checkpoint that does not exist is shown under it.
+	// Asked is the checkpoint that the client named, shown as the id of a checkpoint that does not exist.
 	Asked checkpointer.Key
 	// NoNS leaves checkpoint_ns out of `checkpoint`, for requests that name a checkpoint without it.
 	NoNS bool

@@ -48,7 +48,7 @@ func PatchThread(body []byte) (thread.Patch, error) {
 	return thread.Patch{Metadata: o.metadata(), TTL: threadTTL(o.raw("ttl"))}, nil
 }
 
-// threadTTL reads how long a thread is to be kept; nil when nothing is asked. Zero, or less: until the next sweep.
+// threadTTL reads how long to keep a thread; nil when absent. Zero or less: until the next sweep.
 func threadTTL(raw []byte) *thread.TTLRequest {
 	o := members(raw)
 	if o.raw("strategy") == nil && o.raw("ttl") == nil {
@@ -62,7 +62,7 @@ func threadTTL(raw []byte) *thread.TTLRequest {
 	return r
 }
 
-// extractRoots are the members of a thread that a search may reach into.
+// extractRoots are the members of a thread from which a search may extract values.
 var extractRoots = []string{"config", "interrupts", "metadata", "values"}
 
 // SearchThreads decodes the body of POST /threads/search.
@@ -100,7 +100,7 @@ func SearchThreads(body []byte) (thread.Search, Columns, error) {
 	return q, cols, err
 }
 
-// identifier is what an alias of a search is.
+// identifier is the syntax of an alias in a search.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // extracts reads the paths of a search by alias.
@@ -131,7 +131,7 @@ func extracts(paths []byte) (map[string]string, error) {
 	return all, bad
 }
 
-// condition reads what a member has to contain; nil when that is nothing.
+// condition reads the value that a member must contain; nil when there is no condition.
 func (o object) condition(key string) json.RawMessage {
 	if v := o.raw(key); len(v) > len(`{}`) {
 		return v
@@ -177,13 +177,13 @@ func PruneThreads(body []byte) (ids []id.Thread, strategy thread.Strategy, err e
 	return ids, thread.Strategy(o.textOr("strategy", string(thread.Delete))), err
 }
 
-// ThreadParts says what of a thread is shown besides its columns.
+// ThreadParts selects the parts of a thread to show in addition to its columns.
 type ThreadParts struct {
-	NoValues bool // a copy is shown without the key
+	NoValues bool // set for copies, which lack the key
 	TTL      bool // ?include=ttl: the key, when the thread has one
 }
 
-// AppendUsage appends how much the checkpoints of a thread take.
+// AppendUsage appends the size of a thread's checkpoints.
 func AppendUsage(dst []byte, t id.Thread, u thread.Usage) []byte {
 	amount := func(r *row, name string, a thread.Amount) {
 		r.raw(name, fmt.Appendf(nil, `{"count":%d,"bytes":%d}`, a.Rows, a.Bytes))
@@ -222,7 +222,7 @@ func AppendThread(dst []byte, v *thread.View, cols Columns, parts ThreadParts) [
 		r.raw("values", v.Values)
 	}
 	if v.Touched {
-		// `error` cannot be selected, so it shows only when everything does.
+		// `error` cannot be selected, so it is shown only with all columns.
 		r.raw("error", v.Error)
 		r.object("interrupts", v.Interrupts)
 	} else if len(cols) > 0 {

@@ -14,7 +14,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// Archive is a storage whose checkpoints can be recorded after the fact. Every method but Backfill sees committed rows only.
+// Archive is a storage whose checkpoints can be recorded later. Every method but Backfill sees committed rows only.
 type Archive interface {
 	// Unrecorded reports whether the thread has a root checkpoint for which nothing was recorded.
 	Unrecorded(ctx context.Context, t id.Thread) (bool, error)
@@ -24,17 +24,17 @@ type Archive interface {
 	RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, error)
 	// RootValue returns the stored value of a root channel at a version; an empty type when there is none.
 	RootValue(ctx context.Context, t id.Thread, channel, version string) (Value, error)
-	// Backfill runs fn in a transaction, alone. An error from fn undoes all it did. fn must not block, and may be run again
+	// Backfill runs fn in a transaction of its own. An error from fn rolls it back. fn must not block, and may be run again
 	// after a serialization failure.
 	Backfill(ctx context.Context, fn func(BackfillTx) error) error
 }
 
-// BackfillTx is what backfilling needs within a transaction.
+// BackfillTx is the part of a transaction that backfilling uses.
 type BackfillTx interface {
 	Tx
 	// HasRootCheckpoint reports whether the thread has the root checkpoint.
 	HasRootCheckpoint(t id.Thread, c id.Checkpoint) (bool, error)
-	// DropTranscripts forgets what was recorded for checkpoints. Their events are marked as RollBackEvents does it.
+	// DropTranscripts deletes the transcripts of checkpoints, and marks their events as RollBackEvents does.
 	DropTranscripts(t id.Thread, checkpoints []id.Checkpoint) error
 }
 
@@ -45,24 +45,25 @@ type Link struct {
 }
 
 const (
-	// batchCheckpoints and batchBytes bound what a batch holds in memory.
+	// batchCheckpoints and batchBytes limit the memory of a batch.
 	batchCheckpoints = 200
 	batchBytes       = 8 << 20
-	// batchTime is after how long a transaction gives way to other writers.
+	// batchTime is the length of a transaction before it yields to other writers.
 	batchTime = 25 * time.Millisecond
-	// rememberThreads bounds the memory of threads that lack nothing, twice.
+	// rememberThreads limits the set of complete threads, of which there are two.
 	rememberThreads = 1 << 14
 )
 
-// Backfiller records the checkpoints that a thread had before anybody recorded it: those of an existing database, or those written while
-// recording did not exist. It is safe for concurrent use.
+// Backfiller records the checkpoints that were saved without recording: those of an existing database, or those written while recording did
+// not exist. It is safe for concurrent use.
 //
-// It walks all root checkpoints of a thread, parents first, and hands each to Record, so that the transcript becomes what it would have been.
-// What is left to do is what has no row: it works in many small transactions, and can be interrupted at any point.
+// It walks all root checkpoints of a thread, parents first, and passes each to Record, so that the transcript is the same as if they had been
+// recorded when they were saved. Checkpoints without a row are still to do, so it works in many small transactions and can be interrupted at
+// any point.
 type Backfiller struct {
-	// Log is told of threads that were backfilled. nil: nobody is. Set it before use.
+	// Log receives a line for each backfilled thread; nil: none. Set it before use.
 	Log *slog.Logger
-	// Keys tell which channels hold messages. Set it before use.
+	// Keys returns which channels hold messages. Set it before use.
 	Keys Keys
 
 	store             Archive
@@ -70,13 +71,13 @@ type Backfiller struct {
 	pause             time.Duration // of a transaction
 
 	mu sync.Mutex
-	// whole are threads that lack nothing; was holds those of before it was full. A thread that lacks nothing stays so: each new
+	// whole are complete threads; was holds those from before whole was full. A complete thread stays complete: each new
 	// checkpoint is recorded in the transaction that saves it.
 	whole, was map[id.Thread]struct{}
-	flights    map[id.Thread]chan struct{} // threads that are being looked at; closed when that ends
+	flights    map[id.Thread]chan struct{} // threads being backfilled; closed when done
 }
 
-// NewBackfiller makes a Backfiller of a storage.
+// NewBackfiller returns a Backfiller for a storage.
 func NewBackfiller(a Archive) *Backfiller {
 	return &Backfiller{
 		store: a, checkpoints: batchCheckpoints, size: batchBytes, pause: batchTime,
@@ -84,11 +85,11 @@ func NewBackfiller(a Archive) *Backfiller {
 	}
 }
 
-// Ensure returns when all root checkpoints of a thread are recorded, for whoever reads the transcript of one of them, or is about to save one
-// on top of it. An empty checkpoint stands for the newest. Only one caller works on a thread, the others wait; when its context ends
-// another goes on from there. Once a thread lacks nothing, asking again costs a look into memory.
+// Ensure returns when all root checkpoints of a thread are recorded. Callers are about to read the transcript of one of them, or to save one
+// on top of it. Only one caller works on a thread while the others wait; when its context ends, another continues. For a complete thread the
+// call is a lookup in memory.
 //
-// The checkpoint does not narrow the work: a copy beside it, or the original it was copied from, is not among its ancestors.
+// The checkpoint does not narrow the work: a sibling copy, or the original it was copied from, is not among its ancestors.
 func (b *Backfiller) Ensure(ctx context.Context, t id.Thread, _ id.Checkpoint) error {
 	if b.lacksNothing(t) {
 		return nil
@@ -108,7 +109,7 @@ func (b *Backfiller) Ensure(ctx context.Context, t id.Thread, _ id.Checkpoint) e
 			return context.Cause(ctx)
 		}
 	}
-	done := false // not even when it panics may others wait for ever
+	done := false // on a panic others must not wait forever
 	defer func() { b.leave(t, mine, done) }()
 	if err := b.fill(ctx, t); err != nil {
 		return fmt.Errorf("backfill thread %s: %w", t, err)
@@ -117,8 +118,8 @@ func (b *Backfiller) Ensure(ctx context.Context, t id.Thread, _ id.Checkpoint) e
 	return nil
 }
 
-// Reader is r with Ensure before whatever is read of a thread as a whole or at a checkpoint. When that fails what was recorded so far is read:
-// a thread that cannot be backfilled stays readable.
+// Reader returns r with a call of Ensure before each read of a thread as a whole or at a checkpoint. If that fails, the reader returns what
+// was recorded so far: a thread that cannot be backfilled stays readable.
 func (b *Backfiller) Reader(r Reader) Reader { return ensured{r, b} }
 
 type ensured struct {
@@ -144,7 +145,8 @@ func (e ensured) ensure(ctx context.Context, t id.Thread, c id.Checkpoint) {
 	}
 }
 
-// enter reports whether a thread is whole, or else who works on it; nil: the caller does now.
+// enter reports whether a thread is complete; otherwise it returns the channel of the caller that works on it, or nil if
+// that is now this caller.
 func (b *Backfiller) enter(t id.Thread, mine chan struct{}) (busy chan struct{}, whole bool) {
 	if b.lacksNothing(t) {
 		return nil, true
@@ -157,7 +159,7 @@ func (b *Backfiller) enter(t id.Thread, mine chan struct{}) (busy chan struct{},
 	return busy, false
 }
 
-// lacksNothing reports whether a thread is known to be whole.
+// lacksNothing reports whether a thread is known to be complete.
 func (b *Backfiller) lacksNothing(t id.Thread) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,7 +183,7 @@ func (b *Backfiller) leave(t id.Thread, mine chan struct{}, whole bool) {
 	close(mine)
 }
 
-// remember notes that a thread is whole. b.mu is held.
+// remember notes that a thread is complete. The caller holds b.mu.
 func (b *Backfiller) remember(t id.Thread) {
 	if len(b.whole) >= rememberThreads {
 		b.was, b.whole = b.whole, make(map[id.Thread]struct{}, rememberThreads)
@@ -189,7 +191,7 @@ func (b *Backfiller) remember(t id.Thread) {
 	b.whole[t] = struct{}{}
 }
 
-// fill records what a thread lacks.
+// fill records the missing checkpoints of a thread.
 func (b *Backfiller) fill(ctx context.Context, t id.Thread) error {
 	lacks, err := b.store.Unrecorded(ctx, t)
 	if err != nil || !lacks {
@@ -201,8 +203,8 @@ func (b *Backfiller) fill(ctx context.Context, t id.Thread) error {
 		return err
 	}
 	order, stale := plan(links)
-	// They were recorded before their parents, as if the conversation began with them. Should this be interrupted, what is left of them is
-	// found again: it still stands above what is not recorded.
+	// They were recorded before their parents, as if the conversation began with them. If this is interrupted, the rest is found again,
+	// because it still has an unrecorded parent.
 	for rest := stale; len(rest) > 0; {
 		n := min(len(rest), b.checkpoints)
 		if err := b.store.Backfill(ctx, func(tx BackfillTx) error { return tx.DropTranscripts(t, rest[:n]) }); err != nil {
@@ -210,7 +212,7 @@ func (b *Backfiller) fill(ctx context.Context, t id.Thread) error {
 		}
 		rest = rest[n:]
 	}
-	known := map[string]struct{}{} // versions of the messages that were handed to Record
+	known := map[string]struct{}{} // versions of the messages passed to Record
 	for rest := order; len(rest) > 0; {
 		facts, n, err := b.load(ctx, t, rest, known)
 		if err != nil {
@@ -228,7 +230,7 @@ func (b *Backfiller) fill(ctx context.Context, t id.Thread) error {
 }
 
 // plan returns the checkpoints to record, each after its parent, else in order of their ids: a copy comes after its original. stale are
-// those among them that were recorded on a parent that was not.
+// those that were recorded before their parent.
 func plan(links []Link) (order, stale []id.Checkpoint) {
 	at := make(map[id.Checkpoint]int, len(links))
 	for i, l := range links {
@@ -242,8 +244,8 @@ func plan(links []Link) (order, stale []id.Checkpoint) {
 	state := make([]uint8, len(links))
 	var path []int
 	for i := range links {
-		// Up to the oldest ancestor that is not planned, and down again. A parent that is met twice on the way is its own
-		// ancestor: no graph writes that, but a loop must not be endless.
+		// Up to the oldest ancestor that is not planned, and down again. A parent that is visited twice is its own
+		// ancestor: no graph writes that, but the loop must end.
 		path = path[:0]
 		for ok := true; ok && state[i] == 0; i, ok = at[links[i].Parent] {
 			state[i] = met
@@ -267,8 +269,8 @@ func plan(links []Link) (order, stale []id.Checkpoint) {
 	return order, stale
 }
 
-// load reads the facts of the next checkpoints, as many as a batch may hold; n is how many that took. A value that several checkpoints
-// share is read for the first of them.
+// load reads the facts of the next checkpoints, up to the size of a batch; n is the number of checkpoints consumed. A value shared by
+// several checkpoints is read for the first of them.
 func (b *Backfiller) load(ctx context.Context, t id.Thread, order []id.Checkpoint, known map[string]struct{}) (facts []Facts, n int, err error) {
 	size := 0
 	for _, c := range order {
@@ -300,7 +302,7 @@ func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, kn
 	p := &checkpointer.Put{Checkpoint: *row}
 	source := gjson.GetBytes(row.Metadata, "source").String()
 	if p.Run == "" && source != "update" && source != "fork" {
-		// A database of another program: the run is named by what it put into the metadata, if at all.
+		// In a database of another program, the run is known only from its metadata, if at all.
 		p.Run = id.Run(gjson.GetBytes(row.Metadata, "run_id").String())
 	}
 	versions := gjson.GetBytes(row.Data, "channel_versions")
@@ -323,7 +325,7 @@ func (b *Backfiller) facts(ctx context.Context, row *checkpointer.Checkpoint, kn
 			return Facts{}, err
 		}
 		if v.Type == jsonplus.TypeJSON {
-			// Converted here and not in the transaction, others wait for that.
+			// Converted here and not in the transaction, because other writers wait for that.
 			if packed, err := jsonplus.PackJSON(v.Data); err == nil {
 				v = Value{Type: jsonplus.TypeMsgpack, Data: packed}
 			}
@@ -355,7 +357,7 @@ func (b *Backfiller) record(ctx context.Context, t id.Thread, facts []Facts) err
 	return nil
 }
 
-// recordOld records a checkpoint that was saved long ago, unless it has gone since its facts were read, or was saved again.
+// recordOld records a checkpoint that was saved earlier, unless it was deleted or saved again since its facts were read.
 func recordOld(tx BackfillTx, t id.Thread, f Facts) error {
 	if ok, err := tx.HasRootCheckpoint(t, f.Checkpoint); err != nil || !ok {
 		return err

@@ -73,8 +73,8 @@ func marshal(v any) json.RawMessage {
 	return b
 }
 
-// how a talk gets into a database: which of its checkpoints are recorded as they are saved, whether it has runs and paths of tasks, and after how
-// many checkpoints the thread is copied and goes on as the copy (0: it is not).
+// how is the way a talk gets into a database: which checkpoints are recorded when they are saved, whether it has runs and paths of tasks, and
+// after how many checkpoints the thread is copied and continues as the copy (0: it is not).
 type how struct {
 	recordFrom int
 	foreign    bool
@@ -222,8 +222,8 @@ func (d database) log(thread id.Thread) []*eventstore.Event {
 	return events
 }
 
-// What is recorded as a talk goes on, what is backfilled when it is over, and what a person saw are the same at every checkpoint, and
-// so is the log of events, wherever backfilling was interrupted.
+// Live recording, backfilling afterwards, and what a person saw agree at every checkpoint, and so does the log of events, wherever
+// backfilling was interrupted.
 //
 // What backfilling cannot know:
 //   - messages that a run's input removed, where the run wrote one checkpoint only and its row is gone (a database of another program);
@@ -290,7 +290,7 @@ func TestTalks(t *testing.T) {
 	t.Logf("%d checkpoints", checkpoints)
 }
 
-// hides reports whether something happened in a talk that no checkpoint tells.
+// hides reports whether a talk has a change that no checkpoint shows.
 func (t *talk) hides() bool {
 	for _, m := range t.steps {
 		if m.unknown {

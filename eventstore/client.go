@@ -7,8 +7,8 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// byClient returns what reports whether a client removed a message with this step; nil: none. What clients sent is read only when it
-// matters.
+// byClient returns a function that reports whether a client removed a message in this step; nil if no client could. The client's
+// input is read only when needed.
 func (s *step) byClient() (func(mid string) bool, error) {
 	if !s.Loses() {
 		return nil, nil
@@ -16,7 +16,8 @@ func (s *step) byClient() (func(mid string) bool, error) {
 	if s.f.Source == "update" || s.f.Source == "fork" {
 		return func(string) bool { return true }, nil
 	}
-	// Writes that a command left on the parent, and are not of this run's first step, are those of another run that began there.
+	// Writes that a command left on the parent, and that are not of this run's first step, belong to another run that began
+	// there.
 	if s.parent != nil && !judge.Calls(string(s.f.Run), string(s.parent.Run), s.parent.Source) {
 		return nil, nil
 	}
@@ -27,7 +28,7 @@ func (s *step) byClient() (func(mid string) bool, error) {
 			return nil, err
 		}
 		for _, w := range writes {
-			// What cannot be read names nothing.
+			// A value that cannot be read names no messages.
 			if text, err := jsonplus.AppendJSON(nil, w.Type, w.Data); err == nil {
 				named(names, gjson.ParseBytes(text), 0)
 			}

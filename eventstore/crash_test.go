@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 			whole := open(t)
 			if work == "record" {
 				whole.play(crashTalk(), "t", how{})
-			} else { // what no checkpoint tells is not in there
+			} else { // without changes that no checkpoint shows
 				whole.play(crashTalk(), "t", how{recordFrom: len(talk.steps)})
 				require.NoError(t, eventstore.NewBackfiller(whole).Ensure(context.Background(), "t", ""))
 			}

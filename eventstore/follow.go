@@ -7,26 +7,26 @@ import (
 	"understudy/id"
 )
 
-// Offset says how far a follower of the log has come with a thread. A follower keeps something outside of the database in step with the
-// log: a file, an index. It has an offset of its own for each thread, so it is told of every event at least once, however it ends; the
-// event's thread and seq say whether it was told before.
+// Offset is the position of a follower in the log of a thread. A follower keeps something outside of the database in step with the log:
+// a file, an index. It has an offset for each thread and receives every event at least once, even across crashes; the event's thread
+// and seq identify repeats.
 type Offset struct {
 	Thread  id.Thread
-	Created time.Time // of the thread, when it began; zero in PutOffsets: the follower has let go of the thread
-	Seq     Seq       // of the last event that was dealt with
-	// Position is whatever else the follower notes: a length of a file.
+	Created time.Time // of the thread; in PutOffsets zero deletes the offset
+	Seq     Seq       // of the last event processed
+	// Position is additional data of the follower, such as the length of a file.
 	Position int64
 }
 
-// maxChanges is how many threads are remembered one by one.
+// maxChanges is how many changed threads are remembered individually.
 const maxChanges = 10_000
 
-// Changes tells one follower which threads have changed since it asked last. It is safe for concurrent use.
+// Changes collects, for one follower, the threads that changed since its last call of Take. It is safe for concurrent use.
 type Changes struct {
 	mu      sync.Mutex
 	threads map[id.Thread]struct{}
 	missed  bool
-	wake    chan struct{} // capacity 1: there is something to take
+	wake    chan struct{} // capacity 1: changes are ready
 }
 
 // NewChanges makes a Changes.
@@ -34,7 +34,7 @@ func NewChanges() *Changes {
 	return &Changes{threads: map[id.Thread]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
-// Add notes threads. It does not block.
+// Add adds changed threads. It does not block.
 func (c *Changes) Add(threads []id.Thread) {
 	c.mu.Lock()
 	for _, t := range threads {
@@ -47,14 +47,15 @@ func (c *Changes) Add(threads []id.Thread) {
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
-	default: // somebody did already
+	default: // already signaled
 	}
 }
 
-// Wake returns a value after something was added.
+// Wake returns a channel that receives a value after threads were added.
 func (c *Changes) Wake() <-chan struct{} { return c.wake }
 
-// Take returns up to n threads that changed, each once. missed: more have changed than are remembered, so all must be looked at.
+// Take returns up to n changed threads, each once. missed reports that more have changed than are remembered: the follower must
+// check all.
 func (c *Changes) Take(n int) (threads []id.Thread, missed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

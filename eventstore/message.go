@@ -24,7 +24,7 @@ const lcSummarization = "summarization"
 // removeAll is the id of a remove message that stands for all messages.
 const removeAll = "__remove_all__"
 
-// typeOf returns the type of the event for a message of a type. Chunks that were stored count as the message they are part of.
+// typeOf returns the event type for a message type. Stored chunks count as the message they are part of.
 func typeOf(message string) string {
 	switch message {
 	case "human", "user", "HumanMessageChunk":
@@ -40,10 +40,10 @@ func typeOf(message string) string {
 	}
 }
 
-// TypeOf returns the type of the event for a message of a type.
+// TypeOf returns the event type for a message type.
 func TypeOf(message string) string { return typeOf(message) }
 
-// CanSummarize reports whether a message of a type can be a summary that does not declare itself one.
+// CanSummarize reports whether a message of this type can be a summary without declaring itself one.
 func CanSummarize(message string) bool {
 	switch typeOf(message) {
 	case TypeHuman, TypeAI, TypeSystem:
@@ -69,14 +69,15 @@ func ShownMessage(raw []byte) (m jsonplus.Message, ok bool) {
 	return m, true
 }
 
-// messageJSON returns a stored message as JSON; ok is false when it is corrupt. A graph must be able to save what it likes: what cannot
-// be read is not recorded, and is no error.
+// messageJSON returns a stored message as JSON; ok is false when it is corrupt. A graph may save anything, so a message that cannot be
+// read is not recorded, without an error.
 func messageJSON(raw []byte) (text []byte, ok bool) {
 	text, err := jsonplus.AppendJSON(nil, "msgpack", raw)
 	return text, err == nil && gjson.ValidBytes(text)
 }
 
-// ContentDigest identifies the content of a message as clients see it, its id left out. What is no object has none.
+// ContentDigest returns the digest of a message's content as clients see it, without its id. It is zero for a value that
+// is not an object.
 func ContentDigest(message []byte) (d judge.Digest) {
 	digest, err := anonymousDigest(message)
 	if err != nil {
@@ -98,7 +99,8 @@ func Identify(message []byte, known func(mid string) bool) (mid string, identifi
 	return mid, withID(message, mid), nil
 }
 
-// anonymousDigest is the digest of a message without its id, over JSON with sorted keys: the same however it came here.
+// anonymousDigest is the digest of a message without its id, over JSON with sorted keys: independent of how the message
+// was encoded.
 func anonymousDigest(message []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(message))
 	dec.UseNumber()
@@ -122,7 +124,7 @@ func anonymousID(digest string, known func(string) bool) string {
 	at := func(n int) string {
 		return uuid.NewSHA1(uuid.NameSpaceOID, []byte(digest+":"+strconv.Itoa(n))).String()
 	}
-	// Equal messages are numbered without gaps, so the first free number can be searched for by halves.
+	// Equal messages are numbered without gaps, so a binary search finds the first free number.
 	low, high := 0, 1
 	for known(at(high - 1)) {
 		low, high = high, high*2
@@ -137,17 +139,17 @@ func anonymousID(digest string, known func(string) bool) string {
 	return at(low)
 }
 
-// withID puts an id into a message.
+// withID sets the id of a message.
 func withID(message []byte, mid string) []byte {
 	o := jsonobj.Of(message)
 	o.SetText("id", mid)
 	return o.JSON()
 }
 
-// Text returns the text of a message: its content, or that of the blocks of its content.
+// Text returns the text of a message: its content, or the text of its content blocks.
 func Text(message []byte) string { return textOf(message) }
 
-// textOf returns the text of a message's content: itself, or the text of its blocks.
+// textOf returns the text of a message: its content, or the text of its content blocks.
 func textOf(message []byte) string {
 	content := gjson.GetBytes(message, "content")
 	if !content.IsArray() {
@@ -165,7 +167,7 @@ func textOf(message []byte) string {
 	return strings.Join(texts, "\n")
 }
 
-// markerID returns the id of the marker for a summary message, or for the last message that was condensed.
+// markerID returns the id of the marker, derived from that of the summary message or of the last condensed message.
 func markerID(summary, lastCondensed string) string {
 	if summary == "" {
 		summary = uuid.NewSHA1(uuid.NameSpaceOID, []byte(lastCondensed)).String()
@@ -173,8 +175,8 @@ func markerID(summary, lastCondensed string) string {
 	return "summary-marker-" + summary
 }
 
-// named collects the ids of remove messages wherever they are in JSON that a client sent: as messages, as the constructor form of
-// LangChain's serialisation, alone or in lists.
+// named collects the ids of remove messages anywhere in JSON from a client: as messages, as the constructor form of LangChain's
+// serialisation, alone or in lists.
 func named(into map[string]bool, v gjson.Result, depth int) {
 	if depth > 32 || !v.IsObject() && !v.IsArray() {
 		return

@@ -9,13 +9,13 @@ import (
 	"understudy/id"
 )
 
-// A node holds three lists of entries: the transcript, the list, and the anonymous messages that its lineage ever had. Its data is
-// one difference after the other, each to the list of the base (an empty one, when the node is whole):
+// A node holds three lists of entries: the transcript, the list, and all anonymous messages of its lineage. Its data is a sequence
+// of differences, each to the list of the base (an empty one, when the node is whole):
 //
 //	number of splices, then for each: entries to keep, entries to leave out, number of runs to put in, and the runs:
 //	first seq (as the difference to the end of the run before), its length, doubled, plus one if they are summaries
 //
-// all as varints. What is left of the base after the last splice is kept.
+// all as varints. The rest of the base after the last splice is kept.
 
 var errNode = errors.New("eventstore: corrupt node")
 
@@ -34,7 +34,7 @@ func encodeNode(old, new lists) []byte {
 	return dst
 }
 
-// decodeNodes puts together what Tx.Nodes gives.
+// decodeNodes decodes the chain of nodes that Tx.Nodes returns.
 func decodeNodes(nodes []Node) (l lists, err error) {
 	for i, n := range nodes {
 		if (n.Base == 0) != (i == 0) {
@@ -61,7 +61,7 @@ type splice struct {
 	put         []Entry
 }
 
-// diff returns the splices that turn old into new. Entries rarely change their order; where they do, that stretch is written anew.
+// diff returns the splices that turn old into new. Entries rarely change their order; a reordered stretch is written in full.
 func diff(old, new []Entry) []splice {
 	head := 0
 	for head < len(old) && head < len(new) && old[head] == new[head] {
@@ -162,10 +162,10 @@ func appendRuns(dst []byte, entries []Entry) []byte {
 	return dst
 }
 
-// maxEntries bounds what a corrupt node can make us allocate.
+// maxEntries limits the allocation for a corrupt node.
 const maxEntries = 1 << 24
 
-// applyDiff returns the entries after a diff. Those before it are used up: most diffs only append.
+// applyDiff returns the entries after a diff. It may modify old: most diffs only append.
 func applyDiff(old []Entry, data []byte) (entries []Entry, rest []byte, err error) {
 	r := reader{data: data}
 	splices := r.count(1 << 20)
@@ -232,7 +232,7 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// Fold puts the transcript of a checkpoint together from its row and what Tx.Nodes gives for it, nothing when its Node is 0.
+// Fold builds the transcript of a checkpoint from its row and the result of Tx.Nodes, which is empty when its Node is 0.
 func Fold(row *Row, nodes []Node) (*Transcript, error) {
 	tr := &Transcript{Run: row.Run, Source: row.Source, Texts: row.Summary}
 	if row.Node == 0 {

@@ -12,24 +12,24 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// PageQuery selects a page of rows of a thread. Pages are given by seq, which a row never changes: what is written meanwhile comes
-// behind all that is there, so who reads on from the last row of a page misses nothing and sees nothing twice.
+// PageQuery selects a page of rows of a thread. Pages are bounded by seq, which never changes for a row, and new rows come after
+// all existing ones. So a client that continues from the last row of a page misses no row and sees none twice.
 type PageQuery struct {
 	Thread id.Thread
-	Run    id.Run   // only its rows; "" all
-	Types  []string // only events of these types, under today's name or an old one; nil: all. Not for messages
+	Run    id.Run   // only rows of this run; "": all
+	Types  []string // only events of these types, by current or old name; nil: all. Not for messages
 	After  Seq      // only rows above it
 	Before Seq      // only rows below it; 0: no bound
-	// Backward gives the last rows of those selected instead of the first. They ascend all the same.
+	// Backward selects the last rows instead of the first. They are still in ascending order.
 	Backward bool
 	Limit    int // at least 1
-	// Bytes bounds what is loaded: rows until their contents have so many bytes, one row at least. Page.Rest names the others. 0: all are loaded.
+	// Bytes limits what is loaded: rows until their contents have this many bytes, at least one row. Page.Rest has the others. 0: all are loaded.
 	Bytes int
 	// At is the root checkpoint whose transcript is read; "": the newest. For messages only.
 	At id.Checkpoint
 }
 
-// Bound is the seq that rows stay below.
+// Bound returns the seq below which rows are selected.
 func (q *PageQuery) Bound() Seq {
 	if q.Before == 0 {
 		return math.MaxInt64
@@ -37,19 +37,20 @@ func (q *PageQuery) Bound() Seq {
 	return q.Before
 }
 
-// Page is rows by ascending seq.
+// Page is a list of rows by ascending seq.
 type Page struct {
 	Rows []*Event
-	// Rest are the places of the rows behind Rows that PageQuery.Bytes left out, and Load loads them, from the state of the database by then: rows do not
-	// change, and one that is gone is an error.
+	// Rest are the places of the rows after Rows that PageQuery.Bytes left out. Load loads them from the current state of the database: rows do not
+	// change, and a missing row is an error.
 	Rest []Place
 	Load func(ctx context.Context, places []Place) ([]*Event, error)
-	More bool // there are rows beyond it, in the direction in which was read
-	// Incomplete: what was said before these rows is not known as a whole.
+	More bool // there are further rows in the direction of reading
+	// Incomplete reports that the conversation before these rows is not completely known.
 	Incomplete bool
 }
 
-// Next takes the next row off the page, and loads those of Rest, about so many bytes of contents at a time; io.EOF after the last.
+// Next returns the next row of the page. It loads the rows of Rest, about this many bytes of content at a time. After the last row
+// it returns io.EOF.
 func (p *Page) Next(ctx context.Context, bytes int) (*Event, error) {
 	if len(p.Rows) == 0 {
 		if len(p.Rest) == 0 {
@@ -67,7 +68,7 @@ func (p *Page) Next(ctx context.Context, bytes int) (*Event, error) {
 	return row, nil
 }
 
-// Through passes all rows through fn, which may change them: those that are loaded at once, the others as they are.
+// Through passes all rows through fn, which may change them: loaded rows at once, the others when they are loaded.
 func (p *Page) Through(fn func([]*Event)) {
 	fn(p.Rows)
 	if load := p.Load; load != nil {
@@ -79,26 +80,26 @@ func (p *Page) Through(fn func([]*Event)) {
 	}
 }
 
-// Pager gives pages. Each is read from one state of the database.
+// Pager returns pages. Each is read from one state of the database.
 type Pager interface {
 	// LogPage returns events as they were written.
 	LogPage(ctx context.Context, q PageQuery) (*Page, error)
-	// MessagePage returns the transcript of a root checkpoint: one row for each entry, as it is now, under the seq, run and time
-	// of its first event. Those that do not stand where their seq says have metadata `after_seq`, as Place.After. Without a recorded
-	// transcript there are no rows.
+	// MessagePage returns the transcript of a root checkpoint: one row for each entry, in its current form, with the seq, run and
+	// time of its first event. Rows whose position differs from the order of seqs have the metadata `after_seq`, as Place.After.
+	// Without a recorded transcript there are no rows.
 	MessagePage(ctx context.Context, q PageQuery) (*Page, error)
 	// KnowsRun reports whether a run of the thread exists, or has left events.
 	KnowsRun(ctx context.Context, t id.Thread, r id.Run) (bool, error)
 }
 
-// oldNames are names of types that earlier writers used, by today's.
+// oldNames maps current types to the names that earlier writers used.
 var oldNames = map[string][]string{
 	TypeHuman: {"human_message"},
 	TypeAI:    {"ai_message", "ai_tool_call"},
 	TypeTool:  {"tool_result"},
 }
 
-// Canonical returns today's name of a type.
+// Canonical returns the current name of a type.
 func Canonical(name string) string {
 	for today, old := range oldNames {
 		if slices.Contains(old, name) {
@@ -108,7 +109,7 @@ func Canonical(name string) string {
 	return name
 }
 
-// Spellings returns types with all the names under which rows may have them, each once.
+// Spellings returns types with their current and old names, each once.
 func Spellings(types []string) []string {
 	var out []string
 	for _, t := range types {
@@ -123,15 +124,15 @@ func Spellings(types []string) []string {
 // Place is a row of a transcript.
 type Place struct {
 	First   Seq // of its first event: the seq of the row
-	Now     Seq // of the event that says what it is now
+	Now     Seq // of the event with its current content
 	Summary bool
-	// Placed: After says where the row stands. So it is for markers, and for messages that were put before older ones. Other rows stand behind
-	// all with a lower seq.
+	// Placed reports that After is the row's position. It is set for markers, and for messages inserted before older ones. Other rows follow
+	// all rows with a lower seq.
 	Placed bool
-	// After is First of the row that this one is put behind, 0 for the beginning, when rows are put in their places by ascending First. What
-	// is put between them later does not change it.
+	// After is First of the row that this one follows, 0 for the beginning, when rows are placed in order of ascending First. Rows inserted
+	// between them later do not change it.
 	After Seq
-	// Size is how many bytes the contents of both events have; set in Page.Rest.
+	// Size is the number of content bytes of both events; set in Page.Rest.
 	Size int
 }
 
@@ -144,7 +145,8 @@ func LogPlaces(seqs []Seq) []Place {
 	return places
 }
 
-// Fit returns how many of the first places to load so that their contents have at most so many bytes: one at least, if there is one. 0 bytes: all.
+// Fit returns how many of the first places to load so that their contents have at most this many bytes, at least one if there is one. 0 bytes:
+// all.
 func Fit(places []Place, bytes int) int {
 	if bytes <= 0 {
 		return len(places)
@@ -158,7 +160,7 @@ func Fit(places []Place, bytes int) int {
 	return len(places)
 }
 
-// SeqsOf returns the seqs of all events that places name, ascending, each once.
+// SeqsOf returns the seqs of all events in places, ascending, each once.
 func SeqsOf(places []Place) []Seq {
 	seqs := make([]Seq, 0, 2*len(places))
 	for _, p := range places {
@@ -178,7 +180,7 @@ func SetSizes(places []Place, sizes map[Seq]int) {
 	}
 }
 
-// place says where the rows of a whole transcript stand.
+// place sets the positions of the rows of a whole transcript.
 func place(all []Place) {
 	lowest, some := Seq(math.MaxInt64), false // of the rows from here on
 	for i := len(all) - 1; i >= 0; i-- {
@@ -188,8 +190,7 @@ func place(all []Place) {
 	if !some {
 		return
 	}
-	// A row was put behind the nearest one before it that was there already. before has the rows that can be that one for those that follow:
-	// they ascend.
+	// A row follows the nearest earlier row with a lower seq. before has the candidates for the rows to come, in ascending order.
 	var before []Seq
 	for i := range all {
 		for len(before) > 0 && before[len(before)-1] > all[i].First {
@@ -202,10 +203,10 @@ func place(all []Place) {
 	}
 }
 
-// Arrange puts rows of a transcript, which ascend by seq, in the order of the conversation: seq gives that of a row, and after the one that
-// it names. A row that names one that is not there stands behind those with a lower seq.
+// Arrange puts rows of a transcript, which ascend by seq, into the order of the conversation. seq returns the seq of a row, and after that
+// of the row it follows. If that row is missing, the row follows those with a lower seq.
 func Arrange[R any](rows []R, seq func(R) Seq, after func(R) (Seq, bool)) []R {
-	// Rows are linked to the next one, so that each is put in its place at once. 0 stands for the beginning.
+	// A linked list, so that each insertion takes constant time. 0 is the beginning.
 	next, bySeq := make([]int, len(rows)+1), make(map[Seq]int, len(rows)+1)
 	bySeq[0] = 0
 	last := 0
@@ -230,7 +231,7 @@ func Arrange[R any](rows []R, seq func(R) Seq, after func(R) (Seq, bool)) []R {
 	return out
 }
 
-// Places returns a page of a transcript. firsts has Event.First of revisions; of has the events of q.Run, and is not looked at without one.
+// Places returns a page of a transcript. firsts has Event.First of revisions; of has the events of q.Run, and is ignored without one.
 func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (page []Place, more bool) {
 	all := make([]Place, 0, len(t.Entries))
 	for _, e := range t.Entries {
@@ -245,7 +246,7 @@ func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (p
 	all = slices.DeleteFunc(all, func(p Place) bool {
 		return p.First <= q.After || p.First >= bound || q.Run != "" && !of[p.First]
 	})
-	// Mostly they ascend; markers and what was put between others do not.
+	// Mostly they ascend; markers and inserted messages do not.
 	slices.SortFunc(all, func(a, b Place) int { return int(a.First - b.First) })
 	if len(all) <= q.Limit {
 		return all, false
@@ -256,7 +257,7 @@ func (t *Transcript) Places(q PageQuery, firsts map[Seq]Seq, of map[Seq]bool) (p
 	return all[:q.Limit], true
 }
 
-// Row returns the row of a place, of the events that First and Now name.
+// Row returns the row of a place from the events that First and Now refer to.
 func (p *Place) Row(first, now *Event) *Event {
 	row := *now
 	row.Seq, row.Run, row.CreatedAt = first.Seq, first.Run, first.CreatedAt

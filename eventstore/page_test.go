@@ -11,8 +11,8 @@ import (
 	"understudy/eventstore"
 )
 
-// Rows that ascend by seq tell the order of the conversation, whatever was put where, and however the pages are read. What comes later does not
-// change what a row says, unless something is deleted.
+// Rows that ascend by seq determine the order of the conversation, whatever was inserted where, and however the pages are read. Later rows do
+// not change what a row says, unless something is deleted.
 func TestPlacesTellTheOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

@@ -8,18 +8,18 @@ import (
 	"understudy/id"
 )
 
-// Partial is an answer that a run streamed and did not save.
+// Partial is an answer that a run streamed but did not save.
 type Partial struct {
 	ID        string
 	Message   []byte // JSON
 	Step      int    // of its task; negative when it is not known
-	Truncated bool   // more was streamed than is kept
+	Truncated bool   // the stream had more than is kept
 }
 
-// RecordPartial appends answers to the log that a run streamed and did not save, and shows them at the end of the transcript of a
-// checkpoint: the last one that the run saved. The checkpoint's list stays as it is, so the model does not see them. When a later
-// checkpoint has a message of the same id, that replaces the answer in place. It reports whether any were recorded: ids that the transcript
-// has are left out, and of a checkpoint without a transcript nothing is recorded.
+// RecordPartial appends answers that a run streamed but did not save to the log, and adds them to the end of the transcript of the last
+// checkpoint that the run saved. The checkpoint's list does not change, so the model does not see them. A message with the same id in a
+// later checkpoint replaces the answer in place. RecordPartial reports whether any were recorded: ids in the transcript are left out, and
+// for a checkpoint without a transcript nothing is recorded.
 func RecordPartial(tx Tx, t id.Thread, c id.Checkpoint, r id.Run, at time.Time, answers []Partial) (recorded bool, err error) {
 	if len(answers) == 0 {
 		return false, nil
@@ -66,7 +66,7 @@ func RecordPartial(tx Tx, t id.Thread, c id.Checkpoint, r id.Run, at time.Time, 
 	return true, replaceState(tx, row, old, next)
 }
 
-// DropPartial takes partial answers out of the transcript of a checkpoint, if they are in it. Their events stay in the log.
+// DropPartial removes partial answers from the transcript of a checkpoint, if they are in it. Their events stay in the log.
 func DropPartial(tx Tx, t id.Thread, c id.Checkpoint, answers map[Seq]bool) error {
 	row, old, err := stateAt(tx, t, c)
 	if old == nil || err != nil {
@@ -85,7 +85,8 @@ func DropPartial(tx Tx, t id.Thread, c id.Checkpoint, answers map[Seq]bool) erro
 	return replaceState(tx, row, old, next)
 }
 
-// stateAt returns what was recorded for a checkpoint; a nil state when nothing was, or its channel holds no messages.
+// stateAt returns what was recorded for a checkpoint. The state is nil when nothing was, or when its channel does not hold
+// messages.
 func stateAt(tx Tx, t id.Thread, c id.Checkpoint) (*Row, *state, error) {
 	row, err := tx.TranscriptRow(t, c)
 	if err != nil || row == nil || row.Opaque {
@@ -110,7 +111,7 @@ func giveBack(tx Tx, t id.Thread, s *state) {
 	}
 }
 
-// replaceState makes next what is recorded for the checkpoint of a row in place of old.
+// replaceState replaces the recorded state of a checkpoint by next.
 func replaceState(tx Tx, row *Row, old, next *state) error {
 	if err := putNode(tx, row.Thread, old, next); err != nil {
 		return err
@@ -120,5 +121,5 @@ func replaceState(tx Tx, row *Row, old, next *state) error {
 	return tx.PutTranscriptRow(row)
 }
 
-// unsaved reports whether the item is a partial answer. Graphs have not stored it, so there is no digest of it.
+// unsaved reports whether the item is a partial answer. It has no digest, because no graph has stored it.
 func (it *item) unsaved() bool { return !it.Summary && it.digest == [16]byte{} }

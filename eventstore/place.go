@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// append writes the events of the step: what was removed, then summaries, then messages in the order of the list.
+// append writes the events of the step: removals, then summaries, then messages in the order of the list.
 func (s *step) append() error {
 	at := s.f.At
 	if at.IsZero() {
@@ -23,7 +23,7 @@ func (s *step) append() error {
 		s.events = append(s.events, e)
 		return e
 	}
-	var made []*item // in the order of events; nil for those that stand nowhere
+	var made []*item // in the order of events; nil for events without an entry
 	if ids := s.removedIDs(); len(ids) > 0 {
 		content, err := json.Marshal(struct {
 			IDs []string `json:"ids"`
@@ -117,7 +117,7 @@ func (s *step) append() error {
 	return nil
 }
 
-// newItem makes the item of a message that is new or revised, and returns the message as JSON.
+// newItem returns the item of a new or revised message, and the message as JSON.
 func (s *step) newItem(sl *slot) (message []byte, it *item, err error) {
 	message = sl.text
 	it = &item{
@@ -139,7 +139,7 @@ func (s *step) newItem(sl *slot) (message []byte, it *item, err error) {
 	return message, it, nil
 }
 
-// removedIDs returns the ids of what leaves the transcript or the list by removal, in the order in which it was shown.
+// removedIDs returns the ids removed from the transcript or the list, in the order in which they were shown.
 func (s *step) removedIDs() []string {
 	if len(s.Removed) == 0 {
 		return nil
@@ -157,7 +157,8 @@ func (s *step) removedIDs() []string {
 	return ids
 }
 
-// summary is the content of the event of a condensing step. mid and message are those of the summary, if it is a message.
+// summary returns the content of the event of a condensing step. mid and message are those of the summary, if it is a
+// message.
 func (s *step) summary(mid string, message []byte) Summary {
 	before := ""
 	if s.parent != nil {
@@ -166,7 +167,7 @@ func (s *step) summary(mid string, message []byte) Summary {
 	return SummaryOf(&s.Step, s.Verdict, mid, message, s.f.Words, ChangedText(before, s.f.Channels))
 }
 
-// revisedSummary is the content of the event of a summary that has another text and stands for the same messages.
+// revisedSummary returns the content of the event of a summary that has a new text for the same messages.
 func (s *step) revisedSummary(was *item, message []byte) (Summary, error) {
 	content, err := s.tx.Content(s.f.Thread, was.Seq)
 	if err != nil {
@@ -176,7 +177,7 @@ func (s *step) revisedSummary(was *item, message []byte) (Summary, error) {
 	return c.Revised(message), err
 }
 
-// place returns the state after the step. It takes the index of the old one.
+// place returns the state after the step. It takes over the index of the old state.
 func (s *step) place() *state {
 	next := &state{index: s.old.index, ids: s.old.ids, anonymous: append(slices.Clip(s.old.anonymous), s.nameless...)}
 	s.old.index, s.old.ids = nil, nil
@@ -198,7 +199,7 @@ func (s *step) place() *state {
 	}
 	for _, it := range s.Gone {
 		if it.Summary && !s.Marked(it.id) {
-			delete(next.index, it.id) // folded into another, and it had no marker
+			delete(next.index, it.id) // merged into another, and had no marker
 		}
 	}
 	for _, sl := range s.slots {
@@ -207,8 +208,9 @@ func (s *step) place() *state {
 	return next
 }
 
-// locate notes with the event of a marker which entry it stands behind, by the seq of its first event. The marker's own seq does not
-// say so, for it comes later. Seqs of this step are not known yet, so the transcript of the parent is looked at.
+// locate stores in the event of a marker which entry it follows, by the seq of that entry's first event. The marker's own seq does
+// not determine its position, because it is higher. Seqs of this step are not known yet, so locate uses the transcript of the
+// parent.
 func (s *step) locate(e *Event) {
 	after := Seq(0)
 	if before := s.Before(s.Verdict); before != nil {
@@ -217,7 +219,7 @@ func (s *step) locate(e *Event) {
 	e.Metadata = fmt.Appendf(e.Metadata[:len(e.Metadata)-1], `,"after_seq":%d}`, after)
 }
 
-// changed reports whether next differs from the old state in what is stored of it.
+// changed reports whether the stored form of next differs from that of the old state.
 func (s *step) changed(next *state) bool {
 	same := func(a, b *item) bool { return a.Entry == b.Entry }
 	return len(s.events) > 0 || !slices.EqualFunc(s.old.shown, next.shown, same) || !slices.EqualFunc(s.old.list, next.list, same)

@@ -15,13 +15,13 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// messagesChannel is the channel whose value is the conversation, unless Keys say otherwise.
+// messagesChannel is the channel that holds the conversation unless Keys returns another.
 const messagesChannel = "messages"
 
-// Keys tell which channel holds the messages of a graph. nil: `messages`, for all.
+// Keys returns the channel that holds the messages of a graph. nil: `messages` for all graphs.
 type Keys func(graph string) string
 
-// of returns the channel for a checkpoint with this metadata.
+// of returns the messages channel for a checkpoint with this metadata.
 func (k Keys) of(metadata json.RawMessage) string {
 	if k != nil {
 		if key := k(gjson.GetBytes(metadata, "graph_id").String()); key != "" {
@@ -31,7 +31,7 @@ func (k Keys) of(metadata json.RawMessage) string {
 	return messagesChannel
 }
 
-// Facts is what is known of a new root checkpoint.
+// Facts describes a new root checkpoint.
 type Facts struct {
 	Thread     id.Thread
 	Checkpoint id.Checkpoint
@@ -39,24 +39,24 @@ type Facts struct {
 	Run        id.Run        // "" for state updates
 	Source     string        // metadata.source: input, loop, update, fork
 	Step       int           // metadata.step
-	Channel    string        // that holds the messages; "" is `messages`
+	Channel    string        // of the messages; "": `messages`
 	At         time.Time     // when the checkpoint was made
 	Version    string        // of the channel of the messages; "" when the checkpoint has none
-	Messages   *Value        // the channel's value; nil: it is looked up when it is needed
-	Channels   []TextChannel // those of SummaryChannels that the checkpoint has
-	// Words is the text of a `summarization` custom event of this step. It goes before what the checkpoint holds.
+	Messages   *Value        // the channel's value; nil: loaded when needed
+	Channels   []TextChannel // the checkpoint's SummaryChannels
+	// Words is the text of a `summarization` custom event of this step. It takes precedence over the checkpoint's text.
 	Words string
-	// Deleted names condensed messages that a client deleted with this checkpoint. The graph does not know them any more.
+	// Deleted names condensed messages that a client deleted with this checkpoint. The graph no longer has them.
 	Deleted []string
 }
 
-// RecordPut records the messages of a root checkpoint that was just put, in the same transaction. Once is enough; again does no harm.
+// RecordPut records the messages of a root checkpoint in the transaction that saves it. It is idempotent.
 func RecordPut(tx Tx, p *checkpointer.Put) error { return Record(tx, FactsOf(p)) }
 
-// FactsOf reads the facts of a checkpoint as it is saved, with its messages in `messages`.
+// FactsOf returns the facts of a checkpoint as it is saved, with its messages in `messages`.
 func FactsOf(p *checkpointer.Put) Facts { return Keys(nil).FactsOf(p) }
 
-// FactsOf reads the facts of a checkpoint as it is saved.
+// FactsOf returns the facts of a checkpoint as it is saved.
 func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 	f := Facts{
 		Channel: k.of(p.Metadata),
@@ -64,7 +64,7 @@ func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 		Source: gjson.GetBytes(p.Metadata, "source").String(),
 		Step:   int(gjson.GetBytes(p.Metadata, "step").Int()),
 	}
-	// Times that cannot be read give the zero time, which stands for now.
+	// Invalid times become the zero time, which means now.
 	f.At, _ = time.Parse(time.RFC3339Nano, gjson.GetBytes(p.Data, "ts").String())
 	versions := gjson.GetBytes(p.Data, "channel_versions")
 	f.Version = versions.Get(gjson.Escape(f.Channel)).String()
@@ -87,7 +87,7 @@ func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 			continue
 		}
 		c := TextChannel{Name: name, Version: version}
-		// Not by way of all values: gjson.GetBytes copies what it returns, and they may be most of the state.
+		// Not all values at once: gjson.GetBytes copies what it returns, and they may be most of the state.
 		if v := gjson.GetBytes(p.Data, "channel_values."+name); v.Type == gjson.String {
 			c.Text = v.String()
 		} else if b := blob(name); b != nil {
@@ -102,7 +102,7 @@ func (k Keys) FactsOf(p *checkpointer.Put) Facts {
 	return f
 }
 
-// channel is that of the messages.
+// channel returns the channel of the messages.
 func (f *Facts) channel() string {
 	if f.Channel == "" {
 		return messagesChannel
@@ -110,9 +110,9 @@ func (f *Facts) channel() string {
 	return f.Channel
 }
 
-// Record compares the messages of a new root checkpoint with those of its parent, appends to the log what happened to them, and notes
-// the checkpoint's transcript. It belongs in the transaction that saves the checkpoint. A checkpoint whose parent was never recorded
-// starts anew: all its messages are new.
+// Record compares the messages of a new root checkpoint with those of its parent, appends the changes to the log, and stores the
+// checkpoint's transcript. Call it in the transaction that saves the checkpoint. If the parent was never recorded, all messages are
+// new.
 func Record(tx Tx, f Facts) error {
 	row, err := tx.TranscriptRow(f.Thread, f.Checkpoint)
 	if err != nil {
@@ -132,7 +132,8 @@ func Record(tx Tx, f Facts) error {
 	}
 	same := parent
 	if f.Version != "" && (parent == nil || parent.Version != f.Version) {
-		// A fork that copies a checkpoint has the parent of the original: what happened in between was judged there.
+		// A fork that copies a checkpoint has the parent of the original: the step between them was judged for the
+		// original.
 		if same, err = tx.TranscriptOfVersion(f.Thread, f.Version); err != nil {
 			return err
 		}
@@ -149,7 +150,7 @@ func Record(tx Tx, f Facts) error {
 	return tx.PutTranscriptRow(row)
 }
 
-// recordStep records a checkpoint whose messages are not those of another one.
+// recordStep records a checkpoint whose messages differ from those of its parent.
 func recordStep(tx Tx, f *Facts, parent, row *Row) error {
 	old := &state{}
 	if parent != nil {
@@ -185,7 +186,7 @@ func recordStep(tx Tx, f *Facts, parent, row *Row) error {
 	s.Verdict = s.Judge()
 	for i, sl := range s.slots {
 		if s.Next[i].Was == nil {
-			sl.was = nil // a summary took its id
+			sl.was = nil // its id now belongs to a summary
 		}
 	}
 	if err := s.append(); err != nil {
@@ -204,11 +205,11 @@ func recordStep(tx Tx, f *Facts, parent, row *Row) error {
 	return tx.PutTranscriptRow(row)
 }
 
-// minWhole is from how many bytes on a difference is worth the reading.
+// minWhole is the size in bytes above which a difference saves enough to be worth the extra reads.
 const minWhole = 128
 
-// putNode keeps next as the difference to old, until the differences since the last whole node outweigh it: so both what is
-// stored for a step and what is read for a checkpoint stay in proportion to what it holds.
+// putNode stores next as the difference to old, or whole once the differences since the last whole node outweigh it. So the
+// storage of a step and the reads for a checkpoint stay proportional to its content.
 func putNode(tx Tx, t id.Thread, old, next *state) error {
 	after := next.lists()
 	n := Node{Stamp: rand.Int64()}
@@ -228,7 +229,7 @@ func putNode(tx Tx, t id.Thread, old, next *state) error {
 	return nil
 }
 
-// step is the work of recording one checkpoint.
+// step is the recording of one checkpoint.
 type step struct {
 	judge.Step[*item]
 	*judge.Verdict[*item]
@@ -237,32 +238,32 @@ type step struct {
 	f      *Facts
 	parent *Row
 	old    *state
-	slots  []*slot // the messages of the new list after those that begin it unchanged, one for each of Next
+	slots  []*slot // the messages after the unchanged beginning, one for each of Next
 
-	unreadable string // what the value says it is; "" when it was read
-	shown      bool   // the value came as JSON, as clients see it
+	unreadable string // type of a value that cannot be read; else ""
+	shown      bool   // the value is JSON, as clients see it
 
-	marker   *item   // put into the transcript
-	lost     *item   // put at the end of the transcript for a value that could not be read
+	marker   *item   // added to the transcript
+	lost     *item   // added to the end of the transcript for an unreadable value
 	nameless []*item // new messages without id
 	events   []*Event
 }
 
-// slot is a message of the new list, and what it turned out to be.
+// slot is a message of the new list, with the result of matching it.
 type slot struct {
 	raw     []byte
 	hash    uint64
 	digest  [16]byte
 	message jsonplus.Message
-	text    []byte // the message as JSON, if there will be an event of it
+	text    []byte // the message as JSON, if it gets an event
 	was     *item  // the same message in the parent's transcript or list; nil: it is new
 	revised bool   // other content than was
-	// unreadable names what could not be read; "" for messages
+	// type of an unreadable item; "" for messages
 	unreadable string
-	it         *item // what it is in the new list
+	it         *item // its item in the new list
 }
 
-// read compares the new list with the old one; ok is false when the checkpoint holds something else than messages.
+// read compares the new list with the old one; ok is false when the checkpoint does not hold messages.
 func (s *step) read() (ok bool, err error) {
 	s.Shown, s.List = s.old.shown, s.old.list
 	if s.parent != nil && s.parent.Version == s.f.Version {
@@ -283,7 +284,7 @@ func (s *step) read() (ok bool, err error) {
 	return s.resolve(items)
 }
 
-// resolve finds out which messages of the new list are known. ok is false when there is something in the list that is no message.
+// resolve matches the messages of the new list with known ones. ok is false when an item of the list is not a message.
 func (s *step) resolve(items [][]byte) (ok bool, err error) {
 	old := s.List
 	for s.Prefix < len(old) && s.Prefix < len(items) {
@@ -321,7 +322,7 @@ func (s *step) resolve(items [][]byte) (ok bool, err error) {
 	return true, nil
 }
 
-// same returns it, or a copy that knows its hash, if raw is its message unchanged; else nil.
+// same returns the item, or a copy that has its hash, if raw is the same message unchanged; else nil.
 func (s *step) same(it *item, raw []byte) *item {
 	hash := quickHash(raw)
 	switch {
@@ -343,7 +344,7 @@ func withHash(it *item, hash uint64) *item {
 	return &c
 }
 
-// compare notes which message a slot holds, nil for a new one, and whether its content changed.
+// compare notes the known message of a slot, nil for a new one, and whether its content changed.
 func (s *step) compare(sl *slot, was *item) error {
 	sl.was = was
 	switch {
@@ -355,12 +356,12 @@ func (s *step) compare(sl *slot, was *item) error {
 		return nil
 	}
 	s.show(sl)
-	if was.unsaved() { // saved after all, it is partial no more
+	if was.unsaved() { // saved by now, no longer partial
 		sl.revised = true
 		return nil
 	}
-	// Stored in other bytes it may still be the same: a new version of a library writes fields in another order. Of a summary only the
-	// words are shown.
+	// Different bytes may still be the same message: a new version of a library may write fields in another order. Of a summary only
+	// the text is shown.
 	before, err := s.tx.Content(s.f.Thread, was.Seq)
 	if err != nil {
 		return err
@@ -380,7 +381,7 @@ func (s *step) compare(sl *slot, was *item) error {
 	return nil
 }
 
-// metadataOf is the metadata of an event.
+// metadataOf returns the metadata of an event.
 func (s *step) metadataOf(revises *item) json.RawMessage {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"checkpoint_id":%q,"step":%d`, string(s.f.Checkpoint), s.f.Step)

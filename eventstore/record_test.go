@@ -151,7 +151,7 @@ func TestRecord(t *testing.T) {
 			[]string{"one", "two", "five", "three", "four"}, nil,
 		},
 		{
-			// deepagents writes the whole list anew, with answers to tool calls that were cut off put in: nobody condensed anything.
+			// deepagents rewrites the whole list and inserts answers to interrupted tool calls: nothing was condensed.
 			"a list that is rewritten with a message put in is no summary",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m1, m2, tool("t", "cut off"), m3, m4)}},
 			[]string{"one", "two", "cut off", "three", "four"}, []string{"llm.tool.result"},

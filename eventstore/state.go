@@ -12,7 +12,8 @@ import (
 	"understudy/id"
 )
 
-// item is what is known of an event that stands in a transcript or a list. Items are shared by states and never changed.
+// item is a message or marker in a transcript or a list, with the facts of its events. Items are shared by states and
+// immutable.
 type item struct {
 	Entry
 	first     Seq // as Event.First
@@ -20,11 +21,11 @@ type item struct {
 	system    bool // a system message
 	anonymous bool
 	digest    [16]byte // of the message as stored
-	// hash is a quick digest, good within this process; 0 when it is not known.
+	// hash is a fast digest, valid within this process; 0 when unknown.
 	hash uint64
 }
 
-// What package judge asks of a message.
+// Methods of judge.Message.
 
 func (it *item) Key() int64                  { return int64(it.Seq) }
 func (it *item) MessageID() string           { return it.id }
@@ -34,7 +35,7 @@ func (it *item) IsAnonymous() bool           { return it.anonymous }
 func (it *item) IsLost() bool                { return strings.HasPrefix(it.id, UnreadablePrefix) }
 func (it *item) ContentDigest() judge.Digest { return it.digest }
 
-// origin is the seq of the first event of the message.
+// origin returns the seq of the first event of the message.
 func (it *item) origin() Seq {
 	if it.first != 0 {
 		return it.first
@@ -52,16 +53,16 @@ func digestOf(b []byte) (d [16]byte) {
 	return d
 }
 
-// state is the transcript and the list of a node, ready to be compared with. Whoever took it from the cache owns it.
+// state is the transcript and the list of a node, decoded. The goroutine that took it from the cache owns it.
 type state struct {
 	node  Node // without Data
 	shown []*item
 	list  []*item
-	// anonymous holds the messages without id that the lineage ever had, removed ones too: the same text twice is two messages.
+	// anonymous holds all messages without id in the lineage, including removed ones: the same text twice is two messages.
 	anonymous []*item
 	ids       map[string]struct{} // of anonymous
-	// index finds items of shown and list by message id. It is handed on from parent to child, so that it is built once
-	// for a thread and not once for a step; nil when a child has it.
+	// index finds items of shown and list by message id. It moves from parent to child, so that it is built once per
+	// thread and not once per step; nil when a child has it.
 	index map[string]*item
 }
 
@@ -88,17 +89,17 @@ func (s *state) buildIndex() {
 	for _, it := range s.list {
 		s.index[it.id] = it
 	}
-	delete(s.index, "") // markers of summaries that are no message
+	delete(s.index, "") // markers of summaries without a message
 	s.ids = make(map[string]struct{}, len(s.anonymous))
 	for _, it := range s.anonymous {
 		s.ids[it.id] = struct{}{}
 	}
 }
 
-// weight is about what the state holds in memory.
+// weight returns the approximate memory of the state in bytes.
 func (s *state) weight() int { return 512 + 250*max(len(s.shown), len(s.list)) }
 
-// loadState reads a node back.
+// loadState reads the state of a row from its nodes.
 func loadState(tx Tx, t id.Thread, row *Row) (*state, error) {
 	nodes, err := tx.Nodes(t, row.Node)
 	if err != nil {
@@ -142,10 +143,10 @@ func loadState(tx Tx, t id.Thread, row *Row) (*state, error) {
 	return s, nil
 }
 
-// Cache keeps states of nodes that were used last, within bounds. It is safe for concurrent use; the zero value is ready.
+// Cache holds the most recently used states, within a memory limit. It is safe for concurrent use; the zero value is ready.
 //
-// A state may outlive the transaction that made it and was undone: it is found again only by the stamp of its node, which then
-// no row of the storage has.
+// A state may remain after its transaction was rolled back. It is then never found, because no stored row has the stamp of its
+// node.
 type Cache struct {
 	mu     sync.Mutex
 	bytes  int
@@ -153,7 +154,7 @@ type Cache struct {
 	recent list.List                 // newest first
 }
 
-// cacheBytes bounds a Cache: some hundred threads of some hundred messages.
+// cacheBytes is the memory limit of a Cache: some hundred threads of some hundred messages.
 const cacheBytes = 64 << 20
 
 type nodeKey struct {
@@ -167,7 +168,7 @@ type cached struct {
 	weight int
 }
 
-// take returns a state and its ownership.
+// take returns a state, now owned by the caller, or nil.
 func (c *Cache) take(t id.Thread, row *Row) *state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +183,7 @@ func (c *Cache) take(t id.Thread, row *Row) *state {
 	return nil
 }
 
-// put stores a new or borrowed state.
+// put stores a state, which the cache then owns.
 func (c *Cache) put(t id.Thread, s *state) {
 	key, w := nodeKey{t, s.node.ID}, s.weight()
 	if w > cacheBytes/4 {

@@ -16,13 +16,13 @@ type Summary struct {
 	ReplacedCount int      `json:"replaced_count"`
 	Summary       string   `json:"summary"`
 	IDs           []string `json:"ids"` // of the messages that were condensed
-	// Said is the text of the summary message when Summary is another, as a graph chose it; nil else.
+	// Said is the text of the summary message when the graph chose a different text for Summary; else nil.
 	Said *string `json:"said,omitempty"`
-	// Digest identifies the content of the summary message, in hex, when that has no id.
+	// Digest identifies the content of a summary message without id, in hex.
 	Digest string `json:"digest,omitempty"`
 }
 
-// Words returns the text of the message of the summary.
+// Words returns the text of the summary's message.
 func (s *Summary) Words() string {
 	if s.Said != nil {
 		return *s.Said
@@ -30,8 +30,8 @@ func (s *Summary) Words() string {
 	return s.Summary
 }
 
-// SummaryOf returns the content of the event of a condensing step. mid and message are those of the summary, "" and nil when it is no
-// message; custom is the text that the graph chose, if it did, and channel what a channel says, which counts when there is no message.
+// SummaryOf returns the content of the event of a condensing step. mid and message are those of the summary, "" and nil when it is not
+// a message. custom is the text that the graph chose, if any. channel is the text of a channel, used when there is no message.
 func SummaryOf[T judge.Message](s *judge.Step[T], v *judge.Verdict[T], mid string, message []byte, custom, channel string) Summary {
 	c := Summary{ReplacedCount: len(v.Condensed), Summary: channel, IDs: make([]string, len(v.Condensed))}
 	for i, m := range v.Condensed {
@@ -47,30 +47,30 @@ func SummaryOf[T judge.Message](s *judge.Step[T], v *judge.Verdict[T], mid strin
 		c.Summary = custom
 	}
 	if mid != "" && s.Marked(mid) {
-		mid = "" // a summary that keeps its id has a marker of this name already
+		mid = "" // the marker of a summary that keeps its id has this id already
 	}
 	c.ID = markerID(mid, c.IDs[len(c.IDs)-1])
 	return c
 }
 
-// HiddenSummary is the content of the event of a summary that stands for nothing.
+// HiddenSummary returns the content of the event of a summary that stands for no messages.
 func HiddenSummary(mid string, message []byte) Summary {
 	return Summary{ID: markerID(mid, ""), Summary: Text(message), IDs: []string{}}
 }
 
-// Revised returns the content of the event of a summary that has another text and stands for the same messages.
+// Revised returns the content of the event of a summary that has a new text for the same messages.
 func (s Summary) Revised(message []byte) Summary {
 	s.Summary, s.Said = Text(message), nil
 	return s
 }
 
-// SetDigest notes the content of a summary message that has no id. It is how the next list finds it.
+// SetDigest stores the digest of a summary message without id. The next list is matched by it.
 func (s *Summary) SetDigest(message []byte) {
 	d := ContentDigest(message)
 	s.Digest = hex.EncodeToString(d[:])
 }
 
-// ContentDigest returns what SetDigest noted.
+// ContentDigest returns the digest that SetDigest stored.
 func (s *Summary) ContentDigest() (d judge.Digest) {
 	if b, err := hex.DecodeString(s.Digest); err == nil {
 		copy(d[:], b)
@@ -78,17 +78,17 @@ func (s *Summary) ContentDigest() (d judge.Digest) {
 	return d
 }
 
-// SummaryChannels may hold the text of a summary, for graphs that keep it apart from the messages. The first that changed counts.
+// SummaryChannels may hold the text of a summary, in graphs that keep it apart from the messages. The first that changed is used.
 var SummaryChannels = [...]string{"summary_text", "summary"}
 
 // TextChannel is a channel that may hold the text of a summary.
 type TextChannel struct {
 	Name    string
-	Version string // "" when it is not known: then the text says whether it changed
+	Version string // "" when unknown: then the text is compared
 	Text    string // "" when it holds something else
 }
 
-// TextsOf notes versions and texts of channels, for ChangedText of the next step.
+// TextsOf encodes the versions and texts of channels, for ChangedText in the next step.
 func TextsOf(channels []TextChannel) string {
 	var b strings.Builder
 	for _, c := range channels {
@@ -101,7 +101,7 @@ func TextsOf(channels []TextChannel) string {
 	return b.String()
 }
 
-// line names the version of a channel, or when that is not known its text.
+// line returns the version of a channel, or its text when the version is unknown.
 func (c TextChannel) line() string {
 	if c.Version != "" {
 		return c.Name + "=" + c.Version
@@ -110,7 +110,7 @@ func (c TextChannel) line() string {
 	return c.Name + "#" + hex.EncodeToString(sum[:8])
 }
 
-// ChangedText returns the text of the first channel that is not as before, which TextsOf noted; "" when there is none.
+// ChangedText returns the text of the first channel that differs from before, a result of TextsOf; "" when there is none.
 func ChangedText(before string, channels []TextChannel) string {
 	for _, c := range channels {
 		if c.Text != "" && !strings.Contains("\n"+before, "\n"+c.line()+"\n") {

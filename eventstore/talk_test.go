@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// A talk is a conversation made up at random, checkpoint by checkpoint as LangGraph would save them, and beside each what a person saw. What
-// they saw follows from what was done, not from comparing checkpoints: it is kept in the simplest way there is, and shares nothing with
-// what is tested.
+// A talk is a random conversation: checkpoints as LangGraph would save them, each with what a person saw. That follows from the actions, not
+// from comparing checkpoints. It is kept as simply as possible, and shares no code with the tested package.
 type talk struct {
 	r     *rand.Rand
 	style style
@@ -24,11 +23,11 @@ type style int
 const (
 	langchain   style = iota // SummarizationMiddleware: a human message that says so, in front; everything else before the cut goes
 	handMade                 // RemoveMessage for each, a new message in front
-	atTheEnd                 // the same, with the message at the end: nobody can tell it from what is said
+	atTheEnd                 // the same, with the message at the end: indistinguishable from an ordinary one
 	summaryText              // DeerFlow's: text in a channel
 	howTo                    // LangGraph's how-to: the same under another name
 	langmem                  // a system message in front, another each time
-	runningText              // a system message in front whose text goes on under one id
+	runningText              // a leading system message whose text grows under one id
 	trimmed                  // no summary at all
 	numberOfStyles
 )
@@ -61,7 +60,7 @@ type moment struct {
 	writesPath              string // "" for those of a command
 	input, command          string // of the run, with its first checkpoint
 	deleted                 []string
-	// unstored: what a client removed stands in the run alone. unknown: nowhere but in what recording was told.
+	// unstored: a client's removal is known only to the run. unknown: it is known only to the recording.
 	unstored, unknown bool
 }
 
@@ -316,14 +315,14 @@ func (t *talk) act(m *moment) *moment {
 	return t.turn(m)
 }
 
-// play makes n checkpoints or some more: mostly one after the other, with time travel, and copies of checkpoints beside them.
+// play makes at least n checkpoints: mostly one after the other, with time travel, and sibling copies of checkpoints.
 func (t *talk) play(n int, copies bool) {
 	m := t.turn(nil)
 	for len(t.steps) < n {
 		if t.r.IntN(8) == 0 {
 			m = t.steps[t.r.IntN(len(t.steps))]
 		}
-		// A copy is told from others of its version by nothing, so one of a checkpoint with which condensed messages were deleted shows them
+		// A copy cannot be distinguished from others of its version, so a copy of a checkpoint with deleted condensed messages shows them
 		// again: such talks have no copies.
 		if m.parent != "" && copies && !t.hides() && t.r.IntN(12) == 0 {
 			twin := *m

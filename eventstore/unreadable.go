@@ -10,17 +10,17 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// What cannot be read is named where it stood. There are two kinds:
+// Unreadable values are shown by name in their place. There are two kinds:
 //
 //   - a message in a list: it is a message like any other, known by its bytes;
 //   - the whole value of a checkpoint, as a pickle or an encrypted one: an entry at the end of the transcript stands for whatever that
 //     held. The list stays that of the parent, with which the next value that can be read is compared. If all of it is still there the
 //     entry goes again; if messages were condensed meanwhile it stays among them.
 
-// UnreadablePrefix begins the ids of entries that stand for a whole value.
+// UnreadablePrefix begins the ids of entries for a whole unreadable value.
 const UnreadablePrefix = "unreadable-"
 
-// unreadableMessage is what is shown in place of a message. Its type is one that every client knows.
+// unreadableMessage returns the placeholder of a message. Its type is one that every client knows.
 func unreadableMessage(what, name string) []byte {
 	text, err := json.Marshal(struct {
 		Content string `json:"content"`
@@ -44,7 +44,8 @@ func unreadableMessage(what, name string) []byte {
 	return text
 }
 
-// parse reads what must be known of a slot's message; false when it is none. What cannot be read is a message too, and named.
+// parse reads the fields of a slot's message; false when it is not a message. An unreadable item counts as a message, shown
+// by name.
 func (s *step) parse(sl *slot) (ok bool) {
 	if s.shown {
 		sl.message, ok = ShownMessage(sl.raw)
@@ -57,7 +58,7 @@ func (s *step) parse(sl *slot) (ok bool) {
 	return ok
 }
 
-// show fills in the message of a slot as JSON; what cannot be read is named.
+// show fills in the message of a slot as JSON, or the placeholder when it cannot be read.
 func (s *step) show(sl *slot) {
 	if s.shown {
 		sl.text = sl.raw
@@ -79,8 +80,8 @@ func (s *step) show(sl *slot) {
 	}
 }
 
-// messages returns the items of the checkpoint's channel. ok is false when it holds something else than a list; unreadable names
-// the type of a value that cannot be read.
+// messages returns the items of the checkpoint's channel. ok is false when it is not a list; unreadable is the type of a value
+// that cannot be read.
 func (s *step) messages() (items [][]byte, unreadable string, ok bool, err error) {
 	v := s.f.Messages
 	if v == nil {
@@ -132,7 +133,7 @@ func (s *step) loses(name string) {
 	s.unreadable = name
 }
 
-// lostItem makes the entry that stands for the checkpoint's value, and its content.
+// lostItem returns the entry for the checkpoint's unreadable value, and its content.
 func (s *step) lostItem() (message []byte, it *item) {
 	it = &item{
 		id:     UnreadablePrefix + uuid.NewSHA1(uuid.NameSpaceOID, []byte(s.f.Checkpoint)).String(),

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// passing are errors of Accept that say nothing about the listener: there are too many files or too little memory now, or a client left
-// before it was taken.
+// passing are errors of Accept that are temporary: too few files or too little memory now, or a client that left before its connection
+// was accepted.
 var passing = []error{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.EINTR,
 }
 
-// patient is a listener that goes on after errors that pass. fasthttp ends its server at the first.
+// patient is a listener that retries temporary errors. fasthttp ends its server at the first.
 type patient struct {
 	net.Listener
 	log    *slog.Logger
@@ -30,7 +30,7 @@ func newPatient(ln net.Listener, log *slog.Logger) *patient {
 const (
 	firstPause = 5 * time.Millisecond // doubled each time
 	lastPause  = time.Second
-	// sayEvery is how often the same trouble is logged.
+	// sayEvery is the interval between log lines for the same error.
 	sayEvery = 5 * time.Second
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// troubled fails as it is told before it gives connections.
+// troubled fails as configured before it returns connections.
 type troubled struct {
 	net.Listener
 	errs []error

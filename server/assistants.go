@@ -45,7 +45,7 @@ func (s *Server) withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Han
 	}
 }
 
-// oneAssistant returns a function that answers with an assistant, in the shape that services return.
+// oneAssistant returns a function that answers with an assistant. Its parameters are the results of a service.
 func (s *Server) oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) error {
 	return func(a *assistant.Assistant, err error) error {
 		if err != nil {
@@ -55,7 +55,7 @@ func (s *Server) oneAssistant(c *fiber.Ctx) func(*assistant.Assistant, error) er
 	}
 }
 
-// sendRaw returns a function that answers with JSON of a service.
+// sendRaw returns a function that answers with JSON from a service.
 func sendRaw(c *fiber.Ctx) func(json.RawMessage, error) error {
 	return func(v json.RawMessage, err error) error {
 		if err != nil {
@@ -65,7 +65,7 @@ func sendRaw(c *fiber.Ctx) func(json.RawMessage, error) error {
 	}
 }
 
-// withBody reads the body of a request for h.
+// withBody reads the body of a request and passes it to h.
 func (s *Server) withBody(c *fiber.Ctx, h func(body []byte) error) error {
 	body, release, err := s.body(c)
 	defer release()
@@ -112,7 +112,7 @@ func (s *Server) searchAssistants(c *fiber.Ctx) error {
 	})
 }
 
-// paginate sets the headers of searches. The total is none: it is at least one more than what has been seen.
+// paginate sets the headers of searches. The total is not exact: it is at least one more than the rows seen so far.
 func paginate(c *fiber.Ctx, limit, offset, rows int, more bool) {
 	total := offset + rows
 	if more {

@@ -12,14 +12,14 @@ import (
 	"understudy/internal/fault"
 )
 
-// budget counts something of which there is only so much.
+// budget limits the use of a resource.
 type budget struct {
 	mu    sync.Mutex
 	limit int64
 	used  int64
 }
 
-// take takes n if that much is left.
+// take takes n if that much is available.
 func (b *budget) take(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -44,21 +44,21 @@ func (b *budget) inUse() int64 {
 
 const (
 	firstRead = 16 << 10
-	// What is read of a body that nobody wants. Without it clients that are still sending see a reset, not the answer.
+	// Limit of unread body bytes to discard. Otherwise clients that are still sending see a reset instead of the answer.
 	discardBytes = 1 << 30
 	discardTime  = 5 * time.Second
 )
 
-// bodyCopies is how many times its size a body takes while its request is served: as it came, as what is made of it (checked, decoded, encoded for the
-// storage), and as the storage's own copy.
+// bodyCopies is the memory of a request in multiples of its body size: as received, as processed (checked, decoded, encoded for the storage), and as
+// the storage's own copy.
 const bodyCopies = 3
 
 var errBusy = fault.New(fault.Unavailable, "Too much is being uploaded at the moment, try again")
 
-// body reads the body of a request into memory of its own, which services may keep. release gives the bytes back to the budget; it is
-// called when the request has been handed over, also after an error.
+// body reads the body of a request into memory of its own, which services may keep. release returns the bytes to the budget. The
+// caller calls it when the request has been handed over, also after an error.
 //
-// Memory is taken as bytes arrive, not as a header promises, so that clients who announce much and send slowly hold little.
+// Memory is taken as bytes arrive, not as a header announces, so that clients that announce much and send slowly hold little.
 func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 	var taken int64
 	release = func() { s.bodies.give(taken) }
@@ -77,13 +77,13 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 		if len(body) == cap(body) {
 			grow := int64(max(firstRead, 2*cap(body)))
 			if size >= 0 {
-				grow = min(grow, size+1) // one more to meet the end without growing again
+				grow = min(grow, size+1) // one more, to reach EOF without growing again
 			}
 			grow = min(grow, s.opts.MaxBody+1)
 			if int64(len(body)) > s.opts.MaxBody {
 				return nil, release, s.tooLarge()
 			}
-			// The copies that serving makes are counted from the beginning: uploads that would not fit later are put off before they fill the memory.
+			// The copies made while serving are counted from the beginning: uploads that would not fit later are refused before they fill the memory.
 			more := bodyCopies*min(grow, s.opts.MaxBody) - taken
 			if !s.bodies.take(more) {
 				return nil, release, errBusy

@@ -9,12 +9,12 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// exposed are the headers that clients of the API read.
+// exposed lists response headers that clients of the API read.
 var exposed = []string{"x-pagination-total", "x-pagination-next", "content-location"}
 
 const allMethods = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY"
 
-// cors sets the headers of cross-origin requests, and answers preflights: then it reports true.
+// cors sets the headers of cross-origin requests, and answers preflights. It reports whether it has answered.
 func (s *Server) cors(c *fiber.Ctx) bool {
 	origin := c.Get(fiber.HeaderOrigin)
 	if origin == "" {
@@ -59,7 +59,8 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 		c.Set(fiber.HeaderAccessControlAllowHeaders, headers)
 	}
 	c.Set(fiber.HeaderAccessControlMaxAge, strconv.Itoa(int(o.MaxAge.Seconds())))
-	// A page from the internet asks before it reaches a server in a private network, such as one on its reader's machine.
+	// A page from the internet asks before it connects to a server in a private network, such as one on its user's
+	// machine.
 	if c.Get("Access-Control-Request-Private-Network") == "true" {
 		c.Set("Access-Control-Allow-Private-Network", "true")
 	}
@@ -79,7 +80,7 @@ func exposedWith(more []string) []string {
 	return names
 }
 
-// allows reports whether an origin is let in, and whether any is.
+// allows reports whether an origin is allowed, and whether any is.
 func (s *Server) allows(origin string) (allowed, any bool) {
 	o := &s.opts.CORS
 	if len(o.AllowOrigins) == 0 && o.AllowOriginRegex == nil || slices.Contains(o.AllowOrigins, "*") {

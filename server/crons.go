@@ -63,7 +63,7 @@ func (s *Server) createCron(c *fiber.Ctx, t id.Thread) error {
 	})
 }
 
-// checkCronWebhook judges the webhook of a payload, so that a bad one shows now and not at night.
+// checkCronWebhook validates the webhook of a payload, so that a bad one is refused now and does not fail at night.
 func (s *Server) checkCronWebhook(raw []byte) error {
 	address := compat.Text(raw)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"understudy/internal/fault"
 )
 
-// statuses is what the kinds of faults are in HTTP.
+// statuses maps the kinds of faults to HTTP statuses.
 var statuses = map[fault.Kind]int{
 	fault.Internal:      http.StatusInternalServerError,
 	fault.Invalid:       http.StatusBadRequest,
@@ -28,17 +28,17 @@ var statuses = map[fault.Kind]int{
 	fault.Upstream:      http.StatusBadGateway,
 }
 
-// errLeft is why a request ends whose client closed the connection.
+// errLeft is the cause of requests that end because the client closed the connection.
 var errLeft = errors.New("the client has left")
 
-// answerer is an error that is the whole answer: that of another server, which was asked first.
+// answerer is an error that contains the complete answer of an upstream server.
 type answerer interface {
 	error
 	Answer() (status int, header http.Header, body []byte)
 }
 
-// explain returns the status and the text for an error, and whether it is worth a line in the log: our own mistakes are,
-// clients' are not.
+// explain returns the status and the text for an error, and whether to log it: our own faults are logged, clients' are
+// not.
 func explain(err error) (status int, text string, worth bool) {
 	var fe *fiber.Error
 	var f *fault.Error
@@ -82,7 +82,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		s.log.Error("request failed", "request_id", r.id, "method", c.Method(), "route", r.route, "error", err)
 	}
 	if status >= http.StatusInternalServerError {
-		c.Set("X-Request-Id", r.id) // what to look for in the log
+		c.Set("X-Request-Id", r.id) // to find the request in the log
 	}
 	if status == http.StatusServiceUnavailable {
 		c.Set(fiber.HeaderRetryAfter, "1")
@@ -90,7 +90,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	return sendJSON(c.Status(status), compat.AppendDetail(nil, text))
 }
 
-// redirected sends the client of a path with a slash too many to the path without.
+// redirected redirects a path with a trailing slash to the path without it. It reports whether it did.
 func redirected(s *Server, c *fiber.Ctx) bool {
 	path := strings.TrimSuffix(c.Path(), "/")
 	if !s.known(path) {

@@ -145,7 +145,7 @@ func (f fakeThreads) ReadHistory(_ context.Context, q thread.HistoryQuery) (thre
 	return &fakeEntries{}, nil
 }
 
-// fakeEntries are entries of a history, each made when it is asked for.
+// fakeEntries are entries of a history, each created on demand.
 type fakeEntries struct {
 	n, of   int
 	make    func(n int) (*checkpointer.Snapshot, error)
@@ -290,7 +290,7 @@ func (s *scripted) Result(ctx context.Context) (run.Result, error)     { return 
 func (s *scripted) Settle(context.Context) error                       { return nil }
 func (s *scripted) Close(left bool)                                    { s.close(left) }
 
-// line is a follower that gives what is sent into it. Closing records ends it.
+// line is a follower that returns the records sent to it. Closing records ends it.
 type line struct {
 	records chan *bridge.Record
 	result  chan run.Result

@@ -12,8 +12,8 @@ import (
 	"understudy/internal/framing"
 )
 
-// errFraming is the answer to a request whose beginning or end different servers would see in different places. Behind a proxy that sees
-// another than this server, one client could put words into the mouth of the next.
+// errFraming is the answer to a request whose boundaries different servers may see in different places. Behind a proxy that disagrees
+// with this server, a client could smuggle a request into another client's connection.
 var errFraming = fault.New(fault.Invalid, "Invalid HTTP request received.")
 
 // errBroken is the answer to a body that ends before its last chunk.
@@ -28,7 +28,8 @@ func refuseFraming(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// framed reports whether the head of a request says in one way only what is in it. fasthttp is generous with odd ones.
+// framed reports whether the head of a request defines its length in a single, unambiguous way. fasthttp also accepts
+// ambiguous ones.
 func framed(h *fasthttp.RequestHeader) bool {
 	if !framing.Target(h.RequestURI()) {
 		return false
@@ -37,7 +38,7 @@ func framed(h *fasthttp.RequestHeader) bool {
 	return ok
 }
 
-// ending is a listener whose connections tell that the other side has ended them.
+// ending is a listener whose connections report that the peer has closed them.
 type ending struct{ net.Listener }
 
 func (l ending) Accept() (net.Conn, error) {
@@ -48,7 +49,7 @@ func (l ending) Accept() (net.Conn, error) {
 	return &endingConn{Conn: c}, nil
 }
 
-// endingConn notes that a reader met the end. fasthttp takes a body in chunks that ends before its last one for a whole body.
+// endingConn records that a read reached EOF. fasthttp accepts a chunked body without its last chunk as complete.
 type endingConn struct {
 	net.Conn
 	ended atomic.Bool
@@ -62,7 +63,7 @@ func (c *endingConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SyscallConn lets watch see the end of connections.
+// SyscallConn makes the raw connection available to watch.
 func (c *endingConn) SyscallConn() (syscall.RawConn, error) {
 	if sc, ok := c.Conn.(syscall.Conn); ok {
 		return sc.SyscallConn()
@@ -72,7 +73,7 @@ func (c *endingConn) SyscallConn() (syscall.RawConn, error) {
 
 var errNoRaw = fault.New(fault.NotSupported, "the connection has no descriptor")
 
-// brokeOff reports whether the client ended the connection where a reader wanted more.
+// brokeOff reports whether the client closed the connection in the middle of a request.
 func brokeOff(c net.Conn) bool {
 	e, ok := c.(*endingConn)
 	return ok && e.ended.Load()

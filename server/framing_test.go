@@ -13,7 +13,8 @@ import (
 	"understudy/internal/framingtest"
 )
 
-// raw sends bytes and gives the statuses of all answers, until the server closes the connection. half ends the sending side first.
+// raw sends bytes and returns the statuses of all answers until the server closes the connection. With half it first closes the
+// sending side.
 func raw(t *testing.T, w *world, text string, half bool) []int {
 	t.Helper()
 	conn, err := net.Dial("tcp", w.addr)

@@ -14,7 +14,7 @@ import (
 func (s *Server) configurable(c *fiber.Ctx) map[string]string {
 	f := s.opts.Configurable
 	headers := selected(c, f)
-	delete(headers, strings.ToLower(compat.OverlayHeader)) // it is addressed to this server
+	delete(headers, strings.ToLower(compat.OverlayHeader)) // meant for this server only
 	if len(f.Includes) > 0 {
 		c.Request().Header.VisitAll(func(k, _ []byte) {
 			if name := string(k); f.Withholds(name) {

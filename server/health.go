@@ -16,19 +16,19 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Check is something that must hold for requests to be worth sending here.
+// Check tests a condition without which requests should not be sent to this server.
 type Check func(ctx context.Context) error
 
-// checkTime bounds the checks of one answer.
+// checkTime is the time limit for the checks of one answer.
 const checkTime = 2 * time.Second
 
-// checks remembers what failed last, so that only changes are logged.
+// checks holds the last failures, so that only changes are logged.
 type checks struct {
 	mu     sync.Mutex
 	failed map[string]bool
 }
 
-// ok is the health route of LangGraph Server. check_db is a number there: text is refused in the words of Python.
+// ok is the health route of LangGraph Server. check_db must be a number; for other text the error is Python's.
 func (s *Server) ok(c *fiber.Ctx) error {
 	if c.Context().QueryArgs().Has("check_db") {
 		ask, err := nonzero(c.Query("check_db"))
@@ -46,7 +46,7 @@ func (s *Server) ok(c *fiber.Ctx) error {
 	return sendJSON(c, []byte(`{"ok":true,"services":{}}`))
 }
 
-// nonzero reads a whole number as Python's int does, as far as ASCII goes, and reports whether it is another one than 0.
+// nonzero reads an integer in the ASCII syntax of Python's int, and reports whether it is not 0.
 func nonzero(text string) (bool, error) {
 	digits := strings.TrimSpace(text)
 	if digits != "" && (digits[0] == '-' || digits[0] == '+') {
@@ -68,7 +68,7 @@ func nonzero(text string) (bool, error) {
 	return other, nil
 }
 
-// live answers as long as the process can: it asks nothing.
+// live answers while the process is able to. It has no checks.
 func (s *Server) live(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"live":true}`)) }
 
 // ready reports whether requests should be sent here.
@@ -90,7 +90,7 @@ func (s *Server) ready(c *fiber.Ctx) error {
 	return sendJSON(c, append(append(strconv.AppendBool([]byte(`{"ready":`), all), b...), `}}`...))
 }
 
-// outcome is what the answer says of a check: of a failure what is fit for clients.
+// outcome returns the text of a check's result for the answer: of a failure only what clients may see.
 func outcome(err error) string {
 	var f *fault.Error
 	switch {
@@ -102,7 +102,7 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// noteCheck logs a check whose answer is another than before, with all of the reason: it may name hosts.
+// noteCheck logs a check whose result changed, with the complete error, which may contain host names.
 func (s *Server) noteCheck(name string, err error) {
 	s.checks.mu.Lock()
 	defer s.checks.mu.Unlock()

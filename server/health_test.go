@@ -67,7 +67,7 @@ func TestHealth(t *testing.T) {
 	answers("/readyz", 200, `{"ready":true,"checks":{"draining":"ok","database":"ok","workers":"ok"}}`)
 }
 
-// A server that was told to stop says so before it does: new connections are taken meanwhile.
+// During drain a server reports that it is not ready, while it still accepts connections.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.Drain = time.Hour })

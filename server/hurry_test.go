@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A client that reads slowly, but never stops, does not hold up a shutdown: neither in the write that is going on nor in the next one.
+// A client that reads slowly, but never stops, does not delay a shutdown: neither in the current write nor in the next one.
 func TestSlowReadersDoNotHoldUpShutdown(t *testing.T) {
 	t.Parallel()
 	for _, pause := range []time.Duration{5 * time.Millisecond, 900 * time.Millisecond, 30 * time.Second} {

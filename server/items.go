@@ -22,7 +22,7 @@ func (s *Server) itemRoutes() {
 	s.route("POST", "/store/namespaces", s.searchNamespaces)
 }
 
-// itemFault answers what the store itself finds wrong with a namespace as plain text, as LangGraph Server does.
+// itemFault answers errors of a namespace from the store as plain text, as LangGraph Server does.
 func itemFault(c *fiber.Ctx, err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Kind != fault.Unprocessable || errors.Is(err, scan.ErrOverBudget) {
@@ -47,7 +47,7 @@ func (s *Server) putItem(c *fiber.Ctx) error {
 
 func (s *Server) getItem(c *fiber.Ctx) error {
 	key := c.Query("key")
-	if key == "" && c.Query("namespace") != "" { // a namespace is missed first
+	if key == "" && c.Query("namespace") != "" { // a missing namespace is reported first
 		return sendJSON(c.Status(http.StatusBadRequest), []byte(`{"error":"Key is required"}`))
 	}
 	var refresh *bool

@@ -14,31 +14,31 @@ import (
 	"understudy/thread"
 )
 
-// list is an answer whose elements are made one after the other, while it is sent.
+// list is an answer whose elements are created while it is sent.
 type list struct {
-	// next appends the next element; io.EOF after the last. nil: an element that is gone, and is passed over.
+	// next appends the next element; io.EOF after the last. A nil result is a deleted element, which is skipped.
 	next func(ctx context.Context, dst []byte) ([]byte, error)
-	// head sets what the head of the answer says of its elements, and reports whether all of that is known yet. nil: it says nothing.
+	// head sets response headers that depend on the elements, and reports whether it has seen enough of them. nil: none do.
 	head func(ctx context.Context) (known bool, err error)
-	// close lets go of what the elements are made of. nil: there is nothing to let go of.
+	// close releases the resources of the elements. nil: there are none.
 	close func()
-	// before and after stand around the list, when it is within an object.
+	// before and after surround the list when it is part of an object.
 	before, after string
 
-	ctx    context.Context // of the request: who asks, and what they chose
-	pieces [][]byte        // what was made before the answer began
-	some   bool            // an element was made
+	ctx    context.Context // of the request: user and choices
+	pieces [][]byte        // created before the answer began
+	some   bool            // at least one element exists
 }
 
 const (
-	// wholeBytes is up to how many bytes a list is sent whole, with its length.
+	// wholeBytes is the size up to which a list is sent at once, with its length.
 	wholeBytes = 1 << 20
-	// pieceBytes is about how much of a list is sent at once.
+	// pieceBytes is the approximate size of a write.
 	pieceBytes = 256 << 10
 )
 
-// sendList answers with a list, and closes it. One that is short is sent whole, and every error before the first byte has its status. One that fails
-// later is cut off: its client sees an answer without an end, and the log says why.
+// sendList answers with a list, and closes it. A short list is sent at once, and every error before the first byte has its status. A list that fails
+// later is cut off: its client sees an incomplete answer, and the error is logged.
 func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 	ctx := c.UserContext()
 	over, err := reading(c, l.begin)
@@ -59,7 +59,7 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 	return s.answer(c, &open{list: l})
 }
 
-// each is the list of the elements that show appends for rows, which are let go of one by one.
+// each is the list of the elements that show appends for rows, which are released one by one.
 func each[T any](rows []*T, show func(ctx context.Context, dst []byte, row *T) ([]byte, error)) *list {
 	return &list{next: func(ctx context.Context, dst []byte) ([]byte, error) {
 		if len(rows) == 0 {
@@ -71,7 +71,7 @@ func each[T any](rows []*T, show func(ctx context.Context, dst []byte, row *T) (
 	}}
 }
 
-// passOver is nil for an element that is gone.
+// passOver returns nil for the error of a deleted element.
 func passOver(err error) error {
 	if fault.Is(err, fault.NotFound) {
 		return nil
@@ -85,7 +85,7 @@ func (l *list) done() {
 	}
 }
 
-// begin makes elements until the head of the answer is known, and until there are no more, or too many to send them whole.
+// begin creates elements until the headers are known and the list has either ended or become too long to send at once.
 func (l *list) begin(ctx context.Context) (over bool, err error) {
 	for size, known := 0, false; !over && (size < wholeBytes || !known); {
 		var piece []byte
@@ -105,7 +105,8 @@ func (l *list) begin(ctx context.Context) (over bool, err error) {
 	return over, nil
 }
 
-// append makes the next elements, about pieceBytes of them. over: they are the last, and the end of the list is with them.
+// append appends the next elements, about pieceBytes. over reports that they are the last, followed by the end of the
+// list.
 func (l *list) append(ctx context.Context, dst []byte) (out []byte, over bool, err error) {
 	for from := len(dst); len(dst) < from+pieceBytes; {
 		if err := ctx.Err(); err != nil {
@@ -159,10 +160,10 @@ func (o *open) sendList(ctx context.Context) error {
 }
 
 func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
-	if q.Limit == 0 { // to services no limit means all
+	if q.Limit == 0 { // services take 0 as no limit
 		return sendJSON(c, []byte("[]"))
 	}
-	q.Metadata = slices.Clone(q.Metadata) // it is read after the body was given back
+	q.Metadata = slices.Clone(q.Metadata) // it is read after the body was released
 	h, err := reading(c, func(ctx context.Context) (thread.Entries, error) { return s.opts.Threads.ReadHistory(ctx, q) })
 	if err != nil {
 		return err

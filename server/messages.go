@@ -11,7 +11,7 @@ import (
 	"understudy/id"
 )
 
-// eventRoutes give what happened on a thread, page by page: its transcript, and its log.
+// eventRoutes registers the routes for a thread's transcript and log, which answer page by page.
 func (s *Server) eventRoutes() {
 	if s.opts.Events == nil {
 		return

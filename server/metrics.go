@@ -15,7 +15,7 @@ import (
 	"understudy/run"
 )
 
-// metrics counts at the boundary of HTTP. No ids are labels.
+// metrics counts HTTP requests. Labels never contain ids.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -27,7 +27,7 @@ type metrics struct {
 
 const (
 	requestsName = "understudy_http_requests_total"
-	noRoute      = "other" // paths that clients make up are no labels
+	noRoute      = "other" // unknown paths are not used as labels
 )
 
 func newMetrics(r *prometheus.Registry, bodies *budget) *metrics {
@@ -52,21 +52,21 @@ func (m *metrics) request(method, route string, status int, took time.Duration) 
 	switch method {
 	case fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPut, fiber.MethodPatch, fiber.MethodDelete, fiber.MethodOptions:
 	default:
-		method = "other" // clients make up methods too
+		method = "other" // nor are unknown methods
 	}
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Inc()
 	m.latency.WithLabelValues(method, route).Observe(took.Seconds())
 }
 
-// queueTime bounds the question how the queue stands.
+// queueTime is the time limit for reading the state of the queue.
 const queueTime = 2 * time.Second
 
-// showMetrics answers with what LangGraph Server tells, in JSON, or with everything, for Prometheus.
+// showMetrics answers with the metrics of LangGraph Server as JSON, or with all metrics for Prometheus.
 func (s *Server) showMetrics(c *fiber.Ctx) error {
 	if c.Query("format") == "json" {
 		return sendJSON(c, s.metricsJSON(c.UserContext()))
 	}
-	// What could be gathered is shown, whatever else failed: this is looked at when something is wrong.
+	// Partial results are shown in spite of an error: metrics are read when something is wrong.
 	families, err := s.metrics.registry.Gather()
 	if err != nil {
 		s.log.Warn("some metrics could not be gathered", "error", err)
@@ -82,7 +82,7 @@ func (s *Server) showMetrics(c *fiber.Ctx) error {
 	return nil
 }
 
-// metricsJSON is the answer of LangGraph Server, and what is ours beside it. While the database does not answer the queue is unknown: null.
+// metricsJSON returns the answer of LangGraph Server with additions of ours. While the database is unavailable the queue is null.
 func (s *Server) metricsJSON(ctx context.Context) []byte {
 	var q run.Queue
 	var most, used int
@@ -114,7 +114,7 @@ func (s *Server) metricsJSON(ctx context.Context) []byte {
 	b = wait(b, `,"pending_unblocked_runs_wait_time_max_secs":`, q.FirstDue)
 	b = number(b, `,"n_running":`, q.Running, known)
 	b = append(b, `},"api":{"http_requests_total":[`...)
-	families, _ := s.metrics.registry.Gather() // what there is
+	families, _ := s.metrics.registry.Gather() // partial on error
 	for i, r := range requestsOf(families) {
 		if i > 0 {
 			b = append(b, ',')
@@ -133,13 +133,13 @@ func (s *Server) metricsJSON(ctx context.Context) []byte {
 	return append(b, `}}`...)
 }
 
-// requests are those of a method on a path that were answered with a status.
+// requests counts the requests of a method on a path that were answered with a status.
 type requests struct {
 	method, path, status string
 	count                float64
 }
 
-// requestsOf reads what was counted as LangGraph Server counts it: without probes, and without a path where no route was found.
+// requestsOf returns the counts of LangGraph Server: without probes and unmatched paths.
 func requestsOf(families []*dto.MetricFamily) (out []requests) {
 	for _, f := range families {
 		if f.GetName() != requestsName {
@@ -167,7 +167,7 @@ func requestsOf(families []*dto.MetricFamily) (out []requests) {
 	return out
 }
 
-// langgraphMetrics are those that dashboards and autoscalers of LangGraph Server ask for by its names.
+// langgraphMetrics returns the metrics that dashboards and autoscalers of LangGraph Server query, under its names.
 func (s *Server) langgraphMetrics(families []*dto.MetricFamily) []*dto.MetricFamily {
 	gauge := func(name, help string, v float64) *dto.MetricFamily {
 		return &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{Gauge: &dto.Gauge{Value: &v}}}}

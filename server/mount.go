@@ -8,11 +8,11 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// mounted is the key under which a request keeps the context of the net/http request that it stands for.
+// mounted is the key of the context of the net/http request behind a request.
 type mounted struct{}
 
-// ServeHTTP answers a request without a body for a server on net/http that has some routes of this one. It shall be given no open responses:
-// they need a connection of their own. Services see the context of r.
+// ServeHTTP answers a request without a body for a server on net/http that has some routes of this one. It does not support open responses,
+// which need a connection of their own. Services see the context of r.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var c fasthttp.RequestCtx
 	c.Init(&fasthttp.Request{}, nil, nil)
@@ -45,7 +45,7 @@ func (s *Server) lifeOf(c *fiber.Ctx) context.Context {
 	return s.requests
 }
 
-// CORS sets the headers of a cross-origin request on an answer that did not come from a route of this server.
+// CORS sets the headers of a cross-origin request on an answer that is not from a route of this server.
 func (s *Server) CORS(h http.Header, r *http.Request) {
 	var c fasthttp.RequestCtx
 	c.Init(&fasthttp.Request{}, nil, nil)

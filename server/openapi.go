@@ -10,7 +10,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// operation is what the OpenAPI description says of a route.
+// operation is the OpenAPI description of a route.
 type operation struct {
 	method, path, tag, summary string
 	body                       *compat.Schema // nil: none
@@ -23,13 +23,13 @@ const (
 	empty = "204"
 )
 
-// page and pageOfTypes are the queries of routes that answer with event rows.
+// page and pageOfTypes are the query parameters of routes that answer with event rows.
 var (
 	page        = []string{"limit:integer", "after_seq:integer", "before_seq:integer"}
 	pageOfTypes = append(page[:3:3], "event_types:string")
 )
 
-// operations describe the API. Paths are checked against the routes by a test.
+// operations describe the API. A test compares their paths with the routes.
 var operations = []operation{
 	{"post", "/assistants", "Assistants", "Create an assistant", compat.AssistantCreate, "", nil},
 	{"post", "/assistants/search", "Assistants", "Search assistants", compat.AssistantSearch, "", nil},
@@ -105,7 +105,7 @@ var operations = []operation{
 	{"get", "/openapi.json", "System", "This description", nil, "", nil},
 }
 
-// answers are the schemas of what operations answer as JSON; the others answer what a graph or a service says.
+// answers are the schemas of JSON answers. Other operations answer with JSON from a graph or a service.
 var answers = map[string]*compat.Schema{
 	"post /assistants":                               compat.AssistantAnswer,
 	"post /assistants/search":                        compat.ListOf(compat.AssistantAnswer),
@@ -154,7 +154,7 @@ func (s *Server) served() []operation {
 	return list
 }
 
-// describe makes the OpenAPI description.
+// describe returns the OpenAPI description.
 func (s *Server) describe() []byte {
 	b := jsonobj.AppendText([]byte(`{"openapi":"3.1.0","info":{"title":"understudy","description":"The LangGraph Server API.","version":`), s.opts.Version)
 	b = append(b, `},"paths":{`...)
@@ -187,7 +187,7 @@ func (s *Server) describe() []byte {
 	return append(b, `}}}`...)
 }
 
-// showsMessages reports whether answers may hold values of a thread, and with them its messages.
+// showsMessages reports whether answers may contain values of a thread, and so its messages.
 func (o operation) showsMessages() bool {
 	switch o.tag {
 	case "Threads", "Runs", "Stateless runs":
@@ -254,7 +254,7 @@ func (o operation) append(b []byte) []byte {
 	return append(b, `,"default":{"description":"The request failed","content":{"application/json":{"schema":{"$ref":"#/components/schemas/Error"}}}}}}`...)
 }
 
-// docs shows the description as a page of its own, without scripts or anything from elsewhere.
+// docs shows the description as a self-contained page without scripts.
 func (s *Server) docs(c *fiber.Ctx) error {
 	var b strings.Builder
 	b.WriteString(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>API</title><style>

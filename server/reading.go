@@ -6,8 +6,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// reading runs fn, which may read for long, with a context that ends when the client closes the connection: then its query ends too. The body of the request
-// must have been read.
+// reading runs fn, which may read for long, with a context that is canceled when the client closes the connection, so that its query ends. The body of
+// the request must have been read.
 func reading[T any](c *fiber.Ctx, fn func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancelCause(c.UserContext())
 	defer cancel(nil)

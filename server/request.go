@@ -18,21 +18,21 @@ import (
 	"understudy/thread/overlay"
 )
 
-// request is what belongs to one request, apart from what Fiber keeps.
+// request is the state of one request outside of Fiber.
 type request struct {
-	id       string // x-request-id, or made up
+	id       string // x-request-id, or generated
 	route    string // pattern of the route; "" when none matched
 	begun    time.Time
 	method   string
 	bodyRead bool
-	streamed bool // an open response took over: it writes the log line
+	streamed bool // an open response writes the log line
 
-	headers     []slog.Attr // that are logged with it
-	thread, run string      // that it is about, or has made; "" when there is none
+	headers     []slog.Attr // logged with the request
+	thread, run string      // of the path, or created; "" when there is none
 	span        trace.Span  // nil: there is none
 }
 
-// made notes the run that a request has made.
+// made notes the run that a request has created.
 func (r *request) made(x *run.Run) { r.thread, r.run = string(x.Thread), string(x.ID) }
 
 type requestKey struct{}
@@ -41,11 +41,11 @@ func requestOf(c *fiber.Ctx) *request {
 	if r, ok := c.Locals(requestKey{}).(*request); ok {
 		return r
 	}
-	// Requests that fasthttp itself refuses never came by enter.
+	// Requests that fasthttp itself refuses have not passed enter.
 	return &request{id: uuid.NewString(), begun: time.Now()}
 }
 
-// enter is the outermost handler: what every request gets, whatever becomes of it.
+// enter is the outermost handler, which applies to every request.
 func (s *Server) enter(c *fiber.Ctx) error {
 	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), headers: s.logged(c)}
 	c.Locals(requestKey{}, r)
@@ -94,7 +94,7 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 	return c.Next()
 }
 
-// done counts and logs a request that is over.
+// done counts and logs a finished request.
 func (s *Server) done(r *request, status int, ended string) {
 	took := time.Since(r.begun)
 	route := r.route
@@ -123,17 +123,17 @@ func (s *Server) done(r *request, status int, ended string) {
 	if probes[r.route] {
 		level = slog.LevelDebug // probes come every few seconds
 	}
-	ctx := context.Background() // the request's own has ended with it
+	ctx := context.Background() // the request's own context has ended
 	if r.span != nil {
 		ctx = trace.ContextWithSpan(ctx, r.span)
 	}
 	s.log.LogAttrs(ctx, level, "request", attrs...)
 }
 
-// probes are the routes that somebody asks every few seconds.
+// probes are the routes that monitoring polls every few seconds.
 var probes = map[string]bool{"/ok": true, "/livez": true, "/readyz": true, "/metrics": true}
 
-// requestID takes over what a client calls its request, if it is fit for logs and metadata.
+// requestID returns the client's id of its request, if it is fit for logs and metadata.
 func requestID(given string) string {
 	if given == "" || len(given) > 256 {
 		return uuid.NewString()
@@ -146,7 +146,7 @@ func requestID(given string) string {
 	return given
 }
 
-// chooseOverlay puts what the request says of transcripts into its context.
+// chooseOverlay stores the request's choice of transcripts in its context.
 func chooseOverlay(c *fiber.Ctx) error {
 	choice, err := compat.Overlay(given(c, compat.OverlayParam), given(c, compat.MarkersParam), c.Get(compat.OverlayHeader))
 	if err != nil {
@@ -165,7 +165,7 @@ func param(c *fiber.Ctx, name string) string {
 	return v
 }
 
-// given returns the value of a parameter of the query, nil when the query does not have it.
+// given returns the value of a query parameter; nil when it is absent.
 func given(c *fiber.Ctx, name string) *string {
 	args := c.Context().QueryArgs()
 	if !args.Has(name) {
@@ -175,7 +175,7 @@ func given(c *fiber.Ctx, name string) *string {
 	return &v
 }
 
-// queries returns all values of a parameter of the query.
+// queries returns all values of a query parameter.
 func queries(c *fiber.Ctx, name string) []string {
 	var list []string
 	for _, b := range c.Context().QueryArgs().PeekMulti(name) {

@@ -41,7 +41,7 @@ func (s *Server) runRoutes() {
 	s.route("POST", "/runs/wait", s.startRun(true, true))
 	s.route("POST", "/runs/batch", s.createRuns)
 	s.route("POST", "/runs/cancel", s.cancelRuns)
-	// Where the Location of a stateless stream points to. A run is told by its id alone there.
+	// The Location of a stateless stream. On this route the run is identified by its id alone.
 	s.route("GET", "/runs/{run_id}/stream", func(c *fiber.Ctx) error {
 		r, err := compat.RunID(param(c, "run_id"))
 		if err != nil {
@@ -61,7 +61,7 @@ func (s *Server) withRun(h func(*fiber.Ctx, id.Thread, id.Run) error) fiber.Hand
 	})
 }
 
-// runPath is where a run is found.
+// runPath returns the path of a run.
 func runPath(t id.Thread, r id.Run) string {
 	if t == "" {
 		return "/runs/" + string(r)
@@ -69,7 +69,7 @@ func runPath(t id.Thread, r id.Run) string {
 	return "/threads/" + string(t) + "/runs/" + string(r)
 }
 
-// locate tells a client which run it has made or joined, and with a suffix where to come back to.
+// locate sets the headers with the path of a created or joined run. With a suffix, also the path to reconnect to.
 func locate(c *fiber.Ctx, path, suffix string) {
 	c.Set("Content-Location", path)
 	if suffix != "" {
@@ -77,13 +77,14 @@ func locate(c *fiber.Ctx, path, suffix string) {
 	}
 }
 
-// unlocate takes back what locate told, of a run that is not.
+// unlocate removes the headers of locate when the run was not created.
 func unlocate(c *fiber.Ctx) {
 	c.Response().Header.Del("Content-Location")
 	c.Response().Header.Del(fiber.HeaderLocation)
 }
 
-// runThread reads the thread that a run is made on; empty when it is stateless. followed: the client stays for the stream or the result.
+// runThread reads the thread of a new run; empty when it is stateless. followed reports that the client waits for the stream or the
+// result.
 func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
 	switch {
 	case stateless:
@@ -94,7 +95,7 @@ func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
 	return compat.RunThreadID(param(c, "thread_id"))
 }
 
-// complete adds to a wish for a run what only the edge knows, and has its webhook judged.
+// complete adds data of the HTTP request to a run request, and validates its webhook.
 func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
 	req.RequestID = requestOf(c).id
 	req.Headers = s.configurable(c)
@@ -110,7 +111,7 @@ func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
 	return nil
 }
 
-// createRun makes a run that nobody waits for.
+// createRun creates a background run.
 func (s *Server) createRun(stateless bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		t, err := runThread(c, stateless, false)
@@ -136,7 +137,7 @@ func (s *Server) createRun(stateless bool) fiber.Handler {
 	}
 }
 
-// startRun makes a run and answers with its stream, or with wait with its result.
+// startRun creates a run and answers with its stream, or if wait is set with its result.
 func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		t, err := runThread(c, stateless, true)
@@ -165,7 +166,7 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 			}
 			requestOf(c).made(x)
 			if wait {
-				// Unlike a stream, a stateless wait names the thread that was made for it.
+				// Unlike a stream, a stateless wait names the thread created for it.
 				locate(c, runPath(x.Thread, x.ID), "/join")
 				return s.waitResult(c, f)
 			}
@@ -180,7 +181,7 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 	}
 }
 
-// kept shows the ids of records that can be replayed; others would promise too much.
+// kept reports whether to show a record's id: only records that can be replayed have a usable one.
 func kept(r *bridge.Record) bool { return r.Kept }
 
 func (s *Server) createRuns(c *fiber.Ctx) error {
@@ -224,10 +225,10 @@ func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
 		return err
 	}
 	q.Limit = min(q.Limit, 1000)
-	none := q.Limit == 0 // to services no limit means all
+	none := q.Limit == 0 // services take 0 as no limit
 	if status := given(c, "status"); status != nil {
 		q.Status = run.Status(*status)
-		none = none || q.Status == "" // no run has it; to services it means any
+		none = none || q.Status == "" // no run has it; services take it as any
 	}
 	if none {
 		q.Limit = 1
@@ -250,7 +251,7 @@ func (s *Server) listRuns(c *fiber.Ctx, t id.Thread) error {
 	}))
 }
 
-// joinRun answers with the result of a run once it is over. That a run is unknown is told as the result.
+// joinRun answers with the result of a run once it is over. An unknown run is reported in the result.
 func (s *Server) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	if err := s.slot(); err != nil {
 		return err
@@ -268,7 +269,7 @@ func (s *Server) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	return s.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), s.canceller(t, r)})
 }
 
-// joinStream streams the records of a run. That a run is unknown is told by an event.
+// joinStream streams the records of a run. An unknown run is reported as an event.
 func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	if err := s.slot(); err != nil {
 		return err
@@ -308,7 +309,7 @@ func (*absent) Settle(context.Context) error { return nil }
 // Close implements run.Follower.
 func (*absent) Close(bool) {}
 
-// leaver cancels a run when its reader leaves, as ?cancel_on_disconnect=true asks.
+// leaver cancels a run when its reader leaves (?cancel_on_disconnect=true).
 type leaver struct {
 	run.Follower
 	wanted bool
@@ -322,7 +323,7 @@ func (l leaver) Close(left bool) {
 	}
 }
 
-// canceller returns a function that interrupts a run, if it still goes.
+// canceller returns a function that interrupts a run if it has not ended.
 func (s *Server) canceller(t id.Thread, r id.Run) func() {
 	return func() {
 		if t == "" {

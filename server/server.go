@@ -17,10 +17,10 @@ import (
 	"understudy/internal/room"
 )
 
-// ErrShutdown is why streams and requests end when Serve does.
+// ErrShutdown is the cause of streams and requests that end because Serve does.
 var ErrShutdown = errors.New("the server shuts down")
 
-// Server serves the API. It is made by New and used by one Serve.
+// Server serves the API. Create it with New and call Serve once.
 type Server struct {
 	opts    Options
 	log     *slog.Logger
@@ -30,7 +30,7 @@ type Server struct {
 	slots   budget // of open streams
 	openapi []byte
 
-	// Requests outlive the end of streams: these two contexts are the life of the server, not of a call.
+	// Requests continue after streams have ended. These two contexts have the lifetime of the server.
 	streaming  context.Context
 	endStreams context.CancelCauseFunc
 	requests   context.Context
@@ -39,18 +39,18 @@ type Server struct {
 	patterns [][]string // of all routes, by segment
 
 	draining atomic.Bool
-	hurrying atomic.Bool // streams are to end
+	hurrying atomic.Bool // streams must end
 	checks   checks
-	withheld sync.Once // guards the warning about a header that runs do not see
+	withheld sync.Once // for the warning about a header withheld from runs
 
 	mu     sync.Mutex
 	opened map[*open]struct{} // open responses
 }
 
-// routePrefixes are where the API stands besides the mount prefix. LangGraph Platform serves it under the second.
+// routePrefixes are the paths of the API in addition to the mount prefix. LangGraph Platform uses the second.
 var routePrefixes = []string{"", "/api/langgraph"}
 
-// New makes a Server. It opens nothing.
+// New returns a Server without opening anything.
 func New(o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{opts: o, log: o.Logger, opened: map[*open]struct{}{}}
@@ -62,17 +62,17 @@ func New(o Options) *Server {
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
 		StreamRequestBody:            true,
-		// Bodies are bounded in body.go, where they are read. This bounds what is read before a handler runs.
+		// body.go limits bodies where they are read. This limits what is read before a handler runs.
 		BodyLimit:     64 << 10,
 		Immutable:     true,
 		StrictRouting: true,
 		CaseSensitive: true,
 		UnescapePath:  false,
-		ReadTimeout:   30 * time.Second, // of the head; bodies have their own deadline
+		ReadTimeout:   30 * time.Second, // for the head; bodies have their own deadline
 		IdleTimeout:   75 * time.Second,
 		// Covers answers that are not streams; streams set a deadline with each write.
 		WriteTimeout:   5 * time.Minute,
-		ReadBufferSize: 16 << 10, // bounds the head of a request
+		ReadBufferSize: 16 << 10, // maximum size of the head
 		ErrorHandler:   s.fail,
 	})
 	f := s.app.Server()
@@ -86,13 +86,13 @@ func New(o Options) *Server {
 	return s
 }
 
-// quiet keeps what fasthttp says about broken connections out of the way, but findable.
+// quiet logs fasthttp's messages about broken connections at a low level.
 type quiet struct{ log *slog.Logger }
 
 func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ended", "format", format) }
 
-// Serve answers requests on ln until ctx ends: then it drains, stops accepting, ends open streams so that their readers come back, and waits for
-// the rest, at most ShutdownTimeout. It returns when all has ended; nil after an orderly end. It closes ln.
+// Serve answers requests on ln until ctx ends. Then it drains, stops accepting, ends open streams so that their readers reconnect, and waits for
+// the rest, at most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ln = ending{newPatient(ln, s.log)}
 	done := make(chan error, 1)
@@ -115,24 +115,24 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	s.endStreams(ErrShutdown)
 	s.hurry()
-	// Past half of the time requests are told too, so that they have the other half to end.
+	// After half of the time requests are canceled too, which leaves them the other half to end.
 	timer := time.AfterFunc(s.opts.ShutdownTimeout/2, func() { s.endRequest(ErrShutdown) })
 	err := s.app.ShutdownWithTimeout(s.opts.ShutdownTimeout)
 	timer.Stop()
 	s.endRequest(ErrShutdown)
-	_ = ln.Close() // a shutdown that comes before fasthttp knew of the listener leaves it open
+	_ = ln.Close() // a shutdown before fasthttp has the listener does not close it
 	if e := <-done; e != nil && !errors.Is(e, net.ErrClosed) && err == nil {
 		err = e
 	}
 	return err
 }
 
-// hurryTime is how long a write to a stream may take once streams are to end.
+// hurryTime is the time limit for a write to a stream once streams must end.
 const hurryTime = time.Second
 
-// hurry makes writes end soon that wait for clients who do not read, or read slowly.
+// hurry shortens the deadlines of writes to clients that do not read, or read slowly.
 func (s *Server) hurry() {
-	s.hurrying.Store(true) // before the deadlines, which writeAll may move until then
+	s.hurrying.Store(true) // before the deadlines: until then writeAll may move them
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for o := range s.opened {
@@ -176,10 +176,10 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 	}
 }
 
-// idIn returns an id in the path, if it is one: what clients make up does not get into logs.
+// idIn returns an id in the path if it is valid, so that arbitrary text from clients does not get into logs.
 func idIn(c *fiber.Ctx, name string) string { return id.Canonical(c.Params(name)) }
 
-// known reports whether some route has the path.
+// known reports whether a route matches the path.
 func (s *Server) known(path string) bool {
 	segments := strings.Split(path, "/")
 next:

@@ -499,7 +499,7 @@ func TestBodies(t *testing.T) {
 	require.Eventually(t, func() bool { return w.s.bodies.inUse() == 0 }, time.Minute, time.Millisecond)
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 
-	// The memory is somebody else's: others are put off, and get through later.
+	// Other requests hold the memory: new ones are refused, and succeed later.
 	require.True(t, w.s.bodies.take(309_000))
 	res, _ := w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, []string{"503", "1"}, []string{res.Status[:3], res.Header.Get("Retry-After")})
@@ -507,7 +507,7 @@ func TestBodies(t *testing.T) {
 	res, _ = w.ask(t, "POST", "/threads", big(50_000))
 	require.Equal(t, 200, res.StatusCode)
 
-	// One who stops sending gives back what was taken.
+	// A client that stops sending releases its memory.
 	conn, err := net.Dial("tcp", w.addr)
 	require.NoError(t, err)
 	defer conn.Close()

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Starting answers on ln while the server is not assembled yet, for example during a long migration: GET /ok and /livez say that the
-// process is alive, everything else gets 503 with Retry-After. It begins after delay: clients of a quick start wait in the backlog of the
-// port instead of getting a 503. stop ends it and leaves ln open for Serve; call it once.
+// Starting answers on ln while the server is being assembled, for example during a long migration: GET /ok and /livez report that the
+// process is alive, everything else gets 503 with Retry-After. It begins after delay, so that during a quick start clients wait in the
+// listen backlog instead of getting a 503. stop ends it and leaves ln open for Serve; call it once.
 func Starting(ln *net.TCPListener, delay time.Duration) (stop func()) {
 	held := &borrowed{TCPListener: ln}
 	srv := &http.Server{Handler: http.HandlerFunc(answerStarting), ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
@@ -34,7 +34,7 @@ func Starting(ln *net.TCPListener, delay time.Duration) (stop func()) {
 		_ = ln.SetDeadline(time.Time{})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = srv.Shutdown(ctx) // answers what it has accepted
+		_ = srv.Shutdown(ctx) // answers accepted requests
 		_ = srv.Close()
 	}
 }
@@ -56,7 +56,7 @@ func answerStarting(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// borrowed is a listener that its user cannot close, and whose Accept fails once it is over.
+// borrowed is a listener that does not close, and whose Accept fails once it has ended.
 type borrowed struct {
 	*net.TCPListener
 	over atomic.Bool

@@ -17,19 +17,19 @@ import (
 	"understudy/run"
 )
 
-// open is a response that is sent as its content comes: an event stream, a wait, or a long list.
+// open is a response whose content is sent as it becomes available: an event stream, a wait, or a long list.
 //
-// To fasthttp it is a body to read from. But its first Read writes the whole response to the connection itself, as chunks of its own, and
-// then reports the end, upon which fasthttp sends the last chunk and goes on with the connection. So many events go out in one write,
-// where reading would cut them in pieces of 4 KB, and unlike a hijacked connection this one stays alive and is counted when the server
-// shuts down. It needs that the head of the response was flushed before (ImmediateHeaderFlush), so that nothing waits in buffers.
+// To fasthttp it is a body reader. But its first Read writes the whole response to the connection itself, in its own chunks, and then
+// returns EOF, after which fasthttp sends the last chunk and continues with the connection. So many events go out in one write, where
+// reading would split them into pieces of 4 KB, and unlike a hijacked connection this one stays alive and is counted at shutdown. It
+// requires that the head of the response was flushed before (ImmediateHeaderFlush), so that nothing is left in buffers.
 type open struct {
 	s    *Server
 	conn net.Conn
 	f    run.Follower
 	list *list                     // in place of f: an answer with elements
-	ids  func(*bridge.Record) bool // whether a record is shown with its id
-	wait bool                      // the result is wanted, not the records
+	ids  func(*bridge.Record) bool // reports whether to send a record's id
+	wait bool                      // sends the result, not the records
 	req  *request
 	stat int
 
@@ -39,7 +39,7 @@ type open struct {
 	events int
 }
 
-// Why an open response ended, for logs and metrics.
+// Causes of the end of an open response, for logs and metrics.
 var (
 	errStuck = errors.New("the client stopped reading")
 	errPanic = errors.New("panic")
@@ -47,7 +47,7 @@ var (
 
 var errManyStreams = fault.New(fault.Unavailable, "Too many open streams, try again")
 
-// slot takes a place for an open response. It is taken before a run is made, so that no run is made for nothing.
+// slot reserves a place for an open response. Call it before creating a run, so that no run is created in vain.
 func (s *Server) slot() error {
 	if !s.slots.take(1) {
 		return errManyStreams
@@ -55,7 +55,7 @@ func (s *Server) slot() error {
 	return nil
 }
 
-// streamEvents answers with the records of f as an event stream. The slot has been taken.
+// streamEvents answers with the records of f as an event stream. The caller has reserved the slot.
 func (s *Server) streamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set("X-Accel-Buffering", "no")
@@ -63,11 +63,12 @@ func (s *Server) streamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Rec
 	return s.answer(c, &open{f: f, ids: ids})
 }
 
-// patience is how long a result is waited for before its answer is begun. What comes in that time is sent whole, in one write, and nobody has to
-// watch whether the client leaves.
+// patience is how long to wait for a result before the answer begins. A result within that time is sent in one write, without watching whether
+// the client leaves.
 const patience = 250 * time.Millisecond
 
-// waitResult answers with the result of f as JSON, and a line end now and then before it is there. The slot has been taken.
+// waitResult answers with the result of f as JSON, and sends line ends as heartbeats before it. The caller has reserved the
+// slot.
 func (s *Server) waitResult(c *fiber.Ctx, f run.Follower) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	if res, ok := soon(c.UserContext(), f); ok {
@@ -86,7 +87,7 @@ func (s *Server) waitResult(c *fiber.Ctx, f run.Follower) error {
 	return s.answer(c, &open{f: f, wait: true})
 }
 
-// soon returns the result if it comes in time. Whatever else happens is left to an open response, which asks again.
+// soon returns the result if it is available in time. All other outcomes are left to an open response, which asks again.
 func soon(ctx context.Context, f run.Follower) (res run.Result, ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -109,7 +110,7 @@ func (s *Server) answer(c *fiber.Ctx, o *open) error {
 	o.s, o.conn, o.req, o.stat = s, c.Context().Conn(), requestOf(c), c.Response().StatusCode()
 	o.req.streamed = true
 	s.metrics.streams.Inc()
-	if o.list == nil { // a list has an end, which a shutdown waits for
+	if o.list == nil { // a shutdown waits for lists, as they end by themselves
 		s.mu.Lock()
 		s.opened[o] = struct{}{}
 		s.mu.Unlock()
@@ -119,8 +120,9 @@ func (s *Server) answer(c *fiber.Ctx, o *open) error {
 	return nil
 }
 
-// Read sends the response. It is called once: it returns no bytes, only the end. An end that is no io.EOF makes fasthttp drop the
-// connection without a last chunk: so clients can tell a stream that was cut, and come back, from one whose run is over.
+// Read sends the response. It is called once and returns no bytes, only the end. An error other than io.EOF makes fasthttp drop
+// the connection without a last chunk, so that clients can distinguish a stream that was cut, and reconnect, from one whose run
+// is over.
 func (o *open) Read([]byte) (int, error) {
 	err := o.send()
 	o.end(err)
@@ -130,13 +132,13 @@ func (o *open) Read([]byte) (int, error) {
 	return 0, err
 }
 
-// Close is called by fasthttp in the end. It matters when Read never was, because the head could not be written.
+// Close is called by fasthttp at the end. It is needed when Read was never called, because the head could not be written.
 func (o *open) Close() error {
 	o.end(errLeft)
 	return nil
 }
 
-// end lets go of everything, once.
+// end releases everything, once.
 func (o *open) end(err error) {
 	if o.closed {
 		return
@@ -162,7 +164,7 @@ func (o *open) close(left bool) {
 	o.f.Close(left)
 }
 
-// ended names the end of an open response.
+// ended returns the name of the cause of an open response's end.
 func ended(err error) string {
 	switch {
 	case err == nil:
@@ -181,7 +183,7 @@ func ended(err error) string {
 	return "failed"
 }
 
-// send writes the response until its end: nil when all was said.
+// send writes the response to its end; nil when it is complete.
 func (o *open) send() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -222,7 +224,7 @@ func (o *open) sendEvents(ctx context.Context) error {
 	}
 }
 
-// errBeat is the end of a period without an end.
+// errBeat ends a period between heartbeats.
 var errBeat = errors.New("heartbeat is due")
 
 // sendUntil writes events until the next heartbeat is due. One context serves all reads of the period.
@@ -253,12 +255,12 @@ func (o *open) sendUntil(ctx context.Context, beat time.Time) error {
 			return err
 		}
 		if period.Err() != nil && ctx.Err() == nil {
-			return errBeat // also between events, when there are always some
+			return errBeat // also in a continuous flow of events
 		}
 	}
 }
 
-// batchBytes is about how much goes into one write. Beyond it, deadlines should count anew.
+// batchBytes is the approximate size of one write. Larger batches should get a new deadline.
 const batchBytes = 256 << 10
 
 func (o *open) writeRecords(records []*bridge.Record) error {
@@ -269,7 +271,7 @@ func (o *open) writeRecords(records []*bridge.Record) error {
 				r := records[n]
 				n++
 				if r.Event == "" && r.Frame == nil {
-					continue // the end of a run that has nothing to show
+					continue // the end of a run, with nothing to send
 				}
 				dst = compat.AppendRecord(dst, r, o.ids(r))
 				o.events++
@@ -304,7 +306,7 @@ func (o *open) sendResult(ctx context.Context) error {
 	}()
 	over := func(err error) error {
 		cancel(err)
-		<-got // the follower must not be closed while it is asked
+		<-got // the follower must not be closed during a call
 		return err
 	}
 	beats := time.NewTicker(o.s.opts.Heartbeat)
@@ -337,10 +339,10 @@ func (o *open) sendResult(ctx context.Context) error {
 	}
 }
 
-// chunkHead leaves room for the size of a chunk, which is known when the chunk is complete.
+// chunkHead reserves space for the size of a chunk, known once the chunk is complete.
 const chunkHead = "00000000\r\n"
 
-// write sends what fill appends as one chunk.
+// write sends the bytes that fill appends as one chunk.
 func (o *open) write(fill func(dst []byte) []byte) error {
 	o.buf = fill(append(o.buf[:0], chunkHead...))
 	size := len(o.buf) - len(chunkHead)
@@ -354,16 +356,16 @@ func (o *open) write(fill func(dst []byte) []byte) error {
 	o.buf = append(o.buf, '\r', '\n')
 	err := o.writeAll(o.buf)
 	if cap(o.buf) > 2*batchBytes && o.list == nil {
-		o.buf = nil // one big state should not stay as long as the stream does
+		o.buf = nil // do not keep the buffer of a large state for the whole stream
 	}
 	return err
 }
 
-// writeAll writes b, however slowly the client reads it: only one that reads nothing for the whole of WriteTimeout is stuck.
-// Once streams are to end it has hurryTime.
+// writeAll writes b, however slowly the client reads: only a client that reads nothing for WriteTimeout is dropped. Once
+// streams must end the limit is hurryTime.
 func (o *open) writeAll(b []byte) error {
 	for {
-		// Moving a deadline costs as much as a small write does, so it is moved only when it is too early.
+		// Moving a deadline costs as much as a small write, so it is moved only when it is too early.
 		patience := o.s.opts.WriteTimeout
 		if until := time.Now().Add(patience + patience/8); until.Sub(o.until) > patience/8 {
 			o.until = until
@@ -371,7 +373,7 @@ func (o *open) writeAll(b []byte) error {
 				return errLeft
 			}
 		}
-		if o.s.hurrying.Load() { // looked at after the deadline was moved: hurry may have set one before
+		if o.s.hurrying.Load() { // checked after moving the deadline, as hurry may have set one before
 			if err := o.conn.SetWriteDeadline(time.Now().Add(hurryTime)); err != nil {
 				return errLeft
 			}

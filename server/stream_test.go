@@ -109,7 +109,7 @@ func TestStatelessHeaders(t *testing.T) {
 	require.Equal(t, []string{runsPath + "/" + someRun, runsPath + "/" + someRun + "/join", "null"}, []string{res.Header.Get("Content-Location"), res.Header.Get("Location"), body})
 }
 
-// post makes a request and gives its body to read as it comes.
+// post makes a request and returns its body while it arrives.
 func (w *world) post(t *testing.T, path, body string) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	res, err := w.http.Post("http://"+w.addr+path, "application/json", strings.NewReader(body))
@@ -235,7 +235,7 @@ func TestJoinArguments(t *testing.T) {
 	require.Equal(t, []any{422, `{"detail":"Invalid last-event-id: must be a valid Redis stream ID"}`}, []any{res.StatusCode, body})
 }
 
-// dial sends a request by hand and gives the connection and a reader behind the head of the answer.
+// dial sends a request by hand and returns the connection and a reader after the head of the answer.
 func dial(t testing.TB, w *world, method, path, body string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", w.addr)
@@ -301,7 +301,7 @@ func TestPipelining(t *testing.T) {
 	require.Contains(t, got.String(), "event: values")
 }
 
-// One who stops reading is dropped, without the end that would tell that all was said.
+// A client that stops reading is dropped, without the end that would mark the stream as complete.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.WriteTimeout = 200 * time.Millisecond })
@@ -542,7 +542,7 @@ func BenchmarkWaitRoute(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleStreams tells what memory a stream holds on which nothing happens, on the server's side and the client's socket aside.
+// BenchmarkIdleStreams reports the server's memory per idle stream, without the client's socket.
 func BenchmarkIdleStreams(b *testing.B) {
 	w := setup(b)
 	w.follow = func() run.Follower { return newLine().follower() }

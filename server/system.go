@@ -9,7 +9,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// systemRoutes are health and discovery. Health stays when the others are disabled: who watches the process needs it.
+// systemRoutes are health and discovery. Health remains when the others are disabled, because monitoring needs it.
 func (s *Server) systemRoutes(meta bool) {
 	s.route("GET", "/ok", s.ok)
 	s.route("GET", "/livez", s.live)
@@ -38,8 +38,8 @@ func (s *Server) info(c *fiber.Ctx) error {
 	return sendJSON(c, b)
 }
 
-// absentRoutes registers parts of the API that this version lacks, so that the answer names what is missing instead of looking like a
-// wrong address. Event streaming answers 404 and not 501: JavaScript clients retry a 501 for half a minute and give up on a 404 at once,
+// absentRoutes registers parts of the API that this version lacks, so that the answer names the missing feature instead of looking like
+// a wrong address. Event streaming answers 404 and not 501: JavaScript clients retry a 501 for half a minute but accept a 404 at once,
 // and LangGraph Server with event streaming disabled answers 404 as well.
 func (s *Server) absentRoutes() {
 	absent := func(kind fault.Kind, what string) fiber.Handler {

@@ -166,7 +166,7 @@ func (s *Server) pruneThreads(c *fiber.Ctx) error {
 	})
 }
 
-// followThread streams what happens on a thread, run after run, until the client leaves. Every event has its id.
+// followThread streams the events of a thread, run after run, until the client leaves. Every event has its id.
 func (s *Server) followThread(c *fiber.Ctx, t id.Thread) error {
 	modes, err := compat.ThreadModes(queries(c, "stream_modes"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// headers are those of a request, as propagators read them.
+// headers adapts the headers of a request to propagators.
 type headers struct{ c *fiber.Ctx }
 
 func (h headers) Get(name string) string { return h.c.Get(name) }
@@ -19,7 +19,7 @@ func (h headers) Keys() []string         { return nil }
 
 var w3c propagation.TraceContext
 
-// startSpan begins the span of a request, within the trace that its client is in. Probes have none.
+// startSpan begins the span of a request, within the client's trace. Probes have none.
 func (s *Server) startSpan(c *fiber.Ctx, r *request) {
 	if s.opts.Tracer == nil || probes[c.Path()] {
 		return
@@ -29,7 +29,7 @@ func (s *Server) startSpan(c *fiber.Ctx, r *request) {
 		trace.WithAttributes(attribute.String("http.request.method", r.method), attribute.String("request_id", r.id)))
 }
 
-// endSpan ends it, however the request ended. ended says why an open response did; "" of others.
+// endSpan ends the span of a request. ended is the cause of the end of an open response; "" for others.
 func (s *Server) endSpan(r *request, route string, status int, ended string) {
 	if r.span == nil {
 		return

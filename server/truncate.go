@@ -10,7 +10,7 @@ import (
 	"understudy/internal/fault"
 )
 
-// truncate empties a development server. Only programs of the same machine may: a page in a browser there is one only when it was served there.
+// truncate empties a development server. Only programs on the same machine may call it: a browser page counts only if it was served from there.
 func (s *Server) truncate(c *fiber.Ctx) error {
 	peer, _ := netip.AddrFromSlice(c.Context().RemoteIP())
 	if !peer.Unmap().IsLoopback() || !isLocal(c.Get(fiber.HeaderOrigin)) {
@@ -22,7 +22,7 @@ func (s *Server) truncate(c *fiber.Ctx) error {
 	return sendJSON(c, []byte(`{"ok":true}`))
 }
 
-// isLocal reports whether an origin is of this machine. A request without one comes from no page.
+// isLocal reports whether an origin is on this machine. A request without one is not from a page.
 func isLocal(origin string) bool {
 	if origin == "" {
 		return true

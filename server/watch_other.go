@@ -4,5 +4,5 @@ package server
 
 import "net"
 
-// watch sees nothing here: that a client has left shows when a heartbeat cannot be written.
+// watch is a no-op here: a client that has left is noticed when a heartbeat cannot be written.
 func watch(net.Conn, func()) (stop func()) { return func() {} }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// watch calls left when the other side closes the connection, which fasthttp tells nobody. It looks without taking, so that bytes of a
-// next request stay where they are; once there are some, what is behind them cannot be seen, and the watch ends.
+// watch calls left when the peer closes the connection, which fasthttp does not report. It peeks, so that bytes of a next request stay
+// in the buffer. Once there are some, it cannot see the bytes after them, and the watch ends.
 //
 // stop ends the watch and returns when it is over. It must be called before anything else reads from the connection.
 func watch(conn net.Conn, left func()) (stop func()) {

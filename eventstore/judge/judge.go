@@ -1,9 +1,9 @@
-// Package judge is the rule that decides what became of the messages of a conversation between one state and the next: which are the
-// same, which were condensed, which were removed, which new one is a summary, and in what order a person sees all of them.
+// Package judge compares the messages of two successive states of a conversation. It decides which are the same, which were condensed,
+// which were removed, which new one is a summary, and in what order a person sees all of them.
 //
-// It is pure: what is known goes in, a verdict comes out. Recording (package eventstore) applies it to checkpoints, and the overlay
+// It is pure: the verdict depends only on its arguments. Recording (package eventstore) applies it to checkpoints, and the overlay
 // (package thread/overlay) to values that are shown before their checkpoint is recorded. So a conversation looks the same live and after
-// a reload. It knows no storage and no encoding, and never decides by names of nodes or classes.
+// a reload. It does not depend on storage or encoding, and never decides by names of nodes or classes.
 package judge
 
 import "slices"
@@ -11,32 +11,32 @@ import "slices"
 // Digest identifies the content of a message.
 type Digest = [16]byte
 
-// Message is a message that is known: it is in a transcript, in the list of a state, or in both. Implementations are pointers; the zero
-// value stands for no message.
+// Message is a known message: it is in a transcript, in the list of a state, or in both. Implementations are pointers; the zero value
+// means no message.
 type Message interface {
 	comparable
-	// Key identifies the message. It is the same in the transcript and in the list, and another for each revision.
+	// Key identifies the message. It is equal in the transcript and in the list, and differs for each revision.
 	Key() int64
-	// MessageID is its id; "" for the marker of a summary that is no message.
+	// MessageID returns its id; "" for the marker of a summary that is not a message.
 	MessageID() string
-	// IsSummary reports whether it is a summary: in a list the message, in a transcript its marker.
+	// IsSummary reports whether it is a summary: its message in a list, its marker in a transcript.
 	IsSummary() bool
 	// IsSystem reports whether it is a system message.
 	IsSystem() bool
 	// IsAnonymous reports whether the graph gave it no id.
 	IsAnonymous() bool
-	// IsLost reports whether it stands for a whole list that could not be read.
+	// IsLost reports whether it stands for a whole unreadable list.
 	IsLost() bool
-	// ContentDigest identifies the content of a message without id.
+	// ContentDigest returns the digest of the content of a message without id.
 	ContentDigest() Digest
 }
 
 // Next is a message of the list after the step.
 type Next[T Message] struct {
-	Was      T    // the message that it was before; zero: it is new
-	Revised  bool // its content is not that of Was
+	Was      T    // the message before the step; zero: it is new
+	Revised  bool // its content differs from that of Was
 	Declared bool // it declares itself a summary
-	Speech   bool // a human, ai or system message: it can be a summary by its place
+	Speech   bool // a human, ai or system message, so its position can make it a summary
 }
 
 func (n *Next[T]) isNew() bool {
@@ -44,26 +44,26 @@ func (n *Next[T]) isNew() bool {
 	return n.Was == none
 }
 
-// Step is what is known of a step: a transcript, the list of messages it belongs to, and the list that followed.
+// Step is the input of a judgement: a transcript, the list of messages it belongs to, and the next list.
 type Step[T Message] struct {
 	Shown, List []T       // before; a message that is in both has the same key
-	Prefix      int       // how many messages of List begin the next one, unchanged
+	Prefix      int       // length of the common unchanged beginning of both lists
 	Next        []Next[T] // the messages after them
 	Gone        []T       // messages of List that are not in the next one, in order
-	// Client reports whether a client removed a message with this step; nil: none. It is called for messages of Gone.
+	// Client reports whether a client removed a message in this step; nil: none did. It is called for messages of Gone.
 	Client func(mid string) bool
 	// Deleted are condensed messages that a client deleted with this step. The list does not have them.
 	Deleted []string
-	// Unread: the next list could not be read; it is taken to be that of before.
+	// Unread reports that the next list could not be read; it is assumed to be unchanged.
 	Unread bool
 }
 
-// Verdict says what became of the messages of a step.
+// Verdict is the result for the messages of a step.
 type Verdict[T Message] struct {
 	Condensed []T         // in the order of the list
-	Removed   map[int64]T // by key; also messages of the transcript that went with others
-	Hidden    []bool      // of Step.Next: a new message that is a summary; nil: none is
-	Summary   int         // of Step.Next: the summary of what was condensed; -1: it is no message
+	Removed   map[int64]T // by key, including messages of the transcript removed together with others
+	Hidden    []bool      // index of Step.Next: new messages that are summaries; nil: none
+	Summary   int         // index in Step.Next of the summary; -1: it is not a message
 }
 
 // Summarizes reports whether the i-th message of Step.Next is the summary that stands for what was condensed.
@@ -91,14 +91,14 @@ func (v *Verdict[T]) condense(messages []T) {
 	}
 }
 
-// Calls reports whether what a run was called with can have removed messages in a step. It counts once, when the first step of the run
-// applies it: later steps of the run act for themselves. parentRun and parentSource are those of the checkpoint before.
+// Calls reports whether the input of a run can have removed messages in a step. The first step of the run applies the input; later
+// steps do not. parentRun and parentSource are those of the previous checkpoint.
 func Calls(run, parentRun, parentSource string) bool {
 	return run == "" || run != parentRun || parentSource == "input"
 }
 
-// Judge decides in this order: removed by a client; condensed by a summary that declares itself; condensed by shape; what is left was
-// removed. A summary that declares itself under the id of another message is new in Next afterwards, and that message is one of Gone.
+// Judge decides in this order: removed by a client; condensed by a summary that declares itself; condensed by shape; all others were
+// removed. A declared summary that took the id of another message becomes new in Next, and that message is added to Gone.
 func (s *Step[T]) Judge() *Verdict[T] {
 	v := &Verdict[T]{Summary: -1}
 	s.split()
@@ -151,12 +151,12 @@ func (s *Step[T]) Judge() *Verdict[T] {
 // takes reports whether a message may be a summary that took the id of another one.
 func (n *Next[T]) takes() bool { return n.Declared && n.Revised && !n.Was.IsSummary() }
 
-// Loses reports whether a message left the list with this step, or its id was taken: only then it matters what a client did.
+// Loses reports whether a message left the list in this step, or its id was taken. Only then the client's actions matter.
 func (s *Step[T]) Loses() bool {
 	return len(s.Gone) > 0 || slices.ContainsFunc(s.Next, func(n Next[T]) bool { return n.takes() })
 }
 
-// split tells summaries that declare themselves from messages whose ids they took: those were not edited but removed. A client edits.
+// split separates declared summaries from messages whose ids they took: those messages were removed, not edited. Only a client edits.
 func (s *Step[T]) split() {
 	var none T
 	taken := map[int64]bool{}
@@ -182,7 +182,8 @@ func (s *Step[T]) split() {
 	}
 }
 
-// aside counts the leading messages that are no part of the conversation: a system message, and summaries of what went before.
+// aside counts the leading messages that are not part of the conversation: a system message, and summaries of earlier
+// messages.
 func aside[T Message](list []T) int {
 	n, system := 0, false
 	for n < len(list) && (list[n].IsSummary() || list[n].IsSystem() && !system) {
@@ -192,8 +193,8 @@ func aside[T Message](list []T) int {
 	return n
 }
 
-// oldestWent reports whether the oldest message of the list left it and a newer one stayed. A summary among those that went is as old as
-// what it stands for.
+// oldestWent reports whether the oldest message of the list left it and a newer one stayed. A summary among the removed ones is as old
+// as the messages it stands for.
 func (s *Step[T]) oldestWent(v *Verdict[T]) bool {
 	asides := aside(s.List)
 	if s.Prefix > asides {
@@ -214,14 +215,14 @@ func (s *Step[T]) oldestWent(v *Verdict[T]) bool {
 		case removed || m.IsSummary():
 		case m.IsSystem() && i < asides:
 		default:
-			return went // the first that stayed: was something older taken?
+			return went // the first that stayed: was an older one removed?
 		}
 	}
 	return false
 }
 
-// summaryByShape finds the summary of a condensing step that does not declare it: the only new message of a kind that can be one before
-// the first kept message, or a summary that was there before and has another content now.
+// summaryByShape finds the summary of a condensing step that does not declare it: the only new message before the first kept one whose
+// type allows it, or an existing summary whose content changed.
 func (s *Step[T]) summaryByShape(v *Verdict[T]) {
 	asides := make(map[int64]bool, 2)
 	for _, m := range s.List[:aside(s.List)] {
@@ -248,8 +249,8 @@ func (s *Step[T]) summaryByShape(v *Verdict[T]) {
 	}
 }
 
-// takeAlong removes from the transcript what had been condensed into a summary that was removed, and all of it when nothing is left of
-// the list: that is a reset.
+// takeAlong removes from the transcript the messages condensed into a removed summary, and all messages when nothing is left of the
+// list, which is a reset.
 func (s *Step[T]) takeAlong(v *Verdict[T]) {
 	if len(v.Removed) == 0 {
 		return
@@ -272,8 +273,8 @@ func (s *Step[T]) takeAlong(v *Verdict[T]) {
 			summaries = summaries || m.IsSummary()
 		}
 	}
-	// What was condensed into the newest summaries, and through them into older ones, stands before their marker, and after the marker of
-	// an older summary that the model still has.
+	// Messages condensed into the newest summaries, directly or through older ones, are before their marker, and after the marker of an
+	// older summary that the model still has.
 	last := -1
 	for i, m := range s.Shown {
 		if reset || ended[m.Key()] {
@@ -289,7 +290,7 @@ func (s *Step[T]) takeAlong(v *Verdict[T]) {
 	}
 	listed := s.listed()
 	for _, m := range s.Shown[first : last+1] {
-		if !stays[m.Key()] && !listed[m.Key()] { // a client may write a list of its own, with what had been condensed
+		if !stays[m.Key()] && !listed[m.Key()] { // a client may write its own list, including condensed messages
 			v.remove(m)
 		}
 	}
@@ -309,15 +310,15 @@ func (s *Step[T]) listed() map[int64]bool {
 	return keys
 }
 
-// find removes what stands at the end of the transcript for lists that could not be read, now that one can, unless something was condensed
-// that they may have held.
+// find removes the entry at the end of the transcript that stands for unreadable lists, now that one can be read, unless messages were
+// condensed that those lists may have held.
 func (s *Step[T]) find(v *Verdict[T]) {
 	for i := len(s.Shown) - 1; i >= 0 && s.Shown[i].IsLost() && len(v.Condensed) == 0; i-- {
 		v.remove(s.Shown[i])
 	}
 }
 
-// Marked reports whether the transcript has a marker of the summary of this id.
+// Marked reports whether the transcript has the marker of the summary with this id.
 func (s *Step[T]) Marked(mid string) bool {
 	return slices.ContainsFunc(s.Shown, func(m T) bool { return m.IsSummary() && m.MessageID() == mid })
 }

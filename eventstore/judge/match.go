@@ -2,20 +2,20 @@ package judge
 
 import "slices"
 
-// Item is a message of the list after a step, before it is known which one it is.
+// Item is a message of the list after a step, before it is matched.
 type Item struct {
 	ID     string // "" when it has none
-	Digest Digest // of its content, as ContentDigest; of items without id
+	Digest Digest // of its content, as ContentDigest; only for items without id
 }
 
-// Match is what an Item turned out to be.
+// Match is the result of matching an Item.
 type Match[T Message] struct {
 	Was   T    // zero: it is new
-	Again bool // its id was in the list before: it is not in a list twice, and the later one does not count
+	Again bool // repeats an id of the list; only the first counts
 }
 
-// Beginning returns how many messages of list count as its unchanged beginning when the first n are. What begins alike may still be other
-// messages of the same words: those without id are matched as a whole.
+// Beginning returns how many messages of list form its unchanged beginning when the first n are equal. Equal text may still be another
+// message, so messages without id are matched as a whole.
 func Beginning[T Message](list []T, n int) int {
 	if n == len(list) {
 		return n
@@ -26,12 +26,12 @@ func Beginning[T Message](list []T, n int) int {
 	return n
 }
 
-// Find finds items in list, whose first prefix messages begin the list that the items end. byID gives what is known under an id, in list or
-// in the transcript. gone are the messages of list that were not found.
+// Find finds items in list, whose first prefix messages are the beginning of the new list. byID returns the known message with an id, in
+// list or in the transcript. gone are the messages of list that were not found.
 func Find[T Message](list []T, prefix int, items []Item, byID func(string) T) (found []Match[T], gone []T) {
 	var none T
 	rest := list[prefix:]
-	matched := make(map[int64]bool, len(rest)) // messages of rest; true once they are found
+	matched := make(map[int64]bool, len(rest)) // messages of rest; true once found
 	for _, m := range rest {
 		matched[m.Key()] = false
 	}
@@ -99,9 +99,8 @@ func matchNameless[T Message](rest []T, matched map[int64]bool, items []Item, na
 	}
 }
 
-// align matches messages without ids by content and in order: for each of now the index in old, or -1. Most of all a list grows at its end
-// or loses its oldest, with at most a system message and a summary put before: then its beginning is the end of the old one. Otherwise
-// what is alike at both ends is the same, and between them what comes in the same order.
+// align matches messages without ids by content and in order. It returns, for each of now, the index in old, or -1. It first handles the
+// usual case, a list that grows at its end.
 func align(old, now []Digest) []int {
 	was := make([]int, len(now))
 	for i := range was {
@@ -152,9 +151,9 @@ func align(old, now []Digest) []int {
 	return was
 }
 
-// overlap returns the length of the longest end of old that now begins with, by the method of Knuth, Morris and Pratt.
+// overlap returns the length of the longest suffix of old that is a prefix of now (Knuth, Morris and Pratt).
 func overlap(old, now []Digest) int {
-	back := make([]int, len(now)) // of the first i+1: how many at their end are also their beginning
+	back := make([]int, len(now)) // for the first i+1: length of the longest proper prefix that is also a suffix
 	for i, k := 1, 0; i < len(now); i++ {
 		for k > 0 && now[i] != now[k] {
 			k = back[k-1]

@@ -2,13 +2,13 @@ package judge
 
 import "slices"
 
-// Order returns the transcript after the step. now are the messages that those of s.Next are now: Was, its revision, or a new one. marker
-// stands for what was condensed; zero: nothing was. The slices of the step are not changed.
+// Order returns the transcript after the step. now has the messages of s.Next: Was, its revision, or a new one. marker stands for the
+// condensed messages; zero: there are none. The slices of the step are not modified.
 func (s *Step[T]) Order(v *Verdict[T], now []T, marker T) []T {
 	return s.insertNew(s.insertMarker(s.stayed(v, now, marker), v, now, marker), now)
 }
 
-// stayed returns the old transcript without what was removed, revised messages in the place of what they revise.
+// stayed returns the old transcript without removed messages, and with revisions in place.
 func (s *Step[T]) stayed(v *Verdict[T], now []T, marker T) []T {
 	revised := map[int64]T{}
 	for i := range s.Next {
@@ -51,7 +51,7 @@ func (s *Step[T]) insertMarker(shown []T, v *Verdict[T], now []T, marker T) []T 
 	return slices.Insert(slices.Clip(shown), at, marker)
 }
 
-// Before returns the last entry of the old transcript that a marker of this step stands behind; zero: there is none.
+// Before returns the last entry of the old transcript before a marker of this step; zero: there is none.
 func (s *Step[T]) Before(v *Verdict[T]) (before T) {
 	condensed, kept := keysOf(v.Condensed), s.listed()
 	last := -1
@@ -81,11 +81,11 @@ func keysOf[T Message](lists ...[]T) map[int64]bool {
 	return keys
 }
 
-// insertNew puts each new message after the furthest of its predecessors in the list, or at the end if nothing known follows it there:
-// what was condensed comes before what is said now.
+// insertNew puts each new message after the furthest of its predecessors in the list, or at the end if no known message follows it
+// there: condensed messages come before new ones.
 func (s *Step[T]) insertNew(shown, now []T) []T {
 	isNew := func(i int) bool { return s.Next[i].isNew() && !now[i].IsSummary() }
-	last := len(s.Next) // the messages from here on are new
+	last := len(s.Next) // messages from here on are new
 	for last > 0 && isNew(last-1) {
 		last--
 	}

@@ -11,7 +11,7 @@ import (
 	"understudy/id"
 )
 
-// fileName is the id of the thread, percent-encoded: whatever is no letter, digit, hyphen or underscore.
+// fileName is the id of the thread, percent-encoded: all but letters, digits, hyphens and underscores.
 func fileName(t id.Thread) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
@@ -28,7 +28,7 @@ func fileName(t id.Thread) string {
 	return b.String() + ".jsonl"
 }
 
-// mend cuts a file to the rows that it surely has, and returns the offset at which it ends.
+// mend truncates a file to the rows that are certainly complete, and returns the offset of its end.
 func mend(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, error) {
 	at, err := endsWith(f, size, o)
 	if err != nil {
@@ -46,7 +46,7 @@ func mend(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, error
 	return o, f.Truncate(o.Position)
 }
 
-// endsWith reports whether the noted row ends where it is noted.
+// endsWith reports whether the stored last row ends at the stored position.
 func endsWith(f *os.File, size int64, o eventstore.Offset) (bool, error) {
 	if o.Position == 0 || o.Position > size {
 		return o.Position == 0 && o.Seq == 0, nil
@@ -55,7 +55,8 @@ func endsWith(f *os.File, size int64, o eventstore.Offset) (bool, error) {
 	return seq == o.Seq && seq != 0, err
 }
 
-// lastRow returns the offset of the last whole row, or that of an empty file if there is none that the log can have written so far.
+// lastRow returns the offset of the last complete row, or that of an empty file if there is none that the log can have written so
+// far.
 func lastRow(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, error) {
 	none := eventstore.Offset{Thread: o.Thread, Created: o.Created}
 	end, err := lineStart(f, size)
@@ -96,7 +97,7 @@ func rowBefore(f *os.File, pos int64) (eventstore.Seq, error) {
 	return eventstore.Seq(n), nil
 }
 
-// lineStart returns where the line begins that pos is in or at the end of: behind the last line break before pos.
+// lineStart returns the start of the line that contains or ends at pos: the position after the last line break before pos.
 func lineStart(f *os.File, pos int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for pos > 0 {

@@ -14,21 +14,22 @@ import (
 	"understudy/id"
 )
 
-// Store is what a Mirror reads, and where it notes how far it has come.
+// Store is the storage of a Mirror, including its offsets.
 type Store interface {
 	// Events returns the log above a seq, in order.
 	Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error)
 	// Followed returns threads above one, in order of id: those that exist, and those of which the follower has an offset.
 	Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error)
-	// Offset returns a follower's offset, nil when there is none, and when the thread was created: zero when it is gone.
+	// Offset returns a follower's offset, nil when there is none, and the time when the thread was created, zero when it
+	// was deleted.
 	Offset(ctx context.Context, follower string, t id.Thread) (o *eventstore.Offset, created time.Time, err error)
-	// PutOffsets notes offsets; one without Created is deleted.
+	// PutOffsets stores offsets; one without Created is deleted.
 	PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error
 }
 
-// Options are what a Mirror is made of. All are required but Log.
+// Options configure a Mirror. All are required but Log.
 type Options struct {
-	Dir     string // made when it is missing
+	Dir     string // created when missing
 	Store   Store
 	Changes *eventstore.Changes
 	// Encode appends an event as a row of JSON that begins with {"seq":N.
@@ -36,14 +37,14 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// What is done before the goroutine looks up again.
+// Limits before the goroutine checks for its end.
 const (
 	roundThreads = 64
 	roundBatches = 10 // of one thread
 	batchRows    = 100
 )
 
-// follower is the name under which offsets are kept.
+// follower is the name of the mirror in the table of offsets.
 const follower = "jsonl"
 
 // Mirror keeps the files of one folder. Only its Run touches them.
@@ -52,12 +53,12 @@ type Mirror struct {
 	log  *slog.Logger
 	root *os.Root
 
-	// sweep is the thread after which to go on looking at all; done when that was the last.
+	// sweep is the thread after which the check of all threads continues; done reports that it is complete.
 	sweep    id.Thread
 	sweeping bool
 }
 
-// New makes a Mirror. It opens nothing.
+// New returns a Mirror without opening anything.
 func New(o Options) *Mirror {
 	m := &Mirror{opts: o, log: o.Log}
 	if m.log == nil {
@@ -66,8 +67,8 @@ func New(o Options) *Mirror {
 	return m
 }
 
-// Run keeps the files in step until ctx ends, and then writes what is left. It looks at every thread once when it begins, afterwards
-// at those that change. What cannot be written is logged and tried again: a full disk or a folder without permission hurts nobody else.
+// Run keeps the files up to date until ctx ends, and then writes the rest. It checks every thread once at the start, afterwards those
+// that change. Failed writes are logged and retried: a full disk or a folder without permission affects nothing else.
 func (m *Mirror) Run(ctx context.Context) error {
 	defer func() {
 		if m.root != nil {
@@ -100,7 +101,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	}
 }
 
-// last writes what changed until now. Whatever it does not get to is found at the next start.
+// last writes the changes up to now. The rest is found at the next start.
 func (m *Mirror) last(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -116,7 +117,7 @@ func (m *Mirror) last(ctx context.Context) error {
 	}
 }
 
-// round looks at some threads. idle: there are no more to look at.
+// round handles some threads. idle reports that there are no more.
 func (m *Mirror) round(ctx context.Context) (idle bool, err error) {
 	if m.root == nil {
 		if err := os.MkdirAll(m.opts.Dir, 0o700); err != nil {
@@ -151,7 +152,7 @@ func (m *Mirror) round(ctx context.Context) (idle bool, err error) {
 	return len(threads) == 0, nil
 }
 
-// syncAll brings files up to date and notes it. Threads that fail are looked at again. look: at files, too, that seem to be as they were left.
+// syncAll brings files up to date and stores the offsets. Failed threads are retried. With look it also checks files that seem unchanged.
 func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread, look bool) error {
 	var offsets []eventstore.Offset
 	var again []id.Thread
@@ -179,7 +180,7 @@ func (m *Mirror) syncAll(ctx context.Context, threads []id.Thread, look bool) er
 	return errors.Join(errs...)
 }
 
-// sync brings the file of a thread up to date. It returns the offset if that changed, and whether there are more rows.
+// sync brings the file of a thread up to date. It returns the offset if it changed, and whether there are more rows.
 func (m *Mirror) sync(ctx context.Context, t id.Thread, look bool) (changed *eventstore.Offset, more bool, err error) {
 	was, created, err := m.opts.Store.Offset(ctx, follower, t)
 	if err != nil {
@@ -232,11 +233,11 @@ func (m *Mirror) sync(ctx context.Context, t id.Thread, look bool) (changed *eve
 		return nil, false, nil
 	}
 	more, err = m.write(ctx, f, &mended, rows)
-	// Rows that were written before an error are in the file: what is noted is true in any case.
+	// Rows written before an error are in the file, so the offset is correct in any case.
 	return &mended, more, err
 }
 
-// write appends rows and those that follow them, batch by batch.
+// write appends rows and their successors, batch by batch.
 func (m *Mirror) write(ctx context.Context, f *os.File, o *eventstore.Offset, rows []*eventstore.Event) (more bool, err error) {
 	var buf []byte
 	for n := 1; len(rows) > 0; n++ {
@@ -244,7 +245,7 @@ func (m *Mirror) write(ctx context.Context, f *os.File, o *eventstore.Offset, ro
 		for _, e := range rows {
 			from := len(buf)
 			buf = m.opts.Encode(buf, e)
-			// JSON has line breaks between values at most, where a blank does as well.
+			// JSON has line breaks only between values, where a blank is equivalent.
 			for i := from; ; i++ {
 				next := bytes.IndexByte(buf[i:], '\n')
 				if next < 0 {
