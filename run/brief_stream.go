@@ -59,7 +59,7 @@ func (b *briefStream) hand(ctx context.Context, sub bridge.Subscription, err err
 	_ = b.own.Publish(ctx, b.thread, []*bridge.Record{{Event: handedOver}}) // as above
 	b.err = err
 	if b.bridged = sub; sub == nil {
-		b.bridged = lostSubscription{}
+		b.bridged = noSubscription{}
 	}
 	if b.closed {
 		b.bridged.Close()
@@ -113,8 +113,3 @@ func (b *briefStream) Close() {
 	b.sub.Close()
 	_ = b.own.Close() // which has no error
 }
-
-// lostSubscription stands for one that could not be had: what is published goes to the bridge all the same.
-type lostSubscription struct{ bridge.Subscription }
-
-func (lostSubscription) Close() {}

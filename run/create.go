@@ -121,9 +121,8 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		}
 	}
 	s.slots.Release(free)
-	if away != nil && !followed.cross(ctx) {
-		sub.Close()
-		return nil, nil, away // the server ends
+	if away != nil {
+		followed.cross(ctx) // else its reader is interrupted: the run is there, and who was refused would ask for another
 	}
 	return runs, sub, nil
 }

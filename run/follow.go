@@ -244,6 +244,9 @@ func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *
 		here.fills = durable(row) && from == nil
 	}
 	if interrupted == nil {
+		if here != nil && from != nil && row.Kwargs.Resumable { // of another run nothing comes again, whatever its reader has seen
+			here.seen = *from
+		}
 		return row, sub, nil
 	}
 	if row.Status.Over() {
@@ -263,7 +266,7 @@ func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *
 }
 
 // subscribeRun subscribes to the stream of a thread for one of its runs. With bridge.ErrInterrupted it may also return a
-// subscription, which has to cross.
+// subscription, which is interrupted unless it crosses.
 func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
 	if f.publisher.near == nil {
 		return f.bridge.Subscribe(ctx, t, from)
@@ -275,12 +278,7 @@ func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, fro
 		f.publisher.near.unfollow(of)
 		return nil, err
 	}
-	st := f.steady(r, of, sub, last)
-	st.head = last
-	if sub != nil && from != nil {
-		st.seen = *from
-	}
-	return st, err
+	return f.steady(r, of, sub, last), err
 }
 
 var errNoRun = fault.New(fault.NotFound, "Run not found")

@@ -201,7 +201,7 @@ type steady struct {
 	near *nearby
 	of   *nearRun
 	run  id.Run
-	sub  bridge.Subscription // of the bridge; nil: it was away from the beginning
+	sub  bridge.Subscription // of the bridge
 	seen bridge.Offset       // of the last record
 	// fills: the reader finds records that are missing before the next one in the database.
 	fills bool
@@ -209,11 +209,35 @@ type steady struct {
 	crossed bool
 	pending []*bridge.Record
 	live    bridge.Subscription // nil: nothing comes after pending
-	head    bridge.Offset
 }
 
-// steady returns the subscription of a run over one of its thread. When sub is nil, call cross before anything else.
+// noSubscription stands for the subscription that a bridge did not give because it is away.
+type noSubscription struct{ head bridge.Offset }
+
+// Next implements bridge.Subscription.
+func (noSubscription) Next(context.Context) ([]*bridge.Record, error) {
+	return nil, bridge.ErrInterrupted
+}
+
+// Replay implements bridge.Subscription.
+func (noSubscription) Replay(context.Context) ([]*bridge.Record, error) {
+	return nil, bridge.ErrInterrupted
+}
+
+// Head implements bridge.Subscription.
+func (n noSubscription) Head() bridge.Offset { return n.head }
+
+// Gap implements bridge.Subscription.
+func (noSubscription) Gap(id.Run) bridge.Gap { return bridge.RecordGap }
+
+// Close implements bridge.Subscription.
+func (noSubscription) Close() {}
+
+// steady returns the subscription of a run over one of its thread, which is nil while the bridge is away.
 func (f *followers) steady(r id.Run, of *nearRun, sub bridge.Subscription, seen bridge.Offset) *steady {
+	if sub == nil {
+		sub = noSubscription{head: seen}
+	}
 	return &steady{near: f.publisher.near, of: of, run: r, sub: sub, seen: seen}
 }
 
@@ -271,26 +295,14 @@ func (st *steady) note(records []*bridge.Record) {
 }
 
 // Head implements bridge.Subscription.
-func (st *steady) Head() bridge.Offset {
-	if st.sub == nil {
-		return st.head
-	}
-	return st.sub.Head()
-}
+func (st *steady) Head() bridge.Offset { return st.sub.Head() }
 
 // Gap implements bridge.Subscription.
-func (st *steady) Gap(r id.Run) bridge.Gap {
-	if st.sub == nil {
-		return bridge.RecordGap
-	}
-	return st.sub.Gap(r)
-}
+func (st *steady) Gap(r id.Run) bridge.Gap { return st.sub.Gap(r) }
 
 // Close implements bridge.Subscription.
 func (st *steady) Close() {
-	if st.sub != nil {
-		st.sub.Close()
-	}
+	st.sub.Close()
 	if st.live != nil {
 		st.live.Close()
 	}

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +24,7 @@ import (
 	"understudy/bridge"
 	"understudy/bridge/redis"
 	"understudy/graph"
+	"understudy/id"
 	"understudy/internal/redistest"
 	"understudy/run"
 )
@@ -380,6 +384,75 @@ func outages(t *testing.T, rnd *rand.Rand) {
 			next(t, l.done)
 			require.NoError(t, l.err, "%s, durable: %v", l.name, r.durable)
 			require.Equal(t, want, l.got, "%s, durable: %v, thread %s", l.name, r.durable, r.Thread)
+		}
+	}
+}
+
+// remote is a bridge in memory that is interrupted as one over Redis is.
+type remote struct {
+	*bridge.Memory
+	away atomic.Bool
+}
+
+// Subscribe implements bridge.Bridge.
+func (r *remote) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offset) (bridge.Subscription, error) {
+	if r.away.Load() {
+		return nil, bridge.ErrInterrupted
+	}
+	return r.Memory.Subscribe(ctx, t, after)
+}
+
+// Flush implements bridge.Remote.
+func (r *remote) Flush(context.Context, id.Thread) error { return nil }
+
+// FlushEnd implements bridge.Remote.
+func (r *remote) FlushEnd(_ context.Context, _ id.Thread, end *bridge.Record) (bridge.Offset, error) {
+	return end.Offset, nil
+}
+
+// Whoever follows a run on the server that executes it is not interrupted with Redis, wherever it began, and whether the run can be replayed or not.
+func TestReadersOfEveryKindAreNotInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, resumable := range []bool{false, true} {
+		for _, stateless := range []bool{false, true} {
+			for from, after := range map[string]*bridge.Offset{"now": nil, "the beginning": {}} {
+				t.Run(fmt.Sprintf("resumable %v stateless %v from %s", resumable, stateless, from), func(t *testing.T) {
+					t.Parallel()
+					redis, c := &remote{}, newCluster(t)
+					c.carry = func(bridge.Bridge) bridge.Bridge {
+						redis.Memory = c.bridge
+						return redis
+					}
+					emits := make(chan string)
+					in := c.start(map[string]script{"g": {stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
+						for text := range emits {
+							if text != "" {
+								emit("custom", text)
+							}
+						}
+						return nil
+					}}}, nil)
+					th, req := id.Thread(""), request("g")
+					if req.Resumable = resumable; !stateless {
+						th = in.newThread()
+					}
+					r, err := in.runs.Create(t.Context(), th, req)
+					require.NoError(t, err)
+					emits <- "1"
+					emits <- "" // "1" was published
+					f, err := in.runs.JoinStream(t.Context(), r.Thread, r.ID, after, nil, false)
+					require.NoError(t, err)
+					redis.away.Store(true)
+					c.bridge.Interrupt("", bridge.Offset{MS: math.MaxInt64})
+					emits <- "2"
+					close(emits)
+					want := []string{"custom 2"}
+					if resumable && after != nil {
+						want = []string{"custom 1", "custom 2"}
+					}
+					require.Equal(t, want, slices.DeleteFunc(in.events(f), func(event string) bool { return !strings.HasPrefix(event, "custom") }))
+				})
+			}
 		}
 	}
 }
