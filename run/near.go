@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -107,7 +106,9 @@ func (n *nearby) drop(h *nearRun, count int) {
 		n.bytes -= sizeOf(rec)
 		h.complete = rec.Offset
 	}
-	h.recent, h.since = slices.Delete(h.recent, 0, count), slices.Delete(h.since, 0, count)
+	// Only append moves the rest, when it has no more room: thousands may be kept, and each that comes may drop one.
+	clear(h.recent[:count])
+	h.recent, h.since = h.recent[count:], h.since[count:]
 }
 
 func sizeOf(r *bridge.Record) int64 { return int64(len(r.Event)+len(r.Data)) + 160 }
