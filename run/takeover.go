@@ -165,12 +165,14 @@ func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
 		return fmt.Errorf("take over runs: %w", err)
 	}
 	for _, t := range busy {
-		active, err := q.store.ActiveRuns(ctx, t)
-		if err != nil {
-			return fmt.Errorf("settle thread %s: %w", t, err)
-		}
-		if q.shared != nil && len(active) > 0 {
-			continue
+		if q.shared != nil { // another server may execute a run of it
+			active, err := q.store.ActiveRuns(ctx, t)
+			if err != nil {
+				return fmt.Errorf("settle thread %s: %w", t, err)
+			}
+			if len(active) > 0 {
+				continue
+			}
 		}
 		if err := q.settler.settle(ctx, t, nil); err != nil && !fault.Is(err, fault.NotFound) {
 			return fmt.Errorf("settle thread %s: %w", t, err)
