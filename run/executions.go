@@ -26,7 +26,7 @@ type execution struct {
 	turns  sync.WaitGroup     // what holds the turn
 }
 
-// executions are those that are going on in this process.
+// executions are the runs that this process executes.
 type executions struct {
 	running sync.WaitGroup
 
@@ -59,7 +59,7 @@ func (e *executions) add(ex *execution, shared bool) (before <-chan struct{}) {
 	return before
 }
 
-// remove forgets an execution that has ended.
+// remove drops an execution that has ended.
 func (e *executions) remove(ex *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,7 +109,7 @@ func (e *executions) len() int {
 	return len(e.active)
 }
 
-// close has executions that begin from now on handed back at once.
+// close makes add cancel executions that begin from now on, so that they are handed back.
 func (e *executions) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

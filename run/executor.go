@@ -112,7 +112,7 @@ func (x *executor) execute(ctx context.Context, ex *execution, finish func(conte
 		}
 		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
 		// ends before that, the next server that starts takes the run over.
-		x.log.ErrorContext(after, "cannot write the end of a run; trying again", "error", err)
+		x.log.ErrorContext(after, "writing the end of a run failed; retrying", "error", err)
 		select {
 		case <-time.After(wait):
 		case <-x.quit:
@@ -239,7 +239,7 @@ func (x *executor) outcomeOf(ctx context.Context, err error) outcome {
 	case x.shared && fault.Is(err, fault.Unavailable):
 		return outcome{kind: handedBack} // the storage is away, which is not the run's fault
 	default:
-		x.log.ErrorContext(ctx, "a graph could not be run", "error", err)
+		x.log.ErrorContext(ctx, "running a graph failed", "error", err)
 		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
 	}
 }

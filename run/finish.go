@@ -67,7 +67,7 @@ func (x *executor) finish(ctx context.Context, claimed *Run, out outcome) error 
 		}
 		if e.unsettled {
 			if err := x.settler.settle(ctx, claimed.Thread, e.failure); err != nil {
-				x.log.ErrorContext(ctx, "a thread shows its state as busy until it is used again", "thread_id", claimed.Thread, "error", err)
+				x.log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", claimed.Thread, "error", err)
 			}
 		}
 		x.tell(ctx, e, out)

@@ -39,7 +39,7 @@ type nearRun struct {
 	last      bridge.Offset
 	// recent holds everything published above complete. unknown: what precedes the first record was published elsewhere, or is not known.
 	recent   []*bridge.Record
-	since    []time.Time // when each was published
+	since    []time.Time // when each of recent was published
 	bytes    int64
 	complete bridge.Offset
 	unknown  bool
@@ -89,7 +89,7 @@ func (n *nearby) end(r id.Run) {
 	n.leave(h)
 }
 
-// leave forgets a run that is neither executed nor followed.
+// leave drops a run that is neither executed nor followed.
 func (n *nearby) leave(h *nearRun) {
 	if h.followers == 0 {
 		n.drop(h, len(h.recent))
@@ -99,7 +99,7 @@ func (n *nearby) leave(h *nearRun) {
 	}
 }
 
-// drop forgets the oldest records.
+// drop drops the oldest records.
 func (n *nearby) drop(h *nearRun, count int) {
 	for _, rec := range h.recent[:count] {
 		h.bytes -= sizeOf(rec)
@@ -170,8 +170,8 @@ func (n *nearby) unfollow(h *nearRun) {
 	n.leave(h)
 }
 
-// cross gives what a run has published above an offset, and, unless it is over, a subscription of what comes. With partial
-// records may be missing between the offset and the first one returned. It fails when the run is not executed here, or records are missing.
+// cross returns what a run has published above an offset, and, unless it is over, a subscription of what comes. With partial
+// records may be missing between the offset and the first one returned. ok is false when the run is not executed here, or records are missing.
 func (n *nearby) cross(ctx context.Context, h *nearRun, seen bridge.Offset, partial bool) (recent []*bridge.Record, live bridge.Subscription, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -242,7 +242,7 @@ func (f *followers) steady(r id.Run, of *nearRun, sub bridge.Subscription, seen 
 	return &steady{near: f.publisher.near, of: of, run: r, sub: sub, seen: seen}
 }
 
-// cross goes over to what the run publishes here.
+// cross switches to what the run publishes here, and reports whether it could.
 func (st *steady) cross(ctx context.Context) bool {
 	if st.crossed {
 		return false

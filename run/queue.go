@@ -191,7 +191,7 @@ func (q *queue) claimSome(ctx context.Context, n int, now time.Time) ([]*Run, er
 }
 
 // errFull: a run that was created meanwhile took the last place of its graph, or others serve it.
-var errFull = errors.New("as many runs of the graph as may are executed")
+var errFull = errors.New("concurrency limit of the graph reached")
 
 // serves reports whether the runs of a graph are for this instance. Those of a graph that it does not know are for others that share the storage:
 // newer ones, as while all are being replaced. Without shared storage the run is claimed and ends with the error that there is no such graph.
@@ -204,7 +204,7 @@ func (q *queue) serves(name string) bool {
 	q.foreign[name] = true
 	q.mu.Unlock()
 	if !known {
-		q.log.Warn("runs of a graph that is not served here are left to other instances", "graph", name)
+		q.log.Warn("graph not served here; its runs are left to other servers", "graph", name)
 	}
 	return false
 }

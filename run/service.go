@@ -89,14 +89,14 @@ const (
 	streamBlock = 60 * time.Second
 )
 
-// Service is the way into runs: it creates, cancels and deletes them. What happens to them then is done by its parts.
+// Service creates, cancels and deletes runs. Its parts do the rest.
 type Service struct {
 	Options
 	log *slog.Logger
 
 	clock      *clock.Clock // behind Now: the database's when other servers work on the Store
 	slots      *slots.Slots // places to execute runs in
-	executions *executions  // those that are going on here
+	executions *executions  // the runs that this server executes
 	signals    *signals     // to other servers; nil: there are none
 	watches    *watches     // of runs that other servers execute; nil: the bridge carries their records
 	*publisher              // of records
@@ -404,7 +404,7 @@ func (s *Service) ThreadDeleted(t id.Thread) {
 	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
 	ctx := context.Background() // Publish does not block and has no request of its own
 	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {
-		s.log.Warn("followers of a deleted thread were not told", "thread_id", t, "error", err)
+		s.log.Warn("publishing the end of a deleted thread failed", "thread_id", t, "error", err)
 	}
 	if err := s.Bridge.Forget(ctx, t, ""); err != nil {
 		s.log.Warn("records of a deleted thread stay in the stream", "thread_id", t, "error", err)

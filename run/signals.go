@@ -82,7 +82,7 @@ func (s *signals) tellAll(ctx context.Context) {
 		}
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		if err := s.shared.Tell(limited, told...); err != nil {
-			s.log.WarnContext(ctx, "other instances could not be told; they find out by themselves", "error", err)
+			s.log.WarnContext(ctx, "other servers could not be notified; they notice at their next heartbeat", "error", err)
 		}
 		cancel()
 	}

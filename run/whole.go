@@ -82,7 +82,7 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 			return missing, nil
 		}
 		if err == nil && !time.Now().Before(w.until) {
-			w.f.log.WarnContext(ctx, "records of a run were told and are not kept", "run_id", w.run.ID, "thread_id", w.run.Thread)
+			w.f.log.WarnContext(ctx, "stream records were published but not persisted", "run_id", w.run.ID, "thread_id", w.run.Thread)
 			return missing, nil
 		}
 		if err == nil {
