@@ -9,7 +9,8 @@ import (
 	"understudy/thread/overlay"
 )
 
-// choose takes our own parameters and header out of a request, and judges them. The rest of the query stays byte for byte.
+// choose removes our own parameters and header from a request, and validates them. The rest of the query stays byte for
+// byte.
 func choose(query string, header http.Header) (overlay.Choice, string, error) {
 	given := header.Get(compat.OverlayHeader)
 	header.Del(compat.OverlayHeader)
@@ -30,7 +31,7 @@ func choose(query string, header http.Header) (overlay.Choice, string, error) {
 			kept = append(kept, part)
 			continue
 		}
-		if *to == nil { // the first one counts
+		if *to == nil { // the first one wins
 			v := unescaped(value)
 			*to = &v
 		}

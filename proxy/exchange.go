@@ -30,16 +30,16 @@ type exchange struct {
 	p           *Proxy
 	w           *writer
 	in          *http.Request
-	path, query string // as they came; query less our own parameters once they are judged
+	path, query string // as received; query without our own parameters after choose
 	cancel      context.CancelCauseFunc
-	unhook      func() bool // from the end of streams; nil: it is not tied to it
+	unhook      func() bool // detaches it from the end of streams; nil: not attached
 
 	call   *Call
-	body   []byte // what is forwarded in place of the request's body; nil: that
-	sent   *sent  // the request's body, when it is forwarded as it comes
+	body   []byte // replaces the request's body; nil: not replaced
+	sent   *sent  // the request's body, when forwarded as a stream
 	run    Run
 	update Update
-	gone   []id.Thread // when the upstream says yes
+	gone   []id.Thread // deleted if the upstream accepts
 	held   held        // memory for bodies
 	begun  time.Time
 	status int
@@ -85,18 +85,18 @@ func (x *exchange) serve(ctx context.Context) {
 			status = http.StatusServiceUnavailable
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			status, err = http.StatusRequestTimeout, errStopped
-			_ = http.NewResponseController(x.w).SetReadDeadline(time.Now()) // nobody waits for the rest either
+			_ = http.NewResponseController(x.w).SetReadDeadline(time.Now()) // the rest of the body is not read
 		}
-		x.w.Header().Set("Connection", "close") // what is left of the body is nothing to wait for
+		x.w.Header().Set("Connection", "close") // do not wait for the rest of the body
 		x.refuse(status, err)
 		return
 	}
 	p.forward.ServeHTTP(x.w, x.in.WithContext(ctx))
 }
 
-// log writes the line of a call. Its path may hold what is nobody's business; its kind says enough.
+// log writes the log line of a call. The path may contain private data, so the line has only its kind.
 func (x *exchange) log(ctx context.Context) {
-	if x.kind == own { // package server does it for these
+	if x.kind == own { // package server logs these
 		return
 	}
 	x.p.log.LogAttrs(ctx, slog.LevelInfo, "call", slog.String("method", x.in.Method), slog.String("kind", string(x.kind)), slog.String("thread_id", string(x.thread)),
@@ -116,8 +116,8 @@ var (
 	errStopped = fault.New(fault.Invalid, "Request Timeout")
 )
 
-// prepare tells the recorder what is about to be asked, and takes the body to forward from it. A body that is too long, or compressed,
-// is forwarded unseen: what it does is caught up with on the next read.
+// prepare informs the recorder of the coming call, and takes the body to forward from it. A body that is too long, or compressed, is
+// forwarded unread: the next read catches up on its effects.
 func (x *exchange) prepare(ctx context.Context) error {
 	rec := x.p.c.Recorder
 	switch x.kind {
@@ -160,7 +160,7 @@ func (x *exchange) prepare(ctx context.Context) error {
 		x.update, x.body = rec.Update(ctx, x.call, x.thread, body)
 	case x.kind == prune:
 		x.body = body
-		// A body that is refused here is refused there.
+		// A body that is invalid here is refused by the upstream too.
 		if ids, strategy, err := prunes(body); err == nil && strategy == thread.Delete {
 			slices.Sort(ids)
 			x.gone = slices.Compact(ids)
@@ -174,12 +174,12 @@ func (x *exchange) prepare(ctx context.Context) error {
 	return nil
 }
 
-// unhurried is the body of a call whose client may take its time, but not stop sending.
+// unhurried is the body of a call whose client may be slow, but must not stop sending.
 func (x *exchange) unhurried() io.Reader {
 	rc := http.NewResponseController(x.w)
 	return readFunc(func(p []byte) (int, error) {
 		_ = rc.SetReadDeadline(time.Now().Add(x.p.c.BodyTimeout))
-		// One that is left in place would later pass for a client that has left.
+		// A deadline left in place would later look like a client that has left.
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 		return x.in.Body.Read(p)
 	})
@@ -189,7 +189,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// prunes reads a body of POST /threads/prune. It is read as a copy: reading uses it up.
+// prunes reads a body of POST /threads/prune. It reads a copy, because decoding overwrites the body.
 func prunes(body []byte) ([]id.Thread, thread.Strategy, error) {
 	b, err := compat.Prepare(bytes.Clone(body))
 	if err != nil {
@@ -198,10 +198,10 @@ func prunes(body []byte) ([]id.Thread, thread.Strategy, error) {
 	return compat.PruneThreads(b)
 }
 
-// rewrite makes the request for the upstream.
+// rewrite builds the request for the upstream.
 func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 	u, out := x.p.c.Upstream, r.Out
-	// Opaque goes out as it is. It cannot begin with two slashes, which would name a host.
+	// Opaque is sent unchanged. It cannot begin with two slashes, which would name a host.
 	to := &url.URL{Scheme: u.url.Scheme, Host: u.url.Host, Opaque: u.prefix + x.path, RawQuery: x.query}
 	if strings.HasPrefix(to.Opaque, "//") || !strings.HasPrefix(to.Opaque, "/") {
 		to.Opaque, to.Path, to.RawPath = "", r.In.URL.Path, r.In.URL.RawPath
@@ -220,7 +220,7 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 	out.Header.Del(compat.OverlayHeader)
 	if x.rewrites() {
 		out.Header.Set("Accept-Encoding", "identity")
-		// Parts of an answer and answers that have not changed say nothing of what is shown here.
+		// Partial answers (206) and unchanged ones (304) would not match what clients see here.
 		for _, name := range []string{"Range", "If-Range", "If-None-Match", "If-Modified-Since"} {
 			out.Header.Del(name)
 		}
@@ -230,7 +230,7 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 		out.Body = io.NopCloser(bytes.NewReader(x.body))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
 		out.ContentLength, out.TransferEncoding = int64(len(x.body)), nil
-		out.Header.Del("Expect") // it was read
+		out.Header.Del("Expect") // the body has been read
 		if len(x.body) == 0 {
 			out.Body, out.GetBody = http.NoBody, nil
 		}
@@ -240,7 +240,7 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// rewrites reports whether the answer is looked at.
+// rewrites reports whether the answer may be rewritten.
 func (x *exchange) rewrites() bool {
 	switch x.kind {
 	case raw, own, remove:
@@ -255,7 +255,8 @@ func (x *exchange) rewrites() bool {
 	return true
 }
 
-// sent is a request's body on its way. It notes when the client fails to send it, which is no fault of the upstream.
+// sent is a request's body being forwarded. It notes when the client fails to send it, which is not a fault of the
+// upstream.
 type sent struct {
 	io.ReadCloser
 	err error
@@ -269,12 +270,12 @@ func (s *sent) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answered looks at the head of an answer, and decides what becomes of its body.
+// answered reads the head of an answer, and decides how its body is handled.
 func (x *exchange) answered(res *http.Response) error {
 	p, ctx := x.p, res.Request.Context()
 	x.status = res.StatusCode
 	p.reachable(true)
-	// What the upstream does not say is not said for it.
+	// Do not add headers that the upstream did not send.
 	for _, name := range []string{"Content-Type", "Date"} {
 		if len(res.Header[name]) == 0 {
 			x.w.Header()[name] = nil
@@ -287,7 +288,7 @@ func (x *exchange) answered(res *http.Response) error {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
-	// It stands outside of what is put around the body below.
+	// Outermost, around the readers added below.
 	defer func() { res.Body = &cut{ReadCloser: res.Body, w: x.w} }()
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return nil
@@ -317,8 +318,8 @@ func (x *exchange) answered(res *http.Response) error {
 	return nil
 }
 
-// buffer reads an answer and puts what is to be shown in its place. One that is too long passes, and one that is cut is passed on as far as it
-// came, and cut.
+// buffer reads an answer and replaces its body by the one to show. An answer that is too long passes unchanged, and an incomplete one passes
+// incomplete.
 func (x *exchange) buffer(ctx context.Context, res *http.Response) error {
 	body, all, err := x.held.read(res.Body, res.ContentLength, x.p.c.MaxRewrite)
 	if !all {
@@ -343,7 +344,7 @@ func (x *exchange) buffer(ctx context.Context, res *http.Response) error {
 	return nil
 }
 
-// forget has the recorder forget what the call deleted.
+// forget makes the recorder forget what the call deleted.
 func (x *exchange) forget(ctx context.Context) {
 	for _, t := range x.gone {
 		x.p.c.Recorder.Gone(context.WithoutCancel(ctx), t)
@@ -355,7 +356,8 @@ func (x *exchange) show(ctx context.Context, res *http.Response, body []byte) []
 	rec := x.p.c.Recorder
 	switch {
 	case x.kind == prune:
-		// Threads that the caller may not see are passed over there: their recordings stay. If some were, nobody says which.
+		// The upstream skips threads that the caller may not see: their recordings stay. If it skipped some, the answer does
+		// not say which.
 		if count := jsonscan.Raw(body, "pruned_count"); string(count) == strconv.Itoa(len(x.gone)) {
 			x.forget(ctx)
 		}
@@ -378,7 +380,7 @@ func (x *exchange) show(ctx context.Context, res *http.Response, body []byte) []
 	return body
 }
 
-// failed answers a call that the upstream did not.
+// failed answers a call that the upstream did not answer.
 func (x *exchange) failed(w http.ResponseWriter, err error) {
 	ctx := x.in.Context()
 	switch {
@@ -399,7 +401,7 @@ func (x *exchange) failed(w http.ResponseWriter, err error) {
 	}
 }
 
-// end tells the recorder that the answer is over, and gives back what was held.
+// end notifies the recorder of the end of the answer, and releases the memory held.
 func (x *exchange) end(ctx context.Context) {
 	if x.run != nil {
 		x.run.End(context.WithoutCancel(ctx))
@@ -410,7 +412,7 @@ func (x *exchange) end(ctx context.Context) {
 	}
 }
 
-// reachable notes whether the upstream answered, and says so when that changes.
+// reachable notes whether the upstream answered, and logs changes.
 func (p *Proxy) reachable(yes bool) {
 	if p.down.Swap(!yes) == yes {
 		if yes {
@@ -423,7 +425,7 @@ func (p *Proxy) reachable(yes bool) {
 
 type callKey struct{}
 
-// CallOf returns the call that our own routes answer.
+// CallOf returns the call that our own routes are answering.
 func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
@@ -448,19 +450,19 @@ func encoded(h http.Header) bool {
 	return e != "" && e != "identity"
 }
 
-// unsized drops a length that will not hold.
+// unsized removes a length that is no longer correct.
 func unsized(res *http.Response) {
 	res.ContentLength = -1
 	res.Header.Del("Content-Length")
 	res.Header.Del("Etag")
 }
 
-// failing is a body that breaks off.
+// failing is a body that ends with an error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// ending is a stream whose end is reported before its reader sees it.
+// ending is a stream that reports its end before its reader sees it.
 type ending struct {
 	io.ReadCloser
 	ended func()

@@ -20,7 +20,7 @@ import (
 	"understudy/id"
 )
 
-// dead is an address where nobody listens.
+// dead is an address without a listener.
 func dead(t *testing.T) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestEndless(t *testing.T) {
 	res.Body.Close()
 }
 
-// TestFailedConnection: a connection is not used again after an answer of 500, so that one which the upstream is about to close fails nobody.
+// TestFailedConnection: a connection is not reused after an answer of 500, because the upstream may be about to close it.
 func TestFailedConnection(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -221,7 +221,8 @@ func TestHostile(t *testing.T) {
 	require.Zero(t, reached.Load())
 }
 
-// TestHeld: what all calls hold together is bounded. Beyond it bodies are refused, and answers pass untouched; what was held is given back.
+// TestHeld: the memory of all calls together is limited. Beyond it bodies are refused and answers pass unchanged; the memory is released
+// afterwards.
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	w := behind(t, func(w http.ResponseWriter, r *http.Request) {

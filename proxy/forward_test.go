@@ -123,7 +123,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// sorted puts the header lines of answers into order: nobody promises one.
+// sorted sorts the header lines of answers, whose order is not guaranteed.
 func sorted(answer string) string {
 	head, body, _ := strings.Cut(answer, "\r\n\r\n")
 	lines := strings.Split(head, "\r\n")
@@ -379,7 +379,7 @@ func TestOwn(t *testing.T) {
 	require.Equal(t, "upstream", got)
 }
 
-// TestReady: the proxy tells of itself whether calls should come here; /readyz is the upstream's.
+// TestReady: the proxy reports its own readiness on its own path; /readyz is the upstream's.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	var status atomic.Int64

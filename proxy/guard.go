@@ -9,13 +9,13 @@ import (
 	"understudy/thread/overlay"
 )
 
-// guarded keeps a Recorder that panics from breaking a call: what it was given passes as it is. A Run that has panicked is asked no more.
+// guarded keeps a Recorder that panics from breaking a call: its input passes unchanged. A Run that has panicked is not called again.
 type guarded struct {
 	r   Recorder
 	log *slog.Logger
 }
 
-// caught is deferred around a call of the recorder. It calls what is to be done about a panic.
+// caught is deferred around a call of the recorder. After a panic it calls then.
 func (g guarded) caught(what string, then func()) {
 	if p := recover(); p != nil {
 		g.log.Error("panic while recording; the call passes as it is", "in", what, "panic", p, "stack", string(debug.Stack()))

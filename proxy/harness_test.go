@@ -109,7 +109,7 @@ func text(t *testing.T, res *http.Response) (int, string) {
 	return res.StatusCode, string(b)
 }
 
-// wire listens as an upstream that reads one request after the other, byte for byte, and answers what it is told.
+// wire listens as an upstream that reads one request after the other, byte for byte, and answers with the result of serve.
 func wire(t *testing.T, serve func(request string, c net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,22 +7,22 @@ import (
 	"understudy/internal/fault"
 )
 
-// errFull is given when all calls together hold as much as they may.
+// errFull is the error when all calls together hold the maximum memory.
 var errFull = fault.New(fault.Unavailable, "Too much is being sent at the moment, try again")
 
-// budget bounds the memory that bodies and events take which are looked at, all calls together.
+// budget limits the memory of inspected bodies and events, for all calls together.
 type budget struct {
 	limit int64
 	used  atomic.Int64
 }
 
-// held is what one call has of the budget. It is used by one goroutine at a time.
+// held is the share of one call in the budget. It is used by one goroutine at a time.
 type held struct {
 	of *budget
 	n  int64
 }
 
-// take takes n more, if that much is left.
+// take takes n more bytes, if they are available.
 func (h *held) take(n int) bool {
 	if h.of.used.Add(int64(n)) > h.of.limit {
 		h.of.used.Add(-int64(n))
@@ -39,8 +39,8 @@ func (h *held) give(n int) {
 
 func (h *held) free() { h.give(int(h.n)) }
 
-// read reads all of r into memory if it is no more than limit. Else, or after an error, or when there is no room (errFull), it returns what it
-// has read. Memory is taken as bytes come, not as a header promises.
+// read reads all of r into memory if it is no longer than limit. Otherwise, or after an error, or when the budget is exhausted (errFull), it
+// returns what it has read. Memory is taken as bytes arrive, not as a header announces.
 func (h *held) read(r io.Reader, size, limit int64) (body []byte, whole bool, err error) {
 	if size > limit {
 		return nil, false, nil
@@ -49,7 +49,7 @@ func (h *held) read(r io.Reader, size, limit int64) (body []byte, whole bool, er
 		if len(body) == cap(body) {
 			grow := max(4<<10, 2*cap(body))
 			if size >= 0 && int64(cap(body)) < size+1 {
-				grow = int(min(size+1, int64(max(1<<20, 2*cap(body))))) // one more to meet the end without growing again
+				grow = int(min(size+1, int64(max(1<<20, 2*cap(body))))) // one more, to reach EOF without growing again
 			}
 			if !h.take(grow) {
 				return body, false, errFull
@@ -62,7 +62,7 @@ func (h *held) read(r io.Reader, size, limit int64) (body []byte, whole bool, er
 		switch {
 		case int64(len(body)) > limit:
 			if err == io.EOF {
-				err = nil // it comes again with the next read
+				err = nil // the next read returns it again
 			}
 			return body, false, err
 		case err == io.EOF:

@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// ownPrefix is where the proxy tells of itself. LangGraph Server has nothing there, and never will.
+// ownPrefix is the path of the proxy's own routes. LangGraph Server does not use it.
 const ownPrefix = "/understudy/"
 
-// metrics counts at the boundary. No ids are labels.
+// metrics counts calls. Labels never contain ids.
 type metrics struct {
 	registry  *prometheus.Registry
 	calls     *prometheus.CounterVec
@@ -40,7 +40,7 @@ func newMetrics(r *prometheus.Registry) *metrics {
 	return m
 }
 
-// call counts a call, and what became of it when the function that it gives is called.
+// call counts a call, and its outcome when the returned function is called.
 func (m *metrics) call(x *exchange) func() {
 	m.open.Inc()
 	return func() {
@@ -56,7 +56,7 @@ func (m *metrics) call(x *exchange) func() {
 	}
 }
 
-// ownRoute answers what is asked about the proxy itself.
+// ownRoute answers requests about the proxy itself.
 func (p *Proxy) ownRoute(w http.ResponseWriter, r *http.Request, path string) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -78,11 +78,11 @@ func (p *Proxy) ownRoute(w http.ResponseWriter, r *http.Request, path string) bo
 	return true
 }
 
-// readyTime bounds what the upstream may take to show that it is there.
+// readyTime is the time limit for the upstream to answer a readiness check.
 const readyTime = 2 * time.Second
 
-// ready reports whether calls should be sent here, in the words of the replacement. The database of the recordings is none of its checks: without it
-// answers pass as the upstream has them. With offline reads neither is the upstream: they are for when it is away.
+// ready reports whether calls should be sent to the proxy, in the format of the replacement. The database of the recordings is not checked: without
+// it answers pass unchanged. With offline reads the upstream is not checked either, because they are meant for its outages.
 func (p *Proxy) ready(w http.ResponseWriter, r *http.Request) {
 	verdict := func(ok bool) string {
 		if ok {
@@ -95,7 +95,7 @@ func (p *Proxy) ready(w http.ResponseWriter, r *http.Request) {
 	if p.c.Offline == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 		defer cancel()
-		// Any answer that a server gives for itself counts: it may demand credentials, which nobody has here.
+		// Any answer of the upstream counts: it may demand credentials, which this check does not have.
 		status, _, _, err := p.c.Upstream.Ask(ctx, nil, http.MethodGet, "/ok", nil)
 		there := err == nil && status < http.StatusInternalServerError
 		if r.Context().Err() == nil {

@@ -18,21 +18,21 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// Offline decides who may read what was recorded while the upstream is away. Nobody is there then to say who may see a thread, so it
-// works for upstreams alone that let everybody see everything: those that were seen to answer an anonymous caller, and for callers
-// alone that send nothing that would have to be checked. The upstream's last word is kept in a file, so that it holds after a restart.
+// Offline decides who may read recordings while the upstream is unavailable. The upstream then cannot check access to a thread, so
+// offline reads work only for upstreams that were seen to answer an anonymous caller, and only for callers that send nothing to be
+// checked. The last result is kept in a file, so that it survives a restart.
 type Offline struct {
 	up   *Upstream
 	file string
 
 	mu    sync.Mutex
-	known time.Time // when the upstream last let an anonymous caller in; zero: it has not, or has since refused one
+	known time.Time // last anonymous access; zero: none, or refused since
 }
 
-// offlineFile stands in the folder of the recordings.
+// offlineFile is in the folder of the recordings.
 const offlineFile = "upstream-is-open"
 
-// NewOffline makes an Offline that keeps its file in a folder; "": it keeps none.
+// NewOffline returns an Offline that keeps its file in a folder; "": without a file.
 func NewOffline(up *Upstream, dir string) *Offline {
 	o := &Offline{up: up}
 	if dir != "" {
@@ -41,11 +41,11 @@ func NewOffline(up *Upstream, dir string) *Offline {
 	return o
 }
 
-// ErrGuarded is given for an upstream that demands credentials.
+// ErrGuarded: the upstream demands credentials.
 var ErrGuarded = errors.New("the upstream demands credentials")
 
-// Check asks the upstream as nobody. ErrGuarded: it demands credentials. Any other error: it does not answer, and since tells when it was
-// last seen to be open; zero when it never was.
+// Check calls the upstream without credentials. It returns ErrGuarded if the upstream demands them. Any other error means that it does
+// not answer; since is then the time of the last anonymous access, zero if there was none.
 func (o *Offline) Check(ctx context.Context) (since time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -57,7 +57,7 @@ func (o *Offline) Check(ctx context.Context) (since time.Time, err error) {
 		switch {
 		case err != nil:
 			return o.remembered(), err
-		// A redirect, or a page in place of JSON, is how gateways ask who is there.
+		// A redirect, or a page instead of JSON, is how gateways request a login.
 		case status == http.StatusUnauthorized || status == http.StatusForbidden || status >= 300 && status < 400 || status == http.StatusOK && !jsonscan.Valid(answer):
 			return time.Time{}, errors.Join(fmt.Errorf("%w: %s %s without any was answered with %d", ErrGuarded, q.method, q.path, status), o.close())
 		case status != http.StatusOK && status != http.StatusNotFound:
@@ -67,8 +67,8 @@ func (o *Offline) Check(ctx context.Context) (since time.Time, err error) {
 	return time.Now(), o.opened(time.Now())
 }
 
-// Watch asks again every so often, until ctx ends: an upstream that begins to demand credentials ends offline reads, one that turns out to
-// be open begins them.
+// Watch repeats Check at an interval until ctx ends: an upstream that begins to demand credentials disables offline reads, an open one
+// enables them.
 func (o *Offline) Watch(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -77,7 +77,7 @@ func (o *Offline) Watch(ctx context.Context, every time.Duration) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			_, _ = o.Check(ctx) // what it learned it keeps
+			_, _ = o.Check(ctx) // Check stores the result
 		}
 	}
 }
@@ -117,12 +117,12 @@ func (o *Offline) remembered() time.Time {
 	return o.known
 }
 
-// open reports whether a call may be answered without the upstream.
+// open reports whether a call may be answered while the upstream is unavailable.
 func (o *Offline) open(x *exchange) bool {
 	return o != nil && anonymous(x.in) && !o.remembered().IsZero()
 }
 
-// harmless are headers that every client sends. Custom auth of an upstream may look at any other one.
+// harmless are headers that every client sends. An upstream's custom auth may depend on any other header.
 var harmless = map[string]bool{
 	"Accept": true, "Accept-Charset": true, "Accept-Encoding": true, "Accept-Language": true, "Cache-Control": true, "Connection": true, "Content-Length": true,
 	"Content-Type": true, "Dnt": true, "If-Modified-Since": true, "If-None-Match": true, "Keep-Alive": true, "Origin": true, "Pragma": true, "Priority": true,
@@ -130,7 +130,7 @@ var harmless = map[string]bool{
 	"X-Understudy-Overlay": true, "Forwarded": true, "Via": true, "X-Forwarded-For": true, "X-Forwarded-Host": true, "X-Forwarded-Proto": true, "X-Forwarded-Port": true, "X-Real-Ip": true,
 }
 
-// anonymous reports whether a call holds nothing that could be meant as credentials.
+// anonymous reports whether a call has nothing that could be credentials.
 func anonymous(r *http.Request) bool {
 	for name := range r.Header {
 		if !harmless[name] && !strings.HasPrefix(name, "Sec-") && !strings.HasPrefix(name, "Access-Control-") {
@@ -149,5 +149,5 @@ func anonymous(r *http.Request) bool {
 	return true
 }
 
-// pageParams are what the routes for messages and events take.
+// pageParams are the parameters of the routes for messages and events.
 var pageParams = []string{"limit", "after_seq", "before_seq", "event_types", compat.OverlayParam, compat.MarkersParam}

@@ -18,46 +18,46 @@ import (
 	"understudy/internal/framing"
 )
 
-// ErrShutdown is why calls end when Serve does.
+// ErrShutdown is the cause of calls that end because Serve does.
 var ErrShutdown = errors.New("the proxy shuts down")
 
-// Config is what a Proxy is made of.
+// Config configures a Proxy.
 type Config struct {
 	Upstream *Upstream // required
 	Recorder Recorder  // required
-	// Own answers our own routes, messages and events of threads, as the replacement does. CallOf gives the call that its context holds.
+	// Own answers our own routes, messages and events of threads, as the replacement does. CallOf returns the call from its context.
 	Own http.Handler
-	// CORS sets the headers of cross-origin requests on failures, which are answers of ours. nil: none.
+	// CORS sets the headers of cross-origin requests on failures that the proxy answers itself. nil: none.
 	CORS func(http.Header, *http.Request)
-	// Host decides the Host that the upstream sees; "" by the scheme of its address.
+	// Host selects the Host header for the upstream; "": by the scheme of its address.
 	Host HostPolicy
-	// Offline lets our own routes answer while the upstream is away. nil: they do not.
+	// Offline allows our own routes to answer while the upstream is unavailable. nil: they do not.
 	Offline *Offline
 
 	Logger          *slog.Logger         // nil: none
-	Registry        *prometheus.Registry // where metrics go; nil makes one
-	MaxRewrite      int64                // bytes of a body or an event that is looked at; default 64 MiB. Longer ones pass untouched
-	MaxHeld         int64                // bytes of all that is looked at together; default 1 GiB. Beyond it bodies are 503, and answers pass untouched
-	BodyTimeout     time.Duration        // without a byte of a body that is looked at; default 30 s
-	ShutdownTimeout time.Duration        // for calls that are being answered when Serve ends; default 10 s
+	Registry        *prometheus.Registry // registry of the metrics; nil creates one
+	MaxRewrite      int64                // maximum bytes of an inspected body or event; default 64 MiB. Longer ones pass unchanged
+	MaxHeld         int64                // maximum bytes inspected at once; default 1 GiB. Beyond it bodies get 503, and answers pass unchanged
+	BodyTimeout     time.Duration        // without any byte of an inspected body; default 30 s
+	ShutdownTimeout time.Duration        // time for running calls when Serve ends; default 10 s
 }
 
-// Proxy forwards calls. It is made by New, and used by one Serve.
+// Proxy forwards calls. Create it with New and call Serve once.
 type Proxy struct {
 	c       Config
 	log     *slog.Logger
 	metrics *metrics
 	forward *httputil.ReverseProxy
 
-	// Streams end before plain calls do: these are the life of the proxy, not of a call.
+	// Streams end before plain calls do. These contexts have the lifetime of the proxy.
 	streaming  context.Context
 	endStreams context.CancelCauseFunc
 
 	held budget
-	down atomic.Bool // the upstream did not answer when it was asked last
+	down atomic.Bool // the upstream did not answer the last request
 }
 
-// New makes a Proxy. It opens nothing.
+// New returns a Proxy without opening anything.
 func New(c Config) *Proxy {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -93,7 +93,7 @@ func New(c Config) *Proxy {
 			exchangeOf(r.Context()).failed(w, err)
 		},
 		Transport: c.Upstream,
-		// Answers of unknown length are flushed with every write in any case; this is for those that trickle.
+		// Answers of unknown length are flushed with every write anyway; this is for slow answers of known length.
 		FlushInterval: 5 * time.Millisecond,
 		BufferPool:    &buffers{},
 		ErrorLog:      slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
@@ -101,8 +101,8 @@ func New(c Config) *Proxy {
 	return p
 }
 
-// Serve answers calls on ln until ctx ends: then it stops accepting, cuts what streams so that its readers come back, and waits for the rest,
-// at most ShutdownTimeout. It returns when all has ended; nil after an orderly end. It closes ln.
+// Serve answers calls on ln until ctx ends. Then it stops accepting, cuts streams so that their readers reconnect, and waits for the rest, at
+// most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 	base, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(ErrShutdown)
@@ -124,7 +124,7 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 		cut(ErrShutdown)
 	case <-ctx.Done():
 		p.endStreams(ErrShutdown)
-		// Past half of the time calls are told too, so that they have the other half to end.
+		// After half of the time calls are canceled too, which leaves them the other half to end.
 		timer := time.AfterFunc(p.c.ShutdownTimeout/2, func() { cut(ErrShutdown) })
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.c.ShutdownTimeout)
 		if e := srv.Shutdown(grace); e != nil {
@@ -159,17 +159,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.serve(context.WithValue(ctx, exchangeKey{}, x))
 }
 
-// split returns path and query as they came, byte for byte.
+// split returns path and query as received, byte for byte.
 func split(r *http.Request) (path, query string) {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		path, query, _ = strings.Cut(r.RequestURI, "?")
 		return path, query
 	}
-	// An absolute address, as clients of forward proxies send it, or the lone star of OPTIONS.
+	// An absolute address, as sent by clients of forward proxies, or the asterisk of OPTIONS.
 	return r.URL.EscapedPath(), r.URL.RawQuery
 }
 
-// refuse is an answer of ours to a call that cannot be forwarded.
+// refuse answers a call that cannot be forwarded.
 func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
 	h := w.Header()
 	if p.c.CORS != nil {
@@ -185,7 +185,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, status int, text 
 	}
 }
 
-// buffers keeps what answers are copied through.
+// buffers pools the buffers for copying answers.
 type buffers struct{ pool sync.Pool }
 
 // copyBuffer is small, since every open stream has one.
@@ -200,12 +200,12 @@ func (b *buffers) Get() []byte {
 
 func (b *buffers) Put(p []byte) { b.pool.Put((*[copyBuffer]byte)(p)) }
 
-// HostPolicy is which Host the upstream sees.
+// HostPolicy selects the Host header for the upstream.
 type HostPolicy string
 
 const (
-	// ClientHost passes what the client asked for.
+	// ClientHost passes the client's Host.
 	ClientHost HostPolicy = "client"
-	// UpstreamHost is that of the upstream's address.
+	// UpstreamHost uses the host of the upstream's address.
 	UpstreamHost HostPolicy = "upstream"
 )

@@ -8,11 +8,11 @@ import (
 	"understudy/id"
 )
 
-// kind is what a call means to the overlay. Its text is a label of metrics.
+// kind classifies a call for the overlay. Its text is a label of metrics.
 type kind string
 
 const (
-	raw     kind = "other"   // passes untouched
+	raw     kind = "other"   // passes unchanged
 	own     kind = "own"     // answered here: messages and events
 	state   kind = "state"   // the answer is a state
 	history kind = "history" // a list of states
@@ -21,7 +21,7 @@ const (
 	join    kind = "join"    // the result of a run
 	stream  kind = "stream"  // creates a run; its events
 	follow  kind = "follow"  // the events of a run or thread
-	create  kind = "create"  // creates a run that goes on by itself
+	create  kind = "create"  // creates a background run
 	watch   kind = "watch"   // the event stream of a thread (protocol v2)
 	update  kind = "update"  // writes a state
 	command kind = "command" // may create a run (protocol v2)
@@ -29,19 +29,20 @@ const (
 	prune   kind = "prune"   // deletes threads
 )
 
-// target is what a call is about.
+// target is the kind of a call and the objects in its path.
 type target struct {
 	kind   kind
 	thread id.Thread
 	run    id.Run
 	live   bool // of state: the newest
-	input  bool // the body may bring messages to a graph, and does not belong to a run or update that is followed
+	input  bool // the body may contain messages for a graph, and has no run or update to follow
 }
 
-// platform is where LangGraph Platform serves the API besides the root.
+// platform is the additional path of the API on LangGraph Platform.
 const platform = "/api/langgraph"
 
-// classify reads method and path. The path is as it came, undecoded. What has no well-formed id passes raw, and the upstream says so.
+// classify reads method and path. The path is as received, undecoded. Malformed ids are classified as raw, and refused by the
+// upstream.
 func classify(method, path string) target {
 	path = strings.TrimPrefix(path, platform)
 	rest, ok := strings.CutPrefix(path, "/threads")
@@ -80,7 +81,7 @@ func classify(method, path string) target {
 	case n == 2:
 		t.second(method, parts[1])
 	case parts[1] == "state" && n == 3:
-		// The checkpoint may have any text for a name.
+		// The checkpoint id may be any text.
 		if method == http.MethodGet || method == http.MethodPost && parts[2] == "checkpoint" {
 			t.kind = state
 		}
@@ -94,7 +95,7 @@ func classify(method, path string) target {
 	return t
 }
 
-// stateless reports whether a call outside of threads brings messages to graphs.
+// stateless reports whether a call outside of threads sends messages to graphs.
 func stateless(method, path string) bool {
 	switch path {
 	case "/runs", "/runs/stream", "/runs/wait", "/runs/batch", "/runs/crons":
@@ -104,7 +105,7 @@ func stateless(method, path string) bool {
 	return ok && method == http.MethodPatch && !strings.Contains(cron, "/")
 }
 
-// second reads /threads/{thread}/{name}.
+// second classifies /threads/{thread}/{name}.
 func (t *target) second(method, name string) {
 	get, post := method == http.MethodGet, method == http.MethodPost
 	switch {
@@ -127,7 +128,7 @@ func (t *target) second(method, name string) {
 	}
 }
 
-// underRuns reads what follows /threads/{thread}/runs/.
+// underRuns classifies paths below /threads/{thread}/runs/.
 func (t *target) underRuns(method string, parts []string) {
 	if len(parts) == 1 && method == http.MethodPost {
 		switch parts[0] {
@@ -157,7 +158,7 @@ func (t *target) underRuns(method string, parts []string) {
 	}
 }
 
-// own takes reads of our own routes, and what browsers ask before them.
+// own classifies reads of our own routes, and their preflight requests.
 func (t *target) own(method string) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -172,7 +173,7 @@ func pick(method, want string, k kind) kind {
 	return raw
 }
 
-// canonical returns a UUID as recordings are keyed by it, or "".
+// canonical returns a UUID in the form used as key of recordings, or "".
 func canonical(segment string) string {
 	if strings.IndexByte(segment, '%') >= 0 {
 		var err error

@@ -9,50 +9,51 @@ import (
 )
 
 const (
-	// sseBuffer is what a stream holds while it is quiet; 1,000 streams are 4 MB.
+	// sseBuffer is the memory of an idle stream; 1,000 streams are 4 MB.
 	sseBuffer = 4 << 10
-	// sseKeep is the largest buffer that a stream holds on to after a long event.
+	// sseKeep is the largest buffer that a stream keeps after a long event.
 	sseKeep = 64 << 10
 )
 
 var sseBuffers = sync.Pool{New: func() any { return new([sseBuffer]byte) }}
 
-// events is an event stream that passes each event through a function. It reads lines in place, ended by CR, LF or CRLF and by nothing
-// else, and gives an event on as soon as its blank line is there. Events that stay as they are keep every byte: order of fields, comments,
-// ids, line ends. Of an event that changes only the data is written anew; one that is not shown vanishes with its id, so that a client
-// resumes behind the last event that it saw. One that is held is copied, and shown before the next event or dropped with it.
+// events is an event stream that passes each event through a function. It parses lines in place, which end with CR, LF or CRLF only, and
+// passes an event on once its blank line is there. Unchanged events keep every byte: order of fields, comments, ids, line ends. In a
+// changed event only the data is rewritten; a dropped event disappears with its id, so that a client resumes after the last event that it
+// saw. An event that is held is copied, and shown before the next event or dropped with it.
 //
-// An event longer than limit, or one for which there is no memory, ends the reading: it and all that follows pass as they come.
+// After an event that is longer than limit, or for which there is no memory, inspection ends: it and all later events pass unchanged.
 type events struct {
 	src   io.ReadCloser
 	each  func(event string, data []byte) (out []byte, fate overlay.Fate)
 	limit int
-	held  *held // pays for buf beyond base
+	held  *held // accounts for buf beyond base
 
 	base  *[sseBuffer]byte
-	buf   []byte // what was read and not yet taken is buf[r:w]
+	buf   []byte // buf[r:w] is read and not yet taken
 	r, w  int
-	ready []byte // to be given on before anything else is read; in buf
-	after []byte // to be given on after ready; in anew
-	anew  []byte // room for an event that is written anew
+	ready []byte // to be returned before reading more; in buf
+	after []byte // to be returned after ready; in anew
+	anew  []byte // buffer for a rewritten event
 	back  []byte // an event that is held
-	err   error  // of src, told when all is given on
-	raw   bool   // nothing is looked at any more
-	begun bool   // what may be a byte order mark is behind us
+	err   error  // of src, returned after all data
+	raw   bool   // inspection has ended
+	begun bool   // a possible byte order mark has been passed
 
 	// The event that begins at r.
 	pos   int    // behind its last whole line
-	look  int    // up to here is no end of the line that begins at pos
+	look  int    // no line end between pos and here
 	name  span   // value of its last field `event`
-	data  []span // its fields `data`
-	text  []byte // room for data of several lines
-	named string // name of the event before: most are alike
+	data  []span // its `data` fields
+	text  []byte // buffer for data of several lines
+	named string // name of the previous event, often the same
 
-	// The event before ended with a CR that was the last byte there was: an LF that follows belongs to it, and shares its fate.
+	// The previous event ended with a CR at the end of the buffer: a following LF belongs to it, and is shown or dropped with
+	// it.
 	loose, hidden bool
 }
 
-// span is a field of an event, counted from the event's beginning: its line, its value, and the line after it.
+// span is a field of an event, as offsets from the event's beginning: its line, its value, and the next line.
 type span struct{ line, from, to, next int }
 
 func newEvents(src io.ReadCloser, limit int, held *held, each func(string, []byte) ([]byte, overlay.Fate)) *events {
@@ -91,7 +92,7 @@ func (e *events) Read(p []byte) (int, error) {
 		case e.raw:
 			return e.src.Read(p)
 		case e.next():
-		case e.err != nil || e.w-e.r > e.limit: // what is left is no whole event, or too long for one
+		case e.err != nil || e.w-e.r > e.limit: // the rest is incomplete or too long
 			e.raw = true
 		default:
 			e.fill()
@@ -99,7 +100,7 @@ func (e *events) Read(p []byte) (int, error) {
 	}
 }
 
-// fill reads once.
+// fill reads from the source once.
 func (e *events) fill() {
 	switch {
 	case e.r == e.w:
@@ -132,12 +133,13 @@ func (e *events) fill() {
 	e.w, e.err = e.w+n, err
 }
 
-// shift notes that what was buf[r:w] stands at the beginning of buf now.
+// shift notes that the bytes of buf[r:w] moved to the beginning of buf.
 func (e *events) shift() {
 	e.w, e.pos, e.look, e.r = e.w-e.r, e.pos-e.r, e.look-e.r, 0
 }
 
-// next takes whole events off the buffer, up to the first that does not stay as it is, and makes them ready. It reports whether it took any.
+// next takes complete unchanged events off the buffer and makes them ready, up to the first one that changes. It reports whether it took
+// any.
 func (e *events) next() bool {
 	if !e.begun {
 		rest := e.buf[e.r:e.w]
@@ -181,7 +183,7 @@ func (e *events) next() bool {
 	return from < e.r
 }
 
-// settle makes what is shown after ready, of the event that is held and the one that was judged.
+// settle prepares the output after ready, from the held event and the one just judged.
 func (e *events) settle(out []byte, fate overlay.Fate, same bool) {
 	e.anew = e.anew[:0]
 	if fate != overlay.HiddenBoth {
@@ -199,14 +201,14 @@ func (e *events) settle(out []byte, fate overlay.Fate, same bool) {
 	e.after = e.anew
 }
 
-// take steps behind the event.
+// take advances past the event.
 func (e *events) take(show bool) {
 	e.loose, e.hidden = e.pos == e.w && e.buf[e.pos-1] == '\r', !show
 	e.r, e.look = e.pos, e.pos
 	e.name, e.data = span{}, e.data[:0]
 }
 
-// event reads lines up to the next blank one, and reports whether it is there.
+// event parses lines up to the next blank one, and reports whether it is there.
 func (e *events) event() bool {
 	for {
 		rest := e.buf[e.look:e.w]
@@ -222,7 +224,7 @@ func (e *events) event() bool {
 			switch {
 			case next < e.w && e.buf[next] == '\n':
 				next++
-			case next == e.w && e.look+cr > e.pos: // perhaps the first half of a line end; nothing is held up by waiting for the other
+			case next == e.w && e.look+cr > e.pos: // perhaps half of a CRLF; waiting for the LF delays nothing
 				e.look += cr
 				return false
 			}
@@ -244,7 +246,7 @@ func (e *events) event() bool {
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// field notes a line that is not blank.
+// field parses a line that is not blank.
 func (e *events) field(start, end, next int) {
 	line := e.buf[start:end]
 	s := span{line: start - e.r, to: end - e.r, next: next - e.r}
@@ -264,7 +266,7 @@ func (e *events) field(start, end, next int) {
 	}
 }
 
-// judge asks what becomes of the event.
+// judge asks the recorder how to show the event.
 func (e *events) judge() (out []byte, fate overlay.Fate, same bool) {
 	if len(e.data) == 0 {
 		return nil, overlay.Shown, true
@@ -289,14 +291,14 @@ func (e *events) judge() (out []byte, fate overlay.Fate, same bool) {
 	return out, fate, out == nil || bytes.Equal(out, data)
 }
 
-// write appends the event with other data to anew.
+// write appends the event with new data to anew.
 func (e *events) write(data []byte) {
 	whole := e.buf[e.r:e.pos]
 	first := e.data[0]
 	lineEnd := whole[first.to:first.next]
 	head := whole[:first.from]
 	anew := append(e.anew, head...)
-	if first.from == first.to && !bytes.HasSuffix(head, []byte(" ")) { // "data" and "data:" have no room for a value
+	if first.from == first.to && !bytes.HasSuffix(head, []byte(" ")) { // "data" and "data:" lack a separator
 		anew = append(append(e.anew, whole[:first.line]...), "data: "...)
 	}
 	for i := 0; ; i++ {

@@ -13,7 +13,7 @@ import (
 	"understudy/thread/overlay"
 )
 
-// pieces gives its text in pieces of the lengths, then the rest.
+// pieces returns its text in pieces of these lengths, then the rest.
 type pieces struct {
 	text    string
 	lengths []byte
@@ -144,7 +144,7 @@ func TestEventsCut(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// FuzzEvents: however bytes are split, what comes out is the same, and what nobody changes is byte for byte what went in.
+// FuzzEvents: the output does not depend on how bytes are split, and unchanged events are byte for byte the input.
 func FuzzEvents(f *testing.F) {
 	f.Add("event: values\r\ndata: {}\r\nid: 1\r\n\r\n: heartbeat\r\n\r\ndata: hide\n\ndata: change\r\r", []byte{3, 1, 200, 7})
 	f.Add("data: hide\r\n\r\ndata: change\rdata: x\n\n\r\n", []byte{11, 0, 0, 0})

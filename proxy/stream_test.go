@@ -86,7 +86,7 @@ func TestRawStream(t *testing.T) {
 	close(next)
 }
 
-// TestClientLeaves: whoever leaves is gone for the upstream at once, before the answer and in the midst of it.
+// TestClientLeaves: a client that leaves before or during the answer ends the call to the upstream at once.
 func TestClientLeaves(t *testing.T) {
 	t.Parallel()
 	begun, left := make(chan struct{}), make(chan struct{})

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// tail is the answer of a wait: line ends while it takes, each a sign of life that passes at once, then one JSON value, which is looked at
-// as a whole. A value that is too long, or cut, passes as it comes.
+// tail is the answer of a wait: line ends as heartbeats, which pass at once, then one JSON value, which is inspected as a whole. A value
+// that is too long, or cut, passes unchanged.
 type tail struct {
 	src   io.ReadCloser
 	limit int64
@@ -17,7 +17,7 @@ type tail struct {
 	size  int          // of buf that is taken
 	ready []byte
 	begun bool
-	done  bool // ready is all that is left to be looked at; then src, or err
+	done  bool // after ready come src or err
 	err   error
 }
 
@@ -57,7 +57,7 @@ func (t *tail) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// room reports whether there is memory for what the buffer has grown by.
+// room reports whether the budget covers the growth of the buffer.
 func (t *tail) room() bool {
 	grown := t.buf.Cap() - t.size
 	if grown > 0 && !t.held.take(grown) {
@@ -67,7 +67,7 @@ func (t *tail) room() bool {
 	return true
 }
 
-// finish makes the value ready once it is whole, or will not be.
+// finish makes the value ready once it is complete, or cannot become complete.
 func (t *tail) finish() {
 	switch {
 	case t.err == io.EOF && int64(t.buf.Len()) <= t.limit && t.begun:

@@ -21,14 +21,14 @@ import (
 // Upstream is the server behind the proxy: its address, and the connections to it. It is safe for concurrent use.
 type Upstream struct {
 	url       *url.URL
-	prefix    string // of paths: "" or "/prefix", as it is written on the wire
+	prefix    string // of paths: "" or "/prefix", as on the wire
 	limit     int64
 	tls       *tls.Config
 	transport *http.Transport
 }
 
-// NewUpstream makes an Upstream of an address: http or https, and perhaps a path without a slash at the end, under which it is mounted.
-// limit bounds the answers that Ask gives; 0: 64 MiB.
+// NewUpstream returns an Upstream for an http or https address, which may have a path without a trailing slash as prefix. limit is the
+// maximum size of the answers of Ask; 0: 64 MiB.
 func NewUpstream(u *url.URL, limit int64) *Upstream {
 	if limit <= 0 {
 		limit = 64 << 20
@@ -49,19 +49,19 @@ func NewUpstream(u *url.URL, limit int64) *Upstream {
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: sniff(dialer.DialContext), DialTLSContext: sniff(secure.DialContext),
 		TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
-		// Below the five seconds after which uvicorn closes a quiet connection: one that is closed while a request is on its way fails it.
+		// Less than the five seconds after which uvicorn closes an idle connection: a request sent while it closes fails.
 		IdleConnTimeout:     4 * time.Second,
 		MaxIdleConnsPerHost: 512,
-		// What a client accepts is its own business, and what it did not ask for is not sent to it.
+		// The client's Accept-Encoding is forwarded; it must not get an encoding that it did not request.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 1 << 20,
 	}}
 }
 
-// String is the address, for people.
+// String returns the address without its password.
 func (u *Upstream) String() string { return u.url.Redacted() }
 
-// RoundTrip makes a call. A connection is not used again after an answer of 500 or more.
+// RoundTrip makes a call. A connection is not reused after an answer of 500 or more.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
@@ -72,13 +72,13 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	})))
 }
 
-// conn makes an answer of 500 and more the last of its connection. Servers that failed so often close it right behind the answer, and who
-// has sent the next request by then gets none. net/http offers no other place to say so: when it gives an answer, it has decided.
-// So the answer itself says it: a header line is put behind its first line.
+// conn closes its connection after an answer of 500 or more. Servers that failed often close it right after the answer, and a request
+// sent by then gets no answer. net/http decides about reuse before it returns an answer, so conn inserts a header line after the first
+// line of the answer.
 type conn struct {
 	net.Conn
 	fresh atomic.Bool // the next byte is the first of an answer
-	rest  []byte      // read and not given on
+	rest  []byte      // read but not returned
 }
 
 var (
@@ -96,7 +96,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	if n == 0 || !c.fresh.CompareAndSwap(true, false) {
 		return n, err
 	}
-	// Nobody can do anything with part of a first line, so waiting for the rest of one that may be a failure holds nothing up.
+	// A partial first line is useless to the reader, so waiting for the rest of one that may be a failure delays nothing.
 	for err == nil && n < len(p) && bytes.HasPrefix(failure, p[:min(n, len(failure))]) && bytes.IndexByte(p[:n], '\n') < 0 {
 		var more int
 		more, err = c.Conn.Read(p[n:])
@@ -105,14 +105,14 @@ func (c *conn) Read(p []byte) (int, error) {
 	if end := bytes.IndexByte(p[:n], '\n') + 1; end > 0 && bytes.HasPrefix(p[:n], failure) {
 		c.rest = append(bytes.Clone(closeLine), p[end:n]...)
 		n = end
-		if err != nil { // comes again with the next read
+		if err != nil { // the next read returns it again
 			err = nil
 		}
 	}
 	return n, err
 }
 
-// describe says what is wrong with the upstream, and what to do.
+// describe returns an error text for an unavailable upstream, with advice.
 func (u *Upstream) describe(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError
@@ -132,11 +132,11 @@ func (u *Upstream) describe(err error) string {
 	return fmt.Sprintf("The upstream %s failed: %s. See that it is running and that --upstream names it", u, why)
 }
 
-// errLong is given for an answer that is longer than what may be kept of one.
+// errLong is the error for an answer that exceeds the limit.
 var errLong = errors.New("the answer is too long")
 
-// Ask asks the upstream on behalf of a caller: header are its credentials. The path begins with /threads and has its query. An upstream that
-// does not answer, or too much, is a fault.Upstream.
+// Ask sends a request to the upstream on behalf of a caller, with the caller's credentials in header. The path begins with /threads and
+// includes the query. The error is a fault.Upstream when the upstream does not answer, or its answer is too long.
 func (u *Upstream) Ask(ctx context.Context, header http.Header, method, path string, body []byte) (status int, head http.Header, answer []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, u.url.Scheme+"://"+u.url.Host+u.prefix+path, bytes.NewReader(body))
 	if err != nil {
@@ -176,7 +176,7 @@ func (u *Upstream) Ask(ctx context.Context, header http.Header, method, path str
 	return 0, nil, nil, fault.Wrap(fault.Upstream, u.describe(err), err)
 }
 
-// ofBody are headers of one message, which are no part of who a caller is.
+// ofBody are headers of one message, which do not identify the caller.
 var ofBody = []string{
 	"Accept", "Accept-Encoding", "Content-Length", "Content-Type", "Content-Encoding", "Expect", "Prefer", "Range", "If-Range", "If-Match",
 	"If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "Last-Event-Id",
@@ -185,7 +185,7 @@ var ofBody = []string{
 // hopByHop are headers of one connection.
 var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// endToEnd returns what of a call's headers belongs to the upstream.
+// endToEnd returns the headers of a call that are forwarded to the upstream.
 func endToEnd(h http.Header) http.Header {
 	out := h.Clone()
 	for _, line := range h["Connection"] {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Watch asks the upstream every so often whether it answers, until ctx ends, and logs when that changes: callers of a proxy whose upstream is down
-// see 502, and its operator should see why. Any answer will do.
+// Watch checks at an interval whether the upstream answers, until ctx ends, and logs changes: clients see 502 while it is down, and the operator
+// should see why. Any answer counts.
 func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Logger) error {
 	down := false
 	for {

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// writer lets an answer be flushed from elsewhere than it is written: timers do it, and whoever finds the upstream's answer cut.
+// writer allows other goroutines to flush an answer: timers, and the reader that finds the upstream's answer cut.
 type writer struct {
 	http.ResponseWriter
-	mu sync.Mutex // guards all use of ResponseWriter but for Header
+	mu sync.Mutex // guards ResponseWriter except Header
 }
 
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -32,7 +32,7 @@ func (w *writer) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// cut is a body that sends on what came before it breaks off. Without it the connection would be closed over bytes that wait in buffers.
+// cut is a body that flushes what came before it breaks off. Otherwise the connection would be closed while bytes are still buffered.
 type cut struct {
 	io.ReadCloser
 	w   *writer
@@ -52,7 +52,7 @@ func (c *cut) Read(p []byte) (int, error) {
 	return 0, c.err
 }
 
-// whole is a body that is in memory. Who reads it finds it written: in one piece, and not in as many as the reader's buffer is small.
+// whole is a body in memory. It is written in one piece instead of pieces of the copy buffer's size.
 type whole struct {
 	io.Closer
 	w    *writer

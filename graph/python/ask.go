@@ -12,7 +12,7 @@ import (
 	"understudy/id"
 )
 
-// What a worker asks, by op, with the arguments that follow it and the value of the answer:
+// Requests of a worker (asks), by op, with the arguments that follow and the value of the answer:
 //
 //	load    thread, ns, id                                        tuple | nil
 //	list    thread, ns | nil, before, id, metadata | nil, limit   [tuple, …]
@@ -26,32 +26,32 @@ import (
 //
 // A tuple is [thread, ns, id, parent, data, metadata, blobs, writes].
 //
-// Saves (put, writes) are done in the order in which they came, as many at once as are waiting; all else but the store comes after the
-// saves before it. A flush does nothing more. Number 0 wants no answer: the worker goes on at once, and is told by a refused message
-// when a save of the call fails. Then none of its later ones is done.
+// Saves (put, writes) are executed in order, in batches of all that wait. All other asks except store wait for the saves before them;
+// a flush only waits. Number 0 means without an answer: the worker continues at once, and receives a refused message when a save of
+// the call fails. Later saves of the call are then skipped.
 
-// Deleter is implemented by savers that let graphs delete a thread's checkpoints through their checkpointer.
+// Deleter is implemented by savers that allow graphs to delete a thread's checkpoints through their checkpointer.
 type Deleter interface {
 	DeleteThread(ctx context.Context, t id.Thread) error
 }
 
-// Copier is implemented by savers that let graphs copy a thread's checkpoints through their checkpointer.
+// Copier is implemented by savers that allow graphs to copy a thread's checkpoints through their checkpointer.
 type Copier interface {
 	CopyThread(ctx context.Context, from, to id.Thread) error
 }
 
 var errNotSupported = errors.New("not supported by this server")
 
-// backend is what the asks of one call go to.
+// backend answers the asks of one call.
 type backend struct {
 	run   id.Run
 	saver graph.Saver
 	store graph.Store
-	// called takes the model calls of a run; nil: nobody counts them.
+	// called receives the model calls of a run; nil: they are not counted.
 	called func(graph.ModelCall)
 }
 
-// answer does what was asked and appends the value of the answer to b.
+// answer executes an ask and appends the value of its answer to b.
 func (k *backend) answer(ctx context.Context, b []byte, a *ask) ([]byte, error) {
 	d := &decoder{b: a.args}
 	if a.op == "store" {
@@ -111,7 +111,7 @@ func (k *backend) answer(ctx context.Context, b []byte, a *ask) ([]byte, error) 
 	return b, fmt.Errorf("unknown question %q", a.op)
 }
 
-// save reads an ask that is one, or a flush, which saves nothing; false when it is another.
+// save decodes an ask that is a save or a flush, which saves nothing; ok is false for other asks.
 func (k *backend) save(a *ask) (sv graph.Save, ok bool, err error) {
 	d := &decoder{b: a.args}
 	switch a.op {

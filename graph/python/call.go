@@ -15,20 +15,20 @@ import (
 	"understudy/id"
 )
 
-// queueLimit is how many bytes of events may wait for the reader of a run. Beyond it the worker is told to stop taking events from
-// the graph; nothing is lost, and the graph itself goes on until LangGraph's own queue is what holds it.
+// queueLimit is how many bytes of events may wait for the reader of a run. Beyond it the worker is asked to pause reading events
+// from the graph. Nothing is lost: the graph continues until LangGraph's own queue blocks it.
 const queueLimit = 16 << 20
 
-// call is one run or question on a worker. The worker's reader fills it, the goroutine that made it empties it.
+// call is one run or query on a worker. The worker's reader adds to it; the goroutine that created it takes from it.
 type call struct {
 	graph   string
 	worker  *worker
 	number  uint64
 	backend backend
-	// askCtx ends when the call's owner has gone: what is still being asked then is for nobody.
+	// askCtx ends when the call's owner has left: the results of running asks are then discarded.
 	askCtx  context.Context //nolint:containedctx // the owner's, for the goroutines that answer asks
 	stopAsk context.CancelFunc
-	notify  chan struct{} // has room for one; filled when there is something to take
+	notify  chan struct{} // has room for one; filled when events are queued
 	idle    chan struct{} // closed when the call is over and no ask is being answered
 
 	mu        sync.Mutex
@@ -37,21 +37,21 @@ type call struct {
 	paused    bool
 	over      bool
 	result    done
-	err       error // instead of a result: the worker is gone
-	abandoned bool  // the owner has gone: drop what still comes
+	err       error // replaces a result: the worker has ended
+	abandoned bool  // the owner has left: drop further events
 	asking    int
-	asks      []queued         // in their order, the store's aside: those are answered at once
-	busy      bool             // work is at it
-	refused   error            // why the first save that failed did: none is done after it
+	asks      []queued         // in order, except store asks, which are answered at once
+	busy      bool             // work is running
+	refused   error            // error of the first failed save; later ones are skipped
 	failures  map[uint64]error // of asks, by their numbers
-	words     string           // of a summary that was told since the last save
+	words     string           // text of a summary reported since the last save
 	fenced    bool
 	holds     map[id.Checkpoint]chan struct{} // announced or awaited root puts that have not been committed
-	last      id.Checkpoint                   // the root put that was announced last
+	last      id.Checkpoint                   // last announced root put
 	committed map[id.Checkpoint]struct{}
 }
 
-// queued is an ask that waits for its turn. Their number is bounded by the worker, which waits when it has sent much that is not saved.
+// queued is an ask that waits for its turn. The worker limits their number: it waits after sending much that is not saved.
 type queued struct {
 	ask
 	saves bool
@@ -69,7 +69,7 @@ func (q *queued) root() (id.Checkpoint, bool) {
 
 func newCall(ctx context.Context, name string, k backend) *call {
 	c := &call{graph: name, backend: k, notify: make(chan struct{}, 1), idle: make(chan struct{})}
-	// Saving what a cancelled run had done so far is wanted: only the end of the call ends its asks.
+	// A cancelled run may still save its results: only the end of the call ends its asks.
 	c.askCtx, c.stopAsk = context.WithCancel(context.WithoutCancel(ctx))
 	return c
 }
@@ -81,7 +81,7 @@ func (c *call) wake() {
 	}
 }
 
-// push adds an event. It reports whether the worker has to be paused.
+// push adds an event. It reports whether the worker must pause.
 func (c *call) push(m event) (pause bool) {
 	e := graph.Event{Name: m.name, NS: m.ns, Data: m.data}
 	c.mu.Lock()
@@ -111,17 +111,18 @@ func (c *call) push(m event) (pause bool) {
 	return false
 }
 
-// hear keeps the words of a summary for the next save. c.mu is held.
+// hear keeps the text of a summary for the next save. The caller holds c.mu.
 func (c *call) hear(custom []byte) {
 	if words := graph.SummaryWords(custom); words != "" {
 		c.words = words
 	}
 }
 
-// hold returns the channel of a put that may not have been announced yet; for "" one that waits for all announced. c.mu is held.
+// hold returns a channel that is closed when a put, which may not have been announced yet, is committed; nil if it is already. For "" it
+// waits for all announced puts. The caller holds c.mu.
 func (c *call) hold(at id.Checkpoint) <-chan struct{} {
 	if at == "" {
-		if at = c.last; at == "" { // saves are committed in their order
+		if at = c.last; at == "" { // saves are committed in order
 			return nil
 		}
 	}
@@ -151,7 +152,7 @@ func (c *call) holdOf(at id.Checkpoint) chan struct{} {
 	return ch
 }
 
-// saved lets events go that waited for a put. c.mu is held.
+// saved releases events that waited for a put. The caller holds c.mu.
 func (c *call) saved(at id.Checkpoint) {
 	if c.committed == nil {
 		c.committed = make(map[id.Checkpoint]struct{})
@@ -163,7 +164,7 @@ func (c *call) saved(at id.Checkpoint) {
 	}
 }
 
-// take returns the events that have come, and whether more can.
+// take returns the queued events, whether the call is over, and whether to resume the paused worker.
 func (c *call) take() (events []graph.Event, over, resume bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +173,7 @@ func (c *call) take() (events []graph.Event, over, resume bool) {
 	return events, c.over, resume
 }
 
-// asked takes an ask in, in the order of the frames. It reports false when nobody wants its answer any more.
+// asked queues an ask, in the order of the frames. It returns false when its answer is no longer needed.
 func (c *call) asked(m *ask) bool {
 	q := queued{ask: *m}
 	q.save, q.saves, q.err = c.backend.save(m)
@@ -201,7 +202,7 @@ func (c *call) asked(m *ask) bool {
 	return true
 }
 
-// work does what was asked until nothing waits: saves one after the other, and what reads beside those that come later.
+// work executes queued asks until none are left: saves one after the other, reads concurrently with later saves.
 func (c *call) work() {
 	for {
 		c.mu.Lock()
@@ -226,7 +227,7 @@ func (c *call) work() {
 	}
 }
 
-// save does saves in one transaction, unless one before them was refused.
+// save executes saves in one transaction, unless an earlier one was refused.
 func (c *call) save(batch []queued, err error) {
 	first := err == nil
 	saves := make([]graph.Save, 0, len(batch))
@@ -263,7 +264,7 @@ func (c *call) save(batch []queued, err error) {
 	c.end(len(batch), errors.Is(err, graph.ErrFenced))
 }
 
-// reply answers an ask that is no save.
+// reply answers an ask that is not a save.
 func (c *call) reply(m *ask) {
 	var value []byte
 	err := c.guarded(func() (err error) {
@@ -274,7 +275,7 @@ func (c *call) reply(m *ask) {
 	c.end(1, errors.Is(err, graph.ErrFenced))
 }
 
-// answer answers an ask. An error is kept: the worker knows its text only.
+// answer sends the answer of an ask. It keeps the error, of which the worker gets only the text.
 func (c *call) answer(number uint64, value []byte, err error) {
 	if err != nil {
 		c.mu.Lock()
@@ -287,7 +288,7 @@ func (c *call) answer(number uint64, value []byte, err error) {
 	c.worker.answer(number, value, err)
 }
 
-// failure returns the error of the ask that ended the call. c.mu is held.
+// failure returns the error of the ask that ended the call. The caller holds c.mu.
 func (c *call) failure() error {
 	number, _, err := msgp.ReadUint64Bytes(c.result.payload)
 	switch failed := c.failures[number]; {
@@ -299,7 +300,7 @@ func (c *call) failure() error {
 	return &graph.Failure{Type: c.result.errType, Message: c.result.text, Detail: c.result.detail}
 }
 
-// guarded makes an error of a panic.
+// guarded turns a panic into an error.
 func (c *call) guarded(fn func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -318,7 +319,7 @@ func (c *call) end(n int, fenced bool) {
 	c.settle()
 }
 
-// finish ends the call with what the worker said, or with err when it is gone.
+// finish ends the call with the worker's result, or with err when the worker has ended.
 func (c *call) finish(m done, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -330,7 +331,8 @@ func (c *call) finish(m done, err error) {
 	c.wake()
 }
 
-// settle closes what waits for the end, once the call is over and nothing is being saved. c.mu is held.
+// settle closes the channels that wait for the end, once the call is over and nothing is being saved. The caller holds
+// c.mu.
 func (c *call) settle() {
 	if !(c.over || c.abandoned) || c.asking > 0 {
 		return
@@ -347,7 +349,7 @@ func (c *call) settle() {
 	close(c.idle)
 }
 
-// leave is called by the owner when it is done with the call. Nothing of it goes on afterwards.
+// leave is called by the owner when it is done with the call. It returns when nothing of the call is running.
 func (c *call) leave() {
 	c.mu.Lock()
 	c.abandoned = true
@@ -363,7 +365,7 @@ func (c *call) leave() {
 	c.worker.forget(c)
 }
 
-// cancel asks the worker to end the call, and waits for it as long as a cancel may take. What still comes is dropped.
+// cancel asks the worker to end the call, and waits for that up to the limit of a cancel. Further events are dropped.
 func (c *call) cancel() {
 	_ = c.worker.send(cancelMessage(c.number))
 	timer := time.NewTimer(c.worker.pool.cancelGrace)

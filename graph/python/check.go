@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Check imports one graph of opts in a process of its own and gives why that does not work, or nil. The import may take no longer than
-// within. Errors are *graph.Failure, with the traceback in Detail, when the graph is to blame.
+// Check imports one graph of opts in its own process and returns the error, or nil. within is the time limit. If the graph is the
+// cause, the error is a *graph.Failure with the traceback in Detail.
 func Check(ctx context.Context, opts Options, name string, within time.Duration) error {
 	spec, ok := opts.Graphs[name]
 	if !ok {

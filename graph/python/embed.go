@@ -11,8 +11,8 @@ import (
 //go:embed worker/boot.py worker/understudy_worker/*.py
 var workerFiles embed.FS
 
-// boot is what the interpreter runs. It reads the modules of the worker from the socket: nothing is written to disk, so no file can be
-// removed, changed or left behind while workers start.
+// boot is the program that the interpreter runs. It reads the modules of the worker from the socket: nothing is written to disk, so no
+// file can be removed, changed or left behind while workers start.
 var boot = sync.OnceValue(func() string { return source("worker/boot.py") })
 
 // code is the first frame of a worker: its modules by name, in JSON.

@@ -29,7 +29,7 @@ type memory struct {
 	saves     []int // how many there were in each call of Save
 }
 
-// shapes are told once per worker, which more than one memory may be behind.
+// shapes is shared, because a worker sends each shape once, even if it serves several memories.
 var shapes sync.Map
 
 func newMemory() *memory {

@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// maxFrame bounds a frame in either direction.
+// maxFrame is the maximum size of a frame in either direction.
 const maxFrame = 512 << 20
 
-// readFrame reads one frame. Its bytes are the caller's to keep.
+// readFrame reads one frame. The caller owns its bytes.
 func readFrame(r *bufio.Reader) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -20,7 +20,7 @@ func readFrame(r *bufio.Reader) ([]byte, error) {
 	if n > maxFrame {
 		return nil, fmt.Errorf("a frame of %d bytes is larger than the %d allowed", n, maxFrame)
 	}
-	// A large length is trusted only when the first of the bytes are there. The frame is allocated once: growing it would need several times its
+	// A large length is trusted only once its first bytes have arrived. The frame is allocated once: growing it would need several times its
 	// size, and frames carry whole states.
 	const trusted = 1 << 20
 	body := make([]byte, min(n, trusted))

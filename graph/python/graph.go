@@ -17,13 +17,13 @@ import (
 
 var _ graph.Graph = (*pyGraph)(nil)
 
-// pyGraph is one graph of a langgraph.json, on whichever worker is free.
+// pyGraph is one graph of a langgraph.json, executed by any free worker.
 type pyGraph struct {
 	pool *Pool
 	id   string
 }
 
-// Graph returns the graph with this id. Whether there is one shows when it is used.
+// Graph returns the graph with this id. An unknown id is reported when the graph is used.
 func (p *Pool) Graph(id string) graph.Graph { return &pyGraph{pool: p, id: id} }
 
 // Ready waits until the first worker has loaded its graphs, or failed to.
@@ -37,7 +37,7 @@ func (g *pyGraph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[gr
 	}
 }
 
-// stream yields events and gives what the iterator has to end with; nil also when the consumer stopped.
+// stream yields events and returns the error with which the iterator ends; nil also when the consumer stopped.
 func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(graph.Event, error) bool) error {
 	c := newCall(ctx, g.id, backend{run: inv.Run, saver: inv.Saver, store: inv.Store, called: inv.Called})
 	place := g.pool.place
@@ -51,7 +51,7 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 	defer c.leave()
 	var head []byte
 	if inv.Saver != nil && !inv.Temporary {
-		// When it fails, the worker asks itself and tells the graph.
+		// On failure the worker loads the checkpoint itself and reports the error to the graph.
 		if t, err := inv.Saver.Load(ctx, inv.At); err == nil {
 			head = appendTuple(nil, t)
 		}
@@ -92,12 +92,13 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 	}
 }
 
-// refusal is an error of this server that ended a call: what the worker asked for could not be done.
+// refusal is an error of this server that ended a call: an ask of the worker failed.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// asFailure makes what ended a run its failure, as clients see it: an error of this server is shown by its kind alone.
+// asFailure turns the error of a run into its failure, as clients see it: of an error of this server only the kind is
+// shown.
 func asFailure(err error) error {
 	if r := (refusal{}); errors.As(err, &r) {
 		return &graph.Failure{Type: "ServerError", Message: "An internal error occurred", Detail: r.Error()}
@@ -105,7 +106,7 @@ func asFailure(err error) error {
 	return err
 }
 
-// outcome is how a call that is over ended. It waits until what the worker left to be saved is.
+// outcome returns how a finished call ended. It waits for the saves of the worker.
 func (c *call) outcome() error {
 	<-c.idle
 	c.mu.Lock()
@@ -129,8 +130,8 @@ func (c *call) outcome() error {
 	return &graph.Failure{Type: c.result.errType, Message: c.result.text, Detail: c.result.detail}
 }
 
-// question does a call that yields no events and gives its payload, which is msgpack. It is no fault of the question when no worker starts, or when
-// another run takes the worker along: fault.Unavailable.
+// question makes a call without events and returns its payload, which is msgpack. When no worker starts, or another run brings the worker down, the
+// error is fault.Unavailable.
 func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
 	payload, err := g.answer(ctx, cfg, op, encode)
 	if errors.Is(err, graph.ErrWorkerDied) {
@@ -163,7 +164,7 @@ func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, enco
 	for {
 		select {
 		case <-ctx.Done():
-			// A question that goes on for nobody does no harm, unlike a run: its worker is not sent away for it.
+			// An abandoned query does no harm, unlike a run: its worker is kept.
 			_ = c.worker.send(cancelMessage(c.number))
 			return nil, context.Cause(ctx)
 		case <-c.notify:

@@ -58,7 +58,7 @@ const (
 	doneFailed    = 1
 	doneCancelled = 2
 	doneInvalid   = 3
-	doneRefused   = 4 // this server could not do what the worker asked; the payload is the number of the ask, 0: a save that wanted no answer
+	doneRefused   = 4 // an ask failed in this server; the payload is its number, 0: a save without an answer
 )
 
 type hello struct {
@@ -92,7 +92,7 @@ type logLine struct {
 	source, text, run, thread string
 }
 
-// receiver takes the messages of a frame in their order.
+// receiver receives the messages of a frame in order.
 type receiver interface {
 	hello(hello)
 	event(event)
@@ -107,7 +107,7 @@ type receiver interface {
 
 var errBadMessage = errors.New("malformed message from a worker")
 
-// decode hands the messages of a frame to r. Byte slices in them alias body.
+// decode passes the messages of a frame to r. Byte slices in them alias body.
 func decode(body []byte, r receiver) error {
 	for len(body) > 0 {
 		d := decoder{b: body}
@@ -279,7 +279,7 @@ func (d *decoder) null() bool {
 	return false
 }
 
-// raw skips a value and gives its encoding.
+// raw skips a value and returns its encoding.
 func (d *decoder) raw() []byte {
 	from := d.b
 	d.skip()
@@ -302,8 +302,8 @@ func appendJSON(b []byte, v json.RawMessage) []byte {
 	return msgp.AppendBytes(b, v)
 }
 
-// appendRun appends the message that starts a run. head, when not nil, is the checkpoint it starts from as load would answer it: most
-// runs ask for it first, and need not.
+// appendRun appends the message that starts a run. head, when not nil, is its start checkpoint in the form of an answer to load: it
+// saves most runs that request.
 func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head []byte) []byte {
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)

@@ -8,12 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics count what becomes of worker processes.
+// metrics count the outcomes of worker processes.
 type metrics struct {
 	died, killed prometheus.Counter
 }
 
-// newMetrics registers them, and what is asked of the pool when somebody looks.
+// newMetrics registers the metrics, including gauges read from the pool when they are scraped.
 func newMetrics(r prometheus.Registerer, p *Pool) *metrics {
 	f := promauto.With(r)
 	for state, n := range map[string]func(census) int{
@@ -68,7 +68,7 @@ func (p *Pool) census() (c census) {
 // errStarting: no worker has loaded the graphs yet.
 var errStarting = errors.New("no worker has loaded the graphs yet")
 
-// Never returns why no worker has ever become ready, when starts have failed for a while; nil while one may yet.
+// Never returns why no worker has ever become ready, once starts have failed for this long; nil before that.
 func (p *Pool) Never(failing time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +78,8 @@ func (p *Pool) Never(failing time.Duration) error {
 	return p.failure
 }
 
-// Up reports why runs cannot be executed now: no worker is there yet, or none starts any more. It does not wait. A worker that died and is being
-// replaced is no reason.
+// Up returns why runs cannot be executed now: no worker is there yet, or none starts any more. It does not wait. It returns nil while a dead
+// worker is being replaced.
 func (p *Pool) Up() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

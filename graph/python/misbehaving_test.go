@@ -30,7 +30,7 @@ func harmful(t *testing.T) python.Options {
 	return o
 }
 
-// do runs a graph with {"how", "size"} and gives the last event and the error.
+// do runs a graph with {"how", "size"} and returns the last event and the error.
 func do(t *testing.T, p *python.Pool, name, how string, size int) (string, error) {
 	t.Helper()
 	events, err := collect(t, p.Graph(name), invocation(newMemory(), fmt.Sprintf(`{"how":%q,"size":%d}`, how, size), "updates", "custom"))
@@ -114,7 +114,7 @@ func TestMisbehaving(t *testing.T) {
 	}
 }
 
-// TestBlocking: a worker whose loop does not answer keeps nobody from the others.
+// TestBlocking: a worker whose loop does not answer does not affect the others.
 func TestBlocking(t *testing.T) {
 	t.Parallel()
 	o := harmful(t)
@@ -293,7 +293,7 @@ func TestImportsThatHarm(t *testing.T) {
 	}
 }
 
-// TestNoWorkerStarts: runs are told why, and do not wait for ever.
+// TestNoWorkerStarts: runs fail with the reason, and do not wait forever.
 func TestNoWorkerStarts(t *testing.T) {
 	t.Parallel()
 	o := harmful(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options say what workers are and what they load.
+// Options configure the workers and what they load.
 type Options struct {
 	Python  string          // interpreter, with langgraph installed
 	Workers int             // processes; < 1: number of cores
@@ -19,20 +19,20 @@ type Options struct {
 	Env     []string        // complete environment of the workers; nil: this process's
 	Graphs  map[string]Spec // by graph id
 	Serde   json.RawMessage // checkpointer.serde of the langgraph.json; nil when there is none
-	// JobsPerWorker is how many runs a worker is meant to do at once. It sizes the threads for synchronous nodes; it is no limit here:
-	// whoever claims runs keeps it.
+	// JobsPerWorker is how many runs a worker should execute at once. It sizes the threads for synchronous nodes; it is not a limit
+	// here: the code that claims runs enforces it.
 	JobsPerWorker int
-	// MemoryLimit is how many bytes of memory (resident, without children) a worker may have; 0: any. One that has more takes no new
-	// runs and is ended when its runs have ended, after a minute at most; one with twice as much at once. Linux only.
+	// MemoryLimit is how many bytes of memory (resident, without children) a worker may have; 0: any. A worker above it takes no new
+	// runs and is stopped when its runs have ended, after a minute at most; at twice the limit it is stopped at once. Linux only.
 	MemoryLimit int64
-	// MaxRuns is how many runs a worker is given before another takes its place; 0: any number. Up to a tenth fewer, so that workers do
-	// not go all at once.
+	// MaxRuns is how many runs a worker executes before it is replaced; 0: any number. It is reduced by up to a tenth, so that workers
+	// are not replaced all at once.
 	MaxRuns int
 	Logger  *slog.Logger // nil: slog.Default()
-	// Loaded is called once for each graph when the first worker has imported it, or could not: err says why, as a *graph.Failure with the
+	// Loaded is called once for each graph when the first worker has imported it, or failed to: err is then a *graph.Failure with the
 	// traceback. It must not block. Reload does not call it. nil: no calls.
 	Loaded func(name string, err error, took time.Duration)
-	// Registry takes metrics of the processes; nil: nobody sees them.
+	// Registry registers metrics of the processes; nil: not exported.
 	Registry prometheus.Registerer
 }
 
@@ -57,7 +57,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// setup is what a worker reads from its environment when it starts.
+// setup is the configuration that a worker reads from its environment at start.
 type setup struct {
 	Dir    string            `json:"dir"`
 	Paths  []string          `json:"paths"`

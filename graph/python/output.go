@@ -12,18 +12,18 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A line of output is cut here.
+// A longer line of output is cut.
 const maxLine = 32 << 10
 
-// What of a worker's output is logged: a graph that prints without end must fill neither the log nor the time of the server. The rest is
+// Limits of a worker's output in the log: a graph that prints endlessly must not fill the log or use up the server's time. The rest is
 // read and counted.
 const (
 	linesASecond, linesAtOnce = 1000, 10_000
 	bytesASecond, bytesAtOnce = 1 << 20, 8 << 20
 )
 
-// pipe logs the lines that come from r, and keeps their end for what a worker says before it dies. It reads as fast as they come, so
-// that whoever prints never waits for a log: while more comes than may be logged, whole buffers are passed over at once.
+// pipe logs the lines of r, and keeps the last ones to report why a worker died. It reads without delay, so that a printing graph
+// never waits for the log: beyond the limits it skips whole buffers at once.
 func (w *worker) pipe(r io.Reader, name string, keep bool) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for {
@@ -52,20 +52,20 @@ func (w *worker) pipe(r io.Reader, name string, keep bool) {
 	}
 }
 
-// report logs how much was left out, when the flood is over; with the zero time at once.
+// report logs how much was skipped once output slows down; with the zero time at once.
 func (w *worker) report(now time.Time) {
 	if lines, bytes := w.said.left(now); lines > 0 {
 		w.pool.opts.Logger.Warn("graph output was left out of the log: it came too fast", "pid", w.pid, "lines", lines, "bytes", bytes)
 	}
 }
 
-// valve bounds lines and bytes by time.
+// valve limits lines and bytes over time.
 type valve struct {
 	lines, bytes *rate.Limiter
 
 	mu           sync.Mutex
-	shutAt       time.Time // when something was left out last
-	nLines, size int       // left out since the last report
+	shutAt       time.Time // time of the last skip
+	nLines, size int       // skipped since the last report
 }
 
 func newValve() *valve {
@@ -77,7 +77,7 @@ func (v *valve) lets(now time.Time, n int) bool {
 	return v.lines.AllowN(now, 1) && v.bytes.AllowN(now, n)
 }
 
-// leaveOut counts what did not pass.
+// leaveOut counts skipped output.
 func (v *valve) leaveOut(now time.Time, lines, bytes int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -86,7 +86,7 @@ func (v *valve) leaveOut(now time.Time, lines, bytes int) {
 	v.size += bytes
 }
 
-// left tells how much did not pass since it was asked last; nothing while there is more every moment, for half a minute at most.
+// left returns how much was skipped since the last call; nothing while output is still being skipped, for half a minute at most.
 func (v *valve) left(now time.Time) (lines, bytes int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -98,7 +98,7 @@ func (v *valve) left(now time.Time) (lines, bytes int) {
 	return lines, bytes
 }
 
-// So much of what a worker said last is kept.
+// maxTail is how much of a worker's last output is kept.
 const maxTail = 8 << 10
 
 // tail keeps the end of a text.

@@ -11,10 +11,10 @@ import (
 )
 
 // startFailures is how many starts in a row must have failed before questions are refused. When workers have started before, or were killed
-// from outside, the cause may pass: then starts must also have failed for Pool.patience.
+// from outside, the cause may be temporary: then starts must also have failed for Pool.patience.
 const startFailures = 3
 
-// unstartable returns why no worker serves and none starts; nil while one may. p.mu is held.
+// unstartable returns why no worker serves and none starts; nil while one may. The caller holds p.mu.
 func (p *Pool) unstartable() error {
 	if p.failures < startFailures || p.patient && time.Since(p.failing) < p.patience {
 		return nil
@@ -27,7 +27,7 @@ func (p *Pool) unstartable() error {
 	return startFailure(p.failure)
 }
 
-// startFailure is what runs end with when no worker starts.
+// startFailure returns the error of runs when no worker starts.
 func startFailure(err error) error {
 	return &graph.Failure{Type: "WorkerStartError", Message: "No worker process can be started: " + lastLine(err.Error()), Detail: err.Error()}
 }
@@ -37,8 +37,8 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// place puts a call on the worker with the fewest runs among those that answer, and waits until there is one. When none starts, the error is a
-// *graph.Failure with the reason: for a run only after Pool.patience, because it was accepted and the cause may pass.
+// place assigns a call to the worker with the fewest runs among those that respond, and waits until there is one. When none starts, the error
+// is a *graph.Failure with the reason: for a run only after Pool.patience, because it was accepted and the cause may be temporary.
 func (p *Pool) place(ctx context.Context, c *call) error {
 	for {
 		p.mu.Lock()
@@ -68,8 +68,8 @@ func (p *Pool) place(ctx context.Context, c *call) error {
 	}
 }
 
-// best is the worker for the next run of a graph; nil when there is none. One that started when the file of the graph was broken is used only
-// when no other one has the graph. p.mu is held.
+// best returns the worker for the next run of a graph; nil when there is none. A worker that started while the file of the graph was broken
+// is used only when no other has the graph. The caller holds p.mu.
 func (p *Pool) best(name string) *worker {
 	var best *worker
 	fewest, has, now := 0, false, time.Now()
@@ -88,8 +88,8 @@ func (p *Pool) best(name string) *worker {
 	return best
 }
 
-// placeAlone puts a call on a worker of its own. A worker that ends before it has the call is not the run's failure: another one is started,
-// until Pool.patience is over.
+// placeAlone assigns a call to a worker of its own. A worker that ends before it has the call is not the run's failure: another one is
+// started, until Pool.patience is over.
 func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 	began := time.Now()
 	for backoff := p.firstBackoff; ; backoff = min(2*backoff, p.lastBackoff) {
@@ -119,10 +119,10 @@ func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 	}
 }
 
-// errEnded: a worker was ready, and ended before it was given a run.
+// errEnded: a worker was ready, but ended before it received a run.
 var errEnded = errors.New("a worker ended before it was given a run")
 
-// want has Run start a worker.
+// want requests Run to start a worker.
 func (p *Pool) want(ctx context.Context, w *worker) error {
 	for {
 		p.mu.Lock()

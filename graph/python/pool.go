@@ -23,40 +23,40 @@ type Pool struct {
 
 	// Times. Fields, so that tests need not wait.
 	pingEvery    time.Duration // between pings of a worker
-	answerWithin time.Duration // a worker that has not answered for so long gets no new runs
-	silence      time.Duration // one that has not for so long loses its place until it answers again
-	lost         time.Duration // one that has not for so long is retired
-	cancelGrace  time.Duration // what a cancelled run may take to end
-	killGrace    time.Duration // what the other runs of a worker may take that has to go
-	startWithin  time.Duration // what a worker may take until it imports the first graph, and after the last
-	importWithin time.Duration // what the import of one graph may take
-	firstBackoff time.Duration // after a worker that died before it was ready; doubled each time
+	answerWithin time.Duration // a worker silent for this long gets no new runs
+	silence      time.Duration // a worker silent for this long loses its place until it answers
+	lost         time.Duration // a worker silent for this long is retired
+	cancelGrace  time.Duration // for a cancelled run to end
+	killGrace    time.Duration // for the other runs of a worker that must end
+	startWithin  time.Duration // until a worker imports the first graph, and after the last
+	importWithin time.Duration // for the import of one graph
+	firstBackoff time.Duration // after a worker died before it was ready; doubled each time
 	lastBackoff  time.Duration
 	patience     time.Duration // how long starts must have failed in a row before runs end because of it
 
 	made      atomic.Uint64 // workers
-	wanted    chan *worker  // workers to start that are nobody's place yet: isolated ones, and the first of a reload
+	wanted    chan *worker  // workers to start outside of places: isolated ones, and the first of a reload
 	reloading chan struct{} // has room for one: held by Reload
 
 	mu       sync.Mutex
 	gen      *generation
-	spares   []*worker // workers without a place: the first of a reload, and those that answer again
+	spares   []*worker // workers without a place: the first of a reload, and those that answered again
 	workers  map[*worker]struct{}
 	change   chan struct{} // closed and replaced when a worker became ready, answered again, or left
 	running  bool
 	stopped  bool
-	greeting *hello        // of the last worker that became ready, without problems with graphs that another of its generation imported
-	greeter  *generation   // whose it is
+	greeting *hello        // of the last worker that became ready, without failed imports that succeeded in another worker of its generation
+	greeter  *generation   // its generation
 	started  chan struct{} // closed when the first worker became ready or failed to
-	failure  error         // why workers do not start; nil once one did
-	failures int           // of starts in a row
-	failing  time.Time     // when the first of them was
-	patient  bool          // what the last one failed of may pass
-	told     string        // why workers do not start, as the log said it last
+	failure  error         // why workers do not start; nil once one has
+	failures int           // of consecutive starts
+	failing  time.Time     // time of the first of them
+	patient  bool          // the last failure may be temporary
+	told     string        // last logged reason
 	toldAt   time.Time
 }
 
-// New makes a pool. It starts nothing: that is Run's. It panics if opts.Serde is not JSON.
+// New returns a pool without starting workers, which Run does. It panics if opts.Serde is not JSON.
 func New(opts Options) *Pool {
 	if opts.Serde != nil && !json.Valid(opts.Serde) {
 		panic("python: Options.Serde is not JSON")
@@ -74,8 +74,8 @@ func New(opts Options) *Pool {
 	return p
 }
 
-// Run starts the workers and replaces those that die, until ctx is done. It returns when every process is gone; runs that were on
-// them end with graph.ErrReloading. A pool runs once.
+// Run starts the workers and replaces those that die, until ctx is done. It returns when all processes have ended; their runs end
+// with graph.ErrReloading. A pool runs once.
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.running || p.stopped {
@@ -104,7 +104,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep has one worker in service until ctx is done.
+// keep maintains one worker in service until ctx is done.
 func (p *Pool) keep(ctx context.Context, all *sync.WaitGroup) {
 	begin := func() *worker {
 		w := p.takeSpare()
@@ -144,7 +144,7 @@ func (p *Pool) keep(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// succeed puts another worker in the place of one that has had its share of runs, which goes on until the other one is ready.
+// succeed replaces a worker that has executed its share of runs. The old one continues until the new one is ready.
 func (p *Pool) succeed(ctx context.Context, w *worker, begin func() *worker) *worker {
 	for {
 		next := begin()
@@ -201,13 +201,13 @@ func (p *Pool) changed() {
 
 func (p *Pool) greeted(w *worker, m hello) {
 	for name, why := range m.problems {
-		p.loaded(w, name, why, 0) // those that were not imported at all
+		p.loaded(w, name, why, 0) // graphs that were not imported
 	}
 	p.mu.Lock()
 	p.failures, p.told, w.gen.imported = 0, "", true
-	if !w.standby && w.gen == p.gen { // else it is not in service, or not for long
-		// A file may have been changed since another worker of the generation imported it. What worked there works: else a reload would take
-		// the broken file for one that has always been so.
+	if !w.standby && w.gen == p.gen { // else it is not in service, or about to leave
+		// A file may have changed since another worker of the generation imported it. If that import worked, the graph counts as working:
+		// otherwise a reload would accept the broken file as unchanged.
 		if before := p.greeting; before != nil && p.greeter == w.gen {
 			m.problems = maps.Clone(m.problems)
 			maps.DeleteFunc(m.problems, func(name string, _ *graph.Failure) bool { return before.problems[name] == nil })
@@ -239,7 +239,7 @@ func (p *Pool) loaded(w *worker, name string, why *graph.Failure, took time.Dura
 // slowImport is how long an import may take before it is logged.
 const slowImport = 3 * time.Second
 
-// slow logs, once, that the import of a graph takes long: the graphs after it wait.
+// slow logs once that the import of a graph takes long, because later graphs wait for it.
 func (p *Pool) slow(w *worker, name string) {
 	p.mu.Lock()
 	again := w.gen.slow[name]
@@ -250,14 +250,14 @@ func (p *Pool) slow(w *worker, name string) {
 	}
 }
 
-// failed notes that a worker died before it was ready. A graph whose import took it along is left out by those that come.
+// failed notes that a worker died before it was ready. Later workers skip a graph whose import killed it.
 func (p *Pool) failed(w *worker, err error) {
 	text := w.tail.String()
 	if text == "" {
 		text = "it wrote nothing to stderr"
 	}
 	name, verdict, dismissed := w.epitaph()
-	late := name == "" && verdict != "" // it did not die, and could not be waited for any longer
+	late := name == "" && verdict != "" // it did not die, but exceeded its time
 	outside := verdict == "" && killedFromOutside(err)
 	switch {
 	case dismissed:
@@ -268,7 +268,7 @@ func (p *Pool) failed(w *worker, err error) {
 		err = errors.New("it left")
 	}
 	w.startErr = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", err, text)
-	if late { // what it wrote last need not be why
+	if late { // its last output may not be the cause
 		w.startErr = fmt.Errorf("a worker had to be ended before it loaded a graph: %w (it wrote: %s)", err, lastLine(text))
 	}
 	p.mu.Lock()
@@ -280,7 +280,7 @@ func (p *Pool) failed(w *worker, err error) {
 		})
 	}
 	if w.standby {
-		return // Reload tells it
+		return // Reload returns it
 	}
 	if p.failures++; p.failures == 1 {
 		p.failing = time.Now()
@@ -288,7 +288,7 @@ func (p *Pool) failed(w *worker, err error) {
 			p.failing = w.began
 		}
 	}
-	if late { // it has been waited for as long as for those that die
+	if late { // a time limit counts as long as the other failures
 		p.failures = max(p.failures, startFailures)
 	}
 	p.failure = w.startErr
@@ -296,7 +296,7 @@ func (p *Pool) failed(w *worker, err error) {
 	p.begun()
 }
 
-// killedFromOutside tells signals that no import sends to itself by accident.
+// killedFromOutside reports signals that an import does not send to itself by accident.
 func killedFromOutside(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -306,7 +306,7 @@ func killedFromOutside(err error) bool {
 	return ok && status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGTERM)
 }
 
-// begun closes p.started once. p.mu is held.
+// begun closes p.started once. The caller holds p.mu.
 func (p *Pool) begun() {
 	select {
 	case <-p.started:
@@ -315,8 +315,8 @@ func (p *Pool) begun() {
 	}
 }
 
-// Ready waits until the first worker has loaded its graphs. An error says that none does: it carries the end of what the worker wrote to
-// stderr. Graphs that do not import are no such error, see Problems.
+// Ready waits until the first worker has loaded its graphs. The error of a failed start contains the end of the worker's stderr. Graphs
+// that fail to import are not an error here, see Problems.
 func (p *Pool) Ready(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -331,7 +331,7 @@ func (p *Pool) Ready(ctx context.Context) error {
 	return p.failure
 }
 
-// Problems tells which graphs do not import, and why. Empty before a worker is ready.
+// Problems returns the import errors by graph. It is empty before a worker is ready.
 func (p *Pool) Problems() map[string]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -344,7 +344,7 @@ func (p *Pool) Problems() map[string]error {
 	return out
 }
 
-// Versions of langgraph and of Python in the workers; empty before one is ready.
+// Versions returns the versions of langgraph and of Python in the workers; empty before one is ready.
 func (p *Pool) Versions() (langgraph, python string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

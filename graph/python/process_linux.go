@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// processAttributes puts a worker into a group of its own, so that Ctrl-C reaches only the server, and has the kernel kill it when the
-// server dies.
+// processAttributes puts a worker into a group of its own, so that Ctrl-C reaches only the server, and makes the kernel kill it when
+// the server dies.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// residentMemory returns the bytes of a process that are in memory; 0 when it is gone.
+// residentMemory returns the resident memory of a process in bytes; 0 when it has ended.
 func residentMemory(pid int) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {

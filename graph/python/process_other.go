@@ -4,11 +4,11 @@ package python
 
 import "syscall"
 
-// processAttributes puts a worker into a group of its own, so that Ctrl-C reaches only the server. Here nothing but the end of its socket
-// tells it that the server died.
+// processAttributes puts a worker into a group of its own, so that Ctrl-C reaches only the server. Here it learns of the server's death
+// only from the end of its socket.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// residentMemory is not known here: no limit is enforced.
+// residentMemory is not available here: no limit is enforced.
 func residentMemory(int) int64 { return 0 }

@@ -228,7 +228,7 @@ func testEcho(t *testing.T, p *python.Pool) {
 		version, _ := p.Versions()
 		have := strings.NewReplacer(string(inv.Run), "R", string(inv.Thread), "T", version, "V").Replace(string(puts[2].Metadata))
 		sameJSON(t, have, want)
-		// the next run goes on from there
+		// the next run continues from there
 		again := invocation(m, `{}`, "values")
 		again.Thread, again.At.Thread = inv.Thread, inv.Thread
 		again.Config.Config = json.RawMessage(`{}`)
@@ -688,7 +688,7 @@ func testGoto(t *testing.T, p *python.Pool) {
 	}
 }
 
-// testSlowReader: a reader that is behind loses nothing, and holds up nobody else.
+// testSlowReader: a reader that is behind loses nothing, and does not delay others.
 func testSlowReader(t *testing.T, p *python.Pool) {
 	events := 0
 	for e, err := range p.Graph("pouring").Stream(context.Background(), invocation(newMemory(), `{}`, "custom")) {

@@ -12,12 +12,12 @@ import (
 	"understudy/graph"
 )
 
-// generation is one version of what workers load. The pool's mutex guards what is not fixed.
+// generation is one version of what workers load. The pool's mutex guards the fields that change.
 type generation struct {
 	opts     Options
-	imported bool                      // a worker has become ready: no import kills one by itself
-	deaths   map[string]int            // of workers, by the graph that they were importing
-	skip     map[string]*graph.Failure // graphs that workers do not try to import any more, and why
+	imported bool                      // a worker has become ready: no import is fatal by itself
+	deaths   map[string]int            // of workers, by the graph being imported
+	skip     map[string]*graph.Failure // graphs that workers no longer import, and why
 	first    bool                      // of the pool
 	shown    map[string]bool           // graphs whose first import was reported
 	slow     map[string]bool           // graphs whose import was logged as slow
@@ -27,7 +27,7 @@ func newGeneration(opts Options) *generation {
 	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}, shown: map[string]bool{}, slow: map[string]bool{}}
 }
 
-// setup is what a worker reads from its environment when it starts.
+// setup returns the configuration that a worker reads from its environment at start.
 func (g *generation) setup() string {
 	s := g.opts.setup()
 	for name, why := range g.skip {
@@ -43,18 +43,17 @@ func (g *generation) setup() string {
 	return string(text)
 }
 
-// blame notes that a worker died while it imported a graph. One death may have been an accident, and a graph that blocks has taken long
-// enough: then the graph is left out, so that the others are served.
+// blame notes that a worker died while it imported a graph. A single death may be an accident; after another one, or when the import
+// exceeded its time, the graph is skipped, so that the others are served.
 func (g *generation) blame(name string, late bool, why *graph.Failure) {
 	if g.deaths[name]++; late || g.deaths[name] > 1 {
 		g.skip[name] = why
 	}
 }
 
-// Reload has workers with other options take the place of those that are there. The first of them has to import its graphs before
-// it counts: until then, and when that fails, everything stays as it is. Then the old ones take no more runs, and end with those
-// they have; what is left after grace ends with graph.ErrReloading. Workers, JobsPerWorker, limits and Logger stay those of New. An error
-// is a *ReloadError when graphs are to blame.
+// Reload replaces the workers by new ones with other options. The first new one must import its graphs: until then, and if that fails,
+// nothing changes. Then the old ones take no more runs, and end after their runs; runs left after grace end with graph.ErrReloading.
+// Workers, JobsPerWorker, limits and Logger stay those of New. The error is a *ReloadError when graphs are the cause.
 func (p *Pool) Reload(ctx context.Context, opts Options, grace time.Duration) error {
 	if opts.Serde != nil && !json.Valid(opts.Serde) {
 		return errors.New("python: Options.Serde is not JSON")
@@ -90,8 +89,7 @@ func (p *Pool) Reload(ctx context.Context, opts Options, grace time.Duration) er
 	return nil
 }
 
-// admit puts a worker, and with it its generation, into service, unless graphs that worked do not import any more. It gives those that
-// have to go.
+// admit puts a worker and its generation into service, unless graphs that worked fail to import. It returns the workers to retire.
 func (p *Pool) admit(first *worker) (old []*worker, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +115,7 @@ func (p *Pool) admit(first *worker) (old []*worker, err error) {
 	return old, nil
 }
 
-// dismiss retires a worker whose time is over through no fault of its own.
+// dismiss retires a worker that must end through no fault of its own.
 func (w *worker) dismiss(within time.Duration) {
 	w.mu.Lock()
 	w.dismissed = true
@@ -125,10 +123,10 @@ func (w *worker) dismiss(within time.Duration) {
 	w.retire(max(within, time.Nanosecond), graph.ErrReloading)
 }
 
-// ReloadError says why workers were not replaced.
+// ReloadError is the reason why workers were not replaced.
 type ReloadError struct {
-	Problems map[string]error // by graph that does not import any more
-	Err      error            // of the worker itself, when it did not get so far
+	Problems map[string]error // by graph that no longer imports
+	Err      error            // of the worker itself, if it failed before importing
 }
 
 func (e *ReloadError) Error() string {

@@ -13,8 +13,8 @@ import (
 	"understudy/internal/fault"
 )
 
-// A graph goes on while what it saved before is being committed, and what waits is committed together. Nothing is shown before, and the
-// run does not end before.
+// A graph continues while its earlier saves are being committed, and queued saves are committed together. Nothing is shown before its
+// commit, and the run does not end before.
 func testSaves(t *testing.T, p *python.Pool) {
 	m := newMemory()
 	inv := invocation(m, `{"topic":"none"}`, "values", "updates")

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A worker whose loop does not answer may be busy with something that ends: the import of a large module, for instance. After Pool.silence
-// another worker takes its place, so that runs are served. When it answers again it takes a place back, with everything that it has imported;
-// the worker that is then too many is ended. After Pool.lost it is retired for good.
+// A worker whose loop does not answer may be busy with a long task, such as the import of a large module. After Pool.silence another worker
+// takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
+// ended. After Pool.lost it is retired.
 
 // rested returns a channel that is closed while the worker has lost its place.
 func (w *worker) rested() <-chan struct{} {
@@ -16,7 +16,7 @@ func (w *worker) rested() <-chan struct{} {
 	return w.resting
 }
 
-// rest takes away the place of a worker that has not answered for some time.
+// rest removes the place of a worker that has been silent for some time.
 func (w *worker) rest(quiet time.Duration) {
 	w.mu.Lock()
 	if w.silent || w.out0 || w.isolated { // an isolated one has no place
@@ -30,7 +30,7 @@ func (w *worker) rest(quiet time.Duration) {
 	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, "seconds", quiet.Seconds(), "runs", runs)
 }
 
-// readmit returns a worker that answers again its place back.
+// readmit gives a place to a worker that answers again.
 func (p *Pool) readmit(w *worker, quiet time.Duration) {
 	p.mu.Lock()
 	if !slices.Contains(p.spares, w) {
@@ -41,13 +41,13 @@ func (p *Pool) readmit(w *worker, quiet time.Duration) {
 	p.opts.Logger.Info("worker answers again and stays in service", "pid", w.pid, "seconds", quiet.Seconds())
 	if surplus != nil {
 		surplus.mu.Lock()
-		surplus.dismissed = true // when it is not ready yet, its end is not a start that failed
+		surplus.dismissed = true // if it is not ready yet, its end is not a failed start
 		surplus.mu.Unlock()
 		surplus.retire(0, nil)
 	}
 }
 
-// surplus is the youngest worker that has a place, if every place has one; nil else. p.mu is held.
+// surplus returns the youngest worker that has a place, if every place has one; else nil. The caller holds p.mu.
 func (p *Pool) surplus() *worker {
 	var youngest *worker
 	placed := 0
@@ -69,7 +69,7 @@ func (p *Pool) surplus() *worker {
 	return youngest
 }
 
-// takeSpare returns a worker for a place that has none; nil when there is none without a place.
+// takeSpare returns a worker without a place for a place without a worker; nil when there is none.
 func (p *Pool) takeSpare() *worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()

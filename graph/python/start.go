@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// MinLanggraph is the oldest langgraph that workers have been tried with. The worker refuses older ones (MINIMUM in __main__.py).
+// MinLanggraph is the oldest langgraph tested with workers. The worker refuses older ones (MINIMUM in __main__.py).
 const MinLanggraph = "0.6"
 
-// tellAgain is how often the log repeats why workers do not start, while the reason is the same.
+// tellAgain is the interval for logging again why workers do not start, while the reason is the same.
 const tellAgain = time.Minute
 
-// tellFailure logs why a worker did not start, and what to do about it. p.mu is held.
+// tellFailure logs why a worker did not start, with advice. The caller holds p.mu.
 func (p *Pool) tellFailure(w *worker, name string, late bool) {
 	why := lastLine(w.startErr.Error())
 	now := time.Now()
@@ -33,14 +33,15 @@ func (p *Pool) tellFailure(w *worker, name string, late bool) {
 	p.opts.Logger.Error("no worker starts: runs wait, and end with WorkerStartError when none has started for a minute; understudy doctor tells more", attrs...)
 }
 
-// Fix is the command that most likely mends an interpreter in which the worker fails with why before it imports a graph.
+// Fix returns the command that most likely repairs an interpreter in which the worker fails with why before it imports a
+// graph.
 func Fix(python, why string) string {
 	install := "install "
 	switch {
 	case strings.Contains(why, "No module named"):
 	case strings.Contains(why, "or later, and this is"):
 		install += "--upgrade "
-	default: // it is there, and broken
+	default: // it exists but is broken
 		install += "--upgrade --force-reinstall "
 	}
 	fix := python + " -m pip " + install + "langgraph"
@@ -49,7 +50,7 @@ func Fix(python, why string) string {
 		return fix
 	}
 	if pip, _ := filepath.Glob(filepath.Join(venv, "lib*", "python*", "site-packages", "pip")); len(pip) == 0 {
-		fix = python + " -m ensurepip && " + fix // a virtual environment may be made without pip
+		fix = python + " -m ensurepip && " + fix // a virtual environment may lack pip
 	}
 	return fix
 }

@@ -15,8 +15,8 @@ import (
 	"understudy/graph/python"
 )
 
-// What keeps the worker's own code from starting ends its process, is logged once with the interpreter and what mends it, and ends runs with
-// the last line of Python when starts have failed for Pool.patience.
+// An error that keeps the worker's own code from starting ends its process, is logged once with the interpreter and a fix, and ends runs
+// with Python's last line once starts have failed for Pool.patience.
 func TestWorkersThatCannotStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -88,7 +88,7 @@ func TestWorkersThatCannotStart(t *testing.T) {
 	}
 }
 
-// What mends a virtual environment without pip begins with pip.
+// The fix for a virtual environment without pip begins with pip.
 func TestFix(t *testing.T) {
 	t.Parallel()
 	venv := t.TempDir()

@@ -26,23 +26,23 @@ type worker struct {
 	pool     *Pool
 	gen      *generation
 	pid      int
-	number   uint64 // in the order of their making
+	number   uint64 // in the order of creation
 	isolated bool
-	began    time.Time // when it was made
-	standby  bool      // of a reload: it takes no runs until it is known to be good. The pool's mutex guards it
-	startErr error     // why it died before it was ready; to be read after exited is closed
+	began    time.Time // time of creation
+	standby  bool      // of a reload: takes no runs until admitted. Guarded by the pool's mutex
+	startErr error     // why it died before it was ready; read it after exited is closed
 
-	ready   chan struct{} // closed with the greeting
-	retired chan struct{} // closed when it takes no new runs any more
-	worn    chan struct{} // closed when it has had its share of runs
-	exited  chan struct{} // closed when the process and all goroutines are gone
+	ready   chan struct{} // closed by the greeting
+	retired chan struct{} // closed when it takes no more runs
+	worn    chan struct{} // closed when it has executed its share of runs
+	exited  chan struct{} // closed when the process and all goroutines have ended
 	tail    tail          // end of what it wrote to stderr
-	said    *valve        // bounds what of its output is logged
+	said    *valve        // limits its output in the log
 	reading sync.WaitGroup
 
 	outReady chan struct{} // has room for one
 	outMu    sync.Mutex
-	out      []byte // frames to write. Grows with what runs are given; runs are limited elsewhere
+	out      []byte // frames to write. Grows with the input of runs; runs are limited elsewhere
 	closed   bool
 
 	mu        sync.Mutex
@@ -51,19 +51,19 @@ type worker struct {
 	greeting  hello
 	isReady   bool
 	out0      bool          // out of service
-	why       error         // what runs end with when it is killed because of its time; nil: graph.ErrWorkerDied
-	runs      int           // that it was given
-	share     int           // of runs; 0: any number
-	since     time.Time     // when it was started, or began with the import of a graph
-	graph     string        // that it imports; "" before the first and after the last
-	dismissed bool          // it had to go through no fault of its own
+	why       error         // error of its runs when it is killed at killAt; nil: graph.ErrWorkerDied
+	runs      int           // number of runs it received
+	share     int           // maximum number of runs; 0: any
+	since     time.Time     // when it was started, or began to import a graph
+	graph     string        // being imported; "" before the first and after the last
+	dismissed bool          // ended through no fault of its own
 	silent    bool          // it has lost its place because it does not answer
 	resting   chan struct{} // closed while silent
-	verdict   string        // why it was killed before it was ready, when it was
-	killWhy   error         // what its runs end with; nil: graph.ErrWorkerDied
-	pingAt    time.Time     // when the ping that has no answer yet was sent; zero: none
-	killAt    time.Time     // when to kill it even though runs are left; zero: not
-	killWhen  bool          // kill it as soon as no run is left
+	verdict   string        // why it was killed before it was ready, if it was
+	killWhy   error         // error of its runs; nil: graph.ErrWorkerDied
+	pingAt    time.Time     // time of the unanswered ping; zero: none
+	killAt    time.Time     // when to kill it even if runs are left; zero: never
+	killWhen  bool          // kill it once no run is left
 	doomed    bool
 }
 
@@ -82,12 +82,12 @@ func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 	}
 	w.since = w.began
 	if n := p.opts.MaxRuns; n > 0 && !isolated {
-		w.share = n - rand.IntN(n/10+1) // not all at once
+		w.share = n - rand.IntN(n/10+1) // workers are not replaced all at once
 	}
 	return w
 }
 
-// run starts the process and returns when it and everything about it has ended.
+// run starts the process and returns when it and all its goroutines have ended.
 func (w *worker) run(ctx context.Context) (err error) {
 	// The kernel kills the child when the thread that started it ends, so the thread must stay.
 	runtime.LockOSThread()
@@ -138,7 +138,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	log := w.pool.opts.Logger.With("pid", w.pid)
 	log.Debug("worker started")
 
-	_ = w.send(codeMessage) // its size is fixed, and far below the limit
+	_ = w.send(codeMessage) // its size is fixed and far below the limit
 	var pipes, wires sync.WaitGroup
 	pipes.Go(func() { w.pipe(stdout, "stdout", false) })
 	pipes.Go(func() { w.pipe(stderr, "stderr", true) })
@@ -152,8 +152,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	w.retire(0, nil)
 	select {
 	case <-left:
-		// What it said last is still to be read. Children that it forked may have its socket: those of its group end now, of
-		// others no end is awaited.
+		// Its last output is still to be read. Forked children may hold its socket: those in its group end now, others are
+		// not waited for.
 		killGroup(w.pid)
 		select {
 		case <-gone:
@@ -162,7 +162,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	default:
 	}
 
-	// The worker leaves when its socket closes. Whatever it started dies with its process group.
+	// The worker exits when its socket closes. Its children die with its process group.
 	w.stopWriting()
 	conn.Close()
 	timer := time.NewTimer(time.Second)
@@ -175,7 +175,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	timer.Stop()
 	killGroup(w.pid)
 	wires.Wait()
-	// Lines that are still in the pipes are worth a moment; a stray grandchild may hold them open for ever.
+	// Wait a moment for lines in the pipes; a stray grandchild may keep them open forever.
 	deadline := time.Now().Add(200 * time.Millisecond)
 	_ = stdout.SetReadDeadline(deadline)
 	_ = stderr.SetReadDeadline(deadline)
@@ -202,12 +202,12 @@ func (w *worker) run(ctx context.Context) (err error) {
 	w.reading.Wait()
 	log.Debug("worker ended", "status", fmt.Sprint(waitErr))
 	if waitErr == nil && readErr != nil && !errors.Is(readErr, io.EOF) && !errors.Is(readErr, net.ErrClosed) {
-		return readErr // what it sent made no sense, and it was sent away
+		return readErr // it was stopped after an invalid frame
 	}
 	return waitErr
 }
 
-// supervise returns when the worker has to end or has ended.
+// supervise returns when the worker must end or has ended.
 func (w *worker) supervise(ctx context.Context, gone, left <-chan struct{}) {
 	ticker := time.NewTicker(w.pool.pingEvery)
 	defer ticker.Stop()
@@ -239,7 +239,7 @@ func (w *worker) supervise(ctx context.Context, gone, left <-chan struct{}) {
 	}
 }
 
-// tick reports whether the worker has to be killed now, and has killed it then.
+// tick kills the worker if it must be killed now, and reports whether it did.
 func (w *worker) tick(now time.Time) bool {
 	limit := w.pool.opts.MemoryLimit
 	memory := int64(0)
@@ -295,7 +295,7 @@ func (w *worker) tick(now time.Time) bool {
 	case memory > limit:
 		w.retire(w.pool.killGrace, nil)
 	case quiet > w.pool.lost:
-		w.retire(0, nil) // its runs may yet end well
+		w.retire(0, nil) // its runs may still succeed
 	case quiet > w.pool.silence:
 		w.rest(quiet)
 	}
@@ -308,16 +308,17 @@ func (w *worker) isDoomed() bool {
 	return w.doomed
 }
 
-// epitaph tells, of a worker that was never ready, which graph it was importing ("": none yet), why it was killed ("": it was not), and
-// whether it had to go anyway.
+// epitaph describes a worker that was never ready: the graph it was importing ("": none yet), why it was killed ("": it was not), and
+// whether it was dismissed.
 func (w *worker) epitaph() (graph, verdict string, dismissed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.graph, w.verdict, w.dismissed
 }
 
-// retire takes the worker out of service; it is ended when its runs have ended. within, when not 0, bounds that; then it also ends at
-// once when its loop does not answer. Runs that are left when the time is over end with why; nil stands for graph.ErrWorkerDied.
+// retire takes the worker out of service; it is stopped when its runs have ended. within, when not 0, limits that time; then a worker
+// whose loop does not answer is also stopped at once. Runs that are left at the end of that time fail with why; nil means
+// graph.ErrWorkerDied.
 func (w *worker) retire(within time.Duration, why error) {
 	w.mu.Lock()
 	first := !w.out0
@@ -348,7 +349,7 @@ func (w *worker) forget(c *call) {
 	}
 }
 
-// add registers a call; false when the worker has gone out of service meanwhile.
+// add registers a call; false when the worker is out of service.
 func (w *worker) add(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -375,7 +376,7 @@ func (w *worker) load(now time.Time) (takes bool, runs int, answers bool) {
 
 // --- writing ---------------------------------------------------------------------------
 
-// send queues one message as a frame. It never blocks. An error says that the message is too large.
+// send queues one message as a frame. It never blocks. It returns an error when the message is too large.
 func (w *worker) send(encode func([]byte) []byte) error {
 	w.outMu.Lock()
 	defer w.outMu.Unlock()
@@ -414,7 +415,7 @@ func (w *worker) write(conn net.Conn) {
 			continue
 		}
 		if _, err := conn.Write(b); err != nil {
-			continue // the reader sees that too
+			continue // the reader gets the error too
 		}
 		if cap(b) <= 1<<20 {
 			spare = b
@@ -541,7 +542,7 @@ func (w *worker) ask(m ask) {
 	if c != nil && c.asked(&m) {
 		return
 	}
-	// Nobody is there to decide: the run is not the worker's any more.
+	// The call has ended: its run no longer belongs to the worker.
 	if m.number != 0 {
 		w.answer(m.number, nil, graph.ErrFenced)
 	} else {

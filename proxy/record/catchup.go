@@ -15,13 +15,16 @@ import (
 )
 
 const (
-	// minPage and maxPage bound a page of history; within them it grows until it has about pageBytes. Of very long lists fewer are read.
+	// minPage and maxPage limit a page of history. The page size grows until a page has about pageBytes. For very long lists it is
+	// smaller.
 	minPage, maxPage, pageBytes = 10, 100, 4 << 20
-	// maxSingles bounds the checkpoints that are fetched one by one.
+	// maxSingles is the maximum number of checkpoints fetched one by one.
 	maxSingles = 64
-	// stretchBytes bounds what is held of a history that is read: the newest is let go, and read again when the oldest is recorded.
+	// stretchBytes limits the memory for a history being read: beyond it the newest checkpoints are dropped, and read again once
+	// the oldest are recorded.
 	stretchBytes = 128 << 20
-	// maxRounds bounds how often a history is begun anew: because it is read in stretches, or because the thread became another.
+	// maxRounds is the maximum number of restarts while reading a history: because it is read in stretches, or because the
+	// thread was replaced.
 	maxRounds = 1000
 )
 
@@ -31,14 +34,15 @@ var (
 	errLacking = errors.New("the upstream does not show the checkpoint")
 )
 
-// flight is work on a thread.
+// flight is shared work on a thread.
 type flight struct {
 	done   chan struct{}
 	err    error // valid after done
 	cancel context.CancelCauseFunc
 }
 
-// ensure is recorded, after partial answers of runs of the thread that have ended are settled: they come before what later runs save.
+// ensure is recorded, but first settles partial answers of ended runs of the thread, because they come before the checkpoints of
+// later runs.
 func (r *Recorder) ensure(ctx context.Context, c *Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
@@ -46,8 +50,8 @@ func (r *Recorder) ensure(ctx context.Context, c *Call, t id.Thread, live bool, 
 	return r.recorded(ctx, c, t, live, views...)
 }
 
-// recorded returns when the root checkpoints of views, which were just shown to the caller, are recorded. live: they are a head read without
-// its id. Only one caller works on a thread, the others wait; the work goes on when its caller has left. After an error it gives those that
+// recorded returns when the root checkpoints of views, just shown to the caller, are recorded. live: they are a head read without its id.
+// Only one caller works on a thread while the others wait; the work continues when its caller has left. After an error it returns those that
 // are recorded.
 func (r *Recorder) recorded(ctx context.Context, c *Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
 	var ids []id.Checkpoint
@@ -99,7 +103,7 @@ func (r *Recorder) recorded(ctx context.Context, c *Call, t id.Thread, live bool
 	}
 }
 
-// noteHead notes which recorded checkpoint is a thread's head: it steps back when runs are deleted.
+// noteHead stores which recorded checkpoint is a thread's head. The head moves back when runs are deleted.
 func (r *Recorder) noteHead(ctx context.Context, t id.Thread, head id.Checkpoint) error {
 	if known, err := r.store.Thread(ctx, t); err != nil || known.Head == head {
 		return err
@@ -117,7 +121,7 @@ func (r *Recorder) noteHead(ctx context.Context, t id.Thread, head id.Checkpoint
 	})
 }
 
-// fly begins work on a thread, or gives that which is going on.
+// fly starts work on a thread, or returns the flight in progress.
 func (r *Recorder) fly(ctx context.Context, t id.Thread, work func(context.Context) error) (f *flight, mine bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +131,7 @@ func (r *Recorder) fly(ctx context.Context, t id.Thread, work func(context.Conte
 	if f = r.flights[t]; f != nil {
 		return f, false, nil
 	}
-	// Others wait for it too: it must not end with the reader who happened to come first.
+	// Other callers wait for it too, so it must not end with the first caller.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), flightTime)
 	ctx, cancel := context.WithCancelCause(ctx)
 	f = &flight{done: make(chan struct{}), cancel: cancel}
@@ -162,7 +166,7 @@ func (r *Recorder) catchUp(ctx context.Context, c *Call, t id.Thread, live bool,
 			return err
 		}
 		if !again {
-			level := slog.LevelDebug // as after every run
+			level := slog.LevelDebug // usual after every run
 			if w.recorded > maxPage {
 				level = slog.LevelInfo
 			}
@@ -174,7 +178,7 @@ func (r *Recorder) catchUp(ctx context.Context, c *Call, t id.Thread, live bool,
 	return errOther
 }
 
-// walk reads what is missing of a thread's history, newest first, and records it.
+// walk reads the missing part of a thread's history, newest first, and records it.
 type walk struct {
 	r      *Recorder
 	call   *Call
@@ -184,10 +188,10 @@ type walk struct {
 	have    map[id.Checkpoint]*snapshot // not recorded yet
 	gone    map[id.Checkpoint]bool      // the upstream does not have them
 	pool    *pool
-	dropped bool // the newest were let go: there will be another round
+	dropped bool // the newest were dropped: another round follows
 
-	floor     id.Checkpoint // all between the first page and this were read; "" nothing was
-	exhausted bool          // there is nothing older
+	floor     id.Checkpoint // everything from the first page down to this was read; "": nothing
+	exhausted bool          // there are no older ones
 	limit     int           // of the next page
 	most      int           // what limit may grow to
 	singles   int
@@ -195,7 +199,7 @@ type walk struct {
 	recorded, requests, bytes int // of all rounds
 }
 
-// round reads and records once. again: it was a stretch only.
+// round reads and records once. again reports that another stretch follows.
 func (w *walk) round(ctx context.Context, live bool, views []*view) (again bool, err error) {
 	*w = walk{
 		r: w.r, call: w.call, thread: w.thread, recorded: w.recorded, requests: w.requests, bytes: w.bytes,
@@ -219,7 +223,8 @@ func (w *walk) round(ctx context.Context, live bool, views []*view) (again bool,
 			continue
 		}
 		w.wanted = append(w.wanted, v.id)
-		// What was shown before the thread was asked for may be of another one, unless that was recorded before.
+		// What was shown before the thread was read may belong to a previous thread of this id, unless that was recorded
+		// before.
 		if known != nil && (!live || v.settled()) {
 			w.add(v)
 			w.have[v.id].passed = true
@@ -256,7 +261,7 @@ func (w *walk) add(v *view) {
 	w.have[v.id] = v.settle(w.r.keyOf(v.graph), w.pool)
 }
 
-// fill reads what is wanted and lacks, and their ancestors, up to those that are recorded.
+// fill reads the wanted and missing checkpoints, and their ancestors, up to recorded ones.
 func (w *walk) fill(ctx context.Context, live bool) error {
 	if live && len(w.have) == 0 {
 		if err := w.page(ctx, ""); err != nil {
@@ -284,7 +289,8 @@ func (w *walk) fill(ctx context.Context, live bool) error {
 	}
 }
 
-// lacks returns the newest checkpoint that is needed and neither here nor recorded, and its newest child; "" when nothing lacks.
+// lacks returns the newest checkpoint that is needed and neither loaded nor recorded, and its newest child; "" when none is
+// missing.
 func (w *walk) lacks(ctx context.Context) (lacking, child id.Checkpoint, err error) {
 	need := map[id.Checkpoint]id.Checkpoint{}
 	if !w.dropped {
@@ -327,7 +333,7 @@ func (w *walk) page(ctx context.Context, before id.Checkpoint) error {
 			if w.limit == 1 || refused(err) || ctx.Err() != nil {
 				return err
 			}
-			// It may be too much at once.
+			// The page may have been too large.
 			w.limit = max(1, w.limit/4)
 			w.most = w.limit
 			continue
@@ -346,7 +352,7 @@ func (w *walk) page(ctx context.Context, before id.Checkpoint) error {
 			}
 		}
 		if len(ids) == 0 {
-			w.exhausted = true // or it is no history
+			w.exhausted = true // or it is not a history
 			return nil
 		}
 		w.floor = slices.Min(ids)
@@ -363,7 +369,7 @@ func (w *walk) page(ctx context.Context, before id.Checkpoint) error {
 	}
 }
 
-// single reads a checkpoint by its id. What the upstream does not have is gone.
+// single reads a checkpoint by its id. A checkpoint that the upstream does not have is noted as gone.
 func (w *walk) single(ctx context.Context, c id.Checkpoint) error {
 	if w.singles++; w.singles > maxSingles {
 		return fmt.Errorf("checkpoint %s: %w", c, errOdd)
@@ -387,8 +393,8 @@ func (w *walk) single(ctx context.Context, c id.Checkpoint) error {
 	return nil
 }
 
-// verify asks for those of the answers that passed which do not stand on what is recorded or was just read: an answer may have left
-// before its thread was deleted, and made again.
+// verify reads again those views from passing answers whose ancestors were neither recorded nor just read: the answer may have been
+// sent before its thread was deleted and created again.
 func (w *walk) verify(ctx context.Context) error {
 	for _, c := range w.ids() {
 		s := w.have[c]
@@ -403,7 +409,7 @@ func (w *walk) verify(ctx context.Context) error {
 	return nil
 }
 
-// shed lets go of the newest when too much is held.
+// shed drops the newest checkpoints when too much memory is held.
 func (w *walk) shed() {
 	for w.pool.size > stretchBytes && len(w.have) > 1 {
 		kept := w.ids()
@@ -415,7 +421,7 @@ func (w *walk) shed() {
 	}
 }
 
-// ids are those that are here, oldest first.
+// ids returns the loaded checkpoints, oldest first.
 func (w *walk) ids() []id.Checkpoint {
 	ids := make([]id.Checkpoint, 0, len(w.have))
 	for c := range w.have {
@@ -425,14 +431,14 @@ func (w *walk) ids() []id.Checkpoint {
 	return ids
 }
 
-// order returns what is here, each after its parent.
+// order returns the loaded checkpoints, each after its parent.
 func (w *walk) order() []*snapshot {
 	order := make([]*snapshot, 0, len(w.have))
 	met := make(map[id.Checkpoint]bool, len(w.have))
 	var path []*snapshot
 	for _, c := range w.ids() {
-		// Up to the oldest that is not planned, and down again. Who is met twice is its own ancestor: no graph writes that, but a
-		// loop must not be endless.
+		// Up to the oldest that is not planned, and down again. One that is visited twice is its own ancestor: no graph writes
+		// that, but the loop must end.
 		for s := w.have[c]; s != nil && !met[s.id]; s = w.have[s.parent] {
 			met[s.id] = true
 			path = append(path, s)

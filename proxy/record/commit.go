@@ -14,11 +14,11 @@ import (
 	"understudy/thread"
 )
 
-// commitTime is after how long a transaction gives way to other writers.
+// commitTime is the length of a transaction before it yields to other writers.
 var commitTime = 25 * time.Millisecond
 
-// record records what is here, each checkpoint after its parent, in as many transactions as it takes for each to be short. of is the
-// thread that all of it is of.
+// record records the loaded checkpoints, each after its parent, in several short transactions. of is the thread to which they
+// belong.
 func (w *walk) record(ctx context.Context, of row, live bool) error {
 	asked := map[id.Run]called{}
 	for rest := w.order(); ; {
@@ -68,7 +68,8 @@ func (w *walk) record(ctx context.Context, of row, live bool) error {
 	}
 }
 
-// threadRow returns the row of a thread, which it makes. Another thread of this id goes, with all that was recorded of it.
+// threadRow returns the row of a thread, creating it if needed. An earlier thread with this id is deleted, with its
+// recordings.
 func threadRow(tx Tx, t id.Thread, of row) (out *thread.Thread, replaced bool, err error) {
 	out, err = tx.Thread(t)
 	switch {
@@ -107,7 +108,7 @@ func (w *walk) one(tx Tx, s *snapshot, asked map[id.Run]called) error {
 			return err
 		}
 		if above == nil {
-			// Nor is it the parent from now on: should it come after all, the tree stays one.
+			// Nor does it become the parent later: if it appears after all, the tree must stay connected.
 			parent, link.Parent, link.Incomplete = "", "", true
 		} else {
 			link.Incomplete = above.Incomplete
@@ -131,25 +132,25 @@ func (w *walk) one(tx Tx, s *snapshot, asked map[id.Run]called) error {
 	return tx.PutLink(w.thread, link)
 }
 
-// recording is a transaction in which one checkpoint is recorded that came as a snapshot: there are no rows of it.
+// recording is a transaction that records one checkpoint from a snapshot, which has no rows of its own.
 type recording struct {
 	Tx
 	snapshot *snapshot
-	start    []byte // what input wrote to the channel of the messages on its parent; nil when it is not known
+	start    []byte // the input's write to the messages channel on its parent; nil when unknown
 	asked    map[id.Run]called
 }
 
-// needsRun says that it must be known what a run was called with. A transaction cannot ask for it.
+// needsRun is the error when the input of a run is needed, which cannot be fetched within a transaction.
 type needsRun id.Run
 
 func (e needsRun) Error() string { return "what run " + string(e) + " was called with is not known" }
 
-// ChannelValue is eventstore.Tx.ChannelValue: there are no values but that of the snapshot.
+// ChannelValue implements eventstore.Tx. Only the value of the snapshot exists.
 func (r recording) ChannelValue(id.Thread, string, string) (string, []byte, error) {
 	return "", nil, nil
 }
 
-// ClientWrites is eventstore.Tx.ClientWrites. What commands wrote no snapshot shows: it is known of their runs.
+// ClientWrites implements eventstore.Tx. Snapshots do not contain writes of commands; they are known from their runs.
 func (r recording) ClientWrites(id.Thread, id.Checkpoint, string) ([]eventstore.Value, error) {
 	if r.start == nil {
 		return nil, nil
@@ -157,7 +158,7 @@ func (r recording) ClientWrites(id.Thread, id.Checkpoint, string) ([]eventstore.
 	return []eventstore.Value{{Type: "json", Data: r.start}}, nil
 }
 
-// RunInput is eventstore.Tx.RunInput.
+// RunInput implements eventstore.Tx.
 func (r recording) RunInput(run id.Run) (input, command json.RawMessage, err error) {
 	c, ok := r.asked[run]
 	if !ok {
@@ -166,8 +167,8 @@ func (r recording) RunInput(run id.Run) (input, command json.RawMessage, err err
 	return c.input, c.command, nil
 }
 
-// TranscriptOfVersion is eventstore.Tx.TranscriptOfVersion. Versions here are of contents, and a thread may come back to the same words:
-// only a fork, which copies a checkpoint beside it, is what that is.
+// TranscriptOfVersion implements eventstore.Tx. Versions here are digests of contents, and a thread may return to the same text, so only
+// a sibling copy (a fork) counts.
 func (r recording) TranscriptOfVersion(t id.Thread, version string) (*eventstore.Row, error) {
 	if r.snapshot.source != "fork" {
 		return nil, nil

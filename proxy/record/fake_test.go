@@ -303,7 +303,7 @@ func (w *world) restart(t testing.TB) {
 		Store: store, Ask: w.u.ask, Overlay: o, Log: slog.New(slog.DiscardHandler),
 	})
 	w.Recorder = r
-	// Work that goes on after its reader left must end before the database.
+	// Background work that outlives its reader must end before the database closes.
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -124,7 +124,7 @@ func TestRecordedExchanges(t *testing.T) {
 				continue
 			}
 			body := placeholder.ReplaceAll([]byte(part), []byte("1f0e5a88-0000-6c63-8012-$1"))
-			thread := id.Thread(fmt.Sprintf("t%d", shown)) // nobody knows it
+			thread := id.Thread(fmt.Sprintf("t%d", shown)) // unknown to the client
 			shown++
 			for name, out := range map[string][]byte{
 				"state": w.State(t.Context(), w.call, thread, true, body), "history": w.History(t.Context(), w.call, thread, body),

@@ -11,9 +11,9 @@ import (
 	"understudy/thread/overlay"
 )
 
-// Input prepares a body that may bring messages to graphs by other routes than Begin and Update: stateless runs, one or several, crons,
-// threads with supersteps, commands of the event-streaming protocol. t is the thread that the route names; "" none. The body comes back as
-// it is to be forwarded. The Update is nil when nothing has to be noted.
+// Input prepares a body that may contain messages for graphs on other routes than Begin and Update: stateless runs, one or several, crons,
+// threads with supersteps, commands of the event-streaming protocol. t is the thread of the route; "" if none. It returns the body to
+// forward. The Update is nil when there is nothing to note.
 func (r *Recorder) Input(ctx context.Context, c *Call, t id.Thread, body []byte) (*Update, []byte) {
 	if !overlay.MayEcho(body) || !jsonscan.Valid(body) {
 		return nil, body
@@ -36,7 +36,8 @@ func (r *Recorder) input(ctx context.Context, u *Update, body []byte) ([]byte, e
 	}
 	graph := jsonscan.Text(body, "assistant_id")
 	if start, end, ok := jsonscan.Member(body, "params"); ok && !isNull(jsonscan.Raw(body, "method")) { // POST /threads/{thread_id}/commands
-		// Those of input.respond are like a command of a run, {"update", "goto", …}; those of run.start have an input.
+		// The parameters of input.respond have the form of a run's command, {"update", "goto", …}; those of run.start have
+		// an input.
 		const head, tail = `{"command":`, `}`
 		params := body[start:end:end]
 		if jsonscan.Text(body, "method") == "input.respond" {
@@ -64,7 +65,7 @@ func (r *Recorder) input(ctx context.Context, u *Update, body []byte) ([]byte, e
 	if id.IsUUID(graph) {
 		graph = ""
 	}
-	if u.thread == "" { // what is condensed where it will be used is not known
+	if u.thread == "" { // without a thread its condensed messages are unknown
 		return r.parts(ctx, "", graph, body, &deleted{}, "input", "command")
 	}
 	now, gone, err := r.clean(ctx, u.call, u.thread, "", graph, body, "input", "command")
@@ -72,7 +73,7 @@ func (r *Recorder) input(ctx context.Context, u *Update, body []byte) ([]byte, e
 	return now, err
 }
 
-// supersteps takes markers out of those that a thread is created with: [{"updates": [{"values", "command"}, …]}, …].
+// supersteps removes markers from the supersteps of a new thread: [{"updates": [{"values", "command"}, …]}, …].
 func (r *Recorder) supersteps(ctx context.Context, graph string, body []byte) ([]byte, error) {
 	steps, _ := jsonscan.Elements(body)
 	return each(body, steps, func(step []byte) ([]byte, error) {
@@ -91,7 +92,7 @@ func (r *Recorder) supersteps(ctx context.Context, graph string, body []byte) ([
 	})
 }
 
-// each returns body, an array of items, with fn of each; the same bytes when none changes.
+// each returns body, an array of items, with fn applied to each; the same bytes when none changes.
 func each(body []byte, items []json.RawMessage, fn func([]byte) ([]byte, error)) ([]byte, error) {
 	changed := false
 	for i, item := range items {

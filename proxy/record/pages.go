@@ -11,8 +11,8 @@ import (
 	"understudy/thread/overlay"
 )
 
-// Events returns a page of the log of a thread, if the upstream lets the caller see the thread. Errors: *Refused is the upstream's answer
-// to the client; one of Ask says that the upstream cannot be reached.
+// Events returns a page of the log of a thread, if the upstream allows the caller to see the thread. A *Refused error is the upstream's
+// answer for the client; an error of Ask means that the upstream is unreachable.
 func (r *Recorder) Events(ctx context.Context, c *Call, q eventstore.PageQuery) (*eventstore.Page, error) {
 	_, incomplete, err := r.open(ctx, c, q)
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Recorder) Messages(ctx context.Context, c *Call, q eventstore.PageQuery
 	return page, err
 }
 
-// open asks the upstream for a thread and its state, and records what is new. It returns the head as far as it is recorded.
+// open reads a thread and its state from the upstream, and records what is new. It returns the newest recorded head.
 func (r *Recorder) open(ctx context.Context, c *Call, q eventstore.PageQuery) (head id.Checkpoint, incomplete bool, err error) {
 	t := q.Thread
 	now, err := r.thread(ctx, c, t)
@@ -73,7 +73,7 @@ func (r *Recorder) open(ctx context.Context, c *Call, q eventstore.PageQuery) (h
 			if err != nil && !fault.Is(err, fault.NotFound) {
 				return "", false, err
 			}
-			if err != nil || !known.CreatedAt.Equal(now.created) { // what is there is of another thread, or nothing
+			if err != nil || !known.CreatedAt.Equal(now.created) { // recordings are missing or of another thread
 				return "", false, fault.Wrap(fault.Unavailable, "the thread is not recorded yet", cause)
 			}
 			head = known.Head
@@ -88,7 +88,7 @@ func (r *Recorder) open(ctx context.Context, c *Call, q eventstore.PageQuery) (h
 	return head, incomplete || l.Incomplete, err
 }
 
-// offline is open when the upstream does not answer. Any answer counts, also one that makes no sense: it may be the page of a login.
+// offline replaces open when the upstream does not answer. Any answer counts, even an invalid one: it may be a login page.
 func (r *Recorder) offline(ctx context.Context, c *Call, t id.Thread, cause error) (head id.Checkpoint, incomplete bool, err error) {
 	var no *Refused
 	if errors.As(cause, &no) {
@@ -113,7 +113,7 @@ func (r *Recorder) link(ctx context.Context, t id.Thread, c id.Checkpoint) (Link
 	return links[c], err
 }
 
-// knowsRun refuses a run that neither left events nor is known upstream.
+// knowsRun returns an error for a run that has no events and is unknown to the upstream.
 func (r *Recorder) knowsRun(ctx context.Context, c *Call, q eventstore.PageQuery) error {
 	known, err := r.store.KnowsRun(ctx, q.Thread, q.Run)
 	if err != nil || known {

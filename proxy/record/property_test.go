@@ -52,7 +52,7 @@ func converse(u *upstream, x *talk, rnd *rand.Rand, steps int, each func(*checkp
 			i := rnd.IntN(len(list))
 			list[i] = strings.Replace(list[i], `"content":"`, `"content":"edited `, 1)
 			u.save(x, from, "update", "", list)
-		case op == 8 && from != nil: // the same checkpoint beside itself
+		case op == 8 && from != nil: // a sibling copy of a checkpoint
 			c := u.save(x, x.at(from.Parent), "fork", "", list)
 			c.Parent = from.Parent
 		default:

@@ -103,7 +103,7 @@ func TestAnotherThreadOfTheSameID(t *testing.T) {
 	require.Len(t, page.Rows, 2)
 }
 
-// The list of the new thread is that of the old: only its `created_at` tells.
+// The new thread has the same list as the old one: only `created_at` differs.
 func TestAnotherThreadWithTheSameWords(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

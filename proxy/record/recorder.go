@@ -13,35 +13,36 @@ import (
 	"understudy/thread/overlay"
 )
 
-// Call is the call of a client, as far as recording has to do with it.
+// Call is the part of a client's call that recording needs.
 type Call struct {
-	Header http.Header // end-to-end headers as they go upstream: the client's credentials
+	Header http.Header // end-to-end headers for the upstream: the client's credentials
 	Choice overlay.Choice
-	// Offline: what was recorded may be read when the upstream cannot be reached.
+	// Offline allows reading recordings when the upstream is unreachable.
 	Offline bool
 }
 
-// Ask does a request of the recorder's own with the headers of a caller. path begins with "/threads/". err: there is no whole answer.
+// Ask sends a request of the recorder's own with the headers of a caller. path begins with "/threads/". err: there is no complete
+// answer.
 type Ask func(ctx context.Context, header http.Header, method, path string, body []byte) (status int, answerHeader http.Header, answer []byte, err error)
 
-// Options says what a Recorder works with. Store and Ask are needed.
+// Options configure a Recorder. Store and Ask are required.
 type Options struct {
 	Store   Store
 	Ask     Ask
 	Overlay overlay.Config
 	Log     *slog.Logger // nil discards
-	// Wait is how long an answer is held back until its thread is recorded, and how long a question to the upstream may take; 0 means 30 s.
-	// Recording goes on afterwards.
+	// Wait is how long an answer may be delayed until its thread is recorded, and the time limit of a request to the upstream; 0 means 30
+	// s. Recording continues afterwards.
 	Wait time.Duration
 }
 
 const (
 	waitTime = 30 * time.Second
-	// flightTime bounds the work on a thread that one caller's credentials are used for.
+	// flightTime is the time limit for work on a thread with one caller's credentials.
 	flightTime = 10 * time.Minute
-	// queueLength bounds the threads that wait to be recorded in the background. What finds no room is recorded by the next read.
+	// queueLength is the maximum number of threads queued for background recording. Others are recorded by the next read.
 	queueLength = 256
-	// finishTime bounds what a shutdown waits for: some streams say what no checkpoint will.
+	// finishTime is how long a shutdown waits for background recording: some streams contain data that no checkpoint has.
 	finishTime = 5 * time.Second
 	// backgroundWorkers record threads whose runs have ended.
 	backgroundWorkers = 2
@@ -52,7 +53,7 @@ type Recorder struct {
 	store   Store
 	ask     Ask
 	overlay *overlay.Overlay
-	byGraph bool // graphs have settings of their own
+	byGraph bool // settings differ by graph
 	log     *slog.Logger
 	wait    time.Duration
 	queue   chan job
@@ -62,12 +63,12 @@ type Recorder struct {
 	flights map[id.Thread]*flight
 	closed  bool
 	flying  sync.WaitGroup
-	heads   memory[id.Thread, Link]   // recorded heads that were shown last; Head of their rows
-	looked  memory[id.Thread, string] // `updated_at` of threads whose values were asked for
-	exits   memory[exitKey, *steps]   // what runs streamed that save at their end only
+	heads   memory[id.Thread, Link]   // last shown recorded heads; Head of their rows
+	looked  memory[id.Thread, string] // `updated_at` of threads whose values were read
+	exits   memory[exitKey, *steps]   // streamed messages of runs that save only at their end
 }
 
-// job is a thread whose newest checkpoints are to be recorded.
+// job is a thread whose newest checkpoints must be recorded.
 type job struct {
 	call   *Call
 	thread id.Thread
@@ -88,8 +89,8 @@ func New(o Options) *Recorder {
 	}
 }
 
-// Run records in the background what ended streams left to record, until ctx ends; then it finishes what is waiting, for a few seconds, ends
-// all other work, and returns. What it did not come to is done by the next read.
+// Run records in the background after ended streams, until ctx ends. Then it records what is queued, for a few seconds, ends all other work,
+// and returns. The next read does the rest.
 func (r *Recorder) Run(ctx context.Context) error {
 	finishing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -101,7 +102,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 				case j := <-r.queue:
 					r.work(finishing, j)
 				case <-ctx.Done():
-					select { // what waits is taken first
+					select { // queued jobs first
 					case j := <-r.queue:
 						r.work(finishing, j)
 					default:
@@ -126,7 +127,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 }
 
 func (r *Recorder) work(ctx context.Context, j job) {
-	// A thread that is gone, or that its caller may not see, has nothing to record.
+	// A thread that is deleted, or hidden from its caller, has nothing to record.
 	if err := r.head(ctx, j.call, j.thread); err != nil && !refused(err) && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "a thread is not recorded yet", "thread_id", j.thread, "error", err)
 	}
@@ -134,7 +135,7 @@ func (r *Recorder) work(ctx context.Context, j job) {
 
 var errClosed = errors.New("the proxy is shutting down")
 
-// later has a thread's newest checkpoints recorded in the background.
+// later queues a thread to record its newest checkpoints in the background.
 func (r *Recorder) later(c *Call, t id.Thread) {
 	select {
 	case r.queue <- job{c, t}:
@@ -142,7 +143,7 @@ func (r *Recorder) later(c *Call, t id.Thread) {
 	}
 }
 
-// head records the newest checkpoint of a thread, which it asks for.
+// head reads the newest checkpoint of a thread from the upstream, and records it.
 func (r *Recorder) head(ctx context.Context, c *Call, t id.Thread) error {
 	v, err := r.state(ctx, c, t, "")
 	if err != nil || !v.root() {
@@ -152,10 +153,10 @@ func (r *Recorder) head(ctx context.Context, c *Call, t id.Thread) error {
 	return err
 }
 
-// Gone forgets a thread that was deleted upstream.
+// Gone deletes the recordings of a thread that was deleted upstream.
 func (r *Recorder) Gone(ctx context.Context, t id.Thread) {
 	if err := r.forget(ctx, t); err != nil {
-		// Its `created_at` tells it from the next of this id.
+		// Its `created_at` distinguishes it from the next thread with this id.
 		r.log.WarnContext(ctx, "a deleted thread is not forgotten yet", "thread_id", t, "error", err)
 	}
 }
@@ -174,10 +175,10 @@ func (r *Recorder) forget(ctx context.Context, t id.Thread) error {
 	return err
 }
 
-// keyOf is the channel that holds the messages of a graph.
+// keyOf returns the channel that holds the messages of a graph.
 func (r *Recorder) keyOf(graph string) string { return r.overlay.Key(graph) }
 
-// memory remembers what it was told last, within bounds, in two generations. It is safe for concurrent use.
+// memory is a cache of limited size with two generations. It is safe for concurrent use.
 type memory[K comparable, V any] struct {
 	m *generations[K, V]
 }

@@ -13,7 +13,7 @@ import (
 	"understudy/thread/partial"
 )
 
-// baseTime is how long the values of a run wait until it is known what they follow.
+// baseTime is how long the values of a run wait for the checkpoint that they follow.
 const baseTime = 2 * time.Second
 
 // Run follows one run of a thread, from before it is created or from when a client joins it, to the end of the client's answer.
@@ -22,28 +22,28 @@ type Run struct {
 	r       *Recorder
 	call    *Call
 	thread  id.Thread
-	graph   string        // as the request names it; "" when it does not
-	start   id.Checkpoint // that the request starts from; "": the head
+	graph   string        // of the request; "" when absent
+	start   id.Checkpoint // from which the request starts; "": the head
 	removed map[string]bool
-	// deleted are condensed messages that the request deletes, whose client knew the checkpoint known.
+	// deleted are condensed messages that the request deletes; known is the checkpoint that its client knew.
 	deleted []string
 	known   id.Checkpoint
 	gone    []string // the same; deleted is emptied once it is noted
 	exit    bool     // only the last checkpoint is saved
-	follows bool     // a thread: runs come one after the other
+	follows bool     // follows a thread: one run after another
 	early   bool     // values will be streamed
 
-	watch      *watch // nil: it is no event stream of a thread
+	watch      *watch // nil: not an event stream of a thread
 	id         id.Run
 	summarizer *overlay.Summarizer
 	base       *base
 	follow     *overlay.Follow
 	steps      *steps
-	words      *words // nil: nothing is kept of what it streams, or nothing was streamed yet
+	words      *words // nil: its answers are not kept, or there are none yet
 	whole      bool   // its stream began with the run
 }
 
-// base is the search for the checkpoint that a run starts from.
+// base is the search for the checkpoint from which a run starts.
 type base struct {
 	done   chan struct{}
 	cancel context.CancelFunc
@@ -52,7 +52,7 @@ type base struct {
 	err    error
 }
 
-// Begin prepares a run before it is created. The body comes back as it is to be forwarded: without what the client has only from a
+// Begin prepares a run before it is created. It returns the body to forward, without messages that the client has only from a
 // transcript.
 func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (*Run, []byte) {
 	x := r.follow(c, t)
@@ -85,7 +85,7 @@ func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte)
 	return x, now
 }
 
-// Join follows a run that is there, or with an empty run whatever happens on a thread.
+// Join follows an existing run, or with an empty run all runs of a thread.
 func (r *Recorder) Join(_ context.Context, c *Call, t id.Thread, run id.Run) *Run {
 	if t == "" {
 		return nil
@@ -102,13 +102,13 @@ func (r *Recorder) follow(c *Call, t id.Thread) *Run {
 	return &Run{r: r, call: c, thread: t, summarizer: r.overlay.Summarizer(t)}
 }
 
-// Created says that the upstream made the run: answer is its object, or has its `run_id`.
+// Created notes that the upstream created the run: answer is its object, or has its `run_id`.
 func (x *Run) Created(ctx context.Context, answer []byte) {
 	x.accepted(ctx)
 	x.begins(answer)
 }
 
-// accepted notes what the request deleted, once the upstream took it.
+// accepted stores what the request deleted, once the upstream has accepted it.
 func (x *Run) accepted(ctx context.Context) {
 	if len(x.deleted) > 0 {
 		x.r.noteDeleted(ctx, x.thread, x.known, x.deleted)
@@ -116,7 +116,7 @@ func (x *Run) accepted(ctx context.Context) {
 	}
 }
 
-// begins notes which run it is.
+// begins notes the id of the run.
 func (x *Run) begins(object []byte) {
 	run := id.Run(jsonscan.Text(object, "run_id"))
 	if !plain(string(run)) || run == x.id {
@@ -133,7 +133,7 @@ func (x *Run) begins(object []byte) {
 	}
 }
 
-// Result shows the answer of wait and join.
+// Result returns the body to show for the answer of wait and join.
 func (x *Run) Result(ctx context.Context, body []byte) []byte {
 	x.accepted(ctx)
 	ctx = overlay.With(ctx, x.call.Choice)
@@ -191,8 +191,8 @@ func (x *Run) result(ctx context.Context, body []byte) ([]byte, error) {
 
 func (x *Run) ahead(ctx context.Context) *overlay.Ahead {
 	return &overlay.Ahead{Grown: true, Run: x.id, Deleted: x.gone, ByClient: func(mid string) bool {
-		// Of a run that was joined only the upstream knows what it was called with. It is asked once, whether it answers or not: each message
-		// that left the list comes here, and the reader waits meanwhile.
+		// Only the upstream knows the input of a run that was joined. It is requested once, successful or not: this is called for each
+		// message that left the list, while the reader waits.
 		if x.removed == nil && x.id != "" {
 			of, err := x.r.called(ctx, x.call, x.thread, x.id)
 			if err != nil {
@@ -204,7 +204,7 @@ func (x *Run) ahead(ctx context.Context) *overlay.Ahead {
 	}}
 }
 
-// Event shows an event of a stream. The same bytes come back when there is nothing to change.
+// Event returns the data to show for an event of a stream: the same bytes when nothing changes.
 func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte, fate overlay.Fate) {
 	switch {
 	case x.watch != nil:
@@ -229,7 +229,7 @@ func (x *Run) Event(ctx context.Context, event string, data []byte) (out []byte,
 	return data, x.judge(ctx, event, data)
 }
 
-// leave ends what belongs to one run.
+// leave releases what belongs to one run.
 func (x *Run) leave() {
 	if x.base != nil {
 		x.base.cancel()
@@ -246,7 +246,7 @@ func (x *Run) leave() {
 	x.summarizer = x.r.overlay.Summarizer(x.thread)
 }
 
-// look is how the stream is shown.
+// look returns how to show the stream.
 func (x *Run) look(ctx context.Context) overlay.Look {
 	graph := x.graph
 	if graph == "" && x.r.byGraph {
@@ -285,7 +285,7 @@ func (x *Run) values(ctx context.Context, data []byte) []byte {
 	return shown
 }
 
-// open begins to follow. A run that was joined midway may have saved what it shows first.
+// open begins to follow. A run that was joined midway may have saved the checkpoint of the first values.
 func (x *Run) open(ctx context.Context, at id.Checkpoint, data []byte) (err error) {
 	look := x.look(ctx)
 	if x.id != "" && jsonscan.Valid(data) {
@@ -301,7 +301,7 @@ func (x *Run) open(ctx context.Context, at id.Checkpoint, data []byte) (err erro
 	return err
 }
 
-// find returns the checkpoint that the run starts from. It is searched for when it is first needed; who needs it waits, but not for long.
+// find returns the checkpoint from which the run starts. The search starts on the first call; the caller waits for a limited time.
 func (x *Run) find(ctx context.Context) (id.Checkpoint, error) {
 	x.seek(ctx)
 	waiting, cancel := context.WithTimeoutCause(ctx, baseTime, errSlow)
@@ -314,7 +314,7 @@ func (x *Run) find(ctx context.Context) (id.Checkpoint, error) {
 	}
 }
 
-// seek begins the search. leave waits for its end.
+// seek starts the search. leave waits for its end.
 func (x *Run) seek(ctx context.Context) {
 	if x.base != nil {
 		return
@@ -340,7 +340,7 @@ func (x *Run) search(ctx context.Context, run id.Run) (at id.Checkpoint, graph s
 		return "", "", err
 	}
 	if !v.root() {
-		return "", v.graph, nil // nothing was said before
+		return "", v.graph, nil // there were no messages before
 	}
 	if _, err := x.r.ensure(ctx, x.call, x.thread, x.start == "", v); err != nil {
 		return "", v.graph, err
@@ -352,7 +352,7 @@ func (x *Run) search(ctx context.Context, run id.Run) (at id.Checkpoint, graph s
 	return at, v.graph, err
 }
 
-// judge returns the fate of an event that a summarizer may have caused, and keeps what others say. Without the overlay, and when it fails,
+// judge returns the fate of an event that a summarizer may have caused, and keeps the other messages. Without the overlay, and on failure,
 // the fate is Shown.
 func (x *Run) judge(ctx context.Context, event string, data []byte) overlay.Fate {
 	if !overlay.MayHide(event) {
@@ -383,7 +383,7 @@ func (x *Run) judge(ctx context.Context, event string, data []byte) overlay.Fate
 	return fate
 }
 
-// keep keeps an event with words of an answer, in case the run ends before it saves them.
+// keep stores an event with parts of an answer, in case the run ends before it saves the answer.
 func (x *Run) keep(event string, data []byte) {
 	if x.words == nil {
 		x.words = x.r.said.open(x.thread, x.id, x.whole, !x.follows)
@@ -391,20 +391,21 @@ func (x *Run) keep(event string, data []byte) {
 	x.r.said.add(x.words, event, data)
 }
 
-// Ended says that the upstream has ended the answer, or that its run has failed. It may come more than once, and before Event or End.
+// Ended notes that the upstream has ended the answer, or that its run has failed. It may be called more than once, and before Event
+// or End.
 func (x *Run) Ended() {
 	if x.words != nil {
 		x.r.said.ends(x.words)
 	}
 }
 
-// End ends the Run. What it left upstream is recorded in the background.
+// End ends the Run. Its checkpoints are recorded in the background.
 func (x *Run) End(context.Context) {
 	x.leave()
 	x.r.later(x.call, x.thread)
 }
 
-// uncleaned notes why something was forwarded as the client sent it.
+// uncleaned logs why a body was forwarded unchanged.
 func (r *Recorder) uncleaned(ctx context.Context, t id.Thread, err error) {
 	if ctx.Err() == nil {
 		r.log.WarnContext(ctx, "what a client sent is forwarded with what it was shown", "thread_id", t, "error", err)

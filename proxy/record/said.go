@@ -21,11 +21,11 @@ import (
 	"understudy/thread/partial"
 )
 
-// saidBytes bounds the answers of all runs together that are kept until it is known how their run ended. Beyond it those of the runs that
-// began first are dropped.
+// saidBytes limits the answers of all runs together that are kept until the outcome of their run is known. Beyond it those of the oldest
+// runs are dropped.
 const saidBytes = 128 << 20
 
-// said holds the answers that runs streamed through this process and whose outcome is unknown. It is safe for concurrent use.
+// said holds the streamed answers of runs whose outcome is unknown. It is safe for concurrent use.
 type said struct {
 	limit int
 
@@ -35,22 +35,23 @@ type said struct {
 	bytes int
 }
 
-// speech is what a run streamed, once for each stream that showed it.
+// speech holds the streamed answers of a run, once per stream that showed it.
 type speech struct {
 	thread id.Thread
 	run    id.Run
 
 	// Guarded by said.mu.
 	streams []*words
-	live    int  // streams of this run alone that are open
+	live    int  // open streams of only this run
 	over    bool // the upstream ended one of them, or reported an error in it
 	dropped bool
 }
 
-// words are what one stream showed of a run.
+// words holds the answers of a run from one stream.
 type words struct {
 	speech *speech
-	// whole: the stream began with the run. Else only events that hold a whole message are of use: a first chunk may lack what came before.
+	// whole reports that the stream began with the run. Otherwise only events with a complete message are used: the first chunk may lack
+	// earlier ones.
 	whole bool
 
 	mu     sync.Mutex
@@ -60,7 +61,7 @@ type words struct {
 
 func newSaid() *said { return &said{limit: saidBytes, runs: map[id.Thread]map[id.Run]*speech{}} }
 
-// open returns where to keep what a stream shows of a run. live: the stream ends with the run.
+// open returns the words for a stream of a run. live reports that the stream ends with the run.
 func (s *said) open(t id.Thread, run id.Run, whole, live bool) *words {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +103,7 @@ func (s *said) add(w *words, event string, data []byte) {
 	}
 }
 
-// again forgets what the stream showed: another attempt of the run begins.
+// again discards what the stream showed, because another attempt of the run begins.
 func (w *words) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *said) ends(w *words) {
 	w.speech.over = true
 }
 
-// left notes that a stream which was opened as live is closed.
+// left notes that a live stream is closed.
 func (s *said) left(w *words) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +154,7 @@ func (s *said) remove(sp *speech) {
 	for _, w := range sp.streams {
 		w.mu.Lock()
 		s.bytes -= w.size
-		w.tokens, w.size = nil, 0 // a nil *Tokens keeps nothing
+		w.tokens, w.size = nil, 0 // a nil *Tokens discards everything
 		w.mu.Unlock()
 	}
 }
@@ -167,12 +168,11 @@ func (s *said) waiting(t id.Thread) (out []*speech) {
 			out = append(out, sp)
 		}
 	}
-	slices.SortFunc(out, func(a, b *speech) int { return strings.Compare(string(a.run), string(b.run)) }) // their ids rise with time
+	slices.SortFunc(out, func(a, b *speech) int { return strings.Compare(string(a.run), string(b.run)) }) // ids ascend with time
 	return out
 }
 
-// answers returns what the run streamed and its last checkpoint does not hold. Of several streams the one that showed most of a message
-// counts.
+// answers returns the streamed answers that the run's last checkpoint lacks. Of several streams the one with most of a message is used.
 func (s *said) answers(sp *speech, step int, questioned bool) (out []eventstore.Partial) {
 	s.mu.Lock()
 	streams := slices.Clone(sp.streams)
@@ -195,8 +195,7 @@ func (s *said) answers(sp *speech, step int, questioned bool) (out []eventstore.
 	return out
 }
 
-// settle keeps what runs of a thread streamed and did not save, of those that have ended since. What fails is tried again by the next
-// read.
+// settle records the unsaved answers of runs of the thread that have ended since. The next read retries failures.
 func (r *Recorder) settle(ctx context.Context, c *Call, t id.Thread) {
 	for _, sp := range r.said.waiting(t) {
 		if err := r.settleRun(ctx, c, sp); err != nil && ctx.Err() == nil {
@@ -210,7 +209,7 @@ func (r *Recorder) settleRun(ctx context.Context, c *Call, sp *speech) error {
 	var no *Refused
 	switch {
 	case errors.As(err, &no) && no.Status == http.StatusNotFound:
-		// Rolled back or deleted; unless the caller may not see any of it.
+		// Rolled back or deleted, unless the whole thread is hidden from the caller.
 		if _, err := r.thread(ctx, c, sp.thread); err == nil {
 			r.said.drop(sp)
 		}
@@ -236,7 +235,8 @@ func (r *Recorder) settleRun(ctx context.Context, c *Call, sp *speech) error {
 		return nil
 	}
 	step := int(gjson.GetBytes(v.metadata.of(v.body), "step").Int())
-	// The input is in the list of messages one step after the checkpoint that holds it. That step may not be saved when later ones stream.
+	// The input is in the list of messages one step after the checkpoint that holds it. That step may not be saved yet when later ones
+	// stream.
 	questioned := v.runID != string(sp.run) || v.source != "input"
 	if answers := r.said.answers(sp, step, questioned); len(answers) > 0 {
 		if _, err := r.recorded(ctx, c, sp.thread, false, v); err != nil {
@@ -253,8 +253,8 @@ func (r *Recorder) settleRun(ctx context.Context, c *Call, sp *speech) error {
 	return nil
 }
 
-// lastOf returns the last checkpoint that a run saved. A run without input that saved none, which is then still where it began, has the
-// head; nil: there is none to show its answers with, since their question is not saved.
+// lastOf returns the last checkpoint that a run saved. For a run without input that saved none and is still at its start, that is the
+// head. nil: answers cannot be shown, because their question is not saved.
 func (r *Recorder) lastOf(ctx context.Context, c *Call, sp *speech, run []byte) (*view, error) {
 	query, err := json.Marshal(map[string]any{"limit": 1, "metadata": map[string]any{"run_id": sp.run}})
 	if err != nil {

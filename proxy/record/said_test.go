@@ -121,7 +121,7 @@ func TestStreamedWordsAreKept(t *testing.T) {
 				case 0: // comes later: without what was streamed before
 					joined := w.Join(t.Context(), w.call, x.id, id.Run(a.run))
 					readers[fmt.Sprint("join", word)] = joined
-				case 1: // leaves, and the run goes on
+				case 1: // leaves while the run continues
 					if readers["creator"] != nil {
 						readers["creator"].End(t.Context())
 						delete(readers, "creator")

@@ -15,7 +15,7 @@ import (
 
 // State shows the state of a thread. live: it is the head, read without its id.
 func (r *Recorder) State(ctx context.Context, c *Call, t id.Thread, live bool, body []byte) []byte {
-	// Most states are shown as they are: that they make sense is looked at when they are recorded, or changed.
+	// Most states are shown unchanged; they are validated when recorded or changed.
 	list, _, _ := r.show(ctx, c, t, live, overlay.State, []json.RawMessage{body})
 	shown := list[0]
 	if !sameBytes(shown, body) && !jsonscan.Valid(body) {
@@ -24,7 +24,8 @@ func (r *Recorder) State(ctx context.Context, c *Call, t id.Thread, live bool, b
 	return shown
 }
 
-// History shows each entry of a history as of its checkpoint. partial: the bound of histories leaves transcripts out, after so many entries.
+// History shows each entry of a history as of its checkpoint. partial reports that the limit of histories omits transcripts after the first
+// entries.
 func (r *Recorder) History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte, entries int, partial bool) {
 	if !jsonscan.Valid(body) {
 		return body, 0, false
@@ -37,7 +38,7 @@ func (r *Recorder) History(ctx context.Context, c *Call, t id.Thread, body []byt
 	return rejoin(body, items, now), entries, partial
 }
 
-// rejoin returns body, an array of items, with others in their place.
+// rejoin returns body, an array of items, with the items replaced by now.
 func rejoin(body []byte, items, now []json.RawMessage) []byte {
 	same := true
 	for i := range items {
@@ -51,7 +52,7 @@ func rejoin(body []byte, items, now []json.RawMessage) []byte {
 
 func sameBytes(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// show shows snapshots of a thread. What cannot be shown comes back as it is.
+// show shows snapshots of a thread. Snapshots that cannot be shown are returned unchanged.
 func (r *Recorder) show(ctx context.Context, c *Call, t id.Thread, live bool, place overlay.Place, bodies []json.RawMessage) (out []json.RawMessage, entries int, partial bool) {
 	ctx = overlay.With(ctx, c.Choice)
 	out = slices.Clone(bodies)
@@ -93,14 +94,14 @@ func (r *Recorder) show(ctx context.Context, c *Call, t id.Thread, live bool, pl
 	return out, entries, partial
 }
 
-// unshown notes why something is shown as the upstream has it.
+// unshown logs why something is shown as the upstream has it.
 func (r *Recorder) unshown(ctx context.Context, t id.Thread, err error) {
 	if ctx.Err() == nil {
 		r.log.WarnContext(ctx, "messages of a thread are shown as the upstream has them", "thread_id", t, "error", err)
 	}
 }
 
-// with returns the body with other values, and with a note that earlier messages are not known.
+// with returns the body with other values, and with a note that earlier messages are unknown.
 func (v *view) with(values json.RawMessage, incomplete bool) []byte {
 	type part struct {
 		at   span

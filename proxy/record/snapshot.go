@@ -15,14 +15,14 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// view is a snapshot as an answer has it: parts of its bytes.
+// view is a snapshot in an answer, as parts of its bytes.
 type view struct {
 	body                     []byte
 	values, metadata         span
 	tasks, next              []byte
 	checkpoint, parent       []byte
 	created                  []byte
-	id                       id.Checkpoint // "": there is no such checkpoint, or nothing that could be recorded
+	id                       id.Checkpoint // "": no checkpoint, or not recordable
 	parentID                 id.Checkpoint
 	ns, graph, source, runID string
 }
@@ -32,7 +32,7 @@ type span struct{ start, end int }
 
 func (s span) of(b []byte) []byte { return b[s.start:s.end:s.end] }
 
-// look finds the parts of a snapshot, which is valid JSON. What has another shape gives a view without id.
+// look finds the parts of a snapshot, which is valid JSON. Other JSON results in a view without id.
 func look(body []byte) *view {
 	v := &view{body: body}
 	jsonscan.Each(body, func(key []byte, start, end int) bool {
@@ -69,7 +69,7 @@ func look(body []byte) *view {
 // root reports whether a view is of a root checkpoint.
 func (v *view) root() bool { return v.id != "" && v.ns == "" }
 
-// checkpointID returns the id of a checkpoint if it is one that can be kept: it becomes part of keys and of JSON.
+// checkpointID returns the id of a checkpoint if it is safe to store: it becomes part of keys and of JSON.
 func checkpointID(s string) id.Checkpoint {
 	if !plain(s) {
 		return ""
@@ -77,7 +77,7 @@ func checkpointID(s string) id.Checkpoint {
 	return id.Checkpoint(s)
 }
 
-// plain reports whether an id is of digits, letters and hyphens, as all UUIDs are.
+// plain reports whether an id consists of digits, letters and hyphens, as all UUIDs do.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
@@ -87,7 +87,7 @@ func plain(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// isNull reports whether a value is null or not there.
+// isNull reports whether a value is null or absent.
 func isNull(value []byte) bool { return len(value) == 0 || string(value) == "null" }
 
 // settled reports whether the values are those of the checkpoint: no task has finished whose output they may hold.
@@ -105,7 +105,7 @@ func (v *view) settled() bool {
 	return len(next) == len(tasks)
 }
 
-// results returns the tasks as far as showing a snapshot needs them.
+// results returns the parts of tasks needed to show a snapshot.
 func (v *view) results() []checkpointer.Task {
 	items, _ := jsonscan.Elements(v.tasks)
 	tasks := make([]checkpointer.Task, len(items))
@@ -117,7 +117,7 @@ func (v *view) results() []checkpointer.Task {
 	return tasks
 }
 
-// snapshot is what recording needs of a root checkpoint. It shares no bytes with the answer it was read from.
+// snapshot is the part of a root checkpoint that recording needs. It shares no bytes with the answer it was read from.
 type snapshot struct {
 	id, parent id.Checkpoint
 	run        id.Run
@@ -127,10 +127,10 @@ type snapshot struct {
 	step       int
 	at         time.Time
 	version    string   // of the messages; "" when there are none
-	items      [][]byte // nil: they are something else than a list
+	items      [][]byte // nil: not a list
 	channels   []eventstore.TextChannel
-	passed     bool   // in an answer to a client, and not to a question of ours
-	start      []byte // what input wrote to the channel of the messages; nil when it is not known
+	passed     bool   // from an answer to a client, not to a request of ours
+	start      []byte // the input's write to the messages channel; nil when unknown
 }
 
 // textsOf returns the channels of values that may hold the text of a summary.
@@ -149,13 +149,13 @@ func textsOf(values []byte) (channels []eventstore.TextChannel) {
 	return channels
 }
 
-// versionOf is the version of a value: equal values have equal ones.
+// versionOf returns the version of a value: equal values have equal versions.
 func versionOf(value []byte) string {
 	sum := sha256.Sum256(value)
 	return hex.EncodeToString(sum[:16])
 }
 
-// settle returns the snapshot of a view whose values are those of the checkpoint.
+// settle returns the snapshot of a view with settled values.
 func (v *view) settle(channel string, p *pool) *snapshot {
 	metadata := v.metadata.of(v.body)
 	s := &snapshot{
@@ -191,7 +191,7 @@ func (v *view) settle(channel string, p *pool) *snapshot {
 	return s
 }
 
-// facts are those of a snapshot whose parent is recorded, or "".
+// facts returns the facts of a snapshot. parent is its recorded parent, or "".
 func (s *snapshot) facts(t id.Thread, parent id.Checkpoint) eventstore.Facts {
 	f := eventstore.Facts{
 		Thread: t, Checkpoint: s.id, Parent: parent, Run: s.run, Source: s.source, Step: s.step, Channel: s.channel, At: s.at,
@@ -203,7 +203,7 @@ func (s *snapshot) facts(t id.Thread, parent id.Checkpoint) eventstore.Facts {
 	return f
 }
 
-// pool keeps each message of many snapshots once. Snapshots of a thread have most in common with the one that was read before.
+// pool stores each message of many snapshots once. Most messages are shared with the snapshot read before.
 type pool struct {
 	last  [][]byte
 	known map[string][]byte
@@ -212,7 +212,7 @@ type pool struct {
 
 func newPool() *pool { return &pool{known: map[string][]byte{}} }
 
-// keep returns items that do not hold on to the bytes that these are part of.
+// keep returns copies of items, so that they do not retain the answer's bytes.
 func (p *pool) keep(items []json.RawMessage) [][]byte {
 	n := 0
 	for n < len(items) && n < len(p.last) && bytes.Equal(items[n], p.last[n]) {
@@ -236,7 +236,7 @@ func (p *pool) keep(items []json.RawMessage) [][]byte {
 	return kept
 }
 
-// retain forgets what snapshots do not hold.
+// retain drops what snapshots do not use.
 func (p *pool) retain(snapshots map[id.Checkpoint]*snapshot) {
 	*p = pool{known: map[string][]byte{}}
 	lists := map[*[]byte]bool{}
@@ -247,7 +247,7 @@ func (p *pool) retain(snapshots map[id.Checkpoint]*snapshot) {
 				p.size += 2*len(item) + 128
 			}
 		}
-		if len(s.items) > 0 && !lists[&s.items[0]] { // shorter ones are mostly the beginning of a longer one
+		if len(s.items) > 0 && !lists[&s.items[0]] { // shorter lists are mostly a prefix of a longer one
 			lists[&s.items[0]] = true
 			p.size += 24 * len(s.items)
 		}

@@ -10,7 +10,7 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// stepsBytes bounds what is kept of the stream of a run.
+// stepsBytes limits the stored stream of a run.
 const stepsBytes = 4 << 20
 
 type exitKey struct {
@@ -18,8 +18,8 @@ type exitKey struct {
 	run    id.Run
 }
 
-// steps are the messages that a run streamed, one list after the other. A run with durability "exit" saves only the last: what it said and
-// condensed in between is in its stream alone.
+// steps are the message lists that a run streamed. A run with durability "exit" saves only the last one: earlier messages and condensing
+// are only in its stream.
 type steps struct {
 	mu    sync.Mutex
 	pool  *pool
@@ -32,7 +32,7 @@ type list struct {
 	channels []eventstore.TextChannel
 }
 
-// add notes the messages of values. When they become too many the rest is not kept: the run is then recorded as it was saved.
+// add appends the messages of values. Beyond the limit the rest is dropped: the run is then recorded as it was saved.
 func (s *steps) add(values []byte, channel string) {
 	value := jsonscan.Raw(values, channel)
 	items, ok := jsonscan.Elements(value)
@@ -49,8 +49,8 @@ func (s *steps) add(values []byte, channel string) {
 	s.lists = append(s.lists, l)
 }
 
-// between records what a run streamed before it saved its only checkpoint, whose facts these are, as if it had been saved: above is the
-// parent of the checkpoint. It returns what takes the parent's place.
+// between records what a run streamed before it saved its only checkpoint, as if it had been saved. f are the facts of that checkpoint,
+// and above is its parent. It returns the new parent.
 func (r *Recorder) between(tx recording, f eventstore.Facts, above *Link) (id.Checkpoint, error) {
 	if f.Run == "" || above != nil && above.Run == f.Run {
 		return f.Parent, nil
@@ -68,7 +68,7 @@ func (r *Recorder) between(tx recording, f eventstore.Facts, above *Link) (id.Ch
 		if l.version == f.Version && i == len(s.lists)-1 && slices.Equal(l.channels, f.Channels) {
 			break
 		}
-		at.Checkpoint = id.Checkpoint(fmt.Sprintf("%s+%04d", base, i+1)) // sorts between parent and child, and is no checkpoint's
+		at.Checkpoint = id.Checkpoint(fmt.Sprintf("%s+%04d", base, i+1)) // sorts between parent and child, and is not a real id
 		at.Channels = l.channels
 		at.Version, at.Messages = l.version, &eventstore.Value{Type: "bytes", Items: l.items}
 		if err := eventstore.Record(tx, at); err != nil {

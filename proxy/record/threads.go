@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// searchTime and searchers bound what a list of threads may ask of the upstream. The rest is shown as far as it was recorded.
+	// searchTime and searchers limit the requests to the upstream for a list of threads. The other threads are shown as far as
+	// recorded.
 	searchTime, searchers = 2 * time.Second, 4
 )
 
@@ -41,7 +42,7 @@ func (r *Recorder) Threads(ctx context.Context, c *Call, body []byte) []byte {
 			return nil
 		})
 	}
-	_ = group.Wait() // they report for themselves
+	_ = group.Wait() // they log their errors
 	now := make([]json.RawMessage, len(items))
 	for i, item := range items {
 		now[i] = r.object(ctx, c, item, overlay.Lists)
@@ -49,7 +50,7 @@ func (r *Recorder) Threads(ctx context.Context, c *Call, body []byte) []byte {
 	return rejoin(body, items, now)
 }
 
-// prepare records the head of a thread of a list, unless the thread is as it was when that was done last.
+// prepare records the head of a thread of a list, unless the thread is unchanged since.
 func (r *Recorder) prepare(ctx context.Context, c *Call, object []byte) error {
 	o := r.read(ctx, object, overlay.Lists)
 	if o == nil {
@@ -72,13 +73,13 @@ func (r *Recorder) prepare(ctx context.Context, c *Call, object []byte) error {
 	return nil
 }
 
-// object is a thread as an answer has it.
+// object is a thread in an answer.
 type object struct {
 	thread     id.Thread
 	row        row
 	known      bool // row is
 	updated    string
-	start, end int // of its values
+	start, end int // position of its values
 	values     []byte
 	version    string
 	look       overlay.Look
@@ -132,7 +133,7 @@ func (r *Recorder) ofVersion(ctx context.Context, t id.Thread, head id.Checkpoin
 	return l.ID, ok, err
 }
 
-// object shows the values of a thread object. For one that is not of a list the upstream may be asked for what is not recorded.
+// object shows the values of a thread object. For a single thread, missing checkpoints may be fetched from the upstream.
 func (r *Recorder) object(ctx context.Context, c *Call, body []byte, place overlay.Place) []byte {
 	o := r.read(ctx, body, place)
 	if o == nil {
@@ -158,7 +159,7 @@ func (r *Recorder) valuesOf(ctx context.Context, c *Call, o *object, asks bool) 
 	at, found, err := r.match(ctx, o)
 	if err == nil && !found && asks {
 		if err = r.head(ctx, c, o.thread); err == nil {
-			if !o.known { // a selection of its fields
+			if !o.known { // the answer has only some fields
 				if o.row, err = r.thread(ctx, c, o.thread); err != nil {
 					return nil, err
 				}
@@ -175,7 +176,7 @@ func (r *Recorder) valuesOf(ctx context.Context, c *Call, o *object, asks bool) 
 	if found {
 		return reading.Values(ctx, at, o.values, overlay.RecordView)
 	}
-	// Nothing recorded is just this: it is what came after the head.
+	// A thread object is not recorded; record what came after the head.
 	known, err := r.store.Thread(ctx, o.thread)
 	if fault.Is(err, fault.NotFound) || err == nil && (!o.known || !known.CreatedAt.Equal(o.row.created)) {
 		return o.values, nil

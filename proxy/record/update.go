@@ -11,10 +11,10 @@ import (
 	"understudy/thread/overlay"
 )
 
-// noteTime bounds the note of what a client deleted, which is made although the client may have left.
+// noteTime is the time limit for storing what a client deleted, which happens even if the client has left.
 const noteTime = 10 * time.Second
 
-// Update is an update of a state on its way.
+// Update is a state update being forwarded.
 type Update struct {
 	r       *Recorder
 	call    *Call
@@ -22,13 +22,13 @@ type Update struct {
 	deleted deleted
 }
 
-// deleted are condensed messages that a client deleted who knew a checkpoint.
+// deleted are condensed messages that a client deleted, with the checkpoint that it knew.
 type deleted struct {
 	after id.Checkpoint
 	ids   []string
 }
 
-// Update prepares an update of a state. The body comes back as it is to be forwarded.
+// Update prepares a state update. It returns the body to forward.
 func (r *Recorder) Update(ctx context.Context, c *Call, t id.Thread, body []byte) (*Update, []byte) {
 	u := &Update{r: r, call: c, thread: t}
 	if !jsonscan.Valid(body) {
@@ -51,7 +51,7 @@ func (r *Recorder) Update(ctx context.Context, c *Call, t id.Thread, body []byte
 	return u, now
 }
 
-// Done says that the upstream made the update.
+// Done notes that the upstream accepted the update.
 func (u *Update) Done(ctx context.Context, _ []byte) {
 	if len(u.deleted.ids) > 0 {
 		u.r.noteDeleted(ctx, u.thread, u.deleted.after, u.deleted.ids)
@@ -59,8 +59,8 @@ func (u *Update) Done(ctx context.Context, _ []byte) {
 	u.r.later(u.call, u.thread)
 }
 
-// clean takes what a client has only from a transcript out of two members of a body: one with values and one with a command. at is the
-// checkpoint that they will be applied to; "": the head.
+// clean removes messages that a client has only from a transcript from two members of a body: one with values and one with a command.
+// at is the checkpoint to which they apply; "": the head.
 func (r *Recorder) clean(ctx context.Context, c *Call, t id.Thread, at id.Checkpoint, graph string, body []byte, values, command string) ([]byte, deleted, error) {
 	none := deleted{}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
@@ -88,7 +88,7 @@ func (r *Recorder) clean(ctx context.Context, c *Call, t id.Thread, at id.Checkp
 	return now, out, nil
 }
 
-// parts cleans two members of a body, as clean does, and adds to out what they delete, which is at the checkpoint out.after.
+// parts cleans two members of a body, as clean does, and adds what they delete, as of the checkpoint out.after, to out.
 func (r *Recorder) parts(ctx context.Context, t id.Thread, graph string, body []byte, out *deleted, values, command string) ([]byte, error) {
 	part := func(name string, clean func(context.Context, string, id.Thread, id.Checkpoint, json.RawMessage) (overlay.Sent, error)) error {
 		start, end, ok := jsonscan.Member(body, name)
@@ -111,7 +111,7 @@ func (r *Recorder) parts(ctx context.Context, t id.Thread, graph string, body []
 	return body, part(command, r.overlay.CleanCommand)
 }
 
-// noteDeleted notes what a client deleted that the graph does not know any more.
+// noteDeleted stores messages that a client deleted and the graph no longer has.
 func (r *Recorder) noteDeleted(ctx context.Context, t id.Thread, after id.Checkpoint, ids []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()

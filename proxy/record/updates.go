@@ -9,11 +9,11 @@ import (
 	"understudy/thread/overlay"
 )
 
-// updateDepth bounds the checkpoints, from the head back, that an update of a run may have followed.
+// updateDepth is how many checkpoints, from the head back, an update of a run may have followed.
 const updateDepth = 8
 
-// update shows a root `updates` event. With values in the same stream it follows what they showed last; else the upstream is asked for its
-// head, which may be before or after the step already.
+// update shows a root `updates` event. With values in the same stream it follows the values shown last. Otherwise it reads the head from
+// the upstream, which may be from before or after the step.
 func (x *Run) update(ctx context.Context, data []byte) []byte {
 	look := x.look(ctx)
 	if !look.Updates || !graph.MayCondense(data) || !jsonscan.Valid(data) {
@@ -33,7 +33,8 @@ func (x *Run) update(ctx context.Context, data []byte) []byte {
 	return shown
 }
 
-// updateAt shows an update by the newest checkpoint, back to that before the run, on which it condenses.
+// updateAt shows an update relative to the newest checkpoint, back to the one before the run, on which it condenses
+// messages.
 func (x *Run) updateAt(ctx context.Context, look overlay.Look, data []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, baseTime, errSlow)
 	defer cancel()

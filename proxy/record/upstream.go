@@ -16,7 +16,7 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// Refused is the upstream's own answer to a request that it did not grant: it is the answer to the client.
+// Refused is the upstream's own refusal of a request, which becomes the answer to the client.
 type Refused struct {
 	Status int
 	Header http.Header
@@ -25,16 +25,16 @@ type Refused struct {
 
 func (e *Refused) Error() string { return fmt.Sprintf("upstream answered %d", e.Status) }
 
-// Answer returns what the upstream answered.
+// Answer returns the upstream's answer.
 func (e *Refused) Answer() (status int, header http.Header, body []byte) {
 	return e.Status, e.Header, e.Body
 }
 
-// errOdd: the upstream's answer is not what its API says.
+// errOdd: the upstream's answer violates its API.
 var errOdd = errors.New("the upstream's answer makes no sense")
 
-// get does a request and gives the answer if it is a good one, as valid JSON; else a *Refused or another error. It waits no longer than a
-// reader would: an upstream that hangs must not keep what records other threads.
+// get makes a request and returns a successful answer as valid JSON; else a *Refused or another error. It waits no longer than a reader
+// would, so that a hanging upstream does not block the recording of other threads.
 func (r *Recorder) get(ctx context.Context, c *Call, method, path string, body []byte) ([]byte, error) {
 	asking, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
@@ -52,7 +52,7 @@ func (r *Recorder) get(ctx context.Context, c *Call, method, path string, body [
 	return answer, nil
 }
 
-// refused reports whether the upstream itself said no, and did not break.
+// refused reports whether the upstream refused the request, rather than failed.
 func refused(err error) bool {
 	var no *Refused
 	return errors.As(err, &no) && no.Status >= 400 && no.Status < 500
@@ -61,7 +61,7 @@ func refused(err error) bool {
 // threadPath is the path of a thread.
 func threadPath(t id.Thread) string { return "/threads/" + url.PathEscape(string(t)) }
 
-// row is what is known of a thread by its `created_at`.
+// row identifies a thread by its `created_at`.
 type row struct {
 	created time.Time
 	graph   string
@@ -75,7 +75,7 @@ func rowOf(object []byte) (out row, ok bool) {
 	return out, err == nil
 }
 
-// thread asks for a thread.
+// thread reads a thread from the upstream.
 func (r *Recorder) thread(ctx context.Context, c *Call, t id.Thread) (row, error) {
 	answer, err := r.get(ctx, c, http.MethodGet, threadPath(t), nil)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *Recorder) thread(ctx context.Context, c *Call, t id.Thread) (row, error
 	return out, nil
 }
 
-// state asks for the state of a thread: live, or at a checkpoint.
+// state reads the state of a thread from the upstream: the live one, or that of a checkpoint.
 func (r *Recorder) state(ctx context.Context, c *Call, t id.Thread, at id.Checkpoint) (*view, error) {
 	path := threadPath(t) + "/state"
 	if at != "" {
@@ -101,7 +101,7 @@ func (r *Recorder) state(ctx context.Context, c *Call, t id.Thread, at id.Checkp
 	return look(answer), nil
 }
 
-// history asks for a page of checkpoints, newest first, that are older than one; "": from the newest.
+// history reads a page of checkpoints from the upstream, newest first, older than before; "": from the newest.
 func (r *Recorder) history(ctx context.Context, c *Call, t id.Thread, before id.Checkpoint, limit int) (page []json.RawMessage, size int, err error) {
 	type configurable struct {
 		Checkpoint id.Checkpoint `json:"checkpoint_id"`
@@ -131,10 +131,10 @@ func (r *Recorder) history(ctx context.Context, c *Call, t id.Thread, before id.
 	return page, len(answer), nil
 }
 
-// called is what a run was called with.
+// called is the input of a run.
 type called struct{ input, command json.RawMessage }
 
-// called asks for what a run was called with. Of a run that is gone, or that the caller may not see, nothing is known.
+// called reads the input of a run from the upstream. It is empty for a run that is deleted or hidden from the caller.
 func (r *Recorder) called(ctx context.Context, c *Call, t id.Thread, run id.Run) (called, error) {
 	answer, err := r.get(ctx, c, http.MethodGet, threadPath(t)+"/runs/"+string(run), nil)
 	if refused(err) {

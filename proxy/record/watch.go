@@ -9,18 +9,18 @@ import (
 	"understudy/thread/overlay"
 )
 
-// watchDepth bounds the checkpoints, from the head back, that the values of an event stream are compared with.
+// watchDepth is how many checkpoints, from the head back, the values of an event stream are compared with.
 const watchDepth = 256
 
-// watch finds what the `values` of a thread's event stream (protocol v2) belong to. Such a stream replays the thread run by run, and its
-// messages are abridged, so their bytes are not those that were recorded: checkpoints are known by the ids of their messages.
+// watch finds the checkpoints of `values` in a thread's event stream (protocol v2). Such a stream replays the thread run by run, and its
+// messages are abridged, so their bytes differ from the recorded ones: checkpoints are found by the ids of their messages.
 type watch struct {
 	lists  []listed // newest first
-	fresh  bool     // a run began, so the values that come next may follow any checkpoint
+	fresh  bool     // a run began: the next values may follow any checkpoint
 	loaded map[id.Checkpoint]bool
 }
 
-// listed is a checkpoint and the ids of its messages, each ended by a line feed.
+// listed is a checkpoint and the ids of its messages, each followed by a line feed.
 type listed struct {
 	at  id.Checkpoint
 	ids string
@@ -33,7 +33,7 @@ func (r *Recorder) Watch(_ context.Context, c *Call, t id.Thread) *Run {
 	return x
 }
 
-// watched shows an event of the stream: {…, "params": {"namespace": [], "data": …}}.
+// watched returns the event to show: {…, "params": {"namespace": [], "data": …}}.
 func (x *Run) watched(ctx context.Context, event string, data []byte) []byte {
 	if event != "values" && event != "lifecycle" || !jsonscan.Valid(data) {
 		return data
@@ -68,7 +68,8 @@ func root(params []byte) bool {
 	return ok && len(namespace) == 0
 }
 
-// watchedValues shows values as of the checkpoint with the same messages; those of none continue what was shown before them.
+// watchedValues shows values as of the checkpoint with the same messages. Values without a checkpoint continue those shown
+// before.
 func (x *Run) watchedValues(ctx context.Context, values []byte) ([]byte, error) {
 	look := x.look(ctx)
 	messages, ok := jsonscan.Elements(jsonscan.Raw(values, look.Key))
@@ -118,7 +119,7 @@ func (w *watch) find(ids string) (id.Checkpoint, bool) {
 	return "", false
 }
 
-// before returns the newest checkpoint whose messages these begin with.
+// before returns the newest checkpoint whose messages are the beginning of these.
 func (w *watch) before(ids string) (id.Checkpoint, bool) {
 	for _, l := range w.lists {
 		if l.ids != "" && strings.HasPrefix(ids, l.ids) {
@@ -128,9 +129,9 @@ func (w *watch) before(ids string) (id.Checkpoint, bool) {
 	return "", false
 }
 
-// learn reads the messages of the upstream's head and of its ancestors, as far as they are not known yet.
+// learn reads the messages of the upstream's head and of its ancestors that are not known yet.
 func (x *Run) learn(ctx context.Context, look overlay.Look) error {
-	if x.base != nil { // where an earlier run of the thread stood
+	if x.base != nil { // of an earlier run of the thread
 		x.base.cancel()
 		<-x.base.done
 		x.base = nil
