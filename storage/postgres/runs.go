@@ -11,8 +11,6 @@ import (
 	"understudy/storage/internal/rows"
 )
 
-const updateRun = "UPDATE runs SET (" + relational.RunColumns + ") = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) WHERE run_id = $1"
-
 // settleHead brings the head of a thread's queue up to date: its oldest pending run, unless one is running.
 const settleHead = `WITH head AS (
 			SELECT run_id, created_at, graph_id FROM runs WHERE thread_id = $1 AND status = 'pending'
@@ -103,7 +101,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	if was == nil {
 		return relational.ErrNoRun
 	}
-	if err := tx.exec(updateRun, args...); err != nil {
+	if err := tx.Exec(relational.UpdateRun, args...); err != nil {
 		return fmt.Errorf("update run %s: %w", r.ID, err)
 	}
 	if !bytes.Equal(was.digest, digest) {

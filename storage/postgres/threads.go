@@ -52,7 +52,7 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	if err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
-	if err := tx.exec(updateThread, relational.ThreadArgs(t)...); err != nil {
+	if err := tx.Exec(relational.UpdateThread, relational.ThreadArgs(t)...); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
 	if rows.Rearms(was, t) {
@@ -75,8 +75,7 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 }
 
 const (
-	updateThread = "UPDATE threads SET (" + relational.ThreadColumns + ") = ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) WHERE thread_id = $1"
-	indexThread  = "INSERT INTO thread_metadata (key, value, updated_at, thread_id) SELECT key, value, $3, $4 FROM unnest($1::text[], $2::text[]) AS term (key, value) " +
+	indexThread = "INSERT INTO thread_metadata (key, value, updated_at, thread_id) SELECT key, value, $3, $4 FROM unnest($1::text[], $2::text[]) AS term (key, value) " +
 		"ON CONFLICT DO NOTHING"
 	unindexThread = "DELETE FROM thread_metadata m USING unnest($1::text[], $2::text[]) AS term (key, value) " +
 		`WHERE m.key = term.key COLLATE "C" AND m.value = term.value COLLATE "C" AND m.updated_at = $3 AND m.thread_id = $4`

@@ -16,17 +16,20 @@ import (
 
 const storedRun = "SELECT kwargs_digest, status, created_at, thread_id FROM runs " + relational.OfThreads + "run_id = ?"
 
-// updateRun has the parameters of relational.RunColumns. A column that an index has is named only if it changed: SQLite writes all indexes of the
-// columns that are named.
-var updateRun = func() string {
+// updateRun has the parameters of relational.RunColumns.
+var updateRun = "UPDATE runs SET " + setters(relational.RunColumns, "run_id", "thread_id", "status", "created_at")
+
+// setters give columns, all but some, the values that they have in the order of columns. SQLite writes all indexes of the columns that are named, so
+// those of an index are named only when they changed.
+func setters(columns string, but ...string) string {
 	var set []string
-	for i, column := range strings.Split(relational.RunColumns, ", ") {
-		if !slices.Contains([]string{"run_id", "thread_id", "status", "created_at"}, column) {
+	for i, column := range strings.Split(columns, ", ") {
+		if !slices.Contains(but, column) {
 			set = append(set, fmt.Sprintf("%s = ?%d", column, i+1))
 		}
 	}
-	return "UPDATE runs SET " + strings.Join(set, ", ")
-}()
+	return strings.Join(set, ", ")
+}
 
 // InsertRun is run.Tx.InsertRun.
 func (tx *Tx) InsertRun(r *run.Run) error {

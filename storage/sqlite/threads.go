@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"zombiezen.com/go/sqlite"
 
@@ -13,34 +14,35 @@ import (
 	"understudy/thread"
 )
 
-// UpdateThread is thread.Tx.UpdateThread and run.Tx.UpdateThread. It keeps the index of metadata in step. A column that an
-// index has is named only if it changed: SQLite writes all indexes of the columns that are named.
+// updateThread has the parameters of relational.ThreadColumns, and ?14 for expires_at.
+var updateThread = "UPDATE threads SET " + setters(relational.ThreadColumns, "thread_id", "status", "created_at", "updated_at", "state_updated_at")
+
+// UpdateThread is thread.Tx.UpdateThread and run.Tx.UpdateThread. It keeps the index of metadata in step.
 func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	was, err := tx.Thread(t.ID)
 	if err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
-	text := "UPDATE threads SET metadata = ?, config = ?, touched = ?, head = ?, interrupts = ?, error = ?, ttl = ?, stream_high = ?"
-	args := []any{t.Metadata, t.Config, t.Touched, t.Head, t.Interrupts, t.Error, rows.EncodeTTL(t.TTL), t.StreamHigh}
+	text, args := updateThread, relational.ThreadArgs(t)
 	if rows.Rearms(was, t) {
-		text, args = text+", expires_at = ?", append(args, rows.Expiry(t))
+		text, args = text+", expires_at = ?14", append(args, rows.Expiry(t))
 	}
 	if t.Status != was.Status {
-		text, args = text+", status = ?", append(args, string(t.Status))
+		text += ", status = ?7"
 	}
 	for _, c := range []struct {
-		set      string
-		was, now int64
+		set     string
+		was, is time.Time
 	}{
-		{", created_at = ?", was.CreatedAt.UnixMicro(), t.CreatedAt.UnixMicro()},
-		{", updated_at = ?", was.UpdatedAt.UnixMicro(), t.UpdatedAt.UnixMicro()},
-		{", state_updated_at = ?", was.StateUpdatedAt.UnixMicro(), t.StateUpdatedAt.UnixMicro()},
+		{", created_at = ?2", was.CreatedAt, t.CreatedAt},
+		{", updated_at = ?3", was.UpdatedAt, t.UpdatedAt},
+		{", state_updated_at = ?4", was.StateUpdatedAt, t.StateUpdatedAt},
 	} {
-		if c.was != c.now {
-			text, args = text+c.set, append(args, c.now)
+		if c.was.UnixMicro() != c.is.UnixMicro() {
+			text += c.set
 		}
 	}
-	if err := tx.exec(text+" WHERE thread_id = ?", append(args, t.ID)...); err != nil {
+	if err := tx.exec(text+" WHERE thread_id = ?1", args...); err != nil {
 		return fmt.Errorf("update thread %s: %w", t.ID, err)
 	}
 	updated := was.UpdatedAt.UnixMicro()

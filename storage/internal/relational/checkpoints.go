@@ -11,7 +11,7 @@ import (
 	"understudy/transfer"
 )
 
-// On Postgres checkpoints has the columns that LangGraph gives it, and snapshots what we know besides. The tables of LangGraph have the collation
+// On Postgres checkpoints has LangGraph's own columns, and snapshots has ours. The tables of LangGraph have the collation
 // of the database, ours have "C": where they meet, ours is said.
 const (
 	checkpointsPostgres = "SELECT c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata, s.run_id, s.tasks, s.shape FROM checkpoints c " +
@@ -19,7 +19,7 @@ const (
 	checkpointsSQLite = "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata, run_id, tasks, shape FROM checkpoints c "
 )
 
-// SelectCheckpoints is a statement that gives what ScanCheckpoint reads, of the table c.
+// SelectCheckpoints is a statement that returns the columns of ScanCheckpoint, of the table c.
 func SelectCheckpoints(where string) Statement {
 	return differing(checkpointsPostgres+where, checkpointsSQLite+where)
 }

@@ -54,7 +54,7 @@ var (
 	// caches of a log are cleared when the thread is deleted.
 	RowsAndLog = differing("SELECT "+transcriptColumns+", (SELECT body FROM events WHERE thread_id = $1 ORDER BY seq LIMIT 1) FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)",
 		"SELECT "+transcriptColumns+", 0 FROM transcripts WHERE thread_id = $1 AND checkpoint_id IN (SELECT value FROM json_each($2))")
-	// RowOfVersion: without being told, SQLite walks the thread for the order. Most versions are new, so it would walk all of it.
+	// RowOfVersion: without the hint SQLite scans the thread in the order that is wanted. Most versions are new, so it would scan all of it.
 	RowOfVersion = indexed("transcripts_version", "SELECT "+transcriptColumns+" FROM transcripts%s WHERE thread_id = $1 AND version = $2 ORDER BY checkpoint_id DESC LIMIT 1")
 	// ChainOf walks from a node to the whole one that it is made of.
 	ChainOf = same(`WITH RECURSIVE chain AS (

@@ -199,7 +199,7 @@ func (s *Store) ListNamespaces(ctx context.Context, of store.Namespaces) (out []
 	return out, err
 }
 
-// sortedItems gives items in the order of their keys, and with each its namespace as text: whoever writes several locks them in the same order.
+// sortedItems returns items in the order of their keys, with their namespaces as text: every writer locks rows in the same order.
 // Writes of the same item stay in theirs.
 func sortedItems(list []*store.Item) (sorted []*store.Item, names map[*store.Item]string, err error) {
 	sorted, names = slices.Clone(list), make(map[*store.Item]string, len(list))

@@ -17,7 +17,7 @@ const (
 	seqsOfRun    = "SELECT seq FROM events%s WHERE thread_id = $1 AND run_id = $5"
 )
 
-// pageOf is a statement that gives the seqs of a page: the first and the last ones.
+// pageOf is a statement that returns the seqs of a page, in ascending and in descending order.
 type pageOf [2]Statement
 
 func paged(index, format string) pageOf {
@@ -65,7 +65,7 @@ func (s *Store) LogPage(ctx context.Context, of eventstore.PageQuery) (*eventsto
 	return page, nil
 }
 
-// logSeqs gives the seqs of a page in the order in which it is read, and one more when there is one.
+// logSeqs returns the seqs of a page in the order in which it is read, and one more when there is one.
 func logSeqs(q Querier, of eventstore.PageQuery) (seqs []eventstore.Seq, err error) {
 	add := func(s pageOf, more ...any) {
 		text := s[0]
@@ -105,7 +105,7 @@ func logSeqs(q Querier, of eventstore.PageQuery) (seqs []eventstore.Seq, err err
 	return seqs[:min(len(seqs), of.Limit+1)], nil
 }
 
-// eventsAt gives events by their seqs, which ascend.
+// eventsAt returns events by their seqs, which ascend.
 func eventsAt(q Querier, t id.Thread, seqs []eventstore.Seq) (map[eventstore.Seq]*eventstore.Event, error) {
 	entries := make([]eventstore.Entry, len(seqs))
 	for i, seq := range seqs {
@@ -205,7 +205,7 @@ func pageTranscript(q Querier, of eventstore.PageQuery) (*eventstore.Transcript,
 	return eventstore.Fold(row, chain)
 }
 
-// placesOf gives a page of a transcript. What it reads besides is in indexes: few messages are revised, and a run has few events.
+// placesOf returns a page of a transcript. What it reads besides is in indexes: few messages are revised, and a run has few events.
 func placesOf(q Querier, tr *eventstore.Transcript, of eventstore.PageQuery) (places []eventstore.Place, more bool, err error) {
 	firsts := map[eventstore.Seq]eventstore.Seq{}
 	if err := q.Ask(Revisions, func(r Row) error {

@@ -41,7 +41,7 @@ func differing(postgres, sqlite string) Statement {
 	return Statement{Postgres: postgres, SQLite: string(numbered)}
 }
 
-// indexed is a statement in which SQLite is told which index to use, where %s stands behind the table.
+// indexed is a statement that names the index that SQLite must use; %s follows the table in format.
 func indexed(index, format string) Statement {
 	return differing(fmt.Sprintf(format, ""), fmt.Sprintf(format, " INDEXED BY "+index))
 }
@@ -107,7 +107,7 @@ type Nesting interface{ Nests() }
 // Writer is a transaction.
 type Writer interface {
 	Querier
-	// Exec runs a statement that gives nothing back. Its error may show later, but before the commit.
+	// Exec runs a statement without a result. Its error may be returned by a later call, but before the commit.
 	Exec(s Statement, args ...any) error
 	// Affected runs a statement, and returns how many rows it changed.
 	Affected(s Statement, args ...any) (int64, error)
@@ -144,14 +144,14 @@ type DB interface {
 	// Write runs fn in a transaction, and returns when it is durable.
 	Write(ctx context.Context, fn func(*Tx) error) error
 
-	// Fill adds values and writes to checkpoints of a thread, FillWrites writes alone. Value gives the value of a channel of the root namespace; nil
+	// Fill adds values and writes to checkpoints of a thread, FillWrites writes alone. Value returns the value of a channel of the root namespace; nil
 	// when there is none. How values are stored is each engine's own.
 	Fill(q Querier, t id.Thread, tuples ...*checkpointer.Tuple) error
 	FillWrites(q Querier, t *checkpointer.Tuple) error
 	Value(q Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error)
 	// Parts adds to each set the parts that a list is made of, whose value is given.
 	Parts(q Querier, t id.Thread, values [][]byte, sets []*compact.Set) error
-	// Whole tells of checkpoints of a thread whether they have a value of each of some channels that they have a version of.
+	// Whole returns a function that reports whether a checkpoint of a thread has values of the named channels, of those that it has versions of.
 	Whole(q Querier, t id.Thread) func(ns string, c id.Checkpoint, channels []string) (bool, error)
 }
 
@@ -181,10 +181,10 @@ func one(q Querier, s Statement, fn func(Row) error, args ...any) (found bool, e
 	return found, err
 }
 
-// has reports whether a statement gives a row.
+// has reports whether a statement returns a row.
 func has(q Querier, s Statement, args ...any) (bool, error) { return one(q, s, nil, args...) }
 
-// first gives what the first row of an answer holds: the zero value and false when there is none.
+// first returns what the first row of an answer holds: the zero value and false when there is none.
 func first[T any](q Querier, s Statement, scan func(Row) T, args ...any) (v T, found bool, err error) {
 	var got struct { // one allocation
 		v     T
@@ -206,7 +206,7 @@ func the[T any](q Querier, missing error, s Statement, scan func(Row) T, args ..
 	return v, err
 }
 
-// all gives what the rows of an answer hold.
+// all returns what the rows of an answer hold.
 func all[T any](q Querier, s Statement, scan func(Row) T, args ...any) (list []T, err error) {
 	err = q.Query(s, func(r Row) error {
 		list = append(list, scan(r))
@@ -223,7 +223,7 @@ func ask[T any](q Querier, list *[]T, s Statement, scan func(Row) T, args ...any
 	}, args...)
 }
 
-// from gives what a function reads; use it with a method of DB: from(ctx, s.db.Read, …).
+// from returns what a function reads; use it with a method of DB: from(ctx, s.db.Read, …).
 func from[T any](ctx context.Context, read func(context.Context, func(Querier) error) error, fn func(Querier) (T, error)) (v T, err error) {
 	err = read(ctx, func(q Querier) (err error) {
 		v, err = fn(q)
@@ -311,7 +311,7 @@ func inOrder(selection Statement, id string, columns ...string) orders {
 	return out
 }
 
-// pick gives the statement of a sort column; fault.Invalid when there is none.
+// pick returns the statement of a sort column; fault.Invalid when there is none.
 func (o orders) pick(column, fallback string, ascending bool) (Statement, error) {
 	if column == "" {
 		column = fallback

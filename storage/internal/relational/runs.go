@@ -83,7 +83,7 @@ const (
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
 )
 
-// SelectRuns is a statement that gives what ScanRun reads.
+// SelectRuns is a statement that returns the columns of ScanRun.
 func SelectRuns(where string) Statement { return same(selectRuns + where) }
 
 var (
@@ -99,6 +99,7 @@ var (
 	Fence        = same("SELECT attempt, status, cancel, thread_id FROM runs " + OfThreads + "run_id = $1")
 	insertRun    = same(insertInto("runs", RunColumns))
 	insertKwargs = same(insertInto("run_kwargs", "run_id, "+KwargsColumns))
+	UpdateRun    = same("UPDATE runs SET (" + RunColumns + ") = (" + marks(1, RunColumns) + ") WHERE run_id = $1")
 	UpdateKwargs = same("UPDATE run_kwargs SET (" + KwargsColumns + ") = (" + marks(2, KwargsColumns) + ") WHERE run_id = $1")
 	// MarkPassed changes nothing in a run that is marked.
 	MarkPassed = differing("UPDATE runs SET passed = true, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (NOT passed OR failures > 0 OR crashes > 0)",
@@ -128,7 +129,7 @@ var (
 		graphsSQLite+`SELECT min(h.created_at) FROM graphs CROSS JOIN run_heads h ON h.thread_id = (
 			SELECT thread_id FROM run_heads WHERE graph_id = graphs.name ORDER BY created_at, run_id LIMIT 1
 		) WHERE graphs.name NOT IN (SELECT value FROM json_each($1))`)
-	// ClaimHead on Postgres passes over threads that other transactions hold, and takes the lock of the one that it gives.
+	// ClaimHead on Postgres passes over threads that other transactions hold, and takes the lock of the one that it returns.
 	ClaimHead = differing("SELECT thread, run FROM claim_head($1)",
 		"SELECT thread_id, run_id FROM run_heads WHERE created_at <= $1 ORDER BY created_at, run_id LIMIT 1")
 	ClaimBeside = differing("SELECT thread, run FROM claim_head($1, $2)",
@@ -194,7 +195,7 @@ func (s *Store) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run
 	})
 }
 
-// SelectedRuns gives runs that a statement selects.
+// SelectedRuns returns the runs that a statement selects.
 func (s *Store) SelectedRuns(ctx context.Context, selection Statement, args ...any) ([]*run.Run, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*run.Run, error) { return loadRuns(q, &run.Query{}, selection, args...) })
 }
@@ -263,7 +264,7 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 	return nil
 }
 
-// Claim gives the first head of the queue that is due, beside graphs; ErrNoRun when there is none.
+// Claim returns the first head of the queue that is due, excluding graphs; ErrNoRun when there is none.
 func (tx *Tx) Claim(now time.Time, beside []string) (t id.Thread, r id.Run, err error) {
 	text, args := ClaimHead, []any{micros(now)}
 	if len(beside) > 0 {
@@ -288,7 +289,7 @@ func (tx *Tx) Fence(r id.Run) (attempt int, status run.Status, cancel run.Action
 	return attempt, status, cancel, err
 }
 
-// FenceOf is Fence, and gives the thread of the run.
+// FenceOf is Fence, and also returns the thread of the run.
 func (tx *Tx) FenceOf(r id.Run) (t id.Thread, attempt int, status run.Status, cancel run.Action, err error) {
 	found, err := one(tx, Fence, func(row Row) error {
 		attempt, status, cancel, t = int(row.Int(0)), run.Status(row.Text(1)), run.Action(row.Text(2)), id.Thread(row.Text(3))

@@ -56,6 +56,7 @@ func ThreadArgs(t *thread.Thread) []any {
 var (
 	SelectThread = same("SELECT " + ThreadColumns + " FROM threads WHERE thread_id = $1")
 	insertThread = same(insertInto("threads", ThreadColumns+", expires_at"))
+	UpdateThread = same("UPDATE threads SET (" + ThreadColumns + ") = (" + marks(1, ThreadColumns) + ") WHERE thread_id = $1")
 	SetExpiry    = same("UPDATE threads SET expires_at = $1 WHERE thread_id = $2")
 	threadsAfter = same("SELECT " + ThreadColumns + " FROM threads WHERE thread_id > $1 ORDER BY thread_id LIMIT $2")
 
@@ -138,7 +139,7 @@ var (
 	CountTerm = same("SELECT count(*) FROM (SELECT 1 FROM thread_metadata WHERE key = $1 AND value = $2 LIMIT $3) AS counted")
 )
 
-// ThreadSearch is how the rows of a search are read: a statement that gives a superset of them in order, with what remains to be
+// ThreadSearch is how the rows of a search are read: a statement that returns a superset of them in order, with what remains to be
 // checked on each.
 type ThreadSearch struct {
 	Text   Statement
@@ -208,7 +209,7 @@ func PlanThreads(q Querier, of thread.Query) (ThreadSearch, error) {
 	return read(allThreads)
 }
 
-// rarest gives the term that the fewest threads have, without counting far beyond fewThreads; and whether they are few.
+// rarest returns the term that the fewest threads have, without counting far beyond fewThreads; and whether they are few.
 func rarest(q Querier, terms []contain.Term) (best int, few bool, err error) {
 	bound := fewThreads + 1
 	if _, nests := q.(Nesting); nests { // a question costs little: first those that take no time
@@ -280,7 +281,7 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 	return s.db.Snapshot(ctx, search)
 }
 
-// place is where a thread stands in the order of updated_at.
+// place is the position of a thread in the order of updated_at.
 type place struct {
 	updated int64
 	thread  string
