@@ -24,14 +24,14 @@ type need int
 const (
 	nothingAsked need = iota
 	valuesAsked
-	allAsked // nobody described the checkpoint
+	allAsked // the checkpoint has no description
 )
 
 // content is what a checkpoint shows, from its description or a graph's answer.
 type content struct {
 	shape  *shape
 	tasks  []taskInfo
-	values json.RawMessage // told by the graph; nil: compose them from rows
+	values json.RawMessage // returned by the graph; nil: compose them from rows
 }
 
 // taskInfo is an entry of Checkpoint.Tasks.
@@ -42,7 +42,7 @@ type taskInfo struct {
 	Subgraph bool            `json:"subgraph"`
 }
 
-// needs tells what rows do not say. live: see view.
+// needs returns what rows do not contain. live: see view.
 func (s *Snapshots) needs(ctx context.Context, t *Tuple, live bool) (need, error) {
 	if len(t.Tasks) == 0 || string(t.Tasks) == "null" {
 		return allAsked, nil
@@ -140,7 +140,8 @@ const patience = 3
 // askLimit bounds how long a graph may take. Building one by a factory can take seconds.
 const askLimit = time.Minute
 
-// answer returns what the graph says of a checkpoint with the writes it has now: kept, or asked once by whoever comes first.
+// answer returns the graph's answer for a checkpoint with its current writes: cached, or requested once for all concurrent
+// callers.
 func (s *Snapshots) answer(ctx context.Context, t *Tuple, live bool) (kept, error) {
 	key := answerKey(t, live)
 	if raw, err := s.rows.LoadAnswer(ctx, t.Key, key); err != nil {

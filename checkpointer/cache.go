@@ -8,11 +8,11 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// valueCache keeps the JSON of stored values, by a digest of their bytes: the message that a hundred checkpoints repeat is
-// converted once, and nothing has to be told when rows go. Lists are kept by element.
+// valueCache caches the JSON of stored values, by a digest of their bytes: a message that a hundred checkpoints repeat is
+// converted once, and deleted rows need no invalidation. Lists are cached by element.
 //
-// Entries live in two generations: when the young one has its half of the memory, it becomes the old one, and the old one is
-// dropped with all that was not asked for meanwhile. That is nearly least-recently-used, without a list to keep in order.
+// Entries live in two generations. When the young one has its half of the memory, it becomes the old one, and the previous
+// old one is dropped with all entries not used meanwhile. That is nearly least-recently-used, without an ordered list.
 type valueCache struct {
 	limit int
 	seeds [2]maphash.Seed
@@ -28,7 +28,7 @@ type digest [2]uint64
 const (
 	// Below this, converting is as fast as finding.
 	leastKept = 64
-	// What an entry takes beside its bytes.
+	// entryOverhead is the memory of an entry in addition to its bytes.
 	entryOverhead = 96
 )
 

@@ -14,8 +14,8 @@ type Key struct {
 	ID     id.Checkpoint
 }
 
-// Blob is the value of one channel at one version, serialised by whoever wrote it (JsonPlus: null, bytes, msgpack, json…).
-// Those who read one use Size, AppendTo and SplitList: a storage that keeps lists by item gives them by item.
+// Blob is the value of one channel at one version, serialised by its writer (JsonPlus: null, bytes, msgpack, json…). Read
+// it with Size, AppendTo and SplitList: a storage that keeps lists by item returns them by item.
 type Blob struct {
 	Channel string
 	Version string
@@ -44,8 +44,8 @@ type Checkpoint struct {
 	Data     json.RawMessage
 	Metadata json.RawMessage // object
 	Run      id.Run          // the run that wrote it; "" for state updates
-	// Tasks and Shape are the description (SNAPSHOTS.md): what the graph alone can say of the checkpoint. Tasks is nil when
-	// nobody described it.
+	// Tasks and Shape are the description (SNAPSHOTS.md): what only the graph knows about the checkpoint. Tasks is nil when
+	// there is none.
 	Tasks json.RawMessage // [{"id","name","path":[…],"subgraph":bool}] in the order of LangGraph's tasks
 	Shape string          // digest of the Shape below; "" when not described
 }
@@ -97,8 +97,8 @@ type Tx interface {
 	Head(t id.Thread) (*Tuple, error)
 }
 
-// Expecting is an optional ability of a Tx: told what is going to be put, it asks the database once for what that takes. It changes nothing in
-// what is answered.
+// Expecting is an optional ability of a Tx: it announces coming puts, so that the Tx reads what they need from the database at once. Results
+// do not change.
 type Expecting interface {
 	ExpectPuts(puts ...*Put)
 }

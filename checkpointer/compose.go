@@ -16,7 +16,7 @@ import (
 // nullTask is the task id of writes that come from no task: what a Command updates or answers.
 const nullTask = "00000000-0000-0000-0000-000000000000"
 
-// Channels of writes that LangGraph gives a meaning of its own.
+// Channels of writes that have a special meaning in LangGraph.
 const (
 	writeError     = "__error__"
 	writeErrorNode = "__error_source_node__"
@@ -114,7 +114,7 @@ func Maps(t *Tuple) (own, parent json.RawMessage) {
 	return own, parent
 }
 
-// progress is how far a task came, as its writes tell.
+// progress is the progress of a task, read from its writes.
 type progress struct {
 	finished   bool
 	failure    *Write

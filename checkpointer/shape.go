@@ -85,12 +85,12 @@ func (sh *shape) shows(name string) bool {
 	return slices.Contains(sh.out, name)
 }
 
-// internalChannel tells LangGraph's own channels by their names, when no graph is there to ask.
+// internalChannel recognizes LangGraph's own channels by their names, when no graph is available.
 func internalChannel(name string) bool {
 	return strings.HasPrefix(name, "__") || strings.Contains(name, ":")
 }
 
-// shape returns the shape of a digest; nil when nobody spelled it out.
+// shape returns the shape with a digest; nil when its definition is unknown.
 func (s *Snapshots) shape(ctx context.Context, digest string) (*shape, error) {
 	if digest == "" {
 		return nil, nil

@@ -29,7 +29,7 @@ type Explained struct {
 	Next   []string
 	Tasks  json.RawMessage // as Checkpoint.Tasks
 	Shape  string          // digest
-	// ShapeJSON spells out Shape; nil when the graph has told it before.
+	// ShapeJSON is the definition of Shape; nil when the graph has sent it before.
 	ShapeJSON Shape
 }
 
@@ -50,7 +50,7 @@ type HeadInfo struct {
 // Snapshots composes checkpoints as the API shows them from stored rows, and asks the graph only for what these do not hold.
 // It is safe for concurrent use.
 type Snapshots struct {
-	// Log is told when a graph could not be asked and rows had to do. nil: nobody is. Set it before use.
+	// Log receives a line when no graph was available and only rows were used. nil: none. Set it before use.
 	Log *slog.Logger
 
 	rows   Reader
@@ -175,8 +175,8 @@ func (s *Snapshots) Values(ctx context.Context, k Key) (json.RawMessage, error) 
 	return s.valuesOf(t, c), nil
 }
 
-// Head tells of the newest root checkpoint what a thread's row needs. It converts no values, and does not load them when the
-// storage is a HeadReader.
+// Head returns the data of the newest root checkpoint for a thread's row. It does not convert values, and does not load them
+// when the storage is a HeadReader.
 func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error) {
 	t, err := s.bare(ctx, Key{Thread: thread})
 	if err != nil {
@@ -193,11 +193,11 @@ func (s *Snapshots) Head(ctx context.Context, thread id.Thread) (HeadInfo, error
 	return s.headInfo(t, c.tasks), nil
 }
 
-// ErrUndescribed: nobody described the checkpoint, so that only its graph can tell the next tasks.
+// ErrUndescribed: the checkpoint has no description, so that only its graph knows the next tasks.
 var ErrUndescribed = errors.New("the checkpoint has no description")
 
-// HeadOf is Head of a checkpoint at hand, from its description and writes; t nil: there is none. ErrUndescribed when only Head,
-// which asks the graph, can tell.
+// HeadOf is Head for a loaded checkpoint, from its description and writes; t is nil when there is none. It returns
+// ErrUndescribed when only the graph knows, which Head calls.
 func (s *Snapshots) HeadOf(t *Tuple) (HeadInfo, error) {
 	if t == nil {
 		return HeadInfo{Next: []string{}, Interrupts: json.RawMessage("{}")}, nil

@@ -108,7 +108,7 @@ func (r recorded) store(t testing.TB, described bool) *checkpointertest.Memory {
 // graph answers as LangGraph did when the thread was recorded, and counts.
 type graph struct {
 	r       recorded
-	unknown bool // has never told its shapes
+	unknown bool // has never sent its shapes
 
 	mu    sync.Mutex
 	asked []checkpointer.Key
@@ -289,7 +289,7 @@ func TestStateOfNothing(t *testing.T) {
 	require.Equal(t, checkpointer.HeadInfo{Next: []string{}, Interrupts: json.RawMessage("{}")}, info)
 }
 
-// Most states need no graph at all, and an answer that was kept is not asked for again.
+// Most states need no graph at all, and a cached answer is not requested again.
 func TestAsking(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

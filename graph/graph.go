@@ -14,12 +14,12 @@ import (
 // Graph is something that runs. Implementations are safe for concurrent use.
 type Graph interface {
 	// Stream runs or resumes, and yields events in the order in which the graph emitted them. It ends without an error when the
-	// graph finished or stopped at an interrupt or breakpoint. Errors: *Failure when the graph raised; ErrWorkerDied when
-	// what ran it is gone (the run can be tried again); the cause of ctx when it was cancelled, after the graph's tasks have ended
-	// or been given up. Nothing of the run goes on after the iterator returned.
+	// graph finished or stopped at an interrupt or breakpoint. Errors: *Failure when the graph raised; ErrWorkerDied when its
+	// worker died (the run can be retried); the cause of ctx when it was cancelled, after the graph's tasks have ended or been
+	// abandoned. Nothing of the run continues after the iterator returned.
 	Stream(ctx context.Context, inv Invocation) iter.Seq2[Event, error]
-	// Explain tells what stored rows alone cannot say of a checkpoint. It runs no node. live: the head of its namespace as
-	// LangGraph shows it when read without an id.
+	// Explain returns what stored rows do not contain about a checkpoint. It runs no node. live: the head of its namespace
+	// as LangGraph shows it when read without an id.
 	Explain(ctx context.Context, cfg Config, at checkpointer.Key, live bool) (Explanation, error)
 	// Update writes new checkpoints as if nodes had, one after the other, and returns the key of the last. It saves through cfg.Saver.
 	// An unknown node or unusable values: *fault.Error of kind Invalid.
@@ -34,8 +34,8 @@ var ErrWorkerDied = errors.New("the worker running the graph died")
 // ErrReloading: the worker is being replaced on purpose; the run should be handed back, not counted as a failure.
 var ErrReloading = errors.New("the worker running the graph is being replaced")
 
-// ErrHandedOver is in the cause of a context that was cancelled although the run is not over: another attempt will go on with it, here or on
-// another instance. What runs outside of this process may go on.
+// ErrHandedOver is in the cause of a context that was cancelled although the run is not over: another attempt will resume it, here or on
+// another server. Work outside of this process may continue.
 var ErrHandedOver = errors.New("the run is handed over")
 
 // Failure is an exception that the graph raised.
@@ -63,7 +63,7 @@ type Invocation struct {
 // Arguments are what a client calls a graph with, the same from the request to the row of the run to its invocation. The JSON is that of the row, where Input
 // and Command have columns of their own.
 type Arguments struct {
-	// Input is the input as JSON. nil: none, go on from the checkpoint. (A client's JSON null is nil as well.)
+	// Input is the input as JSON. nil: none, resume from the checkpoint. (A client's JSON null is nil as well.)
 	Input           json.RawMessage `json:"-"`
 	Command         json.RawMessage `json:"-"`                          // {"resume"?, "update"?, "goto"?}; nil when there is none
 	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events
@@ -104,7 +104,8 @@ type Event struct {
 	// Hold, when not nil, is closed when the event, and all that follow it, may be shown: the checkpoint that belongs to a root
 	// `values`, or that precedes root `updates` which may condense, has been committed, or the run ended without one.
 	Hold <-chan struct{}
-	// Lost tells, once Hold is closed, that the checkpoint could not be saved: the event is not to be shown. nil: it cannot be lost.
+	// Lost reports, once Hold is closed, that the checkpoint could not be saved and the event must not be shown. nil: it cannot be
+	// lost.
 	Lost func() bool
 	// Checkpoint is the one that belongs to a root `values`, or for root `updates` that may condense the one that was saved last when the
 	// graph emitted them, before their step or right after it; "" when there is none, or it is not known.
@@ -125,9 +126,9 @@ type Save struct {
 	Put    *checkpointer.Put // nil: Writes on At
 	At     checkpointer.Key
 	Writes []checkpointer.Write
-	// Words are those of a summary that the graph told since the save before; "" when it told none. A graph that condenses its messages
-	// may say so by a root `custom` event {"type": "summarization", "summary": "…", "replaced_count": n}; its words go before what the
-	// checkpoints tell.
+	// Words is the text of a summary that the graph reported since the previous save; "" when none. A graph that condenses its messages
+	// may report it by a root `custom` event {"type": "summarization", "summary": "…", "replaced_count": n}; this text takes precedence
+	// over that of the checkpoints.
 	Words string
 }
 
@@ -206,7 +207,7 @@ type Explanation struct {
 	Next   []string
 	Tasks  json.RawMessage // as in checkpointer.Checkpoint.Tasks
 	Shape  string
-	// ShapeJSON spells out Shape when the worker had not told it yet.
+	// ShapeJSON is the definition of Shape, set until the worker has sent it once.
 	ShapeJSON json.RawMessage
 }
 

@@ -41,7 +41,7 @@ func (r *Registry) Put(id, description string, g Graph) {
 	r.graphs[id], r.descriptions[id] = g, description
 }
 
-// Remove takes a graph out. Who has it already goes on with it.
+// Remove removes a graph. Callers that have it already can still use it.
 func (r *Registry) Remove(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -221,11 +221,11 @@ func minutes(n float64) time.Duration {
 	return time.Duration(n * float64(time.Minute))
 }
 
-// bite is how many items one transaction deletes: nobody waits long for it.
+// bite is how many items one transaction deletes, so that other writers do not wait long.
 const bite = 500
 
-// Sweep deletes what has expired, until ctx ends: at the start and at every interval, on one instance at a time. Failures are logged, and the next
-// sweep goes on.
+// Sweep deletes expired items until ctx ends: at the start and at every interval, on one server at a time. Failures are logged, and the next sweep
+// continues.
 func (s *Service) Sweep(ctx context.Context) error {
 	loop := sweep.Loop{Turns: s.backend, Name: "items", Every: s.Retention.Every, Log: s.Log, Now: s.now, Do: s.sweep}
 	if loop.Every <= 0 {

@@ -78,7 +78,7 @@ func (s *Service) clear(ctx context.Context, gone []id.Thread) {
 	}
 }
 
-// Remove deletes threads with all that belongs to them, and gives those that there were. Their runs stop.
+// Remove deletes threads with all their data, and returns those that existed. Their runs stop.
 func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread, err error) {
 	ids = slices.Clone(ids)
 	slices.Sort(ids) // a storage that locks threads one by one wants the same order everywhere

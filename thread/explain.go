@@ -18,7 +18,7 @@ type Explainer struct {
 
 var _ checkpointer.Explainer = Explainer{}
 
-// Explain asks the graph that wrote the checkpoint, as its metadata or else the thread's tell.
+// Explain calls the graph that wrote the checkpoint, named in its metadata or else in the thread's.
 func (e Explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
 	row, err := e.Store.Thread(ctx, k.Thread)
 	if err != nil {

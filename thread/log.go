@@ -65,7 +65,7 @@ func (l *Log) find(ctx context.Context, q eventstore.PageQuery) error {
 	}
 	known, err := l.store.KnowsRun(ctx, q.Thread, q.Run)
 	if err == nil && !known {
-		err = fault.New(fault.NotFound, "Not Found") // as a run that is asked for by itself
+		err = fault.New(fault.NotFound, "Not Found") // as for a request for a single run
 	}
 	return err
 }

@@ -33,7 +33,7 @@ type SharedQueue interface {
 // turns lets updates of a thread go one after the other, in the order in which they came. The zero value is ready.
 type turns struct {
 	mu      sync.Mutex
-	waiting map[id.Thread][]chan struct{} // an entry without channels: somebody has the turn and no one waits
+	waiting map[id.Thread][]chan struct{} // an entry without channels: a turn is taken, without waiters
 }
 
 // take waits for the turn of the caller.

@@ -44,7 +44,7 @@ func TestTurnsComeInOrder(t *testing.T) {
 	})
 }
 
-// A turn that comes while its waiter gives up goes to the next.
+// A turn that arrives while its waiter gives up passes to the next.
 func TestTurnsAreNotLost(t *testing.T) {
 	t.Parallel()
 	const th = id.Thread("t")

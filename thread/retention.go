@@ -32,8 +32,8 @@ func (r Retention) orDefaults() Retention {
 // sweepPage is how many threads are looked up at once.
 const sweepPage = 50
 
-// Sweep deletes or prunes threads whose time is up, until ctx ends: at the start and at every interval, on one instance at a time. Failures are
-// logged, and the next sweep goes on.
+// Sweep deletes or prunes expired threads until ctx ends: at the start and at every interval, on one server at a time. Failures are logged, and
+// the next sweep continues.
 func (s *Service) Sweep(ctx context.Context) error {
 	loop := sweep.Loop{Turns: s.Store, Name: "threads", Every: s.Retention.Every, Log: s.Log, Now: s.Now, Do: s.sweep}
 	return loop.Run(ctx)
@@ -168,7 +168,7 @@ const (
 	due
 )
 
-// judge looks at a thread again, where nobody changes it meanwhile. If it is not due, it puts it off.
+// judge reads a thread again under its lock. If it is not due, judge postpones it.
 func (s *Service) judge(tx Tx, t id.Thread, strategy Strategy) (verdict, error) {
 	row, err := tx.Thread(t)
 	if fault.Is(err, fault.NotFound) {
@@ -191,8 +191,8 @@ func (s *Service) judge(tx Tx, t id.Thread, strategy Strategy) (verdict, error) 
 	return due, nil
 }
 
-// Prune deletes threads, or all of their checkpoints but the newest and what its reading needs. It gives how many there were. Threads with
-// pending or running runs keep their checkpoints, from which these may start, and do not count.
+// Prune deletes threads, or all of their checkpoints but the newest and what its reading needs. It returns the number of pruned threads.
+// Threads with pending or running runs keep their checkpoints, from which these may start, and do not count.
 func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy) (int, error) {
 	if strategy != KeepLatest {
 		gone, err := s.Remove(ctx, ids)

@@ -204,7 +204,7 @@ func TestBusyThreadsStay(t *testing.T) {
 	}
 }
 
-// What keep_latest leaves is the thread, its newest checkpoint and all that was said; it has nothing to do again until somebody goes on.
+// keep_latest leaves the thread, its newest checkpoint and the whole transcript; it does nothing more until a new run.
 func TestKeepLatest(t *testing.T) {
 	t.Parallel()
 	w := setup(t, thread.Retention{})
@@ -298,7 +298,7 @@ func TestDefaults(t *testing.T) {
 		})
 	}
 
-	// With a run, a default follows the configuration; what a client asked for stays.
+	// With a run, a default follows the configuration; a TTL requested by a client stays.
 	th := thread.Thread{TTL: &thread.TTL{Strategy: thread.Delete, After: minute}}
 	th.Renew(configured.Default)
 	require.Equal(t, &thread.TTL{Strategy: thread.Delete, After: minute}, th.TTL)
@@ -433,7 +433,8 @@ func (s *slowest) Write(ctx context.Context, fn func(thread.Tx) error) error {
 	return err
 }
 
-// What a sweep costs a thread, and the longest that anybody waits for it: deletion and pruning, of many small threads and of a long one.
+// BenchmarkSweep measures the cost of a sweep per thread, and the longest wait of other writers: deletion and pruning, of many small
+// threads and of a long one.
 func BenchmarkSweep(b *testing.B) {
 	for name, where := range map[string]func() string{
 		"sqlite": func() string { return b.TempDir() }, "postgres": func() string { return postgrestest.Database(b) },

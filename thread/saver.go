@@ -22,9 +22,10 @@ type SaverStore[T SaverTx] interface {
 	Write(ctx context.Context, fn func(T) error) error
 }
 
-// Saver gives a graph its checkpoints. A checkpoint, its description and the message events that follow from it are one transaction.
+// Saver stores and loads the checkpoints of a graph. A checkpoint, its description and the message events derived from it are one
+// transaction.
 type Saver[T SaverTx] struct {
-	// Keys tell which channels hold messages. Set it before use.
+	// Keys returns which channels hold messages. Set it before use.
 	Keys eventstore.Keys
 
 	store SaverStore[T]
@@ -33,7 +34,7 @@ type Saver[T SaverTx] struct {
 
 	mu      sync.Mutex
 	deleted []string // see NoteDeleted
-	words   string   // of the last summary that the graph told of
+	words   string   // text of the last summary that the graph reported
 }
 
 // NoteDeleted has the next root checkpoint note that a client deleted these condensed messages, which the graph does not know any more.

@@ -45,9 +45,9 @@ type Options struct {
 	Backfill  Backfill    // nil: every thread was recorded from its beginning
 	// Overlay shows transcripts in place of messages. nil: states show what the graph itself has.
 	Overlay *overlay.Overlay
-	// Deleted is told of threads after they are gone: whoever works on them stops. It must not block.
+	// Deleted is called with threads after their deletion, so that their runs stop. It must not block.
 	Deleted func(id.Thread)
-	// Changed is told the new state of a thread that a client has updated. It must not block.
+	// Changed is called with the new state of a thread that a client has updated. It must not block.
 	Changed   func(*checkpointer.Snapshot)
 	Retention Retention
 	Log       *slog.Logger // of sweeps; nil: nothing is logged
@@ -108,7 +108,7 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 		switch {
 		case fault.Is(err, fault.NotFound):
 			return tx.InsertThread(t)
-		case err != nil || n.IfExists == "do_nothing": // the thread that is there is the one that was asked for
+		case err != nil || n.IfExists == "do_nothing": // the existing thread is the requested one
 			return err
 		default:
 			return fault.Newf(fault.Conflict, "Thread with ID %s already exists", t.ID)
@@ -238,7 +238,7 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 		// Its runs stay with the original, and so does what they left on the row: it is set again by the copy's own runs and updates.
 		row.ID, row.CreatedAt, row.UpdatedAt, row.StateUpdatedAt = to, now, now, now
 		row.Status, row.Touched, row.Config, row.Error, row.Interrupts = Idle, false, empty, nil, nil
-		// While a run goes on the row of the original does not name what the run has saved, which is copied too.
+		// During a run the row of the original does not name the run's checkpoints, which are copied too.
 		head, err := tx.Head(to)
 		if err != nil {
 			return err

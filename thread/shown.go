@@ -45,9 +45,9 @@ func (s *Service) overlayView(ctx context.Context, v *View, p overlay.Place) err
 	return nil
 }
 
-// cleanUpdates takes out of state updates what only the overlay had put in, and gives which condensed messages they delete. Of several
-// steps the later ones meet a state that is not there yet; what was condensed before the first is condensed for all. A head that is read is
-// noted in d.
+// cleanUpdates removes from state updates messages that only the overlay has added, and returns which condensed messages they delete. The
+// states of later steps do not exist yet; messages condensed before the first step are condensed for all. A head that it reads is noted in
+// d.
 func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpointer.Key, steps [][]StateUpdate, d *draft) (updates [][]graph.StateUpdate, deleted []string, err error) {
 	updates = make([][]graph.StateUpdate, len(steps))
 	base := at.ID

@@ -26,8 +26,8 @@ type Store interface {
 	// Scan runs fn, whose reads may be of any number of rows, as one search among few: see package scan.
 	Scan(ctx context.Context, hint string, fn func(context.Context) error) error
 
-	// Expired returns threads whose time is up by now (Thread.ExpiresAt, or what SetExpiry has said since), those that have waited longest first.
-	// It may give some too early: who acts on one looks at its row.
+	// Expired returns expired threads (by Thread.ExpiresAt, or a later SetExpiry), longest expired first. It may return some too early: the
+	// caller checks the row before acting.
 	Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error)
 	// Remains returns threads that RemoveThread has removed and that have rows left, and what copies that did not come to their end have left.
 	Remains(ctx context.Context, limit int) ([]id.Thread, error)
@@ -67,7 +67,7 @@ type Tx interface {
 	// PruneStep takes a step of a plan. The steps before it have been taken, and but for them the thread's checkpoints are as they were when the plan was
 	// made. Whatever is left can be read as before.
 	PruneStep(t id.Thread, s *PruneStep) error
-	// SetExpiry puts off when Expired gives the thread; the zero time: not before its row is written with another UpdatedAt or TTL.
+	// SetExpiry sets when Expired returns the thread; the zero time: not before its row is written with another UpdatedAt or TTL.
 	SetExpiry(t id.Thread, at time.Time) error
 	// RemoveThread is DeleteThread for all who look, and for who inserts a thread of the same id; what may be many rows is left to DeleteRemains.
 	RemoveThread(t id.Thread) error

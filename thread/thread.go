@@ -31,7 +31,7 @@ type Thread struct {
 	Head           id.Checkpoint   // root checkpoint whose values the thread shows; "" while there is none
 	Interrupts     json.RawMessage // {task id: [{id, value}]}; nil means {}
 	Error          json.RawMessage // {error, message}; nil means null
-	TTL            *TTL            // nil: it is kept until somebody deletes it
+	TTL            *TTL            // nil: kept until deleted
 	// StreamHigh is a time in Unix milliseconds that no stream offset of this thread given out so far exceeds.
 	// Offsets given after a restart, or when the clock went back, start above it.
 	StreamHigh int64
@@ -87,7 +87,7 @@ type Patch struct {
 type Search struct {
 	Query
 	Values   json.RawMessage   // containment in the thread's values
-	NoValues bool              // values are not asked for: View.Values stays nil
+	NoValues bool              // values are not requested: View.Values stays nil
 	Extract  map[string]string // alias -> path such as values.items[-1]
 }
 

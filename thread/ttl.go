@@ -10,7 +10,7 @@ const (
 	KeepLatest Strategy = "keep_latest" // older checkpoints go; thread, newest state and transcript stay
 )
 
-// TTL is how long a thread is kept that nobody uses.
+// TTL is how long an unused thread is kept.
 type TTL struct {
 	Strategy Strategy
 	After    time.Duration // after the last activity: what moved UpdatedAt
@@ -32,7 +32,7 @@ func (t *Thread) ExpiresAt() (time.Time, bool) {
 	return t.UpdatedAt.Add(t.TTL.After), true
 }
 
-// ask returns the thread what a client asked for. byDefault is what the configuration says; nil: nothing.
+// ask applies a client's request to the thread. byDefault is the configured TTL; nil: none.
 func (t *Thread) ask(r *TTLRequest, byDefault *TTL) {
 	switch {
 	case r == nil:

@@ -28,7 +28,7 @@ type Place struct {
 // the other, in the order in which they came: each builds on the head that the one before left, unless at.ID names another checkpoint.
 // While runs of the thread are pending or running: fault.Conflict.
 func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]StateUpdate) (Place, error) {
-	if _, err := s.updatable(ctx, at.Thread); err != nil { // nobody needs a turn to hear that
+	if _, err := s.updatable(ctx, at.Thread); err != nil { // this check needs no turn
 		return Place{}, err
 	}
 	leave, err := s.turn(ctx, at.Thread)

@@ -184,7 +184,7 @@ func splitData(data json.RawMessage) (rest []byte, inline map[string]json.RawMes
 	return canonical(text), inline, versions, err
 }
 
-// packed returns a stored value as msgpack, whatever form it is kept in. What nobody reads is moved as it is.
+// packed returns a stored value of any form as msgpack. Values that cannot be read are returned unchanged.
 func packed(typ string, data []byte) ([]byte, error) {
 	out, err := jsonplus.Pack(typ, data)
 	if errors.Is(err, jsonplus.ErrType) || errors.Is(err, jsonplus.ErrPickle) {

@@ -64,7 +64,7 @@ func (s *Server) Transcript(ctx context.Context, t *Thread) (out []json.RawMessa
 const nowhere id.Checkpoint = "00000000-0000-0000-0000-000000000000"
 
 // earlier records what the source's transcript has and its checkpoints do not: where the parent of the oldest one is gone, pruned for instance,
-// that parent is recorded as if it held the conversation so far. Recording the checkpoint itself then tells what was condensed.
+// that parent is recorded as if it held the conversation so far. Recording the checkpoint itself then shows what was condensed.
 func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread, links []Link, to id.Thread) error {
 	there := places(links)
 	for _, l := range links {
@@ -72,7 +72,7 @@ func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread,
 		if l.NS != "" || ok {
 			continue
 		}
-		// The first that was not made from another: those after it have it above them, and a fork tells no more.
+		// Use the first that was not created from another one: later ones have it as ancestor, and a fork adds nothing.
 		row, messages, own, err := m.messages(ctx, to, l.ID)
 		if err != nil || own == nil || l.Parent == "" && gjson.GetBytes(row.Metadata, "step").Int() < 0 {
 			return err

@@ -13,7 +13,7 @@ import (
 // Exporter moves conversations out, into LangGraph's tables.
 type Exporter struct {
 	Source Source // this server's storage
-	// Progress is told how far it is. nil: nobody is.
+	// Progress receives the progress. nil: none.
 	Progress Progress
 }
 

@@ -30,7 +30,7 @@ type Importer struct {
 	Backfill   *eventstore.Backfiller
 	// Graph is that of threads whose checkpoints do not say it; "" leaves it open.
 	Graph string
-	// Progress is told how far it is. nil: nobody is.
+	// Progress receives the progress. nil: none.
 	Progress Progress
 	Now      func() time.Time // nil: the machine's
 }
@@ -60,8 +60,8 @@ func (j *job) finish(notes []string) *Result {
 	return j.result
 }
 
-// Run moves everything that the source has. An error means that it could not go on: what was moved stays, and Run goes on from there
-// when it is called again. What could be moved and is not equal to the source is in the result.
+// Run moves everything in the source. After an error, moved data stays, and the next call of Run continues from there. Moved data
+// that differs from the source is listed in the result.
 func (m *Importer) Run(ctx context.Context, src Source) (*Result, error) {
 	if m.Progress == nil {
 		m.Progress = silent{}
@@ -141,7 +141,7 @@ func threadID(key string) (to id.Thread, same bool) {
 	return id.Thread(uuid.NewSHA1(uuid.NameSpaceOID, []byte(key)).String()), false
 }
 
-// thread moves one thread and gives the name of its graph.
+// thread moves one thread and returns the name of its graph.
 func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to id.Thread) (graph string, err error) {
 	row, err := m.Target.Thread(ctx, to)
 	if fault.Is(err, fault.NotFound) {
@@ -253,7 +253,7 @@ func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []L
 			j.result.Checkpoints.New++
 			j.result.Writes.New += len(p.Writes)
 		}
-		// A database that shares values between checkpoints gives each once; others give them with each checkpoint.
+		// A database that shares values between checkpoints returns each once; others return them with each checkpoint.
 		p.Blobs = slices.DeleteFunc(slices.Clone(p.Blobs), func(b checkpointer.Blob) bool {
 			k := valueKey{p.NS, b.Channel, b.Version}
 			_, done := moved.values[k]

@@ -138,7 +138,7 @@ func (m *Importer) firstStamp(ctx context.Context, t id.Thread) (first time.Time
 	return stamp(tuple), nil
 }
 
-// Names that LangGraph gives to channels and writes.
+// LangGraph's names of channels and writes.
 const (
 	channelTasks     = "__pregel_tasks"
 	channelStart     = "__start__"
@@ -148,8 +148,8 @@ const (
 	branchPrefix     = "branch:to:"
 )
 
-// statusOf says what a thread waits for, as far as rows tell it without the graph: a task that failed, one that asked, a channel that
-// triggers a node and was not consumed, sends.
+// statusOf returns the status of a thread as far as rows show it without the graph: a task that failed, one that asked, a channel
+// that triggers a node and was not consumed, sends.
 func statusOf(head *checkpointer.Tuple) thread.Status {
 	failed, asked := false, false
 	for _, w := range head.Writes {

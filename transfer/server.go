@@ -112,7 +112,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// ask sends a request and gives the body of its answer.
+// ask sends a request and returns the body of its answer.
 func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte, error) {
 	var raw []byte
 	if body != nil {
@@ -398,7 +398,7 @@ func (s *Server) History(ctx context.Context, t *Thread) (_ History, err error) 
 	return h, nil
 }
 
-// fetch reads the history of a namespace; found is told of those below.
+// fetch reads the history of a namespace; found is called with those below it.
 func (h *spool) fetch(ctx context.Context, ns string, found func(ns string)) error {
 	rows, before := leastRows, ""
 	for {

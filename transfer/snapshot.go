@@ -288,7 +288,7 @@ func orNull(raw string) []byte {
 	return []byte(raw)
 }
 
-// pathText is a task's path as langgraph writes it beside writes.
+// pathText returns a task's path in the form that langgraph stores with writes.
 func pathText(path []gjson.Result) string {
 	parts := make([]string, 0, len(path))
 	for _, p := range path {

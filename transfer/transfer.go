@@ -45,7 +45,7 @@ type History interface {
 	Close() error
 }
 
-// Source is where conversations come from. It is not safe for concurrent use. Reads see one state of the source, as far as it can give one.
+// Source is where conversations come from. It is not safe for concurrent use. Reads see one state of the source, if it supports that.
 type Source interface {
 	// Name says what it is, for messages; it holds no secrets.
 	Name() string
@@ -83,7 +83,7 @@ type Log struct {
 	Nodes  []*eventstore.Node
 }
 
-// CountedSource is a Source that only tells while it is read whether a thread changed since it was moved.
+// CountedSource is a Source that detects only while it is read whether a thread changed since it was moved.
 type CountedSource interface {
 	// Unchanged reports whether a thread that is here, with this newest root checkpoint, has nothing more there.
 	Unchanged(ctx context.Context, t *Thread, head id.Checkpoint) (bool, error)
@@ -137,7 +137,7 @@ type Result struct {
 	Digest string
 }
 
-// Count tells apart what came now from what was there.
+// Count counts new and already known items separately.
 type Count struct{ New, Known int }
 
 // Problem is a thread, assistant or item that is not as it should be.
@@ -148,9 +148,9 @@ type Problem struct {
 
 func (p Problem) String() string { return p.What + ": " + p.Err.Error() }
 
-// Progress is told how far a transfer is. Its methods are called from one goroutine.
+// Progress receives the progress of a transfer. Its methods are called from one goroutine.
 type Progress interface {
-	// Begin starts a part of the work: "threads", "items"…; total is how many steps it has, -1 when nobody knows.
+	// Begin starts a part of the work: "threads", "items"…; total is its number of steps, -1 when unknown.
 	Begin(what string, total int)
 	// Step says that one more is done. detail may be "".
 	Step(detail string)

@@ -15,7 +15,7 @@ import (
 )
 
 // Memory keeps checkpoints in memory. It is a checkpointer.Reader and a checkpointer.Tx in one: every call is a transaction.
-// The zero value is empty and ready. It is safe for concurrent use; rows that it gives out must not be changed.
+// The zero value is empty and ready. It is safe for concurrent use; rows that it returns must not be modified.
 type Memory struct {
 	mu      sync.RWMutex
 	rows    map[checkpointer.Key]*checkpointer.Tuple // without blobs

@@ -25,13 +25,13 @@ import (
 const settle = 300 * time.Millisecond
 
 // reloader loads the graphs again when their files change: *.py below the folder of langgraph.json and its local dependencies,
-// langgraph.json itself, and .env files beside it.
+// langgraph.json itself, and .env files next to it.
 type reloader struct {
 	log    *slog.Logger
 	cfg    *config.Config // as it was at the start
 	load   func() (*config.Config, []config.Warning, error)
 	reload func(context.Context, *config.Config) error
-	// problems tells which graphs do not import.
+	// problems returns the import errors by graph.
 	problems func() map[string]error
 	rested   time.Duration
 }
@@ -156,7 +156,7 @@ func (r *reloader) again(ctx context.Context, changed string) {
 	}
 }
 
-// tell logs why graphs do not import, with the place in their files.
+// tell logs the import errors of graphs, with the place in their files.
 func (r *reloader) tell(log *slog.Logger, problems map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(problems)) {
 		err := problems[name]

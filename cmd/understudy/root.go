@@ -181,7 +181,7 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// addFlag registers a setting. Values stay text: config reads them, so that all mistakes are told together.
+// addFlag registers a setting. Values stay text: config parses them, so that all errors are reported together.
 func addFlag(flags *pflag.FlagSet, s config.Setting, mode config.Mode) {
 	names := append([]string{s.Env}, s.AlsoIn(mode)...)
 	help := fmt.Sprintf("%s (default %s) [$%s]", s.Help, s.DefaultIn(mode), strings.Join(names, ", $"))

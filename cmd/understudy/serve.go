@@ -24,7 +24,7 @@ import (
 // loader reads the configuration again.
 type loader = func() (*config.Config, []config.Warning, error)
 
-// serve runs a server until it is told to stop. It returns nil after an orderly stop.
+// serve runs a server until it is stopped. It returns nil after an orderly stop.
 func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, load loader, stdout, stderr io.Writer) error {
 	log := newLog(cfg, stderr)
 	for _, w := range warnings {

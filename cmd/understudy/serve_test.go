@@ -47,7 +47,7 @@ func TestStartSaysWhatIsUsed(t *testing.T) {
 			require.Equal(t, want, started[key], key)
 		}
 	}
-	// Mistakes that come of a misspelt variable are told together with it.
+	// Errors caused by a misspelt variable are reported together with it.
 	var out, errs bytes.Buffer
 	root := newRoot(&out, &errs)
 	root.SetArgs([]string{"worker", "--config", file})

@@ -21,21 +21,21 @@ type Options struct {
 	Model  Model
 	Prompt string // the system message; "": none
 	Tools  []Tool
-	// Sources are tools that are only known when they are asked for, such as those of MCP servers. The agent owns them: Close closes
-	// those that are io.Closers.
+	// Sources are tools that are only known at run time, such as those of MCP servers. The agent owns them: Close closes those that
+	// are io.Closers.
 	Sources    []Source
 	Middleware []Middleware
 	// ResponseFormat asks for an answer of a certain form, in the state as structured_response.
 	ResponseFormat *ResponseFormat
-	// State are keys beside messages, jump_to and structured_response.
+	// State are keys in addition to messages, jump_to and structured_response.
 	State map[string]pregel.Channel
-	// FailOnToolError lets an error of a tool fail the run. Else the model is told of it.
+	// FailOnToolError makes an error of a tool fail the run. Otherwise the error is sent to the model.
 	FailOnToolError bool
 	// Compile is for interrupts before and after nodes, limits and so on.
 	Compile []pregel.CompileOption
 }
 
-// Source gives tools. Tools is called with each call of the model and of a tool, so it keeps what it found.
+// Source provides tools. Tools is called with each call of the model and of a tool, so it should cache its result.
 type Source interface {
 	Tools(ctx context.Context) ([]Tool, error)
 }
@@ -577,7 +577,7 @@ func (a *build) runToolsNode(ctx context.Context, calls []sentCall) (any, error)
 	return updates, nil
 }
 
-// runCall executes a call. What goes wrong in it is told to the model.
+// runCall executes a call. Errors become results for the model.
 func (a *build) runCall(ctx context.Context, r ToolRequest) (ToolResult, error) {
 	out, err := a.run(ctx, r)
 	if err == nil || a.FailOnToolError || errors.Is(err, pregel.ErrInterrupted) || context.Cause(ctx) != nil {

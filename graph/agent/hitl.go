@@ -16,7 +16,7 @@ import (
 const (
 	Approve = "approve" // it runs as it is
 	Edit    = "edit"    // another runs in its place
-	Reject  = "reject"  // it does not run, and the model is told so
+	Reject  = "reject"  // it does not run, and the model gets a rejection
 	Respond = "respond" // it does not run; the person's words are its result
 )
 
@@ -28,9 +28,9 @@ type Approval struct {
 	When func(call message.ToolCall, state pregel.Values) bool
 }
 
-// HumanInTheLoop asks a person before tools run. The run stops at an interrupt whose value lists the calls, {"action_requests":
-// [{name, args, description}], "review_configs": [{action_name, allowed_decisions}]}, and goes on with {"decisions": [{"type": …}]}, one
-// for each call in order.
+// HumanInTheLoop asks a person before tools run. The run stops at an interrupt whose value lists the calls, {"action_requests": [{name,
+// args, description}], "review_configs": [{action_name, allowed_decisions}]}, and resumes with {"decisions": [{"type": …}]}, one for
+// each call in order.
 func HumanInTheLoop(tools map[string]Approval) (Middleware, error) {
 	h := hitl{}
 	for name, a := range tools {
@@ -178,7 +178,7 @@ func edits(state pregel.Values) map[string]action {
 	return edited
 }
 
-// wrapToolCall runs what a person put in place of a call, and tells the model.
+// wrapToolCall runs the person's edited call, and reports the decision to the model.
 func (h hitl) wrapToolCall(ctx context.Context, r ToolRequest, next ToolHandler) (ToolResult, error) {
 	run, ok := edits(r.State)[r.Call.ID]
 	if !ok || r.Call.ID == "" {

@@ -24,7 +24,7 @@ type CallLimits struct {
 const (
 	ExitEnd      = "end"      // the run ends in order, with a message of the model that says why
 	ExitError    = "error"    // the run fails
-	ExitContinue = "continue" // the calls that are too many get an error as their result, and the model goes on
+	ExitContinue = "continue" // calls above the limit get an error as their result, and the model continues
 )
 
 func (l *CallLimits) check(allowed ...string) error {

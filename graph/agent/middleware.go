@@ -20,7 +20,7 @@ type Middleware struct {
 	Tools []Tool
 	// State are keys that it adds to the agent's state.
 	State map[string]pregel.Channel
-	// Private keeps State out of what the graph gives: LangChain's PrivateStateAttr.
+	// Private excludes State from the graph's output: LangChain's PrivateStateAttr.
 	Private bool
 
 	BeforeAgent Hook // once, before anything else
@@ -58,7 +58,7 @@ const (
 // ModelHandler calls the model, or the next middleware before it.
 type ModelHandler func(ctx context.Context, r ModelRequest) (ModelResponse, error)
 
-// ToolHandler executes a tool call, or gives it to the next middleware before that.
+// ToolHandler executes a tool call, or passes it to the next middleware.
 type ToolHandler func(ctx context.Context, r ToolRequest) (ToolResult, error)
 
 // ModelRequest is a call of the model. It is a value: a wrapper changes its copy.

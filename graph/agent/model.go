@@ -21,7 +21,7 @@ type Model struct {
 	LLM llms.Model
 	// Provider and Name show in the metadata of its messages, as ls_provider and ls_model_name. "": they do not.
 	Provider, Name string
-	// MaxInputTokens is how much it can be told; 0: not known. Fractions in Summarization need it.
+	// MaxInputTokens is the size of the model's input; 0: unknown. Fractions in Summarization need it.
 	MaxInputTokens int
 	// Options are given with each call.
 	Options []llms.CallOption
@@ -43,8 +43,8 @@ func (m Model) metadata(more map[string]any) json.RawMessage {
 	return raw
 }
 
-// Ask calls a model in a node, outside of an agent's loop too: its tokens are streamed to whoever listens, and it returns the whole
-// message, with an id. metadata joins that of the messages; with the tag "nostream" nobody sees them.
+// Ask calls a model in a node, also outside of an agent's loop. Its tokens are streamed to subscribers, and it returns the complete
+// message with an id. metadata is added to that of the messages; with the tag "nostream" they are not streamed.
 func (m Model) Ask(ctx context.Context, messages []message.Message, metadata map[string]any, tags ...string) (message.Message, error) {
 	content, err := forModel(nil, messages)
 	if err != nil {
@@ -69,7 +69,7 @@ func (m Model) ask(ctx context.Context, messages []llms.MessageContent, options 
 // teller makes messages of what a model says.
 type teller struct {
 	call     *pregel.ModelCall
-	wanted   bool // somebody reads the chunks
+	wanted   bool // the chunks are streamed
 	provider string
 	answer   llm.Answer
 	ids      []string // of tool calls that the provider gave none

@@ -41,8 +41,8 @@ func repair(messages []message.Message) []message.Message {
 	return out
 }
 
-// ToolErrors tells the model of errors of tools in words of its own. text gives the words; "": the error is none of its business, and
-// goes on to the next. tools: only those; none: all.
+// ToolErrors sends errors of tools to the model with a custom text. text returns it; for "" the error is passed to the next handler.
+// tools limits it to these tools; none means all.
 func ToolErrors(text func(err error, call message.ToolCall) string, tools ...string) Middleware {
 	return Middleware{
 		Name: "ToolErrorMiddleware",

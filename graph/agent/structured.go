@@ -13,14 +13,15 @@ import (
 	"understudy/graph/pregel"
 )
 
-// ResponseFormat is the form of an answer. The model gives it by calling a tool that does not exist: its arguments are the answer.
+// ResponseFormat is the form of an answer. The model returns it by calling a tool that does not exist: its arguments are the
+// answer.
 type ResponseFormat struct {
 	Name        string // of the tool
 	Description string
 	Schema      json.RawMessage // JSON Schema of an object
 	// Text is what the conversation shows as the result of the call; "": the answer itself.
 	Text string
-	// Strict fails the run when an answer does not fit. Else the model is told what is wrong, and tries again.
+	// Strict fails the run when an answer does not match the schema. Otherwise the model gets the error and tries again.
 	Strict bool
 }
 

@@ -19,7 +19,7 @@ import (
 type Size struct {
 	Messages int
 	Tokens   int
-	Fraction float64 // of what the model can be told; 0 < f ≤ 1
+	Fraction float64 // of the model's input size; 0 < f ≤ 1
 }
 
 // SummarizationOptions say when and how a conversation is condensed.
@@ -52,9 +52,10 @@ Write "none" under a heading that has nothing. Answer with the text alone.
 {messages}
 </messages>`
 
-// Summarization condenses the older part of a conversation before it becomes too long for the model. It never parts a tool call from
-// its result. The state then begins with a human message, marked by additional_kwargs.lc_source "summarization", which holds the
-// summary; a `custom` event {"type": "summarization", "summary", "replaced_count"} tells how many messages it stands for.
+// Summarization condenses the older part of a conversation before it becomes too long for the model. It never separates a tool call
+// from its result. The state then begins with a human message, marked by additional_kwargs.lc_source "summarization", which holds
+// the summary; a `custom` event {"type": "summarization", "summary", "replaced_count"} contains the number of messages that it
+// replaces.
 func Summarization(o SummarizationOptions) (Middleware, error) {
 	if o.Model.LLM == nil {
 		return Middleware{}, errors.New("summarization: Model is required")

@@ -100,7 +100,8 @@ func callsJSON(calls []message.ToolCall) json.RawMessage {
 
 var xmlText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// transcript writes messages for a model to read: an element for each, so that what somebody said cannot pass for who said it.
+// transcript writes messages for a model to read: an XML element for each, so that the text of a message cannot imitate its
+// author.
 func transcript(messages []message.Message) string {
 	var b strings.Builder
 	for i, m := range messages {

@@ -26,8 +26,8 @@ type Tool struct {
 	Direct bool
 	// Run executes a call. What it returns becomes the content of a tool message: text as it is; a message.Content; a message.Message
 	// of type tool; anything else as JSON. A *pregel.Command, or an []any of commands and messages, updates the state; one of its
-	// messages has to answer the call. An error becomes a message that tells the model, unless Options.FailOnToolError says
-	// otherwise; what pregel.Interrupt returned has to be returned as it is.
+	// messages has to answer the call. An error becomes a message for the model, unless Options.FailOnToolError is set; the error of
+	// pregel.Interrupt must be returned unchanged.
 	Run func(ctx context.Context, call message.ToolCall) (any, error)
 	// Unwatched: the tool checks its arguments itself.
 	Unwatched bool
@@ -73,7 +73,7 @@ func orEmpty(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// definition is the tool as models are told of it.
+// definition returns the tool in the form sent to models.
 func (t Tool) definition() llms.Tool {
 	schema := t.Schema
 	if len(schema) == 0 {
@@ -129,7 +129,7 @@ func (t *boundTool) check(args json.RawMessage) error {
 	return nil
 }
 
-// validate holds a JSON object against a schema. What is missing is told in pydantic's words, which models know.
+// validate checks a JSON object against a schema. Missing properties are reported in pydantic's words, which models know.
 func validate(schema *jsonschema.Resolved, raw json.RawMessage) error {
 	var args map[string]any
 	if err := json.Unmarshal(orEmpty(raw), &args); err != nil {
@@ -219,13 +219,13 @@ const (
 	stateKey
 )
 
-// CallOf gives, in a tool, the call that it answers.
+// CallOf returns the call that the running tool answers.
 func CallOf(ctx context.Context) message.ToolCall {
 	call, _ := ctx.Value(callKey).(message.ToolCall)
 	return call
 }
 
-// StateOf gives, in a tool, the state of the agent. It must not be changed: return a *pregel.Command.
+// StateOf returns the state of the agent to a running tool. It must not be modified: return a *pregel.Command.
 func StateOf(ctx context.Context) pregel.Values {
 	state, _ := ctx.Value(stateKey).(pregel.Values)
 	return state

@@ -51,7 +51,7 @@ func Add(a, b Message) (Message, error) {
 	return out, nil
 }
 
-// WithCallChunks returns a chunk the parts of tool calls, and the calls as far as these tell them.
+// WithCallChunks returns a chunk with parts of tool calls, and with the calls as far as these parts determine them.
 func (m Message) WithCallChunks(parts ...ToolCallChunk) Message {
 	m.ToolCallChunks = parts
 	m.readCalls()

@@ -83,7 +83,7 @@ type ToolCallChunk struct {
 	Name string // "": null
 	Args string // "": see NoArgs
 	ID   string // "": null
-	// Index is nil when the provider gives none.
+	// Index is nil when the provider sends none.
 	Index *int
 	// NoArgs: args is null rather than "".
 	NoArgs bool

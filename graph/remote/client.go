@@ -124,7 +124,8 @@ func (c *client) failed(status int, cause error, format string, args ...any) *up
 	return &upstreamError{status: status, text: fmt.Sprintf("graph %q at %s: %s", c.name, c.shown, fmt.Sprintf(format, args...)), cause: cause}
 }
 
-// unreachable tells that no answer came. The text of errors of net/http holds the address with its credentials.
+// unreachable returns the error for a missing answer, without the text of net/http, which contains the address with its
+// credentials.
 func (c *client) unreachable(err error) *upstreamError {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -195,7 +196,7 @@ func (c *client) request(ctx context.Context, method, path string, body []byte) 
 	for k, v := range c.headers {
 		req.Header[k] = v
 	}
-	// Another understudy shows whole conversations; what the graph itself has is asked for.
+	// Another understudy would show full transcripts; request the graph's own messages.
 	req.Header.Set("X-Understudy-Overlay", "off")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -262,7 +263,7 @@ func (c *client) post(ctx context.Context, path string, body, out any) error {
 type stream struct {
 	io.Reader
 	close func()
-	run   string // id of the run that was created; "" when the header does not tell
+	run   string // id of the created run; "" when the header lacks it
 }
 
 // open does a request whose answer is a stream. It is read until quiet for too long, or closed.

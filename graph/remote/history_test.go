@@ -11,7 +11,7 @@ import (
 	"understudy/id"
 )
 
-// TestHistoryGoesBack: an upstream that gives the same page again and again is not read forever.
+// TestHistoryGoesBack: an upstream that returns the same page forever is not read forever.
 func TestHistoryGoesBack(t *testing.T) {
 	t.Parallel()
 	for page, ok := range map[string]bool{

@@ -32,7 +32,7 @@ type mirror struct {
 	// kept are data and shape of checkpoints that were mirrored as they came. They stay: state read back from an upstream's checkpoints has
 	// lost types, such as those of dates, that its streams still show.
 	kept  map[checkpointer.Key]*checkpointer.Put
-	words string // of a summary that was told since the last save
+	words string // text of a summary reported since the last save
 }
 
 // ownMetadata are keys of a checkpoint's metadata that each server sets itself.
@@ -275,7 +275,7 @@ type span struct {
 	base   id.Checkpoint          // where the call began: what its tasks came to is new; "" at nothing
 }
 
-// pageLimit is how many checkpoints are asked for at once; each holds the whole state.
+// pageLimit is the number of checkpoints per request; each has the whole state.
 const pageLimit = 20
 
 // whole mirrors what a call made upstream, each checkpoint after its parent: root checkpoints, what became of their tasks, and nested ones.
@@ -313,7 +313,7 @@ walk:
 		}
 		for _, s := range page {
 			if s.Checkpoint.ID == sp.base || !sp.new(s) {
-				if s.Checkpoint.ID == oldest { // also of a run that was joined, whose beginning nobody remembers
+				if s.Checkpoint.ID == oldest { // also of a joined run, whose start is unknown
 					base = s
 				}
 				break walk

@@ -38,7 +38,7 @@ type Graph struct {
 	log   *slog.Logger
 
 	mu        sync.Mutex
-	assistant string // id of the graph's default assistant there; "" until it was asked for
+	assistant string // id of the upstream's default assistant for the graph; "" until requested
 }
 
 var (
@@ -111,7 +111,7 @@ func (g *Graph) begin(ctx context.Context, saver graph.Saver, at checkpointer.Ke
 		}
 	}
 	if here == nil {
-		if at.ID != "" { // nobody here knows it: it is for the upstream to say what that means
+		if at.ID != "" { // unknown here: the upstream decides what it means
 			return at.ID, "", nil
 		}
 		if there.Checkpoint.ID == "" {
@@ -238,7 +238,7 @@ func (g *Graph) update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 	return checkpointer.Key{Thread: at.Thread, NS: last.NS, ID: last.ID}, nil
 }
 
-// write sends updates. It returns the place of the last checkpoint, when the answer tells.
+// write sends updates. It returns the place of the last checkpoint, if the answer contains it.
 func (g *Graph) write(
 	ctx context.Context, at checkpointer.Key, explicit, base id.Checkpoint, mapping json.RawMessage, steps [][]graph.StateUpdate,
 ) (last place, err error) {

@@ -31,7 +31,7 @@ var plain = [][3]string{
 	{"checkpoints", "1-7", checkpointEvent("c2", "c1", `{"n":1,"list":[2]}`, "")},
 }
 
-// withPlain has the upstream know what plain tells.
+// withPlain makes the upstream support what plain reports.
 func withPlain(u *upstream) {
 	u.set("POST /threads/T/history", "["+
 		state("c2", "c1", `{"n":1,"list":[2]}`, `[]`)+","+
@@ -110,7 +110,7 @@ func TestRejoin(t *testing.T) {
 	checkPlain(t, r)
 }
 
-// An attempt after a crash finds the run that goes on, and hears all of it.
+// An attempt after a crash finds the running run, and receives all of its events.
 func TestSecondAttempt(t *testing.T) {
 	t.Parallel()
 	u, r := newUpstream(t), newRows()
@@ -259,7 +259,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A cancelled run is cancelled there; one that another attempt goes on with is not.
+// A cancelled run is cancelled upstream; one that another attempt resumes is not.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -9,7 +9,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// streamModes are those that the client asked for, and what the mirror needs.
+// streamModes returns the modes that the client requested and those that the mirror needs.
 func (r *run) streamModes() []string {
 	modes := slices.Clone(r.inv.Modes)
 	if !slices.Contains(modes, "checkpoints") && r.live {

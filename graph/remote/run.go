@@ -251,7 +251,7 @@ func (r *run) modes() string {
 	return url.Values{"stream_mode": {string(modes)}}.Encode()
 }
 
-// ended says how the run ended. What its stream told goes before.
+// ended returns how the run ended. The end in its stream takes precedence.
 func (r *run) ended(ctx context.Context, status string) error {
 	if r.failure != nil {
 		return nil
@@ -263,7 +263,7 @@ func (r *run) ended(ctx context.Context, status string) error {
 	case "timeout":
 		r.failure = &graph.Failure{Type: "UpstreamError", Message: r.g.c.failed(0, nil, "the run took longer than it may there").text}
 	default:
-		// The stream broke off before it told, or was joined too late: an error is not kept for those who come again.
+		// The stream broke before the end, or was joined too late: an error event is not kept for clients that join later.
 		var row struct {
 			Error struct{ Error, Message string }
 		}
@@ -395,7 +395,7 @@ func (r *run) checkpoint(ctx context.Context, data []byte, ns string) error {
 	if s.Checkpoint.NS == "" {
 		s.Checkpoint.NS = ns
 	}
-	// A resume tells the checkpoint that it starts from again, with what it makes of it.
+	// A resume repeats the checkpoint that it starts from, with the changes of the resume.
 	if _, known := r.m.versions[s.key(r.inv.Thread)]; !known {
 		if t, err := r.inv.Saver.Load(ctx, s.key(r.inv.Thread)); err != nil {
 			return err

@@ -14,7 +14,7 @@ const (
 	// LeastSize is the size from which on a list is cut up. Below it a value takes no more than the row of the checkpoint it
 	// belongs to, so that a thread grows with its length all the same, and short threads need no further rows.
 	LeastSize = 1024
-	// leastPart is the size from which on an item has a part to itself. A row costs about 30 bytes beside its data.
+	// leastPart is the size above which an item has a part of its own. A row costs about 30 bytes in addition to its data.
 	leastPart = 128
 	// chunkParts is how many parts a chunk names.
 	chunkParts = 128
@@ -28,8 +28,8 @@ const (
 // never have the same digest, whatever an item holds.
 const chunkMark = 0xc1
 
-// Digest names a part among those of its owner: half a SHA-256. Owners share nothing, so that whoever could make two parts of
-// one digest, which takes 2^64 attempts, would spoil a thread of their own.
+// Digest names a part among those of its owner: half a SHA-256. Owners share nothing, so a collision, which takes 2^64
+// attempts, damages only the attacker's own thread.
 type Digest [16]byte
 
 // DigestOf returns the digest of one or more items.
@@ -42,11 +42,11 @@ func digestOfChunk(chunk []byte) Digest {
 	return DigestOf(append([]byte{chunkMark}, chunk...))
 }
 
-// Keeper keeps the parts of one owner. Keep gives the number of the part with that digest, which is a new one when it was not
-// kept before: the number after the last that was given. Numbers begin with 1.
+// Keeper stores the parts of one owner. Keep returns the number of the part with that digest. A part that was not stored
+// before gets the next number. Numbers begin with 1.
 //
-// It is also where parts could come in by digest alone: a worker that names the parts of a list, and is told before anything
-// commits which of them are not kept, has to send only those.
+// It would also allow workers to send digests only: if a worker learned before the commit which parts of a list are missing,
+// it could send just those.
 type Keeper interface {
 	Keep(d Digest, part []byte) (number uint32, err error)
 }
@@ -75,8 +75,8 @@ func (l *Last) find(parts [][]byte) []uint32 {
 	return l.numbers[:len(parts)]
 }
 
-// remember takes a value whose first parts are known to be the same, and copies the others. A value that has nothing in common with
-// the last one takes its place only if it is larger: a thread may have other lists beside the one that grows.
+// remember stores a value whose first parts are known to be equal, and copies the others. A value without common parts replaces the
+// last one only if it is larger: a thread may have other lists in addition to the growing one.
 func (l *Last) remember(parts [][]byte, numbers []uint32, same int) {
 	size := 0
 	for _, part := range parts {
@@ -97,8 +97,8 @@ func (l *Last) remember(parts [][]byte, numbers []uint32, same int) {
 	l.numbers = append(l.numbers[:same], numbers[same:]...)
 }
 
-// Encode stores a msgpack value. ok is false when it has to be stored as it is: it is no array, too small, or has another header
-// than Join would give it. Nothing was kept then. After an error some parts may have been. last may be nil.
+// Encode stores a msgpack value. ok is false when it must be stored unchanged, because it is not an array, is too small, or has
+// a header that Join would not restore. No part was stored then. After an error some parts may have been. last may be nil.
 func Encode(data []byte, k Keeper, last *Last) (value []byte, ok bool, err error) {
 	parts, tail, items, ok := split(data)
 	if !ok {

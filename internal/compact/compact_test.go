@@ -129,7 +129,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// A list that grows keeps what is new, and names the rest in a few bytes, also while others grow beside it.
+// A growing list stores its new items and refers to the rest in a few bytes, also while other lists grow.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	const steps = 400
@@ -212,7 +212,7 @@ func FuzzLast(f *testing.F) {
 	})
 }
 
-// Bytes that nobody wrote give errors, never a panic, and no memory beyond what is there.
+// Arbitrary bytes result in errors, never in a panic or in memory beyond the data.
 func FuzzParse(f *testing.F) {
 	m := &memory{}
 	for _, items := range [][][]byte{texts(0, 400, 200), texts(0, 300, 5), texts(100, 140, 90)} {

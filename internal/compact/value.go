@@ -26,7 +26,7 @@ type Value struct {
 	Tail   []byte // items at the end
 }
 
-// Parse reads a stored value. It is safe on any bytes, and what it gives is never larger than MaxParts allows.
+// Parse reads a stored value. It is safe on any bytes, and its result is never larger than MaxParts allows.
 func Parse(value []byte) (v Value, err error) {
 	if len(value) == 0 || value[0] != format {
 		return v, fmt.Errorf("%w: unknown format", errCorrupt)
@@ -53,8 +53,8 @@ func ParseChunk(data []byte) ([]Run, error) {
 	return runs, err
 }
 
-// Restore returns the items of a value. part gives the data of a part, nil when there is none; runs are those of its chunks and
-// then its own. The items are parts of what part gives and of the tail.
+// Restore returns the items of a value. part returns the data of a part, nil when there is none; runs are those of its chunks
+// and then its own. The items share memory with the results of part and with the tail.
 func (v *Value) Restore(runs []Run, part func(number uint32) []byte) (items [][]byte, err error) {
 	items = make([][]byte, 0, min(v.Items, 1<<16)) // what a corrupt value claims must not reserve memory
 	size := 0

@@ -75,7 +75,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Both addresses are looked at with all the rest, and each is told with the place where it stands.
+// Both addresses are validated with all other settings, and each error names its place.
 func TestAddressesAreMistakesWithTheirPlace(t *testing.T) {
 	t.Parallel()
 	src := setup(t, `{"graphs": {"a": "./agent.py:g"}, "env": {"REDIS_URI": "bar", "LOG_LEVEL": "loud"}}`, map[string]string{"DATABASE_URI": "postgres://us:sec@re/t@db/x", "UNDERSTUDY_PORT": "x"})
@@ -94,7 +94,7 @@ func TestAddressesAreMistakesWithTheirPlace(t *testing.T) {
 	require.ErrorContains(t, err, "--database-url: it cannot be read")
 	require.ErrorContains(t, err, "--redis-url: behind the host")
 
-	// A program that makes settings itself is told too, without a place.
+	// A program that builds its own settings gets the errors too, without a place.
 	c := Default(Serve)
 	c.RedisURL = "bar"
 	require.ErrorContains(t, c.Validate(), "redis-url: an address")

@@ -43,7 +43,7 @@ type AgentModel struct {
 	Script         json.RawMessage
 }
 
-// MCPServer is a program that gives an agent tools.
+// MCPServer is a program that provides tools to an agent.
 type MCPServer struct {
 	Name    string
 	Command string
@@ -97,7 +97,7 @@ type AgentTitle struct {
 	MaxLen int
 }
 
-// AgentToolErrors says what the model is told of errors of tools.
+// AgentToolErrors is the text that the model gets for errors of tools.
 type AgentToolErrors struct {
 	Message string
 	Tools   []string

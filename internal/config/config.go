@@ -30,7 +30,7 @@ const (
 type Synchronous string
 
 const (
-	Full   Synchronous = "full"   // on disk before anyone is told
+	Full   Synchronous = "full"   // on disk before the commit is reported
 	Normal Synchronous = "normal" // survives a crash of the process; a power cut may take the last commits
 )
 
@@ -44,7 +44,7 @@ const (
 	GiB ByteSize = 1 << 30
 )
 
-// Config is all that the server is told at its start. Make one with Load, or with Default and Validate.
+// Config is the complete configuration of the server. Create one with Load, or with Default and Validate.
 type Config struct {
 	Mode Mode
 
@@ -94,7 +94,7 @@ type Config struct {
 	LogJSON  bool
 
 	Synchronous Synchronous
-	// Grace is how long running runs may go on after SIGTERM before they are handed back.
+	// Grace is how long running runs may continue after SIGTERM before they are handed back.
 	Grace time.Duration
 	// Drain is how long requests are taken after SIGTERM, while the server says that it is not ready.
 	Drain time.Duration
@@ -222,7 +222,7 @@ type URLPolicy struct {
 	DisablePrivateIPs bool
 }
 
-// ThreadTTL is checkpointer.ttl: how long threads are kept that nobody uses.
+// ThreadTTL is checkpointer.ttl: how long unused threads are kept.
 type ThreadTTL struct {
 	Strategy string         // delete or keep_latest
 	Default  *time.Duration // of threads that come without a ttl of their own; nil: they are kept
@@ -259,7 +259,7 @@ func (c *Config) Runs() int {
 	return c.Workers * c.JobsPerWorker
 }
 
-// Default is the configuration of a server that was told nothing. It has no graphs.
+// Default returns the configuration of a server without any settings. It has no graphs.
 func Default(mode Mode) *Config {
 	c := &Config{
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
@@ -279,7 +279,7 @@ func Default(mode Mode) *Config {
 		c.Grace = 180 * time.Second
 		c.Port = -1
 	case Proxy:
-		c.Port = 2025 // beside an upstream that has the usual one
+		c.Port = 2025 // the upstream has the usual one
 	}
 	return c
 }

@@ -298,7 +298,7 @@ func TestFindPython(t *testing.T) {
 	require.ErrorContains(t, err, "no program that can be started")
 }
 
-// Every setting is documented: a row that nobody can read about is not there.
+// Every setting is documented.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/configuration.md")

@@ -190,7 +190,7 @@ func (f *file) abs(path string) string {
 	return filepath.Join(f.c.Dir, path)
 }
 
-// dependencies: folders go on the path of the workers, the rest is for pip and the person who sets up the environment.
+// dependencies reads the dependencies: folders are added to the path of the workers, the rest is for pip.
 func (f *file) dependencies(v value, key string) {
 	for _, dep := range f.texts(v, key, ".") {
 		folder := f.abs(dep)

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// FindPython chooses the interpreter of the workers: the one that was asked for, else .venv beside langgraph.json, else the active
-// virtual environment, else python3 on the path. It does not look whether langgraph is installed there: a worker says so soon enough.
+// FindPython chooses the interpreter of the workers: the configured one, else .venv next to langgraph.json, else the active virtual
+// environment, else python3 on the path. It does not check whether langgraph is installed there: a worker reports that at its start.
 func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, error) {
 	if asked != "" {
 		path, err := exec.LookPath(asked)
@@ -22,7 +22,7 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 		venvs = append(venvs, active)
 	}
 	for _, venv := range venvs {
-		// Never resolved: the link's own place is how Python finds the packages beside it.
+		// Symlinks are not resolved: Python finds its packages by the link's own location.
 		python := filepath.Join(venv, "bin", "python")
 		if info, err := os.Stat(python); err == nil && !info.IsDir() {
 			return filepath.Abs(python)

@@ -10,7 +10,7 @@ import (
 // noSettings are variables that are read, and are no settings.
 var noSettings = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_HEALTH_URL", "UNDERSTUDY_TEST_PYTHON", "UNDERSTUDY_TEST_MCP"}
 
-// UnknownVariable is one that looks like ours, and nobody reads.
+// UnknownVariable is a variable with our prefix that no setting reads.
 type UnknownVariable struct {
 	Name    string
 	Instead string // the one that was likely meant; "" when none is near

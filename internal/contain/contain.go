@@ -164,7 +164,7 @@ func (v value) matches(raw []byte, exactly bool) bool {
 }
 
 // canonical spells a scalar so that equal ones are spelled alike: text as `"` and its characters, numbers as digits and an
-// exponent, the rest as itself. The first character tells the types apart.
+// exponent, the rest as itself. The first character distinguishes the types.
 func canonical(raw []byte) (string, error) {
 	switch c := raw[0]; {
 	case c == '"':

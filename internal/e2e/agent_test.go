@@ -113,7 +113,7 @@ func getJSON(t *testing.T, url string) string {
 	return string(text)
 }
 
-// A declared agent condenses its conversation, says so, and people go on seeing the whole of it.
+// A declared agent condenses its conversation and reports it, and clients still see all messages.
 func TestDeclaredSummarization(t *testing.T) {
 	t.Parallel()
 	bin, err := build()

@@ -239,7 +239,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestTerminate: SIGTERM lets what is short end, hands the rest back, and ends in time; the next server goes on.
+// TestTerminate: after SIGTERM short runs end, the others are handed back, and the server ends in time; the next server
+// resumes them.
 func TestTerminate(t *testing.T) {
 	data := t.TempDir()
 	p := serve(t, data, "--grace", "1s")
@@ -276,7 +277,7 @@ func TestABrokenGraphLeavesTheOthersAlone(t *testing.T) {
 	require.Contains(t, fmt.Sprint(field(out, "__error__", "message")), "a_module_that_nobody_has")
 }
 
-// TestAGraphThatExits takes its worker along three times, and then nobody else.
+// TestAGraphThatExits kills its worker three times, without affecting other runs.
 func TestAGraphThatExits(t *testing.T) {
 	p := serve(t, t.TempDir())
 	id := field(p.call("POST", "/threads", map[string]any{}, 200), "thread_id").(string)

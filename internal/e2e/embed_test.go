@@ -53,7 +53,7 @@ func postJSON(t *testing.T, url, body string) string {
 	return string(text)
 }
 
-// The program of docs/embedding.md, in a module of its own beside this one.
+// The program of docs/embedding.md, in a module of its own next to this one.
 func TestEmbeddingProgram(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExamples: what README and examples/README.md tell people to try does what they say.
+// TestExamples: the commands in README and examples/README.md work as described.
 func TestExamples(t *testing.T) {
 	p := serve(t, t.TempDir(), "--config", "../../langgraph.json")
 

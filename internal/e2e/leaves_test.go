@@ -192,7 +192,7 @@ func TestOddLeaves(t *testing.T) {
 	}
 }
 
-// values runs the graph and gives the last values that were streamed.
+// values runs the graph and returns the last streamed values.
 func (p *process) values(thread string, input map[string]any) (last any) {
 	p.t.Helper()
 	body, err := json.Marshal(map[string]any{"assistant_id": "a", "input": input, "stream_mode": []string{"values"}})

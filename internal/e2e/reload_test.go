@@ -70,7 +70,7 @@ func TestReload(t *testing.T) {
 	}
 	require.Equal(t, "one", ask("a"))
 
-	// A run that goes on ends with the code that it began with.
+	// A running run ends with the code with which it began.
 	id := field(p.call("POST", "/threads", map[string]any{}, 200), "thread_id").(string)
 	r := field(p.call("POST", "/threads/"+id+"/runs", map[string]any{"assistant_id": "a", "input": map[string]any{"wait": 8}}, 200), "run_id").(string)
 	p.eventually("it runs", func() bool {
@@ -121,7 +121,7 @@ func assistantOf(p *process, graph string) string {
 	return ""
 }
 
-// TestReloadHandsBack: what is still running after the grace period goes on in the new workers, from its last checkpoint.
+// TestReloadHandsBack: runs still running after the grace period resume in the new workers, from their last checkpoint.
 func TestReloadHandsBack(t *testing.T) {
 	pr := newProject(t)
 	p := serve(t, t.TempDir(), "--config", filepath.Join(pr.dir, "langgraph.json"), "--grace", "1s")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRemote: a graph of another server. Killed in the middle, this server goes on with the run that went on there; state and history are those
-// of there, also when that server has gone.
+// TestRemote: a graph of another server. Killed in the middle, this server resumes following the run that continued there; state and history
+// equal the upstream's, even when that server has ended.
 func TestRemote(t *testing.T) {
 	there := serve(t, t.TempDir())
 	file, err := json.Marshal(map[string]any{"graphs": map[string]any{"far": map[string]any{"url": there.url, "graph_id": "ticker"}}})

@@ -50,8 +50,8 @@ func whole(t *testing.T, data string) {
 	require.Equal(t, "ok", text)
 }
 
-// TestFullDisk: writes are refused with a clear answer, reads go on, what was acknowledged stays, runs that were going end when there
-// is room again, and the file is whole.
+// TestFullDisk: writes are refused with a clear answer, reads continue, acknowledged data stays, running runs end when there is room
+// again, and the file is intact.
 func TestFullDisk(t *testing.T) {
 	d := newDisk(t, "6m")
 	p := serve(t, d.dir)
@@ -213,7 +213,7 @@ func script(t *testing.T, file, text string) {
 	require.NoError(t, conn.Close())
 }
 
-// TestDescriptorsRunOut: with more clients than files may be open the server waits for room, says so, and goes on when there is some.
+// TestDescriptorsRunOut: with more clients than open files allowed, the server waits, logs it, and continues when there is room.
 func TestDescriptorsRunOut(t *testing.T) {
 	p := serveWith(t, t.TempDir(), func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{"sh", "-c", `ulimit -n 120; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)

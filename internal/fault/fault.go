@@ -1,4 +1,4 @@
-// Package fault gives errors a kind that the edge can turn into a status, and a message that is fit for a client.
+// Package fault adds to errors a kind, which package server maps to a status, and a message for the client.
 package fault
 
 import (

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// Listen returns ln with connections that pass on requests whose heads say in one way only where they end. In place of the first that does not they give a
-// request line that no server takes: an HTTP server of net/http, which is generous itself, answers 400 and closes the connection.
+// Listen returns ln with connections that pass on requests whose heads define their length unambiguously. They replace the first other request by an
+// invalid request line: net/http, which would accept ambiguous requests, answers 400 and closes the connection.
 func Listen(ln net.Listener) net.Listener { return listener{ln} }
 
 type listener struct{ net.Listener }
@@ -76,7 +76,7 @@ func (c *conn) Read(p []byte) (int, error) {
 				continue
 			}
 			c.err = err
-			c.ready = append(c.ready, c.line...) // a head that is not whole: whoever reads it sees so
+			c.ready = append(c.ready, c.line...) // an incomplete head: the reader detects it
 			c.line = nil
 		}
 	}
@@ -148,7 +148,7 @@ func (c *conn) ended() {
 			return
 		}
 		if last := c.line[bytes.LastIndexByte(c.line[:len(c.line)-1], '\n')+1:]; len(last) > 2 {
-			return // it goes on. A line end of another kind is found at the end, or here:
+			return // not the end. A line end of another kind is found at the end, or here:
 		}
 		h, ok := Parse(c.line[first:])
 		if !ok {
@@ -173,7 +173,7 @@ func (c *conn) refuse() {
 	c.ready, c.line, c.state = append(c.ready, refused...), nil, over
 }
 
-// chunkSize reads the line before a chunk: hexadecimal digits, and extensions that nobody looks at.
+// chunkSize reads the line before a chunk: hexadecimal digits, and extensions, which are ignored.
 func chunkSize(line []byte) (n int64, ok bool) {
 	line, ok = bytes.CutSuffix(line, []byte("\r\n"))
 	if !ok {

@@ -47,7 +47,7 @@ func (o *Object) find(key string) int {
 	return -1
 }
 
-// Parse reads an object; nil, `null` and blanks give an empty one. Of equal keys the last wins, in the place of the first.
+// Parse reads an object; nil, `null` and blanks are an empty one. Of equal keys the last wins, in the place of the first.
 // raw must be valid JSON: it comes from a decoder that checked it.
 func Parse(raw json.RawMessage) (*Object, error) {
 	o := &Object{}
@@ -65,7 +65,7 @@ func Parse(raw json.RawMessage) (*Object, error) {
 	return o, nil
 }
 
-// Of is Parse for bytes that are known to be an object; anything else gives an empty one.
+// Of is Parse for bytes that are known to be an object; anything else is an empty one.
 func Of(raw json.RawMessage) *Object {
 	o, err := Parse(raw)
 	if err != nil {

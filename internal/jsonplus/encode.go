@@ -19,9 +19,9 @@ var (
 	ErrNotMessage = errors.New("jsonplus: not a message")
 )
 
-// AppendValue appends one JSON value to dst as msgpack, byte for byte as JsonPlusSerializer writes what json.loads gives for it.
+// AppendValue appends one JSON value to dst as msgpack, byte for byte as JsonPlusSerializer writes the result of json.loads.
 // Mappings stay mappings, also those with an `lc` key. Integers beyond 64 bits become the call int("…"), which both readers know.
-// ErrNotJSON and ErrDepth can be told apart with errors.Is; after an error dst's bytes are as they were.
+// Errors are ErrNotJSON and ErrDepth; after an error dst's bytes are unchanged.
 func AppendValue(dst, text []byte) ([]byte, error) { return encode(dst, text, (*encoder).value) }
 
 // AppendState is AppendValue for the value of a channel: each mapping in it that IsMessage says yes to, at any depth but not
@@ -299,7 +299,7 @@ func (e *encoder) message(dst []byte, depth int) ([]byte, error) {
 		switch {
 		case i < 0:
 			all = append(all, g)
-		case g.key == "content" && IsNull(TypeMsgpack, g.value): // what models give beside tool calls; the class wants text
+		case g.key == "content" && IsNull(TypeMsgpack, g.value): // what models send with tool calls; the class requires text
 		default:
 			all[i].value = g.value
 		}

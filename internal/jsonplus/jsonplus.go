@@ -26,7 +26,7 @@ const (
 var (
 	// ErrPickle: the value is a pickle. Reading one means running code out of the database, so none is ever read.
 	ErrPickle = errors.New("jsonplus: pickled values are not read")
-	// ErrType: the value is of a type that nobody here reads.
+	// ErrType: the value is of an unknown type.
 	ErrType = errors.New("jsonplus: unknown type")
 	// ErrDepth: the value is nested deeper than is written here.
 	ErrDepth = errors.New("jsonplus: nested too deeply")
@@ -48,8 +48,8 @@ const (
 	levelsMask = callLevel - 1
 )
 
-// AppendJSON appends a stored value to dst as compact JSON. typ is one of the Type constants. What is nested too deeply within it is null.
-// After an error dst's bytes are as they were; ErrPickle can be told apart with errors.Is.
+// AppendJSON appends a stored value to dst as compact JSON. typ is one of the Type constants. Values nested too deeply become null. After
+// an error dst's bytes are unchanged; test for ErrPickle with errors.Is.
 func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
 	start := len(dst)
 	var err error
@@ -74,8 +74,8 @@ func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Pack returns a stored value as msgpack, in whichever form it is kept. What is msgpack already is not looked at, and is the caller's data. ErrPickle
-// and ErrType can be told apart with errors.Is.
+// Pack returns a stored value of any form as msgpack. A msgpack value is returned unchecked, as the caller's data. Test for ErrPickle and ErrType
+// with errors.Is.
 func Pack(typ string, data []byte) ([]byte, error) {
 	switch typ {
 	case TypeMsgpack:
@@ -106,7 +106,7 @@ func appendWhole(dst, b []byte, depth int) ([]byte, error) {
 	return dst, err
 }
 
-// appendValue appends the first msgpack value of b and gives what follows it.
+// appendValue appends the first msgpack value of b and returns the bytes after it.
 func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
 	if len(b) == 0 {
 		return dst, b, errCorrupt

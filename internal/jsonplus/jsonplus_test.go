@@ -111,7 +111,7 @@ func TestBrokenExtensionIsNull(t *testing.T) {
 	require.Equal(t, "[null,7]", string(got))
 }
 
-// What is nested too deeply is null, and hides nothing beside it.
+// A value nested too deeply is null; its siblings remain.
 func TestDeepExtensionIsNull(t *testing.T) {
 	t.Parallel()
 	nested := []byte{0xc0}
@@ -124,7 +124,7 @@ func TestDeepExtensionIsNull(t *testing.T) {
 	require.Equal(t, "[1,null,2]", string(got))
 }
 
-// A pickle within a value is never loaded: it shows as the JSON that a worker put behind it, if any, and hides nothing beside it.
+// A pickle within a value is never loaded: it becomes the JSON that a worker stored after it, if any, and its siblings remain.
 func TestPickledLeaf(t *testing.T) {
 	t.Parallel()
 	const pickled = "\x80\x04N."

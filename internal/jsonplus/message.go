@@ -76,7 +76,7 @@ func skip(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Message is what can be told of a message without converting it.
+// Message is the part of a message that can be read without converting it.
 type Message struct {
 	ID         string
 	HasID      bool

@@ -5,7 +5,7 @@
 //
 //	func TestX(t *testing.T) { conn, err := pgx.Connect(t.Context(), postgrestest.Database(t)) … }
 //
-// Where Postgres is not installed, tests that ask for a database are skipped, and say so; with CI=true they fail.
+// Where Postgres is not installed, tests that need a database are skipped with a message; with CI=true they fail.
 package postgrestest
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// cluster is the one of this process, started by whoever asks first.
+// cluster is the one of this process, started on first use.
 var (
 	once    sync.Once
 	started *Server
@@ -69,7 +69,7 @@ func (s *Server) Stop(t testing.TB) {
 	if err := s.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.cmd.Wait() // it was told to end
+	_ = s.cmd.Wait() // it was stopped
 	s.cmd = nil
 }
 
@@ -96,7 +96,7 @@ func (s *Server) Own(t testing.TB, path string) {
 	}
 }
 
-// Database makes an empty database and gives its address.
+// Database creates an empty database and returns its address.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", count.Add(1))
@@ -123,7 +123,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Database makes an empty database for a test and gives its address. It is dropped with the cluster.
+// Database creates an empty database for a test and returns its address. It is dropped with the cluster.
 func Database(t testing.TB) string {
 	t.Helper()
 	once.Do(func() { started, failed = start() })
@@ -179,7 +179,7 @@ func start(options ...string) (_ *Server, err error) {
 			err = errors.Join(err, os.RemoveAll(s.dir))
 		}
 	}()
-	// Postgres refuses to run as root: then it runs as somebody else, who owns the folder.
+	// Postgres refuses to run as root: then it runs as another user, who owns the folder.
 	if os.Getuid() == 0 {
 		if s.who, err = somebody(); err != nil {
 			return nil, err
@@ -253,12 +253,12 @@ func (s *Server) stop() error {
 	var err error
 	if s.cmd != nil {
 		err = s.cmd.Process.Signal(syscall.SIGQUIT)
-		_ = s.cmd.Wait() // it was told to end
+		_ = s.cmd.Wait() // it was stopped
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// somebody is a user without rights.
+// somebody returns a user without privileges.
 func somebody() (*syscall.Credential, error) {
 	var missing error
 	for _, name := range []string{"postgres", "nobody"} {

@@ -65,7 +65,7 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// StartTLS starts a server that listens with TLS on an address of its own, and gives that and a file with the certificate that vouches for it.
+// StartTLS starts a server that listens with TLS, and returns its address and a file with its CA certificate.
 func StartTLS(tb testing.TB, args ...string) (s *Server, address, ca string) {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -34,8 +34,8 @@ func NewReader(r io.Reader, limit int) *Reader {
 	return &Reader{br: bufio.NewReaderSize(r, 16<<10), limit: limit, first: true}
 }
 
-// Next returns the next event. At the end of the stream it gives io.EOF, and io.ErrUnexpectedEOF when that is within an event: half an event
-// is never given. Comments, and fields that say nothing about an event, are passed over.
+// Next returns the next event. At the end of the stream it returns io.EOF, or io.ErrUnexpectedEOF within an event: it never returns half an
+// event. It skips comments and unknown fields.
 func (r *Reader) Next() (Event, error) {
 	var e Event
 	var begun, data bool

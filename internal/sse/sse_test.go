@@ -64,7 +64,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// A connection that breaks is told apart from one that ends.
+// A connection that breaks is distinguished from one that ends.
 func TestReaderError(t *testing.T) {
 	t.Parallel()
 	cut := errors.New("cut")

@@ -44,8 +44,8 @@ var peers = map[string][]string{
 	"jsonplus":   {"id"},
 }
 
-// sides stand beside the layers. A side may import the domain, whose types it encodes or whose interfaces it satisfies; only its
-// importers may import it.
+// sides are packages next to the layers. A side may import the domain, whose types it encodes or whose interfaces it satisfies;
+// only its importers may import it.
 var sides = map[string]struct{ importers []string }{
 	"compat":  {importers: []string{"", "server", "proxy"}},
 	"storage": {importers: []string{""}},

@@ -83,7 +83,7 @@ func TestInstancesTakeTurns(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute}, at)
 		mu.Unlock()
 
-		// The storage is away for a while: soon after it has come back it goes on.
+		// The storage is unavailable for a while: the sweep resumes soon after it has come back.
 		shared.mu.Lock()
 		shared.err = errors.New("away")
 		shared.mu.Unlock()

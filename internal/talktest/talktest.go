@@ -63,7 +63,7 @@ func (t Talk) String() string {
 	return b.String()
 }
 
-// Choice gives a number from 0 to n-1.
+// Choice returns a number from 0 to n-1.
 type Choice func(n int) int
 
 // Random chooses at random.

@@ -37,7 +37,7 @@ func FromEnv(ctx context.Context, version string) (*sdk.TracerProvider, error) {
 	return sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about)), nil
 }
 
-// wanted reports whether traces are asked for, by variables that hold for OpenTelemetry everywhere.
+// wanted reports whether traces are enabled, by OpenTelemetry's standard variables.
 func wanted(getenv func(string) string) (bool, error) {
 	first := func(names ...string) string {
 		for _, n := range names {

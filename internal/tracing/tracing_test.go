@@ -108,7 +108,7 @@ func TestUpload(t *testing.T) {
 	require.NoError(t, c.Stop(context.Background()))
 }
 
-// The address of a collector that cannot be reached is not told: it may hold secrets.
+// The address of an unreachable collector is not logged: it may contain secrets.
 func TestUploadTellsNoSecrets(t *testing.T) {
 	t.Parallel()
 	away := httptest.NewServer(http.NotFoundHandler())

@@ -186,7 +186,7 @@ func misnamed(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string 
 	return ""
 }
 
-// misplaced returns what is wrong with the order that the rows of a checkpoint tell: by the rule of docs/events.md it is that of the state.
+// misplaced returns the errors in the order of a checkpoint's rows: by the rule of docs/events.md it is the order of the state.
 func misplaced(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) string {
 	t.Helper()
 	r := w.overlay.Read(w.thread, overlay.Look{On: true, Key: "messages", Markers: overlay.SystemMarkers})

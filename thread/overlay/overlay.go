@@ -189,8 +189,8 @@ func (r *Reading) point(ctx context.Context, tr *eventstore.Transcript) (*point,
 	return p, nil
 }
 
-// asListed reports whether a transcript is shown as the list of its checkpoint, as same does of entries that were read, as far as it can be
-// told without reading them. A summary is listed as a message and shown as a marker, also when nothing is left of what it stands for.
+// asListed reports, without reading the entries, whether a transcript is shown as the list of its checkpoint, as same does for entries that
+// were read. A summary is listed as a message and shown as a marker, also when it stands for no messages any more.
 func asListed(tr *eventstore.Transcript) bool {
 	return slices.Equal(tr.Entries, tr.List) && len(tr.Anonymous) == 0 && !slices.ContainsFunc(tr.Entries, isSummary)
 }

@@ -69,9 +69,9 @@ type Choice struct {
 
 type choiceKey struct{}
 
-// With puts a choice into a context. It travels there, like the actor, and not as an argument: every read honours it, and those who call
-// services without a request (webhooks, crons, Go programs) have none to give. What outlives the request that chose, a follower of
-// a stream, takes its Look when it is made.
+// With adds a choice to a context. It travels there, like the actor, and not as an argument: every read honours it, and callers without
+// a request (webhooks, crons, Go programs) have none. An object that outlives the request, such as a follower of a stream, takes its
+// Look when it is created.
 func With(ctx context.Context, c Choice) context.Context {
 	if c == (Choice{}) {
 		return ctx

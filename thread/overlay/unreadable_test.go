@@ -41,7 +41,7 @@ func TestUnreadable(t *testing.T) {
 	require.Equal(t, want[:2], texts(w.state(t.Context(), first)))
 }
 
-// A thread that nobody recorded shows what was condensed in it, on the first read of whatever kind.
+// A thread without recordings shows its condensed messages on the first read of any kind.
 func TestBackfilled(t *testing.T) {
 	t.Parallel()
 	const seen = "h1 a1 h2 a2 " + marker + " h3 a3"

@@ -140,8 +140,8 @@ func reduced(list []string, update []string) []string {
 	return kept
 }
 
-// Whatever a step writes: a client that applies what it is shown of each update has the same list as one that is shown each of the values,
-// markers aside; and an update is another only where the values lost something that a person goes on seeing.
+// For any step: a client that applies each shown update has the same list as one that sees each of the values, except for markers. An
+// update differs from the graph's only where the values lost a message that a person still sees.
 func TestUpdatesAgreeWithValues(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {

@@ -67,7 +67,7 @@ func (w *world) make(t id.Thread) {
 	require.NoError(w.t, err)
 }
 
-// updater is a graph whose updates are saved as they are told next.
+// updater is a graph whose updates are set by the test before each save.
 type updater struct {
 	graph.Graph
 	w *world

@@ -1,8 +1,8 @@
 // Package llm is what the agent adds to langchaingo's llms.Model: answers in exact chunks.
 //
-// A model that implements ChunkStreamer tells all that its wire says, piece by piece: text, deltas of tool calls by index, reasoning,
-// usage, refusal, the reason it stopped. Stream gives the same view of any llms.Model, as far as langchaingo lets it through: text as it
-// comes, the rest when the answer is whole.
+// A model that implements ChunkStreamer yields all parts of the provider's stream: text, deltas of tool calls by index, reasoning,
+// usage, refusal, the reason it stopped. Stream returns the same view of any llms.Model, as far as langchaingo supports it: text as it
+// comes, the rest when the answer is complete.
 package llm
 
 import (
@@ -45,8 +45,8 @@ type Usage struct {
 
 // ChunkStreamer is an optional ability of an llms.Model.
 type ChunkStreamer interface {
-	// StreamChunks yields an answer as it comes. An error ends it; without one the answer is whole. Nothing goes on after the iterator
-	// returned, and ctx ends it with its cause.
+	// StreamChunks yields an answer as it comes. An error ends it; without one the answer is complete. Nothing continues after the
+	// iterator returned. When ctx ends, the error is its cause.
 	StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[Chunk, error]
 }
 
@@ -106,7 +106,7 @@ func Stream(ctx context.Context, m llms.Model, messages []llms.MessageContent, o
 	}
 }
 
-// last is what remains to be told when an answer is whole. Some models give each part as a choice of its own.
+// last returns the remaining parts when an answer is complete. Some models return each part as a choice of its own.
 func last(r *llms.ContentResponse, streamed bool) Chunk {
 	var c Chunk
 	if r == nil {

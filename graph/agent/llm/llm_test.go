@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plain is a model as langchaingo has them: it streams text, and tells the rest at the end.
+// plain is a model as in langchaingo: it streams text, and returns the rest at the end.
 type plain struct {
 	pieces   []string
 	response *llms.ContentResponse
@@ -85,7 +85,7 @@ func TestStreamOfAPlainModel(t *testing.T) {
 	require.Empty(t, a.Content.String())
 }
 
-// Whoever stops listening leaves nothing behind; goleak looks.
+// A consumer that stops reading leaves no goroutine behind; goleak checks.
 func TestStreamStops(t *testing.T) {
 	t.Parallel()
 	for range Stream(t.Context(), plain{pieces: []string{"a", "b", "c"}}, nil) {

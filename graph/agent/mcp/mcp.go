@@ -1,7 +1,7 @@
-// Package mcp gives an agent the tools of MCP servers that are programs, spoken to over stdin and stdout.
+// Package mcp provides an agent with the tools of MCP servers that are programs, over stdin and stdout.
 //
-// A Source owns its server: the first who asks for tools starts it, one that died is started again by the next who needs it, after a
-// pause that grows with each failure, and Close ends it. What a server writes to stderr goes to the log.
+// A Source owns its server: the first request for tools starts it, the next use restarts one that died, after a backoff, and Close
+// ends it. Stderr of a server is logged.
 package mcp
 
 import (
@@ -29,14 +29,15 @@ type Options struct {
 	Name    string // for logs, errors and prefixes
 	Command string
 	Args    []string
-	// Env are its variables, beside those that any program needs (HOME, PATH and so on): keys of this process are none of its business.
+	// Env are additional environment variables, besides those that any program needs (HOME, PATH and so on). Keys of this process are
+	// not passed on.
 	Env map[string]string
 	Dir string // "": that of this process
 	// Only are the tools that the agent gets; none: all.
 	Only []string
 	// Prefix puts "<Name>_" before the names of its tools, which two servers may both have.
 	Prefix bool
-	// Start bounds the time until a server has answered and told its tools; 0: 30 seconds.
+	// Start is the time limit for a server to start and list its tools; 0: 30 seconds.
 	Start time.Duration
 	// Call bounds a call of a tool; 0: 5 minutes.
 	Call time.Duration
@@ -252,7 +253,7 @@ func (s *Source) kill(cmd *exec.Cmd) {
 	}
 }
 
-// environment is what any program needs, and what the options give.
+// environment returns the variables that any program needs, and those of the options.
 func (s *Source) environment() []string {
 	env := map[string]string{}
 	for _, name := range []string{"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ"} {
@@ -326,7 +327,7 @@ func (s *Source) tool(name, description string, schema json.RawMessage) agent.To
 	}
 }
 
-// call runs a tool. It is not tried twice: nobody knows what the first try has done.
+// call runs a tool. It is not retried: the effects of the first try are unknown.
 func (s *Source) call(ctx context.Context, name string, call message.ToolCall) (any, error) {
 	ctx, cancel := s.within(ctx, s.opts.Call, "no result")
 	defer cancel()
@@ -407,7 +408,7 @@ func result(call message.ToolCall, out *sdk.CallToolResult) (any, error) {
 	return m, nil
 }
 
-// Close ends the server and waits for its end. Calls that go on fail.
+// Close ends the server and waits for its end. Running calls fail.
 func (s *Source) Close() error {
 	s.mu.Lock()
 	live := s.live
@@ -415,7 +416,7 @@ func (s *Source) Close() error {
 	s.mu.Unlock()
 	s.end(ErrClosed) // a session ends only when its calls have
 	if live != nil {
-		_ = live.Close() // watch tells how it ended
+		_ = live.Close() // watch reports how it ended
 	}
 	s.over.Wait()
 	return nil

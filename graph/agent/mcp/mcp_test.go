@@ -80,7 +80,7 @@ func serve(mode string) error {
 			&sdk.ResourceLink{URI: "file:///c", Name: "c"},
 		}}, nil, nil
 	})
-	// It waits until the file is there, and with it whoever wrote it.
+	// It waits until the file exists, and so does its writer.
 	sdk.AddTool(s, &sdk.Tool{Name: "wait"}, func(ctx context.Context, _ *sdk.CallToolRequest, a pathArgs) (*sdk.CallToolResult, any, error) {
 		if err := os.WriteFile(a.Path, nil, 0o600); err != nil {
 			return nil, nil, err

@@ -112,7 +112,7 @@ func (c *Client) retry(ctx context.Context, resp *http.Response, err error) (boo
 		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 	}
 	if asked, ok := retryAfter(resp.Header, time.Now()); ok && asked > c.opts.MaxWait {
-		return false, nil // it is told as it is: whoever called knows better what to do with so much time
+		return false, nil // return the error: the caller decides what to do about such a long wait
 	}
 	switch resp.Header.Get("X-Should-Retry") {
 	case "true":
@@ -183,7 +183,7 @@ func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageConten
 		body := io.LimitReader(resp.Body, c.opts.MaxBody)
 		kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 		read := c.events
-		if kind == "application/json" { // some proxies answer at once although a stream was asked for
+		if kind == "application/json" { // some proxies answer at once although a stream was requested
 			read = c.whole
 		}
 		for chunk, err := range read(body) {
@@ -280,7 +280,7 @@ func cut(err error) error {
 	return fmt.Errorf("read answer: %w", err)
 }
 
-// post sends the request and gives a response of status 200.
+// post sends the request and returns a response of status 200.
 func (c *Client) post(ctx context.Context, messages []llms.MessageContent, options []llms.CallOption) (*http.Response, error) {
 	body, err := c.body(messages, options)
 	if err != nil {

@@ -63,7 +63,7 @@ type wireUsage struct {
 type decoder struct {
 	calls    []*call
 	finished bool       // the first choice has said why it ended
-	usage    *llm.Usage // of the whole answer, as last told
+	usage    *llm.Usage // of the whole answer, as last reported
 	model    string
 }
 
@@ -76,7 +76,7 @@ type call struct {
 // maxCalls bounds the tool calls of one answer.
 const maxCalls = 1024
 
-// chunk reads one event. told is false when it says nothing: role announcements, Azure's filter results.
+// chunk reads one event. told is false when it has no content: role announcements, Azure's filter results.
 func (d *decoder) chunk(data []byte) (c llm.Chunk, told bool, err error) {
 	var in completion
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -152,8 +152,8 @@ func (d *decoder) choice(in *choice, c *llm.Chunk) error {
 	return nil
 }
 
-// toolCall finds the call that a piece belongs to. OpenAI numbers calls and names each once. Others give every call the index 0, or
-// none, or repeat id and name with each piece.
+// toolCall finds the call that a piece belongs to. OpenAI numbers calls and names each once. Other servers send index 0 for every
+// call, or none, or repeat id and name with each piece.
 func (d *decoder) toolCall(in *toolCall) (llm.ToolCallDelta, error) {
 	at := -1
 	for i := len(d.calls) - 1; i >= 0; i-- {
@@ -164,7 +164,7 @@ func (d *decoder) toolCall(in *toolCall) (llm.ToolCallDelta, error) {
 	}
 	if at >= 0 && in.ID != "" && d.calls[at].id != "" && in.ID != d.calls[at].id {
 		at = -1
-		for i, known := range d.calls { // an earlier one goes on
+		for i, known := range d.calls { // a piece of an earlier one
 			if known.id == in.ID && (in.Index == nil || known.wire == *in.Index) {
 				at = i
 			}

@@ -1,9 +1,9 @@
 // Package openai speaks the chat wire of OpenAI and of the many servers that copy it: vLLM, Ollama, llama.cpp, LiteLLM, DeepSeek,
 // Azure, Gemini's compatible endpoint.
 //
-// It is a langchaingo llms.Model, and exact: every answer is streamed and told in chunks as llm.ChunkStreamer has them. Pieces of
-// parallel tool calls are kept apart by index, also where a server repeats an index, an id or a name; reasoning, refusal and usage come
-// through; an error in the middle of a stream is an error, and so is a connection that ends before the answer does. Requests that were
-// refused for a moment (408, 409, 429, 5xx, no connection) are tried again, as long as nothing of an answer has come, after the time
-// that the server asks for. What is read is bounded.
+// It is a langchaingo llms.Model that loses nothing: every answer is streamed in chunks of llm.ChunkStreamer. Pieces of parallel tool
+// calls are kept apart by index, also where a server repeats an index, an id or a name; reasoning, refusal and usage come through; an
+// error in the middle of a stream is an error, and so is a connection that ends before the answer does. Temporary failures (408, 409,
+// 429, 5xx, no connection) are retried until a part of an answer has arrived, after the time that the server requests. The size of
+// answers is limited.
 package openai

@@ -324,7 +324,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// Once something of an answer was seen it is not asked for again.
+// Once a part of an answer was seen, the request is not retried.
 func TestNoRetryInTheMiddle(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int32

@@ -95,7 +95,7 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	return json.Marshal(members)
 }
 
-// toolChoice knows LangChain's "any" and names of tools beside the words of the wire.
+// toolChoice accepts LangChain's "any" and names of tools in addition to the API's values.
 func toolChoice(choice any) any {
 	name, ok := choice.(string)
 	if !ok {

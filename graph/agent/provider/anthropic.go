@@ -6,8 +6,8 @@ import (
 	"github.com/tmc/langchaingo/llms"
 )
 
-// claude evens out what langchaingo's Anthropic does not do: of a message of the model it sends the first part alone, so text beside tool
-// calls, and all calls but the first, would be lost. Here each part is a message; the API joins those of one role.
+// claude works around a limitation of langchaingo's Anthropic: of a message of the model it sends only the first part, so text next to
+// tool calls, and all calls but the first, would be lost. Here each part is a message; the API joins those of one role.
 type claude struct {
 	llms.Model
 	defaults []llms.CallOption

@@ -34,7 +34,7 @@ type Spec struct {
 	ExtraBody             map[string]json.RawMessage // members of the request
 	Temperature           *float64
 	MaxTokens             int           // of an answer
-	MaxInputTokens        int           // what the model can be told, for fractions
+	MaxInputTokens        int           // input size of the model, for fractions
 	Timeout               time.Duration // until an answer begins
 	Retries               *int
 	Script                json.RawMessage
@@ -186,7 +186,7 @@ func (s Spec) openai(svc service, model string) (llms.Model, error) {
 	return openai.New(o)
 }
 
-// maxAnswer is how long an answer of Anthropic's may be when nobody says: their API wants a number.
+// maxAnswer is the default maximum length of Anthropic's answers: their API requires a number.
 const maxAnswer = 8192
 
 func (s Spec) anthropic(model string) (llms.Model, error) {

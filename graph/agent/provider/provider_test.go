@@ -97,7 +97,7 @@ func TestSettings(t *testing.T) {
 	require.JSONEq(t, `{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"temperature":0,"top_k":3}`, body)
 }
 
-// A conversation with parallel calls and text beside them reaches Anthropic whole, and the stream of its answer comes back whole.
+// A conversation with parallel calls and text next to them reaches Anthropic completely, and so does the stream of its answer.
 func TestAnthropic(t *testing.T) {
 	t.Parallel()
 	var sent gjson.Result

@@ -1,9 +1,9 @@
-// Package scripted is a chat model without a model: what it says follows from a script and from what it is told, so demos and tests
-// need no key, no network, and come out the same each time.
+// Package scripted is a chat model without a model: its answers depend on a script and on the messages, so demos and tests need no key
+// and no network, and are reproducible.
 //
-// An answer with When is given when its pattern matches the last message; the first that matches wins. Else answers without When are
-// given in their order, one for each answer that the conversation has already, and the last one again and again. A Model keeps nothing
-// between calls: any number of conversations may go on at once.
+// An answer with When is used when its pattern matches the last message; the first match wins. Otherwise answers without When are used
+// in order, by the number of answers that the conversation has already; the last one repeats. A Model has no state between calls: any
+// number of conversations may run at once.
 package scripted
 
 import (

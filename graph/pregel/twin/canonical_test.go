@@ -18,7 +18,7 @@ var (
 
 func blind(doc any) string { return uuids.ReplaceAllString(string(raw(doc)), "U") }
 
-// canonical puts in order what has none, and gives ids by number of appearance.
+// canonical sorts what has no order, and replaces ids by the number of their appearance.
 func canonical(doc map[string]any) map[string]any {
 	if s, ok := doc["states"].(map[string]any); ok {
 		if live, ok := s["live"].(map[string]any); ok && live["error"] != nil {
@@ -137,7 +137,7 @@ func withoutThread(data any) {
 		withoutThread(payload)
 	}
 	if metadata, ok := event["metadata"].(map[string]any); ok {
-		if metadata["source"] == "fork" { // the memory saver takes the run's name from whoever reads what is copied
+		if metadata["source"] == "fork" { // the memory saver takes the run's name from the reader of the copy
 			delete(metadata, "run_id")
 		}
 		if _, checkpoint := event["next"]; checkpoint {
@@ -160,8 +160,8 @@ func numbered(known map[string]int, list []any) map[string]int {
 	return known
 }
 
-// ordered sorts the events of tasks that ran beside each other: those between two states.
-// Tasks that look the same are distinguished by the checkpoints that know them, else by the order in which they started.
+// ordered sorts the events of concurrent tasks: those between two states. Tasks that look the same are distinguished by
+// the checkpoints that know them, else by the order in which they started.
 func ordered(events []any, known map[string]int) []any {
 	out := make([]any, 0, len(events))
 	start := 0
@@ -242,7 +242,7 @@ func byNamespace(doc map[string]any) map[string]any {
 	return doc
 }
 
-// compared tells where two answers differ.
+// compared returns the differences of two answers.
 func compared(c testCase, inPython, inGo map[string]any) []string {
 	want, got := canonical(inPython), canonical(inGo)
 	if slices.ContainsFunc(c.Graph.Nodes, func(n nodeDesc) bool { return n.Defer }) {

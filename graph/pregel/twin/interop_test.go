@@ -130,8 +130,8 @@ func pythonPath() string {
 	return filepath.Join("..", "..", "..", ".venv", "bin", "python")
 }
 
-// A thread goes on in Go where Python left it, and the other way round: at an interrupt, with pending writes, Sends and messages, and
-// with mappings in input, state, answers and results of tools that look like objects of LangChain.
+// A thread continues in Go where Python left it, and the other way round: at an interrupt, with pending writes, Sends and messages,
+// and with mappings in input, state, answers and results of tools that look like objects of LangChain.
 func TestThreadsGoOnInTheOtherLanguage(t *testing.T) {
 	startPython(t) // or skip
 	const thread = "11111111-1111-4111-8111-111111111111"

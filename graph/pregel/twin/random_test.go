@@ -73,7 +73,7 @@ func compareAnswers(c testCase, inPython, inGo map[string]any) []string {
 	inPython = clone(inPython)
 	diff := compared(c, clone(inPython), clone(inGo))
 	if len(diff) > 0 && inPython["steps"] != nil && inGo["steps"] != nil {
-		// A subgraph beside another task: only events of one namespace have an order.
+		// A subgraph concurrent with another task: only events of one namespace have an order.
 		diff = compared(c, byNamespace(inPython), byNamespace(inGo))
 	}
 	return diff
@@ -183,7 +183,7 @@ func TestRandom(t *testing.T) {
 		if len(diff) == 0 {
 			continue
 		}
-		// Where tasks race, as at a recursion limit beside a subgraph, neither side always shows the same. make fuzz-twin lists such seeds.
+		// Where tasks race, as at a recursion limit next to a subgraph, both sides vary. make fuzz-twin lists such seeds.
 		if agreeOnce(t, p, c, 2) {
 			t.Logf("seed %d differs sometimes: %s", seed, listed(diff))
 			continue
