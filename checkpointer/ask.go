@@ -18,7 +18,7 @@ var (
 	errMoved  = errors.New("the head has moved while its graph was asked")
 )
 
-// need says what has to be asked of a graph before a checkpoint can be shown.
+// need is the part of a checkpoint that only the graph can provide.
 type need int
 
 const (
@@ -27,7 +27,7 @@ const (
 	allAsked // the checkpoint has no description
 )
 
-// content is what a checkpoint shows, from its description or a graph's answer.
+// content is the shown content of a checkpoint, from its description or a graph's answer.
 type content struct {
 	shape  *shape
 	tasks  []taskInfo
@@ -58,7 +58,7 @@ func (s *Snapshots) needs(ctx context.Context, t *Tuple, live bool) (need, error
 		switch {
 		case controlWrite(w.Channel):
 		case w.TaskID == nullTask:
-			// What a Command updates goes through reducers. Its goto only changes which tasks come, and these are not shown.
+			// Updates of a Command go through reducers. Its goto only changes the next tasks, which are not shown.
 			if sh.shows(w.Channel) {
 				return valuesAsked, nil
 			}
@@ -74,7 +74,7 @@ func (s *Snapshots) needs(ctx context.Context, t *Tuple, live bool) (need, error
 	return nothingAsked, nil
 }
 
-// content gathers what is needed to show a checkpoint. When the graph cannot be asked, rows have to do.
+// content collects the content of a checkpoint. When the graph is not available, it uses only the rows.
 func (s *Snapshots) content(ctx context.Context, t *Tuple, v view) (content, error) {
 	n, err := s.needs(ctx, t, v.live)
 	if err != nil {
@@ -123,21 +123,21 @@ func (s *Snapshots) content(ctx context.Context, t *Tuple, v view) (content, err
 	return c, nil
 }
 
-// kept is an answer as it is stored.
+// kept is an answer in its stored form.
 type kept struct {
 	Values json.RawMessage `json:"values"`
 	Tasks  json.RawMessage `json:"tasks"`
-	// Shape is spelled out: the storage knows only those that came with a checkpoint.
+	// Shape is the full definition: the storage has only shapes that came with a checkpoint.
 	Shape Shape `json:"shape,omitempty"`
-	// moved: the head is another by now, or has more writes. Such an answer is not kept.
+	// moved reports that the head has changed meanwhile, or has more writes. Such an answer is not stored.
 	moved bool
 }
 
-// patience is how many questions of one call may go unanswered. After these, a graph that cannot be loaded is not tried
-// again for each row of a long history.
+// patience is how many requests of one call may fail. After that, a graph that cannot be loaded is not tried again for
+// each row of a long history.
 const patience = 3
 
-// askLimit bounds how long a graph may take. Building one by a factory can take seconds.
+// askLimit is the time limit of a graph's answer. Building a graph by a factory can take seconds.
 const askLimit = time.Minute
 
 // answer returns the graph's answer for a checkpoint with its current writes: cached, or requested once for all concurrent
@@ -158,7 +158,7 @@ func (s *Snapshots) answer(ctx context.Context, t *Tuple, live bool) (kept, erro
 	}
 	flight := string(t.Thread) + "\x00" + t.NS + "\x00" + string(t.ID) + "\x00" + key
 	done := s.asking.DoChan(flight, func() (any, error) {
-		// Others wait for this answer too: it must not end with the request that happened to come first.
+		// Others wait for this answer too, so it must not end with the first request.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
 		defer cancel()
 		return s.askOnce(ctx, t, key, live)
@@ -215,13 +215,13 @@ func (s *Snapshots) askOnce(ctx context.Context, t *Tuple, key string, live bool
 		return a, fmt.Errorf("keep answer about %s: %w", describeKey(t.Key), err)
 	}
 	if err := s.rows.KeepAnswer(ctx, t.Key, key, raw); err != nil {
-		// The answer is right all the same; the next reader asks again.
+		// The answer is still correct; the next reader asks again.
 		s.warn(ctx, "an answer about a checkpoint was not kept", t, err)
 	}
 	return a, nil
 }
 
-// answerKey names the view, and the writes that an answer took into account: how many, and which. Those of control kinds
+// answerKey identifies the view, and the writes that an answer took into account: how many, and which. Control writes
 // change neither values nor tasks.
 func answerKey(t *Tuple, live bool) string {
 	h, n := fnv.New64a(), 0

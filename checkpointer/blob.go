@@ -6,7 +6,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// Bytes returns the value as it was written. It copies lists that are given by item.
+// Bytes returns the value as written. It copies lists stored by item.
 func (b *Blob) Bytes() []byte {
 	if b.Items == nil {
 		return b.Data
@@ -14,7 +14,7 @@ func (b *Blob) Bytes() []byte {
 	return b.AppendTo(make([]byte, 0, b.Size()))
 }
 
-// Size is the length of the value as it was written.
+// Size returns the length of the value as written.
 func (b *Blob) Size() int {
 	if b.Items == nil {
 		return len(b.Data)
@@ -27,7 +27,7 @@ func (b *Blob) Size() int {
 	return size
 }
 
-// AppendTo appends the value as it was written.
+// AppendTo appends the value as written.
 func (b *Blob) AppendTo(dst []byte) []byte {
 	if b.Items == nil {
 		return append(dst, b.Data...)
@@ -43,7 +43,7 @@ func (b *Blob) header() []byte {
 	return msgp.AppendArrayHeader(make([]byte, 0, 5), uint32(len(b.Items)))
 }
 
-// SplitList returns the items of a value that is a msgpack array; an error when it is something else.
+// SplitList returns the items of a value that is a msgpack array; an error for other values.
 func (b *Blob) SplitList() ([][]byte, error) {
 	if b.Items != nil {
 		return b.Items, nil

@@ -22,11 +22,11 @@ type valueCache struct {
 	size       int // bytes in young
 }
 
-// digest is 128 bits under seeds that no writer of values knows.
+// digest has 128 bits under random seeds, which writers of values cannot know.
 type digest [2]uint64
 
 const (
-	// Below this, converting is as fast as finding.
+	// leastKept is the size below which converting is as fast as a lookup.
 	leastKept = 64
 	// entryOverhead is the memory of an entry in addition to its bytes.
 	entryOverhead = 96
@@ -48,7 +48,7 @@ func (c *valueCache) append(dst []byte, typ string, data []byte) ([]byte, error)
 		data = value
 	}
 	items, err := jsonplus.SplitArray(data)
-	if err != nil || len(data) < leastKept*len(items) { // no list, or one whose items are not worth keeping apart
+	if err != nil || len(data) < leastKept*len(items) { // not a list, or one with items too small to cache
 		return c.appendItems(dst, [][]byte{data}, false)
 	}
 	return c.appendItems(dst, items, true)
@@ -60,7 +60,7 @@ func (c *valueCache) appendList(dst []byte, items [][]byte) ([]byte, error) {
 	for _, item := range items {
 		size += len(item)
 	}
-	if size < leastKept*len(items) { // as one
+	if size < leastKept*len(items) { // as a single entry
 		whole := Blob{Items: items}
 		return c.appendItems(dst, [][]byte{whole.Bytes()}, false)
 	}
@@ -118,7 +118,7 @@ func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte,
 			if !list {
 				return dst[:start], err
 			}
-			dst = append(dst, "null"...) // it hides nothing next to it
+			dst = append(dst, "null"...) // it does not affect its siblings
 		}
 		if len(item) >= leastKept {
 			k.text, k.aged, fresh = slices.Clone(dst[at:]), true, true
@@ -133,7 +133,7 @@ func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte,
 	return dst, nil
 }
 
-// keep puts what is not in the young generation there.
+// keep adds entries to the young generation if they are not in it.
 func (c *valueCache) keep(all []found) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

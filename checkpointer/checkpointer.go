@@ -7,7 +7,7 @@ import (
 	"understudy/id"
 )
 
-// Key names a checkpoint, or with an empty ID the newest one of a namespace.
+// Key identifies a checkpoint, or with an empty ID the newest one of a namespace.
 type Key struct {
 	Thread id.Thread
 	NS     string // "" is the root; `node:task` below it, levels joined by "|"
@@ -21,7 +21,7 @@ type Blob struct {
 	Version string
 	Type    string // "empty": the channel holds nothing at this version
 	Data    []byte
-	// Items is the value in place of Data, when it is not nil: it is a msgpack array of these items, which are not to be changed.
+	// Items, when not nil, replaces Data: the value is a msgpack array of these items, which must not be modified.
 	Items [][]byte
 }
 
@@ -44,25 +44,24 @@ type Checkpoint struct {
 	Data     json.RawMessage
 	Metadata json.RawMessage // object
 	Run      id.Run          // the run that wrote it; "" for state updates
-	// Tasks and Shape are the description (SNAPSHOTS.md): what only the graph knows about the checkpoint. Tasks is nil when
-	// there is none.
+	// Tasks and Shape are the description: what only the graph knows about the checkpoint. Tasks is nil when there is none.
 	Tasks json.RawMessage // [{"id","name","path":[…],"subgraph":bool}] in the order of LangGraph's tasks
 	Shape string          // digest of the Shape below; "" when not described
 }
 
-// Tuple is a checkpoint with all that belongs to it.
+// Tuple is a checkpoint with its values and writes.
 type Tuple struct {
 	Checkpoint
 	Blobs  []Blob  // one for each channel in `channel_versions` that has a row
 	Writes []Write // in order of task id and index
 }
 
-// Put is what a graph hands over to save one checkpoint.
+// Put is a checkpoint that a graph saves.
 type Put struct {
 	Checkpoint
 	Blobs     []Blob          // of the channels that changed
-	Folded    []Blob          // whole values of delta channels that changed: for who records conversations, not stored
-	ShapeJSON json.RawMessage // Shape spelled out, the first time a worker mentions its digest; nil later
+	Folded    []Blob          // whole values of changed delta channels: for recording, not stored
+	ShapeJSON json.RawMessage // definition of Shape, with the worker's first use of its digest; nil later
 }
 
 // Shape describes a graph at one namespace, once for all of its checkpoints:
@@ -82,15 +81,16 @@ type List struct {
 	Limit    int             // <= 0: all
 }
 
-// Tx is what saving needs within a transaction of the storage.
+// Tx is the part of a storage transaction that saving uses.
 type Tx interface {
-	// PutCheckpoint inserts the row, its blobs (those that exist stay: same channel and version means same value) and
-	// the shape if it is spelled out. A checkpoint that exists is replaced, as LangGraph's savers do.
+	// PutCheckpoint inserts the row, its blobs (existing ones stay: same channel and version means same value) and the
+	// definition of the shape, if any. An existing checkpoint is replaced, as LangGraph's savers do.
 	PutCheckpoint(p *Put) error
 	// PutWrites stores writes on a checkpoint under (task, index). Negative indexes replace; others are kept when present.
 	PutWrites(k Key, writes []Write) error
 	// DeleteRunCheckpoints deletes the checkpoints that the run wrote, in all namespaces, and the writes stored on them. With keepValues
-	// their channel values stay: a run that has begun on one of them and saved nothing yet refers to what it did not change by version.
+	// their channel values stay, because a run that started from one of them and has saved nothing yet refers to unchanged values by
+	// version.
 	DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error
 	// Head returns the newest root checkpoint of a thread with its writes, not its blobs, as this transaction has made it; nil when
 	// there is none.
@@ -103,7 +103,7 @@ type Expecting interface {
 	ExpectPuts(puts ...*Put)
 }
 
-// Reader reads what was saved. Every method sees committed rows only.
+// Reader reads checkpoints. Every method sees committed rows only.
 type Reader interface {
 	// LoadCheckpoint returns a checkpoint with its blobs and writes: the newest of the namespace when k.ID is empty.
 	// nil, nil when there is none.
@@ -112,14 +112,14 @@ type Reader interface {
 	ListCheckpoints(ctx context.Context, q List) ([]*Tuple, error)
 	// LoadShape returns a shape by its digest; nil, nil when unknown.
 	LoadShape(ctx context.Context, digest string) (Shape, error)
-	// LoadAnswer and KeepAnswer hold answers that had to be asked of a worker, per checkpoint and key (see SNAPSHOTS.md, "Asking").
+	// LoadAnswer and KeepAnswer read and store answers that were requested from a worker, per checkpoint and key.
 	LoadAnswer(ctx context.Context, k Key, key string) (json.RawMessage, error)
 	KeepAnswer(ctx context.Context, k Key, key string, answer json.RawMessage) error
 }
 
 // Snapshot is a checkpoint as the API shows it.
 type Snapshot struct {
-	Key                       // ID "" and everything else empty: there is no such checkpoint
+	Key                       // ID "" and all else empty: the checkpoint does not exist
 	Parent    id.Checkpoint   // "" when none
 	Map       json.RawMessage // checkpoint_map of nested namespaces ({"": root id, ns: own id}); nil at the root
 	ParentMap json.RawMessage // the same for the parent

@@ -13,7 +13,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// nullTask is the task id of writes that come from no task: what a Command updates or answers.
+// nullTask is the task id of writes without a task: updates and answers of a Command.
 const nullTask = "00000000-0000-0000-0000-000000000000"
 
 // Channels of writes that have a special meaning in LangGraph.
@@ -25,7 +25,7 @@ const (
 	writeReturn    = "__return__"
 )
 
-// controlWrite reports whether writes to the channel say what happened to a task rather than what it produced.
+// controlWrite reports whether writes to the channel record the outcome of a task rather than its results.
 func controlWrite(channel string) bool {
 	switch channel {
 	case writeError, writeErrorNode, writeInterrupt, writeResume:
@@ -34,17 +34,17 @@ func controlWrite(channel string) bool {
 	return false
 }
 
-// view is a way of looking at a checkpoint.
+// view selects how a checkpoint is shown.
 type view struct {
-	live bool // with the output of tasks that have finished, as the head of a namespace
+	live bool // with the output of finished tasks, as the head of a namespace
 	deep bool // with the live heads of nested namespaces
-	// moving: take an answer although the run has gone on since its rows were loaded.
+	// moving accepts an answer even if the run has continued since the rows were loaded.
 	moving bool
-	// failed counts questions without an answer, over all checkpoints of one call; nil where there is only one.
+	// failed counts failed requests over all checkpoints of one call; nil for a single checkpoint.
 	failed *atomic.Int32
 }
 
-// compose makes the snapshot of a checkpoint. Without the blobs of t, values come out empty.
+// compose returns the snapshot of a checkpoint. Without the blobs of t, values are empty.
 func (s *Snapshots) compose(ctx context.Context, t *Tuple, v view) (*Snapshot, error) {
 	c, err := s.content(ctx, t, v)
 	if err != nil {
@@ -91,7 +91,8 @@ func (s *Snapshots) nested(ctx context.Context, t *Tuple, c content, info taskIn
 	return s.head(ctx, k, true)
 }
 
-// Maps returns the checkpoint_map of a nested checkpoint and that of its parent: the checkpoints above, and itself. nil at the root.
+// Maps returns the checkpoint_map of a nested checkpoint and that of its parent: its ancestors by namespace, and itself. nil at the
+// root.
 func Maps(t *Tuple) (own, parent json.RawMessage) {
 	parents := gjson.GetBytes(t.Metadata, "parents")
 	if !parents.IsObject() || parents.Get("@keys.#").Int() == 0 {
@@ -119,7 +120,7 @@ type progress struct {
 	finished   bool
 	failure    *Write
 	interrupts []Write
-	output     []Write // all it produced, in order; what it returned included
+	output     []Write // all of its results in order, including the return value
 }
 
 func progressOf(writes []Write, task string) (p progress) {
@@ -153,7 +154,7 @@ func (s *Snapshots) errorText(p progress) *string {
 	return &text
 }
 
-// interrupts shows what a task waits for: `id` and `value`, and `response_schema` where the graph gave one.
+// interrupts returns the interrupts of a task: `id` and `value`, and `response_schema` if the graph sent one.
 func (s *Snapshots) interrupts(p progress) []json.RawMessage {
 	var out []json.RawMessage
 	add := func(one gjson.Result) {
@@ -186,7 +187,7 @@ func appendRaw(dst []byte, r gjson.Result) []byte {
 	return append(dst, r.Raw...)
 }
 
-// result shows what a finished task wrote: what it returned alone, else its writes by channel. nil: null.
+// result returns the result of a finished task: its return value, else its writes by channel. nil: null.
 func (s *Snapshots) result(p progress, sh *shape) json.RawMessage {
 	type channel struct {
 		name   string
@@ -206,7 +207,7 @@ func (s *Snapshots) result(p progress, sh *shape) json.RawMessage {
 		case at < 0:
 			shown = append(shown, channel{w.Channel, []*Write{w}})
 		case len(shown[at].values) == 1 && jsonplus.IsNull(shown[at].values[0].Type, shown[at].values[0].Data):
-			shown[at].values[0] = w // as LangGraph: a lone None counts as nothing written yet
+			shown[at].values[0] = w // as in LangGraph: a single None counts as no write
 		default:
 			shown[at].values = append(shown[at].values, w)
 		}

@@ -11,7 +11,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// shape is a Shape, read once.
+// shape is a parsed Shape.
 type shape struct {
 	bare     bool // values are those of out[0] alone, not an object
 	out      []string
@@ -23,10 +23,10 @@ type shape struct {
 type channel struct {
 	kind  string
 	key   []byte          // the name as the key of an object
-	empty json.RawMessage // value when nothing is stored; nil: it is left out
+	empty json.RawMessage // value when nothing is stored; nil: omitted
 }
 
-// Kinds of channels that do not simply show what is stored for them.
+// Kinds of channels whose shown value differs from the stored one.
 const (
 	kindAfterFinish = "LastValueAfterFinish"
 	kindUntracked   = "UntrackedValue"
@@ -62,7 +62,7 @@ func parseShape(raw Shape) (*shape, error) {
 	for name, c := range in.Channels {
 		ch := channel{kind: c.Kind, key: jsonobj.Quote(name)}
 		if c.Empty != nil && c.Kind != kindUntracked {
-			// What cannot be shown of an empty channel is not shown.
+			// An empty value that cannot be converted is not shown.
 			if text, err := jsonplus.AppendJSON(nil, c.Empty.Type, c.Empty.Data); err == nil {
 				ch.empty = text
 			}
@@ -106,7 +106,7 @@ func (s *Snapshots) shape(ctx context.Context, digest string) (*shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Shapes are as many as graphs have versions: they need no bound.
+	// There are as many shapes as versions of graphs, so the map needs no limit.
 	s.shapes.Store(digest, sh)
 	return sh, nil
 }

@@ -17,8 +17,8 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Explainer asks a graph what rows cannot say of a checkpoint. live: as the head of its namespace shows when it is read
-// without an id. It runs no node. Declared here because this package calls it.
+// Explainer asks a graph for facts about a checkpoint that rows do not contain. live: as the head of its namespace is
+// shown when read without an id. It runs no node.
 type Explainer interface {
 	Explain(ctx context.Context, k Key, live bool) (Explained, error)
 }
@@ -33,13 +33,13 @@ type Explained struct {
 	ShapeJSON Shape
 }
 
-// HeadReader is an optional ability of a Reader: checkpoints without their blobs, for those who do not look at values.
+// HeadReader is an optional ability of a Reader: checkpoints without their blobs, for callers that do not use values.
 type HeadReader interface {
 	// LoadHead is LoadCheckpoint, but leaves Blobs empty.
 	LoadHead(ctx context.Context, k Key) (*Tuple, error)
 }
 
-// HeadInfo is what a thread's row shows of its newest root checkpoint, values aside.
+// HeadInfo is the content of a thread's row for its newest root checkpoint, except values.
 type HeadInfo struct {
 	ID         id.Checkpoint   // "": the thread has no checkpoint
 	Next       []string        // every task of the step, finished ones included
@@ -47,8 +47,8 @@ type HeadInfo struct {
 	Metadata   json.RawMessage
 }
 
-// Snapshots composes checkpoints as the API shows them from stored rows, and asks the graph only for what these do not hold.
-// It is safe for concurrent use.
+// Snapshots composes checkpoints as the API shows them from stored rows, and asks the graph only for missing facts. It is
+// safe for concurrent use.
 type Snapshots struct {
 	// Log receives a line when no graph was available and only rows were used. nil: none. Set it before use.
 	Log *slog.Logger
@@ -58,10 +58,10 @@ type Snapshots struct {
 	values *valueCache
 	asking singleflight.Group
 	shapes sync.Map // digest -> *shape, of stored shapes
-	told   sync.Map // digest -> Shape, of those that came with answers only
+	told   sync.Map // digest -> Shape, of those only in answers
 }
 
-// DefaultCacheBytes bounds the JSON of values that Snapshots keep in memory.
+// DefaultCacheBytes limits the JSON of values that Snapshots keep in memory.
 const DefaultCacheBytes = 64 << 20
 
 // NewSnapshots makes Snapshots of the checkpoints in r. ask may be nil: then rows are all there is.

@@ -11,26 +11,26 @@ import (
 	"understudy/internal/fault"
 )
 
-// What belongs to a long thread is deleted, pruned and copied in many small transactions, between which others write. Each leaves every thread as it
-// was or as it is to be: first a thread is hidden, then its rows are deleted; a copy is shown when it is complete.
+// Data of a long thread is deleted, pruned and copied in many small transactions, so that others can write in between. After each, every thread is
+// either unchanged or complete: deletion first hides a thread and then deletes its rows; a copy becomes visible when it is complete.
 
 const (
-	// biteRows is how many rows a transaction deletes of a thread that is gone, until it is known how long that takes.
+	// biteRows is how many rows of a deleted thread the first transaction deletes, until its duration is known.
 	biteRows    = 500
 	maxBiteRows = 2000
 	minBiteRows = 100
 	// biteTime is how long a transaction should take.
 	biteTime = 20 * time.Millisecond
-	// biteCheckpoints is how many checkpoints a transaction deletes of a thread that stays, each with some writes and values.
+	// biteCheckpoints is how many checkpoints of a remaining thread a transaction deletes, each with some writes and values.
 	biteCheckpoints = 100
-	// removeThreads bounds how many threads a transaction hides.
+	// removeThreads is the maximum number of threads that a transaction hides.
 	removeThreads = 50
-	// plans bounds how often pruning begins anew because the thread was used meanwhile.
+	// plans is the maximum number of restarts of pruning because the thread was used meanwhile.
 	plans = 10
 )
 
-// alternately runs fn in a transaction when no other such transaction of this service is under way: however many long threads are worked on at once, others
-// wait for one of their transactions.
+// alternately runs fn in a transaction, one at a time in this service: however many long threads are processed at once, other writers wait for only one
+// of these transactions.
 func (s *Service) alternately(ctx context.Context, fn func(Tx) error) error {
 	select {
 	case s.bulk <- struct{}{}:
@@ -41,7 +41,7 @@ func (s *Service) alternately(ctx context.Context, fn func(Tx) error) error {
 	return s.Store.Write(ctx, fn)
 }
 
-// deleteRemains deletes what is left of a thread that was removed, if anything is.
+// deleteRemains deletes the remaining rows of a removed thread, if any.
 func (s *Service) deleteRemains(ctx context.Context, t id.Thread) error {
 	limit := biteRows
 	for more := true; more; {
@@ -64,7 +64,7 @@ func (s *Service) deleteRemains(ctx context.Context, t id.Thread) error {
 	return nil
 }
 
-// clear deletes what is left of threads that are gone for all readers, also when the client has left. What fails here is done by a sweep.
+// clear deletes the rows of removed threads, even if the client has left. A sweep retries failures.
 func (s *Service) clear(ctx context.Context, gone []id.Thread) {
 	ctx = context.WithoutCancel(ctx)
 	for _, t := range gone {
@@ -81,7 +81,7 @@ func (s *Service) clear(ctx context.Context, gone []id.Thread) {
 // Remove deletes threads with all their data, and returns those that existed. Their runs stop.
 func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread, err error) {
 	ids = slices.Clone(ids)
-	slices.Sort(ids) // a storage that locks threads one by one wants the same order everywhere
+	slices.Sort(ids) // a storage that locks thread by thread needs the same order everywhere
 	for ids = slices.Compact(ids); len(ids) > 0; {
 		var removed []id.Thread
 		tried := 0
@@ -111,11 +111,11 @@ func (s *Service) Remove(ctx context.Context, ids []id.Thread) (gone []id.Thread
 	return gone, nil
 }
 
-// errStopped ends pruning whose thread is not to be pruned any more.
+// errStopped ends pruning of a thread that must not be pruned any more.
 var errStopped = errors.New("not to be pruned")
 
-// pruneSteps deletes checkpoints of a thread until none is to be deleted any more; n is how many were. allow is asked in each transaction, the last of which
-// is named; when it does not, that transaction is the last one, and the error is errStopped. The thread can be read after each.
+// pruneSteps deletes checkpoints of a thread until none are left to delete; n is their number. allow is called in each transaction, with last set in the
+// final one. If it returns false, that transaction is the last one, and the error is errStopped. The thread can be read after each.
 func (s *Service) pruneSteps(ctx context.Context, t id.Thread, allow func(tx Tx, last bool) (bool, error)) (n int, err error) {
 	for range plans {
 		plan, err := s.Store.PlanPrune(ctx, t, biteCheckpoints)
@@ -123,7 +123,7 @@ func (s *Service) pruneSteps(ctx context.Context, t id.Thread, allow func(tx Tx,
 			return n, err
 		}
 		used, stopped := false, false
-		for i := range max(1, len(plan.Steps)) { // allow is asked once at least
+		for i := range max(1, len(plan.Steps)) { // allow is called at least once
 			deleted := 0
 			if err := s.alternately(ctx, func(tx Tx) error {
 				deleted = 0
@@ -157,7 +157,7 @@ func (s *Service) pruneSteps(ctx context.Context, t id.Thread, allow func(tx Tx,
 	return n, fault.Newf(fault.Conflict, "thread %s is used all the time: not all of its checkpoints were pruned", t)
 }
 
-// holds reports whether the checkpoints of a thread are those that the plan was made for: whatever adds some changes its row, or belongs to an active run.
+// holds reports whether the checkpoints of a thread are unchanged since the plan was made: adding one changes its row, or belongs to an active run.
 func (p *PrunePlan) holds(row *Thread) bool {
 	was := p.Thread
 	return row.CreatedAt.Equal(was.CreatedAt) && row.UpdatedAt.Equal(was.UpdatedAt) && row.StateUpdatedAt.Equal(was.StateUpdatedAt) && row.Head == was.Head

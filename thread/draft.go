@@ -18,23 +18,23 @@ import (
 	"understudy/internal/fault"
 )
 
-// errMoved reports that what an update was computed from is no longer what the thread holds.
+// errMoved reports that the thread changed after an update of it was computed.
 var errMoved = errors.New("the thread has changed while its update was computed")
 
-// draft is the graph.Saver of one state update. It keeps in memory what the graph saves and records which heads the graph read, so that one
+// draft is the graph.Saver of one state update. It buffers what the graph saves and notes which heads the graph read, so that one
 // transaction can check that these are still the heads and commit everything. Until then nothing is stored. Calls may run concurrently.
 type draft struct {
 	store Store
-	at    checkpointer.Key // where the update starts
+	at    checkpointer.Key // start of the update
 
 	mu     sync.Mutex
 	saves  []graph.Save
 	puts   map[checkpointer.Key]*checkpointer.Put
 	newest map[string]id.Checkpoint // of puts, by namespace
 	writes map[checkpointer.Key][]checkpointer.Write
-	blobs  map[blobKey]checkpointer.Blob      // of puts and of what was loaded
-	reads  map[checkpointer.Key]id.Checkpoint // what a key named when it was read; "": nothing
-	moved  bool                               // a key named different checkpoints at different times
+	blobs  map[blobKey]checkpointer.Blob      // of puts and loaded checkpoints
+	reads  map[checkpointer.Key]id.Checkpoint // checkpoint of a key when it was read; "": none
+	moved  bool                               // a key had different checkpoints at different times
 }
 
 type blobKey struct{ ns, channel, version string }
@@ -48,7 +48,8 @@ func newDraft(store Store, at checkpointer.Key) *draft {
 	}
 }
 
-// note records that a key named a checkpoint. Ancestors, which are read by their ids, do not change: only heads and the start are checked.
+// note records the checkpoint that a key resolved to. Ancestors, which are read by their ids, do not change: only heads and the start are
+// checked.
 func (d *draft) note(k checkpointer.Key, found id.Checkpoint) {
 	if k.ID != "" && k.ID != d.at.ID {
 		return
@@ -61,7 +62,7 @@ func (d *draft) note(k checkpointer.Key, found id.Checkpoint) {
 	d.reads[k] = found
 }
 
-// Load is graph.Saver.Load: what was saved through the draft is there.
+// Load implements graph.Saver. It also finds checkpoints saved through the draft.
 func (d *draft) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	if t := d.drafted(k); t != nil {
 		return t, nil
@@ -92,7 +93,7 @@ func (d *draft) known(t *checkpointer.Tuple) *checkpointer.Tuple {
 	return t
 }
 
-// drafted returns a checkpoint that was saved through the draft; nil when k names none of these.
+// drafted returns a checkpoint that was saved through the draft; nil when k is none of these.
 func (d *draft) drafted(k checkpointer.Key) *checkpointer.Tuple {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +106,7 @@ func (d *draft) drafted(k checkpointer.Key) *checkpointer.Tuple {
 	return nil
 }
 
-// tuple returns a saved checkpoint as the storage would. d.mu is held.
+// tuple returns a saved checkpoint as the storage would. The caller holds d.mu.
 func (d *draft) tuple(p *checkpointer.Put) *checkpointer.Tuple {
 	t := &checkpointer.Tuple{Checkpoint: p.Checkpoint, Writes: merged(nil, d.writes[p.Key])}
 	gjson.GetBytes(p.Data, "channel_versions").ForEach(func(channel, version gjson.Result) bool {
@@ -202,7 +203,8 @@ func merged(writes, added []checkpointer.Write) []checkpointer.Write {
 	return out
 }
 
-// holds checks within a transaction that every key still names what it named when the graph read it: errMoved otherwise.
+// holds checks within a transaction that every key still resolves to the same checkpoint as when the graph read it;
+// errMoved otherwise.
 func (d *draft) holds(tx Tx) error {
 	if d.moved {
 		return errMoved

@@ -9,7 +9,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Explainer asks the graph of a thread what stored rows cannot say.
+// Explainer asks the graph of a thread for facts that stored rows do not contain.
 type Explainer struct {
 	Store  Store
 	Graphs Graphs

@@ -11,7 +11,7 @@ import (
 	"understudy/thread/overlay"
 )
 
-// History returns a history, newest first. All of it is in memory: ReadHistory is for those that may be long.
+// History returns a history, newest first. It is held in memory; use ReadHistory for histories that may be long.
 func (s *Service) History(ctx context.Context, q HistoryQuery) (list []*checkpointer.Snapshot, err error) {
 	h, err := s.ReadHistory(ctx, q)
 	if err != nil {
@@ -30,38 +30,38 @@ func (s *Service) History(ctx context.Context, q HistoryQuery) (list []*checkpoi
 	}
 }
 
-// Entries are what a history consists of, one after the other. Close them.
+// Entries iterates over a history. The caller closes it.
 type Entries interface {
 	// Next returns the next entry; io.EOF after the last.
 	Next(ctx context.Context) (*checkpointer.Snapshot, error)
-	// Partial reports whether the bound of the answer leaves transcripts out: then the first entries, so many, are shown as without it, and of
-	// the others those with condensed messages show what the graph has. known is false as long as this depends on entries that were not read.
+	// Partial reports whether the size limit of the answer omits transcripts. Then the first entries are shown as without the limit, and later
+	// entries with condensed messages show the graph's messages. known is false while this depends on entries that were not read.
 	Partial(ctx context.Context) (entries int, partial, known bool, err error)
 	Close()
 }
 
-// HistoryReader reads the entries of a history, newest first. It loads checkpoints by pages, and between two of them holds nothing of the
-// database: however slowly its entries are consumed, no other read waits for it. It is not safe for concurrent use.
+// HistoryReader reads the entries of a history, newest first. It loads checkpoints by pages and holds no database resources between them:
+// however slowly its entries are consumed, no other read waits for it. It is not safe for concurrent use.
 type HistoryReader struct {
 	s       *Service
 	row     *Thread
 	list    checkpointer.List // of the next page
-	left    int               // entries that are still wanted; < 0: all
+	left    int               // entries still to return; < 0: all
 	page    []*checkpointer.Snapshot
 	last    bool             // there is no further page
-	reading *overlay.Reading // nil: entries show what the graph has
-	looked  bool             // whether entries that were not read are condensed was looked up once
-	more    bool             // then some were
+	reading *overlay.Reading // nil: entries show the graph's messages
+	looked  bool             // unread entries were checked for condensed messages
+	more    bool             // some were condensed
 }
 
 const (
-	// firstPage is how many checkpoints are loaded first: as many as most clients want.
+	// firstPage is how many checkpoints are loaded first: the limit of most clients.
 	firstPage = 10
-	// pageBytes is about how many bytes of values a later page has, maxPage how many checkpoints at most.
+	// pageBytes is the approximate size of the values of a later page, and maxPage its maximum number of checkpoints.
 	pageBytes, maxPage = 4 << 20, 64
 )
 
-// ReadHistory begins to read a history; fault.NotFound when there is no such thread. Close the reader.
+// ReadHistory begins to read a history; fault.NotFound when the thread does not exist. The caller closes the reader.
 func (s *Service) ReadHistory(ctx context.Context, q HistoryQuery) (Entries, error) {
 	row, err := s.row(ctx, q.Thread)
 	if err != nil {
@@ -143,7 +143,7 @@ func (h *HistoryReader) Next(ctx context.Context) (*checkpointer.Snapshot, error
 	if len(h.page) == 0 && !h.last {
 		row, err := h.s.row(ctx, h.row.ID)
 		if err == nil && !row.CreatedAt.Equal(h.row.CreatedAt) {
-			err = notFound(h.row.ID) // one of the same id
+			err = notFound(h.row.ID) // another thread with the same id
 		}
 		if err == nil {
 			err = h.load(ctx)

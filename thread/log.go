@@ -9,14 +9,14 @@ import (
 	"understudy/thread/overlay"
 )
 
-// LogStore is what a Log needs of the storage.
+// LogStore is the part of the storage that a Log uses.
 type LogStore interface {
 	// Thread returns a thread; fault.NotFound when there is none.
 	Thread(ctx context.Context, t id.Thread) (*Thread, error)
 	eventstore.Pager
 }
 
-// Log reads what happened on threads, page by page.
+// Log reads the events of threads, page by page.
 type Log struct {
 	store    LogStore
 	backfill Backfill
@@ -27,7 +27,7 @@ func NewLog(store LogStore, backfill Backfill) *Log {
 	return &Log{store: store, backfill: backfill}
 }
 
-// Events returns a page of the log: everything that was written, in the order in which it was.
+// Events returns a page of the log: all events in the order in which they were written.
 func (l *Log) Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
 	if err := l.find(ctx, q); err != nil {
 		return nil, err
@@ -47,7 +47,8 @@ func (l *Log) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore
 	return page, err
 }
 
-// find refuses threads and runs that do not exist. A run that was deleted or came with a copy exists as long as events of it do.
+// find returns an error for unknown threads and runs. A run that was deleted or came with a copy exists as long as it has
+// events.
 func (l *Log) find(ctx context.Context, q eventstore.PageQuery) error {
 	if _, err := l.store.Thread(ctx, q.Thread); err != nil {
 		if fault.Is(err, fault.NotFound) {

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// maxWaiting bounds the updates of one thread that wait in this process. Each holds an open request.
+	// maxWaiting is the maximum number of updates of one thread that wait in this process. Each holds an open request.
 	maxWaiting = 1000
-	// placeLapse is how long a place in a shared queue lasts after the last sign of life of the instance that holds it.
+	// placeLapse is how long a place in a shared queue lasts without being renewed by its server.
 	placeLapse = 15 * time.Second
 )
 
-// SharedQueue is an optional ability of a Store that several instances work on: updates of a thread queue up across them, in the order in which
-// they came. It makes updates fair and spares them from being computed twice. It does not protect anything: a place may lapse while its holder is
-// still at work, so commits check what they are built on.
+// SharedQueue is an optional ability of a Store shared by several servers: updates of a thread queue up across them, in order of arrival. It
+// makes updates fair and avoids computing them twice. It is not a lock: a place may lapse while its holder is still working, so commits check
+// that their base is unchanged.
 type SharedQueue interface {
-	// Enqueue adds a place at the end of the queue of a thread. Unless Front extends it, it lapses after a time.
+	// Enqueue adds a place at the end of the queue of a thread. It lapses after a time unless Front extends it.
 	Enqueue(ctx context.Context, t id.Thread, lapse time.Duration) (place int64, err error)
-	// Front reports whether no other place is before this one, and has it lapse after the time again. fault.NotFound: it has lapsed and is gone.
+	// Front reports whether the place is the first, and extends it. fault.NotFound: it has lapsed.
 	Front(ctx context.Context, t id.Thread, place int64, lapse time.Duration) (bool, error)
-	// Dequeue returns a place up.
+	// Dequeue removes a place.
 	Dequeue(ctx context.Context, t id.Thread, place int64) error
 }
 
-// turns lets updates of a thread go one after the other, in the order in which they came. The zero value is ready.
+// turns serializes updates of a thread, in order of arrival. The zero value is ready.
 type turns struct {
 	mu      sync.Mutex
 	waiting map[id.Thread][]chan struct{} // an entry without channels: a turn is taken, without waiters
@@ -66,7 +66,7 @@ func (q *turns) take(ctx context.Context, t id.Thread) error {
 		q.waiting[t] = slices.Delete(q.waiting[t], i, i+1)
 	}
 	q.mu.Unlock()
-	if i < 0 { // the turn came at the same time: it is passed on
+	if i < 0 { // the turn arrived at the same time: pass it on
 		q.leave(t)
 	}
 	return context.Cause(ctx)
@@ -85,7 +85,7 @@ func (q *turns) leave(t id.Thread) {
 	q.waiting[t] = slices.Delete(line, 0, 1)
 }
 
-// turn waits for the turn of an update, in this process and, where instances share the storage, among them. leave must be called after it.
+// turn waits for the turn of an update, in this process and, if servers share the storage, among them. The caller must call leave.
 func (s *Service) turn(ctx context.Context, t id.Thread) (leave func(), err error) {
 	if err := s.turns.take(ctx, t); err != nil {
 		return nil, err
@@ -114,15 +114,15 @@ func (s *Service) turn(ctx context.Context, t id.Thread) (leave func(), err erro
 	}, nil
 }
 
-// place is one in a shared queue.
+// place is a place in a shared queue.
 type place struct {
 	queue  SharedQueue
 	thread id.Thread
 	number int64 // 0: none
 }
 
-// reach enters the queue and waits until it is at the front. Nothing announces that, so it looks: at short intervals, for an update takes
-// milliseconds, and of each instance only one update of a thread waits here.
+// reach enters the queue and waits until it is at the front. It polls, because nothing announces that: at short intervals, since an
+// update takes milliseconds and each server has at most one update of a thread waiting here.
 func (p *place) reach(ctx context.Context) error {
 	const shortest, longest = 2 * time.Millisecond, 50 * time.Millisecond
 	for wait := shortest; ; wait = min(2*wait, longest) {
@@ -135,7 +135,7 @@ func (p *place) reach(ctx context.Context) error {
 		}
 		front, err := p.queue.Front(ctx, p.thread, p.number, placeLapse)
 		switch {
-		case fault.Is(err, fault.NotFound): // this instance slept for longer than a place lasts
+		case fault.Is(err, fault.NotFound): // this server was suspended for longer than placeLapse
 			p.number = 0
 			continue
 		case err != nil || front:
@@ -149,7 +149,7 @@ func (p *place) reach(ctx context.Context) error {
 	}
 }
 
-// stay keeps the place until ctx ends. When it is lost all the same, the commit notices what others have done meanwhile.
+// stay renews the place until ctx ends. If it is lost nevertheless, the commit detects changes by others.
 func (p *place) stay(ctx context.Context) {
 	beat := time.NewTicker(placeLapse / 3)
 	defer beat.Stop()
@@ -163,7 +163,7 @@ func (p *place) stay(ctx context.Context) {
 	}
 }
 
-// leave returns the place up, also when the client has gone. If that fails, it lapses.
+// leave removes the place, even if the client has left. If that fails, it lapses.
 func (p *place) leave(ctx context.Context) {
 	if p.number == 0 {
 		return

@@ -12,11 +12,11 @@ import (
 	"understudy/internal/sweep"
 )
 
-// Retention says how long threads are kept, and how often it is looked for those whose time is up.
+// Retention sets how long threads are kept, and how often to check for expired ones.
 type Retention struct {
-	Default *TTL          // of threads without one of their own; nil: they are kept
+	Default *TTL          // for threads without their own; nil: kept forever
 	Every   time.Duration // between sweeps; default 5 min
-	Limit   int           // threads that one sweep takes up; default 1000
+	Limit   int           // maximum number of threads per sweep; default 1000
 }
 
 func (r Retention) orDefaults() Retention {
@@ -29,7 +29,7 @@ func (r Retention) orDefaults() Retention {
 	return r
 }
 
-// sweepPage is how many threads are looked up at once.
+// sweepPage is how many threads are loaded at once.
 const sweepPage = 50
 
 // Sweep deletes or prunes expired threads until ctx ends: at the start and at every interval, on one server at a time. Failures are logged, and
@@ -39,10 +39,10 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return loop.Run(ctx)
 }
 
-// swept counts what a sweep did.
+// swept counts the results of a sweep.
 type swept struct{ deleted, pruned, checkpoints, deferred int }
 
-// sweep is one sweep. It ends when the next is due, which another instance may begin.
+// sweep is one sweep. It ends when the next one is due, which another server may start.
 func (s *Service) sweep(ctx context.Context, until time.Time) error {
 	began := s.Now()
 	var done swept
@@ -67,7 +67,7 @@ func (s *Service) sweep(ctx context.Context, until time.Time) error {
 	return err
 }
 
-// finish deletes what earlier sweeps, which were ended, have left of threads that they removed.
+// finish deletes the remaining rows of threads removed by earlier, interrupted sweeps.
 func (s *Service) finish(ctx context.Context) error {
 	list, err := s.Store.Remains(ctx, s.Retention.Limit)
 	for _, t := range list {
@@ -78,7 +78,8 @@ func (s *Service) finish(ctx context.Context) error {
 	return err
 }
 
-// alone is what an error with one thread means for the sweep: nothing, unless the storage is away or ctx has ended.
+// alone returns nil for an error that concerns one thread. It returns an error when the storage is unavailable or ctx has
+// ended.
 func (s *Service) alone(ctx context.Context, t id.Thread, err error) error {
 	if err == nil || ctx.Err() != nil || fault.Is(err, fault.Unavailable) {
 		return err
@@ -87,7 +88,7 @@ func (s *Service) alone(ctx context.Context, t id.Thread, err error) error {
 	return nil
 }
 
-// expire does what is to be done with a thread whose time is up. Whatever comes of it, the thread is not given again by the same sweep.
+// expire deletes or prunes an expired thread. Whatever the result, the same sweep does not return the thread again.
 func (s *Service) expire(ctx context.Context, t id.Thread, done *swept) error {
 	row, err := s.Store.Thread(ctx, t)
 	if fault.Is(err, fault.NotFound) {
@@ -134,7 +135,7 @@ func (s *Service) deleteExpired(ctx context.Context, t id.Thread, done *swept) e
 }
 
 func (s *Service) pruneExpired(ctx context.Context, t id.Thread, done *swept) error {
-	if err := s.backfill(ctx, t); err != nil { // what was never recorded would be gone for good
+	if err := s.backfill(ctx, t); err != nil { // unrecorded messages would be lost
 		return fmt.Errorf("record thread %s before its checkpoints go: %w", t, err)
 	}
 	verdict := notDue
@@ -142,7 +143,7 @@ func (s *Service) pruneExpired(ctx context.Context, t id.Thread, done *swept) er
 		if verdict, err = s.judge(tx, t, KeepLatest); err != nil || verdict != due {
 			return false, err
 		}
-		if last { // there is nothing to prune before it is used again
+		if last { // nothing to prune until it is used again
 			err = tx.SetExpiry(t, time.Time{})
 		}
 		return true, err
@@ -159,11 +160,11 @@ func (s *Service) pruneExpired(ctx context.Context, t id.Thread, done *swept) er
 	return nil
 }
 
-// verdict is what a transaction finds of a thread that Expired gave.
+// verdict is the state of an expired thread, as read in a transaction.
 type verdict int
 
 const (
-	notDue verdict = iota // it is gone, or was used since
+	notDue verdict = iota // deleted, or used since
 	busy                  // runs are pending or running: not now
 	due
 )
@@ -185,14 +186,14 @@ func (s *Service) judge(tx Tx, t id.Thread, strategy Strategy) (verdict, error) 
 	if err != nil {
 		return notDue, err
 	}
-	if active || row.TTL.Strategy != strategy { // changed in between: by the next sweep
+	if active || row.TTL.Strategy != strategy { // changed meanwhile: left to the next sweep
 		return busy, tx.SetExpiry(t, now.Add(s.Retention.Every))
 	}
 	return due, nil
 }
 
-// Prune deletes threads, or all of their checkpoints but the newest and what its reading needs. It returns the number of pruned threads.
-// Threads with pending or running runs keep their checkpoints, from which these may start, and do not count.
+// Prune deletes threads, or all of their checkpoints but the newest and those needed to read it. It returns the number of pruned
+// threads. Threads with pending or running runs keep their checkpoints, from which the runs may start, and do not count.
 func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy) (int, error) {
 	if strategy != KeepLatest {
 		gone, err := s.Remove(ctx, ids)
@@ -202,7 +203,7 @@ func (s *Service) Prune(ctx context.Context, ids []id.Thread, strategy Strategy)
 	slices.Sort(ids)
 	pruned := 0
 	for _, t := range slices.Compact(ids) {
-		err := s.backfill(ctx, t) // what was never recorded would be gone for good
+		err := s.backfill(ctx, t) // unrecorded messages would be lost
 		if err == nil {
 			_, err = s.pruneSteps(ctx, t, func(tx Tx, _ bool) (bool, error) {
 				active, err := tx.HasActiveRuns(t)

@@ -10,7 +10,7 @@ import (
 	"understudy/graph"
 )
 
-// SaverTx is what saving a checkpoint needs of a transaction.
+// SaverTx is the part of a transaction that saves a checkpoint.
 type SaverTx interface {
 	checkpointer.Tx
 	eventstore.Tx
@@ -37,7 +37,7 @@ type Saver[T SaverTx] struct {
 	words   string   // text of the last summary that the graph reported
 }
 
-// NoteDeleted has the next root checkpoint note that a client deleted these condensed messages, which the graph does not know any more.
+// NoteDeleted records, with the next root checkpoint, that a client deleted these condensed messages, which the graph no longer has.
 func (s *Saver[T]) NoteDeleted(ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,15 +61,15 @@ func (s *Saver[T]) facts(saves []graph.Save) []eventstore.Facts {
 			s.words = saves[i].Words
 		}
 		if p := saves[i].Put; p != nil && p.NS == "" {
-			out[i].Deleted, out[i].Words = s.deleted, s.words // should the transaction fail, what is being done here fails with it
+			out[i].Deleted, out[i].Words = s.deleted, s.words // if the transaction fails, the whole run or update fails
 			s.deleted = nil
 		}
 	}
 	return out
 }
 
-// NewSaver makes a Saver. fence runs first in every writing transaction and refuses it with an error; saved runs after a checkpoint was
-// put, in its transaction. Both may be nil.
+// NewSaver returns a Saver. fence runs first in every writing transaction, and its error aborts it; saved runs after a checkpoint was
+// put, in the same transaction. Both may be nil.
 func NewSaver[T SaverTx](store SaverStore[T], fence func(tx T) error, saved func(tx T, p *checkpointer.Put) error) *Saver[T] {
 	return &Saver[T]{store: store, fence: fence, saved: saved}
 }
@@ -86,7 +86,7 @@ func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpoint
 	return s.store.ListCheckpoints(ctx, q)
 }
 
-// Save keeps checkpoints, with all that follows from them, and writes: one transaction.
+// Save stores checkpoints, the data derived from them, and writes, in one transaction.
 func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
 	facts := s.facts(saves)
 	var puts []*checkpointer.Put
@@ -108,7 +108,7 @@ func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
 	})
 }
 
-// apply does saves within a transaction.
+// apply executes saves within a transaction.
 func (s *Saver[T]) apply(tx T, saves []graph.Save, facts []eventstore.Facts) error {
 	for i := range saves {
 		sv := &saves[i]

@@ -16,11 +16,11 @@ import (
 	"understudy/thread/overlay"
 )
 
-// scanBatch is how many rows are looked at together when values decide which of them match.
+// scanBatch is how many rows are loaded together when values decide which of them match.
 const scanBatch = 200
 
-// Search returns a page of threads without their values, and whether there is more behind it. Show completes each of them: so a page of any size is shown
-// with one whole thread in memory.
+// Search returns a page of threads without their values, and whether there are more. Show adds the values of one thread at a time, so that a page of any
+// size needs the memory of one thread.
 func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
 	limit := q.Limit
 	var page []*View
@@ -41,7 +41,7 @@ func (s *Service) Search(ctx context.Context, q Search) ([]*View, bool, error) {
 	return page, more, nil
 }
 
-// Show puts into a thread that a search found what the search asks for: its values, and what is extracted of it. fault.NotFound when it was Left, and is gone.
+// Show adds the parts that the search requests to a thread that it found: its values and extracts. fault.NotFound when it was Left and has been deleted.
 func (s *Service) Show(ctx context.Context, q Search, v *View) error {
 	if v.Left {
 		row, err := s.row(ctx, v.ID)
@@ -69,7 +69,7 @@ func (s *Service) Show(ctx context.Context, q Search, v *View) error {
 	return nil
 }
 
-// showsValues reports whether values are shown, or extracted from.
+// showsValues reports whether values are shown or extracted from.
 func (q *Search) showsValues() bool {
 	for _, path := range q.Extract {
 		if strings.HasPrefix(path, "values") {
@@ -79,7 +79,7 @@ func (q *Search) showsValues() bool {
 	return !q.NoValues
 }
 
-// Count is the number that Search would find in all.
+// Count returns the number of all threads that Search would find.
 func (s *Service) Count(ctx context.Context, q Search) (int, error) {
 	if q.Values == nil {
 		return s.Store.CountThreads(ctx, q.Query)
@@ -90,7 +90,8 @@ func (s *Service) Count(ctx context.Context, q Search) (int, error) {
 	return n, err
 }
 
-// scan visits matching threads, whose values may not be loaded, in order, at most want of them (0: all), after the offset.
+// scan calls visit for matching threads, whose values may not be loaded, in order: at most want of them (0: all), after
+// the offset.
 func (s *Service) scan(ctx context.Context, q Search, want int, visit func(*Thread)) error {
 	if q.Values == nil {
 		rows := q.Query
@@ -147,7 +148,7 @@ func (s *Service) scanValues(ctx context.Context, q Search, want int, visit func
 	}
 }
 
-// extract returns {alias: what stands at the path, or null}.
+// extract returns {alias: value at the path, or null}.
 func extract(v *View, paths map[string]string) json.RawMessage {
 	out := &jsonobj.Object{}
 	for _, alias := range slices.Sorted(maps.Keys(paths)) {

@@ -30,20 +30,20 @@ type Snapshots interface {
 	Described
 }
 
-// Backfill makes threads whole that were not recorded from their beginning.
+// Backfill completes threads that were not recorded from their beginning.
 type Backfill interface {
 	// Ensure returns when all root checkpoints of a thread are recorded. An empty checkpoint stands for the newest.
 	Ensure(ctx context.Context, t id.Thread, c id.Checkpoint) error
 }
 
-// Options are what a Service is made of. Store, Graphs and Snapshots are required.
+// Options configure a Service. Store, Graphs and Snapshots are required.
 type Options struct {
 	Store     Store
 	Graphs    Graphs
 	Snapshots Snapshots
-	Items     graph.Store // long-term memory, for graphs that reach for it while state is updated
+	Items     graph.Store // long-term memory, for graphs that use it during a state update
 	Backfill  Backfill    // nil: every thread was recorded from its beginning
-	// Overlay shows transcripts in place of messages. nil: states show what the graph itself has.
+	// Overlay shows transcripts in place of messages. nil: states show the graph's messages.
 	Overlay *overlay.Overlay
 	// Deleted is called with threads after their deletion, so that their runs stop. It must not block.
 	Deleted func(id.Thread)
@@ -54,7 +54,7 @@ type Options struct {
 	Now       func() time.Time
 }
 
-// Service keeps threads and reads and writes their state.
+// Service manages threads and their state.
 type Service struct {
 	Options
 	turns turns
@@ -89,7 +89,7 @@ func notFound(t id.Thread) error {
 	return fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
 }
 
-// Create makes a thread. With supersteps it begins with the state that they leave.
+// Create creates a thread. With supersteps it begins with their final state.
 func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	if err := limits.Metadata(n.Metadata); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 		return nil, err
 	}
 	if len(n.Supersteps) > 0 {
-		// When they fail the thread stays, as on LangGraph Server: others may have found it meanwhile.
+		// If they fail the thread stays, as on LangGraph Server: others may have found it meanwhile.
 		if _, err := s.UpdateState(ctx, Place{Key: checkpointer.Key{Thread: t.ID}}, n.Supersteps); err != nil {
 			return nil, notUpdated(t.ID, err)
 		}
@@ -126,7 +126,7 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	return s.Get(ctx, t.ID)
 }
 
-// NotUpdated reports that a thread was created, but without the state that it was to begin with: its graph is not known.
+// NotUpdated reports that a thread was created, but without its initial state, because its graph is not known.
 type NotUpdated struct {
 	Thread id.Thread
 	Err    error
@@ -185,7 +185,7 @@ func (s *Service) view(ctx context.Context, row *Thread, noValues bool) (*View, 
 	return v, nil
 }
 
-// unlessGone returns fault.NotFound in place of the error of reading a thread that was deleted meanwhile: what belongs to it is deleted in parts.
+// unlessGone returns fault.NotFound instead of the error of reading a thread that was deleted meanwhile, because its data is deleted in parts.
 func (s *Service) unlessGone(ctx context.Context, t id.Thread, err error) error {
 	if _, e := s.row(ctx, t); err != nil && fault.Is(e, fault.NotFound) {
 		return e
@@ -218,7 +218,7 @@ func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error
 	return s.Get(ctx, t)
 }
 
-// Delete removes a thread with everything of it. Its runs stop.
+// Delete deletes a thread with all its data. Its runs stop.
 func (s *Service) Delete(ctx context.Context, t id.Thread) error {
 	gone, err := s.Remove(ctx, []id.Thread{t})
 	if err == nil && len(gone) == 0 {
@@ -235,7 +235,7 @@ func (s *Service) Copy(ctx context.Context, from id.Thread) (*View, error) {
 	to := id.NewThread()
 	err := s.Store.CopyThread(ctx, from, to, func(tx Tx, row *Thread) error {
 		now := s.Now()
-		// Its runs stay with the original, and so does what they left on the row: it is set again by the copy's own runs and updates.
+		// Its runs stay with the original, and so do their results on the row: the copy's own runs and updates set these again.
 		row.ID, row.CreatedAt, row.UpdatedAt, row.StateUpdatedAt = to, now, now, now
 		row.Status, row.Touched, row.Config, row.Error, row.Interrupts = Idle, false, empty, nil, nil
 		// During a run the row of the original does not name the run's checkpoints, which are copied too.
@@ -271,7 +271,7 @@ func (s *Service) State(ctx context.Context, at checkpointer.Key, subgraphs bool
 	return snap, nil
 }
 
-// backfill records what a thread lacks, before it is changed.
+// backfill completes the recording of a thread before it is changed.
 func (s *Service) backfill(ctx context.Context, t id.Thread) error {
 	if s.Backfill == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"understudy/id"
 )
 
-// Settle makes the row show a head: its values, what it waits for, and the status that follows. failure is the error of the run that
-// ended, nil when there was none; busy says that other runs are pending or running.
+// Settle updates the row for a head: its values, its interrupts, and the resulting status. failure is the error of the run that
+// ended, nil when there was none; busy reports that other runs are pending or running.
 func (t *Thread) Settle(head checkpointer.HeadInfo, failure json.RawMessage, busy bool, now time.Time) {
 	t.Touched = true
 	t.Head = head.ID
@@ -26,7 +26,7 @@ func (t *Thread) Settle(head checkpointer.HeadInfo, failure json.RawMessage, bus
 	}
 }
 
-// SettleTx is what Settling needs of a transaction.
+// SettleTx is the part of a transaction that settles a thread.
 type SettleTx interface {
 	Thread(t id.Thread) (*Thread, error)
 	UpdateThread(t *Thread) error
@@ -34,22 +34,22 @@ type SettleTx interface {
 	Head(t id.Thread) (*checkpointer.Tuple, error)
 }
 
-// Described returns what a stored checkpoint says of itself; checkpointer.ErrUndescribed when only its graph can.
+// Described returns the description of a stored checkpoint; checkpointer.ErrUndescribed when only its graph knows it.
 type Described interface {
 	HeadOf(t *checkpointer.Tuple) (checkpointer.HeadInfo, error)
 }
 
-// Settling says what a thread's row shows in addition to its head.
+// Settling is the content of a thread's row in addition to its head.
 type Settling struct {
-	// Head is what the graph answered about the head. It is used only while that checkpoint is still the head; nil: the rows describe it.
+	// Head is the graph's answer about the head, used only while that checkpoint is still the head; nil: the rows describe it.
 	Head    *checkpointer.HeadInfo
 	Failure json.RawMessage // error of the run that ended; nil: none
 	Failed  bool            // the thread shows status error unless other runs are active
 	Now     time.Time
 }
 
-// SettleIn makes the row of a thread show its head as this transaction sees it. busy reports whether runs of the thread are pending or running;
-// it is valid together with checkpointer.ErrUndescribed too.
+// SettleIn updates the row of a thread for its head as seen by this transaction. busy reports whether runs of the thread are pending or
+// running; it is also valid together with checkpointer.ErrUndescribed.
 func SettleIn(tx SettleTx, rows Described, t id.Thread, s Settling) (busy bool, err error) {
 	row, err := tx.Thread(t)
 	if err != nil {
@@ -63,7 +63,7 @@ func SettleIn(tx SettleTx, rows Described, t id.Thread, s Settling) (busy bool, 
 		return busy, err
 	}
 	head := s.Head
-	if head != nil && head.ID != idOf(tuple) { // it was asked before this transaction began
+	if head != nil && head.ID != idOf(tuple) { // the answer is older than this transaction
 		head = nil
 	}
 	if head == nil {

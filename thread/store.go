@@ -10,9 +10,9 @@ import (
 	"understudy/internal/sweep"
 )
 
-// Store is what threads need of the storage. Reads see committed rows.
+// Store is the part of the storage that threads use. Reads see committed rows.
 type Store interface {
-	// Write runs fn in a transaction, alone. An error from fn undoes all it did. It returns after the commit is durable.
+	// Write runs fn in a transaction of its own. An error from fn rolls it back. It returns after the commit is durable.
 	// fn must not block, and may be run again after a serialization failure.
 	Write(ctx context.Context, fn func(Tx) error) error
 	checkpointer.Reader
@@ -23,34 +23,34 @@ type Store interface {
 	Threads(ctx context.Context, q Query) ([]*Thread, error)
 	CountThreads(ctx context.Context, q Query) (int, error)
 
-	// Scan runs fn, whose reads may be of any number of rows, as one search among few: see package scan.
+	// Scan runs fn, which may read any number of rows, within the limit of concurrent searches: see package scan.
 	Scan(ctx context.Context, hint string, fn func(context.Context) error) error
 
 	// Expired returns expired threads (by Thread.ExpiresAt, or a later SetExpiry), longest expired first. It may return some too early: the
 	// caller checks the row before acting.
 	Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error)
-	// Remains returns threads that RemoveThread has removed and that have rows left, and what copies that did not come to their end have left.
+	// Remains returns threads removed by RemoveThread that have rows left, and remains of incomplete copies.
 	Remains(ctx context.Context, limit int) ([]id.Thread, error)
 
-	// Usage returns how much the checkpoints of a thread take; nothing of one that does not exist.
+	// Usage returns the size of the checkpoints of a thread; zero for an unknown one.
 	Usage(ctx context.Context, t id.Thread) (Usage, error)
-	// PlanPrune returns what pruning a thread deletes: its checkpoints but the newest of each namespace and those that its reading needs (delta
-	// channels), newest first, size of them in a step. It changes nothing. fault.NotFound when there is no thread.
+	// PlanPrune returns the plan to prune a thread: it deletes all checkpoints but the newest of each namespace and those needed to read it
+	// (delta channels), newest first, size of them per step. It changes nothing. fault.NotFound when there is no thread.
 	PlanPrune(ctx context.Context, t id.Thread, size int) (*PrunePlan, error)
-	// CopyThread copies the checkpoints and events of a thread, as they are when it begins, in small transactions. Nothing shows the copy before the last
-	// of them, in which finish runs: it inserts the row of the copy. row is that of the original. A copy that fails leaves remains. fault.NotFound when there
-	// is no such thread, or it is deleted meanwhile.
+	// CopyThread copies the checkpoints and events of a thread, as they are at its start, in small transactions. The copy is invisible until the last of
+	// them, in which finish inserts its row. row is that of the original. A failed copy leaves remains. fault.NotFound when the thread does not exist,
+	// or is deleted meanwhile.
 	CopyThread(ctx context.Context, from, to id.Thread, finish func(tx Tx, row *Thread) error) error
 	sweep.Turns
 }
 
-// Expecting is an optional ability of a Tx. It changes nothing in what is answered.
+// Expecting is an optional ability of a Tx. It does not change results.
 type Expecting interface {
-	// ExpectUpdate reads ahead what committing a state update asks. Call it before anything else about the thread.
+	// ExpectUpdate reads ahead what committing a state update needs. Call it before any other read of the thread.
 	ExpectUpdate(t id.Thread)
 }
 
-// Tx is a transaction. Rows that are not there: fault.NotFound.
+// Tx is a transaction. Missing rows are fault.NotFound.
 type Tx interface {
 	checkpointer.Tx
 	eventstore.Tx
@@ -58,40 +58,41 @@ type Tx interface {
 	Thread(t id.Thread) (*Thread, error)
 	InsertThread(t *Thread) error // fault.Conflict when the id exists
 	UpdateThread(t *Thread) error // the whole row, by id
-	// DeleteThread deletes a thread with its runs, checkpoints, events, records and crons. Of one that has many it leaves remains, as RemoveThread.
+	// DeleteThread deletes a thread with its runs, checkpoints, events, records and crons. Of a large thread it leaves remains, as RemoveThread
+	// does.
 	DeleteThread(t id.Thread) error
-	// Find returns the id of the checkpoint that a key names, the newest of the namespace when the key has no id; "" when there is none.
+	// Find returns the id of a key's checkpoint, the newest of the namespace when the key has no id; "" when there is none.
 	Find(k checkpointer.Key) (id.Checkpoint, error)
 	// HasActiveRuns reports whether a run of the thread is pending or running.
 	HasActiveRuns(t id.Thread) (bool, error)
-	// PruneStep takes a step of a plan. The steps before it have been taken, and but for them the thread's checkpoints are as they were when the plan was
-	// made. Whatever is left can be read as before.
+	// PruneStep executes a step of a plan. The previous steps have been executed, and the thread's checkpoints are otherwise unchanged since the plan
+	// was made. The remaining checkpoints can be read as before.
 	PruneStep(t id.Thread, s *PruneStep) error
 	// SetExpiry sets when Expired returns the thread; the zero time: not before its row is written with another UpdatedAt or TTL.
 	SetExpiry(t id.Thread, at time.Time) error
-	// RemoveThread is DeleteThread for all who look, and for who inserts a thread of the same id; what may be many rows is left to DeleteRemains.
+	// RemoveThread hides a thread from all readers, and allows inserting one with the same id. Rows that may be many are left to DeleteRemains.
 	RemoveThread(t id.Thread) error
-	// DeleteRemains deletes at most limit rows of what RemoveThread has left (<= 0: all). more says that there are others.
+	// DeleteRemains deletes at most limit rows left by RemoveThread (<= 0: all). more reports that there are others.
 	DeleteRemains(t id.Thread, limit int) (more bool, err error)
 }
 
-// PrunePlan is what pruning a thread deletes.
+// PrunePlan is the list of deletions that prune a thread.
 type PrunePlan struct {
 	// Thread is the row of the thread when the plan was made.
 	Thread *Thread
 	Steps  []PruneStep
 }
 
-// PruneStep is what one transaction deletes. The thread can be read before and after it.
+// PruneStep is the deletions of one transaction. The thread can be read before and after it.
 type PruneStep struct {
 	Checkpoints []checkpointer.Key
-	Orphans     []checkpointer.Key // checkpoints whose parent goes
-	Values      []PruneValue       // that no other checkpoint names
-	Parts       []PruneParts       // that no other list is made of
+	Orphans     []checkpointer.Key // checkpoints whose parent is deleted
+	Values      []PruneValue       // used by no other checkpoint
+	Parts       []PruneParts       // used by no other list
 }
 
-// PruneValue names the value of a channel at a version.
+// PruneValue identifies the value of a channel at a version.
 type PruneValue struct{ NS, Channel, Version string }
 
-// PruneParts are parts of lists that are numbered one after the other.
+// PruneParts is a range of parts of lists.
 type PruneParts struct{ First, Count uint32 }

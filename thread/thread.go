@@ -18,7 +18,7 @@ const (
 	Errored     Status = "error"
 )
 
-// Thread is the row of a thread. Its values are not in it: they are composed from the checkpoint named by Head when they are read.
+// Thread is the row of a thread. It does not contain values: they are composed from the checkpoint Head when read.
 type Thread struct {
 	ID             id.Thread
 	CreatedAt      time.Time
@@ -27,19 +27,20 @@ type Thread struct {
 	Metadata       json.RawMessage // object
 	Config         json.RawMessage // object
 	Status         Status
-	Touched        bool            // a run has ended or state was updated once: `interrupts` and `error` are shown from then on
+	Touched        bool            // a run has ended or state was updated: from then on `interrupts` and `error` are shown
 	Head           id.Checkpoint   // root checkpoint whose values the thread shows; "" while there is none
 	Interrupts     json.RawMessage // {task id: [{id, value}]}; nil means {}
 	Error          json.RawMessage // {error, message}; nil means null
 	TTL            *TTL            // nil: kept until deleted
-	// StreamHigh is a time in Unix milliseconds that no stream offset of this thread given out so far exceeds.
-	// Offsets given after a restart, or when the clock went back, start above it.
+	// StreamHigh is an upper bound, in Unix milliseconds, of all stream offsets of this thread so far. Offsets assigned
+	// after a restart, or when the clock went back, start above it.
 	StreamHigh int64
-	// Left: only ID is set, because the page had as many bytes as Query.Bytes allows.
+	// Left reports that only ID is set, because the page has reached Query.Bytes.
 	Left bool
 }
 
-// Query selects threads. Zero fields do not restrict. Values are not part of it: they are no column (see Service.Search).
+// Query selects threads. Zero fields do not restrict. Values cannot be selected here: they are not a column (see
+// Service.Search).
 type Query struct {
 	IDs       []id.Thread
 	Status    Status
@@ -48,11 +49,11 @@ type Query struct {
 	Ascending bool
 	Limit     int // <= 0: all
 	Offset    int
-	// Bytes bounds what is loaded: from the thread on with which rows have more, threads are Left. 0: no bound.
+	// Bytes limits what is loaded: once rows exceed it, further threads are Left. 0: no limit.
 	Bytes int
 }
 
-// Fit returns the thread as a page has it that holds so many bytes before, and the bytes with it.
+// Fit returns the thread, or if a page with this many bytes has no room the thread as Left, and the new number of bytes.
 func (q *Query) Fit(t *Thread, before int) (*Thread, int) {
 	size := before + len(t.Metadata) + len(t.Config) + len(t.Interrupts) + len(t.Error)
 	if q.Bytes > 0 && size > q.Bytes {
@@ -65,25 +66,25 @@ func (q *Query) Fit(t *Thread, before int) (*Thread, int) {
 type View struct {
 	Thread
 	Values    json.RawMessage // nil: null
-	Extracted json.RawMessage // what a search's `extract` found; nil when not asked
+	Extracted json.RawMessage // result of a search's `extract`; nil when not requested
 }
 
-// New is a wish for a thread. Absent JSON is nil.
+// New is a request to create a thread. Absent JSON is nil.
 type New struct {
-	ID         id.Thread // "" makes one
+	ID         id.Thread // "": a new one
 	Metadata   json.RawMessage
 	IfExists   string // raise (default) or do_nothing
 	TTL        *TTLRequest
 	Supersteps [][]StateUpdate
 }
 
-// Patch changes a thread. Nil fields stay.
+// Patch changes a thread. Nil fields are unchanged.
 type Patch struct {
 	Metadata json.RawMessage // merged, one level deep
 	TTL      *TTLRequest
 }
 
-// Search selects threads, with conditions on values and what to show of them.
+// Search selects threads, with conditions on values, and the parts to show.
 type Search struct {
 	Query
 	Values   json.RawMessage   // containment in the thread's values

@@ -2,29 +2,30 @@ package thread
 
 import "time"
 
-// Strategy says what happens to a thread when its time is up, or when it is pruned.
+// Strategy is what happens to a thread when it expires or is pruned.
 type Strategy string
 
 const (
-	Delete     Strategy = "delete"      // the thread goes, with everything of it
-	KeepLatest Strategy = "keep_latest" // older checkpoints go; thread, newest state and transcript stay
+	Delete     Strategy = "delete"      // the thread is deleted with all its data
+	KeepLatest Strategy = "keep_latest" // older checkpoints are deleted; thread, newest state and transcript stay
 )
 
 // TTL is how long an unused thread is kept.
 type TTL struct {
 	Strategy Strategy
-	After    time.Duration // after the last activity: what moved UpdatedAt
-	// Default: the configuration says so, not a client. What it says when a run comes counts from then on.
+	After    time.Duration // since the last activity, which is UpdatedAt
+	// Default reports that it comes from the configuration, not from a client. The configuration at the time of the last
+	// run applies.
 	Default bool
 }
 
-// TTLRequest is what a client asks for. Without After it is as long as the configuration says, if it says anything.
+// TTLRequest is a client's request. Without After the configured time applies, if any.
 type TTLRequest struct {
 	Strategy Strategy
 	After    *time.Duration
 }
 
-// ExpiresAt is when the time of the thread is up, unless it is used before; false: never.
+// ExpiresAt returns when the thread expires unless it is used before; false: never.
 func (t *Thread) ExpiresAt() (time.Time, bool) {
 	if t.TTL == nil {
 		return time.Time{}, false
@@ -43,7 +44,7 @@ func (t *Thread) ask(r *TTLRequest, byDefault *TTL) {
 	}
 }
 
-// Renew returns a thread that has no ttl of its own what the configuration says now; nil: nothing.
+// Renew applies the current configuration to a thread without its own ttl; nil: none.
 func (t *Thread) Renew(byDefault *TTL) {
 	if t.TTL != nil && !t.TTL.Default {
 		return

@@ -14,19 +14,19 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// updateAttempts bounds how often an update is computed again because runs, deletions or pruning changed what it was built on. Other updates do
-// not: they wait for their turn.
+// updateAttempts limits how often an update is recomputed because runs, deletions or pruning changed its base. Other updates do not change it:
+// they wait for their turn.
 const updateAttempts = 20
 
-// Place is a checkpoint as clients name it.
+// Place identifies a checkpoint for clients.
 type Place struct {
 	checkpointer.Key
-	Map json.RawMessage // checkpoint_map: of a nested checkpoint, the ones above it and itself; nil when there is none
+	Map json.RawMessage // checkpoint_map of a nested checkpoint: its ancestors by namespace and itself; nil when there is none
 }
 
-// UpdateState writes checkpoints as if nodes had, all of them or none, and returns the last. Updates of a thread are done one after
-// the other, in the order in which they came: each builds on the head that the one before left, unless at.ID names another checkpoint.
-// While runs of the thread are pending or running: fault.Conflict.
+// UpdateState writes checkpoints as if nodes had, all of them or none, and returns the last. Updates of a thread are serialized in
+// order of arrival: each builds on the head of the previous one, unless at.ID is another checkpoint. The error is fault.Conflict while
+// runs of the thread are pending or running.
 func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]StateUpdate) (Place, error) {
 	if _, err := s.updatable(ctx, at.Thread); err != nil { // this check needs no turn
 		return Place{}, err
@@ -45,17 +45,17 @@ func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]StateUpda
 	return Place{}, fault.Newf(fault.Conflict, "Thread %s changed again and again while its update was computed. Try again.", at.Thread)
 }
 
-// errNoGraph is the cause of errors about threads whose state cannot be written for want of a graph.
+// errNoGraph is the cause of errors about threads whose state cannot be updated without a graph.
 var errNoGraph = errors.New("no graph to update the state with")
 
-// updating is what an update is computed from.
+// updating is the input of an update.
 type updating struct {
 	row   *Thread
 	name  string // of the graph
 	graph graph.Graph
 }
 
-// updatable returns what is needed to update a thread, or why it cannot be updated now.
+// updatable returns the input of an update of a thread, or why it cannot be updated now.
 func (s *Service) updatable(ctx context.Context, t id.Thread) (u updating, err error) {
 	if u.row, err = s.row(ctx, t); err != nil {
 		return u, err
@@ -76,7 +76,7 @@ func (s *Service) updatable(ctx context.Context, t id.Thread) (u updating, err e
 
 func graphOf(row *Thread) string { return jsonobj.Of(row.Metadata).Text("graph_id") }
 
-// update computes an update and commits it; errMoved when the thread has changed in between.
+// update computes an update and commits it; errMoved when the thread has changed meanwhile.
 func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (Place, error) {
 	u, err := s.updatable(ctx, at.Thread)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (
 	if err != nil {
 		return Place{}, err
 	}
-	// The update is committed: what follows does not depend on whether the client still waits.
+	// The update is committed: the rest must not depend on whether the client still waits.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if !settled {
@@ -112,14 +112,14 @@ func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (
 			s.Log.WarnContext(ctx, "thread status unknown until its next run or update", "thread_id", at.Thread, "error", err)
 		}
 	}
-	if state, err := s.Snapshots.State(ctx, checkpointer.Key{Thread: at.Thread}, false); err == nil { // else followers see the change when they read
+	if state, err := s.Snapshots.State(ctx, checkpointer.Key{Thread: at.Thread}, false); err == nil { // otherwise followers see the change with the next read
 		s.Changed(state)
 	}
 	return Place{key, d.mapOf(key)}, nil
 }
 
-// commit stores what the graph saved and has the thread show it, if what the graph read still holds: errMoved otherwise. settled is false when
-// only the graph can describe the new head; the row then shows the head without what it waits for.
+// commit stores what the graph saved and updates the thread's row, if what the graph read is unchanged; errMoved otherwise. settled is false
+// when only the graph can describe the new head; the row then shows the head without its interrupts.
 func (s *Service) commit(ctx context.Context, u *updating, d *draft, saver *Saver[Tx]) (settled bool, err error) {
 	t := u.row.ID
 	_, elsewhere := u.graph.(graph.Elsewhere)
@@ -162,7 +162,7 @@ func (s *Service) commit(ctx context.Context, u *updating, d *draft, saver *Save
 	return settled, nil
 }
 
-// unchanged checks that a thread is as it was when its update began.
+// unchanged checks that a thread has not changed since its update began.
 func unchanged(tx Tx, was, row *Thread, d *draft) error {
 	busy, err := tx.HasActiveRuns(row.ID)
 	if err != nil {
@@ -178,7 +178,7 @@ func unchanged(tx Tx, was, row *Thread, d *draft) error {
 	return d.holds(tx)
 }
 
-// settle makes the row of a thread show a head that only its graph can describe.
+// settle updates the row of a thread for a head that only its graph can describe.
 func (s *Service) settle(ctx context.Context, t id.Thread) error {
 	var asked *checkpointer.HeadInfo
 	for {
@@ -205,8 +205,8 @@ func inFlight(t id.Thread) error {
 	return fault.Newf(fault.Conflict, "Thread %s has in-flight runs. Wait for them to end, or cancel them, before updating its state.", t)
 }
 
-// readConfig returns the configurations with which a graph is called when no run is there to say more. Only graphs that are made by a function of
-// it get what assistants and requests have left on the thread: in others it would show in the metadata of checkpoints.
+// readConfig returns the configurations for calling a graph outside of a run. Only graphs created by a function of the configuration get what
+// assistants and requests have left on the thread: for others it would appear in the metadata of checkpoints.
 func readConfig(row *Thread, graphID string, mapping json.RawMessage) (config, factory json.RawMessage) {
 	with := func(config, configurable *jsonobj.Object) json.RawMessage {
 		if len(mapping) > 0 {

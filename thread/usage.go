@@ -6,7 +6,7 @@ import (
 	"understudy/id"
 )
 
-// Usage is how much the checkpoints of a thread take in the database: the bytes of the values as they are stored, without indexes and pages.
+// Usage is the size of a thread's checkpoints in the database: the bytes of the stored values, without indexes and pages.
 type Usage struct {
 	Checkpoints Amount            // checkpoints with their metadata
 	Channels    map[string]Amount // stored versions of each channel
@@ -25,7 +25,7 @@ func (a *Amount) Add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// Usage returns how much the checkpoints of a thread take.
+// Usage returns the size of a thread's checkpoints.
 func (s *Service) Usage(ctx context.Context, t id.Thread) (Usage, error) {
 	if _, err := s.row(ctx, t); err != nil {
 		return Usage{}, err

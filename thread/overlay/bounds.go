@@ -39,8 +39,8 @@ func condensed(tr *eventstore.Transcript) bool {
 
 func isSummary(e eventstore.Entry) bool { return e.Summary }
 
-// recent is Values for a list of threads, without the messages that it does not show. ok is false when the values are not those that the
-// transcript was recorded with: then all of it decides what is shown.
+// recent is Values for a list of threads, without the messages that it does not show. ok is false when the values differ from those that
+// the transcript was recorded with: then the whole transcript is needed to show them.
 func (r *Reading) recent(ctx context.Context, tr *eventstore.Transcript, values json.RawMessage, start, end int) (out json.RawMessage, ok bool, err error) {
 	items, ok := jsonscan.Elements(values[start:end])
 	if r.run != "" || !ok || len(items) != len(tr.List) {
@@ -58,7 +58,7 @@ func (r *Reading) recent(ctx context.Context, tr *eventstore.Transcript, values 
 	return into(lists[0], values, start, end, r.look.Markers), true, nil
 }
 
-// Count adds the next entry of an answer, as it is shown, to what the answer may have (Look.MaxBytes).
+// Count adds the next entry of an answer, as shown, to the bytes limited by Look.MaxBytes.
 func (r *Reading) Count(values json.RawMessage) {
 	if !r.spent && !r.Exhausted() {
 		r.entries++
@@ -66,17 +66,17 @@ func (r *Reading) Count(values json.RawMessage) {
 	r.used += int64(len(values))
 }
 
-// Spent reports whether an entry did not fit into what the answer may have. The first entries of the answer, so many, are shown as without a
-// bound; of the others those with condensed messages show what the graph has.
+// Spent reports whether an entry exceeded the limit of the answer. entries is the number of first entries that are shown as without a limit;
+// later ones with condensed messages show the graph's messages.
 func (r *Reading) Spent() (entries int, spent bool) { return r.entries, r.spent }
 
 // Bounded reports whether Look.MaxBytes bounds the answer.
 func (r *Reading) Bounded() bool { return r.look.MaxBytes > 0 }
 
-// Exhausted reports whether no entry with condensed messages fits any more, although none may have come that did not.
+// Exhausted reports whether no further entry with condensed messages fits, even if none has been refused yet.
 func (r *Reading) Exhausted() bool { return r.look.MaxBytes > 0 && r.used >= r.look.MaxBytes }
 
-// Condensed reports whether a bound that is exhausted would change what is shown of any of some root checkpoints.
+// Condensed reports whether an exhausted limit would change how any of these root checkpoints is shown.
 func (r *Reading) Condensed(ctx context.Context, checkpoints []id.Checkpoint) (bool, error) {
 	if !r.look.On || len(checkpoints) == 0 {
 		return false, nil

@@ -15,17 +15,17 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// Sent is what a client sent, as the graph shall see it.
+// Sent is a client's input in the form for the graph.
 type Sent struct {
 	JSON json.RawMessage // the same bytes when nothing had to be dropped
-	// Deleted names condensed messages that were deleted. The graph does not know them any more: it is noted with the checkpoint
-	// that follows.
+	// Deleted names condensed messages that were deleted. The graph no longer has them: they are recorded with the next
+	// checkpoint.
 	Deleted []string
 }
 
-// Clean takes out of an input or update for a graph what a client has only from a transcript: markers, and messages that were condensed
-// and are unchanged. at is the root checkpoint that it will be applied to. The choice of the request has no effect:
-// the client may have read with another one.
+// Clean removes from an input or update messages that a client has only from a transcript: markers, and condensed messages that are
+// unchanged. at is the root checkpoint to which the input will be applied. The choice of the request has no effect: the client may have
+// read with another one.
 //
 // When a client removes everything and continues with a list of its own, only markers are dropped.
 func (o *Overlay) Clean(ctx context.Context, graph string, t id.Thread, at id.Checkpoint, sent json.RawMessage) (Sent, error) {
@@ -44,7 +44,8 @@ func (o *Overlay) Clean(ctx context.Context, graph string, t id.Thread, at id.Ch
 	return out, nil
 }
 
-// CleanCommand is Clean for the update of a command. What it sends to nodes (`goto`) is no part of the state: only markers are dropped.
+// CleanCommand is Clean for the update of a command. Input for nodes (`goto`) is not part of the state: only markers are removed from
+// it.
 func (o *Overlay) CleanCommand(ctx context.Context, graph string, t id.Thread, at id.Checkpoint, command json.RawMessage) (Sent, error) {
 	out := Sent{JSON: command}
 	if o == nil || !MayEcho(command) {
@@ -97,8 +98,8 @@ func spliced(b json.RawMessage, start, end int, with []byte) json.RawMessage {
 	return jsonscan.Splice(b, start, end, with)
 }
 
-// MayEcho reports whether something that a client sent can hold messages that had been shown to it. Those that are new have no id most of
-// the time, and then there is nothing to look for.
+// MayEcho reports whether a client's input can contain messages that had been shown to it. New messages usually have no id, and then
+// there is nothing to clean.
 func MayEcho(sent json.RawMessage) bool {
 	return bytes.Contains(sent, []byte(`"id"`)) || bytes.Contains(sent, []byte(`"`+carried+`"`))
 }
@@ -106,7 +107,7 @@ func MayEcho(sent json.RawMessage) bool {
 type cleaner struct {
 	r         *Reading
 	condensed map[string]*entry  // by id
-	nameless  map[string]*entry  // by the id that they are shown with: the graph has them without one
+	nameless  map[string]*entry  // by the id under which they are shown; in the graph they have none
 	markers   map[string]*marker // by id
 	summaries map[string]string  // id of a marker -> id of its summary in the list
 	calls     map[string]bool    // ids of tool calls that only partial answers have
@@ -123,7 +124,7 @@ func (c *cleaner) load(ctx context.Context, at id.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	in := make(map[int64]bool, len(lists[1])) // by key: a summary may have the id of a message that it stands for
+	in := make(map[int64]bool, len(lists[1])) // by key: a summary may have the id of a message that it replaces
 	for _, e := range lists[1] {
 		in[e.key] = true
 		if e.anonymous && e.marker == nil {
@@ -226,7 +227,7 @@ func (c *cleaner) isShown(mid string) bool {
 	return slices.ContainsFunc(c.shown, func(e *entry) bool { return e.marker == nil && e.id == mid })
 }
 
-// removal returns the remove message that a graph understands; nil when it knows no such message.
+// removal returns a remove message for the graph; nil when the graph does not have the message.
 func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 	if c.condensed[mid] != nil {
 		c.deleted = append(c.deleted, mid)
@@ -253,8 +254,8 @@ func (c *cleaner) removal(item json.RawMessage, mid string) json.RawMessage {
 	return nil
 }
 
-// answers reports whether an item is the result of a tool call that only a partial answer asks for. Clients add one for calls that have
-// none, and models reject results of calls they do not know.
+// answers reports whether an item is the result of a tool call that is only in a partial answer. Clients add results for calls without
+// one, but models reject results of unknown calls.
 func (c *cleaner) answers(item json.RawMessage) bool {
 	if len(c.calls) == 0 {
 		return false
@@ -266,10 +267,10 @@ func (c *cleaner) answers(item json.RawMessage) bool {
 	return call != "" && c.calls[call]
 }
 
-// unchanged reports whether a message is one of known, and has the same content. Clients leave fields out and add some
-// of their own: only fields that a person or a model can see are compared.
+// unchanged reports whether a message is one of known with the same content. Clients omit fields and add their own, so only fields that a
+// person or a model can see are compared.
 //
-// A client that left a stream early has a beginning of a partial answer, and its tool calls as far as they had come: that is not another one.
+// A client that left a stream early has only the beginning of a partial answer and of its tool calls: that counts as unchanged.
 func (c *cleaner) unchanged(known map[string]*entry, item json.RawMessage) bool {
 	if jsonscan.Text(item, "type") == "constructor" {
 		item = jsonscan.Raw(item, "kwargs")
@@ -298,7 +299,7 @@ func void(v json.RawMessage) bool {
 	return false
 }
 
-// equal compares JSON whatever the order of keys.
+// equal compares JSON independent of the order of keys.
 func equal(a, b gjson.Result) bool {
 	switch {
 	case a.IsObject() && b.IsObject():

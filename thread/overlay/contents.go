@@ -14,20 +14,20 @@ import (
 	"understudy/id"
 )
 
-// entry is an event of a transcript or list, ready to be shown. It is never changed.
+// entry is an event of a transcript or list, decoded for showing. It is immutable.
 type entry struct {
-	key       int64  // the seq of its event; below 0 when there is none yet
-	id        string // of the message; of a summary that is no message: ""
+	key       int64  // the seq of its event; negative when there is none yet
+	id        string // of the message; "" for a summary without a message
 	anonymous bool
 	system    bool         // a system message
-	digest    judge.Digest // of the content, of those without id
+	digest    judge.Digest // of the content, for messages without id
 	text      []byte       // the message; nil for summaries
-	stored    []byte       // the message as the checkpoint shows it, when text is another
+	stored    []byte       // the message as the checkpoint shows it, if different from text
 	marker    *marker      // of summaries
-	partial   id.Run       // the run that streamed the message and did not save it; "" for others
+	partial   id.Run       // the run that streamed the message without saving it; "" for others
 }
 
-// What package judge asks of a message.
+// Methods of judge.Message.
 
 func (e *entry) Key() int64                  { return e.key }
 func (e *entry) MessageID() string           { return e.id }
@@ -37,7 +37,7 @@ func (e *entry) IsAnonymous() bool           { return e.anonymous }
 func (e *entry) IsLost() bool                { return strings.HasPrefix(e.id, eventstore.UnreadablePrefix) }
 func (e *entry) ContentDigest() judge.Digest { return e.digest }
 
-// as returns the bytes that a checkpoint shows for the message.
+// as returns the bytes of the message in the checkpoint.
 func (e *entry) as() []byte {
 	if e.stored != nil {
 		return e.stored
@@ -53,8 +53,8 @@ func (e *entry) size() int {
 	return n
 }
 
-// contents are the entries of one thread that have been read. Events never change and seqs are never reused, so they hold until the
-// thread is deleted. A reader that is active at that time fills contents that are no longer referenced.
+// contents are the loaded entries of one thread. Events never change and seqs are never reused, so they are valid until the thread
+// is deleted. A reader that is active then fills contents that are no longer referenced.
 type contents struct {
 	log     int64 // eventstore.Transcript.Log; under memory.mu
 	mu      sync.RWMutex
@@ -62,7 +62,7 @@ type contents struct {
 	bytes   int
 }
 
-// get returns the entries of lists, in their order, and reads those that are not known.
+// get returns the entries of lists, in order, and loads missing ones.
 func (c *contents) get(ctx context.Context, events eventstore.Reader, t id.Thread, lists ...[]eventstore.Entry) ([][]*entry, error) {
 	out, missing := c.known(lists)
 	if len(missing) == 0 {
@@ -73,7 +73,7 @@ func (c *contents) get(ctx context.Context, events eventstore.Reader, t id.Threa
 	read := make([]*entry, 0, len(missing))
 	seqs := make([]eventstore.Seq, 0, len(missing))
 	var texts slab
-	made := make([]entry, len(missing)) // they are kept, and go, together
+	made := make([]entry, len(missing)) // kept and dropped together
 	err := events.EachContent(ctx, t, eventstore.Ranges(missing), func(e *eventstore.Event) error {
 		if len(read) == len(made) {
 			return fmt.Errorf("event %d of thread %s was not asked for", e.Seq, t)
@@ -133,7 +133,7 @@ func (c *contents) size() int {
 	return c.bytes + 8*len(c.entries)
 }
 
-// slab makes copies that are kept together, in few pieces of memory.
+// slab holds copies that are kept together, in few allocations.
 type slab []byte
 
 const slabSize = 64 << 10
@@ -155,7 +155,7 @@ func (b *slab) clone(p []byte) []byte {
 // partialMark is what the metadata of a partial answer's event have.
 var partialMark = []byte(`"partial":true`)
 
-// read copies what is needed of an event, whose bytes are valid during the call only.
+// read copies the needed parts of an event, whose bytes are valid only during the call.
 func (out *entry) read(e *eventstore.Event, texts *slab) error {
 	*out = entry{key: int64(e.Seq), id: e.MessageID, anonymous: e.Anonymous}
 	if e.Type == eventstore.TypeSummarize {
@@ -184,7 +184,7 @@ func (e *entry) says(text []byte, kind string) {
 	}
 }
 
-// memory keeps contents of the threads that were read last, within bounds.
+// memory holds the contents of the threads read last, within a limit.
 type memory struct {
 	limit int
 
@@ -197,17 +197,17 @@ type memory struct {
 type remembered struct {
 	thread   id.Thread
 	contents *contents
-	size     int // as it was counted last
+	size     int // at the last count
 }
 
-// DefaultCacheBytes bounds the messages that an Overlay keeps in memory.
+// DefaultCacheBytes limits the messages that an Overlay keeps in memory.
 const DefaultCacheBytes = 64 << 20
 
 func newMemory(limit int) *memory {
 	return &memory{limit: limit, byThread: map[id.Thread]*list.Element{}}
 }
 
-// of returns the contents of a thread, empty ones when it was not read lately.
+// of returns the contents of a thread, empty if it was not read recently.
 func (m *memory) of(t id.Thread) *contents {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -220,8 +220,8 @@ func (m *memory) of(t id.Thread) *contents {
 	return c
 }
 
-// ofLog is of for a log that is known by now. c are the contents that the caller had. Another server may have deleted the thread, and
-// a client made one of the same id. Contents of another log are then forgotten.
+// ofLog is of for a known log. c are the caller's contents. Another server may have deleted the thread, and a client created one with
+// the same id. Contents of another log are then dropped.
 func (m *memory) ofLog(t id.Thread, log int64, c *contents) *contents {
 	if log == 0 {
 		return c
@@ -245,19 +245,19 @@ func (m *memory) ofLog(t id.Thread, log int64, c *contents) *contents {
 	return c
 }
 
-// settle counts what was read of a thread, and forgets threads until all fit.
+// settle counts the bytes read of a thread, and drops threads until all fit.
 func (m *memory) settle(t id.Thread, c *contents) {
 	size := c.size()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.byThread[t]
 	if e == nil || e.Value.(*remembered).contents != c {
-		return // forgotten meanwhile
+		return // dropped meanwhile
 	}
 	r := e.Value.(*remembered)
 	m.bytes += size - r.size
 	r.size = size
-	if size > m.limit/2 { // one thread must not push out all others
+	if size > m.limit/2 { // one thread must not evict all others
 		m.remove(e)
 	}
 	for m.bytes > m.limit {

@@ -14,18 +14,19 @@ import (
 // removeAll is the id of a remove message that stands for all messages.
 const removeAll = "__remove_all__"
 
-// point is a state of a conversation: what a person sees of it, what the model sees, and what the next state is judged by.
+// point is a state of a conversation: what a person sees, what the model sees, and the facts by which the next state is
+// judged.
 type point struct {
 	shown, list []*entry
-	anonymous   map[string]struct{} // ids that were given to messages without one
+	anonymous   map[string]struct{} // ids assigned to messages without one
 	run         id.Run              // that made the state
 	source      string              // of its checkpoint
 	texts       string              // eventstore.TextsOf
-	made        int64               // the key of the last entry that no event stands for; they go down from -1
+	made        int64               // the key of the last entry without an event; keys descend from -1
 }
 
-// fold returns what a person sees of values that come after a point, as it will be when they are recorded: package judge decides both.
-// items are the messages of the values. ok is false when they are no messages: then the values are all there is to show.
+// fold returns what a person sees of values that follow a point, as it will be when they are recorded: package judge decides both.
+// items are the messages of the values. ok is false when they are not messages: then the values are shown unchanged.
 func (p *point) fold(values json.RawMessage, items []json.RawMessage, ahead *Ahead) (next *point, ok bool, err error) {
 	f := folder{point: *p, ahead: ahead, step: judge.Step[*entry]{Shown: p.shown, List: p.list, Deleted: ahead.Deleted}}
 	if ok = f.match(named(items, p.list)); !ok {
@@ -47,17 +48,17 @@ func (p *point) fold(values json.RawMessage, items []json.RawMessage, ahead *Ahe
 	return next, true, nil
 }
 
-// folder is the work of fold.
+// folder is the state of fold.
 type folder struct {
 	point   // after the step
 	ahead   *Ahead
 	step    judge.Step[*entry]
 	verdict *judge.Verdict[*entry]
 	items   []json.RawMessage // those of step.Next
-	now     []*entry          // what those of step.Next are; nil until it is made
+	now     []*entry          // the entries of step.Next; nil until created
 }
 
-// match finds the items in the list and the transcript; ok is false when one is no message.
+// match finds the items in the list and the transcript; ok is false when one is not a message.
 func (f *folder) match(items []json.RawMessage) (ok bool) {
 	n := 0
 	for n < len(f.list) && n < len(items) && f.list[n].stands(items[n]) {
@@ -86,7 +87,7 @@ func (f *folder) match(items []json.RawMessage) (ok bool) {
 				byID[e.id] = e
 			}
 		}
-		delete(byID, "") // markers of summaries that are no message
+		delete(byID, "") // markers of summaries without a message
 	}
 	found, gone := judge.Find(f.list, n, keys, func(mid string) *entry { return byID[mid] })
 	f.step.Gone = gone
@@ -106,7 +107,7 @@ func (f *folder) match(items []json.RawMessage) (ok bool) {
 	return true
 }
 
-// stands reports whether an item is the message of an entry, unchanged. Of a summary only the words are shown, and compared.
+// stands reports whether an item is the unchanged message of an entry. Of a summary only the text is shown and compared.
 func (e *entry) stands(item []byte) bool {
 	switch {
 	case e.marker == nil:
@@ -118,7 +119,7 @@ func (e *entry) stands(item []byte) bool {
 	}
 }
 
-// sameButID compares a recorded message, which was given an id, with one that has none.
+// sameButID compares a recorded message, which was assigned an id, with one that has none.
 func sameButID(recorded, item []byte) bool {
 	a, aEnd, ok := jsonscan.Member(recorded, "id")
 	b, bEnd, has := jsonscan.Member(item, "id")
@@ -126,8 +127,8 @@ func sameButID(recorded, item []byte) bool {
 		bytes.Equal(recorded[:a], item[:b]) && bytes.Equal(recorded[aEnd:], item[bEnd:])
 }
 
-// make makes the entries of what is new or revised, and the marker of what was condensed; nil when nothing was. channel is the text that a
-// channel has for it.
+// make creates the entries of new or revised messages, and the marker of condensed ones; nil when there are none. channel is the summary's
+// text from a channel.
 func (f *folder) make(channel string) (marker *entry, err error) {
 	if f.verdict.Summary < 0 && len(f.verdict.Condensed) > 0 {
 		marker = f.entry("")
@@ -161,13 +162,13 @@ func (f *folder) make(channel string) (marker *entry, err error) {
 	return marker, nil
 }
 
-// entry makes an entry that no event stands for yet.
+// entry returns an entry that has no event yet.
 func (f *folder) entry(mid string) *entry {
 	f.made--
 	return &entry{key: f.made, id: mid}
 }
 
-// message makes the entry of a message. It does not hold on to the item.
+// message returns the entry of a message. It does not retain the item.
 func (f *folder) message(item json.RawMessage) (*entry, error) {
 	e := f.entry(jsonscan.Text(item, "id"))
 	text := bytes.Clone(item)

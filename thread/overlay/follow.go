@@ -9,23 +9,22 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// Follow shows the values of one run, one after the other, when it is not known which checkpoints they belong to: each is folded into what
-// was shown before, beginning with the transcript of a checkpoint. So what is said and condensed within the run stays too. It is owned
-// by one goroutine.
+// Follow shows the successive values of one run when their checkpoints are unknown: it folds each into what was shown before, beginning
+// with the transcript of a checkpoint. So messages added and condensed within the run remain too. It is owned by one goroutine.
 type Follow struct {
 	look  Look
 	ahead Ahead
 	at    *point // of the last values that were folded
-	whole bool   // values show all that was said so far
+	whole bool   // values contain all messages so far
 
-	// raw are the values that passed last as they are, up to the end of their messages, which begin at start, and rest is what followed.
-	// behind: they have not been folded yet.
+	// raw are the last values that passed unchanged, up to the end of their messages, which begin at start, and rest is what followed.
+	// behind reports that they have not been folded yet.
 	raw, rest []byte
 	start     int
 	behind    bool
 }
 
-// Follow begins with the checkpoint that the run started from; "" or one that was not recorded: with nothing.
+// Follow begins with the checkpoint from which the run started; with nothing for "" or an unrecorded one.
 func (o *Overlay) Follow(ctx context.Context, t id.Thread, l Look, at id.Checkpoint, ahead *Ahead) (*Follow, error) {
 	f := &Follow{look: l, ahead: *ahead, at: &point{}, whole: true}
 	r := o.Read(t, l)
@@ -41,7 +40,7 @@ func (o *Overlay) Follow(ctx context.Context, t id.Thread, l Look, at id.Checkpo
 	return f, nil
 }
 
-// same reports whether a list is shown as it is.
+// same reports whether the transcript equals the list.
 func same(shown, list []*entry) bool {
 	if len(shown) != len(list) {
 		return false
@@ -54,10 +53,12 @@ func same(shown, list []*entry) bool {
 	return true
 }
 
-// Passes reports whether the next values pass as they are. It is cheap, and mostly so; else Values says what is shown.
+// Passes reports whether the next values pass unchanged. It is cheap, and true for most values; otherwise Values returns
+// what to show.
 func (f *Follow) Passes(values []byte) bool { return !f.look.On || f.whole && f.grows(values) }
 
-// Values returns the next values with what was said before. They are valid JSON. Where nothing was condensed they come back as they are.
+// Values returns the next values with the earlier messages. They must be valid JSON. If nothing was condensed they are returned
+// unchanged.
 func (f *Follow) Values(values json.RawMessage) (json.RawMessage, error) {
 	if f.Passes(values) {
 		return values, nil
@@ -85,7 +86,7 @@ func (f *Follow) Values(values json.RawMessage) (json.RawMessage, error) {
 	return into(f.at.shown, values, start, end, f.look.Markers), nil
 }
 
-// catchUp folds the values that passed last, if they have not been.
+// catchUp folds the last values that passed, if they have not been folded.
 func (f *Follow) catchUp() error {
 	if !f.behind {
 		return nil
@@ -100,8 +101,8 @@ func (f *Follow) catchUp() error {
 	return nil
 }
 
-// grows reports whether values only add messages to those that passed last, none of which has to be shown in another way. They need not
-// be decoded then.
+// grows reports whether values only add messages to the last ones that passed, and none must be shown differently. Then they need not
+// be decoded.
 func (f *Follow) grows(values []byte) bool {
 	n := len(f.raw)
 	if n == 0 || len(values) <= n || !bytes.Equal(f.raw, values[:n]) ||
@@ -130,7 +131,7 @@ func (f *Follow) grows(values []byte) bool {
 	return true
 }
 
-// fold makes the next values those that the ones after them are compared with; ok is false when their messages are none.
+// fold makes these values the base of the next ones; ok is false when their messages are not messages.
 func (f *Follow) fold(values json.RawMessage, items []json.RawMessage) (ok bool, err error) {
 	at, ok, err := f.at.fold(values, items, &f.ahead)
 	if err != nil || !ok {

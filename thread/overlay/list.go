@@ -6,8 +6,8 @@ import (
 	"understudy/id"
 )
 
-// List returns the ids of the messages that a root checkpoint holds, as far as they were recorded: a summary counts, what it replaced does
-// not. nil when nothing was recorded.
+// List returns the ids of the recorded messages of a root checkpoint: summaries are included, the messages they replaced are not. nil when
+// nothing was recorded.
 func (r *Reading) List(ctx context.Context, at id.Checkpoint) ([]string, error) {
 	entries, err := r.list(ctx, at)
 	if entries == nil || err != nil {

@@ -15,7 +15,7 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// marker stands in a transcript where messages were condensed.
+// marker is the entry in a transcript where messages were condensed.
 type marker struct {
 	eventstore.Summary
 	run          id.Run
@@ -30,8 +30,8 @@ func readMarker(e *eventstore.Event) (*marker, error) {
 	return newMarker(s, e.Run), nil
 }
 
-// newMarker spells a marker out in the forms that are entries of their own. Unknown types of messages make langchain-core and newer
-// JavaScript SDKs throw: hence a system message.
+// newMarker encodes a marker in the forms that are separate entries. Unknown types of messages make langchain-core and newer
+// JavaScript SDKs throw, so it is a system message.
 func newMarker(s eventstore.Summary, r id.Run) *marker {
 	mid, words, facts := jsonobj.Quote(s.ID), jsonobj.Quote(s.Summary), factsOf(s.ReplacedCount, s.Summary, r)
 
@@ -57,7 +57,7 @@ func factsOf(replaced int, summary string, r id.Run) []byte {
 	return append(append(facts, `,"run_id":`...), by...)
 }
 
-// as returns the marker as an entry of its own; nil when it is none in this form.
+// as returns the marker as a separate entry; nil when this form has none.
 func (m *marker) as(form Markers) []byte {
 	switch form {
 	case AttachedMarkers, NoMarkers:
@@ -69,7 +69,7 @@ func (m *marker) as(form Markers) []byte {
 	}
 }
 
-// attached is what the next message of a transcript carries: the markers before it that stand next to each other, as one.
+// attached is what the next message of a transcript carries: the adjacent markers before it, merged into one.
 type attached struct {
 	replaced int
 	summary  string
@@ -102,8 +102,8 @@ const carried = "summary_marker"
 // markerPrefix begins the id of every marker.
 const markerPrefix = "summary-marker-"
 
-// isMarker reports whether a message that a client sent is a marker, in whatever form it had been shown as an entry of its own. A marker that
-// has lost its id looks like a system message with the words of the summary that is attached to it: shown reports whether a message has an id.
+// isMarker reports whether a client's message is a marker that was shown as a separate entry, in any form. A marker that has lost its id looks
+// like a system message with the text of the summary attached to it. shown reports whether a message has an id.
 func isMarker(message []byte, shown func(mid string) bool) bool {
 	mid := jsonscan.Text(message, "id")
 	if strings.HasPrefix(mid, markerPrefix) || jsonscan.Text(message, "type") == string(BareMarkers) {
@@ -114,7 +114,7 @@ func isMarker(message []byte, shown func(mid string) bool) bool {
 		(mid == "" || !shown(mid))
 }
 
-// detached returns a message that a client sent without the marker that it carries; the same bytes when it carries none.
+// detached returns a client's message without the marker that it carries; the same bytes when it carries none.
 func detached(message json.RawMessage) json.RawMessage {
 	for _, path := range [...][]string{{"additional_kwargs"}, {"kwargs", "additional_kwargs"}} {
 		start, end := 0, len(message)
@@ -137,8 +137,8 @@ func detached(message json.RawMessage) json.RawMessage {
 
 var legacyMark = []byte(`"Command(update=`)
 
-// legacyContent returns what a tool said when what is stored is Python's str() of the Command that wrapped its message, as old
-// writers left it: Command(update={'messages': [ToolMessage(content='X', …)]}).
+// legacyContent returns the content of a tool's message when the stored text is Python's str() of the Command around the
+// message, as old writers left it: Command(update={'messages': [ToolMessage(content='X', …)]}).
 func legacyContent(stored string) (said string, ok bool) {
 	if !strings.HasPrefix(stored, "Command(update=") {
 		return "", false
@@ -150,7 +150,7 @@ func legacyContent(stored string) (said string, ok bool) {
 	return pythonString(rest)
 }
 
-// unwrap returns a tool's message as the tool said it, when its content is what legacyContent reads.
+// unwrap returns a tool's message with its original content, if legacyContent can read it.
 func unwrap(kind string, message []byte) ([]byte, bool) {
 	if eventstore.Canonical(kind) != eventstore.TypeTool || !bytes.Contains(message, legacyMark) {
 		return nil, false
@@ -164,7 +164,8 @@ func unwrap(kind string, message []byte) ([]byte, bool) {
 	return o.JSON(), true
 }
 
-// Unwrap shows the messages of a page of a transcript as state shows them: what old writers left as the text of a Command is what its tool said.
+// Unwrap restores the messages of a page of a transcript, as state shows them: the text of a Command, left by old writers, becomes the content
+// of its tool's message.
 func Unwrap(rows []*eventstore.Event) {
 	for _, row := range rows {
 		if text, ok := unwrap(row.Type, row.Content); ok {
@@ -173,7 +174,7 @@ func Unwrap(rows []*eventstore.Event) {
 	}
 }
 
-// pythonString reads the literal that s begins with.
+// pythonString reads the string literal at the beginning of s.
 func pythonString(s string) (string, bool) {
 	quote, s := s[0], s[1:]
 	var b strings.Builder
@@ -205,7 +206,7 @@ func pythonString(s string) (string, bool) {
 			digits = 8
 		case '\\', '\'', '"':
 			b.WriteByte(escape)
-		default: // Python leaves what it does not know
+		default: // Python keeps unknown escapes
 			b.WriteByte('\\')
 			b.WriteByte(escape)
 		}
@@ -232,7 +233,7 @@ func pythonString(s string) (string, bool) {
 // lcSummarization is what LangChain's SummarizationMiddleware writes in lc_source.
 const lcSummarization = "summarization"
 
-// summarizes reports whether a message is the summary of LangChain's SummarizationMiddleware, as it declares itself.
+// summarizes reports whether a message declares itself a summary of LangChain's SummarizationMiddleware.
 func summarizes(message []byte) bool {
 	kwargs := jsonscan.Raw(message, "additional_kwargs")
 	return kwargs != nil && jsonscan.Text(kwargs, "lc_source") == lcSummarization

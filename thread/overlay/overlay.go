@@ -20,19 +20,19 @@ type Overlay struct {
 	memory *memory
 }
 
-// New makes an Overlay of what was recorded.
+// New returns an Overlay of recorded transcripts.
 func New(events eventstore.Reader, c Config) *Overlay {
 	return &Overlay{events: events, config: c, memory: newMemory(DefaultCacheBytes)}
 }
 
-// Forget drops what is in memory of a thread that was deleted: one of the same id may come and begin with the same seqs.
+// Forget drops a deleted thread from memory: a new one with the same id may begin with the same seqs.
 func (o *Overlay) Forget(t id.Thread) {
 	if o != nil {
 		o.memory.forget(t)
 	}
 }
 
-// Reading shows checkpoints of one thread. Each message is read once for all of them. Call Done at its end. It is not safe for
+// Reading shows checkpoints of one thread. Each message is read once for all of them. Call Done at the end. It is not safe for
 // concurrent use.
 type Reading struct {
 	o        *Overlay
@@ -40,12 +40,12 @@ type Reading struct {
 	thread   id.Thread
 	contents *contents
 	run      id.Run                  // whose stream is shown; "" none
-	plain    []byte                  // values that were looked through last, and had nothing odd
+	plain    []byte                  // last checked values that had nothing odd
 	ahead    *eventstore.Transcripts // read by ReadAhead; nil: none
 
 	used    int64 // bytes of values that the answer has so far
-	entries int   // of the answer that were counted before that was too much
-	spent   bool  // an entry did not fit into the budget: it and all that follow show what the graph has
+	entries int   // entries counted before the limit was reached
+	spent   bool  // an entry exceeded the limit: it and all later ones show the graph's messages
 }
 
 // Read begins a Reading of a thread.
@@ -53,15 +53,15 @@ func (o *Overlay) Read(t id.Thread, l Look) *Reading {
 	return &Reading{o: o, look: l, thread: t, contents: o.memory.of(t)}
 }
 
-// Streams says that the values are those of the stream of a run: its own partial answers are not in them, as they were not when it streamed
-// their words. It has an effect for live looks only.
+// Streams declares that the values are from the stream of a run: its own partial answers are left out, as they were while it streamed them.
+// It only affects live looks.
 func (r *Reading) Streams(run id.Run) {
 	if r.look.Live {
 		r.run = run
 	}
 }
 
-// ReadAhead reads the transcripts of checkpoints that are going to be shown, at once. Call it again for the next.
+// ReadAhead reads the transcripts of checkpoints that will be shown next, at once.
 func (r *Reading) ReadAhead(ctx context.Context, checkpoints []id.Checkpoint) (err error) {
 	if !r.look.On || len(checkpoints) < 2 {
 		return nil
@@ -75,8 +75,8 @@ func (r *Reading) ReadAhead(ctx context.Context, checkpoints []id.Checkpoint) (e
 // Done ends a Reading.
 func (r *Reading) Done() { r.o.memory.settle(r.thread, r.contents) }
 
-// Snapshot puts the transcript of a snapshot's checkpoint into its values, if that is at the root. live: the snapshot is a head read
-// without an id, whose values may hold what finished tasks wrote. The snapshot is the caller's own.
+// Snapshot inserts the transcript of a snapshot's checkpoint into its values, if that is at the root. live: the snapshot is a head
+// read without an id, whose values may contain writes of finished tasks. The caller owns the snapshot.
 func (r *Reading) Snapshot(ctx context.Context, s *checkpointer.Snapshot, live bool) error {
 	if !r.look.On || s.NS != "" || s.ID == "" {
 		return nil
@@ -84,7 +84,7 @@ func (r *Reading) Snapshot(ctx context.Context, s *checkpointer.Snapshot, live b
 	removes := removedByTasks(s)
 	values, err := r.Values(ctx, s.ID, s.Values, &Ahead{
 		Grown: live && slices.ContainsFunc(s.Tasks, func(t checkpointer.Task) bool { return t.Result != nil }),
-		// What no task removed was removed by the update of a command.
+		// Messages that no task removed were removed by the update of a command.
 		ByClient: func(mid string) bool { return !removes[mid] && !removes[removeAll] },
 	})
 	if err == nil {
@@ -93,22 +93,22 @@ func (r *Reading) Snapshot(ctx context.Context, s *checkpointer.Snapshot, live b
 	return err
 }
 
-// Ahead says that values may be ahead of the checkpoint whose transcript is shown with them.
+// Ahead describes values that may be ahead of the checkpoint whose transcript is shown with them.
 type Ahead struct {
-	// Grown: also where nothing was condensed before. Else such values pass as they are, unread.
+	// Grown folds values even if nothing was condensed before. Otherwise such values pass unchanged and unread.
 	Grown bool
 	// ByClient reports whether a client removed the message, or with "__remove_all__" all of them. nil: it did not.
 	ByClient func(mid string) bool
-	// Deleted are condensed messages that the client deleted with the call of the run.
+	// Deleted are condensed messages that the client deleted with the input of the run.
 	Deleted []string
 	Run     id.Run // whose values they are; "" when unknown
 }
 
-// RecordView says of the values of a checkpoint, when it is known no more of them, that the update of a command may have changed them.
+// RecordView is the Ahead of a checkpoint's values when nothing more is known: the update of a command may have changed them.
 var RecordView = &Ahead{ByClient: func(string) bool { return true }}
 
-// Values puts the transcript of a root checkpoint into values. ahead nil: they are those of the checkpoint, exactly. Where nothing was
-// condensed, or nothing recorded, they come back as they are.
+// Values inserts the transcript of a root checkpoint into values. ahead nil: they are exactly those of the checkpoint. If nothing was
+// condensed or recorded, they are returned unchanged.
 func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawMessage, ahead *Ahead) (json.RawMessage, error) {
 	if !r.look.On {
 		return values, nil
@@ -135,7 +135,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	}
 	start, end, ok := jsonscan.Member(values, r.look.Key)
 	if !ok {
-		return values, nil // an interrupt, or a graph that keeps its messages elsewhere
+		return values, nil // an interrupt, or a graph with its messages in another channel
 	}
 	if r.look.Recent && (ahead == nil || !ahead.Grown) && condensed(tr) {
 		out, ok, err := r.recent(ctx, tr, values, start, end)
@@ -173,7 +173,7 @@ func (r *Reading) Values(ctx context.Context, at id.Checkpoint, values json.RawM
 	return out, nil
 }
 
-// point returns the point of a conversation that a transcript stands for.
+// point returns the point of a conversation that a transcript describes.
 func (r *Reading) point(ctx context.Context, tr *eventstore.Transcript) (*point, error) {
 	lists, err := r.contents.get(ctx, r.o.events, r.thread, tr.Entries, tr.List, tr.Anonymous)
 	if err != nil {
@@ -195,10 +195,10 @@ func asListed(tr *eventstore.Transcript) bool {
 	return slices.Equal(tr.Entries, tr.List) && len(tr.Anonymous) == 0 && !slices.ContainsFunc(tr.Entries, isSummary)
 }
 
-// odd reports whether values may have a null in a list of messages, and whether they may have what an old writer left in place of one.
-// Mostly there is neither. Neighbours in a history have most of their bytes in common: these are looked through once.
+// odd reports whether values may have a null in a list of messages, and whether they may have a message damaged by an old writer.
+// Mostly there is neither. Adjacent entries of a history share most of their bytes, which are checked once.
 func (r *Reading) odd(values []byte) (lacks, legacy bool) {
-	// What is looked for may lie across the place where they part.
+	// The text may span the position at which they begin to differ.
 	rest := values[max(0, commonPrefix(r.plain, values)-len(legacyMark)):]
 	lacks, legacy = mayLack(rest), bytes.Contains(rest, legacyMark)
 	if !lacks && !legacy {
@@ -207,9 +207,9 @@ func (r *Reading) odd(values []byte) (lacks, legacy bool) {
 	return lacks, legacy
 }
 
-// commonPrefix is how many bytes a and b begin with alike.
+// commonPrefix returns the length of the common prefix of a and b.
 func commonPrefix(a, b []byte) int {
-	const step = 256 // as much as is compared at once
+	const step = 256 // bytes compared at once
 	n, i := min(len(a), len(b)), 0
 	for i+step <= n && bytes.Equal(a[i:i+step], b[i:i+step]) {
 		i += step
@@ -220,7 +220,7 @@ func commonPrefix(a, b []byte) int {
 	return i
 }
 
-// transcript returns what was recorded for a checkpoint; nil when nothing was, or there is no checkpoint.
+// transcript returns the transcript of a checkpoint; nil when none was recorded, or there is no checkpoint.
 func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore.Transcript, error) {
 	if at == "" {
 		return nil, nil
@@ -241,7 +241,7 @@ func (r *Reading) transcript(ctx context.Context, at id.Checkpoint) (*eventstore
 	return tr, nil
 }
 
-// into returns values with the messages of a transcript in place of values[start:end].
+// into returns values with values[start:end] replaced by the messages of a transcript.
 func into(shown []*entry, values []byte, start, end int, form Markers) json.RawMessage {
 	size := len(values) - (end - start) + 2
 	for _, e := range shown {

@@ -11,8 +11,8 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// removedByTasks returns the ids that finished tasks of a snapshot removed. The task `__start__` applies the input of a client: what it
-// removes a client removed.
+// removedByTasks returns the ids removed by finished tasks of a snapshot. The task `__start__` applies the client's input, so its
+// removals are the client's.
 func removedByTasks(s *checkpointer.Snapshot) map[string]bool {
 	ids := map[string]bool{}
 	for _, t := range s.Tasks {
@@ -23,7 +23,7 @@ func removedByTasks(s *checkpointer.Snapshot) map[string]bool {
 	return ids
 }
 
-// Removals returns the ids of remove messages wherever they are in JSON: as messages, in the constructor form of LangChain's
+// Removals returns the ids of remove messages anywhere in JSON: as messages, in the constructor form of LangChain's
 // serialisation, alone or in lists.
 func Removals(in ...json.RawMessage) map[string]bool {
 	ids := map[string]bool{}
@@ -51,7 +51,7 @@ func removals(into map[string]bool, v gjson.Result, depth int) {
 	})
 }
 
-// removal returns the id that a message removes; ok is false when it is no remove message.
+// removal returns the id that a message removes; ok is false when it is not a remove message.
 func removal(message []byte) (mid string, ok bool) {
 	if jsonscan.Text(message, "type") == "constructor" {
 		if !strings.HasSuffix(gjson.GetBytes(message, "id.@reverse.0").String(), "RemoveMessage") {

@@ -6,45 +6,45 @@ import "context"
 type Markers string
 
 const (
-	// AttachedMarkers are no entries of their own: the next message carries them. It is the default, for clients that do not know markers
-	// show every message that is not a person's as an answer.
+	// AttachedMarkers are not separate entries: the next message carries them. It is the default, because clients that do not know
+	// markers show every message that is not a person's as an answer.
 	AttachedMarkers Markers = "attached"
 	// SystemMarkers are system messages, which every client can parse.
 	SystemMarkers Markers = "system"
 	// BareMarkers have the type summary_marker, for clients that know it.
 	BareMarkers Markers = "summary_marker"
-	// NoMarkers leaves them out.
+	// NoMarkers omits markers.
 	NoMarkers Markers = "off"
 )
 
-// Settings say where the transcript of a graph's threads is shown, and how.
+// Settings control where and how the transcript of a graph's threads is shown.
 type Settings struct {
 	State, History, Threads, Wait, Stream bool
-	Updates                               bool // of streams that are shown so: what a step that condenses wrote
+	Updates                               bool // of such streams: also the updates of steps that condense
 	Markers                               Markers
-	Key                                   string // of the values that holds the messages
-	Partial                               bool   // answers that were streamed and not saved are kept
+	Key                                   string // the channel of the messages
+	Partial                               bool   // keep answers that were streamed but not saved
 	// FullThreads: lists of threads show whole transcripts, not only the first message and the last ones.
 	FullThreads bool
-	// MaxBytes bounds the values of one history: once they are larger, condensed entries show what the graph has. 0: no bound.
+	// MaxBytes limits the values of one history: above it, condensed entries show the graph's messages. 0: no limit.
 	MaxBytes int64
 }
 
-// DefaultMaxBytes is Settings.MaxBytes unless it is set.
+// DefaultMaxBytes is the default of Settings.MaxBytes.
 const DefaultMaxBytes = 16 << 20
 
-// Defaults show it everywhere.
+// Defaults returns settings that show transcripts everywhere.
 func Defaults() Settings {
 	return Settings{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: AttachedMarkers, Key: "messages", Partial: true, MaxBytes: DefaultMaxBytes}
 }
 
-// Config is Settings for all graphs, and those of graphs that have their own.
+// Config is Settings for all graphs, and overrides for single graphs.
 type Config struct {
 	Settings
 	Graphs map[string]Settings
 }
 
-// Place is a kind of answer that has messages in it.
+// Place is a kind of answer that contains messages.
 type Place int
 
 const (
@@ -60,10 +60,10 @@ func (s *Settings) on(p Place) bool {
 	return [...]bool{s.State, s.History, s.Threads, s.Threads, s.Wait, s.Stream}[p]
 }
 
-// Choice is what one request wants otherwise than the settings say. The zero value wants nothing.
+// Choice is how one request deviates from the settings. The zero value does not.
 type Choice struct {
 	Overlay *bool
-	Full    bool    // whole transcripts: no list of threads is shortened, and no history bounded
+	Full    bool    // whole transcripts: lists of threads are not shortened, and histories not limited
 	Markers Markers // "": as configured
 }
 
@@ -82,18 +82,18 @@ func With(ctx context.Context, c Choice) context.Context {
 // Look is how one answer shows messages.
 type Look struct {
 	On      bool
-	Updates bool // of a stream: also what a step that condenses wrote
+	Updates bool // of a stream: also the updates of steps that condense
 	Markers Markers
 	Key     string
-	// Live: the answer is the stream of a run, which shows what it said of answers that it did not save.
+	// Live reports that the answer is the stream of a run, which contains parts of answers that it did not save.
 	Live bool
-	// Recent: of a transcript with condensed messages only the first message and the last ones are shown.
+	// Recent shows only the first message and the last ones of a transcript with condensed messages.
 	Recent bool
-	// MaxBytes bounds the values of the answer, as Settings.MaxBytes.
+	// MaxBytes limits the values of the answer, as Settings.MaxBytes.
 	MaxBytes int64
 }
 
-// Look returns how answers of a kind show the threads of a graph, by settings and by what the request chose. Of a nil Overlay: as they are.
+// Look returns how answers of a kind show the threads of a graph, by settings and by the request's choice. For a nil Overlay: unchanged.
 func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
 	if o == nil {
 		return Look{}
@@ -117,7 +117,7 @@ func (o *Overlay) Look(ctx context.Context, graph string, p Place) Look {
 	return l
 }
 
-// Key is the channel that holds the messages of a graph. Of a nil Overlay: `messages`.
+// Key returns the channel of a graph's messages. For a nil Overlay: `messages`.
 func (o *Overlay) Key(graph string) string {
 	if o == nil {
 		return Defaults().Key
@@ -125,7 +125,7 @@ func (o *Overlay) Key(graph string) string {
 	return o.settings(graph).Key
 }
 
-// KeepsPartial reports whether answers that a run of a graph streamed and did not save are kept. Of a nil Overlay: they are not.
+// KeepsPartial reports whether answers that a run of the graph streamed but did not save are kept. For a nil Overlay: false.
 func (o *Overlay) KeepsPartial(graph string) bool { return o != nil && o.settings(graph).Partial }
 
 func (o *Overlay) settings(graph string) *Settings {

@@ -13,30 +13,30 @@ import (
 )
 
 // Summarizer finds the events of one execution that a summarizer causes: the output of its model (`messages`, `events`), its summary, and the
-// remove messages of the step that condenses. With the overlay they are left out, because frontends would show them briefly as an answer. Its
-// owner is the publisher of the events, which passes them in order. It is not safe for concurrent use.
+// remove messages of the step that condenses. With the overlay they are left out, because frontends would show them briefly as an answer. The
+// publisher of the events owns it and passes them in order. It is not safe for concurrent use.
 type Summarizer struct {
 	o      *Overlay
 	thread id.Thread
 	ids    map[string]bool // of messages that a summarizer is writing
-	held   string          // message of the last `messages/metadata` event, until its author is known
-	// oldest are the ids of the list at a checkpoint, oldest first, less those that were found removed.
+	held   string          // message of the last `messages/metadata` event whose author is not yet known
+	// oldest are the ids of the list at a checkpoint, oldest first, without those found removed.
 	oldest []string
 	listAt id.Checkpoint
 }
 
-// Summarizer begins with the first event of an execution.
+// Summarizer returns a Summarizer for a new execution.
 func (o *Overlay) Summarizer(t id.Thread) *Summarizer {
 	return &Summarizer{o: o, thread: t, ids: map[string]bool{}}
 }
 
-// Fate is what becomes of an event for readers of transcripts.
+// Fate is how readers of transcripts get an event.
 type Fate uint8
 
 const (
 	Shown      Fate = iota
 	Hidden          // a summarizer caused it
-	HiddenBoth      // it did, and the Held event before is hidden as well
+	HiddenBoth      // caused by a summarizer; the previous Held event is hidden too
 	Held            // the next event decides: a `messages/metadata` event comes before the first words of its message
 )
 
@@ -45,7 +45,7 @@ var (
 	removeType    = []byte(`"remove"`)
 )
 
-// MayHide reports whether a Summarizer looks at events of this name, namespace included. Others are Shown.
+// MayHide reports whether a Summarizer judges events with this name, namespace included. Others are Shown.
 func MayHide(event string) bool {
 	return strings.HasPrefix(event, "messages") || strings.HasPrefix(event, "events")
 }
@@ -119,7 +119,7 @@ func (s *Summarizer) announced(metadata []byte) Fate {
 	return fate
 }
 
-// hides reports whether one of the messages is hidden, and which.
+// hides reports whether one of the messages is hidden, and returns its id.
 func (s *Summarizer) hides(ctx context.Context, data []byte, latest func() id.Checkpoint) (mid string, hides bool, err error) {
 	if len(s.ids) == 0 && !mayHide(data) {
 		return "", false, nil
@@ -138,9 +138,8 @@ func (s *Summarizer) hides(ctx context.Context, data []byte, latest func() id.Ch
 	return "", false, nil
 }
 
-// condenses reports whether a message removes what a summarizer condenses. The step is recorded only
-// when it is saved, after this event, and will then count as condensing if it removes the oldest message. Only nodes cause events here; removals
-// by clients do not.
+// condenses reports whether a message removes messages that a summarizer condenses. The step is recorded only when it is saved, after this
+// event, and then counts as condensing if it removes the oldest message. Only nodes cause events here; removals by clients do not.
 func (s *Summarizer) condenses(ctx context.Context, message json.RawMessage, latest func() id.Checkpoint) (bool, error) {
 	mid, ok := removal(message)
 	if !ok {

@@ -14,9 +14,9 @@ import (
 )
 
 // Update shows a root `updates` event, {node: {key: messages, …}, …} or with a list of updates of a node, of a step that follows a
-// checkpoint. If the step condenses, only what is new to a person is left of its messages: nothing is removed, the summary is not there,
-// and no message that they have seen comes again. The members stay, with empty lists if need be. Else the event comes back as it is.
-// applied: the checkpoint holds what the event would make of it, so the step may be one before it, and its parent has to be asked.
+// checkpoint. If the step condenses, only messages that are new to a person remain: removals, the summary and messages seen before are
+// left out. The members stay, with empty lists if needed. Otherwise the event is returned unchanged. applied reports that the checkpoint
+// already has the result of the event, so the step may precede it, and the caller must try its parent.
 func (r *Reading) Update(ctx context.Context, at id.Checkpoint, update json.RawMessage) (shown json.RawMessage, applied bool, err error) {
 	if !r.look.Updates || !graph.MayCondense(update) {
 		return update, false, nil
@@ -33,7 +33,7 @@ func (r *Reading) Update(ctx context.Context, at id.Checkpoint, update json.RawM
 	return shown, applied, nil
 }
 
-// Update shows a root `updates` event of the step that follows the values that were shown last, as Reading.Update does.
+// Update shows a root `updates` event of the step after the values shown last, as Reading.Update does.
 func (f *Follow) Update(update json.RawMessage) (json.RawMessage, error) {
 	if !f.look.Updates || !graph.MayCondense(update) {
 		return update, nil
@@ -69,7 +69,7 @@ func (p *point) update(update json.RawMessage, key string) (shown json.RawMessag
 	return append(out, update[end:]...), false
 }
 
-// changesNothing reports whether the list after the update is that before it.
+// changesNothing reports whether the update leaves the list unchanged.
 func (u *updater) changesNothing() bool {
 	return slices.EqualFunc(u.next, u.list, func(w written, e *entry) bool { return w.Was == e && (!w.touched || !u.lists[w.list].news[w.item]) })
 }
@@ -87,18 +87,18 @@ type updater struct {
 type messageList struct {
 	start, end int // in the update
 	items      []json.RawMessage
-	news       []bool // which of them a person has not seen
+	news       []bool // those that a person has not seen
 }
 
-// written is a message of the list that an update makes.
+// written is a message of the list after an update.
 type written struct {
 	judge.Next[*entry]
-	touched    bool // the update holds it, under this id and there
+	touched    bool // the update contains it, with this id and at this place
 	id         string
 	list, item int // of updater.lists, and of its items
 }
 
-// read finds the lists of messages in an update and applies them in their order.
+// read finds the lists of messages in an update and applies them in order.
 func (u *updater) read(update json.RawMessage, key string) {
 	jsonscan.Each(update, func(_ []byte, start, end int) bool {
 		if start == end || update[start] != '[' {
@@ -123,7 +123,7 @@ func (u *updater) readOne(update json.RawMessage, start, end int, key string) {
 	}
 	l := messageList{start: start + from, end: start + to}
 	messages := update[l.start:l.end]
-	if messages[0] == '{' { // one in place of a list
+	if messages[0] == '{' { // a single one instead of a list
 		l.items = []json.RawMessage{messages}
 	} else if l.items, ok = jsonscan.Elements(messages); !ok {
 		return
@@ -133,7 +133,7 @@ func (u *updater) readOne(update json.RawMessage, start, end int, key string) {
 	u.apply(len(u.lists) - 1)
 }
 
-// apply changes the list by what one update holds.
+// apply applies one update to the list.
 func (u *updater) apply(n int) {
 	l := &u.lists[n]
 	gone := map[string]bool{}
@@ -148,7 +148,7 @@ func (u *updater) apply(n int) {
 			continue
 		}
 		w := written{id: jsonscan.Text(m, "id"), list: n, item: i, touched: true}
-		w.Speech = true // a node may write the short forms of a message, which are speech
+		w.Speech = true // short forms of messages are speech
 		if shown, ok := eventstore.ShownMessage(m); ok {
 			w.Declared, w.Speech = shown.LCSource == lcSummarization, eventstore.CanSummarize(shown.Type)
 		}
@@ -177,8 +177,8 @@ func (u *updater) apply(n int) {
 	}
 }
 
-// saysTheSame reports whether a message that a node sends again is for a person the one that was recorded. Nodes may leave members out, or
-// add some.
+// saysTheSame reports whether a message that a node sends again looks to a person like the recorded one. Nodes may omit members, or add
+// some.
 func saysTheSame(recorded, sent []byte) bool {
 	for _, key := range [...]string{"type", "content", "tool_calls"} {
 		if !bytes.Equal(jsonscan.Raw(recorded, key), jsonscan.Raw(sent, key)) {
@@ -193,7 +193,7 @@ func (u *updater) add(w written) {
 	u.next = append(u.next, w)
 }
 
-// name is the id of a message.
+// name returns the id of a message.
 func (w *written) name() string {
 	if w.touched {
 		return w.id
@@ -225,7 +225,7 @@ func (u *updater) condenses() bool {
 	return len(v.Condensed) > 0 || v.Hidden != nil
 }
 
-// shown returns a list with its news only; the bytes of the update if those are all.
+// shown returns a list with only its new messages; the bytes of the update if all are new.
 func (l *messageList) shown(update []byte) []byte {
 	var news []json.RawMessage
 	for i, m := range l.items {
