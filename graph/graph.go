@@ -1,4 +1,4 @@
-// Package graph says what executes: the Graph interface, its events, and the registry of a langgraph.json.
+// Package graph defines what executes: the Graph interface, its events, and the registry of a langgraph.json.
 package graph
 
 import (
@@ -11,7 +11,7 @@ import (
 	"understudy/id"
 )
 
-// Graph is something that runs. Implementations are safe for concurrent use.
+// Graph is an executable graph. Implementations are safe for concurrent use.
 type Graph interface {
 	// Stream runs or resumes, and yields events in the order in which the graph emitted them. It ends without an error when the
 	// graph finished or stopped at an interrupt or breakpoint. Errors: *Failure when the graph raised; ErrWorkerDied when its
@@ -21,8 +21,8 @@ type Graph interface {
 	// Explain returns what stored rows do not contain about a checkpoint. It runs no node. live: the head of its namespace
 	// as LangGraph shows it when read without an id.
 	Explain(ctx context.Context, cfg Config, at checkpointer.Key, live bool) (Explanation, error)
-	// Update writes new checkpoints as if nodes had, one after the other, and returns the key of the last. It saves through cfg.Saver.
-	// An unknown node or unusable values: *fault.Error of kind Invalid.
+	// Update writes new checkpoints as if nodes had run, one after the other, and returns the key of the last. It saves through
+	// cfg.Saver. The error for an unknown node or invalid values is a *fault.Error of kind Invalid.
 	Update(ctx context.Context, cfg Config, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error)
 	// Describe returns schemas, drawing and subgraphs.
 	Describe(ctx context.Context, cfg Config, what DescribeWhat) (json.RawMessage, error)
@@ -53,15 +53,15 @@ type Invocation struct {
 	Run     id.Run
 	Attempt int
 	Arguments
-	At       checkpointer.Key // where to start; ID "" is the head. NS "" is the root
-	Isolated bool             // an earlier attempt lost its worker: run this one in a worker of its own
-	// Called is invoked for every model call of the run when it has ended, by any goroutine, before the Save that holds its result. It does
-	// not block. nil: model calls are not counted.
+	At       checkpointer.Key // start checkpoint; ID "" is the head, NS "" the root
+	Isolated bool             // an earlier attempt lost its worker: use a separate worker
+	// Called is called for every finished model call of the run, by any goroutine, before the Save with its result. It does not block. nil:
+	// model calls are not counted.
 	Called func(ModelCall)
 }
 
-// Arguments are what a client calls a graph with, the same from the request to the row of the run to its invocation. The JSON is that of the row, where Input
-// and Command have columns of their own.
+// Arguments are the arguments of a client's call, the same in the request, in the row of the run and in its invocation. The JSON is that of the row,
+// where Input and Command have columns of their own.
 type Arguments struct {
 	// Input is the input as JSON. nil: none, resume from the checkpoint. (A client's JSON null is nil as well.)
 	Input           json.RawMessage `json:"-"`
@@ -71,57 +71,57 @@ type Arguments struct {
 	InterruptBefore json.RawMessage `json:"interrupt_before,omitempty"` // list of nodes, "*", or nil
 	InterruptAfter  json.RawMessage `json:"interrupt_after,omitempty"`
 	Durability      string          `json:"durability,omitempty"` // sync, async, exit
-	Temporary       bool            `json:"temporary,omitempty"`  // no checkpoints: the thread ends with the run
+	Temporary       bool            `json:"temporary,omitempty"`  // no checkpoints: the thread is deleted after the run
 }
 
-// Config is what a graph is built and called with.
+// Config is the configuration for building and calling a graph.
 type Config struct {
 	Thread  id.Thread
 	Config  json.RawMessage // RunnableConfig: tags, metadata, recursion_limit, configurable
 	Context json.RawMessage // nil when none
-	// Factory is the configuration in place of Config for a graph that is made by a function of it; nil: Config.
+	// Factory replaces Config for a graph that is created by a function of the configuration; nil: Config.
 	Factory       json.RawMessage
 	Saver         Saver // nil: nothing is saved
 	Store         Store
-	CheckpointMap json.RawMessage // of the checkpoint to start from, as the client gave it; nil when not
-	// After is the head of the thread: new checkpoints get greater ids, whatever the clock of this machine says, and so become the head. "" no bound.
+	CheckpointMap json.RawMessage // of the start checkpoint, as the client sent it; or nil
+	// After is the head of the thread: new checkpoints get greater ids, independent of this machine's clock, and so become the head. "": no bound.
 	After id.Checkpoint
 }
 
-// Elsewhere is implemented by graphs whose state another server keeps. What their Update saves is a fact: it is not checked against the head
-// here, and not done again.
+// Elsewhere is implemented by graphs whose state is on another server. Their Update has already happened there: it is not checked against
+// the head here, and not repeated.
 type Elsewhere interface {
 	Elsewhere()
 }
 
-// Event is one thing that a running graph emitted.
+// Event is an event of a running graph.
 type Event struct {
 	// Name is the event name of the v1 wire without namespace: values, updates, messages, messages/partial, messages/complete,
 	// messages/metadata, tasks, checkpoints, debug, custom, events.
 	Name string
 	NS   string          // "" at the root; levels joined by "|"
 	Data json.RawMessage // compact JSON, encoded once
-	// Hold, when not nil, is closed when the event, and all that follow it, may be shown: the checkpoint that belongs to a root
-	// `values`, or that precedes root `updates` which may condense, has been committed, or the run ended without one.
+	// Hold, when not nil, is closed when the event, and all later ones, may be shown: the checkpoint of a root `values`, or the
+	// one before root `updates` which may condense, is committed, or the run ended without one.
 	Hold <-chan struct{}
 	// Lost reports, once Hold is closed, that the checkpoint could not be saved and the event must not be shown. nil: it cannot be
 	// lost.
 	Lost func() bool
-	// Checkpoint is the one that belongs to a root `values`, or for root `updates` that may condense the one that was saved last when the
-	// graph emitted them, before their step or right after it; "" when there is none, or it is not known.
+	// Checkpoint is that of a root `values`. For root `updates` that may condense it is the last one saved when the graph emitted them,
+	// before their step or right after it. "" when there is none, or it is unknown.
 	Checkpoint id.Checkpoint
 }
 
-// Saver keeps the checkpoints of one invocation. Calls may run concurrently.
+// Saver stores the checkpoints of one invocation. Calls may run concurrently.
 type Saver interface {
 	Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error)
 	List(ctx context.Context, q checkpointer.List) ([]*checkpointer.Tuple, error)
-	// Save keeps all or none of the saves, in their order, and returns after the commit. ErrFenced when the run was cancelled,
-	// deleted, or claimed by someone else.
+	// Save stores all or none of the saves, in order, and returns after the commit. The error is ErrFenced when the run was
+	// cancelled, deleted, or claimed by another server.
 	Save(ctx context.Context, saves ...Save) error
 }
 
-// Save is one thing that a graph hands over to be kept: a checkpoint, or writes of tasks on one.
+// Save is one save of a graph: a checkpoint, or writes of tasks on one.
 type Save struct {
 	Put    *checkpointer.Put // nil: Writes on At
 	At     checkpointer.Key
@@ -135,7 +135,8 @@ type Save struct {
 // ErrFenced: the writer no longer owns the run.
 var ErrFenced = errors.New("the run is no longer this worker's")
 
-// Store is the long-term memory of graphs as a worker sees it: one batch of LangGraph store operations in, their results out.
+// Store is the long-term memory for graphs in workers: it takes a batch of LangGraph store operations and returns their
+// results.
 type Store interface {
 	Batch(ctx context.Context, ops []StoreOp) ([]StoreResult, error)
 }
@@ -149,20 +150,20 @@ type StoreOp struct {
 }
 
 type (
-	// StoreGet asks for one item.
+	// StoreGet reads one item.
 	StoreGet struct {
 		Namespace []string
 		Key       string
-		Refresh   *bool // postpone its expiry; nil: as the configuration says
+		Refresh   *bool // postpone its expiry; nil: as configured
 	}
 	// StorePut writes an item, or deletes it when Value is nil.
 	StorePut struct {
 		Namespace []string
 		Key       string
 		Value     json.RawMessage
-		TTL       float64 // minutes; 0: as the configuration says; less: it does not expire
+		TTL       float64 // minutes; 0: as configured; negative: does not expire
 	}
-	// StoreSearch asks for the items below a namespace.
+	// StoreSearch finds the items below a namespace.
 	StoreSearch struct {
 		Prefix  []string
 		Filter  json.RawMessage // {"field": value | {"$gt": …}}; nil all
@@ -171,9 +172,9 @@ type (
 		Offset  int
 		Refresh *bool
 	}
-	// StoreList asks for namespaces.
+	// StoreList lists namespaces.
 	StoreList struct {
-		Prefix, Suffix []string // "*" stands for any label
+		Prefix, Suffix []string // "*" matches any label
 		MaxDepth       int      // 0: no limit
 		Limit, Offset  int
 	}
@@ -184,7 +185,7 @@ type (
 		Value                json.RawMessage
 		CreatedAt, UpdatedAt string
 	}
-	// StoreResult answers one operation. Item is nil when there is none.
+	// StoreResult is the result of one operation. Item is nil when there is none.
 	StoreResult struct {
 		Item       *StoreItem
 		Items      []StoreItem
@@ -195,9 +196,9 @@ type (
 // StateUpdate is one update of a superstep.
 type StateUpdate struct {
 	Values json.RawMessage // object, list of objects, or nil
-	AsNode string          // "" lets LangGraph infer it
+	AsNode string          // "": inferred by LangGraph
 	TaskID string
-	// Command, when not nil, stands in place of Values: {"update"?, "resume"?, "goto"?}.
+	// Command, when not nil, replaces Values: {"update"?, "resume"?, "goto"?}.
 	Command json.RawMessage
 }
 
@@ -211,7 +212,7 @@ type Explanation struct {
 	ShapeJSON json.RawMessage
 }
 
-// DescribeWhat selects a part of a description.
+// DescribeWhat selects a part of a graph's description.
 type DescribeWhat struct {
 	// Kind: "graph" (drawing: {nodes, edges}), "schemas" ({input_schema, output_schema, state_schema, config_schema, context_schema}),
 	// "subgraphs" ({namespace: schemas}).

@@ -2,7 +2,7 @@ package graph
 
 import "strings"
 
-// ModelCall is one finished call of a model within a run, as far as its graph knows it.
+// ModelCall is one finished call of a model within a run, as reported by its graph.
 type ModelCall struct {
 	ID      string // unique within the run
 	Message string // id of the message that answered; "" when there is none
@@ -11,7 +11,7 @@ type ModelCall struct {
 	Usage   *Usage // nil when the model did not report it
 }
 
-// Usage is what a model call used, in tokens.
+// Usage is the number of tokens of a model call.
 type Usage struct {
 	Input, Output, Total int64
 }
@@ -26,8 +26,8 @@ const (
 	Middleware Caller = "middleware"
 )
 
-// CallerOf classifies a model call. node is the node that called, nested says whether it runs in a subgraph, source is the lc_source in the
-// metadata of the call. A tag `middleware:…` or `subagent:…` of the call marks it as well. Middleware of a subagent is middleware.
+// CallerOf classifies a model call. node is the calling node, nested reports whether it runs in a subgraph, source is the lc_source in the
+// metadata of the call. A tag `middleware:…` or `subagent:…` marks the call as well. Middleware of a subagent is middleware.
 func CallerOf(node string, nested bool, source string, tags ...string) Caller {
 	subagent := nested
 	for _, tag := range tags {

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Registry holds the graphs that a server serves, by id. It is safe for concurrent use.
+// Registry has the graphs of a server, by id. It is safe for concurrent use.
 type Registry struct {
 	mu           sync.RWMutex
 	graphs       map[string]Graph
@@ -19,7 +19,7 @@ func NewRegistry() *Registry {
 	return &Registry{graphs: map[string]Graph{}, descriptions: map[string]string{}}
 }
 
-// Add registers a graph under an id. An id that is taken is an error.
+// Add registers a graph under an id. An id in use is an error.
 func (r *Registry) Add(id, description string, g Graph) error {
 	if id == "" {
 		return fmt.Errorf("a graph needs an id")
@@ -34,7 +34,7 @@ func (r *Registry) Add(id, description string, g Graph) error {
 	return nil
 }
 
-// Put registers a graph, in the place of another of this id if there is one.
+// Put registers a graph, replacing one with the same id.
 func (r *Registry) Put(id, description string, g Graph) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *Registry) Names() []string {
 	return slices.Sorted(maps.Keys(r.graphs))
 }
 
-// Description is what the configuration says of a graph; "" nothing.
+// Description returns the description of a graph in the configuration; "": none.
 func (r *Registry) Description(id string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -15,7 +15,7 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Options say what an agent is made of. Only Model is required.
+// Options configure an agent. Only Model is required.
 type Options struct {
 	Name   string // of the graph, and of the messages of its model
 	Model  Model
@@ -25,13 +25,13 @@ type Options struct {
 	// are io.Closers.
 	Sources    []Source
 	Middleware []Middleware
-	// ResponseFormat asks for an answer of a certain form, in the state as structured_response.
+	// ResponseFormat requests an answer in a given form, stored in the state as structured_response.
 	ResponseFormat *ResponseFormat
 	// State are keys in addition to messages, jump_to and structured_response.
 	State map[string]pregel.Channel
 	// FailOnToolError makes an error of a tool fail the run. Otherwise the error is sent to the model.
 	FailOnToolError bool
-	// Compile is for interrupts before and after nodes, limits and so on.
+	// Compile has options such as interrupts before and after nodes, and limits.
 	Compile []pregel.CompileOption
 }
 
@@ -47,7 +47,7 @@ type Agent struct {
 	sources []Source
 }
 
-// Close ends what the sources of tools run.
+// Close ends the sources of tools, such as their processes.
 func (a *Agent) Close() error {
 	var errs []error
 	for _, s := range a.sources {
@@ -64,7 +64,7 @@ const (
 	toolsNode = "tools"
 )
 
-// build is an agent whose graph is put together.
+// build is an agent while its graph is built.
 type build struct {
 	Options
 	static *toolSet // without those of sources
@@ -75,10 +75,10 @@ type build struct {
 	direct bool // a tool may be Direct
 
 	g                        *pregel.StateGraph[pregel.Values]
-	entry, loop, leave, exit string // first node, start and end of the loop, what comes after it
+	entry, loop, leave, exit string // first node, start and end of the loop, and the node after it
 }
 
-// New makes an agent.
+// New returns an agent.
 func New(o Options) (*Agent, error) {
 	a := &build{Options: o}
 	if err := a.prepare(); err != nil {
@@ -129,13 +129,13 @@ func (a *build) prepare() (err error) {
 	return nil
 }
 
-// hasTools: a node for tools is there when anything could run in it.
+// hasTools reports whether the agent has a node for tools: when any could run in it.
 func (a *build) hasTools() bool {
 	wraps := func(m Middleware) bool { return m.WrapToolCall != nil }
 	return len(a.static.names) > 0 || len(a.Sources) > 0 || slices.ContainsFunc(a.Middleware, wraps)
 }
 
-// tools returns all tools there are now.
+// tools returns all tools currently available.
 func (a *build) tools(ctx context.Context) (*toolSet, error) {
 	if len(a.Sources) == 0 {
 		return a.static, nil
@@ -153,7 +153,7 @@ func (a *build) tools(ctx context.Context) (*toolSet, error) {
 	return all, nil
 }
 
-// The schemas of what goes in and comes out.
+// The schemas of input and output.
 type (
 	agentInput struct {
 		Messages []message.Message `json:"messages" graph:"messages,reducer=add_messages,required"`
@@ -244,7 +244,7 @@ func (a *build) steps(kind string) (out []step) {
 	return out
 }
 
-// addEdges ties the nodes together as create_agent does.
+// addEdges connects the nodes as create_agent does.
 func (a *build) addEdges() {
 	before, beforeEach := a.steps(beforeAgent), a.steps(beforeModel)
 	afterEach, after := a.steps(afterModel), a.steps(afterAgent)
@@ -274,7 +274,7 @@ func (a *build) addEdges() {
 	a.leaveLoop(afterEach)
 }
 
-// chain lets hooks follow one another, and next the last of them.
+// chain connects hooks in sequence, and the last of them with next.
 func (a *build) chain(steps []step, next string) {
 	for i, s := range steps {
 		to := next
@@ -285,7 +285,7 @@ func (a *build) chain(steps []step, next string) {
 	}
 }
 
-// jump adds the edge of a hook: to next, or where it says.
+// jump adds the edge of a hook: to next, or to the target of its jump.
 func (a *build) jump(s step, next string) {
 	if len(s.canJump) == 0 {
 		a.g.AddEdge(s.node, next)
@@ -306,7 +306,7 @@ func (a *build) jump(s step, next string) {
 	}, slices.Compact(targets)...)
 }
 
-// jumpOf is where the state says to go; "" nowhere in particular.
+// jumpOf returns the jump target in the state; "" when there is none.
 func (a *build) jumpOf(state pregel.Values) string {
 	place, _, _ := pregel.Get[string](state, JumpTo)
 	switch place {
@@ -320,7 +320,7 @@ func (a *build) jumpOf(state pregel.Values) string {
 	return ""
 }
 
-// leaveLoop adds what happens after the model and its hooks, and after the tools.
+// leaveLoop adds the edges after the model and its hooks, and after the tools.
 func (a *build) leaveLoop(afterEach []step) {
 	switch {
 	case a.hasTools():
@@ -344,7 +344,7 @@ func (a *build) leaveLoop(afterEach []step) {
 	}
 }
 
-// afterModel chooses what follows an answer: its tool calls, another try, or the end.
+// afterModel chooses what follows an answer: its tool calls, another attempt, or the end.
 func (a *build) afterModel(_ context.Context, state pregel.Values) (any, error) {
 	if to := a.jumpOf(state); to != "" {
 		return to, nil
@@ -375,7 +375,7 @@ func (a *build) afterModel(_ context.Context, state pregel.Values) (any, error) 
 	return a.loop, nil
 }
 
-// callJSON is a tool call as messages hold it.
+// callJSON returns a tool call in the form of messages.
 func callJSON(c message.ToolCall) json.RawMessage {
 	b := jsonobj.AppendText([]byte(`{"name":`), c.Name)
 	b = append(append(b, `,"args":`...), orEmpty(c.Args)...)
@@ -399,7 +399,7 @@ func (a *build) afterFormat(_ context.Context, state pregel.Values) (any, error)
 	return a.loop, nil
 }
 
-// afterTools goes back to the model, unless each tool that ran has the last word.
+// afterTools returns to the model, unless all tools that ran are Direct.
 func (a *build) afterTools(ctx context.Context, state pregel.Values) (any, error) {
 	messages := Messages(state)
 	at := lastAI(messages)
@@ -426,7 +426,7 @@ func (a *build) afterTools(ctx context.Context, state pregel.Values) (any, error
 	for _, c := range messages[at].ToolCalls {
 		name := c.Name
 		if n, ok := ran[c.ID]; ok {
-			name = n // an approval may have put another tool in its place
+			name = n // an approval may have replaced the tool
 		}
 		if t := tools.byName[name]; t != nil {
 			if !t.Direct {
@@ -468,7 +468,8 @@ func (a *build) runModelNode(ctx context.Context, state pregel.Values) (any, err
 	return append([]any{&pregel.Command{Update: update}}, answer.Updates...), nil
 }
 
-// answerInvalid adds the results of calls that could not be read: models refuse a conversation in which a call has none.
+// answerInvalid adds results for calls that could not be parsed: models refuse a conversation with a call that has no
+// result.
 func answerInvalid(messages []message.Message) []message.Message {
 	if !slices.ContainsFunc(messages, func(m message.Message) bool { return len(m.InvalidToolCalls) > 0 }) {
 		return messages
@@ -493,7 +494,7 @@ func answerInvalid(messages []message.Message) []message.Message {
 	return out
 }
 
-// answeredCalls are the ids of the calls that have a result.
+// answeredCalls returns the ids of the calls that have a result.
 func answeredCalls(messages []message.Message) map[string]bool {
 	answered := map[string]bool{}
 	for _, m := range messages {
@@ -534,7 +535,7 @@ func (a *build) callModel(ctx context.Context, r ModelRequest) (ModelResponse, e
 	return a.format.response(answer)
 }
 
-// sentCall is a call as a Send brings it.
+// sentCall is a call as the argument of a Send.
 type sentCall struct {
 	Name string          `json:"name"`
 	Args json.RawMessage `json:"args"`

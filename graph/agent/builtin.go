@@ -17,7 +17,7 @@ import (
 	"understudy/graph/pregel"
 )
 
-// BuiltIn returns a tool that every declared agent may name. ok is false when there is none of this name.
+// BuiltIn returns a tool that declared agents can use by name. ok is false for an unknown name.
 func BuiltIn(name string) (t Tool, ok bool) {
 	for _, t := range builtIns {
 		if t.Name == name {
@@ -27,7 +27,7 @@ func BuiltIn(name string) (t Tool, ok bool) {
 	return Tool{}, false
 }
 
-// BuiltInNames are the names of all of them.
+// BuiltInNames returns the names of all built-in tools.
 func BuiltInNames() []string {
 	names := make([]string, len(builtIns))
 	for i, t := range builtIns {
@@ -68,7 +68,7 @@ var builtIns = []Tool{
 	MustTool("recall", "Lists the facts that were kept about the person.", recall),
 }
 
-// memorySpace is where facts are kept: by the person whom the run's configuration names, else for all.
+// memorySpace returns the namespace of stored facts: that of the user in the run's configuration, else a common one.
 func memorySpace(ctx context.Context) []string {
 	info, _ := pregel.Info(ctx)
 	var config struct {
@@ -127,10 +127,10 @@ func recall(ctx context.Context, a recallArgs) (any, error) {
 	return strings.Join(facts, "\n"), nil
 }
 
-// maxExpression bounds what the calculator reads; numbers in it are exact, so they can grow no longer than what was written.
+// maxExpression limits the calculator's input; its numbers are exact, so their length depends on the input.
 const maxExpression = 1000
 
-// calculate works out an expression with exact fractions, and writes the result with at most twelve digits.
+// calculate evaluates an expression with exact fractions, and returns the result with at most twelve digits.
 func calculate(expression string) (string, error) {
 	if len(expression) > maxExpression {
 		return "", fmt.Errorf("the expression is longer than %d characters", maxExpression)
@@ -155,7 +155,7 @@ func evaluate(e ast.Expr) (constant.Value, error) {
 	case *ast.ParenExpr:
 		return evaluate(e.X)
 	case *ast.BasicLit:
-		// Huge exponents would be huge numbers.
+		// Large exponents would result in huge numbers.
 		if (e.Kind == token.INT || e.Kind == token.FLOAT) && !strings.ContainsAny(e.Value, "eEpP") {
 			if v := constant.MakeFromLiteral(e.Value, e.Kind, 0); v.Kind() != constant.Unknown {
 				return constant.ToFloat(v), nil

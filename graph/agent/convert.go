@@ -13,7 +13,8 @@ import (
 	"understudy/graph/message"
 )
 
-// forModel returns a conversation as models take it. What no model understands, such as reasoning of another one, is left out.
+// forModel returns a conversation in the form of models. Content that no model understands, such as another one's reasoning,
+// is omitted.
 func forModel(system *message.Message, messages []message.Message) ([]llms.MessageContent, error) {
 	out := make([]llms.MessageContent, 0, len(messages)+1)
 	if system != nil {
@@ -61,7 +62,7 @@ func toContent(m message.Message) (llms.MessageContent, error) {
 	for _, call := range m.ToolCalls {
 		c.Parts = append(c.Parts, llms.ToolCall{ID: call.ID, Type: "function", FunctionCall: &llms.FunctionCall{Name: call.Name, Arguments: string(orEmpty(call.Args))}})
 	}
-	// Models refuse a call without a result, and these have one: what was wrong with them.
+	// Models refuse a call without a result, and these have one: their error.
 	for _, call := range m.InvalidToolCalls {
 		if call.ID != "" {
 			args := call.Args
@@ -82,7 +83,7 @@ func jsonObject(key, value string) json.RawMessage {
 	return raw
 }
 
-// toolText is the content of a tool message as text: models take nothing else there.
+// toolText returns the content of a tool message as text, the only form that models accept there.
 func toolText(c message.Content) string {
 	if c.Blocks == nil {
 		return c.Text
@@ -135,7 +136,7 @@ func contentParts(c message.Content) ([]llms.ContentPart, error) {
 			}
 			parts = append(parts, part)
 		case "reasoning", "thinking", "tool_use", "tool_call", "tool_call_chunk", "redacted_thinking", "non_standard", "refusal":
-			// The calls stand in tool_calls.
+			// The calls are in tool_calls.
 		default:
 			return nil, fmt.Errorf("a content block of type %q cannot be sent to a model", kind)
 		}
@@ -168,7 +169,7 @@ func dataPart(kind string, v gjson.Result) (llms.ContentPart, error) {
 	return llms.BinaryContent{MIMEType: mime, Data: raw}, nil
 }
 
-// usageOf is usage as messages hold it.
+// usageOf returns the usage in the form of messages.
 func usageOf(u *llm.Usage) *message.Usage {
 	if u == nil {
 		return nil

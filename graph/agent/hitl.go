@@ -14,17 +14,17 @@ import (
 
 // Decisions that a person may take about a tool call.
 const (
-	Approve = "approve" // it runs as it is
-	Edit    = "edit"    // another runs in its place
+	Approve = "approve" // it runs unchanged
+	Edit    = "edit"    // another call runs instead
 	Reject  = "reject"  // it does not run, and the model gets a rejection
-	Respond = "respond" // it does not run; the person's words are its result
+	Respond = "respond" // it does not run; the person's text is its result
 )
 
-// Approval says how a tool's calls are approved.
+// Approval configures how a tool's calls are approved.
 type Approval struct {
 	Decisions   []string // allowed ones; none: all four
 	Description string   // shown to the person; "": the name and the arguments
-	// When chooses the calls to ask about; nil: all. It is asked again on resume and has to say the same.
+	// When selects the calls to ask about; nil: all. It is called again on resume and must return the same.
 	When func(call message.ToolCall, state pregel.Values) bool
 }
 
@@ -56,7 +56,7 @@ func HumanInTheLoop(tools map[string]Approval) (Middleware, error) {
 	}, nil
 }
 
-// editedKey holds the calls that a person put in place of the model's, by id.
+// editedKey holds the calls by which a person replaced the model's, by id.
 const editedKey = "hitl_edited_tool_calls"
 
 type hitl map[string]Approval
@@ -126,7 +126,7 @@ func (h hitl) afterModel(ctx context.Context, state pregel.Values) (any, error) 
 	return h.decide(messages[at], asked, resumed)
 }
 
-// decide reads what a person answered.
+// decide parses a person's answer.
 func (h hitl) decide(said message.Message, asked []message.ToolCall, resumed json.RawMessage) (any, error) {
 	var response hitlResponse
 	if err := json.Unmarshal(resumed, &response); err != nil || response.Decisions == nil {
@@ -162,7 +162,7 @@ func (h hitl) decide(said message.Message, asked []message.ToolCall, resumed jso
 			update = append(update, message.Tool(d.Message, c.ID).WithName(c.Name))
 		}
 	}
-	// Always written, so that edits of an earlier turn are gone.
+	// Always written, to remove the edits of an earlier turn.
 	return pregel.Values{messagesKey: update, editedKey: edited}, nil
 }
 

@@ -12,17 +12,17 @@ import (
 	"understudy/graph/pregel"
 )
 
-// CallLimits bound how often the model, or tools, are called. 0: no bound.
+// CallLimits limit how often the model, or tools, are called. 0: no limit.
 type CallLimits struct {
 	Thread int // over all runs of a thread
 	Run    int // in one run
-	// Exit says what happens at the limit: ExitEnd, ExitError, and for tools ExitContinue.
+	// Exit is what happens at the limit: ExitEnd, ExitError, and for tools ExitContinue.
 	Exit string
 }
 
 // What happens at a limit.
 const (
-	ExitEnd      = "end"      // the run ends in order, with a message of the model that says why
+	ExitEnd      = "end"      // the run ends normally, with a message of the model about the limit
 	ExitError    = "error"    // the run fails
 	ExitContinue = "continue" // calls above the limit get an error as their result, and the model continues
 )
@@ -82,7 +82,7 @@ func ModelCallLimit(l CallLimits) (Middleware, error) {
 	}, nil
 }
 
-// ToolCallLimit bounds the calls of a tool; "": of all tools together.
+// ToolCallLimit limits the calls of a tool; "": of all tools together.
 func ToolCallLimit(tool string, l CallLimits) (Middleware, error) {
 	if err := l.check(ExitContinue, ExitEnd, ExitError); err != nil {
 		return Middleware{}, fmt.Errorf("tool call limit: %w", err)
@@ -143,7 +143,7 @@ func (t *toolLimit) afterModel(_ context.Context, state pregel.Values) (any, err
 		}
 		return pregel.Values{threadToolKey: thread, runToolKey: run}, nil
 	}
-	// Calls that were refused count for the run, in which they were tried, and not for the thread.
+	// Refused calls count for the run, in which they were tried, but not for the thread.
 	run[key] += len(blocked)
 	final := t.finalText(thread[key]+len(blocked), run[key])
 	if t.Exit == ExitError {

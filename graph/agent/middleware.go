@@ -11,14 +11,14 @@ import (
 )
 
 // Middleware changes how an agent works. Its hooks have LangChain's names, order and nodes: BeforeAgent, BeforeModel and AfterModel are
-// nodes of their own, `<Name>.before_model`; before-hooks run first to last, after-hooks last to first, and of wrapping hooks
-// the first is outermost. A hook that is nil is none.
+// separate nodes, `<Name>.before_model`; before-hooks run first to last, after-hooks last to first, and the first wrapping hook is
+// outermost. A nil hook is skipped.
 type Middleware struct {
-	// Name is that of its nodes; unique within an agent.
+	// Name prefixes its nodes; unique within an agent.
 	Name string
-	// Tools are given to the agent.
+	// Tools are added to the agent.
 	Tools []Tool
-	// State are keys that it adds to the agent's state.
+	// State are keys added to the agent's state.
 	State map[string]pregel.Channel
 	// Private excludes State from the graph's output: LangChain's PrivateStateAttr.
 	Private bool
@@ -32,8 +32,8 @@ type Middleware struct {
 	WrapToolCall  func(ctx context.Context, r ToolRequest, next ToolHandler) (ToolResult, error)
 }
 
-// Hook is a node of a middleware. Run returns what a node returns: nil, or an update of the state. With CanJump it may set JumpTo in
-// it, to go to one of these next: JumpModel, JumpTools, JumpEnd.
+// Hook is a node of a middleware. Run returns what a node returns: nil, or an update of the state. With CanJump the update may set
+// JumpTo, to continue at one of these: JumpModel, JumpTools, JumpEnd.
 type Hook struct {
 	Run     func(ctx context.Context, state pregel.Values) (any, error)
 	CanJump []string
@@ -42,7 +42,7 @@ type Hook struct {
 // JumpTo is the key of the state that a hook sets to jump.
 const JumpTo = "jump_to"
 
-// Places to jump to.
+// Jump targets.
 const (
 	JumpModel = "model"
 	JumpTools = "tools"
@@ -72,9 +72,9 @@ type ModelRequest struct {
 	State      pregel.Values
 }
 
-// ModelResponse is what the model said, and what it means to the state.
+// ModelResponse is the model's answer with its effects on the state.
 type ModelResponse struct {
-	Messages   []message.Message // the answer, and tool messages that the agent has for it
+	Messages   []message.Message // the answer, and the agent's tool messages for it
 	Structured json.RawMessage   // nil: none
 	Updates    []any             // further *pregel.Command
 }
@@ -85,7 +85,7 @@ func Messages(state pregel.Values) []message.Message {
 	return m
 }
 
-// lastAI returns the last message of the model and what follows it; -1 when there is none.
+// lastAI returns the index of the last message of the model; -1 when there is none.
 func lastAI(messages []message.Message) (at int) {
 	for i := len(messages) - 1; i >= 0; i-- {
 		if messages[i].Type == message.TypeAI {
@@ -95,7 +95,7 @@ func lastAI(messages []message.Message) (at int) {
 	return -1
 }
 
-// chainModel composes wrappers around the call itself; the first is outermost.
+// chainModel wraps call with the middleware; the first is outermost.
 func chainModel(middleware []Middleware, call ModelHandler) ModelHandler {
 	for i := len(middleware) - 1; i >= 0; i-- {
 		if wrap, next := middleware[i].WrapModelCall, call; wrap != nil {

@@ -16,18 +16,18 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Model is a chat model, and what an agent knows of it.
+// Model is a chat model with its properties.
 type Model struct {
 	LLM llms.Model
-	// Provider and Name show in the metadata of its messages, as ls_provider and ls_model_name. "": they do not.
+	// Provider and Name appear in the metadata of its messages as ls_provider and ls_model_name, unless "".
 	Provider, Name string
 	// MaxInputTokens is the size of the model's input; 0: unknown. Fractions in Summarization need it.
 	MaxInputTokens int
-	// Options are given with each call.
+	// Options are passed with each call.
 	Options []llms.CallOption
 }
 
-// metadata joins that of the messages which the model streams.
+// metadata returns the metadata of the messages that the model streams, including more.
 func (m Model) metadata(more map[string]any) json.RawMessage {
 	out := map[string]any{"ls_integration": "langchain_chat_model", "ls_model_type": "chat"}
 	if m.Provider != "" {
@@ -66,13 +66,13 @@ func (m Model) ask(ctx context.Context, messages []llms.MessageContent, options 
 	return call.End(t.end()), nil
 }
 
-// teller makes messages of what a model says.
+// teller builds messages from a model's chunks.
 type teller struct {
 	call     *pregel.ModelCall
 	wanted   bool // the chunks are streamed
 	provider string
 	answer   llm.Answer
-	ids      []string // of tool calls that the provider gave none
+	ids      []string // of tool calls without a provider's id
 }
 
 func (t *teller) chunk(c llm.Chunk) {
@@ -92,7 +92,7 @@ func (t *teller) chunk(c llm.Chunk) {
 		}
 		m = m.WithCallChunks(parts...)
 	} else if c.Content == "" && m.AdditionalKwargs == nil && m.ResponseMetadata == nil && m.Usage == nil {
-		return // the name of the model alone; it comes with the finish reason
+		return // only the name of the model; sent with the finish reason
 	}
 	t.call.Chunk(m)
 }
@@ -119,7 +119,7 @@ func (t *teller) nameCalls(deltas []llm.ToolCallDelta) {
 	}
 }
 
-// maxToolCalls of one answer.
+// maxToolCalls is the maximum number of tool calls in one answer.
 const maxToolCalls = 1024
 
 func (t *teller) metadata(reason string) json.RawMessage {
@@ -136,7 +136,7 @@ func (t *teller) metadata(reason string) json.RawMessage {
 	return append(b, '}')
 }
 
-// kwargs holds what LangChain keeps in additional_kwargs.
+// kwargs returns the additional_kwargs in which LangChain stores these texts.
 func kwargs(reasoning, refusal string) json.RawMessage {
 	switch {
 	case reasoning == "" && refusal == "":
@@ -150,7 +150,7 @@ func kwargs(reasoning, refusal string) json.RawMessage {
 	return append(jsonobj.AppendText(append(b, `,"refusal":`...), refusal), '}')
 }
 
-// end returns the whole message, after a last, empty chunk.
+// end emits a last, empty chunk and returns the complete message.
 func (t *teller) end() message.Message {
 	if t.wanted {
 		last := message.AIChunk("")

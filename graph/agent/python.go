@@ -12,9 +12,9 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Texts that clients and models see are LangChain's, and these hold arguments as Python writes them.
+// Texts for clients and models are LangChain's, with arguments in Python's notation.
 
-// pyRepr writes JSON as Python's repr writes the value.
+// pyRepr formats JSON as Python's repr formats the value.
 func pyRepr(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return "{}"
@@ -38,7 +38,7 @@ func appendRepr(b []byte, v gjson.Result) []byte {
 	return append(b, v.Raw...)
 }
 
-// pyDumps writes JSON as Python's json.dumps does, which has spaces behind commas and colons.
+// pyDumps formats JSON as Python's json.dumps does, with spaces after commas and colons.
 func pyDumps(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return "{}"
@@ -107,12 +107,12 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, byte(quote))
 }
 
-// errorRepr is the repr of an exception.
+// errorRepr returns an error as the repr of an exception.
 func errorRepr(err error) string {
 	return errorName(err) + "(" + string(appendQuoted(nil, err.Error())) + ")"
 }
 
-// errorName is the name under which an error shows to clients.
+// errorName returns the name of an error for clients.
 func errorName(err error) string {
 	if named, ok := err.(interface{ ErrorName() string }); ok {
 		return named.ErrorName()
@@ -129,7 +129,7 @@ func errorName(err error) string {
 
 const plainError = "RuntimeError"
 
-// quoteList is a list of names as texts have it: a, b, c.
+// quoteList returns a list of names for texts: a, b, c.
 func quoteList(names []string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {

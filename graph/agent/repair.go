@@ -10,8 +10,8 @@ import (
 	"understudy/graph/pregel"
 )
 
-// RepairToolCalls answers, before a run begins, the tool calls that have no result: a run was cancelled, or a person wrote on instead of
-// deciding. Models refuse a conversation with such calls.
+// RepairToolCalls adds results, before a run begins, to tool calls without one: their run was cancelled, or a person sent a message
+// instead of deciding. Models refuse a conversation with such calls.
 func RepairToolCalls() Middleware {
 	return Middleware{
 		Name: "PatchToolCallsMiddleware",

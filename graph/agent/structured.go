@@ -19,13 +19,13 @@ type ResponseFormat struct {
 	Name        string // of the tool
 	Description string
 	Schema      json.RawMessage // JSON Schema of an object
-	// Text is what the conversation shows as the result of the call; "": the answer itself.
+	// Text is shown in the conversation as the result of the call; "": the answer itself.
 	Text string
 	// Strict fails the run when an answer does not match the schema. Otherwise the model gets the error and tries again.
 	Strict bool
 }
 
-// FormatOf is a ResponseFormat that follows from a struct, as NewTool has it.
+// FormatOf returns a ResponseFormat whose schema is derived from a struct, as in NewTool.
 func FormatOf[T any](name, description string) (*ResponseFormat, error) {
 	schema, err := jsonschema.For[T](nil)
 	if err != nil {
@@ -38,7 +38,7 @@ func FormatOf[T any](name, description string) (*ResponseFormat, error) {
 	return &ResponseFormat{Name: name, Description: description, Schema: raw}, nil
 }
 
-// boundFormat is a format whose schema has been read. nil is none.
+// boundFormat is a format with its parsed schema. nil: none.
 type boundFormat struct {
 	ResponseFormat
 	schema *jsonschema.Resolved
@@ -58,14 +58,14 @@ func bindFormat(f *ResponseFormat) (*boundFormat, error) {
 	return &boundFormat{*f, schema}, nil
 }
 
-// is reports whether a tool's name is the format's.
+// is reports whether a tool's name is that of the format.
 func (f *boundFormat) is(tool string) bool { return f != nil && f.Name == tool }
 
 func (f *boundFormat) definition() llms.Tool {
 	return Tool{Name: f.Name, Description: f.Description, Schema: f.Schema}.definition()
 }
 
-// response looks for the answer in what the model said.
+// response looks for the answer in the model's message.
 func (f *boundFormat) response(said message.Message) (ModelResponse, error) {
 	out := ModelResponse{Messages: []message.Message{said}}
 	var calls []message.ToolCall

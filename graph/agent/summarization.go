@@ -15,22 +15,22 @@ import (
 	"understudy/graph/pregel"
 )
 
-// Size is an amount of conversation. As a trigger, all that is set has to be reached; as what is kept, one field is set.
+// Size is an amount of conversation. As a trigger, all fields that are set must be reached; for Keep, set one field.
 type Size struct {
 	Messages int
 	Tokens   int
 	Fraction float64 // of the model's input size; 0 < f ≤ 1
 }
 
-// SummarizationOptions say when and how a conversation is condensed.
+// SummarizationOptions control when and how a conversation is condensed.
 type SummarizationOptions struct {
 	Model   Model  // that writes the summary
 	Trigger []Size // any of them
-	Keep    Size   // what stays as it is; zero: 20 messages
-	Prompt  string // with {messages} in it; "": a default
-	// MaxTokens of the messages that the summary is written from, counted from the end; 0: 4000, below 0: all.
+	Keep    Size   // the unchanged rest; zero: 20 messages
+	Prompt  string // contains {messages}; "": a default
+	// MaxTokens limits the messages that the summary is written from, counted from the end; 0: 4000, negative: all.
 	MaxTokens int
-	// Quiet sends no `summarization` event.
+	// Quiet suppresses the `summarization` event.
 	Quiet bool
 }
 
@@ -153,7 +153,7 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 	return pregel.Values{messagesKey: append([]message.Message{message.Remove(message.RemoveAll), m}, messages[cut:]...)}, nil
 }
 
-// replaced counts the messages of the conversation; a summary that is folded into the next is none.
+// replaced counts the messages of the conversation, without a summary that is merged into the next one.
 func replaced(messages []message.Message) (n int) {
 	for _, m := range messages {
 		if gjson.GetBytes(m.AdditionalKwargs, "lc_source").String() != "summarization" {
@@ -181,7 +181,7 @@ func (s *summarizer) due(messages []message.Message) bool {
 	return false
 }
 
-// reported is what the provider counted with the last answer, if that was the provider of this model.
+// reported returns the tokens that the provider counted for the last answer, if it was this model's provider.
 func (s *summarizer) reported(messages []message.Message) int64 {
 	at := lastAI(messages)
 	if at < 0 || messages[at].Usage == nil || s.Model.Provider == "" ||
@@ -191,7 +191,7 @@ func (s *summarizer) reported(messages []message.Message) int64 {
 	return messages[at].Usage.TotalTokens
 }
 
-// cut is how many messages go; 0: none.
+// cut returns how many messages to condense; 0: none.
 func (s *summarizer) cut(messages []message.Message) int {
 	if s.Keep.Messages > 0 {
 		if len(messages) <= s.Keep.Messages {
@@ -207,7 +207,7 @@ func (s *summarizer) cut(messages []message.Message) int {
 	if s.count(messages) <= budget {
 		return 0
 	}
-	// The first message from which on all fits.
+	// The first message from which all later ones fit.
 	at := len(messages)
 	for low, high := 0, len(messages); low < high; {
 		mid := (low + high) / 2
@@ -226,7 +226,8 @@ func (s *summarizer) cut(messages []message.Message) int {
 	return safeCut(messages, at)
 }
 
-// safeCut moves a cut so that it does not part a tool call from its result: back to the call, or past results that have none.
+// safeCut moves a cut so that it does not separate a tool call from its result: back to the call, or past results without a
+// call.
 func safeCut(messages []message.Message, at int) int {
 	if at >= len(messages) || messages[at].Type != message.TypeTool {
 		return at
@@ -268,7 +269,7 @@ func (s *summarizer) ask(ctx context.Context, text string) (message.Message, err
 	return s.Model.Ask(ctx, []message.Message{message.Human(prompt)}, map[string]any{"lc_source": "summarization"})
 }
 
-// trim keeps the last messages that fit, beginning with a person's, and all instructions.
+// trim returns the last messages that fit, beginning with a person's, and all instructions.
 func (s *summarizer) trim(messages []message.Message) []message.Message {
 	if s.MaxTokens < 0 || countTokens(messages, charsPerToken, false) <= s.MaxTokens {
 		return messages
@@ -291,14 +292,14 @@ func (s *summarizer) trim(messages []message.Message) []message.Message {
 		kept = kept[1:]
 	}
 	if len(kept) == 0 && len(messages) > 0 {
-		// Nothing fits as a whole: the end of what is there.
+		// No message fits completely: use the end of the text.
 		text := transcript(messages)
 		kept = []message.Message{message.Human("…" + tail(text, s.MaxTokens*int(charsPerToken)))}
 	}
 	return append(system, kept...)
 }
 
-// halve leaves out the middle: a conversation says at its start what it is about, and at its end where it is.
+// halve omits the middle: the start of a conversation has its subject, and the end its current state.
 func (s *summarizer) halve(text string) string {
 	budget := utf8.RuneCountInString(text) / 2
 	if limit := s.Model.MaxInputTokens * 2 / 5; limit > 0 {

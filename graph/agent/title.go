@@ -11,11 +11,11 @@ import (
 	"understudy/graph/pregel"
 )
 
-// TitleOptions say how a thread gets its title.
+// TitleOptions control how a thread gets its title.
 type TitleOptions struct {
 	Model  Model  // that writes it
-	Prompt string // with {conversation} in it; "": a default
-	Key    string // of the state that holds it; "" is "title"
+	Prompt string // contains {conversation}; "": a default
+	Key    string // of the state, with the title; "": "title"
 	MaxLen int    // in characters; 0: 60
 }
 
@@ -23,8 +23,8 @@ const titlePrompt = `Give this conversation a title of at most six words. Answer
 
 {conversation}`
 
-// Title returns a thread a title, once, after its first answer. Its model is not seen in streams. If it fails, the first words of the
-// person are the title.
+// Title sets the title of a thread once, after its first answer. The tokens of its model are not streamed. If the model fails, the
+// title is the beginning of the person's message.
 func Title(o TitleOptions) (Middleware, error) {
 	if o.Model.LLM == nil {
 		return Middleware{}, errors.New("title: Model is required")
@@ -78,7 +78,7 @@ func (o TitleOptions) run(ctx context.Context, state pregel.Values) (any, error)
 	return pregel.Values{o.Key: short(strings.Trim(title, `"'“”`), o.MaxLen)}, nil
 }
 
-// short cuts text to n characters.
+// short truncates text to n characters.
 func short(text string, n int) string {
 	if utf8.RuneCountInString(text) <= n {
 		return text

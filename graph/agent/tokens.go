@@ -11,7 +11,8 @@ import (
 	"understudy/graph/message"
 )
 
-// Counting tokens as LangChain's count_tokens_approximately does: by characters, scaled by what the provider reported last.
+// Tokens are counted as in LangChain's count_tokens_approximately: by characters, scaled by the usage that the provider
+// reported last.
 const (
 	charsPerToken    = 4.0
 	claudeChars      = 3.3
@@ -19,7 +20,7 @@ const (
 	tokensPerImage   = 85.0
 )
 
-// countTokens estimates how many tokens messages are. scale: by the usage that the last answer reports.
+// countTokens estimates the tokens of messages. scale: by the usage in the last answer.
 func countTokens(messages []message.Message, perToken float64, scale bool) int {
 	total, atLast := 0.0, 0.0
 	provider, mixed := "", false
@@ -86,7 +87,7 @@ func openAIRole(m message.Message) string {
 	return m.Type
 }
 
-// callsJSON is a list of tool calls as messages hold it.
+// callsJSON returns a list of tool calls in the form of messages.
 func callsJSON(calls []message.ToolCall) json.RawMessage {
 	b := []byte{'['}
 	for i, c := range calls {
@@ -131,7 +132,7 @@ func transcript(messages []message.Message) string {
 
 func xmlAttr(s string) string { return strings.ReplaceAll(xmlText.Replace(s), `"`, "&quot;") }
 
-// readable is a content as text; of an image it says that there is one.
+// readable returns content as text; an image becomes a placeholder.
 func readable(c message.Content) string {
 	if c.Blocks == nil {
 		return c.Text

@@ -16,25 +16,25 @@ import (
 	"understudy/graph/pregel"
 )
 
-// Tool is something that the model may call.
+// Tool is a function that the model may call.
 type Tool struct {
 	Name        string
 	Description string
-	// Schema is the JSON Schema of the arguments, an object. Calls that do not fit never reach Run.
+	// Schema is the JSON Schema of the arguments, an object. Calls that do not match never reach Run.
 	Schema json.RawMessage
-	// Direct ends the agent with the tool's result, without another word of the model.
+	// Direct ends the agent with the tool's result, without another call of the model.
 	Direct bool
 	// Run executes a call. What it returns becomes the content of a tool message: text as it is; a message.Content; a message.Message
 	// of type tool; anything else as JSON. A *pregel.Command, or an []any of commands and messages, updates the state; one of its
 	// messages has to answer the call. An error becomes a message for the model, unless Options.FailOnToolError is set; the error of
 	// pregel.Interrupt must be returned unchanged.
 	Run func(ctx context.Context, call message.ToolCall) (any, error)
-	// Unwatched: the tool checks its arguments itself.
+	// Unwatched disables the check of arguments: the tool checks them itself.
 	Unwatched bool
 }
 
-// NewTool makes a tool of a function. The schema follows from A, a struct: json tags name the arguments (omitempty makes one
-// optional), jsonschema tags describe them. The function finds its surroundings in ctx: StateOf, CallOf, pregel.StoreOf, pregel.Emit,
+// NewTool makes a tool of a function. The schema is derived from A, a struct: json tags name the arguments (omitempty makes one
+// optional), jsonschema tags describe them. In the function, ctx works with StateOf, CallOf, pregel.StoreOf, pregel.Emit and
 // pregel.Interrupt.
 func NewTool[A any](name, description string, run func(ctx context.Context, args A) (any, error)) (Tool, error) {
 	schema, err := jsonschema.For[A](nil)
@@ -57,7 +57,7 @@ func NewTool[A any](name, description string, run func(ctx context.Context, args
 	}}, nil
 }
 
-// MustTool is NewTool for tools that a program declares.
+// MustTool is NewTool for tools known to be valid. It panics on an error.
 func MustTool[A any](name, description string, run func(ctx context.Context, args A) (any, error)) Tool {
 	t, err := NewTool(name, description, run)
 	if err != nil {
@@ -82,10 +82,10 @@ func (t Tool) definition() llms.Tool {
 	return llms.Tool{Type: "function", Function: &llms.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: schema}}
 }
 
-// boundTool is a tool whose schema has been read.
+// boundTool is a tool with its parsed schema.
 type boundTool struct {
 	Tool
-	schema *jsonschema.Resolved // nil: takes anything
+	schema *jsonschema.Resolved // nil: accepts anything
 }
 
 func bind(t Tool) (*boundTool, error) {
@@ -104,7 +104,7 @@ func bind(t Tool) (*boundTool, error) {
 	return b, nil
 }
 
-// resolve reads a JSON Schema. It loads nothing that the schema refers to elsewhere.
+// resolve parses a JSON Schema. It does not load external references.
 func resolve(raw json.RawMessage) (*jsonschema.Resolved, error) {
 	var s jsonschema.Schema
 	if err := json.Unmarshal(raw, &s); err != nil {
@@ -113,12 +113,12 @@ func resolve(raw json.RawMessage) (*jsonschema.Resolved, error) {
 	return s.Resolve(nil)
 }
 
-// invalidArgs are arguments that do not fit the tool.
+// invalidArgs is the error for arguments that do not match the tool's schema.
 type invalidArgs struct{ err error }
 
 func (e *invalidArgs) Error() string { return e.err.Error() }
 
-// check says what is wrong with the arguments of a call.
+// check returns the error of a call's arguments.
 func (t *boundTool) check(args json.RawMessage) error {
 	if t.schema == nil {
 		return nil
@@ -147,19 +147,19 @@ func validate(schema *jsonschema.Resolved, raw json.RawMessage) error {
 	return schema.Validate(args)
 }
 
-// ToolRequest is a call on its way to its tool.
+// ToolRequest is a call on the way to its tool.
 type ToolRequest struct {
 	Call message.ToolCall
-	// Tool is the one that the call names; nil when the agent has none of this name.
+	// Tool is the called tool; nil when the agent has none with this name.
 	Tool  *Tool
 	State pregel.Values
 	tools *toolSet
 }
 
-// Tools are all tools of the agent.
+// Tools returns all tools of the agent.
 func (r ToolRequest) Tools() []Tool { return r.tools.all() }
 
-// With returns the request for another call, and the tool that it names.
+// With returns the request for another call, with the tool of that call.
 func (r ToolRequest) With(call message.ToolCall) ToolRequest {
 	r.Call, r.Tool = call, nil
 	if t := r.tools.byName[call.Name]; t != nil {
@@ -168,13 +168,13 @@ func (r ToolRequest) With(call message.ToolCall) ToolRequest {
 	return r
 }
 
-// ToolResult is what a call came to: a tool message, or commands and messages that update the state.
+// ToolResult is the result of a call: a tool message, or commands and messages that update the state.
 type ToolResult struct {
 	Message *message.Message // nil: see Updates
 	Updates []any            // *pregel.Command, message.Message
 }
 
-// toolSet are the tools of an agent.
+// toolSet is the set of tools of an agent.
 type toolSet struct {
 	byName map[string]*boundTool
 	names  []string // in their order
@@ -238,14 +238,14 @@ const (
 	toolInvocationText = "Error invoking tool '%s' with kwargs %s with error:\n %s\n Please fix the error and try again."
 )
 
-// toolError is the message about a call that failed.
+// toolError returns the message for a failed call.
 func toolError(call message.ToolCall, text string) *message.Message {
 	m := message.Tool(text, call.ID).WithName(call.Name)
 	m.Status = message.StatusError
 	return &m
 }
 
-// runTool executes a call. Its error is one of the tool itself.
+// runTool executes a call. Its error is that of the tool.
 func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) {
 	tool := r.tools.byName[r.Call.Name]
 	if tool == nil {
@@ -269,7 +269,7 @@ func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) 
 	return normalize(r.Call, out)
 }
 
-// call runs a tool; its panic is an error of the tool alone.
+// call runs a tool; a panic becomes an error of the tool.
 func call(ctx context.Context, t *boundTool, c message.ToolCall) (out any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -279,7 +279,7 @@ func call(ctx context.Context, t *boundTool, c message.ToolCall) (out any, err e
 	return t.Run(ctx, c)
 }
 
-// normalize makes what a tool returned a result.
+// normalize converts a tool's return value to a result.
 func normalize(call message.ToolCall, out any) (ToolResult, error) {
 	switch out := out.(type) {
 	case message.Message:
@@ -314,7 +314,7 @@ func isUpdate(x any) bool {
 	return false
 }
 
-// answering fills in what a tool's own message leaves out.
+// answering fills in missing fields of a tool's own message.
 func answering(call message.ToolCall, m message.Message) *message.Message {
 	m.Type = message.TypeTool
 	if m.ToolCallID == "" {
@@ -326,7 +326,7 @@ func answering(call message.ToolCall, m message.Message) *message.Message {
 	return &m
 }
 
-// contentOf is a value as the content of a message: text, blocks, or JSON as Python writes it.
+// contentOf returns a value as the content of a message: text, blocks, or JSON in Python's notation.
 func contentOf(out any) (message.Content, error) {
 	switch out := out.(type) {
 	case string:
@@ -341,7 +341,7 @@ func contentOf(out any) (message.Content, error) {
 	return message.Text(pyDumps(raw)), nil
 }
 
-// checkAnswered: a model refuses a conversation in which a call has no answer.
+// checkAnswered returns an error if no update answers the call: a model refuses such a conversation.
 func checkAnswered(call message.ToolCall, updates []any) error {
 	for _, u := range updates {
 		if m, ok := u.(message.Message); ok && m.ToolCallID == call.ID {

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer, and an event: as much as LangGraph Server takes for a request.
+	// maxAnswer is the maximum size of an answer, and of an event: LangGraph Server's limit of a request.
 	maxAnswer = 300 << 20
-	// callTimeout bounds one call that is no stream, its repetitions included.
+	// callTimeout limits one call that is not a stream, retries included.
 	callTimeout = 2 * time.Minute
-	// quiet is how long a stream may say nothing; LangGraph Server sends a heartbeat every five seconds.
+	// quiet is how long a stream may be silent; LangGraph Server sends a heartbeat every five seconds.
 	quiet = time.Minute
 )
 
@@ -37,15 +37,15 @@ var transport = sync.OnceValue(func() *http.Transport {
 	return t
 })
 
-// client speaks to one upstream.
+// client calls one upstream.
 type client struct {
 	base    *url.URL
-	shown   string // the address, fit for people: no credentials
+	shown   string // the address without credentials, for error texts
 	name    string // of the graph here, for messages
 	headers http.Header
-	once    *http.Client          // for what must not be sent twice, and streams
-	again   *retryablehttp.Client // for what may be
-	unsent  *retryablehttp.Client // for what may be sent again only if it never left
+	once    *http.Client          // for requests that must not be retried, and streams
+	again   *retryablehttp.Client // for requests that may be retried
+	unsent  *retryablehttp.Client // for requests that may be retried only if they were never sent
 }
 
 func newClient(o *Options) (*client, error) {
@@ -64,7 +64,7 @@ func newClient(o *Options) (*client, error) {
 		rt = transport()
 	}
 	c.once = &http.Client{Transport: rt, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		// Headers of the configuration are for the configured host alone.
+		// Configured headers are only for the configured host.
 		if r.URL.Host != via[0].URL.Host || len(via) > 3 {
 			return http.ErrUseLastResponse
 		}
@@ -81,7 +81,7 @@ func (c *client) retrying(check retryablehttp.CheckRetry) *retryablehttp.Client 
 	}
 }
 
-// retriable: the connection failed, or the upstream says that it cannot now.
+// retriable: the connection failed, or the upstream is temporarily unavailable.
 func retriable(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -96,7 +96,7 @@ func retriable(ctx context.Context, resp *http.Response, err error) (bool, error
 	return false, nil
 }
 
-// neverLeft: there was no connection to send it on, or the upstream refused to take it.
+// neverLeft: there was no connection to send the request on, or the upstream refused it.
 func neverLeft(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	var op *net.OpError
 	if ctx.Err() == nil && err != nil && errors.As(err, &op) && op.Op == "dial" {
@@ -108,18 +108,18 @@ func neverLeft(ctx context.Context, resp *http.Response, err error) (bool, error
 	return false, err
 }
 
-// upstreamError is an answer that is no success, or none at all.
+// upstreamError is an unsuccessful or missing answer.
 type upstreamError struct {
-	status int // 0: none came
+	status int // 0: no answer
 	text   string
-	detail string // the upstream's own words; "" when there are none
+	detail string // the upstream's error text, or ""
 	cause  error
 }
 
 func (e *upstreamError) Error() string { return e.text }
 func (e *upstreamError) Unwrap() error { return e.cause }
 
-// failed names graph and address with what went wrong.
+// failed returns an error with the graph, the address and the cause.
 func (c *client) failed(status int, cause error, format string, args ...any) *upstreamError {
 	return &upstreamError{status: status, text: fmt.Sprintf("graph %q at %s: %s", c.name, c.shown, fmt.Sprintf(format, args...)), cause: cause}
 }
@@ -134,7 +134,7 @@ func (c *client) unreachable(err error) *upstreamError {
 	return c.failed(0, err, "the upstream server cannot be reached: %v", err)
 }
 
-// refused reads why an answer is no success.
+// refused reads the error in an unsuccessful answer.
 func (c *client) refused(resp *http.Response) *upstreamError {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	detail := gjson.GetBytes(body, "detail").String()
@@ -152,7 +152,7 @@ func isStatus(err error, status int) bool {
 	return errors.As(err, &e) && e.status == status
 }
 
-// asFailure is an error of the upstream as one of a run.
+// asFailure returns an error of the upstream as a failure of the run.
 func asFailure(err error) error {
 	var e *upstreamError
 	if errors.As(err, &e) {
@@ -161,7 +161,7 @@ func asFailure(err error) error {
 	return err
 }
 
-// asFault is an error of the upstream as one of a request: what it finds wrong with it is wrong with it here.
+// asFault returns an error of the upstream as an error of the request: a request that is invalid there is invalid here.
 func asFault(err error) error {
 	var e *upstreamError
 	if !errors.As(err, &e) {
@@ -204,7 +204,8 @@ func (c *client) request(ctx context.Context, method, path string, body []byte) 
 	return req, nil
 }
 
-// call does one request and decodes its answer into out, unless that is nil. with says what may be repeated while the upstream is away.
+// call sends one request and decodes its answer into out, unless that is nil. with selects the retries while the upstream is
+// unavailable.
 func (c *client) call(ctx context.Context, with *retryablehttp.Client, method, path string, body []byte, out any) error {
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -250,7 +251,7 @@ func (c *client) get(ctx context.Context, path string, out any) error {
 	return c.call(ctx, c.again, http.MethodGet, path, nil, out)
 }
 
-// post is for requests that change nothing, or the same when they come again.
+// post sends idempotent requests.
 func (c *client) post(ctx context.Context, path string, body, out any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -259,14 +260,14 @@ func (c *client) post(ctx context.Context, path string, body, out any) error {
 	return c.call(ctx, c.again, http.MethodPost, path, b, out)
 }
 
-// stream is an answer that is read as it comes.
+// stream is an answer that is read as it arrives.
 type stream struct {
 	io.Reader
 	close func()
 	run   string // id of the created run; "" when the header lacks it
 }
 
-// open does a request whose answer is a stream. It is read until quiet for too long, or closed.
+// open sends a request whose answer is a stream. The stream ends after being silent for the time quiet, or when closed.
 func (c *client) open(ctx context.Context, with *retryablehttp.Client, method, path string, body []byte, headers ...string) (*stream, error) {
 	sctx, cancel := context.WithCancelCause(ctx)
 	req, err := c.request(sctx, method, path, body)
@@ -308,7 +309,7 @@ func (c *client) open(ctx context.Context, with *retryablehttp.Client, method, p
 
 var errQuiet = errors.New("the upstream server said nothing for too long")
 
-// watched puts off the end of a stream with each thing that it says.
+// watched extends the deadline of a stream with each read.
 type watched struct {
 	io.Reader
 	timer *time.Timer

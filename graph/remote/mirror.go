@@ -26,11 +26,11 @@ type mirror struct {
 	saver  graph.Saver
 	thread id.Thread
 	run    id.Run          // of this server; "" for an update
-	own    *jsonobj.Object // metadata that is this server's own word, not the upstream's
+	own    *jsonobj.Object // metadata set by this server, not by the upstream
 
 	versions map[checkpointer.Key]map[string]string // of channels, of checkpoints seen
-	// kept are data and shape of checkpoints that were mirrored as they came. They stay: state read back from an upstream's checkpoints has
-	// lost types, such as those of dates, that its streams still show.
+	// kept are data and shape of checkpoints mirrored from the stream. They are not replaced: state read back from an upstream's
+	// checkpoints has lost types, such as dates, that its streams still have.
 	kept  map[checkpointer.Key]*checkpointer.Put
 	words string // text of a summary reported since the last save
 }
@@ -60,7 +60,7 @@ func (g *Graph) newMirror(cfg *graph.Config, run id.Run) *mirror {
 	return m
 }
 
-// save keeps what was gathered.
+// save saves the collected checkpoints and writes.
 func (m *mirror) save(ctx context.Context, saves []graph.Save) error {
 	if len(saves) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (m *mirror) save(ctx context.Context, saves []graph.Save) error {
 	return m.saver.Save(ctx, saves...)
 }
 
-// put gathers a checkpoint.
+// put adds a checkpoint to saves.
 func (m *mirror) put(ctx context.Context, saves []graph.Save, s *snapshot) ([]graph.Save, error) {
 	p := &checkpointer.Put{}
 	p.Key, p.Parent, p.Run = s.key(m.thread), s.Parent.ID, m.run
@@ -95,7 +95,7 @@ func (m *mirror) put(ctx context.Context, saves []graph.Save, s *snapshot) ([]gr
 	return append(saves, graph.Save{Put: p}), nil
 }
 
-// content fills in data and blobs, and returns the shape: the channels that show, in their order.
+// content fills in data and blobs, and returns the shape: the visible channels in order.
 func (m *mirror) content(ctx context.Context, s *snapshot, p *checkpointer.Put) (shapeDigest string, shape json.RawMessage, err error) {
 	values := s.Values
 	if len(values) == 0 {
@@ -119,7 +119,7 @@ func (m *mirror) content(ctx context.Context, s *snapshot, p *checkpointer.Put) 
 		}
 		o.Each(func(k string, v json.RawMessage) { names, each[k] = append(names, k), v })
 		form.Out = names
-	} else { // a graph whose state is one channel shows its value bare
+	} else { // a graph with one channel shows its bare value
 		const root = "__root__"
 		names, each[root], form.Out = []string{root}, values, root
 	}
@@ -178,7 +178,7 @@ func (m *mirror) content(ctx context.Context, s *snapshot, p *checkpointer.Put) 
 	return digest(shape), shape, nil
 }
 
-// versionsOf returns the versions of channels that a checkpoint has; nil when there is none.
+// versionsOf returns the channel versions of a checkpoint; nil when there is none.
 func (m *mirror) versionsOf(ctx context.Context, k checkpointer.Key) (map[string]string, error) {
 	if k.ID == "" {
 		return nil, nil
@@ -199,13 +199,13 @@ func (m *mirror) versionsOf(ctx context.Context, k checkpointer.Key) (map[string
 	return v, nil
 }
 
-// Indexes of the writes that say what happened to a task.
+// Indexes of the writes that record the outcome of a task.
 const (
 	errorIndex     = -1
 	interruptIndex = -3
 )
 
-// writes gathers what the tasks of a checkpoint came to.
+// writes adds the results of a checkpoint's tasks to saves.
 func (m *mirror) writes(saves []graph.Save, s *snapshot) ([]graph.Save, error) {
 	var all []checkpointer.Write
 	for _, t := range s.Tasks {
@@ -268,18 +268,18 @@ func appendInterrupt(dst []byte, text json.RawMessage) ([]byte, error) {
 	return jsonplus.AppendInterrupt(dst, value, in.ID, schema), nil
 }
 
-// span says which checkpoints of an upstream thread are to be mirrored.
+// span selects the checkpoints of an upstream thread to mirror.
 type span struct {
-	expect int                    // how many there likely are
-	new    func(s *snapshot) bool // whether a checkpoint was made by the call; the first that was not ends the span
-	base   id.Checkpoint          // where the call began: what its tasks came to is new; "" at nothing
+	expect int                    // expected number
+	new    func(s *snapshot) bool // reports whether the call created a checkpoint; the first other one ends the span
+	base   id.Checkpoint          // start of the call, whose task results are new; "": none
 }
 
 // pageLimit is the number of checkpoints per request; each has the whole state.
 const pageLimit = 20
 
-// whole mirrors what a call made upstream, each checkpoint after its parent: root checkpoints, what became of their tasks, and nested ones.
-// Those that were mirrored as they came are completed.
+// whole mirrors the checkpoints that a call created upstream, each after its parent: root checkpoints, results of their tasks, and nested
+// ones. It completes those mirrored from the stream.
 func (m *mirror) whole(ctx context.Context, sp span) error {
 	seen := map[string]bool{}
 	keep := func(list ...*snapshot) (err error) {
@@ -346,7 +346,7 @@ walk:
 	return keep(fresh...)
 }
 
-// nested gathers the checkpoints below the tasks of a checkpoint.
+// nested adds the checkpoints below the tasks of a checkpoint to saves.
 func (m *mirror) nested(ctx context.Context, saves []graph.Save, s *snapshot, isNew func(*snapshot) bool, seen map[string]bool) ([]graph.Save, error) {
 	for _, t := range s.Tasks {
 		if t.Checkpoint == nil || t.Checkpoint.NS == "" || seen[t.Checkpoint.NS] {
@@ -405,7 +405,7 @@ func (m *mirror) history(ctx context.Context, ns string, before id.Checkpoint, l
 	if slices.Contains(page, nil) {
 		return nil, m.c.failed(0, nil, "its history holds nulls")
 	}
-	// Who asks on behind the last one must come to an end.
+	// A reader that continues after the last entry must terminate.
 	if n := len(page); n > 0 && n >= limit && (page[n-1].Checkpoint.ID == "" || before != "" && page[n-1].Checkpoint.ID >= before) {
 		return nil, m.c.failed(0, nil, "its history does not go back")
 	}
@@ -437,7 +437,7 @@ func (c *client) head(ctx context.Context, t id.Thread, ns string) (*snapshot, e
 	return s, err
 }
 
-// lacks is the error of a thread that was taken away, or taken back, upstream.
+// lacks returns the error for a thread that was deleted or rolled back upstream.
 func (c *client) lacks(t id.Thread, at id.Checkpoint) *upstreamError {
 	return c.failed(0, errLacks, "the upstream server does not have checkpoint %s of thread %s, which is here: it was reset, or the thread was made elsewhere. "+
 		"The conversation can be read, but not go on there", at, t)

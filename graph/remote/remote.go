@@ -19,14 +19,14 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// Options say where a graph runs.
+// Options locate an upstream graph.
 type Options struct {
 	ID      string            // of the graph here
-	URL     string            // of the server, its mount prefix included; may hold a user and password
-	GraphID string            // of the graph there; "": as here
+	URL     string            // of the server with its mount prefix; may contain user and password
+	GraphID string            // of the graph upstream; "": as here
 	Headers map[string]string // sent with every request
 	Logger  *slog.Logger      // nil: nothing is logged
-	// Transport does the requests; nil: one that is shared by all graphs.
+	// Transport sends the requests; nil: one shared by all graphs.
 	Transport http.RoundTripper
 }
 
@@ -46,10 +46,10 @@ var (
 	_ graph.Elsewhere = (*Graph)(nil)
 )
 
-// Elsewhere is graph.Elsewhere.
+// Elsewhere implements graph.Elsewhere.
 func (g *Graph) Elsewhere() {}
 
-// New makes a Graph. Whether the server is there shows when it is used.
+// New returns a Graph without connecting: an unavailable server is reported on use.
 func New(o Options) (*Graph, error) {
 	c, err := newClient(&o)
 	if err != nil {
@@ -65,7 +65,7 @@ func New(o Options) (*Graph, error) {
 	return g, nil
 }
 
-// ownerKey marks threads that were made for a graph of this server, so that no other thread there is ever deleted.
+// ownerKey marks threads created for a graph of this server, so that no other thread is ever deleted upstream.
 const ownerKey = "understudy_graph"
 
 // thread is a thread as the upstream shows it.
@@ -81,7 +81,7 @@ func (t *thread) used() bool {
 	return len(t.Values) > 0 && string(t.Values) != "null" || t.Error != nil || t.Interrupts != nil
 }
 
-// ensure makes the upstream thread when there is none.
+// ensure creates the upstream thread if it does not exist.
 func (g *Graph) ensure(ctx context.Context, t id.Thread) (*thread, error) {
 	var row thread
 	err := g.c.post(ctx, "/threads", map[string]any{
@@ -90,8 +90,8 @@ func (g *Graph) ensure(ctx context.Context, t id.Thread) (*thread, error) {
 	return &row, err
 }
 
-// begin brings the upstream thread to where it has to start from: the head here, or the checkpoint that is named. It returns the checkpoint to
-// name to the upstream, "" when that is its head anyhow, and the one that the call builds on.
+// begin sets the upstream thread to its start: the head here, or the named checkpoint. It returns the checkpoint to request from the upstream,
+// "" when that is its head anyway, and the one that the call builds on.
 func (g *Graph) begin(ctx context.Context, saver graph.Saver, at checkpointer.Key) (explicit, base id.Checkpoint, err error) {
 	row, err := g.ensure(ctx, at.Thread)
 	if err != nil {
@@ -141,7 +141,7 @@ func (g *Graph) begin(ctx context.Context, saver graph.Saver, at checkpointer.Ke
 		}
 		if !s.exists() {
 			if at.ID != "" {
-				// A client that names what never was gets what the upstream makes of it.
+				// For a checkpoint that never existed, the client gets the upstream's answer.
 				if t, err := saver.Load(ctx, at); err != nil || t == nil {
 					return at.ID, "", err
 				}
@@ -162,7 +162,7 @@ func (g *Graph) drop(ctx context.Context, t id.Thread) error {
 	return err
 }
 
-// Explain asks the upstream how it shows a checkpoint.
+// Explain requests a checkpoint from the upstream.
 func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
 	if at.Thread == "" {
 		at.Thread = cfg.Thread
@@ -191,8 +191,8 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 	return e, nil
 }
 
-// Update has the upstream write state, and mirrors the checkpoints that come of it. Several updates in one step, and commands, can only be
-// written to a thread that has no state yet, as LangGraph Server has it.
+// Update makes the upstream write state, and mirrors the resulting checkpoints. As in LangGraph Server, several updates in one step, and
+// commands, can only be written to a thread without state.
 func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
 	if at.Thread == "" {
 		at.Thread = cfg.Thread
@@ -221,7 +221,7 @@ func (g *Graph) update(ctx context.Context, cfg graph.Config, at checkpointer.Ke
 		return checkpointer.Key{}, err
 	}
 	m := g.newMirror(&cfg, "")
-	// What the upstream has written is to be here too, although the client may have gone.
+	// The upstream's writes must be mirrored even if the client has left.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	isNew := func(s *snapshot) bool { return s.Checkpoint.NS != "" || s.Checkpoint.ID > was.Checkpoint.ID }
@@ -283,7 +283,7 @@ func (g *Graph) write(
 	return last, nil
 }
 
-// supersteps writes to a thread that is empty: LangGraph Server takes such updates only as it makes one.
+// supersteps writes to an empty thread: LangGraph Server accepts such updates only when it creates one.
 func (g *Graph) supersteps(ctx context.Context, at checkpointer.Key, base id.Checkpoint, steps [][]graph.StateUpdate) (place, error) {
 	if base != "" {
 		return place{}, fault.New(fault.Invalid, "several updates of one step, and commands, can be written to a new thread only: its graph runs on an upstream server")
@@ -314,7 +314,7 @@ func (g *Graph) supersteps(ctx context.Context, at checkpointer.Key, base id.Che
 	return place{}, g.c.call(ctx, g.c.unsent, http.MethodPost, "/threads", body, nil)
 }
 
-// Describe asks the upstream about its graph.
+// Describe requests the description of the graph from the upstream.
 func (g *Graph) Describe(ctx context.Context, _ graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
 	a, err := g.defaultAssistant(ctx)
 	if err != nil {
@@ -355,7 +355,7 @@ func (g *Graph) Describe(ctx context.Context, _ graph.Config, what graph.Describ
 	return out, nil
 }
 
-// defaultAssistant returns the id of the assistant that the upstream made for the graph.
+// defaultAssistant returns the id of the assistant that the upstream created for the graph.
 func (g *Graph) defaultAssistant(ctx context.Context) (string, error) {
 	g.mu.Lock()
 	known := g.assistant
@@ -379,7 +379,7 @@ func (g *Graph) defaultAssistant(ctx context.Context) (string, error) {
 	return g.assistant, nil
 }
 
-// digest shortens a text for comparison.
+// digest returns a short digest for comparison.
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:16])

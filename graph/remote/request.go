@@ -27,7 +27,7 @@ func serverKey(key string) bool {
 	return strings.HasPrefix(key, "__") || strings.HasPrefix(key, "langgraph_auth_")
 }
 
-// body is the request that creates the run.
+// body returns the request that creates the run.
 func (r *run) body(explicit id.Checkpoint) (json.RawMessage, error) {
 	inv := r.inv
 	b := jsonobj.Of(nil)
@@ -49,7 +49,7 @@ func (r *run) body(explicit id.Checkpoint) (json.RawMessage, error) {
 	}
 	b.Set("stream_resumable", json.RawMessage("true"))
 	b.SetText("on_disconnect", "continue")
-	// The queue is here: whatever still runs there is left over.
+	// This server has the queue: a run that is still running there is a leftover.
 	b.SetText("multitask_strategy", "interrupt")
 	if inv.Durability != "" {
 		b.SetText("durability", inv.Durability)
@@ -75,15 +75,15 @@ func (r *run) body(explicit id.Checkpoint) (json.RawMessage, error) {
 	return b.JSON(), nil
 }
 
-// config puts what the run is configured with. A server takes context or configurable, and derives each from the other: context when one
-// was given, for only then it keeps to the schema of the graph.
+// config adds the run's configuration. A server accepts context or configurable, and derives each from the other. Context is sent if the
+// client sent one, because only then the server applies the graph's schema.
 func (r *run) config(b *jsonobj.Object) {
 	given := jsonobj.Of(r.inv.Config.Config)
 	config, configurable := jsonobj.Of(nil), jsonobj.Of(nil)
 	asContext := false
 	jsonobj.Of(given.Get("configurable")).Each(func(k string, v json.RawMessage) {
 		asContext = asContext || k == "__context_keys__"
-		if !serverKey(k) && (k != "user_id" || string(v) != `""`) { // "" is what a server writes that does not know the user
+		if !serverKey(k) && (k != "user_id" || string(v) != `""`) { // a server without a user writes ""
 			configurable.Set(k, v)
 		}
 	})

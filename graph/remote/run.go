@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// cancelWait bounds how long a cancelled run is waited for.
+	// cancelWait is how long to wait for a cancelled run to end.
 	cancelWait = 10 * time.Second
-	// rejoins is how often in a row a stream is joined again without hearing anything.
+	// rejoins is how often in a row a stream is joined again without receiving anything.
 	rejoins = 6
 )
 
-// states of a run that is not over.
+// Statuses of a run that is not over.
 var under = []string{"pending", "running"}
 
 // run is one execution upstream.
@@ -37,18 +37,18 @@ type run struct {
 	inv *graph.Invocation
 	m   *mirror // nil: nothing is kept
 
-	id       string // there; "" until it is known
-	lastID   string // of the last event that was seen
+	id       string // id upstream; "" until known
+	lastID   string // of the last event seen
 	failure  *graph.Failure
-	rewrite  []pair // what this server and the upstream call differently
-	live     bool   // checkpoints are mirrored as they come
+	rewrite  []pair // names that differ between this server and the upstream
+	live     bool   // checkpoints are mirrored as they arrive
 	puts     int
-	pending  []graph.Event // a root `values`, until its checkpoint is here, and what came after it
+	pending  []graph.Event // a root `values` waiting for its checkpoint, and later events
 	weight   int
 	consumer func(graph.Event, error) bool
 }
 
-// pair is what the upstream writes, and what this server writes instead.
+// pair is a text of the upstream, and its replacement.
 type pair struct{ theirs, ours []byte }
 
 var errStopped = errors.New("the consumer of the events has left")
@@ -75,7 +75,7 @@ func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 	}
 }
 
-// after does what has to be done when the run is over, whatever became of its context.
+// after does work that is required after the run, even if its context has ended.
 func (r *run) after(ctx context.Context, what string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelWait)
 	defer cancel()
@@ -84,7 +84,7 @@ func (r *run) after(ctx context.Context, what string, do func(context.Context) e
 	}
 }
 
-// do runs or joins, follows to the end, and mirrors what came of it.
+// do starts or joins the run, follows it to the end, and mirrors its checkpoints.
 func (r *run) do(ctx context.Context) error {
 	base, s, err := r.start(ctx)
 	if err == nil {
@@ -111,13 +111,13 @@ func (r *run) do(ctx context.Context) error {
 	return nil
 }
 
-// found is a run as the upstream lists it.
+// found is a run in the upstream's list.
 type found struct {
 	ID     string `json:"run_id"`
 	Status string `json:"status"`
 }
 
-// find looks for the upstream run that an earlier attempt, or a request whose answer was lost, has started.
+// find returns the upstream run that was started by an earlier attempt, or by a request whose answer was lost.
 func (r *run) find(ctx context.Context) (found, error) {
 	var list []struct {
 		found
@@ -141,14 +141,14 @@ func (r *run) find(ctx context.Context) (found, error) {
 	return found{}, err
 }
 
-// start returns the stream of the upstream run: of the one that is there already, or of a new one.
+// start returns the stream of the upstream run: the existing one or a new one.
 func (r *run) start(ctx context.Context) (base id.Checkpoint, s *stream, err error) {
 	if r.inv.Attempt > 1 {
 		f, err := r.find(ctx)
 		if err != nil {
 			return "", nil, err
 		}
-		// One that was stopped is gone on with from where it came to.
+		// A run that was stopped is resumed from its last checkpoint.
 		if f.ID != "" && f.Status != "interrupted" {
 			r.id = f.ID
 			return "", nil, nil
@@ -185,7 +185,7 @@ func (r *run) saver() graph.Saver {
 	return r.inv.Saver
 }
 
-// follow reads the stream to the end of the run, and joins it again as often as it breaks off.
+// follow reads the stream to the end of the run, and joins it again after each interruption.
 func (r *run) follow(ctx context.Context, s *stream) error {
 	silent := 0
 	for {
@@ -218,7 +218,7 @@ func (r *run) follow(ctx context.Context, s *stream) error {
 		}
 		if silent++; silent > rejoins {
 			if !slices.Contains(under, now.Status) {
-				return r.ended(ctx, now.Status) // what was missed cannot be had any more
+				return r.ended(ctx, now.Status) // missed events are no longer available
 			}
 			return r.g.c.failed(0, broke, "the stream of the run broke off again and again: %v", broke)
 		}
@@ -245,7 +245,7 @@ func (r *run) path(more string) string {
 	return threadPath(r.inv.Thread) + "/runs/" + url.PathEscape(r.id) + more
 }
 
-// modes asks for all events of the run.
+// modes returns the query that selects all events of the run.
 func (r *run) modes() string {
 	modes, _ := json.Marshal(r.streamModes())
 	return url.Values{"stream_mode": {string(modes)}}.Encode()
@@ -278,7 +278,7 @@ func (r *run) ended(ctx context.Context, status string) error {
 	return nil
 }
 
-// brokenError is the end of a stream that was not its own.
+// brokenError is the error of a stream that ended before its run.
 type brokenError struct{ error }
 
 func (e brokenError) Unwrap() error { return e.error }
@@ -288,7 +288,7 @@ func isBroken(err error) bool {
 	return errors.As(err, &b)
 }
 
-// read yields the events of a stream. It ends with nil where the stream ends, with a brokenError where that is no end.
+// read yields the events of a stream. It returns nil at the regular end, and a brokenError otherwise.
 func (r *run) read(ctx context.Context, s *stream) (heard bool, err error) {
 	reader := sse.NewReader(s, maxAnswer)
 	for {
@@ -374,13 +374,13 @@ func (r *run) event(ctx context.Context, e *sse.Event) error {
 }
 
 const (
-	// pendingEvents and pendingBytes bound what may come between a root `values` and its checkpoint. They stand side by side on the wire:
-	// an upstream where they do not gets its values shown at once.
+	// pendingEvents and pendingBytes limit the events between a root `values` and its checkpoint. On the wire they are adjacent; an
+	// upstream where they are not gets its values shown at once.
 	pendingEvents = 64
 	pendingBytes  = 8 << 20
 )
 
-// checkpoint mirrors what a `checkpoints` event holds, and lets the values go that waited for it.
+// checkpoint mirrors the checkpoint of a `checkpoints` event, and releases the values that waited for it.
 func (r *run) checkpoint(ctx context.Context, data []byte, ns string) error {
 	if !r.live {
 		return nil
@@ -418,7 +418,7 @@ func (r *run) checkpoint(ctx context.Context, data []byte, ns string) error {
 	return r.flush(s.Checkpoint.ID)
 }
 
-// flush yields what waited, with the checkpoint of its values.
+// flush yields the waiting events, with the checkpoint of the values.
 func (r *run) flush(at id.Checkpoint) error {
 	all := r.pending
 	r.pending, r.weight = nil, 0
@@ -440,7 +440,7 @@ func (r *run) yield(e graph.Event) error {
 	return nil
 }
 
-// begun notes the id of the upstream run, and what in events has to be called otherwise.
+// begun stores the id of the upstream run, and the names to replace in its events.
 func (r *run) begun(own string) {
 	r.id = own
 	if r.rewrite != nil {

@@ -12,7 +12,7 @@ import (
 	"understudy/id"
 )
 
-// snapshot is a checkpoint as the upstream shows it in state and history.
+// snapshot is a checkpoint in the upstream's form of state and history.
 type snapshot struct {
 	Values     json.RawMessage `json:"values"`
 	Next       []string        `json:"next"`
@@ -23,7 +23,7 @@ type snapshot struct {
 	Parent     place           `json:"parent_checkpoint"`
 }
 
-// place names a checkpoint. Its fields are empty when there is none.
+// place identifies a checkpoint. Its fields are empty when there is none.
 type place struct {
 	NS string        `json:"checkpoint_ns"`
 	ID id.Checkpoint `json:"checkpoint_id"`
@@ -44,7 +44,7 @@ func (s *snapshot) exists() bool { return s.Checkpoint.ID != "" && s.CreatedAt !
 
 func (s *snapshot) run() string { return gjson.GetBytes(s.Metadata, "run_id").String() }
 
-// fromEvent reads a `checkpoints` event. It lacks times, paths and most of the metadata; all of these follow from history when the run has ended.
+// fromEvent reads a `checkpoints` event. It lacks times, paths and most of the metadata, which are read from history when the run has ended.
 func fromEvent(data []byte) (*snapshot, error) {
 	type config struct {
 		Configurable place `json:"configurable"`
@@ -89,7 +89,7 @@ func fromEvent(data []byte) (*snapshot, error) {
 	return s, nil
 }
 
-// madeAt is the time that a checkpoint's id holds, as LangGraph writes times.
+// madeAt returns the time in a checkpoint's id, in LangGraph's format.
 func madeAt(c id.Checkpoint) string {
 	u, err := uuid.Parse(string(c))
 	if err != nil || u.Version() != 6 {
@@ -100,7 +100,7 @@ func madeAt(c id.Checkpoint) string {
 
 const timeFormat = "2006-01-02T15:04:05.000000+00:00"
 
-// description is what the graph alone can say of the checkpoint, as checkpointer.Checkpoint has it.
+// description returns the graph's own facts about the checkpoint, as in checkpointer.Checkpoint.
 func (s *snapshot) description() json.RawMessage {
 	type described struct {
 		ID       string          `json:"id"`
@@ -115,7 +115,7 @@ func (s *snapshot) description() json.RawMessage {
 			out[i].Path = json.RawMessage("[]")
 		}
 	}
-	b, _ := json.Marshal(out) // texts and JSON that was read before
+	b, _ := json.Marshal(out) // strings and JSON that was parsed before
 	return b
 }
 
