@@ -179,6 +179,7 @@ class Server(Program):
             program, "serve", "--config", str(HERE / "graphs" / "chaos.json"), "--port", str(port), "--python", str(interpreter.path), "--workers", str(args.workers),
             "--jobs-per-worker", str(args.clients + 12),  # one server has room for all that runs, or takeovers would wait for it
             "--database-url", database, "--redis-url", redis.url, "--lease", f"{args.lease:g}s", "--log-level", "info", "--log-json", "--grace", "10s",
+            "--allow-broken-graphs",  # it may start while the interpreter fails
         ], port, folder / f"server{number}.log", memory, interpreter, {"SHIFT_CLOCK_FILE": str(clock)} if clock else None)
         self.busy = False  # something is being done to it
         self.started = 0.0

@@ -133,7 +133,8 @@ async def main() -> int:
     print(f"seed {args.seed}; memory limit: {memory}", file=sys.stderr)
     server = Program(
         [args.server, "serve", "--config", str(HERE / "graphs" / "killloop.json"), "--port", str(port), "--data", str(folder / "data"),
-         "--python", str(interpreter.path), "--workers", str(args.workers), "--log-level", "warning", "--grace", "10s"],
+         "--python", str(interpreter.path), "--workers", str(args.workers), "--log-level", "warning", "--grace", "10s",
+         "--allow-broken-graphs"],  # it may start while the interpreter fails
         port, folder / "log", memory, interpreter,
     )
     killer = Killer(server, random.Random(rng.random()))

@@ -327,11 +327,12 @@ class Check:
 
         none("table runs: not ended", "SELECT run_id, status FROM runs WHERE status IN ('pending', 'running')")
         none("table threads: busy", "SELECT thread_id FROM threads WHERE status = 'busy'")
-        # What is left of deleted threads is named in thread_remains until it is deleted too.
+        # What is left of deleted threads is named in thread_remains until it is deleted too, and copies whose server was killed in thread_copies until they lapse.
+        known = " UNION ".join(f"SELECT thread_id FROM {table}" for table in ("threads", "thread_remains", "thread_copies") if table in tables)
         for table in tables:
-            if table not in ("threads", "thread_remains", "upstream_deleted", "outbox"):
+            if table not in ("threads", "thread_remains", "thread_copies", "upstream_deleted", "outbox"):
                 none(f"table {table}: without thread", f"SELECT thread_id, count(*) FROM {table} WHERE thread_id <> '' AND thread_id NOT IN "
-                     "(SELECT thread_id FROM threads UNION SELECT thread_id FROM thread_remains) GROUP BY thread_id")
+                     f"({known}) GROUP BY thread_id")
         none("table events: gap", "SELECT thread_id, count(*), max(seq) FROM events GROUP BY thread_id HAVING count(*) <> max(seq) OR min(seq) <> 1")
         none("table events: body missing", "SELECT thread_id, seq FROM events WHERE body NOT IN (SELECT body FROM event_bodies)")
         none("table checkpoints: parent missing",

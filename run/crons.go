@@ -29,7 +29,7 @@ var errNever = fault.New(fault.Invalid, "failed to find next date")
 // zoneOf returns a time zone by its IANA name; "" is UTC.
 func zoneOf(name string) (*time.Location, error) {
 	zone, err := time.LoadLocation(name)
-	if err != nil {
+	if err != nil || name == "Local" { // Go's name of the zone of this machine, which is another one on each server
 		return nil, fault.Newf(fault.Unprocessable, "Invalid timezone: '%s'. Use IANA timezone format (e.g. 'America/New_York').", name)
 	}
 	return zone, nil

@@ -761,6 +761,7 @@ func TestCronErrors(t *testing.T) {
 		{run.NewCron{AssistantID: "nope", Schedule: "* * * * *"}, fault.NotFound},
 		{run.NewCron{AssistantID: "echo", Schedule: "every day"}, fault.Unprocessable},
 		{run.NewCron{AssistantID: "echo", Schedule: "* * * * *", Timezone: "Mars/Base"}, fault.Unprocessable},
+		{run.NewCron{AssistantID: "echo", Schedule: "* * * * *", Timezone: "Local"}, fault.Unprocessable},
 		{run.NewCron{AssistantID: "echo", Schedule: "* * * * *", Thread: id.NewThread()}, fault.NotFound},
 	} {
 		_, err := w.runs.CreateCron(t.Context(), tt.n)

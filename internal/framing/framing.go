@@ -14,7 +14,7 @@ type Head struct {
 }
 
 // Parse reads header lines, from behind the first line to the empty line that ends them. ok is false when they could be read differently: a line that does not
-// end with CR LF or is folded, a name that is no token, a control character, more than one length, a coding other than chunked at the end.
+// end with CR LF or is folded, a name that is no token, a control character, more than one length, a coding other than chunked.
 func Parse(raw []byte) (h Head, ok bool) {
 	h.Length = -1
 	lengths, codings := 0, 0
@@ -51,8 +51,8 @@ func Parse(raw []byte) (h Head, ok bool) {
 			}
 		case named(name, "transfer-encoding"):
 			codings++
-			last := bytes.TrimSpace(value[bytes.LastIndexByte(value, ',')+1:])
-			if !bytes.EqualFold(last, []byte("chunked")) {
+			// Another coding before it would have to be decoded: a body that was only freed of its chunks means something else.
+			if !bytes.EqualFold(bytes.TrimSpace(value), []byte("chunked")) {
 				return h, false
 			}
 			h.Chunked = true
