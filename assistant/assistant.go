@@ -25,7 +25,7 @@ type Assistant struct {
 // Query selects assistants. Zero fields do not restrict.
 type Query struct {
 	GraphID   string
-	OfGraph   bool            // GraphID has to be a graph's, also when it is empty
+	OfGraph   bool            // match GraphID even if it is empty
 	Name      string          // substring, any case
 	Metadata  json.RawMessage // containment
 	SortBy    string          // assistant_id, created_at, updated_at, name, graph_id; default created_at
@@ -34,9 +34,9 @@ type Query struct {
 	Offset    int
 }
 
-// New is a wish for an assistant. Absent JSON is nil.
+// New is a request to create an assistant. Absent JSON is nil.
 type New struct {
-	ID          id.Assistant // "" makes one
+	ID          id.Assistant // "": a new one
 	GraphID     string
 	Name        string // "" means Untitled
 	Description *string
@@ -46,7 +46,7 @@ type New struct {
 	IfExists    string // raise (default) or do_nothing
 }
 
-// Patch changes an assistant. Nil fields stay.
+// Patch changes an assistant. Nil fields are unchanged.
 type Patch struct {
 	GraphID     *string
 	Name        *string

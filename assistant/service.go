@@ -16,17 +16,17 @@ import (
 	"understudy/internal/limits"
 )
 
-// Graphs are the graphs that assistants can be made of.
+// Graphs are the graphs for assistants.
 type Graphs interface {
 	Graph(id string) (graph.Graph, bool)
 	Names() []string // sorted
-	// Description is what the configuration says of a graph; "" nothing.
+	// Description returns the description of a graph in the configuration; "": none.
 	Description(id string) string
 }
 
-// Service keeps assistants.
+// Service manages assistants.
 type Service struct {
-	// Threads deletes the threads of an assistant that is deleted with them.
+	// Threads deletes the threads of an assistant, if requested with its deletion.
 	Threads Threads
 
 	store  Store
@@ -34,7 +34,7 @@ type Service struct {
 	now    func() time.Time
 }
 
-// NewService makes a Service. now may be nil: the clock of the machine.
+// NewService returns a Service. now may be nil: the clock of the machine.
 func NewService(store Store, graphs Graphs, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -49,12 +49,13 @@ var (
 
 func notFound(a id.Assistant) error { return fault.Newf(fault.NotFound, "Assistant %s not found", a) }
 
-// EnsureDefaults makes the default assistant of every graph that has none, and brings descriptions up to date. configs are what the default
-// assistants of graphs are configured with, by name; an assistant that a client has changed keeps its own.
+// EnsureDefaults creates the default assistant of every graph that has none, and updates descriptions. configs are the configurations of
+// default assistants by graph; an assistant that a client has changed keeps its own.
 func (s *Service) EnsureDefaults(ctx context.Context, configs map[string]json.RawMessage) error {
 	names := s.graphs.Names()
 	for n := 0; ; n++ {
-		// A server that starts at the same time may insert an assistant after this one looked for it. The next attempt finds it.
+		// A server that starts at the same time may insert an assistant after this one checked for it. The next attempt finds
+		// it.
 		if err := s.ensureDefaults(ctx, names, configs); !fault.Is(err, fault.Conflict) || n == len(names) {
 			return err
 		}
@@ -104,7 +105,7 @@ func (s *Service) ensureDefaults(ctx context.Context, names []string, configs ma
 	})
 }
 
-// sameJSON compares values whatever the order of their members, which a database may change.
+// sameJSON compares values independent of the order of members, which a database may change.
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y any
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
@@ -117,7 +118,7 @@ func text(s *string) string {
 	return *s
 }
 
-// Create makes an assistant.
+// Create creates an assistant.
 func (s *Service) Create(ctx context.Context, n New) (*Assistant, error) {
 	if err := s.checkGraph(n.GraphID); err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func (s *Service) checkGraph(name string) error {
 	return fault.Newf(fault.NotFound, "Graph '%s' not found. Expected one of: ['%s']", name, strings.Join(s.graphs.Names(), "', '"))
 }
 
-// mirror keeps `context` and `config.configurable` alike: whichever was given is copied to the other.
+// mirror makes `context` and `config.configurable` equal: the one that was given is copied to the other.
 func mirror(config, runContext json.RawMessage) (json.RawMessage, json.RawMessage, error) {
 	c, err := jsonobj.Parse(config)
 	if err != nil {
@@ -191,7 +192,7 @@ func mirror(config, runContext json.RawMessage) (json.RawMessage, json.RawMessag
 	}
 }
 
-// configure replaces what a patch says. An empty config says nothing; one without configurable leaves the context as it is.
+// configure applies a patch. An empty config changes nothing; one without configurable leaves the context unchanged.
 func (a *Assistant) configure(config, runContext json.RawMessage) error {
 	newConfig, newContext, err := mirror(config, runContext)
 	if err != nil {
@@ -222,7 +223,7 @@ func (s *Service) Get(ctx context.Context, a id.Assistant) (*Assistant, error) {
 	return row, err
 }
 
-// Update makes a new version.
+// Update creates a new version.
 func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assistant, error) {
 	if p.GraphID != nil {
 		if err := s.checkGraph(*p.GraphID); err != nil {
@@ -270,8 +271,8 @@ func (s *Service) Update(ctx context.Context, a id.Assistant, p Patch) (*Assista
 	return out, nil
 }
 
-// Delete removes an assistant, and with withThreads the threads that carry its id. These go first, in transactions of their own: when the deletion is
-// interrupted, the assistant is still there, and the request can be repeated.
+// Delete deletes an assistant, and if withThreads is set the threads that carry its id. These are deleted first, in transactions of their own: if
+// that is interrupted, the assistant still exists, and the request can be repeated.
 func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) error {
 	for more := true; more; {
 		var threads []id.Thread
@@ -302,7 +303,7 @@ func (s *Service) Delete(ctx context.Context, a id.Assistant, withThreads bool) 
 	return nil
 }
 
-// Search returns a page, and whether there is more behind it.
+// Search returns a page, and whether there are more results.
 func (s *Service) Search(ctx context.Context, q Query) ([]*Assistant, bool, error) {
 	if q.GraphID != "" || q.OfGraph {
 		if err := s.checkGraph(q.GraphID); err != nil {
@@ -323,7 +324,7 @@ func (s *Service) Search(ctx context.Context, q Query) ([]*Assistant, bool, erro
 	return page, false, nil
 }
 
-// Count is the number that Search would find in all.
+// Count returns the number of all assistants that Search would find.
 func (s *Service) Count(ctx context.Context, q Query) (int, error) {
 	if q.GraphID != "" || q.OfGraph {
 		if err := s.checkGraph(q.GraphID); err != nil {
@@ -343,7 +344,7 @@ func (s *Service) Versions(ctx context.Context, a id.Assistant, metadata json.Ra
 	return s.store.Versions(ctx, a, metadata, limit, offset)
 }
 
-// SetLatest points an assistant at one of its versions.
+// SetLatest sets the current version of an assistant.
 func (s *Service) SetLatest(ctx context.Context, a id.Assistant, version int) (*Assistant, error) {
 	var out *Assistant
 	err := s.store.Write(ctx, func(tx Tx) error {
@@ -411,7 +412,7 @@ func (s *Service) describe(ctx context.Context, a id.Assistant, what graph.Descr
 	}
 	described, err := g.Describe(ctx, graph.Config{Config: row.Config, Context: row.Context}, what)
 	if f := (*graph.Failure)(nil); errors.As(err, &f) && !fault.Is(err, fault.Unavailable) {
-		// The graph is to blame, or what the assistant configures: a run of it would fail with the same.
+		// The graph or the assistant's configuration is the cause: a run would fail with the same error.
 		return nil, fault.Wrap(fault.Unprocessable, f.Type+": "+f.Message, err)
 	}
 	return described, err

@@ -6,9 +6,9 @@ import (
 	"understudy/id"
 )
 
-// Store is what assistants need of the storage. Reads see committed rows.
+// Store is the part of the storage that assistants use. Reads see committed rows.
 type Store interface {
-	// Write runs fn in a transaction, alone. An error from fn undoes all it did. It returns after the commit is durable.
+	// Write runs fn in a transaction of its own. An error from fn rolls it back. It returns after the commit is durable.
 	Write(ctx context.Context, fn func(Tx) error) error
 	// Assistant returns the current version; fault.NotFound when there is none.
 	Assistant(ctx context.Context, a id.Assistant) (*Assistant, error)
@@ -18,12 +18,12 @@ type Store interface {
 	Versions(ctx context.Context, a id.Assistant, metadata []byte, limit, offset int) ([]*Assistant, error)
 }
 
-// Tx is a transaction. Rows that are not there: fault.NotFound.
+// Tx is a transaction. Missing rows are fault.NotFound.
 type Tx interface {
 	Assistant(a id.Assistant) (*Assistant, error)
 	// InsertAssistant adds the row and its first version; fault.Conflict when the id exists.
 	InsertAssistant(a *Assistant) error
-	// PutAssistant replaces the current row; with newVersion it is also kept as a version.
+	// PutAssistant replaces the current row; with newVersion it is also stored as a version.
 	PutAssistant(a *Assistant, newVersion bool) error
 	// Version returns one version; fault.NotFound when there is none. LastVersion is the highest number.
 	Version(a id.Assistant, version int) (*Assistant, error)

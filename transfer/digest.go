@@ -20,8 +20,8 @@ import (
 
 type sum [16]byte
 
-// sums are the digests of a thread's parts. Two are equal when the same graph reads the same from both: forms in which databases differ
-// (order of keys, where a small value is kept, null as a row or inline) make no difference.
+// sums are the digests of a thread's parts. They are equal when the same graph reads the same from both: differences in form between
+// databases (order of keys, place of a small value, null as a row or inline) do not count.
 type sums struct {
 	checkpoints map[place]sum
 	values      map[valueKey]sum
@@ -45,7 +45,7 @@ func newSums() *sums {
 	return &sums{checkpoints: map[place]sum{}, values: map[valueKey]sum{}, writes: map[writeKey]sum{}}
 }
 
-// add takes in a step. Values that were seen are not looked at again.
+// add adds a step. Values already seen are skipped.
 func (s *sums) add(p *Step) error {
 	at := place{p.NS, p.ID}
 	data, inline, versions, err := splitData(p.Data)
@@ -92,7 +92,8 @@ func (s *sums) add(p *Step) error {
 	return nil
 }
 
-// compare returns what of s is missing or different in other. Where other went on by itself, writes on its checkpoints may have changed.
+// compare returns the parts of s that are missing or different in other. If other has continued on its own, writes on its checkpoints
+// may have changed.
 func (s *sums) compare(other *sums) error {
 	var wrong []string
 	for k, v := range s.checkpoints {
@@ -130,7 +131,7 @@ func (s *sums) compare(other *sums) error {
 	return errors.New(text)
 }
 
-// total is one digest of all.
+// total returns one digest of all parts.
 func (s *sums) total() sum {
 	parts := make([]string, 0, len(s.checkpoints)+len(s.values)+len(s.writes))
 	for k, v := range s.checkpoints {
@@ -230,7 +231,7 @@ func plainNumbers(v any) any {
 		switch {
 		case err != nil:
 			return v
-		case f == math.Trunc(f) && math.Abs(f) < 1<<53: // jsonb knows no difference between 1 and 1.0e0
+		case f == math.Trunc(f) && math.Abs(f) < 1<<53: // jsonb does not distinguish 1 and 1.0e0
 			return json.Number(strconv.FormatInt(int64(f), 10))
 		}
 		return json.Number(strconv.FormatFloat(f, 'g', -1, 64))
@@ -240,7 +241,7 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// plainText is without the NUL that Postgres has no place for in JSON, and without what is put in its place.
+// plainText removes NUL, which Postgres cannot store in JSON, and its replacements.
 func plainText(s string) string { return noNUL.Replace(s) }
 
 var noNUL = strings.NewReplacer("\x00", "", "\uFFFD", "")

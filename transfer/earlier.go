@@ -18,7 +18,7 @@ import (
 	"understudy/thread"
 )
 
-// TranscriptSource is a Source that shows whole conversations, also what its checkpoints no longer hold.
+// TranscriptSource is a Source with whole conversations, including messages that its checkpoints no longer have.
 type TranscriptSource interface {
 	// Transcript returns the messages of a thread as people see them, oldest first, without markers; nil when the source has none.
 	Transcript(ctx context.Context, t *Thread) ([]json.RawMessage, error)
@@ -60,7 +60,7 @@ func (s *Server) Transcript(ctx context.Context, t *Thread) (out []json.RawMessa
 	return out, nil
 }
 
-// nowhere stands for the parent of a checkpoint that names none although it is not the first: pruning forgets parents. It sorts before all others.
+// nowhere is the parent of a checkpoint that has none although it is not the first, because pruning removes parents. It sorts before all others.
 const nowhere id.Checkpoint = "00000000-0000-0000-0000-000000000000"
 
 // earlier records what the source's transcript has and its checkpoints do not: where the parent of the oldest one is gone, pruned for instance,
@@ -88,7 +88,7 @@ func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread,
 			}
 		}
 		if upTo == 0 {
-			return nil // nothing that both have: who knows what belongs where
+			return nil // nothing in common: the order is unknown
 		}
 		list := msgp.AppendArrayHeader(nil, uint32(upTo))
 		for _, text := range told[:upTo] {
@@ -128,7 +128,7 @@ func (m *Importer) messages(ctx context.Context, t id.Thread, c id.Checkpoint) (
 	}
 	items, err := jsonplus.SplitArray(v.Data)
 	if err != nil {
-		return row, checkpointer.Blob{}, nil, nil // something else than messages
+		return row, checkpointer.Blob{}, nil, nil // not messages
 	}
 	ids := map[string]bool{}
 	for _, item := range items {

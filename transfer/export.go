@@ -10,7 +10,7 @@ import (
 	"understudy/store"
 )
 
-// Exporter moves conversations out, into LangGraph's tables.
+// Exporter exports conversations to LangGraph's tables.
 type Exporter struct {
 	Source Source // this server's storage
 	// Progress receives the progress. nil: none.
@@ -57,11 +57,11 @@ func (x *Exporter) Run(ctx context.Context, to Sink) (*Result, error) {
 	return j.finish(append(x.Source.Notes(), to.Notes()...)), nil
 }
 
-// thread moves one thread; false when it has nothing that LangGraph's tables keep.
+// thread exports one thread; false when it has nothing to store in LangGraph's tables.
 func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool, error) {
 	name := t.Key
 	if t.Row != nil {
-		// It goes back under the name it came with.
+		// It is exported under its original name.
 		if was := jsonobj.Of(t.Row.Metadata).Text(original); was != "" {
 			name = was
 		}
@@ -107,7 +107,7 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 			j.result.Checkpoints.Known++
 			j.result.Writes.Known += len(p.Writes)
 			if ahead || len(p.Writes) == 0 {
-				return nil // what is written on it there is later
+				return nil // later writes are of the target
 			}
 		} else {
 			j.result.Checkpoints.New++
@@ -133,7 +133,7 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 	} else {
 		j.result.Threads.Known++
 	}
-	// Read back with the eyes of an import.
+	// Read back in the same way as an import.
 	if h, err = to.History(ctx, there); err != nil {
 		return false, err
 	}

@@ -22,13 +22,13 @@ import (
 	"understudy/thread"
 )
 
-// Importer moves conversations in.
+// Importer imports conversations.
 type Importer struct {
 	Target     Target
 	Assistants assistant.Store
 	Items      store.Backend
 	Backfill   *eventstore.Backfiller
-	// Graph is that of threads whose checkpoints do not say it; "" leaves it open.
+	// Graph is the graph of threads whose checkpoints do not name it; "": none.
 	Graph string
 	// Progress receives the progress. nil: none.
 	Progress Progress
@@ -36,12 +36,12 @@ type Importer struct {
 }
 
 const (
-	// batchSteps and batchBytes bound what one transaction keeps, and with it what is in memory.
+	// batchSteps and batchBytes limit a transaction, and so the memory.
 	batchSteps = 32
 	batchBytes = 4 << 20
 )
 
-// run is one import or export on its way.
+// job is one import or export.
 type job struct {
 	result *Result
 	hash   hash.Hash
@@ -127,13 +127,13 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 	return nil
 }
 
-// fatal are errors that the next thread would meet too.
+// fatal reports errors that would affect the next thread too.
 func fatal(err error) bool { return fault.Is(err, fault.Unavailable) || errors.Is(err, errGone) }
 
-// errGone: the source does not answer any more.
+// errGone: the source no longer answers.
 var errGone = errors.New("the source does not answer any more")
 
-// threadID returns the id of a thread here, and whether that is its name there.
+// threadID returns the id of a thread here, and whether it equals its key in the source.
 func threadID(key string) (to id.Thread, same bool) {
 	if c := id.Canonical(key); c != "" {
 		return id.Thread(c), c == key
@@ -207,7 +207,7 @@ func (m *Importer) thread(ctx context.Context, j *job, src Source, t *Thread, to
 	return graphOf(row.Metadata), m.verify(ctx, j, to, wanted)
 }
 
-// steps moves the checkpoints that are missing, and takes digests of all.
+// steps moves the missing checkpoints, and computes the digests of all.
 func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []Link, to id.Thread, wanted *sums) error {
 	here := places(have)
 	var batch []*Step
@@ -232,7 +232,7 @@ func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []L
 		batch, size = nil, 0
 		return err
 	}
-	ahead := len(have) > countShared(links, have) // it went on here: its writes are its own by now
+	ahead := len(have) > countShared(links, have) // it has continued here, with its own writes
 	err := h.Read(ctx, links, func(p *Step) error {
 		p.Thread = to
 		p.Metadata = rename(p.Metadata, string(to))
@@ -276,7 +276,7 @@ func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []L
 	return flush()
 }
 
-// diverged is an error when a thread went on here and in the source: neither is the other's continuation.
+// diverged returns an error when a thread has continued both here and in the source.
 func diverged(row *thread.Thread, links, have []Link) error {
 	if row == nil || len(links) == 0 {
 		return nil
@@ -317,7 +317,7 @@ func newest(links []Link) (head id.Checkpoint) {
 	return head
 }
 
-// verify reads a thread back and compares it with what the source gave.
+// verify reads a thread back and compares it with the source.
 func (m *Importer) verify(ctx context.Context, j *job, to id.Thread, wanted *sums) error {
 	h, err := openOwn(ctx, m.Target, to)
 	if err != nil {
@@ -364,7 +364,7 @@ func (m *Importer) assistant(ctx context.Context, j *job, a Assistant) error {
 	was, err := m.Assistants.Assistant(ctx, a.Current.ID)
 	if err == nil && was.GraphID == a.Current.GraphID {
 		j.result.Assistants.Known++
-		return nil // what was changed here stays
+		return nil // changes made here stay
 	}
 	if err == nil {
 		return fmt.Errorf("there is one with this id for graph %s, not %s", was.GraphID, a.Current.GraphID)

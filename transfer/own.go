@@ -28,7 +28,7 @@ var (
 	_ LogSource       = (*Storage)(nil)
 )
 
-// NewStorage makes a Source of storage of this program. notes say what is not taken. Closing it closes nothing.
+// NewStorage returns a Source of this program's storage. notes list what is left out. Close does not close the storage.
 func NewStorage(name string, rows Target, assistants assistant.Store, notes ...string) *Storage {
 	return &Storage{name, rows, assistants, notes}
 }
@@ -142,12 +142,12 @@ func openOwn(ctx context.Context, rows Target, t id.Thread) (*ownHistory, error)
 func (h *ownHistory) Links() []Link { return h.links }
 func (h *ownHistory) Close() error  { return nil }
 
-// readSteps is how many checkpoints are read at once: they share what did not change between them.
+// readSteps is how many checkpoints are read at once, because they share unchanged values.
 const readSteps = 16
 
 func (h *ownHistory) Read(ctx context.Context, links []Link, fn func(*Step) error) error {
 	for some := range slices.Chunk(links, readSteps) {
-		tuples, err := h.rows.Checkpoints(ctx, h.thread, some) // one that is deleted meanwhile will be missed
+		tuples, err := h.rows.Checkpoints(ctx, h.thread, some) // one deleted meanwhile is reported as missing
 		if err != nil {
 			return err
 		}
@@ -166,10 +166,10 @@ func (h *ownHistory) Read(ctx context.Context, links []Link, fn func(*Step) erro
 	return nil
 }
 
-// original is the key of metadata that holds the name a thread had where it comes from, when that was no UUID.
+// original is the metadata key of a thread's name in the source, if that was not a UUID.
 const original = "original_thread_id"
 
-// rename makes the metadata of a checkpoint name the thread it is moved to.
+// rename replaces the thread's name in the metadata of a checkpoint.
 func rename(metadata []byte, to string) []byte {
 	o := jsonobj.Of(metadata)
 	if o.Text("thread_id") == "" || o.Text("thread_id") == to {

@@ -17,7 +17,7 @@ import (
 
 func graphOf(metadata []byte) string { return jsonobj.Of(metadata).Text("graph_id") }
 
-// runOf is the run that wrote a checkpoint, as far as its metadata says. State updates belong to none.
+// runOf returns the run that wrote a checkpoint, from its metadata; "" for state updates.
 func runOf(metadata []byte) id.Run {
 	if source := gjson.GetBytes(metadata, "source").String(); source == "update" || source == "fork" {
 		return ""
@@ -25,7 +25,7 @@ func runOf(metadata []byte) id.Run {
 	return id.Run(gjson.GetBytes(metadata, "run_id").String())
 }
 
-// row writes the row of a thread whose checkpoints are here, unless it is there and nothing came.
+// row writes the row of a thread whose checkpoints are here, unless it exists and nothing was added.
 func (m *Importer) row(ctx context.Context, t *Thread, was *thread.Thread, to id.Thread, more bool) (*thread.Thread, bool, error) {
 	if was != nil && !more && (m.Graph == "" || graphOf(was.Metadata) != "") {
 		return was, false, nil
@@ -35,7 +35,7 @@ func (m *Importer) row(ctx context.Context, t *Thread, was *thread.Thread, to id
 		return nil, false, err
 	}
 	if was != nil {
-		// What was changed here stays.
+		// Changes made here stay.
 		row.Metadata = jsonobj.Merge(row.Metadata, was.Metadata)
 		row.Config, row.TTL, row.CreatedAt, row.StreamHigh = was.Config, was.TTL, was.CreatedAt, was.StreamHigh
 		if !more {
@@ -59,7 +59,7 @@ func (m *Importer) row(ctx context.Context, t *Thread, was *thread.Thread, to id
 	return row, true, err
 }
 
-// madeRow makes a thread's row of what the source says and of its newest root checkpoint.
+// madeRow returns a thread's row from the source's row and its newest root checkpoint.
 func (m *Importer) madeRow(ctx context.Context, t *Thread, to id.Thread) (*thread.Thread, error) {
 	row := &thread.Thread{Status: thread.Idle}
 	if t.Row != nil {
@@ -118,13 +118,13 @@ func (m *Importer) madeRow(ctx context.Context, t *Thread, to id.Thread) (*threa
 	return row, nil
 }
 
-// stamp is when a checkpoint was made; the zero time when it does not say.
+// stamp returns when a checkpoint was created; the zero time when unknown.
 func stamp(t *checkpointer.Tuple) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, gjson.GetBytes(t.Data, "ts").String())
 	return at.UTC()
 }
 
-// firstStamp is when the first checkpoint of a thread was made.
+// firstStamp returns when the first checkpoint of a thread was created.
 func (m *Importer) firstStamp(ctx context.Context, t id.Thread) (first time.Time, err error) {
 	links, err := m.Target.Links(ctx, t)
 	if err != nil || len(links) == 0 {
@@ -178,7 +178,7 @@ func statusOf(head *checkpointer.Tuple) thread.Status {
 			items, err := b.SplitList()
 			next = next || err == nil && len(items) > 0
 		case trigger(b.Channel):
-			// Values stay behind under their versions; consumed ones are those that their node has seen.
+			// Values remain under their versions; consumed ones are those that their node has seen.
 			next = next || unseen(head, b.Channel)
 		}
 	}
@@ -200,7 +200,7 @@ func unseen(head *checkpointer.Tuple, channel string) bool {
 	return !seen
 }
 
-// waiting returns the interrupts of a head by task, as a thread's row has them.
+// waiting returns the interrupts of a head by task, in the form of a thread's row.
 func waiting(head *checkpointer.Tuple) json.RawMessage {
 	type task struct {
 		ID       string `json:"id"`

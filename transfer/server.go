@@ -24,14 +24,13 @@ import (
 	"understudy/thread"
 )
 
-// Server is a server that speaks the API: LangGraph Server, this one, or its proxy. The API shows what a graph shows, which is not all that a
-// checkpoint holds; see Notes.
+// Server is a server with the API: LangGraph Server, this one, or its proxy. The API does not show all of a checkpoint; see Notes.
 type Server struct {
 	base   string
 	header http.Header
 	http   *retryablehttp.Client
 
-	lost map[string]int // what the API does not show, by sentence: in how many threads
+	lost map[string]int // number of threads by missing data
 	busy int
 }
 
@@ -42,16 +41,16 @@ var (
 )
 
 const (
-	// A page of history is as long as its size allows: every row has the whole state again.
+	// The limits of a page of history. Its length depends on its size, because every row has the whole state.
 	leastRows, mostRows = 10, 100
 	smallPage, bigPage  = 1 << 20, 8 << 20
-	// maxAnswer bounds an answer that is read into memory.
+	// maxAnswer is the maximum size of an answer read into memory.
 	maxAnswer = 1 << 30
-	// searchRows is a page of a search.
+	// searchRows is the page size of a search.
 	searchRows = 100
 )
 
-// OpenServer looks whether a server is at the address. header goes with every request.
+// OpenServer checks that there is a server at the address. header is sent with every request.
 func OpenServer(ctx context.Context, address string, header http.Header) (*Server, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -61,7 +60,7 @@ func OpenServer(ctx context.Context, address string, header http.Header) (*Serve
 	if s.header == nil {
 		s.header = http.Header{}
 	}
-	// What a proxy or another understudy puts in place of the messages of a checkpoint is not the checkpoint.
+	// The transcript of a proxy or another understudy is not the content of the checkpoint.
 	s.header.Set("X-Understudy-Overlay", "off")
 	s.http.Logger, s.http.RetryMax, s.http.RetryWaitMax = nil, 3, 5*time.Second
 	s.http.ErrorHandler = retryablehttp.PassthroughErrorHandler
@@ -190,7 +189,7 @@ func (s *Server) CountThreads(ctx context.Context) (int, error) {
 	return int(gjson.ParseBytes(answer).Int()), err
 }
 
-// Threads is Source.Threads. Threads that are made meanwhile come last.
+// Threads implements Source. Threads created meanwhile come last.
 func (s *Server) Threads(ctx context.Context) iter.Seq2[*Thread, error] {
 	return func(yield func(*Thread, error) bool) {
 		met := map[string]bool{}
@@ -206,7 +205,7 @@ func (s *Server) Threads(ctx context.Context) iter.Seq2[*Thread, error] {
 				s.busy++
 			}
 			if t.Row.Status == thread.Errored {
-				// A search does not show what went wrong.
+				// A search does not show errors.
 				var whole []byte
 				if whole, failed = s.ask(ctx, http.MethodGet, "/threads/"+url.PathEscape(t.Key), nil); failed != nil {
 					return false
@@ -223,7 +222,7 @@ func (s *Server) Threads(ctx context.Context) iter.Seq2[*Thread, error] {
 
 func threadOf(row gjson.Result) *Thread {
 	at := func(key string) time.Time {
-		t, _ := time.Parse(time.RFC3339Nano, row.Get(key).String()) // what is missing is made up later
+		t, _ := time.Parse(time.RFC3339Nano, row.Get(key).String()) // missing times are set later
 		return t.UTC()
 	}
 	raw := func(key string) json.RawMessage {
@@ -474,7 +473,7 @@ func (h *spool) Links() []Link {
 // Close is History.Close.
 func (h *spool) Close() error { return h.file.Close() }
 
-// Read is History.Read. Checkpoints come after their parents, all of them: versions count on from those of the parent.
+// Read is History.Read. All checkpoints come after their parents, because versions continue from those of the parent.
 func (h *spool) Read(ctx context.Context, links []Link, fn func(*Step) error) error {
 	heads := map[string]id.Checkpoint{}
 	for _, l := range h.links {

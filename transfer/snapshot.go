@@ -16,7 +16,8 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// made is what was synthesized for a checkpoint: the version of each channel and the digest of its value, the highest version.
+// made is the synthesized part of a checkpoint: the version of each channel and the digest of its value, and the highest
+// version.
 type made struct {
 	versions map[string]madeChannel
 	highest  int64
@@ -27,15 +28,15 @@ type madeChannel struct {
 	value   sum
 }
 
-// What the API does not show, in the words of Notes.
+// Data that the API does not show, for Notes.
 const (
 	lostSends   = "tasks that were sent with arguments of their own (Send) wait: the API does not show these, so that such a thread shows what it waits for, but fails when it is resumed"
 	lostResults = "tasks had finished while others of the same step wait: they run again when the thread is resumed"
 )
 
-// synthesize makes a checkpoint of what the API shows of it. Values get versions that count on from the parent's: a new one where the value
-// changed. Next tasks are the channels that trigger them, as graphs of langgraph 1 name these; interrupts are writes of their tasks. A graph
-// derives the ids of tasks from the checkpoint's id, step and triggers, so that they come out as they were.
+// synthesize makes a checkpoint from a snapshot of the API. Values get versions that continue from the parent's: a new one where the value
+// changed. Next tasks become the channels that trigger them, named as in graphs of langgraph 1; interrupts become writes of their tasks. A
+// graph derives the ids of tasks from the checkpoint's id, step and triggers, so they stay the same.
 func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) (*Step, *made, error) {
 	snapshot := gjson.ParseBytes(raw)
 	values := snapshot.Get("values")
@@ -43,7 +44,7 @@ func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) 
 	if parent != nil {
 		now.highest = parent.highest
 		for k, v := range parent.versions {
-			if k != channelStart && k != channelTasks && !strings.HasPrefix(k, branchPrefix) { // they hold for one step
+			if k != channelStart && k != channelTasks && !strings.HasPrefix(k, branchPrefix) { // valid for one step
 				now.versions[k] = v
 			}
 		}
@@ -117,7 +118,7 @@ func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) 
 	for _, channel := range sortedChannels(now.versions) {
 		versions.SetText(channel, now.versions[channel].version)
 	}
-	// What has run has seen its input; without it a graph would believe that its first step is still to come.
+	// The first step has consumed its input; without this a graph would run its first step again.
 	if !waits[channelStart] {
 		o := &jsonobj.Object{}
 		if v, ok := now.versions[channelStart]; ok {
@@ -142,13 +143,13 @@ func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) 
 	return step, now, nil
 }
 
-// taskOf adds what a task of a snapshot stands for: its trigger, and what it wrote.
+// taskOf adds the data behind a task of a snapshot: its trigger and its writes.
 func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(string, []byte) error, lost func(string)) error {
 	name, ident, path := task.Get("name").String(), task.Get("id").String(), task.Get("path").Array()
 	push := len(path) > 0 && path[0].String() == "__pregel_push"
 	switch {
 	case name == channelStart:
-		// The input is what its task handed on.
+		// The input is what its task passed on.
 		value := []byte("{}")
 		if r := task.Get("result"); r.IsObject() {
 			value = []byte(r.Raw)
@@ -196,7 +197,7 @@ func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(str
 		return nil
 	}
 	if head {
-		// Where it went on to is not shown: with its results alone, the graph would stop behind it.
+		// The next nodes are not shown: with only its results the graph would stop after it.
 		lost(lostResults)
 		return nil
 	}
@@ -228,9 +229,9 @@ func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(str
 	return nil
 }
 
-// sendsOf returns the sends whose tasks are next, as the value of their channel; nil when there are none. The arguments are not shown. Where
-// they are the tool calls that the last message asks for, which is how agents run their tools, they are known all the same; else they are
-// None, so that the tasks are seen at least.
+// sendsOf returns the sends whose tasks are next, as the value of their channel; nil when there are none. Their arguments are not shown. If
+// they are the tool calls of the last message, as in agents, they are known from there; otherwise they are None, so that at least the tasks
+// are visible.
 func sendsOf(snapshot gjson.Result) (sends []byte, known bool, err error) {
 	var names []string
 	for _, task := range snapshot.Get("tasks").Array() {
@@ -257,7 +258,7 @@ func sendsOf(snapshot gjson.Result) (sends []byte, known bool, err error) {
 	return sends, known, nil
 }
 
-// pendingCalls returns the tool calls of the last message of a model that no message answers.
+// pendingCalls returns the tool calls of the last message of a model that have no answer.
 func pendingCalls(messages []gjson.Result) (calls []gjson.Result) {
 	answered := map[string]bool{}
 	for _, m := range slices.Backward(messages) {
@@ -276,7 +277,7 @@ func pendingCalls(messages []gjson.Result) (calls []gjson.Result) {
 	return nil
 }
 
-// inlined reports whether a JSON value stays in the JSON of a checkpoint.
+// inlined reports whether a JSON value is stored in the JSON of a checkpoint.
 func inlined(value []byte) bool {
 	return len(value) > 0 && value[0] != '{' && value[0] != '[' && !strings.Contains(string(value), `\u0000`)
 }
@@ -314,7 +315,7 @@ func sortedChannels(m map[string]madeChannel) []string {
 	return sortedKeys(counts)
 }
 
-// fraction makes the second half of a version of a checkpoint's id: always the same, and another for a fork.
+// fraction returns the second half of the version of a checkpoint's id: deterministic, and different for a fork.
 func fraction(checkpoint string) string {
 	h := fnv.New64a()
 	h.Write([]byte(checkpoint))

@@ -20,7 +20,7 @@ type Link struct {
 	Parent id.Checkpoint // "": the first
 }
 
-// Step is a checkpoint with the writes on it. Blobs may be all that its versions name, or those alone that no step before it had.
+// Step is a checkpoint with its writes. Blobs are all of its versions, or only those that no earlier step had.
 type Step struct {
 	checkpointer.Put
 	Writes []checkpointer.Write
@@ -28,11 +28,11 @@ type Step struct {
 
 // Thread is a thread of a source.
 type Thread struct {
-	// Key is its name there, which may be any text.
+	// Key is its name in the source, which may be any text.
 	Key string
-	// Row is its row there; nil when the source has none: one is made of the checkpoints. Its id is not looked at.
+	// Row is its row in the source; nil when there is none: it is then derived from the checkpoints. Its id is ignored.
 	Row *thread.Thread
-	// Checkpoints is how many it has, as far as is known before it is read.
+	// Checkpoints is their number, as far as known before reading.
 	Checkpoints int
 }
 
@@ -40,22 +40,22 @@ type Thread struct {
 type History interface {
 	// Links returns all checkpoints, by namespace and id.
 	Links() []Link
-	// Read calls fn with the checkpoints that are named, in that order. Steps are valid during the call.
+	// Read calls fn with the named checkpoints, in that order. Steps are valid during the call.
 	Read(ctx context.Context, links []Link, fn func(*Step) error) error
 	Close() error
 }
 
 // Source is where conversations come from. It is not safe for concurrent use. Reads see one state of the source, if it supports that.
 type Source interface {
-	// Name says what it is, for messages; it holds no secrets.
+	// Name describes the source for messages, without secrets.
 	Name() string
-	// CountThreads is how many there are.
+	// CountThreads returns the number of threads.
 	CountThreads(ctx context.Context) (int, error)
 	Threads(ctx context.Context) iter.Seq2[*Thread, error]
 	History(ctx context.Context, t *Thread) (History, error)
 	// Items returns store items that have not expired.
 	Items(ctx context.Context) iter.Seq2[*store.Item, error]
-	// Notes say what the source has that is not taken, or not as it was. They are complete when everything was read.
+	// Notes list data of the source that is left out or changed. They are complete when everything was read.
 	Notes() []string
 	Close() error
 }
@@ -71,12 +71,12 @@ type Assistant struct {
 	Versions []*assistant.Assistant
 }
 
-// LogSource is a Source that recorded what happened on its threads. Such logs are copied as they are.
+// LogSource is a Source that recorded events of its threads. Such logs are copied unchanged.
 type LogSource interface {
 	Log(ctx context.Context, t *Thread) (*Log, error)
 }
 
-// Log is all that was recorded of a thread.
+// Log is everything recorded for a thread.
 type Log struct {
 	Events []*eventstore.Event
 	Rows   []*eventstore.Row
@@ -85,7 +85,7 @@ type Log struct {
 
 // CountedSource is a Source that detects only while it is read whether a thread changed since it was moved.
 type CountedSource interface {
-	// Unchanged reports whether a thread that is here, with this newest root checkpoint, has nothing more there.
+	// Unchanged reports whether the source has nothing newer for a thread than this newest root checkpoint here.
 	Unchanged(ctx context.Context, t *Thread, head id.Checkpoint) (bool, error)
 }
 
@@ -95,52 +95,54 @@ type Target interface {
 	eventstore.Archive
 	// Links returns all checkpoints of a thread, by namespace and id.
 	Links(ctx context.Context, t id.Thread) ([]Link, error)
-	// Checkpoints returns those of the named checkpoints of a thread that are there, in that order, with what belongs to them.
+	// Checkpoints returns the existing ones of the named checkpoints of a thread, in that order, with their values and writes.
 	Checkpoints(ctx context.Context, t id.Thread, named []Link) ([]*checkpointer.Tuple, error)
-	// Log returns all that was recorded of a thread.
+	// Log returns everything recorded for a thread.
 	Log(ctx context.Context, t id.Thread) (*Log, error)
-	// PutLog keeps a log, unless the thread has one.
+	// PutLog stores a log, unless the thread has one.
 	PutLog(ctx context.Context, t id.Thread, l *Log) error
-	// ThreadsAfter returns threads whose ids are above one, in the order of ids, so many at most. Others may come and go meanwhile.
+	// ThreadsAfter returns up to limit threads whose ids are above after, in the order of ids. Threads may be added or deleted
+	// meanwhile.
 	ThreadsAfter(ctx context.Context, after id.Thread, limit int) ([]*thread.Thread, error)
-	// ItemsAfter returns store items that have not expired, behind one in the order of namespaces and keys, so many at most.
+	// ItemsAfter returns up to limit store items that have not expired, after the given one in the order of namespaces and
+	// keys.
 	ItemsAfter(ctx context.Context, namespace []string, key string, limit int) ([]*store.Item, error)
 }
 
 // Sink is a database of LangGraph's tables.
 type Sink interface {
 	Source
-	// Prepare makes the tables that are missing.
+	// Prepare creates missing tables.
 	Prepare(ctx context.Context) error
-	// Put keeps checkpoints of a thread in one transaction. Their Blobs are all that their versions name. What is there already stays.
+	// Put stores checkpoints of a thread in one transaction. Their Blobs are all of their versions. Existing rows stay.
 	Put(ctx context.Context, thread string, steps []*Step) error
-	// PutItems keeps store items in one transaction; those that are there are replaced.
+	// PutItems stores items in one transaction; existing ones are replaced.
 	PutItems(ctx context.Context, items []*store.Item) error
 	// Item returns a store item; nil when there is none.
 	Item(ctx context.Context, namespace []string, key string) (*store.Item, error)
 }
 
-// Result is what was moved.
+// Result is the result of a transfer.
 type Result struct {
 	Threads     Count
 	Checkpoints Count
 	Writes      Count
 	Assistants  Count
 	Items       Count
-	// Unread threads of a server had nothing new there since they were moved, and were not compared again.
+	// Unread is the number of a server's threads that had nothing new since they were moved, and were not compared again.
 	Unread int
-	// Problems are what is not in the target as it is in the source, by thread. Empty: everything was read back and is equal.
+	// Problems lists differences between target and source, by thread. Empty: everything was read back and is equal.
 	Problems []Problem
-	// Notes say what was left out or changed on purpose.
+	// Notes list what was left out or changed on purpose.
 	Notes []string
-	// Digest is over everything that was compared, in the order of the source.
+	// Digest covers everything that was compared, in the order of the source.
 	Digest string
 }
 
 // Count counts new and already known items separately.
 type Count struct{ New, Known int }
 
-// Problem is a thread, assistant or item that is not as it should be.
+// Problem is a thread, assistant or item that differs from its source.
 type Problem struct {
 	What string // such as "thread 1234"
 	Err  error
@@ -152,7 +154,7 @@ func (p Problem) String() string { return p.What + ": " + p.Err.Error() }
 type Progress interface {
 	// Begin starts a part of the work: "threads", "items"…; total is its number of steps, -1 when unknown.
 	Begin(what string, total int)
-	// Step says that one more is done. detail may be "".
+	// Step reports one more completed step. detail may be "".
 	Step(detail string)
 	End()
 }

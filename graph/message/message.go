@@ -146,7 +146,7 @@ func Remove(id string) Message { return Message{Type: TypeRemove, ID: id} }
 // WithID returns the message another id.
 func (m Message) WithID(id string) Message { m.ID = id; return m }
 
-// WithName returns the message a name.
+// WithName returns the message with a name.
 func (m Message) WithName(name string) Message { m.Name = name; return m }
 
 // Text returns the text of the content.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Kind says what went wrong, in words of the domain. Only package server maps it to HTTP.
+// Kind classifies an error in words of the domain. Only package server maps it to HTTP.
 type Kind int
 
 const (
@@ -15,12 +15,12 @@ const (
 	Unauthorized              // no valid credentials (401)
 	Forbidden                 // not allowed (403)
 	NotFound                  // nothing with this id (404)
-	Conflict                  // the state of things forbids it now (409)
+	Conflict                  // conflicts with the current state (409)
 	TooLarge                  // more than is accepted (413)
-	Unprocessable             // well-formed, but does not hold to the schema (422)
-	NotSupported              // known, but this server does not do it (501)
-	Unavailable               // cannot be done now; try again (503)
-	Upstream                  // another server, on which this depends, failed (502)
+	Unprocessable             // well-formed, but violates the schema (422)
+	NotSupported              // known, but not supported by this server (501)
+	Unavailable               // temporarily unavailable; try again (503)
+	Upstream                  // an upstream server failed (502)
 )
 
 // Error is an error with a kind, a message for the client, and a cause that the client does not see.
@@ -39,7 +39,7 @@ func Newf(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: err.Error(), Cause: errors.Unwrap(err)}
 }
 
-// Wrap returns err a kind and a public message.
+// Wrap returns err with a kind and a public message.
 func Wrap(kind Kind, message string, err error) *Error {
 	return &Error{Kind: kind, Message: message, Cause: err}
 }
@@ -53,7 +53,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// KindOf is the kind of the outermost Error in err's chain; Internal if there is none.
+// KindOf returns the kind of the outermost Error in err's chain; Internal if there is none.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {

@@ -8,13 +8,13 @@ import (
 )
 
 // Filter selects headers: those that a pattern of Includes matches and no pattern of Excludes does. In a pattern "*" stands for any text, and
-// case does not count. The zero value selects none.
+// case is ignored. The zero value selects none.
 type Filter struct {
 	Includes, Excludes []string
 }
 
-// Selects reports whether the header passes. Credentials never pass. A header whose name suggests a secret passes only when Includes has that
-// very name: a wildcard is no decision about it.
+// Selects reports whether the header passes. Credentials never pass. A header whose name suggests a secret passes only when Includes has its
+// exact name, not by a wildcard.
 func (f Filter) Selects(name string) bool {
 	name = strings.ToLower(name)
 	if IsCredential(name) || reserved(name) || matchesAny(f.Excludes, name) {
@@ -26,8 +26,8 @@ func (f Filter) Selects(name string) bool {
 	return matchesAny(f.Includes, name)
 }
 
-// Withholds reports whether the header does not pass although a wildcard matches it, because its name suggests a secret. An operator may want
-// to know, and to name it.
+// Withholds reports whether the header matches a wildcard but does not pass, because its name suggests a secret. The operator may want to add
+// its exact name.
 func (f Filter) Withholds(name string) bool {
 	name = strings.ToLower(name)
 	return suggestsSecret(name) && !IsCredential(name) && !f.Selects(name) && matchesAny(f.Includes, name) && !matchesAny(f.Excludes, name)
@@ -55,20 +55,20 @@ func reserved(name string) bool {
 	return strings.HasPrefix(name, "langgraph_") || strings.HasPrefix(name, "__")
 }
 
-// secretParts are what names of headers contain that mostly carry a secret, wherever it stands in the name.
+// secretParts are parts of header names that usually indicate a secret, anywhere in the name.
 var secretParts = []string{
 	"authorization", "authentication", "authenticated", "oauth", "token", "secret", "password", "passwd", "passphrase", "credential", "cookie", "session",
 	"signature", "assertion", "bearer", "jwt", "saml", "csrf", "xsrf", "apikey", "accesskey", "privatekey", "secretkey", "sharedkey",
 	"subscriptionkey", "authkey", "sessid",
 }
 
-// secretWords are words of which names of headers consist that mostly carry a secret: between hyphens, underscores and dots. Within other
+// secretWords are words in header names that usually indicate a secret, when separated by hyphens, underscores or dots. Within other
 // words they mean nothing, as in author or monkey.
 var secretWords = []string{
 	"auth", "authn", "authz", "key", "keys", "pass", "pwd", "pw", "pin", "otp", "totp", "sid", "sig", "hmac", "cred", "creds", "cert", "certificate", "sso", "ticket",
 }
 
-// harmless are names that have a part or word of a secret and carry none.
+// harmless are names that match but do not carry a secret.
 var harmless = []string{
 	"idempotency-key", "x-idempotency-key", "sec-websocket-key", "surrogate-key", "x-cache-key", "x-partition-key", "x-routing-key",
 	"max-tokens", "x-max-tokens", "x-token-count", "x-token-limit", "x-token-usage",
@@ -89,8 +89,8 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(strings.ToLower(p), name) })
 }
 
-// matches reports whether name is pattern, where "*" stands for any text. The last wildcard is the only one that is tried again: the time is
-// at most the product of the lengths.
+// matches reports whether name matches pattern, where "*" stands for any text. Only the last wildcard is retried: the time is at most the
+// product of the lengths.
 func matches(pattern, name string) bool {
 	p, n, star, mark := 0, 0, -1, 0
 	for n < len(name) {

@@ -101,7 +101,7 @@ func (o *Object) Text(key string) string {
 	return gjson.ParseBytes(v).String()
 }
 
-// Set returns a key a value: in its place when it exists, else at the end.
+// Set sets the value of a key: in place when it exists, else at the end.
 func (o *Object) Set(key string, value json.RawMessage) {
 	if i := o.find(key); i >= 0 {
 		o.fields[i].value = value

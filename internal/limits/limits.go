@@ -1,4 +1,4 @@
-// Package limits bounds what clients may store where even linear work would be too much for others who wait.
+// Package limits limits what clients may store when even linear work would delay others.
 package limits
 
 import (
@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// MetadataBytes is the size that metadata of a thread, run, assistant or cron may have: 1 MiB. It is merged within write
-	// transactions, and each of its keys is indexed for searches.
+	// MetadataBytes is the maximum size of the metadata of a thread, run, assistant or cron: 1 MiB. It is merged within
+	// write transactions, and each of its keys is indexed for searches.
 	MetadataBytes = 1 << 20
-	// MetadataDepth is how deep objects and lists in metadata may be nested.
+	// MetadataDepth is the maximum nesting of objects and lists in metadata.
 	MetadataDepth = 200
 )
 

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// longestSleep bounds how long a loop trusts its timer: a clock that is set forward is noticed within it.
+// longestSleep is the longest sleep of the timer, so that a clock that is set forward is noticed.
 const longestSleep = time.Minute
 
-// Loop names what is repeated, for the log.
+// Loop identifies a background loop in the log.
 type Loop struct {
 	Name string
 	Log  *slog.Logger
@@ -65,7 +65,7 @@ func (l Loop) failed(ctx context.Context, err error) {
 	l.Log.ErrorContext(ctx, "background task failed; retrying", "part", l.Name, "error", err)
 }
 
-// Poke wakes a loop by its channel, which has a capacity of one: several pokes before the next step are one.
+// Poke wakes a loop by its channel, which has a capacity of one: several pokes before the next step count as one.
 func Poke(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

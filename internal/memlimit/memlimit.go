@@ -1,5 +1,5 @@
-// Package memlimit keeps the Go runtime within the memory that a container has. Without it Go lets garbage grow to the size of what is live, and
-// the kernel ends a server whose live memory would have fit.
+// Package memlimit keeps the Go runtime within the memory limit of its container. Otherwise Go lets garbage grow to the size of the live heap,
+// and the kernel kills a server whose live heap would have fit.
 package memlimit
 
 import (
@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// Reserve is what else is in the same container.
+// Reserve is the memory for other things in the same container.
 type Reserve struct {
 	Workers     int
 	WorkerBytes int64 // of one worker; 0: DefaultWorkerBytes
 }
 
 const (
-	// databaseBytes is for SQLite, whose memory Go does not count: page caches of the writer and of the readers, and what queries sort.
+	// databaseBytes is for SQLite, whose memory Go does not count: page caches of the writer and the readers, and sorting.
 	databaseBytes = 128 << 20
-	// DefaultWorkerBytes is what a worker takes that has imported LangGraph and a graph of usual size.
+	// DefaultWorkerBytes is the memory of a worker that has imported LangGraph and a graph of usual size.
 	DefaultWorkerBytes = 128 << 20
-	// leastShare of the limit is Go's, whatever is reserved.
+	// leastShare is the minimum share of Go: a quarter of the limit, whatever is reserved.
 	leastShare = 4
 )
 
-// Set sets the memory limit of the Go runtime from that of the container, unless the environment has GOMEMLIMIT. It returns both; 0: there is none,
-// or it was not set.
+// Set sets the memory limit of the Go runtime from that of the container, unless the environment has GOMEMLIMIT. It returns both; 0: none, or not
+// set.
 func Set(r Reserve) (container, set int64) {
 	if _, given := os.LookupEnv("GOMEMLIMIT"); given {
 		return 0, 0
@@ -49,7 +49,7 @@ const LeastSpace = 2 << 30
 // AddressSpace returns the limit of this process's address space (RLIMIT_AS, `ulimit -v`), which its workers have too; 0: there is none.
 func AddressSpace() int64 { return addressSpace() }
 
-// Fits reports whether a limit of the container has room for what is reserved, without taking it from what Go gets at least; needed is what has.
+// Fits reports whether a limit of the container covers the reserve in addition to Go's minimum share; needed is the smallest limit that does.
 func (r Reserve) Fits(limit int64) (needed int64, fits bool) {
 	worker := r.WorkerBytes
 	if worker == 0 {
@@ -59,7 +59,7 @@ func (r Reserve) Fits(limit int64) (needed int64, fits bool) {
 	return needed, limit >= needed
 }
 
-// of is what Go may use of a limit.
+// of returns the part of a limit for Go.
 func (r Reserve) of(limit int64) int64 {
 	worker := r.WorkerBytes
 	if worker == 0 {
@@ -112,7 +112,7 @@ func Container(root fs.FS) int64 {
 	return least
 }
 
-// read returns a limit in a file; 0 when there is none. Version 1 writes a number that no machine has where there is none.
+// read returns the limit in a file; 0 when there is none. Version 1 has a huge number when there is none.
 func read(root fs.FS, name string) int64 {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -47,7 +47,7 @@ type Server struct {
 	cmd     *exec.Cmd
 }
 
-// Start returns a test a cluster of its own, which it may stop, restart and break. It ends with the test. options are settings such as
+// Start starts a cluster for one test, which it may stop, restart and break. It ends with the test. options are settings such as
 // "max_connections=5".
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()

@@ -1,5 +1,5 @@
-// Package scan bounds queries that may read everything: searches and counts that no index answers. They share a part of the connections, wait for it in a
-// bounded queue, and end when they take too long, so that they never hold up reads of single rows.
+// Package scan limits queries that may read everything: searches and counts that no index answers. They share a part of the connections, wait for it in
+// a bounded queue, and end when they take too long, so that they never hold up reads of single rows.
 package scan
 
 import (
@@ -11,10 +11,10 @@ import (
 	"understudy/internal/fault"
 )
 
-// DefaultBudget is how long a query may take when nothing else is configured.
+// DefaultBudget is the default time limit of a query.
 const DefaultBudget = 10 * time.Second
 
-// waiting bounds the queries that wait for a connection, for each that may have one.
+// waiting is the maximum number of queued queries, per allowed scan.
 const waiting = 16
 
 // Limits bounds the scans of one storage. It is safe for concurrent use.
@@ -24,7 +24,7 @@ type Limits struct {
 	queue  chan struct{}
 }
 
-// New makes limits: at most n scans at once (at least one), each of which may take budget; 0 is DefaultBudget.
+// New returns limits: at most n scans at once (at least one), each for at most budget; 0 is DefaultBudget.
 func New(n int, budget time.Duration) *Limits {
 	if budget <= 0 {
 		budget = DefaultBudget
@@ -35,14 +35,14 @@ func New(n int, budget time.Duration) *Limits {
 
 var errCrowded = fault.New(fault.Unavailable, "too many searches at once: try again, or narrow them to what an index answers")
 
-// ErrOverBudget is why a scan was ended that took too long.
+// ErrOverBudget is the cause of a scan that exceeded its time.
 var ErrOverBudget = errors.New("over the time of a search")
 
-// within marks the context of a scan: what it queries is part of it.
+// within marks the context of a scan: nested queries are part of it.
 type within struct{}
 
-// Do runs fn as a scan. hint says how a client narrows it. The context of fn ends with ctx, or when the scan takes too long; then the error is
-// fault.Unprocessable. fault.Unavailable when too many others wait, or waiting takes as long as a scan may.
+// Do runs fn as a scan. hint tells the client how to narrow the search. The context of fn ends with ctx, or when the scan takes too long; then
+// the error is fault.Unprocessable. fault.Unavailable when too many others wait, or waiting takes as long as a scan may.
 func (l *Limits) Do(ctx context.Context, hint string, fn func(context.Context) error) error {
 	if ctx.Value(within{}) == l {
 		return fn(ctx)

@@ -16,22 +16,22 @@ type Turns interface {
 	TakeTurn(ctx context.Context, name string, now time.Time, every time.Duration) (next time.Time, mine bool, err error)
 }
 
-// Loop says what is done.
+// Loop describes background work.
 type Loop struct {
 	Turns Turns
 	Name  string
 	Every time.Duration
 	Log   *slog.Logger
 	Now   func() time.Time
-	// Do does it. It ends before until, when another instance may begin.
+	// Do does the work. It returns before until, when another server may begin.
 	Do func(ctx context.Context, until time.Time) error
 }
 
-// longestSleep bounds how long the timer is trusted: a clock that is set forward is noticed within it.
+// longestSleep is the longest sleep of the timer, so that a clock that is set forward is noticed.
 const longestSleep = time.Minute
 
-// Run takes turns until ctx ends, the first one at once if it is time. An error is logged, and it is tried again: at the next turn if this one was
-// taken, else soon.
+// Run calls Do until ctx ends, the first time at once if it is due. Errors are logged and retried: at the next turn if this one was taken, else
+// soon.
 func (l *Loop) Run(ctx context.Context) error {
 	ctx = room.Making(ctx) // what is swept away is deleted
 	timer := time.NewTimer(0)

@@ -235,7 +235,7 @@ func (m *maker) condensed(s *Step) []Message {
 	}
 }
 
-// takenID returns a summary the id of a message that it stands for: the oldest, the newest, or a system message that stayed in front before; its own
+// takenID sets the id of a summary to that of a message that it replaces: the oldest, the newest, or a system message that stayed in front before; its own
 // when there is none.
 func (m *maker) takenID(head, gone []Message, own string) (string, []Message) {
 	of := Message{ID: own}
