@@ -35,6 +35,6 @@ type Tx interface {
 
 // Threads deletes the threads of an assistant.
 type Threads interface {
-	// Remove deletes threads with all that belongs to them, and returns those that existed.
+	// Remove deletes threads with all their data, and returns those that existed.
 	Remove(ctx context.Context, ids []id.Thread) ([]id.Thread, error)
 }

@@ -227,7 +227,7 @@ func (d database) log(thread id.Thread) []*eventstore.Event {
 //
 // What backfilling cannot know:
 //   - messages that a run's input removed, where the run wrote one checkpoint only and its row is gone (a database of another program);
-//   - condensed messages that a client deleted: the graph never hears of that, so no checkpoint tells.
+//   - condensed messages that a client deleted: the graph does not learn of that, so no checkpoint shows it.
 func TestTalks(t *testing.T) {
 	t.Parallel()
 	const (

@@ -12,14 +12,14 @@ import (
 	"understudy/internal/sweep"
 )
 
-// Retention says how long items are kept.
+// Retention sets how long items are kept.
 type Retention struct {
-	Default time.Duration // of items that are put without a ttl; 0: they are kept
-	Unread  bool          // reading an item does not postpone its expiry, unless it is asked to
+	Default time.Duration // for items without a ttl; 0: kept forever
+	Unread  bool          // reading an item postpones its expiry only on request
 	Every   time.Duration // between sweeps; default 5 min
 }
 
-// Service is the store as clients and graphs use it.
+// Service is the store for clients and graphs.
 type Service struct {
 	Retention Retention
 	Log       *slog.Logger // of sweeps
@@ -27,7 +27,7 @@ type Service struct {
 	now       func() time.Time
 }
 
-// NewService makes a Service. now may be nil: the clock of the machine.
+// NewService returns a Service. now may be nil: the clock of the machine.
 func NewService(backend Backend, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
@@ -37,7 +37,8 @@ func NewService(backend Backend, now func() time.Time) *Service {
 
 var _ graph.Store = (*Service)(nil)
 
-// CheckNamespace refuses labels that are empty or hold periods: namespaces are joined by periods on the wire.
+// CheckNamespace returns an error for labels that are empty or contain periods: on the wire namespaces are joined by
+// periods.
 func CheckNamespace(namespace []string) error {
 	for _, label := range namespace {
 		if label == "" || strings.Contains(label, ".") {
@@ -47,7 +48,7 @@ func CheckNamespace(namespace []string) error {
 	return nil
 }
 
-// checkWritable refuses what LangGraph's stores refuse on writing.
+// checkWritable returns an error for namespaces that LangGraph's stores refuse on writing.
 func checkWritable(namespace []string) error {
 	switch {
 	case len(namespace) == 0:
@@ -58,7 +59,7 @@ func checkWritable(namespace []string) error {
 	return CheckNamespace(namespace)
 }
 
-// Put writes an item: whole, in place of what was there. A TTL of 0 is what the configuration says, less than that is none.
+// Put writes a whole item, replacing an existing one. A TTL of 0 means the configured one, a negative TTL none.
 func (s *Service) Put(ctx context.Context, i Item) error {
 	if err := checkWritable(i.Namespace); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (s *Service) stamped(i Item) *Item {
 	return &i
 }
 
-// Get returns an item, nil when there is none. refresh postpones its expiry; nil is as the configuration says.
+// Get returns an item, nil when there is none. refresh postpones its expiry; nil: as configured.
 func (s *Service) Get(ctx context.Context, namespace []string, key string, refresh *bool) (*Item, error) {
 	if err := CheckNamespace(namespace); err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (s *Service) touch(ctx context.Context, items []*Item) error {
 	return s.backend.Touch(ctx, due)
 }
 
-// Delete removes an item, if it is there.
+// Delete deletes an item, if it exists.
 func (s *Service) Delete(ctx context.Context, namespace []string, key string) error {
 	if err := CheckNamespace(namespace); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (s *Service) Delete(ctx context.Context, namespace []string, key string) er
 	return s.backend.Apply(ctx, []*Item{{Namespace: namespace, Key: key}})
 }
 
-// Search returns a page of items. refresh postpones their expiry; nil is as the configuration says.
+// Search returns a page of items. refresh postpones their expiry; nil: as configured.
 func (s *Service) Search(ctx context.Context, q Search, refresh *bool) ([]*Item, error) {
 	if err := CheckNamespace(q.Prefix); err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (s *Service) Search(ctx context.Context, q Search, refresh *bool) ([]*Item,
 	return items, err
 }
 
-// Load returns an item that was found without its value, as it is now: nil when it is gone meanwhile.
+// Load returns the current state of an item that was found without its value; nil when it was deleted meanwhile.
 func (s *Service) Load(ctx context.Context, i *Item) (*Item, error) {
 	if i.Value != nil {
 		return i, nil
@@ -149,7 +150,7 @@ func (s *Service) Namespaces(ctx context.Context, q Namespaces) ([][]string, err
 	return s.backend.ListNamespaces(ctx, q)
 }
 
-// Batch does the operations of a graph: reads first, on what was there before, then writes in one transaction, as LangGraph's stores do.
+// Batch executes the operations of a graph: reads first, on the state before, then writes in one transaction, as LangGraph's stores do.
 func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.StoreResult, error) {
 	results := make([]graph.StoreResult, len(ops))
 	var writes []*Item
@@ -209,7 +210,7 @@ func toGraph(i *Item) graph.StoreItem {
 	}
 }
 
-// minutes bounds a time to live to a century, so that it cannot overflow.
+// minutes limits a time to live to a century, so that it cannot overflow.
 func minutes(n float64) time.Duration {
 	const longest = 100 * 365 * 24 * time.Hour
 	switch {

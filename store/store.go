@@ -26,29 +26,29 @@ type Search struct {
 	Filter json.RawMessage // {"field": value or {"$op": value}}; nil: all
 	Limit  int
 	Offset int
-	// Bytes bounds what is loaded: from the item on with which values have more, they are left out (Item.Value is nil). Service.Load loads them. 0: no bound.
+	// Bytes limits what is loaded: once the values exceed it, further values are left out (Item.Value is nil). Service.Load loads them. 0: no limit.
 	Bytes int
 }
 
 // Namespaces selects namespaces.
 type Namespaces struct {
-	Prefix, Suffix []string // "*" stands for any one label
-	MaxDepth       int      // longer ones are cut to it and listed once; 0: whole
+	Prefix, Suffix []string // "*" matches any single label
+	MaxDepth       int      // longer ones are truncated and listed once; 0: no limit
 	Limit, Offset  int
 }
 
-// Backend is what the store needs of the storage. Expired items are never returned.
+// Backend is the part of the storage that the store uses. Expired items are never returned.
 type Backend interface {
 	// Item returns an item, nil when there is none.
 	Item(ctx context.Context, namespace []string, key string) (*Item, error)
 	// Items returns a page.
 	Items(ctx context.Context, q Search) ([]*Item, error)
 	ListNamespaces(ctx context.Context, q Namespaces) ([][]string, error)
-	// Apply puts and deletes in one transaction, in order. CreatedAt of an item that exists stays. A nil Value deletes.
+	// Apply puts and deletes in one transaction, in order. An existing item keeps its CreatedAt. A nil Value deletes.
 	Apply(ctx context.Context, items []*Item) error
-	// Touch postpones the expiry of items that have a TTL, and still the one that they had when they were read.
+	// Touch postpones the expiry of items that have a TTL, if their expiry has not changed since they were read.
 	Touch(ctx context.Context, items []*Item) error
-	// Sweep deletes items that expired before now, at most limit of them; the number deleted.
+	// Sweep deletes at most limit items that expired before now, and returns their number.
 	Sweep(ctx context.Context, now time.Time, limit int) (int, error)
 	sweep.Turns
 }

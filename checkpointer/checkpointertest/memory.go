@@ -1,4 +1,4 @@
-// Package checkpointertest has checkpoints in memory, for tests of those who read or write them.
+// Package checkpointertest has checkpoints in memory, for tests that read or write them.
 package checkpointertest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"understudy/id"
 )
 
-// Memory keeps checkpoints in memory. It is a checkpointer.Reader and a checkpointer.Tx in one: every call is a transaction.
-// The zero value is empty and ready. It is safe for concurrent use; rows that it returns must not be modified.
+// Memory holds checkpoints in memory. It is both a checkpointer.Reader and a checkpointer.Tx: every call is a transaction.
+// The zero value is ready to use. It is safe for concurrent use; rows that it returns must not be modified.
 type Memory struct {
 	mu      sync.RWMutex
 	rows    map[checkpointer.Key]*checkpointer.Tuple // without blobs
@@ -66,7 +66,7 @@ func (m *Memory) PutCheckpoint(p *checkpointer.Put) error {
 	return nil
 }
 
-// PutWrites implements checkpointer.Tx. Writes on a checkpoint that is not there are dropped.
+// PutWrites implements checkpointer.Tx. Writes on an unknown checkpoint are dropped.
 func (m *Memory) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,8 +104,8 @@ func (m *Memory) DeleteRunCheckpoints(t id.Thread, r id.Run, _ bool) error {
 	return nil
 }
 
-// Lose removes the checkpoints of a thread that are newer than last, as a crash does that comes before they are committed, and with writes
-// also the writes on the root checkpoint last.
+// Lose removes the checkpoints of a thread that are newer than last, like a crash before their commit, and if writes is set also the
+// writes on the root checkpoint last.
 func (m *Memory) Lose(t id.Thread, last id.Checkpoint, writes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,7 @@ func (m *Memory) find(k checkpointer.Key) *checkpointer.Tuple {
 	return head
 }
 
-// whole is a row with its blobs.
+// whole returns a row with its blobs.
 func (m *Memory) whole(row *checkpointer.Tuple) *checkpointer.Tuple {
 	t := *row
 	var data struct {
@@ -275,7 +275,7 @@ func (m *Memory) LoadAnswer(_ context.Context, k checkpointer.Key, key string) (
 	return m.answers[answerKey{k, key}], nil
 }
 
-// KeepAnswer implements checkpointer.Reader. An answer about a checkpoint that is not there is dropped.
+// KeepAnswer implements checkpointer.Reader. An answer about an unknown checkpoint is dropped.
 func (m *Memory) KeepAnswer(_ context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -143,7 +143,7 @@ func AIChunk(text string) Message { return Message{Type: TypeAIChunk, Content: T
 // Remove removes the message with this id from a list of messages; RemoveAll all that come before.
 func Remove(id string) Message { return Message{Type: TypeRemove, ID: id} }
 
-// WithID returns the message another id.
+// WithID returns the message with another id.
 func (m Message) WithID(id string) Message { m.ID = id; return m }
 
 // WithName returns the message with a name.

@@ -117,7 +117,7 @@ func encode(v any) []byte {
 	return fromGo(v).JSON()
 }
 
-// titleOf is the title that pydantic gives a field.
+// titleOf returns the title that pydantic assigns to a field.
 func titleOf(key string) string {
 	words := strings.FieldsFunc(key, func(r rune) bool { return r == '_' })
 	for i, w := range words {

@@ -69,7 +69,7 @@ func invocation(m *memory, input string, modes ...string) graph.Invocation {
 	return inv
 }
 
-// collect runs a graph and gives its events.
+// collect runs a graph and returns its events.
 func collect(t *testing.T, g *pregel.Graph, inv graph.Invocation) ([]graph.Event, error) {
 	t.Helper()
 	var events []graph.Event

@@ -187,7 +187,7 @@ func retryByDefault(err error) bool {
 
 // CachePolicy caches the writes of a node for the next task with the same input. Compile needs WithCache.
 type CachePolicy struct {
-	// Key gives the key of an input; nil: the input's JSON.
+	// Key returns the key of an input; nil: the input's JSON.
 	Key func(input []byte) string
 	// TTL is how long an entry is valid; 0: until the cache evicts it.
 	TTL time.Duration

@@ -30,7 +30,7 @@ func (w *worker) rest(quiet time.Duration) {
 	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, "seconds", quiet.Seconds(), "runs", runs)
 }
 
-// readmit gives a place to a worker that answers again.
+// readmit assigns a place to a worker that answers again.
 func (p *Pool) readmit(w *worker, quiet time.Duration) {
 	p.mu.Lock()
 	if !slices.Contains(p.spares, w) {

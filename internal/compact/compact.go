@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// LeastSize is the size from which on a list is cut up. Below it a value takes no more than the row of the checkpoint it
-	// belongs to, so that a thread grows with its length all the same, and short threads need no further rows.
+	// LeastSize is the size above which a list is cut into parts. A smaller value takes no more than the row of its
+	// checkpoint, so that a thread still grows with its length, and short threads need no further rows.
 	LeastSize = 1024
 	// leastPart is the size above which an item has a part of its own. A row costs about 30 bytes in addition to its data.
 	leastPart = 128
-	// chunkParts is how many parts a chunk names.
+	// chunkParts is the number of parts in a chunk.
 	chunkParts = 128
-	// leastChunked is how many bytes of ranges a value may hold before chunks are made of them.
+	// leastChunked is the size of a value's ranges, in bytes, above which they are put into chunks.
 	leastChunked = 256
-	// MaxParts bounds how many parts a value has. Values of that many parts would be larger than what databases hold.
+	// MaxParts is the maximum number of parts of a value. A larger value would exceed the limits of databases.
 	MaxParts = 1 << 24
 )
 
-// chunkMark begins the bytes over which the digest of a chunk is made. No msgpack value begins with it: a chunk and an item
-// never have the same digest, whatever an item holds.
+// chunkMark is the first byte of the input of a chunk's digest. No msgpack value begins with it, so that a chunk and an
+// item never have the same digest.
 const chunkMark = 0xc1
 
 // Digest names a part among those of its owner: half a SHA-256. Owners share nothing, so a collision, which takes 2^64
@@ -51,19 +51,19 @@ type Keeper interface {
 	Keep(d Digest, part []byte) (number uint32, err error)
 }
 
-// Last remembers the parts of a value, for the next one that begins with the same. They are found by comparing, which is ten times as
-// fast as making digests, and most steps of a thread only add to the end of a list. The zero value is ready for use. It must be
-// forgotten with the parts it names.
+// Last caches the parts of a value for the next one that begins with the same parts. They are found by comparing, which is ten times
+// as fast as computing digests, and most steps of a thread only append to a list. The zero value is ready to use. Drop it when its
+// parts are deleted.
 type Last struct {
 	items   []byte
 	ends    []int // of the parts in items
 	numbers []uint32
 }
 
-// Size is how many bytes are remembered.
+// Size returns the number of cached bytes.
 func (l *Last) Size() int { return cap(l.items) + 12*cap(l.ends) }
 
-// find returns the numbers of the parts that come first in the value before as well.
+// find returns the numbers of the leading parts that the previous value has too.
 func (l *Last) find(parts [][]byte) []uint32 {
 	at := 0
 	for i, part := range parts {
@@ -138,7 +138,7 @@ func Encode(data []byte, k Keeper, last *Last) (value []byte, ok bool, err error
 	return append(value, tail...), true, nil
 }
 
-// split cuts a value into parts, and what is left at its end and too small for one.
+// split cuts a value into parts, and a tail that is too small for one.
 func split(data []byte) (parts [][]byte, tail []byte, items int, ok bool) {
 	if len(data) < LeastSize {
 		return nil, nil, 0, false
@@ -156,7 +156,7 @@ func split(data []byte) (parts [][]byte, tail []byte, items int, ok bool) {
 	}
 	start := at
 	for _, item := range all {
-		if start < at && len(item) >= leastPart { // a large item is found again wherever it stands
+		if start < at && len(item) >= leastPart { // a large item is found again at any position
 			parts = append(parts, data[start:at])
 			start = at
 		}

@@ -9,7 +9,7 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// format begins every value. Another one is from a newer version.
+// format begins every value. Other formats are from newer versions.
 const format = 1
 
 var errCorrupt = errors.New("compact: corrupt value")
@@ -19,10 +19,10 @@ type Run struct{ First, Count uint32 }
 
 // Value is a stored list, with its parts by number.
 type Value struct {
-	Items  int    // how many the array has
+	Items  int    // number of items in the array
 	Size   int    // bytes of the array, header included
-	Chunks []Run  // parts that name parts, which come first
-	Parts  []Run  // those that follow
+	Chunks []Run  // parts that list parts; these come first
+	Parts  []Run  // the following parts
 	Tail   []byte // items at the end
 }
 
@@ -56,7 +56,7 @@ func ParseChunk(data []byte) ([]Run, error) {
 // Restore returns the items of a value. part returns the data of a part, nil when there is none; runs are those of its chunks
 // and then its own. The items share memory with the results of part and with the tail.
 func (v *Value) Restore(runs []Run, part func(number uint32) []byte) (items [][]byte, err error) {
-	items = make([][]byte, 0, min(v.Items, 1<<16)) // what a corrupt value claims must not reserve memory
+	items = make([][]byte, 0, min(v.Items, 1<<16)) // a corrupt count must not reserve memory
 	size := 0
 	for _, r := range runs {
 		for n := r.First; n-r.First < r.Count; n++ {
@@ -81,7 +81,7 @@ func (v *Value) Restore(runs []Run, part func(number uint32) []byte) (items [][]
 	return items, nil
 }
 
-// runsOf returns numbers as ranges, in their order.
+// runsOf returns numbers as ranges, in order.
 func runsOf(numbers []uint32) (runs []Run) {
 	for _, n := range numbers {
 		if last := len(runs) - 1; last >= 0 && runs[last].First+runs[last].Count == n {
@@ -93,7 +93,7 @@ func runsOf(numbers []uint32) (runs []Run) {
 	return runs
 }
 
-// appendRuns appends how many ranges there are, and each as its distance from the end of the one before, and its length.
+// appendRuns appends the number of ranges, and for each its distance from the end of the previous one, and its length.
 func appendRuns(dst []byte, runs []Run) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(runs)))
 	end := int64(0)

@@ -1,4 +1,4 @@
-// Package postgrestest gives tests a real Postgres: a cluster of its own in a temporary folder, started once for a test binary, in which each
+// Package postgrestest provides tests with a real Postgres: a cluster of its own in a temporary folder, started once for a test binary, in which each
 // test gets a database. Nothing outside is used or left behind.
 //
 //	func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
