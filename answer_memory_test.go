@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,13 +55,19 @@ func longThread(t *testing.T, srv *Server, steps, size int) id.Thread {
 // savedThread is longThread with so many messages in each step.
 func savedThread(t *testing.T, srv *Server, steps, perStep, size int) id.Thread {
 	t.Helper()
+	return grownThread(t, srv, slices.Repeat([]int{perStep}, steps), size)
+}
+
+// grownThread is longThread with as many messages in each step as it says.
+func grownThread(t *testing.T, srv *Server, steps []int, size int) id.Thread {
+	t.Helper()
 	th := id.NewThread()
 	_, err := srv.threads.Create(t.Context(), thread.New{ID: th, Metadata: json.RawMessage(`{"graph_id":"g"}`)})
 	require.NoError(t, err)
 	saver := thread.NewSaver(srv.rows.Threads(), nil, nil)
 	parent, list := id.Checkpoint(""), []string{}
 	const shape = `{"out":["messages"],"channels":{"messages":{"kind":"BinaryOperatorAggregate","empty":{"type":"json","data":"W10="}}}}`
-	for n := range steps {
+	for n, perStep := range steps {
 		cp := id.Checkpoint(fmt.Sprintf("1f000000-0000-6%03x-8000-%012x", n>>12, n))
 		for range perStep {
 			list = append(list, fmt.Sprintf(`{"type":"human","id":"%08d","content":%q}`, len(list), strings.Repeat("all work and no play ", size/21)))
@@ -203,4 +210,34 @@ func put(t *testing.T, srv *Server, method, path, body string) {
 	_, _ = io.Copy(io.Discard, res.Body)
 	require.NoError(t, res.Body.Close())
 	require.Less(t, res.StatusCode, 300)
+}
+
+// Clients that stop reading hold about one large entry each of a history, not a page of entries.
+func TestMemoryOfSlowHistories(t *testing.T) {
+	srv := serving(t, nil)
+	th := grownThread(t, srv, append([]int{2000}, slices.Repeat([]int{1}, 14)...), 2000) // entries of 4 MB
+	const readers = 20
+	var answers []*http.Response
+	defer func() {
+		for _, res := range answers {
+			_ = res.Body.Close()
+		}
+	}()
+	most := peak(func() {
+		for range readers {
+			req, err := http.NewRequestWithContext(t.Context(), "POST", srv.url()+"/threads/"+string(th)+"/history", strings.NewReader(`{"limit":1000}`))
+			require.NoError(t, err)
+			req.Header.Set("Content-Type", "application/json")
+			res, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			answers = append(answers, res)
+			_, err = io.CopyN(io.Discard, res.Body, 6<<20) // into the second entry
+			require.NoError(t, err)
+		}
+	})
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	t.Logf("%d MB of heap for %d readers, %d MB at most", m.HeapAlloc>>20, readers, most>>20)
+	require.Less(t, m.HeapAlloc, uint64(readers*8<<20+128<<20))
 }

@@ -56,6 +56,18 @@ type Tuple struct {
 	Writes []Write // in order of task id and index
 }
 
+// Size is about how many bytes the content of a checkpoint has.
+func (t *Tuple) Size() int {
+	n := len(t.Data) + len(t.Metadata)
+	for i := range t.Blobs {
+		n += t.Blobs[i].Size()
+	}
+	for i := range t.Writes {
+		n += len(t.Writes[i].Data)
+	}
+	return n
+}
+
 // Put is a checkpoint that a graph saves.
 type Put struct {
 	Checkpoint
@@ -79,6 +91,8 @@ type List struct {
 	ID       id.Checkpoint   // only this one; "" all
 	Metadata json.RawMessage // containment; nil all
 	Limit    int             // <= 0: all
+	// Bytes lets a storage stop after the checkpoint with which Tuple.Size exceeds it in total; <= 0: no bound.
+	Bytes int
 }
 
 // Tx is the part of a storage transaction that saving uses.

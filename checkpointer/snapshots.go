@@ -117,17 +117,38 @@ func (s *Snapshots) load(ctx context.Context, k Key) (*Tuple, error) {
 
 // History returns records, newest first.
 func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
+	q.Bytes = 0
+	out, _, err := s.Page(ctx, q)
+	return out, err
+}
+
+// Page is History for the first records that have q.Bytes together, at least one. more is false when there are no others.
+func (s *Snapshots) Page(ctx context.Context, q List) (out []*Snapshot, more bool, err error) {
 	tuples, err := s.rows.ListCheckpoints(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if len(tuples) == 0 && q.NS != nil && strings.Contains(*q.NS, ":") {
 		ns := withoutTaskIDs(*q.NS)
 		q.NS = &ns
 		if tuples, err = s.rows.ListCheckpoints(ctx, q); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
+	more = q.Limit > 0 && len(tuples) >= q.Limit
+	size := 0
+	for i, t := range tuples {
+		if size += t.Size(); q.Bytes > 0 && size > q.Bytes {
+			tuples, more = tuples[:max(i, 1)], true
+			break
+		}
+	}
+	out, err = s.records(ctx, tuples)
+	return out, more, err
+}
+
+// records composes the records of checkpoints.
+func (s *Snapshots) records(ctx context.Context, tuples []*Tuple) ([]*Snapshot, error) {
 	out := make([]*Snapshot, len(tuples))
 	// Rows alone are composed faster than goroutines start; what is asked of a graph takes milliseconds each.
 	const asked = 4

@@ -437,6 +437,37 @@ func TestNoGraphToAsk(t *testing.T) {
 	}
 }
 
+// Pages of any size are together the history, each with at least one record, and the last one says so or is empty.
+func TestPagesAreTheHistory(t *testing.T) {
+	t.Parallel()
+	r := recording(t, "fork_case/ran")
+	s := checkpointer.NewSnapshots(r.store(t, true), nil)
+	root := ""
+	want, err := s.History(t.Context(), checkpointer.List{Thread: thread, NS: &root})
+	require.NoError(t, err)
+	for bytes := 1; bytes < 100_000; bytes *= 2 {
+		var got []*checkpointer.Snapshot
+		for q := (checkpointer.List{Thread: thread, NS: &root, Limit: 3, Bytes: bytes}); ; {
+			page, more, err := s.Page(t.Context(), q)
+			require.NoError(t, err)
+			got = append(got, page...)
+			if !more {
+				break
+			}
+			if len(page) == 0 {
+				t.Fatal("an empty page has others after it")
+			}
+			if bytes == 1 {
+				require.Len(t, page, 1)
+			}
+			q.Before = page[len(page)-1].ID
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("pages of %d bytes: %s", bytes, diff)
+		}
+	}
+}
+
 // A graph that cannot be loaded is not tried for every row of a history.
 func TestHistoryWithoutAnswers(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ type list struct {
 	before, after string
 
 	ctx    context.Context // of the request: user and choices
-	pieces [][]byte        // created before the answer began
+	pieces [][]byte        // created before the answer began, each after a chunkHead
 	some   bool            // at least one element exists
 }
 
@@ -52,6 +52,9 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 		return err
 	}
 	if over {
+		for i, piece := range l.pieces {
+			l.pieces[i] = piece[len(chunkHead):]
+		}
 		return sendJSON(c, slices.Concat(l.pieces...))
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
@@ -89,11 +92,11 @@ func (l *list) done() {
 func (l *list) begin(ctx context.Context) (over bool, err error) {
 	for size, known := 0, false; !over && (size < wholeBytes || !known); {
 		var piece []byte
-		if piece, over, err = l.append(ctx, nil); err != nil {
+		if piece, over, err = l.append(ctx, []byte(chunkHead)); err != nil {
 			return false, err
 		}
 		l.pieces = append(l.pieces, piece)
-		if size += len(piece); size < wholeBytes && !over {
+		if size += len(piece) - len(chunkHead); size < wholeBytes && !over {
 			continue
 		}
 		if known = l.head == nil; !known {
@@ -141,10 +144,10 @@ func (o *open) sendList(ctx context.Context) error {
 	pieces := o.list.pieces
 	o.list.pieces = nil
 	for i, piece := range pieces {
-		if err := o.write(func(dst []byte) []byte { return append(dst, piece...) }); err != nil {
+		pieces[i], o.buf = nil, piece
+		if err := o.writeChunk(); err != nil {
 			return err
 		}
-		pieces[i] = nil
 	}
 	for over := false; !over; {
 		var failed error

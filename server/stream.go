@@ -345,6 +345,11 @@ const chunkHead = "00000000\r\n"
 // write sends the bytes that fill appends as one chunk.
 func (o *open) write(fill func(dst []byte) []byte) error {
 	o.buf = fill(append(o.buf[:0], chunkHead...))
+	return o.writeChunk()
+}
+
+// writeChunk sends the content of the buffer, which begins with space for the size.
+func (o *open) writeChunk() error {
 	size := len(o.buf) - len(chunkHead)
 	if size == 0 {
 		return nil // an empty chunk would be the last

@@ -55,9 +55,10 @@ type HistoryReader struct {
 }
 
 const (
-	// firstPage is how many checkpoints are loaded first: the limit of most clients.
+	// firstPage is how many checkpoints are loaded first, if they are small: the limit of most clients.
 	firstPage = 10
-	// pageBytes is the approximate size of the values of a later page, and maxPage its maximum number of checkpoints.
+	// pageBytes is the approximate size of a page, unless one checkpoint is larger, and maxPage its maximum number of checkpoints. A reader
+	// holds a page as long as its client takes to receive it.
 	pageBytes, maxPage = 4 << 20, 64
 )
 
@@ -68,7 +69,7 @@ func (s *Service) ReadHistory(ctx context.Context, q HistoryQuery) (Entries, err
 		return nil, err
 	}
 	h := &HistoryReader{s: s, row: row, left: q.Limit, list: checkpointer.List{
-		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: firstPage,
+		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: firstPage, Bytes: pageBytes,
 	}}
 	if q.Limit <= 0 {
 		h.left = -1
@@ -102,11 +103,12 @@ func (h *HistoryReader) load(ctx context.Context) (err error) {
 	if h.left > 0 {
 		h.list.Limit = min(h.list.Limit, h.left)
 	}
-	if h.page, err = h.s.Snapshots.History(ctx, h.list); err != nil {
+	var more bool
+	if h.page, more, err = h.s.Snapshots.Page(ctx, h.list); err != nil {
 		return err
 	}
 	n := len(h.page)
-	h.last = n < h.list.Limit
+	h.last = !more
 	if n == 0 {
 		return nil
 	}
@@ -193,6 +195,7 @@ func (h *HistoryReader) condensed(ctx context.Context) (bool, error) {
 		return is, err
 	}
 	rest := h.list
+	rest.Bytes = 0
 	for left := h.left; !h.last && left != 0; {
 		tuples, err := h.s.Store.ListCheckpoints(ctx, rest)
 		if err != nil {

@@ -39,7 +39,7 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 		before = rows.LastText
 	}
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
-		l := newLoader(c, q.Thread)
+		l, size := newLoader(c, q.Thread), 0
 		// Keys come from an index alone. Rows are read until there are enough.
 		visit := func(st *sqlite.Stmt) error {
 			ns, checkpoint := st.ColumnText(0), st.ColumnText(1)
@@ -59,6 +59,11 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 			out = append(out, t)
 			if q.Limit > 0 && len(out) >= q.Limit {
 				return errStop
+			}
+			if q.Bytes > 0 {
+				if size += t.Size(); size > q.Bytes {
+					return errStop
+				}
 			}
 			return nil
 		}

@@ -195,13 +195,17 @@ func asListed(tr *eventstore.Transcript) bool {
 	return slices.Equal(tr.Entries, tr.List) && len(tr.Anonymous) == 0 && !slices.ContainsFunc(tr.Entries, isSummary)
 }
 
+// plainBytes is the size up to which checked values are kept to compare the next ones with. Larger ones are searched again: a reading lasts as
+// long as a client is slow.
+const plainBytes = 1 << 20
+
 // odd reports whether values may have a null in a list of messages, and whether they may have a message damaged by an old writer.
 // Mostly there is neither. Adjacent entries of a history share most of their bytes, which are checked once.
 func (r *Reading) odd(values []byte) (lacks, legacy bool) {
 	// The text may span the position at which they begin to differ.
 	rest := values[max(0, commonPrefix(r.plain, values)-len(legacyMark)):]
 	lacks, legacy = mayLack(rest), bytes.Contains(rest, legacyMark)
-	if !lacks && !legacy {
+	if !lacks && !legacy && len(values) <= plainBytes {
 		r.plain = values
 	}
 	return lacks, legacy
