@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -39,14 +40,17 @@ var (
 // log was folded last: one large transaction, or many while a reader keeps an old state. So the reserve grows with it, before the commit. Half of
 // size is always left for deleting.
 //
+// While the disk is full the reserve stays: what is free belongs to every program on the disk. Only a transaction that deletes and meets the end of the
+// disk has it, and what it did not need is taken back before its caller knows of its end (restore).
+//
 // Only the writer's goroutine changes it.
 type disk struct {
 	log     *slog.Logger
 	path    string // of the database
-	reserve string // file that is given up when the disk is full
+	reserve string // file that takes room, which those that delete are given
 	size    int64  // of the reserve while the log is folded
 	held    int64  // size of the reserve now
-	keep    bool   // it is there as long as the disk is not full
+	keep    bool   // there is one
 	files   []file
 	folding *sync.Mutex   // of the folder
 	every   time.Duration // retryFull; tests lower it
@@ -104,24 +108,44 @@ func (d *disk) begin(conn *sqlite.Conn) {
 		}
 	}
 	for d.size = reserveBytes; d.size >= leastReserve; d.size /= 2 {
-		if err = d.take(4*d.size, d.size); err == nil {
+		free := 4 * d.size
+		if statErr == nil && before.Size() >= d.size {
+			free = d.size // it had that, and a full disk does not make it less
+		}
+		if err = d.take(free, d.size); err == nil {
 			return
 		}
 	}
 	d.size = leastReserve
 	d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", err)
-	d.giveUp()
 	d.full.Store(true)
+	d.restore()
 }
 
 // take takes the reserve if free bytes are free, its own included: as many as the log needs, and size.
 func (d *disk) take(free, size int64) error {
 	growth := d.growth()
 	if err := d.allocate(d.reserve, growth+free); err != nil {
+		d.hold(d.held) // some file systems leave what they could allocate
 		return err
 	}
 	d.hold(growth + size)
 	return nil
+}
+
+// restore takes as much of the reserve as a full disk has room for.
+func (d *disk) restore() {
+	if !d.keep || !d.full.Load() {
+		return
+	}
+	for all := d.growth() + d.size; d.held < all; {
+		next := min(all, d.held+d.size/16)
+		if err := d.allocate(d.reserve, next); err != nil {
+			d.hold(d.held)
+			return
+		}
+		d.held = next
+	}
 }
 
 // hold makes the reserve smaller.
@@ -239,6 +263,10 @@ func isFull(err error) bool {
 // makeRoom is asked after a write met the end of the disk, and was undone. A log that is long has room that folding gives back: only when that is
 // not enough the disk counts as full, or when even then there was none for one that deletes (all).
 func (d *disk) makeRoom(conn *sqlite.Conn, all bool, cause error) {
+	if all && d.full.Load() && d.held > d.growth() { // folding may have to wait for readers
+		d.giveUp()
+		return
+	}
 	wait := foldPatience
 	if !all && !d.full.Load() && time.Now().Before(d.impatient) {
 		wait /= 10 // one large write after the other is not to hold up small ones
@@ -250,9 +278,13 @@ func (d *disk) makeRoom(conn *sqlite.Conn, all bool, cause error) {
 	if !all && !d.full.Load() && d.takeAgain(conn) == nil {
 		return
 	}
-	d.giveUp()
 	if !d.full.Swap(true) {
 		d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", cause)
+	}
+	if all {
+		d.giveUp()
+	} else {
+		d.restore()
 	}
 }
 
@@ -265,7 +297,10 @@ func (d *disk) retry(conn *sqlite.Conn) {
 			err = d.takeAgain(conn)
 		}
 	}
-	if err != nil || !d.keep {
+	switch {
+	case err != nil:
+		d.restore()
+	case !d.keep:
 		d.giveUp()
 	}
 	if err == nil {
@@ -288,12 +323,12 @@ func (d *disk) takeAgain(conn *sqlite.Conn) error {
 	return err
 }
 
-// fold folds the log with all the room that there is, and empties its file, unless a reader is in the way for longer than wait. The reserve is given up
-// for it; the caller takes it again.
+// fold folds the log and empties its file, unless a reader is in the way for longer than wait. It is given what it may need of the reserve, and all
+// but half of size, which other programs cannot take meanwhile; the caller takes the rest again.
 func (d *disk) fold(conn *sqlite.Conn, wait time.Duration) error {
 	d.folding.Lock()
 	defer d.folding.Unlock()
-	d.hold(0)
+	d.hold(max(0, min(d.held-d.growth(), d.size/2)))
 	busy := false
 	err := exec(conn, fmt.Sprintf("PRAGMA busy_timeout = %d", wait.Milliseconds()))
 	if err == nil {
@@ -318,8 +353,13 @@ func roomWithin(conn *sqlite.Conn) int64 {
 	return pages * size
 }
 
-// fill writes a file of zeros.
+// fill lengthens a file to a size with zeros.
 func fill(f *os.File, size int64) error {
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	size -= end
 	for zeros := make([]byte, 1<<20); size > 0; size -= int64(len(zeros)) {
 		if _, err := f.Write(zeros[:min(size, int64(len(zeros)))]); err != nil {
 			return err

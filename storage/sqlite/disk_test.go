@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -189,6 +190,110 @@ func testFillingADisk(t *testing.T, size int, held bool) {
 	}))
 }
 
+// Deleting works on a disk that another program fills again and again, in whatever order that, refused writes and deletes come: what the reserve
+// does not need at the moment is never there for others to take.
+func TestDeletingOnADiskThatAnotherProgramFills(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			testFillingWithAnother(t, rand.New(rand.NewPCG(seed, 0)), false) //nolint:gosec // a test
+		})
+		t.Run(fmt.Sprintf("%d/written", seed), func(t *testing.T) {
+			t.Parallel()
+			testFillingWithAnother(t, rand.New(rand.NewPCG(seed, 1)), true) //nolint:gosec // a test
+		})
+	}
+}
+
+// testFillingWithAnother does what the generator says and then deletes all. With written the file system cannot give room that is not written.
+func testFillingWithAnother(t *testing.T, r *rand.Rand, written bool) {
+	dir := ownDisk(t, "size=16m")
+	ctx := t.Context()
+	s, err := Open(ctx, Options{Dir: dir, Synchronous: "normal", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	if written {
+		require.NoError(t, s.write(ctx, func(*Tx) error { // on the writer's goroutine
+			s.disk.extend = func(string, int64) error { return errors.ErrUnsupported }
+			s.disk.allocate = func(path string, size int64) error {
+				return change(path, func(f *os.File) error { return fill(f, size) })
+			}
+			return nil
+		}))
+	}
+	foreign := filepath.Join(dir, "foreign")
+	fillUp := func() {
+		f, err := os.OpenFile(foreign, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		for page := make([]byte, 4096); err == nil; {
+			_, err = f.Write(page)
+		}
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.NoError(t, f.Close())
+	}
+	var saved []id.Thread
+	save := func(n, size int) error {
+		name := id.Thread(fmt.Sprint("t", n))
+		err := fullThread(ctx, s, name, size)
+		if err == nil {
+			saved = append(saved, name)
+		} else {
+			require.ErrorContains(t, err, "disk is full")
+		}
+		return err
+	}
+	for n := range 40 {
+		require.NoError(t, save(n, 20<<10))
+	}
+	sizes := 16
+	if written {
+		sizes = 11 // the reserve does not grow with what is written
+	}
+	var order []string
+	del := func() {
+		if len(saved) == 0 {
+			return
+		}
+		n := r.IntN(len(saved))
+		require.NoError(t, deleteThread(ctx, s, saved[n]), "%v", order)
+		saved = slices.Delete(saved, n, n+1)
+	}
+	for n := range 40 {
+		switch k := r.IntN(10); {
+		case k < 3:
+			order = append(order, "fill")
+			fillUp()
+		case k < 4:
+			order = append(order, "free")
+			if err := os.Truncate(foreign, 0); err != nil {
+				require.ErrorIs(t, err, os.ErrNotExist)
+			}
+		case k < 8:
+			size := 1 << (6 + r.IntN(sizes))
+			order = append(order, fmt.Sprint("write ", size, " ", save(100+n, size) == nil))
+		default:
+			order = append(order, "delete")
+			del()
+		}
+	}
+	fillUp()
+	_ = save(1000, 64<<10)
+	fillUp()
+	requireThreads(t, s, saved)
+	for len(saved) > 0 {
+		order = append(order, "delete")
+		del()
+		if r.IntN(4) == 0 {
+			fillUp()
+		}
+	}
+	require.NoError(t, os.Remove(foreign))
+	require.Eventually(t, func() bool { return s.Ping(ctx) == nil }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, save(1001, 64<<10))
+	requireReserve(t, s, dir)
+}
+
 func deleteThread(ctx context.Context, s *Store, name id.Thread) error {
 	return s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread(name) })
 }
@@ -247,11 +352,12 @@ func fillDisk(t *testing.T, s *Store, prefix string, size int, written chan<- st
 	return saved
 }
 
-func requireNoReserve(t *testing.T, dir string) {
+// requireReserve requires what a write that was refused has to leave of the reserve.
+func requireReserve(t *testing.T, s *Store, dir string) {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(dir, reserveName))
 	require.NoError(t, err)
-	require.Zero(t, info.Size())
+	require.GreaterOrEqual(t, info.Size(), s.disk.size/2)
 }
 
 // requireThreads compares the threads that there are.
@@ -290,7 +396,7 @@ func TestDeletingInAFullDatabase(t *testing.T) {
 	}))
 	err = fullThread(ctx, s, "large", 4<<20)
 	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
-	requireNoReserve(t, dir)
+	requireReserve(t, s, dir)
 	require.ErrorIs(t, s.Ping(ctx), errFull)
 	require.ErrorIs(t, fullThread(ctx, s, "small", 1), errFull)
 	require.NoError(t, s.write(room.Making(ctx), func(tx *Tx) error { return tx.DeleteThread("old") }))

@@ -226,7 +226,7 @@ func (w *writer) group(r *request) {
 			finish(undone, errEnded)
 		}
 	}()
-	for w.disk.makeRoom(w.conn, false, err); len(undone) > 0; {
+	for w.disk.makeRoom(w.conn, r.makesRoom && w.disk.full.Load(), err); len(undone) > 0; {
 		r := undone[0]
 		undone = undone[1:]
 		for try := 1; ; try++ {
@@ -238,8 +238,9 @@ func (w *writer) group(r *request) {
 			if len(again) == 0 {
 				break
 			}
-			w.disk.makeRoom(w.conn, r.makesRoom, err)
-			if try == 2 || !r.makesRoom { // those that delete have the reserve now
+			last := try == 3 || !r.makesRoom // those that delete get the reserve, and then what folding the log gives
+			w.disk.makeRoom(w.conn, !last, err)
+			if last {
 				r.finish(err)
 				break
 			}
@@ -290,6 +291,7 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 			}
 			left = left[1:]
 			if err != nil {
+				w.disk.restore()
 				r.finish(err)
 			} else {
 				ran = append(ran, r)
@@ -332,6 +334,7 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 		}
 	}
 	w.lists.done(false)
+	w.disk.restore() // before callers can know that there is room
 	finished = true
 	if slices.ContainsFunc(ran, func(r *request) bool { return r.assistants }) {
 		w.assistants.forget() // also when the commit failed: then nobody knows
