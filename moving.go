@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/storage/langgraph"
 	"understudy/storage/postgres"
 	"understudy/storage/sqlite"
-	"understudy/thread/overlay"
 	"understudy/transfer"
 )
 

@@ -36,6 +36,7 @@ import (
 	"understudy/compat"
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/python"
@@ -48,7 +49,6 @@ import (
 	"understudy/server"
 	"understudy/store"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // Settings are what flags, environment and langgraph.json say.

@@ -3,8 +3,8 @@ package compat
 import (
 	"strconv"
 
+	"understudy/eventstore/overlay"
 	"understudy/internal/fault"
-	"understudy/thread/overlay"
 )
 
 // Query parameters and header by which a request chooses transcripts and markers.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"understudy/compat"
-	"understudy/thread/overlay"
+	"understudy/eventstore/overlay"
 )
 
 // choose removes our own parameters and header from a request, and validates them. The rest of the query stays byte for

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"understudy/compat"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // exchange is one call on its way to the upstream and back.

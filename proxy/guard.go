@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
-	"understudy/thread/overlay"
 )
 
 // guarded keeps a Recorder that panics from breaking a call: its input passes unchanged. A Run that has panicked is not called again.

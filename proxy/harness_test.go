@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
-	"understudy/thread/overlay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

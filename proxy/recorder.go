@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
-	"understudy/thread/overlay"
 )
 
 // Call is the part of a client's call that recording needs.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"sync"
 
-	"understudy/thread/overlay"
+	"understudy/eventstore/overlay"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"understudy/thread/overlay"
+	"understudy/eventstore/overlay"
 )
 
 // pieces returns its text in pieces of these lengths, then the rest.

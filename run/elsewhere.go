@@ -7,9 +7,9 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/thread/overlay"
 )
 
 // elsewhere is the event of a terminal record that stands for the end of a run whose records went over another instance's bridge, and the code

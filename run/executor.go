@@ -14,6 +14,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -21,7 +22,6 @@ import (
 	"understudy/run/slots"
 	"understudy/run/webhook"
 	"understudy/thread"
-	"understudy/thread/overlay"
 	"understudy/thread/partial"
 )
 

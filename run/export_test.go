@@ -1,6 +1,6 @@
 package run
 
-import "understudy/thread/overlay"
+import "understudy/eventstore/overlay"
 
 // SetOverlay changes Options.Overlay of a Service that nothing uses yet: tests make theirs of the storage that the service was made with.
 func (s *Service) SetOverlay(o *overlay.Overlay) {

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"understudy/bridge"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
-	"understudy/thread/overlay"
 )
 
 // followers reads the streams of runs and threads for clients.

@@ -5,8 +5,8 @@ import (
 	"io"
 
 	"understudy/bridge"
+	"understudy/eventstore/overlay"
 	"understudy/id"
-	"understudy/thread/overlay"
 )
 
 // Follower reads one run, or one thread, as its records come. Not safe for concurrent use.

@@ -15,9 +15,9 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonobj"
-	"understudy/thread/overlay"
 )
 
 // formsBytes bounds the records that are kept in another form.

@@ -10,10 +10,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/bridge"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/thread"
-	"understudy/thread/overlay"
 	"understudy/thread/partial"
 )
 

@@ -20,10 +20,10 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
-	"understudy/thread/overlay"
 )
 
 // talker is a graph that saves messages and emits what a test says. Messages are words such as h1, a1 and S1, a summary.

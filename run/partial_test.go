@@ -19,11 +19,11 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonplus"
 	"understudy/run"
-	"understudy/thread/overlay"
 )
 
 // speaker is a graph that answers word by word, in several steps. Before each event it asks whether to go on.

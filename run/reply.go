@@ -10,11 +10,11 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // reply is what wait and join respond with, folded from the records of a run one by one. It is the rule of LangGraph Server:

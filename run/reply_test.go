@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
-	"understudy/thread/overlay"
 )
 
 // Each case was observed on LangGraph Server: records of a run, and what wait responded with.

@@ -15,6 +15,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -23,7 +24,6 @@ import (
 	"understudy/run/slots"
 	"understudy/run/webhook"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // Graphs are the graphs that runs execute.

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // settler writes what the end of a run means for its thread.

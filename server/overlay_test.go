@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/run"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // looking notes how those who ask want to see messages.

@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/compat"
+	"understudy/eventstore/overlay"
 	"understudy/internal/logctx"
 	"understudy/run"
-	"understudy/thread/overlay"
 )
 
 // request is the state of one request outside of Fiber.

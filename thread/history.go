@@ -6,9 +6,9 @@ import (
 	"io"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonobj"
-	"understudy/thread/overlay"
 )
 
 // History returns a history, newest first. It is held in memory; use ReadHistory for histories that may be long.

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/thread/overlay"
 )
 
 // LogStore is the part of the storage that a Log uses.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore/overlay"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
-	"understudy/thread/overlay"
 )
 
 // scanBatch is how many rows are loaded together when values decide which of them match.

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/limits"
-	"understudy/thread/overlay"
 )
 
 // Graphs are the graphs that threads run on.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/internal/jsonobj"
-	"understudy/thread/overlay"
 )
 
 // overlaySnapshots puts transcripts into snapshots of a thread.

@@ -2,7 +2,7 @@
 // which were removed, which new one is a summary, and in what order a person sees all of them.
 //
 // It is pure: the verdict depends only on its arguments. Recording (package eventstore) applies it to checkpoints, and the overlay
-// (package thread/overlay) to values that are shown before their checkpoint is recorded. So a conversation looks the same live and after
+// (package eventstore/overlay) to values that are shown before their checkpoint is recorded. So a conversation looks the same live and after
 // a reload. It does not depend on storage or encoding, and never decides by names of nodes or classes.
 package judge
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+
 	"understudy/graph"
 	"understudy/internal/fault"
 )

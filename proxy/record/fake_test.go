@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/proxy/record"
 	"understudy/storage/sqlite"
-	"understudy/thread/overlay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

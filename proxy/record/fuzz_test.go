@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/proxy/record"
 	"understudy/storage/sqlite"
-	"understudy/thread/overlay"
 )
 
 // An upstream has gone mad: it returns the same odd bytes to every question but who the thread is. Fuzzing proper, with coverage, is too slow

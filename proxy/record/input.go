@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"slices"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 )
 
 // Input prepares a body that may contain messages for graphs on other routes than Begin and Update: stateless runs, one or several, crons,

@@ -6,9 +6,9 @@ import (
 	"net/http"
 
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/thread/overlay"
 )
 
 // Events returns a page of the log of a thread, if the upstream allows the caller to see the thread. A *Refused error is the upstream's

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/thread/overlay"
 )
 
 // Call is the part of a client's call that recording needs.

@@ -7,9 +7,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 	"understudy/thread/partial"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore/overlay"
 	"understudy/proxy/record"
-	"understudy/thread/overlay"
 )
 
 // values returns what a client sees of root values.

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/proxy/record"
-	"understudy/thread/overlay"
 )
 
 // telling is a run that streams an answer word by word, and those who read it.

@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 )
 
 // State shows the state of a thread. live: it is the head, read without its id.

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"time"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 )
 
 // noteTime is the time limit for storing what a client deleted, which happens even if the client has left.

@@ -3,10 +3,10 @@ package record
 import (
 	"context"
 
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 )
 
 // updateDepth is how many checkpoints, from the head back, an update of a run may have followed.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 )
 
 // watchDepth is how many checkpoints, from the head back, the values of an event stream are compared with.

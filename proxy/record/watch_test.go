@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/proxy/record"
-	"understudy/thread/overlay"
 )
 
 // envelope is an event of the event-streaming protocol. Its messages are abridged as LangGraph Server abridges them.

@@ -13,8 +13,8 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	"understudy/eventstore/overlay"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // grow saves checkpoints as a graph leaves them that adds messages, and at times condenses all but the last ones or begins anew.

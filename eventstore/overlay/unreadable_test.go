@@ -8,9 +8,9 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // What cannot be read is named in states, where the checkpoint itself has null.

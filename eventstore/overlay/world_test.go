@@ -15,11 +15,11 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/storage/sqlite"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // shapeJSON describes a graph that has messages and a title.

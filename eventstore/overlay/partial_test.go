@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // interrupted is a thread whose last answer was streamed in part, and asks for a tool: h1 a1 h2 p.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/eventstore/overlay"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // long saves a thread of n messages, in steps, of which the last two are in the list.

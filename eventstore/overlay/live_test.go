@@ -14,12 +14,12 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/jsonscan"
 	"understudy/internal/talktest"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // A conversation looks the same live as it does once it is recorded, at every step: folded on the checkpoint before, and followed through

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
-	"understudy/thread/overlay"
 )
 
 // nothing is a reader of a store in which nothing was recorded.

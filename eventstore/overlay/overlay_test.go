@@ -14,10 +14,10 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/thread"
-	"understudy/thread/overlay"
 )
 
 // What langgraph and langchain's middleware stored is shown as package eventstore says that a person saw it.

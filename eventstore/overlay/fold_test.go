@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
-	"understudy/thread/overlay"
+	"understudy/eventstore/overlay"
 )
 
 // jsonOf spells messages as a stream does: other bytes than those that are stored.
