@@ -299,7 +299,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
-	exposed := map[string]bool{"understudy_workers": true, "understudy_worker_memory_bytes": true, "understudy_worker_deaths_total": true} // of Python
+	exposed := map[string]bool{"understudy_workers": true, "understudy_worker_memory_bytes": true, "understudy_worker_deaths_total": true,
+		"understudy_worker_blocked_total": true, "understudy_worker_blocked_seconds_total": true} // of Python
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (understudy_\w+) `).FindAllStringSubmatch(string(text), -1) {
 		exposed[m[1]] = true
 		require.True(t, documented[m[1]], m[1])

@@ -10,7 +10,8 @@ import (
 
 // metrics count the outcomes of worker processes.
 type metrics struct {
-	died, killed prometheus.Counter
+	died, killed            prometheus.Counter
+	blocked, blockedSeconds prometheus.Counter
 }
 
 // newMetrics registers the metrics, including gauges read from the pool when they are scraped.
@@ -35,7 +36,15 @@ func newMetrics(r prometheus.Registerer, p *Pool) *metrics {
 	deaths := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "understudy_worker_deaths_total", Help: "Python processes that died, or were killed because they did not end in time or had too much memory.",
 	}, []string{"cause"})
-	return &metrics{died: deaths.WithLabelValues("died"), killed: deaths.WithLabelValues("killed")}
+	return &metrics{
+		died: deaths.WithLabelValues("died"), killed: deaths.WithLabelValues("killed"),
+		blocked: f.NewCounter(prometheus.CounterOpts{
+			Name: "understudy_worker_blocked_total", Help: "Times that code of a graph blocked the event loop of its Python process for more than a second.",
+		}),
+		blockedSeconds: f.NewCounter(prometheus.CounterOpts{
+			Name: "understudy_worker_blocked_seconds_total", Help: "Seconds for which code of graphs blocked event loops, of the times that are over.",
+		}),
+	}
 }
 
 // census says how many workers there are.

@@ -29,6 +29,9 @@ type Options struct {
 	// are not replaced all at once.
 	MaxRuns int
 	Logger  *slog.Logger // nil: slog.Default()
+	// LogBlocking logs code that blocks the event loop of a worker for more than a second as a warning with advice, else as a debug message.
+	// Metrics count it either way.
+	LogBlocking bool
 	// Loaded is called once for each graph when the first worker has imported it, or failed to: err is then a *graph.Failure with the
 	// traceback. It must not block. Reload does not call it. nil: no calls.
 	Loaded func(name string, err error, took time.Duration)

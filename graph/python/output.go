@@ -28,7 +28,9 @@ func (w *worker) pipe(r io.Reader, name string, keep bool) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
-		if len(line) > 0 {
+		if report, ok := bytes.CutPrefix(line, blockedMark); ok && keep {
+			w.pool.blocked(w.pid, report)
+		} else if len(line) > 0 {
 			if keep {
 				w.tail.add(line)
 			}

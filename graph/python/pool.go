@@ -54,6 +54,7 @@ type Pool struct {
 	patient  bool          // the last failure may be temporary
 	told     string        // last logged reason
 	toldAt   time.Time
+	blocking map[string]*blocking // by place
 }
 
 // New returns a pool without starting workers, which Run does. It panics if opts.Serde is not JSON.
@@ -67,7 +68,7 @@ func New(opts Options) *Pool {
 		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, silence: 10 * time.Second, lost: 2 * time.Minute,
 		cancelGrace: 5 * time.Second, killGrace: time.Minute, startWithin: time.Minute, importWithin: 2 * time.Minute,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second, patience: time.Minute,
-		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}),
+		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}), blocking: make(map[string]*blocking),
 	}
 	p.gen.first = true
 	p.metrics = newMetrics(opts.Registry, p)

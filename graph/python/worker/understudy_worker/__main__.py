@@ -71,7 +71,7 @@ def require() -> None:
 
 async def serve(sock: socket.socket, options: dict) -> None:
     require()
-    from . import deltas, errors, logs, serde
+    from . import blocked, deltas, errors, logs, serde
     from .graphs import Registry
     from .runs import Runner
     from .wire import ANSWER, CALL, CANCEL, HELLO, LOADED, LOADING, LOG, PAUSE, PING, PONG, REFUSE, RUN, Wire, frame
@@ -127,6 +127,7 @@ async def serve(sock: socket.socket, options: dict) -> None:
     runner = Runner(wire, registry, serde.make(options.get("serde")))
     import langgraph.version
 
+    blocked.Watch(loop, [options["dir"], *options["paths"]]).start()
     problems = [[g, *described(e)] for g, e in registry.problems.items()]
     wire.send([HELLO, langgraph.version.__version__, ".".join(map(str, sys.version_info[:3])), problems])
 

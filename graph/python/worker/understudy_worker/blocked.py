@@ -1,0 +1,115 @@
+"""A thread that notices when the event loop does not turn, and reports the code that holds it up.
+
+All runs of a worker share its loop: one call that blocks delays every other run. The loop cannot report that itself, and neither can the
+socket, which belongs to the loop: reports are lines on standard error that start with MARK, which the server reads.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import json
+import linecache
+import os
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from langchain_core.runnables.config import var_child_runnable_config
+
+from .context import current
+
+# The server knows it too (blocked.go).
+MARK = "\x1eunderstudy blocked "
+# How long the loop may take for one turn, and the pause between two looks at it.
+LIMIT, PAUSE = 1.0, 0.25
+# A line this short is written whole, whatever else is written at the same time (PIPE_BUF), with room for escapes.
+LONGEST = 4096
+FRAMES = 6
+
+_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+
+
+class Watch(threading.Thread):
+    """Watches the loop of the thread that makes it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, folders: list[str]) -> None:
+        super().__init__(name="understudy-watch", daemon=True)
+        self._loop, self._thread = loop, threading.get_ident()
+        self._folders = tuple(os.path.join(os.path.abspath(f), "") for f in folders)
+        self._out = os.dup(2)  # graphs may close or replace theirs
+
+    def run(self) -> None:
+        while True:
+            turned = threading.Event()
+            began = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(turned.set)
+            except RuntimeError:
+                return  # the loop is closed
+            found: dict[str, Any] | None = None
+            while not turned.wait(LIMIT if found is None else PAUSE):
+                # Without a frame the loop's thread only waits for the processor. It may be in a node the next time.
+                if found is None and (found := self._look()) is not None:
+                    self._report({**found, "seconds": round(time.monotonic() - began, 3)})
+            took = time.monotonic() - began
+            if found is not None:
+                self._report({**found, "stack": [], "seconds": round(took, 3), "over": True})
+            time.sleep(PAUSE)
+
+    def _look(self) -> dict[str, Any] | None:
+        frame = sys._current_frames().get(self._thread)
+        task = asyncio.current_task(self._loop)
+        frames = []
+        while frame is not None and not frame.f_code.co_filename.startswith("<understudy"):
+            frames.append(frame)
+            frame = frame.f_back
+        if not frames or task is None and not any(map(self._own, frames)):
+            return None
+        # Innermost first. The user's own code says most, then a library's, and the standard library's least.
+        at = next(filter(self._own, frames), None) or next((f for f in frames if not _standard(f)), frames[0])
+        out = {"file": at.f_code.co_filename, "line": at.f_lineno, "code": _code(at), "inside": _module(frames[0])}
+        out["stack"] = [f"{f.f_code.co_filename}:{f.f_lineno} {f.f_code.co_name}" for f in frames[:FRAMES]]
+        if task is not None and (context := _context(task)) is not None:
+            if who := context.get(current):
+                out["run"], out["thread"] = who
+            config = context.get(var_child_runnable_config) or {}
+            out["node"] = str((config.get("metadata") or {}).get("langgraph_node") or "")
+        return out
+
+    def _own(self, frame: FrameType) -> bool:
+        file = os.path.abspath(frame.f_code.co_filename)
+        return file.startswith(self._folders) and not any(part in file for part in _LIBRARIES)
+
+    def _report(self, found: dict[str, Any]) -> None:
+        for key in ("stack", "code", "file"):
+            text = json.dumps(found)
+            if len(text) + len(MARK) + 2 <= LONGEST:
+                break
+            found[key] = [] if key == "stack" else found[key][:200]
+        try:
+            os.write(self._out, f"\n{MARK}{text}\n".encode())
+        except OSError:
+            pass
+
+
+def _context(task: asyncio.Task) -> contextvars.Context | None:
+    if hasattr(task, "get_context"):  # since 3.12
+        return task.get_context()
+    return next((o for o in gc.get_referents(task) if isinstance(o, contextvars.Context)), None)
+
+
+def _standard(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith(("<frozen", _STDLIB)) and not any(part in file for part in _LIBRARIES)
+
+
+def _code(frame: FrameType) -> str:
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()[:200]
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__") or "")
