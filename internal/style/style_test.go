@@ -28,6 +28,7 @@ var layers = [][]string{
 	{""}, // the root package, which embedders import
 	{"server"},
 	{"run", "assistant", "thread", "store", "proxy", "transfer"},
+	{"eventstore/overlay"}, // a read model of the event store, which knows what graphs send
 	{"graph", "checkpointer", "eventstore", "bridge"},
 	{"id"},
 	{"internal"},
