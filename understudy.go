@@ -366,7 +366,7 @@ func pythonOptions(cfg *Settings) (python.Options, error) {
 	}
 	serde, err := serdeJSON(cfg.Serde)
 	return python.Options{
-		Python: cfg.Python, Workers: cfg.Workers, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: env, Graphs: specs, Serde: serde,
+		Python: cfg.Python, PythonVersion: cfg.PythonVersion, Workers: cfg.Workers, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: env, Graphs: specs, Serde: serde,
 		JobsPerWorker: max(1, cfg.JobsPerWorker), MemoryLimit: int64(cfg.WorkerMemory), MaxRuns: cfg.WorkerMaxRuns, LogBlocking: cfg.Mode == config.Dev,
 	}, err
 }

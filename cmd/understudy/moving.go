@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ Stop the server on the data folder first; servers on a database go on. docs/movi
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&o.From, "from", "", "where to move from (`SOURCE`); required")
-	cmd.Flags().StringVar(&o.Graph, "graph", "", "`NAME` of the graph of threads whose checkpoints do not name one")
+	cmd.Flags().StringVar(&o.Graph, "graph", "", "`NAME` of the graph of threads whose checkpoints do not name one (default the only graph of --config)")
 	cmd.Flags().StringArrayVar(&headers, "header", nil, "`'NAME: VALUE'` to send to a server; repeatable")
 	load := dataFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -64,10 +65,25 @@ Stop the server on the data folder first; servers on a database go on. docs/movi
 		}
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p
+			o.Graph = onlyGraph(o.Graph, cfg, cmd.ErrOrStderr())
 			return o.Run(ctx, cfg, newLog(cfg, cmd.ErrOrStderr()))
 		})
 	}
 	return cmd
+}
+
+// onlyGraph is the graph of threads that do not name one: the given one, or that of a configuration with a single graph.
+func onlyGraph(given string, cfg *config.Config, out io.Writer) string {
+	switch {
+	case given != "":
+		return given
+	case len(cfg.Graphs) == 1:
+		fmt.Fprintf(out, "threads that do not name their graph become those of %q, the only one of %s (--graph NAME for another)\n", cfg.Graphs[0].ID, filepath.Base(cfg.File))
+		return cfg.Graphs[0].ID
+	case len(cfg.Graphs) > 1:
+		fmt.Fprintf(out, "threads that do not name their graph stay without one: %s has several; choose with --graph NAME, now or by importing again\n", filepath.Base(cfg.File))
+	}
+	return ""
 }
 
 func newExport() *cobra.Command {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/config"
 	"understudy/transfer"
 )
 
@@ -36,6 +37,26 @@ func TestMovingSaysWhatIsMissing(t *testing.T) {
 			var usage usageError
 			assert.Equal(t, c.usage, errors.As(err, &usage))
 		})
+	}
+}
+
+func TestImportUsesTheOnlyGraph(t *testing.T) {
+	t.Parallel()
+	one, two := config.Graph{ID: "one"}, config.Graph{ID: "two"}
+	for _, c := range []struct {
+		given      string
+		graphs     []config.Graph
+		want, said string
+	}{
+		{"", nil, "", ""},
+		{"two", []config.Graph{one}, "two", ""},
+		{"", []config.Graph{one}, "one", `"one", the only one of langgraph.json`},
+		{"", []config.Graph{one, two}, "", "--graph NAME"},
+	} {
+		var out bytes.Buffer
+		require.Equal(t, c.want, onlyGraph(c.given, &config.Config{File: "/app/langgraph.json", Graphs: c.graphs}, &out))
+		require.Contains(t, out.String(), c.said)
+		require.Equal(t, c.said == "", out.Len() == 0)
 	}
 }
 

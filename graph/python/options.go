@@ -12,13 +12,15 @@ import (
 
 // Options configure the workers and what they load.
 type Options struct {
-	Python  string          // interpreter, with langgraph installed
-	Workers int             // processes; < 1: number of cores
-	Dir     string          // folder of the langgraph.json: working directory of the workers, first on their sys.path
-	Paths   []string        // more folders for sys.path, such as local dependencies
-	Env     []string        // complete environment of the workers; nil: this process's
-	Graphs  map[string]Spec // by graph id
-	Serde   json.RawMessage // checkpointer.serde of the langgraph.json; nil when there is none
+	Python string // interpreter, with langgraph installed
+	// PythonVersion is the version that graphs ask for ("3.12"): another one is warned of once. "": any.
+	PythonVersion string
+	Workers       int             // processes; < 1: number of cores
+	Dir           string          // folder of the langgraph.json: working directory of the workers, first on their sys.path
+	Paths         []string        // more folders for sys.path, such as local dependencies
+	Env           []string        // complete environment of the workers; nil: this process's
+	Graphs        map[string]Spec // by graph id
+	Serde         json.RawMessage // checkpointer.serde of the langgraph.json; nil when there is none
 	// JobsPerWorker is how many runs a worker should execute at once. It sizes the threads for synchronous nodes; it is not a limit
 	// here: the code that claims runs enforces it.
 	JobsPerWorker int

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -205,6 +206,10 @@ func (p *Pool) greeted(w *worker, m hello) {
 		p.loaded(w, name, why, 0) // graphs that were not imported
 	}
 	p.mu.Lock()
+	if want := w.gen.opts.PythonVersion; want != "" && !strings.HasPrefix(m.python+".", want+".") && !w.gen.imported {
+		p.opts.Logger.Warn("the interpreter is not of the version that langgraph.json asks for", "python", m.python, "python_version", want, "interpreter", w.gen.opts.Python,
+			"fix", "name an interpreter of Python "+want+" with --python, or change python_version")
+	}
 	p.failures, p.told, w.gen.imported = 0, "", true
 	if !w.standby && w.gen == p.gen { // else it is not in service, or about to leave
 		// A file may have changed since another worker of the generation imported it. If that import worked, the graph counts as working:

@@ -225,3 +225,20 @@ func TestGraphsAreReportedAsTheyLoad(t *testing.T) {
 	require.ErrorAs(t, got["b"], &failure)
 	require.Contains(t, failure.Detail, "line 2")
 }
+
+// An interpreter of another version than langgraph.json asks for works, and is warned of once, with both versions and a fix.
+func TestAnotherVersionOfPython(t *testing.T) {
+	t.Parallel()
+	for want, warned := range map[string]int{"": 0, "3": 0, "3.99": 1, "2.7": 1} {
+		o := harmful(t)
+		o.PythonVersion, o.Workers = want, 2
+		log := &lines{}
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+		p := start(t, o)
+		await(t, "both workers", func() bool { return p.InService() == 2 })
+		_, version := p.Versions()
+		require.Equal(t, warned, strings.Count(log.String(), "python_version="+want+" "), log.String())
+		require.Equal(t, warned, strings.Count(log.String(), "python="+version+" "))
+		well(t, p)
+	}
+}

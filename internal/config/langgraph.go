@@ -216,6 +216,8 @@ func (f *file) env(v value, key string) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			f.warn(key, "there is no file %s; no variable was read", path)
+		case errors.Is(err, fs.ErrPermission):
+			f.unreadable(v, key, path)
 		case err != nil:
 			f.wrong(v, key, "%s is no list of NAME=value lines: %v", data, err)
 		default:
@@ -239,6 +241,24 @@ func (f *file) env(v value, key string) {
 	default:
 		f.wrong(v, key, `is %s; write the name of a file, such as ".env", or an object: {"NAME": "value"}`, v.kind())
 	}
+}
+
+// unreadable reports an env file that this process may not read. One of another user, such as a mounted file of mode 0600 in a container, is
+// left out, because its variables may have come by the environment. Our own is a mistake.
+func (f *file) unreadable(v value, key, path string) {
+	info, err := os.Stat(path)
+	if err != nil {
+		f.wrong(v, key, "%s cannot be read: %v", path, err)
+		return
+	}
+	owner, known := ownerOf(info)
+	if !known || owner == os.Geteuid() {
+		f.wrong(v, key, "%s cannot be read (mode %04o); run chmod 600 %s", path, info.Mode().Perm(), path)
+		return
+	}
+	f.warn(key, "%s cannot be read and is left out: it belongs to user %d (mode %04o), and this process runs as user %d. Pass its variables by the environment "+
+		"(docker run --env-file, env_file in compose.yaml), run as its owner (docker run --user %d), or let others read it (chmod 644)",
+		path, owner, info.Mode().Perm(), os.Geteuid(), owner)
 }
 
 var pythonVersion = regexp.MustCompile(`^3\.(\d+)$`)
