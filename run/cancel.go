@@ -152,7 +152,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 // tellInterrupted notifies followers, after the commit, of pending runs that were ended.
 func (s *Service) tellInterrupted(ctx context.Context, ended []*Run) {
 	for _, r := range ended {
-		s.metrics.ended[Interrupted].Inc()
+		s.executor.metrics.ended[Interrupted].Inc()
 		s.publisher.publishEnd(ctx, r)
 	}
 }

@@ -69,7 +69,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		var err error
 		if sub, err = s.Bridge.Subscribe(ctx, threads[0], nil); err != nil {
 			away = fmt.Errorf("subscribe: %w", err)
-			if s.near == nil || !errors.Is(err, bridge.ErrInterrupted) {
+			if s.publisher.failover == nil || !errors.Is(err, bridge.ErrInterrupted) {
 				return nil, nil, away
 			}
 		}
@@ -102,11 +102,11 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 		}
 		return nil, nil, err
 	}
-	var followed *steady
-	if follow && s.near != nil { // before it can publish
+	var followed *runSubscription
+	if follow && s.publisher.failover != nil { // before it can publish
 		r := done[0].run.ID
-		followed = s.followers.steady(r, s.near.follow(r), sub, bridge.Offset{})
-		followed.fills = durable(done[0].run)
+		followed = s.followers.runSubscription(r, s.publisher.failover.follow(r), sub, bridge.Offset{})
+		followed.fillsGaps = durable(done[0].run)
 		sub = followed
 	}
 	runs := make([]*Run, len(done))
@@ -122,7 +122,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	}
 	s.slots.Release(free)
 	if away != nil {
-		followed.cross(ctx) // else its reader is interrupted: the run is there, and who was refused would ask for another
+		followed.failOver(ctx) // else its reader is interrupted: the run is there, and who was refused would ask for another
 	}
 	return runs, sub, nil
 }

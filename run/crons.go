@@ -71,8 +71,8 @@ type crons struct {
 	poked  chan struct{} // capacity 1: the next cron changed
 }
 
-// CreateCron makes a cron.
-func (s *crons) CreateCron(ctx context.Context, n NewCron) (*Cron, error) {
+// create is Service.CreateCron.
+func (s *crons) create(ctx context.Context, n NewCron) (*Cron, error) {
 	// The order of the checks is LangGraph Server's: it decides which of several mistakes a client sees.
 	if err := s.policy.Check(gjson.ParseBytes(n.Payload["webhook"]).String()); err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func withCronID(payload *jsonobj.Object, c id.Cron) json.RawMessage {
 	return payload.JSON()
 }
 
-// GetCron returns a cron.
-func (s *crons) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
+// get is Service.GetCron.
+func (s *crons) get(ctx context.Context, c id.Cron) (*Cron, error) {
 	row, err := s.store.Cron(ctx, c)
 	if fault.Is(err, fault.NotFound) {
 		return nil, errNoCron
@@ -150,8 +150,8 @@ func (s *crons) GetCron(ctx context.Context, c id.Cron) (*Cron, error) {
 	return row, err
 }
 
-// UpdateCron changes a cron. A changed schedule, zone or end counts from now.
-func (s *crons) UpdateCron(ctx context.Context, c id.Cron, p CronPatch) (*Cron, error) {
+// update is Service.UpdateCron.
+func (s *crons) update(ctx context.Context, c id.Cron, p CronPatch) (*Cron, error) {
 	if err := s.checkPatch(p); err != nil {
 		return nil, err
 	}
@@ -220,8 +220,8 @@ func (s *crons) checkPatch(p CronPatch) error {
 	return err
 }
 
-// DeleteCron removes a cron. Runs that it made go on.
-func (s *crons) DeleteCron(ctx context.Context, c id.Cron) error {
+// remove is Service.DeleteCron.
+func (s *crons) remove(ctx context.Context, c id.Cron) error {
 	err := s.store.Write(ctx, func(tx Tx) error {
 		if _, err := tx.Cron(c); err != nil {
 			return err
@@ -234,8 +234,8 @@ func (s *crons) DeleteCron(ctx context.Context, c id.Cron) error {
 	return err
 }
 
-// SearchCrons returns a page, and whether there is another one behind it.
-func (s *crons) SearchCrons(ctx context.Context, q CronQuery) ([]*Cron, bool, error) {
+// search is Service.SearchCrons.
+func (s *crons) search(ctx context.Context, q CronQuery) ([]*Cron, bool, error) {
 	limit := q.Limit
 	if limit > 0 {
 		q.Limit++
@@ -248,11 +248,6 @@ func (s *crons) SearchCrons(ctx context.Context, q CronQuery) ([]*Cron, bool, er
 		return page[:limit], true, nil
 	}
 	return page, false, nil
-}
-
-// CountCrons is the number that SearchCrons would find in all.
-func (s *crons) CountCrons(ctx context.Context, q CronQuery) (int, error) {
-	return s.store.CountCrons(ctx, q)
 }
 
 // cronBatch is how many crons fire in one transaction: enough for thousands that are due in the same minute, few enough not to hold up other writers.

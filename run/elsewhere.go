@@ -80,7 +80,7 @@ func (f *followers) resultOf(ctx context.Context, r *Run, look overlay.Look) (Re
 		return Result{Error: errorJSON("ResultUnavailable", "Another server executed the run, and without Redis its result is not shared. "+
 			"It was not to be kept: give the run a thread, or on_completion \"keep\".")}, nil
 	}
-	over, err := f.Join(ctx, r.Thread, r.ID)
+	over, err := f.join(ctx, r.Thread, r.ID)
 	if fault.Is(err, fault.NotFound) { // rolled back
 		return f.threadValues(ctx, r.Thread, look)
 	}

@@ -359,7 +359,7 @@ func (x *executor) launchWith(r *Run, unwritten bool, finish func(context.Contex
 	}
 	before := x.executions.add(ex, x.shared)
 	if r.Attempt == 1 {
-		x.publisher.near.begin(r) // there may be a follower already
+		x.publisher.failover.begin(r) // there may be a follower already
 	}
 	go func() {
 		defer x.executions.running.Done()
@@ -367,10 +367,10 @@ func (x *executor) launchWith(r *Run, unwritten bool, finish func(context.Contex
 			<-before // so that streams of the thread show one run after the other
 		}
 		if r.Attempt > 1 {
-			x.publisher.near.begin(r)
+			x.publisher.failover.begin(r)
 		}
 		x.execute(ctx, ex, finish)
-		x.publisher.near.end(r.ID)
+		x.publisher.failover.end(r.ID)
 		ex.turns.Wait()
 		ex.turn.Leave()
 		cancel(nil)

@@ -169,7 +169,7 @@ func (rf *runFollower) Result(ctx context.Context) (Result, error) {
 		}
 		if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !rf.run.Kwargs.Temporary {
 			// The stream lost records, or there are none for a while. Only the end is wanted, and the database has it.
-			again, err := rf.f.Join(ctx, rf.run.Thread, rf.run.ID)
+			again, err := rf.f.join(ctx, rf.run.Thread, rf.run.ID)
 			if err != nil {
 				return Result{}, err
 			}
@@ -239,9 +239,9 @@ func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *
 		}
 		return nil, nil, err
 	}
-	here, _ := sub.(*steady)
+	here, _ := sub.(*runSubscription)
 	if here != nil {
-		here.fills = durable(row) && from == nil
+		here.fillsGaps = durable(row) && from == nil
 	}
 	if interrupted == nil {
 		if here != nil && from != nil && row.Kwargs.Resumable { // of another run nothing comes again, whatever its reader has seen
@@ -256,7 +256,7 @@ func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *
 		return row, nil, nil
 	}
 	// Of a run that is executed here the records come without Redis. Those before the subscription are in the database, if anywhere.
-	if here != nil && (from == nil || !row.Kwargs.Resumable || durable(row)) && here.cross(ctx) {
+	if here != nil && (from == nil || !row.Kwargs.Resumable || durable(row)) && here.failOver(ctx) {
 		return row, sub, nil
 	}
 	if sub != nil {
@@ -268,24 +268,23 @@ func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *
 // subscribeRun subscribes to the stream of a thread for one of its runs. With bridge.ErrInterrupted it may also return a
 // subscription, which is interrupted unless it crosses.
 func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
-	if f.publisher.near == nil {
+	if f.publisher.failover == nil {
 		return f.bridge.Subscribe(ctx, t, from)
 	}
-	of := f.publisher.near.follow(r) // first, so that everything published from now on is kept
-	last := f.publisher.near.lastOf(of)
+	of := f.publisher.failover.follow(r) // first, so that everything published from now on is kept
+	last := f.publisher.failover.lastOf(of)
 	sub, err := f.bridge.Subscribe(ctx, t, from)
 	if err != nil && !errors.Is(err, bridge.ErrInterrupted) {
-		f.publisher.near.unfollow(of)
+		f.publisher.failover.unfollow(of)
 		return nil, err
 	}
-	return f.steady(r, of, sub, last), err
+	return f.runSubscription(r, of, sub, last), err
 }
 
 var errNoRun = fault.New(fault.NotFound, "Run not found")
 
-// JoinStream follows the records of a run; after nil: only what comes from now on. The run is not cancelled when the reader leaves
-// unless cancelOnLeave.
-func (f *followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (Follower, error) {
+// joinStream is Service.JoinStream.
+func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (Follower, error) {
 	if t == "" { // a stateless run is named by its id alone
 		row, err := f.store.Run(ctx, "", r)
 		if fault.Is(err, fault.NotFound) {
@@ -326,16 +325,16 @@ func (f *followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from 
 				sub.Close()
 				return nil, err
 			}
-			if here, ok := sub.(*steady); ok && durable(row) && how.known {
-				here.fills = true
+			if here, ok := sub.(*runSubscription); ok && durable(row) && how.known {
+				here.fillsGaps = true
 			}
 		}
 	}
 	return f.follow(ctx, row, sub, how), nil
 }
 
-// StreamThread follows all runs of a thread; it never ends by itself. A thread that is not there yet is waited for.
-func (f *followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (Follower, error) {
+// streamThread is Service.StreamThread.
+func (f *followers) streamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (Follower, error) {
 	sub, err := f.bridge.Subscribe(ctx, t, from)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)

@@ -74,7 +74,7 @@ func (u *unseenRun) Result(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	u.ended = true
-	over, err := u.f.Join(ctx, u.run.Thread, u.run.ID)
+	over, err := u.f.join(ctx, u.run.Thread, u.run.ID)
 	if err != nil {
 		return Result{}, err
 	}

@@ -57,11 +57,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 func watchQueue(r prometheus.Registerer, q *queue) {
 	f := promauto.With(r)
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs", Help: "Runs that this instance executes at once at most."}, func() float64 {
-		most, _ := q.Load()
+		most, _ := q.load()
 		return float64(most)
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs_used", Help: "Runs that this instance executes."}, func() float64 {
-		_, used := q.Load()
+		_, used := q.load()
 		return float64(used)
 	})
 	if r != nil {
@@ -121,7 +121,7 @@ func (m queueMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m queueMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), queueTime) // a collector is given none
 	defer cancel()
-	q, err := m.q.Queue(ctx)
+	q, err := m.q.state(ctx)
 	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	if err != nil {
 		gauge(m.up, 0)

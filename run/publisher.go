@@ -17,18 +17,18 @@ import (
 
 // publisher puts the records of runs on the streams of their threads, and those of resumable runs into the database.
 type publisher struct {
-	store   Store
-	bridge  bridge.Bridge
-	shared  bool          // other servers work on the store
-	remote  bridge.Remote // the bridge, when its streams go through Redis; nil else
-	near    *nearby       // serves followers here while Redis is away; nil without remote
-	signals *signals
-	log     *slog.Logger
-	quit    <-chan struct{} // closed when the grace period is over
+	store    Store
+	bridge   bridge.Bridge
+	shared   bool          // other servers work on the store
+	remote   bridge.Remote // the bridge, when its streams go through Redis; nil else
+	failover *failover     // serves followers here while Redis is away; nil without remote
+	signals  *signals
+	log      *slog.Logger
+	quit     <-chan struct{} // closed when the grace period is over
 
-	briefs  sync.Map // id.Thread → *briefStream, of runs that are not written
-	keep    chan kept
-	stopped chan struct{} // closed when nothing is published any more
+	deferred sync.Map // id.Thread → *deferredStream, of runs that are not written
+	keep     chan kept
+	stopped  chan struct{} // closed when nothing is published any more
 }
 
 func newPublisher(o *Options, shared bool, signals *signals, quit <-chan struct{}) *publisher {
@@ -38,7 +38,7 @@ func newPublisher(o *Options, shared bool, signals *signals, quit <-chan struct{
 		keep: make(chan kept, 1024), stopped: make(chan struct{}),
 	}
 	if p.remote, _ = o.Bridge.(bridge.Remote); p.remote != nil {
-		p.near = newNearby(o.Streams)
+		p.failover = newFailover(o.Streams)
 	}
 	return p
 }
@@ -55,14 +55,14 @@ const keepBatch = 512
 
 // run writes records until ctx ends, and then those that wait.
 func (p *publisher) run(ctx context.Context) {
-	if p.near != nil {
+	if p.failover != nil {
 		swept := make(chan struct{})
 		go func() {
 			defer close(swept)
-			_ = p.near.live.Run(ctx) // the cause of ctx
+			_ = p.failover.live.Run(ctx) // the cause of ctx
 		}()
 		defer func() {
-			_ = p.near.live.Close() // which has no error
+			_ = p.failover.live.Close() // which has no error
 			<-swept
 		}()
 	}
@@ -166,7 +166,7 @@ func (p *publisher) record(r *Run, kind bridge.Kind, event string, data []byte) 
 
 // publish sends records on the thread's stream, and keeps those of resumable runs.
 func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
-	if b, brief := p.briefs.Load(r.Thread); brief && b.(*briefStream).publish(context.WithoutCancel(ctx), records) {
+	if b, ok := p.deferred.Load(r.Thread); ok && b.(*deferredStream).publish(context.WithoutCancel(ctx), records) {
 		return
 	}
 	durable := r.Kwargs.Resumable && !r.Kwargs.Temporary
@@ -181,7 +181,7 @@ func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Reco
 		p.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
 		return
 	}
-	p.near.published(r.ID, records)
+	p.failover.published(r.ID, records)
 	if !durable {
 		return
 	}
@@ -238,9 +238,8 @@ func (p *publisher) terminal(r *Run) *bridge.Record {
 	return p.record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
 }
 
-// PublishState publishes, for followers of a thread, a state that a client has written, and its checkpoint.
-// data: {"state": …, "thread_id": …}.
-func (p *publisher) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
+// publishState is Service.PublishState.
+func (p *publisher) publishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
 	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}
 	if err := p.bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // does not block
 		p.log.Warn("a state update was not published", "thread_id", t, "error", err)

@@ -42,10 +42,11 @@ type queue struct {
 	settler    *settler
 	signals    *signals
 	watches    *watches
-	others     func() // wakes what waits for other reasons than runs: crons and webhooks
+	// onHeartbeat is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
+	onHeartbeat func()
 
-	wake chan struct{} // capacity 1: something may be due
-	look chan struct{} // capacity 1: something may have happened to runs of this server
+	wake    chan struct{} // capacity 1: something may be due
+	recheck chan struct{} // capacity 1: runs of this server may have been cancelled, deleted or taken over
 
 	blind bool // the last look for leases that have ended failed; owned by takeOver
 	jumps int  // of the clock that takeOver knows of; owned by it too
@@ -328,13 +329,13 @@ type Queue struct {
 	First, Middle, FirstDue time.Time
 }
 
-// Load returns how many runs this server executes, at most and now.
-func (q *queue) Load() (most, used int) { return q.slots.Len(), q.executions.len() }
+// load is Service.Load.
+func (q *queue) load() (most, used int) { return q.slots.Len(), q.executions.len() }
 
 // queueBound is up to where runs are counted: the count is asked for every few seconds, and a longer queue is long enough.
 const queueBound = 100_000
 
-// Queue returns the state of the queue.
-func (q *queue) Queue(ctx context.Context) (Queue, error) {
+// state is Service.Queue.
+func (q *queue) state(ctx context.Context) (Queue, error) {
 	return q.store.Queue(ctx, q.now(), queueBound)
 }

@@ -205,8 +205,8 @@ func (f *followers) threadValues(ctx context.Context, t id.Thread, look overlay.
 	return Result{Values: values}, nil
 }
 
-// Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
-func (f *followers) Join(ctx context.Context, t id.Thread, r id.Run) (Follower, error) {
+// join is Service.Join.
+func (f *followers) join(ctx context.Context, t id.Thread, r id.Run) (Follower, error) {
 	row, sub, err := f.subscribe(ctx, t, r, nil)
 	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
 		return &unseenRun{f: f, run: row}, nil

@@ -99,12 +99,12 @@ type Service struct {
 	executions *executions  // the runs that this server executes
 	signals    *signals     // to other servers; nil: there are none
 	watches    *watches     // of runs that other servers execute; nil: the bridge carries their records
-	*publisher              // of records
-	*followers              // of records: Join, JoinStream, StreamThread
+	publisher  *publisher   // of records
+	followers  *followers   // of records
 	settler    *settler     // of threads, when runs end
 	executor   *executor    // of claimed runs
-	*queue                  // of runs that are due: Load, Queue
-	*crons                  // CreateCron, SearchCrons, …
+	queue      *queue       // of runs that are due
+	crons      *crons       // of schedules
 	webhooks   *webhook.Sender
 	quit       chan struct{} // closed when the grace period is over
 }
@@ -173,11 +173,11 @@ func NewService(o Options) *Service {
 	s.queue = &queue{
 		store: o.Store, shared: shared, bridge: o.Bridge, graphs: o.Graphs, clock: s.clock, now: s.Now, instance: o.Instance, lease: o.Lease,
 		resumableTTL: o.ResumableTTL, log: s.log, metrics: metrics, slots: s.slots, executions: s.executions, executor: s.executor, settler: s.settler,
-		signals: s.signals, watches: s.watches, wake: wake, look: make(chan struct{}, 1), foreign: map[string]bool{},
+		signals: s.signals, watches: s.watches, wake: wake, recheck: make(chan struct{}, 1), foreign: map[string]bool{},
 	}
 	s.executor.queue = s.queue
 	s.crons = &crons{store: o.Store, clock: s.clock, now: s.Now, wire: o.Wire, policy: s.Webhooks, runs: s, log: s.log, poked: make(chan struct{}, 1)}
-	s.queue.others = func() {
+	s.queue.onHeartbeat = func() {
 		loop.Poke(s.crons.poked)
 		s.webhooks.Poke()
 	}
@@ -209,7 +209,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.shared() {
 		s.log.InfoContext(ctx, "sharing the queue with other servers", "instance", s.Instance, "lease", s.Lease.String())
 		g.Go(func() error { return s.queue.listen(gctx) })
-		g.Go(func() error { return s.loop("signals").Run(gctx, s.queue.look, s.queue.renewNow) })
+		g.Go(func() error { return s.loop("signals").Run(gctx, s.queue.recheck, s.queue.renewNow) })
 		g.Go(func() error { return s.loop("takeover").Run(gctx, nil, s.queue.takeOver) })
 	}
 	if s.watches != nil {
@@ -289,8 +289,8 @@ func (s *Service) Start(ctx context.Context, t id.Thread, req Request) (*Run, Fo
 // Begin is Start, but of a stateless run nothing may have been written yet: before a client learns of it, other than by its result, Follower.Settle
 // must have succeeded.
 func (s *Service) Begin(ctx context.Context, t id.Thread, req Request) (*Run, Follower, error) {
-	if s.mayBeBrief(t, &req) {
-		if r, f, ok, err := s.startBrief(ctx, &req); ok || err != nil {
+	if s.mayDefer(t, &req) {
+		if r, f, ok, err := s.startDeferred(ctx, &req); ok || err != nil {
 			return r, f, err
 		}
 	}

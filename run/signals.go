@@ -27,13 +27,13 @@ type signals struct {
 	timeout  time.Duration // of sending
 	log      *slog.Logger
 	queue    chan Signal
-	offers   chan Signal // capacity 1: the zero Signal is to be sent
+	wakeups  chan Signal // capacity 1: the zero Signal, there may be runs to claim, is to be sent
 }
 
 func newSignals(shared Shared, o *Options) *signals {
 	return &signals{
 		shared: shared, instance: o.Instance, local: o.Local, timeout: o.Lease / 4, log: o.Logger,
-		queue: make(chan Signal, signalQueue), offers: make(chan Signal, 1),
+		queue: make(chan Signal, signalQueue), wakeups: make(chan Signal, 1),
 	}
 }
 
@@ -44,7 +44,7 @@ func (s *signals) signal(sig Signal) {
 	}
 	c := s.queue
 	if sig == (Signal{}) {
-		c = s.offers // many are as good as one
+		c = s.wakeups // one is as good as many
 	}
 	select {
 	case c <- sig:
@@ -61,11 +61,11 @@ func (s *signals) tellAll(ctx context.Context) {
 		var sig Signal
 		select {
 		case sig = <-s.queue:
-		case sig = <-s.offers:
+		case sig = <-s.wakeups:
 		case <-ctx.Done():
 			select {
 			case sig = <-s.queue:
-			case sig = <-s.offers:
+			case sig = <-s.wakeups:
 			default:
 				return
 			}

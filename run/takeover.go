@@ -43,7 +43,7 @@ func (q *queue) heard(sig Signal) {
 		return
 	}
 	if q.executions.concern(sig) {
-		loop.Poke(q.look)
+		loop.Poke(q.recheck)
 	}
 }
 
@@ -103,7 +103,7 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	}
 	q.watches.watchAll()
 	q.arrived()
-	q.others()
+	q.onHeartbeat()
 	return next, nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// BriefWait is how long a new run may wait for a slot without being written.
-const BriefWait = 250 * time.Millisecond
+// ReserveWait is how long a new run may wait for a slot without being written.
+const ReserveWait = 250 * time.Millisecond
 
 // Slots hands out the places. The next slot that becomes free goes to the first that came: runs of the queue, then new runs that wait in ReserveSoon, then
 // other new ones. All methods are safe for concurrent use.
@@ -79,7 +79,7 @@ func (s *Slots) Reserve(n int) int {
 // mayStart reports whether runs may begin. A suspect is executed alone: what begins beside it might die with it. s.mu is held.
 func (s *Slots) mayStart() bool { return !s.closed && len(s.line) == 0 }
 
-// ReserveSoon takes a slot for a new run, for which it waits up to BriefWait behind those that came before it.
+// ReserveSoon takes a slot for a new run, for which it waits up to ReserveWait behind those that came before it.
 func (s *Slots) ReserveSoon(ctx context.Context) bool {
 	s.mu.Lock()
 	switch {
@@ -94,7 +94,7 @@ func (s *Slots) ReserveSoon(ctx context.Context) bool {
 	granted := make(chan struct{})
 	s.waiters = append(s.waiters, granted)
 	s.mu.Unlock()
-	timer := time.NewTimer(BriefWait)
+	timer := time.NewTimer(ReserveWait)
 	defer timer.Stop()
 	select {
 	case <-granted:

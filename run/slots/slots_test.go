@@ -129,11 +129,11 @@ func TestSlots(t *testing.T) {
 					wait(0)
 				}
 				if random.IntN(20) == 0 {
-					wait(slots.BriefWait)
+					wait(slots.ReserveWait)
 					require.Empty(t, waiting)
 				}
 			}
-			wait(slots.BriefWait)
+			wait(slots.ReserveWait)
 			for _, turn := range line {
 				turn.Leave()
 			}

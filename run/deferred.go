@@ -11,37 +11,37 @@ import (
 	"understudy/thread"
 )
 
-// brief is a stateless run of which nothing would be left after its end, and of which its client knows nothing yet: neither its id nor that it
+// deferredRun is a stateless run of which nothing would be left after its end, and of which its client knows nothing yet: neither its id nor that it
 // was accepted. It is executed without having been written, as if its request were still under way. It is written before the client learns
 // of it (Follower.Settle), or when it ends in a way that leaves something to do. Most runs that are waited for end before, and cost the
 // database nothing.
-type brief struct {
+type deferredRun struct {
 	s      *Service
 	ex     *execution
 	thread *thread.Thread
-	stream *briefStream
+	stream *deferredStream
 
 	mu      sync.Mutex
 	settled bool // it was written, or has ended, or cannot be written
 	err     error
 }
 
-// briefFollower follows a brief run.
-type briefFollower struct {
+// deferredFollower follows a deferred run.
+type deferredFollower struct {
 	*runFollower
-	brief *brief
+	deferred *deferredRun
 }
 
 // Settle implements Follower.
-func (f *briefFollower) Settle(ctx context.Context) error { return f.brief.settle(ctx) }
+func (f *deferredFollower) Settle(ctx context.Context) error { return f.deferred.settle(ctx) }
 
-// mayBeBrief reports whether a request is for a run that need not be written at once.
-func (s *Service) mayBeBrief(t id.Thread, req *Request) bool {
+// mayDefer reports whether a request is for a run that need not be written at once.
+func (s *Service) mayDefer(t id.Thread, req *Request) bool {
 	return t == "" && req.OnCompletion != "keep" && req.Webhook == "" && req.After <= 0 && !req.Resumable && len(req.Command) == 0
 }
 
-// startBrief starts a run without writing it. ok is false when it cannot start at once and must be queued.
-func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f Follower, ok bool, err error) {
+// startDeferred starts a run without writing it. ok is false when it cannot start at once and must be queued.
+func (s *Service) startDeferred(ctx context.Context, req *Request) (r *Run, f Follower, ok bool, err error) {
 	carry(ctx, req)
 	a, err := s.resolveAssistant(req.AssistantID)
 	if err != nil {
@@ -82,21 +82,21 @@ func (s *Service) startBrief(ctx context.Context, req *Request) (r *Run, f Follo
 	}
 	shown := *claimed
 	s.queue.claim(claimed, row, now)
-	stream, err := newBriefStream(ctx, row.ID, s.Streams)
+	stream, err := newDeferredStream(ctx, row.ID, s.Streams)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	b := &brief{s: s, thread: row, stream: stream}
-	s.publisher.briefs.Store(row.ID, b.stream)
+	b := &deferredRun{s: s, thread: row, stream: stream}
+	s.publisher.deferred.Store(row.ID, b.stream)
 	started = true
 	b.mu.Lock() // the end of the run waits until there is an execution
 	b.ex = s.executor.launchWith(claimed, true, b.finish)
 	b.mu.Unlock()
-	return &shown, &briefFollower{s.followers.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"}), b}, true, nil
+	return &shown, &deferredFollower{s.followers.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"}), b}, true, nil
 }
 
 // settle writes the run, unless it has ended. A run that cannot be written is given up.
-func (b *brief) settle(ctx context.Context) error {
+func (b *deferredRun) settle(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.settled {
@@ -109,10 +109,10 @@ func (b *brief) settle(ctx context.Context) error {
 	return b.err
 }
 
-func (b *brief) write(ctx context.Context) error {
+func (b *deferredRun) write(ctx context.Context) error {
 	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
 	sub, away := b.s.followers.subscribeRun(ctx, b.thread.ID, b.ex.run.ID, nil)
-	if here, ok := sub.(*steady); ok && away != nil && here.cross(ctx) {
+	if here, ok := sub.(*runSubscription); ok && away != nil && here.failOver(ctx) {
 		away = nil
 	}
 	err := b.s.Store.Write(ctx, func(tx Tx) error {
@@ -133,18 +133,18 @@ func (b *brief) write(ctx context.Context) error {
 	}
 	b.ex.unwritten.Store(false)
 	b.stream.hand(context.WithoutCancel(ctx), sub, away, b.s.Bridge)
-	b.s.publisher.briefs.Delete(b.thread.ID)
+	b.s.publisher.deferred.Delete(b.thread.ID)
 	return nil
 }
 
 // end forgets a run that was never written.
-func (b *brief) end() {
+func (b *deferredRun) end() {
 	b.settled = true
-	b.s.publisher.briefs.Delete(b.thread.ID)
+	b.s.publisher.deferred.Delete(b.thread.ID)
 }
 
 // finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.
-func (b *brief) finish(ctx context.Context, claimed *Run, out outcome) error {
+func (b *deferredRun) finish(ctx context.Context, claimed *Run, out outcome) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.ex.unwritten.Load() {

@@ -11,8 +11,8 @@ import (
 // A reader that gets neither the bridge nor what the run publishes here is interrupted: it does not wait, and nothing else happens to it.
 func TestASubscriptionOfNothingIsInterrupted(t *testing.T) {
 	t.Parallel()
-	n := newNearby(bridge.Options{})
-	st := (&followers{publisher: &publisher{near: n}}).steady("r", n.follow("r"), nil, bridge.Offset{MS: 1})
+	n := newFailover(bridge.Options{})
+	st := (&followers{publisher: &publisher{failover: n}}).runSubscription("r", n.follow("r"), nil, bridge.Offset{MS: 1})
 	_, err := st.Replay(t.Context())
 	require.ErrorIs(t, err, bridge.ErrInterrupted)
 	_, err = st.Next(t.Context())

@@ -8,9 +8,9 @@ import (
 	"understudy/id"
 )
 
-// briefStream is the stream of a brief run. While no other client can know of the run there is one reader, which a bridge of its own serves: records
+// deferredStream is the stream of a deferred run. While no other client can know of the run there is one reader, which a bridge of its own serves: records
 // that are not read yet go to disk as in any other. Once the run is written its records go through the bridge of the service.
-type briefStream struct {
+type deferredStream struct {
 	thread id.Thread
 	own    *bridge.Memory
 	sub    bridge.Subscription // of own
@@ -25,20 +25,20 @@ type briefStream struct {
 	closed  bool
 }
 
-// handedOver is the event of the record that ends the stream of a brief run when it was written.
+// handedOver is the event of the record that ends the stream of a deferred run when it was written.
 const handedOver = "handed over"
 
-func newBriefStream(ctx context.Context, t id.Thread, opts bridge.Options) (*briefStream, error) {
+func newDeferredStream(ctx context.Context, t id.Thread, opts bridge.Options) (*deferredStream, error) {
 	own := bridge.NewMemory(opts)
 	sub, err := own.Subscribe(ctx, t, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &briefStream{thread: t, own: own, sub: sub}, nil
+	return &deferredStream{thread: t, own: own, sub: sub}, nil
 }
 
 // publish takes records. It returns false when they are the bridge's.
-func (b *briefStream) publish(ctx context.Context, records []*bridge.Record) bool {
+func (b *deferredStream) publish(ctx context.Context, records []*bridge.Record) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.bridged != nil {
@@ -52,7 +52,7 @@ func (b *briefStream) publish(ctx context.Context, records []*bridge.Record) boo
 
 // hand continues with a subscription of the service's bridge, whose offsets are to exceed those of the records so far. Without one it ends with
 // an error when these were read.
-func (b *briefStream) hand(ctx context.Context, sub bridge.Subscription, err error, to bridge.Bridge) {
+func (b *deferredStream) hand(ctx context.Context, sub bridge.Subscription, err error, to bridge.Bridge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	to.Advance(b.thread, b.last)
@@ -67,7 +67,7 @@ func (b *briefStream) hand(ctx context.Context, sub bridge.Subscription, err err
 }
 
 // Next implements bridge.Subscription.
-func (b *briefStream) Next(ctx context.Context) ([]*bridge.Record, error) {
+func (b *deferredStream) Next(ctx context.Context) ([]*bridge.Record, error) {
 	for !b.read {
 		records, err := b.sub.Next(ctx)
 		if err != nil {
@@ -91,16 +91,16 @@ func (b *briefStream) Next(ctx context.Context) ([]*bridge.Record, error) {
 }
 
 // Replay implements bridge.Subscription: nothing was published before.
-func (b *briefStream) Replay(context.Context) ([]*bridge.Record, error) { return nil, nil }
+func (b *deferredStream) Replay(context.Context) ([]*bridge.Record, error) { return nil, nil }
 
 // Head implements bridge.Subscription.
-func (b *briefStream) Head() bridge.Offset { return bridge.Offset{} }
+func (b *deferredStream) Head() bridge.Offset { return bridge.Offset{} }
 
 // Gap implements bridge.Subscription.
-func (b *briefStream) Gap(id.Run) bridge.Gap { return bridge.NoGap }
+func (b *deferredStream) Gap(id.Run) bridge.Gap { return bridge.NoGap }
 
 // Close implements bridge.Subscription.
-func (b *briefStream) Close() {
+func (b *deferredStream) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

@@ -50,7 +50,7 @@ func gated(open <-chan struct{}) script {
 	}}
 }
 
-func TestBriefRunsAreNotWritten(t *testing.T) {
+func TestDeferredRunsAreNotWritten(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
 	raises := script{stream: func(context.Context, graph.Invocation, func(string, string)) error {
@@ -77,7 +77,7 @@ func TestBriefRunsAreNotWritten(t *testing.T) {
 	require.JSONEq(t, `{"error":"ValueError","message":"no"}`, string(w.result(f).Error))
 }
 
-func TestBriefRunsThatMustBeWritten(t *testing.T) {
+func TestDeferredRunsThatMustBeWritten(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*run.Request){
 		"kept": func(q *run.Request) { q.OnCompletion = "keep" },
@@ -128,7 +128,7 @@ func TestSettledRunsAreAsOthers(t *testing.T) {
 }
 
 // A run that cannot be written is not run on, for its client is told that there is none.
-func TestBriefRunsThatCannotBeWritten(t *testing.T) {
+func TestDeferredRunsThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	started, ended := make(chan id.Run, 1), make(chan error, 1)
 	inner := hang(started)
@@ -149,7 +149,7 @@ func TestBriefRunsThatCannotBeWritten(t *testing.T) {
 }
 
 // The worker died: the run is put into the queue as any other, and the second attempt answers.
-func TestBriefRunsThatDie(t *testing.T) {
+func TestDeferredRunsThatDie(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int32
 	w := newWorld(t, map[string]script{"dies": {stream: func(_ context.Context, inv graph.Invocation, emit func(string, string)) error {
@@ -167,7 +167,7 @@ func TestBriefRunsThatDie(t *testing.T) {
 }
 
 // A server that ends hands such a run to the next one, as it does with all.
-func TestBriefRunsAtShutdown(t *testing.T) {
+func TestDeferredRunsAtShutdown(t *testing.T) {
 	t.Parallel()
 	started := make(chan id.Run, 2)
 	w := newWorld(t, map[string]script{"hang": hang(started)}, func(o *run.Options) { o.Grace = time.Millisecond })
@@ -182,8 +182,8 @@ func TestBriefRunsAtShutdown(t *testing.T) {
 	require.Equal(t, r.ID, <-started)
 }
 
-// What a brief run says is in the bridge from when others can know of it; its reader misses nothing of it and gets nothing twice.
-func TestBriefRunsAndTheBridge(t *testing.T) {
+// What a deferred run says is in the bridge from when others can know of it; its reader misses nothing of it and gets nothing twice.
+func TestDeferredRunsAndTheBridge(t *testing.T) {
 	t.Parallel()
 	for name, settles := range map[string]bool{"not written": false, "written in the middle": true} {
 		t.Run(name, func(t *testing.T) {
