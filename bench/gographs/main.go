@@ -12,11 +12,12 @@ import (
 	"syscall"
 	"time"
 
-	"understudy"
 	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/agent/scripted"
 	"understudy/graph/pregel"
+	"understudy/internal/app"
+	"understudy/internal/config"
 )
 
 func main() {
@@ -35,11 +36,11 @@ func serve(args []string) error {
 		}
 		flags[name] = value
 	}
-	settings, _, err := understudy.LoadSettings("", flags)
+	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags})
 	if err != nil {
 		return err
 	}
-	srv, err := understudy.New(understudy.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	srv, err := app.New(app.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func serve(args []string) error {
 	return srv.Run(ctx)
 }
 
-func register(srv *understudy.Server) error {
+func register(srv *app.Server) error {
 	graphs := map[string]func() (graph.Graph, error){
 		"agent":      func() (graph.Graph, error) { return talking("agent", 0) },
 		"paced10":    func() (graph.Graph, error) { return talking("paced10", 10*time.Millisecond) },

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"understudy"
+	"understudy/internal/app/doctor"
 	"understudy/internal/config"
 )
 
@@ -50,11 +50,11 @@ it, changes nothing, and may be run beside a server. Exit code 0: all is well, w
 			}
 		})
 		out := cmd.OutOrStdout()
-		e := understudy.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}}
+		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}}
 		if !asJSON {
 			e.Found = findingPrinter(out)
 		}
-		findings := understudy.Examine(cmd.Context(), e)
+		findings := doctor.Examine(cmd.Context(), e)
 		if asJSON {
 			enc := json.NewEncoder(out)
 			enc.SetIndent("", "  ")
@@ -66,7 +66,7 @@ it, changes nothing, and may be run beside a server. Exit code 0: all is well, w
 			printSum(out, findings)
 		}
 		for _, f := range findings {
-			if f.Verdict == understudy.Problem {
+			if f.Verdict == doctor.Problem {
 				return errUnwell
 			}
 		}
@@ -76,14 +76,14 @@ it, changes nothing, and may be run beside a server. Exit code 0: all is well, w
 }
 
 // findingPrinter writes findings for a person, each when it is found: with signs on a terminal, in words elsewhere.
-func findingPrinter(w io.Writer) func(understudy.Finding) {
-	signs := map[understudy.Verdict]string{understudy.Fine: "ok      ", understudy.Warning: "warning ", understudy.Problem: "PROBLEM "}
+func findingPrinter(w io.Writer) func(doctor.Finding) {
+	signs := map[doctor.Verdict]string{doctor.Fine: "ok      ", doctor.Warning: "warning ", doctor.Problem: "PROBLEM "}
 	indent := "        "
 	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
-		signs = map[understudy.Verdict]string{understudy.Fine: "\x1b[32m✓\x1b[0m ", understudy.Warning: "\x1b[33m!\x1b[0m ", understudy.Problem: "\x1b[31m✗\x1b[0m "}
+		signs = map[doctor.Verdict]string{doctor.Fine: "\x1b[32m✓\x1b[0m ", doctor.Warning: "\x1b[33m!\x1b[0m ", doctor.Problem: "\x1b[31m✗\x1b[0m "}
 		indent = "  "
 	}
-	return func(f understudy.Finding) {
+	return func(f doctor.Finding) {
 		fmt.Fprintf(w, "%s%-12s %s\n", signs[f.Verdict], f.Check, f.Text)
 		for _, line := range f.Details {
 			fmt.Fprintf(w, "%s%-12s   %s\n", indent, "", line)
@@ -95,10 +95,10 @@ func findingPrinter(w io.Writer) func(understudy.Finding) {
 }
 
 // printSum says how many problems there are.
-func printSum(w io.Writer, findings []understudy.Finding) {
+func printSum(w io.Writer, findings []doctor.Finding) {
 	problems := 0
 	for _, f := range findings {
-		if f.Verdict == understudy.Problem {
+		if f.Verdict == doctor.Problem {
 			problems++
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"understudy"
+	"understudy/internal/app/doctor"
 )
 
 // A person reads findings as they come, and their sum; a program reads one array.
@@ -25,7 +25,7 @@ func TestDoctor(t *testing.T) {
 	require.True(t, 0 < port && port < graph && graph < sum, out)
 	out, err = execute(t, append(args, "--json")...)
 	require.NoError(t, err)
-	var findings []understudy.Finding
+	var findings []doctor.Finding
 	require.NoError(t, json.Unmarshal([]byte(out), &findings))
 	require.NotEmpty(t, findings)
 	out, err = execute(t, append(args, "--host", "203.0.113.7")...)

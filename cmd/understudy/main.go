@@ -10,7 +10,7 @@
 //	understudy health    asks a server whether it is ready
 //	understudy version
 //
-// It is a thin user of package understudy: it reads flags, environment and langgraph.json, and handles signals.
+// It is a thin user of internal/app: it reads flags, environment and langgraph.json, and handles signals.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"fmt"
 	"os"
 
-	"understudy"
+	"understudy/internal/app"
 	"understudy/internal/config"
 )
 
@@ -46,7 +46,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, "  "+m.String())
 		}
 		code = exitUsage
-	case errors.Is(err, understudy.ErrNoGraphs):
+	case errors.Is(err, app.ErrNoGraphs):
 		fmt.Fprintf(os.Stderr, "understudy: %v\n", err)
 		code = exitGraphs
 	case errors.As(err, &usage):

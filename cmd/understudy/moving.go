@@ -16,13 +16,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"understudy"
+	"understudy/internal/app/moving"
 	"understudy/internal/config"
 	"understudy/transfer"
 )
 
 func newImport() *cobra.Command {
-	var o understudy.Import
+	var o moving.Import
 	var headers []string
 	cmd := &cobra.Command{
 		Use:   "import --from SOURCE",
@@ -87,7 +87,7 @@ func onlyGraph(given string, cfg *config.Config, out io.Writer) string {
 }
 
 func newExport() *cobra.Command {
-	var o understudy.Export
+	var o moving.Export
 	cmd := &cobra.Command{
 		Use:   "export --to TARGET",
 		Short: "Move conversations out",

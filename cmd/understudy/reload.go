@@ -15,9 +15,9 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"understudy"
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/internal/app"
 	"understudy/internal/config"
 )
 
@@ -145,7 +145,7 @@ func (r *reloader) again(ctx context.Context, changed string) {
 	case errors.As(err, &refused) && refused.Err == nil:
 		log.Error("not reloaded: the graphs go on as they were", "after", took())
 		r.tell(log, refused.Problems)
-	case errors.Is(err, understudy.ErrCannotReload):
+	case errors.Is(err, app.ErrCannotReload):
 		log.Warn("not reloaded", "reason", err)
 	case errors.As(err, &mistakes):
 		for _, m := range mistakes {

@@ -16,7 +16,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"understudy"
+	"understudy/internal/app"
 	"understudy/internal/config"
 	"understudy/internal/memlimit"
 )
@@ -65,7 +65,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 	defer watching.Wait()
 	watch, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	if srv, ok := srv.(*understudy.Server); ok && cfg.Reload {
+	if srv, ok := srv.(*app.Server); ok && cfg.Reload {
 		r := &reloader{log: log, cfg: cfg, load: load, reload: srv.Reload, problems: srv.GraphProblems, rested: settle}
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
 	}
@@ -141,9 +141,9 @@ type server interface {
 
 func open(cfg *config.Config, log *slog.Logger, traces trace.TracerProvider, loaded func(string, error, time.Duration)) (server, error) {
 	if cfg.Mode == config.Proxy {
-		return understudy.NewProxy(understudy.ProxyConfig{Settings: cfg, Log: log, Version: version()})
+		return app.NewProxy(app.ProxyConfig{Settings: cfg, Log: log, Version: version()})
 	}
-	return understudy.New(understudy.Config{Settings: cfg, Log: log, Version: version(), Tracing: traces, GraphLoaded: loaded})
+	return app.New(app.Config{Settings: cfg, Log: log, Version: version(), Tracing: traces, GraphLoaded: loaded})
 }
 
 // lister reports each graph when it is loaded: in a list for a developer, else in the log.

@@ -12,8 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"understudy"
 	"understudy/graph/agent"
+	"understudy/internal/app"
 	"understudy/internal/config"
 )
 
@@ -37,7 +37,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	srv, err := understudy.New(understudy.Config{
+	srv, err := app.New(app.Config{
 		Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Version: "twins", Tools: []agent.Tool{search},
 	})
 	if err != nil {

@@ -28,15 +28,15 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	port := flag.String("port", "8123", "port to listen on; 0 takes a free one")
+	addr := flag.String("addr", "127.0.0.1:8123", "host and port to listen on; port 0 takes a free one")
 	data := flag.String("data", ".understudy", "folder of the database")
 	flag.Parse()
 
-	settings, _, err := understudy.LoadSettings("", map[string]string{"port": *port, "data": *data})
-	if err != nil {
-		return err
-	}
-	srv, err := understudy.New(understudy.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	srv, err := understudy.New(understudy.Config{
+		Addr:    *addr,
+		Storage: understudy.Storage{Dir: *data},
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
 	if err != nil {
 		return err
 	}

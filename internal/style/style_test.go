@@ -25,7 +25,8 @@ const module = "understudy"
 // A package belongs to the longest prefix that is listed.
 var layers = [][]string{
 	{"cmd", "conformance", "bench"},
-	{""}, // the root package, which embedders import
+	{""},             // the root package, which embedders import
+	{"internal/app"}, // puts the parts together
 	{"server"},
 	{"run", "assistant", "thread", "store", "proxy", "transfer"},
 	{"eventstore/overlay"}, // a read model of the event store, which knows what graphs send
@@ -48,12 +49,12 @@ var peers = map[string][]string{
 // sides are packages next to the layers. A side may import the domain, whose types it encodes or whose interfaces it satisfies;
 // only its importers may import it.
 var sides = map[string]struct{ importers []string }{
-	"compat":  {importers: []string{"", "server", "proxy"}},
-	"storage": {importers: []string{""}},
+	"compat":  {importers: []string{"internal/app", "server", "proxy"}},
+	"storage": {importers: []string{"internal/app"}},
 }
 
 // above is what a side must not know.
-var above = []string{"cmd", "", "server"}
+var above = []string{"cmd", "", "internal/app", "server"}
 
 // testOnly are packages that only tests may link.
 var testOnly = regexp.MustCompile(`^(github\.com/stretchr/testify|github\.com/google/go-cmp|go\.uber\.org/goleak)(/|$)|^` + module + `/.*test$`)
@@ -136,7 +137,7 @@ func allowed(from, to string) (bool, string) {
 		if slices.ContainsFunc(sides[toSide].importers, func(s string) bool { return from == s || s != "" && within(from, s) }) {
 			return true, ""
 		}
-		return false, toSide + " is for " + strings.Join(sides[toSide].importers, ", ") + " (the root package) alone"
+		return false, toSide + " is for " + strings.Join(sides[toSide].importers, ", ") + " alone"
 	}
 	if _, ok := side(from); ok {
 		if slices.ContainsFunc(above, func(s string) bool { return to == s || s != "" && within(to, s) }) {
@@ -182,7 +183,12 @@ func TestAllowed(t *testing.T) {
 		from, to string
 		want     bool
 	}{
-		{"cmd/understudy", "", true},
+		{"cmd/understudy", "internal/app/doctor", true},
+		{"", "internal/app", true},
+		{"internal/app", "", false},
+		{"internal/app/doctor", "internal/app/backend", true},
+		{"server", "internal/app", false},
+		{"storage/sqlite", "internal/app/backend", false},
 		{"", "cmd/understudy", false},
 		{"server", "run", true},
 		{"run", "server", false},
@@ -200,7 +206,8 @@ func TestAllowed(t *testing.T) {
 		{"storage/sqlite", "run", true},
 		{"storage/sqlite", "server", false},
 		{"run", "storage/sqlite", false},
-		{"", "storage/sqlite", true},
+		{"", "storage/sqlite", false},
+		{"internal/app/backend", "storage/sqlite", true},
 		{"id", "graph", false},
 		{"thread", "run", false},
 		{"nowhere", "id", false},

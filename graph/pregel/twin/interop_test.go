@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
-	"understudy"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/app"
 	"understudy/internal/config"
 )
 
@@ -107,7 +107,7 @@ func with(t *testing.T, data string, inGo bool, fn func(client)) {
 		Mode: config.Dev, File: file, Flags: map[string]string{"port": "0", "data": data, "python": pythonPath(), "workers": "1"},
 	})
 	require.NoError(t, err)
-	srv, err := understudy.New(understudy.Config{Settings: settings})
+	srv, err := app.New(app.Config{Settings: settings})
 	require.NoError(t, err)
 	if inGo {
 		require.NoError(t, srv.Register("interop", "", interop(t)))

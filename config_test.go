@@ -1,0 +1,95 @@
+package understudy
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/config"
+)
+
+// full is a Config of which every field that is a setting differs from its default.
+func full() Config {
+	return Config{
+		Addr: "0.0.0.0:8123",
+		Storage: Storage{
+			Dir: "/d", Postgres: "postgres://u@h/d", Connections: 7, StatementTimeout: time.Minute, SearchTimeout: 1500 * time.Millisecond, FastCommit: true,
+		},
+		Redis:   Redis{URL: "rediss://h", CA: "/ca.pem", Prefix: "p"},
+		HTTP:    HTTP{Prefix: "/p", MaxBody: 1 << 20, MaxBodies: 1 << 30, IgnoreAuth: true},
+		Runs:    Runs{Concurrency: 3, ByGraph: map[string]int{"a": 1, "b": 0}, Timeout: time.Hour, Grace: time.Second, Drain: time.Second, Lease: time.Minute},
+		Streams: Streams{TTL: time.Minute, Records: 500, Bytes: 2 << 20},
+		Python:  Python{Interpreter: "/p", Workers: 2, RunsPerWorker: 4, MaxMemory: 1 << 30, MaxRuns: 9, AllowBroken: true},
+	}
+}
+
+// Every setting of `understudy serve` has a field, and every field reaches its setting.
+func TestConfigHasEverySetting(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for _, s := range config.Settings() {
+		if s.Of(config.Serve) && s.Flag != "log-level" && s.Flag != "log-json" { // Config.Log
+			want = append(want, s.Flag)
+		}
+	}
+	given, err := full().flags()
+	require.NoError(t, err)
+	require.ElementsMatch(t, want, slices.Collect(maps.Keys(given)))
+	for _, group := range []any{full().Storage, full().Redis, full().HTTP, full().Runs, full().Streams, full().Python} {
+		v := reflect.ValueOf(group)
+		for i := range v.NumField() {
+			require.False(t, v.Field(i).IsZero(), "%s.%s is not tested", v.Type().Name(), v.Type().Field(i).Name)
+		}
+	}
+
+	got, _, err := full().load()
+	require.NoError(t, err)
+	before := config.Default(config.Serve)
+	require.Equal(t, map[string]int{"a": 1, "b": 0}, got.GraphConcurrency)
+	require.Equal(t, []any{"0.0.0.0", 8123, 1500 * time.Millisecond, config.ByteSize(1 << 20), config.Normal}, []any{got.Host, got.Port, got.SearchTimeout, got.MaxBody, got.Synchronous})
+	was, is := reflect.ValueOf(*before), reflect.ValueOf(*got)
+	for _, name := range []string{
+		"Host", "Port", "Data", "DatabaseURL", "DatabaseConnections", "DatabaseTimeout", "Lease", "RedisURL", "RedisCA", "RedisPrefix", "Python", "Workers", "JobsPerWorker",
+		"Concurrency", "WorkerMemory", "WorkerMaxRuns", "AllowBrokenGraphs", "Synchronous", "Grace", "Drain", "RunTimeout", "ResumableTTL", "SearchTimeout", "StreamRecords",
+		"StreamBytes", "MaxBody", "MaxBodies", "IgnoreAuth",
+	} {
+		if name == "Workers" && before.Workers == 2 {
+			continue // the number of cores
+		}
+		require.NotEqual(t, was.FieldByName(name).Interface(), is.FieldByName(name).Interface(), name)
+	}
+}
+
+func TestZeroConfigIsTheDefault(t *testing.T) {
+	t.Parallel()
+	given, err := Config{}.flags()
+	require.NoError(t, err)
+	require.Empty(t, given)
+	// 0 is the default, so none is negative.
+	none, _, err := Config{Storage: Storage{Postgres: "postgres://u@h/d"}, Runs: Runs{Concurrency: -1, Timeout: -1, Grace: -1}}.load()
+	require.NoError(t, err)
+	require.Equal(t, []any{0, time.Duration(0), time.Duration(0)}, []any{none.Runs(), none.RunTimeout, none.Grace})
+}
+
+func TestVariablesAreReadWhenGiven(t *testing.T) {
+	t.Setenv("UNDERSTUDY_PORT", "1")
+	got, _, err := Config{}.load()
+	require.NoError(t, err)
+	require.Equal(t, 2024, got.Port)
+	got, _, err = Config{Environ: []string{"UNDERSTUDY_PORT=8", "UNDERSTUDY_HOST=0.0.0.0"}, Addr: ":9"}.load()
+	require.NoError(t, err)
+	require.Equal(t, []any{"0.0.0.0", 9}, []any{got.Host, got.Port}, "what the program says wins")
+}
+
+func TestConfigNamesAllMistakes(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Addr: "here"})
+	require.ErrorContains(t, err, "Config.Addr")
+	_, err = New(Config{Runs: Runs{Lease: time.Millisecond}, Streams: Streams{Records: 1}})
+	require.ErrorContains(t, err, "lease is 1ms")
+	require.ErrorContains(t, err, "stream-records is 1")
+}

@@ -1,0 +1,161 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"regexp"
+	"time"
+
+	"understudy/assistant"
+	"understudy/checkpointer"
+	"understudy/compat"
+	"understudy/eventstore"
+	"understudy/eventstore/mirror"
+	"understudy/eventstore/overlay"
+	"understudy/id"
+	"understudy/internal/app/backend"
+	"understudy/internal/config"
+	"understudy/run"
+	"understudy/run/webhook"
+	"understudy/server"
+	"understudy/store"
+	"understudy/thread"
+)
+
+// assemble makes the parts and ties them together.
+func (s *Server) assemble(c Config) error {
+	cfg := s.cfg
+	var err error
+	var changes *eventstore.Changes
+	var changed func([]id.Thread)
+	if cfg.History.JSONL != "" {
+		changes = eventstore.NewChanges()
+		changed = changes.Add
+	}
+	if s.rows, err = backend.Open(context.Background(), cfg, backend.Options{Log: s.log, Registry: s.registry, Now: s.now, Changed: changed}); err != nil {
+		return err
+	}
+	if changes != nil {
+		s.mirror = mirror.New(mirror.Options{
+			Dir: cfg.History.JSONL, Store: s.rows, Changes: changes, Encode: compat.AppendEvent, Log: s.log,
+		})
+	}
+	limits := backend.StreamLimits(cfg, s.log, s.registry)
+	limits.Now = s.now
+	if s.bridge, err = backend.OpenBridge(cfg, limits, s.log, s.registry); err != nil {
+		return err
+	}
+	if err := s.addPython(); err != nil {
+		return err
+	}
+	if err := s.addRemote(); err != nil {
+		return err
+	}
+	if err := s.addDeclared(c.Tools); err != nil {
+		return err
+	}
+
+	s.items = store.NewService(s.rows.Items(), s.now)
+	s.items.Log, s.items.Retention = s.log, store.Retention(cfg.ItemTTL)
+	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
+	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
+	snapshots.Log = s.log
+	backfill := eventstore.NewBackfiller(s.rows)
+	backfill.Log = s.log
+	shown := overlay.New(backfill.Reader(s.rows), backend.OverlayConfig(cfg.History))
+	backfill.Keys = shown.Key
+	retention := retentionOf(cfg.ThreadTTL)
+	s.runs = run.NewService(run.Options{
+		Store: s.rows.Runs(), Bridge: s.bridge, Streams: limits, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
+		Webhooks: &webhook.Policy{
+			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
+			RequireHTTPS:   cfg.Webhooks.URL.RequireHTTPS,
+			RefusePrivate:  cfg.Webhooks.URL.DisablePrivateIPs,
+			AllowedDomains: cfg.Webhooks.URL.AllowedDomains,
+			AllowedPorts:   cfg.Webhooks.URL.AllowedPorts,
+			MaxURLLength:   cfg.Webhooks.URL.MaxURLLength,
+			AllowedFields:  cfg.Webhooks.AllowedFields,
+			Headers:        cfg.Webhooks.Headers,
+			Disabled:       cfg.HTTP.Disable.Webhooks,
+		},
+		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
+		ThreadTTL:     retention.Default,
+		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
+	})
+	s.threads = thread.NewService(thread.Options{
+		Store: s.rows.Threads(), Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Deleted: s.runs.ThreadDeleted,
+		Changed:   func(state *checkpointer.Snapshot) { s.runs.PublishState(state.Thread, state.ID, stateUpdate(state)) },
+		Retention: retention, Log: s.log, Now: s.now,
+	})
+	s.assistants.Threads = s.threads
+	s.events = thread.NewLog(s.rows, backfill)
+	if s.listener != nil {
+		s.http = server.New(s.httpOptions(c.Version))
+	}
+	return nil
+}
+
+// now is the time that all servers of the database agree on.
+func (s *Server) now() time.Time {
+	if s.runs == nil { // while the parts are made
+		return time.Now()
+	}
+	return s.runs.Now()
+}
+
+// httpOptions says how the API is served. A worker shows its health and metrics.
+func (s *Server) httpOptions(version string) server.Options {
+	cfg := s.cfg
+	if cfg.Mode == config.Worker {
+		return server.Options{
+			CheckDB: s.rows.Ping, Checks: s.checks(), Logger: s.log, Registry: s.registry, Version: version, LangGraphVersion: APIVersion,
+			Disable: server.Disable{Assistants: true, Threads: true, Runs: true, Store: true, MCP: true, A2A: true, UI: true, Webhooks: true},
+		}
+	}
+	return server.Options{
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs, Items: s.items,
+		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
+		Logger: s.log, Registry: s.registry, Tracer: s.tracer, Version: version, LangGraphVersion: APIVersion,
+		CORS:         corsOf(cfg.HTTP.CORS),
+		Disable:      server.Disable(cfg.HTTP.Disable),
+		MountPrefix:  cfg.HTTP.MountPrefix,
+		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
+		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
+	}
+}
+
+// corsOf is the section http.cors as package server has it.
+func corsOf(c config.CORS) server.CORS {
+	out := server.CORS{
+		AllowOrigins: c.AllowOrigins, AllowMethods: c.AllowMethods, AllowHeaders: c.AllowHeaders, AllowCredentials: c.AllowCredentials,
+		ExposeHeaders: c.ExposeHeaders, MaxAge: c.MaxAge,
+	}
+	if c.AllowOriginRegex != "" {
+		out.AllowOriginRegex = regexp.MustCompile(c.AllowOriginRegex) // Settings are validated
+	}
+	return out
+}
+
+// retentionOf is checkpointer.ttl as package thread has it.
+func retentionOf(c config.ThreadTTL) thread.Retention {
+	r := thread.Retention{Every: c.Every, Limit: c.Limit}
+	if c.Default != nil {
+		r.Default = &thread.TTL{Strategy: thread.Strategy(c.Strategy), After: *c.Default}
+	}
+	return r
+}
+
+// stateUpdate is what those who follow a thread see of a state that a client has written.
+func stateUpdate(state *checkpointer.Snapshot) json.RawMessage {
+	data := append(compat.AppendState([]byte(`{"state":`), state, compat.StateParts{}), `,"thread_id":"`...)
+	return append(append(data, state.Thread...), `"}`...)
+}
+
+// wire encodes for those who read runs, as package compat has it.
+type wire struct{}
+
+func (wire) Run(r *run.Run) json.RawMessage { return compat.AppendRun(nil, r, nil) }
+func (wire) Request(payload json.RawMessage, stateless bool) (run.Request, error) {
+	return compat.NewRun(payload, compat.RunForm{Stateless: stateless})
+}

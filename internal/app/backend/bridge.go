@@ -1,0 +1,64 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"understudy/bridge"
+	"understudy/bridge/redis"
+	"understudy/compat"
+	"understudy/internal/config"
+	"understudy/storage/sqlite"
+)
+
+// Bridge is a bridge.Bridge that works while Run does.
+type Bridge interface {
+	bridge.Bridge
+	Run(ctx context.Context) error
+}
+
+// StreamLimits are the options that all live streams have in common.
+func StreamLimits(cfg *config.Config, log *slog.Logger, registry prometheus.Registerer) bridge.Options {
+	limits := bridge.Options{Records: cfg.StreamRecords, Bytes: int64(cfg.StreamBytes), TTL: cfg.ResumableTTL, Metrics: bridge.NewMetrics(registry), Log: log}
+	if cfg.DatabaseURL == "" && cfg.Data != sqlite.InMemory {
+		limits.Dir = cfg.Data
+	}
+	return limits
+}
+
+// OpenBridge makes what carries live streams.
+func OpenBridge(cfg *config.Config, limits bridge.Options, log *slog.Logger, registry prometheus.Registerer) (Bridge, error) {
+	if cfg.RedisURL == "" && cfg.DatabaseURL != "" && (cfg.Mode == config.Worker || cfg.Runs() == 0) {
+		log.Warn("without Redis (--redis-url) streams show only the ends of runs that another server executes, and of stateless runs nothing")
+	}
+	if cfg.RedisURL != "" && cfg.DatabaseURL == "" {
+		log.Info("Redis is not used: the data folder has one server, whose streams stay in memory")
+	}
+	if cfg.RedisURL == "" || cfg.DatabaseURL == "" {
+		return bridge.NewMemory(limits), nil
+	}
+	trusted, err := trustedBy(cfg.RedisCA)
+	if err != nil {
+		return nil, err
+	}
+	if err := config.CheckRedis(cfg.RedisURL); err != nil {
+		return nil, fmt.Errorf("redis-url: %w", err)
+	}
+	b, err := redis.New(redis.Options{
+		Options: limits, URL: cfg.RedisURL, TLS: trusted, Prefix: cfg.RedisPrefix, Log: log, Registry: registry, Frame: func(event string, data []byte) []byte { return compat.AppendFrame(nil, event, data) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	// One that refuses us will go on doing so. One that is away comes back, and until then all else works.
+	if err := AskRedis(context.Background(), cfg); errors.Is(err, ErrRedisRefuses) {
+		return nil, errors.Join(err, b.Close())
+	} else if err != nil {
+		log.Error("Redis does not answer: until it does, streams answer 503, and runs go on without them; check --redis-url / REDIS_URI", "redis", cfg.RedisPlace(), "error", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,86 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"understudy/assistant"
+	"understudy/eventstore"
+	"understudy/eventstore/mirror"
+	"understudy/id"
+	"understudy/internal/config"
+	"understudy/proxy/record"
+	"understudy/run"
+	"understudy/storage/postgres"
+	"understudy/storage/sqlite"
+	"understudy/store"
+	"understudy/thread"
+	"understudy/transfer"
+)
+
+// Database is what everything is kept in: a folder, or Postgres.
+type Database interface {
+	Assistants() assistant.Store
+	Threads() thread.Store
+	Runs() run.Store
+	Items() store.Backend
+	Transfer() transfer.Target
+	Upstream() record.Store
+
+	eventstore.Archive
+	eventstore.Reader
+	thread.LogStore
+	mirror.Store
+
+	// Ping reports whether the database answers.
+	Ping(ctx context.Context) error
+	Close() error
+}
+
+var (
+	_ Database = (*sqlite.Store)(nil)
+	_ Database = (*postgres.Store)(nil)
+)
+
+// Options are what a database gets beside its configuration. All but Log may be left out.
+type Options struct {
+	// Dir is the data folder, Schema the one of the Postgres database. "" is what the configuration and the address of the database name.
+	Dir, Schema string
+	Log         *slog.Logger // required
+	Registry    prometheus.Registerer
+	Now         func() time.Time  // the time of leases; nil: time.Now
+	Changed     func([]id.Thread) // gets threads whose log changed. Only a data folder reports them.
+}
+
+// Open opens the database that the configuration names: with a DatabaseURL that one, else the data folder, which is made when it is missing.
+func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) {
+	if cfg.DatabaseURL == "" {
+		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.Changed, Logger: o.Log, Registry: o.Registry})
+		if err != nil {
+			return nil, err
+		}
+		return rows, nil
+	}
+	if o.Changed != nil {
+		return nil, errors.New("history.jsonl follows the data folder of one server, and cannot follow a Postgres database: leave one of the two out")
+	}
+	// A program may have made settings that nobody has validated: what the driver says of an address can have a part of a password in it.
+	if err := config.CheckPostgres(cfg.DatabaseURL); err != nil {
+		return nil, fmt.Errorf("database-url: %w", err)
+	}
+	rows, err := postgres.Open(ctx, postgres.Options{
+		URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry,
+		Now:         o.Now,
+		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}

@@ -1,0 +1,114 @@
+package backend
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"understudy/internal/config"
+)
+
+// ErrRedisRefuses: the configuration is wrong, and waiting does not mend it.
+var ErrRedisRefuses = errors.New("check --redis-url / REDIS_URI")
+
+// RedisClient makes a client for a few questions.
+func RedisClient(cfg *config.Config) (*goredis.Client, error) {
+	o, err := goredis.ParseURL(cfg.RedisURL)
+	if err != nil {
+		return nil, config.CheckRedis(cfg.RedisURL) // the driver's words may hold the password
+	}
+	trusted, err := trustedBy(cfg.RedisCA)
+	if err != nil {
+		return nil, err
+	}
+	if trusted != nil {
+		o.TLSConfig = trusted
+	}
+	o.PoolSize, o.MaxRetries, o.DialerRetries = 1, -1, 1
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 2*time.Second, 2*time.Second, 2*time.Second
+	o.ContextTimeoutEnabled = true
+	return goredis.NewClient(o), nil
+}
+
+// AskRedis asks whether Redis lets us in and run scripts on our keys. ErrRedisRefuses: it never will.
+func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	client, err := RedisClient(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // it holds nothing
+	// No more than the streams need: their user may have no right to anything else.
+	script := goredis.NewScript("return redis.call('HGETALL', KEYS[1])")
+	// Two keys of different slots: a cluster refuses them.
+	keys := []string{cfg.RedisPrefix + ":{start}:m", cfg.RedisPrefix + ":{end}:m"}
+	if err = script.Load(ctx, client).Err(); err == nil {
+		err = script.EvalSha(ctx, client, keys).Err()
+	}
+	return explainRedis(err, cfg)
+}
+
+// explainRedis tells what is a mistake of the configuration from what passes.
+func explainRedis(err error, cfg *config.Config) error {
+	var (
+		what     string
+		unknown  x509.UnknownAuthorityError
+		hostname x509.HostnameError
+		plain    tls.RecordHeaderError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case goredis.IsAuthError(err):
+		what = "does not take the user and password, or wants one"
+	case isCluster(err):
+		what = "is a cluster, and streams need one Redis: its readers wait for all streams in one command. Name a Redis without cluster mode, with replicas and failover if you like"
+	case goredis.IsPermissionError(err):
+		what = "does not allow the user what streams need on keys that begin with --redis-prefix (docs/bridge.md has an ACL)"
+	case strings.Contains(err.Error(), "DB index is out of range"), strings.Contains(err.Error(), "invalid DB index"), strings.Contains(err.Error(), "SELECT is not allowed"):
+		what = "does not have the database whose number stands behind the host"
+	case errors.As(err, &unknown), errors.As(err, &hostname):
+		what = "has a certificate that is not trusted or not for this host (--redis-ca names a file with those that vouch for it)"
+	case errors.As(err, &plain):
+		what = "does not speak TLS there: write redis:// for rediss://, or its port for TLS"
+	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !strings.HasPrefix(cfg.RedisURL, "rediss:"):
+		return fmt.Errorf("it ended the connection, as one that wants TLS does (then write rediss://): %w", err)
+	case errors.Is(err, context.DeadlineExceeded) && strings.HasPrefix(cfg.RedisURL, "rediss:"):
+		return fmt.Errorf("no answer in time, as from one that does not speak TLS (then write redis://): %w", err)
+	default:
+		return err
+	}
+	return fmt.Errorf("redis on %s %s: %w: %w", cfg.RedisPlace(), what, ErrRedisRefuses, err)
+}
+
+// isCluster reports whether an answer is one that only a node of a Redis Cluster gives.
+func isCluster(err error) bool {
+	return goredis.HasErrorPrefix(err, "CROSSSLOT") || goredis.HasErrorPrefix(err, "MOVED") || goredis.HasErrorPrefix(err, "ASK") ||
+		goredis.HasErrorPrefix(err, "CLUSTERDOWN")
+}
+
+// trustedBy is TLS with those whom the certificates of a file vouch for; nil when there is no file.
+func trustedBy(file string) (*tls.Config, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("redis-ca: %w", err)
+	}
+	known := x509.NewCertPool()
+	if !known.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("redis-ca: %s has no certificate in PEM", file)
+	}
+	return &tls.Config{RootCAs: known, MinVersion: tls.VersionTLS12}, nil
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package doctor
+
+// diskOf is not known here.
+func diskOf(string) (free int64, kind string) { return -1, "" }

@@ -1,0 +1,465 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"understudy/graph"
+	"understudy/graph/python"
+	"understudy/internal/app/graphs"
+	"understudy/internal/config"
+	"understudy/storage/sqlite"
+)
+
+// Verdict says how a check ended.
+type Verdict string
+
+// Verdicts. Only a problem keeps the server from working.
+const (
+	Fine    Verdict = "ok"
+	Warning Verdict = "warning"
+	Problem Verdict = "problem"
+)
+
+// Finding is what one check found.
+type Finding struct {
+	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph
+	Verdict Verdict  `json:"verdict"`
+	Text    string   `json:"text"`              // what is so
+	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done
+	Details []string `json:"details,omitempty"` // such as the end of a traceback
+}
+
+// Examination says what Examine looks at.
+type Examination struct {
+	Source  config.Source
+	Environ []string      // of the process; nil: os.Environ
+	Import  time.Duration // what importing one graph may take; 0: a minute
+	Found   func(Finding) // is told of each as it is found, for importing graphs takes its time; nil: nobody is
+}
+
+// doctor collects findings.
+type doctor struct {
+	Examination
+	findings []Finding
+}
+
+func (d *doctor) say(check string, v Verdict, text, mend string, details ...string) {
+	f := Finding{Check: check, Verdict: v, Text: text, Mend: mend, Details: details}
+	d.findings = append(d.findings, f)
+	if d.Found != nil {
+		d.Found(f)
+	}
+}
+
+// Examine checks all that a server needs before it can work: configuration, environment, data folder or database, Redis, port, Python and graphs,
+// what is quick first. It changes nothing, and may be used beside a running server. Configuration with mistakes ends it early: the rest depends on it.
+func Examine(ctx context.Context, e Examination) []Finding {
+	d := &doctor{Examination: e}
+	if d.Environ == nil {
+		d.Environ = os.Environ()
+	}
+	if d.Import == 0 {
+		d.Import = time.Minute
+	}
+	d.environment()
+	cfg := d.config()
+	d.descriptors()
+	if cfg == nil {
+		return d.findings
+	}
+	d.data(ctx, cfg)
+	d.redis(ctx, cfg)
+	d.port(cfg)
+	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
+		d.graphs(ctx, cfg)
+	}
+	return d.findings
+}
+
+// environment looks for variables that nobody reads.
+func (d *doctor) environment() {
+	names := make([]string, 0, len(d.Environ))
+	for _, pair := range d.Environ {
+		name, _, _ := strings.Cut(pair, "=")
+		names = append(names, name)
+	}
+	unknown, good := config.UnknownVariables(names)
+	for _, u := range unknown {
+		mend := "remove it; `understudy serve --help` lists the variables"
+		if u.Instead != "" {
+			mend = "write " + u.Instead
+		}
+		d.say("environment", Problem, "nobody reads the variable "+u.Name, mend)
+	}
+	if good > 0 {
+		d.say("environment", Fine, plural(good, "variable")+" of this program, each known", "")
+	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// config gives nil when it has mistakes.
+func (d *doctor) config() *config.Config {
+	cfg, warnings, err := config.Load(d.Source)
+	for _, w := range warnings {
+		d.say("config", Warning, w.String(), "")
+	}
+	var mistakes config.Mistakes
+	switch {
+	case errors.As(err, &mistakes):
+		for _, m := range mistakes {
+			d.say("config", Problem, m.String(), "")
+		}
+		d.say("config", Warning, "graphs, data folder, database, Redis and port have not been looked at", "mend the configuration, and ask again")
+		return nil
+	case err != nil:
+		d.say("config", Problem, err.Error(), "")
+		return nil
+	}
+	for _, w := range cfg.WarnOfVariables(nil) { // of the file's env
+		d.say("config", Warning, w.String(), "")
+	}
+	d.say("config", Fine, fmt.Sprintf("%s names %s", cfg.File, plural(len(cfg.Graphs), "graph")), "")
+	return cfg
+}
+
+// versions is what the interpreter says of itself.
+type versions struct {
+	Python   string            `json:"python"`
+	Packages map[string]string `json:"packages"`
+	Errors   map[string]string `json:"errors"`
+}
+
+const askVersions = `
+import importlib, importlib.metadata, json, sys
+out = {"python": "%d.%d.%d" % sys.version_info[:3], "packages": {}, "errors": {}}
+for module, package in (("langgraph.graph", "langgraph"), ("langgraph.checkpoint.base", "langgraph-checkpoint"), ("langchain_core.messages", "langchain-core"), ("ormsgpack", "ormsgpack"), ("orjson", "orjson")):
+    try:
+        importlib.import_module(module)
+        out["packages"][package] = importlib.metadata.version(package)
+    except BaseException as e:
+        out["errors"][package] = "%s: %s" % (type(e).__name__, e)
+print("\n" + json.dumps(out))
+`
+
+// python reports whether graphs can be imported at all.
+func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
+	if cfg.Python == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.Import)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, cfg.Python, "-c", askVersions)
+	cmd.Dir, cmd.WaitDelay = cfg.Dir, time.Second
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	var v versions
+	if err == nil {
+		err = json.Unmarshal([]byte(lines[len(lines)-1]), &v)
+	}
+	if err != nil {
+		d.say("python", Problem, fmt.Sprintf("%s does not work: %v", cfg.Python, err), "name another interpreter with --python, or make the virtual environment again",
+			last(stderr.String(), 5)...)
+		return false
+	}
+	ok := true
+	var major, minor int
+	if _, err := fmt.Sscanf(v.Python, "%d.%d", &major, &minor); err != nil || major != 3 || minor < 10 {
+		d.say("python", Problem, fmt.Sprintf("%s is Python %s", cfg.Python, v.Python), "langgraph needs Python 3.10 or later: make a virtual environment with one, or name it with --python")
+		ok = false
+	} else if want := cfg.PythonVersion; want != "" && !strings.HasPrefix(v.Python, want+".") {
+		d.say("python", Warning, fmt.Sprintf("%s is Python %s, and python_version asks for %s", cfg.Python, v.Python, want), "use that version here too, or change python_version")
+	}
+	if names := slices.Sorted(maps.Keys(v.Errors)); len(names) > 0 {
+		// One thing mends all, and langgraph brings the others along.
+		first, details := "langgraph", []string(nil)
+		if v.Errors[first] == "" {
+			first = names[0]
+			for _, name := range names[1:] {
+				details = append(details, fmt.Sprintf("%s: %s", name, v.Errors[name]))
+			}
+		}
+		d.say("python", Problem, fmt.Sprintf("%s cannot be imported: %s", first, v.Errors[first]), python.Fix(cfg.Python, v.Errors[first]), details...)
+		ok = false
+	}
+	if have := v.Packages["langgraph"]; ok && !recent(have, python.MinLanggraph) {
+		d.say("python", Problem, fmt.Sprintf("%s has langgraph %s, and graphs need %s or later", cfg.Python, have, python.MinLanggraph), cfg.Python+" -m pip install --upgrade langgraph")
+		ok = false
+	}
+	if ok {
+		text := fmt.Sprintf("%s, Python %s", cfg.Python, v.Python)
+		for _, name := range slices.Sorted(maps.Keys(v.Packages)) {
+			text += ", " + name + " " + v.Packages[name]
+		}
+		d.say("python", Fine, text, "")
+	}
+	return ok
+}
+
+// recent reports whether a version is not below another, by their first two numbers. What is no version is taken for recent.
+func recent(have, least string) bool {
+	var a, b, c, d int
+	if n, _ := fmt.Sscanf(have, "%d.%d", &a, &b); n != 2 {
+		return true
+	}
+	_, _ = fmt.Sscanf(least, "%d.%d", &c, &d)
+	return a > c || a == c && b >= d
+}
+
+// graphs imports each graph in a process of its own.
+func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
+	opts, err := graphs.PythonOptions(cfg)
+	if err != nil {
+		d.say("graph", Problem, err.Error(), "")
+		return
+	}
+	opts.Logger = slog.New(slog.DiscardHandler)
+	for _, g := range cfg.Graphs {
+		if g.Remote != nil {
+			d.say("graph", Fine, fmt.Sprintf("%s is served by %s, and was not asked for", g.ID, g.Remote.URL), "")
+			continue
+		}
+		if g.Agent != nil {
+			d.agent(cfg, g, opts.Logger)
+			continue
+		}
+		began := time.Now()
+		err := python.Check(ctx, opts, g.ID, d.Import)
+		if err == nil {
+			d.say("graph", Fine, fmt.Sprintf("%s imports, in %.1f s", g.ID, time.Since(began).Seconds()), "")
+			continue
+		}
+		text, details := err.Error(), []string(nil)
+		var f *graph.Failure
+		if errors.As(err, &f) {
+			details = last(f.Detail, 6)
+		} else if head, tail, cut := strings.Cut(text, "\n"); cut {
+			text, details = head, last(tail, 6)
+		}
+		d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", g.ID, text), mendImport(text, cfg), details...)
+	}
+}
+
+// agent builds a declared agent. Neither its model nor its MCP servers are asked for anything.
+func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
+	a, err := graphs.Declare(cfg, g, nil, log)
+	if err != nil {
+		d.say("graph", Problem, err.Error(), "mend it in "+filepath.Base(cfg.File))
+		return
+	}
+	_ = a.Close() // nothing was started
+	d.say("graph", Fine, fmt.Sprintf("%s is an agent on %s", g.ID, g.Agent.Model.Name), "")
+}
+
+// mendImport says what mostly helps.
+func mendImport(text string, cfg *config.Config) string {
+	switch {
+	case strings.Contains(text, "ModuleNotFoundError"):
+		return "install what is missing: " + cfg.Python + " -m pip install …; for a folder of yours add it to dependencies in " + filepath.Base(cfg.File)
+	case strings.Contains(text, "FileNotFoundError"):
+		return "mend the path in " + filepath.Base(cfg.File)
+	case strings.Contains(text, "Could not find graph"):
+		return "mend the name after the colon in " + filepath.Base(cfg.File)
+	case strings.Contains(text, "took longer than"):
+		return "let the module only define things, and do what takes time inside nodes or a factory"
+	}
+	return "the traceback says where; the other graphs are served all the same"
+}
+
+func last(text string, n int) []string {
+	lines := strings.Split(strings.TrimRight(text, "\n "), "\n")
+	lines = slices.DeleteFunc(lines, func(s string) bool { return strings.TrimSpace(s) == "" })
+	return lines[max(0, len(lines)-n):]
+}
+
+// port tries to listen.
+func (d *doctor) port(cfg *config.Config) {
+	l, err := net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port)))
+	switch {
+	case err == nil:
+		l.Close()
+		if cfg.Port == 0 {
+			d.say("port", Fine, "a free port will be taken on "+cfg.Host, "")
+		} else {
+			d.say("port", Fine, fmt.Sprintf("%d is free on %s", cfg.Port, cfg.Host), "")
+		}
+	case errors.Is(err, syscall.EADDRINUSE):
+		d.say("port", Problem, fmt.Sprintf("%d is taken on %s", cfg.Port, cfg.Host), "stop the program that has it, or choose another with --port N (0 takes a free one)")
+	case errors.Is(err, syscall.EACCES):
+		d.say("port", Problem, fmt.Sprintf("%d needs privileges", cfg.Port), "choose one above 1023 with --port N")
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		d.say("port", Problem, "no network interface here has the address "+cfg.Host, "use --host 127.0.0.1 or 0.0.0.0")
+	default:
+		d.say("port", Problem, err.Error(), "mend --host and --port")
+	}
+}
+
+// descriptors looks at how many files the process may have open.
+func (d *doctor) descriptors() {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return
+	}
+	if limit.Cur < 4096 {
+		d.say("data", Warning, fmt.Sprintf("%d files may be open at once; each client that is connected takes one", limit.Cur),
+			"raise it: ulimit -n 65536, or LimitNOFILE= of a systemd unit")
+	}
+}
+
+// data looks at what the database is kept in.
+func (d *doctor) data(ctx context.Context, cfg *config.Config) {
+	if cfg.History.JSONL != "" {
+		d.folder("history.jsonl", cfg.History.JSONL)
+	}
+	if cfg.DatabaseURL != "" {
+		d.database(ctx, cfg)
+		return
+	}
+	if cfg.Data == sqlite.InMemory {
+		d.say("data", Warning, "everything is kept in memory and gone after the end", "leave out --data :memory: to keep it")
+		return
+	}
+	if !d.folder("data", cfg.Data) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	in, err := sqlite.Inspect(ctx, cfg.Data)
+	if in.Holder != "" {
+		d.say("data", Warning, fmt.Sprintf("a server has the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with --data")
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		d.say("data", Warning, fmt.Sprintf("the database (%s) was not checked to its end within a minute", megabytes(in.Size)), "")
+	case err != nil:
+		d.say("data", Problem, err.Error(), "let the folder belong to the user who runs the server: chown -R USER "+cfg.Data)
+	case in.Size == 0:
+		d.say("data", Fine, "no database yet; the first start makes it", "")
+	case len(in.Damage) > 0:
+		d.say("data", Problem, "the database is damaged", "copy "+cfg.Data+" away; put back a backup, or rescue what can be read: "+
+			"sqlite3 understudy.db .recover | sqlite3 rescued.db, and put that in its place", in.Damage...)
+	case in.Schema > in.Known:
+		d.say("data", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
+			"use that version, or a backup from before")
+	default:
+		text := fmt.Sprintf("the database (%s, schema %d of %d) is whole", megabytes(in.Size), in.Schema, in.Known)
+		if in.Schema < in.Known {
+			text += "; the next start brings it up to date"
+		}
+		d.say("data", Fine, text, "")
+	}
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// Room on the disk that is too little, and that is a worry.
+const (
+	tooLittleRoom = 64 << 20
+	littleRoom    = 1 << 30
+)
+
+// folder reports whether one can be worked in.
+func (d *doctor) folder(name, dir string) bool {
+	at := dir
+	for {
+		info, err := os.Stat(at)
+		if err == nil && !info.IsDir() {
+			d.say("data", Problem, fmt.Sprintf("%s: %s is no folder", name, at), "name another place")
+			return false
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			d.say("data", Problem, fmt.Sprintf("%s: %v", name, err), "name another place")
+			return false
+		}
+		at = filepath.Dir(at) // it will be made
+	}
+	mine := fmt.Sprintf("let it belong to the user who runs the server (%s), or name another place: chown %[1]s %s", strconv.Itoa(os.Getuid()), at)
+	if info, err := os.Stat(at); err == nil && at == dir {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Getuid() && os.Getuid() != 0 {
+			d.say("data", Problem, fmt.Sprintf("%s: %s belongs to user %d", name, dir, owner.Uid), mine)
+			return false
+		}
+	}
+	if err := tryFolder(at); err != nil {
+		mend := mine
+		if errors.Is(err, syscall.EROFS) {
+			mend = "the file system is mounted read-only: name another place, or mount it for writing"
+		} else if errors.Is(err, syscall.ENOSPC) {
+			mend = "make room"
+		} else if errors.Is(err, errNoLocks) {
+			mend = "the database needs locks: name a folder on a local disk, not on a network"
+		}
+		d.say("data", Problem, fmt.Sprintf("%s: %s cannot be worked in: %v", name, at, err), mend)
+		return false
+	}
+	free, kind := diskOf(at)
+	switch {
+	case free >= 0 && free < tooLittleRoom:
+		d.say("data", Problem, fmt.Sprintf("%s: %s are free", name, megabytes(free)), "make room")
+	case free >= 0 && free < littleRoom:
+		d.say("data", Warning, fmt.Sprintf("%s: %s are free", name, megabytes(free)), "make room soon; when it is used up, runs wait")
+	}
+	if kind != "" {
+		d.say("data", Warning, fmt.Sprintf("%s: %s is on a file system of kind %s, where locks and syncs do not always hold what they promise", name, dir, kind), "use a local disk")
+	}
+	made := ""
+	if at != dir {
+		made = ", and will be made"
+	}
+	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s; %s are free", name, dir, made, megabytes(max(free, 0))), "")
+	return true
+}
+
+var errNoLocks = errors.New("a second lock on the same file was given")
+
+// tryFolder writes, syncs and locks a file.
+func tryFolder(dir string) (err error) {
+	f, err := os.CreateTemp(dir, ".understudy-doctor-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	if _, err := f.Write(make([]byte, 4096)); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	second, err := os.Open(f.Name())
+	if err != nil {
+		return err
+	}
+	defer second.Close()
+	if err := syscall.Flock(int(second.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+		return errNoLocks
+	}
+	return nil
+}

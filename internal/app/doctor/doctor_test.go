@@ -1,0 +1,239 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	driver "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"understudy/internal/config"
+	"understudy/storage/sqlite"
+)
+
+// patient is a folder with a langgraph.json that Examine looks at.
+type patient struct {
+	t       *testing.T
+	dir     string
+	flags   map[string]string
+	env     map[string]string
+	environ []string
+}
+
+// newPatient makes one whose Python has no langgraph: a script that answers as asked.
+func newPatient(t *testing.T) *patient {
+	t.Helper()
+	p := &patient{t: t, dir: t.TempDir(), env: map[string]string{}, environ: []string{"HOME=/"}}
+	p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph"}}`)
+	p.write("a.py", "graph = 1\n")
+	p.flags = map[string]string{"port": "0", "data": filepath.Join(p.dir, "data"), "python": p.python(`{"python": "3.12.1", "packages": {"langgraph": "1.0"}, "errors": {"ormsgpack": "ImportError: no"}}`)}
+	return p
+}
+
+func (p *patient) write(name, text string) string {
+	p.t.Helper()
+	path := filepath.Join(p.dir, name)
+	require.NoError(p.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(p.t, os.WriteFile(path, []byte(text), 0o700)) //nolint:gosec // some are programs
+	return path
+}
+
+// python makes an interpreter that says no more than this.
+func (p *patient) python(says string) string {
+	return p.write("bin/python", "#!/bin/sh\necho noise\necho '"+says+"'\n")
+}
+
+func (p *patient) examine() string {
+	p.t.Helper()
+	findings := Examine(context.Background(), Examination{
+		Source: config.Source{
+			Mode: config.Serve, File: filepath.Join(p.dir, "langgraph.json"), Flags: p.flags,
+			Lookup: func(name string) (string, bool) { s, ok := p.env[name]; return s, ok },
+		},
+		Environ: p.environ, Import: 20 * time.Second,
+	})
+	var text strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&text, "%s %s: %s → %s %q\n", f.Verdict, f.Check, f.Text, f.Mend, f.Details)
+	}
+	return text.String()
+}
+
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		harm func(*patient)
+		want []string
+	}{
+		"every mistake of the configuration": {
+			func(p *patient) { p.write("langgraph.json", `{"graphs": {"a": 1, "b": "x"}}`); p.flags["port"] = "x" },
+			[]string{"problem config: langgraph.json:1:18: graphs.a", "langgraph.json:1:26: graphs.b", `problem config: --port: "x"`, "have not been looked at"},
+		},
+		"no configuration": {
+			func(p *patient) { require.NoError(p.t, os.Remove(filepath.Join(p.dir, "langgraph.json"))) },
+			[]string{"problem config: ", "is not there"},
+		},
+		"a key that does nothing": {
+			func(p *patient) { p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph"}, "grahps": 1}`) },
+			[]string{"warning config: grahps"},
+		},
+		"misspelt variables": {
+			func(p *patient) {
+				p.environ = []string{"UNDERSTUDY_DTA=x", "UNDERSTUDY_NONSENSE_AT_ALL=1", "UNDERSTUDY_PORT=1", "UNDERSTUDI_HOST=2"}
+			},
+			[]string{"problem environment: nobody reads the variable UNDERSTUDY_DTA → write UNDERSTUDY_DATA", "UNDERSTUDY_NONSENSE_AT_ALL → remove it", "UNDERSTUDI_HOST → write UNDERSTUDY_HOST",
+				"ok environment: 1 variable"},
+		},
+		"no Python": {
+			func(p *patient) { p.flags["python"] = "/no/such/python" },
+			[]string{"problem config: python: /no/such/python is no program"},
+		},
+		"Python that does not work": {
+			func(p *patient) { p.write("bin/python", "#!/bin/sh\necho broken >&2\nexit 3\n") },
+			[]string{"problem python:", "exit status 3", `"broken"`, "name another interpreter"},
+		},
+		"Python that is too old": {
+			func(p *patient) { p.python(`{"python": "3.8.1", "packages": {}, "errors": {}}`) },
+			[]string{"is Python 3.8.1 → langgraph needs Python 3.10"},
+		},
+		"another Python than asked for": {
+			func(p *patient) {
+				p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph"}, "python_version": "3.11"}`)
+			},
+			[]string{"warning python:", "python_version asks for 3.11"},
+		},
+		"no langgraph": {
+			func(*patient) {},
+			[]string{"problem python: ormsgpack cannot be imported: ImportError: no →", "pip install"},
+		},
+		"nothing of langgraph": {
+			func(p *patient) {
+				p.python(`{"python": "3.13.1", "packages": {}, "errors": {"langchain-core": "no a", "langgraph": "no b", "orjson": "no c"}}`)
+			},
+			[]string{"problem python: langgraph cannot be imported: no b →"},
+		},
+		"parts of it": {
+			func(p *patient) {
+				p.python(`{"python": "3.13.1", "packages": {"langgraph": "1"}, "errors": {"ormsgpack": "no a", "orjson": "no b"}}`)
+			},
+			[]string{"problem python: orjson cannot be imported: no b", "ormsgpack: no a"},
+		},
+		"a port that is taken": {
+			func(p *patient) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				require.NoError(p.t, err)
+				p.t.Cleanup(func() { l.Close() })
+				p.flags["port"] = fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+			},
+			[]string{"problem port:", "is taken", "--port N"},
+		},
+		"an address that is not ours": {
+			func(p *patient) { p.flags["host"] = "203.0.113.7" },
+			[]string{"problem port: no network interface here has the address 203.0.113.7"},
+		},
+		"a data folder that is a file": {
+			func(p *patient) { p.flags["data"] = p.write("file", "") },
+			[]string{"problem data: data: ", "is no folder"},
+		},
+		"a data folder that cannot be made": {
+			func(p *patient) { p.flags["data"] = "/proc/data" },
+			[]string{"problem data: data: /proc cannot be worked in", "name another place"},
+		},
+		"a folder to be made": {
+			func(p *patient) { p.flags["data"] = filepath.Join(p.dir, "x", "y") },
+			[]string{"ok data: data: ", "and will be made", "no database yet"},
+		},
+		"data in memory": {
+			func(p *patient) { p.flags["data"] = ":memory:" },
+			[]string{"warning data: everything is kept in memory"},
+		},
+		"a folder that a server has": {
+			func(p *patient) {
+				s, err := sqlite.Open(context.Background(), sqlite.Options{Dir: p.flags["data"]})
+				require.NoError(p.t, err)
+				p.t.Cleanup(func() { require.NoError(p.t, s.Close()) })
+			},
+			[]string{fmt.Sprintf("warning data: a server has the data folder (pid %d", os.Getpid()), "is whole"},
+		},
+		"a database of a newer version": {
+			func(p *patient) { p.database("INSERT INTO schema_migrations (number, name) VALUES (900, 'later')") },
+			[]string{"problem data: the database was written by a newer version of this program (schema 900"},
+		},
+		"a damaged database": {
+			func(p *patient) {
+				p.database("CREATE TABLE big (x); INSERT INTO big SELECT randomblob(2000) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100) SELECT i FROM n)")
+				file := filepath.Join(p.flags["data"], "understudy.db")
+				b, err := os.ReadFile(file)
+				require.NoError(p.t, err)
+				for i := 8192; i < len(b); i += 7 {
+					b[i] ^= 0xff
+				}
+				require.NoError(p.t, os.WriteFile(file, b, 0o600))
+			},
+			[]string{"problem data: the database is damaged", ".recover"},
+		},
+		"no database at all": {
+			func(p *patient) { p.write("data/understudy.db", strings.Repeat("not a database ", 1000)) },
+			[]string{"problem data: the database is damaged", "not a database"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t)
+			c.harm(p)
+			got := p.examine()
+			for _, want := range c.want {
+				require.Contains(t, got, want)
+			}
+			require.LessOrEqual(t, strings.Count(got, "problem python:"), 1, "one thing mends what is wrong with it")
+		})
+	}
+}
+
+// database makes one and changes it.
+func (p *patient) database(change string) {
+	p.t.Helper()
+	s, err := sqlite.Open(context.Background(), sqlite.Options{Dir: p.flags["data"]})
+	require.NoError(p.t, err)
+	require.NoError(p.t, s.Close())
+	conn, err := driver.OpenConn(filepath.Join(p.flags["data"], "understudy.db"))
+	require.NoError(p.t, err)
+	require.NoError(p.t, sqlitex.ExecuteScript(conn, change, nil))
+	require.NoError(p.t, conn.Close())
+}
+
+func TestExamineGraphs(t *testing.T) {
+	t.Parallel()
+	py := os.Getenv("UNDERSTUDY_TEST_PYTHON")
+	if py == "" {
+		py, _ = filepath.Abs(".venv/bin/python")
+	}
+	if exec.Command(py, "-c", "import langgraph").Run() != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("no Python with langgraph: set UNDERSTUDY_TEST_PYTHON")
+		}
+		t.Skip("no Python with langgraph: set UNDERSTUDY_TEST_PYTHON")
+	}
+	p := newPatient(t)
+	p.flags["python"] = py
+	p.write("langgraph.json", `{"graphs": {"good": "./good.py:graph", "syntax": "./syntax.py:graph", "missing": "./missing.py:graph", "name": "./good.py:nothing", "dies": "./dies.py:graph"}}`)
+	p.write("good.py", "from langgraph.graph import StateGraph, START\nb = StateGraph(dict)\nb.add_node('a', lambda s: s)\nb.add_edge(START, 'a')\ngraph = b.compile()\n")
+	p.write("syntax.py", "x = 1\ndef (:\n")
+	p.write("missing.py", "import a_module_that_nobody_has\n")
+	p.write("dies.py", "import os, sys\nsys.stderr.write('farewell\\n')\nsys.stderr.flush()\nos._exit(3)\n")
+	got := p.examine()
+	for _, want := range []string{
+		"ok python: ", "langgraph-checkpoint", "ok graph: good imports", "problem graph: syntax does not import: SyntaxError", "syntax.py", "problem graph: missing does not import: ModuleNotFoundError",
+		"pip install", "problem graph: name does not import", "mend the name after the colon", "problem graph: dies does not import", "exit status 3", "farewell",
+	} {
+		require.Contains(t, got, want)
+	}
+}

@@ -1,0 +1,175 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"understudy/bridge/redis"
+	"understudy/internal/app/backend"
+	"understudy/internal/config"
+	"understudy/storage/postgres"
+)
+
+// database looks at the Postgres database, without changing it.
+func (d *doctor) database(ctx context.Context, cfg *config.Config) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	in, err := postgres.Inspect(ctx, postgres.Options{URL: cfg.DatabaseURL, Connections: cfg.DatabaseConnections})
+	switch {
+	case err != nil:
+		d.noDatabase(cfg, err)
+		return
+	case in.Schema > in.Known:
+		d.say("database", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
+			"use that version, or a backup from before")
+		return
+	}
+	if short := in.Room.Short(in.Connections); short != "" {
+		d.say("database", Warning, short, "lower --database-connections, or raise max_connections in postgresql.conf")
+	}
+	if in.Schema < in.Known && !d.mayMigrate(ctx, cfg) {
+		return
+	}
+	if in.Schema == 0 {
+		d.say("database", Fine, "no tables of this program in it yet; the first start makes them", "")
+		return
+	}
+	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", megabytes(in.Size), in.Schema, in.Known)
+	if in.Schema < in.Known {
+		text += "; the next start brings it up to date"
+	}
+	d.say("database", Fine, text, "")
+}
+
+// noDatabase says that it cannot be looked into. The driver tells each attempt on a line of its own.
+func (d *doctor) noDatabase(cfg *config.Config, err error) {
+	text, attempts, _ := strings.Cut(err.Error(), "\n")
+	d.say("database", Problem, cfg.DatabasePlace()+": "+strings.TrimSuffix(text, ":"), "correct the address in --database-url, or what it says of the database",
+		last(strings.ReplaceAll(attempts, "\t", ""), 4)...)
+}
+
+// What a migration needs: a schema to make tables in, the right to do that, and tables that are ours to change.
+const askRights = `SELECT current_user, coalesce(current_schema(), ''), coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), current_setting('search_path'),
+	coalesce((SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass('understudy_migrations') AND NOT pg_has_role(relowner, 'USAGE')), ''),
+	current_setting('transaction_read_only') = 'on'`
+
+// mayMigrate reports whether the next start can make or change tables.
+func (d *doctor) mayMigrate(ctx context.Context, cfg *config.Config) bool {
+	pool, err := pgxpool.ParseConfig(cfg.DatabaseURL)
+	if err != nil {
+		d.say("database", Problem, "the address cannot be read", "correct --database-url") // it was validated
+		return false
+	}
+	if pool.ConnConfig.ConnectTimeout == 0 {
+		pool.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	var user, schema, path, owner string
+	var create, readOnly bool
+	conn, err := pgx.ConnectConfig(ctx, pool.ConnConfig)
+	if err == nil {
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it holds nothing
+		err = conn.QueryRow(ctx, askRights).Scan(&user, &schema, &create, &path, &owner, &readOnly)
+	}
+	name := func(s string) string { return pgx.Identifier{s}.Sanitize() }
+	switch {
+	case err != nil:
+		d.noDatabase(cfg, err)
+	case readOnly:
+		d.say("database", Problem, "the database is read-only, and its tables are to be made or changed", "name the primary in --database-url, not a replica")
+	case schema == "":
+		d.say("database", Problem, fmt.Sprintf("no schema of the search_path (%s) exists, or user %s may not use it: there is no place for tables", path, user),
+			"make one: CREATE SCHEMA … AUTHORIZATION "+name(user)+"; or correct search_path in --database-url")
+	case !create:
+		d.say("database", Problem, fmt.Sprintf("user %s may not make tables in schema %s, and the next start has to", user, schema),
+			fmt.Sprintf("as the owner of the schema: GRANT CREATE, USAGE ON SCHEMA %s TO %s", name(schema), name(user)))
+	case owner != "":
+		d.say("database", Problem, fmt.Sprintf("the tables belong to %s, and the next start, as %s, has to change them", owner, user),
+			"start this version once as "+owner+", or as its superuser: REASSIGN OWNED BY "+name(owner)+" TO "+name(user))
+	default:
+		return true
+	}
+	return false
+}
+
+// oldestRedis is the first version that has all that streams need.
+var oldestRedis = [2]int{6, 2}
+
+// redis looks at the Redis that carries live streams, without changing it.
+func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
+	switch {
+	case cfg.RedisURL == "" && cfg.DatabaseURL != "":
+		d.say("redis", Fine, "there is none: streams show only what the server executes itself", "with several servers, or with understudy worker, name one with --redis-url")
+		return
+	case cfg.RedisURL == "":
+		return
+	case cfg.DatabaseURL == "":
+		d.say("redis", Warning, "Redis is not used: the data folder has one server, whose streams stay in memory", "leave --redis-url / REDIS_URI out, or name a Postgres database with --database-url")
+		return
+	}
+	place := cfg.RedisPlace()
+	const mend = "start it, or correct --redis-url / REDIS_URI; until it answers, the server starts, and streams answer 503"
+	// It keeps the driver from writing to standard error by itself.
+	if b, err := redis.New(redis.Options{URL: cfg.RedisURL}); err == nil {
+		_ = b.Close() // it did nothing
+	}
+	err := backend.AskRedis(ctx, cfg)
+	switch {
+	case errors.Is(err, backend.ErrRedisRefuses):
+		d.say("redis", Problem, err.Error(), "correct --redis-url / REDIS_URI (and --redis-ca, --redis-prefix); the server does not start like that")
+		return
+	case err != nil:
+		d.say("redis", Problem, fmt.Sprintf("redis on %s does not answer: %v", place, err), mend)
+		return
+	}
+	client, err := backend.RedisClient(cfg)
+	if err != nil {
+		d.say("redis", Problem, err.Error(), mend)
+		return
+	}
+	defer func() { _ = client.Close() }() // it holds nothing
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	info, err := client.Info(ctx).Result()
+	version := field(info, "redis_version")
+	if err != nil || version == "" {
+		d.say("redis", Warning, fmt.Sprintf("redis on %s answers, and does not tell its version to this user; %d.%d or later is needed", place, oldestRedis[0], oldestRedis[1]),
+			"to have it checked: ACL SETUSER … +info")
+		return
+	}
+	if tooOld(version) {
+		d.say("redis", Problem, fmt.Sprintf("redis on %s is version %s", place, version), fmt.Sprintf("use Redis %d.%d or later", oldestRedis[0], oldestRedis[1]))
+		return
+	}
+	if policy := field(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		d.say("redis", Warning, fmt.Sprintf("redis on %s has maxmemory-policy %s: when its memory is full it throws away streams that are being read", place, policy),
+			"CONFIG SET maxmemory-policy noeviction, and write it into its configuration")
+	}
+	d.say("redis", Fine, fmt.Sprintf("redis on %s answers, version %s, keys begin with %s", place, version, cfg.RedisPrefix), "")
+}
+
+// field gives a line of INFO.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+func tooOld(version string) bool {
+	parts := append(strings.SplitN(version, ".", 3), "0", "0")
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	if err1 != nil || err2 != nil {
+		return false // a name of others
+	}
+	return major < oldestRedis[0] || major == oldestRedis[0] && minor < oldestRedis[1]
+}

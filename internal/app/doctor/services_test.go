@@ -1,0 +1,139 @@
+package doctor
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/config"
+	"understudy/internal/postgrestest"
+	"understudy/internal/redistest"
+	"understudy/storage/postgres"
+)
+
+func TestMain(m *testing.M) { os.Exit(postgrestest.Main(m)) }
+
+// Where the first start, or that of a new version, would fail for want of rights or of a schema, doctor says so before.
+func TestExamineDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.flags["database-url"] = postgrestest.Database(t)
+	examine := func(address string) string {
+		p.flags["database-url"] = address
+		return p.examine()
+	}
+	owner := p.flags["database-url"]
+	conn, err := pgx.Connect(t.Context(), owner)
+	require.NoError(t, err)
+	exec := func(sql string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec("CREATE ROLE small LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	t.Cleanup(func() {
+		_, err := conn.Exec(context.Background(), "DROP OWNED BY small; DROP ROLE small")
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(context.Background()))
+	})
+	small := strings.Replace(owner, "postgres@", "small@", 1)
+
+	require.Contains(t, examine(owner), "ok database: no tables of this program in it yet")
+	require.Contains(t, examine(owner+"&options=-csearch_path%3Dmine"), "problem database: no schema of the search_path (mine) exists")
+	require.Contains(t, examine(small), `problem database: user small may not make tables in schema public, and the next start has to → as the owner of the schema: GRANT CREATE, USAGE ON SCHEMA "public" TO "small"`)
+	exec("GRANT CREATE, USAGE ON SCHEMA public TO small")
+	require.Contains(t, examine(small), "ok database: no tables")
+	require.Contains(t, examine(owner+"&options=-cdefault_transaction_read_only%3Don"), "problem database: the database is read-only")
+
+	store, err := postgres.Open(t.Context(), postgres.Options{URL: owner, Connections: 2})
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+	exec("GRANT SELECT ON understudy_migrations TO small")
+	require.Contains(t, examine(small), "answers →", "who has nothing to change needs no rights")
+	exec("DELETE FROM understudy_migrations WHERE number = (SELECT max(number) FROM understudy_migrations)")
+	require.Contains(t, examine(small), "problem database: the tables belong to postgres, and the next start, as small, has to change them")
+	require.Contains(t, examine(owner), "the next start brings it up to date")
+}
+
+func TestExamineRedis(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.flags["database-url"] = "postgres://us@127.0.0.1:1/us"
+	examine := func(address string) string {
+		p.flags["redis-url"] = address
+		text := p.examine()
+		for _, secret := range []string{"s3cret", "wr0ng"} {
+			require.NotContains(t, text, secret)
+		}
+		return text
+	}
+	redis := redistest.Start(t, "--requirepass", "s3cret", "--user", "mute", "on", ">s3cret", "~understudy:*", "+@read", "+@write", "+@connection", "+evalsha", "+script|load")
+	with := func(user string) string { return "unix://" + user + redis.Socket }
+	text := examine(with(":s3cret@"))
+	require.Contains(t, text, "ok redis: redis on "+redis.Socket+" answers, version ")
+	require.NotContains(t, text, "maxmemory")
+	require.Contains(t, text, "problem database: us on 127.0.0.1:1")
+	require.Contains(t, examine(with(":wr0ng@")), "problem redis: redis on "+redis.Socket+" does not take the user and password")
+	require.Contains(t, examine(with("")), "correct --redis-url / REDIS_URI")
+	require.Contains(t, examine(with("mute:s3cret@")), "warning redis: ")
+	require.Contains(t, examine("redis://:s3cret@127.0.0.1:1"), "problem redis: redis on 127.0.0.1:1 does not answer")
+	require.Contains(t, examine("bar"), "problem config: --redis-url: an address looks like")
+	delete(p.flags, "redis-url")
+	require.Contains(t, p.examine(), "ok redis: there is none")
+	cluster := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-port", freePort(t))
+	isCluster := "problem redis: redis on " + cluster.Socket + " is a cluster"
+	require.Contains(t, examine(cluster.URL), isCluster, "one without slots")
+	require.NoError(t, cluster.Client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	require.Eventually(t, func() bool {
+		return strings.Contains(cluster.Client().ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	}, 30*time.Second, 10*time.Millisecond)
+	require.Contains(t, examine(cluster.URL), isCluster)
+	evicts := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	require.Contains(t, examine(evicts.URL), "warning redis: redis on "+evicts.Socket+" has maxmemory-policy allkeys-lru")
+	delete(p.flags, "database-url")
+	require.Contains(t, p.examine(), "warning redis: Redis is not used")
+	for version, old := range map[string]bool{"6.2.0": false, "6.0.16": true, "5.0": true, "7": false, "8.1.2": false, "dragonfly": false} {
+		require.Equal(t, old, tooOld(version), version)
+	}
+}
+
+// freePort returns a port that nothing listened on a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	return port
+}
+
+// What was found is told at once, and what takes long comes last.
+func TestExamineTellsAsItFinds(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.write("bin/python", "#!/bin/sh\nsleep 20\n")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var checks []string
+	all := Examine(ctx, Examination{
+		Source:  config.Source{Mode: config.Serve, File: filepath.Join(p.dir, "langgraph.json"), Flags: p.flags, Lookup: func(string) (string, bool) { return "", false }},
+		Environ: p.environ, Import: 20 * time.Second,
+		Found: func(f Finding) {
+			checks = append(checks, f.Check)
+			if f.Check == "port" {
+				cancel() // nobody waits for Python
+			}
+		},
+	})
+	require.Len(t, all, len(checks))
+	require.Equal(t, []string{"port", "python"}, checks[len(checks)-2:])
+	require.Contains(t, checks, "data")
+}

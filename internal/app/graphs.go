@@ -1,0 +1,186 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"understudy/graph/agent"
+	"understudy/graph/python"
+	"understudy/graph/remote"
+	"understudy/internal/app/graphs"
+	"understudy/internal/config"
+	"understudy/server"
+)
+
+// addPython makes the workers of the graphs that langgraph.json names.
+func (s *Server) addPython() error {
+	opts, err := graphs.PythonOptions(s.cfg)
+	if err != nil || len(opts.Graphs) == 0 {
+		return err
+	}
+	opts.Logger, opts.Registry, opts.Loaded = s.log, s.registry, s.loaded
+	s.pool = python.New(opts)
+	for _, g := range s.cfg.Graphs {
+		if !g.IsPython() {
+			continue
+		}
+		if err := s.graphs.Add(g.ID, g.Description, s.pool.Graph(g.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addRemote adds the graphs that langgraph.json names by the URL of their server.
+func (s *Server) addRemote() error {
+	for _, g := range s.cfg.Graphs {
+		if g.Remote == nil {
+			continue
+		}
+		upstream, err := remote.New(remote.Options{ID: g.ID, URL: g.Remote.URL, GraphID: g.Remote.GraphID, Headers: g.Remote.Headers, Logger: s.log})
+		if err != nil {
+			return err
+		}
+		if err := s.graphs.Add(g.ID, g.Description, upstream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addDeclared builds the agents that langgraph.json declares. They are closed with the server.
+func (s *Server) addDeclared(tools []agent.Tool) error {
+	s.declared.Tools = tools
+	built, err := s.declared.Rebuild(s.cfg, s.log)
+	if err != nil {
+		return err
+	}
+	for _, name := range built.Names() {
+		if _, taken := s.graphs.Graph(name); taken {
+			return errors.Join(fmt.Errorf("graph id %q is taken", name), built.Discard())
+		}
+	}
+	s.declared.Replace(built, s.graphs, 0, s.log)
+	return nil
+}
+
+// checks are what makes the server ready.
+func (s *Server) checks() map[string]server.Check {
+	all := map[string]server.Check{"database": s.rows.Ping}
+	if s.pool != nil {
+		all["workers"] = func(context.Context) error { return s.pool.Up() }
+		if !s.cfg.AllowBrokenGraphs {
+			all["graphs"] = func(context.Context) error { return broken(s.pool.Problems()) }
+		}
+	}
+	return all
+}
+
+// broken names graphs that do not import; nil when there are none.
+func broken(problems map[string]error) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	text := "graphs do not import:"
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		text += fmt.Sprintf(" %s (%v)", name, problems[name])
+	}
+	return errors.New(text)
+}
+
+// ErrNoGraphs ends a server of which no graph loads, unless Settings.AllowBrokenGraphs.
+var ErrNoGraphs = errors.New("no graph loads")
+
+// hopeless is how long workers must have failed to start before the server ends.
+const hopeless = 10 * time.Second
+
+// watchGraphs returns an ErrNoGraphs when no graph of the server can be used: the only ones are Python graphs, and none of them imports, or no
+// worker has ever started.
+func (s *Server) watchGraphs(ctx context.Context) error {
+	if s.pool == nil || s.cfg.AllowBrokenGraphs {
+		return nil
+	}
+	for _, name := range s.graphs.Names() {
+		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
+			return nil
+		}
+	}
+	for tick := time.NewTicker(time.Second / 4); ; {
+		if err := s.pool.Never(hopeless); err != nil {
+			return fmt.Errorf("%w: %w", ErrNoGraphs, err)
+		}
+		if langgraph, _ := s.pool.Versions(); langgraph != "" {
+			tick.Stop()
+			if problems := s.pool.Problems(); len(problems) == len(s.graphs.Names()) {
+				return fmt.Errorf("%w: %w", ErrNoGraphs, broken(problems))
+			}
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		}
+	}
+}
+
+// ErrCannotReload: what changed needs a new start.
+var ErrCannotReload = errors.New("this change takes effect with the next start")
+
+// Reload takes over the declared agents and Python graphs of settings that were read anew, their environment and sys.path, while Run goes on.
+// Declared agents that have changed are built first: an error, config.Mistakes, leaves all as it is. New workers import the Python graphs, and only when that worked do they take the runs that come. Those that run end where they began, or are handed back after
+// Grace and go on in the new workers. Everything else in the settings stays as it was. An error leaves all as it is; a
+// *python.ReloadError says which graphs do not import. Call it from one goroutine at a time.
+func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
+	opts, err := graphs.PythonOptions(settings)
+	if err != nil {
+		return err
+	}
+	if s.pool == nil && len(opts.Graphs) > 0 {
+		return fmt.Errorf("%w: there were no Python graphs", ErrCannotReload)
+	}
+	agents, err := s.declared.Rebuild(settings, s.log)
+	if err != nil {
+		return err
+	}
+	opts.Logger = s.log
+	if s.pool != nil {
+		if err := s.pool.Reload(ctx, opts, s.cfg.Grace); err != nil {
+			return errors.Join(err, agents.Discard())
+		}
+	}
+	for _, g := range s.cfg.Graphs {
+		stays := slices.ContainsFunc(settings.Graphs, func(other config.Graph) bool { return other.ID == g.ID })
+		if g.Remote == nil && !stays {
+			s.graphs.Remove(g.ID)
+		}
+	}
+	s.declared.Replace(agents, s.graphs, s.cfg.Grace, s.log)
+	for _, g := range settings.Graphs {
+		if g.IsPython() {
+			s.graphs.Put(g.ID, g.Description, s.pool.Graph(g.ID))
+		}
+	}
+	// Remote graphs stay as they are.
+	all := slices.DeleteFunc(slices.Clone(settings.Graphs), func(g config.Graph) bool { return g.Remote != nil })
+	for _, g := range s.cfg.Graphs {
+		if g.Remote != nil {
+			all = append(all, g)
+		}
+	}
+	s.cfg.Graphs = all
+	return s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs)
+}
+
+// GraphProblems tells which Python graphs do not import, and why; empty before they have been loaded.
+func (s *Server) GraphProblems() map[string]error {
+	if s.pool == nil {
+		return nil
+	}
+	return s.pool.Problems()
+}

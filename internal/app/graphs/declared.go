@@ -1,0 +1,291 @@
+package graphs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"understudy/graph"
+	"understudy/graph/agent"
+	"understudy/graph/agent/mcp"
+	"understudy/graph/agent/provider"
+	"understudy/graph/message"
+	"understudy/internal/config"
+)
+
+// Declared are the agents that langgraph.json declares. Reload replaces them.
+type Declared struct {
+	Tools []agent.Tool // those of the program
+
+	mu      sync.Mutex // guards what follows
+	agents  []declaredAgent
+	closing []io.Closer // replaced, and not closed yet
+}
+
+// declaredAgent is an agent, and what it was built from.
+type declaredAgent struct {
+	config.Graph
+	env   map[string]string
+	built *agent.Agent
+	kept  bool // of a rebuild: it is the one that is served
+}
+
+// Rebuilt are the agents of settings that were read anew.
+type Rebuilt struct{ agents []declaredAgent }
+
+// Names returns the names of the agents.
+func (r Rebuilt) Names() []string {
+	names := make([]string, len(r.agents))
+	for i, a := range r.agents {
+		names[i] = a.ID
+	}
+	return names
+}
+
+// Discard closes what was built.
+func (r Rebuilt) Discard() error {
+	var errs []error
+	for _, a := range r.agents {
+		if !a.kept {
+			errs = append(errs, a.built.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Rebuild builds the agents of settings. Those that have not changed are kept. Mistakes in the file are config.Mistakes.
+func (d *Declared) Rebuild(settings *config.Config, log *slog.Logger) (out Rebuilt, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var mistakes config.Mistakes
+	for _, g := range settings.Graphs {
+		if g.Agent == nil {
+			continue
+		}
+		same := slices.IndexFunc(d.agents, func(a declaredAgent) bool {
+			return a.ID == g.ID && reflect.DeepEqual(a.Agent, g.Agent) && maps.Equal(a.env, settings.Env)
+		})
+		if same >= 0 {
+			kept := d.agents[same]
+			kept.Graph, kept.kept = g, true
+			out.agents = append(out.agents, kept)
+			continue
+		}
+		a, err := Declare(settings, g, d.Tools, log)
+		var m config.Mistakes
+		switch {
+		case errors.As(err, &m):
+			mistakes = append(mistakes, m...)
+		case err != nil:
+			return Rebuilt{}, errors.Join(err, out.Discard())
+		default:
+			out.agents = append(out.agents, declaredAgent{Graph: g, env: settings.Env, built: a})
+		}
+	}
+	if len(mistakes) > 0 {
+		_ = out.Discard() // the mistakes are what counts
+		return Rebuilt{}, mistakes
+	}
+	return out, nil
+}
+
+// Replace serves agents in the place of those before, which are closed after grace: their runs end with them.
+func (d *Declared) Replace(with Rebuilt, graphs *graph.Registry, grace time.Duration, log *slog.Logger) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.agents {
+		if slices.ContainsFunc(with.agents, func(other declaredAgent) bool { return other.built == a.built }) {
+			continue
+		}
+		d.closing = append(d.closing, a.built)
+		time.AfterFunc(grace, func() {
+			d.mu.Lock()
+			at := slices.Index(d.closing, io.Closer(a.built))
+			if at >= 0 {
+				d.closing = slices.Delete(d.closing, at, at+1)
+			}
+			d.mu.Unlock()
+			if at < 0 {
+				return // with the server
+			}
+			if err := a.built.Close(); err != nil {
+				log.Warn("replaced agent not closed", "graph", a.ID, "error", err)
+			}
+		})
+	}
+	d.agents = with.agents
+	for _, a := range d.agents {
+		graphs.Put(a.ID, a.Description, a.built)
+	}
+}
+
+// Close closes all agents. It may be called twice.
+func (d *Declared) Close() error {
+	d.mu.Lock()
+	all := d.closing
+	for _, a := range d.agents {
+		all = append(all, a.built)
+	}
+	d.agents, d.closing = nil, nil
+	d.mu.Unlock()
+	var errs []error
+	for _, a := range all {
+		errs = append(errs, a.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Declare builds the agent that a graph declares. It starts nothing. What is wrong in the file is told as config.Mistakes.
+func Declare(cfg *config.Config, g config.Graph, tools []agent.Tool, log *slog.Logger) (*agent.Agent, error) {
+	d := declaration{Agent: g.Agent, cfg: cfg, log: log, tools: tools, file: filepath.Base(cfg.File)}
+	return d.build(g.ID)
+}
+
+// declaration is an agent as langgraph.json has it, on its way to become one.
+type declaration struct {
+	*config.Agent
+	cfg   *config.Config
+	log   *slog.Logger
+	tools []agent.Tool // those of the program
+	file  string
+}
+
+// wrong is a mistake in the file that only shows when the agent is built.
+func (d *declaration) wrong(key string, err error) error {
+	return config.Mistakes{{File: d.file, Text: fmt.Sprintf("%s.%s: %v", d.Key, key, err)}}
+}
+
+func (d *declaration) build(id string) (*agent.Agent, error) {
+	o := agent.Options{Name: id, Prompt: d.Prompt}
+	var err error
+	if o.Model, err = d.model(d.Model); err != nil {
+		return nil, d.wrong("model", err)
+	}
+	for i, name := range d.Tools {
+		t, err := d.tool(name)
+		if err != nil {
+			return nil, d.wrong(fmt.Sprintf("tools[%d]", i), err)
+		}
+		o.Tools = append(o.Tools, t)
+	}
+	for _, server := range d.MCP {
+		source, err := mcp.New(mcp.Options{
+			Name: server.Name, Command: server.Command, Args: server.Args, Env: server.Env, Dir: server.Dir, Only: server.Tools, Prefix: server.Prefix,
+			Start: server.Start, Call: server.Call, Log: d.log,
+		})
+		if err != nil {
+			return nil, d.wrong("mcp."+server.Name, err)
+		}
+		o.Sources = append(o.Sources, source)
+	}
+	for _, m := range d.Middleware {
+		made, err := d.middleware(m, o.Model)
+		if err != nil {
+			return nil, d.wrong("middleware."+m.Kind, err)
+		}
+		o.Middleware = append(o.Middleware, made...)
+	}
+	if f := d.ResponseFormat; f != nil {
+		o.ResponseFormat = &agent.ResponseFormat{Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict}
+	}
+	a, err := agent.New(o)
+	if err != nil {
+		return nil, config.Mistakes{{File: d.file, Text: fmt.Sprintf("%s: %v", d.Key, err)}}
+	}
+	return a, nil
+}
+
+// tool finds a tool of the program, or a built-in one.
+func (d *declaration) tool(name string) (agent.Tool, error) {
+	names := agent.BuiltInNames()
+	for _, t := range d.tools {
+		if t.Name == name {
+			return t, nil
+		}
+		names = append(names, t.Name)
+	}
+	if t, ok := agent.BuiltIn(name); ok {
+		return t, nil
+	}
+	slices.Sort(names)
+	return agent.Tool{}, fmt.Errorf("there is no tool %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// model opens a model. Variables of the file's env come before those of the process.
+func (d *declaration) model(m config.AgentModel) (agent.Model, error) {
+	return provider.Open(provider.Spec{
+		Name: m.Name, BaseURL: m.BaseURL, Key: m.Key, Organization: m.Organization, Project: m.Project, Headers: m.Headers, Query: m.Query,
+		ExtraBody: m.ExtraBody, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.MaxInputTokens, Timeout: m.Timeout,
+		Retries: m.Retries, Script: m.Script, Dir: d.cfg.Dir,
+		Getenv: func(name string) string {
+			if v, ok := d.cfg.Env[name]; ok {
+				return v
+			}
+			return os.Getenv(name)
+		},
+	})
+}
+
+// otherModel is a middleware's own model, or the agent's.
+func (d *declaration) otherModel(m *config.AgentModel, own agent.Model) (agent.Model, error) {
+	if m == nil {
+		return own, nil
+	}
+	return d.model(*m)
+}
+
+func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]agent.Middleware, error) {
+	one := func(made agent.Middleware, err error) ([]agent.Middleware, error) {
+		return []agent.Middleware{made}, err
+	}
+	switch {
+	case m.Summarization != nil:
+		s := m.Summarization
+		model, err := d.otherModel(s.Model, own)
+		if err != nil {
+			return nil, err
+		}
+		o := agent.SummarizationOptions{Model: model, Keep: agent.Size(s.Keep), Prompt: s.Prompt, MaxTokens: s.MaxTokens, Quiet: s.Quiet}
+		for _, t := range s.Trigger {
+			o.Trigger = append(o.Trigger, agent.Size(t))
+		}
+		return one(agent.Summarization(o))
+	case m.Approvals != nil:
+		tools := make(map[string]agent.Approval, len(m.Approvals))
+		for name, a := range m.Approvals {
+			tools[name] = agent.Approval{Decisions: a.Decisions, Description: a.Description}
+		}
+		return one(agent.HumanInTheLoop(tools))
+	case m.Title != nil:
+		model, err := d.otherModel(m.Title.Model, own)
+		if err != nil {
+			return nil, err
+		}
+		return one(agent.Title(agent.TitleOptions{Model: model, Prompt: m.Title.Prompt, Key: m.Title.Key, MaxLen: m.Title.MaxLen}))
+	case m.ToolErrors != nil:
+		text := m.ToolErrors.Message
+		return one(agent.ToolErrors(func(error, message.ToolCall) string { return text }, m.ToolErrors.Tools...), nil)
+	case m.ModelLimit != nil:
+		return one(agent.ModelCallLimit(agent.CallLimits{Thread: m.ModelLimit.Thread, Run: m.ModelLimit.Run, Exit: m.ModelLimit.Exit}))
+	case m.ToolLimits != nil:
+		var all []agent.Middleware
+		for _, l := range m.ToolLimits {
+			made, err := agent.ToolCallLimit(l.Tool, agent.CallLimits{Thread: l.Thread, Run: l.Run, Exit: l.Exit})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, made)
+		}
+		return all, nil
+	}
+	return one(agent.RepairToolCalls(), nil)
+}

@@ -1,0 +1,194 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"understudy/eventstore"
+	"understudy/eventstore/overlay"
+	"understudy/internal/app/backend"
+	"understudy/internal/config"
+	"understudy/storage/langgraph"
+	"understudy/storage/postgres"
+	"understudy/storage/sqlite"
+	"understudy/transfer"
+)
+
+// Import says what to move in, and how.
+type Import struct {
+	// From is a Postgres address (postgres://…) of LangGraph's savers or of this program, a file of SqliteSaver, a data folder of this program, or the
+	// URL of a server.
+	From string
+	// Header goes with every request to a server.
+	Header http.Header
+	// Graph is that of threads whose checkpoints do not name one; "" leaves it open.
+	Graph string
+	// Progress is told how far it is; nil: nobody is.
+	Progress transfer.Progress
+}
+
+// Export says where to move everything to.
+type Export struct {
+	// To is a Postgres address (postgres://…) or a file for SqliteSaver, which is made when it is not there.
+	To       string
+	Progress transfer.Progress
+}
+
+// Run moves conversations into the data folder or database of cfg. No server may be running on the folder. See package transfer.
+func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (result *transfer.Result, err error) {
+	src, err := openSource(ctx, o, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	if folder, ok := src.(*sqlite.Folder); ok && cfg.DatabaseURL == "" && folder.Is(cfg.Data) {
+		return nil, fmt.Errorf("%s is the data folder itself: name another one with --data", cfg.Data)
+	}
+	rows, err := openData(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	backfill := eventstore.NewBackfiller(rows)
+	backfill.Keys = overlay.New(rows, backend.OverlayConfig(cfg.History)).Key
+	m := transfer.Importer{
+		Target: rows.Transfer(), Assistants: rows.Assistants(), Items: rows.Items(), Backfill: backfill, Graph: o.Graph, Progress: o.Progress,
+	}
+	return m.Run(ctx, src)
+}
+
+// Run moves everything out of the data folder or database of cfg. Servers may be running on it: then what it holds at the beginning of each thread
+// is moved.
+func (o Export) Run(ctx context.Context, cfg *config.Config) (result *transfer.Result, err error) {
+	from, err := openToRead(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	var to transfer.Sink
+	if isPostgres(o.To) {
+		to, err = langgraph.OpenPostgresSink(ctx, o.To)
+	} else if isURL(o.To) {
+		return nil, errors.New("export writes databases: postgres://… or a file; a server takes what you import there, with this one as --from")
+	} else {
+		to, err = langgraph.OpenSQLiteSink(ctx, o.To)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	x := transfer.Exporter{Source: from, Progress: o.Progress}
+	return x.Run(ctx, to)
+}
+
+// openToRead opens the data folder or database to move out of it.
+func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error) {
+	if cfg.DatabaseURL != "" {
+		rows, err := postgres.OpenDatabase(ctx, postgres.Options{URL: cfg.DatabaseURL})
+		if errors.Is(err, postgres.ErrNotOurs) {
+			return nil, errors.New("the database has nothing of this program to export: name another with --database-url, or a data folder with --data")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return rows, nil
+	}
+	folder, err := sqlite.OpenFolder(ctx, cfg.Data)
+	if errors.Is(err, sqlite.ErrNoFolder) {
+		return nil, fmt.Errorf("%s has no database to export: name the data folder with --data, or a database with --database-url", cfg.Data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return folder, nil
+}
+
+// openData opens the database, or the data folder, to write into it.
+func openData(ctx context.Context, cfg *config.Config, log *slog.Logger) (backend.Database, error) {
+	if cfg.DatabaseURL == "" && cfg.Data == sqlite.InMemory {
+		return nil, errors.New("a data folder in memory is gone at the end: name one on disk with --data")
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	rows, err := backend.Open(ctx, cfg, backend.Options{Log: log})
+	if err != nil && cfg.DatabaseURL == "" {
+		return nil, fmt.Errorf("%w; a server that runs on it has to be stopped first", err)
+	}
+	return rows, err
+}
+
+func isPostgres(s string) bool {
+	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://") || strings.Contains(s, "dbname=") || strings.HasPrefix(s, "host=")
+}
+
+func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }
+
+// openSource tells by its looks what a source is.
+func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Source, error) {
+	switch {
+	case isPostgres(o.From):
+		return openPostgres(ctx, o.From, cfg.DatabaseURL)
+	case isURL(o.From):
+		return transfer.OpenServer(ctx, o.From, o.Header)
+	}
+	if strings.Contains(o.From, "://") {
+		return nil, fmt.Errorf("%q is none of postgres://…, http://…, a file or a folder", o.From)
+	}
+	folder, err := sqlite.OpenFolder(ctx, o.From)
+	if err == nil {
+		return folder, nil
+	}
+	if !errors.Is(err, sqlite.ErrNoFolder) {
+		return nil, err
+	}
+	if head, err := head(o.From); err == nil && strings.HasPrefix(head, "\x80\x04") || strings.HasSuffix(filepath.Base(o.From), ".pckl") {
+		return nil, fmt.Errorf("%s is a pickle, as langgraph dev keeps its state: start langgraph dev on it and import from its URL", o.From)
+	}
+	return langgraph.OpenSQLite(ctx, o.From)
+}
+
+// openPostgres tells a database of this program from one of LangGraph's savers. One that is both, since it was there before, is read as the
+// latter when it is also what is moved into: so threads of Python programs get what the API needs, where they are.
+func openPostgres(ctx context.Context, from, to string) (transfer.Source, error) {
+	ours, err := postgres.OpenDatabase(ctx, postgres.Options{URL: from})
+	if errors.Is(err, postgres.ErrNotOurs) {
+		return langgraph.OpenPostgres(ctx, from)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if to == "" {
+		return ours, nil
+	}
+	same, err := ours.Is(ctx, to)
+	if err == nil && !same {
+		return ours, nil
+	}
+	err = errors.Join(err, ours.Close())
+	if err == nil && !ours.Plain() {
+		err = errors.New("this is the database itself: name another one with --database-url")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return langgraph.OpenPostgres(ctx, from)
+}
+
+func head(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b := make([]byte, 16)
+	n, err := io.ReadFull(f, b)
+	return string(b[:n]), err
+}

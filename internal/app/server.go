@@ -1,0 +1,211 @@
+// Package app puts the parts of the server together: it opens what a configuration names, makes the services, and serves them, or a proxy
+// in front of another server. Package understudy is its face for programs that embed a server, cmd/understudy that for people.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"understudy/assistant"
+	"understudy/eventstore/mirror"
+	"understudy/graph"
+	"understudy/graph/agent"
+	"understudy/graph/python"
+	"understudy/id"
+	"understudy/internal/app/backend"
+	"understudy/internal/app/graphs"
+	"understudy/internal/config"
+	"understudy/internal/logctx"
+	"understudy/run"
+	"understudy/server"
+	"understudy/store"
+	"understudy/thread"
+)
+
+// Config is what a Server is made of.
+type Config struct {
+	Settings *config.Config // required
+	Log      *slog.Logger   // nil: nothing is logged
+	// Tracing makes spans of requests, runs and saves; nil: there are none. It stays the caller's, who shuts it down after Run.
+	Tracing trace.TracerProvider
+	Version string       // of the program, for /info
+	Tools   []agent.Tool // that agents declared in langgraph.json may name, beside the built-in ones
+	// GraphLoaded is called once for each graph when it can be used, or, with an error, when it does not import. Errors of Python graphs are
+	// *graph.Failure with the traceback in Detail. It must not block. nil: no calls.
+	GraphLoaded func(name string, err error, took time.Duration)
+}
+
+// APIVersion is the version of LangGraph Server whose answers are given.
+const APIVersion = "0.16.7"
+
+// Server is a whole server: listening since New, working while Run.
+type Server struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+	tracer   trace.Tracer // nil: there are no spans
+	listener net.Listener // nil for a worker without a port
+	graphs   *graph.Registry
+	pool     *python.Pool // nil when no graph needs one
+	declared graphs.Declared
+	loaded   func(name string, err error, took time.Duration)
+	rows     backend.Database
+	mirror   *mirror.Mirror // nil when there is none
+	bridge   backend.Bridge
+
+	assistants *assistant.Service
+	threads    *thread.Service
+	events     *thread.Log
+	runs       *run.Service
+	items      *store.Service
+	http       *server.Server // nil without a listener
+}
+
+// startingAfter is how long a start may take before the port answers health and 503 on its own.
+const startingAfter = time.Second
+
+// New opens the port and the data folder. Whoever gets no error calls Run or Close.
+func New(c Config) (*Server, error) {
+	if c.Settings == nil {
+		return nil, errors.New("app: Config.Settings is required")
+	}
+	cfg := c.Settings
+	s := &Server{cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(), graphs: graph.NewRegistry(), loaded: c.GraphLoaded}
+	if s.loaded == nil {
+		s.loaded = func(string, error, time.Duration) {}
+	}
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.log = slog.New(logctx.Handler(s.log.Handler()))
+	if c.Tracing != nil {
+		s.tracer = c.Tracing.Tracer("understudy")
+	}
+	var err error
+	if cfg.Port >= 0 {
+		if s.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))); err != nil {
+			return nil, err
+		}
+	}
+	if tcp, ok := s.listener.(*net.TCPListener); ok {
+		defer server.Starting(tcp, startingAfter)()
+	}
+	if err := s.assemble(c); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Register adds a graph written in Go. Call it before Run.
+func (s *Server) Register(name, description string, g graph.Graph) error {
+	return s.graphs.Add(name, description, g)
+}
+
+// Addr is where the server listens; nil for a worker without a port.
+func (s *Server) Addr() net.Addr {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// url is where the server is, for metadata of runs; "" for a worker.
+func (s *Server) url() string {
+	if s.cfg.Mode == config.Worker {
+		return ""
+	}
+	return "http://" + s.listener.Addr().String()
+}
+
+// Run serves until ctx ends: then streams end with an id to resume from, nothing more is claimed, running runs get the grace period, and
+// what is left is handed back. It closes the Server.
+func (s *Server) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.Close()) }()
+	// Workers, bridge and storage live until the last run has ended. Workers start before the takeover, which may ask a graph about a head.
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var lower errgroup.Group
+	if s.pool != nil {
+		lower.Go(func() error { return notCanceled(s.pool.Run(below)) })
+	}
+	for _, name := range s.graphs.Names() {
+		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
+			s.loaded(name, nil, 0)
+		}
+	}
+	lower.Go(func() error { return notCanceled(s.bridge.Run(below)) })
+	if s.mirror != nil {
+		lower.Go(func() error { return s.mirror.Run(below) })
+	}
+	if err := s.prepare(ctx); err != nil {
+		stop()
+		return errors.Join(err, lower.Wait())
+	}
+
+	upper, uctx := errgroup.WithContext(ctx)
+	if s.http != nil {
+		upper.Go(func() error { return s.http.Serve(uctx, s.listener) })
+	}
+	upper.Go(func() error { return s.runs.Run(uctx) })
+	upper.Go(func() error { return s.watchGraphs(uctx) })
+	upper.Go(func() error { return notCanceled(s.threads.Sweep(uctx)) })
+	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx)) })
+	err = upper.Wait()
+	stop()
+	return errors.Join(notCanceled(err), lower.Wait())
+}
+
+// prepare takes over what the last server on this data left.
+func (s *Server) prepare(ctx context.Context) error {
+	if err := s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs); err != nil {
+		return err
+	}
+	// With a limit an index answers, and the time that searches of clients may take does not count.
+	rows, err := s.rows.Threads().Threads(ctx, thread.Query{Status: thread.Busy, Limit: math.MaxInt32})
+	if err != nil {
+		return fmt.Errorf("busy threads: %w", err)
+	}
+	busy := make([]id.Thread, len(rows))
+	for i, t := range rows {
+		busy[i] = t.ID
+	}
+	return s.runs.Recover(ctx, busy)
+}
+
+func notCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Close gives port and data folder back. Run does it too; it may be called twice.
+func (s *Server) Close() error {
+	errs := []error{}
+	if s.listener != nil {
+		if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if s.bridge != nil {
+		errs = append(errs, s.bridge.Close())
+	}
+	errs = append(errs, s.declared.Close())
+	if s.rows != nil {
+		errs = append(errs, s.rows.Close())
+	}
+	return errors.Join(errs...)
+}

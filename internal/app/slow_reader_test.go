@@ -1,0 +1,146 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/graph"
+	"understudy/internal/config"
+	"understudy/internal/postgrestest"
+	"understudy/internal/redistest"
+)
+
+// floods is a graph that emits as many events as its input says, as fast as it can, and then its values. Only Stream is used.
+type floods struct {
+	graph.Graph
+
+	said chan struct{} // takes one value per run, when all was emitted
+}
+
+func (f floods) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		var input struct{ N int }
+		if err := json.Unmarshal(inv.Input, &input); err != nil {
+			yield(graph.Event{}, err)
+			return
+		}
+		for i := range input.N {
+			data := fmt.Appendf(nil, `{"i":%d,"pad":"%s"}`, i, strings.Repeat("x", 500))
+			if !yield(graph.Event{Name: "custom", Data: data}, nil) {
+				return
+			}
+		}
+		yield(graph.Event{Name: "values", Data: fmt.Appendf(nil, `{"n":%d}`, input.N)}, nil)
+		select {
+		case f.said <- struct{}{}:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// A client that reads is never cut, however much faster the graph is: it gets every event once, in order. A wait gets its result.
+func TestSlowReadersAreNotCut(t *testing.T) {
+	data := t.TempDir()
+	checkSlowReaders(t, map[string]string{"data": data})
+}
+
+func TestSlowReadersAreNotCutOverRedis(t *testing.T) {
+	checkSlowReaders(t, map[string]string{"database-url": postgrestest.Database(t), "redis-url": redistest.Start(t).URL, "data": t.TempDir()})
+}
+
+func checkSlowReaders(t *testing.T, flags map[string]string) {
+	t.Helper()
+	flags["port"] = "0"
+	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
+	require.NoError(t, err)
+	srv, err := New(Config{Settings: settings})
+	require.NoError(t, err)
+	const streams, waits, events = 6, 6, 50_000
+	graphs := floods{said: make(chan struct{}, streams+waits)}
+	require.NoError(t, srv.Register("g", "", graphs))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	post := func(path, body string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.url()+path, strings.NewReader(body))
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		return resp
+	}
+
+	var group sync.WaitGroup
+	for range waits {
+		group.Go(func() {
+			resp := post("/runs/wait", `{"assistant_id":"g","input":{"n":20000},"stream_mode":["values","custom"]}`)
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err != nil || strings.TrimSpace(string(text)) != `{"n":20000}` {
+				t.Errorf("wait: %q, %v", text, err)
+			}
+		})
+	}
+	group.Wait()
+	for range waits {
+		<-graphs.said
+	}
+
+	path := [2]string{"/runs/stream", "/threads/%s/runs/stream"}
+	var open []*http.Response
+	for i := range streams {
+		at := path[i%2]
+		if i%2 == 1 {
+			resp := post("/threads", "{}")
+			var thread struct {
+				ID string `json:"thread_id"`
+			}
+			require.NoError(t, json.NewDecoder(resp.Body).Decode(&thread))
+			resp.Body.Close()
+			at = fmt.Sprintf(at, thread.ID)
+		}
+		open = append(open, post(at, fmt.Sprintf(`{"assistant_id":"g","input":{"n":%d},"stream_mode":["custom"]}`, events)))
+	}
+	for range streams { // the graphs do not wait for readers, of whom none has read yet
+		select {
+		case <-graphs.said:
+		case <-time.After(2 * time.Minute):
+			t.Fatal("a graph waits for its reader")
+		}
+	}
+	for _, resp := range open {
+		group.Go(func() {
+			defer resp.Body.Close()
+			next := 0
+			for lines := bufio.NewScanner(resp.Body); ; {
+				if !lines.Scan() {
+					if lines.Err() != nil || next != events {
+						t.Errorf("stream: cut after %d events: %v", next, lines.Err())
+					}
+					return
+				}
+				if event, ok := strings.CutPrefix(lines.Text(), `data: {"i":`); ok {
+					if !strings.HasPrefix(event, fmt.Sprint(next, ",")) {
+						t.Errorf("stream: %.20s in place of %d", event, next)
+						return
+					}
+					next++
+				}
+			}
+		})
+	}
+	group.Wait()
+	cancel()
+	require.NoError(t, <-ended)
+}

@@ -1,0 +1,66 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"understudy/assistant"
+	"understudy/id"
+	"understudy/internal/config"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/server"
+	"understudy/thread"
+)
+
+// truncation returns what POST /internal/truncate does; nil where the route does not exist: it is for tests against a development server that
+// only its own machine reaches.
+func (s *Server) truncation() server.Check {
+	if s.cfg.Mode != config.Dev || !config.IsLoopback(s.cfg.Host) {
+		return nil
+	}
+	return s.truncate
+}
+
+// truncate deletes all crons, threads with their runs, and assistants but the default ones. Store items stay, as on LangGraph Server.
+func (s *Server) truncate(ctx context.Context) error {
+	crons, _, err := s.runs.SearchCrons(ctx, run.CronQuery{})
+	if err != nil {
+		return fmt.Errorf("list crons: %w", err)
+	}
+	for _, c := range crons {
+		if err := unlessGone(s.runs.DeleteCron(ctx, c.ID)); err != nil {
+			return fmt.Errorf("delete cron %s: %w", c.ID, err)
+		}
+	}
+	threads, err := s.rows.Threads().Threads(ctx, thread.Query{})
+	if err != nil {
+		return fmt.Errorf("list threads: %w", err)
+	}
+	for _, t := range threads {
+		if err := unlessGone(s.threads.Delete(ctx, t.ID)); err != nil {
+			return fmt.Errorf("delete thread %s: %w", t.ID, err)
+		}
+	}
+	assistants, _, err := s.assistants.Search(ctx, assistant.Query{})
+	if err != nil {
+		return fmt.Errorf("list assistants: %w", err)
+	}
+	for _, a := range assistants {
+		if a.ID == id.DefaultAssistant(a.GraphID) {
+			continue
+		}
+		if err := unlessGone(s.assistants.Delete(ctx, a.ID, false)); err != nil {
+			return fmt.Errorf("delete assistant %s: %w", a.ID, err)
+		}
+	}
+	return nil
+}
+
+// unlessGone passes over what was deleted meanwhile.
+func unlessGone(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
