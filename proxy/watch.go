@@ -12,7 +12,7 @@ import (
 func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Logger) error {
 	down := false
 	for {
-		asking, cancel := context.WithTimeout(ctx, min(every, 5*time.Second))
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 		_, _, _, err := u.Ask(asking, nil, http.MethodGet, "/ok", nil)
 		cancel()
 		switch {

@@ -164,3 +164,17 @@ func TestNestingWithoutBoundIsNull(t *testing.T) {
 		require.Less(t, len(got), 100*ShownDepth, name)
 	}
 }
+
+// A key that is no text shows as the same text at every depth: it has levels of its own.
+func TestKeysAreAlikeAtEveryDepth(t *testing.T) {
+	t.Parallel()
+	pair := append(msgp.AppendMapHeader(nil, 1), packList(msgp.AppendInt(nil, 1), msgp.AppendInt(nil, 2))...)
+	v := msgp.AppendString(pair, "pair")
+	want := `{"[1,2]":"pair"}`
+	for range ShownDepth - 1 {
+		v, want = packList(v), "["+want+"]"
+		got, err := AppendJSON(nil, TypeMsgpack, v)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+}

@@ -42,10 +42,13 @@ const maxDepth = 1024
 // stop at 1024 levels (orjson) or near 1,000 (Python's), and answers add some of their own. Workers have the same bound (jsonenc.py).
 const ShownDepth = 920
 
-// A position within a value counts its levels of arrays and objects, and in higher bits those of calls, of which there may be as many.
+// A position within a value counts its levels of arrays and objects, and in higher bits those of calls, of which there may be as many,
+// and those of keys that are no text.
 const (
 	callLevel  = 1 << 16
 	levelsMask = callLevel - 1
+	keyLevel   = 1 << 32
+	callsMask  = keyLevel - 1
 )
 
 // AppendJSON appends a stored value to dst as compact JSON. typ is one of the Type constants. Values nested too deeply become null. After
@@ -202,7 +205,7 @@ func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
 		return dst, b, errCorrupt
 	}
 	start := len(dst)
-	if depth/callLevel >= maxDepth {
+	if depth&callsMask/callLevel >= maxDepth {
 		return append(dst, "null"...), rest, nil
 	}
 	dst, err := appendExt(dst, code, payload, depth+callLevel)
@@ -213,17 +216,21 @@ func appendValue(dst, b []byte, depth int) ([]byte, []byte, error) {
 	return dst, rest, nil
 }
 
-// keyDepth is how many levels a key that is no text counts for. Quotes in quotes double in length, so that keys within keys
-// within keys would outgrow all memory: few of these are let through.
-const keyDepth = ShownDepth / 4
+// maxKeys bounds keys within keys. Quotes in quotes double in length, so that keys within keys within keys would outgrow all memory.
+const maxKeys = 4
 
-// appendKey appends the key of an object. JSON has text keys only: others become the text of their JSON.
+// appendKey appends the key of an object. JSON has text keys only: others become the text of their JSON, which has levels of its own,
+// as in workers (jsonenc.py).
 func appendKey(dst, b []byte, depth int) ([]byte, []byte, error) {
 	if len(b) > 0 && msgp.NextType(b) == msgp.StrType {
 		return appendValue(dst, b, depth)
 	}
+	if depth/keyLevel >= maxKeys {
+		rest, err := skip(b)
+		return append(dst, `"null"`...), rest, err
+	}
 	start := len(dst)
-	dst, rest, err := appendValue(dst, b, depth+keyDepth)
+	dst, rest, err := appendValue(dst, b, depth-depth&levelsMask+keyLevel)
 	if err != nil || dst[start] == '"' {
 		return dst, rest, err
 	}

@@ -140,6 +140,8 @@ func (m *migrator) run(ctx context.Context) error {
 		case err == nil && alone:
 			pause.Reset()
 			continue
+		case ctx.Err() != nil:
+			return m.late(ctx, err)
 		case err != nil && !isLockTimeout(err):
 			return fmt.Errorf("migrate: %w", err)
 		}
@@ -147,10 +149,19 @@ func (m *migrator) run(ctx context.Context) error {
 		select {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():
-			return fmt.Errorf("migrate: no turn within %s: %w", m.times.give, cmp.Or(err, context.Cause(ctx)))
+			return m.late(ctx, err)
 		}
 	}
 	return nil
+}
+
+// late is the error of a migration whose context has ended; err is what the last attempt returned.
+func (m *migrator) late(ctx context.Context, err error) error {
+	err = cmp.Or(err, context.Cause(ctx))
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return fmt.Errorf("migrate: not done within %s; another server migrates, or a long transaction has a table: %w", m.times.give, err)
 }
 
 // isLockTimeout reports whether others had what a statement wanted to lock.

@@ -107,6 +107,9 @@ func RunScans(t *testing.T, open func(t *testing.T, budget time.Duration) Backen
 		fillItems(t, b, 12_000)
 		for _, q := range []store.Search{{Filter: raw(`{"n":-1}`), Limit: 10}, {Limit: 10, Offset: 11_999}} {
 			_, err := b.Items.Items(ctx, q)
+			for n := 0; err == nil && n < 100; n++ { // on a busy machine a scan may end before its timer is heard
+				_, err = b.Items.Items(ctx, q)
+			}
 			isKind(t, err, fault.Unprocessable)
 			require.ErrorIs(t, err, scan.ErrOverBudget)
 			require.ErrorContains(t, err, "namespace_prefix")
