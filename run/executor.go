@@ -14,6 +14,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
@@ -301,7 +302,7 @@ func (x *executor) invocation(ctx context.Context, r *Run, at *position) (graph.
 	if !k.Temporary {
 		passed := &atomic.Bool{}
 		passed.Store(r.Passed && r.Failures == 0 && r.Crashes == 0)
-		var storage thread.SaverStore[Tx] = x.store
+		var storage saver.Store[Tx] = x.store
 		if at.storage != nil {
 			storage = at.storage
 			if inv.Store != nil {
@@ -316,15 +317,15 @@ func (x *executor) invocation(ctx context.Context, r *Run, at *position) (graph.
 			}
 			return putCalls(tx, r)
 		}
-		saver := thread.NewSaver(storage, fence, func(tx Tx, _ *checkpointer.Put) error {
+		saves := saver.New(storage, fence, func(tx Tx, _ *checkpointer.Put) error {
 			if passed.Load() {
 				return nil
 			}
 			return tx.MarkPassed(r.ID)
 		})
-		saver.Keys = x.overlay.Key
-		saver.NoteDeleted(deleted)
-		inv.Saver = positioned{saver, r.calls, at, passed, x, trace.SpanFromContext(ctx)}
+		saves.Keys = x.overlay.Key
+		saves.NoteDeleted(deleted)
+		inv.Saver = positioned{saves, r.calls, at, passed, x, trace.SpanFromContext(ctx)}
 	}
 	return inv, nil
 }

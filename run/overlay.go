@@ -10,10 +10,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/bridge"
+	"understudy/checkpointer/saver"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
-	"understudy/thread"
 	"understudy/thread/partial"
 )
 
@@ -44,7 +44,7 @@ func (p *position) set(at id.Checkpoint) {
 
 // positioned notes what was committed: the last root checkpoint, and that there is one.
 type positioned struct {
-	*thread.Saver[Tx]
+	*saver.Saver[Tx]
 	calls  *calls
 	at     *position
 	passed *atomic.Bool

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/graph"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -36,7 +37,7 @@ func (e Explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (
 	}
 	config, factory := readConfig(row, name, nil)
 	x, err := g.Explain(ctx, graph.Config{
-		Thread: k.Thread, Config: config, Factory: factory, Saver: NewSaver(e.Store, nil, nil), Store: e.Items,
+		Thread: k.Thread, Config: config, Factory: factory, Saver: saver.New(e.Store, nil, nil), Store: e.Items,
 	}, k, live)
 	if err != nil {
 		return checkpointer.Explained{}, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -97,10 +98,10 @@ func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (
 	if err != nil {
 		return Place{}, err
 	}
-	saver := NewSaver[Tx](s.Store, nil, nil)
-	saver.Keys = s.Overlay.Key
-	saver.NoteDeleted(deleted)
-	settled, err := s.commit(ctx, &u, d, saver)
+	saves := saver.New[Tx](s.Store, nil, nil)
+	saves.Keys = s.Overlay.Key
+	saves.NoteDeleted(deleted)
+	settled, err := s.commit(ctx, &u, d, saves.Prepare(d.saves))
 	if err != nil {
 		return Place{}, err
 	}
@@ -120,10 +121,9 @@ func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (
 
 // commit stores what the graph saved and updates the thread's row, if what the graph read is unchanged; errMoved otherwise. settled is false
 // when only the graph can describe the new head; the row then shows the head without its interrupts.
-func (s *Service) commit(ctx context.Context, u *updating, d *draft, saver *Saver[Tx]) (settled bool, err error) {
+func (s *Service) commit(ctx context.Context, u *updating, d *draft, write func(tx Tx) error) (settled bool, err error) {
 	t := u.row.ID
 	_, elsewhere := u.graph.(graph.Elsewhere)
-	facts := saver.facts(d.saves)
 	err = s.Store.Write(ctx, func(tx Tx) error {
 		settled = true
 		if e, ok := tx.(Expecting); ok {
@@ -141,7 +141,7 @@ func (s *Service) commit(ctx context.Context, u *updating, d *draft, saver *Save
 				return err
 			}
 		}
-		if err := saver.apply(tx, d.saves, facts); err != nil {
+		if err := write(tx); err != nil {
 			return err
 		}
 		_, err = SettleIn(tx, s.Snapshots, t, Settling{Now: s.Now()})

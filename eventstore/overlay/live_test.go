@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
@@ -75,7 +76,7 @@ func drift(t *testing.T, w *world, talk talktest.Talk) string {
 	w = &one
 	w.t, w.thread, w.at = t, id.NewThread(), ""
 	w.make(w.thread)
-	saver := thread.NewSaver(w.rows.Threads(), nil, nil)
+	saves := saver.New(w.rows.Threads(), nil, nil)
 	ids := make([]id.Checkpoint, len(talk))
 	follows := map[string]*overlay.Follow{}
 	look := overlay.Look{On: true, Key: "messages", Markers: overlay.BareMarkers}
@@ -113,7 +114,7 @@ func drift(t *testing.T, w *world, talk talktest.Talk) string {
 			var err error
 			followed, err = f.Values(spell(s))
 			require.NoError(t, err)
-			removeBy(ctx, t, w, saver, base, s)
+			removeBy(ctx, t, w, saves, base, s)
 		}
 		w.at = base
 		list := make([]msg, len(s.List))
@@ -128,7 +129,7 @@ func drift(t *testing.T, w *world, talk talktest.Talk) string {
 			p.Data = json.RawMessage(strings.Replace(string(p.Data), `"channel_versions":{`, fmt.Sprintf(`"channel_versions":{"summary_text":%q,`, "of "+s.Text), 1))
 			p.Data = json.RawMessage(strings.Replace(string(p.Data), `"channel_values":{`, fmt.Sprintf(`"channel_values":{"summary_text":%q,`, s.Text), 1))
 		}
-		require.NoError(t, saver.Save(ctx, graph.Save{Put: p}))
+		require.NoError(t, saves.Save(ctx, graph.Save{Put: p}))
 		ids[i] = p.ID
 		if s.Source != "loop" {
 			continue
@@ -275,7 +276,7 @@ func misattached(t *testing.T, w *world, at id.Checkpoint, s talktest.Step) stri
 }
 
 // removeBy saves what a client removes: as the input that the parent's `__start__` applies, or as what a command wrote there.
-func removeBy(ctx context.Context, t *testing.T, w *world, saver *thread.Saver[thread.Tx], base id.Checkpoint, s talktest.Step) {
+func removeBy(ctx context.Context, t *testing.T, w *world, saves *saver.Saver[thread.Tx], base id.Checkpoint, s talktest.Step) {
 	t.Helper()
 	if len(s.Removed) == 0 || base == "" {
 		return
@@ -289,7 +290,7 @@ func removeBy(ctx context.Context, t *testing.T, w *world, saver *thread.Saver[t
 	for _, mid := range s.Removed[:min(len(s.Removed), 15)] {
 		data = msg{"remove", mid, ""}.msgpack(data)
 	}
-	require.NoError(t, saver.Save(ctx, graph.Save{
+	require.NoError(t, saves.Save(ctx, graph.Save{
 		At:     checkpointer.Key{Thread: w.thread, ID: base},
 		Writes: []checkpointer.Write{{TaskID: task, Channel: "messages", Type: "msgpack", Data: data, Path: path}},
 	}))

@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
@@ -50,7 +51,7 @@ func TestConversations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := setup(t)
-			saver := thread.NewSaver(w.rows.Threads(), nil, nil)
+			saves := saver.New(w.rows.Threads(), nil, nil)
 			var last id.Checkpoint
 			for _, e := range c.Log {
 				switch {
@@ -59,7 +60,7 @@ func TestConversations(t *testing.T) {
 					for i, x := range e.Writes.Writes {
 						writes = append(writes, checkpointer.Write{TaskID: e.Writes.Task, Index: i, Channel: x.Channel, Type: x.Type, Data: x.Data, Path: e.Writes.Path})
 					}
-					require.NoError(t, saver.Save(t.Context(), graph.Save{At: checkpointer.Key{Thread: w.thread, ID: id.Checkpoint(e.Writes.ID)}, Writes: writes}))
+					require.NoError(t, saves.Save(t.Context(), graph.Save{At: checkpointer.Key{Thread: w.thread, ID: id.Checkpoint(e.Writes.ID)}, Writes: writes}))
 				case e.Put != nil:
 					last = id.Checkpoint(e.Put.ID)
 					p := &checkpointer.Put{ShapeJSON: json.RawMessage(shapeJSON), Checkpoint: checkpointer.Checkpoint{
@@ -325,9 +326,9 @@ func TestKey(t *testing.T) {
 		p.Metadata = json.RawMessage(`{"source":"loop","step":1,"graph_id":"g"}`)
 		p.Blobs[0].Channel = "the.chat"
 		p.Shape, p.ShapeJSON = "other", json.RawMessage(strings.ReplaceAll(shapeJSON, "messages", "the.chat"))
-		saver := thread.NewSaver(w.rows.Threads(), nil, nil)
-		saver.Keys = w.overlay.Key
-		require.NoError(t, saver.Save(t.Context(), graph.Save{Put: p}))
+		saves := saver.New(w.rows.Threads(), nil, nil)
+		saves.Keys = w.overlay.Key
+		require.NoError(t, saves.Save(t.Context(), graph.Save{Put: p}))
 	}
 	values := strings.Replace(string(w.state(t.Context(), "")), `"the.chat":`, `"messages":`, 1)
 	require.Equal(t, "h1 a1 "+marker+" h2", ids([]byte(values)))
@@ -340,9 +341,9 @@ func TestKey(t *testing.T) {
 func TestWordsOfASummary(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	saver := thread.NewSaver(w.rows.Threads(), nil, nil)
-	require.NoError(t, saver.Save(t.Context(), graph.Save{Put: w.next("loop", "run", ms("h1 a1 h2 a2"))}))
-	require.NoError(t, saver.Save(t.Context(),
+	saves := saver.New(w.rows.Threads(), nil, nil)
+	require.NoError(t, saves.Save(t.Context(), graph.Save{Put: w.next("loop", "run", ms("h1 a1 h2 a2"))}))
+	require.NoError(t, saves.Save(t.Context(),
 		graph.Save{Put: w.next("loop", "run", ms("h1 a1 h2 a2 h3")), Words: "in its own words"},
 		graph.Save{Put: w.next("loop", "run", ms("Sum h2 a2 h3"))}))
 	require.Equal(t, "in its own words", gjson.GetBytes(w.state(t.Context(), ""), `messages.#(type=="system").content`).String())

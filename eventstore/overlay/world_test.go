@@ -14,6 +14,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
@@ -166,7 +167,7 @@ func (w *world) save(list []msg) id.Checkpoint {
 
 func (w *world) put(p *checkpointer.Put) {
 	w.t.Helper()
-	require.NoError(w.t, thread.NewSaver(w.rows.Threads(), nil, nil).Save(w.t.Context(), graph.Save{Put: p}))
+	require.NoError(w.t, saver.New(w.rows.Threads(), nil, nil).Save(w.t.Context(), graph.Save{Put: p}))
 	require.NoError(w.t, w.rows.Threads().Write(w.t.Context(), func(tx thread.Tx) error {
 		row, err := tx.Thread(p.Thread)
 		if err != nil {

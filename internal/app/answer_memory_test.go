@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/config"
@@ -64,7 +65,7 @@ func grownThread(t *testing.T, srv *Server, steps []int, size int) id.Thread {
 	th := id.NewThread()
 	_, err := srv.threads.Create(t.Context(), thread.New{ID: th, Metadata: json.RawMessage(`{"graph_id":"g"}`)})
 	require.NoError(t, err)
-	saver := thread.NewSaver(srv.rows.Threads(), nil, nil)
+	saves := saver.New(srv.rows.Threads(), nil, nil)
 	parent, list := id.Checkpoint(""), []string{}
 	const shape = `{"out":["messages"],"channels":{"messages":{"kind":"BinaryOperatorAggregate","empty":{"type":"json","data":"W10="}}}}`
 	for n, perStep := range steps {
@@ -72,7 +73,7 @@ func grownThread(t *testing.T, srv *Server, steps []int, size int) id.Thread {
 		for range perStep {
 			list = append(list, fmt.Sprintf(`{"type":"human","id":"%08d","content":%q}`, len(list), strings.Repeat("all work and no play ", size/21)))
 		}
-		require.NoError(t, saver.Save(t.Context(), graph.Save{Put: &checkpointer.Put{
+		require.NoError(t, saves.Save(t.Context(), graph.Save{Put: &checkpointer.Put{
 			Checkpoint: checkpointer.Checkpoint{
 				Key: checkpointer.Key{Thread: th, ID: cp}, Parent: parent, Run: "run",
 				Data:     fmt.Appendf(nil, `{"v":4,"id":%q,"ts":"2026-01-01T00:00:00Z","channel_values":{},"channel_versions":{"messages":"%08d"}}`, cp, n),

@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"internal/app"}, // puts the parts together
 	{"server"},
 	{"run", "assistant", "thread", "store", "proxy", "transfer"},
-	{"eventstore/overlay"}, // a read model of the event store, which knows what graphs send
+	{"eventstore/overlay", "checkpointer/saver"}, // they know what graphs send and the event store
 	{"graph", "checkpointer", "eventstore", "bridge"},
 	{"id"},
 	{"internal"},

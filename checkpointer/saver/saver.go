@@ -1,4 +1,6 @@
-package thread
+// Package saver stores and loads the checkpoints of graphs for packages run and thread: with each checkpoint, in one transaction, its
+// description and the message events that it adds to the event store.
+package saver
 
 import (
 	"context"
@@ -10,25 +12,25 @@ import (
 	"understudy/graph"
 )
 
-// SaverTx is the part of a transaction that saves a checkpoint.
-type SaverTx interface {
+// Tx is the part of a transaction that saves a checkpoint.
+type Tx interface {
 	checkpointer.Tx
 	eventstore.Tx
 }
 
-// SaverStore is a storage whose transactions can save checkpoints.
-type SaverStore[T SaverTx] interface {
+// Store is a storage whose transactions can save checkpoints.
+type Store[T Tx] interface {
 	checkpointer.Reader
 	Write(ctx context.Context, fn func(T) error) error
 }
 
 // Saver stores and loads the checkpoints of a graph. A checkpoint, its description and the message events derived from it are one
 // transaction.
-type Saver[T SaverTx] struct {
+type Saver[T Tx] struct {
 	// Keys returns which channels hold messages. Set it before use.
 	Keys eventstore.Keys
 
-	store SaverStore[T]
+	store Store[T]
 	fence func(tx T) error
 	saved func(tx T, p *checkpointer.Put) error
 
@@ -68,9 +70,9 @@ func (s *Saver[T]) facts(saves []graph.Save) []eventstore.Facts {
 	return out
 }
 
-// NewSaver returns a Saver. fence runs first in every writing transaction, and its error aborts it; saved runs after a checkpoint was
+// New returns a Saver. fence runs first in every writing transaction, and its error aborts it; saved runs after a checkpoint was
 // put, in the same transaction. Both may be nil.
-func NewSaver[T SaverTx](store SaverStore[T], fence func(tx T) error, saved func(tx T, p *checkpointer.Put) error) *Saver[T] {
+func New[T Tx](store Store[T], fence func(tx T) error, saved func(tx T, p *checkpointer.Put) error) *Saver[T] {
 	return &Saver[T]{store: store, fence: fence, saved: saved}
 }
 
@@ -88,7 +90,7 @@ func (s *Saver[T]) List(ctx context.Context, q checkpointer.List) ([]*checkpoint
 
 // Save stores checkpoints, the data derived from them, and writes, in one transaction.
 func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
-	facts := s.facts(saves)
+	write := s.Prepare(saves)
 	var puts []*checkpointer.Put
 	for i := range saves {
 		if p := saves[i].Put; p != nil {
@@ -104,12 +106,18 @@ func (s *Saver[T]) Save(ctx context.Context, saves ...graph.Save) error {
 				return err
 			}
 		}
-		return s.apply(tx, saves, facts)
+		return write(tx)
 	})
 }
 
-// apply executes saves within a transaction.
-func (s *Saver[T]) apply(tx T, saves []graph.Save, facts []eventstore.Facts) error {
+// Prepare returns a function that writes saves within a transaction of the caller, without the fence. A transaction that is repeated calls it
+// again.
+func (s *Saver[T]) Prepare(saves []graph.Save) func(tx T) error {
+	facts := s.facts(saves)
+	return func(tx T) error { return s.write(tx, saves, facts) }
+}
+
+func (s *Saver[T]) write(tx T, saves []graph.Save, facts []eventstore.Facts) error {
 	for i := range saves {
 		sv := &saves[i]
 		if p := sv.Put; p != nil {
