@@ -12,6 +12,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/jsonplus"
+	"understudy/internal/logctx"
 )
 
 // Archive is a storage whose checkpoints can be recorded later. Every method but Backfill sees committed rows only.
@@ -224,7 +225,7 @@ func (b *Backfiller) fill(ctx context.Context, t id.Thread) error {
 		rest = rest[n:]
 	}
 	if b.Log != nil {
-		b.Log.InfoContext(ctx, "thread backfilled", "thread_id", t, "checkpoints", len(order), "recorded_anew", len(stale), "seconds", time.Since(began).Seconds())
+		b.Log.InfoContext(ctx, "thread backfilled", "thread_id", t, "checkpoints", len(order), "recorded_anew", len(stale), logctx.Took(time.Since(began)))
 	}
 	return nil
 }

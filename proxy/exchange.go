@@ -21,6 +21,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
+	"understudy/internal/logctx"
 	"understudy/thread"
 )
 
@@ -100,7 +101,7 @@ func (x *exchange) log(ctx context.Context) {
 		return
 	}
 	x.p.log.LogAttrs(ctx, slog.LevelInfo, "call", slog.String("method", x.in.Method), slog.String("kind", string(x.kind)), slog.String("thread_id", string(x.thread)),
-		slog.Int("status", x.status), slog.Duration("took", time.Since(x.begun)))
+		slog.Int("status", x.status), logctx.Took(time.Since(x.begun)))
 }
 
 func (x *exchange) refuse(status int, err error) {

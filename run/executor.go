@@ -20,6 +20,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/logctx"
 	"understudy/run/slots"
 	"understudy/run/webhook"
 	"understudy/thread"
@@ -121,7 +122,11 @@ func (x *executor) execute(ctx context.Context, ex *execution, finish func(conte
 		}
 	}
 	x.metrics.over(out.kind, x.now().Sub(began))
-	x.log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", out.kind.String(), "seconds", x.now().Sub(began).Seconds())
+	ending := out.kind.String()
+	if out.kind == succeeded && r.waits {
+		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
+	}
+	x.log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, logctx.Took(x.now().Sub(began)))
 }
 
 func (k outcomeKind) String() string {

@@ -12,6 +12,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run/webhook"
+	"understudy/thread"
 )
 
 // ending is what the end of an execution wrote. Followers are notified of it after the commit.
@@ -179,7 +180,9 @@ func (x *executor) end(tx Tx, claimed *Run, out outcome, head *checkpointer.Head
 	if rolledBack { // the head that was looked up before is deleted now
 		head = nil
 	}
-	e.more, err = x.settler.settleIn(tx, row.Thread, head, failure, row.Status == Error || row.Status == Timeout, now)
+	e.more, err = thread.SettleIn(tx, x.snapshots, row.Thread, thread.Settling{
+		Head: head, Failure: failure, Failed: row.Status == Error || row.Status == Timeout, Now: now, Waits: &claimed.waits,
+	})
 	if rolledBack && errors.Is(err, checkpointer.ErrUndescribed) {
 		e.unsettled, e.failure, err = true, failure, nil
 	}

@@ -76,6 +76,8 @@ type Run struct {
 
 	// published counts the records of this attempt that are kept in a database that other servers read too; nil: they are not counted.
 	published *atomic.Int64
+	// waits reports whether the run ended at an interrupt, which waits for an answer. Set by finish.
+	waits bool
 	// calls are the model calls of this attempt that are not stored yet; nil: none.
 	calls *calls
 }

@@ -69,6 +69,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	if a := answerer(nil); errors.As(err, &a) {
 		status, header, body := a.Answer()
+		requestOf(c).reason = bounded(string(body), maxReason)
 		for name, values := range header {
 			for _, v := range values {
 				c.Response().Header.Add(name, v)
@@ -78,6 +79,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		return nil
 	}
 	r := requestOf(c)
+	r.reason = bounded(text, maxReason)
 	if worth {
 		s.log.Error("request failed", "request_id", r.id, "method", c.Method(), "route", r.route, "error", err)
 	}

@@ -36,7 +36,9 @@ type Options struct {
 	// unchanged.
 	Bind func(ctx context.Context, header func(name string) string) (context.Context, error)
 
-	Logger           *slog.Logger         // nil: none
+	Logger *slog.Logger // nil: none
+	// LogReasons logs why a request was refused. The reason may quote the body, so it is for development.
+	LogReasons       bool
 	Registry         *prometheus.Registry // registry of the metrics and of /metrics; nil creates one
 	Tracer           trace.Tracer         // creates spans of requests; nil: none
 	Version          string               // of this server

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -25,7 +26,9 @@ type request struct {
 	begun    time.Time
 	method   string
 	bodyRead bool
-	streamed bool // an open response writes the log line
+	streamed bool   // an open response writes the log line
+	path     string // without the query; bounded
+	reason   string // why it was refused; "" when it was not
 
 	headers     []slog.Attr // logged with the request
 	thread, run string      // of the path, or created; "" when there is none
@@ -47,7 +50,7 @@ func requestOf(c *fiber.Ctx) *request {
 
 // enter is the outermost handler, which applies to every request.
 func (s *Server) enter(c *fiber.Ctx) error {
-	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), headers: s.logged(c)}
+	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), path: bounded(c.Path(), maxPath), headers: s.logged(c)}
 	c.Locals(requestKey{}, r)
 	s.startSpan(c, r)
 	if !framed(&c.Request().Header) {
@@ -105,7 +108,13 @@ func (s *Server) done(r *request, status int, ended string) {
 	s.endSpan(r, route, status, ended)
 	attrs := []slog.Attr{
 		slog.String("request_id", r.id), slog.String("method", r.method), slog.String("route", route),
-		slog.Int("status", status), slog.Duration("took", took),
+		slog.Int("status", status), logctx.Took(took),
+	}
+	if r.path != "" && r.path != route {
+		attrs = append(attrs, slog.String("path", r.path))
+	}
+	if r.reason != "" && s.opts.LogReasons {
+		attrs = append(attrs, slog.String("reason", r.reason))
 	}
 	if r.thread != "" {
 		attrs = append(attrs, slog.String("thread_id", r.thread))
@@ -128,6 +137,17 @@ func (s *Server) done(r *request, status int, ended string) {
 		ctx = trace.ContextWithSpan(ctx, r.span)
 	}
 	s.log.LogAttrs(ctx, level, "request", attrs...)
+}
+
+// Bounds of what a request puts into its log line.
+const maxPath, maxReason = 256, 1024
+
+// bounded returns a copy of s of at most n bytes, as valid UTF-8 without line ends.
+func bounded(s string, n int) string {
+	if len(s) > n {
+		s = s[:n] + "…"
+	}
+	return strings.NewReplacer("\r", " ", "\n", " ").Replace(strings.ToValidUTF8(strings.Clone(s), "?"))
 }
 
 // probes are the routes that monitoring polls every few seconds.

@@ -654,6 +654,29 @@ func TestLog(t *testing.T) {
 	require.Equal(t, 3, strings.Count(log.String(), "msg=request "), log.String())
 	require.Contains(t, log.String(), "request_id=rq-1 method=POST route=/threads status=200")
 	require.Contains(t, log.String(), "ended=done")
+	require.Contains(t, log.String(), "duration_ms=")
+}
+
+// In development the line of a refused request has its path and the reason, on one line and of bounded size.
+func TestLogReasons(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var log bytes.Buffer
+	w := setup(t, func(o *Options) {
+		o.Logger, o.LogReasons = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil)), true
+	})
+	w.ask(t, "GET", "/nowhere/at/all?token=s3cret", "")
+	w.ask(t, "GET", "/"+strings.Repeat("x", 10_000), "")
+	w.ask(t, "POST", "/threads", `{"metadata":"wrong`+strings.Repeat("y", 10_000)+`"}`)
+	require.NoError(t, w.stop())
+	mu.Lock()
+	defer mu.Unlock()
+	require.NotContains(t, log.String(), "s3cret")
+	require.Contains(t, log.String(), `path=/nowhere/at/all reason="Not Found"`)
+	require.Regexp(t, `status=422 .*reason=.*wrong`, log.String())
+	for line := range strings.Lines(log.String()) {
+		require.Less(t, len(line), 3000)
+	}
 }
 
 type lockedWriter struct {

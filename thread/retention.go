@@ -9,6 +9,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/logctx"
 	"understudy/internal/sweep"
 )
 
@@ -62,7 +63,7 @@ func (s *Service) sweep(ctx context.Context, until time.Time) error {
 	}
 	if done != (swept{}) {
 		s.Log.InfoContext(ctx, "threads swept", "deleted", done.deleted, "pruned", done.pruned, "checkpoints", done.checkpoints,
-			"deferred", done.deferred, "took", s.Now().Sub(began).Round(time.Millisecond))
+			"deferred", done.deferred, logctx.Took(s.Now().Sub(began)))
 	}
 	return err
 }

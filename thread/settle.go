@@ -46,6 +46,7 @@ type Settling struct {
 	Failure json.RawMessage // error of the run that ended; nil: none
 	Failed  bool            // the thread shows status error unless other runs are active
 	Now     time.Time
+	Waits   *bool // set to whether the head waits at an interrupt; nil: not needed
 }
 
 // SettleIn updates the row of a thread for its head as seen by this transaction. busy reports whether runs of the thread are pending or
@@ -72,6 +73,9 @@ func SettleIn(tx SettleTx, rows Described, t id.Thread, s Settling) (busy bool, 
 			return busy, err
 		}
 		head = &info
+	}
+	if s.Waits != nil {
+		*s.Waits = len(head.Next) > 0
 	}
 	row.Settle(*head, s.Failure, busy, s.Now)
 	if s.Failed && !busy {

@@ -160,6 +160,6 @@ func TestConsole(t *testing.T) {
 	log.Warn("alone")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, 2)
-	require.Regexp(t, `^\d\d:\d\d:\d\d INFO  run ended run_id=r1 status=success g.time=1$`, lines[0])
+	require.Regexp(t, `^\d\d:\d\d:\d\d run ended run_id=r1 status=success g.time=1$`, lines[0])
 	require.Regexp(t, `^\d\d:\d\d:\d\d WARN  alone run_id=r1$`, lines[1])
 }

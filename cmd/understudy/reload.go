@@ -19,6 +19,7 @@ import (
 	"understudy/graph/python"
 	"understudy/internal/app"
 	"understudy/internal/config"
+	"understudy/internal/logctx"
 )
 
 // settle is how long files have to be at rest before they are read: editors and checkouts change several in a row.
@@ -119,7 +120,7 @@ func (r *reloader) again(ctx context.Context, changed string) {
 	log := r.log.With("changed", r.short(changed))
 	log.Info("reloading…")
 	began := time.Now()
-	took := func() string { return time.Since(began).Round(time.Millisecond).String() }
+	took := func() slog.Attr { return logctx.Took(time.Since(began)) }
 	cfg, warnings, err := r.load()
 	var mistakes config.Mistakes
 	if err != nil {
@@ -139,11 +140,11 @@ func (r *reloader) again(ctx context.Context, changed string) {
 	var refused *python.ReloadError
 	switch {
 	case err == nil:
-		log.Info("reloaded", "after", took())
+		log.Info("reloaded", took())
 		r.tell(log, r.problems())
 	case ctx.Err() != nil:
 	case errors.As(err, &refused) && refused.Err == nil:
-		log.Error("not reloaded: the graphs go on as they were", "after", took())
+		log.Error("not reloaded: the graphs go on as they were", took())
 		r.tell(log, refused.Problems)
 	case errors.Is(err, app.ErrCannotReload):
 		log.Warn("not reloaded", "reason", err)
@@ -152,7 +153,7 @@ func (r *reloader) again(ctx context.Context, changed string) {
 			log.Error("not reloaded: the graphs go on as they were", "mistake", m.String())
 		}
 	default:
-		log.Error("not reloaded: the graphs go on as they were", "error", err, "after", took())
+		log.Error("not reloaded: the graphs go on as they were", "error", err, took())
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"understudy/internal/app"
 	"understudy/internal/config"
+	"understudy/internal/logctx"
 	"understudy/internal/memlimit"
 )
 
@@ -159,7 +160,7 @@ func lister(cfg *config.Config, log *slog.Logger, out io.Writer) func(name strin
 		}
 		switch {
 		case cfg.Mode != config.Dev && err == nil:
-			log.Info("graph loaded", "graph", name, "seconds", took.Round(time.Millisecond).Seconds())
+			log.Info("graph loaded", "graph", name, logctx.Took(took))
 		case cfg.Mode != config.Dev:
 			log.Error("graph does not import", "graph", name, "at", at, "error", err)
 		case err == nil && took >= 50*time.Millisecond:

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"understudy/internal/logctx"
 )
 
 // blockedMark starts a line on a worker's stderr that reports code blocking its event loop (MARK in blocked.py). The socket cannot carry the
@@ -58,7 +60,7 @@ func (p *Pool) blocked(pid int, text []byte) {
 	if !log {
 		return
 	}
-	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Millisecond)
+	took := time.Duration(r.Seconds * float64(time.Second))
 	attrs := make([]slog.Attr, 0, 10)
 	attr := func(key, value string) {
 		if value != "" {
@@ -70,7 +72,7 @@ func (p *Pool) blocked(pid int, text []byte) {
 	attr("code", r.Code)
 	attr("run_id", r.Run)
 	attr("thread_id", r.Thread)
-	attrs = append(attrs, slog.Int("pid", pid), slog.String("for", took.String()))
+	attrs = append(attrs, slog.Int("pid", pid), logctx.Took(took))
 	level := slog.LevelDebug
 	if r.Over {
 		if p.opts.LogBlocking {

@@ -3,6 +3,8 @@ package python
 import (
 	"slices"
 	"time"
+
+	"understudy/internal/logctx"
 )
 
 // A worker whose loop does not answer may be busy with a long task, such as the import of a large module. After Pool.silence another worker
@@ -27,7 +29,7 @@ func (w *worker) rest(quiet time.Duration) {
 	close(w.resting)
 	runs := len(w.calls)
 	w.mu.Unlock()
-	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, "seconds", quiet.Seconds(), "runs", runs)
+	w.pool.opts.Logger.Warn("worker does not answer; another one takes its place until it does", "pid", w.pid, logctx.Took(quiet), "runs", runs)
 }
 
 // readmit assigns a place to a worker that answers again.
@@ -38,7 +40,7 @@ func (p *Pool) readmit(w *worker, quiet time.Duration) {
 	}
 	surplus := p.surplus()
 	p.mu.Unlock()
-	p.opts.Logger.Info("worker answers again and stays in service", "pid", w.pid, "seconds", quiet.Seconds())
+	p.opts.Logger.Info("worker answers again and stays in service", "pid", w.pid, logctx.Took(quiet))
 	if surplus != nil {
 		surplus.mu.Lock()
 		surplus.dismissed = true // if it is not ready yet, its end is not a failed start

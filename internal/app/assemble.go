@@ -116,7 +116,7 @@ func (s *Server) httpOptions(version string) server.Options {
 	return server.Options{
 		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs, Items: s.items,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
-		Logger: s.log, Registry: s.registry, Tracer: s.tracer, Version: version, LangGraphVersion: APIVersion,
+		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, LangGraphVersion: APIVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
 		MountPrefix:  cfg.HTTP.MountPrefix,

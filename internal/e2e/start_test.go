@@ -100,7 +100,8 @@ func breakGraphs(pr project, more string) {
 func TestDevListsGraphs(t *testing.T) {
 	t.Parallel()
 	pr := newProject(t)
-	breakGraphs(pr, `"a": "./agent.py:graph"`)
+	breakGraphs(pr, `"a": "./agent.py:graph", "talks": "./talks.py:graph"`)
+	pr.write("talks.py", talks)
 	p := startIn(t, pr, python(t), "dev")
 	p.listens()
 	p.eventually("all are listed", func() bool {
@@ -120,10 +121,64 @@ func TestDevListsGraphs(t *testing.T) {
 		_, out := p.try("POST", "/runs/wait", map[string]any{"assistant_id": "import", "input": map[string]any{}})
 		return field(out, "out") == "one"
 	})
-	// A run may import the graph before the reload starts.
-	reloaded := regexp.MustCompile(`reloaded .*after=\d`)
-	p.eventually("the reload is logged", func() bool { return reloaded.MatchString(p.log.String()) })
-	require.Contains(t, p.log.String(), "reloading…")
+	p.eventually("the reload is logged", func() bool {
+		return regexp.MustCompile(`reloading…(.*\n)*.*reloaded .*took=\d`).MatchString(p.log.String())
+	})
+	readsWell(p)
+}
+
+const talks = `
+import time
+
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+
+def divide(n):
+    return 1 / n
+
+
+async def work(state):
+    text = state["messages"][-1].content
+    print("one\ntwo")
+    if text == "fail":
+        divide(0)
+    if text == "ask":
+        interrupt("go on?")
+    if text == "block":
+        time.sleep(1.6)
+    return {"messages": []}
+
+
+b = StateGraph(MessagesState)
+b.add_node("my_node", work)
+b.add_edge(START, "my_node")
+b.add_edge("my_node", END)
+graph = b.compile()
+`
+
+// readsWell checks the log of dev: output under its run, errors with the user's frames alone, interrupts, refused requests with path and reason.
+func readsWell(p started) {
+	t := p.t
+	created := p.call("POST", "/threads", map[string]any{}, 200)
+	thread := fmt.Sprint(field(created, "thread_id"))
+	for _, c := range []struct{ text, want string }{
+		{"hello", `(?m)^[\d:]{8} run (\S+)\n +│ one\n +│ two\n[\d:]{8} ✓ run \S+ of talks: success after \d[\d.]*(µs|ms|s)$`},
+		{"fail", `(?m)^[\d:]{8} ✗ run \S+, node my_node: ZeroDivisionError: division by zero\n +talks.py:16 in work\n +divide\(0\)\n +talks.py:9 in divide\n +return 1 / n\n +\d+ frames of libraries left out; .*\n[\d:]{8} ✗ run \S+ of talks: error after \d`},
+		{"ask", `(?m) ‖ run \S+ of talks: interrupted after \S+; it waits for an answer$`},
+		{"block", `(?m) WARN  event loop blocked.*\n +node +my_node\n +at +talks.py:20\n +code +time.sleep\(1.6\)\n(.*\n)* +fix +await asyncio.sleep`},
+	} {
+		_, _ = p.try("POST", "/threads/"+thread+"/runs/wait", map[string]any{"assistant_id": "talks", "input": map[string]any{"messages": []any{map[string]any{"role": "user", "content": c.text}}}})
+		p.eventually(c.text, func() bool { return regexp.MustCompile(c.want).MatchString(p.log.String()) })
+	}
+	_, _ = p.try("GET", "/nowhere/at/all", nil)
+	_, _ = p.try("GET", "/threads/nope", nil)
+	p.eventually("the requests", func() bool {
+		log := p.log.String()
+		return regexp.MustCompile(` POST /threads/…/runs/wait 200 \d`).MatchString(log) &&
+			regexp.MustCompile(` GET /nowhere/at/all 404 \S+  Not Found\n`).MatchString(log) && regexp.MustCompile(` GET /threads/nope 422 \S+  Invalid thread ID`).MatchString(log)
+	})
+	require.NotContains(t, p.log.String(), "\x1b[", "no colors outside of a terminal")
 }
 
 // An interpreter that cannot run graphs is named within seconds, in a block that ends with the command that helps.

@@ -6,9 +6,15 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 )
+
+// Took is the attribute of how long something took: duration_ms, in milliseconds with three digits.
+func Took(d time.Duration) slog.Attr {
+	return slog.Float64("duration_ms", float64(d.Microseconds())/1000)
+}
 
 type key struct{}
 

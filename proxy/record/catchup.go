@@ -12,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
+	"understudy/internal/logctx"
 )
 
 const (
@@ -171,7 +172,7 @@ func (r *Recorder) catchUp(ctx context.Context, c *Call, t id.Thread, live bool,
 				level = slog.LevelInfo
 			}
 			r.log.Log(ctx, level, "thread recorded", "thread_id", t, "checkpoints", w.recorded, "requests", w.requests, "bytes", w.bytes,
-				"seconds", time.Since(began).Seconds())
+				logctx.Took(time.Since(began)))
 			return nil
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"understudy/internal/logctx"
 )
 
 // every is how often a step is logged while it runs.
@@ -31,7 +33,7 @@ func Watch(ctx context.Context, log *slog.Logger, step string, args ...any) (sto
 		close(done)
 		<-ended
 		if took := time.Since(began); took > time.Second {
-			log.InfoContext(ctx, step+" ended", append(args, "took", took.Round(time.Millisecond).String())...)
+			log.InfoContext(ctx, step+" ended", append(args, logctx.Took(took))...)
 		}
 	}
 }

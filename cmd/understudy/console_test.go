@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// console lines with the clock cut off.
+func consoleLines(t *testing.T, p palette, level slog.Level, write func(*slog.Logger)) []string {
+	t.Helper()
+	var out bytes.Buffer
+	c := newConsole(&out, level)
+	c.out.palette = p
+	c.out.own = func(file string) bool { return strings.HasPrefix(file, "/app/") }
+	c.out.short = func(file string) string { return strings.TrimPrefix(file, "/app/") }
+	write(slog.New(c))
+	var lines []string
+	for line := range strings.Lines(out.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		if len(line) > 8 && line[2] == ':' && line[5] == ':' {
+			line = line[9:]
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestConsoleOutputOfRuns(t *testing.T) {
+	t.Parallel()
+	say := func(log *slog.Logger, run, source, text string, level slog.Level) {
+		attrs := []any{"line", text, "source", source, "pid", 7}
+		if run != "" {
+			attrs = append(attrs, "run_id", run, "thread_id", "t")
+		}
+		log.Log(t.Context(), level, "graph output", attrs...)
+	}
+	lines := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+		say(log, "r1", "stdout", "one", slog.LevelInfo)
+		say(log, "r1", "stderr", "two\nand three", slog.LevelWarn)
+		say(log, "r2", "mine", "careful", slog.LevelWarn)
+		say(log, "r1", "stdout", "\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jend", slog.LevelInfo)
+		say(log, "", "stdout", "of no run", slog.LevelInfo)
+		log.Info("run ended", "graph", "g", "run_id", "r1", "outcome", "success", "duration_ms", 1234.5)
+	})
+	require.Equal(t, []string{
+		"run r1", "         │ one", "         │ two", "         │ and three",
+		"run r2", "         │ WARN  mine: careful",
+		"run r1", "         │ red end",
+		"worker 7", "         │ of no run",
+		"✓ run r1 of g: success after 1.2s",
+	}, lines)
+	lines = consoleLines(t, true, slog.LevelInfo, func(log *slog.Logger) { say(log, "r", "stdout", "\x1b[31mred\x1b[2J", slog.LevelInfo) })
+	require.Contains(t, lines[1], "\x1b[31mred\x1b[0m", "colors stay, other escapes do not")
+}
+
+func TestConsoleRequests(t *testing.T) {
+	t.Parallel()
+	lines := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+		for _, attrs := range [][]any{
+			{"route", "/threads/{thread_id}/runs/stream", "status", 200, "duration_ms", 53.2, "path", "/threads/1/runs/stream", "ended", "done"},
+			{"route", "/threads/{thread_id}/runs/stream", "status", 200, "duration_ms", 0.05, "ended", "client left"},
+			{"route", "other", "status", 404, "duration_ms", 61_000.0, "path", "/no\x1b[31mwhere", "reason", "Not Found"},
+			{"route", "/threads", "status", 500, "duration_ms", 999.0, "reason", "Internal Server Error"},
+		} {
+			log.Info("request", append([]any{"request_id", "q", "method", "POST"}, attrs...)...)
+		}
+	})
+	require.Equal(t, []string{
+		"POST /threads/…/runs/stream 200 53ms",
+		"POST /threads/…/runs/stream 200 100µs (client left)",
+		"POST /nowhere 404 1m1s  Not Found",
+		"POST /threads 500 999ms  Internal Server Error  request_id=q",
+	}, lines)
+}
+
+const chained = `Traceback (most recent call last):
+  File "/app/lib/data.py", line 3, in read
+    return {}["x"]
+           ~~^^^^^
+KeyError: 'x'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/usr/lib/python3/site-packages/langgraph/pregel/main.py", line 9, in run
+    go()
+  File "/app/agent.py", line 12, in node
+    raise ValueError("two\nlines")
+ValueError: two
+lines
+During task with name 'write' and id '1f'
+`
+
+func TestConsoleTracebacks(t *testing.T) {
+	t.Parallel()
+	raised := func(detail string) func(*slog.Logger) {
+		return func(log *slog.Logger) {
+			log.Warn("graph raised", "run_id", "r", "error", "E: masked", "traceback", detail)
+		}
+	}
+	require.Equal(t, []string{
+		"✗ run r, node write: ValueError: two",
+		"           lines",
+		"           agent.py:12 in node",
+		`               raise ValueError("two")`,
+		"           caused by KeyError: 'x'",
+		"           lib/data.py:3 in read",
+		`               return {}["x"]`,
+		"           1 frames of libraries left out; --log-level debug shows them",
+	}, consoleLines(t, false, slog.LevelInfo, raised(strings.Replace(chained, "two\\nlines", "two", 1)))[:8])
+	full := strings.Join(consoleLines(t, false, slog.LevelDebug, raised(chained)), "\n")
+	require.Contains(t, full, "agent.py:12 in node")
+	require.Contains(t, full, "site-packages/langgraph/pregel/main.py")
+	// Without a frame of the user's all is shown, and what is no traceback too.
+	foreign := strings.ReplaceAll(chained, "/app/", "/else/")
+	text := strings.Join(consoleLines(t, false, slog.LevelInfo, raised(foreign)), "\n")
+	require.Contains(t, text, "/else/agent.py")
+	require.NotContains(t, text, "left out")
+	require.Contains(t, strings.Join(consoleLines(t, false, slog.LevelInfo, raised("no traceback")), "\n"), "no traceback")
+}
+
+// Whatever a traceback holds, the console shows its error, and no control character.
+func FuzzConsoleTraceback(f *testing.F) {
+	f.Add(chained)
+	f.Add("  + Exception Group Traceback (most recent call last):\n  |   File \"/app/a.py\", line 1, in f\n  | ExceptionGroup: x (1 sub-exception)\n  +-+---- 1 ----\n    | ValueError: y\n")
+	f.Add("\x1b[31m\x00File \"\", line 1, in ")
+	f.Fuzz(func(t *testing.T, detail string) {
+		lines := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) { log.Warn("graph raised", "run_id", "r", "error", "E", "traceback", detail) })
+		for _, line := range lines {
+			for _, r := range line {
+				if r < ' ' && r != '\t' || r == 0x7f {
+					t.Fatalf("%q", line)
+				}
+			}
+		}
+	})
+}
+
+func TestConsoleBlocks(t *testing.T) {
+	t.Parallel()
+	lines := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+		log.Error("it fails", "reason", "a\nb", "fix", "do it")
+		log.Info("plain", "request_id", "hidden", "duration_ms", 5.0, "text", "two words", "path", "/a/b")
+		log.Warn("shown", "request_id", "q")
+	})
+	require.Equal(t, []string{
+		"ERROR it fails", "    reason       a", "                 b", "    fix          do it",
+		`plain took=5ms text="two words" path=/a/b`, "WARN  shown request_id=q",
+	}, lines)
+}
+
+func TestColors(t *testing.T) {
+	for _, c := range []struct {
+		no, force string
+		want      palette
+	}{{"", "", false}, {"", "1", true}, {"1", "1", false}, {"", "0", false}} {
+		t.Setenv("NO_COLOR", c.no)
+		t.Setenv("FORCE_COLOR", c.force)
+		require.Equal(t, c.want, colorsOf(&bytes.Buffer{}))
+	}
+	require.Equal(t, "1m0s", humanTime(time.Minute))
+}
