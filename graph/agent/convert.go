@@ -41,7 +41,13 @@ func toContent(m message.Message) (llms.MessageContent, error) {
 		c.Role = llms.ChatMessageTypeAI
 	case message.TypeTool, message.TypeToolChunk:
 		c.Role = llms.ChatMessageTypeTool
-		c.Parts = []llms.ContentPart{llms.ToolCallResponse{ToolCallID: m.ToolCallID, Name: m.Name, Content: toolText(m.Content)}}
+		result := llm.Part{ContentPart: llms.ToolCallResponse{ToolCallID: m.ToolCallID, Name: m.Name, Content: toolText(m.Content)}, Failed: m.Status == message.StatusError}
+		if m.Content.Blocks != nil {
+			if parts, err := contentParts(m.Content); err == nil { // else its text has all of it
+				result.Content = parts
+			}
+		}
+		c.Parts = []llms.ContentPart{result}
 		return c, nil
 	case message.TypeChat, message.TypeChatChunk:
 		switch m.Role {
@@ -56,26 +62,70 @@ func toContent(m message.Message) (llms.MessageContent, error) {
 		return c, fmt.Errorf("a %s message cannot be sent to a model", m.Type)
 	}
 	var err error
-	if c.Parts, err = contentParts(m.Content); err != nil {
+	if c.Role == llms.ChatMessageTypeAI {
+		c.Parts = answerParts(m)
+	} else if c.Parts, err = contentParts(m.Content); err != nil {
 		return c, err
-	}
-	for _, call := range m.ToolCalls {
-		c.Parts = append(c.Parts, llms.ToolCall{ID: call.ID, Type: "function", FunctionCall: &llms.FunctionCall{Name: call.Name, Arguments: string(orEmpty(call.Args))}})
-	}
-	// Models refuse a call without a result, and these have one: their error.
-	for _, call := range m.InvalidToolCalls {
-		if call.ID != "" {
-			args := call.Args
-			if !json.Valid([]byte(args)) {
-				args = string(jsonObject("arguments", args))
-			}
-			c.Parts = append(c.Parts, llms.ToolCall{ID: call.ID, Type: "function", FunctionCall: &llms.FunctionCall{Name: call.Name, Arguments: args}})
-		}
 	}
 	if len(c.Parts) == 0 {
 		c.Parts = []llms.ContentPart{llms.TextContent{}}
 	}
 	return c, nil
+}
+
+// answerParts returns the parts of a model's message, with what its provider wants returned: its thinking, signatures of calls. A thread
+// that changed models has blocks that the next one does not know: they are optional.
+func answerParts(m message.Message) []llms.ContentPart {
+	provider := gjson.GetBytes(m.ResponseMetadata, "model_provider").String()
+	kwargs := gjson.ParseBytes(m.AdditionalKwargs)
+	var parts []llms.ContentPart
+	if r, d := kwargs.Get("reasoning_content"), kwargs.Get("reasoning_details"); r.Type == gjson.String || d.IsArray() {
+		p := llm.Part{Reasoning: r.Str, Provider: provider, Optional: true}
+		if d.IsArray() {
+			p.Details = json.RawMessage(d.Raw)
+		}
+		parts = append(parts, p)
+	}
+	if m.Content.Blocks == nil && m.Content.Text != "" {
+		parts = append(parts, llms.TextContent{Text: m.Content.Text})
+	}
+	for _, raw := range m.Content.Blocks {
+		p := llm.Part{Block: raw, Provider: provider, Optional: true}
+		if v := gjson.ParseBytes(raw); v.Type == gjson.String {
+			p = llm.Part{ContentPart: llms.TextContent{Text: v.Str}}
+		} else if v.Get("type").Str == "text" {
+			p.ContentPart = llms.TextContent{Text: v.Get("text").String()}
+		}
+		parts = append(parts, p)
+	}
+	for _, call := range m.ToolCalls {
+		p := llm.Part{Provider: provider, ContentPart: toolCall(call.ID, call.Name, string(orEmpty(call.Args)))}
+		if extra := kwargs.Get("tool_call_extra_content." + gjson.Escape(call.ID)); extra.IsObject() {
+			p.Extra = json.RawMessage(extra.Raw)
+		}
+		parts = append(parts, p)
+	}
+	// Models refuse a call without a result, and these have one: their error.
+	for _, call := range m.InvalidToolCalls {
+		if call.ID == "" {
+			continue
+		}
+		args := call.Args
+		if fixed, err := message.Arguments(args); err == nil {
+			args = string(fixed)
+		} else {
+			args = string(jsonObject("arguments", args)) // they refuse arguments that are no object, too
+		}
+		parts = append(parts, llm.Part{Provider: provider, ContentPart: toolCall(call.ID, call.Name, args)})
+	}
+	return parts
+}
+
+func toolCall(id, name, args string) llms.ToolCall {
+	if name == "" {
+		name = "unknown"
+	}
+	return llms.ToolCall{ID: id, Type: "function", FunctionCall: &llms.FunctionCall{Name: name, Arguments: args}}
 }
 
 func jsonObject(key, value string) json.RawMessage {
@@ -121,22 +171,24 @@ func contentParts(c message.Content) ([]llms.ContentPart, error) {
 		}
 		switch kind := v.Get("type").Str; kind {
 		case "text":
-			parts = append(parts, llms.TextContent{Text: v.Get("text").String()})
+			parts = append(parts, llm.Part{ContentPart: llms.TextContent{Text: v.Get("text").String()}, Block: raw})
 		case "image_url":
 			image := v.Get("image_url")
 			url := image.String()
 			if image.IsObject() {
 				url = image.Get("url").String()
 			}
-			parts = append(parts, llms.ImageURLContent{URL: url, Detail: image.Get("detail").String()})
+			parts = append(parts, llm.Part{ContentPart: llms.ImageURLContent{URL: url, Detail: image.Get("detail").String()}, Block: raw})
 		case "image", "audio", "file", "video":
 			part, err := dataPart(kind, v)
 			if err != nil {
 				return nil, err
 			}
-			parts = append(parts, part)
+			parts = append(parts, llm.Part{ContentPart: part, Block: raw})
+		case "document", "search_result", "text-plain", "container_upload":
+			parts = append(parts, llm.Part{Block: raw})
 		case "reasoning", "thinking", "tool_use", "tool_call", "tool_call_chunk", "redacted_thinking", "non_standard", "refusal":
-			// The calls are in tool_calls.
+			// Of a model, in a message that is not one of it.
 		default:
 			return nil, fmt.Errorf("a content block of type %q cannot be sent to a model", kind)
 		}
@@ -144,18 +196,27 @@ func contentParts(c message.Content) ([]llms.ContentPart, error) {
 	return parts, nil
 }
 
+// dataPart returns a block with data as models know it; nil when only the provider can tell what a reference in it means.
 func dataPart(kind string, v gjson.Result) (llms.ContentPart, error) {
 	mime := v.Get("mime_type").String()
 	data := v.Get("base64").String()
 	url := v.Get("url").String()
+	id := v.Get("file_id").String() + v.Get("file.file_id").String() + v.Get("id").String()
 	if source := v.Get("source"); source.IsObject() { // Anthropic's form
 		mime, data, url = source.Get("media_type").String(), source.Get("data").String(), source.Get("url").String()
+		id += source.Get("file_id").String()
 	} else if data == "" {
 		data = v.Get("data").String()
+	}
+	if head, encoded, ok := strings.Cut(v.Get("file.file_data").String(), ";base64,"); ok { // OpenAI's form
+		mime, data = strings.TrimPrefix(head, "data:"), encoded
 	}
 	if data == "" {
 		if kind == "image" && url != "" {
 			return llms.ImageURLContent{URL: url}, nil
+		}
+		if url != "" && kind == "file" || id != "" {
+			return nil, nil
 		}
 		return nil, fmt.Errorf("a content block of type %q has no data", kind)
 	}
@@ -175,10 +236,11 @@ func usageOf(u *llm.Usage) *message.Usage {
 		return nil
 	}
 	out := &message.Usage{InputTokens: int64(u.Input), OutputTokens: int64(u.Output), TotalTokens: int64(u.Total)}
-	if u.CacheRead > 0 {
+	out.InputDetails, out.OutputDetails = u.InputDetails, u.OutputDetails
+	if u.CacheRead > 0 && out.InputDetails == nil {
 		out.InputDetails = json.RawMessage(fmt.Sprintf(`{"cache_read":%d}`, u.CacheRead))
 	}
-	if u.Reasoning > 0 {
+	if u.Reasoning > 0 && out.OutputDetails == nil {
 		out.OutputDetails = json.RawMessage(fmt.Sprintf(`{"reasoning":%d}`, u.Reasoning))
 	}
 	return out

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"understudy/graph/message"
 	"understudy/graph/pregel"
 )
@@ -147,7 +149,7 @@ func (h hitl) decide(said message.Message, asked []message.ToolCall, resumed jso
 		}
 		switch d.Type {
 		case Edit:
-			if d.EditedAction == nil || d.EditedAction.Name == "" || objectError(orEmpty(d.EditedAction.Args)) != nil {
+			if d.EditedAction == nil || d.EditedAction.Name == "" || !gjson.ParseBytes(orEmpty(d.EditedAction.Args)).IsObject() {
 				return nil, pregel.Errorf("ValueError", `decision %d: "edit" needs "edited_action": {"name": …, "args": {…}}`, i)
 			}
 			edited[c.ID] = action{d.EditedAction.Name, orEmpty(d.EditedAction.Args)}

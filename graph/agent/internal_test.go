@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tmc/langchaingo/llms"
 
+	"understudy/graph/agent/llm"
 	"understudy/graph/message"
 )
 
@@ -87,7 +88,7 @@ func TestForModel(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, llms.TextParts(llms.ChatMessageTypeSystem, "s"), got[0])
-			if diff := cmp.Diff(tt.want, got[1]); diff != "" {
+			if diff := cmp.Diff(tt.want, llm.Plain(got)[1]); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -2,12 +2,11 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"strings"
 
-	"github.com/google/uuid"
 	"github.com/tmc/langchaingo/llms"
 
 	"understudy/graph/agent/llm"
@@ -66,35 +65,84 @@ func (m Model) ask(ctx context.Context, messages []llms.MessageContent, options 
 	return call.End(t.end()), nil
 }
 
-// teller builds messages from a model's chunks.
+// teller builds messages from a model's chunks. The complete message is the sum of those that are streamed.
 type teller struct {
-	call     *pregel.ModelCall
-	wanted   bool // the chunks are streamed
-	provider string
-	answer   llm.Answer
-	ids      []string // of tool calls without a provider's id
+	call        *pregel.ModelCall
+	wanted      bool // the chunks are streamed
+	provider    string
+	sum         message.Sum
+	blocks      bool     // the content is a list
+	ids         []string // of tool calls
+	model       string
+	fingerprint string
 }
 
 func (t *teller) chunk(c llm.Chunk) {
 	t.nameCalls(c.ToolCalls)
-	t.answer.Add(c)
-	if !t.wanted {
-		return
+	t.model, t.fingerprint = cmp.Or(t.model, c.Model), cmp.Or(t.fingerprint, c.Fingerprint)
+	t.blocks = t.blocks || c.Blocks != nil
+	if c.Empty() {
+		return // only the name of the model; sent with the finish reason
 	}
-	m := message.AIChunk(c.Content)
-	m.AdditionalKwargs = kwargs(c.Reasoning, c.Refusal)
-	m.ResponseMetadata = t.metadata(c.FinishReason)
+	m := message.AIChunk(clean(c.Content))
+	if t.blocks {
+		m.Content = message.Content{Blocks: []json.RawMessage{}}
+		for _, block := range c.Blocks {
+			m.Content.Blocks = append(m.Content.Blocks, cleanJSON(block))
+		}
+	}
+	m.AdditionalKwargs = merge(kwargs(clean(c.Reasoning), clean(c.Refusal)), cleanJSON(c.Kwargs))
+	m.ResponseMetadata = t.metadata(c)
 	m.Usage = usageOf(c.Usage)
 	if len(c.ToolCalls) > 0 {
 		parts := make([]message.ToolCallChunk, len(c.ToolCalls))
 		for i, d := range c.ToolCalls {
-			parts[i] = message.ToolCallChunk{Name: d.Name, Args: d.Arguments, ID: d.ID, Index: &d.Index}
+			parts[i] = message.ToolCallChunk{Name: clean(d.Name), Args: clean(d.Arguments), ID: d.ID, Index: &d.Index}
 		}
-		m = m.WithCallChunks(parts...)
-	} else if c.Content == "" && m.AdditionalKwargs == nil && m.ResponseMetadata == nil && m.Usage == nil {
-		return // only the name of the model; sent with the finish reason
+		m.ToolCallChunks = parts
 	}
-	t.call.Chunk(m)
+	t.sum.Add(m)
+	if t.wanted {
+		if len(m.ToolCallChunks) > 0 {
+			m = m.WithCallChunks(m.ToolCallChunks...)
+		}
+		t.call.Chunk(m)
+	}
+}
+
+// clean removes the null character: databases cannot keep it, and what is streamed is what is kept.
+func clean(s string) string { return strings.ReplaceAll(s, "\x00", "") }
+
+// cleanJSON removes the escape of the null character from the texts of a JSON value.
+func cleanJSON(raw json.RawMessage) json.RawMessage {
+	if !bytes.Contains(raw, []byte(`\u0000`)) {
+		return raw
+	}
+	out := make(json.RawMessage, 0, len(raw))
+	for i := 0; i < len(raw); i++ {
+		switch {
+		case raw[i] == '\\' && bytes.HasPrefix(raw[i:], []byte(`\u0000`)):
+			i += len(`\u0000`) - 1
+		case raw[i] == '\\' && i+1 < len(raw):
+			out = append(out, raw[i], raw[i+1])
+			i++
+		default:
+			out = append(out, raw[i])
+		}
+	}
+	return out
+}
+
+// merge adds the members of an object to another, whose names differ.
+func merge(a, b json.RawMessage) json.RawMessage {
+	switch {
+	case len(b) <= 2:
+		return a
+	case len(a) <= 2:
+		return b
+	}
+	out := append(a[:len(a)-1:len(a)-1], ',')
+	return append(out, b[1:]...)
 }
 
 // nameCalls sets the ids of calls whose provider sends none.
@@ -104,14 +152,14 @@ func (t *teller) nameCalls(deltas []llm.ToolCallDelta) {
 		for len(t.ids) <= d.Index && d.Index < maxToolCalls {
 			t.ids = append(t.ids, "")
 		}
-		if d.Index >= len(t.ids) {
+		if d.Index < 0 || d.Index >= len(t.ids) {
 			continue
 		}
 		switch {
 		case t.ids[d.Index] != "":
 			d.ID = ""
 		case d.ID == "":
-			d.ID = "call_" + uuid.NewString()
+			d.ID = llm.NewCallID()
 			fallthrough
 		default:
 			t.ids[d.Index] = d.ID
@@ -122,18 +170,23 @@ func (t *teller) nameCalls(deltas []llm.ToolCallDelta) {
 // maxToolCalls is the maximum number of tool calls in one answer.
 const maxToolCalls = 1024
 
-func (t *teller) metadata(reason string) json.RawMessage {
-	if reason == "" {
-		return nil
-	}
-	b := jsonobj.AppendText([]byte(`{"finish_reason":`), reason)
-	for _, f := range [...][2]string{{"model_name", t.answer.Model}, {"system_fingerprint", t.answer.Fingerprint}, {"model_provider", t.provider}} {
-		if f[1] != "" {
-			b = append(append(append(b, `,"`...), f[0]...), `":`...)
-			b = jsonobj.AppendText(b, f[1])
+// metadata returns the response_metadata of a chunk. That of the finish reason has all that is known of the model.
+func (t *teller) metadata(c llm.Chunk) json.RawMessage {
+	var b json.RawMessage
+	text := func(name, value string) {
+		if value != "" {
+			b = merge(b, append(jsonobj.AppendText([]byte(`{"`+name+`":`), value), '}'))
 		}
 	}
-	return append(b, '}')
+	if c.FinishReason != "" {
+		if !c.Native {
+			text("finish_reason", c.FinishReason)
+		}
+		text("model_name", t.model)
+		text("system_fingerprint", t.fingerprint)
+		text("model_provider", t.provider)
+	}
+	return merge(b, cleanJSON(c.Metadata))
 }
 
 // kwargs returns the additional_kwargs in which LangChain stores these texts.
@@ -154,42 +207,15 @@ func kwargs(reasoning, refusal string) json.RawMessage {
 func (t *teller) end() message.Message {
 	if t.wanted {
 		last := message.AIChunk("")
+		if t.blocks {
+			last.Content = message.Content{Blocks: []json.RawMessage{}}
+		}
 		last.Last = true
 		t.call.Chunk(last)
 	}
-	a := &t.answer
-	m := message.AI(a.Content.String())
-	m.AdditionalKwargs = kwargs(a.Reasoning.String(), a.Refusal.String())
-	m.ResponseMetadata = t.metadata(a.FinishReason)
-	m.Usage = usageOf(a.Usage)
-	for _, c := range a.ToolCalls {
-		args := json.RawMessage(c.Arguments.String())
-		if len(args) == 0 {
-			args = json.RawMessage("{}")
-		}
-		err := objectError(args)
-		if err != nil || c.Name == "" {
-			invalid := message.InvalidToolCall{Name: c.Name, Args: string(args), ID: c.ID}
-			if err != nil {
-				invalid.Error = err.Error()
-			}
-			m.InvalidToolCalls = append(m.InvalidToolCalls, invalid)
-			continue
-		}
-		var compact bytes.Buffer
-		_ = json.Compact(&compact, args) // it is valid
-		m.ToolCalls = append(m.ToolCalls, message.ToolCall{Name: c.Name, Args: compact.Bytes(), ID: c.ID})
+	m := t.sum.Message().Whole()
+	if t.blocks && m.Content.Blocks == nil {
+		m.Content = message.Content{Blocks: []json.RawMessage{}}
 	}
 	return m
-}
-
-func objectError(raw json.RawMessage) error {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return fmt.Errorf("the arguments are no JSON object: %w", err)
-	}
-	if object == nil {
-		return errors.New("the arguments are null")
-	}
-	return nil
 }

@@ -1,10 +1,12 @@
 package message
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -15,20 +17,32 @@ import (
 // Add returns the message that the chunks a and b, in this order, are parts of, as the addition of LangChain's AIMessageChunk does: text is
 // joined, blocks and tool calls with the same index are merged, counts are summed. Tool calls are read from their parts as far as they
 // have come. Objects whose fields have other types in a than in b cannot be added: an error.
-func Add(a, b Message) (Message, error) {
+func Add(a, b Message) (Message, error) { return add(a, b, false) }
+
+// add is Add. With sum it does not read tool calls, and keeps the first of two fields that cannot be added.
+func add(a, b Message, sum bool) (Message, error) {
 	out := Message{Type: a.Type, Name: a.Name, Role: a.Role, ToolCallID: a.ToolCallID, Artifact: a.Artifact, Status: a.Status, Extra: a.Extra}
 	if a.Type != b.Type {
 		return out, fmt.Errorf("cannot add a %s to a %s", b.Type, a.Type)
 	}
 	var err error
 	if out.Content, err = addContent(a.Content, b.Content); err != nil {
-		return out, fmt.Errorf("add content: %w", err)
+		if !sum {
+			return out, fmt.Errorf("add content: %w", err)
+		}
+		out.Content = Content{Blocks: slices.Concat(a.Content.Blocks, b.Content.Blocks)}
 	}
 	if out.AdditionalKwargs, err = addObjects(a.AdditionalKwargs, b.AdditionalKwargs); err != nil {
-		return out, fmt.Errorf("add additional_kwargs: %w", err)
+		if !sum {
+			return out, fmt.Errorf("add additional_kwargs: %w", err)
+		}
+		out.AdditionalKwargs = a.AdditionalKwargs
 	}
 	if out.ResponseMetadata, err = addObjects(a.ResponseMetadata, b.ResponseMetadata); err != nil {
-		return out, fmt.Errorf("add response_metadata: %w", err)
+		if !sum {
+			return out, fmt.Errorf("add response_metadata: %w", err)
+		}
+		out.ResponseMetadata = a.ResponseMetadata
 	}
 	if a.Type != TypeAIChunk {
 		out.ID = a.ID
@@ -45,10 +59,115 @@ func Add(a, b Message) (Message, error) {
 	out.Last = a.Last || b.Last
 	out.Usage = addUsage(a.Usage, b.Usage)
 	out.ToolCallChunks = addCalls(a.ToolCallChunks, b.ToolCallChunks)
-	if len(out.ToolCallChunks) > 0 {
+	if len(out.ToolCallChunks) > 0 && !sum {
 		out.readCalls()
 	}
 	return out, nil
+}
+
+// Sum adds chunks in their order, and is Add of all of them, in less time: chunks of about the same size are added to each other. Of
+// fields that cannot be added it keeps the first. The zero value is empty. It is not safe for concurrent use.
+type Sum struct{ parts []sumPart }
+
+// sumPart is the sum of 1<<level chunks.
+type sumPart struct {
+	level int
+	m     Message
+}
+
+// Add adds a chunk of the model.
+func (s *Sum) Add(m Message) {
+	s.parts = append(s.parts, sumPart{0, m})
+	for n := len(s.parts); n > 1 && s.parts[n-2].level == s.parts[n-1].level; n = len(s.parts) {
+		s.join()
+		s.parts[n-2].level++
+	}
+}
+
+// join adds the last part to the one before.
+func (s *Sum) join() {
+	n := len(s.parts)
+	s.parts[n-2].m, _ = add(s.parts[n-2].m, s.parts[n-1].m, true) // with sum, only types of messages differ
+	s.parts = s.parts[:n-1]
+}
+
+// Message returns the sum; a chunk without content when nothing was added. Its tool calls are read as those of a complete answer.
+func (s *Sum) Message() Message {
+	for len(s.parts) > 1 {
+		s.join()
+	}
+	if len(s.parts) == 0 {
+		return AIChunk("")
+	}
+	m := s.parts[0].m
+	m.Complete()
+	return m
+}
+
+// Complete reads the tool calls of a chunk from its parts as those of a complete answer: what breaks off within its arguments is invalid.
+func (m *Message) Complete() {
+	m.ToolCalls, m.InvalidToolCalls = nil, nil
+	for _, c := range m.ToolCallChunks {
+		args, err := Arguments(c.Args)
+		if err == nil && c.Name != "" {
+			m.ToolCalls = append(m.ToolCalls, ToolCall{Name: c.Name, Args: args, ID: c.ID})
+			continue
+		}
+		invalid := InvalidToolCall{Name: c.Name, Args: c.Args, ID: c.ID}
+		if err != nil {
+			invalid.Error = err.Error()
+		}
+		m.InvalidToolCalls = append(m.InvalidToolCalls, invalid)
+	}
+}
+
+// Arguments reads the arguments of a tool call, and returns them compact. "" is an empty object. Like LangChain, it accepts control
+// characters in texts, which models write.
+func Arguments(text string) (json.RawMessage, error) {
+	if strings.TrimSpace(text) == "" {
+		return json.RawMessage("{}"), nil
+	}
+	var object map[string]json.RawMessage
+	raw := []byte(text)
+	err := json.Unmarshal(raw, &object)
+	if err != nil {
+		raw = escapeControls(raw)
+		err = json.Unmarshal(raw, &object)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the arguments are no JSON object: %w", err)
+	case object == nil:
+		return nil, errors.New("the arguments are null")
+	}
+	var out bytes.Buffer
+	_ = json.Compact(&out, raw) // it is valid
+	return out.Bytes(), nil
+}
+
+// escapeControls escapes the control characters in the texts of a JSON value.
+func escapeControls(raw []byte) []byte {
+	out := make([]byte, 0, len(raw)+16)
+	inString, escaped := false, false
+	for _, c := range raw {
+		switch {
+		case inString && c < 0x20 && !escaped:
+			if at := strings.IndexByte("\b\f\n\r\t", c); at >= 0 {
+				out = append(out, '\\', "bfnrt"[at])
+			} else {
+				out = fmt.Appendf(out, `\u%04x`, c)
+			}
+			continue
+		case escaped:
+			escaped = false
+		case c == '"':
+			inString = !inString
+		case inString && c == '\\':
+			escaped = true
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // WithCallChunks returns a chunk with parts of tool calls, and with the calls as far as these parts determine them.
@@ -364,6 +483,9 @@ const maxPartial = 64 << 20
 // PartialJSON completes JSON of which the end has not come yet, as LangChain's parse_partial_json, and returns it compact. ok is false when
 // nothing can be made of it.
 func PartialJSON(text string) (raw json.RawMessage, ok bool) {
+	if strings.ContainsFunc(text, func(r rune) bool { return r < 0x20 }) {
+		text = string(escapeControls([]byte(text))) // LangChain reads with strict=False
+	}
 	if json.Valid([]byte(text)) {
 		return rawOf(gjson.Parse(text)), true
 	}

@@ -142,6 +142,9 @@ func (m *messageStream) emit(tc *taskContext, metadata []byte, msg message.Messa
 	} else if sum, err := message.Add(whole, msg); err == nil {
 		whole = sum
 	}
+	if whole.Last && len(whole.ToolCallChunks) > 0 {
+		whole.Complete() // as in the message that the node returns
+	}
 	m.whole[msg.ID] = whole
 	b := append(whole.Whole().AppendJSON([]byte{'['}), ']')
 	x.out.push(x.ctx, graph.Event{Name: "messages/partial", Data: b})

@@ -40,8 +40,15 @@ type AgentModel struct {
 	MaxTokens      int
 	MaxInputTokens int
 	Timeout        time.Duration
+	IdleTimeout    time.Duration
 	Retries        *int
+	MaxEventSize   int
 	Script         json.RawMessage
+
+	KeyHeader           string
+	MaxCompletionTokens *bool
+	ReturnReasoning     *bool
+	PromptCaching       string
 }
 
 // MCPServer is a program that provides tools to an agent.
@@ -255,7 +262,28 @@ func (f *file) model(m *AgentModel, v value, key string) {
 		},
 		"max_tokens":       f.setInt(&m.MaxTokens, 1, maxTokens),
 		"max_input_tokens": f.setInt(&m.MaxInputTokens, 1, maxTokens),
-		"timeout":          f.setDuration(&m.Timeout, time.Hour),
+		"timeout":          f.setDuration(&m.Timeout, 24*time.Hour),
+		"idle_timeout":     f.setDuration(&m.IdleTimeout, 24*time.Hour),
+		"max_event_size":   f.setInt(&m.MaxEventSize, 1<<10, 1<<30),
+		"api_key_header":   f.setText(&m.KeyHeader, "api-key"),
+		"max_completion_tokens": func(v value, key string) {
+			m.MaxCompletionTokens = new(bool)
+			f.setBool(m.MaxCompletionTokens)(v, key)
+		},
+		"return_reasoning": func(v value, key string) {
+			m.ReturnReasoning = new(bool)
+			f.setBool(m.ReturnReasoning)(v, key)
+		},
+		"prompt_caching": func(v value, key string) {
+			switch text, _ := v.data.(string); {
+			case v.data == true:
+				m.PromptCaching = "5m"
+			case text == "5m", text == "1h":
+				m.PromptCaching = text
+			case v.data != false:
+				f.wrong(v, key, `write true, "5m" or "1h"`)
+			}
+		},
 		"retries": func(v value, key string) {
 			n := int(f.integer(v, key, 0, 10))
 			m.Retries = &n

@@ -8,18 +8,23 @@ package llm
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	"github.com/tmc/langchaingo/llms"
 )
 
 // Chunk is a piece of an answer. A field that is empty adds nothing.
 type Chunk struct {
-	Content      string
+	Content string
+	// Blocks are content as a list of blocks with an index, of providers that know such: an answer has either Content or Blocks. An
+	// empty, non-nil list begins an answer that has Blocks.
+	Blocks       []json.RawMessage
 	Reasoning    string
 	Refusal      string
 	ToolCalls    []ToolCallDelta
@@ -27,6 +32,18 @@ type Chunk struct {
 	FinishReason string // "stop", "tool_calls", "length", "content_filter"… in one chunk at most
 	Model        string // as the provider names it
 	Fingerprint  string // of the provider's system
+	// Kwargs is an object that is added to the message's additional_kwargs.
+	Kwargs json.RawMessage
+	// Metadata is an object that is added to the message's response_metadata. Native reports that it has the finish reason in the
+	// provider's own words, which replace FinishReason there.
+	Metadata json.RawMessage
+	Native   bool
+}
+
+// Empty reports whether a chunk has no part of the answer itself: it announces the model at most.
+func (c *Chunk) Empty() bool {
+	return c.Content == "" && len(c.Blocks) == 0 && c.Reasoning == "" && c.Refusal == "" && len(c.ToolCalls) == 0 && c.FinishReason == "" && c.Usage == nil &&
+		c.Kwargs == nil && c.Metadata == nil
 }
 
 // ToolCallDelta is a piece of one tool call. ID and Name come once for each Index, mostly with its first piece.
@@ -41,9 +58,12 @@ type Usage struct {
 	Input, Output, Total int
 	CacheRead            int // part of Input
 	Reasoning            int // part of Output
+	// InputDetails and OutputDetails are objects of counts that replace the two above in messages; nil: none.
+	InputDetails, OutputDetails json.RawMessage
 }
 
-// ChunkStreamer is an optional ability of an llms.Model.
+// ChunkStreamer is an optional ability of an llms.Model. Its messages may hold a Part in place of a part of langchaingo; Plain
+// removes them.
 type ChunkStreamer interface {
 	// StreamChunks yields an answer as it comes. An error ends it; without one the answer is complete. Nothing continues after the
 	// iterator returned. When ctx ends, the error is its cause.
@@ -55,6 +75,14 @@ type ChunkStreamer interface {
 func Stream(ctx context.Context, m llms.Model, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[Chunk, error] {
 	if s, ok := m.(ChunkStreamer); ok {
 		return s.StreamChunks(ctx, messages, options...)
+	}
+	for _, message := range messages {
+		for _, part := range message.Parts {
+			if p, ok := part.(Part); ok && p.ContentPart == nil && p.Block != nil && !p.Optional {
+				err := fmt.Errorf("a content block of type %q cannot be sent to this model", gjson.GetBytes(p.Block, "type").String())
+				return func(yield func(Chunk, error) bool) { yield(Chunk{}, err) }
+			}
+		}
 	}
 	return func(yield func(Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -88,7 +116,7 @@ func Stream(ctx context.Context, m llms.Model, messages []llms.MessageContent, o
 					err = fmt.Errorf("model panicked: %v", p)
 				}
 			}()
-			response, err = m.GenerateContent(ctx, messages, options...)
+			response, err = m.GenerateContent(ctx, Plain(messages), options...)
 		}()
 		for c := range pieces {
 			if !yield(c, nil) {
@@ -188,6 +216,10 @@ type ToolCall struct {
 // Add puts a chunk behind what is there.
 func (a *Answer) Add(c Chunk) {
 	a.Content.WriteString(c.Content)
+	for _, block := range c.Blocks {
+		a.Content.WriteString(gjson.GetBytes(block, "text").String())
+		a.Reasoning.WriteString(gjson.GetBytes(block, "thinking").String())
+	}
 	a.Reasoning.WriteString(c.Reasoning)
 	a.Refusal.WriteString(c.Refusal)
 	for _, d := range c.ToolCalls {

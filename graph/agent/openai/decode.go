@@ -1,250 +1,326 @@
 package openai
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strings"
 
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/agent/internal/wire"
 	"understudy/graph/agent/llm"
 )
 
-// completion is a chunk of an answer, or a whole one: then Message stands in place of Delta.
-type completion struct {
-	envelope
-	Model       string     `json:"model"`
-	Fingerprint string     `json:"system_fingerprint"`
-	Choices     []choice   `json:"choices"`
-	Usage       *wireUsage `json:"usage"`
-	XGroq       *struct {  // Groq puts usage here
-		Usage *wireUsage `json:"usage"`
-		Error string     `json:"error"`
-	} `json:"x_groq"`
-}
-
-type choice struct {
-	Index        int    `json:"index"`
-	Delta        *delta `json:"delta"`
-	Message      *delta `json:"message"`
-	FinishReason string `json:"finish_reason"`
-}
-
-type delta struct {
-	Content          json.RawMessage `json:"content"` // text, null, or a list of parts
-	Refusal          string          `json:"refusal"`
-	ReasoningContent string          `json:"reasoning_content"` // DeepSeek, vLLM, Qwen
-	Reasoning        json.RawMessage `json:"reasoning"`         // OpenRouter, Ollama, newer vLLM; text
-	ToolCalls        []toolCall      `json:"tool_calls"`
-}
-
-type toolCall struct {
-	Index    *int   `json:"index"`
-	ID       string `json:"id"`
-	Function struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"` // a text; some servers send the object
-	} `json:"function"`
-}
-
-type wireUsage struct {
-	Prompt        int `json:"prompt_tokens"`
-	Completion    int `json:"completion_tokens"`
-	Total         int `json:"total_tokens"`
-	PromptDetails *struct {
-		Cached int `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-	CompletionDetails *struct {
-		Reasoning int `json:"reasoning_tokens"`
-	} `json:"completion_tokens_details"`
-	PromptCacheHit int `json:"prompt_cache_hit_tokens"` // DeepSeek
-}
-
-// decoder reads the chunks of one answer.
+// decoder reads the chunks of one answer. It is lenient: a member of an unexpected type counts as absent, and numbers may be texts.
 type decoder struct {
 	calls    []*call
 	finished bool       // the first choice has said why it ended
+	ended    bool       // [DONE] came
 	usage    *llm.Usage // of the whole answer, as last reported
 	model    string
+	tier     string
+	held     map[string]string // half of a surrogate pair, by kind of text
 }
 
 // call is what is known of a tool call so far.
 type call struct {
-	wire     int // index as the server gave it
-	id, name string
+	wire      string // index as the server gave it; "": none
+	id, name  string
+	arguments strings.Builder
 }
 
 // maxCalls bounds the tool calls of one answer.
 const maxCalls = 1024
 
-// chunk reads one event. told is false when it has no content: role announcements, Azure's filter results.
-func (d *decoder) chunk(data []byte) (c llm.Chunk, told bool, err error) {
-	var in completion
-	if err := json.Unmarshal(data, &in); err != nil {
-		return c, false, fmt.Errorf("read answer: %w: %.200q", err, data)
+func (d *decoder) Complete() bool { return d.finished }
+func (d *decoder) Ended() bool    { return d.ended }
+
+// Last returns the usage: some servers count on in every chunk, and the last one holds.
+func (d *decoder) Last() (llm.Chunk, bool) {
+	return llm.Chunk{Usage: d.usage}, d.usage != nil
+}
+
+// Whole reads an answer in one piece. A list is how Gemini wraps its errors.
+func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
+	c, _, err := d.Event("", data)
+	return c, err
+}
+
+// Event reads one event. told is false when it has no content: role announcements, Azure's filter results.
+func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err error) {
+	if string(data) == "[DONE]" {
+		d.finished, d.ended = true, true
+		return c, false, nil
 	}
-	failure := &Error{Status: http.StatusOK}
-	if in.envelope.fill(failure) {
+	in := gjson.ParseBytes(data)
+	if in.IsArray() {
+		in = in.Get("0")
+	}
+	if !gjson.ValidBytes(data) || !in.IsObject() {
+		if name == "error" {
+			return c, false, &llm.Error{Status: http.StatusOK, Message: string(data)}
+		}
+		return c, false, &wire.Misunderstood{What: "an event that is no JSON object"}
+	}
+	failure := &llm.Error{Status: http.StatusOK}
+	if fill(in, failure) || name == "error" {
+		if failure.Message == "" {
+			failure.Message = in.Raw
+		}
 		return c, false, failure
 	}
-	usage := in.Usage
-	if in.XGroq != nil {
-		if in.XGroq.Error != "" {
-			failure.Message = in.XGroq.Error
-			return c, false, failure
-		}
-		if usage == nil {
-			usage = in.XGroq.Usage
-		}
+	usage := in.Get("usage")
+	if !usage.IsObject() {
+		usage = in.Get("x_groq.usage")
 	}
-	if usage != nil {
-		d.usage = usage.llm() // some servers count on in every chunk: the last one holds
+	if usage.IsObject() {
+		d.usage = usageOf(usage)
 	}
-	for i := range in.Choices {
-		if in.Choices[i].Index == 0 {
-			if err := d.choice(&in.Choices[i], &c); err != nil {
+	for _, choice := range in.Get("choices").Array() {
+		if choice.Get("index").Int() == 0 {
+			if err := d.choice(choice, &c); err != nil {
 				return c, false, err
 			}
 		}
 	}
-	if in.Model != "" && in.Model != d.model {
-		d.model = in.Model
-		c.Model = in.Model
+	if model := str(in.Get("model")); model != "" && d.model == "" {
+		d.model = model
+		c.Model = model
+	}
+	if tier := str(in.Get("service_tier")); tier != "" {
+		d.tier = tier
 	}
 	if c.FinishReason != "" {
-		c.Fingerprint = in.Fingerprint
-	}
-	told = c.Content != "" || c.Reasoning != "" || c.Refusal != "" || len(c.ToolCalls) > 0 || c.FinishReason != "" || c.Model != ""
-	return c, told, nil
-}
-
-func (d *decoder) choice(in *choice, c *llm.Chunk) error {
-	if in.FinishReason != "" && !d.finished {
-		d.finished = true
-		c.FinishReason = in.FinishReason
-	}
-	m := in.Delta
-	if m == nil {
-		m = in.Message
-	}
-	if m == nil {
-		return nil
-	}
-	content, thinking, err := parts(m.Content)
-	if err != nil {
-		return err
-	}
-	c.Content = content
-	c.Reasoning = m.ReasoningContent + thinking
-	if c.Reasoning == "" {
-		// Those who send both names send the same text twice.
-		if err := json.Unmarshal(m.Reasoning, &c.Reasoning); err != nil && len(m.Reasoning) > 0 {
-			c.Reasoning = "" // a setting or an object, not text
+		c.Fingerprint = str(in.Get("system_fingerprint"))
+		if d.tier != "" {
+			c.Metadata = member(c.Metadata, "service_tier", quote(d.tier))
 		}
 	}
-	c.Refusal = m.Refusal
-	for i := range m.ToolCalls {
-		piece, err := d.toolCall(&m.ToolCalls[i])
+	return c, !c.Empty() || c.Model != "", nil
+}
+
+func (d *decoder) choice(in gjson.Result, c *llm.Chunk) error {
+	if reason := str(in.Get("finish_reason")); reason != "" && !d.finished {
+		d.finished = true
+		c.FinishReason = reason
+	}
+	if probabilities := in.Get("logprobs"); probabilities.IsObject() {
+		c.Metadata = member(c.Metadata, "logprobs", []byte(probabilities.Raw))
+	}
+	m := in.Get("delta")
+	if !m.IsObject() {
+		m = in.Get("message")
+	}
+	content, thinking := d.parts(m.Get("content"))
+	c.Content = content
+	c.Reasoning = d.text("reasoning", m.Get("reasoning_content")) + thinking // DeepSeek, vLLM, Qwen; Mistral
+	if c.Reasoning == "" {
+		// OpenRouter, Ollama, newer vLLM. Those who send both names send the same text twice.
+		c.Reasoning = d.text("reasoning", m.Get("reasoning"))
+	}
+	c.Refusal = d.text("refusal", m.Get("refusal"))
+	if details := m.Get("reasoning_details"); details.IsArray() && len(details.Array()) > 0 {
+		c.Kwargs = member(c.Kwargs, "reasoning_details", []byte(details.Raw))
+	}
+	if notes := m.Get("annotations"); notes.IsArray() && len(notes.Array()) > 0 {
+		c.Metadata = member(c.Metadata, "annotations", []byte(notes.Raw))
+	}
+	calls := m.Get("tool_calls").Array()
+	if old := m.Get("function_call"); old.IsObject() && len(calls) == 0 { // the form before tools
+		calls = []gjson.Result{gjson.Parse(`{"index":0,"function":` + old.Raw + `}`)}
+	}
+	for _, in := range calls {
+		piece, extra, err := d.toolCall(in)
 		if err != nil {
 			return err
 		}
 		c.ToolCalls = append(c.ToolCalls, piece)
+		if extra != nil {
+			c.Kwargs = member(c.Kwargs, "tool_call_extra_content", member(nil, extra.id, []byte(extra.content)))
+		}
 	}
 	return nil
 }
 
+// extra is the extra_content of a call.
+type extra struct{ id, content string }
+
 // toolCall finds the call that a piece belongs to. OpenAI numbers calls and names each once. Other servers send index 0 for every
-// call, or none, or repeat id and name with each piece.
-func (d *decoder) toolCall(in *toolCall) (llm.ToolCallDelta, error) {
-	at := -1
-	for i := len(d.calls) - 1; i >= 0; i-- {
-		if in.Index == nil || d.calls[i].wire == *in.Index {
-			at = i
-			break
-		}
+// call, or none, repeat id and name with each piece, or send another id with each piece.
+func (d *decoder) toolCall(in gjson.Result) (out llm.ToolCallDelta, more *extra, err error) {
+	index, id, name, arguments := "", str(in.Get("id")), str(in.Get("function.name")), in.Get("function.arguments")
+	if i := in.Get("index"); i.Type == gjson.Number || i.Type == gjson.String {
+		index = fmt.Sprint(i.Int())
 	}
-	if at >= 0 && in.ID != "" && d.calls[at].id != "" && in.ID != d.calls[at].id {
-		at = -1
-		for i, known := range d.calls { // a piece of an earlier one
-			if known.id == in.ID && (in.Index == nil || known.wire == *in.Index) {
-				at = i
-			}
-		}
+	piece := ""
+	if arguments.Type == gjson.String {
+		piece = arguments.Str
+	} else if arguments.Exists() && arguments.Type != gjson.Null {
+		piece = arguments.Raw // some servers send the object
 	}
-	if at >= 0 && in.Index == nil && in.ID == "" && in.Function.Name != "" && d.calls[at].name != "" {
-		at = -1 // neither number nor id: a name begins a call
-	}
+	at := d.find(index, id, name, piece)
 	if at < 0 {
 		if len(d.calls) == maxCalls {
-			return llm.ToolCallDelta{}, fmt.Errorf("read answer: more than %d tool calls", maxCalls)
-		}
-		known := &call{wire: len(d.calls)}
-		if in.Index != nil {
-			known.wire = *in.Index
+			return out, nil, fmt.Errorf("read answer: more than %d tool calls", maxCalls)
 		}
 		at = len(d.calls)
-		d.calls = append(d.calls, known)
+		d.calls = append(d.calls, &call{wire: index})
 	}
 	known := d.calls[at]
-	out := llm.ToolCallDelta{Index: at}
+	out = llm.ToolCallDelta{Index: at, Arguments: piece}
 	if known.id == "" {
-		known.id, out.ID = in.ID, in.ID
+		known.id, out.ID = id, id
 	}
-	if name := in.Function.Name; name != known.name {
+	if name != known.name {
 		known.name += name
 		out.Name = name
 	}
-	arguments := in.Function.Arguments
-	if len(arguments) > 0 && !bytes.Equal(arguments, []byte("null")) {
-		out.Arguments = text(arguments)
+	known.arguments.WriteString(piece)
+	if content := in.Get("extra_content"); content.IsObject() {
+		if known.id == "" {
+			known.id = llm.NewCallID()
+			out.ID = known.id
+		}
+		more = &extra{known.id, content.Raw}
 	}
-	return out, nil
+	return out, more, nil
+}
+
+// find returns the call of a piece; -1: it begins one.
+func (d *decoder) find(index, id, name, piece string) int {
+	if id != "" {
+		for i, known := range d.calls {
+			if known.id == id && (index == "" || known.wire == index) {
+				return i
+			}
+		}
+	}
+	at := -1
+	for i := len(d.calls) - 1; i >= 0 && at < 0; i-- {
+		if index == "" || d.calls[i].wire == index {
+			at = i
+		}
+	}
+	if at < 0 {
+		return -1
+	}
+	known := d.calls[at]
+	switch {
+	case name == "":
+		return at // also with another id: only a name begins a call
+	case id != "" && known.id != "":
+		if name == known.name && known.arguments.Len() > 0 && !json.Valid([]byte(known.arguments.String())) {
+			return at // a server that makes up an id for each piece
+		}
+		return -1
+	case known.name == "" || known.arguments.Len() == 0 && (name == known.name || index != ""):
+		return at // its name may come in pieces
+	case index == "" && id == "":
+		return -1 // neither number nor id: a name begins a call
+	case json.Valid([]byte(known.arguments.String())):
+		return -1 // a name after complete arguments
+	}
+	return at
 }
 
 // parts reads content: a text, null, or the list of parts that Mistral sends when it thinks.
-func parts(raw json.RawMessage) (content, thinking string, err error) {
-	raw = bytes.TrimSpace(raw)
-	switch {
-	case len(raw) == 0 || bytes.Equal(raw, []byte("null")):
-		return "", "", nil
-	case raw[0] == '"':
-		err = json.Unmarshal(raw, &content)
-		return content, "", err
-	case raw[0] != '[':
-		return "", "", fmt.Errorf("read answer: content is neither text nor a list: %.200q", []byte(raw))
+func (d *decoder) parts(in gjson.Result) (content, thinking string) {
+	if !in.IsArray() {
+		return d.text("content", in), ""
 	}
-	var list []struct {
-		Type     string          `json:"type"`
-		Text     string          `json:"text"`
-		Thinking json.RawMessage `json:"thinking"`
-	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return "", "", fmt.Errorf("read answer: %w", err)
-	}
-	for _, p := range list {
-		content += p.Text
-		if p.Type != "thinking" {
-			continue
+	in.ForEach(func(_, p gjson.Result) bool {
+		if p.Type == gjson.String {
+			content += p.Str
+			return true
 		}
-		var inner []struct {
-			Text string `json:"text"`
+		content += d.text("content", p.Get("text"))
+		if p.Get("type").Str != "thinking" {
+			return true
 		}
-		if json.Unmarshal(p.Thinking, &inner) != nil {
-			thinking += text(p.Thinking)
+		inner := p.Get("thinking")
+		if inner.Type == gjson.String {
+			thinking += inner.Str
 		}
-		for _, t := range inner {
-			thinking += t.Text
+		for _, t := range inner.Array() {
+			thinking += str(t.Get("text"))
 		}
-	}
-	return content, thinking, nil
+		return true
+	})
+	return content, thinking
 }
 
-func (u *wireUsage) llm() *llm.Usage {
-	out := &llm.Usage{Input: u.Prompt, Output: u.Completion, Total: u.Total, CacheRead: u.PromptCacheHit}
-	if u.PromptDetails != nil && u.PromptDetails.Cached > 0 {
-		out.CacheRead = u.PromptDetails.Cached
+// half is the escape of the first half of a surrogate pair at the end of a text.
+var half = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}"$`)
+
+// text returns a JSON text; "" for values of other types. Servers that cut text between the two escapes of a surrogate pair get the
+// first held back until the second comes.
+func (d *decoder) text(kind string, in gjson.Result) string {
+	if in.Type != gjson.String {
+		return ""
 	}
-	if u.CompletionDetails != nil {
-		out.Reasoning = u.CompletionDetails.Reasoning
+	held := d.held[kind]
+	if held == "" && !strings.Contains(in.Raw, `\u`) {
+		return in.Str
+	}
+	raw := in.Raw
+	if held != "" && len(raw) > 2 {
+		raw = `"` + held + raw[1:]
+		delete(d.held, kind)
+	}
+	if at := half.FindStringIndex(raw); at != nil && !escaped(raw[:at[0]]) {
+		d.held[kind] = raw[at[0] : len(raw)-1]
+		raw = raw[:at[0]] + `"`
+	}
+	return gjson.Parse(raw).Str
+}
+
+// escaped reports whether the next character of a JSON text is escaped.
+func escaped(raw string) bool {
+	n := len(raw) - len(strings.TrimRight(raw, `\`))
+	return n%2 == 1
+}
+
+// str returns a JSON text; "" for values of other types.
+func str(in gjson.Result) string {
+	if in.Type == gjson.String {
+		return in.Str
+	}
+	return ""
+}
+
+func quote(s string) json.RawMessage {
+	raw, _ := json.Marshal(s)
+	return raw
+}
+
+// member adds a member to an object.
+func member(object json.RawMessage, name string, value []byte) json.RawMessage {
+	out := []byte("{")
+	if len(object) > 2 {
+		out = append(append(out, object[1:len(object)-1]...), ',')
+	}
+	out = append(append(append(out, quote(name)...), ':'), value...)
+	return append(out, '}')
+}
+
+func usageOf(u gjson.Result) *llm.Usage {
+	count := func(names ...string) int {
+		for _, name := range names {
+			if v := u.Get(name); v.Type == gjson.Number || v.Type == gjson.String {
+				return int(max(v.Int(), 0))
+			}
+		}
+		return 0
+	}
+	out := &llm.Usage{
+		Input: count("prompt_tokens", "input_tokens"), Output: count("completion_tokens", "output_tokens"), Total: count("total_tokens"),
+		CacheRead: count("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens"), // DeepSeek
+		Reasoning: count("completion_tokens_details.reasoning_tokens"),
+	}
+	if out.CacheRead == 0 {
+		out.CacheRead = count("prompt_cache_hit_tokens")
 	}
 	if out.Total == 0 {
 		out.Total = out.Input + out.Output

@@ -1,86 +1,82 @@
 package openai
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"strings"
-	"time"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/agent/llm"
 )
 
-// Error is what a server said went wrong, before an answer or in the middle of it.
-type Error struct {
-	Status     int    // 200 when it came in a stream
-	Type, Code string // "" when the server did not say
-	Message    string
-	Param      string
-	RequestID  string
-	RetryAfter time.Duration // 0: not said
-}
-
-func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("model: ")
-	if e.Status != http.StatusOK {
-		fmt.Fprintf(&b, "%d %s: ", e.Status, http.StatusText(e.Status))
+// explain reads the error of a refused request.
+func explain(body []byte, e *llm.Error) {
+	if !gjson.ValidBytes(body) {
+		return
 	}
-	b.WriteString(e.Message)
-	if e.Code != "" {
-		fmt.Fprintf(&b, " (%s)", e.Code)
+	in := gjson.ParseBytes(body)
+	if in.IsArray() { // Gemini
+		in = in.Get("0")
 	}
-	return b.String()
+	if fill(in, e) {
+		return
+	}
+	e.Message, e.Type, e.Code = textOf(in.Get("message")), textOf(in.Get("type")), textOf(in.Get("code"))
 }
 
-// ContextOverflow reports that the conversation was too long for the model.
-func (e *Error) ContextOverflow() bool {
-	return e.Code == "context_length_exceeded" || strings.Contains(e.Message, "maximum context length") || strings.Contains(e.Message, "context length exceeded")
-}
-
-// envelope holds an error as servers send it: an object, a text, or, in old releases of vLLM, members of the answer itself.
-type envelope struct {
-	Error   json.RawMessage `json:"error"`
-	Object  string          `json:"object"`
-	Message json.RawMessage `json:"message"`
-	Detail  json.RawMessage `json:"detail"` // FastAPI
-	Type    json.RawMessage `json:"type"`
-	Code    json.RawMessage `json:"code"`
-}
-
-// fill copies what is said into e, and reports whether there was an error at all.
-func (v *envelope) fill(e *Error) bool {
-	switch raw := bytes.TrimSpace(v.Error); {
-	case len(raw) > 0 && raw[0] == '{':
-		var inner struct {
-			Message, Type, Code, Param json.RawMessage
+// fill copies an error into e, and reports whether there was one: an object, a text, or, in old releases of vLLM, members of the answer
+// itself. FastAPI calls it detail, MiniMax base_resp.
+func fill(in gjson.Result, e *llm.Error) bool {
+	switch v := in.Get("error"); {
+	case v.IsObject() && len(v.Map()) > 0:
+		e.Message, e.Type, e.Code, e.Param = textOf(v.Get("message")), textOf(v.Get("type")), textOf(v.Get("code")), textOf(v.Get("param"))
+		if more := v.Get("metadata.raw"); more.Exists() && e.Message != "" { // OpenRouter: what the provider behind it said
+			e.Message += ": " + textOf(more)
 		}
-		if json.Unmarshal(raw, &inner) != nil {
-			return false
-		}
-		e.Message, e.Type, e.Code, e.Param = text(inner.Message), text(inner.Type), text(inner.Code), text(inner.Param)
 		if e.Message == "" {
-			e.Message = string(raw)
+			e.Message = v.Raw
 		}
 		return true
-	case len(raw) > 0 && !bytes.Equal(raw, []byte("null")) && !bytes.Equal(raw, []byte("false")):
-		e.Message = text(raw)
+	case v.Type == gjson.String && v.Str != "", v.Type == gjson.Number && v.Num != 0, v.Type == gjson.True, v.IsArray() && len(v.Array()) > 0:
+		e.Message = textOf(v)
+		if v.Type != gjson.String && in.Get("message").Exists() {
+			e.Message = textOf(in.Get("message"))
+		}
 		return true
 	}
-	if v.Object == "error" || len(v.Detail) > 0 {
-		e.Message, e.Type, e.Code = text(v.Message), text(v.Type), text(v.Code)
+	if code := in.Get("base_resp.status_code"); code.Exists() && code.Int() != 0 {
+		e.Message, e.Code = textOf(in.Get("base_resp.status_msg")), textOf(code)
+		return true
+	}
+	if text := textOf(in.Get("x_groq.error")); text != "" {
+		e.Message = text
+		return true
+	}
+	detail := textOf(in.Get("detail"))
+	if in.Get("object").Str == "error" || detail != "" && !in.Get("choices").Exists() {
+		e.Message, e.Type, e.Code = textOf(in.Get("message")), textOf(in.Get("type")), textOf(in.Get("code"))
 		if e.Message == "" {
-			e.Message = text(v.Detail)
+			e.Message = detail
 		}
 		return true
+	}
+	if e.Status == http.StatusOK && in.Get("choices").Exists() {
+		for _, choice := range in.Get("choices").Array() {
+			if v := choice.Get("error"); v.IsObject() && len(v.Map()) > 0 { // OpenRouter
+				e.Message, e.Code = textOf(v.Get("message")), textOf(v.Get("code"))
+				return true
+			}
+		}
 	}
 	return false
 }
 
-// text is a JSON string's text, and of other values what stands there; "" for null.
-func text(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
+// textOf is a JSON text's text, and of other values what stands there; "" for null.
+func textOf(v gjson.Result) string {
+	switch v.Type {
+	case gjson.String:
+		return v.Str
+	case gjson.Null:
+		return ""
 	}
-	return string(raw)
+	return v.Raw
 }

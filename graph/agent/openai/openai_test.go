@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -133,17 +134,26 @@ func TestRecordedStreams(t *testing.T) {
 				t.Error(diff)
 			}
 			// However the bytes arrive, the chunks are the same.
-			c, err := New(Options{})
+			slow, err := chunks(t.Context(), client(t, iotest.OneByteReader(strings.NewReader(string(body)))))
 			require.NoError(t, err)
-			var slow []llm.Chunk
-			for chunk, err := range c.events(iotest.OneByteReader(strings.NewReader(string(body)))) {
-				require.NoError(t, err)
-				slow = append(slow, chunk)
-			}
 			require.Equal(t, got, slow)
 			checkForm(t, got)
 		})
 	}
+}
+
+// body is a transport that answers each request with the same bytes.
+type body struct{ io.Reader }
+
+func (b body) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(b.Reader)}, nil
+}
+
+func client(t *testing.T, answer io.Reader) *Client {
+	t.Helper()
+	c, err := New(Options{MaxEvent: 1 << 16, Retries: -1, Transport: body{answer}, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	return c
 }
 
 // checkForm: what Chunk promises.
@@ -179,34 +189,37 @@ func TestErrorsInStreams(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, body string
-		want       error // a *Error is compared whole
+		want       error // a *llm.Error is compared whole
 		text       string
 		got        int // chunks before it
 	}{
 		{"openai", event(said) + event(`{"error":{"message":"The server had an error","type":"server_error","param":null,"code":null}}`) + event("[DONE]"),
-			&Error{Status: 200, Type: "server_error", Message: "The server had an error"}, "", 1},
+			&llm.Error{Status: 200, Type: "server_error", Message: "The server had an error"}, "", 1},
 		{"openrouter", event(`{"id":"x","error":{"code":502,"message":"Upstream gone"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`),
-			&Error{Status: 200, Code: "502", Message: "Upstream gone"}, "", 0},
+			&llm.Error{Status: 200, Code: "502", Message: "Upstream gone"}, "", 0},
 		{"old vllm", event(`{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":400}`),
-			&Error{Status: 200, Type: "BadRequestError", Code: "400", Message: "too long"}, "", 0},
-		{"a text", event(said) + event(`{"error":"out of memory"}`), &Error{Status: 200, Message: "out of memory"}, "", 1},
-		{"groq", event(`{"choices":[],"x_groq":{"error":"failed"}}`), &Error{Status: 200, Message: "failed"}, "", 0},
-		{"ends without a word", event(said), ErrCut, "", 1},
-		{"empty", "", ErrCut, "", 0},
-		{"ends in a line", event(said) + `data: {"choices":[{"ind`, ErrCut, "", 1},
-		{"no JSON", event("hello"), nil, "invalid character", 0},
-		{"wrong type", event(`{"choices":[{"index":0,"delta":{"content":7}}]}`), nil, "content is neither text nor a list", 0},
+			&llm.Error{Status: 200, Type: "BadRequestError", Code: "400", Message: "too long"}, "", 0},
+		{"a text", event(said) + event(`{"error":"out of memory"}`), &llm.Error{Status: 200, Message: "out of memory"}, "", 1},
+		{"groq", event(`{"choices":[],"x_groq":{"error":"failed"}}`), &llm.Error{Status: 200, Message: "failed"}, "", 0},
+		{"ends without a word", event(said), llm.ErrCut, "", 1},
+		{"a text of its own event", "event: error\ndata: no memory left\n\n", &llm.Error{Status: 200, Message: "no memory left"}, "", 0},
+		{"minimax", event(`{"base_resp":{"status_code":1008,"status_msg":"insufficient balance"},"choices":null}`),
+			&llm.Error{Status: 200, Code: "1008", Message: "insufficient balance"}, "", 0},
+		{"empty", "", llm.ErrCut, "", 0},
+		{"ends in a line", event(said) + `data: {"choices":[{"ind`, llm.ErrCut, "", 1},
+		{"no JSON", event("hello"), nil, `the server sent "hello"`, 0},
+		{"only what is not understood", event(`{"choices":[{"index":0,"delta":{"content":7}}]}`), llm.ErrCut, "", 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := chunks(t.Context(), serve(t, Options{}, stream(tt.body)))
+			got, err := chunks(t.Context(), serve(t, Options{Retries: -1}, stream(tt.body)))
 			require.Error(t, err)
 			require.Len(t, got, tt.got)
-			var wanted *Error
+			var wanted *llm.Error
 			switch {
 			case errors.As(tt.want, &wanted):
-				var said *Error
+				var said *llm.Error
 				require.ErrorAs(t, err, &said)
 				require.Equal(t, wanted, said)
 			case tt.want != nil:
@@ -219,22 +232,26 @@ func TestErrorsInStreams(t *testing.T) {
 	}
 }
 
-// A connection that is cut in the middle of an answer, also right behind its finish reason, when more may have followed.
+// A connection that is cut in the middle of an answer is an error. An answer that came completely is kept.
 func TestCutConnection(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"in the text": event(said), "behind the finish reason": event(said) + event(finished)} {
+	for name, tt := range map[string]struct {
+		body string
+		want error
+	}{"in the text": {event(said), llm.ErrCut}, "behind the finish reason": {event(said) + event(finished), nil}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
-				stream(body)(w, r)
+				stream(tt.body)(w, r)
 				w.(http.Flusher).Flush()
 				conn, _, err := w.(http.Hijacker).Hijack()
 				if err == nil {
 					conn.Close()
 				}
 			})
-			_, err := chunks(t.Context(), c)
-			require.ErrorIs(t, err, ErrCut)
+			got, err := chunks(t.Context(), c)
+			require.ErrorIs(t, err, tt.want)
+			require.Equal(t, "Hi", sum(got).Content)
 		})
 	}
 }
@@ -248,7 +265,7 @@ func TestLongLines(t *testing.T) {
 	require.Equal(t, long, sum(got).Content)
 
 	_, err = chunks(t.Context(), serve(t, Options{MaxEvent: 100_000}, stream(body)))
-	require.ErrorContains(t, err, "too long")
+	require.ErrorContains(t, err, "max_event_size")
 	_, err = chunks(t.Context(), serve(t, Options{MaxBody: 100_000}, stream(body)))
 	require.Error(t, err)
 }
@@ -316,7 +333,7 @@ func TestRetries(t *testing.T) {
 				require.Equal(t, "Hi", sum(got).Content)
 				return
 			}
-			var said *Error
+			var said *llm.Error
 			require.ErrorAs(t, err, &said)
 			require.Equal(t, tt.status, said.Status)
 			require.Equal(t, fmt.Sprintf("no: %d", tt.status), said.Message)
@@ -333,7 +350,7 @@ func TestNoRetryInTheMiddle(t *testing.T) {
 		stream(event(said))(w, r)
 	})
 	_, err := chunks(t.Context(), c)
-	require.ErrorIs(t, err, ErrCut)
+	require.ErrorIs(t, err, llm.ErrCut)
 	require.Equal(t, int32(1), tries.Load())
 }
 
@@ -341,15 +358,16 @@ func TestErrorsBefore(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, body string
-		want       Error
+		want       llm.Error
 	}{
 		{"openai", `{"error":{"message":"Incorrect API key","type":"invalid_request_error","param":"p","code":"invalid_api_key"}}`,
-			Error{Type: "invalid_request_error", Code: "invalid_api_key", Param: "p", Message: "Incorrect API key"}},
+			llm.Error{Type: "invalid_request_error", Code: "invalid_api_key", Param: "p", Message: "Incorrect API key"}},
 		{"azure", `{"error":{"code":"DeploymentNotFound","message":"The API deployment does not exist"}}`,
-			Error{Code: "DeploymentNotFound", Message: "The API deployment does not exist"}},
-		{"fastapi", `{"detail":"Not Found"}`, Error{Message: "Not Found"}},
-		{"a page", "<html>Bad gateway</html>", Error{Message: "<html>Bad gateway</html>"}},
-		{"nothing", "", Error{}},
+			llm.Error{Code: "DeploymentNotFound", Message: "The API deployment does not exist"}},
+		{"fastapi", `{"detail":"Not Found"}`, llm.Error{Message: "Not Found"}},
+		{"a page", "<html>Bad gateway</html>", llm.Error{Message: "the server sent an HTML page (Bad gateway)"}},
+		{"gemini's list", `[{"error":{"code":400,"message":"bad","status":"INVALID_ARGUMENT"}}]`, llm.Error{Code: "400", Message: "bad"}},
+		{"nothing", "", llm.Error{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -360,13 +378,13 @@ func TestErrorsBefore(t *testing.T) {
 				fmt.Fprint(w, tt.body)
 			})
 			_, err := chunks(t.Context(), c)
-			var got *Error
+			var got *llm.Error
 			require.ErrorAs(t, err, &got)
 			tt.want.Status, tt.want.RequestID = 404, "req_1"
 			require.Equal(t, &tt.want, got)
 		})
 	}
-	require.True(t, (&Error{Message: "This model's maximum context length is 8192 tokens"}).ContextOverflow())
+	require.True(t, (&llm.Error{Message: "This model's maximum context length is 8192 tokens"}).ContextOverflow())
 }
 
 func TestTimeouts(t *testing.T) {
@@ -382,12 +400,15 @@ func TestTimeouts(t *testing.T) {
 		}
 	}
 	_, err := chunks(t.Context(), serve(t, Options{Idle: 20 * time.Millisecond}, block(event(said))))
-	require.ErrorIs(t, err, ErrIdle)
+	require.ErrorIs(t, err, llm.ErrIdle)
 
-	silent := serve(t, Options{Retries: -1, Transport: &http.Transport{ResponseHeaderTimeout: 20 * time.Millisecond}}, block(""))
-	_, err = chunks(t.Context(), silent)
-	require.ErrorContains(t, err, "no answer from the model")
-	silent.opts.Transport.(*http.Transport).CloseIdleConnections()
+	var tries atomic.Int32
+	_, err = chunks(t.Context(), serve(t, Options{Timeout: 20 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+		tries.Add(1)
+		block("")(w, r)
+	}))
+	require.ErrorIs(t, err, llm.ErrSlow)
+	require.Equal(t, int32(1), tries.Load(), "it takes as long again")
 
 	gone := errors.New("the run was cancelled")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -432,14 +453,14 @@ func TestRequest(t *testing.T) {
 	}{
 		{"plain", Options{}, nil, sent{"/v1/chat/completions", "", map[string]string{"Authorization": "", "Content-Type": "application/json"},
 			`{"model":"m","messages":` + wire + `,"stream":true,"stream_options":{"include_usage":true}}`}},
-		{"all headers", Options{Key: "k", Organization: "o", Project: "p", Header: http.Header{"x-a": {"b"}}, Query: url.Values{"api-version": {"2"}}, NoUsage: true}, nil,
+		{"all headers", Options{Key: "k", Organization: "o", Project: "p", Header: http.Header{"x-a": {"b"}}, Query: url.Values{"api-version": {"2"}}, Quirks: Quirks{NoUsage: true}}, nil,
 			sent{"/v1/chat/completions", "api-version=2", map[string]string{"Authorization": "Bearer k", "OpenAI-Organization": "o", "OpenAI-Project": "p", "X-A": "b"},
 				`{"model":"m","messages":` + wire + `,"stream":true}`}},
-		{"options", Options{NoUsage: true}, []llms.CallOption{llms.WithModel("other"), llms.WithMaxTokens(5), llms.WithTemperature(0.5), llms.WithStopWords([]string{"x"}), llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("any"), llms.WithJSONMode()},
+		{"options", Options{Quirks: Quirks{NoUsage: true}}, []llms.CallOption{llms.WithModel("other"), llms.WithMaxTokens(5), llms.WithTemperature(0.5), llms.WithStopWords([]string{"x"}), llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("any"), llms.WithJSONMode()},
 			sent{Path: "/v1/chat/completions", Body: `{"model":"other","messages":` + wire + `,"stream":true,` + tools + `,"tool_choice":"required","max_tokens":5,"temperature":0.5,"stop":["x"],"response_format":{"type":"json_object"}}`}},
-		{"a named tool", Options{NoUsage: true}, []llms.CallOption{llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("f")},
+		{"a named tool", Options{Quirks: Quirks{NoUsage: true}}, []llms.CallOption{llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("f")},
 			sent{Path: "/v1/chat/completions", Body: `{"model":"m","messages":` + wire + `,"stream":true,` + tools + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`}},
-		{"extra body", Options{NoUsage: true, Extra: map[string]json.RawMessage{"temperature": json.RawMessage("0"), "stream": json.RawMessage("true"), "top_k": json.RawMessage("3")}}, nil,
+		{"extra body", Options{Quirks: Quirks{NoUsage: true}, Extra: map[string]json.RawMessage{"temperature": json.RawMessage("0"), "stream": json.RawMessage("true"), "top_k": json.RawMessage("3")}}, nil,
 			sent{Path: "/v1/chat/completions", Body: `{"messages":` + wire + `,"model":"m","stream":true,"temperature":0,"top_k":3}`}},
 	}
 	for _, tt := range tests {
@@ -469,8 +490,8 @@ func TestRequest(t *testing.T) {
 	require.ErrorContains(t, err, "no http address")
 	azure, err := New(Options{BaseURL: "https://x.openai.azure.com/openai/deployments/d", Query: url.Values{"api-version": {"v"}}})
 	require.NoError(t, err)
-	require.True(t, azure.azure)
-	require.Equal(t, "https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=v", azure.url)
+	require.Equal(t, "Api-Key", azure.opts.KeyHeader)
+	require.Equal(t, "https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=v", azure.wire.URL())
 }
 
 func TestGenerateContent(t *testing.T) {
@@ -499,11 +520,9 @@ func FuzzEvents(f *testing.F) {
 		f.Add(string(body))
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		c, err := New(Options{MaxEvent: 1 << 16})
-		require.NoError(t, err)
 		var all []llm.Chunk
 		var end error
-		for chunk, err := range c.events(strings.NewReader(body)) {
+		for chunk, err := range client(t, strings.NewReader(body)).StreamChunks(t.Context(), hello) {
 			require.NoError(t, end, "an error is the last word")
 			if end = err; err == nil {
 				all = append(all, chunk)
@@ -511,10 +530,5 @@ func FuzzEvents(f *testing.F) {
 		}
 		checkForm(t, all)
 		sum(all)
-		for chunk, err := range c.whole(strings.NewReader(body)) {
-			if err == nil {
-				checkForm(t, []llm.Chunk{chunk})
-			}
-		}
 	})
 }

@@ -4,10 +4,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	"github.com/tmc/langchaingo/llms"
+
+	"understudy/graph/agent/internal/callids"
+	"understudy/graph/agent/llm"
 )
 
 type request struct {
@@ -31,6 +34,8 @@ type request struct {
 type message struct {
 	Role       string     `json:"role"`
 	Content    any        `json:"content"` // text, parts, or null
+	Reasoning  *string    `json:"reasoning_content,omitempty"`
+	Details    any        `json:"reasoning_details,omitempty"`
 	ToolCalls  []sentCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
 }
@@ -39,6 +44,7 @@ type sentCall struct {
 	ID       string            `json:"id"`
 	Type     string            `json:"type"`
 	Function llms.FunctionCall `json:"function"`
+	Extra    json.RawMessage   `json:"extra_content,omitempty"`
 }
 
 type tool struct {
@@ -59,11 +65,10 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	if opts.Model != "" {
 		r.Model = opts.Model
 	}
-	if !c.opts.NoUsage {
+	if !c.opts.Quirks.NoUsage {
 		r.StreamOptions = map[string]bool{"include_usage": true}
 	}
-	// OpenAI's reasoning models refuse the old name, most others know no other.
-	if c.azure || strings.HasPrefix(c.url, DefaultBaseURL+"/") {
+	if c.opts.Quirks.MaxCompletionTokens {
 		r.MaxCompletionTokens = opts.MaxTokens
 	} else {
 		r.MaxTokens = opts.MaxTokens
@@ -77,12 +82,16 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	if len(r.Tools) > 0 {
 		r.ToolChoice = toolChoice(opts.ToolChoice)
 	}
+	w := writer{quirks: c.opts.Quirks, tools: map[string]bool{}}
+	for _, t := range opts.Tools {
+		w.tools[t.Function.Name] = true
+	}
 	for i, m := range messages {
-		var err error
-		if r.Messages, err = appendMessage(r.Messages, m); err != nil {
+		if err := w.message(m); err != nil {
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
 	}
+	r.Messages = w.list
 	body, err := json.Marshal(r)
 	if err != nil || len(c.opts.Extra) == 0 {
 		return body, err
@@ -91,7 +100,13 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, err
 	}
-	maps.Copy(members, c.opts.Extra)
+	for name, value := range c.opts.Extra {
+		if string(value) == "null" {
+			delete(members, name)
+		} else {
+			members[name] = value
+		}
+	}
 	return json.Marshal(members)
 }
 
@@ -112,34 +127,65 @@ func toolChoice(choice any) any {
 	return llms.ToolChoice{Type: "function", Function: &llms.FunctionReference{Name: name}}
 }
 
-// appendMessage writes a message; tool results are messages of their own.
-func appendMessage(list []message, m llms.MessageContent) ([]message, error) {
-	switch m.Role {
-	case llms.ChatMessageTypeSystem:
-		return appendContent(list, "system", m.Parts)
-	case llms.ChatMessageTypeHuman, llms.ChatMessageTypeGeneric:
-		return appendContent(list, "user", m.Parts)
-	case llms.ChatMessageTypeAI:
-		return appendContent(list, "assistant", m.Parts)
-	case llms.ChatMessageTypeTool, llms.ChatMessageTypeFunction:
-		for _, p := range m.Parts {
-			result, ok := p.(llms.ToolCallResponse)
-			if !ok {
-				return nil, fmt.Errorf("%T is no result of a tool", p)
-			}
-			list = append(list, message{Role: "tool", Content: result.Content, ToolCallID: result.ToolCallID})
-		}
-		return list, nil
-	}
-	return nil, fmt.Errorf("role %q is not known", m.Role)
+// writer writes the messages of a request.
+type writer struct {
+	quirks Quirks
+	tools  map[string]bool // names of the request's tools
+	list   []message
 }
 
-func appendContent(list []message, role string, parts []llms.ContentPart) ([]message, error) {
+// message writes a message; tool results are messages of their own.
+func (w *writer) message(m llms.MessageContent) error {
+	switch m.Role {
+	case llms.ChatMessageTypeSystem:
+		return w.content("system", m.Parts)
+	case llms.ChatMessageTypeHuman, llms.ChatMessageTypeGeneric:
+		return w.content("user", m.Parts)
+	case llms.ChatMessageTypeAI:
+		return w.content("assistant", m.Parts)
+	case llms.ChatMessageTypeTool, llms.ChatMessageTypeFunction:
+		for _, p := range m.Parts {
+			if rich, ok := p.(llm.Part); ok {
+				p = rich.ContentPart
+			}
+			result, ok := p.(llms.ToolCallResponse)
+			if !ok {
+				return fmt.Errorf("%T is no result of a tool", p)
+			}
+			w.list = append(w.list, message{Role: "tool", Content: result.Content, ToolCallID: w.id(result.ToolCallID)})
+		}
+		return nil
+	}
+	return fmt.Errorf("role %q is not known", m.Role)
+}
+
+// maxID is how long ids of tool calls may be.
+const maxID = 40
+
+// id returns the id of a tool call as the provider accepts it: a thread may have calls of other providers.
+func (w *writer) id(id string) string {
+	if w.quirks.ShortIDs {
+		return callids.Short(id)
+	}
+	return callids.Fit(id, maxID)
+}
+
+func (w *writer) content(role string, parts []llms.ContentPart) error {
 	out := message{Role: role}
 	var texts []string
 	var content []any
 	plain := true
 	for _, p := range parts {
+		rich, ok := p.(llm.Part)
+		if ok {
+			w.rich(&out, rich)
+			if p = rich.ContentPart; p == nil {
+				if rich.Block != nil && !rich.Optional {
+					return fmt.Errorf("a content block of type %q cannot be sent to this model", gjson.GetBytes(rich.Block, "type").String())
+				}
+				continue
+			}
+		}
 		switch p := p.(type) {
 		case llms.TextContent:
 			texts = append(texts, p.Text)
@@ -156,20 +202,43 @@ func appendContent(list []message, role string, parts []llms.ContentPart) ([]mes
 			content = append(content, binary(p))
 		case llms.ToolCall:
 			if p.FunctionCall == nil {
-				return nil, fmt.Errorf("tool call %s has no function", p.ID)
+				return fmt.Errorf("tool call %s has no function", p.ID)
 			}
-			out.ToolCalls = append(out.ToolCalls, sentCall{ID: p.ID, Type: "function", Function: *p.FunctionCall})
+			call := sentCall{ID: w.id(p.ID), Type: "function", Function: *p.FunctionCall, Extra: rich.Extra}
+			if !w.tools[call.Function.Name] {
+				call.Function.Name = callids.Name(call.Function.Name)
+			}
+			if call.Extra == nil && w.quirks.Signatures && len(out.ToolCalls) == 0 {
+				call.Extra = json.RawMessage(`{"google":{"thought_signature":"skip_thought_signature_validator"}}`)
+			}
+			out.ToolCalls = append(out.ToolCalls, call)
 		default:
-			return nil, fmt.Errorf("%T cannot be sent as %s", p, role)
+			return fmt.Errorf("%T cannot be sent as %s", p, role)
 		}
 	}
 	switch {
+	case !plain && role == "assistant": // only text there: a model's own image would be refused
+		out.Content = strings.Join(texts, "")
 	case !plain:
 		out.Content = content
 	case len(texts) > 0 || len(out.ToolCalls) == 0:
 		out.Content = strings.Join(texts, "")
 	}
-	return append(list, out), nil
+	if w.quirks.ReturnReasoning && out.Reasoning == nil && len(out.ToolCalls) > 0 {
+		out.Reasoning = new(string) // of another model: these providers refuse a call without the member
+	}
+	w.list = append(w.list, out)
+	return nil
+}
+
+// rich writes what models want returned of their thoughts.
+func (w *writer) rich(out *message, p llm.Part) {
+	if p.Reasoning != "" && w.quirks.ReturnReasoning {
+		out.Reasoning = &p.Reasoning
+	}
+	if p.Details != nil && w.quirks.ReturnDetails {
+		out.Details = p.Details
+	}
 }
 
 // binary is data as the wire has it: images by URL, sound and files by kind.

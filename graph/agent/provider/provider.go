@@ -1,25 +1,29 @@
 // Package provider opens chat models by name: provider:model, such as openai:gpt-4o or ollama:llama3.2.
 //
-// Providers that speak OpenAI's chat wire, which most do, Gemini and Ollama among them, are spoken to by package openai. Anthropic comes
-// through langchaingo. scripted needs neither key nor network.
+// Providers that speak OpenAI's chat wire, which most do, Gemini and Ollama among them, are spoken to by package openai, Anthropic by package
+// anthropic. scripted needs neither key nor network.
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tmc/langchaingo/llms"
-	"github.com/tmc/langchaingo/llms/anthropic"
 
 	"understudy/graph/agent"
+	"understudy/graph/agent/anthropic"
 	"understudy/graph/agent/openai"
 	"understudy/graph/agent/scripted"
 )
@@ -35,9 +39,16 @@ type Spec struct {
 	Temperature           *float64
 	MaxTokens             int           // of an answer
 	MaxInputTokens        int           // input size of the model, for fractions
-	Timeout               time.Duration // until an answer begins
+	Timeout               time.Duration // until an answer begins; 0: ten minutes
+	IdleTimeout           time.Duration // between two signs of life of an answer; 0: ten minutes
 	Retries               *int
+	MaxEventSize          int    // bytes of one event of an answer; 0: 8 MiB
+	KeyHeader             string // header of the key; "": the provider's
+	MaxCompletionTokens   *bool  // max_completion_tokens in place of max_tokens; nil: as the provider has it
+	ReturnReasoning       *bool  // return reasoning_content; nil: as the provider wants it
+	PromptCaching         string // Anthropic's: "5m" or "1h"; "": none
 	Script                json.RawMessage
+	Log                   *slog.Logger // nil: slog.Default
 
 	Dir    string                   // where relative files are
 	Getenv func(name string) string // nil: the environment
@@ -49,19 +60,23 @@ type service struct {
 	base     string
 	key      []string // variables that may hold the key
 	optional bool     // no key is fine
+	quirks   openai.Quirks
+	header   string // of the key; "": Authorization
 }
 
+const gemini = "https://generativelanguage.googleapis.com/v1beta/openai"
+
 var services = map[string]service{
-	"openai":       {"openai", openai.DefaultBaseURL, []string{"OPENAI_API_KEY"}, false},
-	"azure_openai": {"azure", "", []string{"AZURE_OPENAI_API_KEY"}, false},
-	"googleai":     {"google_genai", "https://generativelanguage.googleapis.com/v1beta/openai", []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false},
-	"google_genai": {"google_genai", "https://generativelanguage.googleapis.com/v1beta/openai", []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false},
-	"ollama":       {"ollama", "http://127.0.0.1:11434/v1", []string{"OLLAMA_API_KEY"}, true},
-	"deepseek":     {"deepseek", "https://api.deepseek.com/v1", []string{"DEEPSEEK_API_KEY"}, false},
-	"groq":         {"groq", "https://api.groq.com/openai/v1", []string{"GROQ_API_KEY"}, false},
-	"mistralai":    {"mistralai", "https://api.mistral.ai/v1", []string{"MISTRAL_API_KEY"}, false},
-	"openrouter":   {"openrouter", "https://openrouter.ai/api/v1", []string{"OPENROUTER_API_KEY"}, false},
-	"xai":          {"xai", "https://api.x.ai/v1", []string{"XAI_API_KEY"}, false},
+	"openai":       {"openai", openai.DefaultBaseURL, []string{"OPENAI_API_KEY"}, false, openai.Quirks{}, ""},
+	"azure_openai": {"azure", "", []string{"AZURE_OPENAI_API_KEY"}, false, openai.Quirks{MaxCompletionTokens: true}, "api-key"},
+	"googleai":     {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{}, ""},
+	"google_genai": {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{}, ""},
+	"ollama":       {"ollama", "http://127.0.0.1:11434/v1", []string{"OLLAMA_API_KEY"}, true, openai.Quirks{}, ""},
+	"deepseek":     {"deepseek", "https://api.deepseek.com/v1", []string{"DEEPSEEK_API_KEY"}, false, openai.Quirks{ReturnReasoning: true}, ""},
+	"groq":         {"groq", "https://api.groq.com/openai/v1", []string{"GROQ_API_KEY"}, false, openai.Quirks{}, ""},
+	"mistralai":    {"mistralai", "https://api.mistral.ai/v1", []string{"MISTRAL_API_KEY"}, false, openai.Quirks{NoUsage: true, ShortIDs: true}, ""},
+	"openrouter":   {"openrouter", "https://openrouter.ai/api/v1", []string{"OPENROUTER_API_KEY"}, false, openai.Quirks{ReturnDetails: true}, ""},
+	"xai":          {"xai", "https://api.x.ai/v1", []string{"XAI_API_KEY"}, false, openai.Quirks{}, ""},
 }
 
 // Names are the providers there are.
@@ -95,9 +110,6 @@ func Open(s Spec) (agent.Model, error) {
 		err = errors.New("names no model behind the colon")
 	} else if provider == "anthropic" {
 		m.LLM, err = s.anthropic(model)
-		if s.Temperature != nil {
-			m.Options = append(m.Options, llms.WithTemperature(*s.Temperature))
-		}
 	} else if svc, known := services[provider]; known {
 		m.Provider = svc.name
 		m.LLM, err = s.openai(svc, model)
@@ -152,58 +164,69 @@ func (s Spec) openai(svc service, model string) (llms.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	header, query := s.sent()
 	o := openai.Options{
-		Model: model, Key: key, BaseURL: s.BaseURL, Organization: s.Organization, Project: s.Project, Timeout: s.Timeout, Extra: s.ExtraBody,
-		Header: http.Header{}, Query: url.Values{},
+		Model: model, Key: key, KeyHeader: cmp.Or(s.KeyHeader, svc.header), BaseURL: s.BaseURL, Organization: s.Organization, Project: s.Project, Header: header, Query: query,
+		Extra: s.extra(), Quirks: svc.quirks, Timeout: s.Timeout, Idle: s.IdleTimeout, Retries: s.retries(), MaxEvent: s.MaxEventSize, Log: s.Log,
 	}
 	if o.BaseURL == "" {
 		if o.BaseURL = svc.base; o.BaseURL == "" {
 			return nil, errors.New("needs a base_url")
 		}
 	}
-	for k, v := range s.Headers {
-		o.Header.Set(k, v)
+	if s.MaxCompletionTokens != nil {
+		o.Quirks.MaxCompletionTokens = *s.MaxCompletionTokens
 	}
-	for k, v := range s.Query {
-		o.Query.Set(k, v)
+	if s.ReturnReasoning != nil {
+		o.Quirks.ReturnReasoning = *s.ReturnReasoning
 	}
-	if s.Retries != nil {
-		if o.Retries = *s.Retries; o.Retries == 0 {
-			o.Retries = -1
-		}
-	}
-	if s.Temperature != nil {
-		raw, err := json.Marshal(*s.Temperature)
-		if err != nil {
-			return nil, err
-		}
-		extra := map[string]json.RawMessage{"temperature": raw} // zero too, which langchaingo's options cannot say
-		for k, v := range s.ExtraBody {
-			extra[k] = v
-		}
-		o.Extra = extra
+	if strings.HasPrefix(svc.name, "google") {
+		o.Quirks.Signatures = !strings.HasPrefix(model, "gemini-1") && !strings.HasPrefix(model, "gemini-2")
 	}
 	return openai.New(o)
 }
-
-// maxAnswer is the default maximum length of Anthropic's answers: their API requires a number.
-const maxAnswer = 8192
 
 func (s Spec) anthropic(model string) (llms.Model, error) {
 	key, err := s.key(false, "ANTHROPIC_API_KEY")
 	if err != nil {
 		return nil, err
 	}
-	options := []anthropic.Option{anthropic.WithModel(model), anthropic.WithToken(key)}
-	if s.BaseURL != "" {
-		options = append(options, anthropic.WithBaseURL(s.BaseURL))
+	header, query := s.sent()
+	return anthropic.New(anthropic.Options{
+		Model: model, Key: key, KeyHeader: s.KeyHeader, BaseURL: s.BaseURL, Header: header, Query: query, Extra: s.extra(), Caching: s.PromptCaching,
+		Timeout: s.Timeout, Idle: s.IdleTimeout, Retries: s.retries(), MaxEvent: s.MaxEventSize, Log: s.Log,
+	})
+}
+
+// sent returns the configured headers and query.
+func (s Spec) sent() (http.Header, url.Values) {
+	header, query := http.Header{}, url.Values{}
+	for k, v := range s.Headers {
+		header.Set(k, v)
 	}
-	llm, err := anthropic.New(options...)
-	if err != nil {
-		return nil, err
+	for k, v := range s.Query {
+		query.Set(k, v)
 	}
-	if s.MaxTokens == 0 {
-		return claude{llm, []llms.CallOption{llms.WithMaxTokens(maxAnswer)}}, nil
+	return header, query
+}
+
+// retries returns the retries as clients count them: 0 is their default.
+func (s Spec) retries() int {
+	switch {
+	case s.Retries == nil:
+		return 0
+	case *s.Retries == 0:
+		return -1
 	}
-	return claude{llm, nil}, nil
+	return *s.Retries
+}
+
+// extra returns the configured members of the request, with the temperature: langchaingo's options cannot say zero.
+func (s Spec) extra() map[string]json.RawMessage {
+	if s.Temperature == nil {
+		return s.ExtraBody
+	}
+	extra := map[string]json.RawMessage{"temperature": strconv.AppendFloat(nil, *s.Temperature, 'f', -1, 64)}
+	maps.Copy(extra, s.ExtraBody)
+	return extra
 }

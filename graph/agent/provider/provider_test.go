@@ -17,7 +17,6 @@ import (
 	"github.com/tmc/langchaingo/llms"
 
 	"understudy/graph/agent/llm"
-	"understudy/graph/agent/openai"
 	"understudy/graph/message"
 )
 
@@ -91,7 +90,7 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 9, m.MaxInputTokens)
 	_, err = m.Ask(t.Context(), []message.Message{message.Human("x")}, nil)
-	require.ErrorAs(t, err, new(*openai.Error))
+	require.ErrorAs(t, err, new(*llm.Error))
 	require.Equal(t, "Bearer k a", header)
 	require.Equal(t, "v=1", query)
 	require.JSONEq(t, `{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"temperature":0,"top_k":3}`, body)
@@ -149,7 +148,7 @@ func TestAnthropic(t *testing.T) {
 	require.Equal(t, &llm.Usage{Input: 5, Output: 20, Total: 25}, a.Usage)
 	require.Equal(t, "tool_use", a.FinishReason)
 	require.Equal(t, "Be brief.", sent.Get("system").Str)
-	require.EqualValues(t, maxAnswer, sent.Get("max_tokens").Int())
+	require.EqualValues(t, 8192, sent.Get("max_tokens").Int())
 	var kinds []string
 	for _, msg := range sent.Get("messages").Array() {
 		for _, c := range msg.Get("content").Array() {

@@ -262,6 +262,7 @@ func (e *Error) Error() string { return e.Text }
 // StreamChunks returns an answer in chunks: reasoning, text, tool calls, and last a chunk with usage and finish reason. A message counts
 // as one token of input, a chunk as one of output.
 func (m *Model) StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
+	messages = llm.Plain(messages)
 	return func(yield func(llm.Chunk, error) bool) {
 		a, err := m.answer(messages, options)
 		if err != nil {

@@ -1,0 +1,442 @@
+// Package wire posts requests to servers of models and reads what they answer: a stream of events, or one piece. It knows no provider:
+// a Decoder reads the events.
+//
+// It retries what passes until a part of the answer has come, bounds silence and size, and keeps an answer that arrived completely when
+// only the end of its stream is missing. No error holds the query of a URL, a key, or another secret of the request.
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"understudy/graph/agent/llm"
+	"understudy/internal/sse"
+)
+
+// Options of a client. Fields from Timeout on have defaults.
+type Options struct {
+	URL     string
+	Header  http.Header
+	Secrets []string       // texts that no error may hold, in addition to what URL has
+	Decoder func() Decoder // makes one for each try
+	// Explain reads the error of a refused request. It may leave Message empty.
+	Explain func(body []byte, e *llm.Error)
+
+	Timeout   time.Duration // until an answer begins, each try; 0: ten minutes
+	Idle      time.Duration // between two signs of life of an answer; 0: ten minutes
+	Retries   int           // further tries; 0: two, below 0: none
+	MaxWait   time.Duration // longest wait that a server may request before a retry; 0: one minute
+	MaxEvent  int           // bytes of one event; 0: 8 MiB
+	MaxBody   int64         // bytes of a whole answer; 0: 256 MiB
+	Transport http.RoundTripper
+	Log       *slog.Logger // nil: slog.Default
+}
+
+// Decoder reads one answer. An error of its methods ends the answer.
+type Decoder interface {
+	// Event reads an event of a stream. told is false when it has no content.
+	Event(name string, data []byte) (c llm.Chunk, told bool, err error)
+	// Whole reads an answer that came in one piece.
+	Whole(data []byte) (llm.Chunk, error)
+	// Complete reports whether the answer is complete: nothing but counts and ends may follow.
+	Complete() bool
+	// Ended reports whether the last event was read.
+	Ended() bool
+	// Last returns what is left to tell when the answer is complete.
+	Last() (c llm.Chunk, told bool)
+}
+
+// Misunderstood is the error of a Decoder for an event that it cannot read. The event is skipped.
+type Misunderstood struct{ What string }
+
+func (e *Misunderstood) Error() string { return "event not understood: " + e.What }
+
+// settle is how long the end of a complete answer is waited for.
+const settle = 10 * time.Second
+
+// Client sends requests to one URL. It is safe for concurrent use.
+type Client struct {
+	opts Options
+	http http.Client
+	hide hider
+	mu   sync.Mutex
+	said map[string]bool // what was logged
+}
+
+// New fills in defaults.
+func New(o Options) *Client {
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Minute)
+	o.Idle = cmp.Or(o.Idle, 10*time.Minute)
+	o.Retries = max(cmp.Or(o.Retries, 2), 0)
+	o.MaxWait = cmp.Or(o.MaxWait, time.Minute)
+	o.MaxEvent = cmp.Or(o.MaxEvent, 8<<20)
+	o.MaxBody = cmp.Or(o.MaxBody, 256<<20)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Transport == nil {
+		o.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 30 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100, IdleConnTimeout: 90 * time.Second,
+		}
+	}
+	return &Client{opts: o, http: http.Client{Transport: o.Transport, CheckRedirect: follow}, hide: newHider(o), said: map[string]bool{}}
+}
+
+// URL returns where requests go.
+func (c *Client) URL() string { return c.opts.URL }
+
+// follow allows redirects on the same host that keep method and body. Others would lose the request or show its keys to another host.
+func follow(req *http.Request, via []*http.Request) error {
+	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.Method != via[0].Method {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// Stream sends a request and yields its answer. When ctx ends, the error is its cause.
+func (c *Client) Stream(ctx context.Context, body []byte) iter.Seq2[llm.Chunk, error] {
+	return func(yield func(llm.Chunk, error) bool) {
+		for try := 0; ; try++ {
+			t := &attempt{Client: c, decoder: c.opts.Decoder(), yield: yield}
+			err := t.run(ctx, body)
+			if err == nil || t.stopped {
+				return
+			}
+			if cause := context.Cause(ctx); cause != nil {
+				yield(llm.Chunk{}, cause)
+				return
+			}
+			wait, again := c.again(ctx, err, try)
+			if t.begun || !again || try >= c.opts.Retries {
+				yield(llm.Chunk{}, c.hide.err(err))
+				return
+			}
+			c.opts.Log.DebugContext(ctx, "model request failed; retrying", "attempt", try+1, "wait", wait, "error", c.hide.err(err))
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				yield(llm.Chunk{}, context.Cause(ctx))
+				return
+			}
+		}
+	}
+}
+
+// refusal is the error of a response, with what it says about retries.
+type refusal struct {
+	said   *llm.Error
+	should string        // X-Should-Retry
+	after  time.Duration // below 0: not said
+}
+
+func (r *refusal) Error() string { return r.said.Error() }
+func (r *refusal) Unwrap() error { return r.said }
+
+// again reports whether a request is sent again after an error, and when.
+func (c *Client) again(ctx context.Context, err error, try int) (wait time.Duration, ok bool) {
+	wait = retryablehttp.LinearJitterBackoff(500*time.Millisecond, 2*time.Second, try, nil)
+	var refused *refusal
+	var said *llm.Error
+	switch {
+	case errors.As(err, &refused):
+		if refused.after > c.opts.MaxWait {
+			return 0, false // the caller decides what to do about such a long wait
+		}
+		if refused.after >= 0 {
+			wait = refused.after
+		}
+		if refused.should != "" {
+			return wait, refused.should == "true"
+		}
+		return wait, refused.said.Temporary()
+	case errors.As(err, &said):
+		return wait, said.Temporary()
+	case errors.Is(err, llm.ErrSlow), errors.Is(err, llm.ErrIdle):
+		return 0, false // it takes as long again
+	case errors.Is(err, llm.ErrCut):
+		return wait, true
+	}
+	var lost *unreached
+	if errors.As(err, &lost) {
+		ok, _ = retryablehttp.DefaultRetryPolicy(ctx, nil, lost.error)
+	}
+	return wait, ok // else the answer is at fault
+}
+
+// unreached is the error of a server that did not answer.
+type unreached struct{ error }
+
+func (e *unreached) Unwrap() error { return e.error }
+
+var errTooLarge = errors.New("the answer is too large")
+
+// limited fails when an answer is too large.
+type limited struct {
+	io.Reader
+	left int64
+}
+
+func (r *limited) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := r.Reader.Read(p[:min(int64(len(p)), r.left)])
+	r.left -= int64(n)
+	return n, err
+}
+
+// retryAfter reads the wait that a server requests: milliseconds, seconds, or a date.
+func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
+		return time.Duration(ms * float64(time.Millisecond)), true
+	}
+	text := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(text, 64); err == nil && s >= 0 && s < 1e9 {
+		return time.Duration(s * float64(time.Second)), true
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(now), 0), true
+	}
+	return 0, false
+}
+
+// attempt is one try.
+type attempt struct {
+	*Client
+	decoder Decoder
+	yield   func(llm.Chunk, error) bool
+	held    []llm.Chunk // before the first token: a retry would repeat them
+	begun   bool        // a part of the answer was yielded
+	stopped bool        // by the consumer
+	garbled string      // the last text that was not understood
+
+	timer   *time.Timer
+	mu      sync.Mutex
+	answers bool // bytes have come
+}
+
+func (t *attempt) run(ctx context.Context, body []byte) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t.timer = time.AfterFunc(t.opts.Timeout, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.answers {
+			cancel(fmt.Errorf("%w (idle_timeout is %s)", llm.ErrIdle, t.opts.Idle))
+		} else {
+			cancel(fmt.Errorf("%w (timeout is %s)", llm.ErrSlow, t.opts.Timeout))
+		}
+	})
+	defer t.timer.Stop()
+	err := t.exchange(ctx, body)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (t *attempt) exchange(ctx context.Context, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.opts.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header = t.opts.Header.Clone()
+	resp, err := t.http.Do(req)
+	if err != nil {
+		var of *url.Error
+		if errors.As(err, &of) {
+			err = of.Err
+		}
+		return &unreached{fmt.Errorf("no answer from the model at %s: %w", t.hide.url(t.opts.URL), err)}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return t.refused(resp)
+	}
+	return t.read(bufio.NewReaderSize(&limited{alive{resp.Body, t}, t.opts.MaxBody}, 16<<10), resp)
+}
+
+// alive notes bytes as signs of life.
+type alive struct {
+	io.Reader
+	t *attempt
+}
+
+func (r alive) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if n > 0 {
+		r.t.live(r.t.opts.Idle)
+	}
+	return n, err
+}
+
+func (t *attempt) live(idle time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers = true
+	t.timer.Reset(idle)
+}
+
+// read reads an answer in the form that its first character shows: servers label streams as JSON and the other way round.
+func (t *attempt) read(body *bufio.Reader, resp *http.Response) error {
+	for {
+		first, err := body.Peek(1)
+		if err != nil {
+			return t.ending(err)
+		}
+		switch first[0] {
+		case ' ', '\t', '\r', '\n':
+			_, _ = body.Discard(1)
+			continue
+		case '{', '[':
+			return t.whole(body)
+		case '<':
+			text, _ := io.ReadAll(io.LimitReader(body, maxErrorBody))
+			return &llm.Error{Status: http.StatusOK, Message: "the server sent " + page(text) + " in place of an answer; check base_url", RequestID: requestID(resp.Header)}
+		}
+		return t.events(body)
+	}
+}
+
+// ending returns the error of a body that ended before the answer did.
+func (t *attempt) ending(err error) error {
+	switch {
+	case errors.Is(err, sse.ErrTooLong):
+		return fmt.Errorf("read answer: an event is larger than %d bytes; set max_event_size: %w", t.opts.MaxEvent, err)
+	case errors.Is(err, errTooLarge):
+		return fmt.Errorf("read answer: %w: more than %d bytes", err, t.opts.MaxBody)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		if t.garbled != "" {
+			return fmt.Errorf("the server sent %.300q: %w", t.garbled, llm.ErrCut)
+		}
+		return llm.ErrCut
+	}
+	return fmt.Errorf("%w (%w)", llm.ErrCut, err) // reset by peer, HTTP/2 stream errors
+}
+
+// events reads a stream of events.
+func (t *attempt) events(body io.Reader) error {
+	for r := sse.NewReader(body, t.opts.MaxEvent); !t.decoder.Ended(); {
+		event, err := r.Next()
+		if err != nil {
+			if !t.decoder.Complete() {
+				return t.ending(err)
+			}
+			break // the answer is complete; only its end is missing
+		}
+		data := bytes.TrimSpace(event.Data)
+		if len(data) == 0 {
+			continue
+		}
+		c, told, err := t.decoder.Event(event.Name, data)
+		var odd *Misunderstood
+		switch {
+		case errors.As(err, &odd):
+			t.skip(odd, data)
+			continue
+		case err != nil && t.decoder.Complete():
+			t.opts.Log.Warn("model server failed after the answer; answer kept", "error", t.hide.err(err))
+			return t.finish()
+		case err != nil:
+			return err
+		}
+		if told && !t.tell(c) {
+			return nil
+		}
+		if t.decoder.Complete() {
+			t.live(min(t.opts.Idle, settle))
+		}
+	}
+	return t.finish()
+}
+
+// skip logs an event that was not understood, each kind once.
+func (t *attempt) skip(odd *Misunderstood, data []byte) {
+	t.garbled = string(bytes.ToValidUTF8(data[:min(len(data), 300)], []byte("�")))
+	t.mu.Lock()
+	known := t.said[odd.What] || len(t.said) > 100
+	t.said[odd.What] = true
+	t.mu.Unlock()
+	if !known {
+		t.opts.Log.Warn("part of a model's answer not understood; skipped", "part", odd.What, "data", t.hide.text(t.garbled))
+	}
+}
+
+// finish tells what is left of a complete answer.
+func (t *attempt) finish() error {
+	if c, told := t.decoder.Last(); told && !t.tell(c) {
+		return nil
+	}
+	t.flush()
+	return nil
+}
+
+// tell yields a chunk, with those that were held before it. It reports whether to continue.
+func (t *attempt) tell(c llm.Chunk) bool {
+	t.held = append(t.held, c)
+	if c.Empty() {
+		return true
+	}
+	return t.flush()
+}
+
+func (t *attempt) flush() bool {
+	for _, c := range t.held {
+		t.begun = true
+		if !t.yield(c, nil) {
+			t.stopped = true
+			return false
+		}
+	}
+	t.held = nil
+	return true
+}
+
+// whole reads an answer in one piece, or several values one after the other.
+func (t *attempt) whole(body io.Reader) error {
+	for r := json.NewDecoder(body); !t.decoder.Ended(); {
+		var raw json.RawMessage
+		if err := r.Decode(&raw); err != nil {
+			var syntax *json.SyntaxError
+			switch {
+			case t.decoder.Complete():
+				return t.finish()
+			case errors.As(err, &syntax):
+				return fmt.Errorf("read answer: %w", err)
+			}
+			return t.ending(err)
+		}
+		c, err := t.decoder.Whole(raw)
+		var odd *Misunderstood
+		if errors.As(err, &odd) {
+			t.skip(odd, raw)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !t.tell(c) {
+			return nil
+		}
+	}
+	return t.finish()
+}
