@@ -454,6 +454,9 @@ func (a *build) runModelNode(ctx context.Context, state pregel.Values) (any, err
 	if err != nil {
 		return nil, err
 	}
+	if err := a.format.patience(before, answer); err != nil {
+		return nil, err
+	}
 	said := answer.Messages
 	if len(messages) != len(before) {
 		said = slices.Concat([]message.Message{message.Remove(message.RemoveAll)}, messages, said)
@@ -507,7 +510,7 @@ func answeredCalls(messages []message.Message) map[string]bool {
 
 // callModel is the innermost ModelHandler.
 func (a *build) callModel(ctx context.Context, r ModelRequest) (ModelResponse, error) {
-	content, err := forModel(r.System, r.Messages)
+	content, err := forModel(r.System, a.format.remind(r.Messages))
 	if err != nil {
 		return ModelResponse{}, pregel.Errorf("ValueError", "%w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -172,13 +173,59 @@ func TestSummarizationTriggers(t *testing.T) {
 	}
 }
 
-// A summarizer that fails does not make a summary up.
+// A summary that failed, is empty or cut off does not take the place of the conversation, which continues with all of it.
 func TestSummarizationFails(t *testing.T) {
 	t.Parallel()
-	w := condensing(t, agent.SummarizationOptions{Model: model(t, `[{"error":"down"}]`), Trigger: []agent.Size{{Messages: 2}}, Keep: agent.Size{Messages: 1}})
-	w.ask("say 1")
-	_, err := w.stream(w.invocation(says("say 2"), "values"))
-	require.Error(t, err)
+	cut := &finishes{reason: "length"}
+	for name, m := range map[string]agent.Model{
+		"down": model(t, `[{"error":"down"}]`), "nothing": model(t, `[{"content":" \n"}]`), "thoughts alone": model(t, `[{"content":"<think>Well"}]`), "cut off": {LLM: cut},
+	} {
+		w := condensing(t, agent.SummarizationOptions{Model: m, Trigger: []agent.Size{{Messages: 2}}, Keep: agent.Size{Messages: 1}, Log: slog.New(slog.DiscardHandler)})
+		w.ask("say 1")
+		events, err := w.stream(w.invocation(says("say 2"), "values", "custom"))
+		require.NoError(t, err, name)
+		require.Equal(t, "human: say 1\nai: w0\nhuman: say 2\nai: w0 w1", talk(gjson.ParseBytes(lastOf(events, "values"))), name)
+		require.Equal(t, "summarization_failed", gjson.GetBytes(lastOf(events, "custom"), "type").Str, name)
+	}
+}
+
+// A summary that is too long for the model is written from less, until it fits.
+func TestSummarizationOverflow(t *testing.T) {
+	t.Parallel()
+	for _, said := range []string{
+		"prompt is too long: 201355 tokens > 200000 maximum", "The input token count (1100000) exceeds the maximum number of tokens allowed (1048576).",
+		"This model's maximum context length is 8192 tokens. However, you requested 9000 tokens", "Please reduce the length of the messages or completion.",
+		"the request exceeds the available context size, try increasing it", "Your input exceeds the context window of this model.",
+	} {
+		m := &finishes{reason: "stop", overflows: 3, said: said}
+		w := condensing(t, agent.SummarizationOptions{Model: agent.Model{LLM: m}, Trigger: []agent.Size{{Messages: 2}}, Keep: agent.Size{Messages: 1}, MaxTokens: -1})
+		w.ask("say 400")
+		require.Contains(t, talk(w.ask("say 2")), "summary of the conversation to date:\n\nshort", said)
+		require.Len(t, m.lengths, 4)
+		for i := 1; i < len(m.lengths); i++ {
+			require.Less(t, m.lengths[i], m.lengths[i-1])
+		}
+	}
+}
+
+// finishes is a model that answers "short", after it refused some questions as too long.
+type finishes struct {
+	llms.Model
+	reason    string
+	overflows int
+	said      string
+	lengths   []int
+}
+
+func (m *finishes) StreamChunks(_ context.Context, messages []llms.MessageContent, _ ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
+	return func(yield func(llm.Chunk, error) bool) {
+		m.lengths = append(m.lengths, len(fmt.Sprint(messages)))
+		if len(m.lengths) <= m.overflows {
+			yield(llm.Chunk{}, &llm.Error{Status: 400, Message: m.said})
+			return
+		}
+		yield(llm.Chunk{Content: "short", FinishReason: m.reason}, nil)
+	}
 }
 
 func approving(t *testing.T, tools map[string]agent.Approval) *world {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -77,6 +78,9 @@ func (f *boundFormat) response(said message.Message) (ModelResponse, error) {
 	var problem *pregel.Error
 	switch len(calls) {
 	case 0:
+		if f != nil && len(said.ToolCalls) == 0 && len(said.InvalidToolCalls) == 0 {
+			out.Structured = f.inText(said.Text())
+		}
 		return out, nil
 	case 1:
 		if err := validate(f.schema, calls[0].Args); err != nil {
@@ -107,4 +111,71 @@ func (f *boundFormat) response(said message.Message) (ModelResponse, error) {
 	}
 	out.Messages = append(out.Messages, message.Tool(text, calls[0].ID).WithName(f.Name))
 	return out, nil
+}
+
+// inText returns the answer that a model wrote as text, of providers that cannot force a tool; nil when the text is none.
+func (f *boundFormat) inText(text string) json.RawMessage {
+	text = strings.TrimSpace(withoutThoughts(text))
+	if inner, ok := strings.CutPrefix(text, "```"); ok {
+		text = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(inner, "json"), "```"))
+	}
+	args, err := message.Arguments(text)
+	if text == "" || err != nil || validate(f.schema, args) != nil {
+		return nil
+	}
+	return args
+}
+
+// Limits of answers in a row that do not have the format.
+const (
+	maxProse      = 3  // without a call of a tool
+	maxMismatches = 10 // whose call does not match the schema
+)
+
+// patience returns an error when the model has failed too often to answer in the format: each attempt sends the whole conversation.
+func (f *boundFormat) patience(before []message.Message, answer ModelResponse) error {
+	if f == nil || answer.Structured != nil {
+		return nil
+	}
+	prose, mismatches, last := 0, 0, ""
+	messages := slices.Concat(before, answer.Messages)
+count:
+	for i := len(messages) - 1; i >= 0; i-- {
+		m := messages[i]
+		switch {
+		case m.Type == message.TypeHuman:
+			break count
+		case m.Type != message.TypeAI:
+			continue
+		case len(m.ToolCalls) == 0:
+			prose++
+		case slices.ContainsFunc(m.ToolCalls, func(c message.ToolCall) bool { return !f.is(c.Name) }):
+			break count
+		default:
+			mismatches++
+		}
+		if last == "" {
+			last = m.Text()
+			if len(m.ToolCalls) > 0 {
+				last = string(m.ToolCalls[0].Args)
+			}
+		}
+	}
+	switch {
+	case prose >= maxProse:
+		return pregel.Errorf("ValueError", "the model answered %d times without calling the tool %q of the response format; its last answer: %s", prose, f.Name, short(last, 500))
+	case mismatches >= maxMismatches:
+		return pregel.Errorf("ValueError", "the model answered %d times in a form that does not match the response format %q; its last answer: %s", mismatches, f.Name, short(last, 500))
+	}
+	return nil
+}
+
+// remind adds an instruction, which is sent and not kept, to a conversation that ends with an answer in prose. Many models refuse a
+// conversation that ends with their own message.
+func (f *boundFormat) remind(messages []message.Message) []message.Message {
+	n := len(messages)
+	if f == nil || n == 0 || messages[n-1].Type != message.TypeAI {
+		return messages
+	}
+	return append(messages[:n:n], message.Human(fmt.Sprintf("Return the answer by calling the tool `%s`.", f.Name)))
 }

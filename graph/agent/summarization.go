@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"unicode/utf8"
 
@@ -30,8 +31,9 @@ type SummarizationOptions struct {
 	Prompt  string // contains {messages}; "": a default
 	// MaxTokens limits the messages that the summary is written from, counted from the end; 0: 4000, negative: all.
 	MaxTokens int
-	// Quiet suppresses the `summarization` event.
+	// Quiet suppresses the events.
 	Quiet bool
+	Log   *slog.Logger // nil: slog.Default
 }
 
 const summaryPrompt = `You keep the memory of an assistant. The conversation below has become too long; what you write takes its place, and the
@@ -55,7 +57,8 @@ Write "none" under a heading that has nothing. Answer with the text alone.
 // Summarization condenses the older part of a conversation before it becomes too long for the model. It never separates a tool call
 // from its result. The state then begins with a human message, marked by additional_kwargs.lc_source "summarization", which holds
 // the summary; a `custom` event {"type": "summarization", "summary", "replaced_count"} contains the number of messages that it
-// replaces.
+// replaces. When there is no summary, because the model failed or what it wrote is empty or cut off, the conversation stays as it is, and the
+// event is {"type": "summarization_failed", "error"}.
 func Summarization(o SummarizationOptions) (Middleware, error) {
 	if o.Model.LLM == nil {
 		return Middleware{}, errors.New("summarization: Model is required")
@@ -85,6 +88,9 @@ func Summarization(o SummarizationOptions) (Middleware, error) {
 	}
 	if n := btoi(o.Keep.Messages > 0) + btoi(o.Keep.Tokens > 0) + btoi(o.Keep.Fraction > 0); n > 1 {
 		return Middleware{}, errors.New("summarization: keep: write one of messages, tokens and fraction")
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	s := &summarizer{o, charsPerToken}
 	if o.Model.Provider == "anthropic" {
@@ -139,8 +145,15 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 		}
 	}
 	summary, err := s.summarize(ctx, messages[:cut])
-	if err != nil {
+	if err != nil && context.Cause(ctx) != nil {
 		return nil, err
+	}
+	if err != nil {
+		s.Log.WarnContext(ctx, "conversation not summarized; continuing with all of it", "messages", len(messages), "error", err)
+		if s.Quiet {
+			return nil, nil
+		}
+		return nil, pregel.Emit(ctx, map[string]any{"type": "summarization_failed", "error": err.Error()})
 	}
 	if !s.Quiet {
 		event := map[string]any{"type": "summarization", "summary": summary, "replaced_count": replaced(messages[:cut])}
@@ -254,14 +267,30 @@ func (s *summarizer) summarize(ctx context.Context, messages []message.Message) 
 		return "Previous conversation was too long to summarize.", nil
 	}
 	answer, err := s.ask(ctx, text)
-	var overflow interface{ ContextOverflow() bool }
-	if errors.As(err, &overflow) && overflow.ContextOverflow() {
-		answer, err = s.ask(ctx, s.halve(text))
+	for try := 0; try < maxHalves && overflowed(err); try++ {
+		text = s.halve(text)
+		answer, err = s.ask(ctx, text)
 	}
 	if err != nil {
 		return "", fmt.Errorf("summarize the conversation: %w", err)
 	}
-	return strings.TrimSpace(answer.Text()), nil
+	summary := strings.TrimSpace(withoutThoughts(answer.Text()))
+	reason := gjson.GetManyBytes(answer.ResponseMetadata, "finish_reason", "stop_reason")
+	switch {
+	case reason[0].Str == "length" || reason[1].Str == "max_tokens":
+		return "", errors.New("summarize the conversation: the summary is cut off: the model has no more tokens for its answer")
+	case summary == "":
+		return "", errors.New("summarize the conversation: the model answered with nothing")
+	}
+	return summary, nil
+}
+
+// maxHalves is how often a text that is too long for the model is cut in half.
+const maxHalves = 3
+
+func overflowed(err error) bool {
+	var e interface{ ContextOverflow() bool }
+	return errors.As(err, &e) && e.ContextOverflow()
 }
 
 func (s *summarizer) ask(ctx context.Context, text string) (message.Message, error) {

@@ -69,8 +69,8 @@ func (o TitleOptions) run(ctx context.Context, state pregel.Values) (any, error)
 	answer, err := o.Model.Ask(ctx, []message.Message{prompt}, map[string]any{"lc_source": "title"}, "nostream")
 	title := asked
 	switch {
-	case err == nil && strings.TrimSpace(answer.Text()) != "":
-		title = answer.Text()
+	case err == nil && strings.TrimSpace(withoutThoughts(answer.Text())) != "":
+		title = withoutThoughts(answer.Text())
 	case err != nil && context.Cause(ctx) != nil:
 		return nil, err
 	}
@@ -84,4 +84,15 @@ func short(text string, n int) string {
 		return text
 	}
 	return strings.TrimSpace(string([]rune(text)[:n-1])) + "…"
+}
+
+// withoutThoughts removes what some models think aloud: <think>…</think> at the beginning, of which servers leave out the first tag.
+func withoutThoughts(text string) string {
+	if at := strings.LastIndex(text, "</think>"); at >= 0 {
+		return strings.TrimSpace(text[at+len("</think>"):])
+	}
+	if strings.HasPrefix(strings.TrimSpace(text), "<think>") {
+		return "" // cut off within
+	}
+	return text
 }

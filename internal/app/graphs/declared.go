@@ -255,7 +255,7 @@ func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]a
 		if err != nil {
 			return nil, err
 		}
-		o := agent.SummarizationOptions{Model: model, Keep: agent.Size(s.Keep), Prompt: s.Prompt, MaxTokens: s.MaxTokens, Quiet: s.Quiet}
+		o := agent.SummarizationOptions{Model: model, Keep: agent.Size(s.Keep), Prompt: s.Prompt, MaxTokens: s.MaxTokens, Quiet: s.Quiet, Log: d.log}
 		for _, t := range s.Trigger {
 			o.Trigger = append(o.Trigger, agent.Size(t))
 		}
