@@ -103,7 +103,7 @@ func (p *Proxy) assemble(version string) error {
 		Disable: server.Disable{Assistants: true, Store: true, Meta: true, MCP: true, A2A: true},
 	})
 	p.http = proxy.New(proxy.Config{
-		Upstream: p.upstream, Recorder: recorder{p.recorder}, Own: own, CORS: own.CORS, Host: proxy.HostPolicy(cfg.UpstreamHost), Offline: p.offline,
+		Upstream: p.upstream, Recorder: p.recorder, Own: own, CORS: own.CORS, Host: proxy.HostPolicy(cfg.UpstreamHost), Offline: p.offline,
 		Logger: p.log, Registry: registry, MaxRewrite: int64(cfg.MaxRewrite),
 	})
 	return nil
@@ -193,67 +193,15 @@ func (p *Proxy) Close() error {
 	return errors.Join(errs...)
 }
 
-// recorder is a record.Recorder as package proxy asks for it: one that follows nothing is nil there.
-type recorder struct{ r *record.Recorder }
-
-func (r recorder) State(ctx context.Context, c *proxy.Call, t id.Thread, live bool, body []byte) []byte {
-	return r.r.State(ctx, (*record.Call)(c), t, live, body)
-}
-
-func (r recorder) History(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) ([]byte, int, bool) {
-	return r.r.History(ctx, (*record.Call)(c), t, body)
-}
-
-func (r recorder) Threads(ctx context.Context, c *proxy.Call, body []byte) []byte {
-	return r.r.Threads(ctx, (*record.Call)(c), body)
-}
-
-func (r recorder) Begin(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Run, []byte) {
-	x, body := r.r.Begin(ctx, (*record.Call)(c), t, body)
-	if x == nil {
-		return nil, body
-	}
-	return x, body
-}
-
-func (r recorder) Join(ctx context.Context, c *proxy.Call, t id.Thread, run id.Run) proxy.Run {
-	if x := r.r.Join(ctx, (*record.Call)(c), t, run); x != nil {
-		return x
-	}
-	return nil
-}
-
-func (r recorder) Watch(ctx context.Context, c *proxy.Call, t id.Thread) proxy.Run {
-	return r.r.Watch(ctx, (*record.Call)(c), t)
-}
-
-func (r recorder) Update(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Update, []byte) {
-	x, body := r.r.Update(ctx, (*record.Call)(c), t, body)
-	if x == nil {
-		return nil, body
-	}
-	return x, body
-}
-
-func (r recorder) Input(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Update, []byte) {
-	x, body := r.r.Input(ctx, (*record.Call)(c), t, body)
-	if x == nil {
-		return nil, body
-	}
-	return x, body
-}
-
-func (r recorder) Gone(ctx context.Context, t id.Thread) { r.r.Gone(ctx, t) }
-
 // recorded answers the routes for messages and events, for whoever called.
 type recorded struct{ r *record.Recorder }
 
 func (r recorded) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
-	return r.r.Messages(ctx, (*record.Call)(proxy.CallOf(ctx)), q)
+	return r.r.Messages(ctx, proxy.CallOf(ctx), q)
 }
 
 func (r recorded) Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
-	return r.r.Events(ctx, (*record.Call)(proxy.CallOf(ctx)), q)
+	return r.r.Events(ctx, proxy.CallOf(ctx), q)
 }
 
 var _ http.Handler = (*server.Server)(nil)

@@ -13,6 +13,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
 	"understudy/internal/logctx"
+	"understudy/proxy"
 )
 
 const (
@@ -44,7 +45,7 @@ type flight struct {
 
 // ensure is recorded, but first settles partial answers of ended runs of the thread, because they come before the checkpoints of
 // later runs.
-func (r *Recorder) ensure(ctx context.Context, c *Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
+func (r *Recorder) ensure(ctx context.Context, c *proxy.Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
 	r.settle(ctx, c, t)
@@ -54,7 +55,7 @@ func (r *Recorder) ensure(ctx context.Context, c *Call, t id.Thread, live bool, 
 // recorded returns when the root checkpoints of views, just shown to the caller, are recorded. live: they are a head read without its id.
 // Only one caller works on a thread while the others wait; the work continues when its caller has left. After an error it returns those that
 // are recorded.
-func (r *Recorder) recorded(ctx context.Context, c *Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
+func (r *Recorder) recorded(ctx context.Context, c *proxy.Call, t id.Thread, live bool, views ...*view) (links map[id.Checkpoint]Link, err error) {
 	var ids []id.Checkpoint
 	for _, v := range views {
 		if v.root() {
@@ -155,7 +156,7 @@ func (r *Recorder) fly(ctx context.Context, t id.Thread, work func(context.Conte
 }
 
 // catchUp records the checkpoints of views and all their ancestors.
-func (r *Recorder) catchUp(ctx context.Context, c *Call, t id.Thread, live bool, views []*view) error {
+func (r *Recorder) catchUp(ctx context.Context, c *proxy.Call, t id.Thread, live bool, views []*view) error {
 	began := time.Now()
 	w := &walk{r: r, call: c, thread: t}
 	for range maxRounds {
@@ -182,7 +183,7 @@ func (r *Recorder) catchUp(ctx context.Context, c *Call, t id.Thread, live bool,
 // walk reads the missing part of a thread's history, newest first, and records it.
 type walk struct {
 	r      *Recorder
-	call   *Call
+	call   *proxy.Call
 	thread id.Thread
 
 	wanted  []id.Checkpoint

@@ -20,6 +20,7 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
 	"understudy/id"
+	"understudy/proxy"
 	"understudy/proxy/record"
 	"understudy/storage/sqlite"
 )
@@ -248,7 +249,7 @@ type world struct {
 	*record.Recorder
 	u     *upstream
 	store *sqlite.Store
-	call  *record.Call
+	call  *proxy.Call
 	// breaks, when set at a restart, is asked before each transaction whether it fails.
 	breaks func() bool
 	// overlay, when set at a restart, is in place of apart.
@@ -277,13 +278,13 @@ func setupOn(t testing.TB, u *upstream) *world {
 	s, err := sqlite.Open(context.Background(), sqlite.Options{Dir: sqlite.InMemory})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	w := &world{u: u, store: s, call: &record.Call{Header: http.Header{}}}
+	w := &world{u: u, store: s, call: &proxy.Call{Header: http.Header{}}}
 	w.restart(t)
 	return w
 }
 
 // History is Recorder.History of a history that is not bounded.
-func (w *world) History(ctx context.Context, c *record.Call, t id.Thread, body []byte) []byte {
+func (w *world) History(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) []byte {
 	out, _, _ := w.Recorder.History(ctx, c, t, body)
 	return out
 }

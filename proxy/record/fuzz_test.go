@@ -19,6 +19,7 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
 	"understudy/id"
+	"understudy/proxy"
 	"understudy/proxy/record"
 	"understudy/storage/sqlite"
 )
@@ -79,7 +80,7 @@ func mad(t *testing.T, s *sqlite.Store, x *talk, body []byte) {
 		return http.StatusOK, nil, body, nil
 	}
 	r := record.New(record.Options{Store: s.Upstream(), Ask: ask, Overlay: overlay.Config{Settings: overlay.Defaults()}})
-	c := &record.Call{Header: http.Header{}}
+	c := &proxy.Call{Header: http.Header{}}
 	valid := json.Valid(body)
 	check := func(out []byte) { require.True(t, !valid || json.Valid(out), "%s -> %s", body, out) }
 	check(r.State(t.Context(), c, "t1", true, body))

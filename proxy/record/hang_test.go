@@ -12,6 +12,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/proxy"
 	"understudy/proxy/record"
 )
 
@@ -81,7 +82,7 @@ func TestOfflineIsNotAnotherAnswer(t *testing.T) {
 	require.Equal(t, "h1 a1", w.page(t, x))
 	for _, status := range []int{http.StatusOK, http.StatusFound, http.StatusSeeOther, http.StatusUnauthorized, http.StatusBadGateway} {
 		w.u.fails = func(string, string) (int, error) { return status, nil }
-		_, err := w.Messages(t.Context(), &record.Call{Offline: true}, eventstore.PageQuery{Thread: "t1", Limit: 10})
+		_, err := w.Messages(t.Context(), &proxy.Call{Offline: true}, eventstore.PageQuery{Thread: "t1", Limit: 10})
 		require.Error(t, err, status)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 )
 
 // Input prepares a body that may contain messages for graphs on other routes than Begin and Update: stateless runs, one or several, crons,
 // threads with supersteps, commands of the event-streaming protocol. t is the thread of the route; "" if none. It returns the body to
 // forward. The Update is nil when there is nothing to note.
-func (r *Recorder) Input(ctx context.Context, c *Call, t id.Thread, body []byte) (*Update, []byte) {
+func (r *Recorder) Input(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Update, []byte) {
 	if !overlay.MayEcho(body) || !jsonscan.Valid(body) {
 		return nil, body
 	}
@@ -25,7 +26,7 @@ func (r *Recorder) Input(ctx context.Context, c *Call, t id.Thread, body []byte)
 		return nil, body
 	}
 	if len(u.deleted.ids) == 0 {
-		u = nil
+		return nil, now
 	}
 	return u, now
 }

@@ -14,7 +14,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/talktest"
-	"understudy/proxy/record"
+	"understudy/proxy"
 )
 
 // A conversation looks the same while it is streamed through the proxy as it does once it is recorded: when its run passes through the
@@ -98,7 +98,7 @@ func live(t *testing.T, w *world, x *talk, steps talktest.Talk, saved []*checkpo
 	if way == "exit" {
 		body = jsonOf(t, body, "durability", `"exit"`)
 	}
-	var run *record.Run
+	var run proxy.Run
 	if way == "joined" {
 		run = w.Join(ctx, w.call, x.id, id.Run(s.Run))
 	} else {

@@ -9,11 +9,12 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/proxy"
 )
 
 // Events returns a page of the log of a thread, if the upstream allows the caller to see the thread. A *Refused error is the upstream's
 // answer for the client; an error of Ask means that the upstream is unreachable.
-func (r *Recorder) Events(ctx context.Context, c *Call, q eventstore.PageQuery) (*eventstore.Page, error) {
+func (r *Recorder) Events(ctx context.Context, c *proxy.Call, q eventstore.PageQuery) (*eventstore.Page, error) {
 	_, incomplete, err := r.open(ctx, c, q)
 	if err != nil {
 		return nil, err
@@ -26,7 +27,7 @@ func (r *Recorder) Events(ctx context.Context, c *Call, q eventstore.PageQuery) 
 }
 
 // Messages returns a page of the transcript of the head of a thread. Errors are those of Events.
-func (r *Recorder) Messages(ctx context.Context, c *Call, q eventstore.PageQuery) (*eventstore.Page, error) {
+func (r *Recorder) Messages(ctx context.Context, c *proxy.Call, q eventstore.PageQuery) (*eventstore.Page, error) {
 	at, incomplete, err := r.open(ctx, c, q)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (r *Recorder) Messages(ctx context.Context, c *Call, q eventstore.PageQuery
 }
 
 // open reads a thread and its state from the upstream, and records what is new. It returns the newest recorded head.
-func (r *Recorder) open(ctx context.Context, c *Call, q eventstore.PageQuery) (head id.Checkpoint, incomplete bool, err error) {
+func (r *Recorder) open(ctx context.Context, c *proxy.Call, q eventstore.PageQuery) (head id.Checkpoint, incomplete bool, err error) {
 	t := q.Thread
 	now, err := r.thread(ctx, c, t)
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *Recorder) open(ctx context.Context, c *Call, q eventstore.PageQuery) (h
 }
 
 // offline replaces open when the upstream does not answer. Any answer counts, even an invalid one: it may be a login page.
-func (r *Recorder) offline(ctx context.Context, c *Call, t id.Thread, cause error) (head id.Checkpoint, incomplete bool, err error) {
+func (r *Recorder) offline(ctx context.Context, c *proxy.Call, t id.Thread, cause error) (head id.Checkpoint, incomplete bool, err error) {
 	var no *Refused
 	if errors.As(cause, &no) {
 		return "", false, no
@@ -114,7 +115,7 @@ func (r *Recorder) link(ctx context.Context, t id.Thread, c id.Checkpoint) (Link
 }
 
 // knowsRun returns an error for a run that has no events and is unknown to the upstream.
-func (r *Recorder) knowsRun(ctx context.Context, c *Call, q eventstore.PageQuery) error {
+func (r *Recorder) knowsRun(ctx context.Context, c *proxy.Call, q eventstore.PageQuery) error {
 	known, err := r.store.KnowsRun(ctx, q.Thread, q.Run)
 	if err != nil || known {
 		return err

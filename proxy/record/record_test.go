@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/eventstore"
+	"understudy/proxy"
 	"understudy/proxy/record"
 )
 
@@ -134,7 +135,7 @@ func TestOwnRoutesAskFirst(t *testing.T) {
 	require.ErrorAs(t, err, &no)
 	require.Equal(t, 404, no.Status)
 	require.JSONEq(t, `{"detail":"Thread not found"}`, string(no.Body))
-	ann := &record.Call{Header: http.Header{"X-User": {"ann"}}}
+	ann := &proxy.Call{Header: http.Header{"X-User": {"ann"}}}
 	page, err := w.Events(t.Context(), ann, eventstore.PageQuery{Thread: "t1", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Rows, 2)

@@ -11,15 +11,8 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/proxy"
 )
-
-// Call is the part of a client's call that recording needs.
-type Call struct {
-	Header http.Header // end-to-end headers for the upstream: the client's credentials
-	Choice overlay.Choice
-	// Offline allows reading recordings when the upstream is unreachable.
-	Offline bool
-}
 
 // Ask sends a request of the recorder's own with the headers of a caller. path begins with "/threads/". err: there is no complete
 // answer.
@@ -70,9 +63,11 @@ type Recorder struct {
 
 // job is a thread whose newest checkpoints must be recorded.
 type job struct {
-	call   *Call
+	call   *proxy.Call
 	thread id.Thread
 }
+
+var _ proxy.Recorder = (*Recorder)(nil)
 
 // New makes a Recorder.
 func New(o Options) *Recorder {
@@ -136,7 +131,7 @@ func (r *Recorder) work(ctx context.Context, j job) {
 var errClosed = errors.New("the proxy is shutting down")
 
 // later queues a thread to record its newest checkpoints in the background.
-func (r *Recorder) later(c *Call, t id.Thread) {
+func (r *Recorder) later(c *proxy.Call, t id.Thread) {
 	select {
 	case r.queue <- job{c, t}:
 	default:
@@ -144,7 +139,7 @@ func (r *Recorder) later(c *Call, t id.Thread) {
 }
 
 // head reads the newest checkpoint of a thread from the upstream, and records it.
-func (r *Recorder) head(ctx context.Context, c *Call, t id.Thread) error {
+func (r *Recorder) head(ctx context.Context, c *proxy.Call, t id.Thread) error {
 	v, err := r.state(ctx, c, t, "")
 	if err != nil || !v.root() {
 		return err

@@ -10,6 +10,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 	"understudy/thread/partial"
 )
 
@@ -20,7 +21,7 @@ const baseTime = 2 * time.Second
 // Result and Event are called by one goroutine at a time; Created before them, End after.
 type Run struct {
 	r       *Recorder
-	call    *Call
+	call    *proxy.Call
 	thread  id.Thread
 	graph   string        // of the request; "" when absent
 	start   id.Checkpoint // from which the request starts; "": the head
@@ -54,7 +55,7 @@ type base struct {
 
 // Begin prepares a run before it is created. It returns the body to forward, without messages that the client has only from a
 // transcript.
-func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte) (*Run, []byte) {
+func (r *Recorder) Begin(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Run, []byte) {
 	x := r.follow(c, t)
 	if !jsonscan.Valid(body) {
 		return x, body
@@ -86,7 +87,7 @@ func (r *Recorder) Begin(ctx context.Context, c *Call, t id.Thread, body []byte)
 }
 
 // Join follows an existing run, or with an empty run all runs of a thread.
-func (r *Recorder) Join(_ context.Context, c *Call, t id.Thread, run id.Run) *Run {
+func (r *Recorder) Join(_ context.Context, c *proxy.Call, t id.Thread, run id.Run) proxy.Run {
 	if t == "" {
 		return nil
 	}
@@ -98,7 +99,7 @@ func (r *Recorder) Join(_ context.Context, c *Call, t id.Thread, run id.Run) *Ru
 	return x
 }
 
-func (r *Recorder) follow(c *Call, t id.Thread) *Run {
+func (r *Recorder) follow(c *proxy.Call, t id.Thread) *Run {
 	return &Run{r: r, call: c, thread: t, summarizer: r.overlay.Summarizer(t)}
 }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/eventstore/overlay"
-	"understudy/proxy/record"
+	"understudy/proxy"
 )
 
 // values returns what a client sees of root values.
-func values(t *testing.T, run *record.Run, messages ...string) string {
+func values(t *testing.T, run proxy.Run, messages ...string) string {
 	t.Helper()
 	out, fate := run.Event(t.Context(), "values", []byte(`{"messages":[`+strings.Join(messages, ",")+`],"n":1}`))
 	require.Equal(t, overlay.Shown, fate)
@@ -24,14 +24,14 @@ func values(t *testing.T, run *record.Run, messages ...string) string {
 	return said(gjson.GetBytes(out, "messages"))
 }
 
-func begin(t *testing.T, w *world, x *talk, body string) *record.Run {
+func begin(t *testing.T, w *world, x *talk, body string) proxy.Run {
 	t.Helper()
 	run, out := w.Begin(t.Context(), w.call, x.id, []byte(body))
 	require.Equal(t, body, string(out))
 	return run
 }
 
-func metadata(t *testing.T, run *record.Run, rid string) {
+func metadata(t *testing.T, run proxy.Run, rid string) {
 	t.Helper()
 	_, fate := run.Event(t.Context(), "metadata", fmt.Appendf(nil, `{"run_id":%q,"attempt":1}`, rid))
 	require.Equal(t, overlay.Shown, fate)
@@ -103,7 +103,7 @@ func TestSummarizerIsLeftOut(t *testing.T) {
 	w := setup(t)
 	x := w.u.thread("t1")
 	w.u.run(x, nil, 1, 0)
-	event := func(run *record.Run, event, data string) overlay.Fate {
+	event := func(run proxy.Run, event, data string) overlay.Fate {
 		_, fate := run.Event(t.Context(), event, []byte(data))
 		return fate
 	}

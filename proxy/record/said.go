@@ -18,6 +18,7 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 	"understudy/thread/partial"
 )
 
@@ -196,7 +197,7 @@ func (s *said) answers(sp *speech, step int, questioned bool) (out []eventstore.
 }
 
 // settle records the unsaved answers of runs of the thread that have ended since. The next read retries failures.
-func (r *Recorder) settle(ctx context.Context, c *Call, t id.Thread) {
+func (r *Recorder) settle(ctx context.Context, c *proxy.Call, t id.Thread) {
 	for _, sp := range r.said.waiting(t) {
 		if err := r.settleRun(ctx, c, sp); err != nil && ctx.Err() == nil {
 			r.log.WarnContext(ctx, "partial answers are not recorded yet", "thread_id", t, "run_id", sp.run, "error", err)
@@ -204,7 +205,7 @@ func (r *Recorder) settle(ctx context.Context, c *Call, t id.Thread) {
 	}
 }
 
-func (r *Recorder) settleRun(ctx context.Context, c *Call, sp *speech) error {
+func (r *Recorder) settleRun(ctx context.Context, c *proxy.Call, sp *speech) error {
 	answer, err := r.get(ctx, c, http.MethodGet, threadPath(sp.thread)+"/runs/"+string(sp.run), nil)
 	var no *Refused
 	switch {
@@ -255,7 +256,7 @@ func (r *Recorder) settleRun(ctx context.Context, c *Call, sp *speech) error {
 
 // lastOf returns the last checkpoint that a run saved. For a run without input that saved none and is still at its start, that is the
 // head. nil: answers cannot be shown, because their question is not saved.
-func (r *Recorder) lastOf(ctx context.Context, c *Call, sp *speech, run []byte) (*view, error) {
+func (r *Recorder) lastOf(ctx context.Context, c *proxy.Call, sp *speech, run []byte) (*view, error) {
 	query, err := json.Marshal(map[string]any{"limit": 1, "metadata": map[string]any{"run_id": sp.run}})
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 	"understudy/eventstore/overlay"
 	"understudy/id"
-	"understudy/proxy/record"
+	"understudy/proxy"
 )
 
 // telling is a run that streams an answer word by word, and those who read it.
@@ -43,7 +43,7 @@ func (w *world) ask(t *testing.T, x *talk, n int) *telling {
 }
 
 // word streams a word to readers: in mode `messages` as the whole message so far.
-func (a *telling) word(tuples bool, readers ...*record.Run) {
+func (a *telling) word(tuples bool, readers ...proxy.Run) {
 	word := fmt.Sprintf("%s.%d ", a.mid, strings.Count(a.text, " "))
 	first := a.text == ""
 	a.text += word
@@ -103,7 +103,7 @@ func TestStreamedWordsAreKept(t *testing.T) {
 		x := w.u.thread("t1")
 		follower := w.Join(t.Context(), w.call, x.id, "")
 		var want []string
-		var open []*record.Run // readers whose end has not been seen
+		var open []proxy.Run // readers whose end has not been seen
 		for n := range 2 + r.IntN(5) {
 			w.state(t, x)
 			a := w.ask(t, x, n)
@@ -114,7 +114,7 @@ func TestStreamedWordsAreKept(t *testing.T) {
 				metadata(t, follower, a.run)
 			}
 			tuples := r.IntN(2) == 0
-			readers := map[string]*record.Run{"creator": creator}
+			readers := map[string]proxy.Run{"creator": creator}
 			seen := ""
 			for word := range r.IntN(6) {
 				switch r.IntN(6) {
@@ -129,7 +129,7 @@ func TestStreamedWordsAreKept(t *testing.T) {
 				case 2:
 					w.state(t, x)
 				}
-				var all []*record.Run
+				var all []proxy.Run
 				for _, reader := range readers {
 					all = append(all, reader)
 				}
@@ -189,7 +189,7 @@ func TestStreamedWordsAreBounded(t *testing.T) {
 	w.LimitSaid(20_000)
 	var talks []*talk
 	var told []*telling
-	var readers []*record.Run
+	var readers []proxy.Run
 	for n := range 20 {
 		x := w.u.thread(id.Thread(fmt.Sprint("t", n)))
 		talks, told = append(talks, x), append(told, w.ask(t, x, n))

@@ -11,10 +11,11 @@ import (
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 )
 
 // State shows the state of a thread. live: it is the head, read without its id.
-func (r *Recorder) State(ctx context.Context, c *Call, t id.Thread, live bool, body []byte) []byte {
+func (r *Recorder) State(ctx context.Context, c *proxy.Call, t id.Thread, live bool, body []byte) []byte {
 	// Most states are shown unchanged; they are validated when recorded or changed.
 	list, _, _ := r.show(ctx, c, t, live, overlay.State, []json.RawMessage{body})
 	shown := list[0]
@@ -26,7 +27,7 @@ func (r *Recorder) State(ctx context.Context, c *Call, t id.Thread, live bool, b
 
 // History shows each entry of a history as of its checkpoint. partial reports that the limit of histories omits transcripts after the first
 // entries.
-func (r *Recorder) History(ctx context.Context, c *Call, t id.Thread, body []byte) (out []byte, entries int, partial bool) {
+func (r *Recorder) History(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (out []byte, entries int, partial bool) {
 	if !jsonscan.Valid(body) {
 		return body, 0, false
 	}
@@ -53,7 +54,7 @@ func rejoin(body []byte, items, now []json.RawMessage) []byte {
 func sameBytes(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // show shows snapshots of a thread. Snapshots that cannot be shown are returned unchanged.
-func (r *Recorder) show(ctx context.Context, c *Call, t id.Thread, live bool, place overlay.Place, bodies []json.RawMessage) (out []json.RawMessage, entries int, partial bool) {
+func (r *Recorder) show(ctx context.Context, c *proxy.Call, t id.Thread, live bool, place overlay.Place, bodies []json.RawMessage) (out []json.RawMessage, entries int, partial bool) {
 	ctx = overlay.With(ctx, c.Choice)
 	out = slices.Clone(bodies)
 	views := make([]*view, len(bodies))

@@ -12,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 )
 
 // Threads shows the values of a thread, or of each thread of a list.
-func (r *Recorder) Threads(ctx context.Context, c *Call, body []byte) []byte {
+func (r *Recorder) Threads(ctx context.Context, c *proxy.Call, body []byte) []byte {
 	if !jsonscan.Valid(body) {
 		return body
 	}
@@ -51,7 +52,7 @@ func (r *Recorder) Threads(ctx context.Context, c *Call, body []byte) []byte {
 }
 
 // prepare records the head of a thread of a list, unless the thread is unchanged since.
-func (r *Recorder) prepare(ctx context.Context, c *Call, object []byte) error {
+func (r *Recorder) prepare(ctx context.Context, c *proxy.Call, object []byte) error {
 	o := r.read(ctx, object, overlay.Lists)
 	if o == nil {
 		return nil
@@ -134,7 +135,7 @@ func (r *Recorder) ofVersion(ctx context.Context, t id.Thread, head id.Checkpoin
 }
 
 // object shows the values of a thread object. For a single thread, missing checkpoints may be fetched from the upstream.
-func (r *Recorder) object(ctx context.Context, c *Call, body []byte, place overlay.Place) []byte {
+func (r *Recorder) object(ctx context.Context, c *proxy.Call, body []byte, place overlay.Place) []byte {
 	o := r.read(ctx, body, place)
 	if o == nil {
 		return body
@@ -150,7 +151,7 @@ func (r *Recorder) object(ctx context.Context, c *Call, body []byte, place overl
 	return jsonscan.Splice(body, o.start, o.end, values)
 }
 
-func (r *Recorder) valuesOf(ctx context.Context, c *Call, o *object, asks bool) (json.RawMessage, error) {
+func (r *Recorder) valuesOf(ctx context.Context, c *proxy.Call, o *object, asks bool) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
 	if asks {

@@ -9,6 +9,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 )
 
 // noteTime is the time limit for storing what a client deleted, which happens even if the client has left.
@@ -17,7 +18,7 @@ const noteTime = 10 * time.Second
 // Update is a state update being forwarded.
 type Update struct {
 	r       *Recorder
-	call    *Call
+	call    *proxy.Call
 	thread  id.Thread
 	deleted deleted
 }
@@ -29,7 +30,7 @@ type deleted struct {
 }
 
 // Update prepares a state update. It returns the body to forward.
-func (r *Recorder) Update(ctx context.Context, c *Call, t id.Thread, body []byte) (*Update, []byte) {
+func (r *Recorder) Update(ctx context.Context, c *proxy.Call, t id.Thread, body []byte) (proxy.Update, []byte) {
 	u := &Update{r: r, call: c, thread: t}
 	if !jsonscan.Valid(body) {
 		return u, body
@@ -61,7 +62,7 @@ func (u *Update) Done(ctx context.Context, _ []byte) {
 
 // clean removes messages that a client has only from a transcript from two members of a body: one with values and one with a command.
 // at is the checkpoint to which they apply; "": the head.
-func (r *Recorder) clean(ctx context.Context, c *Call, t id.Thread, at id.Checkpoint, graph string, body []byte, values, command string) ([]byte, deleted, error) {
+func (r *Recorder) clean(ctx context.Context, c *proxy.Call, t id.Thread, at id.Checkpoint, graph string, body []byte, values, command string) ([]byte, deleted, error) {
 	none := deleted{}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 )
 
 // Refused is the upstream's own refusal of a request, which becomes the answer to the client.
@@ -35,7 +36,7 @@ var errOdd = errors.New("the upstream's answer makes no sense")
 
 // get makes a request and returns a successful answer as valid JSON; else a *Refused or another error. It waits no longer than a reader
 // would, so that a hanging upstream does not block the recording of other threads.
-func (r *Recorder) get(ctx context.Context, c *Call, method, path string, body []byte) ([]byte, error) {
+func (r *Recorder) get(ctx context.Context, c *proxy.Call, method, path string, body []byte) ([]byte, error) {
 	asking, cancel := context.WithTimeoutCause(ctx, r.wait, errSlow)
 	defer cancel()
 	status, header, answer, err := r.ask(asking, c.Header, method, path, body)
@@ -76,7 +77,7 @@ func rowOf(object []byte) (out row, ok bool) {
 }
 
 // thread reads a thread from the upstream.
-func (r *Recorder) thread(ctx context.Context, c *Call, t id.Thread) (row, error) {
+func (r *Recorder) thread(ctx context.Context, c *proxy.Call, t id.Thread) (row, error) {
 	answer, err := r.get(ctx, c, http.MethodGet, threadPath(t), nil)
 	if err != nil {
 		return row{}, err
@@ -89,7 +90,7 @@ func (r *Recorder) thread(ctx context.Context, c *Call, t id.Thread) (row, error
 }
 
 // state reads the state of a thread from the upstream: the live one, or that of a checkpoint.
-func (r *Recorder) state(ctx context.Context, c *Call, t id.Thread, at id.Checkpoint) (*view, error) {
+func (r *Recorder) state(ctx context.Context, c *proxy.Call, t id.Thread, at id.Checkpoint) (*view, error) {
 	path := threadPath(t) + "/state"
 	if at != "" {
 		path += "/" + string(at)
@@ -102,7 +103,7 @@ func (r *Recorder) state(ctx context.Context, c *Call, t id.Thread, at id.Checkp
 }
 
 // history reads a page of checkpoints from the upstream, newest first, older than before; "": from the newest.
-func (r *Recorder) history(ctx context.Context, c *Call, t id.Thread, before id.Checkpoint, limit int) (page []json.RawMessage, size int, err error) {
+func (r *Recorder) history(ctx context.Context, c *proxy.Call, t id.Thread, before id.Checkpoint, limit int) (page []json.RawMessage, size int, err error) {
 	type configurable struct {
 		Checkpoint id.Checkpoint `json:"checkpoint_id"`
 	}
@@ -135,7 +136,7 @@ func (r *Recorder) history(ctx context.Context, c *Call, t id.Thread, before id.
 type called struct{ input, command json.RawMessage }
 
 // called reads the input of a run from the upstream. It is empty for a run that is deleted or hidden from the caller.
-func (r *Recorder) called(ctx context.Context, c *Call, t id.Thread, run id.Run) (called, error) {
+func (r *Recorder) called(ctx context.Context, c *proxy.Call, t id.Thread, run id.Run) (called, error) {
 	answer, err := r.get(ctx, c, http.MethodGet, threadPath(t)+"/runs/"+string(run), nil)
 	if refused(err) {
 		return called{}, nil

@@ -7,6 +7,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonscan"
+	"understudy/proxy"
 )
 
 // watchDepth is how many checkpoints, from the head back, the values of an event stream are compared with.
@@ -27,7 +28,7 @@ type listed struct {
 }
 
 // Watch follows the event stream of a thread.
-func (r *Recorder) Watch(_ context.Context, c *Call, t id.Thread) *Run {
+func (r *Recorder) Watch(_ context.Context, c *proxy.Call, t id.Thread) proxy.Run {
 	x := r.follow(c, t)
 	x.watch = &watch{fresh: true, loaded: map[id.Checkpoint]bool{}}
 	return x

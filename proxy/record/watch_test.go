@@ -11,7 +11,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/jsonobj"
-	"understudy/proxy/record"
+	"understudy/proxy"
 )
 
 // envelope is an event of the event-streaming protocol. Its messages are abridged as LangGraph Server abridges them.
@@ -31,7 +31,7 @@ func abridged(messages []string) string {
 	return `{"messages":[` + strings.Join(out, ",") + `]}`
 }
 
-func watched(t *testing.T, run *record.Run, messages []string) string {
+func watched(t *testing.T, run proxy.Run, messages []string) string {
 	t.Helper()
 	out, fate := run.Event(t.Context(), "values", envelope("values", "[]", abridged(messages)))
 	require.Equal(t, overlay.Shown, fate)
@@ -40,7 +40,7 @@ func watched(t *testing.T, run *record.Run, messages []string) string {
 	return said(gjson.GetBytes(out, "params.data.messages"))
 }
 
-func running(t *testing.T, run *record.Run) {
+func running(t *testing.T, run proxy.Run) {
 	t.Helper()
 	data := envelope("lifecycle", "[]", `{"event":"running","graph_name":"g"}`)
 	out, fate := run.Event(t.Context(), "lifecycle", data)
