@@ -20,11 +20,11 @@ import (
 // Explainer asks a graph for facts about a checkpoint that rows do not contain. live: as the head of its namespace is
 // shown when read without an id. It runs no node.
 type Explainer interface {
-	Explain(ctx context.Context, k Key, live bool) (Explained, error)
+	Explain(ctx context.Context, k Key, live bool) (Explanation, error)
 }
 
-// Explained is a graph's answer.
-type Explained struct {
+// Explanation is a graph's answer about a checkpoint.
+type Explanation struct {
 	Values json.RawMessage
 	Next   []string
 	Tasks  json.RawMessage // as Checkpoint.Tasks

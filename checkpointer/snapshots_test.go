@@ -116,20 +116,20 @@ type graph struct {
 
 var errUnknown = errors.New("nothing is known of this checkpoint")
 
-func (g *graph) Explain(_ context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
+func (g *graph) Explain(_ context.Context, k checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	g.mu.Lock()
 	g.asked = append(g.asked, k)
 	g.mu.Unlock()
 	for _, a := range g.r.Answers {
 		if a.NS == k.NS && a.ID == k.ID && a.Live == live {
-			e := checkpointer.Explained{Values: a.Values, Tasks: a.Tasks, Shape: a.Shape}
+			e := checkpointer.Explanation{Values: a.Values, Tasks: a.Tasks, Shape: a.Shape}
 			if g.unknown {
 				e.ShapeJSON = g.r.Shapes[a.Shape]
 			}
 			return e, nil
 		}
 	}
-	return checkpointer.Explained{}, errUnknown
+	return checkpointer.Explanation{}, errUnknown
 }
 
 // shown is a snapshot in the form of the recordings.
@@ -331,12 +331,12 @@ type gate struct {
 	seen chan struct{}
 }
 
-func (g *gate) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
+func (g *gate) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	g.seen <- struct{}{}
 	select {
 	case <-g.open:
 	case <-ctx.Done():
-		return checkpointer.Explained{}, ctx.Err()
+		return checkpointer.Explanation{}, ctx.Err()
 	}
 	return g.graph.Explain(ctx, k, live)
 }
@@ -377,7 +377,7 @@ type racer struct {
 	arrive func()
 }
 
-func (g *racer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
+func (g *racer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	g.arrive()
 	return g.graph.Explain(ctx, k, live)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"understudy/checkpointer"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -17,7 +18,7 @@ func checkpointOf(v json.RawMessage, t id.Thread) checkpointer.Key {
 }
 
 // UpdateState decodes the body of POST /threads/{id}/state.
-func UpdateState(t id.Thread, body []byte) (thread.Place, []thread.StateUpdate, error) {
+func UpdateState(t id.Thread, body []byte) (thread.Place, []graph.StateUpdate, error) {
 	o, err := decode(body, ThreadStateUpdate)
 	if err != nil {
 		return thread.Place{}, nil, err
@@ -30,7 +31,7 @@ func UpdateState(t id.Thread, body []byte) (thread.Place, []thread.StateUpdate, 
 	if err := o.namedNode(); err != nil {
 		return thread.Place{}, nil, err
 	}
-	return at, []thread.StateUpdate{{Values: o.raw("values"), AsNode: o.text("as_node")}}, nil
+	return at, []graph.StateUpdate{{Values: o.raw("values"), AsNode: o.text("as_node")}}, nil
 }
 
 // namedNode refuses an empty as_node: only an absent one leaves the choice to the graph.

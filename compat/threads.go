@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -26,13 +27,13 @@ func NewThread(body []byte) (thread.New, error) {
 		return n, err
 	}
 	each(o.raw("supersteps"), func(_ string, step []byte) {
-		var updates []thread.StateUpdate
+		var updates []graph.StateUpdate
 		each(members(step).raw("updates"), func(_ string, u []byte) {
 			m := members(u)
 			if err == nil {
 				err = m.namedNode()
 			}
-			updates = append(updates, thread.StateUpdate{Values: m.raw("values"), AsNode: m.text("as_node"), Command: m.raw("command")})
+			updates = append(updates, graph.StateUpdate{Values: m.raw("values"), AsNode: m.text("as_node"), Command: m.raw("command")})
 		})
 		n.Supersteps = append(n.Supersteps, updates)
 	})

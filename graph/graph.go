@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"time"
 
 	"understudy/checkpointer"
 	"understudy/id"
@@ -20,7 +21,7 @@ type Graph interface {
 	Stream(ctx context.Context, inv Invocation) iter.Seq2[Event, error]
 	// Explain returns what stored rows do not contain about a checkpoint. It runs no node. live: the head of its namespace
 	// as LangGraph shows it when read without an id.
-	Explain(ctx context.Context, cfg Config, at checkpointer.Key, live bool) (Explanation, error)
+	Explain(ctx context.Context, cfg Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error)
 	// Update writes new checkpoints as if nodes had run, one after the other, and returns the key of the last. It saves through
 	// cfg.Saver. The error for an unknown node or invalid values is a *fault.Error of kind Invalid.
 	Update(ctx context.Context, cfg Config, at checkpointer.Key, steps [][]StateUpdate) (checkpointer.Key, error)
@@ -178,17 +179,20 @@ type (
 		MaxDepth       int      // 0: no limit
 		Limit, Offset  int
 	}
-	// StoreItem is one item. Times are RFC 3339 with microseconds.
+	// StoreItem is one item.
 	StoreItem struct {
-		Namespace            []string
-		Key                  string
-		Value                json.RawMessage
-		CreatedAt, UpdatedAt string
+		Namespace []string
+		Key       string
+		Value     json.RawMessage // object
+		CreatedAt time.Time
+		UpdatedAt time.Time
+		TTL       time.Duration // 0: does not expire; but see Put of package store
+		ExpiresAt time.Time     // zero: never
 	}
 	// StoreResult is the result of one operation. Item is nil when there is none.
 	StoreResult struct {
 		Item       *StoreItem
-		Items      []StoreItem
+		Items      []*StoreItem
 		Namespaces [][]string
 	}
 )
@@ -200,16 +204,6 @@ type StateUpdate struct {
 	TaskID string
 	// Command, when not nil, replaces Values: {"update"?, "resume"?, "goto"?}.
 	Command json.RawMessage
-}
-
-// Explanation is a graph's answer about a checkpoint.
-type Explanation struct {
-	Values json.RawMessage
-	Next   []string
-	Tasks  json.RawMessage // as in checkpointer.Checkpoint.Tasks
-	Shape  string
-	// ShapeJSON is the definition of Shape, set until the worker has sent it once.
-	ShapeJSON json.RawMessage
 }
 
 // DescribeWhat selects a part of a graph's description.

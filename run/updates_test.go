@@ -104,9 +104,9 @@ func (s *server) thread(t *testing.T) id.Thread {
 	return v.ID
 }
 
-func adds(words ...string) (steps [][]thread.StateUpdate) {
+func adds(words ...string) (steps [][]graph.StateUpdate) {
 	for _, w := range words {
-		steps = append(steps, []thread.StateUpdate{{Values: fmt.Appendf(nil, `{"items":[%q]}`, w), AsNode: "node"}})
+		steps = append(steps, []graph.StateUpdate{{Values: fmt.Appendf(nil, `{"items":[%q]}`, w), AsNode: "node"}})
 	}
 	return steps
 }

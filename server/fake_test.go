@@ -175,7 +175,7 @@ func (f *fakeEntries) Close() {
 	}
 }
 
-func (f fakeThreads) UpdateState(_ context.Context, at thread.Place, u [][]thread.StateUpdate) (thread.Place, error) {
+func (f fakeThreads) UpdateState(_ context.Context, at thread.Place, u [][]graph.StateUpdate) (thread.Place, error) {
 	at.ID = "c"
 	return at, f.note(u)
 }

@@ -8,6 +8,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 	"understudy/store"
@@ -52,7 +53,7 @@ type Threads interface {
 	// ReadHistory returns the entries of a history. The caller closes them.
 	ReadHistory(ctx context.Context, q thread.HistoryQuery) (thread.Entries, error)
 	// UpdateState returns the new checkpoint.
-	UpdateState(ctx context.Context, at thread.Place, steps [][]thread.StateUpdate) (thread.Place, error)
+	UpdateState(ctx context.Context, at thread.Place, steps [][]graph.StateUpdate) (thread.Place, error)
 }
 
 // Events is the service of the routes for messages and events.

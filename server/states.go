@@ -5,8 +5,8 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/compat"
+	"understudy/graph"
 	"understudy/id"
-	"understudy/thread"
 )
 
 func (s *Server) stateRoutes() {
@@ -47,7 +47,7 @@ func (s *Server) updateState(c *fiber.Ctx, t id.Thread) error {
 		if err != nil {
 			return err
 		}
-		k, err := s.opts.Threads.UpdateState(c.UserContext(), at, [][]thread.StateUpdate{updates})
+		k, err := s.opts.Threads.UpdateState(c.UserContext(), at, [][]graph.StateUpdate{updates})
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"strings"
 	"time"
@@ -158,19 +157,11 @@ func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.Store
 		var err error
 		switch {
 		case op.Get != nil:
-			var i *Item
-			if i, err = s.Get(ctx, op.Get.Namespace, op.Get.Key, op.Get.Refresh); i != nil {
-				item := toGraph(i)
-				results[n].Item = &item
-			}
+			results[n].Item, err = s.Get(ctx, op.Get.Namespace, op.Get.Key, op.Get.Refresh)
 		case op.Search != nil:
-			var found []*Item
-			found, err = s.Search(ctx, Search{
+			results[n].Items, err = s.Search(ctx, Search{
 				Prefix: op.Search.Prefix, Filter: op.Search.Filter, Limit: op.Search.Limit, Offset: op.Search.Offset,
 			}, op.Search.Refresh)
-			for _, i := range found {
-				results[n].Items = append(results[n].Items, toGraph(i))
-			}
 		case op.List != nil:
 			results[n].Namespaces, err = s.Namespaces(ctx, Namespaces{
 				Prefix: op.List.Prefix, Suffix: op.List.Suffix, MaxDepth: op.List.MaxDepth, Limit: op.List.Limit, Offset: op.List.Offset,
@@ -198,16 +189,6 @@ func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.Store
 		}
 	}
 	return results, nil
-}
-
-// timeLayout is ISO 8601 with microseconds, as Python reads it.
-const timeLayout = "2006-01-02T15:04:05.000000-07:00"
-
-func toGraph(i *Item) graph.StoreItem {
-	return graph.StoreItem{
-		Namespace: i.Namespace, Key: i.Key, Value: json.RawMessage(i.Value),
-		CreatedAt: i.CreatedAt.UTC().Format(timeLayout), UpdatedAt: i.UpdatedAt.UTC().Format(timeLayout),
-	}
 }
 
 // minutes limits a time to live to a century, so that it cannot overflow.

@@ -6,19 +6,12 @@ import (
 	"encoding/json"
 	"time"
 
+	"understudy/graph"
 	"understudy/internal/sweep"
 )
 
-// Item is one entry.
-type Item struct {
-	Namespace []string
-	Key       string
-	Value     json.RawMessage // object
-	CreatedAt time.Time
-	UpdatedAt time.Time
-	TTL       time.Duration // 0: does not expire; but see Service.Put
-	ExpiresAt time.Time     // zero: never
-}
+// Item is one entry, as graphs have it too.
+type Item = graph.StoreItem
 
 // Search selects items below a namespace. The rows are newest update first, ties by namespace and key.
 type Search struct {

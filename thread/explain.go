@@ -20,10 +20,10 @@ type Explainer struct {
 var _ checkpointer.Explainer = Explainer{}
 
 // Explain calls the graph that wrote the checkpoint, named in its metadata or else in the thread's.
-func (e Explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
+func (e Explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	row, err := e.Store.Thread(ctx, k.Thread)
 	if err != nil {
-		return checkpointer.Explained{}, err
+		return checkpointer.Explanation{}, err
 	}
 	name := jsonobj.Of(row.Metadata).Text("graph_id")
 	if t, err := e.Store.LoadCheckpoint(ctx, k); err == nil && t != nil {
@@ -33,14 +33,10 @@ func (e Explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (
 	}
 	g, ok := e.Graphs.Graph(name)
 	if !ok {
-		return checkpointer.Explained{}, fault.Newf(fault.NotFound, "Graph '%s' not found", name)
+		return checkpointer.Explanation{}, fault.Newf(fault.NotFound, "Graph '%s' not found", name)
 	}
 	config, factory := readConfig(row, name, nil)
-	x, err := g.Explain(ctx, graph.Config{
+	return g.Explain(ctx, graph.Config{
 		Thread: k.Thread, Config: config, Factory: factory, Saver: saver.New(e.Store, nil, nil), Store: e.Items,
 	}, k, live)
-	if err != nil {
-		return checkpointer.Explained{}, err
-	}
-	return checkpointer.Explained{Values: x.Values, Next: x.Next, Tasks: x.Tasks, Shape: x.Shape, ShapeJSON: x.ShapeJSON}, nil
 }

@@ -48,7 +48,7 @@ func (s *Service) overlayView(ctx context.Context, v *View, p overlay.Place) err
 // cleanUpdates removes from state updates messages that only the overlay has added, and returns which condensed messages they delete. The
 // states of later steps do not exist yet; messages condensed before the first step are condensed for all. A head that it reads is noted in
 // d.
-func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpointer.Key, steps [][]StateUpdate, d *draft) (updates [][]graph.StateUpdate, deleted []string, err error) {
+func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpointer.Key, steps [][]graph.StateUpdate, d *draft) (updates [][]graph.StateUpdate, deleted []string, err error) {
 	updates = make([][]graph.StateUpdate, len(steps))
 	base := at.ID
 	for i, step := range steps {
@@ -73,7 +73,7 @@ func (s *Service) cleanUpdates(ctx context.Context, graphID string, at checkpoin
 				u.Values, u.Command = values.JSON, command.JSON
 				deleted = append(append(deleted, values.Deleted...), command.Deleted...)
 			}
-			updates[i] = append(updates[i], graph.StateUpdate(u))
+			updates[i] = append(updates[i], u)
 		}
 	}
 	return updates, deleted, nil

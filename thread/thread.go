@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"understudy/graph"
 	"understudy/id"
 )
 
@@ -75,7 +76,7 @@ type New struct {
 	Metadata   json.RawMessage
 	IfExists   string // raise (default) or do_nothing
 	TTL        *TTLRequest
-	Supersteps [][]StateUpdate
+	Supersteps [][]graph.StateUpdate
 }
 
 // Patch changes a thread. Nil fields are unchanged.
@@ -100,12 +101,4 @@ type HistoryQuery struct {
 	ID       id.Checkpoint   // of a checkpoint in the request: only from it on; "" no bound
 	Metadata json.RawMessage // containment
 	Limit    int
-}
-
-// StateUpdate is one update of a superstep, as graph.StateUpdate.
-type StateUpdate struct {
-	Values  json.RawMessage
-	AsNode  string
-	TaskID  string
-	Command json.RawMessage
 }

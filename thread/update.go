@@ -28,7 +28,7 @@ type Place struct {
 // UpdateState writes checkpoints as if nodes had, all of them or none, and returns the last. Updates of a thread are serialized in
 // order of arrival: each builds on the head of the previous one, unless at.ID is another checkpoint. The error is fault.Conflict while
 // runs of the thread are pending or running.
-func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]StateUpdate) (Place, error) {
+func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]graph.StateUpdate) (Place, error) {
 	if _, err := s.updatable(ctx, at.Thread); err != nil { // this check needs no turn
 		return Place{}, err
 	}
@@ -78,7 +78,7 @@ func (s *Service) updatable(ctx context.Context, t id.Thread) (u updating, err e
 func graphOf(row *Thread) string { return jsonobj.Of(row.Metadata).Text("graph_id") }
 
 // update computes an update and commits it; errMoved when the thread has changed meanwhile.
-func (s *Service) update(ctx context.Context, at Place, steps [][]StateUpdate) (Place, error) {
+func (s *Service) update(ctx context.Context, at Place, steps [][]graph.StateUpdate) (Place, error) {
 	u, err := s.updatable(ctx, at.Thread)
 	if err != nil {
 		return Place{}, err

@@ -34,7 +34,7 @@ func (c chosen) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[grap
 	return c.of(inv.Config.Config).Stream(ctx, inv)
 }
 
-func (c chosen) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
+func (c chosen) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	cfg = made(cfg)
 	return c.of(cfg.Config).Explain(ctx, cfg, at, live)
 }

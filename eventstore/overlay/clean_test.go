@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/checkpointer"
+	"understudy/graph"
 	"understudy/thread"
 )
 
@@ -128,7 +129,7 @@ func TestDeleteCondensed(t *testing.T) {
 		w := setup(t).condensed()
 		before := w.at
 		ctx := choose(t.Context(), read)
-		_, err := w.threads.UpdateState(ctx, thread.Place{Key: checkpointer.Key{Thread: w.thread}}, [][]thread.StateUpdate{{
+		_, err := w.threads.UpdateState(ctx, thread.Place{Key: checkpointer.Key{Thread: w.thread}}, [][]graph.StateUpdate{{
 			{Values: json.RawMessage(`{"messages":[{"type":"remove","id":"a1"},{"type":"remove","id":"h2"}]}`)},
 		}})
 		require.NoError(t, err)

@@ -71,7 +71,7 @@ func (s *items) Batch(_ context.Context, ops []graph.StoreOp) ([]graph.StoreResu
 			s.facts[op.Put.Key], s.space = op.Put.Value, op.Put.Namespace
 		case op.Search != nil:
 			for key, value := range s.facts {
-				out[i].Items = append(out[i].Items, graph.StoreItem{Key: key, Value: value})
+				out[i].Items = append(out[i].Items, &graph.StoreItem{Key: key, Value: value})
 			}
 		default:
 			return nil, errors.New("not asked for here")

@@ -69,7 +69,7 @@ func (l *loop) nullWrites() (writes []write) {
 }
 
 // Explain implements graph.Graph.
-func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
+func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	key := keyOf(cfg, at)
 	if live {
 		key.ID = ""
@@ -81,7 +81,7 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 	if sub.mode == Always {
 		key.NS = withoutIDs(key.NS)
 	}
-	e := graph.Explanation{Values: json.RawMessage("{}"), Next: []string{}, Tasks: json.RawMessage("[]")}
+	e := checkpointer.Explanation{Values: json.RawMessage("{}"), Next: []string{}, Tasks: json.RawMessage("[]")}
 	e.ShapeJSON, e.Shape = sub.shape()
 	t, err := cfg.Saver.Load(ctx, key)
 	if err != nil {

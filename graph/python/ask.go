@@ -252,7 +252,7 @@ func (k *backend) storeBatch(ctx context.Context, b []byte, d *decoder) ([]byte,
 		case op.Search != nil:
 			b = msgp.AppendArrayHeader(b, uint32(len(r.Items)))
 			for j := range r.Items {
-				b = appendItem(b, &r.Items[j])
+				b = appendItem(b, r.Items[j])
 			}
 		case op.List != nil:
 			b = msgp.AppendArrayHeader(b, uint32(len(r.Namespaces)))
@@ -266,13 +266,16 @@ func (k *backend) storeBatch(ctx context.Context, b []byte, d *decoder) ([]byte,
 	return b, nil
 }
 
+// timeLayout is ISO 8601 with microseconds, as Python reads it.
+const timeLayout = "2006-01-02T15:04:05.000000-07:00"
+
 func appendItem(b []byte, it *graph.StoreItem) []byte {
 	b = msgp.AppendArrayHeader(b, 5)
 	b = appendStrings(b, it.Namespace)
 	b = msgp.AppendString(b, it.Key)
 	b = msgp.AppendBytes(b, it.Value)
-	b = msgp.AppendString(b, it.CreatedAt)
-	return msgp.AppendString(b, it.UpdatedAt)
+	b = msgp.AppendString(b, it.CreatedAt.UTC().Format(timeLayout))
+	return msgp.AppendString(b, it.UpdatedAt.UTC().Format(timeLayout))
 }
 
 func appendStrings(b []byte, list []string) []byte {

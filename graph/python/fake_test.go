@@ -22,7 +22,7 @@ type memory struct {
 	order  []checkpointer.Key
 	blobs  map[string]checkpointer.Blob // thread, ns, channel, version
 	writes map[checkpointer.Key]map[string]checkpointer.Write
-	items  map[string]graph.StoreItem
+	items  map[string]*graph.StoreItem
 
 	beforePut func(*checkpointer.Put) error // called outside the lock
 	calls     int
@@ -35,7 +35,7 @@ var shapes sync.Map
 func newMemory() *memory {
 	return &memory{
 		rows: map[checkpointer.Key]*checkpointer.Put{}, blobs: map[string]checkpointer.Blob{},
-		writes: map[checkpointer.Key]map[string]checkpointer.Write{}, items: map[string]graph.StoreItem{},
+		writes: map[checkpointer.Key]map[string]checkpointer.Write{}, items: map[string]*graph.StoreItem{},
 	}
 }
 
@@ -242,11 +242,11 @@ func (m *memory) Batch(_ context.Context, ops []graph.StoreOp) ([]graph.StoreRes
 				delete(m.items, at)
 				break
 			}
-			now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
-			m.items[at] = graph.StoreItem{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value, CreatedAt: now, UpdatedAt: now}
+			now := time.Now()
+			m.items[at] = &graph.StoreItem{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value, CreatedAt: now, UpdatedAt: now}
 		case op.Get != nil:
 			if it, ok := m.items[strings.Join(op.Get.Namespace, ".")+"/"+op.Get.Key]; ok {
-				out[i].Item = &it
+				out[i].Item = it
 			}
 		case op.Search != nil:
 			for _, at := range slices.Sorted(mapKeys(m.items)) {

@@ -178,7 +178,7 @@ func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, enco
 	}
 }
 
-func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
+func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	if live {
 		at.ID = "" // an id would make it a record
 	}
@@ -186,13 +186,13 @@ func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer
 		return appendCommon(msgp.AppendMapHeader(b, 8), g.id, withThread(cfg, at), at)
 	})
 	if err != nil {
-		return graph.Explanation{}, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
+		return checkpointer.Explanation{}, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
 	}
 	d := &decoder{b: payload}
 	if d.array() != 5 {
-		return graph.Explanation{}, errBadMessage
+		return checkpointer.Explanation{}, errBadMessage
 	}
-	e := graph.Explanation{Values: d.bytes(), Next: d.strs(), Tasks: d.bytes(), Shape: d.str(), ShapeJSON: d.bytes()}
+	e := checkpointer.Explanation{Values: d.bytes(), Next: d.strs(), Tasks: d.bytes(), Shape: d.str(), ShapeJSON: d.bytes()}
 	return e, d.err
 }
 

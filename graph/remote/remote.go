@@ -163,7 +163,7 @@ func (g *Graph) drop(ctx context.Context, t id.Thread) error {
 }
 
 // Explain requests a checkpoint from the upstream.
-func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (graph.Explanation, error) {
+func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error) {
 	if at.Thread == "" {
 		at.Thread = cfg.Thread
 	}
@@ -175,16 +175,16 @@ func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.K
 		s, err = g.c.record(ctx, at.Thread, at.NS, at.ID)
 	}
 	if err != nil {
-		return graph.Explanation{}, asFault(err)
+		return checkpointer.Explanation{}, asFault(err)
 	}
 	if !s.exists() || s.Checkpoint.ID != at.ID && at.ID != "" {
-		return graph.Explanation{}, asFault(g.c.lacks(at.Thread, at.ID))
+		return checkpointer.Explanation{}, asFault(g.c.lacks(at.Thread, at.ID))
 	}
 	m := g.newMirror(&cfg, "")
 	m.thread = at.Thread
 	p := &checkpointer.Put{}
 	p.Key = s.key(at.Thread)
-	e := graph.Explanation{Values: s.Values, Next: s.Next, Tasks: s.description()}
+	e := checkpointer.Explanation{Values: s.Values, Next: s.Next, Tasks: s.description()}
 	if e.Shape, e.ShapeJSON, err = m.content(ctx, s, p); err != nil {
 		return e, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
 	}

@@ -360,9 +360,8 @@ type explainer struct {
 	m *memory
 }
 
-func (e explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explained, error) {
-	got, err := e.g.Explain(ctx, graph.Config{Thread: thread, Saver: e.m}, k, live)
-	return checkpointer.Explained{Values: got.Values, Next: got.Next, Tasks: got.Tasks, Shape: got.Shape, ShapeJSON: got.ShapeJSON}, err
+func (e explainer) Explain(ctx context.Context, k checkpointer.Key, live bool) (checkpointer.Explanation, error) {
+	return e.g.Explain(ctx, graph.Config{Thread: thread, Saver: e.m}, k, live)
 }
 
 func states(t testing.TB, g *pregel.Graph, m *memory) any {
