@@ -35,7 +35,7 @@ it, changes nothing, and may be run beside a server. Exit code 0: all is well, w
 		file = "langgraph.json"
 	}
 	asJSON := false
-	cmd.Flags().StringVar(&file, "config", file, "`FILE` that names the graphs [$UNDERSTUDY_CONFIG]")
+	cmd.Flags().StringVarP(&file, "config", "c", file, "`FILE` that names the graphs [$UNDERSTUDY_CONFIG]")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array of findings")
 	for _, s := range config.Settings() {
 		if s.Of(config.Serve) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,13 +54,9 @@ Stop the server on the data folder first; servers on a database go on. docs/movi
 		if o.From == "" {
 			return usageError{errors.New("import needs --from; see understudy import --help")}
 		}
-		o.Header = http.Header{}
-		for _, h := range headers {
-			name, value, ok := strings.Cut(h, ":")
-			if !ok || strings.TrimSpace(name) == "" {
-				return usageError{fmt.Errorf("--header %q is not of the form 'Name: value'", name)}
-			}
-			o.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		var err error
+		if o.Header, err = parseHeaders(headers); err != nil {
+			return err
 		}
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p
@@ -126,7 +121,7 @@ func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warnin
 	if file == "" {
 		file = "langgraph.json"
 	}
-	cmd.Flags().StringVar(&file, "config", file, "`FILE` whose settings hold for the data, if it is there [$UNDERSTUDY_CONFIG]")
+	cmd.Flags().StringVarP(&file, "config", "c", file, "`FILE` whose settings hold for the data, if it is there [$UNDERSTUDY_CONFIG]")
 	places := []string{"data", "database-url"}
 	for _, s := range config.Settings() {
 		if slices.Contains(places, s.Flag) {

@@ -31,7 +31,13 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
   understudy proxy --upstream URL           in front of a LangGraph Server that stays
   understudy version`,
 		SilenceUsage: true, SilenceErrors: true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Version: version(),
+	}
+	root.SetVersionTemplate("understudy {{.Version}}\n")
+	root.SetUsageFunc(usage)
+	root.SetHelpFunc(help)
+	for _, g := range commandGroups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 	}
 	// With a RunE cobra leaves it to us what is said of an unknown command.
 	root.Args = func(cmd *cobra.Command, args []string) error {
@@ -66,7 +72,7 @@ began with. --reload=false leaves that out.
 Ctrl-C stops it: running runs get --grace to reach a checkpoint, and go on from there when
 it is started again. A second Ctrl-C ends it at once; nothing acknowledged is lost.`,
 			Example: `  understudy dev
-  understudy dev --config my-app/langgraph.json --port 8123
+  understudy dev -c my-app/langgraph.json -p 8123
   UNDERSTUDY_PORT=0 understudy dev --data /tmp/try`,
 		}),
 		newServer(config.Serve, &cobra.Command{
@@ -125,7 +131,7 @@ Of langgraph.json, if one is named, the sections history and http.cors are read.
 metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understudy/readyz and /understudy/metrics.`,
 			Example: `  understudy proxy --upstream http://127.0.0.1:2024
   understudy proxy --upstream https://my-app.example.com --name my-app --host 0.0.0.0 --port 8123
-  understudy proxy --upstream http://10.0.0.5:8000/agents --config langgraph.json --data /var/lib/understudy
+  understudy proxy --upstream http://10.0.0.5:8000/agents -c langgraph.json --data /var/lib/us
   UNDERSTUDY_UPSTREAM=http://127.0.0.1:2024 understudy proxy --port 0 --offline-reads`,
 		}),
 		newImport(),
@@ -137,6 +143,11 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 			Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "understudy", version()) },
 		},
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		cmd.GroupID = groupOf(cmd.Name())
+	}
 	return root
 }
 
@@ -152,7 +163,7 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 	case file == "":
 		file = "langgraph.json"
 	}
-	cmd.Flags().StringVar(&file, "config", file, help)
+	cmd.Flags().StringVarP(&file, "config", "c", file, help)
 	for _, s := range config.Settings() {
 		if s.Of(mode) {
 			addFlag(cmd.Flags(), s, mode)
@@ -185,7 +196,10 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 func addFlag(flags *pflag.FlagSet, s config.Setting, mode config.Mode) {
 	names := append([]string{s.Env}, s.AlsoIn(mode)...)
 	help := fmt.Sprintf("%s (default %s) [$%s]", s.Help, s.DefaultIn(mode), strings.Join(names, ", $"))
-	flags.Var(&textValue{kind: s.Value}, s.Flag, help)
+	flags.VarP(&textValue{kind: s.Value}, s.Flag, s.Short, help)
+	if err := flags.SetAnnotation(s.Flag, groupAnnotation, []string{s.Group()}); err != nil {
+		panic(err) // the flag is there
+	}
 	if s.Switch {
 		flags.Lookup(s.Flag).NoOptDefVal = "true"
 	}

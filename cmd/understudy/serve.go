@@ -41,7 +41,8 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 
 	traces, flush := startTraces(ctx, log)
 	defer flush()
-	srv, err := open(cfg, log, traces, lister(cfg, log, stdout))
+	list := newLister(cfg, log, stdout)
+	srv, err := open(cfg, log, traces, list.loaded)
 	if err != nil {
 		return explain(err, cfg)
 	}
@@ -50,6 +51,10 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		log.Warn("NO AUTHENTICATION: anyone who reaches this address can read, change and delete every conversation. "+
 			"Use --host 127.0.0.1, or put a proxy that authenticates in front and block direct access.", "address", addr.String())
 	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watch, unwatch := context.WithCancel(ctx)
+	defer unwatch()
 	switch {
 	case cfg.Mode == config.Worker && addr != nil:
 		fmt.Fprintf(stdout, "understudy worker executes up to %d runs; health and metrics on %s\n", cfg.Runs(), baseURL(addr))
@@ -59,13 +64,14 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		url := baseURL(addr)
 		fmt.Fprintln(stdout, "understudy listening on "+url)
 		if cfg.Mode == config.Dev {
-			fmt.Fprint(stdout, tryNext(url+cfg.HTTP.MountPrefix, cfg.Graphs))
+			fmt.Fprint(stdout, loadingGraphs(cfg.Graphs))
+			if srv, ok := srv.(*app.Server); ok {
+				list.whole = func(first string) {
+					watching.Go(func() { tryNext(watch, stdout, url+cfg.HTTP.MountPrefix, first, srv.InputSchema) })
+				}
+			}
 		}
 	}
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watch, unwatch := context.WithCancel(ctx)
-	defer unwatch()
 	if srv, ok := srv.(*app.Server); ok && cfg.Reload {
 		r := &reloader{log: log, cfg: cfg, load: load, reload: srv.Reload, problems: srv.GraphProblems, rested: settle}
 		watching.Go(func() { _ = r.Run(watch) }) // it logs what it meets
@@ -148,35 +154,57 @@ func open(cfg *config.Config, log *slog.Logger, traces trace.TracerProvider, loa
 }
 
 // lister reports each graph when it is loaded: in a list for a developer, else in the log.
-func lister(cfg *config.Config, log *slog.Logger, out io.Writer) func(name string, err error, took time.Duration) {
-	r := &reloader{cfg: cfg}
-	var mu sync.Mutex
-	return func(name string, err error, took time.Duration) {
-		mu.Lock()
-		defer mu.Unlock()
-		at := ""
-		if err != nil {
-			at = r.placeOf(err)
+type lister struct {
+	r     *reloader
+	log   *slog.Logger
+	out   io.Writer
+	whole func(first string) // called once all were reported, with the first of the file that works; nil: not. Set before Run
+
+	mu    sync.Mutex // guards all below
+	works map[string]bool
+}
+
+func newLister(cfg *config.Config, log *slog.Logger, out io.Writer) *lister {
+	return &lister{r: &reloader{cfg: cfg}, log: log, out: out, works: map[string]bool{}}
+}
+
+func (l *lister) loaded(name string, err error, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cfg, at := l.r.cfg, ""
+	if err != nil {
+		at = l.r.placeOf(err)
+	}
+	p := colorsOf(l.out)
+	switch {
+	case cfg.Mode != config.Dev && err == nil:
+		l.log.Info("graph loaded", "graph", name, logctx.Took(took))
+	case cfg.Mode != config.Dev:
+		l.log.Error("graph does not import", "graph", name, "at", at, "error", err)
+	case err == nil && took >= 50*time.Millisecond:
+		fmt.Fprintf(l.out, "  %s %s (%.1f s)\n", p.paint(green, "✓"), name, took.Seconds())
+	case err == nil:
+		fmt.Fprintf(l.out, "  %s %s\n", p.paint(green, "✓"), name)
+	default:
+		fmt.Fprintf(l.out, "  %s %s: %v\n", p.paint(red, "✗"), name, err)
+		if at != "" {
+			fmt.Fprintf(l.out, "      at %s\n", at)
 		}
-		switch {
-		case cfg.Mode != config.Dev && err == nil:
-			log.Info("graph loaded", "graph", name, logctx.Took(took))
-		case cfg.Mode != config.Dev:
-			log.Error("graph does not import", "graph", name, "at", at, "error", err)
-		case err == nil && took >= 50*time.Millisecond:
-			fmt.Fprintf(out, "  ✓ %s (%.1f s)\n", name, took.Seconds())
-		case err == nil:
-			fmt.Fprintf(out, "  ✓ %s\n", name)
-		default:
-			fmt.Fprintf(out, "  ✗ %s: %v\n", name, err)
-			if at != "" {
-				fmt.Fprintf(out, "      at %s\n", at)
-			}
-			if cfg.Reload {
-				fmt.Fprintln(out, "      it is loaded again when you save a file")
-			}
+		if cfg.Reload {
+			fmt.Fprintln(l.out, "      it is loaded again when you save a file")
 		}
 	}
+	l.works[name] = err == nil
+	if len(l.works) < len(cfg.Graphs) || l.whole == nil {
+		return
+	}
+	for _, g := range cfg.Graphs {
+		if l.works[g.ID] {
+			l.whole(g.ID)
+			break
+		}
+	}
+	l.whole = nil
 }
 
 // untilSignal returns a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.

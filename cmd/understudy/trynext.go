@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
+	"time"
 
 	"understudy/internal/config"
 )
 
-// tryNext is what a developer may type after the start, for the first graph of the file.
-func tryNext(url string, graphs []config.Graph) string {
+// loadingGraphs names the graphs that are about to be listed.
+func loadingGraphs(graphs []config.Graph) string {
 	if len(graphs) == 0 {
 		return ""
 	}
@@ -16,19 +20,39 @@ func tryNext(url string, graphs []config.Graph) string {
 	for i, g := range graphs {
 		ids[i] = g.ID
 	}
-	return fmt.Sprintf(`
-Loading graphs: %[3]s
+	return fmt.Sprintf("\nLoading graphs: %s\n", strings.Join(ids, ", "))
+}
 
+// describeWithin bounds the wait for the schema of a graph.
+const describeWithin = 10 * time.Second
+
+// tryNext writes what a developer may type after the start: calls of a graph with an input of its own schema.
+func tryNext(ctx context.Context, out io.Writer, url, graph string, inputSchema func(context.Context, string) (json.RawMessage, error)) {
+	ctx, cancel := context.WithTimeout(ctx, describeWithin)
+	defer cancel()
+	schema, err := inputSchema(ctx, graph)
+	if err != nil && context.Cause(ctx) != context.DeadlineExceeded && ctx.Err() != nil {
+		return // the server ends
+	}
+	if err != nil {
+		schema = nil // messages are what most graphs take
+	}
+	input := shellQuoted(string(sampleInput(schema)))
+	fmt.Fprintf(out, `
+Talk to it:        understudy chat %[2]s --url %[1]s
 Stream a run:
   curl -N %[1]s/runs/stream -H 'content-type: application/json' -d '{"assistant_id": "%[2]s",
-    "input": {"messages": [{"role": "user", "content": "What is 6 times 7?"}]}, "stream_mode": ["updates"]}'
+    "input": %[3]s, "stream_mode": ["updates"]}'
 On a thread that remembers:
   THREAD=$(curl -s -X POST %[1]s/threads -H 'content-type: application/json' -d '{}' | grep -o '"thread_id":"[^"]*"' | cut -d'"' -f4)
   curl %[1]s/threads/$THREAD/runs/wait -H 'content-type: application/json' -d '{"assistant_id": "%[2]s",
-    "input": {"messages": [{"role": "user", "content": "Hello"}]}}'
+    "input": %[3]s}'
 Python:  from langgraph_sdk import get_client; client = get_client(url="%[1]s")
 JS:      const client = new Client({ apiUrl: "%[1]s" })
 Docs:    %[1]s/docs
 
-`, url, ids[0], strings.Join(ids, ", "))
+`, url, graph, input)
 }
+
+// shellQuoted returns text for the inside of single quotes of a shell.
+func shellQuoted(s string) string { return strings.ReplaceAll(s, "'", `'\''`) }

@@ -2,12 +2,16 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/tidwall/gjson"
+
+	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/python"
 	"understudy/graph/remote"
@@ -175,6 +179,19 @@ func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
 	}
 	s.cfg.Graphs = all
 	return s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs)
+}
+
+// InputSchema returns the JSON schema of what a graph takes. It waits until the graph can be used.
+func (s *Server) InputSchema(ctx context.Context, name string) (json.RawMessage, error) {
+	g, ok := s.graphs.Graph(name)
+	if !ok {
+		return nil, fmt.Errorf("graph %s is not served", name)
+	}
+	schemas, err := g.Describe(ctx, graph.Config{}, graph.DescribeWhat{Kind: "schemas"})
+	if err != nil {
+		return nil, err
+	}
+	return json.RawMessage(gjson.GetBytes(schemas, "input_schema").Raw), nil
 }
 
 // GraphProblems tells which Python graphs do not import, and why; empty before they have been loaded.

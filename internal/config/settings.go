@@ -20,6 +20,8 @@ type Setting struct {
 	Also []string
 	// OwnOfServer: what stands in front of a LangGraph Server does not ask the Also variables, for they mean that server's own.
 	OwnOfServer bool
+	// Short is the flag of one letter; "": none.
+	Short string
 	// Switch: the flag takes no value.
 	Switch bool
 	// Value names the value in --help.
@@ -53,6 +55,24 @@ func (s Setting) AlsoIn(m Mode) []string {
 	return s.Also
 }
 
+// Groups are the headings of settings in --help, in order.
+func Groups() []string { return []string{"Server", "Storage", "Workers", "Streams", "Logging"} }
+
+// Group returns the heading under which --help shows the setting: one of Groups.
+func (s Setting) Group() string {
+	switch s.Flag {
+	case "data", "database-url", "database-connections", "database-timeout", "lease", "search-timeout", "synchronous":
+		return "Storage"
+	case "python", "workers", "jobs-per-worker", "concurrency", "graph-concurrency", "worker-memory", "worker-max-runs", "reload", "allow-broken-graphs", "run-timeout":
+		return "Workers"
+	case "redis-url", "redis-ca", "redis-prefix", "resumable-ttl", "stream-records", "stream-bytes":
+		return "Streams"
+	case "log-level", "log-json":
+		return "Logging"
+	}
+	return "Server"
+}
+
 // DefaultIn is the default of a command, in words.
 func (s Setting) DefaultIn(m Mode) string {
 	if words, ok := s.ByMode[m]; ok {
@@ -80,7 +100,7 @@ func Settings() []Setting {
 			Help: "address to listen on; 0.0.0.0 lets other machines in", set: text(func(c *Config) *string { return &c.Host }),
 		},
 		{
-			Flag: "port", Env: "UNDERSTUDY_PORT", In: serving, Value: "N", Default: "2024", ByMode: map[Mode]string{Proxy: "2025"}, Help: "port to listen on; 0 takes a free one",
+			Flag: "port", Short: "p", Env: "UNDERSTUDY_PORT", In: serving, Value: "N", Default: "2024", ByMode: map[Mode]string{Proxy: "2025"}, Help: "port to listen on; 0 takes a free one",
 			set: integer(func(c *Config) *int { return &c.Port }),
 		},
 		{

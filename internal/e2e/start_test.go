@@ -107,6 +107,9 @@ func TestDevListsGraphs(t *testing.T) {
 	p.eventually("all are listed", func() bool {
 		return strings.Count(p.out.String(), "✗") == len(broken) && strings.Contains(p.out.String(), "✓ a")
 	})
+	p.eventually("an example for the first graph that works, with an input of its schema", func() bool {
+		return regexp.MustCompile(`"assistant_id": "a",\n +"input": \{"`).MatchString(p.out.String())
+	})
 	for _, b := range broken {
 		_, entry, _ := strings.Cut(p.out.String(), "✗ "+b.name)
 		entry, _, _ = strings.Cut(entry, "✗")

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tidwall/gjson"
+)
+
+// client calls the API of a server, for commands.
+type client struct {
+	base   string      // without a slash at the end
+	header http.Header // goes with every request
+}
+
+// statusError is a refusal of the server.
+type statusError struct {
+	status int
+	what   string // method and path
+	detail string
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("%s: %d %s", e.what, e.status, e.detail) }
+
+// serverFlags adds the flags that say which server a command asks, and returns what makes its client.
+func serverFlags(cmd *cobra.Command) func() (*client, error) {
+	address := os.Getenv("UNDERSTUDY_URL")
+	if address == "" {
+		address = healthAddresses(os.Getenv)[0]
+		if all := healthAddresses(os.Getenv); len(all) > 1 {
+			address = all[1] // the first is a worker's
+		}
+	}
+	var headers []string
+	cmd.Flags().StringVarP(&address, "url", "u", address, "`URL` of the server [$UNDERSTUDY_URL]")
+	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "`'NAME: VALUE'` to send with each request, such as credentials; repeatable")
+	return func() (*client, error) {
+		u, err := url.Parse(address)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, usageError{fmt.Errorf("%q is no URL of a server; write one such as http://127.0.0.1:2024", address)}
+		}
+		h, err := parseHeaders(headers)
+		if err != nil {
+			return nil, err
+		}
+		return &client{base: strings.TrimRight(address, "/"), header: h}, nil
+	}
+}
+
+// parseHeaders reads "Name: value" lines.
+func parseHeaders(lines []string) (http.Header, error) {
+	out := http.Header{}
+	for _, h := range lines {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return nil, usageError{fmt.Errorf("--header %q is not of the form 'Name: value'", h)}
+		}
+		out.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return out, nil
+}
+
+func (c *client) get(ctx context.Context, path string, into any) error {
+	return c.call(ctx, http.MethodGet, path, nil, into)
+}
+
+func (c *client) post(ctx context.Context, path string, body, into any) error {
+	return c.call(ctx, http.MethodPost, path, body, into)
+}
+
+// call sends a request and decodes the answer; nil drops it.
+func (c *client) call(ctx context.Context, method, path string, body, into any) error {
+	res, err := c.open(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if into == nil {
+		_, err = io.Copy(io.Discard, res.Body)
+		return err
+	}
+	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
+		return fmt.Errorf("%s %s: the answer is no JSON, is this a LangGraph Server? %w", method, c.base+path, err)
+	}
+	return nil
+}
+
+// open sends a request and returns its response, which the caller closes. Any status but 2xx is an error.
+func (c *client) open(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, r)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range c.header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("nothing listens on %s; start a server with `understudy dev`, or name yours with --url", c.base)
+	case err != nil:
+		return nil, err
+	case res.StatusCode/100 == 2:
+		return res, nil
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	detail := gjson.GetBytes(text, "detail").String()
+	if detail == "" {
+		detail = cut(strings.TrimSpace(string(text)), 300)
+	}
+	return nil, &statusError{status: res.StatusCode, what: method + " " + path, detail: detail}
+}
+
+// commandTimeout bounds what a command asks, besides streams.
+const commandTimeout = 30 * time.Second
