@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	"github.com/tidwall/gjson"
 
@@ -27,6 +28,7 @@ type decoder struct {
 	reason   string
 	sequence string // stop_sequence as JSON
 	ended    bool
+	texts    wire.Texts
 }
 
 // block is a block of the answer.
@@ -137,19 +139,26 @@ func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
 	}
 	d.model = text(in.Get("model"))
 	out := llm.Chunk{Model: d.model}
-	for i, content := range in.Get("content").Array() {
-		event := gjson.Parse(fmt.Sprintf(`{"index":%d,"content_block":%s}`, i, content.Raw))
-		c, _, err := d.start(event)
+	for _, content := range in.Get("content").Array() {
+		kind := text(content.Get("type"))
+		b, err := d.add(-1, kind)
 		if err != nil {
-			continue // of no known form
+			return out, err
 		}
-		out.Content += c.Content
-		out.Blocks = append(out.Blocks, c.Blocks...)
-		out.ToolCalls = append(out.ToolCalls, c.ToolCalls...)
-		if b := d.byIndex[int64(i)]; b.call && b.input != "" {
-			c = d.piece(b, b.input)
-			out.Blocks = append(out.Blocks, c.Blocks...)
-			out.ToolCalls = append(out.ToolCalls, c.ToolCalls...)
+		blocks := d.begin(kind)
+		if kind == "tool_use" {
+			out.ToolCalls = append(out.ToolCalls, llm.ToolCallDelta{Index: b.index, ID: text(content.Get("id")), Name: text(content.Get("name")), Arguments: content.Get("input").Raw})
+		}
+		if blocks == nil {
+			out.Content += text(content.Get("text"))
+			continue
+		}
+		if out.Blocks == nil {
+			out.Blocks = blocks
+		}
+		if content.IsObject() {
+			fields := jsonobj.Of(json.RawMessage(content.Raw))
+			out.Blocks = append(out.Blocks, indexed(*fields, b.index))
 		}
 	}
 	d.count(in.Get("usage"))
@@ -247,19 +256,19 @@ func (d *decoder) delta(in gjson.Result) (c llm.Chunk, told bool, err error) {
 	c.Blocks = d.begin(of)
 	if kind == "input_json_delta" {
 		b.pieces = true
-		return d.piece(b, text(delta.Get("partial_json"))), true, nil
+		return d.piece(b, d.read(b, delta.Get("partial_json"))), true, nil
 	}
 	if d.coerce {
 		if kind != "text_delta" || b.kind != "text" {
 			return c, false, &wire.Misunderstood{What: kind + " in plain text"}
 		}
-		c.Content = text(delta.Get("text"))
+		c.Content = d.read(b, delta.Get("text"))
 		return c, c.Content != "", nil
 	}
 	var fields jsonobj.Object
 	switch kind {
 	case "text_delta":
-		fields.Set("text", raw(delta.Get("text")))
+		fields.SetText("text", d.read(b, delta.Get("text")))
 		fields.SetText("type", "text")
 	case "citations_delta":
 		citation := delta.Get("citation")
@@ -269,10 +278,10 @@ func (d *decoder) delta(in gjson.Result) (c llm.Chunk, told bool, err error) {
 		fields.SetText("type", "text")
 		fields.Set("citations", json.RawMessage("["+citation.Raw+"]"))
 	case "thinking_delta":
-		fields.Set("thinking", raw(delta.Get("thinking")))
+		fields.SetText("thinking", d.read(b, delta.Get("thinking")))
 		fields.SetText("type", "thinking")
 	case "signature_delta":
-		fields.Set("signature", raw(delta.Get("signature")))
+		fields.SetText("signature", d.read(b, delta.Get("signature")))
 		fields.SetText("type", "thinking")
 		fields.SetText("thinking", "")
 	}
@@ -299,12 +308,9 @@ func indexed(fields jsonobj.Object, index int) json.RawMessage {
 	return fields.JSON()
 }
 
-// raw returns a JSON text; that of "" for values of other types.
-func raw(v gjson.Result) json.RawMessage {
-	if v.Type == gjson.String {
-		return json.RawMessage(v.Raw)
-	}
-	return json.RawMessage(`""`)
+// read returns a piece of the text of a block.
+func (d *decoder) read(b *block, piece gjson.Result) string {
+	return d.texts.Read(strconv.Itoa(b.index), piece)
 }
 
 func (d *decoder) count(usage gjson.Result) {

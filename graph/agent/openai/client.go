@@ -86,7 +86,7 @@ func New(o Options) (*Client, error) {
 	o.Quirks.MaxCompletionTokens = o.Quirks.MaxCompletionTokens || strings.HasPrefix(address.String(), DefaultBaseURL+"/")
 	return &Client{opts: o, wire: wire.New(wire.Options{
 		URL: address.String(), Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
-		Decoder: func() wire.Decoder { return &decoder{held: map[string]string{}} },
+		Decoder: func() wire.Decoder { return &decoder{} },
 		Timeout: o.Timeout, Idle: o.Idle, Retries: o.Retries, MaxWait: o.MaxWait, MaxEvent: o.MaxEvent, MaxBody: o.MaxBody, Transport: o.Transport, Log: o.Log,
 	})}, nil
 }

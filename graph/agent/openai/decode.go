@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -21,7 +20,7 @@ type decoder struct {
 	usage    *llm.Usage // of the whole answer, as last reported
 	model    string
 	tier     string
-	held     map[string]string // half of a surrogate pair, by kind of text
+	texts    wire.Texts
 }
 
 // call is what is known of a tool call so far.
@@ -115,12 +114,12 @@ func (d *decoder) choice(in gjson.Result, c *llm.Chunk) error {
 	}
 	content, thinking := d.parts(m.Get("content"))
 	c.Content = content
-	c.Reasoning = d.text("reasoning", m.Get("reasoning_content")) + thinking // DeepSeek, vLLM, Qwen; Mistral
+	c.Reasoning = d.texts.Read("reasoning", m.Get("reasoning_content")) + thinking // DeepSeek, vLLM, Qwen; Mistral
 	if c.Reasoning == "" {
 		// OpenRouter, Ollama, newer vLLM. Those who send both names send the same text twice.
-		c.Reasoning = d.text("reasoning", m.Get("reasoning"))
+		c.Reasoning = d.texts.Read("reasoning", m.Get("reasoning"))
 	}
-	c.Refusal = d.text("refusal", m.Get("refusal"))
+	c.Refusal = d.texts.Read("refusal", m.Get("refusal"))
 	if details := m.Get("reasoning_details"); details.IsArray() && len(details.Array()) > 0 {
 		c.Kwargs = member(c.Kwargs, "reasoning_details", []byte(details.Raw))
 	}
@@ -155,10 +154,10 @@ func (d *decoder) toolCall(in gjson.Result) (out llm.ToolCallDelta, more *extra,
 		index = fmt.Sprint(i.Int())
 	}
 	piece := ""
-	if arguments.Type == gjson.String {
-		piece = arguments.Str
-	} else if arguments.Exists() && arguments.Type != gjson.Null {
+	if arguments.IsObject() || arguments.IsArray() {
 		piece = arguments.Raw // some servers send the object
+	} else {
+		piece = d.texts.Read("arguments "+index, arguments)
 	}
 	at := d.find(index, id, name, piece)
 	if at < 0 {
@@ -228,14 +227,14 @@ func (d *decoder) find(index, id, name, piece string) int {
 // parts reads content: a text, null, or the list of parts that Mistral sends when it thinks.
 func (d *decoder) parts(in gjson.Result) (content, thinking string) {
 	if !in.IsArray() {
-		return d.text("content", in), ""
+		return d.texts.Read("content", in), ""
 	}
 	in.ForEach(func(_, p gjson.Result) bool {
 		if p.Type == gjson.String {
 			content += p.Str
 			return true
 		}
-		content += d.text("content", p.Get("text"))
+		content += d.texts.Read("content", p.Get("text"))
 		if p.Get("type").Str != "thinking" {
 			return true
 		}
@@ -249,37 +248,6 @@ func (d *decoder) parts(in gjson.Result) (content, thinking string) {
 		return true
 	})
 	return content, thinking
-}
-
-// half is the escape of the first half of a surrogate pair at the end of a text.
-var half = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}"$`)
-
-// text returns a JSON text; "" for values of other types. Servers that cut text between the two escapes of a surrogate pair get the
-// first held back until the second comes.
-func (d *decoder) text(kind string, in gjson.Result) string {
-	if in.Type != gjson.String {
-		return ""
-	}
-	held := d.held[kind]
-	if held == "" && !strings.Contains(in.Raw, `\u`) {
-		return in.Str
-	}
-	raw := in.Raw
-	if held != "" && len(raw) > 2 {
-		raw = `"` + held + raw[1:]
-		delete(d.held, kind)
-	}
-	if at := half.FindStringIndex(raw); at != nil && !escaped(raw[:at[0]]) {
-		d.held[kind] = raw[at[0] : len(raw)-1]
-		raw = raw[:at[0]] + `"`
-	}
-	return gjson.Parse(raw).Str
-}
-
-// escaped reports whether the next character of a JSON text is escaped.
-func escaped(raw string) bool {
-	n := len(raw) - len(strings.TrimRight(raw, `\`))
-	return n%2 == 1
 }
 
 // str returns a JSON text; "" for values of other types.
