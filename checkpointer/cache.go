@@ -42,7 +42,7 @@ func newValueCache(limit int) *valueCache {
 // append appends a stored value as JSON.
 func (c *valueCache) append(dst []byte, typ string, data []byte) ([]byte, error) {
 	if typ != jsonplus.TypeMsgpack || len(data) < leastKept {
-		return jsonplus.AppendJSON(dst, typ, data)
+		return jsonplus.AppendJSONBelow(dst, 1, typ, data)
 	}
 	if value, ok := jsonplus.DeltaSnapshot(data); ok {
 		data = value
@@ -96,9 +96,10 @@ func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte,
 	}
 	c.mu.RUnlock()
 
-	start := len(dst)
+	start, below := len(dst), 1
 	dst = slices.Grow(dst, size+2)
 	if list {
+		below = 2
 		dst = append(dst, '[')
 	}
 	fresh := false
@@ -114,7 +115,7 @@ func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte,
 		}
 		at := len(dst)
 		var err error
-		if dst, err = jsonplus.AppendJSON(dst, jsonplus.TypeMsgpack, item); err != nil {
+		if dst, err = jsonplus.AppendJSONBelow(dst, below, jsonplus.TypeMsgpack, item); err != nil {
 			if !list {
 				return dst[:start], err
 			}

@@ -72,7 +72,7 @@ func ShownMessage(raw []byte) (m jsonplus.Message, ok bool) {
 // messageJSON returns a stored message as JSON; ok is false when it is corrupt. A graph may save anything, so a message that cannot be
 // read is not recorded, without an error.
 func messageJSON(raw []byte) (text []byte, ok bool) {
-	text, err := jsonplus.AppendJSON(nil, "msgpack", raw)
+	text, err := jsonplus.AppendJSONBelow(nil, 2, "msgpack", raw) // an item of a list in a channel
 	return text, err == nil && gjson.ValidBytes(text)
 }
 

@@ -54,6 +54,12 @@ const (
 // AppendJSON appends a stored value to dst as compact JSON. typ is one of the Type constants. Values nested too deeply become null. After
 // an error dst's bytes are unchanged; test for ErrPickle with errors.Is.
 func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
+	return AppendJSONBelow(dst, 0, typ, data)
+}
+
+// AppendJSONBelow is AppendJSON for a value that is shown below so many levels of arrays and objects. The values of a checkpoint are one object: a
+// channel stands below one level, and an item of a list in it below two. Streams show them as a whole, and both must end at the same depth.
+func AppendJSONBelow(dst []byte, levels int, typ string, data []byte) ([]byte, error) {
 	start := len(dst)
 	var err error
 	switch typ {
@@ -62,11 +68,11 @@ func AppendJSON(dst []byte, typ string, data []byte) ([]byte, error) {
 	case TypeBytes, TypeBytearray:
 		return appendBase64(dst, data), nil
 	case TypeMsgpack:
-		dst, err = appendWhole(dst, data, 0)
+		dst, err = appendWhole(dst, data, levels)
 	case TypeJSON:
 		var packed []byte
 		if packed, err = packShown(data); err == nil {
-			dst, err = appendWhole(dst, packed, 0)
+			dst, err = appendWhole(dst, packed, levels)
 		}
 	default:
 		err = unread(typ)
