@@ -59,7 +59,7 @@ func TestUsage(t *testing.T) {
 		require.ErrorContains(t, err, "--help", args)
 	}
 	_, err := execute(t, "start")
-	require.ErrorContains(t, err, `unknown command "start"; see understudy --help`)
+	require.ErrorContains(t, err, `unknown command "start", perhaps dev or state is meant; see understudy --help`)
 	_, err = execute(t, "serv")
 	require.ErrorContains(t, err, "serve is meant; see understudy --help")
 	_, err = execute(t, "nonsense", "--port", "1")

@@ -62,8 +62,9 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 	})
 	root.AddCommand(
 		newServer(config.Dev, &cobra.Command{
-			Use:   "dev",
-			Short: "Serve on this machine while you write graphs",
+			Use:        "dev",
+			SuggestFor: []string{"start", "up", "run"},
+			Short:      "Serve on this machine while you write graphs",
 			Long: `Serves the graphs of langgraph.json on this machine, with readable logs and a short stop.
 
 When it is ready it prints one line, "understudy listening on URL", and what to try next.
@@ -134,6 +135,7 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
   understudy proxy --upstream http://10.0.0.5:8000/agents -c langgraph.json --data /var/lib/us
   UNDERSTUDY_UPSTREAM=http://127.0.0.1:2024 understudy proxy --port 0 --offline-reads`,
 		}),
+		newChat(), newThreads(), newRuns(), newState(), newLogs(),
 		newImport(),
 		newExport(),
 		newInit(),

@@ -1,0 +1,362 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/tidwall/gjson"
+)
+
+func newChat() *cobra.Command {
+	var thread, message string
+	cmd := &cobra.Command{
+		Use:   "chat [GRAPH]",
+		Short: "Talk to a graph of a running server",
+		Long: `Talks to a graph of a running server in the terminal: answers as they are written, calls of tools and
+their results, and questions of interrupts, which you answer here: approve, edit or reject what a tool is
+about to do, or any text or JSON.
+
+GRAPH is the name of a graph, or the ID of an assistant; it may be left out when the server has one graph, or
+with --thread. Graphs that take no messages are given JSON. Ctrl-C cancels a run; at the prompt it ends the chat, as
+/quit does. /new begins another conversation. Text on standard input works too: one line is one message.`,
+		Example: `  understudy chat
+  understudy chat agent --url https://agents.example.com --header 'Authorization: Bearer …'
+  understudy chat --thread 01a206fb-8dce-76de-9933-4f6ae92099a6
+  understudy chat agent --message 'What is 6 times 7?'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError{fmt.Errorf("chat takes one graph, but got %q; quote a message: --message 'two words'", args)}
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().SortFlags = false
+	server := serverFlags(cmd)
+	cmd.Flags().StringVarP(&thread, "thread", "t", "", "`ID` of the conversation to go on with (default a new one)")
+	cmd.Flags().StringVarP(&message, "message", "m", "", "send one `TEXT`, print the answer and end")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		api, err := server()
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		c := &chat{api: api, thread: thread, out: out, palette: colorsOf(out), in: newLines(cmd.InOrStdin(), out), seen: map[string]bool{}}
+		if len(args) == 1 {
+			c.assistant = args[0]
+		}
+		return c.run(cmd.Context(), message)
+	}
+	return cmd
+}
+
+// chat is one conversation in a terminal.
+type chat struct {
+	palette
+	api       *client
+	assistant string // graph or assistant
+	thread    string // "" before the first message
+	schema    json.RawMessage
+	out       io.Writer
+	in        lineReader
+	seen      map[string]bool // messages and calls of tools that were shown, by ID
+	column    int             // whether text was written since the last line end
+}
+
+func (c *chat) run(ctx context.Context, message string) error {
+	waiting, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	if len(waiting) == 0 || message == "" {
+		waiting, err = c.resolve(ctx, waiting)
+	}
+	if message != "" && err == nil {
+		var input json.RawMessage
+		if input, err = c.input(message); err == nil {
+			if waiting, err = c.turn(ctx, map[string]any{"input": input}); err == nil {
+				_, err = c.resolve(ctx, waiting)
+			}
+		}
+		return ended(err)
+	}
+	for err == nil {
+		var text string
+		if text, err = c.in.line(c.paint(bold, "you> ")); err != nil {
+			break
+		}
+		err = c.said(ctx, strings.TrimSpace(text))
+	}
+	if c.thread != "" && c.in.interactive() {
+		fmt.Fprintln(c.out, c.paint(dim, "go on with: understudy chat --thread "+c.thread))
+	}
+	return ended(err)
+}
+
+// errQuit ends the chat.
+var errQuit = errors.New("quit")
+
+func ended(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, errQuit) {
+		return nil
+	}
+	return err
+}
+
+// begin finds the graph and the thread, shows the end of an old conversation, and returns the interrupts that wait there.
+func (c *chat) begin(ctx context.Context) ([]interrupt, error) {
+	var waiting []interrupt
+	if c.thread != "" {
+		state, err := c.state(ctx)
+		if err != nil {
+			return nil, err
+		}
+		waiting = state
+	}
+	if c.assistant == "" {
+		name, err := onlyAssistant(ctx, c.api)
+		if err != nil {
+			return nil, err
+		}
+		c.assistant = name
+	}
+	// Without a schema, such as of a graph that does not import, the run says what is wrong.
+	var schemas struct {
+		Input json.RawMessage `json:"input_schema"`
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	id, err := assistantID(ctx, c.api, c.assistant)
+	if err != nil {
+		return nil, err
+	}
+	if c.api.get(ctx, "/assistants/"+id+"/schemas", &schemas) == nil {
+		c.schema = schemas.Input
+	}
+	if c.in.interactive() {
+		fmt.Fprintln(c.out, c.paint(dim, fmt.Sprintf("%s on %s; /new begins another conversation, /quit ends", c.assistant, c.api.base)))
+		if !c.messages() {
+			fmt.Fprintln(c.out, c.paint(dim, "This graph takes JSON, such as "+string(sampleInput(c.schema))))
+		}
+	}
+	return waiting, nil
+}
+
+// shownMessages is how many messages of an old conversation are shown.
+const shownMessages = 6
+
+func (c *chat) state(ctx context.Context) ([]interrupt, error) {
+	var thread, state json.RawMessage
+	if err := c.api.get(ctx, "/threads/"+c.thread, &thread); err != nil {
+		return nil, threadError(err, c.thread)
+	}
+	if err := c.api.get(ctx, "/threads/"+c.thread+"/state", &state); err != nil {
+		return nil, err
+	}
+	if c.assistant == "" {
+		c.assistant = gjson.GetBytes(thread, "metadata.graph_id").String()
+	}
+	messages := gjson.GetBytes(state, "values.messages").Array()
+	for i, m := range messages {
+		if i < len(messages)-shownMessages {
+			c.seen[m.Get("id").String()] = true
+			continue
+		}
+		if t := m.Get("type").String(); t == "human" || m.Get("role").String() == "user" {
+			c.seen[m.Get("id").String()] = true
+			c.println(c.paint(bold, "you> ") + c.clean(textOf(m.Get("content"))))
+			continue
+		}
+		c.message(m)
+	}
+	var waiting []interrupt
+	for _, i := range gjson.GetBytes(state, "interrupts").Array() {
+		waiting = append(waiting, interruptOf(i))
+	}
+	return waiting, nil
+}
+
+// threadError explains that a thread is not there.
+func threadError(err error, thread string) error {
+	var refused *statusError
+	if errors.As(err, &refused) && (refused.status == http.StatusNotFound || refused.status == http.StatusUnprocessableEntity) {
+		return fmt.Errorf("there is no thread %s (%s); understudy threads lists them", thread, refused.detail)
+	}
+	return err
+}
+
+// said does what a line asks for.
+func (c *chat) said(ctx context.Context, text string) error {
+	switch text {
+	case "":
+		return nil
+	case "/quit", "/exit":
+		return errQuit
+	case "/new":
+		c.thread = ""
+		c.println(c.paint(dim, "a new conversation"))
+		return nil
+	case "/help":
+		c.println("/new begins another conversation, /quit ends the chat; all else is sent")
+		return nil
+	}
+	input, err := c.input(text)
+	if err != nil {
+		c.println(c.paint(red, err.Error()))
+		return nil
+	}
+	waiting, err := c.turn(ctx, map[string]any{"input": input})
+	if err == nil {
+		_, err = c.resolve(ctx, waiting)
+	}
+	return err
+}
+
+func (c *chat) messages() bool {
+	return len(c.schema) == 0 || takesMessages(c.schema)
+}
+
+// input makes the input of a run of a line.
+func (c *chat) input(text string) (json.RawMessage, error) {
+	if strings.HasPrefix(text, "{") && json.Valid([]byte(text)) && !c.messages() {
+		return json.RawMessage(text), nil
+	}
+	if c.messages() {
+		return messagesInput(text), nil
+	}
+	return nil, errors.New("this graph takes JSON, such as " + string(sampleInput(c.schema)))
+}
+
+// turn executes one run and shows it. It returns the interrupts at which it ended. Ctrl-C cancels the run.
+func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, error) {
+	if c.thread == "" {
+		var created struct {
+			ID string `json:"thread_id"`
+		}
+		if err := c.api.post(ctx, "/threads", map[string]any{"metadata": map[string]any{}}, &created); err != nil {
+			return nil, err
+		}
+		c.thread = created.ID
+	}
+	request["assistant_id"] = c.assistant
+	request["stream_mode"] = []string{"messages-tuple", "updates"}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt)
+	defer signal.Stop(stop)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &turn{chat: c}
+	go func() {
+		select {
+		case <-stop:
+			r.cancel(context.WithoutCancel(ctx))
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	quiet := waitSign(c.out, "thinking")
+	defer quiet()
+	res, err := c.api.open(ctx, http.MethodPost, "/threads/"+c.thread+"/runs/stream", request)
+	if err == nil {
+		defer res.Body.Close()
+		err = r.follow(res.Body, quiet)
+	}
+	c.endLine()
+	switch {
+	case r.cancelled.Load():
+		c.println(c.paint(yellow, "cancelled"))
+		return nil, nil
+	case err != nil:
+		return nil, threadError(err, c.thread)
+	}
+	return r.waiting, nil
+}
+
+// resolve answers interrupts until the graph has no more questions.
+func (c *chat) resolve(ctx context.Context, waiting []interrupt) ([]interrupt, error) {
+	for len(waiting) > 0 {
+		answers := map[string]any{}
+		var only any
+		for _, i := range waiting {
+			answer, err := c.answer(i)
+			if err != nil {
+				if errors.Is(err, io.EOF) {
+					c.println(c.paint(yellow, "The run waits for your answer: understudy chat --thread "+c.thread))
+				}
+				return waiting, err
+			}
+			only, answers[i.id] = answer, answer
+		}
+		command := map[string]any{"resume": only}
+		if len(waiting) > 1 {
+			command["resume"] = answers
+		}
+		var err error
+		if waiting, err = c.turn(ctx, map[string]any{"command": command}); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// onlyAssistant returns the graph of a server that has one.
+func onlyAssistant(ctx context.Context, api *client) (string, error) {
+	graphs, err := graphNames(ctx, api)
+	switch {
+	case err != nil:
+		return "", err
+	case len(graphs) == 0:
+		return "", errors.New("the server has no graph; see its log")
+	case len(graphs) > 1:
+		return "", usageError{fmt.Errorf("the server has several graphs, name one: understudy chat %s", strings.Join(graphs, " | "))}
+	}
+	return graphs[0], nil
+}
+
+func graphNames(ctx context.Context, api *client) ([]string, error) {
+	var rows []struct {
+		Graph string `json:"graph_id"`
+	}
+	if err := api.post(ctx, "/assistants/search", map[string]any{"limit": 1000}, &rows); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, r := range rows {
+		if !slices.Contains(names, r.Graph) {
+			names = append(names, r.Graph)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// assistantID returns the ID of an assistant, or of the default assistant of a graph.
+func assistantID(ctx context.Context, api *client, name string) (string, error) {
+	var rows []struct {
+		ID    string `json:"assistant_id"`
+		Graph string `json:"graph_id"`
+	}
+	if err := api.post(ctx, "/assistants/search", map[string]any{"limit": 1000}, &rows); err != nil {
+		return "", err
+	}
+	var graphs []string
+	for _, r := range rows {
+		if r.ID == name || r.Graph == name {
+			return r.ID, nil
+		}
+		if !slices.Contains(graphs, r.Graph) {
+			graphs = append(graphs, r.Graph)
+		}
+	}
+	slices.Sort(graphs)
+	return "", usageError{fmt.Errorf("the server has no graph %q; it has %s", name, strings.Join(graphs, ", "))}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+)
+
+// serveFolder runs understudy dev on a folder with a langgraph.json until the test ends, and returns its URL.
+func serveFolder(t *testing.T, dir string, flags ...string) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	out, stdout := io.Pipe()
+	var log bytes.Buffer
+	root := newRoot(stdout, &log)
+	root.SetArgs(append([]string{"dev", "-c", filepath.Join(dir, "langgraph.json"), "-p", "0", "--data", filepath.Join(dir, "data"), "--reload=false"}, flags...))
+	ended := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		_ = stdout.CloseWithError(err)
+		ended <- err
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	return strings.TrimPrefix(strings.TrimSpace(line), "understudy listening on ")
+}
+
+// typeInto runs a command with text on its standard input.
+func typeInto(t *testing.T, text string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newRoot(&out, io.Discard)
+	root.SetIn(strings.NewReader(text))
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+const careful = `{"graphs": {"careful": {"agent": {"model": "scripted:script.json", "tools": ["calculator"], "middleware": {"human_in_the_loop": {"calculator": true}}}}}}`
+
+const carefulScript = `{"answers": [
+ {"from": "tool", "when": "(?s)^(.*)$", "content": "The tool said ${1}."},
+ {"from": "human", "when": "(\\d+) times (\\d+)", "content": "Let me see.", "tool_calls": [{"name": "calculator", "args": {"expression": "$1 * $2"}}]},
+ {"when": "(?s)^(.*)$", "content": "You said: $1\nin two lines"}]}`
+
+// A chat shows answers, calls and results, asks before tools run, and goes on with a thread; threads, runs, state and logs show the same.
+func TestChat(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "langgraph.json"), []byte(careful), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "script.json"), []byte(carefulScript), 0o600))
+	url := serveFolder(t, dir)
+
+	const question = "Let me see.\n→ calculator {\"expression\":\"6 * 7\"}\n? may calculator be called with {\"expression\":\"6 * 7\"}\n"
+	for answers, want := range map[string][]string{
+		"a\n":                                    {"← calculator 42\nThe tool said 42.\n"},
+		"nonsense\napprove\n":                    {"write one of approve, edit, reject, respond\n← calculator 42\nThe tool said 42.\n"},
+		"e\nno JSON\n{\"expression\":\"1+1\"}\n": {"no JSON is no JSON object; write one such as {\"expression\":\"6 * 7\"}\n", "with arguments {\"expression\": \"1+1\"}", "2.\n"},
+		"e\n\n":                                  {"42"},
+		"r\nrej\nnot today\n":                    {"write one of approve", "not today"},
+		"respond\nforty-two\n":                   {"forty-two"},
+	} {
+		out, err := typeInto(t, "What is 6 times 7?\n"+answers, "chat", "--url", url)
+		require.NoError(t, err, out)
+		require.True(t, strings.HasPrefix(out, question), out)
+		for _, w := range want {
+			require.Contains(t, out, w, answers)
+		}
+		require.Contains(t, out, "The tool said ")
+	}
+	out, err := typeInto(t, "", "chat", "careful", "--url", url, "-m", "hello")
+	require.NoError(t, err)
+	require.Equal(t, "You said: hello\nin two lines\n", out)
+
+	// An unanswered question waits, and is asked again.
+	out, err = typeInto(t, "", "chat", "--url", url, "-m", "What is 6 times 7?")
+	require.NoError(t, err)
+	m := regexp.MustCompile(`understudy chat --thread (\S+)\n`).FindStringSubmatch(out)
+	require.NotNil(t, m, out)
+	thread := m[1]
+	out, err = execute(t, "state", thread, "-u", url)
+	require.NoError(t, err)
+	for _, want := range []string{"messages (2)\n  human  What is 6 times 7?\n  ai     Let me see.\n         → calculator", "waits for an answer", `"action_requests"`} {
+		require.Contains(t, out, want)
+	}
+	out, err = execute(t, "threads", "--status", "interrupted", "--graph", "careful", "-u", url)
+	require.NoError(t, err)
+	require.Regexp(t, `^THREAD +STATUS +GRAPH +CHANGED\n`+thread+` +interrupted +careful +\d+s ago\n$`, out)
+	out, err = typeInto(t, "a\nand again\n/new\nhello\n/quit\nnot sent\n", "chat", "--thread", thread, "-u", url)
+	require.NoError(t, err)
+	require.Equal(t, "you> What is 6 times 7?\n"+question+"← calculator 42\nThe tool said 42.\nYou said: and again\nin two lines\na new conversation\nYou said: hello\nin two lines\n", out)
+
+	out, err = execute(t, "runs", thread, "-u", url)
+	require.NoError(t, err)
+	require.Regexp(t, `^RUN +STATUS +GRAPH +CREATED +TOOK\n(\S+ +success +careful +\d+s ago +[\d.]+\S*s\n){3}$`, out)
+	out, err = execute(t, "logs", thread, "-u", url)
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)of careful begins\n.* human  What is 6 times 7\?\n.* ai     Let me see. → calculator \{.* tool   42\n.* ends: success, \d+ tokens in, \d+ out\n`, out)
+	out, err = execute(t, "logs", thread, "--json", "-u", url)
+	require.NoError(t, err)
+	for line := range strings.Lines(out) {
+		require.True(t, json.Valid([]byte(line)), line)
+	}
+	out, err = execute(t, "threads", "--json", "-u", url)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(gjson.Parse(out).Array()), 3)
+
+	// Mistakes say what to do.
+	for args, want := range map[string]string{
+		"chat nope":              `the server has no graph "nope"; it has careful`,
+		"chat a b":               "quote a message",
+		"chat --thread nope":     "understudy threads lists them",
+		"state nope":             "understudy threads lists them",
+		"runs ../x":              "understudy threads lists them",
+		"logs":                   "needs the ID of a thread",
+		"threads --url nonsense": "is no URL of a server",
+		"threads -H nonsense":    "is not of the form 'Name: value'",
+	} {
+		words := strings.Fields(args)
+		if !strings.Contains(args, "--url") {
+			words = append(words, "-u", url)
+		}
+		_, err := execute(t, words...)
+		require.ErrorContains(t, err, want, args)
+	}
+	_, err = execute(t, "threads", "-u", "http://127.0.0.1:1")
+	require.ErrorContains(t, err, "nothing listens on http://127.0.0.1:1; start a server with `understudy dev`")
+}
+
+// scriptedLines answers prompts.
+type scriptedLines []string
+
+func (l *scriptedLines) interactive() bool { return false }
+func (l *scriptedLines) line(string) (string, error) {
+	if len(*l) == 0 {
+		return "", io.EOF
+	}
+	text := (*l)[0]
+	*l = (*l)[1:]
+	return text, nil
+}
+
+// Answers have the form that whoever asked expects.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	const old = `[{"action_request":{"action":"send","args":{"to":"x"}},"config":{"allow_accept":true,"allow_edit":true,"allow_respond":true,"allow_ignore":true},"description":"d"}]`
+	const two = `{"action_requests":[{"name":"a","args":{}},{"name":"b","args":{"n":1}}],"review_configs":[{"action_name":"b","allowed_decisions":["approve","reject"]},{"action_name":"a","allowed_decisions":["approve"]}]}`
+	for _, c := range []struct {
+		value string
+		lines []string
+		want  string
+	}{
+		{`"go on?"`, []string{"yes please"}, `"yes please"`},
+		{`{"question":"which?"}`, []string{`{"letter": "x"}`}, `{"letter":"x"}`},
+		{`3`, []string{"true"}, `true`},
+		{old, []string{"a"}, `[{"args":null,"type":"accept"}]`},
+		{old, []string{"edit", `{"to":"y"}`}, `[{"args":{"action":"send","args":{"to":"y"}},"type":"edit"}]`},
+		{old, []string{"resp", "respond", "do not"}, `[{"args":"do not","type":"response"}]`},
+		{old, []string{"reject"}, `[{"args":null,"type":"ignore"}]`},
+		{two, []string{"e", "a", "e", "r", "no"}, `{"decisions":[{"type":"approve"},{"message":"no","type":"reject"}]}`},
+		{two, []string{"a", "r", ""}, `{"decisions":[{"type":"approve"},{"type":"reject"}]}`},
+	} {
+		lines := scriptedLines(c.lines)
+		chat := &chat{in: &lines, out: io.Discard, seen: map[string]bool{}}
+		got, err := chat.answer(interrupt{"i", gjson.Parse(c.value)})
+		require.NoError(t, err, c.value)
+		b, err := json.Marshal(got)
+		require.NoError(t, err)
+		require.JSONEq(t, c.want, string(b))
+		require.Empty(t, lines)
+	}
+	chat := &chat{in: &scriptedLines{}, out: io.Discard, seen: map[string]bool{}}
+	_, err := chat.answer(interrupt{"i", gjson.Parse(two)})
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// What a server sends cannot change the terminal.
+func TestChatCleans(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	c := &chat{out: &out, seen: map[string]bool{}}
+	c.message(gjson.Parse(`{"type":"ai","id":"1","content":[{"type":"text","text":"a\u001b[2Jb\nc\u0007"},{"type":"image","data":"x"}],"tool_calls":[{"id":"2","name":"n\u001b]0;x\u0007","args":{"k":"\u001b[31m"}}]}`))
+	require.NotContains(t, out.String(), "\x1b")
+	require.True(t, strings.HasPrefix(out.String(), "ab\nc[image]\n→ n "), out.String())
+}

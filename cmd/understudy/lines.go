@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// lineReader reads what a person writes.
+type lineReader interface {
+	// line returns the next line without its end; io.EOF after the last, or when the person ends.
+	line(prompt string) (string, error)
+	// interactive reports whether a person is there.
+	interactive() bool
+}
+
+func newLines(in io.Reader, out io.Writer) lineReader {
+	if f, ok := in.(*os.File); ok && isTerminal(out) && term.IsTerminal(int(f.Fd())) {
+		return &terminalLines{fd: int(f.Fd()), terminal: term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{in, out}, "")}
+	}
+	return &pipedLines{r: bufio.NewReader(in)}
+}
+
+// terminalLines edits lines, with a history.
+type terminalLines struct {
+	fd       int
+	terminal *term.Terminal
+}
+
+func (l *terminalLines) interactive() bool { return true }
+
+// line has the terminal raw only while it reads, so that Ctrl-C ends a run otherwise.
+func (l *terminalLines) line(prompt string) (string, error) {
+	state, err := term.MakeRaw(l.fd)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = term.Restore(l.fd, state) }()
+	if width, height, err := term.GetSize(l.fd); err == nil {
+		_ = l.terminal.SetSize(width, height)
+	}
+	l.terminal.SetPrompt(prompt)
+	return l.terminal.ReadLine()
+}
+
+// pipedLines reads lines of a file or pipe, and shows no prompt.
+type pipedLines struct{ r *bufio.Reader }
+
+func (l *pipedLines) interactive() bool { return false }
+
+func (l *pipedLines) line(string) (string, error) {
+	text, err := l.r.ReadString('\n')
+	if err != nil && text == "" {
+		return "", err
+	}
+	return strings.TrimRight(text, "\r\n"), nil
+}
+
+// patientFor is how long a command may be silent on a terminal.
+const patientFor = time.Second
+
+// waitSign shows on a terminal that something goes on when it takes longer than a second. The function that it returns takes the sign away, and may be
+// called again.
+func waitSign(out io.Writer, what string) (done func()) {
+	if !isTerminal(out) {
+		return func() {}
+	}
+	end, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-end:
+			return
+		case <-time.After(patientFor):
+		}
+		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(out), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14))
+		for tick := time.NewTicker(100 * time.Millisecond); ; {
+			select {
+			case <-end:
+				tick.Stop()
+				_ = bar.Finish()
+				return
+			case <-tick.C:
+				_ = bar.Add(1)
+			}
+		}
+	}()
+	var once sync.Once
+	return func() {
+		once.Do(func() { close(end) })
+		<-over
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tidwall/gjson"
+)
+
+func newLogs() *cobra.Command {
+	var follow, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "logs THREAD [RUN]",
+		Short: "Show what happened on a thread",
+		Long: `Shows the log of a thread of a running server, or of one of its runs: messages, calls of tools, how runs began and ended, and
+their errors. --follow goes on with what comes.`,
+		Example: `  understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 --follow
+  understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 01a206fb-8dde-719e-a972-f8f56bca4bfa
+  understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 --json | jq -c .content`,
+		Args: needArgs(1, 2, "the ID of a thread (understudy threads lists them)"),
+	}
+	cmd.Flags().SortFlags = false
+	server := serverFlags(cmd)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		api, err := server()
+		if err != nil {
+			return err
+		}
+		path := "/threads/" + pathSegment(args[0])
+		if len(args) == 2 {
+			path += "/runs/" + pathSegment(args[1])
+		}
+		out := cmd.OutOrStdout()
+		c := &chat{palette: colorsOf(out), out: out}
+		return eachEvent(cmd.Context(), api, path+"/events", args[0], follow, func(e gjson.Result) {
+			if asJSON {
+				fmt.Fprintln(out, e.Raw)
+				return
+			}
+			c.println(c.paint(dim, clockOf(e.Get("created_at").String())) + " " + describeEvent(c, e))
+		})
+	}
+	return cmd
+}
+
+// followEvery is the pause between two looks for new events.
+const followEvery = time.Second
+
+// eachEvent reads the events of a thread or run, page by page.
+func eachEvent(ctx context.Context, api *client, path, thread string, follow bool, show func(gjson.Result)) error {
+	after := int64(0)
+	for {
+		var page json.RawMessage
+		err := api.get(ctx, fmt.Sprintf("%s?limit=1000&after_seq=%d", path, after), &page)
+		var refused *statusError
+		if errors.As(err, &refused) && refused.status == http.StatusNotFound && refused.detail == "Not Found" {
+			return fmt.Errorf("%s keeps no log of threads: only understudy does", api.base)
+		}
+		if err != nil {
+			return threadError(err, thread)
+		}
+		for _, e := range gjson.GetBytes(page, "data").Array() {
+			after = e.Get("seq").Int()
+			show(e)
+		}
+		switch {
+		case gjson.GetBytes(page, "has_more").Bool():
+			continue
+		case !follow:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+// describeEvent is an event on one line.
+func describeEvent(c *chat, e gjson.Result) string {
+	content, kind := e.Get("content"), e.Get("event_type").String()
+	line := func(s string) string { return strings.ReplaceAll(c.clean(cut(s, 300)), "\n", " ") }
+	switch {
+	case e.Get("category").String() == "message":
+		text := line(textOf(content.Get("content")))
+		for _, call := range content.Get("tool_calls").Array() {
+			text += c.paint(cyan, " → "+line(call.Get("name").String()+" "+call.Get("args").Raw))
+		}
+		return c.paint(bold, fmt.Sprintf("%-6s", line(content.Get("type").String()))) + " " + strings.TrimSpace(text)
+	case kind == "run.start":
+		return c.paint(blue, "run "+e.Get("run_id").String()) + " of " + line(content.Get("chain").String()) + " begins"
+	case kind == "run.end":
+		return c.paint(blue, "run "+e.Get("run_id").String()) + " ends: " + e.Get("metadata.status").String() +
+			fmt.Sprintf(", %d tokens in, %d out", content.Get("input_tokens").Int(), content.Get("output_tokens").Int())
+	case kind == "run.error":
+		return c.paint(blue, "run "+e.Get("run_id").String()) + " " + c.paint(red, "fails: "+line(content.String()))
+	}
+	return line(kind + " " + content.Raw)
+}
+
+func clockOf(text string) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return text
+	}
+	return at.Local().Format("01-02 15:04:05")
+}
+
+// pathSegment escapes what a person wrote for a path.
+func pathSegment(s string) string { return url.PathEscape(s) }

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// lookCommand makes a command that shows something of a running server: as a table, or the answer as it is with --json.
+func lookCommand(cmd *cobra.Command, ask func(ctx context.Context, api *client, args []string) (json.RawMessage, error),
+	show func(out io.Writer, p palette, answer json.RawMessage)) *cobra.Command {
+	cmd.Flags().SortFlags = false
+	server := serverFlags(cmd)
+	asJSON := false
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		api, err := server()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), commandTimeout)
+		defer cancel()
+		out := cmd.OutOrStdout()
+		done := waitSign(out, "asking "+api.base)
+		answer, err := ask(ctx, api, args)
+		done()
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			fmt.Fprintln(out, indented(string(answer)))
+			return nil
+		}
+		show(out, colorsOf(out), answer)
+		return nil
+	}
+	return cmd
+}
+
+// needArgs refuses other numbers of arguments, and says which are needed.
+func needArgs(least, most int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && len(args) <= most {
+			return nil
+		}
+		return usageError{fmt.Errorf("%s needs %s, and got %d arguments; see %s --help", cmd.CommandPath(), names, len(args), cmd.CommandPath())}
+	}
+}
+
+// table writes rows in columns, the first as a heading.
+func table(out io.Writer, rows [][]string) {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a closed output
+}
+
+// ago says how long ago a time of the API was.
+func ago(text string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return text
+	}
+	switch d := now.Sub(at); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", max(0, int(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	}
+	return at.Local().Format("2006-01-02 15:04")
+}
+
+// orNone stands for an empty cell.
+func orNone(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

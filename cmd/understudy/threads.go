@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tidwall/gjson"
+)
+
+func newThreads() *cobra.Command {
+	var limit int
+	var status, graph string
+	cmd := lookCommand(&cobra.Command{
+		Use:   "threads",
+		Short: "List the threads of a server",
+		Long:  `Lists the threads of a running server, the last changed first: their status, graph, and when they changed.`,
+		Example: `  understudy threads
+  understudy threads --status interrupted --graph agent
+  understudy threads --json --limit 1000 | jq -r '.[].thread_id'`,
+		Args: noArgs,
+	}, func(ctx context.Context, api *client, _ []string) (answer json.RawMessage, err error) {
+		body := map[string]any{
+			"limit": limit, "sort_by": "updated_at", "sort_order": "desc", "select": []string{"thread_id", "status", "metadata", "created_at", "updated_at", "interrupts"},
+		}
+		if status != "" {
+			body["status"] = status
+		}
+		if graph != "" {
+			body["metadata"] = map[string]any{"graph_id": graph}
+		}
+		return answer, api.post(ctx, "/threads/search", body, &answer)
+	}, func(out io.Writer, p palette, answer json.RawMessage) {
+		rows := [][]string{{"THREAD", "STATUS", "GRAPH", "CHANGED"}}
+		for _, t := range gjson.ParseBytes(answer).Array() {
+			rows = append(rows, []string{
+				t.Get("thread_id").String(), t.Get("status").String(), p.printable(orNone(t.Get("metadata.graph_id").String())), ago(t.Get("updated_at").String(), time.Now()),
+			})
+		}
+		if len(rows) == 1 {
+			fmt.Fprintln(out, "no threads; understudy chat begins one")
+			return
+		}
+		table(out, rows)
+	})
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "`NUMBER` of threads at most")
+	cmd.Flags().StringVar(&status, "status", "", "`STATUS`: idle, busy, interrupted or error (default any)")
+	cmd.Flags().StringVar(&graph, "graph", "", "`NAME` of the graph (default any)")
+	return cmd
+}
