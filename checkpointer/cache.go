@@ -3,23 +3,16 @@ package checkpointer
 import (
 	"hash/maphash"
 	"slices"
-	"sync"
 
+	"understudy/internal/cache"
 	"understudy/internal/jsonplus"
 )
 
 // valueCache caches the JSON of stored values, by a digest of their bytes: a message that a hundred checkpoints repeat is
 // converted once, and deleted rows need no invalidation. Lists are cached by element.
-//
-// Entries live in two generations. When the young one has its half of the memory, it becomes the old one, and the previous
-// old one is dropped with all entries not used meanwhile. That is nearly least-recently-used, without an ordered list.
 type valueCache struct {
-	limit int
 	seeds [2]maphash.Seed
-
-	mu         sync.RWMutex
-	young, old map[digest][]byte
-	size       int // bytes in young
+	texts *cache.Cache[digest, []byte]
 }
 
 // digest has 128 bits under random seeds, which writers of values cannot know.
@@ -29,13 +22,12 @@ const (
 	// leastKept is the size below which converting is as fast as a lookup.
 	leastKept = 64
 	// entryOverhead is the memory of an entry in addition to its bytes.
-	entryOverhead = 96
+	entryOverhead = 160
 )
 
 func newValueCache(limit int) *valueCache {
 	return &valueCache{
-		limit: limit, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		young: map[digest][]byte{}, old: map[digest][]byte{},
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, texts: cache.New[digest, []byte](limit),
 	}
 }
 
@@ -67,34 +59,22 @@ func (c *valueCache) appendList(dst []byte, items [][]byte) ([]byte, error) {
 	return c.appendItems(dst, items, true)
 }
 
-type found struct {
-	digest digest
-	text   []byte // nil: not known
-	aged   bool   // in the old generation
-}
-
 func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte, error) {
-	known := make([]found, len(items))
-	for i, item := range items {
-		if len(item) >= leastKept {
-			known[i].digest = digest{maphash.Bytes(c.seeds[0], item), maphash.Bytes(c.seeds[1], item)}
-		}
-	}
+	digests := make([]digest, len(items)) // zero for items that are too small to be kept
+	texts := make([][]byte, len(items))   // nil: not known
 	size := 2
-	c.mu.RLock()
 	for i, item := range items {
 		if len(item) < leastKept {
 			size += 2 * len(item)
 			continue
 		}
-		k := &known[i]
-		if k.text = c.young[k.digest]; k.text == nil {
-			k.text = c.old[k.digest]
-			k.aged = k.text != nil
-		}
-		size += max(len(k.text), len(item)) + 1
+		digests[i] = digest{maphash.Bytes(c.seeds[0], item), maphash.Bytes(c.seeds[1], item)}
+		size += len(item) + 1
 	}
-	c.mu.RUnlock()
+	c.texts.GetAll(digests, func(i int, text []byte) {
+		texts[i] = text
+		size += max(0, len(text)-len(items[i]))
+	})
 
 	start, below := len(dst), 1
 	dst = slices.Grow(dst, size+2)
@@ -102,15 +82,12 @@ func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte,
 		below = 2
 		dst = append(dst, '[')
 	}
-	fresh := false
 	for i, item := range items {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		k := &known[i]
-		if k.text != nil {
-			dst = append(dst, k.text...)
-			fresh = fresh || k.aged
+		if texts[i] != nil {
+			dst = append(dst, texts[i]...)
 			continue
 		}
 		at := len(dst)
@@ -122,34 +99,11 @@ func (c *valueCache) appendItems(dst []byte, items [][]byte, list bool) ([]byte,
 			dst = append(dst, "null"...) // it does not affect its siblings
 		}
 		if len(item) >= leastKept {
-			k.text, k.aged, fresh = slices.Clone(dst[at:]), true, true
+			c.texts.Put(digests[i], slices.Clone(dst[at:]), len(dst)-at+entryOverhead)
 		}
 	}
 	if list {
 		dst = append(dst, ']')
 	}
-	if fresh {
-		c.keep(known)
-	}
 	return dst, nil
-}
-
-// keep adds entries to the young generation if they are not in it.
-func (c *valueCache) keep(all []found) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range all {
-		size := len(f.text) + entryOverhead
-		if !f.aged || size > c.limit/4 {
-			continue
-		}
-		if _, ok := c.young[f.digest]; ok {
-			continue
-		}
-		if c.size+size > c.limit/2 {
-			c.young, c.old, c.size = map[digest][]byte{}, c.young, 0
-		}
-		c.young[f.digest] = f.text
-		c.size += size
-	}
 }

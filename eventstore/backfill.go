@@ -11,6 +11,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/cache"
 	"understudy/internal/jsonplus"
 	"understudy/internal/logctx"
 )
@@ -51,8 +52,8 @@ const (
 	batchBytes       = 8 << 20
 	// batchTime is the length of a transaction before it yields to other writers.
 	batchTime = 25 * time.Millisecond
-	// rememberThreads limits the set of complete threads, of which there are two.
-	rememberThreads = 1 << 14
+	// rememberThreads limits the set of complete threads.
+	rememberThreads = 1 << 15
 )
 
 // Backfiller records the checkpoints that were saved without recording: those of an existing database, or those written while recording did
@@ -71,18 +72,18 @@ type Backfiller struct {
 	checkpoints, size int           // of a batch
 	pause             time.Duration // of a transaction
 
-	mu sync.Mutex
-	// whole are complete threads; was holds those from before whole was full. A complete thread stays complete: each new
-	// checkpoint is recorded in the transaction that saves it.
-	whole, was map[id.Thread]struct{}
-	flights    map[id.Thread]chan struct{} // threads being backfilled; closed when done
+	// whole are complete threads. A complete thread stays complete: each new checkpoint is recorded in the transaction that saves it.
+	whole *cache.Cache[id.Thread, struct{}]
+
+	mu      sync.Mutex
+	flights map[id.Thread]chan struct{} // threads being backfilled; closed when done
 }
 
 // NewBackfiller returns a Backfiller for a storage.
 func NewBackfiller(a Archive) *Backfiller {
 	return &Backfiller{
 		store: a, checkpoints: batchCheckpoints, size: batchBytes, pause: batchTime,
-		whole: map[id.Thread]struct{}{}, flights: map[id.Thread]chan struct{}{},
+		whole: cache.New[id.Thread, struct{}](rememberThreads), flights: map[id.Thread]chan struct{}{},
 	}
 }
 
@@ -162,34 +163,18 @@ func (b *Backfiller) enter(t id.Thread, mine chan struct{}) (busy chan struct{},
 
 // lacksNothing reports whether a thread is known to be complete.
 func (b *Backfiller) lacksNothing(t id.Thread) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, ok := b.whole[t]; ok {
-		return true
-	}
-	_, ok := b.was[t]
-	if ok {
-		b.remember(t)
-	}
+	_, ok := b.whole.Get(t)
 	return ok
 }
 
 func (b *Backfiller) leave(t id.Thread, mine chan struct{}, whole bool) {
+	if whole {
+		b.whole.Put(t, struct{}{}, 1)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if whole {
-		b.remember(t)
-	}
 	delete(b.flights, t)
 	close(mine)
-}
-
-// remember notes that a thread is complete. The caller holds b.mu.
-func (b *Backfiller) remember(t id.Thread) {
-	if len(b.whole) >= rememberThreads {
-		b.was, b.whole = b.whole, make(map[id.Thread]struct{}, rememberThreads)
-	}
-	b.whole[t] = struct{}{}
 }
 
 // fill records the missing checkpoints of a thread.

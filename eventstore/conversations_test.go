@@ -61,7 +61,7 @@ func TestConversations(t *testing.T) {
 				m := newMemory()
 				last := replay(t, m, c, func() {
 					if forget {
-						m.cache = &eventstore.Cache{}
+						m.cache = eventstore.NewCache()
 					}
 				})
 				if diff := cmp.Diff(c.Want, shown(t, m, last)); diff != "" {

@@ -27,7 +27,7 @@ type memory struct {
 func newMemory() *memory {
 	return &memory{
 		writes: map[id.Checkpoint][]eventstore.Value{}, inputs: map[id.Run][2]json.RawMessage{},
-		values: map[string]eventstore.Value{}, cache: &eventstore.Cache{},
+		values: map[string]eventstore.Value{}, cache: eventstore.NewCache(),
 	}
 }
 

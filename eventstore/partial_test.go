@@ -50,7 +50,7 @@ func TestPartialAnswersChangeNothingElse(t *testing.T) {
 				continue
 			}
 			if r.IntN(2) == 0 {
-				got.cache = &eventstore.Cache{}
+				got.cache = eventstore.NewCache()
 			}
 			for i := range 1 + r.IntN(2) {
 				require.True(t, keep(t, got, c.id, partial(fmt.Sprint("p", c.id, "-", i), fmt.Sprint(mark, c.id, "-", i))))

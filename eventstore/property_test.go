@@ -79,7 +79,7 @@ func TestOrderOfBranchesDoesNotMatter(t *testing.T) {
 			got := newMemory()
 			for _, c := range shuffled(r, script) {
 				if r.IntN(4) == 0 {
-					got.cache = &eventstore.Cache{}
+					got.cache = eventstore.NewCache()
 				}
 				play(t, got, []checkpoint{c})
 			}
@@ -131,7 +131,7 @@ func FuzzRecord(f *testing.F) {
 				return
 			}
 			require.NoError(t, eventstore.Record(m, c.facts(m)), "a graph can save what it likes")
-			m.cache = &eventstore.Cache{}
+			m.cache = eventstore.NewCache()
 		}
 		for _, r := range m.rows {
 			if !r.Opaque {
@@ -175,7 +175,7 @@ func BenchmarkRecord(b *testing.B) {
 					m := newMemory()
 					play(b, m, []checkpoint{{id: "a", raw: packed}})
 					if bench.cold {
-						m.cache = &eventstore.Cache{}
+						m.cache = eventstore.NewCache()
 					}
 					f := checkpoint{id: "b", parent: "a", raw: bench.raw}.facts(m)
 					b.StartTimer()

@@ -88,7 +88,7 @@ func shows(t *testing.T, script []checkpoint, want []string, check func(m *memor
 		m := newMemory()
 		for _, step := range script {
 			if forget {
-				m.cache = &eventstore.Cache{}
+				m.cache = eventstore.NewCache()
 			}
 			play(t, m, []checkpoint{step})
 		}
@@ -469,7 +469,7 @@ func TestRecord(t *testing.T) {
 					before := len(m.events)
 					play(t, m, []checkpoint{step})
 					if forget {
-						m.cache = &eventstore.Cache{}
+						m.cache = eventstore.NewCache()
 					}
 					if i == len(c.script)-1 && c.events != nil {
 						got := []string{}

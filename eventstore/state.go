@@ -1,15 +1,14 @@
 package eventstore
 
 import (
-	"container/list"
 	"crypto/sha256"
 	"hash/maphash"
 	"slices"
 	"strings"
-	"sync"
 
 	"understudy/eventstore/judge"
 	"understudy/id"
+	"understudy/internal/cache"
 )
 
 // item is a message or marker in a transcript or a list, with the facts of its events. Items are shared by states and
@@ -143,16 +142,11 @@ func loadState(tx Tx, t id.Thread, row *Row) (*state, error) {
 	return s, nil
 }
 
-// Cache holds the most recently used states, within a memory limit. It is safe for concurrent use; the zero value is ready.
+// Cache holds the states that were used lately, within a memory limit. It is safe for concurrent use.
 //
 // A state may remain after its transaction was rolled back. It is then never found, because no stored row has the stamp of its
 // node.
-type Cache struct {
-	mu     sync.Mutex
-	bytes  int
-	byNode map[nodeKey]*list.Element // of *cached
-	recent list.List                 // newest first
-}
+type Cache struct{ states *cache.Cache[nodeKey, *state] }
 
 // cacheBytes is the memory limit of a Cache: some hundred threads of some hundred messages.
 const cacheBytes = 64 << 20
@@ -162,51 +156,16 @@ type nodeKey struct {
 	node   int64
 }
 
-type cached struct {
-	key    nodeKey
-	state  *state
-	weight int
-}
+// NewCache returns an empty Cache.
+func NewCache() *Cache { return &Cache{cache.New[nodeKey, *state](cacheBytes)} }
 
 // take returns a state, now owned by the caller, or nil.
 func (c *Cache) take(t id.Thread, row *Row) *state {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.byNode[nodeKey{t, row.Node}]
-	if e == nil {
-		return nil
-	}
-	c.remove(e)
-	if s := e.Value.(*cached).state; s.node.Stamp == row.Stamp {
+	if s, ok := c.states.Take(nodeKey{t, row.Node}); ok && s.node.Stamp == row.Stamp {
 		return s
 	}
 	return nil
 }
 
 // put stores a state, which the cache then owns.
-func (c *Cache) put(t id.Thread, s *state) {
-	key, w := nodeKey{t, s.node.ID}, s.weight()
-	if w > cacheBytes/4 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.byNode[key]; e != nil {
-		c.remove(e)
-	}
-	if c.byNode == nil {
-		c.byNode = map[nodeKey]*list.Element{}
-	}
-	c.byNode[key] = c.recent.PushFront(&cached{key, s, w})
-	c.bytes += w
-	for c.bytes > cacheBytes {
-		c.remove(c.recent.Back())
-	}
-}
-
-func (c *Cache) remove(e *list.Element) {
-	k := e.Value.(*cached)
-	c.recent.Remove(e)
-	delete(c.byNode, k.key)
-	c.bytes -= k.weight
-}
+func (c *Cache) put(t id.Thread, s *state) { c.states.Put(nodeKey{t, s.node.ID}, s, s.weight()) }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -17,23 +15,24 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore/overlay"
 	"understudy/id"
+	"understudy/internal/cache"
 	"understudy/internal/jsonobj"
 )
 
 // formsBytes bounds the records that are kept in another form.
 const formsBytes = 32 << 20
 
-// forms shows records as readers with the overlay see them. It keeps them in the forms that readers asked for last, within bounds, in two generations as package
-// checkpointer keeps values.
+// forms shows records as readers with the overlay see them. It keeps them in the forms that readers asked for last, within bounds.
 type forms struct {
 	store   Store
 	overlay *overlay.Overlay // nil: readers see what the graph itself has
 	log     *slog.Logger
 	making  singleflight.Group
+	kept    *cache.Cache[string, *bridge.Record]
+}
 
-	mu         sync.Mutex
-	young, old map[string]*bridge.Record
-	bytes      int // of young
+func newForms(store Store, o *overlay.Overlay, log *slog.Logger) *forms {
+	return &forms{store: store, overlay: o, log: log, kept: cache.New[string, *bridge.Record](formsBytes)}
 }
 
 // reader returns the next records, as Follower.Next.
@@ -103,7 +102,7 @@ func (f *forms) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look
 		return rec
 	}
 	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
-	if made := f.get(key); made != nil {
+	if made, ok := f.kept.Get(key); ok {
 		return made
 	}
 	made, err, _ := f.making.Do(key, func() (any, error) {
@@ -207,31 +206,11 @@ func same(a json.RawMessage, b []byte) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-func (f *forms) get(key string) *bridge.Record {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if r := f.young[key]; r != nil {
-		return r
-	}
-	return f.old[key]
-}
-
 // forget drops the records of a thread whose transcript was changed where it stood.
 func (f *forms) forget(t id.Thread) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	of := func(key string, _ *bridge.Record) bool { return strings.HasPrefix(key, string(t)+" ") }
-	maps.DeleteFunc(f.young, of)
-	maps.DeleteFunc(f.old, of)
+	f.kept.DeleteFunc(func(key string) bool { return strings.HasPrefix(key, string(t)+" ") })
 }
 
 func (f *forms) keep(key string, r *bridge.Record) {
-	size := len(key) + len(r.Data) + len(r.Frame) + 256
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.young == nil || f.bytes+size > formsBytes/2 {
-		f.young, f.old, f.bytes = map[string]*bridge.Record{}, f.young, 0
-	}
-	f.young[key] = r
-	f.bytes += size
+	f.kept.Put(key, r, len(key)+len(r.Data)+len(r.Frame)+256)
 }

@@ -157,7 +157,7 @@ func NewService(o Options) *Service {
 	s.slots = slots.New(o.Jobs, o.Limits, func() { loop.Poke(wake) })
 	metrics := newMetrics(o.Registry)
 	s.webhooks = webhook.NewSender(outbox{s.Store, shared}, s.Webhooks, s.log, s.Now, o.Registry)
-	forms := &forms{store: o.Store, overlay: o.Overlay, log: s.log}
+	forms := newForms(o.Store, o.Overlay, s.log)
 	s.publisher = newPublisher(&o, shared != nil, s.signals, s.quit)
 	s.settler = &settler{store: o.Store, snapshots: o.Snapshots, overlay: o.Overlay, now: s.Now}
 	s.followers = &followers{

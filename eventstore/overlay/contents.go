@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/judge"
 	"understudy/id"
+	"understudy/internal/cache"
 )
 
 // entry is an event of a transcript or list, decoded for showing. It is immutable.
@@ -186,37 +186,29 @@ func (e *entry) says(text []byte, kind string) {
 
 // memory holds the contents of the threads read last, within a limit.
 type memory struct {
-	limit int
-
-	mu       sync.Mutex
-	bytes    int
-	byThread map[id.Thread]*list.Element // of *remembered
-	recent   list.List                   // newest first
+	mu       sync.Mutex // one at a time adds contents
+	byThread *cache.Cache[id.Thread, *contents]
 }
 
-type remembered struct {
-	thread   id.Thread
-	contents *contents
-	size     int // at the last count
-}
-
-// DefaultCacheBytes limits the messages that an Overlay keeps in memory.
-const DefaultCacheBytes = 64 << 20
+const (
+	// DefaultCacheBytes limits the messages that an Overlay keeps in memory.
+	DefaultCacheBytes = 64 << 20
+	// threadOverhead is what a thread takes besides its messages.
+	threadOverhead = 256
+)
 
 func newMemory(limit int) *memory {
-	return &memory{limit: limit, byThread: map[id.Thread]*list.Element{}}
+	return &memory{byThread: cache.New[id.Thread, *contents](limit)}
 }
 
 // of returns the contents of a thread, empty if it was not read recently.
 func (m *memory) of(t id.Thread) *contents {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.byThread[t]; e != nil {
-		m.recent.MoveToFront(e)
-		return e.Value.(*remembered).contents
+	c, ok := m.byThread.Get(t)
+	if !ok {
+		c = m.add(t, &contents{})
 	}
-	c := &contents{}
-	m.byThread[t] = m.recent.PushFront(&remembered{thread: t, contents: c})
 	return c
 }
 
@@ -234,14 +226,14 @@ func (m *memory) ofLog(t id.Thread, log int64, c *contents) *contents {
 	if c.log == log {
 		return c
 	}
-	if e := m.byThread[t]; e != nil {
-		if known := e.Value.(*remembered).contents; known != c && known.log == log {
-			return known
-		}
-		m.remove(e)
+	if known, ok := m.byThread.Get(t); ok && known != c && known.log == log {
+		return known
 	}
-	c = &contents{log: log}
-	m.byThread[t] = m.recent.PushFront(&remembered{thread: t, contents: c})
+	return m.add(t, &contents{log: log})
+}
+
+func (m *memory) add(t id.Thread, c *contents) *contents {
+	m.byThread.Put(t, c, threadOverhead)
 	return c
 }
 
@@ -250,32 +242,9 @@ func (m *memory) settle(t id.Thread, c *contents) {
 	size := c.size()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.byThread[t]
-	if e == nil || e.Value.(*remembered).contents != c {
-		return // dropped meanwhile
-	}
-	r := e.Value.(*remembered)
-	m.bytes += size - r.size
-	r.size = size
-	if size > m.limit/2 { // one thread must not evict all others
-		m.remove(e)
-	}
-	for m.bytes > m.limit {
-		m.remove(m.recent.Back())
+	if known, ok := m.byThread.Get(t); ok && known == c { // else it was dropped meanwhile
+		m.byThread.Put(t, c, threadOverhead+size)
 	}
 }
 
-func (m *memory) forget(t id.Thread) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e := m.byThread[t]; e != nil {
-		m.remove(e)
-	}
-}
-
-func (m *memory) remove(e *list.Element) {
-	r := e.Value.(*remembered)
-	m.recent.Remove(e)
-	delete(m.byThread, r.thread)
-	m.bytes -= r.size
-}
+func (m *memory) forget(t id.Thread) { m.byThread.Take(t) }

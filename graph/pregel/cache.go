@@ -1,10 +1,10 @@
 package pregel
 
 import (
-	"container/list"
 	"encoding/hex"
-	"sync"
 	"time"
+
+	"understudy/internal/cache"
 
 	"github.com/zeebo/xxh3"
 )
@@ -23,62 +23,37 @@ type CachedWrite struct {
 	Data    []byte // msgpack
 }
 
-// MemoryCache keeps the most recently used entries, up to a maximum number.
+// MemoryCache keeps the entries that were used lately, up to a maximum number.
 type MemoryCache struct {
-	mu      sync.Mutex
-	most    int
-	order   *list.List // of *cacheEntry, the newest in front
-	entries map[string]*list.Element
+	entries *cache.Cache[string, cacheEntry]
 }
 
 type cacheEntry struct {
-	key     string
 	writes  []CachedWrite
 	expires time.Time // zero: never
 }
 
 // NewMemoryCache returns a cache of at most this many entries.
 func NewMemoryCache(most int) *MemoryCache {
-	return &MemoryCache{most: max(most, 1), order: list.New(), entries: map[string]*list.Element{}}
+	return &MemoryCache{cache.New[string, cacheEntry](max(most, 1))}
 }
 
 // Get implements Cache.
 func (c *MemoryCache) Get(key string) ([]CachedWrite, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at, ok := c.entries[key]
-	if !ok {
+	e, ok := c.entries.Get(key)
+	if ok && !e.expires.IsZero() && time.Now().After(e.expires) {
 		return nil, false
 	}
-	e := at.Value.(*cacheEntry)
-	if !e.expires.IsZero() && time.Now().After(e.expires) {
-		c.order.Remove(at)
-		delete(c.entries, key)
-		return nil, false
-	}
-	c.order.MoveToFront(at)
-	return e.writes, true
+	return e.writes, ok
 }
 
 // Set implements Cache.
 func (c *MemoryCache) Set(key string, writes []CachedWrite, ttl time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := &cacheEntry{key: key, writes: writes}
+	e := cacheEntry{writes: writes}
 	if ttl > 0 {
 		e.expires = time.Now().Add(ttl)
 	}
-	if at, ok := c.entries[key]; ok {
-		at.Value = e
-		c.order.MoveToFront(at)
-		return
-	}
-	c.entries[key] = c.order.PushFront(e)
-	for c.order.Len() > c.most {
-		last := c.order.Back()
-		c.order.Remove(last)
-		delete(c.entries, last.Value.(*cacheEntry).key)
-	}
+	c.entries.Put(key, e, 1)
 }
 
 func (t *task) cachePolicy() *CachePolicy {

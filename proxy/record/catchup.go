@@ -64,7 +64,7 @@ func (r *Recorder) recorded(ctx context.Context, c *proxy.Call, t id.Thread, liv
 	}
 	live = live && len(ids) == 1
 	if live {
-		if l, ok := r.heads.get(t); ok && l.ID == ids[0] {
+		if l, ok := r.heads.Get(t); ok && l.ID == ids[0] {
 			return map[id.Checkpoint]Link{l.ID: l}, nil
 		}
 	}
@@ -77,7 +77,7 @@ func (r *Recorder) recorded(ctx context.Context, c *proxy.Call, t id.Thread, liv
 		if !slices.ContainsFunc(ids, func(c id.Checkpoint) bool { _, ok := links[c]; return !ok }) {
 			if live {
 				if err = r.noteHead(ctx, t, ids[0]); err == nil {
-					r.heads.put(t, links[ids[0]])
+					r.heads.Put(t, links[ids[0]], 1)
 				}
 			}
 			return links, err

@@ -44,7 +44,7 @@ func (w *walk) record(ctx context.Context, of row, live bool) error {
 			return nil
 		})
 		if replaced {
-			w.r.heads.drop(w.thread)
+			w.r.heads.Take(w.thread)
 			w.r.overlay.Forget(w.thread)
 		}
 		var needs needsRun
@@ -60,7 +60,7 @@ func (w *walk) record(ctx context.Context, of row, live bool) error {
 		}
 		w.recorded += n
 		for _, s := range rest[:n] {
-			w.r.exits.drop(exitKey{w.thread, s.run})
+			w.r.exits.Take(exitKey{w.thread, s.run})
 		}
 		if rest = rest[n:]; len(rest) == 0 {
 			return nil

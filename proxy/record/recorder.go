@@ -10,6 +10,7 @@ import (
 
 	"understudy/eventstore/overlay"
 	"understudy/id"
+	"understudy/internal/cache"
 	"understudy/internal/fault"
 	"understudy/proxy"
 )
@@ -56,9 +57,9 @@ type Recorder struct {
 	flights map[id.Thread]*flight
 	closed  bool
 	flying  sync.WaitGroup
-	heads   memory[id.Thread, Link]   // last shown recorded heads; Head of their rows
-	looked  memory[id.Thread, string] // `updated_at` of threads whose values were read
-	exits   memory[exitKey, *steps]   // streamed messages of runs that save only at their end
+	heads   *cache.Cache[id.Thread, Link]   // last shown recorded heads; Head of their rows
+	looked  *cache.Cache[id.Thread, string] // `updated_at` of threads whose values were read
+	exits   *cache.Cache[exitKey, *steps]   // streamed messages of runs that save only at their end
 }
 
 // job is a thread whose newest checkpoints must be recorded.
@@ -80,7 +81,7 @@ func New(o Options) *Recorder {
 	return &Recorder{
 		store: o.Store, ask: o.Ask, overlay: overlay.New(o.Store, o.Overlay), byGraph: len(o.Overlay.Graphs) > 0, log: o.Log, wait: o.Wait,
 		queue: make(chan job, queueLength), said: newSaid(), flights: map[id.Thread]*flight{},
-		heads: newMemory[id.Thread, Link](1 << 14), looked: newMemory[id.Thread, string](1 << 14), exits: newMemory[exitKey, *steps](16),
+		heads: cache.New[id.Thread, Link](1 << 15), looked: cache.New[id.Thread, string](1 << 15), exits: cache.New[exitKey, *steps](32),
 	}
 }
 
@@ -164,7 +165,7 @@ func (r *Recorder) forget(ctx context.Context, t id.Thread) error {
 		}
 		return err
 	})
-	r.heads.drop(t)
+	r.heads.Take(t)
 	r.said.forget(t)
 	r.overlay.Forget(t)
 	return err
@@ -172,46 +173,3 @@ func (r *Recorder) forget(ctx context.Context, t id.Thread) error {
 
 // keyOf returns the channel that holds the messages of a graph.
 func (r *Recorder) keyOf(graph string) string { return r.overlay.Key(graph) }
-
-// memory is a cache of limited size with two generations. It is safe for concurrent use.
-type memory[K comparable, V any] struct {
-	m *generations[K, V]
-}
-
-type generations[K comparable, V any] struct {
-	mu         sync.Mutex
-	limit      int
-	young, old map[K]V
-}
-
-func newMemory[K comparable, V any](limit int) memory[K, V] {
-	return memory[K, V]{&generations[K, V]{limit: limit, young: map[K]V{}}}
-}
-
-func (m memory[K, V]) get(k K) (v V, ok bool) {
-	g := m.m
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if v, ok = g.young[k]; !ok {
-		v, ok = g.old[k]
-	}
-	return v, ok
-}
-
-func (m memory[K, V]) put(k K, v V) {
-	g := m.m
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.young) >= g.limit {
-		g.young, g.old = map[K]V{}, g.young
-	}
-	g.young[k] = v
-}
-
-func (m memory[K, V]) drop(k K) {
-	g := m.m
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.young, k)
-	delete(g.old, k)
-}

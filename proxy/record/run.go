@@ -130,7 +130,7 @@ func (x *Run) begins(object []byte) {
 	x.id = run
 	if x.exit {
 		x.steps = &steps{pool: newPool()}
-		x.r.exits.put(exitKey{x.thread, run}, x.steps)
+		x.r.exits.Put(exitKey{x.thread, run}, x.steps, 1)
 	}
 }
 

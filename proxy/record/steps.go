@@ -55,7 +55,7 @@ func (r *Recorder) between(tx recording, f eventstore.Facts, above *Link) (id.Ch
 	if f.Run == "" || above != nil && above.Run == f.Run {
 		return f.Parent, nil
 	}
-	s, ok := r.exits.get(exitKey{f.Thread, f.Run})
+	s, ok := r.exits.Get(exitKey{f.Thread, f.Run})
 	if !ok {
 		return f.Parent, nil
 	}

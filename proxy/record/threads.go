@@ -58,7 +58,7 @@ func (r *Recorder) prepare(ctx context.Context, c *proxy.Call, object []byte) er
 		return nil
 	}
 	r.settle(ctx, c, o.thread)
-	if at, ok := r.looked.get(o.thread); ok && o.updated != "" && at == o.updated {
+	if at, ok := r.looked.Get(o.thread); ok && o.updated != "" && at == o.updated {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -70,7 +70,7 @@ func (r *Recorder) prepare(ctx context.Context, c *proxy.Call, object []byte) er
 	if err := r.head(ctx, c, o.thread); err != nil {
 		return err
 	}
-	r.looked.put(o.thread, o.updated)
+	r.looked.Put(o.thread, o.updated, 1)
 	return nil
 }
 

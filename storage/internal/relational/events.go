@@ -128,10 +128,10 @@ func nodeArgs(t id.Thread, n *eventstore.Node) []any {
 }
 
 // states is shared by all stores of the process: what it holds is found by stamps, which no two databases have in common.
-var states eventstore.Cache
+var states = eventstore.NewCache()
 
 // Cache is eventstore.Tx.Cache.
-func (tx *Tx) Cache() *eventstore.Cache { return &states }
+func (tx *Tx) Cache() *eventstore.Cache { return states }
 
 // AppendEvents is eventstore.Tx.AppendEvents.
 func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
