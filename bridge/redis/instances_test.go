@@ -193,6 +193,55 @@ func TestRestartUnseen(t *testing.T) {
 	require.Equal(t, bridge.RecordGap, subscribe(t, b, &one.Offset).Gap(runA))
 }
 
+// A Redis that comes back empty and has new records before its readers look: these notice, although there are more records than they had read, and the new
+// ones have lower offsets, by another clock.
+func TestRestartWithNewRecords(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	opts := redis.Options{URL: server.URL, Outage: time.Minute}
+	a := open(t, opts)
+	opts.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	ahead := open(t, opts)
+	reads, restarted := make(chan struct{}), make(chan struct{})
+	opts.Frame = func(string, []byte) []byte {
+		close(reads)
+		<-restarted
+		return nil
+	}
+	s := subscribe(t, open(t, opts), nil)
+	publish(t, ahead, kept("1"))
+	<-reads
+	subscribe(t, ahead, nil) // what was sent is acknowledged: else it may be sent again
+	server.Restart()
+	publish(t, a, kept("2"), kept("3"))
+	subscribe(t, a, nil) // they have arrived
+	close(restarted)
+	require.Subset(t, []string{"1"}, interrupted(t, s))
+}
+
+// A publisher whose records a Redis has lost says so also when another one was first after that, whose clock is ahead: offsets alone do not show it.
+func TestLossBehindRecordsOfAnother(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	opts := redis.Options{URL: server.URL, Outage: time.Minute}
+	a := open(t, opts)
+	opts.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	ahead := open(t, opts)
+	publish(t, a, kept("1"))
+	subscribe(t, a, nil) // it has arrived
+	server.Restart()
+	publish(t, ahead, &bridge.Record{Event: "aside"})
+	subscribe(t, ahead, nil)
+	publish(t, a, kept("2"))
+	subscribe(t, a, nil)
+	require.Equal(t, bridge.RecordGap, subscribe(t, ahead, &bridge.Offset{}).Gap(runA))
+	publish(t, a, kept("3"))
+	three := subscribe(t, ahead, &bridge.Offset{})
+	require.Equal(t, []string{"2", "3"}, events(t, three, 2))
+	again := subscribe(t, ahead, &bridge.Offset{MS: 1 << 60})
+	require.Equal(t, bridge.RecordGap, again.Gap(runA))
+}
+
 // During an outage of Redis publishing continues, within limits: tokens are dropped first, then all records. Subscriptions end; new
 // ones return the remaining records and report the gap.
 func TestOutage(t *testing.T) {

@@ -46,7 +46,7 @@ type queue struct {
 
 	mu    sync.Mutex // guards the fields below; never held while sending
 	last  map[id.Thread]bridge.Offset
-	sent  map[id.Thread]bridge.Offset // last accepted offset of threads published to recently
+	sent  map[id.Thread]sent // of threads published to recently
 	boxes map[id.Thread]*outbox
 	moved map[id.Thread]moved
 	order []id.Thread   // threads with queued records, except those being sent
@@ -56,6 +56,9 @@ type queue struct {
 	gone  chan struct{} // closed when Redis becomes unavailable; nil without waiters
 	stuck bool          // a publisher has waited in vain; others do not wait until a send succeeds
 }
+
+// sent is the last accepted offset of a thread, and the first offset that its stream has in Redis, by which a stream that was lost and begun again is known.
+type sent struct{ last, born bridge.Offset }
 
 // moved is the last end of a run in a thread whose offset in Redis differs from the assigned one.
 type moved struct {
@@ -98,7 +101,7 @@ type call struct {
 }
 
 func newQueue(b *Bridge) *queue {
-	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]bridge.Offset{}, boxes: map[id.Thread]*outbox{}, moved: map[id.Thread]moved{}}
+	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]sent{}, boxes: map[id.Thread]*outbox{}, moved: map[id.Thread]moved{}}
 }
 
 // now returns the time in ms, never less than before.
@@ -443,11 +446,14 @@ func (q *queue) take() []*call {
 
 func (q *queue) publishArgs(args []any, t id.Thread, o *op) []any {
 	opts := &q.b.opts
-	before := ""
+	before, born := "", ""
 	if sent, ok := q.sent[t]; ok {
-		before = sent.String()
+		before = sent.last.String()
+		if sent.born != (bridge.Offset{}) {
+			born = sent.born.String()
+		}
 	}
-	args = append(args, opts.Records, opts.Bytes, opts.LiveRecords, opts.LiveBytes, opts.LiveTTL.Milliseconds(), q.batch, before)
+	args = append(args, opts.Records, opts.Bytes, opts.LiveRecords, opts.LiveBytes, opts.LiveTTL.Milliseconds(), q.batch, before, born)
 	args = append(args, o.dropped, len(o.lost))
 	for _, r := range slices.Sorted(maps.Keys(o.lost)) {
 		args = append(args, string(r), o.lost[r].tokens, o.lost[r].records)
@@ -476,8 +482,8 @@ func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 		err := results[i].Err()
 		switch {
 		case err == nil:
-			ok, last := taken(results[i])
-			q.arrived(c, ok, last)
+			ok, at := taken(results[i])
+			q.arrived(c, ok, at)
 		case goredis.HasErrorPrefix(err, "NOSCRIPT"):
 			unknown = true
 			again = append(again, c)
@@ -566,29 +572,33 @@ func refused(err error) bool {
 		!strings.Contains(err.Error(), "OOM")
 }
 
-// taken reports whether Redis has stored all of a call, and the offset of its last record there, zero if not known. Redis does not store records
-// of an attempt that was superseded, and does not return the offset for a repeated call.
-func taken(result *goredis.Cmd) (whole bool, last bridge.Offset) {
+// taken reports whether Redis has stored all of a call, and the offsets of its last record and of the first record of the stream there, zero if not known.
+// Redis does not store records of an attempt that was superseded, and does not return offsets for a repeated call.
+func taken(result *goredis.Cmd) (whole bool, at sent) {
 	told, err := result.Slice()
-	if err != nil || len(told) != 3 {
-		return false, last
+	if err != nil || len(told) != 4 {
+		return false, at
 	}
-	refused, _ := told[1].(int64)
-	text, _ := told[2].(string)
-	if at, err := parseOffset(text); err == nil && refused == 0 {
-		last = at
+	if refused, _ := told[1].(int64); refused > 0 {
+		return false, at
 	}
-	return refused == 0, last
+	for i, to := range []*bridge.Offset{&at.last, &at.born} {
+		text, _ := told[2+i].(string)
+		if o, err := parseOffset(text); err == nil {
+			*to = o
+		}
+	}
+	return true, at
 }
 
 // arrived removes a call from its outbox. Only a completely stored call counts as sent: a server that claims to have sent more than Redis has
 // signals a loss.
-func (q *queue) arrived(c *call, whole bool, last bridge.Offset) {
+func (q *queue) arrived(c *call, whole bool, at sent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := len(c.op.records); n > 0 && last != (bridge.Offset{}) {
-		if end := c.op.records[n-1]; end.Kind == bridge.Terminal && end.Offset != last {
-			q.moved[c.thread] = moved{end, last}
+	if n := len(c.op.records); n > 0 && at.last != (bridge.Offset{}) {
+		if end := c.op.records[n-1]; end.Kind == bridge.Terminal && end.Offset != at.last {
+			q.moved[c.thread] = moved{end, at.last}
 		}
 	}
 	q.bytes -= c.op.bytes
@@ -602,9 +612,9 @@ func (q *queue) arrived(c *call, whole bool, last bridge.Offset) {
 	switch n := len(c.op.records); {
 	case !whole:
 	case n > 0:
-		q.sent[c.thread] = c.op.records[n-1].Offset
+		q.sent[c.thread] = sent{c.op.records[n-1].Offset, at.born}
 	case c.op.dropped > 0:
-		q.sent[c.thread] = c.op.upTo
+		q.sent[c.thread] = sent{c.op.upTo, at.born}
 	}
 	if box.sent != nil {
 		close(box.sent)
@@ -619,7 +629,7 @@ func (q *queue) arrived(c *call, whole bool, last bridge.Offset) {
 
 // refuse turns a call that Redis does not accept into a gap.
 func (q *queue) refuse(c *call) {
-	q.arrived(c, false, bridge.Offset{})
+	q.arrived(c, false, sent{})
 	if len(c.op.records) == 0 {
 		return // not even the gap is accepted
 	}
@@ -648,7 +658,7 @@ func (q *queue) sweep() {
 	defer q.mu.Unlock()
 	maps.DeleteFunc(q.last, func(t id.Thread, o bridge.Offset) bool { return o.MS < now && q.boxes[t] == nil })
 	maps.DeleteFunc(q.moved, func(t id.Thread, m moved) bool { return m.to.MS < now-remember.Milliseconds() && q.boxes[t] == nil })
-	maps.DeleteFunc(q.sent, func(t id.Thread, o bridge.Offset) bool {
-		return o.MS < now-remember.Milliseconds() && q.boxes[t] == nil
+	maps.DeleteFunc(q.sent, func(t id.Thread, s sent) bool {
+		return s.last.MS < now-remember.Milliseconds() && q.boxes[t] == nil
 	})
 }

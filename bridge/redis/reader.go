@@ -41,18 +41,19 @@ type following struct {
 	start  bridge.Offset // entries above it are read
 	cursor bridge.Offset // of the last entry
 	count  int64         // its number
+	born   bridge.Offset // of the first entry that the stream has had; zero: not known
 }
 
 func newReader(b *Bridge) *reader { return &reader{b: b, streams: map[id.Thread]*following{}} }
 
 // add starts reading a stream from a position, unless it is being read. It reports whether the reader must be notified, and the position
 // from which the stream is read.
-func (r *reader) add(t id.Thread, cursor bridge.Offset, count int64) (tell bool, start bridge.Offset) {
+func (r *reader) add(t id.Thread, at position) (tell bool, start bridge.Offset) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.streams[t]
 	if f == nil {
-		f = &following{key: r.b.keys(t)[0], start: cursor, cursor: cursor, count: count}
+		f = &following{key: r.b.keys(t)[0], start: at.last, cursor: at.last, count: at.count, born: at.born}
 		r.streams[t] = f
 		tell = true
 	}
@@ -235,7 +236,9 @@ func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMess
 		case e.count != f.count+1:
 			why, where = fmt.Errorf("record %d follows record %d", e.count, f.count), e.Offset
 		}
-		f.cursor, f.count = e.Offset, e.count
+		if f.cursor, f.count = e.Offset, e.count; e.count == 1 {
+			f.born = e.Offset
+		}
 		if e.gap {
 			continue
 		}
@@ -259,16 +262,16 @@ var errDropped = errors.New("records were dropped before they were sent")
 // in vain.
 func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 	r.mu.Lock()
-	all := make(map[id.Thread]int64, len(r.streams))
+	all := make(map[id.Thread]following, len(r.streams))
 	for t, f := range r.streams {
-		all[t] = f.count
+		all[t] = *f
 	}
 	r.mu.Unlock()
 	pipe := conn.Pipeline()
 	pipe.Ping(ctx)
 	got := make(map[id.Thread]*goredis.SliceCmd, len(all))
 	for t := range all {
-		got[t] = pipe.HMGet(ctx, r.b.keys(t)[1], "c", "last")
+		got[t] = pipe.HMGet(ctx, r.b.keys(t)[1], "c", "last", "born")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return err
@@ -277,14 +280,17 @@ func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 		values := got[t].Val()
 		text, _ := values[0].(string)
 		count, _ := strconv.ParseInt(text, 10, 64)
-		if count >= had {
-			continue
-		}
 		text, _ = values[1].(string)
 		last, _ := parseOffset(text)
+		text, _ = values[2].(string)
+		born, _ := parseOffset(text)
+		// A stream that was lost may have more entries again than it had, with lower offsets by another clock: these would never be read.
+		if count >= had.count && (had.born == bridge.Offset{} || had.born == born) {
+			continue
+		}
 		r.mu.Lock()
-		if f := r.streams[t]; f != nil && f.count == had {
-			f.start, f.cursor, f.count = last, last, count
+		if f := r.streams[t]; f != nil && f.count == had.count && f.cursor == had.cursor {
+			f.start, f.cursor, f.count, f.born = last, last, count, born
 		}
 		r.mu.Unlock()
 		r.b.local.Interrupt(t, everywhere)

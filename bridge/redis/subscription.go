@@ -91,7 +91,7 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 			continue
 		}
 		if !s.read {
-			tell, start = s.b.reader.add(s.thread, s.at.last, s.at.count)
+			tell, start = s.b.reader.add(s.thread, s.at)
 			s.read = true
 		}
 		// The stream may have been dropped since the look, and added again at a later position: entries in between are not

@@ -84,7 +84,7 @@ func TestLeftWhileSubscribing(t *testing.T) {
 		}
 		first.Close()
 		require.True(t, live.(bridge.Beginner).Begin(late.at.last))
-		b.reader.add("t", late.at.last, late.at.count)
+		b.reader.add("t", late.at)
 		late.read = true
 		require.NoError(t, b.reader.poke(t.Context()))
 		publish("2")

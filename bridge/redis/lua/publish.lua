@@ -1,6 +1,6 @@
 -- publish adds a batch of an instance: what was dropped before it, and its records. A batch that comes again is not added again.
 local maxRecords, maxBytes, liveRecords, liveBytes, liveTTL = num(), num(), num(), num(), num()
-local batch, sent = num(), arg()
+local batch, sent, born = num(), arg(), arg()
 if m.batch >= batch then return 0 end
 m.batch = batch
 expire()
@@ -63,8 +63,9 @@ local function lose(run, field, all, offset)
   m[all] = later(m[all], offset)
 end
 
--- What this instance had sent before is not there any more: Redis came back with less than it had.
-local lost = sent ~= '' and above(sent, m.last) and sent or nil
+-- What this instance had sent before is not there any more: Redis came back with less than it had. A stream that was begun again may have records of
+-- another instance, whose clock is ahead.
+local lost = sent ~= '' and (above(sent, m.last) or born ~= '' and born ~= m.born) and sent or nil
 if lost then
   if m.c > 0 then m.c = m.c + 1 end -- so that readers notice; of an empty stream they know
   local known = redis.call('HGETALL', R)
@@ -152,4 +153,4 @@ if m.kn > maxRecords or m.kb > maxBytes then
   retain(list, function(e) return not e.gone end)
 end
 save()
-return {1, refused, m.last}
+return {1, refused, m.last, m.born}
