@@ -27,6 +27,38 @@ func (o Offset) Compare(p Offset) int {
 	return cmp.Compare(o.N, p.N)
 }
 
+// The N of a numbered record is its position in its run, in steps of stride, so that other records of the thread fit in between. A record that comes
+// to a stream behind those of a server whose clock is ahead is given a later MS and keeps its N: whoever has the offset of a record knows which one it is.
+const (
+	stride      = 1 << 10
+	maxIndex    = 1<<28 - 1
+	maxAttempts = 1 << 15 // N stays below 2^53, for Redis counts in doubles
+)
+
+// Position returns the attempt and the index of a numbered record. ok is false for the offset of another record.
+func (o Offset) Position() (attempt int, index int64, ok bool) {
+	if o.N <= 0 || o.N%stride != 0 {
+		return 0, 0, false
+	}
+	at := o.N / stride
+	return int(at/(maxIndex+1)) + 1, at % (maxIndex + 1), true
+}
+
+// After returns the offset that a record gets behind one with the offset last, at a time in ms.
+func (r *Record) After(last Offset, now int64) Offset {
+	o := Offset{MS: max(last.MS, now)}
+	switch {
+	case r.Attempt > 0 && r.Index > 0:
+		o.N = (int64(min(r.Attempt, maxAttempts)-1)*(maxIndex+1) + min(r.Index, maxIndex)) * stride
+		if o.MS == last.MS && o.N <= last.N {
+			o.MS++
+		}
+	case o.MS == last.MS:
+		o.N = last.N + 1
+	}
+	return o
+}
+
 // String returns the wire form, "<ms>-<n>".
 func (o Offset) String() string {
 	b := strconv.AppendInt(make([]byte, 0, 24), o.MS, 10)
@@ -63,8 +95,7 @@ type Record struct {
 	// Attempt of the run that emitted the record; 0: not known. Where attempts overlap, records of an older attempt are left out once a newer one
 	// has begun.
 	Attempt int
-	// Index numbers the records of an attempt that are stored in the database, from 1, so that a reader can detect a missing one. 0: not stored, or not
-	// known.
+	// Index numbers the records of an attempt, from 1, so that a reader can detect a missing one. 0: not numbered.
 	Index int64
 	// Frame is Event and Data encoded for SSE (without id and closing blank line), when many readers are expected; nil: the writer of the response
 	// encodes it.

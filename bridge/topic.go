@@ -74,11 +74,8 @@ func (l *loss) above(o Offset) Gap {
 
 func (p *topic) publish(now int64, records []*Record, opts *Options) {
 	p.expire(now)
-	if p.last.MS < now {
-		p.last = Offset{MS: now, N: -1}
-	}
 	for _, r := range records {
-		p.last.N++
+		p.last = r.After(p.last, now)
 		r.Offset = p.last
 		p.keep(r, now+opts.TTL.Milliseconds())
 	}

@@ -105,8 +105,9 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	var followed *runSubscription
 	if follow && s.publisher.failover != nil { // before it can publish
 		r := done[0].run.ID
-		followed = s.followers.runSubscription(r, s.publisher.failover.follow(r), sub, bridge.Offset{})
-		followed.fillsGaps = durable(done[0].run)
+		followed = s.followers.runSubscription(r, s.publisher.failover.follow(r), sub, place{}, bridge.Offset{})
+		followed.durable = durable(done[0].run)
+		followed.fillsGaps = followed.durable
 		sub = followed
 	}
 	runs := make([]*Run, len(done))

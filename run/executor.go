@@ -357,7 +357,13 @@ func (x *executor) launch(r *Run) { x.launchWith(r, false, x.finish) }
 // launchWith is launch, of a run that may not be written yet, and whose end finish writes.
 func (x *executor) launchWith(r *Run, unwritten bool, finish func(context.Context, *Run, outcome) error) *execution {
 	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
-	ex := &execution{run: r, said: x.settler.tokens(r), cancel: cancel, done: make(chan struct{})}
+	ex := &execution{run: r, said: x.settler.tokens(r), done: make(chan struct{})}
+	ex.cancel = func(cause error) {
+		cancel(cause)
+		if errors.Is(cause, errGone) { // the bridge carries the end to followers, except to those that failed over
+			x.publisher.failover.deleted(r)
+		}
+	}
 	ex.unwritten.Store(unwritten)
 	x.metrics.claimed(r)
 	if r.Crashes == suspectCrashes { // one that is doubted waits first
@@ -376,7 +382,7 @@ func (x *executor) launchWith(r *Run, unwritten bool, finish func(context.Contex
 			x.publisher.failover.begin(r)
 		}
 		x.execute(ctx, ex, finish)
-		x.publisher.failover.end(r.ID)
+		x.publisher.failover.end(r)
 		ex.turns.Wait()
 		ex.turn.Leave()
 		cancel(nil)

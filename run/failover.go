@@ -20,7 +20,7 @@ const (
 )
 
 // failover serves followers of runs that this instance executes when Redis is full or away: it keeps the latest records of runs with followers
-// here, until these have them from Redis, and delivers what comes to followers that Redis has interrupted. Offsets are those that the database has.
+// here, until these have them from Redis, and delivers what comes to followers that Redis has interrupted.
 type failover struct {
 	live *bridge.Memory // carries the records of runs to interrupted followers, a topic for each run; it keeps nothing
 
@@ -33,15 +33,17 @@ type failover struct {
 type failoverRun struct {
 	run       id.Run
 	followers int
-	active    bool // executed here
-	over      bool // its end was published
-	last      bridge.Offset
-	// recent holds everything published above complete. unknown: what precedes the first record was published elsewhere, or is not known.
+	attempt   int  // the last that has begun here
+	active    bool // that attempt is executed here
+	over      bool // the end of the run was published, or it was deleted
+	// last is the place of the last record that was published here, and lastOffset the offset that the database has of it.
+	last       place
+	lastOffset bridge.Offset
+	// recent holds everything published above complete.
 	recent   []*bridge.Record
 	since    []time.Time // when each of recent was published
 	bytes    int64
-	complete bridge.Offset
-	unknown  bool
+	complete place
 }
 
 func newFailover(limits bridge.Options) *failover {
@@ -62,7 +64,7 @@ func (f *failover) entry(r id.Run) *failoverRun {
 	return h
 }
 
-// begin notes that an attempt of a run begins here.
+// begin notes that an attempt of a run begins here. An earlier one may not have ended yet.
 func (f *failover) begin(r *Run) {
 	if f == nil {
 		return
@@ -70,23 +72,45 @@ func (f *failover) begin(r *Run) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := f.entry(r.ID)
-	h.active, h.over, h.unknown = true, false, r.Attempt > 1 // another instance may have published what was before
+	if r.Attempt < h.attempt {
+		return
+	}
 	f.drop(h, len(h.recent))
+	h.attempt, h.active, h.over = r.Attempt, true, false
+	h.last = place{attempt: r.Attempt}
+	if r.Attempt > 1 { // earlier attempts may have been executed elsewhere
+		h.complete = h.last
+	}
 }
 
 // end notes that an attempt has ended here. When the run has not, its followers have to look elsewhere.
-func (f *failover) end(r id.Run) {
+func (f *failover) end(r *Run) {
 	if f == nil {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := f.entry(r)
+	h := f.runs[r.ID]
+	if h == nil || h.attempt != r.Attempt {
+		return // the next attempt has begun here
+	}
 	h.active = false
 	if !h.over {
 		f.live.Interrupt(h.topic(), bridge.Offset{MS: math.MaxInt64})
 	}
 	f.leave(h)
+}
+
+// deleted notes that a run is gone, with its thread or by itself: its followers end.
+func (f *failover) deleted(r *Run) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h := f.runs[r.ID]; h != nil && h.attempt == r.Attempt && !h.over {
+		f.add(h, []*bridge.Record{{Kind: bridge.Terminal}})
+	}
 }
 
 // leave drops a run that is neither executed nor followed.
@@ -104,7 +128,9 @@ func (f *failover) drop(h *failoverRun, count int) {
 	for _, rec := range h.recent[:count] {
 		h.bytes -= sizeOf(rec)
 		f.bytes -= sizeOf(rec)
-		h.complete = rec.Offset
+		if rec.Index > 0 {
+			h.complete = placeOf(rec)
+		}
 	}
 	// Only append moves the rest, when it has no more room: thousands may be kept, and each that comes may drop one.
 	clear(h.recent[:count])
@@ -113,24 +139,25 @@ func (f *failover) drop(h *failoverRun, count int) {
 
 func sizeOf(r *bridge.Record) int64 { return int64(len(r.Event)+len(r.Data)) + 160 }
 
-// published takes records that a run which is executed here has published.
-func (f *failover) published(r id.Run, records []*bridge.Record) {
+// published takes records that an attempt of a run which is executed here has published.
+func (f *failover) published(r *Run, records []*bridge.Record) {
 	if f == nil || len(records) == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h := f.runs[r]
-	if h == nil || !h.active {
-		return
+	if h := f.runs[r.ID]; h != nil && h.active && h.attempt == r.Attempt {
+		f.add(h, records)
 	}
-	if h.unknown {
-		first := records[0].Offset
-		h.complete, h.unknown = bridge.Offset{MS: first.MS, N: first.N - 1}, false
-	}
-	h.last = records[len(records)-1].Offset
+}
+
+// add keeps and delivers records.
+func (f *failover) add(h *failoverRun, records []*bridge.Record) {
 	for _, rec := range records {
 		h.over = h.over || rec.Kind == bridge.Terminal
+		if rec.Index > 0 {
+			h.last, h.lastOffset = placeOf(rec), rec.Offset
+		}
 	}
 	if h.followers == 0 {
 		h.complete = h.last
@@ -170,19 +197,21 @@ func (f *failover) unfollow(h *failoverRun) {
 	f.leave(h)
 }
 
-// resume returns what a run has published above an offset, and, unless it is over, a subscription of what comes. With partial
-// records may be missing between the offset and the first one returned. ok is false when the run is not executed here, or records are missing.
-func (f *failover) resume(ctx context.Context, h *failoverRun, seen bridge.Offset, partial bool) (recent []*bridge.Record, live bridge.Subscription, ok bool) {
+// resume returns what a run has published above a place, and, unless it is over, a subscription of what comes. With partial records may be missing
+// between the place and the first one returned. ok is false when the run is not executed here, or records are missing.
+func (f *failover) resume(ctx context.Context, h *failoverRun, seen place, partial bool) (recent []*bridge.Record, live bridge.Subscription, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !h.active && !h.over || !partial && (h.unknown || after(h.complete, seen)) {
+	if !h.active && !h.over || !partial && seen.before(h.complete) {
 		return nil, nil, false
 	}
-	for _, rec := range h.recent {
-		if after(rec.Offset, seen) {
-			recent = append(recent, rec)
+	from := 0
+	for i, rec := range h.recent {
+		if rec.Index > 0 && !seen.before(placeOf(rec)) {
+			from = i + 1
 		}
 	}
+	recent = append(recent, h.recent[from:]...)
 	if h.over {
 		return recent, nil, true
 	}
@@ -190,9 +219,9 @@ func (f *failover) resume(ctx context.Context, h *failoverRun, seen bridge.Offse
 	return recent, live, err == nil
 }
 
-// lastOf is the last offset that a run has published here.
-func (f *failover) lastOf(h *failoverRun) bridge.Offset {
+// lastOf returns the place of the last record that a run has published here, and the offset that the database has of it.
+func (f *failover) lastOf(h *failoverRun) (place, bridge.Offset) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return h.last
+	return h.last, h.lastOffset
 }

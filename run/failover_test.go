@@ -27,13 +27,19 @@ import (
 	"understudy/id"
 	"understudy/internal/redistest"
 	"understudy/run"
+	"understudy/thread"
 )
 
-// overRedis gives the instances of a cluster a bridge each, over a Redis whose address may be another for each.
-func (c *cluster) overRedis(url func() string) (bridges *[]*redis.Bridge) {
+// overRedis gives the instances of a cluster a bridge each, over a Redis whose address may be another for each. ahead is by how much the clock of
+// each is ahead; without it they agree.
+func (c *cluster) overRedis(url func() string, ahead ...time.Duration) (bridges *[]*redis.Bridge) {
 	bridges = &[]*redis.Bridge{}
 	c.carry = func(bridge.Bridge) bridge.Bridge {
-		b, err := redis.New(redis.Options{URL: url(), Outage: 150 * time.Millisecond})
+		o := redis.Options{URL: url(), Outage: 150 * time.Millisecond}
+		if n := len(*bridges); n < len(ahead) {
+			o.Now = func() time.Time { return time.Now().Add(ahead[n]) }
+		}
+		b, err := redis.New(o)
 		require.NoError(c.t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
@@ -182,22 +188,24 @@ type listener struct {
 }
 
 // Whatever Redis does while runs go on: readers on the server that executes a run see all of it, each record once and in order, and its end, and are
-// never interrupted. Readers elsewhere come again with their last id, and see the same.
+// never interrupted. Readers elsewhere come again with their last id, and see the same. That the clock of another server, which publishes to the threads
+// too, is wrong changes nothing.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+	for seed := range uint64(6) {
+		ahead := []time.Duration{0, 5 * time.Minute, -5 * time.Minute, time.Second, 20 * time.Millisecond, 0}[seed]
+		t.Run(fmt.Sprintf("%d, another clock ahead by %s", seed, ahead), func(t *testing.T) {
 			t.Parallel()
-			outages(t, rand.New(rand.NewPCG(seed, 13)))
+			outages(t, rand.New(rand.NewPCG(seed, 13)), ahead)
 		})
 	}
 }
 
-func outages(t *testing.T, rnd *rand.Rand) {
+func outages(t *testing.T, rnd *rand.Rand, ahead time.Duration) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	client := server.Client()
 	c := newCluster(t)
-	bridges := c.overRedis(func() string { return server.URL })
+	bridges := c.overRedis(func() string { return server.URL }, 0, ahead)
 	var mu sync.Mutex
 	orders := map[string]chan int{}
 	a := c.start(map[string]script{"g": {stream: func(ctx context.Context, inv graph.Invocation, emit func(string, string)) error {
@@ -341,11 +349,13 @@ func outages(t *testing.T, rnd *rand.Rand) {
 			healthy = true
 		case k < 4 && len(open) < 12:
 			begin()
-		case k == 4 && len(open) > 0:
+		case k == 4 && len(open) > 0: // by the clock of that server
+			b.runs.PublishState(open[rnd.IntN(len(open))].Thread, "", json.RawMessage(`{}`))
+		case k == 5 && len(open) > 0:
 			i := rnd.IntN(len(open))
 			close(open[i].emit)
 			open = append(open[:i], open[i+1:]...)
-		case k == 5 && len(open) > 0 && healthy:
+		case k == 6 && len(open) > 0 && healthy:
 			if r := open[rnd.IntN(len(open))]; r.durable {
 				f, err := b.runs.JoinStream(t.Context(), r.Thread, r.ID, &bridge.Offset{}, nil, false)
 				if errors.Is(err, bridge.ErrInterrupted) {
@@ -454,5 +464,57 @@ func TestReadersOfEveryKindAreNotInterrupted(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A deleted thread ends the streams of its runs also for readers that have failed over, at once: not when the graph has stopped.
+func TestReadersThatFailedOverEndWithTheirThread(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(here, elsewhere *instance, th id.Thread){
+		"deleted here":            func(here, _ *instance, th id.Thread) { here.runs.ThreadDeleted(th) },
+		"deleted elsewhere":       func(_, elsewhere *instance, th id.Thread) { elsewhere.runs.ThreadDeleted(th) },
+		"found at a heartbeat":    func(*instance, *instance, id.Thread) {},
+		"before it was published": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis, c := &remote{}, newCluster(t)
+			c.carry = func(bridge.Bridge) bridge.Bridge {
+				redis.Memory = c.bridge
+				return redis
+			}
+			began, emits, stops := make(chan struct{}), make(chan string), make(chan struct{})
+			in := c.start(map[string]script{"g": {stream: func(ctx context.Context, _ graph.Invocation, emit func(string, string)) error {
+				close(began)
+				emit("custom", <-emits)
+				select {
+				case emits <- "":
+				case <-ctx.Done():
+				}
+				<-stops // however long it takes
+				return nil
+			}}}, func(o *run.Options) { o.Lease = time.Second })
+			defer close(stops)
+			another := c.start(nil, nil)
+			th := in.newThread()
+			r, err := in.runs.Create(t.Context(), th, request("g"))
+			require.NoError(t, err)
+			<-began
+			f, err := in.runs.JoinStream(t.Context(), th, r.ID, nil, nil, false)
+			require.NoError(t, err)
+			redis.away.Store(true)
+			c.bridge.Interrupt("", bridge.Offset{MS: math.MaxInt64})
+			emits <- `"1"`
+			got, _ := readSome(t, f, 1)
+			require.Equal(t, []string{`custom "1"`}, got)
+			require.NoError(t, in.store.Threads().Write(t.Context(), func(tx thread.Tx) error { return tx.DeleteThread(th) }))
+			if remove == nil { // the graph ends, and its end finds no run
+				<-emits
+				stops <- struct{}{}
+			} else {
+				remove(in, another, th)
+			}
+			require.Empty(t, in.events(f))
+		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 // ending is what the end of an execution wrote. Followers are notified of it after the commit.
 type ending struct {
 	row  *Run // as it was written; nil: the run was not ours any more, and nothing was
+	gone bool // the run was deleted
 	more bool // runs of the thread that wait for this one
 	// again: it was written before, by a commit whose outcome was not known then, so no follower was notified.
 	again bool
@@ -70,6 +71,9 @@ func (x *executor) finish(ctx context.Context, claimed *Run, out outcome) error 
 			if err := x.settler.settle(ctx, claimed.Thread, e.failure); err != nil {
 				x.log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", claimed.Thread, "error", err)
 			}
+		}
+		if e.gone {
+			x.publisher.failover.deleted(claimed)
 		}
 		x.tell(ctx, e, out)
 		if e.row != nil && e.row.Status.Over() {
@@ -129,7 +133,7 @@ func (x *executor) end(tx Tx, claimed *Run, out outcome, head *checkpointer.Head
 	expect(tx, func(e Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
 	if fault.Is(err, fault.NotFound) {
-		return ending{}, nil
+		return ending{gone: true}, nil
 	}
 	if err != nil {
 		return ending{}, err

@@ -39,9 +39,11 @@ type following struct {
 	modes         []string       // event names without namespace; empty: all
 	stored        *bridge.Offset // not nil: what the live stream does not have any more comes from the database, above this offset
 	cancelOnLeave bool
-	// at is what was seen before, when known; else the first record is taken as it is. Without numbered records it says nothing.
+	// at is what was seen before, with the offset that the database has of it, and seen the offset that the reader has. Without known the first record is
+	// taken as it is.
 	at    mark
 	known bool
+	seen  bridge.Offset
 	so    reply // folded from the records before the subscription
 }
 
@@ -56,26 +58,24 @@ type runFollower struct {
 	asResult overlay.Look
 	stop     func() // watching for its end elsewhere
 
-	complete *whole           // nil: the stream loses nothing, or the database does not have it
-	seen     bridge.Offset    // of the last record
-	rest     []*bridge.Record // read, but records before it are missing
-	so       reply            // folded by Result
-	ended    bool
-	far      bool // it has ended on another server, whose stream was not seen
+	whole whole
+	seen  bridge.Offset    // of the last record
+	rest  []*bridge.Record // read, but records before it are missing
+	so    reply            // folded by Result
+	ended bool
+	far   bool // it has ended on another server, whose stream was not seen
 }
 
 // follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
 func (f *followers) follow(ctx context.Context, r *Run, sub bridge.Subscription, how following) *runFollower {
 	src := newSource(f.store, r.Thread, r.ID, sub, how.stored)
 	rf := &runFollower{
-		f: f, run: r, how: how, src: src, read: f.watched(src, r), asResult: f.overlay.Look(ctx, r.Graph, overlay.Wait), stop: func() {}, so: how.so,
+		f: f, run: r, how: how, src: src, read: f.watched(src, r), asResult: f.overlay.Look(ctx, r.Graph, overlay.Wait), stop: func() {}, so: how.so, seen: how.seen,
+		whole: whole{f: f, run: r, durable: sub != nil && f.shared && durable(r), at: how.at, known: how.known, stored: how.at.offset},
 	}
 	rf.shown = f.forms.overlaid(r.Thread, always(f.overlay.Look(ctx, r.Graph, overlay.Stream)), rf.next)
 	if sub != nil {
 		rf.stop = f.watches.watch(r)
-		if f.shared && durable(r) {
-			rf.complete = &whole{f: f, run: r, at: how.at, known: how.known}
-		}
 	}
 	return rf
 }
@@ -121,17 +121,17 @@ func (rf *runFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out []*bridge.Record, err error) {
 	out = records[:0:0]
 	for i, rec := range records {
-		switch {
-		case rec.Run != rf.run.ID && (rec.Kind != bridge.Terminal || rec.Run != ""):
+		if rec.Run != rf.run.ID && (rec.Kind != bridge.Terminal || rec.Run != "") {
 			continue
-		case rf.complete != nil && rec.Run != "" && rec.Event != elsewhere:
-			missing, give, err := rf.complete.admit(ctx, rec)
+		}
+		if rec.Run != "" && rec.Event != elsewhere {
+			missing, give, err := rf.whole.admit(ctx, rec)
 			if err != nil {
 				rf.rest = slices.Clone(records[i:])
 				return out, err
 			}
 			for _, m := range missing {
-				rf.seen = m.Offset
+				m = rf.raised(m)
 				if matches(m.Event, rf.how.modes) {
 					out = append(out, m)
 				}
@@ -139,14 +139,7 @@ func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out 
 			if !give {
 				continue
 			}
-			if rec.Kept {
-				rf.seen = rec.Offset
-			}
-		case rec.Kept:
-			if !after(rec.Offset, rf.seen) {
-				continue // the replay had it
-			}
-			rf.seen = rec.Offset
+			rec = rf.raised(rec)
 		}
 		if rec.Kind == bridge.Terminal {
 			rf.far = rec.Event == elsewhere
@@ -158,6 +151,21 @@ func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out 
 		}
 	}
 	return out, nil
+}
+
+// raised returns a record with an offset above that of the last one: the live stream may have moved earlier ones to higher offsets than the database has,
+// and clients resume from the last offset that they got.
+func (rf *runFollower) raised(rec *bridge.Record) *bridge.Record {
+	if rec.Offset == (bridge.Offset{}) {
+		return rec
+	}
+	if !after(rec.Offset, rf.seen) {
+		copied := *rec // others share it
+		copied.Offset = rec.After(rf.seen, 0)
+		rec = &copied
+	}
+	rf.seen = rec.Offset
+	return rec
 }
 
 // Result implements Follower.
@@ -241,12 +249,9 @@ func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *
 	}
 	here, _ := sub.(*runSubscription)
 	if here != nil {
-		here.fillsGaps = durable(row) && from == nil
+		here.durable = durable(row)
 	}
 	if interrupted == nil {
-		if here != nil && from != nil && row.Kwargs.Resumable { // of another run nothing comes again, whatever its reader has seen
-			here.seen = *from
-		}
 		return row, sub, nil
 	}
 	if row.Status.Over() {
@@ -271,14 +276,14 @@ func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, fro
 	if f.publisher.failover == nil {
 		return f.bridge.Subscribe(ctx, t, from)
 	}
-	of := f.publisher.failover.follow(r) // first, so that everything published from now on is kept
-	last := f.publisher.failover.lastOf(of)
+	entry := f.publisher.failover.follow(r) // first, so that everything published from now on is kept
+	last, offset := f.publisher.failover.lastOf(entry)
 	sub, err := f.bridge.Subscribe(ctx, t, from)
 	if err != nil && !errors.Is(err, bridge.ErrInterrupted) {
-		f.publisher.failover.unfollow(of)
+		f.publisher.failover.unfollow(entry)
 		return nil, err
 	}
-	return f.runSubscription(r, of, sub, last), err
+	return f.runSubscription(r, entry, sub, last, offset), err
 }
 
 var errNoRun = fault.New(fault.NotFound, "Run not found")
@@ -306,8 +311,14 @@ func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from 
 			sub.Close()
 			sub = nil
 		}
-		if row.Kwargs.Resumable {
-			how.stored = from
+		if row.Kwargs.Resumable && from != nil {
+			at := mark{offset: *from}
+			if f.shared {
+				if at, _, err = f.locate(ctx, row, *from); err != nil {
+					return nil, err
+				}
+			}
+			how.stored, how.seen = &at.offset, *from
 		}
 		return f.follow(ctx, row, sub, how), nil
 	}
@@ -316,18 +327,22 @@ func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from 
 			return announce(ctx, row, *from, sub)
 		}
 		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
-		if !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.started)) {
+		stored := !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.started))
+		if stored {
 			f.publisher.flushRecords(ctx)
-			how.stored = from
 		}
+		how.at, how.seen = mark{offset: *from}, *from
 		if f.shared {
-			if how.at, how.known, err = f.markOf(ctx, row, *from); err != nil {
+			if how.at, how.known, err = f.locate(ctx, row, *from); err != nil {
 				sub.Close()
 				return nil, err
 			}
-			if here, ok := sub.(*runSubscription); ok && durable(row) && how.known {
-				here.fillsGaps = true
+			if here, ok := sub.(*runSubscription); ok && !here.failedOver { // else it continues behind what the database has
+				here.seen, here.fillsGaps = how.at.place, durable(row) && how.known
 			}
+		}
+		if stored {
+			how.stored = &how.at.offset
 		}
 	}
 	return f.follow(ctx, row, sub, how), nil
@@ -340,11 +355,14 @@ func (f *followers) streamThread(ctx context.Context, t id.Thread, from *bridge.
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	tf := &threadFollower{
-		f: f, thread: t, src: newSource(f.store, t, "", sub, from), stop: f.watches.watchThread(t),
+		f: f, thread: t, src: newSource(f.store, t, "", sub, from), stop: f.watches.watchThread(t), places: map[id.Run]place{},
 		all: len(modes) == 0 || slices.Contains(modes, "run_modes"), lifecycle: slices.Contains(modes, "lifecycle"), states: slices.Contains(modes, stateUpdate),
 	}
 	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
 	request := ctx
+	if from != nil {
+		tf.seen = *from
+	}
 	tf.shown = f.forms.overlaid(t, func(ctx context.Context) (overlay.Look, error) {
 		row, err := f.store.Thread(ctx, t)
 		if err != nil {
@@ -365,9 +383,10 @@ type threadFollower struct {
 
 	all, lifecycle, states bool // what is wanted
 
-	seen bridge.Offset // of the last record
-	far  []id.Run      // ended on other servers
-	gone bool          // the thread was deleted
+	seen   bridge.Offset    // of the last record
+	places map[id.Run]place // of the last record of each run that has not ended
+	far    []id.Run         // ended on other servers
+	gone   bool             // the thread was deleted
 }
 
 // Next implements Follower.
@@ -386,11 +405,8 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 				tf.far = append(tf.far, rec.Run)
 				continue
 			}
-			if rec.Kept && !after(rec.Offset, tf.seen) {
+			if rec.Kept && !tf.isNew(rec) {
 				continue
-			}
-			if rec.Kept {
-				tf.seen = rec.Offset
 			}
 			if rec.Kind == bridge.Terminal && rec.Run == "" {
 				tf.gone = true
@@ -405,6 +421,21 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 		}
 	}
 	return nil, io.EOF
+}
+
+// isNew reports whether a kept record was not returned before. The live stream and the database may have it under different offsets.
+func (tf *threadFollower) isNew(rec *bridge.Record) bool {
+	if !after(rec.Offset, tf.seen) || rec.Index > 0 && !tf.places[rec.Run].before(placeOf(rec)) {
+		return false
+	}
+	tf.seen = rec.Offset
+	switch {
+	case rec.Kind == bridge.Terminal:
+		delete(tf.places, rec.Run)
+	case rec.Index > 0:
+		tf.places[rec.Run] = placeOf(rec)
+	}
+	return true
 }
 
 // read returns what is next: of the stream, or what is known of a run that has ended on another server.

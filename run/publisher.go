@@ -20,6 +20,7 @@ type publisher struct {
 	store    Store
 	bridge   bridge.Bridge
 	shared   bool          // other servers work on the store
+	numbers  bool          // records are numbered, so that readers know them under every offset
 	remote   bridge.Remote // the bridge, when its streams go through Redis; nil else
 	failover *failover     // serves followers here while Redis is away; nil without remote
 	signals  *signals
@@ -37,7 +38,9 @@ func newPublisher(o *Options, shared bool, signals *signals, quit <-chan struct{
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
 		keep: make(chan kept, 1024), stopped: make(chan struct{}),
 	}
-	if p.remote, _ = o.Bridge.(bridge.Remote); p.remote != nil {
+	p.remote, _ = o.Bridge.(bridge.Remote)
+	p.numbers = shared || p.remote != nil
+	if p.remote != nil {
 		p.failover = newFailover(o.Streams)
 	}
 	return p
@@ -158,7 +161,7 @@ func (p *publisher) flushRecords(ctx context.Context) {
 
 func (p *publisher) record(r *Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
 	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable}
-	if p.shared {
+	if p.numbers {
 		rec.Attempt = r.Attempt
 	}
 	return rec
@@ -166,23 +169,22 @@ func (p *publisher) record(r *Run, kind bridge.Kind, event string, data []byte) 
 
 // publish sends records on the thread's stream, and keeps those of resumable runs.
 func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
-	if b, ok := p.deferred.Load(r.Thread); ok && b.(*deferredStream).publish(context.WithoutCancel(ctx), records) {
-		return
-	}
-	durable := r.Kwargs.Resumable && !r.Kwargs.Temporary
-	if durable && r.published != nil {
+	if r.published != nil {
 		for _, rec := range records {
-			if rec.Kept && !rec.Ephemeral {
+			if rec.Attempt > 0 {
 				rec.Index = r.published.Add(1)
 			}
 		}
+	}
+	if b, ok := p.deferred.Load(r.Thread); ok && b.(*deferredStream).publish(context.WithoutCancel(ctx), records) {
+		return
 	}
 	if err := p.bridge.Publish(context.WithoutCancel(ctx), r.Thread, records); err != nil {
 		p.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
 		return
 	}
-	p.failover.published(r.ID, records)
-	if !durable {
+	p.failover.published(r, records)
+	if !durable(r) {
 		return
 	}
 	for _, rec := range records {
@@ -226,7 +228,7 @@ func (p *publisher) flushStream(ctx context.Context, r *Run) {
 // publishEnd notifies followers that a run is over.
 func (p *publisher) publishEnd(ctx context.Context, r *Run) {
 	end := p.terminal(r)
-	if p.shared {
+	if p.numbers {
 		// Another server may execute a run of the thread, and assigns the offsets under which the database has its records.
 		end.Attempt, end.Kept = 0, false
 	}

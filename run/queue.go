@@ -78,9 +78,7 @@ func (q *queue) claim(r *Run, t *thread.Thread, now time.Time) {
 	if r.StartedAt.IsZero() {
 		r.StartedAt = now
 	}
-	if q.shared != nil {
-		r.published = &atomic.Int64{}
-	}
+	r.published = &atomic.Int64{}
 	// Offsets go on above whatever was reserved before: the clock may have gone back since, or the process died.
 	q.bridge.Advance(t.ID, t.StreamHigh)
 	t.StreamHigh = max(t.StreamHigh, now.UnixMilli()) + streamBlock.Milliseconds()

@@ -26,7 +26,9 @@ type reply struct {
 	waiting    *bridge.Record    // the first with interrupts
 	interrupts []json.RawMessage // of all records with interrupts; not empty: waiting is set
 	failure    json.RawMessage
-	seen       bridge.Offset // of the last record; those up to it do not count again
+	// seen and at are of the last record; those up to it do not count again. Numbered records are known by their place.
+	seen bridge.Offset
+	at   place
 }
 
 // interruptsKey is the key of values and updates under which they show interrupts.
@@ -45,7 +47,13 @@ func (a *reply) add(rec *bridge.Record) {
 	if !concerns(rec) {
 		return
 	}
-	if rec.Offset != (bridge.Offset{}) {
+	switch {
+	case rec.Index > 0:
+		if !a.at.before(placeOf(rec)) {
+			return
+		}
+		a.at = placeOf(rec)
+	case rec.Offset != (bridge.Offset{}):
 		if !after(rec.Offset, a.seen) {
 			return
 		}

@@ -74,7 +74,7 @@ type Run struct {
 	// Left: only ID and Thread are set, because the list had as many bytes as Query.Bytes allows.
 	Left bool
 
-	// published counts the records of this attempt that are kept in a database that other servers read too; nil: they are not counted.
+	// published counts the records of this attempt; nil: it is not executed.
 	published *atomic.Int64
 	// waits reports whether the run ended at an interrupt, which waits for an answer. Set by finish.
 	waits bool

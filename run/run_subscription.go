@@ -8,13 +8,15 @@ import (
 	"understudy/id"
 )
 
-// runSubscription is a subscription to one run. While this instance executes the run it outlives the subscription of the bridge.
+// runSubscription is a subscription to one run. While this instance executes the run it outlives the subscription of the bridge. Offsets of the bridge
+// and of records from this instance do not compare: the bridge moves records that came behind those of a server whose clock is ahead.
 type runSubscription struct {
 	failover *failover
 	entry    *failoverRun // nil after Close
 	run      id.Run
 	sub      bridge.Subscription // of the bridge
-	seen     bridge.Offset       // of the last record
+	seen     place               // of the last record
+	durable  bool                // the database has the records of the run
 	// fillsGaps: the reader reads records that are missing before the next one from the database.
 	fillsGaps bool
 
@@ -45,10 +47,11 @@ func (noSubscription) Gap(id.Run) bridge.Gap { return bridge.RecordGap }
 // Close implements bridge.Subscription.
 func (noSubscription) Close() {}
 
-// runSubscription returns the subscription of a run over one of its thread, which is nil while the bridge is away.
-func (f *followers) runSubscription(r id.Run, entry *failoverRun, sub bridge.Subscription, seen bridge.Offset) *runSubscription {
+// runSubscription returns the subscription of a run over one of its thread, which is nil while the bridge is away. Its reader has seen the records up to a
+// place, of which the database has an offset.
+func (f *followers) runSubscription(r id.Run, entry *failoverRun, sub bridge.Subscription, seen place, offset bridge.Offset) *runSubscription {
 	if sub == nil {
-		sub = noSubscription{head: seen}
+		sub = noSubscription{head: offset}
 	}
 	return &runSubscription{failover: f.publisher.failover, entry: entry, run: r, sub: sub, seen: seen}
 }
@@ -75,14 +78,37 @@ func (st *runSubscription) Next(ctx context.Context) ([]*bridge.Record, error) {
 			return records, err
 		}
 	}
-	if records := st.pending; len(records) > 0 {
+	for {
+		records := st.pending
 		st.pending = nil
-		return records, nil
+		if len(records) == 0 {
+			if st.live == nil {
+				return nil, bridge.ErrInterrupted
+			}
+			var err error
+			if records, err = st.live.Next(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if records = st.unseen(records); len(records) > 0 {
+			return records, nil
+		}
 	}
-	if st.live == nil {
-		return nil, bridge.ErrInterrupted
+}
+
+// unseen returns those of some records that were not returned before. The bridge may have returned a record before the failover got it.
+func (st *runSubscription) unseen(records []*bridge.Record) []*bridge.Record {
+	out := records[:0:0]
+	for _, rec := range records {
+		if rec.Index > 0 {
+			if !st.seen.before(placeOf(rec)) {
+				continue
+			}
+			st.seen = placeOf(rec)
+		}
+		out = append(out, rec)
 	}
-	return st.live.Next(ctx)
+	return out
 }
 
 // Replay implements bridge.Subscription.
@@ -100,8 +126,8 @@ func (st *runSubscription) Replay(ctx context.Context) ([]*bridge.Record, error)
 
 func (st *runSubscription) note(records []*bridge.Record) {
 	for _, rec := range records {
-		if rec.Run == st.run {
-			st.seen, st.fillsGaps = rec.Offset, st.fillsGaps || rec.Index > 0
+		if rec.Run == st.run && rec.Index > 0 && st.seen.before(placeOf(rec)) {
+			st.seen, st.fillsGaps = placeOf(rec), st.durable
 		}
 	}
 }

@@ -179,7 +179,21 @@ func TestTheSameRecordUnderAnotherOffsetIsLeftOut(t *testing.T) {
 	in := c.start(map[string]script{"g": echo}, nil)
 	req := request("g")
 	req.Resumable = true
-	_, f, err := in.runs.Start(t.Context(), in.newThread(), req)
+	th := in.newThread()
+	of, err := in.runs.StreamThread(t.Context(), th, nil, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"1.1 metadata", "1.2 values", "1.3 values"}, seen(t, in, f)[:3])
+	defer of.Close(false)
+	_, f, err := in.runs.Start(t.Context(), th, req)
+	require.NoError(t, err)
+	want := []string{"1.1 metadata", "1.2 values", "1.3 values"}
+	require.Equal(t, want, seen(t, in, f)[:3])
+	var got []string
+	for len(got) < 4 {
+		records, err := of.Next(t.Context())
+		require.NoError(t, err)
+		for _, rec := range records {
+			got = append(got, fmt.Sprintf("%d.%d %s", rec.Attempt, rec.Index, rec.Event))
+		}
+	}
+	require.Equal(t, append(want, "1.4 metadata"), got)
 }

@@ -24,6 +24,7 @@ func RunInstances(t *testing.T, open func(t *testing.T) func(t *testing.T, opts 
 		{"ReplayAnywhere", replayAnywhere},
 		{"HandedOver", handedOver},
 		{"BothPublish", bothPublish},
+		{"NumbersStay", numbersStay},
 		{"ForgetAnywhere", forgetAnywhere},
 		{"GapIsToldAnywhere", gapAnywhere},
 		{"ExpiresAnywhere", expiresAnywhere},
@@ -138,6 +139,45 @@ func bothPublish(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 		}
 	}
 	require.Equal(t, orders[0], orders[1])
+}
+
+// numbersStay: numbered records come behind those of a server whose clock is ahead. They get higher offsets, which still say which records they are.
+func numbersStay(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
+	a := enter(bridge.Options{})
+	b := enter(bridge.Options{Now: func() time.Time { return time.Now().Add(time.Hour) }})
+	live := subscribe(t, a, nil)
+	var want []string
+	for attempt := 1; attempt <= 3; attempt++ {
+		for index := int64(1); index <= 40; index++ {
+			if index%7 == 0 {
+				publish(t, b, passing("", "another"))
+				settled(t, b)
+			}
+			name := fmt.Sprint(attempt, " ", index)
+			r := &bridge.Record{Run: runA, Event: name, Attempt: attempt, Index: index, Kept: index%2 == 0}
+			publish(t, a, r)
+			want = append(want, name)
+		}
+	}
+	settled(t, a)
+	var got []string
+	var last bridge.Offset
+	for len(got) < len(want) {
+		records, err := live.Next(t.Context())
+		require.NoError(t, err)
+		for _, r := range records {
+			require.Positive(t, r.Offset.Compare(last))
+			last = r.Offset
+			attempt, index, ok := r.Offset.Position()
+			require.Equal(t, r.Run == runA, ok, "%s %s", r.Event, r.Offset)
+			if ok {
+				require.Equal(t, r.Event, fmt.Sprint(attempt, " ", index))
+				require.Equal(t, []any{attempt, index}, []any{r.Attempt, r.Index})
+				got = append(got, r.Event)
+			}
+		}
+	}
+	require.Equal(t, want, got)
 }
 
 func forgetAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {

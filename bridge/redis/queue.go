@@ -27,10 +27,6 @@ const (
 	many      = 16
 	linger    = 25 * time.Millisecond
 	lingerMax = 100 * time.Millisecond
-
-	// stride leaves room between the offsets that records of attempts get within a millisecond. Other records of the thread, from this server or
-	// another, use offsets in between and move nothing: the database stores records under their assigned offsets.
-	stride = 1 << 10
 )
 
 // queue holds the records to be sent, in order per thread. run owns the sending; all goroutines may add.
@@ -132,16 +128,9 @@ func (q *queue) publish(ctx context.Context, t id.Thread, records []*bridge.Reco
 	q.awaitRoom(ctx)
 	now := q.now()
 	last := q.last[t]
-	if last.MS < now {
-		last = bridge.Offset{MS: now, N: -1}
-	}
 	box := q.box(t)
 	for _, r := range records {
-		if r.Attempt == 0 {
-			last.N++
-		} else {
-			last.N = (last.N/stride + 1) * stride // never the first of a millisecond, which others may use
-		}
+		last = r.After(last, now)
 		r.Offset = last
 		size := sizeOf(r)
 		if full := q.bytes + size; full > q.b.opts.QueueBytes || full > q.b.opts.QueueBytes/2 && r.Kind == bridge.Token {

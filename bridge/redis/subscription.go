@@ -114,9 +114,6 @@ func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
 		return nil
 	}
 	s.after, s.from, s.resumed = *after, *after, true
-	if after.Compare(s.given) > 0 {
-		s.given = *after
-	}
 	s.b.opts.Metrics.Replayed(s.Gap(""))
 	return s.take(first)
 }

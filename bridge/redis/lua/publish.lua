@@ -22,7 +22,13 @@ local lastMS, lastN = parts(m.last)
 local function add(id, ...)
   local ms, n = parts(id)
   if ms < lastMS or ms == lastMS and n <= lastN then -- another instance was here first
-    ms, n = lastMS, lastN + 1
+    if n == 0 or n % 1024 ~= 0 then
+      ms, n = lastMS, lastN + 1
+    elseif n > lastN then -- a numbered record is known by its n
+      ms = lastMS
+    else
+      ms = lastMS + 1
+    end
     id = string.format('%.0f-%.0f', ms, n)
   end
   redis.call('XADD', S, id, ...)
