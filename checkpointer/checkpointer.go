@@ -54,6 +54,15 @@ type Tuple struct {
 	Checkpoint
 	Blobs  []Blob  // one for each channel in `channel_versions` that has a row
 	Writes []Write // in order of task id and index
+	// Left: only Key is set, because the content did not fit into List.Bytes.
+	Left bool
+}
+
+// Leave makes checkpoints Left.
+func Leave(tuples ...*Tuple) {
+	for _, t := range tuples {
+		*t = Tuple{Checkpoint: Checkpoint{Key: t.Key}, Left: true}
+	}
 }
 
 // Size is about how many bytes the content of a checkpoint has.
@@ -91,8 +100,49 @@ type List struct {
 	ID       id.Checkpoint   // only this one; "" all
 	Metadata json.RawMessage // containment; nil all
 	Limit    int             // <= 0: all
-	// Bytes lets a storage stop after the checkpoint with which Tuple.Size exceeds it in total; <= 0: no bound.
+	// Bytes bounds what the checkpoints after the first add to the bytes that are loaded: what several share, such as the messages of adjacent
+	// checkpoints, counts once. The first that does not fit is Left, and ends the list. <= 0: no bound.
 	Bytes int
+	// Keys: nothing but Key is loaded.
+	Keys bool
+}
+
+// Load counts the bytes that checkpoints take in memory together. What they share counts once. The zero value is empty.
+type Load struct {
+	Bytes int
+	seen  map[*byte]struct{} // beginnings of values
+}
+
+// Add counts a checkpoint, and returns how many bytes it adds.
+func (l *Load) Add(t *Tuple) int {
+	before := l.Bytes
+	l.value(t.Data)
+	l.value(t.Metadata)
+	l.value(t.Tasks)
+	for i := range t.Blobs {
+		b := &t.Blobs[i]
+		l.value(b.Data)
+		for _, item := range b.Items {
+			l.value(item)
+		}
+	}
+	for i := range t.Writes {
+		l.value(t.Writes[i].Data)
+	}
+	return l.Bytes - before
+}
+
+func (l *Load) value(data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	if l.seen == nil {
+		l.seen = map[*byte]struct{}{}
+	}
+	if _, ok := l.seen[&data[0]]; !ok {
+		l.seen[&data[0]] = struct{}{}
+		l.Bytes += len(data)
+	}
 }
 
 // Tx is the part of a storage transaction that saving uses.

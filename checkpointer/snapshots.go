@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 
 	"understudy/id"
@@ -113,74 +111,6 @@ func (s *Snapshots) load(ctx context.Context, k Key) (*Tuple, error) {
 	}
 	k.NS = withoutTaskIDs(k.NS)
 	return s.rows.LoadCheckpoint(ctx, k)
-}
-
-// History returns records, newest first.
-func (s *Snapshots) History(ctx context.Context, q List) ([]*Snapshot, error) {
-	q.Bytes = 0
-	out, _, err := s.Page(ctx, q)
-	return out, err
-}
-
-// Page is History for the first records that have q.Bytes together, at least one. more is false when there are no others.
-func (s *Snapshots) Page(ctx context.Context, q List) (out []*Snapshot, more bool, err error) {
-	tuples, err := s.rows.ListCheckpoints(ctx, q)
-	if err != nil {
-		return nil, false, err
-	}
-	if len(tuples) == 0 && q.NS != nil && strings.Contains(*q.NS, ":") {
-		ns := withoutTaskIDs(*q.NS)
-		q.NS = &ns
-		if tuples, err = s.rows.ListCheckpoints(ctx, q); err != nil {
-			return nil, false, err
-		}
-	}
-	more = q.Limit > 0 && len(tuples) >= q.Limit
-	size := 0
-	for i, t := range tuples {
-		if size += t.Size(); q.Bytes > 0 && size > q.Bytes {
-			tuples, more = tuples[:max(i, 1)], true
-			break
-		}
-	}
-	out, err = s.records(ctx, tuples)
-	return out, more, err
-}
-
-// records composes the records of checkpoints.
-func (s *Snapshots) records(ctx context.Context, tuples []*Tuple) ([]*Snapshot, error) {
-	out := make([]*Snapshot, len(tuples))
-	// Rows alone are composed faster than goroutines start; what is asked of a graph takes milliseconds each.
-	const asked = 4
-	v := view{failed: new(atomic.Int32)}
-	var g *errgroup.Group
-	gctx := ctx
-	for i, t := range tuples {
-		need, err := s.needs(ctx, t, false)
-		if err != nil {
-			return nil, err
-		}
-		if need == nothingAsked {
-			if out[i], err = s.compose(ctx, t, v); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if g == nil {
-			g, gctx = errgroup.WithContext(ctx)
-			g.SetLimit(asked)
-		}
-		g.Go(func() (err error) {
-			out[i], err = s.compose(gctx, t, v)
-			return err
-		})
-	}
-	if g != nil {
-		if err := g.Wait(); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // Values returns the values of a checkpoint's record; of the newest one when k.ID is empty. nil when there is none.

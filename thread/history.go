@@ -47,7 +47,7 @@ type HistoryReader struct {
 	row     *Thread
 	list    checkpointer.List // of the next page
 	left    int               // entries still to return; < 0: all
-	page    []*checkpointer.Snapshot
+	page    *checkpointer.Page
 	last    bool             // there is no further page
 	reading *overlay.Reading // nil: entries show the graph's messages
 	looked  bool             // unread entries were checked for condensed messages
@@ -57,8 +57,8 @@ type HistoryReader struct {
 const (
 	// firstPage is how many checkpoints are loaded first, if they are small: the limit of most clients.
 	firstPage = 10
-	// pageBytes is the approximate size of a page, unless one checkpoint is larger, and maxPage its maximum number of checkpoints. A reader
-	// holds a page as long as its client takes to receive it.
+	// pageBytes is how many bytes the checkpoints of a page after the first may add, and maxPage the maximum number of checkpoints. A reader
+	// holds their rows as long as its client takes to receive them.
 	pageBytes, maxPage = 4 << 20, 64
 )
 
@@ -103,38 +103,33 @@ func (h *HistoryReader) load(ctx context.Context) (err error) {
 	if h.left > 0 {
 		h.list.Limit = min(h.list.Limit, h.left)
 	}
-	var more bool
-	if h.page, more, err = h.s.Snapshots.Page(ctx, h.list); err != nil {
+	if h.page, err = h.s.Snapshots.Page(ctx, h.list); err != nil {
 		return err
 	}
-	n := len(h.page)
-	h.last = !more
-	if n == 0 {
+	h.last = !h.page.More
+	keys := h.page.Keys()
+	if len(keys) == 0 {
 		return nil
 	}
 	if h.left > 0 {
-		h.left -= n
-	}
-	size := 1
-	for _, snap := range h.page {
-		size += len(snap.Values)
+		h.left -= len(keys)
 	}
 	if h.reading != nil {
-		if err := h.reading.ReadAhead(ctx, rootsOf(h.page)); err != nil {
+		if err := h.reading.ReadAhead(ctx, rootsOf(keys)); err != nil {
 			return err
 		}
 	}
-	end := h.page[n-1]
-	h.list.Before, h.list.NS, h.list.Limit = end.ID, &end.NS, max(1, min(maxPage, pageBytes*n/size))
+	end := keys[len(keys)-1]
+	h.list.Before, h.list.NS, h.list.Limit = end.ID, &end.NS, maxPage
 	return nil
 }
 
-// rootsOf returns the checkpoints of a page that have a transcript.
-func rootsOf(page []*checkpointer.Snapshot) []id.Checkpoint {
-	ids := make([]id.Checkpoint, 0, len(page))
-	for _, snap := range page {
-		if snap.NS == "" {
-			ids = append(ids, snap.ID)
+// rootsOf returns the checkpoints that have a transcript.
+func rootsOf(keys []checkpointer.Key) []id.Checkpoint {
+	ids := make([]id.Checkpoint, 0, len(keys))
+	for _, k := range keys {
+		if k.NS == "" {
+			ids = append(ids, k.ID)
 		}
 	}
 	return ids
@@ -142,7 +137,7 @@ func rootsOf(page []*checkpointer.Snapshot) []id.Checkpoint {
 
 // Next returns the next entry; io.EOF after the last. fault.NotFound: the thread was deleted meanwhile.
 func (h *HistoryReader) Next(ctx context.Context) (*checkpointer.Snapshot, error) {
-	if len(h.page) == 0 && !h.last {
+	if h.page.Len() == 0 && !h.last {
 		row, err := h.s.row(ctx, h.row.ID)
 		if err == nil && !row.CreatedAt.Equal(h.row.CreatedAt) {
 			err = notFound(h.row.ID) // another thread with the same id
@@ -154,11 +149,13 @@ func (h *HistoryReader) Next(ctx context.Context) (*checkpointer.Snapshot, error
 			return nil, err
 		}
 	}
-	if len(h.page) == 0 {
+	if h.page.Len() == 0 {
 		return nil, io.EOF
 	}
-	snap := h.page[0]
-	h.page[0], h.page = nil, h.page[1:]
+	snap, err := h.page.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if h.reading != nil {
 		if err := h.reading.Snapshot(ctx, snap, false); err != nil {
 			return nil, fmt.Errorf("checkpoint %s of thread %s: %w", snap.ID, h.row.ID, err)
@@ -173,7 +170,7 @@ func (h *HistoryReader) Partial(ctx context.Context) (entries int, partial, know
 	if h.reading == nil {
 		return 0, false, true, nil
 	}
-	if entries, partial = h.reading.Spent(); partial || len(h.page) == 0 && h.last {
+	if entries, partial = h.reading.Spent(); partial || h.page.Len() == 0 && h.last {
 		return entries, partial, true, nil
 	}
 	if !h.reading.Bounded() {
@@ -189,28 +186,29 @@ func (h *HistoryReader) Partial(ctx context.Context) (entries int, partial, know
 	return entries, h.more && exhausted, !h.more || exhausted, nil
 }
 
+// manyKeys is how many checkpoints are looked up at once without their values.
+const manyKeys = 256
+
 // condensed reports whether an entry that was not read has condensed messages.
 func (h *HistoryReader) condensed(ctx context.Context) (bool, error) {
-	if is, err := h.reading.Condensed(ctx, rootsOf(h.page)); is || err != nil {
+	if is, err := h.reading.Condensed(ctx, rootsOf(h.page.Keys())); is || err != nil {
 		return is, err
 	}
 	rest := h.list
-	rest.Bytes = 0
+	rest.Bytes, rest.Keys, rest.Limit = 0, true, manyKeys
 	for left := h.left; !h.last && left != 0; {
 		tuples, err := h.s.Store.ListCheckpoints(ctx, rest)
 		if err != nil {
 			return false, err
 		}
-		var ids []id.Checkpoint
+		var keys []checkpointer.Key
 		for _, t := range tuples {
-			if t.NS == "" {
-				ids = append(ids, t.ID)
-			}
+			keys = append(keys, t.Key)
 			if left--; left == 0 {
 				break
 			}
 		}
-		if is, err := h.reading.Condensed(ctx, ids); is || err != nil {
+		if is, err := h.reading.Condensed(ctx, rootsOf(keys)); is || err != nil {
 			return is, err
 		}
 		if len(tuples) < rest.Limit {

@@ -24,7 +24,7 @@ type Graphs interface {
 // Snapshots composes states from stored rows.
 type Snapshots interface {
 	State(ctx context.Context, k checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error)
-	Page(ctx context.Context, q checkpointer.List) (out []*checkpointer.Snapshot, more bool, err error)
+	Page(ctx context.Context, q checkpointer.List) (*checkpointer.Page, error)
 	Values(ctx context.Context, k checkpointer.Key) (json.RawMessage, error)
 	Head(ctx context.Context, t id.Thread) (checkpointer.HeadInfo, error)
 	Described

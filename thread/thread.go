@@ -40,6 +40,11 @@ type Thread struct {
 	Left bool
 }
 
+// Size is about how many bytes the row of a thread has.
+func (t *Thread) Size() int {
+	return len(t.Metadata) + len(t.Config) + len(t.Interrupts) + len(t.Error)
+}
+
 // Query selects threads. Zero fields do not restrict. Values cannot be selected here: they are not a column (see
 // Service.Search).
 type Query struct {
@@ -56,7 +61,7 @@ type Query struct {
 
 // Fit returns the thread, or if a page with this many bytes has no room the thread as Left, and the new number of bytes.
 func (q *Query) Fit(t *Thread, before int) (*Thread, int) {
-	size := before + len(t.Metadata) + len(t.Config) + len(t.Interrupts) + len(t.Error)
+	size := before + t.Size()
 	if q.Bytes > 0 && size > q.Bytes {
 		t = &Thread{ID: t.ID, Left: true}
 	}

@@ -115,10 +115,7 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 		}
 		own := *p
 		batch = append(batch, &own)
-		for i := range p.Blobs {
-			size += p.Blobs[i].Size()
-		}
-		if len(batch) >= batchSteps || size >= batchBytes {
+		if size += own.Size(); len(batch) >= batchSteps || size >= batchBytes {
 			return flush()
 		}
 		return nil

@@ -262,10 +262,7 @@ func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []L
 		})
 		own := *p
 		batch = append(batch, &own)
-		for i := range p.Blobs {
-			size += p.Blobs[i].Size()
-		}
-		if len(batch) >= batchSteps || size >= batchBytes {
+		if size += own.Size(); len(batch) >= batchSteps || size >= batchBytes {
 			return flush()
 		}
 		return nil
@@ -398,6 +395,7 @@ func (m *Importer) items(ctx context.Context, j *job, src Source) error {
 	m.Progress.Begin("store items", -1)
 	defer m.Progress.End()
 	var batch []*store.Item
+	size := 0
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -414,7 +412,7 @@ func (m *Importer) items(ctx context.Context, j *job, src Source) error {
 				j.problem(itemName(i), errors.New("what was read back differs"))
 			}
 		}
-		batch = nil
+		batch, size = nil, 0
 		return nil
 	}
 	for i, err := range src.Items(ctx) {
@@ -433,7 +431,8 @@ func (m *Importer) items(ctx context.Context, j *job, src Source) error {
 			continue
 		}
 		j.result.Items.New++
-		if batch = append(batch, i); len(batch) >= pageSize {
+		batch = append(batch, i)
+		if size += len(i.Value); len(batch) >= pageSize || size >= batchBytes {
 			if err := flush(); err != nil {
 				return err
 			}

@@ -33,8 +33,11 @@ func NewStorage(name string, rows Target, assistants assistant.Store, notes ...s
 	return &Storage{name, rows, assistants, notes}
 }
 
-// pageSize is how many threads or items are read at once.
-const pageSize = 200
+const (
+	// pageSize is how many threads or items are read at once, and pageBytes their size with all but the last. Larger ones come alone.
+	pageSize  = 200
+	pageBytes = 4 << 20
+)
 
 // Name is Source.Name.
 func (o *Storage) Name() string { return o.name }
@@ -54,7 +57,7 @@ func (o *Storage) CountThreads(ctx context.Context) (int, error) {
 func (o *Storage) Threads(ctx context.Context) iter.Seq2[*Thread, error] {
 	return func(yield func(*Thread, error) bool) {
 		for after := id.Thread(""); ; {
-			page, err := o.rows.ThreadsAfter(ctx, after, pageSize)
+			page, err := o.rows.ThreadsAfter(ctx, after, pageSize, pageBytes)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -64,7 +67,7 @@ func (o *Storage) Threads(ctx context.Context) iter.Seq2[*Thread, error] {
 					return
 				}
 			}
-			if len(page) < pageSize {
+			if len(page) == 0 {
 				return
 			}
 		}
@@ -85,7 +88,7 @@ func (o *Storage) Log(ctx context.Context, t *Thread) (*Log, error) {
 func (o *Storage) Items(ctx context.Context) iter.Seq2[*store.Item, error] {
 	return func(yield func(*store.Item, error) bool) {
 		for last := (&store.Item{}); ; {
-			page, err := o.rows.ItemsAfter(ctx, last.Namespace, last.Key, pageSize)
+			page, err := o.rows.ItemsAfter(ctx, last.Namespace, last.Key, pageSize, pageBytes)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -95,7 +98,7 @@ func (o *Storage) Items(ctx context.Context) iter.Seq2[*store.Item, error] {
 					return
 				}
 			}
-			if len(page) < pageSize {
+			if len(page) == 0 {
 				return
 			}
 		}
@@ -142,16 +145,28 @@ func openOwn(ctx context.Context, rows Target, t id.Thread) (*ownHistory, error)
 func (h *ownHistory) Links() []Link { return h.links }
 func (h *ownHistory) Close() error  { return nil }
 
-// readSteps is how many checkpoints are read at once, because they share unchanged values.
-const readSteps = 16
+const (
+	// readSteps is how many checkpoints are read at once, because they share unchanged values.
+	readSteps = 16
+	// readBytes bounds what those after the first add.
+	readBytes = 4 << 20
+)
 
 func (h *ownHistory) Read(ctx context.Context, links []Link, fn func(*Step) error) error {
-	for some := range slices.Chunk(links, readSteps) {
-		tuples, err := h.rows.Checkpoints(ctx, h.thread, some) // one deleted meanwhile is reported as missing
+	for len(links) > 0 {
+		some := links[:min(len(links), readSteps)]
+		tuples, err := h.rows.Checkpoints(ctx, h.thread, some, readBytes) // one deleted meanwhile is reported as missing
 		if err != nil {
 			return err
 		}
-		for _, tuple := range tuples {
+		links = links[len(some):]
+		for i, tuple := range tuples {
+			if tuple.Left {
+				n := slices.IndexFunc(some, func(l Link) bool { return l.NS == tuple.NS && l.ID == tuple.ID })
+				links = some[n:cap(some)]
+				break
+			}
+			tuples[i] = nil
 			step := &Step{Put: checkpointer.Put{Checkpoint: tuple.Checkpoint, Blobs: tuple.Blobs}, Writes: tuple.Writes}
 			if step.Shape != "" {
 				if step.ShapeJSON, err = h.rows.LoadShape(ctx, step.Shape); err != nil {

@@ -26,6 +26,18 @@ type Step struct {
 	Writes []checkpointer.Write
 }
 
+// Size is about how many bytes a step has.
+func (s *Step) Size() int {
+	n := len(s.Data) + len(s.Metadata)
+	for i := range s.Blobs {
+		n += s.Blobs[i].Size()
+	}
+	for i := range s.Writes {
+		n += len(s.Writes[i].Data)
+	}
+	return n
+}
+
 // Thread is a thread of a source.
 type Thread struct {
 	// Key is its name in the source, which may be any text.
@@ -78,7 +90,8 @@ type LogSource interface {
 
 // Log is everything recorded for a thread.
 type Log struct {
-	Events []*eventstore.Event
+	// Events are in order of their seqs, and loaded as they are consumed. They may be iterated again.
+	Events iter.Seq2[*eventstore.Event, error]
 	Rows   []*eventstore.Row
 	Nodes  []*eventstore.Node
 }
@@ -95,18 +108,19 @@ type Target interface {
 	eventstore.Archive
 	// Links returns all checkpoints of a thread, by namespace and id.
 	Links(ctx context.Context, t id.Thread) ([]Link, error)
-	// Checkpoints returns the existing ones of the named checkpoints of a thread, in that order, with their values and writes.
-	Checkpoints(ctx context.Context, t id.Thread, named []Link) ([]*checkpointer.Tuple, error)
-	// Log returns everything recorded for a thread.
+	// Checkpoints returns the existing ones of the named checkpoints of a thread, in that order, with their values and writes. What those after the
+	// first add is within bytes: from the first on that does not fit, they are Left.
+	Checkpoints(ctx context.Context, t id.Thread, named []Link, bytes int) ([]*checkpointer.Tuple, error)
+	// Log returns everything recorded for a thread up to now.
 	Log(ctx context.Context, t id.Thread) (*Log, error)
 	// PutLog stores a log, unless the thread has one.
 	PutLog(ctx context.Context, t id.Thread, l *Log) error
-	// ThreadsAfter returns up to limit threads whose ids are above after, in the order of ids. Threads may be added or deleted
-	// meanwhile.
-	ThreadsAfter(ctx context.Context, after id.Thread, limit int) ([]*thread.Thread, error)
+	// ThreadsAfter returns up to limit threads whose ids are above after, in the order of ids, and ends with the one with which they have
+	// more than bytes. Threads may be added or deleted meanwhile.
+	ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes int) ([]*thread.Thread, error)
 	// ItemsAfter returns up to limit store items that have not expired, after the given one in the order of namespaces and
-	// keys.
-	ItemsAfter(ctx context.Context, namespace []string, key string, limit int) ([]*store.Item, error)
+	// keys, and ends with the one with which they have more than bytes.
+	ItemsAfter(ctx context.Context, namespace []string, key string, limit, bytes int) ([]*store.Item, error)
 }
 
 // Sink is a database of LangGraph's tables.

@@ -232,8 +232,20 @@ func (m *Memory) ListCheckpoints(_ context.Context, q checkpointer.List) ([]*che
 	if q.Limit > 0 && len(out) > q.Limit {
 		out = out[:q.Limit]
 	}
+	var load checkpointer.Load
+	room := q.Bytes
 	for i, row := range out {
+		if q.Keys {
+			out[i] = &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{Key: row.Key}}
+			continue
+		}
 		out[i] = m.whole(row)
+		if adds := load.Add(out[i]); q.Bytes > 0 && i > 0 {
+			if room -= adds; room < 0 {
+				checkpointer.Leave(out[i])
+				return out[:i+1], nil
+			}
+		}
 	}
 	return out, nil
 }

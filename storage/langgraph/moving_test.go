@@ -297,16 +297,21 @@ func TestFromOneStorageToTheOther(t *testing.T) {
 			require.NoError(t, err)
 			log, err := w.Transfer().Log(t.Context(), name)
 			require.NoError(t, err)
-			require.Len(t, log.Events, 21)
+			var events []*eventstore.Event
+			for e, err := range log.Events {
+				require.NoError(t, err)
+				events = append(events, e)
+			}
+			require.Len(t, events, 21)
 			row.Touched, row.Head, row.Interrupts = false, "", nil // made of the checkpoints
-			out = append(out, row, log)
+			out = append(out, row, events, log.Rows, log.Nodes)
 		}
 		list, err := w.Assistants().Assistants(t.Context(), assistant.Query{})
 		require.NoError(t, err)
 		versions, err := w.Assistants().Versions(t.Context(), list[0].ID, nil, 0, 0)
 		require.NoError(t, err)
 		require.Len(t, versions, 2)
-		found, err := w.Transfer().ItemsAfter(t.Context(), nil, "", 1000)
+		found, err := w.Transfer().ItemsAfter(t.Context(), nil, "", 1000, 1<<30)
 		require.NoError(t, err)
 		require.Len(t, found, len(items))
 		return append(out, list, versions, found)

@@ -44,6 +44,8 @@ const (
 	readSteps = 16
 	// readPage is how many threads or items are.
 	readPage = 500
+	// readBytes bounds what is read at once. A single checkpoint or item may be larger.
+	readBytes = 4 << 20
 )
 
 // OpenPostgres opens a database to read it: in one transaction, which sees one state and changes nothing.
@@ -305,15 +307,23 @@ type blobKey struct{ ns, channel, version string }
 func (h *postgresHistory) Read(ctx context.Context, links []transfer.Link, fn func(*transfer.Step) error) error {
 	given := map[blobKey]bool{}
 	for len(links) > 0 {
-		n := min(len(links), readSteps)
-		steps, err := h.read(ctx, links[:n], given)
+		n, err := h.fitting(ctx, links[:min(len(links), readSteps)])
+		if err != nil {
+			return h.p.explain(err)
+		}
+		steps, err := h.read(ctx, links[:n])
 		if err != nil {
 			return h.p.explain(err)
 		}
 		for _, l := range links[:n] {
-			step := steps[place{l.NS, l.ID}]
+			at := place{l.NS, l.ID}
+			step := steps[at]
 			if step == nil {
 				continue // not in this state of the database, which does not happen: it is missed at the end
+			}
+			delete(steps, at)
+			if err := h.values(ctx, step, given); err != nil {
+				return h.p.explain(fmt.Errorf("checkpoint %s: %w", l.ID, err))
 			}
 			if err := fn(step); err != nil {
 				return err
@@ -324,12 +334,29 @@ func (h *postgresHistory) Read(ctx context.Context, links []transfer.Link, fn fu
 	return nil
 }
 
-// read loads some checkpoints with their writes, and the values that were not given with those before.
-func (h *postgresHistory) read(ctx context.Context, links []transfer.Link, given map[blobKey]bool) (map[place]*transfer.Step, error) {
-	namespaces, ids := make([]string, len(links)), make([]string, len(links))
+// fitting returns how many of some checkpoints have no more than readBytes with their writes; at least 1.
+func (h *postgresHistory) fitting(ctx context.Context, links []transfer.Link) (n int, err error) {
+	namespaces, ids := columnsOf(links)
+	err = h.p.conn.QueryRow(ctx, "SELECT count(*) FROM ("+
+		"SELECT sum(coalesce(octet_length(c.checkpoint::text) + octet_length(c.metadata::text), 0) + w.size) OVER (ORDER BY k.n) AS size "+
+		"FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS k (ns, id, n) "+
+		"LEFT JOIN checkpoints c ON c.thread_id = $1 AND c.checkpoint_ns = k.ns AND c.checkpoint_id = k.id "+
+		"CROSS JOIN LATERAL (SELECT coalesce(sum(octet_length(blob)), 0) AS size FROM checkpoint_writes "+
+		"WHERE thread_id = $1 AND checkpoint_ns = k.ns AND checkpoint_id = k.id) AS w) AS sizes WHERE size <= $4", h.thread, namespaces, ids, readBytes).Scan(&n)
+	return max(n, 1), err
+}
+
+func columnsOf(links []transfer.Link) (namespaces, ids []string) {
+	namespaces, ids = make([]string, len(links)), make([]string, len(links))
 	for i, l := range links {
 		namespaces[i], ids[i] = l.NS, string(l.ID)
 	}
+	return namespaces, ids
+}
+
+// read loads some checkpoints with their writes.
+func (h *postgresHistory) read(ctx context.Context, links []transfer.Link) (map[place]*transfer.Step, error) {
+	namespaces, ids := columnsOf(links)
 	const these = "FROM unnest($2::text[], $3::text[]) AS k (ns, id) JOIN "
 	steps := make(map[place]*transfer.Step, len(links))
 	rows, err := h.p.conn.Query(ctx, "SELECT c.checkpoint_ns, c.checkpoint_id, coalesce(c.parent_checkpoint_id, ''), c.checkpoint::text, c.metadata::text "+these+
@@ -368,17 +395,10 @@ func (h *postgresHistory) read(ctx context.Context, links []transfer.Link, given
 	}); err != nil {
 		return nil, err
 	}
-	for _, l := range links {
-		if step := steps[place{l.NS, l.ID}]; step != nil {
-			if err := h.values(ctx, step, given); err != nil {
-				return nil, fmt.Errorf("checkpoint %s: %w", l.ID, err)
-			}
-		}
-	}
 	return steps, nil
 }
 
-// values loads what a checkpoint's versions name, and brings an old one up to date.
+// values loads those values of a checkpoint that were not given with one before, and brings an old one up to date.
 func (h *postgresHistory) values(ctx context.Context, step *transfer.Step, given map[blobKey]bool) error {
 	var channels, versions []string
 	gjson.GetBytes(step.Data, "channel_versions").ForEach(func(k, v gjson.Result) bool {
@@ -445,13 +465,16 @@ func (h *postgresHistory) values(ctx context.Context, step *transfer.Step, given
 // Items is transfer.Source.Items.
 func (p *Postgres) Items(ctx context.Context) iter.Seq2[*store.Item, error] {
 	return func(yield func(*store.Item, error) bool) {
-		expiry, alive := "NULL::timestamptz, NULL::float8", "true"
+		expiry, alive := "NULL::timestamptz AS expires_at, NULL::float8 AS ttl", "true"
 		if p.ttl {
-			expiry, alive = "expires_at, ttl_minutes::float8", "(expires_at IS NULL OR expires_at > now())"
+			expiry, alive = "expires_at, ttl_minutes::float8 AS ttl", "(expires_at IS NULL OR expires_at > now())"
 		}
+		limit := 16 // measuring an item costs as much as reading it
 		for prefix, key, first := "", "", true; p.items; first = false {
-			rows, err := p.conn.Query(ctx, "SELECT prefix, key, value::text, created_at, updated_at, "+expiry+" FROM store WHERE ($1 OR (prefix, key) > ($2, $3)) AND "+alive+
-				" ORDER BY prefix, key LIMIT $4", first, prefix, key, readPage)
+			rows, err := p.conn.Query(ctx, "SELECT prefix, key, value, created_at, updated_at, expires_at, ttl FROM ("+
+				"SELECT *, sum(octet_length(value)) OVER (ORDER BY prefix, key) - octet_length(value) AS before FROM ("+
+				"SELECT prefix, key, value::text AS value, created_at, updated_at, "+expiry+" FROM store WHERE ($1 OR (prefix, key) > ($2, $3)) AND "+alive+
+				" ORDER BY prefix, key LIMIT $4) AS page) AS page WHERE before <= $5 ORDER BY prefix, key", first, prefix, key, limit, readBytes)
 			var page []*store.Item
 			if err == nil {
 				page, err = pgx.CollectRows(rows, scanItem)
@@ -465,9 +488,10 @@ func (p *Postgres) Items(ctx context.Context) iter.Seq2[*store.Item, error] {
 					return
 				}
 			}
-			if len(page) < readPage {
+			if len(page) == 0 {
 				return
 			}
+			limit = min(2*len(page), readPage)
 			last := page[len(page)-1]
 			prefix, key = strings.Join(last.Namespace, "."), last.Key
 		}

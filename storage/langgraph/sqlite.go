@@ -343,11 +343,16 @@ func (s *SQLite) Items(context.Context) iter.Seq2[*store.Item, error] {
 		}
 		for prefix, key, first := "", "", true; s.items; first = false {
 			var page []*store.Item
+			size := 0
 			if err := s.query("SELECT prefix, key, value, created_at, updated_at, "+expiry+" FROM store WHERE (? OR (prefix, key) > (?, ?)) AND "+alive+" ORDER BY prefix, key LIMIT ?",
 				func(st *sqlite.Stmt) error {
-					page = append(page, sqliteItem(st))
+					i := sqliteItem(st)
+					page = append(page, i)
+					if size += len(i.Value); size > readBytes {
+						return errEnough
+					}
 					return nil
-				}, first, prefix, key, readPage); err != nil {
+				}, first, prefix, key, readPage); err != nil && !errors.Is(err, errEnough) {
 				yield(nil, err)
 				return
 			}
@@ -356,7 +361,7 @@ func (s *SQLite) Items(context.Context) iter.Seq2[*store.Item, error] {
 					return
 				}
 			}
-			if len(page) < readPage {
+			if len(page) == 0 {
 				return
 			}
 			last := page[len(page)-1]
@@ -364,6 +369,9 @@ func (s *SQLite) Items(context.Context) iter.Seq2[*store.Item, error] {
 		}
 	}
 }
+
+// errEnough ends a query whose rows have more than readBytes.
+var errEnough = errors.New("enough")
 
 func sqliteItem(st *sqlite.Stmt) *store.Item {
 	return &store.Item{

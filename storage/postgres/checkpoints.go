@@ -54,24 +54,34 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	scan := relational.ScanCheckpoint(q.Thread)
 	err = s.snapshot(ctx, func(c *reader) error {
 		// Rows are read until there are enough.
+		size := 0
 		if err := c.Walk(first, text, func(r relational.Row) error {
 			t := scan(r)
 			if q.ID != "" && (q.Before != "" && t.ID >= q.Before || q.NS != nil && t.NS != *q.NS) || !match.Everything() && !match.Match(t.Metadata) {
 				return nil
 			}
-			if out = append(out, t); q.Limit > 0 && len(out) >= q.Limit {
+			if q.Keys {
+				t = &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{Key: t.Key}}
+			}
+			out = append(out, t)
+			if size += len(t.Data) + len(t.Metadata) + len(t.Tasks); q.Bytes > 0 && len(out) > 1 && size > q.Bytes {
+				checkpointer.Leave(t)
+				return errStop
+			}
+			if q.Limit > 0 && len(out) >= q.Limit {
 				return errStop
 			}
 			return nil
 		}, args...); err != nil {
 			return err
 		}
-		l := newLoader(c, q.Thread)
-		for rest := out; len(rest) > 0; rest = rest[min(len(rest), fillSize):] {
-			if err := l.fill(rest[:min(len(rest), fillSize)]...); err != nil {
-				return err
-			}
+		if q.Keys {
+			return nil
 		}
+		if err := newLoader(c, q.Thread).fill(q.Bytes, out); err != nil {
+			return err
+		}
+		out = out[:min(len(out), len(present(out))+1)]
 		return nil
 	})
 	if err != nil {

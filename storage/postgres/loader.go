@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"understudy/checkpointer"
 	"understudy/id"
@@ -18,8 +19,15 @@ type loader struct {
 	thread id.Thread
 	blobs  map[blobKey]*checkpointer.Blob // nil: there is no such row
 
+	lists map[blobKey]*list // those of them whose items are not loaded
+
 	owner int64             // of the thread's parts; 0: not looked up
 	parts map[uint32][]byte // by number
+
+	bounded bool
+	room    int              // bytes that tuples after the first may still add, if bounded
+	counted map[blobKey]bool // in room, or of the first
+	cut     map[blobKey]bool // too large to load
 }
 
 type blobKey struct {
@@ -28,37 +36,95 @@ type blobKey struct {
 }
 
 func newLoader(q querier, t id.Thread) *loader {
-	return &loader{q: q, thread: t, blobs: map[blobKey]*checkpointer.Blob{}, parts: map[uint32][]byte{}}
+	return &loader{
+		q: q, thread: t, blobs: map[blobKey]*checkpointer.Blob{}, lists: map[blobKey]*list{}, parts: map[uint32][]byte{},
+		counted: map[blobKey]bool{}, cut: map[blobKey]bool{},
+	}
 }
 
 const (
 	selectBlobs = "SELECT b.checkpoint_ns, b.channel, b.version, b.type, b.blob FROM unnest($2::text[], $3::text[], $4::text[]) AS w (ns, channel, version) " +
 		"JOIN checkpoint_blobs b ON b.thread_id = $1 AND b.checkpoint_ns = w.ns AND b.channel = w.channel AND b.version = w.version"
-	writeColumns = "w.checkpoint_ns, w.checkpoint_id, w.task_id, w.idx, w.channel, coalesce(w.type, ''), w.blob, w.task_path"
+	writeColumns = "w.checkpoint_ns, w.checkpoint_id, w.task_id, w.idx, w.channel, coalesce(w.type, '') AS type, w.blob, w.task_path"
 	selectWrites = "SELECT " + writeColumns + " " +
 		"FROM unnest($2::text[], $3::text[]) AS k (ns, id) JOIN checkpoint_writes w ON w.thread_id = $1 AND w.checkpoint_ns = k.ns AND w.checkpoint_id = k.id " +
 		"ORDER BY w.checkpoint_ns, w.checkpoint_id, w.task_id, w.idx"
+
+	// Of the first $5 values, or checkpoints, everything is given; of the others as much as has $6 bytes, or $5, in that order. The length of a value
+	// is known without reading it. Lists are short: their parts are other rows.
+	someBlobs = "SELECT checkpoint_ns, channel, version, type, CASE WHEN NOT cut THEN blob END, cut FROM (" +
+		"SELECT b.*, w.n > $5 AND b.type <> 'list' AND coalesce(sum(octet_length(b.blob)) FILTER (WHERE w.n > $5 AND b.type <> 'list') OVER (ORDER BY w.n), 0) > $6 AS cut " +
+		"FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS w (ns, channel, version, n) " +
+		"JOIN checkpoint_blobs b ON b.thread_id = $1 AND b.checkpoint_ns = w.ns AND b.channel = w.channel AND b.version = w.version) AS b"
+	someWrites = "SELECT checkpoint_ns, checkpoint_id, task_id, idx, channel, type, CASE WHEN NOT cut THEN blob END, task_path, cut FROM (" +
+		"SELECT " + writeColumns + ", k.n, k.n > $4 AND coalesce(sum(octet_length(w.blob)) FILTER (WHERE k.n > $4) OVER (ORDER BY k.n), 0) > $5 AS cut " +
+		"FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS k (ns, id, n) " +
+		"JOIN checkpoint_writes w ON w.thread_id = $1 AND w.checkpoint_ns = k.ns AND w.checkpoint_id = k.id) AS w ORDER BY n, task_id, idx"
 )
 
-// fill adds values and writes to tuples of the thread.
-func (l *loader) fill(tuples ...*checkpointer.Tuple) error {
+// fill adds values and writes to tuples of the thread. What those after the first add is within bytes: see checkpointer.List.Bytes. <= 0: no bound.
+func (l *loader) fill(bytes int, tuples []*checkpointer.Tuple) error {
+	l.bounded, l.room = bytes > 0, bytes
+	tuples = present(tuples)
+	for first := true; len(tuples) > 0; first = false {
+		n := min(len(tuples), fillSize)
+		filled, err := l.fillSome(tuples[:n], first)
+		if err != nil {
+			return err
+		}
+		if filled < n {
+			checkpointer.Leave(tuples[filled:]...)
+			return nil
+		}
+		tuples = tuples[n:]
+	}
+	return nil
+}
+
+// present returns the tuples before the first that is Left.
+func present(tuples []*checkpointer.Tuple) []*checkpointer.Tuple {
+	if n := slices.IndexFunc(tuples, func(t *checkpointer.Tuple) bool { return t.Left }); n >= 0 {
+		return tuples[:n]
+	}
+	return tuples
+}
+
+// fillSome fills tuples at once, and returns how many did fit. The first of all fits.
+func (l *loader) fillSome(tuples []*checkpointer.Tuple, first bool) (int, error) {
 	keys := make([][]blobKey, len(tuples))
 	var wanted []blobKey
 	for i, t := range tuples {
 		versions, err := rows.ChannelVersions(t.Data)
 		if err != nil {
-			return fmt.Errorf("checkpoint %s: %w", t.ID, err)
+			return 0, fmt.Errorf("checkpoint %s: %w", t.ID, err)
 		}
 		for _, v := range versions {
 			keys[i] = append(keys[i], blobKey{t.NS, v})
 		}
 		wanted = append(wanted, keys[i]...)
 	}
-	askWrites(l.q, l.thread, tuples)
-	if err := l.load(wanted); err != nil {
-		return err
+	exempt, exemptKeys := 0, 0 // of the bound
+	if first {
+		exempt, exemptKeys = 1, len(keys[0])
 	}
-	for i, t := range tuples {
+	fitting := l.askWrites(tuples, exempt)
+	lists, err := l.load(wanted, exemptKeys)
+	if err != nil {
+		return 0, err
+	}
+	n, err := l.fit(tuples[:*fitting], keys, exempt)
+	if err != nil {
+		return 0, err
+	}
+	for _, v := range lists {
+		if !v.fits {
+			continue
+		}
+		if err := l.restore(v); err != nil {
+			return 0, err
+		}
+	}
+	for i, t := range tuples[:n] {
 		t.Blobs = make([]checkpointer.Blob, 0, len(keys[i]))
 		for _, k := range keys[i] {
 			if b := l.blobs[k]; b != nil {
@@ -66,24 +132,113 @@ func (l *loader) fill(tuples ...*checkpointer.Tuple) error {
 			}
 		}
 	}
-	return nil
+	return n, nil
 }
 
-// askWrites asks for the writes on checkpoints of a thread, with the query that is sent next.
-func askWrites(q querier, thread id.Thread, tuples []*checkpointer.Tuple) {
+// fit loads the parts of lists, and returns how many tuples fit.
+func (l *loader) fit(tuples []*checkpointer.Tuple, keys [][]blobKey, exempt int) (int, error) {
+	var parts []compact.Run
+	free, pending := 0, 0 // bytes of these parts: of exempt tuples, and at most of the others
+	flush := func() error {
+		loaded, err := l.fetch(parts)
+		l.room -= max(0, loaded-free)
+		parts, free, pending = nil, 0, 0
+		return err
+	}
+	for i, t := range tuples {
+		if i < exempt {
+			free = l.missing(keys[i])
+		} else if l.bounded {
+			own, ok := l.own(t, keys[i])
+			more := l.missing(keys[i])
+			if ok && own+pending+more > l.room && parts != nil {
+				// Parts that were not loaded yet were counted for each list that has them.
+				if err := flush(); err != nil {
+					return 0, err
+				}
+				more = l.missing(keys[i])
+			}
+			if !ok || own+pending+more > l.room {
+				return i, flush()
+			}
+			l.room -= own
+			pending += more
+		}
+		for _, k := range keys[i] {
+			l.counted[k] = true
+			if v := l.lists[k]; v != nil && !v.fits {
+				v.fits = true
+				parts = append(parts, v.runs...)
+			}
+		}
+	}
+	return len(tuples), flush()
+}
+
+// own returns how many bytes a tuple adds to what was counted, parts of lists excluded, and whether they were loaded.
+func (l *loader) own(t *checkpointer.Tuple, keys []blobKey) (n int, ok bool) {
+	n = len(t.Data) + len(t.Metadata) + len(t.Tasks)
+	for i := range t.Writes {
+		n += len(t.Writes[i].Data)
+	}
+	for _, k := range keys {
+		if l.cut[k] {
+			return 0, false
+		}
+		if b := l.blobs[k]; b != nil && !l.counted[k] {
+			n += len(b.Data)
+		}
+	}
+	return n, true
+}
+
+// missing returns the bytes of those parts of a tuple's lists that were not loaded.
+func (l *loader) missing(keys []blobKey) (n int) {
+	for _, k := range keys {
+		v := l.lists[k]
+		if v == nil || l.counted[k] {
+			continue
+		}
+		lacks := v.value.Size - len(v.value.Tail)
+		for _, r := range v.runs {
+			for i := range r.Count {
+				lacks -= len(l.parts[r.First+i])
+			}
+		}
+		n += max(0, lacks)
+	}
+	return n
+}
+
+// askWrites asks for the writes on checkpoints of the thread, with the query that is sent next. Then fitting is how many checkpoints they were loaded
+// of.
+func (l *loader) askWrites(tuples []*checkpointer.Tuple, exempt int) (fitting *int) {
 	type key struct{ ns, id string }
-	of := map[key]*checkpointer.Tuple{}
+	of := map[key]int{}
 	var spaces, ids []string
-	for _, t := range tuples {
-		of[key{t.NS, string(t.ID)}] = t
+	for i, t := range tuples {
+		of[key{t.NS, string(t.ID)}] = i
 		spaces, ids = append(spaces, t.NS), append(ids, string(t.ID))
 	}
-	q.ask(selectWrites, func(r *row) error {
-		if t := of[key{r.Text(0), r.Text(1)}]; t != nil {
-			t.Writes = append(t.Writes, scanWrite(r))
+	n := len(tuples)
+	add := func(r *row) error {
+		if i, ok := of[key{r.Text(0), r.Text(1)}]; ok {
+			tuples[i].Writes = append(tuples[i].Writes, scanWrite(r))
 		}
 		return nil
-	}, thread, spaces, ids)
+	}
+	if !l.bounded {
+		l.q.ask(selectWrites, add, l.thread, spaces, ids)
+		return &n
+	}
+	l.q.ask(someWrites, func(r *row) error {
+		if r.Bool(8) {
+			n = min(n, of[key{r.Text(0), r.Text(1)}])
+			return nil
+		}
+		return add(r)
+	}, l.thread, spaces, ids, exempt, l.room)
+	return &n
 }
 
 func scanWrite(r *row) checkpointer.Write {
@@ -91,68 +246,100 @@ func scanWrite(r *row) checkpointer.Write {
 }
 
 func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
-	if err := l.load([]blobKey{k}); err != nil {
+	lists, err := l.load([]blobKey{k}, 0)
+	if err != nil {
 		return nil, err
+	}
+	for _, v := range lists {
+		if _, err := l.fetch(v.runs); err != nil {
+			return nil, err
+		}
+		if err := l.restore(v); err != nil {
+			return nil, err
+		}
 	}
 	return l.blobs[k], nil
 }
 
-// load makes blobs known. It sends what was asked before.
-func (l *loader) load(wanted []blobKey) error {
+// list is a blob that is stored by its parts.
+type list struct {
+	key   blobKey
+	blob  *checkpointer.Blob
+	value compact.Value
+	runs  []compact.Run // its parts in order, those that its chunks name included
+	fits  bool          // they are loaded, or about to be
+}
+
+// load makes blobs known, lists without their items, and returns the lists. It sends what was asked before. If there is a bound, it holds for what
+// comes after the first so many.
+func (l *loader) load(wanted []blobKey, exempt int) (lists []*list, err error) {
 	var spaces, channels, versions []string
-	for _, k := range wanted {
+	newExempt := 0
+	for i, k := range wanted {
 		if _, known := l.blobs[k]; !known {
 			l.blobs[k] = nil
 			spaces, channels, versions = append(spaces, k.ns), append(channels, k.Channel), append(versions, k.Version)
+			if i < exempt {
+				newExempt++
+			}
 		}
 	}
-	type list struct {
-		blob  *checkpointer.Blob
-		value compact.Value
-		runs  []compact.Run
-	}
-	var lists []list
-	if spaces != nil {
-		l.q.ask(selectBlobs, func(r *row) error {
-			b := &checkpointer.Blob{Channel: r.Text(1), Version: r.Text(2), Type: r.Text(3), Data: r.Bytes(4)}
-			l.blobs[blobKey{r.Text(0), rows.ChannelVersion{Channel: b.Channel, Version: b.Version}}] = b
-			if b.Type != typeList {
-				return nil
-			}
-			value, err := compact.Parse(b.Data)
-			lists = append(lists, list{blob: b, value: value})
-			return err
-		}, l.thread, spaces, channels, versions)
-	}
-	if err := l.q.send(); err != nil || lists == nil {
+	add := func(r *row) error {
+		b := &checkpointer.Blob{Channel: r.Text(1), Version: r.Text(2), Type: r.Text(3), Data: r.Bytes(4)}
+		k := blobKey{r.Text(0), rows.ChannelVersion{Channel: b.Channel, Version: b.Version}}
+		l.blobs[k] = b
+		if b.Type != typeList {
+			return nil
+		}
+		value, err := compact.Parse(b.Data)
+		v := &list{key: k, blob: b, value: value}
+		lists, l.lists[k] = append(lists, v), v
 		return err
 	}
-	var chunks, parts []compact.Run
+	switch {
+	case spaces == nil:
+	case !l.bounded:
+		l.q.ask(selectBlobs, add, l.thread, spaces, channels, versions)
+	default:
+		l.q.ask(someBlobs, func(r *row) error {
+			if r.Bool(5) {
+				l.cut[blobKey{r.Text(0), rows.ChannelVersion{Channel: r.Text(1), Version: r.Text(2)}}] = true
+				return nil
+			}
+			return add(r)
+		}, l.thread, spaces, channels, versions, newExempt, l.room)
+	}
+	if err := l.q.send(); err != nil || lists == nil {
+		return nil, err
+	}
+	var chunks []compact.Run
 	for _, v := range lists {
 		chunks = append(chunks, v.value.Chunks...)
 	}
-	if err := l.fetch(chunks); err != nil {
-		return err
-	}
-	for i := range lists {
-		v := &lists[i]
-		var err error
-		if v.runs, err = l.runs(&v.value); err != nil {
-			return fmt.Errorf("channel %s: version %s: %w", v.blob.Channel, v.blob.Version, err)
-		}
-		parts = append(parts, v.runs...)
-	}
-	if err := l.fetch(parts); err != nil {
-		return err
+	if _, err := l.fetch(chunks); err != nil {
+		return nil, err
 	}
 	for _, v := range lists {
-		items, err := v.value.Restore(v.runs, func(n uint32) []byte { return l.parts[n] })
-		if err != nil {
-			return fmt.Errorf("channel %s: version %s: %w", v.blob.Channel, v.blob.Version, err)
+		if v.runs, err = l.runs(&v.value); err != nil {
+			return nil, v.wrong(err)
 		}
-		v.blob.Type, v.blob.Data, v.blob.Items = jsonplus.TypeMsgpack, nil, items
 	}
+	return lists, nil
+}
+
+// restore gives a list its items. Its parts are loaded.
+func (l *loader) restore(v *list) error {
+	items, err := v.value.Restore(v.runs, func(n uint32) []byte { return l.parts[n] })
+	if err != nil {
+		return v.wrong(err)
+	}
+	v.blob.Type, v.blob.Data, v.blob.Items = jsonplus.TypeMsgpack, nil, items
+	delete(l.lists, v.key)
 	return nil
+}
+
+func (v *list) wrong(err error) error {
+	return fmt.Errorf("channel %s: version %s: %w", v.blob.Channel, v.blob.Version, err)
 }
 
 // runs gives the parts of a list in its order, those that its chunks name included. The chunks are loaded.
@@ -186,7 +373,7 @@ func (l *loader) named(values [][]byte, set *compact.Set) error {
 		parsed[i] = v
 		chunks = append(chunks, v.Chunks...)
 	}
-	if err := l.fetch(chunks); err != nil {
+	if _, err := l.fetch(chunks); err != nil {
 		return err
 	}
 	for i := range parsed {
@@ -203,8 +390,8 @@ func (l *loader) named(values [][]byte, set *compact.Set) error {
 // fetchSize bounds how many parts are asked for at once.
 const fetchSize = 8192
 
-// fetch loads parts that were not loaded before.
-func (l *loader) fetch(runs []compact.Run) error {
+// fetch loads parts that were not loaded before, and returns how many bytes they have.
+func (l *loader) fetch(runs []compact.Run) (loaded int, err error) {
 	var wanted []int64
 	asked := map[uint32]bool{}
 	for _, r := range runs {
@@ -216,15 +403,15 @@ func (l *loader) fetch(runs []compact.Run) error {
 		}
 	}
 	if wanted == nil {
-		return nil
+		return 0, nil
 	}
 	if l.owner == 0 {
 		owner, found, err := findOwner(l.q, l.thread)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if !found {
-			return errors.New("the thread has no parts of lists")
+			return 0, errors.New("the thread has no parts of lists")
 		}
 		l.owner = owner
 	}
@@ -234,10 +421,13 @@ func (l *loader) fetch(runs []compact.Run) error {
 	for len(wanted) > 0 {
 		n := min(len(wanted), fetchSize)
 		l.q.ask(selectParts, func(r *row) error {
-			l.parts[uint32(r.Int(0)&(1<<partBits-1))] = r.Bytes(1)
+			data := r.Bytes(1)
+			l.parts[uint32(r.Int(0)&(1<<partBits-1))] = data
+			loaded += len(data)
 			return nil
 		}, wanted[:n:n])
 		wanted = wanted[n:]
 	}
-	return l.q.send()
+	err = l.q.send()
+	return loaded, err
 }

@@ -98,7 +98,11 @@ func readSchema1(t *testing.T, s *Store) string {
 		require.NoError(t, err)
 		runs, err := s.Runs().Runs(ctx, th.ID, run.Query{})
 		require.NoError(t, err)
-		all = append(all, th, log, runs)
+		for e, err := range log.Events {
+			require.NoError(t, err)
+			all = append(all, e)
+		}
+		all = append(all, th, log.Rows, log.Nodes, runs)
 		if head == nil {
 			continue
 		}

@@ -85,12 +85,12 @@ func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) erro
 	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
 }
 
-func (database) Fill(q relational.Querier, t id.Thread, tuples ...*checkpointer.Tuple) error {
-	return newLoader(q.(querier), t).fill(tuples...)
+func (database) Fill(q relational.Querier, t id.Thread, bytes int, tuples ...*checkpointer.Tuple) error {
+	return newLoader(q.(querier), t).fill(bytes, tuples)
 }
 
 func (database) FillWrites(q relational.Querier, t *checkpointer.Tuple) error {
-	askWrites(q.(querier), t.Thread, []*checkpointer.Tuple{t})
+	newLoader(q.(querier), t.Thread).askWrites([]*checkpointer.Tuple{t}, 0)
 	return q.Send()
 }
 

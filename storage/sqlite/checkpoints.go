@@ -39,7 +39,8 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 		before = rows.LastText
 	}
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
-		l, size := newLoader(c, q.Thread), 0
+		l := newLoader(c, q.Thread)
+		l.bound(q.Bytes)
 		// Keys come from an index alone. Rows are read until there are enough.
 		visit := func(st *sqlite.Stmt) error {
 			ns, checkpoint := st.ColumnText(0), st.ColumnText(1)
@@ -53,17 +54,13 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 			if !match.Everything() && !match.Match(t.Metadata) {
 				return nil
 			}
-			if err := l.fill(t); err != nil {
+			if q.Keys {
+				t = &checkpointer.Tuple{Checkpoint: checkpointer.Checkpoint{Key: t.Key}}
+			} else if err := l.fill(t); err != nil {
 				return err
 			}
-			out = append(out, t)
-			if q.Limit > 0 && len(out) >= q.Limit {
+			if out = append(out, t); t.Left || q.Limit > 0 && len(out) >= q.Limit {
 				return errStop
-			}
-			if q.Bytes > 0 {
-				if size += t.Size(); size > q.Bytes {
-					return errStop
-				}
 			}
 			return nil
 		}
@@ -126,7 +123,7 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	head, err := relational.LoadRow(tx, checkpointer.Key{Thread: t})
 	if err == nil && head != nil {
-		err = fillWrites(tx.conn, head)
+		err = newLoader(tx.conn, t).fillWrites(head)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("head of thread %s: %w", t, err)

@@ -23,6 +23,9 @@ type loader struct {
 	owner int64             // of the thread's parts; 0: not looked up
 	parts map[uint32][]byte // by number
 	arena []byte            // where the next parts go
+
+	bounded, begun bool // begun: the first tuple was filled
+	room           int  // bytes that tuples after the first may still add, if bounded
 }
 
 type blobKey struct {
@@ -34,7 +37,37 @@ func newLoader(c *sqlite.Conn, t id.Thread) *loader {
 	return &loader{conn: c, thread: t, blobs: map[blobKey]*checkpointer.Blob{}}
 }
 
+// bound bounds what tuples after the first add: see checkpointer.List.Bytes. <= 0: no bound.
+func (l *loader) bound(bytes int) { l.bounded, l.room = bytes > 0, bytes }
+
+// errBound: a value does not fit into the bound.
+var errBound = errors.New("the bound is reached")
+
+// take counts bytes that are about to be loaded.
+func (l *loader) take(n int) error {
+	if !l.bounded || !l.begun {
+		return nil
+	}
+	if l.room -= n; l.room < 0 {
+		return errBound
+	}
+	return nil
+}
+
+// fill adds values and writes to a tuple, which is Left if they do not fit.
 func (l *loader) fill(t *checkpointer.Tuple) error {
+	err := l.take(len(t.Data) + len(t.Metadata) + len(t.Tasks))
+	if err == nil {
+		err = l.load(t)
+	}
+	if l.begun = true; errors.Is(err, errBound) {
+		checkpointer.Leave(t)
+		return nil
+	}
+	return err
+}
+
+func (l *loader) load(t *checkpointer.Tuple) error {
 	versions, err := rows.ChannelVersions(t.Data)
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", t.ID, err)
@@ -49,12 +82,15 @@ func (l *loader) fill(t *checkpointer.Tuple) error {
 			t.Blobs = append(t.Blobs, *b)
 		}
 	}
-	return fillWrites(l.conn, t)
+	return l.fillWrites(t)
 }
 
 // fillWrites adds the writes on a checkpoint.
-func fillWrites(conn *sqlite.Conn, t *checkpointer.Tuple) error {
-	return query(conn, selectWrites, func(s *sqlite.Stmt) error {
+func (l *loader) fillWrites(t *checkpointer.Tuple) error {
+	return query(l.conn, selectWrites, func(s *sqlite.Stmt) error {
+		if err := l.take(s.ColumnLen(4)); err != nil {
+			return err
+		}
 		t.Writes = append(t.Writes, checkpointer.Write{
 			TaskID:  s.ColumnText(0),
 			Index:   s.ColumnInt(1),
@@ -73,6 +109,9 @@ func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
 	}
 	var b *checkpointer.Blob
 	_, err := one(l.conn, selectBlob, func(s *sqlite.Stmt) error {
+		if err := l.take(s.ColumnLen(1)); err != nil {
+			return err
+		}
 		b = &checkpointer.Blob{Channel: k.Channel, Version: k.Version, Type: s.ColumnText(0), Data: columnBytes(s, 1)}
 		return nil
 	}, l.thread, k.ns, k.Channel, k.Version)
@@ -99,10 +138,26 @@ func (l *loader) list(value []byte) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.bounded && l.begun {
+		if err := l.take(l.missing(&v, runs)); err != nil {
+			return nil, err
+		}
+	}
 	if err := l.fetch(runs, v.Size); err != nil {
 		return nil, err
 	}
 	return v.Restore(runs, func(n uint32) []byte { return l.parts[n] })
+}
+
+// missing returns the bytes of those parts of a list that were not loaded before.
+func (l *loader) missing(v *compact.Value, runs []compact.Run) int {
+	n := v.Size - len(v.Tail)
+	for _, r := range runs {
+		for i := range r.Count {
+			n -= len(l.parts[r.First+i])
+		}
+	}
+	return max(0, n)
 }
 
 // runs gives the parts of a list in its order, those that its chunks name included.

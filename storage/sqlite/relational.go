@@ -115,18 +115,25 @@ func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) erro
 	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
 }
 
-func (database) Fill(q relational.Querier, t id.Thread, tuples ...*checkpointer.Tuple) error {
+func (database) Fill(q relational.Querier, t id.Thread, bytes int, tuples ...*checkpointer.Tuple) error {
 	l := newLoader(q.(querier).conn, t)
-	for _, tuple := range tuples {
-		if err := l.fill(tuple); err != nil {
-			return err
+	l.bound(bytes)
+	for i, tuple := range tuples {
+		if !tuple.Left {
+			if err := l.fill(tuple); err != nil {
+				return err
+			}
+		}
+		if tuple.Left {
+			checkpointer.Leave(tuples[i+1:]...)
+			break
 		}
 	}
 	return nil
 }
 
 func (database) FillWrites(q relational.Querier, t *checkpointer.Tuple) error {
-	return fillWrites(q.(querier).conn, t)
+	return newLoader(q.(querier).conn, t.Thread).fillWrites(t)
 }
 
 func (database) Value(q relational.Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error) {

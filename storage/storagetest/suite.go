@@ -60,6 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Records", recordCases},
 		{"Checkpoints", checkpointCases},
 		{"Lists", listCases},
+		{"Loads", loadCases},
 		{"Items", itemCases},
 		{"Retention", retentionCases},
 	} {

@@ -72,7 +72,7 @@ func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkp
 		if err != nil || row == nil {
 			return nil, err
 		}
-		return row, s.db.Fill(q, k.Thread, row)
+		return row, s.db.Fill(q, k.Thread, 0, row)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load checkpoint of thread %s: %w", k.Thread, err)
@@ -96,17 +96,26 @@ func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (*checkpointer
 }
 
 // Checkpoints is transfer.Target.Checkpoints.
-func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link) ([]*checkpointer.Tuple, error) {
+func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link, bytes int) ([]*checkpointer.Tuple, error) {
 	list, err := from(ctx, s.db.Snapshot, func(q Querier) (list []*checkpointer.Tuple, err error) {
+		size := 0
+		scan := ScanCheckpoint(t)
 		for _, l := range named {
-			if err := ask(q, &list, OneCheckpoint, ScanCheckpoint(t), t, l.NS, l.ID); err != nil {
+			if err := q.Ask(OneCheckpoint, func(r Row) error {
+				row := scan(r)
+				if size += len(row.Data) + len(row.Metadata) + len(row.Tasks); bytes > 0 && len(list) > 0 && size > bytes {
+					checkpointer.Leave(row)
+				}
+				list = append(list, row)
+				return nil
+			}, t, l.NS, l.ID); err != nil {
 				return nil, err
 			}
 		}
 		if err := q.Send(); err != nil {
 			return nil, err
 		}
-		return list, s.db.Fill(q, t, list...)
+		return list, s.db.Fill(q, t, bytes, list...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("checkpoints of thread %s: %w", t, err)

@@ -36,6 +36,7 @@ var (
 	LastSeq      = same("SELECT seq FROM events WHERE thread_id = $1 ORDER BY seq DESC LIMIT 1")
 	HeadsIn      = same("SELECT seq, type, message_id, digest, anonymous, first_seq FROM events WHERE thread_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq")
 	contentOf    = same("SELECT content FROM events JOIN event_bodies USING (body) WHERE thread_id = $1 AND seq = $2")
+	countEvents  = same("SELECT count(*) FROM events WHERE thread_id = $1")
 	hasLog       = same("SELECT 1 WHERE EXISTS (SELECT 1 FROM events WHERE thread_id = $1) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = $1)")
 	metadataOf   = same("SELECT seq, metadata FROM events WHERE thread_id = $1 AND run_id = $2")
 	allMetadata  = same("SELECT seq, metadata FROM events WHERE thread_id = $1 AND metadata IS NOT NULL")

@@ -75,9 +75,10 @@ func (s *Store) Item(ctx context.Context, namespace []string, key string) (*stor
 }
 
 // ItemsAfter is transfer.Target.ItemsAfter.
-func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit int) ([]*store.Item, error) {
-	return from(ctx, s.db.Read, func(q Querier) ([]*store.Item, error) {
-		return all(q, itemsAfter, scanItem, micros(s.now()), strings.Join(namespace, rows.Separator), key, limit)
+func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit, bytes int) ([]*store.Item, error) {
+	return from(ctx, s.db.Snapshot, func(q Querier) ([]*store.Item, error) {
+		size := func(i *store.Item) int { return len(i.Value) }
+		return within(q, bytes, size, itemsAfter, scanItem, micros(s.now()), strings.Join(namespace, rows.Separator), key, limit)
 	})
 }
 

@@ -144,9 +144,10 @@ type DB interface {
 	// Write runs fn in a transaction, and returns when it is durable.
 	Write(ctx context.Context, fn func(*Tx) error) error
 
-	// Fill adds values and writes to checkpoints of a thread, FillWrites writes alone. Value returns the value of a channel of the root namespace; nil
+	// Fill adds values and writes to checkpoints of a thread within checkpointer.List.Bytes: those that do not fit are Left. FillWrites adds writes
+	// alone. Value returns the value of a channel of the root namespace; nil
 	// when there is none. How values are stored is each engine's own.
-	Fill(q Querier, t id.Thread, tuples ...*checkpointer.Tuple) error
+	Fill(q Querier, t id.Thread, bytes int, tuples ...*checkpointer.Tuple) error
 	FillWrites(q Querier, t *checkpointer.Tuple) error
 	Value(q Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error)
 	// Parts adds to each set the parts that a list is made of, whose value is given.
@@ -221,6 +222,19 @@ func ask[T any](q Querier, list *[]T, s Statement, scan func(Row) T, args ...any
 		*list = append(*list, scan(r))
 		return nil
 	}, args...)
+}
+
+// within is all up to the row with which they have more than so many bytes. It needs a snapshot.
+func within[T any](q Querier, bytes int, size func(T) int, s Statement, scan func(Row) T, args ...any) (list []T, err error) {
+	err = q.Walk(1, s, func(r Row) error {
+		v := scan(r)
+		list = append(list, v)
+		if bytes -= size(v); bytes < 0 {
+			return ErrStop
+		}
+		return nil
+	}, args...)
+	return list, err
 }
 
 // from returns what a function reads; use it with a method of DB: from(ctx, s.db.Read, …).

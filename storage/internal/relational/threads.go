@@ -80,8 +80,10 @@ func LoadThread(q Querier, t id.Thread) (*thread.Thread, error) {
 }
 
 // ThreadsAfter is transfer.Target.ThreadsAfter.
-func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit int) ([]*thread.Thread, error) {
-	return from(ctx, s.db.Read, func(q Querier) ([]*thread.Thread, error) { return all(q, threadsAfter, ScanThread, after, limit) })
+func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes int) ([]*thread.Thread, error) {
+	return from(ctx, s.db.Snapshot, func(q Querier) ([]*thread.Thread, error) {
+		return within(q, bytes, (*thread.Thread).Size, threadsAfter, ScanThread, after, limit)
+	})
 }
 
 // Thread is thread.Tx.Thread and run.Tx.Thread.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 
 	"understudy/eventstore"
 	"understudy/id"
@@ -14,10 +14,11 @@ import (
 // Log is transfer.Target.Log.
 func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
 	l := &transfer.Log{}
+	var count []int
 	err := s.db.Snapshot(ctx, func(q Querier) error {
-		*l = transfer.Log{}
+		*l, count = transfer.Log{}, nil
 		return errors.Join(
-			ask(q, &l.Events, EventsAfter, scanEvent(t), t, 0, unlimited),
+			ask(q, &count, countEvents, number, t),
 			ask(q, &l.Rows, rowsOfThread, scanRow(t), t),
 			ask(q, &l.Nodes, nodesOfThread, func(r Row) *eventstore.Node {
 				n := scanNode(r)
@@ -29,11 +30,68 @@ func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("log of thread %s: %w", t, err)
 	}
+	l.Events = s.eventsOf(ctx, t, count[0])
 	return l, nil
 }
 
-// logBatch is how many events are sent at once.
-const logBatch = 1000
+const (
+	// logBatch is how many events are read and sent at once, and logBytes their size without the last.
+	logBatch = 1000
+	logBytes = 4 << 20
+)
+
+// eventsOf are the first events of a thread, so many. They are never deleted but with their thread.
+func (s *Store) eventsOf(ctx context.Context, t id.Thread, count int) iter.Seq2[*eventstore.Event, error] {
+	return func(yield func(*eventstore.Event, error) bool) {
+		after := eventstore.Seq(0)
+		for left := count; left > 0; {
+			page, err := from(ctx, s.db.Snapshot, func(q Querier) ([]*eventstore.Event, error) {
+				return within(q, logBytes, sizeOf, EventsAfter, scanEvent(t), t, after, min(left, logBatch))
+			})
+			if err == nil && len(page) == 0 {
+				err = fmt.Errorf("log of thread %s: %d of %d events are gone: the thread was deleted while it was read", t, left, count)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			left -= len(page)
+			for i, e := range page {
+				page[i], after = nil, e.Seq
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func sizeOf(e *eventstore.Event) int { return len(e.Content) + len(e.Metadata) }
+
+// batches are the events of a log, as many as are sent at once.
+func batches(events iter.Seq2[*eventstore.Event, error]) iter.Seq2[[]*eventstore.Event, error] {
+	return func(yield func([]*eventstore.Event, error) bool) {
+		var batch []*eventstore.Event
+		size := 0
+		for e, err := range events {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			batch = append(batch, e)
+			if size += sizeOf(e); len(batch) < logBatch && size < logBytes {
+				continue
+			}
+			if !yield(batch, nil) {
+				return
+			}
+			batch, size = nil, 0
+		}
+		if len(batch) > 0 {
+			yield(batch, nil)
+		}
+	}
+}
 
 // PutLog is transfer.Target.PutLog.
 func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error {
@@ -43,10 +101,12 @@ func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error 
 		if err != nil || known {
 			return err
 		}
-		for batch := range slices.Chunk(l.Events, logBatch) {
+		for batch, err := range batches(l.Events) {
+			if err != nil {
+				return err
+			}
 			// The seqs are kept: transcripts are made of them.
-			err := tx.PutEvents(t, batch)
-			if err == nil {
+			if err = tx.PutEvents(t, batch); err == nil {
 				err = tx.Send()
 			}
 			if err != nil {
