@@ -107,10 +107,13 @@ func (r *turn) update(data gjson.Result) {
 
 // message shows a whole message: what of it was not shown yet.
 func (c *chat) message(m gjson.Result) {
-	id := m.Get("id").String()
-	switch m.Get("type").String() {
+	id, kind := m.Get("id").String(), m.Get("type").String()
+	if kind == "" {
+		kind = m.Get("role").String() // as a node may write it
+	}
+	switch kind {
 	case "ai", "AIMessage", "AIMessageChunk", "assistant":
-		if text := textOf(m.Get("content")); text != "" && !c.seen[id] {
+		if text := textOf(m.Get("content")); text != "" && (id == "" || !c.seen[id]) {
 			c.endLine()
 			c.write(c.clean(text))
 		}
@@ -123,7 +126,7 @@ func (c *chat) message(m gjson.Result) {
 			}
 		}
 	case "tool":
-		if !c.seen[id] {
+		if id == "" || !c.seen[id] {
 			c.seen[id] = true
 			c.endLine()
 			sign, color := "← ", cyan

@@ -6,80 +6,146 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-//go:embed starter
-var starter embed.FS
+//go:embed templates
+var templates embed.FS
 
-// starterFiles are the files of a starter and their names there: those with a dot in front would not be embedded, or be taken for ours.
-var starterFiles = [][2]string{
-	{"langgraph.json", "langgraph.json"}, {"script.json", "script.json"}, {"README.md", "README.md"}, {"env.example", ".env.example"},
-	{"env.example", ".env"}, {"gitignore", ".gitignore"},
+// projects are the templates of init. Each runs without a key.
+var projects = []struct {
+	name, what string
+	next       string // commands after cd
+}{
+	{"agent", "an agent that langgraph.json declares, without code and Python", "understudy dev"},
+	{"python", "a graph in Python", pythonNext},
+	{"react-agent", "an agent with a tool in Python", pythonNext},
+	{"approval", "a graph in Python that asks a person before it acts", pythonNext},
+	{"go", "a Go program with graphs and the server inside", "go work init . PATH-TO-UNDERSTUDY\ngo run . -addr 127.0.0.1:2024"},
+	{"frontend", "an agent and a React page on useStream", "understudy dev\nnpm install && npm start        (in another terminal)"},
 }
 
+const pythonNext = "python3 -m venv .venv && .venv/bin/python -m pip install -r requirements.txt\nunderstudy dev"
+
 func newInit() *cobra.Command {
-	return &cobra.Command{
+	names := make([]string, len(projects))
+	list := ""
+	for i, p := range projects {
+		names[i] = p.name
+		list += fmt.Sprintf("  %-12s %s\n", p.name, p.what)
+	}
+	template := projects[0].name
+	cmd := &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "Write a starter: an agent that works without keys and Python",
-		Long: `Writes a langgraph.json that declares an agent, and what belongs to it, into DIR (here when
-left out). The agent's model is scripted, so it works at once; README.md there says how to
-give it a real one. Files that are there are never overwritten: if one is, nothing is written.`,
-		Example: `  understudy init my-agent && cd my-agent && understudy dev`,
+		Short: "Write a first project that runs without keys",
+		Long: `Writes a first project into DIR (here when left out). Each template runs at once, without a key; the README.md of the project
+says how to go on, such as with a real model. Files that are there are never overwritten: if one is, nothing is written.
+
+Templates:
+` + list,
+		Example: `  understudy init my-agent && cd my-agent && understudy dev
+  understudy init my-graph --template react-agent`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usageError{fmt.Errorf("init takes one folder, but got %q; see understudy init --help", args)}
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			dir := "."
-			if len(args) == 1 {
-				dir = args[0]
-			}
-			return writeStarter(dir, cmd.OutOrStdout())
-		},
 	}
+	cmd.Flags().StringVarP(&template, "template", "t", template, "`NAME` of the template: "+strings.Join(names, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("template", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		dir := "."
+		if len(args) == 1 {
+			dir = args[0]
+		}
+		for _, p := range projects {
+			if p.name == template {
+				return writeProject(p.name, p.what, p.next, dir, cmd.OutOrStdout())
+			}
+		}
+		return usageError{fmt.Errorf("there is no template %q; write one of %s", template, strings.Join(names, ", "))}
+	}
+	return cmd
 }
 
-// writeStarter writes all files, or none.
-func writeStarter(dir string, out io.Writer) error {
+// projectFiles returns the files of a template by their names in a project. Names that would not be embedded, or be taken for files of ours, are others there.
+func projectFiles(template string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	root := path.Join("templates", template)
+	err := fs.WalkDir(templates, root, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := templates.ReadFile(at)
+		if err != nil {
+			return err
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(at, root+"/"), ".tmpl")
+		switch name {
+		case "gitignore":
+			name = ".gitignore"
+		case "env.example":
+			name = ".env.example"
+			files[".env"] = text
+		}
+		files[name] = text
+		return nil
+	})
+	return files, err
+}
+
+// writeProject writes all files, or none.
+func writeProject(template, what, next, dir string, out io.Writer) error {
+	files, err := projectFiles(template)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	var there []string
-	for _, f := range starterFiles {
-		if _, err := os.Lstat(filepath.Join(dir, f[1])); !errors.Is(err, fs.ErrNotExist) {
-			there = append(there, f[1])
+	for _, name := range sortedKeys(files) {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			there = append(there, name)
 		}
 	}
 	if len(there) > 0 {
 		return fmt.Errorf("%s has %s already; nothing was written: name another folder", dir, strings.Join(there, ", "))
 	}
-	for _, f := range starterFiles {
-		text, err := starter.ReadFile("starter/" + f[0])
-		if err != nil {
+	for _, name := range sortedKeys(files) {
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			return err
 		}
 		mode := fs.FileMode(0o644)
-		if f[1] == ".env" {
+		if name == ".env" {
 			mode = 0o600 // keys
 		}
-		if err := writeNew(filepath.Join(dir, f[1]), text, mode); err != nil {
+		if err := writeNew(at, files[name], mode); err != nil {
 			return err
 		}
 	}
-	next := "understudy dev"
+	steps := strings.Split(next, "\n")
 	if filepath.Clean(dir) != "." {
-		next = "cd " + dir + " && " + next
+		if len(steps) == 1 {
+			steps[0] = "cd " + dir + " && " + steps[0]
+		} else {
+			steps = append([]string{"cd " + dir}, steps...)
+		}
 	}
-	fmt.Fprintf(out, "wrote an agent into %s; serve it:\n\n    %s\n", dir, next)
+	fmt.Fprintf(out, "wrote %s into %s; serve it:\n\n    %s\n\nand talk to it from another terminal: understudy chat\n", what, dir, strings.Join(steps, "\n    "))
 	return nil
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // writeNew writes a file that must not be there.
 func writeNew(path string, text []byte, mode fs.FileMode) (err error) {

@@ -8,7 +8,7 @@ import (
 )
 
 // noSettings are variables that are read, and are no settings.
-var noSettings = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_HEALTH_URL", "UNDERSTUDY_TEST_PYTHON", "UNDERSTUDY_TEST_MCP"}
+var noSettings = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_HEALTH_URL", "UNDERSTUDY_URL", "UNDERSTUDY_TEST_PYTHON", "UNDERSTUDY_TEST_MCP"}
 
 // UnknownVariable is a variable with our prefix that no setting reads.
 type UnknownVariable struct {

@@ -58,16 +58,26 @@ func TestEmbeddingProgram(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	dir := t.TempDir()
-	work := filepath.Join(dir, "go.work")
-	require.NoError(t, os.WriteFile(work, []byte("go 1.26.0\n\nuse "+root+"\nuse "+filepath.Join(root, "examples", "embed")+"\n"), 0o600))
-	bin := filepath.Join(dir, "embed")
-	build := exec.Command("go", "build", "-o", bin, ".")
-	build.Dir, build.Env = filepath.Join(root, "examples", "embed"), append(os.Environ(), "GOWORK="+work)
-	out, err := build.CombinedOutput()
+	us, err := build()
+	require.NoError(t, err)
+	// The template of init is the example, and its README what a reader types.
+	dir := filepath.Join(t.TempDir(), "my-agent")
+	out, err := exec.Command(us, "init", "--template", "go", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	want, err := os.ReadFile(filepath.Join(root, "examples", "embed", "main.go"))
+	require.NoError(t, err)
+	got, err := os.ReadFile(filepath.Join(dir, "main.go"))
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
+	bin := filepath.Join(dir, "embed")
+	for _, args := range [][]string{{"work", "init", ".", root}, {"build", "-o", bin, "."}} {
+		step := exec.Command("go", args...)
+		step.Dir = dir
+		out, err := step.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
 
-	url, _ := program(t, dir, bin, os.Environ(), "-port", "0")
+	url, _ := program(t, dir, bin, os.Environ(), "-addr", "127.0.0.1:0")
 	answer := postJSON(t, url+"/runs/wait", `{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"How long is understudy?"}]}}`)
 	require.Contains(t, answer, `"content":"It has 10 letters."`)
 	thread := between(postJSON(t, url+"/threads", `{}`), `"thread_id":"`, `"`)
@@ -105,7 +115,7 @@ func TestStarter(t *testing.T) {
 	again := exec.Command(bin, "init", dir)
 	out, err = again.CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(out), "has langgraph.json, script.json, README.md, .env.example, .env, .gitignore already; nothing was written")
+	require.Contains(t, string(out), "has .env, .env.example, .gitignore, README.md, langgraph.json, script.json already; nothing was written")
 }
 
 // A mistake that shows only when the agent is built points at its key.

@@ -15,8 +15,15 @@ const lockName = "understudy.lock"
 
 // makeDir creates the data folder for its owner only. It holds conversations: an existing folder loses the access of others too.
 func makeDir(dir string) error {
+	_, before := os.Lstat(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
+	}
+	if errors.Is(before, os.ErrNotExist) {
+		// It is often made inside of a project, where it must not be committed.
+		if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
+			return err
+		}
 	}
 	return os.Chmod(dir, 0o700)
 }
