@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // AppendJSON appends the message as the API shows it.
@@ -325,7 +326,7 @@ func appendText(b []byte, text string) []byte {
 
 // Parse reads a message as the API shows it, with all fields of its class, and else what Convert takes.
 func Parse(raw []byte) (Message, error) {
-	if !gjson.ValidBytes(raw) {
+	if !jsonscan.Valid(raw) {
 		return Message{}, fmt.Errorf("a message is not valid JSON")
 	}
 	v := gjson.ParseBytes(raw)
@@ -341,7 +342,7 @@ func Parse(raw []byte) (Message, error) {
 // own form or OpenAI's, whose unknown fields go to additional_kwargs; a list of a role and a content; or text, which is a person's.
 // Anything else is an error. A chunk becomes the message it is a chunk of.
 func Convert(raw []byte) (Message, error) {
-	if !gjson.ValidBytes(raw) {
+	if !jsonscan.Valid(raw) {
 		return Message{}, fmt.Errorf("a message is not valid JSON")
 	}
 	return convert(gjson.ParseBytes(raw))
@@ -485,7 +486,7 @@ func anyCalls(v gjson.Result) (calls []ToolCall, err error) {
 		}
 		args := f.Get("arguments")
 		if args.Type == gjson.String {
-			if !gjson.Valid(args.Str) {
+			if !jsonscan.Valid([]byte(args.Str)) {
 				err = fmt.Errorf("arguments of tool call %s are not valid JSON", short([]byte(f.Get("name").String())))
 				return false
 			}

@@ -2,6 +2,7 @@ package message_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -105,4 +106,12 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, string(text), string(again.AppendJSON(nil)))
 	})
+}
+
+// Arguments that are nested deeply within a text, where the check of a request's depth does not see them, are an error: going down as deep
+// as they are would end the process.
+func TestDeepArguments(t *testing.T) {
+	t.Parallel()
+	_, err := message.Convert([]byte(`{"role":"assistant","content":"","tool_calls":[{"id":"a","function":{"name":"f","arguments":"` + strings.Repeat("[", 8<<20) + `"}}]}`))
+	require.ErrorContains(t, err, "not valid JSON")
 }

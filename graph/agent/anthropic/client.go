@@ -23,6 +23,7 @@ import (
 
 	"understudy/graph/agent/internal/wire"
 	"understudy/graph/agent/llm"
+	"understudy/internal/jsonscan"
 )
 
 // DefaultBaseURL is Anthropic's own.
@@ -137,7 +138,7 @@ func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageConten
 
 // explain reads the error of a refused request. Gateways write errors in OpenAI's form.
 func explain(body []byte, e *llm.Error) {
-	if !gjson.ValidBytes(body) {
+	if !jsonscan.Valid(body) {
 		return
 	}
 	in := gjson.ParseBytes(body)

@@ -11,6 +11,7 @@ import (
 	"understudy/graph/agent/internal/wire"
 	"understudy/graph/agent/llm"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // maxBlocks bounds the blocks of one answer.
@@ -70,7 +71,7 @@ func (d *decoder) begin(kind string) []json.RawMessage {
 // Event reads one event of a stream. told is false when it has no content.
 func (d *decoder) Event(_ string, data []byte) (c llm.Chunk, told bool, err error) {
 	in := gjson.ParseBytes(data)
-	if !gjson.ValidBytes(data) || !in.IsObject() {
+	if !jsonscan.Valid(data) || !in.IsObject() {
 		return c, false, &wire.Misunderstood{What: "an event that is no JSON object"}
 	}
 	switch kind := text(in.Get("type")); kind {
@@ -106,6 +107,9 @@ func (d *decoder) Event(_ string, data []byte) (c llm.Chunk, told bool, err erro
 	case "ping":
 		return c, false, nil
 	case "message":
+		if !in.Get("content").IsArray() {
+			return c, false, &wire.Misunderstood{What: "a message without content"}
+		}
 		c, err = d.Whole(data)
 		return c, true, err
 	default:

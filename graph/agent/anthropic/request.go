@@ -12,6 +12,7 @@ import (
 
 	"understudy/graph/agent/internal/callids"
 	"understudy/graph/agent/llm"
+	"understudy/internal/jsonscan"
 )
 
 type request struct {
@@ -471,7 +472,7 @@ func (w *writer) answer(parts []llms.ContentPart) (out []part) {
 		case kind == "server_tool_use", kind == "mcp_tool_use":
 			if own {
 				block := members(b, "index", "partial_json")
-				if input := b.Get("partial_json"); gjson.Valid(input.Str) && gjson.Parse(input.Str).IsObject() {
+				if input := b.Get("partial_json"); jsonscan.Valid([]byte(input.Str)) && gjson.Parse(input.Str).IsObject() {
 					block["input"] = json.RawMessage(input.Str)
 				}
 				out = append(out, block)
@@ -509,7 +510,7 @@ func (w *writer) call(c llms.ToolCall) part {
 	}
 	w.note(name)
 	var input any = part{}
-	if gjson.Valid(c.FunctionCall.Arguments) && gjson.Parse(c.FunctionCall.Arguments).IsObject() {
+	if jsonscan.Valid([]byte(c.FunctionCall.Arguments)) && gjson.Parse(c.FunctionCall.Arguments).IsObject() {
 		input = json.RawMessage(c.FunctionCall.Arguments)
 	}
 	return part{"type": "tool_use", "id": callids.Word(c.ID, maxID), "name": name, "input": input}

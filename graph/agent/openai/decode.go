@@ -10,6 +10,7 @@ import (
 
 	"understudy/graph/agent/internal/wire"
 	"understudy/graph/agent/llm"
+	"understudy/internal/jsonscan"
 )
 
 // decoder reads the chunks of one answer. It is lenient: a member of an unexpected type counts as absent, and numbers may be texts.
@@ -57,7 +58,7 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err e
 	if in.IsArray() {
 		in = in.Get("0")
 	}
-	if !gjson.ValidBytes(data) || !in.IsObject() {
+	if !jsonscan.Valid(data) || !in.IsObject() {
 		if name == "error" {
 			return c, false, &llm.Error{Status: http.StatusOK, Message: string(data)}
 		}

@@ -6,11 +6,12 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/graph/agent/llm"
+	"understudy/internal/jsonscan"
 )
 
 // explain reads the error of a refused request.
 func explain(body []byte, e *llm.Error) {
-	if !gjson.ValidBytes(body) {
+	if !jsonscan.Valid(body) {
 		return
 	}
 	in := gjson.ParseBytes(body)

@@ -8,6 +8,7 @@ import (
 // serverCases: nothing that a provider sends hurts the server or its data.
 func serverCases() []*Case {
 	long := strings.Repeat("x", 300_000)
+	deep := strings.Repeat("[", 6<<20) // a check that goes down as deep as this ends the process
 	history := `{"messages":[{"type":"human","content":"before"},` +
 		`{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{"expression":"1+1"},"id":"` + strings.Repeat("i", 60) + `"},{"name":"do it, now","args":{},"id":"functions.x:0"}],` +
 		`"invalid_tool_calls":[{"name":"calculator","args":"[1,2]","id":"bad1","error":null},{"name":"","args":"{}","id":"bad2","error":null},{"name":"calculator","args":"{\"a","id":"bad3","error":null}]},` +
@@ -21,6 +22,13 @@ func serverCases() []*Case {
 		{Line: 1, Name: "anthropic-delta-without-block", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{Start,
 			`{"type":"content_block_delta","index":7,"delta":{"type":"text_delta","text":"Hi"}}`, `{"type":"content_block_delta","index":-9,"delta":{"type":"input_json_delta","partial_json":"{"}}`,
 			`{"type":"content_block_delta"}`, `{"type":"content_block_stop","index":99}`, `{"type":"content_block_start","index":1e300}`}, End("end_turn")...)...))}, Want: Want{Answer: "Hi"}},
+		{Line: 1, Name: "deep-event", Replies: []Reply{Stream(Data(deep, Says("Hi"), Finish("stop"), Done))}, Want: Want{Answer: "Hi"}},
+		{Line: 1, Name: "deep-answer", Model: object{"retries": 0}, Replies: []Reply{JSON(200, `{"error":`+deep)}, Want: Want{Error: "read answer"}},
+		{Line: 1, Name: "deep-refusal", Replies: []Reply{JSON(400, `{"error":`+deep)}, Want: Want{Error: "400 Bad Request"}},
+		{Line: 1, Name: "deep-arguments", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "calculator", deep)), Finish("tool_calls"), Done)), Answer("Hi")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hi"}},
+		{Line: 1, Name: "deep-event-anthropic", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{Start, deep}, append(Text(0, "Hi"), End("end_turn")...)...)...))}, Want: Want{Answer: "Hi"}},
+		{Line: 1, Name: "anthropic-message-in-stream", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{Start, `{"type":"message"}`, `{"type":"message","content":{}}`}, append(Text(0, "Hi"), End("end_turn")...)...)...))},
+			Want: Want{Answer: "Hi"}},
 		{Line: 1, Name: "anthropic-error-in-stream", Provider: "anthropic", Model: object{"retries": 0}, Replies: []Reply{Stream(Events(Start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`))},
 			Want: Want{Error: "Overloaded", Calls: 1}},
 		{Line: 1, Name: "anthropic-long-lines", Provider: "anthropic", Replies: []Reply{Claude("end_turn", Text(0, long))}, Want: Want{Answer: long}},
