@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"io"
 )
 
@@ -70,7 +71,7 @@ func (t *tail) room() bool {
 // finish makes the value ready once it is complete, or cannot become complete.
 func (t *tail) finish() {
 	switch {
-	case t.err == io.EOF && int64(t.buf.Len()) <= t.limit && t.begun:
+	case errors.Is(t.err, io.EOF) && int64(t.buf.Len()) <= t.limit && t.begun:
 		t.ready, t.done = t.whole(t.buf.Bytes()), true
 	case t.err != nil || int64(t.buf.Len()) > t.limit || !t.room():
 		t.ready, t.done = t.buf.Bytes(), true

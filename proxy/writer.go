@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -46,7 +47,7 @@ func (c *cut) Read(p []byte) (int, error) {
 			return n, nil
 		}
 	}
-	if c.err != io.EOF {
+	if !errors.Is(c.err, io.EOF) {
 		_ = c.w.FlushError()
 	}
 	return 0, c.err

@@ -131,7 +131,7 @@ func (s *Server) discardBody(c *fiber.Ctx) {
 		return
 	}
 	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(discardTime))
-	if n, err := io.CopyN(io.Discard, in, discardBytes); err != io.EOF || n == discardBytes {
+	if n, err := io.CopyN(io.Discard, in, discardBytes); !errors.Is(err, io.EOF) || n == discardBytes {
 		c.Context().SetConnectionClose()
 	}
 }

@@ -215,7 +215,7 @@ func (o *open) send() (err error) {
 func (o *open) sendEvents(ctx context.Context) error {
 	every := o.s.opts.Heartbeat
 	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
-		if err := o.sendUntil(ctx, beat); err != errBeat {
+		if err := o.sendUntil(ctx, beat); !errors.Is(err, errBeat) {
 			return err
 		}
 		if err := o.write(func(dst []byte) []byte { return append(dst, compat.Heartbeat...) }); err != nil {

@@ -3,6 +3,7 @@ package overlay_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -43,7 +44,7 @@ func (w *world) with(change func(*overlay.Settings)) *thread.Service {
 	return thread.NewService(o)
 }
 
-func found(t *testing.T, s *thread.Service, ctx context.Context) json.RawMessage {
+func found(ctx context.Context, t *testing.T, s *thread.Service) json.RawMessage {
 	t.Helper()
 	q := thread.Search{Query: thread.Query{Limit: 10}}
 	page, _, err := s.Search(ctx, q)
@@ -70,7 +71,7 @@ func TestListsOfThreadsShowTheFirstAndTheLastMessages(t *testing.T) {
 			s := w.with(func(s *overlay.Settings) { s.Markers = form })
 			v, err := s.Get(t.Context(), w.thread)
 			require.NoError(t, err)
-			graph := found(t, s, choose(t.Context(), false))
+			graph := found(choose(t.Context(), false), t, s)
 			whole := raw(v.Values)
 			var want, last []string
 			messages := 0
@@ -90,10 +91,10 @@ func TestListsOfThreadsShowTheFirstAndTheLastMessages(t *testing.T) {
 				want = append(slices.Clone(whole[:first]), last...)
 				shortened++
 			}
-			require.Equal(t, want, raw(found(t, s, t.Context())), "seed %d, markers %s", seed, form)
-			require.Equal(t, string(v.Values), string(found(t, w.with(func(s *overlay.Settings) { s.Markers, s.FullThreads = form, true }), t.Context())))
+			require.Equal(t, want, raw(found(t.Context(), t, s)), "seed %d, markers %s", seed, form)
+			require.Equal(t, string(v.Values), string(found(t.Context(), t, w.with(func(s *overlay.Settings) { s.Markers, s.FullThreads = form, true }))))
 			yes := true
-			require.Equal(t, string(v.Values), string(found(t, s, overlay.With(t.Context(), overlay.Choice{Overlay: &yes, Full: true}))))
+			require.Equal(t, string(v.Values), string(found(overlay.With(t.Context(), overlay.Choice{Overlay: &yes, Full: true}), t, s)))
 		}
 	}
 	require.Greater(t, shortened, 5)
@@ -107,7 +108,7 @@ func TestListsOfThreadsThatWereNotCondensedAreWhole(t *testing.T) {
 		list = append(list, msg{"human", fmt.Sprint("h", i), "text"})
 	}
 	w.save(list)
-	require.Equal(t, string(w.state(choose(t.Context(), false), "")), string(found(t, w.threads, t.Context())))
+	require.Equal(t, string(w.state(choose(t.Context(), false), "")), string(found(t.Context(), t, w.threads)))
 }
 
 // For every bound: the entries that fit are those without it, byte for byte, and those that do not are the graph's.
@@ -130,7 +131,7 @@ func TestBoundOfAHistory(t *testing.T) {
 					early, earlyPartial, decided = n, is, true
 				}
 				snap, err := h.Next(ctx)
-				if err == io.EOF {
+				if errors.Is(err, io.EOF) {
 					break
 				}
 				require.NoError(t, err)

@@ -156,22 +156,22 @@ func (b *slab) clone(p []byte) []byte {
 var partialMark = []byte(`"partial":true`)
 
 // read copies the needed parts of an event, whose bytes are valid only during the call.
-func (out *entry) read(e *eventstore.Event, texts *slab) error {
-	*out = entry{key: int64(e.Seq), id: e.MessageID, anonymous: e.Anonymous}
-	if e.Type == eventstore.TypeSummarize {
-		m, err := readMarker(e)
+func (e *entry) read(ev *eventstore.Event, texts *slab) error {
+	*e = entry{key: int64(ev.Seq), id: ev.MessageID, anonymous: ev.Anonymous}
+	if ev.Type == eventstore.TypeSummarize {
+		m, err := readMarker(ev)
 		if err != nil {
-			return fmt.Errorf("summary %d of thread %s: %w", e.Seq, e.Thread, err)
+			return fmt.Errorf("summary %d of thread %s: %w", ev.Seq, ev.Thread, err)
 		}
-		out.marker, out.digest = m, m.ContentDigest()
+		e.marker, e.digest = m, m.ContentDigest()
 		return nil
 	}
-	if bytes.Contains(e.Metadata, partialMark) {
-		out.partial = id.Run(strings.Clone(string(e.Run)))
+	if bytes.Contains(ev.Metadata, partialMark) {
+		e.partial = id.Run(strings.Clone(string(ev.Run)))
 	}
-	out.says(texts.clone(e.Content), e.Type)
-	if e.Anonymous {
-		out.digest = eventstore.ContentDigest(out.as())
+	e.says(texts.clone(ev.Content), ev.Type)
+	if ev.Anonymous {
+		e.digest = eventstore.ContentDigest(e.as())
 	}
 	return nil
 }

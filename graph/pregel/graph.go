@@ -70,7 +70,7 @@ func (g *Graph) stream(ctx context.Context, inv *graph.Invocation, yield func(gr
 				x.cancel(context.Canceled)
 				x.out.close()
 				if !over {
-					<-done
+					<-done //nolint:errcheck // it was canceled
 				}
 				return nil
 			}

@@ -3,14 +3,13 @@ package python_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"log/slog"
 
 	"understudy/graph"
 	"understudy/graph/python"

@@ -59,7 +59,7 @@ func newClient(o *Options) (*client, error) {
 	for k, v := range o.Headers {
 		c.headers.Set(k, v)
 	}
-	var rt http.RoundTripper = o.Transport
+	rt := o.Transport
 	if rt == nil {
 		rt = transport()
 	}
@@ -217,7 +217,7 @@ func (c *client) call(ctx context.Context, with *retryablehttp.Client, method, p
 	if err != nil {
 		return fmt.Errorf("request %s: %w", path, err)
 	}
-	resp, err := with.Do(again)
+	resp, err := with.Do(again) //nolint:bodyclose // the stream closes it
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -286,7 +286,7 @@ func (c *client) open(ctx context.Context, with *retryablehttp.Client, method, p
 	}
 	watch := time.AfterFunc(quiet, func() { cancel(errQuiet) })
 	stop := func() { watch.Stop(); cancel(nil) }
-	resp, err := with.Do(again)
+	resp, err := with.Do(again) //nolint:bodyclose // the stream closes it
 	if err != nil {
 		stop()
 		if ctx.Err() != nil {

@@ -97,7 +97,7 @@ func startChild(t *testing.T, dir, database string) *child {
 	}
 	go func() {
 		defer close(c.exited)
-		defer cmd.Wait() //nolint:errcheck // mostly it is killed
+		defer cmd.Wait() // mostly it is killed
 		defer close(c.executes)
 		for lines.Scan() {
 			if what, ok := strings.CutPrefix(lines.Text(), "executes "); ok {
@@ -282,7 +282,7 @@ func crashes(t *testing.T, database string) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), database)
 	require.NoError(t, err)
-	defer conn.Close(t.Context()) //nolint:errcheck // of a test
+	defer conn.Close(t.Context())
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT crashes FROM runs").Scan(&n))
 	return n
 }

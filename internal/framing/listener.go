@@ -2,6 +2,7 @@ package framing
 
 import (
 	"bytes"
+	"errors"
 	"net"
 )
 
@@ -68,7 +69,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 		c.follow(p[:n])
 		if err != nil {
-			if timeout, is := err.(net.Error); is && timeout.Timeout() {
+			if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 				// net/http interrupts a waiting read with a deadline, and reads on later.
 				if len(c.ready) == 0 {
 					return 0, err

@@ -453,8 +453,8 @@ func readThree(n uint32, args []byte) (a, b, c int64, ok bool) {
 
 // appendPadded appends n with zeros in front up to the width.
 func appendPadded(dst []byte, n int64, width int) []byte {
-	for limit := int64(1); width > 1; width-- {
-		limit = 1
+	for ; width > 1; width-- {
+		limit := int64(1)
 		for range width - 1 {
 			limit *= 10
 		}

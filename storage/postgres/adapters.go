@@ -57,16 +57,16 @@ func (a assistants) Assistants(ctx context.Context, q assistant.Query) ([]*assis
 	return a.ListAssistants(ctx, q)
 }
 
-func (t threads) Write(ctx context.Context, fn func(thread.Tx) error) error {
-	return t.write(ctx, func(tx *Tx) error { return fn(tx) })
+func (s threads) Write(ctx context.Context, fn func(thread.Tx) error) error {
+	return s.write(ctx, func(tx *Tx) error { return fn(tx) })
 }
 
-func (t threads) Threads(ctx context.Context, q thread.Query) ([]*thread.Thread, error) {
-	return t.SearchThreads(ctx, q)
+func (s threads) Threads(ctx context.Context, q thread.Query) ([]*thread.Thread, error) {
+	return s.SearchThreads(ctx, q)
 }
 
-func (t threads) Scan(ctx context.Context, hint string, fn func(context.Context) error) error {
-	return t.scans.Do(ctx, hint, fn)
+func (s threads) Scan(ctx context.Context, hint string, fn func(context.Context) error) error {
+	return s.scans.Do(ctx, hint, fn)
 }
 
 func (r runs) Write(ctx context.Context, fn func(run.Tx) error) error {

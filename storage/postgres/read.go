@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"understudy/storage/internal/relational"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"understudy/storage/internal/relational"
 )
 
 // querier is what statements are run on: a reading connection, or a transaction that writes.

@@ -109,23 +109,23 @@ func (g *generator) ops(d *graphDesc, name string, alone bool) []op {
 
 // races reports whether a node or a condition fails where there are subgraphs as well: which part of a subgraph is done when a task next to it
 // fails is a race, so nothing may make them run in the same step.
-func (d *graphDesc) races() bool {
-	fails := slices.ContainsFunc(d.Branches, func(b branchDesc) bool {
+func (g *graphDesc) races() bool {
+	fails := slices.ContainsFunc(g.Branches, func(b branchDesc) bool {
 		return slices.ContainsFunc(sortedKeys(b.Rule.Cases), func(k string) bool {
 			to, ok := b.Rule.Cases[k].(map[string]any)
 			return ok && to["raise"] != nil || b.Rule.Cases[k] == "nowhere"
 		})
 	})
-	subgraphs := d.Graphs != nil
-	for _, n := range d.Nodes {
+	subgraphs := g.Graphs != nil
+	for _, n := range g.Nodes {
 		subgraphs = subgraphs || n.Subgraph != nil
 		fails = fails || slices.ContainsFunc(n.Ops, func(o op) bool { return o["do"] == "fail" || o["do"] == "bad" })
 	}
 	return fails && subgraphs
 }
 
-func (d *graphDesc) has(channel string) bool {
-	return slices.ContainsFunc(d.Channels, func(c [2]string) bool { return c[0] == channel })
+func (g *graphDesc) has(channel string) bool {
+	return slices.ContainsFunc(g.Channels, func(c [2]string) bool { return c[0] == channel })
 }
 
 func incr0(key string, by int) op { return op{"do": "set", "key": key, "value": by} }

@@ -174,21 +174,21 @@ func (r *remover) fromStep(s *step) {
 }
 
 // dropNode removes a node with all that leads to it and from it.
-func (d *graphDesc) dropNode(name string) {
-	d.Nodes = slices.DeleteFunc(d.Nodes, func(n nodeDesc) bool { return n.Name == name })
+func (g *graphDesc) dropNode(name string) {
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n nodeDesc) bool { return n.Name == name })
 	is := func(x any) bool { return slices.Contains(names(x), name) }
-	d.Edges = slices.DeleteFunc(d.Edges, func(e [2]any) bool { return is(e[0]) || is(e[1]) })
-	d.Branches = slices.DeleteFunc(d.Branches, func(b branchDesc) bool {
+	g.Edges = slices.DeleteFunc(g.Edges, func(e [2]any) bool { return is(e[0]) || is(e[1]) })
+	g.Branches = slices.DeleteFunc(g.Branches, func(b branchDesc) bool {
 		return b.From == name || is(b.Rule.Default) || is(b.Rule.To) || b.Rule.Node == name
 	})
-	for i := range d.Branches {
-		b := &d.Branches[i]
+	for i := range g.Branches {
+		b := &g.Branches[i]
 		if b.Targets != nil {
 			b.Targets = slices.DeleteFunc(b.Targets, func(t string) bool { return t == name })
 		}
 	}
-	for i := range d.Nodes {
-		d.Nodes[i].Ops = slices.DeleteFunc(d.Nodes[i].Ops, func(o op) bool { return o["do"] == "after" && o["node"] == name })
+	for i := range g.Nodes {
+		g.Nodes[i].Ops = slices.DeleteFunc(g.Nodes[i].Ops, func(o op) bool { return o["do"] == "after" && o["node"] == name })
 	}
 	without := func(x any) any {
 		left := slices.DeleteFunc(names(x), func(n string) bool { return n == name })
@@ -197,5 +197,5 @@ func (d *graphDesc) dropNode(name string) {
 		}
 		return left
 	}
-	d.Before, d.After = without(d.Before), without(d.After)
+	g.Before, g.After = without(g.Before), without(g.After)
 }
