@@ -130,46 +130,14 @@ func each(v []byte, f func(key string, val []byte)) {
 		}
 		var key string
 		if v[0] == '{' {
-			end := skip(v, i)
+			end := jsonscan.Skip(v, i)
 			key = text(v[i:end])
 			i = end + 1
 		}
-		end := skip(v, i)
+		end := jsonscan.Skip(v, i)
 		f(key, v[i:end:end])
 		i = end
 	}
-}
-
-// skip returns the index after the value that begins at i.
-func skip(v []byte, i int) int {
-	switch v[i] {
-	case '"':
-		for i++; ; {
-			n := bytes.IndexByte(v[i:], '"')
-			esc := bytes.IndexByte(v[i:i+n], '\\')
-			if esc < 0 {
-				return i + n + 1
-			}
-			i += esc + 2
-		}
-	case '{', '[':
-		for depth := 0; ; i++ {
-			switch v[i] {
-			case '"':
-				i = skip(v, i) - 1
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
-		}
-	}
-	for i < len(v) && v[i] != ',' && v[i] != '}' && v[i] != ']' && v[i] != ':' {
-		i++
-	}
-	return i
 }
 
 // text decodes a JSON string; other values are "".

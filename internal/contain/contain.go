@@ -57,12 +57,6 @@ func Match(doc, query []byte) bool {
 	return err == nil && m.Match(doc)
 }
 
-// Equal reports whether two JSON texts are the same value.
-func Equal(a, b []byte) bool {
-	va, err := parse(a)
-	return err == nil && va.matches(b, true)
-}
-
 // Everything reports whether the matcher restricts nothing, if documents are objects.
 func (m *Matcher) Everything() bool {
 	return m == nil || m.want.kind == object && len(m.want.fields) == 0
