@@ -111,7 +111,7 @@ func (p *topic) spillOver() {
 				s.close()
 			}
 		case err != nil:
-			opts.Log.Error("unread stream records cannot be written to disk; readers that lag more than memory may hold are dropped", "folder", opts.Dir, "error", err)
+			opts.Log.Error("cannot write unread stream records to disk; readers beyond the memory limit are dropped", "folder", opts.Dir, "error", err)
 			p.noDisk = true
 			return
 		default:
@@ -127,7 +127,7 @@ func (p *topic) makeRoom(bytes int64) {
 	for p.spilled != nil && len(p.spilled.segments) > 0 &&
 		(p.spilled.bytes()+bytes > opts.SpillBytes || p.owner.spilled.Load()+bytes > spillShare*opts.SpillBytes) {
 		end := p.spilled.segments[0].end()
-		opts.Log.Warn("a stream has more unread records than may go to disk; its slowest readers are dropped", "bytes", p.spilled.bytes())
+		opts.Log.Warn("disk limit for unread stream records reached; slowest readers are dropped", "bytes", p.spilled.bytes())
 		for _, s := range slices.Backward(p.subs) {
 			if s.cursor < end {
 				p.drop(s, ErrSlow)
@@ -147,7 +147,7 @@ func (s *subscription) takeSpilled() ([]*Record, error) {
 		return nil, gone // dropped or closed meanwhile
 	}
 	if err != nil {
-		s.opts.Log.Error("a reader of a stream is dropped", "error", err)
+		s.opts.Log.Error("stream reader dropped", "error", err)
 		p.drop(s, ErrSlow)
 		return nil, ErrSlow
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	errNobody = errors.New("there is no graph to ask")
-	errVague  = errors.New("the graph's answer has no values or tasks")
-	errMoved  = errors.New("the head has moved while its graph was asked")
+	errNobody = errors.New("no graph can explain the checkpoint")
+	errVague  = errors.New("the graph returned no values or tasks")
+	errMoved  = errors.New("the head changed while its graph explained it")
 )
 
 // need is the part of a checkpoint that only the graph can provide.
@@ -112,11 +112,11 @@ func (s *Snapshots) content(ctx context.Context, t *Tuple, v view) (content, err
 	c.values = a.Values
 	if n == allAsked {
 		if err := json.Unmarshal(a.Tasks, &c.tasks); err != nil {
-			return c, fmt.Errorf("answer about %s: %w", describeKey(t.Key), err)
+			return c, fmt.Errorf("explanation of %s: %w", describeKey(t.Key), err)
 		}
 		if len(a.Shape) > 0 {
 			if c.shape, err = parseShape(a.Shape); err != nil {
-				return c, fmt.Errorf("answer about %s: %w", describeKey(t.Key), err)
+				return c, fmt.Errorf("explanation of %s: %w", describeKey(t.Key), err)
 			}
 		}
 	}
@@ -145,11 +145,11 @@ const askLimit = time.Minute
 func (s *Snapshots) answer(ctx context.Context, t *Tuple, live bool) (kept, error) {
 	key := answerKey(t, live)
 	if raw, err := s.rows.LoadAnswer(ctx, t.Key, key); err != nil {
-		return kept{}, fmt.Errorf("load answer about %s: %w", describeKey(t.Key), err)
+		return kept{}, fmt.Errorf("load explanation of %s: %w", describeKey(t.Key), err)
 	} else if raw != nil {
 		var a kept
 		if err := json.Unmarshal(raw, &a); err != nil {
-			return a, fmt.Errorf("kept answer about %s: %w", describeKey(t.Key), err)
+			return a, fmt.Errorf("stored explanation of %s: %w", describeKey(t.Key), err)
 		}
 		return a, nil
 	}
@@ -177,7 +177,7 @@ func (s *Snapshots) answer(ctx context.Context, t *Tuple, live bool) (kept, erro
 func (s *Snapshots) askOnce(ctx context.Context, t *Tuple, key string, live bool) (a kept, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("ask about %s: panic: %v", describeKey(t.Key), p)
+			err = fmt.Errorf("explain %s: panic: %v", describeKey(t.Key), p)
 		}
 	}()
 	e, err := s.ask.Explain(ctx, t.Key, live)
@@ -212,7 +212,7 @@ func (s *Snapshots) askOnce(ctx context.Context, t *Tuple, key string, live bool
 	}
 	raw, err := json.Marshal(a)
 	if err != nil {
-		return a, fmt.Errorf("keep answer about %s: %w", describeKey(t.Key), err)
+		return a, fmt.Errorf("store explanation of %s: %w", describeKey(t.Key), err)
 	}
 	if err := s.rows.KeepAnswer(ctx, t.Key, key, raw); err != nil {
 		// The answer is still correct; the next reader asks again.

@@ -417,7 +417,7 @@ def digest(out: str) -> str:
 @pytest.mark.parametrize("source, word", [
     ("postgres://nobody@127.0.0.1:1/x", "cannot be reached"),
     ("http://127.0.0.1:1", "cannot be reached"),
-    ("postgres://[", "cannot be read"),
+    ("postgres://[", "cannot be parsed"),
     ("ftp://x", "is none of"),
     ("missing.sqlite", "does not exist"),
     (__file__, "is not an SQLite database"),

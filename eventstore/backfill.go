@@ -143,7 +143,7 @@ func (e ensured) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.
 
 func (e ensured) ensure(ctx context.Context, t id.Thread, c id.Checkpoint) {
 	if err := e.b.Ensure(ctx, t, c); err != nil && ctx.Err() == nil && e.b.Log != nil {
-		e.b.Log.ErrorContext(ctx, "the history of a thread is not recorded", "thread_id", t, "error", err)
+		e.b.Log.ErrorContext(ctx, "backfill failed; thread not recorded", "thread_id", t, "error", err)
 	}
 }
 

@@ -134,7 +134,7 @@ type Save struct {
 }
 
 // ErrFenced: the writer no longer owns the run.
-var ErrFenced = errors.New("the run is no longer this worker's")
+var ErrFenced = errors.New("the run no longer belongs to this worker")
 
 // Store is the long-term memory for graphs in workers: it takes a batch of LangGraph store operations and returns their
 // results.

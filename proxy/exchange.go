@@ -417,9 +417,9 @@ func (x *exchange) end(ctx context.Context) {
 func (p *Proxy) reachable(yes bool) {
 	if p.down.Swap(!yes) == yes {
 		if yes {
-			p.log.Info("the upstream answers again", "upstream", p.c.Upstream.String())
+			p.log.Info("upstream responds again", "upstream", p.c.Upstream.String())
 		} else {
-			p.log.Warn("the upstream does not answer", "upstream", p.c.Upstream.String())
+			p.log.Warn("upstream does not respond", "upstream", p.c.Upstream.String())
 		}
 	}
 }

@@ -28,7 +28,7 @@ func dead(t *testing.T) string {
 	return "http://" + ln.Addr().String()
 }
 
-// TestUpstreamFails: a call that the upstream does not answer is a 502 that says which, and what to do.
+// TestUpstreamFails: a call that upstream does not respond is a 502 that says which, and what to do.
 func TestUpstreamFails(t *testing.T) {
 	t.Parallel()
 	reset := wire(t, func(_ string, c net.Conn) { c.Close() })
@@ -233,7 +233,7 @@ func TestHeld(t *testing.T) {
 	}, func(c *Config) { c.MaxHeld = 20_000 })
 	status, got := w.post("/threads/"+aThread+"/state", strings.Repeat("x", 30_000))
 	require.Equal(t, 503, status)
-	require.JSONEq(t, `{"detail":"Too much is being sent at the moment, try again"}`, got)
+	require.JSONEq(t, `{"detail":"Too many request bytes in flight. Try again later."}`, got)
 	for _, path := range []string{"/state?type=application/json", "/stream?type=text/event-stream", "/runs/" + aRun + "/join?type=application/json"} {
 		_, got = w.get("/threads/" + aThread + path)
 		require.Equal(t, "short"+strings.Repeat("x", 40_000), got, path)

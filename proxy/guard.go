@@ -18,7 +18,7 @@ type guarded struct {
 // caught is deferred around a call of the recorder. After a panic it calls then.
 func (g guarded) caught(what string, then func()) {
 	if p := recover(); p != nil {
-		g.log.Error("panic while recording; the call passes as it is", "in", what, "panic", p, "stack", string(debug.Stack()))
+		g.log.Error("panic while recording; response passed unchanged", "in", what, "panic", p, "stack", string(debug.Stack()))
 		then()
 	}
 }

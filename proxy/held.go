@@ -8,7 +8,7 @@ import (
 )
 
 // errFull is the error when all calls together hold the maximum memory.
-var errFull = fault.New(fault.Unavailable, "Too much is being sent at the moment, try again")
+var errFull = fault.New(fault.Unavailable, "Too many request bytes in flight. Try again later.")
 
 // budget limits the memory of inspected bodies and events, for all calls together.
 type budget struct {

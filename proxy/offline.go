@@ -41,8 +41,8 @@ func NewOffline(up *Upstream, dir string) *Offline {
 	return o
 }
 
-// ErrGuarded: the upstream demands credentials.
-var ErrGuarded = errors.New("the upstream demands credentials")
+// ErrGuarded: the upstream requires credentials.
+var ErrGuarded = errors.New("the upstream requires credentials")
 
 // Check calls the upstream without credentials. It returns ErrGuarded if the upstream demands them. Any other error means that it does
 // not answer; since is then the time of the last anonymous access, zero if there was none.
@@ -59,9 +59,9 @@ func (o *Offline) Check(ctx context.Context) (since time.Time, err error) {
 			return o.remembered(), err
 		// A redirect, or a page instead of JSON, is how gateways request a login.
 		case status == http.StatusUnauthorized || status == http.StatusForbidden || status >= 300 && status < 400 || status == http.StatusOK && !jsonscan.Valid(answer):
-			return time.Time{}, errors.Join(fmt.Errorf("%w: %s %s without any was answered with %d", ErrGuarded, q.method, q.path, status), o.close())
+			return time.Time{}, errors.Join(fmt.Errorf("%w: %s %s without credentials returned %d", ErrGuarded, q.method, q.path, status), o.close())
 		case status != http.StatusOK && status != http.StatusNotFound:
-			return o.remembered(), fmt.Errorf("%s %s was answered with %d", q.method, q.path, status)
+			return o.remembered(), fmt.Errorf("%s %s returned %d", q.method, q.path, status)
 		}
 	}
 	return time.Now(), o.opened(time.Now())

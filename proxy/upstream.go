@@ -136,7 +136,7 @@ func (u *Upstream) describe(err error) string {
 var errLong = errors.New("the answer is too long")
 
 // Ask sends a request to the upstream on behalf of a caller, with the caller's credentials in header. The path begins with /threads and
-// includes the query. The error is a fault.Upstream when the upstream does not answer, or its answer is too long.
+// includes the query. The error is a fault.Upstream when upstream does not respond, or its answer is too long.
 func (u *Upstream) Ask(ctx context.Context, header http.Header, method, path string, body []byte) (status int, head http.Header, answer []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, u.url.Scheme+"://"+u.url.Host+u.prefix+path, bytes.NewReader(body))
 	if err != nil {
@@ -171,7 +171,7 @@ func (u *Upstream) Ask(ctx context.Context, header http.Header, method, path str
 	case ctx.Err() != nil:
 		return 0, nil, nil, context.Cause(ctx)
 	case errors.Is(err, errLong):
-		return 0, nil, nil, fault.Newf(fault.Upstream, "The upstream %s answered with more than %d bytes: %w", u, u.limit, err)
+		return 0, nil, nil, fault.Newf(fault.Upstream, "The upstream %s returned more than %d bytes: %w", u, u.limit, err)
 	}
 	return 0, nil, nil, fault.Wrap(fault.Upstream, u.describe(err), err)
 }

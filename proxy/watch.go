@@ -20,7 +20,7 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 			return ctx.Err()
 		case err != nil && !down:
 			down = true
-			log.Warn("the upstream does not answer", "upstream", u.String(), "error", err)
+			log.Warn("upstream does not respond", "upstream", u.String(), "error", err)
 		case err == nil && down:
 			down = false
 			log.Info("the upstream answers", "upstream", u.String())

@@ -43,7 +43,7 @@ func (p *patient) Accept() (net.Conn, error) {
 		}
 		if now := time.Now(); now.Sub(said) > sayEvery {
 			said = now
-			p.log.Error("cannot take a connection; waiting until that passes. If files are short, raise the limit (ulimit -n)", "error", err)
+			p.log.Error("cannot accept connections; retrying. If too many files are open, raise the limit (ulimit -n)", "error", err)
 		}
 		select {
 		case <-time.After(pause):

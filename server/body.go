@@ -53,7 +53,7 @@ const (
 // the storage's own copy.
 const bodyCopies = 3
 
-var errBusy = fault.New(fault.Unavailable, "Too much is being uploaded at the moment, try again")
+var errBusy = fault.New(fault.Unavailable, "Too many uploads in flight. Try again later.")
 
 // body reads the body of a request into memory of its own, which services may keep. release returns the bytes to the budget. The
 // caller calls it when the request has been handed over, also after an error.

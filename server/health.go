@@ -39,7 +39,7 @@ func (s *Server) ok(c *fiber.Ctx) error {
 			ctx, cancel := context.WithTimeout(c.UserContext(), checkTime)
 			defer cancel()
 			if err := s.opts.CheckDB(ctx); err != nil {
-				return fault.Wrap(fault.Unavailable, "The storage does not answer", err)
+				return fault.Wrap(fault.Unavailable, "The storage does not respond", err)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func TestCheckDB(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.CheckDB = func(context.Context) error { return errors.New("gone") } })
-	const fine, away = `{"ok":true,"services":{}}`, `{"detail":"The storage does not answer"}`
+	const fine, away = `{"ok":true,"services":{}}`, `{"detail":"The storage does not respond"}`
 	for query, want := range map[string]struct {
 		status int
 		body   string

@@ -183,7 +183,7 @@ func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
 		head: func(ctx context.Context) (bool, error) {
 			entries, partial, known, err := h.Partial(ctx)
 			if err != nil {
-				return false, fmt.Errorf("what is shown of thread %s: %w", q.Thread, err)
+				return false, fmt.Errorf("values of thread %s: %w", q.Thread, err)
 			}
 			if partial {
 				c.Set(compat.OverlayHeader, compat.PartialOverlay(entries))

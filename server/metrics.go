@@ -69,7 +69,7 @@ func (s *Server) showMetrics(c *fiber.Ctx) error {
 	// Partial results are shown in spite of an error: metrics are read when something is wrong.
 	families, err := s.metrics.registry.Gather()
 	if err != nil {
-		s.log.Warn("some metrics could not be gathered", "error", err)
+		s.log.Warn("some metrics could not be collected", "error", err)
 	}
 	var b bytes.Buffer
 	for _, f := range append(families, s.langgraphMetrics(families)...) {

@@ -330,7 +330,7 @@ func (s *Server) canceller(t id.Thread, r id.Run) func() {
 			return
 		}
 		if err := s.opts.Runs.Cancel(s.requests, t, []id.Run{r}, run.CancelInterrupt, false); err != nil && !fault.Is(err, fault.NotFound) {
-			s.log.Error("cancel on disconnect", "thread_id", t, "run_id", r, "error", err)
+			s.log.Error("cancel after disconnect failed", "thread_id", t, "run_id", r, "error", err)
 		}
 	}
 }

@@ -45,7 +45,7 @@ var (
 	errPanic = errors.New("panic")
 )
 
-var errManyStreams = fault.New(fault.Unavailable, "Too many open streams, try again")
+var errManyStreams = fault.New(fault.Unavailable, "Too many open streams. Try again later.")
 
 // slot reserves a place for an open response. Call it before creating a run, so that no run is created in vain.
 func (s *Server) slot() error {

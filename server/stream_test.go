@@ -395,7 +395,7 @@ func TestTooManyStreams(t *testing.T) {
 	asked := len(w.asked)
 	for _, path := range []string{"/stream", "/wait"} {
 		res, body := w.ask(t, "POST", runsPath+path, aRun)
-		require.Equal(t, []any{503, `{"detail":"Too many open streams, try again"}`}, []any{res.StatusCode, body})
+		require.Equal(t, []any{503, `{"detail":"Too many open streams. Try again later."}`}, []any{res.StatusCode, body})
 	}
 	require.Len(t, w.asked, asked) // no run was made
 	conn.Close()

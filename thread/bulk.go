@@ -72,7 +72,7 @@ func (s *Service) clear(ctx context.Context, gone []id.Thread) {
 	}
 	for _, t := range gone {
 		if err := s.deleteRemains(ctx, t); err != nil {
-			s.Log.WarnContext(ctx, "rows of a deleted thread stay until the next sweep", "thread_id", t, "error", err)
+			s.Log.WarnContext(ctx, "rows of a deleted thread remain until the next sweep", "thread_id", t, "error", err)
 			return
 		}
 	}
@@ -154,7 +154,7 @@ func (s *Service) pruneSteps(ctx context.Context, t id.Thread, allow func(tx Tx,
 			return n, nil
 		}
 	}
-	return n, fault.Newf(fault.Conflict, "thread %s is used all the time: not all of its checkpoints were pruned", t)
+	return n, fault.Newf(fault.Conflict, "thread %s is in constant use: not all of its checkpoints were pruned. Try again later", t)
 }
 
 // holds reports whether the checkpoints of a thread are unchanged since the plan was made: adding one changes its row, or belongs to an active run.

@@ -85,7 +85,7 @@ func (s *Service) alone(ctx context.Context, t id.Thread, err error) error {
 	if err == nil || ctx.Err() != nil || fault.Is(err, fault.Unavailable) {
 		return err
 	}
-	s.Log.WarnContext(ctx, "an expired thread stays for now", "thread_id", t, "error", err)
+	s.Log.WarnContext(ctx, "expired thread not removed; the next sweep retries", "thread_id", t, "error", err)
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (s *Service) deleteExpired(ctx context.Context, t id.Thread, done *swept) e
 
 func (s *Service) pruneExpired(ctx context.Context, t id.Thread, done *swept) error {
 	if err := s.backfill(ctx, t); err != nil { // unrecorded messages would be lost
-		return fmt.Errorf("record thread %s before its checkpoints go: %w", t, err)
+		return fmt.Errorf("record thread %s before pruning it: %w", t, err)
 	}
 	verdict := notDue
 	n, err := s.pruneSteps(ctx, t, func(tx Tx, last bool) (ok bool, err error) {

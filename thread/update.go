@@ -43,7 +43,7 @@ func (s *Service) UpdateState(ctx context.Context, at Place, steps [][]graph.Sta
 			return written, err
 		}
 	}
-	return Place{}, fault.Newf(fault.Conflict, "Thread %s changed again and again while its update was computed. Try again.", at.Thread)
+	return Place{}, fault.Newf(fault.Conflict, "Thread %s kept changing while its update was computed. Try again.", at.Thread)
 }
 
 // errNoGraph is the cause of errors about threads whose state cannot be updated without a graph.

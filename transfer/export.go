@@ -82,7 +82,7 @@ func (x *Exporter) thread(ctx context.Context, j *job, t *Thread, to Sink) (bool
 	}
 	have := h.Links()
 	if shared := countShared(links, have); shared < len(links) && shared < len(have) {
-		return false, fmt.Errorf("it went on here and there since it was exported (%d checkpoints only here, %d only there): delete it there to write it anew",
+		return false, fmt.Errorf("it continued in both places since the export (%d checkpoints only here, %d only there): delete it there to export it again",
 			len(links)-shared, len(have)-shared)
 	}
 	known := places(have)

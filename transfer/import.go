@@ -131,7 +131,7 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 func fatal(err error) bool { return fault.Is(err, fault.Unavailable) || errors.Is(err, errGone) }
 
 // errGone: the source no longer answers.
-var errGone = errors.New("the source does not answer any more")
+var errGone = errors.New("the source stopped responding")
 
 // threadID returns the id of a thread here, and whether it equals its key in the source.
 func threadID(key string) (to id.Thread, same bool) {
@@ -282,7 +282,7 @@ func diverged(row *thread.Thread, links, have []Link) error {
 	if shared == len(links) || shared == len(have) {
 		return nil
 	}
-	return fmt.Errorf("it went on here and in the source since it was imported (%d checkpoints only there, %d only here): delete it here to take it anew",
+	return fmt.Errorf("it continued in both places since the import (%d checkpoints only there, %d only here): delete it here to import it again",
 		len(links)-shared, len(have)-shared)
 }
 
@@ -364,7 +364,7 @@ func (m *Importer) assistant(ctx context.Context, j *job, a Assistant) error {
 		return nil // changes made here stay
 	}
 	if err == nil {
-		return fmt.Errorf("there is one with this id for graph %s, not %s", was.GraphID, a.Current.GraphID)
+		return fmt.Errorf("an assistant with this ID exists for graph %s, not %s", was.GraphID, a.Current.GraphID)
 	}
 	if !fault.Is(err, fault.NotFound) {
 		return err

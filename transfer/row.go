@@ -52,7 +52,7 @@ func (m *Importer) row(ctx context.Context, t *Thread, was *thread.Thread, to id
 			return err
 		}
 		if now.Status == thread.Busy {
-			return fault.New(fault.Conflict, "a run of it is active here")
+			return fault.New(fault.Conflict, "it has an active run here")
 		}
 		return tx.UpdateThread(row)
 	})

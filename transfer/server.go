@@ -69,7 +69,7 @@ func OpenServer(ctx context.Context, address string, header http.Header) (*Serve
 		return nil, err
 	}
 	if !gjson.ParseBytes(answer).IsArray() {
-		return nil, fmt.Errorf("%s is no LangGraph Server: it does not answer /threads/search with a list", s.Name())
+		return nil, fmt.Errorf("%s is not a LangGraph Server: /threads/search does not return a list", s.Name())
 	}
 	return s, nil
 }
@@ -137,21 +137,21 @@ func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(answer) > maxAnswer {
-		err = fmt.Errorf("its answer to %s is larger than %d bytes", path, maxAnswer)
+		err = fmt.Errorf("its response to %s is larger than %d bytes", path, maxAnswer)
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, s.Name()+" broke off; run this again, it goes on where it ended", err)
+		return nil, fault.Wrap(fault.Unavailable, s.Name()+" broke off; run this again, it continues where it stopped", err)
 	}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return nil, fmt.Errorf("%s does not let us in (%s): give credentials with --header 'Authorization: …' or --header 'X-Api-Key: …'", s.Name(), resp.Status)
+		return nil, fmt.Errorf("%s refuses access (%s): pass credentials with --header 'Authorization: …' or --header 'X-Api-Key: …'", s.Name(), resp.Status)
 	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed:
 		return nil, fault.Newf(fault.NotFound, "%s has no %s (%s): is it the address of a LangGraph Server?", s.Name(), path, resp.Status)
 	case resp.StatusCode >= 400:
-		return nil, fmt.Errorf("%s answers %s to %s: %s", s.Name(), resp.Status, path, answer[:min(len(answer), 300)])
+		return nil, fmt.Errorf("%s returns %s for %s: %s", s.Name(), resp.Status, path, answer[:min(len(answer), 300)])
 	}
 	if !json.Valid(answer) {
-		return nil, fmt.Errorf("%s answers %s with something that is no JSON", s.Name(), path)
+		return nil, fmt.Errorf("%s responds to %s with invalid JSON", s.Name(), path)
 	}
 	return answer, nil
 }
@@ -371,7 +371,7 @@ type span struct{ from, length int64 }
 func (s *Server) History(ctx context.Context, t *Thread) (_ History, err error) {
 	f, err := os.CreateTemp("", "understudy-import-")
 	if err != nil {
-		return nil, fmt.Errorf("a place for the history on its way: %w", err)
+		return nil, fmt.Errorf("create a temporary file for the history: %w", err)
 	}
 	// Without a name it is gone whatever happens.
 	if err := os.Remove(f.Name()); err != nil {
@@ -419,7 +419,7 @@ func (h *spool) fetch(ctx context.Context, ns string, found func(ns string)) err
 				continue
 			}
 			if checkpoint >= before && before != "" {
-				return fmt.Errorf("history of thread %s does not go back: %s comes after %s", h.key, checkpoint, before)
+				return fmt.Errorf("history of thread %s is not in descending order: %s comes after %s", h.key, checkpoint, before)
 			}
 			before = checkpoint
 			if err := h.keep(ns, row); err != nil {
@@ -450,7 +450,7 @@ func (h *spool) keep(ns string, row gjson.Result) error {
 	}
 	n, err := h.file.WriteAt([]byte(row.Raw), h.size)
 	if err != nil {
-		return fault.Wrap(fault.Unavailable, "the folder for temporary files ("+os.TempDir()+") has no room for the history: set TMPDIR to one that has", err)
+		return fault.Wrap(fault.Unavailable, "the temporary folder ("+os.TempDir()+") has no space for the history: set TMPDIR to one that has", err)
 	}
 	h.at[at] = span{h.size, int64(n)}
 	h.size += int64(n)
@@ -487,7 +487,7 @@ func (h *spool) Read(ctx context.Context, links []Link, fn func(*Step) error) er
 		at := h.at[place{l.NS, l.ID}]
 		raw := make([]byte, at.length)
 		if _, err := h.file.ReadAt(raw, at.from); err != nil {
-			return fmt.Errorf("the history on its way: %w", err)
+			return fmt.Errorf("temporary file of the history: %w", err)
 		}
 		step, made, err := synthesize(raw, l, h.made[place{l.NS, l.Parent}], heads[l.NS] == l.ID, func(what string) { lost[what] = true })
 		if err != nil {

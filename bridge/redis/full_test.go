@@ -56,7 +56,7 @@ func TestRedisThatTakesNothing(t *testing.T) {
 				require.Zero(t, in.up())
 				_, err := in.Subscribe(t.Context(), thread, &first.Offset)
 				require.ErrorIs(t, err, bridge.ErrInterrupted)
-				require.Equal(t, 1, strings.Count(in.log.String(), "redis takes no records"), in.log.String())
+				require.Equal(t, 1, strings.Count(in.log.String(), "redis accepts no records"), in.log.String())
 				require.Contains(t, in.log.String(), "fix=")
 			}
 
@@ -64,7 +64,7 @@ func TestRedisThatTakesNothing(t *testing.T) {
 			for _, in := range all {
 				require.Eventually(t, func() bool { return in.up() == 1 }, time.Minute, 5*time.Millisecond)
 				require.Equal(t, []string{"second"}, events(t, subscribe(t, in, &first.Offset), 1))
-				require.Contains(t, in.log.String(), "redis takes records again")
+				require.Contains(t, in.log.String(), "redis accepts records again")
 			}
 		})
 	}

@@ -512,7 +512,7 @@ func (q *queue) took(ctx context.Context, err error) {
 	if err == nil {
 		q.away.Store(false)
 		if q.shut.Swap(false) {
-			q.b.opts.Log.InfoContext(ctx, "redis takes records again", "after", time.Since(q.since).Round(time.Millisecond).String())
+			q.b.opts.Log.InfoContext(ctx, "redis accepts records again", "after", time.Since(q.since).Round(time.Millisecond).String())
 		}
 		q.since = time.Time{}
 		return
@@ -531,7 +531,7 @@ func (q *queue) took(ctx context.Context, err error) {
 		q.since = time.Now()
 	}
 	if time.Since(q.since) > q.b.opts.Outage && !q.shut.Swap(true) {
-		q.b.opts.Log.ErrorContext(ctx, "redis takes no records: streams are interrupted until it does; runs go on", "error", err, "fix", remedy(err))
+		q.b.opts.Log.ErrorContext(ctx, "redis accepts no records; streams are interrupted, runs continue", "error", err, "fix", remedy(err))
 		q.b.local.Interrupt("", everywhere)
 	}
 }

@@ -132,7 +132,7 @@ func (r *reader) run(ctx context.Context) error {
 			if due := began.Add(readBlock); due.Before(since) {
 				since = due
 			}
-			r.b.opts.Log.WarnContext(ctx, "redis cannot be read", "error", err)
+			r.b.opts.Log.WarnContext(ctx, "redis read failed", "error", err)
 		}
 		if !told && time.Since(since) > r.b.opts.Outage {
 			told = true
@@ -250,7 +250,7 @@ func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMess
 	r.mu.Unlock()
 	if why != nil {
 		r.b.metrics.gaps.Inc()
-		r.b.opts.Log.WarnContext(ctx, "a stream has a gap; its readers come again", "thread_id", t, "why", why)
+		r.b.opts.Log.WarnContext(ctx, "stream has a gap; readers resume", "thread_id", t, "why", why)
 		r.b.local.Interrupt(t, where)
 	}
 	r.b.local.Deliver(t, records)

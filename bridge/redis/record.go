@@ -42,7 +42,7 @@ type entry struct {
 	gap   bool  // records before it were dropped; it holds none
 }
 
-var errEntry = errors.New("an entry of a stream is not one of this bridge")
+var errEntry = errors.New("stream entry was not written by this bridge")
 
 func decode(name string, fields map[string]any) (e entry, err error) {
 	text := func(key string) string { s, _ := fields[key].(string); return s }

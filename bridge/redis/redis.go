@@ -107,7 +107,7 @@ func New(opts Options) (*Bridge, error) {
 	o, err := goredis.ParseURL(opts.URL)
 	if err != nil {
 		// The text of the parser's error may contain the password.
-		return nil, errors.New("the address of Redis is redis://user:password@host:port/db, rediss://… or unix:///path")
+		return nil, errors.New("write the Redis address as redis://user:password@host:port/db, rediss://… or unix:///path")
 	}
 	if opts.TLS != nil {
 		o.TLSConfig = opts.TLS

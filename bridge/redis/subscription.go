@@ -41,7 +41,7 @@ func (b *Bridge) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offse
 	return s, nil
 }
 
-var errShut = errors.New("redis takes no records")
+var errShut = errors.New("redis accepts no records")
 
 // subscription returns the kept records above an offset, page by page, and then new ones.
 type subscription struct {

@@ -89,7 +89,7 @@ func TestAddressesAreMistakes(t *testing.T) {
 		var mistakes config.Mistakes
 		require.ErrorAs(t, err, &mistakes)
 		require.Len(t, mistakes, 2)
-		require.ErrorContains(t, err, "--database-url: it has an @ where none belongs: percent-encode the password")
+		require.ErrorContains(t, err, "--database-url: it has an @ in the wrong place: percent-encode the password")
 		require.ErrorContains(t, err, "--redis-url: an address looks like")
 		require.NotContains(t, err.Error(), "w#rd")
 	}

@@ -84,7 +84,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 			return m.last(ctx)
 		case err != nil:
 			wait = min(max(2*wait, time.Second), time.Minute)
-			m.log.ErrorContext(ctx, "cannot write the mirror of the log; trying again", "seconds", wait.Seconds(), "error", err)
+			m.log.ErrorContext(ctx, "mirror write failed; retrying", "seconds", wait.Seconds(), "error", err)
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -224,7 +224,7 @@ func (m *Mirror) sync(ctx context.Context, t id.Thread, look bool) (changed *eve
 		return nil, false, err
 	}
 	if mended.Seq != o.Seq {
-		m.log.WarnContext(ctx, "a mirror of the log was not as it was left, and is mended", "thread_id", t, "seq", mended.Seq, "noted", o.Seq)
+		m.log.WarnContext(ctx, "mirror file was modified externally; repaired", "thread_id", t, "seq", mended.Seq, "noted", o.Seq)
 		if rows, err = m.opts.Store.Events(ctx, t, mended.Seq, batchRows); err != nil {
 			return nil, false, err
 		}

@@ -76,7 +76,7 @@ func (c *contents) get(ctx context.Context, events eventstore.Reader, t id.Threa
 	made := make([]entry, len(missing)) // kept and dropped together
 	err := events.EachContent(ctx, t, eventstore.Ranges(missing), func(e *eventstore.Event) error {
 		if len(read) == len(made) {
-			return fmt.Errorf("event %d of thread %s was not asked for", e.Seq, t)
+			return fmt.Errorf("event %d of thread %s was not requested", e.Seq, t)
 		}
 		out := &made[len(read)]
 		read, seqs = append(read, out), append(seqs, e.Seq)

@@ -476,7 +476,7 @@ func (v *value) values() (Values, error) {
 		if v.isNull() {
 			return Values{}, nil
 		}
-		return nil, fmt.Errorf("%s is no object", short(v.JSON()))
+		return nil, fmt.Errorf("%s is not an object", short(v.JSON()))
 	}
 	out := make(Values, len(fields))
 	for _, f := range fields {

@@ -129,7 +129,7 @@ func (c *afterFinish) checkpoint() *value {
 func (c *afterFinish) load(v *value) error {
 	pair, ok := v.list()
 	if !ok || len(pair) != 2 {
-		return fmt.Errorf("no pair of value and mark")
+		return fmt.Errorf("not a pair of value and mark")
 	}
 	c.v, c.finished = pair[0], string(pair[1].JSON()) == "true"
 	return nil
@@ -276,7 +276,7 @@ func (c *topic) checkpoint() *value {
 func (c *topic) load(v *value) error {
 	items, ok := v.list()
 	if !ok {
-		return fmt.Errorf("no list")
+		return fmt.Errorf("not a list")
 	}
 	c.items, c.list = items, nil
 	return nil
@@ -392,13 +392,13 @@ func (c *barrier) load(v *value) error {
 	if c.after {
 		pair, ok := v.list()
 		if !ok || len(pair) != 2 {
-			return fmt.Errorf("no pair of names and mark")
+			return fmt.Errorf("not a pair of names and mark")
 		}
 		v, c.finished = pair[0], string(pair[1].JSON()) == "true"
 	}
 	names, ok := fromJSON(v.JSON()).list()
 	if !ok {
-		return fmt.Errorf("no set of names")
+		return fmt.Errorf("not a set of names")
 	}
 	c.seen = nil
 	for _, n := range names {

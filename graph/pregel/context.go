@@ -29,7 +29,7 @@ func taskOf(ctx context.Context) *taskContext {
 	return tc
 }
 
-var errGivenUp = errors.New("the task was given up")
+var errGivenUp = errors.New("task abandoned")
 
 func (tc *taskContext) write(writes ...write) error {
 	if tc.closed.Load() {

@@ -76,7 +76,7 @@ func (v *value) decode(dst reflect.Value) error {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 && !hasMarshaler(t):
 		items, ok := v.list()
 		if !ok {
-			return fmt.Errorf("%s is no list", short(v.JSON()))
+			return fmt.Errorf("%s is not a list", short(v.JSON()))
 		}
 		out := reflect.MakeSlice(t, len(items), len(items))
 		for i, item := range items {
@@ -89,7 +89,7 @@ func (v *value) decode(dst reflect.Value) error {
 	case t.Kind() == reflect.Struct && !hasMarshaler(t):
 		fields, ok := v.object()
 		if !ok {
-			return fmt.Errorf("%s is no object", short(v.JSON()))
+			return fmt.Errorf("%s is not an object", short(v.JSON()))
 		}
 		known := fieldsOf(t)
 		for _, f := range fields {
@@ -105,7 +105,7 @@ func (v *value) decode(dst reflect.Value) error {
 	case t == valuesType:
 		fields, ok := v.object()
 		if !ok {
-			return fmt.Errorf("%s is no object", short(v.JSON()))
+			return fmt.Errorf("%s is not an object", short(v.JSON()))
 		}
 		out := make(map[string]any, len(fields))
 		for _, f := range fields {
@@ -130,7 +130,7 @@ func (v *value) decode(dst reflect.Value) error {
 	err := json.Unmarshal(raw, dst.Addr().Interface())
 	var unfit *json.UnmarshalTypeError
 	if errors.As(err, &unfit) && unfit.Field == "" {
-		return fmt.Errorf("%s is no %s", short(raw), wanted(t.Kind()))
+		return fmt.Errorf("%s is not %s", short(raw), wanted(t.Kind()))
 	}
 	return err
 }
@@ -141,15 +141,15 @@ func wanted(k reflect.Kind) string {
 	case reflect.String:
 		return "text"
 	case reflect.Bool:
-		return "bool"
+		return "a bool"
 	case reflect.Float32, reflect.Float64:
-		return "number"
+		return "a number"
 	case reflect.Slice, reflect.Array:
-		return "list"
+		return "a list"
 	case reflect.Map, reflect.Struct:
-		return "object"
+		return "an object"
 	}
-	return "integer that fits"
+	return "an integer that fits"
 }
 
 // asMessage reads a message, or a value that converts to one.

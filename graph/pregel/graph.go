@@ -148,7 +148,7 @@ func (x *exec) settle() {
 	select {
 	case <-ended:
 	case <-timer.C:
-		x.log.Warn("a run ended before all functions of its nodes did", "run_id", x.run)
+		x.log.Warn("run ended before all functions of its nodes", "run_id", x.run)
 	}
 }
 

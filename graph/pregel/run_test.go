@@ -634,13 +634,13 @@ func TestErrorsNameNoGoTypes(t *testing.T) {
 	compiled, err := g.Compile()
 	require.NoError(t, err)
 	for input, want := range map[string]string{
-		`{"n":1.5}`:    "read the input: n: 1.5 is no integer that fits",
-		`{"text":1}`:   "read the input: text: 1 is no text",
-		`{"f":"x"}`:    `read the input: f: "x" is no number`,
-		`{"b":[1]}`:    "read the input: b: [1] is no bool",
+		`{"n":1.5}`:    "read the input: n: 1.5 is not an integer that fits",
+		`{"text":1}`:   "read the input: text: 1 is not text",
+		`{"f":"x"}`:    `read the input: f: "x" is not a number`,
+		`{"b":[1]}`:    "read the input: b: [1] is not a bool",
 		`{}`:           "conditional edges of 'a': a condition returns a node's name, a Send or a list of these, not int",
 		`{"to":"b"}`:   "In Command.goto, expected Send/str, got float",
-		`{"n":"text"}`: `read the input: n: "text" is no integer that fits`,
+		`{"n":"text"}`: `read the input: n: "text" is not an integer that fits`,
 	} {
 		_, err := collect(t, compiled, invocation(nil, input))
 		var failure *graph.Failure

@@ -199,7 +199,7 @@ func (r *runner) abandon(cause error) error {
 				r.l.x.workers.give()
 			}
 		case <-timer.C:
-			r.l.x.log.Warn("a cancelled run left nodes behind that do not heed their context", "run_id", r.l.x.run, "tasks", r.active)
+			r.l.x.log.Warn("nodes still running after their run was cancelled; they ignore their context", "run_id", r.l.x.run, "tasks", r.active)
 			return cause
 		}
 	}
@@ -325,7 +325,7 @@ func (l *loop) execute(ctx context.Context, r *runner, t *task) error {
 		if !p.NoJitter {
 			pause += rand.N(time.Second)
 		}
-		l.x.log.Info("a task failed and runs again", "node", t.name, "task_id", t.id, "attempt", attempt, "pause", pause, "error", err)
+		l.x.log.Info("task failed; retrying", "node", t.name, "task_id", t.id, "attempt", attempt, "pause", pause, "error", err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:

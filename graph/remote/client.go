@@ -51,7 +51,7 @@ type client struct {
 func newClient(o *Options) (*client, error) {
 	base, err := url.Parse(strings.TrimRight(o.URL, "/"))
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fmt.Errorf("graph %q: the url of its server is http://host:port or https://host", o.ID)
+		return nil, fmt.Errorf("graph %q: write the URL of its server as http://host:port or https://host", o.ID)
 	}
 	shown := *base
 	shown.User = nil
@@ -307,7 +307,7 @@ func (c *client) open(ctx context.Context, with *retryablehttp.Client, method, p
 	}, nil
 }
 
-var errQuiet = errors.New("the upstream server said nothing for too long")
+var errQuiet = errors.New("the upstream server sent nothing for too long")
 
 // watched extends the deadline of a stream with each read.
 type watched struct {

@@ -286,7 +286,7 @@ func (g *Graph) write(
 // supersteps writes to an empty thread: LangGraph Server accepts such updates only when it creates one.
 func (g *Graph) supersteps(ctx context.Context, at checkpointer.Key, base id.Checkpoint, steps [][]graph.StateUpdate) (place, error) {
 	if base != "" {
-		return place{}, fault.New(fault.Invalid, "several updates of one step, and commands, can be written to a new thread only: its graph runs on an upstream server")
+		return place{}, fault.New(fault.Invalid, "updates of several nodes in one step, and commands, need a new thread: the graph runs on an upstream server")
 	}
 	type update struct {
 		Values  json.RawMessage `json:"values,omitempty"`

@@ -80,7 +80,7 @@ func (r *run) after(ctx context.Context, what string, do func(context.Context) e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelWait)
 	defer cancel()
 	if err := do(ctx); err != nil {
-		r.g.log.WarnContext(ctx, "cannot clean up upstream", "what", what, "graph", r.g.id, "run_id", r.inv.Run, "thread_id", r.inv.Thread, "error", err)
+		r.g.log.WarnContext(ctx, "upstream cleanup failed", "what", what, "graph", r.g.id, "run_id", r.inv.Run, "thread_id", r.inv.Thread, "error", err)
 	}
 }
 

@@ -134,7 +134,7 @@ func (s *Server) watchGraphs(ctx context.Context) error {
 }
 
 // ErrCannotReload: what changed needs a new start.
-var ErrCannotReload = errors.New("this change takes effect with the next start")
+var ErrCannotReload = errors.New("this change needs a restart")
 
 // Reload takes over the declared agents and Python graphs of settings that were read anew, their environment and sys.path, while Run goes on.
 // Declared agents that have changed are built first: an error, config.Mistakes, leaves all as it is. New workers import the Python graphs, and only when that worked do they take the runs that come. Those that run end where they began, or are handed back after

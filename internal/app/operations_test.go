@@ -251,7 +251,7 @@ func TestLog(t *testing.T) {
 	id, _ := made["run_id"].(string)
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "run ended") }, time.Minute, 10*time.Millisecond)
 	redis.Stop()
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "redis cannot be read") }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "redis read failed") }, time.Minute, 10*time.Millisecond)
 	about := 0
 	for line := range strings.Lines(log.String()) {
 		var l map[string]any

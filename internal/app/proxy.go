@@ -120,11 +120,11 @@ func (p *Proxy) checkOffline(dir string) error {
 	since, err := p.offline.Check(context.Background())
 	switch {
 	case errors.Is(err, proxy.ErrGuarded):
-		return fmt.Errorf("--offline-reads would show conversations to callers whom nobody checks: %w; start without it", err)
+		return fmt.Errorf("--offline-reads would show conversations to callers without credentials: %w. Start without it", err)
 	case err != nil && since.IsZero():
-		p.log.Warn("offline reads: the upstream is down and was never seen to be open, so nothing is shown without it; it is asked again as soon as it answers", "error", err)
+		p.log.Warn("offline reads disabled: the upstream is down and was never seen without authentication; checking again when it responds", "error", err)
 	case err != nil:
-		p.log.Warn("offline reads: the upstream is down; it was open when it was last asked, so what was recorded is shown", "asked", since, "error", err)
+		p.log.Warn("offline reads enabled: the upstream is down, and required no credentials when last checked", "asked", since, "error", err)
 	}
 	return nil
 }

@@ -259,7 +259,7 @@ func TestProxyOfflineGuarded(t *testing.T) {
 	stop()
 	up.guarded = true
 	_, err := NewProxy(ProxyConfig{Settings: proxySettings(t, up.URL, data, offline)})
-	require.ErrorContains(t, err, "the upstream demands credentials")
+	require.ErrorContains(t, err, "the upstream requires credentials")
 	up.Close()
 	addr, _ := runProxy(t, up.URL, data, offline)
 	res, _ := fetch(t, "GET", addr+"/threads/"+upstreamThread+"/messages")

@@ -42,7 +42,7 @@ func CheckPostgres(address string) error {
 	scheme, rest, isURL := strings.Cut(address, "://")
 	switch {
 	case isURL && scheme != "postgres" && scheme != "postgresql" && !strings.ContainsAny(scheme, " ='"):
-		return errors.New("begin it with postgres://; " + postgresLooks)
+		return errors.New("it must begin with postgres://; " + postgresLooks)
 	case isURL && (scheme == "postgres" || scheme == "postgresql"):
 		// As the driver does it: the first @ before a slash ends user and password.
 		if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
@@ -51,7 +51,7 @@ func CheckPostgres(address string) error {
 		var place string
 		place, query, _ = strings.Cut(rest, "?")
 		if strings.Contains(place, "@") || strayAt(query) {
-			return fmt.Errorf("it has an @ where none belongs: %s; %s", encode, postgresLooks)
+			return fmt.Errorf("it has an @ in the wrong place: %s; %s", encode, postgresLooks)
 		}
 		if query != "" {
 			base = strings.TrimSuffix(address, "?"+query)
@@ -62,7 +62,7 @@ func CheckPostgres(address string) error {
 		return explainPostgres(err, base, query)
 	}
 	if strings.Contains(c.ConnConfig.Host, "@") || !isURL && strings.Contains(c.ConnConfig.Database, "@") {
-		return fmt.Errorf("its host or database has an @: %s; in words of libpq put the password in quotes; %s", encode, postgresLooks)
+		return fmt.Errorf("its host or database has an @: %s; in libpq's key=value form quote the password; %s", encode, postgresLooks)
 	}
 	// That one is set shows only here: without it the driver has a number of its own.
 	if asked, err := pgconn.ParseConfig(address); err == nil && asked.RuntimeParams["pool_max_conns"] != "" && c.MaxConns < 2 {
@@ -86,7 +86,7 @@ func explainPostgres(err error, base, query string) error {
 			}
 		}
 	}
-	return fmt.Errorf("it cannot be read: %s, and what else is special in it; %s", encode, postgresLooks)
+	return fmt.Errorf("it cannot be parsed: %s, and other special characters; %s", encode, postgresLooks)
 }
 
 // CheckRedis says what is wrong with the address of a Redis and what to write, without repeating a password, or nil.
@@ -102,18 +102,18 @@ func CheckRedis(address string) error {
 	}
 	path, query, _ := strings.Cut(after, "?")
 	if strings.ContainsAny(path, "@#") || strings.Contains(query, "#") || strayAt(query) {
-		return fmt.Errorf("it has an @ or # where none belongs: %s; %s", encode, redisLooks)
+		return fmt.Errorf("it has an @ or # in the wrong place: %s; %s", encode, redisLooks)
 	}
 	if _, err := redis.ParseURL(address); err == nil {
 		return nil
 	}
 	if _, err := redis.ParseURL(scheme + "://" + strings.TrimSuffix(rest, after)); err == nil && scheme != "unix" {
 		if _, err := redis.ParseURL(scheme + "://" + strings.TrimSuffix(rest, after) + path); err != nil {
-			return fmt.Errorf("behind the host stands the number of a database, such as /0; %s", redisLooks)
+			return fmt.Errorf("the path must be the number of a database, such as /0; %s", redisLooks)
 		}
-		return fmt.Errorf("its parameters (behind the ?) cannot be read; %s", redisLooks)
+		return fmt.Errorf("its parameters (after the ?) cannot be parsed; %s", redisLooks)
 	}
-	return fmt.Errorf("it cannot be read: %s, and what else is special in it; %s", encode, redisLooks)
+	return fmt.Errorf("it cannot be parsed: %s, and other special characters; %s", encode, redisLooks)
 }
 
 // DatabasePlace is where the Postgres database is, without user and password: "name on host:port". "" when there is none.

@@ -298,7 +298,7 @@ func (f *file) model(m *AgentModel, v value, key string) {
 func (f *file) modelName(v value, key string) string {
 	name := f.text(v, key, modelExample)
 	if _, isText := v.data.(string); isText && strings.Index(name, ":") < 1 {
-		f.wrong(v, key, "%q does not say whose model it is; write provider:model, such as %q", name, modelExample)
+		f.wrong(v, key, "%q names no provider; write provider:model, such as %q", name, modelExample)
 	}
 	return name
 }
@@ -306,7 +306,7 @@ func (f *file) modelName(v value, key string) string {
 func (f *file) baseURL(v value, key string) string {
 	text := f.filled(v, key, "http://127.0.0.1:8000/v1")
 	if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-		f.wrong(v, key, "is no address of a server; write one such as %q", "http://127.0.0.1:8000/v1")
+		f.wrong(v, key, "is not the URL of a server; write one such as %q", "http://127.0.0.1:8000/v1")
 	}
 	return text
 }
@@ -376,7 +376,7 @@ func (f *file) mcpServers(a *Agent, v value, key string) {
 			"call_timeout":  f.setDuration(&s.Call, 24*time.Hour),
 			"transport": func(v value, key string) {
 				if f.text(v, key, "stdio") != "stdio" {
-					f.wrong(v, key, `only "stdio" is spoken: the server is a program that command names`)
+					f.wrong(v, key, `only "stdio" is supported: set command to the program of the server`)
 				}
 			},
 		})
@@ -433,7 +433,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 				"tools":   f.setTexts(&mw.ToolErrors.Tools, "search"),
 			})
 			if _, isObject := m.data.([]member); isObject && mw.ToolErrors.Message == "" {
-				f.wrong(m.value, join(at, "message"), `is missing; write what the model is told, such as "The tool failed; try another way."`)
+				f.wrong(m.value, join(at, "message"), `is missing; write the text for the model, such as "The tool failed; try another way."`)
 			}
 		case "repair_tool_calls":
 			f.switched(m.value, at, nil)
@@ -443,7 +443,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 		case "tool_call_limit":
 			mw.ToolLimits = f.toolLimits(m.value, at)
 		default:
-			f.wrong(m.value, at, "there is no such middleware%s; there are %s", suggestion(m.key, middlewareKeys), list(middlewareNames))
+			f.wrong(m.value, at, "unknown middleware%s; choose from %s", suggestion(m.key, middlewareKeys), list(middlewareNames))
 			continue
 		}
 		a.Middleware = append(a.Middleware, mw)
@@ -553,7 +553,7 @@ func (f *file) approvals(v value, key string) map[string]AgentApproval {
 		})
 		for _, d := range a.Decisions {
 			if !slices.Contains(decisions, d) {
-				f.wrong(m.value, join(at, "allowed_decisions"), "%q is no decision; there are %s", d, list(decisions))
+				f.wrong(m.value, join(at, "allowed_decisions"), "%q is not a decision; choose from %s", d, list(decisions))
 			}
 		}
 		out[m.key] = a
@@ -630,7 +630,7 @@ func (f *file) responseFormat(v value, key string) *ResponseFormat {
 	}
 	inner, ok := schema.data.([]member)
 	if !ok || !slices.ContainsFunc(inner, func(m member) bool { return m.key == "type" && m.data == "object" }) {
-		f.wrong(schema, key, `is no JSON Schema of an object; write {"type": "object", "properties": {…}}`)
+		f.wrong(schema, key, `is not a JSON Schema of an object; write {"type": "object", "properties": {…}}`)
 		return nil
 	}
 	out.Schema = appendRaw(nil, schema)

@@ -315,31 +315,31 @@ func (c *Config) validate() Mistakes {
 		wrong("database-timeout is %s; write at least 1s", c.DatabaseTimeout)
 	}
 	if c.Lease < time.Second || c.Lease > time.Hour {
-		wrong("lease is %s; write 1s to 1h: for so long the runs of a server that is gone wait until another takes them over", c.Lease)
+		wrong("lease is %s; write 1s to 1h: how long the runs of a dead server wait before another takes them over", c.Lease)
 	}
 	if c.Workers < 1 {
 		wrong("workers is %d; at least one worker process is needed", c.Workers)
 	}
 	if c.JobsPerWorker < 0 {
-		wrong("jobs-per-worker is %d; write how many runs a Python process executes at once, or 0 to leave them to other servers", c.JobsPerWorker)
+		wrong("jobs-per-worker is %d; write how many runs a Python process may execute at once, or 0 to execute none", c.JobsPerWorker)
 	}
 	if c.Concurrency < -1 {
-		wrong("concurrency is %d; write how many runs this server executes at once, or 0 to leave them to others", c.Concurrency)
+		wrong("concurrency is %d; write how many runs this server may execute at once, or 0 to execute none", c.Concurrency)
 	}
 	switch {
 	case c.Mode == Worker && c.DatabaseURL == "":
-		wrong("database-url is missing; a worker executes the runs of servers that share a Postgres database with it, and a data folder has one server")
+		wrong("database-url is missing; a worker shares a Postgres database with servers, and a data folder is for one server")
 	case c.Mode == Worker && c.Runs() == 0:
-		wrong("concurrency is 0; a worker that executes no run does nothing")
+		wrong("concurrency is 0; a worker must execute at least one run")
 	case c.Mode != Proxy && c.Runs() == 0 && c.DatabaseURL == "":
 		wrong("concurrency is 0, and a data folder has no other server that would execute the runs; share a Postgres database (--database-url) " +
 			"with understudy worker, or leave it out")
 	}
 	if c.WorkerMaxRuns < 0 {
-		wrong("worker-max-runs is %d; write 0 for any number", c.WorkerMaxRuns)
+		wrong("worker-max-runs is %d; write 0 for no limit", c.WorkerMaxRuns)
 	}
 	if c.WorkerMemory != 0 && c.WorkerMemory < 64*MiB {
-		wrong("worker-memory is %s; Python with langgraph alone needs more: write 1GiB or so, or 0 for any", c.WorkerMemory)
+		wrong("worker-memory is %s; Python with langgraph needs more: write 1GiB or so, or 0 for no limit", c.WorkerMemory)
 	}
 	for name, d := range map[string]time.Duration{"grace": c.Grace, "run-timeout": c.RunTimeout, "resumable-ttl": c.ResumableTTL} {
 		if d < 0 {
@@ -350,7 +350,7 @@ func (c *Config) validate() Mistakes {
 		wrong("search-timeout is %s; it must be positive", c.SearchTimeout)
 	}
 	if c.StreamRecords < 100 {
-		wrong("stream-records is %d; a run of some words has a hundred", c.StreamRecords)
+		wrong("stream-records is %d, which is too low: a short run already emits about 100 records", c.StreamRecords)
 	}
 	if c.StreamBytes < MiB {
 		wrong("stream-bytes is %s; write 1MiB or more", c.StreamBytes)
@@ -359,7 +359,7 @@ func (c *Config) validate() Mistakes {
 		wrong("redis-prefix is %q; write a name without braces", c.RedisPrefix)
 	}
 	if c.RedisCA != "" && !strings.HasPrefix(c.RedisURL, "rediss://") {
-		wrong("redis-ca is for addresses of Redis that begin with rediss://")
+		wrong("redis-ca requires a Redis address that begins with rediss://")
 	}
 	if c.MaxBody < 1 {
 		wrong("max-body is %d bytes; no request would be accepted", c.MaxBody)
@@ -372,10 +372,10 @@ func (c *Config) validate() Mistakes {
 			wrong("upstream is missing; name your LangGraph Server, such as --upstream http://127.0.0.1:2024")
 		}
 		if len(c.Name) > 200 {
-			wrong("name has %d characters; 200 are enough", len(c.Name))
+			wrong("name has %d characters; use at most 200", len(c.Name))
 		}
 		if c.MaxRewrite < 1 {
-			wrong("max-rewrite is %d bytes; no message would be looked at", c.MaxRewrite)
+			wrong("max-rewrite is %d bytes; no response would be rewritten", c.MaxRewrite)
 		}
 	}
 	if c.Synchronous != Full && c.Synchronous != Normal {

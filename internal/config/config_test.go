@@ -295,7 +295,7 @@ func TestFindPython(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(active, "bin/python"), got)
 	_, err = FindPython(filepath.Join(dir, "none"), dir, none)
-	require.ErrorContains(t, err, "no program that can be started")
+	require.ErrorContains(t, err, "cannot be started")
 }
 
 // Every setting is documented.

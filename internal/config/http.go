@@ -61,7 +61,7 @@ func (f *file) cors(v value, key string) {
 		"allow_origin_regex": func(v value, key string) {
 			c.AllowOriginRegex = f.text(v, key, `https://.*\.example\.com`)
 			if _, err := regexp.Compile(c.AllowOriginRegex); err != nil {
-				f.wrong(v, key, "is no regular expression: %v", err)
+				f.wrong(v, key, "is not a regular expression: %v", err)
 			}
 		},
 	})

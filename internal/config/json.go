@@ -71,7 +71,7 @@ func parseJSON(src []byte) (value, *Mistake) {
 		if _, err = dec.Token(); errors.Is(err, io.EOF) {
 			return v, nil
 		} else if err == nil {
-			err = errors.New("there is more after the end; a file holds one object")
+			err = errors.New("unexpected text after the end; a file contains one object")
 		}
 	}
 	return value{}, p.mistake(err)

@@ -6,7 +6,7 @@ func (f *file) jsonl(v value, key string) {
 	case !isText:
 		f.wrong(v, key, `is %s; name a folder, such as "./events"`, v.kind())
 	case dir == "":
-		f.wrong(v, key, `is empty; name a folder, such as "./events", or leave it out`)
+		f.wrong(v, key, `is empty; name a folder, such as "./events", or remove it`)
 	default:
 		f.c.History.JSONL = f.abs(dir)
 	}

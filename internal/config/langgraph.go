@@ -27,7 +27,7 @@ type file struct {
 func readFile(path string, c *Config, lookup func(string) (string, bool)) ([]Warning, Mistakes) {
 	src, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, Mistakes{{Text: path + " is not there; name your file with --config, have `understudy init` write one, or write: " +
+		return nil, Mistakes{{Text: path + " does not exist; name your file with --config, have `understudy init` write one, or write: " +
 			`{"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}`}}
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func (f *file) concurrency(id string) func(value, string) {
 func (f *file) import_(g Graph, text string, v value, key string) (Graph, bool) {
 	colon := strings.LastIndexByte(text, ':')
 	if colon <= 0 || colon == len(text)-1 {
-		f.wrong(v, key, `%q does not say which name to take; write "file.py:name", such as %q`, text, graphExample)
+		f.wrong(v, key, `%q names no attribute; write "file.py:name", such as %q`, text, graphExample)
 		return g, false
 	}
 	where := text[:colon]
@@ -178,7 +178,7 @@ func (f *file) import_(g Graph, text string, v value, key string) (Graph, bool) 
 	}
 	g.Path = f.abs(where)
 	if _, err := os.Stat(g.Path); err != nil {
-		f.warn(key, "there is no file %s; runs of this graph will say so", g.Path)
+		f.warn(key, "there is no file %s; runs of this graph will fail", g.Path)
 	}
 	return g, true
 }
@@ -219,7 +219,7 @@ func (f *file) env(v value, key string) {
 		case errors.Is(err, fs.ErrPermission):
 			f.unreadable(v, key, path)
 		case err != nil:
-			f.wrong(v, key, "%s is no list of NAME=value lines: %v", data, err)
+			f.wrong(v, key, "%s is not a list of NAME=value lines: %v", data, err)
 		default:
 			f.c.Env = vars
 		}
@@ -275,7 +275,7 @@ func (f *file) pythonVersion(v value, key string) {
 	// "3.12-bookworm" names a container image there.
 	version, _, _ := strings.Cut(text, "-")
 	if m := pythonVersion.FindStringSubmatch(version); m == nil {
-		f.wrong(v, key, `%q is no version of Python; write major and minor, such as "3.12"`, text)
+		f.wrong(v, key, `%q is not a version of Python; write major and minor, such as "3.12"`, text)
 		return
 	} else if minor, _ := strconv.Atoi(m[1]); minor < 10 {
 		f.wrong(v, key, "langgraph needs Python 3.10 or later, not %s", version)
@@ -287,7 +287,7 @@ func (f *file) pythonVersion(v value, key string) {
 func (f *file) checkpointer(v value, key string) {
 	kept := func(v value, key string) {
 		if s, _ := v.data.(string); s != "default" {
-			f.warn(key, "checkpoints are kept by this server itself; ignored")
+			f.warn(key, "ignored: this server stores checkpoints itself")
 		}
 	}
 	f.section(v, key, map[string]func(value, string){

@@ -49,7 +49,7 @@ func Load(src Source) (*Config, []Warning, error) {
 	warnings = append(warnings, c.unknownLimits()...)
 	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
 		// Not of a variable: that one may be the image's.
-		warnings = append(warnings, Warning{Key: "data", Text: data + " is not used: all is kept in the database of " + c.places["database-url"]})
+		warnings = append(warnings, Warning{Key: "data", Text: data + " is not used: all data is in the database of " + c.places["database-url"]})
 	}
 	if err := c.absolute(); err != nil {
 		mistakes = append(mistakes, Mistake{Text: "data: " + err.Error()})
@@ -131,7 +131,7 @@ func (src Source) graphConfigs(c *Config) Mistakes {
 	_ = json.Unmarshal([]byte(text), &raw) // as above
 	for graph, config := range raw {
 		if configs[graph] == nil {
-			return Mistakes{{Text: place + ": the configuration of " + strconv.Quote(graph) + " is no object"}}
+			return Mistakes{{Text: place + ": the configuration of " + strconv.Quote(graph) + " is not an object"}}
 		}
 		c.GraphConfigs[graph] = config
 	}
@@ -145,7 +145,7 @@ func (c *Config) unknownLimits() (warnings []Warning) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.GraphConcurrency)) {
 		if !slices.ContainsFunc(c.Graphs, func(g Graph) bool { return g.ID == name }) {
-			warnings = append(warnings, Warning{Key: "graph-concurrency", Text: fmt.Sprintf("names %q, which is no graph of %s", name, filepath.Base(c.File))})
+			warnings = append(warnings, Warning{Key: "graph-concurrency", Text: fmt.Sprintf("names %q, which is not a graph of %s", name, filepath.Base(c.File))})
 		}
 	}
 	return warnings

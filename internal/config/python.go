@@ -13,7 +13,7 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 	if asked != "" {
 		path, err := exec.LookPath(asked)
 		if err != nil {
-			return "", fmt.Errorf("python: %s is no program that can be started (%w); name an interpreter such as .venv/bin/python", asked, err)
+			return "", fmt.Errorf("python: %s cannot be started (%w); name an interpreter such as .venv/bin/python", asked, err)
 		}
 		return filepath.Abs(path)
 	}
@@ -31,7 +31,7 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 	if path, err := exec.LookPath("python3"); err == nil {
 		return filepath.Abs(path)
 	}
-	return "", fmt.Errorf("python: none found; make one for your graphs:\n"+
+	return "", fmt.Errorf("python: no interpreter found; create one for your graphs:\n"+
 		"  python3 -m venv %[1]s && %[1]s/bin/pip install langgraph\n"+
 		"or name one with --python", filepath.Join(dir, ".venv"))
 }

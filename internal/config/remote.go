@@ -33,7 +33,7 @@ func (f *file) serverURL(v value, key string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		// The text is not repeated: it may hold a password.
-		f.wrong(v, key, "is no address of a server; write one such as %q, without query or fragment", serverExample)
+		f.wrong(v, key, "is not the URL of a server; write one such as %q, without query or fragment", serverExample)
 		return ""
 	}
 	return strings.TrimRight(text, "/")

@@ -301,7 +301,7 @@ func duration(field func(*Config) *time.Duration) func(*Config, string) error {
 	return func(c *Config, s string) error {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < 0 || d > maxDuration {
-			return errors.New("write a time with its unit, such as 90s, 15m or 24h")
+			return errors.New("write a duration with its unit, such as 90s, 15m or 24h")
 		}
 		*field(c) = d
 		return nil
@@ -343,7 +343,7 @@ func parseSize(s string) (ByteSize, error) {
 func setConcurrency(c *Config, s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
-		return errors.New("write how many runs this server executes at once, or 0 to leave them to others")
+		return errors.New("write how many runs this server may execute at once, or 0 to execute none")
 	}
 	c.Concurrency = n
 	return nil
@@ -387,9 +387,9 @@ func setUpstream(c *Config, s string) error {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return errors.New("write an address such as http://127.0.0.1:2024")
 	case u.User != nil:
-		return errors.New("leave the credentials out; every client sends its own")
+		return errors.New("remove the credentials; every client sends its own")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return errors.New("leave the query out; write an address such as http://127.0.0.1:2024")
+		return errors.New("remove the query; write an address such as http://127.0.0.1:2024")
 	}
 	u.Host = strings.ToLower(u.Host)
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")

@@ -31,7 +31,7 @@ func (f *file) allowedFields(v value, key string) {
 	names := f.texts(v, key, "status")
 	for _, name := range names {
 		if name != "" && !slices.Contains(webhookFields, name) {
-			f.wrong(v, key, "%q is no field of a webhook; there are %s", name, list(webhookFields))
+			f.wrong(v, key, "%q is not a field of webhooks; choose from %s", name, list(webhookFields))
 		}
 	}
 	f.c.Webhooks.AllowedFields = names

@@ -36,7 +36,7 @@ func New(n int, budget time.Duration) *Limits {
 var errCrowded = fault.New(fault.Unavailable, "too many searches at once: try again, or narrow them to what an index answers")
 
 // ErrOverBudget is the cause of a scan that exceeded its time.
-var ErrOverBudget = errors.New("over the time of a search")
+var ErrOverBudget = errors.New("search timeout")
 
 // within marks the context of a scan: nested queries are part of it.
 type within struct{}
@@ -63,7 +63,7 @@ func (l *Limits) Do(ctx context.Context, hint string, fn func(context.Context) e
 	case <-timer.C:
 		return errCrowded
 	}
-	over := fault.Wrap(fault.Unprocessable, fmt.Sprintf("the search was ended after %v, because it has to read too much: %s", l.budget, hint), ErrOverBudget)
+	over := fault.Wrap(fault.Unprocessable, fmt.Sprintf("the search was stopped after %v because it reads too much: %s", l.budget, hint), ErrOverBudget)
 	limited, cancel := context.WithTimeoutCause(context.WithValue(ctx, within{}, l), l.budget, over)
 	defer cancel()
 	err := fn(limited)

@@ -52,7 +52,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			l.Log.ErrorContext(ctx, "cannot sweep; trying again", "what", l.Name, "error", err)
+			l.Log.ErrorContext(ctx, "sweep failed; retrying", "what", l.Name, "error", err)
 		}
 		timer.Reset(min(max(0, next.Sub(l.Now())), longestSleep))
 	}

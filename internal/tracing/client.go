@@ -51,14 +51,14 @@ func newClient(getenv func(string) string) (*client, error) {
 	}
 	// The address and the headers may hold secrets: errors do not repeat them.
 	if u, err := url.Parse(c.url); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New("the endpoint of OTLP is no address such as http://collector:4318")
+		return nil, errors.New("the OTLP endpoint is not a URL such as http://collector:4318")
 	}
 	if text := env("HEADERS"); text != "" {
 		for pair := range strings.SplitSeq(text, ",") {
 			name, value, ok := strings.Cut(pair, "=")
 			value, err := url.PathUnescape(strings.TrimSpace(value))
 			if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
-				return nil, errors.New("the headers of OTLP are no list of name=value, with commas")
+				return nil, errors.New("the OTLP headers are not a comma-separated list of name=value")
 			}
 			c.header.Set(name, value)
 		}
@@ -66,7 +66,7 @@ func newClient(getenv func(string) string) (*client, error) {
 	if text := env("TIMEOUT"); text != "" {
 		ms, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return nil, fmt.Errorf("the timeout of OTLP is %q; write milliseconds", text)
+			return nil, fmt.Errorf("the OTLP timeout is %q; write milliseconds", text)
 		}
 		c.timeout = time.Duration(ms) * time.Millisecond
 	}
@@ -75,7 +75,7 @@ func newClient(getenv func(string) string) (*client, error) {
 	case "gzip":
 		c.zip = true
 	default:
-		return nil, fmt.Errorf("the compression of OTLP is %q; write gzip or none", text)
+		return nil, fmt.Errorf("the OTLP compression is %q; write gzip or none", text)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	var err error
@@ -98,7 +98,7 @@ func tlsOf(ca, cert, key string) (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate", ca)
+			return nil, fmt.Errorf("%s contains no certificate", ca)
 		}
 	}
 	if cert != "" {
@@ -160,7 +160,7 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	defer res.Body.Close()
 	_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be used again
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return fmt.Errorf("the collector answered %s", res.Status)
+		return fmt.Errorf("the collector returned %s", res.Status)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func wanted(getenv func(string) string) (bool, error) {
 		return false, fmt.Errorf("traces: OTEL_TRACES_EXPORTER is %q; write otlp or none", exporter)
 	}
 	if p := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" && p != "http/protobuf" {
-		return false, fmt.Errorf("traces: the protocol of OTLP is %q; this server speaks http/protobuf, mostly on port 4318", p)
+		return false, fmt.Errorf("traces: the OTLP protocol is %q; this server supports http/protobuf, usually on port 4318", p)
 	}
 	return true, nil
 }

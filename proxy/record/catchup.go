@@ -31,9 +31,9 @@ const (
 )
 
 var (
-	errSlow    = errors.New("recording the thread takes longer than its reader can wait")
-	errOther   = errors.New("the thread is not the one that was recorded")
-	errLacking = errors.New("the upstream does not show the checkpoint")
+	errSlow    = errors.New("recording the thread takes longer than the request can wait")
+	errOther   = errors.New("the thread was replaced by another with the same ID")
+	errLacking = errors.New("the upstream does not return the checkpoint")
 )
 
 // flight is shared work on a thread.

@@ -89,7 +89,7 @@ func (r *Recorder) open(ctx context.Context, c *proxy.Call, q eventstore.PageQue
 	return head, incomplete || l.Incomplete, err
 }
 
-// offline replaces open when the upstream does not answer. Any answer counts, even an invalid one: it may be a login page.
+// offline replaces open when upstream does not respond. Any answer counts, even an invalid one: it may be a login page.
 func (r *Recorder) offline(ctx context.Context, c *proxy.Call, t id.Thread, cause error) (head id.Checkpoint, incomplete bool, err error) {
 	var no *Refused
 	if errors.As(cause, &no) {

@@ -125,7 +125,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 func (r *Recorder) work(ctx context.Context, j job) {
 	// A thread that is deleted, or hidden from its caller, has nothing to record.
 	if err := r.head(ctx, j.call, j.thread); err != nil && !refused(err) && ctx.Err() == nil {
-		r.log.WarnContext(ctx, "a thread is not recorded yet", "thread_id", j.thread, "error", err)
+		r.log.WarnContext(ctx, "thread not recorded yet", "thread_id", j.thread, "error", err)
 	}
 }
 
@@ -153,7 +153,7 @@ func (r *Recorder) head(ctx context.Context, c *proxy.Call, t id.Thread) error {
 func (r *Recorder) Gone(ctx context.Context, t id.Thread) {
 	if err := r.forget(ctx, t); err != nil {
 		// Its `created_at` distinguishes it from the next thread with this id.
-		r.log.WarnContext(ctx, "a deleted thread is not forgotten yet", "thread_id", t, "error", err)
+		r.log.WarnContext(ctx, "recording of a deleted thread not removed yet", "thread_id", t, "error", err)
 	}
 }
 

@@ -409,6 +409,6 @@ func (x *Run) End(context.Context) {
 // uncleaned logs why a body was forwarded unchanged.
 func (r *Recorder) uncleaned(ctx context.Context, t id.Thread, err error) {
 	if ctx.Err() == nil {
-		r.log.WarnContext(ctx, "what a client sent is forwarded with what it was shown", "thread_id", t, "error", err)
+		r.log.WarnContext(ctx, "request body forwarded unchanged; it may contain condensed messages", "thread_id", t, "error", err)
 	}
 }

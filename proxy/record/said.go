@@ -200,7 +200,7 @@ func (s *said) answers(sp *speech, step int, questioned bool) (out []eventstore.
 func (r *Recorder) settle(ctx context.Context, c *proxy.Call, t id.Thread) {
 	for _, sp := range r.said.waiting(t) {
 		if err := r.settleRun(ctx, c, sp); err != nil && ctx.Err() == nil {
-			r.log.WarnContext(ctx, "partial answers are not recorded yet", "thread_id", t, "run_id", sp.run, "error", err)
+			r.log.WarnContext(ctx, "partial answers not recorded yet", "thread_id", t, "run_id", sp.run, "error", err)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (r *Recorder) settleRun(ctx context.Context, c *proxy.Call, sp *speech) err
 			_, err := eventstore.RecordPartial(tx, sp.thread, v.id, sp.run, time.Now(), answers)
 			return err
 		}); err != nil {
-			return fmt.Errorf("keep what run %s streamed: %w", sp.run, err)
+			return fmt.Errorf("save partial answers of run %s: %w", sp.run, err)
 		}
 	}
 	r.said.drop(sp)

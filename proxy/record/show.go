@@ -98,7 +98,7 @@ func (r *Recorder) show(ctx context.Context, c *proxy.Call, t id.Thread, live bo
 // unshown logs why something is shown as the upstream has it.
 func (r *Recorder) unshown(ctx context.Context, t id.Thread, err error) {
 	if ctx.Err() == nil {
-		r.log.WarnContext(ctx, "messages of a thread are shown as the upstream has them", "thread_id", t, "error", err)
+		r.log.WarnContext(ctx, "overlay failed; response passed unchanged", "thread_id", t, "error", err)
 	}
 }
 

@@ -122,6 +122,6 @@ func (r *Recorder) noteDeleted(ctx context.Context, t id.Thread, after id.Checkp
 		}
 		return tx.NoteDeleted(t, after, ids)
 	}); err != nil {
-		r.log.WarnContext(ctx, "messages that a client deleted are shown on", "thread_id", t, "messages", len(ids), "error", err)
+		r.log.WarnContext(ctx, "deletion not recorded; messages are still shown", "thread_id", t, "messages", len(ids), "error", err)
 	}
 }

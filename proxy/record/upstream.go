@@ -32,7 +32,7 @@ func (e *Refused) Answer() (status int, header http.Header, body []byte) {
 }
 
 // errOdd: the upstream's answer violates its API.
-var errOdd = errors.New("the upstream's answer makes no sense")
+var errOdd = errors.New("invalid response from the upstream")
 
 // get makes a request and returns a successful answer as valid JSON; else a *Refused or another error. It waits no longer than a reader
 // would, so that a hanging upstream does not block the recording of other threads.
@@ -42,7 +42,7 @@ func (r *Recorder) get(ctx context.Context, c *proxy.Call, method, path string, 
 	status, header, answer, err := r.ask(asking, c.Header, method, path, body)
 	switch {
 	case err != nil && asking.Err() != nil && ctx.Err() == nil:
-		return nil, fault.Wrap(fault.Upstream, "The upstream did not answer in time", fmt.Errorf("%s %s: %w", method, path, err))
+		return nil, fault.Wrap(fault.Upstream, "The upstream did not respond in time", fmt.Errorf("%s %s: %w", method, path, err))
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	case status != http.StatusOK:

@@ -272,7 +272,7 @@ func joinValues(out []byte, inline json.RawMessage, blobs []checkpointer.Blob) (
 			}
 			body = append(body, packed...)
 		default:
-			return nil, fmt.Errorf("channel %s is kept as %s, which cannot stand in a checkpoint of one piece: export to Postgres instead", b.Channel, strconv.Quote(b.Type))
+			return nil, fmt.Errorf("channel %s is stored as %s, which a checkpoint in SQLite cannot hold: export to Postgres instead", b.Channel, strconv.Quote(b.Type))
 		}
 	}
 	var err error

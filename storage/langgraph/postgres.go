@@ -82,7 +82,7 @@ func connect(ctx context.Context, dsn string) (*Postgres, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		// The driver's words repeat the address without its password.
-		return nil, fmt.Errorf("the address of the database cannot be read: %w; it looks like postgres://user:password@host:5432/database", err)
+		return nil, fmt.Errorf("the address of the database cannot be parsed: %w; write it as postgres://user:password@host:5432/database", err)
 	}
 	config.RuntimeParams["application_name"] = "understudy"
 	p := &Postgres{name: fmt.Sprintf("the database %s on %s:%d", config.Database, config.Host, config.Port)}
@@ -104,7 +104,7 @@ func (p *Postgres) explain(err error) error {
 	case errors.As(err, &pg):
 		switch pg.Code {
 		case "28P01", "28000":
-			return fmt.Errorf("%s refuses the user or password: %s; correct them in the address", p.name, pg.Message)
+			return fmt.Errorf("%s rejects the user or password: %s; correct them in the address", p.name, pg.Message)
 		case "3D000":
 			return fmt.Errorf("%s does not exist: correct its name in the address", p.name)
 		case "42501":
@@ -112,13 +112,13 @@ func (p *Postgres) explain(err error) error {
 		case "25006":
 			return fmt.Errorf("%s is read-only (a replica?): export to its primary", p.name)
 		case "53100":
-			return fault.Wrap(fault.Unavailable, p.name+" has no room left on its disk; make some and run this again, it goes on where it ended", err)
+			return fault.Wrap(fault.Unavailable, p.name+" has no room left on its disk; free some and run this again, it continues where it stopped", err)
 		}
 		return fmt.Errorf("%s: %w", p.name, err)
 	case errors.As(err, &nobody), errors.Is(err, context.DeadlineExceeded):
 		return fault.Wrap(fault.Unavailable, p.name+" cannot be reached; is it running, and is the address right?", err)
 	case p.conn != nil && p.conn.IsClosed():
-		return fault.Wrap(fault.Unavailable, p.name+" has closed the connection; run this again, it goes on where it ended", err)
+		return fault.Wrap(fault.Unavailable, p.name+" has closed the connection; run this again, it continues where it stopped", err)
 	}
 	return fmt.Errorf("%s: %w", p.name, err)
 }
@@ -184,7 +184,7 @@ func (p *Postgres) look(ctx context.Context) (err error) {
 					return err
 				} else if !found {
 					return fmt.Errorf("its table %s has no column %s: it is not of langgraph-checkpoint-postgres, or of a version before 1.0; "+
-						"let the saver's setup() of today bring it up to date", table, column)
+						"run setup() of a current saver on it", table, column)
 				}
 			}
 		}
@@ -450,7 +450,7 @@ func (h *postgresHistory) values(ctx context.Context, step *transfer.Step, given
 	var data []byte
 	if _, err := pgx.ForEachRow(rows, []any{&typ, &data}, func() error {
 		if typ == jsonplus.TypeBytes || typ == jsonplus.TypeBytearray {
-			return fmt.Errorf("one is kept as %s, which is no send", typ)
+			return fmt.Errorf("one is stored as %s, which is not a Send", typ)
 		}
 		send, err := jsonplus.Pack(typ, data)
 		sends = append(sends, send)

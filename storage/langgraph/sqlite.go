@@ -94,7 +94,7 @@ func sniff(path string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%s does not exist: name the file that SqliteSaver was given", path)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("%s may not be read by this user: run this as one who may", path)
+		return fmt.Errorf("no permission to read %s: run this as a user with access", path)
 	case err != nil:
 		return err
 	}
@@ -118,9 +118,9 @@ func explainSQLite(path string, err error) error {
 	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
 		return fmt.Errorf("%s is damaged or not an SQLite database: %w", path, err)
 	case sqlite.ResultFull:
-		return fault.Wrap(fault.Unavailable, "the disk of "+path+" is full; make room and run this again, it goes on where it ended", err)
+		return fault.Wrap(fault.Unavailable, "the disk of "+path+" is full; free some space and run this again, it continues where it stopped", err)
 	case sqlite.ResultBusy, sqlite.ResultLocked:
-		return fault.Wrap(fault.Unavailable, path+" is held by another program; stop it, or try again", err)
+		return fault.Wrap(fault.Unavailable, path+" is locked by another program; stop it, or try again", err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }
@@ -322,7 +322,7 @@ func (h *sqliteHistory) Read(ctx context.Context, links []transfer.Link, fn func
 		case jsonplus.TypeJSON, "": // the first versions had no column for it
 			err = splitJSON(step, whole)
 		default:
-			err = fmt.Errorf("it is kept as %q, which is not read: a pickle runs code", typ)
+			err = fmt.Errorf("it is stored as %q, which is not read: loading a pickle runs code", typ)
 		}
 		if err != nil {
 			return fmt.Errorf("checkpoint %s: %w", l.ID, err)

@@ -151,7 +151,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if e := s.write(limited, func(tx *Tx) error { return tx.exec(abandonCopy, to) }); e != nil {
-			s.log.WarnContext(ctx, "incomplete copy of a thread stays until it lapses", "thread_id", to, "error", e)
+			s.log.WarnContext(ctx, "incomplete copy of a thread remains until it expires", "thread_id", to, "error", e)
 		}
 	}
 	return fmt.Errorf("copy thread %s: %w", from, err)

@@ -30,34 +30,34 @@ func classify(err error) error {
 		case "53100":
 			return unavailable("the disk of the database is full: nothing can be saved until there is room")
 		case "53200":
-			return unavailable("the database is short of memory or of room for locks")
+			return unavailable("the database is out of memory or lock slots")
 		case "53300":
-			return unavailable("the database takes no more connections: raise its max_connections, or lower pool_max_conns of each instance")
+			return unavailable("the database accepts no more connections: raise max_connections, or lower --database-connections of each server")
 		case "57P01", "57P02", "57P03", "25P03":
 			return unavailable("the database has ended the connection: it is shutting down or starting, or the transaction was idle")
 		case "25006":
 			return unavailable("the database is read-only: nothing can be saved")
 		case "40001", "40P01", "55P03":
-			return unavailable("others changed the same at once; try again")
+			return unavailable("concurrent changes collided; try again")
 		case "57014":
 			return unavailable("the database took too long")
 		case "58030", "XX001", "XX002":
-			return unavailable("the disk of the database does not read or write as it should")
+			return unavailable("disk I/O error in the database")
 		case "28P01":
-			return unavailable("the database refuses the user or password")
+			return unavailable("the database rejects the user or password")
 		case "28000": // for want of a line in pg_hba.conf
-			return unavailable("the database lets nobody in who comes like that: the user, the address of this machine, or a connection without TLS (sslmode=require) is not allowed")
+			return unavailable("the database rejects the connection: it does not allow this user, this address, or a connection without TLS (sslmode=require)")
 		case "3D000":
 			return unavailable("the database does not exist")
 		case "3F000":
-			return unavailable("no schema of the search_path exists: make one (CREATE SCHEMA), or correct the address")
+			return unavailable("no schema of the search_path exists: create one (CREATE SCHEMA), or correct the address")
 		case "42501":
-			return unavailable("the database does not allow the user this: to start a new version it has to own the tables of this program, and to make others (GRANT CREATE ON SCHEMA)")
+			return unavailable("the database user lacks rights: to start a new version it must own the tables of this program and be able to create others (GRANT CREATE ON SCHEMA)")
 		case "26000", "42P05":
-			return unavailable("prepared statements get lost on the way to the database: behind a pooler in transaction mode add default_query_exec_mode=exec to the address")
+			return unavailable("prepared statements are lost: behind a pooler in transaction mode add default_query_exec_mode=exec to the address")
 		}
 		if pg.Code == "08P01" && strings.Contains(pg.Message, "startup parameter") {
-			return unavailable("a pooler in between does not let our settings pass: docs/operations.md says what to write into its ignore_startup_parameters")
+			return unavailable("a pooler rejects startup parameters: set its ignore_startup_parameters as in docs/operations.md")
 		}
 		if strings.HasPrefix(pg.Code, "08") {
 			return unavailable("the connection to the database was lost")

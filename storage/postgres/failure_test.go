@@ -255,7 +255,7 @@ func TestTooManyConnections(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	}
 	_, err := Open(t.Context(), Options{URL: address})
-	isUnavailable(t, err, "takes no more connections")
+	isUnavailable(t, err, "accepts no more connections")
 	require.NoError(t, insert(s, 1), "who is in goes on")
 }
 

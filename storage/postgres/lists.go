@@ -165,7 +165,7 @@ func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 		return n, nil
 	}
 	if p.last+1 == 1<<partBits {
-		return 0, fmt.Errorf("the thread has had %d items in lists: no more can be named", p.last)
+		return 0, fmt.Errorf("the thread has reached the limit of %d list items", p.last)
 	}
 	p.last++
 	p.known[d] = p.last

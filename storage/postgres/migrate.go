@@ -145,7 +145,7 @@ func (m *migrator) run(ctx context.Context) error {
 		case err != nil && !isLockTimeout(err):
 			return fmt.Errorf("migrate: %w", err)
 		}
-		m.opts.Logger.InfoContext(ctx, "migration waits: another server migrates, or a long transaction has a table", "migrating", alone)
+		m.opts.Logger.InfoContext(ctx, "migration waiting: another server migrates, or a long transaction locks a table", "migrating", alone)
 		select {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():
@@ -161,7 +161,7 @@ func (m *migrator) late(ctx context.Context, err error) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	return fmt.Errorf("migrate: not done within %s; another server migrates, or a long transaction has a table: %w", m.times.give, err)
+	return fmt.Errorf("migrate: not finished within %s: another server migrates, or a long transaction locks a table: %w", m.times.give, err)
 }
 
 // isLockTimeout reports whether others had what a statement wanted to lock.

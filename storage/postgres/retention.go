@@ -24,7 +24,7 @@ const (
 // Remains is thread.Store.Remains.
 func (s *Store) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
 	if err := s.write(ctx, func(tx *Tx) error { return tx.exec(lapsedCopies) }); err != nil {
-		return nil, fmt.Errorf("copies of threads that lapsed: %w", err)
+		return nil, fmt.Errorf("expired copies of threads: %w", err)
 	}
 	return s.Store.Remains(ctx, limit)
 }

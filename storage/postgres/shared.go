@@ -111,7 +111,7 @@ func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		s.log.WarnContext(ctx, "signals of other instances are not heard; trying again", "error", classify(err))
+		s.log.WarnContext(ctx, "notifications of other servers not received; retrying", "error", classify(err))
 		select {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():

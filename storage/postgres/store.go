@@ -198,7 +198,7 @@ func configure(opts *Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(opts.URL)
 	if err != nil {
 		// The driver's words repeat the address without its password.
-		return nil, fmt.Errorf("the address cannot be read: %w; it looks like postgres://user:password@host:5432/database", err)
+		return nil, fmt.Errorf("the address cannot be parsed: %w; write it as postgres://user:password@host:5432/database", err)
 	}
 	switch opts.Layout {
 	case "", layoutCompact, layoutLangGraph:

@@ -59,7 +59,7 @@ func (s threads) Front(ctx context.Context, t id.Thread, place int64, lapse time
 		return err
 	})
 	if err == nil && !found {
-		err = fault.New(fault.NotFound, "the place in the queue has lapsed")
+		err = fault.New(fault.NotFound, "the place in the queue has expired")
 	}
 	return first, err
 }

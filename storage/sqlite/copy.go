@@ -136,7 +136,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if e := s.write(limited, func(tx *Tx) error { return tx.abandonCopies(to) }); e != nil {
-			s.log.WarnContext(ctx, "incomplete copy of a thread stays until the next start", "thread_id", to, "error", e)
+			s.log.WarnContext(ctx, "incomplete copy of a thread remains until the next start", "thread_id", to, "error", e)
 		}
 	}
 	return fmt.Errorf("copy thread %s: %w", from, err)

@@ -100,7 +100,7 @@ func (d *disk) begin(conn *sqlite.Conn) {
 	before, statErr := os.Stat(d.reserve)
 	err := d.fold(conn, 0)
 	if err != nil {
-		d.log.Warn("checkpoint of the database failed", "error", err)
+		d.log.Warn("database checkpoint failed", "error", err)
 	}
 	if statErr == nil && before.Size() >= reserveBytes {
 		if d.size = reserveBytes; d.take(d.size, d.size) == nil {
@@ -151,7 +151,7 @@ func (d *disk) restore() {
 // hold makes the reserve smaller.
 func (d *disk) hold(size int64) {
 	if err := os.Truncate(d.reserve, size); err != nil && !errors.Is(err, os.ErrNotExist) {
-		d.log.Error("the reserve cannot be given free", "file", d.reserve, "error", err)
+		d.log.Error("cannot release the reserve", "file", d.reserve, "error", err)
 	}
 	d.held = size
 }
@@ -246,7 +246,7 @@ func (d *disk) look(n int, at func(path string, info os.FileInfo)) error {
 		info, err := os.Stat(f.path)
 		if err != nil || !os.SameFile(info, f.info) {
 			if !d.gone.Swap(true) {
-				d.log.Error("the database file was removed or replaced while the server runs; nothing is saved any more", "file", f.path, "error", err)
+				d.log.Error("database file removed or replaced while the server runs; nothing can be saved", "file", f.path, "error", err)
 			}
 			return errGone
 		}

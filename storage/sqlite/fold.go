@@ -94,10 +94,10 @@ func (f *folder) note(err error) {
 	switch {
 	case err == nil && !f.said.IsZero():
 		f.said = time.Time{}
-		f.log.Info("the log of the database is folded again")
+		f.log.Info("database checkpoint succeeded again")
 	case err != nil && now.Sub(f.said) >= sayFold:
 		f.said = now
-		f.log.Warn("checkpoint of the database failed; it is tried again with each write", "error", err)
+		f.log.Warn("database checkpoint failed; retrying with each write", "error", err)
 	}
 }
 

@@ -159,7 +159,7 @@ func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 		return n, nil
 	}
 	if p.last+1 == 1<<partBits {
-		return 0, fmt.Errorf("the thread has had %d items in lists: no more can be named", p.last)
+		return 0, fmt.Errorf("the thread has reached the limit of %d list items", p.last)
 	}
 	digest := bytes.Clone(d[:]) // so that d, of which most are known, needs no memory of its own
 	if err := k.tx.exec("INSERT INTO list_parts (part, digest, data) VALUES (?, ?, ?)", partKey(p.owner, p.last+1), digest, data); err != nil {

@@ -197,20 +197,20 @@ func classify(err error) error {
 	}
 	switch code := sqlite.ErrCode(err); code.ToPrimary() {
 	case sqlite.ResultNoMem:
-		return fault.Wrap(fault.Unavailable, "the server has too little memory for this at the moment", err)
+		return fault.Wrap(fault.Unavailable, "not enough memory for this at the moment; try again later", err)
 	case sqlite.ResultIOErr:
-		return fault.Wrap(fault.Unavailable, "the disk does not read or write as it should", err)
+		return fault.Wrap(fault.Unavailable, "disk I/O error", err)
 	case sqlite.ResultConstraint:
 		if code == sqlite.ResultConstraintPrimaryKey || code == sqlite.ResultConstraintUnique {
 			return fault.Wrap(fault.Conflict, "already exists", err)
 		}
 	case sqlite.ResultCorrupt, sqlite.ResultNotADB:
-		return fault.Wrap(fault.Unavailable, "the database is damaged: put a backup in its place, or rescue what can be read with "+
-			"sqlite3 understudy.db .recover; understudy doctor tells more", err)
+		return fault.Wrap(fault.Unavailable, "the database is damaged: restore a backup, or recover readable data with "+
+			"sqlite3 understudy.db .recover; understudy doctor has details", err)
 	case sqlite.ResultReadOnly:
 		return fault.Wrap(fault.Unavailable, "the disk is read-only: nothing can be saved", err)
 	case sqlite.ResultBusy, sqlite.ResultLocked:
-		return fault.Wrap(fault.Unavailable, "the database is held by another program", err)
+		return fault.Wrap(fault.Unavailable, "the database is locked by another program", err)
 	}
 	return err
 }

@@ -200,7 +200,7 @@ func (w *writer) run() {
 			if _, _, err := fold(w.conn); isFull(err) {
 				w.disk.makeRoom(w.conn, false, err)
 			} else if err != nil {
-				w.log.Warn("checkpoint of the database failed", "error", err)
+				w.log.Warn("database checkpoint failed", "error", err)
 			}
 		case <-retry.C:
 			if w.disk.full.Load() {
@@ -249,7 +249,7 @@ func (w *writer) group(r *request) {
 	ended = true
 }
 
-var errEnded = errors.New("write given up: a function in the same transaction ended its goroutine")
+var errEnded = errors.New("write abandoned: a function in the same transaction ended its goroutine")
 
 // together runs a request and up to limit with those that wait behind it in one transaction. It gives those that were undone because the disk is full.
 //

@@ -33,10 +33,10 @@ func StreamLimits(cfg *config.Config, log *slog.Logger, registry prometheus.Regi
 // OpenBridge makes what carries live streams.
 func OpenBridge(cfg *config.Config, limits bridge.Options, log *slog.Logger, registry prometheus.Registerer) (Bridge, error) {
 	if cfg.RedisURL == "" && cfg.DatabaseURL != "" && (cfg.Mode == config.Worker || cfg.Runs() == 0) {
-		log.Warn("without Redis (--redis-url) streams show only the ends of runs that another server executes, and of stateless runs nothing")
+		log.Warn("without Redis, streams show only the ends of runs on other servers, and nothing of stateless runs; set --redis-url")
 	}
 	if cfg.RedisURL != "" && cfg.DatabaseURL == "" {
-		log.Info("Redis is not used: the data folder has one server, whose streams stay in memory")
+		log.Info("Redis is not used: a data folder has one server, and its streams stay in memory")
 	}
 	if cfg.RedisURL == "" || cfg.DatabaseURL == "" {
 		return bridge.NewMemory(limits), nil
@@ -58,7 +58,7 @@ func OpenBridge(cfg *config.Config, limits bridge.Options, log *slog.Logger, reg
 	if err := AskRedis(context.Background(), cfg); errors.Is(err, ErrRedisRefuses) {
 		return nil, errors.Join(err, b.Close())
 	} else if err != nil {
-		log.Error("Redis does not answer: until it does, streams answer 503, and runs go on without them; check --redis-url / REDIS_URI", "redis", cfg.RedisPlace(), "error", err)
+		log.Error("Redis does not respond; streams return 503 until it does, runs continue; check --redis-url / REDIS_URI", "redis", cfg.RedisPlace(), "error", err)
 	}
 	return b, nil
 }

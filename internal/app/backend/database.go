@@ -68,7 +68,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 		return rows, nil
 	}
 	if o.Changed != nil {
-		return nil, errors.New("history.jsonl follows the data folder of one server, and cannot follow a Postgres database: leave one of the two out")
+		return nil, errors.New("history.jsonl needs a data folder and does not work with Postgres: remove one of the two")
 	}
 	// A program may have made settings that nobody has validated: what the driver says of an address can have a part of a password in it.
 	if err := config.CheckPostgres(cfg.DatabaseURL); err != nil {

@@ -70,21 +70,21 @@ func explainRedis(err error, cfg *config.Config) error {
 	case err == nil:
 		return nil
 	case goredis.IsAuthError(err):
-		what = "does not take the user and password, or wants one"
+		what = "rejects the user or password, or requires one"
 	case isCluster(err):
-		what = "is a cluster, and streams need one Redis: its readers wait for all streams in one command. Name a Redis without cluster mode, with replicas and failover if you like"
+		what = "is a cluster, which streams do not support: one command reads all of them. Use a Redis without cluster mode, with replicas and failover if needed"
 	case goredis.IsPermissionError(err):
-		what = "does not allow the user what streams need on keys that begin with --redis-prefix (docs/bridge.md has an ACL)"
+		what = "denies the user commands that streams need on keys with --redis-prefix (docs/bridge.md has an ACL)"
 	case strings.Contains(err.Error(), "DB index is out of range"), strings.Contains(err.Error(), "invalid DB index"), strings.Contains(err.Error(), "SELECT is not allowed"):
-		what = "does not have the database whose number stands behind the host"
+		what = "has no database with the number in the URL"
 	case errors.As(err, &unknown), errors.As(err, &hostname):
-		what = "has a certificate that is not trusted or not for this host (--redis-ca names a file with those that vouch for it)"
+		what = "has a certificate that is not trusted or not for this host (set --redis-ca to its CA certificates)"
 	case errors.As(err, &plain):
-		what = "does not speak TLS there: write redis:// for rediss://, or its port for TLS"
+		what = "does not use TLS on this port: write redis://, or use its TLS port"
 	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !strings.HasPrefix(cfg.RedisURL, "rediss:"):
-		return fmt.Errorf("it ended the connection, as one that wants TLS does (then write rediss://): %w", err)
+		return fmt.Errorf("it closed the connection; if it requires TLS, write rediss://: %w", err)
 	case errors.Is(err, context.DeadlineExceeded) && strings.HasPrefix(cfg.RedisURL, "rediss:"):
-		return fmt.Errorf("no answer in time, as from one that does not speak TLS (then write redis://): %w", err)
+		return fmt.Errorf("no response in time; if it does not use TLS, write redis://: %w", err)
 	default:
 		return err
 	}
@@ -108,7 +108,7 @@ func trustedBy(file string) (*tls.Config, error) {
 	}
 	known := x509.NewCertPool()
 	if !known.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("redis-ca: %s has no certificate in PEM", file)
+		return nil, fmt.Errorf("redis-ca: %s contains no PEM certificate", file)
 	}
 	return &tls.Config{RootCAs: known, MinVersion: tls.VersionTLS12}, nil
 }

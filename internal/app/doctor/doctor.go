@@ -104,7 +104,7 @@ func (d *doctor) environment() {
 		if u.Instead != "" {
 			mend = "write " + u.Instead
 		}
-		d.say("environment", Problem, "nobody reads the variable "+u.Name, mend)
+		d.say("environment", Problem, "unknown variable "+u.Name, mend)
 	}
 	if good > 0 {
 		d.say("environment", Fine, plural(good, "variable")+" of this program, each known", "")
@@ -130,7 +130,7 @@ func (d *doctor) config() *config.Config {
 		for _, m := range mistakes {
 			d.say("config", Problem, m.String(), "")
 		}
-		d.say("config", Warning, "graphs, data folder, database, Redis and port have not been looked at", "mend the configuration, and ask again")
+		d.say("config", Warning, "graphs, data folder, database, Redis and port were not checked", "fix the configuration and run doctor again")
 		return nil
 	case err != nil:
 		d.say("config", Problem, err.Error(), "")
@@ -180,14 +180,14 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 		err = json.Unmarshal([]byte(lines[len(lines)-1]), &v)
 	}
 	if err != nil {
-		d.say("python", Problem, fmt.Sprintf("%s does not work: %v", cfg.Python, err), "name another interpreter with --python, or make the virtual environment again",
+		d.say("python", Problem, fmt.Sprintf("%s does not work: %v", cfg.Python, err), "name another interpreter with --python, or recreate the virtual environment",
 			last(stderr.String(), 5)...)
 		return false
 	}
 	ok := true
 	var major, minor int
 	if _, err := fmt.Sscanf(v.Python, "%d.%d", &major, &minor); err != nil || major != 3 || minor < 10 {
-		d.say("python", Problem, fmt.Sprintf("%s is Python %s", cfg.Python, v.Python), "langgraph needs Python 3.10 or later: make a virtual environment with one, or name it with --python")
+		d.say("python", Problem, fmt.Sprintf("%s is Python %s", cfg.Python, v.Python), "langgraph needs Python 3.10 or later: create a virtual environment with one, or name it with --python")
 		ok = false
 	} else if want := cfg.PythonVersion; want != "" && !strings.HasPrefix(v.Python, want+".") {
 		d.say("python", Warning, fmt.Sprintf("%s is Python %s, and python_version asks for %s", cfg.Python, v.Python, want), "use that version here too, or change python_version")
@@ -238,7 +238,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	opts.Logger = slog.New(slog.DiscardHandler)
 	for _, g := range cfg.Graphs {
 		if g.Remote != nil {
-			d.say("graph", Fine, fmt.Sprintf("%s is served by %s, and was not asked for", g.ID, g.Remote.URL), "")
+			d.say("graph", Fine, fmt.Sprintf("%s is served by %s (not checked)", g.ID, g.Remote.URL), "")
 			continue
 		}
 		if g.Agent != nil {
@@ -266,7 +266,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
 	a, err := graphs.Declare(cfg, g, nil, log)
 	if err != nil {
-		d.say("graph", Problem, err.Error(), "mend it in "+filepath.Base(cfg.File))
+		d.say("graph", Problem, err.Error(), "fix it in "+filepath.Base(cfg.File))
 		return
 	}
 	_ = a.Close() // nothing was started
@@ -279,13 +279,13 @@ func mendImport(text string, cfg *config.Config) string {
 	case strings.Contains(text, "ModuleNotFoundError"):
 		return "install what is missing: " + cfg.Python + " -m pip install …; for a folder of yours add it to dependencies in " + filepath.Base(cfg.File)
 	case strings.Contains(text, "FileNotFoundError"):
-		return "mend the path in " + filepath.Base(cfg.File)
+		return "fix the path in " + filepath.Base(cfg.File)
 	case strings.Contains(text, "Could not find graph"):
-		return "mend the name after the colon in " + filepath.Base(cfg.File)
+		return "fix the name after the colon in " + filepath.Base(cfg.File)
 	case strings.Contains(text, "took longer than"):
 		return "let the module only define things, and do what takes time inside nodes or a factory"
 	}
-	return "the traceback says where; the other graphs are served all the same"
+	return "the traceback shows where; the other graphs are served anyway"
 }
 
 func last(text string, n int) []string {
@@ -312,7 +312,7 @@ func (d *doctor) port(cfg *config.Config) {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		d.say("port", Problem, "no network interface here has the address "+cfg.Host, "use --host 127.0.0.1 or 0.0.0.0")
 	default:
-		d.say("port", Problem, err.Error(), "mend --host and --port")
+		d.say("port", Problem, err.Error(), "fix --host and --port")
 	}
 }
 
@@ -338,7 +338,7 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	if cfg.Data == sqlite.InMemory {
-		d.say("data", Warning, "everything is kept in memory and gone after the end", "leave out --data :memory: to keep it")
+		d.say("data", Warning, "all data is in memory and lost at exit", "leave out --data :memory: to keep it")
 		return
 	}
 	if !d.folder("data", cfg.Data) {
@@ -348,25 +348,25 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	defer cancel()
 	in, err := sqlite.Inspect(ctx, cfg.Data)
 	if in.Holder != "" {
-		d.say("data", Warning, fmt.Sprintf("a server has the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with --data")
+		d.say("data", Warning, fmt.Sprintf("a server is using the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with --data")
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		d.say("data", Warning, fmt.Sprintf("the database (%s) was not checked to its end within a minute", megabytes(in.Size)), "")
+		d.say("data", Warning, fmt.Sprintf("the check of the database (%s) did not finish within a minute", megabytes(in.Size)), "")
 	case err != nil:
-		d.say("data", Problem, err.Error(), "let the folder belong to the user who runs the server: chown -R USER "+cfg.Data)
+		d.say("data", Problem, err.Error(), "make the user that runs the server own the folder: chown -R USER "+cfg.Data)
 	case in.Size == 0:
-		d.say("data", Fine, "no database yet; the first start makes it", "")
+		d.say("data", Fine, "no database yet; the first start creates it", "")
 	case len(in.Damage) > 0:
-		d.say("data", Problem, "the database is damaged", "copy "+cfg.Data+" away; put back a backup, or rescue what can be read: "+
-			"sqlite3 understudy.db .recover | sqlite3 rescued.db, and put that in its place", in.Damage...)
+		d.say("data", Problem, "the database is damaged", "copy "+cfg.Data+" away; restore a backup, or recover readable data: "+
+			"sqlite3 understudy.db .recover | sqlite3 rescued.db, and replace the database with it", in.Damage...)
 	case in.Schema > in.Known:
 		d.say("data", Problem, fmt.Sprintf("the database was written by a newer version of this program (schema %d; this one knows %d)", in.Schema, in.Known),
 			"use that version, or a backup from before")
 	default:
-		text := fmt.Sprintf("the database (%s, schema %d of %d) is whole", megabytes(in.Size), in.Schema, in.Known)
+		text := fmt.Sprintf("the database (%s, schema %d of %d) is intact", megabytes(in.Size), in.Schema, in.Known)
 		if in.Schema < in.Known {
-			text += "; the next start brings it up to date"
+			text += "; the next start migrates it"
 		}
 		d.say("data", Fine, text, "")
 	}
@@ -386,19 +386,19 @@ func (d *doctor) folder(name, dir string) bool {
 	for {
 		info, err := os.Stat(at)
 		if err == nil && !info.IsDir() {
-			d.say("data", Problem, fmt.Sprintf("%s: %s is no folder", name, at), "name another place")
+			d.say("data", Problem, fmt.Sprintf("%s: %s is not a folder", name, at), "name another folder")
 			return false
 		}
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
-			d.say("data", Problem, fmt.Sprintf("%s: %v", name, err), "name another place")
+			d.say("data", Problem, fmt.Sprintf("%s: %v", name, err), "name another folder")
 			return false
 		}
 		at = filepath.Dir(at) // it will be made
 	}
-	mine := fmt.Sprintf("let it belong to the user who runs the server (%s), or name another place: chown %[1]s %s", strconv.Itoa(os.Getuid()), at)
+	mine := fmt.Sprintf("make the user that runs the server (%s) own it, or name another folder: chown %[1]s %s", strconv.Itoa(os.Getuid()), at)
 	if info, err := os.Stat(at); err == nil && at == dir {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Getuid() && os.Getuid() != 0 {
 			d.say("data", Problem, fmt.Sprintf("%s: %s belongs to user %d", name, dir, owner.Uid), mine)
@@ -408,34 +408,34 @@ func (d *doctor) folder(name, dir string) bool {
 	if err := tryFolder(at); err != nil {
 		mend := mine
 		if errors.Is(err, syscall.EROFS) {
-			mend = "the file system is mounted read-only: name another place, or mount it for writing"
+			mend = "the file system is mounted read-only: name another folder, or mount it for writing"
 		} else if errors.Is(err, syscall.ENOSPC) {
-			mend = "make room"
+			mend = "free disk space"
 		} else if errors.Is(err, errNoLocks) {
-			mend = "the database needs locks: name a folder on a local disk, not on a network"
+			mend = "the database needs locks: name a folder on a local disk, not on a network file system"
 		}
-		d.say("data", Problem, fmt.Sprintf("%s: %s cannot be worked in: %v", name, at, err), mend)
+		d.say("data", Problem, fmt.Sprintf("%s: %s is not usable: %v", name, at, err), mend)
 		return false
 	}
 	free, kind := diskOf(at)
 	switch {
 	case free >= 0 && free < tooLittleRoom:
-		d.say("data", Problem, fmt.Sprintf("%s: %s are free", name, megabytes(free)), "make room")
+		d.say("data", Problem, fmt.Sprintf("%s: %s free", name, megabytes(free)), "free disk space")
 	case free >= 0 && free < littleRoom:
-		d.say("data", Warning, fmt.Sprintf("%s: %s are free", name, megabytes(free)), "make room soon; when it is used up, runs wait")
+		d.say("data", Warning, fmt.Sprintf("%s: %s free", name, megabytes(free)), "free disk space soon; when the disk is full, runs wait")
 	}
 	if kind != "" {
-		d.say("data", Warning, fmt.Sprintf("%s: %s is on a file system of kind %s, where locks and syncs do not always hold what they promise", name, dir, kind), "use a local disk")
+		d.say("data", Warning, fmt.Sprintf("%s: %s is on a %s file system, where locks and syncs are unreliable", name, dir, kind), "use a local disk")
 	}
 	made := ""
 	if at != dir {
-		made = ", and will be made"
+		made = ", and will be created"
 	}
-	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s; %s are free", name, dir, made, megabytes(max(free, 0))), "")
+	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s; %s free", name, dir, made, megabytes(max(free, 0))), "")
 	return true
 }
 
-var errNoLocks = errors.New("a second lock on the same file was given")
+var errNoLocks = errors.New("the file system granted two locks on one file")
 
 // tryFolder writes, syncs and locks a file.
 func tryFolder(dir string) (err error) {

@@ -89,7 +89,7 @@ func TestExamine(t *testing.T) {
 			func(p *patient) {
 				p.environ = []string{"UNDERSTUDY_DTA=x", "UNDERSTUDY_NONSENSE_AT_ALL=1", "UNDERSTUDY_PORT=1", "UNDERSTUDI_HOST=2"}
 			},
-			[]string{"problem environment: nobody reads the variable UNDERSTUDY_DTA → write UNDERSTUDY_DATA", "UNDERSTUDY_NONSENSE_AT_ALL → remove it", "UNDERSTUDI_HOST → write UNDERSTUDY_HOST",
+			[]string{"problem environment: unknown variable UNDERSTUDY_DTA → write UNDERSTUDY_DATA", "UNDERSTUDY_NONSENSE_AT_ALL → remove it", "UNDERSTUDI_HOST → write UNDERSTUDY_HOST",
 				"ok environment: 1 variable"},
 		},
 		"no Python": {
@@ -145,7 +145,7 @@ func TestExamine(t *testing.T) {
 		},
 		"a data folder that cannot be made": {
 			func(p *patient) { p.flags["data"] = "/proc/data" },
-			[]string{"problem data: data: /proc cannot be worked in", "name another place"},
+			[]string{"problem data: data: /proc cannot be worked in", "name another folder"},
 		},
 		"a folder to be made": {
 			func(p *patient) { p.flags["data"] = filepath.Join(p.dir, "x", "y") },

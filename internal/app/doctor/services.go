@@ -38,12 +38,12 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	if in.Schema == 0 {
-		d.say("database", Fine, "no tables of this program in it yet; the first start makes them", "")
+		d.say("database", Fine, "no tables of this program yet; the first start creates them", "")
 		return
 	}
 	text := fmt.Sprintf("the database (%s, schema %d of %d) answers", megabytes(in.Size), in.Schema, in.Known)
 	if in.Schema < in.Known {
-		text += "; the next start brings it up to date"
+		text += "; the next start migrates it"
 	}
 	d.say("database", Fine, text, "")
 }
@@ -105,16 +105,16 @@ var oldestRedis = [2]int{6, 2}
 func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	switch {
 	case cfg.RedisURL == "" && cfg.DatabaseURL != "":
-		d.say("redis", Fine, "there is none: streams show only what the server executes itself", "with several servers, or with understudy worker, name one with --redis-url")
+		d.say("redis", Fine, "not configured: streams show only runs that this server executes", "for several servers, or understudy worker, set --redis-url")
 		return
 	case cfg.RedisURL == "":
 		return
 	case cfg.DatabaseURL == "":
-		d.say("redis", Warning, "Redis is not used: the data folder has one server, whose streams stay in memory", "leave --redis-url / REDIS_URI out, or name a Postgres database with --database-url")
+		d.say("redis", Warning, "Redis is not used: a data folder has one server, and its streams stay in memory", "remove --redis-url / REDIS_URI, or set --database-url to a Postgres database")
 		return
 	}
 	place := cfg.RedisPlace()
-	const mend = "start it, or correct --redis-url / REDIS_URI; until it answers, the server starts, and streams answer 503"
+	const mend = "start it, or correct --redis-url / REDIS_URI; the server starts without it, and streams return 503"
 	// It keeps the driver from writing to standard error by itself.
 	if b, err := redis.New(redis.Options{URL: cfg.RedisURL}); err == nil {
 		_ = b.Close() // it did nothing
@@ -122,10 +122,10 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	err := backend.AskRedis(ctx, cfg)
 	switch {
 	case errors.Is(err, backend.ErrRedisRefuses):
-		d.say("redis", Problem, err.Error(), "correct --redis-url / REDIS_URI (and --redis-ca, --redis-prefix); the server does not start like that")
+		d.say("redis", Problem, err.Error(), "correct --redis-url / REDIS_URI (and --redis-ca, --redis-prefix); the server does not start with these settings")
 		return
 	case err != nil:
-		d.say("redis", Problem, fmt.Sprintf("redis on %s does not answer: %v", place, err), mend)
+		d.say("redis", Problem, fmt.Sprintf("redis on %s does not respond: %v", place, err), mend)
 		return
 	}
 	client, err := backend.RedisClient(cfg)
@@ -139,8 +139,8 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	info, err := client.Info(ctx).Result()
 	version := field(info, "redis_version")
 	if err != nil || version == "" {
-		d.say("redis", Warning, fmt.Sprintf("redis on %s answers, and does not tell its version to this user; %d.%d or later is needed", place, oldestRedis[0], oldestRedis[1]),
-			"to have it checked: ACL SETUSER … +info")
+		d.say("redis", Warning, fmt.Sprintf("redis on %s responds, but hides its version from this user; %d.%d or later is required", place, oldestRedis[0], oldestRedis[1]),
+			"to let doctor check it: ACL SETUSER … +info")
 		return
 	}
 	if tooOld(version) {
@@ -148,10 +148,10 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	if policy := field(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
-		d.say("redis", Warning, fmt.Sprintf("redis on %s has maxmemory-policy %s: when its memory is full it throws away streams that are being read", place, policy),
-			"CONFIG SET maxmemory-policy noeviction, and write it into its configuration")
+		d.say("redis", Warning, fmt.Sprintf("redis on %s has maxmemory-policy %s: when its memory is full it evicts streams that are being read", place, policy),
+			"set it with CONFIG SET maxmemory-policy noeviction, and in its configuration file")
 	}
-	d.say("redis", Fine, fmt.Sprintf("redis on %s answers, version %s, keys begin with %s", place, version, cfg.RedisPrefix), "")
+	d.say("redis", Fine, fmt.Sprintf("redis on %s responds, version %s, key prefix %s", place, version, cfg.RedisPrefix), "")
 }
 
 // field gives a line of INFO.

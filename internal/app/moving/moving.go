@@ -76,7 +76,7 @@ func (o Export) Run(ctx context.Context, cfg *config.Config) (result *transfer.R
 	if isPostgres(o.To) {
 		to, err = langgraph.OpenPostgresSink(ctx, o.To)
 	} else if isURL(o.To) {
-		return nil, errors.New("export writes databases: postgres://… or a file; a server takes what you import there, with this one as --from")
+		return nil, errors.New("export writes to postgres://… or a file; to move threads to another server, run import there with this one as --from")
 	} else {
 		to, err = langgraph.OpenSQLiteSink(ctx, o.To)
 	}
@@ -113,14 +113,14 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 // openData opens the database, or the data folder, to write into it.
 func openData(ctx context.Context, cfg *config.Config, log *slog.Logger) (backend.Database, error) {
 	if cfg.DatabaseURL == "" && cfg.Data == sqlite.InMemory {
-		return nil, errors.New("a data folder in memory is gone at the end: name one on disk with --data")
+		return nil, errors.New("an in-memory data folder is lost at exit: name one on disk with --data")
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	rows, err := backend.Open(ctx, cfg, backend.Options{Log: log})
 	if err != nil && cfg.DatabaseURL == "" {
-		return nil, fmt.Errorf("%w; a server that runs on it has to be stopped first", err)
+		return nil, fmt.Errorf("%w. Stop the server that uses it first", err)
 	}
 	return rows, err
 }
