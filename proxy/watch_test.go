@@ -49,7 +49,7 @@ func TestUpstreamThatDoesNotAnswer(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 	line("the upstream answers")
 	require.NoError(t, server.Close())
-	line("does not answer")
+	line("does not respond")
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }

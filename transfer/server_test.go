@@ -63,9 +63,9 @@ func TestOpenServerSaysWhy(t *testing.T) {
 		"no credentials": {401, "{}", "--header 'Authorization: …'"},
 		"forbidden":      {403, "{}", "--header"},
 		"another server": {404, "not found", "is it the address of a LangGraph Server?"},
-		"no list":        {200, "{}", "does not answer /threads/search with a list"},
-		"no JSON":        {200, "<html>", "no JSON"},
-		"a refusal":      {422, `{"detail":"no"}`, "answers 422"},
+		"no list":        {200, "{}", "does not return a list"},
+		"no JSON":        {200, "<html>", "invalid JSON"},
+		"a refusal":      {422, `{"detail":"no"}`, "returns 422"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +136,7 @@ func TestHistoryThatDoesNotEndIsAnError(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	_, err = s.History(t.Context(), &Thread{Key: "t"})
-	assert.ErrorContains(t, err, "does not go back")
+	assert.ErrorContains(t, err, "not in descending order")
 }
 
 func TestServerThatFailsIsAskedAgain(t *testing.T) {

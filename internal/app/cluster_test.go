@@ -218,5 +218,5 @@ func TestRedisOverTLS(t *testing.T) {
 	require.ErrorContains(t, err, "redis-ca")
 	require.NoError(t, os.WriteFile(flags["redis-ca"], []byte("nothing"), 0o600))
 	_, err = New(Config{Settings: load()})
-	require.ErrorContains(t, err, "no certificate")
+	require.ErrorContains(t, err, "no PEM certificate")
 }

@@ -149,9 +149,9 @@ func TestRedisAtTheStart(t *testing.T) {
 		flags map[string]string
 		want  string
 	}{
-		"no password":   {map[string]string{"redis-url": with("", "")}, "does not take the user and password"},
-		"another":       {map[string]string{"redis-url": with(":wr0ng@", "")}, "does not take the user and password"},
-		"no database":   {map[string]string{"redis-url": with(":s3cret@", "?db=7")}, "does not have the database"},
+		"no password":   {map[string]string{"redis-url": with("", "")}, "rejects the user or password"},
+		"another":       {map[string]string{"redis-url": with(":wr0ng@", "")}, "rejects the user or password"},
+		"no database":   {map[string]string{"redis-url": with(":s3cret@", "?db=7")}, "has no database with the number"},
 		"no rights":     {map[string]string{"redis-url": with("little:p4ss@", "")}, "does not allow the user"},
 		"no trust":      {map[string]string{"redis-url": "rediss://:s3cret@" + address}, "--redis-ca"},
 		"not that host": {map[string]string{"redis-url": "rediss://:s3cret@" + strings.Replace(address, "127.0.0.1", "localhost", 1), "redis-ca": ca}, "--redis-ca"},
@@ -180,7 +180,7 @@ func TestRedisAtTheStart(t *testing.T) {
 	require.Contains(t, said, "then write rediss://")
 	said, err = open(map[string]string{"redis-url": "redis://:s3cret@127.0.0.1:1"})
 	require.NoError(t, err)
-	require.Contains(t, said, `"level":"ERROR","msg":"Redis does not answer: until it does, streams answer 503`)
+	require.Contains(t, said, `"level":"ERROR","msg":"Redis does not respond; streams return 503`)
 	require.Contains(t, said, "127.0.0.1:1")
 	require.NotContains(t, said, "s3cret")
 }

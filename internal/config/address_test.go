@@ -44,9 +44,9 @@ func TestAddresses(t *testing.T) {
 	}
 	for address, want := range map[string]string{
 		"bar":                                "looks like postgres://",
-		"mysql://us:secret@db/name":          "begin it with postgres://",
-		"postgresql+psycopg://us@db/name":    "begin it with postgres://",
-		"postgres://db:port/name":            "cannot be read",
+		"mysql://us:secret@db/name":          "it must begin with postgres://",
+		"postgresql+psycopg://us@db/name":    "it must begin with postgres://",
+		"postgres://db:port/name":            "cannot be parsed",
 		"postgres://db/name?sslmode=nothing": `its parameter sslmode cannot be "nothing"`,
 		"postgres://db/name?sslmode=verify-ca&sslrootcert=/no/such": "/no/such",
 		"postgres://db/name?pool_max_conns=1":                       "pool_max_conns is 1; at least two are needed",
@@ -66,8 +66,8 @@ func TestAddresses(t *testing.T) {
 		require.Equal(t, want, (&Config{RedisURL: address}).RedisPlace())
 	}
 	for address, want := range map[string]string{
-		"bar": "looks like redis://", "http://:secret@cache": "looks like redis://", "redis://cache:port": "cannot be read", "redis://:secret@cache/x": "number of a database",
-		"redis://cache?db=x": "parameters", "unix://": "cannot be read",
+		"bar": "looks like redis://", "http://:secret@cache": "looks like redis://", "redis://cache:port": "cannot be parsed", "redis://:secret@cache/x": "number of a database",
+		"redis://cache?db=x": "parameters", "unix://": "cannot be parsed",
 	} {
 		err := CheckRedis(address)
 		require.ErrorContains(t, err, want, address)
@@ -91,8 +91,8 @@ func TestAddressesAreMistakesWithTheirPlace(t *testing.T) {
 
 	src.Flags = map[string]string{"database-url": "postgres://db:x/y", "redis-url": "redis://cache/x"}
 	_, _, err = Load(src)
-	require.ErrorContains(t, err, "--database-url: it cannot be read")
-	require.ErrorContains(t, err, "--redis-url: behind the host")
+	require.ErrorContains(t, err, "--database-url: it cannot be parsed")
+	require.ErrorContains(t, err, "--redis-url: the path must be")
 
 	// A program that builds its own settings gets the errors too, without a place.
 	c := Default(Serve)
@@ -101,6 +101,6 @@ func TestAddressesAreMistakesWithTheirPlace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "langgraph.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{}`), 0o600))
 	_, _, err = Load(Source{Mode: Proxy, File: file, Flags: map[string]string{"upstream": "http://us:secret@host:1"}, Lookup: func(string) (string, bool) { return "", false }})
-	require.ErrorContains(t, err, "--upstream: leave the credentials out")
+	require.ErrorContains(t, err, "--upstream: remove the credentials")
 	require.NotContains(t, err.Error(), "secret")
 }

@@ -135,14 +135,14 @@ func TestMistakes(t *testing.T) {
 		{name: "cut off", json: `{"graphs": {`, want: []string{"langgraph.json:1:13: ends too early"}},
 		{name: "empty", json: ``, want: []string{"langgraph.json:1:1: ends too early"}},
 		{name: "single quotes", json: `{'graphs': 1}`, want: []string{"langgraph.json:1:2: has single quotes"}},
-		{name: "more after the end", json: `{} {}`, want: []string{"there is more after the end"}},
+		{name: "more after the end", json: `{} {}`, want: []string{"unexpected text after the end"}},
 		{name: "a key twice", json: `{"env": {}, "env": {}}`, want: []string{`"env" twice`}},
 		{name: "bad UTF-8", json: "{\"a\": \"\xff\"}", want: []string{"langgraph.json:1:8: is not UTF-8"}},
 		{name: "too deep", json: strings.Repeat("[", 200), want: []string{"nested deeper"}},
 		{name: "not an object", json: `[]`, want: []string{"langgraph.json:1:1: langgraph.json: is a list"}},
 		{name: "no graphs", json: `{}`, want: []string{`"graphs": {"agent": "./agent.py:graph"}`}},
-		{name: "no attribute", json: `{"graphs": {"a": "./agent.py"}}`, want: []string{"langgraph.json:1:18: graphs.a: \"./agent.py\" does not say which name"}},
-		{name: "remote", json: `{"graphs": {"a": {"url": "ftp://me:secret@x?q"}}}`, want: []string{"langgraph.json:1:26: graphs.a.url: is no address of a server"}},
+		{name: "no attribute", json: `{"graphs": {"a": "./agent.py"}}`, want: []string{"langgraph.json:1:18: graphs.a: \"./agent.py\" names no attribute"}},
+		{name: "remote", json: `{"graphs": {"a": {"url": "ftp://me:secret@x?q"}}}`, want: []string{"langgraph.json:1:26: graphs.a.url: is not the URL of a server"}},
 		{name: "remote headers", json: `{"graphs": {"a": {"url": "http://x", "headers": {"x-api-key": "${NOT_THERE}", "b": 1, "c d": "e"}}}}`, want: []string{`graphs.a.headers.x-api-key: variable NOT_THERE is not set`, "graphs.a.headers.b: a header is a name", "graphs.a.headers.c d: a header is a name"}},
 		{name: "declared", json: `{"graphs": {"a": {"agent": {}}}}`, want: []string{"graphs.a.agent.model: is missing"}},
 		{
@@ -155,7 +155,7 @@ func TestMistakes(t *testing.T) {
 		{name: "JavaScript", json: `{"graphs": {"a": "./a.ts:g"}}`, want: []string{"./a.ts is JavaScript"}},
 		{
 			name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
-			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is no regular expression", "a prefix starts with a slash"},
+			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is not a regular expression", "a prefix starts with a slash"},
 		},
 		{name: "auth", json: `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`, want: []string{"langgraph.json: auth: not supported", "--ignore-auth"}},
 		{name: "encryption", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"path": "./a.py:e"}}`, want: []string{"langgraph.json: encryption: not supported"}},
@@ -165,7 +165,7 @@ func TestMistakes(t *testing.T) {
 		},
 		{
 			name: "webhook policy", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"allowed_fields": ["x"], "url": {"allowed_domains": ["a.*"], "allowed_ports": [0]}}}`,
-			want: []string{`"x" is no field`, `"a.*"`, "from 1 to 65535"},
+			want: []string{`"x" is not a field`, `"a.*"`, "from 1 to 65535"},
 		},
 	}
 	for _, tt := range tests {
@@ -189,7 +189,7 @@ func TestMistakesInSettings(t *testing.T) {
 	require.Error(t, err)
 	for _, want := range []string{
 		`BG_JOB_TIMEOUT_SECS: "soon": write a number of seconds`, "workers is 0", `UNDERSTUDY_LOG_JSON: "perhaps": write true or false`, "port is 70000",
-		`--grace: "10": write a time with its unit`, `--synchronous: "off": write full or normal`, "max-bodies (1KiB) is below max-body (300MiB)",
+		`--grace: "10": write a duration with its unit`, `--synchronous: "off": write full or normal`, "max-bodies (1KiB) is below max-body (300MiB)",
 	} {
 		require.Contains(t, err.Error(), want)
 	}

@@ -55,10 +55,10 @@ func TestProxyMistakes(t *testing.T) {
 		{"upstream", "ftp://h", "write an address"},
 		{"upstream", "http://", "write an address"},
 		{"upstream", "http://h:x", "write an address"},
-		{"upstream", "http://u:p@h", "leave the credentials out"},
-		{"upstream", "http://h/?a", "leave the query out"},
+		{"upstream", "http://u:p@h", "remove the credentials"},
+		{"upstream", "http://h/?a", "remove the query"},
 		{"upstream-host", "both", "write client or upstream"},
-		{"max-rewrite", "0", "no message would be looked at"},
+		{"max-rewrite", "0", "no response would be rewritten"},
 	} {
 		flags := map[string]string{"upstream": "http://h", tt.flag: tt.value}
 		if tt.value == "" {

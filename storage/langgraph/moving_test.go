@@ -473,7 +473,7 @@ func whatWentOn(t *testing.T, newWorld func(testing.TB) *world) {
 	add(a, "2f000000-0000-6000-8000-000000000003")
 	r = run()
 	require.Len(t, r.Problems, 1)
-	assert.Contains(t, r.Problems[0].String(), "it went on here and in the source")
+	assert.Contains(t, r.Problems[0].String(), "it continued in both places")
 }
 
 // TestDifferencesAreNamed: a checkpoint here that is not what the source has fails the import and names its thread.
@@ -526,9 +526,9 @@ func TestPostgresThatIsNotReadSaysWhy(t *testing.T) {
 	dsn := postgrestest.Database(t)
 	for _, c := range []struct{ name, dsn, want string }{
 		{"no such database", strings.Replace(dsn, "?", "_none?", 1), "does not exist"},
-		{"no such user", strings.Replace(dsn, "postgres@", "stranger@", 1), "refuses the user"},
+		{"no such user", strings.Replace(dsn, "postgres@", "stranger@", 1), "rejects the user"},
 		{"nobody there", "postgres://127.0.0.1:1/x", "cannot be reached"},
-		{"not an address", "postgres://[", "cannot be read"},
+		{"not an address", "postgres://[", "cannot be parsed"},
 	} {
 		_, err := langgraph.OpenPostgres(t.Context(), c.dsn)
 		assert.ErrorContains(t, err, c.want, c.name)

@@ -79,7 +79,7 @@ func TestNoRoom(t *testing.T) {
 	s, admin := open(t, Options{URL: address}), connect(t, address)
 	require.NoError(t, insert(s, 1))
 	for code, text := range map[string]string{
-		"53100": "the disk of the database is full", "53200": "short of memory", "58030": "does not read or write as it should", "54000": "",
+		"53100": "the disk of the database is full", "53200": "out of memory", "58030": "does not read or write as it should", "54000": "",
 	} {
 		execAll(t, admin, fmt.Sprintf(`CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '%s'; END $$`, code),
 			"CREATE TRIGGER fails BEFORE INSERT ON thread_metadata EXECUTE FUNCTION fails()")
@@ -126,10 +126,10 @@ func TestRightsAreNamed(t *testing.T) {
 	_, err := Open(t.Context(), Options{URL: limited})
 	isUnavailable(t, err, "GRANT CREATE ON SCHEMA")
 	_, err = Open(t.Context(), Options{URL: limited, Schema: "upstream_x"})
-	isUnavailable(t, err, "does not allow the user this")
+	isUnavailable(t, err, "lacks rights")
 	open(t, Options{URL: address})
 	s, err := Open(t.Context(), Options{URL: limited})
-	isUnavailable(t, err, "does not allow the user this")
+	isUnavailable(t, err, "lacks rights")
 	require.Nil(t, s)
 	execAll(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "+role, "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO "+role)
 	require.NoError(t, insert(open(t, Options{URL: limited}), 1))
@@ -211,7 +211,7 @@ func TestPasswordsAndTLS(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, address, want string }{
 		{"no TLS", me("right", "disable"), "without TLS (sslmode=require)"},
-		{"wrong password", me("wrong", "require"), "refuses the user or password"},
+		{"wrong password", me("wrong", "require"), "rejects the user or password"},
 		{"unknown authority", me("right", "verify-full"), "certificate"},
 		{"missing authority", me("right", "verify-full", "sslrootcert", filepath.Join(t.TempDir(), "none")), "cannot be read"},
 	} {

@@ -247,7 +247,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	require.NoError(t, err)
 	other.Path = "/missing"
 	for name, tt := range map[string]struct{ address, want string }{
-		"no address":  {"postgres://host:port/x", "looks like postgres://"},
+		"no address":  {"postgres://host:port/x", "write it as postgres://"},
 		"nobody":      {"postgres://u:secret@127.0.0.1:1/x", "cannot be reached"},
 		"no database": {other.String(), "does not exist"},
 	} {

@@ -15,22 +15,23 @@ import (
 	"understudy/thread"
 )
 
-// Each domain package declares a Write of its own, whose function takes its own Tx. One method cannot have four types: the adapters
-// below are the same store, seen by each.
+// Each service declares its own Store interface, whose Write takes a function of its own Tx. Go
+// has no overloading, so each service gets an adapter: the same store with the Write it needs.
 
-// Assistants is the store as package assistant wants it.
+// Assistants returns the store as package assistant uses it.
 func (s *Store) Assistants() assistant.Store { return assistants{s} }
 
-// Threads is the store as package thread wants it.
+// Threads returns the store as package thread uses it.
 func (s *Store) Threads() thread.Store { return threads{s} }
 
-// Runs is the store as package run wants it.
+// Runs returns the store as package run uses it.
 func (s *Store) Runs() run.Store { return runs{s} }
 
-// Items is the store as package store wants it.
+// Items returns the store as package store uses it.
 func (s *Store) Items() store.Backend { return items{s} }
 
-// Upstream is the store as package record wants it: threads of another server, with their transcripts and without their checkpoints.
+// Upstream returns the store as package proxy/record uses it: threads of another server, with
+// transcripts and without checkpoints.
 func (s *Store) Upstream() record.Store { return upstream{s, relational.NewUpstream(database{s})} }
 
 type (
@@ -44,6 +45,7 @@ type (
 	}
 )
 
+// Write also marks the transaction, so that cached assistants are dropped after its commit.
 func (a assistants) Write(ctx context.Context, fn func(assistant.Tx) error) error {
 	return a.write(ctx, func(tx *Tx) error {
 		tx.assistants = true
@@ -63,6 +65,7 @@ func (t threads) Threads(ctx context.Context, q thread.Query) ([]*thread.Thread,
 	return t.SearchThreads(ctx, q)
 }
 
+// Scan runs fn within the limits of searches that no index answers.
 func (t threads) Scan(ctx context.Context, hint string, fn func(context.Context) error) error {
 	return t.scans.Do(ctx, hint, fn)
 }
@@ -79,17 +82,18 @@ func (i items) Items(ctx context.Context, q store.Search) ([]*store.Item, error)
 	return i.SearchItems(ctx, q)
 }
 
-// Record is record.Store.Record.
+// Record implements record.Store.
 func (u upstream) Record(ctx context.Context, fn func(record.Tx) error) error {
 	return u.write(ctx, func(tx *Tx) error { return fn(tx) })
 }
 
-// Backfill is eventstore.Archive.Backfill.
+// Backfill implements eventstore.Archive.
 func (s *Store) Backfill(ctx context.Context, fn func(eventstore.BackfillTx) error) error {
 	return s.write(ctx, func(tx *Tx) error { return fn(tx) })
 }
 
 var (
+	// The compiler checks that no service misses a method.
 	_ assistant.Tx = (*Tx)(nil)
 	_ thread.Tx    = (*Tx)(nil)
 	_ run.Tx       = (*Tx)(nil)

@@ -8,7 +8,8 @@ import (
 	"understudy/id"
 )
 
-// Assistant is assistant.Store.Assistant and run.Store.Assistant.
+// Assistant implements assistant.Store and run.Store. Each run reads its assistant, so rows are
+// cached.
 func (s *Store) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
 	known, since := s.writer.assistants.get(a)
 	if known != nil {
@@ -21,17 +22,20 @@ func (s *Store) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assis
 	return out, err
 }
 
-// knownAssistants are rows as they were read last: each run asks for one. Only the writer changes them, and no other process may.
+// knownAssistants caches rows of assistants. It needs no expiry: only the writer of this process
+// changes them.
 type knownAssistants struct {
 	mu      sync.Mutex
 	rows    map[id.Assistant]assistant.Assistant
 	changes int // commits that changed assistants
 }
 
-// mostKnown bounds them; beyond it others take their places.
+// mostKnown bounds the cache. A full cache is emptied, which is simpler than evicting and costs at
+// most 256 reads.
 const mostKnown = 256
 
-// get gives a copy of a row, nil when it is not known, and since when what is read is not older than it may be.
+// get returns a copy of a cached row, or nil. since is the state of the cache that put compares
+// with.
 func (k *knownAssistants) get(a id.Assistant) (row *assistant.Assistant, since int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -41,7 +45,8 @@ func (k *knownAssistants) get(a id.Assistant) (row *assistant.Assistant, since i
 	return nil, k.changes
 }
 
-// put notes a row that was read after since, unless assistants have changed meanwhile.
+// put caches a row that was read after get returned since. A commit in between may have changed
+// the row, so it is not cached then.
 func (k *knownAssistants) put(row *assistant.Assistant, since int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,7 +59,8 @@ func (k *knownAssistants) put(row *assistant.Assistant, since int) {
 	k.rows[row.ID] = *row
 }
 
-// forget drops all. It is called after a commit that changed assistants, before the one who asked for it is told.
+// forget empties the cache. The writer calls it after a commit that changed assistants and before
+// the caller of that write continues, so that every caller reads its own writes.
 func (k *knownAssistants) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -17,6 +17,8 @@ import (
 )
 
 const (
+	// Lists of keys read only the primary key. Rows follow one by one, so that a small page of a
+	// long thread stays cheap.
 	keysOfNS = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ? " +
 		"ORDER BY checkpoint_id DESC"
 	keysOfAll = "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = ? AND checkpoint_id < ? " +
@@ -28,7 +30,8 @@ const (
 		"WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx"
 )
 
-// ListCheckpoints is checkpointer.Reader.ListCheckpoints; checkpoints with the same id come in order of their namespaces.
+// ListCheckpoints implements checkpointer.Reader. Checkpoints with the same ID, of different
+// namespaces, come in order of their namespaces.
 func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out []*checkpointer.Tuple, err error) {
 	match, err := contain.Parse(q.Metadata)
 	if err != nil {
@@ -41,7 +44,8 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
 		l := newLoader(c, q.Thread)
 		l.bound(q.Bytes)
-		// Keys come from an index alone. Rows are read until there are enough.
+		// Rows are read until the page is full. Metadata is matched before values are loaded, which
+		// is the expensive part.
 		visit := func(st *sqlite.Stmt) error {
 			ns, checkpoint := st.ColumnText(0), st.ColumnText(1)
 			if q.ID != "" && checkpoint >= before || q.ID != "" && q.NS != nil && ns != *q.NS {
@@ -79,7 +83,7 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	return out, nil
 }
 
-// PutCheckpoint is checkpointer.Tx.PutCheckpoint.
+// PutCheckpoint implements checkpointer.Tx.
 func (tx *Tx) PutCheckpoint(p *checkpointer.Put) error {
 	if err := tx.putCheckpoint(p); err != nil {
 		return fmt.Errorf("put checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
@@ -87,6 +91,7 @@ func (tx *Tx) PutCheckpoint(p *checkpointer.Put) error {
 	return nil
 }
 
+// putCheckpoint inserts first and updates on conflict: almost every checkpoint is new.
 func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	tx.mark(p.Thread)
 	metadata := p.Metadata
@@ -103,7 +108,7 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 			WHERE thread_id = ?1 AND checkpoint_ns = ?2 AND checkpoint_id = ?3`, row...); err != nil {
 			return err
 		}
-		// They were given about what was there before.
+		// Stored explanations describe the previous version of the row.
 		if err := tx.exec("DELETE FROM answers WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?", p.Thread, p.NS, p.ID); err != nil {
 			return err
 		}
@@ -119,7 +124,7 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	return tx.Exec(relational.PutShape, p.Shape, p.ShapeJSON)
 }
 
-// Head is checkpointer.Tx.Head.
+// Head implements checkpointer.Tx. It loads the row and its writes, and no values.
 func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	head, err := relational.LoadRow(tx, checkpointer.Key{Thread: t})
 	if err == nil && head != nil {
@@ -131,10 +136,10 @@ func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	return head, nil
 }
 
-// checkpointTables hold rows of a checkpoint under its key.
+// checkpointTables are the tables with rows under a checkpoint's key.
 var checkpointTables = []string{"checkpoints", "checkpoint_writes", "answers"}
 
-// deleteCheckpoints deletes all that is kept of a thread's checkpoints.
+// deleteCheckpoints deletes everything stored for the checkpoints of a thread.
 func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	tx.mark(t)
 	for _, table := range append([]string{"checkpoint_blobs"}, checkpointTables...) {
@@ -145,8 +150,8 @@ func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	return tx.deleteLists(t)
 }
 
-// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too, unless
-// they are to be kept.
+// DeleteRunCheckpoints implements checkpointer.Tx. Values that no other checkpoint names are
+// deleted too, unless keepValues.
 func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error {
 	if !keepValues {
 		if plan, err := tx.planned(t, r); plan != nil {
@@ -168,7 +173,11 @@ func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error
 	return nil
 }
 
-// dropCheckpoints deletes checkpoints of a thread with all that only they have, channel values excepted if they are to be kept.
+// dropCheckpoints deletes checkpoints with everything that only they use. With keepValues it
+// leaves channel values alone.
+//
+// A version of a channel is free if a deleted checkpoint names it and no remaining one does. So
+// the deleted rows are read first, and then all remaining ones of their namespaces.
 func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues bool) error {
 	freed := map[string]map[rows.ChannelVersion]bool{} // by namespace
 	for _, k := range keys {
@@ -209,7 +218,7 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 	return tx.sweep(t, gone)
 }
 
-// dropCheckpoint deletes a checkpoint with what is kept under its key.
+// dropCheckpoint deletes the rows under a checkpoint's key.
 func (tx *Tx) dropCheckpoint(k checkpointer.Key) error {
 	tx.mark(k.Thread)
 	for _, table := range checkpointTables {
@@ -220,7 +229,7 @@ func (tx *Tx) dropCheckpoint(k checkpointer.Key) error {
 	return nil
 }
 
-// versions calls fn with the channel versions of the checkpoints that a statement gives.
+// versions calls fn for each channel version of the checkpoints that a statement returns.
 func (tx *Tx) versions(text string, fn func(rows.ChannelVersion), args ...any) error {
 	return tx.query(text, func(s *sqlite.Stmt) error {
 		list, err := rows.ChannelVersions(columnBytes(s, 0))

@@ -15,24 +15,26 @@ import (
 	"understudy/thread"
 )
 
-// copied says how the rows of a table are copied from one thread to another.
+// copied describes how the rows of a table are copied to another thread.
 type copied struct {
 	read, insert string
-	// change adapts the values of a row, the first of which is the thread; nil: they are copied as they are.
+	// change adapts the values of a row, the first of which is the thread; nil copies them.
 	change func(c *copier, values []any)
 	kind   copiedKind
 }
 
+// copiedKind names the tables whose rows refer to others.
 type copiedKind int
 
 const (
 	copiedRow   copiedKind = iota
-	copiedPart             // its key is in the range of the thread's owner
-	copiedEvent            // it has a body, which it shares
+	copiedPart             // its key contains the owner of the thread's parts
+	copiedEvent            // its body is shared with the original
 )
 
-// copiedTables are the tables of a thread's checkpoints and events. Answers are not copied: they name the thread, and can be asked again. Runs stay with
-// the original.
+// copiedTables are the tables of checkpoints and events, in the order of their references.
+// Explanations are not copied: they contain the thread's ID, and a worker can compute them again.
+// Runs stay with the original.
 var copiedTables = func() []copied {
 	of := func(table, columns string) copied {
 		return copied{
@@ -41,6 +43,7 @@ var copiedTables = func() []copied {
 		}
 	}
 	checkpoints := of("checkpoints", "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, run_id, shape, tasks")
+	// The ID of the thread is also inside the stored metadata.
 	checkpoints.change = func(c *copier, values []any) {
 		if metadata, ok := values[6].([]byte); ok {
 			if changed := rows.WithThread(metadata, c.to); changed != nil {
@@ -66,16 +69,18 @@ var copiedTables = func() []copied {
 	}
 }()
 
-// colBody is where an event's row has its body.
+// colBody is the column of an event's row that refers to its body.
 const colBody = 8
 
 const (
+	// A copy is in thread_copies until its last transaction inserts the thread's row.
 	copyGoesOn = "SELECT 1 FROM thread_copies WHERE thread_id = ?"
 	sharesBody = "UPDATE event_bodies SET refs = refs + 1 WHERE body = ?"
 	putLineage = "INSERT INTO event_lineage (thread_id, source_thread_id, seq) SELECT ?2, ?1, max(seq) FROM events WHERE thread_id = ?2 HAVING count(*) > 0"
 )
 
-// copier copies a thread. It reads one state of the original on a connection of its own, however long that takes and whatever is written meanwhile.
+// copier copies a thread in small transactions. It reads one snapshot of the original on its own
+// connection, so the copy is consistent however long it takes.
 type copier struct {
 	store    *Store
 	from, to id.Thread
@@ -83,16 +88,21 @@ type copier struct {
 
 	batch []copiedValues
 	bytes int
-	begun bool  // something of the copy is committed
-	owner int64 // of its parts, as committed; 0: none yet
+	begun bool  // a part of the copy is committed
+	owner int64 // of the copied parts, once committed; else 0
 }
 
+// copiedValues is a row on its way, with the table it belongs to.
 type copiedValues struct {
 	of     *copied
 	values []any
 }
 
-// CopyThread is thread.Store.CopyThread.
+// CopyThread implements thread.Store. finish runs in the last transaction and inserts the row of
+// the copy, which makes the copy visible.
+//
+// At most copiesAtOnce run at a time: each holds a snapshot, which keeps SQLite's log from being
+// emptied.
 func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
 	select {
 	case s.copies <- struct{}{}:
@@ -111,7 +121,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		err = context.Cause(ctx)
 	}
 	conn.SetInterrupt(nil)
-	err = errors.Join(err, conn.Close()) // the state that it reads holds up the log of the database
+	err = errors.Join(err, conn.Close()) // ends the snapshot before the last write
 	if err == nil {
 		err = s.write(ctx, func(tx *Tx) error {
 			if _, err := c.put(tx); err != nil {
@@ -132,7 +142,8 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		return nil
 	}
 	if c.begun {
-		// The incomplete copy is deleted in the background. If not even this can be written, the next start does it.
+		// The rows written so far are deleted in the background. If even this write fails, the next
+		// start does it.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if e := s.write(limited, func(tx *Tx) error { return tx.abandonCopies(to) }); e != nil {
@@ -142,7 +153,8 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 	return fmt.Errorf("copy thread %s: %w", from, err)
 }
 
-// read reads the original, and writes all but the last batch of the copy.
+// read reads the original and writes all batches of the copy but the last, which CopyThread writes
+// together with the row.
 func (c *copier) read(ctx context.Context, conn *sqlite.Conn) (err error) {
 	if err := exec(conn, "BEGIN"); err != nil {
 		return err
@@ -184,7 +196,8 @@ func (c *copier) read(ctx context.Context, conn *sqlite.Conn) (err error) {
 	return nil
 }
 
-// flush writes what was read.
+// flush writes a batch in a transaction of its own. The first one registers the copy, so that a
+// crash leaves no rows without a record of them.
 func (c *copier) flush(ctx context.Context) error {
 	var owner int64
 	err := c.store.write(ctx, func(tx *Tx) (err error) {
@@ -205,14 +218,17 @@ func (c *copier) flush(ctx context.Context) error {
 	return nil
 }
 
-// put writes the batch. The contents of events are shared with the original, which has them as long as it is there. It gives the
-// owner of the parts; c stays as it is, since what put does may be undone and done again.
+// put inserts the batch and returns the owner of the copied parts. It does not change c, because
+// the writer may roll it back and run it again.
+//
+// Bodies of events are shared with the original. Each batch checks that the original still exists,
+// because its deletion would free the bodies.
 func (c *copier) put(tx *Tx) (owner int64, err error) {
 	now, err := tx.Thread(c.from)
 	if err != nil {
 		return 0, err
 	}
-	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted, and made again
+	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted and created again
 		return 0, relational.ErrNoThread
 	}
 	if c.begun {
@@ -247,7 +263,7 @@ func (c *copier) put(tx *Tx) (owner int64, err error) {
 	return owner, nil
 }
 
-// abandonCopies leaves what there is of copies to those who delete remains; to "" of all.
+// abandonCopies turns unfinished copies into remains, which a sweep deletes; to "" means all.
 func (tx *Tx) abandonCopies(to id.Thread) error {
 	for _, text := range []string{
 		"INSERT INTO thread_remains (thread_id) SELECT thread_id FROM thread_copies WHERE ?1 = '' OR thread_id = ?1 ON CONFLICT DO NOTHING",

@@ -17,13 +17,16 @@ import (
 )
 
 const (
+	// Sizes and delays of the reserve.
 	reserveName = "understudy.reserve"
-	// reserveBytes are kept for deleting: it writes before it frees. On a small disk it is less: a quarter of what is free, but never below leastReserve.
+	// reserveBytes is the space kept for deletes, which write before they free. On a small disk the
+	// reserve is a quarter of the free space, and at least leastReserve.
 	reserveBytes = 8 << 20
 	leastReserve = 64 << 10
-	// retryFull is how often a full disk is asked whether there is room again.
+	// retryFull is the interval at which a full disk is checked for space.
 	retryFull = time.Second
-	// foldPatience is how long a write that finds no room waits for readers that keep the log from being emptied.
+	// foldPatience is how long a write without space waits for readers that keep the log from being
+	// emptied.
 	foldPatience = time.Second
 )
 
@@ -32,48 +35,53 @@ var (
 	errGone = fault.New(fault.Unavailable, "the database file was removed or replaced while the server runs: nothing can be saved; put it back and start the server again")
 )
 
-// disk watches what the database stands on. A write that is answered must be in the file of that name, and on a full disk there must be a way
-// to make room.
+// disk checks that acknowledged writes are in the database file, and keeps space so that deletes
+// work on a full disk.
 //
-// That way is the reserve: a file that is given up for the transactions that delete, which write to the log before they free anything, and for folding
-// the log into the database, which empties the log but lets the database grow first. How much it grows (growth) depends on what was written since the
-// log was folded last: one large transaction, or many while a reader keeps an old state. So the reserve grows with it, before the commit. Half of
-// size is always left for deleting.
+// The space is the reserve, a file of its own. It is released to transactions that delete, which
+// write to the log before they free pages, and to folding the log into the database, which empties
+// the log but lets the database grow first. How much the database grows (growth) depends on what
+// was written since the last fold: one large transaction, or many while a reader holds an old
+// snapshot. So the reserve grows before the commit that needs it. Half of size is always left for
+// deletes.
 //
-// While the disk is full the reserve stays: what is free belongs to every program on the disk. Only a transaction that deletes and meets the end of the
-// disk has it, and what it did not need is taken back before its caller knows of its end (restore).
+// While the disk is full the reserve stays, because free space belongs to every program on the
+// disk. Only a delete that meets the end of the disk gets it, and the unused part is taken back
+// before the caller continues (restore).
 //
-// Only the writer's goroutine changes it.
+// Only the writer's goroutine uses disk; full and gone are also read by others.
 type disk struct {
 	log     *slog.Logger
 	path    string // of the database
-	reserve string // file that takes room, which those that delete are given
-	size    int64  // of the reserve while the log is folded
-	held    int64  // size of the reserve now
-	keep    bool   // there is one
+	reserve string // file that occupies the space for deletes
+	size    int64  // wanted size of the reserve when the log is folded
+	held    int64  // current size of the reserve
+	keep    bool   // false for databases in memory
 	files   []file
 	folding *sync.Mutex   // of the folder
 	every   time.Duration // retryFull; tests lower it
-	// allocate makes a file take at least so many bytes of its disk; tests replace it.
+	// allocate makes a file occupy at least size bytes of its disk; tests replace it.
 	allocate func(path string, size int64) error
-	// extend is allocate that writes nothing, or fails with errors.ErrUnsupported.
+	// extend is allocate without writing zeros; errors.ErrUnsupported if the file system cannot.
 	extend func(path string, size int64) error
 	fixed  bool // the reserve cannot grow: the file system has no extend
 
-	pageSize, pages int64     // of the database, with what is in the log; pages as of the last commit
+	pageSize, pages int64     // of the database including the log; pages as of the last commit
 	stored          int64     // bytes that the database takes on the disk
 	logged          int64     // size of the log's file
-	impatient       time.Time // until then readers are waited for only shortly: longer was in vain
+	impatient       time.Time // until then writes wait for readers only briefly: a long wait has just failed
 
 	full, gone atomic.Bool
 }
 
+// file is a database file and its identity when the store was opened.
 type file struct {
 	path string
 	info os.FileInfo
 }
 
-// watchDisk begins when the database is open, with its writing connection. volatile ones keep no reserve: their disk is memory.
+// watchDisk returns the disk of an open database. conn is its writing connection. volatile
+// databases keep no reserve: their disk is memory.
 func watchDisk(conn *sqlite.Conn, path string, folding *sync.Mutex, volatile bool, log *slog.Logger) (*disk, error) {
 	d := &disk{
 		log: log, path: path, folding: folding, reserve: filepath.Join(filepath.Dir(path), reserveName), keep: !volatile, size: leastReserve, every: retryFull,
@@ -95,7 +103,8 @@ func watchDisk(conn *sqlite.Conn, path string, folding *sync.Mutex, volatile boo
 	return d, nil
 }
 
-// begin folds what a server that was killed left in the log, with the room of its reserve, and takes the reserve.
+// begin folds what a killed server left in the log, using the old reserve, and takes a new one. On
+// a small disk it halves the reserve until it fits.
 func (d *disk) begin(conn *sqlite.Conn) {
 	before, statErr := os.Stat(d.reserve)
 	err := d.fold(conn, 0)
@@ -110,7 +119,7 @@ func (d *disk) begin(conn *sqlite.Conn) {
 	for d.size = reserveBytes; d.size >= leastReserve; d.size /= 2 {
 		free := 4 * d.size
 		if statErr == nil && before.Size() >= d.size {
-			free = d.size // it had that, and a full disk does not make it less
+			free = d.size // the old reserve had this size; a disk that is full now must not shrink it
 		}
 		if err = d.take(free, d.size); err == nil {
 			return
@@ -122,7 +131,8 @@ func (d *disk) begin(conn *sqlite.Conn) {
 	d.restore()
 }
 
-// take takes the reserve if free bytes are free, its own included: as many as the log needs, and size.
+// take sets the reserve to growth plus size, if growth plus free bytes are available, the current
+// reserve included. Requiring more than it takes avoids a disk that is full again at once.
 func (d *disk) take(free, size int64) error {
 	growth := d.growth()
 	if err := d.allocate(d.reserve, growth+free); err != nil {
@@ -133,7 +143,7 @@ func (d *disk) take(free, size int64) error {
 	return nil
 }
 
-// restore takes as much of the reserve as a full disk has room for.
+// restore takes back as much of the reserve as a full disk has space for, in small steps.
 func (d *disk) restore() {
 	if !d.keep || !d.full.Load() {
 		return
@@ -148,7 +158,7 @@ func (d *disk) restore() {
 	}
 }
 
-// hold makes the reserve smaller.
+// hold shrinks the reserve.
 func (d *disk) hold(size int64) {
 	if err := os.Truncate(d.reserve, size); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.log.Error("cannot release the reserve", "file", d.reserve, "error", err)
@@ -156,7 +166,8 @@ func (d *disk) hold(size int64) {
 	d.held = size
 }
 
-// giveUp leaves to those who delete all of the reserve that folding the log does not need. The file stays: on a full disk there may be no other.
+// giveUp releases the reserve to deletes, except what folding the log needs. The file stays,
+// because creating one may fail on a full disk.
 func (d *disk) giveUp() {
 	growth := d.growth()
 	if growth > 0 && d.keep {
@@ -167,12 +178,13 @@ func (d *disk) giveUp() {
 	d.hold(growth)
 }
 
-// growth is by how much the database grows at most when the log is folded: by the pages that it does not have yet, and by what is in the log.
+// growth returns by how much the database can grow when the log is folded: at most by its new
+// pages, and at most by the size of the log.
 func (d *disk) growth() int64 {
 	return max(0, min(d.pages*d.pageSize-d.stored, d.logged))
 }
 
-// count asks how many pages the database has, with those of the transaction that is open.
+// count reads the number of pages, those of the open transaction included.
 func (d *disk) count(conn *sqlite.Conn) error {
 	if d.pageSize == 0 {
 		if _, err := one(conn, "PRAGMA page_size", func(s *sqlite.Stmt) error { d.pageSize = s.ColumnInt64(0); return nil }); err != nil {
@@ -181,15 +193,16 @@ func (d *disk) count(conn *sqlite.Conn) error {
 	}
 	_, err := one(conn, "PRAGMA page_count", func(s *sqlite.Stmt) error {
 		n := s.ColumnInt64(0)
-		d.logged += max(0, n-d.pages) * d.pageSize // the least by which the commit lengthens it, or what it has been
+		d.logged += max(0, n-d.pages) * d.pageSize // a lower bound for the log after the commit
 		d.pages = n
 		return nil
 	})
 	return err
 }
 
-// cover makes the reserve as large as it has to be once the transaction that is open is committed. Where a disk cannot give room that is not written,
-// the reserve stays as it is.
+// cover grows the reserve to what is needed once the open transaction is committed; an error
+// refuses the commit. On file systems that can only reserve space by writing it, the reserve stays
+// as it is.
 func (d *disk) cover(conn *sqlite.Conn) error {
 	if !d.keep {
 		return nil
@@ -215,7 +228,8 @@ func (d *disk) cover(conn *sqlite.Conn) error {
 	return nil
 }
 
-// refuses gives why a write cannot be taken; nil when it can. On a full disk those that make room may go on.
+// refuses returns why a write cannot be accepted, or nil. On a full disk only deletes are
+// accepted.
 func (d *disk) refuses(makesRoom bool) error {
 	switch {
 	case d.gone.Load():
@@ -226,11 +240,12 @@ func (d *disk) refuses(makesRoom bool) error {
 	return nil
 }
 
-// check reports whether what was committed is in the files of their names, the first n of them: the database and its log. It is asked before a
-// commit is acknowledged.
+// check returns errGone if one of the first n files (the database, its log) was removed or
+// replaced. It runs before a commit is acknowledged: SQLite itself keeps writing to a deleted file
+// without an error.
 func (d *disk) check(n int) error { return d.look(n, func(string, os.FileInfo) {}) }
 
-// measure is check of all files for the writer, which needs to know how large they are.
+// measure is check for all files, and records their sizes.
 func (d *disk) measure() error {
 	return d.look(len(d.files), func(path string, info os.FileInfo) {
 		if path == d.path {
@@ -241,6 +256,7 @@ func (d *disk) measure() error {
 	})
 }
 
+// look calls at for each of the first n files that is still the one that was opened.
 func (d *disk) look(n int, at func(path string, info os.FileInfo)) error {
 	for _, f := range d.files[:n] {
 		info, err := os.Stat(f.path)
@@ -255,21 +271,23 @@ func (d *disk) look(n int, at func(path string, info os.FileInfo)) error {
 	return nil
 }
 
-// isFull reports whether a write failed because the disk is full. For the index of the log SQLite has an error of its own.
+// isFull reports whether a write failed because the disk is full. SQLite has a code of its own for
+// the index of the log.
 func isFull(err error) bool {
 	return sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull || sqlite.ErrCode(err) == sqlite.ResultIOErrSHMSize
 }
 
-// makeRoom is asked after a write met the end of the disk, and was undone. A log that is long has room that folding gives back: only when that is
-// not enough the disk counts as full, or when even then there was none for one that deletes (all).
+// makeRoom runs after a write met the end of the disk and was rolled back. Folding a long log
+// frees space, so the disk counts as full only if that does not suffice. all says that the write
+// deletes: then it gets the reserve.
 func (d *disk) makeRoom(conn *sqlite.Conn, all bool, cause error) {
-	if all && d.full.Load() && d.held > d.growth() { // folding may have to wait for readers
+	if all && d.full.Load() && d.held > d.growth() { // the reserve is quicker than folding, which may wait for readers
 		d.giveUp()
 		return
 	}
 	wait := foldPatience
 	if !all && !d.full.Load() && time.Now().Before(d.impatient) {
-		wait /= 10 // one large write after the other is not to hold up small ones
+		wait /= 10 // a series of large writes must not delay small ones
 	}
 	if err := d.fold(conn, wait); err != nil {
 		d.impatient = time.Now().Add(10 * foldPatience)
@@ -288,11 +306,11 @@ func (d *disk) makeRoom(conn *sqlite.Conn, all bool, cause error) {
 	}
 }
 
-// retry looks whether a full disk has room again.
+// retry checks whether a full disk has space again.
 func (d *disk) retry(conn *sqlite.Conn) {
 	err := d.take(2*d.size, d.size)
 	if err != nil {
-		// The log has grown with what was deleted. Folded, it gives that back.
+		// Deletes have lengthened the log; folding it returns that space.
 		if err = d.fold(conn, 0); err == nil {
 			err = d.takeAgain(conn)
 		}
@@ -309,8 +327,8 @@ func (d *disk) retry(conn *sqlite.Conn) {
 	}
 }
 
-// takeAgain takes the reserve if there is room for it and as much beside it, or for it and a little, and as much within the database, where something
-// was deleted.
+// takeAgain takes the reserve if twice its size is free. A little more than its size is enough if
+// the database itself has that much free space, as after deletes.
 func (d *disk) takeAgain(conn *sqlite.Conn) error {
 	free := 2 * d.size
 	if roomWithin(conn) >= d.size {
@@ -323,8 +341,9 @@ func (d *disk) takeAgain(conn *sqlite.Conn) error {
 	return err
 }
 
-// fold folds the log and empties its file, unless a reader is in the way for longer than wait. It is given what it may need of the reserve, and all
-// but half of size, which other programs cannot take meanwhile; the caller takes the rest again.
+// fold folds the log and empties its file, unless readers prevent it for longer than wait. It
+// releases what folding needs of the reserve, and all but half of size: what it keeps, other
+// programs cannot take meanwhile. The caller takes the rest again.
 func (d *disk) fold(conn *sqlite.Conn, wait time.Duration) error {
 	d.folding.Lock()
 	defer d.folding.Unlock()
@@ -338,11 +357,11 @@ func (d *disk) fold(conn *sqlite.Conn, wait time.Duration) error {
 		err = errors.New("a reader keeps the log of the database")
 	}
 	err = errors.Join(err, exec(conn, busyTimeout))
-	_ = d.measure() // how large the files are now; that they are gone shows with the next write
+	_ = d.measure() // updates the sizes; the next write reports missing files
 	return errors.Join(err, d.count(conn))
 }
 
-// roomWithin is how many bytes of the database are free for new rows.
+// roomWithin returns the free bytes inside the database file.
 func roomWithin(conn *sqlite.Conn) int64 {
 	var pages, size int64
 	for text, to := range map[string]*int64{"PRAGMA freelist_count": &pages, "PRAGMA page_size": &size} {
@@ -353,7 +372,7 @@ func roomWithin(conn *sqlite.Conn) int64 {
 	return pages * size
 }
 
-// fill lengthens a file to a size with zeros.
+// fill extends a file to size with zeros, for file systems without fallocate.
 func fill(f *os.File, size int64) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -368,6 +387,7 @@ func fill(f *os.File, size int64) error {
 	return f.Sync()
 }
 
+// allocate reserves space, by writing zeros if the file system has no other way.
 func allocate(path string, size int64) error {
 	err := extend(path, size)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -376,10 +396,12 @@ func allocate(path string, size int64) error {
 	return err
 }
 
+// extend reserves space without writing it.
 func extend(path string, size int64) error {
 	return change(path, func(f *os.File) error { return takeRoom(f, size) })
 }
 
+// change opens or creates a file of the owner only and calls with.
 func change(path string, with func(*os.File) error) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -16,18 +16,20 @@ import (
 	"understudy/thread"
 )
 
-// What only the checkpoints of a run have is known when all others of the thread were read. On a long thread that takes longer than other writers should wait, so
-// it is read on a reading connection: DeleteRunCheckpoints asks for a plan with an error, write makes it and runs the function again, and the plan holds
-// as long as nothing changed the thread's checkpoints since.
+// Which values only the checkpoints of one run use is known after reading all others of the thread.
+// On a long thread that takes longer than other writers should wait, so a reading connection does
+// it: DeleteRunCheckpoints requests a plan by returning unplanned, write makes the plan and runs
+// the function again. The plan is valid while the thread's checkpoints have not changed.
 
 const (
-	// longThread is from how many checkpoints on a plan is made.
+	// longThread is the number of checkpoints from which on a plan is made.
 	longThread = 500
-	// plannings is how often a plan is made for one write. After that everything is read within the transaction.
+	// plannings is how many plans are made for one write. After that everything is read inside the
+	// transaction, so that a busy thread cannot postpone it forever.
 	plannings = 3
 )
 
-// unplanned asks for a plan.
+// unplanned is the error that requests a plan.
 type unplanned struct {
 	thread id.Thread
 	run    id.Run
@@ -37,14 +39,15 @@ func (u *unplanned) Error() string {
 	return fmt.Sprintf("deleting the checkpoints of run %s of thread %s needs a plan", u.run, u.thread)
 }
 
-// dropPlan is what deleting the checkpoints of a run deletes.
+// dropPlan lists what deleting the checkpoints of a run deletes.
 type dropPlan struct {
 	unplanned
-	mark uint64 // of the thread when the plan was made
+	mark uint64 // of the thread before the plan was read
 	step thread.PruneStep
 }
 
-// marks count what changes the checkpoints of threads. Threads that share one only make plans anew. They belong to the writer's goroutine.
+// marks counts changes of the checkpoints of threads, in a fixed number of counters. Threads that
+// share one only cause unneeded plans. Only the writer's goroutine uses it.
 type marks struct {
 	seed   maphash.Seed
 	counts [1024]uint64
@@ -56,10 +59,12 @@ func (m *marks) of(t id.Thread) *uint64 {
 	return &m.counts[maphash.String(m.seed, string(t))%uint64(len(m.counts))]
 }
 
-// mark notes that a thread's checkpoints change, also when that is undone later.
+// mark records that a thread's checkpoints change. A rollback does not undo it, which only causes
+// an unneeded plan.
 func (tx *Tx) mark(t id.Thread) { *tx.lists.marks.of(t)++ }
 
-// planned returns the plan to delete the checkpoints of a run; nil: what it needs is to be read here.
+// planned returns the plan to delete the checkpoints of a run, nil if they are to be read in this
+// transaction, or unplanned.
 func (tx *Tx) planned(t id.Thread, r id.Run) (*dropPlan, error) {
 	if p := tx.plan; p != nil && p.thread == t && p.run == r && p.mark == *tx.lists.marks.of(t) {
 		return p, nil
@@ -77,7 +82,7 @@ func (tx *Tx) planned(t id.Thread, r id.Run) (*dropPlan, error) {
 	return nil, &unplanned{t, r}
 }
 
-// write runs fn as writeOnce does, and makes the plans that it asks for.
+// write runs fn as writeOnce does, and makes the plans that it requests.
 func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	var plan *dropPlan
 	for n := 0; ; n++ {
@@ -97,10 +102,11 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	}
 }
 
-// planDrop makes a plan.
+// planDrop makes a plan on a reading connection.
 func (s *Store) planDrop(ctx context.Context, asks *unplanned) (*dropPlan, error) {
 	p := &dropPlan{unplanned: *asks}
-	// When this write has ended, all writes before it have: a snapshot that begins then has what is marked.
+	// When this write has ended, all earlier writes have. So a snapshot that begins now contains
+	// every change that the mark counts.
 	if err := s.writeOnce(ctx, func(tx *Tx) error {
 		p.mark = *tx.lists.marks.of(p.thread)
 		return nil
@@ -114,6 +120,8 @@ func (s *Store) planDrop(ctx context.Context, asks *unplanned) (*dropPlan, error
 	return p, nil
 }
 
+// read finds the run's checkpoints, the values that only they name, and the parts that only these
+// values name.
 func (p *dropPlan) read(c *sqlite.Conn) error {
 	type value struct {
 		ns string

@@ -12,11 +12,12 @@ import (
 )
 
 const (
+	// Bodies are rows of their own, so that forks share them.
 	insertBody  = "INSERT INTO event_bodies (refs, content) VALUES (1, ?)"
 	insertEvent = "INSERT INTO events (" + relational.EventColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-// LastSeq is relational.Writer.LastSeq.
+// LastSeq implements relational.Writer.
 func (tx *Tx) LastSeq(t id.Thread) (last eventstore.Seq, err error) {
 	_, err = tx.one(relational.LastSeq.SQLite, func(s *sqlite.Stmt) error {
 		last = eventstore.Seq(s.ColumnInt64(0))
@@ -25,7 +26,8 @@ func (tx *Tx) LastSeq(t id.Thread) (last eventstore.Seq, err error) {
 	return last, err
 }
 
-// PutEvents is relational.Writer.PutEvents.
+// PutEvents implements relational.Writer. Each body has one reference; copies of threads share it
+// later.
 func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 	tx.LogChanged(t)
 	for _, e := range events {
@@ -40,7 +42,7 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 	return nil
 }
 
-// ChannelValue is eventstore.Tx.ChannelValue.
+// ChannelValue implements eventstore.Tx. It returns an empty type if there is no such value.
 func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error) {
 	b, err := newLoader(tx.conn, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
 	if b == nil || err != nil {

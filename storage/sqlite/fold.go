@@ -11,31 +11,36 @@ import (
 )
 
 const (
-	// foldAfter is how long after a write the log is folded into the database, together with what was written meanwhile.
+	// foldAfter is the delay between a write and folding the log, which gathers the writes in
+	// between.
 	foldAfter = 250 * time.Millisecond
-	// longLog is how many pages the log may have before it is to begin anew. For that all of it must be folded while nothing is written.
+	// longLog is the number of pages from which on the log should restart at its beginning. SQLite
+	// restarts it only when all of it was folded while no transaction wrote.
 	longLog = 4000
-	// fewPages is how many pages the writer may fold: others wait for it.
+	// fewPages is how many pages the writer may fold while other writes wait.
 	fewPages = 500
-	// passes bounds how often the rest of a long log is folded at once.
+	// passes bounds how often the rest of a long log is folded in a row.
 	passes = 8
-	// longestLog is where the writer folds what is left, however much that is, unless a reader is in the way.
+	// longestLog is the size from which on the writer folds the rest regardless of its size, unless
+	// a reader prevents it.
 	longestLog = 64 << 10
 )
 
-// folder folds the log into the database on a connection of its own: readers and the writer go on meanwhile. SQLite would do it within the commit that made
-// the log long, and everybody would wait.
+// folder folds SQLite's log into the database on a connection of its own, while readers and the
+// writer continue. SQLite itself would fold within the commit that makes the log long, and all
+// waiting writes would wait for it.
 type folder struct {
 	log     *slog.Logger
 	conn    *sqlite.Conn
-	written chan struct{} // something was written
-	last    chan struct{} // asks the writer to fold the rest
+	written chan struct{} // signals a commit
+	last    chan struct{} // requests that the writer folds the rest
 	stop    chan struct{}
 	stopped chan struct{}
-	folding sync.Mutex // held while conn folds: another connection that tries it then fails at once, however long it may wait
-	said    time.Time  // when a failure that goes on was logged; the zero time: none does
+	folding sync.Mutex // held while conn folds; a second connection would fail at once, without waiting
+	said    time.Time  // when the current failure was logged last; zero: folding works
 }
 
+// startFolder starts the goroutine; close ends it.
 func startFolder(path, synchronous string, log *slog.Logger) (*folder, error) {
 	conn, err := connect(path, false, "")
 	if err != nil {
@@ -51,7 +56,7 @@ func startFolder(path, synchronous string, log *slog.Logger) (*folder, error) {
 	return f, nil
 }
 
-// wake notes that something was written.
+// wake signals a commit. It never blocks: one signal stands for many commits.
 func (f *folder) wake() {
 	select {
 	case f.written <- struct{}{}:
@@ -59,12 +64,14 @@ func (f *folder) wake() {
 	}
 }
 
+// close waits for a fold that is under way.
 func (f *folder) close() error {
 	close(f.stop)
 	<-f.stopped
 	return f.conn.Close()
 }
 
+// run folds after the first commit of each interval, until close.
 func (f *folder) run() {
 	defer close(f.stopped)
 	timer := time.NewTimer(foldAfter)
@@ -85,10 +92,10 @@ func (f *folder) run() {
 	}
 }
 
-// sayFold is how often a failure that goes on is logged.
+// sayFold is the interval at which a lasting failure is logged.
 const sayFold = time.Minute
 
-// note logs that folding fails, not each time while it goes on, and that it works again.
+// note logs failures at most once per sayFold, and the recovery.
 func (f *folder) note(err error) {
 	now := time.Now()
 	switch {
@@ -101,33 +108,35 @@ func (f *folder) note(err error) {
 	}
 }
 
+// fold folds until the log is short, a reader prevents it, or the writer has to do the rest. A log
+// restarts only when it was folded completely, which under constant writes only the writer can do.
 func (f *folder) fold() error {
 	before := -1
 	for n := 1; ; n++ {
 		f.folding.Lock()
 		pages, left, err := fold(f.conn)
 		f.folding.Unlock()
-		if isFull(err) { // the writer has a reserve
+		if isFull(err) { // only the writer has a reserve
 			f.askWriter()
 			return nil
 		}
 		if err != nil || pages < longLog {
 			return err
 		}
-		held := pages-left == before // a reader needs what follows
+		held := pages-left == before // no progress: a reader needs the rest
 		before = pages - left
 		if left <= fewPages || pages > longestLog && n == passes && !held {
 			f.askWriter()
 			return nil
 		}
 		if held || n == passes {
-			f.wake() // again after a while
+			f.wake() // try again after foldAfter
 			return nil
 		}
 	}
 }
 
-// askWriter asks the writer to fold the rest.
+// askWriter requests that the writer folds the rest.
 func (f *folder) askWriter() {
 	select {
 	case f.last <- struct{}{}:
@@ -135,7 +144,8 @@ func (f *folder) askWriter() {
 	}
 }
 
-// fold folds as much of the log as readers allow, and gives how many pages it has and how many of them are left.
+// fold folds as much of the log as readers allow. It returns the number of its pages, and how many
+// are left.
 func fold(conn *sqlite.Conn) (pages, left int, err error) {
 	_, err = one(conn, "PRAGMA wal_checkpoint(PASSIVE)", func(s *sqlite.Stmt) error {
 		pages = s.ColumnInt(1)

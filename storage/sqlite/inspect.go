@@ -16,18 +16,20 @@ import (
 
 // Inspection is what Inspect finds in a data folder.
 type Inspection struct {
-	// Holder is the server that has the folder ("pid 12, since …"); "" none has.
+	// Holder is the server that holds the folder's lock ("pid 12, since …"); "" if none.
 	Holder string
-	// Size of the database in bytes, its log included; 0: there is none yet.
+	// Size is the size of the database with its log in bytes; 0: no database yet.
 	Size int64
-	// Schema is the number of the database's last migration, and Known that of this version's. A larger Schema cannot be opened.
+	// Schema is the number of the last migration of the database, Known that of this version. A
+	// larger Schema cannot be opened.
 	Schema, Known int
-	// Damage are the lines of SQLite's quick_check, or why the file cannot be read; nil: it is whole.
+	// Damage has the lines of SQLite's quick_check, or why the file cannot be read; nil if it is
+	// intact.
 	Damage []string
 }
 
-// Inspect looks into a data folder without changing it, also while a server works there. A folder that is not there is empty. The check
-// reads the whole database: an error that ctx ended says that it was not finished.
+// Inspect examines a data folder without changing it, also while a server uses it. A missing
+// folder is empty. The check reads the whole database: if ctx ends before, the error says so.
 func Inspect(ctx context.Context, dir string) (Inspection, error) {
 	in := Inspection{Known: len(migrations())}
 	var err error
@@ -76,7 +78,8 @@ func Inspect(ctx context.Context, dir string) (Inspection, error) {
 	return in, nil
 }
 
-// heldBy gives who has the lock of a data folder; "" nobody.
+// heldBy returns who holds the lock of a data folder; "" if no process does. A shared lock for the
+// test leaves other inspections undisturbed.
 func heldBy(dir string) (string, error) {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,11 +97,12 @@ func heldBy(dir string) (string, error) {
 	return "", err
 }
 
-// refuseForeign keeps off databases of LangGraph Server: theirs are imported, never written to. It looks before anything is opened for
-// writing, which may change the file.
+// refuseForeign returns an error for a database of LangGraph Server, which is imported and never
+// written to. It runs before the file is opened for writing, because opening may already change
+// it.
 func refuseForeign(path string) error {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-		return nil //nolint:nilerr // what is there will be made, or whoever opens it says why not
+		return nil //nolint:nilerr // a missing file is created; opening reports other errors
 	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err != nil {

@@ -13,16 +13,18 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-// typeList is the type of a row of checkpoint_blobs that holds a list by its parts. What it stands for is msgpack.
+// typeList is the type of a row of checkpoint_blobs that stores a list by its parts. The value it
+// represents is msgpack.
 const typeList = "list"
 
-// What meta says of layout.
 const (
+	// Values of layout in meta.
 	layoutCompact   = "compact"
 	layoutLangGraph = "langgraph"
 )
 
-// decideLayout gives the layout of a database; wanted, if it has none yet.
+// decideLayout returns the layout of a database; wanted if it has none yet. The first start
+// decides, so that old values stay readable by their first reader.
 func decideLayout(conn *sqlite.Conn, wanted string) (layout string, err error) {
 	if err := exec(conn, "INSERT INTO meta (key, value) VALUES ('layout', ?) ON CONFLICT DO NOTHING", wanted); err != nil {
 		return "", fmt.Errorf("layout: %w", err)
@@ -39,10 +41,11 @@ func decideLayout(conn *sqlite.Conn, wanted string) (layout string, err error) {
 	return layout, nil
 }
 
-// partBits is how many bits of list_parts.part are the number within its thread; above them is the owner.
+// partBits is the number of low bits of list_parts.part that hold the number within the thread;
+// the owner is above them.
 const partBits = 28
 
-// partKey is the key of a part; number 0 is before the first of an owner.
+// partKey returns the key of a part; number 0 is below the first part of an owner.
 func partKey(owner int64, number uint32) int64 { return owner<<partBits | int64(number) }
 
 const (
@@ -54,25 +57,28 @@ const (
 	deleteOwners = "DELETE FROM list_owners WHERE thread_id = ?"
 )
 
-// What is kept in memory to find parts that are known: digests, at about 40 bytes each, and bytes of the last values.
 const (
+	// Limits of what is kept in memory to recognize known parts: digests, at about 40 bytes each,
+	// and bytes of the last values.
 	partLimit  = 1 << 19
 	valueLimit = 32 << 20
 )
 
-// lists knows which parts the threads have that were written last, so that a step does not read back what the thread holds.
-// It belongs to the writer's goroutine. When it is full it is emptied: filling it again costs one scan for each thread.
+// lists caches the parts of the threads written last, so that a step does not read back what its
+// thread holds. Only the writer's goroutine uses it. When it is full it is emptied: refilling
+// costs one index scan per thread.
 type lists struct {
 	plain bool // layout langgraph: new values are stored as they are
 	of    map[id.Thread]*threadParts
 	size  int // digests
 	bytes int // of last values
-	// touched are the threads whose parts changed in the write that is going on: if it fails they are forgotten.
+	// touched are the threads whose parts the current write changed. If it fails they are
+	// forgotten.
 	touched []id.Thread
 	marks   *marks
 }
 
-// threadParts are the parts of one thread.
+// threadParts are the known parts of one thread.
 type threadParts struct {
 	owner int64
 	last  uint32 // the highest number in use
@@ -84,7 +90,7 @@ func newLists(plain bool) *lists {
 	return &lists{plain: plain, of: map[id.Thread]*threadParts{}, marks: newMarks()}
 }
 
-// forget drops what is known of a thread; it is read again when it is needed.
+// forget drops what is cached of a thread; it is read again when needed.
 func (l *lists) forget(t id.Thread) {
 	if p := l.of[t]; p != nil {
 		l.size -= len(p.known)
@@ -93,7 +99,7 @@ func (l *lists) forget(t id.Thread) {
 	}
 }
 
-// done ends a write: one that failed has undone what it did to the tables.
+// done ends a write. A failed one was rolled back, so the cache no longer matches the tables.
 func (l *lists) done(failed bool) {
 	if failed {
 		for _, t := range l.touched {
@@ -103,13 +109,13 @@ func (l *lists) done(failed bool) {
 	l.touched = l.touched[:0]
 }
 
-// clear forgets everything: more than one write was undone.
+// clear empties the cache after a rollback of several writes.
 func (l *lists) clear() {
 	clear(l.of)
 	l.size, l.bytes, l.touched = 0, 0, l.touched[:0]
 }
 
-// parts gives what is known of a thread's parts, for adding to them.
+// parts returns the cached parts of a thread, reading their digests if needed.
 func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	l := tx.lists
 	if p := l.of[t]; p != nil {
@@ -145,14 +151,14 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	return p, nil
 }
 
-// keeper is a compact.Keeper that adds to the parts of a thread.
+// keeper implements compact.Keeper on the parts of a thread.
 type keeper struct {
 	tx    *Tx
 	parts *threadParts
 	added []compact.Digest
 }
 
-// Keep is compact.Keeper.Keep.
+// Keep returns the number of the part with a digest, inserting it if it is new.
 func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 	p := k.parts
 	if n, ok := p.known[d]; ok {
@@ -161,7 +167,7 @@ func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 	if p.last+1 == 1<<partBits {
 		return 0, fmt.Errorf("the thread has reached the limit of %d list items", p.last)
 	}
-	digest := bytes.Clone(d[:]) // so that d, of which most are known, needs no memory of its own
+	digest := bytes.Clone(d[:]) // so that d, which is mostly known, does not escape to the heap
 	if err := k.tx.exec("INSERT INTO list_parts (part, digest, data) VALUES (?, ?, ?)", partKey(p.owner, p.last+1), digest, data); err != nil {
 		return 0, err
 	}
@@ -172,7 +178,7 @@ func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 	return p.last, nil
 }
 
-// putBlob stores the value of a channel, unless there is one at that version.
+// putBlob stores the value of a channel, unless that version exists.
 func (tx *Tx) putBlob(t id.Thread, ns string, b *checkpointer.Blob) error {
 	typ, data := b.Type, b.Bytes()
 	var k *keeper
@@ -192,7 +198,7 @@ func (tx *Tx) putBlob(t id.Thread, ns string, b *checkpointer.Blob) error {
 	if k == nil || len(k.added) == 0 || tx.conn.Changes() > 0 {
 		return nil
 	}
-	// There was a value at this version, which stays: nothing names what was just added.
+	// The version exists and stays, so no value names the parts that were just added.
 	p := k.parts
 	from := p.last + 1 - uint32(len(k.added))
 	if err := tx.exec(deleteParts, partKey(p.owner, from), partKey(p.owner, p.last)); err != nil {
@@ -202,7 +208,8 @@ func (tx *Tx) putBlob(t id.Thread, ns string, b *checkpointer.Blob) error {
 	return nil
 }
 
-// compact keeps the parts of a list and gives the value that names them; no keeper when it is to be stored as it is.
+// compact stores the parts of a list and returns the value that names them. It returns no keeper
+// if the value is to be stored as it is.
 func (tx *Tx) compact(t id.Thread, data []byte) ([]byte, *keeper, error) {
 	if data[0] < 0x90 || data[0] > 0x9f && data[0] != 0xdc && data[0] != 0xdd { // no array: nothing to look up
 		return nil, nil, nil
@@ -222,7 +229,7 @@ func (tx *Tx) compact(t id.Thread, data []byte) ([]byte, *keeper, error) {
 	return value, k, nil
 }
 
-// deleteLists deletes all parts of a thread.
+// deleteLists deletes all parts of a thread: one range of keys.
 func (tx *Tx) deleteLists(t id.Thread) error {
 	tx.lists.forget(t)
 	owner, found, err := findOwner(tx.conn, t)
@@ -235,8 +242,8 @@ func (tx *Tx) deleteLists(t id.Thread) error {
 	return tx.exec(deleteOwners, t)
 }
 
-// sweep deletes the parts that lists had which are gone, and that no list of the thread names any more. It reads the rows of
-// lists, which hold ranges, and chunks; no parts.
+// sweep deletes parts of deleted lists that no remaining list of the thread names. It reads the
+// rows of lists, which are ranges, and chunks, but no parts.
 func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	if len(gone) == 0 {
 		return nil
@@ -262,6 +269,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	return nil
 }
 
+// findOwner returns the owner number of a thread's parts.
 func findOwner(c *sqlite.Conn, t id.Thread) (owner int64, found bool, err error) {
 	found, err = one(c, ownerOf, func(s *sqlite.Stmt) error {
 		owner = s.ColumnInt64(0)

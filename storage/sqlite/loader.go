@@ -13,21 +13,22 @@ import (
 	"understudy/storage/internal/rows"
 )
 
-// loader fills tuples with what belongs to them. What did not change between checkpoints is loaded once and shared: values,
-// and of lists their parts.
+// loader adds values and writes to tuples of one thread. Values, and parts of lists, that several
+// checkpoints share are loaded once.
 type loader struct {
 	conn   *sqlite.Conn
 	thread id.Thread
-	blobs  map[blobKey]*checkpointer.Blob // nil: there is no such row
+	blobs  map[blobKey]*checkpointer.Blob // a nil entry: no such row
 
-	owner int64             // of the thread's parts; 0: not looked up
+	owner int64             // of the thread's parts; 0: not read yet
 	parts map[uint32][]byte // by number
-	arena []byte            // where the next parts go
+	arena []byte            // memory for the next parts
 
 	bounded, begun bool // begun: the first tuple was filled
 	room           int  // bytes that tuples after the first may still add, if bounded
 }
 
+// blobKey identifies a channel value of the thread.
 type blobKey struct {
 	ns string
 	rows.ChannelVersion
@@ -54,7 +55,7 @@ func (l *loader) take(n int) error {
 	return nil
 }
 
-// fill adds values and writes to a tuple, which is Left if they do not fit.
+// fill loads the values and writes of a checkpoint.
 func (l *loader) fill(t *checkpointer.Tuple) error {
 	err := l.take(len(t.Data) + len(t.Metadata) + len(t.Tasks))
 	if err == nil {
@@ -103,6 +104,7 @@ func (l *loader) fillWrites(t *checkpointer.Tuple) error {
 	}, t.Thread, t.NS, t.ID)
 }
 
+// blob returns a channel value, or nil if there is none. Lists are returned by item.
 func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
 	if b, ok := l.blobs[k]; ok {
 		return b, nil
@@ -128,7 +130,7 @@ func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
 	return b, nil
 }
 
-// list gives the items of a list that is stored by its parts.
+// list returns the items of a list that is stored by its parts.
 func (l *loader) list(value []byte) ([][]byte, error) {
 	v, err := compact.Parse(value)
 	if err != nil {
@@ -160,7 +162,7 @@ func (l *loader) missing(v *compact.Value, runs []compact.Run) int {
 	return max(0, n)
 }
 
-// runs gives the parts of a list in its order, those that its chunks name included.
+// runs returns the parts of a list in order, those named by its chunks included.
 func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 	if len(v.Chunks) == 0 {
 		return v.Parts, nil
@@ -185,7 +187,7 @@ func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 	return append(runs, v.Parts...), nil
 }
 
-// named adds to a set all parts that a list is made of, chunks included.
+// named adds all parts of a list to set, its chunks included.
 func (l *loader) named(value []byte, set *compact.Set) error {
 	v, err := compact.Parse(value)
 	if err != nil {
@@ -197,10 +199,12 @@ func (l *loader) named(value []byte, set *compact.Set) error {
 	return err
 }
 
-// nearby is how far parts may be apart to be read together: stepping over a row costs less than looking one up.
+// nearby is the largest gap between parts that are read together: skipping a row costs less than
+// another lookup.
 const nearby = 16
 
-// fetch loads parts that were not loaded before. size is about how many bytes they have.
+// fetch loads the parts that are not loaded yet, in few ranges. size is about the number of their
+// bytes.
 func (l *loader) fetch(runs []compact.Run, size int) error {
 	if l.parts == nil {
 		l.parts = map[uint32][]byte{}
@@ -247,7 +251,8 @@ func (l *loader) read(first, last uint32, size int) error {
 		}
 		l.owner = owner
 	}
-	// One piece of memory for many parts. A list keeps what it shares it with alive: pieces are no larger than is usual for a list.
+	// Many parts share one piece of memory. A list keeps the whole piece alive, so pieces are no
+	// larger than a usual list.
 	const least, most = 4 << 10, 1 << 20
 	return query(l.conn, selectParts, func(s *sqlite.Stmt) error {
 		n := s.ColumnLen(1)

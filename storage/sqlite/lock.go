@@ -13,7 +13,8 @@ import (
 
 const lockName = "understudy.lock"
 
-// makeDir creates the data folder for its owner only. It holds conversations: an existing folder loses the access of others too.
+// makeDir creates the data folder for its owner only. An existing folder loses the access of
+// others, because it holds conversations.
 func makeDir(dir string) error {
 	_, before := os.Lstat(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -28,8 +29,9 @@ func makeDir(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// makeFile makes the file of the database, and takes the access of others from one that is there: it holds conversations, and may be copied
-// to another folder. SQLite gives the files beside it the same mode.
+// makeFile creates the database file for its owner only, and removes the access of others from an
+// existing one: unlike the folder's mode, its own survives a copy. SQLite gives -wal and -shm the
+// same mode.
 func makeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -44,8 +46,8 @@ func makeFile(path string) error {
 	return err
 }
 
-// lockDir takes the lock of a data folder. It is held until the file is closed, or the process ends in whatever way.
-// Who holds it is written inside, for the message of a second one; the lock itself is the kernel's.
+// lockDir locks a data folder until the file is closed or the process ends in any way. The kernel
+// holds the lock; the text in the file only serves the message for a second server.
 func lockDir(dir string) (*os.File, error) {
 	f, err := openLock(dir)
 	if err != nil {
@@ -53,7 +55,7 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		held, _ := io.ReadAll(io.LimitReader(f, 200)) // without it the message is only less precise
+		held, _ := io.ReadAll(io.LimitReader(f, 200)) // without it the message is less precise
 		return nil, errors.Join(fmt.Errorf("the data folder %s is in use by another server (%s)", dir, holder(string(held))), f.Close())
 	}
 	if err != nil {
@@ -65,8 +67,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// openLock opens the lock file of a data folder. One that it makes is locked before it has its name: a server that looks for abandoned folders in memory
-// never sees it without.
+// openLock opens the lock file. A new one is locked before it gets its name, so that a server that
+// removes abandoned in-memory folders never sees it unlocked.
 func openLock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
@@ -76,7 +78,7 @@ func openLock(dir string) (*os.File, error) {
 	if f, err = os.CreateTemp(dir, lockName+".*"); err != nil {
 		return nil, err
 	}
-	defer os.Remove(f.Name()) // its name of before
+	defer os.Remove(f.Name()) // its temporary name
 	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
 		err = os.Link(f.Name(), path)
 	}
@@ -84,14 +86,16 @@ func openLock(dir string) (*os.File, error) {
 		return f, nil
 	}
 	_ = f.Close()                                          // it is empty
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // another was faster, or the file system has no links
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // another process was faster, or there are no hard links
 }
 
+// writeHolder writes who holds the lock.
 func writeHolder(f *os.File) error {
 	_, err := f.WriteAt(fmt.Appendf(nil, "pid %d, since %s\n", os.Getpid(), time.Now().UTC().Format(time.RFC3339)), 0)
 	return err
 }
 
+// holder returns the text of a lock file for messages.
 func holder(text string) string {
 	if text = strings.TrimSpace(text); text != "" {
 		return text

@@ -10,13 +10,14 @@ import (
 
 const (
 	memoryPrefix = "understudy-memory-"
-	// memoryMark is a file in folders that memoryDir made: no other is ever removed.
+	// memoryMark is a file in the folders that memoryDir creates: no other folder is ever removed.
 	memoryMark = "volatile"
-	// youngFolder is how long a folder may be without a lock: its server is about to take it.
+	// youngFolder is how long a folder may exist without a lock: its server is about to take it.
 	youngFolder = time.Minute
 )
 
-// memoryDir makes a folder that is in memory where the system has a place for it. It removes those of servers that were killed.
+// memoryDir creates a folder in memory, if the system has a place for it. It removes those of
+// killed servers.
 func memoryDir() (string, error) {
 	for _, place := range []string{"/dev/shm", os.TempDir()} {
 		sweepMemory(place)
@@ -27,12 +28,13 @@ func memoryDir() (string, error) {
 		if err := os.WriteFile(filepath.Join(dir, memoryMark), nil, 0o600); err == nil {
 			return dir, nil
 		}
-		_ = os.RemoveAll(dir) // it is empty
+		_ = os.RemoveAll(dir) // nothing is in it yet
 	}
-	return os.MkdirTemp("", memoryPrefix) // for its error
+	return os.MkdirTemp("", memoryPrefix) // returns the error of the last resort
 }
 
-// sweepMemory removes folders in memory that no process holds.
+// sweepMemory removes in-memory folders that no process holds. A killed server cannot remove its
+// own, and they occupy memory.
 func sweepMemory(place string) {
 	marks, err := filepath.Glob(filepath.Join(place, memoryPrefix+"*", memoryMark))
 	if err != nil {
@@ -46,6 +48,7 @@ func sweepMemory(place string) {
 	}
 }
 
+// abandonedMemory reports whether no process holds a folder.
 func abandonedMemory(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if errors.Is(err, os.ErrNotExist) {

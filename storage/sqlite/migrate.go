@@ -17,14 +17,15 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migration is one step of the schema. A released one is never edited; the schema changes by another.
+// migration is one step of the schema. A released one is never edited; a new step changes the
+// schema.
 type migration struct {
 	number int
 	name   string
 	script string
 }
 
-// migrations are the steps in order: files named 0001_what.sql, without gaps.
+// migrations returns the steps in order: files named 0001_what.sql, without gaps.
 func migrations() []migration {
 	files, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted
 	if err != nil {
@@ -45,8 +46,8 @@ func migrations() []migration {
 	return steps
 }
 
-// migrate takes a database to the last of the steps, each in a transaction of its own with its record. The folder's lock keeps
-// others away meanwhile.
+// migrate brings a database to the last step. Each step is a transaction with its record, so an
+// interrupted migration continues at the next start. The folder's lock keeps other servers away.
 func migrate(ctx context.Context, conn *sqlite.Conn, steps []migration, log *slog.Logger) error {
 	err := exec(conn, `CREATE TABLE IF NOT EXISTS schema_migrations (
 		number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL DEFAULT (unixepoch() * 1000000)) STRICT`)
@@ -82,6 +83,7 @@ func migrate(ctx context.Context, conn *sqlite.Conn, steps []migration, log *slo
 	return nil
 }
 
+// apply runs a step and records it.
 func apply(conn *sqlite.Conn, m migration) (err error) {
 	done, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {

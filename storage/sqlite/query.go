@@ -15,14 +15,14 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-// query runs a statement, kept prepared by its connection, and calls row for each row. row may be nil. An error of row ends it.
-// The text must be one of a few: it is the key under which the statement is kept. row must not run the same text on the same
-// connection: it would begin the statement anew.
+// query runs a statement and calls row for each row; row may be nil, and its error ends the query.
+// The connection caches prepared statements by text, so text must be one of a few. row must not
+// run the same text on the same connection: that would reset the statement.
 func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...any) error {
 	return visit(conn, text, row, nil, args)
 }
 
-// visit is query with a function of its own kind, or with one of relational.
+// visit is query for row functions of this package (own) or of relational (fn).
 func visit(conn *sqlite.Conn, text string, own func(*sqlite.Stmt) error, fn func(relational.Row) error, args []any) (err error) {
 	stmt, err := conn.Prepare(text)
 	if err != nil {
@@ -30,11 +30,12 @@ func visit(conn *sqlite.Conn, text string, own func(*sqlite.Stmt) error, fn func
 	}
 	large := false
 	defer func() {
-		// Reset gives back the locks of a statement that was not read to its end; its error is that of Step again.
+		// Reset releases the read lock of a statement that was not read to its end. Its error
+		// repeats that of Step.
 		if e := stmt.Reset(); err == nil && e != nil {
 			err = classify(e)
 		}
-		if large { // a kept statement keeps copies of what was bound until it is bound again
+		if large { // a cached statement keeps copies of its arguments until it is bound again
 			if e := stmt.ClearBindings(); err == nil && e != nil {
 				err = classify(e)
 			}
@@ -70,9 +71,10 @@ func visit(conn *sqlite.Conn, text string, own func(*sqlite.Stmt) error, fn func
 // errStop ends a query early without an error.
 var errStop = relational.ErrStop
 
+// exec runs a statement without reading rows.
 func exec(conn *sqlite.Conn, text string, args ...any) error { return query(conn, text, nil, args...) }
 
-// one is query for statements that give at most one row; it reports whether there was one.
+// one is query for statements that return at most one row; it reports whether there was one.
 func one(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...any) (found bool, err error) {
 	err = query(conn, text, func(s *sqlite.Stmt) error {
 		found = true
@@ -86,7 +88,8 @@ func one(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ...a
 	return found, err
 }
 
-// bind sets a parameter; see relational.Querier. Use orNull where empty text is meant to be NULL.
+// bind sets a parameter; see relational.Querier for the types. Use orNull where empty text means
+// NULL.
 func bind(stmt *sqlite.Stmt, i int, arg any) {
 	switch v := arg.(type) {
 	case nil:
@@ -139,7 +142,7 @@ func bind(stmt *sqlite.Stmt, i int, arg any) {
 	}
 }
 
-// isLarge reports whether an argument takes memory that is worth returning at once.
+// isLarge reports whether an argument is worth releasing at once.
 func isLarge(arg any) bool {
 	const limit = 64 << 10
 	switch v := arg.(type) {
@@ -161,7 +164,7 @@ func bindBytes(stmt *sqlite.Stmt, i int, b []byte) {
 	}
 }
 
-// orNull turns empty text into NULL.
+// orNull returns NULL for empty text.
 func orNull[T ~string](v T) any {
 	if v == "" {
 		return nil
@@ -169,7 +172,8 @@ func orNull[T ~string](v T) any {
 	return string(v)
 }
 
-// columnBytes copies a value; nil for NULL.
+// columnBytes returns a copy of a value; nil for NULL. SQLite's own memory is valid until the next
+// step only.
 func columnBytes(stmt *sqlite.Stmt, col int) []byte {
 	if stmt.ColumnIsNull(col) {
 		return nil
@@ -179,7 +183,7 @@ func columnBytes(stmt *sqlite.Stmt, col int) []byte {
 	return b
 }
 
-// columnTime reads microseconds; the zero time for NULL.
+// columnTime reads microseconds as UTC; the zero time for NULL.
 func columnTime(stmt *sqlite.Stmt, col int) time.Time {
 	if stmt.ColumnIsNull(col) {
 		return time.Time{}
@@ -187,7 +191,8 @@ func columnTime(stmt *sqlite.Stmt, col int) time.Time {
 	return time.UnixMicro(stmt.ColumnInt64(col)).UTC()
 }
 
-// classify turns SQLite's errors into ours. What a caller can do something about gets a kind; the rest stays as it is.
+// classify turns SQLite's errors into errors of this program. Those that a caller or operator can
+// act on get a kind; others stay as they are.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -215,18 +220,20 @@ func classify(err error) error {
 	return err
 }
 
-// read and snapshot run fn on a reading connection.
+// read runs fn on a reading connection.
 func (s *Store) read(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
 	defer s.metrics.Read(time.Now())
 	return s.readers.read(ctx, fn)
 }
 
+// snapshot is read with all queries of fn seeing one state of the database.
 func (s *Store) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
 	defer s.metrics.Read(time.Now())
 	return s.readers.snapshot(ctx, fn)
 }
 
-// scan is snapshot for what may read everything. hint says how a client narrows it.
+// scan is snapshot for queries that may read any number of rows. hint says how a client can narrow
+// the search.
 func (s *Store) scan(ctx context.Context, hint string, fn func(conn *sqlite.Conn) error) error {
 	return s.scans.Do(ctx, hint, func(ctx context.Context) error { return s.snapshot(ctx, fn) })
 }

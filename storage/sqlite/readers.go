@@ -10,10 +10,11 @@ import (
 
 var errClosed = errors.New("the database is closed")
 
-// readers is a pool of reading connections. The one used last is taken first: its cache is warm.
+// readers is a pool of reading connections. The most recently used one is taken first, because its
+// cache is warm.
 //
-// sqlitex.Pool would start a goroutine for each use of a connection, to watch the context; here a connection is watched only when
-// its context ends, which for most reads is never.
+// sqlitex.Pool would start a goroutine per use to watch the context. Here a connection is
+// interrupted only when its context ends, which for most reads never happens.
 type readers struct {
 	tokens chan struct{} // one for each free connection
 	closed chan struct{}
@@ -24,9 +25,10 @@ type readers struct {
 
 type reader struct {
 	conn      *sqlite.Conn
-	interrupt chan struct{} // closing it ends what the connection is doing
+	interrupt chan struct{} // closing it interrupts the connection
 }
 
+// openReaders opens n connections.
 func openReaders(path string, n int) (*readers, error) {
 	p := &readers{tokens: make(chan struct{}, n), closed: make(chan struct{})}
 	for range n {
@@ -42,7 +44,8 @@ func openReaders(path string, n int) (*readers, error) {
 	return p, nil
 }
 
-// read runs fn with a connection. Each query of fn sees the rows committed when it began. It waits for a free connection.
+// read runs fn with a connection, waiting for a free one. Each query of fn sees the rows committed
+// when it begins.
 func (p *readers) read(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
 	return p.use(ctx, false, fn)
 }
@@ -52,6 +55,7 @@ func (p *readers) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error
 	return p.use(ctx, true, fn)
 }
 
+// use takes a connection, watches ctx, and returns the connection without an open transaction.
 func (p *readers) use(ctx context.Context, together bool, fn func(conn *sqlite.Conn) error) (err error) {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -75,7 +79,7 @@ func (p *readers) use(ctx context.Context, together bool, fn func(conn *sqlite.C
 			err = context.Cause(ctx)
 		}
 		if !r.conn.AutocommitEnabled() {
-			if e := exec(r.conn, "ROLLBACK"); err == nil { // nothing was written
+			if e := exec(r.conn, "ROLLBACK"); err == nil { // a reader has written nothing
 				err = e
 			}
 		}
@@ -89,7 +93,8 @@ func (p *readers) use(ctx context.Context, together bool, fn func(conn *sqlite.C
 	return fn(r.conn)
 }
 
-// watch makes the end of ctx interrupt the connection, until the returned function is called: it reports whether that happened.
+// watch makes the end of ctx interrupt the connection until unwatch is called, which reports
+// whether it did.
 func (r *reader) watch(ctx context.Context) (unwatch func() (interrupted bool)) {
 	if ctx.Done() == nil {
 		return func() bool { return false }
@@ -104,13 +109,14 @@ func (r *reader) watch(ctx context.Context) (unwatch func() (interrupted bool)) 
 		if stop() {
 			return false
 		}
-		// The channel is closed, or will be: the connection gets another when it is watched again.
+		// The channel is closed or about to be, so the next watch needs a new one.
 		r.interrupt = nil
 		r.conn.SetInterrupt(nil)
 		return true
 	}
 }
 
+// put returns a connection to the pool.
 func (p *readers) put(r *reader) {
 	p.mu.Lock()
 	p.free = append(p.free, r)
@@ -118,7 +124,7 @@ func (p *readers) put(r *reader) {
 	p.tokens <- struct{}{}
 }
 
-// close waits for the connections in use.
+// close waits for the connections in use and closes all.
 func (p *readers) close() error {
 	close(p.closed)
 	var errs []error

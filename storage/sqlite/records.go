@@ -13,7 +13,7 @@ import (
 
 const insertRecord = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
-// PutRecords is relational.Writer.PutRecords.
+// PutRecords implements relational.Writer.
 func (tx *Tx) PutRecords(t id.Thread, records []*bridge.Record) error {
 	for _, r := range records {
 		if err := tx.exec(insertRecord, t, r.Offset.MS, r.Offset.N, r.Run, int(r.Kind), relational.RecordFlags(r), r.Event, r.Data, r.Checkpoint); err != nil {
@@ -23,7 +23,7 @@ func (tx *Tx) PutRecords(t id.Thread, records []*bridge.Record) error {
 	return nil
 }
 
-// DeleteRecords is run.Tx.DeleteRecords. Records of runs that are gone are dropped too.
+// DeleteRecords implements run.Tx. It also deletes records of runs that no longer exist.
 func (tx *Tx) DeleteRecords(endedBefore time.Time) (int, error) {
 	var over []id.Run
 	if err := tx.query(`SELECT s.run_id FROM stream_runs s LEFT JOIN runs r ON r.run_id = s.run_id
@@ -44,7 +44,8 @@ func (tx *Tx) DeleteRecords(endedBefore time.Time) (int, error) {
 	return total, nil
 }
 
-// deleteRecords drops the records of a run, looking only at its part of the thread's stream.
+// deleteRecords deletes the records of a run. stream_runs has the range of its offsets, so only
+// this part of the thread's stream is read.
 func (tx *Tx) deleteRecords(r id.Run) (int, error) {
 	var thread string
 	var first, last int64

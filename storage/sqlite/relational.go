@@ -14,7 +14,7 @@ import (
 	"understudy/storage/internal/rows"
 )
 
-// row is a row of an answer as relational reads it.
+// row implements relational.Row on a statement.
 type row struct{ s *sqlite.Stmt }
 
 func (r row) Null(col int) bool      { return r.s.ColumnIsNull(col) }
@@ -24,6 +24,7 @@ func (r row) Int(col int) int64      { return r.s.ColumnInt64(col) }
 func (r row) Bool(col int) bool      { return r.s.ColumnBool(col) }
 func (r row) Time(col int) time.Time { return columnTime(r.s, col) }
 
+// Append copies a value into buf without an allocation of its own.
 func (r row) Append(buf []byte, col int) []byte {
 	at, n := len(buf), r.s.ColumnLen(col)
 	buf = slices.Grow(buf, n)[:at+n]
@@ -31,7 +32,8 @@ func (r row) Append(buf []byte, col int) []byte {
 	return buf
 }
 
-// querier is a connection on which relational reads. There is no way to the database that it could save: what may be put off is done at once.
+// querier implements relational.Querier on a connection. There are no round trips to save here, so
+// queries that Postgres would batch run at once.
 type querier struct{ conn *sqlite.Conn }
 
 var (
@@ -39,22 +41,26 @@ var (
 	_ relational.Writer  = (*Tx)(nil)
 )
 
+// Query implements relational.Querier.
 func (q querier) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
 	return visit(q.conn, s.SQLite, nil, fn, args)
 }
 
+// Ask runs the query at once: batching saves nothing without a network.
 func (q querier) Ask(s relational.Statement, fn func(relational.Row) error, args ...any) error {
 	return q.Query(s, fn, args...)
 }
 
 func (querier) Send() error { return nil }
 
-func (querier) Nests() {} // relational.Nesting
+func (querier) Nests() {} // implements relational.Nesting
 
 func (q querier) Walk(_ int, s relational.Statement, fn func(relational.Row) error, args ...any) error {
 	return q.Query(s, fn, args...)
 }
 
+// Query counts the rows that a transaction reads, which tests limit: the writer holds up all
+// others while it reads.
 func (tx *Tx) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
 	if fn == nil {
 		return tx.querier.Query(s, nil, args...)
@@ -77,6 +83,8 @@ func (tx *Tx) Exec(s relational.Statement, args ...any) error {
 	return exec(tx.conn, s.SQLite, args...)
 }
 
+// Affected runs a statement and returns the number of changed rows. A statement without text for
+// SQLite does nothing.
 func (tx *Tx) Affected(s relational.Statement, args ...any) (int64, error) {
 	if s.SQLite == "" {
 		return 0, nil
@@ -85,18 +93,19 @@ func (tx *Tx) Affected(s relational.Statement, args ...any) (int64, error) {
 	return int64(tx.conn.Changes()), err
 }
 
-// Lock and LockRun have nothing to do: only one transaction writes at a time.
+// Lock and LockRun do nothing: only one transaction writes at a time.
 func (*Tx) Lock(...id.Thread) {}
 func (*Tx) LockRun(id.Run)    {}
 
-// LogChanged notes that the log of a thread is another after this transaction.
+// LogChanged records that this transaction changes the log of a thread. Followers of the log are
+// notified after the commit.
 func (tx *Tx) LogChanged(t id.Thread) {
 	if n := len(tx.threads); n == 0 || tx.threads[n-1] != t {
 		tx.threads = append(tx.threads, t)
 	}
 }
 
-// database is the store as relational opens reads and writes on it.
+// database implements relational.DB on the store.
 type database struct{ s *Store }
 
 func (d database) Read(ctx context.Context, fn func(relational.Querier) error) error {
@@ -115,6 +124,7 @@ func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) erro
 	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
 }
 
+// Fill shares values between the tuples of a thread.
 func (database) Fill(q relational.Querier, t id.Thread, bytes int, tuples ...*checkpointer.Tuple) error {
 	l := newLoader(q.(querier).conn, t)
 	l.bound(bytes)
@@ -140,6 +150,7 @@ func (database) Value(q relational.Querier, t id.Thread, channel, version string
 	return newLoader(q.(querier).conn, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
 }
 
+// Parts adds the parts of each list value to the set of the same index.
 func (database) Parts(q relational.Querier, t id.Thread, values [][]byte, sets []*compact.Set) error {
 	l := newLoader(q.(querier).conn, t)
 	for i, value := range values {
@@ -150,6 +161,7 @@ func (database) Parts(q relational.Querier, t id.Thread, values [][]byte, sets [
 	return nil
 }
 
+// Whole returns a function that reports whether a checkpoint has all its delta channels' values.
 func (database) Whole(q relational.Querier, t id.Thread) func(string, id.Checkpoint, []string) (bool, error) {
 	return func(ns string, c id.Checkpoint, channels []string) (bool, error) {
 		return whole(q.(querier).conn, checkpointer.Key{Thread: t, NS: ns, ID: c}, channels)

@@ -20,7 +20,8 @@ const (
 	hasValue    = "SELECT 1 FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ? AND channel = ? AND version = ? AND type <> 'empty'"
 )
 
-// PruneStep is thread.Tx.PruneStep.
+// PruneStep implements thread.Tx. The step names everything that goes; it was computed on a
+// reading connection.
 func (tx *Tx) PruneStep(t id.Thread, step *thread.PruneStep) error {
 	tx.mark(t)
 	fail := func(err error) error { return fmt.Errorf("prune checkpoints of thread %s: %w", t, err) }
@@ -55,7 +56,8 @@ func (tx *Tx) PruneStep(t id.Thread, step *thread.PruneStep) error {
 	return nil
 }
 
-// RemoveThread is thread.Tx.RemoveThread.
+// RemoveThread implements thread.Tx. It deletes the row and what makes the thread visible, and
+// leaves the rest to sweeps: the number of other rows is unbounded.
 func (tx *Tx) RemoveThread(t id.Thread) error {
 	tx.mark(t)
 	if err := tx.deleteRow(t); err != nil {
@@ -75,7 +77,8 @@ func (tx *Tx) RemoveThread(t id.Thread) error {
 	return nil
 }
 
-// whole reports whether a checkpoint has a value of each of the channels that it has a version of.
+// whole reports whether a checkpoint has a value for each of channels that it has a version of, in
+// checkpoint_blobs or inline.
 func whole(c *sqlite.Conn, k checkpointer.Key, channels []string) (bool, error) {
 	var data []byte
 	if _, err := one(c, "SELECT checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",

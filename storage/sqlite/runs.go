@@ -16,11 +16,12 @@ import (
 
 const storedRun = "SELECT kwargs_digest, status, created_at, thread_id FROM runs " + relational.OfThreads + "run_id = ?"
 
-// updateRun has the parameters of relational.RunColumns.
+// updateRun takes the parameters of relational.RunColumns.
 var updateRun = "UPDATE runs SET " + setters(relational.RunColumns, "run_id", "thread_id", "status", "created_at")
 
-// setters give columns, all but some, the values that they have in the order of columns. SQLite writes all indexes of the columns that are named, so
-// those of an index are named only when they changed.
+// setters returns assignments of columns, except some, to the parameters at their positions.
+// SQLite rewrites every index of a named column even if the value is the same, so indexed columns
+// are named only when they changed.
 func setters(columns string, but ...string) string {
 	var set []string
 	for i, column := range strings.Split(columns, ", ") {
@@ -31,7 +32,7 @@ func setters(columns string, but ...string) string {
 	return strings.Join(set, ", ")
 }
 
-// InsertRun is run.Tx.InsertRun.
+// InsertRun implements run.Tx and updates the head of the thread's queue.
 func (tx *Tx) InsertRun(r *run.Run) error {
 	if err := tx.Tx.InsertRun(r); err != nil {
 		return err
@@ -39,7 +40,8 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 	return tx.queue(r.Thread, r.Status)
 }
 
-// UpdateRun is run.Tx.UpdateRun. The arguments are written only if they changed.
+// UpdateRun implements run.Tx. It writes the arguments, which can be large, only if their digest
+// changed.
 func (tx *Tx) UpdateRun(r *run.Run) error {
 	args, kwargs, digest, err := relational.RunArgs(r)
 	if err != nil {
@@ -79,7 +81,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	return tx.queue(r.Thread, r.Status)
 }
 
-// DeleteRun is run.Tx.DeleteRun.
+// DeleteRun implements run.Tx. relational.ErrNoRun if there is no such run on the thread.
 func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	if err := tx.exec("DELETE FROM runs "+relational.OfThreads+"run_id = ? AND thread_id = ?", r, t); err != nil {
 		return fmt.Errorf("delete run %s: %w", r, err)
@@ -96,8 +98,9 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	return tx.queue(t, "")
 }
 
-// queue brings the head of a thread's queue up to date: its oldest pending run, unless one is running, as one is that was written now as
-// running.
+// queue updates the head of a thread's queue: its oldest pending run, or none while a run is
+// running. Claims read run_heads only, so their cost does not grow with the number of waiting
+// runs. written is the status that was just written; running saves a query.
 func (tx *Tx) queue(t id.Thread, written run.Status) (err error) {
 	running := written == run.Running
 	if !running {
@@ -129,7 +132,7 @@ func (tx *Tx) queue(t id.Thread, written run.Status) (err error) {
 	return nil
 }
 
-// DueRun is run.Tx.DueRun.
+// DueRun implements run.Tx. beside are graphs to exclude.
 func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 	t, r, err := tx.Claim(now, beside)
 	if err != nil {
@@ -138,7 +141,7 @@ func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 	return tx.Run(t, r)
 }
 
-// MarkPassed is run.Tx.MarkPassed.
+// MarkPassed implements run.Tx.
 func (tx *Tx) MarkPassed(r id.Run) error {
 	n, err := tx.Affected(relational.MarkPassed, r)
 	if err != nil {

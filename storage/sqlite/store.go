@@ -21,42 +21,45 @@ import (
 	"understudy/storage/internal/rows"
 )
 
-// copiesAtOnce bounds the copies of threads: each has a connection of its own.
+// copiesAtOnce bounds the copies of threads: each has its own connection and snapshot.
 const copiesAtOnce = 2
 
-// fileName is the database within the data folder.
+// fileName is the database file in the data folder.
 const fileName = "understudy.db"
 
-// InMemory as the data folder keeps everything in memory (on a machine without /dev/shm: in a temporary folder), until the store is
-// closed.
+// InMemory as the data folder keeps everything in memory until the store is closed, or in a
+// temporary folder on a machine without /dev/shm.
 const InMemory = ":memory:"
 
-// Options says how a database is opened. The zero value of every field but Dir works.
+// Options configures a database. The zero value of every field except Dir works.
 type Options struct {
-	// Dir is the data folder. It is created, and made accessible to its owner only.
+	// Dir is the data folder. It is created and made accessible to its owner only.
 	Dir string
-	// Synchronous is "full" (default: a write that was answered survives a power cut) or "normal" (it survives a crash of the
-	// process, but a power cut may take the last ones; the database stays whole).
+	// Synchronous is "full" (default) or "normal". With full an acknowledged write survives a power
+	// failure. With normal it survives a crash of the process; a power failure may lose the last
+	// ones and leaves the database consistent.
 	Synchronous string
-	// Layout is how a database that does not exist yet keeps lists: "compact" (default: each item once) or "langgraph" (whole with
-	// every checkpoint, as LangGraph's savers do). It is decided once; both are read in every database.
+	// Layout is how a new database stores lists: "compact" (default: each item once) or "langgraph"
+	// (whole with every checkpoint, as LangGraph's savers do). An existing database keeps its
+	// layout; both are readable in every database.
 	Layout string
-	// Readers is the number of reading connections; 0 means 8. Searches that no index answers have half of them at most.
+	// Readers is the number of reading connections; 0 means 8. Scans use at most half of them.
 	Readers int
-	// SearchTimeout is how long such a search may take: 10 s.
+	// SearchTimeout bounds a scan; 0 means 10 s.
 	SearchTimeout time.Duration
-	// Now is the clock that says what has expired; nil is the machine's.
+	// Now is the clock for expiry; nil means time.Now.
 	Now func() time.Time
-	// Changed is told after a commit of threads whose log it changed, or which it deleted. It must not block. nil: nobody is.
+	// Changed is called after a commit with the threads whose log it changed, or which it deleted.
+	// It must not block. May be nil.
 	Changed func(threads []id.Thread)
-	// Logger takes what nobody can be told otherwise; nil discards it.
+	// Logger gets what no caller can receive as an error; nil discards it.
 	Logger *slog.Logger
-	// Registry takes metrics of reads and writes; nil: nobody sees them.
+	// Registry gets metrics of reads and writes; nil: no metrics.
 	Registry prometheus.Registerer
 }
 
-// Store is an open database. It is safe for concurrent use. Its methods are those that need no transaction; the stores of the domain
-// packages are given by Assistants, Threads, Runs and Items.
+// Store is an open database, safe for concurrent use. Its own methods need no transaction;
+// Assistants, Threads, Runs, Items and Upstream return the stores of the services.
 type Store struct {
 	relational.Store
 	log     *slog.Logger
@@ -71,10 +74,11 @@ type Store struct {
 	now func() time.Time
 
 	path   string        // of the database
-	copies chan struct{} // one for each copy of a thread that is under way
-	// copyRows is how many rows a transaction adds to a copy; tests lower it.
+	copies chan struct{} // a slot for each running copy of a thread
+	// copyRows is the number of rows per transaction of a copy; tests lower it.
 	copyRows int
-	// longThread is from how many checkpoints on it is planned what deleting those of a run deletes; tests lower it.
+	// longThread is the number of checkpoints from which on deleting those of a run is planned;
+	// tests lower it.
 	longThread int
 
 	remove string // folder to remove on Close; "" none
@@ -83,8 +87,8 @@ type Store struct {
 	closeErr error
 }
 
-// Open locks the data folder, opens the database in it and brings its schema up to date. A folder that another server holds is an
-// error that names the process. Close the store.
+// Open locks the data folder, opens its database and migrates the schema. If another server holds
+// the folder, the error names the process. Call Close after use.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Dir == "" {
 		return nil, errors.New("open database: no data folder given")
@@ -114,8 +118,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	}
 	volatile := opts.Dir == InMemory
 	if volatile {
-		// A folder in memory, and not SQLite's own in-memory databases: those have no log, so that readers and the writer would wait
-		// for each other.
+		// SQLite's own in-memory databases have no log, so readers and the writer would block each
+		// other. A database in a folder in memory has one.
 		dir, err := memoryDir()
 		if err != nil {
 			return nil, fmt.Errorf("open database in memory: %w", err)
@@ -139,6 +143,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	return s, nil
 }
 
+// open opens the parts in the order of their dependencies; the writer, which accepts work, comes
+// last.
 func (s *Store) open(ctx context.Context, opts Options) error {
 	path := filepath.Join(opts.Dir, fileName)
 	if err := refuseForeign(path); err != nil {
@@ -154,7 +160,7 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := migrate(ctx, conn, migrations(), opts.Logger); err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	// The folder belongs to this process alone: copies that are under way are those that a crash ended.
+	// The folder belongs to this process alone, so unfinished copies are those that a crash ended.
 	if err := newTx(conn, nil).abandonCopies(""); err != nil {
 		return errors.Join(classify(err), conn.Close())
 	}
@@ -178,10 +184,12 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// Close waits for writes that have begun, refuses those that wait, and gives the folder free. It may be called more than once.
+// Close waits for writes that have begun, refuses those that wait, and unlocks the folder. Further
+// calls return the first result.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		// Readers go first: the last connection to close folds the log into the database, and only the writer may.
+		// Readers close first: the last connection to close folds the log, and only the writer may
+		// do that.
 		err := errors.Join(s.readers.close(), s.folder.close())
 		s.closeErr = errors.Join(err, s.writer.close(), s.lock.Close())
 		if s.remove != "" {
@@ -191,20 +199,22 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// Ping reports whether the database answers.
+// Ping returns an error if the database cannot be read, its file is missing, or the disk is full.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.read(ctx, func(c *sqlite.Conn) error { return exec(c, "SELECT 1 FROM sqlite_schema LIMIT 1") }); err != nil {
 		return err
 	}
-	if err := s.disk.check(1); err != nil { // the log goes when the store is closed, perhaps just now
+	if err := s.disk.check(1); err != nil { // not the log: Close may just be removing it
 		return err
 	}
 	return s.disk.refuses(false)
 }
 
+// busyTimeout lets a connection wait for the short locks of another one, such as a fold at the end
+// of the log.
 const busyTimeout = "PRAGMA busy_timeout = 10000"
 
-// connect opens a connection and sets it up. Everything that tunes SQLite is here.
+// connect opens and configures a connection. All tuning of SQLite is here.
 func connect(path string, writes bool, synchronous string) (*sqlite.Conn, error) {
 	flags := sqlite.OpenReadWrite | sqlite.OpenURI
 	if writes {

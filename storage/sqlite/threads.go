@@ -14,10 +14,11 @@ import (
 	"understudy/thread"
 )
 
-// updateThread has the parameters of relational.ThreadColumns, and ?14 for expires_at.
+// updateThread takes the parameters of relational.ThreadColumns, and ?14 for expires_at.
 var updateThread = "UPDATE threads SET " + setters(relational.ThreadColumns, "thread_id", "status", "created_at", "updated_at", "state_updated_at")
 
-// UpdateThread is thread.Tx.UpdateThread and run.Tx.UpdateThread. It keeps the index of metadata in step.
+// UpdateThread implements thread.Tx and run.Tx. It keeps the index of metadata in step, and names
+// only indexed columns that changed (see setters).
 func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	was, err := tx.Thread(t.ID)
 	if err != nil {
@@ -55,7 +56,7 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	return tx.IndexThread(t.ID, contain.Terms(t.Metadata), t.UpdatedAt.UnixMicro())
 }
 
-// IndexThread is relational.Writer.IndexThread.
+// IndexThread implements relational.Writer.
 func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) error {
 	for _, term := range terms {
 		if err := tx.exec("INSERT INTO thread_metadata (key, value, updated_at, thread_id) VALUES (?, ?, ?, ?)",
@@ -66,6 +67,8 @@ func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) erro
 	return nil
 }
 
+// unindex deletes index rows by their full key. The old metadata has to be known, because no index
+// leads from a thread to its terms.
 func (tx *Tx) unindex(t id.Thread, terms []contain.Term, updated int64) error {
 	for _, term := range terms {
 		if err := tx.exec("DELETE FROM thread_metadata WHERE key = ? AND value = ? AND updated_at = ? AND thread_id = ?",
@@ -76,7 +79,8 @@ func (tx *Tx) unindex(t id.Thread, terms []contain.Term, updated int64) error {
 	return nil
 }
 
-// DeleteThread is thread.Tx.DeleteThread, run.Tx.DeleteThread and assistant.Tx.DeleteThread.
+// DeleteThread implements thread.Tx, run.Tx and assistant.Tx. A thread with many rows is only
+// removed (RemoveThread); sweeps delete the rest.
 func (tx *Tx) DeleteThread(t id.Thread) error {
 	if many, err := tx.one(relational.HasMany.SQLite, nil, t); err != nil {
 		return fmt.Errorf("delete thread %s: %w", t, err)
@@ -86,7 +90,8 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 	if err := tx.deleteRow(t); err != nil {
 		return err
 	}
-	// One by one: to delete them all SQLite would make a table of what it is about to delete, and most threads that go have one run.
+	// Runs are deleted one by one: for several at once SQLite would first build a temporary table,
+	// and most deleted threads have one run.
 	var runs []string
 	if err := tx.query("SELECT run_id FROM runs WHERE thread_id = ?", func(s *sqlite.Stmt) error {
 		runs = append(runs, s.ColumnText(0))
@@ -101,7 +106,8 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 			}
 		}
 	}
-	// Threads of stateless runs go as they came, without any of these: asking is cheaper than a dozen deletes of nothing.
+	// Threads of stateless runs have none of these, and one query is cheaper than a dozen deletes
+	// of nothing.
 	var checkpoints, events, rest bool
 	if _, err := tx.one(whatThreadHas, func(s *sqlite.Stmt) error {
 		checkpoints, events, rest = s.ColumnBool(0), s.ColumnBool(1), s.ColumnBool(2)
@@ -129,7 +135,7 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 	return nil
 }
 
-// deleteRow deletes the row of a thread, and what the index of metadata has of it.
+// deleteRow deletes the row of a thread and its index of metadata.
 func (tx *Tx) deleteRow(t id.Thread) error {
 	was, err := tx.Thread(t)
 	if err != nil {
@@ -144,7 +150,8 @@ func (tx *Tx) deleteRow(t id.Thread) error {
 	return nil
 }
 
-// whatThreadHas tells whether a thread has anything of its checkpoints, anything of the log, and anything that is rare.
+// whatThreadHas returns whether a thread has rows of checkpoints, of the log, and of the rare
+// tables.
 const whatThreadHas = "SELECT EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM checkpoint_writes WHERE thread_id = ?1) " +
 	"OR EXISTS (SELECT 1 FROM checkpoint_blobs WHERE thread_id = ?1), " +
 	"EXISTS (SELECT 1 FROM events WHERE thread_id = ?1) OR EXISTS (SELECT 1 FROM transcripts WHERE thread_id = ?1) " +

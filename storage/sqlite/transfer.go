@@ -17,25 +17,27 @@ import (
 	"understudy/transfer"
 )
 
-// Transfer is the store as package transfer wants it.
+// Transfer returns the store as package transfer uses it.
 func (s *Store) Transfer() transfer.Target { return target{threads{s}} }
 
+// target implements transfer.Target.
 type target struct{ threads }
 
 var _ transfer.Target = target{}
 
-// Folder is the data folder of a server or of a proxy's upstream, opened for reading only. A server may be running on it.
+// Folder is the data folder of a server, or of a proxy's upstream, opened for reading only. A
+// server may be running on it.
 type Folder struct {
 	*transfer.Storage
 	store *Store
 	path  string
 }
 
-// ErrNoFolder: there is no database of this program at the path.
+// ErrNoFolder: the path has no database of this program.
 var ErrNoFolder = errors.New("no data folder")
 
-// OpenFolder opens the database of a data folder without its lock and without changing anything in it. path may name the folder or the
-// file in it. ErrNoFolder when it is something else.
+// OpenFolder opens the database of a data folder without its lock and without changing it. path
+// names the folder or its database file. ErrNoFolder for anything else. Call Close after use.
 func OpenFolder(ctx context.Context, path string) (*Folder, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, fileName)
@@ -52,7 +54,7 @@ func OpenFolder(ctx context.Context, path string) (*Folder, error) {
 	}
 	s := &Store{
 		readers: readers, now: time.Now, log: slog.New(slog.DiscardHandler), metrics: measure.New(nil),
-		scans: scan.New(1, 24*time.Hour), // nothing waits behind an import
+		scans: scan.New(1, 24*time.Hour), // no client waits behind an import
 	}
 	s.Store = relational.NewStore(database{s}, s.now)
 	known, at := len(migrations()), 0
@@ -77,10 +79,10 @@ func OpenFolder(ctx context.Context, path string) (*Folder, error) {
 	return &Folder{Storage: transfer.NewStorage("the data folder "+filepath.Dir(path), s.Transfer(), s.Assistants()), store: s, path: path}, nil
 }
 
-// Close ends reading.
+// Close closes the connections.
 func (f *Folder) Close() error { return f.store.readers.close() }
 
-// Is reports whether a path is that of the folder.
+// Is reports whether path is the same data folder.
 func (f *Folder) Is(path string) bool {
 	a, err1 := os.Stat(filepath.Join(path, fileName))
 	b, err2 := os.Stat(f.path)

@@ -20,36 +20,41 @@ import (
 )
 
 const (
-	// queueLength bounds the writes that wait. When it is full, callers wait until there is room or their context ends.
+	// queueLength bounds the waiting writes. When the queue is full, callers wait until there is
+	// room or their context ends.
 	queueLength = 1024
-	// groupSize bounds the writes that share a commit, and with it how long the first of them waits for the others.
+	// groupSize bounds the writes per commit, and with it how long the first one waits for the
+	// others.
 	groupSize = 256
 )
 
-// Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
-// It is valid within the function it was given to, on the goroutine that runs it.
+// Tx is a transaction. It implements the Tx interfaces of the services; its methods are in the
+// files of their tables. It is valid inside the function that it was passed to, on that goroutine.
 type Tx struct {
 	relational.Tx
 	querier
 	lists   *lists
-	threads []id.Thread // whose log it changes
-	// assistants: it changes some
+	threads []id.Thread // whose log the transaction changes
+	// assistants says that the transaction changes rows of assistants.
 	assistants bool
 
-	plan    *dropPlan // nil: there is none
-	mayPlan int       // from how many checkpoints of a thread on a plan is asked for; 0: never
-	visited int       // rows that its queries gave
+	plan    *dropPlan // nil: none was made
+	mayPlan int       // number of checkpoints from which on a plan is requested; 0: never
+	visited int       // rows that its queries returned
 }
 
+// newTx returns a transaction on conn; its methods of relational.Tx call back into it as their
+// Writer.
 func newTx(conn *sqlite.Conn, l *lists) *Tx {
 	tx := &Tx{querier: querier{conn}, lists: l}
 	tx.Tx = relational.Tx{Writer: tx}
 	return tx
 }
 
-// exec, query and one run a statement in the transaction.
+// exec runs a statement in the transaction.
 func (tx *Tx) exec(text string, args ...any) error { return exec(tx.conn, text, args...) }
 
+// query runs a query in the transaction, and counts its rows (see Query).
 func (tx *Tx) query(text string, row func(*sqlite.Stmt) error, args ...any) error {
 	if row == nil {
 		return query(tx.conn, text, nil, args...)
@@ -60,14 +65,15 @@ func (tx *Tx) query(text string, row func(*sqlite.Stmt) error, args ...any) erro
 	}, args...)
 }
 
+// one runs a query for at most one row.
 func (tx *Tx) one(text string, row func(*sqlite.Stmt) error, args ...any) (bool, error) {
 	return one(tx.conn, text, row, args...)
 }
 
-// writer owns the writing connection: only its goroutine touches it.
+// writer owns the writing connection; only its goroutine uses it.
 //
-// Requests that are waiting when one begins join its transaction, so that under load one sync of the disk serves many. When
-// nothing waits it commits at once: a lone write never waits for company.
+// Requests that wait when one begins join its transaction, so under load one sync of the disk
+// serves many. Without waiting requests it commits at once: a single write never waits for others.
 type writer struct {
 	log     *slog.Logger
 	conn    *sqlite.Conn
@@ -76,23 +82,25 @@ type writer struct {
 	disk    *disk
 	changed func([]id.Thread)
 	queue   chan *request
-	stop    chan struct{} // closed by close: nothing more is taken
+	stop    chan struct{} // closed by close: no more requests are accepted
 	stopped chan struct{} // closed when the goroutine has ended
 	once    sync.Once
 
 	assistants knownAssistants
 
-	// rehearse runs each request twice, the first time to be undone, as the failure of another one in the same group does. For tests.
+	// rehearse runs each request twice and rolls the first run back, as the failure of another
+	// request in the group does. For tests: functions must tolerate it.
 	rehearse bool
 }
 
-// request is a write on its way. state decides who ends it: the caller that gives up, or the writer that begins.
+// request is a write on its way. state decides who ends it: the caller that gives up, or the
+// writer that begins it.
 type request struct {
 	ctx       context.Context
 	fn        func(*Tx) error
 	makesRoom bool
 	state     atomic.Int32 // waiting, begun or abandoned
-	// threads are those whose log fn changed. Only the writer's goroutine looks at it.
+	// threads are those whose log fn changed. Only the writer's goroutine uses it.
 	threads    []id.Thread
 	assistants bool
 	err        error // valid after done is closed
@@ -100,11 +108,13 @@ type request struct {
 }
 
 const (
+	// States of a request.
 	waiting = iota
 	begun
 	abandoned
 )
 
+// startWriter starts the writer's goroutine; close ends it.
 func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, log *slog.Logger, changed func([]id.Thread)) *writer {
 	w := &writer{
 		log:     log,
@@ -121,11 +131,14 @@ func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, log *slog.Logg
 	return w
 }
 
-// writeOnce runs fn in a transaction and returns when it is durable. fn may be run several times, all but the last being undone. A context that ends before fn has begun means that fn does not
-// run; after that the outcome is waited for, since nobody could say whether the write happened. fn must not write to the
+// writeOnce runs fn in a transaction and returns when it is durable. fn may run several times; all
+// runs but the last are rolled back.
+//
+// If ctx ends before fn begins, fn does not run. After that writeOnce waits for the outcome,
+// because otherwise the caller could not know whether the write happened. fn must not write to the
 // store itself: it would wait for its own end.
 //
-// On a full disk only writes that make room are taken, which room.Making marks.
+// On a full disk only writes marked with room.Making are accepted.
 func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 	makesRoom := room.IsMade(ctx)
 	if err := s.disk.refuses(makesRoom); err != nil {
@@ -156,7 +169,7 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 			return context.Cause(ctx)
 		}
 	case <-s.writer.stopped:
-		// The writer may have ended just before the request came into the queue.
+		// The writer may have ended just before the request entered the queue.
 		if r.state.CompareAndSwap(waiting, abandoned) {
 			return errClosed
 		}
@@ -165,26 +178,30 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 	return r.err
 }
 
+// close refuses waiting requests and closes the connection.
 func (w *writer) close() error {
 	w.once.Do(func() { close(w.stop) })
 	<-w.stopped
 	return w.conn.Close()
 }
 
+// run executes requests until close. While nothing is written it folds the log on request, and
+// checks a full disk.
 func (w *writer) run() {
 	ended := false
 	defer func() {
 		if ended {
 			close(w.stopped)
 		} else {
-			// A function called runtime.Goexit, as a failing test does. Its group was failed; the others must go on.
+			// A function called runtime.Goexit, as a failing test does. Its group has failed; other
+			// requests must continue.
 			go w.run()
 		}
 	}()
 	retry := time.NewTicker(w.disk.every)
 	defer retry.Stop()
 	for {
-		// Asked alone first: a closed store takes nothing more, however much is waiting.
+		// Checked alone first: a closed store accepts no more requests, however many are waiting.
 		select {
 		case <-w.stop:
 			ended = true
@@ -196,7 +213,8 @@ func (w *writer) run() {
 			w.group(r)
 			w.folder.wake()
 		case <-w.folder.last:
-			// Nothing is written meanwhile: if no reader is behind, the log begins anew with the next commit.
+			// No transaction writes meanwhile: if no reader is behind, the log restarts with the next
+			// commit.
 			if _, _, err := fold(w.conn); isFull(err) {
 				w.disk.makeRoom(w.conn, false, err)
 			} else if err != nil {
@@ -213,8 +231,9 @@ func (w *writer) run() {
 	}
 }
 
-// group runs a request and those that wait behind it. When they meet the end of the disk, they are run again with what room can be made: each in a
-// transaction of its own, since a large one is not to take others along.
+// group runs a request together with those that wait behind it. If they meet the end of the disk,
+// each runs again in a transaction of its own with the space that can be freed, so that a large
+// one does not fail the others.
 func (w *writer) group(r *request) {
 	undone, err := w.together(r, groupSize)
 	if len(undone) == 0 {
@@ -238,7 +257,7 @@ func (w *writer) group(r *request) {
 			if len(again) == 0 {
 				break
 			}
-			last := try == 3 || !r.makesRoom // those that delete get the reserve, and then what folding the log gives
+			last := try == 3 || !r.makesRoom // deletes get the reserve first, then what folding the log frees
 			w.disk.makeRoom(w.conn, !last, err)
 			if last {
 				r.finish(err)
@@ -249,14 +268,16 @@ func (w *writer) group(r *request) {
 	ended = true
 }
 
+// errEnded ends requests whose group was interrupted by runtime.Goexit.
 var errEnded = errors.New("write abandoned: a function in the same transaction ended its goroutine")
 
-// together runs a request and up to limit with those that wait behind it in one transaction. It gives those that were undone because the disk is full.
+// together runs a request and up to limit-1 waiting ones in one transaction. It returns those that
+// were rolled back because the disk is full.
 //
-// A savepoint for each would keep a copy of all pages that it changes, for failures that are rare: they are run without, and when one fails all is
-// undone and each run again within a savepoint.
+// A savepoint per request would copy every page that it changes, for failures that are rare. So
+// they run without; when one fails, all are rolled back and each runs again in a savepoint.
 func (w *writer) together(r *request, limit int) (undone []*request, err error) {
-	var ran []*request // those whose function succeeded: the commit decides about them
+	var ran []*request // their function succeeded; the commit decides
 	left := []*request{r}
 	apart, finished := false, false
 	defer func() {
@@ -271,7 +292,7 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 
 	for n := 1; len(left) > 0; {
 		if r := left[0]; r.state.Load() == begun || r.begin() {
-			err := w.disk.refuses(r.makesRoom) // it waited while the disk became full
+			err := w.disk.refuses(r.makesRoom) // the disk may have become full while it waited
 			if err != nil {
 				r.finish(err)
 				left = left[1:]
@@ -297,7 +318,7 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 				ran = append(ran, r)
 			}
 			if w.conn.AutocommitEnabled() && len(ran) > 0 {
-				// Some errors (disk full, I/O) undo the whole transaction, those before included.
+				// Some errors (disk full, I/O) roll back the whole transaction, earlier requests included.
 				if err == nil {
 					err = errors.New("the transaction was rolled back")
 				}
@@ -334,10 +355,10 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 		}
 	}
 	w.lists.done(false)
-	w.disk.restore() // before callers can know that there is room
+	w.disk.restore() // before callers learn that there is space
 	finished = true
 	if slices.ContainsFunc(ran, func(r *request) bool { return r.assistants }) {
-		w.assistants.forget() // also when the commit failed: then nobody knows
+		w.assistants.forget() // also after a failed commit, whose outcome is unknown
 	}
 	if err == nil && w.changed != nil {
 		for _, r := range ran {
@@ -350,8 +371,8 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 	return nil, nil
 }
 
-// attempt runs a request in the transaction, and begins one if there is none. A failure undoes what it did: alone when apart, else with
-// all that was done in the transaction.
+// attempt runs a request in the transaction, beginning one if needed. A failure rolls back this
+// request alone if apart, else the whole transaction.
 func (w *writer) attempt(r *request, apart bool) error {
 	if w.conn.AutocommitEnabled() {
 		if err := exec(w.conn, "BEGIN IMMEDIATE"); err != nil {
@@ -374,12 +395,12 @@ func (w *writer) attempt(r *request, apart bool) error {
 	return err
 }
 
-// rehearsal runs a request and undoes what it did.
+// rehearsal runs a request and rolls it back.
 func (w *writer) rehearsal(r *request) error {
 	if err := exec(w.conn, "SAVEPOINT rehearsal"); err != nil {
 		return err
 	}
-	_ = w.call(r) // it will fail again
+	_ = w.call(r) // a failure will repeat itself
 	w.lists.done(true)
 	if w.conn.AutocommitEnabled() {
 		w.lists.clear()
@@ -388,13 +409,13 @@ func (w *writer) rehearsal(r *request) error {
 	return errors.Join(exec(w.conn, "ROLLBACK TO rehearsal"), exec(w.conn, "RELEASE rehearsal"))
 }
 
-// savepoint runs a request so that its failure undoes only what it did.
+// savepoint runs a request so that its failure rolls back its own changes only.
 func (w *writer) savepoint(r *request) error {
 	if err := exec(w.conn, "SAVEPOINT w"); err != nil {
 		return err
 	}
 	err := w.call(r)
-	if w.conn.AutocommitEnabled() { // undone already, as a whole
+	if w.conn.AutocommitEnabled() { // SQLite has rolled back the whole transaction
 		w.lists.clear()
 		return err
 	}
@@ -408,7 +429,7 @@ func (w *writer) savepoint(r *request) error {
 	return err
 }
 
-// call runs a request and turns a panic into an error.
+// call runs the function of a request and turns a panic into an error.
 func (w *writer) call(r *request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -417,14 +438,15 @@ func (w *writer) call(r *request) (err error) {
 		}
 	}()
 	tx := newTx(w.conn, w.lists)
-	defer func() { tx.conn = nil }() // use after the end is a nil dereference, not a write in someone else's transaction
+	defer func() { tx.conn = nil }() // later use panics instead of writing in another transaction
 	err = r.fn(tx)
 	r.threads, r.assistants = tx.threads, tx.assistants
 	return err
 }
 
+// rollback ends the transaction. SQLite may have done it itself after some errors.
 func (w *writer) rollback() {
-	if w.conn.AutocommitEnabled() { // somebody else did, who knows of what
+	if w.conn.AutocommitEnabled() { // rolled back already, with an unknown part of the group
 		w.lists.clear()
 		return
 	}
@@ -433,7 +455,7 @@ func (w *writer) rollback() {
 	}
 }
 
-// begin claims the request for the writer; false when its caller has given up.
+// begin claims the request for the writer; false if its caller has given up.
 func (r *request) begin() bool {
 	if r.ctx.Err() != nil && r.state.CompareAndSwap(waiting, abandoned) {
 		r.err = context.Cause(r.ctx)
@@ -443,11 +465,13 @@ func (r *request) begin() bool {
 	return r.state.CompareAndSwap(waiting, begun)
 }
 
+// finish reports the result to the caller.
 func (r *request) finish(err error) {
 	r.err = err
 	close(r.done)
 }
 
+// finish ends several requests with the same result.
 func finish(rs []*request, err error) {
 	for _, r := range rs {
 		r.finish(err)

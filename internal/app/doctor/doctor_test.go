@@ -75,11 +75,11 @@ func TestExamine(t *testing.T) {
 	}{
 		"every mistake of the configuration": {
 			func(p *patient) { p.write("langgraph.json", `{"graphs": {"a": 1, "b": "x"}}`); p.flags["port"] = "x" },
-			[]string{"problem config: langgraph.json:1:18: graphs.a", "langgraph.json:1:26: graphs.b", `problem config: --port: "x"`, "have not been looked at"},
+			[]string{"problem config: langgraph.json:1:18: graphs.a", "langgraph.json:1:26: graphs.b", `problem config: --port: "x"`, "were not checked"},
 		},
 		"no configuration": {
 			func(p *patient) { require.NoError(p.t, os.Remove(filepath.Join(p.dir, "langgraph.json"))) },
-			[]string{"problem config: ", "is not there"},
+			[]string{"problem config: ", "does not exist"},
 		},
 		"a key that does nothing": {
 			func(p *patient) { p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph"}, "grahps": 1}`) },
@@ -94,7 +94,7 @@ func TestExamine(t *testing.T) {
 		},
 		"no Python": {
 			func(p *patient) { p.flags["python"] = "/no/such/python" },
-			[]string{"problem config: python: /no/such/python is no program"},
+			[]string{"problem config: python: /no/such/python cannot be started"},
 		},
 		"Python that does not work": {
 			func(p *patient) { p.write("bin/python", "#!/bin/sh\necho broken >&2\nexit 3\n") },
@@ -141,19 +141,19 @@ func TestExamine(t *testing.T) {
 		},
 		"a data folder that is a file": {
 			func(p *patient) { p.flags["data"] = p.write("file", "") },
-			[]string{"problem data: data: ", "is no folder"},
+			[]string{"problem data: data: ", "is not a folder"},
 		},
 		"a data folder that cannot be made": {
 			func(p *patient) { p.flags["data"] = "/proc/data" },
-			[]string{"problem data: data: /proc cannot be worked in", "name another folder"},
+			[]string{"problem data: data: /proc is not usable", "name another folder"},
 		},
 		"a folder to be made": {
 			func(p *patient) { p.flags["data"] = filepath.Join(p.dir, "x", "y") },
-			[]string{"ok data: data: ", "and will be made", "no database yet"},
+			[]string{"ok data: data: ", "and will be created", "no database yet"},
 		},
 		"data in memory": {
 			func(p *patient) { p.flags["data"] = ":memory:" },
-			[]string{"warning data: everything is kept in memory"},
+			[]string{"warning data: all data is in memory"},
 		},
 		"a folder that a server has": {
 			func(p *patient) {
@@ -161,7 +161,7 @@ func TestExamine(t *testing.T) {
 				require.NoError(p.t, err)
 				p.t.Cleanup(func() { require.NoError(p.t, s.Close()) })
 			},
-			[]string{fmt.Sprintf("warning data: a server has the data folder (pid %d", os.Getpid()), "is whole"},
+			[]string{fmt.Sprintf("warning data: a server is using the data folder (pid %d", os.Getpid()), "is intact"},
 		},
 		"a database of a newer version": {
 			func(p *patient) { p.database("INSERT INTO schema_migrations (number, name) VALUES (900, 'later')") },
@@ -232,7 +232,7 @@ func TestExamineGraphs(t *testing.T) {
 	got := p.examine()
 	for _, want := range []string{
 		"ok python: ", "langgraph-checkpoint", "ok graph: good imports", "problem graph: syntax does not import: SyntaxError", "syntax.py", "problem graph: missing does not import: ModuleNotFoundError",
-		"pip install", "problem graph: name does not import", "mend the name after the colon", "problem graph: dies does not import", "exit status 3", "farewell",
+		"pip install", "problem graph: name does not import", "fix the name after the colon", "problem graph: dies does not import", "exit status 3", "farewell",
 	} {
 		require.Contains(t, got, want)
 	}

@@ -45,7 +45,7 @@ func TestExamineDatabase(t *testing.T) {
 	})
 	small := strings.Replace(owner, "postgres@", "small@", 1)
 
-	require.Contains(t, examine(owner), "ok database: no tables of this program in it yet")
+	require.Contains(t, examine(owner), "ok database: no tables of this program yet")
 	require.Contains(t, examine(owner+"&options=-csearch_path%3Dmine"), "problem database: no schema of the search_path (mine) exists")
 	require.Contains(t, examine(small), `problem database: user small may not make tables in schema public, and the next start has to → as the owner of the schema: GRANT CREATE, USAGE ON SCHEMA "public" TO "small"`)
 	exec("GRANT CREATE, USAGE ON SCHEMA public TO small")
@@ -59,7 +59,7 @@ func TestExamineDatabase(t *testing.T) {
 	require.Contains(t, examine(small), "answers →", "who has nothing to change needs no rights")
 	exec("DELETE FROM understudy_migrations WHERE number = (SELECT max(number) FROM understudy_migrations)")
 	require.Contains(t, examine(small), "problem database: the tables belong to postgres, and the next start, as small, has to change them")
-	require.Contains(t, examine(owner), "the next start brings it up to date")
+	require.Contains(t, examine(owner), "the next start migrates it")
 }
 
 func TestExamineRedis(t *testing.T) {
@@ -77,16 +77,16 @@ func TestExamineRedis(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "s3cret", "--user", "mute", "on", ">s3cret", "~understudy:*", "+@read", "+@write", "+@connection", "+evalsha", "+script|load")
 	with := func(user string) string { return "unix://" + user + redis.Socket }
 	text := examine(with(":s3cret@"))
-	require.Contains(t, text, "ok redis: redis on "+redis.Socket+" answers, version ")
+	require.Contains(t, text, "ok redis: redis on "+redis.Socket+" responds, version ")
 	require.NotContains(t, text, "maxmemory")
 	require.Contains(t, text, "problem database: us on 127.0.0.1:1")
-	require.Contains(t, examine(with(":wr0ng@")), "problem redis: redis on "+redis.Socket+" does not take the user and password")
+	require.Contains(t, examine(with(":wr0ng@")), "problem redis: redis on "+redis.Socket+" rejects the user or password")
 	require.Contains(t, examine(with("")), "correct --redis-url / REDIS_URI")
 	require.Contains(t, examine(with("mute:s3cret@")), "warning redis: ")
-	require.Contains(t, examine("redis://:s3cret@127.0.0.1:1"), "problem redis: redis on 127.0.0.1:1 does not answer")
+	require.Contains(t, examine("redis://:s3cret@127.0.0.1:1"), "problem redis: redis on 127.0.0.1:1 does not respond")
 	require.Contains(t, examine("bar"), "problem config: --redis-url: an address looks like")
 	delete(p.flags, "redis-url")
-	require.Contains(t, p.examine(), "ok redis: there is none")
+	require.Contains(t, p.examine(), "ok redis: not configured")
 	cluster := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-port", freePort(t))
 	isCluster := "problem redis: redis on " + cluster.Socket + " is a cluster"
 	require.Contains(t, examine(cluster.URL), isCluster, "one without slots")
