@@ -152,7 +152,7 @@ func TestRedisAtTheStart(t *testing.T) {
 		"no password":   {map[string]string{"redis-url": with("", "")}, "rejects the user or password"},
 		"another":       {map[string]string{"redis-url": with(":wr0ng@", "")}, "rejects the user or password"},
 		"no database":   {map[string]string{"redis-url": with(":s3cret@", "?db=7")}, "has no database with the number"},
-		"no rights":     {map[string]string{"redis-url": with("little:p4ss@", "")}, "does not allow the user"},
+		"no rights":     {map[string]string{"redis-url": with("little:p4ss@", "")}, "denies the user"},
 		"no trust":      {map[string]string{"redis-url": "rediss://:s3cret@" + address}, "--redis-ca"},
 		"not that host": {map[string]string{"redis-url": "rediss://:s3cret@" + strings.Replace(address, "127.0.0.1", "localhost", 1), "redis-ca": ca}, "--redis-ca"},
 	} {

@@ -19,20 +19,21 @@ import (
 // Each domain package declares a Write of its own, whose function takes its own Tx. One method cannot have four types: the adapters
 // below are the same store, seen by each.
 
-// Assistants is the store as package assistant wants it.
+// Assistants returns the store as package assistant uses it.
 func (s *Store) Assistants() assistant.Store { return assistants{s} }
 
-// Threads is the store as package thread wants it.
+// Threads returns the store as package thread uses it.
 func (s *Store) Threads() thread.Store { return threads{s} }
 
-// Runs is the store as package run wants it.
+// Runs returns the store as package run uses it.
 func (s *Store) Runs() run.Store { return runs{s} }
 
-// Items is the store as package store wants it.
+// Items returns the store as package store uses it.
 func (s *Store) Items() store.Backend { return items{s} }
 
-// Upstream is the store as package record wants it: threads of another server, with their transcripts and without their checkpoints. The
-// store is to be opened with a schema of its own (Options.Schema) for each upstream.
+// Upstream returns the store as package proxy/record uses it: threads of another server, with
+// transcripts and without checkpoints. Open the store with a schema of its own (Options.Schema)
+// for each upstream.
 func (s *Store) Upstream() record.Store { return upstream{s, relational.NewUpstream(database{s})} }
 
 type (
@@ -46,6 +47,7 @@ type (
 	}
 )
 
+// Write makes reads of assistants lock them: a run may rely on a cached row, a change may not.
 func (a assistants) Write(ctx context.Context, fn func(assistant.Tx) error) error {
 	return a.write(ctx, func(tx *Tx) error {
 		tx.exclusive = true
@@ -81,15 +83,16 @@ func (i items) Items(ctx context.Context, q store.Search) ([]*store.Item, error)
 	return i.SearchItems(ctx, q)
 }
 
-// Record is record.Store.Record. A transaction is alone with its threads.
+// Record implements record.Store. Each thread is locked by the transaction.
 func (u upstream) Record(ctx context.Context, fn func(record.Tx) error) error {
 	return u.write(ctx, func(tx *Tx) error { return fn(upstreamTx{tx}) })
 }
 
-// upstreamTx is a transaction on what is recorded of an upstream.
+// upstreamTx is a transaction on the recordings of an upstream.
 type upstreamTx struct{ *Tx }
 
-// DeleteThread is record.Tx.DeleteThread. Servers, whose threads have none of this, do without.
+// DeleteThread implements record.Tx. It also deletes tables that only recordings use; servers skip
+// these statements.
 func (tx upstreamTx) DeleteThread(t id.Thread) error {
 	if err := tx.Tx.DeleteThread(t); err != nil {
 		return err
@@ -102,7 +105,7 @@ func (tx upstreamTx) DeleteThread(t id.Thread) error {
 	return nil
 }
 
-// Backfill is eventstore.Archive.Backfill.
+// Backfill implements eventstore.Archive.
 func (s *Store) Backfill(ctx context.Context, fn func(eventstore.BackfillTx) error) error {
 	return s.write(ctx, func(tx *Tx) error { return fn(tx) })
 }

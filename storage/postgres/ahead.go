@@ -14,19 +14,20 @@ import (
 	"understudy/thread"
 )
 
-// Reading ahead. Who asks the database one thing after the other waits for it each time, and so do those who wait for the thread. What a step of
-// a run is going to ask is known when it begins: it is asked in one piece, and kept until it is asked for.
+// Each query of a transaction is a round trip during which other writers wait for the thread's
+// lock. What a step of a run will read is known when it begins, so it is read in one batch and
+// kept until the step queries it.
 
-// answer is what was read ahead by a statement.
+// answer holds the rows that were read ahead by one statement.
 type answer struct {
 	text string
-	args []any // as bound
-	here bool  // it was sent, and rows are what came
+	args []any // as bound, for comparison with the query's
+	here bool  // it was sent, and rows has the result
 	rows []row
 }
 
-// ahead has a query sent with the statement that is sent next. Its rows are given to the next query that is the same. In between nothing may be
-// written that it would see.
+// ahead sends a query together with the next statement. The next equal query gets its rows. In
+// between the transaction must not write what the query reads, or must call forgo.
 func (tx *Tx) ahead(text string, args ...any) {
 	a := &answer{text: text, args: bind(args)}
 	tx.answers = append(tx.answers, a)
@@ -43,7 +44,7 @@ func (tx *Tx) ahead(text string, args ...any) {
 	})
 }
 
-// taken gives what was read ahead for a query, once; nil when nothing was.
+// taken returns the rows read ahead for a query, once; nil if there are none.
 func (tx *Tx) taken(text string, bound []any) *answer {
 	for i, a := range tx.answers {
 		if a.text == text && reflect.DeepEqual(a.args, bound) {
@@ -54,12 +55,12 @@ func (tx *Tx) taken(text string, bound []any) *answer {
 	return nil
 }
 
-// forgo forgets what was read ahead by some statements: what they would see has changed since.
+// forgo drops what some statements read ahead, because the transaction has changed it.
 func (tx *Tx) forgo(texts ...string) {
 	tx.answers = slices.DeleteFunc(tx.answers, func(a *answer) bool { return slices.Contains(texts, a.text) })
 }
 
-// expects reports whether a query was asked ahead.
+// expects reports whether a query was read ahead.
 func (tx *Tx) expects(text string, args ...any) bool {
 	bound := bind(args)
 	return slices.ContainsFunc(tx.answers, func(a *answer) bool { return a.text == text && reflect.DeepEqual(a.args, bound) })
@@ -67,13 +68,13 @@ func (tx *Tx) expects(text string, args ...any) bool {
 
 var _ run.Expecting = (*Tx)(nil)
 
-// ExpectNew is run.Expecting.ExpectNew.
+// ExpectNew implements run.Expecting. A new thread has no rows that could be locked or read.
 func (tx *Tx) ExpectNew(t id.Thread) {
 	tx.passGate()
 	tx.locked[t], tx.threads[t], tx.idle[t] = true, nil, true
 }
 
-// ExpectCreate is run.Expecting.ExpectCreate.
+// ExpectCreate implements run.Expecting: what creating a run reads.
 func (tx *Tx) ExpectCreate(t id.Thread) {
 	tx.lock(t)
 	tx.ahead(relational.SelectThread.Postgres, t)
@@ -81,13 +82,13 @@ func (tx *Tx) ExpectCreate(t id.Thread) {
 	tx.ahead(relational.LastSeq.Postgres, t)
 }
 
-// ExpectEnd is run.Expecting.ExpectEnd.
+// ExpectEnd implements run.Expecting: what ending a run reads.
 func (tx *Tx) ExpectEnd(r *run.Run) {
 	t := r.Thread
 	tx.lock(t)
 	tx.ahead(relational.RunOfThread.Postgres, r.ID, t)
 	tx.ahead(relational.SelectThread.Postgres, t)
-	if r.Kwargs.Temporary { // it goes with its thread
+	if r.Kwargs.Temporary { // it is deleted together with its thread
 		return
 	}
 	tx.ending = r.ID
@@ -101,7 +102,7 @@ func (tx *Tx) ExpectEnd(r *run.Run) {
 
 var _ thread.Expecting = (*Tx)(nil)
 
-// ExpectUpdate is thread.Expecting.ExpectUpdate.
+// ExpectUpdate implements thread.Expecting: what committing a state update reads.
 func (tx *Tx) ExpectUpdate(t id.Thread) {
 	tx.lock(t)
 	tx.ahead(relational.SelectThread.Postgres, t)
@@ -110,7 +111,7 @@ func (tx *Tx) ExpectUpdate(t id.Thread) {
 	tx.ahead(relational.LastSeq.Postgres, t)
 }
 
-// ExpectSave is run.Expecting.ExpectSave.
+// ExpectSave implements run.Expecting: the fence of a save.
 func (tx *Tx) ExpectSave(r *run.Run) {
 	tx.lock(r.Thread)
 	tx.ahead(relational.Fence.Postgres, r.ID)
@@ -118,7 +119,8 @@ func (tx *Tx) ExpectSave(r *run.Run) {
 
 var _ checkpointer.Expecting = (*Tx)(nil)
 
-// ExpectPuts is checkpointer.Expecting.ExpectPuts.
+// ExpectPuts implements checkpointer.Expecting: which values exist, and the transcripts of the
+// checkpoints and their parents. A parent that is put by the same transaction has none yet.
 func (tx *Tx) ExpectPuts(puts ...*checkpointer.Put) {
 	here := map[id.Checkpoint]bool{}
 	for _, p := range puts {

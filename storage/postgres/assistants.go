@@ -10,7 +10,7 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-// Assistant is assistant.Tx.Assistant and run.Tx.Assistant. Who changes assistants locks them; runs only look.
+// Assistant implements assistant.Tx and run.Tx. Changes lock the row; runs read it without a lock.
 func (tx *Tx) Assistant(a id.Assistant) (*assistant.Assistant, error) {
 	if tx.exclusive {
 		return tx.Tx.Assistant(a)
@@ -18,13 +18,15 @@ func (tx *Tx) Assistant(a id.Assistant) (*assistant.Assistant, error) {
 	return tx.guarded(a)
 }
 
-// What runs are made of changes seldom, so it is kept in memory. A transaction that uses it has the database check, with its last statements,
-// that the row is still the same: else it is run again with what is there.
+// Assistants change rarely and every run reads one, so they are cached in memory. Other servers
+// may change them: a transaction that uses a cached row lets Postgres verify the row with its last
+// statements, and is run again with the current row if that fails.
 
-// stampedAssistant has what tells versions of the row apart, behind its columns.
+// stampedAssistant adds xmin, which identifies the version of the row.
 const stampedAssistant = "SELECT " + relational.AssistantColumns + ", xmin::text FROM assistants WHERE assistant_id = $1"
 
-// sameAssistant fails with a division by zero when the row is another.
+// sameAssistant fails with a division by zero if the row has another version. An error aborts the
+// transaction without a round trip of its own.
 const sameAssistant = "SELECT 1 / count(*) FROM assistants WHERE assistant_id = $1 AND xmin = $2::text::xid"
 
 // stamped is an assistant and the version of its row.
@@ -33,10 +35,10 @@ type stamped struct {
 	stamp     string
 }
 
-// knownAssistants bounds those in memory.
+// knownAssistants bounds the cache; a full one is emptied.
 const knownAssistants = 1000
 
-// guarded gives an assistant, which is the same when the transaction commits.
+// guarded returns an assistant that is verified to be unchanged when the transaction commits.
 func (tx *Tx) guarded(a id.Assistant) (*assistant.Assistant, error) {
 	s := tx.store
 	s.mu.Lock()
@@ -74,7 +76,8 @@ func (tx *Tx) guarded(a id.Assistant) (*assistant.Assistant, error) {
 	return &out, nil
 }
 
-// outdated reports whether a transaction failed because an assistant is not as it was known, and forgets those that are.
+// outdated reports whether a transaction failed because a cached assistant was outdated, and
+// empties the cache.
 func (s *Store) outdated(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "22012" {

@@ -15,6 +15,7 @@ import (
 )
 
 const (
+	// latestWrites reads the writes on the newest root checkpoint.
 	latestWrites = "SELECT " + writeColumns + " FROM checkpoint_writes w WHERE w.thread_id = $1 AND w.checkpoint_ns = '' AND w.checkpoint_id = " +
 		"(SELECT checkpoint_id FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1) ORDER BY w.task_id, w.idx"
 )
@@ -27,10 +28,12 @@ var (
 	olderOfAll       = relational.SelectCheckpoints("WHERE c.thread_id = $1 AND c.checkpoint_id < $2 ORDER BY c.checkpoint_id DESC, c.checkpoint_ns")
 )
 
-// fillSize is how many checkpoints are filled at once.
+// fillSize is how many checkpoints are filled with one batch of queries: more save round trips and
+// hold more memory.
 const fillSize = 32
 
-// ListCheckpoints is checkpointer.Reader.ListCheckpoints; checkpoints with the same id come in order of their namespaces.
+// ListCheckpoints implements checkpointer.Reader. Checkpoints with the same ID, of different
+// namespaces, come in order of their namespaces.
 func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out []*checkpointer.Tuple, err error) {
 	match, err := contain.Parse(q.Metadata)
 	if err != nil {
@@ -55,6 +58,8 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	err = s.snapshot(ctx, func(c *reader) error {
 		// Rows are read until there are enough.
 		size := 0
+		// Rows are read in pieces until the page is full, because a filter on metadata may skip any
+		// number of them.
 		if err := c.Walk(first, text, func(r relational.Row) error {
 			t := scan(r)
 			if q.ID != "" && (q.Before != "" && t.ID >= q.Before || q.NS != nil && t.NS != *q.NS) || !match.Everything() && !match.Match(t.Metadata) {
@@ -90,7 +95,7 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	return out, nil
 }
 
-// PutCheckpoint is checkpointer.Tx.PutCheckpoint.
+// PutCheckpoint implements checkpointer.Tx.
 func (tx *Tx) PutCheckpoint(p *checkpointer.Put) error {
 	if err := tx.putCheckpoint(p); err != nil {
 		return fmt.Errorf("put checkpoint %s of thread %s: %w", p.ID, p.Thread, err)
@@ -99,9 +104,11 @@ func (tx *Tx) PutCheckpoint(p *checkpointer.Put) error {
 }
 
 const (
+	// hasBlobs returns which of some values exist.
 	hasBlobs = "SELECT b.channel, b.version FROM unnest($3::text[], $4::text[]) AS w (channel, version) " +
 		"JOIN checkpoint_blobs b ON b.thread_id = $1 AND b.checkpoint_ns = $2 AND b.channel = w.channel AND b.version = w.version"
-	// putCheckpoint puts a checkpoint and its snapshot. Answers were given about what was there before.
+	// putCheckpoint writes a checkpoint and its description in one statement, and deletes
+	// explanations of a previous version.
 	putCheckpoint = `WITH checkpoint AS (
 			INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
@@ -113,8 +120,9 @@ const (
 		ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET (run_id, shape, tasks) = (excluded.run_id, excluded.shape, excluded.tasks)`
 )
 
-// blobsThere is the query for those blobs of a checkpoint that are there already, among those that may be kept by parts; no arguments when there
-// are none: others are left alone by the insert.
+// blobsThere returns the query for values of a checkpoint that exist already, among those that may
+// be stored by parts; no arguments if there are none. Parts of an existing value must not be added
+// again. For other values the insert itself skips existing rows.
 func (tx *Tx) blobsThere(p *checkpointer.Put) (text string, args []any) {
 	var channels, versions []string
 	for i := range p.Blobs {
@@ -128,6 +136,7 @@ func (tx *Tx) blobsThere(p *checkpointer.Put) (text string, args []any) {
 	return hasBlobs, []any{p.Thread, p.NS, channels, versions}
 }
 
+// putCheckpoint stores a checkpoint with the values that are new.
 func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	metadata := p.Metadata
 	if metadata == nil {
@@ -163,7 +172,8 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	return tx.Exec(relational.PutShape, p.Shape, p.ShapeJSON)
 }
 
-// Head is checkpointer.Tx.Head.
+// Head implements checkpointer.Tx. It reads row and writes in one batch, and keeps them for the
+// end of the run.
 func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	tx.lock(t)
 	if !tx.expects(relational.LatestCheckpoint.Postgres, t, "") {
@@ -186,7 +196,7 @@ func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	return head, nil
 }
 
-// deleteCheckpoints deletes all that is kept of a thread's checkpoints.
+// deleteCheckpoints deletes everything stored for the checkpoints of a thread.
 func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	delete(tx.tips, t)
 	tx.forgo(relational.LatestCheckpoint.Postgres, latestWrites)
@@ -198,8 +208,9 @@ func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	return tx.deleteLists(t)
 }
 
-// DeleteRunCheckpoints is checkpointer.Tx.DeleteRunCheckpoints. Blobs that no other checkpoint has go too, unless
-// they are to be kept.
+// DeleteRunCheckpoints implements checkpointer.Tx. Values that no other checkpoint names are
+// deleted too, unless keepValues. Unlike on SQLite this reads inside the transaction: only writers
+// of the same thread wait.
 func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error {
 	tx.lock(t)
 	var keys []checkpointer.Key
@@ -218,14 +229,16 @@ func (tx *Tx) DeleteRunCheckpoints(t id.Thread, r id.Run, keepValues bool) error
 
 const (
 	ofKeys = " k.thread_id = $1 AND (k.checkpoint_ns, k.checkpoint_id) IN (SELECT * FROM unnest($2::text[], $3::text[]))"
-	// The type of the second column tells whether the checkpoint goes.
+	// versionsIn returns the channel versions of all checkpoints in some namespaces. The second
+	// column says whether the checkpoint is deleted.
 	versionsIn = "SELECT k.checkpoint_ns, (k.checkpoint_ns, k.checkpoint_id) IN (SELECT * FROM unnest($2::text[], $3::text[])), jsonb_build_object('channel_versions', k.checkpoint -> 'channel_versions') " +
 		"FROM checkpoints k WHERE k.thread_id = $1 AND k.checkpoint_ns = ANY($2)"
 	dropBlobs = "DELETE FROM checkpoint_blobs b USING unnest($2::text[], $3::text[], $4::text[]) AS w (ns, channel, version) " +
 		"WHERE b.thread_id = $1 AND b.checkpoint_ns = w.ns AND b.channel = w.channel AND b.version = w.version RETURNING b.type, CASE WHEN b.type = 'list' THEN b.blob END"
 )
 
-// dropCheckpoints deletes checkpoints of a thread with all that only they have, channel values excepted if they are to be kept.
+// dropCheckpoints deletes checkpoints with everything that only they use. With keepValues it
+// leaves channel values alone.
 func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues bool) error {
 	spaces, ids := texts(keys)
 	freed, stay := map[blobKey]bool{}, map[blobKey]bool{}
@@ -273,7 +286,7 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 	return tx.sweep(t, gone)
 }
 
-// deleteKeys deletes checkpoints with what is kept under their keys.
+// deleteKeys deletes the rows under checkpoints' keys.
 func (tx *Tx) deleteKeys(t id.Thread, keys []checkpointer.Key) error {
 	delete(tx.tips, t)
 	tx.forgo(relational.LatestCheckpoint.Postgres, latestWrites)
@@ -296,7 +309,7 @@ func (tx *Tx) deleteKeys(t id.Thread, keys []checkpointer.Key) error {
 	return tx.exec("DELETE FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)", t, roots)
 }
 
-// texts are the namespaces and ids of keys.
+// texts returns the namespaces and IDs of keys, for unnest.
 func texts(keys []checkpointer.Key) (spaces, ids []string) {
 	spaces, ids = make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {

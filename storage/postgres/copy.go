@@ -14,23 +14,25 @@ import (
 	"understudy/thread"
 )
 
-// copied says how the rows of a table are copied from one thread to another.
+// copied describes how the rows of a table are copied to another thread.
 type copied struct {
 	read, insert string
-	types        []string // of the columns that are read
+	types        []string // types of the columns that are read
 	kind         copiedKind
 }
 
+// copiedKind names the tables whose rows refer to others.
 type copiedKind int
 
 const (
 	copiedRow   copiedKind = iota
-	copiedPart             // its key is in the range of the thread's owner
-	copiedEvent            // it has a body, which it shares
+	copiedPart             // its key contains the owner of the thread's parts
+	copiedEvent            // its body is shared with the original
 )
 
-// copiedTables are the tables of a thread's checkpoints and events. Answers are not copied: they name the thread, and can be asked again. Runs stay with
-// the original.
+// copiedTables are the tables of checkpoints and events, in the order of their references.
+// Explanations are not copied: they contain the thread's ID, and a worker can compute them again.
+// Runs stay with the original.
 var copiedTables = func() []copied {
 	// columns are names with types, "ns text, blob bytea".
 	of := func(table, columns string) copied {
@@ -38,7 +40,7 @@ var copiedTables = func() []copied {
 		for i, column := range strings.Split(columns, ", ") {
 			name, typ, _ := strings.Cut(column, " ")
 			read, cast := name, fmt.Sprintf("$%d::%s[]", i+2, typ)
-			if typ == "jsonb" { // as text: nothing of it is looked at
+			if typ == "jsonb" { // copied as text, unread
 				read, cast, typ = name+"::text", fmt.Sprintf("$%d::text[]::jsonb[]", i+2), "text"
 			}
 			names, reads, casts, types = append(names, name), append(reads, read), append(casts, cast), append(types, typ)
@@ -74,11 +76,11 @@ var copiedTables = func() []copied {
 	}
 }()
 
-// colBody is where an event's row has its body.
+// colBody is the column of an event's row that refers to its body.
 const colBody = 7
 
 const (
-	// A copy that stands still for a minute is taken for abandoned.
+	// A copy without progress for a minute counts as abandoned: its server may have died.
 	beginCopy   = "INSERT INTO thread_copies (thread_id, lapses_at) VALUES ($1, clock_timestamp() + interval '1 minute')"
 	renewCopy   = "UPDATE thread_copies SET lapses_at = clock_timestamp() + interval '1 minute' WHERE thread_id = $1"
 	endCopy     = "DELETE FROM thread_copies WHERE thread_id = $1"
@@ -88,11 +90,13 @@ const (
 		INSERT INTO thread_remains (thread_id) SELECT thread_id FROM gone ON CONFLICT DO NOTHING`
 	copyOwner  = "INSERT INTO list_owners (thread_id) VALUES ($1) ON CONFLICT DO NOTHING"
 	putLineage = "INSERT INTO event_lineage (thread_id, source_thread_id, seq) SELECT $2, $1, max(seq) FROM events WHERE thread_id = $2 HAVING count(*) > 0"
-	// Bodies are shared by threads whose locks are not ours: always in the same order.
+	// Bodies are shared by threads that this transaction has not locked, so they are locked in the
+	// same order everywhere to avoid deadlocks.
 	shareBodies = "UPDATE event_bodies b SET refs = refs + 1 FROM (SELECT body FROM event_bodies WHERE body = ANY ($1::bigint[]) ORDER BY body FOR UPDATE) AS ours WHERE b.body = ours.body"
 )
 
-// copier copies a thread. It reads one state of the original on a connection of its own, however long that takes and whatever is written meanwhile.
+// copier copies a thread in small transactions. It reads one snapshot of the original on its own
+// connection, so the copy is consistent however long it takes.
 type copier struct {
 	store    *Store
 	from, to id.Thread
@@ -101,16 +105,17 @@ type copier struct {
 	batch []copiedRows
 	rows  int
 	bytes int
-	begun bool // something of the copy is committed
+	begun bool // a part of the copy is committed
 }
 
-// copiedRows are rows of one table, by columns.
+// copiedRows are rows of one table, by columns, as unnest needs them.
 type copiedRows struct {
 	of      *copied
 	columns []any
 }
 
-// CopyThread is thread.Store.CopyThread.
+// CopyThread implements thread.Store. finish runs in the last transaction and inserts the row of
+// the copy, which makes the copy visible.
 func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(tx thread.Tx, row *thread.Thread) error) (err error) {
 	select {
 	case s.copies <- struct{}{}:
@@ -120,7 +125,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 	}
 	c := &copier{store: s, from: from, to: to}
 	err = s.snapshot(ctx, func(q *reader) error {
-		if c.row != nil { // the connection was lost, and what was read of the thread may be another state of it
+		if c.row != nil { // a second snapshot may show another state of the thread
 			return fault.New(fault.Unavailable, "the connection to the database was lost")
 		}
 		return c.read(ctx, q)
@@ -147,7 +152,8 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 		return nil
 	}
 	if c.begun {
-		// The incomplete copy is deleted in the background. If not even this can be written, it lapses.
+		// The rows written so far are deleted in the background. If even this write fails, the copy
+		// expires.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if e := s.write(limited, func(tx *Tx) error { return tx.exec(abandonCopy, to) }); e != nil {
@@ -157,7 +163,8 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 	return fmt.Errorf("copy thread %s: %w", from, err)
 }
 
-// read reads the original, and writes all but the last batch of the copy.
+// read reads the original and writes all batches of the copy but the last, which CopyThread writes
+// together with the row.
 func (c *copier) read(ctx context.Context, q *reader) error {
 	original, err := relational.LoadThread(q, c.from)
 	if err != nil {
@@ -179,7 +186,7 @@ func (c *copier) read(ctx context.Context, q *reader) error {
 	return nil
 }
 
-// add takes a row into the batch.
+// add adds a row to the batch.
 func (c *copier) add(of *copied, r *row) {
 	if n := len(c.batch); n == 0 || c.batch[n-1].of != of {
 		fresh := copiedRows{of, make([]any, len(of.types))}
@@ -224,7 +231,8 @@ func (c *copier) add(of *copied, r *row) {
 	c.rows++
 }
 
-// flush writes what was read.
+// flush writes a batch in a transaction of its own. The first one registers the copy, so that a
+// crash leaves no rows without a record of them.
 func (c *copier) flush(ctx context.Context) error {
 	if err := c.store.write(ctx, func(tx *Tx) error {
 		if !c.begun {
@@ -240,13 +248,14 @@ func (c *copier) flush(ctx context.Context) error {
 	return nil
 }
 
-// put writes the batch. The contents of events are shared with the original, which has them as long as it is there.
+// put inserts the batch. Bodies of events are shared with the original; each batch checks that it
+// still exists, because its deletion would free them.
 func (c *copier) put(tx *Tx) error {
 	now, err := tx.Thread(c.from)
 	if err != nil {
 		return err
 	}
-	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted, and made again
+	if !now.CreatedAt.Equal(c.row.CreatedAt) { // deleted and created again
 		return relational.ErrNoThread
 	}
 	if c.begun {

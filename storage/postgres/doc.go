@@ -1,11 +1,14 @@
-// Package postgres keeps everything the server knows in a Postgres database, for any number of instances at once. It behaves as storage/sqlite.
+// Package postgres stores everything in a Postgres database, for any number of servers at once. It
+// behaves like storage/sqlite; storagetest checks both.
 //
-// A write is a transaction at READ COMMITTED that holds an advisory lock for each thread it touches, taken when it touches it: what belongs to
-// a thread is read and written by one transaction at a time, on whatever instance, and the seqs of its events have no holes. Rows that are
-// reached otherwise (assistants, crons, deliveries) are locked themselves. Claims never wait: they pass over threads that somebody holds.
-// Statements that give nothing back are sent together with the next one that does, or with the commit.
+// A write is a transaction at READ COMMITTED that holds an advisory lock for each thread it uses,
+// from the first use to the commit. So writes of a thread are serialized across servers, and seqs
+// of its events have no gaps. Rows that do not belong to a thread (assistants, crons, deliveries)
+// are locked themselves. Claims never wait: they skip locked threads. Statements without results
+// are sent with the next one that has some, or with the commit, to save round trips.
 //
-// The tables of langgraph-checkpoint-postgres are as that package makes them, so that Python programs read them; all others are ours. JSON is
-// kept as the bytes it came in, but for the columns checkpoint and metadata of those tables, which are jsonb. Times are microseconds since
-// 1970 in UTC. Postgres has no NUL in text: it becomes U+FFFD, as LangGraph Server shows it.
+// The tables of langgraph-checkpoint-postgres are as that package creates them, so that Python
+// programs can read them; all others are ours. JSON is stored as the bytes it came in, except the
+// columns checkpoint and metadata of those tables, which are jsonb. Times are microseconds since
+// 1970 in UTC. Postgres' text has no NUL: it becomes U+FFFD, as LangGraph Server shows it.
 package postgres

@@ -13,9 +13,11 @@ import (
 	"understudy/internal/fault"
 )
 
+// errClosed is returned by all methods after Close.
 var errClosed = errors.New("the database is closed")
 
-// classify turns Postgres's errors into ours. What a caller can do something about gets a kind; the rest stays as it is.
+// classify turns Postgres' errors into errors of this program, by SQLSTATE. Those that a caller or
+// operator can act on get a kind and say what to do; others stay as they are.
 func classify(err error) error {
 	var kind *fault.Error
 	if err == nil || errors.As(err, &kind) || errors.Is(err, context.Canceled) {
@@ -45,7 +47,7 @@ func classify(err error) error {
 			return unavailable("disk I/O error in the database")
 		case "28P01":
 			return unavailable("the database rejects the user or password")
-		case "28000": // for want of a line in pg_hba.conf
+		case "28000": // no matching line in pg_hba.conf
 			return unavailable("the database rejects the connection: it does not allow this user, this address, or a connection without TLS (sslmode=require)")
 		case "3D000":
 			return unavailable("the database does not exist")
@@ -73,7 +75,7 @@ func classify(err error) error {
 	return err
 }
 
-// lost reports whether an error says that the connection is gone, or cannot be made.
+// lost reports whether an error means that the connection is gone or cannot be made.
 func lost(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -85,20 +87,22 @@ func lost(err error) bool {
 		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed")
 }
 
-// collided reports whether a transaction lost against another and may succeed when it is run again.
+// collided reports whether a transaction failed because of a concurrent one and may succeed when
+// it is run again.
 func collided(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// uncommitted reports whether the connection was gone before a commit was sent, or before Postgres read it: a transaction that was idle for too
-// long is ended between statements.
+// uncommitted reports whether the connection was lost before Postgres read the commit, so that
+// running the transaction again is safe. Postgres ends a transaction that idles too long between
+// statements.
 func uncommitted(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "25P03" || pgconn.SafeToRetry(err)
 }
 
-// ended gives the cause of a context that ended, in place of what the driver makes of it.
+// ended returns the cause of a context that ended instead of the driver's error.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// insertEvents gives each content a number, which both tables need. What is NULL in created_at is 0 in the list.
+	// insertEvents assigns each body a number, which both tables need, in one statement. NULL in
+	// created_at travels as the smallest bigint, because unnest takes lists without NULL here.
 	insertEvents = `WITH given AS (
 			SELECT nextval('event_bodies_number') AS body, e.* FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::boolean[],
 				$9::bytea[], $10::bigint[], $11::bigint[], $12::bytea[])
@@ -22,7 +23,7 @@ const (
 		SELECT $1, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, nullif(created_at, -9223372036854775808), first_seq FROM given`
 )
 
-// LastSeq is relational.Writer.LastSeq.
+// LastSeq implements relational.Writer. The transaction's own events count.
 func (tx *Tx) LastSeq(t id.Thread) (last eventstore.Seq, err error) {
 	if last, known := tx.seqs[t]; known {
 		return last, nil
@@ -35,7 +36,7 @@ func (tx *Tx) LastSeq(t id.Thread) (last eventstore.Seq, err error) {
 	return last, err
 }
 
-// PutEvents is relational.Writer.PutEvents.
+// PutEvents implements relational.Writer with one statement for all events.
 func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 	tx.changes(t)
 	n := len(events)
@@ -56,7 +57,8 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 	return tx.exec(insertEvents, t, seqs, runs, types, categories, messages, digests, isAnon, metadata, created, first, contents)
 }
 
-// TranscriptRow is eventstore.Tx.TranscriptRow.
+// TranscriptRow implements eventstore.Tx. Rows written by this transaction are returned without a
+// query.
 func (tx *Tx) TranscriptRow(t id.Thread, c id.Checkpoint) (*eventstore.Row, error) {
 	if r := tx.rows[rowKey{t, c}]; r != nil {
 		own := *r
@@ -65,7 +67,7 @@ func (tx *Tx) TranscriptRow(t id.Thread, c id.Checkpoint) (*eventstore.Row, erro
 	return tx.Tx.TranscriptRow(t, c)
 }
 
-// PutTranscriptRow is eventstore.Tx.PutTranscriptRow.
+// PutTranscriptRow implements eventstore.Tx. A row that was read ahead is outdated now.
 func (tx *Tx) PutTranscriptRow(r *eventstore.Row) error {
 	own := *r
 	tx.rows[rowKey{r.Thread, r.Checkpoint}] = &own
@@ -73,13 +75,14 @@ func (tx *Tx) PutTranscriptRow(r *eventstore.Row) error {
 	return tx.Tx.PutTranscriptRow(r)
 }
 
-// DropTranscripts is eventstore.BackfillTx.DropTranscripts.
+// DropTranscripts implements eventstore.BackfillTx.
 func (tx *Tx) DropTranscripts(t id.Thread, checkpoints []id.Checkpoint) error {
 	clear(tx.rows)
 	return tx.Tx.DropTranscripts(t, checkpoints)
 }
 
-// RunInput is eventstore.Tx.RunInput. The arguments of a run that is executed do not change.
+// RunInput implements eventstore.Tx. The arguments of an executing run do not change, so a loaded
+// run answers.
 func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 	if known := tx.runs[r]; known != nil {
 		return known.run.Kwargs.Input, known.run.Kwargs.Command, nil
@@ -87,7 +90,7 @@ func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 	return tx.Tx.RunInput(r)
 }
 
-// ChannelValue is eventstore.Tx.ChannelValue.
+// ChannelValue implements eventstore.Tx. It returns an empty type if there is no such value.
 func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error) {
 	tx.lock(t)
 	b, err := newLoader(tx, t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
@@ -97,7 +100,7 @@ func (tx *Tx) ChannelValue(t id.Thread, channel, version string) (typ string, da
 	return b.Type, b.Bytes(), nil
 }
 
-// ChannelText is run.Tx.ChannelText. Who ends a run has read the newest checkpoint.
+// ChannelText implements run.Tx. Ending a run has already read the newest checkpoint.
 func (tx *Tx) ChannelText(t id.Thread, channel string) (string, error) {
 	head, known := tx.tips[t]
 	switch {

@@ -79,7 +79,7 @@ func TestNoRoom(t *testing.T) {
 	s, admin := open(t, Options{URL: address}), connect(t, address)
 	require.NoError(t, insert(s, 1))
 	for code, text := range map[string]string{
-		"53100": "the disk of the database is full", "53200": "out of memory", "58030": "does not read or write as it should", "54000": "",
+		"53100": "the disk of the database is full", "53200": "out of memory", "58030": "disk I/O error", "54000": "",
 	} {
 		execAll(t, admin, fmt.Sprintf(`CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '%s'; END $$`, code),
 			"CREATE TRIGGER fails BEFORE INSERT ON thread_metadata EXECUTE FUNCTION fails()")
@@ -213,7 +213,7 @@ func TestPasswordsAndTLS(t *testing.T) {
 		{"no TLS", me("right", "disable"), "without TLS (sslmode=require)"},
 		{"wrong password", me("wrong", "require"), "rejects the user or password"},
 		{"unknown authority", me("right", "verify-full"), "certificate"},
-		{"missing authority", me("right", "verify-full", "sslrootcert", filepath.Join(t.TempDir(), "none")), "cannot be read"},
+		{"missing authority", me("right", "verify-full", "sslrootcert", filepath.Join(t.TempDir(), "none")), "cannot be parsed"},
 	} {
 		_, err := Open(t.Context(), Options{URL: tt.address})
 		require.ErrorContains(t, err, tt.want, tt.name)

@@ -11,14 +11,17 @@ import (
 type Inspection struct {
 	// Size of the database in bytes.
 	Size int64
-	// Schema is the number of its last migration, and Known that of this version's. A larger Schema cannot be opened. 0: it was never opened.
+	// Schema is the number of the last migration of the database, Known that of this version. A
+	// larger Schema cannot be opened; 0: no tables of this program.
 	Schema, Known int
-	// Connections that a server with this address opens, without the one to listen, and the room for them.
+	// Connections is how many a server with this address opens, without the one that listens; Room
+	// is how many are available.
 	Connections int
 	Room        Room
 }
 
-// Inspect looks into a database without changing it, also while servers work there. A database of LangGraph Server is an error.
+// Inspect examines a database without changing it, also while servers use it. A database of
+// LangGraph Server is an error.
 func Inspect(ctx context.Context, opts Options) (in Inspection, err error) {
 	config, err := configure(&opts)
 	if err != nil {
@@ -28,7 +31,7 @@ func Inspect(ctx context.Context, opts Options) (in Inspection, err error) {
 	if err != nil {
 		return in, classify(ended(ctx, err))
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it holds nothing
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is open on it
 	in.Known, in.Connections = len(migrations()), int(config.MaxConns)
 	if err := refuseServer(ctx, conn); err != nil {
 		return in, err

@@ -12,23 +12,25 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-// typeList is the type of a row of checkpoint_blobs that holds a list by its parts. What it stands for is msgpack.
+// typeList is the type of a row of checkpoint_blobs that stores a list by its parts. The value it
+// represents is msgpack.
 const typeList = "list"
 
-// What meta says of layout.
+// Values of layout in meta.
 const (
 	layoutCompact   = "compact"
 	layoutLangGraph = "langgraph"
 )
 
-// partBits is how many bits of list_parts.part are the number within its thread; above them is the owner.
+// partBits is the number of low bits of list_parts.part that hold the number within the thread;
+// the owner is above them.
 const partBits = 28
 
-// partKey is the key of a part; number 0 is before the first of an owner.
+// partKey returns the key of a part; number 0 is below the first part of an owner.
 func partKey(owner int64, number uint32) int64 { return owner<<partBits | int64(number) }
 
 const (
-	// ownerOf gives the owner of a thread's parts, its epoch, and its last part.
+	// ownerOf returns the owner of a thread's parts, its epoch, and its last part.
 	ownerOf = "SELECT o.owner, o.epoch, coalesce((SELECT p.part FROM list_parts p WHERE p.part > o.owner << 28 AND p.part < (o.owner + 1) << 28 ORDER BY p.part DESC LIMIT 1), 0) " +
 		"FROM list_owners o WHERE o.thread_id = $1"
 	digestsOf   = "SELECT part, digest FROM list_parts WHERE part BETWEEN $1 AND $2 ORDER BY part"
@@ -39,16 +41,20 @@ const (
 	newEpoch    = "UPDATE list_owners SET epoch = epoch + 1 WHERE owner = $1"
 )
 
-// What is kept in memory to find parts that are known: digests, at about 40 bytes each, and bytes of the last values.
+// Limits of what is kept in memory to recognize known parts: digests, at about 40 bytes each, and
+// bytes of the last values.
 const (
 	partLimit  = 1 << 19
 	valueLimit = 32 << 20
 )
 
-// lists knows which parts the threads have that were written last, so that a step does not read back what the thread holds. Other instances
-// write too: what is known holds while the owner's epoch is the same, up to the last part that was known. A transaction takes what is known
-// of a thread out, and gives it back when it has committed; so it is one's own at any time. When it is full it is emptied: filling it again
-// costs one scan for each thread.
+// lists caches the parts of the threads written last, so that a step does not read back what its
+// thread holds.
+//
+// Other servers write too. A cached entry is valid while the owner's epoch is the same, up to the
+// last part that it knows; deleting parts raises the epoch. A transaction takes an entry out and
+// returns it after its commit, so only one transaction uses it, and a rollback drops it. A full
+// cache is emptied: refilling costs one index scan per thread.
 type lists struct {
 	plain bool // layout langgraph: new values are stored as they are
 
@@ -58,7 +64,7 @@ type lists struct {
 	bytes int // of last values
 }
 
-// threadParts are the parts of one thread.
+// threadParts are the known parts of one thread.
 type threadParts struct {
 	owner, epoch int64
 	last         uint32 // the highest number in use
@@ -66,9 +72,10 @@ type threadParts struct {
 	value        compact.Last
 }
 
+// newLists returns an empty cache; plain for layout langgraph.
 func newLists(plain bool) *lists { return &lists{plain: plain, of: map[id.Thread]*threadParts{}} }
 
-// take gives what is known of a thread, which is the caller's then; nil when nothing is.
+// take removes and returns the entry of a thread; nil if there is none. The caller owns it.
 func (l *lists) take(t id.Thread) *threadParts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +88,8 @@ func (l *lists) take(t id.Thread) *threadParts {
 	return p
 }
 
-// give keeps what transactions that committed know. nil entries are of threads that nothing is known of.
+// give returns the entries of a committed transaction to the cache. A nil entry says that nothing
+// is known of the thread.
 func (l *lists) give(all map[id.Thread]*threadParts) {
 	if len(all) == 0 {
 		return
@@ -92,7 +100,7 @@ func (l *lists) give(all map[id.Thread]*threadParts) {
 		if p == nil {
 			continue
 		}
-		if was := l.of[t]; was != nil { // of a transaction between: whichever is older is found out by its last part
+		if was := l.of[t]; was != nil { // of another transaction; the next use compares the last part
 			l.size -= len(was.known)
 			l.bytes -= was.value.Size()
 		}
@@ -106,7 +114,8 @@ func (l *lists) give(all map[id.Thread]*threadParts) {
 	}
 }
 
-// parts gives what is known of a thread's parts, for adding to them. The lock of the thread is held.
+// parts returns the known parts of a thread, reading digests that other servers have added. The
+// thread is locked.
 func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	if p := tx.lists[t]; p != nil {
 		return p, nil
@@ -150,7 +159,7 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	return p, nil
 }
 
-// keeper is a compact.Keeper that adds to the parts of a thread.
+// keeper implements compact.Keeper on the parts of a thread. It collects new parts for one insert.
 type keeper struct {
 	parts   *threadParts
 	numbers []int64
@@ -158,7 +167,7 @@ type keeper struct {
 	data    [][]byte
 }
 
-// Keep is compact.Keeper.Keep.
+// Keep returns the number of the part with a digest, adding it if it is new.
 func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 	p := k.parts
 	if n, ok := p.known[d]; ok {
@@ -175,7 +184,7 @@ func (k *keeper) Keep(d compact.Digest, data []byte) (uint32, error) {
 
 const insertBlob = `INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
 
-// mayCut reports whether a value may be kept by parts. It does not look closely.
+// mayCut reports whether a value may be stored by parts, without parsing it.
 func (tx *Tx) mayCut(b *checkpointer.Blob) bool {
 	if tx.store.lists.plain {
 		return false
@@ -211,7 +220,7 @@ func (tx *Tx) putBlob(t id.Thread, ns string, b *checkpointer.Blob) error {
 // isArray reports whether msgpack that begins with c is an array.
 func isArray(c byte) bool { return c >= 0x90 && c <= 0x9f || c == 0xdc || c == 0xdd }
 
-// deleteLists deletes all parts of a thread.
+// deleteLists deletes all parts of a thread: one range of keys.
 func (tx *Tx) deleteLists(t id.Thread) error {
 	tx.store.lists.take(t)
 	delete(tx.lists, t)
@@ -221,8 +230,8 @@ func (tx *Tx) deleteLists(t id.Thread) error {
 	return tx.exec("DELETE FROM list_owners WHERE thread_id = $1", t)
 }
 
-// sweep deletes the parts that lists had which are gone, and that no list of the thread names any more. It reads the rows of
-// lists, which hold ranges, and chunks; no parts.
+// sweep deletes parts of deleted lists that no remaining list of the thread names. It reads the
+// rows of lists, which are ranges, and chunks, but no parts.
 func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	if len(gone) == 0 {
 		return nil
@@ -254,6 +263,7 @@ func (tx *Tx) sweep(t id.Thread, gone compact.Set) error {
 	return tx.exec(newEpoch, owner)
 }
 
+// findOwner returns the owner number of a thread's parts.
 func findOwner(q querier, t id.Thread) (owner int64, found bool, err error) {
 	found, err = one(q, "SELECT owner FROM list_owners WHERE thread_id = $1", func(r *row) error {
 		owner = r.Int(0)

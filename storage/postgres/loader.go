@@ -12,16 +12,16 @@ import (
 	"understudy/storage/internal/rows"
 )
 
-// loader fills tuples with what belongs to them. What did not change between checkpoints is loaded once and shared: values,
-// and of lists their parts. It asks for what many tuples need at once.
+// loader adds values and writes to tuples of one thread. Values, and parts of lists, that several
+// checkpoints share are loaded once, and for many tuples in one query.
 type loader struct {
 	q      querier
 	thread id.Thread
-	blobs  map[blobKey]*checkpointer.Blob // nil: there is no such row
+	blobs  map[blobKey]*checkpointer.Blob // a nil entry: no such row
 
 	lists map[blobKey]*list // those of them whose items are not loaded
 
-	owner int64             // of the thread's parts; 0: not looked up
+	owner int64             // of the thread's parts; 0: not read yet
 	parts map[uint32][]byte // by number
 
 	bounded bool
@@ -30,11 +30,13 @@ type loader struct {
 	cut     map[blobKey]bool // too large to load
 }
 
+// blobKey identifies a channel value of the thread.
 type blobKey struct {
 	ns string
 	rows.ChannelVersion
 }
 
+// newLoader returns a loader that reads with q.
 func newLoader(q querier, t id.Thread) *loader {
 	return &loader{
 		q: q, thread: t, blobs: map[blobKey]*checkpointer.Blob{}, lists: map[blobKey]*list{}, parts: map[uint32][]byte{},
@@ -62,7 +64,7 @@ const (
 		"JOIN checkpoint_writes w ON w.thread_id = $1 AND w.checkpoint_ns = k.ns AND w.checkpoint_id = k.id) AS w ORDER BY n, task_id, idx"
 )
 
-// fill adds values and writes to tuples of the thread. What those after the first add is within bytes: see checkpointer.List.Bytes. <= 0: no bound.
+// fill loads the values and writes of tuples.
 func (l *loader) fill(bytes int, tuples []*checkpointer.Tuple) error {
 	l.bounded, l.room = bytes > 0, bytes
 	tuples = present(tuples)
@@ -241,10 +243,12 @@ func (l *loader) askWrites(tuples []*checkpointer.Tuple, exempt int) (fitting *i
 	return &n
 }
 
+// scanWrite reads a row of writeColumns.
 func scanWrite(r *row) checkpointer.Write {
 	return checkpointer.Write{TaskID: r.Text(2), Index: int(r.Int(3)), Channel: r.Text(4), Type: r.Text(5), Data: r.Bytes(6), Path: r.Text(7)}
 }
 
+// blob returns a channel value, or nil if there is none.
 func (l *loader) blob(k blobKey) (*checkpointer.Blob, error) {
 	lists, err := l.load([]blobKey{k}, 0)
 	if err != nil {
@@ -270,8 +274,7 @@ type list struct {
 	fits  bool          // they are loaded, or about to be
 }
 
-// load makes blobs known, lists without their items, and returns the lists. It sends what was asked before. If there is a bound, it holds for what
-// comes after the first so many.
+// load loads values that are not loaded yet, and sends queued queries.
 func (l *loader) load(wanted []blobKey, exempt int) (lists []*list, err error) {
 	var spaces, channels, versions []string
 	newExempt := 0
@@ -342,7 +345,8 @@ func (v *list) wrong(err error) error {
 	return fmt.Errorf("channel %s: version %s: %w", v.blob.Channel, v.blob.Version, err)
 }
 
-// runs gives the parts of a list in its order, those that its chunks name included. The chunks are loaded.
+// runs returns the parts of a list in order, those named by its chunks included. The chunks are
+// loaded.
 func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 	var runs []compact.Run
 	for _, r := range v.Chunks {
@@ -361,7 +365,7 @@ func (l *loader) runs(v *compact.Value) ([]compact.Run, error) {
 	return append(runs, v.Parts...), nil
 }
 
-// named adds to a set all parts that lists are made of, chunks included.
+// named adds all parts of lists to set, chunks included.
 func (l *loader) named(values [][]byte, set *compact.Set) error {
 	parsed := make([]compact.Value, len(values))
 	var chunks []compact.Run
@@ -387,10 +391,10 @@ func (l *loader) named(values [][]byte, set *compact.Set) error {
 	return nil
 }
 
-// fetchSize bounds how many parts are asked for at once.
+// fetchSize bounds the parts per query.
 const fetchSize = 8192
 
-// fetch loads parts that were not loaded before, and returns how many bytes they have.
+// fetch loads parts that are not loaded yet.
 func (l *loader) fetch(runs []compact.Run) (loaded int, err error) {
 	var wanted []int64
 	asked := map[uint32]bool{}

@@ -5,12 +5,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// poolMetrics tells of the connections when somebody looks.
+// poolMetrics reads the state of the pool at each scrape.
 type poolMetrics struct {
 	pool                                       *pgxpool.Pool
 	connections, most, acquires, waits, waited *prometheus.Desc
 }
 
+// newPoolMetrics returns a collector for pool.
 func newPoolMetrics(pool *pgxpool.Pool) poolMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)

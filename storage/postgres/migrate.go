@@ -24,20 +24,20 @@ var migrationFiles embed.FS
 //go:embed langgraph.sql
 var langgraphTables string
 
-// migration is one step of the schema. A released one is never edited; the schema changes by another. Older instances are at work while it
-// runs and after it: docs/storage.md says what a step may do.
+// migration is one step of the schema. A released one is never edited; a new step changes the
+// schema. Older servers work while it runs and after it: docs/storage.md says what a step may do.
 type migration struct {
 	number int
 	name   string
 	script string
-	// index is set for a step that makes this index and nothing else, without keeping writers of its table away.
+	// index is set for a step that only creates this index, without blocking writers of its table.
 	index string
 }
 
-// aside is a step that makes an index beside the work of others. It cannot be part of a transaction.
+// aside matches a step that creates an index concurrently, which cannot be part of a transaction.
 var aside = regexp.MustCompile(`^(?:--[^\n]*\n|\s)*CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+) ON [^;]*;\s*$`)
 
-// migrations are the steps in order: files named 0001_what.sql, without gaps.
+// migrations returns the steps in order: files named 0001_what.sql, without gaps.
 func migrations() []migration {
 	files, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted
 	if err != nil {
@@ -58,6 +58,7 @@ func migrations() []migration {
 	return steps
 }
 
+// newMigration parses whether the step is an index.
 func newMigration(number int, name, script string) migration {
 	m := migration{number: number, name: name, script: script}
 	if found := aside.FindStringSubmatch(script); found != nil {
@@ -73,21 +74,24 @@ const (
 	hasTable      = "SELECT to_regclass($1) IS NOT NULL"
 	hasColumn     = "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2 AND NOT attisdropped)"
 	lastMigration = "SELECT number, name FROM understudy_migrations ORDER BY number DESC LIMIT 1"
-	// brokenIndex: making it was interrupted.
+	// brokenIndex: creating the index was interrupted.
 	brokenIndex = "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)"
 )
 
-// stepTimes says how patient a migration is.
+// stepTimes bounds the waits of a migration.
 type stepTimes struct {
-	// lock is how long a step waits for a table that others use. All who come after it wait too, so it is short; then it is tried again.
+	// lock is how long a step waits for a table that others use. Everyone who comes later waits
+	// behind the step, so it is short, and the step is tried again.
 	lock time.Duration
-	// give is after how long it is given up to get the tables, or to wait for another instance that migrates.
+	// give is how long the migration tries to get the tables, or waits for another server that
+	// migrates.
 	give time.Duration
 }
 
+// patience is used outside of tests.
 var patience = stepTimes{lock: 2 * time.Second, give: 30 * time.Minute}
 
-// migrator takes a database to the last of the steps.
+// migrator brings a database to the last step.
 type migrator struct {
 	conn  *pgx.Conn
 	steps []migration
@@ -95,8 +99,8 @@ type migrator struct {
 	times stepTimes
 }
 
-// prepare brings the schema up to date, each step in a transaction of its own with its record, and gives the layout. A lock keeps other
-// instances from doing the same at once; those that serve go on.
+// prepare migrates the schema, each step in a transaction with its record, and returns the layout.
+// A lock lets one server migrate at a time; servers that already serve continue.
 func prepare(ctx context.Context, conn *pgx.Conn, steps []migration, opts Options) (layout string, err error) {
 	m := migrator{conn: conn, steps: steps, opts: opts, times: patience}
 	if err := m.run(ctx); err != nil {
@@ -111,6 +115,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, steps []migration, opts Option
 	return layout, nil
 }
 
+// run does the missing steps, if any.
 func (m *migrator) run(ctx context.Context) error {
 	if err := refuseServer(ctx, m.conn); err != nil {
 		return err
@@ -118,7 +123,7 @@ func (m *migrator) run(ctx context.Context) error {
 	if err := checkSearchPath(ctx, m.conn); err != nil {
 		return err
 	}
-	// Who finds nothing to do needs no rights to change the schema, and waits for nobody.
+	// A start without missing steps needs no rights to change the schema, and waits for no lock.
 	at, err := m.at(ctx, m.conn)
 	if err != nil || at == len(m.steps) {
 		return err
@@ -155,7 +160,7 @@ func (m *migrator) run(ctx context.Context) error {
 	return nil
 }
 
-// late is the error of a migration whose context has ended; err is what the last attempt returned.
+// late returns the error of a migration whose context has ended; err is from the last attempt.
 func (m *migrator) late(ctx context.Context, err error) error {
 	err = cmp.Or(err, context.Cause(ctx))
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -164,13 +169,13 @@ func (m *migrator) late(ctx context.Context, err error) error {
 	return fmt.Errorf("migrate: not finished within %s: another server migrates, or a long transaction locks a table: %w", m.times.give, err)
 }
 
-// isLockTimeout reports whether others had what a statement wanted to lock.
+// isLockTimeout reports whether other sessions held what a statement wanted to lock.
 func isLockTimeout(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01")
 }
 
-// at gives the number of the last step that was done; 0 when there was none.
+// at returns the number of the last step done; 0 if none.
 func (m *migrator) at(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }) (at int, err error) {
@@ -189,10 +194,12 @@ func (m *migrator) at(ctx context.Context, q interface {
 	return at, nil
 }
 
-// next does the next step, if no other instance has the lock; done says that there is none. The lock is not waited for: a transaction that
-// waits would hold up one that makes an index.
+// next does the next step, unless another server holds the lock; done reports that none is left.
+// It does not wait for the lock: a waiting transaction would block one that creates an index
+// concurrently.
 func (m *migrator) next(ctx context.Context, tx pgx.Tx) (alone, done bool, err error) {
-	// The timeouts of the session are for service; a step may take longer, but must not keep others waiting.
+	// The session's timeouts are for serving. A step may take longer, but must not make others
+	// wait.
 	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = %d",
 		m.times.lock.Milliseconds())); err != nil {
 		return false, false, err
@@ -220,8 +227,8 @@ func (m *migrator) next(ctx context.Context, tx pgx.Tx) (alone, done bool, err e
 	return true, false, err
 }
 
-// makeSchema makes Options.Schema when it is missing. Postgres checks the right to make schemas first, and a role that was given one of
-// its own rarely has it, so IF NOT EXISTS is not enough.
+// makeSchema creates Options.Schema if it is missing. Postgres checks the right to create schemas
+// before IF NOT EXISTS, and a role with a schema of its own rarely has it.
 func (m *migrator) makeSchema(ctx context.Context, tx pgx.Tx) error {
 	if m.opts.Schema == "" {
 		return nil
@@ -234,9 +241,11 @@ func (m *migrator) makeSchema(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// do executes a step and records it.
 func (m *migrator) do(ctx context.Context, tx pgx.Tx, step migration) error {
 	if step.index != "" {
-		// A row that was read leaves its snapshot behind, which the index would wait for, and for ever: a statement without arguments lets go of it.
+		// A row that was read leaves a snapshot, for which creating an index concurrently would wait
+		// forever. A statement without arguments releases it.
 		if _, err := tx.Exec(ctx, "SELECT 1"); err != nil {
 			return err
 		}
@@ -257,15 +266,15 @@ func (m *migrator) do(ctx context.Context, tx pgx.Tx, step migration) error {
 	return err
 }
 
-// makeIndex makes an index on a connection of its own, beside the transaction that has the lock. What an attempt left that was interrupted is
-// dropped first.
+// makeIndex creates an index on its own connection, while another transaction holds the lock. It
+// first drops what an interrupted attempt left.
 func (m *migrator) makeIndex(ctx context.Context, step migration) error {
 	conn, err := pgx.ConnectConfig(ctx, m.conn.Config())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it holds nothing
-	// It may take hours, and waits without keeping anybody from the table.
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is open on it
+	// It may take hours, and does not block others while it waits.
 	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET lock_timeout = 0"); err != nil {
 		return err
 	}
@@ -278,7 +287,8 @@ func (m *migrator) makeIndex(ctx context.Context, step migration) error {
 			return err
 		}
 	}
-	// Its record is made after it: an instance that was killed in between has made it already.
+	// The record is written after the index: a server that was killed in between has already
+	// created it.
 	if err := conn.QueryRow(ctx, hasTable, step.index).Scan(&found); err != nil || found {
 		return err
 	}
@@ -286,7 +296,8 @@ func (m *migrator) makeIndex(ctx context.Context, step migration) error {
 	return err
 }
 
-// adopt makes the tables of langgraph-checkpoint-postgres, or takes those that are there as they are. It gives the layout.
+// adopt creates the tables of langgraph-checkpoint-postgres, or uses existing ones as they are. It
+// returns the layout.
 func adopt(ctx context.Context, tx pgx.Tx, wanted string) (layout string, err error) {
 	var found, current bool
 	if err := tx.QueryRow(ctx, hasTable, "checkpoints").Scan(&found); err != nil {

@@ -303,7 +303,7 @@ func TestMigrationLetsOthersPass(t *testing.T) {
 	require.NoError(t, err)
 	m = migrator{conn: connect(t, address), steps: steps, opts: Options{Logger: slog.New(slog.DiscardHandler)}, times: stepTimes{lock: time.Millisecond, give: time.Second}}
 	err = m.run(ctx)
-	require.ErrorContains(t, err, "not done within 1s")
+	require.ErrorContains(t, err, "not finished within 1s")
 	require.NoError(t, long.Rollback(ctx))
 }
 

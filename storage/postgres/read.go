@@ -14,17 +14,17 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-// querier is what statements are run on: a reading connection, or a transaction that writes.
+// querier runs statements: a reading connection, or a transaction that writes.
 type querier interface {
 	relational.Querier
-	// query calls fn with each row of an answer. fn must not use the querier.
+	// query calls fn for each row of the result. fn must not use the querier.
 	query(text string, fn func(*row) error, args ...any) error
-	// ask puts a query aside, to be sent with others by the next query or by send. fn is called then.
+	// ask queues a query that is sent by the next query or send. Its fn runs then.
 	ask(text string, fn func(*row) error, args ...any)
 	send() error
 }
 
-// one is query for statements that give at most one row; it reports whether there was one.
+// one is query for statements that return at most one row; it reports whether there was one.
 func one(q querier, text string, fn func(*row) error, args ...any) (found bool, err error) {
 	err = q.query(text, func(r *row) error {
 		found = true
@@ -38,16 +38,17 @@ func one(q querier, text string, fn func(*row) error, args ...any) (found bool, 
 	return found, err
 }
 
-// reader is a connection that reads.
+// reader is a connection for one read.
 type reader struct {
 	ctx   context.Context // of the read; a reader does not outlive it
 	store *Store
 	conn  *pgxpool.Conn
 	batch *pgx.Batch
-	begun bool // a transaction was
-	seen  bool // something was given to the caller
+	begun bool // a transaction has begun
+	seen  bool // the caller has seen a row, so the read cannot be repeated
 }
 
+// ask implements querier.
 func (r *reader) ask(text string, fn func(*row) error, args ...any) {
 	r.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error {
 		return each(answer, func(row *row) error {
@@ -60,6 +61,7 @@ func (r *reader) ask(text string, fn func(*row) error, args ...any) {
 	})
 }
 
+// send sends the queued queries.
 func (r *reader) send() error {
 	if r.batch.Len() == 0 {
 		return nil
@@ -71,6 +73,7 @@ func (r *reader) send() error {
 	return r.conn.SendBatch(ctx, b).Close()
 }
 
+// query implements querier; queued queries are sent with it in one round trip.
 func (r *reader) query(text string, fn func(*row) error, args ...any) error {
 	if r.batch.Len() > 0 {
 		r.ask(text, fn, args...)
@@ -91,10 +94,11 @@ func (r *reader) query(text string, fn func(*row) error, args ...any) error {
 	})
 }
 
-// walk is query for answers that may be long and are mostly not read to their end: rows come in pieces, the first of which has about as many
-// as are expected to be wanted. It needs a snapshot.
+// walk is query for results that may be long and are mostly not read to their end: rows come in
+// pieces through a cursor. first is the expected number of rows. It needs a snapshot.
 func (r *reader) walk(first int, text string, fn func(*row) error, args ...any) error {
-	// Statements are kept prepared with the columns that they gave: those of other queries need cursors of other names.
+	// Prepared statements are cached with their result columns, so each query text needs a cursor
+	// name of its own.
 	cursor := fmt.Sprintf("walk_%08x", crc32.ChecksumIEEE([]byte(text)))
 	r.batch.Queue("DECLARE "+cursor+" NO SCROLL CURSOR FOR "+text, bind(args)...)
 	stopped := false
@@ -115,15 +119,18 @@ func (r *reader) walk(first int, text string, fn func(*row) error, args ...any) 
 	}
 }
 
-// pieces are the sizes in which rows are fetched: few, since each is a statement that is kept prepared.
+// pieces are the sizes in which rows are fetched. They are few, because each is a prepared
+// statement of its own.
 var pieces = []int{16, 64, 256, 1024}
 
+// pieceOf returns the smallest size for n rows.
 func pieceOf(n int) int {
 	i, _ := slices.BinarySearch(pieces, n)
 	return pieces[min(i, len(pieces)-1)]
 }
 
-// read runs fn with a connection. Each query of fn sees the rows committed when it began. It waits for a free connection.
+// read runs fn with a connection, waiting for a free one. Each query of fn sees the rows committed
+// when it begins.
 func (s *Store) read(ctx context.Context, fn func(q *reader) error) error {
 	return s.use(ctx, "", fn)
 }
@@ -133,12 +140,14 @@ func (s *Store) snapshot(ctx context.Context, fn func(q *reader) error) error {
 	return s.use(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", fn)
 }
 
-// scan is snapshot for what may read everything. hint says how a client narrows it.
+// scan is snapshot for queries that may read any number of rows. hint says how a client can narrow
+// the search.
 func (s *Store) scan(ctx context.Context, hint string, fn func(q *reader) error) error {
 	return s.scans.Do(ctx, hint, func(ctx context.Context) error { return s.snapshot(ctx, fn) })
 }
 
-// use runs fn. It is run again on another connection when the one it had turns out to be dead before it gave anything.
+// use runs fn, and again on another connection if the first one turns out to be dead before fn saw
+// a row.
 func (s *Store) use(ctx context.Context, begin string, fn func(q *reader) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -151,18 +160,19 @@ func (s *Store) use(ctx context.Context, begin string, fn func(q *reader) error)
 			break
 		}
 		s.metrics.Retried.Inc()
-		s.pool.Reset() // the others will not be better
+		s.pool.Reset() // the other idle connections are probably dead too
 	}
 	return classify(ended(ctx, err))
 }
 
+// useOnce runs fn once; again says that it may be repeated.
 func (s *Store) useOnce(ctx context.Context, begin string, fn func(q *reader) error) (again bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return false, err
 	}
 	r := &reader{ctx: ctx, store: s, conn: conn, batch: &pgx.Batch{}, begun: begin != ""}
-	defer conn.Release() // a connection in a broken state is closed
+	defer conn.Release() // Release closes a broken connection
 	if r.begun {
 		r.batch.Queue(begin)
 	}
@@ -171,7 +181,7 @@ func (s *Store) useOnce(ctx context.Context, begin string, fn func(q *reader) er
 		return lost(err) && !s.silent(ctx, err) && !r.seen, err
 	}
 	if r.begun {
-		s.rollback(ctx, conn) // nothing was written: that it fails is of no interest
+		s.rollback(ctx, conn) // nothing was written, so a failure does not matter
 	}
 	return false, err
 }

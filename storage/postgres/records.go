@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// insertRecords leaves out what an attempt says when its run is another attempt's by now, or gone, and what is there already: whether a commit
-	// happened whose connection died is not known, and it is repeated. Records without attempt are taken as they are.
+	// insertRecords skips records of an attempt whose run has a newer one or is gone, and records
+	// that exist: after a connection lost during a commit the transaction is repeated. Records
+	// without attempt are always inserted.
 	insertRecords = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id, attempt, idx) " +
 		"SELECT $1, u.* FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[], $9::text[], $10::bigint[], $11::bigint[]) " +
 		"AS u (ms, n, run, kind, flags, event, data, checkpoint, attempt, idx) " +
 		"WHERE u.attempt = 0 OR EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "runs.run_id = u.run AND runs.attempt = u.attempt) ON CONFLICT DO NOTHING"
 	deleteRecords = "DELETE FROM stream_records r USING stream_runs s " +
 		"WHERE s.run_id = $1 AND r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id"
-	// sweepRecords takes runs in bites, each of which one instance has. A run whose row is gone has records that nobody asks for.
+	// sweepRecords deletes the records of some runs at a time; SKIP LOCKED lets each server take
+	// others. It includes runs whose row is gone.
 	sweepRecords = `WITH over AS (
 			SELECT s.run_id, s.thread_id, s.first_ms, s.last_ms FROM stream_runs s LEFT JOIN runs r ON r.run_id = s.run_id
 			WHERE r.run_id IS NULL OR r.ended_at < $1 ORDER BY s.run_id LIMIT 500 FOR UPDATE OF s SKIP LOCKED
@@ -30,7 +32,7 @@ const (
 		) SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM over)`
 )
 
-// PutRecords is relational.Writer.PutRecords.
+// PutRecords implements relational.Writer with one statement.
 func (tx *Tx) PutRecords(t id.Thread, records []*bridge.Record) error {
 	n := len(records)
 	var (
@@ -47,7 +49,7 @@ func (tx *Tx) PutRecords(t id.Thread, records []*bridge.Record) error {
 	return tx.exec(insertRecords, t, ms, ns, runs, kinds, flags, events, data, checkpoints, attempts, indexes)
 }
 
-// DeleteRecords is run.Tx.DeleteRecords. Records of runs that are gone are dropped too.
+// DeleteRecords implements run.Tx. It also deletes records of runs that no longer exist.
 func (tx *Tx) DeleteRecords(endedBefore time.Time) (total int, err error) {
 	for more := true; more; {
 		if _, err := one(tx, sweepRecords, func(r *row) error {

@@ -12,11 +12,12 @@ import (
 
 // Reading connections and transactions, as relational uses them.
 var (
+	// Reading connections and transactions implement the interfaces of relational.
 	_ relational.Querier = (*reader)(nil)
 	_ relational.Writer  = (*Tx)(nil)
 )
 
-// visit is a function of relational that visits rows.
+// visit adapts a function of relational to rows of this package.
 func visit(fn func(relational.Row) error) func(*row) error {
 	if fn == nil {
 		return nil
@@ -35,6 +36,7 @@ func (r *reader) Ask(s relational.Statement, fn func(relational.Row) error, args
 
 func (r *reader) Send() error { return r.send() }
 
+// Walk reads a long result in pieces.
 func (r *reader) Walk(expected int, s relational.Statement, fn func(relational.Row) error, args ...any) error {
 	return r.walk(expected, s.Postgres, visit(fn), args...)
 }
@@ -52,6 +54,7 @@ func (tx *Tx) Ask(s relational.Statement, fn func(relational.Row) error, args ..
 
 func (tx *Tx) Send() error { return tx.send() }
 
+// Walk reads the whole result at once: in a transaction results are short.
 func (tx *Tx) Walk(_ int, s relational.Statement, fn func(relational.Row) error, args ...any) error {
 	return tx.Query(s, fn, args...)
 }
@@ -66,7 +69,7 @@ func (tx *Tx) Lock(threads ...id.Thread) { tx.lock(threads...) }
 func (tx *Tx) LockRun(r id.Run)          { tx.lockRun(r) }
 func (tx *Tx) LogChanged(t id.Thread)    { tx.changes(t) }
 
-// database is the store as relational opens reads and writes on it.
+// database implements relational.DB on the store.
 type database struct{ s *Store }
 
 func (d database) Read(ctx context.Context, fn func(relational.Querier) error) error {
@@ -85,6 +88,7 @@ func (d database) Write(ctx context.Context, fn func(*relational.Tx) error) erro
 	return d.s.write(ctx, func(tx *Tx) error { return fn(&tx.Tx) })
 }
 
+// Fill loads the values and writes of all tuples together.
 func (database) Fill(q relational.Querier, t id.Thread, bytes int, tuples ...*checkpointer.Tuple) error {
 	return newLoader(q.(querier), t).fill(bytes, tuples)
 }
@@ -98,9 +102,10 @@ func (database) Value(q relational.Querier, t id.Thread, channel, version string
 	return newLoader(q.(querier), t).blob(blobKey{"", rows.ChannelVersion{Channel: channel, Version: version}})
 }
 
+// Parts adds the parts of each list value to the set of the same index.
 func (database) Parts(q relational.Querier, t id.Thread, values [][]byte, sets []*compact.Set) error {
 	l := newLoader(q.(querier), t)
-	if err := l.named(values, new(compact.Set)); err != nil { // all chunks at once
+	if err := l.named(values, new(compact.Set)); err != nil { // loads the chunks of all values in one query
 		return err
 	}
 	for i := range values {
@@ -111,8 +116,10 @@ func (database) Parts(q relational.Querier, t id.Thread, values [][]byte, sets [
 	return nil
 }
 
+// Whole returns a function that reports whether a checkpoint has all its delta channels' values,
+// with one query per namespace.
 func (database) Whole(q relational.Querier, t id.Thread) func(string, id.Checkpoint, []string) (bool, error) {
-	known := map[string]map[id.Checkpoint]bool{} // what lacks a value, by namespace
+	known := map[string]map[id.Checkpoint]bool{} // checkpoints that lack a value, by namespace
 	return func(ns string, c id.Checkpoint, channels []string) (bool, error) {
 		if known[ns] == nil {
 			known[ns] = map[id.Checkpoint]bool{}

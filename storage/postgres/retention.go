@@ -13,7 +13,8 @@ const (
 	pruneParents = "UPDATE checkpoints k SET parent_checkpoint_id = NULL WHERE" + ofKeys
 	deleteBlobs  = "DELETE FROM checkpoint_blobs b USING unnest($2::text[], $3::text[], $4::text[]) AS w (ns, channel, version) " +
 		"WHERE b.thread_id = $1 AND b.checkpoint_ns = w.ns AND b.channel = w.channel AND b.version = w.version"
-	// lacking gives the checkpoints of a namespace that have a version of one of some channels, and no value of it.
+	// lacking returns the checkpoints of a namespace that have a version of one of some channels
+	// and no value of it.
 	lacking = `SELECT c.checkpoint_id FROM checkpoints c WHERE c.thread_id = $1 AND c.checkpoint_ns = $2 AND EXISTS (
 		SELECT 1 FROM unnest($3::text[]) AS w (channel)
 		WHERE c.checkpoint -> 'channel_versions' ? w.channel AND NOT coalesce(c.checkpoint -> 'channel_values', '{}') ? w.channel
@@ -21,7 +22,7 @@ const (
 			AND b.version = c.checkpoint -> 'channel_versions' ->> w.channel AND b.type <> 'empty'))`
 )
 
-// Remains is thread.Store.Remains.
+// Remains implements thread.Store. Expired copies count as remains.
 func (s *Store) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
 	if err := s.write(ctx, func(tx *Tx) error { return tx.exec(lapsedCopies) }); err != nil {
 		return nil, fmt.Errorf("expired copies of threads: %w", err)
@@ -29,7 +30,7 @@ func (s *Store) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
 	return s.Store.Remains(ctx, limit)
 }
 
-// PruneStep is thread.Tx.PruneStep.
+// PruneStep implements thread.Tx. The step names everything that goes.
 func (tx *Tx) PruneStep(t id.Thread, step *thread.PruneStep) error {
 	tx.lock(t)
 	if err := tx.pruneStep(t, step); err != nil {
@@ -38,6 +39,7 @@ func (tx *Tx) PruneStep(t id.Thread, step *thread.PruneStep) error {
 	return nil
 }
 
+// pruneStep deletes checkpoints, values and parts with one statement each.
 func (tx *Tx) pruneStep(t id.Thread, step *thread.PruneStep) error {
 	if err := tx.deleteKeys(t, step.Checkpoints); err != nil {
 		return err
@@ -74,7 +76,8 @@ func (tx *Tx) pruneStep(t id.Thread, step *thread.PruneStep) error {
 	return tx.exec(newEpoch, owner)
 }
 
-// RemoveThread is thread.Tx.RemoveThread.
+// RemoveThread implements thread.Tx. It deletes the row and what makes the thread visible, and
+// leaves the rest to sweeps: the number of other rows is unbounded.
 func (tx *Tx) RemoveThread(t id.Thread) error {
 	if err := tx.deleteRows(t, deletesOfRow); err != nil {
 		return fmt.Errorf("remove thread %s: %w", t, err)

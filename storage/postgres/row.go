@@ -18,13 +18,13 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-// row is a row of an answer. Its methods copy.
+// row is a row of a result. Its methods copy, because the driver reuses the memory.
 type row struct {
 	fields []pgconn.FieldDescription
 	values [][]byte
 }
 
-// each calls fn with the rows of an answer, and closes it. errStop of fn ends it.
+// each calls fn for the rows of a result and closes it. errStop of fn ends it.
 func each(answer pgx.Rows, fn func(*row) error) error {
 	defer answer.Close()
 	var r row
@@ -32,7 +32,7 @@ func each(answer pgx.Rows, fn func(*row) error) error {
 		if fn == nil {
 			continue
 		}
-		if r.fields == nil { // an answer that failed has none to ask for
+		if r.fields == nil { // a failed result has none
 			r.fields = answer.FieldDescriptions()
 		}
 		r.values = answer.RawValues()
@@ -54,7 +54,7 @@ func (r *row) Null(col int) bool { return r.values[col] == nil }
 
 func (r *row) Text(col int) string { return string(r.values[col]) }
 
-// Bytes is bytea, or json as text; nil for NULL.
+// Bytes returns bytea, or json as text; nil for NULL.
 func (r *row) Bytes(col int) []byte {
 	v, f := r.values[col], &r.fields[col]
 	switch {
@@ -62,15 +62,15 @@ func (r *row) Bytes(col int) []byte {
 		return nil
 	case f.DataTypeOID == pgtype.ByteaOID && f.Format == pgx.TextFormatCode:
 		out := make([]byte, hex.DecodedLen(max(0, len(v)-2)))
-		_, _ = hex.Decode(out, v[min(2, len(v)):]) // \x…, which Postgres made
+		_, _ = hex.Decode(out, v[min(2, len(v)):]) // \x… from Postgres is always valid
 		return out
 	case f.DataTypeOID == pgtype.JSONBOID && f.Format == pgx.BinaryFormatCode:
-		v = v[1:] // its version
+		v = v[1:] // the version byte of jsonb
 	}
 	return append(make([]byte, 0, len(v)), v...)
 }
 
-// Append copies bytea that came as such, or text.
+// Append copies binary bytea, or text, into buf.
 func (r *row) Append(buf []byte, col int) []byte {
 	if f := &r.fields[col]; f.DataTypeOID == pgtype.ByteaOID && f.Format == pgx.TextFormatCode {
 		return append(buf, r.Bytes(col)...)
@@ -78,11 +78,11 @@ func (r *row) Append(buf []byte, col int) []byte {
 	return append(buf, r.values[col]...)
 }
 
-// Int is any integer; 0 for NULL.
+// Int returns any integer type; 0 for NULL.
 func (r *row) Int(col int) int64 {
 	v := r.values[col]
 	if r.fields[col].Format == pgx.TextFormatCode {
-		n, _ := strconv.ParseInt(string(v), 10, 64) // which Postgres made
+		n, _ := strconv.ParseInt(string(v), 10, 64) // text from Postgres is always valid
 		return n
 	}
 	switch len(v) {
@@ -101,7 +101,7 @@ func (r *row) Bool(col int) bool {
 	return len(v) == 1 && (v[0] == 1 || v[0] == 't')
 }
 
-// Time reads microseconds; the zero time for NULL.
+// Time reads microseconds as UTC; the zero time for NULL.
 func (r *row) Time(col int) time.Time {
 	if r.Null(col) {
 		return time.Time{}
@@ -109,8 +109,9 @@ func (r *row) Time(col int) time.Time {
 	return time.UnixMicro(r.Int(col)).UTC()
 }
 
-// bind makes arguments what the driver takes at once: text, integers, bytes and lists of them. nil slices and zero times are NULL, empty text
-// is empty text: use orNull where that is meant to be NULL.
+// bind converts arguments to types that the driver encodes without reflection: text, integers,
+// bytes and lists of them. nil slices and zero times are NULL. Empty text stays empty text: use
+// orNull where it means NULL.
 func bind(args []any) []any {
 	out := make([]any, len(args))
 	for i, arg := range args {
@@ -119,6 +120,7 @@ func bind(args []any) []any {
 	return out
 }
 
+// bindOne converts one argument.
 func bindOne(arg any) any {
 	switch v := arg.(type) {
 	case nil, bool, int64, []int64, []*int64, []*string, []bool, [][]byte:
@@ -179,7 +181,7 @@ func bindOne(arg any) any {
 	panic(fmt.Sprintf("postgres: cannot bind %T", arg))
 }
 
-// clean makes text that Postgres can hold.
+// clean replaces what Postgres' text cannot hold: NUL and invalid UTF-8.
 func clean(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
@@ -187,7 +189,8 @@ func clean(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// jsonb is JSON for a jsonb column, which holds no NUL and no halves of surrogate pairs: they become U+FFFD.
+// jsonb prepares JSON for a jsonb column. NUL and unpaired surrogates, which jsonb refuses, become
+// U+FFFD.
 func jsonb(data []byte) string {
 	text := clean(string(data))
 	if !strings.Contains(text, `\u`) {
@@ -222,7 +225,7 @@ func jsonb(data []byte) string {
 	return out.String()
 }
 
-// escaped reads \uXXXX at the beginning of a text.
+// escaped reads \uXXXX at the beginning of text.
 func escaped(text string) (unit uint64, ok bool) {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0, false
@@ -231,7 +234,7 @@ func escaped(text string) (unit uint64, ok bool) {
 	return unit, err == nil
 }
 
-// orNull turns empty text into NULL.
+// orNull returns NULL for empty text.
 func orNull[T ~string](v T) any {
 	if v == "" {
 		return nil
@@ -239,5 +242,5 @@ func orNull[T ~string](v T) any {
 	return string(v)
 }
 
-// micros is for columns that are never NULL, where the zero time is a time.
+// micros is for columns that are never NULL, where the zero time is a value.
 func micros(t time.Time) int64 { return t.UnixMicro() }

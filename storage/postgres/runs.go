@@ -11,7 +11,9 @@ import (
 	"understudy/storage/internal/rows"
 )
 
-// settleHead brings the head of a thread's queue up to date: its oldest pending run, unless one is running.
+// settleHead updates the head of a thread's queue: its oldest pending run, or none while a run is
+// running. Claims read run_heads only, so their cost does not grow with the number of waiting
+// runs.
 const settleHead = `WITH head AS (
 			SELECT run_id, created_at, graph_id FROM runs WHERE thread_id = $1 AND status = 'pending'
 				AND NOT EXISTS (SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'running')
@@ -23,7 +25,7 @@ const settleHead = `WITH head AS (
 		ON CONFLICT (thread_id) DO UPDATE SET run_id = excluded.run_id, created_at = excluded.created_at, graph_id = excluded.graph_id
 			WHERE (run_heads.run_id, run_heads.created_at) IS DISTINCT FROM (excluded.run_id, excluded.created_at)`
 
-// ActiveRuns is run.Tx.ActiveRuns.
+// ActiveRuns implements run.Tx.
 func (tx *Tx) ActiveRuns(t id.Thread) (list []*run.Run, err error) {
 	if t == "" {
 		tx.lockEverything()
@@ -33,7 +35,7 @@ func (tx *Tx) ActiveRuns(t id.Thread) (list []*run.Run, err error) {
 	return tx.loadRuns(relational.ActiveOfThread, t)
 }
 
-// loadRuns loads runs of threads that are locked, and remembers them.
+// loadRuns loads runs of locked threads and caches them for this transaction.
 func (tx *Tx) loadRuns(selection relational.Statement, args ...any) (list []*run.Run, err error) {
 	err = tx.Query(selection, func(r relational.Row) error {
 		found, err := relational.ScanRun(r)
@@ -47,7 +49,7 @@ func (tx *Tx) loadRuns(selection relational.Statement, args ...any) (list []*run
 	return list, err
 }
 
-// Run is run.Tx.Run.
+// Run implements run.Tx. It returns a copy.
 func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) {
 	known, err := tx.run(t, r)
 	if err != nil {
@@ -60,7 +62,8 @@ func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) {
 	return &out, nil
 }
 
-// run gives what is known of a run, and learns it; nil when it is not there.
+// run returns the cached row of a run, loading it if needed; nil if there is none. The thread's
+// lock makes the cache valid until the end of the transaction.
 func (tx *Tx) run(t id.Thread, r id.Run) (*runRow, error) {
 	if known := tx.runs[r]; known != nil {
 		return known, nil
@@ -70,7 +73,7 @@ func (tx *Tx) run(t id.Thread, r id.Run) (*runRow, error) {
 	return tx.runs[r], err
 }
 
-// InsertRun is run.Tx.InsertRun.
+// InsertRun implements run.Tx.
 func (tx *Tx) InsertRun(r *run.Run) error {
 	_, digest, err := rows.EncodeKwargs(&r.Kwargs)
 	if err != nil {
@@ -80,7 +83,7 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 		return err
 	}
 	tx.runs[r.ID] = &runRow{*r, digest}
-	// One that begins at once, where there was none, is in nobody's way.
+	// A run that starts at once on an idle thread changes no queue, which saves the statement.
 	if tx.heads[r.Thread] = tx.heads[r.Thread] || r.Status != run.Running || !tx.idle[r.Thread]; !tx.heads[r.Thread] {
 		delete(tx.heads, r.Thread)
 	}
@@ -88,7 +91,8 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 	return nil
 }
 
-// UpdateRun is run.Tx.UpdateRun. The arguments are written only if they changed.
+// UpdateRun implements run.Tx. It writes the arguments, which can be large, only if their digest
+// changed.
 func (tx *Tx) UpdateRun(r *run.Run) error {
 	args, kwargs, digest, err := relational.RunArgs(r)
 	if err != nil {
@@ -120,7 +124,7 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 	return nil
 }
 
-// DeleteRun is run.Tx.DeleteRun.
+// DeleteRun implements run.Tx. relational.ErrNoRun if there is no such run on the thread.
 func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	was, err := tx.run(t, r)
 	if err != nil {
@@ -143,7 +147,7 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 	return nil
 }
 
-// settleHeads puts the threads whose runs changed in their places in the queue.
+// settleHeads updates the queues of the threads whose runs changed, once before the commit.
 func (tx *Tx) settleHeads() {
 	for t := range tx.heads {
 		tx.batch.Queue(settleHead, clean(string(t)))
@@ -151,7 +155,8 @@ func (tx *Tx) settleHeads() {
 	clear(tx.heads)
 }
 
-// DueRun is run.Tx.DueRun. It passes over threads that other transactions hold: they are looked at again when those end.
+// DueRun implements run.Tx. It skips threads that other transactions have locked; they are checked
+// again when these end. beside are graphs to exclude.
 func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 	tx.settleHeads()
 	tx.passGate()
@@ -163,7 +168,7 @@ func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
 	return tx.Run(t, r)
 }
 
-// lockRun takes the lock of the thread of a run.
+// lockRun locks the thread of a run whose thread is not known yet.
 func (tx *Tx) lockRun(r id.Run) {
 	if tx.runs[r] != nil || tx.all {
 		return
@@ -172,7 +177,7 @@ func (tx *Tx) lockRun(r id.Run) {
 	tx.batch.Queue(lockByRun, clean(string(r)))
 }
 
-// MarkPassed is run.Tx.MarkPassed.
+// MarkPassed implements run.Tx.
 func (tx *Tx) MarkPassed(r id.Run) error {
 	if tx.passed == r {
 		return nil
@@ -191,9 +196,9 @@ func (tx *Tx) MarkPassed(r id.Run) error {
 	return nil
 }
 
-// Fence is run.Tx.Fence.
+// Fence implements run.Tx.
 func (tx *Tx) Fence(r id.Run) (attempt int, status run.Status, cancel run.Action, err error) {
-	if !tx.expects(relational.Fence.Postgres, r) { // then the thread is locked already
+	if !tx.expects(relational.Fence.Postgres, r) { // a fence that was read ahead has locked the thread
 		tx.lockRun(r)
 	}
 	t, attempt, status, cancel, err := tx.FenceOf(r)

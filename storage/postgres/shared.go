@@ -20,13 +20,14 @@ import (
 
 var _ run.Shared = runs{}
 
-// channel is that of the notifications by which instances tell each other what the tables say already. They hold ids.
+// channel carries the notifications between servers. They contain IDs only, and announce what the
+// tables already say: a lost one delays, it loses nothing.
 const channel = "understudy"
 
-// lapsedRuns are those whose lease has ended.
+// lapsedRuns are running runs whose lease has expired.
 var lapsedRuns = relational.SelectRuns("WHERE status = 'running' AND lease_until < $1 ORDER BY lease_until, run_id LIMIT $2")
 
-// takeDeliveries passes over those that another instance is taking.
+// takeDeliveries skips deliveries that another server is taking.
 const takeDeliveries = relational.FirstOfOrigins + `, taken AS (
 			SELECT o.id, o.due FROM outbox o JOIN firsts ON firsts.id = o.id WHERE o.due <= $1 FOR UPDATE OF o SKIP LOCKED
 		), moved AS (
@@ -34,7 +35,7 @@ const takeDeliveries = relational.FirstOfOrigins + `, taken AS (
 			RETURNING ` + relational.DeliveryColumns + `, taken.due
 		) SELECT * FROM moved ORDER BY due, id`
 
-// Lapsed is run.Shared.Lapsed.
+// Lapsed implements run.Shared.
 func (s *Store) Lapsed(ctx context.Context, before time.Time, limit int) (list []*run.Run, err error) {
 	list, err = s.SelectedRuns(ctx, lapsedRuns, before.UnixMicro(), limit)
 	if err != nil {
@@ -43,7 +44,7 @@ func (s *Store) Lapsed(ctx context.Context, before time.Time, limit int) (list [
 	return list, nil
 }
 
-// Clock is run.Shared.Clock.
+// Clock implements run.Shared: the time of the database.
 func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 	err = s.read(ctx, func(q *reader) error {
 		return q.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", func(r *row) error {
@@ -54,7 +55,7 @@ func (s *Store) Clock(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// TakeDeliveries is run.Shared.TakeDeliveries.
+// TakeDeliveries implements run.Shared.
 func (s *Store) TakeDeliveries(ctx context.Context, q webhook.Query, until time.Time) (due []*webhook.Delivery, next time.Time, err error) {
 	err = s.write(ctx, func(tx *Tx) (err error) {
 		due, next, err = relational.Deliveries(tx, relational.Statement{Postgres: takeDeliveries}, q, until.UnixMicro())
@@ -66,7 +67,8 @@ func (s *Store) TakeDeliveries(ctx context.Context, q webhook.Query, until time.
 	return due, next, nil
 }
 
-// Tell is run.Shared.Tell.
+// Tell implements run.Shared. It runs outside of any transaction, because NOTIFY takes a lock of
+// the whole cluster while it commits.
 func (s *Store) Tell(ctx context.Context, signals ...run.Signal) error {
 	words := make([]string, len(signals))
 	for i, sig := range signals {
@@ -77,10 +79,11 @@ func (s *Store) Tell(ctx context.Context, signals ...run.Signal) error {
 	})
 }
 
+// endedOf returns which of some runs have ended or are gone.
 const endedOf = `SELECT r FROM unnest($1::text[]) r
 	WHERE NOT EXISTS (SELECT 1 FROM runs ` + relational.OfThreads + `run_id = r COLLATE "C" AND status IN ('pending', 'running')) ORDER BY r`
 
-// Ended is run.Shared.Ended.
+// Ended implements run.Shared.
 func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err error) {
 	ids := make([]string, len(runs))
 	for i, r := range runs {
@@ -96,10 +99,10 @@ func (s *Store) Ended(ctx context.Context, runs []id.Run) (ended []id.Run, err e
 	return ended, err
 }
 
-// quiet is how long nothing may be heard before the connection is tried.
+// quiet is how long a listening connection may be silent before it is tested.
 const quiet = 30 * time.Second
 
-// Listen is run.Shared.Listen, on a connection of its own. When that is lost another is made, again and again.
+// Listen implements run.Shared, on its own connection. It reconnects until ctx ends.
 func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 5*time.Second
@@ -120,9 +123,10 @@ func (s *Store) Listen(ctx context.Context, heard func(run.Signal)) error {
 	}
 }
 
+// listen listens until the connection fails or ctx ends.
 func (s *Store) listen(ctx context.Context, heard func(run.Signal)) error {
 	config := s.pool.Config().ConnConfig.Copy()
-	// A wait that ends leaves the connection as it is.
+	// A wait that ends by its context must leave the connection usable.
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()}
 	}
@@ -133,7 +137,7 @@ func (s *Store) listen(ctx context.Context, heard func(run.Signal)) error {
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(closing) // it holds nothing
+		_ = conn.Close(closing) // nothing is open on it
 	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 		return err

@@ -25,41 +25,46 @@ import (
 	"understudy/storage/internal/rows"
 )
 
-// Options says how a database is opened. The zero value of every field but URL works.
+// Options configures a database. The zero value of every field except URL works.
 type Options struct {
-	// URL is the address: postgres://user:password@host:5432/database, or the words of libpq. pool_max_conns, statement_timeout and the like
-	// are taken from it, and what it does not say from here.
+	// URL is the address: postgres://user:password@host:5432/database, or libpq's key=value form.
+	// pool_max_conns, statement_timeout and similar parameters in it override the fields below.
 	URL string
-	// Connections is how many are open at most: 16. Each instance needs one more to listen.
+	// Connections is the maximum number of open connections; 0 means 16. Each server needs one more
+	// to listen.
 	Connections int
-	// StatementTimeout ends statements that take longer: 30 s.
+	// StatementTimeout ends longer statements; 0 means 30 s.
 	StatementTimeout time.Duration
-	// SearchTimeout is how long a search may take that no index answers: 10 s. Such searches have a quarter of the connections at most.
+	// SearchTimeout bounds a search that no index answers; 0 means 10 s. Such searches use at most
+	// a quarter of the connections.
 	SearchTimeout time.Duration
-	// IdleTimeout is how long a transaction may wait for us before Postgres ends it: 10 s. An instance that stands still holds what it has locked for
-	// so long; it must be shorter than others wait for it.
+	// IdleTimeout is how long a transaction may idle before Postgres ends it; 0 means 10 s. A
+	// stalled server holds its locks for so long, so it must be shorter than others wait for them.
 	IdleTimeout time.Duration
-	// Synchronous is "full" (default: what the database is set to, which mostly means that a write that was answered survives a power cut) or
-	// "normal" (its last moments may be lost then; the database stays whole).
+	// Synchronous is "full" (default: the setting of the database, by which an acknowledged write
+	// normally survives a power failure) or "normal" (a crash may lose the last writes; the
+	// database stays consistent).
 	Synchronous string
-	// Layout is how a database that does not exist yet keeps lists: "compact" (default: each item once) or "langgraph" (whole with
-	// every checkpoint, as LangGraph's savers do). It is decided once; both are read in every database. Where tables of LangGraph's savers are
-	// already, it is langgraph.
+	// Layout is how a new database stores lists: "compact" (default: each item once) or "langgraph"
+	// (whole with every checkpoint, as LangGraph's savers do). An existing database keeps its
+	// layout, and one with tables of LangGraph's savers gets langgraph; both are readable in every
+	// database.
 	Layout string
-	// Schema holds the tables, and is made when it is missing; "" is the one that comes first in the search_path.
+	// Schema holds the tables and is created if missing; "" is the first one of the search_path.
 	Schema string
-	// Now is the clock that says what has expired; nil is the machine's.
+	// Now is the clock for expiry; nil means time.Now.
 	Now func() time.Time
-	// Changed is told after a commit of threads whose log it changed, or which it deleted. It must not block. nil: nobody is.
+	// Changed is called after a commit with the threads whose log it changed, or which it deleted.
+	// It must not block. May be nil.
 	Changed func(threads []id.Thread)
-	// Logger takes what nobody can be told otherwise; nil discards it.
+	// Logger gets what no caller can receive as an error; nil discards it.
 	Logger *slog.Logger
-	// Registry takes metrics of reads, writes and connections; nil: nobody sees them.
+	// Registry gets metrics of reads, writes and connections; nil: no metrics.
 	Registry prometheus.Registerer
 }
 
-// Store is an open database. It is safe for concurrent use. Its methods are those that need no transaction; the stores of the domain
-// packages are given by Assistants, Threads, Runs and Items.
+// Store is an open database, safe for concurrent use. Its own methods need no transaction;
+// Assistants, Threads, Runs, Items and Upstream return the stores of the services.
 type Store struct {
 	relational.Store
 	log     *slog.Logger
@@ -69,26 +74,30 @@ type Store struct {
 	now     func() time.Time
 	changed func([]id.Thread)
 	scans   *scan.Limits
-	copies  chan struct{} // one for each copy of a thread that is under way
-	// copyRows is how many rows a transaction adds to a copy; tests lower it.
+	copies  chan struct{} // a slot for each running copy of a thread
+	// copyRows is the number of rows per transaction of a copy; tests lower it.
 	copyRows int
-	// patience is how long an answer is waited for. A host that has vanished says nothing, and TCP notices after a quarter of an hour.
+	// patience bounds the wait for a response. A host that vanished sends nothing, and TCP notices
+	// only after a quarter of an hour.
 	patience time.Duration
 
 	mu    sync.Mutex                // guards known
-	known map[id.Assistant]*stamped // assistants, as they were last seen
+	known map[id.Assistant]*stamped // cached assistants
 }
 
-// copiesAtOnce bounds the copies of threads: each has a connection that reads, and needs another one to write.
+// copiesAtOnce bounds the copies of threads: each needs a connection to read and another one to
+// write.
 const copiesAtOnce = 2
 
-// connectTime is how long a connection may take to be made, when the address does not say.
+// connectTime bounds connecting, unless the address has connect_timeout.
 const connectTime = 5 * time.Second
 
-// grace is how much longer an answer is waited for than Postgres may work on a statement: it is the one to end it, if it is there.
+// grace is how much longer than its statement timeout Postgres is waited for: if it is reachable,
+// it ends the statement itself.
 const grace = 5 * time.Second
 
-// Open connects to a database and brings its schema up to date. A database of LangGraph Server is refused. Close the store.
+// Open connects to a database and migrates its schema. A database of LangGraph Server is refused.
+// Call Close after use.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	config, err := configure(&opts)
 	if err != nil {
@@ -122,6 +131,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	return newStore(opts, pool, layout), nil
 }
 
+// newStore returns a store on an open pool.
 func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 	s := &Store{
 		copyRows: rows.CopyRows, scans: scan.New(int(pool.Config().MaxConns)/4, opts.SearchTimeout),
@@ -133,7 +143,7 @@ func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 	return s
 }
 
-// patienceFor gives our patience where a statement may take so long, in the words of Postgres.
+// patienceFor returns the patience for a statement_timeout as Postgres prints it.
 func patienceFor(timeout string) time.Duration {
 	const ever = math.MaxInt64 / 2
 	number := strings.TrimRight(timeout, " abcdefghijklmnopqrstuvwxyz")
@@ -141,13 +151,14 @@ func patienceFor(timeout string) time.Duration {
 		"us": time.Microsecond, "": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
 	}[strings.TrimSpace(timeout[len(number):])]
 	n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil || !known || n <= 0 || n*float64(unit) >= ever { // 0: no timeout
+	if err != nil || !known || n <= 0 || n*float64(unit) >= ever { // 0 means no timeout
 		return ever
 	}
 	return time.Duration(n*float64(unit)) + grace
 }
 
-// newPool is a pool that tries connections that were idle before it gives them. When one of them is dead, the others will not be better.
+// newPool returns a pool that tests idle connections before use. If one is dead, the others are
+// probably dead too, so all are renewed.
 func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, err error) {
 	if config.PingTimeout <= 0 {
 		config.PingTimeout = connectTime
@@ -164,7 +175,7 @@ func newPool(ctx context.Context, config *pgxpool.Config) (pool *pgxpool.Pool, e
 		if ctx.Err() == nil {
 			pool.Reset()
 		}
-		return true // this one fails at once, and the pool closes it
+		return true // it fails at its first use, and the pool closes it
 	}
 	pool, err = pgxpool.NewWithConfig(ctx, config)
 	return pool, err
@@ -175,8 +186,8 @@ func (s *Store) patient(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, s.patience)
 }
 
-// silent reports whether a connection is dead because nothing was heard on it. The others will not be better. Who asked has waited long enough, so
-// it is not done again.
+// silent reports whether a connection failed because of silence, and renews all. The operation is
+// not repeated, because its caller has waited long enough.
 func (s *Store) silent(ctx context.Context, err error) bool {
 	var network net.Error
 	if ctx.Err() != nil || !errors.As(err, &network) || !network.Timeout() {
@@ -186,18 +197,18 @@ func (s *Store) silent(ctx context.Context, err error) bool {
 	return true
 }
 
-// rollback undoes everything, whether or not somebody waits for it.
+// rollback ends the transaction even if the caller's context has ended.
 func (s *Store) rollback(ctx context.Context, conn *pgxpool.Conn) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(commitTime, s.patience))
 	defer cancel()
-	_, _ = conn.Exec(limited, "ROLLBACK") // a connection on which this fails is closed, which is one too
+	_, _ = conn.Exec(limited, "ROLLBACK") // a failure closes the connection, which also rolls back
 }
 
-// configure checks options, fills in what they leave open, and says how to connect.
+// configure checks options, fills in defaults, and returns how to connect.
 func configure(opts *Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(opts.URL)
 	if err != nil {
-		// The driver's words repeat the address without its password.
+		// The driver's message repeats the address without its password.
 		return nil, fmt.Errorf("the address cannot be parsed: %w; write it as postgres://user:password@host:5432/database", err)
 	}
 	switch opts.Layout {
@@ -247,20 +258,20 @@ func configure(opts *Options) (*pgxpool.Config, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTime
 	}
-	// A context that ends ends the query, not the connection: those are dear.
+	// The end of a context cancels the query and keeps the connection, which is expensive to open.
 	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
 	}
 	return config, nil
 }
 
-// Close waits for reads and writes that have begun. It may be called more than once.
+// Close waits for reads and writes that have begun. Further calls do nothing.
 func (s *Store) Close() error {
 	s.pool.Close()
 	return nil
 }
 
-// Ping reports whether the database answers.
+// Ping returns an error if the database does not respond.
 func (s *Store) Ping(ctx context.Context) error {
 	limited, cancel := s.patient(ctx)
 	defer cancel()

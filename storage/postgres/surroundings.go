@@ -10,17 +10,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errServer: the tables are those of LangGraph Server, which are its own business.
+// errServer: the tables belong to LangGraph Server, whose schema is not public.
 var errServer = errors.New("the database is one of LangGraph Server (it has its tables assistant, thread and run), and is not written to: " +
 	"name another with --database-url, and bring its threads over with understudy import")
 
-// isServer reads the catalog, which every role may do. to_regclass('public.thread') fails for a role without USAGE on public.
+// isServer reads the catalog, which every role may read. to_regclass('public.thread') fails for a
+// role without USAGE on public.
 const isServer = `SELECT EXISTS (
 	SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE c.relkind IN ('r', 'p') AND c.relname IN ('assistant', 'thread', 'run') AND n.nspname = ANY (current_schemas(false) || 'public'::name)
 	GROUP BY n.nspname HAVING count(*) = 3)`
 
-// refuseServer returns errServer when a schema in use, or public, has the tables of LangGraph Server.
+// refuseServer returns errServer if a schema in use, or public, has the tables of LangGraph
+// Server.
 func refuseServer(ctx context.Context, conn *pgx.Conn) error {
 	var found bool
 	if err := conn.QueryRow(ctx, isServer).Scan(&found); err != nil {
@@ -32,8 +34,9 @@ func refuseServer(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// checkSearchPath returns an error when the session does not have the search_path that the address or Options.Schema asks for: a pooler
-// such as PgBouncer may drop settings of a connection without a word, and all tables would be made in another schema.
+// checkSearchPath returns an error if the session lacks the search_path of the address or
+// Options.Schema. A pooler such as PgBouncer may silently drop settings, and all tables would be
+// created in another schema.
 func checkSearchPath(ctx context.Context, conn *pgx.Conn) error {
 	wanted := searchPath(conn.Config().RuntimeParams)
 	if wanted == "" {
@@ -50,10 +53,12 @@ func checkSearchPath(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// optionPath finds search_path in the parameter options of an address: -c search_path=a,b or --search_path=a,b, spaces escaped by a backslash.
+// optionPath finds search_path in the options parameter of an address: -c search_path=a,b or
+// --search_path=a,b, with spaces escaped by a backslash.
 var optionPath = regexp.MustCompile(`(?:^|\s)(?:-c\s*|--)search_path=((?:\\.|[^\s\\])*)`)
 
-// searchPath returns the search_path that a connection asks for; "" when it leaves the choice to the database.
+// searchPath returns the search_path that a connection requests; "" if it leaves the choice to the
+// database.
 func searchPath(params map[string]string) string {
 	if path := params["search_path"]; path != "" {
 		return path
@@ -65,7 +70,8 @@ func searchPath(params map[string]string) string {
 	return regexp.MustCompile(`\\(.)`).ReplaceAllString(all[len(all)-1][1], "$1")
 }
 
-// schemas normalizes a search_path for comparison: Postgres and poolers quote and space it in their own way.
+// schemas normalizes a search_path for comparison: Postgres and poolers quote and space it
+// differently.
 func schemas(path string) string {
 	parts := strings.Split(path, ",")
 	for i, p := range parts {
@@ -74,11 +80,13 @@ func schemas(path string) string {
 	return strings.Join(parts, ",")
 }
 
-// Room is what a Postgres server lets a role open. Behind a pooler it is what the pooler may open for all of its clients.
+// Room is how many connections a role may open. Behind a pooler it is what the pooler may open for
+// all of its clients.
 type Room struct {
-	// Allowed is the number of connections that ordinary roles may have in all, the limits of role and database included.
+	// Allowed is the number of connections of ordinary roles in all, with the limits of role and
+	// database.
 	Allowed int
-	// Used is how many of them others have open now.
+	// Used is how many of them are open now.
 	Used int
 }
 
@@ -88,12 +96,14 @@ const askRoom = `SELECT least(
 		(SELECT CASE WHEN datconnlimit < 0 THEN 1000000 ELSE datconnlimit END FROM pg_database WHERE datname = current_database())),
 	(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid())`
 
+// room reads the limits and current use.
 func room(ctx context.Context, conn *pgx.Conn) (r Room, err error) {
 	err = conn.QueryRow(ctx, askRoom).Scan(&r.Allowed, &r.Used)
 	return r, err
 }
 
-// Short says what is wrong when a server that opens so many connections, and one more to listen, may find none left; "" when they fit.
+// Short describes the problem if a server with so many connections, and one more to listen, may
+// find none left; "" if they fit.
 func (r Room) Short(connections int) string {
 	needed := connections + 1
 	switch {

@@ -12,7 +12,8 @@ import (
 	"understudy/thread"
 )
 
-// Thread is thread.Tx.Thread and run.Tx.Thread.
+// Thread implements thread.Tx and run.Tx. It locks the thread and returns a copy of the cached
+// row.
 func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
 	known, seen := tx.threads[t]
 	if !seen {
@@ -31,13 +32,13 @@ func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
 	return &out, nil
 }
 
-// know remembers the row of a thread as it is now.
+// know caches the current row of a locked thread.
 func (tx *Tx) know(t *thread.Thread) {
 	own := *t
 	tx.threads[t.ID] = &own
 }
 
-// InsertThread is thread.Tx.InsertThread and run.Tx.InsertThread.
+// InsertThread implements thread.Tx and run.Tx.
 func (tx *Tx) InsertThread(t *thread.Thread) error {
 	if err := tx.Tx.InsertThread(t); err != nil {
 		return err
@@ -46,7 +47,7 @@ func (tx *Tx) InsertThread(t *thread.Thread) error {
 	return nil
 }
 
-// UpdateThread is thread.Tx.UpdateThread and run.Tx.UpdateThread. It keeps the index of metadata in step.
+// UpdateThread implements thread.Tx and run.Tx. It keeps the index of metadata in step.
 func (tx *Tx) UpdateThread(t *thread.Thread) error {
 	was, err := tx.Thread(t.ID)
 	if err != nil {
@@ -83,15 +84,17 @@ const (
 		`WHERE m.key = term.key COLLATE "C" AND m.value = term.value COLLATE "C" AND m.updated_at = $3 AND m.thread_id = $4`
 )
 
-// IndexThread is relational.Writer.IndexThread.
+// IndexThread implements relational.Writer.
 func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) error {
 	return tx.terms(indexThread, t, terms, updated)
 }
 
+// unindex deletes index rows by their full key.
 func (tx *Tx) unindex(t id.Thread, terms []contain.Term, updated int64) error {
 	return tx.terms(unindexThread, t, terms, updated)
 }
 
+// terms runs a statement for all terms at once.
 func (tx *Tx) terms(text string, t id.Thread, terms []contain.Term, updated ...any) error {
 	if len(terms) == 0 {
 		return nil
@@ -125,7 +128,8 @@ var (
 	}, deletesOfRow...)
 )
 
-// DeleteThread is thread.Tx.DeleteThread, run.Tx.DeleteThread and assistant.Tx.DeleteThread. What it deletes is sent in one piece.
+// DeleteThread implements thread.Tx, run.Tx and assistant.Tx. All deletes are one batch. A thread
+// with many rows is only removed (RemoveThread).
 func (tx *Tx) DeleteThread(t id.Thread) error {
 	if _, err := tx.Thread(t); err != nil {
 		return err
@@ -149,7 +153,7 @@ func (tx *Tx) DeleteThread(t id.Thread) error {
 	return nil
 }
 
-// deleteRows runs statements of the thread, and deletes what the index of metadata has of it.
+// deleteRows runs statements for the thread and deletes its index of metadata.
 func (tx *Tx) deleteRows(t id.Thread, texts []string) error {
 	was, err := tx.Thread(t)
 	if err != nil {
@@ -166,18 +170,18 @@ func (tx *Tx) deleteRows(t id.Thread, texts []string) error {
 	return nil
 }
 
-// hasOthers is relational.HasActive beside one run.
+// hasOthers is relational.HasActive without one run.
 const hasOthers = "SELECT 1 FROM (SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'running' AND run_id <> $2 " +
 	"UNION ALL SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'pending' AND run_id <> $2) AS active LIMIT 1"
 
-// HasActiveRuns is thread.Tx.HasActiveRuns.
+// HasActiveRuns implements thread.Tx.
 func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
 	tx.lock(t)
-	// Who ends a run has asked for the others.
+	// Ending a run has read ahead whether there are others.
 	if known := tx.runs[tx.ending]; known != nil && known.run.Thread == t && known.run.Status.Over() {
 		found, err := one(tx, hasOthers, nil, t, tx.ending)
 		if err == nil && !found {
-			delete(tx.heads, t) // while a run goes on its thread has none in the queue, and there is none to come
+			delete(tx.heads, t) // a thread with an active run had no head, and gets none now
 		}
 		return found, err
 	}

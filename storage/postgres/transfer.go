@@ -8,14 +8,15 @@ import (
 	"understudy/transfer"
 )
 
-// Transfer is the store as package transfer wants it.
+// Transfer returns the store as package transfer uses it.
 func (s *Store) Transfer() transfer.Target { return target{threads{s}} }
 
+// target implements transfer.Target.
 type target struct{ threads }
 
 var _ transfer.Target = target{}
 
-// Database is a database of this program, opened for reading only. Servers may be at work on it.
+// Database is a database of this program, opened for reading only. Servers may be using it.
 type Database struct {
 	*transfer.Storage
 	store  *Store
@@ -23,14 +24,16 @@ type Database struct {
 	layout string
 }
 
-// ErrNotOurs: there are no tables of this program in the database.
+// ErrNotOurs: the database has no tables of this program.
 var ErrNotOurs = errors.New("no tables of this program in the database")
 
-// identity is of a schema: of a running server, a database in it, and a table there.
+// identity identifies a schema by the running server, the database and one of its tables, whatever
+// its address.
 const identity = `SELECT concat_ws(' ', pg_postmaster_start_time(), d.oid, 'meta'::regclass::oid), m.value FROM pg_database d, meta m
 	WHERE d.datname = current_database() AND m.key = 'layout'`
 
-// OpenDatabase opens a database without changing anything in it. ErrNotOurs when it is somebody else's.
+// OpenDatabase opens a database without changing it. ErrNotOurs if it has no tables of this
+// program. Call Close after use.
 func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	config, err := configure(&opts)
 	if err != nil {
@@ -99,13 +102,14 @@ func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
 	return d, nil
 }
 
-// Plain reports whether values are stored as LangGraph's savers store them, so that these read all of it.
+// Plain reports whether values are stored as LangGraph's savers store them, so that these can read
+// all of it.
 func (d *Database) Plain() bool { return d.layout == layoutLangGraph }
 
-// Close ends reading.
+// Close closes the connections.
 func (d *Database) Close() error { return d.store.Close() }
 
-// Is reports whether an address is that of the database, by whatever name.
+// Is reports whether url names the same database, by whatever address.
 func (d *Database) Is(ctx context.Context, url string) (same bool, err error) {
 	other, err := OpenDatabase(ctx, Options{URL: url})
 	if errors.Is(err, ErrNotOurs) {

@@ -12,13 +12,13 @@ import (
 
 var _ thread.SharedQueue = threads{}
 
-// The clock of the database says when a place lapses, so that those of instances need not agree. Losing a place in a crash of the database does
-// no harm: its commits need not be durable.
+// Places expire by the database's clock, so the clocks of servers need not agree. Losing a place
+// in a crash of the database does no harm, so its commits need not be durable.
 const (
 	lazily     = "SET LOCAL synchronous_commit TO off"
 	dropLapsed = "DELETE FROM update_queue WHERE (thread_id, place) IN (SELECT thread_id, place FROM update_queue WHERE lapses_at < now() FOR UPDATE SKIP LOCKED)"
 	enqueue    = "INSERT INTO update_queue (thread_id, lapses_at) VALUES ($1, now() + $2::bigint * interval '1 microsecond') RETURNING place"
-	// front does not write while the place has more than half of its time left.
+	// front renews the place only after half of its time, which saves writes while an update waits.
 	front = `WITH kept AS (
 			UPDATE update_queue SET lapses_at = now() + $3::bigint * interval '1 microsecond'
 			WHERE thread_id = $1 AND place = $2 AND lapses_at < now() + $3::bigint / 2 * interval '1 microsecond'
@@ -27,7 +27,8 @@ const (
 	dequeue = "DELETE FROM update_queue WHERE thread_id = $1 AND place = $2"
 )
 
-// Enqueue is thread.SharedQueue.Enqueue. Places of a thread are given under its lock, so that a smaller one is never seen later.
+// Enqueue implements thread.SharedQueue. Places of a thread are assigned under its lock, so a
+// smaller one never appears later.
 func (s threads) Enqueue(ctx context.Context, t id.Thread, lapse time.Duration) (place int64, err error) {
 	err = s.write(ctx, func(tx *Tx) error {
 		tx.lock(t)
@@ -48,7 +49,7 @@ func (s threads) Enqueue(ctx context.Context, t id.Thread, lapse time.Duration) 
 	return place, nil
 }
 
-// Front is thread.SharedQueue.Front.
+// Front implements thread.SharedQueue.
 func (s threads) Front(ctx context.Context, t id.Thread, place int64, lapse time.Duration) (first bool, err error) {
 	found := false
 	err = s.read(ctx, func(q *reader) (err error) {
@@ -64,7 +65,7 @@ func (s threads) Front(ctx context.Context, t id.Thread, place int64, lapse time
 	return first, err
 }
 
-// Dequeue is thread.SharedQueue.Dequeue.
+// Dequeue implements thread.SharedQueue.
 func (s threads) Dequeue(ctx context.Context, t id.Thread, place int64) error {
 	return s.write(ctx, func(tx *Tx) error {
 		if err := tx.exec(lazily); err != nil {

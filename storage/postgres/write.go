@@ -22,60 +22,66 @@ import (
 )
 
 const (
-	// attempts bounds how often a transaction is run that collides with others, or whose connection is dead.
+	// attempts bounds how often a transaction runs that collides with others or whose connection is
+	// dead.
 	attempts = 6
-	// queueLength bounds the statements that are put aside before they are sent.
+	// queueLength bounds the statements that are queued before they are sent.
 	queueLength = 512
-	// commitTime is how long a commit may take when nobody waits for it any more.
+	// commitTime bounds a commit after its caller's context has ended.
 	commitTime = 30 * time.Second
 )
 
-// Tx is a transaction: the methods of the Tx interfaces of the domain packages, spread over the files of their tables.
-// It is valid within the function it was given to, on the goroutine that runs it.
+// Tx is a transaction. It implements the Tx interfaces of the services; its methods are in the
+// files of their tables. It is valid inside the function that it was passed to, on that goroutine.
+//
+// Statements without results are queued and sent with the next one that has some, or with the
+// commit. Rows of locked threads are cached, because nobody else can change them.
 type Tx struct {
 	relational.Tx
 	ctx   context.Context // of the write; a Tx does not outlive it
 	store *Store
 	conn  *pgxpool.Conn
 	batch *pgx.Batch
-	err   error // what ended the transaction early
+	err   error // the failure of a queued statement, if any
 
 	exclusive bool               // assistants are locked when they are read
-	gate      bool               // the lock that everybody shares is held
-	all       bool               // it is held alone
+	gate      bool               // the shared lock is held, or queued
+	all       bool               // the lock is held exclusively
 	locked    map[id.Thread]bool // threads whose lock is held
 	changed   []id.Thread        // threads whose log it changes
 
-	// What is known of rows whose thread is locked. nil: it is not there.
+	// threads caches rows of locked threads; a nil entry: no such row.
 	threads map[id.Thread]*thread.Thread
 	runs    map[id.Run]*runRow
 	seqs    map[id.Thread]eventstore.Seq // of the last event
-	heads   map[id.Thread]bool           // threads whose place in the queue is to be worked out
+	heads   map[id.Thread]bool           // threads whose queue changed
 	lists   map[id.Thread]*threadParts
-	rows    map[rowKey]*eventstore.Row        // of transcripts, that it wrote
+	rows    map[rowKey]*eventstore.Row        // rows of transcripts that it wrote
 	tips    map[id.Thread]*checkpointer.Tuple // newest root checkpoints
-	idle    map[id.Thread]bool                // threads that have no active runs
-	known   map[id.Assistant]*stamped         // that are checked to be as they were known
+	idle    map[id.Thread]bool                // threads without active runs
+	known   map[id.Assistant]*stamped         // cached assistants that the commit verifies
 	answers []*answer                         // what was read ahead
-	fenced  id.Run                            // the run that was looked at last
-	passed  id.Run                            // the run that was marked last
-	ending  id.Run                            // the run that is being ended, whose thread was asked for other active ones
-	written int                               // statements that write
+	fenced  id.Run                            // the last run that was fenced
+	passed  id.Run                            // the last run that was marked as passed
+	ending  id.Run                            // the run that is being ended (see HasActiveRuns)
+	written int                               // number of writing statements
 }
 
-// rowKey is that of a row of transcripts.
+// rowKey identifies a row of transcripts.
 type rowKey struct {
 	thread     id.Thread
 	checkpoint id.Checkpoint
 }
 
+// runRow is a cached run with the digest of its stored arguments.
 type runRow struct {
 	run    run.Run
 	digest []byte // of its arguments
 }
 
-// write runs fn in a transaction and returns when it is durable. fn is run again when the transaction collided with another, or its connection
-// was dead. A context that ends before the commit undoes it all; after that the outcome is waited for.
+// write runs fn in a transaction and returns when it is durable. fn runs again if the transaction
+// collided with another or its connection was dead. If ctx ends before the commit, everything is
+// rolled back; after that write waits for the outcome.
 func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -89,10 +95,10 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 		}
 		s.metrics.Retried.Inc()
 		if lost(err) {
-			s.pool.Reset() // the others will not be better
+			s.pool.Reset() // the other idle connections are probably dead too
 			continue
 		}
-		select { // those that collided come back one after the other
+		select { // a random delay separates transactions that collided
 		case <-time.After(time.Duration(rand.Int64N(int64(10*time.Millisecond) << n))):
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -101,12 +107,13 @@ func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
 	return classify(err)
 }
 
+// writeOnce runs fn once; again says that it may be repeated.
 func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return false, ended(ctx, err)
 	}
-	defer conn.Release() // a connection in a broken state is closed
+	defer conn.Release() // Release closes a broken connection
 	tx := &Tx{
 		ctx: ctx, store: s, conn: conn, batch: &pgx.Batch{}, locked: map[id.Thread]bool{}, threads: map[id.Thread]*thread.Thread{}, runs: map[id.Run]*runRow{},
 		seqs: map[id.Thread]eventstore.Seq{}, heads: map[id.Thread]bool{}, lists: map[id.Thread]*threadParts{}, rows: map[rowKey]*eventstore.Row{},
@@ -116,14 +123,14 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 	tx.batch.Queue("BEGIN")
 	finished := false
 	defer func() {
-		if !finished { // fn ended its goroutine, as a failing test does
+		if !finished { // fn called runtime.Goexit, as a failing test does
 			tx.rollback()
 		}
 	}()
 	err = tx.call(fn)
 	finished = true
-	if err != nil && len(tx.known) > 0 { // it may be of an assistant that is not so any more
-		_ = tx.send() // which tx.err tells
+	if err != nil && len(tx.known) > 0 { // fn may have failed because of an outdated assistant
+		_ = tx.send() // its error is in tx.err
 	}
 	if tx.err != nil { // fn may have swallowed it
 		err = tx.err
@@ -132,7 +139,7 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 		dead := conn.Conn().IsClosed()
 		tx.rollback()
 		if tx.err == nil {
-			return false, err // fn's own
+			return false, err // the error of fn itself
 		}
 		return s.outdated(err) || collided(err) || dead && lost(err) && !s.silent(ctx, err), ended(ctx, err)
 	}
@@ -145,7 +152,8 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 	if err := tx.send(); err != nil {
 		dead := conn.Conn().IsClosed()
 		tx.rollback()
-		// What was over before the commit came is like any that collided. A connection that dies now leaves it open whether the commit happened.
+		// A failure before the commit was sent is like a collision. If the connection dies now, it
+		// is unknown whether the commit happened.
 		if dead && lost(err) && !uncommitted(err) {
 			s.silent(context.WithoutCancel(ctx), err)
 			return false, fault.Wrap(fault.Unavailable, "the connection to the database was lost during a commit: whether it happened is not known", err)
@@ -170,7 +178,7 @@ func (tx *Tx) call(fn func(*Tx) error) (err error) {
 	return fn(tx)
 }
 
-// rollback undoes everything. Nothing may have been sent yet.
+// rollback drops queued statements and rolls back. Possibly nothing was sent yet.
 func (tx *Tx) rollback() {
 	tx.batch = &pgx.Batch{}
 	if tx.conn.Conn().IsClosed() || tx.conn.Conn().PgConn().TxStatus() == 'I' {
@@ -179,7 +187,7 @@ func (tx *Tx) rollback() {
 	tx.store.rollback(tx.ctx, tx.conn)
 }
 
-// exec puts a statement aside. Its error shows when it is sent.
+// exec queues a statement. Its error appears when it is sent, at the latest with the commit.
 func (tx *Tx) exec(text string, args ...any) error {
 	if tx.err != nil {
 		return tx.err
@@ -192,7 +200,7 @@ func (tx *Tx) exec(text string, args ...any) error {
 	return nil
 }
 
-// affected runs a statement now, and gives how many rows it changed.
+// affected runs a statement now and returns the number of changed rows.
 func (tx *Tx) affected(text string, args ...any) (n int64, err error) {
 	if tx.err != nil {
 		return 0, tx.err
@@ -206,10 +214,12 @@ func (tx *Tx) affected(text string, args ...any) (n int64, err error) {
 	return n, tx.send()
 }
 
+// ask implements querier.
 func (tx *Tx) ask(text string, fn func(*row) error, args ...any) {
 	tx.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error { return each(answer, fn) })
 }
 
+// query implements querier. A query that was read ahead needs no round trip.
 func (tx *Tx) query(text string, fn func(*row) error, args ...any) error {
 	if tx.err != nil {
 		return tx.err
@@ -253,7 +263,7 @@ func (tx *Tx) query(text string, fn func(*row) error, args ...any) error {
 	return own
 }
 
-// send sends what was put aside, and waits for the answers.
+// send sends the queued statements in one round trip and waits for the results.
 func (tx *Tx) send() error {
 	if tx.err != nil {
 		return tx.err
@@ -269,9 +279,11 @@ func (tx *Tx) send() error {
 	return tx.err
 }
 
-// Locks. Everybody shares the gate; who needs all threads at once holds it alone. It is taken before any other, so that nobody waits for it who
-// holds something.
 const (
+	// Every transaction shares the gate; one that needs all threads holds it exclusively. It is
+	// taken before any other lock, so no transaction waits for it while holding something.
+	//
+	// Two numbers form another key space than the single number of a thread.
 	gateKey   = "1970170995, 1" // two numbers: another space than that of the threads, which are one
 	lockGate  = "SELECT pg_advisory_xact_lock_shared(" + gateKey + ")"
 	lockFirst = "SELECT pg_advisory_xact_lock_shared(" + gateKey + "), pg_advisory_xact_lock(hashtextextended($1, 0))"
@@ -280,6 +292,7 @@ const (
 	lockByRun = "SELECT pg_advisory_xact_lock(hashtextextended(thread_id, 0)) FROM runs WHERE run_id = $1"
 )
 
+// passGate takes the shared lock with the next statement.
 func (tx *Tx) passGate() {
 	if !tx.gate {
 		tx.gate = true
@@ -287,12 +300,13 @@ func (tx *Tx) passGate() {
 	}
 }
 
-// lock takes the locks of threads, with the statement that is sent next. They are held until the end of the transaction.
+// lock takes the locks of threads with the next statement. They are held until the end of the
+// transaction.
 func (tx *Tx) lock(threads ...id.Thread) {
 	if tx.all {
 		return
 	}
-	if len(threads) > 1 { // in the same order everywhere
+	if len(threads) > 1 { // the same order everywhere prevents deadlocks
 		threads = slices.Sorted(slices.Values(threads))
 	}
 	for _, t := range threads {
@@ -309,7 +323,8 @@ func (tx *Tx) lock(threads ...id.Thread) {
 	}
 }
 
-// lockEverything waits until no other transaction holds a thread, and keeps others from it. Call it before anything else.
+// lockEverything waits until no other transaction holds a thread, and keeps others from starting.
+// Call it before any other lock.
 func (tx *Tx) lockEverything() {
 	if !tx.all {
 		tx.all = true
@@ -317,14 +332,15 @@ func (tx *Tx) lockEverything() {
 	}
 }
 
-// changes notes that the log of a thread is another after this transaction.
+// changes records that this transaction changes the log of a thread. Followers of the log are
+// notified after the commit.
 func (tx *Tx) changes(t id.Thread) {
 	if n := len(tx.changed); n == 0 || tx.changed[n-1] != t {
 		tx.changed = append(tx.changed, t)
 	}
 }
 
-// forget drops what is known of a thread.
+// forget drops what is cached of a thread.
 func (tx *Tx) forget(t id.Thread) {
 	delete(tx.threads, t)
 	delete(tx.seqs, t)

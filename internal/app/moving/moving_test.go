@@ -50,5 +50,5 @@ func TestMovingNamesTheDatabase(t *testing.T) {
 	_, err = Export{To: address}.Run(t.Context(), ours)
 	require.ErrorContains(t, err, "is a database of understudy itself")
 	_, err = Export{To: "http://h"}.Run(t.Context(), ours)
-	require.ErrorContains(t, err, "import there, with this one as --from")
+	require.ErrorContains(t, err, "run import there with this one as --from")
 }
