@@ -222,10 +222,10 @@ func (p *Postgres) known(ctx context.Context, table string, last int) error {
 	return nil
 }
 
-// Name is transfer.Source.Name.
+// Name implements transfer.Source.
 func (p *Postgres) Name() string { return p.name }
 
-// Notes is transfer.Source.Notes.
+// Notes implements transfer.Source.
 func (p *Postgres) Notes() []string { return p.notes }
 
 // Close ends the transaction and the connection.
@@ -235,7 +235,7 @@ func (p *Postgres) Close() error {
 	return p.conn.Close(ctx)
 }
 
-// CountThreads is transfer.Source.CountThreads.
+// CountThreads implements transfer.Source.
 func (p *Postgres) CountThreads(ctx context.Context) (n int, err error) {
 	if !p.checkpoints {
 		return 0, nil
@@ -244,7 +244,7 @@ func (p *Postgres) CountThreads(ctx context.Context) (n int, err error) {
 	return n, p.explain(err)
 }
 
-// Threads is transfer.Source.Threads.
+// Threads implements transfer.Source.
 func (p *Postgres) Threads(ctx context.Context) iter.Seq2[*transfer.Thread, error] {
 	return func(yield func(*transfer.Thread, error) bool) {
 		for last, first := "", true; p.checkpoints; first = false {
@@ -274,7 +274,7 @@ func (p *Postgres) Threads(ctx context.Context) iter.Seq2[*transfer.Thread, erro
 	}
 }
 
-// History is transfer.Source.History.
+// History implements transfer.Source.
 func (p *Postgres) History(ctx context.Context, t *transfer.Thread) (transfer.History, error) {
 	rows, err := p.conn.Query(ctx, "SELECT checkpoint_ns, checkpoint_id, coalesce(parent_checkpoint_id, '') FROM checkpoints WHERE thread_id = $1 "+
 		"ORDER BY checkpoint_ns, checkpoint_id", t.Key)
@@ -462,7 +462,7 @@ func (h *postgresHistory) values(ctx context.Context, step *transfer.Step, given
 	return nil
 }
 
-// Items is transfer.Source.Items.
+// Items implements transfer.Source.
 func (p *Postgres) Items(ctx context.Context) iter.Seq2[*store.Item, error] {
 	return func(yield func(*store.Item, error) bool) {
 		expiry, alive := "NULL::timestamptz AS expires_at, NULL::float8 AS ttl", "true"

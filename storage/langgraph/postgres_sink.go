@@ -47,7 +47,7 @@ var postgresTables = []struct {
 	}},
 }
 
-// Prepare is transfer.Sink.Prepare.
+// Prepare implements transfer.Sink.
 func (p *Postgres) Prepare(ctx context.Context) error {
 	for _, t := range postgresTables {
 		last := len(t.steps) - 1
@@ -112,7 +112,7 @@ func withoutNUL(v any) any {
 	return v
 }
 
-// Put is transfer.Sink.Put.
+// Put implements transfer.Sink.
 func (p *Postgres) Put(ctx context.Context, thread string, steps []*transfer.Step) error {
 	batch := &pgx.Batch{}
 	given := map[blobKey]bool{}
@@ -158,7 +158,7 @@ func (p *Postgres) Put(ctx context.Context, thread string, steps []*transfer.Ste
 	return p.explain(pgx.BeginFunc(ctx, p.conn, func(tx pgx.Tx) error { return tx.SendBatch(ctx, batch).Close() }))
 }
 
-// PutItems is transfer.Sink.PutItems.
+// PutItems implements transfer.Sink.
 func (p *Postgres) PutItems(ctx context.Context, items []*store.Item) error {
 	batch := &pgx.Batch{}
 	for _, i := range items {
@@ -180,7 +180,7 @@ func (p *Postgres) PutItems(ctx context.Context, items []*store.Item) error {
 	return p.explain(pgx.BeginFunc(ctx, p.conn, func(tx pgx.Tx) error { return tx.SendBatch(ctx, batch).Close() }))
 }
 
-// Item is transfer.Sink.Item.
+// Item implements transfer.Sink.
 func (p *Postgres) Item(ctx context.Context, namespace []string, key string) (*store.Item, error) {
 	prefix, err := prefixOf(namespace)
 	if err != nil {

@@ -213,10 +213,10 @@ func (s *SQLite) known() error {
 	return nil
 }
 
-// Name is transfer.Source.Name.
+// Name implements transfer.Source.
 func (s *SQLite) Name() string { return s.path }
 
-// Notes is transfer.Source.Notes.
+// Notes implements transfer.Source.
 func (s *SQLite) Notes() []string { return s.notes }
 
 // Close ends the transaction and closes the file.
@@ -225,7 +225,7 @@ func (s *SQLite) Close() error {
 	return s.conn.Close()
 }
 
-// CountThreads is transfer.Source.CountThreads.
+// CountThreads implements transfer.Source.
 func (s *SQLite) CountThreads(context.Context) (n int, err error) {
 	if s.checkpoints {
 		err = s.query("SELECT count(DISTINCT thread_id) FROM checkpoints", func(st *sqlite.Stmt) error { n = st.ColumnInt(0); return nil })
@@ -233,7 +233,7 @@ func (s *SQLite) CountThreads(context.Context) (n int, err error) {
 	return n, err
 }
 
-// Threads is transfer.Source.Threads.
+// Threads implements transfer.Source.
 func (s *SQLite) Threads(context.Context) iter.Seq2[*transfer.Thread, error] {
 	return func(yield func(*transfer.Thread, error) bool) {
 		for last, first := "", true; s.checkpoints; first = false {
@@ -259,7 +259,7 @@ func (s *SQLite) Threads(context.Context) iter.Seq2[*transfer.Thread, error] {
 	}
 }
 
-// History is transfer.Source.History.
+// History implements transfer.Source.
 func (s *SQLite) History(_ context.Context, t *transfer.Thread) (transfer.History, error) {
 	h := &sqliteHistory{s: s, thread: t.Key}
 	return h, s.query("SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints WHERE thread_id = ? ORDER BY checkpoint_ns, checkpoint_id",
@@ -334,7 +334,7 @@ func (h *sqliteHistory) Read(ctx context.Context, links []transfer.Link, fn func
 	return nil
 }
 
-// Items is transfer.Source.Items.
+// Items implements transfer.Source.
 func (s *SQLite) Items(context.Context) iter.Seq2[*store.Item, error] {
 	return func(yield func(*store.Item, error) bool) {
 		expiry, alive := "'', 0.0", "1"

@@ -32,7 +32,7 @@ var sqliteStoreSteps = []string{
 	"CREATE INDEX IF NOT EXISTS idx_store_expires_at ON store (expires_at) WHERE expires_at IS NOT NULL;",
 }
 
-// Prepare is transfer.Sink.Prepare.
+// Prepare implements transfer.Sink.
 func (s *SQLite) Prepare(context.Context) (err error) {
 	if table, err := s.columns("checkpoints"); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s *SQLite) transaction(fn func() error) (err error) {
 	return fn()
 }
 
-// Put is transfer.Sink.Put.
+// Put implements transfer.Sink.
 func (s *SQLite) Put(_ context.Context, thread string, steps []*transfer.Step) error {
 	return s.transaction(func() error {
 		for _, p := range steps {
@@ -121,7 +121,7 @@ func (s *SQLite) Put(_ context.Context, thread string, steps []*transfer.Step) e
 	})
 }
 
-// PutItems is transfer.Sink.PutItems.
+// PutItems implements transfer.Sink.
 func (s *SQLite) PutItems(_ context.Context, items []*store.Item) error {
 	const layout = "2006-01-02 15:04:05.999999-07:00" // as Python's driver writes a datetime
 	return s.transaction(func() error {
@@ -146,7 +146,7 @@ func (s *SQLite) PutItems(_ context.Context, items []*store.Item) error {
 	})
 }
 
-// Item is transfer.Sink.Item.
+// Item implements transfer.Sink.
 func (s *SQLite) Item(_ context.Context, namespace []string, key string) (i *store.Item, err error) {
 	prefix, err := prefixOf(namespace)
 	if err != nil {

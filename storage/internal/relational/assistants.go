@@ -15,7 +15,7 @@ import (
 // ErrNoAssistant: there is no such assistant, or version of it.
 var ErrNoAssistant = fault.New(fault.NotFound, "assistant not found")
 
-// AssistantColumns are those of both tables.
+// AssistantColumns are the columns of both tables, assistants and assistant_versions.
 const AssistantColumns = "assistant_id, graph_id, name, description, config, context, metadata, version, created_at, updated_at"
 
 // ScanAssistant reads a row of AssistantColumns.
@@ -34,13 +34,14 @@ func ScanAssistant(r Row) *assistant.Assistant {
 	}
 }
 
+// assistantArgs returns the values of AssistantColumns.
 func assistantArgs(a *assistant.Assistant) []any {
 	return []any{a.ID, a.GraphID, a.Name, a.Description, a.Config, a.Context, a.Metadata, a.Version, a.CreatedAt, a.UpdatedAt}
 }
 
 var (
 	selectAssistant = same("SELECT " + AssistantColumns + " FROM assistants WHERE assistant_id = $1")
-	// holdAssistant keeps others from the row until the end of the transaction.
+	// holdAssistant locks the row until the end of the transaction.
 	holdAssistant     = selectAssistant.Then(differing(" FOR UPDATE", ""))
 	selectAssistants  = same("SELECT " + AssistantColumns + " FROM assistants")
 	assistantsInOrder = inOrder(selectAssistants, "assistant_id", "assistant_id", "created_at", "updated_at", "name", "graph_id")
@@ -57,14 +58,15 @@ var (
 	threadsOfAssistant = same("SELECT thread_id FROM thread_metadata WHERE key = 'assistant_id' AND value = $1 ORDER BY updated_at, thread_id")
 )
 
-// Assistant is assistant.Store.Assistant and run.Store.Assistant.
+// Assistant implements assistant.Store and run.Store.
 func (s *Store) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*assistant.Assistant, error) {
 		return the(q, ErrNoAssistant, selectAssistant, ScanAssistant, a)
 	})
 }
 
-// ListAssistants is assistant.Store.Assistants. Assistants are few: the filters are applied to rows in order until the page is full.
+// ListAssistants implements the search of assistant.Store. Assistants are few, so filters are
+// applied to rows in order until the page is full.
 func (s *Store) ListAssistants(ctx context.Context, of assistant.Query) ([]*assistant.Assistant, error) {
 	text, err := assistantsInOrder.pick(of.SortBy, "created_at", of.Ascending)
 	if err != nil {
@@ -73,18 +75,19 @@ func (s *Store) ListAssistants(ctx context.Context, of assistant.Query) ([]*assi
 	return s.pageOfAssistants(ctx, of, text)
 }
 
-// Versions is assistant.Store.Versions.
+// Versions implements assistant.Store.
 func (s *Store) Versions(ctx context.Context, a id.Assistant, metadata []byte, limit, offset int) ([]*assistant.Assistant, error) {
 	return s.pageOfAssistants(ctx, assistant.Query{Metadata: metadata, Limit: limit, Offset: offset}, selectVersions, a)
 }
 
+// pageOfAssistants returns a page of the assistants that a statement selects.
 func (s *Store) pageOfAssistants(ctx context.Context, of assistant.Query, text Statement, args ...any) (out []*assistant.Assistant, err error) {
 	p := rows.Page{Limit: of.Limit, Offset: of.Offset}
 	err = s.eachAssistant(ctx, of, text, func(r Row) error { return take(&p, func() { out = append(out, ScanAssistant(r)) }) }, args...)
 	return out, err
 }
 
-// CountAssistants is assistant.Store.CountAssistants.
+// CountAssistants implements assistant.Store.
 func (s *Store) CountAssistants(ctx context.Context, of assistant.Query) (n int, err error) {
 	err = s.eachAssistant(ctx, of, selectAssistants, func(Row) error {
 		n++
@@ -93,6 +96,7 @@ func (s *Store) CountAssistants(ctx context.Context, of assistant.Query) (n int,
 	return n, err
 }
 
+// eachAssistant calls fn for rows that match the query's metadata and name.
 func (s *Store) eachAssistant(ctx context.Context, of assistant.Query, text Statement, fn func(Row) error, args ...any) error {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
@@ -111,12 +115,12 @@ func (s *Store) eachAssistant(ctx context.Context, of assistant.Query, text Stat
 	})
 }
 
-// Assistant is assistant.Tx.Assistant and run.Tx.Assistant.
+// Assistant implements assistant.Tx and run.Tx.
 func (tx *Tx) Assistant(a id.Assistant) (*assistant.Assistant, error) {
 	return the(tx, ErrNoAssistant, holdAssistant, ScanAssistant, a)
 }
 
-// InsertAssistant is assistant.Tx.InsertAssistant.
+// InsertAssistant implements assistant.Tx.
 func (tx *Tx) InsertAssistant(a *assistant.Assistant) error {
 	taken := fault.New(fault.Conflict, "assistant already exists")
 	if err := tx.change(taken, fmt.Sprintf("insert assistant %s", a.ID), insertAssistant, assistantArgs(a)...); err != nil {
@@ -125,7 +129,7 @@ func (tx *Tx) InsertAssistant(a *assistant.Assistant) error {
 	return tx.insertVersion(a)
 }
 
-// PutAssistant is assistant.Tx.PutAssistant.
+// PutAssistant implements assistant.Tx.
 func (tx *Tx) PutAssistant(a *assistant.Assistant, newVersion bool) error {
 	err := tx.change(ErrNoAssistant, fmt.Sprintf("update assistant %s", a.ID), updateAssistant, assistantArgs(a)...)
 	if err != nil || !newVersion {
@@ -134,6 +138,7 @@ func (tx *Tx) PutAssistant(a *assistant.Assistant, newVersion bool) error {
 	return tx.insertVersion(a)
 }
 
+// insertVersion stores the current row as a version.
 func (tx *Tx) insertVersion(a *assistant.Assistant) error {
 	if err := tx.Exec(insertVersion, assistantArgs(a)...); err != nil {
 		return fmt.Errorf("insert version %d of assistant %s: %w", a.Version, a.ID, err)
@@ -141,17 +146,17 @@ func (tx *Tx) insertVersion(a *assistant.Assistant) error {
 	return nil
 }
 
-// Version is assistant.Tx.Version.
+// Version implements assistant.Tx.
 func (tx *Tx) Version(a id.Assistant, version int) (*assistant.Assistant, error) {
 	return the(tx, ErrNoAssistant, selectVersion, ScanAssistant, a, version)
 }
 
-// LastVersion is assistant.Tx.LastVersion.
+// LastVersion implements assistant.Tx.
 func (tx *Tx) LastVersion(a id.Assistant) (int, error) {
 	return the(tx, ErrNoAssistant, lastVersion, number[int], a)
 }
 
-// DeleteAssistant is assistant.Tx.DeleteAssistant.
+// DeleteAssistant implements assistant.Tx.
 func (tx *Tx) DeleteAssistant(a id.Assistant) error {
 	if err := tx.change(ErrNoAssistant, fmt.Sprintf("delete assistant %s", a), deleteAssistant, a); err != nil {
 		return err
@@ -159,7 +164,7 @@ func (tx *Tx) DeleteAssistant(a id.Assistant) error {
 	return tx.Exec(deleteVersions, a)
 }
 
-// ThreadsOf is assistant.Tx.ThreadsOf.
+// ThreadsOf implements assistant.Tx.
 func (tx *Tx) ThreadsOf(a id.Assistant) ([]id.Thread, error) {
 	return all(tx, threadsOfAssistant, text[id.Thread], `"`+string(a))
 }

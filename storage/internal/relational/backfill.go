@@ -10,17 +10,19 @@ import (
 	"understudy/id"
 )
 
-// The tables of LangGraph have the collation of the database, those beside them "C": where they meet on Postgres, ours is said.
+// hasTranscript is a condition on a checkpoint. LangGraph's tables have the collation of the
+// database and ours have "C"; Postgres needs the collation named where both are compared.
 func hasTranscript(collation string) string {
 	return "EXISTS (SELECT 1 FROM transcripts r WHERE r.thread_id = c.thread_id" + collation + " AND r.checkpoint_id = c.checkpoint_id" + collation + ")"
 }
 
+// ofRoots fills the condition into a statement, for each database.
 func ofRoots(format string) Statement {
 	return differing(fmt.Sprintf(format, hasTranscript(` COLLATE "C"`)), fmt.Sprintf(format, hasTranscript("")))
 }
 
 var (
-	// Unrecorded reads two indexes side by side, up to the first checkpoint that lacks a row.
+	// Unrecorded reads two indexes in parallel, up to the first checkpoint without a row.
 	Unrecorded = ofRoots("SELECT 1 FROM checkpoints c WHERE c.thread_id = $1 AND c.checkpoint_ns = '' AND NOT %s LIMIT 1")
 	Lineage    = ofRoots("SELECT c.checkpoint_id, c.parent_checkpoint_id, %s FROM checkpoints c WHERE c.thread_id = $1 AND c.checkpoint_ns = '' ORDER BY c.checkpoint_id")
 
@@ -28,7 +30,7 @@ var (
 		"DELETE FROM transcripts WHERE thread_id = $1 AND checkpoint_id IN (SELECT value FROM json_each($2))")
 )
 
-// Unrecorded is eventstore.Archive.Unrecorded.
+// Unrecorded implements eventstore.Archive.
 func (s *Store) Unrecorded(ctx context.Context, t id.Thread) (bool, error) {
 	found, err := from(ctx, s.db.Read, func(q Querier) (bool, error) { return has(q, Unrecorded, t) })
 	if err != nil {
@@ -37,7 +39,7 @@ func (s *Store) Unrecorded(ctx context.Context, t id.Thread) (bool, error) {
 	return found, nil
 }
 
-// Lineage is eventstore.Archive.Lineage.
+// Lineage implements eventstore.Archive.
 func (s *Store) Lineage(ctx context.Context, t id.Thread) ([]eventstore.Link, error) {
 	links, err := from(ctx, s.db.Read, func(q Querier) ([]eventstore.Link, error) {
 		return all(q, Lineage, func(r Row) eventstore.Link {
@@ -50,7 +52,7 @@ func (s *Store) Lineage(ctx context.Context, t id.Thread) ([]eventstore.Link, er
 	return links, nil
 }
 
-// DropTranscripts is eventstore.BackfillTx.DropTranscripts.
+// DropTranscripts implements eventstore.BackfillTx.
 func (tx *Tx) DropTranscripts(t id.Thread, checkpoints []id.Checkpoint) error {
 	tx.Lock(t)
 	err := tx.Exec(dropTranscripts, t, checkpoints)

@@ -7,6 +7,7 @@ import (
 	"understudy/id"
 )
 
+// callColumns are the columns of model_calls without the run.
 const callColumns = "call_id, message_id, caller, model, input_tokens, output_tokens, total_tokens"
 
 var (
@@ -15,6 +16,7 @@ var (
 	DropCalls  = same("DELETE FROM model_calls WHERE run_id = $1")
 )
 
+// scanCall reads a row of callColumns.
 func scanCall(r Row) graph.ModelCall {
 	c := graph.ModelCall{ID: r.Text(0), Message: r.Text(1), Caller: graph.Caller(r.Text(2)), Model: r.Text(3)}
 	if !r.Null(4) {
@@ -23,7 +25,7 @@ func scanCall(r Row) graph.ModelCall {
 	return c
 }
 
-// PutModelCalls is run.Tx.PutModelCalls.
+// PutModelCalls implements run.Tx.
 func (tx *Tx) PutModelCalls(r id.Run, calls []graph.ModelCall) error {
 	tx.LockRun(r)
 	for i := range calls {
@@ -39,7 +41,7 @@ func (tx *Tx) PutModelCalls(r id.Run, calls []graph.ModelCall) error {
 	return nil
 }
 
-// TakeModelCalls is run.Tx.TakeModelCalls.
+// TakeModelCalls implements run.Tx.
 func (tx *Tx) TakeModelCalls(r id.Run) ([]graph.ModelCall, error) {
 	tx.LockRun(r)
 	calls, err := all(tx, CallsOfRun, scanCall, r)

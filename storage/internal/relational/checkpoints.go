@@ -19,7 +19,7 @@ const (
 	checkpointsSQLite = "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata, run_id, tasks, shape FROM checkpoints c "
 )
 
-// SelectCheckpoints is a statement that returns the columns of ScanCheckpoint, of the table c.
+// SelectCheckpoints returns a statement with the columns of ScanCheckpoint, for the table c.
 func SelectCheckpoints(where string) Statement {
 	return differing(checkpointsPostgres+where, checkpointsSQLite+where)
 }
@@ -55,7 +55,7 @@ var (
 		ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, key) DO UPDATE SET answer = excluded.answer`)
 )
 
-// LoadRow loads a checkpoint without its values and writes; nil when there is none.
+// LoadRow loads a checkpoint without its values and writes; nil if there is none.
 func LoadRow(q Querier, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	text, args := OneCheckpoint, []any{k.Thread, k.NS, k.ID}
 	if k.ID == "" {
@@ -168,7 +168,7 @@ func (s *Store) LoadShape(ctx context.Context, digest string) (checkpointer.Shap
 	})
 }
 
-// LoadAnswer is checkpointer.Reader.LoadAnswer; nil, nil when there is none.
+// LoadAnswer implements checkpointer.Reader; nil, nil if there is none.
 func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (json.RawMessage, error) {
 	return from(ctx, s.db.Read, func(q Querier) (json.RawMessage, error) {
 		answer, _, err := first(q, selectAnswer, bytesOf, k.Thread, k.NS, k.ID, key)
@@ -176,7 +176,7 @@ func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) 
 	})
 }
 
-// KeepAnswer is checkpointer.Reader.KeepAnswer. An answer about a checkpoint that is gone meanwhile is not kept.
+// KeepAnswer implements checkpointer.Reader. It stores nothing if the checkpoint is gone by now.
 func (s *Store) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, answer json.RawMessage) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		tx.Lock(k.Thread)
@@ -218,7 +218,7 @@ func (tx *Tx) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
 		}
 		data := w.Data
 		if data == nil {
-			data = []byte{} // the column is never NULL
+			data = []byte{} // the column is NOT NULL
 		}
 		if err := tx.Exec(text, k.Thread, k.NS, k.ID, w.TaskID, w.Index, w.Channel, w.Type, data, w.Path); err != nil {
 			return fmt.Errorf("put writes of task %s on checkpoint %s: %w", w.TaskID, k.ID, err)

@@ -14,12 +14,14 @@ import (
 	"understudy/run"
 )
 
+// completionColumns are the columns of run_completions without the run.
 const completionColumns = "input_tokens, output_tokens, total_tokens, by_model, by_caller, llm_calls, messages, first_human, last_ai, title, error"
 
 var (
 	SelectCompletion = same("SELECT " + completionColumns + " FROM run_completions WHERE run_id = $1")
 	putCompletion    = same(upsert("run_completions", "run_id", completionColumns))
-	// MessagesOfRun uses the index of all events of a run: it has few beside its messages, so an index of messages alone would not pay.
+	// MessagesOfRun uses the index of all events of a run: it has few besides its messages, so an
+	// index of messages alone would not pay.
 	MessagesOfRun = differing("SELECT seq, first_seq, type, metadata, content FROM events JOIN event_bodies USING (body) "+
 		"WHERE thread_id = $1 AND run_id = $2 AND category = 'message' ORDER BY seq",
 		"SELECT seq, first_seq, type, metadata, content FROM events INDEXED BY events_run JOIN event_bodies USING (body) "+
@@ -27,6 +29,7 @@ var (
 	NewestData = same("SELECT checkpoint FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' ORDER BY checkpoint_id DESC LIMIT 1")
 )
 
+// completionArgs returns the values of completionColumns; nil becomes NULL, which means unknown.
 func completionArgs(c *run.Completion) ([]any, error) {
 	args := []any{c.InputTokens, c.OutputTokens, c.TotalTokens}
 	for _, by := range []map[string]run.Usage{c.ByModel, c.ByCaller} {
@@ -42,6 +45,7 @@ func completionArgs(c *run.Completion) ([]any, error) {
 	return append(args, c.LLMCalls, c.Messages, c.FirstHuman, c.LastAI, c.Title, c.Error), nil
 }
 
+// scanCompletion reads a row of completionColumns.
 func scanCompletion(r Row) (*run.Completion, error) {
 	c := &run.Completion{
 		InputTokens: pointer(r, 0, r.Int), OutputTokens: pointer(r, 1, r.Int), TotalTokens: pointer(r, 2, r.Int),
@@ -58,7 +62,7 @@ func scanCompletion(r Row) (*run.Completion, error) {
 	return c, nil
 }
 
-// Completion is run.Store.Completion.
+// Completion implements run.Store.
 func (s *Store) Completion(ctx context.Context, r id.Run) (*run.Completion, error) {
 	c, err := from(ctx, s.db.Read, func(q Querier) (c *run.Completion, err error) {
 		found, err := one(q, SelectCompletion, func(r Row) error {
@@ -76,7 +80,7 @@ func (s *Store) Completion(ctx context.Context, r id.Run) (*run.Completion, erro
 	return c, nil
 }
 
-// PutCompletion is run.Tx.PutCompletion.
+// PutCompletion implements run.Tx.
 func (tx *Tx) PutCompletion(r id.Run, c *run.Completion) error {
 	tx.LockRun(r)
 	args, err := completionArgs(c)
@@ -89,7 +93,8 @@ func (tx *Tx) PutCompletion(r id.Run, c *run.Completion) error {
 	return nil
 }
 
-// RunMessages is run.Tx.RunMessages. Contents of tools are not read: they may be large, and nobody asks what they say.
+// RunMessages implements run.Tx. It does not read the contents of tool messages, which may be
+// large and are not needed.
 func (tx *Tx) RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) error) error {
 	tx.Lock(t)
 	var content []byte // one buffer for all rows
@@ -110,7 +115,7 @@ func (tx *Tx) RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) erro
 	return nil
 }
 
-// ChannelText is run.Tx.ChannelText.
+// ChannelText implements run.Tx.
 func (tx *Tx) ChannelText(t id.Thread, channel string) (text string, err error) {
 	tx.Lock(t)
 	data, _, err := first(tx, NewestData, bytesOf, t)
@@ -120,7 +125,7 @@ func (tx *Tx) ChannelText(t id.Thread, channel string) (text string, err error) 
 	return tx.TextIn(data, t, channel)
 }
 
-// TextIn is the text of a channel in the data of a root checkpoint; "" when it holds none.
+// TextIn returns the text of a channel in the data of a root checkpoint; "" if there is none.
 func (tx *Tx) TextIn(data []byte, t id.Thread, channel string) (string, error) {
 	if v := gjson.GetBytes(data, "channel_values."+channel); v.Type == gjson.String {
 		return v.String(), nil
@@ -133,7 +138,7 @@ func (tx *Tx) TextIn(data []byte, t id.Thread, channel string) (string, error) {
 	if err != nil || typ == "" {
 		return "", err
 	}
-	// What cannot be read is no text.
+	// A value that cannot be read is no text.
 	if value, err := jsonplus.AppendJSON(nil, typ, value); err == nil {
 		if v := gjson.ParseBytes(value); v.Type == gjson.String {
 			return v.String(), nil

@@ -12,11 +12,14 @@ import (
 	"understudy/storage/internal/rows"
 )
 
+// errNoCron: there is no such cron.
 var errNoCron = fault.New(fault.NotFound, "cron not found")
 
+// cronColumns are the columns of crons.
 const cronColumns = "cron_id, assistant_id, thread_id, schedule, timezone, end_time, payload, next_run_date, metadata, on_run_completed, " +
 	"enabled, created_at, updated_at"
 
+// scanCron reads a row of cronColumns.
 func scanCron(r Row) *run.Cron {
 	return &run.Cron{
 		ID:             id.Cron(r.Text(0)),
@@ -35,6 +38,7 @@ func scanCron(r Row) *run.Cron {
 	}
 }
 
+// cronArgs returns the values of cronColumns.
 func cronArgs(c *run.Cron) []any {
 	return []any{
 		c.ID, c.Assistant, c.Thread, c.Schedule, c.Timezone, c.EndTime, c.Payload, c.Next, c.Metadata,
@@ -47,12 +51,12 @@ var (
 	updateCron = same("UPDATE crons SET (" + cronColumns + ") = (" + marks(1, cronColumns) + ") WHERE cron_id = $1")
 	deleteCron = same("DELETE FROM crons WHERE cron_id = $1")
 	selectCron = same("SELECT " + cronColumns + " FROM crons WHERE cron_id = $1")
-	// holdCron keeps others from the row until the end of the transaction.
+	// holdCron locks the row until the end of the transaction.
 	holdCron = selectCron.Then(differing(" FOR UPDATE", ""))
 
 	NextCron = differing("SELECT next_run_date FROM crons WHERE enabled AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1",
 		"SELECT next_run_date FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL ORDER BY next_run_date, cron_id LIMIT 1")
-	// DueCrons leaves those alone that another transaction is about to fire.
+	// DueCrons skips crons that another transaction is about to fire, so that each fires once.
 	DueCrons = differing("SELECT "+cronColumns+" FROM crons WHERE enabled AND next_run_date IS NOT NULL AND next_run_date <= $1 "+
 		"ORDER BY next_run_date, cron_id LIMIT $2 FOR UPDATE SKIP LOCKED",
 		"SELECT "+cronColumns+" FROM crons WHERE enabled = 1 AND next_run_date IS NOT NULL AND next_run_date <= $1 ORDER BY next_run_date, cron_id LIMIT $2")
@@ -63,19 +67,20 @@ var (
 	cronsOfAssistants = inOrder(same("SELECT "+cronColumns+" FROM crons WHERE assistant_id = $1"), "cron_id", cronSorts...)
 )
 
-// Cron is run.Store.Cron.
+// Cron implements run.Store.
 func (s *Store) Cron(ctx context.Context, c id.Cron) (*run.Cron, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*run.Cron, error) { return the(q, errNoCron, selectCron, scanCron, c) })
 }
 
-// Crons is run.Store.Crons. Crons are few: what the thread or assistant leaves is filtered in order until the page is full.
+// Crons implements run.Store. Crons are few: those of the thread or assistant are filtered in
+// order until the page is full.
 func (s *Store) Crons(ctx context.Context, q run.CronQuery) (out []*run.Cron, err error) {
 	p := rows.Page{Limit: q.Limit, Offset: q.Offset}
 	err = s.eachCron(ctx, q, func(c *run.Cron) error { return take(&p, func() { out = append(out, c) }) })
 	return out, err
 }
 
-// CountCrons is run.Store.CountCrons.
+// CountCrons implements run.Store.
 func (s *Store) CountCrons(ctx context.Context, q run.CronQuery) (n int, err error) {
 	err = s.eachCron(ctx, q, func(*run.Cron) error {
 		n++
@@ -84,6 +89,7 @@ func (s *Store) CountCrons(ctx context.Context, q run.CronQuery) (n int, err err
 	return n, err
 }
 
+// eachCron calls fn for the crons that match the query.
 func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cron) error) error {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
@@ -116,7 +122,7 @@ func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cro
 	return s.db.Scan(ctx, rows.NarrowCrons, search)
 }
 
-// NextCron is run.Store.NextCron.
+// NextCron implements run.Store.
 func (s *Store) NextCron(ctx context.Context) (time.Time, error) {
 	return from(ctx, s.db.Read, func(q Querier) (time.Time, error) {
 		next, _, err := first(q, NextCron, moment)
@@ -124,10 +130,10 @@ func (s *Store) NextCron(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// Cron is run.Tx.Cron. It is the transaction's own until its end.
+// Cron implements run.Tx. It locks the row.
 func (tx *Tx) Cron(c id.Cron) (*run.Cron, error) { return the(tx, errNoCron, holdCron, scanCron, c) }
 
-// InsertCron is run.Tx.InsertCron.
+// InsertCron implements run.Tx.
 func (tx *Tx) InsertCron(c *run.Cron) error {
 	if err := tx.Exec(insertCron, cronArgs(c)...); err != nil {
 		return fmt.Errorf("insert cron %s: %w", c.ID, err)
@@ -135,17 +141,17 @@ func (tx *Tx) InsertCron(c *run.Cron) error {
 	return nil
 }
 
-// UpdateCron is run.Tx.UpdateCron.
+// UpdateCron implements run.Tx.
 func (tx *Tx) UpdateCron(c *run.Cron) error {
 	return tx.change(errNoCron, fmt.Sprintf("update cron %s", c.ID), updateCron, cronArgs(c)...)
 }
 
-// DeleteCron is run.Tx.DeleteCron.
+// DeleteCron implements run.Tx.
 func (tx *Tx) DeleteCron(c id.Cron) error {
 	return tx.change(errNoCron, fmt.Sprintf("delete cron %s", c), deleteCron, c)
 }
 
-// DueCrons is run.Tx.DueCrons; the one due longest comes first.
+// DueCrons implements run.Tx; the one due longest comes first.
 func (tx *Tx) DueCrons(now time.Time, limit int) ([]*run.Cron, error) {
 	return all(tx, DueCrons, scanCron, micros(now), limit)
 }

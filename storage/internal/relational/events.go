@@ -12,7 +12,8 @@ import (
 	"understudy/internal/jsonobj"
 )
 
-// EventColumns are those of a row of events, with the thread and the number of its content in event_bodies.
+// EventColumns are the columns of events, with the thread and the number of the body in
+// event_bodies.
 const EventColumns = "thread_id, seq, run_id, type, category, message_id, digest, anonymous, body, metadata, created_at, first_seq"
 
 const (
@@ -23,7 +24,8 @@ const (
 	nodeColumns       = "node, base, stamp, whole, since, data"
 )
 
-// chainsOf has %s where the first nodes stand. Their data is joined last, so that what is compared for doubles is small.
+// chainsOf has %s in the place of the first nodes. Their data is joined last, so that removing
+// duplicates compares little.
 const chainsOf = `WITH RECURSIVE chain (node, base) AS (
 		SELECT node, base FROM transcript_nodes WHERE thread_id = $1 AND node %s
 		UNION
@@ -51,28 +53,32 @@ var (
 	lastNode      = same("SELECT node FROM transcript_nodes WHERE thread_id = $1 ORDER BY node DESC LIMIT 1")
 	nodesOfThread = same("SELECT " + nodeColumns + " FROM transcript_nodes WHERE thread_id = $1 ORDER BY node")
 
-	// RowsAndLog has the number of the first content too, which is given once: it tells the logs of threads apart that have the same id. On SQLite
-	// caches of a log are cleared when the thread is deleted.
+	// RowsAndLog also returns the number of the first body, which is assigned once: it
+	// distinguishes the logs of threads that have the same ID. On SQLite caches of a log are
+	// cleared when its thread is deleted.
 	RowsAndLog = differing("SELECT "+transcriptColumns+", (SELECT body FROM events WHERE thread_id = $1 ORDER BY seq LIMIT 1) FROM transcripts WHERE thread_id = $1 AND checkpoint_id = ANY($2)",
 		"SELECT "+transcriptColumns+", 0 FROM transcripts WHERE thread_id = $1 AND checkpoint_id IN (SELECT value FROM json_each($2))")
-	// RowOfVersion: without the hint SQLite scans the thread in the order that is wanted. Most versions are new, so it would scan all of it.
+	// RowOfVersion names its index: otherwise SQLite scans the thread in the order of the result,
+	// and most versions are new, so it would scan all of it.
 	RowOfVersion = indexed("transcripts_version", "SELECT "+transcriptColumns+" FROM transcripts%s WHERE thread_id = $1 AND version = $2 ORDER BY checkpoint_id DESC LIMIT 1")
-	// ChainOf walks from a node to the whole one that it is made of.
+	// ChainOf walks from a node to the complete node that it is based on.
 	ChainOf = same(`WITH RECURSIVE chain AS (
 			SELECT node, base, stamp, whole, since, data, 1 AS at FROM transcript_nodes WHERE thread_id = $1 AND node = $2
 			UNION ALL
 			SELECT n.node, n.base, n.stamp, n.whole, n.since, n.data, at + 1 FROM chain c JOIN transcript_nodes n ON n.thread_id = $1 AND n.node = c.base WHERE c.base <> 0
 		) SELECT node, base, stamp, whole, since, data FROM chain ORDER BY at DESC`)
-	// ChainsOf walks from several nodes. What they have in common comes once.
+	// ChainsOf walks from several nodes. What they share is returned once.
 	ChainsOf = differing(fmt.Sprintf(chainsOf, "= ANY($2)"), fmt.Sprintf(chainsOf, "IN (SELECT value FROM json_each($2))"))
 
-	// ClientWrites knows the task `__start__` by its path, which ends with the name of its node.
+	// ClientWrites recognizes the task `__start__` by its path, which ends with the name of its
+	// node.
 	ClientWrites = same(`SELECT type, blob, task_id, task_path FROM checkpoint_writes
 		WHERE thread_id = $1 AND checkpoint_ns = '' AND checkpoint_id = $2 AND channel = $3
 		AND (task_id = '` + nullTask + `' OR task_path = '' OR task_path LIKE '%, \_\_start\_\_' ESCAPE '\') ORDER BY task_id, idx`)
 	metadataOfRoot = same("SELECT metadata FROM checkpoints WHERE thread_id = $1 AND checkpoint_ns = '' AND checkpoint_id = $2")
 
-	// deletesOfLog delete all that this file keeps of a thread. Bodies are shared by threads whose locks are not ours: always in the same order.
+	// deletesOfLog delete the log of a thread. Bodies are shared by threads that this transaction
+	// has not locked, so they are updated in the same order everywhere to avoid deadlocks.
 	deletesOfLog = []Statement{
 		differing(`UPDATE event_bodies b SET refs = refs - 1 FROM (
 			SELECT body FROM event_bodies WHERE body IN (SELECT body FROM events WHERE thread_id = $1) ORDER BY body FOR UPDATE) AS ours WHERE b.body = ours.body`,
@@ -85,6 +91,7 @@ var (
 	}
 )
 
+// scanEvent reads a row with the columns of an event.
 func scanEvent(t id.Thread) func(Row) *eventstore.Event {
 	return func(r Row) *eventstore.Event {
 		return &eventstore.Event{
@@ -104,6 +111,7 @@ func scanEvent(t id.Thread) func(Row) *eventstore.Event {
 	}
 }
 
+// scanRow reads a row of transcripts.
 func scanRow(t id.Thread) func(Row) *eventstore.Row {
 	return func(r Row) *eventstore.Row {
 		return &eventstore.Row{
@@ -120,15 +128,18 @@ func scanRow(t id.Thread) func(Row) *eventstore.Row {
 	}
 }
 
+// scanNode reads a row of transcript_nodes.
 func scanNode(r Row) eventstore.Node {
 	return eventstore.Node{ID: r.Int(0), Base: r.Int(1), Stamp: r.Int(2), Whole: int(r.Int(3)), Since: int(r.Int(4)), Data: r.Bytes(5)}
 }
 
+// nodeArgs returns the values of a row of transcript_nodes.
 func nodeArgs(t id.Thread, n *eventstore.Node) []any {
 	return []any{t, n.ID, n.Base, n.Stamp, n.Whole, n.Since, n.Data}
 }
 
-// states is shared by all stores of the process: what it holds is found by stamps, which no two databases have in common.
+// states is shared by all stores of the process: its keys are stamps, which are unique across
+// databases.
 var states = eventstore.NewCache()
 
 // Cache is eventstore.Tx.Cache.
@@ -160,7 +171,7 @@ func (tx *Tx) RollBackEvents(t id.Thread, r id.Run) error {
 
 var jsonTrue = json.RawMessage("true")
 
-// markEvents notes in the metadata of events that they are rolled back.
+// markEvents sets rolled_back in the metadata of events.
 func (tx *Tx) markEvents(s Statement, which func(metadata []byte) bool, t id.Thread, args ...any) error {
 	tx.Lock(t)
 	type marked struct {
@@ -187,7 +198,7 @@ func (tx *Tx) markEvents(s Statement, which func(metadata []byte) bool, t id.Thr
 	return nil
 }
 
-// DeleteEvents deletes all that is kept of the log of a thread.
+// DeleteEvents deletes the log of a thread. A body goes with its last event.
 func (tx *Tx) DeleteEvents(t id.Thread) error {
 	tx.LogChanged(t)
 	return tx.execAll(deletesOfLog, t)
@@ -230,6 +241,7 @@ func (tx *Tx) Nodes(t id.Thread, node int64) ([]eventstore.Node, error) {
 	return nodes(tx, t, node)
 }
 
+// nodes returns the chain of nodes that a transcript consists of.
 func nodes(q Querier, t id.Thread, node int64) ([]eventstore.Node, error) {
 	if node == 0 {
 		return nil, nil
@@ -269,11 +281,11 @@ func (tx *Tx) Content(t id.Thread, seq eventstore.Seq) ([]byte, error) {
 	return content, err
 }
 
-// nullTask is the task under which LangGraph keeps what a command writes.
+// nullTask is the task under which LangGraph stores what a command writes.
 const nullTask = "00000000-0000-0000-0000-000000000000"
 
-// ClientWrites is eventstore.Tx.ClientWrites. Stores that kept no paths of tasks do not tell which was `__start__`, but on a checkpoint that
-// takes input no other task writes.
+// ClientWrites implements eventstore.Tx. Savers that stored no task paths do not say which task
+// was `__start__`, but on a checkpoint that takes input no other task writes.
 func (tx *Tx) ClientWrites(t id.Thread, c id.Checkpoint, channel string) (values []eventstore.Value, err error) {
 	tx.Lock(t)
 	var pathless []eventstore.Value
@@ -356,7 +368,8 @@ func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstor
 	return nil
 }
 
-// repeated reads a column that mostly says what it said in the row before.
+// repeated reads a text column that mostly has the value of the previous row, without a new string
+// for each.
 type repeated struct {
 	buf  []byte
 	last string
@@ -370,7 +383,7 @@ func (c *repeated) text(r Row, col int) string {
 	return c.last
 }
 
-// into reads a column into a buffer that is used again; nil for NULL.
+// into reads a column into a reused buffer; nil for NULL.
 func into(buf *[]byte, r Row, col int) []byte {
 	if r.Null(col) {
 		return nil
@@ -379,16 +392,17 @@ func into(buf *[]byte, r Row, col int) []byte {
 	return *buf
 }
 
-// passOver is how many rows between two ranges are passed over rather than begin another query: between the messages of two runs
-// stand the events of how the runs ended and began.
+// passOver is the number of rows between two ranges up to which they are read with one query:
+// between the messages of two runs stand the events of their end and start.
 const passOver = 16
 
-// eachContent visits the events of ranges. All that an event holds is valid during the call of fn only.
+// eachContent calls fn for the events of ranges. What an event holds is valid during the call
+// only.
 func eachContent(q Querier, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
 	var content, digest, metadata []byte
 	var run, kind, category repeated
 	var e eventstore.Event
-	var stopped error // fn's own
+	var stopped error // the error of fn itself
 	for len(ranges) > 0 && stopped == nil {
 		n := 1
 		for n < len(ranges) && ranges[n].From > ranges[n-1].To && ranges[n].From-ranges[n-1].To <= passOver {

@@ -14,8 +14,10 @@ import (
 	"understudy/store"
 )
 
+// itemColumns are the columns of store_items.
 const itemColumns = "namespace, key, value, created_at, updated_at, ttl, expires_at"
 
+// scanItem reads a row of itemColumns.
 func scanItem(r Row) *store.Item {
 	return &store.Item{
 		Namespace: rows.SplitNamespace(r.Text(0)),
@@ -28,13 +30,16 @@ func scanItem(r Row) *store.Item {
 	}
 }
 
+// itemArgs returns the values of itemColumns.
 func itemArgs(namespace string, i *store.Item) []any {
 	return []any{namespace, i.Key, i.Value, micros(i.CreatedAt), micros(i.UpdatedAt), i.TTL.Microseconds(), i.ExpiresAt}
 }
 
+// living is true for items that have not expired; $1 is the current time.
 const living = "(expires_at IS NULL OR expires_at > $1)"
 
-// Searches on SQLite walk an index alone, and read the value of an item only to filter or to return it.
+// searchItems returns a search that walks an index alone on SQLite, and reads the value of an item
+// only to filter or to return it.
 func searchItems(rest string) Statement {
 	return differing("SELECT "+itemColumns+" FROM store_items WHERE "+living+rest, "SELECT rowid FROM store_items WHERE "+living+rest)
 }
@@ -51,12 +56,13 @@ var (
 	NextNamespace = same("SELECT namespace FROM store_items WHERE " + living + " AND namespace > $2 AND namespace < $3 ORDER BY namespace LIMIT 1")
 
 	deleteItem = same("DELETE FROM store_items WHERE namespace = $1 AND key = $2")
-	// An item that has expired is gone, swept or not: what takes its place is new.
+	// An expired item is gone, whether or not it was swept: its successor gets a new created_at.
 	putItem = same(insertInto("store_items", itemColumns) + ` ON CONFLICT (namespace, key) DO UPDATE SET value = $3, updated_at = $5, ttl = $6, expires_at = $7,
 		created_at = CASE WHEN store_items.expires_at <= $8 THEN $4 ELSE store_items.created_at END`)
-	// Never backwards: two readers may touch an item in either order. One that was put with another TTL since it was read has its own expiry.
+	// The expiry never goes back, because two readers may touch an item in either order. An item
+	// put with another TTL since it was read keeps its own.
 	touchItem = same("UPDATE store_items SET expires_at = $3 WHERE namespace = $1 AND key = $2 AND ttl > 0 AND ttl = $4 AND expires_at < $3")
-	// SweepItems takes expired items in bites, and leaves alone what somebody is writing.
+	// SweepItems deletes expired items in batches, and skips rows that are being written.
 	SweepItems = differing("DELETE FROM store_items WHERE (namespace, key) IN "+
 		"(SELECT namespace, key FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
 		"DELETE FROM store_items WHERE rowid IN (SELECT rowid FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)")
@@ -82,7 +88,8 @@ func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, 
 	})
 }
 
-// SearchItems is store.Backend.Items. A namespace without others below it is read in order by an index.
+// SearchItems implements the search of store.Backend. A namespace without nested ones is read in
+// order by an index.
 func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*store.Item, err error) {
 	filter, err := contain.ParseFilter(search.Filter)
 	if err != nil {
@@ -107,7 +114,7 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 	switch {
 	case nested:
 		text, args = ItemsBelow, []any{now, prefix, prefix + rows.Separator, prefix + rows.Behind}
-	case len(search.Prefix) > 0: // the order of the index: the page is read without the rest
+	case len(search.Prefix) > 0: // the index has this order, so only the page is read
 		text, args = ItemsOfOne, []any{now, prefix}
 	}
 	read := func(q Querier) error {
@@ -135,6 +142,7 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 	return out, err
 }
 
+// itemOf reads an item with its value.
 func itemOf(q Querier, r Row) (*store.Item, error) {
 	if _, byKey := q.(Nesting); !byKey {
 		return scanItem(r), nil
@@ -143,8 +151,8 @@ func itemOf(q Querier, r Row) (*store.Item, error) {
 	return item, err
 }
 
-// ListNamespaces is store.Backend.ListNamespaces; in order of their labels. It jumps from namespace to namespace in the index,
-// however many items each has.
+// ListNamespaces implements store.Backend, in order of labels. It jumps from namespace to
+// namespace in the index, however many items each has.
 func (s *Store) ListNamespaces(ctx context.Context, of store.Namespaces) (out [][]string, err error) {
 	literal := of.Prefix
 	if i := slices.Index(literal, "*"); i >= 0 {
@@ -171,7 +179,7 @@ func (s *Store) ListNamespaces(ctx context.Context, of store.Namespaces) (out []
 		if of.MaxDepth > 0 && len(labels) > of.MaxDepth {
 			labels = labels[:of.MaxDepth]
 		}
-		if before != nil && slices.Equal(labels, before) { // those that are cut to the same follow each other
+		if before != nil && slices.Equal(labels, before) { // namespaces cut to the same labels are adjacent
 			return false
 		}
 		before = labels
@@ -200,8 +208,8 @@ func (s *Store) ListNamespaces(ctx context.Context, of store.Namespaces) (out []
 	return out, err
 }
 
-// sortedItems returns items in the order of their keys, with their namespaces as text: every writer locks rows in the same order.
-// Writes of the same item stay in theirs.
+// sortedItems returns items in the order of their keys, with their namespaces as text, so that
+// every writer locks rows in the same order. Writes of the same item keep theirs.
 func sortedItems(list []*store.Item) (sorted []*store.Item, names map[*store.Item]string, err error) {
 	sorted, names = slices.Clone(list), make(map[*store.Item]string, len(list))
 	for _, item := range list {
@@ -237,7 +245,7 @@ func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
 	})
 }
 
-// Touch is store.Backend.Touch. The new expiry is that of the items given.
+// Touch implements store.Backend. The items have the new expiry.
 func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 	list, names, err := sortedItems(list)
 	if err != nil {

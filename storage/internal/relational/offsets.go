@@ -9,10 +9,11 @@ import (
 	"understudy/id"
 )
 
+// offsetColumns are the columns of offsets without the follower and the thread.
 const offsetColumns = "created_at, seq, position"
 
 var (
-	// Followed are the threads that are there, and those that were followed.
+	// Followed returns existing threads and those that were followed and may be gone.
 	Followed = differing("(SELECT thread_id FROM threads WHERE thread_id > $1 ORDER BY thread_id LIMIT $3) UNION "+
 		"(SELECT thread_id FROM log_offsets WHERE follower = $2 AND thread_id > $1 ORDER BY thread_id LIMIT $3) ORDER BY thread_id LIMIT $3",
 		"SELECT thread_id FROM threads WHERE thread_id > $1 UNION "+
@@ -23,7 +24,7 @@ var (
 	createdAt    = same("SELECT created_at FROM threads WHERE thread_id = $1")
 )
 
-// Followed is mirror.Store.Followed.
+// Followed implements mirror.Store.
 func (s *Store) Followed(ctx context.Context, follower string, after id.Thread, limit int) ([]id.Thread, error) {
 	threads, err := from(ctx, s.db.Read, func(q Querier) ([]id.Thread, error) { return all(q, Followed, text[id.Thread], after, follower, limit) })
 	if err != nil {
@@ -32,7 +33,7 @@ func (s *Store) Followed(ctx context.Context, follower string, after id.Thread, 
 	return threads, nil
 }
 
-// Offset is mirror.Store.Offset.
+// Offset implements mirror.Store.
 func (s *Store) Offset(ctx context.Context, follower string, t id.Thread) (o *eventstore.Offset, created time.Time, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
 		if created, _, err = first(q, createdAt, moment, t); err != nil {
@@ -49,7 +50,7 @@ func (s *Store) Offset(ctx context.Context, follower string, t id.Thread) (o *ev
 	return o, created, nil
 }
 
-// PutOffsets is mirror.Store.PutOffsets.
+// PutOffsets implements mirror.Store.
 func (s *Store) PutOffsets(ctx context.Context, follower string, offsets []eventstore.Offset) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		for _, o := range offsets {

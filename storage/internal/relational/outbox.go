@@ -10,15 +10,17 @@ import (
 	"understudy/run/webhook"
 )
 
+// errNoDelivery: there is no such delivery.
 var errNoDelivery = fault.New(fault.NotFound, "delivery not found")
 
 const (
 	deliveryColumns = "thread_id, run_id, url, origin, body, attempts, due"
-	// DeliveryColumns are what is read of a delivery, but for due, which comes last; of the table o.
+	// DeliveryColumns are the columns of a delivery, of the table o; due is selected after them.
 	DeliveryColumns = "o.id, o.thread_id, o.run_id, o.url, o.origin, o.body, o.attempts"
 
-	// FirstOfOrigins walks from origin to origin by the index and takes the first due of each, so that a long queue of one costs no more than a
-	// short one: those due by $1, but not of the origins $2, and $3 of each, $4 in all.
+	// FirstOfOrigins walks from origin to origin in the index and takes the first deliveries of
+	// each, so that a long queue of one origin costs no more than a short one: those due by $1, not
+	// of the origins $2, at most $3 of each and $4 in all.
 	FirstOfOrigins = `WITH RECURSIVE origins (origin) AS (
 			(SELECT origin FROM outbox ORDER BY origin LIMIT 1)
 			UNION ALL
@@ -30,6 +32,7 @@ const (
 		)`
 )
 
+// deliveryArgs returns the values of a delivery that change.
 func deliveryArgs(d *webhook.Delivery) []any {
 	return []any{d.Thread, d.Run, d.URL, d.Origin, d.Body, d.Attempts, micros(d.Due)}
 }
@@ -58,7 +61,7 @@ var (
 	deleteDelivery = same("DELETE FROM outbox WHERE id = $1")
 )
 
-// Deliveries is run.Store.Deliveries; the one due longest comes first.
+// Deliveries implements run.Store; the one due longest comes first.
 func (s *Store) Deliveries(ctx context.Context, of webhook.Query) (due []*webhook.Delivery, next time.Time, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) (err error) {
 		due, next, err = Deliveries(q, DueDeliveries, of)
@@ -67,7 +70,8 @@ func (s *Store) Deliveries(ctx context.Context, of webhook.Query) (due []*webhoo
 	return due, next, err
 }
 
-// Deliveries reads due deliveries by a statement with the parameters of FirstOfOrigins and more, and when the next one is due that is not.
+// Deliveries reads due deliveries with a statement that has the parameters of FirstOfOrigins and
+// more, and returns when the next one becomes due.
 func Deliveries(q Querier, due Statement, of webhook.Query, more ...any) (list []*webhook.Delivery, next time.Time, err error) {
 	args := append([]any{micros(of.By), append([]string{}, of.Skip...), of.PerOrigin, of.Limit}, more...)
 	if err := ask(q, &list, due, scanDelivery, args...); err != nil {
@@ -77,7 +81,7 @@ func Deliveries(q Querier, due Statement, of webhook.Query, more ...any) (list [
 	return list, next, err
 }
 
-// InsertDelivery is run.Tx.InsertDelivery. It sets the delivery's id.
+// InsertDelivery implements run.Tx. It sets the ID of the delivery.
 func (tx *Tx) InsertDelivery(d *webhook.Delivery) error {
 	number, _, err := first(tx, insertDelivery, number[int64], deliveryArgs(d)...)
 	if err != nil {
@@ -87,12 +91,12 @@ func (tx *Tx) InsertDelivery(d *webhook.Delivery) error {
 	return nil
 }
 
-// UpdateDelivery is run.Tx.UpdateDelivery.
+// UpdateDelivery implements run.Tx.
 func (tx *Tx) UpdateDelivery(d *webhook.Delivery) error {
 	return tx.change(errNoDelivery, fmt.Sprintf("update delivery %d", d.ID), updateDelivery, append(deliveryArgs(d), d.ID)...)
 }
 
-// DeleteDelivery is run.Tx.DeleteDelivery.
+// DeleteDelivery implements run.Tx.
 func (tx *Tx) DeleteDelivery(d int64) error {
 	return tx.change(errNoDelivery, fmt.Sprintf("delete delivery %d", d), deleteDelivery, d)
 }

@@ -17,9 +17,10 @@ const (
 	seqsOfRun    = "SELECT seq FROM events%s WHERE thread_id = $1 AND run_id = $5"
 )
 
-// pageOf is a statement that returns the seqs of a page, in ascending and in descending order.
+// pageOf is a statement that returns the seqs of a page, ascending and descending.
 type pageOf [2]Statement
 
+// paged returns both orders of a statement; SQLite is told the index to use.
 func paged(index, format string) pageOf {
 	if index == "" {
 		return pageOf{same(format + ofPage), same(format + ofPageBefore)}
@@ -40,12 +41,13 @@ var (
 		"SELECT seq, octet_length(content) FROM events JOIN event_bodies USING (body) WHERE thread_id = $1 AND seq IN (SELECT value FROM json_each($2))")
 )
 
+// seqsOfRunOfTypes selects the events of a run by several types.
 func seqsOfRunOfTypes(order string) Statement {
 	return differing(fmt.Sprintf(seqsOfRun, "")+" AND type = ANY($6)"+order,
 		fmt.Sprintf(seqsOfRun, " INDEXED BY events_run")+" AND type IN (SELECT value FROM json_each($6))"+order)
 }
 
-// LogPage is eventstore.Pager.LogPage.
+// LogPage implements eventstore.Pager.
 func (s *Store) LogPage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
 	err := s.db.Snapshot(ctx, func(q Querier) error {
@@ -65,7 +67,8 @@ func (s *Store) LogPage(ctx context.Context, of eventstore.PageQuery) (*eventsto
 	return page, nil
 }
 
-// logSeqs returns the seqs of a page in the order in which it is read, and one more when there is one.
+// logSeqs returns the seqs of a page in reading order, and one more if there is one, which tells
+// has_more.
 func logSeqs(q Querier, of eventstore.PageQuery) (seqs []eventstore.Seq, err error) {
 	add := func(s pageOf, more ...any) {
 		text := s[0]
@@ -105,7 +108,7 @@ func logSeqs(q Querier, of eventstore.PageQuery) (seqs []eventstore.Seq, err err
 	return seqs[:min(len(seqs), of.Limit+1)], nil
 }
 
-// eventsAt returns events by their seqs, which ascend.
+// eventsAt returns events by their ascending seqs.
 func eventsAt(q Querier, t id.Thread, seqs []eventstore.Seq) (map[eventstore.Seq]*eventstore.Event, error) {
 	entries := make([]eventstore.Entry, len(seqs))
 	for i, seq := range seqs {
@@ -124,7 +127,7 @@ func eventsAt(q Querier, t id.Thread, seqs []eventstore.Seq) (map[eventstore.Seq
 	return events, err
 }
 
-// fillPage loads the rows of a page that Bytes lets in, and names the rest.
+// fillPage loads the rows of a page that fit into Bytes, and the places of the others.
 func (s *Store) fillPage(q Querier, of eventstore.PageQuery, page *eventstore.Page, places []eventstore.Place) (err error) {
 	if of.Bytes > 0 && len(places) > 1 {
 		if err := measurePlaces(q, of.Thread, places); err != nil {
@@ -144,7 +147,7 @@ func (s *Store) fillPage(q Querier, of eventstore.PageQuery, page *eventstore.Pa
 	return err
 }
 
-// measurePlaces sets Size of places, without reading contents.
+// measurePlaces sets Size of places without reading contents.
 func measurePlaces(q Querier, t id.Thread, places []eventstore.Place) error {
 	sizes := make(map[eventstore.Seq]int, len(places))
 	err := q.Query(sizesAt, func(r Row) error {
@@ -155,6 +158,7 @@ func measurePlaces(q Querier, t id.Thread, places []eventstore.Place) error {
 	return err
 }
 
+// eventsOf loads the events at places, in their order.
 func eventsOf(q Querier, t id.Thread, places []eventstore.Place) ([]*eventstore.Event, error) {
 	events, err := eventsAt(q, t, eventstore.SeqsOf(places))
 	if err != nil || len(places) == 0 {
@@ -168,7 +172,7 @@ func eventsOf(q Querier, t id.Thread, places []eventstore.Place) ([]*eventstore.
 	return list, nil
 }
 
-// MessagePage is eventstore.Pager.MessagePage.
+// MessagePage implements eventstore.Pager.
 func (s *Store) MessagePage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
 	err := s.db.Snapshot(ctx, func(q Querier) error {
@@ -188,7 +192,8 @@ func (s *Store) MessagePage(ctx context.Context, of eventstore.PageQuery) (*even
 	return page, nil
 }
 
-// pageTranscript is that of the root checkpoint that a page is read at; nil when nothing was recorded, or what it holds are no messages.
+// pageTranscript returns the transcript of the root checkpoint at which a page is read; nil if
+// none was recorded, or if its channel holds no messages.
 func pageTranscript(q Querier, of eventstore.PageQuery) (*eventstore.Transcript, error) {
 	text, args := NewestRow, []any{of.Thread}
 	if of.At != "" {
@@ -205,7 +210,8 @@ func pageTranscript(q Querier, of eventstore.PageQuery) (*eventstore.Transcript,
 	return eventstore.Fold(row, chain)
 }
 
-// placesOf returns a page of a transcript. What it reads besides is in indexes: few messages are revised, and a run has few events.
+// placesOf returns a page of a transcript. What else it reads is in indexes: few messages are
+// revised, and a run has few events.
 func placesOf(q Querier, tr *eventstore.Transcript, of eventstore.PageQuery) (places []eventstore.Place, more bool, err error) {
 	firsts := map[eventstore.Seq]eventstore.Seq{}
 	if err := q.Ask(Revisions, func(r Row) error {
@@ -230,7 +236,7 @@ func placesOf(q Querier, tr *eventstore.Transcript, of eventstore.PageQuery) (pl
 	return places, more, nil
 }
 
-// KnowsRun is eventstore.Pager.KnowsRun.
+// KnowsRun implements eventstore.Pager.
 func (s *Store) KnowsRun(ctx context.Context, t id.Thread, r id.Run) (bool, error) {
 	known, err := from(ctx, s.db.Read, func(q Querier) (bool, error) { return has(q, KnowsRun, r, t) })
 	if err != nil {

@@ -17,27 +17,29 @@ const (
 	flagSummarizer
 )
 
+// recordColumns are the columns of a record without its attempt.
 const recordColumns = "run_id, ms, n, kind, flags, event, data, checkpoint_id"
 
 var (
-	// SelectRecords: whose records an attempt wrote is of interest where instances share a database.
+	// SelectRecords also returns attempt and number on Postgres: only servers that share a database
+	// need them.
 	SelectRecords = differing("SELECT "+recordColumns+", attempt, idx FROM stream_records WHERE thread_id = $1 AND (ms, n) > ($2, $3) ORDER BY ms, n LIMIT $4",
 		"SELECT "+recordColumns+", 0, 0 FROM stream_records WHERE thread_id = $1 AND (ms, n) > ($2, $3) ORDER BY ms, n LIMIT $4")
-	// RecordsOfRun looks only at the run's part of the thread's stream.
+	// RecordsOfRun reads the run's part of the thread's stream only.
 	RecordsOfRun = extremes(`SELECT r.event, r.data, r.flags, r.ms, r.n FROM stream_runs s JOIN stream_records r
 		ON r.thread_id = s.thread_id AND r.ms BETWEEN greatest(s.first_ms, $3) AND s.last_ms AND r.run_id = s.run_id
 		WHERE s.run_id = $1 AND s.thread_id = $2 AND (r.ms, r.n) > ($3, $4) ORDER BY r.ms, r.n`)
-	// putSpan says where in the thread's stream the records of a run are.
+	// putSpan records where in the thread's stream the records of a run are.
 	putSpan = extremes(`INSERT INTO stream_runs (run_id, thread_id, first_ms, last_ms) VALUES ($1, $2, $3, $4) ON CONFLICT (run_id)
 		DO UPDATE SET first_ms = least(stream_runs.first_ms, excluded.first_ms), last_ms = greatest(stream_runs.last_ms, excluded.last_ms)`)
 )
 
-// extremes is a statement with least and greatest, which SQLite calls min and max.
+// extremes returns a statement with least and greatest, which SQLite calls min and max.
 func extremes(text string) Statement {
 	return differing(text, strings.NewReplacer("least(", "min(", "greatest(", "max(").Replace(text))
 }
 
-// RecordFlags are those of a record.
+// RecordFlags packs the boolean fields of a record into a number.
 func RecordFlags(r *bridge.Record) (flags int64) {
 	for _, f := range [...]struct {
 		flag int64
@@ -50,6 +52,7 @@ func RecordFlags(r *bridge.Record) (flags int64) {
 	return flags
 }
 
+// scanRecord reads a row of recordColumns.
 func scanRecord(r Row) *bridge.Record {
 	flags := r.Int(4)
 	return &bridge.Record{
@@ -70,14 +73,14 @@ func scanRecord(r Row) *bridge.Record {
 	}
 }
 
-// Records is run.Store.Records.
+// Records implements run.Store.
 func (s *Store) Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*bridge.Record, error) {
 		return all(q, SelectRecords, scanRecord, t, after.MS, after.N, limitOf(limit))
 	})
 }
 
-// InsertRecords is run.Tx.InsertRecords. Frames are not kept: they follow from the rest.
+// InsertRecords implements run.Tx. Wire frames are not stored: they are derived from the rest.
 func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -104,17 +107,18 @@ func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 	return nil
 }
 
-// RunRecords is run.Store.RunRecords.
+// RunRecords implements run.Store.
 func (s *Store) RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
 	return s.db.Read(ctx, func(q Querier) error { return runRecords(q, t, r, after, fn) })
 }
 
-// RunRecords is run.Tx.RunRecords.
+// RunRecords implements run.Tx.
 func (tx *Tx) RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
 	tx.Lock(t)
 	return runRecords(tx, t, r, after, fn)
 }
 
+// runRecords calls fn for the records of a run after an offset.
 func runRecords(q Querier, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
 	err := q.Query(RecordsOfRun, func(row Row) error {
 		return fn(&bridge.Record{

@@ -23,14 +23,14 @@ import (
 	"understudy/thread"
 )
 
-// Statement is a statement in the words of each database; "" where one of them has nothing to do.
+// Statement is a statement in the SQL of each database; "" if one of them needs none.
 type Statement struct{ Postgres, SQLite string }
 
-// same is a statement that both databases understand.
+// same returns a statement that both databases understand.
 func same(text string) Statement { return differing(text, text) }
 
-// differing is a statement that each database wants in other words. Parameters are $1, $2 … in both: SQLite would number these in the order in which
-// they appear, so it gets ?1, ?2 ….
+// differing returns a statement with different SQL for each database. Parameters are $1, $2 … in
+// both. SQLite would number these by position, so they become ?1, ?2 … when the program starts.
 func differing(postgres, sqlite string) Statement {
 	numbered := []byte(sqlite)
 	for i := 0; i+1 < len(numbered); i++ {
@@ -41,22 +41,22 @@ func differing(postgres, sqlite string) Statement {
 	return Statement{Postgres: postgres, SQLite: string(numbered)}
 }
 
-// indexed is a statement that names the index that SQLite must use; %s follows the table in format.
+// indexed returns a statement that names the index for SQLite; %s follows the table in format.
 func indexed(index, format string) Statement {
 	return differing(fmt.Sprintf(format, ""), fmt.Sprintf(format, " INDEXED BY "+index))
 }
 
-// Then appends to a statement.
+// Then returns the statement with more appended.
 func (s Statement) Then(more Statement) Statement {
 	return Statement{Postgres: s.Postgres + more.Postgres, SQLite: s.SQLite + more.SQLite}
 }
 
-// insertInto is an INSERT of one row.
+// insertInto returns an INSERT of one row.
 func insertInto(table, columns string) string {
 	return "INSERT INTO " + table + " (" + columns + ") VALUES (" + marks(1, columns) + ")"
 }
 
-// marks are the parameters of columns, from a number on: "$1, $2, $3".
+// marks returns the parameters of columns, beginning with a number: "$1, $2, $3".
 func marks(from int, columns string) string {
 	list := make([]string, strings.Count(columns, ",")+1)
 	for i := range list {
@@ -65,7 +65,8 @@ func marks(from int, columns string) string {
 	return strings.Join(list, ", ")
 }
 
-// upsert is an INSERT of one row that takes the place of the row that has the same key. The columns of the key come first.
+// upsert returns an INSERT of one row that replaces the row with the same key. The columns of the
+// key come first.
 func upsert(table, key, rest string) string {
 	set := strings.Split(rest, ", ")
 	for i, column := range set {
@@ -74,7 +75,8 @@ func upsert(table, key, rest string) string {
 	return insertInto(table, key+", "+rest) + " ON CONFLICT (" + key + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
-// Row is a row of an answer, valid while it is visited. Its methods copy. NULL is the zero value of each.
+// Row is a row of a result, valid while it is visited. Its methods copy. NULL is the zero value of
+// each.
 type Row interface {
 	Null(col int) bool
 	Text(col int) string
@@ -86,89 +88,97 @@ type Row interface {
 	Time(col int) time.Time // from microseconds
 }
 
-// Querier is what reads are made on: a connection, or a transaction.
+// Querier runs reads: a connection, or a transaction.
 //
-// Arguments may be text, numbers, bytes, times, pointers to these, and lists of text. nil, nil slices, nil pointers and zero times are NULL; empty
-// text is empty text. A list is an array for Postgres, and JSON for SQLite.
+// Arguments may be text, numbers, bytes, times, pointers to these, and lists of text. nil, nil
+// slices, nil pointers and zero times are NULL; empty text is empty text. A list is an array on
+// Postgres and JSON on SQLite.
 type Querier interface {
-	// Query calls fn with each row of an answer. ErrStop of fn ends it without an error. fn must not use the querier; nil is allowed.
+	// Query calls fn for each row of the result; fn may be nil. ErrStop of fn ends it without an
+	// error. fn must not use the querier, unless it is Nesting.
 	Query(s Statement, fn func(Row) error, args ...any) error
-	// Ask is Query that may be put off until the next Query or Send, to go to the database with others. fn is called then.
+	// Ask is Query that may be delayed until the next Query or Send, to share a round trip. fn runs
+	// then.
 	Ask(s Statement, fn func(Row) error, args ...any) error
 	Send() error
-	// Walk is Query for answers that may be long and are mostly not read to their end. It needs a snapshot. expected is how many rows are likely to
-	// be read.
+	// Walk is Query for results that may be long and are mostly not read to their end. It needs a
+	// snapshot. expected is the likely number of rows read.
 	Walk(expected int, s Statement, fn func(Row) error, args ...any) error
 }
 
-// Nesting is a Querier whose functions that visit rows may use it for other statements.
+// Nesting is a Querier whose row functions may use it for other statements.
 type Nesting interface{ Nests() }
 
 // Writer is a transaction.
 type Writer interface {
 	Querier
-	// Exec runs a statement without a result. Its error may be returned by a later call, but before the commit.
+	// Exec runs a statement without a result. A later call may return its error, at the latest the
+	// commit.
 	Exec(s Statement, args ...any) error
-	// Affected runs a statement, and returns how many rows it changed.
+	// Affected runs a statement and returns the number of changed rows.
 	Affected(s Statement, args ...any) (int64, error)
-	// Lock makes the transaction alone with threads until its end, and LockRun with the thread of a run. Where only one transaction writes at a
-	// time, it is alone with everything.
+	// Lock gives the transaction exclusive use of threads until its end, and LockRun of a run's
+	// thread. Where one transaction writes at a time they do nothing.
 	Lock(threads ...id.Thread)
 	LockRun(r id.Run)
-	// LogChanged notes that the log of a thread is another after the transaction.
+	// LogChanged records that the transaction changes the log of a thread.
 	LogChanged(t id.Thread)
 	// Thread is thread.Tx.Thread.
 	Thread(t id.Thread) (*thread.Thread, error)
-	// IndexThread inserts into the index of metadata that a thread was updated at a time and has these terms.
+	// IndexThread adds a thread to the index of metadata, by its terms and the time of its update
+	// in microseconds.
 	IndexThread(t id.Thread, terms []contain.Term, updated int64) error
-	// LastSeq is that of the last event of a thread. PutEvents inserts events that have their seqs: at the end, in order.
+	// LastSeq returns the seq of the last event of a thread, 0 if it has none. PutEvents inserts
+	// events, whose seqs follow it, in order.
 	LastSeq(t id.Thread) (eventstore.Seq, error)
 	PutEvents(t id.Thread, events []*eventstore.Event) error
 	// PutRecords inserts stream records.
 	PutRecords(t id.Thread, records []*bridge.Record) error
-	// ChannelValue is eventstore.Tx.ChannelValue: how values of channels are put together is each engine's own.
+	// ChannelValue implements eventstore.Tx; each engine assembles values in its own way.
 	ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error)
 }
 
 // ErrStop ends a query early without an error.
 var ErrStop = errors.New("stop")
 
-// DB opens reads and writes. All functions may be run again when they failed because of the connection.
+// DB opens reads and writes. A function may run again if it failed because of the connection.
 type DB interface {
-	// Read runs fn on a connection. Each query sees the rows that were committed when it began.
+	// Read runs fn on a connection. Each query sees the rows committed when it begins.
 	Read(ctx context.Context, fn func(Querier) error) error
 	// Snapshot is Read with all queries of fn seeing the same rows.
 	Snapshot(ctx context.Context, fn func(Querier) error) error
-	// Scan is Snapshot for what may read everything. hint says how a client narrows it.
+	// Scan is Snapshot for queries that may read any number of rows. hint says how a client can
+	// narrow the search.
 	Scan(ctx context.Context, hint string, fn func(Querier) error) error
-	// Write runs fn in a transaction, and returns when it is durable.
+	// Write runs fn in a transaction and returns when it is durable.
 	Write(ctx context.Context, fn func(*Tx) error) error
 
-	// Fill adds values and writes to checkpoints of a thread within checkpointer.List.Bytes: those that do not fit are Left. FillWrites adds writes
-	// alone. Value returns the value of a channel of the root namespace; nil
-	// when there is none. How values are stored is each engine's own.
+	// Fill adds values and writes to checkpoints of a thread, FillWrites writes only. Value returns
+	// the value of a channel of the root namespace, nil if there is none. Each engine stores values
+	// in its own way.
 	Fill(q Querier, t id.Thread, bytes int, tuples ...*checkpointer.Tuple) error
 	FillWrites(q Querier, t *checkpointer.Tuple) error
 	Value(q Querier, t id.Thread, channel, version string) (*checkpointer.Blob, error)
-	// Parts adds to each set the parts that a list is made of, whose value is given.
+	// Parts adds the parts of each list value to the set of the same index.
 	Parts(q Querier, t id.Thread, values [][]byte, sets []*compact.Set) error
-	// Whole returns a function that reports whether a checkpoint of a thread has values of the named channels, of those that it has versions of.
+	// Whole returns a function that reports whether a checkpoint of the thread has a value for each
+	// named channel that it has a version of.
 	Whole(q Querier, t id.Thread) func(ns string, c id.Checkpoint, channels []string) (bool, error)
 }
 
-// Store is embedded in the store of each engine.
+// Store has the reads that both engines share; each engine embeds it in its own store.
 type Store struct {
 	db  DB
 	now func() time.Time
 }
 
-// NewStore needs the clock that says what has expired.
+// NewStore returns a store on db; now is the clock for expiry.
 func NewStore(db DB, now func() time.Time) Store { return Store{db: db, now: now} }
 
-// Tx is embedded in the transaction of each engine.
+// Tx has the writes that both engines share; each engine embeds it in its own transaction.
 type Tx struct{ Writer }
 
-// one is Query for statements that give at most one row; it reports whether there was one.
+// one is Query for statements that return at most one row; it reports whether there was one.
 func one(q Querier, s Statement, fn func(Row) error, args ...any) (found bool, err error) {
 	err = q.Query(s, func(r Row) error {
 		found = true
@@ -185,7 +195,7 @@ func one(q Querier, s Statement, fn func(Row) error, args ...any) (found bool, e
 // has reports whether a statement returns a row.
 func has(q Querier, s Statement, args ...any) (bool, error) { return one(q, s, nil, args...) }
 
-// first returns what the first row of an answer holds: the zero value and false when there is none.
+// first returns the value of the first row; the zero value and false if there is none.
 func first[T any](q Querier, s Statement, scan func(Row) T, args ...any) (v T, found bool, err error) {
 	var got struct { // one allocation
 		v     T
@@ -198,7 +208,7 @@ func first[T any](q Querier, s Statement, scan func(Row) T, args ...any) (v T, f
 	return got.v, got.found, err
 }
 
-// the is first where a missing row is an error.
+// the is first with an error for a missing row.
 func the[T any](q Querier, missing error, s Statement, scan func(Row) T, args ...any) (T, error) {
 	v, found, err := first(q, s, scan, args...)
 	if err == nil && !found {
@@ -207,7 +217,7 @@ func the[T any](q Querier, missing error, s Statement, scan func(Row) T, args ..
 	return v, err
 }
 
-// all returns what the rows of an answer hold.
+// all returns the values of all rows.
 func all[T any](q Querier, s Statement, scan func(Row) T, args ...any) (list []T, err error) {
 	err = q.Query(s, func(r Row) error {
 		list = append(list, scan(r))
@@ -216,7 +226,7 @@ func all[T any](q Querier, s Statement, scan func(Row) T, args ...any) (list []T
 	return list, err
 }
 
-// ask is all, put off until the next query.
+// ask is all, delayed until the next query.
 func ask[T any](q Querier, list *[]T, s Statement, scan func(Row) T, args ...any) error {
 	return q.Ask(s, func(r Row) error {
 		*list = append(*list, scan(r))
@@ -246,13 +256,13 @@ func from[T any](ctx context.Context, read func(context.Context, func(Querier) e
 	return v, err
 }
 
-// Scans of answers with one column.
+// Scans of results with one column.
 func text[T ~string](r Row) T         { return T(r.Text(0)) }
 func number[T ~int | ~int64](r Row) T { return T(r.Int(0)) }
 func bytesOf(r Row) []byte            { return r.Bytes(0) }
 func moment(r Row) time.Time          { return r.Time(0) }
 
-// pointer is for columns that may be NULL.
+// pointer reads a column that may be NULL.
 func pointer[T any](r Row, col int, get func(int) T) *T {
 	if r.Null(col) {
 		return nil
@@ -261,10 +271,10 @@ func pointer[T any](r Row, col int, get func(int) T) *T {
 	return &v
 }
 
-// micros is for columns that are never NULL, where the zero time is a time.
+// micros is for columns that are never NULL, where the zero time is a value.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 
-// take calls add for a row that belongs to a page; ErrStop with the last one.
+// take calls add for a row that belongs to the page; it returns ErrStop with the last one.
 func take(p *rows.Page, add func()) error {
 	in, last := p.Take()
 	if in {
@@ -276,7 +286,7 @@ func take(p *rows.Page, add func()) error {
 	return nil
 }
 
-// expected is how many rows are likely to be read for a page.
+// expected returns how many rows are likely to be read for a page.
 func expected(limit, offset int) int {
 	if limit <= 0 {
 		return 1024
@@ -284,9 +294,10 @@ func expected(limit, offset int) int {
 	return offset + limit
 }
 
-// unlimited is a LIMIT that is none.
+// unlimited is a LIMIT that no result reaches.
 const unlimited = 1 << 40
 
+// limitOf returns n as a LIMIT; 0 or less means all.
 func limitOf(n int) int {
 	if n <= 0 {
 		return unlimited
@@ -294,7 +305,8 @@ func limitOf(n int) int {
 	return n
 }
 
-// change runs a statement that must change a row. what says what failed.
+// change runs a statement that must change a row, and returns missing if it does not. what begins
+// the error of a failure.
 func (tx *Tx) change(missing error, what string, s Statement, args ...any) error {
 	n, err := tx.Affected(s, args...)
 	if err != nil {
@@ -306,9 +318,11 @@ func (tx *Tx) change(missing error, what string, s Statement, args ...any) error
 	return nil
 }
 
-// orders are, by the name of a column, a statement that is sorted by it and then by an id, both in the same direction: ascending, descending.
+// orders are, by the name of a column, a statement sorted by it and then by an ID, ascending and
+// descending. The ID makes the order total, so that pages do not overlap.
 type orders map[string][2]Statement
 
+// inOrder returns the orders of a selection.
 func inOrder(selection Statement, id string, columns ...string) orders {
 	out := orders{}
 	for _, c := range columns {
@@ -325,7 +339,7 @@ func inOrder(selection Statement, id string, columns ...string) orders {
 	return out
 }
 
-// pick returns the statement of a sort column; fault.Invalid when there is none.
+// pick returns the statement for a sort column; fault.Invalid for an unknown one.
 func (o orders) pick(column, fallback string, ascending bool) (Statement, error) {
 	if column == "" {
 		column = fallback

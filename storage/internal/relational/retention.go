@@ -18,8 +18,8 @@ var (
 	RemainsOfMany  = same("SELECT thread_id FROM thread_remains ORDER BY thread_id LIMIT $1")
 	AddRemains     = same("INSERT INTO thread_remains (thread_id) VALUES ($1) ON CONFLICT DO NOTHING")
 	LastTurn       = same("SELECT at FROM sweeps WHERE name = $1")
-	// takeTurn notes that it is time again, when it is. Of those who ask at once, one gets it. A last time that lies far ahead is of a clock that was
-	// wrong, and does not count.
+	// takeTurn records a sweep if it is time for one; of several servers that try at once, one
+	// succeeds. A last time far in the future comes from a wrong clock and is ignored.
 	takeTurn = same("INSERT INTO sweeps (name, at) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET at = $2 " +
 		"WHERE sweeps.at <= $2 - CAST($3 AS bigint) OR sweeps.at >= $2 + CAST($3 AS bigint) RETURNING at")
 	PruneRows = differing("SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, metadata, "+
@@ -28,21 +28,22 @@ var (
 	ListsOf = same("SELECT checkpoint_ns, channel, version, blob FROM checkpoint_blobs WHERE thread_id = $1 AND type = 'list'")
 )
 
-// Expired is thread.Store.Expired.
+// Expired implements thread.Store.
 func (s *Store) Expired(ctx context.Context, now time.Time, limit int) ([]id.Thread, error) {
 	return s.threadIDs(ctx, ExpiredThreads, micros(now), limit)
 }
 
-// Remains is thread.Store.Remains.
+// Remains implements thread.Store.
 func (s *Store) Remains(ctx context.Context, limit int) ([]id.Thread, error) {
 	return s.threadIDs(ctx, RemainsOfMany, limit)
 }
 
+// threadIDs returns the IDs that a statement selects.
 func (s *Store) threadIDs(ctx context.Context, list Statement, args ...any) ([]id.Thread, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]id.Thread, error) { return all(q, list, text[id.Thread], args...) })
 }
 
-// TakeTurn is thread.Store.TakeTurn and store.Backend.TakeTurn.
+// TakeTurn implements thread.Store and store.Backend.
 func (s *Store) TakeTurn(ctx context.Context, name string, now time.Time, every time.Duration) (next time.Time, mine bool, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
 		next = now.Add(every)
@@ -56,7 +57,7 @@ func (s *Store) TakeTurn(ctx context.Context, name string, now time.Time, every 
 	return next, mine, err
 }
 
-// SetExpiry is thread.Tx.SetExpiry.
+// SetExpiry implements thread.Tx.
 func (tx *Tx) SetExpiry(t id.Thread, at time.Time) error {
 	tx.Lock(t)
 	if err := tx.Exec(SetExpiry, at, t); err != nil {
@@ -65,7 +66,7 @@ func (tx *Tx) SetExpiry(t id.Thread, at time.Time) error {
 	return nil
 }
 
-// PlanPrune is thread.Store.PlanPrune.
+// PlanPrune implements thread.Store.
 func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (*thread.PrunePlan, error) {
 	plan, err := from(ctx, s.db.Snapshot, func(q Querier) (*thread.PrunePlan, error) { return s.planPrune(q, t, size) })
 	if err != nil {
@@ -74,6 +75,7 @@ func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (*thread.P
 	return plan, nil
 }
 
+// planPrune reads checkpoints, values and parts of a thread and chooses what goes in which step.
 func (s *Store) planPrune(q Querier, t id.Thread, size int) (*thread.PrunePlan, error) {
 	at, err := LoadThread(q, t)
 	if err != nil {
@@ -108,14 +110,16 @@ func (s *Store) planPrune(q Querier, t id.Thread, size int) (*thread.PrunePlan, 
 	return plan, nil
 }
 
-// list is the value of a channel that is kept by its items.
+// list is a channel value that is stored by its items.
 type list struct {
 	ns, channel, version string
 	value                []byte
 }
 
+// scanList reads a row of ListsOf.
 func scanList(r Row) list { return list{r.Text(0), r.Text(1), r.Text(2), r.Bytes(3)} }
 
+// valuesOf returns the stored values of lists.
 func valuesOf(lists []list) [][]byte {
 	values := make([][]byte, len(lists))
 	for i, l := range lists {
@@ -124,15 +128,16 @@ func valuesOf(lists []list) [][]byte {
 	return values
 }
 
-// remaining is a statement that deletes some of what is left of a thread.
+// remaining is a statement that deletes a part of what is left of a thread.
 type remaining struct {
 	Statement
-	apart bool // its rows count as those of the next
+	apart bool // its rows count with those of the next statement
 }
 
-// RemainsOf are the statements that delete what RemoveThread leaves of a thread, each at most $2 rows. Runs go first: they are hidden only as long as
-// the thread stands among the remains. Parts of lists go before their owner, and bodies with their events. The triggers and functions that run when
-// the thread is made again have them too.
+// RemainsOf are the statements that delete what RemoveThread leaves of a thread, at most $2 rows
+// each. Runs go first: they are hidden only while the thread is among the remains. Parts of lists
+// go before their owner, and bodies with their events. The triggers and functions that run when
+// the thread is created again repeat these statements.
 var RemainsOf = func() (list []remaining) {
 	const (
 		runs   = "SELECT run_id FROM runs WHERE thread_id = $1 ORDER BY created_at, run_id LIMIT $2"
@@ -143,7 +148,8 @@ var RemainsOf = func() (list []remaining) {
 	in := func(text, postgres, sqlite string) Statement {
 		return differing(text+" = ANY (ARRAY("+postgres+"))", text+" IN ("+sqlite+")")
 	}
-	// rest deletes rows of a table in the order of its key; key is what names a row on SQLite; "" where it has no such table.
+	// rest deletes rows of a table in the order of its key; key names a row on SQLite, "" if the
+	// table does not exist there.
 	rest := func(table, key, order string) {
 		where := " FROM " + table + " WHERE thread_id = $1 ORDER BY "
 		sqlite := "DELETE FROM " + table + " WHERE thread_id = $1 AND " + key + " IN (SELECT " + key + where + key + " LIMIT $2)"
@@ -176,10 +182,10 @@ var RemainsOf = func() (list []remaining) {
 	return list
 }()
 
-// DeleteRemains is thread.Tx.DeleteRemains.
+// DeleteRemains implements thread.Tx.
 func (tx *Tx) DeleteRemains(t id.Thread, limit int) (more bool, err error) {
 	tx.Lock(t)
-	// Who made the thread again has cleared these away. What it has by now is its own.
+	// Creating the thread again has cleared its remains; what it has now is its own.
 	found, err := has(tx, RemainsOfOne, t)
 	if err != nil {
 		return false, fmt.Errorf("remains of thread %s: %w", t, err)

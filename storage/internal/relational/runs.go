@@ -17,15 +17,17 @@ var ErrNoRun = fault.New(fault.NotFound, "run not found")
 const (
 	RunColumns = "run_id, thread_id, assistant_id, graph_id, metadata, status, strategy, created_at, updated_at, started_at, ended_at, " +
 		"attempt, failures, passed, owner, lease_until, cancel, error, on_completion, on_disconnect, cron_id, crashes, turn, kwargs_digest"
-	// KwargsColumns are the arguments, which are written once, in a table of their own.
+	// KwargsColumns are the arguments of a run. They are written once and can be large, so they
+	// have a table of their own.
 	KwargsColumns = "input, command, config, context, options"
 
-	// ColDigest is where SelectRuns has the digest of the arguments.
+	// ColDigest is the column of SelectRuns with the digest of the arguments.
 	ColDigest = 23
 	colKwargs = ColDigest + 1
 )
 
-// RunArgs are the values of RunColumns and of KwargsColumns. The digest tells whether these changed.
+// RunArgs returns the values of RunColumns and KwargsColumns, and the digest that tells whether
+// the arguments changed.
 func RunArgs(r *run.Run) (of, kwargs []any, digest []byte, err error) {
 	small, digest, err := rows.EncodeKwargs(&r.Kwargs)
 	of = []any{
@@ -74,7 +76,7 @@ func ScanRun(r Row) (*run.Run, error) {
 const (
 	selectRuns = "SELECT " + RunColumns + ", " + KwargsColumns + " FROM runs JOIN run_kwargs USING (run_id) "
 
-	// OfThreads leaves out the runs of threads that were removed and whose rows are being deleted.
+	// OfThreads excludes runs of removed threads, whose rows are still being deleted.
 	OfThreads = "WHERE NOT EXISTS (SELECT 1 FROM thread_remains gone WHERE gone.thread_id = runs.thread_id) AND "
 
 	ofThread = OfThreads + "run_id IN (SELECT run_id FROM runs WHERE thread_id = $1 AND status = 'running' " +
@@ -83,7 +85,7 @@ const (
 		"UNION ALL SELECT run_id FROM runs WHERE status = 'pending') ORDER BY created_at, run_id"
 )
 
-// SelectRuns is a statement that returns the columns of ScanRun.
+// SelectRuns returns a statement with the columns of ScanRun.
 func SelectRuns(where string) Statement { return same(selectRuns + where) }
 
 var (
@@ -101,7 +103,7 @@ var (
 	insertKwargs = same(insertInto("run_kwargs", "run_id, "+KwargsColumns))
 	UpdateRun    = same("UPDATE runs SET (" + RunColumns + ") = (" + marks(1, RunColumns) + ") WHERE run_id = $1")
 	UpdateKwargs = same("UPDATE run_kwargs SET (" + KwargsColumns + ") = (" + marks(2, KwargsColumns) + ") WHERE run_id = $1")
-	// MarkPassed changes nothing in a run that is marked.
+	// MarkPassed writes nothing for a run that is already marked.
 	MarkPassed = differing("UPDATE runs SET passed = true, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (NOT passed OR failures > 0 OR crashes > 0)",
 		"UPDATE runs SET passed = 1, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (passed = 0 OR failures > 0 OR crashes > 0)")
 )
@@ -129,14 +131,15 @@ var (
 		graphsSQLite+`SELECT min(h.created_at) FROM graphs CROSS JOIN run_heads h ON h.thread_id = (
 			SELECT thread_id FROM run_heads WHERE graph_id = graphs.name ORDER BY created_at, run_id LIMIT 1
 		) WHERE graphs.name NOT IN (SELECT value FROM json_each($1))`)
-	// ClaimHead on Postgres passes over threads that other transactions hold, and takes the lock of the one that it returns.
+	// ClaimHead skips threads that other transactions have locked, on Postgres, and locks the one
+	// that it returns.
 	ClaimHead = differing("SELECT thread, run FROM claim_head($1)",
 		"SELECT thread_id, run_id FROM run_heads WHERE created_at <= $1 ORDER BY created_at, run_id LIMIT 1")
 	ClaimBeside = differing("SELECT thread, run FROM claim_head($1, $2)",
 		graphsSQLite+`SELECT h.thread_id, h.run_id FROM graphs CROSS JOIN run_heads h ON h.thread_id = (
 			SELECT thread_id FROM run_heads WHERE graph_id = graphs.name AND created_at <= $1 ORDER BY created_at, run_id LIMIT 1
 		) WHERE graphs.name NOT IN (SELECT value FROM json_each($2)) ORDER BY h.created_at, h.run_id LIMIT 1`)
-	// QueueStands reads as many rows as it may count, and those by an index alone.
+	// QueueStands reads at most as many rows as it may count, from indexes only.
 	QueueStands = differing(`SELECT r.n, p.n, p.first, d.n, d.first, p.middle
 		FROM (SELECT count(*) AS n FROM (SELECT FROM runs `+OfThreads+`status = 'running' LIMIT $2) all_running) r,
 			(SELECT count(*) AS n, min(created_at) AS first, percentile_disc(0.5) WITHIN GROUP (ORDER BY created_at) AS middle
@@ -149,7 +152,7 @@ var (
 			(SELECT count(*) AS n, min(created_at) AS first FROM (SELECT created_at FROM run_heads WHERE created_at <= $1 LIMIT $2)) d`)
 )
 
-// loadRuns reads runs within the bound of a page.
+// loadRuns reads runs within the bounds of a page.
 func loadRuns(q Querier, page *run.Query, s Statement, args ...any) (list []*run.Run, err error) {
 	loaded := 0
 	err = q.Query(s, func(r Row) error {
@@ -164,6 +167,7 @@ func loadRuns(q Querier, page *run.Query, s Statement, args ...any) (list []*run
 	return list, err
 }
 
+// loadRun reads one run; ErrNoRun if there is none.
 func loadRun(q Querier, s Statement, args ...any) (*run.Run, error) {
 	list, err := loadRuns(q, &run.Query{}, s, args...)
 	if err != nil {
@@ -175,7 +179,7 @@ func loadRun(q Querier, s Statement, args ...any) (*run.Run, error) {
 	return list[0], nil
 }
 
-// Run is run.Store.Run.
+// Run implements run.Store.
 func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*run.Run, error) {
 		if t == "" {
@@ -185,7 +189,7 @@ func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error
 	})
 }
 
-// ListRuns is run.Store.Runs.
+// ListRuns implements the list of run.Store.
 func (s *Store) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run.Run, error) {
 	return from(ctx, s.db.Read, func(q Querier) ([]*run.Run, error) {
 		if of.Status == "" {
@@ -200,7 +204,7 @@ func (s *Store) SelectedRuns(ctx context.Context, selection Statement, args ...a
 	return from(ctx, s.db.Read, func(q Querier) ([]*run.Run, error) { return loadRuns(q, &run.Query{}, selection, args...) })
 }
 
-// ActiveRuns is run.Store.ActiveRuns.
+// ActiveRuns implements run.Store.
 func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error) {
 	if t == "" {
 		return s.SelectedRuns(ctx, ActiveOfAll)
@@ -208,12 +212,12 @@ func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error)
 	return s.SelectedRuns(ctx, ActiveOfThread, t)
 }
 
-// ActiveThreads is run.Store.ActiveThreads.
+// ActiveThreads implements run.Store.
 func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) ([]id.Thread, error) {
 	return s.threadIDs(ctx, ActiveThreads, above, limit)
 }
 
-// NextDue is run.Store.NextDue.
+// NextDue implements run.Store.
 func (s *Store) NextDue(ctx context.Context, beside ...string) (time.Time, error) {
 	text, args := NextDue, []any(nil)
 	if len(beside) > 0 {
@@ -225,7 +229,7 @@ func (s *Store) NextDue(ctx context.Context, beside ...string) (time.Time, error
 	})
 }
 
-// Queue is run.Store.Queue.
+// Queue implements run.Store.
 func (s *Store) Queue(ctx context.Context, now time.Time, bound int) (run.Queue, error) {
 	return from(ctx, s.db.Read, func(q Querier) (run.Queue, error) {
 		stands, _, err := first(q, QueueStands, func(r Row) run.Queue {
@@ -237,7 +241,7 @@ func (s *Store) Queue(ctx context.Context, now time.Time, bound int) (run.Queue,
 	})
 }
 
-// ActiveRuns is run.Tx.ActiveRuns.
+// ActiveRuns implements run.Tx.
 func (tx *Tx) ActiveRuns(t id.Thread) ([]*run.Run, error) {
 	if t == "" {
 		return loadRuns(tx, &run.Query{}, ActiveOfAll)
@@ -245,10 +249,10 @@ func (tx *Tx) ActiveRuns(t id.Thread) ([]*run.Run, error) {
 	return loadRuns(tx, &run.Query{}, ActiveOfThread, t)
 }
 
-// Run is run.Tx.Run.
+// Run implements run.Tx.
 func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) { return loadRun(tx, RunOfThread, r, t) }
 
-// InsertRun is run.Tx.InsertRun.
+// InsertRun implements run.Tx.
 func (tx *Tx) InsertRun(r *run.Run) error {
 	of, kwargs, _, err := RunArgs(r)
 	if err == nil {
@@ -264,7 +268,8 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 	return nil
 }
 
-// Claim returns the first head of the queue that is due, excluding graphs; ErrNoRun when there is none.
+// Claim returns the oldest head of the queue that is due, excluding graphs; ErrNoRun if there is
+// none.
 func (tx *Tx) Claim(now time.Time, beside []string) (t id.Thread, r id.Run, err error) {
 	text, args := ClaimHead, []any{micros(now)}
 	if len(beside) > 0 {
@@ -283,13 +288,13 @@ func (tx *Tx) Claim(now time.Time, beside []string) (t id.Thread, r id.Run, err 
 	return t, r, nil
 }
 
-// Fence is run.Tx.Fence.
+// Fence implements run.Tx.
 func (tx *Tx) Fence(r id.Run) (attempt int, status run.Status, cancel run.Action, err error) {
 	_, attempt, status, cancel, err = tx.FenceOf(r)
 	return attempt, status, cancel, err
 }
 
-// FenceOf is Fence, and also returns the thread of the run.
+// FenceOf is Fence that also returns the thread of the run.
 func (tx *Tx) FenceOf(r id.Run) (t id.Thread, attempt int, status run.Status, cancel run.Action, err error) {
 	found, err := one(tx, Fence, func(row Row) error {
 		attempt, status, cancel, t = int(row.Int(0)), run.Status(row.Text(1)), run.Action(row.Text(2)), id.Thread(row.Text(3))

@@ -21,7 +21,7 @@ const (
 	ThreadColumns = "thread_id, created_at, updated_at, state_updated_at, metadata, config, status, touched, head, " +
 		"interrupts, error, ttl, stream_high"
 
-	// Positions in ThreadColumns of what searches look at.
+	// Positions in ThreadColumns of the columns that searches read.
 	colThreadStatus   = 6
 	colThreadMetadata = 4
 )
@@ -45,7 +45,7 @@ func ScanThread(r Row) *thread.Thread {
 	}
 }
 
-// ThreadArgs are the values of ThreadColumns.
+// ThreadArgs returns the values of ThreadColumns.
 func ThreadArgs(t *thread.Thread) []any {
 	return []any{
 		t.ID, micros(t.CreatedAt), micros(t.UpdatedAt), micros(t.StateUpdatedAt), t.Metadata, t.Config, string(t.Status), t.Touched,
@@ -62,7 +62,8 @@ var (
 
 	HasActive = same("SELECT 1 FROM (SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'running' " +
 		"UNION ALL SELECT 1 FROM runs WHERE thread_id = $1 AND status = 'pending') AS active LIMIT 1")
-	// HasMany finds threads that are not deleted in one transaction, which others would wait for.
+	// HasMany finds threads with too many rows to delete in one transaction, for which others would
+	// wait.
 	HasMany = same("SELECT 1 WHERE EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 LIMIT 1 OFFSET 100) " +
 		"OR EXISTS (SELECT 1 FROM events WHERE thread_id = $1 LIMIT 1 OFFSET 200) " +
 		"OR EXISTS (SELECT 1 FROM runs WHERE thread_id = $1 LIMIT 1 OFFSET 100) " +
@@ -74,7 +75,7 @@ func (s *Store) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	return from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return LoadThread(q, t) })
 }
 
-// LoadThread reads a thread; ErrNoThread when there is none.
+// LoadThread reads a thread; ErrNoThread if there is none.
 func LoadThread(q Querier, t id.Thread) (*thread.Thread, error) {
 	return the(q, ErrNoThread, SelectThread, ScanThread, t)
 }
@@ -109,10 +110,11 @@ func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
 }
 
 const (
-	// fewThreads is up to how many threads with a term are read whole and sorted, when the index of metadata does not have them in
-	// the order that is asked. Above it they are so common that a walk in that order meets a page of them soon.
+	// fewThreads is the number of threads with a term up to which all are read and sorted, if the
+	// index of metadata does not have the requested order. Beyond it they are so common that a walk
+	// in that order soon finds a page of them.
 	fewThreads = 2000
-	// maxTerms bounds the terms that are looked for in the index; the rest is checked on the rows.
+	// maxTerms bounds the terms that use the index; others are checked on the rows.
 	maxTerms = 4
 )
 
@@ -123,7 +125,8 @@ var (
 	threadsOfStatus = inOrder(same("SELECT "+ThreadColumns+" FROM threads WHERE status = $1"), "thread_id", threadSorts...)
 	threadsOfIDs    = inOrder(differing("SELECT "+ThreadColumns+" FROM threads WHERE thread_id = ANY($1)",
 		"SELECT "+ThreadColumns+" FROM threads WHERE thread_id IN (SELECT value FROM json_each($1))"), "thread_id", threadSorts...)
-	// threadsOfTerms walk those that have the first of one, two … terms, and look the others up in the same index. It is in order of updated_at.
+	// threadsOfTerms walk the threads with the first of one, two … terms, in order of updated_at,
+	// and look up the others in the same index.
 	threadsOfTerms = func() (list [maxTerms]orders) {
 		for n := range list {
 			text := "SELECT t." + strings.ReplaceAll(ThreadColumns, ", ", ", t.") +
@@ -132,7 +135,7 @@ var (
 				text += fmt.Sprintf(" AND EXISTS (SELECT 1 FROM thread_metadata m WHERE m.key = $%d AND m.value = $%d AND m.updated_at = m0.updated_at AND m.thread_id = m0.thread_id)",
 					2*i+3, 2*i+4)
 			}
-			selection := differing(fmt.Sprintf(text, ""), fmt.Sprintf(text, " CROSS")) // in this order
+			selection := differing(fmt.Sprintf(text, ""), fmt.Sprintf(text, " CROSS")) // CROSS JOIN keeps SQLite's order of the tables
 			list[n] = inOrder(selection, "t.thread_id", "t.thread_id", "t.status", "t.created_at", "t.state_updated_at")
 			list[n]["updated_at"] = inOrder(selection, "m0.thread_id", "m0.updated_at")["updated_at"]
 		}
@@ -141,15 +144,15 @@ var (
 	CountTerm = same("SELECT count(*) FROM (SELECT 1 FROM thread_metadata WHERE key = $1 AND value = $2 LIMIT $3) AS counted")
 )
 
-// ThreadSearch is how the rows of a search are read: a statement that returns a superset of them in order, with what remains to be
-// checked on each.
+// ThreadSearch is how the rows of a search are read: a statement that returns a superset of them
+// in order, and what remains to be checked on each.
 type ThreadSearch struct {
 	Text   Statement
 	args   []any
-	match  *contain.Matcher // nil: nothing to check
-	status thread.Status    // "": nothing to check
+	match  *contain.Matcher // nil if nothing is left to check
+	status thread.Status    // "" if nothing is left to check
 
-	// Terms, instead of a statement: the threads that have all of them, in order of updated_at.
+	// Terms replace the statement: the threads that have all of them, in order of updated_at.
 	Terms     []contain.Term
 	ascending bool
 }
@@ -211,7 +214,8 @@ func PlanThreads(q Querier, of thread.Query) (ThreadSearch, error) {
 	return read(allThreads)
 }
 
-// rarest returns the term that the fewest threads have, without counting far beyond fewThreads; and whether they are few.
+// rarest returns the term that the fewest threads have, and whether they are few. It does not
+// count far beyond fewThreads.
 func rarest(q Querier, terms []contain.Term) (best int, few bool, err error) {
 	bound := fewThreads + 1
 	if _, nests := q.(Nesting); nests { // a question costs little: first those that take no time
@@ -241,7 +245,7 @@ func rarest(q Querier, terms []contain.Term) (best int, few bool, err error) {
 	}
 }
 
-// SearchThreads is thread.Store.Threads.
+// SearchThreads implements the search of thread.Store.
 func (s *Store) SearchThreads(ctx context.Context, of thread.Query) (out []*thread.Thread, err error) {
 	p := rows.Page{Limit: of.Limit, Offset: of.Offset}
 	loaded := 0
@@ -255,6 +259,7 @@ func (s *Store) SearchThreads(ctx context.Context, of thread.Query) (out []*thre
 	return out, err
 }
 
+// eachThread calls fn for each row that matches, in order.
 func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) error) error {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
@@ -289,7 +294,8 @@ type place struct {
 	thread  string
 }
 
-// Seeks find the next thread with a term, at a place or strictly after it, descending and ascending.
+// Seeks find the next thread with a term, at a place or strictly after it, descending and
+// ascending.
 var Seeks = func() (texts [2][2]Statement) {
 	for i, order := range []struct{ op, direction string }{{"<", " DESC"}, {">", ""}} {
 		for j, op := range []string{order.op + "=", order.op} {
@@ -300,9 +306,10 @@ var Seeks = func() (texts [2][2]Statement) {
 	return texts
 }()
 
-// eachWithAll visits the threads that have all terms, in order. The lists of the terms are in the same order, so it leaps: each
-// list in turn is asked for its first place not before that of the others. However common one term is, its threads that lack
-// another are passed over by a single look into the index. It asks one thing after the other: for databases that are near.
+// eachWithAll calls visit for the threads that have all terms, in order. The lists of the terms
+// have the same order, so it leaps: each list in turn returns its first place that is not before
+// that of the others. However common one term is, a single lookup skips its threads that lack
+// another. It makes one query after the other, so it is for databases without round trips.
 func eachWithAll(q Querier, terms []contain.Term, ascending bool, visit func(Row) error) error {
 	at, texts := place{math.MaxInt64, rows.LastText}, Seeks[0]
 	if ascending {
@@ -315,7 +322,7 @@ func eachWithAll(q Querier, terms []contain.Term, ascending bool, visit func(Row
 		return ErrStop
 	}
 	for !stopped {
-		text := texts[1] // strictly after the last one
+		text := texts[1] // strictly after the last place
 		for agree, i := 0, 0; agree < len(terms); i = (i + 1) % len(terms) {
 			found = false
 			if err := q.Query(text, look, terms[i].Key, terms[i].Value, at.updated, at.thread); err != nil || !found {
@@ -345,7 +352,7 @@ var (
 	countOfTerm   = same("SELECT count(*) FROM thread_metadata WHERE key = $1 AND value = $2")
 )
 
-// CountThreads is thread.Store.CountThreads. What an index alone can count does not touch the rows.
+// CountThreads implements thread.Store. What an index alone can count does not read rows.
 func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err error) {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {

@@ -23,7 +23,8 @@ var (
 	SiblingOf = indexed("transcripts_version", "SELECT r.checkpoint_id, node, stamp, version, summary, source, run_id, opaque FROM transcripts r%s "+
 		"JOIN upstream_checkpoints u USING (thread_id, checkpoint_id) WHERE r.thread_id = $1 AND r.version = $2 AND u.parent = $3 "+
 		"ORDER BY r.checkpoint_id DESC LIMIT 1")
-	// BeforeRun goes up while checkpoints are of the run. A parent was there before its child: the way up has an end.
+	// BeforeRun walks up while checkpoints belong to the run. A parent exists before its child, so
+	// the walk ends.
 	BeforeRun = same(`WITH RECURSIVE up AS (
 			SELECT u.checkpoint_id, u.parent, r.run_id FROM upstream_checkpoints u JOIN transcripts r USING (thread_id, checkpoint_id)
 			WHERE u.thread_id = $1 AND u.checkpoint_id = $2
@@ -40,17 +41,19 @@ var (
 	takeDeleted   = same("DELETE FROM upstream_deleted WHERE thread_id = $1 AND after < $2")
 )
 
+// scanLink reads a link: a recorded checkpoint and its parent.
 func scanLink(r Row) record.Link {
 	return record.Link{ID: id.Checkpoint(r.Text(0)), Parent: id.Checkpoint(r.Text(1)), Incomplete: r.Bool(2), Run: id.Run(r.Text(3)), Version: r.Text(4)}
 }
 
-// Upstream has the reads of record.Store: of threads of another server, with their transcripts and without their checkpoints.
+// Upstream has the reads of record.Store: threads of another server, with transcripts and without
+// checkpoints.
 type Upstream struct{ db DB }
 
-// NewUpstream reads what is recorded of an upstream.
+// NewUpstream returns the reads of what is recorded of an upstream.
 func NewUpstream(db DB) Upstream { return Upstream{db} }
 
-// Links is record.Store.Links.
+// Links implements record.Store.
 func (u Upstream) Links(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (map[id.Checkpoint]record.Link, error) {
 	text, of := linksOf, any(checkpoints)
 	if len(checkpoints) == 1 {
@@ -67,7 +70,7 @@ func (u Upstream) Links(ctx context.Context, t id.Thread, checkpoints []id.Check
 	return found, nil
 }
 
-// OfVersion is record.Store.OfVersion.
+// OfVersion implements record.Store.
 func (u Upstream) OfVersion(ctx context.Context, t id.Thread, version string) (l record.Link, found bool, err error) {
 	err = u.db.Read(ctx, func(q Querier) error {
 		l, found, err = first(q, LinkOfVersion, scanLink, t, version)
@@ -79,7 +82,7 @@ func (u Upstream) OfVersion(ctx context.Context, t id.Thread, version string) (l
 	return l, found, err
 }
 
-// Before is record.Store.Before.
+// Before implements record.Store.
 func (u Upstream) Before(ctx context.Context, t id.Thread, c id.Checkpoint, r id.Run) (id.Checkpoint, error) {
 	found, err := from(ctx, u.db.Read, func(q Querier) (id.Checkpoint, error) {
 		found, _, err := first(q, BeforeRun, text[id.Checkpoint], t, c, r)
@@ -91,7 +94,7 @@ func (u Upstream) Before(ctx context.Context, t id.Thread, c id.Checkpoint, r id
 	return found, nil
 }
 
-// Link is record.Tx.Link.
+// Link implements record.Tx.
 func (tx *Tx) Link(t id.Thread, c id.Checkpoint) (*record.Link, error) {
 	tx.Lock(t)
 	l, found, err := first(tx, LinkOf, scanLink, t, c)
@@ -101,20 +104,20 @@ func (tx *Tx) Link(t id.Thread, c id.Checkpoint) (*record.Link, error) {
 	return &l, nil
 }
 
-// PutLink is record.Tx.PutLink.
+// PutLink implements record.Tx.
 func (tx *Tx) PutLink(t id.Thread, l record.Link) error {
 	tx.Lock(t)
 	return tx.Exec(putLink, t, l.ID, l.Parent, l.Incomplete)
 }
 
-// Sibling is record.Tx.Sibling.
+// Sibling implements record.Tx.
 func (tx *Tx) Sibling(t id.Thread, parent id.Checkpoint, version string) (*eventstore.Row, error) {
 	tx.Lock(t)
 	row, _, err := first(tx, SiblingOf, scanRow(t), t, version, parent)
 	return row, err
 }
 
-// NoteDeleted is record.Tx.NoteDeleted.
+// NoteDeleted implements record.Tx.
 func (tx *Tx) NoteDeleted(t id.Thread, after id.Checkpoint, ids []string) error {
 	tx.Lock(t)
 	var noted []string
@@ -128,7 +131,7 @@ func (tx *Tx) NoteDeleted(t id.Thread, after id.Checkpoint, ids []string) error 
 	return tx.Exec(putDeleted, t, after, list)
 }
 
-// TakeDeleted is record.Tx.TakeDeleted.
+// TakeDeleted implements record.Tx.
 func (tx *Tx) TakeDeleted(t id.Thread, before id.Checkpoint) (ids []string, err error) {
 	tx.Lock(t)
 	if err := tx.Query(deletedBefore, func(r Row) error {

@@ -10,6 +10,8 @@ import (
 	"understudy/thread"
 )
 
+// usedByCheckpoints counts checkpoints and the bytes of their JSON; %[1]s is the function for the
+// length in bytes.
 const usedByCheckpoints = "SELECT count(*), coalesce(sum(%[1]s(checkpoint) + %[1]s(metadata)), 0) FROM checkpoints WHERE thread_id = $1"
 
 var (
@@ -20,7 +22,7 @@ var (
 		"ON p.part BETWEEN o.owner << 28 AND ((o.owner + 1) << 28) - 1 WHERE o.thread_id = $1")
 )
 
-// Usage is thread.Store.Usage.
+// Usage implements thread.Store.
 func (s *Store) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) {
 	u, err := from(ctx, s.db.Snapshot, func(q Querier) (thread.Usage, error) { return s.usage(q, t) })
 	if err != nil {
@@ -29,6 +31,7 @@ func (s *Store) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) {
 	return u, nil
 }
 
+// usage sums the bytes of each kind of data of a thread.
 func (s *Store) usage(q Querier, t id.Thread) (thread.Usage, error) {
 	u := thread.Usage{Channels: map[string]thread.Amount{}}
 	amount := func(a *thread.Amount) func(Row) error {
