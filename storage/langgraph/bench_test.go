@@ -15,7 +15,8 @@ import (
 	"understudy/transfer"
 )
 
-// BenchmarkMove moves 20 threads of 200 messages, each with a checkpoint of its own and one below it: out, and in again.
+// BenchmarkMove moves 20 threads of 200 messages, each with a checkpoint of its own and one below
+// it: out, and in again.
 func BenchmarkMove(b *testing.B) {
 	const threads, steps = 20, 200
 	a := newWorld(b)

@@ -199,7 +199,8 @@ var sinks = []sink{
 	}},
 }
 
-// TestThereAndBack moves conversations out, in elsewhere, and out again: the last is what the first was.
+// TestThereAndBack moves conversations out, in elsewhere, and out again: the last is what the
+// first was.
 func TestThereAndBack(t *testing.T) {
 	eachKind(t, thereAndBack)
 }
@@ -263,8 +264,9 @@ func thereAndBack(t *testing.T, newWorld func(testing.TB) *world) {
 	}
 }
 
-// TestFromOneStorageToTheOther moves everything that this program keeps from a data folder into a database and on into another folder, by the ways that
-// an import opens them: nothing is lost, and logs and transcripts are the same.
+// TestFromOneStorageToTheOther moves everything that this program keeps from a data folder into a
+// database and on into another folder, by the ways that an import opens them: nothing is lost, and
+// logs and transcripts are the same.
 func TestFromOneStorageToTheOther(t *testing.T) {
 	t.Parallel()
 	worlds := []*world{folderWorld(t), databaseWorld(t), folderWorld(t)}
@@ -340,8 +342,9 @@ func TestFromOneStorageToTheOther(t *testing.T) {
 	}
 }
 
-// TestInPlace: a database of LangGraph's savers that a server was pointed at has threads without rows; they are named when the database is read as one of
-// this program, and get theirs by an import of it into itself.
+// TestInPlace: a database of LangGraph's savers that a server was pointed at has threads without
+// rows; they are named when the database is read as one of this program, and get theirs by an
+// import of it into itself.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
 	dsn := postgrestest.Database(t)
@@ -413,7 +416,8 @@ func (h *breakingHistory) Read(ctx context.Context, links []transfer.Link, fn fu
 	})
 }
 
-// TestGoesOnWhereItEnded breaks an import everywhere: what is missing comes with the next one, and nothing is there twice.
+// TestGoesOnWhereItEnded breaks an import everywhere: what is missing comes with the next one, and
+// nothing is there twice.
 func TestGoesOnWhereItEnded(t *testing.T) {
 	eachKind(t, goesOn)
 }
@@ -437,7 +441,8 @@ func goesOn(t *testing.T, newWorld func(testing.TB) *world) {
 	assert.NotZero(t, r.Checkpoints.Known)
 }
 
-// TestWhatWentOn: a thread that grew in the source grows here; one that grew on both sides is named and left alone.
+// TestWhatWentOn: a thread that grew in the source grows here; one that grew on both sides is
+// named and left alone.
 func TestWhatWentOn(t *testing.T) {
 	eachKind(t, whatWentOn)
 }
@@ -476,7 +481,8 @@ func whatWentOn(t *testing.T, newWorld func(testing.TB) *world) {
 	assert.Contains(t, r.Problems[0].String(), "it continued in both places")
 }
 
-// TestDifferencesAreNamed: a checkpoint here that is not what the source has fails the import and names its thread.
+// TestDifferencesAreNamed: a checkpoint here that is not what the source has fails the import and
+// names its thread.
 func TestDifferencesAreNamed(t *testing.T) {
 	eachKind(t, differences)
 }

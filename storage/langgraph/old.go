@@ -19,10 +19,12 @@ import (
 // tasksChannel holds the sends that wait for the next step.
 const tasksChannel = "__pregel_tasks"
 
-// firstInline is the version of checkpoints from which on sends are a channel.
+// firstInline is the format from which on sends are a channel. Older formats keep them in the
+// checkpoint or on its parent.
 const firstInline = 4
 
-// paddedVersion gives a version that is a number in the form of those that are text, so that one thread does not mix both: they do not compare.
+// paddedVersion converts a numeric version to text of the current form. A thread must not mix
+// both, because LangGraph compares versions and text does not compare with numbers.
 func paddedVersion(text string) string {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return text
@@ -33,7 +35,7 @@ func paddedVersion(text string) string {
 	return text + ".0000000000000000"
 }
 
-// numbersInVersions reports whether versions of a checkpoint are numbers.
+// numbersInVersions reports whether a checkpoint has numeric versions.
 func numbersInVersions(data []byte) bool {
 	found := false
 	gjson.GetBytes(data, "channel_versions").ForEach(func(_, v gjson.Result) bool {
@@ -43,7 +45,7 @@ func numbersInVersions(data []byte) bool {
 	return found
 }
 
-// padVersions writes the versions of a checkpoint as text. floats, which no saver writes, are left.
+// padVersions converts the versions of a checkpoint to text. Floats, which no saver writes, stay.
 func padVersions(data json.RawMessage) json.RawMessage {
 	o := jsonobj.Of(data)
 	pad := func(raw json.RawMessage) json.RawMessage {
@@ -66,7 +68,8 @@ func padVersions(data json.RawMessage) json.RawMessage {
 	return o.JSON()
 }
 
-// addSends makes sends that an old checkpoint kept elsewhere a channel of it, as today's savers do on reading. sends are msgpack.
+// addSends adds sends that an old checkpoint stored elsewhere as a channel, as today's savers do
+// on reading. sends are msgpack.
 func addSends(step *transfer.Step, sends [][]byte) {
 	o := jsonobj.Of(step.Data)
 	o.Delete("pending_sends")
@@ -75,7 +78,8 @@ func addSends(step *transfer.Step, sends [][]byte) {
 		for _, k := range versions.Keys() {
 			highest = max(highest, versions.Text(k))
 		}
-		// A step that only sent left the highest version as it was: its own id keeps its sends apart from those of another step.
+		// A step that only sent did not raise the highest version, so its own ID distinguishes its
+		// sends from those of another step.
 		version := highest + "-" + string(step.ID)
 		versions.SetText(tasksChannel, version)
 		o.Set("channel_versions", versions.JSON())
@@ -85,15 +89,15 @@ func addSends(step *transfer.Step, sends [][]byte) {
 	step.Data = o.JSON()
 }
 
-// hasSends reports whether addSends was here: the checkpoint has been moved before.
+// hasSends reports whether addSends has already changed the checkpoint, in an earlier move.
 func hasSends(step *transfer.Step) bool {
 	return strings.HasSuffix(gjson.GetBytes(step.Data, "channel_versions."+tasksChannel).String(), "-"+string(step.ID))
 }
 
-// versionOf is the format of a checkpoint.
+// versionOf returns the format of a checkpoint.
 func versionOf(data []byte) int64 { return gjson.GetBytes(data, "v").Int() }
 
-// cleanJSON gives JSON that a program of today wrote, of what older ones wrote with NaN or with envelopes of objects.
+// cleanJSON converts JSON of older programs, with NaN or with envelopes of objects, to valid JSON.
 func cleanJSON(text []byte) (json.RawMessage, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return json.RawMessage("{}"), nil
@@ -104,7 +108,8 @@ func cleanJSON(text []byte) (json.RawMessage, error) {
 	return jsonplus.AppendJSON(nil, jsonplus.TypeJSON, text)
 }
 
-// inlineValue reports whether a value stays in the JSON of the checkpoint, as the savers for Postgres have it, and gives it.
+// inlineValue returns a value as JSON if the savers for Postgres keep such values inside the
+// checkpoint.
 func inlineValue(packed []byte) (json.RawMessage, bool) {
 	if len(packed) == 0 {
 		return nil, false
@@ -119,7 +124,7 @@ func inlineValue(packed []byte) (json.RawMessage, bool) {
 		}
 	case msgp.Float64Type, msgp.Float32Type:
 		text, err := jsonplus.AppendJSON(nil, jsonplus.TypeMsgpack, packed)
-		return text, err == nil && string(text) != "null" // JSON has no word for what is not finite
+		return text, err == nil && string(text) != "null" // NaN and infinities have no JSON
 	default:
 		return nil, false
 	}
@@ -127,7 +132,8 @@ func inlineValue(packed []byte) (json.RawMessage, bool) {
 	return text, err == nil
 }
 
-// split takes a checkpoint apart that is kept in one piece, msgpack: into its JSON and values by channel.
+// split separates a checkpoint in one piece of msgpack, as SQLite stores it, into its JSON and its
+// values by channel.
 func split(step *transfer.Step, whole []byte) error {
 	n, rest, err := msgp.ReadMapHeaderBytes(whole)
 	if err != nil {
@@ -176,7 +182,7 @@ func split(step *transfer.Step, whole []byte) error {
 		_, delta := jsonplus.DeltaSnapshot(values[i])
 		version := versions.Text(name)
 		if version == "" {
-			// Without a version nothing would find it: one below all others, so that no task runs because of it.
+			// A value without a version could not be found. The lowest version triggers no task.
 			version = paddedVersion("0")
 			versions.SetText(name, version)
 		}
@@ -198,7 +204,7 @@ func split(step *transfer.Step, whole []byte) error {
 	return nil
 }
 
-// entries gives the text keys of a msgpack mapping and their values, undecoded.
+// entries returns the text keys of a msgpack mapping and their values, undecoded.
 func entries(b []byte) (keys []string, values [][]byte, err error) {
 	if len(b) > 0 && msgp.NextType(b) == msgp.NilType {
 		return nil, nil, nil
@@ -222,7 +228,7 @@ func entries(b []byte) (keys []string, values [][]byte, err error) {
 	return keys, values, nil
 }
 
-// join puts a checkpoint together in one piece. blobs are all that its versions name.
+// join assembles a checkpoint in one piece; its blobs are all that its versions name.
 func join(step *transfer.Step) ([]byte, error) {
 	o := jsonobj.Of(step.Data)
 	keys := o.Keys()
@@ -247,6 +253,7 @@ func join(step *transfer.Step) ([]byte, error) {
 	return out, nil
 }
 
+// joinValues appends the mapping of channel values: inline JSON and blobs.
 func joinValues(out []byte, inline json.RawMessage, blobs []checkpointer.Blob) ([]byte, error) {
 	values, held := jsonobj.Of(inline), map[string]bool{}
 	n, body := 0, []byte(nil)
@@ -288,9 +295,9 @@ func joinValues(out []byte, inline json.RawMessage, blobs []checkpointer.Blob) (
 	return append(msgp.AppendMapHeader(out, uint32(n)), body...), nil
 }
 
-// splitJSON is split for the older form, JSON. Values stay in that form: today's savers read it.
+// splitJSON is split for the older JSON form. Values stay in that form, which today's savers read.
 func splitJSON(step *transfer.Step, whole []byte) error {
-	if !json.Valid(whole) { // NaN
+	if !json.Valid(whole) { // NaN is invalid JSON
 		packed, err := jsonplus.PackJSON(whole)
 		if err != nil {
 			return err

@@ -22,13 +22,14 @@ import (
 	"understudy/transfer"
 )
 
-// Postgres is a database of langgraph-checkpoint-postgres, and of LangGraph's PostgresStore if it has one.
+// Postgres is a database of langgraph-checkpoint-postgres, and of LangGraph's PostgresStore if it
+// has one. It is opened either for reading (transfer.Source) or for writing (transfer.Sink).
 type Postgres struct {
 	conn *pgx.Conn
-	tx   pgx.Tx // in which everything is read; nil: it is written
+	tx   pgx.Tx // the transaction of all reads; nil when opened for writing
 	name string
 
-	checkpoints, items bool // the tables are there
+	checkpoints, items bool // which tables exist
 	taskPath           bool // checkpoint_writes has task_path
 	ttl                bool // store has expires_at
 	notes              []string
@@ -37,18 +38,21 @@ type Postgres struct {
 var _ transfer.Sink = (*Postgres)(nil)
 
 const (
-	// lastMigration and lastStoreMigration are those that are known, of langgraph-checkpoint-postgres 3.2.
+	// lastMigration and lastStoreMigration are the newest known ones, of
+	// langgraph-checkpoint-postgres 3.2. Newer tables are refused, because their meaning may
+	// differ.
 	lastMigration      = 9
 	lastStoreMigration = 3
-	// readSteps is how many checkpoints are read at once, with what only they have.
+	// readSteps is how many checkpoints are read at once, with the values that only they have.
 	readSteps = 16
-	// readPage is how many threads or items are.
+	// readPage is how many threads or items are read at once.
 	readPage = 500
 	// readBytes bounds what is read at once. A single checkpoint or item may be larger.
 	readBytes = 4 << 20
 )
 
-// OpenPostgres opens a database to read it: in one transaction, which sees one state and changes nothing.
+// OpenPostgres opens a database for reading, in one read-only transaction that sees one state.
+// Call Close after use.
 func OpenPostgres(ctx context.Context, dsn string) (*Postgres, error) {
 	p, err := connect(ctx, dsn)
 	if err != nil {
@@ -60,7 +64,7 @@ func OpenPostgres(ctx context.Context, dsn string) (*Postgres, error) {
 	return p, nil
 }
 
-// OpenPostgresSink opens a database to write to it.
+// OpenPostgresSink opens a database for writing. Call Close after use.
 func OpenPostgresSink(ctx context.Context, dsn string) (*Postgres, error) {
 	p, err := connect(ctx, dsn)
 	if err != nil {
@@ -78,10 +82,11 @@ func OpenPostgresSink(ctx context.Context, dsn string) (*Postgres, error) {
 	return p, nil
 }
 
+// connect opens a connection; errors never contain the password.
 func connect(ctx context.Context, dsn string) (*Postgres, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		// The driver's words repeat the address without its password.
+		// The driver's message repeats the address without its password.
 		return nil, fmt.Errorf("the address of the database cannot be parsed: %w; write it as postgres://user:password@host:5432/database", err)
 	}
 	config.RuntimeParams["application_name"] = "understudy"
@@ -94,7 +99,7 @@ func connect(ctx context.Context, dsn string) (*Postgres, error) {
 	return p, nil
 }
 
-// explain says what to do about an error of the database.
+// explain adds to an error of the database what the user can do about it.
 func (p *Postgres) explain(err error) error {
 	var pg *pgconn.PgError
 	var nobody *net.OpError
@@ -129,15 +134,17 @@ func (p *Postgres) has(ctx context.Context, table string) (found bool, err error
 	return found, err
 }
 
+// hasColumn reports whether a table has a column, which older versions may lack.
 func (p *Postgres) hasColumn(ctx context.Context, table, column string) (found bool, err error) {
 	err = p.conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2 AND NOT attisdropped)", table, column).Scan(&found)
 	return found, err
 }
 
-// errServer: the tables are those of LangGraph Server, which are its own business.
+// errServer: the tables belong to LangGraph Server, whose schema is not public.
 var errServer = errors.New("it belongs to a LangGraph Server (it has its tables assistant, thread and run), whose tables are not public: move through its API instead, " +
 	"with understudy import --from http://HOST:PORT while the server runs")
 
+// refuseServer returns errServer for a database of LangGraph Server.
 func (p *Postgres) refuseServer(ctx context.Context) error {
 	for _, table := range []string{"assistant", "thread", "run"} {
 		if found, err := p.has(ctx, table); err != nil || !found {
@@ -147,7 +154,7 @@ func (p *Postgres) refuseServer(ctx context.Context) error {
 	return errServer
 }
 
-// begin opens the transaction that everything is read in, and looks at what is there.
+// begin opens the transaction of all reads and examines the tables.
 func (p *Postgres) begin(ctx context.Context) (err error) {
 	if p.tx, err = p.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}); err != nil {
 		return err
@@ -158,7 +165,7 @@ func (p *Postgres) begin(ctx context.Context) (err error) {
 	return p.look(ctx)
 }
 
-// look finds out which tables are there, and of which version.
+// look finds out which tables exist, and of which version.
 func (p *Postgres) look(ctx context.Context) (err error) {
 	if p.checkpoints, err = p.has(ctx, "checkpoints"); err != nil {
 		return err
@@ -207,7 +214,7 @@ func (p *Postgres) look(ctx context.Context) (err error) {
 	return err
 }
 
-// known refuses tables of a version that came after this program.
+// known returns an error for tables of a newer version than this program knows.
 func (p *Postgres) known(ctx context.Context, table string, last int) error {
 	if found, err := p.has(ctx, table); err != nil || !found {
 		return err
@@ -288,6 +295,7 @@ func (p *Postgres) History(ctx context.Context, t *transfer.Thread) (transfer.Hi
 	return &postgresHistory{p, t.Key, links}, p.explain(err)
 }
 
+// postgresHistory implements transfer.History for one thread.
 type postgresHistory struct {
 	p      *Postgres
 	thread string
@@ -297,13 +305,17 @@ type postgresHistory struct {
 func (h *postgresHistory) Links() []transfer.Link { return h.links }
 func (h *postgresHistory) Close() error           { return nil }
 
+// place identifies a checkpoint of the thread.
 type place struct {
 	ns string
 	id id.Checkpoint
 }
 
+// blobKey identifies a channel value of the thread.
 type blobKey struct{ ns, channel, version string }
 
+// Read implements transfer.History. A value that several checkpoints name is passed to fn once,
+// with the first of them, so that memory does not grow with the thread.
 func (h *postgresHistory) Read(ctx context.Context, links []transfer.Link, fn func(*transfer.Step) error) error {
 	given := map[blobKey]bool{}
 	for len(links) > 0 {
@@ -319,7 +331,7 @@ func (h *postgresHistory) Read(ctx context.Context, links []transfer.Link, fn fu
 			at := place{l.NS, l.ID}
 			step := steps[at]
 			if step == nil {
-				continue // not in this state of the database, which does not happen: it is missed at the end
+				continue // cannot happen within one snapshot; verification would report it
 			}
 			delete(steps, at)
 			if err := h.values(ctx, step, given); err != nil {
@@ -354,7 +366,7 @@ func columnsOf(links []transfer.Link) (namespaces, ids []string) {
 	return namespaces, ids
 }
 
-// read loads some checkpoints with their writes.
+// read loads some checkpoints with their writes, and the values that were not passed before.
 func (h *postgresHistory) read(ctx context.Context, links []transfer.Link) (map[place]*transfer.Step, error) {
 	namespaces, ids := columnsOf(links)
 	const these = "FROM unnest($2::text[], $3::text[]) AS k (ns, id) JOIN "
@@ -398,7 +410,7 @@ func (h *postgresHistory) read(ctx context.Context, links []transfer.Link) (map[
 	return steps, nil
 }
 
-// values loads those values of a checkpoint that were not given with one before, and brings an old one up to date.
+// values loads the values that a checkpoint's versions name, and converts an old checkpoint.
 func (h *postgresHistory) values(ctx context.Context, step *transfer.Step, given map[blobKey]bool) error {
 	var channels, versions []string
 	gjson.GetBytes(step.Data, "channel_versions").ForEach(func(k, v gjson.Result) bool {
@@ -498,6 +510,7 @@ func (p *Postgres) Items(ctx context.Context) iter.Seq2[*store.Item, error] {
 	}
 }
 
+// scanItem reads an item of the store.
 func scanItem(r pgx.CollectableRow) (*store.Item, error) {
 	i := &store.Item{}
 	var prefix, value string

@@ -15,7 +15,9 @@ import (
 	"understudy/transfer"
 )
 
-// postgresTables are the steps by which langgraph-checkpoint-postgres and its store make their tables; a step's number is its index.
+// postgresTables are the steps by which langgraph-checkpoint-postgres and its store create their
+// tables; the index of a step is its number. They are recorded as those packages do it, so that
+// setup() finds nothing to do.
 var postgresTables = []struct {
 	migrations string
 	steps      []string
@@ -78,7 +80,7 @@ func (p *Postgres) Prepare(ctx context.Context) error {
 	return p.explain(p.look(ctx))
 }
 
-// noNUL gives JSON without the character that jsonb has no place for, as LangGraph's savers leave it out.
+// noNUL removes the character that jsonb refuses, as LangGraph's savers do.
 func noNUL(text json.RawMessage) string {
 	if !bytes.Contains(text, []byte(`\u0000`)) {
 		return string(text)
@@ -96,6 +98,7 @@ func noNUL(text json.RawMessage) string {
 	return string(out)
 }
 
+// withoutNUL removes NUL from all texts of a JSON value.
 func withoutNUL(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -146,7 +149,8 @@ func (p *Postgres) Put(ctx context.Context, thread string, steps []*transfer.Ste
 			if data == nil {
 				data = []byte{}
 			}
-			// Control kinds are replaced by what came later, as savers do; results of tasks stay.
+			// Later writes of control kinds replace earlier ones, as in LangGraph's savers; results
+			// of tasks stay.
 			conflict := "DO NOTHING"
 			if w.Index < 0 {
 				conflict = "(thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO UPDATE SET channel = EXCLUDED.channel, type = EXCLUDED.type, blob = EXCLUDED.blob"
@@ -197,7 +201,8 @@ func (p *Postgres) Item(ctx context.Context, namespace []string, key string) (*s
 	return i, p.explain(err)
 }
 
-// prefixOf is a namespace as LangGraph's stores keep it: labels joined by dots, which therefore cannot be in them.
+// prefixOf returns a namespace as LangGraph's stores keep it: labels joined by dots, which
+// therefore cannot contain dots.
 func prefixOf(namespace []string) (string, error) {
 	for _, label := range namespace {
 		if strings.Contains(label, ".") {

@@ -25,7 +25,8 @@ import (
 	"understudy/transfer"
 )
 
-// SQLite is a database of langgraph-checkpoint-sqlite, and of LangGraph's SqliteStore if it has one.
+// SQLite is a database of langgraph-checkpoint-sqlite, and of LangGraph's SqliteStore if it has
+// one. It is opened either for reading (transfer.Source) or for writing (transfer.Sink).
 type SQLite struct {
 	conn *sqlite.Conn
 	path string
@@ -37,9 +38,11 @@ type SQLite struct {
 
 var _ transfer.Sink = (*SQLite)(nil)
 
+// lastSQLiteStoreMigration is the newest known one; newer tables are refused.
 const lastSQLiteStoreMigration = 4
 
-// OpenSQLite opens a file to read it, in one transaction that sees one state. Nothing is written into it.
+// OpenSQLite opens a file for reading, in one transaction that sees one state. It writes nothing
+// into the file. Call Close after use.
 func OpenSQLite(ctx context.Context, path string) (*SQLite, error) {
 	if err := sniff(path); err != nil {
 		return nil, err
@@ -50,7 +53,8 @@ func OpenSQLite(ctx context.Context, path string) (*SQLite, error) {
 	}
 	uri := url.URL{Scheme: "file", OmitHost: true, Path: absolute, RawQuery: "mode=ro"}
 	if info, err := os.Stat(path + "-wal"); errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		// Nobody writes to it: it can be read without the files that SQLite would put beside it.
+		// Without a log no process is writing, so the file can be read without the files that SQLite
+		// would create next to it.
 		uri.RawQuery = "mode=ro&immutable=1"
 	}
 	conn, err := sqlite.OpenConn(uri.String(), sqlite.OpenReadOnly|sqlite.OpenURI)
@@ -65,7 +69,7 @@ func OpenSQLite(ctx context.Context, path string) (*SQLite, error) {
 	return s, nil
 }
 
-// OpenSQLiteSink opens a file to write to it, and makes it when there is none.
+// OpenSQLiteSink opens a file for writing, and creates it if missing. Call Close after use.
 func OpenSQLiteSink(ctx context.Context, path string) (*SQLite, error) {
 	if _, err := os.Stat(path); err == nil {
 		if err := sniff(path); err != nil {
@@ -87,7 +91,7 @@ func OpenSQLiteSink(ctx context.Context, path string) (*SQLite, error) {
 	return s, nil
 }
 
-// sniff tells what a file is that is no SQLite database.
+// sniff returns an error that says what the file is, if it is no SQLite database.
 func sniff(path string) error {
 	f, err := os.Open(path)
 	switch {
@@ -109,8 +113,10 @@ func sniff(path string) error {
 	return nil
 }
 
+// errOurs: the file is a database of this program.
 var errOurs = errors.New("it is a database of understudy itself: name its folder")
 
+// explainSQLite adds to an error of SQLite what the user can do about it.
 func explainSQLite(path string, err error) error {
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultCantOpen, sqlite.ResultPerm, sqlite.ResultReadOnly, sqlite.ResultAuth:
@@ -133,7 +139,7 @@ func (s *SQLite) query(text string, row func(*sqlite.Stmt) error, args ...any) e
 	return nil
 }
 
-// columns gives those of a table; none when it is not there.
+// columns returns the columns of a table; none if it does not exist.
 func (s *SQLite) columns(table string) (map[string]bool, error) {
 	out := map[string]bool{}
 	err := s.query("SELECT name FROM pragma_table_info(?)", func(st *sqlite.Stmt) error {
@@ -143,6 +149,7 @@ func (s *SQLite) columns(table string) (map[string]bool, error) {
 	return out, err
 }
 
+// begin opens the transaction of all reads and examines the tables.
 func (s *SQLite) begin() error {
 	if err := sqlitex.ExecuteTransient(s.conn, "BEGIN", nil); err != nil {
 		return err
@@ -150,7 +157,7 @@ func (s *SQLite) begin() error {
 	return s.look()
 }
 
-// look finds out which tables are there, and of which version.
+// look finds out which tables exist, and of which version.
 func (s *SQLite) look() error {
 	if ours, err := s.columns("schema_migrations"); err != nil {
 		return err
@@ -199,6 +206,7 @@ func (s *SQLite) look() error {
 	return s.known()
 }
 
+// known returns an error for a store of a newer version than this program knows.
 func (s *SQLite) known() error {
 	if table, err := s.columns("store_migrations"); err != nil || len(table) == 0 {
 		return err
@@ -269,6 +277,7 @@ func (s *SQLite) History(_ context.Context, t *transfer.Thread) (transfer.Histor
 		}, t.Key)
 }
 
+// sqliteHistory implements transfer.History for one thread.
 type sqliteHistory struct {
 	s      *SQLite
 	thread string
@@ -278,12 +287,15 @@ type sqliteHistory struct {
 func (h *sqliteHistory) Links() []transfer.Link { return h.links }
 func (h *sqliteHistory) Close() error           { return nil }
 
+// column returns a copy of a value; nil for NULL.
 func column(st *sqlite.Stmt, i int) []byte {
 	b := make([]byte, st.ColumnLen(i))
 	st.ColumnBytes(i, b)
 	return b
 }
 
+// Read implements transfer.History. SQLite stores each checkpoint with all its values; a value
+// that was passed with an earlier checkpoint is left out.
 func (h *sqliteHistory) Read(ctx context.Context, links []transfer.Link, fn func(*transfer.Step) error) error {
 	path := "''"
 	if h.s.taskPath {
@@ -319,7 +331,7 @@ func (h *sqliteHistory) Read(ctx context.Context, links []transfer.Link, fn func
 		switch typ {
 		case jsonplus.TypeMsgpack:
 			err = split(step, whole)
-		case jsonplus.TypeJSON, "": // the first versions had no column for it
+		case jsonplus.TypeJSON, "": // the first versions had no column for the type
 			err = splitJSON(step, whole)
 		default:
 			err = fmt.Errorf("it is stored as %q, which is not read: loading a pickle runs code", typ)
@@ -373,6 +385,7 @@ func (s *SQLite) Items(context.Context) iter.Seq2[*store.Item, error] {
 // errEnough ends a query whose rows have more than readBytes.
 var errEnough = errors.New("enough")
 
+// sqliteItem reads an item of the store.
 func sqliteItem(st *sqlite.Stmt) *store.Item {
 	return &store.Item{
 		Namespace: strings.Split(st.ColumnText(0), "."), Key: st.ColumnText(1), Value: json.RawMessage(column(st, 2)),
@@ -381,7 +394,7 @@ func sqliteItem(st *sqlite.Stmt) *store.Item {
 	}
 }
 
-// sqliteTime reads a time as SQLite and Python's driver write them; the zero time when it is none.
+// sqliteTime parses a time as SQLite or Python's driver writes it; the zero time if it is none.
 func sqliteTime(text string) time.Time {
 	for _, layout := range []string{"2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999", time.RFC3339Nano, "2006-01-02T15:04:05.999999999"} {
 		if at, err := time.Parse(layout, text); err == nil {

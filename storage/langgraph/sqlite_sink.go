@@ -14,7 +14,7 @@ import (
 	"understudy/transfer"
 )
 
-// sqliteTables are made as SqliteSaver and SqliteStore make them.
+// sqliteTables are created as SqliteSaver and SqliteStore create them.
 const sqliteTables = `
 CREATE TABLE IF NOT EXISTS checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '', checkpoint_id TEXT NOT NULL,
 	parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id));
@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT N
 	PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx));
 CREATE TABLE IF NOT EXISTS store_migrations (v INTEGER PRIMARY KEY);`
 
+// sqliteStoreSteps are the migrations of SqliteStore; the index of a step is its number less one.
 var sqliteStoreSteps = []string{
 	`CREATE TABLE IF NOT EXISTS store (prefix text NOT NULL, key text NOT NULL, value text NOT NULL,
 		created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (prefix, key));`,
@@ -67,7 +68,7 @@ func (s *SQLite) Prepare(context.Context) (err error) {
 	return s.look()
 }
 
-// transaction runs fn in one.
+// transaction runs fn in a transaction.
 func (s *SQLite) transaction(fn func() error) (err error) {
 	done, err := sqlitex.ImmediateTransaction(s.conn)
 	if err != nil {

@@ -50,7 +50,8 @@ func isUnavailable(t testing.TB, err error, text string) {
 	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
 }
 
-// TestServerGoesAndComesBack: while Postgres is away reads and writes say so at once; when it is back they go on, and what was answered is there.
+// TestServerGoesAndComesBack: while Postgres is away reads and writes say so at once; when it is
+// back they go on, and what was answered is there.
 func TestServerGoesAndComesBack(t *testing.T) {
 	t.Parallel()
 	pg := postgrestest.Start(t, "fsync=on", "synchronous_commit=on", "full_page_writes=on")
@@ -72,7 +73,8 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	require.Len(t, list, 3)
 }
 
-// TestNoRoom: a disk that is full is told, what was in the transaction is not there, reads go on, and so do writes when there is room.
+// TestNoRoom: a disk that is full is told, what was in the transaction is not there, reads go on,
+// and so do writes when there is room.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)
@@ -115,7 +117,8 @@ func TestReadOnly(t *testing.T) {
 	isUnavailable(t, insert(s, 2), "the database is read-only")
 }
 
-// TestRightsAreNamed: who may not make tables is told so; once they are there, rights to read and write them are enough.
+// TestRightsAreNamed: who may not make tables is told so; once they are there, rights to read and
+// write them are enough.
 func TestRightsAreNamed(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)
@@ -135,7 +138,8 @@ func TestRightsAreNamed(t *testing.T) {
 	require.NoError(t, insert(open(t, Options{URL: limited}), 1))
 }
 
-// TestSchemas: the first schema of the search_path has it all, whichever way the address says it. Two of a database do not see each other.
+// TestSchemas: the first schema of the search_path has it all, whichever way the address says it.
+// Two of a database do not see each other.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)
@@ -187,7 +191,8 @@ func certificate(t testing.TB, pg *postgrestest.Server) (authority string) {
 	return authority
 }
 
-// TestPasswordsAndTLS: what a server asks for that the address does not give is told, without the password.
+// TestPasswordsAndTLS: what a server asks for that the address does not give is told, without the
+// password.
 func TestPasswordsAndTLS(t *testing.T) {
 	t.Parallel()
 	pg := postgrestest.Start(t, "synchronous_commit=on") // it is stopped as by a crash
@@ -259,7 +264,8 @@ func TestTooManyConnections(t *testing.T) {
 	require.NoError(t, insert(s, 1), "who is in goes on")
 }
 
-// relay is between a store and its database, and can fall silent as a host that vanishes does: nothing comes through and nothing is closed.
+// relay is between a store and its database, and can fall silent as a host that vanishes does:
+// nothing comes through and nothing is closed.
 type relay struct {
 	net.Listener
 	to   string
@@ -338,7 +344,8 @@ func (r *relay) forward() {
 	}
 }
 
-// TestHostVanishes: who asks a database that says nothing any more is told in a while, wherever it fell silent; when it is back, all goes on.
+// TestHostVanishes: who asks a database that says nothing any more is told in a while, wherever it
+// fell silent; when it is back, all goes on.
 func TestHostVanishes(t *testing.T) {
 	t.Parallel()
 	direct := postgrestest.Database(t)

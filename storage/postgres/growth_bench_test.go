@@ -18,7 +18,8 @@ import (
 	"understudy/thread"
 )
 
-// grow makes threads with a run and a checkpoint each: of every hundred one is due, all others are over. The first thread has a hundred checkpoints.
+// grow makes threads with a run and a checkpoint each: of every hundred one is due, all others are
+// over. The first thread has a hundred checkpoints.
 func grow(b *testing.B, conn *pgx.Conn, threads int) {
 	b.Helper()
 	for _, text := range []string{
@@ -44,8 +45,9 @@ func grow(b *testing.B, conn *pgx.Conn, threads int) {
 	execAll(b, conn, "VACUUM ANALYZE", "CHECKPOINT")
 }
 
-// BenchmarkThreads is what grows with the number of threads in a bad storage: claiming a run, searching threads, listing the history of one of
-// them, on 1,000 threads and, with LARGE=1, on 1,000,000 (which takes some minutes and two gigabytes).
+// BenchmarkThreads is what grows with the number of threads in a bad storage: claiming a run,
+// searching threads, listing the history of one of them, on 1,000 threads and, with LARGE=1, on
+// 1,000,000 (which takes some minutes and two gigabytes).
 func BenchmarkThreads(b *testing.B) {
 	sizes := []int{1000}
 	if os.Getenv("LARGE") != "" {

@@ -81,7 +81,8 @@ func TestListsOfTwoInstances(t *testing.T) {
 	require.NotEmpty(t, stores[0].lists.of)
 }
 
-// Many goroutines of two instances on few threads: lists are whole, and what is kept in memory is counted right.
+// Many goroutines of two instances on few threads: lists are whole, and what is kept in memory is
+// counted right.
 func TestListsUnderLoad(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)

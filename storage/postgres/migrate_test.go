@@ -53,8 +53,8 @@ func migrateTo(t testing.TB, address string, steps []migration) {
 	require.NoError(t, err)
 }
 
-// TestMigrationFromEverySchema puts what was written by the first version into a database of each schema that there was, and opens it: all of it is
-// there, and can be worked with.
+// TestMigrationFromEverySchema puts what was written by the first version into a database of each
+// schema that there was, and opens it: all of it is there, and can be worked with.
 func TestMigrationFromEverySchema(t *testing.T) {
 	t.Parallel()
 	rows, steps := schema1Rows(t), migrations()
@@ -79,7 +79,8 @@ func TestMigrationFromEverySchema(t *testing.T) {
 	}
 }
 
-// readSchema1 gives all that a client could see of the rows, checks what is known of them, and goes on with them.
+// readSchema1 gives all that a client could see of the rows, checks what is known of them, and
+// goes on with them.
 func readSchema1(t *testing.T, s *Store) string {
 	var all []any
 	ctx := t.Context()
@@ -203,8 +204,9 @@ func oldRun(ctx context.Context, conn *pgx.Conn, name string) error {
 	})
 }
 
-// TestOldInstancesServeWhileANewOneMigrates: instances of the first schema write and read all the time, by prepared statements on their connections,
-// while one of today comes, and goes on beside them. None of their statements fails, and the new one reads what they wrote before and after.
+// TestOldInstancesServeWhileANewOneMigrates: instances of the first schema write and read all the
+// time, by prepared statements on their connections, while one of today comes, and goes on beside
+// them. None of their statements fails, and the new one reads what they wrote before and after.
 func TestOldInstancesServeWhileANewOneMigrates(t *testing.T) {
 	t.Parallel()
 	const instances, before, after = 3, 10, 20
@@ -269,7 +271,8 @@ func TestOldInstancesServeWhileANewOneMigrates(t *testing.T) {
 	}
 }
 
-// TestMigrationLetsOthersPass: while somebody has a table for long, a step that wants it waits a little, lets those pass who came after it, and tries again.
+// TestMigrationLetsOthersPass: while somebody has a table for long, a step that wants it waits a
+// little, lets those pass who came after it, and tries again.
 func TestMigrationLetsOthersPass(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -319,7 +322,8 @@ func (w *waits) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// TestIndexesAreMadeBesideOthers: an index is made without keeping writers away, by one of several instances; one whose making was interrupted is made anew.
+// TestIndexesAreMadeBesideOthers: an index is made without keeping writers away, by one of several
+// instances; one whose making was interrupted is made anew.
 func TestIndexesAreMadeBesideOthers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

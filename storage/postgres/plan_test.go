@@ -61,8 +61,8 @@ func fill(t testing.TB, conn *pgx.Conn, threads int) {
 // whole is a step that reads a table from end to end, or sorts.
 var whole = regexp.MustCompile(`Seq Scan on \w+|\bSort\b`)
 
-// Every statement that searches finds what it looks for by an index, and those that stop early in its order. LARGE=1: on 100,000 threads and
-// 1,000,000 events.
+// Every statement that searches finds what it looks for by an index, and those that stop early in
+// its order. LARGE=1: on 100,000 threads and 1,000,000 events.
 func TestPlans(t *testing.T) {
 	threads := 5_000
 	if os.Getenv("LARGE") != "" {
@@ -72,7 +72,8 @@ func TestPlans(t *testing.T) {
 	s, conn := open(t, Options{URL: address}), connect(t, address)
 	fill(t, conn, threads)
 	ctx := t.Context()
-	// What is asked is whether there is an index that does it: on the tables of a test a scan may be as good.
+	// What is asked is whether there is an index that does it: on the tables of a test a scan may
+	// be as good.
 	execAll(t, conn, "SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off")
 	explain := func(text string) string {
 		prepared, err := conn.Prepare(ctx, "plan", text)

@@ -8,7 +8,8 @@ import (
 	"understudy/internal/postgrestest"
 )
 
-// An instance of a version that knows no graph_id in the queue writes its rows without, and they get it all the same.
+// An instance of a version that knows no graph_id in the queue writes its rows without, and they
+// get it all the same.
 func TestHeadsOfOlderInstancesHaveTheirGraph(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)

@@ -11,8 +11,8 @@ import (
 	"understudy/run"
 )
 
-// Records of an attempt that was overtaken are left out, as are those of a run that is gone. Records come again when nobody knows whether their
-// commit happened.
+// Records of an attempt that was overtaken are left out, as are those of a run that is gone.
+// Records come again when nobody knows whether their commit happened.
 func TestRecordsOfAttempts(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: postgrestest.Database(t)})

@@ -366,7 +366,8 @@ func TestTablesOfAnOldSaverAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "setup()")
 }
 
-// Postgres has no NUL in text and in jsonb, and no half of a surrogate pair: they become U+FFFD everywhere.
+// Postgres has no NUL in text and in jsonb, and no half of a surrogate pair: they become U+FFFD
+// everywhere.
 func TestTextThatPostgresCannotHold(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

@@ -39,7 +39,8 @@ func TestUpstreamSuite(t *testing.T) {
 	})
 }
 
-// open opens a store that is closed with the test. Many tests share one server: each store has few connections.
+// open opens a store that is closed with the test. Many tests share one server: each store has few
+// connections.
 func open(t testing.TB, opts Options) *Store {
 	t.Helper()
 	opts.Connections = max(opts.Connections, 4)

@@ -12,7 +12,8 @@ import (
 	"understudy/internal/postgrestest"
 )
 
-// A role that may use nothing but a schema of its own: `public` is closed to it, as hardened databases have it.
+// A role that may use nothing but a schema of its own: `public` is closed to it, as hardened
+// databases have it.
 func TestHardenedPublic(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)

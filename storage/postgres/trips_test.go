@@ -16,7 +16,8 @@ import (
 	"understudy/internal/postgrestest"
 )
 
-// tripsTo returns the address of a database over a proxy that counts how often the client asks and then waits for an answer.
+// tripsTo returns the address of a database over a proxy that counts how often the client asks and
+// then waits for an answer.
 func tripsTo(t *testing.T, address string) (through string, trips *atomic.Int64) {
 	u, err := url.Parse(address)
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ const (
 // files of their tables. It is valid inside the function that it was passed to, on that goroutine.
 //
 // Statements without results are queued and sent with the next one that has some, or with the
-// commit. Rows of locked threads are cached, because nobody else can change them.
+// commit. Rows of locked threads are cached, because no other transaction can change them.
 type Tx struct {
 	relational.Tx
 	ctx   context.Context // of the write; a Tx does not outlive it

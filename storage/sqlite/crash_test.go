@@ -24,7 +24,8 @@ import (
 
 const crashDir = "UNDERSTUDY_CRASH_DIR"
 
-// TestCrashChild is the process that TestKilledWhileWriting kills: it writes until it dies, and says what was answered.
+// TestCrashChild is the process that TestKilledWhileWriting kills: it writes until it dies, and
+// says what was answered.
 func TestCrashChild(t *testing.T) {
 	dir := os.Getenv(crashDir)
 	if dir == "" {
@@ -115,8 +116,9 @@ func requireWhole(t *testing.T, s *Store) {
 	}))
 }
 
-// A full disk fails writes with an error that says so, loses nothing that was answered, and is over when there is room.
-// It needs the right to mount a small file system, and is skipped without.
+// A full disk fails writes with an error that says so, loses nothing that was answered, and is
+// over when there is room. It needs the right to mount a small file system, and is skipped
+// without.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {

@@ -100,8 +100,9 @@ func ownDisk(t *testing.T, options string) string {
 	return dir
 }
 
-// Deleting works on a disk that the database has filled by itself, however large its writes are and whatever is read meanwhile. After that all is as
-// before, and what was acknowledged is there until it is deleted.
+// Deleting works on a disk that the database has filled by itself, however large its writes are
+// and whatever is read meanwhile. After that all is as before, and what was acknowledged is there
+// until it is deleted.
 func TestDeletingOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 5 << 20} {
@@ -114,7 +115,8 @@ func TestDeletingOnAFullDisk(t *testing.T) {
 	}
 }
 
-// testFillingADisk fills a disk with threads of a size, and deletes them. With held a reader keeps the state before them.
+// testFillingADisk fills a disk with threads of a size, and deletes them. With held a reader keeps
+// the state before them.
 func testFillingADisk(t *testing.T, size int, held bool) {
 	room := "size=24m" // which has a reserve of 4 MiB
 	switch size {
@@ -190,8 +192,9 @@ func testFillingADisk(t *testing.T, size int, held bool) {
 	}))
 }
 
-// Deleting works on a disk that another program fills again and again, in whatever order that, refused writes and deletes come: what the reserve
-// does not need at the moment is never there for others to take.
+// Deleting works on a disk that another program fills again and again, in whatever order that,
+// refused writes and deletes come: what the reserve does not need at the moment is never there for
+// others to take.
 func TestDeletingOnADiskThatAnotherProgramFills(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -206,7 +209,8 @@ func TestDeletingOnADiskThatAnotherProgramFills(t *testing.T) {
 	}
 }
 
-// testFillingWithAnother does what the generator says and then deletes all. With written the file system cannot give room that is not written.
+// testFillingWithAnother does what the generator says and then deletes all. With written the file
+// system cannot give room that is not written.
 func testFillingWithAnother(t *testing.T, r *rand.Rand, written bool) {
 	dir := ownDisk(t, "size=16m")
 	ctx := t.Context()
@@ -326,7 +330,8 @@ func hold(t *testing.T, s *Store, held bool) (letGo func()) {
 	return letGo
 }
 
-// fillDisk saves threads on several goroutines until none of a size fits, and gives those that were acknowledged.
+// fillDisk saves threads on several goroutines until none of a size fits, and gives those that
+// were acknowledged.
 func fillDisk(t *testing.T, s *Store, prefix string, size int, written chan<- struct{}) (saved []id.Thread) {
 	t.Helper()
 	var mu sync.Mutex
@@ -468,7 +473,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// What a killed server kept in memory goes with the start of the next. Folders that are held, or that are something else, stay.
+// What a killed server kept in memory goes with the start of the next. Folders that are held, or
+// that are something else, stay.
 func TestMemoryOfKilledServers(t *testing.T) {
 	t.Parallel()
 	place := t.TempDir()
@@ -526,7 +532,8 @@ func TestOutOfMemoryIsUnavailable(t *testing.T) {
 	require.True(t, fault.Is(classify(sqlite.ResultNoMem.ToError()), fault.Unavailable))
 }
 
-// Servers that start and end at the same time on data folders in memory, each of which removes what killed ones left, leave each other's folders alone.
+// Servers that start and end at the same time on data folders in memory, each of which removes
+// what killed ones left, leave each other's folders alone.
 func TestStartingInMemoryTogether(t *testing.T) {
 	t.Parallel()
 	var g errgroup.Group

@@ -49,7 +49,8 @@ func longOf(t *testing.T, s *Store, th id.Thread, runs int) {
 	}))
 }
 
-// However long a thread is, the transaction that deletes a run of it reads what the run has, and no more.
+// However long a thread is, the transaction that deletes a run of it reads what the run has, and
+// no more.
 func TestDeletingARunReadsNothingElseInItsTransaction(t *testing.T) {
 	t.Parallel()
 	visited := map[int]int{}
@@ -73,7 +74,8 @@ func TestDeletingARunReadsNothingElseInItsTransaction(t *testing.T) {
 	require.Less(t, visited[1200], 50)
 }
 
-// A plan does not hold when the thread got checkpoints after it was made, however closely: then another one is made, and in the end none is.
+// A plan does not hold when the thread got checkpoints after it was made, however closely: then
+// another one is made, and in the end none is.
 func TestPlansThatDoNotHold(t *testing.T) {
 	t.Parallel()
 	for _, changes := range []int{1, plannings, plannings + 2} {

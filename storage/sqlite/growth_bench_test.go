@@ -43,8 +43,8 @@ func chatMessage(n int) []byte {
 	return append([]byte{0xc8, byte(len(body) >> 8), byte(len(body)), 5}, body...)
 }
 
-// chat writes turns of a conversation as a graph with one model node does: three checkpoints each, of which two have new messages,
-// and two writes.
+// chat writes turns of a conversation as a graph with one model node does: three checkpoints each,
+// of which two have new messages, and two writes.
 type chat struct {
 	s        *Store
 	messages [][]byte
@@ -99,8 +99,8 @@ func (c *chat) turn(b *testing.B) {
 	c.put(b, "loop", map[string][]byte{"messages": compact.Join(nil, c.messages), "branch:to:model": nil})
 }
 
-// What a thread takes on disk, whole: docs/performance.md has the table. Run it with -benchtime 1x; LARGE=1 adds the thousand turns of
-// layout langgraph, which are 1.3 GB.
+// What a thread takes on disk, whole: docs/performance.md has the table. Run it with -benchtime
+// 1x; LARGE=1 adds the thousand turns of layout langgraph, which are 1.3 GB.
 func BenchmarkGrowth(b *testing.B) {
 	for _, layout := range []string{layoutCompact, layoutLangGraph} {
 		for _, turns := range []int{100, 300, 1000} {

@@ -32,7 +32,8 @@ func steadyPut(thread id.Thread, n int) *checkpointer.Put {
 	}
 }
 
-// TestListCrashChild is the process that TestListsSurviveKill kills: threads grow, are pruned and rolled back.
+// TestListCrashChild is the process that TestListsSurviveKill kills: threads grow, are pruned and
+// rolled back.
 func TestListCrashChild(t *testing.T) {
 	dir := os.Getenv(listCrashDir)
 	if dir == "" {

@@ -172,7 +172,8 @@ func (m model) put(r *rand.Rand, t id.Thread) *checkpointer.Put {
 	return p
 }
 
-// requireSame compares a database with the model, and sees that it keeps no part of a list that nothing names.
+// requireSame compares a database with the model, and sees that it keeps no part of a list that
+// nothing names.
 func (m model) requireSame(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := context.Background()

@@ -38,7 +38,8 @@ var values = map[string]string{
 // made are tables whose rows are there from the beginning, or stand for threads that are gone.
 var made = map[string]bool{"schema_migrations": true, "checkpoint_migrations": true, "meta": true, "thread_remains": true, "thread_copies": true}
 
-// TestMigrationFromEverySchema puts a row into each table of each schema that there was, and opens the database: the rows are there, and are read.
+// TestMigrationFromEverySchema puts a row into each table of each schema that there was, and opens
+// the database: the rows are there, and are read.
 func TestMigrationFromEverySchema(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -107,7 +107,8 @@ func TestOffsets(t *testing.T) {
 	}))
 }
 
-// Threads grow, go and come again while a mirror runs and is restarted: in the end files say what the log says.
+// Threads grow, go and come again while a mirror runs and is restarted: in the end files say what
+// the log says.
 func TestMirrorOfDatabase(t *testing.T) {
 	t.Parallel()
 	dir, files := t.TempDir(), t.TempDir()

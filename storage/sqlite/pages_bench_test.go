@@ -12,7 +12,8 @@ import (
 	"understudy/id"
 )
 
-// A page of 50 rows of long threads: the log costs the page, the transcript also the fold of its entries.
+// A page of 50 rows of long threads: the log costs the page, the transcript also the fold of its
+// entries.
 func BenchmarkPages(b *testing.B) {
 	ctx := context.Background()
 	for _, size := range []int{100, 1_000, 10_000} {

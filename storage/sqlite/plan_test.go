@@ -16,7 +16,8 @@ import (
 	"understudy/thread"
 )
 
-// fullScan is a step of a plan that reads a whole table or index: "SCAN threads", "SCAN t USING INDEX …".
+// fullScan is a step of a plan that reads a whole table or index: "SCAN threads", "SCAN t USING
+// INDEX …".
 var fullScan = regexp.MustCompile(`^SCAN (\S+)(.*)`)
 
 // plan gives the steps of a statement as SQLite means to run it.
@@ -29,8 +30,9 @@ func plan(t *testing.T, c *sqlite.Conn, text string) (steps []string) {
 	return steps
 }
 
-// A query without an index behind it is a bug. Statements that walk an index in order until their page is full may do so (ordered);
-// the others may read only what they look up, and neither may sort a table.
+// A query without an index behind it is a bug. Statements that walk an index in order until their
+// page is full may do so (ordered); the others may read only what they look up, and neither may
+// sort a table.
 func TestPlans(t *testing.T) {
 	s := setup(t)
 	ordered := map[string]string{
@@ -132,7 +134,8 @@ func TestPlans(t *testing.T) {
 	}))
 }
 
-// Whatever is asked of threads, the statement walks an index in the order of the page, or reads the few it looked up.
+// Whatever is asked of threads, the statement walks an index in the order of the page, or reads
+// the few it looked up.
 func TestPlansOfThreadSearches(t *testing.T) {
 	s := setup(t)
 	require.NoError(t, s.write(context.Background(), func(tx *Tx) error {

@@ -156,7 +156,8 @@ func TestWriteCancelledAfterItBegan(t *testing.T) {
 	require.ErrorIs(t, s.read(ctx, func(*sqlite.Conn) error { panic("must not run") }), context.Canceled)
 }
 
-// A failing assertion inside a write ends the goroutine that runs it. The test must fail, not hang, and the store must live.
+// A failing assertion inside a write ends the goroutine that runs it. The test must fail, not
+// hang, and the store must live.
 func TestWriteThatEndsItsGoroutine(t *testing.T) {
 	s := setup(t)
 	require.ErrorContains(t, s.write(context.Background(), func(tx *Tx) error {

@@ -20,7 +20,8 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// A function that writes may run several times, because another one in its group failed: what it did before it was undone must not show.
+// A function that writes may run several times, because another one in its group failed: what it
+// did before it was undone must not show.
 func TestSuiteRunsWritesTwice(t *testing.T) {
 	open := func(t *testing.T) storagetest.Backend {
 		s, err := Open(t.Context(), Options{Dir: InMemory})

@@ -318,7 +318,8 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 				ran = append(ran, r)
 			}
 			if w.conn.AutocommitEnabled() && len(ran) > 0 {
-				// Some errors (disk full, I/O) roll back the whole transaction, earlier requests included.
+				// Some errors (disk full, I/O) roll back the whole transaction, earlier requests
+				// included.
 				if err == nil {
 					err = errors.New("the transaction was rolled back")
 				}

@@ -11,11 +11,12 @@ import (
 // Metrics of a storage.
 type Metrics struct {
 	read, write prometheus.Observer
-	// Retried counts transactions that were run again: they collided with others, or their connection was dead.
+	// Retried counts transactions that were run again: they collided with others, or their
+	// connection was dead.
 	Retried prometheus.Counter
 }
 
-// New registers metrics; with nil they are counted for nobody.
+// New registers metrics with r; nil registers none.
 func New(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	took := f.NewHistogramVec(prometheus.HistogramOpts{

@@ -1,4 +1,5 @@
-// Package progress logs steps that take long, so that a server at work does not look like one that hangs.
+// Package progress logs steps that take long, so that a server at work does not look like one that
+// hangs.
 package progress
 
 import (
@@ -12,8 +13,8 @@ import (
 // every is how often a step is logged while it runs.
 const every = 5 * time.Second
 
-// Watch logs every five seconds that a step is still running, until stop is called. A step that took longer than a second is logged at
-// its end as well. Errors are the caller's to report.
+// Watch logs every five seconds that a step is still running, until stop is called. A step that
+// took longer than a second is logged at its end as well. Errors are the caller's to report.
 func Watch(ctx context.Context, log *slog.Logger, step string, args ...any) (stop func()) {
 	began, done, ended := time.Now(), make(chan struct{}), make(chan struct{})
 	go func() {

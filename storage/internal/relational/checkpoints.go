@@ -11,8 +11,8 @@ import (
 	"understudy/transfer"
 )
 
-// On Postgres checkpoints has LangGraph's own columns, and snapshots has ours. The tables of LangGraph have the collation
-// of the database, ours have "C": where they meet, ours is said.
+// On Postgres checkpoints has LangGraph's own columns, and snapshots has ours. The tables of
+// LangGraph have the collation of the database, ours have "C": where they meet, ours is said.
 const (
 	checkpointsPostgres = "SELECT c.checkpoint_ns, c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata, s.run_id, s.tasks, s.shape FROM checkpoints c " +
 		`LEFT JOIN snapshots s ON s.thread_id = c.thread_id COLLATE "C" AND s.checkpoint_ns = c.checkpoint_ns COLLATE "C" AND s.checkpoint_id = c.checkpoint_id COLLATE "C" `

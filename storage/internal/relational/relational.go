@@ -1,8 +1,9 @@
-// Package relational is what the storages on SQLite and Postgres have in common: for each table one file with its columns, how a row is read
-// and written, its statements, and the reads and writes of the domain packages that both do alike.
+// Package relational is what the storages on SQLite and Postgres share: one file per table with its
+// columns, how a row is read and written, its statements, and the reads and writes of the services
+// that are the same on both.
 //
-// An engine implements DB, Querier and Writer, and embeds Store in its store and Tx in its transaction. What it does in a way of its own, it
-// declares under the same name: so it takes the place of what is here.
+// An engine implements DB, Querier and Writer, and embeds Store in its store and Tx in its
+// transaction. A method that it declares itself replaces the one here.
 package relational
 
 import (

@@ -108,8 +108,8 @@ var (
 		"UPDATE runs SET passed = 1, failures = 0, crashes = 0, turn = 0 "+OfThreads+"run_id = $1 AND (passed = 0 OR failures > 0 OR crashes > 0)")
 )
 
-// The heads of the queues of threads: the oldest pending run of each, unless one is running. Those that pass over graphs go from graph to graph in
-// the index, and look at the first head of each.
+// The heads of the queues of threads: the oldest pending run of each, unless one is running. Those
+// that pass over graphs go from graph to graph in the index, and look at the first head of each.
 const (
 	graphsPostgres = `WITH RECURSIVE graphs AS (
 			(SELECT graph_id FROM run_heads ORDER BY graph_id LIMIT 1)

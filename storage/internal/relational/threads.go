@@ -118,7 +118,8 @@ const (
 	maxTerms = 4
 )
 
-// Searches for threads by what they select, each in every order. Their texts do not depend on values, so that they are few.
+// Searches for threads by what they select, each in every order. Their texts do not depend on
+// values, so that they are few.
 var (
 	threadSorts     = []string{"thread_id", "status", "created_at", "updated_at", "state_updated_at"}
 	allThreads      = inOrder(same("SELECT "+ThreadColumns+" FROM threads"), "thread_id", threadSorts...)

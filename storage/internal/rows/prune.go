@@ -45,8 +45,8 @@ func (p *Pruning) Add(r PruneRow) {
 	p.Rows = append(p.Rows, r)
 }
 
-// Choose decides which checkpoints go in which step, and with them which values: a value goes with the last checkpoint that names it. whole is that
-// of Prunable.
+// Choose decides which checkpoints go in which step, and with them which values: a value goes with
+// the last checkpoint that names it. whole is that of Prunable.
 func (p *Pruning) Choose(whole func(ns string, c id.Checkpoint, channels []string) (bool, error)) error {
 	drop, err := Prunable(p.Thread, p.Rows, whole)
 	if err != nil || len(drop) == 0 {
@@ -79,7 +79,8 @@ func (p *Pruning) Choose(whole func(ns string, c id.Checkpoint, channels []strin
 		if r.Parent == "" {
 			continue
 		}
-		// As langgraph-checkpoint-postgres: the parents of what stays are forgotten where they go, and where they are gone already.
+		// As langgraph-checkpoint-postgres: the parents of what stays are forgotten where they go,
+		// and where they are gone already.
 		parent, there := step[place{r.NS, r.Parent}]
 		if !there {
 			parent = 0
@@ -111,7 +112,7 @@ func (p *Pruning) List(ns string, v ChannelVersion) *compact.Set {
 	return &p.stay
 }
 
-// Plan gives the plan. A part goes with the last list that is made of it.
+// Plan returns the plan. A part goes with the last list that uses it.
 func (p *Pruning) Plan() *thread.PrunePlan {
 	for i := len(p.parts) - 1; i >= 0; i-- {
 		of := p.parts[i].Runs()

@@ -11,14 +11,15 @@ import (
 	"understudy/thread"
 )
 
-// ttl is how long a thread is kept, as it stands in its row. Earlier versions kept there what the client had sent.
+// ttl is how long a thread is kept, as it stands in its row. Earlier versions kept there what the
+// client had sent.
 type ttl struct {
 	Strategy thread.Strategy `json:"strategy,omitempty"`
 	Minutes  *float64        `json:"ttl,omitempty"`
 	Default  bool            `json:"default,omitempty"`
 }
 
-// EncodeTTL gives the column of a ttl; nil for none.
+// EncodeTTL returns the column value of a ttl; nil for none.
 func EncodeTTL(t *thread.TTL) []byte {
 	if t == nil {
 		return nil
@@ -34,7 +35,7 @@ func EncodeTTL(t *thread.TTL) []byte {
 // longest bounds what earlier versions did not.
 const longest = 100 * 365 * 24 * time.Hour
 
-// DecodeTTL is the way back. What says no time is none.
+// DecodeTTL is the inverse of EncodeTTL. A value without a time is nil.
 func DecodeTTL(data []byte) *thread.TTL {
 	var t ttl
 	if len(data) == 0 || json.Unmarshal(data, &t) != nil || t.Minutes == nil {
@@ -74,12 +75,13 @@ type PruneRow struct {
 	Versions   []ChannelVersion
 }
 
-// Prunable chooses the checkpoints of a thread that go when the newest of each namespace is kept, newest first. Rows are in order of
-// namespaces, newest first in each.
+// Prunable chooses the checkpoints of a thread that go when the newest of each namespace is kept,
+// newest first. Rows are in order of namespaces, newest first in each.
 //
-// The value of a delta channel is folded from its writes since its last snapshot, in the ancestors. Of a namespace that has such channels
-// the ancestors of the newest stay too, back to the first that holds a value of each: so whatever is left can be read. whole reports
-// whether a checkpoint does, of these channels.
+// The value of a delta channel is folded from its writes since its last snapshot, in the
+// ancestors. Of a namespace that has such channels the ancestors of the newest stay too, back to
+// the first that holds a value of each: so whatever is left can be read. whole reports whether a
+// checkpoint does, of these channels.
 func Prunable(t id.Thread, list []PruneRow, whole func(ns string, c id.Checkpoint, channels []string) (bool, error)) ([]checkpointer.Key, error) {
 	var drop []checkpointer.Key
 	for len(list) > 0 {

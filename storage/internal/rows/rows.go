@@ -1,5 +1,6 @@
-// Package rows is what storages of any kind share: how the small arguments of a run, the labels of a namespace and the versions of a checkpoint
-// stand in rows, and how pages are counted. It knows no database.
+// Package rows is what storages of any kind share: how the small arguments of a run, the labels of
+// a namespace and the versions of a checkpoint stand in rows, and how pages are counted. It knows
+// no database.
 package rows
 
 import (
@@ -17,7 +18,8 @@ import (
 	"understudy/run"
 )
 
-// EncodeKwargs gives the small arguments of a run in one piece of JSON, and a digest of all arguments, which tells whether they changed.
+// EncodeKwargs returns the small arguments of a run in one piece of JSON, and a digest of all
+// arguments, which tells whether they changed.
 func EncodeKwargs(k *run.Arguments) (small, digest []byte, err error) {
 	if small, err = json.Marshal(k); err != nil {
 		return nil, nil, fmt.Errorf("arguments: %w", err)
@@ -34,7 +36,8 @@ func EncodeKwargs(k *run.Arguments) (small, digest []byte, err error) {
 	return small, h.Sum(nil)[:16], nil
 }
 
-// DecodeKwargs puts the small arguments of a run where they belong. Input, Command, Config and Context stay.
+// DecodeKwargs puts the small arguments of a run where they belong. Input, Command, Config and
+// Context stay.
 func DecodeKwargs(small []byte, k *run.Arguments) error {
 	if err := json.Unmarshal(small, k); err != nil {
 		return fmt.Errorf("arguments: %w", err)
@@ -63,7 +66,8 @@ func (p *Page) Take() (in, last bool) {
 	return p.seen > p.Offset, p.Limit > 0 && p.seen >= p.Offset+p.Limit
 }
 
-// Namespaces of items are kept as their labels joined by Separator. It sorts before every printable character, so that they sort as lists do.
+// Namespaces of items are kept as their labels joined by Separator. It sorts before every
+// printable character, so that they sort as lists do.
 const (
 	Separator = "\x1f"
 	// Behind, put after a namespace, is above all namespaces below it.
@@ -72,7 +76,7 @@ const (
 	LastText = "\U0010FFFF"
 )
 
-// JoinNamespace gives the text of a namespace; fault.Invalid when it has none.
+// JoinNamespace returns the text of a namespace; fault.Invalid if a label cannot be stored.
 func JoinNamespace(labels []string) (string, error) {
 	for _, l := range labels {
 		if strings.Contains(l, Separator) {
@@ -82,7 +86,7 @@ func JoinNamespace(labels []string) (string, error) {
 	return strings.Join(labels, Separator), nil
 }
 
-// SplitNamespace is the way back.
+// SplitNamespace is the inverse of JoinNamespace.
 func SplitNamespace(text string) []string { return strings.Split(text, Separator) }
 
 // Within reports whether the text of a namespace is the prefix or below it.
@@ -106,7 +110,8 @@ func MatchLabels(labels, pattern []string) bool {
 // ChannelVersion names a blob within a namespace.
 type ChannelVersion struct{ Channel, Version string }
 
-// ChannelVersions are those of a checkpoint, in order of channels. Versions may be text or numbers; both are text in the tables.
+// ChannelVersions are those of a checkpoint, in order of channels. Versions may be text or
+// numbers; both are text in the tables.
 func ChannelVersions(data []byte) ([]ChannelVersion, error) {
 	var c struct {
 		Versions map[string]json.RawMessage `json:"channel_versions"`
@@ -146,7 +151,8 @@ func deltaChannels(metadata []byte) ([]string, error) {
 	return slices.Collect(maps.Keys(m.Counters)), nil
 }
 
-// WithThread puts another id in place of the thread_id at the top level of an object, and leaves every other byte. nil when there is none.
+// WithThread puts another id in place of the thread_id at the top level of an object, and leaves
+// every other byte. nil when there is none.
 func WithThread(object []byte, t id.Thread) []byte {
 	dec := json.NewDecoder(bytes.NewReader(object))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {

@@ -16,7 +16,8 @@ const (
 // manySkipped is an offset from which passing over rows takes its time.
 const manySkipped = 10_000
 
-// ScansThreads reports whether a search may read any number of threads to find a page: no index has exactly what it asks for.
+// ScansThreads reports whether a search may read any number of threads to find a page: no index
+// has exactly what it asks for.
 func ScansThreads(q thread.Query, m *contain.Matcher) bool {
 	terms, all := m.Terms()
 	switch {
@@ -30,7 +31,8 @@ func ScansThreads(q thread.Query, m *contain.Matcher) bool {
 	return !all || len(terms) > 1 || q.Status != "" || q.SortBy != "" && q.SortBy != "updated_at"
 }
 
-// ScansItems reports whether a search may read any number of items to find a page. nested says that there are namespaces below the prefix.
+// ScansItems reports whether a search may read any number of items to find a page. nested says
+// that there are namespaces below the prefix.
 func ScansItems(q store.Search, filtered, nested bool) bool {
 	return filtered || nested || q.Offset > manySkipped || q.Limit <= 0
 }

@@ -8,8 +8,9 @@ import (
 	"understudy/thread"
 )
 
-// CountParts adds the parts of lists to the channels whose values name them. sizes are the bytes of the parts by number. Versions of a channel
-// share parts, and so may channels: a part counts once, for the first channel in order of names.
+// CountParts adds the parts of lists to the channels whose values name them. sizes are the bytes
+// of the parts by number. Versions of a channel share parts, and so may channels: a part counts
+// once, for the first channel in order of names.
 func CountParts(u *thread.Usage, named map[string]*compact.Set, sizes map[uint32]int64) {
 	for _, channel := range slices.Sorted(maps.Keys(named)) {
 		a := u.Channels[channel]
