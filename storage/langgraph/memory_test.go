@@ -33,8 +33,8 @@ func text(t testing.TB, size int) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// fillLarge puts as much of everything that moves as a page of the small may have: lists of messages that each step rewrites, writes, values of
-// their own, items and threads.
+// fillLarge puts as much of everything that moves as a page of the small may have: lists of
+// messages that each step rewrites, writes, values of their own, items and threads.
 func (w *world) fillLarge(t testing.TB) {
 	t.Helper()
 	name, parent := id.Thread(uuid.NewString()), id.Checkpoint("")
@@ -103,7 +103,8 @@ func most(fn func()) uint64 {
 	}
 }
 
-// Moving holds a few checkpoints, events, threads and items at a time, however large they are and wherever they come from.
+// Moving holds a few checkpoints, events, threads and items at a time, however large they are and
+// wherever they come from.
 func TestMemoryOfMoving(t *testing.T) {
 	const limit = 80 * large // 16 checkpoints have 64, as many events and items 48
 	moves := func(t *testing.T, name string, fn func() *transfer.Result) {

@@ -346,7 +346,8 @@ func (h *postgresHistory) Read(ctx context.Context, links []transfer.Link, fn fu
 	return nil
 }
 
-// fitting returns how many of some checkpoints have no more than readBytes with their writes; at least 1.
+// fitting returns how many of some checkpoints have no more than readBytes with their writes; at
+// least 1.
 func (h *postgresHistory) fitting(ctx context.Context, links []transfer.Link) (n int, err error) {
 	namespaces, ids := columnsOf(links)
 	err = h.p.conn.QueryRow(ctx, "SELECT count(*) FROM ("+

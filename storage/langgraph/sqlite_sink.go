@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS writes (thread_id TEXT NOT NULL, checkpoint_ns TEXT N
 	PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx));
 CREATE TABLE IF NOT EXISTS store_migrations (v INTEGER PRIMARY KEY);`
 
-// sqliteStoreSteps are the migrations of SqliteStore; the index of a step is its number less one.
+// sqliteStoreSteps are the migrations of SqliteStore; the index of a step is its number.
 var sqliteStoreSteps = []string{
 	`CREATE TABLE IF NOT EXISTS store (prefix text NOT NULL, key text NOT NULL, value text NOT NULL,
 		created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (prefix, key));`,

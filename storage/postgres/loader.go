@@ -52,8 +52,9 @@ const (
 		"FROM unnest($2::text[], $3::text[]) AS k (ns, id) JOIN checkpoint_writes w ON w.thread_id = $1 AND w.checkpoint_ns = k.ns AND w.checkpoint_id = k.id " +
 		"ORDER BY w.checkpoint_ns, w.checkpoint_id, w.task_id, w.idx"
 
-	// Of the first $5 values, or checkpoints, everything is given; of the others as much as has $6 bytes, or $5, in that order. The length of a value
-	// is known without reading it. Lists are short: their parts are other rows.
+	// Of the first $5 values, or checkpoints, everything is given; of the others as much as has $6
+	// bytes, or $5, in that order. The length of a value is known without reading it. Lists are
+	// short: their parts are other rows.
 	someBlobs = "SELECT checkpoint_ns, channel, version, type, CASE WHEN NOT cut THEN blob END, cut FROM (" +
 		"SELECT b.*, w.n > $5 AND b.type <> 'list' AND coalesce(sum(octet_length(b.blob)) FILTER (WHERE w.n > $5 AND b.type <> 'list') OVER (ORDER BY w.n), 0) > $6 AS cut " +
 		"FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS w (ns, channel, version, n) " +
@@ -177,7 +178,8 @@ func (l *loader) fit(tuples []*checkpointer.Tuple, keys [][]blobKey, exempt int)
 	return len(tuples), flush()
 }
 
-// own returns how many bytes a tuple adds to what was counted, parts of lists excluded, and whether they were loaded.
+// own returns how many bytes a tuple adds to what was counted, parts of lists excluded, and
+// whether they were loaded.
 func (l *loader) own(t *checkpointer.Tuple, keys []blobKey) (n int, ok bool) {
 	n = len(t.Data) + len(t.Metadata) + len(t.Tasks)
 	for i := range t.Writes {
@@ -212,8 +214,8 @@ func (l *loader) missing(keys []blobKey) (n int) {
 	return n
 }
 
-// askWrites asks for the writes on checkpoints of the thread, with the query that is sent next. Then fitting is how many checkpoints they were loaded
-// of.
+// askWrites asks for the writes on checkpoints of the thread, with the query that is sent next.
+// Then fitting is how many checkpoints they were loaded of.
 func (l *loader) askWrites(tuples []*checkpointer.Tuple, exempt int) (fitting *int) {
 	type key struct{ ns, id string }
 	of := map[key]int{}

@@ -65,7 +65,7 @@ func LoadRow(q Querier, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	return row, err
 }
 
-// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
+// LoadCheckpoint implements checkpointer.Reader.
 func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	out, err := from(ctx, s.db.Snapshot, func(q Querier) (*checkpointer.Tuple, error) {
 		row, err := LoadRow(q, k)
@@ -80,7 +80,7 @@ func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkp
 	return out, nil
 }
 
-// LoadHead is checkpointer.HeadReader.LoadHead.
+// LoadHead implements checkpointer.HeadReader.
 func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	out, err := from(ctx, s.db.Snapshot, func(q Querier) (*checkpointer.Tuple, error) {
 		row, err := LoadRow(q, k)
@@ -95,7 +95,7 @@ func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (*checkpointer
 	return out, nil
 }
 
-// Checkpoints is transfer.Target.Checkpoints.
+// Checkpoints implements transfer.Target.
 func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.Link, bytes int) ([]*checkpointer.Tuple, error) {
 	list, err := from(ctx, s.db.Snapshot, func(q Querier) (list []*checkpointer.Tuple, err error) {
 		size := 0
@@ -123,7 +123,7 @@ func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.L
 	return list, nil
 }
 
-// RootValue is eventstore.Archive.RootValue.
+// RootValue implements eventstore.Archive.
 func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version string) (v eventstore.Value, err error) {
 	b, err := from(ctx, s.db.Snapshot, func(q Querier) (*checkpointer.Blob, error) { return s.db.Value(q, t, channel, version) })
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version str
 	return v, nil
 }
 
-// RootCheckpoint is eventstore.Archive.RootCheckpoint.
+// RootCheckpoint implements eventstore.Archive.
 func (s *Store) RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, error) {
 	row, err := from(ctx, s.db.Read, func(q Querier) (*checkpointer.Tuple, error) { return LoadRow(q, checkpointer.Key{Thread: t, ID: c}) })
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Store) RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint
 	return &row.Checkpoint, nil
 }
 
-// Links is transfer.Target.Links.
+// Links implements transfer.Target.
 func (s *Store) Links(ctx context.Context, t id.Thread) ([]transfer.Link, error) {
 	list, err := from(ctx, s.db.Read, func(q Querier) ([]transfer.Link, error) {
 		return all(q, linksOfThread, func(r Row) transfer.Link {
@@ -160,7 +160,7 @@ func (s *Store) Links(ctx context.Context, t id.Thread) ([]transfer.Link, error)
 	return list, nil
 }
 
-// LoadShape is checkpointer.Reader.LoadShape.
+// LoadShape implements checkpointer.Reader.
 func (s *Store) LoadShape(ctx context.Context, digest string) (checkpointer.Shape, error) {
 	return from(ctx, s.db.Read, func(q Querier) (checkpointer.Shape, error) {
 		shape, _, err := first(q, selectShape, bytesOf, digest)
@@ -184,7 +184,7 @@ func (s *Store) KeepAnswer(ctx context.Context, k checkpointer.Key, key string, 
 	})
 }
 
-// Find is thread.Tx.Find.
+// Find implements thread.Tx.
 func (tx *Tx) Find(k checkpointer.Key) (id.Checkpoint, error) {
 	tx.Lock(k.Thread)
 	s, args := findCheckpoint, []any{k.Thread, k.NS, k.ID}
@@ -195,7 +195,7 @@ func (tx *Tx) Find(k checkpointer.Key) (id.Checkpoint, error) {
 	return found, err
 }
 
-// HasRootCheckpoint is eventstore.BackfillTx.HasRootCheckpoint.
+// HasRootCheckpoint implements eventstore.BackfillTx.
 func (tx *Tx) HasRootCheckpoint(t id.Thread, c id.Checkpoint) (bool, error) {
 	tx.Lock(t)
 	return has(tx, findCheckpoint, t, "", c)
@@ -208,7 +208,7 @@ var (
 	putWrite    = same(upsert("checkpoint_writes", "thread_id, checkpoint_ns, checkpoint_id, task_id, idx", "channel, type, blob, task_path"))
 )
 
-// PutWrites is checkpointer.Tx.PutWrites.
+// PutWrites implements checkpointer.Tx.
 func (tx *Tx) PutWrites(k checkpointer.Key, writes []checkpointer.Write) error {
 	tx.Lock(k.Thread)
 	for _, w := range writes {

@@ -142,10 +142,10 @@ func nodeArgs(t id.Thread, n *eventstore.Node) []any {
 // databases.
 var states = eventstore.NewCache()
 
-// Cache is eventstore.Tx.Cache.
+// Cache implements eventstore.Tx.
 func (tx *Tx) Cache() *eventstore.Cache { return states }
 
-// AppendEvents is eventstore.Tx.AppendEvents.
+// AppendEvents implements eventstore.Tx.
 func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -164,7 +164,7 @@ func (tx *Tx) AppendEvents(t id.Thread, events []*eventstore.Event) error {
 	return nil
 }
 
-// RollBackEvents is eventstore.Tx.RollBackEvents.
+// RollBackEvents implements eventstore.Tx.
 func (tx *Tx) RollBackEvents(t id.Thread, r id.Run) error {
 	return tx.markEvents(metadataOf, func([]byte) bool { return true }, t, r)
 }
@@ -204,27 +204,27 @@ func (tx *Tx) DeleteEvents(t id.Thread) error {
 	return tx.execAll(deletesOfLog, t)
 }
 
-// TranscriptRow is eventstore.Tx.TranscriptRow.
+// TranscriptRow implements eventstore.Tx.
 func (tx *Tx) TranscriptRow(t id.Thread, c id.Checkpoint) (*eventstore.Row, error) {
 	tx.Lock(t)
 	row, _, err := first(tx, RowOf, scanRow(t), t, c)
 	return row, err
 }
 
-// TranscriptOfVersion is eventstore.Tx.TranscriptOfVersion.
+// TranscriptOfVersion implements eventstore.Tx.
 func (tx *Tx) TranscriptOfVersion(t id.Thread, version string) (*eventstore.Row, error) {
 	tx.Lock(t)
 	row, _, err := first(tx, RowOfVersion, scanRow(t), t, version)
 	return row, err
 }
 
-// PutTranscriptRow is eventstore.Tx.PutTranscriptRow.
+// PutTranscriptRow implements eventstore.Tx.
 func (tx *Tx) PutTranscriptRow(r *eventstore.Row) error {
 	tx.Lock(r.Thread)
 	return tx.Exec(putRow, r.Thread, r.Checkpoint, r.Node, r.Stamp, r.Version, r.Summary, r.Source, r.Run, r.Opaque)
 }
 
-// PutNode is eventstore.Tx.PutNode.
+// PutNode implements eventstore.Tx.
 func (tx *Tx) PutNode(t id.Thread, n *eventstore.Node) error {
 	tx.Lock(t)
 	last, _, err := first(tx, lastNode, number[int64], t)
@@ -235,7 +235,7 @@ func (tx *Tx) PutNode(t id.Thread, n *eventstore.Node) error {
 	return tx.Exec(putNode, nodeArgs(t, n)...)
 }
 
-// Nodes is eventstore.Tx.Nodes.
+// Nodes implements eventstore.Tx.
 func (tx *Tx) Nodes(t id.Thread, node int64) ([]eventstore.Node, error) {
 	tx.Lock(t)
 	return nodes(tx, t, node)
@@ -258,7 +258,7 @@ func nodes(q Querier, t id.Thread, node int64) ([]eventstore.Node, error) {
 	return chain, nil
 }
 
-// Heads is eventstore.Tx.Heads.
+// Heads implements eventstore.Tx.
 func (tx *Tx) Heads(t id.Thread, ranges []eventstore.Range) (heads []eventstore.Head, err error) {
 	tx.Lock(t)
 	for _, g := range ranges {
@@ -274,7 +274,7 @@ func (tx *Tx) Heads(t id.Thread, ranges []eventstore.Range) (heads []eventstore.
 	return heads, tx.Send()
 }
 
-// Content is eventstore.Tx.Content.
+// Content implements eventstore.Tx.
 func (tx *Tx) Content(t id.Thread, seq eventstore.Seq) ([]byte, error) {
 	tx.Lock(t)
 	content, _, err := first(tx, contentOf, bytesOf, t, seq)
@@ -307,7 +307,7 @@ func (tx *Tx) ClientWrites(t id.Thread, c id.Checkpoint, channel string) (values
 	return values, err
 }
 
-// RunInput is eventstore.Tx.RunInput.
+// RunInput implements eventstore.Tx.
 func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 	_, err = one(tx, selectInput, func(r Row) error {
 		input, command = r.Bytes(0), r.Bytes(1)
@@ -316,7 +316,7 @@ func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 	return input, command, err
 }
 
-// Events is eventstore.Reader.Events.
+// Events implements eventstore.Reader.
 func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error) {
 	events, err := from(ctx, s.db.Read, func(q Querier) ([]*eventstore.Event, error) {
 		return all(q, EventsAfter, scanEvent(t), t, after, limitOf(limit))
@@ -327,7 +327,7 @@ func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, l
 	return events, nil
 }
 
-// Transcripts is eventstore.Reader.Transcripts.
+// Transcripts implements eventstore.Reader.
 func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (out *eventstore.Transcripts, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) error {
 		var log int64
@@ -359,7 +359,7 @@ func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.C
 	return out, nil
 }
 
-// EachContent is eventstore.Reader.EachContent.
+// EachContent implements eventstore.Reader.
 func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
 	err := s.db.Snapshot(ctx, func(q Querier) error { return eachContent(q, t, ranges, fn) })
 	if err != nil {

@@ -68,7 +68,7 @@ var (
 		"DELETE FROM store_items WHERE rowid IN (SELECT rowid FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)")
 )
 
-// Item is store.Backend.Item.
+// Item implements store.Backend.
 func (s *Store) Item(ctx context.Context, namespace []string, key string) (*store.Item, error) {
 	ns, err := rows.JoinNamespace(namespace)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Store) Item(ctx context.Context, namespace []string, key string) (*stor
 	})
 }
 
-// ItemsAfter is transfer.Target.ItemsAfter.
+// ItemsAfter implements transfer.Target.
 func (s *Store) ItemsAfter(ctx context.Context, namespace []string, key string, limit, bytes int) ([]*store.Item, error) {
 	return from(ctx, s.db.Snapshot, func(q Querier) ([]*store.Item, error) {
 		size := func(i *store.Item) int { return len(i.Value) }
@@ -223,7 +223,7 @@ func sortedItems(list []*store.Item) (sorted []*store.Item, names map[*store.Ite
 	return sorted, names, nil
 }
 
-// Apply is store.Backend.Apply.
+// Apply implements store.Backend.
 func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
 	list, names, err := sortedItems(list)
 	if err != nil {
@@ -261,7 +261,7 @@ func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 	})
 }
 
-// Sweep is store.Backend.Sweep.
+// Sweep implements store.Backend.
 func (s *Store) Sweep(ctx context.Context, now time.Time, limit int) (n int, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
 		gone, err := tx.Affected(SweepItems, micros(now), limit)

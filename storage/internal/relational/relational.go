@@ -124,7 +124,7 @@ type Writer interface {
 	LockRun(r id.Run)
 	// LogChanged records that the transaction changes the log of a thread.
 	LogChanged(t id.Thread)
-	// Thread is thread.Tx.Thread.
+	// Thread implements thread.Tx.
 	Thread(t id.Thread) (*thread.Thread, error)
 	// IndexThread adds a thread to the index of metadata, by its terms and the time of its update
 	// in microseconds.

@@ -70,7 +70,7 @@ var (
 		"OR EXISTS (SELECT 1 FROM stream_records WHERE thread_id = $1 LIMIT 1 OFFSET 500)")
 )
 
-// Thread is thread.Store.Thread and run.Store.Thread.
+// Thread implements thread.Store and run.Store.
 func (s *Store) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error) {
 	return from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return LoadThread(q, t) })
 }
@@ -80,17 +80,17 @@ func LoadThread(q Querier, t id.Thread) (*thread.Thread, error) {
 	return the(q, ErrNoThread, SelectThread, ScanThread, t)
 }
 
-// ThreadsAfter is transfer.Target.ThreadsAfter.
+// ThreadsAfter implements transfer.Target.
 func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes int) ([]*thread.Thread, error) {
 	return from(ctx, s.db.Snapshot, func(q Querier) ([]*thread.Thread, error) {
 		return within(q, bytes, (*thread.Thread).Size, threadsAfter, ScanThread, after, limit)
 	})
 }
 
-// Thread is thread.Tx.Thread and run.Tx.Thread.
+// Thread implements thread.Tx and run.Tx.
 func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) { return LoadThread(tx, t) }
 
-// InsertThread is thread.Tx.InsertThread and run.Tx.InsertThread.
+// InsertThread implements thread.Tx and run.Tx.
 func (tx *Tx) InsertThread(t *thread.Thread) error {
 	if _, err := tx.Writer.Thread(t.ID); err == nil {
 		return fault.New(fault.Conflict, "thread already exists")
@@ -103,7 +103,7 @@ func (tx *Tx) InsertThread(t *thread.Thread) error {
 	return tx.IndexThread(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
 }
 
-// HasActiveRuns is thread.Tx.HasActiveRuns.
+// HasActiveRuns implements thread.Tx.
 func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
 	tx.Lock(t)
 	return has(tx, HasActive, t)

@@ -11,7 +11,7 @@ import (
 	"understudy/transfer"
 )
 
-// Log is transfer.Target.Log.
+// Log implements transfer.Target.
 func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
 	l := &transfer.Log{}
 	var count []int
@@ -93,7 +93,7 @@ func batches(events iter.Seq2[*eventstore.Event, error]) iter.Seq2[[]*eventstore
 	}
 }
 
-// PutLog is transfer.Target.PutLog.
+// PutLog implements transfer.Target.
 func (s *Store) PutLog(ctx context.Context, t id.Thread, l *transfer.Log) error {
 	return s.db.Write(ctx, func(tx *Tx) error {
 		tx.Lock(t)
