@@ -16,8 +16,8 @@ import (
 	"understudy/thread"
 )
 
-// Each domain package declares a Write of its own, whose function takes its own Tx. One method cannot have four types: the adapters
-// below are the same store, seen by each.
+// Each service declares its own Store interface, whose Write takes a function of its own Tx. Go
+// has no overloading, so each service gets an adapter: the same store with the Write it needs.
 
 // Assistants returns the store as package assistant uses it.
 func (s *Store) Assistants() assistant.Store { return assistants{s} }
