@@ -138,7 +138,7 @@ func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warnin
 		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && !cmd.Flags().Changed("config") {
 			file = ""
 		}
-		cfg, warnings, err := config.Load(config.Source{Mode: config.Dev, File: file, Flags: given})
+		cfg, warnings, err := config.Load(config.Source{Mode: config.Dev, File: file, Flags: given, DataOnly: true})
 		if _, folder := given["data"]; err == nil && folder && given["database-url"] == "" {
 			cfg.DatabaseURL = "" // who names a folder means it, whatever the variables say
 		}

@@ -138,6 +138,7 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 		newChat(), newThreads(), newRuns(), newState(), newLogs(),
 		newImport(),
 		newExport(),
+		newBackup(), newRestore(),
 		newInit(),
 		newDoctor(), newHealth(),
 		&cobra.Command{

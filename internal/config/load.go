@@ -16,6 +16,8 @@ type Source struct {
 	Mode Mode
 	// File is the langgraph.json, relative to the current folder. Empty: none, and no graph is needed.
 	File string
+	// DataOnly: graphs are not executed, so that no interpreter is looked for.
+	DataOnly bool
 	// Flags that were given, by name without dashes.
 	Flags map[string]string
 	// Lookup finds environment variables. Nil: os.LookupEnv.
@@ -55,7 +57,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		mistakes = append(mistakes, Mistake{Text: "data: " + err.Error()})
 	}
 	mistakes = append(mistakes, c.validate()...)
-	if len(mistakes) == 0 && slices.ContainsFunc(c.Graphs, Graph.IsPython) {
+	if len(mistakes) == 0 && !src.DataOnly && slices.ContainsFunc(c.Graphs, Graph.IsPython) {
 		python, err := FindPython(c.Python, c.Dir, src.Lookup)
 		switch {
 		case err == nil:
