@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -531,4 +532,20 @@ func FuzzEvents(f *testing.F) {
 		checkForm(t, all)
 		sum(all)
 	})
+}
+
+// One client serves many runs at the same time, also when it has something to log.
+func TestConcurrentAnswers(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{Log: slog.New(slog.DiscardHandler)}, stream(event("odd")+event("[7]")+event(said)+event(finished)))
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			got, err := chunks(t.Context(), c)
+			if err != nil || sum(got).Content != "Hi" {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+	wg.Wait()
 }

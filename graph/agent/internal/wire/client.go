@@ -75,7 +75,7 @@ type Client struct {
 	opts Options
 	http http.Client
 	hide hider
-	mu   sync.Mutex
+	mu   sync.Mutex      // guards said
 	said map[string]bool // what was logged
 }
 
@@ -230,8 +230,8 @@ type attempt struct {
 	garbled string      // the last text that was not understood
 
 	timer   *time.Timer
-	mu      sync.Mutex
-	answers bool // bytes have come
+	mu      sync.Mutex // guards answers
+	answers bool       // bytes have come
 }
 
 func (t *attempt) run(ctx context.Context, body []byte) error {
@@ -372,10 +372,12 @@ func (t *attempt) events(body io.Reader) error {
 // skip logs an event that was not understood, each kind once.
 func (t *attempt) skip(odd *Misunderstood, data []byte) {
 	t.garbled = string(bytes.ToValidUTF8(data[:min(len(data), 300)], []byte("�")))
-	t.mu.Lock()
+	t.Client.mu.Lock()
 	known := t.said[odd.What] || len(t.said) > 100
-	t.said[odd.What] = true
-	t.mu.Unlock()
+	if !known {
+		t.said[odd.What] = true
+	}
+	t.Client.mu.Unlock()
 	if !known {
 		t.opts.Log.Warn("part of a model's answer not understood; skipped", "part", odd.What, "data", t.hide.text(t.garbled))
 	}
