@@ -37,6 +37,8 @@ it, changes nothing, and may be run beside a server. Exit code 0: all is well, w
 	asJSON := false
 	cmd.Flags().StringVarP(&file, "config", "c", file, "`FILE` that names the graphs [$UNDERSTUDY_CONFIG]")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array of findings")
+	models := false
+	cmd.Flags().BoolVar(&models, "models", false, "call each model of the declared agents once, with a tool and an image where declared")
 	for _, s := range config.Settings() {
 		if s.Of(config.Serve) {
 			addFlag(cmd.Flags(), s, config.Serve)
@@ -45,12 +47,12 @@ it, changes nothing, and may be run beside a server. Exit code 0: all is well, w
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		given := map[string]string{}
 		cmd.Flags().Visit(func(f *pflag.Flag) {
-			if f.Name != "config" && f.Name != "json" {
+			if f.Name != "config" && f.Name != "json" && f.Name != "models" {
 				given[f.Name] = f.Value.String()
 			}
 		})
 		out := cmd.OutOrStdout()
-		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}}
+		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}, Models: models}
 		if !asJSON {
 			e.Found = findingPrinter(out)
 		}

@@ -49,6 +49,7 @@ type AgentModel struct {
 	MaxCompletionTokens *bool
 	ReturnReasoning     *bool
 	PromptCaching       string
+	Images              bool // it reads images
 }
 
 // MCPServer is a program that provides tools to an agent.
@@ -265,6 +266,7 @@ func (f *file) model(m *AgentModel, v value, key string) {
 		"timeout":          f.setDuration(&m.Timeout, 24*time.Hour),
 		"idle_timeout":     f.setDuration(&m.IdleTimeout, 24*time.Hour),
 		"max_event_size":   f.setInt(&m.MaxEventSize, 1<<10, 1<<30),
+		"images":           f.setBool(&m.Images),
 		"api_key_header":   f.setText(&m.KeyHeader, "api-key"),
 		"max_completion_tokens": func(v value, key string) {
 			m.MaxCompletionTokens = new(bool)

@@ -9,7 +9,9 @@ import (
 
 // Case is a conversation with a provider: what the agent is, what the provider answers, and what is to come of it.
 type Case struct {
-	Line     int    // of the list of behaviors in docs/agent.md: what the case is about
+	// Line is the group: 1 the process, 2 response formats, 3 secrets, 4 summaries, 5 threads that change models, 6 Anthropic, 7 other
+	// providers, 8 timeouts, 9 parallel calls, 10 odd types, 11 errors, 12 texts.
+	Line     int
 	Name     string // letters, digits and -
 	Provider string // as in provider:model; "": openai
 	Name2    string // of the model; "": m

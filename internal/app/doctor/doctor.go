@@ -37,7 +37,7 @@ const (
 
 // Finding is what one check found.
 type Finding struct {
-	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph
+	Check   string   `json:"check"` // config, environment, data, database, redis, port, python, graph, model
 	Verdict Verdict  `json:"verdict"`
 	Text    string   `json:"text"`              // what is so
 	Mend    string   `json:"mend,omitempty"`    // what to do about it; "" when Text says it, or nothing is to be done
@@ -49,6 +49,7 @@ type Examination struct {
 	Source  config.Source
 	Environ []string      // of the process; nil: os.Environ
 	Import  time.Duration // what importing one graph may take; 0: a minute
+	Models  bool          // call each model of the declared agents once, which costs what such a call costs
 	Found   func(Finding) // is told of each as it is found, for importing graphs takes its time; nil: nobody is
 }
 
@@ -87,6 +88,9 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	d.port(cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
 		d.graphs(ctx, cfg)
+	}
+	if d.Models {
+		d.models(ctx, cfg)
 	}
 	return d.findings
 }

@@ -26,6 +26,7 @@ type patient struct {
 	flags   map[string]string
 	env     map[string]string
 	environ []string
+	models  bool
 }
 
 // newPatient makes one whose Python has no langgraph: a script that answers as asked.
@@ -58,7 +59,7 @@ func (p *patient) examine() string {
 			Mode: config.Serve, File: filepath.Join(p.dir, "langgraph.json"), Flags: p.flags,
 			Lookup: func(name string) (string, bool) { s, ok := p.env[name]; return s, ok },
 		},
-		Environ: p.environ, Import: 20 * time.Second,
+		Environ: p.environ, Import: 20 * time.Second, Models: p.models,
 	})
 	var text strings.Builder
 	for _, f := range findings {

@@ -150,6 +150,54 @@ func Declare(cfg *config.Config, g config.Graph, tools []agent.Tool, log *slog.L
 	return d.build(g.ID)
 }
 
+// Model is a model that langgraph.json names, and what its agent needs of it.
+type Model struct {
+	agent.Model
+	Name  string // as in the file
+	Place string // where it is named
+	Tools bool   // the agent calls tools
+	Image bool   // it is declared to read images
+}
+
+// Models opens the models of the declared agents and their middleware, each once. Models that cannot be opened are left out: Declare reports
+// them.
+func Models(cfg *config.Config, log *slog.Logger) (all []Model) {
+	var seen []config.AgentModel
+	add := func(g config.Graph, key string, m *config.AgentModel, tools bool) {
+		if m == nil {
+			return
+		}
+		for i, known := range seen {
+			if reflect.DeepEqual(known, *m) {
+				all[i].Tools = all[i].Tools || tools
+				return
+			}
+		}
+		d := declaration{Agent: g.Agent, cfg: cfg, log: log}
+		opened, err := d.model(*m)
+		if err != nil {
+			return
+		}
+		seen = append(seen, *m)
+		all = append(all, Model{Model: opened, Name: m.Name, Place: g.Agent.Key + "." + key, Tools: tools, Image: m.Images})
+	}
+	for _, g := range cfg.Graphs {
+		if g.Agent == nil {
+			continue
+		}
+		add(g, "model", &g.Agent.Model, len(g.Agent.Tools) > 0 || len(g.Agent.MCP) > 0 || g.Agent.ResponseFormat != nil)
+		for _, m := range g.Agent.Middleware {
+			if m.Summarization != nil {
+				add(g, "middleware.summarization.model", m.Summarization.Model, false)
+			}
+			if m.Title != nil {
+				add(g, "middleware.title.model", m.Title.Model, false)
+			}
+		}
+	}
+	return all
+}
+
 // declaration is an agent as langgraph.json has it, on its way to become one.
 type declaration struct {
 	*config.Agent

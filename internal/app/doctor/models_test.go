@@ -1,0 +1,52 @@
+package doctor
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/graph/agent/providertest"
+)
+
+// With Models each model is called once: with a tool where its agent has tools, with an image where it is declared to read them. Findings
+// say what works, and hold no secret.
+func TestModels(t *testing.T) {
+	t.Parallel()
+	call := providertest.Stream(providertest.Data(providertest.Calls(providertest.Piece("0", "a", "report_color", `{"color":"Red"}`)), providertest.Finish("tool_calls"),
+		`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, providertest.Done))
+	cases := []*providertest.Case{
+		{Name: "all", Replies: []providertest.Reply{call}},
+		{Name: "prose", Replies: []providertest.Reply{providertest.Answer("It is blue.")}},
+		{Name: "refuses", Replies: []providertest.Reply{providertest.JSON(401, `{"error":{"message":"Incorrect API key: `+providertest.Secret+`"}}`)}},
+		{Name: "claude", Provider: "anthropic", Replies: []providertest.Reply{providertest.Claude("end_turn", providertest.Text(0, "red"))}},
+	}
+	server := providertest.Serve(cases)
+	defer server.Close()
+	model := func(provider, name, more string) string {
+		return fmt.Sprintf(`{"name": "%s:m", "base_url": "%s/%s/v1", "api_key": "%s"%s}`, provider, server.URL, name, providertest.Secret, more)
+	}
+	p := newPatient(t)
+	p.write("langgraph.json", `{"graphs": {
+		"a": {"agent": {"model": `+model("openai", "all", `, "images": true`)+`, "tools": ["calculator"], "middleware": {"title": {"model": `+model("anthropic", "claude", "")+`}}}},
+		"b": {"agent": {"model": `+model("openai", "all", `, "images": true`)+`}},
+		"c": {"agent": {"model": `+model("openai", "prose", `, "images": true`)+`, "tools": ["calculator"]}},
+		"d": {"agent": {"model": `+model("openai", "refuses", "")+`}},
+		"e": {"agent": {"model": {"name": "scripted:", "script": [{"content": "hi"}]}}}}}`)
+	require.NotContains(t, p.examine(), "model: openai", "only with Models")
+	require.Empty(t, server.Sent("all"))
+	p.models = true
+	text := p.examine()
+	require.Regexp(t, `ok model: openai:m answers in \d+\.\d s: calls a tool, reads an image, reports usage →`, text)
+	require.Regexp(t, `ok model: anthropic:m answers in \d+\.\d s: reports usage →`, text)
+	require.Regexp(t, `warning model: openai:m answers in \d+\.\d s; not seen: calls a tool, reads an image, reports usage →  \["It is blue\."\]`, text)
+	require.Contains(t, text, "problem model: openai:m does not answer: model: 401 Unauthorized: Incorrect API key: [redacted] → check api_key of graphs.d.agent.model")
+	require.Contains(t, text, "ok model: scripted: needs no provider")
+	require.NotContains(t, text, providertest.Secret)
+	sent := server.Sent("all")
+	require.Len(t, sent, 1, "two agents have the same model")
+	require.Equal(t, "report_color", sent[0].Get("tools.0.function.name").Str)
+	require.Equal(t, "image_url", sent[0].Get("messages.0.content.1.type").Str)
+	require.Equal(t, gjson.Null, server.Sent("claude")[0].Get("tools").Type)
+}
