@@ -269,3 +269,36 @@ func TestACancelOfWhatWaitsIsOneWrite(t *testing.T) {
 		}
 	}
 }
+
+// A server whose storage is away when it ends does not wait for it: a run that has more records than may wait is let go with the grace period.
+func TestShutdownWhileRecordsWaitForTheStorage(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	var storage *unsteady
+	c.wrap = func(s run.Shared) run.Shared {
+		storage = &unsteady{Shared: s}
+		return storage
+	}
+	full, emitted := make(chan struct{}), atomic.Int64{}
+	in := c.start(map[string]script{"g": {stream: func(ctx context.Context, _ graph.Invocation, emit func(string, string)) error {
+		storage.away.Store(true)
+		close(full)
+		for ctx.Err() == nil {
+			emit("values", `{}`)
+			emitted.Add(1)
+		}
+		return context.Cause(ctx)
+	}}}, func(o *run.Options) { o.Grace = time.Millisecond })
+	req := request("g")
+	req.Resumable = true
+	_, err := in.runs.Create(t.Context(), in.newThread(), req)
+	require.NoError(t, err)
+	next(t, full)
+	require.Eventually(t, func() bool { return emitted.Load() >= 1024 }, time.Minute, time.Millisecond)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		in.stop()
+	}()
+	next(t, stopped)
+}

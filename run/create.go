@@ -74,7 +74,8 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 			}
 		}
 	}
-	free := s.slots.Reserve(len(reqs))
+	free := s.slots.Reserve(len(reqs)) // until it is given back, Run waits for what is launched here
+	defer func() { s.slots.Release(free) }()
 	var done []created
 	err := s.settler.writeReading(ctx, func(tx Tx, read *readings) error {
 		s.undo(done) // an attempt
@@ -96,7 +97,6 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 	})
 	if err != nil {
 		s.undo(done)
-		s.slots.Release(free)
 		if sub != nil {
 			sub.Close()
 		}
@@ -121,7 +121,6 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []Request, follo
 			s.queue.queued()
 		}
 	}
-	s.slots.Release(free)
 	if away != nil {
 		followed.failOver(ctx) // else its reader is interrupted: the run is there, and who was refused would ask for another
 	}

@@ -401,7 +401,8 @@ func outages(t *testing.T, rnd *rand.Rand, ahead time.Duration) {
 // remote is a bridge in memory that is interrupted as one over Redis is.
 type remote struct {
 	*bridge.Memory
-	away atomic.Bool
+	away  atomic.Bool
+	flush func() // called by FlushEnd; nil: nothing
 }
 
 // Subscribe implements bridge.Bridge.
@@ -417,6 +418,9 @@ func (r *remote) Flush(context.Context, id.Thread) error { return nil }
 
 // FlushEnd implements bridge.Remote.
 func (r *remote) FlushEnd(_ context.Context, _ id.Thread, end *bridge.Record) (bridge.Offset, error) {
+	if r.flush != nil {
+		r.flush()
+	}
 	return end.Offset, nil
 }
 

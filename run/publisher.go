@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"understudy/bridge"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -29,7 +31,8 @@ type publisher struct {
 
 	deferred sync.Map // id.Thread → *deferredStream, of runs that are not written
 	keep     chan kept
-	stopped  chan struct{} // closed when nothing is published any more
+	ends     errgroup.Group // of keepEnd
+	stopped  chan struct{}  // closed when nothing is published any more
 }
 
 func newPublisher(o *Options, shared bool, signals *signals, quit <-chan struct{}) *publisher {
@@ -38,6 +41,7 @@ func newPublisher(o *Options, shared bool, signals *signals, quit <-chan struct{
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
 		keep: make(chan kept, 1024), stopped: make(chan struct{}),
 	}
+	p.ends.SetLimit(endsAtOnce)
 	p.remote, _ = o.Bridge.(bridge.Remote)
 	p.numbers = shared || p.remote != nil
 	if p.remote != nil {
@@ -97,14 +101,22 @@ func (p *publisher) keepRecords(ctx context.Context) {
 	}
 }
 
-// keepRecord hands a record over. It waits when the storage is slower than the graph.
-func (p *publisher) keepRecord(k kept) bool {
+// keepRecord hands a record over. It waits when the storage is slower than the graph, but not for a storage that is away when the server ends: then the
+// record is dropped.
+func (p *publisher) keepRecord(ctx context.Context, k kept) bool {
 	select {
 	case p.keep <- k:
 		return true
-	case <-p.stopped:
-		return false
+	default:
 	}
+	select {
+	case p.keep <- k:
+		return true
+	case <-ctx.Done():
+	case <-p.quit:
+	case <-p.stopped:
+	}
+	return false
 }
 
 // writeRecords returns when the records are written, or cannot be. When instances share the storage and it is away it is waited for: what was shown
@@ -149,7 +161,7 @@ func (p *publisher) writeRecords(ctx context.Context, batch []kept) {
 // flushRecords returns when all records published before are written.
 func (p *publisher) flushRecords(ctx context.Context) {
 	done := make(chan struct{})
-	if !p.keepRecord(kept{done: done}) {
+	if !p.keepRecord(ctx, kept{done: done}) {
 		return
 	}
 	select {
@@ -169,6 +181,7 @@ func (p *publisher) record(r *Run, kind bridge.Kind, event string, data []byte) 
 
 // publish sends records on the thread's stream, and keeps those of resumable runs.
 func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
+	detached := context.WithoutCancel(ctx)
 	if r.published != nil {
 		for _, rec := range records {
 			if rec.Attempt > 0 {
@@ -176,10 +189,10 @@ func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Reco
 			}
 		}
 	}
-	if b, ok := p.deferred.Load(r.Thread); ok && b.(*deferredStream).publish(context.WithoutCancel(ctx), records) {
+	if b, ok := p.deferred.Load(r.Thread); ok && b.(*deferredStream).publish(detached, records) {
 		return
 	}
-	if err := p.bridge.Publish(context.WithoutCancel(ctx), r.Thread, records); err != nil {
+	if err := p.bridge.Publish(detached, r.Thread, records); err != nil {
 		p.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
 		return
 	}
@@ -189,24 +202,34 @@ func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Reco
 	}
 	for _, rec := range records {
 		if rec.Kept && !rec.Ephemeral && (rec.Kind != bridge.Terminal || p.remote == nil) { // see keepEnd
-			p.keepRecord(kept{thread: r.Thread, record: rec})
+			p.keepRecord(detached, kept{thread: r.Thread, record: rec})
 		}
 	}
 }
 
 // keepEnd keeps the record of a run's end, which can only be published after the commit: the next run may have begun elsewhere by then, and the live
-// stream has the record behind that one's first. It is kept under the offset it has there, or was given if that is not known in time.
+// stream has the record behind that one's first. It is kept under the offset it has there, or was given if that is not known in time. It does not wait.
 func (p *publisher) keepEnd(ctx context.Context, r *Run, end *bridge.Record) {
 	if p.remote == nil || !end.Kept || !durable(r) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushPatience)
-	defer cancel()
-	at, _ := p.remote.FlushEnd(ctx, r.Thread, end) // on an error it is what was given
-	stored := *end
-	stored.Offset = at
-	p.keepRecord(kept{thread: r.Thread, record: &stored})
+	// Whoever ends a run, or takes over those of a dead server one after the other, does not wait for Redis.
+	detached := context.WithoutCancel(ctx)
+	waits := p.ends.TryGo(func() error {
+		ctx, cancel := context.WithTimeout(detached, flushPatience)
+		defer cancel()
+		stored := *end
+		stored.Offset, _ = p.remote.FlushEnd(ctx, r.Thread, end) // on an error it is what was given
+		p.keepRecord(detached, kept{thread: r.Thread, record: &stored})
+		return nil
+	})
+	if !waits {
+		p.keepRecord(detached, kept{thread: r.Thread, record: end})
+	}
 }
+
+// endsAtOnce bounds the ends of runs that wait for Redis. Above it they are stored under the offsets that they were given.
+const endsAtOnce = 256
 
 // flushPatience bounds how long the end of a resumable run waits for Redis.
 const flushPatience = 2 * time.Second

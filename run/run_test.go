@@ -613,6 +613,117 @@ func TestShutdownHandsBackAndTheNextServerGoesOn(t *testing.T) {
 	}, w.events(f))
 }
 
+// paused is a storage whose next write returns only when it may.
+type paused struct {
+	run.Store
+	armed           atomic.Bool
+	written, resume chan struct{}
+}
+
+func (p *paused) Write(ctx context.Context, fn func(run.Tx) error) error {
+	err := p.Store.Write(ctx, fn)
+	if p.armed.Swap(false) {
+		close(p.written)
+		<-p.resume
+	}
+	return err
+}
+
+// A run that is claimed while it is created, and not executed yet, when the server ends: it is handed back before the service returns.
+func TestShutdownWaitsForRunsThatAreBeingCreated(t *testing.T) {
+	t.Parallel()
+	for _, stateless := range []bool{false, true} {
+		started, ending := make(chan id.Run, 8), make(chan struct{})
+		last := script{stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
+			started <- inv.Run
+			<-ctx.Done()
+			close(ending)
+			return context.Cause(ctx)
+		}}
+		w := newWorld(t, map[string]script{"hang": hang(started), "last": last}, func(o *run.Options) { o.Grace = time.Millisecond })
+		w.stop()
+		storage := &paused{written: make(chan struct{}), resume: make(chan struct{})}
+		w.wrap = func(s run.Store) run.Store {
+			storage.Store = s
+			return storage
+		}
+		w.start()
+		th := id.Thread("")
+		if !stateless {
+			th = w.thread()
+		}
+		_, err := w.runs.Create(t.Context(), w.thread(), request("last"))
+		require.NoError(t, err)
+		next(t, started)
+		req := request("hang")
+		req.OnCompletion = "keep"
+		created := make(chan *run.Run, 1)
+		storage.armed.Store(true)
+		go func() {
+			r, err := w.runs.Create(t.Context(), th, req)
+			if err != nil {
+				t.Error(err)
+			}
+			created <- r
+		}()
+		next(t, storage.written)
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			w.stop()
+		}()
+		next(t, ending) // the grace period is over
+		require.Never(t, func() bool {
+			select {
+			case <-stopped:
+				return true
+			default:
+				return false
+			}
+		}, 200*time.Millisecond, 10*time.Millisecond, "the service returned while a run was being created")
+		close(storage.resume)
+		next(t, stopped)
+		r := next(t, created)
+		rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: w.dir})
+		require.NoError(t, err)
+		row, err := rows.Runs().Run(t.Context(), r.Thread, r.ID)
+		require.NoError(t, err)
+		require.Equal(t, run.Pending, row.Status, "handed back")
+		require.NoError(t, rows.Close())
+	}
+}
+
+// A start finishes cancels that the last server did not, however many there are, before the service works.
+func TestManyCancelsAtTheStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"echo": echo}, nil)
+	w.stop()
+	rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: w.dir})
+	require.NoError(t, err)
+	var all []*run.Run
+	now := time.Now()
+	require.NoError(t, rows.Runs().Write(t.Context(), func(tx run.Tx) error {
+		for range 1100 {
+			row := &thread.Thread{ID: id.NewThread(), CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Metadata: json.RawMessage(`{}`), Config: json.RawMessage(`{}`), Status: thread.Busy}
+			r := &run.Run{
+				ID: id.NewRun(), Thread: row.ID, Assistant: id.DefaultAssistant("echo"), Graph: "echo", Metadata: json.RawMessage(`{}`), Status: run.Running, Strategy: run.Enqueue,
+				CreatedAt: now, UpdatedAt: now, StartedAt: now, Attempt: 1, Owner: "another", Cancel: run.CancelInterrupt, Kwargs: run.Arguments{Config: json.RawMessage(`{}`)},
+			}
+			r.Kwargs.Resumable = true
+			all = append(all, r)
+			if err := errors.Join(tx.InsertThread(row), tx.InsertRun(r)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.NoError(t, rows.Close())
+	w.start()
+	for _, r := range all {
+		require.Equal(t, run.Interrupted, w.status(r.Thread, r.ID))
+	}
+}
+
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]script{"echo": echo}, nil)

@@ -193,11 +193,18 @@ func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
 		return fmt.Errorf("the time of the database: %w", err)
 	}
 	s.followers.started = s.Now()
+	// Ends of resumable runs are kept, however many there are.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping sync.WaitGroup
+	keeping.Go(func() { s.publisher.keepRecords(work) })
+	defer keeping.Wait()
+	defer stop()
 	return s.queue.recover(ctx, busy)
 }
 
 // Run executes runs, fires crons and sends webhooks until ctx ends. Then it claims nothing more, gives running runs the grace period,
-// hands the rest back to the queue, and returns when everything has stopped.
+// hands the rest back to the queue, and returns when everything has stopped. A run that is being created meanwhile is waited for, as long as its
+// request's context lets it.
 func (s *Service) Run(ctx context.Context) error {
 	// What executions need after the end of ctx (finishing, handing back) has its own context.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -225,7 +232,11 @@ func (s *Service) Run(ctx context.Context) error {
 	s.slots.Close()
 	s.executions.close()
 	ended := make(chan struct{})
-	go func() { s.executions.running.Wait(); close(ended) }()
+	go func() {
+		<-s.slots.Idle() // a run that is being created has a slot before it has an execution
+		s.executions.running.Wait()
+		close(ended)
+	}()
 	grace := time.NewTimer(s.Grace)
 	defer grace.Stop()
 	beats := time.NewTicker(s.Lease / 4)
@@ -243,6 +254,7 @@ func (s *Service) Run(ctx context.Context) error {
 			s.executions.cancelAll("", errShutdown)
 		}
 	}
+	_ = s.publisher.ends.Wait() // which has no error
 	close(s.publisher.stopped)
 	stop()
 	last.Wait()

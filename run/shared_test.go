@@ -245,6 +245,36 @@ func TestLeasesThatEndedAreTakenOver(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// What a dead server left is taken over without waiting for Redis to have the ends of runs that were cancelled.
+func TestTakeoversDoNotWaitForRedis(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.open()
+	slow := make(chan struct{})
+	c.carry = func(bridge.Bridge) bridge.Bridge { return &remote{Memory: c.bridge, flush: func() { <-slow }} }
+	var cancelled []*run.Run
+	for n := range 300 {
+		r := left(t, s, time.Now().Add(time.Duration(n-400)*time.Second), run.CancelInterrupt)
+		r.Kwargs.Resumable = true
+		require.NoError(t, s.Runs().Write(t.Context(), func(tx run.Tx) error { return tx.UpdateRun(r) }))
+		cancelled = append(cancelled, r)
+	}
+	last := left(t, s, time.Now().Add(-time.Second), "")
+	in := c.start(map[string]script{"g": echo}, nil)
+	in.reaches(last.Thread, last.ID, run.Success)
+	for _, r := range cancelled {
+		require.Equal(t, run.Interrupted, in.status(r.Thread, r.ID))
+	}
+	close(slow)
+	in.stop()
+	for _, r := range cancelled {
+		records, err := s.Runs().Records(t.Context(), r.Thread, bridge.Offset{}, 0)
+		require.NoError(t, err)
+		require.Len(t, records, 1, "the end is stored")
+		require.Equal(t, bridge.Terminal, records[0].Kind)
+	}
+}
+
 func TestCronsAndWebhooksHappenOnceAcrossInstances(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

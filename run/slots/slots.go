@@ -30,11 +30,12 @@ type Slots struct {
 	places  map[string]int  // left, of the graphs that have a limit
 	line    []*Turn         // of suspects, which are executed one after the other
 	closed  bool
+	idle    chan struct{} // closed when no slot is taken and none can be any more
 }
 
 // New returns free slots. limits are numbers of places by graph, 0 for none; other graphs share the slots alone. wake must not block.
 func New(slots int, limits map[string]int, wake func()) *Slots {
-	return &Slots{most: max(0, slots), free: max(0, slots), places: maps.Clone(limits), wake: wake}
+	return &Slots{most: max(0, slots), free: max(0, slots), places: maps.Clone(limits), wake: wake, idle: make(chan struct{})}
 }
 
 // Len returns how many slots there are.
@@ -44,7 +45,20 @@ func (s *Slots) Len() int { return s.most }
 func (s *Slots) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	if !s.closed {
+		s.closed = true
+		s.rest()
+	}
+}
+
+// Idle is closed after Close when all slots that were taken, or only reserved, have been given back.
+func (s *Slots) Idle() <-chan struct{} { return s.idle }
+
+// rest closes idle when it is time. s.mu is held, and closed was set or a slot given back.
+func (s *Slots) rest() {
+	if s.closed && s.free+s.owed == s.most {
+		close(s.idle)
+	}
 }
 
 // Arrived notes that a run of the queue may want a free slot.
@@ -170,10 +184,11 @@ func (s *Slots) wakeQueue() {
 func (s *Slots) giveBack(n int) {
 	if s.waiting.Load() {
 		s.owed += n
-		return
+	} else {
+		s.free += n
+		s.grant()
 	}
-	s.free += n
-	s.grant()
+	s.rest()
 }
 
 // grant gives free slots to those that wait. s.mu is held.

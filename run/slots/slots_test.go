@@ -150,8 +150,21 @@ func TestSlots(t *testing.T) {
 			require.Equal(t, most, s.Reserve(100), "seed %d: slots were lost", seed)
 			require.Equal(t, []string{"never"}, s.Full())
 			s.Close()
-			s.Release(1)
-			require.Zero(t, s.Reserve(1))
+			s.Close()
+			for n := range most {
+				select {
+				case <-s.Idle():
+					require.Fail(t, "idle while slots are taken", "seed %d: %d", seed, most-n)
+				default:
+				}
+				if n%2 == 0 {
+					s.Release(1)
+				} else {
+					s.Done("free")
+				}
+				require.Zero(t, s.Reserve(1))
+			}
+			<-s.Idle()
 		})
 	}
 }
@@ -171,6 +184,8 @@ func TestNoSlots(t *testing.T) {
 	require.Zero(t, s.Reserve(1))
 	require.Zero(t, s.ReserveQueued(1))
 	require.False(t, s.ReserveSoon(t.Context()))
+	s.Close()
+	<-s.Idle()
 }
 
 func ExampleSlots() {
