@@ -1,6 +1,9 @@
 package pregel
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // input is what a run starts with.
 type input struct {
@@ -9,33 +12,124 @@ type input struct {
 	command *commandInput
 }
 
+// startKind says how a loop goes on from the checkpoint that it loaded.
+type startKind int
+
+const (
+	startFresh   startKind = iota // with an input
+	startResume                   // where the checkpoint stopped
+	startFork                     // as startResume, on a branch of its own: the checkpoint has a successor already, or may get one
+	startPassive                  // a subgraph without input, in a run that began otherwise: it does what the checkpoint says
+	startEmpty                    // without input or checkpoint: an error
+)
+
+// start is how a loop starts.
+type start struct {
+	kind startKind
+	// replays: the caller named a checkpoint, and does not answer an interrupt of it. What it answered before does not count.
+	replays bool
+	// byClient: the checkpoint is a state update or a fork.
+	byClient bool
+}
+
+func (s start) resumes() bool { return s.kind == startResume || s.kind == startFork }
+
+// startOf decides the kind of start.
+func (l *loop) startOf(in input) start {
+	s := start{byClient: l.byClient()}
+	named := l.addressed != "" || l.nested && l.x.replay != nil
+	inMap := slices.ContainsFunc(l.above, func(f field) bool { return f.name == l.ns })
+	answers := in.command != nil && in.command.resume != nil || l.resuming != nil && *l.resuming
+	s.replays = named && (l.nested && inMap || !answers)
+
+	resumes := !in.given || in.command != nil || !l.nested && l.x.run != "" && l.meta.run == string(l.x.run)
+	if l.resuming != nil { // the graph around it has decided
+		resumes = *l.resuming
+	}
+	switch {
+	case resumes && l.cp.written() && s.replays && (!s.byClient || l.superseded):
+		s.kind = startFork
+	case resumes && l.cp.written():
+		s.kind = startResume
+	case in.given:
+		s.kind = startFresh
+	case l.resuming != nil:
+		s.kind = startPassive
+	default:
+		s.kind = startEmpty
+	}
+	return s
+}
+
+func (l *loop) byClient() bool {
+	return l.meta.source == sourceUpdate || l.meta.source == sourceFork
+}
+
 // first prepares the first step: LangGraph's _first.
 func (l *loop) first(in input) error {
-	resumeFlag := !in.given || in.command != nil || !l.nested && l.x.run != "" && l.meta.run == string(l.x.run)
-	if l.resuming != nil {
-		resumeFlag = *l.resuming
+	s := l.startOf(in)
+	l.replaying = s.replays || l.superseded
+	if s.replays {
+		l.forget(writeResume)
 	}
-	resuming := l.cp.written() && resumeFlag
-	isAddressed := l.addressed != "" || l.nested && l.x.replay != nil
-	inMap := slices.ContainsFunc(l.above, func(f field) bool { return f.name == l.ns })
-	traveling := isAddressed && (l.nested && inMap ||
-		!(in.command != nil && in.command.resume != nil || l.resuming != nil && *l.resuming))
-	l.replaying = traveling || l.superseded
-	if traveling {
-		l.pending = slices.DeleteFunc(l.pending, func(w pendingWrite) bool { return w.channel == writeResume })
-	}
-	ownUpdate := l.meta.source == sourceUpdate || l.meta.source == sourceFork
-	forks := resuming && traveling && (!ownUpdate || l.superseded)
-	replayBound := ""
 	var carried []pendingWrite
-	updated, known := l.cp.updated, l.cp.hasUpdated && len(l.cp.updated) > 0
-
 	if in.command != nil {
 		var err error
-		if carried, err = l.command(in.command, forks); err != nil {
+		if carried, err = l.command(in.command, s.kind == startFork); err != nil {
 			return err
 		}
 	}
+	updated, known := l.cp.updated, l.cp.hasUpdated && len(l.cp.updated) > 0
+	more, err := l.applyNulls(carried)
+	if err != nil {
+		return err
+	}
+	if known && len(more) > 0 {
+		updated = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(updated), more...))))
+	}
+	bound := "" // of the replay
+	switch s.kind {
+	case startFresh:
+		if err := l.startFresh(in, updated, known); err != nil {
+			return err
+		}
+	case startFork:
+		if s.byClient {
+			bound = l.prevParent
+		}
+		if err := l.startFork(); err != nil {
+			return err
+		}
+		l.updated, l.known = updated, known
+	case startResume:
+		l.startResume()
+		l.updated, l.known = updated, known
+	case startPassive:
+		l.updated, l.known = updated, known
+	case startEmpty:
+		return Errorf(nameEmptyInput, "Received no input for %s", START)
+	}
+	if l.nested {
+		return nil
+	}
+	if s.replays {
+		if bound == "" && l.byClient() {
+			bound = l.prevParent
+		}
+		l.x.replay = &replayState{before: cmp.Or(bound, l.cp.id), visited: map[string]bool{}}
+	}
+	resumes := s.resumes()
+	l.resuming = &resumes
+	return nil
+}
+
+// forget drops the pending writes of a channel.
+func (l *loop) forget(channel string) {
+	l.pending = slices.DeleteFunc(l.pending, func(w pendingWrite) bool { return w.channel == channel })
+}
+
+// applyNulls applies the writes of no task, those of the checkpoint and carried ones, and returns the channels that changed.
+func (l *loop) applyNulls(carried []pendingWrite) (updated []string, err error) {
 	var nulls []write
 	for _, w := range l.pending {
 		if w.task == nullTask {
@@ -45,71 +139,58 @@ func (l *loop) first(in input) error {
 	for _, w := range carried {
 		nulls = append(nulls, write{w.channel, w.v})
 	}
-	if len(nulls) > 0 {
-		more, err := l.applyWrites([]*task{{name: writeInput, writes: nulls}}, true)
-		if err != nil {
-			return err
-		}
-		if known {
-			updated = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(updated), more...))))
-		}
+	if len(nulls) == 0 {
+		return nil, nil
 	}
-	switch {
-	case resuming:
-		for i := range l.g.chans {
-			if v := l.cp.versions[i]; v != "" {
-				l.cp.see(writeInterrupt, l.g.chans[i].name, v)
-			}
-		}
-		if l.cp.seen[writeInterrupt] == nil {
-			l.cp.seen[writeInterrupt] = map[string]string{}
-		}
-		if forks {
-			if ownUpdate && l.prevParent != "" {
-				replayBound = l.prevParent
-			}
-			l.pending = slices.DeleteFunc(l.pending, func(w pendingWrite) bool { return w.channel == writeInterrupt })
-			if _, err := l.put(sourceFork, false); err != nil {
-				return err
-			}
-		}
-		l.showValues()
-		l.updated, l.known = updated, known
-	case in.given:
-		if in.command != nil { // no checkpoint to resume: the Command is the input of the thread
-			in.v = &value{kind: ofGo, goVal: in.command}
-		}
-		var discarded []*task
-		if l.cp.written() {
-			discarded = l.prepare(updated, known)
-		}
-		all := append(discarded, &task{name: writeInput, writes: []write{{START, in.v}}})
-		var err error
-		if l.updated, err = l.applyWrites(all, true); err != nil {
-			return err
-		}
-		l.known = true
-		if _, err := l.put(sourceInput, false); err != nil {
-			return err
-		}
-	case l.resuming == nil:
-		return Errorf(nameEmptyInput, "Received no input for %s", START)
-	default:
-		l.updated, l.known = updated, known
+	return l.applyWrites([]*task{{name: writeInput, writes: nulls}}, true)
+}
+
+// startFresh applies the input, in place of the tasks that the checkpoint would have next, and saves it.
+func (l *loop) startFresh(in input, updated []string, known bool) error {
+	v := in.v
+	if in.command != nil { // no checkpoint to resume: the Command is the input of the thread
+		v = &value{kind: ofGo, goVal: in.command}
 	}
-	if !l.nested {
-		if traveling {
-			before := l.cp.id
-			if replayBound != "" {
-				before = replayBound
-			} else if (l.meta.source == sourceUpdate || l.meta.source == sourceFork) && l.prevParent != "" {
-				before = l.prevParent
-			}
-			l.x.replay = &replayState{before: before, visited: map[string]bool{}}
-		}
-		l.resuming = &resuming
+	var all []*task
+	if l.cp.written() {
+		all = l.prepare(updated, known)
 	}
+	all = append(all, &task{name: writeInput, writes: []write{{START, v}}})
+	var err error
+	if l.updated, err = l.applyWrites(all, true); err != nil {
+		return err
+	}
+	l.known = true
+	_, err = l.put(sourceInput, false)
+	return err
+}
+
+// startResume notes that no channel has news for an interrupt before a node.
+func (l *loop) startResume() {
+	l.seeInterrupt()
+	l.showValues()
+}
+
+// startFork is startResume on a new checkpoint, without the interrupts of the one it copies.
+func (l *loop) startFork() error {
+	l.seeInterrupt()
+	l.forget(writeInterrupt)
+	if _, err := l.put(sourceFork, false); err != nil {
+		return err
+	}
+	l.showValues()
 	return nil
+}
+
+func (l *loop) seeInterrupt() {
+	for i := range l.g.chans {
+		if v := l.cp.versions[i]; v != "" {
+			l.cp.see(writeInterrupt, l.g.chans[i].name, v)
+		}
+	}
+	if l.cp.seen[writeInterrupt] == nil {
+		l.cp.seen[writeInterrupt] = map[string]string{}
+	}
 }
 
 // command turns a Command into writes. With forks they are only returned, because the run saves them with its fork.
