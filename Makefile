@@ -12,7 +12,6 @@ PYTHON ?= python3
 export UNDERSTUDY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy
 
 GOLANGCI := 2.15.0
-STATICCHECK := 0.8.2
 
 .PHONY: help
 help: ## list the targets
@@ -48,13 +47,11 @@ setup: ## install what the tests need: Debian packages, Python and JavaScript pa
 	@conformance/setup >/dev/null
 
 .PHONY: check
-check: ## formatting, vet, staticcheck, go.mod
+check: ## formatting, go.mod, vet, golangci-lint
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
 	@$(GO) mod tidy -diff
 	@$(GO) vet ./...
-	@tool="$$UNDERSTUDY_CACHE/bin/staticcheck-$(STATICCHECK)"; [ -x "$$tool" ] || { echo "installing staticcheck $(STATICCHECK)"; \
-		GOBIN="$$tool.d" $(GO) install honnef.co/go/tools/cmd/staticcheck@v$(STATICCHECK); mv "$$tool.d/staticcheck" "$$tool"; rmdir "$$tool.d"; }; \
-	"$$tool" ./...
+	@$(MAKE) lint
 
 .PHONY: race
 race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds
