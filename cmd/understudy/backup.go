@@ -10,8 +10,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"understudy/internal/app/moving"
 	"understudy/internal/config"
-	"understudy/storage/sqlite"
 )
 
 func newBackup() *cobra.Command {
@@ -36,7 +36,7 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
 	cmd.Flags().SortFlags = false
 	load := dataFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := folderOnly(load, "pg_dump --format=custom --file understudy.dump URL")
+		cfg, _, err := load()
 		if err != nil {
 			return err
 		}
@@ -48,13 +48,10 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
 		defer stop()
 		began := time.Now()
 		progress := newByteProgress(cmd.ErrOrStderr())
-		m, err := sqlite.Backup(ctx, cfg.Data, filepath.Clean(to), version(), progress.report)
+		m, err := moving.Backup(ctx, cfg, filepath.Clean(to), version(), progress.report)
 		progress.end()
-		if errors.Is(err, sqlite.ErrNoFolder) {
-			return fmt.Errorf("%s has no database to back up: name the data folder with --data", cfg.Data)
-		}
 		if err != nil {
-			return err
+			return folderOnly(err, "pg_dump --format=custom --file understudy.dump URL")
 		}
 		out := cmd.OutOrStdout()
 		describeBackup(out, m)
@@ -64,21 +61,15 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
 	return cmd
 }
 
-// folderOnly loads settings that name a data folder. For a database it says which command to use.
-func folderOnly(load func() (*config.Config, []config.Warning, error), instead string) (*config.Config, error) {
-	cfg, _, err := load()
-	switch {
-	case err != nil:
-		return nil, err
-	case cfg.DatabaseURL != "":
-		return nil, usageError{fmt.Errorf("the data is in Postgres (%s): use `%s`, or name a data folder with --data; see docs/backup.md", cfg.DatabasePlace(), instead)}
-	case cfg.Data == sqlite.InMemory:
-		return nil, usageError{errors.New("a data folder in memory is gone at the end: name one on disk with --data")}
+// folderOnly adds to an error about data that is in no folder what to do instead.
+func folderOnly(err error, instead string) error {
+	if errors.Is(err, moving.ErrNotFolder) {
+		return usageError{fmt.Errorf("%w: for Postgres use `%s`, or name a folder with --data; see docs/backup.md", err, instead)}
 	}
-	return cfg, nil
+	return err
 }
 
-func describeBackup(out io.Writer, m *sqlite.Manifest) {
+func describeBackup(out io.Writer, m *moving.Manifest) {
 	for _, f := range m.Files {
 		fmt.Fprintf(out, "%-40s %12s  sha256 %s…\n", f.Path, config.ByteSize(f.Bytes).String(), f.SHA256[:16])
 	}

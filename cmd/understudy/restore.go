@@ -1,13 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"understudy/storage/sqlite"
+	"understudy/internal/app/moving"
 )
 
 func newRestore() *cobra.Command {
@@ -28,30 +28,30 @@ next start the server resumes the runs that were pending or running when the bac
 	cmd.Flags().BoolVar(&replace, "replace", false, "move a database that is there aside")
 	load := dataFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := folderOnly(load, "pg_restore --clean --if-exists --dbname URL understudy.dump")
+		cfg, _, err := load()
 		if err != nil {
 			return err
 		}
 		ctx, stop := untilSignal(cmd.Context(), newLog(cfg, cmd.ErrOrStderr()))
 		defer stop()
 		progress := newByteProgress(cmd.ErrOrStderr())
-		o := sqlite.RestoreOptions{Report: progress.report}
+		aside := ""
 		if replace {
-			o.Replace = ".before-" + time.Now().UTC().Format("20060102T150405Z")
+			aside = ".before-" + time.Now().UTC().Format("20060102T150405Z")
 		}
-		m, err := sqlite.Restore(ctx, args[0], cfg.Data, o)
+		m, err := moving.Restore(ctx, cfg, args[0], aside, progress.report)
 		progress.end()
-		if err != nil && strings.HasSuffix(err.Error(), "has a database already") {
+		if errors.Is(err, moving.ErrOccupied) {
 			return fmt.Errorf("%w: name another folder with --data, or keep the old database aside with --replace", err)
 		}
 		if err != nil {
-			return err
+			return folderOnly(err, "pg_restore --clean --if-exists --dbname URL understudy.dump")
 		}
 		out := cmd.OutOrStdout()
 		describeBackup(out, m)
 		fmt.Fprintf(out, "verified and restored into %s: the data of %s\n", cfg.Data, m.Created.Local().Format("2006-01-02 15:04:05"))
 		if replace {
-			fmt.Fprintf(out, "a database that was there is kept with the ending %s\n", o.Replace)
+			fmt.Fprintf(out, "a database that was there is kept with the ending %s\n", aside)
 		}
 		return nil
 	}

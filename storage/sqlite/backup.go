@@ -214,6 +214,9 @@ func checkDatabase(ctx context.Context, path string) (schema int, err error) {
 	return schema, nil
 }
 
+// ErrOccupied is returned by Restore for a data folder that has a database.
+var ErrOccupied = errors.New("the folder has a database already")
+
 // RestoreOptions configure Restore.
 type RestoreOptions struct {
 	// Replace moves databases that are there aside, to names with this suffix. "": they are an error.
@@ -247,7 +250,7 @@ func Restore(ctx context.Context, from, dir string, o RestoreOptions) (m *Manife
 		}
 		defer lock.Close()
 		if _, err := os.Lstat(to); err == nil && o.Replace == "" {
-			return nil, fmt.Errorf("%s has a database already", filepath.Dir(to))
+			return nil, fmt.Errorf("%s: %w", filepath.Dir(to), ErrOccupied)
 		}
 		copies = append(copies, to+".restoring")
 		if err := restoreFile(ctx, filepath.Join(from, filepath.FromSlash(f.Path)), to+".restoring", f, o.Report); err != nil {

@@ -1,0 +1,50 @@
+package moving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"understudy/internal/config"
+	"understudy/storage/sqlite"
+)
+
+// Manifest says what a backup holds.
+type Manifest = sqlite.Manifest
+
+// ErrNotFolder is returned for settings whose data is in no folder on disk: in Postgres, or in memory.
+var ErrNotFolder = errors.New("no data folder on disk")
+
+// ErrOccupied is returned for a data folder that has a database when it may not be replaced.
+var ErrOccupied = sqlite.ErrOccupied
+
+// Backup copies the data folder of cfg to a new folder, also while a server works on it.
+func Backup(ctx context.Context, cfg *config.Config, to, version string, report sqlite.Report) (*Manifest, error) {
+	if err := onDisk(cfg); err != nil {
+		return nil, err
+	}
+	m, err := sqlite.Backup(ctx, cfg.Data, to, version, report)
+	if errors.Is(err, sqlite.ErrNoFolder) {
+		return nil, fmt.Errorf("%s has no database to back up: name the data folder with --data", cfg.Data)
+	}
+	return m, err
+}
+
+// Restore verifies a backup and puts it into the data folder of cfg, of which no server may be running. aside is the ending of databases that are
+// replaced; "": they are an ErrOccupied.
+func Restore(ctx context.Context, cfg *config.Config, from, aside string, report sqlite.Report) (*Manifest, error) {
+	if err := onDisk(cfg); err != nil {
+		return nil, err
+	}
+	return sqlite.Restore(ctx, from, cfg.Data, sqlite.RestoreOptions{Replace: aside, Report: report})
+}
+
+func onDisk(cfg *config.Config) error {
+	switch {
+	case cfg.DatabaseURL != "":
+		return fmt.Errorf("%w: the data is in Postgres (%s)", ErrNotFolder, cfg.DatabasePlace())
+	case cfg.Data == sqlite.InMemory:
+		return fmt.Errorf("%w: the data folder is in memory and gone at the end", ErrNotFolder)
+	}
+	return nil
+}
