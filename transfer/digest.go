@@ -20,8 +20,9 @@ import (
 
 type sum [16]byte
 
-// sums are the digests of a thread's parts. They are equal when the same graph reads the same from both: differences in form between
-// databases (order of keys, place of a small value, null as a row or inline) do not count.
+// sums are the digests of a thread's parts. They are equal when the same graph reads the same from
+// both: differences in form between databases (order of keys, place of a small value, null as a
+// row or inline) do not count.
 type sums struct {
 	checkpoints map[place]sum
 	values      map[valueKey]sum
@@ -92,8 +93,8 @@ func (s *sums) add(p *Step) error {
 	return nil
 }
 
-// compare returns the parts of s that are missing or different in other. If other has continued on its own, writes on its checkpoints
-// may have changed.
+// compare returns the parts of s that are missing or different in other. If other has continued on
+// its own, writes on its checkpoints may have changed.
 func (s *sums) compare(other *sums) error {
 	var wrong []string
 	for k, v := range s.checkpoints {
@@ -164,7 +165,8 @@ func digestItem(i *store.Item) sum {
 	return digest([]byte(strings.Join(i.Namespace, "\x1f")), []byte(i.Key), canonical(i.Value))
 }
 
-// splitData returns a checkpoint without its values, in canonical form, and its inline values and versions by channel.
+// splitData returns a checkpoint without its values, in canonical form, and its inline values and
+// versions by channel.
 func splitData(data json.RawMessage) (rest []byte, inline map[string]json.RawMessage, versions map[string]string, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -185,7 +187,8 @@ func splitData(data json.RawMessage) (rest []byte, inline map[string]json.RawMes
 	return canonical(text), inline, versions, err
 }
 
-// packed returns a stored value of any form as msgpack. Values that cannot be read are returned unchanged.
+// packed returns a stored value of any form as msgpack. Values that cannot be read are returned
+// unchanged.
 func packed(typ string, data []byte) ([]byte, error) {
 	out, err := jsonplus.Pack(typ, data)
 	if errors.Is(err, jsonplus.ErrType) || errors.Is(err, jsonplus.ErrPickle) {

@@ -18,9 +18,11 @@ import (
 	"understudy/thread"
 )
 
-// TranscriptSource is a Source with whole conversations, including messages that its checkpoints no longer have.
+// TranscriptSource is a Source with whole conversations, including messages that its checkpoints
+// no longer have.
 type TranscriptSource interface {
-	// Transcript returns the messages of a thread as people see them, oldest first, without markers; nil when the source has none.
+	// Transcript returns the messages of a thread as people see them, oldest first, without
+	// markers; nil when the source has none.
 	Transcript(ctx context.Context, t *Thread) ([]json.RawMessage, error)
 }
 
@@ -60,11 +62,13 @@ func (s *Server) Transcript(ctx context.Context, t *Thread) (out []json.RawMessa
 	return out, nil
 }
 
-// nowhere is the parent of a checkpoint that has none although it is not the first, because pruning removes parents. It sorts before all others.
+// nowhere is the parent of a checkpoint that has none although it is not the first, because
+// pruning removes parents. It sorts before all others.
 const nowhere id.Checkpoint = "00000000-0000-0000-0000-000000000000"
 
-// earlier records what the source's transcript has and its checkpoints do not: where the parent of the oldest one is gone, pruned for instance,
-// that parent is recorded as if it held the conversation so far. Recording the checkpoint itself then shows what was condensed.
+// earlier records what the source's transcript has and its checkpoints do not: where the parent of
+// the oldest one is gone, pruned for instance, that parent is recorded as if it held the
+// conversation so far. Recording the checkpoint itself then shows what was condensed.
 func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread, links []Link, to id.Thread) error {
 	there := places(links)
 	for _, l := range links {
@@ -72,7 +76,8 @@ func (m *Importer) earlier(ctx context.Context, src TranscriptSource, t *Thread,
 		if l.NS != "" || ok {
 			continue
 		}
-		// Use the first that was not created from another one: later ones have it as ancestor, and a fork adds nothing.
+		// Use the first that was not created from another one: later ones have it as ancestor, and a
+		// fork adds nothing.
 		row, messages, own, err := m.messages(ctx, to, l.ID)
 		if err != nil || own == nil || l.Parent == "" && gjson.GetBytes(row.Metadata, "step").Int() < 0 {
 			return err

@@ -17,7 +17,8 @@ type Exporter struct {
 	Progress Progress
 }
 
-// Run writes every thread and store item that the sink does not have, and reads everything back. Errors are as those of Importer.Run.
+// Run writes every thread and store item that the sink does not have, and reads everything back.
+// Errors are as those of Importer.Run.
 func (x *Exporter) Run(ctx context.Context, to Sink) (*Result, error) {
 	if x.Progress == nil {
 		x.Progress = silent{}

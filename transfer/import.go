@@ -60,8 +60,8 @@ func (j *job) finish(notes []string) *Result {
 	return j.result
 }
 
-// Run moves everything in the source. After an error, moved data stays, and the next call of Run continues from there. Moved data
-// that differs from the source is listed in the result.
+// Run moves everything in the source. After an error, moved data stays, and the next call of Run
+// continues from there. Moved data that differs from the source is listed in the result.
 func (m *Importer) Run(ctx context.Context, src Source) (*Result, error) {
 	if m.Progress == nil {
 		m.Progress = silent{}
@@ -253,7 +253,8 @@ func (m *Importer) steps(ctx context.Context, j *job, h History, links, have []L
 			j.result.Checkpoints.New++
 			j.result.Writes.New += len(p.Writes)
 		}
-		// A database that shares values between checkpoints returns each once; others return them with each checkpoint.
+		// A database that shares values between checkpoints returns each once; others return them
+		// with each checkpoint.
 		p.Blobs = slices.DeleteFunc(slices.Clone(p.Blobs), func(b checkpointer.Blob) bool {
 			k := valueKey{p.NS, b.Channel, b.Version}
 			_, done := moved.values[k]

@@ -16,8 +16,8 @@ func parentsFirst(links []Link) []Link {
 	met := make([]bool, len(links))
 	var path []int
 	for i := range links {
-		// Up to the oldest ancestor that is not placed, and down again. A cycle of parents, which no graph writes, ends where it
-		// closes.
+		// Up to the oldest ancestor that is not placed, and down again. A cycle of parents, which no
+		// graph writes, ends where it closes.
 		path = path[:0]
 		for ok := true; ok && !met[i]; i, ok = at[place{links[i].NS, links[i].Parent}] {
 			met[i] = true

@@ -28,13 +28,15 @@ var (
 	_ LogSource       = (*Storage)(nil)
 )
 
-// NewStorage returns a Source of this program's storage. notes list what is left out. Close does not close the storage.
+// NewStorage returns a Source of this program's storage. notes list what is left out. Close does
+// not close the storage.
 func NewStorage(name string, rows Target, assistants assistant.Store, notes ...string) *Storage {
 	return &Storage{name, rows, assistants, notes}
 }
 
 const (
-	// pageSize is how many threads or items are read at once, and pageBytes their size with all but the last. Larger ones come alone.
+	// pageSize is how many threads or items are read at once, and pageBytes their size with all but
+	// the last. Larger ones come alone.
 	pageSize  = 200
 	pageBytes = 4 << 20
 )

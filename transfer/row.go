@@ -148,8 +148,8 @@ const (
 	branchPrefix     = "branch:to:"
 )
 
-// statusOf returns the status of a thread as far as rows show it without the graph: a task that failed, one that asked, a channel
-// that triggers a node and was not consumed, sends.
+// statusOf returns the status of a thread as far as rows show it without the graph: a task that
+// failed, one that asked, a channel that triggers a node and was not consumed, sends.
 func statusOf(head *checkpointer.Tuple) thread.Status {
 	failed, asked := false, false
 	for _, w := range head.Writes {

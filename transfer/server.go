@@ -24,7 +24,8 @@ import (
 	"understudy/thread"
 )
 
-// Server is a server with the API: LangGraph Server, this one, or its proxy. The API does not show all of a checkpoint; see Notes.
+// Server is a server with the API: LangGraph Server, this one, or its proxy. The API does not show
+// all of a checkpoint; see Notes.
 type Server struct {
 	base   string
 	header http.Header
@@ -41,7 +42,8 @@ var (
 )
 
 const (
-	// The limits of a page of history. Its length depends on its size, because every row has the whole state.
+	// The limits of a page of history. Its length depends on its size, because every row has the
+	// whole state.
 	leastRows, mostRows = 10, 100
 	smallPage, bigPage  = 1 << 20, 8 << 20
 	// maxAnswer is the maximum size of an answer read into memory.
@@ -306,7 +308,8 @@ func itemOf(row gjson.Result) *store.Item {
 	return i
 }
 
-// Assistants is AssistantSource.Assistants. The default assistants of graphs are left out: every server makes its own.
+// Assistants is AssistantSource.Assistants. The default assistants of graphs are left out: every
+// server makes its own.
 func (s *Server) Assistants(ctx context.Context) iter.Seq2[Assistant, error] {
 	return func(yield func(Assistant, error) bool) {
 		var failed error
@@ -354,7 +357,8 @@ func assistantOf(row gjson.Result) *assistant.Assistant {
 	return a
 }
 
-// spool keeps the history of a thread in a file: it comes newest first and is wanted oldest first, and is too large for memory.
+// spool keeps the history of a thread in a file: it comes newest first and is wanted oldest first,
+// and is too large for memory.
 type spool struct {
 	s     *Server
 	key   string
@@ -473,7 +477,8 @@ func (h *spool) Links() []Link {
 // Close is History.Close.
 func (h *spool) Close() error { return h.file.Close() }
 
-// Read is History.Read. All checkpoints come after their parents, because versions continue from those of the parent.
+// Read is History.Read. All checkpoints come after their parents, because versions continue from
+// those of the parent.
 func (h *spool) Read(ctx context.Context, links []Link, fn func(*Step) error) error {
 	heads := map[string]id.Checkpoint{}
 	for _, l := range h.links {

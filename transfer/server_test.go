@@ -217,7 +217,8 @@ func FuzzSynthesize(f *testing.F) {
 	})
 }
 
-// Transcripts come in the order of the conversation, although rows come in that in which they were written.
+// Transcripts come in the order of the conversation, although rows come in that in which they were
+// written.
 func TestTranscriptInOrder(t *testing.T) {
 	t.Parallel()
 	row := func(seq int, mid, metadata string) string {

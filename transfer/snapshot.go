@@ -16,8 +16,8 @@ import (
 	"understudy/internal/jsonplus"
 )
 
-// made is the synthesized part of a checkpoint: the version of each channel and the digest of its value, and the highest
-// version.
+// made is the synthesized part of a checkpoint: the version of each channel and the digest of its
+// value, and the highest version.
 type made struct {
 	versions map[string]madeChannel
 	highest  int64
@@ -34,9 +34,10 @@ const (
 	lostResults = "tasks had finished while others of the same step wait: they run again when the thread is resumed"
 )
 
-// synthesize makes a checkpoint from a snapshot of the API. Values get versions that continue from the parent's: a new one where the value
-// changed. Next tasks become the channels that trigger them, named as in graphs of langgraph 1; interrupts become writes of their tasks. A
-// graph derives the ids of tasks from the checkpoint's id, step and triggers, so they stay the same.
+// synthesize makes a checkpoint from a snapshot of the API. Values get versions that continue from
+// the parent's: a new one where the value changed. Next tasks become the channels that trigger
+// them, named as in graphs of langgraph 1; interrupts become writes of their tasks. A graph
+// derives the ids of tasks from the checkpoint's id, step and triggers, so they stay the same.
 func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) (*Step, *made, error) {
 	snapshot := gjson.ParseBytes(raw)
 	values := snapshot.Get("values")
@@ -229,9 +230,10 @@ func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(str
 	return nil
 }
 
-// sendsOf returns the sends whose tasks are next, as the value of their channel; nil when there are none. Their arguments are not shown. If
-// they are the tool calls of the last message, as in agents, they are known from there; otherwise they are None, so that at least the tasks
-// are visible.
+// sendsOf returns the sends whose tasks are next, as the value of their channel; nil when there
+// are none. Their arguments are not shown. If they are the tool calls of the last message, as in
+// agents, they are known from there; otherwise they are None, so that at least the tasks are
+// visible.
 func sendsOf(snapshot gjson.Result) (sends []byte, known bool, err error) {
 	var names []string
 	for _, task := range snapshot.Get("tasks").Array() {
@@ -315,7 +317,8 @@ func sortedChannels(m map[string]madeChannel) []string {
 	return sortedKeys(counts)
 }
 
-// fraction returns the second half of the version of a checkpoint's id: deterministic, and different for a fork.
+// fraction returns the second half of the version of a checkpoint's id: deterministic, and
+// different for a fork.
 func fraction(checkpoint string) string {
 	h := fnv.New64a()
 	h.Write([]byte(checkpoint))

@@ -20,7 +20,8 @@ type Link struct {
 	Parent id.Checkpoint // "": the first
 }
 
-// Step is a checkpoint with its writes. Blobs are all of its versions, or only those that no earlier step had.
+// Step is a checkpoint with its writes. Blobs are all of its versions, or only those that no
+// earlier step had.
 type Step struct {
 	checkpointer.Put
 	Writes []checkpointer.Write
@@ -42,7 +43,8 @@ func (s *Step) Size() int {
 type Thread struct {
 	// Key is its name in the source, which may be any text.
 	Key string
-	// Row is its row in the source; nil when there is none: it is then derived from the checkpoints. Its id is ignored.
+	// Row is its row in the source; nil when there is none: it is then derived from the
+	// checkpoints. Its id is ignored.
 	Row *thread.Thread
 	// Checkpoints is their number, as far as known before reading.
 	Checkpoints int
@@ -57,7 +59,8 @@ type History interface {
 	Close() error
 }
 
-// Source is where conversations come from. It is not safe for concurrent use. Reads see one state of the source, if it supports that.
+// Source is where conversations come from. It is not safe for concurrent use. Reads see one state
+// of the source, if it supports that.
 type Source interface {
 	// Name describes the source for messages, without secrets.
 	Name() string
@@ -67,12 +70,14 @@ type Source interface {
 	History(ctx context.Context, t *Thread) (History, error)
 	// Items returns store items that have not expired.
 	Items(ctx context.Context) iter.Seq2[*store.Item, error]
-	// Notes list data of the source that is left out or changed. They are complete when everything was read.
+	// Notes list data of the source that is left out or changed. They are complete when everything
+	// was read.
 	Notes() []string
 	Close() error
 }
 
-// AssistantSource is a Source that has assistants: each with all its versions, lowest first; the first of the pair is the current one.
+// AssistantSource is a Source that has assistants: each with all its versions, lowest first; the
+// first of the pair is the current one.
 type AssistantSource interface {
 	Assistants(ctx context.Context) iter.Seq2[Assistant, error]
 }
@@ -96,9 +101,11 @@ type Log struct {
 	Nodes  []*eventstore.Node
 }
 
-// CountedSource is a Source that detects only while it is read whether a thread changed since it was moved.
+// CountedSource is a Source that detects only while it is read whether a thread changed since it
+// was moved.
 type CountedSource interface {
-	// Unchanged reports whether the source has nothing newer for a thread than this newest root checkpoint here.
+	// Unchanged reports whether the source has nothing newer for a thread than this newest root
+	// checkpoint here.
 	Unchanged(ctx context.Context, t *Thread, head id.Checkpoint) (bool, error)
 }
 
@@ -108,18 +115,20 @@ type Target interface {
 	eventstore.Archive
 	// Links returns all checkpoints of a thread, by namespace and id.
 	Links(ctx context.Context, t id.Thread) ([]Link, error)
-	// Checkpoints returns the existing ones of the named checkpoints of a thread, in that order, with their values and writes. What those after the
-	// first add is within bytes: from the first on that does not fit, they are Left.
+	// Checkpoints returns the existing ones of the named checkpoints of a thread, in that order,
+	// with their values and writes. What those after the first add is within bytes: from the first
+	// on that does not fit, they are Left.
 	Checkpoints(ctx context.Context, t id.Thread, named []Link, bytes int) ([]*checkpointer.Tuple, error)
 	// Log returns everything recorded for a thread up to now.
 	Log(ctx context.Context, t id.Thread) (*Log, error)
 	// PutLog stores a log, unless the thread has one.
 	PutLog(ctx context.Context, t id.Thread, l *Log) error
-	// ThreadsAfter returns up to limit threads whose ids are above after, in the order of ids, and ends with the one with which they have
-	// more than bytes. Threads may be added or deleted meanwhile.
+	// ThreadsAfter returns up to limit threads whose ids are above after, in the order of ids, and
+	// ends with the one with which they have more than bytes. Threads may be added or deleted
+	// meanwhile.
 	ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes int) ([]*thread.Thread, error)
-	// ItemsAfter returns up to limit store items that have not expired, after the given one in the order of namespaces and
-	// keys, and ends with the one with which they have more than bytes.
+	// ItemsAfter returns up to limit store items that have not expired, after the given one in the
+	// order of namespaces and keys, and ends with the one with which they have more than bytes.
 	ItemsAfter(ctx context.Context, namespace []string, key string, limit, bytes int) ([]*store.Item, error)
 }
 
@@ -128,7 +137,8 @@ type Sink interface {
 	Source
 	// Prepare creates missing tables.
 	Prepare(ctx context.Context) error
-	// Put stores checkpoints of a thread in one transaction. Their Blobs are all of their versions. Existing rows stay.
+	// Put stores checkpoints of a thread in one transaction. Their Blobs are all of their versions.
+	// Existing rows stay.
 	Put(ctx context.Context, thread string, steps []*Step) error
 	// PutItems stores items in one transaction; existing ones are replaced.
 	PutItems(ctx context.Context, items []*store.Item) error
@@ -143,9 +153,11 @@ type Result struct {
 	Writes      Count
 	Assistants  Count
 	Items       Count
-	// Unread is the number of a server's threads that had nothing new since they were moved, and were not compared again.
+	// Unread is the number of a server's threads that had nothing new since they were moved, and
+	// were not compared again.
 	Unread int
-	// Problems lists differences between target and source, by thread. Empty: everything was read back and is equal.
+	// Problems lists differences between target and source, by thread. Empty: everything was read
+	// back and is equal.
 	Problems []Problem
 	// Notes list what was left out or changed on purpose.
 	Notes []string
@@ -166,7 +178,8 @@ func (p Problem) String() string { return p.What + ": " + p.Err.Error() }
 
 // Progress receives the progress of a transfer. Its methods are called from one goroutine.
 type Progress interface {
-	// Begin starts a part of the work: "threads", "items"…; total is its number of steps, -1 when unknown.
+	// Begin starts a part of the work: "threads", "items"…; total is its number of steps, -1 when
+	// unknown.
 	Begin(what string, total int)
 	// Step reports one more completed step. detail may be "".
 	Step(detail string)

@@ -169,7 +169,7 @@ func TestRedisAtTheStart(t *testing.T) {
 	plain := redisOnPort(t)
 	said, err := open(map[string]string{"redis-url": "rediss://" + plain})
 	require.NoError(t, err)
-	require.Contains(t, said, "then write redis://")
+	require.Contains(t, said, "write redis://")
 	for _, flags := range []map[string]string{{"redis-url": with(":s3cret@", "?db=1")}, {"redis-url": with("documented:secr3t@", "")}, {"redis-url": "rediss://:s3cret@" + address, "redis-ca": ca}, {"redis-url": "redis://" + plain}} {
 		said, err := open(flags)
 		require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestRedisAtTheStart(t *testing.T) {
 	}
 	said, err = open(map[string]string{"redis-url": "redis://:s3cret@" + address}) // it wants TLS
 	require.NoError(t, err)
-	require.Contains(t, said, "then write rediss://")
+	require.Contains(t, said, "write rediss://")
 	said, err = open(map[string]string{"redis-url": "redis://:s3cret@127.0.0.1:1"})
 	require.NoError(t, err)
 	require.Contains(t, said, `"level":"ERROR","msg":"Redis does not respond; streams return 503`)

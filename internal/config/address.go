@@ -14,18 +14,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A password that is not encoded ends up in what looks like a host, a path or a parameter. So nothing of an address is repeated before it is known
-// that it was taken apart as its writer meant it, and the words of the drivers are not either.
+// A password that is not encoded ends up in what looks like a host, a path or a parameter. So
+// nothing of an address is repeated before it is known that it was taken apart as its writer meant
+// it, and the words of the drivers are not either.
 const (
+	// A password that is not encoded looks like a part of the host, path or parameters. So no part
+	// of an address, and no message of a driver about it, appears in an error before the address is
+	// known to be parsed as intended.
 	encode        = "percent-encode the password (@ as %40, / as %2F, # as %23, ? as %3F, : as %3A, % as %25)"
 	postgresLooks = "an address looks like postgres://user:password@host:5432/name"
 	redisLooks    = "an address looks like redis://user:password@host:6379/0, rediss://… with TLS, or unix:///path"
 )
 
-// mayHoldAt are parameters of an address whose values may hold an @ as it is.
+// mayHoldAt are parameters of an address whose values may contain an @.
 var mayHoldAt = []string{"user", "password", "sslpassword", "application_name", "options", "passfile", "service", "username", "client_name"}
 
-// strayAt reports whether an @ stands in the parameters of an address where none belongs: then they are a part of a password.
+// strayAt reports whether the parameters of an address contain an @ in the wrong place: then they
+// are part of a password.
 func strayAt(query string) bool {
 	for _, pair := range strings.Split(query, "&") {
 		key, value, _ := strings.Cut(pair, "=")
@@ -36,7 +41,8 @@ func strayAt(query string) bool {
 	return false
 }
 
-// CheckPostgres says what is wrong with the address of a database and what to write, without repeating a password, or nil.
+// CheckPostgres returns what is wrong with the address of a database and what to write, without
+// the password, or nil.
 func CheckPostgres(address string) error {
 	base, query := address, ""
 	scheme, rest, isURL := strings.Cut(address, "://")
@@ -71,7 +77,7 @@ func CheckPostgres(address string) error {
 	return nil
 }
 
-// explainPostgres says why the driver does not take an address.
+// explainPostgres returns why the driver refuses an address.
 func explainPostgres(err error, base, query string) error {
 	var file *fs.PathError
 	if errors.As(err, &file) {
@@ -89,13 +95,15 @@ func explainPostgres(err error, base, query string) error {
 	return fmt.Errorf("it cannot be parsed: %s, and other special characters; %s", encode, postgresLooks)
 }
 
-// CheckRedis says what is wrong with the address of a Redis and what to write, without repeating a password, or nil.
+// CheckRedis returns what is wrong with the address of a Redis and what to write, without the
+// password, or nil.
 func CheckRedis(address string) error {
 	scheme, rest, isURL := strings.Cut(address, "://")
 	if !isURL || scheme != "redis" && scheme != "rediss" && scheme != "unix" {
 		return errors.New(redisLooks)
 	}
-	// As the driver does it: slash, question mark and # end user, password and host, whose last @ parts them.
+	// As the driver does it: slash, question mark and # end user, password and host, whose last @
+	// parts them.
 	after := ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		after = rest[i:]
@@ -116,7 +124,8 @@ func CheckRedis(address string) error {
 	return fmt.Errorf("it cannot be parsed: %s, and other special characters; %s", encode, redisLooks)
 }
 
-// DatabasePlace is where the Postgres database is, without user and password: "name on host:port". "" when there is none.
+// DatabasePlace returns the place of the Postgres database without user and password, "name on
+// host:port"; "" if there is none.
 func (c *Config) DatabasePlace() string {
 	if c.DatabaseURL == "" || CheckPostgres(c.DatabaseURL) != nil {
 		return ""
@@ -127,12 +136,13 @@ func (c *Config) DatabasePlace() string {
 	}
 	name := p.Database
 	if name == "" {
-		name = p.User // as Postgres does it
+		name = p.User // the default of Postgres
 	}
 	return name + " on " + net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port)))
 }
 
-// RedisPlace is where Redis is, without user and password: "host:port". "" when there is none.
+// RedisPlace returns the place of Redis without user and password, "host:port"; "" if there is
+// none.
 func (c *Config) RedisPlace() string {
 	if c.RedisURL == "" || CheckRedis(c.RedisURL) != nil {
 		return ""

@@ -18,16 +18,17 @@ import (
 
 // Agent is a declared agent: a graph that langgraph.json describes.
 type Agent struct {
-	Key            string // graphs.<id>.agent, for errors that only show when it is built
+	Key            string // graphs.<id>.agent, for errors at building
 	Model          AgentModel
 	Prompt         string
-	Tools          []string // built-in ones, and those that the program registered
+	Tools          []string // built-in ones, and those of the program
 	MCP            []MCPServer
 	Middleware     []AgentMiddleware // in the order of the file
 	ResponseFormat *ResponseFormat   // nil: none
 }
 
-// AgentModel says which model an agent has, and how it is reached. Zero fields are the provider's defaults.
+// AgentModel is the model of an agent and how to reach it. A zero field has the provider's
+// default.
 type AgentModel struct {
 	Name           string // provider:model
 	BaseURL        string
@@ -65,7 +66,7 @@ type MCPServer struct {
 	Call    time.Duration
 }
 
-// AgentMiddleware is one middleware: Kind says which of the fields holds it.
+// AgentMiddleware is one middleware; Kind selects the field that is set.
 type AgentMiddleware struct {
 	Kind          string // as in the file: summarization, human_in_the_loop, …
 	Summarization *AgentSummarization
@@ -76,13 +77,13 @@ type AgentMiddleware struct {
 	ToolLimits    []AgentLimit
 }
 
-// AgentSize is an amount of conversation.
+// AgentSize is an amount of conversation: messages, tokens, or a fraction of the context.
 type AgentSize struct {
 	Messages, Tokens int
 	Fraction         float64
 }
 
-// AgentSummarization says when and how a conversation is condensed.
+// AgentSummarization configures when and how a conversation is condensed.
 type AgentSummarization struct {
 	Model     *AgentModel // nil: the agent's
 	Trigger   []AgentSize
@@ -92,13 +93,13 @@ type AgentSummarization struct {
 	Quiet     bool
 }
 
-// AgentApproval says how calls of a tool are approved.
+// AgentApproval configures how calls of a tool are approved.
 type AgentApproval struct {
 	Decisions   []string
 	Description string
 }
 
-// AgentTitle says how threads get titles.
+// AgentTitle configures titles of threads.
 type AgentTitle struct {
 	Model  *AgentModel // nil: the agent's
 	Prompt string
@@ -106,20 +107,20 @@ type AgentTitle struct {
 	MaxLen int
 }
 
-// AgentToolErrors is the text that the model gets for errors of tools.
+// AgentToolErrors is the text that the model gets instead of errors of tools.
 type AgentToolErrors struct {
 	Message string
 	Tools   []string
 }
 
-// AgentLimit bounds calls.
+// AgentLimit bounds the calls of a run or thread.
 type AgentLimit struct {
 	Tool        string // "": all
 	Thread, Run int
 	Exit        string
 }
 
-// ResponseFormat is the form of an agent's answer.
+// ResponseFormat is the schema of an agent's answer.
 type ResponseFormat struct {
 	Name, Description string
 	Schema            json.RawMessage
@@ -128,7 +129,7 @@ type ResponseFormat struct {
 
 const modelExample = "openai:gpt-4o"
 
-// declared reads {"agent": {…}, "description"?}. What it holds may name variables, so it is read when env is known.
+// declared reads {"agent": {…}, "description"?}. It may name variables, so it is read after env.
 func (f *file) declared(g *Graph, v value, key string) bool {
 	before := len(f.mistakes)
 	g.Agent = &Agent{Key: join(key, "agent")}
@@ -188,7 +189,7 @@ func (f *file) textOrFile(v value, key string) (text string) {
 	return text
 }
 
-// filled reads text with variables filled in.
+// filled reads text and replaces variables in it.
 func (f *file) filled(v value, key, example string) string {
 	text, _ := f.fill(f.text(v, key, example), v, key)
 	return text
@@ -481,7 +482,7 @@ func (f *file) otherModel(v value, key string) *AgentModel {
 	return m
 }
 
-// template reads a prompt that has to hold a place for something.
+// template reads a prompt that must contain a placeholder.
 func (f *file) template(v value, key, place string) string {
 	text := f.textOrFile(v, key)
 	if text != "" && !strings.Contains(text, place) {

@@ -16,22 +16,22 @@ import (
 	"understudy/internal/scan"
 )
 
-// Mode is how the server was started. It decides a few defaults.
+// Mode is how the program was started. It decides some defaults.
 type Mode int
 
 const (
-	Dev    Mode = iota // a developer's machine: text logs, short grace
+	Dev    Mode = iota // development: text logs, short grace
 	Serve              // production: JSON logs, long grace
-	Worker             // executes runs of a database that others serve: as Serve, without the API
-	Proxy              // in front of a LangGraph Server: JSON logs; of langgraph.json it reads what it needs
+	Worker             // as Serve, without the API
+	Proxy              // in front of a LangGraph Server: JSON logs; reads some sections of langgraph.json only
 )
 
-// Synchronous says when SQLite calls a commit durable.
+// Synchronous is when SQLite acknowledges a commit.
 type Synchronous string
 
 const (
-	Full   Synchronous = "full"   // on disk before the commit is reported
-	Normal Synchronous = "normal" // survives a crash of the process; a power cut may take the last commits
+	Full   Synchronous = "full"   // when it is on disk
+	Normal Synchronous = "normal" // when it survives a crash of the process; a power failure may lose the last commits
 )
 
 // ByteSize is a number of bytes.
@@ -44,91 +44,106 @@ const (
 	GiB ByteSize = 1 << 30
 )
 
-// Config is the complete configuration of the server. Create one with Load, or with Default and Validate.
+// Config is the complete configuration of the server. Create one with Load, or with Default and
+// Validate.
 type Config struct {
 	Mode Mode
 
-	// File is the langgraph.json, absolute. Empty: none was read.
+	// File is the langgraph.json, absolute; "" if none was read.
 	File string
-	// AllowBrokenGraphs: the server is ready although a Python graph does not import, and stays up when none does.
+	// AllowBrokenGraphs lets the server be ready although a Python graph fails to import, and keeps
+	// it running when none imports.
 	AllowBrokenGraphs bool
-	// Dir is its folder. Relative paths in the file start here, and workers run here.
+	// Dir is the folder of File. Relative paths in the file start here, and workers run here.
 	Dir string
 
 	Host string
-	// Port to listen on; 0 takes a free one. That of a Worker is for health and metrics alone; -1: none.
+	// Port to listen on; 0 takes a free one. A Worker uses it for health and metrics only; -1:
+	// none.
 	Port int
-	// Data is the folder of the database, absolute. It is made when missing. ":memory:": nothing is kept.
+	// Data is the data folder, absolute. It is created if missing. ":memory:" keeps nothing.
 	Data string
-	// DatabaseURL is that of a Postgres database, in place of Data; "" none. It may hold a password.
+	// DatabaseURL is a Postgres database in place of Data; "" for none. It may contain a password:
+	// log DatabasePlace instead.
 	DatabaseURL string
-	// DatabaseConnections is how many connections there are to it at most, unless its address says. DatabaseTimeout ends statements.
+	// DatabaseConnections is the maximum number of connections, unless the URL sets it.
+	// DatabaseTimeout ends longer statements.
 	DatabaseConnections int
 	DatabaseTimeout     time.Duration
-	// Lease is how long a run is its server's without a heartbeat.
+	// Lease is how long a claimed run stays with its server without a heartbeat.
 	Lease time.Duration
-	// RedisURL is that of a Redis that carries live streams between instances; "" they stay in memory. It may hold a password.
+	// RedisURL is the Redis for live streams between servers; "" keeps them in memory. It may
+	// contain a password: log RedisPlace instead.
 	RedisURL string
-	// RedisCA is a file with the certificates that vouch for that Redis, in PEM; "" those of the system. RedisPrefix begins the names of all keys.
+	// RedisCA is a file of CA certificates in PEM; "" for those of the system. RedisPrefix is the
+	// prefix of all keys.
 	RedisCA, RedisPrefix string
-	// Python is the interpreter of the workers, absolute. Empty if no graph needs one.
+	// Python is the interpreter of the workers, absolute; "" if no graph needs one.
 	Python string
 	// Workers is the number of worker processes, at least 1.
 	Workers int
-	// JobsPerWorker is how many runs one worker process executes at once. 0: none, they are for other servers on the database.
+	// JobsPerWorker is how many runs one worker process executes at once; 0 executes none.
 	JobsPerWorker int
-	// Concurrency is how many runs this server executes at once; 0 leaves them to others, -1 is Workers times JobsPerWorker. See Runs.
+	// Concurrency is how many runs this server executes at once; 0 executes none, -1 means Workers
+	// times JobsPerWorker. See Runs.
 	Concurrency int
-	// GraphConcurrency is how many runs of a graph this server executes at once. Graphs that are not named share Runs alone.
+	// GraphConcurrency is how many runs of a graph this server executes at once. Other graphs share
+	// Runs.
 	GraphConcurrency map[string]int
-	// GraphConfigs are what the default assistants of graphs are configured with, JSON objects by name of the graph.
+	// GraphConfigs are the configurations of default assistants, JSON objects by graph.
 	GraphConfigs map[string]json.RawMessage
-	// WorkerMemory is the memory of one worker process above which it is replaced. 0: any.
+	// WorkerMemory is the memory of a worker process above which it is replaced; 0 for no limit.
 	WorkerMemory ByteSize
-	// WorkerMaxRuns is how many runs a worker process is given before it is replaced. 0: any number.
+	// WorkerMaxRuns is how many runs a worker process executes before it is replaced; 0 for no
+	// limit.
 	WorkerMaxRuns int
-	// Reload loads the graphs again when their files change. Dev only.
+	// Reload loads graphs again when their files change. Dev only.
 	Reload bool
 
 	LogLevel slog.Level
 	LogJSON  bool
 
 	Synchronous Synchronous
-	// Grace is how long running runs may continue after SIGTERM before they are handed back.
+	// Grace is how long running runs may continue after SIGTERM before they return to the queue.
 	Grace time.Duration
-	// Drain is how long requests are taken after SIGTERM, while the server says that it is not ready.
+	// Drain is how long requests are served after SIGTERM while the server is not ready.
 	Drain time.Duration
-	// RunTimeout ends a run with status timeout. 0: never.
+	// RunTimeout ends a run with status timeout; 0 for never.
 	RunTimeout time.Duration
-	// ResumableTTL is how long the records of a resumable run stay for replay after its thread's last run ended.
+	// ResumableTTL is how long records of a resumable run can be replayed after the last run of its
+	// thread.
 	ResumableTTL time.Duration
-	// SearchTimeout is how long a search may take that no index answers.
+	// SearchTimeout bounds a search that no index answers.
 	SearchTimeout time.Duration
-	// StreamRecords and StreamBytes bound what stays of a thread for that.
+	// StreamRecords and StreamBytes bound what is kept of a thread for replay.
 	StreamRecords int
 	StreamBytes   ByteSize
-	// MaxBody bounds one request body, MaxBodies what all bodies in flight take together; 0: half of Go's memory limit, at most 1 GiB.
+	// MaxBody bounds one request body, MaxBodies what all bodies in flight take together; 0: half
+	// of Go's memory limit, at most 1 GiB.
 	MaxBody, MaxBodies ByteSize
 
-	// IgnoreAuth starts without the auth and encryption that langgraph.json asks for. Only on a loopback address.
+	// IgnoreAuth starts without the auth and encryption of langgraph.json. Only valid on a loopback
+	// address.
 	IgnoreAuth bool
 
-	// Upstream is the server that a proxy stands in front of: http or https, without credentials, its path without a slash at the end.
+	// Upstream is the server behind a proxy: http or https, without credentials or a final slash.
 	Upstream *url.URL
-	// Name stands for the upstream's address as the key of what is recorded. Empty: the address does.
+	// Name is the key of what a proxy records, in place of the upstream's address; "" uses the
+	// address.
 	Name string
-	// OfflineReads lets the proxy show recorded messages while the upstream is down.
+	// OfflineReads lets the proxy return recorded messages while the upstream is down.
 	OfflineReads bool
-	// UpstreamHost is the Host that the upstream sees: client, upstream, or empty for the one that fits its address.
+	// UpstreamHost is the Host header for the upstream: client, upstream, or "" for the default of
+	// its scheme.
 	UpstreamHost string
-	// MaxRewrite bounds the bodies and events that the proxy looks into.
+	// MaxRewrite bounds the bodies and events that the proxy rewrites.
 	MaxRewrite ByteSize
 
-	// Graphs in the order of the file. Ids are unique.
+	// Graphs in the order of the file, with unique IDs.
 	Graphs []Graph
 	// PythonPath are folders that workers add to sys.path, absolute: Dir, then local dependencies.
 	PythonPath []string
-	// PythonVersion as the file asks for it ("3.12"), or empty.
+	// PythonVersion is python_version of the file ("3.12"), or "".
 	PythonVersion string
 	// Env are variables that workers get over those of the server.
 	Env map[string]string
@@ -141,16 +156,18 @@ type Config struct {
 	ThreadTTL ThreadTTL
 	ItemTTL   ItemTTL
 
-	// places says where settings stand that were given, by their flags: "--port", "UNDERSTUDY_PORT", "UNDERSTUDY_PORT in env of langgraph.json".
+	// places maps a setting's flag to where it was set: "--port", "UNDERSTUDY_PORT",
+	// "UNDERSTUDY_PORT in env of langgraph.json".
 	places map[string]string
-	// asksAuth and asksEncryption: the file has that section, and it is not empty.
+	// asksAuth and asksEncryption say that the file has a non-empty section of that name.
 	asksAuth, asksEncryption bool
 }
 
 // Graph is one entry of the graphs section.
 type Graph struct {
 	ID string
-	// Path of the file, absolute; or Module, dotted. One of them is empty; both are when the graph is a remote or a declared one.
+	// Path is the file, absolute, or Module is dotted; one is empty, both for a remote or declared
+	// graph.
 	Path, Module string
 	// Attr is the name of the graph in the file or module.
 	Attr        string
@@ -162,7 +179,7 @@ type Graph struct {
 // IsPython reports whether a Python worker runs the graph.
 func (g Graph) IsPython() bool { return g.Remote == nil && g.Agent == nil }
 
-// Remote says where a graph of another server is.
+// Remote is where a graph of another server is.
 type Remote struct {
 	URL     string // http or https; may hold user and password
 	GraphID string // of the graph there
@@ -171,13 +188,13 @@ type Remote struct {
 
 // HTTP is the http section.
 type HTTP struct {
-	// MountPrefix is put before every route: "" or "/prefix", without a slash at the end.
+	// MountPrefix is the URL path prefix of every route: "" or "/prefix", without a final slash.
 	MountPrefix string
 	CORS        CORS
 	Disable     Disable
-	// ConfigurableHeaders says which request headers reach config.configurable of a run.
+	// ConfigurableHeaders selects request headers that are passed to config.configurable of a run.
 	ConfigurableHeaders header.Filter
-	// LoggingHeaders says which request headers are logged with each request.
+	// LoggingHeaders selects request headers that are logged with each request.
 	LoggingHeaders header.Filter
 }
 
@@ -185,17 +202,18 @@ type HTTP struct {
 type CORS struct {
 	// AllowOrigins are origins, or "*" for all.
 	AllowOrigins []string
-	// AllowOriginRegex is matched against the whole origin, besides AllowOrigins. Empty: not used. It compiles.
+	// AllowOriginRegex matches whole origins, in addition to AllowOrigins; "" for none. It
+	// compiles.
 	AllowOriginRegex string
 	// AllowMethods and AllowHeaders may be "*".
 	AllowMethods, AllowHeaders []string
 	ExposeHeaders              []string
 	AllowCredentials           bool
-	// MaxAge is how long a browser keeps a preflight.
+	// MaxAge is how long a browser caches a preflight.
 	MaxAge time.Duration
 }
 
-// Disable holds http.disable_*: groups of routes that answer 404, and webhooks that are not sent.
+// Disable is http.disable_*: groups of routes that return 404, and webhooks that are not sent.
 type Disable struct {
 	Assistants, Threads, Runs, Store, Meta, MCP, A2A, UI, Webhooks bool
 }
@@ -203,18 +221,18 @@ type Disable struct {
 // Webhooks is the webhooks section.
 type Webhooks struct {
 	URL URLPolicy
-	// Headers go with every webhook; templates are already filled in.
+	// Headers are sent with every webhook; templates are already replaced.
 	Headers map[string]string
-	// AllowedFields are the fields that are sent. Nil: all.
+	// AllowedFields are the fields that are sent; nil for all.
 	AllowedFields []string
 }
 
-// URLPolicy is webhooks.url: where a webhook may go.
+// URLPolicy is webhooks.url: the allowed targets of webhooks.
 type URLPolicy struct {
 	RequireHTTPS bool
-	// AllowedDomains are hosts, or "*.domain" for what is below one. Empty: any.
+	// AllowedDomains are hosts, or "*.domain" for subdomains; empty allows any.
 	AllowedDomains []string
-	// AllowedPorts: empty allows any.
+	// AllowedPorts are the allowed ports; empty allows any.
 	AllowedPorts []int
 	// MaxURLLength in characters.
 	MaxURLLength      int
@@ -222,36 +240,38 @@ type URLPolicy struct {
 	DisablePrivateIPs bool
 }
 
-// ThreadTTL is checkpointer.ttl: how long unused threads are kept.
+// ThreadTTL is checkpointer.ttl: retention of unused threads.
 type ThreadTTL struct {
 	Strategy string         // delete or keep_latest
-	Default  *time.Duration // of threads that come without a ttl of their own; nil: they are kept
-	Every    time.Duration  // between sweeps; 0: not said
-	Limit    int            // threads that one sweep takes up; 0: not said
+	Default  *time.Duration // for threads without a ttl of their own; nil keeps them
+	Every    time.Duration  // between sweeps; 0 for the default
+	Limit    int            // threads per sweep; 0 for the default
 }
 
-// ItemTTL is store.ttl: how long items of the store are kept.
+// ItemTTL is store.ttl: retention of store items.
 type ItemTTL struct {
-	Default time.Duration // of items that come without a ttl of their own; 0: they are kept
-	Unread  bool          // reading does not postpone the expiry
-	Every   time.Duration // between sweeps; 0: not said
+	Default time.Duration // for items without a ttl of their own; 0 keeps them
+	Unread  bool          // reading does not extend the expiry
+	Every   time.Duration // between sweeps; 0 for the default
 }
 
-// Serde is checkpointer.serde: what a worker may load from stored checkpoints. Lists of module and names, outermost first.
+// Serde is checkpointer.serde: what a worker may load from stored checkpoints. The lists contain
+// module and names, outermost first.
 type Serde struct {
-	// AllowedJSONModules and AllowedMsgpackModules are what the worker's serializer is given. Nil: its own default.
+	// AllowedJSONModules and AllowedMsgpackModules are passed to the worker's serializer; nil for
+	// its default.
 	AllowedJSONModules, AllowedMsgpackModules *Modules
-	// PickleFallback lets the worker store values as pickle that nothing else can hold.
+	// PickleFallback lets the worker store values as pickle that no other form can hold.
 	PickleFallback bool
 }
 
-// Modules is a list of importable names, or all of them.
+// Modules is a list of importable names, or all.
 type Modules struct {
 	All  bool
 	List [][]string
 }
 
-// Runs is how many runs the server executes at once. 0: none, it only serves.
+// Runs returns how many runs the server executes at once; 0 if it only serves.
 func (c *Config) Runs() int {
 	if c.Concurrency >= 0 {
 		return c.Concurrency
@@ -259,7 +279,7 @@ func (c *Config) Runs() int {
 	return c.Workers * c.JobsPerWorker
 }
 
-// Default returns the configuration of a server without any settings. It has no graphs.
+// Default returns the configuration without any settings or graphs.
 func Default(mode Mode) *Config {
 	c := &Config{
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
@@ -279,12 +299,12 @@ func Default(mode Mode) *Config {
 		c.Grace = 180 * time.Second
 		c.Port = -1
 	case Proxy:
-		c.Port = 2025 // the upstream has the usual one
+		c.Port = 2025 // the upstream has the usual port
 	}
 	return c
 }
 
-// defaultCORS is what LangGraph Server does without a cors section.
+// defaultCORS is LangGraph Server's behavior without a cors section.
 func defaultCORS() CORS {
 	return CORS{
 		AllowOrigins: []string{"*"}, AllowMethods: []string{"*"}, AllowHeaders: []string{"*"},
@@ -293,7 +313,7 @@ func defaultCORS() CORS {
 	}
 }
 
-// Validate reports all mistakes at once, as Mistakes, or nil.
+// Validate returns all mistakes at once, as Mistakes, or nil.
 func (c *Config) Validate() error { return c.validate().orNil() }
 
 func (c *Config) validate() Mistakes {
@@ -387,7 +407,7 @@ func (c *Config) validate() Mistakes {
 	return m
 }
 
-// refuseAuth keeps a server that was meant to be closed from being open.
+// refuseAuth prevents a server that should require authentication from starting without it.
 func (c *Config) refuseAuth() Mistakes {
 	var sections []string
 	if c.asksAuth {

@@ -14,7 +14,8 @@ import (
 	"understudy/internal/header"
 )
 
-// setup writes a langgraph.json and what it may name, and returns a source that reads it with no environment but env.
+// setup writes a langgraph.json and what it may name, and returns a source that reads it with no
+// environment but env.
 func setup(t *testing.T, json string, env map[string]string) Source {
 	t.Helper()
 	dir := t.TempDir()

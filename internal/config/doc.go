@@ -1,8 +1,10 @@
-// Package config reads the configuration: langgraph.json, flags and environment variables. It owns their names, defaults, limits and
-// error texts. It does not open databases or start processes, and imports no other package of this module.
+// Package config reads the configuration: langgraph.json, flags and environment variables. It owns
+// their names, defaults, limits and error texts. It does not open databases or start processes.
 //
-// Load reads all three, later ones winning: defaults, the env section of langgraph.json, environment variables, flags. It reports every
-// mistake at once, each with its place and what to write instead, and warns of keys that mean nothing to this version.
+// Load reads all sources; later ones win: defaults, the env section of langgraph.json, environment
+// variables, flags. It reports every mistake at once, each with its place and a correction, and
+// warns of unknown keys.
 //
-// A setting is one row of the table in settings.go. The command line, the environment, --help and docs/configuration.md come from it.
+// A setting is one row of the table in settings.go, from which the command line, the environment
+// and --help are derived. A test checks that docs/configuration.md has every setting.
 package config

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An env file that may not be read is a mistake when it is ours, and a warning with a fix when it is another user's, as in a container that
-// mounts one of mode 0600. Needs root, for a thread without its permissions.
+// An env file that may not be read is a mistake when it is ours, and a warning with a fix when it
+// is another user's, as in a container that mounts one of mode 0600. Needs root, for a thread
+// without its permissions.
 func TestEnvFileThatCannotBeRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root")

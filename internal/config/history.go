@@ -6,28 +6,31 @@ import (
 	"slices"
 )
 
-// History is the history section: where transcripts are shown in place of the messages that summarization left.
+// History is the history section: where transcripts replace the messages that summarization left.
 type History struct {
 	Overlay
-	// JSONL is the folder for files with the events of each thread, absolute. Empty: none are written.
+	// JSONL is the folder for files with the events of each thread, absolute; "" for none.
 	JSONL string
-	// Graphs holds the settings of graphs that have their own, complete.
+	// Graphs has the complete settings of graphs with their own.
 	Graphs map[string]Overlay
 }
 
 // Overlay is history, or one entry of history.graphs.
 type Overlay struct {
-	// State and the others say in which answers: the state of a thread, its history, values of threads, results of runs, streams.
+	// State and the others select responses: state of a thread, its history, values of threads,
+	// results of runs, streams.
 	State, History, Threads, Wait, Stream, Updates bool
-	// Markers is how the place where messages were condensed is marked: attached, system, summary_marker or off.
+	// Markers is how condensed messages are marked: attached, system, summary_marker or off.
 	Markers string
-	// Key of the values that holds the messages.
+	// Key is the key of the values that holds messages.
 	Key string
-	// Partial: what a run streamed of an answer and did not save is kept and shown after its end.
+	// Partial keeps what a run streamed of an answer and did not save, and shows it after the run.
 	Partial bool
-	// FullThreads: lists of threads show whole transcripts, not the first message and the last ones.
+	// FullThreads shows whole transcripts in lists of threads, not only the first message and the
+	// last ones.
 	FullThreads bool
-	// MaxBytes bounds the values of one history: entries beyond show what the graph has. 0: no bound.
+	// MaxBytes bounds the values of one history; later entries show what the graph has. 0 for no
+	// limit.
 	MaxBytes ByteSize
 }
 
@@ -38,7 +41,8 @@ func defaultHistory() History {
 	return History{Overlay: Overlay{State: true, History: true, Threads: true, Wait: true, Stream: true, Updates: true, Markers: "attached", Key: "messages", Partial: true, MaxBytes: 16 * MiB}}
 }
 
-// history reads the section. What an entry of graphs leaves out is as the section says, wherever in it graphs stands.
+// history reads the section. What an entry of graphs leaves out is as the section says, wherever
+// in it graphs stands.
 func (f *file) history(v value, key string) {
 	h := &f.c.History
 	var graphs value
@@ -119,7 +123,7 @@ func (f *file) setSize(to *ByteSize, most ByteSize) func(value, string) {
 	}
 }
 
-// strangers warns of graphs that have settings and do not exist.
+// strangers warns of settings for graphs that do not exist.
 func (f *file) strangers() {
 	for _, name := range slices.Sorted(maps.Keys(f.c.History.Graphs)) {
 		if !slices.ContainsFunc(f.c.Graphs, func(g Graph) bool { return g.ID == name }) {

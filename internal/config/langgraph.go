@@ -121,7 +121,8 @@ func (f *file) graphs(v value, key string) {
 	}
 }
 
-// graph reads "path:attr", an object with path and description, one with the url of another server, or one that declares an agent.
+// graph reads "path:attr", an object with path and description, one with the url of another
+// server, or one that declares an agent.
 func (f *file) graph(id string, v value, key string) (Graph, bool) {
 	g := Graph{ID: id}
 	spec := v
@@ -158,7 +159,8 @@ func (f *file) concurrency(id string) func(value, string) {
 	return func(v value, key string) { f.c.limitGraph(id, int(f.integer(v, key, 1, maxConcurrency))) }
 }
 
-// import_ splits "path:attr" or "module:attr". As LangGraph Server: a slash makes it a path, the last colon divides.
+// import_ splits "path:attr" or "module:attr". As LangGraph Server: a slash makes it a path, the
+// last colon divides.
 func (f *file) import_(g Graph, text string, v value, key string) (Graph, bool) {
 	colon := strings.LastIndexByte(text, ':')
 	if colon <= 0 || colon == len(text)-1 {
@@ -190,7 +192,8 @@ func (f *file) abs(path string) string {
 	return filepath.Join(f.c.Dir, path)
 }
 
-// dependencies reads the dependencies: folders are added to the path of the workers, the rest is for pip.
+// dependencies reads the dependencies: folders are added to the path of the workers, the rest is
+// for pip.
 func (f *file) dependencies(v value, key string) {
 	for _, dep := range f.texts(v, key, ".") {
 		folder := f.abs(dep)
@@ -243,8 +246,9 @@ func (f *file) env(v value, key string) {
 	}
 }
 
-// unreadable reports an env file that this process may not read. One of another user, such as a mounted file of mode 0600 in a container, is
-// left out, because its variables may have come by the environment. Our own is a mistake.
+// unreadable reports an env file that this process may not read. One of another user, such as a
+// mounted file of mode 0600 in a container, is left out, because its variables may have come by
+// the environment. Our own is a mistake.
 func (f *file) unreadable(v value, key, path string) {
 	info, err := os.Stat(path)
 	if err != nil {

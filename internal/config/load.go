@@ -24,8 +24,8 @@ type Source struct {
 	Lookup func(name string) (string, bool)
 }
 
-// Load reads a configuration and validates it. An error is Mistakes, with all of them; the Config is nil then.
-// Warnings are given in either case.
+// Load reads a configuration and validates it. An error is Mistakes, with all of them; the Config
+// is nil then. Warnings are given in either case.
 func Load(src Source) (*Config, []Warning, error) {
 	if src.Lookup == nil {
 		src.Lookup = os.LookupEnv
@@ -74,7 +74,8 @@ func Load(src Source) (*Config, []Warning, error) {
 	return c, warnings, nil
 }
 
-// lookup asks the environment, then the env section of the file. place says where the value stands; "" nowhere.
+// lookup asks the environment, then the env section of the file. place says where the value
+// stands; "" nowhere.
 func (src Source) lookup(c *Config, name string) (text, place string) {
 	if s, ok := src.Lookup(name); ok && s != "" {
 		return s, name
@@ -117,7 +118,8 @@ func (src Source) settings(c *Config) Mistakes {
 	return out
 }
 
-// graphConfigs reads LANGGRAPH_CONFIG. Graphs that it names may be registered later, or not be there: LangGraph Server passes them over.
+// graphConfigs reads LANGGRAPH_CONFIG. Graphs that it names may be registered later, or not be
+// there: LangGraph Server passes them over.
 func (src Source) graphConfigs(c *Config) Mistakes {
 	const name = "LANGGRAPH_CONFIG"
 	text, place := src.lookup(c, name)
@@ -140,7 +142,8 @@ func (src Source) graphConfigs(c *Config) Mistakes {
 	return nil
 }
 
-// unknownLimits warns of graphs with a limit that the file does not name. Programs may add graphs of their own.
+// unknownLimits warns of graphs with a limit that the file does not name. Programs may add graphs
+// of their own.
 func (c *Config) unknownLimits() (warnings []Warning) {
 	if c.File == "" || len(c.Graphs) == 0 {
 		return nil

@@ -44,7 +44,8 @@ func (m Mistakes) orNil() error {
 	return m
 }
 
-// Warning is something that was read and does nothing, or not what its writer may think. The server starts.
+// Warning is something that was read and does nothing, or not what its writer may think. The
+// server starts.
 type Warning struct {
 	// Key names the setting, dotted: "http.app".
 	Key  string

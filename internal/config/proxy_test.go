@@ -69,7 +69,8 @@ func TestProxyMistakes(t *testing.T) {
 	}
 }
 
-// Of langgraph.json a proxy reads what is about its own answers: the rest is the upstream's, whatever it says.
+// Of langgraph.json a proxy reads what is about its own answers: the rest is the upstream's,
+// whatever it says.
 func TestProxyFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "langgraph.json")

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// FindPython chooses the interpreter of the workers: the configured one, else .venv next to langgraph.json, else the active virtual
-// environment, else python3 on the path. It does not check whether langgraph is installed there: a worker reports that at its start.
+// FindPython chooses the interpreter of the workers: the configured one, else .venv next to
+// langgraph.json, else the active virtual environment, else python3 on the path. It does not check
+// whether langgraph is installed there: a worker reports that at its start.
 func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, error) {
 	if asked != "" {
 		path, err := exec.LookPath(asked)

@@ -42,7 +42,8 @@ func (f *file) serverURL(v value, key string) string {
 // variable is ${NAME}.
 var variable = regexp.MustCompile(`\$\{([^}]*)\}`)
 
-// fill puts variables into a text; not all of them are set when it says false, which has been noted then.
+// fill puts variables into a text; not all of them are set when it says false, which has been
+// noted then.
 func (f *file) fill(text string, v value, key string) (filled string, allSet bool) {
 	allSet = true
 	filled = variable.ReplaceAllStringFunc(text, func(s string) string {
@@ -53,7 +54,8 @@ func (f *file) fill(text string, v value, key string) (filled string, allSet boo
 	return filled, allSet
 }
 
-// variableValue is a variable of the env section, or else of the environment. One that is not set is noted as a mistake.
+// variableValue is a variable of the env section, or else of the environment. One that is not set
+// is noted as a mistake.
 func (f *file) variableValue(name string, v value, key string) (string, bool) {
 	if s, ok := f.c.Env[name]; ok {
 		return s, true

@@ -18,7 +18,8 @@ type Setting struct {
 	Flag, Env string
 	// Also are variables of LangGraph Server with the same meaning, asked after Env.
 	Also []string
-	// OwnOfServer: what stands in front of a LangGraph Server does not ask the Also variables, for they mean that server's own.
+	// OwnOfServer: what stands in front of a LangGraph Server does not ask the Also variables, for
+	// they mean that server's own.
 	OwnOfServer bool
 	// Short is the flag of one letter; "": none.
 	Short string
@@ -81,7 +82,8 @@ func (s Setting) DefaultIn(m Mode) string {
 	return s.Default
 }
 
-// Settings are all of them, in the order of --help. config is not among them: it says where to read the rest.
+// Settings are all of them, in the order of --help. config is not among them: it says where to
+// read the rest.
 func Settings() []Setting {
 	all, proxy := []Mode{Dev, Serve, Worker, Proxy}, []Mode{Proxy}
 	serving, api := []Mode{Dev, Serve, Proxy}, []Mode{Dev, Serve}

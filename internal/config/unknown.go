@@ -16,7 +16,8 @@ type UnknownVariable struct {
 	Instead string // the one that was likely meant; "" when none is near
 }
 
-// UnknownVariables finds those among names, in their order, and counts those that are read. A misspelt one does nothing, and says nothing.
+// UnknownVariables finds those among names, in their order, and counts those that are read. A
+// misspelt one does nothing, and says nothing.
 func UnknownVariables(names []string) (unknown []UnknownVariable, known int) {
 	all := slices.Clone(noSettings)
 	for _, s := range Settings() {
@@ -43,7 +44,8 @@ func UnknownVariables(names []string) (unknown []UnknownVariable, known int) {
 	return unknown, known
 }
 
-// WarnOfVariables warns of misspelt variables of the process, given as by os.Environ, and of the file's env.
+// WarnOfVariables warns of misspelt variables of the process, given as by os.Environ, and of the
+// file's env.
 func (c *Config) WarnOfVariables(environ []string) (warnings []Warning) {
 	warn := func(names []string, place string) {
 		unknown, _ := UnknownVariables(names)

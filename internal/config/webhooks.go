@@ -37,7 +37,8 @@ func (f *file) allowedFields(v value, key string) {
 	f.c.Webhooks.AllowedFields = names
 }
 
-// urlPolicy: a section with anything in it makes https required unless it says otherwise, and addresses shorter. As there.
+// urlPolicy: a section with anything in it makes https required unless it says otherwise, and
+// addresses shorter. As there.
 func (f *file) urlPolicy(v value, key string) {
 	if v.empty() {
 		return
