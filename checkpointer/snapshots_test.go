@@ -364,7 +364,7 @@ func TestReadersShareAnAnswer(t *testing.T) {
 			same(t, "live state", r.Namespaces[""].Live, got)
 		})
 	}
-	leave() // who came first does not take the answer along
+	leave() // the first caller's leaving does not lose the answer
 	require.ErrorIs(t, <-done, context.Canceled)
 	close(g.open)
 	wg.Wait()

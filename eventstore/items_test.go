@@ -40,7 +40,7 @@ func TestItems(t *testing.T) {
 	}
 	step("c", "b", list(sum, two))
 	require.Equal(t, []string{"é 1.0 12345678901234567890", "[1: sum]", "two"}, shown(t, m, "c"))
-	// What is no list of messages leaves the transcript as it was for those who come after it.
+	// A value that is no list of messages leaves the transcript unchanged for later checkpoints.
 	for i, v := range []*eventstore.Value{list(two, "null"), list(`{"role":"user","content":"x"}`), list(`7`), {Type: "bytes"}} {
 		c := id.Checkpoint('d' + rune(i))
 		step(c, "c", v)

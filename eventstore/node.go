@@ -246,8 +246,8 @@ func Fold(row *Row, nodes []Node) (*Transcript, error) {
 	return tr, nil
 }
 
-// Transcripts are the transcripts of some checkpoints of a thread as the storage has them: what they have in common is there once, and each is put together when
-// it is asked for.
+// Transcripts are the stored transcripts of some checkpoints of a thread. Shared parts are in memory
+// once; each transcript is assembled when it is requested.
 type Transcripts struct {
 	rows  map[id.Checkpoint]*Row
 	nodes map[int64]Node

@@ -287,7 +287,7 @@ func TestAGraphThatExits(t *testing.T) {
 	require.Equal(t, map[string]any{"n": 2.0}, p.call("POST", "/runs/wait", map[string]any{"assistant_id": "echo", "input": map[string]any{"n": 1}}, 200))
 }
 
-// TestASecondServerOnTheSameData says who holds it.
+// A second server on the same data folder names the process that holds it.
 func TestASecondServerOnTheSameData(t *testing.T) {
 	data := t.TempDir()
 	p := serve(t, data)

@@ -10,7 +10,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// PackJSON returns a value of the older `json` form as msgpack, for those who look into values without converting them.
+// PackJSON returns a value of the older `json` form as msgpack, for readers that inspect values without converting them.
 func PackJSON(data []byte) ([]byte, error) { return packJSON(data) }
 
 // packJSON turns the older `json` form into msgpack, with its `lc` envelopes as extensions, so that there is one place that

@@ -1,5 +1,5 @@
-// Package logctx has what is done in a context name itself in the log: who works on a request or a run says so once, and every line that is logged
-// with that context has it.
+// Package logctx adds attributes of a request or a run to every log line of its context: they are
+// set once on the context.
 package logctx
 
 import (

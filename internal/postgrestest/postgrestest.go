@@ -179,7 +179,7 @@ func start(options ...string) (_ *Server, err error) {
 			err = errors.Join(err, os.RemoveAll(s.dir))
 		}
 	}()
-	// Postgres refuses to run as root: then it runs as another user, who owns the folder.
+	// Postgres refuses to run as root: then it runs as another user that owns the folder.
 	if os.Getuid() == 0 {
 		if s.who, err = somebody(); err != nil {
 			return nil, err

@@ -41,8 +41,9 @@ var ErrOverBudget = errors.New("search timeout")
 // within marks the context of a scan: nested queries are part of it.
 type within struct{}
 
-// Do runs fn as a scan. hint tells the client how to narrow the search. The context of fn ends with ctx, or when the scan takes too long; then
-// the error is fault.Unprocessable. fault.Unavailable when too many others wait, or waiting takes as long as a scan may.
+// Do runs fn as a scan. hint says how a client can narrow the search. The context of fn ends with
+// ctx, or when the scan takes too long; then the error is fault.Unprocessable. It returns
+// fault.Unavailable if too many others wait, or if waiting takes as long as a scan may.
 func (l *Limits) Do(ctx context.Context, hint string, fn func(context.Context) error) error {
 	if ctx.Value(within{}) == l {
 		return fn(ctx)

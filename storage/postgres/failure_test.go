@@ -29,7 +29,7 @@ import (
 	"understudy/thread"
 )
 
-// with gives an address with other parts.
+// with returns an address with other parts.
 func with(t testing.TB, address string, change func(u *url.URL, q url.Values)) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -73,8 +73,8 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	require.Len(t, list, 3)
 }
 
-// TestNoRoom: a disk that is full is told, what was in the transaction is not there, reads go on,
-// and so do writes when there is room.
+// TestNoRoom: a full disk is reported, the transaction has no effect, reads work, and writes work
+// again when there is room.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)
@@ -117,8 +117,8 @@ func TestReadOnly(t *testing.T) {
 	isUnavailable(t, insert(s, 2), "the database is read-only")
 }
 
-// TestRightsAreNamed: who may not make tables is told so; once they are there, rights to read and
-// write them are enough.
+// TestRightsAreNamed: a role that may not create tables gets an error that says so; once they
+// exist, rights to read and write them suffice.
 func TestRightsAreNamed(t *testing.T) {
 	t.Parallel()
 	address := postgrestest.Database(t)
@@ -168,7 +168,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// certificate makes one for a server on this machine, and gives the file of who signed it: itself.
+// certificate creates a self-signed certificate for a local server and returns its CA file.
 func certificate(t testing.TB, pg *postgrestest.Server) (authority string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -191,7 +191,7 @@ func certificate(t testing.TB, pg *postgrestest.Server) (authority string) {
 	return authority
 }
 
-// TestPasswordsAndTLS: what a server asks for that the address does not give is told, without the
+// TestPasswordsAndTLS: an error names what the server requires and the address lacks, without the
 // password.
 func TestPasswordsAndTLS(t *testing.T) {
 	t.Parallel()
@@ -236,14 +236,14 @@ func TestPasswordsAndTLS(t *testing.T) {
 		}))
 		require.True(t, secure)
 	}
-	// A server without TLS is told from one that is away.
+	// A server without TLS is distinguished from one that is down.
 	pg.Stop(t)
 	pg.Restart(t, "ssl=off")
 	_, err = Open(t.Context(), Options{URL: me("right", "require")})
 	require.ErrorContains(t, err, "refused TLS")
 }
 
-// TestTooManyConnections: instances that have more than the server gives say so.
+// TestTooManyConnections: servers that need more connections than Postgres allows report it.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	pg := postgrestest.Start(t, "max_connections=6", "superuser_reserved_connections=1", "max_wal_senders=0")
@@ -344,8 +344,8 @@ func (r *relay) forward() {
 	}
 }
 
-// TestHostVanishes: who asks a database that says nothing any more is told in a while, wherever it
-// fell silent; when it is back, all goes on.
+// TestHostVanishes: requests to a silent database fail after a while, whenever it fell silent; when
+// it is back, everything works again.
 func TestHostVanishes(t *testing.T) {
 	t.Parallel()
 	direct := postgrestest.Database(t)

@@ -332,7 +332,7 @@ func (l *loader) load(wanted []blobKey, exempt int) (lists []*list, err error) {
 	return lists, nil
 }
 
-// restore gives a list its items. Its parts are loaded.
+// restore sets the items of a list whose parts are loaded.
 func (l *loader) restore(v *list) error {
 	items, err := v.value.Restore(v.runs, func(n uint32) []byte { return l.parts[n] })
 	if err != nil {

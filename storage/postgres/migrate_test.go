@@ -79,8 +79,8 @@ func TestMigrationFromEverySchema(t *testing.T) {
 	}
 }
 
-// readSchema1 gives all that a client could see of the rows, checks what is known of them, and
-// goes on with them.
+// readSchema1 returns everything that clients see of the rows, checks known values, and continues
+// to use them.
 func readSchema1(t *testing.T, s *Store) string {
 	var all []any
 	ctx := t.Context()
@@ -128,7 +128,7 @@ func readSchema1(t *testing.T, s *Store) string {
 	require.JSONEq(t, `{"food":["figs"]}`, string(item.Value))
 	all = append(all, versions, item)
 
-	// The run to come is taken when it is due, by whoever comes first, and its thread goes on.
+	// The scheduled run is claimed by the first server when it is due, and its thread continues.
 	future := time.Now().AddDate(60, 0, 0)
 	var claimed *run.Run
 	require.NoError(t, s.write(ctx, func(tx *Tx) (err error) {
@@ -204,9 +204,9 @@ func oldRun(ctx context.Context, conn *pgx.Conn, name string) error {
 	})
 }
 
-// TestOldInstancesServeWhileANewOneMigrates: instances of the first schema write and read all the
-// time, by prepared statements on their connections, while one of today comes, and goes on beside
-// them. None of their statements fails, and the new one reads what they wrote before and after.
+// TestOldInstancesServeWhileANewOneMigrates: servers of the first schema write and read with
+// prepared statements while a current one migrates, and afterwards. None of their statements
+// fails, and the new one reads what they wrote before and after.
 func TestOldInstancesServeWhileANewOneMigrates(t *testing.T) {
 	t.Parallel()
 	const instances, before, after = 3, 10, 20
@@ -271,8 +271,8 @@ func TestOldInstancesServeWhileANewOneMigrates(t *testing.T) {
 	}
 }
 
-// TestMigrationLetsOthersPass: while somebody has a table for long, a step that wants it waits a
-// little, lets those pass who came after it, and tries again.
+// TestMigrationLetsOthersPass: while a transaction holds a table, a step that needs it waits
+// briefly, lets later transactions pass, and tries again.
 func TestMigrationLetsOthersPass(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -298,7 +298,7 @@ func TestMigrationLetsOthersPass(t *testing.T) {
 	require.NoError(t, <-done)
 	execAll(t, connect(t, address), "SELECT later FROM threads")
 
-	// Who never gets its turn says what it waited for.
+	// A migration that never gets the table says what it waited for.
 	steps = append(steps, migration{number: len(steps) + 1, name: "never", script: "ALTER TABLE threads ADD COLUMN never text"})
 	long, err = connect(t, address).Begin(ctx)
 	require.NoError(t, err)
@@ -334,7 +334,7 @@ func TestIndexesAreMadeBesideOthers(t *testing.T) {
 	steps := append(migrations(), index)
 	require.Panics(t, func() { newMigration(9, "two", "CREATE INDEX CONCURRENTLY a ON b (c); SELECT 1") })
 
-	// Somebody writes all the while: the index waits for that, others do not wait for the index.
+	// A transaction writes meanwhile: the index waits for it, other writes do not wait for the index.
 	s := open(t, Options{URL: address})
 	writer, err := connect(t, address).Begin(ctx)
 	require.NoError(t, err)

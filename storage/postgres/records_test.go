@@ -12,7 +12,7 @@ import (
 )
 
 // Records of an attempt that was overtaken are left out, as are those of a run that is gone.
-// Records come again when nobody knows whether their commit happened.
+// Records are written again when the outcome of their commit is unknown.
 func TestRecordsOfAttempts(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: postgrestest.Database(t)})

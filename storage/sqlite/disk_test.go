@@ -330,8 +330,8 @@ func hold(t *testing.T, s *Store, held bool) (letGo func()) {
 	return letGo
 }
 
-// fillDisk saves threads on several goroutines until none of a size fits, and gives those that
-// were acknowledged.
+// fillDisk saves threads on several goroutines until none of a size fits, and returns the
+// acknowledged ones.
 func fillDisk(t *testing.T, s *Store, prefix string, size int, written chan<- struct{}) (saved []id.Thread) {
 	t.Helper()
 	var mu sync.Mutex
@@ -511,7 +511,7 @@ func TestMemoryOfKilledServers(t *testing.T) {
 	}
 }
 
-// A failure to fold the log that goes on is logged once a minute, and its end.
+// A lasting failure to fold the log is logged once a minute, and so is its end.
 func TestFoldFailuresAreThrottled(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

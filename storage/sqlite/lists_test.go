@@ -85,7 +85,7 @@ func TestLayoutIsDecidedOnce(t *testing.T) {
 	require.ErrorContains(t, err, "other")
 }
 
-// A database from before lists were kept by item goes on as it is, and writes new values compact.
+// A database from before lists were stored by item keeps its values and writes new ones compact.
 func TestOldDatabase(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ func makeDir(dir string) error {
 }
 
 // makeFile creates the database file for its owner only, and removes the access of others from an
-// existing one: unlike the folder's mode, its own survives a copy. SQLite gives -wal and -shm the
+// existing one: unlike the folder's mode, its own survives a copy. SQLite creates -wal and -shm with the
 // same mode.
 func makeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

@@ -16,7 +16,7 @@ import (
 	"understudy/thread"
 )
 
-// tables gives the tables of a database with their columns and types.
+// tables returns the tables of a database with their columns and types.
 func tables(t *testing.T, conn *sqlite.Conn) map[string][][2]string {
 	t.Helper()
 	out := map[string][][2]string{}

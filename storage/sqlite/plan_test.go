@@ -20,7 +20,7 @@ import (
 // INDEX …".
 var fullScan = regexp.MustCompile(`^SCAN (\S+)(.*)`)
 
-// plan gives the steps of a statement as SQLite means to run it.
+// plan returns SQLite's query plan of a statement.
 func plan(t *testing.T, c *sqlite.Conn, text string) (steps []string) {
 	t.Helper()
 	require.NoError(t, query(c, "EXPLAIN QUERY PLAN "+text, func(s *sqlite.Stmt) error {

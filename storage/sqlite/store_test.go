@@ -92,7 +92,7 @@ func TestMigrateStopsAtTheBrokenStep(t *testing.T) {
 	good := migration{1, "0001_good", "CREATE TABLE a (x);"}
 	bad := migration{2, "0002_bad", "CREATE TABLE b (x); CREATE TABLE a (x);"}
 	require.ErrorContains(t, migrate(context.Background(), conn, []migration{good, bad}, slog.New(slog.DiscardHandler)), "0002_bad")
-	// Nothing of the broken step stays, and the repaired one goes on from there.
+	// The broken step leaves nothing, and the repaired one continues from there.
 	bad.script = "CREATE TABLE b (x);"
 	require.NoError(t, migrate(context.Background(), conn, []migration{good, bad}, slog.New(slog.DiscardHandler)))
 	require.NoError(t, migrate(context.Background(), conn, []migration{good, bad}, slog.New(slog.DiscardHandler)))

@@ -14,7 +14,7 @@ import (
 	"understudy/run"
 )
 
-// archive is the part of a storage that backfilling needs.
+// archive is the part of a storage that backfilling uses.
 func archive(t *testing.T, b Backend) eventstore.Archive {
 	t.Helper()
 	a, ok := b.Threads.(eventstore.Archive)
@@ -199,7 +199,7 @@ var backfillCases = map[string]func(*testing.T, Backend){
 	},
 }
 
-// member gives text within an object.
+// member returns a text member of an object.
 func member(t *testing.T, object []byte, keys ...string) (text string) {
 	t.Helper()
 	for i, k := range keys {

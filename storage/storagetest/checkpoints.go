@@ -21,7 +21,8 @@ func blob(channel, version, data string) checkpointer.Blob {
 	return checkpointer.Blob{Channel: channel, Version: version, Type: "msgpack", Data: []byte(data)}
 }
 
-// put is a checkpoint whose channels are at the versions of the blobs given; nil blobs data stands for a channel that did not change.
+// put is a checkpoint whose channels are at the versions of the blobs given; nil blobs data stands
+// for a channel that did not change.
 func put(k checkpointer.Key, parent id.Checkpoint, metadata json.RawMessage, blobs ...checkpointer.Blob) *checkpointer.Put {
 	versions := map[string]string{"no_blob": "1"}
 	var stored []checkpointer.Blob
@@ -82,7 +83,8 @@ func listed(t *testing.T, b Backend, q checkpointer.List) []string {
 	return out
 }
 
-// asKept compares JSON of checkpoints by what it says where the storage keeps it so; numbers keep their digits.
+// asKept compares JSON of checkpoints by what it says where the storage keeps it so; numbers keep
+// their digits.
 func asKept(b Backend) cmp.Option {
 	if !b.JSONB {
 		return nil

@@ -70,7 +70,7 @@ func transcript(t *testing.T, b Backend, th, n int) *eventstore.Transcript {
 	return tr
 }
 
-// texts gives what is shown at a checkpoint, "*" for markers; nil when nothing was recorded.
+// texts returns what is shown at a checkpoint, "*" for markers; nil if nothing was recorded.
 func texts(t *testing.T, b Backend, th, n int) []string {
 	t.Helper()
 	tr := transcript(t, b, th, n)

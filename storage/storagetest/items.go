@@ -19,7 +19,7 @@ func apply(t *testing.T, b Backend, list ...*store.Item) {
 	require.NoError(t, b.Items.Apply(ctx, list))
 }
 
-// found names what a search gives as namespace/key.
+// found returns the results of a search as namespace/key.
 func found(t *testing.T, b Backend, q store.Search) []string {
 	t.Helper()
 	list, err := b.Items.Items(ctx, q)

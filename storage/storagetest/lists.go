@@ -117,7 +117,8 @@ var listCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, thread.Amount{Rows: 2, Bytes: 3}, u.Writes)
 		require.Equal(t, 1, u.Checkpoints.Rows)
 		require.Positive(t, u.Checkpoints.Bytes)
-		// Lists: at least the longest version, at most all of them. Parts that channels share count once, whichever they count for.
+		// Lists: at least the longest version, at most all of them. Parts that channels share count
+		// once, whichever they count for.
 		size, all := 0, 0
 		for n := 2; n < 12; n++ {
 			v := packed(items(0, 20*n, 200))

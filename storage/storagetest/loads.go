@@ -28,8 +28,9 @@ func mover(t *testing.T, b Backend) transfer.Target {
 	return m
 }
 
-// anyCheckpoints saves checkpoints of all shapes, and returns their keys, newest first: lists that grow, shrink and are rewritten, values that change
-// or do not, and small or large content of every kind.
+// anyCheckpoints saves checkpoints of all shapes, and returns their keys, newest first: lists that
+// grow, shrink and are rewritten, values that change or do not, and small or large content of
+// every kind.
 func anyCheckpoints(t *testing.T, b Backend, th int, rng *rand.Rand, count int) (keys []checkpointer.Key) {
 	t.Helper()
 	size := func() int {
@@ -70,7 +71,8 @@ func anyCheckpoints(t *testing.T, b Backend, th int, rng *rand.Rand, count int) 
 	return keys
 }
 
-// fits requires that a list is within a bound on what is loaded, and returns how many checkpoints it has.
+// fits requires that a list is within a bound on what is loaded, and returns how many checkpoints
+// it has.
 func fits(t *testing.T, tuples []*checkpointer.Tuple, bytes int) int {
 	t.Helper()
 	var load checkpointer.Load

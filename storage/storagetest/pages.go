@@ -17,7 +17,8 @@ import (
 	"understudy/run"
 )
 
-// RunPages runs the part of the suite that is about pages of events and of messages. open is as for Run.
+// RunPages runs the part of the suite that is about pages of events and of messages. open is as
+// for Run.
 func RunPages(t *testing.T, open func(t *testing.T) Backend) {
 	for name, test := range pageCases {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +35,7 @@ func pager(t *testing.T, b Backend) eventstore.Pager {
 	return p
 }
 
-// readPage gives the seqs of a page, and whether there are more.
+// readPage returns the seqs of a page, and whether there are more.
 type readPage func(q eventstore.PageQuery) (seqs []int, more bool)
 
 func reading(t *testing.T, page func(q eventstore.PageQuery) (*eventstore.Page, error)) readPage {
@@ -53,7 +54,8 @@ func reading(t *testing.T, page func(q eventstore.PageQuery) (*eventstore.Page, 
 	}
 }
 
-// loadedInPieces reads a page with bounds on what is loaded at once: its rows are those of the whole page.
+// loadedInPieces reads a page with bounds on what is loaded at once: its rows are those of the
+// whole page.
 func loadedInPieces(t *testing.T, page func(q eventstore.PageQuery) (*eventstore.Page, error), q eventstore.PageQuery, whole *eventstore.Page) {
 	t.Helper()
 	for _, bytes := range []int{1, 300, 1 << 20} {
@@ -325,7 +327,8 @@ func seqsOf(rows []*eventstore.Event) []eventstore.Seq {
 	return seqs
 }
 
-// revise gives talk's list another content where the message says something: the same length, so that the bytes around it stay.
+// revise replaces the content of a message in talk's list by one of the same length, so that the
+// bytes around it stay.
 func revise(data []byte, said string) []byte {
 	from := append(msgp.AppendString(nil, "content"), msgp.AppendString(nil, said)...)
 	to := append(msgp.AppendString(nil, "content"), msgp.AppendString(nil, strings.ToUpper(said))...)

@@ -39,7 +39,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		require.Equal(t, []id.Thread{second.ID, third.ID, first.ID}, expired(99, 10))
 		require.Equal(t, []id.Thread{second.ID, third.ID}, expired(99, 2))
 
-		// Whoever uses it postpones it; what is written besides does not.
+		// Use postpones the expiry; other writes do not.
 		second.UpdatedAt, third.StreamHigh = at(40), 7
 		update(second)
 		update(third)
@@ -94,7 +94,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		require.NoError(t, err)
 		require.False(t, mine)
 
-		// Of many who ask at once, one gets it.
+		// Of many concurrent attempts one succeeds.
 		var wg sync.WaitGroup
 		got := make(chan bool, 8)
 		for range cap(got) {
@@ -118,7 +118,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }))
 		isKind(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }), fault.NotFound)
 
-		// For all who look it is gone at once.
+		// Every reader finds it gone at once.
 		_, err := b.Threads.Thread(ctx, threadID(1))
 		isKind(t, err, fault.NotFound)
 		_, err = b.Runs.Run(ctx, "", runID(1))
@@ -142,7 +142,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 				return err
 			}))
 			if bites++; bites == 2 {
-				b = b.reopen(t) // whoever comes next goes on
+				b = b.reopen(t) // the next caller continues
 			}
 		}
 		require.Greater(t, bites, 5)
@@ -177,7 +177,8 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		require.Len(t, log(t, b, 1), 1)
 		require.Equal(t, []string{"@" + uuid(1)}, listed(t, b, checkpointer.List{Thread: threadID(1)}))
 	},
-	// Who deletes in bites, or from a list of ids, learns late that the thread is there again.
+	// A sweep that deletes in batches, or from a list of IDs, learns late that the thread was created
+	// again.
 	"a bite that comes too late leaves what was made again": func(t *testing.T, b Backend) {
 		b = rich(t, b)
 		bite := func(limit int) (more bool) {
@@ -252,7 +253,8 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		isBare(t, b, 1)
 		isRich(t, b, 2)
 	},
-	// A copy takes several transactions. Before the last of them nothing shows it, and what a failed one leaves goes as remains.
+	// A copy takes several transactions. Before the last of them nothing shows it, and what a
+	// failed one leaves goes as remains.
 	"a copy that fails leaves nothing but remains": func(t *testing.T, b Backend) {
 		b = rich(t, b)
 		writes := make([]checkpointer.Write, 1500)
@@ -294,7 +296,8 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		isRich(t, b, 2)
 		isKind(t, b.Threads.CopyThread(ctx, threadID(1), threadID(5), nil), fault.NotFound)
 	},
-	// Deleting the original while it is copied ends the copy; changing it does not change what is copied.
+	// Deleting the original while it is copied ends the copy; changing it does not change what is
+	// copied.
 	"a copy is one state of the original": func(t *testing.T, b Backend) {
 		b = rich(t, b)
 		writes := make([]checkpointer.Write, 1500)
@@ -402,7 +405,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		}))
 		b = b.reopen(t)
 		check()
-		insertThreads(t, b, newThread(1)) // made again, it has none
+		insertThreads(t, b, newThread(1)) // created again, it has none
 		found, err := b.Runs.Runs(ctx, threadID(1), run.Query{})
 		require.NoError(t, err)
 		require.Empty(t, found)
@@ -571,7 +574,8 @@ var retentionCases = map[string]func(*testing.T, Backend){
 	},
 }
 
-// rich makes two threads with something of all that is kept of a thread; they share the contents of events.
+// rich makes two threads with something of all that is kept of a thread; they share the contents
+// of events.
 func rich(t *testing.T, b Backend) Backend {
 	t.Helper()
 	for n := 1; n <= 2; n++ {

@@ -93,7 +93,8 @@ var scanCases = map[string]func(*testing.T, Backend){
 	},
 }
 
-// RunScans checks what bounds searches. open gives a storage whose searches may take that long; 0: the default.
+// RunScans checks the limits of searches. open returns a storage with that search timeout; 0 means
+// the default.
 func RunScans(t *testing.T, open func(t *testing.T, budget time.Duration) Backend) {
 	for name, test := range scanCases {
 		t.Run(name, func(t *testing.T) {

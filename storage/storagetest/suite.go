@@ -1,5 +1,6 @@
-// Package storagetest is the suite that every storage passes: what the interfaces of packages assistant, thread, run, store and
-// checkpointer promise, as cases. A storage runs it with a function that opens an empty one, and adds only what is its own.
+// Package storagetest is the suite that every storage passes: the promises of the interfaces of
+// packages assistant, thread, run, store and checkpointer, as cases. A storage runs it with a
+// function that opens an empty one, and adds tests only for what it alone does.
 package storagetest
 
 import (
@@ -21,16 +22,17 @@ import (
 	"understudy/thread"
 )
 
-// Backend is one storage, as the domain packages see it.
+// Backend is one storage, as the services use it.
 type Backend struct {
 	Assistants assistant.Store
 	Threads    thread.Store
 	Runs       run.Store
 	Items      store.Backend
-	// Reopen closes the storage and opens it again as after a restart. The Backend it was called on is done.
-	// nil: the storage keeps nothing when it is closed, by design. Cases then go on with it open.
+	// Reopen closes the storage and opens it again as after a restart. The old Backend must not be
+	// used any more.
+	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
 	Reopen func(t *testing.T) Backend
-	// JSONB: checkpoints and their metadata come back as the same JSON, not as the same bytes.
+	// JSONB says that checkpoints and metadata come back as the same JSON, not as the same bytes.
 	JSONB bool
 }
 
@@ -43,7 +45,8 @@ func (b Backend) reopen(t *testing.T) Backend {
 	return b.Reopen(t)
 }
 
-// Run runs the suite. open gives an empty storage that nothing else uses, and closes it when the test ends.
+// Run runs the suite. open returns an empty storage for the exclusive use of the test, and closes it
+// when the test ends.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	for _, group := range []struct {
 		name  string
@@ -81,12 +84,12 @@ var ctx = context.Background()
 // base is a time with microseconds, the precision that every storage keeps.
 var base = time.Date(2025, 3, 4, 5, 6, 7, 123456000, time.UTC)
 
-// at gives times in order, a second apart.
+// at returns ascending times, a second apart.
 func at(n int) time.Time { return base.Add(time.Duration(n) * time.Second) }
 
 func raw(text string) json.RawMessage { return json.RawMessage(text) }
 
-// uuid gives readable ids that sort by n.
+// uuid returns readable IDs that sort by n.
 func uuid(n int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) }
 
 func threadID(n int) id.Thread { return id.Thread(uuid(n)) }
@@ -106,7 +109,8 @@ func newRun(n, th int) *run.Run {
 	}
 }
 
-// write runs fn in a transaction that must succeed. fn gives errors instead of failing the test: it may run on another goroutine.
+// write runs fn in a transaction that must succeed. fn returns errors instead of failing the test,
+// because it may run on another goroutine.
 func write(t *testing.T, b Backend, fn func(tx run.Tx) error) {
 	t.Helper()
 	require.NoError(t, b.Runs.Write(ctx, fn))
@@ -157,7 +161,7 @@ func copyThread(t *testing.T, b Backend, from, to int) {
 	}))
 }
 
-// prune takes the steps of pruning a thread, and gives how many checkpoints went.
+// prune runs all steps of pruning a thread and returns the number of deleted checkpoints.
 func prune(t *testing.T, b Backend, n int) (deleted int) {
 	t.Helper()
 	ensureThread(t, b, n)

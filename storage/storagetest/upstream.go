@@ -15,7 +15,8 @@ import (
 	"understudy/thread"
 )
 
-// RunUpstream runs the suite of storages that keep what a proxy recorded. open gives an empty one, and closes it when the test ends.
+// RunUpstream runs the suite for storages of a proxy's recordings. open returns an empty one, which
+// it closes when the test ends.
 func RunUpstream(t *testing.T, open func(t *testing.T) upstream.Store) {
 	for name, test := range map[string]func(*testing.T, upstream.Store){
 		"links and deletions":       upstreamLinks,
@@ -34,7 +35,8 @@ func upstreamThread(t id.Thread) *thread.Thread {
 	}
 }
 
-// Who asks whether a checkpoint is recorded, and records it if not, in one transaction, does so once, however many do it at once.
+// Checking whether a checkpoint is recorded and recording it in one transaction records it once,
+// however many callers do it concurrently.
 func upstreamTogether(t *testing.T, u upstream.Store) {
 	const recorders, checkpoints = 4, 20
 	var wg sync.WaitGroup

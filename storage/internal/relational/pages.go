@@ -20,7 +20,7 @@ const (
 // pageOf is a statement that returns the seqs of a page, ascending and descending.
 type pageOf [2]Statement
 
-// paged returns both orders of a statement; SQLite is told the index to use.
+// paged returns both orders of a statement; SQLite gets the name of the index to use.
 func paged(index, format string) pageOf {
 	if index == "" {
 		return pageOf{same(format + ofPage), same(format + ofPageBefore)}
@@ -67,8 +67,8 @@ func (s *Store) LogPage(ctx context.Context, of eventstore.PageQuery) (*eventsto
 	return page, nil
 }
 
-// logSeqs returns the seqs of a page in reading order, and one more if there is one, which tells
-// has_more.
+// logSeqs returns the seqs of a page in reading order, and one more if there is one, which
+// decides has_more.
 func logSeqs(q Querier, of eventstore.PageQuery) (seqs []eventstore.Seq, err error) {
 	add := func(s pageOf, more ...any) {
 		text := s[0]
