@@ -146,13 +146,13 @@ func retentionOf(c config.ThreadTTL) thread.Retention {
 	return r
 }
 
-// stateUpdate is what those who follow a thread see of a state that a client has written.
+// stateUpdate is the event that followers of a thread get when a client has written its state.
 func stateUpdate(state *checkpointer.Snapshot) json.RawMessage {
 	data := append(compat.AppendState([]byte(`{"state":`), state, compat.StateParts{}), `,"thread_id":"`...)
 	return append(append(data, state.Thread...), `"}`...)
 }
 
-// wire encodes for those who read runs, as package compat has it.
+// wire encodes records of runs for readers, in the formats of package compat.
 type wire struct{}
 
 func (wire) Run(r *run.Run) json.RawMessage { return compat.AppendRun(nil, r, nil) }

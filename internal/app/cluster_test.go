@@ -79,7 +79,7 @@ func view(t *testing.T, url, last string) (v *viewer, status int, detail string)
 	return &viewer{t: t, body: resp.Body, lines: bufio.NewReader(resp.Body), last: last}, http.StatusOK, ""
 }
 
-// next gives the data of the next `values`, or what a comment said, or the error at the end.
+// next returns the data of the next `values` event, the text of a comment, or the final error.
 func (v *viewer) next() (string, error) {
 	v.t.Helper()
 	var event, data string
@@ -124,7 +124,7 @@ func TestRedisIsKilled(t *testing.T) {
 	require.Equal(t, `{"n":1}`, got)
 
 	redis.Stop()
-	g.goOn <- struct{}{} // the run goes on all the same
+	g.goOn <- struct{}{} // the run continues anyway
 	g.goOn <- struct{}{}
 	said, err := v.next()
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestRedisIsKilled(t *testing.T) {
 	}
 	require.Equal(t, "running", call(t, http.MethodGet, b+path, "")["status"])
 	joined := make(chan error, 1)
-	go func() { // who waits for the end needs no stream
+	go func() { // waiting for the end needs no stream
 		resp, err := http.Get(b + path + "/join")
 		if err == nil {
 			_, err = io.Copy(io.Discard, resp.Body)

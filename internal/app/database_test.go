@@ -46,7 +46,7 @@ func (s slow) Stream(ctx context.Context, _ graph.Invocation) iter.Seq2[graph.Ev
 	}
 }
 
-// serve runs a server on Postgres and Redis, and gives its address.
+// serve runs a server on Postgres and Redis and returns its address.
 func serve(t *testing.T, database, redis string, g graph.Graph) (url string) {
 	t.Helper()
 	settings, _, err := config.Load(config.Source{
@@ -128,7 +128,8 @@ func TestAddressThatWasNotValidated(t *testing.T) {
 	require.NotContains(t, err.Error(), "ss:")
 }
 
-// A Redis that refuses the server keeps it from starting, and what to mend is said. One that is away does not.
+// A Redis that refuses the server prevents its start, with an error that says what to fix. One that
+// is down does not.
 func TestRedisAtTheStart(t *testing.T) {
 	t.Parallel()
 	database := postgrestest.Database(t)

@@ -136,7 +136,8 @@ func (s *Server) watchGraphs(ctx context.Context) error {
 // ErrCannotReload: what changed needs a new start.
 var ErrCannotReload = errors.New("this change needs a restart")
 
-// Reload takes over the declared agents and Python graphs of settings that were read anew, their environment and sys.path, while Run goes on.
+// Reload replaces declared agents, Python graphs, their environment and sys.path by those of newly
+// read settings, while Run continues.
 // Declared agents that have changed are built first: an error, config.Mistakes, leaves all as it is. New workers import the Python graphs, and only when that worked do they take the runs that come. Those that run end where they began, or are handed back after
 // Grace and go on in the new workers. Everything else in the settings stays as it was. An error leaves all as it is; a
 // *python.ReloadError says which graphs do not import. Call it from one goroutine at a time.
@@ -194,7 +195,8 @@ func (s *Server) InputSchema(ctx context.Context, name string) (json.RawMessage,
 	return json.RawMessage(gjson.GetBytes(schemas, "input_schema").Raw), nil
 }
 
-// GraphProblems tells which Python graphs do not import, and why; empty before they have been loaded.
+// GraphProblems returns the Python graphs that fail to import, with the causes; empty before they
+// have been loaded.
 func (s *Server) GraphProblems() map[string]error {
 	if s.pool == nil {
 		return nil

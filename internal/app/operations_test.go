@@ -62,7 +62,7 @@ func operate(t *testing.T, g graph.Graph, c Config, flags map[string]string) (ad
 	return runWith(t, c, "g", g).url()
 }
 
-// collectSpans is a collector of OTLP. It gives the spans that came, by name.
+// collectSpans is an OTLP collector. It returns the received spans by name.
 func collectSpans(t *testing.T) (address string, spans func() map[string]*tracepb.Span) {
 	t.Helper()
 	var mu sync.Mutex
@@ -169,7 +169,7 @@ func TestTraces(t *testing.T) {
 	require.Nil(t, got["GET /readyz"])
 }
 
-// Whoever asks for no traces has none, and runs carry none.
+// Without a collector there are no spans, and runs carry no trace.
 func TestNoTraces(t *testing.T) {
 	t.Parallel()
 	p, err := tracing.FromEnv(t.Context(), "1")
@@ -222,7 +222,7 @@ func TestLog(t *testing.T) {
 	u, err := url.Parse(database)
 	require.NoError(t, err)
 	if u.User != nil {
-		u.User = url.UserPassword(u.User.Username(), secret) // tests trust whoever comes
+		u.User = url.UserPassword(u.User.Username(), secret) // tests accept any user
 	} else {
 		u.User = url.UserPassword(os.Getenv("USER"), secret)
 	}

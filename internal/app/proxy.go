@@ -52,8 +52,8 @@ type Proxy struct {
 	http     *proxy.Proxy
 }
 
-// NewProxy opens the port and what it records into. Whoever gets no error calls Run or Close. The upstream may be down, unless OfflineReads is
-// asked for and it turns out to demand credentials.
+// NewProxy opens the port and the storage of recordings. After a nil error call Run or Close. The
+// upstream may be down. OfflineReads is an error if the upstream requires credentials.
 func NewProxy(c ProxyConfig) (*Proxy, error) {
 	if c.Settings == nil || c.Settings.Upstream == nil {
 		return nil, errors.New("app: ProxyConfig.Settings with an Upstream is required")
@@ -109,7 +109,7 @@ func (p *Proxy) assemble(version string) error {
 	return nil
 }
 
-// checkOffline asks the upstream as nobody, and says what its answer means.
+// checkOffline sends requests without credentials to the upstream and interprets the responses.
 func (p *Proxy) checkOffline(dir string) error {
 	if dir == sqlite.InMemory {
 		dir = ""
@@ -181,7 +181,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	return errors.Join(notCanceled(err), lower.Wait())
 }
 
-// Close gives port and storage back. Run does it too; it may be called twice.
+// Close releases the port and the storage. Run does it too; Close may be called twice.
 func (p *Proxy) Close() error {
 	errs := []error{}
 	if err := p.listener.Close(); !errors.Is(err, net.ErrClosed) {
@@ -193,7 +193,7 @@ func (p *Proxy) Close() error {
 	return errors.Join(errs...)
 }
 
-// recorded answers the routes for messages and events, for whoever called.
+// recorded serves the routes for messages and events to any caller.
 type recorded struct{ r *record.Recorder }
 
 func (r recorded) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {

@@ -110,7 +110,7 @@ func (u *fakeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// runProxy runs a proxy until the function that it gives is called.
+// runProxy runs a proxy until the returned function is called.
 func runProxy(t testing.TB, upstream, data string, change ...func(*config.Config)) (addr string, stop func()) {
 	t.Helper()
 	p, err := NewProxy(ProxyConfig{Settings: proxySettings(t, upstream, data, change...)})
@@ -383,7 +383,7 @@ func BenchmarkProxyState(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			path := "/threads/" + upstreamThread + "/state"
 			if name == "proxy raw" {
-				path = strings.Replace(path, "/threads/", "//threads/", 1) // which nobody understands
+				path = strings.Replace(path, "/threads/", "//threads/", 1) // a malformed path
 			}
 			b.SetBytes(int64(len(state)))
 			for b.Loop() {

@@ -217,13 +217,13 @@ func TestRunsBesideOneThatKillsTheServer(t *testing.T) {
 	require.True(t, c.becomes(t, "success", innocent...))
 }
 
-// Who kills the server again and again, with whatever signal, ends no run with it.
+// Killing the server repeatedly, with any signal, ends no run.
 func TestServersThatAreKilled(t *testing.T) {
 	t.Parallel()
 	for _, runs := range []int{1, 8} {
 		for _, by := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 			if runs == 1 && by == syscall.SIGKILL {
-				continue // cannot be told from a run that kills the server
+				continue // indistinguishable from a run that kills the server
 			}
 			t.Run(fmt.Sprintf("%s %d", by, runs), func(t *testing.T) {
 				t.Parallel()

@@ -38,7 +38,8 @@ import (
 type Config struct {
 	Settings *config.Config // required
 	Log      *slog.Logger   // nil: nothing is logged
-	// Tracing makes spans of requests, runs and saves; nil: there are none. It stays the caller's, who shuts it down after Run.
+	// Tracing creates spans of requests, runs and saves; nil for none. The caller shuts it down after
+	// Run.
 	Tracing trace.TracerProvider
 	Version string       // of the program, for /info
 	Tools   []agent.Tool // that agents declared in langgraph.json may name, beside the built-in ones
@@ -76,7 +77,7 @@ type Server struct {
 // startingAfter is how long a start may take before the port answers health and 503 on its own.
 const startingAfter = time.Second
 
-// New opens the port and the data folder. Whoever gets no error calls Run or Close.
+// New opens the port and the data folder. After a nil error call Run or Close.
 func New(c Config) (*Server, error) {
 	if c.Settings == nil {
 		return nil, errors.New("app: Config.Settings is required")
@@ -192,7 +193,7 @@ func notCanceled(err error) error {
 	return err
 }
 
-// Close gives port and data folder back. Run does it too; it may be called twice.
+// Close releases the port and the data folder. Run does it too; Close may be called twice.
 func (s *Server) Close() error {
 	errs := []error{}
 	if s.listener != nil {

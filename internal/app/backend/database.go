@@ -70,7 +70,8 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 	if o.Changed != nil {
 		return nil, errors.New("history.jsonl needs a data folder and does not work with Postgres: remove one of the two")
 	}
-	// A program may have made settings that nobody has validated: what the driver says of an address can have a part of a password in it.
+	// The settings of a program may not be validated, and the driver's message about an address can
+	// contain a part of a password.
 	if err := config.CheckPostgres(cfg.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("database-url: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 	"understudy/internal/config"
 )
 
-// ErrRedisRefuses: the configuration is wrong, and waiting does not mend it.
+// ErrRedisRefuses: the configuration is wrong, so retrying does not help.
 var ErrRedisRefuses = errors.New("check --redis-url / REDIS_URI")
 
 // RedisClient makes a client for a few questions.
@@ -58,7 +58,7 @@ func AskRedis(ctx context.Context, cfg *config.Config) (err error) {
 	return explainRedis(err, cfg)
 }
 
-// explainRedis tells what is a mistake of the configuration from what passes.
+// explainRedis distinguishes mistakes of the configuration from temporary failures.
 func explainRedis(err error, cfg *config.Config) error {
 	var (
 		what     string
@@ -91,7 +91,7 @@ func explainRedis(err error, cfg *config.Config) error {
 	return fmt.Errorf("redis on %s %s: %w: %w", cfg.RedisPlace(), what, ErrRedisRefuses, err)
 }
 
-// isCluster reports whether an answer is one that only a node of a Redis Cluster gives.
+// isCluster reports whether an error is one that only a node of a Redis Cluster returns.
 func isCluster(err error) bool {
 	return goredis.HasErrorPrefix(err, "CROSSSLOT") || goredis.HasErrorPrefix(err, "MOVED") || goredis.HasErrorPrefix(err, "ASK") ||
 		goredis.HasErrorPrefix(err, "CLUSTERDOWN")

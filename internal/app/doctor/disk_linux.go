@@ -7,7 +7,8 @@ var remoteKinds = map[int64]string{
 	0x6969: "nfs", 0xff534d42: "cifs", 0xfe534d42: "smb2", 0x517b: "smb", 0x01021997: "9p", 0x65735546: "fuse", 0x5346414f: "afs", 0x00c36400: "ceph",
 }
 
-// diskOf gives the free bytes for this user, -1 when they are not known, and the kind of a file system that is a worry.
+// diskOf returns the free bytes for this user, -1 if unknown, and the kind of a file system with
+// unreliable locks; "" for others.
 func diskOf(dir string) (free int64, kind string) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -50,7 +50,7 @@ type Examination struct {
 	Environ []string      // of the process; nil: os.Environ
 	Import  time.Duration // what importing one graph may take; 0: a minute
 	Models  bool          // call each model of the declared agents once, which costs what such a call costs
-	Found   func(Finding) // is told of each as it is found, for importing graphs takes its time; nil: nobody is
+	Found   func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
 }
 
 // doctor collects findings.
@@ -95,7 +95,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	return d.findings
 }
 
-// environment looks for variables that nobody reads.
+// environment looks for unknown variables.
 func (d *doctor) environment() {
 	names := make([]string, 0, len(d.Environ))
 	for _, pair := range d.Environ {
@@ -122,7 +122,7 @@ func plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// config gives nil when it has mistakes.
+// config returns nil if the configuration has mistakes.
 func (d *doctor) config() *config.Config {
 	cfg, warnings, err := config.Load(d.Source)
 	for _, w := range warnings {
@@ -197,7 +197,7 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 		d.say("python", Warning, fmt.Sprintf("%s is Python %s, and python_version asks for %s", cfg.Python, v.Python, want), "use that version here too, or change python_version")
 	}
 	if names := slices.Sorted(maps.Keys(v.Errors)); len(names) > 0 {
-		// One thing mends all, and langgraph brings the others along.
+		// One command fixes all, because langgraph depends on the others.
 		first, details := "langgraph", []string(nil)
 		if v.Errors[first] == "" {
 			first = names[0]
@@ -266,7 +266,7 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// agent builds a declared agent. Neither its model nor its MCP servers are asked for anything.
+// agent builds a declared agent. It sends no request to the model or the MCP servers.
 func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
 	a, err := graphs.Declare(cfg, g, nil, log)
 	if err != nil {

@@ -48,7 +48,8 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	d.say("database", Fine, text, "")
 }
 
-// noDatabase says that it cannot be looked into. The driver tells each attempt on a line of its own.
+// noDatabase reports that the database cannot be examined. The driver reports each attempt on a
+// line of its own.
 func (d *doctor) noDatabase(cfg *config.Config, err error) {
 	text, attempts, _ := strings.Cut(err.Error(), "\n")
 	d.say("database", Problem, cfg.DatabasePlace()+": "+strings.TrimSuffix(text, ":"), "correct the address in --database-url, or what it says of the database",
@@ -154,7 +155,7 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	d.say("redis", Fine, fmt.Sprintf("redis on %s responds, version %s, key prefix %s", place, version, cfg.RedisPrefix), "")
 }
 
-// field gives a line of INFO.
+// field returns the value of a line of INFO.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {

@@ -115,7 +115,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// What was found is told at once, and what takes long comes last.
+// Findings are reported at once, and slow checks come last.
 func TestExamineTellsAsItFinds(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
@@ -129,7 +129,7 @@ func TestExamineTellsAsItFinds(t *testing.T) {
 		Found: func(f Finding) {
 			checks = append(checks, f.Check)
 			if f.Check == "port" {
-				cancel() // nobody waits for Python
+				cancel() // Python is not waited for
 			}
 		},
 	})

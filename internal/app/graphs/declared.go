@@ -144,7 +144,8 @@ func (d *Declared) Close() error {
 	return errors.Join(errs...)
 }
 
-// Declare builds the agent that a graph declares. It starts nothing. What is wrong in the file is told as config.Mistakes.
+// Declare builds the agent that a graph declares. It starts nothing. Mistakes in the file are
+// returned as config.Mistakes.
 func Declare(cfg *config.Config, g config.Graph, tools []agent.Tool, log *slog.Logger) (*agent.Agent, error) {
 	d := declaration{Agent: g.Agent, cfg: cfg, log: log, tools: tools, file: filepath.Base(cfg.File)}
 	return d.build(g.ID)

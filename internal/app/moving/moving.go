@@ -30,7 +30,7 @@ type Import struct {
 	Header http.Header
 	// Graph is that of threads whose checkpoints do not name one; "" leaves it open.
 	Graph string
-	// Progress is told how far it is; nil: nobody is.
+	// Progress receives the progress; may be nil.
 	Progress transfer.Progress
 }
 
@@ -131,7 +131,7 @@ func isPostgres(s string) bool {
 
 func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }
 
-// openSource tells by its looks what a source is.
+// openSource recognizes the kind of a source by its form.
 func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Source, error) {
 	switch {
 	case isPostgres(o.From):
