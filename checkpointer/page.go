@@ -67,8 +67,13 @@ func (s *Snapshots) Page(ctx context.Context, q List) (*Page, error) {
 	return p, nil
 }
 
-// Len is the number of records that were not read.
-func (p *Page) Len() int { return len(p.rows) }
+// Len is the number of records that were not read; 0 for nil.
+func (p *Page) Len() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.rows)
+}
 
 // Keys returns those of the records that were not read.
 func (p *Page) Keys() []Key {

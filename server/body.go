@@ -4,43 +4,12 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/internal/fault"
 )
-
-// budget limits the use of a resource.
-type budget struct {
-	mu    sync.Mutex
-	limit int64
-	used  int64
-}
-
-// take takes n if that much is available.
-func (b *budget) take(n int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.used+n > b.limit {
-		return false
-	}
-	b.used += n
-	return true
-}
-
-func (b *budget) give(n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.used -= n
-}
-
-func (b *budget) inUse() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.used
-}
 
 const (
 	firstRead = 16 << 10

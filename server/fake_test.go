@@ -138,6 +138,10 @@ func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy
 func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*checkpointer.Snapshot, error) {
 	return &checkpointer.Snapshot{}, f.note(at, sub)
 }
+
+// Loaded has every entry.
+func (e *fakeEntries) Loaded() int { return 1 }
+
 func (f fakeThreads) ReadHistory(_ context.Context, q thread.HistoryQuery) (thread.Entries, error) {
 	if err := f.note(q); err != nil {
 		return nil, err

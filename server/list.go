@@ -22,11 +22,16 @@ type list struct {
 	head func(ctx context.Context) (known bool, err error)
 	// close releases the resources of the elements. nil: there are none.
 	close func()
+	// room: the source of the elements reserves the memory of each piece, of reads. loads reports that it has to load the next one.
+	room  bool
+	loads func() bool
 	// before and after surround the list when it is part of an object.
 	before, after string
 
 	ctx    context.Context // of the request: user and choices
 	pieces [][]byte        // created before the answer began, each after a chunkHead
+	reads  *reads          // nil until the answer is known to be long, unless room
+	taken  int64           // of reads
 	some   bool            // at least one element exists
 }
 
@@ -43,7 +48,7 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 	ctx := c.UserContext()
 	over, err := reading(c, l.begin)
 	if err == nil && !over {
-		err = s.slot()
+		err = s.begun(l)
 	}
 	if over || err != nil {
 		l.done()
@@ -60,6 +65,28 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	l.ctx = context.WithoutCancel(ctx)
 	return s.answer(c, &open{list: l})
+}
+
+// begun reserves what a long list needs to be sent.
+func (s *Server) begun(l *list) error {
+	if l.reads == nil {
+		l.reads = &reads{budget: &s.reads}
+	}
+	size := int64(0)
+	for _, piece := range l.pieces {
+		size += int64(cap(piece))
+	}
+	if l.room {
+		l.reads.Hold(size)
+	} else if !l.reads.Take(size) {
+		return errManyReads
+	}
+	if err := s.slot(); err != nil {
+		l.reads.Give(size)
+		return err
+	}
+	l.taken, l.reads.patience = size, s.opts.WriteTimeout // a client that waits has its headers
+	return nil
 }
 
 // each is the list of the elements that show appends for rows, which are released one by one.
@@ -85,6 +112,9 @@ func passOver(err error) error {
 func (l *list) done() {
 	if l.close != nil {
 		l.close()
+	}
+	if l.taken > 0 {
+		l.release(l.taken)
 	}
 }
 
@@ -141,25 +171,61 @@ func (l *list) append(ctx context.Context, dst []byte) (out []byte, over bool, e
 
 // sendList writes the rest of a list.
 func (o *open) sendList(ctx context.Context) error {
-	pieces := o.list.pieces
-	o.list.pieces = nil
-	for i, piece := range pieces {
-		pieces[i], o.buf = nil, piece
+	l := o.list
+	for i, piece := range l.pieces {
+		l.pieces[i], o.buf = nil, piece
 		if err := o.writeChunk(); err != nil {
 			return err
 		}
+		o.buf = nil
+		l.release(int64(cap(piece)))
 	}
+	l.pieces = nil
 	for over := false; !over; {
+		if err := o.makeRoom(ctx); err != nil {
+			return err
+		}
 		var failed error
-		err := o.write(func(dst []byte) []byte {
-			dst, over, failed = o.list.append(ctx, dst)
-			return dst
-		})
-		if err := errors.Join(err, failed); err != nil {
+		o.buf, over, failed = l.append(ctx, append(o.buf[:0], chunkHead...))
+		if !l.room {
+			// The size of a piece is not known before it exists. Mostly it is like the one before.
+			more := int64(cap(o.buf)) - l.taken
+			l.reads.Hold(more)
+			l.taken += more
+		}
+		if err := errors.Join(o.writeChunk(), failed); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// makeRoom prepares the buffer for the next piece. While others wait for memory, it waits behind them, and holds none.
+func (o *open) makeRoom(ctx context.Context) error {
+	l := o.list
+	switch {
+	case l.room:
+		if l.loads() { // it may wait
+			o.buf = nil
+		}
+		return nil
+	case l.taken > 0 && !l.reads.scarce():
+		return nil
+	}
+	n := max(l.taken, pieceBytes)
+	o.buf = nil
+	l.release(l.taken)
+	if err := l.reads.Wait(ctx, n); err != nil {
+		return err
+	}
+	l.taken = n
+	return nil
+}
+
+// release gives back memory of pieces that were sent.
+func (l *list) release(n int64) {
+	l.taken -= n
+	l.reads.Give(n)
 }
 
 func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
@@ -167,6 +233,8 @@ func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
 		return sendJSON(c, []byte("[]"))
 	}
 	q.Metadata = slices.Clone(q.Metadata) // it is read after the body was released
+	room := &reads{budget: &s.reads}
+	q.Room = room
 	h, err := reading(c, func(ctx context.Context) (thread.Entries, error) { return s.opts.Threads.ReadHistory(ctx, q) })
 	if err != nil {
 		return err
@@ -190,6 +258,6 @@ func (s *Server) sendHistory(c *fiber.Ctx, q thread.HistoryQuery) error {
 			}
 			return known, nil
 		},
-		close: h.Close,
+		close: h.Close, room: true, reads: room, loads: func() bool { return h.Loaded() == 0 },
 	})
 }

@@ -30,7 +30,7 @@ const (
 	noRoute      = "other" // unknown paths are not used as labels
 )
 
-func newMetrics(r *prometheus.Registry, bodies *budget) *metrics {
+func newMetrics(r *prometheus.Registry, bodies, reads *budget) *metrics {
 	m := &metrics{
 		registry: r,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: requestsName, Help: "Requests answered."}, []string{"method", "path", "status"}),
@@ -44,7 +44,9 @@ func newMetrics(r *prometheus.Registry, bodies *budget) *metrics {
 	}
 	r.MustRegister(m.requests, m.latency, m.streams, m.ended, m.events, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "understudy_body_bytes", Help: "Memory held by request bodies.",
-	}, func() float64 { return float64(bodies.inUse()) }))
+	}, func() float64 { return float64(bodies.inUse()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "understudy_read_bytes", Help: "Memory held by long answers that are being sent.",
+	}, func() float64 { return float64(reads.inUse()) }))
 	return m
 }
 

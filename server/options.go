@@ -52,6 +52,7 @@ type Options struct {
 
 	MaxBody      int64         // bytes of one body; default 300 MiB. More is 413
 	MaxBodies    int64         // memory of all bodies being read or served, see bodyCopies; default 1 GiB or half of Go's memory limit. More is 503
+	MaxReads     int64         // memory of all answers above 1 MiB that are sent while they are made; default 256 MiB or a quarter of Go's memory limit. More is 503
 	MaxStreams   int           // open streams, waits included; default 10,000. More is 503
 	Heartbeat    time.Duration // between heartbeats in open responses; default 5 s
 	BodyTimeout  time.Duration // without any byte of an upload; default 30 s
@@ -88,6 +89,7 @@ func (o Options) withDefaults() Options {
 	orSize(&o.MaxBody, 300<<20)
 	orSize(&o.MaxBodies, memlimit.Share(2, 1<<30))
 	o.MaxBody = min(o.MaxBody, o.MaxBodies/bodyCopies) // a larger body could never be admitted
+	orSize(&o.MaxReads, memlimit.Share(4, 256<<20))
 	orSize(&o.MaxStreams, 10_000)
 	orSize(&o.Heartbeat, 5*time.Second)
 	orSize(&o.BodyTimeout, 30*time.Second)

@@ -28,6 +28,7 @@ type Server struct {
 	metrics *metrics
 	bodies  budget
 	slots   budget // of open streams
+	reads   budget // memory of long answers
 	openapi []byte
 
 	// Requests continue after streams have ended. These two contexts have the lifetime of the server.
@@ -54,8 +55,8 @@ var routePrefixes = []string{"", "/api/langgraph"}
 func New(o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{opts: o, log: o.Logger, opened: map[*open]struct{}{}}
-	s.metrics = newMetrics(o.Registry, &s.bodies)
-	s.bodies.limit, s.slots.limit = o.MaxBodies, int64(o.MaxStreams)
+	s.metrics = newMetrics(o.Registry, &s.bodies, &s.reads)
+	s.bodies.limit, s.reads.limit, s.slots.limit = o.MaxBodies, o.MaxReads, int64(o.MaxStreams)
 	s.streaming, s.endStreams = context.WithCancelCause(context.Background())
 	s.requests, s.endRequest = context.WithCancelCause(context.Background())
 	s.app = fiber.New(fiber.Config{

@@ -8,6 +8,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore/overlay"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
 
@@ -37,6 +38,8 @@ type Entries interface {
 	// Partial reports whether the size limit of the answer omits transcripts. Then the first entries are shown as without the limit, and later
 	// entries with condensed messages show the graph's messages. known is false while this depends on entries that were not read.
 	Partial(ctx context.Context) (entries int, partial, known bool, err error)
+	// Loaded is how many entries Next returns without loading others.
+	Loaded() int
 	Close()
 }
 
@@ -48,7 +51,10 @@ type HistoryReader struct {
 	list    checkpointer.List // of the next page
 	left    int               // entries still to return; < 0: all
 	page    *checkpointer.Page
-	last    bool             // there is no further page
+	last    bool // there is no further page
+	room    Room
+	taken   int64            // of room, for the page
+	spare   int64            // of room, to compare an entry with the one before
 	reading *overlay.Reading // nil: entries show the graph's messages
 	looked  bool             // unread entries were checked for condensed messages
 	more    bool             // some were condensed
@@ -68,7 +74,10 @@ func (s *Service) ReadHistory(ctx context.Context, q HistoryQuery) (Entries, err
 	if err != nil {
 		return nil, err
 	}
-	h := &HistoryReader{s: s, row: row, left: q.Limit, list: checkpointer.List{
+	if q.Room == nil {
+		q.Room = anyRoom{}
+	}
+	h := &HistoryReader{s: s, row: row, left: q.Limit, room: q.Room, list: checkpointer.List{
 		Thread: q.Thread, NS: &q.NS, Before: q.Before, ID: q.ID, Metadata: q.Metadata, Limit: firstPage, Bytes: pageBytes,
 	}}
 	if q.Limit <= 0 {
@@ -77,23 +86,60 @@ func (s *Service) ReadHistory(ctx context.Context, q HistoryQuery) (Entries, err
 	if look := s.Overlay.Look(ctx, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.History); look.On {
 		h.reading = s.Overlay.Read(row.ID, look)
 	}
-	if err := h.load(ctx); err != nil {
+	if err := h.load(ctx, true); err != nil {
 		h.Close()
 		return nil, err
 	}
 	return h, nil
 }
 
+// anyRoom is a Room without a bound.
+type anyRoom struct{}
+
+func (anyRoom) Take(int64) bool                   { return true }
+func (anyRoom) Wait(context.Context, int64) error { return nil }
+func (anyRoom) Hold(int64)                        {}
+func (anyRoom) Give(int64)                        {}
+
 // Close ends the reading.
 func (h *HistoryReader) Close() {
+	h.release()
 	if h.reading != nil {
 		h.reading.Done()
 		h.reading = nil
 	}
 }
 
-// load loads the next page.
-func (h *HistoryReader) load(ctx context.Context) (err error) {
+// release gives up the page.
+func (h *HistoryReader) release() {
+	h.page = nil
+	h.reserve(0)
+	if h.spare > 0 {
+		h.room.Give(h.spare)
+		h.reading.Remember(0)
+		h.spare = 0
+	}
+}
+
+// reserve makes the reserved memory so many bytes. It has at least as many, or is no bound.
+func (h *HistoryReader) reserve(n int64) {
+	if n > h.taken {
+		h.room.Hold(n - h.taken)
+	} else if n < h.taken {
+		h.room.Give(h.taken - n)
+	}
+	h.taken = n
+}
+
+// smallPage is the size of pages that are loaded even if the room is used up: those of short answers.
+const smallPage = 1 << 20
+
+// errManyReads: the room is used up.
+var errManyReads = fault.New(fault.Unavailable, "Too much is being read at the moment, try again")
+
+// load loads the next page, and reserves the memory that its rows and one record composed from them take. The first page must fit at once. Later ones
+// wait, and hold nothing meanwhile.
+func (h *HistoryReader) load(ctx context.Context, first bool) (err error) {
 	if h.left == 0 {
 		h.last = true
 	}
@@ -103,7 +149,7 @@ func (h *HistoryReader) load(ctx context.Context) (err error) {
 	if h.left > 0 {
 		h.list.Limit = min(h.list.Limit, h.left)
 	}
-	if h.page, err = h.s.Snapshots.Page(ctx, h.list); err != nil {
+	if err := h.loadPage(ctx, first); err != nil {
 		return err
 	}
 	h.last = !h.page.More
@@ -122,6 +168,49 @@ func (h *HistoryReader) load(ctx context.Context) (err error) {
 	end := keys[len(keys)-1]
 	h.list.Before, h.list.NS, h.list.Limit = end.ID, &end.NS, maxPage
 	return nil
+}
+
+// loadPage loads the next page with its memory.
+func (h *HistoryReader) loadPage(ctx context.Context, first bool) error {
+	if !first {
+		// The next page is like the last one, mostly.
+		n := h.taken
+		h.release()
+		if err := h.room.Wait(ctx, n); err != nil {
+			return err
+		}
+		h.taken = n
+	}
+	for {
+		page, err := h.s.Snapshots.Page(ctx, h.list)
+		if err != nil {
+			return err
+		}
+		n := int64(page.Bytes + page.Largest + page.Largest/4)
+		switch {
+		case n <= h.taken || first && n <= smallPage:
+			h.reserve(n)
+		case h.room.Take(n - h.taken):
+			h.taken = n
+		case first:
+			return errManyReads
+		default:
+			h.reserve(0)
+			if err := h.room.Wait(ctx, n); err != nil {
+				return err
+			}
+			h.taken = n
+			continue // it was not kept meanwhile
+		}
+		// Only where there is plenty: it saves time, but may keep other readers out.
+		if n := int64(page.Largest + page.Largest/4); h.reading != nil && n > smallPage && h.room.Take(4*n) {
+			h.room.Give(3 * n)
+			h.spare = n
+			h.reading.Remember(int(n))
+		}
+		h.page = page
+		return nil
+	}
 }
 
 // rootsOf returns the checkpoints that have a transcript.
@@ -143,7 +232,7 @@ func (h *HistoryReader) Next(ctx context.Context) (*checkpointer.Snapshot, error
 			err = notFound(h.row.ID) // another thread with the same id
 		}
 		if err == nil {
-			err = h.load(ctx)
+			err = h.load(ctx, false)
 		}
 		if err != nil {
 			return nil, err
@@ -164,6 +253,9 @@ func (h *HistoryReader) Next(ctx context.Context) (*checkpointer.Snapshot, error
 	}
 	return snap, nil
 }
+
+// Loaded is Entries.Loaded.
+func (h *HistoryReader) Loaded() int { return h.page.Len() }
 
 // Partial is Entries.Partial.
 func (h *HistoryReader) Partial(ctx context.Context) (entries int, partial, known bool, err error) {

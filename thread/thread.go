@@ -2,6 +2,7 @@
 package thread
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -106,4 +107,16 @@ type HistoryQuery struct {
 	ID       id.Checkpoint   // of a checkpoint in the request: only from it on; "" no bound
 	Metadata json.RawMessage // containment
 	Limit    int
+	Room     Room // of ReadHistory; nil: no bound
+}
+
+// Room bounds the memory that all readers of long histories hold together.
+type Room interface {
+	// Take reserves so many bytes if they are available, or if nothing is reserved.
+	Take(n int64) bool
+	// Wait reserves so many bytes as soon as they are available. It fails when that takes too long.
+	Wait(ctx context.Context, n int64) error
+	// Hold reserves so many bytes in any case.
+	Hold(n int64)
+	Give(n int64)
 }

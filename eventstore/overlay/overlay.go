@@ -41,6 +41,7 @@ type Reading struct {
 	contents *contents
 	run      id.Run                  // whose stream is shown; "" none
 	plain    []byte                  // last checked values that had nothing odd
+	remember int                     // size up to which plain is kept, if it is above plainBytes
 	ahead    *eventstore.Transcripts // read by ReadAhead; nil: none
 
 	used    int64 // bytes of values that the answer has so far
@@ -195,6 +196,13 @@ func asListed(tr *eventstore.Transcript) bool {
 	return slices.Equal(tr.Entries, tr.List) && len(tr.Anonymous) == 0 && !slices.ContainsFunc(tr.Entries, isSummary)
 }
 
+// Remember sets the size up to which values are kept to compare the next ones with, which is faster than searching all of them; 0: the default.
+func (r *Reading) Remember(bytes int) {
+	if r.remember = bytes; len(r.plain) > max(plainBytes, bytes) {
+		r.plain = nil
+	}
+}
+
 // plainBytes is the size up to which checked values are kept to compare the next ones with. Larger ones are searched again: a reading lasts as
 // long as a client is slow.
 const plainBytes = 1 << 20
@@ -205,7 +213,7 @@ func (r *Reading) odd(values []byte) (lacks, legacy bool) {
 	// The text may span the position at which they begin to differ.
 	rest := values[max(0, commonPrefix(r.plain, values)-len(legacyMark)):]
 	lacks, legacy = mayLack(rest), bytes.Contains(rest, legacyMark)
-	if !lacks && !legacy && len(values) <= plainBytes {
+	if !lacks && !legacy && len(values) <= max(plainBytes, r.remember) {
 		r.plain = values
 	}
 	return lacks, legacy

@@ -22,6 +22,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/config"
+	"understudy/internal/jsonplus"
 	"understudy/run"
 	"understudy/thread"
 )
@@ -73,13 +74,15 @@ func grownThread(t *testing.T, srv *Server, steps []int, size int) id.Thread {
 		for range perStep {
 			list = append(list, fmt.Sprintf(`{"type":"human","id":"%08d","content":%q}`, len(list), strings.Repeat("all work and no play ", size/21)))
 		}
+		packed, err := jsonplus.AppendState(nil, []byte("["+strings.Join(list, ",")+"]"))
+		require.NoError(t, err)
 		require.NoError(t, saves.Save(t.Context(), graph.Save{Put: &checkpointer.Put{
 			Checkpoint: checkpointer.Checkpoint{
 				Key: checkpointer.Key{Thread: th, ID: cp}, Parent: parent, Run: "run",
 				Data:     fmt.Appendf(nil, `{"v":4,"id":%q,"ts":"2026-01-01T00:00:00Z","channel_values":{},"channel_versions":{"messages":"%08d"}}`, cp, n),
 				Metadata: fmt.Appendf(nil, `{"source":"loop","step":%d,"parents":{}}`, n), Tasks: json.RawMessage(`[]`), Shape: "shape",
 			},
-			Blobs:     []checkpointer.Blob{{Channel: "messages", Version: fmt.Sprintf("%08d", n), Type: "json", Data: []byte("[" + strings.Join(list, ",") + "]")}},
+			Blobs:     []checkpointer.Blob{{Channel: "messages", Version: fmt.Sprintf("%08d", n), Type: jsonplus.TypeMsgpack, Data: packed}},
 			ShapeJSON: json.RawMessage(shape),
 		}}))
 		parent = cp
@@ -213,32 +216,43 @@ func put(t *testing.T, srv *Server, method, path, body string) {
 	require.Less(t, res.StatusCode, 300)
 }
 
-// Clients that stop reading hold about one large entry each of a history, not a page of entries.
+// Clients that stop reading hold about one large entry each of a history, and all of them together no more than the budget.
 func TestMemoryOfSlowHistories(t *testing.T) {
 	srv := serving(t, nil)
 	th := grownThread(t, srv, append([]int{2000}, slices.Repeat([]int{1}, 14)...), 2000) // entries of 4 MB
-	const readers = 20
 	var answers []*http.Response
 	defer func() {
 		for _, res := range answers {
 			_ = res.Body.Close()
 		}
 	}()
-	most := peak(func() {
-		for range readers {
-			req, err := http.NewRequestWithContext(t.Context(), "POST", srv.url()+"/threads/"+string(th)+"/history", strings.NewReader(`{"limit":1000}`))
-			require.NoError(t, err)
-			req.Header.Set("Content-Type", "application/json")
-			res, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			answers = append(answers, res)
-			_, err = io.CopyN(io.Discard, res.Body, 6<<20) // into the second entry
-			require.NoError(t, err)
+	refused := 0
+	read := func() {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", srv.url()+"/threads/"+string(th)+"/history", strings.NewReader(`{"limit":1000}`))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		answers = append(answers, res)
+		if res.StatusCode == http.StatusServiceUnavailable {
+			refused++
+			return
 		}
-	})
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	t.Logf("%d MB of heap for %d readers, %d MB at most", m.HeapAlloc>>20, readers, most>>20)
-	require.Less(t, m.HeapAlloc, uint64(readers*8<<20+128<<20))
+		require.Equal(t, http.StatusOK, res.StatusCode)
+		_, err = io.CopyN(io.Discard, res.Body, 6<<20) // into the second entry
+		require.NoError(t, err)
+	}
+	for _, readers := range []int{15, 60} {
+		most := peak(func() {
+			for len(answers) < readers {
+				read()
+			}
+		})
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		t.Logf("%d MB of heap for %d readers, of whom %d were put off, %d MB at most", m.HeapAlloc>>20, readers, refused, most>>20)
+		require.Less(t, m.HeapAlloc, uint64(256<<20+128<<20))
+		require.Equal(t, readers > 15, refused > 0)
+	}
 }
