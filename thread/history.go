@@ -2,6 +2,7 @@ package thread
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -21,7 +22,7 @@ func (s *Service) History(ctx context.Context, q HistoryQuery) (list []*checkpoi
 	defer h.Close()
 	for {
 		snap, err := h.Next(ctx)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return list, nil
 		}
 		if err != nil {

@@ -78,7 +78,7 @@ func (c *chat) run(ctx context.Context, message string) error {
 		return err
 	}
 	if len(waiting) == 0 || message == "" {
-		waiting, err = c.resolve(ctx, waiting)
+		_, err = c.resolve(ctx, waiting)
 	}
 	if message != "" && err == nil {
 		var input json.RawMessage

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -31,7 +32,7 @@ func tryNext(ctx context.Context, out io.Writer, url, graph string, inputSchema 
 	ctx, cancel := context.WithTimeout(ctx, describeWithin)
 	defer cancel()
 	schema, err := inputSchema(ctx, graph)
-	if err != nil && context.Cause(ctx) != context.DeadlineExceeded && ctx.Err() != nil {
+	if err != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) && ctx.Err() != nil {
 		return // the server ends
 	}
 	if err != nil {

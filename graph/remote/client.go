@@ -217,7 +217,7 @@ func (c *client) call(ctx context.Context, with *retryablehttp.Client, method, p
 	if err != nil {
 		return fmt.Errorf("request %s: %w", path, err)
 	}
-	resp, err := with.Do(again) //nolint:bodyclose // the stream closes it
+	resp, err := with.Do(again)
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

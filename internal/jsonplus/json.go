@@ -351,8 +351,12 @@ func (f fields) serializable() []byte {
 	}
 	null, list, object := msgp.AppendNil(nil), packList(), msgp.AppendMapHeader(nil, 0)
 	all := fields{
-		{"content", msgp.AppendString(nil, "")}, {"additional_kwargs", object}, {"response_metadata", object},
-		{"type", msgp.AppendString(nil, kind)}, {"name", null}, {"id", null},
+		{"content", msgp.AppendString(nil, "")},
+		{"additional_kwargs", object},
+		{"response_metadata", object},
+		{"type", msgp.AppendString(nil, kind)},
+		{"name", null},
+		{"id", null},
 	}
 	switch base {
 	case "AI":

@@ -37,8 +37,10 @@ type declarations struct {
 
 func declared(t *testing.T) *declarations {
 	t.Helper()
-	d := &declarations{all: map[string]bool{}, byDir: map[string]map[string]bool{}, byFile: map[string]map[string]bool{},
-		byName: map[string][]string{}, interfaces: map[string]*ast.InterfaceType{}, interfaceFiles: token.NewFileSet()}
+	d := &declarations{
+		all: map[string]bool{}, byDir: map[string]map[string]bool{}, byFile: map[string]map[string]bool{},
+		byName: map[string][]string{}, interfaces: map[string]*ast.InterfaceType{}, interfaceFiles: token.NewFileSet(),
+	}
 	for _, p := range list(t, "./...") {
 		dir, ours := short(p.ImportPath)
 		if !ours {

@@ -61,7 +61,9 @@ func TestStreamOfAPlainModel(t *testing.T) {
 	// As langchaingo's Anthropic has it: a choice for each part.
 	whole := &llms.ContentResponse{Choices: []*llms.ContentChoice{
 		{Content: "Let me look", StopReason: "tool_use", GenerationInfo: map[string]any{"InputTokens": 3, "OutputTokens": 4}},
-		{ToolCalls: []llms.ToolCall{call("a", "f", "{}")}}, nil, {ToolCalls: []llms.ToolCall{call("b", "g", `{"x":1}`), {ID: "no function"}}},
+		{ToolCalls: []llms.ToolCall{call("a", "f", "{}")}},
+		nil,
+		{ToolCalls: []llms.ToolCall{call("b", "g", `{"x":1}`), {ID: "no function"}}},
 	}}
 	for name, m := range map[string]plain{"streamed": {pieces: []string{"Let me", " look"}, response: whole}, "not streamed": {response: whole}} {
 		t.Run(name, func(t *testing.T) {

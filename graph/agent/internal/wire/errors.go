@@ -146,10 +146,10 @@ func (e *hiding) Unwrap() error { return e.error }
 
 // err removes secrets from an error.
 func (h hider) err(err error) error {
-	if r, ok := err.(*refusal); ok {
+	if r, ok := err.(*refusal); ok { //nolint:errorlint // one that is wrapped keeps what is around it
 		err = r.said
 	}
-	if e, ok := err.(*llm.Error); ok {
+	if e, ok := err.(*llm.Error); ok { //nolint:errorlint // as above
 		clean := *e
 		clean.Message, clean.Param = h.text(e.Message), h.text(e.Param)
 		clean.Type, clean.Code = h.text(e.Type), h.text(e.Code)
