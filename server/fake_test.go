@@ -140,7 +140,7 @@ func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*c
 }
 
 // Loaded has every entry.
-func (e *fakeEntries) Loaded() int { return 1 }
+func (f *fakeEntries) Loaded() int { return 1 }
 
 func (f fakeThreads) ReadHistory(_ context.Context, q thread.HistoryQuery) (thread.Entries, error) {
 	if err := f.note(q); err != nil {

@@ -15,22 +15,38 @@ func TestConvert(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, in, want string }{
 		{"text", `"hi"`, `{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"human","name":null,"id":null}`},
-		{"pair", `["assistant","hi"]`,
-			`{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"ai","name":null,"id":null,"tool_calls":[],"invalid_tool_calls":[],"usage_metadata":null}`},
-		{"type", `{"type":"human","content":"hi","id":"1"}`,
-			`{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"human","name":null,"id":"1"}`},
-		{"unknown fields", `{"role":"user","content":[{"type":"text","text":"a"}],"x":1,"additional_kwargs":{"y":2}}`,
-			`{"content":[{"type":"text","text":"a"}],"additional_kwargs":{"x":1,"y":2},"response_metadata":{},"type":"human","name":null,"id":null}`},
-		{"tool", `{"type":"tool","content":"r","tool_call_id":"c","status":"error","artifact":{"a":1}}`,
-			`{"content":"r","additional_kwargs":{},"response_metadata":{},"type":"tool","name":null,"id":null,"tool_call_id":"c","artifact":{"a":1},"status":"error"}`},
-		{"developer", `{"role":"developer","content":"be"}`,
-			`{"content":"be","additional_kwargs":{"__openai_role__":"developer"},"response_metadata":{},"type":"system","name":null,"id":null}`},
-		{"calls of OpenAI", `{"role":"assistant","content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"a\": 1}"}}]}`,
-			`{"content":"","additional_kwargs":{},"response_metadata":{},"type":"ai","name":null,"id":null,"tool_calls":[{"name":"f","args":{"a":1},"id":"c","type":"tool_call"}],"invalid_tool_calls":[],"usage_metadata":null}`},
-		{"remove", `{"type":"remove","content":"","id":"7"}`,
-			`{"content":"","additional_kwargs":{},"response_metadata":{},"type":"remove","name":null,"id":"7"}`},
-		{"envelope", `{"lc":1,"type":"constructor","id":["langchain","schema","messages","HumanMessage"],"kwargs":{"content":"hi","id":"1"}}`,
-			`{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"human","name":null,"id":"1"}`},
+		{
+			"pair", `["assistant","hi"]`,
+			`{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"ai","name":null,"id":null,"tool_calls":[],"invalid_tool_calls":[],"usage_metadata":null}`,
+		},
+		{
+			"type", `{"type":"human","content":"hi","id":"1"}`,
+			`{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"human","name":null,"id":"1"}`,
+		},
+		{
+			"unknown fields", `{"role":"user","content":[{"type":"text","text":"a"}],"x":1,"additional_kwargs":{"y":2}}`,
+			`{"content":[{"type":"text","text":"a"}],"additional_kwargs":{"x":1,"y":2},"response_metadata":{},"type":"human","name":null,"id":null}`,
+		},
+		{
+			"tool", `{"type":"tool","content":"r","tool_call_id":"c","status":"error","artifact":{"a":1}}`,
+			`{"content":"r","additional_kwargs":{},"response_metadata":{},"type":"tool","name":null,"id":null,"tool_call_id":"c","artifact":{"a":1},"status":"error"}`,
+		},
+		{
+			"developer", `{"role":"developer","content":"be"}`,
+			`{"content":"be","additional_kwargs":{"__openai_role__":"developer"},"response_metadata":{},"type":"system","name":null,"id":null}`,
+		},
+		{
+			"calls of OpenAI", `{"role":"assistant","content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"a\": 1}"}}]}`,
+			`{"content":"","additional_kwargs":{},"response_metadata":{},"type":"ai","name":null,"id":null,"tool_calls":[{"name":"f","args":{"a":1},"id":"c","type":"tool_call"}],"invalid_tool_calls":[],"usage_metadata":null}`,
+		},
+		{
+			"remove", `{"type":"remove","content":"","id":"7"}`,
+			`{"content":"","additional_kwargs":{},"response_metadata":{},"type":"remove","name":null,"id":"7"}`,
+		},
+		{
+			"envelope", `{"lc":1,"type":"constructor","id":["langchain","schema","messages","HumanMessage"],"kwargs":{"content":"hi","id":"1"}}`,
+			`{"content":"hi","additional_kwargs":{},"response_metadata":{},"type":"human","name":null,"id":"1"}`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -43,8 +59,10 @@ func TestConvert(t *testing.T) {
 			assert.Equal(t, tt.want, string(again.AppendJSON(nil)))
 		})
 	}
-	for _, bad := range []string{`1`, `{`, `{"content":"x"}`, `{"role":"user"}`, `{"role":"king","content":""}`, `["user"]`, `[1,"x"]`, `null`,
-		`{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}`} {
+	for _, bad := range []string{
+		`1`, `{`, `{"content":"x"}`, `{"role":"user"}`, `{"role":"king","content":""}`, `["user"]`, `[1,"x"]`, `null`,
+		`{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}`,
+	} {
 		_, err := message.Convert([]byte(bad))
 		assert.Error(t, err, bad)
 	}
@@ -60,8 +78,10 @@ func TestAdd(t *testing.T) {
 			message.ToolCallChunk{Name: "f", ID: "a", Index: &zero}, message.ToolCallChunk{Name: "g", ID: "b", Index: &one}),
 		message.AIChunk("").WithCallChunks(message.ToolCallChunk{Args: `{"y": "`, Index: &one}),
 		message.AIChunk("").WithCallChunks(message.ToolCallChunk{Args: `{"x":1}`, Index: &zero}),
-		{Type: message.TypeAIChunk, Usage: &message.Usage{InputTokens: 3, OutputTokens: 2, TotalTokens: 5, InputDetails: json.RawMessage(`{"cache_read":1}`)},
-			ResponseMetadata: json.RawMessage(`{"finish_reason":"stop"}`), Last: true},
+		{
+			Type: message.TypeAIChunk, Usage: &message.Usage{InputTokens: 3, OutputTokens: 2, TotalTokens: 5, InputDetails: json.RawMessage(`{"cache_read":1}`)},
+			ResponseMetadata: json.RawMessage(`{"finish_reason":"stop"}`), Last: true,
+		},
 	}
 	sum := chunks[0]
 	for _, c := range chunks[1:] {
@@ -78,8 +98,14 @@ func TestAdd(t *testing.T) {
 func TestPartialJSON(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ in, want string }{
-		{`{"a": 1`, `{"a":1}`}, {`{"a": "b`, `{"a":"b"}`}, {`{"a": 1, "b`, `{"a":1}`}, {`{"a": [1, {"b": tr`, `{"a":[1,{}]}`},
-		{`{"a": "x\`, `{"a":"x"}`}, {"{\"a\": \"x\ny", `{"a":"x\ny"}`}, {`{]`, `null`}, {`{"a":1}`, `{"a":1}`},
+		{`{"a": 1`, `{"a":1}`},
+		{`{"a": "b`, `{"a":"b"}`},
+		{`{"a": 1, "b`, `{"a":1}`},
+		{`{"a": [1, {"b": tr`, `{"a":[1,{}]}`},
+		{`{"a": "x\`, `{"a":"x"}`},
+		{"{\"a\": \"x\ny", `{"a":"x\ny"}`},
+		{`{]`, `null`},
+		{`{"a":1}`, `{"a":1}`},
 	}
 	for _, tt := range tests {
 		got, ok := message.PartialJSON(tt.in)
@@ -91,8 +117,10 @@ func TestPartialJSON(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{`"hi"`, `["user","x"]`, `{"type":"ai","content":[],"additional_kwargs":{},"response_metadata":{}}`,
-		`{"role":"assistant","content":"x","tool_calls":[{"name":"f","args":{}}]}`} {
+	for _, seed := range []string{
+		`"hi"`, `["user","x"]`, `{"type":"ai","content":[],"additional_kwargs":{},"response_metadata":{}}`,
+		`{"role":"assistant","content":"x","tool_calls":[{"name":"f","args":{}}]}`,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -180,8 +180,10 @@ func TestDeepValues(t *testing.T) {
 			spine(t, what, field(v, "value"), min(levels, 400))
 		}
 		id := field(p.call("POST", "/threads", map[string]any{}, 200), "thread_id").(string)
-		stream := read("POST", "/threads/"+id+"/runs/stream", map[string]any{"assistant_id": "a", "input": map[string]any{"seed": i, "levels": levels},
-			"stream_mode": []string{"values", "updates", "custom", "messages", "debug", "tasks", "checkpoints"}})
+		stream := read("POST", "/threads/"+id+"/runs/stream", map[string]any{
+			"assistant_id": "a", "input": map[string]any{"seed": i, "levels": levels},
+			"stream_mode": []string{"values", "updates", "custom", "messages", "debug", "tasks", "checkpoints"},
+		})
 		seen := map[string]int{}
 		event := ""
 		lines := bufio.NewReader(bytes.NewReader(stream))

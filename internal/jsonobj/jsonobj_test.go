@@ -33,9 +33,15 @@ func TestParse(t *testing.T) {
 		in, want string
 		fails    bool
 	}{
-		{in: "", want: "{}"}, {in: "null", want: "{}"}, {in: "  ", want: "{}"}, {in: "{}", want: "{}"},
-		{in: `{"a":1,"a":2}`, want: `{"a":2}`}, {in: `{"\u0061":1}`, want: `{"a":1}`},
-		{in: "[]", fails: true}, {in: "3", fails: true}, {in: `"x"`, fails: true},
+		{in: "", want: "{}"},
+		{in: "null", want: "{}"},
+		{in: "  ", want: "{}"},
+		{in: "{}", want: "{}"},
+		{in: `{"a":1,"a":2}`, want: `{"a":2}`},
+		{in: `{"\u0061":1}`, want: `{"a":1}`},
+		{in: "[]", fails: true},
+		{in: "3", fails: true},
+		{in: `"x"`, fails: true},
 	} {
 		o, err := Parse([]byte(tt.in))
 		if tt.fails {
