@@ -68,7 +68,7 @@ growth: ## send each route requests that grow, in all their places, and check th
 lint: ## golangci-lint, built once if it is not installed
 	@tool=$$(command -v golangci-lint || echo "$$UNDERSTUDY_CACHE/bin/golangci-lint-$(GOLANGCI)"); [ -x "$$tool" ] || { echo "building golangci-lint $(GOLANGCI), once"; \
 		GOBIN="$$tool.d" $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI); mv "$$tool.d/golangci-lint" "$$tool"; rmdir "$$tool.d"; }; \
-	"$$tool" run ./...
+	"$$tool" run --allow-parallel-runners ./...
 
 # go test sometimes calls the end of -fuzztime itself a failure, with these words and no failing input (golang/go#75804; mended in Go 1.27).
 CLOCK := { grep -q 'context deadline exceeded' "$$out" && ! grep -qE 'Failing input|panic' "$$out"; }
