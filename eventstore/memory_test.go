@@ -45,6 +45,7 @@ func (m *memory) CopyEvents(id.Thread, id.Thread) error    { panic("not here") }
 func (m *memory) RollBackEvents(id.Thread, id.Run) error   { panic("not here") }
 func (m *memory) Cache() *eventstore.Cache                 { return m.cache }
 func (m *memory) PutTranscriptRow(r *eventstore.Row) error { m.rows = append(m.rows, r); return nil }
+
 func (m *memory) row(ok func(*eventstore.Row) bool) *eventstore.Row {
 	for _, r := range slices.Backward(m.rows) {
 		if ok(r) {

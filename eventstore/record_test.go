@@ -133,33 +133,39 @@ func TestRecord(t *testing.T) {
 		{
 			"nothing changed",
 			[]checkpoint{four, {id: "b", parent: "a"}},
-			[]string{"one", "two", "three", "four"}, []string{},
+			[]string{"one", "two", "three", "four"},
+			[]string{},
 		},
 		{
 			"another version with the same content",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m1, m2, m3, m4)}},
-			[]string{"one", "two", "three", "four"}, []string{},
+			[]string{"one", "two", "three", "four"},
+			[]string{},
 		},
 		{
 			"saved again",
 			[]checkpoint{four, four},
-			[]string{"one", "two", "three", "four"}, []string{},
+			[]string{"one", "two", "three", "four"},
+			[]string{},
 		},
 		{
 			"a message in the middle goes after its predecessor",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m1, m2, m5, m3, m4)}},
-			[]string{"one", "two", "five", "three", "four"}, nil,
+			[]string{"one", "two", "five", "three", "four"},
+			nil,
 		},
 		{
 			// deepagents rewrites the whole list and inserts answers to interrupted tool calls: nothing was condensed.
 			"a list that is rewritten with a message put in is no summary",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m1, m2, tool("t", "cut off"), m3, m4)}},
-			[]string{"one", "two", "cut off", "three", "four"}, []string{"llm.tool.result"},
+			[]string{"one", "two", "cut off", "three", "four"},
+			[]string{"llm.tool.result"},
 		},
 		{
 			"a message at the beginning",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(sys, m1, m2, m3, m4)}},
-			[]string{"be kind", "one", "two", "three", "four"}, nil,
+			[]string{"be kind", "one", "two", "three", "four"},
+			nil,
 		},
 		{
 			"an edited message is replaced in place",
@@ -170,37 +176,44 @@ func TestRecord(t *testing.T) {
 		{
 			"an edited message that had been condensed is shown once, in place",
 			[]checkpoint{four, condensed, {id: "c", parent: "b", source: "update", messages: list(summary("s", "sum"), m3, m4, ai("2", "edited"))}},
-			[]string{"one", "edited", "[2: sum]", "three", "four"}, []string{"llm.ai.response"},
+			[]string{"one", "edited", "[2: sum]", "three", "four"},
+			[]string{"llm.ai.response"},
 		},
 		{
 			"a condensed message that comes back is no event",
 			[]checkpoint{four, condensed, {id: "c", parent: "b", messages: list(summary("s", "sum"), m3, m4, m2)}},
-			[]string{"one", "two", "[2: sum]", "three", "four"}, []string{},
+			[]string{"one", "two", "[2: sum]", "three", "four"},
+			[]string{},
 		},
 		{
 			"an id twice in a list",
 			[]checkpoint{{id: "a", messages: list(m1, m2, m1)}},
-			[]string{"one", "two"}, nil,
+			[]string{"one", "two"},
+			nil,
 		},
 
 		// rule 1
 		{
 			"removed by an update",
 			[]checkpoint{four, {id: "b", parent: "a", source: "update", messages: list(m2, m3, m4)}},
-			[]string{"two", "three", "four"}, []string{"message_removed"},
+			[]string{"two", "three", "four"},
+			[]string{"message_removed"},
 		},
 		{
 			"removed by a fork",
 			[]checkpoint{four, {id: "b", parent: "a", source: "fork", messages: list(m3, m4)}},
-			[]string{"three", "four"}, []string{"message_removed"},
+			[]string{"three", "four"},
+			[]string{"message_removed"},
 		},
 		{
 			"removed by the input, seen in the writes of __start__",
 			[]checkpoint{
-				four, {id: "b", parent: "a", source: "input", run: "r2"},
+				four,
+				{id: "b", parent: "a", source: "input", run: "r2"},
 				{id: "c", parent: "b", run: "r2", messages: list(m2, m3, m4, m5), writes: list(remove("1"), m5)},
 			},
-			[]string{"two", "three", "four", "five"}, []string{"message_removed", "llm.human.input"},
+			[]string{"two", "three", "four", "five"},
+			[]string{"message_removed", "llm.human.input"},
 		},
 		{
 			"removed by the input of the run, when no writes were stored",
@@ -208,7 +221,8 @@ func TestRecord(t *testing.T) {
 				id: "b", parent: "a", run: "r2", messages: list(m2, m3, m4, m5),
 				input: `{"messages":[{"type":"remove","id":"1"},{"type":"human","id":"5","content":"five"}]}`,
 			}},
-			[]string{"two", "three", "four", "five"}, nil,
+			[]string{"two", "three", "four", "five"},
+			nil,
 		},
 		{
 			"removed by the update of a command",
@@ -216,19 +230,22 @@ func TestRecord(t *testing.T) {
 				id: "b", parent: "a", run: "r2", messages: list(m2, m3, m4),
 				command: `{"resume":1,"update":[["messages",[{"lc":1,"type":"constructor","id":["langchain","schema","messages","RemoveMessage"],"kwargs":{"id":"1"}}]]]}`,
 			}},
-			[]string{"two", "three", "four"}, nil,
+			[]string{"two", "three", "four"},
+			nil,
 		},
 		{
 			"a later step of the run that named everything condenses all the same",
 			[]checkpoint{
-				four, {id: "b", parent: "a", source: "input", run: "r2"},
+				four,
+				{id: "b", parent: "a", source: "input", run: "r2"},
 				{
 					id: "c", parent: "b", run: "r2", messages: list(m3, m4, m5, m6),
 					input: `{"messages":[{"type":"remove","id":"__remove_all__"}]}`,
 				},
 				{id: "d", parent: "c", run: "r2", messages: list(summary("s", "sum"), m6)},
 			},
-			[]string{"three", "four", "five", "[3: sum]", "six"}, nil,
+			[]string{"three", "four", "five", "[3: sum]", "six"},
+			nil,
 		},
 		{
 			"a client's removal and a summary in one checkpoint",
@@ -236,32 +253,38 @@ func TestRecord(t *testing.T) {
 				id: "b", parent: "a", run: "r2", messages: list(summary("s", "sum"), m4),
 				input: `{"messages":[{"type":"remove","id":"1"}]}`,
 			}},
-			[]string{"two", "three", "[2: sum]", "four"}, []string{"message_removed", "middleware:summarize"},
+			[]string{"two", "three", "[2: sum]", "four"},
+			[]string{"message_removed", "middleware:summarize"},
 		},
 		{
 			"what a person deleted stays so after a summary",
 			[]checkpoint{
-				four, {id: "b", parent: "a", source: "update", messages: list(m1, m3, m4)},
+				four,
+				{id: "b", parent: "a", source: "update", messages: list(m1, m3, m4)},
 				{id: "c", parent: "b", messages: list(summary("s", "sum"), m4)},
 			},
-			[]string{"one", "three", "[2: sum]", "four"}, nil,
+			[]string{"one", "three", "[2: sum]", "four"},
+			nil,
 		},
 
 		// rule 2
 		{
 			"condensed by the middleware",
 			[]checkpoint{four, condensed},
-			[]string{"one", "two", "[2: sum]", "three", "four"}, []string{"middleware:summarize"},
+			[]string{"one", "two", "[2: sum]", "three", "four"},
+			[]string{"middleware:summarize"},
 		},
 		{
 			"the middleware keeps nothing",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(summary("s", "sum"))}},
-			[]string{"one", "two", "three", "four", "[4: sum]"}, nil,
+			[]string{"one", "two", "three", "four", "[4: sum]"},
+			nil,
 		},
 		{
 			"the middleware and new messages in one checkpoint",
 			[]checkpoint{four, {id: "b", parent: "a", run: "r2", messages: list(summary("s", "sum"), m4, m5, m6)}},
-			[]string{"one", "two", "three", "[3: sum]", "four", "five", "six"}, nil,
+			[]string{"one", "two", "three", "[3: sum]", "four", "five", "six"},
+			nil,
 		},
 		{
 			"the middleware leaves the system message in place",
@@ -269,7 +292,8 @@ func TestRecord(t *testing.T) {
 				{id: "a", messages: list(sys, m1, m2, m3, m4)},
 				{id: "b", parent: "a", messages: list(sys, summary("s", "sum"), m4)},
 			},
-			[]string{"be kind", "one", "two", "three", "[3: sum]", "four"}, nil,
+			[]string{"be kind", "one", "two", "three", "[3: sum]", "four"},
+			nil,
 		},
 		{
 			"an earlier summary folded into a later one does not count",
@@ -278,29 +302,34 @@ func TestRecord(t *testing.T) {
 				{id: "c", parent: "b", messages: list(summary("s", "sum"), m3, m4, m5, m6)},
 				{id: "d", parent: "c", messages: list(summary("s2", "sum of sum"), m5, m6)},
 			},
-			[]string{"one", "two", "[2: sum]", "three", "four", "[2: sum of sum]", "five", "six"}, []string{"middleware:summarize"},
+			[]string{"one", "two", "[2: sum]", "three", "four", "[2: sum of sum]", "five", "six"},
+			[]string{"middleware:summarize"},
 		},
 		{
 			"a summary of nothing but a summary is hidden and leaves no marker",
 			[]checkpoint{four, condensed, {id: "c", parent: "b", messages: list(summary("s2", "again"), m3, m4)}},
-			[]string{"one", "two", "[2: sum]", "three", "four"}, nil,
+			[]string{"one", "two", "[2: sum]", "three", "four"},
+			nil,
 		},
 		{
 			"a summary that replaced nothing is hidden",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(summary("s", "sum"), m1, m2, m3, m4)}},
-			[]string{"one", "two", "three", "four"}, nil,
+			[]string{"one", "two", "three", "four"},
+			nil,
 		},
 		{
 			"the words of the custom event",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(summary("s", "sum"), m3, m4), words: "in other words"}},
-			[]string{"one", "two", "[2: in other words]", "three", "four"}, nil,
+			[]string{"one", "two", "[2: in other words]", "three", "four"},
+			nil,
 		},
 
 		// rule 3
 		{
 			"condensed by shape: a single new message before the first kept one",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(system("x", "so far"), m3, m4, m5)}},
-			[]string{"one", "two", "[2: so far]", "three", "four", "five"}, []string{"middleware:summarize", "llm.human.input"},
+			[]string{"one", "two", "[2: so far]", "three", "four", "five"},
+			[]string{"middleware:summarize", "llm.human.input"},
 		},
 		{
 			"by shape, behind the system message",
@@ -308,7 +337,8 @@ func TestRecord(t *testing.T) {
 				{id: "a", messages: list(sys, m1, m2, m3, m4)},
 				{id: "b", parent: "a", messages: list(sys, ai("x", "so far"), m3, m4)},
 			},
-			[]string{"be kind", "one", "two", "[2: so far]", "three", "four"}, nil,
+			[]string{"be kind", "one", "two", "[2: so far]", "three", "four"},
+			nil,
 		},
 		{
 			"a summary found by shape is remembered",
@@ -318,22 +348,26 @@ func TestRecord(t *testing.T) {
 				{id: "c", parent: "b", messages: list(human("x", "so far"), m3, m4, m5)},
 				{id: "d", parent: "c", messages: list(human("y", "and then"), m4, m5)},
 			},
-			[]string{"one", "two", "[2: so far]", "three", "[1: and then]", "four", "five"}, nil,
+			[]string{"one", "two", "[2: so far]", "three", "[1: and then]", "four", "five"},
+			nil,
 		},
 		{
 			"two new messages are no summary",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(human("x", "x"), ai("y", "y"), m4)}},
-			[]string{"x", "y", "one", "two", "three", "[3: ]", "four"}, nil,
+			[]string{"x", "y", "one", "two", "three", "[3: ]", "four"},
+			nil,
 		},
 		{
 			"trimmed without a summary",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m3, m4)}},
-			[]string{"one", "two", "[2: ]", "three", "four"}, nil,
+			[]string{"one", "two", "[2: ]", "three", "four"},
+			nil,
 		},
 		{
 			"the text of the channel",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m3, m4), summary: "apart"}},
-			[]string{"one", "two", "[2: apart]", "three", "four"}, nil,
+			[]string{"one", "two", "[2: apart]", "three", "four"},
+			nil,
 		},
 		{
 			"a summary that goes on under its id",
@@ -342,7 +376,8 @@ func TestRecord(t *testing.T) {
 				{id: "b", parent: "a", messages: list(human("x", "so far"), m3, m4)},
 				{id: "c", parent: "b", messages: list(human("x", "so far, and more"), m4, m5)},
 			},
-			[]string{"one", "two", "[2: so far]", "three", "[1: so far, and more]", "four", "five"}, nil,
+			[]string{"one", "two", "[2: so far]", "three", "[1: so far, and more]", "four", "five"},
+			nil,
 		},
 		{
 			"a summary that says something else of the same messages",
@@ -351,64 +386,76 @@ func TestRecord(t *testing.T) {
 				{id: "b", parent: "a", messages: list(human("x", "so far"), m3, m4)},
 				{id: "c", parent: "b", messages: list(human("x", "better"), m3, m4)},
 			},
-			[]string{"one", "two", "[2: better]", "three", "four"}, []string{"middleware:summarize"},
+			[]string{"one", "two", "[2: better]", "three", "four"},
+			[]string{"middleware:summarize"},
 		},
 		{
 			"nothing but the system message stays: a reset",
 			[]checkpoint{{id: "a", messages: list(sys, m1, m2)}, {id: "b", parent: "a", messages: list(sys)}},
-			[]string{"be kind"}, []string{"message_removed"},
+			[]string{"be kind"},
+			[]string{"message_removed"},
 		},
 
 		// rule 4
 		{
 			"newer ones went",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m1, m2)}},
-			[]string{"one", "two"}, []string{"message_removed"},
+			[]string{"one", "two"},
+			[]string{"message_removed"},
 		},
 		{
 			"a reset with nothing kept",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list()}},
-			[]string{}, []string{"message_removed"},
+			[]string{},
+			[]string{"message_removed"},
 		},
 		{
 			"a reset that begins anew",
 			[]checkpoint{four, condensed, {id: "c", parent: "b", messages: list(m5)}},
-			[]string{"five"}, []string{"message_removed", "llm.human.input"},
+			[]string{"five"},
+			[]string{"message_removed", "llm.human.input"},
 		},
 		{
 			"a reset takes condensed messages along that have no summary in the list",
 			[]checkpoint{four, {id: "b", parent: "a", messages: list(m4), summary: "apart"}, {id: "c", parent: "b", source: "update", messages: list()}},
-			[]string{}, nil,
+			[]string{},
+			nil,
 		},
 		{
 			"deleting the summary takes along what it stands for",
 			[]checkpoint{four, condensed, {id: "c", parent: "b", source: "update", messages: list(m3, m4)}},
-			[]string{"three", "four"}, nil,
+			[]string{"three", "four"},
+			nil,
 		},
 		{
 			"a deletion that the graph is not told of",
 			[]checkpoint{four, condensed, {id: "c", parent: "b", source: "update", deleted: []string{"1", "3"}}},
-			[]string{"two", "[2: sum]", "three", "four"}, []string{"message_removed"},
+			[]string{"two", "[2: sum]", "three", "four"},
+			[]string{"message_removed"},
 		},
 
 		// lineage
 		{
 			"a fork shows its own lineage",
 			[]checkpoint{
-				{id: "a", messages: list(m1, m2)}, {id: "b", parent: "a", messages: list(m1, m2, m3, m4)},
+				{id: "a", messages: list(m1, m2)},
+				{id: "b", parent: "a", messages: list(m1, m2, m3, m4)},
 				{id: "c", parent: "b", messages: list(summary("s", "sum"), m4)},
 				{id: "d", parent: "a", run: "r2", messages: list(m1, m2, m5)},
 			},
-			[]string{"one", "two", "five"}, nil,
+			[]string{"one", "two", "five"},
+			nil,
 		},
 		{
 			"regenerated: the same question, another answer",
 			[]checkpoint{
-				{id: "a", messages: list(m1)}, {id: "b", parent: "a", messages: list(m1, m2)},
+				{id: "a", messages: list(m1)},
+				{id: "b", parent: "a", messages: list(m1, m2)},
 				{id: "c", parent: "a", source: "fork"},
 				{id: "d", parent: "c", run: "r2", messages: list(m1, ai("2b", "deux"))},
 			},
-			[]string{"one", "deux"}, []string{"llm.ai.response"},
+			[]string{"one", "deux"},
+			[]string{"llm.ai.response"},
 		},
 		{
 			"a copied checkpoint is what its original is, though its parent is the original's",
@@ -416,17 +463,20 @@ func TestRecord(t *testing.T) {
 				four, condensed,
 				{id: "c", parent: "a", source: "fork", messages: list(summary("s", "sum"), m3, m4)},
 			},
-			[]string{"one", "two", "[2: sum]", "three", "four"}, nil,
+			[]string{"one", "two", "[2: sum]", "three", "four"},
+			nil,
 		},
 		{
 			"a checkpoint before there were messages",
 			[]checkpoint{{id: "a", source: "input"}, {id: "b", parent: "a", messages: list(m1)}},
-			[]string{"one"}, nil,
+			[]string{"one"},
+			nil,
 		},
 		{
 			"no parent known: all is new, and summaries are hidden",
 			[]checkpoint{{id: "b", parent: "a", messages: list(summary("s", "sum"), m3, m4)}},
-			[]string{"three", "four"}, nil,
+			[]string{"three", "four"},
+			nil,
 		},
 
 		// ids that are null
@@ -436,7 +486,8 @@ func TestRecord(t *testing.T) {
 				{id: "a", messages: list(human("", "ok"), ai("", "fine"))},
 				{id: "b", parent: "a", messages: list(human("", "ok"), ai("", "fine"), human("", "ok"))},
 			},
-			[]string{"ok", "fine", "ok"}, []string{"llm.human.input"},
+			[]string{"ok", "fine", "ok"},
+			[]string{"llm.human.input"},
 		},
 		{
 			"messages without ids, the oldest of which went",
@@ -444,7 +495,8 @@ func TestRecord(t *testing.T) {
 				{id: "a", messages: list(human("", "ok"), ai("", "fine"), human("", "ok"))},
 				{id: "b", parent: "a", messages: list(system("", "sum"), human("", "ok"))},
 			},
-			[]string{"ok", "fine", "[2: sum]", "ok"}, nil,
+			[]string{"ok", "fine", "[2: sum]", "ok"},
+			nil,
 		},
 		{
 			"a message without id that was removed and is said again",
@@ -453,7 +505,8 @@ func TestRecord(t *testing.T) {
 				{id: "b", parent: "a", source: "update", messages: list(ai("", "fine"))},
 				{id: "c", parent: "b", messages: list(ai("", "fine"), human("", "ok"))},
 			},
-			[]string{"fine", "ok"}, nil,
+			[]string{"fine", "ok"},
+			nil,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -38,15 +38,18 @@ func TestSummaryUnderATakenID(t *testing.T) {
 		{
 			"again and again",
 			[]checkpoint{
-				{id: "a", messages: list(m1, m2, m3)}, {id: "b", parent: "a", messages: list(summary("1", "sum"), m3)},
-				{id: "c", parent: "b", messages: list(summary("1", "sum"), m3, m4)}, {id: "d", parent: "c", messages: list(summary("1", "more"), m4)},
+				{id: "a", messages: list(m1, m2, m3)},
+				{id: "b", parent: "a", messages: list(summary("1", "sum"), m3)},
+				{id: "c", parent: "b", messages: list(summary("1", "sum"), m3, m4)},
+				{id: "d", parent: "c", messages: list(summary("1", "more"), m4)},
 			},
 			[]string{"one", "two", "[2: sum]", "three", "[1: more]", "four"},
 		},
 		{
 			"of what was condensed before",
 			[]checkpoint{
-				{id: "a", messages: list(m1, m2, m3)}, {id: "b", parent: "a", messages: list(summary("s", "sum"), m3)},
+				{id: "a", messages: list(m1, m2, m3)},
+				{id: "b", parent: "a", messages: list(summary("s", "sum"), m3)},
 				{id: "c", parent: "b", messages: list(summary("1", "more"), m4)},
 			},
 			[]string{"one", "two", "[2: sum]", "three", "[1: more]", "four"},

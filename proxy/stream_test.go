@@ -37,7 +37,9 @@ func TestStream(t *testing.T) {
 		require.Contains(t, w.recorder.notes(), tt.note)
 		in := bufio.NewReader(res.Body)
 		for _, e := range [][2]string{
-			{"event: metadata\r\ndata: {}\r\nid: 1\r\n\r\n"}, {": heartbeat\r\n\r\n"}, {"data: \u2028\u2029\r\n\r\n"},
+			{"event: metadata\r\ndata: {}\r\nid: 1\r\n\r\n"},
+			{": heartbeat\r\n\r\n"},
+			{"data: \u2028\u2029\r\n\r\n"},
 			{"data: hide\r\nid: 2\r\n\r\ndata: change\r\nid: 3\r\n\r\n", "data: it was changed\r\nid: 3\r\n\r\n"},
 		} {
 			next <- e[0]

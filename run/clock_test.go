@@ -56,8 +56,10 @@ func TestClocksThatAreWrong(t *testing.T) {
 		onTime(t, due, next(t, ticks))
 	}
 	for _, in := range all {
-		cron, err := in.runs.CreateCron(t.Context(), run.NewCron{AssistantID: "tick", Schedule: "* * * * * */3", Enabled: true,
-			Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)}})
+		cron, err := in.runs.CreateCron(t.Context(), run.NewCron{
+			AssistantID: "tick", Schedule: "* * * * * */3", Enabled: true,
+			Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)},
+		})
 		require.NoError(t, err)
 		sane(*cron.Next)
 		for range 2 {
@@ -126,8 +128,13 @@ func TestTimeJumps(t *testing.T) {
 		}
 	}
 	for _, jump := range []struct{ database, own time.Duration }{
-		{database: 10 * time.Minute}, {database: -20 * time.Minute}, {database: 30 * time.Minute},
-		{own: -10 * time.Minute}, {own: -10 * time.Minute}, {own: -10 * time.Minute}, {own: -10 * time.Minute},
+		{database: 10 * time.Minute},
+		{database: -20 * time.Minute},
+		{database: 30 * time.Minute},
+		{own: -10 * time.Minute},
+		{own: -10 * time.Minute},
+		{own: -10 * time.Minute},
+		{own: -10 * time.Minute},
 	} {
 		ahead.Add(int64(jump.database))
 		own.Add(int64(jump.own))
@@ -169,8 +176,10 @@ func TestClockJumpsBetweenHeartbeats(t *testing.T) {
 	later, err := in.runs.Create(t.Context(), th, req)
 	require.NoError(t, err)
 	at := time.Now().Add(time.Hour)
-	cron, err := in.runs.CreateCron(t.Context(), run.NewCron{AssistantID: "tick", Schedule: fmt.Sprintf("%d %d * * *", at.UTC().Minute(), at.UTC().Hour()), Enabled: true,
-		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)}})
+	cron, err := in.runs.CreateCron(t.Context(), run.NewCron{
+		AssistantID: "tick", Schedule: fmt.Sprintf("%d %d * * *", at.UTC().Minute(), at.UTC().Hour()), Enabled: true,
+		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)},
+	})
 	require.NoError(t, err)
 	lookForCrons := func() {
 		far, err := in.runs.CreateCron(t.Context(), run.NewCron{AssistantID: "tick", Schedule: "0 0 1 1 *", Enabled: true, Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)}})

@@ -84,15 +84,19 @@ func TestCompletion(t *testing.T) {
 	}{
 		{"nothing is known", nil, nil, run.Completion{}},
 		{
-			"usage is not told", []*eventstore.Event{says(eventstore.TypeHuman, `{"content":"hi"}`), says(eventstore.TypeAI, `{"content":"ho"}`)}, nil,
+			"usage is not told",
+			[]*eventstore.Event{says(eventstore.TypeHuman, `{"content":"hi"}`), says(eventstore.TypeAI, `{"content":"ho"}`)},
+			nil,
 			run.Completion{ByCaller: map[string]run.Usage{"lead": {Calls: 1}}, LLMCalls: to[int64](1), Messages: to[int64](2), FirstHuman: to("hi"), LastAI: to("ho")},
 		},
 		{
-			"everything", []*eventstore.Event{
+			"everything",
+			[]*eventstore.Event{
 				says(eventstore.TypeHuman, `{"content":"first"}`),
 				says(eventstore.TypeAI, `{"content":"said","usage_metadata":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}`),
 				tool, revised, elsewhere, helper, middle, says(eventstore.TypeHuman, `{"content":"second"}`),
-			}, nil,
+			},
+			nil,
 			run.Completion{
 				InputTokens: to[int64](14), OutputTokens: to[int64](25), TotalTokens: to[int64](39),
 				ByModel:  map[string]run.Usage{"m1": usage(3, 4, 7, 1), "m2": usage(11, 21, 32, 2)},
@@ -101,7 +105,9 @@ func TestCompletion(t *testing.T) {
 			},
 		},
 		{
-			"a failure", []*eventstore.Event{says("human_message", `{"content":"`+strings.Repeat("ü", 3000)+`"}`)}, &graph.Failure{Type: "ValueError", Message: "boom"},
+			"a failure",
+			[]*eventstore.Event{says("human_message", `{"content":"`+strings.Repeat("ü", 3000)+`"}`)},
+			&graph.Failure{Type: "ValueError", Message: "boom"},
 			run.Completion{Messages: to[int64](1), FirstHuman: to(strings.Repeat("ü", 2000)), Error: to("boom")},
 		},
 	} {

@@ -23,8 +23,10 @@ func TestManyCronsDueAtOnce(t *testing.T) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 	})
 	th := w.thread()
-	first, err := w.runs.CreateCron(t.Context(), run.NewCron{AssistantID: "echo", Schedule: "0 0 1 1 *", Enabled: true,
-		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{"n":1}`)}})
+	first, err := w.runs.CreateCron(t.Context(), run.NewCron{
+		AssistantID: "echo", Schedule: "0 0 1 1 *", Enabled: true,
+		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{"n":1}`)},
+	})
 	require.NoError(t, err)
 	require.NoError(t, w.rows.Runs().Write(t.Context(), func(tx run.Tx) error {
 		for i := 1; i < crons; i++ {

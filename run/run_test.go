@@ -840,8 +840,10 @@ func TestCronFiresOnceAndMovesOn(t *testing.T) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 	})
 	th := w.thread()
-	c, err := w.runs.CreateCron(t.Context(), run.NewCron{Thread: th, AssistantID: "echo", Schedule: "0 0 1 1 *", Enabled: true,
-		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{"n":1}`)}})
+	c, err := w.runs.CreateCron(t.Context(), run.NewCron{
+		Thread: th, AssistantID: "echo", Schedule: "0 0 1 1 *", Enabled: true,
+		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{"n":1}`)},
+	})
 	require.NoError(t, err)
 	// A year passes while the server is down.
 	w.stop()

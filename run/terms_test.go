@@ -46,8 +46,10 @@ func TestTermsThatARunWrites(t *testing.T) {
 	written := func() int { return count("SELECT last_value FROM terms_written") }
 
 	now := time.Now()
-	row := &thread.Thread{ID: id.NewThread(), CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Status: thread.Idle, Config: json.RawMessage(`{}`),
-		Metadata: json.RawMessage(`{"a":1,"b":"x","c":true,"d":null,"e":5}`)}
+	row := &thread.Thread{
+		ID: id.NewThread(), CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now, Status: thread.Idle, Config: json.RawMessage(`{}`),
+		Metadata: json.RawMessage(`{"a":1,"b":"x","c":true,"d":null,"e":5}`),
+	}
 	require.NoError(t, in.store.Threads().Write(t.Context(), func(tx thread.Tx) error { return tx.InsertThread(row) }))
 	for n := range 4 {
 		before := written()

@@ -46,8 +46,10 @@ func TestWallClockJumps(t *testing.T) {
 	long, err := w.runs.Create(t.Context(), kept, request("hang"))
 	require.NoError(t, err)
 	next(t, hanging)
-	cron, err := w.runs.CreateCron(t.Context(), run.NewCron{AssistantID: "tick", Schedule: "0 */2 * * *", Enabled: true,
-		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)}})
+	cron, err := w.runs.CreateCron(t.Context(), run.NewCron{
+		AssistantID: "tick", Schedule: "0 */2 * * *", Enabled: true,
+		Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)},
+	})
 	require.NoError(t, err)
 	due := *cron.Next
 	delayed := map[id.Run]time.Time{}
@@ -71,8 +73,10 @@ func TestWallClockJumps(t *testing.T) {
 			fired++
 		}
 		// These wake what looks for due runs and crons, and are begun after them.
-		far, err := w.runs.CreateCron(t.Context(), run.NewCron{AssistantID: "tick", Schedule: "0 0 1 1 *", Enabled: true,
-			Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)}})
+		far, err := w.runs.CreateCron(t.Context(), run.NewCron{
+			AssistantID: "tick", Schedule: "0 0 1 1 *", Enabled: true,
+			Payload: map[string]json.RawMessage{"input": json.RawMessage(`{}`)},
+		})
 		require.NoError(t, err)
 		marker := request("tick")
 		marker.After = time.Millisecond

@@ -74,34 +74,45 @@ type fakeAssistants struct{ *services }
 func (f fakeAssistants) one() *assistant.Assistant {
 	return &assistant.Assistant{ID: someID, GraphID: "g", Name: "n", Version: 1, CreatedAt: someTime, UpdatedAt: someTime}
 }
+
 func (f fakeAssistants) Create(_ context.Context, n assistant.New) (*assistant.Assistant, error) {
 	return f.one(), f.note(n)
 }
+
 func (f fakeAssistants) Get(_ context.Context, a id.Assistant) (*assistant.Assistant, error) {
 	return f.one(), f.note(a)
 }
+
 func (f fakeAssistants) Update(_ context.Context, _ id.Assistant, p assistant.Patch) (*assistant.Assistant, error) {
 	return f.one(), f.note(p)
 }
+
 func (f fakeAssistants) Delete(_ context.Context, a id.Assistant, with bool) error {
 	return f.note(a, with)
 }
+
 func (f fakeAssistants) Search(_ context.Context, q assistant.Query) ([]*assistant.Assistant, bool, error) {
 	return []*assistant.Assistant{f.one(), f.one()}, true, f.note(q)
 }
+
 func (f fakeAssistants) Count(_ context.Context, q assistant.Query) (int, error) { return 7, f.note(q) }
+
 func (f fakeAssistants) Versions(_ context.Context, a id.Assistant, m json.RawMessage, limit, offset int) ([]*assistant.Assistant, error) {
 	return []*assistant.Assistant{f.one()}, f.note(a, m, limit, offset)
 }
+
 func (f fakeAssistants) SetLatest(_ context.Context, _ id.Assistant, v int) (*assistant.Assistant, error) {
 	return f.one(), f.note(v)
 }
+
 func (f fakeAssistants) Drawing(_ context.Context, a string, x int) (json.RawMessage, error) {
 	return json.RawMessage(`{"nodes":[],"edges":[]}`), f.note(a, x)
 }
+
 func (f fakeAssistants) Schemas(_ context.Context, a id.Assistant) (json.RawMessage, error) {
 	return json.RawMessage(`{"graph_id":"g"}`), f.note(a)
 }
+
 func (f fakeAssistants) Subgraphs(_ context.Context, _ id.Assistant, ns string, r bool) (json.RawMessage, error) {
 	return json.RawMessage(`{}`), f.note(ns, r)
 }
@@ -111,12 +122,15 @@ type fakeThreads struct{ *services }
 func (f fakeThreads) one() *thread.View {
 	return &thread.View{Thread: thread.Thread{ID: someThread, Status: thread.Idle, CreatedAt: someTime, UpdatedAt: someTime, StateUpdatedAt: someTime}}
 }
+
 func (f fakeThreads) Create(_ context.Context, n thread.New) (*thread.View, error) {
 	return f.one(), f.note(n)
 }
+
 func (f fakeThreads) Get(_ context.Context, t id.Thread) (*thread.View, error) {
 	return f.one(), f.note(t)
 }
+
 func (f fakeThreads) Patch(_ context.Context, _ id.Thread, p thread.Patch) (*thread.View, error) {
 	return f.one(), f.note(p)
 }
@@ -126,15 +140,19 @@ func (f fakeThreads) Search(_ context.Context, q thread.Search) ([]*thread.View,
 }
 func (f fakeThreads) Show(context.Context, thread.Search, *thread.View) error { return nil }
 func (f fakeThreads) Count(_ context.Context, q thread.Search) (int, error)   { return 3, f.note(q) }
+
 func (f fakeThreads) Copy(_ context.Context, t id.Thread) (*thread.View, error) {
 	return f.one(), f.note(t)
 }
+
 func (f fakeThreads) Usage(_ context.Context, t id.Thread) (thread.Usage, error) {
 	return thread.Usage{Checkpoints: thread.Amount{Rows: 2, Bytes: 30}, Channels: map[string]thread.Amount{"b": {Rows: 1, Bytes: 4}, "a": {Rows: 3}}, Writes: thread.Amount{Rows: 1, Bytes: 5}}, f.note(t)
 }
+
 func (f fakeThreads) Prune(_ context.Context, ids []id.Thread, s thread.Strategy) (int, error) {
 	return len(ids), f.note(ids, s)
 }
+
 func (f fakeThreads) State(_ context.Context, at checkpointer.Key, sub bool) (*checkpointer.Snapshot, error) {
 	return &checkpointer.Snapshot{}, f.note(at, sub)
 }
@@ -189,24 +207,30 @@ type fakeRuns struct{ *services }
 func (f fakeRuns) one() *run.Run {
 	return &run.Run{ID: someRun, Thread: someThread, Assistant: someID, Status: run.Pending, Strategy: run.Enqueue, CreatedAt: someTime, UpdatedAt: someTime, Kwargs: run.Arguments{Arguments: graph.Arguments{Modes: []string{"values"}, Durability: "async"}}}
 }
+
 func (f fakeRuns) Create(_ context.Context, t id.Thread, r run.Request) (*run.Run, error) {
 	return f.one(), f.note(t, r)
 }
+
 func (f fakeRuns) CreateBatch(_ context.Context, r []run.Request) ([]*run.Run, error) {
 	return []*run.Run{f.one()}, f.note(r)
 }
+
 func (f fakeRuns) Begin(_ context.Context, t id.Thread, r run.Request) (*run.Run, run.Follower, error) {
 	if err := f.note(t, r); err != nil {
 		return nil, nil, err
 	}
 	return f.one(), f.follow(), nil
 }
+
 func (f fakeRuns) BeginWait(ctx context.Context, t id.Thread, r run.Request) (*run.Run, run.Follower, error) {
 	return f.Begin(ctx, t, r)
 }
+
 func (f fakeRuns) Get(_ context.Context, t id.Thread, r id.Run) (*run.Run, error) {
 	return f.one(), f.note(t, r)
 }
+
 func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run, error) {
 	return []*run.Run{f.one()}, f.note(q)
 }
@@ -217,18 +241,21 @@ func (f fakeRuns) Join(_ context.Context, t id.Thread, r id.Run) (run.Follower, 
 	}
 	return f.follow(), nil
 }
+
 func (f fakeRuns) JoinStream(_ context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancel bool) (run.Follower, error) {
 	if err := f.note(t, r, modes, cancel, after); err != nil {
 		return nil, err
 	}
 	return f.follow(), nil
 }
+
 func (f fakeRuns) StreamThread(_ context.Context, t id.Thread, after *bridge.Offset, modes []string) (run.Follower, error) {
 	if err := f.note(t, modes, after); err != nil {
 		return nil, err
 	}
 	return f.follow(), nil
 }
+
 func (f fakeRuns) Cancel(_ context.Context, t id.Thread, r []id.Run, a run.Action, wait bool) error {
 	return f.note(t, r, wait, a)
 }
@@ -243,12 +270,15 @@ type fakeCrons struct{ *services }
 func (f fakeCrons) one() *run.Cron {
 	return &run.Cron{ID: someID, Assistant: someID, Schedule: "* * * * *", CreatedAt: someTime, UpdatedAt: someTime}
 }
+
 func (f fakeCrons) CreateCron(_ context.Context, n run.NewCron) (*run.Cron, error) {
 	return f.one(), f.note(n)
 }
+
 func (f fakeCrons) GetCron(_ context.Context, c id.Cron) (*run.Cron, error) {
 	return f.one(), f.note(c)
 }
+
 func (f fakeCrons) UpdateCron(_ context.Context, _ id.Cron, p run.CronPatch) (*run.Cron, error) {
 	return f.one(), f.note(p)
 }
@@ -256,6 +286,7 @@ func (f fakeCrons) DeleteCron(_ context.Context, c id.Cron) error { return f.not
 func (f fakeCrons) SearchCrons(_ context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
 	return []*run.Cron{f.one()}, false, f.note(q)
 }
+
 func (f fakeCrons) CountCrons(_ context.Context, q run.CronQuery) (int, error) { return 1, f.note(q) }
 
 type fakeItems struct{ *services }
@@ -264,11 +295,13 @@ func (f fakeItems) Put(_ context.Context, i store.Item) error { return f.note(i)
 func (f fakeItems) Get(_ context.Context, ns []string, key string, refresh *bool) (*store.Item, error) {
 	return nil, f.note(ns, key, refresh)
 }
+
 func (f fakeItems) Delete(_ context.Context, ns []string, key string) error    { return f.note(ns, key) }
 func (f fakeItems) Load(_ context.Context, i *store.Item) (*store.Item, error) { return i, nil }
 func (f fakeItems) Search(_ context.Context, q store.Search, _ *bool) ([]*store.Item, error) {
 	return nil, f.note(q)
 }
+
 func (f fakeItems) Namespaces(_ context.Context, q store.Namespaces) ([][]string, error) {
 	return [][]string{{"a", "b"}}, f.note(q)
 }

@@ -400,6 +400,7 @@ func TestMetricsWithoutDatabase(t *testing.T) {
 type broken struct{}
 
 func (broken) Describe(ch chan<- *prometheus.Desc) { ch <- prometheus.NewDesc("broken", "", nil, nil) }
+
 func (broken) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.NewInvalidMetric(prometheus.NewDesc("broken", "", nil, nil), errors.New("no"))
 }
@@ -604,10 +605,21 @@ func TestHostileValues(t *testing.T) {
 		value, want string
 		status      int
 	}{
-		{"1e400", invalid, 422}, {"-1e400", invalid, 422}, {"2e308", invalid, 422}, {"1e99999999999999999999", invalid, 422},
-		{strings.Repeat("1", 310), invalid, 422}, {"-" + strings.Repeat("1", 5000), invalid, 422}, {strings.Repeat("9", 100_000), invalid, 422},
-		{"NaN", invalid, 422}, {"Infinity", invalid, 422}, {"-Infinity", invalid, 422}, {`"\ud800"`, invalid, 422},
-		{nested(compat.MaxDepth), deep, 400}, {nested(500), deep, 400}, {nested(5000), invalid, 422}, {strings.Repeat("[", 1<<16), invalid, 422},
+		{"1e400", invalid, 422},
+		{"-1e400", invalid, 422},
+		{"2e308", invalid, 422},
+		{"1e99999999999999999999", invalid, 422},
+		{strings.Repeat("1", 310), invalid, 422},
+		{"-" + strings.Repeat("1", 5000), invalid, 422},
+		{strings.Repeat("9", 100_000), invalid, 422},
+		{"NaN", invalid, 422},
+		{"Infinity", invalid, 422},
+		{"-Infinity", invalid, 422},
+		{`"\ud800"`, invalid, 422},
+		{nested(compat.MaxDepth), deep, 400},
+		{nested(500), deep, 400},
+		{nested(5000), invalid, 422},
+		{strings.Repeat("[", 1<<16), invalid, 422},
 	}
 	ids := strings.NewReplacer("{thread_id}", someThread, "{run_id}", someRun, "{assistant_id}", someID, "{cron_id}", someID, "{checkpoint_id}", someID)
 	routes := 0

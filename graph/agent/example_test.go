@@ -23,7 +23,8 @@ func ExampleNew() {
 	}
 	weather := agent.MustTool("weather", "Tells the weather of a city.", func(_ context.Context, args struct {
 		City string `json:"city" jsonschema:"name of the city"`
-	}) (any, error) {
+	},
+	) (any, error) {
 		return "sunny in " + args.City, nil
 	})
 	chat, err := agent.New(agent.Options{Name: "chat", Model: model, Tools: []agent.Tool{weather}})

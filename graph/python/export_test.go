@@ -54,7 +54,8 @@ func (nothing) ask(a ask) {
 // empty is a saver and a store with nothing in them.
 type empty struct{}
 
-func (empty) Load(context.Context, checkpointer.Key) (*checkpointer.Tuple, error)    { return nil, nil }
+func (empty) Load(context.Context, checkpointer.Key) (*checkpointer.Tuple, error) { return nil, nil }
+
 func (empty) List(context.Context, checkpointer.List) ([]*checkpointer.Tuple, error) { return nil, nil }
 func (empty) Save(context.Context, ...graph.Save) error                              { return nil }
 func (empty) Batch(_ context.Context, ops []graph.StoreOp) ([]graph.StoreResult, error) {

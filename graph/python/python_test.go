@@ -112,8 +112,10 @@ func invocation(m *memory, input string, modes ...string) graph.Invocation {
 	thread := id.NewThread()
 	run := id.NewRun()
 	conf, _ := json.Marshal(map[string]any{
-		"configurable": map[string]any{"thread_id": thread, "run_id": run, "graph_id": "g", "user_id": "", "langgraph_auth_user": nil, "langgraph_auth_user_id": "",
-			"langgraph_request_id": "rq", "__request_start_time_ms__": 1},
+		"configurable": map[string]any{
+			"thread_id": thread, "run_id": run, "graph_id": "g", "user_id": "", "langgraph_auth_user": nil, "langgraph_auth_user_id": "",
+			"langgraph_request_id": "rq", "__request_start_time_ms__": 1,
+		},
 		"metadata": map[string]any{"mine": 1, "run_attempt": 1, "graph_id": "g"},
 	})
 	inv := graph.Invocation{

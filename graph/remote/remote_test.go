@@ -407,8 +407,10 @@ func TestExplain(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, config, context, want string }{
-		{"configurable", `{"recursion_limit":5,"tags":["t"],"configurable":{"k":1,"run_id":"R","__request_start_time_ms__":1,"langgraph_auth_user":null}}`, `{"k":1}`,
-			`{"config":{"recursion_limit":5,"tags":["t"],"configurable":{"k":1}}}`},
+		{
+			"configurable", `{"recursion_limit":5,"tags":["t"],"configurable":{"k":1,"run_id":"R","__request_start_time_ms__":1,"langgraph_auth_user":null}}`, `{"k":1}`,
+			`{"config":{"recursion_limit":5,"tags":["t"],"configurable":{"k":1}}}`,
+		},
 		{"context", `{"configurable":{"k":1,"__context_keys__":["k"]}}`, `{"k":1}`, `{"context":{"k":1}}`},
 		{"nothing", `{"configurable":{"run_id":"R"},"metadata":{"run_id":"R","langgraph_host":"x"}}`, ``, `{}`},
 	} {

@@ -266,7 +266,8 @@ func TestLog(t *testing.T) {
 
 	// What cannot be opened is named without its password.
 	for _, flags := range []map[string]string{
-		{"database-url": "postgres://u:" + secret + "@127.0.0.1:1/d?connect_timeout=1"}, {"database-url": "postgres://u:" + secret + "@%zz/d"},
+		{"database-url": "postgres://u:" + secret + "@127.0.0.1:1/d?connect_timeout=1"},
+		{"database-url": "postgres://u:" + secret + "@%zz/d"},
 		{"database-url": database, "redis-url": "redis://:" + secret + "@host:port/x"},
 	} {
 		flags["port"] = "0"
@@ -299,8 +300,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
-	exposed := map[string]bool{"understudy_workers": true, "understudy_worker_memory_bytes": true, "understudy_worker_deaths_total": true,
-		"understudy_worker_blocked_total": true, "understudy_worker_blocked_seconds_total": true} // of Python
+	exposed := map[string]bool{
+		"understudy_workers": true, "understudy_worker_memory_bytes": true, "understudy_worker_deaths_total": true,
+		"understudy_worker_blocked_total": true, "understudy_worker_blocked_seconds_total": true,
+	} // of Python
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (understudy_\w+) `).FindAllStringSubmatch(string(text), -1) {
 		exposed[m[1]] = true
 		require.True(t, documented[m[1]], m[1])

@@ -406,8 +406,10 @@ func TestProxySweepsRemains(t *testing.T) {
 	now := time.Now()
 	gone := id.Thread(upstreamThread)
 	require.NoError(t, p.rows.Threads().Write(ctx, func(tx thread.Tx) error {
-		return errors.Join(tx.InsertThread(&thread.Thread{ID: gone, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now,
-			Metadata: json.RawMessage(`{}`), Config: json.RawMessage(`{}`), Status: thread.Idle}),
+		return errors.Join(tx.InsertThread(&thread.Thread{
+			ID: gone, CreatedAt: now, UpdatedAt: now, StateUpdatedAt: now,
+			Metadata: json.RawMessage(`{}`), Config: json.RawMessage(`{}`), Status: thread.Idle,
+		}),
 			tx.AppendEvents(gone, []*eventstore.Event{{Type: eventstore.TypeHuman, Category: eventstore.CategoryMessage, MessageID: "m", Content: []byte("\xa1x"), CreatedAt: now}}),
 			tx.RemoveThread(gone))
 	}))

@@ -55,8 +55,10 @@ func (w *world) fillLarge(t testing.TB) {
 		write := checkpointer.Write{TaskID: "t", Channel: "messages", Type: jsonplus.TypeMsgpack, Data: message(t, "ai", text(t, large), "w"), Path: "~__pregel_pull, model"}
 		require.NoError(t, w.Threads().Write(t.Context(), func(tx thread.Tx) error {
 			if n == 0 {
-				if err := tx.InsertThread(&thread.Thread{ID: name, CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(2, 0), StateUpdatedAt: time.Unix(2, 0),
-					Metadata: []byte(`{"graph_id":"agent"}`), Config: []byte("{}"), Status: thread.Idle}); err != nil {
+				if err := tx.InsertThread(&thread.Thread{
+					ID: name, CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(2, 0), StateUpdatedAt: time.Unix(2, 0),
+					Metadata: []byte(`{"graph_id":"agent"}`), Config: []byte("{}"), Status: thread.Idle,
+				}); err != nil {
 					return err
 				}
 			}
@@ -69,8 +71,10 @@ func (w *world) fillLarge(t testing.TB) {
 	}
 	for n := range many {
 		require.NoError(t, w.Threads().Write(t.Context(), func(tx thread.Tx) error {
-			return tx.InsertThread(&thread.Thread{ID: id.Thread(uuid.NewString()), CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(2, 0), StateUpdatedAt: time.Unix(2, 0),
-				Metadata: fmt.Appendf(nil, `{"pad":%q}`, text(t, large)), Config: []byte("{}"), Status: thread.Idle})
+			return tx.InsertThread(&thread.Thread{
+				ID: id.Thread(uuid.NewString()), CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(2, 0), StateUpdatedAt: time.Unix(2, 0),
+				Metadata: fmt.Appendf(nil, `{"pad":%q}`, text(t, large)), Config: []byte("{}"), Status: thread.Idle,
+			})
 		}))
 		i := &store.Item{Namespace: []string{"a"}, Key: fmt.Sprint(n), Value: fmt.Appendf(nil, `{"pad":%q}`, text(t, large)), CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(1, 0)}
 		require.NoError(t, w.Items().Apply(t.Context(), []*store.Item{i}))

@@ -125,8 +125,10 @@ func (w *world) conversation(t testing.TB, name id.Thread, steps int, rng *rand.
 	count := 0
 	parent := id.Checkpoint("")
 	require.NoError(t, w.Threads().Write(t.Context(), func(tx thread.Tx) error {
-		if err := tx.InsertThread(&thread.Thread{ID: name, CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(2, 0), StateUpdatedAt: time.Unix(2, 0),
-			Metadata: []byte(`{"graph_id":"agent"}`), Config: []byte("{}"), Status: thread.Idle}); err != nil {
+		if err := tx.InsertThread(&thread.Thread{
+			ID: name, CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(2, 0), StateUpdatedAt: time.Unix(2, 0),
+			Metadata: []byte(`{"graph_id":"agent"}`), Config: []byte("{}"), Status: thread.Idle,
+		}); err != nil {
 			return err
 		}
 		for i := range steps {
@@ -279,8 +281,10 @@ func TestFromOneStorageToTheOther(t *testing.T) {
 		require.NoError(t, eventstore.NewBackfiller(first).Ensure(t.Context(), name, ""))
 	}
 	require.NoError(t, first.Assistants().Write(t.Context(), func(tx assistant.Tx) error {
-		a := &assistant.Assistant{ID: id.NewAssistant(), GraphID: "agent", Name: "mine", Version: 1, CreatedAt: now, UpdatedAt: now,
-			Config: []byte(`{"x":1}`), Context: []byte(`{}`), Metadata: []byte(`{}`)}
+		a := &assistant.Assistant{
+			ID: id.NewAssistant(), GraphID: "agent", Name: "mine", Version: 1, CreatedAt: now, UpdatedAt: now,
+			Config: []byte(`{"x":1}`), Context: []byte(`{}`), Metadata: []byte(`{}`),
+		}
 		if err := tx.InsertAssistant(a); err != nil {
 			return err
 		}
