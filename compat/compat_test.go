@@ -157,34 +157,49 @@ func TestNewRun(t *testing.T) {
 		{"defaults", `{"assistant_id":"a"}`, RunForm{}, defaults},
 		{"unknown members, nulls and an empty list of modes", `{"assistant_id":"a","zz":1,"input":null,"command":null,"stream_mode":[]}`, RunForm{}, defaults},
 		{"the last of two keys counts", `{"assistant_id":"b","assistant_id":"a"}`, RunForm{}, defaults},
-		{"also in what is kept", `{"assistant_id":"a","metadata":{"a":1,"b":2,"a":3},"config":{"configurable":{"x":1,"x":2},"tags":[],"tags":["t"]}}`, RunForm{},
+		{
+			"also in what is kept", `{"assistant_id":"a","metadata":{"a":1,"b":2,"a":3},"config":{"configurable":{"x":1,"x":2},"tags":[],"tags":["t"]}}`,
+			RunForm{},
 			change(func(r *run.Request) {
 				r.Metadata = json.RawMessage(`{"a":3,"b":2}`)
 				r.Config = json.RawMessage(`{"configurable":{"x":2},"tags":["t"]}`)
-			})},
+			}),
+		},
 		{"modes", `{"assistant_id":"a","stream_mode":"updates"}`, RunForm{}, change(func(r *run.Request) { r.Modes = []string{"updates"} })},
-		{"payloads stay bytes", `{"assistant_id":"a","input":{"b":1.0,"a":[1e5,12345678901234567890]}}`, RunForm{},
-			change(func(r *run.Request) { r.Input = json.RawMessage(`{"b":1.0,"a":[1e5,12345678901234567890]}`) })},
+		{
+			"payloads stay bytes", `{"assistant_id":"a","input":{"b":1.0,"a":[1e5,12345678901234567890]}}`,
+			RunForm{},
+			change(func(r *run.Request) { r.Input = json.RawMessage(`{"b":1.0,"a":[1e5,12345678901234567890]}`) }),
+		},
 		{"delay", `{"assistant_id":"a","after_seconds":1.5}`, RunForm{}, change(func(r *run.Request) { r.After = 1500 * time.Millisecond })},
 		{"a delay before now", `{"assistant_id":"a","after_seconds":-5}`, RunForm{}, defaults},
 		{"a delay for ever", `{"assistant_id":"a","after_seconds":1e300}`, RunForm{}, change(func(r *run.Request) { r.After = longestDelay })},
-		{"checkpoint", `{"assistant_id":"a","checkpoint":{"thread_id":"t","checkpoint_ns":"n:1","checkpoint_id":"` + cp + `","checkpoint_map":{"":"x"}}}`, RunForm{},
+		{
+			"checkpoint", `{"assistant_id":"a","checkpoint":{"thread_id":"t","checkpoint_ns":"n:1","checkpoint_id":"` + cp + `","checkpoint_map":{"":"x"}}}`,
+			RunForm{},
 			change(func(r *run.Request) {
 				r.CheckpointNS, r.CheckpointID, r.CheckpointMap = "n:1", cp, json.RawMessage(`{"":"x"}`)
-			})},
+			}),
+		},
 		{"checkpoint_id", `{"assistant_id":"a","checkpoint_id":"` + cp + `"}`, RunForm{}, change(func(r *run.Request) { r.CheckpointID = cp })},
 		{"old durability", `{"assistant_id":"a","checkpoint_during":false}`, RunForm{}, change(func(r *run.Request) { r.Durability = "exit" })},
 		{"both durabilities", `{"assistant_id":"a","checkpoint_during":false,"durability":"sync"}`, RunForm{}, change(func(r *run.Request) { r.Durability = "sync" })},
 		{"nobody is there to leave", `{"assistant_id":"a","on_disconnect":"cancel"}`, RunForm{}, defaults},
 		{"somebody is", `{"assistant_id":"a","on_disconnect":"cancel"}`, RunForm{Followed: true}, change(func(r *run.Request) { r.OnDisconnect = "cancel" })},
 		{"stateless runs have no siblings", `{"assistant_id":"a","multitask_strategy":"reject","on_completion":"keep"}`, RunForm{Stateless: true}, change(func(r *run.Request) { r.OnCompletion = "keep" })},
-		{"reserved names go", `{"assistant_id":"a","metadata":{"run_id":1,"mine":2,"cron_id":3},"config":{"tags":["x"],"configurable":{"a":1,"langgraph_auth_user":2,"__pregel_x":3},"x":1}}`, RunForm{},
+		{
+			"reserved names go", `{"assistant_id":"a","metadata":{"run_id":1,"mine":2,"cron_id":3},"config":{"tags":["x"],"configurable":{"a":1,"langgraph_auth_user":2,"__pregel_x":3},"x":1}}`,
+			RunForm{},
 			change(func(r *run.Request) {
 				r.Metadata = json.RawMessage(`{"mine":2}`)
 				r.Config = json.RawMessage(`{"tags":["x"],"configurable":{"a":1},"x":1}`)
-			})},
-		{"reserved names go from context", `{"assistant_id":"a","context":{"langgraph_request_id":1,"u":{"langgraph_request_id":2}}}`, RunForm{},
-			change(func(r *run.Request) { r.Context = json.RawMessage(`{"u":{"langgraph_request_id":2}}`) })},
+			}),
+		},
+		{
+			"reserved names go from context", `{"assistant_id":"a","context":{"langgraph_request_id":1,"u":{"langgraph_request_id":2}}}`,
+			RunForm{},
+			change(func(r *run.Request) { r.Context = json.RawMessage(`{"u":{"langgraph_request_id":2}}`) }),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -227,9 +242,18 @@ func TestOffsets(t *testing.T) {
 		thread *bridge.Offset
 		bad    bool
 	}{
-		{"", nil, nil, false}, {"-1", at(0, 0), nil, true}, {"-", nil, at(0, 0), false}, {"0-0", at(0, 0), at(0, 0), false}, {"12", at(12, 0), at(12, 0), false},
-		{"12-3", at(12, 3), at(12, 3), false}, {"abc", nil, nil, true}, {"12-", nil, nil, true}, {"12-3-4", nil, nil, true}, {"+1-1", nil, nil, true},
-		{"99999999999999999999999-1", at(1<<63-1, 1), at(1<<63-1, 1), false}, {"1\r\n2", nil, nil, true},
+		{"", nil, nil, false},
+		{"-1", at(0, 0), nil, true},
+		{"-", nil, at(0, 0), false},
+		{"0-0", at(0, 0), at(0, 0), false},
+		{"12", at(12, 0), at(12, 0), false},
+		{"12-3", at(12, 3), at(12, 3), false},
+		{"abc", nil, nil, true},
+		{"12-", nil, nil, true},
+		{"12-3-4", nil, nil, true},
+		{"+1-1", nil, nil, true},
+		{"99999999999999999999999-1", at(1<<63-1, 1), at(1<<63-1, 1), false},
+		{"1\r\n2", nil, nil, true},
 	} {
 		require.Equal(t, c.run, RunOffset(c.id), c.id)
 		got, err := ThreadOffset(c.id)

@@ -196,8 +196,10 @@ func (s *Server) Threads(ctx context.Context) iter.Seq2[*Thread, error] {
 	return func(yield func(*Thread, error) bool) {
 		met := map[string]bool{}
 		var failed error
-		err := s.pages(ctx, "/threads/search", "", map[string]any{"sort_by": "created_at", "sort_order": "asc",
-			"select": []string{"thread_id", "created_at", "updated_at", "state_updated_at", "metadata", "status", "config", "interrupts"}}, func(row gjson.Result) bool {
+		err := s.pages(ctx, "/threads/search", "", map[string]any{
+			"sort_by": "created_at", "sort_order": "asc",
+			"select": []string{"thread_id", "created_at", "updated_at", "state_updated_at", "metadata", "status", "config", "interrupts"},
+		}, func(row gjson.Result) bool {
 			t := threadOf(row)
 			if t.Key == "" || met[t.Key] {
 				return true

@@ -14,7 +14,8 @@ import (
 
 // lookCommand makes a command that shows something of a running server: as a table, or the answer as it is with --json.
 func lookCommand(cmd *cobra.Command, ask func(ctx context.Context, api *client, args []string) (json.RawMessage, error),
-	show func(out io.Writer, p palette, answer json.RawMessage)) *cobra.Command {
+	show func(out io.Writer, p palette, answer json.RawMessage),
+) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	server := serverFlags(cmd)
 	asJSON := false

@@ -148,7 +148,8 @@ func dataFlags(cmd *cobra.Command) (load func() (*config.Config, []config.Warnin
 
 // move runs an import or export and says what came of it.
 func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, error),
-	run func(context.Context, *config.Config, transfer.Progress) (*transfer.Result, error)) error {
+	run func(context.Context, *config.Config, transfer.Progress) (*transfer.Result, error),
+) error {
 	out, errs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	cfg, _, err := load()
 	if err != nil {

@@ -4,9 +4,9 @@ import (
 	"encoding/hex"
 	"time"
 
-	"understudy/internal/cache"
-
 	"github.com/zeebo/xxh3"
+
+	"understudy/internal/cache"
 )
 
 // Cache stores the writes of nodes with a CachePolicy. Implementations are safe for concurrent use.

@@ -336,6 +336,7 @@ func (c *barrier) get() *value {
 	}
 	return null
 }
+
 func (c *barrier) available() bool { return len(c.seen) == len(c.names) && (!c.after || c.finished) }
 
 func (c *barrier) consume() bool {

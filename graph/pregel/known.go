@@ -3,9 +3,9 @@ package pregel
 import (
 	"bytes"
 
-	"understudy/internal/cache"
-
 	"github.com/zeebo/xxh3"
+
+	"understudy/internal/cache"
 )
 
 // knownValues caches decoded items of stored lists, by their bytes. A thread's messages are read again in each of its runs, and need

@@ -178,7 +178,8 @@ func isLockTimeout(err error) bool {
 // at returns the number of the last step done; 0 if none.
 func (m *migrator) at(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
-}) (at int, err error) {
+},
+) (at int, err error) {
 	var found bool
 	if err := q.QueryRow(ctx, hasTable, "understudy_migrations").Scan(&found); err != nil || !found {
 		return 0, err

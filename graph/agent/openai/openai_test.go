@@ -194,18 +194,26 @@ func TestErrorsInStreams(t *testing.T) {
 		text       string
 		got        int // chunks before it
 	}{
-		{"openai", event(said) + event(`{"error":{"message":"The server had an error","type":"server_error","param":null,"code":null}}`) + event("[DONE]"),
-			&llm.Error{Status: 200, Type: "server_error", Message: "The server had an error"}, "", 1},
-		{"openrouter", event(`{"id":"x","error":{"code":502,"message":"Upstream gone"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`),
-			&llm.Error{Status: 200, Code: "502", Message: "Upstream gone"}, "", 0},
-		{"old vllm", event(`{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":400}`),
-			&llm.Error{Status: 200, Type: "BadRequestError", Code: "400", Message: "too long"}, "", 0},
+		{
+			"openai", event(said) + event(`{"error":{"message":"The server had an error","type":"server_error","param":null,"code":null}}`) + event("[DONE]"),
+			&llm.Error{Status: 200, Type: "server_error", Message: "The server had an error"}, "", 1,
+		},
+		{
+			"openrouter", event(`{"id":"x","error":{"code":502,"message":"Upstream gone"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`),
+			&llm.Error{Status: 200, Code: "502", Message: "Upstream gone"}, "", 0,
+		},
+		{
+			"old vllm", event(`{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":400}`),
+			&llm.Error{Status: 200, Type: "BadRequestError", Code: "400", Message: "too long"}, "", 0,
+		},
 		{"a text", event(said) + event(`{"error":"out of memory"}`), &llm.Error{Status: 200, Message: "out of memory"}, "", 1},
 		{"groq", event(`{"choices":[],"x_groq":{"error":"failed"}}`), &llm.Error{Status: 200, Message: "failed"}, "", 0},
 		{"ends without a word", event(said), llm.ErrCut, "", 1},
 		{"a text of its own event", "event: error\ndata: no memory left\n\n", &llm.Error{Status: 200, Message: "no memory left"}, "", 0},
-		{"minimax", event(`{"base_resp":{"status_code":1008,"status_msg":"insufficient balance"},"choices":null}`),
-			&llm.Error{Status: 200, Code: "1008", Message: "insufficient balance"}, "", 0},
+		{
+			"minimax", event(`{"base_resp":{"status_code":1008,"status_msg":"insufficient balance"},"choices":null}`),
+			&llm.Error{Status: 200, Code: "1008", Message: "insufficient balance"}, "", 0,
+		},
 		{"empty", "", llm.ErrCut, "", 0},
 		{"ends in a line", event(said) + `data: {"choices":[{"ind`, llm.ErrCut, "", 1},
 		{"no JSON", event("hello"), nil, `the server sent "hello"`, 0},
@@ -281,8 +289,10 @@ func TestAnswerInOnePiece(t *testing.T) {
 	})
 	got, err := chunks(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, flat{Finish: "tool_calls", Model: "m", Usage: &llm.Usage{Input: 1, Output: 2, Total: 3},
-		Calls: []llm.ToolCallDelta{{ID: "c1", Name: "weather", Arguments: `{"city":"Paris"}`}}}, sum(got))
+	require.Equal(t, flat{
+		Finish: "tool_calls", Model: "m", Usage: &llm.Usage{Input: 1, Output: 2, Total: 3},
+		Calls: []llm.ToolCallDelta{{ID: "c1", Name: "weather", Arguments: `{"city":"Paris"}`}},
+	}, sum(got))
 }
 
 func TestRetries(t *testing.T) {
@@ -361,10 +371,14 @@ func TestErrorsBefore(t *testing.T) {
 		name, body string
 		want       llm.Error
 	}{
-		{"openai", `{"error":{"message":"Incorrect API key","type":"invalid_request_error","param":"p","code":"invalid_api_key"}}`,
-			llm.Error{Type: "invalid_request_error", Code: "invalid_api_key", Param: "p", Message: "Incorrect API key"}},
-		{"azure", `{"error":{"code":"DeploymentNotFound","message":"The API deployment does not exist"}}`,
-			llm.Error{Code: "DeploymentNotFound", Message: "The API deployment does not exist"}},
+		{
+			"openai", `{"error":{"message":"Incorrect API key","type":"invalid_request_error","param":"p","code":"invalid_api_key"}}`,
+			llm.Error{Type: "invalid_request_error", Code: "invalid_api_key", Param: "p", Message: "Incorrect API key"},
+		},
+		{
+			"azure", `{"error":{"code":"DeploymentNotFound","message":"The API deployment does not exist"}}`,
+			llm.Error{Code: "DeploymentNotFound", Message: "The API deployment does not exist"},
+		},
 		{"fastapi", `{"detail":"Not Found"}`, llm.Error{Message: "Not Found"}},
 		{"a page", "<html>Bad gateway</html>", llm.Error{Message: "the server sent an HTML page (Bad gateway)"}},
 		{"gemini's list", `[{"error":{"code":400,"message":"bad","status":"INVALID_ARGUMENT"}}]`, llm.Error{Code: "400", Message: "bad"}},
@@ -435,7 +449,8 @@ func TestRequest(t *testing.T) {
 		llms.TextParts(llms.ChatMessageTypeSystem, "be brief"),
 		{Role: llms.ChatMessageTypeHuman, Parts: []llms.ContentPart{llms.TextPart("see"), llms.ImageURLPart("http://i"), llms.BinaryPart("image/png", []byte{1}), llms.BinaryPart("audio/wav", []byte{2}), llms.BinaryPart("application/pdf", []byte{3})}},
 		{Role: llms.ChatMessageTypeAI, Parts: []llms.ContentPart{
-			llms.ToolCall{ID: "c1", FunctionCall: &llms.FunctionCall{Name: "f", Arguments: "{}"}}, llms.ToolCall{ID: "c2", FunctionCall: &llms.FunctionCall{Name: "g", Arguments: `{"a":1}`}}}},
+			llms.ToolCall{ID: "c1", FunctionCall: &llms.FunctionCall{Name: "f", Arguments: "{}"}}, llms.ToolCall{ID: "c2", FunctionCall: &llms.FunctionCall{Name: "g", Arguments: `{"a":1}`}},
+		}},
 		{Role: llms.ChatMessageTypeTool, Parts: []llms.ContentPart{llms.ToolCallResponse{ToolCallID: "c1", Content: "one"}, llms.ToolCallResponse{ToolCallID: "c2", Content: "two"}}},
 		llms.TextParts(llms.ChatMessageTypeAI, "done"),
 	}
@@ -452,17 +467,39 @@ func TestRequest(t *testing.T) {
 		options []llms.CallOption
 		want    sent
 	}{
-		{"plain", Options{}, nil, sent{"/v1/chat/completions", "", map[string]string{"Authorization": "", "Content-Type": "application/json"},
-			`{"model":"m","messages":` + wire + `,"stream":true,"stream_options":{"include_usage":true}}`}},
-		{"all headers", Options{Key: "k", Organization: "o", Project: "p", Header: http.Header{"x-a": {"b"}}, Query: url.Values{"api-version": {"2"}}, Quirks: Quirks{NoUsage: true}}, nil,
-			sent{"/v1/chat/completions", "api-version=2", map[string]string{"Authorization": "Bearer k", "OpenAI-Organization": "o", "OpenAI-Project": "p", "X-A": "b"},
-				`{"model":"m","messages":` + wire + `,"stream":true}`}},
-		{"options", Options{Quirks: Quirks{NoUsage: true}}, []llms.CallOption{llms.WithModel("other"), llms.WithMaxTokens(5), llms.WithTemperature(0.5), llms.WithStopWords([]string{"x"}), llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("any"), llms.WithJSONMode()},
-			sent{Path: "/v1/chat/completions", Body: `{"model":"other","messages":` + wire + `,"stream":true,` + tools + `,"tool_choice":"required","max_tokens":5,"temperature":0.5,"stop":["x"],"response_format":{"type":"json_object"}}`}},
-		{"a named tool", Options{Quirks: Quirks{NoUsage: true}}, []llms.CallOption{llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("f")},
-			sent{Path: "/v1/chat/completions", Body: `{"model":"m","messages":` + wire + `,"stream":true,` + tools + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`}},
-		{"extra body", Options{Quirks: Quirks{NoUsage: true}, Extra: map[string]json.RawMessage{"temperature": json.RawMessage("0"), "stream": json.RawMessage("true"), "top_k": json.RawMessage("3")}}, nil,
-			sent{Path: "/v1/chat/completions", Body: `{"messages":` + wire + `,"model":"m","stream":true,"temperature":0,"top_k":3}`}},
+		{"plain", Options{}, nil, sent{
+			"/v1/chat/completions", "",
+			map[string]string{"Authorization": "", "Content-Type": "application/json"},
+			`{"model":"m","messages":` + wire + `,"stream":true,"stream_options":{"include_usage":true}}`,
+		}},
+		{
+			"all headers",
+			Options{Key: "k", Organization: "o", Project: "p", Header: http.Header{"x-a": {"b"}}, Query: url.Values{"api-version": {"2"}}, Quirks: Quirks{NoUsage: true}},
+			nil,
+			sent{
+				"/v1/chat/completions", "api-version=2",
+				map[string]string{"Authorization": "Bearer k", "OpenAI-Organization": "o", "OpenAI-Project": "p", "X-A": "b"},
+				`{"model":"m","messages":` + wire + `,"stream":true}`,
+			},
+		},
+		{
+			"options",
+			Options{Quirks: Quirks{NoUsage: true}},
+			[]llms.CallOption{llms.WithModel("other"), llms.WithMaxTokens(5), llms.WithTemperature(0.5), llms.WithStopWords([]string{"x"}), llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("any"), llms.WithJSONMode()},
+			sent{Path: "/v1/chat/completions", Body: `{"model":"other","messages":` + wire + `,"stream":true,` + tools + `,"tool_choice":"required","max_tokens":5,"temperature":0.5,"stop":["x"],"response_format":{"type":"json_object"}}`},
+		},
+		{
+			"a named tool",
+			Options{Quirks: Quirks{NoUsage: true}},
+			[]llms.CallOption{llms.WithTools([]llms.Tool{function}), llms.WithToolChoice("f")},
+			sent{Path: "/v1/chat/completions", Body: `{"model":"m","messages":` + wire + `,"stream":true,` + tools + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`},
+		},
+		{
+			"extra body",
+			Options{Quirks: Quirks{NoUsage: true}, Extra: map[string]json.RawMessage{"temperature": json.RawMessage("0"), "stream": json.RawMessage("true"), "top_k": json.RawMessage("3")}},
+			nil,
+			sent{Path: "/v1/chat/completions", Body: `{"messages":` + wire + `,"model":"m","stream":true,"temperature":0,"top_k":3}`},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

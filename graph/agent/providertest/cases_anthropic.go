@@ -30,39 +30,53 @@ func anthropicCases() []*Case {
 				want("provider", m.Get("response_metadata.model_provider").Str, "anthropic"), want("usage", m.Get("usage_metadata").Raw,
 					`{"input_tokens":18,"output_tokens":20,"total_tokens":38,"input_token_details":{"cache_creation":5,"cache_read":3}}`))
 		}},
-		{Name: "settings", Model: object{"extra_body": object{"top_k": 3, "max_tokens": nil, "metadata": object{"user_id": "u"}}, "max_tokens": 77}, Replies: []Reply{hello},
+		{
+			Name: "settings", Model: object{"extra_body": object{"top_k": 3, "max_tokens": nil, "metadata": object{"user_id": "u"}}, "max_tokens": 77}, Replies: []Reply{hello},
 			Rules: []Rule{func(r *http.Request, body gjson.Result) string {
 				if r.Header.Get("X-Team") != Secret || r.URL.Query().Get("key") != Secret || body.Get("top_k").Int() != 3 || body.Get("metadata.user_id").Str != "u" {
 					return "headers, query or extra_body are missing"
 				}
 				return ""
-			}}, Want: Want{Error: "max_tokens: field required"}},
+			}}, Want: Want{Error: "max_tokens: field required"},
+		},
 		{Name: "key-as-bearer", Model: object{"api_key_header": "authorization"}, Replies: []Reply{hello}, Want: Want{Answer: "Hello"}},
-		{Name: "busy", Replies: []Reply{JSON(429, `{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`, Soon...), JSON(529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, Soon...), hello},
-			Want: Want{Answer: "Hello", Calls: 3}},
+		{
+			Name: "busy", Replies: []Reply{JSON(429, `{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`, Soon...), JSON(529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, Soon...), hello},
+			Want: Want{Answer: "Hello", Calls: 3},
+		},
 		{Name: "busy-no-retries", Model: object{"retries": 0}, Replies: []Reply{JSON(529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, Soon...)}, Want: Want{Error: "529 Overloaded", Calls: 1}},
 		{Name: "overloaded-in-stream", Replies: []Reply{Stream(Events(Start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)), hello}, Want: Want{Answer: "Hello", Calls: 2}},
 		{Name: "tools", Agent: calculator, Replies: []Reply{sum, hello}, Want: Want{Answer: "Hello", Calls: 2, Tools: "2"}, Check: func(r *Result) error {
 			return first(want("content", r.Last().Get("content.0.text").Str, "Hello"), want("schema", r.Sent[0].Get("tools.0.input_schema.type").Str, "object"))
 		}},
-		{Name: "tools-with-thinking", Model: thinking, Agent: calculator, Replies: []Reply{
-			Claude("tool_use", Think(0, "SIG", "Hm ", "ok"), Text(1, "Let me see"), Use(2, "toolu_1", `{"expression":"1+1"}`)), Claude("end_turn", Text(0, "Hello"))},
+		{
+			Name: "tools-with-thinking", Model: thinking, Agent: calculator, Replies: []Reply{
+				Claude("tool_use", Think(0, "SIG", "Hm ", "ok"), Text(1, "Let me see"), Use(2, "toolu_1", `{"expression":"1+1"}`)), Claude("end_turn", Text(0, "Hello")),
+			},
 			Want: Want{Answer: "Hello", Calls: 2, Tools: "2"}, Check: func(r *Result) error {
 				return first(want("returned", content(r, 1, "1.content.0").Raw, `{"signature":"SIG","thinking":"Hm ok","type":"thinking"}`), want("max_tokens", r.Sent[0].Get("max_tokens").Int(), 10192))
-			}},
-		{Name: "redacted-thinking", Model: thinking, Agent: calculator, Replies: []Reply{
-			Claude("tool_use", Block(0, `{"type":"redacted_thinking","data":"XX"}`), Use(1, "toolu_1", `{"expression":"1+1"}`)), Claude("end_turn", Block(0, `{"type":"redacted_thinking","data":"YY"}`), Text(1, "Hello"))},
+			},
+		},
+		{
+			Name: "redacted-thinking", Model: thinking, Agent: calculator, Replies: []Reply{
+				Claude("tool_use", Block(0, `{"type":"redacted_thinking","data":"XX"}`), Use(1, "toolu_1", `{"expression":"1+1"}`)), Claude("end_turn", Block(0, `{"type":"redacted_thinking","data":"YY"}`), Text(1, "Hello")),
+			},
 			Turns: two, Want: Want{Answer: "Hello", Calls: 3}, Check: func(r *Result) error {
 				return first(want("returned", content(r, 1, "1.content.0").Raw, `{"data":"XX","type":"redacted_thinking"}`), want("again", content(r, 2, "3.content.0.data").Str, "YY"))
-			}},
-		{Name: "thinking-after-another-model", Model: thinking, Agent: calculator, Replies: []Reply{hello}, Turns: []Turn{{Input: `{"messages":[{"type":"human","content":"x"},
+			},
+		},
+		{
+			Name: "thinking-after-another-model", Model: thinking, Agent: calculator, Replies: []Reply{hello}, Turns: []Turn{{Input: `{"messages":[{"type":"human","content":"x"},
 			{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"call_1"}],"response_metadata":{"model_provider":"openai"}},{"type":"tool","content":"2","tool_call_id":"call_1"}]}`}},
-			Want: Want{Answer: "Hello"}, Check: func(r *Result) error { return want("thinking", r.Sent[0].Get("thinking").Exists(), false) }},
+			Want: Want{Answer: "Hello"}, Check: func(r *Result) error { return want("thinking", r.Sent[0].Get("thinking").Exists(), false) },
+		},
 		{Name: "parallel", Agent: calculator, Replies: []Reply{Claude("tool_use", Use(0, "a", `{"expression":"1+1"}`), Use(1, "b", `{"expression":"2+2"}`)), hello}, Want: Want{Answer: "Hello", Tools: "2,4"}, Check: func(r *Result) error {
 			return first(want("messages", r.Sent[1].Get("messages.#").Int(), 3), want("results", content(r, 1, "2.content.#").Int(), 2))
 		}},
-		{Name: "parallel-interleaved", Agent: calculator, Replies: []Reply{Stream(Events(append([]string{Start,
-			Use(0, "a")[0], Use(1, "b")[0], Use(1, "b", `{"expression":`)[1], Use(0, "a", `{"expression":"1+1"}`)[1], Use(1, "b", `"2+2"}`)[1]}, End("tool_use")...)...)), hello}, Want: Want{Answer: "Hello", Tools: "2,4"}},
+		{Name: "parallel-interleaved", Agent: calculator, Replies: []Reply{Stream(Events(append([]string{
+			Start,
+			Use(0, "a")[0], Use(1, "b")[0], Use(1, "b", `{"expression":`)[1], Use(0, "a", `{"expression":"1+1"}`)[1], Use(1, "b", `"2+2"}`)[1],
+		}, End("tool_use")...)...)), hello}, Want: Want{Answer: "Hello", Tools: "2,4"}},
 		{Name: "failed-tool", Agent: calculator, Replies: []Reply{Claude("tool_use", Use(0, "a", `{"expression":"1/0"}`)), hello}, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
 			return want("is_error", content(r, 1, "2.content.0.is_error").Bool(), true)
 		}},
@@ -72,8 +86,10 @@ func anthropicCases() []*Case {
 		{Name: "cut-in-a-call", Agent: calculator, Replies: []Reply{Claude("max_tokens", Text(0, "so"), Use(1, "a", `{"expression":"1+`)), hello}, Turns: two, Want: Want{Answer: "Hello", Calls: 2}, Check: func(r *Result) error {
 			return first(want("invalid", r.State.Get("messages.1.invalid_tool_calls.0.args").Str, `{"expression":"1+`), want("calls", r.State.Get("messages.1.tool_calls.#").Int(), 0))
 		}},
-		{Name: "unknown-blocks", Agent: calculator, Replies: []Reply{Claude("end_turn", Block(0, `{"type":"hologram","x":1}`, `{"type":"hologram_delta"}`), Text(1, "Hello"), []string{`{"type":"weather_report"}`})}, Turns: two,
-			Want: Want{Answer: "Hello"}, Check: func(r *Result) error { return want("block", r.Last().Get("content.0.type").Str, "hologram") }},
+		{
+			Name: "unknown-blocks", Agent: calculator, Replies: []Reply{Claude("end_turn", Block(0, `{"type":"hologram","x":1}`, `{"type":"hologram_delta"}`), Text(1, "Hello"), []string{`{"type":"weather_report"}`})}, Turns: two,
+			Want: Want{Answer: "Hello"}, Check: func(r *Result) error { return want("block", r.Last().Get("content.0.type").Str, "hologram") },
+		},
 		{Name: "web-search", Agent: calculator, Replies: []Reply{Claude("end_turn", Block(0, `{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{}}`, `{"type":"input_json_delta","partial_json":"{\"query\":\"x\"}"}`),
 			Block(1, `{"type":"web_search_tool_result","tool_use_id":"srv_1","content":[]}`), Block(2, `{"type":"text","text":"","citations":[]}`,
 				`{"type":"text_delta","text":"Hello"}`, `{"type":"citations_delta","citation":{"type":"web_search_result_location","url":"u"}}`))}, Turns: two, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
@@ -82,10 +98,12 @@ func anthropicCases() []*Case {
 		{Name: "forced-tool", Agent: schema, Replies: []Reply{Claude("tool_use", Block(0, `{"type":"tool_use","id":"a","name":"Sum","input":{"sum":7}}`))}, Want: Want{Calls: 1}, Check: func(r *Result) error {
 			return first(want("choice", r.Sent[0].Get("tool_choice.type").Str, "any"), want("answer", r.State.Get("structured_response.sum").Int(), 7))
 		}},
-		{Name: "forced-tool-with-thinking", Model: thinking, Agent: schema, Replies: []Reply{Claude("tool_use", Think(0, "S", "Hm"), Block(1, `{"type":"tool_use","id":"a","name":"Sum","input":{}}`, `{"type":"input_json_delta","partial_json":"{\"sum\":7}"}`))},
+		{
+			Name: "forced-tool-with-thinking", Model: thinking, Agent: schema, Replies: []Reply{Claude("tool_use", Think(0, "S", "Hm"), Block(1, `{"type":"tool_use","id":"a","name":"Sum","input":{}}`, `{"type":"input_json_delta","partial_json":"{\"sum\":7}"}`))},
 			Want: Want{Calls: 1}, Check: func(r *Result) error {
 				return first(want("choice", r.Sent[0].Get("tool_choice.type").Str, "auto"), want("answer", r.State.Get("structured_response.sum").Int(), 7))
-			}},
+			},
+		},
 		{Name: "images-and-documents", Replies: []Reply{hello}, Want: Want{Answer: "Hello"}, Turns: []Turn{{Input: `{"messages":[{"role":"user","content":[{"type":"text","text":"see","cache_control":{"type":"ephemeral"}},
 			{"type":"image_url","image_url":{"url":"data:image/png;base64,` + png + `"}},{"type":"image","url":"https://x.test/a.png"},{"type":"image","base64":"` + png + `","mime_type":"image/png"},
 			{"type":"file","base64":"JVBERi0=","mime_type":"application/pdf"},{"type":"file","url":"https://x.test/a.pdf"},{"type":"text-plain","text":"words"},{"type":"file","file_id":"file_1"},
@@ -105,9 +123,11 @@ func anthropicCases() []*Case {
 			}
 			return nil
 		}},
-		{Name: "in-one-piece", Agent: calculator, Replies: []Reply{JSON(200, `{"id":"m","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"so"},{"type":"tool_use","id":"a","name":"calculator","input":{"expression":"1+1"}}],
+		{
+			Name: "in-one-piece", Agent: calculator, Replies: []Reply{JSON(200, `{"id":"m","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"so"},{"type":"tool_use","id":"a","name":"calculator","input":{"expression":"1+1"}}],
 			"stop_reason":"tool_use","usage":{"input_tokens":1,"output_tokens":2}}`), JSON(200, `{"id":"m","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"Hello"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":2}}`)},
-			Want: Want{Answer: "Hello", Tools: "2"}},
+			Want: Want{Answer: "Hello", Tools: "2"},
+		},
 		{Name: "input-at-once", Agent: calculator, Replies: []Reply{Claude("tool_use", Block(0, `{"type":"tool_use","id":"a","name":"calculator","input":{"expression":"1+1"}}`)), hello}, Want: Want{Answer: "Hello", Tools: "2"}},
 		{Name: "ids-of-a-gateway", Agent: calculator, Replies: []Reply{Claude("tool_use", Use(0, "functions.calculator:0", `{"expression":"1+1"}`)), hello}, Want: Want{Answer: "Hello", Tools: "2"}},
 		{Name: "no-ids", Agent: calculator, Replies: []Reply{Claude("tool_use", Use(0, "", `{"expression":"1+1"}`)), hello}, Want: Want{Answer: "Hello", Tools: "2"}},

@@ -27,25 +27,37 @@ func providerCases() []*Case {
 		return func(r *Result) error { return want(path, r.Sent[1].Get("messages.1."+path).String(), value) }
 	}
 	all := []*Case{
-		{Name: "deepseek", Provider: "deepseek", Agent: calculator, Replies: []Reply{Stream(Data(Delta(`{"reasoning_content":"Let me "}`), Delta(`{"reasoning_content":"see"}`), call(), Finish("tool_calls"), Done)), hello},
-			Turns: two, Want: Want{Answer: "Hello", Tools: "2,4"}, Check: returned("reasoning_content", "Let me see")},
+		{
+			Name: "deepseek", Provider: "deepseek", Agent: calculator, Replies: []Reply{Stream(Data(Delta(`{"reasoning_content":"Let me "}`), Delta(`{"reasoning_content":"see"}`), call(), Finish("tool_calls"), Done)), hello},
+			Turns: two, Want: Want{Answer: "Hello", Tools: "2,4"}, Check: returned("reasoning_content", "Let me see"),
+		},
 		{Name: "deepseek-without-thoughts", Provider: "deepseek", Agent: calculator, Replies: []Reply{sums, hello}, Want: Want{Answer: "Hello", Tools: "2,4"}},
-		{Name: "moonshot", Model: object{"return_reasoning": true, "extra_body": object{"stream_options": nil}}, Provider: "xai", Agent: calculator, Rules: []Rule{deepSeek},
-			Replies: []Reply{Stream(Data(Delta(`{"reasoning_content":"Hm"}`), call(), Finish("tool_calls"), Done)), hello}, Want: Want{Answer: "Hello"}, Check: returned("reasoning_content", "Hm")},
-		{Name: "gemini", Provider: "googleai", Name2: "gemini-3-pro", Agent: calculator, Replies: []Reply{signed("google"), hello}, Turns: two, Want: Want{Answer: "Hello", Tools: "2,4"},
-			Check: returned("tool_calls.0.extra_content.google.thought_signature", "SIG")},
+		{
+			Name: "moonshot", Model: object{"return_reasoning": true, "extra_body": object{"stream_options": nil}}, Provider: "xai", Agent: calculator, Rules: []Rule{deepSeek},
+			Replies: []Reply{Stream(Data(Delta(`{"reasoning_content":"Hm"}`), call(), Finish("tool_calls"), Done)), hello}, Want: Want{Answer: "Hello"}, Check: returned("reasoning_content", "Hm"),
+		},
+		{
+			Name: "gemini", Provider: "googleai", Name2: "gemini-3-pro", Agent: calculator, Replies: []Reply{signed("google"), hello}, Turns: two, Want: Want{Answer: "Hello", Tools: "2,4"},
+			Check: returned("tool_calls.0.extra_content.google.thought_signature", "SIG"),
+		},
 		{Name: "gemini-without-signature", Provider: "googleai", Name2: "gemini-3-pro", Agent: calculator, Replies: []Reply{sums, hello}, Want: Want{Answer: "Hello", Tools: "2,4"}},
 		{Name: "gemini-2", Provider: "googleai", Name2: "gemini-2.5-flash", Agent: calculator, Replies: []Reply{signed("google"), hello}, Want: Want{Answer: "Hello", Tools: "2,4"}},
 		{Name: "vertex", Agent: calculator, Replies: []Reply{signed("vertex"), hello}, Want: Want{Answer: "Hello"}, Check: returned("tool_calls.0.extra_content.vertex.thought_signature", "SIG")},
-		{Name: "mistral", Provider: "mistralai", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "abcDEF123", "calculator", `{"expression":"1+1"}`)), Finish("tool_calls"), Done)), hello}, Want: Want{Answer: "Hello", Tools: "2"},
-			Check: returned("tool_calls.0.id", "abcDEF123")},
-		{Name: "mistral-thinks", Provider: "mistralai", Replies: []Reply{Stream(Data(Delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm"}]}]}`), Delta(`{"content":[{"type":"text","text":"Hello"}]}`), Finish("stop"), Done))},
+		{
+			Name: "mistral", Provider: "mistralai", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "abcDEF123", "calculator", `{"expression":"1+1"}`)), Finish("tool_calls"), Done)), hello}, Want: Want{Answer: "Hello", Tools: "2"},
+			Check: returned("tool_calls.0.id", "abcDEF123"),
+		},
+		{
+			Name: "mistral-thinks", Provider: "mistralai", Replies: []Reply{Stream(Data(Delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm"}]}]}`), Delta(`{"content":[{"type":"text","text":"Hello"}]}`), Finish("stop"), Done))},
 			Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
 				return want("reasoning", r.Last().Get("additional_kwargs.reasoning_content").Str, "Hm")
-			}},
+			},
+		},
 		{Name: "azure", Provider: "azure_openai", Model: object{"max_tokens": 9, "query": object{"api-version": "2024-10-21"}}, Replies: []Reply{hello}, Want: Want{Answer: "Hello"}, Check: tokens("max_completion_tokens")},
-		{Name: "gateway-of-azure", Provider: "openai", Model: object{"max_tokens": 9, "max_completion_tokens": true, "api_key_header": "api-key", "query": object{"api-version": "1"}}, Replies: []Reply{hello},
-			Rules: []Rule{azure}, Want: Want{Error: "no key"}, Check: tokens("max_completion_tokens")}, // of OpenAI's own rule
+		{
+			Name: "gateway-of-azure", Provider: "openai", Model: object{"max_tokens": 9, "max_completion_tokens": true, "api_key_header": "api-key", "query": object{"api-version": "1"}}, Replies: []Reply{hello},
+			Rules: []Rule{azure}, Want: Want{Error: "no key"}, Check: tokens("max_completion_tokens"),
+		}, // of OpenAI's own rule
 		{Name: "max-tokens", Model: object{"max_tokens": 9}, Replies: []Reply{hello}, Want: Want{Answer: "Hello"}, Check: tokens("max_tokens")},
 		{Name: "azure-old-name", Provider: "azure_openai", Model: object{"max_tokens": 9, "max_completion_tokens": false, "query": object{"api-version": "1"}}, Replies: []Reply{hello}, Want: Want{Error: "'max_tokens' is not supported"}},
 		{Name: "member-removed", Model: object{"extra_body": object{"stream_options": nil, "top_k": 3}}, Replies: []Reply{hello}, Want: Want{Answer: "Hello"}, Rules: []Rule{func(_ *http.Request, body gjson.Result) string {
@@ -54,14 +66,18 @@ func providerCases() []*Case {
 			}
 			return ""
 		}}},
-		{Name: "openrouter", Provider: "openrouter", Agent: calculator, Replies: []Reply{Stream(": OPENROUTER PROCESSING\n\n" + Data(Delta(`{"reasoning":"Hm","reasoning_details":[{"type":"reasoning.text","text":"H","index":0}]}`),
-			Delta(`{"reasoning":"m","reasoning_details":[{"type":"reasoning.text","text":"m","signature":"S","index":0}]}`), call(), Finish("tool_calls"), Done)), hello}, Want: Want{Answer: "Hello"},
-			Check: returned("reasoning_details", `[{"type":"reasoning.text","text":"Hm","index":0,"signature":"S"}]`)},
+		{
+			Name: "openrouter", Provider: "openrouter", Agent: calculator, Replies: []Reply{Stream(": OPENROUTER PROCESSING\n\n" + Data(Delta(`{"reasoning":"Hm","reasoning_details":[{"type":"reasoning.text","text":"H","index":0}]}`),
+				Delta(`{"reasoning":"m","reasoning_details":[{"type":"reasoning.text","text":"m","signature":"S","index":0}]}`), call(), Finish("tool_calls"), Done)), hello}, Want: Want{Answer: "Hello"},
+			Check: returned("reasoning_details", `[{"type":"reasoning.text","text":"Hm","index":0,"signature":"S"}]`),
+		},
 		{Name: "ollama", Provider: "ollama", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "call_x1", "calculator", `{"expression":"1+1"}`)), Calls(Piece("0", "call_x2", "calculator", `{"expression":"2+2"}`)), Finish("tool_calls"), Done)), hello}, Want: Want{Answer: "Hello", Tools: "2,4"}},
-		{Name: "groq", Provider: "groq", Replies: []Reply{Stream(Data(Says("Hello"), `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x_groq":{"id":"r","usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}}`, Done))}, Want: Want{Answer: "Hello"},
+		{
+			Name: "groq", Provider: "groq", Replies: []Reply{Stream(Data(Says("Hello"), `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x_groq":{"id":"r","usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}}`, Done))}, Want: Want{Answer: "Hello"},
 			Check: func(r *Result) error {
 				return want("usage", r.Last().Get("usage_metadata.total_tokens").Int(), 4)
-			}},
+			},
+		},
 	}
 	for _, c := range all {
 		c.Line = 7
@@ -133,8 +149,10 @@ func parallelCases() []*Case {
 	for title, stream := range streams {
 		all = append(all, &Case{Line: 9, Name: "parallel-" + title, Agent: calculator, Replies: []Reply{Stream(stream + Data(Finish("tool_calls"), Done)), Answer("Hello")}, Want: Want{Answer: "Hello", Tools: "2,4", Calls: 2}})
 	}
-	return append(all, &Case{Line: 9, Name: "function-call", Agent: calculator, Replies: []Reply{Stream(Data(Delta(`{"function_call":{"name":"calculator","arguments":"{\"expression\":"}}`), Delta(`{"function_call":{"arguments":"\"1+1\"}"}}`), Finish("function_call"), Done)), Answer("Hello")},
-		Want: Want{Answer: "Hello", Tools: "2"}})
+	return append(all, &Case{
+		Line: 9, Name: "function-call", Agent: calculator, Replies: []Reply{Stream(Data(Delta(`{"function_call":{"name":"calculator","arguments":"{\"expression\":"}}`), Delta(`{"function_call":{"arguments":"\"1+1\"}"}}`), Finish("function_call"), Done)), Answer("Hello")},
+		Want: Want{Answer: "Hello", Tools: "2"},
+	})
 }
 
 // lenientCases: what a decoder of exact types would refuse.
@@ -249,12 +267,14 @@ func textCases() []*Case {
 		{Name: "title-of-a-thinker", Agent: title, Replies: []Reply{Answer("Hello"), Answer("<think>\nWhat is this about?\n</think>\n\n\"A greeting\"")}, Check: named("A greeting")},
 		{Name: "title-without-first-tag", Agent: title, Replies: []Reply{Answer("Hello"), Answer("Well…</think>A greeting")}, Check: named("A greeting")},
 		{Name: "title-cut-in-thoughts", Agent: title, Replies: []Reply{Answer("Hello"), Answer("<think>\nWhat is")}, Check: named("hi")},
-		{Name: "metadata", Replies: []Reply{Stream(Data(`{"model":"m-1","service_tier":"default","choices":[{"index":0,"delta":{"content":"Hel"},"logprobs":{"content":[{"token":"Hel","logprob":-0.5}],"refusal":null}}]}`,
-			`{"model":"m-1","service_tier":"default","choices":[{"index":0,"delta":{"content":"lo","annotations":[{"type":"url_citation"}]},"logprobs":{"content":[{"token":"lo","logprob":-0.5}],"refusal":null}}]}`, Finish("stop"), Done))},
+		{
+			Name: "metadata", Replies: []Reply{Stream(Data(`{"model":"m-1","service_tier":"default","choices":[{"index":0,"delta":{"content":"Hel"},"logprobs":{"content":[{"token":"Hel","logprob":-0.5}],"refusal":null}}]}`,
+				`{"model":"m-1","service_tier":"default","choices":[{"index":0,"delta":{"content":"lo","annotations":[{"type":"url_citation"}]},"logprobs":{"content":[{"token":"lo","logprob":-0.5}],"refusal":null}}]}`, Finish("stop"), Done))},
 			Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
 				m := r.Last().Get("response_metadata")
 				return first(want("logprobs", m.Get("logprobs.content.#").Int(), 2), want("tier", m.Get("service_tier").Str, "default"), want("annotation", m.Get("annotations.0.type").Str, "url_citation"))
-			}},
+			},
+		},
 		{Name: "event-too-large", Model: object{"max_event_size": 2000}, Replies: []Reply{Answer(long)}, Want: Want{Error: "larger than 2000 bytes; set max_event_size", Calls: 1}},
 		{Name: "event-large", Model: object{"max_event_size": 9000}, Replies: []Reply{Answer(long)}, Want: Want{Answer: long}},
 		{Name: "generated-ids", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "", "calculator", `{"expression":"1+1"}`)), Finish("tool_calls"), Done)), Answer("Hello")}, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {

@@ -19,32 +19,44 @@ func serverCases() []*Case {
 		`{"type":"ai","content":"","additional_kwargs":{"reasoning_content":"Well"},"response_metadata":{"model_provider":"deepseek"}},{"type":"human","content":"hi"}]}`
 	cases := []*Case{
 		{Line: 1, Name: "anthropic-index-below-zero", Provider: "anthropic", Replies: []Reply{Claude("end_turn", Text(-1, "Hel", "lo"))}, Want: Want{Answer: "Hello"}},
-		{Line: 1, Name: "anthropic-delta-without-block", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{Start,
+		{Line: 1, Name: "anthropic-delta-without-block", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{
+			Start,
 			`{"type":"content_block_delta","index":7,"delta":{"type":"text_delta","text":"Hi"}}`, `{"type":"content_block_delta","index":-9,"delta":{"type":"input_json_delta","partial_json":"{"}}`,
-			`{"type":"content_block_delta"}`, `{"type":"content_block_stop","index":99}`, `{"type":"content_block_start","index":1e300}`}, End("end_turn")...)...))}, Want: Want{Answer: "Hi"}},
+			`{"type":"content_block_delta"}`, `{"type":"content_block_stop","index":99}`, `{"type":"content_block_start","index":1e300}`,
+		}, End("end_turn")...)...))}, Want: Want{Answer: "Hi"}},
 		{Line: 1, Name: "deep-event", Replies: []Reply{Stream(Data(deep, Says("Hi"), Finish("stop"), Done))}, Want: Want{Answer: "Hi"}},
 		{Line: 1, Name: "deep-answer", Model: object{"retries": 0}, Replies: []Reply{JSON(200, `{"error":`+deep)}, Want: Want{Error: "read answer"}},
 		{Line: 1, Name: "deep-refusal", Replies: []Reply{JSON(400, `{"error":`+deep)}, Want: Want{Error: "400 Bad Request"}},
 		{Line: 1, Name: "deep-arguments", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "calculator", deep)), Finish("tool_calls"), Done)), Answer("Hi")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hi"}},
 		{Line: 1, Name: "deep-event-anthropic", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{Start, deep}, append(Text(0, "Hi"), End("end_turn")...)...)...))}, Want: Want{Answer: "Hi"}},
-		{Line: 1, Name: "anthropic-message-in-stream", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{Start, `{"type":"message"}`, `{"type":"message","content":{}}`}, append(Text(0, "Hi"), End("end_turn")...)...)...))},
-			Want: Want{Answer: "Hi"}},
-		{Line: 1, Name: "anthropic-error-in-stream", Provider: "anthropic", Model: object{"retries": 0}, Replies: []Reply{Stream(Events(Start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`))},
-			Want: Want{Error: "Overloaded", Calls: 1}},
+		{
+			Line: 1, Name: "anthropic-message-in-stream", Provider: "anthropic", Replies: []Reply{Stream(Events(append([]string{Start, `{"type":"message"}`, `{"type":"message","content":{}}`}, append(Text(0, "Hi"), End("end_turn")...)...)...))},
+			Want: Want{Answer: "Hi"},
+		},
+		{
+			Line: 1, Name: "anthropic-error-in-stream", Provider: "anthropic", Model: object{"retries": 0}, Replies: []Reply{Stream(Events(Start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`))},
+			Want: Want{Error: "Overloaded", Calls: 1},
+		},
 		{Line: 1, Name: "anthropic-long-lines", Provider: "anthropic", Replies: []Reply{Claude("end_turn", Text(0, long))}, Want: Want{Answer: long}},
 		{Line: 2, Name: "format-in-prose", Agent: schema, Replies: []Reply{Answer("It is seven.")}, Want: Want{Error: "It is seven.", Calls: 3}},
 		{Line: 2, Name: "format-in-prose-anthropic", Provider: "anthropic", Agent: schema, Replies: []Reply{Claude("end_turn", Text(0, "It is seven."))}, Want: Want{Error: "It is seven.", Calls: 3}},
-		{Line: 2, Name: "format-in-prose-thinking", Provider: "anthropic", Model: object{"extra_body": object{"thinking": object{"type": "enabled", "budget_tokens": 9000}}}, Agent: schema,
-			Replies: []Reply{Claude("end_turn", Think(0, "S", "Hm"), Text(1, "It is seven."))}, Want: Want{Error: "It is seven.", Calls: 3}},
-		{Line: 2, Name: "format-second-try", Agent: schema, Replies: []Reply{Answer("Well."), Stream(Data(Calls(Piece("0", "c1", "Sum", `{"sum":7}`)), Finish("tool_calls"), Done))}, Want: Want{Calls: 2},
+		{
+			Line: 2, Name: "format-in-prose-thinking", Provider: "anthropic", Model: object{"extra_body": object{"thinking": object{"type": "enabled", "budget_tokens": 9000}}}, Agent: schema,
+			Replies: []Reply{Claude("end_turn", Think(0, "S", "Hm"), Text(1, "It is seven."))}, Want: Want{Error: "It is seven.", Calls: 3},
+		},
+		{
+			Line: 2, Name: "format-second-try", Agent: schema, Replies: []Reply{Answer("Well."), Stream(Data(Calls(Piece("0", "c1", "Sum", `{"sum":7}`)), Finish("tool_calls"), Done))}, Want: Want{Calls: 2},
 			Check: func(r *Result) error {
 				n := r.Sent[1].Get("messages.#").Int()
 				return first(want("the answer", r.State.Get("structured_response").Raw, `{"sum":7}`), want("the last role", r.Sent[1].Get(fmt.Sprintf("messages.%d.role", n-1)).Str, "user"))
-			}},
-		{Line: 2, Name: "format-as-text", Agent: schema, Replies: []Reply{Answer("```json\n{\"sum\": 7}\n```")}, Want: Want{Calls: 1},
+			},
+		},
+		{
+			Line: 2, Name: "format-as-text", Agent: schema, Replies: []Reply{Answer("```json\n{\"sum\": 7}\n```")}, Want: Want{Calls: 1},
 			Check: func(r *Result) error {
 				return want("the answer", r.State.Get("structured_response").Raw, `{"sum":7}`)
-			}},
+			},
+		},
 		{Line: 2, Name: "format-never-right", Agent: schema, Replies: []Reply{Stream(Data(Calls(Piece("0", "", "Sum", `{"sum":"many"}`)), Finish("tool_calls"), Done))}, Want: Want{Error: "many", Calls: 10}},
 		{Line: 3, Name: "down", Down: true, Model: object{"retries": 0}, Replies: []Reply{Answer("")}, Want: Want{Error: "no answer from the model"}},
 		{Line: 3, Name: "down-anthropic", Down: true, Provider: "anthropic", Model: object{"retries": 0}, Replies: []Reply{Answer("")}, Want: Want{Error: "no answer from the model"}},
@@ -99,8 +111,10 @@ func summaryCases() []*Case {
 	} {
 		cases = append(cases, &Case{Name: "summary-overflow-" + name, Replies: []Reply{hello, overflow(text), Answer("short"), hello}, Check: kept(true)})
 	}
-	cases = append(cases, &Case{Name: "summary-overflow-anthropic", Provider: "anthropic", Check: kept(true), Replies: []Reply{Claude("end_turn", Text(0, "Hello")),
-		JSON(400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 201355 tokens > 200000 maximum"}}`), Claude("end_turn", Text(0, "short")), Claude("end_turn", Text(0, "Hello"))}})
+	cases = append(cases, &Case{Name: "summary-overflow-anthropic", Provider: "anthropic", Check: kept(true), Replies: []Reply{
+		Claude("end_turn", Text(0, "Hello")),
+		JSON(400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 201355 tokens > 200000 maximum"}}`), Claude("end_turn", Text(0, "short")), Claude("end_turn", Text(0, "Hello")),
+	}})
 	for _, c := range cases {
 		c.Line, c.Agent, c.Turns, c.Want = 4, condense, turns, Want{Answer: "Hello"}
 	}

@@ -81,8 +81,10 @@ func TestCases(t *testing.T) {
 	cases := Cases()
 	providers := Serve(cases)
 	log := &logged{}
-	settings, _, err := config.Load(config.Source{Mode: config.Serve, File: declare(t, cases, providers.URL),
-		Flags: map[string]string{"port": "0", "data": t.TempDir()}, Lookup: func(string) (string, bool) { return "", false }})
+	settings, _, err := config.Load(config.Source{
+		Mode: config.Serve, File: declare(t, cases, providers.URL),
+		Flags: map[string]string{"port": "0", "data": t.TempDir()}, Lookup: func(string) (string, bool) { return "", false },
+	})
 	require.NoError(t, err)
 	srv, err := app.New(app.Config{Settings: settings, Log: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)

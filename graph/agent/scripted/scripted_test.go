@@ -71,8 +71,11 @@ func TestAnswers(t *testing.T) {
 		{"tool call", human(`call search {"q": "x"}`), []llms.CallOption{search}, append(call(llm.ToolCallDelta{ID: "call_1", Name: "search", Arguments: `{"q": "x"}`}), end("tool_calls", 1, 1)), ""},
 		{"no arguments", human(`call search`), []llms.CallOption{search}, append(call(llm.ToolCallDelta{ID: "call_1", Name: "search", Arguments: `{}`}), end("tool_calls", 1, 1)), ""},
 		{"bad arguments", human(`call search {"q`), []llms.CallOption{search}, append(call(llm.ToolCallDelta{ID: "call_1", Name: "search", Arguments: `{}`}), end("tool_calls", 1, 1)), ""},
-		{"two calls, quotes in what was found", human("x", `ask "a"`), []llms.CallOption{search},
-			append(call(llm.ToolCallDelta{ID: "call_1_0", Name: "search", Arguments: `{"q": "\"a\"", "n": 2}`}, llm.ToolCallDelta{Index: 1, ID: "call_1_1", Name: "search", Arguments: "{}"}), end("tool_calls", 3, 2)), ""},
+		{
+			"two calls, quotes in what was found", human("x", `ask "a"`),
+			[]llms.CallOption{search},
+			append(call(llm.ToolCallDelta{ID: "call_1_0", Name: "search", Arguments: `{"q": "\"a\"", "n": 2}`}, llm.ToolCallDelta{Index: 1, ID: "call_1_1", Name: "search", Arguments: "{}"}), end("tool_calls", 3, 2)), "",
+		},
 		{"tool not on offer", human("call search"), nil, append(text("first", " $1"), end("stop", 1, 2)), ""},
 		{"tool result", result, nil, append(text("tool", " said:", " a\nb", " c"), end("stop", 2, 4)), ""},
 		{"words", human("say 3"), nil, append(text("w0", " w1", " w2"), end("stop", 1, 3)), ""},

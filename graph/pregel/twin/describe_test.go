@@ -35,8 +35,11 @@ func describeGraph(b *strings.Builder, d graphDesc, indent string) {
 		set  bool
 		v    any
 	}{
-		{"input", d.Input != nil, d.Input}, {"output", d.Output != nil, d.Output}, {"interrupt before", d.Before != nil, d.Before},
-		{"interrupt after", d.After != nil, d.After}, {"checkpointer", d.Checkpointer != nil, d.Checkpointer},
+		{"input", d.Input != nil, d.Input},
+		{"output", d.Output != nil, d.Output},
+		{"interrupt before", d.Before != nil, d.Before},
+		{"interrupt after", d.After != nil, d.After},
+		{"checkpointer", d.Checkpointer != nil, d.Checkpointer},
 	} {
 		if option.set {
 			line("%s %s", option.name, raw(option.v))

@@ -32,16 +32,26 @@ var (
 
 func init() {
 	edgeCases = []testCase{
-		{Name: "replay of a Command that began the thread", Graph: beginning,
-			Steps: []step{command(`{"goto":"b","update":{"n":3}}`), goOn().at(0), goOn().at(1)}},
-		{Name: "replay of a Command with Sends", Graph: beginning,
-			Steps: []step{command(`{"goto":[{"node":"b","input":{"n":7}},"b"],"update":{"n":4,"items":["u"]}}`), goOn().at(0), update(`{"n":9}`, "b").at(0)}},
-		{Name: "second attempt of a Command that began the thread", Graph: beginning,
-			Steps: []step{command(`{"goto":"b","update":{"n":3}}`), crash(1), command(`{"goto":"b","update":{"n":3}}`).again("input")}},
-		{Name: "a Command that began the thread of a graph with a condition", Graph: extra.branch(by("__start__", "n", map[string]any{"1": "b"}, "c")),
-			Steps: []step{command(`{"update":{"n":1,"extra":1}}`), goOn().at(0)}},
-		{Name: "condition from START sees input that is no channel", Graph: extra.branch(by("__start__", "extra", map[string]any{"1": "b"}, "c")),
-			Steps: []step{run(`{"n":1,"extra":1}`), run(`{"extra":2}`), goOn().at(0), update(`{"extra":1}`, "__start__"), update(`{"extra":1}`, "__input__"), goOn()}},
+		{
+			Name: "replay of a Command that began the thread", Graph: beginning,
+			Steps: []step{command(`{"goto":"b","update":{"n":3}}`), goOn().at(0), goOn().at(1)},
+		},
+		{
+			Name: "replay of a Command with Sends", Graph: beginning,
+			Steps: []step{command(`{"goto":[{"node":"b","input":{"n":7}},"b"],"update":{"n":4,"items":["u"]}}`), goOn().at(0), update(`{"n":9}`, "b").at(0)},
+		},
+		{
+			Name: "second attempt of a Command that began the thread", Graph: beginning,
+			Steps: []step{command(`{"goto":"b","update":{"n":3}}`), crash(1), command(`{"goto":"b","update":{"n":3}}`).again("input")},
+		},
+		{
+			Name: "a Command that began the thread of a graph with a condition", Graph: extra.branch(by("__start__", "n", map[string]any{"1": "b"}, "c")),
+			Steps: []step{command(`{"update":{"n":1,"extra":1}}`), goOn().at(0)},
+		},
+		{
+			Name: "condition from START sees input that is no channel", Graph: extra.branch(by("__start__", "extra", map[string]any{"1": "b"}, "c")),
+			Steps: []step{run(`{"n":1,"extra":1}`), run(`{"extra":2}`), goOn().at(0), update(`{"extra":1}`, "__start__"), update(`{"extra":1}`, "__input__"), goOn()},
+		},
 		{Name: "condition sees managed values", Graph: extra.with(append(channels{{"left", "remaining_steps"}}, state...)).
 			branch(by("__start__", "left", map[string]any{"25": "b"}, "c")), Steps: []step{run(`{"n":1}`), run(`{"n":1}`).limit(4), update(`{"n":2}`, "__start__")}},
 		{Name: "condition sees what a subgraph returned", Graph: graphOf(chain("s"), sub("s", graphOf(chain("x"), node("x", set("extra", 1))).with(append(channels{{"extra", "last"}}, state...))),
@@ -52,14 +62,20 @@ func init() {
 		{Name: "condition that fails after a Command for the parent", Graph: graphOf(chain("s"), sub("s", graphOf(chain("x"), node("x", op{"do": "command", "parent": true, "update": map[string]any{"items": []any{"x"}}}))),
 			node("b", add("b"))).branch(by("s", "n", map[string]any{"1": raises("ValueError", "no")}, "b")), Steps: []step{run(`{"n":1}`), goOn()}},
 		{Name: "Command for a parent that is not there", Graph: graphOf(chain("a"), node("a", op{"do": "command", "parent": true, "update": map[string]any{"items": []any{"x"}}})), Steps: []step{run(`{"n":1}`)}},
-		{Name: "metadata of nodes reach what is nested", Graph: graphOf(chain("s"), nodeDesc{Name: "s", Metadata: map[string]any{"outer": 1, "both": 1},
-			Subgraph: ptr(graphOf(chain("t"), nodeDesc{Name: "t", Metadata: map[string]any{"inner": 1, "both": 2}, Subgraph: ptr(echo)}))}), Steps: []step{run(`{"n":1}`).deep()}},
+		{Name: "metadata of nodes reach what is nested", Graph: graphOf(chain("s"), nodeDesc{
+			Name: "s", Metadata: map[string]any{"outer": 1, "both": 1},
+			Subgraph: ptr(graphOf(chain("t"), nodeDesc{Name: "t", Metadata: map[string]any{"inner": 1, "both": 2}, Subgraph: ptr(echo)})),
+		}), Steps: []step{run(`{"n":1}`).deep()}},
 		{Name: "replay shows where it began in messages", Graph: chat, Steps: []step{run(`{"n":1}`), goOn().at(1).modes("messages-tuple"), goOn().at(1).modes("messages")}},
-		{Name: "a pending Overwrite", Graph: graphOf([][2]any{edge("__start__", "a"), edge("__start__", "b")}, node("a", overwrite("items", []any{"over"})), node("b", after("a"), ask("answer", 1))),
-			Steps: []step{run(`{"items":["in"]}`), command(`{"resume":1}`)}},
+		{
+			Name: "a pending Overwrite", Graph: graphOf([][2]any{edge("__start__", "a"), edge("__start__", "b")}, node("a", overwrite("items", []any{"over"})), node("b", after("a"), ask("answer", 1))),
+			Steps: []step{run(`{"items":["in"]}`), command(`{"resume":1}`)},
+		},
 	}
-	edgeCases = append(edgeCases, testCase{Name: "a run that cannot begin, with durability exit", Graph: graphOf(chain("a", "b"), node("a", overwrite("items", 5)), node("b", ask("answer", 1))),
-		Steps: []step{run(`{"n":1}`), command(`{"resume":"yes","update":{"items":["u"]}}`).durability("exit"), command(`{"resume":"yes"}`)}})
+	edgeCases = append(edgeCases, testCase{
+		Name: "a run that cannot begin, with durability exit", Graph: graphOf(chain("a", "b"), node("a", overwrite("items", 5)), node("b", ask("answer", 1))),
+		Steps: []step{run(`{"n":1}`), command(`{"resume":"yes","update":{"items":["u"]}}`).durability("exit"), command(`{"resume":"yes"}`)},
+	})
 	for _, n := range []string{"1", "2", "3", "4", "5"} {
 		edgeCases = append(edgeCases, testCase{Name: "condition that fails in an update, " + n, Graph: choosing, Steps: []step{update(`{"n":`+n+`}`, "a")}})
 	}

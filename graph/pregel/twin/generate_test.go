@@ -30,8 +30,16 @@ func pick[T any](g *generator, from []T) T { return from[g.r.IntN(len(from))] }
 
 var (
 	untypedChannels = channels{
-		{"n", "last"}, {"items", "append"}, {"total", "add"}, {"answer", "last"}, {"topics", "last"}, {"messages", "messages"}, {"topic", "last"},
-		{"seen", "topic_all"}, {"brief", "ephemeral"}, {"left", "remaining_steps"},
+		{"n", "last"},
+		{"items", "append"},
+		{"total", "add"},
+		{"answer", "last"},
+		{"topics", "last"},
+		{"messages", "messages"},
+		{"topic", "last"},
+		{"seen", "topic_all"},
+		{"brief", "ephemeral"},
+		{"left", "remaining_steps"},
 	}
 	// Numbers that fit a typed state, and updates of all types.
 	numbers = []any{0, 1, 2, 3, true, false, -1}

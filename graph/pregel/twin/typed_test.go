@@ -25,8 +25,18 @@ type typedState struct {
 }
 
 var typedChannels = channels{
-	{"n", "last"}, {"items", "append"}, {"total", "add"}, {"answer", "last"}, {"topics", "last"}, {"messages", "messages"}, {"topic", "last"},
-	{"seen", "topic_all"}, {"brief", "ephemeral"}, {"text", "text"}, {"score", "float"}, {"left", "remaining_steps"},
+	{"n", "last"},
+	{"items", "append"},
+	{"total", "add"},
+	{"answer", "last"},
+	{"topics", "last"},
+	{"messages", "messages"},
+	{"topic", "last"},
+	{"seen", "topic_all"},
+	{"brief", "ephemeral"},
+	{"text", "text"},
+	{"score", "float"},
+	{"left", "remaining_steps"},
 }
 
 // looseUpdate is an update as a struct: keys that may not be part of the state among them.

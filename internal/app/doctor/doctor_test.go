@@ -90,8 +90,10 @@ func TestExamine(t *testing.T) {
 			func(p *patient) {
 				p.environ = []string{"UNDERSTUDY_DTA=x", "UNDERSTUDY_NONSENSE_AT_ALL=1", "UNDERSTUDY_PORT=1", "UNDERSTUDI_HOST=2"}
 			},
-			[]string{"problem environment: unknown variable UNDERSTUDY_DTA → write UNDERSTUDY_DATA", "UNDERSTUDY_NONSENSE_AT_ALL → remove it", "UNDERSTUDI_HOST → write UNDERSTUDY_HOST",
-				"ok environment: 1 variable"},
+			[]string{
+				"problem environment: unknown variable UNDERSTUDY_DTA → write UNDERSTUDY_DATA", "UNDERSTUDY_NONSENSE_AT_ALL → remove it", "UNDERSTUDI_HOST → write UNDERSTUDY_HOST",
+				"ok environment: 1 variable",
+			},
 		},
 		"no Python": {
 			func(p *patient) { p.flags["python"] = "/no/such/python" },
