@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strconv"
@@ -341,14 +342,28 @@ func (x *executor) fence(tx Tx, r *Run) error {
 	attempt, status, cancel, err := tx.Fence(r.ID)
 	switch {
 	case fault.Is(err, fault.NotFound) || err == nil && (attempt != r.Attempt || status != Running):
-		x.metrics.fencedLost.Inc()
-		x.log.Warn("write refused: the run is not this server's any more", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
-		return graph.ErrFenced
+		return errFencedLost
 	case err == nil && cancel != "":
-		x.metrics.fencedCancelled.Inc()
-		return graph.ErrFenced
+		return errFencedCancelled
 	}
 	return err
+}
+
+// Why fence refuses a write.
+var (
+	errFencedLost      = fmt.Errorf("another server has the run, or it was deleted: %w", graph.ErrFenced)
+	errFencedCancelled = fmt.Errorf("the cancel of the run was requested: %w", graph.ErrFenced)
+)
+
+// fenced counts a write that fence refused. The transaction that asks fence may have run more than once.
+func (x *executor) fenced(ctx context.Context, err error) {
+	switch {
+	case errors.Is(err, errFencedLost):
+		x.metrics.fencedLost.Inc()
+		x.log.WarnContext(ctx, "write refused: the run is not this server's any more", "error", err)
+	case errors.Is(err, errFencedCancelled):
+		x.metrics.fencedCancelled.Inc()
+	}
 }
 
 // launch starts executing a claimed run, for which a slot was reserved.

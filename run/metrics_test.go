@@ -3,6 +3,8 @@ package run_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -32,14 +34,42 @@ func (w watched) becomes(want float64, name string, labels ...string) {
 	require.Eventually(w.t, func() bool { return metricstest.Value(w.t, w, name, labels...) == want }, time.Minute, 5*time.Millisecond, "%s %v", name, labels)
 }
 
+// rerunning is a storage whose transactions all run twice, as those do that meet others.
+type rerunning struct{ run.Store }
+
+func (s rerunning) Write(ctx context.Context, fn func(run.Tx) error) error {
+	var first error
+	again := errors.New("undone")
+	err := s.Store.Write(ctx, func(tx run.Tx) error {
+		first = fn(tx)
+		return again
+	})
+	if !errors.Is(err, again) {
+		return err
+	}
+	if err = s.Store.Write(ctx, fn); (first == nil) != (err == nil) {
+		return fmt.Errorf("at first %w, and then %w", first, err)
+	}
+	return err
+}
+
 func TestMetricsOfRuns(t *testing.T) {
 	t.Parallel()
+	for name, wrap := range map[string]func(run.Store) run.Store{"": nil, "transactions run again": func(s run.Store) run.Store { return rerunning{s} }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			metricsOfRuns(t, wrap)
+		})
+	}
+}
+
+func metricsOfRuns(t *testing.T, wrap func(run.Store) run.Store) {
 	m := watched{t, prometheus.NewRegistry()}
 	started, save := make(chan id.Run, 1), func(ctx context.Context, inv graph.Invocation) error {
 		return inv.Saver.Save(context.WithoutCancel(ctx), graph.Save{At: checkpointer.Key{Thread: inv.Thread, ID: "c"}})
 	}
 	var w *world
-	w = newWorld(t, map[string]script{
+	w = newWorldOn(t, wrap, map[string]script{
 		"echo": echo,
 		"bad": {stream: func(context.Context, graph.Invocation, func(string, string)) error {
 			return &graph.Failure{Type: "ValueError", Message: "boom"}
@@ -106,6 +136,9 @@ func TestMetricsOfRuns(t *testing.T) {
 	make("lost")
 	m.becomes(1, "understudy_fenced_writes_total", "reason", "lost")
 	m.becomes(1, "understudy_attempts_ended_total", "outcome", "lost")
+	for _, reason := range []string{"cancelled", "lost"} {
+		require.Equal(t, 1.0, metricstest.Value(t, m, "understudy_fenced_writes_total", "reason", reason), reason)
+	}
 }
 
 func TestMetricsOfTimeoutAndHandingBack(t *testing.T) {

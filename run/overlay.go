@@ -64,6 +64,7 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 	err := p.Saver.Save(ctx, saves...)
 	saved(puts, err)
 	if err != nil {
+		p.x.fenced(ctx, err)
 		return err
 	}
 	p.calls.drop(made)

@@ -81,7 +81,13 @@ type world struct {
 // newWorld serves the graphs. change may set options.
 func newWorld(t testing.TB, graphs map[string]script, change func(*run.Options)) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), graphs: graph.NewRegistry()}
+	return newWorldOn(t, nil, graphs, change)
+}
+
+// newWorldOn is newWorld with a storage that a function makes of the rows.
+func newWorldOn(t testing.TB, wrap func(run.Store) run.Store, graphs map[string]script, change func(*run.Options)) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), graphs: graph.NewRegistry(), wrap: wrap}
 	for name, g := range graphs {
 		require.NoError(t, w.graphs.Add(name, "", g))
 	}
