@@ -22,6 +22,7 @@ import (
 // unsteady is a storage that can go away. What it refuses is counted.
 type unsteady struct {
 	run.Shared
+	full    bool // it only writes nothing
 	away    atomic.Bool
 	refused atomic.Int64
 }
@@ -42,6 +43,9 @@ func (u *unsteady) Write(ctx context.Context, fn func(run.Tx) error) error {
 }
 
 func (u *unsteady) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
+	if u.full {
+		return u.Shared.LoadCheckpoint(ctx, k)
+	}
 	if err := u.gone(); err != nil {
 		return nil, err
 	}
@@ -49,6 +53,9 @@ func (u *unsteady) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*che
 }
 
 func (u *unsteady) Lapsed(ctx context.Context, before time.Time, limit int) ([]*run.Run, error) {
+	if u.full {
+		return u.Shared.Lapsed(ctx, before, limit)
+	}
 	if err := u.gone(); err != nil {
 		return nil, err
 	}
@@ -146,13 +153,22 @@ func TestARunWhoseStorageStaysAwayIsHandedBack(t *testing.T) {
 	require.Zero(t, got.Failures)
 }
 
-// When the database comes back after longer than a lease, those who live renew theirs before anybody takes over.
+// When the database comes back after longer than a lease, or takes writes again, those who live renew theirs before anybody takes over.
 func TestLeasesThatNobodyCouldRenewAreNotTakenOverAtOnce(t *testing.T) {
 	t.Parallel()
+	for name, full := range map[string]bool{"away": false, "full": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			unrenewed(t, full)
+		})
+	}
+}
+
+func unrenewed(t *testing.T, full bool) {
 	c := newCluster(t)
 	var storages []*unsteady
 	c.wrap = func(s run.Shared) run.Shared {
-		storages = append(storages, &unsteady{Shared: s})
+		storages = append(storages, &unsteady{Shared: s, full: full})
 		return storages[len(storages)-1]
 	}
 	lease := func(o *run.Options) { o.Lease = 2 * time.Second }
@@ -166,16 +182,27 @@ func TestLeasesThatNobodyCouldRenewAreNotTakenOverAtOnce(t *testing.T) {
 		return context.Cause(ctx)
 	}}}
 	in := c.start(g, lease)
+	for range 2 {
+		c.start(nil, lease)
+	}
+	away := func(is bool) {
+		for _, s := range storages {
+			s.away.Store(is)
+		}
+	}
 	th := in.newThread()
 	r, err := in.runs.Create(t.Context(), th, request("g"))
 	require.NoError(t, err)
 	next(t, started)
-	storages[0].away.Store(true)
+	away(true)
 	require.Eventually(t, func() bool {
 		row, err := in.store.Run(t.Context(), th, r.ID)
 		return err == nil && row.LeaseUntil.Before(time.Now())
 	}, time.Minute, 20*time.Millisecond)
-	storages[0].away.Store(false)
+	for _, s := range storages {
+		s.until(t, 1) // each has tried
+	}
+	away(false)
 	require.Eventually(t, func() bool {
 		row, err := in.store.Run(t.Context(), th, r.ID)
 		return err == nil && row.LeaseUntil.After(time.Now())

@@ -122,7 +122,7 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	if err != nil {
 		return err
 	}
-	waits, elsewhere := s.executor.stop(stopped, errCancelled)
+	here, elsewhere := s.executor.stop(stopped, errCancelled)
 	// The cancel is true; what follows from it is done even if the client goes away.
 	after := context.WithoutCancel(ctx)
 	s.tellInterrupted(after, ended)
@@ -134,9 +134,11 @@ func (s *Service) cancel(ctx context.Context, action Action, wait bool, match fu
 	if !wait {
 		return nil
 	}
-	for _, done := range waits {
+	for _, ex := range here {
 		select {
-		case <-done:
+		case <-ex.done:
+		case <-ex.unsaved.c:
+			return ex.unsaved.err
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -19,6 +19,7 @@ type execution struct {
 	// unwritten: the run is not in the database yet, so no other server can know of it.
 	unwritten atomic.Bool
 	ending    atomic.Bool // the graph has stopped, and the end is being written
+	unsaved   unsaved     // for long it could not be
 	reply     liveReply
 
 	turn   *slots.Turn        // of a suspect, from when it is lined up

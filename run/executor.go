@@ -108,6 +108,7 @@ func (x *executor) execute(ctx context.Context, ex *execution, finish func(conte
 			x.publisher.flushStream(after, r)
 		}
 	}
+	failing := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := finish(after, r, out)
 		if err == nil {
@@ -115,7 +116,10 @@ func (x *executor) execute(ctx context.Context, ex *execution, finish func(conte
 		}
 		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
 		// ends before that, the next server that starts takes the run over.
-		x.log.ErrorContext(after, "writing the end of a run failed; retrying", "error", err)
+		x.log.ErrorContext(after, unsavedLog, "error", err)
+		if out.kind != handedBack && time.Since(failing) > x.lease {
+			x.reportUnsaved(after, ex, err)
+		}
 		select {
 		case <-time.After(wait):
 		case <-x.quit:
@@ -230,6 +234,7 @@ func (x *executor) outcomeOf(ctx context.Context, err error) outcome {
 		cause = context.Cause(ctx)
 	}
 	var f *graph.Failure
+	var away *fault.Error
 	switch {
 	case errors.Is(cause, errCancelled):
 		return outcome{kind: interrupted}
@@ -245,6 +250,9 @@ func (x *executor) outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: failed, failure: f}
 	case x.shared && fault.Is(err, fault.Unavailable):
 		return outcome{kind: handedBack} // the storage is away, which is not the run's fault
+	case errors.As(err, &away) && away.Kind == fault.Unavailable:
+		x.log.ErrorContext(ctx, "running a graph failed", "error", err)
+		return outcome{kind: failed, failure: &graph.Failure{Type: "ServiceUnavailable", Message: away.Message}}
 	default:
 		x.log.ErrorContext(ctx, "running a graph failed", "error", err)
 		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
@@ -372,7 +380,7 @@ func (x *executor) launch(r *Run) { x.launchWith(r, false, x.finish) }
 // launchWith is launch, of a run that may not be written yet, and whose end finish writes.
 func (x *executor) launchWith(r *Run, unwritten bool, finish func(context.Context, *Run, outcome) error) *execution {
 	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
-	ex := &execution{run: r, said: x.settler.tokens(r), done: make(chan struct{})}
+	ex := &execution{run: r, said: x.settler.tokens(r), done: make(chan struct{}), unsaved: unsaved{c: make(chan struct{})}}
 	ex.cancel = func(cause error) {
 		cancel(cause)
 		if errors.Is(cause, errGone) { // the bridge carries the end to followers, except to those that failed over
@@ -408,16 +416,16 @@ func (x *executor) launchWith(r *Run, unwritten bool, finish func(context.Contex
 	return ex
 }
 
-// stop cancels executions of this process, and returns what to wait for. It notifies other servers of runs that they execute, and returns those too.
-func (x *executor) stop(runs []id.Run, cause error) (waits []<-chan struct{}, elsewhere []id.Run) {
+// stop cancels executions of this process, and returns them to wait for. It notifies other servers of runs that they execute, and returns those too.
+func (x *executor) stop(runs []id.Run, cause error) (here []*execution, elsewhere []id.Run) {
 	for _, r := range runs {
 		if ex := x.executions.get(r); ex != nil {
 			ex.cancel(cause)
-			waits = append(waits, ex.done)
+			here = append(here, ex)
 		} else if x.shared {
 			x.signals.signal(Signal{Run: r})
 			elsewhere = append(elsewhere, r)
 		}
 	}
-	return waits, elsewhere
+	return here, elsewhere
 }

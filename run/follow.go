@@ -64,6 +64,9 @@ type runFollower struct {
 	so    reply            // folded by Result
 	ended bool
 	far   bool // it has ended on another server, whose stream was not seen
+
+	waits   bool  // for the result: Result was called
+	unsaved error // why there is none yet
 }
 
 // follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
@@ -107,6 +110,9 @@ func (rf *runFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 			}
 		}
 		out, err := rf.take(ctx, records)
+		if rf.waits && rf.unsaved != nil && !rf.ended {
+			return nil, rf.unsaved
+		}
 		if len(out) > 0 {
 			return out, nil // after an error the rest is read again
 		}
@@ -122,6 +128,10 @@ func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out 
 	out = records[:0:0]
 	for i, rec := range records {
 		if rec.Run != rf.run.ID && (rec.Kind != bridge.Terminal || rec.Run != "") {
+			continue
+		}
+		if rec.Event == unsavedEnd {
+			rf.unsaved = fault.New(fault.Unavailable, string(rec.Data))
 			continue
 		}
 		if rec.Run != "" && rec.Event != elsewhere {
@@ -170,6 +180,7 @@ func (rf *runFollower) raised(rec *bridge.Record) *bridge.Record {
 
 // Result implements Follower.
 func (rf *runFollower) Result(ctx context.Context) (Result, error) {
+	rf.waits = true
 	for {
 		records, err := rf.next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -401,8 +412,11 @@ func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 		}
 		var out []*bridge.Record
 		for _, rec := range records {
-			if rec.Event == elsewhere {
+			switch rec.Event {
+			case elsewhere:
 				tf.far = append(tf.far, rec.Run)
+				continue
+			case unsavedEnd:
 				continue
 			}
 			if rec.Kept && !tf.isNew(rec) {
@@ -492,6 +506,9 @@ func (f *followers) await(ctx context.Context, t id.Thread, r id.Run, reached fu
 			return err
 		case reached(row.Status):
 			return nil
+		}
+		if err := f.executions.get(r).unsavedError(); err != nil {
+			return err
 		}
 		select {
 		case <-time.After(wait):

@@ -222,6 +222,12 @@ func (f *followers) join(ctx context.Context, t id.Thread, r id.Run) (Follower, 
 	if err != nil {
 		return nil, err
 	}
+	if err := f.executions.get(r).unsavedError(); err != nil && !row.Status.Over() {
+		if sub != nil {
+			sub.Close()
+		}
+		return nil, err
+	}
 	if !row.Status.Over() {
 		return f.follow(ctx, row, sub, following{so: f.replySoFar(r)}), nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -94,7 +95,10 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 		} else {
 			next = ending[n].LeaseUntil.Add(time.Millisecond)
 		}
-		if err := q.takeOverAll(ctx, ending[:n], deathsOf(ending)); err != nil {
+		done, err := q.takeOverAll(ctx, ending[:n], deathsOf(ending))
+		if err != nil {
+			// A database that takes no writes, for its disk is full, has let no server renew a lease either.
+			q.blind = done == 0 && fault.Is(err, fault.Unavailable)
 			return time.Time{}, err
 		}
 		if n < takeOverBatch {
@@ -107,19 +111,23 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// takeOverAll takes over some at once: one that is held back, by a transaction of an instance that stands still, must not hold back the others.
-func (q *queue) takeOverAll(ctx context.Context, lapsed []*Run, deaths map[string]death) error {
+// takeOverAll takes over some at once: one that is held back, by a transaction of an instance that stands still, must not hold back the others. It returns
+// for how many that worked.
+func (q *queue) takeOverAll(ctx context.Context, lapsed []*Run, deaths map[string]death) (done int64, err error) {
 	var g errgroup.Group
+	var worked atomic.Int64
 	g.SetLimit(takeOverAtOnce)
 	for _, r := range lapsed {
 		g.Go(func() error {
 			if err := q.takeOverRun(ctx, r, deaths); err != nil {
 				return fmt.Errorf("take over run %s: %w", r.ID, err)
 			}
+			worked.Add(1)
 			return nil
 		})
 	}
-	return g.Wait()
+	err = g.Wait()
+	return worked.Load(), err
 }
 
 func (q *queue) takeOverRun(ctx context.Context, lapsed *Run, deaths map[string]death) error {
