@@ -2,6 +2,8 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,6 +122,35 @@ func TestCountTokens(t *testing.T) {
 	require.Equal(t, 70, countTokens(talk, charsPerToken, true))
 	image := message.Message{Type: message.TypeHuman, Content: message.Content{Blocks: []json.RawMessage{block(`{"type":"image_url","image_url":{"url":"u"}}`), block(`{"type":"text","text":"abcd"}`)}}}
 	require.Equal(t, 91, countTokens([]message.Message{image}, claudeChars, false))
+}
+
+// What is trimmed for a summary begins with the instructions and the summary before it, and leaves the conversation as it is.
+func TestTrim(t *testing.T) {
+	t.Parallel()
+	system, earlier := message.System("Be brief."), message.Human("Here is a summary: the person is Ann")
+	earlier.AdditionalKwargs = block(`{"lc_source":"summarization"}`)
+	for heads, head := range map[string][]message.Message{"none": nil, "system": {system}, "summary": {earlier}, "both": {system, earlier}} {
+		for turns := range 8 {
+			for _, size := range []int{1, 40, 4000} {
+				all := append([]message.Message(nil), head...)
+				for i := range turns {
+					all = append(all, message.Human(fmt.Sprintf("%d %s", i, strings.Repeat("x", size))), message.AI("ok"))
+				}
+				if len(all) == 0 {
+					continue
+				}
+				before := append([]message.Message(nil), all...)
+				s := &summarizer{SummarizationOptions: SummarizationOptions{MaxTokens: 60}}
+				got := s.trim(all)
+				require.Equal(t, before, all, "%s, %d turns of %d", heads, turns, size)
+				require.GreaterOrEqual(t, len(got), len(head))
+				require.Equal(t, head, append([]message.Message(nil), got[:len(head)]...), "%s, %d turns of %d", heads, turns, size)
+				if turns > 0 {
+					require.Contains(t, got[len(got)-1].Text(), "ok", "the end is kept")
+				}
+			}
+		}
+	}
 }
 
 func TestTranscript(t *testing.T) {

@@ -176,10 +176,14 @@ func TestSummarizationTriggers(t *testing.T) {
 // A summary that failed, is empty or cut off does not take the place of the conversation, which continues with all of it.
 func TestSummarizationFails(t *testing.T) {
 	t.Parallel()
-	cut := &finishes{reason: "length"}
-	for name, m := range map[string]agent.Model{
-		"down": model(t, `[{"error":"down"}]`), "nothing": model(t, `[{"content":" \n"}]`), "thoughts alone": model(t, `[{"content":"<think>Well"}]`), "cut off": {LLM: cut},
-	} {
+	models := map[string]agent.Model{
+		"down": model(t, `[{"error":"down"}]`), "nothing": model(t, `[{"content":" \n"}]`), "thoughts alone": model(t, `[{"content":"<think>Well"}]`),
+	}
+	for _, reason := range []string{"length", "model_length", "max_tokens", "model_context_window_exceeded", "content_filter", "refusal", "error"} {
+		models[reason] = agent.Model{LLM: &finishes{reason: reason}}
+		models[reason+" of Claude"] = agent.Model{LLM: &finishes{reason: reason}, Provider: "anthropic"}
+	}
+	for name, m := range models {
 		w := condensing(t, agent.SummarizationOptions{Model: m, Trigger: []agent.Size{{Messages: 2}}, Keep: agent.Size{Messages: 1}, Log: slog.New(slog.DiscardHandler)})
 		w.ask("say 1")
 		events, err := w.stream(w.invocation(says("say 2"), "values", "custom"))

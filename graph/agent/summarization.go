@@ -169,7 +169,7 @@ func (s *summarizer) beforeModel(ctx context.Context, state pregel.Values) (any,
 // replaced counts the messages of the conversation, without a summary that is merged into the next one.
 func replaced(messages []message.Message) (n int) {
 	for _, m := range messages {
-		if gjson.GetBytes(m.AdditionalKwargs, "lc_source").String() != "summarization" {
+		if !isSummary(m) {
 			n++
 		}
 	}
@@ -275,14 +275,25 @@ func (s *summarizer) summarize(ctx context.Context, messages []message.Message) 
 		return "", fmt.Errorf("summarize the conversation: %w", err)
 	}
 	summary := strings.TrimSpace(withoutThoughts(answer.Text()))
-	reason := gjson.GetManyBytes(answer.ResponseMetadata, "finish_reason", "stop_reason")
-	switch {
-	case reason[0].Str == "length" || reason[1].Str == "max_tokens":
-		return "", errors.New("summarize the conversation: the summary is cut off: the model has no more tokens for its answer")
-	case summary == "":
+	for _, reason := range gjson.GetManyBytes(answer.ResponseMetadata, "finish_reason", "stop_reason") {
+		if partial[reason.Str] {
+			return "", fmt.Errorf("summarize the conversation: the summary is not complete: the model ended it with %q", reason.Str)
+		}
+	}
+	if summary == "" {
 		return "", errors.New("summarize the conversation: the model answered with nothing")
 	}
 	return summary, nil
+}
+
+// partial has the reasons with which providers end an answer that is not complete.
+var partial = map[string]bool{
+	"length": true, "model_length": true, "max_tokens": true, "model_context_window_exceeded": true, "content_filter": true, "refusal": true, "error": true,
+}
+
+// isSummary reports whether a message is the summary of earlier ones.
+func isSummary(m message.Message) bool {
+	return gjson.GetBytes(m.AdditionalKwargs, "lc_source").String() == "summarization"
 }
 
 // maxHalves is how often a text that is too long for the model is cut in half.
@@ -298,16 +309,23 @@ func (s *summarizer) ask(ctx context.Context, text string) (message.Message, err
 	return s.Model.Ask(ctx, []message.Message{message.Human(prompt)}, map[string]any{"lc_source": "summarization"})
 }
 
-// trim returns the last messages that fit, beginning with a person's, and all instructions.
+// trim returns the last messages that fit, beginning with a person's, and all instructions. An earlier summary is kept: nothing else
+// has the messages that it took the place of.
 func (s *summarizer) trim(messages []message.Message) []message.Message {
 	if s.MaxTokens < 0 || countTokens(messages, charsPerToken, false) <= s.MaxTokens {
 		return messages
 	}
 	budget := s.MaxTokens
-	var system []message.Message
-	if messages[0].Type == message.TypeSystem {
-		system, messages = messages[:1], messages[1:]
-		budget -= countTokens(system, charsPerToken, false)
+	n := 0
+	if messages[n].Type == message.TypeSystem {
+		n++
+	}
+	if n < len(messages) && isSummary(messages[n]) {
+		n++
+	}
+	head, messages := messages[:n:n], messages[n:] // without room: append must not write over the messages
+	if n > 0 {
+		budget -= countTokens(head, charsPerToken, false)
 	}
 	from := len(messages)
 	for from > 0 {
@@ -325,7 +343,7 @@ func (s *summarizer) trim(messages []message.Message) []message.Message {
 		text := transcript(messages)
 		kept = []message.Message{message.Human("…" + tail(text, s.MaxTokens*int(charsPerToken)))}
 	}
-	return append(system, kept...)
+	return append(head, kept...)
 }
 
 // halve omits the middle: the start of a conversation has its subject, and the end its current state.

@@ -72,7 +72,7 @@ func New(o Options) (*Client, error) {
 	o.BaseURL = cmp.Or(o.BaseURL, DefaultBaseURL)
 	base, err := url.Parse(o.BaseURL)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("base URL %q is no http address", wire.URL(o.BaseURL))
+		return nil, fmt.Errorf("base URL %q is not an http or https URL", wire.URL(o.BaseURL))
 	}
 	if o.Caching != "" && o.Caching != "5m" && o.Caching != "1h" {
 		return nil, fmt.Errorf(`prompt caching %q; write "5m" or "1h"`, o.Caching)

@@ -25,7 +25,7 @@ const DefaultBaseURL = "https://api.openai.com/v1"
 type Options struct {
 	Model        string
 	Key          string // "" sends none: local servers need none
-	KeyHeader    string // the header that has the key alone, such as api-key; "": Authorization, and api-key for Azure's own hosts
+	KeyHeader    string // the header that has the key, such as api-key; "": Authorization, which gets it as Bearer, and api-key for Azure's own hosts
 	BaseURL      string // up to /v1; "" is DefaultBaseURL
 	Organization string
 	Project      string
@@ -44,14 +44,15 @@ type Options struct {
 	Log       *slog.Logger      // nil: slog.Default
 }
 
-// Quirks are what the wire of a provider has different from OpenAI's.
+// Quirks are differences of a provider from OpenAI's API.
 type Quirks struct {
-	NoUsage             bool // do not ask for usage: the server refuses stream_options
-	MaxCompletionTokens bool // max_completion_tokens in place of max_tokens; OpenAI and Azure's own hosts always have it
-	ReturnReasoning     bool // assistant messages return reasoning_content: DeepSeek, Moonshot
-	ReturnDetails       bool // assistant messages return reasoning_details: OpenRouter
-	Signatures          bool // calls without a signature get one that is not checked: Gemini 3
-	ShortIDs            bool // ids of tool calls are nine letters and digits: Mistral
+	NoUsage             bool  // do not ask for usage: the server refuses stream_options
+	MaxCompletionTokens *bool // max_completion_tokens in place of max_tokens; nil: only for OpenAI's and Azure's own hosts
+	ReturnReasoning     bool  // assistant messages return reasoning_content: DeepSeek, Moonshot
+	ReturnDetails       bool  // assistant messages return reasoning_details: OpenRouter
+	ReturnExtra         bool  // tool calls return their extra_content, which other providers refuse: Gemini, gateways to it
+	Signatures          bool  // calls without a signature get one that is not checked: Gemini 3
+	ShortIDs            bool  // ids of tool calls are nine letters and digits: Mistral
 }
 
 // Client is a model behind a chat completions endpoint. It is safe for concurrent use.
@@ -70,11 +71,17 @@ func New(o Options) (*Client, error) {
 	o.BaseURL = cmp.Or(o.BaseURL, DefaultBaseURL)
 	base, err := url.Parse(o.BaseURL)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("base URL %q is no http address", wire.URL(o.BaseURL))
+		return nil, fmt.Errorf("base URL %q is not an http or https URL", wire.URL(o.BaseURL))
 	}
-	if strings.HasSuffix(base.Hostname(), ".openai.azure.com") {
+	host := strings.ToLower(base.Hostname())
+	ofAzure := strings.HasSuffix(host, ".openai.azure.com")
+	if ofAzure {
 		o.KeyHeader = cmp.Or(o.KeyHeader, "Api-Key")
-		o.Quirks.MaxCompletionTokens = true
+	}
+	if o.Quirks.MaxCompletionTokens == nil {
+		// OpenAI's reasoning models refuse the old name, most other servers do not know the new one.
+		own := ofAzure || host == "api.openai.com" || strings.HasSuffix(host, ".api.openai.com") // eu.api.openai.com
+		o.Quirks.MaxCompletionTokens = &own
 	}
 	address := base.JoinPath("chat", "completions")
 	query := address.Query()
@@ -82,8 +89,6 @@ func New(o Options) (*Client, error) {
 		query[name] = values
 	}
 	address.RawQuery = query.Encode()
-	// OpenAI's reasoning models refuse the old name, most others know no other.
-	o.Quirks.MaxCompletionTokens = o.Quirks.MaxCompletionTokens || strings.HasPrefix(address.String(), DefaultBaseURL+"/")
 	return &Client{opts: o, wire: wire.New(wire.Options{
 		URL: address.String(), Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
 		Decoder: func() wire.Decoder { return &decoder{} },
@@ -93,12 +98,12 @@ func New(o Options) (*Client, error) {
 
 func (o *Options) headers() http.Header {
 	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
-	switch {
+	switch name := http.CanonicalHeaderKey(cmp.Or(o.KeyHeader, "Authorization")); {
 	case o.Key == "":
-	case o.KeyHeader != "":
-		h.Set(o.KeyHeader, o.Key)
+	case name == "Authorization":
+		h.Set(name, "Bearer "+o.Key)
 	default:
-		h.Set("Authorization", "Bearer "+o.Key)
+		h.Set(name, o.Key)
 	}
 	if o.Organization != "" {
 		h.Set("OpenAI-Organization", o.Organization)

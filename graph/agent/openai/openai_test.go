@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 	"github.com/tmc/langchaingo/llms"
 	"go.uber.org/goleak"
 
@@ -525,11 +526,29 @@ func TestRequest(t *testing.T) {
 		})
 	}
 	_, err := New(Options{BaseURL: "localhost:1"})
-	require.ErrorContains(t, err, "no http address")
+	require.ErrorContains(t, err, "not an http or https URL")
 	azure, err := New(Options{BaseURL: "https://x.openai.azure.com/openai/deployments/d", Query: url.Values{"api-version": {"v"}}})
 	require.NoError(t, err)
 	require.Equal(t, "Api-Key", azure.opts.KeyHeader)
 	require.Equal(t, "https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=v", azure.wire.URL())
+}
+
+// Which name the limit of an answer has follows from the host, unless it is said.
+func TestMaxTokensName(t *testing.T) {
+	t.Parallel()
+	for host, own := range map[string]bool{
+		"": true, "https://api.openai.com/v1": true, "https://API.openai.com/v1/": true, "https://eu.api.openai.com/v1": true, "https://us.api.openai.com:443/v1": true,
+		"https://x.openai.azure.com/openai/v1": true, "https://api.openai.com.x.test/v1": false, "https://notapi.openai.com/v1": false, "https://x.test/api.openai.com/v1": false,
+	} {
+		for said, want := range map[*bool]bool{nil: own, new(true): true, new(false): false} {
+			c, err := New(Options{BaseURL: host, Quirks: Quirks{MaxCompletionTokens: said}})
+			require.NoError(t, err)
+			body, err := c.body(hello, []llms.CallOption{llms.WithMaxTokens(9)})
+			require.NoError(t, err)
+			require.Equal(t, want, gjson.GetBytes(body, "max_completion_tokens").Exists(), "%s: %v", host, said)
+			require.Equal(t, !want, gjson.GetBytes(body, "max_tokens").Exists(), "%s: %v", host, said)
+		}
+	}
 }
 
 func TestGenerateContent(t *testing.T) {

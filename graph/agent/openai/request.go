@@ -68,7 +68,7 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	if !c.opts.Quirks.NoUsage {
 		r.StreamOptions = map[string]bool{"include_usage": true}
 	}
-	if c.opts.Quirks.MaxCompletionTokens {
+	if *c.opts.Quirks.MaxCompletionTokens {
 		r.MaxCompletionTokens = opts.MaxTokens
 	} else {
 		r.MaxTokens = opts.MaxTokens
@@ -204,7 +204,10 @@ func (w *writer) content(role string, parts []llms.ContentPart) error {
 			if p.FunctionCall == nil {
 				return fmt.Errorf("tool call %s has no function", p.ID)
 			}
-			call := sentCall{ID: w.id(p.ID), Type: "function", Function: *p.FunctionCall, Extra: rich.Extra}
+			call := sentCall{ID: w.id(p.ID), Type: "function", Function: *p.FunctionCall}
+			if w.quirks.ReturnExtra {
+				call.Extra = rich.Extra
+			}
 			if !w.tools[call.Function.Name] {
 				call.Function.Name = callids.Name(call.Function.Name)
 			}

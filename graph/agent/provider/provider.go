@@ -66,11 +66,13 @@ type service struct {
 
 const gemini = "https://generativelanguage.googleapis.com/v1beta/openai"
 
+var always = true
+
 var services = map[string]service{
 	"openai":       {"openai", openai.DefaultBaseURL, []string{"OPENAI_API_KEY"}, false, openai.Quirks{}, ""},
-	"azure_openai": {"azure", "", []string{"AZURE_OPENAI_API_KEY"}, false, openai.Quirks{MaxCompletionTokens: true}, "api-key"},
-	"googleai":     {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{}, ""},
-	"google_genai": {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{}, ""},
+	"azure_openai": {"azure", "", []string{"AZURE_OPENAI_API_KEY"}, false, openai.Quirks{MaxCompletionTokens: &always}, "api-key"},
+	"googleai":     {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true}, ""},
+	"google_genai": {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true}, ""},
 	"ollama":       {"ollama", "http://127.0.0.1:11434/v1", []string{"OLLAMA_API_KEY"}, true, openai.Quirks{}, ""},
 	"deepseek":     {"deepseek", "https://api.deepseek.com/v1", []string{"DEEPSEEK_API_KEY"}, false, openai.Quirks{ReturnReasoning: true}, ""},
 	"groq":         {"groq", "https://api.groq.com/openai/v1", []string{"GROQ_API_KEY"}, false, openai.Quirks{}, ""},
@@ -79,7 +81,7 @@ var services = map[string]service{
 	"xai":          {"xai", "https://api.x.ai/v1", []string{"XAI_API_KEY"}, false, openai.Quirks{}, ""},
 }
 
-// Names are the providers there are.
+// Names returns the known providers.
 func Names() []string {
 	names := []string{"anthropic", "scripted"}
 	for name := range services {
@@ -107,7 +109,7 @@ func Open(s Spec) (agent.Model, error) {
 		m.Provider, m.Name = "", "" // its messages say nothing of where they come from
 		m.LLM, err = s.scripted(model)
 	} else if model == "" {
-		err = errors.New("names no model behind the colon")
+		err = errors.New("has no model name after the colon")
 	} else if provider == "anthropic" {
 		m.LLM, err = s.anthropic(model)
 	} else if svc, known := services[provider]; known {
@@ -175,10 +177,13 @@ func (s Spec) openai(svc service, model string) (llms.Model, error) {
 		}
 	}
 	if s.MaxCompletionTokens != nil {
-		o.Quirks.MaxCompletionTokens = *s.MaxCompletionTokens
+		o.Quirks.MaxCompletionTokens = s.MaxCompletionTokens
 	}
 	if s.ReturnReasoning != nil {
 		o.Quirks.ReturnReasoning = *s.ReturnReasoning
+	}
+	if svc.name == "openai" && s.BaseURL != "" {
+		o.Quirks.ReturnExtra = true // Gemini may be behind it, at Vertex for one
 	}
 	if strings.HasPrefix(svc.name, "google") {
 		o.Quirks.Signatures = !strings.HasPrefix(model, "gemini-1") && !strings.HasPrefix(model, "gemini-2")

@@ -81,15 +81,17 @@ func (c *Case) rules() []Rule {
 	case "anthropic":
 		own = []Rule{anthropicRules}
 	case "", "openai":
-		own = []Rule{openAIRules, bearer, onlyKnown()}
+		own = []Rule{openAIRules, bearer, onlyKnown("extra_content")} // Vertex may be behind base_url
 	case "deepseek":
 		own = []Rule{openAIRules, bearer, deepSeek, onlyKnown("reasoning_content")}
 	case "googleai":
-		own = []Rule{openAIRules, bearer, gemini3, onlyKnown()}
+		own = []Rule{openAIRules, bearer, gemini3, onlyKnown("extra_content")}
 	case "mistralai":
 		own = []Rule{openAIRules, bearer, mistral, onlyKnown()}
 	case "azure_openai":
 		own = []Rule{openAIRules, azure, onlyKnown()}
+	case "groq":
+		own = []Rule{openAIRules, onlyKnown()}
 	case "openrouter":
 		own = []Rule{openAIRules, bearer, onlyKnown("reasoning_details")}
 	}

@@ -3,6 +3,7 @@ package providertest
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -116,6 +117,11 @@ func onlyKnown(members ...string) Rule {
 				}
 				return refusal == ""
 			})
+			for _, call := range m.Get("tool_calls").Array() {
+				if call.Get("extra_content").Exists() && !slices.Contains(members, "extra_content") {
+					refusal = "extra inputs are not permitted: tool_calls.extra_content"
+				}
+			}
 			return refusal == ""
 		})
 		return refusal
