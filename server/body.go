@@ -4,38 +4,69 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"understudy/internal/fault"
 )
 
 const (
 	firstRead = 16 << 10
-	// Limit of unread body bytes to discard. Otherwise clients that are still sending see a reset instead of the answer.
-	discardBytes = 1 << 30
-	discardTime  = 5 * time.Second
+	// A body of known length gets the memory that serving it takes, in one piece, when this part of it has arrived.
+	arrivedPart, arrivedBytes = 8, 8 << 20
 )
 
 // bodyCopies is the memory of a request in multiples of its body size: as received, as processed (checked, decoded, encoded for the storage), and as
 // the storage's own copy.
 const bodyCopies = 3
 
-var errBusy = fault.New(fault.Unavailable, "Too many uploads in flight. Try again later.")
+var errBusy = fault.New(fault.Unavailable, "Too much is being uploaded at the moment, try again")
+
+// received looks at the head of a request before fasthttp waits for its body. A body that is certain to be refused is not waited for: the handlers
+// see a request without one, and answer at once.
+func (s *Server) received(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	head, ok := framed(h)
+	if !ok || s.refuses(head.Length) != nil {
+		h.SetContentLength(0)
+		h.SetConnectionClose()
+		h.Del(fiber.HeaderExpect) // the client is not asked for the body
+	}
+	return fasthttp.RequestConfig{}
+}
+
+// refuses returns the error for a body of so many bytes that cannot be admitted now.
+func (s *Server) refuses(size int64) error {
+	switch {
+	case size > s.opts.MaxBody:
+		return s.tooLarge()
+	case size > 0 && !s.bodies.has(bodyCopies*size):
+		return errBusy
+	}
+	return nil
+}
 
 // body reads the body of a request into memory of its own, which services may keep. release returns the bytes to the budget. The
 // caller calls it when the request has been handed over, also after an error.
 //
-// Memory is taken as bytes arrive, not as a header announces, so that clients that announce much and send slowly hold little.
+// Memory is taken when a part of the body has arrived, not as a header announces, so that clients that announce much and send nothing hold little.
 func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 	var taken int64
-	release = func() { s.bodies.give(taken) }
-	r := requestOf(c)
-	size := int64(c.Request().Header.ContentLength()) // -1: chunked
-	if size > s.opts.MaxBody {
-		return nil, release, s.tooLarge()
+	held := 0 // bytes that were allocated
+	release = func() {
+		s.bodies.give(taken)
+		s.reclaim(held)
 	}
+	r := requestOf(c)
+	if r.unwanted > 0 {
+		if err := s.refuses(r.unwanted); err != nil {
+			return nil, release, err
+		}
+		return nil, release, errBusy // there is room by now, but the body was given up
+	}
+	size := int64(c.Request().Header.ContentLength()) // -1: chunked
 	in := c.Context().RequestBodyStream()
 	if in == nil {
 		r.bodyRead = true
@@ -44,20 +75,25 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 	conn := c.Context().Conn()
 	for {
 		if len(body) == cap(body) {
-			grow := int64(max(firstRead, 2*cap(body)))
-			if size >= 0 {
-				grow = min(grow, size+1) // one more, to reach EOF without growing again
-			}
-			grow = min(grow, s.opts.MaxBody+1)
 			if int64(len(body)) > s.opts.MaxBody {
 				return nil, release, s.tooLarge()
 			}
-			// The copies made while serving are counted from the beginning: uploads that would not fit later are refused before they fill the memory.
-			more := bodyCopies*min(grow, s.opts.MaxBody) - taken
+			grow, copies := int64(max(firstRead, 2*cap(body))), int64(bodyCopies)
+			if size >= 0 {
+				part := max(firstRead, min(size/arrivedPart, arrivedBytes))
+				if int64(len(body)) < part && part <= size {
+					grow, copies = min(grow, part), 1
+				} else {
+					grow = size + 1 // one more, to reach EOF without growing again
+				}
+			}
+			grow = min(grow, s.opts.MaxBody+1)
+			// The copies made while serving are counted before they exist: uploads that would not fit later are refused before they fill the memory.
+			more := copies*min(grow, s.opts.MaxBody) - taken
 			if !s.bodies.take(more) {
 				return nil, release, errBusy
 			}
-			taken += more
+			taken, held = taken+more, held+int(grow)
 			body = append(make([]byte, 0, grow), body...)
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
@@ -92,15 +128,22 @@ func (s *Server) tooLarge() error {
 	return fault.Newf(fault.TooLarge, "Request body is larger than %d bytes", s.opts.MaxBody)
 }
 
-// discardBody reads what is left of a body that no handler read, or closes the connection after the answer: fasthttp would take the
-// rest for the next request.
-func (s *Server) discardBody(c *fiber.Ctx) {
-	in := c.Context().RequestBodyStream()
-	if in == nil || c.Request().Header.ContentLength() == 0 {
+const (
+	// reclaimBytes is how much released memory is worth a garbage collection.
+	reclaimBytes = 64 << 20
+	// reclaimDelay is the time until callers do not have a released body on their stacks any more.
+	reclaimDelay = 100 * time.Millisecond
+)
+
+// reclaim returns the memory of large bodies to the system soon. The runtime would keep it until the heap has doubled, or for minutes when the server
+// is idle.
+func (s *Server) reclaim(n int) {
+	if n < 1<<20 || s.released.Add(int64(n)) < reclaimBytes || !s.reclaiming.CompareAndSwap(false, true) {
 		return
 	}
-	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(discardTime))
-	if n, err := io.CopyN(io.Discard, in, discardBytes); !errors.Is(err, io.EOF) || n == discardBytes {
-		c.Context().SetConnectionClose()
-	}
+	time.AfterFunc(reclaimDelay, func() {
+		s.released.Store(0)
+		s.reclaiming.Store(false)
+		debug.FreeOSMemory()
+	})
 }

@@ -37,6 +37,13 @@ func (b *budget) take(n int64) bool {
 	return true
 }
 
+// has reports whether n is available.
+func (b *budget) has(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) == 0 && b.fits(n)
+}
+
 // hold takes n in any case.
 func (b *budget) hold(n int64) {
 	b.mu.Lock()

@@ -20,23 +20,13 @@ var errFraming = fault.New(fault.Invalid, "Invalid HTTP request received.")
 // errBroken is the answer to a body that ends before its last chunk.
 var errBroken = fault.New(fault.Invalid, "The request body broke off")
 
-// refuseFraming keeps fasthttp from waiting for the body of a request that enter refuses.
-func refuseFraming(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if !framed(h) {
-		h.SetContentLength(0)
-		h.SetConnectionClose()
-	}
-	return fasthttp.RequestConfig{}
-}
-
-// framed reports whether the head of a request defines its length in a single, unambiguous way. fasthttp also accepts
-// ambiguous ones.
-func framed(h *fasthttp.RequestHeader) bool {
+// framed returns what the head of a request says of its body. ok reports whether it defines its length in a single, unambiguous way. fasthttp
+// also accepts ambiguous ones.
+func framed(h *fasthttp.RequestHeader) (head framing.Head, ok bool) {
 	if !framing.Target(h.RequestURI()) {
-		return false
+		return head, false
 	}
-	_, ok := framing.Parse(h.RawHeaders())
-	return ok
+	return framing.Parse(h.RawHeaders())
 }
 
 // ending is a listener whose connections report that the peer has closed them.
@@ -73,6 +63,14 @@ func (c *endingConn) SyscallConn() (syscall.RawConn, error) {
 }
 
 var errNoRaw = fault.New(fault.NotSupported, "the connection has no descriptor")
+
+// CloseWrite ends what is sent on the connection.
+func (c *endingConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
 
 // brokeOff reports whether the client closed the connection in the middle of a request.
 func brokeOff(c net.Conn) bool {

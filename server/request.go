@@ -26,6 +26,7 @@ type request struct {
 	begun    time.Time
 	method   string
 	bodyRead bool
+	unwanted int64  // length of a body that is not waited for: see received
 	streamed bool   // an open response writes the log line
 	path     string // without the query; bounded
 	reason   string // why it was refused; "" when it was not
@@ -53,7 +54,11 @@ func (s *Server) enter(c *fiber.Ctx) error {
 	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), path: bounded(c.Path(), maxPath), headers: s.logged(c)}
 	c.Locals(requestKey{}, r)
 	s.startSpan(c, r)
-	if !framed(&c.Request().Header) {
+	head, ok := framed(&c.Request().Header)
+	if ok && head.Length > 0 && c.Request().Header.ContentLength() == 0 {
+		r.unwanted = head.Length
+	}
+	if !ok {
 		c.Context().SetConnectionClose()
 		if err := s.fail(c, errFraming); err != nil {
 			return err
@@ -66,7 +71,7 @@ func (s *Server) enter(c *fiber.Ctx) error {
 		}
 	}
 	if !r.bodyRead {
-		s.discardBody(c)
+		s.finish(c)
 	}
 	if !r.streamed {
 		s.done(r, c.Response().StatusCode(), "")

@@ -42,7 +42,11 @@ type Server struct {
 	draining atomic.Bool
 	hurrying atomic.Bool // streams must end
 	checks   checks
-	withheld sync.Once // for the warning about a header withheld from runs
+	// lingering are connections whose request was answered before its body had arrived.
+	lingering  crowd
+	released   atomic.Int64 // bytes of large bodies since memory was returned to the system
+	reclaiming atomic.Bool
+	withheld   sync.Once // for the warning about a header withheld from runs
 
 	mu     sync.Mutex
 	opened map[*open]struct{} // open responses
@@ -79,7 +83,7 @@ func New(o Options) *Server {
 	f := s.app.Server()
 	f.NoDefaultContentType = true
 	f.CloseOnShutdown = true
-	f.HeaderReceived = refuseFraming
+	f.HeaderReceived = s.received
 	f.Logger = quiet{s.log}
 	s.app.Use(s.enter)
 	s.routes()
@@ -96,6 +100,7 @@ func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ende
 // the rest, at most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ln = ending{newPatient(ln, s.log)}
+	defer s.lingering.close()
 	done := make(chan error, 1)
 	go func() { done <- s.app.Listener(ln) }()
 	select {
