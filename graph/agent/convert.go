@@ -133,7 +133,8 @@ func jsonObject(key, value string) json.RawMessage {
 	return raw
 }
 
-// toolText returns the content of a tool message as text, the only form that models accept there.
+// toolText returns the content of a tool message as text, the only form that most models accept there. Of data it says what it was: as
+// text an image would fill the context and say nothing.
 func toolText(c message.Content) string {
 	if c.Blocks == nil {
 		return c.Text
@@ -144,13 +145,22 @@ func toolText(c message.Content) string {
 		switch {
 		case v.Type == gjson.String:
 			b.WriteString(v.Str)
-		case v.Get("type").Str == "text":
+		case v.Get("type").Str == "text", v.Get("type").Str == "text-plain" && v.Get("text").Exists():
 			b.WriteString(v.Get("text").String())
+		case v.Get("type").Str == "document" && v.Get("source.type").Str == "text":
+			b.WriteString(v.Get("source.data").String())
+		case dataName[v.Get("type").Str] != "":
+			b.WriteString("[" + dataName[v.Get("type").Str] + "]")
 		default:
 			b.Write(raw)
 		}
 	}
 	return b.String()
+}
+
+// dataName has the types of content blocks that are data, and what they are called in text.
+var dataName = map[string]string{
+	"image": "image", "image_url": "image", "audio": "audio", "input_audio": "audio", "file": "file", "video": "video", "document": "document",
 }
 
 // contentParts reads text and content blocks: those of OpenAI (image_url, input_audio, file) and LangChain's own (image, audio, file

@@ -87,6 +87,15 @@ func TestForModel(t *testing.T) {
 			llms.MessageContent{Role: llms.ChatMessageTypeTool, Parts: []llms.ContentPart{llms.ToolCallResponse{ToolCallID: "1", Name: "f", Content: `a{"type":"x"}`}}},
 			"",
 		},
+		{
+			"data in a result",
+			message.Message{Type: message.TypeTool, ToolCallID: "1", Content: message.Content{Blocks: []json.RawMessage{
+				block(`{"type":"text","text":"see "}`), block(`{"type":"image","base64":"AQ=="}`), block(`{"type":"image_url","image_url":{"url":"data:image/png;base64,AQ=="}}`), block(`{"type":"audio","data":"AQ=="}`),
+				block(`{"type":"file","base64":"AQ=="}`), block(`{"type":"video","base64":"AQ=="}`), block(`{"type":"document","source":{"type":"base64","data":"AQ=="}}`), block(`{"type":"document","source":{"type":"text","data":" words"}}`),
+			}}},
+			llms.MessageContent{Role: llms.ChatMessageTypeTool, Parts: []llms.ContentPart{llms.ToolCallResponse{ToolCallID: "1", Content: "see [image][image][audio][file][video][document] words"}}},
+			"",
+		},
 		{"a role", message.Message{Type: message.TypeChat, Role: "user", Content: message.Text("x")}, llms.TextParts(llms.ChatMessageTypeHuman, "x"), ""},
 		{"a removal", message.Remove("x"), llms.MessageContent{}, "cannot be sent to a model"},
 		{"an unknown block", message.Message{Type: message.TypeHuman, Content: message.Content{Blocks: []json.RawMessage{block(`{"type":"hologram"}`)}}}, llms.MessageContent{}, `type "hologram"`},

@@ -1,10 +1,12 @@
 package anthropic
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -45,6 +47,8 @@ func (p part) is(kinds ...string) bool {
 	}
 	return false
 }
+
+func (p part) thinks() bool { return p.is("thinking", "redacted_thinking") }
 
 type tool struct {
 	Name         string `json:"name"`
@@ -104,22 +108,52 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	r.MaxTokens = c.maxTokens(opts.MaxTokens)
 	c.cache(&r)
 	body, err = c.extra(r, thinking)
-	return body, thinking == "" && len(opts.Tools) == 0 && !w.cites, err
+	return body, thinking == "" && len(opts.Tools) == 0 && !w.cites && !c.has("tools") && !c.has("mcp_servers"), err
 }
 
-// thinking returns the configured thinking; "" for none. A conversation in which another model called tools has no thinking that could be
-// returned, and is refused with it.
+// has reports whether a member of the request is configured, such as tools that the server executes.
+func (c *Client) has(name string) bool {
+	v := c.opts.Extra[name]
+	return v != nil && string(v) != "null"
+}
+
+// thinking returns the configured thinking; "" for none. The loop of tool calls at the end of a conversation is one turn of the model,
+// which has to begin with thinking if it is enabled, and must have none if it is not. Where another model called the first tools there is
+// none that could be returned: the turn goes on without.
 func (c *Client) thinking(messages []message) string {
 	v := gjson.ParseBytes(c.opts.Extra["thinking"])
 	kind := v.Get("type").Str
-	if kind != "enabled" && kind != "adaptive" {
-		return ""
+	turn, begins := lastTurn(messages)
+	if kind == "adaptive" || kind == "enabled" && begins {
+		return v.Raw
 	}
-	n := len(messages)
-	if kind == "enabled" && n > 1 && messages[n-1].Content[0].is("tool_result") && !messages[n-2].Content[0].is("thinking", "redacted_thinking") {
-		return ""
+	for i := range turn {
+		if turn[i].Role == assistant {
+			// Never all of them: the last block is another one, see complete.
+			turn[i].Content = slices.DeleteFunc(turn[i].Content, part.thinks)
+		}
 	}
-	return v.Raw
+	return ""
+}
+
+// lastTurn returns the messages of a turn of the model that is not over, and whether it begins with thinking. A person who speaks next to
+// the results of tools may begin another turn: what follows has to begin with thinking, too.
+func lastTurn(messages []message) (turn []message, begins bool) {
+	begins = true
+	from := len(messages)
+	for i := len(messages) - 1; i >= 0; i-- {
+		m := messages[i]
+		if m.Role == user && !m.Content[0].is("tool_result") {
+			break
+		}
+		from = i
+		if m.Role != assistant {
+			continue
+		}
+		first := i == 0 || slices.ContainsFunc(messages[i-1].Content, func(p part) bool { return !p.is("tool_result") })
+		begins = begins && (!first || m.Content[0].thinks())
+	}
+	return messages[from:], begins
 }
 
 // maxTokens returns the most tokens of an answer, which have to be more than those of the thinking.
@@ -177,7 +211,7 @@ func (c *Client) cache(r *request) {
 	free := func() bool { marks++; return marks <= maxMarks }
 	if n := len(r.Messages); n > 0 {
 		content := r.Messages[n-1].Content
-		if last := content[len(content)-1]; last["cache_control"] == nil && !last.is("thinking", "redacted_thinking") && free() {
+		if last := content[len(content)-1]; last["cache_control"] == nil && !last.thinks() && free() {
 			last["cache_control"] = mark
 		}
 	}
@@ -264,7 +298,7 @@ func (w *writer) message(m llms.MessageContent) error {
 			}
 			result, ok := p.(llms.ToolCallResponse)
 			if !ok {
-				return fmt.Errorf("%T is no result of a tool", p)
+				return fmt.Errorf("%T is not a tool result", p)
 			}
 			w.add(user, []part{w.result(result, rich)})
 		}
@@ -285,8 +319,20 @@ func (w *writer) add(role string, content []part) {
 	w.list = append(w.list, message{role, content})
 }
 
-// end returns the messages. A last one of the model, which the answer continues, must not end with white space.
+// end returns the messages. Results of tools come first in theirs, whenever a person spoke. A last message of the model, which the answer
+// continues, must not end with white space.
 func (w *writer) end() []message {
+	list := w.list
+	w.list = nil
+	for i, m := range list {
+		if m.Role == assistant {
+			m.Content = complete(m.Content, i == len(list)-1)
+		}
+		w.add(m.Role, m.Content)
+	}
+	for _, m := range w.list {
+		slices.SortStableFunc(m.Content, func(a, b part) int { return cmp.Compare(order(a), order(b)) })
+	}
 	n := len(w.list)
 	if n == 0 || w.list[n-1].Role != assistant {
 		return w.list
@@ -300,11 +346,48 @@ func (w *writer) end() []message {
 	return w.list
 }
 
-// result writes the result of a call. Images and documents stay what they are.
+// complete returns the blocks of a message of the model without those that are refused because an answer was cut off: thinking at the end,
+// and calls that the server executes without their results, which the next answer can have only if the message is the last; and results
+// without calls.
+func complete(content []part, last bool) []part {
+	calls, results := map[string]bool{}, map[string]bool{}
+	for _, p := range content {
+		if id, ok := p["tool_use_id"].(json.RawMessage); ok {
+			results[string(id)] = true
+		} else if id, ok := p["id"].(json.RawMessage); ok {
+			calls[string(id)] = true
+		}
+	}
+	content = slices.DeleteFunc(content, func(p part) bool {
+		if id, ok := p["tool_use_id"].(json.RawMessage); ok {
+			return !calls[string(id)]
+		}
+		id, _ := p["id"].(json.RawMessage)
+		return p.is("server_tool_use", "mcp_tool_use") && !last && !results[string(id)]
+	})
+	for len(content) > 0 && content[len(content)-1].thinks() {
+		content = content[:len(content)-1]
+	}
+	return content
+}
+
+func order(p part) int {
+	if p.is("tool_result") {
+		return -1
+	}
+	return 0
+}
+
+// result writes the result of a call. Images and documents stay what they are, except in errors, which may have text alone and have to
+// have some.
 func (w *writer) result(r llms.ToolCallResponse, rich llm.Part) part {
 	out := part{"type": "tool_result", "tool_use_id": callids.Word(r.ToolCallID, maxID)}
 	if rich.Failed {
-		out["is_error"] = true
+		out["is_error"], out["content"] = true, r.Content
+		if strings.TrimSpace(r.Content) == "" {
+			out["content"] = "Error"
+		}
+		return out
 	}
 	if content, err := w.content(rich.Content); err == nil && len(content) > 0 {
 		out["content"] = content
@@ -433,14 +516,14 @@ func members(v gjson.Result, without ...string) part {
 // answer writes a message of a model: its blocks in their order, with the calls as they are in the message now. A person may have edited them.
 func (w *writer) answer(parts []llms.ContentPart) (out []part) {
 	calls := map[string]llms.ToolCall{}
-	var order []string
+	var ids []string
 	for _, p := range parts {
 		if rich, ok := p.(llm.Part); ok {
 			p = rich.ContentPart
 		}
 		if call, ok := p.(llms.ToolCall); ok && call.FunctionCall != nil {
 			if _, twice := calls[call.ID]; !twice {
-				order = append(order, call.ID)
+				ids = append(ids, call.ID)
 			}
 			calls[call.ID] = call
 		}
@@ -470,7 +553,7 @@ func (w *writer) answer(parts []llms.ContentPart) (out []part) {
 				out = append(out, part{"type": kind, "data": b.Get("data").String()})
 			}
 		case kind == "server_tool_use", kind == "mcp_tool_use":
-			if own {
+			if own && rich.Provider != "" { // as its result, below: one is refused without the other
 				block := members(b, "index", "partial_json")
 				if input := b.Get("partial_json"); jsonscan.Valid([]byte(input.Str)) && gjson.Parse(input.Str).IsObject() {
 					block["input"] = json.RawMessage(input.Str)
@@ -497,7 +580,7 @@ func (w *writer) answer(parts []llms.ContentPart) (out []part) {
 			}
 		}
 	}
-	for _, id := range order {
+	for _, id := range ids {
 		use(id)
 	}
 	return out

@@ -50,6 +50,7 @@ type Quirks struct {
 	MaxCompletionTokens *bool // max_completion_tokens in place of max_tokens; nil: only for OpenAI's and Azure's own hosts
 	ReturnReasoning     bool  // assistant messages return reasoning_content: DeepSeek, Moonshot
 	ReturnDetails       bool  // assistant messages return reasoning_details: OpenRouter
+	ToolImages          bool  // images that tools return follow in a message of the user: tool messages can have text alone
 	ReturnExtra         bool  // tool calls return their extra_content, which other providers refuse: Gemini, gateways to it
 	Signatures          bool  // calls without a signature get one that is not checked: Gemini 3
 	ShortIDs            bool  // ids of tool calls are nine letters and digits: Mistral

@@ -91,6 +91,7 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
 	}
+	w.show()
 	r.Messages = w.list
 	body, err := json.Marshal(r)
 	if err != nil || len(c.opts.Extra) == 0 {
@@ -132,10 +133,14 @@ type writer struct {
 	quirks Quirks
 	tools  map[string]bool // names of the request's tools
 	list   []message
+	images []any // of the tool messages at the end of list
 }
 
 // message writes a message; tool results are messages of their own.
 func (w *writer) message(m llms.MessageContent) error {
+	if m.Role != llms.ChatMessageTypeTool && m.Role != llms.ChatMessageTypeFunction {
+		w.show()
+	}
 	switch m.Role {
 	case llms.ChatMessageTypeSystem:
 		return w.content("system", m.Parts)
@@ -145,18 +150,57 @@ func (w *writer) message(m llms.MessageContent) error {
 		return w.content("assistant", m.Parts)
 	case llms.ChatMessageTypeTool, llms.ChatMessageTypeFunction:
 		for _, p := range m.Parts {
-			if rich, ok := p.(llm.Part); ok {
+			rich, ok := p.(llm.Part)
+			if ok {
 				p = rich.ContentPart
 			}
 			result, ok := p.(llms.ToolCallResponse)
 			if !ok {
-				return fmt.Errorf("%T is no result of a tool", p)
+				return fmt.Errorf("%T is not a tool result", p)
 			}
 			w.list = append(w.list, message{Role: "tool", Content: result.Content, ToolCallID: w.id(result.ToolCallID)})
+			if w.quirks.ToolImages {
+				w.images = append(w.images, images(rich.Content)...)
+			}
 		}
 		return nil
 	}
 	return fmt.Errorf("role %q is not known", m.Role)
+}
+
+// show writes the images of the results before: no message may stand between those.
+func (w *writer) show() {
+	if len(w.images) > 0 {
+		text := map[string]any{"type": "text", "text": "Images of the tool results above:"}
+		w.list = append(w.list, message{Role: "user", Content: append([]any{text}, w.images...)})
+		w.images = nil
+	}
+}
+
+// images returns the images of parts as the API has them.
+func images(parts []llms.ContentPart) (out []any) {
+	for _, p := range parts {
+		if rich, ok := p.(llm.Part); ok {
+			p = rich.ContentPart
+		}
+		switch p := p.(type) {
+		case llms.ImageURLContent:
+			out = append(out, imageURL(p))
+		case llms.BinaryContent:
+			if strings.HasPrefix(p.MIMEType, "image/") {
+				out = append(out, binary(p))
+			}
+		}
+	}
+	return out
+}
+
+func imageURL(p llms.ImageURLContent) any {
+	image := map[string]string{"url": p.URL}
+	if p.Detail != "" {
+		image["detail"] = p.Detail
+	}
+	return map[string]any{"type": "image_url", "image_url": image}
 }
 
 // maxID is how long ids of tool calls may be.
@@ -192,11 +236,7 @@ func (w *writer) content(role string, parts []llms.ContentPart) error {
 			content = append(content, map[string]any{"type": "text", "text": p.Text})
 		case llms.ImageURLContent:
 			plain = false
-			image := map[string]string{"url": p.URL}
-			if p.Detail != "" {
-				image["detail"] = p.Detail
-			}
-			content = append(content, map[string]any{"type": "image_url", "image_url": image})
+			content = append(content, imageURL(p))
 		case llms.BinaryContent:
 			plain = false
 			content = append(content, binary(p))

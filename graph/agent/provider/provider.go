@@ -46,6 +46,7 @@ type Spec struct {
 	KeyHeader             string // header of the key; "": the provider's
 	MaxCompletionTokens   *bool  // max_completion_tokens in place of max_tokens; nil: as the provider has it
 	ReturnReasoning       *bool  // return reasoning_content; nil: as the provider wants it
+	Images                bool   // it reads images: it gets those that tools return, too
 	PromptCaching         string // Anthropic's: "5m" or "1h"; "": none
 	Script                json.RawMessage
 	Log                   *slog.Logger // nil: slog.Default
@@ -182,6 +183,7 @@ func (s Spec) openai(svc service, model string) (llms.Model, error) {
 	if s.ReturnReasoning != nil {
 		o.Quirks.ReturnReasoning = *s.ReturnReasoning
 	}
+	o.Quirks.ToolImages = s.Images && svc.name != "mistralai" // which refuses a user's message behind a tool's
 	if svc.name == "openai" && s.BaseURL != "" {
 		o.Quirks.ReturnExtra = true // Gemini may be behind it, at Vertex for one
 	}

@@ -98,7 +98,7 @@ func anthropicRules(r *http.Request, body gjson.Result) string {
 		return "Thinking may not be enabled when tool_choice forces tool use."
 	}
 	for _, t := range body.Get("tools").Array() {
-		if t.Get("input_schema.type").Str != "object" {
+		if !t.Get("type").Exists() && t.Get("input_schema.type").Str != "object" { // those with a type are executed there
 			return "tools.input_schema.type: field required"
 		}
 	}
@@ -119,7 +119,11 @@ func anthropicRules(r *http.Request, body gjson.Result) string {
 		} else if len(content) == 0 {
 			return fmt.Sprintf("messages.%d: content must not be empty", i)
 		}
+		if n := len(content); n > 0 && role == "assistant" && strings.Contains(content[n-1].Get("type").Str, "thinking") {
+			return fmt.Sprintf("messages.%d: The final block in an assistant message cannot be `thinking`.", i)
+		}
 		results := map[string]bool{}
+		served := map[string]bool{} // calls that the server executes, without a result so far
 		for j, b := range content {
 			switch kind := b.Get("type").Str; kind {
 			case "text":
@@ -137,7 +141,20 @@ func anthropicRules(r *http.Request, body gjson.Result) string {
 				if !body.Get("tools").Exists() {
 					return "Requests which include `tool_use` or `tool_result` blocks must define tools."
 				}
+			case "server_tool_use":
+				served[b.Get("id").Str] = true
+			case "web_search_tool_result":
+				if id := b.Get("tool_use_id").Str; !served[id] {
+					return fmt.Sprintf("messages.%d: unexpected `tool_use_id` found in `web_search_tool_result` blocks: %s", i, id)
+				}
+				delete(served, b.Get("tool_use_id").Str)
 			case "tool_result":
+				if j > 0 && content[j-1].Get("type").Str != "tool_result" {
+					return fmt.Sprintf("messages.%d: `tool_result` blocks must come first", i)
+				}
+				if b.Get("is_error").Bool() && (b.Get("content").String() == "" || b.Get(`content.#(type!="text")`).Exists()) {
+					return fmt.Sprintf("messages.%d.content.%d: if `is_error` is true, content must be of type text and not empty", i, j)
+				}
 				results[b.Get("tool_use_id").Str] = true
 				if !pending[b.Get("tool_use_id").Str] {
 					return fmt.Sprintf("messages.%d: unexpected `tool_use_id` found in `tool_result` blocks", i)
@@ -148,6 +165,9 @@ func anthropicRules(r *http.Request, body gjson.Result) string {
 					return fmt.Sprintf("messages.%d.content.%d.%s: Extra inputs are not permitted", i, j, own)
 				}
 			}
+		}
+		if len(served) > 0 && i < len(messages)-1 {
+			return fmt.Sprintf("messages.%d: `server_tool_use` ids were found without a corresponding result block", i)
 		}
 		for id := range pending {
 			if !results[id] {
@@ -161,14 +181,19 @@ func anthropicRules(r *http.Request, body gjson.Result) string {
 			}
 		}
 	}
-	n := len(messages)
 	if last == "assistant" {
 		return "This model does not support assistant message prefill. The conversation must end with a user message."
 	}
-	if thinking && n > 1 && messages[n-1].Get("content.0.type").Str == "tool_result" {
-		if kind := messages[n-2].Get("content.0.type").Str; kind != "thinking" && kind != "redacted_thinking" {
-			return "Expected `thinking` or `redacted_thinking`, but found `" + kind + "`. When `thinking` is enabled, a final `assistant` message must start with a thinking block"
+	// The loop of tool calls at the end is one turn.
+	kind := ""
+	for i := len(messages) - 1; i > 0 && messages[i].Get("content.0.type").Str == "tool_result"; i -= 2 {
+		kind = messages[i-1].Get("content.0.type").Str
+		if !thinking && body.Get("thinking.type").Str != "adaptive" && strings.Contains(messages[i-1].Get("content.#.type").Raw, "thinking") {
+			return "When thinking is disabled, an `assistant` message in the final position cannot contain `thinking`."
 		}
+	}
+	if thinking && kind != "" && kind != "thinking" && kind != "redacted_thinking" {
+		return "Expected `thinking` or `redacted_thinking`, but found `" + kind + "`. When `thinking` is enabled, a final `assistant` message must start with a thinking block"
 	}
 	return ""
 }

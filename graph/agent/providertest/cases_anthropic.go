@@ -23,6 +23,13 @@ func anthropicCases() []*Case {
 		return r.Sent[request].Get("messages." + path)
 	}
 	png := "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+	searched := Claude("end_turn", Block(0, `{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{}}`, `{"type":"input_json_delta","partial_json":"{\"query\":\"x\"}"}`),
+		Block(1, `{"type":"web_search_tool_result","tool_use_id":"srv_1","content":[]}`), Block(2, `{"type":"text","text":"","citations":[]}`,
+			`{"type":"text_delta","text":"Hello"}`, `{"type":"citations_delta","citation":{"type":"web_search_result_location","url":"u"}}`))
+	given := func(messages string) []Turn { return []Turn{{Input: `{"messages":` + messages + `}`}} }
+	// A step of a turn with its result, and one that Claude thought before.
+	const step = `{"type":"ai","content":[{"type":"text","text":"so"}],"tool_calls":[{"name":"calculator","args":{},"id":"toolu_7"}],"response_metadata":{"model_provider":"anthropic"}},{"type":"tool","content":"2","tool_call_id":"toolu_7"}`
+	thought := strings.Replace(step, `[{"type":"text"`, `[{"type":"thinking","thinking":"Hm","signature":"SIG"},{"type":"text"`, 1)
 	all := []*Case{
 		{Name: "text", Replies: []Reply{hello}, Want: Want{Answer: "Hello", Calls: 1}, Check: func(r *Result) error {
 			m := r.Last()
@@ -70,6 +77,50 @@ func anthropicCases() []*Case {
 			{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"call_1"}],"response_metadata":{"model_provider":"openai"}},{"type":"tool","content":"2","tool_call_id":"call_1"}]}`}},
 			Want: Want{Answer: "Hello"}, Check: func(r *Result) error { return want("thinking", r.Sent[0].Get("thinking").Exists(), false) },
 		},
+		{
+			Name: "thinking-at-the-first-step-alone", Model: thinking, Agent: calculator, Replies: []Reply{
+				Claude("tool_use", Think(0, "SIG", "Hm"), Use(1, "toolu_1", `{"expression":"1+1"}`)), Claude("tool_use", Use(0, "toolu_2", `{"expression":"2+2"}`)), Claude("tool_use", Use(0, "toolu_3", `{"expression":"3+3"}`)), hello,
+			},
+			Turns: two, Want: Want{Answer: "Hello", Calls: 5, Tools: "2,4,6"}, Check: func(r *Result) error {
+				for i, q := range r.Sent {
+					if q.Get("thinking.type").Str != "enabled" {
+						return fmt.Errorf("request %d has no thinking", i)
+					}
+				}
+				return want("returned", content(r, 3, "1.content.0.signature").Str, "SIG")
+			},
+		},
+		{
+			Name: "thinking-in-the-turn-of-another-model", Model: thinking, Agent: calculator, Replies: []Reply{hello}, Turns: append(given(`[{"type":"human","content":"x"},`+
+				`{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"call_1"}],"response_metadata":{"model_provider":"openai"}},{"type":"tool","content":"2","tool_call_id":"call_1"},`+thought+`]`), Turn{Says: "again"}),
+			Want: Want{Answer: "Hello", Calls: 2}, Check: func(r *Result) error {
+				return first(want("thinking", r.Sent[0].Get("thinking").Exists(), false), want("the next turn", r.Sent[1].Get("thinking").Exists(), true))
+			},
+		},
+		{
+			Name: "thinking-turned-off", Agent: calculator, Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},` + thought + `]`), Want: Want{Answer: "Hello"},
+			Check: func(r *Result) error {
+				return want("blocks", content(r, 0, "1.content.#.type").Raw, `["text","tool_use"]`)
+			},
+		},
+		{
+			Name: "thinking-and-a-person-between-results", Model: thinking, Agent: calculator, Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},` + thought + `,{"type":"human","content":"hurry"},` + strings.ReplaceAll(step, "toolu_7", "toolu_8") + `]`),
+			Want: Want{Answer: "Hello"}, Check: func(r *Result) error { return want("thinking", r.Sent[0].Get("thinking").Exists(), false) },
+		},
+		{Name: "thinking-alone", Model: thinking, Agent: calculator, Replies: []Reply{Claude("max_tokens", Think(0, "SIG", "Hm")), hello}, Turns: two, Want: Want{Answer: "Hello", Calls: 2}, Check: func(r *Result) error {
+			return want("messages", content(r, 1, "#").Int(), 1)
+		}},
+		{Name: "thinking-last", Model: thinking, Agent: calculator, Replies: []Reply{Claude("max_tokens", Text(0, "So"), Think(1, "SIG", "Hm"), Block(2, `{"type":"redacted_thinking","data":"XX"}`)), hello}, Turns: two, Want: Want{Answer: "Hello", Calls: 2}, Check: func(r *Result) error {
+			return want("blocks", content(r, 1, "1.content.#.type").Raw, `["text"]`)
+		}},
+		{Name: "person-between-results", Agent: calculator, Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"a"},{"name":"calculator","args":{},"id":"b"}]},
+			{"type":"human","content":"first"},{"type":"tool","content":"1","tool_call_id":"a"},{"type":"human","content":"second"},{"type":"tool","content":"2","tool_call_id":"b"}]`), Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
+			return first(want("blocks", content(r, 0, "2.content.#.type").Raw, `["tool_result","tool_result","text","text"]`), want("order", content(r, 0, "2.content.#.text").Raw, `["first","second"]`))
+		}},
+		{Name: "image-in-an-error", Agent: calculator, Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"a"},{"name":"calculator","args":{},"id":"b"}]},
+			{"type":"tool","status":"error","content":[{"type":"text","text":"see "},{"type":"image","base64":"` + png + `","mime_type":"image/png"}],"tool_call_id":"a"},{"type":"tool","status":"error","content":" ","tool_call_id":"b"}]`), Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
+			return want("text", content(r, 0, "2.content.0.content").Str, "see [image]")
+		}},
 		{Name: "parallel", Agent: calculator, Replies: []Reply{Claude("tool_use", Use(0, "a", `{"expression":"1+1"}`), Use(1, "b", `{"expression":"2+2"}`)), hello}, Want: Want{Answer: "Hello", Tools: "2,4"}, Check: func(r *Result) error {
 			return first(want("messages", r.Sent[1].Get("messages.#").Int(), 3), want("results", content(r, 1, "2.content.#").Int(), 2))
 		}},
@@ -90,11 +141,17 @@ func anthropicCases() []*Case {
 			Name: "unknown-blocks", Agent: calculator, Replies: []Reply{Claude("end_turn", Block(0, `{"type":"hologram","x":1}`, `{"type":"hologram_delta"}`), Text(1, "Hello"), []string{`{"type":"weather_report"}`})}, Turns: two,
 			Want: Want{Answer: "Hello"}, Check: func(r *Result) error { return want("block", r.Last().Get("content.0.type").Str, "hologram") },
 		},
-		{Name: "web-search", Agent: calculator, Replies: []Reply{Claude("end_turn", Block(0, `{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{}}`, `{"type":"input_json_delta","partial_json":"{\"query\":\"x\"}"}`),
-			Block(1, `{"type":"web_search_tool_result","tool_use_id":"srv_1","content":[]}`), Block(2, `{"type":"text","text":"","citations":[]}`,
-				`{"type":"text_delta","text":"Hello"}`, `{"type":"citations_delta","citation":{"type":"web_search_result_location","url":"u"}}`))}, Turns: two, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
+		{Name: "web-search", Agent: calculator, Replies: []Reply{searched}, Turns: two, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
 			return first(want("query", content(r, 1, "1.content.0.input.query").Str, "x"), want("citation", content(r, 1, "1.content.2.citations.0.url").Str, "u"))
 		}},
+		{Name: "web-search-of-the-settings", Model: object{"extra_body": object{"tools": []any{object{"type": "web_search_20250305", "name": "web_search"}}}}, Replies: []Reply{searched}, Turns: two, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
+			return first(want("query", content(r, 1, "1.content.0.input.query").Str, "x"), want("result", content(r, 1, "1.content.1.type").Str, "web_search_tool_result"))
+		}},
+		{Name: "web-search-of-an-unknown-model", Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},{"type":"ai","content":[{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{}},
+			{"type":"web_search_tool_result","tool_use_id":"srv_1","content":[]},{"type":"text","text":"found"}]},{"type":"human","content":"y"}]`), Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
+			return want("blocks", content(r, 0, "1.content.#.type").Raw, `["text"]`)
+		}},
+		{Name: "web-search-cut-off", Agent: calculator, Replies: []Reply{Claude("max_tokens", Think(0, "SIG", "Hm"), Block(1, `{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{}}`)), hello}, Turns: two, Want: Want{Answer: "Hello", Calls: 2}},
 		{Name: "forced-tool", Agent: schema, Replies: []Reply{Claude("tool_use", Block(0, `{"type":"tool_use","id":"a","name":"Sum","input":{"sum":7}}`))}, Want: Want{Calls: 1}, Check: func(r *Result) error {
 			return first(want("choice", r.Sent[0].Get("tool_choice.type").Str, "any"), want("answer", r.State.Get("structured_response.sum").Int(), 7))
 		}},

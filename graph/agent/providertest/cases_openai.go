@@ -80,6 +80,22 @@ func providerCases() []*Case {
 			},
 		},
 	}
+	const results = `{"messages":[{"type":"human","content":"x"},{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"call_1"},{"name":"calculator","args":{},"id":"call_2"}]},
+		{"type":"tool","content":[{"type":"text","text":"see"},{"type":"image","base64":"AQID","mime_type":"image/png"}],"tool_call_id":"call_1"},
+		{"type":"tool","content":[{"type":"image_url","image_url":{"url":"https://x.test/a.png"}}],"tool_call_id":"call_2"}]}`
+	for name, seen := range map[string]string{"openai": "[]", "mistralai": "[]", "images": `["data:image/png;base64,AQID","https://x.test/a.png"]`} {
+		c := &Case{Name: "images-of-tools-" + name, Provider: name, Agent: calculator, Replies: []Reply{hello}, Turns: []Turn{{Input: results}, {Says: "again"}}, Want: Want{Answer: "Hello", Tools: "see,"}, Check: func(r *Result) error {
+			var urls []string
+			for _, u := range r.Sent[1].Get("messages.4.content.#.image_url.url").Array() {
+				urls = append(urls, u.Raw)
+			}
+			return first(want("text", r.Sent[1].Get("messages.2.content").Str, "see[image]"), want("images", "["+strings.Join(urls, ",")+"]", seen))
+		}}
+		if name == "images" {
+			c.Provider, c.Model = "openai", object{"images": true}
+		}
+		all = append(all, c)
+	}
 	// A thread that began with Gemini: others refuse its signatures.
 	for _, name := range []string{"mistralai", "deepseek", "groq", "azure_openai", "openrouter"} {
 		c := &Case{Name: "gemini-then-" + strings.ReplaceAll(name, "_", "-"), Provider: name, Agent: calculator, Replies: []Reply{hello}, Want: Want{Answer: "Hello", Calls: 1}, Turns: []Turn{{Input: `{"messages":[{"type":"human","content":"x"},

@@ -275,7 +275,7 @@ func (d *declaration) model(m config.AgentModel) (agent.Model, error) {
 		Name: m.Name, BaseURL: m.BaseURL, Key: m.Key, Organization: m.Organization, Project: m.Project, Headers: m.Headers, Query: m.Query,
 		ExtraBody: m.ExtraBody, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.MaxInputTokens, Timeout: m.Timeout,
 		IdleTimeout: m.IdleTimeout, Retries: m.Retries, MaxEventSize: m.MaxEventSize, KeyHeader: m.KeyHeader, MaxCompletionTokens: m.MaxCompletionTokens,
-		ReturnReasoning: m.ReturnReasoning, PromptCaching: m.PromptCaching, Script: m.Script, Dir: d.cfg.Dir, Log: d.log,
+		ReturnReasoning: m.ReturnReasoning, Images: m.Images, PromptCaching: m.PromptCaching, Script: m.Script, Dir: d.cfg.Dir, Log: d.log,
 		Getenv: func(name string) string {
 			if v, ok := d.cfg.Env[name]; ok {
 				return v
