@@ -6,11 +6,14 @@ m.batch = batch
 expire()
 
 -- What passes stays a while for readers that are behind. Judged before the batch is added, as how far they are behind it says nothing.
+-- An instance whose clock is ahead of Redis must not remove what others have just added.
+local clock = redis.call('TIME')
+local oldest = math.min(now, clock[1] * 1000 + math.floor(clock[2] / 1000)) - liveTTL
 local passing = m.pb > 0 and redis.call('LLEN', P) or 0
 local gone = {}
 while passing > 0 do
   local id, size = string.match(redis.call('LINDEX', P, 0), '^(%S+) (%d+)$')
-  if passing <= liveRecords and m.pb <= liveBytes and parts(id) >= now - liveTTL then break end
+  if passing <= liveRecords and m.pb <= liveBytes and parts(id) >= oldest then break end
   redis.call('LPOP', P)
   gone[#gone + 1] = id
   passing, m.pb = passing - 1, m.pb - tonumber(size)
