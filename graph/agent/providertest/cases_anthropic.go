@@ -144,8 +144,9 @@ func anthropicCases() []*Case {
 		{Name: "web-search", Agent: calculator, Replies: []Reply{searched}, Turns: two, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
 			return first(want("query", content(r, 1, "1.content.0.input.query").Str, "x"), want("citation", content(r, 1, "1.content.2.citations.0.url").Str, "u"))
 		}},
-		{Name: "web-search-of-the-settings", Model: object{"extra_body": object{"tools": []any{object{"type": "web_search_20250305", "name": "web_search"}}}}, Replies: []Reply{searched}, Turns: two, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
-			return first(want("query", content(r, 1, "1.content.0.input.query").Str, "x"), want("result", content(r, 1, "1.content.1.type").Str, "web_search_tool_result"))
+		{Name: "web-search-of-the-settings", Model: object{"extra_body": object{"tools": []any{object{"type": "web_search_20250305", "name": "web_search"}}}}, Replies: []Reply{Claude("end_turn", Text(0, "So: "),
+			Block(1, `{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{"query":"x"}}`), Block(2, `{"type":"web_search_tool_result","tool_use_id":"srv_1","content":[]}`), Text(3, "Hello"))}, Turns: two, Want: Want{Answer: "So: Hello"}, Check: func(r *Result) error {
+			return first(want("query", content(r, 1, "1.content.1.input.query").Str, "x"), want("result", content(r, 1, "1.content.2.type").Str, "web_search_tool_result"))
 		}},
 		{Name: "web-search-of-an-unknown-model", Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},{"type":"ai","content":[{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{}},
 			{"type":"web_search_tool_result","tool_use_id":"srv_1","content":[]},{"type":"text","text":"found"}]},{"type":"human","content":"y"}]`), Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
