@@ -39,6 +39,9 @@ func (e *Error) Error() string {
 	} else if e.Type != "" {
 		fmt.Fprintf(&b, " (%s)", e.Type)
 	}
+	if e.RequestID != "" { // what the provider's support asks for
+		fmt.Fprintf(&b, " [request ID %s]", e.RequestID)
+	}
 	return b.String()
 }
 

@@ -94,6 +94,8 @@ func New(o Options) *Client {
 		o.Transport = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 30 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100, IdleConnTimeout: 90 * time.Second,
+			// A connection that died in silence would take down each request that is sent on it later.
+			HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
 		}
 	}
 	return &Client{opts: o, http: http.Client{Transport: o.Transport, CheckRedirect: follow}, hide: newHider(o), said: map[string]bool{}}
@@ -102,9 +104,11 @@ func New(o Options) *Client {
 // URL returns where requests go.
 func (c *Client) URL() string { return c.opts.URL }
 
-// follow allows redirects on the same host that keep method and body. Others would lose the request or show its keys to another host.
+// follow allows redirects on the same host that keep method and body. Others would lose the request, or show its keys to another host or,
+// without TLS, to everyone on the way.
 func follow(req *http.Request, via []*http.Request) error {
-	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.Method != via[0].Method {
+	clear := via[0].URL.Scheme == "https" && req.URL.Scheme != "https"
+	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.Method != via[0].Method || clear {
 		return http.ErrUseLastResponse
 	}
 	return nil
@@ -161,7 +165,7 @@ func (c *Client) again(ctx context.Context, err error, try int) (wait time.Durat
 		if refused.after > c.opts.MaxWait {
 			return 0, false // the caller decides what to do about such a long wait
 		}
-		if refused.after >= 0 {
+		if refused.after > 0 { // 0 says nothing about when the server is ready
 			wait = refused.after
 		}
 		if refused.should != "" {
@@ -177,13 +181,16 @@ func (c *Client) again(ctx context.Context, err error, try int) (wait time.Durat
 	}
 	var lost *unreached
 	if errors.As(err, &lost) {
-		ok, _ = retryablehttp.DefaultRetryPolicy(ctx, nil, lost.error)
+		ok, _ = retryablehttp.DefaultRetryPolicy(ctx, nil, lost.cause)
 	}
 	return wait, ok // else the answer is at fault
 }
 
 // unreached is the error of a server that did not answer.
-type unreached struct{ error }
+type unreached struct {
+	error
+	cause error // as net/http returned it
+}
 
 func (e *unreached) Unwrap() error { return e.error }
 
@@ -193,11 +200,12 @@ var errTooLarge = errors.New("the answer is too large")
 type limited struct {
 	io.Reader
 	left int64
+	err  error
 }
 
 func (r *limited) Read(p []byte) (int, error) {
 	if r.left <= 0 {
-		return 0, errTooLarge
+		return 0, r.err
 	}
 	n, err := r.Reader.Read(p[:min(int64(len(p)), r.left)])
 	r.left -= int64(n)
@@ -229,9 +237,10 @@ type attempt struct {
 	stopped bool        // by the consumer
 	garbled string      // the last text that was not understood
 
-	timer   *time.Timer
-	mu      sync.Mutex // guards answers
-	answers bool       // bytes have come
+	timer    *time.Timer
+	mu       sync.Mutex // guards what follows
+	answers  bool       // bytes have come
+	settling bool       // the answer is complete: only its end is waited for
 }
 
 func (t *attempt) run(ctx context.Context, body []byte) error {
@@ -248,7 +257,8 @@ func (t *attempt) run(ctx context.Context, body []byte) error {
 	})
 	defer t.timer.Stop()
 	err := t.exchange(ctx, body)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	var refused *refusal
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.As(err, &refused) {
 		return cause
 	}
 	return err
@@ -262,17 +272,18 @@ func (t *attempt) exchange(ctx context.Context, body []byte) error {
 	req.Header = t.opts.Header.Clone()
 	resp, err := t.http.Do(req)
 	if err != nil {
+		cause := err
 		var of *url.Error
 		if errors.As(err, &of) {
-			err = of.Err
+			err, cause = of.Err, of
 		}
-		return &unreached{fmt.Errorf("no answer from the model at %s: %w", t.hide.url(t.opts.URL), err)}
+		return &unreached{fmt.Errorf("no answer from the model at %s: %w", t.hide.url(t.opts.URL), err), cause}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		return t.refused(resp)
 	}
-	return t.read(bufio.NewReaderSize(&limited{alive{resp.Body, t}, t.opts.MaxBody}, 16<<10), resp)
+	return t.read(bufio.NewReaderSize(&limited{alive{resp.Body, t}, t.opts.MaxBody, errTooLarge}, 16<<10), resp)
 }
 
 // alive notes bytes as signs of life.
@@ -284,16 +295,28 @@ type alive struct {
 func (r alive) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	if n > 0 {
-		r.t.live(r.t.opts.Idle)
+		r.t.live()
 	}
 	return n, err
 }
 
-func (t *attempt) live(idle time.Duration) {
+func (t *attempt) live() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = true
-	t.timer.Reset(idle)
+	if !t.settling {
+		t.timer.Reset(t.opts.Idle)
+	}
+}
+
+// settle bounds the time until the end of an answer that is complete. Bytes do not extend it: some servers send pings forever.
+func (t *attempt) settle() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.settling {
+		t.settling = true
+		t.timer.Reset(min(t.opts.Idle, settle))
+	}
 }
 
 // read reads an answer in the form that its first character shows: servers label streams as JSON and the other way round.
@@ -310,8 +333,7 @@ func (t *attempt) read(body *bufio.Reader, resp *http.Response) error {
 		case '{', '[':
 			return t.whole(body)
 		case '<':
-			text, _ := io.ReadAll(io.LimitReader(body, maxErrorBody))
-			return &llm.Error{Status: http.StatusOK, Message: "the server sent " + page(text) + " in place of an answer; check base_url", RequestID: requestID(resp.Header)}
+			return &llm.Error{Status: http.StatusOK, Message: "the server sent " + t.page(t.start(body)) + " in place of an answer; check base_url", RequestID: requestID(resp.Header)}
 		}
 		return t.events(body)
 	}
@@ -322,11 +344,13 @@ func (t *attempt) ending(err error) error {
 	switch {
 	case errors.Is(err, sse.ErrTooLong):
 		return fmt.Errorf("read answer: an event is larger than %d bytes; set max_event_size: %w", t.opts.MaxEvent, err)
+	case errors.Is(err, errWholeTooLarge):
+		return fmt.Errorf("read answer: %w: more than %d times %d bytes; set max_event_size", err, wholeEvents, t.opts.MaxEvent)
 	case errors.Is(err, errTooLarge):
 		return fmt.Errorf("read answer: %w: more than %d bytes", err, t.opts.MaxBody)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		if t.garbled != "" {
-			return fmt.Errorf("the server sent %.300q: %w", t.garbled, llm.ErrCut)
+			return fmt.Errorf("the server sent %q: %w", t.garbled, llm.ErrCut)
 		}
 		return llm.ErrCut
 	}
@@ -363,7 +387,7 @@ func (t *attempt) events(body io.Reader) error {
 			return nil
 		}
 		if t.decoder.Complete() {
-			t.live(min(t.opts.Idle, settle))
+			t.settle()
 		}
 	}
 	return t.finish()
@@ -371,15 +395,16 @@ func (t *attempt) events(body io.Reader) error {
 
 // skip logs an event that was not understood, each kind once.
 func (t *attempt) skip(odd *Misunderstood, data []byte) {
-	t.garbled = string(bytes.ToValidUTF8(data[:min(len(data), 300)], []byte("�")))
+	t.garbled = t.hide.clip(string(data[:min(len(data), ahead*300+1)]), 300)
+	what := t.hide.clip(odd.What, 80) // it may have a name that the server made up
 	t.Client.mu.Lock()
-	known := t.said[odd.What] || len(t.said) > 100
+	known := t.said[what] || len(t.said) > 100
 	if !known {
-		t.said[odd.What] = true
+		t.said[what] = true
 	}
 	t.Client.mu.Unlock()
 	if !known {
-		t.opts.Log.Warn("part of a model's answer not understood; skipped", "part", odd.What, "data", t.hide.text(t.garbled))
+		t.opts.Log.Warn("part of a model's answer not understood; skipped", "part", what, "data", t.garbled)
 	}
 }
 
@@ -394,6 +419,9 @@ func (t *attempt) finish() error {
 
 // tell yields a chunk, with those that were held before it. It reports whether to continue.
 func (t *attempt) tell(c llm.Chunk) bool {
+	if c.Empty() && c.Model == "" && c.Blocks == nil {
+		return true // nothing to hold: a server may send any number of these
+	}
 	t.held = append(t.held, c)
 	if c.Empty() {
 		return true
@@ -413,9 +441,26 @@ func (t *attempt) flush() bool {
 	return true
 }
 
+// An answer without events has at most wholeValues values, and together at most wholeEvents times the bytes of one event.
+const (
+	wholeValues = 10_000
+	wholeEvents = 4
+)
+
+var errWholeTooLarge = errors.New("the answer in one piece is too large")
+
 // whole reads an answer in one piece, or several values one after the other.
 func (t *attempt) whole(body io.Reader) error {
-	for r := json.NewDecoder(body); !t.decoder.Ended(); {
+	r := json.NewDecoder(&limited{body, wholeEvents * min(int64(t.opts.MaxEvent), 1<<50), errWholeTooLarge})
+	for n := 0; !t.decoder.Ended(); n++ {
+		switch {
+		case t.decoder.Complete() && n >= wholeValues:
+			return t.finish()
+		case t.decoder.Complete():
+			t.settle()
+		case n == wholeValues:
+			return fmt.Errorf("read answer: %d JSON values do not complete it", n)
+		}
 		var raw json.RawMessage
 		if err := r.Decode(&raw); err != nil {
 			var syntax *json.SyntaxError
