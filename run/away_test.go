@@ -318,10 +318,24 @@ func TestShutdownWhileRecordsWaitForTheStorage(t *testing.T) {
 	}}}, func(o *run.Options) { o.Grace = time.Millisecond })
 	req := request("g")
 	req.Resumable = true
-	_, err := in.runs.Create(t.Context(), in.newThread(), req)
+	th := in.newThread()
+	r, err := in.runs.Create(t.Context(), th, req)
 	require.NoError(t, err)
 	next(t, full)
 	require.Eventually(t, func() bool { return emitted.Load() >= 1024 }, time.Minute, time.Millisecond)
+	// Nor do readers that come meanwhile, but for their heartbeats.
+	joined := make(chan error, 1)
+	go func() {
+		f, err := in.runs.Join(t.Context(), th, r.ID)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, err = f.Result(ctx)
+			f.Close(false)
+		}
+		joined <- err
+	}()
+	require.ErrorIs(t, next(t, joined), context.DeadlineExceeded)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -301,7 +301,7 @@ func (s *crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 			}
 			one, err := s.fire(tx, read, c)
 			if err != nil {
-				if fault.KindOf(err) == fault.Internal {
+				if kind := fault.KindOf(err); kind == fault.Internal || kind == fault.Unavailable { // it may work the next time
 					return err
 				}
 				s.log.WarnContext(ctx, "cron could not make its run", "cron_id", c.ID, "error", err)

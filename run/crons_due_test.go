@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"encoding/json"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/thread"
 )
@@ -57,4 +59,54 @@ func TestManyCronsDueAtOnce(t *testing.T) {
 	rows, err := w.runs.List(t.Context(), th, run.Query{Limit: 1000})
 	require.NoError(t, err)
 	require.Len(t, rows, crons/100-1)
+}
+
+// refusing is a storage that fails to insert a run once.
+type refusing struct {
+	run.Store
+	refused atomic.Bool
+}
+
+type refusingTx struct {
+	run.Tx
+	of *refusing
+}
+
+func (r *refusing) Write(ctx context.Context, fn func(run.Tx) error) error {
+	return r.Store.Write(ctx, func(tx run.Tx) error { return fn(refusingTx{tx, r}) })
+}
+
+func (tx refusingTx) InsertRun(r *run.Run) error {
+	if !tx.of.refused.Swap(true) {
+		return fault.New(fault.Unavailable, "the disk is full")
+	}
+	return tx.Tx.InsertRun(r)
+}
+
+// A cron whose run cannot be saved fires when it can: it does not move on without it.
+func TestACronThatCannotBeSaved(t *testing.T) {
+	t.Parallel()
+	var offset atomic.Int64
+	storage := &refusing{}
+	storage.refused.Store(true)
+	w := newWorldOn(t, func(s run.Store) run.Store {
+		storage.Store = s
+		return storage
+	}, map[string]script{"echo": echo}, func(o *run.Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+	})
+	th := w.thread()
+	_, err := w.runs.CreateCron(t.Context(), run.NewCron{
+		Thread: th, AssistantID: "echo", Schedule: "0 0 1 1 *", Enabled: true, Payload: map[string]json.RawMessage{"input": json.RawMessage(`{"n":1}`)},
+	})
+	require.NoError(t, err)
+	w.stop()
+	offset.Store(int64(366 * 24 * time.Hour))
+	storage.refused.Store(false)
+	w.start()
+	require.Eventually(t, func() bool {
+		runs, err := w.runs.List(t.Context(), th, run.Query{Limit: 10})
+		return err == nil && len(runs) == 1
+	}, time.Minute, 10*time.Millisecond)
+	require.True(t, storage.refused.Load())
 }

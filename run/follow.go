@@ -220,9 +220,14 @@ func (rf *runFollower) Close(left bool) {
 	}
 }
 
+// leaveTime bounds the cancel of a run whose reader left.
+const leaveTime = 30 * time.Second
+
 // cancelAfterLeave cancels a run whose reader has gone: the request that asked for it is over, so the work has a context of its own.
 func (f *followers) cancelAfterLeave(r *Run) {
-	err := f.cancel(context.Background(), r.Thread, []id.Run{r.ID}, CancelInterrupt, false)
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	err := f.cancel(ctx, r.Thread, []id.Run{r.ID}, CancelInterrupt, false)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		f.log.Error("cannot cancel a run whose reader left", "run_id", r.ID, "error", err)
 	}

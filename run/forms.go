@@ -3,13 +3,14 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"understudy/bridge"
 	"understudy/checkpointer"
@@ -27,12 +28,38 @@ type forms struct {
 	store   Store
 	overlay *overlay.Overlay // nil: readers see what the graph itself has
 	log     *slog.Logger
-	making  singleflight.Group
 	kept    *cache.Cache[string, *bridge.Record]
+
+	work   sync.WaitGroup // goroutines that make records
+	mu     sync.Mutex     // guards what follows
+	making map[string]*making
+	closed bool // nothing is made in goroutines any more
 }
 
+// making is a record that is being made. made and err are set before done is closed.
+type making struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	made   *bridge.Record
+	err    error
+}
+
+// makeTime bounds how long a record is made.
+const makeTime = 30 * time.Second
+
 func newForms(store Store, o *overlay.Overlay, log *slog.Logger) *forms {
-	return &forms{store: store, overlay: o, log: log, kept: cache.New[string, *bridge.Record](formsBytes)}
+	return &forms{store: store, overlay: o, log: log, kept: cache.New[string, *bridge.Record](formsBytes), making: map[string]*making{}}
+}
+
+// close ends what is being made, and waits for it. Later records are made by those who want them.
+func (f *forms) close() {
+	f.mu.Lock()
+	f.closed = true
+	for _, m := range f.making {
+		m.cancel()
+	}
+	f.mu.Unlock()
+	f.work.Wait()
 }
 
 // reader returns the next records, as Follower.Next.
@@ -49,17 +76,26 @@ func (f *forms) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look
 		return next
 	}
 	var look *overlay.Look
+	var read []*bridge.Record // records that could not be shown before the context of an earlier call ended
 	return func(ctx context.Context) ([]*bridge.Record, error) {
 		for {
-			records, err := next(ctx)
-			if err != nil {
-				return records, err
+			records := read
+			read = nil
+			if len(records) == 0 {
+				var err error
+				if records, err = next(ctx); err != nil {
+					return records, err
+				}
 			}
 			if !slices.ContainsFunc(records, func(r *bridge.Record) bool { return overlays(r) || r.Summarizer }) {
 				return records, nil
 			}
 			if look == nil {
 				l, err := lookOf(ctx)
+				if err != nil && ctx.Err() != nil {
+					read = slices.Clone(records)
+					return nil, context.Cause(ctx)
+				}
 				if err != nil {
 					f.log.WarnContext(ctx, "records are shown without overlay", "thread_id", t, "error", err)
 					return records, nil
@@ -73,7 +109,17 @@ func (f *forms) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look
 			for i, rec := range records {
 				now := rec
 				if overlays(rec) {
-					now = f.shown(ctx, t, rec, *look)
+					var err error
+					if now, err = f.shown(ctx, t, rec, *look); err != nil {
+						read = slices.Clone(records[i:])
+						if out == nil {
+							out = records[:i]
+						}
+						if len(out) > 0 {
+							return out, nil
+						}
+						return nil, err
+					}
 				}
 				if out == nil && (now != rec || rec.Summarizer) {
 					out = append(make([]*bridge.Record, 0, len(records)), records[:i]...)
@@ -96,30 +142,63 @@ func (f *forms) overlaid(t id.Thread, lookOf func(context.Context) (overlay.Look
 // or root updates of a step that may condense, which follows the checkpoint.
 func overlays(rec *bridge.Record) bool { return rec.Checkpoint != "" || rec.Ahead }
 
-// shown returns a record as a look has it: the first reader makes it, and it is kept for a while for the others. On an error it returns the record itself.
-func (f *forms) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) *bridge.Record {
+// shown returns a record as a look has it: the first reader has it made, and it is kept for a while for the others. When that fails it returns the record
+// itself. The error is that of ctx, and the record may be asked for again.
+func (f *forms) shown(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) (*bridge.Record, error) {
 	if !look.On || !overlays(rec) || rec.Event == "updates" && !look.Updates {
-		return rec
+		return rec, nil
 	}
-	key := strings.Join([]string{string(t), rec.Offset.String(), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
+	key := strings.Join([]string{string(t), rec.Offset.String(), string(rec.Run), string(look.Markers), look.Key, strconv.FormatBool(look.Live)}, " ")
 	if made, ok := f.kept.Get(key); ok {
-		return made
+		return made, nil
 	}
-	made, err, _ := f.making.Do(key, func() (any, error) {
-		// Others wait for it too: it must not end with the reader who happened to come first.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		made, err := f.form(ctx, t, rec, look)
-		if err == nil {
-			f.keep(key, made)
+	m := f.start(ctx, key, t, rec, look)
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if m.err != nil {
+		f.log.WarnContext(ctx, "a record is shown without overlay", "thread_id", t, "run_id", rec.Run, "error", m.err)
+		return rec, nil
+	}
+	return m.made, nil
+}
+
+// start has a record made, unless it is being made. That does not end with ctx: other readers wait for it too, and one whose heartbeat is due comes again.
+func (f *forms) start(ctx context.Context, key string, t id.Thread, rec *bridge.Record, look overlay.Look) *making {
+	f.mu.Lock()
+	if m := f.making[key]; m != nil {
+		f.mu.Unlock()
+		return m
+	}
+	m := &making{done: make(chan struct{})}
+	ctx, m.cancel = context.WithTimeout(context.WithoutCancel(ctx), makeTime)
+	work := func() {
+		defer func() {
+			if p := recover(); p != nil {
+				f.log.ErrorContext(ctx, "panic while a record was shown", "thread_id", t, "run_id", rec.Run, "panic", p, "stack", string(debug.Stack()))
+				m.err = fmt.Errorf("panic: %v", p)
+			}
+			m.cancel()
+			f.mu.Lock()
+			delete(f.making, key)
+			f.mu.Unlock()
+			close(m.done)
+		}()
+		if m.made, m.err = f.form(ctx, t, rec, look); m.err == nil {
+			f.keep(key, m.made)
 		}
-		return made, err
-	})
-	if err != nil {
-		f.log.WarnContext(ctx, "a record is shown without overlay", "thread_id", t, "run_id", rec.Run, "error", err)
-		return rec
 	}
-	return made.(*bridge.Record)
+	f.making[key] = m
+	if f.closed {
+		f.mu.Unlock()
+		work()
+		return m
+	}
+	f.work.Go(work)
+	f.mu.Unlock()
+	return m
 }
 
 func (f *forms) form(ctx context.Context, t id.Thread, rec *bridge.Record, look overlay.Look) (*bridge.Record, error) {

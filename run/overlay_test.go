@@ -20,6 +20,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
+	"understudy/eventstore"
 	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
@@ -438,4 +439,92 @@ func TestOverlayOfUpdates(t *testing.T) {
 	f, err = w.runs.JoinStream(t.Context(), th, r.ID, &bridge.Offset{}, nil, false)
 	require.NoError(t, err)
 	require.Equal(t, raw, updates(f))
+}
+
+// slowEvents are recorded transcripts that are read only when they may be.
+type slowEvents struct {
+	eventstore.Reader
+	begins, released chan struct{}
+}
+
+func (s slowEvents) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (*eventstore.Transcripts, error) {
+	select {
+	case s.begins <- struct{}{}:
+	default:
+	}
+	select {
+	case <-s.released:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return s.Reader.Transcripts(ctx, t, checkpoints)
+}
+
+// A reader whose records take long to show is not held up: its heartbeats come when they are due, and then what it would have got, never what the overlay
+// hides. Nor is the end of the server.
+func TestOverlayThatTakesLong(t *testing.T) {
+	t.Parallel()
+	w := talking(t, map[string]func(*talk){"g": condense})
+	req := request("g")
+	req.Resumable = true
+	th := w.thread()
+	r, f, err := w.runs.Start(t.Context(), th, req)
+	require.NoError(t, err)
+	want := read(t, f, 0)
+	replay := func() run.Follower {
+		f, err := w.runs.JoinStream(t.Context(), th, r.ID, &bridge.Offset{}, nil, false)
+		require.NoError(t, err)
+		return f
+	}
+	slow := slowEvents{w.rows, make(chan struct{}, 1), make(chan struct{})}
+	w.stop()
+	w.start()
+	slow.Reader = w.rows
+	w.runs.SetOverlay(overlay.New(slow, apart()))
+	f = replay()
+	var got []string
+	for range 20 { // heartbeats
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		records, err := f.Next(ctx)
+		cancel()
+		for _, rec := range records {
+			require.NotEqual(t, "values", rec.Event)
+			if rec.Event != "metadata" {
+				got = append(got, rec.Event)
+			}
+		}
+		if err != nil {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		}
+	}
+	require.Empty(t, got)
+	next(t, slow.begins)
+	close(slow.released)
+	require.Equal(t, want, read(t, f, 0))
+
+	w.stop()
+	w.start()
+	slow = slowEvents{w.rows, make(chan struct{}, 1), make(chan struct{})}
+	w.runs.SetOverlay(overlay.New(slow, apart()))
+	f = replay()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := f.Next(ctx); err != nil {
+				left <- err
+				return
+			}
+		}
+	}()
+	next(t, slow.begins)
+	cancel()
+	require.ErrorIs(t, next(t, left), context.Canceled)
+	f.Close(true)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		w.stop()
+	}()
+	next(t, stopped)
 }

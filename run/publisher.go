@@ -181,6 +181,13 @@ func (p *publisher) record(r *Run, kind bridge.Kind, event string, data []byte) 
 
 // publish sends records on the thread's stream, and keeps those of resumable runs.
 func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Record) {
+	if p.send(ctx, r, records) {
+		p.keepAll(ctx, r, records)
+	}
+}
+
+// send sends records on the thread's stream. It reports whether that worked, and keepAll is to follow. It does not wait for the database.
+func (p *publisher) send(ctx context.Context, r *Run, records []*bridge.Record) bool {
 	detached := context.WithoutCancel(ctx)
 	if r.published != nil {
 		for _, rec := range records {
@@ -190,19 +197,24 @@ func (p *publisher) publish(ctx context.Context, r *Run, records ...*bridge.Reco
 		}
 	}
 	if b, ok := p.deferred.Load(r.Thread); ok && b.(*deferredStream).publish(detached, records) {
-		return
+		return false
 	}
 	if err := p.bridge.Publish(detached, r.Thread, records); err != nil {
 		p.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
-		return
+		return false
 	}
 	p.failover.published(r, records)
+	return true
+}
+
+// keepAll hands those of some records over that are to be kept. It waits when the storage is slower than the graph.
+func (p *publisher) keepAll(ctx context.Context, r *Run, records []*bridge.Record) {
 	if !durable(r) {
 		return
 	}
 	for _, rec := range records {
 		if rec.Kept && !rec.Ephemeral && (rec.Kind != bridge.Terminal || p.remote == nil) { // see keepEnd
-			p.keepRecord(detached, kept{thread: r.Thread, record: rec})
+			p.keepRecord(context.WithoutCancel(ctx), kept{thread: r.Thread, record: rec})
 		}
 	}
 }
@@ -266,7 +278,7 @@ func (p *publisher) terminal(r *Run) *bridge.Record {
 // publishState is Service.PublishState.
 func (p *publisher) publishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
 	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}
-	if err := p.bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // does not block
+	if err := p.bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // the write is committed, whatever becomes of its request
 		p.log.Warn("a state update was not published", "thread_id", t, "error", err)
 	}
 }

@@ -108,8 +108,8 @@ func waitingAt(lists []json.RawMessage) json.RawMessage {
 	return append(out, "]}"...)
 }
 
-// liveReply is the reply of an execution so far. Its owner publishes and folds under the lock, so that a reader who has subscribed before
-// it reads has every record either here or in its stream.
+// liveReply is the reply of an execution so far. Its owner sends and folds under the lock, so that a reader who has subscribed before
+// it reads has every record either here or in its stream. It waits for the database without the lock.
 type liveReply struct {
 	mu sync.Mutex
 	so reply
@@ -122,9 +122,12 @@ func (x *executor) publishFolded(ctx context.Context, ex *execution, rec *bridge
 		return
 	}
 	ex.reply.mu.Lock()
-	defer ex.reply.mu.Unlock()
-	x.publisher.publish(ctx, ex.run, rec)
+	sent := x.publisher.send(ctx, ex.run, []*bridge.Record{rec})
 	ex.reply.so.add(rec)
+	ex.reply.mu.Unlock()
+	if sent {
+		x.publisher.keepAll(ctx, ex.run, []*bridge.Record{rec})
+	}
 }
 
 // replySoFar is the answer of a run that this instance executes, as far as it has come; the zero answer when another does, or none yet.
@@ -150,7 +153,11 @@ func (f *followers) answered(ctx context.Context, r *Run, a *reply, look overlay
 	case len(a.interrupts) > 1:
 		return Result{Values: waitingAt(a.interrupts)}, nil
 	case shown != nil:
-		return Result{Values: f.forms.shown(ctx, r.Thread, shown, look).Data}, nil
+		rec, err := f.forms.shown(ctx, r.Thread, shown, look)
+		if err != nil {
+			return Result{}, err
+		}
+		return Result{Values: rec.Data}, nil
 	case r.Kwargs.Temporary:
 		return Result{Values: emptyObject}, nil
 	default:

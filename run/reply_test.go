@@ -53,8 +53,12 @@ func TestRepliesAreTakenOver(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		var records []*bridge.Record
+		moved := rnd.IntN(2) == 0 // the stream has them under other offsets
 		for i := range rnd.IntN(12) {
 			rec := &bridge.Record{Offset: bridge.Offset{MS: 1, N: int64(i + 1)}}
+			if moved {
+				rec.Attempt, rec.Index = 1, int64(i+1)
+			}
 			switch rnd.IntN(6) {
 			case 0:
 				rec.Event, rec.Data = "metadata", []byte(`{}`)
@@ -81,6 +85,11 @@ func TestRepliesAreTakenOver(t *testing.T) {
 		taken := part
 		part.add(&bridge.Record{Offset: bridge.Offset{MS: 2}, Event: "values", Data: []byte(`{"n":0,"__interrupt__":[{"id":"x"}]}`)}) // a copy is independent
 		for _, rec := range records[begin:] {
+			if moved {
+				c := *rec
+				c.Offset.MS += 1000
+				rec = &c
+			}
 			taken.add(rec)
 		}
 		require.Equal(t, show(t, &whole), show(t, &taken), "%d to %d of %v", begin, end, records)

@@ -255,6 +255,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	_ = s.publisher.ends.Wait() // which has no error
+	s.followers.forms.close()
 	close(s.publisher.stopped)
 	stop()
 	last.Wait()
@@ -409,12 +410,12 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	return s.settler.settle(ctx, t, nil)
 }
 
-// ThreadDeleted stops executions and followers of a thread that was deleted. It does not block.
+// ThreadDeleted stops executions and followers of a thread that was deleted. It waits for neither, and for a slow Redis some seconds at most.
 func (s *Service) ThreadDeleted(t id.Thread) {
 	s.executions.cancelAll(t, errGone)
 	s.signals.signal(Signal{Thread: t})
 	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
-	ctx := context.Background() // Publish does not block and has no request of its own
+	ctx := context.Background() // the deletion is committed, whatever becomes of its request
 	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {
 		s.log.Warn("publishing the end of a deleted thread failed", "thread_id", t, "error", err)
 	}
