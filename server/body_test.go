@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,9 +14,10 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"understudy/store"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/store"
 )
 
 // dialed is a connection to a world.
@@ -51,8 +53,13 @@ func TestBodiesAreRefusedAtOnce(t *testing.T) {
 		head   string
 		status int
 	}{
-		{free, "", 503}, {free, "Expect: 100-continue\r\n", 503}, {20 << 20, "", 503}, {20 << 20, "Connection: close\r\n", 503},
-		{21 << 20, "", 413}, {21 << 20, "Expect: 100-continue\r\n", 413}, {1 << 40, "", 413},
+		{free, "", 503},
+		{free, "Expect: 100-continue\r\n", 503},
+		{20 << 20, "", 503},
+		{20 << 20, "Connection: close\r\n", 503},
+		{21 << 20, "", 413},
+		{21 << 20, "Expect: 100-continue\r\n", 413},
+		{1 << 40, "", 413},
 	} {
 		for _, sent := range []int{0, 1, 100_000, free, 18 << 20} { // before the answer is read
 			conn := dialed(t, w)
@@ -67,7 +74,7 @@ func TestBodiesAreRefusedAtOnce(t *testing.T) {
 			require.Equal(t, map[bool]string{true: "1"}[tt.status == 503], res.Header.Get("Retry-After"))
 			// What still comes is not taken for requests.
 			_, err = io.CopyN(conn, rest, 1<<20)
-			require.True(t, err == nil || err == io.EOF, "%v", err)
+			require.True(t, err == nil || errors.Is(err, io.EOF), "%v", err)
 			_, err = in.ReadByte()
 			require.ErrorIs(t, err, io.EOF)
 			require.NoError(t, conn.Close())

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -31,7 +32,7 @@ func (s *Server) finish(c *fiber.Ctx) {
 		}
 		if size <= restBytes { // or unknown
 			_ = c.Context().Conn().SetReadDeadline(time.Now().Add(restTime))
-			if _, err := io.CopyN(io.Discard, in, restBytes); err == io.EOF {
+			if _, err := io.CopyN(io.Discard, in, restBytes); errors.Is(err, io.EOF) {
 				return
 			}
 		}

@@ -119,7 +119,7 @@ def test_an_id_that_is_used_again_is_another_thread(proxy, direct, around):
 
 def test_offline_reads_are_not_for_an_upstream_with_credentials(upstream, tmp_path):
     done = subprocess.run([BINARY, "proxy", "--upstream", upstream, "--port", "0", "--data", tmp_path, "--offline-reads"], capture_output=True, text=True, timeout=60, env=environment())
-    assert done.returncode == 1 and "demands credentials" in done.stderr and "401" in done.stderr, done.stderr
+    assert done.returncode == 1 and "requires credentials" in done.stderr and "401" in done.stderr, done.stderr
 
 
 # --- killed, gone around, and one of two --------------------------------------------------
