@@ -58,7 +58,7 @@ def odd(rng, depth=0):
         ring["self"] = [ring]
         return ring
     if n == 7: return Text("text")
-    if n == 8: return nest(rng, rng.choice([rng.randrange(240, 600), rng.randrange(910, 930)]), rng.randrange(9))
+    if n == 8: return nest(rng, rng.randrange(240, 600) if depth or rng.random() < .5 else rng.randrange(910, 924), rng.randrange(9))
     if n == 9: return nest(rng, rng.randrange(300), odd(rng, depth + 1))
     if n == 10: return [odd(rng, depth + 1), "beside", odd(rng, depth + 1)]
     if n == 11: return {"k": odd(rng, depth + 1), "beside": 1.5}
