@@ -50,16 +50,16 @@ func whole(t *testing.T, data string) {
 	require.Equal(t, "ok", text)
 }
 
-// TestFullDisk: writes are refused with a clear answer, reads continue, acknowledged data stays, running runs end when there is room
-// again, and the file is intact.
+// TestFullDisk: writes are refused with a clear answer, reads continue, acknowledged data stays, who waits for a run learns why it does not end, running runs
+// end when there is room again, and the file is intact.
 func TestFullDisk(t *testing.T) {
 	d := newDisk(t, "6m")
-	p := serve(t, d.dir)
+	p := serve(t, d.dir, "--lease", "2s")
 	thread := field(p.call("POST", "/threads", map[string]any{}, 200), "thread_id").(string)
 	p.call("POST", "/threads/"+thread+"/runs/wait", map[string]any{"assistant_id": "echo", "input": map[string]any{"n": 1}}, 200)
 	slow := field(p.call("POST", "/threads", map[string]any{}, 200), "thread_id").(string)
 	going := field(p.call("POST", "/threads/"+slow+"/runs", map[string]any{
-		"assistant_id": "ticker", "input": map[string]any{"steps": 40, "delay": 0.05, "tag": "t"},
+		"assistant_id": "ticker", "input": map[string]any{"steps": 200, "delay": 0.05, "tag": "t"}, // it lasts until its next checkpoint finds no room
 	}, 200), "run_id").(string)
 
 	// Until nothing fits any more, not even little things.
@@ -82,6 +82,11 @@ func TestFullDisk(t *testing.T) {
 	require.Equal(t, 1, len(p.call("POST", "/threads/search", map[string]any{"ids": []string{thread}}, 200).([]any)))
 	status, out := p.try("POST", "/threads/"+thread+"/runs/wait", map[string]any{"assistant_id": "echo", "input": map[string]any{"n": 1}})
 	require.True(t, status == 503 || status == 200 && field(out, "__error__") != nil, "%d %v", status, out)
+
+	status, out = p.try("GET", "/threads/"+slow+"/runs/"+going+"/join", nil)
+	why := fmt.Sprint(field(out, "detail"), field(out, "__error__")) // it depends on when it came
+	require.Contains(t, why, "its end cannot be saved: the disk is full", "%d %v", status, out)
+	require.Contains(t, p.log.String(), "writing the end of a run failed; retrying")
 
 	d.remount("size=64m", 0)
 	p.eventually("writes go on", func() bool {
