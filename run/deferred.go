@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"understudy/id"
 	"understudy/internal/fault"
@@ -21,8 +20,8 @@ type deferredRun struct {
 	thread *thread.Thread
 	stream *deferredStream
 
-	mu      sync.Mutex
-	settled bool // it was written, or has ended, or cannot be written
+	lock    chan struct{} // capacity 1: filled by who uses what follows, also while it writes to the database
+	settled bool          // it was written, or has ended, or cannot be written
 	err     error
 }
 
@@ -86,19 +85,23 @@ func (s *Service) startDeferred(ctx context.Context, req *Request) (r *Run, f Fo
 	if err != nil {
 		return nil, nil, false, err
 	}
-	b := &deferredRun{s: s, thread: row, stream: stream}
+	b := &deferredRun{s: s, thread: row, stream: stream, lock: make(chan struct{}, 1)}
 	s.publisher.deferred.Store(row.ID, b.stream)
 	started = true
-	b.mu.Lock() // the end of the run waits until there is an execution
+	b.lock <- struct{}{} // the end of the run waits until there is an execution
 	b.ex = s.executor.launchWith(claimed, true, b.finish)
-	b.mu.Unlock()
+	<-b.lock
 	return &shown, &deferredFollower{s.followers.follow(ctx, &shown, b.stream, following{cancelOnLeave: req.OnDisconnect == "cancel"}), b}, true, nil
 }
 
 // settle writes the run, unless it has ended. A run that cannot be written is given up.
 func (b *deferredRun) settle(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	select {
+	case b.lock <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx) // its end is being written
+	}
+	defer func() { <-b.lock }()
 	if b.settled {
 		return b.err
 	}
@@ -145,8 +148,8 @@ func (b *deferredRun) end() {
 
 // finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.
 func (b *deferredRun) finish(ctx context.Context, claimed *Run, out outcome) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
 	if !b.ex.unwritten.Load() {
 		return b.s.executor.finish(ctx, claimed, out)
 	}

@@ -166,6 +166,39 @@ func TestDeferredRunsThatDie(t *testing.T) {
 	require.False(t, w.written(r))
 }
 
+// Settle does not wait for the end of the run, which is being written, longer than its client does.
+func TestDeferredRunsThatAreWrittenSlowly(t *testing.T) {
+	t.Parallel()
+	storage := &paused{written: make(chan struct{}), resume: make(chan struct{})}
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	w := newWorldOn(t, func(s run.Store) run.Store {
+		storage.Store = s
+		return storage
+	}, map[string]script{"dies": {stream: func(context.Context, graph.Invocation, func(string, string)) error {
+		select {
+		case <-first:
+			storage.armed.Store(true)
+			return graph.ErrWorkerDied
+		default:
+			return nil
+		}
+	}}}, nil)
+	_, f, err := w.runs.Begin(t.Context(), "", request("dies"))
+	require.NoError(t, err)
+	next(t, storage.written)
+	settled := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		settled <- f.Settle(ctx)
+	}()
+	require.ErrorIs(t, next(t, settled), context.DeadlineExceeded)
+	close(storage.resume)
+	require.NoError(t, f.Settle(t.Context()))
+	require.Empty(t, w.result(f).Error)
+}
+
 // A server that ends hands such a run to the next one, as it does with all.
 func TestDeferredRunsAtShutdown(t *testing.T) {
 	t.Parallel()
