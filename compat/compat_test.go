@@ -2,6 +2,8 @@ package compat
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -173,7 +175,7 @@ func TestNewRun(t *testing.T) {
 		},
 		{"delay", `{"assistant_id":"a","after_seconds":1.5}`, RunForm{}, change(func(r *run.Request) { r.After = 1500 * time.Millisecond })},
 		{"a delay before now", `{"assistant_id":"a","after_seconds":-5}`, RunForm{}, defaults},
-		{"a delay for ever", `{"assistant_id":"a","after_seconds":1e300}`, RunForm{}, change(func(r *run.Request) { r.After = longestDelay })},
+		{"a delay for ever", `{"assistant_id":"a","after_seconds":1e10}`, RunForm{}, change(func(r *run.Request) { r.After = longestDelay })},
 		{
 			"checkpoint", `{"assistant_id":"a","checkpoint":{"thread_id":"t","checkpoint_ns":"n:1","checkpoint_id":"` + cp + `","checkpoint_map":{"":"x"}}}`,
 			RunForm{},
@@ -207,6 +209,50 @@ func TestNewRun(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.want, got)
 		})
+	}
+}
+
+// NUL is refused in the labels of namespaces, and becomes U+FFFD in all other text.
+func TestNULOfItems(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		decode func([]byte) error
+		body   string
+	}{
+		{func(b []byte) error { _, err := PutItem(b); return err }, `{ "key": "k", "value": {}, "namespace": [ "a", "%s" ] }`},
+		{func(b []byte) error { _, _, err := DeleteItem(b); return err }, `{"key":"k","namespace":["%s"]}`},
+		{func(b []byte) error { _, _, err := SearchItems(b); return err }, `{"filter":{"x":"\u0000"},"namespace_prefix":["%s","b"]}`},
+		{func(b []byte) error { _, err := SearchNamespaces(b); return err }, `{"prefix":["%s"]}`},
+		{func(b []byte) error { _, err := SearchNamespaces(b); return err }, `{"prefix":["a"],"suffix":["b","%s"]}`},
+	} {
+		for label, refused := range map[string]bool{`a`: false, `\u0000`: true, `a\\\u0000b`: true, `a\\u0000`: false, `\ufffd`: false} {
+			err := tt.decode([]byte(strings.Replace(tt.body, "%s", label, 1)))
+			require.Equal(t, refused, fault.Is(err, fault.Invalid), "%s in %s: %v", label, tt.body, err)
+			require.Equal(t, refused, err != nil)
+		}
+	}
+	i, err := PutItem([]byte(`{"namespace":["a"],"key":"k\u0000","value":{"x\u0000":["\u0000"]}}`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"k\uFFFD", `{"x\ufffd":["\ufffd"]}`}, []string{i.Key, string(i.Value)})
+}
+
+// Any delay is one that a clock can show, or refused.
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	for _, sign := range []float64{1, -1} {
+		for seconds := 1e-300; !math.IsInf(seconds, 0); seconds *= 7 {
+			got, err := NewRun(fmt.Appendf(nil, `{"assistant_id":"a","after_seconds":%g}`, sign*seconds), RunForm{})
+			if seconds > endOfTime {
+				require.True(t, fault.Is(err, fault.Unprocessable), "%g: %v", seconds, err)
+				continue
+			}
+			require.NoError(t, err)
+			want := min(seconds, longestDelay.Seconds())
+			if sign < 0 {
+				want = 0
+			}
+			require.InDelta(t, want, got.After.Seconds(), 1e-9+want/1e9)
+		}
 	}
 }
 

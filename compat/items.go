@@ -1,15 +1,41 @@
 package compat
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"time"
 
 	"understudy/store"
 )
 
+// decodeLabels is decode for a body with namespaces. NUL is refused there; in other text it becomes U+FFFD.
+func decodeLabels(body []byte, s *Schema, names ...string) (object, error) {
+	var given []byte
+	if bytes.Contains(body, []byte(`\u0000`)) {
+		given = bytes.Clone(body) // decoding changes it
+	}
+	o, err := decode(body, s)
+	if err != nil || given == nil {
+		return o, err
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, given); err != nil {
+		return nil, ErrJSON
+	}
+	for _, name := range names {
+		for _, label := range members(compact.Bytes()).texts(name) {
+			if strings.IndexByte(label, 0) >= 0 {
+				return nil, store.NoNUL(label)
+			}
+		}
+	}
+	return o, nil
+}
+
 // PutItem decodes the body of PUT /store/items.
 func PutItem(body []byte) (store.Item, error) {
-	o, err := decode(body, StorePut)
+	o, err := decodeLabels(body, StorePut, "namespace")
 	if err != nil {
 		return store.Item{}, err
 	}
@@ -45,7 +71,7 @@ func minutes(n float64) time.Duration {
 
 // DeleteItem decodes the body of DELETE /store/items.
 func DeleteItem(body []byte) (namespace []string, key string, err error) {
-	o, err := decode(body, StoreDelete)
+	o, err := decodeLabels(body, StoreDelete, "namespace")
 	if err != nil {
 		return nil, "", err
 	}
@@ -57,7 +83,7 @@ func Namespace(s string) []string { return strings.Split(s, ".") }
 
 // SearchItems decodes the body of POST /store/items/search. refresh is nil when it was not given.
 func SearchItems(body []byte) (q store.Search, refresh *bool, err error) {
-	o, err := decode(body, StoreSearch)
+	o, err := decodeLabels(body, StoreSearch, "namespace_prefix")
 	if err != nil {
 		return q, nil, err
 	}
@@ -75,7 +101,7 @@ func SearchItems(body []byte) (q store.Search, refresh *bool, err error) {
 
 // SearchNamespaces decodes the body of POST /store/namespaces.
 func SearchNamespaces(body []byte) (store.Namespaces, error) {
-	o, err := decode(body, StoreNamespaces)
+	o, err := decodeLabels(body, StoreNamespaces, "prefix", "suffix")
 	if err != nil {
 		return store.Namespaces{}, err
 	}

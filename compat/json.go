@@ -29,7 +29,7 @@ var (
 // Prepare checks that body is JSON of limited depth with finite numbers, and compacts it. It works in place: body is overwritten.
 //
 // An escaped NUL becomes an escaped U+FFFD, as LangGraph Server shows it; databases do not store NUL in text. Lone surrogates are refused,
-// as by the Python server. Numbers of more digits than a float64 has are rounded to one.
+// as by the Python server. Of equal keys of an object the last counts. Numbers of more digits than a float64 has are rounded to one.
 func Prepare(body []byte) ([]byte, error) {
 	// Measuring first, without recursion, so that no parser meets a million brackets.
 	shape := jsonscan.Measure(body)
@@ -40,7 +40,7 @@ func Prepare(body []byte) ([]byte, error) {
 		return nil, ErrDepth
 	}
 	if !shape.Excessive && !bytes.ContainsAny(body, "\\ \t\r\n") {
-		return body, nil
+		return unrepeated(body), nil
 	}
 	w, in := 0, false
 	for r := 0; r < len(body); r++ {
@@ -88,7 +88,7 @@ func Prepare(body []byte) ([]byte, error) {
 		body[w] = c
 		w++
 	}
-	return body[:w], nil
+	return unrepeated(body[:w]), nil
 }
 
 // hex4 reads four hex digits, which json.Valid has checked.

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -10,8 +11,23 @@ import (
 	"understudy/run"
 )
 
-// longestDelay is the maximum of after_seconds: beyond it times overflow.
-const longestDelay = 100 * 365 * 24 * time.Hour
+const (
+	// longestDelay is the longest time that a run is delayed. Longer ones are shortened to it.
+	longestDelay = 100 * 365 * 24 * time.Hour
+	// endOfTime is the number of seconds after which no clock has a time: LangGraph Server fails beyond the year 9999.
+	endOfTime = 7900 * 365 * 86400
+)
+
+// delay reads after_seconds. A time before now is no delay.
+func delay(seconds float64) (time.Duration, error) {
+	switch {
+	case math.Abs(seconds) > endOfTime:
+		return 0, fault.Newf(fault.Unprocessable, "after_seconds is %g; it must be between -%[2]d and %[2]d", seconds, int64(endOfTime))
+	case seconds >= longestDelay.Seconds():
+		return longestDelay, nil
+	}
+	return time.Duration(max(seconds, 0) * float64(time.Second)), nil
+}
 
 // RunForm is the route by which a run is created.
 type RunForm struct {
@@ -82,11 +98,9 @@ func (o object) run(form RunForm) (run.Request, error) {
 	if form.Followed {
 		req.OnDisconnect = o.textOr("on_disconnect", "continue")
 	}
-	if s := o.number("after_seconds"); s > 0 {
-		req.After = longestDelay
-		if s < longestDelay.Seconds() {
-			req.After = time.Duration(s * float64(time.Second))
-		}
+	var err error
+	if req.After, err = delay(o.number("after_seconds")); err != nil {
+		return req, err
 	}
 	if req.Durability == "" {
 		req.Durability = "async"
@@ -97,7 +111,6 @@ func (o object) run(form RunForm) (run.Request, error) {
 	if t := members(o.raw("langsmith_tracer")); len(t) > 0 {
 		req.Tracer = &run.Tracer{Project: t["project_name"], Example: t["example_id"]}
 	}
-	var err error
 	if req.Config, req.Context, err = o.configured(); err != nil {
 		return req, err
 	}

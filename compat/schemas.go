@@ -304,7 +304,7 @@ func (s *Schema) plain() *Schema {
 // Request bodies of crons.
 var (
 	cronProps = []Prop{
-		{"schedule", aText.doc("Five fields: minute, hour, day of month, month, day of week; a sixth is seconds.")},
+		{"schedule", aText.doc("Five fields: minute, hour, day of month, month, day of week; a sixth is seconds. Or @hourly, @daily, @weekly, @monthly, @yearly.")},
 		{"timezone", aText.doc("IANA name; UTC when absent.")},
 		{"end_time", &Schema{Types: []string{"string"}, Format: "date-time"}},
 		{"assistant_id", assistantRef},

@@ -44,7 +44,7 @@ func nextTime(c *Cron, after time.Time) (*time.Time, error) {
 	schedule, err := cronexpr.Parse(c.Schedule)
 	if err != nil {
 		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'. Reason: %v. Write five fields (minute hour day_of_month month day_of_week), such as '*/5 * * * *' "+
-			"for every 5 minutes; a sixth is seconds, a seventh years.", c.Schedule, err)
+			"for every 5 minutes; a sixth is seconds, a seventh years. Or @hourly, @daily, @weekly, @monthly or @yearly.", c.Schedule, err)
 	}
 	next := schedule.Next(after.In(zone))
 	if next.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"understudy/bridge"
@@ -237,9 +238,10 @@ var (
 	userRollback  = json.RawMessage(`{"error":"UserRollback","message":"rollback requested via POST /threads/{thread_id}/runs/{run_id}/cancel"}`)
 )
 
+// errorJSON is an error as clients see it. Exceptions may have NUL in their text, which is shown as LangGraph Server shows it everywhere.
 func errorJSON(kind, message string) json.RawMessage {
 	o := &jsonobj.Object{}
-	o.SetText("error", kind)
-	o.SetText("message", message)
+	o.SetText("error", strings.ReplaceAll(kind, "\x00", "\uFFFD"))
+	o.SetText("message", strings.ReplaceAll(message, "\x00", "\uFFFD"))
 	return o.JSON()
 }

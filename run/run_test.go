@@ -238,18 +238,20 @@ func TestStreamOfARun(t *testing.T) {
 
 func TestErrorIsShownAndKept(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]script{"bad": {stream: func(context.Context, graph.Invocation, func(string, string)) error {
-		return &graph.Failure{Type: "ValueError", Message: "boom"}
-	}}}, nil)
-	th := w.thread()
-	r, f, err := w.runs.Start(t.Context(), th, request("bad"))
-	require.NoError(t, err)
-	require.Equal(t, `error {"error":"ValueError","message":"boom"}`, w.events(f)[1])
-	require.Equal(t, run.Error, w.status(th, r.ID))
-	row := w.row(th)
-	require.Equal(t, thread.Errored, row.Status)
-	require.JSONEq(t, `{"error":"ValueError","message":"boom"}`, string(row.Error))
-	require.JSONEq(t, string(row.Error), string(w.wait(th, r.ID).Error))
+	for message, shown := range map[string]string{"boom": "boom", "b\x00m\x00": "b\uFFFDm\uFFFD"} {
+		w := newWorld(t, map[string]script{"bad": {stream: func(context.Context, graph.Invocation, func(string, string)) error {
+			return &graph.Failure{Type: "ValueError", Message: message}
+		}}}, nil)
+		th := w.thread()
+		r, f, err := w.runs.Start(t.Context(), th, request("bad"))
+		require.NoError(t, err)
+		require.Equal(t, `error {"error":"ValueError","message":"`+shown+`"}`, w.events(f)[1])
+		require.Equal(t, run.Error, w.status(th, r.ID))
+		row := w.row(th)
+		require.Equal(t, thread.Errored, row.Status)
+		require.JSONEq(t, `{"error":"ValueError","message":"`+shown+`"}`, string(row.Error))
+		require.JSONEq(t, string(row.Error), string(w.wait(th, r.ID).Error))
+	}
 }
 
 func TestPanicOfAGraphIsItsRunsError(t *testing.T) {

@@ -36,10 +36,18 @@ func NewService(backend Backend, now func() time.Time) *Service {
 
 var _ graph.Store = (*Service)(nil)
 
-// CheckNamespace returns an error for labels that are empty or contain periods: on the wire namespaces are joined by
+// NoNUL is the error of LangGraph's stores for a label with NUL.
+func NoNUL(label string) error {
+	return fault.Newf(fault.Invalid, `Invalid namespace label '%s'. Namespace labels cannot contain NUL bytes ('\x00').`, strings.ReplaceAll(label, "\x00", `\x00`))
+}
+
+// CheckNamespace returns an error for labels that are empty, or contain NUL or periods: on the wire namespaces are joined by
 // periods.
 func CheckNamespace(namespace []string) error {
 	for _, label := range namespace {
+		if strings.IndexByte(label, 0) >= 0 {
+			return NoNUL(label)
+		}
 		if label == "" || strings.Contains(label, ".") {
 			return fault.Newf(fault.Unprocessable, "Namespace label '%s' must be a non-empty string without periods", label)
 		}

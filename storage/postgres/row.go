@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/rows"
 )
 
 // row is a row of a result. Its methods copy, because the driver reuses the memory.
@@ -181,58 +181,11 @@ func bindOne(arg any) any {
 	panic(fmt.Sprintf("postgres: cannot bind %T", arg))
 }
 
-// clean replaces what Postgres' text cannot hold: NUL and invalid UTF-8.
-func clean(s string) string {
-	if strings.IndexByte(s, 0) >= 0 {
-		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
-}
+// clean prepares text for a text column.
+func clean(s string) string { return rows.Text(s) }
 
-// jsonb prepares JSON for a jsonb column. NUL and unpaired surrogates, which jsonb refuses, become
-// U+FFFD.
-func jsonb(data []byte) string {
-	text := clean(string(data))
-	if !strings.Contains(text, `\u`) {
-		return text
-	}
-	var out strings.Builder
-	for i := 0; i < len(text); {
-		if text[i] != '\\' || i+1 >= len(text) {
-			out.WriteByte(text[i])
-			i++
-			continue
-		}
-		unit, ok := escaped(text[i:])
-		if !ok {
-			out.WriteString(text[i : i+2])
-			i += 2
-			continue
-		}
-		low, paired := escaped(text[min(i+6, len(text)):])
-		switch {
-		case unit >= 0xd800 && unit < 0xdc00 && paired && low >= 0xdc00 && low < 0xe000:
-			out.WriteString(text[i : i+12])
-			i += 12
-		case unit == 0 || unit >= 0xd800 && unit < 0xe000:
-			out.WriteString(`\ufffd`)
-			i += 6
-		default:
-			out.WriteString(text[i : i+6])
-			i += 6
-		}
-	}
-	return out.String()
-}
-
-// escaped reads \uXXXX at the beginning of text.
-func escaped(text string) (unit uint64, ok bool) {
-	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
-		return 0, false
-	}
-	unit, err := strconv.ParseUint(text[2:6], 16, 16)
-	return unit, err == nil
-}
+// jsonb prepares JSON for a jsonb column.
+func jsonb(data []byte) string { return string(rows.JSON(data)) }
 
 // orNull returns NULL for empty text.
 func orNull[T ~string](v T) any {

@@ -98,7 +98,7 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	if metadata == nil {
 		metadata = json.RawMessage("{}")
 	}
-	row := []any{p.Thread, p.NS, p.ID, orNull(p.Parent), p.Data, metadata, p.Run, p.Shape, p.Tasks}
+	row := []any{p.Thread, p.NS, p.ID, orNull(p.Parent), rows.JSON(p.Data), rows.JSON(metadata), p.Run, p.Shape, p.Tasks}
 	if err := tx.exec(`INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata, run_id, shape, tasks)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, row...); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/rows"
 )
 
 // query runs a statement and calls row for each row; row may be nil, and its error ends the query.
@@ -95,13 +96,13 @@ func bind(stmt *sqlite.Stmt, i int, arg any) {
 	case nil:
 		stmt.BindNull(i)
 	case string:
-		stmt.BindText(i, v)
+		stmt.BindText(i, rows.Text(v))
 	case id.Thread:
-		stmt.BindText(i, string(v))
+		stmt.BindText(i, rows.Text(string(v)))
 	case id.Run:
-		stmt.BindText(i, string(v))
+		stmt.BindText(i, rows.Text(string(v)))
 	case id.Checkpoint:
-		stmt.BindText(i, string(v))
+		stmt.BindText(i, rows.Text(string(v)))
 	case []byte:
 		bindBytes(stmt, i, v)
 	case json.RawMessage:
@@ -121,7 +122,7 @@ func bind(stmt *sqlite.Stmt, i int, arg any) {
 	default:
 		switch rv := reflect.ValueOf(arg); rv.Kind() {
 		case reflect.String:
-			stmt.BindText(i, rv.String())
+			stmt.BindText(i, rows.Text(rv.String()))
 		case reflect.Int, reflect.Int64:
 			stmt.BindInt64(i, rv.Int())
 		case reflect.Pointer:
@@ -135,7 +136,7 @@ func bind(stmt *sqlite.Stmt, i int, arg any) {
 			if err != nil {
 				panic(fmt.Sprintf("sqlite: cannot bind %T: %v", arg, err))
 			}
-			stmt.BindText(i, string(list))
+			stmt.BindText(i, string(rows.JSON(list)))
 		default:
 			panic(fmt.Sprintf("sqlite: cannot bind %T", arg))
 		}

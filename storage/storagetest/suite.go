@@ -64,6 +64,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Checkpoints", checkpointCases},
 		{"Lists", listCases},
 		{"Loads", loadCases},
+		{"Texts", textCases},
 		{"Items", itemCases},
 		{"Retention", retentionCases},
 	} {

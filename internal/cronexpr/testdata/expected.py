@@ -41,8 +41,7 @@ def expression():
     return " ".join(fields)
 
 
-for _ in range(2000):
-    text, zone = expression(), random.choice(ZONES)
+def show(text, zone):
     at = random.randint(1700000000, 1900000000)
     if random.random() < 0.7:
         at = int(datetime(*random.choice(CHANGES), tzinfo=timezone.utc).timestamp()) - random.randint(-5000, 90000)
@@ -52,3 +51,20 @@ for _ in range(2000):
     except ValueError as e:
         fires = "never" if "next date" in str(e) else "refused"
     print(text, zone, start.strftime("%Y-%m-%dT%H:%M:%SZ"), fires, sep="|")
+
+
+def wide():
+    """One field with a step that may be beyond its range."""
+    fields, i = ["*"] * 6, random.randint(0, 5)
+    low, high = BOUNDS[i]
+    a, b = sorted((random.randint(low, high), random.randint(low, high)))
+    fields[i] = random.choice(["*", str(a), f"{a}-{b}"]) + f"/{random.choice([0, high - 1, high, high + 1, high + 2, random.randint(1, 2000)])}"
+    return " ".join(fields[:random.choice([5, 6]) if i < 5 else 6])
+
+
+for _ in range(2000):
+    show(expression(), random.choice(ZONES))
+for _ in range(300):
+    show(wide(), random.choice(ZONES))
+for word in ["hourly", "daily", "midnight", "weekly", "monthly", "yearly", "annually", "reboot", "every 5m", "nightly", "Hourly", "DAILY", "hourly "]:
+    show("@" + word, random.choice(ZONES))
