@@ -96,19 +96,36 @@ func (s *Server) Own(t testing.TB, path string) {
 	}
 }
 
-// Database creates an empty database and returns its address.
+// Database creates an empty database and returns its address. It is dropped when the test ends.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", count.Add(1))
-	conn, err := pgx.Connect(t.Context(), s.Address("postgres"))
-	if err != nil {
+	if err := s.exec(t.Context(), "CREATE DATABASE "+name+" STRATEGY FILE_COPY"); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() {
+		// A suite of hundreds of tests would otherwise need gigabytes. A test may leave a server that is stopped or broken: its folder is removed.
+		if s.cmd == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			t.Log("drop the database of the test:", err)
+		}
+	})
 	return s.Address(name)
+}
+
+// exec executes one statement outside of the databases of the tests.
+func (s *Server) exec(ctx context.Context, statement string) error {
+	conn, err := pgx.Connect(ctx, s.Address("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, statement)
+	return err
 }
 
 // Main runs the tests of a package and stops the cluster, if one was started. It returns the exit code.
@@ -123,7 +140,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Database creates an empty database for a test and returns its address. It is dropped with the cluster.
+// Database creates an empty database for a test and returns its address. It is dropped when the test ends.
 func Database(t testing.TB) string {
 	t.Helper()
 	once.Do(func() { started, failed = start() })
@@ -212,7 +229,7 @@ func (s *Server) run() error {
 	}
 	defer log.Close()
 	args := []string{"-D", s.Data(), "-p", strconv.Itoa(s.port), "-h", "127.0.0.1", "-k", s.dir}
-	for _, o := range append([]string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=50", "shared_buffers=16MB"}, s.options...) {
+	for _, o := range append([]string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=50", "shared_buffers=16MB", "wal_level=minimal", "max_wal_senders=0", "max_wal_size=256MB", "min_wal_size=32MB"}, s.options...) {
 		args = append(args, "-c", o)
 	}
 	cmd := s.command("postgres", args...)
