@@ -124,7 +124,8 @@ func peak(fn func()) uint64 {
 	return most.Load()
 }
 
-// However long an answer is, and however slowly it is read, the memory that it takes is bounded: four clients at a time read all they may.
+// However long an answer is, and however slowly it is read, the memory that it takes is bounded: eight clients at a time read all they may, which is more than
+// 300 MB. What is read at a time and its garbage is less; twelve clients take as much as eight.
 func TestMemoryOfLongAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, path, body string
@@ -177,7 +178,7 @@ func TestMemoryOfLongAnswers(t *testing.T) {
 			var bytes atomic.Int64
 			most := peak(func() {
 				var g errgroup.Group
-				for range 4 {
+				for range 8 {
 					g.Go(func() error {
 						req, err := http.NewRequestWithContext(t.Context(), tt.method, srv.url()+path, strings.NewReader(tt.body))
 						if err != nil {
@@ -197,8 +198,8 @@ func TestMemoryOfLongAnswers(t *testing.T) {
 				require.NoError(t, g.Wait())
 			})
 			t.Logf("%d MB in answers, %d MB of heap", bytes.Load()>>20, most>>20)
-			require.Greater(t, bytes.Load(), int64(150<<20))
-			require.Less(t, most, uint64(200<<20))
+			require.Greater(t, bytes.Load(), int64(300<<20))
+			require.Less(t, most, uint64(340<<20))
 		})
 	}
 }
