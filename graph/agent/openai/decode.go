@@ -10,6 +10,7 @@ import (
 
 	"understudy/graph/agent/internal/wire"
 	"understudy/graph/agent/llm"
+	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
 )
 
@@ -28,11 +29,15 @@ type decoder struct {
 type call struct {
 	wire      string // index as the server gave it; "": none
 	id, name  string
-	arguments strings.Builder
+	arguments progress
+	extra     bool // its extra_content has come
 }
 
-// maxCalls bounds the tool calls of one answer.
-const maxCalls = 1024
+// maxCalls bounds the tool calls of one answer, and maxName the bytes of their names, which may come in any number of pieces.
+const (
+	maxCalls = 1024
+	maxName  = 1024
+)
 
 func (d *decoder) Complete() bool { return d.finished }
 func (d *decoder) Ended() bool    { return d.ended }
@@ -62,7 +67,7 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err e
 		if name == "error" {
 			return c, false, &llm.Error{Status: http.StatusOK, Message: string(data)}
 		}
-		return c, false, &wire.Misunderstood{What: "an event that is no JSON object"}
+		return c, false, &wire.Misunderstood{What: "an event that is not a JSON object"}
 	}
 	failure := &llm.Error{Status: http.StatusOK}
 	if fill(in, failure) || name == "error" {
@@ -83,6 +88,7 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err e
 			if err := d.choice(choice, &c); err != nil {
 				return c, false, err
 			}
+			break
 		}
 	}
 	if model := str(in.Get("model")); model != "" && d.model == "" {
@@ -131,25 +137,24 @@ func (d *decoder) choice(in gjson.Result, c *llm.Chunk) error {
 	if old := m.Get("function_call"); old.IsObject() && len(calls) == 0 { // the form before tools
 		calls = []gjson.Result{gjson.Parse(`{"index":0,"function":` + old.Raw + `}`)}
 	}
+	var extras jsonobj.Object // by the id of the call
 	for _, in := range calls {
-		piece, extra, err := d.toolCall(in)
+		piece, err := d.toolCall(in, &extras)
 		if err != nil {
 			return err
 		}
 		c.ToolCalls = append(c.ToolCalls, piece)
-		if extra != nil {
-			c.Kwargs = member(c.Kwargs, "tool_call_extra_content", member(nil, extra.id, []byte(extra.content)))
-		}
+	}
+	if extras.Len() > 0 {
+		c.Kwargs = member(c.Kwargs, "tool_call_extra_content", extras.JSON())
 	}
 	return nil
 }
 
-// extra is the extra_content of a call.
-type extra struct{ id, content string }
-
 // toolCall finds the call that a piece belongs to. OpenAI numbers calls and names each once. Other servers send index 0 for every
 // call, or none, repeat id and name with each piece, or send another id with each piece.
-func (d *decoder) toolCall(in gjson.Result) (out llm.ToolCallDelta, more *extra, err error) {
+// The first extra_content of a call is added to extras.
+func (d *decoder) toolCall(in gjson.Result, extras *jsonobj.Object) (out llm.ToolCallDelta, err error) {
 	index, id, name, arguments := "", str(in.Get("id")), str(in.Get("function.name")), in.Get("function.arguments")
 	if i := in.Get("index"); i.Type == gjson.Number || i.Type == gjson.String {
 		index = fmt.Sprint(i.Int())
@@ -163,7 +168,7 @@ func (d *decoder) toolCall(in gjson.Result) (out llm.ToolCallDelta, more *extra,
 	at := d.find(index, id, name, piece)
 	if at < 0 {
 		if len(d.calls) == maxCalls {
-			return out, nil, fmt.Errorf("read answer: more than %d tool calls", maxCalls)
+			return out, fmt.Errorf("read answer: more than %d tool calls", maxCalls)
 		}
 		at = len(d.calls)
 		d.calls = append(d.calls, &call{wire: index})
@@ -171,21 +176,22 @@ func (d *decoder) toolCall(in gjson.Result) (out llm.ToolCallDelta, more *extra,
 	known := d.calls[at]
 	out = llm.ToolCallDelta{Index: at, Arguments: piece}
 	if known.id == "" {
-		known.id, out.ID = id, id
+		known.id, out.ID = strings.Clone(id), id // the id alone: it is part of the event
 	}
-	if name != known.name {
+	if name != known.name && len(known.name)+len(name) <= maxName {
 		known.name += name
 		out.Name = name
 	}
-	known.arguments.WriteString(piece)
-	if content := in.Get("extra_content"); content.IsObject() {
+	known.arguments.add(piece)
+	if content := in.Get("extra_content"); content.IsObject() && !known.extra {
 		if known.id == "" {
 			known.id = llm.NewCallID()
 			out.ID = known.id
 		}
-		more = &extra{known.id, content.Raw}
+		known.extra = true // some servers repeat it, and chunks add up
+		extras.Set(known.id, json.RawMessage(content.Raw))
 	}
-	return out, more, nil
+	return out, nil
 }
 
 // find returns the call of a piece; -1: it begins one.
@@ -211,15 +217,15 @@ func (d *decoder) find(index, id, name, piece string) int {
 	case name == "":
 		return at // also with another id: only a name begins a call
 	case id != "" && known.id != "":
-		if name == known.name && known.arguments.Len() > 0 && !json.Valid([]byte(known.arguments.String())) {
+		if name == known.name && known.arguments.len > 0 && !known.arguments.complete() {
 			return at // a server that makes up an id for each piece
 		}
 		return -1
-	case known.name == "" || known.arguments.Len() == 0 && (name == known.name || index != ""):
+	case known.name == "" || known.arguments.len == 0 && (name == known.name || index != ""):
 		return at // its name may come in pieces
 	case index == "" && id == "":
 		return -1 // neither number nor id: a name begins a call
-	case json.Valid([]byte(known.arguments.String())):
+	case known.arguments.complete():
 		return -1 // a name after complete arguments
 	}
 	return at

@@ -12,7 +12,7 @@ import (
 type Texts struct{ held map[string]string }
 
 // half is the escape of the first half of a surrogate pair at the end of a text.
-var half = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}"$`)
+var half = regexp.MustCompile(`^\\u[dD][89abAB][0-9a-fA-F]{2}"$`)
 
 // Read returns a piece of the text of this name; "" for values of other types.
 func (t *Texts) Read(name string, in gjson.Result) string {
@@ -28,12 +28,12 @@ func (t *Texts) Read(name string, in gjson.Result) string {
 		raw = `"` + held + raw[1:]
 		delete(t.held, name)
 	}
-	if at := half.FindStringIndex(raw); at != nil && !escaped(raw[:at[0]]) {
+	if at := len(raw) - len(`\ud83d"`); at > 0 && half.MatchString(raw[at:]) && !escaped(raw[:at]) {
 		if t.held == nil {
 			t.held = map[string]string{}
 		}
-		t.held[name] = raw[at[0] : len(raw)-1]
-		raw = raw[:at[0]] + `"`
+		t.held[name] = strings.Clone(raw[at : len(raw)-1])
+		raw = raw[:at] + `"`
 	}
 	return gjson.Parse(raw).Str
 }
