@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/tidwall/gjson"
 	"github.com/tmc/langchaingo/llms"
@@ -84,53 +86,77 @@ func Stream(ctx context.Context, m llms.Model, messages []llms.MessageContent, o
 			}
 		}
 	}
-	return func(yield func(Chunk, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		// langchaingo calls back from the goroutine that called it, or from its own: the channel makes one of both.
-		pieces := make(chan Chunk)
-		send := func(c Chunk) error {
-			select {
-			case pieces <- c:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+	return func(yield func(Chunk, error) bool) { streamPlain(ctx, m, messages, options, yield) }
+}
+
+// leave is how long a model may take to notice that nobody waits for its answer any more.
+const leave = 5 * time.Second
+
+// streamPlain is Stream of a model of langchaingo. Such a model calls back from the goroutine that called it or from others, which may
+// live longer than the call and know nothing of ctx: pieces is never closed, and the wait for the model has a bound.
+func streamPlain(ctx context.Context, m llms.Model, messages []llms.MessageContent, options []llms.CallOption, yield func(Chunk, error) bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pieces := make(chan Chunk)
+	send := func(c Chunk) error {
+		select {
+		case pieces <- c:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		var streamed bool
-		var response *llms.ContentResponse
-		var err error
-		options := append(options[:len(options):len(options)], llms.WithStreamingReasoningFunc(func(_ context.Context, reasoning, text []byte) error {
-			if len(reasoning) == 0 {
-				return nil // text comes by the other function
+	}
+	var streamed atomic.Bool
+	options = append(options[:len(options):len(options)], llms.WithStreamingReasoningFunc(func(_ context.Context, reasoning, text []byte) error {
+		if len(reasoning) == 0 {
+			return nil // text comes by the other function
+		}
+		return send(Chunk{Reasoning: string(reasoning)})
+	}), llms.WithStreamingFunc(func(_ context.Context, text []byte) error {
+		streamed.Store(true)
+		return send(Chunk{Content: string(text)})
+	}))
+	var response *llms.ContentResponse // it and err are set when done is closed
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("model panicked: %v", p)
 			}
-			return send(Chunk{Reasoning: string(reasoning)})
-		}), llms.WithStreamingFunc(func(_ context.Context, text []byte) error {
-			streamed = true
-			return send(Chunk{Content: string(text)})
-		}))
-		go func() {
-			defer close(pieces)
-			defer func() {
-				if p := recover(); p != nil {
-					err = fmt.Errorf("model panicked: %v", p)
-				}
-			}()
-			response, err = m.GenerateContent(ctx, Plain(messages), options...)
 		}()
-		for c := range pieces {
+		response, err = m.GenerateContent(ctx, Plain(messages), options...)
+	}()
+	abandon := func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(leave):
+		}
+	}
+	for running := true; running; {
+		select {
+		case c := <-pieces:
 			if !yield(c, nil) {
-				cancel()
-				for range pieces { // until the model has noticed
-				}
+				abandon()
 				return
 			}
-		}
-		if err != nil {
-			yield(Chunk{}, err)
+		case <-done:
+			running = false
+		case <-ctx.Done():
+			abandon()
+			yield(Chunk{}, context.Cause(ctx))
 			return
 		}
-		yield(last(response, streamed), nil)
+	}
+	switch cause := context.Cause(ctx); {
+	case err != nil && cause != nil:
+		yield(Chunk{}, cause)
+	case err != nil:
+		yield(Chunk{}, err)
+	default:
+		yield(last(response, streamed.Load()), nil)
 	}
 }
 

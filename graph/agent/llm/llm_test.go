@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tmc/langchaingo/llms"
@@ -101,6 +103,89 @@ func TestStreamStops(t *testing.T) {
 			require.ErrorIs(t, err, gone)
 		}
 		cancel(gone)
+	}
+}
+
+// rude is a model of langchaingo that ignores its context, or whose goroutines outlive the call.
+type rude struct {
+	llms.Model
+	generate func(say func(text string) error) error
+}
+
+func (m rude) GenerateContent(ctx context.Context, _ []llms.MessageContent, options ...llms.CallOption) (*llms.ContentResponse, error) {
+	var opts llms.CallOptions
+	for _, o := range options {
+		o(&opts)
+	}
+	err := m.generate(func(text string) error { return opts.StreamingFunc(ctx, []byte(text)) })
+	return &llms.ContentResponse{}, err
+}
+
+// A model that calls back after it returned does no harm, whether its answer was read to the end or not: the callback fails.
+func TestLateCallbacks(t *testing.T) {
+	t.Parallel()
+	for _, all := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			returned, over := make(chan struct{}), make(chan struct{})
+			late := make(chan error, 2)
+			m := rude{generate: func(say func(string) error) error {
+				_ = say("Hi")
+				go func() { // waits for a reader when the call returns
+					close(returned)
+					late <- say("waiting")
+				}()
+				go func() {
+					<-over
+					late <- say("late")
+				}()
+				<-returned
+				return nil
+			}}
+			for range Stream(t.Context(), m, nil) {
+				if !all {
+					break
+				}
+				synctest.Wait()
+			}
+			close(over)
+			first, second := <-late, <-late
+			require.True(t, first != nil || second != nil, "the call is over")
+		})
+	}
+}
+
+// A model that ignores its context is left alone: the caller continues, with the cause, soon after it canceled or stopped reading.
+func TestDeafModels(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("gone")
+	for name, stops := range map[string]bool{"canceled": false, "not read any more": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				release := make(chan struct{})
+				m := rude{generate: func(say func(string) error) error {
+					_ = say("Hi")
+					<-release
+					return nil
+				}}
+				began := time.Now()
+				var failure error
+				for _, err := range Stream(ctx, m, nil) {
+					failure = err
+					if stops {
+						break
+					}
+					cancel(gone)
+				}
+				require.LessOrEqual(t, time.Since(began), leave)
+				if !stops {
+					require.ErrorIs(t, failure, gone)
+				}
+				close(release)
+			})
+		})
 	}
 }
 
