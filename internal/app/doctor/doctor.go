@@ -46,11 +46,12 @@ type Finding struct {
 
 // Examination says what Examine looks at.
 type Examination struct {
-	Source  config.Source
-	Environ []string      // of the process; nil: os.Environ
-	Import  time.Duration // what importing one graph may take; 0: a minute
-	Models  bool          // call each model of the declared agents once, which costs what such a call costs
-	Found   func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
+	Source    config.Source
+	Environ   []string      // of the process; nil: os.Environ
+	Import    time.Duration // what importing one graph may take; 0: a minute
+	Models    bool          // call each model of the declared agents once, which costs what such a call costs
+	ModelTime time.Duration // how long a model may take to answer; 0: two minutes
+	Found     func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
 }
 
 // doctor collects findings.

@@ -27,6 +27,7 @@ type patient struct {
 	env     map[string]string
 	environ []string
 	models  bool
+	limit   time.Duration // of a model
 }
 
 // newPatient makes one whose Python has no langgraph: a script that answers as asked.
@@ -59,7 +60,7 @@ func (p *patient) examine() string {
 			Mode: config.Serve, File: filepath.Join(p.dir, "langgraph.json"), Flags: p.flags,
 			Lookup: func(name string) (string, bool) { s, ok := p.env[name]; return s, ok },
 		},
-		Environ: p.environ, Import: 20 * time.Second, Models: p.models,
+		Environ: p.environ, Import: 20 * time.Second, Models: p.models, ModelTime: p.limit,
 	})
 	var text strings.Builder
 	for _, f := range findings {

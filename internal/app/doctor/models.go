@@ -12,6 +12,7 @@ import (
 	"image/draw"
 	"image/png"
 	"log/slog"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,8 +24,14 @@ import (
 	"understudy/internal/config"
 )
 
-// modelTime is how long a model may take to answer.
+// modelTime is how long a model may take to answer, whatever its timeout is.
 const modelTime = 2 * time.Minute
+
+// errLimit is the cause when modelTime is over. Timeouts of the model, and of connections, have other errors.
+var errLimit = errors.New("no answer within doctor's own limit")
+
+// red finds the word in an answer: "rendered" is no color.
+var red = regexp.MustCompile(`(?i)\bred\b`)
 
 // models calls each model of the declared agents once.
 func (d *doctor) models(ctx context.Context, cfg *config.Config) {
@@ -41,7 +48,11 @@ const colorTool = "report_color"
 
 // model asks for the color of an image, or for a color, with a tool to report it where the agent has tools.
 func (d *doctor) model(ctx context.Context, m graphs.Model) {
-	ctx, cancel := context.WithTimeout(ctx, modelTime)
+	limit := d.ModelTime
+	if limit == 0 {
+		limit = modelTime
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w of %s", errLimit, limit))
 	defer cancel()
 	question := message.Human("Name the color of blood in one word.")
 	if m.Image {
@@ -81,7 +92,7 @@ func (d *doctor) model(ctx context.Context, m graphs.Model) {
 		note("calls a tool", len(said.ToolCalls) > 0 && said.ToolCalls[0].Name == colorTool)
 	}
 	if m.Image {
-		note("reads an image", strings.Contains(strings.ToLower(answer), "red"))
+		note("reads an image", red.MatchString(answer))
 	}
 	note("reports usage", said.Usage != nil)
 	if len(works) > 0 {
@@ -102,7 +113,11 @@ func suggestion(err error, place string) string {
 		return "check api_key of " + place
 	case errors.As(err, &said) && said.Status == 404:
 		return "check name and base_url of " + place
-	case errors.Is(err, llm.ErrSlow), errors.Is(err, llm.ErrIdle), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errLimit):
+		return "check that the server has capacity; timeout of " + place + " does not change this limit"
+	case errors.Is(err, llm.ErrIdle):
+		return "check that the server has capacity, or raise idle_timeout of " + place
+	case errors.Is(err, llm.ErrSlow):
 		return "check that the server has capacity, or raise timeout of " + place
 	case errors.As(err, &said):
 		return "check the settings of " + place

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
@@ -18,7 +19,7 @@ func TestModels(t *testing.T) {
 		`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, providertest.Done))
 	cases := []*providertest.Case{
 		{Name: "all", Replies: []providertest.Reply{call}},
-		{Name: "prose", Replies: []providertest.Reply{providertest.Answer("It is blue.")}},
+		{Name: "prose", Replies: []providertest.Reply{providertest.Answer("It is rendered in blue.")}},
 		{Name: "refuses", Replies: []providertest.Reply{providertest.JSON(401, `{"error":{"message":"Incorrect API key: `+providertest.Secret+`"}}`)}},
 		{Name: "claude", Provider: "anthropic", Replies: []providertest.Reply{providertest.Claude("end_turn", providertest.Text(0, "red"))}},
 	}
@@ -40,7 +41,7 @@ func TestModels(t *testing.T) {
 	text := p.examine()
 	require.Regexp(t, `ok model: openai:m answers in \d+\.\d s: calls a tool, reads an image, reports usage →`, text)
 	require.Regexp(t, `ok model: anthropic:m answers in \d+\.\d s: reports usage →`, text)
-	require.Regexp(t, `warning model: openai:m answers in \d+\.\d s; not seen: calls a tool, reads an image, reports usage →  \["It is blue\."\]`, text)
+	require.Regexp(t, `warning model: openai:m answers in \d+\.\d s; not seen: calls a tool, reads an image, reports usage →  \["It is rendered in blue\."\]`, text)
 	require.Contains(t, text, "problem model: openai:m does not answer: model: 401 Unauthorized: Incorrect API key: [redacted] → check api_key of graphs.d.agent.model")
 	require.Contains(t, text, "ok model: scripted: needs no provider")
 	require.NotContains(t, text, providertest.Secret)
@@ -49,4 +50,28 @@ func TestModels(t *testing.T) {
 	require.Equal(t, "report_color", sent[0].Get("tools.0.function.name").Str)
 	require.Equal(t, "image_url", sent[0].Get("messages.0.content.1.type").Str)
 	require.Equal(t, gjson.Null, server.Sent("claude")[0].Get("tools").Type)
+}
+
+// The suggestion names what set the limit: the model's timeout cannot change that of doctor.
+func TestModelsThatTakeLong(t *testing.T) {
+	t.Parallel()
+	cases := []*providertest.Case{
+		{Name: "hangs", Replies: []providertest.Reply{providertest.Hang("")}},
+		{Name: "slow", Replies: []providertest.Reply{providertest.Hang("")}},
+		{Name: "silent", Replies: []providertest.Reply{providertest.Hang(providertest.Data(providertest.Says("Hi")))}},
+	}
+	server := providertest.Serve(cases)
+	defer server.Close()
+	model := func(name, more string) string {
+		return fmt.Sprintf(`{"agent": {"model": {"name": "openai:%s", "base_url": "%s/%s/v1", "api_key": "%s", "retries": 0%s}}}`, name, server.URL, name, providertest.Secret, more)
+	}
+	p := newPatient(t)
+	p.models = true
+	p.write("langgraph.json", `{"graphs": {"a": `+model("slow", `, "timeout": "50ms"`)+`, "b": `+model("silent", `, "idle_timeout": "50ms"`)+`}}`)
+	text := p.examine()
+	require.Contains(t, text, "problem model: openai:slow does not answer: the model did not begin to answer in time (timeout is 50ms) → check that the server has capacity, or raise timeout of graphs.a.agent.model")
+	require.Contains(t, text, "problem model: openai:silent does not answer: the model was silent for too long (idle_timeout is 50ms) → check that the server has capacity, or raise idle_timeout of graphs.b.agent.model")
+	p.limit = 50 * time.Millisecond
+	p.write("langgraph.json", `{"graphs": {"a": `+model("hangs", "")+`}}`)
+	require.Contains(t, p.examine(), "problem model: openai:hangs does not answer: no answer within doctor's own limit of 50ms → check that the server has capacity; timeout of graphs.a.agent.model does not change this limit")
 }
