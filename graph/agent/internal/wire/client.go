@@ -91,14 +91,21 @@ func New(o Options) *Client {
 		o.Log = slog.Default()
 	}
 	if o.Transport == nil {
-		o.Transport = &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 30 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second,
-			ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100, IdleConnTimeout: 90 * time.Second,
-			// A connection that died in silence would take down each request that is sent on it later.
-			HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
-		}
+		o.Transport = transport(ping)
 	}
 	return &Client{opts: o, http: http.Client{Transport: o.Transport, CheckRedirect: follow}, hide: newHider(o), said: map[string]bool{}}
+}
+
+// ping is after how much silence an HTTP/2 connection is checked, and how long the check may take.
+const ping = 15 * time.Second
+
+func transport(ping time.Duration) *http.Transport {
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 30 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 100, IdleConnTimeout: 90 * time.Second,
+		// A connection that died in silence would take down each request that is sent on it later.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping},
+	}
 }
 
 // URL returns where requests go.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -333,4 +334,131 @@ func TestUnreached(t *testing.T) {
 	c := client(Options{})
 	_, again := c.again(t.Context(), &unreached{fmt.Errorf("no answer"), errors.New("connection refused")}, 0)
 	require.True(t, again)
+}
+
+// frozen relays connections to a server until freeze, which stops those that are open: they stay open and nothing passes any more.
+type frozen struct {
+	net.Listener
+	mu     sync.Mutex
+	stops  []chan struct{}
+	opened atomic.Int32
+}
+
+func relay(t *testing.T, to string) *frozen {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &frozen{Listener: l}
+	var wg sync.WaitGroup
+	var conns []net.Conn
+	wg.Go(func() {
+		for {
+			down, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := new(net.Dialer).Dial("tcp", to)
+			if err != nil {
+				_ = down.Close()
+				continue
+			}
+			f.opened.Add(1)
+			stop := make(chan struct{})
+			f.mu.Lock()
+			f.stops, conns = append(f.stops, stop), append(conns, up, down)
+			f.mu.Unlock()
+			for _, pair := range [][2]net.Conn{{up, down}, {down, up}} {
+				wg.Go(func() {
+					buffer := make([]byte, 4096)
+					for {
+						n, err := pair[0].Read(buffer)
+						if err != nil {
+							return
+						}
+						select {
+						case <-stop: // what comes is lost
+						default:
+							_, _ = pair[1].Write(buffer[:n])
+						}
+					}
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		f.mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		f.mu.Unlock()
+		wg.Wait()
+	})
+	return f
+}
+
+func (f *frozen) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, stop := range f.stops {
+		close(stop)
+	}
+	f.stops = nil
+}
+
+// An HTTP/2 connection that dies in silence is noticed by pings, long before the answer is due: a request that was not answered goes to another
+// connection, and an answer that began is cut.
+func TestDeadConnections(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping}, client(Options{}).opts.Transport.(*http.Transport).HTTP2)
+	for name, begun := range map[string]bool{"before the answer": false, "in the answer": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var freeze func()
+			var requests atomic.Int32
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.ProtoMajor != 2 {
+					t.Error("the test needs HTTP/2")
+				}
+				if requests.Add(1) > 1 {
+					_, _ = io.WriteString(w, "data: Hello\n\ndata: end\n\n")
+					return
+				}
+				if begun {
+					_, _ = io.WriteString(w, "data: Hi\n\n")
+					_ = http.NewResponseController(w).Flush()
+				} else {
+					freeze()
+				}
+				<-r.Context().Done()
+			}))
+			srv.EnableHTTP2 = true
+			srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+			srv.StartTLS()
+			defer srv.Close()
+			defer srv.CloseClientConnections()
+			between := relay(t, srv.Listener.Addr().String())
+			freeze = between.freeze
+			tr := transport(50 * time.Millisecond)
+			tr.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+			defer tr.CloseIdleConnections()
+			c := client(Options{URL: "https://" + between.Addr().String(), Transport: tr})
+			text := ""
+			var failure error
+			for chunk, err := range c.Stream(t.Context(), []byte("{}")) {
+				if text += chunk.Content; begun && err == nil {
+					freeze()
+				}
+				failure = err
+			}
+			if begun {
+				require.Equal(t, "Hi", text)
+				require.ErrorIs(t, failure, llm.ErrCut)
+				return
+			}
+			require.NoError(t, failure)
+			require.Equal(t, "Hello", text)
+			require.Equal(t, int32(2), between.opened.Load(), "connections")
+		})
+	}
 }
