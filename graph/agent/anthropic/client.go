@@ -143,6 +143,9 @@ func explain(body []byte, e *llm.Error) {
 	}
 	in := gjson.ParseBytes(body)
 	v := in.Get("error")
+	if e.RequestID == "" { // gateways may drop the header
+		e.RequestID = text(in.Get("request_id"))
+	}
 	if v.IsObject() {
 		in = v
 	} else if text(v) != "" {

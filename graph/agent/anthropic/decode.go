@@ -72,7 +72,7 @@ func (d *decoder) begin(kind string) []json.RawMessage {
 func (d *decoder) Event(_ string, data []byte) (c llm.Chunk, told bool, err error) {
 	in := gjson.ParseBytes(data)
 	if !jsonscan.Valid(data) || !in.IsObject() {
-		return c, false, &wire.Misunderstood{What: "an event that is no JSON object"}
+		return c, false, &wire.Misunderstood{What: "an event that is not a JSON object"}
 	}
 	switch kind := text(in.Get("type")); kind {
 	case "message_start":
@@ -116,7 +116,7 @@ func (d *decoder) Event(_ string, data []byte) (c llm.Chunk, told bool, err erro
 		if kind != "error" && !in.Get("error").IsObject() {
 			return c, false, &wire.Misunderstood{What: "event " + kind}
 		}
-		e := &llm.Error{Status: http.StatusOK, RequestID: text(in.Get("request_id"))}
+		e := &llm.Error{Status: http.StatusOK}
 		explain(data, e)
 		if e.Message == "" {
 			e.Message = in.Raw
@@ -195,7 +195,7 @@ func (d *decoder) start(in gjson.Result) (c llm.Chunk, told bool, err error) {
 	}
 	if d.coerce {
 		if kind != "text" && kind != "tool_use" {
-			return c, false, &wire.Misunderstood{What: "block " + kind + " behind plain text"}
+			return c, false, &wire.Misunderstood{What: "block " + kind + " after plain text"}
 		}
 		c.Content = text(content.Get("text"))
 		return c, !c.Empty(), nil
@@ -251,7 +251,7 @@ func (d *decoder) delta(in gjson.Result) (c llm.Chunk, told bool, err error) {
 	b := d.byIndex[in.Get("index").Int()]
 	if b == nil {
 		if of == "tool_use" {
-			return c, false, &wire.Misunderstood{What: "input of no call"}
+			return c, false, &wire.Misunderstood{What: "tool input without a tool call"}
 		}
 		if b, err = d.add(in.Get("index").Int(), of); err != nil {
 			return c, false, err
@@ -277,7 +277,7 @@ func (d *decoder) delta(in gjson.Result) (c llm.Chunk, told bool, err error) {
 	case "citations_delta":
 		citation := delta.Get("citation")
 		if !citation.IsObject() {
-			return c, false, &wire.Misunderstood{What: "a citation that is no object"}
+			return c, false, &wire.Misunderstood{What: "a citation that is not an object"}
 		}
 		fields.SetText("type", "text")
 		fields.Set("citations", json.RawMessage("["+citation.Raw+"]"))

@@ -258,6 +258,8 @@ func errorCases() []*Case {
 		{Name: "busy", Replies: []Reply{JSON(429, `{}`, Soon...), JSON(500, `{}`, Soon...), hello}, Want: Want{Answer: "Hello", Calls: 3}},
 		{Name: "busy-for-long", Replies: []Reply{JSON(429, `{"error":{"message":"tomorrow"}}`, "Retry-After", "3600")}, Want: Want{Error: "429 Too Many Requests: tomorrow", Calls: 1}},
 		{Name: "no-money", Replies: []Reply{JSON(429, `{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}`, Soon...)}, Want: Want{Error: "insufficient_quota", Calls: 1}},
+		{Name: "request-id", Replies: []Reply{JSON(400, `{"error":{"message":"no"}}`, "X-Request-Id", "req_7")}, Want: Want{Error: "400 Bad Request: no [request ID req_7]", Calls: 1}},
+		{Name: "request-id-claude", Provider: "anthropic", Replies: []Reply{JSON(400, `{"type":"error","error":{"type":"invalid_request_error","message":"no"},"request_id":"req_8"}`)}, Want: Want{Error: "400 Bad Request: no (invalid_request_error) [request ID req_8]", Calls: 1}},
 		{Name: "bad-request", Replies: []Reply{JSON(400, `{"error":{"message":"no"}}`)}, Want: Want{Error: "400 Bad Request: no", Calls: 1}},
 	}
 	for _, c := range all {
