@@ -21,7 +21,7 @@ var errUnwell = errors.New("problems were found")
 func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what a server needs, and say how to mend it",
+		Short: "Check what a server needs, and say how to fix it",
 		Long: `Checks the configuration, environment variables, the data folder or the Postgres database, Redis,
 the port, Python, and each graph (imported in a process of its own). It prints what it finds as it finds
 it, changes nothing, and may be run beside a server. Exit code 0: all is well, warnings aside; 1: there are problems.`,

@@ -114,7 +114,7 @@ func answerParts(m message.Message) []llms.ContentPart {
 		if fixed, err := message.Arguments(args); err == nil {
 			args = string(fixed)
 		} else {
-			args = string(jsonObject("arguments", args)) // they refuse arguments that are no object, too
+			args = string(jsonObject("arguments", args)) // they also refuse arguments that are not an object
 		}
 		parts = append(parts, llm.Part{Provider: provider, ContentPart: toolCall(call.ID, call.Name, args)})
 	}
@@ -235,7 +235,7 @@ func dataPart(kind string, v gjson.Result) (llms.ContentPart, error) {
 	}
 	raw, err := base64.StdEncoding.DecodeString(data)
 	if err != nil {
-		return nil, fmt.Errorf("a content block of type %q: its data is no base64: %w", kind, err)
+		return nil, fmt.Errorf("a content block of type %q: its data is not valid base64: %w", kind, err)
 	}
 	return llms.BinaryContent{MIMEType: mime, Data: raw}, nil
 }

@@ -100,7 +100,7 @@ func TestForModel(t *testing.T) {
 		{"a removal", message.Remove("x"), llms.MessageContent{}, "cannot be sent to a model"},
 		{"an unknown block", message.Message{Type: message.TypeHuman, Content: message.Content{Blocks: []json.RawMessage{block(`{"type":"hologram"}`)}}}, llms.MessageContent{}, `type "hologram"`},
 		{"no data", message.Message{Type: message.TypeHuman, Content: message.Content{Blocks: []json.RawMessage{block(`{"type":"audio","url":"u"}`)}}}, llms.MessageContent{}, "has no data"},
-		{"bad data", message.Message{Type: message.TypeHuman, Content: message.Content{Blocks: []json.RawMessage{block(`{"type":"image","base64":"?"}`)}}}, llms.MessageContent{}, "no base64"},
+		{"bad data", message.Message{Type: message.TypeHuman, Content: message.Content{Blocks: []json.RawMessage{block(`{"type":"image","base64":"?"}`)}}}, llms.MessageContent{}, "not valid base64"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -178,7 +178,7 @@ func (c ToolCall) args(expand func(string) string) (string, error) {
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &object); err != nil {
-		return "", fmt.Errorf("args of %s: %q is no JSON object", c.Name, text)
+		return "", fmt.Errorf("args of %s: %q is not a JSON object", c.Name, text)
 	}
 	return text, nil
 }

@@ -118,7 +118,7 @@ func TestMistakes(t *testing.T) {
 		`[{"content": "x", "words": "3"}]`: "has content and words",
 		`[{"words": "-1"}]`:                "is no number",
 		`[{"tool_calls": [{}]}]`:           "a tool call has no name",
-		`[{"tool_calls": [{"name":"a","args":1}]}]`: "is no JSON object",
+		`[{"tool_calls": [{"name":"a","args":1}]}]`: "is not a JSON object",
 		`[{"chunk": "line"}]`:                       `chunk: "line"; write`,
 		`[{"delay": "long"}]`:                       `"long" is no delay`,
 		`{"answers": [{}], "chunk": "0"}`:           `chunk: "0"; write`,
