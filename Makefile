@@ -33,6 +33,10 @@ dev: build ## serve the example graphs (PORT=0: on a free port); makes .venv whe
 build: ## build bin/understudy, static
 	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -o bin/understudy ./cmd/understudy
 
+.PHONY: docs
+docs: ## write the documentation as a web site that needs no server to bin/docs; every server has it at /docs
+	@$(GO) run ./docs/build -out bin/docs
+
 .PHONY: test
 test: ## install what the tests need, then run everything that has to pass before a change lands
 	@.ci/phases setup check race 'killloop-short chaos-short conformance-server conformance-proxy-short conformance-cluster-short conformance-go-short'

@@ -23,6 +23,7 @@ require (
 	github.com/tinylib/msgp v1.6.5
 	github.com/tmc/langchaingo v0.1.14
 	github.com/valyala/fasthttp v1.51.0
+	github.com/yuin/goldmark v1.8.7
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gofiber/fiber/v2"
-
 	"understudy/compat"
 	"understudy/internal/jsonobj"
 )
@@ -101,7 +99,8 @@ var operations = []operation{
 	{"get", "/readyz", "System", "Whether requests should be sent here", nil, "", nil},
 	{"get", "/info", "System", "Version and abilities", nil, "", nil},
 	{"get", "/metrics", "System", "Metrics, as Prometheus reads them or as JSON", nil, "text/plain", []string{"format:string"}},
-	{"get", "/docs", "System", "This description as a page", nil, "text/html", nil},
+	{"get", "/docs", "System", "The documentation, and this description as pages in which requests can be tried", nil, "text/html", nil},
+	{"get", "/docs/{page}", "System", "A page of the documentation, or a file that it uses", nil, "text/html", nil},
 	{"get", "/openapi.json", "System", "This description", nil, "", nil},
 }
 
@@ -234,7 +233,8 @@ func (o operation) append(b []byte) []byte {
 	b = append(b, ']')
 	if o.body != nil {
 		b = append(b, `,"requestBody":{"required":true,"content":{"application/json":{"schema":`...)
-		b = append(o.body.AppendJSON(b, false), `}}}`...)
+		b = appendExample(o.body.AppendJSON(b, false), examples()[o.method+" "+o.path].Request)
+		b = append(b, `}}}`...)
 	}
 	b = append(b, `,"responses":{`...)
 	switch o.answer {
@@ -247,44 +247,17 @@ func (o operation) append(b []byte) []byte {
 		} else {
 			b = append(b, `{}`...)
 		}
-		b = append(b, `}}}`...)
+		b = append(appendExample(b, examples()[o.method+" "+o.path].Response), `}}}`...)
 	default:
-		b = append(b, `"200":{"description":"Done","content":{"`+o.answer+`":{"schema":{"type":"string"}}}}`...)
+		b = append(b, `"200":{"description":"Done","content":{"`+o.answer+`":{"schema":{"type":"string"}`...)
+		b = append(appendExample(b, examples()[o.method+" "+o.path].Response), `}}}`...)
 	}
 	return append(b, `,"default":{"description":"The request failed","content":{"application/json":{"schema":{"$ref":"#/components/schemas/Error"}}}}}}`...)
 }
 
-// docs shows the description as a self-contained page without scripts.
-func (s *Server) docs(c *fiber.Ctx) error {
-	var b strings.Builder
-	b.WriteString(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>API</title><style>
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1d2430;background:#fff}
-h2{margin:2.5rem 0 .5rem;font-size:1.2rem}details{border-top:1px solid #d8dde6;padding:.45rem 0}summary{cursor:pointer}
-code,pre{font:14px/1.5 ui-monospace,monospace}b{display:inline-block;width:4.2rem;font:600 12px ui-monospace,monospace;text-transform:uppercase;color:#3457b2}
-small{color:#5b6675;margin-left:.6rem}pre{background:#f4f6f9;padding:.8rem;overflow:auto;white-space:pre-wrap}
-@media(prefers-color-scheme:dark){body{color:#dfe4ec;background:#14181f}details{border-color:#2b3240}pre{background:#1c222c}b{color:#8fabff}small{color:#96a1b2}}
-</style></head><body><h1>API</h1><p>Version <code>` + escape(s.opts.Version) + `</code>. Machine-readable: <a href="openapi.json">openapi.json</a>.</p>`)
-	tag := ""
-	for _, o := range s.served() {
-		if o.tag != tag {
-			tag = o.tag
-			b.WriteString("<h2>" + escape(tag) + "</h2>")
-		}
-		b.WriteString("<details><summary><b>" + o.method + "</b><code>" + escape(o.path) + "</code><small>" + escape(o.summary) + "</small></summary>")
-		if len(o.query) > 0 {
-			b.WriteString("<p>Query: <code>" + escape(strings.Join(o.query, ", ")) + "</code></p>")
-		}
-		if o.body != nil {
-			b.WriteString("<pre>" + escape(string(compat.Indent(o.body.AppendJSON(nil, true)))) + "</pre>")
-		}
-		b.WriteString("</details>")
+func appendExample(b []byte, example []byte) []byte {
+	if len(example) == 0 {
+		return b
 	}
-	b.WriteString("</body></html>")
-	c.Set(fiber.HeaderContentType, "text/html; charset=utf-8")
-	c.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	return c.SendString(b.String())
-}
-
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
+	return append(append(b, `,"example":`...), example...)
 }

@@ -15,6 +15,7 @@ import (
 	"understudy/id"
 	"understudy/internal/logctx"
 	"understudy/internal/room"
+	"understudy/internal/site"
 )
 
 // ErrShutdown is the cause of streams and requests that end because Serve does.
@@ -30,6 +31,7 @@ type Server struct {
 	slots   budget // of open streams
 	reads   budget // memory of long answers
 	openapi []byte
+	pages   func() (site.Site, error) // of the documentation
 
 	// Requests continue after streams have ended. These two contexts have the lifetime of the server.
 	streaming  context.Context
@@ -88,6 +90,7 @@ func New(o Options) *Server {
 	s.app.Use(s.enter)
 	s.routes()
 	s.openapi = s.describe()
+	s.pages = s.buildDocs()
 	return s
 }
 

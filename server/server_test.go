@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -299,10 +301,55 @@ func TestDescription(t *testing.T) {
 		}
 		require.True(t, described[path], path)
 	}
-	res, page := w.ask(t, "GET", "/docs", "")
-	require.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
-	require.Contains(t, page, "/threads/{thread_id}/runs/stream")
-	require.NotRegexp(t, `(src|href)="(https?:)?//`, page)
+}
+
+// The pages and files that a browser loads, from each address of the first page, exist, and nothing is loaded from elsewhere.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.MountPrefix = "agents" })
+	attribute := regexp.MustCompile(`(?:src|href)="([^"#]+)`)
+	for _, start := range []string{"/docs", "/docs/api.html", "/agents/docs", "/agents/docs/overlay.html"} {
+		res, page := w.ask(t, "GET", start, "")
+		require.Equal(t, 200, res.StatusCode, start)
+		require.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
+		base, err := url.Parse(start)
+		require.NoError(t, err)
+		if given := regexp.MustCompile(`<base href="([^"]+)">`).FindStringSubmatch(page); given != nil {
+			base, err = base.Parse(given[1])
+			require.NoError(t, err)
+		}
+		links := attribute.FindAllStringSubmatch(page, -1)
+		require.Greater(t, len(links), 10)
+		for _, link := range links {
+			if link[1] == "docs/" {
+				continue // the base
+			}
+			to, err := base.Parse(link[1])
+			require.NoError(t, err)
+			if to.Host != "" {
+				require.NotRegexp(t, `(src|<link[^>]*href)="`+regexp.QuoteMeta(link[1]), page, "loaded from elsewhere")
+				continue
+			}
+			res, body := w.ask(t, "GET", to.Path, "")
+			require.Equal(t, 200, res.StatusCode, "%s on %s", to, start)
+			require.NotEmpty(t, body)
+			require.NotEmpty(t, res.Header.Get("Content-Type"), to)
+		}
+	}
+	res, _ := w.ask(t, "GET", "/docs/nothing.html", "")
+	require.Equal(t, 404, res.StatusCode)
+	for _, accepts := range []string{"gzip", "identity"} {
+		res, body := w.ask(t, "GET", "/docs/swagger-ui.css", "", "Accept-Encoding", accepts)
+		if accepts == "gzip" {
+			require.Equal(t, "gzip", res.Header.Get("Content-Encoding"))
+			unpacked, err := gzip.NewReader(strings.NewReader(body))
+			require.NoError(t, err)
+			b, err := io.ReadAll(unpacked)
+			require.NoError(t, err)
+			body = string(b)
+		}
+		require.Contains(t, body, ".swagger-ui")
+	}
 }
 
 func TestMetrics(t *testing.T) {

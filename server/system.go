@@ -21,6 +21,7 @@ func (s *Server) systemRoutes(meta bool) {
 	s.route("GET", "/metrics", s.showMetrics)
 	s.route("GET", "/openapi.json", func(c *fiber.Ctx) error { return sendJSON(c, s.openapi) })
 	s.route("GET", "/docs", s.docs)
+	s.route("GET", "/docs/{page}", s.docs)
 }
 
 func (s *Server) info(c *fiber.Ctx) error {

@@ -24,7 +24,7 @@ const module = "understudy"
 // layers are the packages from top to bottom: one may import what stands below it, and its own layer only where peers are named.
 // A package belongs to the longest prefix that is listed.
 var layers = [][]string{
-	{"cmd", "conformance", "bench"},
+	{"cmd", "conformance", "bench", "docs/build"},
 	{""},             // the root package, which embedders import
 	{"internal/app"}, // puts the parts together
 	{"server"},
@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"eventstore/overlay", "checkpointer/saver"}, // they know what graphs send and the event store
 	{"graph", "checkpointer", "eventstore", "bridge"},
 	{"id"},
-	{"internal"},
+	{"internal", "docs"},
 }
 
 // peers may import within their layer.

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/docs"
+	"understudy/internal/fault"
+	"understudy/internal/site"
+)
+
+// docsPolicy lets pages of the documentation load and ask only this server. The foreign scripts set styles.
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
+
+// buildDocs returns a function that makes the documentation's site on its first call.
+func (s *Server) buildDocs() func() (site.Site, error) {
+	return sync.OnceValues(func() (site.Site, error) {
+		return site.Build(site.Options{Docs: docs.Files, OpenAPI: s.openapi, Version: s.opts.Version, Live: true})
+	})
+}
+
+// docs serves the documentation. Its first page is at /docs, as LangGraph Server's reference is.
+func (s *Server) docs(c *fiber.Ctx) error {
+	pages, err := s.pages()
+	if err != nil {
+		return err
+	}
+	name := c.Params("page")
+	if name == "" {
+		name = "index.html"
+	}
+	f, ok := pages[name]
+	if !ok {
+		return fault.New(fault.NotFound, "there is no such page; the first one is /docs")
+	}
+	body := f.Body
+	if strings.HasSuffix(c.Path(), "/docs") { // links are relative to a folder, which this address lacks
+		body = bytes.Replace(body, []byte("<head>"), []byte(`<head><base href="docs/">`), 1)
+	}
+	if f.Gzip {
+		if c.AcceptsEncodings("gzip") == "gzip" {
+			c.Set(fiber.HeaderContentEncoding, "gzip")
+		} else if body, err = f.Plain(); err != nil {
+			return err
+		}
+		c.Vary(fiber.HeaderAcceptEncoding)
+	}
+	c.Set(fiber.HeaderContentType, f.Type)
+	c.Set(fiber.HeaderCacheControl, "no-cache")
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set("Content-Security-Policy", docsPolicy)
+	return c.Send(body)
+}
+
+// OpenAPI returns the description of the API, as at /openapi.json.
+func (s *Server) OpenAPI() []byte { return s.openapi }
