@@ -112,18 +112,12 @@ func checkSlowReaders(t *testing.T, flags map[string]string) {
 		}
 		open = append(open, post(at, fmt.Sprintf(`{"assistant_id":"g","input":{"n":%d},"stream_mode":["custom"]}`, events)))
 	}
-	for range streams { // the graphs do not wait for readers, of whom none has read yet
-		select {
-		case <-graphs.said:
-		case <-time.After(2 * time.Minute):
-			t.Fatal("a graph waits for its reader")
-		}
-	}
+	said := make(chan struct{}) // all that the graphs emit
 	for _, resp := range open {
 		group.Go(func() {
 			defer resp.Body.Close()
 			next := 0
-			for lines := bufio.NewScanner(resp.Body); ; {
+			for lines := bufio.NewScanner(hesitant{resp.Body, said}); ; {
 				if !lines.Scan() {
 					if lines.Err() != nil || next != events {
 						t.Errorf("stream: cut after %d events: %v", next, lines.Err())
@@ -140,7 +134,31 @@ func checkSlowReaders(t *testing.T, flags map[string]string) {
 			}
 		})
 	}
+	for range streams { // the graphs do not wait for their readers
+		select {
+		case <-graphs.said:
+		case <-time.After(5 * time.Minute):
+			t.Fatal("a graph waits for its reader")
+		}
+	}
+	close(said)
 	group.Wait()
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// hesitant reads little, but often enough not to be taken for stuck, until hurry is closed.
+type hesitant struct {
+	io.Reader
+
+	hurry <-chan struct{}
+}
+
+func (h hesitant) Read(b []byte) (int, error) {
+	select {
+	case <-h.hurry:
+	case <-time.After(5 * time.Second):
+		b = b[:min(len(b), 16<<10)]
+	}
+	return h.Reader.Read(b)
 }
