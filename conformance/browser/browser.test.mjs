@@ -25,6 +25,7 @@ const browser = await launch();
 const pages = await servePages({
   ...Object.fromEntries(await Promise.all(Object.entries(releases).map(async ([label, sdk]) => [label, await bundlePage(sdk)]))),
   readme: await bundleReadme(BASE_URL, "agent"),
+  blocks: await bundleReadme(BASE_URL, "agent", true),
 });
 after(async () => {
   await browser.close();
@@ -245,13 +246,13 @@ for (const label of Object.keys(releases)) {
   });
 }
 
-test("the example of the README", { timeout: 180_000 }, async () => {
+for (const [content, name] of [["strings", "readme"], ["content blocks", "blocks"]]) test(`the example of the README with ${content}`, { timeout: 180_000 }, async () => {
   const page = await browser.newPage();
   try {
     const errors = [];
     page.on("pageerror", (error) => errors.push(String(error)));
     page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
-    await page.goto(`${pages.url}/readme`);
+    await page.goto(`${pages.url}/${name}`);
     for (const n of [3, 4]) {
       await page.fill("input", `say ${n}`);
       await page.keyboard.press("Enter");

@@ -22,11 +22,12 @@ export async function bundleAssistant() {
   return (await build({ ...options, entryPoints: [`${here}page/assistant.jsx`] })).outputFiles[0].text;
 }
 
-/** The example for React in README.md, for the given server and graph. */
-export async function bundleReadme(api, assistant) {
+/** The example for React in README.md, for the given server and graph. With blocks it sends a list of content blocks in place of a string. */
+export async function bundleReadme(api, assistant, blocks = false) {
   const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
   const example = readme.match(/```jsx\n([\s\S]*?)```/)[1];
   const contents = example.replace(/apiUrl: "[^"]*"/, () => `apiUrl: ${JSON.stringify(api)}`).replace(/assistantId: "[^"]*"/, () => `assistantId: ${JSON.stringify(assistant)}`)
+    .replace('content: form.get("text")', (text) => (blocks ? 'content: [{ type: "text", text: form.get("text") }]' : text))
     + '\nimport { createRoot } from "react-dom/client";\ncreateRoot(document.getElementById("root")).render(<Chat />);\n';
   return (await build({ ...options, stdin: { contents, loader: "jsx", resolveDir: here } })).outputFiles[0].text;
 }
