@@ -132,3 +132,6 @@ func TestFramesAreAllocatedOnce(t *testing.T) {
 		}
 	}
 }
+
+// Made counts the workers that were ever started.
+func (p *Pool) Made() int { return int(p.made.Load()) }

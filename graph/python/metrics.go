@@ -77,14 +77,18 @@ func (p *Pool) census() (c census) {
 // errStarting: no worker has loaded the graphs yet.
 var errStarting = errors.New("no worker has loaded the graphs yet")
 
-// Never returns why no worker has ever become ready, once starts have failed for this long; nil before that.
+// Never returns why no worker has ever become ready, a *StartError, once starts have failed for this long, or at once when they are hopeless; nil before
+// that.
 func (p *Pool) Never(failing time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.greeting != nil || p.failures < startFailures || time.Since(p.failing) < failing {
+	switch {
+	case p.greeting != nil || p.failures == 0:
+		return nil
+	case !p.cause.Hopeless && (p.failures < startFailures || time.Since(p.failing) < failing):
 		return nil
 	}
-	return p.failure
+	return p.cause
 }
 
 // Up returns why runs cannot be executed now: no worker is there yet, or none starts any more. It does not wait. It returns nil while a dead

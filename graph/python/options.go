@@ -37,6 +37,9 @@ type Options struct {
 	// Loaded is called once for each graph when the first worker has imported it, or failed to: err is then a *graph.Failure with the
 	// traceback. It must not block. Reload does not call it. nil: no calls.
 	Loaded func(name string, err error, took time.Duration)
+	// Unstartable is called when the interpreter cannot run a worker at all. If it returns true the caller ends with the error of Never, and the failure is
+	// not logged. It must not block. nil: it is logged.
+	Unstartable func() bool
 	// Registry registers metrics of the processes; nil: not exported.
 	Registry prometheus.Registerer
 }

@@ -36,7 +36,7 @@ func (w *worker) pipe(r io.Reader, name string, keep bool) {
 			}
 			if now := time.Now(); w.said.lets(now, len(line)) {
 				if text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "?"); text != "" {
-					w.pool.line(w.pid, logLine{level: 20, source: name, text: text})
+					w.print(logLine{level: 20, source: name, text: text})
 				}
 			} else {
 				rest, _ := lines.Peek(lines.Buffered())
@@ -51,6 +51,52 @@ func (w *worker) pipe(r io.Reader, name string, keep bool) {
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
+	}
+}
+
+// maxHeld is how many lines are kept of what a worker writes before its own code runs.
+const maxHeld = 1000
+
+// print logs a line that the worker wrote. Until its own code runs, lines are held: if it never does, they are the details of a failure that is logged in one
+// piece.
+func (w *worker) print(line logLine) {
+	w.mu.Lock()
+	hold := !w.spoke
+	if hold && len(w.held) < maxHeld {
+		w.held = append(w.held, line)
+	}
+	w.mu.Unlock()
+	if !hold {
+		w.pool.line(w.pid, line)
+	}
+}
+
+// speaks is called when the worker's own code runs.
+func (w *worker) speaks() {
+	w.mu.Lock()
+	held := w.held
+	w.spoke, w.held = true, nil
+	w.mu.Unlock()
+	for _, line := range held {
+		w.pool.line(w.pid, line)
+	}
+}
+
+func (w *worker) hasSpoken() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.spoke
+}
+
+// confess logs, as details, what a worker wrote whose own code never ran.
+func (w *worker) confess() {
+	w.mu.Lock()
+	held := w.held
+	w.held = nil
+	w.mu.Unlock()
+	for _, line := range held {
+		line.level = 10
+		w.pool.line(w.pid, line)
 	}
 }
 

@@ -50,6 +50,7 @@ type Pool struct {
 	greeter  *generation   // its generation
 	started  chan struct{} // closed when the first worker became ready or failed to
 	failure  error         // why workers do not start; nil once one has
+	cause    *StartError   // the same for operators
 	failures int           // of consecutive starts
 	failing  time.Time     // time of the first of them
 	patient  bool          // the last failure may be temporary
@@ -138,6 +139,9 @@ func (p *Pool) keep(ctx context.Context, all *sync.WaitGroup) {
 		default:
 		}
 		w = nil
+		if p.isHopeless() {
+			backoff = p.lastBackoff
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(backoff):
@@ -181,7 +185,7 @@ func (p *Pool) work(ctx context.Context, w *worker) {
 	case <-w.ready:
 	default:
 		if ctx.Err() == nil {
-			p.failed(w, err)
+			p.failed(ctx, w, err)
 		}
 	}
 	if ctx.Err() == nil && !w.isDoomed() {
@@ -257,12 +261,16 @@ func (p *Pool) slow(w *worker, name string) {
 }
 
 // failed notes that a worker died before it was ready. Later workers skip a graph whose import killed it.
-func (p *Pool) failed(w *worker, err error) {
+func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	text := w.tail.String()
 	if text == "" {
 		text = "it wrote nothing to stderr"
 	}
 	name, verdict, dismissed := w.epitaph()
+	var hopeless error
+	if verdict == "" && !dismissed && !w.hasSpoken() {
+		hopeless = w.gen.probe(ctx)
+	}
 	late := name == "" && verdict != "" // it did not die, but exceeded its time
 	outside := verdict == "" && killedFromOutside(err)
 	switch {
@@ -276,6 +284,9 @@ func (p *Pool) failed(w *worker, err error) {
 	w.startErr = fmt.Errorf("a worker died while it loaded the graphs (%w): %s", err, text)
 	if late { // its last output may not be the cause
 		w.startErr = fmt.Errorf("a worker had to be ended before it loaded a graph: %w (it wrote: %s)", err, lastLine(text))
+	}
+	if hopeless != nil {
+		w.startErr = fmt.Errorf("%s is not a Python interpreter: %w", w.gen.opts.Python, hopeless)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -298,8 +309,22 @@ func (p *Pool) failed(w *worker, err error) {
 		p.failures = max(p.failures, startFailures)
 	}
 	p.failure = w.startErr
-	p.tellFailure(w, name, late)
+	p.cause = &StartError{Reason: lastLine(w.startErr.Error()), Interpreter: w.gen.opts.Python, Graph: name, Hopeless: hopeless != nil}
+	switch {
+	case hopeless != nil || w.pid == 0:
+		p.cause.Fix = otherPython
+	case name == "" && !late:
+		p.cause.Fix = Fix(p.cause.Interpreter, p.cause.Reason)
+	}
+	p.tellFailure(p.cause)
 	p.begun()
+}
+
+// isHopeless reports that the interpreter cannot run a worker.
+func (p *Pool) isHopeless() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failures > 0 && p.cause != nil && p.cause.Hopeless
 }
 
 // killedFromOutside reports signals that an import does not send to itself by accident.

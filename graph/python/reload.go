@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"understudy/graph"
@@ -21,6 +22,15 @@ type generation struct {
 	first    bool                      // of the pool
 	shown    map[string]bool           // graphs whose first import was reported
 	slow     map[string]bool           // graphs whose import was logged as slow
+
+	probing   sync.Once
+	notPython error // found by probing
+}
+
+// probe returns what shows that the interpreter is none; nil when it is one. It is tried once.
+func (g *generation) probe(ctx context.Context) error {
+	g.probing.Do(func() { g.notPython = notPython(ctx, &g.opts) })
+	return g.notPython
 }
 
 func newGeneration(opts Options) *generation {

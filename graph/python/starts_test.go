@@ -84,8 +84,66 @@ func TestWorkersThatCannotStart(t *testing.T) {
 			require.Equal(t, 1, strings.Count(text, "no worker starts"), text)
 			require.Contains(t, text, o.Python)
 			require.Contains(t, text, c.mend)
+			require.NotContains(t, text, "Traceback", "details are logged as such")
+			require.NotContains(t, text, "graph output")
 		})
 	}
+}
+
+// A program that runs no Python is recognized at once, and named once with what to do: by the log, or by the caller when that ends. It is not started again
+// and again.
+func TestProgramsThatAreNoPython(t *testing.T) {
+	t.Parallel()
+	program := func(mode os.FileMode, text string) string {
+		file := filepath.Join(t.TempDir(), "program")
+		require.NoError(t, os.WriteFile(file, []byte(text), mode))
+		return file
+	}
+	for name, file := range map[string]string{
+		"does nothing": "/bin/true", "fails": "/bin/false", "refuses": "/bin/ls", "repeats": "/bin/echo",
+		"a script that prints": program(0o700, "#!/bin/sh\necho understudy\necho some >&2\n"), "no program": program(0o700, "\x00\x01"), "not for us": program(0o600, "#!/bin/sh\n"),
+	} {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, the caller ends: %v", name, ends), func(t *testing.T) {
+				t.Parallel()
+				log := &lines{}
+				asked := make(chan struct{}, 1000)
+				p := run(t, python.Options{
+					Python: file, Dir: t.TempDir(), Graphs: map[string]python.Spec{"g": {Path: "./g.py:graph"}}, Workers: 2,
+					Logger: slog.New(slog.NewTextHandler(log, nil)), Unstartable: func() bool { asked <- struct{}{}; return ends },
+				})
+				require.Error(t, p.Ready(t.Context()))
+				<-asked
+				var why *python.StartError
+				require.ErrorAs(t, p.Never(time.Hour), &why)
+				require.True(t, why.Hopeless)
+				require.Equal(t, file, why.Interpreter)
+				require.Contains(t, why.Reason, file+" is not a Python interpreter")
+				require.Contains(t, why.Fix, "--python")
+				require.Regexp(t, `^no worker starts\n  reason  .*\n  interpreter  .*\n  fix  .*$`, why.Error())
+				if ends {
+					require.Empty(t, log.String())
+				} else {
+					await(t, "the log", func() bool { return log.String() != "" })
+					require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+					require.Contains(t, log.String(), "is not a Python interpreter")
+				}
+				require.LessOrEqual(t, p.Made(), 2)
+			})
+		}
+	}
+}
+
+// What a worker writes before its own code runs is logged when that does.
+func TestOutputBeforeTheWorker(t *testing.T) {
+	t.Parallel()
+	o, log := options(t), &lines{}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte("import sys\nprint('early', file=sys.stderr)\n"), 0o600))
+	o.Env, o.Workers, o.Logger = append(o.Env, "PYTHONPATH="+dir), 1, slog.New(slog.NewTextHandler(log, nil))
+	p := start(t, o)
+	well(t, p)
+	require.Contains(t, log.String(), "line=early")
 }
 
 // The fix for a virtual environment without pip begins with pip.

@@ -49,6 +49,8 @@ type worker struct {
 	calls     map[uint64]*call
 	next      uint64
 	greeting  hello
+	spoke     bool      // it has sent a message: its own code runs
+	held      []logLine // what it wrote before
 	isReady   bool
 	out0      bool          // out of service
 	why       error         // error of its runs when it is killed at killAt; nil: graph.ErrWorkerDied
@@ -180,6 +182,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	_ = stdout.SetReadDeadline(deadline)
 	_ = stderr.SetReadDeadline(deadline)
 	pipes.Wait()
+	w.confess()
 
 	w.mu.Lock()
 	why := w.killWhy
@@ -201,7 +204,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	w.reading.Wait()
 	log.Debug("worker ended", "status", fmt.Sprint(waitErr))
-	if waitErr == nil && readErr != nil && !errors.Is(readErr, io.EOF) && !errors.Is(readErr, net.ErrClosed) {
+	if waitErr == nil && readErr != nil && w.hasSpoken() && !errors.Is(readErr, io.EOF) && !errors.Is(readErr, net.ErrClosed) {
 		return readErr // it was stopped after an invalid frame
 	}
 	return waitErr
@@ -452,10 +455,15 @@ func refusedMessage(number uint64, why error) func([]byte) []byte {
 
 func (w *worker) read(conn net.Conn) error {
 	r := bufio.NewReaderSize(conn, 64<<10)
+	spoke := false
 	for {
 		body, err := readFrame(r)
 		if err != nil {
 			return err
+		}
+		if !spoke {
+			spoke = true
+			w.speaks()
 		}
 		if err := decode(body, w); err != nil {
 			return err

@@ -26,7 +26,7 @@ func (s *Server) addPython() error {
 	if err != nil || len(opts.Graphs) == 0 {
 		return err
 	}
-	opts.Logger, opts.Registry, opts.Loaded = s.log, s.registry, s.loaded
+	opts.Logger, opts.Registry, opts.Loaded, opts.Unstartable = s.log, s.registry, s.loaded, s.needsPython
 	s.pool = python.New(opts)
 	for _, g := range s.cfg.Graphs {
 		if !g.IsPython() {
@@ -102,16 +102,24 @@ var ErrNoGraphs = errors.New("no graph loads")
 // hopeless is how long workers must have failed to start before the server ends.
 const hopeless = 10 * time.Second
 
-// watchGraphs returns an ErrNoGraphs when no graph of the server can be used: the only ones are Python graphs, and none of them imports, or no
-// worker has ever started.
-func (s *Server) watchGraphs(ctx context.Context) error {
+// needsPython reports whether the server ends when none of its Python graphs can be used: there are no others.
+func (s *Server) needsPython() bool {
 	if s.pool == nil || s.cfg.AllowBrokenGraphs {
-		return nil
+		return false
 	}
 	for _, name := range s.graphs.Names() {
 		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
-			return nil
+			return false
 		}
+	}
+	return true
+}
+
+// watchGraphs returns an ErrNoGraphs when no graph of the server can be used: the only ones are Python graphs, and none of them imports, or no
+// worker has ever started.
+func (s *Server) watchGraphs(ctx context.Context) error {
+	if !s.needsPython() {
+		return nil
 	}
 	for tick := time.NewTicker(time.Second / 4); ; {
 		if err := s.pool.Never(hopeless); err != nil {

@@ -223,6 +223,16 @@ func TestServeWithBrokenGraphs(t *testing.T) {
 		require.Equal(t, 3, p.ends())
 		require.Contains(t, p.log.String(), "No module named 'langgraph'")
 	})
+	t.Run("no Python", func(t *testing.T) {
+		t.Parallel()
+		for _, program := range []string{"/bin/true", "/bin/ls"} {
+			p := startIn(t, newProject(t), program, "serve")
+			require.Equal(t, 3, p.ends())
+			require.Equal(t, 1, strings.Count(p.log.String(), "no worker starts"), p.log.String())
+			require.Contains(t, p.log.String(), program+" is not a Python interpreter")
+			require.NotContains(t, p.log.String(), "graph output")
+		}
+	})
 	t.Run("some", func(t *testing.T) {
 		t.Parallel()
 		pr := newProject(t)
