@@ -51,11 +51,19 @@ setup: ## install what the tests need: Debian packages, Python and JavaScript pa
 	@conformance/setup >/dev/null
 
 .PHONY: check
-check: ## formatting, go.mod, vet, golangci-lint
+check: ## formatting, go.mod, vet, golangci-lint, builds for other systems
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
 	@$(GO) mod tidy -diff
 	@$(GO) vet ./...
 	@$(MAKE) lint
+	@$(MAKE) cross
+
+# Where releases are for, and this machine is not.
+CROSS := windows/amd64 darwin/arm64 linux/arm64
+
+.PHONY: cross
+cross: ## build everything for other systems
+	@for target in $(CROSS); do GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build ./... || { echo "it does not build for $$target" >&2; exit 1; }; done
 
 .PHONY: race
 race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds

@@ -73,6 +73,7 @@ type setup struct {
 	Skip   map[string]string `json:"skip,omitempty"` // graphs not to import, and why
 	Serde  json.RawMessage   `json:"serde,omitempty"`
 	Jobs   int               `json:"jobs"`
+	Server *address          `json:"server,omitempty"` // nil: on an inherited descriptor
 }
 
 func (o Options) setup() setup {

@@ -37,9 +37,10 @@ func newGeneration(opts Options) *generation {
 	return &generation{opts: opts, deaths: map[string]int{}, skip: map[string]*graph.Failure{}, shown: map[string]bool{}, slow: map[string]bool{}}
 }
 
-// setup returns the configuration that a worker reads from its environment at start.
-func (g *generation) setup() string {
+// setup returns the configuration that a worker reads from its environment at start; server is nil when it inherits its socket.
+func (g *generation) setup(server *address) string {
 	s := g.opts.setup()
+	s.Server = server
 	for name, why := range g.skip {
 		if s.Skip == nil {
 			s.Skip = map[string]string{}

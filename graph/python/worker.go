@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
@@ -26,6 +25,7 @@ type worker struct {
 	pool     *Pool
 	gen      *generation
 	pid      int
+	family   family // ends it with the processes that it started
 	number   uint64 // in the order of creation
 	isolated bool
 	began    time.Time // time of creation
@@ -95,48 +95,41 @@ func (w *worker) run(ctx context.Context) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	ours, theirs, err := socketpair()
+	link, err := newLink()
 	if err != nil {
 		return fmt.Errorf("socket for a worker: %w", err)
 	}
-	conn, err := net.FileConn(ours)
-	ours.Close()
-	if err != nil {
-		theirs.Close()
-		return fmt.Errorf("socket for a worker: %w", err)
-	}
-	defer conn.Close()
+	defer link.close()
 	stdout, outEnd, err := os.Pipe()
 	if err != nil {
-		theirs.Close()
 		return fmt.Errorf("pipe for a worker: %w", err)
 	}
 	defer stdout.Close()
 	stderr, errEnd, err := os.Pipe()
 	if err != nil {
-		theirs.Close()
 		outEnd.Close()
 		return fmt.Errorf("pipe for a worker: %w", err)
 	}
 	defer stderr.Close()
 
 	w.pool.mu.Lock()
-	setup := w.gen.setup()
+	setup := w.gen.setup(link.address())
 	w.pool.mu.Unlock()
 	cmd := exec.Command(w.gen.opts.Python, "-c", boot()) //nolint:noctx // ended in order, below
 	cmd.Dir = w.gen.opts.Dir
 	cmd.Env = append(append([]string{}, w.gen.opts.Env...), "UNDERSTUDY_WORKER="+setup)
 	cmd.Stdout, cmd.Stderr = outEnd, errEnd
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.ExtraFiles = link.inherited()
 	cmd.SysProcAttr = processAttributes()
 	err = cmd.Start()
-	theirs.Close()
+	link.started()
 	outEnd.Close()
 	errEnd.Close()
 	if err != nil {
 		return fmt.Errorf("start a worker: %w", err)
 	}
-	w.pid = cmd.Process.Pid
+	w.pid, w.family = cmd.Process.Pid, familyOf(cmd.Process)
+	defer w.family.close()
 	log := w.pool.opts.Logger.With("pid", w.pid)
 	log.Debug("worker started")
 
@@ -146,8 +139,23 @@ func (w *worker) run(ctx context.Context) (err error) {
 	pipes.Go(func() { w.pipe(stderr, "stderr", true) })
 	gone, left := make(chan struct{}), make(chan struct{})
 	var readErr, waitErr error
-	wires.Go(func() { defer close(gone); readErr = w.read(conn) })
-	wires.Go(func() { w.write(conn) })
+	connected := make(chan net.Conn, 1)
+	wires.Go(func() {
+		defer close(gone)
+		defer close(connected)
+		conn, err := link.connect()
+		if err != nil {
+			readErr = err
+			return
+		}
+		connected <- conn
+		readErr = w.read(conn)
+	})
+	wires.Go(func() {
+		if conn, ok := <-connected; ok {
+			w.write(conn)
+		}
+	})
 	wires.Go(func() { defer close(left); waitErr = cmd.Wait() })
 
 	w.supervise(ctx, gone, left)
@@ -156,7 +164,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	case <-left:
 		// Its last output is still to be read. Forked children may hold its socket: those in its group end now, others are
 		// not waited for.
-		killGroup(w.pid)
+		w.family.kill()
+		link.expectNone()
 		select {
 		case <-gone:
 		case <-time.After(time.Second):
@@ -166,16 +175,16 @@ func (w *worker) run(ctx context.Context) (err error) {
 
 	// The worker exits when its socket closes. Its children die with its process group.
 	w.stopWriting()
-	conn.Close()
+	link.close()
 	timer := time.NewTimer(time.Second)
 	select {
 	case <-left:
 	case <-timer.C:
-		killGroup(w.pid)
+		w.family.kill()
 		<-left
 	}
 	timer.Stop()
-	killGroup(w.pid)
+	w.family.kill()
 	wires.Wait()
 	// Wait a moment for lines in the pipes; a stray grandchild may keep them open forever.
 	deadline := time.Now().Add(200 * time.Millisecond)
@@ -293,7 +302,7 @@ func (w *worker) tick(now time.Time) bool {
 	}
 	switch {
 	case kill:
-		killGroup(w.pid)
+		w.family.kill()
 		return true
 	case memory > limit:
 		w.retire(w.pool.killGrace, nil)
@@ -582,21 +591,3 @@ func (w *worker) log(m logLine) {
 		w.said.leaveOut(now, 1, len(m.text))
 	}
 }
-
-func socketpair() (ours, theirs *os.File, err error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, fd := range fds {
-		syscall.CloseOnExec(fd)
-		// Larger than the default, so that a burst of events is one write.
-		_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 1<<20)
-	}
-	if err := syscall.SetNonblock(fds[0], true); err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "worker"), os.NewFile(uintptr(fds[1]), "server"), nil
-}
-
-func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }

@@ -255,7 +255,7 @@ func (f *file) unreadable(v value, key, path string) {
 		f.wrong(v, key, "%s cannot be read: %v", path, err)
 		return
 	}
-	owner, known := ownerOf(info)
+	owner, known := OwnerOf(info)
 	if !known || owner == os.Geteuid() {
 		f.wrong(v, key, "%s cannot be read (mode %04o); run chmod 600 %s", path, info.Mode().Perm(), path)
 		return

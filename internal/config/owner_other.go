@@ -4,4 +4,5 @@ package config
 
 import "io/fs"
 
-func ownerOf(fs.FileInfo) (uid int, known bool) { return 0, false }
+// OwnerOf returns the user id of the owner of a file; it is not known here.
+func OwnerOf(fs.FileInfo) (uid int, known bool) { return 0, false }

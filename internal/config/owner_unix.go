@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// ownerOf returns the user id of the owner of a file.
-func ownerOf(info fs.FileInfo) (uid int, known bool) {
+// OwnerOf returns the user id of the owner of a file.
+func OwnerOf(info fs.FileInfo) (uid int, known bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0, false

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 )
 
 // FindPython chooses the interpreter of the workers: the configured one, else .venv next to
@@ -25,12 +26,17 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 	for _, venv := range venvs {
 		// Symlinks are not resolved: Python finds its packages by the link's own location.
 		python := filepath.Join(venv, "bin", "python")
+		if runtime.GOOS == "windows" {
+			python = filepath.Join(venv, "Scripts", "python.exe")
+		}
 		if info, err := os.Stat(python); err == nil && !info.IsDir() {
 			return filepath.Abs(python)
 		}
 	}
-	if path, err := exec.LookPath("python3"); err == nil {
-		return filepath.Abs(path)
+	for _, name := range []string{"python3", "python"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return filepath.Abs(path)
+		}
 	}
 	return "", fmt.Errorf("python: no interpreter found; create one for your graphs:\n"+
 		"  python3 -m venv %[1]s && %[1]s/bin/pip install langgraph\n"+

@@ -15,7 +15,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -43,7 +42,7 @@ type Server struct {
 	bin     string
 	port    int
 	options []string
-	who     *syscall.Credential
+	who     *owner // nil: this process's user
 	cmd     *exec.Cmd
 }
 
@@ -217,7 +216,7 @@ func start(options ...string) (_ *Server, err error) {
 func (s *Server) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.bin, program), args...)
 	cmd.Dir, cmd.Env = s.dir, []string{"PATH=" + s.bin, "LC_ALL=C.UTF-8", "TZ=UTC"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.who}
+	cmd.SysProcAttr = s.who.attributes()
 	return cmd
 }
 
@@ -273,22 +272,6 @@ func (s *Server) stop() error {
 		_ = s.cmd.Wait() // it was stopped
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
-}
-
-// somebody returns a user without privileges.
-func somebody() (*syscall.Credential, error) {
-	var missing error
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			missing = err
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
-	}
-	return nil, fmt.Errorf("postgres does not run as root, and there is nobody else: %w", missing)
 }
 
 func freePort() (int, error) {

@@ -9,9 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"zombiezen.com/go/sqlite"
+
+	"understudy/internal/flock"
 )
 
 // Inspection is what Inspect finds in a data folder.
@@ -89,8 +90,8 @@ func heldBy(dir string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	err = flock.Try(f, true)
+	if errors.Is(err, flock.ErrLocked) {
 		held, _ := io.ReadAll(io.LimitReader(f, 200))
 		return holder(strings.TrimSpace(string(held))), nil
 	}

@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"syscall"
 	"time"
+
+	"understudy/internal/flock"
 )
 
 const lockName = "understudy.lock"
@@ -53,8 +55,8 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	err = flock.Try(f, false)
+	if errors.Is(err, flock.ErrLocked) {
 		held, _ := io.ReadAll(io.LimitReader(f, 200)) // without it the message is less precise
 		return nil, errors.Join(fmt.Errorf("the data folder %s is in use by another server (%s)", dir, holder(string(held))), f.Close())
 	}
@@ -75,11 +77,14 @@ func openLock(dir string) (*os.File, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return f, err
 	}
+	if runtime.GOOS == "windows" { // which does not remove the temporary name of an open file
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	}
 	if f, err = os.CreateTemp(dir, lockName+".*"); err != nil {
 		return nil, err
 	}
 	defer os.Remove(f.Name()) // its temporary name
-	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+	if err = flock.Try(f, false); err == nil {
 		err = os.Link(f.Name(), path)
 	}
 	if err == nil {

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
+
+	"understudy/internal/flock"
 )
 
 const (
@@ -59,5 +60,5 @@ func abandonedMemory(dir string) bool {
 		return false
 	}
 	defer f.Close()
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+	return flock.Try(f, false) == nil
 }

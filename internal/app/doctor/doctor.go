@@ -22,6 +22,7 @@ import (
 	"understudy/graph/python"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/flock"
 	"understudy/storage/sqlite"
 )
 
@@ -323,12 +324,8 @@ func (d *doctor) port(cfg *config.Config) {
 
 // descriptors looks at how many files the process may have open.
 func (d *doctor) descriptors() {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return
-	}
-	if limit.Cur < 4096 {
-		d.say("data", Warning, fmt.Sprintf("%d files may be open at once; each client that is connected takes one", limit.Cur),
+	if limit, known := openFiles(); known && limit < 4096 {
+		d.say("data", Warning, fmt.Sprintf("%d files may be open at once; each client that is connected takes one", limit),
 			"raise it: ulimit -n 65536, or LimitNOFILE= of a systemd unit")
 	}
 }
@@ -405,8 +402,8 @@ func (d *doctor) folder(name, dir string) bool {
 	}
 	mine := fmt.Sprintf("make the user that runs the server (%s) own it, or name another folder: chown %[1]s %s", strconv.Itoa(os.Getuid()), at)
 	if info, err := os.Stat(at); err == nil && at == dir {
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Getuid() && os.Getuid() != 0 {
-			d.say("data", Problem, fmt.Sprintf("%s: %s belongs to user %d", name, dir, owner.Uid), mine)
+		if owner, ok := config.OwnerOf(info); ok && owner != os.Getuid() && os.Getuid() != 0 {
+			d.say("data", Problem, fmt.Sprintf("%s: %s belongs to user %d", name, dir, owner), mine)
 			return false
 		}
 	}
@@ -455,7 +452,7 @@ func tryFolder(dir string) (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock.Try(f, false); err != nil {
 		return fmt.Errorf("lock: %w", err)
 	}
 	second, err := os.Open(f.Name())
@@ -463,7 +460,7 @@ func tryFolder(dir string) (err error) {
 		return err
 	}
 	defer second.Close()
-	if err := syscall.Flock(int(second.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+	if err := flock.Try(second, false); !errors.Is(err, flock.ErrLocked) {
 		return errNoLocks
 	}
 	return nil

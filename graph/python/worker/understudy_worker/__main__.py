@@ -1,4 +1,4 @@
-"""Entry point. The server passes the socket as a descriptor, and what to load as JSON in the environment."""
+"""Entry point. boot.py passes the socket, and the server what to load as JSON in the environment."""
 from __future__ import annotations
 
 import asyncio
@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from . import fatal
@@ -20,21 +19,22 @@ COLLECT = (10_000, 20, 50)
 MINIMUM = (0, 6)
 
 
-def main(fd: int = 3) -> None:
+def main(sock: socket.socket) -> None:
     try:
-        work(fd)
+        work(sock)
     except BaseException as exc:
         fatal.end(exc)
     os._exit(0)
 
 
-def work(fd: int) -> None:
+def work(sock: socket.socket) -> None:
     # Graphs start processes of their own: those need neither the setting nor the socket.
     options = json.loads(os.environ.pop(CONFIG))
-    sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     # A forked child must not keep it open: its end tells the server that this process has ended.
-    os.register_at_fork(after_in_child=lambda: _close(fd))
+    if hasattr(os, "register_at_fork"):
+        fd = sock.fileno()
+        os.register_at_fork(after_in_child=lambda: _close(fd))
     for path in reversed([options["dir"], *options["paths"]]):
         if path in sys.path:
             sys.path.remove(path)
@@ -137,8 +137,3 @@ def _close(fd: int) -> None:
         os.close(fd)
     except OSError:
         pass
-
-
-if __name__ == "__main__":
-    threading.current_thread().name = "worker"
-    main()
