@@ -1,4 +1,10 @@
 # understudy. `make help` lists the targets; `make dev` and `make test` are the two that everybody needs.
+# make module PATH=… names the module, where commands still need the search path: that of make's own environment.
+ifeq ($(origin PATH),command line)
+MODULE := $(PATH)
+override PATH := $(shell { tr '\0' '\n' </proc/$$PPID/environ || printenv; } 2>/dev/null | sed -n 's/^PATH=//p')
+endif
+
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -175,6 +181,15 @@ bench-cluster: build ## this server on Postgres and Redis beside Aegra and LangG
 .PHONY: bench-go
 bench-go: ## Go benchmarks of single parts
 	@$(GO) test -run '^$$' -bench . -benchmem ./...
+
+# go.mod holds the path; imports, templates, the documentation and the linter's settings repeat it.
+.PHONY: module
+module: ## PATH=github.com/you/understudy: give the module another path, wherever it is written
+	@[ -n "$(MODULE)" ] || { echo "make module PATH=github.com/you/understudy" >&2; exit 2; }
+	@export OLD=$$($(GO) list -m) NEW='$(MODULE)'; $(GO) mod edit -module "$$NEW"; \
+	git ls-files -zco --exclude-standard -- '*.go' '*.tmpl' '*.md' '*/go.mod' .golangci.yml | xargs -0 perl -pi -e \
+		's{^(\s*(?:import )?(?:[\w.]+ )?")\Q$$ENV{OLD}\E((?:/[^"]*)?"\s*)$$}{$$1$$ENV{NEW}$$2}; s{^(module |\s+module-path: |.*prefix\(|The module is `)\Q$$ENV{OLD}\E(?=[/`)\s])}{$$1$$ENV{NEW}}'; \
+	gofmt -w $$(git ls-files -co --exclude-standard '*.go')
 
 .PHONY: clean
 clean: ## remove what was built here (the shared cache stays)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -28,11 +29,21 @@ var projects = []struct {
 	{"python", "a graph in Python", pythonNext},
 	{"react-agent", "an agent with a tool in Python", pythonNext},
 	{"approval", "a graph in Python that asks a person before it acts", pythonNext},
-	{"go", "a Go program with graphs and the server inside", "go work init . PATH-TO-UNDERSTUDY\ngo run . -addr 127.0.0.1:2024"},
+	{"go", "a Go program with graphs and the server inside", goNext() + "\ngo run . -addr 127.0.0.1:2024"},
 	{"frontend", "an agent and a React page on useStream", "understudy dev\nnpm install && npm start        (in another terminal)"},
 }
 
 const pythonNext = "python3 -m venv .venv && .venv/bin/python -m pip install -r requirements.txt\nunderstudy dev"
+
+// goNext gets this module: by its path when it has a public one, else from a checkout.
+func goNext() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if host, _, _ := strings.Cut(info.Main.Path, "/"); strings.Contains(host, ".") {
+			return "go mod tidy"
+		}
+	}
+	return "go work init . PATH-TO-UNDERSTUDY"
+}
 
 func newInit() *cobra.Command {
 	names := make([]string, len(projects))

@@ -45,7 +45,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(dir, "understudy")
-	out, err := exec.Command("go", "build", "-o", bin, "understudy/cmd/understudy").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", bin, "../../cmd/understudy").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}

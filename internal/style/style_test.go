@@ -19,7 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "understudy"
+// module is the path of this module.
+var module = modulePath()
 
 // layers are the packages from top to bottom: one may import what stands below it, and its own layer only where peers are named.
 // A package belongs to the longest prefix that is listed.
@@ -57,11 +58,20 @@ var sides = map[string]struct{ importers []string }{
 var above = []string{"cmd", "", "internal/app", "server"}
 
 // testOnly are packages that only tests may link.
-var testOnly = regexp.MustCompile(`^(github\.com/stretchr/testify|github\.com/google/go-cmp|go\.uber\.org/goleak)(/|$)|^` + module + `/.*test$`)
+var testOnly = regexp.MustCompile(`^(github\.com/stretchr/testify|github\.com/google/go-cmp|go\.uber\.org/goleak)(/|$)|^` + regexp.QuoteMeta(module) + `/.*test$`)
 
 type pkg struct {
 	ImportPath, Dir, Name  string
 	GoFiles, Imports, Deps []string
+}
+
+func modulePath() string {
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		panic(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimPrefix(line, "module ")
 }
 
 // list returns the packages of this module that are built, tests left out.

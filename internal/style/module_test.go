@@ -1,0 +1,57 @@
+package style
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The path of the module is given another value by one command, and everything that names it follows.
+func TestModulePath(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it builds the module again")
+	}
+	dir := t.TempDir()
+	in := func(name string, args ...string) string {
+		cmd := exec.Command(name, args...) //nolint:noctx // ends by itself
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s %v\n%s", name, args, out)
+		return string(out)
+	}
+	files := exec.Command("git", "ls-files", "-zco", "--exclude-standard")
+	files.Dir = root(t)
+	names, err := files.Output()
+	require.NoError(t, err)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(root(t), name))
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		}
+		require.NoError(t, err)
+		to := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		require.NoError(t, os.WriteFile(to, text, 0o600))
+	}
+	in("git", "init", "-q")
+	in("git", "add", "-A")
+	const moved = "github.com/acme/understudy"
+	in("make", "module", "PATH="+moved)
+	packages := in("go", "list", "-deps", "-test", "-f", "{{.ImportPath}}", "./...") // tests too; it fails on imports that are not there
+	require.Contains(t, packages, moved+"/graph\n")
+	in("go", "build", "-o", "understudy", "./cmd/understudy")
+	require.Contains(t, in("./understudy", "init", "mine", "--template", "go"), "go mod tidy\n")
+	program, err := os.ReadFile(filepath.Join(dir, "mine", "main.go"))
+	require.NoError(t, err)
+	require.Contains(t, string(program), "\t\""+moved+"\"\n\t\""+moved+"/graph/agent\"\n")
+	// Elsewhere the old path is only in words that are not the module's.
+	left := exec.Command("git", "grep", "-nE", `"`+module+`/(graph|cmd|internal|storage|server)|prefix.`+module+`\)|module `+module+`/`)
+	left.Dir = dir
+	out, err := left.Output()
+	require.Error(t, err, "%s", out) // nothing is found
+}
