@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 )
 
 // Add returns the message that the chunks a and b, in this order, are parts of, as the addition of LangChain's AIMessageChunk does: text is
@@ -121,6 +122,9 @@ func (m *Message) Complete() {
 	}
 }
 
+// maxArguments bounds how deep arguments may be nested: storages keep messages with about a thousand levels in all.
+const maxArguments = 900
+
 // Arguments reads the arguments of a tool call, and returns them compact. "" is an empty object. Like LangChain, it accepts control
 // characters in texts, which models write.
 func Arguments(text string) (json.RawMessage, error) {
@@ -136,9 +140,11 @@ func Arguments(text string) (json.RawMessage, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the arguments are no JSON object: %w", err)
+		return nil, fmt.Errorf("the arguments are not a JSON object: %w", err)
 	case object == nil:
 		return nil, errors.New("the arguments are null")
+	case jsonscan.DeeperThan(raw, maxArguments):
+		return nil, fmt.Errorf("the arguments are nested more than %d levels deep", maxArguments)
 	}
 	var out bytes.Buffer
 	_ = json.Compact(&out, raw) // it is valid
@@ -247,20 +253,17 @@ func addCounts(a, b json.RawMessage) json.RawMessage {
 		}
 		return a
 	}
-	sum := fieldsOf(a)
-	for _, f := range fieldsOf(b) {
-		have := get(sum, f.Name)
-		if n, ok := addInts(have, f.Value); ok {
-			f.Value = n
+	sum := jsonobj.Of(a)
+	jsonobj.Of(b).Each(func(name string, value json.RawMessage) {
+		have := sum.Get(name)
+		if n, ok := addInts(have, value); ok {
+			value = n
 		} else if have != nil {
-			continue
+			return
 		}
-		sum = setField(sum, f)
-	}
-	if len(sum) == 0 {
-		return json.RawMessage("{}")
-	}
-	return object(sum)
+		sum.Set(name, value)
+	})
+	return sum.JSON()
 }
 
 func addContent(a, b Content) (Content, error) {
@@ -314,23 +317,6 @@ next:
 	return out
 }
 
-func fieldsOf(raw json.RawMessage) (fields []Field) {
-	gjson.ParseBytes(raw).ForEach(func(k, v gjson.Result) bool {
-		fields = setField(fields, Field{k.String(), json.RawMessage(v.Raw)})
-		return true
-	})
-	return fields
-}
-
-func get(fields []Field, name string) json.RawMessage {
-	for _, f := range fields {
-		if f.Name == name {
-			return f.Value
-		}
-	}
-	return nil
-}
-
 func addObjects(a, b json.RawMessage) (json.RawMessage, error) {
 	if len(a) == 0 || len(b) == 0 {
 		if len(a) == 0 {
@@ -338,15 +324,24 @@ func addObjects(a, b json.RawMessage) (json.RawMessage, error) {
 		}
 		return a, nil
 	}
-	out := fieldsOf(a)
-	for _, f := range fieldsOf(b) {
-		sum, err := addField(f.Name, get(out, f.Name), f.Value)
+	out := jsonobj.Of(a)
+	var err error
+	jsonobj.Of(b).Each(func(name string, value json.RawMessage) {
 		if err != nil {
-			return nil, err
+			return
 		}
-		out = setField(out, Field{f.Name, sum})
+		var sum json.RawMessage
+		if sum, err = addField(name, out.Get(name), value); err == nil {
+			out.Set(name, sum)
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
-	return object(out), nil
+	if out.Len() == 0 {
+		return nil, nil
+	}
+	return out.JSON(), nil
 }
 
 var errTypes = errors.New("the field has a value of another type already")
@@ -417,40 +412,157 @@ func array(items []json.RawMessage) json.RawMessage {
 // addLists appends the items of b to a; objects whose index an item of a has are merged with that.
 func addLists(a, b []json.RawMessage) ([]json.RawMessage, error) {
 	out := append(make([]json.RawMessage, 0, len(a)+len(b)), a...)
-next:
+	var known spots
+	for _, have := range a {
+		known.add(spotOf(have))
+	}
+	more := map[int][]json.RawMessage{} // what is merged with the items of out
 	for _, item := range b {
-		v := gjson.ParseBytes(item)
-		index := v.Get("index")
-		if !v.IsObject() || !mergeable(index) {
-			out = append(out, item)
+		p := spotOf(item)
+		if i := known.find(p); i >= 0 {
+			more[i] = append(more[i], item)
 			continue
 		}
-		id := v.Get("id").String()
-		for i, have := range out {
-			o := gjson.ParseBytes(have)
-			oid := o.Get("id").String()
-			if !o.IsObject() || o.Get("index").Raw != index.Raw || oid != "" && id != "" && oid != id {
+		out = append(out, item)
+		known.add(p)
+	}
+	for i, items := range more {
+		sum, err := addItems(out[i], items)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = sum
+	}
+	return out, nil
+}
+
+// addItems merges items with the one that has their index, and many of them with each other first: the time depends on their size, not on
+// its square.
+func addItems(have json.RawMessage, items []json.RawMessage) (json.RawMessage, error) {
+	kind := gjson.GetBytes(have, "type").Str
+	parts := make([]json.RawMessage, len(items))
+	for i, item := range items {
+		v := gjson.ParseBytes(item)
+		if v.Get("type").Str == "non_standard" && v.Get("value").Exists() && kind != "" {
+			parts[i] = object(nonStandard(v, kind, v.Get("index")))
+		} else {
+			parts[i] = object(withoutType(v))
+		}
+	}
+	for len(parts) > 8 {
+		sums := parts[:0]
+		for i := 0; i < len(parts); i += 2 {
+			if i+1 == len(parts) {
+				sums = append(sums, parts[i])
 				continue
 			}
-			var fields []Field
-			for _, f := range fieldsOf(item) {
-				if f.Name != "type" {
-					fields = append(fields, f)
-				}
-			}
-			if v.Get("type").Str == "non_standard" && v.Get("value").Exists() && o.Get("type").Str != "" {
-				fields = nonStandard(v, o.Get("type").Str, index)
-			}
-			sum, err := addObjects(have, object(fields))
+			sum, err := addObjects(parts[i], parts[i+1])
 			if err != nil {
 				return nil, err
 			}
-			out[i] = sum
-			continue next
+			sums = append(sums, sum)
 		}
-		out = append(out, item)
+		parts = sums
 	}
-	return out, nil
+	for _, part := range parts {
+		sum, err := addObjects(have, part)
+		if err != nil {
+			return nil, err
+		}
+		have = sum
+	}
+	return have, nil
+}
+
+// place says which items of lists are merged: those with the same index whose ids do not differ.
+type place struct{ index, id string }
+
+// spot is the place of an item.
+type spot struct {
+	place
+	merges bool // else the item is never merged
+	typed  bool
+	wraps  bool // of type non_standard: a typed item gets its value, and not its id
+}
+
+func spotOf(item json.RawMessage) spot {
+	v := gjson.ParseBytes(item)
+	index := v.Get("index")
+	if !v.IsObject() || !mergeable(index) {
+		return spot{}
+	}
+	kind := v.Get("type").Str
+	return spot{place: place{index.Raw, v.Get("id").String()}, merges: true, typed: kind != "", wraps: kind == "non_standard" && v.Get("value").Exists()}
+}
+
+// spots finds the first item that another is merged with. Few items are searched one by one.
+type spots struct {
+	all   []spot
+	first map[string]int  // by index
+	ids   map[place][]int // by index and id, "" too, in order
+}
+
+func (s *spots) add(p spot) {
+	s.all = append(s.all, p)
+	switch {
+	case s.first != nil:
+		s.note(len(s.all) - 1)
+	case len(s.all) > 16:
+		s.first, s.ids = map[string]int{}, map[place][]int{}
+		for i := range s.all {
+			s.note(i)
+		}
+	}
+}
+
+func (s *spots) note(i int) {
+	p := s.all[i].place
+	if _, known := s.first[p.index]; !known {
+		s.first[p.index] = i
+	}
+	s.ids[p] = append(s.ids[p], i)
+}
+
+// find returns the item that one at p is merged with; -1: none.
+func (s *spots) find(p spot) int {
+	found := -1
+	unnamed := place{index: p.index}
+	switch {
+	case !p.merges:
+		return -1
+	case s.first == nil:
+		found = slices.IndexFunc(s.all, func(o spot) bool { return o.index == p.index && (o.id == "" || p.id == "" || o.id == p.id) })
+	case p.id == "":
+		if i, known := s.first[p.index]; known {
+			found = i
+		}
+	default:
+		for _, o := range []place{p.place, unnamed} {
+			if at := s.ids[o]; len(at) > 0 && (found < 0 || at[0] < found) {
+				found = at[0]
+			}
+		}
+	}
+	if found < 0 || s.all[found].id != "" || p.id == "" || p.wraps && s.all[found].typed {
+		return found
+	}
+	s.all[found].id = p.id // as that of the sum
+	if s.first != nil {
+		s.ids[unnamed] = s.ids[unnamed][1:] // found is the first of them
+		at, _ := slices.BinarySearch(s.ids[p.place], found)
+		s.ids[p.place] = slices.Insert(s.ids[p.place], at, found)
+	}
+	return found
+}
+
+func withoutType(v gjson.Result) (fields []Field) {
+	fields = make([]Field, 0, 4)
+	jsonobj.Of(json.RawMessage(v.Raw)).Each(func(name string, value json.RawMessage) {
+		if name != "type" {
+			fields = append(fields, Field{name, value})
+		}
+	})
+	return fields
 }
 
 func mergeable(index gjson.Result) bool {
@@ -461,13 +573,7 @@ func mergeable(index gjson.Result) bool {
 }
 
 func nonStandard(v gjson.Result, haveType string, index gjson.Result) []Field {
-	var rest []Field
-	for _, f := range fieldsOf(json.RawMessage(v.Get("value").Raw)) {
-		if f.Name != "type" {
-			rest = append(rest, f)
-		}
-	}
-	value := object(rest)
+	value := object(withoutType(v.Get("value")))
 	if value == nil {
 		value = json.RawMessage("{}")
 	}

@@ -73,7 +73,7 @@ type ToolCall struct {
 	ID   string          // "": null
 }
 
-// InvalidToolCall is a call whose arguments are no JSON object.
+// InvalidToolCall is a call whose arguments are not a JSON object.
 type InvalidToolCall struct {
 	Name, Args, ID, Error string // "": null
 }
