@@ -137,13 +137,25 @@ func (d *decoder) choice(in gjson.Result, c *llm.Chunk) error {
 	if old := m.Get("function_call"); old.IsObject() && len(calls) == 0 { // the form before tools
 		calls = []gjson.Result{gjson.Parse(`{"index":0,"function":` + old.Raw + `}`)}
 	}
-	var extras jsonobj.Object // by the id of the call
+	var extras jsonobj.Object    // by the id of the call
+	pieces := map[int][]string{} // of arguments, by call: an event may have any number of them
+	at := map[int]int{}
 	for _, in := range calls {
 		piece, err := d.toolCall(in, &extras)
 		if err != nil {
 			return err
 		}
-		c.ToolCalls = append(c.ToolCalls, piece)
+		i, known := at[piece.Index]
+		if !known {
+			i = len(c.ToolCalls)
+			at[piece.Index], c.ToolCalls = i, append(c.ToolCalls, llm.ToolCallDelta{Index: piece.Index})
+		}
+		c.ToolCalls[i].ID += piece.ID
+		c.ToolCalls[i].Name += piece.Name
+		pieces[i] = append(pieces[i], piece.Arguments)
+	}
+	for i := range c.ToolCalls {
+		c.ToolCalls[i].Arguments = strings.Join(pieces[i], "")
 	}
 	if extras.Len() > 0 {
 		c.Kwargs = member(c.Kwargs, "tool_call_extra_content", extras.JSON())
@@ -236,25 +248,26 @@ func (d *decoder) parts(in gjson.Result) (content, thinking string) {
 	if !in.IsArray() {
 		return d.texts.Read("content", in), ""
 	}
+	var said, thought strings.Builder
 	in.ForEach(func(_, p gjson.Result) bool {
 		if p.Type == gjson.String {
-			content += p.Str
+			said.WriteString(p.Str)
 			return true
 		}
-		content += d.texts.Read("content", p.Get("text"))
+		said.WriteString(d.texts.Read("content", p.Get("text")))
 		if p.Get("type").Str != "thinking" {
 			return true
 		}
 		inner := p.Get("thinking")
 		if inner.Type == gjson.String {
-			thinking += inner.Str
+			thought.WriteString(inner.Str)
 		}
 		for _, t := range inner.Array() {
-			thinking += str(t.Get("text"))
+			thought.WriteString(str(t.Get("text")))
 		}
 		return true
 	})
-	return content, thinking
+	return said.String(), thought.String()
 }
 
 // str returns a JSON text; "" for values of other types.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	messages "understudy/graph/message"
 )
 
 // someJSON returns a JSON value with white space and escapes where they are allowed.
@@ -93,6 +95,20 @@ func TestPiecesTakeLinearTime(t *testing.T) {
 		"calls without names and ends": func(i int) string { return fmt.Sprintf(`{"index":%d,"function":{"arguments":"{"}}`, i%1000) },
 	} {
 		for form, stream := range map[string]func(pieces []string){
+			"one event after another": func(pieces []string) {
+				var s messages.Sum
+				s.Add(messages.AIChunk(""))
+				var d decoder
+				for range 2 {
+					c, _, _ := d.Event("", []byte(`{"choices":[{"delta":{"tool_calls":[`+strings.Join(pieces, ",")+`]}}]}`))
+					m := messages.AIChunk("")
+					for _, call := range c.ToolCalls {
+						m.ToolCallChunks = append(m.ToolCallChunks, messages.ToolCallChunk{Name: call.Name, Args: call.Arguments, Index: &call.Index})
+					}
+					s.Add(m)
+				}
+				s.Message()
+			},
 			"events": func(pieces []string) {
 				var d decoder
 				for _, p := range pieces {
@@ -123,16 +139,39 @@ func TestPiecesTakeLinearTime(t *testing.T) {
 					stream(pieces)
 					return time.Since(began)
 				}
-				// The machine may be busy: the best of some tries.
-				var few, many time.Duration
-				for range 5 {
-					few, many = took(2_000), took(20_000)
-					if many < 20*few+50*time.Millisecond {
-						return
-					}
-				}
-				t.Errorf("%s, and ten times the pieces take %s", few, many)
+				linear(t, took)
 			})
 		}
+	}
+}
+
+// linear fails unless took(20,000) is about ten times took(2,000), in the best of some tries: the machine may be busy.
+func linear(t *testing.T, took func(n int) time.Duration) {
+	t.Helper()
+	var few, many time.Duration
+	for range 5 {
+		few, many = took(2_000), took(20_000)
+		if many < 20*few+50*time.Millisecond {
+			return
+		}
+	}
+	t.Errorf("%s, and ten times the pieces take %s", few, many)
+}
+
+func TestPartsTakeLinearTime(t *testing.T) {
+	t.Parallel()
+	for name, part := range map[string]string{
+		"text": `{"type":"text","text":"$"}`, "texts": `"$"`, "thinking": `{"type":"thinking","thinking":"$"}`, "thoughts": `{"type":"thinking","thinking":[{"text":"$"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			linear(t, func(n int) time.Duration {
+				parts := strings.Repeat(strings.Replace(part, "$", strings.Repeat("a", 200), 1)+",", n)
+				event := []byte(`{"choices":[{"delta":{"content":[` + parts + `""]}}]}`)
+				var d decoder
+				began := time.Now()
+				_, _, _ = d.Event("", event)
+				return time.Since(began)
+			})
+		})
 	}
 }
