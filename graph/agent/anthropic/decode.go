@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -25,7 +26,7 @@ type decoder struct {
 	blocks   []*block
 	byIndex  map[int64]*block
 	model    string
-	usage    map[string]gjson.Result // as last reported
+	usage    map[string]int64 // as last reported
 	reason   string
 	sequence string // stop_sequence as JSON
 	ended    bool
@@ -42,7 +43,7 @@ type block struct {
 }
 
 func newDecoder(coerce bool) *decoder {
-	return &decoder{coerce: coerce, byIndex: map[int64]*block{}, usage: map[string]gjson.Result{}, sequence: "null"}
+	return &decoder{coerce: coerce, byIndex: map[int64]*block{}, usage: map[string]int64{}, sequence: "null"}
 }
 
 func (d *decoder) Complete() bool { return d.reason != "" }
@@ -143,6 +144,7 @@ func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
 	}
 	d.model = text(in.Get("model"))
 	out := llm.Chunk{Model: d.model}
+	var said strings.Builder
 	for _, content := range in.Get("content").Array() {
 		kind := text(content.Get("type"))
 		b, err := d.add(-1, kind)
@@ -154,7 +156,7 @@ func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
 			out.ToolCalls = append(out.ToolCalls, llm.ToolCallDelta{Index: b.index, ID: text(content.Get("id")), Name: text(content.Get("name")), Arguments: content.Get("input").Raw})
 		}
 		if blocks == nil {
-			out.Content += text(content.Get("text"))
+			said.WriteString(text(content.Get("text")))
 			continue
 		}
 		if out.Blocks == nil {
@@ -171,6 +173,7 @@ func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
 		d.reason = "end_turn"
 	}
 	d.ended = true
+	out.Content = said.String()
 	return out, nil
 }
 
@@ -317,13 +320,18 @@ func (d *decoder) read(b *block, piece gjson.Result) string {
 	return d.texts.Read(strconv.Itoa(b.index), piece)
 }
 
+// counted are the members of usage that counts reads.
+var counted = []string{
+	"input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
+	"cache_creation.ephemeral_5m_input_tokens", "cache_creation.ephemeral_1h_input_tokens",
+}
+
 func (d *decoder) count(usage gjson.Result) {
-	usage.ForEach(func(k, v gjson.Result) bool {
-		if v.Type == gjson.Number || v.IsObject() {
-			d.usage[k.Str] = v
+	for _, name := range counted {
+		if v := usage.Get(name); v.Type == gjson.Number {
+			d.usage[name] = v.Int()
 		}
-		return true
-	})
+	}
 }
 
 // counts returns the usage as langchain-anthropic does: input includes what was read from and written to the cache.
@@ -331,7 +339,7 @@ func (d *decoder) counts() *llm.Usage {
 	if len(d.usage) == 0 {
 		return nil
 	}
-	n := func(name string) int { return int(max(d.usage[name].Int(), 0)) }
+	n := func(name string) int { return int(max(d.usage[name], 0)) }
 	read, written := n("cache_read_input_tokens"), n("cache_creation_input_tokens")
 	u := &llm.Usage{Input: n("input_tokens") + read + written, Output: n("output_tokens"), CacheRead: read}
 	u.Total = u.Input + u.Output
@@ -341,19 +349,17 @@ func (d *decoder) counts() *llm.Usage {
 			details.Set(name, json.RawMessage(fmt.Sprint(count)))
 		}
 	}
-	parts := d.usage["cache_creation"]
-	lifetimes := parts.Get("ephemeral_5m_input_tokens").Int() + parts.Get("ephemeral_1h_input_tokens").Int()
-	if lifetimes > 0 {
+	lifetimes := counted[4:]
+	byLifetime := n(lifetimes[0])+n(lifetimes[1]) > 0
+	if byLifetime {
 		written = 0 // by lifetime below, as LangChain has it: consumers sum the details
 	}
-	set("cache_creation", written, d.usage["cache_creation_input_tokens"].Exists())
-	set("cache_read", read, d.usage["cache_read_input_tokens"].Exists())
-	if lifetimes > 0 {
-		for _, name := range []string{"ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"} {
-			if v := parts.Get(name); v.Int() > 0 {
-				set(name, int(v.Int()), true)
-			}
-		}
+	_, told := d.usage["cache_creation_input_tokens"]
+	set("cache_creation", written, told)
+	_, told = d.usage["cache_read_input_tokens"]
+	set("cache_read", read, told)
+	for _, name := range lifetimes {
+		set(strings.TrimPrefix(name, "cache_creation."), n(name), n(name) > 0)
 	}
 	if details.Len() > 0 {
 		u.InputDetails = details.JSON()

@@ -268,6 +268,8 @@ func errorCases() []*Case {
 	return all
 }
 
+func nested(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+
 // textCases: texts arrive as they were written, and chunks add up to the message.
 func textCases() []*Case {
 	event := func(raw string) string { return Delta(`{"content":"` + raw + `"}`) }
@@ -290,6 +292,15 @@ func textCases() []*Case {
 			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\ude00b"}}`) + Events(End("end_turn")...))}, Want: Want{Answer: "a😀b"}},
 		{Name: "null-character", Replies: []Reply{Stream(Data(event(`a\u0000b`), event(`\\u0000`), Delta(`{"reasoning_content":"x\u0000y"}`), Finish("stop"), Done))}, Want: Want{Answer: `ab\u0000`}},
 		{Name: "null-character-claude", Provider: "anthropic", Agent: calculator, Replies: []Reply{Claude("end_turn", Text(0, "a\x00b"))}, Want: Want{Answer: "ab"}},
+		{Name: "not-utf-8", Agent: calculator, Replies: []Reply{Stream(Data(Delta("{\"content\":\"Hi\xff\",\"reasoning_details\":[{\"a\":\"\xff\"}],\"annotations\":[{\"a\xff\":\"\xc3\"}]}"),
+			Delta("{\"tool_calls\":[{\"index\":0,\"id\":\"a\xff\",\"function\":{\"name\":\"calc\xff\",\"arguments\":\"{\\\"a\\\":\\\"\xff\\\"}\"},\"extra_content\":{\"a\":\"\xff\"}}]}"), Finish("tool_calls"), Done)), Answer("Hello\xff")}, Want: Want{Answer: "Hello\ufffd", Calls: 2}},
+		{Name: "not-utf-8-in-one-piece", Replies: []Reply{JSON(200, "{\"choices\":[{\"index\":0,\"message\":{\"content\":\"Hi\xff\",\"reasoning_details\":[\"\xff\"]},\"finish_reason\":\"stop\"}]}")}, Want: Want{Answer: "Hi\ufffd"}},
+		{Name: "not-utf-8-claude", Provider: "anthropic", Replies: []Reply{Claude("end_\xffturn", Text(0, "Hi"), Block(1, "{\"type\":\"holo\xff\",\"\xff\":\"\xff\"}"))}, Want: Want{Answer: "Hi"}},
+		{Name: "deep-details", Replies: []Reply{Stream(Data(Says("Hi"), Delta(`{"reasoning_details":`+nested(950)+`}`), Finish("stop"), Done))}, Want: Want{Answer: "Hi"}},
+		{Name: "deep-logprobs", Replies: []Reply{Stream(Data(Says("Hi"), `{"choices":[{"index":0,"delta":{},"logprobs":{"content":`+nested(850)+`}}]}`, Finish("stop"), Done))}, Want: Want{Answer: "Hi"}},
+		{Name: "deep-arguments", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "calculator", `{"expression":`+nested(5000)+`}`)), Finish("tool_calls"), Done)), Answer("Hello")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hello"}},
+		{Name: "deep-arguments-that-are-kept", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "calculator", `{"expression":`+nested(890)+`}`)), Finish("tool_calls"), Done)), Answer("Hello")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hello"}},
+		{Name: "deep-claude", Provider: "anthropic", Replies: []Reply{Claude("end_turn", Text(0, "Hi"), Block(1, `{"type":"hologram","a":`+nested(5000)+`}`), Block(2, `{"type":"hologram","a":`+nested(850)+`}`))}, Want: Want{Answer: "Hi"}},
 		{Name: "cut-in-a-call", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "calculator", `{"expression":"1+`)), Finish("length"), Done)), Answer("Hello")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hello"}},
 		{Name: "list-as-arguments", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "calculator", `[1]`)), Finish("tool_calls"), Done)), Answer("Hello")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hello"}},
 		{Name: "call-without-name", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "", `{}`)), Finish("tool_calls"), Done)), Answer("Hello")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hello"}},

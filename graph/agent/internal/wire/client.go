@@ -26,6 +26,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"understudy/graph/agent/llm"
+	"understudy/internal/jsonscan"
 	"understudy/internal/sse"
 )
 
@@ -374,11 +375,15 @@ func (t *attempt) events(body io.Reader) error {
 			}
 			break // the answer is complete; only its end is missing
 		}
-		data := bytes.TrimSpace(event.Data)
+		data := readable(bytes.TrimSpace(event.Data))
 		if len(data) == 0 {
 			continue
 		}
-		c, told, err := t.decoder.Event(event.Name, data)
+		var c llm.Chunk
+		var told bool
+		if err = tooDeep(data); err == nil {
+			c, told, err = t.decoder.Event(event.Name, data)
+		}
 		var odd *Misunderstood
 		switch {
 		case errors.As(err, &odd):
@@ -399,6 +404,19 @@ func (t *attempt) events(body io.Reader) error {
 	}
 	return t.finish()
 }
+
+// maxDepth bounds how deep events may be nested: storages keep messages with about a thousand levels in all.
+const maxDepth = 900
+
+func tooDeep(data []byte) error {
+	if jsonscan.DeeperThan(data, maxDepth) {
+		return &Misunderstood{What: "an event that is nested too deeply"}
+	}
+	return nil
+}
+
+// readable replaces what is not UTF-8: parts of events are kept as they are, and no storage keeps that.
+func readable(data []byte) []byte { return bytes.ToValidUTF8(data, []byte("\ufffd")) }
 
 // skip logs an event that was not understood, each kind once.
 func (t *attempt) skip(odd *Misunderstood, data []byte) {
@@ -479,7 +497,12 @@ func (t *attempt) whole(body io.Reader) error {
 			}
 			return t.ending(err)
 		}
-		c, err := t.decoder.Whole(raw)
+		raw = readable(raw)
+		var c llm.Chunk
+		err := tooDeep(raw)
+		if err == nil {
+			c, err = t.decoder.Whole(raw)
+		}
 		var odd *Misunderstood
 		if errors.As(err, &odd) {
 			t.skip(odd, raw)
