@@ -182,6 +182,16 @@ bench-cluster: build ## this server on Postgres and Redis beside Aegra and LangG
 bench-go: ## Go benchmarks of single parts
 	@$(GO) test -run '^$$' -bench . -benchmem ./...
 
+# GOOS and GOARCH choose the system, VERSION the version (v1.2.3), DIST the folder.
+DIST ?= dist
+VERSION ?= $(shell git describe --tags 2>/dev/null)
+
+.PHONY: wheel
+wheel: ## a Python wheel with the program inside, for `pip install`; GOOS and GOARCH choose another system
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags "-s -w -X main.release=$(VERSION)" -o "$$dir/understudy" ./cmd/understudy; \
+	$(PYTHON) deploy/wheel/build "$$dir/understudy" "$$($(GO) env GOOS)" "$$($(GO) env GOARCH)" "$(or $(VERSION),$(shell git rev-parse --short HEAD))" "$(DIST)"
+
 # go.mod holds the path; imports, templates, the documentation and the linter's settings repeat it.
 .PHONY: module
 module: ## PATH=github.com/you/understudy: give the module another path, wherever it is written
@@ -193,5 +203,5 @@ module: ## PATH=github.com/you/understudy: give the module another path, whereve
 
 .PHONY: clean
 clean: ## remove what was built here (the shared cache stays)
-	@rm -rf bin .venv .understudy conformance/js/node_modules conformance/browser/node_modules
+	@rm -rf bin dist .venv .understudy conformance/js/node_modules conformance/browser/node_modules
 	@find . -name __pycache__ -prune -exec rm -rf {} +
