@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
-	"understudy/checkpointer/checkpointertest"
 	"understudy/id"
 )
 
@@ -83,9 +82,9 @@ func recording(t testing.TB, name string) recorded {
 }
 
 // store puts the rows of a recording into memory.
-func (r recorded) store(t testing.TB, described bool) *checkpointertest.Memory {
+func (r recorded) store(t testing.TB, described bool) *checkpointer.Memory {
 	t.Helper()
-	m := &checkpointertest.Memory{}
+	m := &checkpointer.Memory{}
 	for _, row := range r.Rows {
 		k := checkpointer.Key{Thread: thread, NS: row.NS, ID: row.ID}
 		p := &checkpointer.Put{Checkpoint: checkpointer.Checkpoint{Key: k, Parent: row.Parent, Data: row.Data, Metadata: row.Metadata}}

@@ -123,15 +123,7 @@ type Saver interface {
 }
 
 // Save is one save of a graph: a checkpoint, or writes of tasks on one.
-type Save struct {
-	Put    *checkpointer.Put // nil: Writes on At
-	At     checkpointer.Key
-	Writes []checkpointer.Write
-	// Words is the text of a summary that the graph reported since the previous save; "" when none. A graph that condenses its messages
-	// may report it by a root `custom` event {"type": "summarization", "summary": "…", "replaced_count": n}; this text takes precedence
-	// over that of the checkpoints.
-	Words string
-}
+type Save = checkpointer.Save
 
 // ErrFenced: the writer no longer owns the run.
 var ErrFenced = errors.New("the run no longer belongs to this worker")

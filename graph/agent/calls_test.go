@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -25,11 +26,11 @@ func TestModelCallsAreReported(t *testing.T) {
 	for _, modes := range [][]string{{"values"}, {"messages-tuple", "updates"}, {"messages"}, {"events"}, {}} {
 		inner := setup(t, agent.Options{Name: "inner", Model: named("inner", `[{"words":"2"}]`)})
 		ask := agent.MustTool("search", "Ask another agent.", func(ctx context.Context, a searchArgs) (any, error) {
-			out, err := inner.agent.Invoke(ctx, pregel.Values{"messages": a.Q})
+			out, err := pregel.Invoke[json.RawMessage](ctx, inner.agent, pregel.Values{"messages": a.Q})
 			if err != nil {
 				return nil, err
 			}
-			return gjson.GetBytes(out, "messages.1.content").String(), nil
+			return gjson.GetBytes(out.State, "messages.1.content").String(), nil
 		})
 		w := setup(t, agent.Options{
 			Tools: []agent.Tool{ask}, Model: named("lead", `[{"from":"human","when":"^call (.*)$","tool_calls":[{"id":"c1","name":"search","args":{"q":"$1"}}]},{"words":"3"}]`),

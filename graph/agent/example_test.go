@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/graph/agent"
 	"understudy/graph/agent/provider"
 	"understudy/graph/message"
@@ -32,13 +30,16 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	state, err := chat.Invoke(context.Background(), pregel.Values{"messages": []message.Message{message.Human("How is it in Rome?")}})
+	type conversation struct {
+		Messages []message.Message `json:"messages"`
+	}
+	result, err := pregel.Invoke[conversation](context.Background(), chat, conversation{[]message.Message{message.Human("How is it in Rome?")}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, m := range gjson.GetBytes(state, "messages").Array() {
-		fmt.Printf("%s: %q\n", m.Get("type").Str, m.Get("content").Str)
+	for _, m := range result.State.Messages {
+		fmt.Printf("%s: %q\n", m.Type, m.Text())
 	}
 	// Output:
 	// human: "How is it in Rome?"
@@ -59,4 +60,29 @@ func ExampleMiddleware() {
 	}
 	fmt.Println(polite.Name)
 	// Output: polite
+}
+
+// An agent is a node of a graph: they share the messages.
+func ExampleAgent_subgraph() {
+	model, err := provider.Open(provider.Spec{Name: "scripted:", Script: []byte(`[{"content": "It is sunny."}]`)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	chat, err := agent.New(agent.Options{Name: "chat", Model: model})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	type conversation struct {
+		Messages []message.Message `json:"messages" graph:"messages,reducer=add_messages"`
+		Turns    int               `json:"turns"`
+	}
+	g := pregel.NewStateGraph[conversation]()
+	g.AddSubgraph("chat", chat)
+	g.AddNode("count", func(_ context.Context, s conversation) (any, error) { return conversation{Turns: s.Turns + 1}, nil })
+	g.AddSequence(pregel.START, "chat", "count", pregel.END)
+	result, err := pregel.Invoke[conversation](context.Background(), g.MustCompile(), conversation{Messages: []message.Message{message.Human("How is it?")}})
+	fmt.Println(len(result.State.Messages), result.State.Messages[1].Text(), result.State.Turns, err)
+	// Output: 2 It is sunny. 1 <nil>
 }

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"understudy/checkpointer"
-	"understudy/checkpointer/checkpointertest"
 	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/agent/scripted"
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory keeps checkpoints in memory.
 type memory struct {
-	checkpointertest.Memory
+	checkpointer.Memory
 	words []string // of summaries
 }
 

@@ -79,7 +79,7 @@ func BenchmarkInvoke(b *testing.B) {
 			b.ReportAllocs()
 			defer cpu(b)()
 			for b.Loop() {
-				if _, err := bc.graph.Invoke(context.Background(), pregel.Values{"n": 0}); err != nil {
+				if _, err := pregel.Invoke[json.RawMessage](context.Background(), bc.graph, pregel.Values{"n": 0}); err != nil {
 					b.Fatal(err)
 				}
 			}

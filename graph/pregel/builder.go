@@ -317,13 +317,13 @@ func AddNode[I, S any](g *StateGraph[S], name string, fn func(ctx context.Contex
 	return g
 }
 
-// AddSubgraph adds a graph as a node. It reads and updates the keys that both have.
-func (g *StateGraph[S]) AddSubgraph(name string, sub *Graph, options ...NodeOption) *StateGraph[S] {
-	if sub == nil {
+// AddSubgraph adds a graph, or an agent, as a node. It reads and updates the keys that both have.
+func (g *StateGraph[S]) AddSubgraph(name string, sub Compiled, options ...NodeOption) *StateGraph[S] {
+	if v := reflect.ValueOf(sub); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() || sub.compiled() == nil {
 		g.b.fail("node `%s` has no graph", name)
 		return g
 	}
-	g.b.addNode(&node{name: name, schema: g.b.state, sub: sub}, options)
+	g.b.addNode(&node{name: name, schema: g.b.state, sub: sub.compiled()}, options)
 	return g
 }
 

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"understudy/checkpointer"
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/id"
 )
 
 // A graph of two nodes. Each returns an update of the state; how keys take updates, their tags say.
@@ -28,9 +30,9 @@ func ExampleNewStateGraph() {
 	if err != nil {
 		panic(err)
 	}
-	out, err := graph.Invoke(context.Background(), State{Topic: "ice cream"})
-	fmt.Println(string(out), err)
-	// Output: {"topic":"ice cream and cats","jokes":["a joke about ice cream and cats"]} <nil>
+	out, err := pregel.Invoke[State](context.Background(), graph, State{Topic: "ice cream"})
+	fmt.Println(out.State.Jokes, err)
+	// Output: [a joke about ice cream and cats] <nil>
 }
 
 // A conditional edge sees what its node has just written, and names what comes next.
@@ -50,9 +52,9 @@ func ExampleStateGraph_AddConditionalEdges() {
 		}
 		return pregel.END, nil
 	}, "count", pregel.END)
-	out, err := g.MustCompile().Invoke(context.Background(), State{})
-	fmt.Println(string(out), err)
-	// Output: {"n":3,"trail":["1","2","3"]} <nil>
+	out, err := pregel.Invoke[State](context.Background(), g.MustCompile(), State{})
+	fmt.Println(out.State.N, out.State.Trail, err)
+	// Output: 3 [1 2 3] <nil>
 }
 
 // Map and reduce: a Send runs a node with an input of its own. Updates are applied in the order of the Sends, whichever finishes
@@ -76,9 +78,9 @@ func ExampleSend() {
 		}
 		return sends, nil
 	}, "joke")
-	out, err := g.MustCompile().Invoke(context.Background(), State{Subjects: []string{"cats", "dogs"}})
-	fmt.Println(string(out), err)
-	// Output: {"subjects":["cats","dogs"],"jokes":["about cats","about dogs"]} <nil>
+	out, err := pregel.Invoke[State](context.Background(), g.MustCompile(), State{Subjects: []string{"cats", "dogs"}})
+	fmt.Printf("%q %v\n", out.State.Jokes, err)
+	// Output: ["about cats" "about dogs"] <nil>
 }
 
 // Interrupt stops the run until a client answers. The node then runs again from its start.
@@ -98,14 +100,14 @@ func ExampleInterrupt() {
 	g.AddEdge(pregel.START, "approve")
 	graph := g.MustCompile()
 
-	thread := pregel.WithThread(testThread, &memory{})
-	out, err := graph.Invoke(context.Background(), State{Draft: "Dear Ada"}, thread)
-	fmt.Println(string(out), err)
-	out, err = graph.Invoke(context.Background(), &pregel.Command{Resume: true}, thread)
-	fmt.Println(string(out), err)
+	thread := pregel.WithThread(id.NewThread(), checkpointer.NewMemory())
+	out, err := pregel.Invoke[State](context.Background(), graph, State{Draft: "Dear Ada"}, thread)
+	fmt.Println(string(out.Interrupts[0].Value), out.Next, err)
+	out, err = pregel.Invoke[State](context.Background(), graph, &pregel.Command{Resume: true}, thread)
+	fmt.Println(out.State, out.Interrupts, err)
 	// Output:
-	// {"draft":"Dear Ada"} <nil>
-	// {"draft":"Dear Ada","approved":true} <nil>
+	// {"draft":"Dear Ada","question":"send it?"} [approve] <nil>
+	// {Dear Ada true} [] <nil>
 }
 
 // A Command updates the state and chooses what comes next in one go.
@@ -125,12 +127,12 @@ func ExampleCommand() {
 	g.AddEdge(pregel.START, "triage")
 	graph := g.MustCompile()
 	for _, q := range []string{"why?", "so."} {
-		out, err := graph.Invoke(context.Background(), State{Question: q})
-		fmt.Println(string(out), err)
+		out, err := pregel.Invoke[State](context.Background(), graph, State{Question: q})
+		fmt.Println(out.State.Answer, err)
 	}
 	// Output:
-	// {"question":"why?","answer":"42"} <nil>
-	// {"question":"so.","answer":"that is no question"} <nil>
+	// 42 <nil>
+	// that is no question <nil>
 }
 
 // A conversation: messages get ids, one with a known id takes the place of the earlier one, Remove takes one away.
@@ -147,16 +149,12 @@ func ExampleMessages() {
 		}}, nil
 	})
 	g.AddEdge(pregel.START, "answer")
-	out, err := g.MustCompile().Invoke(context.Background(), json.RawMessage(
+	out, err := pregel.Invoke[State](context.Background(), g.MustCompile(), json.RawMessage(
 		`{"messages":[{"role":"user","content":"forget this","id":"old"},{"role":"user","content":"hello","id":"h1"}]}`))
 	if err != nil {
 		panic(err)
 	}
-	var s State
-	if err := json.Unmarshal(out, &s); err != nil {
-		panic(err)
-	}
-	for _, m := range s.Messages {
+	for _, m := range out.State.Messages {
 		fmt.Println(m.Type, m.ID, m.Text())
 	}
 	// Output:
@@ -182,9 +180,9 @@ func ExampleStateGraph_AddSubgraph() {
 	g := pregel.NewStateGraph[Outer]()
 	g.AddSubgraph("loud", inner.MustCompile())
 	g.AddEdge(pregel.START, "loud")
-	out, err := g.MustCompile().Invoke(context.Background(), Outer{Text: "hello"})
-	fmt.Println(string(out), err)
-	// Output: {"text":"HELLO"} <nil>
+	out, err := pregel.Invoke[Outer](context.Background(), g.MustCompile(), Outer{Text: "hello"})
+	fmt.Println(out.State.Text, err)
+	// Output: HELLO <nil>
 }
 
 // The functional form: a function that calls tasks, whose results are kept. What they returned is not asked of them again after an interrupt.
@@ -208,8 +206,8 @@ func ExampleNewEntrypoint() {
 	if err != nil {
 		panic(err)
 	}
-	out, err := graph.Invoke(context.Background(), []int{1, 2, 3})
-	fmt.Println(string(out), err)
+	out, err := pregel.Invoke[int](context.Background(), graph, []int{1, 2, 3})
+	fmt.Println(out.State, err)
 	// Output: 12 <nil>
 }
 
@@ -233,7 +231,7 @@ func ExampleWithChannel() {
 		return writes, err
 	})
 	g.AddEdge(pregel.START, "look")
-	out, err := g.MustCompile().Invoke(context.Background(), pregel.Values{"names": []string{"Ada", "Grace", "Alan"}})
-	fmt.Println(string(out), err)
+	out, err := pregel.Invoke[json.RawMessage](context.Background(), g.MustCompile(), pregel.Values{"names": []string{"Ada", "Grace", "Alan"}})
+	fmt.Println(string(out.State), err)
 	// Output: {"names":["Ada","Grace","Alan"],"longest":"Grace"} <nil>
 }

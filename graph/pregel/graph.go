@@ -113,23 +113,28 @@ func (l *loop) guardedRun(in input) (err error) {
 
 // finish waits for what the run left running, and returns its error in the form that graph.Graph promises.
 func (x *exec) finish(err error) error {
-	if x.saves != nil {
-		if serr := x.saves.wait(); serr != nil {
-			err = savingFailed(serr)
-		}
-	}
-	x.settle()
-	if err == nil {
-		return nil
-	}
+	err = x.drain(err)
 	var known *graph.Failure
 	switch {
+	case err == nil:
+		return nil
 	case errors.As(err, &known), errors.Is(err, graph.ErrFenced):
 		return err
 	case x.ctx.Err() != nil && errors.Is(err, context.Cause(x.ctx)):
 		return err
 	}
 	return failure(err)
+}
+
+// drain waits for what the run left running, and returns its error.
+func (x *exec) drain(err error) error {
+	if x.saves != nil {
+		if serr := x.saves.wait(); serr != nil {
+			err = savingFailed(serr)
+		}
+	}
+	x.settle()
+	return err
 }
 
 // settle waits for abandoned node functions, for at most the grace period.
@@ -391,47 +396,6 @@ func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Sto
 
 // WithDurability says when checkpoints are written: sync (before the next step), async, or exit.
 func WithDurability(d string) RunOption { return func(inv *invocation) { inv.Durability = d } }
-
-// Invoke runs the graph to its end, or to an interrupt, and returns the state as a JSON object with the keys of its output type. input is an
-// update as nodes return it, a *Command that resumes, or nil to continue. Within a node the graph becomes part of the run: it uses the run's
-// thread in a namespace of its own, and options are ignored.
-func (g *Graph) Invoke(ctx context.Context, input any, options ...RunOption) (json.RawMessage, error) {
-	if tc := taskOf(ctx); tc != nil && len(options) == 0 {
-		v := inputOf(input)
-		if err := v.check(); err != nil {
-			return nil, Errorf("TypeError", "input of graph %s: %w", g.name, err)
-		}
-		out, err := tc.l.subgraph(ctx, tc, g, v)
-		if err != nil {
-			return nil, err
-		}
-		return out.JSON(), nil
-	}
-	inv := &graph.Invocation{}
-	for _, option := range options {
-		option(inv)
-	}
-	l, in, err := g.begin(ctx, inv)
-	if err != nil {
-		return nil, err
-	}
-	if cmd, ok := asCommand(input); ok {
-		if in, err = g.commandOf(cmd); err != nil {
-			return nil, err
-		}
-	} else if v := inputOf(input); !v.isNull() {
-		if err := v.check(); err != nil {
-			return nil, Errorf("TypeError", "input of graph %s: %w", g.name, err)
-		}
-		in.given, in.v = true, v
-	}
-	l.outKeys = g.result
-	err = l.x.finish(l.guardedRun(in))
-	if err != nil {
-		return nil, err
-	}
-	return l.values().JSON(), nil
-}
 
 // inputOf returns the input as an update. Of a struct it takes the fields that are set.
 func inputOf(x any) *value {

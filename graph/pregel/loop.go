@@ -53,7 +53,8 @@ type loop struct {
 	step, stop int
 	tasks      []*task
 	byID       map[string]*task
-	ticked     bool // there are tasks, so their writes can be shown
+	ticked     bool            // there are tasks, so their writes can be shown
+	stopped    *GraphInterrupt // why the run ended before its end; nil: it did not
 	updated    []string
 	known      bool // updated is
 	replaying  bool
@@ -347,6 +348,7 @@ func (l *loop) leave(cause error) error {
 	if !interrupted || l.nested {
 		return cause
 	}
+	l.stopped = gi
 	if l.ticked && len(l.pending) > 0 && slices.ContainsFunc(l.tasks, func(t *task) bool { return len(t.writes) > 0 }) {
 		updated, err := l.applyWrites(l.tasks, true)
 		if err != nil {

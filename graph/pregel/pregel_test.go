@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"understudy/checkpointer"
-	"understudy/checkpointer/checkpointertest"
 	"understudy/graph"
 	"understudy/graph/pregel"
 	"understudy/id"
@@ -20,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory keeps checkpoints in memory.
 type memory struct {
-	checkpointertest.Memory
+	checkpointer.Memory
 	mu    sync.Mutex
 	order []checkpointer.Key
 	fail  func(graph.Save) error

@@ -129,9 +129,9 @@ func TestTimeoutAndRetry(t *testing.T) {
 		}
 		return pregel.Values{"n": s.N + 1}, nil
 	}, pregel.WithTimeout(20*time.Millisecond), pregel.WithRetry(pregel.RetryPolicy{InitialInterval: 1, NoJitter: true}))
-	out, err := g.Invoke(context.Background(), pregel.Values{"n": 1})
+	out, err := pregel.Invoke[counted](context.Background(), g, pregel.Values{"n": 1})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"n":2}`, string(out))
+	require.Equal(t, counted{N: 2}, out.State)
 }
 
 // A panic is the error of its task. Its text may contain secrets, so only the log has it.
@@ -205,14 +205,14 @@ func TestWorkersAreNotUsedUp(t *testing.T) {
 	for i := range 4 {
 		name := fmt.Sprintf("sub%d", i)
 		g.AddNode(name, func(ctx context.Context, s pregel.Values) (any, error) {
-			out, err := inner.Invoke(ctx, pregel.Values{"n": 0})
-			return json.RawMessage(out), err
+			out, err := pregel.Invoke[json.RawMessage](ctx, inner, pregel.Values{"n": 0})
+			return out.State, err
 		})
 		g.AddEdge(pregel.START, name)
 	}
-	out, err := g.MustCompile(pregel.WithLimits(pregel.Limits{PerRun: 1})).Invoke(context.Background(), pregel.Values{"n": 1})
+	out, err := pregel.Invoke[json.RawMessage](context.Background(), g.MustCompile(pregel.WithLimits(pregel.Limits{PerRun: 1})), pregel.Values{"n": 1})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"n":13}`, string(out))
+	require.JSONEq(t, `{"n":13}`, string(out.State))
 }
 
 // Tasks that others call run although there is one worker only.
@@ -236,9 +236,9 @@ func TestCallsWithOneWorker(t *testing.T) {
 		return sum, nil
 	}, pregel.WithLimits(pregel.Limits{PerRun: 1}))
 	require.NoError(t, err)
-	out, err := g.Invoke(context.Background(), 20)
+	out, err := pregel.Invoke[int](context.Background(), g, 20)
 	require.NoError(t, err)
-	require.Equal(t, "380", string(out))
+	require.Equal(t, 380, out.State)
 }
 
 // Values are not shown before their checkpoint is committed, and name it.
@@ -577,9 +577,9 @@ func TestStore(t *testing.T) {
 		}
 		return json.RawMessage(`{"n":` + string(results[1].Item.Value) + `}`), nil
 	})
-	out, err := g.Invoke(context.Background(), pregel.Values{"n": 1}, pregel.WithStore(&oneItem{}))
+	out, err := pregel.Invoke[json.RawMessage](context.Background(), g, pregel.Values{"n": 1}, pregel.WithStore(&oneItem{}))
 	require.NoError(t, err)
-	require.JSONEq(t, `{"n":7}`, string(out))
+	require.JSONEq(t, `{"n":7}`, string(out.State))
 }
 
 // What a checkpoint holds: plain mappings as msgpack maps, messages as extensions, never the type json.

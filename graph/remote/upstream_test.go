@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/checkpointer"
-	"understudy/checkpointer/checkpointertest"
 	"understudy/graph"
 	"understudy/id"
 )
@@ -137,13 +136,13 @@ func state(at, parent, values, tasks string) string {
 
 // rows is a graph.Saver that keeps rows as a database would.
 type rows struct {
-	*checkpointertest.Memory
+	*checkpointer.Memory
 	mu    sync.Mutex
 	words []string
 	fail  error
 }
 
-func newRows() *rows { return &rows{Memory: &checkpointertest.Memory{}} }
+func newRows() *rows { return &rows{Memory: &checkpointer.Memory{}} }
 
 func (r *rows) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	return r.LoadCheckpoint(ctx, k)

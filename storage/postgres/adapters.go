@@ -6,8 +6,10 @@ import (
 
 	"understudy/assistant"
 	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/proxy/record"
 	"understudy/run"
@@ -30,6 +32,10 @@ func (s *Store) Runs() run.Store { return runs{s} }
 
 // Items returns the store as package store uses it.
 func (s *Store) Items() store.Backend { return items{s} }
+
+// Saver returns a saver for graphs that run in this process without a server: pregel.WithThread takes it. The checkpoints of a thread are there for
+// later runs, of other processes too; the server's lists do not show the thread, because only the server creates threads.
+func (s *Store) Saver() graph.Saver { return saver.New(s.Threads(), nil, nil) }
 
 // Upstream returns the store as package proxy/record uses it: threads of another server, with
 // transcripts and without checkpoints. Open the store with a schema of its own (Options.Schema)

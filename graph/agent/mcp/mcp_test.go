@@ -25,6 +25,7 @@ import (
 	"understudy/graph/agent"
 	"understudy/graph/agent/scripted"
 	"understudy/graph/message"
+	"understudy/graph/pregel"
 )
 
 // The test binary is an MCP server too, when this variable says so.
@@ -310,9 +311,9 @@ func TestRealServer(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, a.Close()) }()
 	say := func(text string) gjson.Result {
-		state, err := a.Invoke(t.Context(), map[string]any{"messages": []message.Message{message.Human(text)}})
+		state, err := pregel.Invoke[json.RawMessage](t.Context(), a, map[string]any{"messages": []message.Message{message.Human(text)}})
 		require.NoError(t, err)
-		return gjson.ParseBytes(state)
+		return gjson.ParseBytes(state.State)
 	}
 	state := say("add 17 25")
 	require.Contains(t, state.Get("messages.2.content").Str, "42", state.Raw)

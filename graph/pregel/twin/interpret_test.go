@@ -329,11 +329,11 @@ func (in *interpreter) program(n nodeDesc, graphs map[string]*pregel.Graph) func
 				<-ctx.Done()
 				return nil, context.Cause(ctx)
 			case "call":
-				out, err := graphs[text(o, "graph")].Invoke(ctx, operand(o, s))
+				out, err := pregel.Invoke[json.RawMessage](ctx, graphs[text(o, "graph")], operand(o, s))
 				if err != nil {
 					return nil, err
 				}
-				put(key, out)
+				put(key, out.State)
 			case "command":
 				c := &pregel.Command{}
 				if o["parent"] == true {

@@ -22,7 +22,6 @@ import (
 	"go.uber.org/goleak"
 
 	"understudy/checkpointer"
-	"understudy/checkpointer/checkpointertest"
 	"understudy/graph"
 	"understudy/graph/pregel"
 	"understudy/id"
@@ -82,7 +81,7 @@ func (p *python) answer(t testing.TB, c testCase) map[string]any {
 }
 
 // memory keeps checkpoints in memory.
-type memory struct{ checkpointertest.Memory }
+type memory struct{ checkpointer.Memory }
 
 func (m *memory) Load(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
 	return m.LoadCheckpoint(ctx, k)

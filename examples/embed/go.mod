@@ -1,3 +1,0 @@
-module example.com/embed
-
-go 1.26.0

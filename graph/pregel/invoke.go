@@ -1,0 +1,123 @@
+package pregel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"understudy/graph"
+)
+
+// Compiled is a Graph, or a type that embeds one, such as an agent.
+type Compiled interface{ compiled() *Graph }
+
+func (g *Graph) compiled() *Graph { return g }
+
+// Result is what a run of a graph in this process returned.
+type Result[S any] struct {
+	// State has the keys of the graph's output type.
+	State S
+	// Interrupts are the questions that the run waits for, in the order of the tasks that asked. Answer them with Command.Resume.
+	Interrupts []PendingInterrupt
+	// Next are the nodes at which the run was stopped, by a question or by InterruptBefore and InterruptAfter; none: it has reached its end. It goes on
+	// with Invoke on the same thread.
+	Next []string
+}
+
+// PendingInterrupt is a question that waits for an answer.
+type PendingInterrupt struct {
+	ID             string
+	Value          json.RawMessage
+	ResponseSchema json.RawMessage // nil: none was given
+}
+
+// Decode decodes the value of the question.
+func (p PendingInterrupt) Decode(into any) error { return json.Unmarshal(p.Value, into) }
+
+// PanicError is a panic of a node in a run that was started by Invoke.
+type PanicError struct {
+	Value any
+	Stack []byte // of the goroutine that panicked
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack) }
+
+// Unwrap returns the value of the panic if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// Invoke runs a graph in this process, to its end or to an interrupt, and returns its state as S: the type of the state, Values, or json.RawMessage for a
+// JSON object. input is an update as nodes return it, a *Command that resumes, or nil to continue.
+//
+// Errors of nodes keep their chain for errors.Is and errors.As; a panic is a *PanicError. Nothing is masked, unlike in what a server's clients see.
+//
+// Within a node the graph becomes part of the run: it uses the run's thread in a namespace of its own, and an interrupt ends the node.
+func Invoke[S any](ctx context.Context, g Compiled, input any, options ...RunOption) (Result[S], error) {
+	var r Result[S]
+	state, l, err := g.compiled().invoke(ctx, input, options)
+	if err != nil {
+		return r, err
+	}
+	if err := state.into(reflect.ValueOf(&r.State).Elem()); err != nil {
+		return r, fmt.Errorf("result of graph %s: %w", g.compiled().name, err)
+	}
+	if l == nil || l.stopped == nil {
+		return r, nil
+	}
+	for _, q := range l.stopped.interrupts {
+		p := PendingInterrupt{ID: q.id, Value: q.value.JSON()}
+		if q.schema != nil {
+			p.ResponseSchema = q.schema.JSON()
+		}
+		r.Interrupts = append(r.Interrupts, p)
+	}
+	for _, t := range l.tasks {
+		if len(t.writes) == 0 {
+			r.Next = append(r.Next, t.name)
+		}
+	}
+	return r, nil
+}
+
+// invoke returns the state of a finished or stopped run, and its loop; no loop for a run within a node.
+func (g *Graph) invoke(ctx context.Context, input any, options []RunOption) (*value, *loop, error) {
+	if tc := taskOf(ctx); tc != nil && len(options) == 0 {
+		v := inputOf(input)
+		if err := v.check(); err != nil {
+			return nil, nil, Errorf("TypeError", "input of graph %s: %w", g.name, err)
+		}
+		out, err := tc.l.subgraph(ctx, tc, g, v)
+		return out, nil, err
+	}
+	inv := &graph.Invocation{}
+	for _, option := range options {
+		option(inv)
+	}
+	l, in, err := g.begin(ctx, inv)
+	if err != nil {
+		return nil, nil, err
+	}
+	if cmd, ok := asCommand(input); ok {
+		if in, err = g.commandOf(cmd); err != nil {
+			return nil, nil, err
+		}
+	} else if v := inputOf(input); !v.isNull() {
+		if err := v.check(); err != nil {
+			return nil, nil, Errorf("TypeError", "input of graph %s: %w", g.name, err)
+		}
+		in.given, in.v = true, v
+	}
+	l.outKeys = g.result
+	if err := l.x.drain(l.guardedRun(in)); err != nil {
+		var p *panicked
+		if errors.As(err, &p) {
+			err = &PanicError{Value: p.value, Stack: p.stack}
+		}
+		return nil, nil, err
+	}
+	return l.values(), l, nil
+}
