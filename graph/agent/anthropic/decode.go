@@ -70,9 +70,12 @@ func (d *decoder) begin(kind string) []json.RawMessage {
 }
 
 // Event reads one event of a stream. told is false when it has no content.
-func (d *decoder) Event(_ string, data []byte) (c llm.Chunk, told bool, err error) {
+func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err error) {
 	in := gjson.ParseBytes(data)
 	if !jsonscan.Valid(data) || !in.IsObject() {
+		if name == "error" {
+			return c, false, &llm.Error{Status: http.StatusOK, Message: string(data)}
+		}
 		return c, false, &wire.Misunderstood{What: "an event that is not a JSON object"}
 	}
 	switch kind := text(in.Get("type")); kind {
@@ -114,7 +117,8 @@ func (d *decoder) Event(_ string, data []byte) (c llm.Chunk, told bool, err erro
 		c, err = d.Whole(data)
 		return c, true, err
 	default:
-		if kind != "error" && !in.Get("error").IsObject() {
+		failure, detail := in.Get("error"), kind == "" && text(in.Get("detail")) != "" // of gateways in FastAPI
+		if name != "error" && kind != "error" && !failure.IsObject() && text(failure) == "" && !detail {
 			return c, false, &wire.Misunderstood{What: "event " + kind}
 		}
 		e := &llm.Error{Status: http.StatusOK}

@@ -83,6 +83,9 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err e
 	if usage.IsObject() {
 		d.usage = usageOf(usage)
 	}
+	if !usage.IsObject() && !in.Get("choices").Exists() {
+		return c, false, &wire.Misunderstood{What: "an event without choices"} // it may be an error in a form of its own
+	}
 	for _, choice := range in.Get("choices").Array() {
 		if choice.Get("index").Int() == 0 {
 			if err := d.choice(choice, &c); err != nil {

@@ -262,6 +262,28 @@ func errorCases() []*Case {
 		{Name: "request-id-claude", Provider: "anthropic", Replies: []Reply{JSON(400, `{"type":"error","error":{"type":"invalid_request_error","message":"no"},"request_id":"req_8"}`)}, Want: Want{Error: "400 Bad Request: no (invalid_request_error) [request ID req_8]", Calls: 1}},
 		{Name: "bad-request", Replies: []Reply{JSON(400, `{"error":{"message":"no"}}`)}, Want: Want{Error: "400 Bad Request: no", Calls: 1}},
 	}
+	// Errors with status 200 in forms of which some are known and some are not: the message is shown in any case.
+	for i, body := range []string{
+		`{"error":{"message":"no luck"}}`, `{"error":"no luck"}`, `[{"error":{"message":"no luck"}}]`, `{"detail":"no luck"}`, `{"detail":[{"msg":"no luck"}]}`, `{"message":"no luck"}`,
+		`{"object":"error","message":"no luck"}`, `{"errors":["no luck"]}`, `{"errors":[{"message":"no luck"}]}`, `{"msg":"no luck","code":500,"success":false}`, `{"status":"error","message":"no luck"}`,
+		`{"fault":{"faultstring":"no luck"}}`, `{"error":{"error":{"message":"no luck"}}}`, `{"error":[{"message":"no luck"}]}`, `{"promptFeedback":{"blockReason":"no luck"}}`, `{"choices":[],"note":"no luck"}`,
+		`"no luck"`, `no luck`, `<html>no luck</html>`,
+	} {
+		for _, provider := range []string{"openai", "anthropic"} {
+			for form, reply := range map[string]Reply{
+				"json": JSON(200, body), "text": Body(200, "text/plain", body), "event-error": Stream("event: error\ndata: " + body + "\n\n"), "data": Stream(Data(body)),
+			} {
+				if form == "data" && strings.Contains(body, "choices") {
+					continue // Azure begins its answers so
+				}
+				all = append(all, &Case{Name: fmt.Sprintf("any-%d-%s-%s", i, form, provider), Provider: provider, Model: none, Replies: []Reply{reply}, Want: Want{Error: "no luck", Calls: 1}})
+			}
+		}
+	}
+	for _, coding := range []string{"br", "gzip"} {
+		all = append(all, &Case{Name: "coding-" + coding, Model: object{"headers": object{"Accept-Encoding": coding}}, Replies: []Reply{Body(200, "text/event-stream", "\x1f\x8b", "Content-Encoding", coding)}, Want: Want{Error: "compressed its answer with " + coding, Calls: 1}})
+	}
+	all = append(all, &Case{Name: "coding-utf-8", Replies: []Reply{Body(200, "text/event-stream", Data(Says("Hello"), Finish("stop"), Done), "Content-Encoding", "utf-8")}, Want: Want{Answer: "Hello"}})
 	for _, c := range all {
 		c.Line, c.Name = 11, "errors-"+c.Name
 	}

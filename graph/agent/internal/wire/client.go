@@ -19,7 +19,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -244,6 +246,7 @@ type attempt struct {
 	begun   bool        // a part of the answer was yielded
 	stopped bool        // by the consumer
 	garbled string      // the last text that was not understood
+	opening string      // how a body begins of which no event was read
 
 	timer    *time.Timer
 	mu       sync.Mutex // guards what follows
@@ -291,8 +294,15 @@ func (t *attempt) exchange(ctx context.Context, body []byte) error {
 	if resp.StatusCode/100 != 2 {
 		return t.refused(resp)
 	}
+	if coding := strings.ToLower(resp.Header.Get("Content-Encoding")); slices.Contains(codings, coding) {
+		return &llm.Error{Status: http.StatusOK, Message: "the server compressed its answer with " + coding + ", which the request did not ask for", RequestID: requestID(resp.Header)}
+	}
 	return t.read(bufio.NewReaderSize(&limited{alive{resp.Body, t}, t.opts.MaxBody, errTooLarge}, 16<<10), resp)
 }
+
+// codings are those of bodies that net/http leaves as they are; it decompresses gzip unless the configured headers ask for it. Other values,
+// such as "utf-8", are mistakes of servers that compress nothing.
+var codings = []string{"br", "zstd", "deflate", "compress", "gzip", "x-gzip"}
 
 // alive notes bytes as signs of life.
 type alive struct {
@@ -343,6 +353,9 @@ func (t *attempt) read(body *bufio.Reader, resp *http.Response) error {
 		case '<':
 			return &llm.Error{Status: http.StatusOK, Message: "the server sent " + t.page(t.start(body)) + " in place of an answer; check base_url", RequestID: requestID(resp.Header)}
 		}
+		if start, _ := body.Peek(min(body.Buffered(), 300)); first[0] != ':' { // a comment says nothing
+			t.opening = t.hide.trim(string(start))
+		}
 		return t.events(body)
 	}
 }
@@ -357,6 +370,9 @@ func (t *attempt) ending(err error) error {
 	case errors.Is(err, errTooLarge):
 		return fmt.Errorf("read answer: %w: more than %d bytes", err, t.opts.MaxBody)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		if t.garbled == "" {
+			t.garbled = t.hide.clip(t.opening, 300)
+		}
 		if t.garbled != "" {
 			return fmt.Errorf("the server sent %q: %w", t.garbled, llm.ErrCut)
 		}
@@ -375,6 +391,7 @@ func (t *attempt) events(body io.Reader) error {
 			}
 			break // the answer is complete; only its end is missing
 		}
+		t.opening = ""
 		data := readable(bytes.TrimSpace(event.Data))
 		if len(data) == 0 {
 			continue
@@ -420,7 +437,7 @@ func readable(data []byte) []byte { return bytes.ToValidUTF8(data, []byte("\ufff
 
 // skip logs an event that was not understood, each kind once.
 func (t *attempt) skip(odd *Misunderstood, data []byte) {
-	t.garbled = t.hide.clip(string(data[:min(len(data), ahead*300+1)]), 300)
+	t.garbled = t.quote(data)
 	what := t.hide.clip(odd.What, 80) // it may have a name that the server made up
 	t.Client.mu.Lock()
 	known := t.said[what] || len(t.said) > 100
@@ -431,6 +448,11 @@ func (t *attempt) skip(odd *Misunderstood, data []byte) {
 	if !known {
 		t.opts.Log.Warn("part of a model's answer not understood; skipped", "part", what, "data", t.garbled)
 	}
+}
+
+// quote returns the beginning of what a server sent, for errors.
+func (t *attempt) quote(data []byte) string {
+	return t.hide.clip(string(data[:min(len(data), ahead*300+1)]), 300)
 }
 
 // finish tells what is left of a complete answer.
@@ -510,6 +532,9 @@ func (t *attempt) whole(body io.Reader) error {
 		}
 		if err != nil {
 			return err
+		}
+		if c.Empty() && !t.begun {
+			t.garbled = t.quote(raw) // in case that nothing else comes
 		}
 		if !t.tell(c) {
 			return nil
