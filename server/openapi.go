@@ -94,6 +94,7 @@ var operations = []operation{
 	{"post", "/store/items/search", "Store", "Search items", compat.StoreSearch, "", nil},
 	{"post", "/store/namespaces", "Store", "List namespaces", compat.StoreNamespaces, "", nil},
 
+	{"get", "/", "System", "Health, for probes that know no path", nil, "", nil},
 	{"get", "/ok", "System", "Health", nil, "", []string{"check_db:integer"}},
 	{"get", "/livez", "System", "Whether the process answers", nil, "", nil},
 	{"get", "/readyz", "System", "Whether requests should be sent here", nil, "", nil},

@@ -42,7 +42,8 @@ type Options struct {
 	Registry         *prometheus.Registry // registry of the metrics and of /metrics; nil creates one
 	Tracer           trace.Tracer         // creates spans of requests; nil: none
 	Version          string               // of this server
-	LangGraphVersion string               // version of LangGraph in /info
+	APIVersion       string               // of LangGraph Server whose API this is: the version in /info, for clients that compare it
+	LangGraphVersion func() string        // of LangGraph, whose graphs run; "": not known yet. nil: not known
 
 	CORS         CORS
 	Disable      Disable
@@ -85,6 +86,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
+	}
+	if o.LangGraphVersion == nil {
+		o.LangGraphVersion = func() string { return "" }
 	}
 	orSize(&o.MaxBody, 300<<20)
 	orSize(&o.MaxBodies, memlimit.Share(2, 1<<30))

@@ -748,3 +748,26 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.w.Write(p)
 }
+
+// Clients compare the version with those of LangGraph Server; ours has a name of its own. A probe without a path gets an answer.
+func TestInfo(t *testing.T) {
+	t.Parallel()
+	python := ""
+	w := setup(t, func(o *Options) {
+		o.Version, o.APIVersion, o.LangGraphVersion = "devel", "0.16.7", func() string { return python }
+	})
+	for _, want := range []any{nil, "1.2.22"} {
+		_, body := w.ask(t, "GET", "/info", "")
+		var got map[string]any
+		require.NoError(t, json.Unmarshal([]byte(body), &got))
+		require.Equal(t, "0.16.7", got["version"])
+		require.Equal(t, "devel", got["understudy_version"])
+		require.Equal(t, want, got["langgraph_py_version"])
+		python = "1.2.22"
+	}
+	for _, path := range []string{"/", "/api/langgraph/"} {
+		res, body := w.ask(t, "GET", path, "")
+		require.Equal(t, 200, res.StatusCode, path)
+		require.Equal(t, `{"ok":true}`, body)
+	}
+}

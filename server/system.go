@@ -17,6 +17,7 @@ func (s *Server) systemRoutes(meta bool) {
 	if !meta {
 		return
 	}
+	s.route("GET", "/", func(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"ok":true}`)) })
 	s.route("GET", "/info", s.info)
 	s.route("GET", "/metrics", s.showMetrics)
 	s.route("GET", "/openapi.json", func(c *fiber.Ctx) error { return sendJSON(c, s.openapi) })
@@ -25,13 +26,14 @@ func (s *Server) systemRoutes(meta bool) {
 }
 
 func (s *Server) info(c *fiber.Ctx) error {
-	b := jsonobj.AppendText([]byte(`{"version":`), s.opts.Version)
+	b := jsonobj.AppendText([]byte(`{"version":`), s.opts.APIVersion)
 	b = append(b, `,"langgraph_py_version":`...)
-	if s.opts.LangGraphVersion == "" {
-		b = append(b, "null"...)
+	if v := s.opts.LangGraphVersion(); v != "" {
+		b = jsonobj.AppendText(b, v)
 	} else {
-		b = jsonobj.AppendText(b, s.opts.LangGraphVersion)
+		b = append(b, "null"...)
 	}
+	b = jsonobj.AppendText(append(b, `,"understudy_version":`...), s.opts.Version)
 	b = strconv.AppendBool(append(b, `,"flags":{"assistants":`...), !s.opts.Disable.Assistants)
 	b = strconv.AppendBool(append(b, `,"crons":`...), !s.opts.Disable.Runs && s.opts.Crons != nil)
 	b = append(b, `,"langsmith":false,"langsmith_tracing_replicas":false,"langsmith_tracing_session_on_runs":false}`...)

@@ -109,14 +109,14 @@ func (s *Server) httpOptions(version string) server.Options {
 	cfg := s.cfg
 	if cfg.Mode == config.Worker {
 		return server.Options{
-			CheckDB: s.rows.Ping, Checks: s.checks(), Logger: s.log, Registry: s.registry, Version: version, LangGraphVersion: APIVersion,
+			CheckDB: s.rows.Ping, Checks: s.checks(), Logger: s.log, Registry: s.registry, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 			Disable: server.Disable{Assistants: true, Threads: true, Runs: true, Store: true, MCP: true, A2A: true, UI: true, Webhooks: true},
 		}
 	}
 	return server.Options{
 		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs, Items: s.items,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
-		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, LangGraphVersion: APIVersion,
+		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
 		MountPrefix:  cfg.HTTP.MountPrefix,

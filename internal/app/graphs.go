@@ -13,12 +13,23 @@ import (
 
 	"understudy/graph"
 	"understudy/graph/agent"
+	"understudy/graph/pregel"
 	"understudy/graph/python"
 	"understudy/graph/remote"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/server"
 )
+
+// langGraphVersion returns the version of langgraph in the workers, or that whose semantics graphs in Go have.
+func (s *Server) langGraphVersion() string {
+	if s.pool != nil {
+		if v, _ := s.pool.Versions(); v != "" {
+			return v
+		}
+	}
+	return pregel.Semantics
+}
 
 // addPython makes the workers of the graphs that langgraph.json names.
 func (s *Server) addPython() error {
