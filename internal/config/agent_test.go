@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 )
 
 const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
@@ -138,4 +140,59 @@ func TestWithoutPython(t *testing.T) {
 	src.Flags = map[string]string{"python": "no-such-python"}
 	_, _, err = Load(src)
 	require.ErrorContains(t, err, "no-such-python")
+}
+
+// The agent of docs/agent.md loads, its tables have every key of a model, and middleware has the defaults that it says.
+func TestAgentOfTheDocs(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../../docs/agent.md")
+	require.NoError(t, err)
+	page := string(raw)
+	section := func(from, to string) string {
+		_, text, found := strings.Cut(page, from)
+		require.True(t, found, from)
+		text, _, found = strings.Cut(text, to)
+		require.True(t, found, to)
+		return text
+	}
+	load := func(text string) ([]Warning, error) {
+		src := setup(t, text, map[string]string{"OPENAI_API_KEY": "k"})
+		dir := filepath.Dir(src.File)
+		for name, text := range map[string]string{"prompt.md": "Hi", ".env": "A=1\n", "agent.py": "graph = 1\n"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		_, warnings, err := Load(src)
+		return warnings, err
+	}
+	warnings, err := load(section("```json\n", "```"))
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+
+	var documented, known []string
+	for _, line := range strings.Split(section("An object has these keys", "**Retries.**"), "\n") {
+		if cell, isRow := strings.CutPrefix(line, "| `"); isRow {
+			cell, _, _ = strings.Cut(cell, " |")
+			documented = append(documented, strings.Split(strings.ReplaceAll(cell, "`", ""), ", ")...)
+		}
+	}
+	gjson.Get(declaredAgent, "graphs.chat.agent.model").ForEach(func(key, _ gjson.Result) bool {
+		if key.Str != "name" {
+			known = append(known, key.Str)
+		}
+		return true
+	})
+	require.ElementsMatch(t, known, documented)
+
+	needs := map[string]bool{"summarization": true, "tool_errors": true, "human_in_the_loop": true, "model_call_limit": true, "tool_call_limit": true}
+	for _, line := range strings.Split(section("| key | node |", "Before-hooks"), "\n") {
+		cell, isRow := strings.CutPrefix(line, "| `")
+		if !isRow {
+			continue
+		}
+		kind, _, _ := strings.Cut(cell, "`")
+		for value, works := range map[string]bool{"false": true, "true": !needs[kind], "{}": !needs[kind]} {
+			_, err := load(`{"graphs": {"a": {"agent": {"model": "scripted:x.json", "tools": ["calculator"], "middleware": {"` + kind + `": ` + value + `}}}}}`)
+			require.Equal(t, works, err == nil, "%s: %s: %v", kind, value, err)
+		}
+	}
 }
