@@ -18,6 +18,11 @@ PYTHON ?= python3
 export UNDERSTUDY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy
 
 GOLANGCI := 2.15.0
+HELM := 4.3.1
+
+# tool(name,version,package) sets $tool to a program that is built once.
+tool = tool="$$UNDERSTUDY_CACHE/bin/$(1)-$(2)"; [ -x "$$tool" ] || { echo "building $(1) $(2), once" >&2; \
+	GOBIN="$$tool.d" $(GO) install $(3)@v$(2) && mv "$$tool.d/$(1)" "$$tool" && rmdir "$$tool.d"; }
 
 .PHONY: help
 help: ## list the targets
@@ -75,8 +80,12 @@ cross: ## build everything for other systems
 race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds
 	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
-	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) \
+	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) UNDERSTUDY_TEST_HELM=$$($(MAKE) helm) \
 		$(GO) test -vet=off -race -gcflags=modernc.org/...=-race=false -timeout 60m ./...
+
+.PHONY: helm
+helm: ## print where helm is, for the tests of deploy/helm; built once if it is not installed
+	@tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }; echo "$$tool"
 
 .PHONY: growth
 growth: ## send each route requests that grow, in all their places, and check that none takes more than linear time
@@ -84,8 +93,7 @@ growth: ## send each route requests that grow, in all their places, and check th
 
 .PHONY: lint
 lint: ## golangci-lint, built once if it is not installed
-	@tool=$$(command -v golangci-lint || echo "$$UNDERSTUDY_CACHE/bin/golangci-lint-$(GOLANGCI)"); [ -x "$$tool" ] || { echo "building golangci-lint $(GOLANGCI), once"; \
-		GOBIN="$$tool.d" $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI); mv "$$tool.d/golangci-lint" "$$tool"; rmdir "$$tool.d"; }; \
+	@tool=$$(command -v golangci-lint) || { $(call tool,golangci-lint,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint); }; \
 	"$$tool" run --allow-parallel-runners ./...
 
 # go test sometimes calls the end of -fuzztime itself a failure, with these words and no failing input (golang/go#75804; mended in Go 1.27).

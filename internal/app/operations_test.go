@@ -311,6 +311,17 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for name := range documented {
 		require.True(t, exposed[name], name)
 	}
+	// Dashboard and alerts ask for metrics that there are.
+	for _, file := range []string{"dashboard.json", "alerts.yaml"} {
+		watched, err := os.ReadFile("../../deploy/monitoring/" + file)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`\b(?:understudy|lg_api|process|go)_[a-z_]+\b`).FindAllString(string(watched), -1)
+		require.NotEmpty(t, found)
+		for _, name := range found {
+			name = strings.TrimSuffix(name, "_bucket")
+			require.True(t, exposed[name] || strings.Contains(string(text), "# TYPE "+name+" "), "%s: %s", file, name)
+		}
+	}
 	require.Contains(t, string(text), "process_resident_memory_bytes")
 	require.Contains(t, string(text), "lg_api_num_pending_runs 0\n")
 }

@@ -25,7 +25,7 @@ var module = modulePath()
 // layers are the packages from top to bottom: one may import what stands below it, and its own layer only where peers are named.
 // A package belongs to the longest prefix that is listed.
 var layers = [][]string{
-	{"cmd", "conformance", "bench", "docs/build", "examples"},
+	{"cmd", "conformance", "bench", "docs/build", "examples", "deploy"},
 	{""},             // the root package, which embedders import
 	{"internal/app"}, // puts the parts together
 	{"server"},

@@ -1,0 +1,165 @@
+package deploy
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What stands in front of a server asks for a key and passes each event on as it is sent.
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	t.Run("nginx", func(t *testing.T) {
+		t.Parallel()
+		nginx, dir, server := tool(t, "nginx", "UNDERSTUDY_TEST_NGINX"), t.TempDir(), upstream(t)
+		text, err := os.ReadFile("nginx/understudy.conf")
+		require.NoError(t, err)
+		certificate(t, filepath.Join(dir, "understudy.crt"), filepath.Join(dir, "understudy.key"))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "understudy.keys"), []byte("\"secret\" 1;\n"), 0o600))
+		plain, address := free(t), free(t)
+		conf := strings.NewReplacer("/etc/nginx/", dir+"/", "127.0.0.1:2024", server, "listen 80;", "listen "+plain+";", "listen 443 ", "listen "+address+" ").Replace(string(text))
+		temp := ""
+		for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+			temp += kind + "_temp_path " + dir + "/" + kind + "; "
+		}
+		conf = "daemon off; pid " + dir + "/pid; error_log stderr; events {} http { access_log off; " + temp + conf + "}"
+		whole := filepath.Join(dir, "nginx.conf")
+		require.NoError(t, os.WriteFile(whole, []byte(conf), 0o600))
+		serve(t, nil, nginx, "-e", "stderr", "-c", whole)
+		behaves(t, "https://"+address)
+	})
+	t.Run("caddy", func(t *testing.T) {
+		t.Parallel()
+		caddy, dir, server, address := tool(t, "caddy", "UNDERSTUDY_TEST_CADDY"), t.TempDir(), upstream(t), free(t)
+		text, err := os.ReadFile("caddy/Caddyfile")
+		require.NoError(t, err)
+		// Its own authority signs, and is not installed; nothing else is listened on.
+		_, port, err := net.SplitHostPort(address)
+		require.NoError(t, err)
+		text = append([]byte("{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n}\n"), text...)
+		file := filepath.Join(dir, "Caddyfile")
+		require.NoError(t, os.WriteFile(file, text, 0o600))
+		serve(t, []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "SITE=localhost:" + port, "API_KEY=secret", "UPSTREAMS=" + server},
+			caddy, "run", "--adapter", "caddyfile", "--config", file)
+		behaves(t, "https://localhost:"+port)
+	})
+}
+
+// upstream sends an event, and another one when /next was asked.
+func upstream(t *testing.T) string {
+	t.Helper()
+	next := make(chan struct{})
+	mux := http.NewServeMux()
+	for _, path := range []string{"GET /ok", "GET /readyz", "OPTIONS /threads"} {
+		mux.HandleFunc(path, func(http.ResponseWriter, *http.Request) {})
+	}
+	mux.HandleFunc("POST /next", func(http.ResponseWriter, *http.Request) { close(next) })
+	mux.HandleFunc("GET /stream", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("data: one\n\n"))
+		w.(http.Flusher).Flush()
+		select {
+		case <-next:
+		case <-r.Context().Done():
+			return
+		}
+		_, _ = w.Write([]byte("data: two\n\n"))
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// serve runs a program until the test ends.
+func serve(t *testing.T, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait() // by a signal
+	})
+}
+
+func behaves(t *testing.T, url string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}} //nolint:gosec // its own certificate
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ask := func(method, path, key string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, method, url+path, nil)
+		require.NoError(t, err)
+		if key != "" {
+			req.Header.Set("X-Api-Key", key)
+		}
+		return client.Do(req)
+	}
+	status := func(method, path, key string) int {
+		res, err := ask(method, path, key)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	require.Eventually(t, func() bool {
+		res, err := ask("GET", "/ok", "")
+		return err == nil && res.Body.Close() == nil && res.StatusCode == 200
+	}, 30*time.Second, 20*time.Millisecond, "it starts")
+	require.Equal(t, 200, status("OPTIONS", "/threads", ""))
+	require.Equal(t, 401, status("GET", "/stream", ""))
+	require.Equal(t, 401, status("GET", "/stream", "secre"))
+	require.Equal(t, 404, status("GET", "/metrics", "secret"))
+	res, err := ask("GET", "/stream", "secret")
+	require.NoError(t, err)
+	defer res.Body.Close()
+	lines := bufio.NewScanner(res.Body)
+	require.True(t, lines.Scan())
+	require.Equal(t, "data: one", lines.Text()) // before the server has sent the second
+	require.Equal(t, 200, status("POST", "/next", "secret"))
+	require.True(t, lines.Scan())
+	require.Empty(t, lines.Text())
+	require.True(t, lines.Scan())
+	require.Equal(t, "data: two", lines.Text())
+}
+
+// free returns an address that nobody listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func certificate(t *testing.T, cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
+	signed, err := x509.CreateCertificate(rand.Reader, of, of, private.Public(), private)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+}
