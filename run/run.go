@@ -1,14 +1,15 @@
-// Package run owns the life of a run: create, queue, claim, execute, record, cancel, join; and crons and webhooks.
-// The table of runs is the queue, and the database the control plane.
+// Package run has the words in which one speaks of runs: the rows of runs and crons, the requests that make them, and what the packages below it need of the
+// storage and of each other. Package run/service is the way into a run.
 package run
 
 import (
 	"encoding/json"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/jsonobj"
 )
 
 // Status of a run, as the API spells it.
@@ -73,14 +74,10 @@ type Run struct {
 
 	// Left: only ID and Thread are set, because the list had as many bytes as Query.Bytes allows.
 	Left bool
-
-	// published counts the records of this attempt; nil: it is not executed.
-	published *atomic.Int64
-	// waits reports whether the run ended at an interrupt, which waits for an answer. Set by finish.
-	waits bool
-	// calls are the model calls of this attempt that are not stored yet; nil: none.
-	calls *calls
 }
+
+// Durable reports whether the database has the records of the run.
+func (r *Run) Durable() bool { return r.Kwargs.Resumable && !r.Kwargs.Temporary }
 
 // Fit returns the run as a list has it that holds so many bytes before, and the bytes with it.
 func (q *Query) Fit(r *Run, before int) (*Run, int) {
@@ -109,6 +106,15 @@ type Arguments struct {
 	ContextKeys []string `json:"context_keys,omitempty"`
 }
 
+// Turn says how the server of a suspect executes it.
+type Turn int
+
+const (
+	NoTurn  Turn = iota // it waits, or is no suspect
+	Alone               // as the only suspect
+	Company             // it was the only suspect for as long as it may be
+)
+
 // Request is a client's wish for a run, decoded and checked by package compat: every field is valid by itself, defaults are filled in. Of Arguments it has what
 // the client sent.
 type Request struct {
@@ -126,7 +132,8 @@ type Request struct {
 	RequestID string            // x-request-id, or made up
 	Headers   map[string]string // configurable headers (http.configurable_headers), lower case
 
-	traceParent, traceState string // of the request, when there is a span of it
+	TraceParent string // W3C headers of the span of the request; "": there is none
+	TraceState  string
 }
 
 // Tracer names the LangSmith project and example that a run is traced to. It is handed to the graph's configuration as it came; nil is null.
@@ -140,6 +147,14 @@ type Result struct {
 	Error  json.RawMessage // {error, message}: shown as {"__error__": …}
 }
 
+// ErrorJSON is an error as clients see it. Exceptions may have NUL in their text, which is shown as LangGraph Server shows it everywhere.
+func ErrorJSON(kind, message string) json.RawMessage {
+	o := &jsonobj.Object{}
+	o.SetText("error", strings.ReplaceAll(kind, "\x00", "\uFFFD"))
+	o.SetText("message", strings.ReplaceAll(message, "\x00", "\uFFFD"))
+	return o.JSON()
+}
+
 // Query selects runs of a thread.
 type Query struct {
 	Status Status // "" all
@@ -147,58 +162,4 @@ type Query struct {
 	Offset int
 	// Bytes bounds what is loaded: from the run on with which arguments and metadata have more, runs are Left. 0: no bound.
 	Bytes int
-}
-
-// Cron is a schedule that makes runs.
-type Cron struct {
-	ID             id.Cron
-	Assistant      id.Assistant
-	Thread         id.Thread // "" for stateless ones
-	Schedule       string    // five fields, or six with seconds at the end
-	Timezone       string    // IANA name; "" UTC
-	EndTime        *time.Time
-	Payload        json.RawMessage // the request, with assistant_id resolved and config.configurable.cron_id set
-	Next           *time.Time      // nil: never again
-	Metadata       json.RawMessage
-	OnRunCompleted string // delete, keep, or "" (null) on threads
-	Enabled        bool
-	CreatedAt      time.Time
-	UpdatedAt      time.Time
-}
-
-// CronQuery selects crons. Zero fields do not restrict.
-type CronQuery struct {
-	Assistant id.Assistant
-	Thread    id.Thread
-	Enabled   *bool
-	Metadata  json.RawMessage
-	SortBy    string // cron_id, assistant_id, thread_id, created_at, updated_at, next_run_date, end_time; default created_at
-	Ascending bool
-	Limit     int
-	Offset    int
-}
-
-// NewCron is a wish for a cron.
-type NewCron struct {
-	Thread         id.Thread // "" for stateless ones
-	AssistantID    string    // UUID or graph name
-	Schedule       string
-	Timezone       string
-	EndTime        *time.Time
-	Payload        map[string]json.RawMessage // the fields of the request that belong to runs: input, command, config, context, metadata, webhook, interrupt_before, …
-	Metadata       json.RawMessage
-	OnRunCompleted string
-	Enabled        bool
-}
-
-// CronPatch changes a cron. Nil fields stay.
-type CronPatch struct {
-	Schedule       *string
-	Timezone       *string
-	EndTime        *time.Time
-	ClearEndTime   bool // end_time: null
-	Enabled        *bool
-	Payload        map[string]json.RawMessage // merged into the payload
-	Metadata       json.RawMessage
-	OnRunCompleted *string
 }

@@ -69,8 +69,8 @@ type Expecting interface {
 	ExpectEnd(r *Run)
 }
 
-// expect calls fn when tx is Expecting.
-func expect(tx Tx, fn func(Expecting)) {
+// Expect calls fn when tx is Expecting.
+func Expect(tx Tx, fn func(Expecting)) {
 	if e, ok := tx.(Expecting); ok {
 		fn(e)
 	}
@@ -133,4 +133,31 @@ type Tx interface {
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)
+}
+
+// Shared is a Store that several instances work on at once. All go by its time.
+type Shared interface {
+	Store
+	// Lapsed returns running runs whose lease ended before a time, the longest ago first.
+	Lapsed(ctx context.Context, before time.Time, limit int) ([]*Run, error)
+	// TakeDeliveries is Deliveries, but what it returns is not due before until any more: no other instance gets it meanwhile.
+	TakeDeliveries(ctx context.Context, q webhook.Query, until time.Time) (due []*webhook.Delivery, next time.Time, err error)
+	// Clock is the time of the database.
+	Clock(ctx context.Context) (time.Time, error)
+	// Ended returns those of the runs that are over, or not there.
+	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
+	// Tell sends signals to all servers, this one included. They may be lost.
+	Tell(ctx context.Context, s ...Signal) error
+	// Listen calls heard for each signal until ctx ends, whose cause it returns. After a time in which signals may have been lost, and at the
+	// beginning, heard is called with the zero Signal. heard must not block.
+	Listen(ctx context.Context, heard func(Signal)) error
+}
+
+// Queue is the state of the queue of all servers. Each number is counted up to the bound that was asked for.
+type Queue struct {
+	Pending, Running int
+	// Due are those of Pending that wait for nothing but a job: their time has come, and nothing runs on their thread.
+	Due int
+	// First and Middle are when the first and the middle one of the pending runs is or was due, FirstDue the first of Due; zero: there is none.
+	First, Middle, FirstDue time.Time
 }

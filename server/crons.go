@@ -20,11 +20,11 @@ func (s *Server) cronRoutes() {
 	s.route("POST", "/runs/crons/search", s.searchCrons)
 	s.route("POST", "/runs/crons/count", s.countCrons)
 	s.route("GET", "/runs/crons/{cron_id}", s.withCron(func(c *fiber.Ctx, i id.Cron) error {
-		return s.oneCron(c)(s.opts.Crons.GetCron(c.UserContext(), i))
+		return s.oneCron(c)(s.opts.Crons.Get(c.UserContext(), i))
 	}))
 	s.route("PATCH", "/runs/crons/{cron_id}", s.withCron(s.patchCron))
 	s.route("DELETE", "/runs/crons/{cron_id}", s.withCron(func(c *fiber.Ctx, i id.Cron) error {
-		if err := s.opts.Crons.DeleteCron(c.UserContext(), i); err != nil {
+		if err := s.opts.Crons.Delete(c.UserContext(), i); err != nil {
 			return err
 		}
 		return sendNothing(c)
@@ -59,7 +59,7 @@ func (s *Server) createCron(c *fiber.Ctx, t id.Thread) error {
 		if err := s.checkCronWebhook(n.Payload["webhook"]); err != nil {
 			return err
 		}
-		return s.oneCron(c)(s.opts.Crons.CreateCron(c.UserContext(), n))
+		return s.oneCron(c)(s.opts.Crons.Create(c.UserContext(), n))
 	})
 }
 
@@ -86,7 +86,7 @@ func (s *Server) patchCron(c *fiber.Ctx, i id.Cron) error {
 		if err := s.checkCronWebhook(p.Payload["webhook"]); err != nil {
 			return err
 		}
-		return s.oneCron(c)(s.opts.Crons.UpdateCron(c.UserContext(), i, p))
+		return s.oneCron(c)(s.opts.Crons.Update(c.UserContext(), i, p))
 	})
 }
 
@@ -98,7 +98,7 @@ func (s *Server) searchCrons(c *fiber.Ctx) error {
 		}
 		more := false
 		page, err := reading(c, func(ctx context.Context) (page []*run.Cron, err error) {
-			page, more, err = s.opts.Crons.SearchCrons(ctx, q)
+			page, more, err = s.opts.Crons.Search(ctx, q)
 			return page, err
 		})
 		if err != nil {
@@ -115,6 +115,6 @@ func (s *Server) countCrons(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return s.opts.Crons.CountCrons(ctx, q) }))
+		return sendCount(c)(reading(c, func(ctx context.Context) (int, error) { return s.opts.Crons.Count(ctx, q) }))
 	})
 }

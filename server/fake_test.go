@@ -271,23 +271,23 @@ func (f fakeCrons) one() *run.Cron {
 	return &run.Cron{ID: someID, Assistant: someID, Schedule: "* * * * *", CreatedAt: someTime, UpdatedAt: someTime}
 }
 
-func (f fakeCrons) CreateCron(_ context.Context, n run.NewCron) (*run.Cron, error) {
+func (f fakeCrons) Create(_ context.Context, n run.NewCron) (*run.Cron, error) {
 	return f.one(), f.note(n)
 }
 
-func (f fakeCrons) GetCron(_ context.Context, c id.Cron) (*run.Cron, error) {
+func (f fakeCrons) Get(_ context.Context, c id.Cron) (*run.Cron, error) {
 	return f.one(), f.note(c)
 }
 
-func (f fakeCrons) UpdateCron(_ context.Context, _ id.Cron, p run.CronPatch) (*run.Cron, error) {
+func (f fakeCrons) Update(_ context.Context, _ id.Cron, p run.CronPatch) (*run.Cron, error) {
 	return f.one(), f.note(p)
 }
-func (f fakeCrons) DeleteCron(_ context.Context, c id.Cron) error { return f.note(c) }
-func (f fakeCrons) SearchCrons(_ context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
+func (f fakeCrons) Delete(_ context.Context, c id.Cron) error { return f.note(c) }
+func (f fakeCrons) Search(_ context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
 	return []*run.Cron{f.one()}, false, f.note(q)
 }
 
-func (f fakeCrons) CountCrons(_ context.Context, q run.CronQuery) (int, error) { return 1, f.note(q) }
+func (f fakeCrons) Count(_ context.Context, q run.CronQuery) (int, error) { return 1, f.note(q) }
 
 type fakeItems struct{ *services }
 

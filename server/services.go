@@ -98,12 +98,12 @@ type Runs interface {
 
 // Crons is the service of the routes under /runs/crons.
 type Crons interface {
-	CreateCron(ctx context.Context, n run.NewCron) (*run.Cron, error)
-	GetCron(ctx context.Context, c id.Cron) (*run.Cron, error)
-	UpdateCron(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error)
-	DeleteCron(ctx context.Context, c id.Cron) error
-	SearchCrons(ctx context.Context, q run.CronQuery) (page []*run.Cron, more bool, err error)
-	CountCrons(ctx context.Context, q run.CronQuery) (int, error)
+	Create(ctx context.Context, n run.NewCron) (*run.Cron, error)
+	Get(ctx context.Context, c id.Cron) (*run.Cron, error)
+	Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error)
+	Delete(ctx context.Context, c id.Cron) error
+	Search(ctx context.Context, q run.CronQuery) (page []*run.Cron, more bool, err error)
+	Count(ctx context.Context, q run.CronQuery) (int, error)
 }
 
 // Items is the service of the routes under /store. It validates namespaces and keys.

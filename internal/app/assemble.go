@@ -17,6 +17,7 @@ import (
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
 	"understudy/run"
+	"understudy/run/service"
 	"understudy/run/webhook"
 	"understudy/server"
 	"understudy/store"
@@ -66,7 +67,7 @@ func (s *Server) assemble(c Config) error {
 	shown := overlay.New(backfill.Reader(s.rows), backend.OverlayConfig(cfg.History))
 	backfill.Keys = shown.Key
 	retention := retentionOf(cfg.ThreadTTL)
-	s.runs = run.NewService(run.Options{
+	s.runs = service.New(service.Options{
 		Store: s.rows.Runs(), Bridge: s.bridge, Streams: limits, Graphs: s.graphs, Snapshots: snapshots, Items: s.items, Backfill: backfill, Overlay: shown, Wire: wire{},
 		Webhooks: &webhook.Policy{
 			AllowLoopback:  !cfg.Webhooks.URL.DisableLoopback,
@@ -114,7 +115,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		}
 	}
 	return server.Options{
-		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs, Items: s.items,
+		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
 		CORS:         corsOf(cfg.HTTP.CORS),

@@ -28,7 +28,7 @@ import (
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/logctx"
-	"understudy/run"
+	"understudy/run/service"
 	"understudy/server"
 	"understudy/store"
 	"understudy/thread"
@@ -69,7 +69,7 @@ type Server struct {
 	assistants *assistant.Service
 	threads    *thread.Service
 	events     *thread.Log
-	runs       *run.Service
+	runs       *service.Service
 	items      *store.Service
 	http       *server.Server // nil without a listener
 }

@@ -24,12 +24,12 @@ func (s *Server) truncation() server.Check {
 
 // truncate deletes all crons, threads with their runs, and assistants but the default ones. Store items stay, as on LangGraph Server.
 func (s *Server) truncate(ctx context.Context) error {
-	crons, _, err := s.runs.SearchCrons(ctx, run.CronQuery{})
+	crons, _, err := s.runs.Crons().Search(ctx, run.CronQuery{})
 	if err != nil {
 		return fmt.Errorf("list crons: %w", err)
 	}
 	for _, c := range crons {
-		if err := unlessGone(s.runs.DeleteCron(ctx, c.ID)); err != nil {
+		if err := unlessGone(s.runs.Crons().Delete(ctx, c.ID)); err != nil {
 			return fmt.Errorf("delete cron %s: %w", c.ID, err)
 		}
 	}

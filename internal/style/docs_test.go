@@ -240,15 +240,15 @@ func TestMissing(t *testing.T) {
 		page string
 		want int
 	}{
-		{"`run.Service.Begin`, `graph/python`, `internal/style`, `server`, `values`", 0},
-		{"`run.Service.Bygone`", 1},
+		{"`service.Service.Begin`, `graph/python`, `internal/style`, `server`, `values`", 0},
+		{"`service.Service.Bygone`", 1},
 		{"`run.Bygone`", 1},
 		{"`run/bygone.go`", 1},
 		{"`bygoneFunction`", 1},
-		{"`claimDue` in `run/queue.go`", 0},
-		{"`execute` and `claimDue` in `run/executor.go`", 1},
-		{"```mermaid\nA --> B[\"run.Service: Begin\"]\n```", 0},
-		{"```mermaid\nA --> B[\"run.bygone\"]\n```", 1},
+		{"`claimDue` in `run/service/queue.go`", 0},
+		{"`execute` and `claimDue` in `run/service/executor.go`", 1},
+		{"```mermaid\nA --> B[\"service.Service: Begin\"]\n```", 0},
+		{"```mermaid\nA --> B[\"service.bygone\"]\n```", 1},
 		{"```go\ntype Graph interface{ Bygone() }\n```", 1},
 		{"`POST /threads/{id}/runs`, `[\"a\"]`, `--flag`", 0},
 	}

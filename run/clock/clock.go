@@ -11,6 +11,9 @@ import (
 // skewWorthSaying is the difference from which on the log reports that the machine's clock is wrong.
 const skewWorthSaying = time.Second
 
+// Retry is when to ask again after Sure was not.
+const Retry = 100 * time.Millisecond
+
 // fresh is how long one comparison with the database is good enough to claim runs by.
 const fresh = time.Second
 

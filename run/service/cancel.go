@@ -1,0 +1,149 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+// Why an execution was stopped: causes of its context.
+var (
+	errCancelled = errors.New("the run was cancelled")
+	errGone      = errors.New("the run or its thread was deleted")
+	errShutdown  = fmt.Errorf("the server shuts down: %w", graph.ErrHandedOver)
+	errTimeout   = errors.New("the run took longer than it may")
+	errLost      = fmt.Errorf("another instance has taken the run over: %w", graph.ErrHandedOver)
+)
+
+// errNoneToCancel is the answer to a cancellation that names no run.
+var errNoneToCancel = fault.New(fault.NotFound, "No runs found to cancel.")
+
+// Cancel cancels runs of a thread. With wait it returns after they have stopped.
+func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error {
+	return s.cancel(ctx, action, wait, func(tx run.Tx) (matched []*run.Run, err error) {
+		found := 0
+		named := slices.Clone(runs)
+		slices.Sort(named)
+		for _, r := range slices.Compact(named) {
+			row, err := tx.Run(t, r)
+			if fault.Is(err, fault.NotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			found++
+			if !row.Status.Over() && row.Cancel == "" {
+				matched = append(matched, row)
+			}
+		}
+		switch {
+		case found == 0:
+			return nil, errNoneToCancel
+		case len(matched) == 0:
+			return nil, fault.New(fault.NotFound, "No matching runs to cancel. Please verify the thread ID and run IDs are correct, and the runs haven't been deleted or completed.")
+		}
+		return matched, nil
+	})
+}
+
+// cancelBatch bounds the threads whose runs are cancelled in one transaction.
+const cancelBatch = 50
+
+// CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile go on. When there
+// is no such run: fault.NotFound.
+func (s *Service) CancelAll(ctx context.Context, status string, action run.Action) error {
+	var batch []id.Thread // sorted: a storage that locks them one by one wants the same order everywhere
+	found := 0
+	for last := id.Thread(""); ; last = batch[len(batch)-1] {
+		var err error
+		if batch, err = s.Store.ActiveThreads(ctx, last, cancelBatch); err != nil {
+			return err
+		}
+		if len(batch) == 0 {
+			break
+		}
+		of := 0
+		err = s.cancel(ctx, action, false, func(tx run.Tx) (matched []*run.Run, err error) {
+			for _, t := range batch {
+				active, err := tx.ActiveRuns(t)
+				if err != nil {
+					return nil, err
+				}
+				for _, r := range active {
+					if r.Cancel == "" && (status == "all" || status == string(r.Status)) {
+						matched = append(matched, r)
+					}
+				}
+			}
+			of = len(matched) // the transaction may run again
+			return matched, nil
+		})
+		if err != nil {
+			return err
+		}
+		found += of
+	}
+	if found == 0 {
+		return errNoneToCancel
+	}
+	return nil
+}
+
+func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, match func(run.Tx) ([]*run.Run, error)) error {
+	var ended []*run.Run
+	var stopped []id.Run
+	var unsettled []id.Thread
+	now := s.Now()
+	err := s.settler.writeReading(ctx, func(tx run.Tx, read *readings) error {
+		ended, stopped, unsettled = nil, nil, nil
+		matched, err := match(tx)
+		if err != nil {
+			return err
+		}
+		for _, r := range matched {
+			if r.Status == run.Running {
+				stopped = append(stopped, r.ID)
+			} else {
+				ended = append(ended, r)
+			}
+			if err := s.settler.markCancelled(tx, read, r, action, now); err != nil {
+				return fmt.Errorf("cancel run %s: %w", r.ID, err)
+			}
+		}
+		unsettled, err = s.settler.settleEnded(tx, ended)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	here, elsewhere := s.executor.stop(stopped, errCancelled)
+	// The cancel is true; what follows from it is done even if the client goes away.
+	after := context.WithoutCancel(ctx)
+	s.executor.tellInterrupted(after, ended)
+	for _, t := range unsettled {
+		if err := s.settler.settleLater(after, t); err != nil {
+			return err
+		}
+	}
+	if !wait {
+		return nil
+	}
+	for _, ex := range here {
+		if err := ex.wait(ctx); err != nil {
+			return err
+		}
+	}
+	for _, r := range elsewhere {
+		if err := s.followers.awaitEnd(ctx, "", r); err != nil {
+			return fmt.Errorf("wait for the end of run %s: %w", r, err)
+		}
+	}
+	return nil
+}

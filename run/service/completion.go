@@ -1,0 +1,200 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/eventstore"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+)
+
+// maxText is how many characters of a message are kept: enough for a list of runs.
+const maxText = 2000
+
+// Completion returns the completion data of a run that is over; nil while it is not.
+func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error) {
+	row, err := s.Get(ctx, t, r)
+	if err != nil {
+		return nil, err
+	}
+	if !row.Status.Over() {
+		return nil, nil
+	}
+	c, err := s.Store.Completion(ctx, r)
+	if fault.Is(err, fault.NotFound) { // it ended before this was kept, or without ever being claimed
+		return nil, nil
+	}
+	return c, err
+}
+
+// answer is what one message of a model contributes to the completion data.
+type answer struct {
+	id   string // of the message
+	call graph.ModelCall
+	text string
+}
+
+// complete folds the messages of a run that ends. A message that was revised counts as it is now; one that an earlier run had said
+// counts there.
+func complete(tx run.Tx, r *run.Run, reported *calls) (*run.Completion, error) {
+	c := &run.Completion{}
+	answers := map[eventstore.Seq]*answer{}
+	humans := map[eventstore.Seq]string{}
+	var order []eventstore.Seq // of all messages
+	known := map[eventstore.Seq]bool{}
+	err := tx.RunMessages(r.Thread, r.ID, func(e *eventstore.Event) error {
+		seq := e.Seq
+		if e.First != 0 {
+			if seq = e.First; !known[seq] {
+				return nil
+			}
+		} else {
+			known[seq] = true
+			order = append(order, seq)
+		}
+		switch eventstore.Canonical(e.Type) {
+		case eventstore.TypeAI:
+			answers[seq] = answerOf(e)
+		case eventstore.TypeHuman:
+			humans[seq] = eventstore.Text(e.Content)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var said []*answer
+	for _, seq := range order {
+		if text, ok := humans[seq]; ok && c.FirstHuman == nil {
+			c.FirstHuman = cut(text)
+		}
+		if a := answers[seq]; a != nil {
+			said = append(said, a)
+			if a.text != "" {
+				c.LastAI = cut(a.text)
+			}
+		}
+	}
+	calls, err := reported.take(tx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	count(c, calls, said)
+	if n := int64(len(order)); n > 0 {
+		c.Messages = &n
+	}
+	title, err := tx.ChannelText(r.Thread, "title")
+	if err != nil {
+		return nil, err
+	}
+	if title != "" {
+		c.Title = cut(title)
+	}
+	if r.Error != nil {
+		c.Error = cut(gjson.GetBytes(r.Error, "message").String())
+	}
+	return c, nil
+}
+
+func answerOf(e *eventstore.Event) *answer {
+	m := gjson.ParseBytes(e.Content)
+	a := &answer{id: m.Get("id").String(), text: eventstore.Text(e.Content)}
+	meta := m.Get("response_metadata")
+	if a.call.Model = meta.Get("model_name").String(); a.call.Model == "" {
+		a.call.Model = meta.Get("model").String()
+	}
+	if u := m.Get("usage_metadata"); u.IsObject() {
+		a.call.Usage = usageOf(u.Get("input_tokens"), u.Get("output_tokens"), u.Get("total_tokens"))
+	} else if u := meta.Get("token_usage"); u.IsObject() { // as OpenAI spells it
+		a.call.Usage = usageOf(u.Get("prompt_tokens"), u.Get("completion_tokens"), u.Get("total_tokens"))
+	}
+	a.call.Caller = graph.CallerOf("", false, m.Get("additional_kwargs.lc_source").String(), gjson.GetBytes(e.Metadata, "caller").String())
+	return a
+}
+
+func usageOf(input, output, total gjson.Result) *graph.Usage {
+	u := &graph.Usage{Input: input.Int(), Output: output.Int(), Total: total.Int()}
+	if !total.Exists() {
+		u.Total = u.Input + u.Output
+	}
+	return u
+}
+
+func cut(s string) *string {
+	n := 0
+	for i := range s {
+		if n++; n > maxText {
+			s = s[:i]
+			break
+		}
+	}
+	return &s
+}
+
+// recordStart writes to the log that a run begins, in the transaction that claims it for the first time.
+func recordStart(tx run.Tx, r *run.Run, now time.Time) error {
+	if r.Kwargs.Temporary || r.Attempt != 1 {
+		return nil
+	}
+	metadata := &jsonobj.Object{}
+	metadata.SetText("caller", "lead_agent")
+	metadata.Merge(jsonobj.Of(r.Metadata))
+	content := &jsonobj.Object{}
+	content.SetText("chain", r.Graph)
+	return appendEvent(tx, r, eventstore.TypeRunStart, eventstore.CategoryTrace, content.JSON(), metadata, now)
+}
+
+// recordEnd keeps the completion data of a run that is over, and writes to the log how it ended, in the transaction that ends it. reported are the model
+// calls of its last attempt that are not stored; nil: none.
+func recordEnd(tx run.Tx, r *run.Run, reported *calls, now time.Time) error {
+	c, err := complete(tx, r, reported)
+	if err != nil {
+		return fmt.Errorf("completion of run %s: %w", r.ID, err)
+	}
+	if err := tx.PutCompletion(r.ID, c); err != nil {
+		return err
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	metadata := &jsonobj.Object{}
+	metadata.SetText("status", string(r.Status))
+	if r.Error == nil {
+		return appendEvent(tx, r, eventstore.TypeRunEnd, eventstore.CategoryOutputs, data, metadata, now)
+	}
+	failure := jsonobj.Of(r.Error)
+	metadata.SetText("error_type", failure.Text("error"))
+	metadata.Set("completion", data)
+	return appendEvent(tx, r, eventstore.TypeRunError, eventstore.CategoryError, jsonobj.Quote(failure.Text("message")), metadata, now)
+}
+
+// recordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied
+// already are not seen.
+func recordRollback(tx run.Tx, r *run.Run, now time.Time) error {
+	if r.Kwargs.Temporary || r.StartedAt.IsZero() {
+		return nil
+	}
+	content := &jsonobj.Object{}
+	content.SetText("run_id", string(r.ID))
+	return appendEvent(tx, r, eventstore.TypeRunRollback, eventstore.CategoryTrace, content.JSON(), nil, now)
+}
+
+func appendEvent(tx run.Tx, r *run.Run, kind, category string, content []byte, metadata *jsonobj.Object, now time.Time) error {
+	e := &eventstore.Event{Run: r.ID, Type: kind, Category: category, Content: content, CreatedAt: now}
+	if metadata != nil {
+		e.Metadata = metadata.JSON()
+	}
+	if err := tx.AppendEvents(r.Thread, []*eventstore.Event{e}); err != nil {
+		return fmt.Errorf("record %s of run %s: %w", kind, r.ID, err)
+	}
+	return nil
+}

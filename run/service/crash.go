@@ -1,0 +1,173 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"understudy/graph"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+// A server that is killed leaves its runs as running. The server that takes them over cannot know whether one of them killed it (for example
+// one whose state exceeds the memory at every start), or the machine or an operator did. So Run.Crashes counts the servers that died while
+// they executed the run, since it saved its last checkpoint:
+//
+//	0, 1  Executed as any other run.
+//	2     A suspect: executed as the only suspect of its server, which claims nothing else until the run has saved a checkpoint or has survived
+//	      for a time (Company; turnLimit at most). When another suspect ends the server after that, the run is no suspect any more. A run that was the only one of a server that died is one at once.
+//	3     A server died while it executed the run as the only suspect. Before the next turn the run waits. When a server dies while it waits,
+//	      and executes no other suspect, then the cause is another, and the run is no suspect any more.
+//	4     That happened twice. It ends with an error.
+//
+// A run that is alone is started three times. Runs that died with another one are started again until they save a checkpoint, one after the
+// other if they have to. A hand-back is no death; a server that has lost a lease and lives clears the count (acquit).
+
+const (
+	suspectCrashes = 2
+	doubtedCrashes = 3
+	maxCrashes     = 4
+
+	// turnLimit bounds how long a server claims nothing else because of one suspect. A run that kills its server later than that, and always
+	// together with others, is not recognized.
+	turnLimit = time.Minute
+)
+
+var errServerDied = &graph.Failure{
+	Type: "ServerDied", Message: "The server died 3 times in a row while it executed the run, which is not started again. It may need more memory than there is.",
+}
+
+func suspect(r *run.Run) bool { return r.Crashes >= suspectCrashes }
+func doubted(r *run.Run) bool { return r.Crashes >= doubtedCrashes }
+
+// death is what is known of the end of a server from the runs that it left.
+type death struct {
+	single bool // it executed one run
+	blamed bool // it executed a suspect alone
+}
+
+// deathsOf derives the deaths of owners from the runs that they left.
+func deathsOf(runs []*run.Run) map[string]death {
+	count := map[string]int{}
+	deaths := map[string]death{}
+	for _, r := range runs {
+		count[r.Owner]++
+		d := deaths[r.Owner]
+		deaths[r.Owner] = death{single: count[r.Owner] == 1, blamed: d.blamed || r.Turn == run.Alone}
+	}
+	return deaths
+}
+
+// acquit forgets the deaths that were counted of a run: it was taken over from a server that lives.
+func acquit(tx run.Tx, row *run.Run) error {
+	if row.Status.Over() || row.Crashes == 0 {
+		return nil
+	}
+	row.Crashes = 0
+	return tx.UpdateRun(row)
+}
+
+// yield ends the turn of a suspect: it has saved a checkpoint, or has ended.
+func (ex *execution) yield() {
+	if ex.yields != nil {
+		ex.yields()
+	}
+}
+
+// starter is a graph that cannot execute anything until its processes are there.
+type starter interface {
+	// Ready waits until runs can be executed, or it is known why not.
+	Ready(ctx context.Context) error
+}
+
+// takeTurn waits until a suspect may be executed, and notes in the database that it is, so that the death of the server counts. It does nothing
+// for other runs. An error says why the run is not to be executed.
+func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
+	r := ex.run
+	switch {
+	case r.Crashes >= maxCrashes:
+		return errServerDied
+	case !suspect(r):
+		return nil
+	case doubted(r):
+		select {
+		case <-time.After(x.lease / 2):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		ex.turn = x.slots.LineUp()
+	}
+	select {
+	case <-ex.turn.First():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if g, ok := x.graphs.Graph(r.Graph); ok {
+		if g, ok := g.(starter); ok {
+			_ = g.Ready(ctx) // else the execution ends with the reason
+		}
+	}
+	x.log.InfoContext(ctx, "run is executed alone: servers died while they executed it", "run_id", r.ID, "thread_id", r.Thread, "crashes", r.Crashes)
+	if err := x.noteTurn(ctx, r, run.Alone); err != nil {
+		return err
+	}
+	ctx, ex.yields = context.WithCancel(ctx)
+	ex.turns.Go(func() { x.holdTurn(ctx, ex) })
+	return nil
+}
+
+// turnTime returns how long a suspect of this attempt is executed alone: it doubles with each attempt from a heartbeat up to turnLimit, so that
+// most suspects hold up the queue for a short time only.
+func (x *executor) turnTime(attempt int) time.Duration {
+	return min((x.lease/4)<<min(max(attempt-2, 0), 8), turnLimit)
+}
+
+// holdTurn keeps the line until a suspect yields, or has survived for turnTime.
+func (x *executor) holdTurn(ctx context.Context, ex *execution) {
+	defer ex.turn.Leave()
+	timer := time.NewTimer(x.turnTime(ex.run.Attempt))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-timer.C:
+	}
+	if err := x.noteTurn(ctx, ex.run, run.Company); err != nil && ctx.Err() == nil {
+		x.log.ErrorContext(ctx, "cannot note the turn of a run", "run_id", ex.run.ID, "error", err)
+	}
+}
+
+// noteTurn writes the turn of a run. What may pass is tried again until ctx ends.
+func (x *executor) noteTurn(ctx context.Context, r *run.Run, turn run.Turn) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := x.store.Write(ctx, func(tx run.Tx) error {
+			row, err := tx.Run(r.Thread, r.ID)
+			switch {
+			case fault.Is(err, fault.NotFound):
+				return errGone
+			case err != nil:
+				return err
+			case row.Attempt != r.Attempt || row.Status != run.Running:
+				return errLost
+			case row.Cancel != "":
+				return errCancelled
+			case turn == run.Company && row.Turn != run.Alone: // it has passed
+				return nil
+			}
+			row.Turn = turn
+			return tx.UpdateRun(row)
+		})
+		if !fault.Is(err, fault.Unavailable) {
+			if err != nil {
+				return fmt.Errorf("note the turn of run %s: %w", r.ID, err)
+			}
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

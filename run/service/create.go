@@ -1,0 +1,388 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"understudy/assistant"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/internal/limits"
+	"understudy/run"
+	"understudy/thread"
+)
+
+var (
+	errNoThread = fault.New(fault.NotFound, "Thread or assistant not found.")
+	errBusy     = fault.New(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose a different multitask strategy.")
+	emptyObject = json.RawMessage(`{}`)
+	null        = json.RawMessage(`null`)
+)
+
+// created is what one transaction of create did.
+type created struct {
+	run     *run.Run   // as clients see it: pending
+	claimed *run.Run   // not nil: it was claimed in the same transaction
+	ended   []*run.Run // pending runs that the strategy ended
+	stopped []id.Run
+}
+
+// create makes runs in one transaction, each with what its multitask strategy demands. A run that can start at once is claimed in the
+// same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
+func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *newSubscription, error) {
+	for i := range reqs {
+		if t == "" && string(orNull(jsonobj.Of(reqs[i].Command).Get("resume"))) != "null" {
+			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
+		}
+		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
+			return nil, nil, err
+		}
+		if err := errors.Join(limits.Metadata(reqs[i].Metadata), limits.Metadata(jsonobj.Of(reqs[i].Config).Get("metadata"))); err != nil {
+			return nil, nil, err
+		}
+		carry(ctx, &reqs[i])
+	}
+	assistants := make([]id.Assistant, len(reqs))
+	for i, req := range reqs {
+		a, err := s.ResolveAssistant(req.AssistantID)
+		if err != nil {
+			return nil, nil, err
+		}
+		assistants[i] = a
+	}
+	threads := make([]id.Thread, len(reqs))
+	for i := range threads {
+		if threads[i] = t; t == "" {
+			threads[i] = id.NewThread()
+		}
+	}
+	var sub *newSubscription // nil: nobody follows
+	if follow {
+		var err error
+		if sub, err = s.followers.subscribeNew(ctx, threads[0]); err != nil {
+			return nil, nil, err
+		}
+	}
+	free := s.slots.Reserve(len(reqs)) // until it is given back, Run waits for what is launched here
+	defer func() { s.slots.Release(free) }()
+	var done []created
+	err := s.settler.writeReading(ctx, func(tx run.Tx, read *readings) error {
+		s.undo(done) // an attempt
+		done = done[:0]
+		left := free
+		for i := range reqs {
+			c, err := s.insert(tx, read, threads[i], assistants[i], t == "", &reqs[i], left > 0)
+			done = append(done, c)
+			if err != nil {
+				return err
+			}
+			if c.claimed != nil {
+				left--
+			} else if sub != nil && sub.away != nil {
+				return sub.away
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.undo(done)
+		sub.close()
+		return nil, nil, err
+	}
+	sub.made(done[0].run) // before it can publish
+	runs := make([]*run.Run, len(done))
+	for i, c := range done {
+		runs[i] = c.run
+		s.displace(ctx, &c)
+		if c.claimed != nil {
+			free--
+			s.executor.launch(c.claimed)
+		} else {
+			s.queue.queued()
+		}
+	}
+	sub.started(ctx)
+	return runs, sub, nil
+}
+
+// CreateIn calls fn in a transaction, in which add makes runs that no client follows; fn may be called again.
+func (s *Service) CreateIn(ctx context.Context, fn func(tx run.Tx, add AddRun) error) error {
+	var made []created
+	err := s.settler.writeReading(ctx, func(tx run.Tx, read *readings) error {
+		made = made[:0]
+		return fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error {
+			c, err := s.insert(tx, read, t, a, stateless, req, false)
+			made = append(made, c)
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for i := range made {
+		s.displace(ctx, &made[i])
+	}
+	if len(made) > 0 {
+		s.queue.queued()
+	}
+	return nil
+}
+
+// displace notifies, after the commit, followers of the runs that the strategy of a new run ended, and stops those that are being executed.
+func (s *Service) displace(ctx context.Context, c *created) {
+	s.executor.tellInterrupted(ctx, c.ended)
+	s.executor.stop(c.stopped, errCancelled)
+}
+
+// undo returns the places of claims that were not committed.
+func (s *Service) undo(all []created) {
+	for _, c := range all {
+		if c.claimed != nil && s.slots.Leave(c.claimed.Graph) {
+			s.queue.wakeUp()
+		}
+	}
+}
+
+// ResolveAssistant returns the assistant of an id or of the name of a graph, without looking whether there is one.
+func (s *Service) ResolveAssistant(name string) (id.Assistant, error) {
+	if _, ok := s.Graphs.Graph(name); ok {
+		return id.DefaultAssistant(name), nil
+	}
+	if canonical := id.Canonical(name); canonical != "" {
+		return id.Assistant(canonical), nil
+	}
+	return "", fault.Newf(fault.Unprocessable, "Invalid assistant: '%s'. Must be either:\n- A valid assistant UUID, or\n- One of the registered graphs: %s", name, strings.Join(s.Graphs.Names(), ", "))
+}
+
+// insert writes one run, and claims it when it may start at once.
+func (s *Service) insert(tx run.Tx, read *readings, t id.Thread, a id.Assistant, stateless bool, req *run.Request, mayClaim bool) (created, error) {
+	var c created
+	run.Expect(tx, func(e run.Expecting) {
+		if stateless { // whose thread is made for it
+			e.ExpectNew(t)
+		} else {
+			e.ExpectCreate(t)
+		}
+	})
+	as, err := tx.Assistant(a)
+	if fault.Is(err, fault.NotFound) {
+		return c, errNoThread
+	}
+	if err != nil {
+		return c, err
+	}
+	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
+		return c, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
+	}
+	temporary := stateless && req.OnCompletion != "keep"
+	row, err := tx.Thread(t)
+	now := s.Now() // after waiting for the thread: runs are queued in the order in which they got it
+	fresh := fault.Is(err, fault.NotFound)
+	if err != nil && !fresh {
+		return c, err
+	}
+	if fresh {
+		if !stateless && req.IfNotExists != "create" {
+			return c, errNoThread
+		}
+		row = &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: emptyObject, Config: emptyObject}
+		if !temporary {
+			given := jsonobj.Of(jsonobj.Of(req.Config).Get("metadata"))
+			given.Merge(jsonobj.Of(req.Metadata))
+			row.Metadata = given.JSON()
+		}
+	}
+	var active []*run.Run
+	if !fresh { // and mostly there are none, which is quickly seen
+		busy, err := tx.HasActiveRuns(t)
+		if err == nil && busy {
+			active, err = tx.ActiveRuns(t)
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	if len(active) > 0 && req.Strategy == run.Reject {
+		return c, errBusy
+	}
+	running, ahead := false, false
+	for _, other := range active {
+		if other.Attempt > 0 && !now.After(other.CreatedAt) {
+			// By the clock of another server. Taken over, it must not find a younger run before it in the queue: that would go on from its state.
+			now = other.CreatedAt.Add(time.Microsecond)
+		}
+	}
+	r, err := s.compose(as, row, req, stateless, temporary, now) // before anything is written: it may refuse the request
+	if err != nil {
+		return c, err
+	}
+	for _, other := range active {
+		switch {
+		case req.Strategy == run.Interrupt || req.Strategy == run.Rollback:
+			action := run.CancelInterrupt
+			if req.Strategy == run.Rollback {
+				action = run.CancelRollback
+			}
+			if other.Status == run.Running {
+				running = true
+				c.stopped = append(c.stopped, other.ID)
+			} else {
+				c.ended = append(c.ended, other)
+			}
+			if err := s.settler.markCancelled(tx, read, other, action, now); err != nil {
+				return c, err
+			}
+		case other.Status == run.Running:
+			running = true
+		case !other.CreatedAt.After(now):
+			ahead = true
+		}
+	}
+
+	shown := *r
+	c.run = &shown
+	if mayClaim && !running && !ahead && req.After <= 0 && s.slots.Enter(r.Graph) {
+		s.queue.claim(r, row, now)
+		c.claimed = r
+	}
+	if fresh {
+		err = tx.InsertThread(row)
+	} else {
+		err = tx.UpdateThread(row)
+	}
+	if err != nil {
+		return c, fmt.Errorf("thread of a new run: %w", err)
+	}
+	if err := tx.InsertRun(r); err != nil {
+		return c, fmt.Errorf("insert run: %w", err)
+	}
+	if c.claimed == nil {
+		return c, nil
+	}
+	if err := recordStart(tx, r, now); err != nil {
+		return c, err
+	}
+	return c, nil
+}
+
+// compose makes a run as an assistant and a request want it, and changes its thread's row to what it is during the run.
+func (s *Service) compose(as *assistant.Assistant, row *thread.Thread, req *run.Request, stateless, temporary bool, now time.Time) (*run.Run, error) {
+	r := &run.Run{
+		ID: id.NewRun(), Thread: row.ID, Assistant: as.ID, Graph: as.GraphID, Status: run.Pending, Strategy: req.Strategy,
+		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
+	}
+	if err := s.configure(r, as, row, req, stateless, now); err != nil {
+		return nil, err
+	}
+	r.Kwargs.Temporary = temporary
+
+	if !temporary { // a thread that is deleted with its run is not searched for
+		meta := jsonobj.Of(row.Metadata)
+		meta.SetText("graph_id", as.GraphID)
+		meta.SetText("assistant_id", string(as.ID))
+		row.Metadata = meta.JSON()
+		row.Renew(s.ThreadTTL)
+	}
+	row.Config = threadConfig(as, row, req)
+	row.Status = thread.Busy
+	row.UpdatedAt = now
+	return r, nil
+}
+
+// threadConfig is the configuration that a thread has after a run was created on it, and with which its graph is built when no run is there to
+// say more: the assistant's, then what the thread had, then the request's but for its configurable, which is of that run alone.
+func threadConfig(as *assistant.Assistant, row *thread.Thread, req *run.Request) json.RawMessage {
+	config, had := jsonobj.Of(as.Config), jsonobj.Of(row.Config)
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.Merge(jsonobj.Of(had.Get("configurable")))
+	config.Merge(had)
+	config.Merge(jsonobj.Of(req.Config))
+	config.Set("configurable", configurable.JSON())
+	return config.JSON()
+}
+
+// configure merges what assistant, thread and request say into the run's arguments. Later wins.
+func (s *Service) configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.Request, stateless bool, now time.Time) error {
+	given := jsonobj.Of(req.Config)
+	ownConfigurable := jsonobj.Of(given.Get("configurable"))
+	ownContext := jsonobj.Of(req.Context)
+	if ownConfigurable.Len() > 0 && ownContext.Len() > 0 {
+		return fault.New(fault.Invalid, "Cannot specify both configurable and context. Prefer setting context alone. Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
+	}
+
+	metadata := jsonobj.Of(as.Metadata)
+	metadata.Merge(jsonobj.Of(t.Metadata))
+	metadata.Merge(jsonobj.Of(given.Get("metadata")))
+	metadata.Merge(jsonobj.Of(req.Metadata))
+	if !stateless { // a temporary thread has no metadata from which it would come
+		metadata.SetText("graph_id", as.GraphID)
+	}
+	metadata.SetText("assistant_id", string(as.ID))
+	r.Metadata = metadata.JSON()
+
+	runContext := jsonobj.Of(as.Context)
+	if ownContext.Len() > 0 {
+		runContext.Merge(ownContext)
+	} else {
+		runContext.Merge(ownConfigurable)
+	}
+
+	config := jsonobj.Of(as.Config)
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.Merge(jsonobj.Of(jsonobj.Of(t.Config).Get("configurable")))
+	configurable.Merge(ownConfigurable)
+	configurable.Merge(ownContext)
+	config.Delete("configurable")
+	config.Delete("metadata")
+	given.Each(func(k string, v json.RawMessage) {
+		if k != "configurable" && k != "metadata" {
+			config.Set(k, v)
+		}
+	})
+	for name, value := range req.Headers {
+		configurable.SetText(name, value)
+	}
+	identify(configurable, "")
+	configurable.SetText("langgraph_request_id", req.RequestID)
+	if req.Tracer != nil {
+		configurable.Set("__langsmith_project__", orNull(req.Tracer.Project))
+		configurable.Set("__langsmith_example_id__", orNull(req.Tracer.Example))
+	}
+	writeTrace(configurable, req)
+	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
+	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
+	configurable.SetText("run_id", string(r.ID))
+	configurable.SetText("thread_id", string(r.Thread))
+	configurable.SetText("graph_id", as.GraphID)
+	configurable.SetText("assistant_id", string(as.ID))
+	config.Set("configurable", configurable.JSON())
+	config.Set("metadata", r.Metadata)
+
+	r.Kwargs = req.Arguments
+	r.Kwargs.Config, r.Kwargs.Context, r.Kwargs.ContextKeys = config.JSON(), runContext.JSON(), ownContext.Keys()
+	return nil
+}
+
+// identify writes the caller as the server knows it; user is "" when requests are not authenticated. Only then a user_id of the client's own
+// stays, by which many graphs find their memories: LangGraph Server lets it win always, and a client could pass for another user.
+func identify(configurable *jsonobj.Object, user string) {
+	configurable.Set("langgraph_auth_user", null)
+	configurable.SetText("langgraph_auth_user_id", user)
+	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
+	if user != "" || configurable.Get("user_id") == nil {
+		configurable.SetText("user_id", user)
+	}
+}
+
+func orNull(v json.RawMessage) json.RawMessage {
+	if len(v) == 0 {
+		return null
+	}
+	return v
+}

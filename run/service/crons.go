@@ -1,0 +1,345 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/id"
+	"understudy/internal/cronexpr"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/internal/limits"
+	"understudy/internal/loop"
+	"understudy/run"
+	"understudy/run/clock"
+	"understudy/run/webhook"
+)
+
+// errNever refuses a schedule whose date never occurs, such as the 30th of February.
+var errNever = fault.New(fault.Invalid, "failed to find next date")
+
+// zoneOf returns a time zone by its IANA name; "" is UTC.
+func zoneOf(name string) (*time.Location, error) {
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "Local" { // Go's name of the zone of this machine, which is another one on each server
+		return nil, fault.Newf(fault.Unprocessable, "Invalid timezone: '%s'. Use IANA timezone format (e.g. 'America/New_York').", name)
+	}
+	return zone, nil
+}
+
+// nextTime is when a schedule fires after a time; nil when it never does again before its end.
+func nextTime(c *run.Cron, after time.Time) (*time.Time, error) {
+	zone, err := zoneOf(c.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	schedule, err := cronexpr.Parse(c.Schedule)
+	if err != nil {
+		return nil, fault.Newf(fault.Unprocessable, "Invalid cron schedule: '%s'. Reason: %v. Write five fields (minute hour day_of_month month day_of_week), such as '*/5 * * * *' "+
+			"for every 5 minutes; a sixth is seconds, a seventh years. Or @hourly, @daily, @weekly, @monthly or @yearly.", c.Schedule, err)
+	}
+	next := schedule.Next(after.In(zone))
+	if next.IsZero() {
+		return nil, errNever
+	}
+	next = next.UTC()
+	if c.EndTime != nil && next.After(*c.EndTime) {
+		return nil, nil
+	}
+	return &next, nil
+}
+
+var errNoCron = fault.New(fault.NotFound, "Not Found")
+
+// cronRuns makes the runs of crons.
+type cronRuns interface {
+	// ResolveAssistant returns the assistant of an id or of the name of a graph, without looking whether there is one.
+	ResolveAssistant(name string) (id.Assistant, error)
+	// CreateIn calls fn in a transaction, in which add makes runs; fn may be called again. After the commit the runs are executed.
+	CreateIn(ctx context.Context, fn func(tx run.Tx, add AddRun) error) error
+}
+
+// AddRun makes a run on a thread in a transaction. The thread of a stateless one is made for it.
+type AddRun func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error
+
+// crons keeps schedules and makes the runs that are due by them.
+type crons struct {
+	store  run.Store
+	clock  *clock.Clock
+	now    func() time.Time
+	wire   run.Wire
+	policy *webhook.Policy
+	runs   cronRuns
+	log    *slog.Logger
+	poked  chan struct{} // capacity 1: the next cron changed
+}
+
+// Create makes a cron.
+func (s *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
+	// The order of the checks is LangGraph Server's: it decides which of several mistakes a client sees.
+	if err := s.policy.Check(gjson.ParseBytes(n.Payload["webhook"]).String()); err != nil {
+		return nil, err
+	}
+	a, err := s.runs.ResolveAssistant(n.AssistantID)
+	if err != nil {
+		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
+	}
+	if err := limits.Metadata(n.Metadata); err != nil {
+		return nil, err
+	}
+	now := s.now()
+	c := &run.Cron{
+		ID: id.NewCron(), Assistant: a, Thread: n.Thread, Schedule: n.Schedule, Timezone: n.Timezone, EndTime: n.EndTime,
+		Metadata: n.Metadata, OnRunCompleted: n.OnRunCompleted, Enabled: n.Enabled, CreatedAt: now, UpdatedAt: now,
+	}
+	if len(c.Metadata) == 0 {
+		c.Metadata = json.RawMessage(`{}`)
+	}
+	if c.Thread == "" && c.OnRunCompleted == "" {
+		c.OnRunCompleted = "delete"
+	}
+	var never error
+	if c.Next, err = nextTime(c, now); errors.Is(err, errNever) {
+		never = err
+	} else if err != nil {
+		return nil, err
+	}
+	payload := &jsonobj.Object{}
+	payload.SetText("assistant_id", string(a))
+	for _, k := range slices.Sorted(maps.Keys(n.Payload)) {
+		if k != "assistant_id" {
+			payload.Set(k, n.Payload[k])
+		}
+	}
+	c.Payload = withCronID(payload, c.ID)
+	err = s.store.Write(ctx, func(tx run.Tx) error {
+		if _, err := tx.Assistant(a); err != nil {
+			return fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
+		}
+		if c.Thread != "" {
+			if _, err := tx.Thread(c.Thread); fault.Is(err, fault.NotFound) {
+				return fault.Newf(fault.NotFound, "Thread with ID %s not found", c.Thread)
+			} else if err != nil {
+				return err
+			}
+		}
+		if never != nil {
+			return never
+		}
+		return tx.InsertCron(c)
+	})
+	if err != nil {
+		return nil, err
+	}
+	loop.Poke(s.poked)
+	return c, nil
+}
+
+func withCronID(payload *jsonobj.Object, c id.Cron) json.RawMessage {
+	config := jsonobj.Of(payload.Get("config"))
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.SetText("cron_id", string(c))
+	config.Set("configurable", configurable.JSON())
+	payload.Set("config", config.JSON())
+	return payload.JSON()
+}
+
+// Get returns a cron.
+func (s *crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
+	row, err := s.store.Cron(ctx, c)
+	if fault.Is(err, fault.NotFound) {
+		return nil, errNoCron
+	}
+	return row, err
+}
+
+// Update changes a cron. A changed schedule, zone or end counts from now.
+func (s *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
+	if err := s.checkPatch(p); err != nil {
+		return nil, err
+	}
+	var row *run.Cron
+	err := s.store.Write(ctx, func(tx run.Tx) error {
+		var err error
+		if row, err = tx.Cron(c); err != nil {
+			return err
+		}
+		now := s.now()
+		row.UpdatedAt = now
+		if p.Schedule != nil {
+			row.Schedule = *p.Schedule
+		}
+		if p.Timezone != nil {
+			row.Timezone = *p.Timezone
+		}
+		if p.EndTime != nil {
+			row.EndTime = p.EndTime
+		}
+		if p.ClearEndTime {
+			row.EndTime = nil
+		}
+		if p.Enabled != nil {
+			row.Enabled = *p.Enabled
+		}
+		if p.Metadata != nil {
+			if row.Metadata, err = limits.MergeMetadata(row.Metadata, p.Metadata); err != nil {
+				return err
+			}
+		}
+		if p.OnRunCompleted != nil {
+			row.OnRunCompleted = *p.OnRunCompleted
+		}
+		if len(p.Payload) > 0 {
+			payload := jsonobj.Of(row.Payload)
+			for _, k := range slices.Sorted(maps.Keys(p.Payload)) {
+				payload.Set(k, p.Payload[k])
+			}
+			row.Payload = withCronID(payload, row.ID)
+		}
+		if row.Next, err = nextTime(row, now); err != nil {
+			return err
+		}
+		return tx.UpdateCron(row)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.Newf(fault.NotFound, "Cron '%s' not found", c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	loop.Poke(s.poked)
+	return row, nil
+}
+
+// checkPatch refuses what no cron can be changed to.
+func (s *crons) checkPatch(p run.CronPatch) error {
+	if err := s.policy.Check(gjson.ParseBytes(p.Payload["webhook"]).String()); err != nil {
+		return err
+	}
+	if p.Timezone == nil {
+		return nil
+	}
+	_, err := zoneOf(*p.Timezone)
+	return err
+}
+
+// Delete removes a cron. Runs that it made are not affected.
+func (s *crons) Delete(ctx context.Context, c id.Cron) error {
+	err := s.store.Write(ctx, func(tx run.Tx) error {
+		if _, err := tx.Cron(c); err != nil {
+			return err
+		}
+		return tx.DeleteCron(c)
+	})
+	if fault.Is(err, fault.NotFound) {
+		return errNoCron
+	}
+	return err
+}
+
+// Search returns a page, and whether there is another one behind it.
+func (s *crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
+	limit := q.Limit
+	if limit > 0 {
+		q.Limit++
+	}
+	page, err := s.store.Crons(ctx, q)
+	if err != nil {
+		return nil, false, err
+	}
+	if limit > 0 && len(page) > limit {
+		return page[:limit], true, nil
+	}
+	return page, false, nil
+}
+
+// Count is the number that Search would find in all.
+func (s *crons) Count(ctx context.Context, q run.CronQuery) (int, error) {
+	return s.store.CountCrons(ctx, q)
+}
+
+// cronBatch is how many crons fire in one transaction: enough for thousands that are due in the same minute, few enough not to hold up other writers.
+const cronBatch = 64
+
+// fireDue makes one run for each due cron and moves the cron on in the same transaction: it fires once, whatever happens. What was missed while the
+// server was down is made up for by one run. It returns when the next cron is due.
+func (s *crons) fireDue(ctx context.Context) (time.Time, error) {
+	for {
+		now, sure, err := s.clock.Sure(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if !sure {
+			return now.Add(clock.Retry), nil
+		}
+		fired, err := s.fireBatch(ctx, now)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if fired == 0 {
+			next, err := s.store.NextCron(ctx)
+			if now := s.now(); err == nil && !next.IsZero() && !next.After(now) {
+				next = now.Add(100 * time.Millisecond) // another instance is about to fire it
+			}
+			return next, err
+		}
+	}
+}
+
+// fireBatch fires those that are due longest by a time, and returns how many.
+func (s *crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
+	var due []*run.Cron
+	err := s.runs.CreateIn(ctx, func(tx run.Tx, add AddRun) error {
+		var err error
+		if due, err = tx.DueCrons(now, cronBatch); err != nil {
+			return err
+		}
+		// In the same order everywhere: a storage that locks threads one by one must not find two transactions that wait for each other.
+		slices.SortStableFunc(due, func(a, b *run.Cron) int { return strings.Compare(string(a.Thread), string(b.Thread)) })
+		for _, c := range due {
+			if c.Next, err = nextTime(c, now); err != nil {
+				s.log.ErrorContext(ctx, "cron has no valid schedule any more; it is switched off", "cron_id", c.ID, "error", err)
+				c.Next, c.Enabled = nil, false
+			}
+			if err := tx.UpdateCron(c); err != nil {
+				return fmt.Errorf("move cron %s on: %w", c.ID, err)
+			}
+			if err := s.fire(add, c); err != nil {
+				if kind := fault.KindOf(err); kind == fault.Internal || kind == fault.Unavailable { // it may work the next time
+					return err
+				}
+				s.log.WarnContext(ctx, "cron could not make its run", "cron_id", c.ID, "error", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(due), nil
+}
+
+func (s *crons) fire(add AddRun, c *run.Cron) error {
+	req, err := s.wire.Request(c.Payload, c.Thread == "")
+	if err != nil {
+		return err
+	}
+	req.RequestID = string(id.NewRun())
+	if c.Thread == "" {
+		req.OnCompletion = c.OnRunCompleted
+	}
+	t := c.Thread
+	if t == "" {
+		t = id.NewThread()
+	}
+	return add(t, c.Assistant, c.Thread == "", &req)
+}

@@ -1,0 +1,174 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/thread"
+)
+
+// deferredRun is a stateless run of which nothing would be left after its end, and of which its client knows nothing yet: neither its id nor that it
+// was accepted. It is executed without having been written, as if its request were still under way. It is written before the client learns
+// of it (Follower.Settle), or when it ends in a way that leaves something to do. Most runs that are waited for end before, and cost the
+// database nothing.
+type deferredRun struct {
+	x      *executor
+	ex     *execution
+	thread *thread.Thread
+	stream *deferredStream
+
+	lock    chan struct{} // capacity 1: filled by who uses what follows, also while it writes to the database
+	settled bool          // it was written, or has ended, or cannot be written
+	err     error
+}
+
+// deferredFollower follows a deferred run.
+type deferredFollower struct {
+	run.Follower
+	deferred *deferredRun
+}
+
+// Settle implements Follower.
+func (f *deferredFollower) Settle(ctx context.Context) error { return f.deferred.settle(ctx) }
+
+// mayDefer reports whether a request is for a run that need not be written at once.
+func (s *Service) mayDefer(t id.Thread, req *run.Request) bool {
+	return t == "" && req.OnCompletion != "keep" && req.Webhook == "" && req.After <= 0 && !req.Resumable && len(req.Command) == 0
+}
+
+// startDeferred starts a run without writing it. ok is false when it cannot start at once and must be queued.
+func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.Run, f run.Follower, ok bool, err error) {
+	carry(ctx, req)
+	a, err := s.ResolveAssistant(req.AssistantID)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if !s.slots.ReserveSoon(ctx) {
+		return nil, nil, false, nil
+	}
+	started, entered := false, ""
+	defer func() {
+		if started {
+			return
+		}
+		if s.slots.Leave(entered) {
+			s.queue.wakeUp()
+		}
+		s.slots.Release(1)
+	}()
+	as, err := s.Store.Assistant(ctx, a)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil, false, errNoThread
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if _, ok := s.Graphs.Graph(as.GraphID); !ok {
+		return nil, nil, false, fault.Newf(fault.NotFound, "Graph '%s' not found", as.GraphID)
+	}
+	if !s.slots.Enter(as.GraphID) {
+		return nil, nil, false, nil
+	}
+	entered = as.GraphID
+	now := s.Now()
+	row := &thread.Thread{ID: id.NewThread(), CreatedAt: now, StateUpdatedAt: now, Metadata: emptyObject, Config: emptyObject}
+	claimed, err := s.compose(as, row, req, true, true, now)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	shown := *claimed
+	s.queue.claim(claimed, row, now)
+	stream, err := s.publisher.deferStream(ctx, row.ID)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	started = true
+	d := s.executor.launchDeferred(claimed, row, stream)
+	return &shown, &deferredFollower{s.followers.followDeferred(ctx, &shown, stream, req.OnDisconnect == "cancel"), d}, true, nil
+}
+
+// launchDeferred starts executing a claimed run that is not written, for which a slot was reserved, on a thread that is written with it.
+func (x *executor) launchDeferred(r *run.Run, row *thread.Thread, stream *deferredStream) *deferredRun {
+	b := &deferredRun{x: x, thread: row, stream: stream, lock: make(chan struct{}, 1)}
+	b.lock <- struct{}{} // the end of the run waits until there is an execution
+	b.ex = x.launchWith(r, true, b.finish)
+	<-b.lock
+	return b
+}
+
+// settle writes the run, unless it has ended. A run that cannot be written is given up.
+func (b *deferredRun) settle(ctx context.Context) error {
+	select {
+	case b.lock <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx) // its end is being written
+	}
+	defer func() { <-b.lock }()
+	if b.settled {
+		return b.err
+	}
+	b.settled = true
+	if b.err = b.write(ctx); b.err != nil {
+		b.ex.cancel(errGone)
+	}
+	return b.err
+}
+
+func (b *deferredRun) write(ctx context.Context) error {
+	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
+	sub, away := b.x.followers.subscribeHere(ctx, b.thread.ID, b.ex.run.ID)
+	err := b.x.store.Write(ctx, func(tx run.Tx) error {
+		run.Expect(tx, func(e run.Expecting) { e.ExpectNew(b.thread.ID) })
+		if err := tx.InsertThread(b.thread); err != nil {
+			return fmt.Errorf("thread of a new run: %w", err)
+		}
+		if err := tx.InsertRun(b.ex.run); err != nil {
+			return fmt.Errorf("insert run: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		if sub != nil {
+			sub.Close()
+		}
+		return err
+	}
+	b.ex.unwritten.Store(false)
+	b.stream.hand(context.WithoutCancel(ctx), sub, away)
+	return nil
+}
+
+// end forgets a run that was never written.
+func (b *deferredRun) end() {
+	b.settled = true
+	b.stream.drop()
+}
+
+// finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.
+func (b *deferredRun) finish(ctx context.Context, ex *execution, out outcome) error {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	if !b.ex.unwritten.Load() {
+		return b.x.finish(ctx, ex, out)
+	}
+	switch {
+	case b.err != nil || out.kind == dropped: // no client knows of it, and none will
+		b.x.publisher.publishEnd(ctx, ex.run)
+		b.end()
+		return nil
+	case out.kind != succeeded && out.kind != failed: // it is executed again, or has to be reported
+		if err := b.write(ctx); err != nil {
+			return err
+		}
+		b.settled = true
+		return b.x.finish(ctx, ex, out)
+	}
+	row := *ex.run
+	b.x.conclude(&row, out, b.x.now())
+	b.x.tell(ctx, ex.attempt, ending{row: &row}, out)
+	b.end()
+	return nil
+}

@@ -1,0 +1,433 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/checkpointer/saver"
+	"understudy/eventstore/overlay"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/internal/logctx"
+	"understudy/run"
+	"understudy/run/slots"
+	"understudy/run/webhook"
+	"understudy/thread"
+	"understudy/thread/partial"
+)
+
+// executor executes claimed runs from their first record to their last, and writes how they ended.
+type executor struct {
+	store     run.Store
+	shared    bool // other servers work on the store
+	graphs    run.Graphs
+	snapshots run.Snapshots
+	items     graph.Store
+	backfill  thread.Backfill // nil: every thread was recorded from its beginning
+	overlay   *overlay.Overlay
+	wire      run.Wire
+	policy    *webhook.Policy
+	now       func() time.Time
+	instance  string
+	lease     time.Duration
+	timeout   time.Duration // of an attempt
+	version   string        // of the API, in metadata of runs
+	url       string        // of the API, there
+	log       *slog.Logger
+	tracer    trace.Tracer // nil: there are no spans
+	metrics   *metrics
+	quit      <-chan struct{} // closed when the grace period is over
+
+	slots      *slots.Slots
+	executions *executions
+	publisher  *publisher
+	settler    *settler
+	signals    *signals
+	webhooks   *webhook.Sender
+	followers  *followers
+	queued     func() // notes that a run was left in the queue
+}
+
+// outcome is how an execution ended.
+type outcome struct {
+	kind    outcomeKind
+	failure *graph.Failure  // of failed
+	said    *partial.Tokens // what the execution streamed of answers; nil: not kept, or not known
+}
+
+type outcomeKind int
+
+const (
+	succeeded   outcomeKind = iota
+	failed                  // the graph raised
+	interrupted             // somebody asked for it; how is on the row
+	timedOut
+	died       // the worker died under it
+	handedBack // not its fault: shutdown, reload
+	dropped    // the run is not ours any more: nothing to write
+)
+
+// execute runs one claim from its first record to its last, and has its end written by finish.
+func (x *executor) execute(ctx context.Context, ex *execution, finish func(context.Context, *execution, outcome) error) {
+	r := ex.run
+	if r.Attempt > 1 {
+		x.log.InfoContext(ctx, "run goes on", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
+	}
+	began := x.now()
+	refused := x.takeTurn(ctx, ex)
+	ctx, cancel := context.WithTimeoutCause(ctx, x.timeout, errTimeout)
+	defer cancel()
+	ctx, ended := x.span(ctx, r)
+	var out outcome
+	if refused != nil {
+		out = x.outcomeOf(ctx, refused)
+	} else {
+		out = x.stream(ctx, ex)
+	}
+	out.said = ex.said
+	ex.yield()
+	ex.ending.Store(true)
+	defer func() { ended(out) }()
+	// From here on things are written whatever happened to ctx.
+	after := context.WithoutCancel(ctx)
+	if r.Kwargs.Resumable {
+		x.publisher.flushRecords(after)
+		if out.kind != dropped {
+			x.publisher.flushStream(after, r)
+		}
+	}
+	failing := time.Now()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := finish(after, ex, out)
+		if err == nil {
+			break
+		}
+		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
+		// ends before that, the next server that starts takes the run over.
+		x.log.ErrorContext(after, unsavedLog, "error", err)
+		if out.kind != handedBack && time.Since(failing) > x.lease {
+			x.publisher.publishUnsaved(after, ex.attempt, err)
+		}
+		select {
+		case <-time.After(wait):
+		case <-x.quit:
+			return
+		}
+	}
+	x.metrics.over(out.kind, x.now().Sub(began))
+	ending := out.kind.String()
+	if out.kind == succeeded && ex.waits {
+		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
+	}
+	x.log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, logctx.Took(x.now().Sub(began)))
+}
+
+func (k outcomeKind) String() string {
+	return [...]string{"success", "error", "cancelled", "timeout", "worker died", "handed back", "dropped"}[k]
+}
+
+// stream lets the graph run, and publishes what it emits.
+func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
+	r := ex.run
+	defer func() {
+		if p := recover(); p != nil {
+			x.log.ErrorContext(ctx, "panic while a run was streamed", "run_id", r.ID, "panic", p, "stack", string(debug.Stack()))
+			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
+		}
+	}()
+	x.publisher.publishFolded(ctx, ex.attempt, x.publisher.record(r, bridge.Data, "metadata",
+		[]byte(`{"run_id":"`+string(r.ID)+`","attempt":`+strconv.Itoa(r.Attempt)+`}`)))
+	g, ok := x.graphs.Graph(r.Graph)
+	if !ok {
+		return outcome{kind: failed, failure: &graph.Failure{Type: "GraphNotFound", Message: "Graph '" + r.Graph + "' is not served any more"}}
+	}
+	if x.backfill != nil && !r.Kwargs.Temporary {
+		// What is recorded onto a checkpoint that is not begins a conversation anew. A storage that cannot do this now
+		// could not save what the run does either.
+		if err := x.backfill.Ensure(ctx, r.Thread, r.Kwargs.CheckpointID); err != nil {
+			return x.outcomeOf(ctx, err)
+		}
+	}
+	at := position{said: ex.said, passed: ex.yield}
+	if x.shared {
+		at.storage = &patient{Store: x.store, end: 3 * x.lease, quit: x.quit, done: ctx.Done()}
+	}
+	inv, err := x.invocation(ctx, ex, &at)
+	if err != nil {
+		return x.outcomeOf(ctx, err)
+	}
+	summarizer := x.overlay.Summarizer(r.Thread)
+	var held *bridge.Record // published with the next record, which decides whether readers of transcripts see it
+	defer func() {
+		if held != nil && out.kind != dropped {
+			x.publisher.publish(ctx, ex.attempt, held)
+		}
+	}()
+	for ev, err := range g.Stream(ctx, inv) {
+		if err != nil && at.away() && ctx.Err() == nil {
+			x.log.WarnContext(ctx, "run goes back to the queue: nothing could be saved", "run_id", r.ID, "error", err)
+			return outcome{kind: handedBack}
+		}
+		if err != nil {
+			return x.outcomeOf(ctx, err)
+		}
+		if ctx.Err() != nil && errors.Is(context.Cause(ctx), errLost) {
+			return outcome{kind: dropped} // the server that has the run publishes its records
+		}
+		if ev.Hold != nil {
+			select {
+			case <-ev.Hold:
+			default:
+				select {
+				case <-ev.Hold:
+				case <-ctx.Done():
+				}
+			}
+			if ev.Lost != nil && ev.Lost() {
+				continue
+			}
+		}
+		kind := bridge.Data
+		name := ev.Name
+		if len(name) >= 8 && name[:8] == "messages" && name != "messages/complete" && name != "messages/metadata" {
+			kind = bridge.Token
+		}
+		if ev.NS != "" {
+			name += "|" + ev.NS
+		}
+		rec := x.publisher.record(r, kind, name, ev.Data)
+		hold := x.mark(ctx, r, held, rec, &ev, &at, summarizer)
+		if held != nil {
+			x.publisher.publish(ctx, ex.attempt, held)
+			held = nil
+		}
+		if !rec.Summarizer { // also one that is held: it may say whose words come next
+			ex.said.Add(name, ev.Data)
+		}
+		if hold {
+			held = rec
+			continue
+		}
+		x.publisher.publishFolded(ctx, ex.attempt, rec)
+	}
+	if err := ctx.Err(); err != nil {
+		return x.outcomeOf(ctx, context.Cause(ctx))
+	}
+	return outcome{kind: succeeded}
+}
+
+func (x *executor) outcomeOf(ctx context.Context, err error) outcome {
+	cause := err
+	if ctx.Err() != nil {
+		cause = context.Cause(ctx)
+	}
+	var f *graph.Failure
+	var away *fault.Error
+	switch {
+	case errors.Is(cause, errCancelled):
+		return outcome{kind: interrupted}
+	case errors.Is(cause, errTimeout):
+		return outcome{kind: timedOut}
+	case errors.Is(cause, errShutdown), errors.Is(err, graph.ErrReloading):
+		return outcome{kind: handedBack}
+	case errors.Is(cause, errGone), errors.Is(cause, errLost), errors.Is(err, graph.ErrFenced):
+		return outcome{kind: dropped} // finish looks at the row: a cancel is found there
+	case errors.Is(err, graph.ErrWorkerDied):
+		return outcome{kind: died}
+	case errors.As(err, &f):
+		return outcome{kind: failed, failure: f}
+	case x.shared && fault.Is(err, fault.Unavailable):
+		return outcome{kind: handedBack} // the storage is away, which is not the run's fault
+	case errors.As(err, &away) && away.Kind == fault.Unavailable:
+		x.log.ErrorContext(ctx, "running a graph failed", "error", err)
+		return outcome{kind: failed, failure: &graph.Failure{Type: "ServiceUnavailable", Message: away.Message}}
+	default:
+		x.log.ErrorContext(ctx, "running a graph failed", "error", err)
+		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
+	}
+}
+
+// commandOf returns the command that a run executes. One that says nothing is none: the run takes its input, or resumes its thread.
+func commandOf(k *run.Arguments) json.RawMessage {
+	if jsonobj.Of(k.Command).Len() == 0 {
+		return nil
+	}
+	return k.Command
+}
+
+// invocation is what the graph is called with. The first attempt gets the input; a later one continues from what an earlier one saved.
+func (x *executor) invocation(ctx context.Context, ex *execution, at *position) (graph.Invocation, error) {
+	r := ex.run
+	k := r.Kwargs
+	config := jsonobj.Of(k.Config)
+	metadata := jsonobj.Of(config.Get("metadata"))
+	metadata.Set("run_attempt", strconv.AppendInt(nil, int64(r.Attempt), 10))
+	metadata.SetText("langgraph_api_version", x.version)
+	metadata.SetText("langgraph_plan", "self-hosted")
+	metadata.SetText("langgraph_host", "self-hosted")
+	metadata.SetText("langgraph_api_url", x.url)
+	config.Set("metadata", metadata.JSON())
+	if len(k.ContextKeys) > 0 {
+		keys, err := json.Marshal(k.ContextKeys)
+		if err != nil {
+			return graph.Invocation{}, err
+		}
+		configurable := jsonobj.Of(config.Get("configurable"))
+		configurable.Set("__context_keys__", keys)
+		config.Set("configurable", configurable.JSON())
+	}
+	inv := graph.Invocation{
+		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.items},
+		Run:       r.ID,
+		Attempt:   r.Attempt,
+		Arguments: k.Arguments,
+		At:        checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
+		Isolated:  r.Failures > 0,
+	}
+	inv.Command = commandOf(&k)
+	if r.Attempt > 1 && r.Passed && k.Durability != "exit" && !k.Temporary {
+		inv.Input, inv.Command = nil, nil
+		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil
+	}
+	if inv.At.ID != "" && !k.Temporary { // a fork does not load the head that its checkpoints have to come after
+		row, err := x.store.Thread(ctx, r.Thread)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return inv, err
+		}
+		if err == nil {
+			inv.After = row.Head
+		}
+	}
+	deleted, err := x.clean(ctx, r, &inv, at)
+	if err != nil {
+		return inv, err
+	}
+	if !k.Temporary {
+		passed := &atomic.Bool{}
+		passed.Store(r.Passed && r.Failures == 0 && r.Crashes == 0)
+		var storage saver.Store[run.Tx] = x.store
+		if at.storage != nil {
+			storage = at.storage
+			if inv.Store != nil {
+				inv.Store = patientItems{inv.Store, at.storage}
+			}
+		}
+		ex.calls = &calls{log: x.log.With("run_id", r.ID)}
+		inv.Called = ex.calls.add
+		fence := func(tx run.Tx) error {
+			if err := x.fence(tx, r); err != nil {
+				return err
+			}
+			return ex.calls.put(tx, r.ID)
+		}
+		saves := saver.New(storage, fence, func(tx run.Tx, _ *checkpointer.Put) error {
+			if passed.Load() {
+				return nil
+			}
+			return tx.MarkPassed(r.ID)
+		})
+		saves.Keys = x.overlay.Key
+		saves.NoteDeleted(deleted)
+		inv.Saver = positioned{saves, ex.calls, at, passed, x, trace.SpanFromContext(ctx)}
+	}
+	return inv, nil
+}
+
+// fence refuses writes of an execution that does not own its run any more, or whose cancel was asked for.
+func (x *executor) fence(tx run.Tx, r *run.Run) error {
+	run.Expect(tx, func(e run.Expecting) { e.ExpectSave(r) })
+	attempt, status, cancel, err := tx.Fence(r.ID)
+	switch {
+	case fault.Is(err, fault.NotFound) || err == nil && (attempt != r.Attempt || status != run.Running):
+		return errFencedLost
+	case err == nil && cancel != "":
+		return errFencedCancelled
+	}
+	return err
+}
+
+// Why fence refuses a write.
+var (
+	errFencedLost      = fmt.Errorf("another server has the run, or it was deleted: %w", graph.ErrFenced)
+	errFencedCancelled = fmt.Errorf("the cancel of the run was requested: %w", graph.ErrFenced)
+)
+
+// fenced counts a write that fence refused. The transaction that asks fence may have run more than once.
+func (x *executor) fenced(ctx context.Context, err error) {
+	switch {
+	case errors.Is(err, errFencedLost):
+		x.metrics.fencedLost.Inc()
+		x.log.WarnContext(ctx, "write refused: the run is not this server's any more", "error", err)
+	case errors.Is(err, errFencedCancelled):
+		x.metrics.fencedCancelled.Inc()
+	}
+}
+
+// launch starts executing a claimed run, for which a slot was reserved.
+func (x *executor) launch(r *run.Run) { x.launchWith(r, false, x.finish) }
+
+// launchWith is launch, of a run that may not be written yet, and whose end finish writes.
+func (x *executor) launchWith(r *run.Run, unwritten bool, finish func(context.Context, *execution, outcome) error) *execution {
+	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
+	ex := &execution{attempt: newAttempt(r), said: x.settler.tokens(r), done: make(chan struct{})}
+	ex.cancel = func(cause error) {
+		cancel(cause)
+		if errors.Is(cause, errGone) { // the bridge carries the end to followers, except to those that failed over
+			x.publisher.deleted(r)
+		}
+	}
+	ex.unwritten.Store(unwritten)
+	x.metrics.claimed(r)
+	if r.Crashes == suspectCrashes { // one that is doubted waits first
+		ex.turn = x.slots.LineUp()
+	}
+	before := x.executions.add(ex, x.shared)
+	if r.Attempt == 1 {
+		x.publisher.begin(r) // there may be a follower already
+	}
+	go func() {
+		defer x.executions.running.Done()
+		if before != nil {
+			<-before // so that streams of the thread show one run after the other
+		}
+		if r.Attempt > 1 {
+			x.publisher.begin(r)
+		}
+		x.execute(ctx, ex, finish)
+		x.publisher.end(r)
+		ex.turns.Wait()
+		ex.turn.Leave()
+		cancel(nil)
+		x.executions.remove(ex)
+		x.slots.Done(r.Graph)
+		close(ex.done)
+	}()
+	return ex
+}
+
+// stop cancels executions of this process, and returns them to wait for. It notifies other servers of runs that they execute, and returns those too.
+func (x *executor) stop(runs []id.Run, cause error) (here []*execution, elsewhere []id.Run) {
+	for _, r := range runs {
+		if ex := x.executions.get(r); ex != nil {
+			ex.cancel(cause)
+			here = append(here, ex)
+		} else if x.shared {
+			x.signals.signal(run.Signal{Run: r})
+			elsewhere = append(elsewhere, r)
+		}
+	}
+	return here, elsewhere
+}

@@ -1,0 +1,42 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/run"
+)
+
+// What the parts of a Service do for its callers.
+
+// Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
+func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, error) {
+	return s.followers.join(ctx, t, r)
+}
+
+// JoinStream follows the records of a run above an offset; from nil: only what comes from now on. The run is not cancelled when the reader leaves
+// unless cancelOnLeave.
+func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
+	return s.followers.joinStream(ctx, t, r, from, modes, cancelOnLeave)
+}
+
+// StreamThread follows all runs of a thread; it never ends by itself. A thread that does not exist yet is waited for.
+func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (run.Follower, error) {
+	return s.followers.streamThread(ctx, t, from, modes)
+}
+
+// PublishState publishes, for followers of a thread, a state that a client has written, and its checkpoint. data: {"state": …, "thread_id": …}.
+func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
+	s.publisher.publishState(t, at, data)
+}
+
+// Crons are the schedules that make runs.
+func (s *Service) Crons() *crons { return s.crons }
+
+// Load returns how many runs this server executes, at most and now.
+func (s *Service) Load() (most, used int) { return s.queue.load() }
+
+// Queue returns the state of the queue of all servers.
+func (s *Service) Queue(ctx context.Context) (run.Queue, error) { return s.queue.state(ctx) }

@@ -1,0 +1,252 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/run/webhook"
+	"understudy/thread"
+)
+
+// ending is what the end of an execution wrote. Followers are notified of it after the commit.
+type ending struct {
+	row  *run.Run // as it was written; nil: the run was not ours any more, and nothing was
+	gone bool     // the run was deleted
+	more bool     // runs of the thread that wait for this one
+	// again: it was written before, by a commit whose outcome was not known then, so no follower was notified.
+	again bool
+	// partial: answers were recorded that the run streamed and did not save.
+	partial bool
+	// unsettled: after a rollback only the graph knows the head, and can be asked only after the commit. failure is what the thread shows then.
+	unsettled bool
+	failure   json.RawMessage
+}
+
+// finish writes the end of an execution in one transaction, and then notifies followers.
+func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error {
+	claimed := ex.run
+	var values json.RawMessage // for the webhook
+	if claimed.Kwargs.Webhook != "" && !claimed.Kwargs.Temporary {
+		res, err := x.settler.headValues(ctx, claimed.Thread)
+		if err != nil {
+			return err
+		}
+		values = res
+	}
+	read := &readings{}
+	if out.kind != succeeded && out.kind != handedBack && out.kind != dropped {
+		// Most of these ends keep what was streamed. What takes time is done before the transaction.
+		out.said.Decode()
+		if out.said.Empty() && recorded(claimed) && x.settler.mayKeep(claimed) {
+			if err := x.settler.read(ctx, read, claimed); err != nil {
+				return err
+			}
+		}
+	}
+	var head *checkpointer.HeadInfo // from the graph, when the rows do not have it
+	for {
+		var e ending
+		err := x.settler.writeWith(ctx, read, func(tx run.Tx, read *readings) (err error) {
+			e, err = x.end(tx, ex, out, head, values, read)
+			return err
+		})
+		if errors.Is(err, checkpointer.ErrUndescribed) {
+			asked, err := x.snapshots.Head(ctx, claimed.Thread)
+			if err != nil {
+				return fmt.Errorf("head of thread %s: %w", claimed.Thread, err)
+			}
+			head = &asked
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("end run %s: %w", claimed.ID, err)
+		}
+		if e.unsettled {
+			if err := x.settler.settle(ctx, claimed.Thread, e.failure); err != nil {
+				x.log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", claimed.Thread, "error", err)
+			}
+		}
+		if e.gone {
+			x.publisher.deleted(claimed)
+		}
+		x.tell(ctx, ex.attempt, e, out)
+		if e.row != nil && e.row.Status.Over() {
+			x.signals.ended(e.row)
+		}
+		return nil
+	}
+}
+
+// finishCancelled writes the end of a run that was cancelled, and that no server executes any more.
+func (x *executor) finishCancelled(ctx context.Context, r *run.Run) error {
+	return x.finish(ctx, &execution{attempt: &attempt{run: r}}, outcome{kind: interrupted})
+}
+
+// tellInterrupted notifies followers, after the commit, of pending runs that were ended.
+func (x *executor) tellInterrupted(ctx context.Context, ended []*run.Run) {
+	for _, r := range ended {
+		x.metrics.ended[run.Interrupted].Inc()
+		x.publisher.publishEnd(ctx, r)
+	}
+}
+
+// tell publishes the end of an execution for followers, and wakes what waited for it. It is called after the commit.
+func (x *executor) tell(ctx context.Context, a *attempt, e ending, out outcome) {
+	row := e.row
+	if row == nil {
+		if out.kind != dropped { // else it was known before
+			x.metrics.fencedLost.Inc()
+		}
+		return // the server that took or deleted the run notified the followers
+	}
+	if row.Status == run.Pending {
+		x.queued()
+		return
+	}
+	if e.again { // at worst another server ended it, and notified: repeating that does no harm
+		x.publisher.publishEnd(ctx, row)
+		x.webhooks.Poke()
+		x.queued() // if nothing waits, a look into the queue was for nothing
+		return
+	}
+	x.metrics.ended[row.Status].Inc()
+	if row.Kwargs.Webhook != "" {
+		x.webhooks.Poke()
+	}
+	if f := out.failure; f != nil && f.Detail != "" && row.Status == run.Error {
+		x.log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", f.Error(), "traceback", f.Detail)
+	}
+	var records []*bridge.Record
+	if row.Error != nil {
+		shown := x.publisher.record(row, bridge.Data, "error", row.Error)
+		shown.Ephemeral, shown.Kept = true, false
+		records = append(records, shown)
+	}
+	if e.partial {
+		x.followers.forget(row.Thread)
+	}
+	end := x.publisher.terminal(row)
+	x.publisher.publish(ctx, a, append(records, end)...)
+	// Not earlier: before the commit the next run was blocked; before the records were published, its own would have come first.
+	if e.more {
+		x.queued()
+	}
+	x.publisher.keepEnd(ctx, row, end)
+}
+
+// end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
+// returned as the thread's head; nil: the rows have it, or the error is checkpointer.ErrUndescribed.
+func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *readings) (ending, error) {
+	claimed := ex.run
+	run.Expect(tx, func(e run.Expecting) { e.ExpectEnd(claimed) })
+	row, err := tx.Run(claimed.Thread, claimed.ID)
+	if fault.Is(err, fault.NotFound) {
+		return ending{gone: true}, nil
+	}
+	if err != nil {
+		return ending{}, err
+	}
+	if row.Attempt == claimed.Attempt && row.Status.Over() {
+		return ending{row: row, again: true}, nil
+	}
+	if row.Attempt != claimed.Attempt || row.Status != run.Running {
+		return ending{}, acquit(tx, row)
+	}
+	if row.Cancel != "" { // it came while the graph ended
+		out.kind, out.failure = interrupted, nil
+	}
+	if out.kind == dropped {
+		return ending{}, nil
+	}
+	now := x.now()
+	failure := x.conclude(row, out, now)
+	if row.Status == run.Pending {
+		if err := tx.UpdateRun(row); err != nil {
+			return ending{}, err
+		}
+		return ending{row: row}, ex.calls.put(tx, row.ID)
+	}
+	rolledBack := row.Status == run.Interrupted && row.Cancel == run.CancelRollback
+	e := ending{row: row}
+	switch {
+	case row.Kwargs.Temporary: // it goes with its thread
+	case rolledBack:
+		err = rollback(tx, row, now)
+	default:
+		err = tx.UpdateRun(row)
+	}
+	if err != nil {
+		return e, err
+	}
+	if row.Kwargs.Webhook != "" && !x.policy.Disabled {
+		if err := tx.InsertDelivery(x.policy.Delivery(webhook.End{
+			Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: x.wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: values, Failure: failure,
+		})); err != nil {
+			return e, err
+		}
+	}
+	if row.Kwargs.Temporary {
+		return e, tx.DeleteThread(row.Thread)
+	}
+	if rolledBack { // the head that was looked up before is deleted now
+		head = nil
+	}
+	e.more, err = thread.SettleIn(tx, x.snapshots, row.Thread, thread.Settling{
+		Head: head, Failure: failure, Failed: row.Status == run.Error || row.Status == run.Timeout, Now: now, Waits: &ex.waits,
+	})
+	if rolledBack && errors.Is(err, checkpointer.ErrUndescribed) {
+		e.unsettled, e.failure, err = true, failure, nil
+	}
+	if err != nil || rolledBack {
+		return e, err
+	}
+	if e.partial, err = x.settler.keepPartial(tx, row, out.said, read, now); err != nil {
+		return e, err
+	}
+	return e, recordEnd(tx, row, ex.calls, now)
+}
+
+// conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It returns the error that its thread shows.
+func (x *executor) conclude(row *run.Run, out outcome, now time.Time) (failure json.RawMessage) {
+	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt, row.Turn = "", time.Time{}, now, now, run.NoTurn
+	switch out.kind {
+	case died, handedBack:
+		if out.kind == died {
+			row.Failures++
+		}
+		if row.Failures < maxFailures || out.kind == handedBack {
+			row.Status, row.EndedAt = run.Pending, time.Time{}
+			return nil
+		}
+		failure = run.ErrorJSON("WorkerDied", fmt.Sprintf("The process running the graph died %d times in a row.", maxFailures))
+		row.Status, row.Error = run.Error, failure
+	case succeeded:
+		row.Status = run.Success
+	case interrupted:
+		row.Status = run.Interrupted
+		failure = userInterrupt
+		if row.Cancel == run.CancelRollback {
+			failure = userRollback
+		}
+	case timedOut:
+		failure = run.ErrorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", x.timeout))
+		row.Status, row.Error = run.Timeout, failure
+	default:
+		failure = run.ErrorJSON(out.failure.Type, out.failure.Message)
+		row.Status, row.Error = run.Error, failure
+	}
+	return failure
+}
+
+// What the error of a thread says after a cancel, as LangGraph Server has it.
+var (
+	userInterrupt = json.RawMessage(`{"error":"UserInterrupt","message":"interrupt requested via POST /threads/{thread_id}/runs/{run_id}/cancel"}`)
+	userRollback  = json.RawMessage(`{"error":"UserRollback","message":"rollback requested via POST /threads/{thread_id}/runs/{run_id}/cancel"}`)
+)

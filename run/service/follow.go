@@ -1,0 +1,527 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"understudy/bridge"
+	"understudy/eventstore/overlay"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+)
+
+// followers reads the streams of runs and threads for clients.
+type followers struct {
+	store     run.Store
+	bridge    bridge.Bridge
+	shared    bool // other servers work on the store
+	snapshots run.Snapshots
+	overlay   *overlay.Overlay
+	publisher *publisher
+	attempts  attempts
+	watches   *watches
+	forms     *forms
+	lease     time.Duration
+	started   time.Time                                                          // when this server began: what was streamed before only the database has
+	cancel    func(context.Context, id.Thread, []id.Run, run.Action, bool) error // Service.Cancel: cancels a run whose reader left
+	log       *slog.Logger
+}
+
+// following says how a run is followed.
+type following struct {
+	modes         []string       // event names without namespace; empty: all
+	stored        *bridge.Offset // not nil: what the live stream does not have any more comes from the database, above this offset
+	cancelOnLeave bool
+	// at is what was seen before, with the offset that the database has of it, and seen the offset that the reader has. Without known the first record is
+	// taken as it is.
+	at    mark
+	known bool
+	seen  bridge.Offset
+	so    reply // folded from the records before the subscription
+}
+
+// runFollower follows one run by its stream.
+type runFollower struct {
+	f        *followers
+	run      *run.Run
+	how      following
+	src      *source
+	read     reader // of src; see watched
+	shown    reader // records as the client sees them
+	asResult overlay.Look
+	stop     func() // watching for its end elsewhere
+
+	whole whole
+	seen  bridge.Offset    // of the last record
+	rest  []*bridge.Record // read, but records before it are missing
+	so    reply            // folded by Result
+	ended bool
+	far   bool // it has ended on another server, whose stream was not seen
+
+	waits   bool  // for the result: Result was called
+	unsaved error // why there is none yet
+}
+
+// follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
+func (f *followers) follow(ctx context.Context, r *run.Run, sub bridge.Subscription, how following) *runFollower {
+	src := newSource(f.store, r.Thread, r.ID, sub, how.stored)
+	rf := &runFollower{
+		f: f, run: r, how: how, src: src, read: f.watched(src, r), asResult: f.overlay.Look(ctx, r.Graph, overlay.Wait), stop: func() {}, so: how.so, seen: how.seen,
+		whole: whole{f: f, run: r, durable: sub != nil && f.shared && r.Durable(), at: how.at, known: how.known, stored: how.at.offset},
+	}
+	rf.shown = f.forms.overlaid(r.Thread, always(f.overlay.Look(ctx, r.Graph, overlay.Stream)), rf.next)
+	if sub != nil {
+		rf.stop = f.watches.watch(r)
+	}
+	return rf
+}
+
+// Next implements Follower.
+func (rf *runFollower) Next(ctx context.Context) ([]*bridge.Record, error) { return rf.shown(ctx) }
+
+// next returns the next records as the graph has them.
+func (rf *runFollower) next(ctx context.Context) ([]*bridge.Record, error) {
+	for !rf.ended {
+		if rf.far {
+			facts, err := rf.f.facts(ctx, rf.run.Thread, rf.run.ID, rf.seen)
+			if err != nil {
+				return nil, err
+			}
+			rf.ended = true
+			return slices.DeleteFunc(facts, func(rec *bridge.Record) bool { return rec.Event != "gap" && !matches(rec.Event, rf.how.modes) }), nil
+		}
+		records := rf.rest
+		rf.rest = nil
+		if len(records) == 0 {
+			var err error
+			if records, err = rf.read(ctx); errors.Is(err, io.EOF) {
+				rf.ended = true
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		out, err := rf.take(ctx, records)
+		if rf.waits && rf.unsaved != nil && !rf.ended {
+			return nil, rf.unsaved
+		}
+		if len(out) > 0 {
+			return out, nil // after an error the rest is read again
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, io.EOF
+}
+
+// take returns those of some records that are for the reader, with what is missing before them. What it could not complete is in rest.
+func (rf *runFollower) take(ctx context.Context, records []*bridge.Record) (out []*bridge.Record, err error) {
+	out = records[:0:0]
+	for i, rec := range records {
+		if rec.Run != rf.run.ID && (rec.Kind != bridge.Terminal || rec.Run != "") {
+			continue
+		}
+		if rec.Event == unsavedEnd {
+			rf.unsaved = fault.New(fault.Unavailable, string(rec.Data))
+			continue
+		}
+		if rec.Run != "" && rec.Event != elsewhere {
+			missing, give, err := rf.whole.admit(ctx, rec)
+			if err != nil {
+				rf.rest = slices.Clone(records[i:])
+				return out, err
+			}
+			for _, m := range missing {
+				m = rf.raised(m)
+				if matches(m.Event, rf.how.modes) {
+					out = append(out, m)
+				}
+			}
+			if !give {
+				continue
+			}
+			rec = rf.raised(rec)
+		}
+		if rec.Kind == bridge.Terminal {
+			rf.far = rec.Event == elsewhere
+			rf.ended = !rf.far
+			break
+		}
+		if matches(rec.Event, rf.how.modes) {
+			out = append(out, rec)
+		}
+	}
+	return out, nil
+}
+
+// raised returns a record with an offset above that of the last one: the live stream may have moved earlier ones to higher offsets than the database has,
+// and clients resume from the last offset that they got.
+func (rf *runFollower) raised(rec *bridge.Record) *bridge.Record {
+	if rec.Offset == (bridge.Offset{}) {
+		return rec
+	}
+	if !after(rec.Offset, rf.seen) {
+		copied := *rec // others share it
+		copied.Offset = rec.After(rf.seen, 0)
+		rec = &copied
+	}
+	rf.seen = rec.Offset
+	return rec
+}
+
+// Result implements Follower.
+func (rf *runFollower) Result(ctx context.Context) (run.Result, error) {
+	rf.waits = true
+	for {
+		records, err := rf.next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !rf.run.Kwargs.Temporary {
+			// The stream lost records, or there are none for a while. Only the end is wanted, and the database has it.
+			again, err := rf.f.join(ctx, rf.run.Thread, rf.run.ID)
+			if err != nil {
+				return run.Result{}, err
+			}
+			defer again.Close(false)
+			return again.Result(ctx)
+		}
+		if err != nil {
+			return run.Result{}, err
+		}
+		for _, rec := range records {
+			rf.so.add(rec)
+		}
+	}
+	if rf.far {
+		return rf.f.resultOf(ctx, rf.run, rf.asResult)
+	}
+	return rf.f.answered(ctx, rf.run, &rf.so, rf.asResult)
+}
+
+// Settle implements Follower.
+func (rf *runFollower) Settle(context.Context) error { return nil }
+
+// Close implements Follower.
+func (rf *runFollower) Close(left bool) {
+	rf.src.close()
+	rf.stop()
+	if left && !rf.ended && rf.how.cancelOnLeave {
+		rf.f.cancelAfterLeave(rf.run)
+	}
+}
+
+// leaveTime bounds the cancel of a run whose reader left.
+const leaveTime = 30 * time.Second
+
+// cancelAfterLeave cancels a run whose reader has gone: the request that asked for it is over, so the work has a context of its own.
+func (f *followers) cancelAfterLeave(r *run.Run) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	err := f.cancel(ctx, r.Thread, []id.Run{r.ID}, run.CancelInterrupt, false)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		f.log.Error("cannot cancel a run whose reader left", "run_id", r.ID, "error", err)
+	}
+}
+
+func after(a, b bridge.Offset) bool { return a.MS > b.MS || a.MS == b.MS && a.N > b.N }
+
+// matches reports whether a reader of some modes gets an event. A mode selects the events of its name in all namespaces, and those below it
+// (`messages` selects `messages/partial`); `messages-tuple` is `messages`. No modes select everything.
+func matches(event string, modes []string) bool {
+	if len(modes) == 0 {
+		return true
+	}
+	base, _, _ := strings.Cut(event, "|")
+	family, _, _ := strings.Cut(base, "/")
+	return slices.Contains(modes, base) || slices.Contains(modes, family) || family == "messages" && slices.Contains(modes, "messages-tuple")
+}
+
+// subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no
+// subscription, and returns none while streams are interrupted; of another run it returns the row with bridge.ErrInterrupted then.
+func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*run.Run, bridge.Subscription, error) {
+	sub, interrupted := f.subscribeRun(ctx, t, r, from)
+	if interrupted != nil && !errors.Is(interrupted, bridge.ErrInterrupted) {
+		return nil, nil, fmt.Errorf("subscribe: %w", interrupted)
+	}
+	row, err := f.store.Run(ctx, t, r)
+	if err != nil {
+		if sub != nil {
+			sub.Close()
+		}
+		if fault.Is(err, fault.NotFound) {
+			err = errNoRun
+		}
+		return nil, nil, err
+	}
+	here, _ := sub.(*runSubscription)
+	if here != nil {
+		here.durable = row.Durable()
+	}
+	if interrupted == nil {
+		return row, sub, nil
+	}
+	if row.Status.Over() {
+		if sub != nil {
+			sub.Close()
+		}
+		return row, nil, nil
+	}
+	// Of a run that is executed here the records come without Redis. Those before the subscription are in the database, if anywhere.
+	if here != nil && (from == nil || !row.Kwargs.Resumable || row.Durable()) && here.failOver(ctx) {
+		return row, sub, nil
+	}
+	if sub != nil {
+		sub.Close()
+	}
+	return row, nil, fmt.Errorf("subscribe: %w", interrupted)
+}
+
+// subscribeRun subscribes to the stream of a thread for one of its runs. With bridge.ErrInterrupted it may also return a
+// subscription, which is interrupted unless it crosses.
+func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
+	if f.publisher.failover == nil {
+		return f.bridge.Subscribe(ctx, t, from)
+	}
+	entry := f.publisher.failover.follow(r) // first, so that everything published from now on is kept
+	last, offset := f.publisher.failover.lastOf(entry)
+	sub, err := f.bridge.Subscribe(ctx, t, from)
+	if err != nil && !errors.Is(err, bridge.ErrInterrupted) {
+		f.publisher.failover.unfollow(entry)
+		return nil, err
+	}
+	return f.runSubscription(r, entry, sub, last, offset), err
+}
+
+var errNoRun = fault.New(fault.NotFound, "Run not found")
+
+// joinStream is Service.JoinStream.
+func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
+	if t == "" { // a stateless run is named by its id alone
+		row, err := f.store.Run(ctx, "", r)
+		if fault.Is(err, fault.NotFound) {
+			return nil, errNoRun
+		}
+		if err != nil {
+			return nil, err
+		}
+		t = row.Thread
+	}
+	row, sub, err := f.subscribe(ctx, t, r, from)
+	if err != nil {
+		return nil, err
+	}
+	how := following{modes: modes, cancelOnLeave: cancelOnLeave && !row.Status.Over()}
+	if row.Status.Over() {
+		// An ended run is replayed from the database alone.
+		if sub != nil {
+			sub.Close()
+			sub = nil
+		}
+		if row.Kwargs.Resumable && from != nil {
+			at := mark{offset: *from}
+			if f.shared {
+				if at, _, err = f.locate(ctx, row, *from); err != nil {
+					return nil, err
+				}
+			}
+			how.stored, how.seen = &at.offset, *from
+		}
+		return f.follow(ctx, row, sub, how), nil
+	}
+	if from != nil && row.Kwargs.Resumable {
+		if gap(row, sub, modes) {
+			return announce(ctx, row, *from, sub)
+		}
+		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
+		stored := !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.started))
+		if stored {
+			f.publisher.flushRecords(ctx)
+		}
+		how.at, how.seen = mark{offset: *from}, *from
+		if f.shared {
+			if how.at, how.known, err = f.locate(ctx, row, *from); err != nil {
+				sub.Close()
+				return nil, err
+			}
+			if here, ok := sub.(*runSubscription); ok && !here.failedOver { // else it continues behind what the database has
+				here.seen, here.fillsGaps = how.at.place, row.Durable() && how.known
+			}
+		}
+		if stored {
+			how.stored = &how.at.offset
+		}
+	}
+	return f.follow(ctx, row, sub, how), nil
+}
+
+// streamThread is Service.StreamThread.
+func (f *followers) streamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (run.Follower, error) {
+	sub, err := f.bridge.Subscribe(ctx, t, from)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	tf := &threadFollower{
+		f: f, thread: t, src: newSource(f.store, t, "", sub, from), stop: f.watches.watchThread(t), places: map[id.Run]place{},
+		all: len(modes) == 0 || slices.Contains(modes, "run_modes"), lifecycle: slices.Contains(modes, "lifecycle"), states: slices.Contains(modes, stateUpdate),
+	}
+	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
+	request := ctx
+	if from != nil {
+		tf.seen = *from
+	}
+	tf.shown = f.forms.overlaid(t, func(ctx context.Context) (overlay.Look, error) {
+		row, err := f.store.Thread(ctx, t)
+		if err != nil {
+			return overlay.Look{}, fmt.Errorf("thread %s: %w", t, err)
+		}
+		return f.overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
+	}, tf.next)
+	return tf, nil
+}
+
+// threadFollower follows all runs of a thread.
+type threadFollower struct {
+	f      *followers
+	thread id.Thread
+	src    *source
+	shown  reader // records as the client sees them
+	stop   func() // watching for ends elsewhere
+
+	all, lifecycle, states bool // what is wanted
+
+	seen   bridge.Offset    // of the last record
+	places map[id.Run]place // of the last record of each run that has not ended
+	far    []id.Run         // ended on other servers
+	gone   bool             // the thread was deleted
+}
+
+// Next implements Follower.
+func (tf *threadFollower) Next(ctx context.Context) ([]*bridge.Record, error) { return tf.shown(ctx) }
+
+// next returns the next records as the graphs have them.
+func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
+	for !tf.gone {
+		records, err := tf.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []*bridge.Record
+		for _, rec := range records {
+			switch rec.Event {
+			case elsewhere:
+				tf.far = append(tf.far, rec.Run)
+				continue
+			case unsavedEnd:
+				continue
+			}
+			if rec.Kept && !tf.isNew(rec) {
+				continue
+			}
+			if rec.Kind == bridge.Terminal && rec.Run == "" {
+				tf.gone = true
+				break
+			}
+			if tf.wants(rec.Event) {
+				out = append(out, rec)
+			}
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+	}
+	return nil, io.EOF
+}
+
+// isNew reports whether a kept record was not returned before. The live stream and the database may have it under different offsets.
+func (tf *threadFollower) isNew(rec *bridge.Record) bool {
+	if !after(rec.Offset, tf.seen) || rec.Index > 0 && !tf.places[rec.Run].before(placeOf(rec)) {
+		return false
+	}
+	tf.seen = rec.Offset
+	switch {
+	case rec.Kind == bridge.Terminal:
+		delete(tf.places, rec.Run)
+	case rec.Index > 0:
+		tf.places[rec.Run] = placeOf(rec)
+	}
+	return true
+}
+
+// read returns what is next: of the stream, or what is known of a run that has ended on another server.
+func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
+	if len(tf.far) == 0 {
+		return tf.src.next(ctx)
+	}
+	records, err := tf.f.facts(ctx, tf.thread, tf.far[0], tf.seen)
+	if err != nil {
+		return nil, err
+	}
+	records = append(records, tf.f.publisher.terminal(&run.Run{ID: tf.far[0]}))
+	tf.far = tf.far[1:]
+	return records, nil
+}
+
+func (tf *threadFollower) wants(event string) bool {
+	if event == stateUpdate {
+		return tf.states
+	}
+	return tf.all || tf.lifecycle && event == "metadata"
+}
+
+// Result implements Follower: a thread has none.
+func (tf *threadFollower) Result(context.Context) (run.Result, error) {
+	return run.Result{Values: null}, nil
+}
+
+// Settle implements Follower.
+func (tf *threadFollower) Settle(context.Context) error { return nil }
+
+// Close implements Follower.
+func (tf *threadFollower) Close(bool) {
+	tf.src.close()
+	tf.stop()
+}
+
+// stateUpdate is the event, and the mode, for state that a client has written.
+const stateUpdate = "state_update"
+
+// awaitEnd waits until a run that another instance executes has stopped.
+func (f *followers) awaitEnd(ctx context.Context, t id.Thread, r id.Run) error {
+	return f.await(ctx, t, r, func(now run.Status) bool { return now != run.Running })
+}
+
+// await looks a run up until its status is one that is waited for, or the run is gone.
+func (f *followers) await(ctx context.Context, t id.Thread, r id.Run, reached func(run.Status) bool) error {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		row, err := f.store.Run(ctx, t, r)
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		switch {
+		case fault.Is(err, fault.Unavailable): // it may come back, and the caller waits anyway
+		case err != nil:
+			return err
+		case reached(row.Status):
+			return nil
+		}
+		if err := f.attempts.attempt(r).unsavedError(); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package service
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+// patient is the storage as an execution has it when instances share it: what fails because the database is away is tried again, for it mostly
+// comes back, and then the graph has nothing to do twice. After three leases it gives up: the run goes back to the queue, for
+// a server that can reach the database.
+type patient struct {
+	run.Store
+	end  time.Duration   // how long it tries
+	quit <-chan struct{} // closed when the server ends
+	done <-chan struct{} // closed when the execution is to stop
+	away atomic.Bool     // it has given up
+}
+
+func (p *patient) try(ctx context.Context, what func() error) error {
+	end := time.Now().Add(p.end)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := what()
+		if !fault.Is(err, fault.Unavailable) {
+			return err
+		}
+		if time.Now().After(end) {
+			p.away.Store(true)
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		case <-p.done:
+			return err
+		case <-p.quit:
+			return err
+		}
+	}
+}
+
+// Write is Store.Write. What fn does is fit to be done again: a commit whose connection died may have happened.
+func (p *patient) Write(ctx context.Context, fn func(run.Tx) error) error {
+	return p.try(ctx, func() error { return p.Store.Write(ctx, fn) })
+}
+
+// LoadCheckpoint is checkpointer.Reader.LoadCheckpoint.
+func (p *patient) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (t *checkpointer.Tuple, err error) {
+	err = p.try(ctx, func() error {
+		t, err = p.Store.LoadCheckpoint(ctx, k)
+		return err
+	})
+	return t, err
+}
+
+// ListCheckpoints is checkpointer.Reader.ListCheckpoints.
+func (p *patient) ListCheckpoints(ctx context.Context, q checkpointer.List) (list []*checkpointer.Tuple, err error) {
+	err = p.try(ctx, func() error {
+		list, err = p.Store.ListCheckpoints(ctx, q)
+		return err
+	})
+	return list, err
+}
+
+// patientItems is the long-term memory in the same way. Its operations may be done again.
+type patientItems struct {
+	items   graph.Store
+	storage *patient
+}
+
+func (p patientItems) Batch(ctx context.Context, ops []graph.StoreOp) (results []graph.StoreResult, err error) {
+	err = p.storage.try(ctx, func() error {
+		results, err = p.items.Batch(ctx, ops)
+		return err
+	})
+	return results, err
+}

@@ -1,0 +1,228 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/loop"
+	"understudy/run"
+)
+
+// heard does what a signal asks for.
+func (q *queue) heard(sig run.Signal) {
+	if sig == (run.Signal{}) {
+		q.arrived()
+		return
+	}
+	q.watches.heardOf(sig)
+	if sig.Ended != "" {
+		return
+	}
+	if q.executions.concern(sig) {
+		loop.Poke(q.recheck)
+	}
+}
+
+// listen hears signals until ctx ends.
+func (q *queue) listen(ctx context.Context) error {
+	err := q.shared.Listen(ctx, q.heard)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+const (
+	takeOverBatch  = 100 // runs that are looked for in one go
+	takeOverAtOnce = 4   // and taken over at the same time
+)
+
+// takeOver puts runs whose lease has ended back into the queue, whichever server had them, and looks for what lost signals should have said. It returns when to look
+// again: at a heartbeat, or when the next lease ends before.
+func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
+	for {
+		// No lease is judged by a clock that may have been set, or have stood still, since the last heartbeat.
+		if err := q.clock.Compare(ctx); err != nil {
+			q.blind = true
+			return time.Time{}, err
+		}
+		now := q.now()
+		next = now.Add(q.lease / 4)
+		if jumps := q.clock.Jumps(); jumps != q.jumps {
+			// Leases are of the time before. Servers that live measure and renew within a heartbeat: nothing is taken over now and the next time.
+			q.jumps, q.blind = jumps, true
+			break
+		}
+		// Leases of those who live are renewed long before they end.
+		ending, err := q.shared.Lapsed(ctx, next, takeOverBatch)
+		if err != nil {
+			q.blind = true
+			return time.Time{}, err
+		}
+		if q.blind {
+			// While the database was away no server could renew a lease: those that live do it at their next heartbeat.
+			q.blind = false
+			break
+		}
+		n := slices.IndexFunc(ending, func(r *run.Run) bool { return r.LeaseUntil.After(now) })
+		if n < 0 {
+			n = len(ending)
+		} else {
+			next = ending[n].LeaseUntil.Add(time.Millisecond)
+		}
+		done, err := q.takeOverAll(ctx, ending[:n], deathsOf(ending))
+		if err != nil {
+			// A database that takes no writes, for its disk is full, has let no server renew a lease either.
+			q.blind = done == 0 && fault.Is(err, fault.Unavailable)
+			return time.Time{}, err
+		}
+		if n < takeOverBatch {
+			break
+		}
+	}
+	q.watches.watchAll()
+	q.arrived()
+	q.onHeartbeat()
+	return next, nil
+}
+
+// takeOverAll takes over some at once: one that is held back, by a transaction of an instance that stands still, must not hold back the others. It returns
+// for how many that worked.
+func (q *queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths map[string]death) (done int64, err error) {
+	var g errgroup.Group
+	var worked atomic.Int64
+	g.SetLimit(takeOverAtOnce)
+	for _, r := range lapsed {
+		g.Go(func() error {
+			if err := q.takeOverRun(ctx, r, deaths); err != nil {
+				return fmt.Errorf("take over run %s: %w", r.ID, err)
+			}
+			worked.Add(1)
+			return nil
+		})
+	}
+	err = g.Wait()
+	return worked.Load(), err
+}
+
+func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths map[string]death) error {
+	var row *run.Run
+	err := q.store.Write(ctx, func(tx run.Tx) error {
+		row = nil
+		r, err := tx.Run(lapsed.Thread, lapsed.ID)
+		if err != nil {
+			return err
+		}
+		if r.Status != run.Running || r.Attempt != lapsed.Attempt || r.LeaseUntil.After(q.now()) {
+			return nil // it has ended, or somebody was faster
+		}
+		row = r
+		if r.Cancel != "" {
+			return nil
+		}
+		q.survived(ctx, r, deaths)
+		r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
+		return tx.UpdateRun(r)
+	})
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return nil
+	case err != nil || row == nil:
+		return err
+	case row.Cancel != "":
+		return q.executor.finishCancelled(ctx, row)
+	}
+	q.takeovers.Inc()
+	q.log.WarnContext(ctx, "run taken over: its lease has ended", "run_id", row.ID, "thread_id", row.Thread, "attempt", row.Attempt, "owner", lapsed.Owner)
+	q.queued()
+	return nil
+}
+
+// recover is Service.Recover.
+func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
+	if q.shared == nil {
+		if err := q.takeBack(ctx); err != nil {
+			return err
+		}
+	} else if _, err := q.takeOver(ctx); err != nil {
+		return fmt.Errorf("take over runs: %w", err)
+	}
+	for _, t := range busy {
+		if q.shared != nil { // another server may execute a run of it
+			active, err := q.store.ActiveRuns(ctx, t)
+			if err != nil {
+				return fmt.Errorf("settle thread %s: %w", t, err)
+			}
+			if len(active) > 0 {
+				continue
+			}
+		}
+		if err := q.settler.settle(ctx, t, nil); err != nil && !fault.Is(err, fault.NotFound) {
+			return fmt.Errorf("settle thread %s: %w", t, err)
+		}
+	}
+	return nil
+}
+
+// takeBack puts the runs that the last server on this data left as running back into the queue.
+func (q *queue) takeBack(ctx context.Context) error {
+	var cancelled []*run.Run
+	taken := 0
+	err := q.store.Write(ctx, func(tx run.Tx) error {
+		cancelled, taken = nil, 0
+		runs, err := tx.ActiveRuns("")
+		if err != nil {
+			return err
+		}
+		runs = slices.DeleteFunc(runs, func(r *run.Run) bool { return r.Status != run.Running })
+		deaths := deathsOf(runs)
+		for _, r := range runs {
+			if r.Cancel != "" {
+				cancelled = append(cancelled, r)
+				continue
+			}
+			q.survived(ctx, r, deaths)
+			r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
+			if err := tx.UpdateRun(r); err != nil {
+				return err
+			}
+			taken++
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("take over runs: %w", err)
+	}
+	q.takeovers.Add(float64(taken))
+	for _, r := range cancelled {
+		if err := q.executor.finishCancelled(ctx, r); err != nil {
+			return fmt.Errorf("finish cancel of run %s: %w", r.ID, err)
+		}
+	}
+	return nil
+}
+
+// survived counts the death of the owner of a run.
+func (q *queue) survived(ctx context.Context, r *run.Run, deaths map[string]death) {
+	d := deaths[r.Owner]
+	switch waited := suspect(r) && r.Turn == run.NoTurn; {
+	case r.Crashes >= maxCrashes, waited && d.blamed:
+	case waited, r.Turn == run.Company && d.blamed:
+		r.Crashes = 1
+	case r.Turn == run.Alone:
+		r.Crashes++
+	case d.single:
+		r.Crashes = max(r.Crashes+1, suspectCrashes)
+	default:
+		r.Crashes = max(r.Crashes, min(r.Crashes+1, suspectCrashes))
+	}
+	r.Turn = run.NoTurn
+	q.log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
+}

@@ -1,0 +1,155 @@
+package service_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/bridge"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/run/service"
+)
+
+// full is a storage whose disk may be full: it reads, and refuses to write.
+type full struct {
+	run.Shared
+	full *atomic.Bool
+}
+
+func (f full) Write(ctx context.Context, fn func(run.Tx) error) error {
+	if f.full.Load() {
+		return fault.New(fault.Unavailable, "the disk is full")
+	}
+	return f.Shared.Write(ctx, fn)
+}
+
+// Whoever waits for a run whose end cannot be saved learns why, on every server, and when he comes later at once. The run ends when there is room, as if
+// nothing had been.
+func TestEndsThatCannotBeSaved(t *testing.T) {
+	t.Parallel()
+	var isFull atomic.Bool
+	c := newCluster(t)
+	c.wrap = func(s run.Shared) run.Shared { return full{s, &isFull} }
+	ends := make(chan struct{})
+	gate := script{stream: func(ctx context.Context, _ graph.Invocation, emit func(string, string)) error {
+		emit("values", `{"n":1}`)
+		select {
+		case <-ends:
+		case <-ctx.Done():
+		}
+		return nil
+	}}
+	in := c.start(map[string]script{"g": gate}, func(o *service.Options) { o.Lease = time.Second })
+	another := c.start(nil, func(o *service.Options) { o.Lease, o.Jobs = time.Hour, -1 }) // it takes nothing over
+	temporary, waits, err := in.runs.Begin(t.Context(), "", request("g"))
+	require.NoError(t, err)
+	require.NoError(t, waits.Settle(t.Context()))
+	followers := map[string]run.Follower{"a wait for a stateless run": waits}
+	th := in.newThread()
+	req := request("g")
+	req.Resumable = true
+	r, f, err := in.runs.Begin(t.Context(), th, req)
+	require.NoError(t, err)
+	followers["a wait"] = f
+	streams, err := in.runs.JoinStream(t.Context(), th, r.ID, nil, nil, false)
+	require.NoError(t, err)
+	all, err := in.runs.StreamThread(t.Context(), th, nil, nil)
+	require.NoError(t, err)
+	for name, server := range map[string]*instance{"a join": in, "a join elsewhere": another} {
+		if followers[name], err = server.runs.Join(t.Context(), th, r.ID); err != nil {
+			require.NoError(t, err)
+		}
+	}
+	require.Eventually(t, func() bool { return in.status(th, r.ID) == run.Running }, time.Minute, time.Millisecond)
+	isFull.Store(true)
+	close(ends)
+	explains := func(err error, name string) {
+		require.True(t, fault.Is(err, fault.Unavailable), "%s: %v", name, err)
+		require.ErrorContains(t, err, "the disk is full", name)
+		require.ErrorContains(t, err, "writing the end of a run failed; retrying", name)
+	}
+	for name, f := range followers {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := f.Result(ctx)
+		cancel()
+		explains(err, name)
+		f.Close(true)
+	}
+	_, err = in.runs.Join(t.Context(), th, r.ID)
+	explains(err, "a late join")
+	_, err = in.runs.Join(t.Context(), temporary.Thread, temporary.ID)
+	explains(err, "a late join of a stateless run")
+	late, err := another.runs.Join(t.Context(), th, r.ID)
+	require.NoError(t, err)
+	_, err = late.Result(t.Context())
+	explains(err, "a late join elsewhere")
+	late.Close(false)
+
+	isFull.Store(false)
+	for _, event := range in.events(streams) {
+		require.NotContains(t, event, "end_not_saved")
+	}
+	in.reaches(th, r.ID, run.Success)
+	row, err := in.runs.Get(t.Context(), th, r.ID)
+	require.NoError(t, err)
+	require.Equal(t, 1, row.Attempt, "no server could renew a lease meanwhile: that is no reason to execute the run again")
+	require.JSONEq(t, `{"n":1}`, string(in.lastOf(th, r.ID)))
+	for seen := ""; seen != `metadata {"status":"run_done","run_id":"`+string(r.ID)+`"}`; {
+		records, err := all.Next(t.Context())
+		require.NoError(t, err)
+		for _, rec := range records {
+			require.NotEqual(t, "end_not_saved", rec.Event)
+			seen = rec.Event + " " + string(rec.Data)
+		}
+	}
+	all.Close(false)
+}
+
+// lastOf gives the last values that the database has of what a run streamed.
+func (in *instance) lastOf(t id.Thread, r id.Run) (values json.RawMessage) {
+	in.t.Helper()
+	f, err := in.runs.JoinStream(in.t.Context(), t, r, &bridge.Offset{}, []string{"values"}, false)
+	require.NoError(in.t, err)
+	for _, rec := range in.records(f) {
+		values = rec.Data
+	}
+	return values
+}
+
+// A run that fails because its checkpoints cannot be saved says why.
+func TestARunThatFindsTheDiskFull(t *testing.T) {
+	t.Parallel()
+	storage := &fullStore{}
+	w := newWorldOn(t, func(s run.Store) run.Store {
+		storage.Store = s
+		return storage
+	}, map[string]script{"g": {stream: func(ctx context.Context, inv graph.Invocation, _ func(string, string)) error {
+		storage.full.Store(true)
+		defer storage.full.Store(false)
+		return saveOne(ctx, inv, "1f000000-0000-6000-8000-000000000001")
+	}}}, nil)
+	th := w.thread()
+	_, f, err := w.runs.Start(t.Context(), th, request("g"))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"error":"ServiceUnavailable","message":"the disk is full"}`, string(w.result(f).Error))
+}
+
+// fullStore is full of a storage that no other server shares.
+type fullStore struct {
+	run.Store
+	full atomic.Bool
+}
+
+func (f *fullStore) Write(ctx context.Context, fn func(run.Tx) error) error {
+	if f.full.Load() {
+		return fault.New(fault.Unavailable, "the disk is full")
+	}
+	return f.Store.Write(ctx, fn)
+}
