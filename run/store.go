@@ -20,6 +20,8 @@ type Store interface {
 	// It returns after the commit is durable. fn must not block, and may be run again after a serialization failure.
 	Write(ctx context.Context, fn func(Tx) error) error
 	checkpointer.Reader
+	CronReader
+	RecordReader
 
 	// Run returns a run; with an empty thread, of any thread. fault.NotFound when there is none.
 	Run(ctx context.Context, t id.Thread, r id.Run) (*Run, error)
@@ -37,18 +39,24 @@ type Store interface {
 	// Queue returns the state of the queue at a time, counting up to a bound. However many runs have ended, it costs the same.
 	Queue(ctx context.Context, now time.Time, bound int) (Queue, error)
 
-	Cron(ctx context.Context, c id.Cron) (*Cron, error)
-	Crons(ctx context.Context, q CronQuery) ([]*Cron, error)
-	CountCrons(ctx context.Context, q CronQuery) (int, error)
-	// NextCron is when the next enabled cron is due; zero when there is none.
-	NextCron(ctx context.Context) (time.Time, error)
-
 	// Deliveries returns deliveries that are due, and when the next one that is not is due (zero: none).
 	Deliveries(ctx context.Context, q webhook.Query) (due []*webhook.Delivery, next time.Time, err error)
 
 	// Completion returns what was kept of the end of a run; fault.NotFound when nothing was.
 	Completion(ctx context.Context, r id.Run) (*Completion, error)
+}
 
+// CronReader reads committed rows of crons.
+type CronReader interface {
+	Cron(ctx context.Context, c id.Cron) (*Cron, error)
+	Crons(ctx context.Context, q CronQuery) ([]*Cron, error)
+	CountCrons(ctx context.Context, q CronQuery) (int, error)
+	// NextCron is when the next enabled cron is due; zero when there is none.
+	NextCron(ctx context.Context) (time.Time, error)
+}
+
+// RecordReader reads kept stream records.
+type RecordReader interface {
 	// Records returns kept stream records of a thread above an offset, in order.
 	Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error)
 	// RunRecords calls fn with the kept stream records of a run above an offset, in order. Of each only Offset, Event, Data and Summarizer are set,
@@ -76,18 +84,30 @@ func Expect(tx Tx, fn func(Expecting)) {
 	}
 }
 
-// Tx is a transaction. Rows that are not there: fault.NotFound from singular methods.
+// Tx is a transaction, put together of what the parts of the service need. Rows that are not there: fault.NotFound from singular methods.
 type Tx interface {
 	checkpointer.Tx
 	eventstore.Tx
+	ThreadTx
+	QueueTx
+	CompletionTx
+	CronTx
+	DeliveryTx
+	RecordTx
+}
 
+// ThreadTx is the part of a Tx for threads and their assistants.
+type ThreadTx interface {
 	Thread(t id.Thread) (*thread.Thread, error)
 	InsertThread(t *thread.Thread) error
 	UpdateThread(t *thread.Thread) error // the whole row, by id
 	// DeleteThread deletes a thread with its runs, checkpoints, events, records and crons.
 	DeleteThread(t id.Thread) error
 	Assistant(a id.Assistant) (*assistant.Assistant, error)
+}
 
+// QueueTx is the part of a Tx for the rows of runs, which are the queue.
+type QueueTx interface {
 	Run(t id.Thread, r id.Run) (*Run, error)
 	InsertRun(r *Run) error
 	UpdateRun(r *Run) error                // the whole row, by id
@@ -103,7 +123,10 @@ type Tx interface {
 	MarkPassed(r id.Run) error
 	// Fence returns a run's attempt, status and requested cancel, cheaply. fault.NotFound when the run is gone.
 	Fence(r id.Run) (attempt int, status Status, cancel Action, err error)
+}
 
+// CompletionTx is the part of a Tx for what is known of a run that is over.
+type CompletionTx interface {
 	// RunMessages calls fn with the message events of a run, in order. Content is valid during the call only.
 	RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) error) error
 	// ChannelText returns the text of a channel at the newest root checkpoint of a thread; "" when it holds none.
@@ -114,22 +137,31 @@ type Tx interface {
 	TakeModelCalls(r id.Run) ([]graph.ModelCall, error)
 	// PutCompletion keeps it until the run is deleted, in place of what may be there.
 	PutCompletion(r id.Run, c *Completion) error
+}
 
+// CronTx is the part of a Tx for crons.
+type CronTx interface {
 	Cron(c id.Cron) (*Cron, error)
 	InsertCron(c *Cron) error
 	UpdateCron(c *Cron) error
 	DeleteCron(c id.Cron) error
 	// DueCrons returns enabled crons due by now, those due longest first. On a Shared store it leaves out those that another instance is firing.
 	DueCrons(now time.Time, limit int) ([]*Cron, error)
+}
 
+// DeliveryTx is the part of a Tx for the outbox of webhooks.
+type DeliveryTx interface {
 	InsertDelivery(d *webhook.Delivery) error
 	UpdateDelivery(d *webhook.Delivery) error
 	DeleteDelivery(d int64) error
+}
 
+// RecordTx is the part of a Tx for kept stream records.
+type RecordTx interface {
 	// InsertRecords keeps stream records of resumable runs. Offsets are set. On a Shared store those of an attempt that is not its run's any more are
 	// left out, and so are those that are kept already.
 	InsertRecords(t id.Thread, records []*bridge.Record) error
-	// RunRecords is Store.RunRecords.
+	// RunRecords is RecordReader.RunRecords.
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)

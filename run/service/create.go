@@ -15,6 +15,8 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
 	"understudy/run"
+	"understudy/run/completion"
+	"understudy/run/cron"
 	"understudy/thread"
 )
 
@@ -112,7 +114,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 }
 
 // CreateIn calls fn in a transaction, in which add makes runs that no client follows; fn may be called again.
-func (s *Service) CreateIn(ctx context.Context, fn func(tx run.Tx, add AddRun) error) error {
+func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.Add) error) error {
 	var made []created
 	err := s.settler.writeReading(ctx, func(tx run.Tx, read *readings) error {
 		made = made[:0]
@@ -265,7 +267,7 @@ func (s *Service) insert(tx run.Tx, read *readings, t id.Thread, a id.Assistant,
 	if c.claimed == nil {
 		return c, nil
 	}
-	if err := recordStart(tx, r, now); err != nil {
+	if err := completion.RecordStart(tx, r, now); err != nil {
 		return c, err
 	}
 	return c, nil

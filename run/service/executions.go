@@ -7,6 +7,7 @@ import (
 
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/completion"
 	"understudy/run/slots"
 	"understudy/thread/partial"
 )
@@ -14,9 +15,9 @@ import (
 // execution is one claim of a run that is executed in this process. It is owned by its goroutine; others only cancel it and wait.
 type execution struct {
 	*attempt
-	calls  *calls          // model calls that are not stored yet; nil: they are not counted
-	waits  bool            // the run ended at an interrupt, which waits for an answer. Set by finish
-	said   *partial.Tokens // what it streams of answers; nil: not kept
+	calls  *completion.Calls // model calls that are not stored yet; nil: they are not counted
+	waits  bool              // the run ended at an interrupt, which waits for an answer. Set by finish
+	said   *partial.Tokens   // what it streams of answers; nil: not kept
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed after everything about the run was committed and published
 	// unwritten: the run is not in the database yet, so no other server can know of it.

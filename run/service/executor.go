@@ -23,6 +23,9 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/internal/logctx"
 	"understudy/run"
+	"understudy/run/completion"
+	"understudy/run/crash"
+	"understudy/run/signals"
 	"understudy/run/slots"
 	"understudy/run/webhook"
 	"understudy/thread"
@@ -55,7 +58,7 @@ type executor struct {
 	executions *executions
 	publisher  *publisher
 	settler    *settler
-	signals    *signals
+	signals    *signals.Sender
 	webhooks   *webhook.Sender
 	followers  *followers
 	queued     func() // notes that a run was left in the queue
@@ -325,13 +328,13 @@ func (x *executor) invocation(ctx context.Context, ex *execution, at *position) 
 				inv.Store = patientItems{inv.Store, at.storage}
 			}
 		}
-		ex.calls = &calls{log: x.log.With("run_id", r.ID)}
-		inv.Called = ex.calls.add
+		ex.calls = completion.NewCalls(x.log.With("run_id", r.ID))
+		inv.Called = ex.calls.Add
 		fence := func(tx run.Tx) error {
 			if err := x.fence(tx, r); err != nil {
 				return err
 			}
-			return ex.calls.put(tx, r.ID)
+			return ex.calls.Put(tx, r.ID)
 		}
 		saves := saver.New(storage, fence, func(tx run.Tx, _ *checkpointer.Put) error {
 			if passed.Load() {
@@ -391,7 +394,7 @@ func (x *executor) launchWith(r *run.Run, unwritten bool, finish func(context.Co
 	}
 	ex.unwritten.Store(unwritten)
 	x.metrics.claimed(r)
-	if r.Crashes == suspectCrashes { // one that is doubted waits first
+	if crash.Suspect(r) && !crash.Doubted(r) { // one that is doubted waits first
 		ex.turn = x.slots.LineUp()
 	}
 	before := x.executions.add(ex, x.shared)
@@ -425,7 +428,7 @@ func (x *executor) stop(runs []id.Run, cause error) (here []*execution, elsewher
 			ex.cancel(cause)
 			here = append(here, ex)
 		} else if x.shared {
-			x.signals.signal(run.Signal{Run: r})
+			x.signals.Send(run.Signal{Run: r})
 			elsewhere = append(elsewhere, r)
 		}
 	}

@@ -6,7 +6,9 @@ import (
 
 	"understudy/bridge"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/cron"
 )
 
 // What the parts of a Service do for its callers.
@@ -33,10 +35,26 @@ func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessa
 }
 
 // Crons are the schedules that make runs.
-func (s *Service) Crons() *crons { return s.crons }
+func (s *Service) Crons() *cron.Crons { return s.crons }
 
 // Load returns how many runs this server executes, at most and now.
 func (s *Service) Load() (most, used int) { return s.queue.load() }
 
 // Queue returns the state of the queue of all servers.
 func (s *Service) Queue(ctx context.Context) (run.Queue, error) { return s.queue.state(ctx) }
+
+// Completion returns the completion data of a run that is over; nil while it is not.
+func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error) {
+	row, err := s.Get(ctx, t, r)
+	if err != nil {
+		return nil, err
+	}
+	if !row.Status.Over() {
+		return nil, nil
+	}
+	c, err := s.Store.Completion(ctx, r)
+	if fault.Is(err, fault.NotFound) { // it ended before this was kept, or without ever being claimed
+		return nil, nil
+	}
+	return c, err
+}

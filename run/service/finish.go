@@ -11,6 +11,8 @@ import (
 	"understudy/checkpointer"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/completion"
+	"understudy/run/crash"
 	"understudy/run/webhook"
 	"understudy/thread"
 )
@@ -78,7 +80,7 @@ func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error
 		}
 		x.tell(ctx, ex.attempt, e, out)
 		if e.row != nil && e.row.Status.Over() {
-			x.signals.ended(e.row)
+			x.signals.Ended(e.row)
 		}
 		return nil
 	}
@@ -157,7 +159,7 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 		return ending{row: row, again: true}, nil
 	}
 	if row.Attempt != claimed.Attempt || row.Status != run.Running {
-		return ending{}, acquit(tx, row)
+		return ending{}, crash.Acquit(tx, row)
 	}
 	if row.Cancel != "" { // it came while the graph ended
 		out.kind, out.failure = interrupted, nil
@@ -171,7 +173,7 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 		if err := tx.UpdateRun(row); err != nil {
 			return ending{}, err
 		}
-		return ending{row: row}, ex.calls.put(tx, row.ID)
+		return ending{row: row}, ex.calls.Put(tx, row.ID)
 	}
 	rolledBack := row.Status == run.Interrupted && row.Cancel == run.CancelRollback
 	e := ending{row: row}
@@ -210,7 +212,7 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 	if e.partial, err = x.settler.keepPartial(tx, row, out.said, read, now); err != nil {
 		return e, err
 	}
-	return e, recordEnd(tx, row, ex.calls, now)
+	return e, completion.RecordEnd(tx, row, ex.calls, now)
 }
 
 // conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It returns the error that its thread shows.

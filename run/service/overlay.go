@@ -15,6 +15,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/completion"
 	"understudy/thread/partial"
 )
 
@@ -46,7 +47,7 @@ func (p *position) set(at id.Checkpoint) {
 // positioned notes what was committed: the last root checkpoint, and that there is one.
 type positioned struct {
 	*saver.Saver[run.Tx]
-	calls  *calls
+	calls  *completion.Calls
 	at     *position
 	passed *atomic.Bool
 	x      *executor
@@ -61,14 +62,14 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 			puts++
 		}
 	}
-	_, made := p.calls.waiting()
+	_, made := p.calls.Waiting()
 	err := p.Saver.Save(ctx, saves...)
 	saved(puts, err)
 	if err != nil {
 		p.x.fenced(ctx, err)
 		return err
 	}
-	p.calls.drop(made)
+	p.calls.Drop(made)
 	for _, sv := range saves {
 		if sv.Put == nil {
 			continue

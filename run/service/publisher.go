@@ -16,6 +16,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/signals"
 )
 
 // publisher puts the records of runs on the streams of their threads, and those of resumable runs into the database.
@@ -26,7 +27,7 @@ type publisher struct {
 	numbers  bool          // records are numbered, so that readers know them under every offset
 	remote   bridge.Remote // the bridge, when its streams go through Redis; nil else
 	failover *failover     // serves followers here while Redis is away; nil without remote
-	signals  *signals
+	signals  *signals.Sender
 	log      *slog.Logger
 	quit     <-chan struct{} // closed when the grace period is over
 
@@ -37,7 +38,7 @@ type publisher struct {
 	stopped  chan struct{}  // closed when nothing is published any more
 }
 
-func newPublisher(o *Options, shared bool, signals *signals, quit <-chan struct{}) *publisher {
+func newPublisher(o *Options, shared bool, signals *signals.Sender, quit <-chan struct{}) *publisher {
 	p := &publisher{
 		store: o.Store, bridge: o.Bridge, streams: o.Streams, shared: shared, signals: signals, log: o.Logger, quit: quit,
 		// Full means that the storage is slower than the graphs: their runs then wait for it.
@@ -301,7 +302,7 @@ func (p *publisher) publishEnd(ctx context.Context, r *run.Run) {
 		end.Attempt, end.Kept = 0, false
 	}
 	p.publish(ctx, &attempt{run: r}, end)
-	p.signals.ended(r)
+	p.signals.Ended(r)
 }
 
 func (p *publisher) terminal(r *run.Run) *bridge.Record {

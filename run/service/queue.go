@@ -18,6 +18,8 @@ import (
 	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/clock"
+	"understudy/run/completion"
+	"understudy/run/signals"
 	"understudy/run/slots"
 	"understudy/thread"
 )
@@ -41,7 +43,7 @@ type queue struct {
 	executions *executions
 	executor   *executor
 	settler    *settler
-	signals    *signals
+	signals    *signals.Sender
 	watches    *watches
 	// onHeartbeat is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
 	onHeartbeat func()
@@ -59,7 +61,7 @@ type queue struct {
 // queued notes that a run was left in the queue, and wakes the scheduler.
 func (q *queue) queued() {
 	q.arrived()
-	q.signals.signal(run.Signal{})
+	q.signals.Send(run.Signal{})
 }
 
 // arrived wakes the scheduler for a run that may be in the queue.
@@ -176,7 +178,7 @@ func (q *queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
-			if err := recordStart(tx, r, began); err != nil {
+			if err := completion.RecordStart(tx, r, began); err != nil {
 				return err
 			}
 		}

@@ -23,6 +23,8 @@ import (
 	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/clock"
+	"understudy/run/cron"
+	"understudy/run/signals"
 	"understudy/run/slots"
 	"understudy/run/webhook"
 	"understudy/thread"
@@ -74,17 +76,17 @@ type Service struct {
 	Options
 	log *slog.Logger
 
-	clock      *clock.Clock // behind Now: the database's when other servers work on the Store
-	slots      *slots.Slots // places to execute runs in
-	executions *executions  // the runs that this server executes
-	signals    *signals     // to other servers; nil: there are none
-	watches    *watches     // of runs that other servers execute; nil: the bridge carries their records
-	publisher  *publisher   // of records
-	followers  *followers   // of records
-	settler    *settler     // of threads, when runs end
-	executor   *executor    // of claimed runs
-	queue      *queue       // of runs that are due
-	crons      *crons       // schedules
+	clock      *clock.Clock    // behind Now: the database's when other servers work on the Store
+	slots      *slots.Slots    // places to execute runs in
+	executions *executions     // the runs that this server executes
+	signals    *signals.Sender // to other servers; nil: there are none
+	watches    *watches        // of runs that other servers execute; nil: the bridge carries their records
+	publisher  *publisher      // of records
+	followers  *followers      // of records
+	settler    *settler        // of threads, when runs end
+	executor   *executor       // of claimed runs
+	queue      *queue          // of runs that are due
+	crons      *cron.Crons     // schedules
 	webhooks   *webhook.Sender
 	quit       chan struct{} // closed when the grace period is over
 }
@@ -126,7 +128,7 @@ func New(o Options) *Service {
 	shared, _ := o.Store.(run.Shared)
 	if shared != nil {
 		databaseTime = shared.Clock
-		s.signals = newSignals(shared, &o)
+		s.signals = signals.New(shared, o.Instance, o.Local, o.Lease/4, o.Logger)
 	}
 	if shared != nil && o.Local {
 		s.watches = newWatches(shared, &o, s.executions)
@@ -155,9 +157,9 @@ func New(o Options) *Service {
 		signals: s.signals, watches: s.watches, wake: wake, recheck: make(chan struct{}, 1), foreign: map[string]bool{},
 	}
 	s.executor.queued = s.queue.queued
-	s.crons = &crons{store: o.Store, clock: s.clock, now: s.Now, wire: o.Wire, policy: s.Webhooks, runs: s, log: s.log, poked: make(chan struct{}, 1)}
+	s.crons = cron.New(cron.Options{Store: o.Store, Runs: s, Clock: s.clock, Wire: o.Wire, Webhooks: s.Webhooks, Log: s.log})
 	s.queue.onHeartbeat = func() {
-		loop.Poke(s.crons.poked)
+		s.crons.Poke()
 		s.webhooks.Poke()
 	}
 	s.queue.watch(o.Registry)
@@ -190,7 +192,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer stop()
 	var last sync.WaitGroup // what ends after all executions
 	last.Go(func() { s.publisher.run(work) })
-	last.Go(func() { s.signals.tellAll(work) })
+	last.Go(func() { s.signals.Run(work) })
 	g, gctx := errgroup.WithContext(ctx)
 	if s.shared() {
 		s.log.InfoContext(ctx, "sharing the queue with other servers", "instance", s.Instance, "lease", s.Lease.String())
@@ -202,7 +204,7 @@ func (s *Service) Run(ctx context.Context) error {
 		g.Go(func() error { return s.loop("ends").Run(gctx, s.watches.poked, s.watches.tellEnds) })
 	}
 	g.Go(func() error { return s.loop("queue").Run(gctx, s.queue.wake, s.queue.claimDue) })
-	g.Go(func() error { return s.loop("crons").Run(gctx, s.crons.poked, s.crons.fireDue) })
+	g.Go(func() error { return s.crons.Run(gctx) })
 	g.Go(func() error { return s.webhooks.Run(gctx) })
 	g.Go(func() error { return s.loop("leases").Every(gctx, s.Lease/4, s.queue.renew) })
 	g.Go(func() error { return s.loop("sweep").Every(gctx, min(time.Minute, s.ResumableTTL), s.queue.sweep) })
@@ -391,7 +393,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 // ThreadDeleted stops executions and followers of a thread that was deleted. It waits for neither, and for a slow Redis some seconds at most.
 func (s *Service) ThreadDeleted(t id.Thread) {
 	s.executions.cancelAll(t, errGone)
-	s.signals.signal(run.Signal{Thread: t})
+	s.signals.Send(run.Signal{Thread: t})
 	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
 	ctx := context.Background() // the deletion is committed, whatever becomes of its request
 	if err := s.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {

@@ -13,6 +13,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/completion"
 	"understudy/thread"
 )
 
@@ -41,7 +42,7 @@ func rollback(tx run.Tx, r *run.Run, now time.Time) error {
 	if err := tx.RollBackEvents(r.Thread, r.ID); err != nil {
 		return err
 	}
-	if err := recordRollback(tx, r, now); err != nil {
+	if err := completion.RecordRollback(tx, r, now); err != nil {
 		return err
 	}
 	return tx.DeleteRun(r.Thread, r.ID)
@@ -115,7 +116,7 @@ func (s *settler) markCancelled(tx run.Tx, read *readings, r *run.Run, action ru
 	if _, err := s.keepPartial(tx, r, nil, read, now); err != nil {
 		return err
 	}
-	return recordEnd(tx, r, nil, now)
+	return completion.RecordEnd(tx, r, nil, now)
 }
 
 // settleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It returns those whose head only their graph

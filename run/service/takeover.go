@@ -13,6 +13,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/loop"
 	"understudy/run"
+	"understudy/run/crash"
 )
 
 // heard does what a signal asks for.
@@ -77,7 +78,7 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 		} else {
 			next = ending[n].LeaseUntil.Add(time.Millisecond)
 		}
-		done, err := q.takeOverAll(ctx, ending[:n], deathsOf(ending))
+		done, err := q.takeOverAll(ctx, ending[:n], crash.DeathsOf(ending))
 		if err != nil {
 			// A database that takes no writes, for its disk is full, has let no server renew a lease either.
 			q.blind = done == 0 && fault.Is(err, fault.Unavailable)
@@ -95,7 +96,7 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 
 // takeOverAll takes over some at once: one that is held back, by a transaction of an instance that stands still, must not hold back the others. It returns
 // for how many that worked.
-func (q *queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths map[string]death) (done int64, err error) {
+func (q *queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths crash.Deaths) (done int64, err error) {
 	var g errgroup.Group
 	var worked atomic.Int64
 	g.SetLimit(takeOverAtOnce)
@@ -112,7 +113,7 @@ func (q *queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths map[s
 	return worked.Load(), err
 }
 
-func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths map[string]death) error {
+func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.Deaths) error {
 	var row *run.Run
 	err := q.store.Write(ctx, func(tx run.Tx) error {
 		row = nil
@@ -127,7 +128,7 @@ func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths map[str
 		if r.Cancel != "" {
 			return nil
 		}
-		q.survived(ctx, r, deaths)
+		q.countDeath(ctx, r, deaths)
 		r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
 		return tx.UpdateRun(r)
 	})
@@ -182,13 +183,13 @@ func (q *queue) takeBack(ctx context.Context) error {
 			return err
 		}
 		runs = slices.DeleteFunc(runs, func(r *run.Run) bool { return r.Status != run.Running })
-		deaths := deathsOf(runs)
+		deaths := crash.DeathsOf(runs)
 		for _, r := range runs {
 			if r.Cancel != "" {
 				cancelled = append(cancelled, r)
 				continue
 			}
-			q.survived(ctx, r, deaths)
+			q.countDeath(ctx, r, deaths)
 			r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
 			if err := tx.UpdateRun(r); err != nil {
 				return err
@@ -209,20 +210,8 @@ func (q *queue) takeBack(ctx context.Context) error {
 	return nil
 }
 
-// survived counts the death of the owner of a run.
-func (q *queue) survived(ctx context.Context, r *run.Run, deaths map[string]death) {
-	d := deaths[r.Owner]
-	switch waited := suspect(r) && r.Turn == run.NoTurn; {
-	case r.Crashes >= maxCrashes, waited && d.blamed:
-	case waited, r.Turn == run.Company && d.blamed:
-		r.Crashes = 1
-	case r.Turn == run.Alone:
-		r.Crashes++
-	case d.single:
-		r.Crashes = max(r.Crashes+1, suspectCrashes)
-	default:
-		r.Crashes = max(r.Crashes, min(r.Crashes+1, suspectCrashes))
-	}
-	r.Turn = run.NoTurn
+// countDeath counts the death of the owner of a run that is taken over.
+func (q *queue) countDeath(ctx context.Context, r *run.Run, deaths crash.Deaths) {
+	deaths.Count(r)
 	q.log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
 }

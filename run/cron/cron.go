@@ -1,4 +1,5 @@
-package service
+// Package cron keeps schedules, and makes the runs that are due by them.
+package cron
 
 import (
 	"context"
@@ -60,43 +61,64 @@ func nextTime(c *run.Cron, after time.Time) (*time.Time, error) {
 
 var errNoCron = fault.New(fault.NotFound, "Not Found")
 
-// cronRuns makes the runs of crons.
-type cronRuns interface {
+// Runs makes the runs of crons.
+type Runs interface {
 	// ResolveAssistant returns the assistant of an id or of the name of a graph, without looking whether there is one.
 	ResolveAssistant(name string) (id.Assistant, error)
 	// CreateIn calls fn in a transaction, in which add makes runs; fn may be called again. After the commit the runs are executed.
-	CreateIn(ctx context.Context, fn func(tx run.Tx, add AddRun) error) error
+	CreateIn(ctx context.Context, fn func(tx run.CronTx, add Add) error) error
 }
 
-// AddRun makes a run on a thread in a transaction. The thread of a stateless one is made for it.
-type AddRun func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error
+// Add makes a run on a thread in a transaction. The thread of a stateless one is made for it.
+type Add func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error
 
-// crons keeps schedules and makes the runs that are due by them.
-type crons struct {
-	store  run.Store
-	clock  *clock.Clock
-	now    func() time.Time
-	wire   run.Wire
-	policy *webhook.Policy
-	runs   cronRuns
-	log    *slog.Logger
-	poked  chan struct{} // capacity 1: the next cron changed
+// Options are what crons are made of.
+type Options struct {
+	Store    Store
+	Runs     Runs
+	Clock    *clock.Clock
+	Wire     run.Wire
+	Webhooks *webhook.Policy
+	Log      *slog.Logger
 }
+
+// Store is what crons need of the storage.
+type Store interface {
+	Write(ctx context.Context, fn func(run.Tx) error) error
+	run.CronReader
+}
+
+// Crons keeps schedules and makes the runs that are due by them.
+type Crons struct {
+	Options
+	poked chan struct{} // capacity 1: the next cron changed
+}
+
+// New makes crons; Run makes them fire.
+func New(o Options) *Crons { return &Crons{Options: o, poked: make(chan struct{}, 1)} }
+
+// Run fires crons until ctx ends.
+func (s *Crons) Run(ctx context.Context) error {
+	return loop.Loop{Name: "crons", Log: s.Log, Now: s.Clock.Now}.Run(ctx, s.poked, s.fireDue)
+}
+
+// Poke has the next due time looked up again: another server may have changed a cron.
+func (s *Crons) Poke() { loop.Poke(s.poked) }
 
 // Create makes a cron.
-func (s *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
+func (s *Crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 	// The order of the checks is LangGraph Server's: it decides which of several mistakes a client sees.
-	if err := s.policy.Check(gjson.ParseBytes(n.Payload["webhook"]).String()); err != nil {
+	if err := s.Webhooks.Check(gjson.ParseBytes(n.Payload["webhook"]).String()); err != nil {
 		return nil, err
 	}
-	a, err := s.runs.ResolveAssistant(n.AssistantID)
+	a, err := s.Runs.ResolveAssistant(n.AssistantID)
 	if err != nil {
 		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
 	}
 	if err := limits.Metadata(n.Metadata); err != nil {
 		return nil, err
 	}
-	now := s.now()
+	now := s.Clock.Now()
 	c := &run.Cron{
 		ID: id.NewCron(), Assistant: a, Thread: n.Thread, Schedule: n.Schedule, Timezone: n.Timezone, EndTime: n.EndTime,
 		Metadata: n.Metadata, OnRunCompleted: n.OnRunCompleted, Enabled: n.Enabled, CreatedAt: now, UpdatedAt: now,
@@ -121,7 +143,7 @@ func (s *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 		}
 	}
 	c.Payload = withCronID(payload, c.ID)
-	err = s.store.Write(ctx, func(tx run.Tx) error {
+	err = s.Store.Write(ctx, func(tx run.Tx) error {
 		if _, err := tx.Assistant(a); err != nil {
 			return fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
 		}
@@ -140,7 +162,7 @@ func (s *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop.Poke(s.poked)
+	s.Poke()
 	return c, nil
 }
 
@@ -154,8 +176,8 @@ func withCronID(payload *jsonobj.Object, c id.Cron) json.RawMessage {
 }
 
 // Get returns a cron.
-func (s *crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
-	row, err := s.store.Cron(ctx, c)
+func (s *Crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
+	row, err := s.Store.Cron(ctx, c)
 	if fault.Is(err, fault.NotFound) {
 		return nil, errNoCron
 	}
@@ -163,17 +185,17 @@ func (s *crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
 }
 
 // Update changes a cron. A changed schedule, zone or end counts from now.
-func (s *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
+func (s *Crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
 	if err := s.checkPatch(p); err != nil {
 		return nil, err
 	}
 	var row *run.Cron
-	err := s.store.Write(ctx, func(tx run.Tx) error {
+	err := s.Store.Write(ctx, func(tx run.Tx) error {
 		var err error
 		if row, err = tx.Cron(c); err != nil {
 			return err
 		}
-		now := s.now()
+		now := s.Clock.Now()
 		row.UpdatedAt = now
 		if p.Schedule != nil {
 			row.Schedule = *p.Schedule
@@ -216,13 +238,13 @@ func (s *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cr
 	if err != nil {
 		return nil, err
 	}
-	loop.Poke(s.poked)
+	s.Poke()
 	return row, nil
 }
 
 // checkPatch refuses what no cron can be changed to.
-func (s *crons) checkPatch(p run.CronPatch) error {
-	if err := s.policy.Check(gjson.ParseBytes(p.Payload["webhook"]).String()); err != nil {
+func (s *Crons) checkPatch(p run.CronPatch) error {
+	if err := s.Webhooks.Check(gjson.ParseBytes(p.Payload["webhook"]).String()); err != nil {
 		return err
 	}
 	if p.Timezone == nil {
@@ -233,8 +255,8 @@ func (s *crons) checkPatch(p run.CronPatch) error {
 }
 
 // Delete removes a cron. Runs that it made are not affected.
-func (s *crons) Delete(ctx context.Context, c id.Cron) error {
-	err := s.store.Write(ctx, func(tx run.Tx) error {
+func (s *Crons) Delete(ctx context.Context, c id.Cron) error {
+	err := s.Store.Write(ctx, func(tx run.Tx) error {
 		if _, err := tx.Cron(c); err != nil {
 			return err
 		}
@@ -247,12 +269,12 @@ func (s *crons) Delete(ctx context.Context, c id.Cron) error {
 }
 
 // Search returns a page, and whether there is another one behind it.
-func (s *crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
+func (s *Crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
 	limit := q.Limit
 	if limit > 0 {
 		q.Limit++
 	}
-	page, err := s.store.Crons(ctx, q)
+	page, err := s.Store.Crons(ctx, q)
 	if err != nil {
 		return nil, false, err
 	}
@@ -263,8 +285,8 @@ func (s *crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool,
 }
 
 // Count is the number that Search would find in all.
-func (s *crons) Count(ctx context.Context, q run.CronQuery) (int, error) {
-	return s.store.CountCrons(ctx, q)
+func (s *Crons) Count(ctx context.Context, q run.CronQuery) (int, error) {
+	return s.Store.CountCrons(ctx, q)
 }
 
 // cronBatch is how many crons fire in one transaction: enough for thousands that are due in the same minute, few enough not to hold up other writers.
@@ -272,9 +294,9 @@ const cronBatch = 64
 
 // fireDue makes one run for each due cron and moves the cron on in the same transaction: it fires once, whatever happens. What was missed while the
 // server was down is made up for by one run. It returns when the next cron is due.
-func (s *crons) fireDue(ctx context.Context) (time.Time, error) {
+func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 	for {
-		now, sure, err := s.clock.Sure(ctx)
+		now, sure, err := s.Clock.Sure(ctx)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -286,8 +308,8 @@ func (s *crons) fireDue(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 		if fired == 0 {
-			next, err := s.store.NextCron(ctx)
-			if now := s.now(); err == nil && !next.IsZero() && !next.After(now) {
+			next, err := s.Store.NextCron(ctx)
+			if now := s.Clock.Now(); err == nil && !next.IsZero() && !next.After(now) {
 				next = now.Add(100 * time.Millisecond) // another instance is about to fire it
 			}
 			return next, err
@@ -296,9 +318,9 @@ func (s *crons) fireDue(ctx context.Context) (time.Time, error) {
 }
 
 // fireBatch fires those that are due longest by a time, and returns how many.
-func (s *crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
+func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 	var due []*run.Cron
-	err := s.runs.CreateIn(ctx, func(tx run.Tx, add AddRun) error {
+	err := s.Runs.CreateIn(ctx, func(tx run.CronTx, add Add) error {
 		var err error
 		if due, err = tx.DueCrons(now, cronBatch); err != nil {
 			return err
@@ -307,7 +329,7 @@ func (s *crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 		slices.SortStableFunc(due, func(a, b *run.Cron) int { return strings.Compare(string(a.Thread), string(b.Thread)) })
 		for _, c := range due {
 			if c.Next, err = nextTime(c, now); err != nil {
-				s.log.ErrorContext(ctx, "cron has no valid schedule any more; it is switched off", "cron_id", c.ID, "error", err)
+				s.Log.ErrorContext(ctx, "cron has no valid schedule any more; it is switched off", "cron_id", c.ID, "error", err)
 				c.Next, c.Enabled = nil, false
 			}
 			if err := tx.UpdateCron(c); err != nil {
@@ -317,7 +339,7 @@ func (s *crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 				if kind := fault.KindOf(err); kind == fault.Internal || kind == fault.Unavailable { // it may work the next time
 					return err
 				}
-				s.log.WarnContext(ctx, "cron could not make its run", "cron_id", c.ID, "error", err)
+				s.Log.WarnContext(ctx, "cron could not make its run", "cron_id", c.ID, "error", err)
 			}
 		}
 		return nil
@@ -328,8 +350,8 @@ func (s *crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 	return len(due), nil
 }
 
-func (s *crons) fire(add AddRun, c *run.Cron) error {
-	req, err := s.wire.Request(c.Payload, c.Thread == "")
+func (s *Crons) fire(add Add, c *run.Cron) error {
+	req, err := s.Wire.Request(c.Payload, c.Thread == "")
 	if err != nil {
 		return err
 	}

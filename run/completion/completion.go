@@ -1,7 +1,7 @@
-package service
+// Package completion keeps what is known of runs, and writes to the log of their threads how they begin and end.
+package completion
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -11,7 +11,6 @@ import (
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
 )
@@ -19,20 +18,10 @@ import (
 // maxText is how many characters of a message are kept: enough for a list of runs.
 const maxText = 2000
 
-// Completion returns the completion data of a run that is over; nil while it is not.
-func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error) {
-	row, err := s.Get(ctx, t, r)
-	if err != nil {
-		return nil, err
-	}
-	if !row.Status.Over() {
-		return nil, nil
-	}
-	c, err := s.Store.Completion(ctx, r)
-	if fault.Is(err, fault.NotFound) { // it ended before this was kept, or without ever being claimed
-		return nil, nil
-	}
-	return c, err
+// Tx is what the package needs of a transaction.
+type Tx interface {
+	run.CompletionTx
+	AppendEvents(t id.Thread, events []*eventstore.Event) error
 }
 
 // answer is what one message of a model contributes to the completion data.
@@ -44,7 +33,7 @@ type answer struct {
 
 // complete folds the messages of a run that ends. A message that was revised counts as it is now; one that an earlier run had said
 // counts there.
-func complete(tx run.Tx, r *run.Run, reported *calls) (*run.Completion, error) {
+func complete(tx Tx, r *run.Run, reported *Calls) (*run.Completion, error) {
 	c := &run.Completion{}
 	answers := map[eventstore.Seq]*answer{}
 	humans := map[eventstore.Seq]string{}
@@ -139,8 +128,8 @@ func cut(s string) *string {
 	return &s
 }
 
-// recordStart writes to the log that a run begins, in the transaction that claims it for the first time.
-func recordStart(tx run.Tx, r *run.Run, now time.Time) error {
+// RecordStart writes to the log that a run begins, in the transaction that claims it for the first time.
+func RecordStart(tx Tx, r *run.Run, now time.Time) error {
 	if r.Kwargs.Temporary || r.Attempt != 1 {
 		return nil
 	}
@@ -152,9 +141,9 @@ func recordStart(tx run.Tx, r *run.Run, now time.Time) error {
 	return appendEvent(tx, r, eventstore.TypeRunStart, eventstore.CategoryTrace, content.JSON(), metadata, now)
 }
 
-// recordEnd keeps the completion data of a run that is over, and writes to the log how it ended, in the transaction that ends it. reported are the model
+// RecordEnd keeps the completion data of a run that is over, and writes to the log how it ended, in the transaction that ends it. reported are the model
 // calls of its last attempt that are not stored; nil: none.
-func recordEnd(tx run.Tx, r *run.Run, reported *calls, now time.Time) error {
+func RecordEnd(tx Tx, r *run.Run, reported *Calls, now time.Time) error {
 	c, err := complete(tx, r, reported)
 	if err != nil {
 		return fmt.Errorf("completion of run %s: %w", r.ID, err)
@@ -177,9 +166,9 @@ func recordEnd(tx run.Tx, r *run.Run, reported *calls, now time.Time) error {
 	return appendEvent(tx, r, eventstore.TypeRunError, eventstore.CategoryError, jsonobj.Quote(failure.Text("message")), metadata, now)
 }
 
-// recordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied
+// RecordRollback writes to the log that a run was undone: who copies the log learns it from there, for marks on rows that are copied
 // already are not seen.
-func recordRollback(tx run.Tx, r *run.Run, now time.Time) error {
+func RecordRollback(tx Tx, r *run.Run, now time.Time) error {
 	if r.Kwargs.Temporary || r.StartedAt.IsZero() {
 		return nil
 	}
@@ -188,7 +177,7 @@ func recordRollback(tx run.Tx, r *run.Run, now time.Time) error {
 	return appendEvent(tx, r, eventstore.TypeRunRollback, eventstore.CategoryTrace, content.JSON(), nil, now)
 }
 
-func appendEvent(tx run.Tx, r *run.Run, kind, category string, content []byte, metadata *jsonobj.Object, now time.Time) error {
+func appendEvent(tx Tx, r *run.Run, kind, category string, content []byte, metadata *jsonobj.Object, now time.Time) error {
 	e := &eventstore.Event{Run: r.ID, Type: kind, Category: category, Content: content, CreatedAt: now}
 	if metadata != nil {
 		e.Metadata = metadata.JSON()

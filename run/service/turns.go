@@ -8,64 +8,15 @@ import (
 	"understudy/graph"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/crash"
 )
 
-// A server that is killed leaves its runs as running. The server that takes them over cannot know whether one of them killed it (for example
-// one whose state exceeds the memory at every start), or the machine or an operator did. So Run.Crashes counts the servers that died while
-// they executed the run, since it saved its last checkpoint:
-//
-//	0, 1  Executed as any other run.
-//	2     A suspect: executed as the only suspect of its server, which claims nothing else until the run has saved a checkpoint or has survived
-//	      for a time (Company; turnLimit at most). When another suspect ends the server after that, the run is no suspect any more. A run that was the only one of a server that died is one at once.
-//	3     A server died while it executed the run as the only suspect. Before the next turn the run waits. When a server dies while it waits,
-//	      and executes no other suspect, then the cause is another, and the run is no suspect any more.
-//	4     That happened twice. It ends with an error.
-//
-// A run that is alone is started three times. Runs that died with another one are started again until they save a checkpoint, one after the
-// other if they have to. A hand-back is no death; a server that has lost a lease and lives clears the count (acquit).
-
-const (
-	suspectCrashes = 2
-	doubtedCrashes = 3
-	maxCrashes     = 4
-
-	// turnLimit bounds how long a server claims nothing else because of one suspect. A run that kills its server later than that, and always
-	// together with others, is not recognized.
-	turnLimit = time.Minute
-)
+// turnLimit bounds how long a server claims nothing else because of one suspect. A run that kills its server later than that, and always
+// together with others, is not recognized.
+const turnLimit = time.Minute
 
 var errServerDied = &graph.Failure{
 	Type: "ServerDied", Message: "The server died 3 times in a row while it executed the run, which is not started again. It may need more memory than there is.",
-}
-
-func suspect(r *run.Run) bool { return r.Crashes >= suspectCrashes }
-func doubted(r *run.Run) bool { return r.Crashes >= doubtedCrashes }
-
-// death is what is known of the end of a server from the runs that it left.
-type death struct {
-	single bool // it executed one run
-	blamed bool // it executed a suspect alone
-}
-
-// deathsOf derives the deaths of owners from the runs that they left.
-func deathsOf(runs []*run.Run) map[string]death {
-	count := map[string]int{}
-	deaths := map[string]death{}
-	for _, r := range runs {
-		count[r.Owner]++
-		d := deaths[r.Owner]
-		deaths[r.Owner] = death{single: count[r.Owner] == 1, blamed: d.blamed || r.Turn == run.Alone}
-	}
-	return deaths
-}
-
-// acquit forgets the deaths that were counted of a run: it was taken over from a server that lives.
-func acquit(tx run.Tx, row *run.Run) error {
-	if row.Status.Over() || row.Crashes == 0 {
-		return nil
-	}
-	row.Crashes = 0
-	return tx.UpdateRun(row)
 }
 
 // yield ends the turn of a suspect: it has saved a checkpoint, or has ended.
@@ -86,11 +37,11 @@ type starter interface {
 func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
 	r := ex.run
 	switch {
-	case r.Crashes >= maxCrashes:
+	case crash.Hopeless(r):
 		return errServerDied
-	case !suspect(r):
+	case !crash.Suspect(r):
 		return nil
-	case doubted(r):
+	case crash.Doubted(r):
 		select {
 		case <-time.After(x.lease / 2):
 		case <-ctx.Done():

@@ -1,4 +1,5 @@
-package service
+// Package signals notifies other servers of what happens here.
+package signals
 
 import (
 	"context"
@@ -11,9 +12,9 @@ import (
 // signalQueue bounds the signals that wait to be sent. When it is full the rest is dropped: heartbeats find those changes.
 const signalQueue = 256
 
-// signals notifies other servers of what happens here. nil: there are no others.
-type signals struct {
-	shared   run.Shared
+// Sender notifies other servers of what happens here. nil: there are no others. Methods are safe for concurrent use.
+type Sender struct {
+	shared   teller
 	instance string
 	local    bool          // other servers do not see the records of runs that are executed here
 	timeout  time.Duration // of sending
@@ -22,15 +23,21 @@ type signals struct {
 	wakeups  chan run.Signal // capacity 1: the zero Signal, there may be runs to claim, is to be sent
 }
 
-func newSignals(shared run.Shared, o *Options) *signals {
-	return &signals{
-		shared: shared, instance: o.Instance, local: o.Local, timeout: o.Lease / 4, log: o.Logger,
+// teller sends signals to all servers. They may be lost.
+type teller interface {
+	Tell(ctx context.Context, s ...run.Signal) error
+}
+
+// New makes the sender of an instance. With local, others do not see the records of runs that are executed here. timeout bounds sending.
+func New(shared teller, instance string, local bool, timeout time.Duration, log *slog.Logger) *Sender {
+	return &Sender{
+		shared: shared, instance: instance, local: local, timeout: timeout, log: log,
 		queue: make(chan run.Signal, signalQueue), wakeups: make(chan run.Signal, 1),
 	}
 }
 
-// signal queues one to be sent. It does not block.
-func (s *signals) signal(sig run.Signal) {
+// Send queues one to be sent. It does not block.
+func (s *Sender) Send(sig run.Signal) {
 	if s == nil {
 		return
 	}
@@ -44,8 +51,8 @@ func (s *signals) signal(sig run.Signal) {
 	}
 }
 
-// tellAll sends signals until ctx ends, and then those that wait.
-func (s *signals) tellAll(ctx context.Context) {
+// Run sends signals until ctx ends, and then those that wait.
+func (s *Sender) Run(ctx context.Context) {
 	if s == nil {
 		return
 	}
@@ -80,9 +87,9 @@ func (s *signals) tellAll(ctx context.Context) {
 	}
 }
 
-// ended notifies other servers that a run is over, when they cannot see it in its stream.
-func (s *signals) ended(r *run.Run) {
+// Ended notifies other servers that a run is over, when they cannot see it in its stream.
+func (s *Sender) Ended(r *run.Run) {
 	if s != nil && s.local {
-		s.signal(run.Signal{Thread: r.Thread, Run: r.ID, Ended: s.instance})
+		s.Send(run.Signal{Thread: r.Thread, Run: r.ID, Ended: s.instance})
 	}
 }

@@ -1,4 +1,4 @@
-package service
+package completion
 
 import (
 	"log/slog"
@@ -12,9 +12,9 @@ import (
 // maxPendingCalls bounds the model calls of an attempt that are counted between two of its saves.
 const maxPendingCalls = 100_000
 
-// calls holds the model calls of an attempt until a transaction stores them: the one that stores the next checkpoint or write, or the one
+// Calls holds the model calls of an attempt until a transaction stores them: the one that stores the next checkpoint or write, or the one
 // that ends the attempt. What a checkpoint holds is therefore counted together with it, and not made again by the next attempt.
-type calls struct {
+type Calls struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -23,7 +23,11 @@ type calls struct {
 	full    bool
 }
 
-func (c *calls) add(m graph.ModelCall) {
+// NewCalls holds none yet. It warns in log.
+func NewCalls(log *slog.Logger) *Calls { return &Calls{log: log} }
+
+// Add holds a call. It does not block.
+func (c *Calls) Add(m graph.ModelCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.pending) >= maxPendingCalls {
@@ -36,8 +40,8 @@ func (c *calls) add(m graph.ModelCall) {
 	c.pending = append(c.pending, m)
 }
 
-// waiting returns the calls that are not known to be stored, and how many there were up to the last of them.
-func (c *calls) waiting() ([]graph.ModelCall, int) {
+// Waiting returns the calls that are not known to be stored, and how many there were up to the last of them.
+func (c *Calls) Waiting() ([]graph.ModelCall, int) {
 	if c == nil {
 		return nil, 0
 	}
@@ -46,8 +50,8 @@ func (c *calls) waiting() ([]graph.ModelCall, int) {
 	return c.pending[:len(c.pending):len(c.pending)], c.stored + len(c.pending)
 }
 
-// drop forgets the calls up to one that is stored.
-func (c *calls) drop(upTo int) {
+// Drop forgets the calls up to one that is stored.
+func (c *Calls) Drop(upTo int) {
 	if c == nil {
 		return
 	}
@@ -58,9 +62,9 @@ func (c *calls) drop(upTo int) {
 	}
 }
 
-// put stores the calls that wait. A call that is stored already is not stored again, so a transaction may be repeated.
-func (c *calls) put(tx run.Tx, r id.Run) error {
-	waiting, _ := c.waiting()
+// Put stores the calls that wait. A call that is stored already is not stored again, so a transaction may be repeated.
+func (c *Calls) Put(tx run.CompletionTx, r id.Run) error {
+	waiting, _ := c.Waiting()
 	if len(waiting) == 0 {
 		return nil
 	}
@@ -68,12 +72,12 @@ func (c *calls) put(tx run.Tx, r id.Run) error {
 }
 
 // take returns the model calls of a run that ends, each once: those that its graphs reported in all attempts.
-func (c *calls) take(tx run.Tx, r id.Run) ([]graph.ModelCall, error) {
+func (c *Calls) take(tx run.CompletionTx, r id.Run) ([]graph.ModelCall, error) {
 	all, err := tx.TakeModelCalls(r)
 	if err != nil {
 		return nil, err
 	}
-	waiting, _ := c.waiting()
+	waiting, _ := c.Waiting()
 	stored := make(map[string]bool, len(all))
 	for i := range all {
 		stored[all[i].ID] = true
