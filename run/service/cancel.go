@@ -141,7 +141,7 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 		}
 	}
 	for _, r := range elsewhere {
-		if err := s.followers.awaitEnd(ctx, "", r); err != nil {
+		if err := s.followers.AwaitEnd(ctx, "", r); err != nil {
 			return fmt.Errorf("wait for the end of run %s: %w", r, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"understudy/run/stream"
 
 	"understudy/assistant"
 	"understudy/id"
@@ -37,7 +38,7 @@ type created struct {
 
 // create makes runs in one transaction, each with what its multitask strategy demands. A run that can start at once is claimed in the
 // same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
-func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *newSubscription, error) {
+func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *stream.Subscription, error) {
 	for i := range reqs {
 		if t == "" && string(orNull(jsonobj.Of(reqs[i].Command).Get("resume"))) != "null" {
 			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
@@ -64,10 +65,10 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 			threads[i] = id.NewThread()
 		}
 	}
-	var sub *newSubscription // nil: nobody follows
+	var sub *stream.Subscription // nil: nobody follows
 	if follow {
 		var err error
-		if sub, err = s.followers.subscribeNew(ctx, threads[0]); err != nil {
+		if sub, err = s.followers.SubscribeNew(ctx, threads[0]); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -86,18 +87,18 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 			}
 			if c.claimed != nil {
 				left--
-			} else if sub != nil && sub.away != nil {
-				return sub.away
+			} else if err := sub.MustStartHere(); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
 		s.undo(done)
-		sub.close()
+		sub.Close()
 		return nil, nil, err
 	}
-	sub.made(done[0].run) // before it can publish
+	sub.Made(done[0].run) // before it can publish
 	runs := make([]*run.Run, len(done))
 	for i, c := range done {
 		runs[i] = c.run
@@ -109,7 +110,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 			s.queue.queued()
 		}
 	}
-	sub.started(ctx)
+	sub.Started(ctx)
 	return runs, sub, nil
 }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"understudy/run/stream"
 
 	"understudy/id"
 	"understudy/internal/fault"
@@ -18,7 +19,7 @@ type deferredRun struct {
 	x      *executor
 	ex     *execution
 	thread *thread.Thread
-	stream *deferredStream
+	stream *stream.Deferred
 
 	lock    chan struct{} // capacity 1: filled by who uses what follows, also while it writes to the database
 	settled bool          // it was written, or has ended, or cannot be written
@@ -81,17 +82,17 @@ func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.R
 	}
 	shown := *claimed
 	s.queue.claim(claimed, row, now)
-	stream, err := s.publisher.deferStream(ctx, row.ID)
+	stream, err := s.publisher.DeferStream(ctx, row.ID)
 	if err != nil {
 		return nil, nil, false, err
 	}
 	started = true
 	d := s.executor.launchDeferred(claimed, row, stream)
-	return &shown, &deferredFollower{s.followers.followDeferred(ctx, &shown, stream, req.OnDisconnect == "cancel"), d}, true, nil
+	return &shown, &deferredFollower{s.followers.FollowDeferred(ctx, &shown, stream, req.OnDisconnect == "cancel"), d}, true, nil
 }
 
 // launchDeferred starts executing a claimed run that is not written, for which a slot was reserved, on a thread that is written with it.
-func (x *executor) launchDeferred(r *run.Run, row *thread.Thread, stream *deferredStream) *deferredRun {
+func (x *executor) launchDeferred(r *run.Run, row *thread.Thread, stream *stream.Deferred) *deferredRun {
 	b := &deferredRun{x: x, thread: row, stream: stream, lock: make(chan struct{}, 1)}
 	b.lock <- struct{}{} // the end of the run waits until there is an execution
 	b.ex = x.launchWith(r, true, b.finish)
@@ -119,13 +120,13 @@ func (b *deferredRun) settle(ctx context.Context) error {
 
 func (b *deferredRun) write(ctx context.Context) error {
 	// From now on others may follow it, so it is in the bridge; before the commit, or its reader would miss what comes at once.
-	sub, away := b.x.followers.subscribeHere(ctx, b.thread.ID, b.ex.run.ID)
-	err := b.x.store.Write(ctx, func(tx run.Tx) error {
+	sub, away := b.x.Followers.SubscribeHere(ctx, b.thread.ID, b.ex.Run.ID)
+	err := b.x.Store.Write(ctx, func(tx run.Tx) error {
 		run.Expect(tx, func(e run.Expecting) { e.ExpectNew(b.thread.ID) })
 		if err := tx.InsertThread(b.thread); err != nil {
 			return fmt.Errorf("thread of a new run: %w", err)
 		}
-		if err := tx.InsertRun(b.ex.run); err != nil {
+		if err := tx.InsertRun(b.ex.Run); err != nil {
 			return fmt.Errorf("insert run: %w", err)
 		}
 		return nil
@@ -137,14 +138,14 @@ func (b *deferredRun) write(ctx context.Context) error {
 		return err
 	}
 	b.ex.unwritten.Store(false)
-	b.stream.hand(context.WithoutCancel(ctx), sub, away)
+	b.stream.Hand(context.WithoutCancel(ctx), sub, away)
 	return nil
 }
 
 // end forgets a run that was never written.
 func (b *deferredRun) end() {
 	b.settled = true
-	b.stream.drop()
+	b.stream.Drop()
 }
 
 // finish ends the run. When it was not written and its end leaves nothing, there is nothing to write.
@@ -156,7 +157,7 @@ func (b *deferredRun) finish(ctx context.Context, ex *execution, out outcome) er
 	}
 	switch {
 	case b.err != nil || out.kind == dropped: // no client knows of it, and none will
-		b.x.publisher.publishEnd(ctx, ex.run)
+		b.x.Publisher.PublishEnd(ctx, ex.Run)
 		b.end()
 		return nil
 	case out.kind != succeeded && out.kind != failed: // it is executed again, or has to be reported
@@ -166,9 +167,9 @@ func (b *deferredRun) finish(ctx context.Context, ex *execution, out outcome) er
 		b.settled = true
 		return b.x.finish(ctx, ex, out)
 	}
-	row := *ex.run
-	b.x.conclude(&row, out, b.x.now())
-	b.x.tell(ctx, ex.attempt, ending{row: &row}, out)
+	row := *ex.Run
+	b.x.conclude(&row, out, b.x.Now())
+	b.x.tell(ctx, ex.Attempt, ending{row: &row}, out)
 	b.end()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"understudy/run/stream"
 
 	"understudy/id"
 	"understudy/run"
@@ -14,7 +15,7 @@ import (
 
 // execution is one claim of a run that is executed in this process. It is owned by its goroutine; others only cancel it and wait.
 type execution struct {
-	*attempt
+	*stream.Attempt
 	calls  *completion.Calls // model calls that are not stored yet; nil: they are not counted
 	waits  bool              // the run ended at an interrupt, which waits for an answer. Set by finish
 	said   *partial.Tokens   // what it streams of answers; nil: not kept
@@ -34,8 +35,8 @@ func (ex *execution) wait(ctx context.Context) error {
 	select {
 	case <-ex.done:
 		return nil
-	case <-ex.unsaved:
-		return ex.unsavedError()
+	case <-ex.Unsaved():
+		return ex.UnsavedErr()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -59,14 +60,14 @@ func (e *executions) add(ex *execution, shared bool) (before <-chan struct{}) {
 	defer e.mu.Unlock()
 	for _, other := range e.active {
 		switch {
-		case other.run.Thread != ex.run.Thread:
+		case other.Run.Thread != ex.Run.Thread:
 		case shared && !other.ending.Load():
 			other.cancel(errLost)
 		default:
 			before = other.done
 		}
 	}
-	e.active[ex.run.ID] = ex
+	e.active[ex.Run.ID] = ex
 	if e.closing {
 		ex.cancel(errShutdown)
 	}
@@ -78,8 +79,8 @@ func (e *executions) add(ex *execution, shared bool) (before <-chan struct{}) {
 func (e *executions) remove(ex *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.active[ex.run.ID] == ex { // else the next attempt has been claimed by now
-		delete(e.active, ex.run.ID)
+	if e.active[ex.Run.ID] == ex { // else the next attempt has been claimed by now
+		delete(e.active, ex.Run.ID)
 	}
 }
 
@@ -90,10 +91,10 @@ func (e *executions) get(r id.Run) *execution {
 	return e.active[r]
 }
 
-// attempt implements attempts.
-func (e *executions) attempt(r id.Run) *attempt {
+// Attempt implements attempts.
+func (e *executions) Attempt(r id.Run) *stream.Attempt {
 	if ex := e.get(r); ex != nil {
-		return ex.attempt
+		return ex.Attempt
 	}
 	return nil
 }
@@ -119,7 +120,7 @@ func (e *executions) concern(sig run.Signal) bool {
 		return true
 	}
 	for _, ex := range e.active {
-		if ex.run.Thread == sig.Thread {
+		if ex.Run.Thread == sig.Thread {
 			return true
 		}
 	}
@@ -144,7 +145,7 @@ func (e *executions) cancelAll(t id.Thread, cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ex := range e.active {
-		if t == "" || ex.run.Thread == t {
+		if t == "" || ex.Run.Thread == t {
 			ex.cancel(cause)
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+	"understudy/run/stream"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/bridge"
@@ -32,36 +34,48 @@ import (
 	"understudy/thread/partial"
 )
 
+// executorOptions are what an executor is made of.
+type executorOptions struct {
+	Store     run.Store
+	Shared    bool // other servers work on the store
+	Graphs    run.Graphs
+	Snapshots run.Snapshots
+	Items     graph.Store
+	Backfill  thread.Backfill  // nil: every thread was recorded from its beginning
+	Overlay   *overlay.Overlay // nil: clients see what the graph itself has
+	Wire      run.Wire
+	Policy    *webhook.Policy
+	Now       func() time.Time
+	Instance  string
+	Lease     time.Duration
+	Timeout   time.Duration // of an attempt
+	Version   string        // of the API, in metadata of runs
+	URL       string        // of the API, there
+	Log       *slog.Logger
+	Tracer    trace.Tracer          // nil: there are no spans
+	Registry  prometheus.Registerer // nil: metrics are not exported
+	Quit      <-chan struct{}       // closed when the grace period is over
+
+	Slots      *slots.Slots
+	Executions *executions
+	Publisher  *stream.Publisher
+	Followers  *stream.Followers
+	Settler    *settler
+	Signals    *signals.Sender
+	Webhooks   *webhook.Sender
+	// Queued notes that a run was left in the queue.
+	Queued func()
+}
+
 // executor executes claimed runs from their first record to their last, and writes how they ended.
 type executor struct {
-	store     run.Store
-	shared    bool // other servers work on the store
-	graphs    run.Graphs
-	snapshots run.Snapshots
-	items     graph.Store
-	backfill  thread.Backfill // nil: every thread was recorded from its beginning
-	overlay   *overlay.Overlay
-	wire      run.Wire
-	policy    *webhook.Policy
-	now       func() time.Time
-	instance  string
-	lease     time.Duration
-	timeout   time.Duration // of an attempt
-	version   string        // of the API, in metadata of runs
-	url       string        // of the API, there
-	log       *slog.Logger
-	tracer    trace.Tracer // nil: there are no spans
-	metrics   *metrics
-	quit      <-chan struct{} // closed when the grace period is over
+	executorOptions
+	metrics *metrics
+}
 
-	slots      *slots.Slots
-	executions *executions
-	publisher  *publisher
-	settler    *settler
-	signals    *signals.Sender
-	webhooks   *webhook.Sender
-	followers  *followers
-	queued     func() // notes that a run was left in the queue
+// newExecutor makes an executor.
+func newExecutor(o executorOptions) *executor {
+	return &executor{executorOptions: o, metrics: newMetrics(o.Registry)}
 }
 
 // outcome is how an execution ended.
@@ -85,13 +99,13 @@ const (
 
 // execute runs one claim from its first record to its last, and has its end written by finish.
 func (x *executor) execute(ctx context.Context, ex *execution, finish func(context.Context, *execution, outcome) error) {
-	r := ex.run
+	r := ex.Run
 	if r.Attempt > 1 {
-		x.log.InfoContext(ctx, "run goes on", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
+		x.Log.InfoContext(ctx, "run goes on", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
 	}
-	began := x.now()
+	began := x.Now()
 	refused := x.takeTurn(ctx, ex)
-	ctx, cancel := context.WithTimeoutCause(ctx, x.timeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, errTimeout)
 	defer cancel()
 	ctx, ended := x.span(ctx, r)
 	var out outcome
@@ -107,9 +121,9 @@ func (x *executor) execute(ctx context.Context, ex *execution, finish func(conte
 	// From here on things are written whatever happened to ctx.
 	after := context.WithoutCancel(ctx)
 	if r.Kwargs.Resumable {
-		x.publisher.flushRecords(after)
+		x.Publisher.FlushRecords(after)
 		if out.kind != dropped {
-			x.publisher.flushStream(after, r)
+			x.Publisher.FlushStream(after, r)
 		}
 	}
 	failing := time.Now()
@@ -120,22 +134,22 @@ func (x *executor) execute(ctx context.Context, ex *execution, finish func(conte
 		}
 		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
 		// ends before that, the next server that starts takes the run over.
-		x.log.ErrorContext(after, unsavedLog, "error", err)
-		if out.kind != handedBack && time.Since(failing) > x.lease {
-			x.publisher.publishUnsaved(after, ex.attempt, err)
+		x.Log.ErrorContext(after, stream.UnsavedLog, "error", err)
+		if out.kind != handedBack && time.Since(failing) > x.Lease {
+			x.Publisher.PublishUnsaved(after, ex.Attempt, err)
 		}
 		select {
 		case <-time.After(wait):
-		case <-x.quit:
+		case <-x.Quit:
 			return
 		}
 	}
-	x.metrics.over(out.kind, x.now().Sub(began))
+	x.metrics.over(out.kind, x.Now().Sub(began))
 	ending := out.kind.String()
 	if out.kind == succeeded && ex.waits {
 		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
 	}
-	x.log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, logctx.Took(x.now().Sub(began)))
+	x.Log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, logctx.Took(x.Now().Sub(began)))
 }
 
 func (k outcomeKind) String() string {
@@ -144,44 +158,44 @@ func (k outcomeKind) String() string {
 
 // stream lets the graph run, and publishes what it emits.
 func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
-	r := ex.run
+	r := ex.Run
 	defer func() {
 		if p := recover(); p != nil {
-			x.log.ErrorContext(ctx, "panic while a run was streamed", "run_id", r.ID, "panic", p, "stack", string(debug.Stack()))
+			x.Log.ErrorContext(ctx, "panic while a run was streamed", "run_id", r.ID, "panic", p, "stack", string(debug.Stack()))
 			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
 		}
 	}()
-	x.publisher.publishFolded(ctx, ex.attempt, x.publisher.record(r, bridge.Data, "metadata",
+	x.Publisher.PublishFolded(ctx, ex.Attempt, x.Publisher.Record(r, bridge.Data, "metadata",
 		[]byte(`{"run_id":"`+string(r.ID)+`","attempt":`+strconv.Itoa(r.Attempt)+`}`)))
-	g, ok := x.graphs.Graph(r.Graph)
+	g, ok := x.Graphs.Graph(r.Graph)
 	if !ok {
 		return outcome{kind: failed, failure: &graph.Failure{Type: "GraphNotFound", Message: "Graph '" + r.Graph + "' is not served any more"}}
 	}
-	if x.backfill != nil && !r.Kwargs.Temporary {
+	if x.Backfill != nil && !r.Kwargs.Temporary {
 		// What is recorded onto a checkpoint that is not begins a conversation anew. A storage that cannot do this now
 		// could not save what the run does either.
-		if err := x.backfill.Ensure(ctx, r.Thread, r.Kwargs.CheckpointID); err != nil {
+		if err := x.Backfill.Ensure(ctx, r.Thread, r.Kwargs.CheckpointID); err != nil {
 			return x.outcomeOf(ctx, err)
 		}
 	}
 	at := position{said: ex.said, passed: ex.yield}
-	if x.shared {
-		at.storage = &patient{Store: x.store, end: 3 * x.lease, quit: x.quit, done: ctx.Done()}
+	if x.Shared {
+		at.storage = &patient{Store: x.Store, end: 3 * x.Lease, quit: x.Quit, done: ctx.Done()}
 	}
 	inv, err := x.invocation(ctx, ex, &at)
 	if err != nil {
 		return x.outcomeOf(ctx, err)
 	}
-	summarizer := x.overlay.Summarizer(r.Thread)
+	summarizer := x.Overlay.Summarizer(r.Thread)
 	var held *bridge.Record // published with the next record, which decides whether readers of transcripts see it
 	defer func() {
 		if held != nil && out.kind != dropped {
-			x.publisher.publish(ctx, ex.attempt, held)
+			x.Publisher.Publish(ctx, ex.Attempt, held)
 		}
 	}()
 	for ev, err := range g.Stream(ctx, inv) {
 		if err != nil && at.away() && ctx.Err() == nil {
-			x.log.WarnContext(ctx, "run goes back to the queue: nothing could be saved", "run_id", r.ID, "error", err)
+			x.Log.WarnContext(ctx, "run goes back to the queue: nothing could be saved", "run_id", r.ID, "error", err)
 			return outcome{kind: handedBack}
 		}
 		if err != nil {
@@ -211,10 +225,10 @@ func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
 		if ev.NS != "" {
 			name += "|" + ev.NS
 		}
-		rec := x.publisher.record(r, kind, name, ev.Data)
+		rec := x.Publisher.Record(r, kind, name, ev.Data)
 		hold := x.mark(ctx, r, held, rec, &ev, &at, summarizer)
 		if held != nil {
-			x.publisher.publish(ctx, ex.attempt, held)
+			x.Publisher.Publish(ctx, ex.Attempt, held)
 			held = nil
 		}
 		if !rec.Summarizer { // also one that is held: it may say whose words come next
@@ -224,7 +238,7 @@ func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
 			held = rec
 			continue
 		}
-		x.publisher.publishFolded(ctx, ex.attempt, rec)
+		x.Publisher.PublishFolded(ctx, ex.Attempt, rec)
 	}
 	if err := ctx.Err(); err != nil {
 		return x.outcomeOf(ctx, context.Cause(ctx))
@@ -252,13 +266,13 @@ func (x *executor) outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: died}
 	case errors.As(err, &f):
 		return outcome{kind: failed, failure: f}
-	case x.shared && fault.Is(err, fault.Unavailable):
+	case x.Shared && fault.Is(err, fault.Unavailable):
 		return outcome{kind: handedBack} // the storage is away, which is not the run's fault
 	case errors.As(err, &away) && away.Kind == fault.Unavailable:
-		x.log.ErrorContext(ctx, "running a graph failed", "error", err)
+		x.Log.ErrorContext(ctx, "running a graph failed", "error", err)
 		return outcome{kind: failed, failure: &graph.Failure{Type: "ServiceUnavailable", Message: away.Message}}
 	default:
-		x.log.ErrorContext(ctx, "running a graph failed", "error", err)
+		x.Log.ErrorContext(ctx, "running a graph failed", "error", err)
 		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
 	}
 }
@@ -273,15 +287,15 @@ func commandOf(k *run.Arguments) json.RawMessage {
 
 // invocation is what the graph is called with. The first attempt gets the input; a later one continues from what an earlier one saved.
 func (x *executor) invocation(ctx context.Context, ex *execution, at *position) (graph.Invocation, error) {
-	r := ex.run
+	r := ex.Run
 	k := r.Kwargs
 	config := jsonobj.Of(k.Config)
 	metadata := jsonobj.Of(config.Get("metadata"))
 	metadata.Set("run_attempt", strconv.AppendInt(nil, int64(r.Attempt), 10))
-	metadata.SetText("langgraph_api_version", x.version)
+	metadata.SetText("langgraph_api_version", x.Version)
 	metadata.SetText("langgraph_plan", "self-hosted")
 	metadata.SetText("langgraph_host", "self-hosted")
-	metadata.SetText("langgraph_api_url", x.url)
+	metadata.SetText("langgraph_api_url", x.URL)
 	config.Set("metadata", metadata.JSON())
 	if len(k.ContextKeys) > 0 {
 		keys, err := json.Marshal(k.ContextKeys)
@@ -293,7 +307,7 @@ func (x *executor) invocation(ctx context.Context, ex *execution, at *position) 
 		config.Set("configurable", configurable.JSON())
 	}
 	inv := graph.Invocation{
-		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.items},
+		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.Items},
 		Run:       r.ID,
 		Attempt:   r.Attempt,
 		Arguments: k.Arguments,
@@ -306,7 +320,7 @@ func (x *executor) invocation(ctx context.Context, ex *execution, at *position) 
 		inv.At, inv.CheckpointMap = checkpointer.Key{Thread: r.Thread}, nil
 	}
 	if inv.At.ID != "" && !k.Temporary { // a fork does not load the head that its checkpoints have to come after
-		row, err := x.store.Thread(ctx, r.Thread)
+		row, err := x.Store.Thread(ctx, r.Thread)
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return inv, err
 		}
@@ -321,14 +335,14 @@ func (x *executor) invocation(ctx context.Context, ex *execution, at *position) 
 	if !k.Temporary {
 		passed := &atomic.Bool{}
 		passed.Store(r.Passed && r.Failures == 0 && r.Crashes == 0)
-		var storage saver.Store[run.Tx] = x.store
+		var storage saver.Store[run.Tx] = x.Store
 		if at.storage != nil {
 			storage = at.storage
 			if inv.Store != nil {
 				inv.Store = patientItems{inv.Store, at.storage}
 			}
 		}
-		ex.calls = completion.NewCalls(x.log.With("run_id", r.ID))
+		ex.calls = completion.NewCalls(x.Log.With("run_id", r.ID))
 		inv.Called = ex.calls.Add
 		fence := func(tx run.Tx) error {
 			if err := x.fence(tx, r); err != nil {
@@ -342,7 +356,7 @@ func (x *executor) invocation(ctx context.Context, ex *execution, at *position) 
 			}
 			return tx.MarkPassed(r.ID)
 		})
-		saves.Keys = x.overlay.Key
+		saves.Keys = x.Overlay.Key
 		saves.NoteDeleted(deleted)
 		inv.Saver = positioned{saves, ex.calls, at, passed, x, trace.SpanFromContext(ctx)}
 	}
@@ -373,7 +387,7 @@ func (x *executor) fenced(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, errFencedLost):
 		x.metrics.fencedLost.Inc()
-		x.log.WarnContext(ctx, "write refused: the run is not this server's any more", "error", err)
+		x.Log.WarnContext(ctx, "write refused: the run is not this server's any more", "error", err)
 	case errors.Is(err, errFencedCancelled):
 		x.metrics.fencedCancelled.Inc()
 	}
@@ -385,37 +399,37 @@ func (x *executor) launch(r *run.Run) { x.launchWith(r, false, x.finish) }
 // launchWith is launch, of a run that may not be written yet, and whose end finish writes.
 func (x *executor) launchWith(r *run.Run, unwritten bool, finish func(context.Context, *execution, outcome) error) *execution {
 	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
-	ex := &execution{attempt: newAttempt(r), said: x.settler.tokens(r), done: make(chan struct{})}
+	ex := &execution{Attempt: stream.NewAttempt(r), said: x.Settler.tokens(r), done: make(chan struct{})}
 	ex.cancel = func(cause error) {
 		cancel(cause)
 		if errors.Is(cause, errGone) { // the bridge carries the end to followers, except to those that failed over
-			x.publisher.deleted(r)
+			x.Publisher.Deleted(r)
 		}
 	}
 	ex.unwritten.Store(unwritten)
 	x.metrics.claimed(r)
 	if crash.Suspect(r) && !crash.Doubted(r) { // one that is doubted waits first
-		ex.turn = x.slots.LineUp()
+		ex.turn = x.Slots.LineUp()
 	}
-	before := x.executions.add(ex, x.shared)
+	before := x.Executions.add(ex, x.Shared)
 	if r.Attempt == 1 {
-		x.publisher.begin(r) // there may be a follower already
+		x.Publisher.Begin(r) // there may be a follower already
 	}
 	go func() {
-		defer x.executions.running.Done()
+		defer x.Executions.running.Done()
 		if before != nil {
 			<-before // so that streams of the thread show one run after the other
 		}
 		if r.Attempt > 1 {
-			x.publisher.begin(r)
+			x.Publisher.Begin(r)
 		}
 		x.execute(ctx, ex, finish)
-		x.publisher.end(r)
+		x.Publisher.End(r)
 		ex.turns.Wait()
 		ex.turn.Leave()
 		cancel(nil)
-		x.executions.remove(ex)
-		x.slots.Done(r.Graph)
+		x.Executions.remove(ex)
+		x.Slots.Done(r.Graph)
 		close(ex.done)
 	}()
 	return ex
@@ -424,11 +438,11 @@ func (x *executor) launchWith(r *run.Run, unwritten bool, finish func(context.Co
 // stop cancels executions of this process, and returns them to wait for. It notifies other servers of runs that they execute, and returns those too.
 func (x *executor) stop(runs []id.Run, cause error) (here []*execution, elsewhere []id.Run) {
 	for _, r := range runs {
-		if ex := x.executions.get(r); ex != nil {
+		if ex := x.Executions.get(r); ex != nil {
 			ex.cancel(cause)
 			here = append(here, ex)
-		} else if x.shared {
-			x.signals.Send(run.Signal{Run: r})
+		} else if x.Shared {
+			x.Signals.Send(run.Signal{Run: r})
 			elsewhere = append(elsewhere, r)
 		}
 	}

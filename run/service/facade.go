@@ -15,23 +15,23 @@ import (
 
 // Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
 func (s *Service) Join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, error) {
-	return s.followers.join(ctx, t, r)
+	return s.followers.Join(ctx, t, r)
 }
 
 // JoinStream follows the records of a run above an offset; from nil: only what comes from now on. The run is not cancelled when the reader leaves
 // unless cancelOnLeave.
 func (s *Service) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
-	return s.followers.joinStream(ctx, t, r, from, modes, cancelOnLeave)
+	return s.followers.JoinStream(ctx, t, r, from, modes, cancelOnLeave)
 }
 
 // StreamThread follows all runs of a thread; it never ends by itself. A thread that does not exist yet is waited for.
 func (s *Service) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (run.Follower, error) {
-	return s.followers.streamThread(ctx, t, from, modes)
+	return s.followers.StreamThread(ctx, t, from, modes)
 }
 
 // PublishState publishes, for followers of a thread, a state that a client has written, and its checkpoint. data: {"state": …, "thread_id": …}.
 func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
-	s.publisher.publishState(t, at, data)
+	s.publisher.PublishState(t, at, data)
 }
 
 // Crons are the schedules that make runs.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"understudy/run/stream"
 
 	"understudy/bridge"
 	"understudy/checkpointer"
@@ -33,10 +34,10 @@ type ending struct {
 
 // finish writes the end of an execution in one transaction, and then notifies followers.
 func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error {
-	claimed := ex.run
+	claimed := ex.Run
 	var values json.RawMessage // for the webhook
 	if claimed.Kwargs.Webhook != "" && !claimed.Kwargs.Temporary {
-		res, err := x.settler.headValues(ctx, claimed.Thread)
+		res, err := x.Settler.headValues(ctx, claimed.Thread)
 		if err != nil {
 			return err
 		}
@@ -46,8 +47,8 @@ func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error
 	if out.kind != succeeded && out.kind != handedBack && out.kind != dropped {
 		// Most of these ends keep what was streamed. What takes time is done before the transaction.
 		out.said.Decode()
-		if out.said.Empty() && recorded(claimed) && x.settler.mayKeep(claimed) {
-			if err := x.settler.read(ctx, read, claimed); err != nil {
+		if out.said.Empty() && recorded(claimed) && x.Settler.mayKeep(claimed) {
+			if err := x.Settler.read(ctx, read, claimed); err != nil {
 				return err
 			}
 		}
@@ -55,12 +56,12 @@ func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error
 	var head *checkpointer.HeadInfo // from the graph, when the rows do not have it
 	for {
 		var e ending
-		err := x.settler.writeWith(ctx, read, func(tx run.Tx, read *readings) (err error) {
+		err := x.Settler.writeWith(ctx, read, func(tx run.Tx, read *readings) (err error) {
 			e, err = x.end(tx, ex, out, head, values, read)
 			return err
 		})
 		if errors.Is(err, checkpointer.ErrUndescribed) {
-			asked, err := x.snapshots.Head(ctx, claimed.Thread)
+			asked, err := x.Snapshots.Head(ctx, claimed.Thread)
 			if err != nil {
 				return fmt.Errorf("head of thread %s: %w", claimed.Thread, err)
 			}
@@ -71,16 +72,16 @@ func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error
 			return fmt.Errorf("end run %s: %w", claimed.ID, err)
 		}
 		if e.unsettled {
-			if err := x.settler.settle(ctx, claimed.Thread, e.failure); err != nil {
-				x.log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", claimed.Thread, "error", err)
+			if err := x.Settler.settle(ctx, claimed.Thread, e.failure); err != nil {
+				x.Log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", claimed.Thread, "error", err)
 			}
 		}
 		if e.gone {
-			x.publisher.deleted(claimed)
+			x.Publisher.Deleted(claimed)
 		}
-		x.tell(ctx, ex.attempt, e, out)
+		x.tell(ctx, ex.Attempt, e, out)
 		if e.row != nil && e.row.Status.Over() {
-			x.signals.Ended(e.row)
+			x.Signals.Ended(e.row)
 		}
 		return nil
 	}
@@ -88,19 +89,19 @@ func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error
 
 // finishCancelled writes the end of a run that was cancelled, and that no server executes any more.
 func (x *executor) finishCancelled(ctx context.Context, r *run.Run) error {
-	return x.finish(ctx, &execution{attempt: &attempt{run: r}}, outcome{kind: interrupted})
+	return x.finish(ctx, &execution{Attempt: stream.AttemptElsewhere(r)}, outcome{kind: interrupted})
 }
 
 // tellInterrupted notifies followers, after the commit, of pending runs that were ended.
 func (x *executor) tellInterrupted(ctx context.Context, ended []*run.Run) {
 	for _, r := range ended {
 		x.metrics.ended[run.Interrupted].Inc()
-		x.publisher.publishEnd(ctx, r)
+		x.Publisher.PublishEnd(ctx, r)
 	}
 }
 
 // tell publishes the end of an execution for followers, and wakes what waited for it. It is called after the commit.
-func (x *executor) tell(ctx context.Context, a *attempt, e ending, out outcome) {
+func (x *executor) tell(ctx context.Context, a *stream.Attempt, e ending, out outcome) {
 	row := e.row
 	if row == nil {
 		if out.kind != dropped { // else it was known before
@@ -109,44 +110,44 @@ func (x *executor) tell(ctx context.Context, a *attempt, e ending, out outcome) 
 		return // the server that took or deleted the run notified the followers
 	}
 	if row.Status == run.Pending {
-		x.queued()
+		x.Queued()
 		return
 	}
 	if e.again { // at worst another server ended it, and notified: repeating that does no harm
-		x.publisher.publishEnd(ctx, row)
-		x.webhooks.Poke()
-		x.queued() // if nothing waits, a look into the queue was for nothing
+		x.Publisher.PublishEnd(ctx, row)
+		x.Webhooks.Poke()
+		x.Queued() // if nothing waits, a look into the queue was for nothing
 		return
 	}
 	x.metrics.ended[row.Status].Inc()
 	if row.Kwargs.Webhook != "" {
-		x.webhooks.Poke()
+		x.Webhooks.Poke()
 	}
 	if f := out.failure; f != nil && f.Detail != "" && row.Status == run.Error {
-		x.log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", f.Error(), "traceback", f.Detail)
+		x.Log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", f.Error(), "traceback", f.Detail)
 	}
 	var records []*bridge.Record
 	if row.Error != nil {
-		shown := x.publisher.record(row, bridge.Data, "error", row.Error)
+		shown := x.Publisher.Record(row, bridge.Data, "error", row.Error)
 		shown.Ephemeral, shown.Kept = true, false
 		records = append(records, shown)
 	}
 	if e.partial {
-		x.followers.forget(row.Thread)
+		x.Followers.Forget(row.Thread)
 	}
-	end := x.publisher.terminal(row)
-	x.publisher.publish(ctx, a, append(records, end)...)
+	end := x.Publisher.Terminal(row)
+	x.Publisher.Publish(ctx, a, append(records, end)...)
 	// Not earlier: before the commit the next run was blocked; before the records were published, its own would have come first.
 	if e.more {
-		x.queued()
+		x.Queued()
 	}
-	x.publisher.keepEnd(ctx, row, end)
+	x.Publisher.KeepEnd(ctx, row, end)
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
 // returned as the thread's head; nil: the rows have it, or the error is checkpointer.ErrUndescribed.
 func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *readings) (ending, error) {
-	claimed := ex.run
+	claimed := ex.Run
 	run.Expect(tx, func(e run.Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
 	if fault.Is(err, fault.NotFound) {
@@ -167,7 +168,7 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 	if out.kind == dropped {
 		return ending{}, nil
 	}
-	now := x.now()
+	now := x.Now()
 	failure := x.conclude(row, out, now)
 	if row.Status == run.Pending {
 		if err := tx.UpdateRun(row); err != nil {
@@ -187,9 +188,9 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 	if err != nil {
 		return e, err
 	}
-	if row.Kwargs.Webhook != "" && !x.policy.Disabled {
-		if err := tx.InsertDelivery(x.policy.Delivery(webhook.End{
-			Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: x.wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: values, Failure: failure,
+	if row.Kwargs.Webhook != "" && !x.Policy.Disabled {
+		if err := tx.InsertDelivery(x.Policy.Delivery(webhook.End{
+			Thread: row.Thread, Run: row.ID, URL: row.Kwargs.Webhook, Object: x.Wire.Run(row), Started: row.StartedAt, Ended: row.EndedAt, Values: values, Failure: failure,
 		})); err != nil {
 			return e, err
 		}
@@ -200,7 +201,7 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 	if rolledBack { // the head that was looked up before is deleted now
 		head = nil
 	}
-	e.more, err = thread.SettleIn(tx, x.snapshots, row.Thread, thread.Settling{
+	e.more, err = thread.SettleIn(tx, x.Snapshots, row.Thread, thread.Settling{
 		Head: head, Failure: failure, Failed: row.Status == run.Error || row.Status == run.Timeout, Now: now, Waits: &ex.waits,
 	})
 	if rolledBack && errors.Is(err, checkpointer.ErrUndescribed) {
@@ -209,7 +210,7 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 	if err != nil || rolledBack {
 		return e, err
 	}
-	if e.partial, err = x.settler.keepPartial(tx, row, out.said, read, now); err != nil {
+	if e.partial, err = x.Settler.keepPartial(tx, row, out.said, read, now); err != nil {
 		return e, err
 	}
 	return e, completion.RecordEnd(tx, row, ex.calls, now)
@@ -238,7 +239,7 @@ func (x *executor) conclude(row *run.Run, out outcome, now time.Time) (failure j
 			failure = userRollback
 		}
 	case timedOut:
-		failure = run.ErrorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", x.timeout))
+		failure = run.ErrorJSON("TimeoutError", fmt.Sprintf("The run took longer than %s.", x.Timeout))
 		row.Status, row.Error = run.Timeout, failure
 	default:
 		failure = run.ErrorJSON(out.failure.Type, out.failure.Message)

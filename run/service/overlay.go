@@ -91,7 +91,7 @@ func (x *executor) base(ctx context.Context, r *run.Run, at *position) (id.Check
 	}
 	start := r.Kwargs.CheckpointID
 	if start == "" || r.Kwargs.CheckpointNS != "" {
-		head, err := x.snapshots.Head(ctx, r.Thread)
+		head, err := x.Snapshots.Head(ctx, r.Thread)
 		if err != nil {
 			return "", fmt.Errorf("head of thread %s: %w", r.Thread, err)
 		}
@@ -104,7 +104,7 @@ func (x *executor) base(ctx context.Context, r *run.Run, at *position) (id.Check
 // clean takes out of what a run is called with what its client has from a transcript only, and returns which condensed messages it
 // deletes. It happens when the run starts, not when it is made: only then it is known on which state. The row keeps what was sent.
 func (x *executor) clean(ctx context.Context, r *run.Run, inv *graph.Invocation, at *position) (deleted []string, err error) {
-	if x.overlay == nil || inv.At.NS != "" || !overlay.MayEcho(inv.Input) && !overlay.MayEcho(inv.Command) {
+	if x.Overlay == nil || inv.At.NS != "" || !overlay.MayEcho(inv.Input) && !overlay.MayEcho(inv.Command) {
 		return nil, nil
 	}
 	var base id.Checkpoint
@@ -113,11 +113,11 @@ func (x *executor) clean(ctx context.Context, r *run.Run, inv *graph.Invocation,
 			return nil, err
 		}
 	}
-	input, err := x.overlay.Clean(ctx, r.Graph, r.Thread, base, inv.Input)
+	input, err := x.Overlay.Clean(ctx, r.Graph, r.Thread, base, inv.Input)
 	if err != nil {
 		return nil, fmt.Errorf("input of run %s: %w", r.ID, err)
 	}
-	command, err := x.overlay.CleanCommand(ctx, r.Graph, r.Thread, base, inv.Command)
+	command, err := x.Overlay.CleanCommand(ctx, r.Graph, r.Thread, base, inv.Command)
 	if err != nil {
 		return nil, fmt.Errorf("command of run %s: %w", r.ID, err)
 	}
@@ -128,7 +128,7 @@ func (x *executor) clean(ctx context.Context, r *run.Run, inv *graph.Invocation,
 // mark notes on a record what readers with the overlay need of it, and on the held one before it, if there is one. The record itself is
 // to be held when held is true: the next event decides what it is.
 func (x *executor) mark(ctx context.Context, r *run.Run, before, rec *bridge.Record, ev *graph.Event, at *position, summarizer *overlay.Summarizer) (held bool) {
-	if x.overlay == nil {
+	if x.Overlay == nil {
 		return false
 	}
 	var err error
@@ -161,7 +161,7 @@ func (x *executor) mark(ctx context.Context, r *run.Run, before, rec *bridge.Rec
 		}
 	}
 	if err != nil { // readers without the overlay get the record all the same
-		x.log.WarnContext(ctx, "record has no overlay", "run_id", r.ID, "error", err)
+		x.Log.WarnContext(ctx, "record has no overlay", "run_id", r.ID, "error", err)
 	}
 	return held
 }

@@ -25,6 +25,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
+	"understudy/storage/sqlite"
 )
 
 // talker is a graph that saves messages and emits what a test says. Messages are words such as h1, a1 and S1, a summary.
@@ -183,8 +184,8 @@ func talking(t *testing.T, talks map[string]func(*talk)) *world {
 		require.NoError(t, w.graphs.Add(name, "", talker{talk: fn}))
 	}
 	w.stop()
+	w.overlay = func(rows *sqlite.Store) *overlay.Overlay { return overlay.New(rows, apart()) }
 	w.start()
-	w.runs.SetOverlay(overlay.New(w.rows, apart()))
 	return w
 }
 
@@ -219,7 +220,6 @@ func TestOverlayOfStreams(t *testing.T) {
 		}
 		w.stop()
 		w.start()
-		w.runs.SetOverlay(overlay.New(w.rows, apart()))
 	}
 
 	for on, want := range map[bool]string{true: before, false: "S1 h3 a3"} {
@@ -435,7 +435,11 @@ func TestOverlayOfUpdates(t *testing.T) {
 	require.Equal(t, []string{shown[0], shown[0], raw[2]}, updates(f))
 	settings := overlay.Defaults()
 	settings.Updates = false
-	w.runs.SetOverlay(overlay.New(w.rows, overlay.Config{Settings: settings}))
+	w.stop()
+	w.overlay = func(rows *sqlite.Store) *overlay.Overlay {
+		return overlay.New(rows, overlay.Config{Settings: settings})
+	}
+	w.start()
 	f, err = w.runs.JoinStream(t.Context(), th, r.ID, &bridge.Offset{}, nil, false)
 	require.NoError(t, err)
 	require.Equal(t, raw, updates(f))
@@ -476,11 +480,13 @@ func TestOverlayThatTakesLong(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
-	slow := slowEvents{w.rows, make(chan struct{}, 1), make(chan struct{})}
+	slow := slowEvents{nil, make(chan struct{}, 1), make(chan struct{})}
 	w.stop()
+	w.overlay = func(rows *sqlite.Store) *overlay.Overlay {
+		slow.Reader = rows
+		return overlay.New(slow, apart())
+	}
 	w.start()
-	slow.Reader = w.rows
-	w.runs.SetOverlay(overlay.New(slow, apart()))
 	f = replay()
 	var got []string
 	for range 20 { // heartbeats
@@ -503,9 +509,8 @@ func TestOverlayThatTakesLong(t *testing.T) {
 	require.Equal(t, want, read(t, f, 0))
 
 	w.stop()
+	slow = slowEvents{nil, make(chan struct{}, 1), make(chan struct{})}
 	w.start()
-	slow = slowEvents{w.rows, make(chan struct{}, 1), make(chan struct{})}
-	w.runs.SetOverlay(overlay.New(slow, apart()))
 	f = replay()
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)

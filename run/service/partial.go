@@ -19,7 +19,7 @@ import (
 
 // tokens returns what collects the answers that an execution of a run streams; nil when they are not kept.
 func (s *settler) tokens(r *run.Run) *partial.Tokens {
-	if r.Kwargs.Temporary || !s.overlay.KeepsPartial(r.Graph) {
+	if r.Kwargs.Temporary || !s.Overlay.KeepsPartial(r.Graph) {
 		return nil
 	}
 	return partial.NewTokens()
@@ -27,7 +27,7 @@ func (s *settler) tokens(r *run.Run) *partial.Tokens {
 
 // mayKeep reports whether answers of a run are kept that it streamed and did not save.
 func (s *settler) mayKeep(r *run.Run) bool {
-	return !r.Kwargs.Temporary && r.Status != run.Success && !r.StartedAt.IsZero() && s.overlay.KeepsPartial(r.Graph)
+	return !r.Kwargs.Temporary && r.Status != run.Success && !r.StartedAt.IsZero() && s.Overlay.KeepsPartial(r.Graph)
 }
 
 // recorded reports whether the kept records of a run may have answers.
@@ -130,7 +130,7 @@ func (g *readings) err() error {
 // read reads what a run streamed.
 func (s *settler) read(ctx context.Context, g *readings, r *run.Run) error {
 	one := &reading{said: partial.NewTokens()}
-	if err := s.store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, one.add); err != nil {
+	if err := s.Store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, one.add); err != nil {
 		return fmt.Errorf("what run %s streamed: %w", r.ID, err)
 	}
 	one.said.Decode()
@@ -149,7 +149,7 @@ func (s *settler) writeReading(ctx context.Context, fn func(run.Tx, *readings) e
 // writeWith is writeReading with what was read before.
 func (s *settler) writeWith(ctx context.Context, g *readings, fn func(run.Tx, *readings) error) error {
 	for {
-		err := s.store.Write(ctx, func(tx run.Tx) error {
+		err := s.Store.Write(ctx, func(tx run.Tx) error {
 			g.missing = nil
 			if err := fn(tx, g); err != nil {
 				return err

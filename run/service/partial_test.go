@@ -25,6 +25,7 @@ import (
 	"understudy/internal/jsonplus"
 	"understudy/run"
 	"understudy/run/service"
+	"understudy/storage/sqlite"
 )
 
 // speaker is a graph that answers word by word, in several steps. Before each event it asks whether to go on.
@@ -192,9 +193,10 @@ func (w *world) again(change func(*overlay.Settings)) {
 	w.stop()
 	settings := overlay.Defaults()
 	change(&settings)
-	w.options.Overlay = nil
+	w.overlay = func(rows *sqlite.Store) *overlay.Overlay {
+		return overlay.New(rows, overlay.Config{Settings: settings})
+	}
 	w.start()
-	w.runs.SetOverlay(overlay.New(w.rows, overlay.Config{Settings: settings}))
 }
 
 // saw reads a stream to its end: what a client has of each message, in the order in which it met them.

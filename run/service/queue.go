@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"understudy/run/stream"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -24,31 +25,36 @@ import (
 	"understudy/thread"
 )
 
+// queueOptions are what a queue is made of.
+type queueOptions struct {
+	Store        run.Store
+	Shared       run.Shared // the store, when other servers work on it too; nil else
+	Bridge       bridge.Bridge
+	Graphs       run.Graphs
+	Clock        *clock.Clock
+	Instance     string
+	Lease        time.Duration
+	ResumableTTL time.Duration
+	Log          *slog.Logger
+	Registry     prometheus.Registerer // nil: metrics are not exported
+
+	Slots      *slots.Slots
+	Executions *executions
+	Executor   *executor
+	Settler    *settler
+	Signals    *signals.Sender
+	Watches    *stream.Watches
+	Wake       chan struct{} // capacity 1: something may be due. Slots pokes it too
+	// OnHeartbeat is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
+	OnHeartbeat func()
+}
+
 // queue claims runs that are due, keeps the leases of those that this server executes, and takes over runs of servers that died. The table of runs is the queue;
 // what is here decides when to look into it.
 type queue struct {
-	store        run.Store
-	shared       run.Shared // the store, when other servers work on it too; nil else
-	bridge       bridge.Bridge
-	graphs       run.Graphs
-	clock        *clock.Clock
-	now          func() time.Time
-	instance     string
-	lease        time.Duration
-	resumableTTL time.Duration
-	log          *slog.Logger
-	takeovers    prometheus.Counter
+	queueOptions
+	takeovers prometheus.Counter
 
-	slots      *slots.Slots
-	executions *executions
-	executor   *executor
-	settler    *settler
-	signals    *signals.Sender
-	watches    *watches
-	// onHeartbeat is called with each look for leases that have ended: it wakes loops whose signals may have been lost.
-	onHeartbeat func()
-
-	wake    chan struct{} // capacity 1: something may be due
 	recheck chan struct{} // capacity 1: runs of this server may have been cancelled, deleted or taken over
 
 	blind bool // the last look for leases that have ended failed; owned by takeOver
@@ -58,31 +64,58 @@ type queue struct {
 	foreign map[string]bool // graphs of runs in the queue that only other servers serve
 }
 
+// newQueue makes a queue; run makes it claim.
+func newQueue(o queueOptions) *queue {
+	q := &queue{queueOptions: o, recheck: make(chan struct{}, 1), foreign: map[string]bool{}}
+	q.watch(o.Registry)
+	return q
+}
+
+// run claims runs that are due, and keeps the leases of those that are executed here, until ctx ends.
+func (q *queue) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if q.Shared != nil {
+		q.Log.InfoContext(ctx, "sharing the queue with other servers", "instance", q.Instance, "lease", q.Lease.String())
+		g.Go(func() error { return q.listen(ctx) })
+		g.Go(func() error { return q.loop("signals").Run(ctx, q.recheck, q.renewNow) })
+		g.Go(func() error { return q.loop("takeover").Run(ctx, nil, q.takeOver) })
+	}
+	g.Go(func() error { return q.loop("queue").Run(ctx, q.Wake, q.claimDue) })
+	g.Go(func() error { return q.loop("leases").Every(ctx, q.Lease/4, q.renew) })
+	g.Go(func() error { return q.loop("sweep").Every(ctx, min(time.Minute, q.ResumableTTL), q.sweep) })
+	return g.Wait()
+}
+
+// loop names a background task.
+func (q *queue) loop(name string) loop.Loop {
+	return loop.Loop{Name: name, Log: q.Log, Now: q.Clock.Now}
+}
+
 // queued notes that a run was left in the queue, and wakes the scheduler.
 func (q *queue) queued() {
 	q.arrived()
-	q.signals.Send(run.Signal{})
+	q.Signals.Send(run.Signal{})
 }
 
 // arrived wakes the scheduler for a run that may be in the queue.
 func (q *queue) arrived() {
-	q.slots.Arrived()
+	q.Slots.Arrived()
 	q.wakeUp()
 }
 
 // wakeUp wakes the scheduler.
-func (q *queue) wakeUp() { loop.Poke(q.wake) }
+func (q *queue) wakeUp() { loop.Poke(q.Wake) }
 
 // claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
 func (q *queue) claim(r *run.Run, t *thread.Thread, now time.Time) {
-	r.Status, r.Owner, r.LeaseUntil = run.Running, q.instance, now.Add(q.lease)
+	r.Status, r.Owner, r.LeaseUntil = run.Running, q.Instance, now.Add(q.Lease)
 	r.Attempt++
 	r.UpdatedAt = now
 	if r.StartedAt.IsZero() {
 		r.StartedAt = now
 	}
 	// Offsets go on above whatever was reserved before: the clock may have gone back since, or the process died.
-	q.bridge.Advance(t.ID, t.StreamHigh)
+	q.Bridge.Advance(t.ID, t.StreamHigh)
 	t.StreamHigh = max(t.StreamHigh, now.UnixMilli()) + streamBlock.Milliseconds()
 }
 
@@ -91,21 +124,21 @@ const claimBatch = 16
 
 // claimDue claims due runs until nothing is due or no job is free. It returns when to look again; zero when the next poke is early enough.
 func (q *queue) claimDue(ctx context.Context) (time.Time, error) {
-	if q.slots.Len() == 0 {
+	if q.Slots.Len() == 0 {
 		return time.Time{}, nil
 	}
 	for {
 		// Before looking, so that what is queued meanwhile is noticed.
-		arrivals := q.slots.Arrivals()
+		arrivals := q.Slots.Arrivals()
 		full := q.full() // slots wake when one of them has room again
-		next, err := q.store.NextDue(ctx, full...)
+		next, err := q.Store.NextDue(ctx, full...)
 		if err != nil {
 			return time.Time{}, err
 		}
-		now := q.now()
+		now := q.Clock.Now()
 		if !next.IsZero() && !next.After(now) {
 			var sure bool
-			if now, sure, err = q.clock.Sure(ctx); err != nil {
+			if now, sure, err = q.Clock.Sure(ctx); err != nil {
 				return time.Time{}, err
 			}
 			if !sure {
@@ -114,25 +147,25 @@ func (q *queue) claimDue(ctx context.Context) (time.Time, error) {
 		}
 		if next.IsZero() || next.After(now) {
 			if next.IsZero() {
-				q.slots.Empty(arrivals) // what waits for a run of its thread is announced by that run's end
+				q.Slots.Empty(arrivals) // what waits for a run of its thread is announced by that run's end
 			}
-			q.slots.Unowe()
+			q.Slots.Unowe()
 			return next, nil
 		}
-		free := q.slots.ReserveQueued(claimBatch)
+		free := q.Slots.ReserveQueued(claimBatch)
 		if free == 0 {
 			return time.Time{}, nil // slots wake when one is free
 		}
 		claimed, err := q.claimSome(ctx, free, now)
-		q.slots.Release(free - len(claimed))
+		q.Slots.Release(free - len(claimed))
 		for _, r := range claimed {
-			q.executor.launch(r)
+			q.Executor.launch(r)
 		}
 		switch {
 		case errors.Is(err, errFull):
 		case fault.Is(err, fault.NotFound) && len(claimed) == 0:
-			q.slots.Unowe()
-			return q.now().Add(10 * time.Millisecond), nil // it was cancelled just now, or claimed by another instance: look again
+			q.Slots.Unowe()
+			return q.Clock.Now().Add(10 * time.Millisecond), nil // it was cancelled just now, or claimed by another instance: look again
 		case err != nil && !fault.Is(err, fault.NotFound):
 			return time.Time{}, err
 		}
@@ -146,11 +179,11 @@ func (q *queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run
 	var short error
 	undo := func() {
 		for _, r := range claimed {
-			q.slots.Leave(r.Graph)
+			q.Slots.Leave(r.Graph)
 		}
 		claimed, short = claimed[:0], nil
 	}
-	err := q.store.Write(ctx, func(tx run.Tx) error {
+	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		undo() // an attempt
 		for len(claimed) < n {
 			r, err := tx.DueRun(now, q.full()...) // a job that became free meanwhile brought its place along
@@ -161,7 +194,7 @@ func (q *queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run
 			if err != nil {
 				return err
 			}
-			if !q.serves(r.Graph) || !q.slots.Enter(r.Graph) {
+			if !q.serves(r.Graph) || !q.Slots.Enter(r.Graph) {
 				short = errFull
 				return nil
 			}
@@ -170,7 +203,7 @@ func (q *queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run
 			if err != nil {
 				return err
 			}
-			began := q.now() // not now: a lease begins when the transaction has the run
+			began := q.Clock.Now() // not now: a lease begins when the transaction has the run
 			q.claim(r, t, began)
 			if err := tx.UpdateThread(t); err != nil {
 				return err
@@ -197,7 +230,7 @@ var errFull = errors.New("concurrency limit of the graph reached")
 // serves reports whether the runs of a graph are for this instance. Those of a graph that it does not know are for others that share the storage:
 // newer ones, as while all are being replaced. Without shared storage the run is claimed and ends with the error that there is no such graph.
 func (q *queue) serves(name string) bool {
-	if _, ok := q.graphs.Graph(name); ok || q.shared == nil {
+	if _, ok := q.Graphs.Graph(name); ok || q.Shared == nil {
 		return true
 	}
 	q.mu.Lock()
@@ -205,18 +238,18 @@ func (q *queue) serves(name string) bool {
 	q.foreign[name] = true
 	q.mu.Unlock()
 	if !known {
-		q.log.Warn("graph not served here; its runs are left to other servers", "graph", name)
+		q.Log.Warn("graph not served here; its runs are left to other servers", "graph", name)
 	}
 	return false
 }
 
 // full returns the graphs of which no run may begin here now, sorted.
 func (q *queue) full() (graphs []string) {
-	graphs = q.slots.Full()
+	graphs = q.Slots.Full()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for graph := range q.foreign {
-		if _, known := q.graphs.Graph(graph); !known {
+		if _, known := q.Graphs.Graph(graph); !known {
 			graphs = append(graphs, graph)
 		}
 	}
@@ -226,35 +259,35 @@ func (q *queue) full() (graphs []string) {
 
 // renew extends leases and offset reservations, and detects runs that this instance has lost or that are to be cancelled.
 func (q *queue) renew(ctx context.Context) error {
-	mine := q.executions.written()
+	mine := q.Executions.written()
 	if len(mine) == 0 {
 		return nil
 	}
-	if q.shared != nil {
+	if q.Shared != nil {
 		// A lease that is renewed by a clock that was set back would have ended for the others. Renewing by an old comparison is better than not at all.
-		limited, cancel := context.WithTimeout(ctx, q.lease/16)
-		_, _, _ = q.clock.Sure(limited)
+		limited, cancel := context.WithTimeout(ctx, q.Lease/16)
+		_, _, _ = q.Clock.Sure(limited)
 		cancel()
 	}
 	// In the same order everywhere: a storage that locks threads one by one must not find two that wait for each other.
-	slices.SortFunc(mine, func(a, b *execution) int { return strings.Compare(string(a.run.Thread), string(b.run.Thread)) })
-	if q.shared == nil {
+	slices.SortFunc(mine, func(a, b *execution) int { return strings.Compare(string(a.Run.Thread), string(b.Run.Thread)) })
+	if q.Shared == nil {
 		return q.renewAll(ctx, mine)
 	}
 	// All at once, unless one is held up: by the deletion of a large thread, or an instance that stands still in a transaction. It must not cost
 	// the others their leases.
-	quick, cancel := context.WithTimeout(ctx, q.lease/8)
+	quick, cancel := context.WithTimeout(ctx, q.Lease/8)
 	err := q.renewAll(quick, mine)
 	cancel()
 	if err == nil || ctx.Err() != nil || len(mine) == 1 {
 		return err
 	}
-	q.log.WarnContext(ctx, "leases are renewed one by one", "runs", len(mine), "error", err)
+	q.Log.WarnContext(ctx, "leases are renewed one by one", "runs", len(mine), "error", err)
 	var g errgroup.Group
 	g.SetLimit(takeOverAtOnce)
 	for _, ex := range mine {
 		g.Go(func() error {
-			limited, cancel := context.WithTimeout(ctx, q.lease/4)
+			limited, cancel := context.WithTimeout(ctx, q.Lease/4)
 			defer cancel()
 			return q.renewAll(limited, []*execution{ex})
 		})
@@ -265,19 +298,19 @@ func (q *queue) renew(ctx context.Context) error {
 // renewAll is renew of some executions, sorted by their threads, in one transaction.
 func (q *queue) renewAll(ctx context.Context, mine []*execution) error {
 	stop := map[*execution]error{}
-	err := q.store.Write(ctx, func(tx run.Tx) error {
+	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		clear(stop)
-		now := q.now()
+		now := q.Clock.Now()
 		for _, ex := range mine {
-			r, err := tx.Run(ex.run.Thread, ex.run.ID)
+			r, err := tx.Run(ex.Run.Thread, ex.Run.ID)
 			switch {
 			case fault.Is(err, fault.NotFound):
 				stop[ex] = errGone
 				continue
 			case err != nil:
 				return err
-			case r.Attempt != ex.run.Attempt || r.Status != run.Running:
-				if r.Attempt != ex.run.Attempt || !r.Status.Over() {
+			case r.Attempt != ex.Run.Attempt || r.Status != run.Running:
+				if r.Attempt != ex.Run.Attempt || !r.Status.Over() {
 					stop[ex] = errLost
 				}
 				continue
@@ -285,7 +318,7 @@ func (q *queue) renewAll(ctx context.Context, mine []*execution) error {
 				stop[ex] = errCancelled
 				continue
 			}
-			r.LeaseUntil = now.Add(q.lease)
+			r.LeaseUntil = now.Add(q.Lease)
 			if err := tx.UpdateRun(r); err != nil {
 				return err
 			}
@@ -314,19 +347,19 @@ func (q *queue) renewNow(ctx context.Context) (time.Time, error) { return time.T
 
 // sweep drops kept records whose time is over.
 func (q *queue) sweep(ctx context.Context) error {
-	return q.store.Write(ctx, func(tx run.Tx) error {
-		_, err := tx.DeleteRecords(q.now().Add(-q.resumableTTL))
+	return q.Store.Write(ctx, func(tx run.Tx) error {
+		_, err := tx.DeleteRecords(q.Clock.Now().Add(-q.ResumableTTL))
 		return err
 	})
 }
 
 // load is Service.Load.
-func (q *queue) load() (most, used int) { return q.slots.Len(), q.executions.len() }
+func (q *queue) load() (most, used int) { return q.Slots.Len(), q.Executions.len() }
 
 // queueBound is up to where runs are counted: the count is asked for every few seconds, and a longer queue is long enough.
 const queueBound = 100_000
 
 // state is Service.Queue.
 func (q *queue) state(ctx context.Context) (run.Queue, error) {
-	return q.store.Queue(ctx, q.now(), queueBound)
+	return q.Store.Queue(ctx, q.Clock.Now(), queueBound)
 }

@@ -68,7 +68,7 @@ func (m queueMetrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.up, 0)
 		return
 	}
-	now := m.q.now()
+	now := m.q.Clock.Now()
 	gauge(m.up, 1)
 	gauge(m.pending, float64(q.Pending))
 	gauge(m.running, float64(q.Running))

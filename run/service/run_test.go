@@ -25,6 +25,7 @@ import (
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/compat"
+	"understudy/eventstore/overlay"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -75,8 +76,9 @@ type world struct {
 	rows    *sqlite.Store
 	bridge  *bridge.Memory
 	runs    *service.Service
-	wrap    func(run.Store) run.Store // of the next start; nil: the rows themselves
-	stop    func()                    // ends the service and waits; idempotent
+	wrap    func(run.Store) run.Store            // of the next start; nil: the rows themselves
+	overlay func(*sqlite.Store) *overlay.Overlay // of the next start; nil: that of the options
+	stop    func()                               // ends the service and waits; idempotent
 }
 
 // newWorld serves the graphs. change may set options.
@@ -118,6 +120,9 @@ func (w *world) start() {
 		o.Store = w.wrap(o.Store)
 	}
 	o.Snapshots = checkpointer.NewSnapshots(w.rows.Threads(), nil)
+	if w.overlay != nil {
+		o.Overlay = w.overlay(w.rows)
+	}
 	w.runs = service.New(o)
 	require.NoError(t, assistant.NewService(w.rows.Assistants(), w.graphs, nil).EnsureDefaults(ctx, nil))
 	busy, err := w.rows.Threads().Threads(ctx, thread.Query{Status: thread.Busy})

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+	"understudy/run/stream"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -76,17 +77,17 @@ type Service struct {
 	Options
 	log *slog.Logger
 
-	clock      *clock.Clock    // behind Now: the database's when other servers work on the Store
-	slots      *slots.Slots    // places to execute runs in
-	executions *executions     // the runs that this server executes
-	signals    *signals.Sender // to other servers; nil: there are none
-	watches    *watches        // of runs that other servers execute; nil: the bridge carries their records
-	publisher  *publisher      // of records
-	followers  *followers      // of records
-	settler    *settler        // of threads, when runs end
-	executor   *executor       // of claimed runs
-	queue      *queue          // of runs that are due
-	crons      *cron.Crons     // schedules
+	clock      *clock.Clock      // behind Now: the database's when other servers work on the Store
+	slots      *slots.Slots      // places to execute runs in
+	executions *executions       // the runs that this server executes
+	signals    *signals.Sender   // to other servers; nil: there are none
+	watches    *stream.Watches   // of runs that other servers execute; nil: the bridge carries their records
+	publisher  *stream.Publisher // of records
+	followers  *stream.Followers // of records
+	settler    *settler          // of threads, when runs end
+	executor   *executor         // of claimed runs
+	queue      *queue            // of runs that are due
+	crons      *cron.Crons       // schedules
 	webhooks   *webhook.Sender
 	quit       chan struct{} // closed when the grace period is over
 }
@@ -130,39 +131,39 @@ func New(o Options) *Service {
 		databaseTime = shared.Clock
 		s.signals = signals.New(shared, o.Instance, o.Local, o.Lease/4, o.Logger)
 	}
-	if shared != nil && o.Local {
-		s.watches = newWatches(shared, &o, s.executions)
-	}
 	s.clock = clock.New(o.Now, databaseTime, o.Lease/4, s.log)
 	s.Now = s.clock.Now
+	if shared != nil && o.Local {
+		s.watches = stream.NewWatches(stream.WatchesOptions{Store: shared, Bridge: o.Bridge, Attempts: s.executions, Instance: o.Instance, Log: s.log, Now: s.Now})
+	}
 	wake := make(chan struct{}, 1)
 	s.slots = slots.New(o.Jobs, o.Limits, func() { loop.Poke(wake) })
 	s.webhooks = webhook.NewSender(outbox{s.Store, shared}, s.Webhooks, s.log, s.Now, o.Registry)
-	forms := newForms(o.Store, o.Overlay, s.log)
-	s.publisher = newPublisher(&o, shared != nil, s.signals, s.quit)
-	s.settler = &settler{store: o.Store, snapshots: o.Snapshots, overlay: o.Overlay, now: s.Now}
-	s.followers = &followers{
-		store: o.Store, bridge: o.Bridge, shared: shared != nil, snapshots: o.Snapshots, overlay: o.Overlay, publisher: s.publisher,
-		attempts: s.executions, watches: s.watches, forms: forms, lease: o.Lease, started: s.Now(), cancel: s.Cancel, log: s.log,
-	}
-	s.executor = &executor{
-		store: o.Store, shared: shared != nil, graphs: o.Graphs, snapshots: o.Snapshots, items: o.Items, backfill: o.Backfill, overlay: o.Overlay,
-		wire: o.Wire, policy: s.Webhooks, now: s.Now, instance: o.Instance, lease: o.Lease, timeout: o.Timeout, version: o.ServerVersion, url: o.URL,
-		log: s.log, tracer: o.Tracer, metrics: newMetrics(o.Registry), quit: s.quit,
-		slots: s.slots, executions: s.executions, publisher: s.publisher, settler: s.settler, signals: s.signals, followers: s.followers, webhooks: s.webhooks,
-	}
-	s.queue = &queue{
-		store: o.Store, shared: shared, bridge: o.Bridge, graphs: o.Graphs, clock: s.clock, now: s.Now, instance: o.Instance, lease: o.Lease,
-		resumableTTL: o.ResumableTTL, log: s.log, slots: s.slots, executions: s.executions, executor: s.executor, settler: s.settler,
-		signals: s.signals, watches: s.watches, wake: wake, recheck: make(chan struct{}, 1), foreign: map[string]bool{},
-	}
-	s.executor.queued = s.queue.queued
+	s.publisher = stream.NewPublisher(stream.PublisherOptions{
+		Store: o.Store, Bridge: o.Bridge, Streams: o.Streams, Shared: shared != nil, Signals: s.signals, Log: s.log, Quit: s.quit,
+	})
+	s.settler = newSettler(settlerOptions{Store: o.Store, Snapshots: o.Snapshots, Overlay: o.Overlay, Now: s.Now})
+	s.followers = stream.NewFollowers(stream.FollowersOptions{
+		Store: o.Store, Bridge: o.Bridge, Shared: shared != nil, Snapshots: o.Snapshots, Overlay: o.Overlay, Publisher: s.publisher,
+		Attempts: s.executions, Watches: s.watches, Lease: o.Lease, Started: s.Now(), Cancel: s.Cancel, Log: s.log,
+	})
+	s.executor = newExecutor(executorOptions{
+		Store: o.Store, Shared: shared != nil, Graphs: o.Graphs, Snapshots: o.Snapshots, Items: o.Items, Backfill: o.Backfill, Overlay: o.Overlay,
+		Wire: o.Wire, Policy: s.Webhooks, Now: s.Now, Instance: o.Instance, Lease: o.Lease, Timeout: o.Timeout, Version: o.ServerVersion, URL: o.URL,
+		Log: s.log, Tracer: o.Tracer, Registry: o.Registry, Quit: s.quit,
+		Slots: s.slots, Executions: s.executions, Publisher: s.publisher, Followers: s.followers, Settler: s.settler, Signals: s.signals, Webhooks: s.webhooks,
+		Queued: func() { s.queue.queued() },
+	})
+	s.queue = newQueue(queueOptions{
+		Store: o.Store, Shared: shared, Bridge: o.Bridge, Graphs: o.Graphs, Clock: s.clock, Instance: o.Instance, Lease: o.Lease,
+		ResumableTTL: o.ResumableTTL, Log: s.log, Registry: o.Registry, Slots: s.slots, Executions: s.executions, Executor: s.executor, Settler: s.settler,
+		Signals: s.signals, Watches: s.watches, Wake: wake,
+		OnHeartbeat: func() {
+			s.crons.Poke()
+			s.webhooks.Poke()
+		},
+	})
 	s.crons = cron.New(cron.Options{Store: o.Store, Runs: s, Clock: s.clock, Wire: o.Wire, Webhooks: s.Webhooks, Log: s.log})
-	s.queue.onHeartbeat = func() {
-		s.crons.Poke()
-		s.webhooks.Poke()
-	}
-	s.queue.watch(o.Registry)
 	return s
 }
 
@@ -173,11 +174,11 @@ func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
 	if err := s.clock.Compare(ctx); err != nil {
 		return fmt.Errorf("the time of the database: %w", err)
 	}
-	s.followers.started = s.Now()
+	s.followers.Started = s.Now()
 	// Ends of resumable runs are kept, however many there are.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
-	keeping.Go(func() { s.publisher.keepRecords(work) })
+	keeping.Go(func() { s.publisher.KeepRecords(work) })
 	defer keeping.Wait()
 	defer stop()
 	return s.queue.recover(ctx, busy)
@@ -191,23 +192,13 @@ func (s *Service) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var last sync.WaitGroup // what ends after all executions
-	last.Go(func() { s.publisher.run(work) })
+	last.Go(func() { s.publisher.Run(work) })
 	last.Go(func() { s.signals.Run(work) })
 	g, gctx := errgroup.WithContext(ctx)
-	if s.shared() {
-		s.log.InfoContext(ctx, "sharing the queue with other servers", "instance", s.Instance, "lease", s.Lease.String())
-		g.Go(func() error { return s.queue.listen(gctx) })
-		g.Go(func() error { return s.loop("signals").Run(gctx, s.queue.recheck, s.queue.renewNow) })
-		g.Go(func() error { return s.loop("takeover").Run(gctx, nil, s.queue.takeOver) })
-	}
-	if s.watches != nil {
-		g.Go(func() error { return s.loop("ends").Run(gctx, s.watches.poked, s.watches.tellEnds) })
-	}
-	g.Go(func() error { return s.loop("queue").Run(gctx, s.queue.wake, s.queue.claimDue) })
+	g.Go(func() error { return s.queue.run(gctx) })
+	g.Go(func() error { return s.watches.Run(gctx) })
 	g.Go(func() error { return s.crons.Run(gctx) })
 	g.Go(func() error { return s.webhooks.Run(gctx) })
-	g.Go(func() error { return s.loop("leases").Every(gctx, s.Lease/4, s.queue.renew) })
-	g.Go(func() error { return s.loop("sweep").Every(gctx, min(time.Minute, s.ResumableTTL), s.queue.sweep) })
 	err := g.Wait()
 
 	s.slots.Close()
@@ -235,8 +226,8 @@ func (s *Service) Run(ctx context.Context) error {
 			s.executions.cancelAll("", errShutdown)
 		}
 	}
-	s.publisher.close()
-	s.followers.close()
+	s.publisher.Close()
+	s.followers.Close()
 	stop()
 	last.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -244,12 +235,6 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	return nil
 }
-
-// shared reports whether other servers work on the Store.
-func (s *Service) shared() bool { return s.signals != nil }
-
-// loop names a background task.
-func (s *Service) loop(name string) loop.Loop { return loop.Loop{Name: name, Log: s.log, Now: s.Now} }
 
 // Create makes a run that no client follows.
 func (s *Service) Create(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
@@ -291,7 +276,7 @@ func (s *Service) Begin(ctx context.Context, t id.Thread, req run.Request) (*run
 	if err != nil {
 		return nil, nil, err
 	}
-	return runs[0], s.followers.followNew(ctx, runs[0], sub, req.OnDisconnect == "cancel"), nil
+	return runs[0], s.followers.FollowNew(ctx, runs[0], sub, req.OnDisconnect == "cancel"), nil
 }
 
 // BeginWait is Begin for somebody who wants only the result: while live streams are interrupted the run is made all the same, and looked up until it
@@ -304,7 +289,7 @@ func (s *Service) BeginWait(ctx context.Context, t id.Thread, req run.Request) (
 	if r, err = s.Create(ctx, t, req); err != nil {
 		return nil, nil, err
 	}
-	return r, s.followers.lookUp(r, req.OnDisconnect == "cancel"), nil
+	return r, s.followers.LookUp(r, req.OnDisconnect == "cancel"), nil
 }
 
 // Get returns a run.
@@ -342,7 +327,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 			return err
 		}
 		// It ended meanwhile, or somebody has cancelled it before: then it goes when it has stopped, not under its execution.
-		if err := s.followers.awaitEnd(ctx, t, r); err != nil {
+		if err := s.followers.AwaitEnd(ctx, t, r); err != nil {
 			return fmt.Errorf("wait for the end of run %s: %w", r, err)
 		}
 		if _, err = s.Store.Run(ctx, t, r); fault.Is(err, fault.NotFound) {

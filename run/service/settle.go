@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore/overlay"
 	"understudy/id"
@@ -18,12 +19,24 @@ import (
 )
 
 // settler writes what the end of a run means for its thread.
-type settler struct {
-	store     run.Store
-	snapshots run.Snapshots
-	overlay   *overlay.Overlay
-	now       func() time.Time
+type settler struct{ settlerOptions }
+
+// settlerOptions are what a settler is made of.
+type settlerOptions struct {
+	Store     settlerStore
+	Snapshots run.Snapshots
+	Overlay   *overlay.Overlay // nil: no partial answers are kept
+	Now       func() time.Time
 }
+
+// settlerStore is what a settler needs of the storage.
+type settlerStore interface {
+	Write(ctx context.Context, fn func(run.Tx) error) error
+	RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
+}
+
+// newSettler makes a settler.
+func newSettler(o settlerOptions) *settler { return &settler{o} }
 
 // rollback undoes a run: its checkpoints and its row go, its events stay, marked.
 func rollback(tx run.Tx, r *run.Run, now time.Time) error {
@@ -57,18 +70,18 @@ func (s *settler) settle(ctx context.Context, t id.Thread, failure json.RawMessa
 func (s *settler) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) json.RawMessage) error {
 	var head *checkpointer.HeadInfo
 	for {
-		err := s.store.Write(ctx, func(tx run.Tx) error {
+		err := s.Store.Write(ctx, func(tx run.Tx) error {
 			row, err := tx.Thread(t)
 			if err != nil {
 				return err
 			}
-			_, err = s.settleIn(tx, t, head, failure(row), false, s.now())
+			_, err = s.settleIn(tx, t, head, failure(row), false, s.Now())
 			return err
 		})
 		if !errors.Is(err, checkpointer.ErrUndescribed) {
 			return err
 		}
-		asked, err := s.snapshots.Head(ctx, t)
+		asked, err := s.Snapshots.Head(ctx, t)
 		if err != nil {
 			return fmt.Errorf("head of thread %s: %w", t, err)
 		}
@@ -78,14 +91,14 @@ func (s *settler) settleWith(ctx context.Context, t id.Thread, failure func(*thr
 
 // headValues are the values of a thread's head; nil when it has none.
 func (s *settler) headValues(ctx context.Context, t id.Thread) (json.RawMessage, error) {
-	head, err := s.snapshots.Head(ctx, t)
+	head, err := s.Snapshots.Head(ctx, t)
 	if err != nil {
 		return nil, fmt.Errorf("head of thread %s: %w", t, err)
 	}
 	if head.ID == "" {
 		return nil, nil
 	}
-	values, err := s.snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: head.ID})
+	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: head.ID})
 	if err != nil {
 		return nil, fmt.Errorf("values of thread %s: %w", t, err)
 	}
@@ -94,7 +107,7 @@ func (s *settler) headValues(ctx context.Context, t id.Thread) (json.RawMessage,
 
 // settleIn makes the row of a thread show its head within a transaction. See thread.SettleIn.
 func (s *settler) settleIn(tx run.Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
-	return thread.SettleIn(tx, s.snapshots, t, thread.Settling{Head: head, Failure: failure, Failed: failed, Now: now})
+	return thread.SettleIn(tx, s.Snapshots, t, thread.Settling{Head: head, Failure: failure, Failed: failed, Now: now})
 }
 
 // markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
@@ -133,7 +146,7 @@ func (s *settler) settleEnded(tx run.Tx, ended []*run.Run) (unsettled []id.Threa
 		} else {
 			var row *thread.Thread
 			if row, err = tx.Thread(r.Thread); err == nil {
-				_, err = s.settleIn(tx, r.Thread, nil, row.Error, false, s.now())
+				_, err = s.settleIn(tx, r.Thread, nil, row.Error, false, s.Now())
 			}
 		}
 		switch {

@@ -22,18 +22,18 @@ func (q *queue) heard(sig run.Signal) {
 		q.arrived()
 		return
 	}
-	q.watches.heardOf(sig)
+	q.Watches.HeardOf(sig)
 	if sig.Ended != "" {
 		return
 	}
-	if q.executions.concern(sig) {
+	if q.Executions.concern(sig) {
 		loop.Poke(q.recheck)
 	}
 }
 
 // listen hears signals until ctx ends.
 func (q *queue) listen(ctx context.Context) error {
-	err := q.shared.Listen(ctx, q.heard)
+	err := q.Shared.Listen(ctx, q.heard)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -50,19 +50,19 @@ const (
 func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	for {
 		// No lease is judged by a clock that may have been set, or have stood still, since the last heartbeat.
-		if err := q.clock.Compare(ctx); err != nil {
+		if err := q.Clock.Compare(ctx); err != nil {
 			q.blind = true
 			return time.Time{}, err
 		}
-		now := q.now()
-		next = now.Add(q.lease / 4)
-		if jumps := q.clock.Jumps(); jumps != q.jumps {
+		now := q.Clock.Now()
+		next = now.Add(q.Lease / 4)
+		if jumps := q.Clock.Jumps(); jumps != q.jumps {
 			// Leases are of the time before. Servers that live measure and renew within a heartbeat: nothing is taken over now and the next time.
 			q.jumps, q.blind = jumps, true
 			break
 		}
 		// Leases of those who live are renewed long before they end.
-		ending, err := q.shared.Lapsed(ctx, next, takeOverBatch)
+		ending, err := q.Shared.Lapsed(ctx, next, takeOverBatch)
 		if err != nil {
 			q.blind = true
 			return time.Time{}, err
@@ -88,9 +88,9 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 			break
 		}
 	}
-	q.watches.watchAll()
+	q.Watches.WatchAll()
 	q.arrived()
-	q.onHeartbeat()
+	q.OnHeartbeat()
 	return next, nil
 }
 
@@ -115,13 +115,13 @@ func (q *queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths crash
 
 func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.Deaths) error {
 	var row *run.Run
-	err := q.store.Write(ctx, func(tx run.Tx) error {
+	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		row = nil
 		r, err := tx.Run(lapsed.Thread, lapsed.ID)
 		if err != nil {
 			return err
 		}
-		if r.Status != run.Running || r.Attempt != lapsed.Attempt || r.LeaseUntil.After(q.now()) {
+		if r.Status != run.Running || r.Attempt != lapsed.Attempt || r.LeaseUntil.After(q.Clock.Now()) {
 			return nil // it has ended, or somebody was faster
 		}
 		row = r
@@ -138,17 +138,17 @@ func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 	case err != nil || row == nil:
 		return err
 	case row.Cancel != "":
-		return q.executor.finishCancelled(ctx, row)
+		return q.Executor.finishCancelled(ctx, row)
 	}
 	q.takeovers.Inc()
-	q.log.WarnContext(ctx, "run taken over: its lease has ended", "run_id", row.ID, "thread_id", row.Thread, "attempt", row.Attempt, "owner", lapsed.Owner)
+	q.Log.WarnContext(ctx, "run taken over: its lease has ended", "run_id", row.ID, "thread_id", row.Thread, "attempt", row.Attempt, "owner", lapsed.Owner)
 	q.queued()
 	return nil
 }
 
 // recover is Service.Recover.
 func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
-	if q.shared == nil {
+	if q.Shared == nil {
 		if err := q.takeBack(ctx); err != nil {
 			return err
 		}
@@ -156,8 +156,8 @@ func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
 		return fmt.Errorf("take over runs: %w", err)
 	}
 	for _, t := range busy {
-		if q.shared != nil { // another server may execute a run of it
-			active, err := q.store.ActiveRuns(ctx, t)
+		if q.Shared != nil { // another server may execute a run of it
+			active, err := q.Store.ActiveRuns(ctx, t)
 			if err != nil {
 				return fmt.Errorf("settle thread %s: %w", t, err)
 			}
@@ -165,7 +165,7 @@ func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
 				continue
 			}
 		}
-		if err := q.settler.settle(ctx, t, nil); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := q.Settler.settle(ctx, t, nil); err != nil && !fault.Is(err, fault.NotFound) {
 			return fmt.Errorf("settle thread %s: %w", t, err)
 		}
 	}
@@ -176,7 +176,7 @@ func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
 func (q *queue) takeBack(ctx context.Context) error {
 	var cancelled []*run.Run
 	taken := 0
-	err := q.store.Write(ctx, func(tx run.Tx) error {
+	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		cancelled, taken = nil, 0
 		runs, err := tx.ActiveRuns("")
 		if err != nil {
@@ -203,7 +203,7 @@ func (q *queue) takeBack(ctx context.Context) error {
 	}
 	q.takeovers.Add(float64(taken))
 	for _, r := range cancelled {
-		if err := q.executor.finishCancelled(ctx, r); err != nil {
+		if err := q.Executor.finishCancelled(ctx, r); err != nil {
 			return fmt.Errorf("finish cancel of run %s: %w", r.ID, err)
 		}
 	}
@@ -213,5 +213,5 @@ func (q *queue) takeBack(ctx context.Context) error {
 // countDeath counts the death of the owner of a run that is taken over.
 func (q *queue) countDeath(ctx context.Context, r *run.Run, deaths crash.Deaths) {
 	deaths.Count(r)
-	q.log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
+	q.Log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
 }

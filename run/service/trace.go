@@ -56,19 +56,19 @@ func about(ctx context.Context, r *run.Run) context.Context {
 
 // span begins the span of an attempt, and before it one of the time in the queue. The returned function ends it.
 func (x *executor) span(ctx context.Context, r *run.Run) (context.Context, func(outcome)) {
-	if x.tracer == nil {
+	if x.Tracer == nil {
 		return ctx, func(outcome) {}
 	}
 	said := gjson.GetManyBytes(r.Kwargs.Config, "configurable."+traceParentKey, "configurable."+traceStateKey)
 	ctx = w3c.Extract(ctx, propagation.MapCarrier{"traceparent": said[0].String(), "tracestate": said[1].String()})
 	which := trace.WithAttributes(
 		attribute.String("run_id", string(r.ID)), attribute.String("thread_id", string(r.Thread)), attribute.String("graph_id", r.Graph),
-		attribute.String("assistant_id", string(r.Assistant)), attribute.Int("attempt", r.Attempt), attribute.String("instance", x.instance))
+		attribute.String("assistant_id", string(r.Assistant)), attribute.Int("attempt", r.Attempt), attribute.String("instance", x.Instance))
 	if r.Attempt == 1 && r.StartedAt.After(r.CreatedAt) {
-		_, waited := x.tracer.Start(ctx, "queue", trace.WithTimestamp(r.CreatedAt), which)
+		_, waited := x.Tracer.Start(ctx, "queue", trace.WithTimestamp(r.CreatedAt), which)
 		waited.End(trace.WithTimestamp(r.StartedAt))
 	}
-	ctx, span := x.tracer.Start(ctx, "run "+r.Graph, trace.WithSpanKind(trace.SpanKindConsumer), which)
+	ctx, span := x.Tracer.Start(ctx, "run "+r.Graph, trace.WithSpanKind(trace.SpanKindConsumer), which)
 	return ctx, func(out outcome) {
 		span.SetAttributes(attribute.String("outcome", out.kind.label()))
 		switch out.kind {
@@ -85,10 +85,10 @@ func (x *executor) span(ctx context.Context, r *run.Run) (context.Context, func(
 
 // saving begins the span of a save of checkpoints.
 func (x *executor) saving(ctx context.Context, of trace.Span) (context.Context, func(checkpoints int, err error)) {
-	if x.tracer == nil || !of.IsRecording() {
+	if x.Tracer == nil || !of.IsRecording() {
 		return ctx, func(int, error) {}
 	}
-	ctx, span := x.tracer.Start(trace.ContextWithSpan(ctx, of), "save")
+	ctx, span := x.Tracer.Start(trace.ContextWithSpan(ctx, of), "save")
 	return ctx, func(checkpoints int, err error) {
 		span.SetAttributes(attribute.Int("checkpoints", checkpoints))
 		if err != nil {

@@ -35,7 +35,7 @@ type starter interface {
 // takeTurn waits until a suspect may be executed, and notes in the database that it is, so that the death of the server counts. It does nothing
 // for other runs. An error says why the run is not to be executed.
 func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
-	r := ex.run
+	r := ex.Run
 	switch {
 	case crash.Hopeless(r):
 		return errServerDied
@@ -43,23 +43,23 @@ func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
 		return nil
 	case crash.Doubted(r):
 		select {
-		case <-time.After(x.lease / 2):
+		case <-time.After(x.Lease / 2):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		ex.turn = x.slots.LineUp()
+		ex.turn = x.Slots.LineUp()
 	}
 	select {
 	case <-ex.turn.First():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if g, ok := x.graphs.Graph(r.Graph); ok {
+	if g, ok := x.Graphs.Graph(r.Graph); ok {
 		if g, ok := g.(starter); ok {
 			_ = g.Ready(ctx) // else the execution ends with the reason
 		}
 	}
-	x.log.InfoContext(ctx, "run is executed alone: servers died while they executed it", "run_id", r.ID, "thread_id", r.Thread, "crashes", r.Crashes)
+	x.Log.InfoContext(ctx, "run is executed alone: servers died while they executed it", "run_id", r.ID, "thread_id", r.Thread, "crashes", r.Crashes)
 	if err := x.noteTurn(ctx, r, run.Alone); err != nil {
 		return err
 	}
@@ -71,28 +71,28 @@ func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
 // turnTime returns how long a suspect of this attempt is executed alone: it doubles with each attempt from a heartbeat up to turnLimit, so that
 // most suspects hold up the queue for a short time only.
 func (x *executor) turnTime(attempt int) time.Duration {
-	return min((x.lease/4)<<min(max(attempt-2, 0), 8), turnLimit)
+	return min((x.Lease/4)<<min(max(attempt-2, 0), 8), turnLimit)
 }
 
 // holdTurn keeps the line until a suspect yields, or has survived for turnTime.
 func (x *executor) holdTurn(ctx context.Context, ex *execution) {
 	defer ex.turn.Leave()
-	timer := time.NewTimer(x.turnTime(ex.run.Attempt))
+	timer := time.NewTimer(x.turnTime(ex.Run.Attempt))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return
 	case <-timer.C:
 	}
-	if err := x.noteTurn(ctx, ex.run, run.Company); err != nil && ctx.Err() == nil {
-		x.log.ErrorContext(ctx, "cannot note the turn of a run", "run_id", ex.run.ID, "error", err)
+	if err := x.noteTurn(ctx, ex.Run, run.Company); err != nil && ctx.Err() == nil {
+		x.Log.ErrorContext(ctx, "cannot note the turn of a run", "run_id", ex.Run.ID, "error", err)
 	}
 }
 
 // noteTurn writes the turn of a run. What may pass is tried again until ctx ends.
 func (x *executor) noteTurn(ctx context.Context, r *run.Run, turn run.Turn) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := x.store.Write(ctx, func(tx run.Tx) error {
+		err := x.Store.Write(ctx, func(tx run.Tx) error {
 			row, err := tx.Run(r.Thread, r.ID)
 			switch {
 			case fault.Is(err, fault.NotFound):

@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func (passive) Close(bool) {}
 // endedRun joins a run that is over, for its result: its thread as it is now.
 type endedRun struct {
 	passive
-	f      *followers
+	f      *Followers
 	thread id.Thread
 	look   overlay.Look
 }
@@ -32,7 +32,7 @@ func (e *endedRun) Next(context.Context) ([]*bridge.Record, error) { return nil,
 
 // Result implements Follower.
 func (e *endedRun) Result(ctx context.Context) (run.Result, error) {
-	now, err := e.f.store.Thread(ctx, e.thread)
+	now, err := e.f.Store.Thread(ctx, e.thread)
 	if err != nil {
 		return run.Result{}, err
 	}
@@ -45,7 +45,7 @@ func (e *endedRun) Result(ctx context.Context) (run.Result, error) {
 // unseenRun joins a run for its result while live streams are interrupted: the run is looked up until it is over.
 type unseenRun struct {
 	passive
-	f             *followers
+	f             *Followers
 	run           *run.Run
 	cancelOnLeave bool
 	ended         bool
@@ -62,7 +62,7 @@ func (u *unseenRun) Result(ctx context.Context) (run.Result, error) {
 		return run.Result{}, err
 	}
 	u.ended = true
-	over, err := u.f.join(ctx, u.run.Thread, u.run.ID)
+	over, err := u.f.Join(ctx, u.run.Thread, u.run.ID)
 	if err != nil {
 		return run.Result{}, err
 	}
@@ -95,5 +95,5 @@ func (a *announcement) Next(context.Context) ([]*bridge.Record, error) {
 
 // Result implements Follower.
 func (a *announcement) Result(context.Context) (run.Result, error) {
-	return run.Result{Values: null}, nil
+	return run.Result{Values: nullJSON}, nil
 }

@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -19,10 +19,10 @@ const elsewhere = "stream_elsewhere"
 
 // facts are what is known of the end of a run that another instance executed: that its records are not to be had here; of a resumable run those
 // that the database has, above an offset, else its values and interrupts, if it was to stream them; and its error.
-func (f *followers) facts(ctx context.Context, t id.Thread, r id.Run, seen bridge.Offset) ([]*bridge.Record, error) {
+func (f *Followers) facts(ctx context.Context, t id.Thread, r id.Run, seen bridge.Offset) ([]*bridge.Record, error) {
 	out := []*bridge.Record{{Run: r, Event: "gap", Ephemeral: true, Data: fmt.Appendf(nil,
 		`{"code":%q,"run_id":%q,"message":"Another server executed the run, and without Redis its stream is not shared.","recovery":"reload_durable_state"}`, elsewhere, r)}}
-	row, err := f.store.Run(ctx, t, r)
+	row, err := f.Store.Run(ctx, t, r)
 	if fault.Is(err, fault.NotFound) {
 		return out, nil // rolled back, or it went with its thread
 	}
@@ -30,7 +30,7 @@ func (f *followers) facts(ctx context.Context, t id.Thread, r id.Run, seen bridg
 		return nil, err
 	}
 	if row.Kwargs.Resumable {
-		records, err := f.store.Records(ctx, t, seen, 0)
+		records, err := f.Store.Records(ctx, t, seen, 0)
 		if err != nil {
 			return nil, fmt.Errorf("replay run %s: %w", r, err)
 		}
@@ -54,8 +54,8 @@ func (f *followers) facts(ctx context.Context, t id.Thread, r id.Run, seen bridg
 }
 
 // lastValues are the values that a run has left in its thread, and its interrupts, as its stream would have ended with them.
-func (f *followers) lastValues(ctx context.Context, r *run.Run) (out []*bridge.Record, err error) {
-	row, err := f.store.Thread(ctx, r.Thread)
+func (f *Followers) lastValues(ctx context.Context, r *run.Run) (out []*bridge.Record, err error) {
+	row, err := f.Store.Thread(ctx, r.Thread)
 	if fault.Is(err, fault.NotFound) {
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func (f *followers) lastValues(ctx context.Context, r *run.Run) (out []*bridge.R
 		return nil, err
 	}
 	if row.Head != "" {
-		values, err := f.snapshots.Values(ctx, checkpointer.Key{Thread: r.Thread, ID: row.Head})
+		values, err := f.Snapshots.Values(ctx, checkpointer.Key{Thread: r.Thread, ID: row.Head})
 		if err != nil {
 			return nil, fmt.Errorf("values of thread %s: %w", r.Thread, err)
 		}
@@ -76,12 +76,12 @@ func (f *followers) lastValues(ctx context.Context, r *run.Run) (out []*bridge.R
 }
 
 // resultOf is the outcome of a run that another instance executed.
-func (f *followers) resultOf(ctx context.Context, r *run.Run, look overlay.Look) (run.Result, error) {
+func (f *Followers) resultOf(ctx context.Context, r *run.Run, look overlay.Look) (run.Result, error) {
 	if r.Kwargs.Temporary {
 		return run.Result{Error: run.ErrorJSON("ResultUnavailable", "Another server executed the run, and without Redis its result is not shared. "+
 			"It was not to be kept: give the run a thread, or on_completion \"keep\".")}, nil
 	}
-	over, err := f.join(ctx, r.Thread, r.ID)
+	over, err := f.Join(ctx, r.Thread, r.ID)
 	if fault.Is(err, fault.NotFound) { // rolled back
 		return f.threadValues(ctx, r.Thread, look)
 	}

@@ -1,4 +1,5 @@
-package service
+// Package stream carries the records of runs: from the execution to the bridge and the database, and from there to readers, each once and in order.
+package stream
 
 import (
 	"context"
@@ -13,54 +14,68 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"understudy/bridge"
+	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/signals"
+	"understudy/thread"
 )
 
-// publisher puts the records of runs on the streams of their threads, and those of resumable runs into the database.
-type publisher struct {
-	store    run.Store
-	bridge   bridge.Bridge
-	shared   bool          // other servers work on the store
+// PublisherOptions are what a publisher is made of.
+type PublisherOptions struct {
+	Store   Store
+	Bridge  bridge.Bridge
+	Streams bridge.Options // limits of the streams of runs that are not on Bridge
+	Shared  bool           // other servers work on the store
+	Signals *signals.Sender
+	Log     *slog.Logger
+	Quit    <-chan struct{} // closed when the grace period is over
+}
+
+// Store is what streams need of the storage.
+type Store interface {
+	Write(ctx context.Context, fn func(run.Tx) error) error
+	run.RecordReader
+	Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
+	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
+	LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error)
+}
+
+// Publisher puts the records of runs on the streams of their threads, and those of resumable runs into the database.
+type Publisher struct {
+	PublisherOptions
 	numbers  bool          // records are numbered, so that readers know them under every offset
 	remote   bridge.Remote // the bridge, when its streams go through Redis; nil else
 	failover *failover     // serves followers here while Redis is away; nil without remote
-	signals  *signals.Sender
-	log      *slog.Logger
-	quit     <-chan struct{} // closed when the grace period is over
 
-	streams  bridge.Options // of deferred streams
-	deferred sync.Map       // id.Thread → *deferredStream, of runs that are not written
+	deferred sync.Map // id.Thread → *Deferred, of runs that are not written
 	keep     chan kept
-	ends     errgroup.Group // of keepEnd
+	ends     errgroup.Group // of KeepEnd
 	stopped  chan struct{}  // closed when nothing is published any more
 }
 
-func newPublisher(o *Options, shared bool, signals *signals.Sender, quit <-chan struct{}) *publisher {
-	p := &publisher{
-		store: o.Store, bridge: o.Bridge, streams: o.Streams, shared: shared, signals: signals, log: o.Logger, quit: quit,
-		// Full means that the storage is slower than the graphs: their runs then wait for it.
-		keep: make(chan kept, 1024), stopped: make(chan struct{}),
-	}
+// NewPublisher makes a publisher; run makes it keep records.
+func NewPublisher(o PublisherOptions) *Publisher {
+	// Full means that the storage is slower than the graphs: their runs then wait for it.
+	p := &Publisher{PublisherOptions: o, keep: make(chan kept, 1024), stopped: make(chan struct{})}
 	p.ends.SetLimit(endsAtOnce)
 	p.remote, _ = o.Bridge.(bridge.Remote)
-	p.numbers = shared || p.remote != nil
+	p.numbers = o.Shared || p.remote != nil
 	if p.remote != nil {
 		p.failover = newFailover(o.Streams)
 	}
 	return p
 }
 
-// begin notes that an attempt of a run begins here; an earlier one may not have ended yet.
-func (p *publisher) begin(r *run.Run) { p.failover.begin(r) }
+// Begin notes that an attempt of a run begins here; an earlier one may not have ended yet.
+func (p *Publisher) Begin(r *run.Run) { p.failover.begin(r) }
 
-// end notes that an attempt has ended here, after its records were published.
-func (p *publisher) end(r *run.Run) { p.failover.end(r) }
+// End notes that an attempt has ended here, after its records were published.
+func (p *Publisher) End(r *run.Run) { p.failover.end(r) }
 
-// deleted notes that a run is gone, with its thread or by itself.
-func (p *publisher) deleted(r *run.Run) { p.failover.deleted(r) }
+// Deleted notes that a run is gone, with its thread or by itself.
+func (p *Publisher) Deleted(r *run.Run) { p.failover.deleted(r) }
 
 // kept is a record on its way into the database; with done instead, everything before it is to be written first.
 type kept struct {
@@ -72,8 +87,8 @@ type kept struct {
 // keepBatch bounds one transaction of kept records.
 const keepBatch = 512
 
-// run writes records until ctx ends, and then those that wait.
-func (p *publisher) run(ctx context.Context) {
+// Run writes records until ctx ends, and then those that wait.
+func (p *Publisher) Run(ctx context.Context) {
 	if p.failover != nil {
 		swept := make(chan struct{})
 		go func() {
@@ -85,17 +100,17 @@ func (p *publisher) run(ctx context.Context) {
 			<-swept
 		}()
 	}
-	p.keepRecords(ctx)
+	p.KeepRecords(ctx)
 }
 
-// close says that nothing is published any more, and waits until everything is on its way into the database. run writes it.
-func (p *publisher) close() {
+// Close says that nothing is published any more, and waits until everything is on its way into the database. run writes it.
+func (p *Publisher) Close() {
 	_ = p.ends.Wait() // which has no error
 	close(p.stopped)
 }
 
-// keepRecords writes the records of resumable runs, all that are waiting in one transaction. When ctx ends it writes what waits and returns.
-func (p *publisher) keepRecords(ctx context.Context) {
+// KeepRecords writes the records of resumable runs, all that are waiting in one transaction. When ctx ends it writes what waits and returns.
+func (p *Publisher) KeepRecords(ctx context.Context) {
 	for {
 		var batch []kept
 		select {
@@ -121,7 +136,7 @@ func (p *publisher) keepRecords(ctx context.Context) {
 
 // keepRecord hands a record over. It waits when the storage is slower than the graph, but not for a storage that is away when the server ends: then the
 // record is dropped.
-func (p *publisher) keepRecord(ctx context.Context, k kept) bool {
+func (p *Publisher) keepRecord(ctx context.Context, k kept) bool {
 	select {
 	case p.keep <- k:
 		return true
@@ -131,7 +146,7 @@ func (p *publisher) keepRecord(ctx context.Context, k kept) bool {
 	case p.keep <- k:
 		return true
 	case <-ctx.Done():
-	case <-p.quit:
+	case <-p.Quit:
 	case <-p.stopped:
 	}
 	return false
@@ -139,7 +154,7 @@ func (p *publisher) keepRecord(ctx context.Context, k kept) bool {
 
 // writeRecords returns when the records are written, or cannot be. When instances share the storage and it is away it is waited for: what was shown
 // live must be found there by readers that reconnect. Runs wait meanwhile, when the channel is full. The end of ctx ends the patience.
-func (p *publisher) writeRecords(ctx context.Context, batch []kept) {
+func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 	write := context.WithoutCancel(ctx)
 	byThread := map[id.Thread][]*bridge.Record{}
 	for _, k := range batch {
@@ -149,7 +164,7 @@ func (p *publisher) writeRecords(ctx context.Context, batch []kept) {
 	}
 	// Records of threads that are gone by now are dropped one by one inside: the others must not suffer.
 	for wait := 10 * time.Millisecond; len(byThread) > 0; wait *= 2 {
-		err := p.store.Write(write, func(tx run.Tx) error {
+		err := p.Store.Write(write, func(tx run.Tx) error {
 			for _, t := range slices.Sorted(maps.Keys(byThread)) { // a storage that locks them one by one wants the same order everywhere
 				if err := tx.InsertRecords(t, byThread[t]); err != nil {
 					return err
@@ -160,11 +175,11 @@ func (p *publisher) writeRecords(ctx context.Context, batch []kept) {
 		if err == nil {
 			break
 		}
-		if wait > time.Second && p.shared && fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
+		if wait > time.Second && p.Shared && fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
 			wait = time.Second / 2
 		}
 		if wait > time.Second {
-			p.log.ErrorContext(ctx, "stream records could not be kept: rejoining after a restart will have a gap", "error", err)
+			p.Log.ErrorContext(ctx, "stream records could not be kept: rejoining after a restart will have a gap", "error", err)
 			break
 		}
 		time.Sleep(wait)
@@ -176,8 +191,8 @@ func (p *publisher) writeRecords(ctx context.Context, batch []kept) {
 	}
 }
 
-// flushRecords returns when all records published before are written.
-func (p *publisher) flushRecords(ctx context.Context) {
+// FlushRecords returns when all records published before are written.
+func (p *Publisher) FlushRecords(ctx context.Context) {
 	done := make(chan struct{})
 	if !p.keepRecord(ctx, kept{done: done}) {
 		return
@@ -185,11 +200,11 @@ func (p *publisher) flushRecords(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
-	case <-p.quit: // the storage is away, and the server ends
+	case <-p.Quit: // the storage is away, and the server ends
 	}
 }
 
-func (p *publisher) record(r *run.Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
+func (p *Publisher) Record(r *run.Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
 	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable}
 	if p.numbers {
 		rec.Attempt = r.Attempt
@@ -197,17 +212,17 @@ func (p *publisher) record(r *run.Run, kind bridge.Kind, event string, data []by
 	return rec
 }
 
-// publish sends records on the thread's stream, and keeps those of resumable runs.
-func (p *publisher) publish(ctx context.Context, a *attempt, records ...*bridge.Record) {
+// Publish sends records on the thread's stream, and keeps those of resumable runs.
+func (p *Publisher) Publish(ctx context.Context, a *Attempt, records ...*bridge.Record) {
 	if p.send(ctx, a, records) {
-		p.keepAll(ctx, a.run, records)
+		p.keepAll(ctx, a.Run, records)
 	}
 }
 
-// publishFolded publishes a record of an attempt, and folds it into its reply.
-func (p *publisher) publishFolded(ctx context.Context, a *attempt, rec *bridge.Record) {
+// PublishFolded publishes a record of an attempt, and folds it into its reply.
+func (p *Publisher) PublishFolded(ctx context.Context, a *Attempt, rec *bridge.Record) {
 	if !concerns(rec) {
-		p.publish(ctx, a, rec)
+		p.Publish(ctx, a, rec)
 		return
 	}
 	a.mu.Lock()
@@ -215,13 +230,13 @@ func (p *publisher) publishFolded(ctx context.Context, a *attempt, rec *bridge.R
 	a.so.add(rec)
 	a.mu.Unlock()
 	if sent {
-		p.keepAll(ctx, a.run, []*bridge.Record{rec})
+		p.keepAll(ctx, a.Run, []*bridge.Record{rec})
 	}
 }
 
 // send sends records on the thread's stream. It reports whether that worked, and keepAll is to follow. It does not wait for the database.
-func (p *publisher) send(ctx context.Context, a *attempt, records []*bridge.Record) bool {
-	r := a.run
+func (p *Publisher) send(ctx context.Context, a *Attempt, records []*bridge.Record) bool {
+	r := a.Run
 	detached := context.WithoutCancel(ctx)
 	if a.numbers != nil {
 		for _, rec := range records {
@@ -230,11 +245,11 @@ func (p *publisher) send(ctx context.Context, a *attempt, records []*bridge.Reco
 			}
 		}
 	}
-	if b, ok := p.deferred.Load(r.Thread); ok && b.(*deferredStream).publish(detached, records) {
+	if b, ok := p.deferred.Load(r.Thread); ok && b.(*Deferred).publish(detached, records) {
 		return false
 	}
-	if err := p.bridge.Publish(detached, r.Thread, records); err != nil {
-		p.log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
+	if err := p.Bridge.Publish(detached, r.Thread, records); err != nil {
+		p.Log.ErrorContext(ctx, "cannot publish", "run_id", r.ID, "error", err)
 		return false
 	}
 	p.failover.published(r, records)
@@ -242,20 +257,20 @@ func (p *publisher) send(ctx context.Context, a *attempt, records []*bridge.Reco
 }
 
 // keepAll hands those of some records over that are to be kept. It waits when the storage is slower than the graph.
-func (p *publisher) keepAll(ctx context.Context, r *run.Run, records []*bridge.Record) {
+func (p *Publisher) keepAll(ctx context.Context, r *run.Run, records []*bridge.Record) {
 	if !r.Durable() {
 		return
 	}
 	for _, rec := range records {
-		if rec.Kept && !rec.Ephemeral && (rec.Kind != bridge.Terminal || p.remote == nil) { // see keepEnd
+		if rec.Kept && !rec.Ephemeral && (rec.Kind != bridge.Terminal || p.remote == nil) { // see KeepEnd
 			p.keepRecord(context.WithoutCancel(ctx), kept{thread: r.Thread, record: rec})
 		}
 	}
 }
 
-// keepEnd keeps the record of a run's end, which can only be published after the commit: the next run may have begun elsewhere by then, and the live
+// KeepEnd keeps the record of a run's end, which can only be published after the commit: the next run may have begun elsewhere by then, and the live
 // stream has the record behind that one's first. It is kept under the offset it has there, or was given if that is not known in time. It does not wait.
-func (p *publisher) keepEnd(ctx context.Context, r *run.Run, end *bridge.Record) {
+func (p *Publisher) KeepEnd(ctx context.Context, r *run.Run, end *bridge.Record) {
 	if p.remote == nil || !end.Kept || !r.Durable() {
 		return
 	}
@@ -280,39 +295,39 @@ const endsAtOnce = 256
 // flushPatience bounds how long the end of a resumable run waits for Redis.
 const flushPatience = 2 * time.Second
 
-// flushStream waits until other instances can see what a resumable run has published, so that the next run of the thread, wherever it is executed,
-// comes behind it in the live stream: records that arrive later get other ids there than the database has. It follows flushRecords, which takes
+// FlushStream waits until other instances can see what a resumable run has published, so that the next run of the thread, wherever it is executed,
+// comes behind it in the live stream: records that arrive later get other ids there than the database has. It follows FlushRecords, which takes
 // longer than a healthy Redis. While Redis is away nothing waits.
-func (p *publisher) flushStream(ctx context.Context, r *run.Run) {
+func (p *Publisher) FlushStream(ctx context.Context, r *run.Run) {
 	if p.remote == nil || !r.Kwargs.Resumable || r.Kwargs.Temporary {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushPatience)
 	defer cancel()
 	if err := p.remote.Flush(ctx, r.Thread); errors.Is(err, context.DeadlineExceeded) {
-		p.log.WarnContext(ctx, "Redis is slow: a run ends before its last stream records have arrived there", "run_id", r.ID, "thread_id", r.Thread, "waited", flushPatience.String())
+		p.Log.WarnContext(ctx, "Redis is slow: a run ends before its last stream records have arrived there", "run_id", r.ID, "thread_id", r.Thread, "waited", flushPatience.String())
 	}
 }
 
-// publishEnd notifies followers that a run is over.
-func (p *publisher) publishEnd(ctx context.Context, r *run.Run) {
-	end := p.terminal(r)
+// PublishEnd notifies followers that a run is over.
+func (p *Publisher) PublishEnd(ctx context.Context, r *run.Run) {
+	end := p.Terminal(r)
 	if p.numbers {
 		// Another server may execute a run of the thread, and assigns the offsets under which the database has its records.
 		end.Attempt, end.Kept = 0, false
 	}
-	p.publish(ctx, &attempt{run: r}, end)
-	p.signals.Ended(r)
+	p.Publish(ctx, AttemptElsewhere(r), end)
+	p.Signals.Ended(r)
 }
 
-func (p *publisher) terminal(r *run.Run) *bridge.Record {
-	return p.record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
+func (p *Publisher) Terminal(r *run.Run) *bridge.Record {
+	return p.Record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
 }
 
-// publishState is Service.PublishState.
-func (p *publisher) publishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
+// PublishState is Service.PublishState.
+func (p *Publisher) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
 	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}
-	if err := p.bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // the write is committed, whatever becomes of its request
-		p.log.Warn("a state update was not published", "thread_id", t, "error", err)
+	if err := p.Bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // the write is committed, whatever becomes of its request
+		p.Log.Warn("a state update was not published", "thread_id", t, "error", err)
 	}
 }

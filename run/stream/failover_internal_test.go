@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 func TestASubscriptionOfNothingIsInterrupted(t *testing.T) {
 	t.Parallel()
 	n := newFailover(bridge.Options{})
-	st := (&followers{publisher: &publisher{failover: n}}).runSubscription("r", n.follow("r"), nil, place{1, 1}, bridge.Offset{MS: 1})
+	st := (&Followers{FollowersOptions: FollowersOptions{Publisher: &Publisher{failover: n}}}).runSubscription("r", n.follow("r"), nil, place{1, 1}, bridge.Offset{MS: 1})
 	_, err := st.Replay(t.Context())
 	require.ErrorIs(t, err, bridge.ErrInterrupted)
 	_, err = st.Next(t.Context())
@@ -51,7 +51,7 @@ func failoverOnce(t *testing.T, seed uint64) {
 	require.NoError(t, err)
 	r := &run.Run{ID: "r", Attempt: 1 + rnd.IntN(2)}
 	f.begin(r)
-	st := (&followers{publisher: &publisher{failover: f}}).runSubscription(r.ID, f.follow(r.ID), sub, place{attempt: r.Attempt}, bridge.Offset{})
+	st := (&Followers{FollowersOptions: FollowersOptions{Publisher: &Publisher{failover: f}}}).runSubscription(r.ID, f.follow(r.ID), sub, place{attempt: r.Attempt}, bridge.Offset{})
 	var want, got []string
 	read := func() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond) // of the time of the bubble
@@ -159,7 +159,7 @@ func TestLocate(t *testing.T) {
 		rec.Offset = rec.After(bridge.Offset{}, int64(1000*p.attempt+10*int(p.index)))
 		rows.all = append(rows.all, rec)
 	}
-	f := &followers{store: rows}
+	f := &Followers{FollowersOptions: FollowersOptions{Store: rows}}
 	for i, rec := range rows.all {
 		for _, later := range []int64{0, 1, 5, 5000, 1 << 40} {
 			seen := bridge.Offset{MS: rec.Offset.MS + later, N: rec.Offset.N}

@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"encoding/json"
@@ -38,7 +38,7 @@ func TestReplies(t *testing.T) {
 			event, data, _ := strings.Cut(text, " ")
 			r.add(&bridge.Record{Event: event, Data: []byte(data)})
 		}
-		got, err := (&followers{forms: &forms{}}).answered(t.Context(), &run.Run{}, &r, overlay.Look{})
+		got, err := (&Followers{forms: &forms{}}).answered(t.Context(), &run.Run{}, &r, overlay.Look{})
 		require.NoError(t, err)
 		text := string(got.Values)
 		if got.Error != nil {
@@ -99,7 +99,7 @@ func TestRepliesAreTakenOver(t *testing.T) {
 
 func show(t *testing.T, r *reply) string {
 	t.Helper()
-	got, err := (&followers{forms: &forms{}}).answered(t.Context(), &run.Run{Kwargs: run.Arguments{Arguments: graph.Arguments{Temporary: true}}}, r, overlay.Look{})
+	got, err := (&Followers{forms: &forms{}}).answered(t.Context(), &run.Run{Kwargs: run.Arguments{Arguments: graph.Arguments{Temporary: true}}}, r, overlay.Look{})
 	require.NoError(t, err)
 	out, err := json.Marshal(got)
 	require.NoError(t, err)

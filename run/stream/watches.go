@@ -1,8 +1,9 @@
-package service
+package stream
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -13,16 +14,31 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/loop"
 	"understudy/run"
+	"understudy/thread"
 )
 
-// watches are the runs and threads that are followed here, while the bridge carries only what this server executes. Other servers signal their
+// WatchesOptions are what watches are made of.
+type WatchesOptions struct {
+	Store    endStore
+	Bridge   bridge.Bridge
+	Attempts Attempts
+	Instance string // name of this server in signals
+	Log      *slog.Logger
+	Now      func() time.Time
+}
+
+// endStore tells what has ended.
+type endStore interface {
+	// Ended returns those of the runs that are over, or not there.
+	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
+	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
+}
+
+// Watches are the runs and threads that are followed here, while the bridge carries only what this server executes. Other servers signal their
 // ends, or they are found at a heartbeat; what they left is read from the database. nil: the bridge carries everything.
-type watches struct {
-	shared   run.Shared
-	bridge   bridge.Bridge
-	attempts attempts
-	instance string
-	poked    chan struct{} // capacity 1: runs that are followed here may have ended
+type Watches struct {
+	WatchesOptions
+	poked chan struct{} // capacity 1: runs that are followed here may have ended
 
 	mu      sync.Mutex
 	runs    map[id.Run]*watch
@@ -31,11 +47,20 @@ type watches struct {
 	gone    map[id.Thread]struct{} // said to be deleted
 }
 
-func newWatches(shared run.Shared, o *Options, a attempts) *watches {
-	return &watches{
-		shared: shared, bridge: o.Bridge, attempts: a, instance: o.Instance, poked: make(chan struct{}, 1),
+// NewWatches makes watches; run makes them tell ends.
+func NewWatches(o WatchesOptions) *Watches {
+	return &Watches{
+		WatchesOptions: o, poked: make(chan struct{}, 1),
 		runs: map[id.Run]*watch{}, threads: map[id.Thread]int{}, due: map[id.Run]id.Thread{}, gone: map[id.Thread]struct{}{},
 	}
+}
+
+// Run notifies followers of ends until ctx ends.
+func (w *Watches) Run(ctx context.Context) error {
+	if w == nil {
+		return nil
+	}
+	return loop.Loop{Name: "ends", Log: w.Log, Now: w.Now}.Run(ctx, w.poked, w.tellEnds)
 }
 
 // watch is one run, and how many follow it. told: they were notified of its end.
@@ -46,7 +71,7 @@ type watch struct {
 }
 
 // watch notes that a run is followed until the returned function is called.
-func (w *watches) watch(r *run.Run) (stop func()) {
+func (w *Watches) watch(r *run.Run) (stop func()) {
 	if w == nil {
 		return func() {}
 	}
@@ -68,7 +93,7 @@ func (w *watches) watch(r *run.Run) (stop func()) {
 }
 
 // watchThread is watch for all runs of a thread.
-func (w *watches) watchThread(t id.Thread) (stop func()) {
+func (w *Watches) watchThread(t id.Thread) (stop func()) {
 	if w == nil {
 		return func() {}
 	}
@@ -84,9 +109,9 @@ func (w *watches) watchThread(t id.Thread) (stop func()) {
 	})
 }
 
-// heardOf notes a signal of another server about a thread that is followed here.
-func (w *watches) heardOf(sig run.Signal) {
-	if w == nil || sig.Thread == "" || sig.Ended == w.instance {
+// HeardOf notes a signal of another server about a thread that is followed here.
+func (w *Watches) HeardOf(sig run.Signal) {
+	if w == nil || sig.Thread == "" || sig.Ended == w.Instance {
 		return
 	}
 	w.mu.Lock()
@@ -111,8 +136,8 @@ func (w *watches) heardOf(sig run.Signal) {
 	}
 }
 
-// watchAll has all runs that are followed looked at: a signal may have been lost.
-func (w *watches) watchAll() {
+// WatchAll has all runs that are followed looked at: a signal may have been lost.
+func (w *Watches) WatchAll() {
 	if w == nil {
 		return
 	}
@@ -130,12 +155,12 @@ func (w *watches) watchAll() {
 }
 
 // tellEnds notifies followers here of runs that have ended on other servers, as the database has it.
-func (w *watches) tellEnds(ctx context.Context) (time.Time, error) {
+func (w *Watches) tellEnds(ctx context.Context) (time.Time, error) {
 	w.mu.Lock()
 	due, gone := w.due, w.gone
 	w.due, w.gone = map[id.Run]id.Thread{}, map[id.Thread]struct{}{}
 	w.mu.Unlock()
-	maps.DeleteFunc(due, func(r id.Run, _ id.Thread) bool { return w.attempts.attempt(r) != nil }) // their stream has their end
+	maps.DeleteFunc(due, func(r id.Run, _ id.Thread) bool { return w.Attempts.Attempt(r) != nil }) // their stream has their end
 	err := w.tellEndsOf(ctx, due, gone)
 	if err != nil { // once more
 		w.mu.Lock()
@@ -146,14 +171,14 @@ func (w *watches) tellEnds(ctx context.Context) (time.Time, error) {
 	return time.Time{}, err
 }
 
-func (w *watches) tellEndsOf(ctx context.Context, due map[id.Run]id.Thread, gone map[id.Thread]struct{}) error {
+func (w *Watches) tellEndsOf(ctx context.Context, due map[id.Run]id.Thread, gone map[id.Thread]struct{}) error {
 	if len(due) > 0 {
-		over, err := w.shared.Ended(ctx, slices.Sorted(maps.Keys(due)))
+		over, err := w.Store.Ended(ctx, slices.Sorted(maps.Keys(due)))
 		if err != nil {
 			return fmt.Errorf("which runs have ended: %w", err)
 		}
 		for _, r := range over {
-			if err := w.bridge.Publish(ctx, due[r], []*bridge.Record{{Run: r, Kind: bridge.Terminal, Event: elsewhere}}); err != nil {
+			if err := w.Bridge.Publish(ctx, due[r], []*bridge.Record{{Run: r, Kind: bridge.Terminal, Event: elsewhere}}); err != nil {
 				return fmt.Errorf("tell of the end of run %s: %w", r, err)
 			}
 			w.mu.Lock()
@@ -164,14 +189,14 @@ func (w *watches) tellEndsOf(ctx context.Context, due map[id.Run]id.Thread, gone
 		}
 	}
 	for t := range gone {
-		_, err := w.shared.Thread(ctx, t)
+		_, err := w.Store.Thread(ctx, t)
 		switch {
 		case err == nil:
 			continue
 		case !fault.Is(err, fault.NotFound):
 			return fmt.Errorf("thread %s: %w", t, err)
 		}
-		if err := w.bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {
+		if err := w.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {
 			return fmt.Errorf("tell of the end of thread %s: %w", t, err)
 		}
 	}

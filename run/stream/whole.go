@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type mark struct {
 // whole returns to one reader of a run each record once, in order. With durable that includes kept records which the live stream does not have: Redis lost
 // its memory, or a server died before it had sent what the database has. A hole in the numbers of an attempt is noticed by what comes behind it.
 type whole struct {
-	f       *followers
+	f       *Followers
 	run     *run.Run
 	durable bool // the database has the records of the run, with their numbers
 	known   bool // the place of at is known; else only its offset counts
@@ -94,7 +94,7 @@ const patienceForRecords = 3
 // none can come any more: the run has ended, or another attempt has begun.
 func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record, error) {
 	if p := (place{rec.Attempt, rec.Index}); w.until.IsZero() || w.awaited != p {
-		w.awaited, w.until = p, time.Now().Add(patienceForRecords*w.f.lease)
+		w.awaited, w.until = p, time.Now().Add(patienceForRecords*w.f.Lease)
 	}
 	for wait, final := 10*time.Millisecond, false; ; wait = min(2*wait, time.Second) {
 		missing, complete, err := w.missing(ctx, rec)
@@ -102,12 +102,12 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 			return missing, nil
 		}
 		if err == nil && !time.Now().Before(w.until) {
-			w.f.log.WarnContext(ctx, "stream records were published but not persisted", "run_id", w.run.ID, "thread_id", w.run.Thread)
+			w.f.Log.WarnContext(ctx, "stream records were published but not persisted", "run_id", w.run.ID, "thread_id", w.run.Thread)
 			return missing, nil
 		}
 		if err == nil {
 			var row *run.Run
-			row, err = w.f.store.Run(ctx, w.run.Thread, w.run.ID)
+			row, err = w.f.Store.Run(ctx, w.run.Thread, w.run.ID)
 			if final = fault.Is(err, fault.NotFound) || err == nil && (row.Status.Over() || rec.Attempt > 0 && row.Attempt > rec.Attempt); final {
 				continue
 			}
@@ -116,7 +116,7 @@ func (w *whole) fill(ctx context.Context, rec *bridge.Record) ([]*bridge.Record,
 			return nil, err
 		}
 		if err != nil && ctx.Err() == nil {
-			w.until = time.Now().Add(patienceForRecords * w.f.lease) // who cannot be read cannot be written to
+			w.until = time.Now().Add(patienceForRecords * w.f.Lease) // who cannot be read cannot be written to
 		}
 		select {
 		case <-time.After(wait):
@@ -141,7 +141,7 @@ func (w *whole) missing(ctx context.Context, rec *bridge.Record) (out []*bridge.
 	}
 	const page = 1000
 	for {
-		records, err := w.f.store.Records(ctx, w.run.Thread, offset, page)
+		records, err := w.f.Store.Records(ctx, w.run.Thread, offset, page)
 		if err != nil {
 			return nil, false, err
 		}
@@ -167,11 +167,11 @@ func (w *whole) missing(ctx context.Context, rec *bridge.Record) (out []*bridge.
 }
 
 // recordAt returns the record of a run that the database has at an offset; nil: none.
-func (f *followers) recordAt(ctx context.Context, r *run.Run, at bridge.Offset) (*bridge.Record, error) {
+func (f *Followers) recordAt(ctx context.Context, r *run.Run, at bridge.Offset) (*bridge.Record, error) {
 	if at == (bridge.Offset{}) {
 		return nil, nil
 	}
-	records, err := f.store.Records(ctx, r.Thread, bridge.Offset{MS: at.MS, N: at.N - 1}, 1)
+	records, err := f.Store.Records(ctx, r.Thread, bridge.Offset{MS: at.MS, N: at.N - 1}, 1)
 	if err != nil || len(records) == 0 || records[0].Offset != at || records[0].Run != r.ID {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ var errPassed = errors.New("the records searched for have passed")
 
 // locate returns where a reader of a run is that has seen an offset last, with the offset that the database has of it: the live stream may have moved the
 // record. known is false when it cannot be found; then the offset is the one given.
-func (f *followers) locate(ctx context.Context, r *run.Run, seen bridge.Offset) (at mark, known bool, err error) {
+func (f *Followers) locate(ctx context.Context, r *run.Run, seen bridge.Offset) (at mark, known bool, err error) {
 	at.offset = seen
 	if seen == (bridge.Offset{}) {
 		return at, true, nil
@@ -203,7 +203,7 @@ func (f *followers) locate(ctx context.Context, r *run.Run, seen bridge.Offset) 
 		return at, false, nil
 	}
 	known = false
-	err = f.store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, func(rec *bridge.Record) error {
+	err = f.Store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, func(rec *bridge.Record) error {
 		attempt, index, numbered := rec.Offset.Position()
 		if !known && rec.Offset.MS > seen.MS || numbered && p.before(place{attempt, index}) {
 			return errPassed // first: the offset is of another run, which was before

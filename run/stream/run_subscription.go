@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -49,11 +49,11 @@ func (noSubscription) Close() {}
 
 // runSubscription returns the subscription of a run over one of its thread, which is nil while the bridge is away. Its reader has seen the records up to a
 // place, of which the database has an offset.
-func (f *followers) runSubscription(r id.Run, entry *failoverRun, sub bridge.Subscription, seen place, offset bridge.Offset) *runSubscription {
+func (f *Followers) runSubscription(r id.Run, entry *failoverRun, sub bridge.Subscription, seen place, offset bridge.Offset) *runSubscription {
 	if sub == nil {
 		sub = noSubscription{head: offset}
 	}
-	return &runSubscription{failover: f.publisher.failover, entry: entry, run: r, sub: sub, seen: seen}
+	return &runSubscription{failover: f.Publisher.failover, entry: entry, run: r, sub: sub, seen: seen}
 }
 
 // failOver switches to what the run publishes here, and reports whether it could.

@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"bytes"
@@ -30,6 +30,8 @@ type reply struct {
 	seen bridge.Offset
 	at   place
 }
+
+var nullJSON = json.RawMessage(`null`)
 
 // interruptsKey is the key of values and updates under which they show interrupts.
 const interruptsKey = "__interrupt__"
@@ -109,7 +111,7 @@ func waitingAt(lists []json.RawMessage) json.RawMessage {
 }
 
 // answered is the outcome of a run whose records were all seen.
-func (f *followers) answered(ctx context.Context, r *run.Run, a *reply, look overlay.Look) (run.Result, error) {
+func (f *Followers) answered(ctx context.Context, r *run.Run, a *reply, look overlay.Look) (run.Result, error) {
 	shown := a.values
 	if a.waiting != nil {
 		shown = a.waiting
@@ -126,7 +128,7 @@ func (f *followers) answered(ctx context.Context, r *run.Run, a *reply, look ove
 		}
 		return run.Result{Values: rec.Data}, nil
 	case r.Kwargs.Temporary:
-		return run.Result{Values: emptyObject}, nil
+		return run.Result{Values: json.RawMessage(`{}`)}, nil
 	default:
 		return f.threadAnswer(ctx, r.Thread, look)
 	}
@@ -148,8 +150,8 @@ func interruptsOf(t *thread.Thread) json.RawMessage {
 
 // threadAnswer is the answer of a run whose stream says nothing of its values, from its thread: the interrupts that it waits at, else the
 // values of its head.
-func (f *followers) threadAnswer(ctx context.Context, t id.Thread, look overlay.Look) (run.Result, error) {
-	row, err := f.store.Thread(ctx, t)
+func (f *Followers) threadAnswer(ctx context.Context, t id.Thread, look overlay.Look) (run.Result, error) {
+	row, err := f.Store.Thread(ctx, t)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return run.Result{}, err
 	}
@@ -162,23 +164,23 @@ func (f *followers) threadAnswer(ctx context.Context, t id.Thread, look overlay.
 }
 
 // threadValues are the values of the head of a thread; null when it has none.
-func (f *followers) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (run.Result, error) {
-	row, err := f.store.Thread(ctx, t)
+func (f *Followers) threadValues(ctx context.Context, t id.Thread, look overlay.Look) (run.Result, error) {
+	row, err := f.Store.Thread(ctx, t)
 	if fault.Is(err, fault.NotFound) {
-		return run.Result{Values: null}, nil
+		return run.Result{Values: nullJSON}, nil
 	}
 	if err != nil {
 		return run.Result{}, err
 	}
 	if row.Head == "" {
-		return run.Result{Values: null}, nil
+		return run.Result{Values: nullJSON}, nil
 	}
-	values, err := f.snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: row.Head})
+	values, err := f.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: row.Head})
 	if err != nil {
 		return run.Result{}, fmt.Errorf("values of thread %s: %w", t, err)
 	}
 	if look.On {
-		reading := f.overlay.Read(t, look)
+		reading := f.Overlay.Read(t, look)
 		defer reading.Done()
 		if values, err = reading.Values(ctx, row.Head, values, overlay.RecordView); err != nil {
 			return run.Result{}, fmt.Errorf("values of thread %s: %w", t, err)
@@ -187,8 +189,8 @@ func (f *followers) threadValues(ctx context.Context, t id.Thread, look overlay.
 	return run.Result{Values: values}, nil
 }
 
-// join is Service.Join.
-func (f *followers) join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, error) {
+// Join is Service.Join.
+func (f *Followers) Join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, error) {
 	row, sub, err := f.subscribe(ctx, t, r, nil)
 	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {
 		return &unseenRun{f: f, run: row}, nil
@@ -196,17 +198,17 @@ func (f *followers) join(ctx context.Context, t id.Thread, r id.Run) (run.Follow
 	if err != nil {
 		return nil, err
 	}
-	if err := f.attempts.attempt(r).unsavedError(); err != nil && !row.Status.Over() {
+	if err := f.Attempts.Attempt(r).UnsavedErr(); err != nil && !row.Status.Over() {
 		if sub != nil {
 			sub.Close()
 		}
 		return nil, err
 	}
 	if !row.Status.Over() {
-		return f.follow(ctx, row, sub, following{so: f.attempts.attempt(r).reply()}), nil
+		return f.follow(ctx, row, sub, following{so: f.Attempts.Attempt(r).reply()}), nil
 	}
 	if sub != nil {
 		sub.Close()
 	}
-	return &endedRun{f: f, thread: t, look: f.overlay.Look(ctx, row.Graph, overlay.Wait)}, nil
+	return &endedRun{f: f, thread: t, look: f.Overlay.Look(ctx, row.Graph, overlay.Wait)}, nil
 }

@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"understudy/id"
 )
 
-// deferredStream is the stream of a deferred run. While no other client can know of the run there is one reader, which a bridge of its own serves: records
+// Deferred is the stream of a deferred run. While no other client can know of the run there is one reader, which a bridge of its own serves: records
 // that are not read yet go to disk as in any other. Once the run is written its records go through the bridge of the service.
-type deferredStream struct {
-	publisher *publisher
+type Deferred struct {
+	publisher *Publisher
 	thread    id.Thread
 	own       *bridge.Memory
 	sub       bridge.Subscription // of own
@@ -29,20 +29,20 @@ type deferredStream struct {
 // handedOver is the event of the record that ends the stream of a deferred run when it was written.
 const handedOver = "handed over"
 
-// deferStream makes the stream of a run on a new thread that is not written yet. Its records go there until hand or drop.
-func (p *publisher) deferStream(ctx context.Context, t id.Thread) (*deferredStream, error) {
-	own := bridge.NewMemory(p.streams)
+// DeferStream makes the stream of a run on a new thread that is not written yet. Its records go there until hand or drop.
+func (p *Publisher) DeferStream(ctx context.Context, t id.Thread) (*Deferred, error) {
+	own := bridge.NewMemory(p.Streams)
 	sub, err := own.Subscribe(ctx, t, nil)
 	if err != nil {
 		return nil, err
 	}
-	s := &deferredStream{publisher: p, thread: t, own: own, sub: sub}
+	s := &Deferred{publisher: p, thread: t, own: own, sub: sub}
 	p.deferred.Store(t, s)
 	return s, nil
 }
 
 // publish takes records. It returns false when they are the bridge's.
-func (b *deferredStream) publish(ctx context.Context, records []*bridge.Record) bool {
+func (b *Deferred) publish(ctx context.Context, records []*bridge.Record) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.bridged != nil {
@@ -54,13 +54,13 @@ func (b *deferredStream) publish(ctx context.Context, records []*bridge.Record) 
 	return true
 }
 
-// hand continues with a subscription of the service's bridge, whose offsets are to exceed those of the records so far. Without one it ends with
+// Hand continues with a subscription of the service's bridge, whose offsets are to exceed those of the records so far. Without one it ends with
 // an error when these were read.
-func (b *deferredStream) hand(ctx context.Context, sub bridge.Subscription, err error) {
-	defer b.drop()
+func (b *Deferred) Hand(ctx context.Context, sub bridge.Subscription, err error) {
+	defer b.Drop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.publisher.bridge.Advance(b.thread, b.last)
+	b.publisher.Bridge.Advance(b.thread, b.last)
 	_ = b.own.Publish(ctx, b.thread, []*bridge.Record{{Event: handedOver}}) // as above
 	b.err = err
 	if b.bridged = sub; sub == nil {
@@ -71,11 +71,11 @@ func (b *deferredStream) hand(ctx context.Context, sub bridge.Subscription, err 
 	}
 }
 
-// drop ends taking records: the run was never written, and has ended.
-func (b *deferredStream) drop() { b.publisher.deferred.Delete(b.thread) }
+// Drop ends taking records: the run was never written, and has ended.
+func (b *Deferred) Drop() { b.publisher.deferred.Delete(b.thread) }
 
 // Next implements bridge.Subscription.
-func (b *deferredStream) Next(ctx context.Context) ([]*bridge.Record, error) {
+func (b *Deferred) Next(ctx context.Context) ([]*bridge.Record, error) {
 	for !b.read {
 		records, err := b.sub.Next(ctx)
 		if err != nil {
@@ -99,16 +99,16 @@ func (b *deferredStream) Next(ctx context.Context) ([]*bridge.Record, error) {
 }
 
 // Replay implements bridge.Subscription: nothing was published before.
-func (b *deferredStream) Replay(context.Context) ([]*bridge.Record, error) { return nil, nil }
+func (b *Deferred) Replay(context.Context) ([]*bridge.Record, error) { return nil, nil }
 
 // Head implements bridge.Subscription.
-func (b *deferredStream) Head() bridge.Offset { return bridge.Offset{} }
+func (b *Deferred) Head() bridge.Offset { return bridge.Offset{} }
 
 // Gap implements bridge.Subscription.
-func (b *deferredStream) Gap(id.Run) bridge.Gap { return bridge.NoGap }
+func (b *Deferred) Gap(id.Run) bridge.Gap { return bridge.NoGap }
 
 // Close implements bridge.Subscription.
-func (b *deferredStream) Close() {
+func (b *Deferred) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

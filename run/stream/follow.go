@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -18,21 +18,32 @@ import (
 	"understudy/run"
 )
 
-// followers reads the streams of runs and threads for clients.
-type followers struct {
-	store     run.Store
-	bridge    bridge.Bridge
-	shared    bool // other servers work on the store
-	snapshots run.Snapshots
-	overlay   *overlay.Overlay
-	publisher *publisher
-	attempts  attempts
-	watches   *watches
-	forms     *forms
-	lease     time.Duration
-	started   time.Time                                                          // when this server began: what was streamed before only the database has
-	cancel    func(context.Context, id.Thread, []id.Run, run.Action, bool) error // Service.Cancel: cancels a run whose reader left
-	log       *slog.Logger
+// FollowersOptions are what followers are made of.
+type FollowersOptions struct {
+	Store     Store
+	Bridge    bridge.Bridge
+	Shared    bool // other servers work on the store
+	Snapshots run.Snapshots
+	Overlay   *overlay.Overlay // nil: readers see what the graph itself has
+	Publisher *Publisher
+	Attempts  Attempts
+	Watches   *Watches // nil: Bridge carries the records of all servers
+	Lease     time.Duration
+	Started   time.Time // when this server began: what was streamed before only the database has
+	// Cancel cancels a run whose reader left.
+	Cancel func(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
+	Log    *slog.Logger
+}
+
+// NewFollowers makes followers; close ends what they do.
+func NewFollowers(o FollowersOptions) *Followers {
+	return &Followers{FollowersOptions: o, forms: newForms(o.Store, o.Overlay, o.Log)}
+}
+
+// Followers reads the streams of runs and threads for clients.
+type Followers struct {
+	FollowersOptions
+	forms *forms
 }
 
 // following says how a run is followed.
@@ -50,7 +61,7 @@ type following struct {
 
 // runFollower follows one run by its stream.
 type runFollower struct {
-	f        *followers
+	f        *Followers
 	run      *run.Run
 	how      following
 	src      *source
@@ -71,15 +82,15 @@ type runFollower struct {
 }
 
 // follow makes a Follower of a subscription that sees the run's end; nil: the run is over.
-func (f *followers) follow(ctx context.Context, r *run.Run, sub bridge.Subscription, how following) *runFollower {
-	src := newSource(f.store, r.Thread, r.ID, sub, how.stored)
+func (f *Followers) follow(ctx context.Context, r *run.Run, sub bridge.Subscription, how following) *runFollower {
+	src := newSource(f.Store, r.Thread, r.ID, sub, how.stored)
 	rf := &runFollower{
-		f: f, run: r, how: how, src: src, read: f.watched(src, r), asResult: f.overlay.Look(ctx, r.Graph, overlay.Wait), stop: func() {}, so: how.so, seen: how.seen,
-		whole: whole{f: f, run: r, durable: sub != nil && f.shared && r.Durable(), at: how.at, known: how.known, stored: how.at.offset},
+		f: f, run: r, how: how, src: src, read: f.watched(src, r), asResult: f.Overlay.Look(ctx, r.Graph, overlay.Wait), stop: func() {}, so: how.so, seen: how.seen,
+		whole: whole{f: f, run: r, durable: sub != nil && f.Shared && r.Durable(), at: how.at, known: how.known, stored: how.at.offset},
 	}
-	rf.shown = f.forms.overlaid(r.Thread, always(f.overlay.Look(ctx, r.Graph, overlay.Stream)), rf.next)
+	rf.shown = f.forms.overlaid(r.Thread, always(f.Overlay.Look(ctx, r.Graph, overlay.Stream)), rf.next)
 	if sub != nil {
-		rf.stop = f.watches.watch(r)
+		rf.stop = f.Watches.watch(r)
 	}
 	return rf
 }
@@ -189,7 +200,7 @@ func (rf *runFollower) Result(ctx context.Context) (run.Result, error) {
 		}
 		if (errors.Is(err, bridge.ErrSlow) || errors.Is(err, bridge.ErrInterrupted)) && !rf.run.Kwargs.Temporary {
 			// The stream lost records, or there are none for a while. Only the end is wanted, and the database has it.
-			again, err := rf.f.join(ctx, rf.run.Thread, rf.run.ID)
+			again, err := rf.f.Join(ctx, rf.run.Thread, rf.run.ID)
 			if err != nil {
 				return run.Result{}, err
 			}
@@ -225,12 +236,12 @@ func (rf *runFollower) Close(left bool) {
 const leaveTime = 30 * time.Second
 
 // cancelAfterLeave cancels a run whose reader has gone: the request that asked for it is over, so the work has a context of its own.
-func (f *followers) cancelAfterLeave(r *run.Run) {
+func (f *Followers) cancelAfterLeave(r *run.Run) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
-	err := f.cancel(ctx, r.Thread, []id.Run{r.ID}, run.CancelInterrupt, false)
+	err := f.Cancel(ctx, r.Thread, []id.Run{r.ID}, run.CancelInterrupt, false)
 	if err != nil && !fault.Is(err, fault.NotFound) {
-		f.log.Error("cannot cancel a run whose reader left", "run_id", r.ID, "error", err)
+		f.Log.Error("cannot cancel a run whose reader left", "run_id", r.ID, "error", err)
 	}
 }
 
@@ -249,12 +260,12 @@ func matches(event string, modes []string) bool {
 
 // subscribe subscribes first and reads the run then, so that its end cannot fall between the two. Of a run that is over it needs no
 // subscription, and returns none while streams are interrupted; of another run it returns the row with bridge.ErrInterrupted then.
-func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*run.Run, bridge.Subscription, error) {
+func (f *Followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (*run.Run, bridge.Subscription, error) {
 	sub, interrupted := f.subscribeRun(ctx, t, r, from)
 	if interrupted != nil && !errors.Is(interrupted, bridge.ErrInterrupted) {
 		return nil, nil, fmt.Errorf("subscribe: %w", interrupted)
 	}
-	row, err := f.store.Run(ctx, t, r)
+	row, err := f.Store.Run(ctx, t, r)
 	if err != nil {
 		if sub != nil {
 			sub.Close()
@@ -289,15 +300,15 @@ func (f *followers) subscribe(ctx context.Context, t id.Thread, r id.Run, from *
 
 // subscribeRun subscribes to the stream of a thread for one of its runs. With bridge.ErrInterrupted it may also return a
 // subscription, which is interrupted unless it crosses.
-func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
-	if f.publisher.failover == nil {
-		return f.bridge.Subscribe(ctx, t, from)
+func (f *Followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset) (bridge.Subscription, error) {
+	if f.Publisher.failover == nil {
+		return f.Bridge.Subscribe(ctx, t, from)
 	}
-	entry := f.publisher.failover.follow(r) // first, so that everything published from now on is kept
-	last, offset := f.publisher.failover.lastOf(entry)
-	sub, err := f.bridge.Subscribe(ctx, t, from)
+	entry := f.Publisher.failover.follow(r) // first, so that everything published from now on is kept
+	last, offset := f.Publisher.failover.lastOf(entry)
+	sub, err := f.Bridge.Subscribe(ctx, t, from)
 	if err != nil && !errors.Is(err, bridge.ErrInterrupted) {
-		f.publisher.failover.unfollow(entry)
+		f.Publisher.failover.unfollow(entry)
 		return nil, err
 	}
 	return f.runSubscription(r, entry, sub, last, offset), err
@@ -305,10 +316,10 @@ func (f *followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, fro
 
 var errNoRun = fault.New(fault.NotFound, "Run not found")
 
-// joinStream is Service.JoinStream.
-func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
+// JoinStream is Service.JoinStream.
+func (f *Followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
 	if t == "" { // a stateless run is named by its id alone
-		row, err := f.store.Run(ctx, "", r)
+		row, err := f.Store.Run(ctx, "", r)
 		if fault.Is(err, fault.NotFound) {
 			return nil, errNoRun
 		}
@@ -330,7 +341,7 @@ func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from 
 		}
 		if row.Kwargs.Resumable && from != nil {
 			at := mark{offset: *from}
-			if f.shared {
+			if f.Shared {
 				if at, _, err = f.locate(ctx, row, *from); err != nil {
 					return nil, err
 				}
@@ -344,12 +355,12 @@ func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from 
 			return announce(ctx, row, *from, sub)
 		}
 		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
-		stored := !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.started))
+		stored := !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.Started))
 		if stored {
-			f.publisher.flushRecords(ctx)
+			f.Publisher.FlushRecords(ctx)
 		}
 		how.at, how.seen = mark{offset: *from}, *from
-		if f.shared {
+		if f.Shared {
 			if how.at, how.known, err = f.locate(ctx, row, *from); err != nil {
 				sub.Close()
 				return nil, err
@@ -365,14 +376,14 @@ func (f *followers) joinStream(ctx context.Context, t id.Thread, r id.Run, from 
 	return f.follow(ctx, row, sub, how), nil
 }
 
-// streamThread is Service.StreamThread.
-func (f *followers) streamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (run.Follower, error) {
-	sub, err := f.bridge.Subscribe(ctx, t, from)
+// StreamThread is Service.StreamThread.
+func (f *Followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (run.Follower, error) {
+	sub, err := f.Bridge.Subscribe(ctx, t, from)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	tf := &threadFollower{
-		f: f, thread: t, src: newSource(f.store, t, "", sub, from), stop: f.watches.watchThread(t), places: map[id.Run]place{},
+		f: f, thread: t, src: newSource(f.Store, t, "", sub, from), stop: f.Watches.watchThread(t), places: map[id.Run]place{},
 		all: len(modes) == 0 || slices.Contains(modes, "run_modes"), lifecycle: slices.Contains(modes, "lifecycle"), states: slices.Contains(modes, stateUpdate),
 	}
 	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
@@ -381,18 +392,18 @@ func (f *followers) streamThread(ctx context.Context, t id.Thread, from *bridge.
 		tf.seen = *from
 	}
 	tf.shown = f.forms.overlaid(t, func(ctx context.Context) (overlay.Look, error) {
-		row, err := f.store.Thread(ctx, t)
+		row, err := f.Store.Thread(ctx, t)
 		if err != nil {
 			return overlay.Look{}, fmt.Errorf("thread %s: %w", t, err)
 		}
-		return f.overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
+		return f.Overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
 	}, tf.next)
 	return tf, nil
 }
 
 // threadFollower follows all runs of a thread.
 type threadFollower struct {
-	f      *followers
+	f      *Followers
 	thread id.Thread
 	src    *source
 	shown  reader // records as the client sees them
@@ -467,7 +478,7 @@ func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	records = append(records, tf.f.publisher.terminal(&run.Run{ID: tf.far[0]}))
+	records = append(records, tf.f.Publisher.Terminal(&run.Run{ID: tf.far[0]}))
 	tf.far = tf.far[1:]
 	return records, nil
 }
@@ -481,7 +492,7 @@ func (tf *threadFollower) wants(event string) bool {
 
 // Result implements Follower: a thread has none.
 func (tf *threadFollower) Result(context.Context) (run.Result, error) {
-	return run.Result{Values: null}, nil
+	return run.Result{Values: nullJSON}, nil
 }
 
 // Settle implements Follower.
@@ -496,15 +507,15 @@ func (tf *threadFollower) Close(bool) {
 // stateUpdate is the event, and the mode, for state that a client has written.
 const stateUpdate = "state_update"
 
-// awaitEnd waits until a run that another instance executes has stopped.
-func (f *followers) awaitEnd(ctx context.Context, t id.Thread, r id.Run) error {
+// AwaitEnd waits until a run that another instance executes has stopped.
+func (f *Followers) AwaitEnd(ctx context.Context, t id.Thread, r id.Run) error {
 	return f.await(ctx, t, r, func(now run.Status) bool { return now != run.Running })
 }
 
 // await looks a run up until its status is one that is waited for, or the run is gone.
-func (f *followers) await(ctx context.Context, t id.Thread, r id.Run, reached func(run.Status) bool) error {
+func (f *Followers) await(ctx context.Context, t id.Thread, r id.Run, reached func(run.Status) bool) error {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		row, err := f.store.Run(ctx, t, r)
+		row, err := f.Store.Run(ctx, t, r)
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		}
@@ -515,7 +526,7 @@ func (f *followers) await(ctx context.Context, t id.Thread, r id.Run, reached fu
 		case reached(row.Status):
 			return nil
 		}
-		if err := f.attempts.attempt(r).unsavedError(); err != nil {
+		if err := f.Attempts.Attempt(r).UnsavedErr(); err != nil {
 			return err
 		}
 		select {

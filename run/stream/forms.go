@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"understudy/id"
 	"understudy/internal/cache"
 	"understudy/internal/jsonobj"
-	"understudy/run"
 )
 
 // formsBytes bounds the records that are kept in another form.
@@ -26,7 +25,7 @@ const formsBytes = 32 << 20
 
 // forms shows records as readers with the overlay see them. It keeps them in the forms that readers asked for last, within bounds.
 type forms struct {
-	store   run.Store
+	store   Store
 	overlay *overlay.Overlay // nil: readers see what the graph itself has
 	log     *slog.Logger
 	kept    *cache.Cache[string, *bridge.Record]
@@ -48,7 +47,7 @@ type making struct {
 // makeTime bounds how long a record is made.
 const makeTime = 30 * time.Second
 
-func newForms(store run.Store, o *overlay.Overlay, log *slog.Logger) *forms {
+func newForms(store Store, o *overlay.Overlay, log *slog.Logger) *forms {
 	return &forms{store: store, overlay: o, log: log, kept: cache.New[string, *bridge.Record](formsBytes), making: map[string]*making{}}
 }
 
@@ -286,11 +285,11 @@ func same(a json.RawMessage, b []byte) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// forget has records of a thread shown anew, whose transcript was changed where it stood.
-func (f *followers) forget(t id.Thread) { f.forms.forget(t) }
+// Forget has records of a thread shown anew, whose transcript was changed where it stood.
+func (f *Followers) Forget(t id.Thread) { f.forms.forget(t) }
 
-// close ends what is being done for several readers, and waits for it.
-func (f *followers) close() { f.forms.close() }
+// Close ends what is being done for several readers, and waits for it.
+func (f *Followers) Close() { f.forms.close() }
 
 // forget drops the records of a thread whose transcript was changed where it stood.
 func (f *forms) forget(t id.Thread) {

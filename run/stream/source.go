@@ -1,4 +1,4 @@
-package service
+package stream
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // source returns to one reader the records of a thread in order, each once: those kept above an offset, from the live stream and, what that does not
 // have any more, from the database; then those that come. Not safe for concurrent use.
 type source struct {
-	store  run.Store
+	store  Store
 	thread id.Thread
 	run    id.Run              // whose records are wanted of the database; "" all
 	sub    bridge.Subscription // nil: nothing comes any more
@@ -33,7 +33,7 @@ type source struct {
 }
 
 // newSource reads from a subscription, which may be nil, and with stored also what the database has above that offset.
-func newSource(store run.Store, t id.Thread, r id.Run, sub bridge.Subscription, stored *bridge.Offset) *source {
+func newSource(store Store, t id.Thread, r id.Run, sub bridge.Subscription, stored *bridge.Offset) *source {
 	src := &source{store: store, thread: t, run: r, sub: sub, replayed: sub == nil}
 	if stored == nil {
 		return src
@@ -125,11 +125,11 @@ func (src *source) close() {
 // watched reads the records of a source for a run that is followed. Its terminal record may never arrive: the server that executed it may have died
 // before it was published. So when nothing has come for a while the run is looked up, and when it is over and still nothing comes: bridge.ErrInterrupted, for the
 // reader to come again.
-func (f *followers) watched(src *source, r *run.Run) reader {
-	if !f.shared {
+func (f *Followers) watched(src *source, r *run.Run) reader {
+	if !f.Shared {
 		return src.next // who dies takes the readers along
 	}
-	quiet := f.lease / 2
+	quiet := f.Lease / 2
 	over := false
 	look := time.Now().Add(quiet)
 	return func(ctx context.Context) ([]*bridge.Record, error) {
@@ -155,11 +155,11 @@ func (f *followers) watched(src *source, r *run.Run) reader {
 var errQuiet = errors.New("nothing has come for a while")
 
 // isOver reports whether a run has ended, as far as can be seen.
-func (f *followers) isOver(ctx context.Context, r *run.Run) bool {
-	if f.attempts.attempt(r.ID) != nil {
+func (f *Followers) isOver(ctx context.Context, r *run.Run) bool {
+	if f.Attempts.Attempt(r.ID) != nil {
 		return false
 	}
-	row, err := f.store.Run(ctx, r.Thread, r.ID)
+	row, err := f.Store.Run(ctx, r.Thread, r.ID)
 	return fault.Is(err, fault.NotFound) || err == nil && row.Status.Over()
 }
 
@@ -189,7 +189,7 @@ func toldWhole(r *run.Run, modes []string) bool {
 // announce follows a run of which something is missing: it says so, and ends. The run continues.
 func announce(ctx context.Context, r *run.Run, requested bridge.Offset, sub bridge.Subscription) (run.Follower, error) {
 	defer sub.Close()
-	earliest := null
+	earliest := nullJSON
 	for earliest[0] == 'n' {
 		records, err := sub.Replay(ctx)
 		if err != nil {
@@ -205,7 +205,7 @@ func announce(ctx context.Context, r *run.Run, requested bridge.Offset, sub brid
 			}
 		}
 	}
-	latest := null
+	latest := nullJSON
 	if head := sub.Head(); head != (bridge.Offset{}) {
 		latest = []byte(`"` + head.String() + `"`)
 	}

@@ -1,0 +1,94 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+// Attempt is one claim of a run, as those see it who publish and who read its records. It is safe for concurrent use.
+type Attempt struct {
+	Run     *run.Run      // as claimed; not changed afterwards
+	numbers *atomic.Int64 // of the records that it has published; nil: it is not executed here, and they get none
+
+	// The reply so far. The execution publishes and folds a record under the lock, so that a reader who has subscribed before it reads
+	// has every record either here or in its stream. It waits for the database without the lock.
+	mu sync.Mutex
+	so reply
+
+	unsavedOnce sync.Once
+	unsavedDone chan struct{} // closed when the end could not be written for a lease
+	unsavedErr  error         // set before unsavedDone is closed
+}
+
+// NewAttempt is an attempt that is executed here.
+func NewAttempt(r *run.Run) *Attempt {
+	return &Attempt{Run: r, numbers: &atomic.Int64{}, unsavedDone: make(chan struct{})}
+}
+
+// The end of a run that cannot be written, because the disk is full or the database is away, is retried until it can. Who waits for the result is not
+// kept waiting: after a lease it is told why there is none.
+
+// UnsavedLog is the line of the log for each attempt to write the end of a run that failed.
+const UnsavedLog = "writing the end of a run failed; retrying"
+
+// unsavedEnd is the event of a record that tells waiting clients, on all servers, that the end of a run cannot be written. Data is the message. It is not sent
+// to clients of streams.
+const unsavedEnd = "end_not_saved"
+
+// AttemptElsewhere is an attempt that was executed on another server, or not at all.
+func AttemptElsewhere(r *run.Run) *Attempt { return &Attempt{Run: r} }
+
+// Attempts are those that this server executes.
+type Attempts interface {
+	// attempt returns the attempt of a run that is executed here; nil: none is.
+	Attempt(r id.Run) *Attempt
+}
+
+// reply is what the attempt has answered so far; the zero reply for nil.
+func (a *Attempt) reply() reply {
+	if a == nil {
+		return reply{}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.so
+}
+
+// PublishUnsaved tells those who wait for the result of a run why there is none. It is called with each failure, for others may have come since.
+func (p *Publisher) PublishUnsaved(ctx context.Context, a *Attempt, cause error) {
+	why := "an internal error occurred"
+	var f *fault.Error
+	if errors.As(cause, &f) && f.Kind != fault.Internal {
+		why = f.Message
+	}
+	text := fmt.Sprintf("The run has stopped, but its end cannot be saved: %s. The server retries until it can. Its log has the details: %q", why, UnsavedLog)
+	a.unsavedOnce.Do(func() {
+		a.unsavedErr = fault.New(fault.Unavailable, text)
+		close(a.unsavedDone)
+	})
+	p.Publish(ctx, a, &bridge.Record{Run: a.Run.ID, Event: unsavedEnd, Data: []byte(text), Ephemeral: true})
+}
+
+// Unsaved is closed when the end could not be written for a lease.
+func (a *Attempt) Unsaved() <-chan struct{} { return a.unsavedDone }
+
+// UnsavedErr returns why the end could not be written for a lease; nil when it could, or is not to be written.
+func (a *Attempt) UnsavedErr() error {
+	if a == nil {
+		return nil
+	}
+	select {
+	case <-a.unsavedDone:
+		return a.unsavedErr
+	default:
+		return nil
+	}
+}
