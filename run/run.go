@@ -61,7 +61,7 @@ type Run struct {
 	EndedAt      time.Time // zero: not over
 	Attempt      int       // number of claims so far; fences writes
 	Failures     int       // how often a worker died under it since it saved a checkpoint
-	Crashes      int       // servers that died while they executed it, since it saved a checkpoint; see crash.go
+	Crashes      int       // servers that died while they executed it, since it saved a checkpoint; see package run/crash
 	Turn         Turn      // whether its server executes it as the only suspect
 	Passed       bool      // a checkpoint was saved by it: a later attempt continues from there
 	Owner        string    // instance that holds the lease; "" when none

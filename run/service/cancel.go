@@ -2,23 +2,14 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
-)
-
-// Why an execution was stopped: causes of its context.
-var (
-	errCancelled = errors.New("the run was cancelled")
-	errGone      = errors.New("the run or its thread was deleted")
-	errShutdown  = fmt.Errorf("the server shuts down: %w", graph.ErrHandedOver)
-	errTimeout   = errors.New("the run took longer than it may")
-	errLost      = fmt.Errorf("another instance has taken the run over: %w", graph.ErrHandedOver)
+	"understudy/run/execute"
+	"understudy/run/settle"
 )
 
 // errNoneToCancel is the answer to a cancellation that names no run.
@@ -101,7 +92,7 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 	var stopped []id.Run
 	var unsettled []id.Thread
 	now := s.Now()
-	err := s.settler.writeReading(ctx, func(tx run.Tx, read *readings) error {
+	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		ended, stopped, unsettled = nil, nil, nil
 		matched, err := match(tx)
 		if err != nil {
@@ -113,22 +104,22 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 			} else {
 				ended = append(ended, r)
 			}
-			if err := s.settler.markCancelled(tx, read, r, action, now); err != nil {
+			if err := s.settler.MarkCancelled(tx, read, r, action, now); err != nil {
 				return fmt.Errorf("cancel run %s: %w", r.ID, err)
 			}
 		}
-		unsettled, err = s.settler.settleEnded(tx, ended)
+		unsettled, err = s.settler.SettleEnded(tx, ended)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	here, elsewhere := s.executor.stop(stopped, errCancelled)
+	here, elsewhere := s.executor.Stop(stopped, execute.ErrCancelled)
 	// The cancel is true; what follows from it is done even if the client goes away.
 	after := context.WithoutCancel(ctx)
-	s.executor.tellInterrupted(after, ended)
+	s.executor.TellInterrupted(after, ended)
 	for _, t := range unsettled {
-		if err := s.settler.settleLater(after, t); err != nil {
+		if err := s.settler.SettleLater(after, t); err != nil {
 			return err
 		}
 	}
@@ -136,7 +127,7 @@ func (s *Service) cancel(ctx context.Context, action run.Action, wait bool, matc
 		return nil
 	}
 	for _, ex := range here {
-		if err := ex.wait(ctx); err != nil {
+		if err := ex.Wait(ctx); err != nil {
 			return err
 		}
 	}

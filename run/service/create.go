@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"understudy/run/stream"
 
 	"understudy/assistant"
 	"understudy/id"
@@ -18,6 +17,9 @@ import (
 	"understudy/run"
 	"understudy/run/completion"
 	"understudy/run/cron"
+	"understudy/run/execute"
+	"understudy/run/settle"
+	"understudy/run/stream"
 	"understudy/thread"
 )
 
@@ -75,7 +77,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 	free := s.slots.Reserve(len(reqs)) // until it is given back, Run waits for what is launched here
 	defer func() { s.slots.Release(free) }()
 	var done []created
-	err := s.settler.writeReading(ctx, func(tx run.Tx, read *readings) error {
+	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		s.undo(done) // an attempt
 		done = done[:0]
 		left := free
@@ -105,9 +107,9 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 		s.displace(ctx, &c)
 		if c.claimed != nil {
 			free--
-			s.executor.launch(c.claimed)
+			s.executor.Launch(c.claimed)
 		} else {
-			s.queue.queued()
+			s.queue.Queued()
 		}
 	}
 	sub.Started(ctx)
@@ -117,7 +119,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 // CreateIn calls fn in a transaction, in which add makes runs that no client follows; fn may be called again.
 func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.Add) error) error {
 	var made []created
-	err := s.settler.writeReading(ctx, func(tx run.Tx, read *readings) error {
+	err := s.settler.Write(ctx, func(tx run.Tx, read *settle.Readings) error {
 		made = made[:0]
 		return fn(tx, func(t id.Thread, a id.Assistant, stateless bool, req *run.Request) error {
 			c, err := s.insert(tx, read, t, a, stateless, req, false)
@@ -132,22 +134,22 @@ func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.
 		s.displace(ctx, &made[i])
 	}
 	if len(made) > 0 {
-		s.queue.queued()
+		s.queue.Queued()
 	}
 	return nil
 }
 
 // displace notifies, after the commit, followers of the runs that the strategy of a new run ended, and stops those that are being executed.
 func (s *Service) displace(ctx context.Context, c *created) {
-	s.executor.tellInterrupted(ctx, c.ended)
-	s.executor.stop(c.stopped, errCancelled)
+	s.executor.TellInterrupted(ctx, c.ended)
+	s.executor.Stop(c.stopped, execute.ErrCancelled)
 }
 
 // undo returns the places of claims that were not committed.
 func (s *Service) undo(all []created) {
 	for _, c := range all {
 		if c.claimed != nil && s.slots.Leave(c.claimed.Graph) {
-			s.queue.wakeUp()
+			s.queue.WakeUp()
 		}
 	}
 }
@@ -164,7 +166,7 @@ func (s *Service) ResolveAssistant(name string) (id.Assistant, error) {
 }
 
 // insert writes one run, and claims it when it may start at once.
-func (s *Service) insert(tx run.Tx, read *readings, t id.Thread, a id.Assistant, stateless bool, req *run.Request, mayClaim bool) (created, error) {
+func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Assistant, stateless bool, req *run.Request, mayClaim bool) (created, error) {
 	var c created
 	run.Expect(tx, func(e run.Expecting) {
 		if stateless { // whose thread is made for it
@@ -238,7 +240,7 @@ func (s *Service) insert(tx run.Tx, read *readings, t id.Thread, a id.Assistant,
 			} else {
 				c.ended = append(c.ended, other)
 			}
-			if err := s.settler.markCancelled(tx, read, other, action, now); err != nil {
+			if err := s.settler.MarkCancelled(tx, read, other, action, now); err != nil {
 				return c, err
 			}
 		case other.Status == run.Running:
@@ -251,7 +253,7 @@ func (s *Service) insert(tx run.Tx, read *readings, t id.Thread, a id.Assistant,
 	shown := *r
 	c.run = &shown
 	if mayClaim && !running && !ahead && req.After <= 0 && s.slots.Enter(r.Graph) {
-		s.queue.claim(r, row, now)
+		s.queue.Claim(r, row, now)
 		c.claimed = r
 	}
 	if fresh {

@@ -38,10 +38,10 @@ func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessa
 func (s *Service) Crons() *cron.Crons { return s.crons }
 
 // Load returns how many runs this server executes, at most and now.
-func (s *Service) Load() (most, used int) { return s.queue.load() }
+func (s *Service) Load() (most, used int) { return s.queue.Load() }
 
 // Queue returns the state of the queue of all servers.
-func (s *Service) Queue(ctx context.Context) (run.Queue, error) { return s.queue.state(ctx) }
+func (s *Service) Queue(ctx context.Context) (run.Queue, error) { return s.queue.State(ctx) }
 
 // Completion returns the completion data of a run that is over; nil while it is not.
 func (s *Service) Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error) {

@@ -1,5 +1,5 @@
-// Package service owns the life of a run: create, queue, claim, execute, record, cancel, join; and crons and webhooks.
-// The table of runs is the queue, and the database the control plane.
+// Package service is the way into runs: it creates, cancels and deletes them, and puts together the packages that do the rest. In the order of their imports:
+// run/queue claims, run/execute executes, run/settle writes what an end means for the thread, run/stream carries the records; run/cron makes runs by schedule.
 package service
 
 import (
@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-	"understudy/run/stream"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -25,8 +24,12 @@ import (
 	"understudy/run"
 	"understudy/run/clock"
 	"understudy/run/cron"
+	"understudy/run/execute"
+	"understudy/run/queue"
+	"understudy/run/settle"
 	"understudy/run/signals"
 	"understudy/run/slots"
+	"understudy/run/stream"
 	"understudy/run/webhook"
 	"understudy/thread"
 )
@@ -66,28 +69,22 @@ type Options struct {
 	Limits map[string]int
 }
 
-const (
-	maxFailures = 3
-	// streamBlock is how far ahead of the clock a thread's offsets may go before the next heartbeat reserves more.
-	streamBlock = 60 * time.Second
-)
-
 // Service creates, cancels and deletes runs. Its parts do the rest.
 type Service struct {
 	Options
 	log *slog.Logger
 
-	clock      *clock.Clock      // behind Now: the database's when other servers work on the Store
-	slots      *slots.Slots      // places to execute runs in
-	executions *executions       // the runs that this server executes
-	signals    *signals.Sender   // to other servers; nil: there are none
-	watches    *stream.Watches   // of runs that other servers execute; nil: the bridge carries their records
-	publisher  *stream.Publisher // of records
-	followers  *stream.Followers // of records
-	settler    *settler          // of threads, when runs end
-	executor   *executor         // of claimed runs
-	queue      *queue            // of runs that are due
-	crons      *cron.Crons       // schedules
+	clock      *clock.Clock        // behind Now: the database's when other servers work on the Store
+	slots      *slots.Slots        // places to execute runs in
+	executions *execute.Executions // the runs that this server executes
+	signals    *signals.Sender     // to other servers; nil: there are none
+	watches    *stream.Watches     // of runs that other servers execute; nil: the bridge carries their records
+	publisher  *stream.Publisher   // of records
+	followers  *stream.Followers   // of records
+	settler    *settle.Settler     // of threads, when runs end
+	executor   *execute.Executor   // of claimed runs
+	queue      *queue.Queue        // of runs that are due
+	crons      *cron.Crons         // schedules
 	webhooks   *webhook.Sender
 	quit       chan struct{} // closed when the grace period is over
 }
@@ -124,7 +121,7 @@ func New(o Options) *Service {
 	if o.Webhooks == nil {
 		o.Webhooks = &webhook.Policy{}
 	}
-	s := &Service{Options: o, log: o.Logger, executions: newExecutions(), quit: make(chan struct{})}
+	s := &Service{Options: o, log: o.Logger, executions: execute.NewExecutions(), quit: make(chan struct{})}
 	var databaseTime func(context.Context) (time.Time, error)
 	shared, _ := o.Store.(run.Shared)
 	if shared != nil {
@@ -142,19 +139,19 @@ func New(o Options) *Service {
 	s.publisher = stream.NewPublisher(stream.PublisherOptions{
 		Store: o.Store, Bridge: o.Bridge, Streams: o.Streams, Shared: shared != nil, Signals: s.signals, Log: s.log, Quit: s.quit,
 	})
-	s.settler = newSettler(settlerOptions{Store: o.Store, Snapshots: o.Snapshots, Overlay: o.Overlay, Now: s.Now})
+	s.settler = settle.New(settle.Options{Store: o.Store, Snapshots: o.Snapshots, Overlay: o.Overlay, Now: s.Now})
 	s.followers = stream.NewFollowers(stream.FollowersOptions{
 		Store: o.Store, Bridge: o.Bridge, Shared: shared != nil, Snapshots: o.Snapshots, Overlay: o.Overlay, Publisher: s.publisher,
 		Attempts: s.executions, Watches: s.watches, Lease: o.Lease, Started: s.Now(), Cancel: s.Cancel, Log: s.log,
 	})
-	s.executor = newExecutor(executorOptions{
+	s.executor = execute.New(execute.Options{
 		Store: o.Store, Shared: shared != nil, Graphs: o.Graphs, Snapshots: o.Snapshots, Items: o.Items, Backfill: o.Backfill, Overlay: o.Overlay,
 		Wire: o.Wire, Policy: s.Webhooks, Now: s.Now, Instance: o.Instance, Lease: o.Lease, Timeout: o.Timeout, Version: o.ServerVersion, URL: o.URL,
 		Log: s.log, Tracer: o.Tracer, Registry: o.Registry, Quit: s.quit,
 		Slots: s.slots, Executions: s.executions, Publisher: s.publisher, Followers: s.followers, Settler: s.settler, Signals: s.signals, Webhooks: s.webhooks,
-		Queued: func() { s.queue.queued() },
+		Queued: func() { s.queue.Queued() },
 	})
-	s.queue = newQueue(queueOptions{
+	s.queue = queue.New(queue.Options{
 		Store: o.Store, Shared: shared, Bridge: o.Bridge, Graphs: o.Graphs, Clock: s.clock, Instance: o.Instance, Lease: o.Lease,
 		ResumableTTL: o.ResumableTTL, Log: s.log, Registry: o.Registry, Slots: s.slots, Executions: s.executions, Executor: s.executor, Settler: s.settler,
 		Signals: s.signals, Watches: s.watches, Wake: wake,
@@ -181,7 +178,7 @@ func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
 	keeping.Go(func() { s.publisher.KeepRecords(work) })
 	defer keeping.Wait()
 	defer stop()
-	return s.queue.recover(ctx, busy)
+	return s.queue.Recover(ctx, busy)
 }
 
 // Run executes runs, fires crons and sends webhooks until ctx ends. Then it claims nothing more, gives running runs the grace period,
@@ -195,18 +192,18 @@ func (s *Service) Run(ctx context.Context) error {
 	last.Go(func() { s.publisher.Run(work) })
 	last.Go(func() { s.signals.Run(work) })
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.queue.run(gctx) })
+	g.Go(func() error { return s.queue.Run(gctx) })
 	g.Go(func() error { return s.watches.Run(gctx) })
 	g.Go(func() error { return s.crons.Run(gctx) })
 	g.Go(func() error { return s.webhooks.Run(gctx) })
 	err := g.Wait()
 
 	s.slots.Close()
-	s.executions.close()
+	s.executions.Close()
 	ended := make(chan struct{})
 	go func() {
 		<-s.slots.Idle() // a run that is being created has a slot before it has an execution
-		s.executions.running.Wait()
+		s.executions.Wait()
 		close(ended)
 	}()
 	grace := time.NewTimer(s.Grace)
@@ -218,12 +215,12 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ended:
 			waiting = false
 		case <-beats.C:
-			if err := s.queue.renew(work); err != nil {
+			if err := s.queue.Renew(work); err != nil {
 				s.log.ErrorContext(work, "background task failed; retrying", "part", "leases", "error", err)
 			}
 		case <-grace.C:
 			close(s.quit)
-			s.executions.cancelAll("", errShutdown)
+			s.executions.CancelAll("", execute.ErrShutdown)
 		}
 	}
 	s.publisher.Close()
@@ -353,10 +350,10 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err != nil {
 			return err
 		}
-		if err := rollback(tx, row, s.Now()); err != nil {
+		if err := settle.Rollback(tx, row, s.Now()); err != nil {
 			return err
 		}
-		_, err = s.settler.settleIn(tx, t, nil, nil, false, s.Now())
+		_, err = s.settler.SettleIn(tx, t, nil, nil, false, s.Now())
 		settled = err == nil
 		if errors.Is(err, checkpointer.ErrUndescribed) {
 			return nil
@@ -372,12 +369,12 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	if settled {
 		return nil
 	}
-	return s.settler.settle(ctx, t, nil)
+	return s.settler.Settle(ctx, t, nil)
 }
 
 // ThreadDeleted stops executions and followers of a thread that was deleted. It waits for neither, and for a slow Redis some seconds at most.
 func (s *Service) ThreadDeleted(t id.Thread) {
-	s.executions.cancelAll(t, errGone)
+	s.executions.CancelAll(t, execute.ErrGone)
 	s.signals.Send(run.Signal{Thread: t})
 	// Who follows a pending run of it must not wait for ever: a terminal record without a run ends all followers.
 	ctx := context.Background() // the deletion is committed, whatever becomes of its request

@@ -14,7 +14,6 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
 	"understudy/run"
 )
 
@@ -316,7 +315,8 @@ func (f *Followers) subscribeRun(ctx context.Context, t id.Thread, r id.Run, fro
 
 var errNoRun = fault.New(fault.NotFound, "Run not found")
 
-// JoinStream is Service.JoinStream.
+// JoinStream follows the records of a run above an offset; from nil: only what comes from now on. The run is not cancelled when the reader leaves
+// unless cancelOnLeave.
 func (f *Followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
 	if t == "" { // a stateless run is named by its id alone
 		row, err := f.Store.Run(ctx, "", r)
@@ -374,134 +374,6 @@ func (f *Followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from 
 		}
 	}
 	return f.follow(ctx, row, sub, how), nil
-}
-
-// StreamThread is Service.StreamThread.
-func (f *Followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.Offset, modes []string) (run.Follower, error) {
-	sub, err := f.Bridge.Subscribe(ctx, t, from)
-	if err != nil {
-		return nil, fmt.Errorf("subscribe: %w", err)
-	}
-	tf := &threadFollower{
-		f: f, thread: t, src: newSource(f.Store, t, "", sub, from), stop: f.Watches.watchThread(t), places: map[id.Run]place{},
-		all: len(modes) == 0 || slices.Contains(modes, "run_modes"), lifecycle: slices.Contains(modes, "lifecycle"), states: slices.Contains(modes, stateUpdate),
-	}
-	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
-	request := ctx
-	if from != nil {
-		tf.seen = *from
-	}
-	tf.shown = f.forms.overlaid(t, func(ctx context.Context) (overlay.Look, error) {
-		row, err := f.Store.Thread(ctx, t)
-		if err != nil {
-			return overlay.Look{}, fmt.Errorf("thread %s: %w", t, err)
-		}
-		return f.Overlay.Look(request, jsonobj.Of(row.Metadata).Text("graph_id"), overlay.Stream), nil
-	}, tf.next)
-	return tf, nil
-}
-
-// threadFollower follows all runs of a thread.
-type threadFollower struct {
-	f      *Followers
-	thread id.Thread
-	src    *source
-	shown  reader // records as the client sees them
-	stop   func() // watching for ends elsewhere
-
-	all, lifecycle, states bool // what is wanted
-
-	seen   bridge.Offset    // of the last record
-	places map[id.Run]place // of the last record of each run that has not ended
-	far    []id.Run         // ended on other servers
-	gone   bool             // the thread was deleted
-}
-
-// Next implements Follower.
-func (tf *threadFollower) Next(ctx context.Context) ([]*bridge.Record, error) { return tf.shown(ctx) }
-
-// next returns the next records as the graphs have them.
-func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
-	for !tf.gone {
-		records, err := tf.read(ctx)
-		if err != nil {
-			return nil, err
-		}
-		var out []*bridge.Record
-		for _, rec := range records {
-			switch rec.Event {
-			case elsewhere:
-				tf.far = append(tf.far, rec.Run)
-				continue
-			case unsavedEnd:
-				continue
-			}
-			if rec.Kept && !tf.isNew(rec) {
-				continue
-			}
-			if rec.Kind == bridge.Terminal && rec.Run == "" {
-				tf.gone = true
-				break
-			}
-			if tf.wants(rec.Event) {
-				out = append(out, rec)
-			}
-		}
-		if len(out) > 0 {
-			return out, nil
-		}
-	}
-	return nil, io.EOF
-}
-
-// isNew reports whether a kept record was not returned before. The live stream and the database may have it under different offsets.
-func (tf *threadFollower) isNew(rec *bridge.Record) bool {
-	if !after(rec.Offset, tf.seen) || rec.Index > 0 && !tf.places[rec.Run].before(placeOf(rec)) {
-		return false
-	}
-	tf.seen = rec.Offset
-	switch {
-	case rec.Kind == bridge.Terminal:
-		delete(tf.places, rec.Run)
-	case rec.Index > 0:
-		tf.places[rec.Run] = placeOf(rec)
-	}
-	return true
-}
-
-// read returns what is next: of the stream, or what is known of a run that has ended on another server.
-func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
-	if len(tf.far) == 0 {
-		return tf.src.next(ctx)
-	}
-	records, err := tf.f.facts(ctx, tf.thread, tf.far[0], tf.seen)
-	if err != nil {
-		return nil, err
-	}
-	records = append(records, tf.f.Publisher.Terminal(&run.Run{ID: tf.far[0]}))
-	tf.far = tf.far[1:]
-	return records, nil
-}
-
-func (tf *threadFollower) wants(event string) bool {
-	if event == stateUpdate {
-		return tf.states
-	}
-	return tf.all || tf.lifecycle && event == "metadata"
-}
-
-// Result implements Follower: a thread has none.
-func (tf *threadFollower) Result(context.Context) (run.Result, error) {
-	return run.Result{Values: nullJSON}, nil
-}
-
-// Settle implements Follower.
-func (tf *threadFollower) Settle(context.Context) error { return nil }
-
-// Close implements Follower.
-func (tf *threadFollower) Close(bool) {
-	tf.src.close()
-	tf.stop()
 }
 
 // stateUpdate is the event, and the mode, for state that a client has written.

@@ -204,6 +204,7 @@ func (p *Publisher) FlushRecords(ctx context.Context) {
 	}
 }
 
+// Record makes a record of a run for Publish.
 func (p *Publisher) Record(r *run.Run, kind bridge.Kind, event string, data []byte) *bridge.Record {
 	rec := &bridge.Record{Run: r.ID, Kind: kind, Event: event, Data: data, Kept: r.Kwargs.Resumable}
 	if p.numbers {
@@ -320,11 +321,12 @@ func (p *Publisher) PublishEnd(ctx context.Context, r *run.Run) {
 	p.Signals.Ended(r)
 }
 
+// Terminal makes the record that ends the stream of a run.
 func (p *Publisher) Terminal(r *run.Run) *bridge.Record {
 	return p.Record(r, bridge.Terminal, "metadata", []byte(`{"status":"run_done","run_id":"`+string(r.ID)+`"}`))
 }
 
-// PublishState is Service.PublishState.
+// PublishState publishes, for followers of a thread, a state that a client has written, and its checkpoint. data: {"state": …, "thread_id": …}.
 func (p *Publisher) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessage) {
 	rec := &bridge.Record{Kind: bridge.Data, Event: stateUpdate, Data: data, Checkpoint: at}
 	if err := p.Bridge.Publish(context.Background(), t, []*bridge.Record{rec}); err != nil { // the write is committed, whatever becomes of its request

@@ -189,7 +189,7 @@ func (f *Followers) threadValues(ctx context.Context, t id.Thread, look overlay.
 	return run.Result{Values: values}, nil
 }
 
-// Join is Service.Join.
+// Join follows a run to its end for its result. A run that is over answers with its thread as it is now.
 func (f *Followers) Join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, error) {
 	row, sub, err := f.subscribe(ctx, t, r, nil)
 	if errors.Is(err, bridge.ErrInterrupted) && row != nil && !row.Kwargs.Temporary {

@@ -1,4 +1,4 @@
-package service
+package execute
 
 import (
 	"context"
@@ -50,7 +50,7 @@ type positioned struct {
 	calls  *completion.Calls
 	at     *position
 	passed *atomic.Bool
-	x      *executor
+	x      *Executor
 	span   trace.Span // of the attempt
 }
 
@@ -85,7 +85,7 @@ func (p positioned) Save(ctx context.Context, saves ...graph.Save) error {
 }
 
 // base returns the position of an execution; before its first checkpoint that is where it starts from. "" on a new thread.
-func (x *executor) base(ctx context.Context, r *run.Run, at *position) (id.Checkpoint, error) {
+func (x *Executor) base(ctx context.Context, r *run.Run, at *position) (id.Checkpoint, error) {
 	if c := at.get(); c != "" {
 		return c, nil
 	}
@@ -103,7 +103,7 @@ func (x *executor) base(ctx context.Context, r *run.Run, at *position) (id.Check
 
 // clean takes out of what a run is called with what its client has from a transcript only, and returns which condensed messages it
 // deletes. It happens when the run starts, not when it is made: only then it is known on which state. The row keeps what was sent.
-func (x *executor) clean(ctx context.Context, r *run.Run, inv *graph.Invocation, at *position) (deleted []string, err error) {
+func (x *Executor) clean(ctx context.Context, r *run.Run, inv *graph.Invocation, at *position) (deleted []string, err error) {
 	if x.Overlay == nil || inv.At.NS != "" || !overlay.MayEcho(inv.Input) && !overlay.MayEcho(inv.Command) {
 		return nil, nil
 	}
@@ -127,7 +127,7 @@ func (x *executor) clean(ctx context.Context, r *run.Run, inv *graph.Invocation,
 
 // mark notes on a record what readers with the overlay need of it, and on the held one before it, if there is one. The record itself is
 // to be held when held is true: the next event decides what it is.
-func (x *executor) mark(ctx context.Context, r *run.Run, before, rec *bridge.Record, ev *graph.Event, at *position, summarizer *overlay.Summarizer) (held bool) {
+func (x *Executor) mark(ctx context.Context, r *run.Run, before, rec *bridge.Record, ev *graph.Event, at *position, summarizer *overlay.Summarizer) (held bool) {
 	if x.Overlay == nil {
 		return false
 	}

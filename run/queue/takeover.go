@@ -1,4 +1,4 @@
-package service
+package queue
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 )
 
 // heard does what a signal asks for.
-func (q *queue) heard(sig run.Signal) {
+func (q *Queue) heard(sig run.Signal) {
 	if sig == (run.Signal{}) {
 		q.arrived()
 		return
@@ -26,13 +26,13 @@ func (q *queue) heard(sig run.Signal) {
 	if sig.Ended != "" {
 		return
 	}
-	if q.Executions.concern(sig) {
+	if q.Executions.Concern(sig) {
 		loop.Poke(q.recheck)
 	}
 }
 
 // listen hears signals until ctx ends.
-func (q *queue) listen(ctx context.Context) error {
+func (q *Queue) listen(ctx context.Context) error {
 	err := q.Shared.Listen(ctx, q.heard)
 	if ctx.Err() != nil {
 		return nil
@@ -47,7 +47,7 @@ const (
 
 // takeOver puts runs whose lease has ended back into the queue, whichever server had them, and looks for what lost signals should have said. It returns when to look
 // again: at a heartbeat, or when the next lease ends before.
-func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
+func (q *Queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	for {
 		// No lease is judged by a clock that may have been set, or have stood still, since the last heartbeat.
 		if err := q.Clock.Compare(ctx); err != nil {
@@ -96,7 +96,7 @@ func (q *queue) takeOver(ctx context.Context) (next time.Time, err error) {
 
 // takeOverAll takes over some at once: one that is held back, by a transaction of an instance that stands still, must not hold back the others. It returns
 // for how many that worked.
-func (q *queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths crash.Deaths) (done int64, err error) {
+func (q *Queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths crash.Deaths) (done int64, err error) {
 	var g errgroup.Group
 	var worked atomic.Int64
 	g.SetLimit(takeOverAtOnce)
@@ -113,7 +113,7 @@ func (q *queue) takeOverAll(ctx context.Context, lapsed []*run.Run, deaths crash
 	return worked.Load(), err
 }
 
-func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.Deaths) error {
+func (q *Queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.Deaths) error {
 	var row *run.Run
 	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		row = nil
@@ -138,16 +138,16 @@ func (q *queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 	case err != nil || row == nil:
 		return err
 	case row.Cancel != "":
-		return q.Executor.finishCancelled(ctx, row)
+		return q.Executor.FinishCancelled(ctx, row)
 	}
 	q.takeovers.Inc()
 	q.Log.WarnContext(ctx, "run taken over: its lease has ended", "run_id", row.ID, "thread_id", row.Thread, "attempt", row.Attempt, "owner", lapsed.Owner)
-	q.queued()
+	q.Queued()
 	return nil
 }
 
-// recover is Service.Recover.
-func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
+// Recover takes over what a server that died left behind. No thread of busy stays busy without a run. Call it once before Run.
+func (q *Queue) Recover(ctx context.Context, busy []id.Thread) error {
 	if q.Shared == nil {
 		if err := q.takeBack(ctx); err != nil {
 			return err
@@ -165,7 +165,7 @@ func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
 				continue
 			}
 		}
-		if err := q.Settler.settle(ctx, t, nil); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := q.Settler.Settle(ctx, t, nil); err != nil && !fault.Is(err, fault.NotFound) {
 			return fmt.Errorf("settle thread %s: %w", t, err)
 		}
 	}
@@ -173,7 +173,7 @@ func (q *queue) recover(ctx context.Context, busy []id.Thread) error {
 }
 
 // takeBack puts the runs that the last server on this data left as running back into the queue.
-func (q *queue) takeBack(ctx context.Context) error {
+func (q *Queue) takeBack(ctx context.Context) error {
 	var cancelled []*run.Run
 	taken := 0
 	err := q.Store.Write(ctx, func(tx run.Tx) error {
@@ -203,7 +203,7 @@ func (q *queue) takeBack(ctx context.Context) error {
 	}
 	q.takeovers.Add(float64(taken))
 	for _, r := range cancelled {
-		if err := q.Executor.finishCancelled(ctx, r); err != nil {
+		if err := q.Executor.FinishCancelled(ctx, r); err != nil {
 			return fmt.Errorf("finish cancel of run %s: %w", r.ID, err)
 		}
 	}
@@ -211,7 +211,7 @@ func (q *queue) takeBack(ctx context.Context) error {
 }
 
 // countDeath counts the death of the owner of a run that is taken over.
-func (q *queue) countDeath(ctx context.Context, r *run.Run, deaths crash.Deaths) {
+func (q *Queue) countDeath(ctx context.Context, r *run.Run, deaths crash.Deaths) {
 	deaths.Count(r)
 	q.Log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
 }

@@ -1,4 +1,4 @@
-package service
+package queue
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 )
 
 // watch registers metrics of the queue; r nil: they are not exported.
-func (q *queue) watch(r prometheus.Registerer) {
+func (q *Queue) watch(r prometheus.Registerer) {
 	f := promauto.With(r)
 	q.takeovers = f.NewCounter(prometheus.CounterOpts{
 		Name: "understudy_takeovers_total", Help: "Runs that were taken over because the lease of whoever had them ended.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs", Help: "Runs that this instance executes at once at most."}, func() float64 {
-		most, _ := q.load()
+		most, _ := q.Load()
 		return float64(most)
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs_used", Help: "Runs that this instance executes."}, func() float64 {
-		_, used := q.load()
+		_, used := q.Load()
 		return float64(used)
 	})
 	if r != nil {
@@ -30,14 +30,14 @@ func (q *queue) watch(r prometheus.Registerer) {
 
 // queueMetrics asks the database how the queue stands when somebody looks.
 type queueMetrics struct {
-	q                                          *queue
+	q                                          *Queue
 	up, pending, running, due, oldest, longest *prometheus.Desc
 }
 
 // queueTime bounds the query: a scrape does not wait for a database that does not respond.
 const queueTime = 2 * time.Second
 
-func newQueueMetrics(q *queue) queueMetrics {
+func newQueueMetrics(q *Queue) queueMetrics {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 	upTo := "; counted up to " + strconv.Itoa(queueBound) + ", over all instances."
 	return queueMetrics{
@@ -62,7 +62,7 @@ func (m queueMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m queueMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), queueTime) // a collector is given none
 	defer cancel()
-	q, err := m.q.state(ctx)
+	q, err := m.q.State(ctx)
 	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	if err != nil {
 		gauge(m.up, 0)

@@ -1,4 +1,4 @@
-package service
+package execute
 
 import (
 	"context"
@@ -6,17 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"understudy/run/stream"
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/completion"
 	"understudy/run/crash"
+	"understudy/run/settle"
+	"understudy/run/stream"
 	"understudy/run/webhook"
 	"understudy/thread"
 )
+
+// maxFailures is how often a worker may die under a run in a row.
+const maxFailures = 3
 
 // ending is what the end of an execution wrote. Followers are notified of it after the commit.
 type ending struct {
@@ -33,30 +38,27 @@ type ending struct {
 }
 
 // finish writes the end of an execution in one transaction, and then notifies followers.
-func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error {
+func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error {
 	claimed := ex.Run
 	var values json.RawMessage // for the webhook
 	if claimed.Kwargs.Webhook != "" && !claimed.Kwargs.Temporary {
-		res, err := x.Settler.headValues(ctx, claimed.Thread)
+		res, err := x.headValues(ctx, claimed.Thread)
 		if err != nil {
 			return err
 		}
 		values = res
 	}
-	read := &readings{}
+	read := &settle.Readings{}
 	if out.kind != succeeded && out.kind != handedBack && out.kind != dropped {
 		// Most of these ends keep what was streamed. What takes time is done before the transaction.
-		out.said.Decode()
-		if out.said.Empty() && recorded(claimed) && x.Settler.mayKeep(claimed) {
-			if err := x.Settler.read(ctx, read, claimed); err != nil {
-				return err
-			}
+		if err := x.Settler.Prepare(ctx, read, claimed, out.said); err != nil {
+			return err
 		}
 	}
 	var head *checkpointer.HeadInfo // from the graph, when the rows do not have it
 	for {
 		var e ending
-		err := x.Settler.writeWith(ctx, read, func(tx run.Tx, read *readings) (err error) {
+		err := x.Settler.WriteWith(ctx, read, func(tx run.Tx, read *settle.Readings) (err error) {
 			e, err = x.end(tx, ex, out, head, values, read)
 			return err
 		})
@@ -72,7 +74,7 @@ func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error
 			return fmt.Errorf("end run %s: %w", claimed.ID, err)
 		}
 		if e.unsettled {
-			if err := x.Settler.settle(ctx, claimed.Thread, e.failure); err != nil {
+			if err := x.Settler.Settle(ctx, claimed.Thread, e.failure); err != nil {
 				x.Log.ErrorContext(ctx, "thread status left at busy until its next run", "thread_id", claimed.Thread, "error", err)
 			}
 		}
@@ -87,13 +89,29 @@ func (x *executor) finish(ctx context.Context, ex *execution, out outcome) error
 	}
 }
 
-// finishCancelled writes the end of a run that was cancelled, and that no server executes any more.
-func (x *executor) finishCancelled(ctx context.Context, r *run.Run) error {
-	return x.finish(ctx, &execution{Attempt: stream.AttemptElsewhere(r)}, outcome{kind: interrupted})
+// FinishCancelled writes the end of a run that was cancelled, and that no server executes any more.
+func (x *Executor) FinishCancelled(ctx context.Context, r *run.Run) error {
+	return x.finish(ctx, &Execution{Attempt: stream.AttemptElsewhere(r)}, outcome{kind: interrupted})
 }
 
-// tellInterrupted notifies followers, after the commit, of pending runs that were ended.
-func (x *executor) tellInterrupted(ctx context.Context, ended []*run.Run) {
+// headValues are the values of a thread's head; nil when it has none.
+func (x *Executor) headValues(ctx context.Context, t id.Thread) (json.RawMessage, error) {
+	head, err := x.Snapshots.Head(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("head of thread %s: %w", t, err)
+	}
+	if head.ID == "" {
+		return nil, nil
+	}
+	values, err := x.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: head.ID})
+	if err != nil {
+		return nil, fmt.Errorf("values of thread %s: %w", t, err)
+	}
+	return values, nil
+}
+
+// TellInterrupted notifies followers, after the commit, of pending runs that were ended.
+func (x *Executor) TellInterrupted(ctx context.Context, ended []*run.Run) {
 	for _, r := range ended {
 		x.metrics.ended[run.Interrupted].Inc()
 		x.Publisher.PublishEnd(ctx, r)
@@ -101,7 +119,7 @@ func (x *executor) tellInterrupted(ctx context.Context, ended []*run.Run) {
 }
 
 // tell publishes the end of an execution for followers, and wakes what waited for it. It is called after the commit.
-func (x *executor) tell(ctx context.Context, a *stream.Attempt, e ending, out outcome) {
+func (x *Executor) tell(ctx context.Context, a *stream.Attempt, e ending, out outcome) {
 	row := e.row
 	if row == nil {
 		if out.kind != dropped { // else it was known before
@@ -146,7 +164,7 @@ func (x *executor) tell(ctx context.Context, a *stream.Attempt, e ending, out ou
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
 // returned as the thread's head; nil: the rows have it, or the error is checkpointer.ErrUndescribed.
-func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *readings) (ending, error) {
+func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer.HeadInfo, values json.RawMessage, read *settle.Readings) (ending, error) {
 	claimed := ex.Run
 	run.Expect(tx, func(e run.Expecting) { e.ExpectEnd(claimed) })
 	row, err := tx.Run(claimed.Thread, claimed.ID)
@@ -181,7 +199,7 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 	switch {
 	case row.Kwargs.Temporary: // it goes with its thread
 	case rolledBack:
-		err = rollback(tx, row, now)
+		err = settle.Rollback(tx, row, now)
 	default:
 		err = tx.UpdateRun(row)
 	}
@@ -210,14 +228,14 @@ func (x *executor) end(tx run.Tx, ex *execution, out outcome, head *checkpointer
 	if err != nil || rolledBack {
 		return e, err
 	}
-	if e.partial, err = x.Settler.keepPartial(tx, row, out.said, read, now); err != nil {
+	if e.partial, err = x.Settler.KeepPartial(tx, row, out.said, read, now); err != nil {
 		return e, err
 	}
 	return e, completion.RecordEnd(tx, row, ex.calls, now)
 }
 
 // conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It returns the error that its thread shows.
-func (x *executor) conclude(row *run.Run, out outcome, now time.Time) (failure json.RawMessage) {
+func (x *Executor) conclude(row *run.Run, out outcome, now time.Time) (failure json.RawMessage) {
 	row.Owner, row.LeaseUntil, row.UpdatedAt, row.EndedAt, row.Turn = "", time.Time{}, now, now, run.NoTurn
 	switch out.kind {
 	case died, handedBack:

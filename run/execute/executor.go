@@ -1,4 +1,6 @@
-package service
+// Package execute executes claimed runs, from their first record to the transaction that ends them. An Execution has one goroutine; its graph saves checkpoints
+// by the fence of its attempt, and what it emits goes to run/stream.
+package execute
 
 import (
 	"context"
@@ -10,7 +12,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
-	"understudy/run/stream"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -27,15 +28,17 @@ import (
 	"understudy/run"
 	"understudy/run/completion"
 	"understudy/run/crash"
+	"understudy/run/settle"
 	"understudy/run/signals"
 	"understudy/run/slots"
+	"understudy/run/stream"
 	"understudy/run/webhook"
 	"understudy/thread"
 	"understudy/thread/partial"
 )
 
-// executorOptions are what an executor is made of.
-type executorOptions struct {
+// Options are what an executor is made of.
+type Options struct {
 	Store     run.Store
 	Shared    bool // other servers work on the store
 	Graphs    run.Graphs
@@ -57,25 +60,25 @@ type executorOptions struct {
 	Quit      <-chan struct{}       // closed when the grace period is over
 
 	Slots      *slots.Slots
-	Executions *executions
+	Executions *Executions
 	Publisher  *stream.Publisher
 	Followers  *stream.Followers
-	Settler    *settler
+	Settler    *settle.Settler
 	Signals    *signals.Sender
 	Webhooks   *webhook.Sender
 	// Queued notes that a run was left in the queue.
 	Queued func()
 }
 
-// executor executes claimed runs from their first record to their last, and writes how they ended.
-type executor struct {
-	executorOptions
+// Executor executes claimed runs from their first record to their last, and writes how they ended.
+type Executor struct {
+	Options
 	metrics *metrics
 }
 
-// newExecutor makes an executor.
-func newExecutor(o executorOptions) *executor {
-	return &executor{executorOptions: o, metrics: newMetrics(o.Registry)}
+// New makes an executor.
+func New(o Options) *Executor {
+	return &Executor{Options: o, metrics: newMetrics(o.Registry)}
 }
 
 // outcome is how an execution ended.
@@ -98,7 +101,7 @@ const (
 )
 
 // execute runs one claim from its first record to its last, and has its end written by finish.
-func (x *executor) execute(ctx context.Context, ex *execution, finish func(context.Context, *execution, outcome) error) {
+func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(context.Context, *Execution, outcome) error) {
 	r := ex.Run
 	if r.Attempt > 1 {
 		x.Log.InfoContext(ctx, "run goes on", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
@@ -157,7 +160,7 @@ func (k outcomeKind) String() string {
 }
 
 // stream lets the graph run, and publishes what it emits.
-func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
+func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 	r := ex.Run
 	defer func() {
 		if p := recover(); p != nil {
@@ -201,7 +204,7 @@ func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
 		if err != nil {
 			return x.outcomeOf(ctx, err)
 		}
-		if ctx.Err() != nil && errors.Is(context.Cause(ctx), errLost) {
+		if ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrLost) {
 			return outcome{kind: dropped} // the server that has the run publishes its records
 		}
 		if ev.Hold != nil {
@@ -246,7 +249,7 @@ func (x *executor) stream(ctx context.Context, ex *execution) (out outcome) {
 	return outcome{kind: succeeded}
 }
 
-func (x *executor) outcomeOf(ctx context.Context, err error) outcome {
+func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
 	cause := err
 	if ctx.Err() != nil {
 		cause = context.Cause(ctx)
@@ -254,13 +257,13 @@ func (x *executor) outcomeOf(ctx context.Context, err error) outcome {
 	var f *graph.Failure
 	var away *fault.Error
 	switch {
-	case errors.Is(cause, errCancelled):
+	case errors.Is(cause, ErrCancelled):
 		return outcome{kind: interrupted}
 	case errors.Is(cause, errTimeout):
 		return outcome{kind: timedOut}
-	case errors.Is(cause, errShutdown), errors.Is(err, graph.ErrReloading):
+	case errors.Is(cause, ErrShutdown), errors.Is(err, graph.ErrReloading):
 		return outcome{kind: handedBack}
-	case errors.Is(cause, errGone), errors.Is(cause, errLost), errors.Is(err, graph.ErrFenced):
+	case errors.Is(cause, ErrGone), errors.Is(cause, ErrLost), errors.Is(err, graph.ErrFenced):
 		return outcome{kind: dropped} // finish looks at the row: a cancel is found there
 	case errors.Is(err, graph.ErrWorkerDied):
 		return outcome{kind: died}
@@ -286,7 +289,7 @@ func commandOf(k *run.Arguments) json.RawMessage {
 }
 
 // invocation is what the graph is called with. The first attempt gets the input; a later one continues from what an earlier one saved.
-func (x *executor) invocation(ctx context.Context, ex *execution, at *position) (graph.Invocation, error) {
+func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) (graph.Invocation, error) {
 	r := ex.Run
 	k := r.Kwargs
 	config := jsonobj.Of(k.Config)
@@ -364,7 +367,7 @@ func (x *executor) invocation(ctx context.Context, ex *execution, at *position) 
 }
 
 // fence refuses writes of an execution that does not own its run any more, or whose cancel was asked for.
-func (x *executor) fence(tx run.Tx, r *run.Run) error {
+func (x *Executor) fence(tx run.Tx, r *run.Run) error {
 	run.Expect(tx, func(e run.Expecting) { e.ExpectSave(r) })
 	attempt, status, cancel, err := tx.Fence(r.ID)
 	switch {
@@ -383,7 +386,7 @@ var (
 )
 
 // fenced counts a write that fence refused. The transaction that asks fence may have run more than once.
-func (x *executor) fenced(ctx context.Context, err error) {
+func (x *Executor) fenced(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, errFencedLost):
 		x.metrics.fencedLost.Inc()
@@ -393,16 +396,16 @@ func (x *executor) fenced(ctx context.Context, err error) {
 	}
 }
 
-// launch starts executing a claimed run, for which a slot was reserved.
-func (x *executor) launch(r *run.Run) { x.launchWith(r, false, x.finish) }
+// Launch starts executing a claimed run, for which a slot was reserved.
+func (x *Executor) Launch(r *run.Run) { x.launchWith(r, false, x.finish) }
 
 // launchWith is launch, of a run that may not be written yet, and whose end finish writes.
-func (x *executor) launchWith(r *run.Run, unwritten bool, finish func(context.Context, *execution, outcome) error) *execution {
+func (x *Executor) launchWith(r *run.Run, unwritten bool, finish func(context.Context, *Execution, outcome) error) *Execution {
 	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
-	ex := &execution{Attempt: stream.NewAttempt(r), said: x.Settler.tokens(r), done: make(chan struct{})}
-	ex.cancel = func(cause error) {
+	ex := &Execution{Attempt: stream.NewAttempt(r), said: x.Settler.Tokens(r), done: make(chan struct{})}
+	ex.Cancel = func(cause error) {
 		cancel(cause)
-		if errors.Is(cause, errGone) { // the bridge carries the end to followers, except to those that failed over
+		if errors.Is(cause, ErrGone) { // the bridge carries the end to followers, except to those that failed over
 			x.Publisher.Deleted(r)
 		}
 	}
@@ -435,11 +438,11 @@ func (x *executor) launchWith(r *run.Run, unwritten bool, finish func(context.Co
 	return ex
 }
 
-// stop cancels executions of this process, and returns them to wait for. It notifies other servers of runs that they execute, and returns those too.
-func (x *executor) stop(runs []id.Run, cause error) (here []*execution, elsewhere []id.Run) {
+// Stop cancels executions of this process, and returns them to wait for. It notifies other servers of runs that they execute, and returns those too.
+func (x *Executor) Stop(runs []id.Run, cause error) (here []*Execution, elsewhere []id.Run) {
 	for _, r := range runs {
 		if ex := x.Executions.get(r); ex != nil {
-			ex.cancel(cause)
+			ex.Cancel(cause)
 			here = append(here, ex)
 		} else if x.Shared {
 			x.Signals.Send(run.Signal{Run: r})

@@ -1,4 +1,4 @@
-package service
+package execute
 
 import (
 	"context"
@@ -20,7 +20,7 @@ var errServerDied = &graph.Failure{
 }
 
 // yield ends the turn of a suspect: it has saved a checkpoint, or has ended.
-func (ex *execution) yield() {
+func (ex *Execution) yield() {
 	if ex.yields != nil {
 		ex.yields()
 	}
@@ -34,7 +34,7 @@ type starter interface {
 
 // takeTurn waits until a suspect may be executed, and notes in the database that it is, so that the death of the server counts. It does nothing
 // for other runs. An error says why the run is not to be executed.
-func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
+func (x *Executor) takeTurn(ctx context.Context, ex *Execution) error {
 	r := ex.Run
 	switch {
 	case crash.Hopeless(r):
@@ -70,12 +70,12 @@ func (x *executor) takeTurn(ctx context.Context, ex *execution) error {
 
 // turnTime returns how long a suspect of this attempt is executed alone: it doubles with each attempt from a heartbeat up to turnLimit, so that
 // most suspects hold up the queue for a short time only.
-func (x *executor) turnTime(attempt int) time.Duration {
+func (x *Executor) turnTime(attempt int) time.Duration {
 	return min((x.Lease/4)<<min(max(attempt-2, 0), 8), turnLimit)
 }
 
 // holdTurn keeps the line until a suspect yields, or has survived for turnTime.
-func (x *executor) holdTurn(ctx context.Context, ex *execution) {
+func (x *Executor) holdTurn(ctx context.Context, ex *Execution) {
 	defer ex.turn.Leave()
 	timer := time.NewTimer(x.turnTime(ex.Run.Attempt))
 	defer timer.Stop()
@@ -90,19 +90,19 @@ func (x *executor) holdTurn(ctx context.Context, ex *execution) {
 }
 
 // noteTurn writes the turn of a run. What may pass is tried again until ctx ends.
-func (x *executor) noteTurn(ctx context.Context, r *run.Run, turn run.Turn) error {
+func (x *Executor) noteTurn(ctx context.Context, r *run.Run, turn run.Turn) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := x.Store.Write(ctx, func(tx run.Tx) error {
 			row, err := tx.Run(r.Thread, r.ID)
 			switch {
 			case fault.Is(err, fault.NotFound):
-				return errGone
+				return ErrGone
 			case err != nil:
 				return err
 			case row.Attempt != r.Attempt || row.Status != run.Running:
-				return errLost
+				return ErrLost
 			case row.Cancel != "":
-				return errCancelled
+				return ErrCancelled
 			case turn == run.Company && row.Turn != run.Alone: // it has passed
 				return nil
 			}

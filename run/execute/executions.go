@@ -1,25 +1,28 @@
-package service
+package execute
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
-	"understudy/run/stream"
 
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/completion"
 	"understudy/run/slots"
+	"understudy/run/stream"
 	"understudy/thread/partial"
 )
 
-// execution is one claim of a run that is executed in this process. It is owned by its goroutine; others only cancel it and wait.
-type execution struct {
+// Execution is one claim of a run that is executed in this process. It is owned by its goroutine; others only cancel it and wait.
+type Execution struct {
 	*stream.Attempt
 	calls  *completion.Calls // model calls that are not stored yet; nil: they are not counted
 	waits  bool              // the run ended at an interrupt, which waits for an answer. Set by finish
 	said   *partial.Tokens   // what it streams of answers; nil: not kept
-	cancel context.CancelCauseFunc
+	Cancel context.CancelCauseFunc
 	done   chan struct{} // closed after everything about the run was committed and published
 	// unwritten: the run is not in the database yet, so no other server can know of it.
 	unwritten atomic.Bool
@@ -30,8 +33,8 @@ type execution struct {
 	turns  sync.WaitGroup     // what holds the turn
 }
 
-// wait returns when everything about the run was committed and published, or why that takes long.
-func (ex *execution) wait(ctx context.Context) error {
+// Wait returns when everything about the run was committed and published, or why that takes long.
+func (ex *Execution) Wait(ctx context.Context) error {
 	select {
 	case <-ex.done:
 		return nil
@@ -42,41 +45,51 @@ func (ex *execution) wait(ctx context.Context) error {
 	}
 }
 
-// executions are the runs that this process executes.
-type executions struct {
+// Why an execution was stopped: causes of its context.
+var (
+	ErrCancelled = errors.New("the run was cancelled")
+	ErrGone      = errors.New("the run or its thread was deleted")
+	ErrShutdown  = fmt.Errorf("the server shuts down: %w", graph.ErrHandedOver)
+	errTimeout   = errors.New("the run took longer than it may")
+	ErrLost      = fmt.Errorf("another instance has taken the run over: %w", graph.ErrHandedOver)
+)
+
+// Executions are the runs that this process executes.
+type Executions struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	active  map[id.Run]*execution
+	active  map[id.Run]*Execution
 	closing bool
 }
 
-func newExecutions() *executions { return &executions{active: map[id.Run]*execution{}} }
+// NewExecutions holds none yet.
+func NewExecutions() *Executions { return &Executions{active: map[id.Run]*Execution{}} }
 
 // add notes an execution that begins. before is closed when another one of the thread, which has ended, has published all of its records; nil: there is none.
 // On a shared store one that has not ended is cancelled: the thread could be claimed, so this server stood still and does not know yet that it lost it.
-func (e *executions) add(ex *execution, shared bool) (before <-chan struct{}) {
+func (e *Executions) add(ex *Execution, shared bool) (before <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, other := range e.active {
 		switch {
 		case other.Run.Thread != ex.Run.Thread:
 		case shared && !other.ending.Load():
-			other.cancel(errLost)
+			other.Cancel(ErrLost)
 		default:
 			before = other.done
 		}
 	}
 	e.active[ex.Run.ID] = ex
 	if e.closing {
-		ex.cancel(errShutdown)
+		ex.Cancel(ErrShutdown)
 	}
 	e.running.Add(1)
 	return before
 }
 
 // remove drops an execution that has ended.
-func (e *executions) remove(ex *execution) {
+func (e *Executions) remove(ex *Execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.active[ex.Run.ID] == ex { // else the next attempt has been claimed by now
@@ -85,25 +98,25 @@ func (e *executions) remove(ex *execution) {
 }
 
 // get returns the execution of a run; nil: it is not executed here.
-func (e *executions) get(r id.Run) *execution {
+func (e *Executions) get(r id.Run) *Execution {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.active[r]
 }
 
 // Attempt implements attempts.
-func (e *executions) Attempt(r id.Run) *stream.Attempt {
+func (e *Executions) Attempt(r id.Run) *stream.Attempt {
 	if ex := e.get(r); ex != nil {
 		return ex.Attempt
 	}
 	return nil
 }
 
-// written returns the executions whose runs are in the database.
-func (e *executions) written() []*execution {
+// Written returns the executions whose runs are in the database.
+func (e *Executions) Written() []*Execution {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := make([]*execution, 0, len(e.active))
+	out := make([]*Execution, 0, len(e.active))
 	for _, ex := range e.active {
 		if !ex.unwritten.Load() {
 			out = append(out, ex)
@@ -112,8 +125,8 @@ func (e *executions) written() []*execution {
 	return out
 }
 
-// concern reports whether a signal is about one of them.
-func (e *executions) concern(sig run.Signal) bool {
+// Concern reports whether a signal is about one of them.
+func (e *Executions) Concern(sig run.Signal) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.active[sig.Run] != nil {
@@ -127,26 +140,30 @@ func (e *executions) concern(sig run.Signal) bool {
 	return false
 }
 
-func (e *executions) len() int {
+// Len returns how many there are.
+func (e *Executions) Len() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.active)
 }
 
-// close makes add cancel executions that begin from now on, so that they are handed back.
-func (e *executions) close() {
+// Close makes add cancel executions that begin from now on, so that they are handed back.
+func (e *Executions) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closing = true
 }
 
-// cancelAll cancels those of a thread; "" is all threads.
-func (e *executions) cancelAll(t id.Thread, cause error) {
+// Wait returns when all have ended.
+func (e *Executions) Wait() { e.running.Wait() }
+
+// CancelAll cancels those of a thread; "" is all threads.
+func (e *Executions) CancelAll(t id.Thread, cause error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ex := range e.active {
 		if t == "" || ex.Run.Thread == t {
-			ex.cancel(cause)
+			ex.Cancel(cause)
 		}
 	}
 }

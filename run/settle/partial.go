@@ -1,4 +1,4 @@
-package service
+package settle
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"understudy/thread/partial"
 )
 
-// tokens returns what collects the answers that an execution of a run streams; nil when they are not kept.
-func (s *settler) tokens(r *run.Run) *partial.Tokens {
+// Tokens returns what collects the answers that an execution of a run streams; nil when they are not kept.
+func (s *Settler) Tokens(r *run.Run) *partial.Tokens {
 	if r.Kwargs.Temporary || !s.Overlay.KeepsPartial(r.Graph) {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (s *settler) tokens(r *run.Run) *partial.Tokens {
 }
 
 // mayKeep reports whether answers of a run are kept that it streamed and did not save.
-func (s *settler) mayKeep(r *run.Run) bool {
+func (s *Settler) mayKeep(r *run.Run) bool {
 	return !r.Kwargs.Temporary && r.Status != run.Success && !r.StartedAt.IsZero() && s.Overlay.KeepsPartial(r.Graph)
 }
 
@@ -35,11 +35,11 @@ func recorded(r *run.Run) bool {
 	return r.Kwargs.Resumable && slices.ContainsFunc(r.Kwargs.Modes, func(mode string) bool { return partial.Wants(mode) })
 }
 
-// keepPartial records the answers that a run streamed and did not save, in the transaction that ends it, and reports whether there were any.
+// KeepPartial records the answers that a run streamed and did not save, in the transaction that ends it, and reports whether there were any.
 // said is what its last attempt streamed in this process; when that is nothing, they are those of the records of a resumable run. They are
 // shown with the last checkpoint that the run saved. A run that saved none shows them where it began. An answer whose question was not saved
 // is not kept.
-func (s *settler) keepPartial(tx run.Tx, r *run.Run, said *partial.Tokens, read *readings, now time.Time) (kept bool, err error) {
+func (s *Settler) KeepPartial(tx run.Tx, r *run.Run, said *partial.Tokens, read *Readings, now time.Time) (kept bool, err error) {
 	if !s.mayKeep(r) {
 		return false, nil
 	}
@@ -74,9 +74,9 @@ func (s *settler) keepPartial(tx run.Tx, r *run.Run, said *partial.Tokens, read 
 
 func hasInput(r *run.Run) bool { return len(r.Kwargs.Input) > 0 && string(r.Kwargs.Input) != "null" }
 
-// readings are what runs streamed, as their records have it. They may be many, so they are read before the transaction that needs them: it
+// Readings are what runs streamed, as their records have it. They may be many, so they are read before the transaction that needs them: it
 // reads only what came since. All methods are for one goroutine.
-type readings struct {
+type Readings struct {
 	byRun   map[id.Run]*reading
 	missing []*run.Run // that a transaction needs
 }
@@ -107,7 +107,7 @@ func (g *reading) add(rec *bridge.Record) error {
 var errUnread = errors.New("what runs streamed has not been read")
 
 // of returns what a run streamed. When that was not read it returns nil, and the transaction has to end with err.
-func (g *readings) of(tx run.Tx, r *run.Run) (*partial.Tokens, error) {
+func (g *Readings) of(tx run.Tx, r *run.Run) (*partial.Tokens, error) {
 	known := g.byRun[r.ID]
 	if known == nil {
 		g.missing = append(g.missing, r)
@@ -120,7 +120,7 @@ func (g *readings) of(tx run.Tx, r *run.Run) (*partial.Tokens, error) {
 	return known.said, nil
 }
 
-func (g *readings) err() error {
+func (g *Readings) err() error {
 	if len(g.missing) > 0 {
 		return errUnread
 	}
@@ -128,7 +128,7 @@ func (g *readings) err() error {
 }
 
 // read reads what a run streamed.
-func (s *settler) read(ctx context.Context, g *readings, r *run.Run) error {
+func (s *Settler) read(ctx context.Context, g *Readings, r *run.Run) error {
 	one := &reading{said: partial.NewTokens()}
 	if err := s.Store.RunRecords(ctx, r.Thread, r.ID, bridge.Offset{}, one.add); err != nil {
 		return fmt.Errorf("what run %s streamed: %w", r.ID, err)
@@ -141,13 +141,22 @@ func (s *settler) read(ctx context.Context, g *readings, r *run.Run) error {
 	return nil
 }
 
-// writeReading is Store.Write of a transaction that may need what runs streamed.
-func (s *settler) writeReading(ctx context.Context, fn func(run.Tx, *readings) error) error {
-	return s.writeWith(ctx, &readings{}, fn)
+// Prepare does before the transaction that ends a run what takes time: it decodes what the last attempt streamed here, or reads what was streamed elsewhere.
+func (s *Settler) Prepare(ctx context.Context, g *Readings, r *run.Run, said *partial.Tokens) error {
+	said.Decode()
+	if !said.Empty() || !recorded(r) || !s.mayKeep(r) {
+		return nil
+	}
+	return s.read(ctx, g, r)
 }
 
-// writeWith is writeReading with what was read before.
-func (s *settler) writeWith(ctx context.Context, g *readings, fn func(run.Tx, *readings) error) error {
+// Write calls fn in a transaction, again with the readings that it asked for: what runs streamed, if it is to be kept.
+func (s *Settler) Write(ctx context.Context, fn func(run.Tx, *Readings) error) error {
+	return s.WriteWith(ctx, &Readings{}, fn)
+}
+
+// WriteWith is Write with what was read before.
+func (s *Settler) WriteWith(ctx context.Context, g *Readings, fn func(run.Tx, *Readings) error) error {
 	for {
 		err := s.Store.Write(ctx, func(tx run.Tx) error {
 			g.missing = nil

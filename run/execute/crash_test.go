@@ -1,4 +1,4 @@
-package service
+package execute
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 func TestTurnsOfSuspectsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{20 * time.Millisecond, 4 * time.Second, 20 * time.Second, time.Hour} {
-		s := &executor{executorOptions: executorOptions{Lease: lease}}
+		s := &Executor{Options: Options{Lease: lease}}
 		last := time.Duration(0)
 		for attempt := range 1000 {
 			now := s.turnTime(attempt)

@@ -1,4 +1,6 @@
-package service
+// Package queue decides when to look into the table of runs, which is the queue: it claims runs that are due, renews leases, and takes over runs of servers
+// that died.
+package queue
 
 import (
 	"context"
@@ -9,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"understudy/run/stream"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -20,13 +21,19 @@ import (
 	"understudy/run"
 	"understudy/run/clock"
 	"understudy/run/completion"
+	"understudy/run/execute"
+	"understudy/run/settle"
 	"understudy/run/signals"
 	"understudy/run/slots"
+	"understudy/run/stream"
 	"understudy/thread"
 )
 
-// queueOptions are what a queue is made of.
-type queueOptions struct {
+// streamBlock is how far ahead of the clock a thread's offsets may go before the next heartbeat reserves more.
+const streamBlock = 60 * time.Second
+
+// Options are what a queue is made of.
+type Options struct {
 	Store        run.Store
 	Shared       run.Shared // the store, when other servers work on it too; nil else
 	Bridge       bridge.Bridge
@@ -39,9 +46,9 @@ type queueOptions struct {
 	Registry     prometheus.Registerer // nil: metrics are not exported
 
 	Slots      *slots.Slots
-	Executions *executions
-	Executor   *executor
-	Settler    *settler
+	Executions *execute.Executions
+	Executor   *execute.Executor
+	Settler    *settle.Settler
 	Signals    *signals.Sender
 	Watches    *stream.Watches
 	Wake       chan struct{} // capacity 1: something may be due. Slots pokes it too
@@ -49,10 +56,10 @@ type queueOptions struct {
 	OnHeartbeat func()
 }
 
-// queue claims runs that are due, keeps the leases of those that this server executes, and takes over runs of servers that died. The table of runs is the queue;
+// Queue claims runs that are due, keeps the leases of those that this server executes, and takes over runs of servers that died. The table of runs is the queue;
 // what is here decides when to look into it.
-type queue struct {
-	queueOptions
+type Queue struct {
+	Options
 	takeovers prometheus.Counter
 
 	recheck chan struct{} // capacity 1: runs of this server may have been cancelled, deleted or taken over
@@ -64,15 +71,15 @@ type queue struct {
 	foreign map[string]bool // graphs of runs in the queue that only other servers serve
 }
 
-// newQueue makes a queue; run makes it claim.
-func newQueue(o queueOptions) *queue {
-	q := &queue{queueOptions: o, recheck: make(chan struct{}, 1), foreign: map[string]bool{}}
+// New makes a queue; run makes it claim.
+func New(o Options) *Queue {
+	q := &Queue{Options: o, recheck: make(chan struct{}, 1), foreign: map[string]bool{}}
 	q.watch(o.Registry)
 	return q
 }
 
-// run claims runs that are due, and keeps the leases of those that are executed here, until ctx ends.
-func (q *queue) run(ctx context.Context) error {
+// Run claims runs that are due, and keeps the leases of those that are executed here, until ctx ends.
+func (q *Queue) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if q.Shared != nil {
 		q.Log.InfoContext(ctx, "sharing the queue with other servers", "instance", q.Instance, "lease", q.Lease.String())
@@ -81,33 +88,33 @@ func (q *queue) run(ctx context.Context) error {
 		g.Go(func() error { return q.loop("takeover").Run(ctx, nil, q.takeOver) })
 	}
 	g.Go(func() error { return q.loop("queue").Run(ctx, q.Wake, q.claimDue) })
-	g.Go(func() error { return q.loop("leases").Every(ctx, q.Lease/4, q.renew) })
+	g.Go(func() error { return q.loop("leases").Every(ctx, q.Lease/4, q.Renew) })
 	g.Go(func() error { return q.loop("sweep").Every(ctx, min(time.Minute, q.ResumableTTL), q.sweep) })
 	return g.Wait()
 }
 
 // loop names a background task.
-func (q *queue) loop(name string) loop.Loop {
+func (q *Queue) loop(name string) loop.Loop {
 	return loop.Loop{Name: name, Log: q.Log, Now: q.Clock.Now}
 }
 
-// queued notes that a run was left in the queue, and wakes the scheduler.
-func (q *queue) queued() {
+// Queued notes that a run was left in the queue, and wakes the scheduler.
+func (q *Queue) Queued() {
 	q.arrived()
 	q.Signals.Send(run.Signal{})
 }
 
 // arrived wakes the scheduler for a run that may be in the queue.
-func (q *queue) arrived() {
+func (q *Queue) arrived() {
 	q.Slots.Arrived()
-	q.wakeUp()
+	q.WakeUp()
 }
 
-// wakeUp wakes the scheduler.
-func (q *queue) wakeUp() { loop.Poke(q.Wake) }
+// WakeUp wakes the scheduler.
+func (q *Queue) WakeUp() { loop.Poke(q.Wake) }
 
-// claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
-func (q *queue) claim(r *run.Run, t *thread.Thread, now time.Time) {
+// Claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
+func (q *Queue) Claim(r *run.Run, t *thread.Thread, now time.Time) {
 	r.Status, r.Owner, r.LeaseUntil = run.Running, q.Instance, now.Add(q.Lease)
 	r.Attempt++
 	r.UpdatedAt = now
@@ -123,7 +130,7 @@ func (q *queue) claim(r *run.Run, t *thread.Thread, now time.Time) {
 const claimBatch = 16
 
 // claimDue claims due runs until nothing is due or no job is free. It returns when to look again; zero when the next poke is early enough.
-func (q *queue) claimDue(ctx context.Context) (time.Time, error) {
+func (q *Queue) claimDue(ctx context.Context) (time.Time, error) {
 	if q.Slots.Len() == 0 {
 		return time.Time{}, nil
 	}
@@ -159,7 +166,7 @@ func (q *queue) claimDue(ctx context.Context) (time.Time, error) {
 		claimed, err := q.claimSome(ctx, free, now)
 		q.Slots.Release(free - len(claimed))
 		for _, r := range claimed {
-			q.Executor.launch(r)
+			q.Executor.Launch(r)
 		}
 		switch {
 		case errors.Is(err, errFull):
@@ -174,7 +181,7 @@ func (q *queue) claimDue(ctx context.Context) (time.Time, error) {
 
 // claimSome claims up to n runs that are due by a time in one transaction. With those that it has claimed it returns why there are not more: errFull, or fault.NotFound
 // when no other can be claimed. After another error there are none.
-func (q *queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run, error) {
+func (q *Queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run, error) {
 	var claimed []*run.Run
 	var short error
 	undo := func() {
@@ -204,7 +211,7 @@ func (q *queue) claimSome(ctx context.Context, n int, now time.Time) ([]*run.Run
 				return err
 			}
 			began := q.Clock.Now() // not now: a lease begins when the transaction has the run
-			q.claim(r, t, began)
+			q.Claim(r, t, began)
 			if err := tx.UpdateThread(t); err != nil {
 				return err
 			}
@@ -229,7 +236,7 @@ var errFull = errors.New("concurrency limit of the graph reached")
 
 // serves reports whether the runs of a graph are for this instance. Those of a graph that it does not know are for others that share the storage:
 // newer ones, as while all are being replaced. Without shared storage the run is claimed and ends with the error that there is no such graph.
-func (q *queue) serves(name string) bool {
+func (q *Queue) serves(name string) bool {
 	if _, ok := q.Graphs.Graph(name); ok || q.Shared == nil {
 		return true
 	}
@@ -244,7 +251,7 @@ func (q *queue) serves(name string) bool {
 }
 
 // full returns the graphs of which no run may begin here now, sorted.
-func (q *queue) full() (graphs []string) {
+func (q *Queue) full() (graphs []string) {
 	graphs = q.Slots.Full()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -257,9 +264,9 @@ func (q *queue) full() (graphs []string) {
 	return graphs
 }
 
-// renew extends leases and offset reservations, and detects runs that this instance has lost or that are to be cancelled.
-func (q *queue) renew(ctx context.Context) error {
-	mine := q.Executions.written()
+// Renew extends leases and offset reservations, and detects runs that this instance has lost or that are to be cancelled.
+func (q *Queue) Renew(ctx context.Context) error {
+	mine := q.Executions.Written()
 	if len(mine) == 0 {
 		return nil
 	}
@@ -270,7 +277,7 @@ func (q *queue) renew(ctx context.Context) error {
 		cancel()
 	}
 	// In the same order everywhere: a storage that locks threads one by one must not find two that wait for each other.
-	slices.SortFunc(mine, func(a, b *execution) int { return strings.Compare(string(a.Run.Thread), string(b.Run.Thread)) })
+	slices.SortFunc(mine, func(a, b *execute.Execution) int { return strings.Compare(string(a.Run.Thread), string(b.Run.Thread)) })
 	if q.Shared == nil {
 		return q.renewAll(ctx, mine)
 	}
@@ -289,15 +296,15 @@ func (q *queue) renew(ctx context.Context) error {
 		g.Go(func() error {
 			limited, cancel := context.WithTimeout(ctx, q.Lease/4)
 			defer cancel()
-			return q.renewAll(limited, []*execution{ex})
+			return q.renewAll(limited, []*execute.Execution{ex})
 		})
 	}
 	return g.Wait()
 }
 
 // renewAll is renew of some executions, sorted by their threads, in one transaction.
-func (q *queue) renewAll(ctx context.Context, mine []*execution) error {
-	stop := map[*execution]error{}
+func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
+	stop := map[*execute.Execution]error{}
 	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		clear(stop)
 		now := q.Clock.Now()
@@ -305,17 +312,17 @@ func (q *queue) renewAll(ctx context.Context, mine []*execution) error {
 			r, err := tx.Run(ex.Run.Thread, ex.Run.ID)
 			switch {
 			case fault.Is(err, fault.NotFound):
-				stop[ex] = errGone
+				stop[ex] = execute.ErrGone
 				continue
 			case err != nil:
 				return err
 			case r.Attempt != ex.Run.Attempt || r.Status != run.Running:
 				if r.Attempt != ex.Run.Attempt || !r.Status.Over() {
-					stop[ex] = errLost
+					stop[ex] = execute.ErrLost
 				}
 				continue
 			case r.Cancel != "":
-				stop[ex] = errCancelled
+				stop[ex] = execute.ErrCancelled
 				continue
 			}
 			r.LeaseUntil = now.Add(q.Lease)
@@ -337,29 +344,29 @@ func (q *queue) renewAll(ctx context.Context, mine []*execution) error {
 		return fmt.Errorf("renew leases: %w", err)
 	}
 	for ex, cause := range stop {
-		ex.cancel(cause)
+		ex.Cancel(cause)
 	}
 	return nil
 }
 
 // renewNow is renew as a step of a loop.
-func (q *queue) renewNow(ctx context.Context) (time.Time, error) { return time.Time{}, q.renew(ctx) }
+func (q *Queue) renewNow(ctx context.Context) (time.Time, error) { return time.Time{}, q.Renew(ctx) }
 
 // sweep drops kept records whose time is over.
-func (q *queue) sweep(ctx context.Context) error {
+func (q *Queue) sweep(ctx context.Context) error {
 	return q.Store.Write(ctx, func(tx run.Tx) error {
 		_, err := tx.DeleteRecords(q.Clock.Now().Add(-q.ResumableTTL))
 		return err
 	})
 }
 
-// load is Service.Load.
-func (q *queue) load() (most, used int) { return q.Slots.Len(), q.Executions.len() }
+// Load returns how many runs this server executes, at most and now.
+func (q *Queue) Load() (most, used int) { return q.Slots.Len(), q.Executions.Len() }
 
 // queueBound is up to where runs are counted: the count is asked for every few seconds, and a longer queue is long enough.
 const queueBound = 100_000
 
-// state is Service.Queue.
-func (q *queue) state(ctx context.Context) (run.Queue, error) {
+// State returns the state of the queue of all servers.
+func (q *Queue) State(ctx context.Context) (run.Queue, error) {
 	return q.Store.Queue(ctx, q.Clock.Now(), queueBound)
 }

@@ -1,4 +1,5 @@
-package service
+// Package settle writes what the ends of runs mean for their threads: status, head and error of the thread, partial answers, and what a rollback leaves.
+package settle
 
 import (
 	"context"
@@ -18,28 +19,28 @@ import (
 	"understudy/thread"
 )
 
-// settler writes what the end of a run means for its thread.
-type settler struct{ settlerOptions }
+// Settler writes what the end of a run means for its thread.
+type Settler struct{ Options }
 
-// settlerOptions are what a settler is made of.
-type settlerOptions struct {
-	Store     settlerStore
+// Options are what a settler is made of.
+type Options struct {
+	Store     Store
 	Snapshots run.Snapshots
 	Overlay   *overlay.Overlay // nil: no partial answers are kept
 	Now       func() time.Time
 }
 
-// settlerStore is what a settler needs of the storage.
-type settlerStore interface {
+// Store is what a settler needs of the storage.
+type Store interface {
 	Write(ctx context.Context, fn func(run.Tx) error) error
 	RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 }
 
-// newSettler makes a settler.
-func newSettler(o settlerOptions) *settler { return &settler{o} }
+// New makes a settler.
+func New(o Options) *Settler { return &Settler{o} }
 
-// rollback undoes a run: its checkpoints and its row go, its events stay, marked.
-func rollback(tx run.Tx, r *run.Run, now time.Time) error {
+// Rollback undoes a run: its checkpoints and its row go, its events stay, marked.
+func Rollback(tx run.Tx, r *run.Run, now time.Time) error {
 	if err := dropPartial(tx, r); err != nil {
 		return err
 	}
@@ -61,13 +62,13 @@ func rollback(tx run.Tx, r *run.Run, now time.Time) error {
 	return tx.DeleteRun(r.Thread, r.ID)
 }
 
-// settle makes the row of a thread show its head. failure: the error of the run that ended; nil keeps none.
-func (s *settler) settle(ctx context.Context, t id.Thread, failure json.RawMessage) error {
+// Settle makes the row of a thread show its head. failure: the error of the run that ended; nil keeps none.
+func (s *Settler) Settle(ctx context.Context, t id.Thread, failure json.RawMessage) error {
 	return s.settleWith(ctx, t, func(*thread.Thread) json.RawMessage { return failure })
 }
 
-// settleWith is settle with an error that depends on what the thread shows.
-func (s *settler) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) json.RawMessage) error {
+// settleWith is Settle with an error that depends on what the thread shows.
+func (s *Settler) settleWith(ctx context.Context, t id.Thread, failure func(*thread.Thread) json.RawMessage) error {
 	var head *checkpointer.HeadInfo
 	for {
 		err := s.Store.Write(ctx, func(tx run.Tx) error {
@@ -75,7 +76,7 @@ func (s *settler) settleWith(ctx context.Context, t id.Thread, failure func(*thr
 			if err != nil {
 				return err
 			}
-			_, err = s.settleIn(tx, t, head, failure(row), false, s.Now())
+			_, err = s.SettleIn(tx, t, head, failure(row), false, s.Now())
 			return err
 		})
 		if !errors.Is(err, checkpointer.ErrUndescribed) {
@@ -89,52 +90,36 @@ func (s *settler) settleWith(ctx context.Context, t id.Thread, failure func(*thr
 	}
 }
 
-// headValues are the values of a thread's head; nil when it has none.
-func (s *settler) headValues(ctx context.Context, t id.Thread) (json.RawMessage, error) {
-	head, err := s.Snapshots.Head(ctx, t)
-	if err != nil {
-		return nil, fmt.Errorf("head of thread %s: %w", t, err)
-	}
-	if head.ID == "" {
-		return nil, nil
-	}
-	values, err := s.Snapshots.Values(ctx, checkpointer.Key{Thread: t, ID: head.ID})
-	if err != nil {
-		return nil, fmt.Errorf("values of thread %s: %w", t, err)
-	}
-	return values, nil
-}
-
-// settleIn makes the row of a thread show its head within a transaction. See thread.SettleIn.
-func (s *settler) settleIn(tx run.Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
+// SettleIn makes the row of a thread show its head within a transaction. See thread.SettleIn.
+func (s *Settler) SettleIn(tx run.Tx, t id.Thread, head *checkpointer.HeadInfo, failure json.RawMessage, failed bool, now time.Time) (more bool, err error) {
 	return thread.SettleIn(tx, s.Snapshots, t, thread.Settling{Head: head, Failure: failure, Failed: failed, Now: now})
 }
 
-// markCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
+// MarkCancelled makes a cancel true in the database: a pending run is over at once (or gone, when rolled back), a running one refuses
 // further writes and is finished by the server that executes it.
-func (s *settler) markCancelled(tx run.Tx, read *readings, r *run.Run, action run.Action, now time.Time) error {
+func (s *Settler) MarkCancelled(tx run.Tx, read *Readings, r *run.Run, action run.Action, now time.Time) error {
 	r.Cancel = action
 	r.UpdatedAt = now
 	if r.Status == run.Running {
 		return tx.UpdateRun(r)
 	}
 	if action == run.CancelRollback {
-		return rollback(tx, r, now) // an earlier attempt may have left checkpoints
+		return Rollback(tx, r, now) // an earlier attempt may have left checkpoints
 	}
 	r.Status, r.EndedAt = run.Interrupted, now
 	if err := tx.UpdateRun(r); err != nil || r.StartedAt.IsZero() || r.Kwargs.Temporary {
 		return err
 	}
 	// An earlier attempt had begun.
-	if _, err := s.keepPartial(tx, r, nil, read, now); err != nil {
+	if _, err := s.KeepPartial(tx, r, nil, read, now); err != nil {
 		return err
 	}
 	return completion.RecordEnd(tx, r, nil, now)
 }
 
-// settleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It returns those whose head only their graph
-// knows, which cannot be asked within a transaction: call settleLater for them.
-func (s *settler) settleEnded(tx run.Tx, ended []*run.Run) (unsettled []id.Thread, err error) {
+// SettleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It returns those whose head only their graph
+// knows, which cannot be asked within a transaction: call SettleLater for them.
+func (s *Settler) SettleEnded(tx run.Tx, ended []*run.Run) (unsettled []id.Thread, err error) {
 	seen := map[id.Thread]bool{}
 	for _, r := range ended {
 		if seen[r.Thread] {
@@ -146,7 +131,7 @@ func (s *settler) settleEnded(tx run.Tx, ended []*run.Run) (unsettled []id.Threa
 		} else {
 			var row *thread.Thread
 			if row, err = tx.Thread(r.Thread); err == nil {
-				_, err = s.settleIn(tx, r.Thread, nil, row.Error, false, s.Now())
+				_, err = s.SettleIn(tx, r.Thread, nil, row.Error, false, s.Now())
 			}
 		}
 		switch {
@@ -159,8 +144,8 @@ func (s *settler) settleEnded(tx run.Tx, ended []*run.Run) (unsettled []id.Threa
 	return unsettled, nil
 }
 
-// settleLater settles a thread after the commit, with the error that it shows already.
-func (s *settler) settleLater(ctx context.Context, t id.Thread) error {
+// SettleLater settles a thread after the commit, with the error that it shows already.
+func (s *Settler) SettleLater(ctx context.Context, t id.Thread) error {
 	err := s.settleWith(ctx, t, func(row *thread.Thread) json.RawMessage { return row.Error })
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("settle thread %s: %w", t, err)

@@ -1,0 +1,75 @@
+package execute
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/tidwall/gjson"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"understudy/internal/logctx"
+	"understudy/run"
+)
+
+// A run carries the trace of the request that made it in its configuration, as headers of the same names: every server that executes it, in each
+// attempt, continues that trace, and graphs may.
+const (
+	TraceParentKey = "__otel_traceparent__"
+	TraceStateKey  = "__otel_tracestate__"
+)
+
+// about returns a context in which log lines say which run they are about.
+func about(ctx context.Context, r *run.Run) context.Context {
+	attrs := []slog.Attr{slog.String("run_id", string(r.ID)), slog.String("thread_id", string(r.Thread)), slog.Int("attempt", r.Attempt)}
+	if id := gjson.GetBytes(r.Kwargs.Config, "configurable.langgraph_request_id").String(); id != "" {
+		attrs = append(attrs, slog.String("request_id", id))
+	}
+	return logctx.With(ctx, attrs...)
+}
+
+// span begins the span of an attempt, and before it one of the time in the queue. The returned function ends it.
+func (x *Executor) span(ctx context.Context, r *run.Run) (context.Context, func(outcome)) {
+	if x.Tracer == nil {
+		return ctx, func(outcome) {}
+	}
+	said := gjson.GetManyBytes(r.Kwargs.Config, "configurable."+TraceParentKey, "configurable."+TraceStateKey)
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": said[0].String(), "tracestate": said[1].String()})
+	which := trace.WithAttributes(
+		attribute.String("run_id", string(r.ID)), attribute.String("thread_id", string(r.Thread)), attribute.String("graph_id", r.Graph),
+		attribute.String("assistant_id", string(r.Assistant)), attribute.Int("attempt", r.Attempt), attribute.String("instance", x.Instance))
+	if r.Attempt == 1 && r.StartedAt.After(r.CreatedAt) {
+		_, waited := x.Tracer.Start(ctx, "queue", trace.WithTimestamp(r.CreatedAt), which)
+		waited.End(trace.WithTimestamp(r.StartedAt))
+	}
+	ctx, span := x.Tracer.Start(ctx, "run "+r.Graph, trace.WithSpanKind(trace.SpanKindConsumer), which)
+	return ctx, func(out outcome) {
+		span.SetAttributes(attribute.String("outcome", out.kind.label()))
+		switch out.kind {
+		case failed, died, timedOut:
+			text := out.kind.label()
+			if out.failure != nil {
+				text = out.failure.Type // its message may hold what users wrote
+			}
+			span.SetStatus(codes.Error, text)
+		}
+		span.End()
+	}
+}
+
+// saving begins the span of a save of checkpoints.
+func (x *Executor) saving(ctx context.Context, of trace.Span) (context.Context, func(checkpoints int, err error)) {
+	if x.Tracer == nil || !of.IsRecording() {
+		return ctx, func(int, error) {}
+	}
+	ctx, span := x.Tracer.Start(trace.ContextWithSpan(ctx, of), "save")
+	return ctx, func(checkpoints int, err error) {
+		span.SetAttributes(attribute.Int("checkpoints", checkpoints))
+		if err != nil {
+			span.SetStatus(codes.Error, "not saved")
+		}
+		span.End()
+	}
+}
