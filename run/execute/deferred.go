@@ -36,9 +36,13 @@ func (x *Executor) LaunchDeferred(r *run.Run, row *thread.Thread, stream *stream
 // Settle writes the run, unless it has ended. A run that cannot be written is given up.
 func (b *Deferred) Settle(ctx context.Context) error {
 	select {
-	case b.lock <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx) // its end is being written
+	case b.lock <- struct{}{}: // also when ctx has ended: then it is given up here
+	default:
+		select {
+		case b.lock <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx) // its end is being written
+		}
 	}
 	defer func() { <-b.lock }()
 	if b.settled {
