@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -37,10 +38,17 @@ func TestHosts(t *testing.T) {
 				_ = stdout.CloseWithError(err)
 				ended <- err
 			}()
-			line, err := bufio.NewReader(out).ReadString('\n')
+			lines := bufio.NewReader(out)
+			line, err := lines.ReadString('\n')
 			require.NoError(t, err)
 			printed, err := url.Parse(strings.TrimPrefix(strings.TrimSpace(line), "understudy listening on "))
 			require.NoError(t, err)
+
+			if loopback != nil {
+				more, err := lines.ReadString('\n')
+				require.NoError(t, err)
+				require.Equal(t, fmt.Sprintf("  and on every other address of this machine (--host %s, port %s)\n", host, printed.Port()), more)
+			}
 
 			addresses := []string{printed.String()}
 			for _, other := range loopback {

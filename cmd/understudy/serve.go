@@ -63,6 +63,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 	default:
 		url := baseURL(addr)
 		fmt.Fprintln(stdout, "understudy listening on "+url)
+		if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+			fmt.Fprintf(stdout, "  and on every other address of this machine (--host %s, port %d)\n", cfg.Host, tcp.Port)
+		}
 		if cfg.Mode == config.Dev {
 			fmt.Fprint(stdout, loadingGraphs(cfg.Graphs))
 			if srv, ok := srv.(*app.Server); ok {
