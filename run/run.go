@@ -136,6 +136,13 @@ type Request struct {
 	TraceState  string
 }
 
+// A run carries the trace of the request that made it in its configuration, as headers of the same names: every server that executes it, in each
+// attempt, continues that trace, and graphs may.
+const (
+	TraceParentKey = "__otel_traceparent__"
+	TraceStateKey  = "__otel_tracestate__"
+)
+
 // Tracer names the LangSmith project and example that a run is traced to. It is handed to the graph's configuration as it came; nil is null.
 type Tracer struct {
 	Project, Example json.RawMessage

@@ -14,13 +14,6 @@ import (
 	"understudy/run"
 )
 
-// A run carries the trace of the request that made it in its configuration, as headers of the same names: every server that executes it, in each
-// attempt, continues that trace, and graphs may.
-const (
-	TraceParentKey = "__otel_traceparent__"
-	TraceStateKey  = "__otel_tracestate__"
-)
-
 // about returns a context in which log lines say which run they are about.
 func about(ctx context.Context, r *run.Run) context.Context {
 	attrs := []slog.Attr{slog.String("run_id", string(r.ID)), slog.String("thread_id", string(r.Thread)), slog.Int("attempt", r.Attempt)}
@@ -35,7 +28,7 @@ func (x *Executor) span(ctx context.Context, r *run.Run) (context.Context, func(
 	if x.Tracer == nil {
 		return ctx, func(outcome) {}
 	}
-	said := gjson.GetManyBytes(r.Kwargs.Config, "configurable."+TraceParentKey, "configurable."+TraceStateKey)
+	said := gjson.GetManyBytes(r.Kwargs.Config, "configurable."+run.TraceParentKey, "configurable."+run.TraceStateKey)
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": said[0].String(), "tracestate": said[1].String()})
 	which := trace.WithAttributes(
 		attribute.String("run_id", string(r.ID)), attribute.String("thread_id", string(r.Thread)), attribute.String("graph_id", r.Graph),

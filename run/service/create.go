@@ -2,32 +2,27 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
-	"understudy/assistant"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
 	"understudy/run"
 	"understudy/run/completion"
+	"understudy/run/compose"
 	"understudy/run/cron"
 	"understudy/run/execute"
 	"understudy/run/settle"
 	"understudy/run/stream"
-	"understudy/thread"
 )
 
 var (
 	errNoThread = fault.New(fault.NotFound, "Thread or assistant not found.")
 	errBusy     = fault.New(fault.Conflict, "Thread is already running a task. Wait for it to finish or choose a different multitask strategy.")
-	emptyObject = json.RawMessage(`{}`)
-	null        = json.RawMessage(`null`)
 )
 
 // created is what one transaction of create did.
@@ -42,7 +37,7 @@ type created struct {
 // same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
 func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *stream.Subscription, error) {
 	for i := range reqs {
-		if t == "" && string(orNull(jsonobj.Of(reqs[i].Command).Get("resume"))) != "null" {
+		if resume := string(jsonobj.Of(reqs[i].Command).Get("resume")); t == "" && resume != "" && resume != "null" {
 			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
 		}
 		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
@@ -51,7 +46,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 		if err := errors.Join(limits.Metadata(reqs[i].Metadata), limits.Metadata(jsonobj.Of(reqs[i].Config).Get("metadata"))); err != nil {
 			return nil, nil, err
 		}
-		carry(ctx, &reqs[i])
+		compose.CarryTrace(ctx, &reqs[i])
 	}
 	assistants := make([]id.Assistant, len(reqs))
 	for i, req := range reqs {
@@ -196,7 +191,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 		if !stateless && req.IfNotExists != "create" {
 			return c, errNoThread
 		}
-		row = &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: emptyObject, Config: emptyObject}
+		row = compose.Thread(t, now)
 		if !temporary {
 			given := jsonobj.Of(jsonobj.Of(req.Config).Get("metadata"))
 			given.Merge(jsonobj.Of(req.Metadata))
@@ -223,7 +218,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 			now = other.CreatedAt.Add(time.Microsecond)
 		}
 	}
-	r, err := s.compose(as, row, req, stateless, temporary, now) // before anything is written: it may refuse the request
+	r, err := compose.Run(as, row, req, stateless, temporary, s.ThreadTTL, now) // before anything is written: it may refuse the request
 	if err != nil {
 		return c, err
 	}
@@ -274,120 +269,4 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 		return c, err
 	}
 	return c, nil
-}
-
-// compose makes a run as an assistant and a request want it, and changes its thread's row to what it is during the run.
-func (s *Service) compose(as *assistant.Assistant, row *thread.Thread, req *run.Request, stateless, temporary bool, now time.Time) (*run.Run, error) {
-	r := &run.Run{
-		ID: id.NewRun(), Thread: row.ID, Assistant: as.ID, Graph: as.GraphID, Status: run.Pending, Strategy: req.Strategy,
-		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
-	}
-	if err := s.configure(r, as, row, req, stateless, now); err != nil {
-		return nil, err
-	}
-	r.Kwargs.Temporary = temporary
-
-	if !temporary { // a thread that is deleted with its run is not searched for
-		meta := jsonobj.Of(row.Metadata)
-		meta.SetText("graph_id", as.GraphID)
-		meta.SetText("assistant_id", string(as.ID))
-		row.Metadata = meta.JSON()
-		row.Renew(s.ThreadTTL)
-	}
-	row.Config = threadConfig(as, row, req)
-	row.Status = thread.Busy
-	row.UpdatedAt = now
-	return r, nil
-}
-
-// threadConfig is the configuration that a thread has after a run was created on it, and with which its graph is built when no run is there to
-// say more: the assistant's, then what the thread had, then the request's but for its configurable, which is of that run alone.
-func threadConfig(as *assistant.Assistant, row *thread.Thread, req *run.Request) json.RawMessage {
-	config, had := jsonobj.Of(as.Config), jsonobj.Of(row.Config)
-	configurable := jsonobj.Of(config.Get("configurable"))
-	configurable.Merge(jsonobj.Of(had.Get("configurable")))
-	config.Merge(had)
-	config.Merge(jsonobj.Of(req.Config))
-	config.Set("configurable", configurable.JSON())
-	return config.JSON()
-}
-
-// configure merges what assistant, thread and request say into the run's arguments. Later wins.
-func (s *Service) configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.Request, stateless bool, now time.Time) error {
-	given := jsonobj.Of(req.Config)
-	ownConfigurable := jsonobj.Of(given.Get("configurable"))
-	ownContext := jsonobj.Of(req.Context)
-	if ownConfigurable.Len() > 0 && ownContext.Len() > 0 {
-		return fault.New(fault.Invalid, "Cannot specify both configurable and context. Prefer setting context alone. Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
-	}
-
-	metadata := jsonobj.Of(as.Metadata)
-	metadata.Merge(jsonobj.Of(t.Metadata))
-	metadata.Merge(jsonobj.Of(given.Get("metadata")))
-	metadata.Merge(jsonobj.Of(req.Metadata))
-	if !stateless { // a temporary thread has no metadata from which it would come
-		metadata.SetText("graph_id", as.GraphID)
-	}
-	metadata.SetText("assistant_id", string(as.ID))
-	r.Metadata = metadata.JSON()
-
-	runContext := jsonobj.Of(as.Context)
-	if ownContext.Len() > 0 {
-		runContext.Merge(ownContext)
-	} else {
-		runContext.Merge(ownConfigurable)
-	}
-
-	config := jsonobj.Of(as.Config)
-	configurable := jsonobj.Of(config.Get("configurable"))
-	configurable.Merge(jsonobj.Of(jsonobj.Of(t.Config).Get("configurable")))
-	configurable.Merge(ownConfigurable)
-	configurable.Merge(ownContext)
-	config.Delete("configurable")
-	config.Delete("metadata")
-	given.Each(func(k string, v json.RawMessage) {
-		if k != "configurable" && k != "metadata" {
-			config.Set(k, v)
-		}
-	})
-	for name, value := range req.Headers {
-		configurable.SetText(name, value)
-	}
-	identify(configurable, "")
-	configurable.SetText("langgraph_request_id", req.RequestID)
-	if req.Tracer != nil {
-		configurable.Set("__langsmith_project__", orNull(req.Tracer.Project))
-		configurable.Set("__langsmith_example_id__", orNull(req.Tracer.Example))
-	}
-	writeTrace(configurable, req)
-	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
-	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
-	configurable.SetText("run_id", string(r.ID))
-	configurable.SetText("thread_id", string(r.Thread))
-	configurable.SetText("graph_id", as.GraphID)
-	configurable.SetText("assistant_id", string(as.ID))
-	config.Set("configurable", configurable.JSON())
-	config.Set("metadata", r.Metadata)
-
-	r.Kwargs = req.Arguments
-	r.Kwargs.Config, r.Kwargs.Context, r.Kwargs.ContextKeys = config.JSON(), runContext.JSON(), ownContext.Keys()
-	return nil
-}
-
-// identify writes the caller as the server knows it; user is "" when requests are not authenticated. Only then a user_id of the client's own
-// stays, by which many graphs find their memories: LangGraph Server lets it win always, and a client could pass for another user.
-func identify(configurable *jsonobj.Object, user string) {
-	configurable.Set("langgraph_auth_user", null)
-	configurable.SetText("langgraph_auth_user_id", user)
-	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
-	if user != "" || configurable.Get("user_id") == nil {
-		configurable.SetText("user_id", user)
-	}
-}
-
-func orNull(v json.RawMessage) json.RawMessage {
-	if len(v) == 0 {
-		return null
-	}
-	return v
 }

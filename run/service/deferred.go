@@ -6,8 +6,8 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/compose"
 	"understudy/run/execute"
-	"understudy/thread"
 )
 
 // deferredFollower follows a deferred run.
@@ -26,7 +26,7 @@ func (s *Service) mayDefer(t id.Thread, req *run.Request) bool {
 
 // startDeferred starts a run without writing it. ok is false when it cannot start at once and must be queued.
 func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.Run, f run.Follower, ok bool, err error) {
-	carry(ctx, req)
+	compose.CarryTrace(ctx, req)
 	a, err := s.ResolveAssistant(req.AssistantID)
 	if err != nil {
 		return nil, nil, false, err
@@ -59,8 +59,8 @@ func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.R
 	}
 	entered = as.GraphID
 	now := s.Now()
-	row := &thread.Thread{ID: id.NewThread(), CreatedAt: now, StateUpdatedAt: now, Metadata: emptyObject, Config: emptyObject}
-	claimed, err := s.compose(as, row, req, true, true, now)
+	row := compose.Thread(id.NewThread(), now)
+	claimed, err := compose.Run(as, row, req, true, true, s.ThreadTTL, now)
 	if err != nil {
 		return nil, nil, false, err
 	}

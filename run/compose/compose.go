@@ -1,0 +1,163 @@
+// Package compose makes the row of a run of what its request, its assistant and its thread say.
+package compose
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"understudy/assistant"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/thread"
+)
+
+// Thread is the row of a thread that is made for a run.
+func Thread(t id.Thread, now time.Time) *thread.Thread {
+	empty := json.RawMessage(`{}`)
+	return &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: empty, Config: empty}
+}
+
+// Run makes a pending run as an assistant and a request want it, and changes its thread's row to what it is during the run. A temporary one goes with its thread;
+// ttl is of threads without one of their own.
+func Run(as *assistant.Assistant, row *thread.Thread, req *run.Request, stateless, temporary bool, ttl *thread.TTL, now time.Time) (*run.Run, error) {
+	r := &run.Run{
+		ID: id.NewRun(), Thread: row.ID, Assistant: as.ID, Graph: as.GraphID, Status: run.Pending, Strategy: req.Strategy,
+		CreatedAt: now.Add(req.After), UpdatedAt: now, OnCompletion: req.OnCompletion, OnDisconnect: req.OnDisconnect,
+	}
+	if err := configure(r, as, row, req, stateless, now); err != nil {
+		return nil, err
+	}
+	r.Kwargs.Temporary = temporary
+
+	if !temporary { // a thread that is deleted with its run is not searched for
+		meta := jsonobj.Of(row.Metadata)
+		meta.SetText("graph_id", as.GraphID)
+		meta.SetText("assistant_id", string(as.ID))
+		row.Metadata = meta.JSON()
+		row.Renew(ttl)
+	}
+	row.Config = threadConfig(as, row, req)
+	row.Status = thread.Busy
+	row.UpdatedAt = now
+	return r, nil
+}
+
+// threadConfig is the configuration that a thread has after a run was created on it, and with which its graph is built when no run is there to
+// say more: the assistant's, then what the thread had, then the request's but for its configurable, which is of that run alone.
+func threadConfig(as *assistant.Assistant, row *thread.Thread, req *run.Request) json.RawMessage {
+	config, had := jsonobj.Of(as.Config), jsonobj.Of(row.Config)
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.Merge(jsonobj.Of(had.Get("configurable")))
+	config.Merge(had)
+	config.Merge(jsonobj.Of(req.Config))
+	config.Set("configurable", configurable.JSON())
+	return config.JSON()
+}
+
+// configure merges what assistant, thread and request say into the run's arguments. Later wins.
+func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.Request, stateless bool, now time.Time) error {
+	given := jsonobj.Of(req.Config)
+	ownConfigurable := jsonobj.Of(given.Get("configurable"))
+	ownContext := jsonobj.Of(req.Context)
+	if ownConfigurable.Len() > 0 && ownContext.Len() > 0 {
+		return fault.New(fault.Invalid, "Cannot specify both configurable and context. Prefer setting context alone. Context was introduced in LangGraph 0.6.0 and is the long term planned replacement for configurable.")
+	}
+
+	metadata := jsonobj.Of(as.Metadata)
+	metadata.Merge(jsonobj.Of(t.Metadata))
+	metadata.Merge(jsonobj.Of(given.Get("metadata")))
+	metadata.Merge(jsonobj.Of(req.Metadata))
+	if !stateless { // a temporary thread has no metadata from which it would come
+		metadata.SetText("graph_id", as.GraphID)
+	}
+	metadata.SetText("assistant_id", string(as.ID))
+	r.Metadata = metadata.JSON()
+
+	runContext := jsonobj.Of(as.Context)
+	if ownContext.Len() > 0 {
+		runContext.Merge(ownContext)
+	} else {
+		runContext.Merge(ownConfigurable)
+	}
+
+	config := jsonobj.Of(as.Config)
+	configurable := jsonobj.Of(config.Get("configurable"))
+	configurable.Merge(jsonobj.Of(jsonobj.Of(t.Config).Get("configurable")))
+	configurable.Merge(ownConfigurable)
+	configurable.Merge(ownContext)
+	config.Delete("configurable")
+	config.Delete("metadata")
+	given.Each(func(k string, v json.RawMessage) {
+		if k != "configurable" && k != "metadata" {
+			config.Set(k, v)
+		}
+	})
+	for name, value := range req.Headers {
+		configurable.SetText(name, value)
+	}
+	identify(configurable, "")
+	configurable.SetText("langgraph_request_id", req.RequestID)
+	if req.Tracer != nil {
+		configurable.Set("__langsmith_project__", orNull(req.Tracer.Project))
+		configurable.Set("__langsmith_example_id__", orNull(req.Tracer.Example))
+	}
+	writeTrace(configurable, req)
+	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
+	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
+	configurable.SetText("run_id", string(r.ID))
+	configurable.SetText("thread_id", string(r.Thread))
+	configurable.SetText("graph_id", as.GraphID)
+	configurable.SetText("assistant_id", string(as.ID))
+	config.Set("configurable", configurable.JSON())
+	config.Set("metadata", r.Metadata)
+
+	r.Kwargs = req.Arguments
+	r.Kwargs.Config, r.Kwargs.Context, r.Kwargs.ContextKeys = config.JSON(), runContext.JSON(), ownContext.Keys()
+	return nil
+}
+
+// identify writes the caller as the server knows it; user is "" when requests are not authenticated. Only then a user_id of the client's own
+// stays, by which many graphs find their memories: LangGraph Server lets it win always, and a client could pass for another user.
+func identify(configurable *jsonobj.Object, user string) {
+	configurable.Set("langgraph_auth_user", orNull(nil))
+	configurable.SetText("langgraph_auth_user_id", user)
+	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
+	if user != "" || configurable.Get("user_id") == nil {
+		configurable.SetText("user_id", user)
+	}
+}
+
+func orNull(v json.RawMessage) json.RawMessage {
+	if len(v) == 0 {
+		return json.RawMessage(`null`)
+	}
+	return v
+}
+
+// CarryTrace puts the trace of ctx, if there is one, where those who execute the run find it.
+func CarryTrace(ctx context.Context, req *run.Request) {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return
+	}
+	headers := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, headers)
+	req.TraceParent, req.TraceState = headers["traceparent"], headers["tracestate"]
+}
+
+// writeTrace is the other half of CarryTrace.
+func writeTrace(configurable *jsonobj.Object, req *run.Request) {
+	if req.TraceParent == "" {
+		return
+	}
+	configurable.SetText(run.TraceParentKey, req.TraceParent)
+	if req.TraceState != "" {
+		configurable.SetText(run.TraceStateKey, req.TraceState)
+	}
+}
