@@ -19,11 +19,11 @@ import (
 // Execution is one claim of a run that is executed in this process. It is owned by its goroutine; others only cancel it and wait.
 type Execution struct {
 	*stream.Attempt
-	calls  *completion.Calls // model calls that are not stored yet; nil: they are not counted
-	waits  bool              // the run ended at an interrupt, which waits for an answer. Set by finish
-	said   *partial.Tokens   // what it streams of answers; nil: not kept
-	Cancel context.CancelCauseFunc
-	done   chan struct{} // closed after everything about the run was committed and published
+	calls  *completion.Calls       // model calls that are not stored yet; nil: they are not counted
+	waits  bool                    // the run ended at an interrupt, which waits for an answer. Set by finish
+	said   *partial.Tokens         // what it streams of answers; nil: not kept
+	Cancel context.CancelCauseFunc // stops it; the cause is one of those below
+	done   chan struct{}           // closed after everything about the run was committed and published
 	// unwritten: the run is not in the database yet, so no other server can know of it.
 	unwritten atomic.Bool
 	ending    atomic.Bool // the graph has stopped, and the end is being written

@@ -399,7 +399,7 @@ func (x *Executor) fenced(ctx context.Context, err error) {
 // Launch starts executing a claimed run, for which a slot was reserved.
 func (x *Executor) Launch(r *run.Run) { x.launchWith(r, false, x.finish) }
 
-// launchWith is launch, of a run that may not be written yet, and whose end finish writes.
+// launchWith is Launch, of a run that may not be written yet, and whose end finish writes.
 func (x *Executor) launchWith(r *run.Run, unwritten bool, finish func(context.Context, *Execution, outcome) error) *Execution {
 	ctx, cancel := context.WithCancelCause(about(context.Background(), r)) // outlives the request that made it; ended by cancel and by shutdown
 	ex := &Execution{Attempt: stream.NewAttempt(r), said: x.Settler.Tokens(r), done: make(chan struct{})}

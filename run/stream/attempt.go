@@ -48,7 +48,7 @@ func AttemptElsewhere(r *run.Run) *Attempt { return &Attempt{Run: r} }
 
 // Attempts are those that this server executes.
 type Attempts interface {
-	// attempt returns the attempt of a run that is executed here; nil: none is.
+	// Attempt returns the attempt of a run that is executed here; nil: none is.
 	Attempt(r id.Run) *Attempt
 }
 

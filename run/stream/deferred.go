@@ -29,7 +29,7 @@ type Deferred struct {
 // handedOver is the event of the record that ends the stream of a deferred run when it was written.
 const handedOver = "handed over"
 
-// DeferStream makes the stream of a run on a new thread that is not written yet. Its records go there until hand or drop.
+// DeferStream makes the stream of a run on a new thread that is not written yet. Its records go there until Hand or Drop.
 func (p *Publisher) DeferStream(ctx context.Context, t id.Thread) (*Deferred, error) {
 	own := bridge.NewMemory(p.Streams)
 	sub, err := own.Subscribe(ctx, t, nil)

@@ -18,7 +18,7 @@ type Subscription struct {
 	away error            // the bridge is: only a run that starts here at once can be followed
 }
 
-// SubscribeNew subscribes to the stream of a thread for a run that is about to be made. The caller calls made and started, or close.
+// SubscribeNew subscribes to the stream of a thread for a run that is about to be made. The caller calls Made and Started, or Close.
 func (f *Followers) SubscribeNew(ctx context.Context, t id.Thread) (*Subscription, error) {
 	sub, err := f.Bridge.Subscribe(ctx, t, nil)
 	if err == nil {
