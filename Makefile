@@ -18,6 +18,7 @@ PYTHON ?= python3
 export UNDERSTUDY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy
 
 GOLANGCI := 2.15.0
+GORELEASER := 2.16.0
 HELM := 4.3.1
 
 # tool(name,version,package) sets $tool to a program that is built once.
@@ -199,6 +200,13 @@ wheel: ## a Python wheel with the program inside, for `pip install`; GOOS and GO
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags "-s -w -X main.release=$(VERSION)" -o "$$dir/understudy" ./cmd/understudy; \
 	$(PYTHON) deploy/wheel/build "$$dir/understudy" "$$($(GO) env GOOS)" "$$($(GO) env GOARCH)" "$(or $(VERSION),$(shell git rev-parse --short HEAD))" "$(DIST)"
+
+# Images need docker buildx, SBOMs syft: without them they are left out here. The owner is that of the module's path.
+.PHONY: release-snapshot
+release-snapshot: ## what a release consists of, for all systems, in dist/: archives, packages, wheels, Homebrew cask, checksums
+	@$(call tool,goreleaser,$(GORELEASER),github.com/goreleaser/goreleaser/v2); \
+	skip=publish; docker buildx ls >/dev/null 2>&1 || skip+=,docker; command -v syft >/dev/null || skip+=,sbom; echo "without $$skip"; \
+	OWNER=$$($(GO) list -m | cut -d/ -f2); export OWNER; "$$tool" check --quiet; "$$tool" release --snapshot --clean --skip="$$skip"
 
 # go.mod holds the path; imports, templates, the documentation and the linter's settings repeat it.
 .PHONY: module
