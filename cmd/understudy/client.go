@@ -11,11 +11,12 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/tidwall/gjson"
+
+	"understudy/internal/sockerr"
 )
 
 // client calls the API of a server, for commands.
@@ -118,7 +119,7 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	}
 	res, err := http.DefaultClient.Do(req)
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, sockerr.Refused):
 		return nil, fmt.Errorf("nothing listens on %s; start a server with `understudy dev`, or name yours with --url", c.base)
 	case err != nil:
 		return nil, err

@@ -11,10 +11,11 @@ import (
 	"os"
 	"path"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"understudy/internal/sockerr"
 )
 
 // newHealth is for images that have nothing else that could ask.
@@ -80,7 +81,7 @@ func askHealth(ctx context.Context, addresses []string, live bool, out io.Writer
 		if err != nil {
 			return usageError{err}
 		}
-		if err = askAt(ctx, at, out); !errors.Is(err, syscall.ECONNREFUSED) {
+		if err = askAt(ctx, at, out); !errors.Is(err, sockerr.Refused) {
 			return err
 		}
 		refused = errors.Join(refused, fmt.Errorf("nothing listens on %s", at.Host))

@@ -23,6 +23,7 @@ import (
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/flock"
+	"understudy/internal/sockerr"
 	"understudy/storage/sqlite"
 )
 
@@ -311,11 +312,11 @@ func (d *doctor) port(cfg *config.Config) {
 		} else {
 			d.say("port", Fine, fmt.Sprintf("%d is free on %s", cfg.Port, cfg.Host), "")
 		}
-	case errors.Is(err, syscall.EADDRINUSE):
+	case errors.Is(err, sockerr.InUse):
 		d.say("port", Problem, fmt.Sprintf("%d is taken on %s", cfg.Port, cfg.Host), "stop the program that has it, or choose another with --port N (0 takes a free one)")
-	case errors.Is(err, syscall.EACCES):
+	case errors.Is(err, sockerr.Denied):
 		d.say("port", Problem, fmt.Sprintf("%d needs privileges", cfg.Port), "choose one above 1023 with --port N")
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
+	case errors.Is(err, sockerr.NotAvailable):
 		d.say("port", Problem, "no network interface here has the address "+cfg.Host, "use --host 127.0.0.1 or 0.0.0.0")
 	default:
 		d.say("port", Problem, err.Error(), "fix --host and --port")
@@ -433,7 +434,11 @@ func (d *doctor) folder(name, dir string) bool {
 	if at != dir {
 		made = ", and will be created"
 	}
-	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s; %s free", name, dir, made, megabytes(max(free, 0))), "")
+	room := ""
+	if free >= 0 {
+		room = "; " + megabytes(free) + " free"
+	}
+	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s%s", name, dir, made, room), "")
 	return true
 }
 

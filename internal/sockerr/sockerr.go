@@ -1,0 +1,2 @@
+// Package sockerr names errors of sockets, which on Windows are not those of package syscall.
+package sockerr
