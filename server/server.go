@@ -155,6 +155,11 @@ func (s *Server) route(method, pattern string, h fiber.Handler) {
 	if s.opts.MountPrefix != "" {
 		prefixes = append([]string{s.opts.MountPrefix}, prefixes...)
 	}
+	s.routeUnder(prefixes, method, pattern, h)
+}
+
+// routeUnder registers a handler under the given prefixes.
+func (s *Server) routeUnder(prefixes []string, method, pattern string, h fiber.Handler) {
 	deletes := method == fiber.MethodDelete || pattern == "/threads/prune"
 	handler := func(c *fiber.Ctx) error {
 		r := requestOf(c)

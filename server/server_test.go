@@ -268,6 +268,25 @@ func TestDisabledAndMounted(t *testing.T) {
 	}
 }
 
+// A proxy that hides /metrics hides all of it: no alias, and no other spelling of the path, is served.
+func TestMetricsAreAtTheRootOnly(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.MountPrefix = "agents" })
+	res, _ := w.ask(t, "GET", "/metrics", "")
+	require.Equal(t, 200, res.StatusCode)
+	for _, prefix := range []string{"", "/agents", "/api/langgraph", "/api%2flanggraph"} {
+		for _, form := range []string{"/metrics", "//metrics", "/./metrics", "/x/../metrics", "/%6detrics", "/%2Fmetrics", "/METRICS", "/metrics;", "/metrics%00", "/metrics%3F"} {
+			if prefix+form == "/metrics" {
+				continue
+			}
+			for _, method := range []string{"GET", "HEAD"} {
+				res, _ := w.ask(t, method, prefix+form, "")
+				require.Contains(t, []int{400, 404}, res.StatusCode, prefix+form)
+			}
+		}
+	}
+}
+
 func TestDescription(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

@@ -19,7 +19,8 @@ func (s *Server) systemRoutes(meta bool) {
 	}
 	s.route("GET", "/", func(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"ok":true}`)) })
 	s.route("GET", "/info", s.info)
-	s.route("GET", "/metrics", s.showMetrics)
+	// Under one path only: a proxy that hides it does not have to know the aliases of the API.
+	s.routeUnder([]string{""}, "GET", "/metrics", s.showMetrics)
 	s.route("GET", "/openapi.json", func(c *fiber.Ctx) error { return sendJSON(c, s.openapi) })
 	s.route("GET", "/docs", s.docs)
 	s.route("GET", "/docs/{page}", s.docs)
