@@ -90,6 +90,6 @@ func TestConfigNamesAllMistakes(t *testing.T) {
 	_, err := New(Config{Addr: "here"})
 	require.ErrorContains(t, err, "Config.Addr")
 	_, err = New(Config{Runs: Runs{Lease: time.Millisecond}, Streams: Streams{Records: 1}})
-	require.ErrorContains(t, err, "lease is 1ms")
-	require.ErrorContains(t, err, "stream-records is 1")
+	require.ErrorContains(t, err, `--lease: "1ms": write 1s to 1h`)
+	require.ErrorContains(t, err, `--stream-records: "1": write 100 or more`)
 }

@@ -51,6 +51,6 @@ func TestStartSaysWhatIsUsed(t *testing.T) {
 	var out, errs bytes.Buffer
 	root := newRoot(&out, &errs)
 	root.SetArgs([]string{"worker", "--config", file})
-	require.ErrorContains(t, root.ExecuteContext(t.Context()), "database-url is missing")
+	require.ErrorContains(t, root.ExecuteContext(t.Context()), "--database-url: missing")
 	require.Contains(t, errs.String(), "warning: UNDERSTUDY_DATABASE_UR: nobody reads this variable")
 }

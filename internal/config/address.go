@@ -164,7 +164,7 @@ func (c *Config) checkAddresses() (m Mistakes) {
 			continue
 		}
 		if err := a.check(a.text); err != nil {
-			m = append(m, Mistake{Text: or(c.places[a.flag], a.flag) + ": " + err.Error()})
+			m = append(m, Mistake{Text: c.Where(a.flag) + ": " + err.Error()})
 		}
 	}
 	return m

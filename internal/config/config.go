@@ -318,88 +318,103 @@ func (c *Config) Validate() error { return c.validate().orNil() }
 
 func (c *Config) validate() Mistakes {
 	var m Mistakes
-	wrong := func(format string, args ...any) { m = append(m, Mistake{Text: fmt.Sprintf(format, args...)}) }
+	// As mistakes of single settings are written: its name, its value, and what to write.
+	wrong := func(flag string, value any, write string, args ...any) {
+		m = append(m, Mistake{Text: fmt.Sprintf("%s: %q: %s", c.Where(flag), fmt.Sprint(value), fmt.Sprintf(write, args...))})
+	}
+	missing := func(flag, write string) { m = append(m, Mistake{Text: c.Where(flag) + ": missing: " + write}) }
+	port := "port"
+	if c.Mode == Worker {
+		port = "health-port"
+	}
 	if none := c.Mode == Worker && c.Port == -1; !none && (c.Port < 0 || c.Port > 65535) {
-		wrong("port is %d; write one from 1 to 65535, or 0 for a free one", c.Port)
+		wrong(port, c.Port, "write a port from 1 to 65535, or 0 for a free one")
 	}
 	if c.Host == "" {
-		wrong("host is empty; write 127.0.0.1, or 0.0.0.0 to be reached from other machines")
+		missing("host", "write 127.0.0.1, or 0.0.0.0 to be reached from other machines")
 	}
 	if c.Data == "" {
-		wrong("data is empty; name a folder, such as .understudy")
+		missing("data", "name a folder, such as .understudy")
 	}
 	if c.DatabaseConnections < 2 {
-		wrong("database-connections is %d; at least two are needed", c.DatabaseConnections)
+		wrong("database-connections", c.DatabaseConnections, "at least two are needed")
 	}
 	if c.DatabaseTimeout < time.Second {
-		wrong("database-timeout is %s; write at least 1s", c.DatabaseTimeout)
+		wrong("database-timeout", c.DatabaseTimeout, "write at least 1s")
 	}
 	if c.Lease < time.Second || c.Lease > time.Hour {
-		wrong("lease is %s; write 1s to 1h: how long the runs of a dead server wait before another takes them over", c.Lease)
+		wrong("lease", c.Lease, "write 1s to 1h: how long the runs of a dead server wait before another takes them over")
 	}
 	if c.Workers < 1 {
-		wrong("workers is %d; at least one worker process is needed", c.Workers)
+		wrong("workers", c.Workers, "at least one worker process is needed")
 	}
 	if c.JobsPerWorker < 0 {
-		wrong("jobs-per-worker is %d; write how many runs a Python process may execute at once, or 0 to execute none", c.JobsPerWorker)
+		wrong("jobs-per-worker", c.JobsPerWorker, "write how many runs a Python process may execute at once, or 0 to execute none")
 	}
 	if c.Concurrency < -1 {
-		wrong("concurrency is %d; write how many runs this server may execute at once, or 0 to execute none", c.Concurrency)
+		wrong("concurrency", c.Concurrency, "write how many runs this server may execute at once, or 0 to execute none")
+	}
+	none := "concurrency"
+	if c.Concurrency < 0 {
+		none = "jobs-per-worker"
 	}
 	switch {
 	case c.Mode == Worker && c.DatabaseURL == "":
-		wrong("database-url is missing; a worker shares a Postgres database with servers, and a data folder is for one server")
+		missing("database-url", "a worker shares a Postgres database with servers, and a data folder is for one server")
 	case c.Mode == Worker && c.Runs() == 0:
-		wrong("concurrency is 0; a worker must execute at least one run")
+		wrong(none, 0, "a worker must execute at least one run")
 	case c.Mode != Proxy && c.Runs() == 0 && c.DatabaseURL == "":
-		wrong("concurrency is 0, and a data folder has no other server that would execute the runs; share a Postgres database (--database-url) " +
+		wrong(none, 0, "a data folder has no other server that would execute the runs; share a Postgres database (--database-url) "+
 			"with understudy worker, or leave it out")
 	}
 	if c.WorkerMaxRuns < 0 {
-		wrong("worker-max-runs is %d; write 0 for no limit", c.WorkerMaxRuns)
+		wrong("worker-max-runs", c.WorkerMaxRuns, "write 0 for no limit")
 	}
 	if c.WorkerMemory != 0 && c.WorkerMemory < 64*MiB {
-		wrong("worker-memory is %s; Python with langgraph needs more: write 1GiB or so, or 0 for no limit", c.WorkerMemory)
+		wrong("worker-memory", c.WorkerMemory, "Python with langgraph needs more: write 1GiB or so, or 0 for no limit")
 	}
-	for name, d := range map[string]time.Duration{"grace": c.Grace, "run-timeout": c.RunTimeout, "resumable-ttl": c.ResumableTTL} {
-		if d < 0 {
-			wrong("%s is %s; it cannot be negative", name, d)
+	for _, d := range []struct {
+		flag string
+		time time.Duration
+	}{{"grace", c.Grace}, {"drain", c.Drain}, {"run-timeout", c.RunTimeout}, {"resumable-ttl", c.ResumableTTL}} {
+		if d.time < 0 {
+			wrong(d.flag, d.time, "write a duration that is not negative")
 		}
 	}
 	if c.SearchTimeout <= 0 {
-		wrong("search-timeout is %s; it must be positive", c.SearchTimeout)
+		wrong("search-timeout", c.SearchTimeout, "write a duration above 0")
 	}
 	if c.StreamRecords < 100 {
-		wrong("stream-records is %d, which is too low: a short run already emits about 100 records", c.StreamRecords)
+		wrong("stream-records", c.StreamRecords, "write 100 or more: a short run already emits that many records")
 	}
 	if c.StreamBytes < MiB {
-		wrong("stream-bytes is %s; write 1MiB or more", c.StreamBytes)
+		wrong("stream-bytes", c.StreamBytes, "write 1MiB or more")
 	}
 	if c.RedisPrefix == "" || strings.ContainsAny(c.RedisPrefix, "{}") {
-		wrong("redis-prefix is %q; write a name without braces", c.RedisPrefix)
+		wrong("redis-prefix", c.RedisPrefix, "write a name without braces")
 	}
 	if c.RedisCA != "" && !strings.HasPrefix(c.RedisURL, "rediss://") {
-		wrong("redis-ca requires a Redis address that begins with rediss://")
+		wrong("redis-ca", c.RedisCA, "it needs a Redis address that begins with rediss://")
 	}
 	if c.MaxBody < 1 {
-		wrong("max-body is %d bytes; no request would be accepted", c.MaxBody)
+		wrong("max-body", c.MaxBody, "write 1 or more; no request would be accepted")
 	}
 	if c.MaxBodies > 0 && c.MaxBodies < c.MaxBody {
-		wrong("max-bodies (%s) is below max-body (%s); one request must fit", c.MaxBodies, c.MaxBody)
+		wrong("max-bodies", c.MaxBodies, "write at least %s, the limit of one body (%s)", c.MaxBody, c.Where("max-body"))
 	}
 	if c.Mode == Proxy {
 		if c.Upstream == nil {
-			wrong("upstream is missing; name your LangGraph Server, such as --upstream http://127.0.0.1:2024")
+			missing("upstream", "name your LangGraph Server, such as --upstream http://127.0.0.1:2024")
 		}
 		if len(c.Name) > 200 {
-			wrong("name has %d characters; use at most 200", len(c.Name))
+			wrong("name", c.Name, "use at most 200 characters")
 		}
 		if c.MaxRewrite < 1 {
-			wrong("max-rewrite is %d bytes; no response would be rewritten", c.MaxRewrite)
+			wrong("max-rewrite", c.MaxRewrite, "write 1 or more; no response would be rewritten")
 		}
 	}
 	if c.Synchronous != Full && c.Synchronous != Normal {
-		wrong("synchronous is %q; write full or normal", c.Synchronous)
+		wrong("synchronous", string(c.Synchronous), "write full or normal")
 	}
 	m = append(m, c.checkAddresses()...)
 	m = append(m, c.refuseAuth()...)
@@ -423,10 +438,14 @@ func (c *Config) refuseAuth() Mistakes {
 		return Mistakes{{File: filepath.Base(c.File), Text: fmt.Sprintf("%s: not supported by this version, and a server that ignored it would be open to "+
 			"anyone; remove the section, or start with --ignore-auth to try your graphs on this machine alone", strings.Join(sections, ", "))}}
 	case !IsLoopback(c.Host):
-		return Mistakes{{Text: fmt.Sprintf("ignore-auth is for a loopback address only, and host is %s; use --host 127.0.0.1", c.Host)}}
+		return Mistakes{{Text: fmt.Sprintf("%s: for a loopback address only, and %s is %q: write 127.0.0.1 there", c.Where("ignore-auth"), c.Where("host"), c.Host)}}
 	}
 	return nil
 }
+
+// Where names what sets a setting, for messages: "--port", "UNDERSTUDY_PORT", "UNDERSTUDY_PORT in env of langgraph.json". One that nothing
+// sets is named by its flag.
+func (c *Config) Where(flag string) string { return or(c.places[flag], "--"+flag) }
 
 // IsLoopback reports whether only this machine can reach host.
 func IsLoopback(host string) bool {

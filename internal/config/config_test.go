@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -189,11 +190,61 @@ func TestMistakesInSettings(t *testing.T) {
 	_, _, err := Load(src)
 	require.Error(t, err)
 	for _, want := range []string{
-		`BG_JOB_TIMEOUT_SECS: "soon": write a number of seconds`, "workers is 0", `UNDERSTUDY_LOG_JSON: "perhaps": write true or false`, "port is 70000",
-		`--grace: "10": write a duration with its unit`, `--synchronous: "off": write full or normal`, "max-bodies (1KiB) is below max-body (300MiB)",
+		`BG_JOB_TIMEOUT_SECS: "soon": write a number of seconds`, `UNDERSTUDY_WORKERS: "0": at least one`, `UNDERSTUDY_LOG_JSON: "perhaps": write true or false`, `--port: "70000": write a port`,
+		`--grace: "10": write a duration with its unit`, `--synchronous: "off": write full or normal`, `--max-bodies: "1KiB": write at least 300MiB, the limit of one body (--max-body)`,
 	} {
 		require.Contains(t, err.Error(), want)
 	}
+}
+
+// Whatever is wrong with a setting, its mistake begins with the name by which it was set, and there is one.
+func TestMistakesNameTheirSetting(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`^(--[a-z-]+|[A-Z_]+): .`)
+	found := map[string]bool{}
+	for _, mode := range []Mode{Dev, Serve, Worker, Proxy} {
+		for _, s := range Settings() {
+			if !s.Of(mode) {
+				continue
+			}
+			for _, value := range []string{"", "x", "0", "-1", "1", "1ns", "1k", "{", "99999999", "999999999999999999999", "/no/such/file"} {
+				for _, name := range []string{"--" + s.Flag, s.Env} {
+					src := setup(t, `{"graphs": {"a": {"agent": {"model": "fake:x"}}}}`, nil)
+					src.Mode, src.Flags = mode, map[string]string{}
+					if mode == Worker {
+						src.Flags["database-url"] = "postgres://h/d"
+					}
+					if mode == Proxy {
+						src.Flags["upstream"] = "http://h"
+					}
+					if name == s.Env {
+						delete(src.Flags, s.Flag)
+						src.Lookup = func(asked string) (string, bool) { return value, asked == s.Env && value != "" }
+					} else {
+						src.Flags[s.Flag] = value
+					}
+					_, _, err := Load(src)
+					if err == nil {
+						continue
+					}
+					var mistakes Mistakes
+					require.ErrorAs(t, err, &mistakes)
+					subjects := map[string]bool{}
+					for _, m := range mistakes {
+						got := named.FindStringSubmatch(m.String())
+						require.NotNil(t, got, "%s %q: %s", name, value, m)
+						require.False(t, subjects[got[1]], "%s %q: twice in %s", name, value, err)
+						subjects[got[1]] = true
+					}
+					if name != s.Env || value != "" { // else it is what is missing
+						require.True(t, subjects[name], "%s %q: %s", name, value, err)
+					}
+					found[s.Flag] = true
+				}
+			}
+		}
+	}
+	require.Greater(t, len(found), 25, "so many can be wrong")
 }
 
 func TestConcurrency(t *testing.T) {
@@ -220,8 +271,8 @@ func TestConcurrency(t *testing.T) {
 			graphs: map[string]int{"a": 3, "b": 4},
 		},
 		{name: "nobody would execute", flags: map[string]string{"concurrency": "0"}, wrong: "understudy worker"},
-		{name: "a worker of nobody", mode: Worker, wrong: "database-url is missing"},
-		{name: "an idle worker", mode: Worker, flags: map[string]string{"concurrency": "0", "database-url": "postgres://h/d"}, wrong: "concurrency is 0"},
+		{name: "a worker of nobody", mode: Worker, wrong: "--database-url: missing"},
+		{name: "an idle worker", mode: Worker, flags: map[string]string{"concurrency": "0", "database-url": "postgres://h/d"}, wrong: `--concurrency: "0"`},
 		{name: "no number", flags: map[string]string{"graph-concurrency": "a=2,b"}, wrong: `--graph-concurrency: "a=2,b": write a graph`},
 		{name: "below none", flags: map[string]string{"concurrency": "-1"}, wrong: `--concurrency: "-1": write how many`},
 	} {

@@ -51,12 +51,16 @@ func Load(src Source) (*Config, []Warning, error) {
 	warnings = append(warnings, c.unknownLimits()...)
 	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
 		// Not of a variable: that one may be the image's.
-		warnings = append(warnings, Warning{Key: "data", Text: data + " is not used: all data is in the database of " + c.places["database-url"]})
+		warnings = append(warnings, Warning{Key: c.Where("data"), Text: data + " is not used: all data is in the database of " + c.Where("database-url")})
 	}
 	if err := c.absolute(); err != nil {
-		mistakes = append(mistakes, Mistake{Text: "data: " + err.Error()})
+		mistakes = append(mistakes, Mistake{Text: c.Where("data") + ": " + err.Error()})
 	}
-	mistakes = append(mistakes, c.validate()...)
+	for _, m := range c.validate() {
+		if !mistakes.name(m.subject()) { // what could not be read has its default, or is missing
+			mistakes = append(mistakes, m)
+		}
+	}
 	if len(mistakes) == 0 && !src.DataOnly && slices.ContainsFunc(c.Graphs, Graph.IsPython) {
 		python, err := FindPython(c.Python, c.Dir, src.Lookup)
 		switch {
@@ -65,7 +69,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		case slices.ContainsFunc(c.Graphs, func(g Graph) bool { return !g.IsPython() }):
 			warnings = append(warnings, c.withoutPython(err)...)
 		default:
-			mistakes = append(mistakes, Mistake{Text: err.Error()})
+			mistakes = append(mistakes, Mistake{Text: c.Where("python") + ": " + err.Error()})
 		}
 	}
 	if len(mistakes) > 0 {
@@ -150,7 +154,7 @@ func (c *Config) unknownLimits() (warnings []Warning) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.GraphConcurrency)) {
 		if !slices.ContainsFunc(c.Graphs, func(g Graph) bool { return g.ID == name }) {
-			warnings = append(warnings, Warning{Key: "graph-concurrency", Text: fmt.Sprintf("names %q, which is not a graph of %s", name, filepath.Base(c.File))})
+			warnings = append(warnings, Warning{Key: c.Where("graph-concurrency"), Text: fmt.Sprintf("names %q, which is not a graph of %s", name, filepath.Base(c.File))})
 		}
 	}
 	return warnings
@@ -170,7 +174,7 @@ func split(s string) []string {
 func (c *Config) withoutPython(err error) (warnings []Warning) {
 	c.Graphs = slices.DeleteFunc(c.Graphs, func(g Graph) bool {
 		if g.IsPython() {
-			warnings = append(warnings, Warning{Key: "graphs." + g.ID, Text: "not served, it needs Python. " + err.Error()})
+			warnings = append(warnings, Warning{Key: "graphs." + g.ID, Text: "not served, it needs Python; " + c.Where("python") + ": " + err.Error()})
 		}
 		return g.IsPython()
 	})

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -35,6 +36,20 @@ func (m Mistakes) Error() string {
 		lines[i] = one.String()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// subject is the setting that m is about, as Where names it; "" when it is none.
+func (m Mistake) subject() string {
+	name, _, _ := strings.Cut(m.Text, ": ")
+	if m.File != "" || strings.ContainsAny(name, "/;") {
+		return ""
+	}
+	return name
+}
+
+// name reports whether one of m is about a setting.
+func (m Mistakes) name(subject string) bool {
+	return subject != "" && slices.ContainsFunc(m, func(one Mistake) bool { return one.subject() == subject })
 }
 
 func (m Mistakes) orNil() error {

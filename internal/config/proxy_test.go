@@ -50,7 +50,7 @@ func TestProxyDatabase(t *testing.T) {
 func TestProxyMistakes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ flag, value, text string }{
-		{"upstream", "", "upstream is missing; name your LangGraph Server"},
+		{"upstream", "", "--upstream: missing: name your LangGraph Server"},
 		{"upstream", "localhost:2024", "write an address such as http://127.0.0.1:2024"},
 		{"upstream", "ftp://h", "write an address"},
 		{"upstream", "http://", "write an address"},

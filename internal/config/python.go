@@ -15,7 +15,7 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 	if asked != "" {
 		path, err := exec.LookPath(asked)
 		if err != nil {
-			return "", fmt.Errorf("python: %s cannot be started (%w); name an interpreter such as .venv/bin/python", asked, err)
+			return "", fmt.Errorf("%q: cannot be started (%w): write the path of an interpreter, such as .venv/bin/python", asked, err)
 		}
 		return filepath.Abs(path)
 	}
@@ -38,7 +38,7 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 			return filepath.Abs(path)
 		}
 	}
-	return "", fmt.Errorf("python: no interpreter found; create one for your graphs:\n"+
+	return "", fmt.Errorf("no interpreter found; create one for your graphs:\n"+
 		"  python3 -m venv %[1]s && %[1]s/bin/pip install langgraph\n"+
 		"or name one with --python", filepath.Join(dir, ".venv"))
 }

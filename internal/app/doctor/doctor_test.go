@@ -98,7 +98,7 @@ func TestExamine(t *testing.T) {
 		},
 		"no Python": {
 			func(p *patient) { p.flags["python"] = "/no/such/python" },
-			[]string{"problem config: python: /no/such/python cannot be started"},
+			[]string{`problem config: --python: "/no/such/python": cannot be started`},
 		},
 		"Python that does not work": {
 			func(p *patient) { p.write("bin/python", "#!/bin/sh\necho broken >&2\nexit 3\n") },
