@@ -251,7 +251,7 @@ func (o *consoleOut) raised(l *line, full bool) string {
 	detail := l.text("traceback")
 	t := parseTraceback(detail)
 	title := t.title()
-	if title == "" {
+	if title == "" || !t.ofPython() {
 		title = l.text("error")
 	}
 	head := o.clock(l) + o.paint(red, "✗") + " " + o.paint(blue, "run "+l.text("run_id"))
@@ -263,11 +263,11 @@ func (o *consoleOut) raised(l *line, full bool) string {
 		titles[i] = o.paint(red, o.printable(titles[i]))
 	}
 	lines, own := t.render(o.own, o.short, o.palette)
-	if full || !own {
+	if detail != "" && (full || !own) {
 		for text := range strings.SplitSeq(strings.TrimRight(detail, "\n"), "\n") {
-			lines = append(lines, o.printable(text))
+			lines = append(lines, o.printable(strings.ReplaceAll(text, "\t", "    ")))
 		}
-		if !own { // the note about frames that are left out would be wrong
+		if !own && len(lines) > 0 { // the note about frames that are left out would be wrong
 			lines = lines[len(lines)-strings.Count(strings.TrimRight(detail, "\n"), "\n")-1:]
 		}
 	}

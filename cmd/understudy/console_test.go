@@ -124,6 +124,18 @@ func TestConsoleTracebacks(t *testing.T) {
 	require.Contains(t, strings.Join(consoleLines(t, false, slog.LevelInfo, raised("no traceback")), "\n"), "no traceback")
 }
 
+// What a graph in Go raised is shown once: the error in one line, and below it the stack of a panic.
+func TestConsoleErrorsOfGo(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"✗ run r: RuntimeError: it broke"}, consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+		log.Warn("graph raised", "run_id", "r", "error", "RuntimeError: it broke")
+	}))
+	require.Equal(t, []string{"✗ run r: PanicError: boom (node a)", "           goroutine 1 [running]:", "           main.f()", "               /app/main.go:3 +0x1"},
+		consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+			log.Warn("graph raised", "run_id", "r", "error", "PanicError: boom (node a)", "traceback", "goroutine 1 [running]:\nmain.f()\n\t/app/main.go:3 +0x1")
+		}))
+}
+
 // Whatever a traceback holds, the console shows its error, and no control character.
 func FuzzConsoleTraceback(f *testing.F) {
 	f.Add(chained)

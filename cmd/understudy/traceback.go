@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -87,6 +88,11 @@ func (t traceback) render(own func(file string) bool, short func(file string) st
 		lines = append(lines, p.paint(dim, fmt.Sprintf("%d frames of libraries left out; --log-level debug shows them", others)))
 	}
 	return lines, ok
+}
+
+// ofPython reports whether it has a frame of Python. What a graph in Go raised has none.
+func (t traceback) ofPython() bool {
+	return slices.ContainsFunc(t.parts, func(p tracePart) bool { return len(p.frames) > 0 })
 }
 
 // title is the last error: "ZeroDivisionError: division by zero".

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"understudy/graph"
@@ -14,6 +13,7 @@ import (
 type panicked struct {
 	value any
 	stack []byte
+	node  string // "": the engine
 }
 
 func (e *panicked) Error() string { return fmt.Sprint(e.value) }
@@ -70,16 +70,23 @@ func failure(err error) error {
 	return &graph.Failure{Type: errorName(err), Message: errorText(err), Detail: errorDetail(err)}
 }
 
+// errorDetail returns the name and the whole text of an error, and the stack of a panic in the lines after it.
 func errorDetail(err error) string {
+	text := errorName(err) + ": " + err.Error()
 	var p *panicked
 	if errors.As(err, &p) {
-		return fmt.Sprintf("panic: %v\n%s", p.value, p.stack)
+		text = "PanicError: " + p.line() + "\n" + string(p.stack)
 	}
-	var b strings.Builder
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		fmt.Fprintf(&b, "%s: %s\n", reflect.TypeOf(e), e)
+	return text
+}
+
+// line returns the value of the panic and the node in one line.
+func (e *panicked) line() string {
+	text := strings.Join(strings.Fields(e.Error()), " ")
+	if e.node != "" {
+		text += " (node " + e.node + ")"
 	}
-	return b.String()
+	return text
 }
 
 // errorRepr returns the form of an error in checkpoints: Python's repr of an exception.

@@ -36,13 +36,25 @@ type PendingInterrupt struct {
 // Decode decodes the value of the question.
 func (p PendingInterrupt) Decode(into any) error { return json.Unmarshal(p.Value, into) }
 
-// PanicError is a panic of a node in a run that was started by Invoke.
+// PanicError is a panic of a node in a run that was started by Invoke. Its text is one line, with the value and the node; the verb %+v adds the stack.
 type PanicError struct {
 	Value any
+	Node  string // "": the engine panicked
 	Stack []byte // of the goroutine that panicked
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack) }
+func (e *PanicError) Error() string {
+	return "panic: " + (&panicked{value: e.Value, node: e.Node}).line()
+}
+
+// Format implements fmt.Formatter.
+func (e *PanicError) Format(s fmt.State, verb rune) {
+	if verb == 'v' && s.Flag('+') {
+		fmt.Fprintf(s, "%s\n\n%s", e.Error(), e.Stack)
+		return
+	}
+	fmt.Fprintf(s, fmt.FormatString(s, verb), e.Error())
+}
 
 // Unwrap returns the value of the panic if it is an error.
 func (e *PanicError) Unwrap() error {
@@ -115,7 +127,7 @@ func (g *Graph) invoke(ctx context.Context, input any, options []RunOption) (*va
 	if err := l.x.drain(l.guardedRun(in)); err != nil {
 		var p *panicked
 		if errors.As(err, &p) {
-			err = &PanicError{Value: p.value, Stack: p.stack}
+			err = &PanicError{Value: p.value, Node: p.node, Stack: p.stack}
 		}
 		return nil, nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,17 +52,21 @@ func TestInvokeKeepsErrors(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 }
 
-// A panic shows its value and the stack of the node; an error that a node panicked with is part of the chain.
+// A panic shows its value and the node in one line, and with %+v the stack; an error that a node panicked with is part of the chain.
 func TestInvokeShowsPanics(t *testing.T) {
 	t.Parallel()
-	for value, is := range map[any]error{"the value": nil, fs.ErrClosed: fs.ErrClosed} {
+	for value, is := range map[any]error{"the value": nil, "two\n\tlines": nil, fs.ErrClosed: fs.ErrClosed} {
 		g := single(t, func(context.Context, counted) (any, error) { return panics(value) })
 		_, err := pregel.Invoke[counted](t.Context(), g, counted{N: 1})
 		var p *pregel.PanicError
 		require.ErrorAs(t, err, &p)
 		require.Equal(t, value, p.Value)
-		require.Contains(t, err.Error(), fmt.Sprint("panic: ", value))
-		require.Contains(t, err.Error(), "pregel_test.panics(")
+		require.Equal(t, fmt.Sprint("panic: ", strings.Join(strings.Fields(fmt.Sprint(value)), " "), " (node a)"), err.Error())
+		require.Equal(t, "a", p.Node)
+		require.Contains(t, string(p.Stack), "pregel_test.panics(")
+		require.Equal(t, err.Error(), fmt.Sprintf("%v", err))
+		require.Equal(t, `"`+err.Error()+`"`, fmt.Sprintf("%q", err))
+		require.Equal(t, err.Error()+"\n\n"+string(p.Stack), fmt.Sprintf("%+v", p))
 		if is != nil {
 			require.ErrorIs(t, err, is)
 		}

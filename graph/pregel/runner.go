@@ -407,7 +407,7 @@ func (l *loop) attempt(ctx context.Context, r *runner, t *task, attempt int) err
 func (l *loop) guarded(ctx context.Context, tc *taskContext) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &panicked{r, debug.Stack()}
+			err = &panicked{value: r, stack: debug.Stack(), node: tc.t.name}
 		}
 	}()
 	t := tc.t

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
 	"understudy/bridge"
 	"understudy/checkpointer"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -142,7 +145,7 @@ func (x *Executor) tell(ctx context.Context, a *stream.Attempt, e ending, out ou
 		x.Webhooks.Poke()
 	}
 	if f := out.failure; f != nil && f.Detail != "" && row.Status == run.Error {
-		x.Log.WarnContext(ctx, "graph raised", "run_id", row.ID, "thread_id", row.Thread, "error", f.Error(), "traceback", f.Detail)
+		logRaised(ctx, x.Log, row, f)
 	}
 	var records []*bridge.Record
 	if row.Error != nil {
@@ -160,6 +163,19 @@ func (x *Executor) tell(ctx context.Context, a *stream.Attempt, e ending, out ou
 		x.Queued()
 	}
 	x.Publisher.KeepEnd(ctx, row, end)
+}
+
+// logRaised logs what a graph raised: the error in one line, and its traceback if it has one.
+func logRaised(ctx context.Context, log *slog.Logger, row *run.Run, f *graph.Failure) {
+	text, traceback := f.Error(), f.Detail
+	if first, rest, _ := strings.Cut(strings.TrimSpace(f.Detail), "\n"); strings.HasPrefix(first, f.Type+": ") {
+		text, traceback = first, rest // of a graph in Go: the text as it is not shown to clients, and the stack of a panic
+	}
+	attrs := []any{"run_id", row.ID, "thread_id", row.Thread, "error", text}
+	if traceback != "" {
+		attrs = append(attrs, "traceback", traceback)
+	}
+	log.WarnContext(ctx, "graph raised", attrs...)
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
