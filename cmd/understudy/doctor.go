@@ -53,8 +53,10 @@ it, changes nothing, and may be run beside a server. Exit code 0: all is well, w
 		})
 		out := cmd.OutOrStdout()
 		e := doctor.Examination{Source: config.Source{Mode: config.Serve, File: file, Flags: given}, Models: models}
+		e.Doing = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what+" …") }
 		if !asJSON {
 			e.Found = findingPrinter(out)
+			e.Doing = func(what string) { fmt.Fprintf(out, "        %-12s %s …\n", "model", what) }
 		}
 		findings := doctor.Examine(cmd.Context(), e)
 		if asJSON {

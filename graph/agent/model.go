@@ -22,6 +22,9 @@ type Model struct {
 	Provider, Name string
 	// MaxInputTokens is the size of the model's input; 0: unknown. Fractions in Summarization need it.
 	MaxInputTokens int
+	// Source is where the model is configured. Errors of calls name it, and say what to do: they are *llm.CallError. The zero value leaves errors as
+	// they are.
+	Source llm.Source
 	// Options are passed with each call.
 	Options []llms.CallOption
 }
@@ -58,6 +61,9 @@ func (m Model) ask(ctx context.Context, messages []llms.MessageContent, options 
 	for chunk, err := range llm.Stream(ctx, m.LLM, messages, options...) {
 		if err != nil {
 			call.Fail()
+			if m.Source.Name != "" && ctx.Err() == nil {
+				err = &llm.CallError{Source: m.Source, Err: err}
+			}
 			return message.Message{}, err
 		}
 		t.chunk(chunk)

@@ -163,9 +163,9 @@ count:
 	}
 	switch {
 	case prose >= maxProse:
-		return pregel.Errorf("ValueError", "the model answered %d times without calling the tool %q of the response format; its last answer: %s", prose, f.Name, short(last, 500))
+		return pregel.Errorf("ValueError", "the model answered %d times without calling the tool %q of the response format; choose one that can call tools, or make the prompt ask for it; its last answer: %s", prose, f.Name, short(last, 500))
 	case mismatches >= maxMismatches:
-		return pregel.Errorf("ValueError", "the model answered %d times in a form that does not match the response format %q; its last answer: %s", mismatches, f.Name, short(last, 500))
+		return pregel.Errorf("ValueError", "the model answered %d times in a form that does not match the response format %q; simplify the schema, or choose a model that follows it; its last answer: %s", mismatches, f.Name, short(last, 500))
 	}
 	return nil
 }

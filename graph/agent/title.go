@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"unicode/utf8"
 
@@ -13,10 +14,11 @@ import (
 
 // TitleOptions control how a thread gets its title.
 type TitleOptions struct {
-	Model  Model  // that writes it
-	Prompt string // contains {conversation}; "": a default
-	Key    string // of the state, with the title; "": "title"
-	MaxLen int    // in characters; 0: 60
+	Model  Model        // that writes it
+	Prompt string       // contains {conversation}; "": a default
+	Key    string       // of the state, with the title; "": "title"
+	MaxLen int          // in characters; 0: 60
+	Log    *slog.Logger // nil: slog.Default
 }
 
 const titlePrompt = `Give this conversation a title of at most six words. Answer with the title alone, without quotes.
@@ -40,6 +42,9 @@ func Title(o TitleOptions) (Middleware, error) {
 	}
 	if o.MaxLen <= 0 {
 		o.MaxLen = 60
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	return Middleware{
 		Name:       "TitleMiddleware",
@@ -73,6 +78,8 @@ func (o TitleOptions) run(ctx context.Context, state pregel.Values) (any, error)
 		title = withoutThoughts(answer.Text())
 	case err != nil && context.Cause(ctx) != nil:
 		return nil, err
+	case err != nil:
+		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "error", err)
 	}
 	title = strings.Join(strings.Fields(title), " ")
 	return pregel.Values{o.Key: short(strings.Trim(title, `"'“”`), o.MaxLen)}, nil

@@ -87,7 +87,7 @@ func New(o Options) (*Client, error) {
 	}
 	address.RawQuery = query.Encode()
 	options := wire.Options{
-		URL: address.String(), Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
+		URL: address.String(), Model: o.Model, Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
 		Timeout: o.Timeout, Idle: o.Idle, Retries: o.Retries, MaxWait: o.MaxWait, MaxEvent: o.MaxEvent, MaxBody: o.MaxBody, Transport: o.Transport, Log: o.Log,
 	}
 	c := &Client{opts: o}

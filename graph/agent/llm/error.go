@@ -25,6 +25,7 @@ type Error struct {
 	Param      string
 	RequestID  string
 	RetryAfter time.Duration // 0: not said
+	Page       bool          // it sent a web page
 }
 
 func (e *Error) Error() string {

@@ -91,7 +91,7 @@ func New(o Options) (*Client, error) {
 	}
 	address.RawQuery = query.Encode()
 	return &Client{opts: o, wire: wire.New(wire.Options{
-		URL: address.String(), Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
+		URL: address.String(), Model: o.Model, Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
 		Decoder: func() wire.Decoder { return &decoder{} },
 		Timeout: o.Timeout, Idle: o.Idle, Retries: o.Retries, MaxWait: o.MaxWait, MaxEvent: o.MaxEvent, MaxBody: o.MaxBody, Transport: o.Transport, Log: o.Log,
 	})}, nil

@@ -275,7 +275,7 @@ func TestLongLines(t *testing.T) {
 	require.Equal(t, long, sum(got).Content)
 
 	_, err = chunks(t.Context(), serve(t, Options{MaxEvent: 100_000}, stream(body)))
-	require.ErrorContains(t, err, "max_event_size")
+	require.ErrorIs(t, err, llm.ErrTooLarge)
 	_, err = chunks(t.Context(), serve(t, Options{MaxBody: 100_000}, stream(body)))
 	require.Error(t, err)
 }
@@ -381,7 +381,7 @@ func TestErrorsBefore(t *testing.T) {
 			llm.Error{Code: "DeploymentNotFound", Message: "The API deployment does not exist"},
 		},
 		{"fastapi", `{"detail":"Not Found"}`, llm.Error{Message: "Not Found"}},
-		{"a page", "<html>Bad gateway</html>", llm.Error{Message: "the server sent an HTML page (Bad gateway)"}},
+		{"a page", "<html>Bad gateway</html>", llm.Error{Message: "the server sent an HTML page (Bad gateway)", Page: true}},
 		{"gemini's list", `[{"error":{"code":400,"message":"bad","status":"INVALID_ARGUMENT"}}]`, llm.Error{Code: "400", Message: "bad"}},
 		{"nothing", "", llm.Error{}},
 	}

@@ -24,6 +24,7 @@ import (
 
 	"understudy/graph/agent"
 	"understudy/graph/agent/anthropic"
+	"understudy/graph/agent/llm"
 	"understudy/graph/agent/openai"
 	"understudy/graph/agent/scripted"
 )
@@ -51,6 +52,7 @@ type Spec struct {
 	Script                json.RawMessage
 	Log                   *slog.Logger // nil: slog.Default
 
+	Place  string                   // where the settings are, for errors, such as graphs.chat.agent.model; "": unknown
 	Dir    string                   // where relative files are
 	Getenv func(name string) string // nil: the environment
 }
@@ -101,21 +103,22 @@ func Open(s Spec) (agent.Model, error) {
 	if !ok {
 		return agent.Model{}, fmt.Errorf(`model %q: write provider:model, such as "openai:gpt-4o"; providers are %s`, s.Name, strings.Join(Names(), ", "))
 	}
-	m := agent.Model{Provider: provider, Name: model, MaxInputTokens: s.MaxInputTokens}
+	m := agent.Model{Provider: provider, Name: model, MaxInputTokens: s.MaxInputTokens, Source: llm.Source{Name: s.Name, Place: s.Place}}
 	if s.MaxTokens > 0 {
 		m.Options = append(m.Options, llms.WithMaxTokens(s.MaxTokens))
 	}
 	var err error
 	if provider == "scripted" {
 		m.Provider, m.Name = "", "" // its messages say nothing of where they come from
+		m.Source = llm.Source{}     // its errors are those that the script has
 		m.LLM, err = s.scripted(model)
 	} else if model == "" {
 		err = errors.New("has no model name after the colon")
 	} else if provider == "anthropic" {
-		m.LLM, err = s.anthropic(model)
+		m.LLM, err = s.anthropic(model, &m.Source)
 	} else if svc, known := services[provider]; known {
 		m.Provider = svc.name
-		m.LLM, err = s.openai(svc, model)
+		m.LLM, err = s.openai(svc, model, &m.Source)
 	} else {
 		err = fmt.Errorf("there is no provider %q; providers are %s", provider, strings.Join(Names(), ", "))
 	}
@@ -145,25 +148,27 @@ func (s Spec) scripted(file string) (llms.Model, error) {
 	return scripted.Parse(script)
 }
 
-// key looks for the key of a provider.
-func (s Spec) key(optional bool, variables ...string) (string, error) {
+// key looks for the key of a provider, and notes in from where it is.
+func (s Spec) key(from *llm.Source, optional bool, variables ...string) (string, error) {
 	if s.Key != "" {
 		return s.Key, nil
 	}
 	for _, name := range variables {
 		if v := s.Getenv(name); v != "" {
+			from.Key = name
 			return v, nil
 		}
 	}
 	// A server of one's own mostly asks for none.
 	if optional || s.BaseURL != "" {
+		from.NoKey = true
 		return "", nil
 	}
 	return "", fmt.Errorf("has no key; set %s", strings.Join(variables, " or "))
 }
 
-func (s Spec) openai(svc service, model string) (llms.Model, error) {
-	key, err := s.key(svc.optional, svc.key...)
+func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, error) {
+	key, err := s.key(from, svc.optional, svc.key...)
 	if err != nil {
 		return nil, err
 	}
@@ -193,8 +198,8 @@ func (s Spec) openai(svc service, model string) (llms.Model, error) {
 	return openai.New(o)
 }
 
-func (s Spec) anthropic(model string) (llms.Model, error) {
-	key, err := s.key(false, "ANTHROPIC_API_KEY")
+func (s Spec) anthropic(model string, from *llm.Source) (llms.Model, error) {
+	key, err := s.key(from, false, "ANTHROPIC_API_KEY")
 	if err != nil {
 		return nil, err
 	}

@@ -236,7 +236,7 @@ func errorCases() []*Case {
 		{Name: "page-for-an-answer", Replies: []Reply{Body(200, "text/html", "<!doctype html><html><head><title>Sign in</title></head></html>")}, Want: Want{Error: "an HTML page (Sign in)", Calls: 1}},
 		{Name: "page-for-a-refusal", Model: none, Replies: []Reply{Body(502, "text/html", "<html><body><h1>Bad &amp; gone</h1>")}, Want: Want{Error: "502 Bad Gateway: the server sent an HTML page (Bad & gone)"}},
 		{Name: "page-claude", Provider: "anthropic", Replies: []Reply{Body(200, "text/html", "<title>Sign in</title>")}, Want: Want{Error: "an HTML page (Sign in)"}},
-		{Name: "redirect", Replies: []Reply{Redirect(301, "https://x.test/v2/chat?key="+Secret)}, Want: Want{Error: "the server redirects to https://x.test/v2/chat; set base_url"}},
+		{Name: "redirect", Replies: []Reply{Redirect(301, "https://x.test/v2/chat?key="+Secret)}, Want: Want{Error: "the server redirects to https://x.test/v2/chat. Set base_url of graphs.errors-redirect.agent.model"}},
 		{Name: "redirect-to-another-host", Replies: []Reply{Redirect(307, "https://x.test/v1")}, Want: Want{Error: "the server redirects to https://x.test/v1"}},
 		{Name: "redirect-that-keeps-the-request", Replies: []Reply{Redirect(307, "/errors-redirect-that-keeps-the-request/v1/chat"), hello}, Want: Want{Answer: "Hello", Calls: 2}},
 		{Name: "event-error", Model: none, Replies: []Reply{Stream("event: error\ndata: {\"message\":\"no memory\"}\n\n")}, Want: Want{Error: "no memory"}},
@@ -337,7 +337,7 @@ func textCases() []*Case {
 				return first(want("logprobs", m.Get("logprobs.content.#").Int(), 2), want("tier", m.Get("service_tier").Str, "default"), want("annotation", m.Get("annotations.0.type").Str, "url_citation"))
 			},
 		},
-		{Name: "event-too-large", Model: object{"max_event_size": 2000}, Replies: []Reply{Answer(long)}, Want: Want{Error: "larger than 2000 bytes; set max_event_size", Calls: 1}},
+		{Name: "event-too-large", Model: object{"max_event_size": 2000}, Replies: []Reply{Answer(long)}, Want: Want{Error: "more than 2000 bytes. Check what the server sends, or raise max_event_size of", Calls: 1}},
 		{Name: "event-large", Model: object{"max_event_size": 9000}, Replies: []Reply{Answer(long)}, Want: Want{Answer: long}},
 		{Name: "generated-ids", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "", "calculator", `{"expression":"1+1"}`)), Finish("tool_calls"), Done)), Answer("Hello")}, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
 			if id := r.State.Get("messages.1.tool_calls.0.id").Str; len(id) == 0 || len(id) > 40 {

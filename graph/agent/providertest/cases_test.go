@@ -105,6 +105,16 @@ func TestCases(t *testing.T) {
 
 	require.NotContains(t, log.String(), Secret, "the log has secrets")
 	require.NotContains(t, log.String(), "panic")
+	raised := 0
+	for line := range strings.SplitSeq(log.String(), "\n") {
+		if strings.Contains(line, `msg="graph raised"`) {
+			raised++
+			require.NotRegexp(t, `traceback=|\*[a-z]+\.`, line, "types of Go, or the error twice")
+			require.LessOrEqual(t, strings.Count(line, "model openai:m: "), 1)
+		}
+	}
+	require.Greater(t, raised, 30)
+	require.Regexp(t, `level=WARN msg="model request failed; retrying" model=m attempt=1 attempts=3 wait=\S+ cause="429 Too Many Requests: [^"]*" run_id=`, log.String())
 	cancel()
 	require.NoError(t, <-ended)
 	client.CloseIdleConnections()
@@ -186,6 +196,9 @@ func play(t *testing.T, client *http.Client, url string, providers *Server, c *C
 	require.NotContains(t, post(t, client, "GET", url+"/threads/"+thread+"/state", ""), Secret)
 	if c.Want.Error != "" {
 		require.Contains(t, failure, c.Want.Error)
+		if text := gjson.Get(failure, "message").Str; strings.HasPrefix(text, "model ") {
+			require.Regexp(t, `^model [a-z_]+:\S+: .+\. [A-Z][^\n]+(key|base_url|name|settings|timeout|retries|provider|capacity|server|max_event_size|again|summarization)[^\n]*\.$`, text, "no next step")
+		}
 	} else {
 		require.Empty(t, failure)
 	}

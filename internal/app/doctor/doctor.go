@@ -54,6 +54,7 @@ type Examination struct {
 	Models    bool          // call each model of the declared agents once, which costs what such a call costs
 	ModelTime time.Duration // how long a model may take to answer; 0: two minutes
 	Found     func(Finding) // called with each finding at once, because importing graphs takes long; may be nil
+	Doing     func(string)  // called before each call of a model, which may take as long as ModelTime; may be nil
 }
 
 // doctor collects findings.

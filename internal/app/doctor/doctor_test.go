@@ -27,6 +27,7 @@ type patient struct {
 	env     map[string]string
 	environ []string
 	models  bool
+	doing   []string
 	limit   time.Duration // of a model
 }
 
@@ -61,6 +62,7 @@ func (p *patient) examine() string {
 			Lookup: func(name string) (string, bool) { s, ok := p.env[name]; return s, ok },
 		},
 		Environ: p.environ, Import: 20 * time.Second, Models: p.models, ModelTime: p.limit,
+		Doing: func(what string) { p.doing = append(p.doing, what) },
 	})
 	var text strings.Builder
 	for _, f := range findings {

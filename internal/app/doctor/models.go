@@ -13,6 +13,7 @@ import (
 	"image/png"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,19 +36,24 @@ var red = regexp.MustCompile(`(?i)\bred\b`)
 
 // models calls each model of the declared agents once.
 func (d *doctor) models(ctx context.Context, cfg *config.Config) {
-	for _, m := range graphs.Models(cfg, slog.New(slog.DiscardHandler)) {
+	all := graphs.Models(cfg, slog.New(slog.DiscardHandler))
+	for i, m := range all {
 		if strings.HasPrefix(m.Name, "scripted:") {
 			d.say("model", Fine, m.Name+" needs no provider", "")
 			continue
 		}
-		d.model(ctx, m)
+		name := m.Name
+		if slices.ContainsFunc(all[:i], func(o graphs.Model) bool { return o.Name == m.Name }) || slices.ContainsFunc(all[i+1:], func(o graphs.Model) bool { return o.Name == m.Name }) {
+			name += " (" + strings.Join(m.Places, ", ") + ")"
+		}
+		d.model(ctx, m, name)
 	}
 }
 
 const colorTool = "report_color"
 
 // model asks for the color of an image, or for a color, with a tool to report it where the agent has tools.
-func (d *doctor) model(ctx context.Context, m graphs.Model) {
+func (d *doctor) model(ctx context.Context, m graphs.Model, name string) {
 	limit := d.ModelTime
 	if limit == 0 {
 		limit = modelTime
@@ -69,13 +75,21 @@ func (d *doctor) model(ctx context.Context, m graphs.Model) {
 		}}
 		model.Options = append(model.Options[:len(model.Options):len(model.Options)], llms.WithTools([]llms.Tool{tool}))
 	}
+	if d.Doing != nil {
+		d.Doing("asking " + name + ", for at most " + limit.String())
+	}
 	began := time.Now()
 	said, err := model.Ask(ctx, []message.Message{question}, nil)
+	took := time.Since(began).Seconds()
 	if err != nil {
-		d.say("model", Problem, fmt.Sprintf("%s does not answer: %v", m.Name, err), suggestion(err, m.Place))
+		cause, next := llm.Diagnose(err)
+		if errors.Is(err, errLimit) {
+			next = "check that the server has capacity; timeout of " + m.Source.Place + " does not change this limit"
+		}
+		d.say("model", Problem, fmt.Sprintf("%s does not answer (%.1f s): %s", name, took, cause), next)
 		return
 	}
-	text := fmt.Sprintf("%s answers in %.1f s", m.Name, time.Since(began).Seconds())
+	text := fmt.Sprintf("%s answers in %.1f s", name, took)
 	var works, fails []string
 	note := func(what string, ok bool) {
 		if ok {
@@ -88,41 +102,30 @@ func (d *doctor) model(ctx context.Context, m graphs.Model) {
 	for _, c := range said.ToolCalls {
 		answer += " " + string(c.Args)
 	}
+	var next []string
 	if m.Tools {
-		note("calls a tool", len(said.ToolCalls) > 0 && said.ToolCalls[0].Name == colorTool)
+		calls := len(said.ToolCalls) > 0 && said.ToolCalls[0].Name == colorTool
+		note("calls a tool", calls)
+		if !calls {
+			next = append(next, llm.ToolAdvice(m.Source))
+		}
 	}
 	if m.Image {
-		note("reads an image", red.MatchString(answer))
+		reads := red.MatchString(answer)
+		note("reads an image", reads)
+		if !reads {
+			next = append(next, "set images of "+m.Source.Place+" to false, or choose a model that reads images")
+		}
 	}
 	note("reports usage", said.Usage != nil)
 	if len(works) > 0 {
 		text += ": " + strings.Join(works, ", ")
 	}
 	if len(fails) > 0 {
-		d.say("model", Warning, text+"; not seen: "+strings.Join(fails, ", "), "", short(answer))
+		d.say("model", Warning, text+"; not seen: "+strings.Join(fails, ", "), strings.Join(next, "; "), short(answer))
 		return
 	}
 	d.say("model", Fine, text, "")
-}
-
-// suggestion returns what mostly helps against an error of a model.
-func suggestion(err error, place string) string {
-	var said *llm.Error
-	switch {
-	case errors.As(err, &said) && (said.Status == 401 || said.Status == 403):
-		return "check api_key of " + place
-	case errors.As(err, &said) && said.Status == 404:
-		return "check name and base_url of " + place
-	case errors.Is(err, errLimit):
-		return "check that the server has capacity; timeout of " + place + " does not change this limit"
-	case errors.Is(err, llm.ErrIdle):
-		return "check that the server has capacity, or raise idle_timeout of " + place
-	case errors.Is(err, llm.ErrSlow):
-		return "check that the server has capacity, or raise timeout of " + place
-	case errors.As(err, &said):
-		return "check the settings of " + place
-	}
-	return "check base_url of " + place + ", and the network"
 }
 
 func short(text string) string {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ func TestModels(t *testing.T) {
 		{Name: "all", Replies: []providertest.Reply{call}},
 		{Name: "prose", Replies: []providertest.Reply{providertest.Answer("It is rendered in blue.")}},
 		{Name: "refuses", Replies: []providertest.Reply{providertest.JSON(401, `{"error":{"message":"Incorrect API key: `+providertest.Secret+`"}}`)}},
+		{Name: "busy", Replies: []providertest.Reply{providertest.JSON(429, `{"error":{"message":"slow"}}`, providertest.Soon...)}},
+		{Name: "page", Replies: []providertest.Reply{providertest.Body(200, "text/html", "<title>Welcome</title>")}},
 		{Name: "claude", Provider: "anthropic", Replies: []providertest.Reply{providertest.Claude("end_turn", providertest.Text(0, "red"))}},
 	}
 	server := providertest.Serve(cases)
@@ -34,15 +37,23 @@ func TestModels(t *testing.T) {
 		"b": {"agent": {"model": `+model("openai", "all", `, "images": true`)+`}},
 		"c": {"agent": {"model": `+model("openai", "prose", `, "images": true`)+`, "tools": ["calculator"]}},
 		"d": {"agent": {"model": `+model("openai", "refuses", "")+`}},
-		"e": {"agent": {"model": {"name": "scripted:", "script": [{"content": "hi"}]}}}}}`)
+		"e": {"agent": {"model": {"name": "scripted:", "script": [{"content": "hi"}]}}},
+		"f": {"agent": {"model": `+strings.Replace(model("openai", "busy", ""), ":m", ":busy", 1)+`}},
+		"g": {"agent": {"model": `+strings.Replace(model("openai", "page", ""), ":m", ":page", 1)+`}}}}`)
 	require.NotContains(t, p.examine(), "model: openai", "only with Models")
 	require.Empty(t, server.Sent("all"))
 	p.models = true
 	text := p.examine()
-	require.Regexp(t, `ok model: openai:m answers in \d+\.\d s: calls a tool, reads an image, reports usage →`, text)
+	require.Regexp(t, `ok model: openai:m \(graphs.a.agent.model, graphs.b.agent.model\) answers in \d+\.\d s: calls a tool, reads an image, reports usage →`, text)
 	require.Regexp(t, `ok model: anthropic:m answers in \d+\.\d s: reports usage →`, text)
-	require.Regexp(t, `warning model: openai:m answers in \d+\.\d s; not seen: calls a tool, reads an image, reports usage →  \["It is rendered in blue\."\]`, text)
-	require.Contains(t, text, "problem model: openai:m does not answer: model: 401 Unauthorized: Incorrect API key: [redacted] → check api_key of graphs.d.agent.model")
+	require.Regexp(t, `warning model: openai:m \(graphs.c.agent.model\) answers in \d+\.\d s; not seen: calls a tool, reads an image, reports usage → the agent's tools are of no use with this model: check the name of graphs.c.agent.model, .*; set images of graphs.c.agent.model to false, .* \["It is rendered in blue\."\]`, text)
+	require.Regexp(t, `problem model: openai:m \(graphs.d.agent.model\) does not answer \(\d\.\d s\): 401 Unauthorized: Incorrect API key: \[redacted\] → check api_key of graphs.d.agent.model`, text)
+	require.Regexp(t, `problem model: openai:busy does not answer \(\d\.\d s\): 429 Too Many Requests: slow → wait, have fewer runs at a time, .*, or raise retries of graphs.f.agent.model`, text)
+	require.Regexp(t, `problem model: openai:page does not answer \(\d\.\d s\): the server sent an HTML page \(Welcome\) in place of an answer → check base_url of graphs.g.agent.model: it points to a web page`, text)
+	require.Equal(t, []string{
+		"asking openai:m (graphs.a.agent.model, graphs.b.agent.model), for at most 2m0s", "asking anthropic:m, for at most 2m0s", "asking openai:m (graphs.c.agent.model), for at most 2m0s",
+		"asking openai:m (graphs.d.agent.model), for at most 2m0s", "asking openai:busy, for at most 2m0s", "asking openai:page, for at most 2m0s",
+	}, p.doing)
 	require.Contains(t, text, "ok model: scripted: needs no provider")
 	require.NotContains(t, text, providertest.Secret)
 	sent := server.Sent("all")
@@ -69,9 +80,9 @@ func TestModelsThatTakeLong(t *testing.T) {
 	p.models = true
 	p.write("langgraph.json", `{"graphs": {"a": `+model("slow", `, "timeout": "50ms"`)+`, "b": `+model("silent", `, "idle_timeout": "50ms"`)+`}}`)
 	text := p.examine()
-	require.Contains(t, text, "problem model: openai:slow does not answer: the model did not begin to answer in time (timeout is 50ms) → check that the server has capacity, or raise timeout of graphs.a.agent.model")
-	require.Contains(t, text, "problem model: openai:silent does not answer: the model was silent for too long (idle_timeout is 50ms) → check that the server has capacity, or raise idle_timeout of graphs.b.agent.model")
+	require.Regexp(t, `problem model: openai:slow does not answer \(\d\.\d s\): the model did not begin to answer in time \(timeout is 50ms\) → check that the server has capacity, or raise timeout of graphs.a.agent.model`, text)
+	require.Regexp(t, `problem model: openai:silent does not answer \(\d\.\d s\): the model was silent for too long \(idle_timeout is 50ms\) → check that the server has capacity, or raise idle_timeout of graphs.b.agent.model`, text)
 	p.limit = 50 * time.Millisecond
 	p.write("langgraph.json", `{"graphs": {"a": `+model("hangs", "")+`}}`)
-	require.Contains(t, p.examine(), "problem model: openai:hangs does not answer: no answer within doctor's own limit of 50ms → check that the server has capacity; timeout of graphs.a.agent.model does not change this limit")
+	require.Regexp(t, `problem model: openai:hangs does not answer \(\d\.\d s\): no answer within doctor's own limit of 50ms → check that the server has capacity; timeout of graphs.a.agent.model does not change this limit`, p.examine())
 }

@@ -154,10 +154,10 @@ func Declare(cfg *config.Config, g config.Graph, tools []agent.Tool, log *slog.L
 // Model is a model that langgraph.json names, and what its agent needs of it.
 type Model struct {
 	agent.Model
-	Name  string // as in the file
-	Place string // where it is named
-	Tools bool   // the agent calls tools
-	Image bool   // it is declared to read images
+	Name   string   // as in the file
+	Places []string // where it is named
+	Tools  bool     // the agent calls tools
+	Image  bool     // it is declared to read images
 }
 
 // Models opens the models of the declared agents and their middleware, each once. Models that cannot be opened are left out: Declare reports
@@ -170,17 +170,17 @@ func Models(cfg *config.Config, log *slog.Logger) (all []Model) {
 		}
 		for i, known := range seen {
 			if reflect.DeepEqual(known, *m) {
-				all[i].Tools = all[i].Tools || tools
+				all[i].Tools, all[i].Places = all[i].Tools || tools, append(all[i].Places, g.Agent.Key+"."+key)
 				return
 			}
 		}
 		d := declaration{Agent: g.Agent, cfg: cfg, log: log}
-		opened, err := d.model(*m)
+		opened, err := d.model(*m, key)
 		if err != nil {
 			return
 		}
 		seen = append(seen, *m)
-		all = append(all, Model{Model: opened, Name: m.Name, Place: g.Agent.Key + "." + key, Tools: tools, Image: m.Images})
+		all = append(all, Model{Model: opened, Name: m.Name, Places: []string{g.Agent.Key + "." + key}, Tools: tools, Image: m.Images})
 	}
 	for _, g := range cfg.Graphs {
 		if g.Agent == nil {
@@ -216,7 +216,7 @@ func (d *declaration) wrong(key string, err error) error {
 func (d *declaration) build(id string) (*agent.Agent, error) {
 	o := agent.Options{Name: id, Prompt: d.Prompt}
 	var err error
-	if o.Model, err = d.model(d.Model); err != nil {
+	if o.Model, err = d.model(d.Model, "model"); err != nil {
 		return nil, d.wrong("model", err)
 	}
 	for i, name := range d.Tools {
@@ -269,13 +269,14 @@ func (d *declaration) tool(name string) (agent.Tool, error) {
 	return agent.Tool{}, fmt.Errorf("there is no tool %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// model opens a model. Variables of the file's env come before those of the process.
-func (d *declaration) model(m config.AgentModel) (agent.Model, error) {
+// model opens the model that is named at a key of the agent. Variables of the file's env come before those of the process.
+func (d *declaration) model(m config.AgentModel, key string) (agent.Model, error) {
 	return provider.Open(provider.Spec{
 		Name: m.Name, BaseURL: m.BaseURL, Key: m.Key, Organization: m.Organization, Project: m.Project, Headers: m.Headers, Query: m.Query,
 		ExtraBody: m.ExtraBody, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.MaxInputTokens, Timeout: m.Timeout,
 		IdleTimeout: m.IdleTimeout, Retries: m.Retries, MaxEventSize: m.MaxEventSize, KeyHeader: m.KeyHeader, MaxCompletionTokens: m.MaxCompletionTokens,
 		ReturnReasoning: m.ReturnReasoning, Images: m.Images, PromptCaching: m.PromptCaching, Script: m.Script, Dir: d.cfg.Dir, Log: d.log,
+		Place: d.Key + "." + key,
 		Getenv: func(name string) string {
 			if v, ok := d.cfg.Env[name]; ok {
 				return v
@@ -286,11 +287,11 @@ func (d *declaration) model(m config.AgentModel) (agent.Model, error) {
 }
 
 // otherModel is a middleware's own model, or the agent's.
-func (d *declaration) otherModel(m *config.AgentModel, own agent.Model) (agent.Model, error) {
+func (d *declaration) otherModel(m *config.AgentModel, kind string, own agent.Model) (agent.Model, error) {
 	if m == nil {
 		return own, nil
 	}
-	return d.model(*m)
+	return d.model(*m, "middleware."+kind+".model")
 }
 
 func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]agent.Middleware, error) {
@@ -300,7 +301,7 @@ func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]a
 	switch {
 	case m.Summarization != nil:
 		s := m.Summarization
-		model, err := d.otherModel(s.Model, own)
+		model, err := d.otherModel(s.Model, m.Kind, own)
 		if err != nil {
 			return nil, err
 		}
@@ -316,11 +317,11 @@ func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]a
 		}
 		return one(agent.HumanInTheLoop(tools))
 	case m.Title != nil:
-		model, err := d.otherModel(m.Title.Model, own)
+		model, err := d.otherModel(m.Title.Model, m.Kind, own)
 		if err != nil {
 			return nil, err
 		}
-		return one(agent.Title(agent.TitleOptions{Model: model, Prompt: m.Title.Prompt, Key: m.Title.Key, MaxLen: m.Title.MaxLen}))
+		return one(agent.Title(agent.TitleOptions{Model: model, Prompt: m.Title.Prompt, Key: m.Title.Key, MaxLen: m.Title.MaxLen, Log: d.log}))
 	case m.ToolErrors != nil:
 		text := m.ToolErrors.Message
 		return one(agent.ToolErrors(func(error, message.ToolCall) string { return text }, m.ToolErrors.Tools...), nil)

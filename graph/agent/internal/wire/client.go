@@ -23,9 +23,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+	"golang.org/x/time/rate"
 
 	"understudy/graph/agent/llm"
 	"understudy/internal/jsonscan"
@@ -35,6 +37,7 @@ import (
 // Options of a client. Fields from Timeout on have defaults.
 type Options struct {
 	URL     string
+	Model   string // for the log
 	Header  http.Header
 	Secrets []string       // texts that no error may hold, in addition to what URL has
 	Decoder func() Decoder // makes one for each try
@@ -80,6 +83,9 @@ type Client struct {
 	hide hider
 	mu   sync.Mutex      // guards said
 	said map[string]bool // what was logged
+
+	retries *rate.Limiter // of lines about retries in the log
+	unsaid  atomic.Int64  // retries that were left out of it since the last line
 }
 
 // New fills in defaults.
@@ -96,7 +102,7 @@ func New(o Options) *Client {
 	if o.Transport == nil {
 		o.Transport = transport(ping)
 	}
-	return &Client{opts: o, http: http.Client{Transport: o.Transport, CheckRedirect: follow}, hide: newHider(o), said: map[string]bool{}}
+	return &Client{opts: o, http: http.Client{Transport: o.Transport, CheckRedirect: follow}, hide: newHider(o), said: map[string]bool{}, retries: rate.NewLimiter(retriesASecond, retriesAtOnce)}
 }
 
 // ping is after how much silence an HTTP/2 connection is checked, and how long the check may take.
@@ -142,7 +148,7 @@ func (c *Client) Stream(ctx context.Context, body []byte) iter.Seq2[llm.Chunk, e
 				yield(llm.Chunk{}, c.hide.err(err))
 				return
 			}
-			c.opts.Log.DebugContext(ctx, "model request failed; retrying", "attempt", try+1, "wait", wait, "error", c.hide.err(err))
+			c.logRetry(ctx, try+1, wait, err)
 			timer := time.NewTimer(wait)
 			select {
 			case <-timer.C:
@@ -153,6 +159,26 @@ func (c *Client) Stream(ctx context.Context, body []byte) iter.Seq2[llm.Chunk, e
 			}
 		}
 	}
+}
+
+// A provider that is down makes all runs retry: the log has this many lines about a model, and then how many were left out.
+const retriesASecond, retriesAtOnce = 1, 20
+
+// maxLogged is how many bytes of an error a line about a retry has.
+const maxLogged = 500
+
+// logRetry logs that a request failed and is sent again after wait.
+func (c *Client) logRetry(ctx context.Context, attempt int, wait time.Duration, err error) {
+	if !c.retries.Allow() {
+		c.unsaid.Add(1)
+		return
+	}
+	cause, _ := llm.Diagnose(c.hide.err(err))
+	attrs := []any{"model", c.opts.Model, "attempt", attempt, "attempts", c.opts.Retries + 1, "wait", wait.Round(time.Millisecond).String(), "cause", c.hide.clip(cause, maxLogged)}
+	if n := c.unsaid.Swap(0); n > 0 {
+		attrs = append(attrs, "left_out", n)
+	}
+	c.opts.Log.WarnContext(ctx, "model request failed; retrying", attrs...)
 }
 
 // refusal is the error of a response, with what it says about retries.
@@ -351,7 +377,7 @@ func (t *attempt) read(body *bufio.Reader, resp *http.Response) error {
 		case '{', '[':
 			return t.whole(body)
 		case '<':
-			return &llm.Error{Status: http.StatusOK, Message: "the server sent " + t.page(t.start(body)) + " in place of an answer; check base_url", RequestID: requestID(resp.Header)}
+			return &llm.Error{Status: http.StatusOK, Message: "the server sent " + t.page(t.start(body)) + " in place of an answer", RequestID: requestID(resp.Header), Page: true}
 		}
 		if start, _ := body.Peek(min(body.Buffered(), 300)); first[0] != ':' { // a comment says nothing
 			t.opening = t.hide.trim(string(start))
@@ -364,17 +390,17 @@ func (t *attempt) read(body *bufio.Reader, resp *http.Response) error {
 func (t *attempt) ending(err error) error {
 	switch {
 	case errors.Is(err, sse.ErrTooLong):
-		return fmt.Errorf("read answer: an event is larger than %d bytes; set max_event_size: %w", t.opts.MaxEvent, err)
+		return fmt.Errorf("read answer: %w: an event has more than %d bytes", llm.ErrTooLarge, t.opts.MaxEvent)
 	case errors.Is(err, errWholeTooLarge):
-		return fmt.Errorf("read answer: %w: more than %d times %d bytes; set max_event_size", err, wholeEvents, t.opts.MaxEvent)
+		return fmt.Errorf("read answer: %w: one piece has more than %d times %d bytes", llm.ErrTooLarge, wholeEvents, t.opts.MaxEvent)
 	case errors.Is(err, errTooLarge):
-		return fmt.Errorf("read answer: %w: more than %d bytes", err, t.opts.MaxBody)
+		return fmt.Errorf("read answer: %w: more than %d bytes", llm.ErrTooLarge, t.opts.MaxBody)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		if t.garbled == "" {
-			t.garbled = t.hide.clip(t.opening, 300)
-		}
 		if t.garbled != "" {
 			return fmt.Errorf("the server sent %q: %w", t.garbled, llm.ErrCut)
+		}
+		if opening := t.hide.clip(t.opening, 300); opening != "" {
+			return &llm.Foreign{Err: fmt.Errorf("the server sent %q: %w", opening, llm.ErrCut)}
 		}
 		return llm.ErrCut
 	}

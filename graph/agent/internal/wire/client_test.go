@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/graph/agent/llm"
 )
@@ -82,6 +84,62 @@ func ask(ctx context.Context, c *Client) (text string, err error) {
 	return text, err
 }
 
+// Each retry is a line of the log: attempt, wait, cause and model, and no secret. A storm of them does not fill the log.
+func TestRetriesAreLogged(t *testing.T) {
+	t.Parallel()
+	const storm = 500
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		var calls atomic.Int32
+		c := client(Options{
+			Model: "m", Retries: 2, Secrets: []string{secret}, Log: slog.New(slog.NewJSONHandler(&log, nil)),
+			Transport: answers(func(*http.Request) (*http.Response, error) {
+				n := calls.Add(1)
+				if n == 1 || n > 3 {
+					return nil, fmt.Errorf("reset by %s%s", secret, strings.Repeat("x", 10_000))
+				}
+				return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"7"}}, Body: io.NopCloser(strings.NewReader("no"))}, nil
+			}),
+		})
+		ask := func() {
+			_, err := ask(t.Context(), c)
+			require.Error(t, err)
+		}
+		ask()
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		require.Len(t, lines, 2)
+		for i, want := range []string{"reset by [redacted]", "429 Too Many Requests"} {
+			line := gjson.Parse(lines[i])
+			require.Equal(t, "WARN", line.Get("level").Str)
+			require.Equal(t, "m", line.Get("model").Str)
+			require.EqualValues(t, i+1, line.Get("attempt").Int())
+			require.EqualValues(t, 3, line.Get("attempts").Int())
+			require.Contains(t, line.Get("cause").Str, want)
+			require.Less(t, len(line.Get("cause").Str), 600)
+			require.Regexp(t, `^(7s|\d+(\.\d+)?m?s)$`, line.Get("wait").Str)
+		}
+		require.Equal(t, "7s", gjson.Get(lines[1], "wait").Str)
+		require.NotContains(t, log.String(), secret)
+
+		log.Reset()
+		var all sync.WaitGroup
+		for range storm {
+			all.Go(ask)
+		}
+		all.Wait()
+		logged := strings.Count(log.String(), "\n")
+		require.Less(t, logged, 60)
+		time.Sleep(time.Minute) // of the bubble
+		ask()
+		left := 0
+		gjson.ForEachLine(log.String(), func(line gjson.Result) bool {
+			left += int(line.Get("left_out").Int())
+			return true
+		})
+		require.Equal(t, 2*storm, logged+left, "logged and counted")
+	})
+}
+
 // endless repeats a text.
 type endless struct {
 	text string
@@ -101,7 +159,7 @@ func TestAnswersWithoutEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"{}": "10000 JSON values", "[] ": "10000 JSON values", `{"a":"bcd"}`: "10000 JSON values",
-		`{"a":` + strings.Repeat(" ", 100_000) + `1}`: "set max_event_size",
+		`{"a":` + strings.Repeat(" ", 100_000) + `1}`: "one piece has more than 4 times",
 	} {
 		stream := &endless{text: text}
 		_, err := ask(t.Context(), client(Options{Transport: body(stream), MaxEvent: 100_000, MaxBody: 4 << 20, Retries: -1}))

@@ -29,10 +29,10 @@ func (t *attempt) refused(resp *http.Response) error {
 	}
 	t.opts.Explain(text, e)
 	if location := resp.Header.Get("Location"); location != "" && resp.StatusCode/100 == 3 {
-		e.Message = "the server redirects to " + t.hide.url(location) + "; set base_url to the address that answers"
+		e.Message = "the server redirects to " + t.hide.url(location)
 	}
 	if e.Message == "" && bytes.HasPrefix(text, []byte("<")) {
-		e.Message = "the server sent " + t.page(text)
+		e.Message, e.Page = "the server sent "+t.page(text), true
 	}
 	if e.Message == "" {
 		e.Message = t.hide.clip(string(text), 500)
