@@ -158,8 +158,8 @@ type DeliveryTx interface {
 
 // RecordTx is the part of a Tx for kept stream records.
 type RecordTx interface {
-	// InsertRecords keeps stream records of resumable runs. Offsets are set. On a Shared store those of an attempt that is not its run's any more are
-	// left out, and so are those that are kept already.
+	// InsertRecords keeps stream records of resumable runs. Offsets are set. Those of runs that are gone are left out; on a Shared store also those of an
+	// attempt that is not its run's any more, and those that are kept already.
 	InsertRecords(t id.Thread, records []*bridge.Record) error
 	// RunRecords is RecordReader.RunRecords.
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error

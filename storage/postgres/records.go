@@ -10,13 +10,12 @@ import (
 )
 
 const (
-	// insertRecords skips records of an attempt whose run has a newer one or is gone, and records
-	// that exist: after a connection lost during a commit the transaction is repeated. Records
-	// without attempt are always inserted.
+	// insertRecords skips records whose run is gone or has a newer attempt than theirs, and records
+	// that exist: after a connection lost during a commit the transaction is repeated.
 	insertRecords = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id, attempt, idx) " +
 		"SELECT $1, u.* FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[], $9::text[], $10::bigint[], $11::bigint[]) " +
 		"AS u (ms, n, run, kind, flags, event, data, checkpoint, attempt, idx) " +
-		"WHERE u.attempt = 0 OR EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "runs.run_id = u.run AND runs.attempt = u.attempt) ON CONFLICT DO NOTHING"
+		"WHERE EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "runs.run_id = u.run AND u.attempt IN (0, runs.attempt)) ON CONFLICT DO NOTHING"
 	deleteRecords = "DELETE FROM stream_records r USING stream_runs s " +
 		"WHERE s.run_id = $1 AND r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id"
 	// sweepRecords deletes the records of some runs at a time; SKIP LOCKED lets each server take

@@ -11,7 +11,9 @@ import (
 	"understudy/storage/internal/relational"
 )
 
-const insertRecord = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+// insertRecord skips records whose run is gone: they were on their way when it was deleted.
+const insertRecord = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id) " +
+	"SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 WHERE EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "run_id = ?4)"
 
 // PutRecords implements relational.Writer.
 func (tx *Tx) PutRecords(t id.Thread, records []*bridge.Record) error {

@@ -198,6 +198,7 @@ var retentionCases = map[string]func(*testing.T, Backend){
 		}
 		write(t, b, func(tx run.Tx) error {
 			return firstError(
+				tx.InsertRun(newRun(1, 1)),
 				tx.PutWrites(checkpointer.Key{Thread: threadID(1), ID: checkpointID(4)}, []checkpointer.Write{
 					{TaskID: "t", Channel: "x", Type: "msgpack", Data: []byte("w")}, {TaskID: "t", Index: 1, Channel: "y", Type: "msgpack", Data: []byte("w")},
 				}),

@@ -15,6 +15,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/webhook"
+	"understudy/thread"
 )
 
 func updateRun(t *testing.T, b Backend, r *run.Run, change func(*run.Run)) {
@@ -515,6 +516,7 @@ var deliveryCases = map[string]func(*testing.T, Backend){
 var recordCases = map[string]func(*testing.T, Backend){
 	"above an offset, in order": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))
+		insertRuns(t, b, newRun(0, 1), newRun(1, 1))
 		var all []*bridge.Record
 		for n := range 10 {
 			all = append(all, &bridge.Record{
@@ -581,6 +583,38 @@ var recordCases = map[string]func(*testing.T, Backend){
 		require.Len(t, read(1, 2, none), 4)
 		require.Empty(t, read(1, 3, none))
 		require.Empty(t, read(2, 1, none))
+	},
+	"of runs that are gone are left out": func(t *testing.T, b Backend) {
+		for _, remove := range []func(t *testing.T){
+			func(t *testing.T) {
+				require.NoError(t, b.Threads.Write(ctx, func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }))
+			},
+			func(t *testing.T) { write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) }) },
+			func(t *testing.T) { write(t, b, func(tx run.Tx) error { return tx.DeleteRun(threadID(1), runID(1)) }) },
+		} {
+			insertThreads(t, b, newThread(1), newThread(2))
+			insertRuns(t, b, newRun(1, 1), newRun(2, 2))
+			remove(t)
+			write(t, b, func(tx run.Tx) error {
+				for n := 1; n <= 2; n++ {
+					r := &bridge.Record{Offset: bridge.Offset{MS: int64(n)}, Run: runID(n), Event: "e", Data: raw(`1`)}
+					if err := tx.InsertRecords(threadID(n), []*bridge.Record{r}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			for n := 1; n <= 2; n++ {
+				got, err := b.Runs.Records(ctx, threadID(n), bridge.Offset{}, 0)
+				require.NoError(t, err)
+				require.Len(t, got, n-1)
+			}
+			write(t, b, func(tx run.Tx) error {
+				n, err := tx.DeleteRecords(at(1000))
+				require.Zero(t, n)
+				return firstError(err, tx.DeleteThread(threadID(2)))
+			})
+		}
 	},
 	"swept when their run is long over": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))

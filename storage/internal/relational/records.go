@@ -29,8 +29,8 @@ var (
 	RecordsOfRun = extremes(`SELECT r.event, r.data, r.flags, r.ms, r.n FROM stream_runs s JOIN stream_records r
 		ON r.thread_id = s.thread_id AND r.ms BETWEEN greatest(s.first_ms, $3) AND s.last_ms AND r.run_id = s.run_id
 		WHERE s.run_id = $1 AND s.thread_id = $2 AND (r.ms, r.n) > ($3, $4) ORDER BY r.ms, r.n`)
-	// putSpan records where in the thread's stream the records of a run are.
-	putSpan = extremes(`INSERT INTO stream_runs (run_id, thread_id, first_ms, last_ms) VALUES ($1, $2, $3, $4) ON CONFLICT (run_id)
+	// putSpan records where in the thread's stream the records of a run are, if it is not gone.
+	putSpan = extremes(`INSERT INTO stream_runs (run_id, thread_id, first_ms, last_ms) SELECT run_id, $2, $3, $4 FROM runs ` + OfThreads + `run_id = $1 ON CONFLICT (run_id)
 		DO UPDATE SET first_ms = least(stream_runs.first_ms, excluded.first_ms), last_ms = greatest(stream_runs.last_ms, excluded.last_ms)`)
 )
 
@@ -81,6 +81,7 @@ func (s *Store) Records(ctx context.Context, t id.Thread, after bridge.Offset, l
 }
 
 // InsertRecords implements run.Tx. Wire frames are not stored: they are derived from the rest.
+// Records of runs that are gone are left out.
 func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 	if len(records) == 0 {
 		return nil
