@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/config"
+	"understudy/internal/sockerr"
 )
 
 func execute(t *testing.T, args ...string) (stdout string, err error) {
@@ -133,9 +133,9 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	cfg := config.Default(config.Dev)
 	require.NoError(t, explain(nil, cfg))
-	taken := explain(fmt.Errorf("listen: %w", syscall.EADDRINUSE), cfg)
+	taken := explain(fmt.Errorf("open: %w", &net.OpError{Op: "listen", Err: sockerr.InUse}), cfg)
 	require.ErrorContains(t, taken, "port 2024 on 127.0.0.1 is taken")
-	require.ErrorContains(t, taken, "--port 0")
+	require.ErrorContains(t, taken, "--port (0 takes a free one)")
 	other := errors.New("other")
 	require.Equal(t, other, explain(other, cfg))
 }

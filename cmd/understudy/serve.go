@@ -17,10 +17,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/internal/app"
+	"understudy/internal/app/advice"
 	"understudy/internal/config"
 	"understudy/internal/logctx"
 	"understudy/internal/memlimit"
-	"understudy/internal/sockerr"
 )
 
 // loader reads the configuration again.
@@ -241,15 +241,14 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 
 // explain puts what a person can do into errors that they meet at the start.
 func explain(err error, cfg *config.Config) error {
-	switch {
-	case err == nil || errors.Is(err, context.Canceled):
+	if err == nil || errors.Is(err, context.Canceled) {
 		return nil
-	case errors.Is(err, sockerr.InUse):
-		return fmt.Errorf("port %d on %s is taken, perhaps by another server of yours; stop that one, or choose another with --port N (--port 0 takes a free one)", cfg.Port, cfg.Host)
-	case errors.Is(err, sockerr.Denied) && cfg.Port > 0 && cfg.Port < 1024:
-		return fmt.Errorf("port %d needs privileges; choose one above 1023 with --port N: %w", cfg.Port, err)
-	case errors.Is(err, sockerr.NotAvailable):
-		return fmt.Errorf("no network interface here has the address %s; use --host 127.0.0.1 or 0.0.0.0: %w", cfg.Host, err)
+	}
+	if p := advice.From(err); p != nil {
+		return p // without what was closed afterwards
+	}
+	if p := advice.Port(cfg, err); p != nil {
+		return p
 	}
 	return err
 }

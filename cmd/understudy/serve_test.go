@@ -33,7 +33,7 @@ func TestStartSaysWhatIsUsed(t *testing.T) {
 		require.NotContains(t, err.Error()+log, "s3cret")
 		require.Contains(t, log, `"key":"UNDERSTUDY_DATABASE_UR","problem":"nobody reads this variable; write UNDERSTUDY_DATABASE_URL"`)
 		require.Contains(t, log, `"key":"UNDERSTUDY_LEASEE","problem":"nobody reads this variable in env of the file; write UNDERSTUDY_LEASE"`)
-		require.Equal(t, command != "worker", strings.Contains(log, `"key":"data","problem":"/some/where is not used: all data is in the database of --database-url"`), log)
+		require.Equal(t, command != "worker", strings.Contains(log, `"key":"--data","problem":"/some/where is not used: all data is in the database of --database-url"`), log)
 		var started map[string]any
 		for line := range strings.Lines(log) {
 			if strings.Contains(line, `"msg":"starting"`) {

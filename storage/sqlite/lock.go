@@ -15,6 +15,9 @@ import (
 
 const lockName = "understudy.lock"
 
+// ErrInUse is returned for a data folder that another server has locked.
+var ErrInUse = errors.New("in use by another server")
+
 // makeDir creates the data folder for its owner only. An existing folder loses the access of
 // others, because it holds conversations.
 func makeDir(dir string) error {
@@ -58,7 +61,7 @@ func lockDir(dir string) (*os.File, error) {
 	err = flock.Try(f, false)
 	if errors.Is(err, flock.ErrLocked) {
 		held, _ := io.ReadAll(io.LimitReader(f, 200)) // without it the message is less precise
-		return nil, errors.Join(fmt.Errorf("the data folder %s is in use by another server (%s)", dir, holder(string(held))), f.Close())
+		return nil, errors.Join(fmt.Errorf("the data folder %s is %w (%s)", dir, ErrInUse, holder(string(held))), f.Close())
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the data folder %s: %w", dir, err), f.Close())

@@ -14,6 +14,7 @@ import (
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/id"
+	"understudy/internal/app/advice"
 	"understudy/internal/config"
 	"understudy/proxy/record"
 	"understudy/run"
@@ -58,12 +59,13 @@ type Options struct {
 	Changed     func([]id.Thread) // gets threads whose log changed. Only a data folder reports them.
 }
 
-// Open opens the database that the configuration names: with a DatabaseURL that one, else the data folder, which is made when it is missing.
+// Open opens the database that the configuration names: with a DatabaseURL that one, else the data folder, which is made when it is missing. Of
+// faults with a known remedy the error is an advice.Problem.
 func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) {
 	if cfg.DatabaseURL == "" {
 		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.Changed, Logger: o.Log, Registry: o.Registry})
 		if err != nil {
-			return nil, err
+			return nil, explain(err, advice.Folder(cfg.Where("data"), cmp.Or(o.Dir, cfg.Data), err))
 		}
 		return rows, nil
 	}
@@ -81,7 +83,15 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
 	})
 	if err != nil {
-		return nil, err
+		return nil, explain(err, advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err))
 	}
 	return rows, nil
+}
+
+// explain returns what a person can do about err, if that is known.
+func explain(err error, p *advice.Problem) error {
+	if p == nil {
+		return err
+	}
+	return p
 }

@@ -15,15 +15,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/internal/app/advice"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/flock"
-	"understudy/internal/sockerr"
 	"understudy/storage/sqlite"
 )
 
@@ -313,14 +312,12 @@ func (d *doctor) port(cfg *config.Config) {
 		} else {
 			d.say("port", Fine, fmt.Sprintf("%d is free on %s", cfg.Port, cfg.Host), "")
 		}
-	case errors.Is(err, sockerr.InUse):
-		d.say("port", Problem, fmt.Sprintf("%d is taken on %s", cfg.Port, cfg.Host), "stop the program that has it, or choose another with --port N (0 takes a free one)")
-	case errors.Is(err, sockerr.Denied):
-		d.say("port", Problem, fmt.Sprintf("%d needs privileges", cfg.Port), "choose one above 1023 with --port N")
-	case errors.Is(err, sockerr.NotAvailable):
-		d.say("port", Problem, "no network interface here has the address "+cfg.Host, "use --host 127.0.0.1 or 0.0.0.0")
 	default:
-		d.say("port", Problem, err.Error(), "fix --host and --port")
+		if p := advice.Port(cfg, err); p != nil {
+			d.say("port", Problem, p.Text, p.Fix)
+			return
+		}
+		d.say("port", Problem, err.Error(), fmt.Sprintf("correct %s and %s", cfg.Where("host"), cfg.Where("port")))
 	}
 }
 
@@ -335,7 +332,7 @@ func (d *doctor) descriptors() {
 // data looks at what the database is kept in.
 func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 	if cfg.History.JSONL != "" {
-		d.folder("history.jsonl", cfg.History.JSONL)
+		d.folder("history.jsonl in "+filepath.Base(cfg.File), cfg.History.JSONL)
 	}
 	if cfg.DatabaseURL != "" {
 		d.database(ctx, cfg)
@@ -345,20 +342,25 @@ func (d *doctor) data(ctx context.Context, cfg *config.Config) {
 		d.say("data", Warning, "all data is in memory and lost at exit", "leave out --data :memory: to keep it")
 		return
 	}
-	if !d.folder("data", cfg.Data) {
+	setting := cfg.Where("data")
+	if !d.folder(setting, cfg.Data) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	in, err := sqlite.Inspect(ctx, cfg.Data)
 	if in.Holder != "" {
-		d.say("data", Warning, fmt.Sprintf("a server is using the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with --data")
+		d.say("data", Warning, fmt.Sprintf("a server is using the data folder (%s)", in.Holder), "stop it before you start another, or give the other one a folder of its own with "+setting)
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		d.say("data", Warning, fmt.Sprintf("the check of the database (%s) did not finish within a minute", megabytes(in.Size)), "")
 	case err != nil:
-		d.say("data", Problem, err.Error(), "make the user that runs the server own the folder: chown -R USER "+cfg.Data)
+		if p := advice.Folder(setting, cfg.Data, err); p != nil {
+			d.say("data", Problem, p.Text, p.Fix)
+		} else {
+			d.say("data", Problem, err.Error(), "name another folder with "+setting)
+		}
 	case in.Size == 0:
 		d.say("data", Fine, "no database yet; the first start creates it", "")
 	case len(in.Damage) > 0:
@@ -384,52 +386,39 @@ const (
 	littleRoom    = 1 << 30
 )
 
-// folder reports whether one can be worked in.
-func (d *doctor) folder(name, dir string) bool {
-	at := dir
-	for {
-		info, err := os.Stat(at)
-		if err == nil && !info.IsDir() {
-			d.say("data", Problem, fmt.Sprintf("%s: %s is not a folder", name, at), "name another folder")
-			return false
-		}
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
-			d.say("data", Problem, fmt.Sprintf("%s: %v", name, err), "name another folder")
-			return false
-		}
-		at = filepath.Dir(at) // it will be made
-	}
-	mine := fmt.Sprintf("make the user that runs the server (%s) own it, or name another folder: chown %[1]s %s", strconv.Itoa(os.Getuid()), at)
-	if info, err := os.Stat(at); err == nil && at == dir {
+// folder reports whether one can be worked in. setting is what names it.
+func (d *doctor) folder(setting, dir string) bool {
+	at, err := advice.Existing(dir), error(nil)
+	if info, e := os.Stat(at); e == nil && at == dir {
+		// The server takes the access of others away, which only the owner may do.
 		if owner, ok := config.OwnerOf(info); ok && owner != os.Getuid() && os.Getuid() != 0 {
-			d.say("data", Problem, fmt.Sprintf("%s: %s belongs to user %d", name, dir, owner), mine)
-			return false
+			err = fmt.Errorf("it belongs to user %d: %w", owner, fs.ErrPermission)
 		}
 	}
-	if err := tryFolder(at); err != nil {
-		mend := mine
-		if errors.Is(err, syscall.EROFS) {
-			mend = "the file system is mounted read-only: name another folder, or mount it for writing"
-		} else if errors.Is(err, syscall.ENOSPC) {
-			mend = "free disk space"
-		} else if errors.Is(err, errNoLocks) {
-			mend = "the database needs locks: name a folder on a local disk, not on a network file system"
-		}
-		d.say("data", Problem, fmt.Sprintf("%s: %s is not usable: %v", name, at, err), mend)
+	if err == nil {
+		err = tryFolder(at)
+	}
+	switch p := advice.Folder(setting, dir, err); {
+	case err == nil:
+	case errors.Is(err, errNoLocks):
+		d.say("data", Problem, fmt.Sprintf("%s: %s is not usable: %v", setting, at, err), "name a folder on a local disk, not on a network file system")
+		return false
+	case p != nil:
+		d.say("data", Problem, p.Text, p.Fix)
+		return false
+	default:
+		d.say("data", Problem, fmt.Sprintf("%s: %s is not usable: %v", setting, at, err), "name another folder with "+setting)
 		return false
 	}
 	free, kind := diskOf(at)
 	switch {
 	case free >= 0 && free < tooLittleRoom:
-		d.say("data", Problem, fmt.Sprintf("%s: %s free", name, megabytes(free)), "free disk space")
+		d.say("data", Problem, fmt.Sprintf("%s: %s free", setting, megabytes(free)), "free disk space")
 	case free >= 0 && free < littleRoom:
-		d.say("data", Warning, fmt.Sprintf("%s: %s free", name, megabytes(free)), "free disk space soon; when the disk is full, runs wait")
+		d.say("data", Warning, fmt.Sprintf("%s: %s free", setting, megabytes(free)), "free disk space soon; when the disk is full, runs wait")
 	}
 	if kind != "" {
-		d.say("data", Warning, fmt.Sprintf("%s: %s is on a %s file system, where locks and syncs are unreliable", name, dir, kind), "use a local disk")
+		d.say("data", Warning, fmt.Sprintf("%s: %s is on a %s file system, where locks and syncs are unreliable", setting, dir, kind), "use a local disk")
 	}
 	made := ""
 	if at != dir {
@@ -439,7 +428,7 @@ func (d *doctor) folder(name, dir string) bool {
 	if free >= 0 {
 		room = "; " + megabytes(free) + " free"
 	}
-	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s%s", name, dir, made, room), "")
+	d.say("data", Fine, fmt.Sprintf("%s: %s can be written%s%s", setting, dir, made, room), "")
 	return true
 }
 

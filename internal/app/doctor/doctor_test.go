@@ -139,7 +139,7 @@ func TestExamine(t *testing.T) {
 				p.t.Cleanup(func() { l.Close() })
 				p.flags["port"] = fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 			},
-			[]string{"problem port:", "is taken", "--port N"},
+			[]string{"problem port:", "is taken", "--port (0 takes a free one)"},
 		},
 		"an address that is not ours": {
 			func(p *patient) { p.flags["host"] = "203.0.113.7" },
@@ -147,15 +147,15 @@ func TestExamine(t *testing.T) {
 		},
 		"a data folder that is a file": {
 			func(p *patient) { p.flags["data"] = p.write("file", "") },
-			[]string{"problem data: data: ", "is not a folder"},
+			[]string{"problem data: --data: ", "is not a folder → name another folder with --data"},
 		},
 		"a data folder that cannot be made": {
 			func(p *patient) { p.flags["data"] = "/proc/data" },
-			[]string{"problem data: data: /proc is not usable", "name another folder"},
+			[]string{"problem data: --data: ", " /proc ", "name another folder with --data"},
 		},
 		"a folder to be made": {
 			func(p *patient) { p.flags["data"] = filepath.Join(p.dir, "x", "y") },
-			[]string{"ok data: data: ", "and will be created", "no database yet"},
+			[]string{"ok data: --data: ", "and will be created", "no database yet"},
 		},
 		"data in memory": {
 			func(p *patient) { p.flags["data"] = ":memory:" },

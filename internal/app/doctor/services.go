@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"understudy/bridge/redis"
+	"understudy/internal/app/advice"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
 	"understudy/storage/postgres"
@@ -48,12 +49,13 @@ func (d *doctor) database(ctx context.Context, cfg *config.Config) {
 	d.say("database", Fine, text, "")
 }
 
-// noDatabase reports that the database cannot be examined. The driver reports each attempt on a
-// line of its own.
+// noDatabase reports that the database cannot be examined, in the words with which a server does not start.
 func (d *doctor) noDatabase(cfg *config.Config, err error) {
-	text, attempts, _ := strings.Cut(err.Error(), "\n")
-	d.say("database", Problem, cfg.DatabasePlace()+": "+strings.TrimSuffix(text, ":"), "correct the address in --database-url, or what it says of the database",
-		last(strings.ReplaceAll(attempts, "\t", ""), 4)...)
+	if p := advice.Database(cfg.Where("database-url"), cfg.DatabaseURL, err); p != nil {
+		d.say("database", Problem, p.Text, p.Fix)
+		return
+	}
+	d.say("database", Problem, fmt.Sprintf("database %s: %v", cfg.DatabasePlace(), err), "correct the address in "+cfg.Where("database-url")+", or what it says of the database")
 }
 
 // What a migration needs: a schema to make tables in, the right to do that, and tables that are ours to change.

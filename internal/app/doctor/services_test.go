@@ -79,7 +79,7 @@ func TestExamineRedis(t *testing.T) {
 	text := examine(with(":s3cret@"))
 	require.Contains(t, text, "ok redis: redis on "+redis.Socket+" responds, version ")
 	require.NotContains(t, text, "maxmemory")
-	require.Contains(t, text, "problem database: us on 127.0.0.1:1")
+	require.Contains(t, text, "problem database: database us on 127.0.0.1:1: nothing listens there → start Postgres there")
 	require.Contains(t, examine(with(":wr0ng@")), "problem redis: redis on "+redis.Socket+" rejects the user or password")
 	require.Contains(t, examine(with("")), "correct --redis-url / REDIS_URI")
 	require.Contains(t, examine(with("mute:s3cret@")), "warning redis: ")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"understudy/internal/app/advice"
 	"understudy/internal/config"
 	"understudy/storage/sqlite"
 )
@@ -27,7 +28,7 @@ func Backup(ctx context.Context, cfg *config.Config, to, version string, report 
 	if errors.Is(err, sqlite.ErrNoFolder) {
 		return nil, fmt.Errorf("%s has no database to back up: name the data folder with --data", cfg.Data)
 	}
-	return m, err
+	return m, unusable("TARGET", to, err)
 }
 
 // Restore verifies a backup and puts it into the data folder of cfg, of which no server may be running. aside is the ending of databases that are
@@ -36,7 +37,16 @@ func Restore(ctx context.Context, cfg *config.Config, from, aside string, report
 	if err := onDisk(cfg); err != nil {
 		return nil, err
 	}
-	return sqlite.Restore(ctx, from, cfg.Data, sqlite.RestoreOptions{Replace: aside, Report: report})
+	m, err := sqlite.Restore(ctx, from, cfg.Data, sqlite.RestoreOptions{Replace: aside, Report: report})
+	return m, unusable(cfg.Where("data"), cfg.Data, err)
+}
+
+// unusable explains why nothing can be written to the folder that the setting names. Other errors stay as they are.
+func unusable(setting, dir string, err error) error {
+	if p := advice.Folder(setting, dir, err); p != nil {
+		return p
+	}
+	return err
 }
 
 func onDisk(cfg *config.Config) error {

@@ -11,8 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"understudy/eventstore"
 	"understudy/eventstore/overlay"
+	"understudy/internal/app/advice"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
 	"understudy/storage/langgraph"
@@ -75,6 +78,7 @@ func (o Export) Run(ctx context.Context, cfg *config.Config) (result *transfer.R
 	var to transfer.Sink
 	if isPostgres(o.To) {
 		to, err = langgraph.OpenPostgresSink(ctx, o.To)
+		err = unreachable("--to", o.To, err)
 	} else if isURL(o.To) {
 		return nil, errors.New("export writes to postgres://… or a file; to move threads to another server, run import there with this one as --from")
 	} else {
@@ -96,7 +100,7 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 			return nil, errors.New("the database has nothing of this program to export: name another with --database-url, or a data folder with --data")
 		}
 		if err != nil {
-			return nil, err
+			return nil, unreachable(cfg.Where("database-url"), cfg.DatabaseURL, err)
 		}
 		return rows, nil
 	}
@@ -118,11 +122,19 @@ func openData(ctx context.Context, cfg *config.Config, log *slog.Logger) (backen
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	rows, err := backend.Open(ctx, cfg, backend.Options{Log: log})
-	if err != nil && cfg.DatabaseURL == "" {
-		return nil, fmt.Errorf("%w. Stop the server that uses it first", err)
+	return backend.Open(ctx, cfg, backend.Options{Log: log})
+}
+
+// unreachable explains why no connection to the database that the setting names can be made. Other errors stay as they are.
+func unreachable(setting, address string, err error) error {
+	var connect *pgconn.ConnectError
+	if !errors.As(err, &connect) {
+		return err
 	}
-	return rows, err
+	if p := advice.Database(setting, address, err); p != nil {
+		return p
+	}
+	return err
 }
 
 func isPostgres(s string) bool {
@@ -135,7 +147,8 @@ func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.Ha
 func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Source, error) {
 	switch {
 	case isPostgres(o.From):
-		return openPostgres(ctx, o.From, cfg.DatabaseURL)
+		src, err := openPostgres(ctx, o.From, cfg.DatabaseURL)
+		return src, unreachable("--from", o.From, err)
 	case isURL(o.From):
 		return transfer.OpenServer(ctx, o.From, o.Header)
 	}

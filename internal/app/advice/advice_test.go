@@ -1,0 +1,116 @@
+package advice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+	"zombiezen.com/go/sqlite"
+
+	"understudy/internal/config"
+	"understudy/internal/sockerr"
+	storage "understudy/storage/sqlite"
+)
+
+// whole checks what every Problem has: one line, a next step that names the setting or what to change, and the cause.
+func whole(t *testing.T, p *Problem, cause error) {
+	t.Helper()
+	require.NotNil(t, p)
+	require.NotEmpty(t, p.Fix)
+	require.NotContains(t, p.Error(), "\n")
+	require.Equal(t, p.Text+"; "+p.Fix, p.Error())
+	require.ErrorIs(t, p, cause)
+	require.Same(t, p, From(fmt.Errorf("start: %w", errors.Join(p, errors.New("closed")))))
+}
+
+func TestFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	data := filepath.Join(dir, "a", "b")
+	at := func(cause error) error {
+		return fmt.Errorf("open database: %w", &fs.PathError{Op: "mkdir", Path: filepath.Dir(data), Err: cause})
+	}
+	for name, c := range map[string]struct {
+		dir       string
+		err       error
+		text, fix string
+	}{
+		"a file":         {file, &fs.PathError{Op: "mkdir", Path: file, Err: syscall.ENOTDIR}, "--data: " + file + " is not a folder", "name another folder with --data"},
+		"below a file":   {filepath.Join(file, "x", "y"), &fs.PathError{Op: "mkdir", Path: file, Err: syscall.ENOTDIR}, "--data: " + file + " is not a folder", "another folder"},
+		"no right":       {data, at(syscall.EACCES), "may not write to " + dir + " (mkdir " + filepath.Dir(data) + ": permission denied)", fmt.Sprintf("chown -R %d %s", os.Getuid(), dir)},
+		"not the owner":  {data, at(syscall.EPERM), "may not write to " + dir, "chown"},
+		"read-only":      {data, at(syscall.EROFS), dir + " is on a file system that is mounted read-only", "mount it for writing"},
+		"read-only file": {data, sqlite.ResultReadOnly.ToError(), "mounted read-only", "mount it for writing"},
+		"full":           {data, at(syscall.ENOSPC), "the disk of " + dir + " is full", "free disk space"},
+		"full database":  {data, sqlite.ResultFull.ToError(), "the disk of " + dir + " is full", "free disk space"},
+		"quota":          {data, at(syscall.EDQUOT), "the disk quota of user", "delete files"},
+		"nothing there":  {data, at(syscall.ENOENT), "no folder can be made in " + dir, "another folder"},
+		"locked":         {data, fmt.Errorf("open database: the data folder x is %w (pid 7)", storage.ErrInUse), "--data: the data folder x is in use by another server (pid 7)", "stop it first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := Folder("--data", c.dir, c.err)
+			whole(t, p, c.err)
+			require.Contains(t, p.Text, c.text)
+			require.Contains(t, p.Fix, c.fix)
+		})
+	}
+	require.Nil(t, Folder("--data", data, errors.New("damaged")))
+	require.Nil(t, Folder("--data", data, nil))
+	require.Nil(t, Folder("--data", data, &fs.PathError{Op: "open", Path: "/somewhere/else", Err: syscall.EACCES}), "another file's fault")
+}
+
+func TestDatabase(t *testing.T) {
+	t.Parallel()
+	const url = "postgres://me:s3cret@db.example:5432/app"
+	connect := func(err error) error { return errors.Join(errors.New("dial"), err, err) }
+	for name, c := range map[string]struct {
+		err       error
+		text, fix string
+	}{
+		"password":      {&pgconn.PgError{Code: "28P01", Message: `password authentication failed for user "me"`}, "the password of user me is wrong, or there is no such user", "correct the password in --database-url"},
+		"database":      {&pgconn.PgError{Code: "3D000"}, "this database does not exist", "createdb -h db.example -p 5432 -U me app"},
+		"without TLS":   {&pgconn.PgError{Code: "28000", Message: `no pg_hba.conf entry for host "::1", user "me", database "app", no encryption`}, "it refuses user me: no pg_hba.conf entry", "sslmode=require"},
+		"user":          {&pgconn.PgError{Code: "28000", Message: `role "me" does not exist`}, `role "me" does not exist`, "correct the user"},
+		"starting":      {&pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}, "starting up", "again"},
+		"connections":   {&pgconn.PgError{Code: "53300"}, "no more connections", "max_connections"},
+		"replica":       {&pgconn.PgError{Code: "25006"}, "it is read-only", "primary"},
+		"anything else": {&pgconn.PgError{Code: "XX000", Message: "first\n\tsecond\n\tsecond"}, "app on db.example:5432: first; second", "--database-url"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := Database("--database-url", url, connect(c.err))
+			whole(t, p, c.err)
+			require.True(t, strings.HasPrefix(p.Text, "database app on db.example:5432: "), p.Text)
+			require.Contains(t, p.Text, c.text)
+			require.Contains(t, p.Fix, c.fix)
+			require.NotContains(t, p.Error(), "s3cret")
+		})
+	}
+	require.Nil(t, Database("--database-url", url, errors.New("the database was written by a newer version")))
+	require.Nil(t, Database("--database-url", url, nil))
+}
+
+func TestPort(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default(config.Dev)
+	listen := func(err error) error { return fmt.Errorf("start: %w", &net.OpError{Op: "listen", Err: err}) }
+	p := Port(cfg, listen(sockerr.InUse))
+	whole(t, p, sockerr.InUse)
+	require.Contains(t, p.Error(), "port 2024 on 127.0.0.1 is taken")
+	whole(t, Port(cfg, listen(sockerr.NotAvailable)), sockerr.NotAvailable)
+	cfg.Port = 80
+	whole(t, Port(cfg, listen(sockerr.Denied)), sockerr.Denied)
+	require.Nil(t, Port(cfg, &fs.PathError{Op: "open", Path: "/data", Err: syscall.EACCES}), "a file's fault is not the port's")
+	require.Nil(t, Port(cfg, nil))
+}

@@ -1,0 +1,78 @@
+package advice
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"zombiezen.com/go/sqlite"
+
+	storage "understudy/storage/sqlite"
+)
+
+// Folder explains why dir, which the setting names, cannot be worked in; nil if err says nothing of that.
+func Folder(setting, dir string, err error) *Problem {
+	at := Existing(dir)
+	info, statErr := os.Stat(at)
+	another := "name another folder with " + setting
+	problem := func(fix, format string, args ...any) *Problem {
+		return &Problem{Text: setting + ": " + fmt.Sprintf(format, args...), Fix: fix, Err: err}
+	}
+	code := sqlite.ErrCode(err).ToPrimary()
+	switch {
+	case err == nil, elsewhere(dir, err):
+		return nil
+	case errors.Is(err, storage.ErrInUse):
+		return problem("stop it first, or give this one a folder of its own with "+setting, "%s", strings.TrimPrefix(line(err.Error()), "open database: "))
+	case statErr == nil && !info.IsDir():
+		return problem(another, "%s is not a folder", at)
+	case errors.Is(err, syscall.EROFS), code == sqlite.ResultReadOnly:
+		return problem("mount it for writing, or "+another, "%s is on a file system that is mounted read-only", at)
+	case errors.Is(err, syscall.ENOSPC), code == sqlite.ResultFull:
+		return problem("free disk space, or "+another, "the disk of %s is full", at)
+	case errors.Is(err, syscall.EDQUOT):
+		return problem("delete files of that user, or "+another, "the disk quota of user %d on %s is used up", os.Getuid(), at)
+	case errors.Is(err, fs.ErrPermission):
+		user := strconv.Itoa(os.Getuid())
+		return problem(fmt.Sprintf("make that user its owner (chown -R %s %s), or %s", user, at, another), "user %s may not write to %s (%s)", user, at, line(reason(err)))
+	case errors.Is(err, fs.ErrNotExist):
+		return problem(another, "no folder can be made in %s (%s)", at, line(reason(err)))
+	}
+	return nil
+}
+
+// Existing returns the nearest of dir and its parents that exists; a file, if one stands in the way.
+func Existing(dir string) string {
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
+			return at
+		}
+	}
+}
+
+// elsewhere reports whether an error names a file that is neither in dir, or where it would be made, nor one of its parents.
+func elsewhere(dir string, err error) bool {
+	var path *fs.PathError
+	if !errors.As(err, &path) || !filepath.IsAbs(path.Path) || !filepath.IsAbs(dir) {
+		return false
+	}
+	in := func(parent, child string) bool {
+		rel, err := filepath.Rel(parent, child)
+		return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+	}
+	return !in(Existing(dir), path.Path) && !in(path.Path, dir)
+}
+
+// reason is the part of an error that names the file and its cause.
+func reason(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Error()
+	}
+	return err.Error()
+}
