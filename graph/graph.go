@@ -16,7 +16,7 @@ import (
 type Graph interface {
 	// Stream runs or resumes, and yields events in the order in which the graph emitted them. It ends without an error when the
 	// graph finished or stopped at an interrupt or breakpoint. Errors: *Failure when the graph raised; ErrWorkerDied when its
-	// worker died (the run can be retried); the cause of ctx when it was cancelled, after the graph's tasks have ended or been
+	// worker died, often as a *Death (the run can be retried); the cause of ctx when it was cancelled, after the graph's tasks have ended or been
 	// abandoned. Nothing of the run continues after the iterator returned.
 	Stream(ctx context.Context, inv Invocation) iter.Seq2[Event, error]
 	// Explain returns what stored rows do not contain about a checkpoint. It runs no node. live: the head of its namespace
@@ -31,6 +31,24 @@ type Graph interface {
 
 // ErrWorkerDied: the process that ran the graph ended. The run did not fail, its worker did.
 var ErrWorkerDied = errors.New("the worker running the graph died")
+
+// Death is what is known of the end of a worker under a run. It wraps ErrWorkerDied.
+type Death struct {
+	Cause string // a clause: "it left with exit code 3"
+	At    string // where the run was: "in or after node a"; "": not known
+	Fix   string // what most likely helps; "": nothing is known
+}
+
+func (d *Death) Error() string { return ErrWorkerDied.Error() + ": " + d.Text() }
+func (d *Death) Unwrap() error { return ErrWorkerDied }
+
+// Text returns cause and nodes in one clause.
+func (d *Death) Text() string {
+	if d.At == "" {
+		return d.Cause
+	}
+	return d.Cause + ", " + d.At
+}
 
 // ErrReloading: the worker is being replaced on purpose; the run should be handed back, not counted as a failure.
 var ErrReloading = errors.New("the worker running the graph is being replaced")

@@ -49,6 +49,9 @@ type call struct {
 	holds     map[id.Checkpoint]chan struct{} // announced or awaited root puts that have not been committed
 	last      id.Checkpoint                   // last announced root put
 	committed map[id.Checkpoint]struct{}
+	// tasks are those of the last root checkpoint that is known, as Checkpoint.Tasks; wrote has the IDs of those that have ended.
+	tasks []byte
+	wrote []string
 }
 
 // queued is an ask that waits for its turn. The worker limits their number: it waits after sending much that is not saved.
@@ -190,6 +193,10 @@ func (c *call) asked(m *ask) bool {
 	if at, ok := q.root(); ok {
 		c.holdOf(at)
 		c.last = at
+		c.tasks, c.wrote = q.save.Put.Tasks, nil
+	}
+	if q.err == nil && q.save.At.NS == "" {
+		c.wrote = append(c.wrote, wrote(q.save.Writes)...)
 	}
 	if q.saves && m.op != "flush" {
 		q.save.Words, c.words = c.words, ""

@@ -54,6 +54,9 @@ func (g *pyGraph) stream(ctx context.Context, inv *graph.Invocation, yield func(
 		// On failure the worker loads the checkpoint itself and reports the error to the graph.
 		if t, err := inv.Saver.Load(ctx, inv.At); err == nil {
 			head = appendTuple(nil, t)
+			if t != nil && t.NS == "" && inv.Input == nil { // an input takes the run elsewhere
+				c.begins(t.Tasks, wrote(t.Writes))
+			}
 		}
 	}
 	if err := c.worker.send(func(b []byte) []byte { return appendRun(b, c.number, g.id, inv, head) }); err != nil {

@@ -52,6 +52,9 @@ func TestMisbehaving(t *testing.T) {
 	p := start(t, harmful(t))
 	const fine = "fine" // the run succeeds
 	const dead = "dead" // its worker died
+	causes := map[string]string{
+		"os exit": "exit code 4", "segfault": "crashed in native code (SIGSEGV,", "abort": "crashed in native code (SIGABRT,", "kill": "(SIGKILL), as the kernel does", "fork": "exit code 5", "fork away": "exit code 6",
+	}
 	for _, c := range []struct {
 		graph, how string
 		size       int
@@ -103,6 +106,12 @@ func TestMisbehaving(t *testing.T) {
 			require.Contains(t, last, "out", c.how)
 		case c.want == dead:
 			require.ErrorIs(t, err, graph.ErrWorkerDied, c.how)
+			var d *graph.Death
+			require.ErrorAs(t, err, &d, c.how)
+			require.Contains(t, d.Cause, causes[c.how], c.how)
+			require.NotEmpty(t, d.Cause, c.how)
+			require.NotEmpty(t, d.Fix, c.how)
+			require.Contains(t, []string{"", "in or after node act"}, d.At, c.how) // the checkpoint before the node may not have got out
 		default:
 			require.ErrorAs(t, err, &failure, "%s: %s", c.how, last)
 			require.Equal(t, c.want, failure.Type, "%s: %s", c.how, failure.Message)
@@ -220,6 +229,7 @@ func TestMemoryLimit(t *testing.T) {
 	// far over: at once
 	_, err := collect(t, p.Graph("act"), invocation(newMemory(), `{"how":"memory","size":900000000,"out":30}`, "updates"))
 	require.ErrorIs(t, err, graph.ErrWorkerDied)
+	require.Regexp(t, `this server ended it: it had \d+ MiB of memory and may have 400 \(--worker-memory\)`, err.Error())
 	await(t, "that it was killed is counted", func() bool {
 		return metricstest.Value(t, registry, "understudy_worker_deaths_total", "cause", "killed") == 1
 	})
@@ -235,6 +245,7 @@ func TestMemoryLimitEndsWhatGoesOn(t *testing.T) {
 	})
 	_, err := collect(t, p.Graph("act"), invocation(newMemory(), `{"how":"memory","size":450000000,"out":600}`, "updates"))
 	require.ErrorIs(t, err, graph.ErrWorkerDied)
+	require.Regexp(t, `this server ended it: it had \d+ MiB of memory and may have 400 \(--worker-memory\), in or after node act$`, err.Error())
 	well(t, p)
 }
 

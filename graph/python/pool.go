@@ -192,7 +192,7 @@ func (p *Pool) work(ctx context.Context, w *worker) {
 		p.metrics.died.Inc()
 	}
 	if ctx.Err() == nil && !w.isDoomed() && !w.isolated && w.startErr == nil {
-		p.opts.Logger.Warn("a worker died", "pid", w.pid, "status", fmt.Sprint(err))
+		p.opts.Logger.Warn("a worker died", "pid", w.pid, "cause", w.cause)
 	}
 	close(w.exited)
 	p.changed()

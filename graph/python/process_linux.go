@@ -29,3 +29,24 @@ func residentMemory(pid int) int64 {
 	}
 	return pages * int64(os.Getpagesize())
 }
+
+// oomKills returns how many processes of this container, or of this server's group, the kernel has killed for want of memory; 0 when that is unknown.
+func oomKills() int64 {
+	path := "/sys/fs/cgroup"
+	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
+		if _, group, ok := bytes.Cut(bytes.TrimSpace(own), []byte("0::")); ok {
+			path += string(group)
+		}
+	}
+	text, err := os.ReadFile(path + "/memory.events")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(text) {
+		if n, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			count, _ := strconv.ParseInt(string(bytes.TrimSpace(n)), 10, 64)
+			return count
+		}
+	}
+	return 0
+}

@@ -12,3 +12,6 @@ func processAttributes() *syscall.SysProcAttr {
 
 // residentMemory is not available here: no limit is enforced.
 func residentMemory(int) int64 { return 0 }
+
+// oomKills is not known here.
+func oomKills() int64 { return 0 }

@@ -62,3 +62,6 @@ func residentMemory(int) int64 { return 0 }
 
 // socketpair is not available here: workers connect (loopback).
 func socketpair() (ours, theirs *os.File, err error) { return nil, nil, errors.ErrUnsupported }
+
+// oomKills is not known here.
+func oomKills() int64 { return 0 }

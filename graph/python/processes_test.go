@@ -92,6 +92,19 @@ func TestIsolated(t *testing.T) {
 	if _, err := collect(t, p.Graph("dying"), inv); !errors.Is(err, graph.ErrWorkerDied) {
 		t.Errorf("got %v", err)
 	}
+	// The node is known when its checkpoint was saved before, and from the checkpoint of a run that resumes.
+	m := newMemory()
+	first := invocation(m, `{}`, "updates")
+	first.Isolated, first.Durability = true, "sync"
+	again := first
+	again.Input, again.Durability = nil, ""
+	for _, inv := range []graph.Invocation{first, again} {
+		_, err := collect(t, p.Graph("dying"), inv)
+		var d *graph.Death
+		if !errors.As(err, &d) || d.At != "in or after node die" || d.Cause != "it left with exit code 7" {
+			t.Errorf("got %v", err)
+		}
+	}
 	await(t, "only the ordinary worker is left", func() bool { return p.Processes() == 1 })
 }
 

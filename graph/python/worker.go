@@ -31,6 +31,8 @@ type worker struct {
 	began    time.Time // time of creation
 	standby  bool      // of a reload: takes no runs until admitted. Guarded by the pool's mutex
 	startErr error     // why it died before it was ready; read it after exited is closed
+	// cause and fix are what is known of its death; "" when it was stopped in order. Set by run.
+	cause, fix string
 
 	ready   chan struct{} // closed by the greeting
 	retired chan struct{} // closed when it takes no more runs
@@ -67,6 +69,7 @@ type worker struct {
 	killAt    time.Time     // when to kill it even if runs are left; zero: never
 	killWhen  bool          // kill it once no run is left
 	doomed    bool
+	condemned string // why this server ends it; "": no reason of its runs
 }
 
 func (p *Pool) newWorker(isolated bool) *worker {
@@ -121,6 +124,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	cmd.Stdout, cmd.Stderr = outEnd, errEnd
 	cmd.ExtraFiles = link.inherited()
 	cmd.SysProcAttr = processAttributes()
+	ooms := oomKills()
 	err = cmd.Start()
 	link.started()
 	outEnd.Close()
@@ -194,7 +198,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	w.confess()
 
 	w.mu.Lock()
-	why := w.killWhy
+	why, condemned := w.killWhy, w.condemned
 	calls := make([]*call, 0, len(w.calls))
 	for _, c := range w.calls {
 		calls = append(calls, c)
@@ -205,11 +209,18 @@ func (w *worker) run(ctx context.Context) (err error) {
 	case ctx.Err() != nil && !w.isDoomed():
 		why = graph.ErrReloading
 	default:
-		why = graph.ErrWorkerDied
+		if !w.isDoomed() {
+			condemned = ""
+		}
+		w.cause, w.fix = deathOf(waitErr, condemned, oomKills() > ooms)
 	}
 	w.report(time.Time{})
 	for _, c := range calls {
-		c.finish(done{}, why)
+		if why == nil {
+			c.finish(done{}, c.died(w.cause, w.fix))
+		} else {
+			c.finish(done{}, why)
+		}
 	}
 	w.reading.Wait()
 	log.Debug("worker ended", "status", fmt.Sprint(waitErr))
@@ -297,6 +308,9 @@ func (w *worker) tick(now time.Time) bool {
 	if importing != "" && !kill {
 		w.pool.slow(w, importing)
 	}
+	if memory > limit {
+		w.condemn(fmt.Sprintf("it had %d MiB of memory and may have %d (--worker-memory)", memory>>20, limit>>20))
+	}
 	if memory > limit && serves {
 		w.pool.opts.Logger.Warn("a worker is over its memory limit and goes out of service", "pid", w.pid, "bytes", memory, "limit", limit)
 	}
@@ -328,6 +342,15 @@ func (w *worker) epitaph() (graph, verdict string, dismissed bool) {
 	return w.graph, w.verdict, w.dismissed
 }
 
+// condemn notes why this server is about to end the worker. The first reason counts.
+func (w *worker) condemn(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.condemned == "" {
+		w.condemned = why
+	}
+}
+
 // retire takes the worker out of service; it is stopped when its runs have ended. within, when not 0, limits that time; then a worker
 // whose loop does not answer is also stopped at once. Runs that are left at the end of that time fail with why; nil means
 // graph.ErrWorkerDied.
@@ -347,6 +370,7 @@ func (w *worker) retire(within time.Duration, why error) {
 
 // stuckOn is called for a call that does not end although it was cancelled.
 func (w *worker) stuckOn(c *call) {
+	w.condemn(fmt.Sprintf("run %s, which was cancelled, did not stop", c.backend.run))
 	w.retire(w.pool.killGrace, nil)
 	w.forget(c)
 }

@@ -85,6 +85,7 @@ func New(o Options) *Executor {
 type outcome struct {
 	kind    outcomeKind
 	failure *graph.Failure  // of failed
+	death   *graph.Death    // of died; nil: nothing is known
 	said    *partial.Tokens // what the execution streamed of answers; nil: not kept, or not known
 }
 
@@ -266,7 +267,9 @@ func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
 	case errors.Is(cause, ErrGone), errors.Is(cause, ErrLost), errors.Is(err, graph.ErrFenced):
 		return outcome{kind: dropped} // finish looks at the row: a cancel is found there
 	case errors.Is(err, graph.ErrWorkerDied):
-		return outcome{kind: died}
+		out := outcome{kind: died}
+		_ = errors.As(err, &out.death)
+		return out
 	case errors.As(err, &f):
 		return outcome{kind: failed, failure: f}
 	case x.Shared && fault.Is(err, fault.Unavailable):

@@ -130,6 +130,9 @@ func (x *Executor) tell(ctx context.Context, a *stream.Attempt, e ending, out ou
 		}
 		return // the server that took or deleted the run notified the followers
 	}
+	if out.kind == died {
+		logDeath(ctx, x.Log, row, out.death)
+	}
 	if row.Status == run.Pending {
 		x.Queued()
 		return
@@ -176,6 +179,34 @@ func logRaised(ctx context.Context, log *slog.Logger, row *run.Run, f *graph.Fai
 		attrs = append(attrs, "traceback", traceback)
 	}
 	log.WarnContext(ctx, "graph raised", attrs...)
+}
+
+// logDeath logs that the worker of a run died, and whether the run is tried again.
+func logDeath(ctx context.Context, log *slog.Logger, row *run.Run, d *graph.Death) {
+	attrs := []any{"run_id", row.ID, "thread_id", row.Thread, "deaths", row.Failures, "of", maxFailures}
+	if d != nil {
+		attrs = append(attrs, "cause", d.Text())
+		if d.Fix != "" {
+			attrs = append(attrs, "fix", d.Fix)
+		}
+	}
+	if row.Status == run.Pending {
+		log.WarnContext(ctx, "the worker of a run died; trying the run again in a worker of its own", attrs...)
+		return
+	}
+	log.ErrorContext(ctx, "the worker of a run died; the run ends", attrs...)
+}
+
+// workerDied is the error of a run whose worker died too often.
+func workerDied(d *graph.Death) json.RawMessage {
+	text := fmt.Sprintf("The process running the graph died %d times in a row.", maxFailures)
+	if d != nil {
+		text += " The last time: " + d.Text() + "."
+		if d.Fix != "" {
+			text += " Next step: " + d.Fix + "."
+		}
+	}
+	return run.ErrorJSON("WorkerDied", text)
 }
 
 // end moves a claimed run out of running, and its thread along: one transaction, on the rows as they are now. head is what the graph
@@ -262,7 +293,7 @@ func (x *Executor) conclude(row *run.Run, out outcome, now time.Time) (failure j
 			row.Status, row.EndedAt = run.Pending, time.Time{}
 			return nil
 		}
-		failure = run.ErrorJSON("WorkerDied", fmt.Sprintf("The process running the graph died %d times in a row.", maxFailures))
+		failure = workerDied(out.death)
 		row.Status, row.Error = run.Error, failure
 	case succeeded:
 		row.Status = run.Success

@@ -542,6 +542,43 @@ func TestAWorkerThatDies(t *testing.T) {
 	}
 }
 
+// lockedBuffer is a log.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// What is known of the death of a worker is in the log, and in the error of a run that ends with it.
+func TestDeathsHaveACause(t *testing.T) {
+	t.Parallel()
+	death := &graph.Death{Cause: "it left with exit code 4", At: "in or after node act", Fix: "look for os._exit"}
+	log := &lockedBuffer{}
+	w := newWorld(t, map[string]script{"dies": {stream: func(context.Context, graph.Invocation, func(string, string)) error { return death }}}, func(o *service.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	th := w.thread()
+	r, err := w.runs.Create(t.Context(), th, request("dies"))
+	require.NoError(t, err)
+	row := w.wait(th, r.ID)
+	w.stop() // what is logged after the end is there then
+	require.JSONEq(t, `{"error":"WorkerDied","message":"The process running the graph died 3 times in a row. The last time: it left with exit code 4, in or after node act. Next step: look for os._exit."}`, string(row.Error))
+	for _, line := range []string{"level=WARN .*deaths=1 of=3 cause=\"it left with exit code 4, in or after node act\" fix=", "level=WARN .*deaths=2", "level=ERROR .*the run ends.*deaths=3"} {
+		require.Regexp(t, line, log.String())
+	}
+}
+
 // Values wait until their checkpoint is saved, and are not shown when it could not be.
 func TestValuesOfLostCheckpoints(t *testing.T) {
 	t.Parallel()

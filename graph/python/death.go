@@ -1,0 +1,116 @@
+package python
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+)
+
+// signals names the signals that end a process.
+var signals = map[syscall.Signal]string{
+	syscall.SIGKILL: "SIGKILL", syscall.SIGSEGV: "SIGSEGV", syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGILL: "SIGILL",
+	syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT", syscall.SIGPIPE: "SIGPIPE", syscall.SIGTRAP: "SIGTRAP",
+}
+
+const lessMemory = "give the machine or its container more memory, or keep less in memory: fewer runs at a time (--jobs-per-worker), smaller values in the state"
+
+// deathOf describes how a worker ended. condemned is why this server killed it, "" if it did not; outOfMemory: the kernel has killed a process
+// for want of memory since the worker began.
+func deathOf(err error, condemned string, outOfMemory bool) (cause, fix string) {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		if condemned != "" {
+			return "this server ended it: " + condemned, ""
+		}
+		return "it closed its connection to the server", "look for code that closes file descriptors or stops the event loop"
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	signalled := ok && status.Signaled()
+	switch {
+	case condemned != "" && (!signalled || status.Signal() == syscall.SIGKILL):
+		return "this server ended it: " + condemned, ""
+	case !signalled:
+		return fmt.Sprintf("it left with exit code %d", exit.ExitCode()), "look for os._exit and for libraries that end the process, and raise an exception instead"
+	}
+	name := signals[status.Signal()]
+	if name == "" {
+		name = fmt.Sprintf("signal %d", status.Signal())
+	}
+	switch status.Signal() {
+	case syscall.SIGKILL:
+		if outOfMemory {
+			return "the kernel killed it because memory ran out (SIGKILL)", lessMemory
+		}
+		return "it was killed (SIGKILL), as the kernel does when memory runs out", lessMemory
+	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+		return "it was sent " + name, "look for what sends signals to the processes of the server"
+	}
+	return fmt.Sprintf("it crashed in native code (%s, %s)", name, status.Signal()), "set PYTHONFAULTHANDLER=1 to see where in the log, and update the native packages that the node uses"
+}
+
+// died returns the error of the call when its worker has ended.
+func (c *call) died(cause, fix string) error {
+	return &graph.Death{Cause: cause, At: c.at(), Fix: fix}
+}
+
+// begins notes the checkpoint from which a run starts.
+func (c *call) begins(tasks []byte, writes []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tasks, c.wrote = tasks, writes
+}
+
+// wrote returns the IDs of tasks that have saved the writes of their end.
+func wrote(writes []checkpointer.Write) (tasks []string) {
+	for _, w := range writes {
+		if !slices.Contains(tasks, w.TaskID) && w.Channel != "__interrupt__" && w.Channel != "__resume__" && w.Channel != "__error__" {
+			tasks = append(tasks, w.TaskID)
+		}
+	}
+	return tasks
+}
+
+// at returns where the run was according to the last saves: "in or after node a"; "" when nothing is known. A process that ends takes along what it
+// has not sent yet, so that later nodes may have begun.
+func (c *call) at() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var running, ended []string
+	for _, t := range gjson.ParseBytes(c.tasks).Array() {
+		switch name := t.Get("name").Str; {
+		case name == "" || name == "__start__":
+		case slices.Contains(c.wrote, t.Get("id").Str):
+			ended = append(ended, name)
+		default:
+			running = append(running, name)
+		}
+	}
+	for _, known := range []struct {
+		word  string
+		nodes []string
+	}{{"in or after", running}, {"after", ended}} {
+		nodes := known.nodes
+		slices.Sort(nodes)
+		nodes = slices.Compact(nodes)
+		switch more := len(nodes) - maxNodes; {
+		case len(nodes) == 1:
+			return known.word + " node " + nodes[0]
+		case more > 0:
+			return fmt.Sprintf("%s nodes %s and %d more", known.word, strings.Join(nodes[:maxNodes], ", "), more)
+		case len(nodes) > 1:
+			return known.word + " nodes " + strings.Join(nodes, ", ")
+		}
+	}
+	return ""
+}
+
+// maxNodes is how many nodes an error names.
+const maxNodes = 5
