@@ -62,6 +62,7 @@ type Failure struct {
 	Type    string // name of the exception class
 	Message string // its text, fit for clients: already masked where LangGraph Server masks it
 	Detail  string // the traceback, for the log only
+	Fix     string // what most likely helps, for the log only; "": nothing is known
 }
 
 func (f *Failure) Error() string { return f.Type + ": " + f.Message }

@@ -271,6 +271,9 @@ func (o *consoleOut) raised(l *line, full bool) string {
 			lines = lines[len(lines)-strings.Count(strings.TrimRight(detail, "\n"), "\n")-1:]
 		}
 	}
+	if fix := l.text("fix"); fix != "" {
+		lines = append(lines, o.paint(dim, "fix ")+o.printable(fix))
+	}
 	const inner = indent + "  "
 	text := head + ": " + strings.Join(titles, "\n"+inner) + "\n"
 	for _, at := range lines {

@@ -116,6 +116,10 @@ func TestConsoleTracebacks(t *testing.T) {
 	full := strings.Join(consoleLines(t, false, slog.LevelDebug, raised(chained)), "\n")
 	require.Contains(t, full, "agent.py:12 in node")
 	require.Contains(t, full, "site-packages/langgraph/pregel/main.py")
+	fixed := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+		log.Warn("graph raised", "run_id", "r", "error", "E: masked", "traceback", chained, "fix", "do this")
+	})
+	require.Equal(t, "           fix do this", fixed[len(fixed)-1])
 	// Without a frame of the user's all is shown, and what is no traceback too.
 	foreign := strings.ReplaceAll(chained, "/app/", "/else/")
 	text := strings.Join(consoleLines(t, false, slog.LevelInfo, raised(foreign)), "\n")

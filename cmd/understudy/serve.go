@@ -16,6 +16,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/graph"
 	"understudy/internal/app"
 	"understudy/internal/app/advice"
 	"understudy/internal/config"
@@ -184,7 +185,11 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 	case cfg.Mode != config.Dev && err == nil:
 		l.log.Info("graph loaded", "graph", name, logctx.Took(took))
 	case cfg.Mode != config.Dev:
-		l.log.Error("graph does not import", "graph", name, "at", at, "error", err)
+		attrs := []any{"graph", name, "at", at, "error", err}
+		if fix := fixOf(err); fix != "" {
+			attrs = append(attrs, "fix", fix)
+		}
+		l.log.Error("graph does not import", attrs...)
 	case err == nil && took >= 50*time.Millisecond:
 		fmt.Fprintf(l.out, "  %s %s (%.1f s)\n", p.paint(green, "✓"), name, took.Seconds())
 	case err == nil:
@@ -193,6 +198,9 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 		fmt.Fprintf(l.out, "  %s %s: %v\n", p.paint(red, "✗"), name, err)
 		if at != "" {
 			fmt.Fprintf(l.out, "      at %s\n", at)
+		}
+		if fix := fixOf(err); fix != "" {
+			fmt.Fprintf(l.out, "      fix: %s\n", fix)
 		}
 		if cfg.Reload {
 			fmt.Fprintln(l.out, "      it is loaded again when you save a file")
@@ -209,6 +217,15 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 		}
 	}
 	l.whole = nil
+}
+
+// fixOf returns the advice that the failure of a graph has; "" if there is none.
+func fixOf(err error) string {
+	var f *graph.Failure
+	if errors.As(err, &f) {
+		return f.Fix
+	}
+	return ""
 }
 
 // untilSignal returns a context that the first SIGINT or SIGTERM cancels. The second ends the process at once.

@@ -304,7 +304,7 @@ func (c *call) failure() error {
 	case c.refused != nil:
 		return c.refused
 	}
-	return &graph.Failure{Type: c.result.errType, Message: c.result.text, Detail: c.result.detail}
+	return c.worker.failureOf(c.result.errType, c.result.text, c.result.detail)
 }
 
 // guarded turns a panic into an error.

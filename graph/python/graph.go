@@ -130,7 +130,7 @@ func (c *call) outcome() error {
 	case c.result.status == doneCancelled:
 		return context.Canceled
 	}
-	return &graph.Failure{Type: c.result.errType, Message: c.result.text, Detail: c.result.detail}
+	return c.worker.failureOf(c.result.errType, c.result.text, c.result.detail)
 }
 
 // question makes a call without events and returns its payload, which is msgpack. When no worker starts, or another run brings the worker down, the

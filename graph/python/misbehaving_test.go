@@ -62,6 +62,7 @@ func TestMisbehaving(t *testing.T) {
 	}{
 		{"act", "exit", 0, "SystemExit"},
 		{"thread", "exit", 0, "SystemExit"},
+		{"act", "import", 0, "ModuleNotFoundError"},
 		{"act", "keyboard", 0, "KeyboardInterrupt"},
 		{"thread", "keyboard", 0, "KeyboardInterrupt"},
 		{"act", "base", 0, "BaseException"},
@@ -115,6 +116,11 @@ func TestMisbehaving(t *testing.T) {
 		default:
 			require.ErrorAs(t, err, &failure, "%s: %s", c.how, last)
 			require.Equal(t, c.want, failure.Type, "%s: %s", c.how, failure.Message)
+			if c.how == "import" {
+				require.Contains(t, failure.Fix, os.Getenv("UNDERSTUDY_TEST_PYTHON")+" -m pip install a-module-that-nobody-has")
+			} else {
+				require.Empty(t, failure.Fix, c.how)
+			}
 			if c.want == "FrameTooLarge" { // the error names its size and the limit
 				require.Regexp(t, `^a value of \d+ bytes is larger than the \d+ that fit in a frame$`, failure.Message)
 			}

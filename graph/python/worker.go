@@ -511,6 +511,9 @@ func (w *worker) call(number uint64) *call {
 }
 
 func (w *worker) hello(m hello) {
+	for name, why := range m.problems {
+		m.problems[name] = w.failureOf(why.Type, why.Message, why.Detail)
+	}
 	w.mu.Lock()
 	w.greeting, w.isReady = m, true
 	w.mu.Unlock()
@@ -530,6 +533,9 @@ func (w *worker) loaded(name string, why *graph.Failure) {
 	w.mu.Lock()
 	took := time.Since(w.since)
 	w.mu.Unlock()
+	if why != nil {
+		why = w.failureOf(why.Type, why.Message, why.Detail)
+	}
 	w.pool.loaded(w, name, why, took)
 }
 

@@ -117,6 +117,7 @@ func TestDevListsGraphs(t *testing.T) {
 		if b.at != "" {
 			require.Contains(t, entry, "at "+b.at+"\n")
 		}
+		require.Equal(t, b.name == "import", strings.Contains(entry, "fix: "+python(t)+" -m pip install a-module-that-nobody-has"), entry)
 	}
 	p.eventually("it is ready for the graph that loads", func() bool { return p.ready() == 200 })
 	pr.write("one.py", "from agent import graph\n")

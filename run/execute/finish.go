@@ -178,6 +178,9 @@ func logRaised(ctx context.Context, log *slog.Logger, row *run.Run, f *graph.Fai
 	if traceback != "" {
 		attrs = append(attrs, "traceback", traceback)
 	}
+	if f.Fix != "" {
+		attrs = append(attrs, "fix", f.Fix)
+	}
 	log.WarnContext(ctx, "graph raised", attrs...)
 }
 

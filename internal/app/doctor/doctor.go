@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -258,14 +259,14 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 			d.say("graph", Fine, fmt.Sprintf("%s imports, in %.1f s", g.ID, time.Since(began).Seconds()), "")
 			continue
 		}
-		text, details := err.Error(), []string(nil)
+		text, details, mend := err.Error(), []string(nil), ""
 		var f *graph.Failure
 		if errors.As(err, &f) {
-			details = last(f.Detail, 6)
+			details, mend = last(f.Detail, 6), f.Fix
 		} else if head, tail, cut := strings.Cut(text, "\n"); cut {
 			text, details = head, last(tail, 6)
 		}
-		d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", g.ID, text), mendImport(text, cfg), details...)
+		d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", g.ID, text), cmp.Or(mend, mendImport(text, cfg)), details...)
 	}
 }
 
@@ -283,8 +284,6 @@ func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
 // mendImport says what mostly helps.
 func mendImport(text string, cfg *config.Config) string {
 	switch {
-	case strings.Contains(text, "ModuleNotFoundError"):
-		return "install what is missing: " + cfg.Python + " -m pip install …; for a folder of yours add it to dependencies in " + filepath.Base(cfg.File)
 	case strings.Contains(text, "FileNotFoundError"):
 		return "fix the path in " + filepath.Base(cfg.File)
 	case strings.Contains(text, "Could not find graph"):

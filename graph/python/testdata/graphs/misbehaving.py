@@ -61,6 +61,8 @@ async def act(state: State):
                 sum(range(3_000_000))
     elif how == "exit":
         sys.exit(3)
+    elif how == "import":
+        import a_module_that_nobody_has  # noqa: F401
     elif how == "os exit":
         os._exit(4)
     elif how == "segfault":
