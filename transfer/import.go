@@ -33,6 +33,8 @@ type Importer struct {
 	// Progress receives the progress. nil: none.
 	Progress Progress
 	Now      func() time.Time // nil: the machine's
+
+	graphless int // threads that got Graph
 }
 
 const (
@@ -92,6 +94,7 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 	m.Progress.Begin("threads", total)
 	defer m.Progress.End()
 	renamed, unknown := 0, []string{}
+	m.graphless = 0
 	for t, err := range src.Threads(ctx) {
 		if err != nil {
 			return fmt.Errorf("threads of %s: %w", src.Name(), err)
@@ -114,6 +117,9 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 	if renamed > 0 {
 		j.notes = append(j.notes, fmt.Sprintf("%d threads had names that are no UUIDs, which the API demands: their ids are made of the names (UUID version 5, "+
 			"always the same), and the names are in metadata.%s", renamed, original))
+	}
+	if m.graphless > 0 {
+		j.notes = append(j.notes, fmt.Sprintf("%d threads do not name their graph and belong to %q now (--graph NAME chooses)", m.graphless, m.Graph))
 	}
 	if n := len(unknown); n > 0 {
 		const shown = 20

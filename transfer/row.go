@@ -106,6 +106,7 @@ func (m *Importer) madeRow(ctx context.Context, t *Thread, to id.Thread) (*threa
 		row.Status = thread.Idle
 	}
 	if m.Graph != "" && metadata.Text("graph_id") == "" {
+		m.graphless++
 		metadata.SetText("graph_id", m.Graph)
 		metadata.SetText("assistant_id", string(id.DefaultAssistant(m.Graph)))
 	}

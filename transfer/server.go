@@ -27,9 +27,10 @@ import (
 // Server is a server with the API: LangGraph Server, this one, or its proxy. The API does not show
 // all of a checkpoint; see Notes.
 type Server struct {
-	base   string
-	header http.Header
-	http   *retryablehttp.Client
+	base    string
+	header  http.Header
+	reached bool // it has answered. Requests are sent one after the other
+	http    *retryablehttp.Client
 
 	lost map[string]int // number of threads by missing data
 	busy int
@@ -66,6 +67,14 @@ func OpenServer(ctx context.Context, address string, header http.Header) (*Serve
 	s.header.Set("X-Understudy-Overlay", "off")
 	s.http.Logger, s.http.RetryMax, s.http.RetryWaitMax = nil, 3, 5*time.Second
 	s.http.ErrorHandler = retryablehttp.PassthroughErrorHandler
+	// A server that was reached may be restarted; one that never was is away, or the address is wrong.
+	s.http.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
+		if err != nil && !s.reached {
+			return false, err
+		}
+		s.reached = true
+		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+	}
 	answer, err := s.ask(ctx, http.MethodPost, "/threads/search", map[string]any{"limit": 1})
 	if err != nil {
 		return nil, err

@@ -3,10 +3,12 @@ package transfer
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +77,39 @@ func TestOpenServerSaysWhy(t *testing.T) {
 	}
 	_, err := OpenServer(t.Context(), "http://", nil)
 	assert.ErrorContains(t, err, "is not the URL of a server")
+}
+
+// A server that was never reached is not waited for; one that was is, because it may be restarted.
+func TestOnlyServersThatAnsweredAreAskedAgain(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var asked atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			_ = c.Close()
+		}
+	}()
+	_, err = OpenServer(t.Context(), "http://"+l.Addr().String(), nil)
+	require.ErrorContains(t, err, "cannot be reached")
+	require.EqualValues(t, 1, asked.Load())
+	require.NoError(t, l.Close())
+
+	fails := 2
+	c, err := upstream(t, map[string]func(string) (int, string){"/assistants/search": func(string) (int, string) {
+		if fails--; fails >= 0 {
+			panic(http.ErrAbortHandler)
+		}
+		return 200, "[]"
+	}})
+	require.NoError(t, err)
+	_, err = c.ask(t.Context(), http.MethodPost, "/assistants/search", map[string]any{})
+	require.NoError(t, err)
 }
 
 func state(ident, parent string, step int) string {

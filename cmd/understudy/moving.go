@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +59,8 @@ Stop the server on the data folder first; servers on a database go on. docs/movi
 		}
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p
-			o.Graph = onlyGraph(o.Graph, cfg, cmd.ErrOrStderr())
+			o.Graph = onlyGraph(o.Graph, cfg)
+			fmt.Fprintln(cmd.ErrOrStderr(), "reading from", o.Place()) // it may take its time to answer
 			return o.Run(ctx, cfg, newLog(cfg, cmd.ErrOrStderr()))
 		})
 	}
@@ -68,17 +68,11 @@ Stop the server on the data folder first; servers on a database go on. docs/movi
 }
 
 // onlyGraph is the graph of threads that do not name one: the given one, or that of a configuration with a single graph.
-func onlyGraph(given string, cfg *config.Config, out io.Writer) string {
-	switch {
-	case given != "":
-		return given
-	case len(cfg.Graphs) == 1:
-		fmt.Fprintf(out, "threads that do not name their graph become those of %q, the only one of %s (--graph NAME for another)\n", cfg.Graphs[0].ID, filepath.Base(cfg.File))
+func onlyGraph(given string, cfg *config.Config) string {
+	if given == "" && len(cfg.Graphs) == 1 {
 		return cfg.Graphs[0].ID
-	case len(cfg.Graphs) > 1:
-		fmt.Fprintf(out, "threads that do not name their graph stay without one: %s has several; choose with --graph NAME, now or by importing again\n", filepath.Base(cfg.File))
 	}
-	return ""
+	return given
 }
 
 func newExport() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,17 @@ type Export struct {
 	// To is a Postgres address (postgres://…) or a file for SqliteSaver, which is made when it is not there.
 	To       string
 	Progress transfer.Progress
+}
+
+// Place is the source without passwords, for messages.
+func (o Import) Place() string {
+	if isPostgres(o.From) {
+		return (&config.Config{DatabaseURL: o.From}).DatabasePlace()
+	}
+	if u, err := url.Parse(o.From); err == nil && isURL(o.From) {
+		return u.Redacted()
+	}
+	return o.From
 }
 
 // Run moves conversations into the data folder or database of cfg. No server may be running on the folder. See package transfer.
@@ -162,8 +174,9 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 	if !errors.Is(err, sqlite.ErrNoFolder) {
 		return nil, err
 	}
-	if head, err := head(o.From); err == nil && strings.HasPrefix(head, "\x80\x04") || strings.HasSuffix(filepath.Base(o.From), ".pckl") {
-		return nil, fmt.Errorf("%s is a pickle, as langgraph dev keeps its state: start langgraph dev on it and import from its URL", o.From)
+	if dir, is := ofLanggraphDev(o.From); is {
+		return nil, fmt.Errorf("%s is what langgraph dev keeps, and only that reads it: run `langgraph dev` in %s, and import from its URL: "+
+			"understudy import --from http://127.0.0.1:2024", o.From, dir)
 	}
 	return langgraph.OpenSQLite(ctx, o.From)
 }
@@ -193,6 +206,37 @@ func openPostgres(ctx context.Context, from, to string) (transfer.Source, error)
 		return nil, err
 	}
 	return langgraph.OpenPostgres(ctx, from)
+}
+
+// ofLanggraphDev reports whether the source is what `langgraph dev` keeps, pickles in .langgraph_api: a file there, that folder, or the project with
+// it, in which it has to run.
+func ofLanggraphDev(from string) (project string, is bool) {
+	const folder, pickle = ".langgraph_api", ".pckl"
+	at, err := filepath.Abs(from)
+	if err != nil {
+		return "", false
+	}
+	info, err := os.Stat(at)
+	if err != nil {
+		return "", false
+	}
+	if !info.IsDir() {
+		head, err := head(at)
+		if !strings.HasSuffix(at, pickle) && (err != nil || !strings.HasPrefix(head, "\x80\x04")) {
+			return "", false
+		}
+		at = filepath.Dir(at)
+		if filepath.Base(at) != folder {
+			return at, true
+		}
+	}
+	if filepath.Base(at) == folder {
+		return filepath.Dir(at), true
+	}
+	if all, err := filepath.Glob(filepath.Join(at, folder, "*"+pickle)); err == nil && len(all) > 0 {
+		return at, true
+	}
+	return "", false
 }
 
 func head(path string) (string, error) {

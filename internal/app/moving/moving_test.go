@@ -1,7 +1,11 @@
 package moving
 
 import (
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
@@ -51,4 +56,67 @@ func TestMovingNamesTheDatabase(t *testing.T) {
 	require.ErrorContains(t, err, "is a database of understudy itself")
 	_, err = Export{To: "http://h"}.Run(t.Context(), ours)
 	require.ErrorContains(t, err, "run import there with this one as --from")
+}
+
+// What `langgraph dev` keeps is recognized, however it is named.
+func TestImportFromLanggraphDev(t *testing.T) {
+	t.Parallel()
+	project := t.TempDir()
+	kept := filepath.Join(project, ".langgraph_api")
+	require.NoError(t, os.Mkdir(kept, 0o700))
+	file := filepath.Join(kept, ".langgraph_ops.pckl")
+	require.NoError(t, os.WriteFile(file, []byte("\x80\x04}q\x00."), 0o600))
+	for _, from := range []string{kept, kept + "/", project, file} {
+		_, err := Import{From: from}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
+		require.ErrorContains(t, err, "run `langgraph dev` in "+project+", and import from its URL: understudy import --from http://", from)
+	}
+	_, err := Import{From: t.TempDir()}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
+	require.ErrorContains(t, err, "name the file that SqliteSaver was given")
+}
+
+// Threads that name no graph get the given one, and the result says how many; nothing is said when all name theirs.
+func TestImportNamesTheGraph(t *testing.T) {
+	t.Parallel()
+	const thread = `{"thread_id": "01a206fb-8dce-76de-9933-4f6ae92099a%d", "created_at": "2026-01-02T03:04:05Z", "updated_at": "2026-01-02T03:04:05Z", "metadata": %s, "status": "idle", "values": null}`
+	for metadata, want := range map[string]string{`{"graph_id": "theirs"}`: "", `{}`: `1 threads do not name their graph and belong to "mine" now`} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			switch {
+			case r.URL.Path == "/threads/search" && gjson.GetBytes(body, "offset").Int() == 0:
+				fmt.Fprintf(w, "[%s]", fmt.Sprintf(thread, 1, metadata))
+			case r.URL.Path == "/threads/count":
+				fmt.Fprint(w, "1")
+			case strings.HasPrefix(r.URL.Path, "/threads/01"):
+				if strings.HasSuffix(r.URL.Path, "/history") {
+					fmt.Fprint(w, "[]")
+					return
+				}
+				fmt.Fprintf(w, thread, 1, metadata)
+			case strings.HasSuffix(r.URL.Path, "/namespaces"):
+				fmt.Fprint(w, `{"namespaces": []}`)
+			case strings.HasPrefix(r.URL.Path, "/store"):
+				fmt.Fprint(w, `{"items": []}`)
+			default:
+				fmt.Fprint(w, "[]")
+			}
+		}))
+		t.Cleanup(server.Close)
+		result, err := Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Data: t.TempDir()}, nil)
+		require.NoError(t, err)
+		require.Equal(t, 1, result.Threads.New, "%v", result.Problems)
+		notes := strings.Join(result.Notes, "\n")
+		if want == "" {
+			require.NotContains(t, notes, "name their graph")
+		}
+		require.Contains(t, notes, want)
+	}
+}
+
+func TestPlaceHasNoPassword(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[string]string{
+		"postgres://me:s3cret@h:1/d": "d on h:1", "host=h port=1 dbname=d password=s3cret": "d on h:1", "http://me:s3cret@h/x": "http://me:xxxxx@h/x", "file.sqlite": "file.sqlite",
+	} {
+		require.Equal(t, want, Import{From: from}.Place())
+	}
 }
