@@ -28,7 +28,7 @@ A Postgres database is backed up with pg_dump or your provider's snapshots. Conf
   understudy backup /backups/$(date +%F) && rsync -a /backups/ other-machine:/backups/`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("backup takes one folder, but got %q; see understudy backup --help", args)}
+				return misused(cmd, "takes one folder, but got %q", args)
 			}
 			return nil
 		},

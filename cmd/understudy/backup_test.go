@@ -136,7 +136,7 @@ func TestRestoreRefuses(t *testing.T) {
 	_, err = execute(t, "backup", good, "--data", filepath.Join(dir, "data"))
 	require.ErrorContains(t, err, "is there already")
 	_, err = execute(t, "backup", filepath.Join(dir, "x"), "--data", filepath.Join(dir, "nothing"))
-	require.ErrorContains(t, err, "has no database to back up: name the data folder with --data")
+	require.ErrorContains(t, err, "has no database to back up; name the data folder: understudy backup [TARGET] --data DIR")
 	_, err = execute(t, "backup", "--database-url", "postgres://u:s3cret@h/d")
 	require.ErrorContains(t, err, "pg_dump")
 	require.NotContains(t, err.Error(), "s3cret")

@@ -34,7 +34,7 @@ with --thread. Graphs that take no messages are given JSON. Ctrl-C cancels a run
   understudy chat agent --message 'What is 6 times 7?'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("chat takes one graph, but got %q; quote a message: --message 'two words'", args)}
+				return misused(cmd, "takes one graph, but got %q (quote a message: --message 'two words')", args)
 			}
 			return nil
 		},

@@ -119,6 +119,14 @@ func TestChat(t *testing.T) {
 	for line := range strings.Lines(out) {
 		require.True(t, json.Valid([]byte(line)), line)
 	}
+	for args, want := range map[string]string{
+		"--status error": "no threads with status error\n", "--graph nowhere": "no threads of graph nowhere; understudy chat nowhere begins one\n",
+		"--graph careful --status error": "no threads of graph careful with status error\n",
+	} {
+		out, err = execute(t, append(strings.Fields("threads "+args), "-u", url)...)
+		require.NoError(t, err)
+		require.Equal(t, want, out)
+	}
 	out, err = execute(t, "threads", "--json", "-u", url)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(gjson.Parse(out).Array()), 3)

@@ -121,6 +121,8 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	switch {
 	case errors.Is(err, sockerr.Refused):
 		return nil, fmt.Errorf("nothing listens on %s; start a server with `understudy dev`, or name yours with --url", c.base)
+	case err != nil && ctx.Err() == nil:
+		return nil, fmt.Errorf("%w; name your server with --url", err)
 	case err != nil:
 		return nil, err
 	case res.StatusCode/100 == 2:

@@ -75,7 +75,7 @@ func healthAddresses(env func(string) string) (all []string) {
 
 // askHealth asks the first of the addresses where anything listens.
 func askHealth(ctx context.Context, addresses []string, live bool, out io.Writer) error {
-	var refused error
+	var silent []string
 	for _, address := range addresses {
 		at, err := healthRoute(address, live)
 		if err != nil {
@@ -84,9 +84,9 @@ func askHealth(ctx context.Context, addresses []string, live bool, out io.Writer
 		if err = askAt(ctx, at, out); !errors.Is(err, sockerr.Refused) {
 			return err
 		}
-		refused = errors.Join(refused, fmt.Errorf("nothing listens on %s", at.Host))
+		silent = append(silent, at.Host)
 	}
-	return refused
+	return fmt.Errorf("nothing listens on %s; start a server, or name yours with --url", strings.Join(silent, " and "))
 }
 
 // healthRoute is what to ask of a server.
@@ -126,9 +126,9 @@ func askAt(ctx context.Context, at *url.URL, out io.Writer) error {
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", at.Redacted(), context.Cause(ctx))
+		return fmt.Errorf("%s: %w; see that the address is right (--url), or wait longer (--timeout)", at.Redacted(), context.Cause(ctx))
 	case err != nil:
-		return err
+		return fmt.Errorf("%w; see that the address is right (--url)", err)
 	case res.StatusCode == http.StatusServiceUnavailable:
 		return errors.New("the server is not ready")
 	case res.StatusCode != http.StatusOK:

@@ -65,7 +65,7 @@ Templates:
   understudy init my-graph --template react-agent`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("init takes one folder, but got %q; see understudy init --help", args)}
+				return misused(cmd, "takes one folder, but got %q", args)
 			}
 			return nil
 		},

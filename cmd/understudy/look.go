@@ -50,7 +50,7 @@ func needArgs(least, most int, names string) cobra.PositionalArgs {
 		if len(args) >= least && len(args) <= most {
 			return nil
 		}
-		return usageError{fmt.Errorf("%s needs %s, and got %d arguments; see %s --help", cmd.CommandPath(), names, len(args), cmd.CommandPath())}
+		return misused(cmd, "needs %s, and got %d arguments", names, len(args))
 	}
 }
 

@@ -4,6 +4,7 @@
 //	understudy serve     in production
 //	understudy worker    executes runs of a database that others serve
 //	understudy proxy     in front of a LangGraph Server that stays
+//	understudy chat      talks to a running server; threads, runs, state and logs show what it holds
 //	understudy import    conversations from LangGraph's databases and servers
 //	understudy export    conversations into LangGraph's databases
 //	understudy doctor    checks what a server needs

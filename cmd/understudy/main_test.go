@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/config"
@@ -67,6 +68,40 @@ func TestUsage(t *testing.T) {
 	out, err := execute(t)
 	require.NoError(t, err)
 	require.Contains(t, out, "understudy [command]")
+
+	// Only what is near is suggested.
+	for typed, meant := range map[string]string{"bogus": "", "xyzzy": "", "serev": "serve", "bakcup": "backup", "proxi": "proxy", "ogs": "logs", "up": "dev", "lag": "", "import-all": ""} {
+		_, err := execute(t, typed)
+		require.ErrorContains(t, err, "unknown command")
+		if meant == "" {
+			require.NotContains(t, err.Error(), "perhaps", typed)
+		} else {
+			require.ErrorContains(t, err, meant+" is meant", typed)
+		}
+	}
+}
+
+// Wrong arguments are answered with the usage of the command, whichever it is.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	tried := 0
+	every(func(cmd *cobra.Command) {
+		if !cmd.Runnable() || !cmd.HasParent() || cmd.Parent().HasParent() || cmd.Name() == "help" || cmd.Name() == "completion" {
+			return
+		}
+		args := []string{cmd.Name(), "1", "2", "3", "4"}
+		_, err := execute(t, args...)
+		require.ErrorAs(t, err, new(usageError), args)
+		require.ErrorContains(t, err, "; usage: "+strings.TrimSuffix(cmd.UseLine(), " [flags]")+", see understudy "+cmd.Name()+" --help", args)
+		tried++
+	})
+	require.Greater(t, tried, 15)
+	for _, args := range [][]string{{"restore"}, {"runs"}, {"state"}, {"import"}, {"export"}} {
+		_, err := execute(t, args...)
+		require.ErrorContains(t, err, "; usage: understudy "+args[0]+" ", args)
+	}
+	_, err := execute(t, "backup", "--data", t.TempDir())
+	require.ErrorContains(t, err, "understudy backup [TARGET] --data DIR")
 }
 
 func TestMistakesAreToldTogether(t *testing.T) {

@@ -51,7 +51,7 @@ Stop the server on the data folder first; servers on a database go on. docs/movi
 	load := dataFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.From == "" {
-			return usageError{errors.New("import needs --from; see understudy import --help")}
+			return misused(cmd, "needs --from")
 		}
 		var err error
 		if o.Header, err = parseHeaders(headers); err != nil {
@@ -99,7 +99,7 @@ be ended at any time and run again: it goes on where it ended, and writes nothin
 	load := dataFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.To == "" {
-			return usageError{errors.New("export needs --to; see understudy export --help")}
+			return misused(cmd, "needs --to")
 		}
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p

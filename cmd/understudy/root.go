@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -45,7 +47,8 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 			return nil
 		}
 		meant := ""
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		near := slices.DeleteFunc(cmd.SuggestionsFor(args[0]), func(name string) bool { return !plausible(cmd, name, args[0]) })
+		if len(near) > 0 {
 			meant = fmt.Sprintf(", perhaps %s is meant", strings.Join(near, " or "))
 		}
 		return usageError{fmt.Errorf("unknown command %q%s; see %s --help", args[0], meant, cmd.CommandPath())}
@@ -219,5 +222,22 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usageError{fmt.Errorf("%s takes no argument, but got %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())}
+	return misused(cmd, "takes no argument, but got %q", args[0])
+}
+
+// misused is a mistake in the arguments of a command, with its usage.
+func misused(cmd *cobra.Command, format string, args ...any) error {
+	path := cmd.CommandPath()
+	return usageError{fmt.Errorf("%s %s; usage: %s, see %s --help", path, fmt.Sprintf(format, args...), strings.TrimSuffix(cmd.UseLine(), " [flags]"), path)}
+}
+
+// plausible reports whether a command was meant by what was typed: cobra also suggests short names in which two of four letters differ.
+func plausible(root *cobra.Command, name, typed string) bool {
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == name && slices.Contains(cmd.SuggestFor, typed) {
+			return true
+		}
+	}
+	distance := levenshtein.ComputeDistance(name, typed)
+	return distance <= 1 || strings.HasPrefix(name, typed) || name[0] == typed[0] && 2*distance <= len(typed)
 }

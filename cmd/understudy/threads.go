@@ -41,7 +41,16 @@ func newThreads() *cobra.Command {
 			})
 		}
 		if len(rows) == 1 {
-			fmt.Fprintln(out, "no threads; understudy chat begins one")
+			switch {
+			case status != "" && graph != "":
+				fmt.Fprintf(out, "no threads of graph %s with status %s\n", graph, status)
+			case status != "":
+				fmt.Fprintf(out, "no threads with status %s\n", status)
+			case graph != "":
+				fmt.Fprintf(out, "no threads of graph %s; understudy chat %s begins one\n", graph, graph)
+			default:
+				fmt.Fprintln(out, "no threads; understudy chat begins one")
+			}
 			return
 		}
 		table(out, rows)

@@ -18,9 +18,9 @@ var commandGroups = []struct {
 	id, title string
 	commands  []string
 }{
-	{"develop", "On your machine:", []string{"init", "dev", "chat", "doctor"}},
+	{"develop", "On your machine:", []string{"init", "dev", "doctor"}},
 	{"run", "In production:", []string{"serve", "worker", "proxy", "health"}},
-	{"look", "Of a running server:", []string{"threads", "state", "runs", "logs"}},
+	{"look", "Talk to a running server:", []string{"chat", "threads", "state", "runs", "logs"}},
 	{"data", "Data:", []string{"import", "export", "backup", "restore"}},
 	{"more", "More:", nil},
 }

@@ -26,7 +26,7 @@ func Backup(ctx context.Context, cfg *config.Config, to, version string, report 
 	}
 	m, err := sqlite.Backup(ctx, cfg.Data, to, version, report)
 	if errors.Is(err, sqlite.ErrNoFolder) {
-		return nil, fmt.Errorf("%s has no database to back up: name the data folder with --data", cfg.Data)
+		return nil, fmt.Errorf("%s has no database to back up; name the data folder: understudy backup [TARGET] --data DIR", cfg.Data)
 	}
 	return m, unusable("TARGET", to, err)
 }
