@@ -132,6 +132,7 @@ func (c *chat) begin(ctx context.Context) ([]interrupt, error) {
 	// Without a schema, such as of a graph that does not import, the run says what is wrong.
 	var schemas struct {
 		Input json.RawMessage `json:"input_schema"`
+		State json.RawMessage `json:"state_schema"`
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -140,12 +141,17 @@ func (c *chat) begin(ctx context.Context) ([]interrupt, error) {
 		return nil, err
 	}
 	if c.api.get(ctx, "/assistants/"+id+"/schemas", &schemas) == nil {
-		c.schema = schemas.Input
+		// The keys of the state say more than nothing. Without either most graphs take messages.
+		for _, schema := range []json.RawMessage{schemas.State, schemas.Input} {
+			if gjson.ParseBytes(schema).IsObject() {
+				c.schema = schema
+			}
+		}
 	}
 	if c.in.interactive() {
 		fmt.Fprintln(c.out, c.paint(dim, fmt.Sprintf("%s on %s; /new begins another conversation, /quit ends", c.assistant, c.api.base)))
 		if !c.messages() {
-			fmt.Fprintln(c.out, c.paint(dim, "This graph takes JSON, such as "+string(sampleInput(c.schema))))
+			fmt.Fprintln(c.out, c.paint(dim, "T"+c.takes()[1:]))
 		}
 	}
 	return waiting, nil
@@ -233,7 +239,14 @@ func (c *chat) input(text string) (json.RawMessage, error) {
 	if c.messages() {
 		return messagesInput(text), nil
 	}
-	return nil, errors.New("this graph takes JSON, such as " + string(sampleInput(c.schema)))
+	return nil, errors.New(c.takes())
+}
+
+// takes says, in a clause, what a graph without messages takes, here and in a request.
+func (c *chat) takes() string {
+	sample := c.clean(string(sampleInput(c.schema)))
+	return "this graph takes JSON, such as " + sample + `; in a request:
+  curl -N ` + c.api.base + `/runs/stream -H 'content-type: application/json' -d '{"assistant_id": "` + c.assistant + `", "input": ` + shellQuoted(sample) + `}'`
 }
 
 // turn executes one run and shows it. It returns the interrupts at which it ended. Ctrl-C cancels the run.

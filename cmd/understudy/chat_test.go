@@ -6,10 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -208,4 +211,42 @@ func TestChatCleans(t *testing.T) {
 	c.message(gjson.Parse(`{"type":"ai","id":"1","content":[{"type":"text","text":"a\u001b[2Jb\nc\u0007"},{"type":"image","data":"x"}],"tool_calls":[{"id":"2","name":"n\u001b]0;x\u0007","args":{"k":"\u001b[31m"}}]}`))
 	require.NotContains(t, out.String(), "\x1b")
 	require.True(t, strings.HasPrefix(out.String(), "ab\nc[image]\n→ n "), out.String())
+}
+
+// Without an input schema the keys of the state say what a graph takes; without these too it is tried with messages. A graph that takes JSON shows a
+// request with it.
+func TestChatWithoutAnInputSchema(t *testing.T) {
+	t.Parallel()
+	for schemas, want := range map[string]string{
+		`{"input_schema":null,"state_schema":{"type":"object","properties":{"question":{"type":"string"},"it's":{}}}}`: "this graph takes JSON, such as {\"it's\":\"some text\",\"question\":\"What is 6 times 7?\"}; in a request:\n" +
+			`  curl -N URL/runs/stream -H 'content-type: application/json' -d '{"assistant_id": "g", "input": {"it'\''s":"some text","question":"What is 6 times 7?"}}'`,
+		`{"input_schema":null,"state_schema":{"type":"object","properties":{"messages":{"type":"array"}}}}`:                                      "",
+		`{"input_schema":{"type":"object","properties":{"n":{"type":"integer"}}},"state_schema":{"type":"object","properties":{"messages":{}}}}`: "such as {\"n\":1}",
+		`{"input_schema":null,"state_schema":null}`: "",
+		`{}`: "",
+	} {
+		var input atomic.Value
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/schemas"):
+				_, _ = io.WriteString(w, schemas)
+			case r.URL.Path == "/threads":
+				_, _ = io.WriteString(w, `{"thread_id":"t"}`)
+			case strings.HasSuffix(r.URL.Path, "/runs/stream"):
+				body, _ := io.ReadAll(r.Body)
+				input.Store(gjson.GetBytes(body, "input").Raw)
+				w.Header().Set("Content-Type", "text/event-stream")
+			default:
+				_, _ = io.WriteString(w, `[{"assistant_id":"x","graph_id":"g","metadata":{"created_by":"system"}}]`)
+			}
+		}))
+		_, err := typeInto(t, "", "chat", "g", "--url", srv.URL, "-m", "hello")
+		srv.Close()
+		if want != "" {
+			require.ErrorContains(t, err, strings.ReplaceAll(want, "URL", srv.URL), schemas)
+			continue
+		}
+		require.NoError(t, err, schemas)
+		require.JSONEq(t, `{"messages":[{"role":"user","content":"hello"}]}`, input.Load().(string), schemas)
+	}
 }

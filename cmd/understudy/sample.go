@@ -38,11 +38,14 @@ func takesMessages(schema json.RawMessage) bool {
 }
 
 // sampleInput returns an input that a JSON schema accepts: of messages where it has them, else its required properties, or the first few. Without
-// a schema it is one of messages.
+// a schema it is {}.
 func sampleInput(schema json.RawMessage) json.RawMessage {
 	root := gjson.ParseBytes(schema)
 	s := resolved(root, root, 0)
-	if !s.Exists() || s.Raw == "{}" || takesMessages(schema) && !requiresMore(s) {
+	if !s.Exists() || s.Type == gjson.Null {
+		return json.RawMessage("{}")
+	}
+	if s.Raw == "{}" || takesMessages(schema) && !requiresMore(s) {
 		return messagesInput(sampleQuestion)
 	}
 	b, err := encodeJSON(sample("", s, root, 0))

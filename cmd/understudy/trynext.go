@@ -36,7 +36,7 @@ func tryNext(ctx context.Context, out io.Writer, url, graph string, inputSchema 
 		return // the server ends
 	}
 	if err != nil {
-		schema = nil // messages are what most graphs take
+		schema = nil
 	}
 	input := shellQuoted(string(sampleInput(schema)))
 	fmt.Fprintf(out, `

@@ -201,7 +201,7 @@ func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
 	return s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs)
 }
 
-// InputSchema returns the JSON schema of what a graph takes. It waits until the graph can be used.
+// InputSchema returns the JSON schema of what a graph takes, or of its state if that is unknown; nil if both are. It waits until the graph can be used.
 func (s *Server) InputSchema(ctx context.Context, name string) (json.RawMessage, error) {
 	g, ok := s.graphs.Graph(name)
 	if !ok {
@@ -211,7 +211,12 @@ func (s *Server) InputSchema(ctx context.Context, name string) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
-	return json.RawMessage(gjson.GetBytes(schemas, "input_schema").Raw), nil
+	for _, schema := range gjson.GetManyBytes(schemas, "input_schema", "state_schema") {
+		if schema.IsObject() {
+			return json.RawMessage(schema.Raw), nil
+		}
+	}
+	return nil, nil
 }
 
 // GraphProblems returns the Python graphs that fail to import, with the causes; empty before they

@@ -1,9 +1,12 @@
 """Drawings and schemas of graphs."""
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from pydantic import Field, create_model
+
+log = logging.getLogger(__name__)
 
 
 async def describe(graph: Any, config: dict, f: dict[str, Any]) -> Any:
@@ -13,11 +16,11 @@ async def describe(graph: Any, config: dict, f: dict[str, Any]) -> Any:
         drawn = await graph.aget_graph(config, xray=True if xray < 0 else xray or False)
         return _plain(drawn.to_json())
     if kind == "schemas":
-        return schemas(graph)
+        return schemas(graph, f["graph"])
     if kind == "subgraphs":
         out = {}
         async for name, sub in graph.aget_subgraphs(namespace=f["namespace"] or None, recurse=f["recurse"]):
-            out[name] = schemas(sub)
+            out[name] = schemas(sub, f["graph"])
         return out
     raise ValueError(f"unknown description {kind!r}")
 
@@ -30,10 +33,10 @@ def _plain(drawn: dict) -> dict:
     return drawn
 
 
-def schemas(graph: Any) -> dict[str, Any]:
+def schemas(graph: Any, name: str) -> dict[str, Any]:
     context = _try(lambda: graph.get_context_jsonschema())
     return {
-        "input_schema": _try(lambda: graph.get_input_jsonschema()),
+        "input_schema": _try(lambda: graph.get_input_jsonschema(), lambda exc: _warn(name, exc)),
         "output_schema": _try(lambda: graph.get_output_jsonschema()),
         "state_schema": _try(lambda: _state(graph)),
         "config_schema": _try(lambda: _config(graph, context)),
@@ -41,17 +44,48 @@ def schemas(graph: Any) -> dict[str, Any]:
     }
 
 
-def _try(make) -> Any:
+def _try(make, failed=lambda exc: None) -> Any:
     try:
         return make()
-    except Exception:
+    except Exception as exc:
+        failed(exc)
         return None
 
 
+_warned: set[str] = set()
+
+
+def _warn(name: str, exc: Exception) -> None:
+    """Once for each graph: clients get null, and guess what the graph takes."""
+    if name in _warned:
+        return
+    _warned.add(name)
+    fix = ""
+    if getattr(exc, "code", "") == "typed-dict-version":
+        fix = "; write `from typing_extensions import TypedDict` in place of typing's, or use Python 3.12"
+    log.warning("graph %s has no input schema: %s%s", name, (str(exc).splitlines() or [type(exc).__name__])[0].rstrip("."), fix)
+
+
+def _described(kind: Any) -> Any:
+    """A type of which pydantic makes no schema has none in that of the state, which keeps its other keys."""
+    try:
+        create_model("Field", value=(kind, None)).model_json_schema()
+    except Exception:
+        return Any
+    return kind
+
+
 def _state(graph: Any) -> dict:
+    try:
+        return _model(graph, lambda kind: kind)
+    except Exception:
+        return _model(graph, _described)
+
+
+def _model(graph: Any, described) -> dict:
     fields = {}
     for i, name in enumerate(graph.stream_channels_list):
-        kind = getattr(graph.channels[name], "UpdateType", Any)
+        kind = described(getattr(graph.channels[name], "UpdateType", Any))
         if name.startswith("_"):  # which pydantic takes for a private attribute
             title = name.title().replace("_", " ").lstrip()
             fields[f"field{i}"] = (kind, Field(None, alias=name, title=title))
