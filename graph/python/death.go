@@ -22,21 +22,21 @@ var signals = map[syscall.Signal]string{
 
 const lessMemory = "give the machine or its container more memory, or keep less in memory: fewer runs at a time (--jobs-per-worker), smaller values in the state"
 
-// deathOf describes how a worker ended. condemned is why this server killed it, "" if it did not; outOfMemory: the kernel has killed a process
+// deathOf describes how a worker ended. reason is why this server killed it, "" if it did not; outOfMemory: the kernel has killed a process
 // for want of memory since the worker began.
-func deathOf(err error, condemned string, outOfMemory bool) (cause, fix string) {
+func deathOf(err error, reason string, outOfMemory bool) (cause, fix string) {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		if condemned != "" {
-			return "this server ended it: " + condemned, ""
+		if reason != "" {
+			return "this server ended it: " + reason, ""
 		}
 		return "it closed its connection to the server", "look for code that closes file descriptors or stops the event loop"
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	signalled := ok && status.Signaled()
 	switch {
-	case condemned != "" && (!signalled || status.Signal() == syscall.SIGKILL):
-		return "this server ended it: " + condemned, ""
+	case reason != "" && (!signalled || status.Signal() == syscall.SIGKILL):
+		return "this server ended it: " + reason, ""
 	case !signalled:
 		return fmt.Sprintf("it left with exit code %d", exit.ExitCode()), "look for os._exit and for libraries that end the process, and raise an exception instead"
 	}

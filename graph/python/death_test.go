@@ -15,9 +15,9 @@ import (
 func TestDeathOf(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name, script, condemned string
-		outOfMemory             bool
-		cause, fix              string
+		name, script, reason string
+		outOfMemory          bool
+		cause, fix           string
 	}{
 		{"exit code", "exit 3", "", true, "it left with exit code 3", "os._exit"},
 		{"exit code 0 is no error", "exit 0", "", false, "closed its connection", "file descriptors"},
@@ -32,7 +32,7 @@ func TestDeathOf(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			cause, fix := deathOf(exec.CommandContext(t.Context(), "sh", "-c", tt.script).Run(), tt.condemned, tt.outOfMemory)
+			cause, fix := deathOf(exec.CommandContext(t.Context(), "sh", "-c", tt.script).Run(), tt.reason, tt.outOfMemory)
 			require.Contains(t, cause, tt.cause)
 			require.Contains(t, fix, tt.fix)
 		})

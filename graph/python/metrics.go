@@ -59,14 +59,14 @@ func (p *Pool) census() (c census) {
 	for w := range p.workers {
 		w.mu.Lock()
 		switch {
-		case w.out0:
+		case w.state >= leaving:
 			c.leaving++
-		case w.isReady:
+		case w.state != starting:
 			c.ready++
 		default:
 			c.starting++
 		}
-		if w.isReady {
+		if w.state != starting {
 			c.pids = append(c.pids, w.pid)
 		}
 		w.mu.Unlock()

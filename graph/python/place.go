@@ -99,7 +99,7 @@ func (p *Pool) placeAlone(ctx context.Context, c *call) error {
 		}
 		select {
 		case <-ctx.Done():
-			w.retire(p.killGrace, nil)
+			w.retire(exit{deadline: time.Now().Add(p.killGrace)})
 			return context.Cause(ctx)
 		case <-w.exited:
 		case <-w.ready:

@@ -156,7 +156,7 @@ func (p *Pool) succeed(ctx context.Context, w *worker, begin func() *worker) *wo
 		next := begin()
 		select {
 		case <-next.ready:
-			w.retire(0, nil)
+			w.retire(exit{})
 			return next
 		case <-w.exited:
 			return next
@@ -188,10 +188,11 @@ func (p *Pool) work(ctx context.Context, w *worker) {
 			p.failed(ctx, w, err)
 		}
 	}
-	if ctx.Err() == nil && !w.isDoomed() {
+	died := ctx.Err() == nil && !w.isKilled()
+	if died {
 		p.metrics.died.Inc()
 	}
-	if ctx.Err() == nil && !w.isDoomed() && !w.isolated && w.startErr == nil {
+	if died && !w.isolated && w.startErr == nil {
 		p.opts.Logger.Warn("a worker died", "pid", w.pid, "cause", w.cause)
 	}
 	close(w.exited)
@@ -266,15 +267,15 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	if text == "" {
 		text = "it wrote nothing to stderr"
 	}
-	name, verdict, dismissed := w.epitaph()
+	name, verdict, blameless := w.epitaph()
 	var hopeless error
-	if verdict == "" && !dismissed && !w.hasSpoken() {
+	if verdict == "" && !blameless && !w.hasSpoken() {
 		hopeless = w.gen.probe(ctx)
 	}
 	late := name == "" && verdict != "" // it did not die, but exceeded its time
 	outside := verdict == "" && killedFromOutside(err)
 	switch {
-	case dismissed:
+	case blameless:
 		return
 	case verdict != "":
 		err = errors.New(verdict)

@@ -128,10 +128,7 @@ func (p *Pool) admit(first *worker) (old []*worker, err error) {
 
 // dismiss retires a worker that must end through no fault of its own.
 func (w *worker) dismiss(within time.Duration) {
-	w.mu.Lock()
-	w.dismissed = true
-	w.mu.Unlock()
-	w.retire(max(within, time.Nanosecond), graph.ErrReloading)
+	w.retire(exit{blameless: true, deadline: time.Now().Add(within), err: graph.ErrReloading})
 }
 
 // ReloadError is the reason why workers were not replaced.

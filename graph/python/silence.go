@@ -21,11 +21,11 @@ func (w *worker) rested() <-chan struct{} {
 // rest removes the place of a worker that has been silent for some time.
 func (w *worker) rest(quiet time.Duration) {
 	w.mu.Lock()
-	if w.silent || w.out0 || w.isolated { // an isolated one has no place
+	if w.state != serving || w.isolated { // an isolated one has no place
 		w.mu.Unlock()
 		return
 	}
-	w.silent = true
+	w.state = silent
 	close(w.resting)
 	runs := len(w.calls)
 	w.mu.Unlock()
@@ -42,10 +42,7 @@ func (p *Pool) readmit(w *worker, quiet time.Duration) {
 	p.mu.Unlock()
 	p.opts.Logger.Info("worker answers again and stays in service", "pid", w.pid, logctx.Took(quiet))
 	if surplus != nil {
-		surplus.mu.Lock()
-		surplus.dismissed = true // if it is not ready yet, its end is not a failed start
-		surplus.mu.Unlock()
-		surplus.retire(0, nil)
+		surplus.retire(exit{blameless: true})
 	}
 }
 
@@ -55,7 +52,7 @@ func (p *Pool) surplus() *worker {
 	placed := 0
 	for w := range p.workers {
 		w.mu.Lock()
-		has := !w.isolated && !w.standby && !w.out0 && !w.silent && !slices.Contains(p.spares, w)
+		has := !w.isolated && !w.standby && w.state <= serving && !slices.Contains(p.spares, w)
 		w.mu.Unlock()
 		if !has {
 			continue

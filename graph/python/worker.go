@@ -47,29 +47,20 @@ type worker struct {
 	out      []byte // frames to write. Grows with the input of runs; runs are limited elsewhere
 	closed   bool
 
-	mu        sync.Mutex
-	calls     map[uint64]*call
-	next      uint64
-	greeting  hello
-	spoke     bool      // it has sent a message: its own code runs
-	held      []logLine // what it wrote before
-	isReady   bool
-	out0      bool          // out of service
-	why       error         // error of its runs when it is killed at killAt; nil: graph.ErrWorkerDied
-	runs      int           // number of runs it received
-	share     int           // maximum number of runs; 0: any
-	since     time.Time     // when it was started, or began to import a graph
-	graph     string        // being imported; "" before the first and after the last
-	dismissed bool          // ended through no fault of its own
-	silent    bool          // it has lost its place because it does not answer
-	resting   chan struct{} // closed while silent
-	verdict   string        // why it was killed before it was ready, if it was
-	killWhy   error         // error of its runs; nil: graph.ErrWorkerDied
-	pingAt    time.Time     // time of the unanswered ping; zero: none
-	killAt    time.Time     // when to kill it even if runs are left; zero: never
-	killWhen  bool          // kill it once no run is left
-	doomed    bool
-	condemned string // why this server ends it; "": no reason of its runs
+	mu       sync.Mutex
+	calls    map[uint64]*call
+	next     uint64
+	greeting hello
+	spoke    bool      // it has sent a message: its own code runs
+	held     []logLine // what it wrote before
+	state    state
+	exit     exit
+	runs     int           // number of runs it received
+	share    int           // maximum number of runs; 0: any
+	since    time.Time     // when it was started, or began to import a graph
+	graph    string        // being imported; "" before the first and after the last
+	resting  chan struct{} // closed while silent
+	pingAt   time.Time     // time of the unanswered ping; zero: none
 }
 
 func (p *Pool) newWorker(isolated bool) *worker {
@@ -163,7 +154,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	wires.Go(func() { defer close(left); waitErr = cmd.Wait() })
 
 	w.supervise(ctx, gone, left)
-	w.retire(0, nil)
+	w.retire(exit{})
 	select {
 	case <-left:
 		// Its last output is still to be read. Forked children may hold its socket: those in its group end now, others are
@@ -198,21 +189,23 @@ func (w *worker) run(ctx context.Context) (err error) {
 	w.confess()
 
 	w.mu.Lock()
-	why, condemned := w.killWhy, w.condemned
+	e, byUs := w.exit, w.state == killed
 	calls := make([]*call, 0, len(w.calls))
 	for _, c := range w.calls {
 		calls = append(calls, c)
 	}
 	w.mu.Unlock()
+	var why error
 	switch {
-	case why != nil:
-	case ctx.Err() != nil && !w.isDoomed():
+	case byUs && e.err != nil:
+		why = e.err
+	case ctx.Err() != nil && !byUs:
 		why = graph.ErrReloading
 	default:
-		if !w.isDoomed() {
-			condemned = ""
+		if !byUs {
+			e.reason = ""
 		}
-		w.cause, w.fix = deathOf(waitErr, condemned, oomKills() > ooms)
+		w.cause, w.fix = deathOf(waitErr, e.reason, oomKills() > ooms)
 	}
 	w.report(time.Time{})
 	for _, c := range calls {
@@ -250,7 +243,7 @@ func (w *worker) supervise(ctx context.Context, gone, left <-chan struct{}) {
 			return
 		}
 		w.mu.Lock()
-		ping := w.isReady && w.pingAt.IsZero()
+		ping := w.state != starting && w.pingAt.IsZero()
 		if ping {
 			w.pingAt = time.Now()
 		}
@@ -262,116 +255,9 @@ func (w *worker) supervise(ctx context.Context, gone, left <-chan struct{}) {
 	}
 }
 
-// tick kills the worker if it must be killed now, and reports whether it did.
-func (w *worker) tick(now time.Time) bool {
-	limit := w.pool.opts.MemoryLimit
-	memory := int64(0)
-	if limit > 0 {
-		memory = residentMemory(w.pid)
-	}
-	w.mu.Lock()
-	quiet := time.Duration(0)
-	if !w.pingAt.IsZero() {
-		quiet = now.Sub(w.pingAt)
-	}
-	stuck := w.killWhen && quiet > w.pool.answerWithin
-	late := !w.isReady && now.Sub(w.since) > w.pool.startWithin
-	if w.graph != "" {
-		late = !w.isReady && now.Sub(w.since) > w.pool.importWithin
-	}
-	overdue := !w.killAt.IsZero() && now.After(w.killAt)
-	kill := w.killWhen && len(w.calls) == 0 || overdue || stuck && !w.killAt.IsZero() || late || memory > 2*limit
-	if kill {
-		w.doomed = true
-		if late || overdue || stuck || memory > 2*limit {
-			w.pool.metrics.killed.Inc()
-		}
-		switch {
-		case late:
-			took := now.Sub(w.since).Round(time.Second)
-			w.verdict = fmt.Sprintf("importing %s took longer than %s", w.graph, took)
-			if w.graph == "" {
-				w.verdict = fmt.Sprintf("it was not ready after %s", took)
-			}
-		case memory > limit:
-			w.verdict = fmt.Sprintf("it had %d bytes of memory and may have %d", memory, limit)
-		case overdue:
-			w.killWhy = w.why
-		}
-	}
-	serves := !w.out0
-	importing := w.graph
-	if w.isReady || now.Sub(w.since) < slowImport {
-		importing = ""
-	}
-	w.mu.Unlock()
-	if importing != "" && !kill {
-		w.pool.slow(w, importing)
-	}
-	if memory > limit {
-		w.condemn(fmt.Sprintf("it had %d MiB of memory and may have %d (--worker-memory)", memory>>20, limit>>20))
-	}
-	if memory > limit && serves {
-		w.pool.opts.Logger.Warn("a worker is over its memory limit and goes out of service", "pid", w.pid, "bytes", memory, "limit", limit)
-	}
-	switch {
-	case kill:
-		w.family.kill()
-		return true
-	case memory > limit:
-		w.retire(w.pool.killGrace, nil)
-	case quiet > w.pool.lost:
-		w.retire(0, nil) // its runs may still succeed
-	case quiet > w.pool.silence:
-		w.rest(quiet)
-	}
-	return false
-}
-
-func (w *worker) isDoomed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.doomed
-}
-
-// epitaph describes a worker that was never ready: the graph it was importing ("": none yet), why it was killed ("": it was not), and
-// whether it was dismissed.
-func (w *worker) epitaph() (graph, verdict string, dismissed bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.graph, w.verdict, w.dismissed
-}
-
-// condemn notes why this server is about to end the worker. The first reason counts.
-func (w *worker) condemn(why string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.condemned == "" {
-		w.condemned = why
-	}
-}
-
-// retire takes the worker out of service; it is stopped when its runs have ended. within, when not 0, limits that time; then a worker
-// whose loop does not answer is also stopped at once. Runs that are left at the end of that time fail with why; nil means
-// graph.ErrWorkerDied.
-func (w *worker) retire(within time.Duration, why error) {
-	w.mu.Lock()
-	first := !w.out0
-	w.out0, w.killWhen = true, true
-	if at := time.Now().Add(within); within > 0 && (w.killAt.IsZero() || at.Before(w.killAt)) {
-		w.killAt, w.why = at, why
-	}
-	w.mu.Unlock()
-	if first {
-		close(w.retired)
-		w.pool.changed()
-	}
-}
-
 // stuckOn is called for a call that does not end although it was cancelled.
 func (w *worker) stuckOn(c *call) {
-	w.condemn(fmt.Sprintf("run %s, which was cancelled, did not stop", c.backend.run))
-	w.retire(w.pool.killGrace, nil)
+	w.retire(exit{reason: fmt.Sprintf("run %s, which was cancelled, did not stop", c.backend.run), deadline: time.Now().Add(w.pool.killGrace)})
 	w.forget(c)
 }
 
@@ -381,15 +267,18 @@ func (w *worker) forget(c *call) {
 	last := len(w.calls) == 0 && w.isolated
 	w.mu.Unlock()
 	if last {
-		w.retire(0, nil)
+		w.retire(exit{})
 	}
 }
+
+// takes reports whether the worker takes runs. The caller holds mu.
+func (w *worker) takes() bool { return w.state == serving || w.state == silent }
 
 // add registers a call; false when the worker is out of service.
 func (w *worker) add(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.out0 || !w.isReady {
+	if !w.takes() {
 		return false
 	}
 	w.next++
@@ -407,7 +296,7 @@ func (w *worker) add(c *call) bool {
 func (w *worker) load(now time.Time) (takes bool, runs int, answers bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.isReady && !w.out0, len(w.calls), w.pingAt.IsZero() || now.Sub(w.pingAt) < w.pool.answerWithin
+	return w.takes(), len(w.calls), w.pingAt.IsZero() || now.Sub(w.pingAt) < w.pool.answerWithin
 }
 
 // --- writing ---------------------------------------------------------------------------
@@ -515,7 +404,10 @@ func (w *worker) hello(m hello) {
 		m.problems[name] = w.failureOf(why.Type, why.Message, why.Detail)
 	}
 	w.mu.Lock()
-	w.greeting, w.isReady = m, true
+	w.greeting = m
+	if w.state == starting {
+		w.state = serving
+	}
 	w.mu.Unlock()
 	close(w.ready)
 	w.pool.greeted(w, m)
@@ -550,11 +442,10 @@ func (w *worker) pong(uint64) {
 	w.mu.Lock()
 	quiet := time.Since(w.pingAt)
 	w.pingAt = time.Time{}
-	back := w.silent
+	back := w.state == silent
 	if back {
-		w.silent, w.resting = false, make(chan struct{})
+		w.state, w.resting = serving, make(chan struct{})
 	}
-	back = back && !w.out0
 	w.mu.Unlock()
 	if back {
 		w.pool.readmit(w, quiet)
