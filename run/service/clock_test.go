@@ -114,7 +114,7 @@ func TestTimeJumps(t *testing.T) {
 	threads := map[id.Thread]id.Run{}
 	for range 3 {
 		in := c.start(graphs, func(o *service.Options) {
-			o.Lease, o.Grace = 4*time.Second, time.Millisecond
+			o.Lease, o.Grace = 6*time.Second, time.Millisecond
 			if len(all) == 0 {
 				o.Now = func() time.Time { return time.Now().Add(time.Duration(own.Load())) }
 			}

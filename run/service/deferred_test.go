@@ -170,7 +170,7 @@ func TestDeferredRunsThatDie(t *testing.T) {
 // Settle does not wait for the end of the run, which is being written, longer than its client does.
 func TestDeferredRunsThatAreWrittenSlowly(t *testing.T) {
 	t.Parallel()
-	storage := &paused{written: make(chan struct{}), resume: make(chan struct{})}
+	storage := newPaused(t)
 	first := make(chan struct{}, 1)
 	first <- struct{}{}
 	w := newWorldOn(t, func(s run.Store) run.Store {
@@ -195,7 +195,7 @@ func TestDeferredRunsThatAreWrittenSlowly(t *testing.T) {
 		settled <- f.Settle(ctx)
 	}()
 	require.ErrorIs(t, next(t, settled), context.DeadlineExceeded)
-	close(storage.resume)
+	storage.resume()
 	require.NoError(t, f.Settle(t.Context()))
 	require.Empty(t, w.result(f).Error)
 }

@@ -664,20 +664,47 @@ func TestShutdownHandsBackAndTheNextServerGoesOn(t *testing.T) {
 	}, w.events(f))
 }
 
-// paused is a storage whose next write returns only when it may.
+// paused is a storage whose next write of a run returns only when it may.
 type paused struct {
 	run.Store
-	armed           atomic.Bool
-	written, resume chan struct{}
+	armed   atomic.Bool
+	written chan struct{}
+	resume  func() // may be called again
+	resumed <-chan struct{}
+}
+
+func newPaused(t *testing.T) *paused {
+	resumed, resume := context.WithCancel(t.Context()) // a test that fails must not hang
+	return &paused{written: make(chan struct{}), resume: resume, resumed: resumed.Done()}
 }
 
 func (p *paused) Write(ctx context.Context, fn func(run.Tx) error) error {
-	err := p.Store.Write(ctx, fn)
-	if p.armed.Swap(false) {
+	var wrote bool
+	err := p.Store.Write(ctx, func(tx run.Tx) error {
+		wrote = false
+		return fn(runWrites{tx, &wrote})
+	})
+	if wrote && p.armed.Swap(false) {
 		close(p.written)
-		<-p.resume
+		<-p.resumed
 	}
 	return err
+}
+
+// runWrites notes whether a transaction writes a run.
+type runWrites struct {
+	run.Tx
+	wrote *bool
+}
+
+func (tx runWrites) InsertRun(r *run.Run) error {
+	*tx.wrote = true
+	return tx.Tx.InsertRun(r)
+}
+
+func (tx runWrites) UpdateRun(r *run.Run) error {
+	*tx.wrote = true
+	return tx.Tx.UpdateRun(r)
 }
 
 // A run that is claimed while it is created, and not executed yet, when the server ends: it is handed back before the service returns.
@@ -693,7 +720,7 @@ func TestShutdownWaitsForRunsThatAreBeingCreated(t *testing.T) {
 		}}
 		w := newWorld(t, map[string]script{"hang": hang(started), "last": last}, func(o *service.Options) { o.Grace = time.Millisecond })
 		w.stop()
-		storage := &paused{written: make(chan struct{}), resume: make(chan struct{})}
+		storage := newPaused(t)
 		w.wrap = func(s run.Store) run.Store {
 			storage.Store = s
 			return storage
@@ -732,7 +759,7 @@ func TestShutdownWaitsForRunsThatAreBeingCreated(t *testing.T) {
 				return false
 			}
 		}, 200*time.Millisecond, 10*time.Millisecond, "the service returned while a run was being created")
-		close(storage.resume)
+		storage.resume()
 		next(t, stopped)
 		r := next(t, created)
 		rows, err := sqlite.Open(t.Context(), sqlite.Options{Dir: w.dir})
