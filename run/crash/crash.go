@@ -70,6 +70,21 @@ func (all Deaths) Count(r *run.Run) {
 	r.Turn = run.NoTurn
 }
 
+// Plan says, for the log, what follows for a run after Count. r has the owner that died.
+func (all Deaths) Plan(r *run.Run) string {
+	switch {
+	case Hopeless(r):
+		return "it ends with ServerDied: two servers died while it was tried alone"
+	case Doubted(r):
+		return "it waits, and is then tried alone once more"
+	case Suspect(r) && all[r.Owner].single:
+		return "its server executed no other run, so it may be the cause: it is tried alone next"
+	case Suspect(r):
+		return "servers died again while they executed it: it is tried alone next"
+	}
+	return "it resumes together with other runs"
+}
+
 // Acquit forgets the deaths that were counted of a run: it was taken over from a server that lives.
 func Acquit(tx run.QueueTx, row *run.Run) error {
 	if row.Status.Over() || row.Crashes == 0 {

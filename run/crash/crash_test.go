@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,8 +41,12 @@ func TestDeaths(t *testing.T) {
 			if tt.beside != nil {
 				left = append(left, tt.beside)
 			}
-			DeathsOf(left).Count(r)
+			deaths := DeathsOf(left)
+			deaths.Count(r)
 			require.Equal(t, tt.want, r.Crashes)
+			plan := map[int]string{1: "resumes together", 2: "tried alone next", 3: "waits", 4: "ServerDied"}
+			require.Contains(t, deaths.Plan(r), plan[tt.want])
+			require.Equal(t, tt.want == 2 && tt.beside == nil, strings.Contains(deaths.Plan(r), "executed no other run"), "why it counts twice")
 			require.Equal(t, run.NoTurn, r.Turn)
 		})
 	}

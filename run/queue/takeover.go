@@ -213,5 +213,6 @@ func (q *Queue) takeBack(ctx context.Context) error {
 // countDeath counts the death of the owner of a run that is taken over.
 func (q *Queue) countDeath(ctx context.Context, r *run.Run, deaths crash.Deaths) {
 	deaths.Count(r)
-	q.Log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes)
+	plan := deaths.Plan(r)
+	q.Log.WarnContext(ctx, "server died while it executed a run", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt, "owner", r.Owner, "crashes", r.Crashes, "next", plan)
 }
