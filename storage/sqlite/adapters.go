@@ -33,7 +33,7 @@ func (s *Store) Runs() run.Store { return runs{s} }
 func (s *Store) Items() store.Backend { return items{s} }
 
 // Saver returns a saver for graphs that run in this process without a server: pregel.WithThread takes it. The checkpoints of a thread are there for
-// later runs, of other processes too; the server's lists do not show the thread, because only the server creates threads.
+// later runs, of other processes too; a server on the same folder answers 404 until a client creates the thread by its ID.
 func (s *Store) Saver() graph.Saver { return saver.New(s.Threads(), nil, nil) }
 
 // Upstream returns the store as package proxy/record uses it: threads of another server, with

@@ -1,0 +1,73 @@
+package understudy_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy"
+	"understudy/graph/pregel"
+	"understudy/id"
+	"understudy/storage/sqlite"
+)
+
+// A thread that a program without a server has saved is there for a server on the same folder once a client creates it by its ID.
+func TestServerOnSavedThreads(t *testing.T) {
+	t.Parallel()
+	type State struct {
+		Name  string   `json:"name"`
+		Words []string `json:"words" graph:"words,reducer=append"`
+	}
+	g := pregel.NewStateGraph[State]()
+	g.AddNode("ask", func(ctx context.Context, _ State) (any, error) {
+		name, err := pregel.Interrupt[string](ctx, "Who are you?")
+		if err != nil {
+			return nil, err
+		}
+		return State{Name: name, Words: []string{"hello " + name}}, nil
+	})
+	g.AddEdge(pregel.START, "ask")
+	graph := g.MustCompile()
+	dir := t.TempDir()
+	thread := id.NewThread()
+	store, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir})
+	require.NoError(t, err)
+	_, err = pregel.Invoke[State](t.Context(), graph, State{Words: []string{"hi"}}, pregel.WithThread(thread, store.Saver()))
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+
+	srv, err := understudy.New(understudy.Config{Addr: "127.0.0.1:0", Storage: understudy.Storage{Dir: dir}})
+	require.NoError(t, err)
+	require.NoError(t, srv.Register("ask", "", graph))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	call := func(method, path, body string) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+srv.Addr().String()+path, bytes.NewReader([]byte(body)))
+		require.NoError(t, err)
+		res, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return fmt.Sprintf("%d %s", res.StatusCode, text)
+	}
+	at := "/threads/" + string(thread)
+	for _, path := range []string{at, at + "/state", at + "/history"} {
+		require.Contains(t, call("GET", path, ""), "404 ")
+	}
+	require.Contains(t, call("POST", "/threads", `{"thread_id":"`+string(thread)+`","if_exists":"do_nothing","metadata":{"graph_id":"ask"}}`), "200 ")
+	for _, path := range []string{at + "/state", at + "/history"} {
+		require.Regexp(t, `^200 .*"values":\{"words":\["hi"\]\},"next":\["ask"\].*"value":"Who are you\?"`, call("GET", path, ""))
+	}
+	require.Equal(t, `200 {"name":"Ada","words":["hi","hello Ada"]}`, call("POST", at+"/runs/wait", `{"assistant_id":"ask","command":{"resume":"Ada"}}`))
+	require.Regexp(t, `"values":\{"name":"Ada","words":\["hi","hello Ada"\]\}`, call("GET", at, ""))
+	stop()
+	require.NoError(t, <-ended)
+}
