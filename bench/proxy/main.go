@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -282,7 +281,8 @@ func real(direct string, p *process) map[string]any {
 		}
 	}
 	body, _ := json.Marshal(map[string]any{"assistant_id": "agent", "stream_mode": []string{"messages-tuple"}, "input": map[string]any{
-		"messages": []any{map[string]any{"role": "user", "content": fmt.Sprintf("say %d", *tokens)}}}})
+		"messages": []any{map[string]any{"role": "user", "content": fmt.Sprintf("say %d", *tokens)}},
+	}})
 	other := post(direct+"/threads", map[string]any{})["thread_id"].(string)
 	words := func(url string) func() float64 {
 		return func() float64 { // each on a thread of its own, or they grow

@@ -95,7 +95,8 @@ func chat() (*agent.Agent, error) {
 	}
 	length := agent.MustTool("length", "Counts the letters of a word.", func(_ context.Context, args struct {
 		Word string `json:"word" jsonschema:"the word"`
-	}) (any, error) {
+	},
+	) (any, error) {
 		return len([]rune(args.Word)), nil
 	})
 	return agent.New(agent.Options{Name: "chat", Model: model, Tools: []agent.Tool{length}})
