@@ -44,7 +44,7 @@ type Config struct {
 	// Tools that agents declared in File may name, besides the built-in ones.
 	Tools []agent.Tool
 	// GraphLoaded is called once for each graph when it can be used, or, with an error, when it does not import. Errors of Python graphs are
-	// *graph.Failure with the traceback in Detail. It must not block. nil: no calls.
+	// *graph.Failure with the traceback in Detail; an earlier other error means that no worker process starts yet. It must not block. nil: no calls.
 	GraphLoaded func(name string, err error, took time.Duration)
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/graph"
+	"understudy/graph/python"
 	"understudy/internal/app"
 	"understudy/internal/app/advice"
 	"understudy/internal/config"
@@ -167,6 +168,7 @@ type lister struct {
 
 	mu    sync.Mutex // guards all below
 	works map[string]bool
+	fix   string // the last advice
 }
 
 func newLister(cfg *config.Config, log *slog.Logger, out io.Writer) *lister {
@@ -185,7 +187,7 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 	case cfg.Mode != config.Dev && err == nil:
 		l.log.Info("graph loaded", "graph", name, logctx.Took(took))
 	case cfg.Mode != config.Dev:
-		attrs := []any{"graph", name, "at", at, "error", err}
+		attrs := []any{"graph", name, "at", at, "error", problemOf(err)}
 		if fix := fixOf(err); fix != "" {
 			attrs = append(attrs, "fix", fix)
 		}
@@ -195,14 +197,16 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 	case err == nil:
 		fmt.Fprintf(l.out, "  %s %s\n", p.paint(green, "✓"), name)
 	default:
-		fmt.Fprintf(l.out, "  %s %s: %v\n", p.paint(red, "✗"), name, err)
+		fmt.Fprintf(l.out, "  %s %s: %s\n", p.paint(red, "✗"), name, problemOf(err))
 		if at != "" {
 			fmt.Fprintf(l.out, "      at %s\n", at)
 		}
-		if fix := fixOf(err); fix != "" {
+		start := errors.As(err, new(*python.StartError)) // the same for all graphs
+		if fix := fixOf(err); fix != "" && (!start || fix != l.fix) {
 			fmt.Fprintf(l.out, "      fix: %s\n", fix)
+			l.fix = fix
 		}
-		if cfg.Reload {
+		if cfg.Reload && !start {
 			fmt.Fprintln(l.out, "      it is loaded again when you save a file")
 		}
 	}
@@ -213,16 +217,29 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 	for _, g := range cfg.Graphs {
 		if l.works[g.ID] {
 			l.whole(g.ID)
+			l.whole = nil // else a graph may work later
 			break
 		}
 	}
-	l.whole = nil
+}
+
+// problemOf is the error of a graph in one line.
+func problemOf(err error) string {
+	var start *python.StartError
+	if errors.As(err, &start) {
+		return "no worker starts: " + start.Reason
+	}
+	return err.Error()
 }
 
 // fixOf returns the advice that the failure of a graph has; "" if there is none.
 func fixOf(err error) string {
 	var f *graph.Failure
-	if errors.As(err, &f) {
+	var start *python.StartError
+	switch {
+	case errors.As(err, &start):
+		return start.Fix
+	case errors.As(err, &f):
 		return f.Fix
 	}
 	return ""

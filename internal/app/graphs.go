@@ -18,6 +18,7 @@ import (
 	"understudy/graph/remote"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/logctx"
 	"understudy/server"
 )
 
@@ -148,6 +149,43 @@ func (s *Server) watchGraphs(ctx context.Context) error {
 		case <-ctx.Done():
 			tick.Stop()
 			return nil
+		}
+	}
+}
+
+// Times of watchStart.
+const (
+	quietStart  = 3 * time.Second  // without a word
+	repeatStart = 30 * time.Second // between words
+)
+
+// watchStart reports what keeps Python graphs from being loaded: that no worker starts, or that the imports take their time. It ends when one or the
+// other is known.
+func (s *Server) watchStart(ctx context.Context, names []string) {
+	if s.pool == nil {
+		return
+	}
+	tick := time.NewTicker(time.Second / 4)
+	defer tick.Stop()
+	began, next := time.Now(), quietStart
+	for {
+		if langgraph, _ := s.pool.Versions(); langgraph != "" {
+			return
+		}
+		if err := s.pool.Never(0); err != nil {
+			for _, name := range names {
+				s.loaded(name, err, 0)
+			}
+			return
+		}
+		if took := time.Since(began); took >= next {
+			s.log.Info("no worker has loaded the Python graphs yet; understudy doctor shows how long each takes", "interpreter", s.cfg.Python, logctx.Took(took))
+			next = took + repeatStart
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

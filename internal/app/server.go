@@ -44,7 +44,7 @@ type Config struct {
 	Version string       // of the program, for /info
 	Tools   []agent.Tool // that agents declared in langgraph.json may name, beside the built-in ones
 	// GraphLoaded is called once for each graph when it can be used, or, with an error, when it does not import. Errors of Python graphs are
-	// *graph.Failure with the traceback in Detail. It must not block. nil: no calls.
+	// *graph.Failure with the traceback in Detail; an earlier *python.StartError means that no worker starts yet. It must not block. nil: no calls.
 	GraphLoaded func(name string, err error, took time.Duration)
 }
 
@@ -156,12 +156,19 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		return errors.Join(err, lower.Wait())
 	}
 
+	var waiting []string // for workers
+	for _, g := range s.cfg.Graphs {
+		if g.IsPython() && !s.needsPython() { // else the error of Run says it
+			waiting = append(waiting, g.ID)
+		}
+	}
 	upper, uctx := errgroup.WithContext(ctx)
 	if s.http != nil {
 		upper.Go(func() error { return s.http.Serve(uctx, s.listener) })
 	}
 	upper.Go(func() error { return s.runs.Run(uctx) })
 	upper.Go(func() error { return s.watchGraphs(uctx) })
+	upper.Go(func() error { s.watchStart(uctx, waiting); return nil })
 	upper.Go(func() error { return notCanceled(s.threads.Sweep(uctx)) })
 	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx)) })
 	err = upper.Wait()

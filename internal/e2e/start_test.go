@@ -198,12 +198,33 @@ func TestInterpreterWithoutLanggraph(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second, "3 s on an idle machine")
 	p.eventually("all of it", func() bool { return strings.Contains(p.log.String(), "-m pip install langgraph\n") })
 	require.Regexp(t, `reason +ModuleNotFoundError: No module named 'langgraph'\n +interpreter +`+empty+`\n +fix +`+empty+` -m ensurepip && `+empty+` -m pip install langgraph\n`, p.log.String())
+	p.eventually("the list of graphs too", func() bool {
+		return strings.Contains(p.out.String(), "✗ a: no worker starts: ModuleNotFoundError: No module named 'langgraph'\n      fix: "+empty+" -m ensurepip")
+	})
 	require.Equal(t, 503, p.ready())
 	select {
 	case <-p.done:
 		t.Fatal("dev stays up")
 	default:
 	}
+}
+
+// The graphs of an interpreter that works only later are listed twice: with what keeps them away, and when they are there.
+func TestInterpreterThatIsRepaired(t *testing.T) {
+	t.Parallel()
+	pr := newProject(t)
+	pr.write("langgraph.json", `{"graphs": {"a": "./agent.py:graph", "b": "./agent.py:graph"}}`)
+	pr.write("python", "#!/bin/sh\n[ -e '"+pr.dir+"/repaired' ] || { echo 'it is broken' >&2; exit 7; }\nexec '"+python(t)+"' \"$@\"\n")
+	require.NoError(t, os.Chmod(filepath.Join(pr.dir, "python"), 0o700)) //nolint:gosec // a program
+	p := startIn(t, pr, filepath.Join(pr.dir, "python"), "dev")
+	p.listens()
+	p.eventually("both are missing", func() bool { return strings.Count(p.out.String(), "✗") == 2 })
+	require.Equal(t, 1, strings.Count(p.out.String(), "fix: "), "one advice for all of them")
+	pr.write("repaired", "")
+	p.eventually("both are there", func() bool {
+		return strings.Contains(p.out.String(), "✓ a") && strings.Contains(p.out.String(), "✓ b")
+	})
+	p.eventually("an example of a call", func() bool { return strings.Contains(p.out.String(), `"assistant_id": "a"`) })
 }
 
 // serve ends with 3 when no graph loads, and is not ready while one does not.
@@ -227,7 +248,13 @@ func TestServeWithBrokenGraphs(t *testing.T) {
 	t.Run("no Python", func(t *testing.T) {
 		t.Parallel()
 		for _, program := range []string{"/bin/true", "/bin/ls"} {
-			p := startIn(t, newProject(t), program, "serve")
+			p := startIn(t, newProject(t), program, "dev")
+			p.listens()
+			p.eventually("dev lists what is missing", func() bool {
+				return strings.Contains(p.out.String(), "✗ a: no worker starts: "+program+" is not a Python interpreter")
+			})
+			p.kill()
+			p = startIn(t, newProject(t), program, "serve")
 			require.Equal(t, 3, p.ends())
 			require.Equal(t, 1, strings.Count(p.log.String(), "no worker starts"), p.log.String())
 			require.Contains(t, p.log.String(), program+" is not a Python interpreter")
