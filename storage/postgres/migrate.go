@@ -86,10 +86,13 @@ type stepTimes struct {
 	// give is how long the migration tries to get the tables, or waits for another server that
 	// migrates.
 	give time.Duration
+	// quiet is how long it waits without a word: servers that are started together on a new
+	// database wait for the first of them, which takes an instant.
+	quiet time.Duration
 }
 
 // patience is used outside of tests.
-var patience = stepTimes{lock: 2 * time.Second, give: 30 * time.Minute}
+var patience = stepTimes{lock: 2 * time.Second, give: 30 * time.Minute, quiet: 2 * time.Second}
 
 // migrator brings a database to the last step.
 type migrator struct {
@@ -135,6 +138,7 @@ func (m *migrator) run(ctx context.Context) error {
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 20*time.Millisecond, 2*time.Second
+	since := time.Now()
 	for done := false; !done; {
 		var alone bool
 		err := pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) (err error) {
@@ -144,13 +148,16 @@ func (m *migrator) run(ctx context.Context) error {
 		switch {
 		case err == nil && alone:
 			pause.Reset()
+			since = time.Now()
 			continue
 		case ctx.Err() != nil:
 			return m.late(ctx, err)
 		case err != nil && !isLockTimeout(err):
 			return fmt.Errorf("migrate: %w", err)
 		}
-		m.opts.Logger.InfoContext(ctx, "migration waiting: another server migrates, or a long transaction locks a table", "migrating", alone)
+		if waited := time.Since(since); waited >= m.times.quiet {
+			m.opts.Logger.InfoContext(ctx, "migration waiting: another server migrates, or a long transaction locks a table", "migrating", alone, "waited", waited.Round(time.Second).String())
+		}
 		select {
 		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():

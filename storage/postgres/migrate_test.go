@@ -310,6 +310,32 @@ func TestMigrationLetsOthersPass(t *testing.T) {
 	require.NoError(t, long.Rollback(ctx))
 }
 
+// Servers that are started together on a new database make it without a word; who waits for long says so.
+func TestMigrationOfANewDatabaseIsQuiet(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	address := postgrestest.Database(t)
+	first, err := connect(t, address).Begin(ctx)
+	require.NoError(t, err)
+	_, err = first.Exec(ctx, tryMigrations) // as one that migrates
+	require.NoError(t, err)
+	said := &waits{seen: make(chan struct{}, 1000)}
+	done := make(chan error, 2)
+	start := func(quiet time.Duration, log slog.Handler) {
+		m := migrator{conn: connect(t, address), steps: migrations(), opts: Options{Logger: slog.New(log)}, times: stepTimes{lock: time.Second, give: time.Hour, quiet: quiet}}
+		go func() { done <- m.run(ctx) }()
+	}
+	silent := &waits{seen: make(chan struct{}, 1000)}
+	start(time.Hour, silent)
+	start(20*time.Millisecond, said)
+	<-said.seen
+	<-said.seen
+	require.NoError(t, first.Rollback(ctx))
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+	require.Empty(t, silent.seen)
+}
+
 // waits hears of each time that a migration waits.
 type waits struct {
 	slog.Handler
