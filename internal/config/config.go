@@ -147,6 +147,9 @@ type Config struct {
 	PythonVersion string
 	// Env are variables that workers get over those of the server.
 	Env map[string]string
+	// MissingEnv is the file that env names when it does not exist, absolute: a variable that is
+	// missed was probably meant to be there. "" otherwise.
+	MissingEnv string
 
 	HTTP     HTTP
 	Webhooks Webhooks

@@ -9,8 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/joho/godotenv"
 )
 
 // file reads langgraph.json into a Config. The zero value of src means that the file was empty.
@@ -215,16 +213,21 @@ func (f *file) env(v value, key string) {
 			return
 		}
 		path := f.abs(data)
-		vars, err := godotenv.Read(path)
+		text, err := os.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			f.warn(key, "there is no file %s; no variable was read", path)
+			f.c.MissingEnv = path
+			f.warn(key, "there is no file %s; create it, or remove env", path)
 		case errors.Is(err, fs.ErrPermission):
 			f.unreadable(v, key, path)
 		case err != nil:
-			f.wrong(v, key, "%s is not a list of NAME=value lines: %v", data, err)
+			f.wrong(v, key, "%s cannot be read: %v", data, err)
 		default:
-			f.c.Env = vars
+			var m *Mistake
+			if f.c.Env, m = parseEnv(text); m != nil {
+				m.File = data
+				f.mistakes = append(f.mistakes, *m)
+			}
 		}
 	case []member:
 		f.c.Env = make(map[string]string, len(data))

@@ -8,7 +8,7 @@ import (
 
 // Mistake is one thing that has to be put right before the server can start.
 type Mistake struct {
-	// File where it stands, with Line and Column counted from 1. Empty: not in a file.
+	// File where it stands, with Line and Column counted from 1, 0 if unknown. Empty: not in a file.
 	File         string
 	Line, Column int
 	// At is the offset in the file, for order.
@@ -23,6 +23,9 @@ func (m Mistake) String() string {
 		return m.Text
 	case m.Line == 0:
 		return m.File + ": " + m.Text
+	}
+	if m.Column == 0 {
+		return fmt.Sprintf("%s:%d: %s", m.File, m.Line, m.Text)
 	}
 	return fmt.Sprintf("%s:%d:%d: %s", m.File, m.Line, m.Column, m.Text)
 }

@@ -62,7 +62,11 @@ func (f *file) variableValue(name string, v value, key string) (string, bool) {
 	}
 	s, ok := f.lookup(name)
 	if !ok {
-		f.wrong(v, key, "variable %s is not set", name)
+		text := "variable " + name + " is not set"
+		if missing := f.c.MissingEnv; missing != "" {
+			text += ", and there is no file " + missing + ", which env names"
+		}
+		f.wrong(v, key, "%s", text)
 	}
 	return s, ok
 }

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,6 +150,16 @@ func (d *doctor) config() *config.Config {
 	return cfg
 }
 
+// bounded keeps the beginning of what a program writes, and breaks its pipe at more than any interpreter has to say.
+type bounded struct{ text strings.Builder }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.text.Len()+len(p) > 1<<20 {
+		return 0, errors.New("it writes without end")
+	}
+	return b.text.Write(p)
+}
+
 // versions is what the interpreter says of itself.
 type versions struct {
 	Python   string            `json:"python"`
@@ -158,7 +167,8 @@ type versions struct {
 	Errors   map[string]string `json:"errors"`
 }
 
-const askVersions = `
+// A shell, which would take import for one of its commands, stops at the first line.
+const askVersions = `(lambda: None)()
 import importlib, importlib.metadata, json, sys
 out = {"python": "%d.%d.%d" % sys.version_info[:3], "packages": {}, "errors": {}}
 for module, package in (("langgraph.graph", "langgraph"), ("langgraph.checkpoint.base", "langgraph-checkpoint"), ("langchain_core.messages", "langchain-core"), ("ormsgpack", "ormsgpack"), ("orjson", "orjson")):
@@ -177,19 +187,24 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.Import)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, cfg.Python, "-c", askVersions)
+	// On standard input the program is not repeated in the error of what is no interpreter.
+	cmd := exec.CommandContext(ctx, cfg.Python, "-")
 	cmd.Dir, cmd.WaitDelay = cfg.Dir, time.Second
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	var stdout, stderr bounded
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(askVersions), &stdout, &stderr
+	err := cmd.Run()
+	lines := strings.Split(strings.TrimSpace(stdout.text.String()), "\n")
 	var v versions
-	if err == nil {
-		err = json.Unmarshal([]byte(lines[len(lines)-1]), &v)
+	if err == nil && json.Unmarshal([]byte(lines[len(lines)-1]), &v) != nil {
+		err = errors.New("it ignores the Python code that it is given")
 	}
 	if err != nil {
-		d.say("python", Problem, fmt.Sprintf("%s does not work: %v", cfg.Python, err), "name another interpreter with --python, or recreate the virtual environment",
-			last(stderr.String(), 5)...)
+		details := last(stderr.text.String(), 5)
+		for i, line := range details {
+			details[i] = line[:min(len(line), 200)]
+		}
+		d.say("python", Problem, fmt.Sprintf("%s does not run Python: %v", cfg.Python, err),
+			"name another interpreter with "+cfg.Where("python")+", or recreate the virtual environment", details...)
 		return false
 	}
 	ok := true
@@ -266,7 +281,13 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 		} else if head, tail, cut := strings.Cut(text, "\n"); cut {
 			text, details = head, last(tail, 6)
 		}
-		d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", g.ID, text), cmp.Or(mend, mendImport(text, cfg)), details...)
+		if mend == "" {
+			mend = mendImport(text, cfg)
+			if cfg.MissingEnv != "" {
+				mend += "; if it misses a variable, create " + cfg.MissingEnv
+			}
+		}
+		d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", g.ID, text), mend, details...)
 	}
 }
 
@@ -274,7 +295,14 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 func (d *doctor) agent(cfg *config.Config, g config.Graph, log *slog.Logger) {
 	a, err := graphs.Declare(cfg, g, nil, log)
 	if err != nil {
-		d.say("graph", Problem, err.Error(), "fix it in "+filepath.Base(cfg.File))
+		mend := "fix it in " + filepath.Base(cfg.File)
+		switch noKey := strings.Contains(err.Error(), "has no key"); {
+		case noKey && cfg.MissingEnv != "":
+			mend = "create " + cfg.MissingEnv + " with the variable, or set it in the environment"
+		case noKey:
+			mend = "set the variable in env of " + filepath.Base(cfg.File) + ", or in the environment"
+		}
+		d.say("graph", Problem, err.Error(), mend)
 		return
 	}
 	_ = a.Close() // nothing was started

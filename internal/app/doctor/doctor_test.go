@@ -104,7 +104,23 @@ func TestExamine(t *testing.T) {
 		},
 		"Python that does not work": {
 			func(p *patient) { p.write("bin/python", "#!/bin/sh\necho broken >&2\nexit 3\n") },
-			[]string{"problem python:", "exit status 3", `"broken"`, "name another interpreter"},
+			[]string{"problem python:", "exit status 3", `"broken"`, "name another interpreter with --python"},
+		},
+		"a variable that is missing with its file": {
+			func(p *patient) {
+				p.write("langgraph.json", `{"graphs": {"a": {"agent": {"model": "openai:gpt-4o"}}}, "env": ".env"}`)
+				delete(p.flags, "python")
+			},
+			[]string{
+				"warning config: env: there is no file ", "has no key; set OPENAI_API_KEY in ", "/.env, which env names and which does not exist, or in the environment → create ",
+			},
+		},
+		"a line of .env": {
+			func(p *patient) {
+				p.write(".env", "A=1\n\nnonsense s3cret\nB=s3cret\n")
+				p.write("langgraph.json", `{"graphs": {"a": "./a.py:graph"}, "env": ".env"}`)
+			},
+			[]string{"problem config: .env:3: write NAME=value →"},
 		},
 		"Python that is too old": {
 			func(p *patient) { p.python(`{"python": "3.8.1", "packages": {}, "errors": {}}`) },
@@ -200,6 +216,34 @@ func TestExamine(t *testing.T) {
 				require.Contains(t, got, want)
 			}
 			require.LessOrEqual(t, strings.Count(got, "problem python:"), 1, "one thing mends what is wrong with it")
+			require.NotContains(t, got, "s3cret")
+		})
+	}
+}
+
+// Of programs that run no Python, no more is shown than they say in a few words: not the program that they were given, and not what never ends.
+func TestExamineWhatIsNoPython(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"/bin/ls", "/bin/cat", "/bin/true", "/bin/false", "/bin/sh", "/usr/bin/env", "yes", "echoes"} {
+		t.Run(filepath.Base(program), func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t)
+			switch program {
+			case "yes":
+				program = p.write("bin/yes", "#!/bin/sh\nwhile :; do echo yes; done\n")
+			case "echoes":
+				program = p.write("bin/echoes", "#!/bin/sh\ncat >&2\nexit 1\n")
+			}
+			if _, err := os.Stat(program); err != nil {
+				t.Skip("there is none")
+			}
+			p.flags["python"] = program
+			_, got, found := strings.Cut(p.examine(), "problem python: ")
+			require.True(t, found)
+			require.Contains(t, got, program+" does not run Python: ")
+			require.Contains(t, got, "→ name another interpreter with --python")
+			require.NotContains(t, got, "ormsgpack")
+			require.Less(t, len(got), 1000)
 		})
 	}
 }

@@ -210,7 +210,11 @@ type declaration struct {
 
 // wrong is a mistake in the file that only shows when the agent is built.
 func (d *declaration) wrong(key string, err error) error {
-	return config.Mistakes{{File: d.file, Text: fmt.Sprintf("%s.%s: %v", d.Key, key, err)}}
+	text := fmt.Sprintf("%s.%s: %v", d.Key, key, err)
+	if d.cfg.MissingEnv != "" && strings.Contains(text, "has no key") {
+		text += " in " + d.cfg.MissingEnv + ", which env names and which does not exist, or in the environment"
+	}
+	return config.Mistakes{{File: d.file, Text: text}}
 }
 
 func (d *declaration) build(id string) (*agent.Agent, error) {

@@ -1,0 +1,63 @@
+package config
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/joho/godotenv"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseEnv(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"A=1\n\n# c\nnonsense s3cret\nB=2\n": ".env:4: write NAME=value",
+		"A=1\nB=\"s3cret\nC=2\n":             ".env:2: the quote of its value has no end",
+		"A=1\nB='s3cret":                     ".env:2: the quote of its value has no end",
+		"A=\"x\ny\"\nB-C=s3cret\nD=1":        `.env:3: "-" cannot be part of a name; write NAME=value`,
+		"s3cret":                             ".env:1: write NAME=value",
+		"A=1\r\n\r\n=s3cret\r\n":             ".env:3: write NAME=value",
+	} {
+		_, m := parseEnv([]byte(text))
+		require.NotNil(t, m, text)
+		m.File = ".env"
+		require.Equal(t, want, m.String(), text)
+	}
+}
+
+// A bad line is named wherever it stands among good ones, which are read as the parser reads them.
+func TestParseEnvFindsTheLine(t *testing.T) {
+	t.Parallel()
+	good := []string{"A%d=1", "# comment = %d", "", "export B%d=\"two\nlines\nof it\"", "C%d='a # b'", "D%d: yaml", "E%d=", "  F%d = spaces # comment", "G%d=${A1}x", "H%d=\"\\\"\""}
+	bad := []string{"nonsense", "N-M=s3cret", "X=\"s3cret", "=s3cret"}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var lines []string
+		for n := range random.IntN(8) {
+			line := good[random.IntN(len(good))]
+			if strings.Contains(line, "%d") {
+				line = fmt.Sprintf(line, n)
+			}
+			lines = append(lines, line)
+		}
+		before := strings.Join(append(lines, ""), "\n")
+		want, err := godotenv.Unmarshal(before)
+		require.NoError(t, err, before)
+		got, m := parseEnv([]byte(before))
+		require.Nil(t, m)
+		require.Equal(t, want, got)
+		text := before + bad[random.IntN(len(bad))] + "\n" + strings.Join(lines, "\n")
+		if strings.Count(text, `"`)%2 == 0 && strings.Contains(text, `"s3cret`) {
+			continue // the next quote ends the value
+		}
+		_, m = parseEnv([]byte(text))
+		if m == nil && strings.Contains(text, `"s3cret`) {
+			continue
+		}
+		require.NotNil(t, m, text)
+		require.Equal(t, strings.Count(before, "\n")+1, m.Line, text)
+		require.NotContains(t, m.Text, "s3cret")
+	}
+}
