@@ -35,39 +35,50 @@ func TestServerOnSavedThreads(t *testing.T) {
 	graph := g.MustCompile()
 	dir := t.TempDir()
 	thread := id.NewThread()
-	store, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir})
-	require.NoError(t, err)
-	_, err = pregel.Invoke[State](t.Context(), graph, State{Words: []string{"hi"}}, pregel.WithThread(thread, store.Saver()))
-	require.NoError(t, err)
-	require.NoError(t, store.Close())
-
-	srv, err := understudy.New(understudy.Config{Addr: "127.0.0.1:0", Storage: understudy.Storage{Dir: dir}})
-	require.NoError(t, err)
-	require.NoError(t, srv.Register("ask", "", graph))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	call := func(method, path, body string) string {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+srv.Addr().String()+path, bytes.NewReader([]byte(body)))
+	alone := func(input any) { // a program without a server
+		store, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir})
 		require.NoError(t, err)
-		res, err := http.DefaultClient.Do(req)
+		_, err = pregel.Invoke[State](t.Context(), graph, input, pregel.WithThread(thread, store.Saver()))
 		require.NoError(t, err)
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
+		require.NoError(t, store.Close())
+	}
+	serve := func(body func(call func(method, path, body string) string)) {
+		srv, err := understudy.New(understudy.Config{Addr: "127.0.0.1:0", Storage: understudy.Storage{Dir: dir}})
 		require.NoError(t, err)
-		return fmt.Sprintf("%d %s", res.StatusCode, text)
+		require.NoError(t, srv.Register("ask", "", graph))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- srv.Run(ctx) }()
+		body(func(method, path, body string) string {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+srv.Addr().String()+path, bytes.NewReader([]byte(body)))
+			require.NoError(t, err)
+			res, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			return fmt.Sprintf("%d %s", res.StatusCode, text)
+		})
+		stop()
+		require.NoError(t, <-ended)
 	}
 	at := "/threads/" + string(thread)
-	for _, path := range []string{at, at + "/state", at + "/history"} {
-		require.Contains(t, call("GET", path, ""), "404 ")
-	}
-	require.Contains(t, call("POST", "/threads", `{"thread_id":"`+string(thread)+`","if_exists":"do_nothing","metadata":{"graph_id":"ask"}}`), "200 ")
-	for _, path := range []string{at + "/state", at + "/history"} {
-		require.Regexp(t, `^200 .*"values":\{"words":\["hi"\]\},"next":\["ask"\].*"value":"Who are you\?"`, call("GET", path, ""))
-	}
-	require.Equal(t, `200 {"name":"Ada","words":["hi","hello Ada"]}`, call("POST", at+"/runs/wait", `{"assistant_id":"ask","command":{"resume":"Ada"}}`))
-	require.Regexp(t, `"values":\{"name":"Ada","words":\["hi","hello Ada"\]\}`, call("GET", at, ""))
-	stop()
-	require.NoError(t, <-ended)
+	alone(State{Words: []string{"hi"}})
+	serve(func(call func(method, path, body string) string) {
+		for _, path := range []string{at, at + "/state", at + "/history"} {
+			require.Contains(t, call("GET", path, ""), "404 ")
+		}
+		require.Contains(t, call("POST", "/threads", `{"thread_id":"`+string(thread)+`","if_exists":"do_nothing","metadata":{"graph_id":"ask"}}`), "200 ")
+		for _, path := range []string{at + "/state", at + "/history"} {
+			require.Regexp(t, `^200 .*"values":\{"words":\["hi"\]\},"next":\["ask"\].*"value":"Who are you\?"`, call("GET", path, ""))
+		}
+		require.Equal(t, `200 {"name":"Ada","words":["hi","hello Ada"]}`, call("POST", at+"/runs/wait", `{"assistant_id":"ask","command":{"resume":"Ada"}}`))
+		require.Regexp(t, `"values":\{"name":"Ada","words":\["hi","hello Ada"\]\}`, call("GET", at, ""))
+	})
+	// And the other way round.
+	alone(State{Words: []string{"again"}})
+	serve(func(call func(method, path, body string) string) {
+		require.Regexp(t, `^200 .*"values":\{"name":"Ada","words":\["hi","hello Ada","again"\]\},"next":\["ask"\]`, call("GET", at+"/state", ""))
+		require.Equal(t, `200 {"name":"Bob","words":["hi","hello Ada","again","hello Bob"]}`, call("POST", at+"/runs/wait", `{"assistant_id":"ask","command":{"resume":"Bob"}}`))
+	})
 }
