@@ -105,6 +105,21 @@ func (s *Sum) Message() Message {
 	return m
 }
 
+// Partial returns what has been added so far, as Add of all of it does: tool calls are read as far as they have come. More may be added after.
+func (s *Sum) Partial() Message {
+	for len(s.parts) > 1 {
+		s.join()
+	}
+	if len(s.parts) == 0 {
+		return AIChunk("")
+	}
+	m := s.parts[0].m
+	if len(m.ToolCallChunks) > 0 {
+		m.readCalls()
+	}
+	return m
+}
+
 // Complete reads the tool calls of a chunk from its parts as those of a complete answer: what breaks off within its arguments is invalid.
 func (m *Message) Complete() {
 	m.ToolCalls, m.InvalidToolCalls = nil, nil

@@ -144,3 +144,36 @@ func TestArgumentsAreNotTooDeep(t *testing.T) {
 	_, err = Arguments(deep(maxArguments + 1))
 	require.ErrorContains(t, err, "nested more than")
 }
+
+// What a sum shows in between is what Add of the same chunks shows, and it does not disturb the sum.
+func TestPartialSums(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var list []Message
+		for range 1 + r.IntN(60) {
+			m := AIChunk(strings.Repeat("ä", r.IntN(4)))
+			m.ID = "m"
+			if r.IntN(2) == 0 {
+				index := r.IntN(2)
+				m = m.WithCallChunks(ToolCallChunk{Index: &index, Name: "f"[:r.IntN(2)], Args: []string{`{"a":`, `[1,`, `"b`, `"}`}[r.IntN(4)]})
+			}
+			list = append(list, m)
+		}
+		var shown, plain Sum
+		whole := list[0]
+		for i, m := range list {
+			shown.Add(m)
+			plain.Add(m)
+			if i > 0 {
+				var err error
+				whole, err = Add(whole, m)
+				require.NoError(t, err)
+			}
+			if r.IntN(3) == 0 {
+				require.Equal(t, string(whole.AppendJSON(nil)), string(shown.Partial().AppendJSON(nil)), "seed %d, chunk %d", seed, i)
+			}
+		}
+		require.Equal(t, string(plain.Message().AppendJSON(nil)), string(shown.Message().AppendJSON(nil)), "seed %d", seed)
+	}
+}

@@ -114,6 +114,7 @@ func (l *loop) guardedRun(in input) (err error) {
 // finish waits for what the run left running, and returns its error in the form that graph.Graph promises.
 func (x *exec) finish(err error) error {
 	err = x.drain(err)
+	x.messages.flush(nil)
 	var known *graph.Failure
 	switch {
 	case err == nil:

@@ -21,14 +21,15 @@ const noStream = "nostream"
 // messageStream emits the messages of a run in the stream modes messages and messages-tuple: tokens of models as they come, and
 // complete messages that nodes return, each once. It corresponds to LangGraph's StreamMessagesHandler.
 type messageStream struct {
-	mu    sync.Mutex
-	seen  map[string]bool
-	known map[string]bool            // whose metadata was shown
-	whole map[string]message.Message // accumulated chunks of a message
+	mu       sync.Mutex
+	seen     map[string]bool
+	known    map[string]bool // whose metadata was shown
+	partials map[string]*partial
+	held     map[*partial]bool // chunks have come that no event has shown
 }
 
 func newMessageStream() *messageStream {
-	return &messageStream{seen: map[string]bool{}, known: map[string]bool{}, whole: map[string]message.Message{}}
+	return &messageStream{seen: map[string]bool{}, known: map[string]bool{}, partials: map[string]*partial{}, held: map[*partial]bool{}}
 }
 
 // showsMessages reports whether messages of the task are streamed.
@@ -94,6 +95,7 @@ func (m *messageStream) end(tc *taskContext, writes []write) {
 	if m == nil || !tc.showsMessages() || tc.t.hidden() {
 		return
 	}
+	m.flush(tc)
 	for _, w := range writes {
 		if i, ok := tc.l.g.chanIndex[w.channel]; !ok || !tc.l.g.chans[i].shown {
 			continue
@@ -131,23 +133,15 @@ func (m *messageStream) emit(tc *taskContext, metadata []byte, msg message.Messa
 		x.out.push(x.ctx, graph.Event{Name: "messages/metadata", Data: append(append(b, metadata...), "}}"...)})
 	}
 	if !msg.IsChunk() {
-		delete(m.whole, msg.ID)
+		if p := m.partials[msg.ID]; p != nil { // the whole message replaces it
+			m.release(p)
+			delete(m.partials, msg.ID)
+		}
 		b := append(msg.AppendJSON([]byte{'['}), ']')
 		x.out.push(x.ctx, graph.Event{Name: "messages/complete", Data: b})
 		return msg
 	}
-	whole, ok := m.whole[msg.ID]
-	if !ok {
-		whole = msg
-	} else if sum, err := message.Add(whole, msg); err == nil {
-		whole = sum
-	}
-	if whole.Last && len(whole.ToolCallChunks) > 0 {
-		whole.Complete() // as in the message that the node returns
-	}
-	m.whole[msg.ID] = whole
-	b := append(whole.Whole().AppendJSON([]byte{'['}), ']')
-	x.out.push(x.ctx, graph.Event{Name: "messages/partial", Data: b})
+	m.chunk(tc, msg)
 	return msg
 }
 
@@ -305,6 +299,7 @@ func (c *ModelCall) End(msg message.Message) message.Message {
 	c.tell("on_chat_model_end", "output", msg)
 	c.count(msg)
 	if c.shown && !c.tc.closed.Load() {
+		c.tc.l.x.messages.flush(c.tc)
 		c.tc.l.x.messages.emit(c.tc, c.metadata, msg, true)
 	}
 	return msg
@@ -328,4 +323,9 @@ func (c *ModelCall) count(msg message.Message) {
 }
 
 // Fail ends a call that returned no message.
-func (c *ModelCall) Fail() { c.shown = false }
+func (c *ModelCall) Fail() {
+	if c.shown {
+		c.tc.l.x.messages.flush(c.tc)
+	}
+	c.shown = false
+}

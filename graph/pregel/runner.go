@@ -409,6 +409,9 @@ func (l *loop) guarded(ctx context.Context, tc *taskContext) (err error) {
 		if r := recover(); r != nil {
 			err = &panicked{value: r, stack: debug.Stack(), node: tc.t.name}
 		}
+		if err != nil {
+			l.x.messages.flush(tc)
+		}
 	}()
 	t := tc.t
 	if t.call != nil {
