@@ -52,6 +52,9 @@ type call struct {
 	// tasks are those of the last root checkpoint that is known, as Checkpoint.Tasks; wrote has the IDs of those that have ended.
 	tasks []byte
 	wrote []string
+	// steps are the nodes that are being executed, of runs that report them, and step the last one that began; "": none is reported.
+	steps []string
+	step  string
 }
 
 // queued is an ask that waits for its turn. The worker limits their number: it waits after sending much that is not saved.

@@ -78,11 +78,28 @@ func wrote(writes []checkpointer.Write) (tasks []string) {
 	return tasks
 }
 
-// at returns where the run was according to the last saves: "in or after node a"; "" when nothing is known. A process that ends takes along what it
-// has not sent yet, so that later nodes may have begun.
+// node notes that a node is called, or has ended.
+func (c *call) node(name string, began bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if began {
+		c.steps, c.step = append(c.steps, name), name
+	} else if i := slices.Index(c.steps, name); i >= 0 {
+		c.steps = slices.Delete(c.steps, i, i+1)
+	}
+}
+
+// at returns where the run was: "in node a" if the run reports its nodes, or "in or after node a" according to the last saves; "" when nothing is
+// known. A process that ends takes along what it has not sent yet, so that after the saves later nodes may have begun.
 func (c *call) at() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.steps) > 0 {
+		return nodes("in", c.steps)
+	}
+	if c.step != "" {
+		return nodes("after", []string{c.step})
+	}
 	var running, ended []string
 	for _, t := range gjson.ParseBytes(c.tasks).Array() {
 		switch name := t.Get("name").Str; {
@@ -93,23 +110,26 @@ func (c *call) at() string {
 			running = append(running, name)
 		}
 	}
-	for _, known := range []struct {
-		word  string
-		nodes []string
-	}{{"in or after", running}, {"after", ended}} {
-		nodes := known.nodes
-		slices.Sort(nodes)
-		nodes = slices.Compact(nodes)
-		switch more := len(nodes) - maxNodes; {
-		case len(nodes) == 1:
-			return known.word + " node " + nodes[0]
-		case more > 0:
-			return fmt.Sprintf("%s nodes %s and %d more", known.word, strings.Join(nodes[:maxNodes], ", "), more)
-		case len(nodes) > 1:
-			return known.word + " nodes " + strings.Join(nodes, ", ")
-		}
+	if len(running) > 0 {
+		return nodes("in or after", running)
 	}
-	return ""
+	return nodes("after", ended)
+}
+
+// nodes returns a word with names of nodes; "" without any.
+func nodes(word string, names []string) string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	switch more := len(names) - maxNodes; {
+	case len(names) == 0:
+		return ""
+	case len(names) == 1:
+		return word + " node " + names[0]
+	case more > 0:
+		return fmt.Sprintf("%s nodes %s and %d more", word, strings.Join(names[:maxNodes], ", "), more)
+	}
+	return word + " nodes " + strings.Join(names, ", ")
 }
 
 // maxNodes is how many nodes an error names.

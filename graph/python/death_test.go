@@ -69,4 +69,22 @@ func TestNodesOfADeath(t *testing.T) {
 		c.begins([]byte(tt.tasks), wrote(tt.writes))
 		require.Equal(t, tt.want, c.at(), tt.tasks)
 	}
+	c := &call{}
+	c.begins([]byte(four), nil)
+	for _, step := range []struct {
+		name  string
+		began bool
+		want  string
+	}{
+		{"x", true, "in node x"},
+		{"y", true, "in nodes x, y"},
+		{"y", true, "in nodes x, y"},
+		{"y", false, "in nodes x, y"},
+		{"y", false, "in node x"},
+		{"z", false, "in node x"},
+		{"x", false, "after node y"},
+	} {
+		c.node(step.name, step.began)
+		require.Equal(t, step.want, c.at())
+	}
 }

@@ -66,6 +66,7 @@ func (nothing) pong(uint64)                    {}
 func (nothing) loading(string)                 {}
 func (nothing) loaded(string, *graph.Failure)  {}
 func (nothing) called(uint64, graph.ModelCall) {}
+func (nothing) node(uint64, string, bool)      {}
 
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 3, 0x92, 6, 1})

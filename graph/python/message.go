@@ -42,6 +42,7 @@ const (
 	fromLoading = 7
 	fromCalled  = 8
 	fromLoaded  = 9
+	fromNode    = 10
 
 	toRun    = 1
 	toCancel = 2
@@ -103,6 +104,7 @@ type receiver interface {
 	loading(graph string)
 	loaded(name string, why *graph.Failure)
 	called(call uint64, c graph.ModelCall)
+	node(call uint64, name string, began bool)
 }
 
 var errBadMessage = errors.New("malformed message from a worker")
@@ -163,6 +165,11 @@ func decode(body []byte, r receiver) error {
 			call, m := d.uint(), d.modelCall()
 			if d.err == nil {
 				r.called(call, m)
+			}
+		case kind == fromNode && n == 4:
+			call, name, began := d.uint(), d.str(), d.bool()
+			if d.err == nil {
+				r.node(call, name, began)
 			}
 		case kind == fromHello && n == 4:
 			m := hello{langgraph: d.str(), python: d.str(), problems: map[string]*graph.Failure{}}
@@ -308,7 +315,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)
 	b = msgp.AppendUint64(b, call)
-	b = msgp.AppendMapHeader(b, 21)
+	b = msgp.AppendMapHeader(b, 22)
 	b = appendCommon(b, name, inv.Config, inv.At)
 	b = msgp.AppendString(b, "run")
 	b = msgp.AppendString(b, string(inv.Run))
@@ -336,6 +343,8 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendBool(b, inv.Saver != nil && !inv.Temporary)
 	b = msgp.AppendString(b, "calls")
 	b = msgp.AppendBool(b, inv.Called != nil)
+	b = msgp.AppendString(b, "steps")
+	b = msgp.AppendBool(b, inv.Isolated) // its worker has died before: the next death should name the node
 	b = msgp.AppendString(b, "attempt")
 	return msgp.AppendInt(b, inv.Attempt)
 }

@@ -92,16 +92,15 @@ func TestIsolated(t *testing.T) {
 	if _, err := collect(t, p.Graph("dying"), inv); !errors.Is(err, graph.ErrWorkerDied) {
 		t.Errorf("got %v", err)
 	}
-	// The node is known when its checkpoint was saved before, and from the checkpoint of a run that resumes.
-	m := newMemory()
-	first := invocation(m, `{}`, "updates")
-	first.Isolated, first.Durability = true, "sync"
-	again := first
-	again.Input, again.Durability = nil, ""
-	for _, inv := range []graph.Invocation{first, again} {
+	// Of a run whose worker has died before, the node is known, also without checkpoints. Else it is when its checkpoint was saved before.
+	isolated := invocation(nil, `{}`, "updates")
+	isolated.Isolated, isolated.Saver = true, nil
+	saved := invocation(newMemory(), `{}`, "updates")
+	saved.Durability = "sync"
+	for want, inv := range map[string]graph.Invocation{"in node die": isolated, "in or after node die": saved} {
 		_, err := collect(t, p.Graph("dying"), inv)
 		var d *graph.Death
-		if !errors.As(err, &d) || d.At != "in or after node die" || d.Cause != "it left with exit code 7" {
+		if !errors.As(err, &d) || d.At != want || d.Cause != "it left with exit code 7" {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -467,6 +467,12 @@ func (w *worker) called(call uint64, m graph.ModelCall) {
 	}
 }
 
+func (w *worker) node(call uint64, name string, began bool) {
+	if c := w.call(call); c != nil {
+		c.node(name, began)
+	}
+}
+
 func (w *worker) done(m done) {
 	c := w.call(m.call)
 	if c == nil {

@@ -8,10 +8,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"understudy/internal/sockerr"
 )
 
 // Source says where a model is configured, for errors: a reader has to know what to change.
@@ -107,7 +108,7 @@ func (s Source) unanswered(err error) string {
 		return "check the proxy in HTTPS_PROXY and HTTP_PROXY, or exclude the host with NO_PROXY"
 	case errors.As(err, &dns):
 		return "check the host in " + address + ", and the name servers of this machine"
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, sockerr.Refused):
 		if strings.HasPrefix(s.Name, "ollama:") {
 			return "start Ollama with `ollama serve`, or check " + address
 		}

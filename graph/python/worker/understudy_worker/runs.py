@@ -19,9 +19,10 @@ from .context import Current, current
 from .describe import Describer, tasks_json
 from .graphs import Registry, attach, context_keys
 from .saver import Saver
+from .steps import Steps
 from .store import Store
 from .streams import Shaper
-from .wire import ASK, CALLED, DONE, EVENT, FrameTooLarge, Wire
+from .wire import ASK, CALLED, DONE, EVENT, NODE, FrameTooLarge, Wire
 
 log = logging.getLogger(__name__)
 
@@ -240,8 +241,13 @@ class Runner:
                     saver.head = (f["thread"], f["ns"], f["checkpoint"], f["head"][0])
             context = _known_context(graph, context, conf, f["context_keys"])
 
+            handlers: list[Any] = []
             if f["calls"]:
-                config["callbacks"] = [Calls(self._loop, lambda call: self._wire.send([CALLED, number, *call]))]
+                handlers.append(Calls(self._loop, lambda call: self._wire.send([CALLED, number, *call])))
+            if f["steps"]:
+                handlers.append(Steps(self._loop, lambda name, began: self._at_once([NODE, number, name, began])))
+            if handlers:
+                config["callbacks"] = handlers
             wanted = set(f["modes"])
             hold = saves and durability != "exit"
             events = "events" in wanted
@@ -276,6 +282,10 @@ class Runner:
                 shaper.flush()
             if lost:
                 raise lost[0]
+
+    def _at_once(self, message: list) -> None:
+        self._wire.send(message)
+        self._wire.flush()
 
     async def _items(self, number: int, stream: Any, subgraphs: bool, shaper: Shaper, line: Line) -> None:
         paused, wire, item = self._paused, self._wire, shaper.item
