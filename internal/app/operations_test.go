@@ -325,3 +325,38 @@ func TestMetricsAreDocumented(t *testing.T) {
 	require.Contains(t, string(text), "process_resident_memory_bytes")
 	require.Contains(t, string(text), "lg_api_num_pending_runs 0\n")
 }
+
+// asks is a graph that ends at an interrupt, after it has streamed what the run asks for; one with the input {"answer": …} does not.
+type asks struct{ graph.Graph }
+
+func (asks) Stream(_ context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
+	return func(yield func(graph.Event, error) bool) {
+		if !yield(graph.Event{Name: "values", Data: json.RawMessage(`{"text":"about __interrupt__"}`)}, nil) || strings.Contains(string(inv.Input), "answer") {
+			return
+		}
+		for _, mode := range []string{"updates", "values"} {
+			if !yield(graph.Event{Name: mode, Data: json.RawMessage(`{"__interrupt__":[{"value":"go on?","id":"1"}]}`)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// The log says of runs without a thread too that they ended at an interrupt.
+func TestLogOfInterruptedRuns(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/runs/wait", "/runs/stream", "/runs"} {
+		for input, want := range map[string]string{"{}": "interrupted", `{"answer":1}`: "success"} {
+			var log lines
+			address := operate(t, asks{}, Config{Log: slog.New(slog.NewJSONHandler(&log, nil))}, nil)
+			res, err := http.Post(address+path, "application/json", strings.NewReader(`{"assistant_id":"g","input":`+input+`}`))
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, res.Body)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, 200, res.StatusCode, path)
+			require.Eventually(t, func() bool { return strings.Contains(log.String(), `"msg":"run ended"`) }, time.Minute, 10*time.Millisecond)
+			require.Contains(t, log.String(), `"outcome":"`+want+`"`, "%s %s", path, input)
+		}
+	}
+}

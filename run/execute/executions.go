@@ -20,7 +20,7 @@ import (
 type Execution struct {
 	*stream.Attempt
 	calls  *completion.Calls       // model calls that are not stored yet; nil: they are not counted
-	waits  bool                    // the run ended at an interrupt, which waits for an answer. Set by finish
+	waits  bool                    // the run ended at an interrupt, which waits for an answer. Set by finish, or without a thread by its records
 	said   *partial.Tokens         // what it streams of answers; nil: not kept
 	Cancel context.CancelCauseFunc // stops it; the cause is one of those below
 	done   chan struct{}           // closed after everything about the run was committed and published

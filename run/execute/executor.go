@@ -3,6 +3,7 @@
 package execute
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidwall/gjson"
 	"go.opentelemetry.io/otel/trace"
 
 	"understudy/bridge"
@@ -221,6 +223,9 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 				continue
 			}
 		}
+		if r.Kwargs.Temporary && interrupts(&ev) {
+			ex.waits = true // it has no checkpoint that finish could find them in
+		}
 		kind := bridge.Data
 		name := ev.Name
 		if len(name) >= 8 && name[:8] == "messages" && name != "messages/complete" && name != "messages/metadata" {
@@ -248,6 +253,13 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 		return x.outcomeOf(ctx, context.Cause(ctx))
 	}
 	return outcome{kind: succeeded}
+}
+
+// interrupts reports whether an event shows interrupts of the root graph.
+func interrupts(ev *graph.Event) bool {
+	const key = "__interrupt__"
+	return ev.NS == "" && (ev.Name == "values" || ev.Name == "updates") && bytes.Contains(ev.Data, []byte(`"`+key+`"`)) &&
+		len(gjson.GetBytes(ev.Data, key).Array()) > 0
 }
 
 func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
