@@ -199,7 +199,8 @@ VERSION ?= $(shell git describe --tags 2>/dev/null)
 wheel: ## a Python wheel with the program inside, for `pip install`; GOOS and GOARCH choose another system
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
 	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags "-s -w -X main.release=$(VERSION)" -o "$$dir/understudy" ./cmd/understudy; \
-	$(PYTHON) deploy/wheel/build "$$dir/understudy" "$$($(GO) env GOOS)" "$$($(GO) env GOARCH)" "$(or $(VERSION),$(shell git rev-parse --short HEAD))" "$(DIST)"
+	$(PYTHON) deploy/wheel/build "$$dir/understudy" "$$($(GO) env GOOS)" "$$($(GO) env GOARCH)" "$(or $(VERSION),$(shell git rev-parse --short HEAD))" "$(DIST)" >"$$dir/wheel"; \
+	wheel=$$(cat "$$dir/wheel"); echo "$$wheel"; echo "install it into the environment of your graphs: .venv/bin/python -m pip install $$wheel"
 
 # Images need docker buildx, SBOMs syft: without them they are left out here. The owner is that of the module's path.
 .PHONY: release-snapshot
@@ -212,10 +213,14 @@ release-snapshot: ## what a release consists of, for all systems, in dist/: arch
 .PHONY: module
 module: ## PATH=github.com/you/understudy: give the module another path, wherever it is written
 	@[ -n "$(MODULE)" ] || { echo "make module PATH=github.com/you/understudy" >&2; exit 2; }
-	@export OLD=$$($(GO) list -m) NEW='$(MODULE)'; $(GO) mod edit -module "$$NEW"; \
-	git ls-files -zco --exclude-standard -- '*.go' '*.tmpl' '*.md' '*/go.mod' .golangci.yml | xargs -0 perl -pi -e \
-		's{^(\s*(?:import )?(?:[\w.]+ )?")\Q$$ENV{OLD}\E((?:/[^"]*)?"\s*)$$}{$$1$$ENV{NEW}$$2}; s{^(module |\s+module-path: |.*prefix\(|The module is `)\Q$$ENV{OLD}\E(?=[/`)\s])}{$$1$$ENV{NEW}}'; \
-	gofmt -w $$(git ls-files -co --exclude-standard '*.go')
+	@export OLD=$$($(GO) list -m) NEW='$(MODULE)'; [ "$$OLD" != "$$NEW" ] || { echo "the module is $$NEW already"; exit 0; }; \
+	$(GO) mod edit -module "$$NEW"; \
+	changed=$$(git ls-files -zco --exclude-standard -- '*.go' '*.tmpl' '*.md' '*/go.mod' .golangci.yml | xargs -0 perl -pi -e \
+		's{^(\s*(?:import )?(?:[\w.]+ )?")\Q$$ENV{OLD}\E((?:/[^"]*)?"\s*)$$}{$$1$$ENV{NEW}$$2} and $$changed = 1; s{^(module |\s+module-path: |.*prefix\(|The module is `)\Q$$ENV{OLD}\E(?=[/`)\s])}{$$1$$ENV{NEW}} and $$changed = 1; print STDOUT "$$ARGV\n" if $$changed && !$$seen{$$ARGV}++; $$changed = 0'); \
+	gofmt -w $$(git ls-files -co --exclude-standard '*.go'); \
+	echo "the module was $$OLD and is $$NEW: changed go.mod and $$(echo "$$changed" | grep -c '\.go$$') Go files, and"; \
+	echo "$$changed" | grep -v '\.go$$' | sed 's/^/  /'; \
+	echo "next: go build ./... && git diff, then commit"
 
 .PHONY: clean
 clean: ## remove what was built here (the shared cache stays)

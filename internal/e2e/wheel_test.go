@@ -19,10 +19,11 @@ func TestWheel(t *testing.T) {
 		require.NoError(t, err, "%s %v\n%s", name, args, out)
 		return string(out)
 	}
-	do("make", "-C", "../..", "wheel", "VERSION=v1.2.3", "DIST="+dir)
+	said := do("make", "-C", "../..", "wheel", "VERSION=v1.2.3", "DIST="+dir)
 	wheels, err := filepath.Glob(filepath.Join(dir, "understudy_server-1.2.3-py3-none-manylinux*.whl"))
 	require.NoError(t, err)
 	require.Len(t, wheels, 1)
+	require.Contains(t, said, "python -m pip install "+wheels[0]+"\n")
 	venv := filepath.Join(dir, "venv")
 	own := filepath.Join(venv, "bin", "python")
 	do(interpreter, "-m", "venv", venv)

@@ -41,7 +41,14 @@ func TestModulePath(t *testing.T) {
 	in("git", "init", "-q")
 	in("git", "add", "-A")
 	const moved = "github.com/acme/understudy"
-	in("make", "module", "PATH="+moved)
+	said := in("make", "module", "PATH="+moved)
+	require.Regexp(t, `^the module was `+module+` and is `+moved+`: changed go\.mod and \d{3,} Go files, and\n(  \S+\n)*  docs/embedding\.md\n`, said)
+	for file := range strings.SplitSeq(strings.TrimSpace(in("git", "diff", "--name-only")), "\n") {
+		if !strings.HasSuffix(file, ".go") {
+			require.Contains(t, said, file)
+		}
+	}
+	require.Equal(t, "the module is "+moved+" already\n", in("make", "module", "PATH="+moved))
 	packages := in("go", "list", "-deps", "-test", "-f", "{{.ImportPath}}", "./...") // tests too; it fails on imports that are not there
 	require.Contains(t, packages, moved+"/graph\n")
 	in("go", "build", "-o", "understudy", "./cmd/understudy")
