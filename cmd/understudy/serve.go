@@ -72,8 +72,8 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		if cfg.Mode == config.Dev {
 			fmt.Fprint(stdout, loadingGraphs(cfg.Graphs))
 			if srv, ok := srv.(*app.Server); ok {
-				list.whole = func(first string) {
-					watching.Go(func() { tryNext(watch, stdout, url+cfg.HTTP.MountPrefix, first, srv.InputSchema) })
+				list.whole = func(graphs []string) {
+					watching.Go(func() { tryNext(watch, stdout, url+cfg.HTTP.MountPrefix, graphs, srv.InputSchema) })
 				}
 			}
 		}
@@ -164,7 +164,7 @@ type lister struct {
 	r     *reloader
 	log   *slog.Logger
 	out   io.Writer
-	whole func(first string) // called once all were reported, with the first of the file that works; nil: not. Set before Run
+	whole func(graphs []string) // called once all were reported, with those that work in the order of the file; nil: not. Set before Run
 
 	mu    sync.Mutex // guards all below
 	works map[string]bool
@@ -214,12 +214,15 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 	if len(l.works) < len(cfg.Graphs) || l.whole == nil {
 		return
 	}
+	var works []string
 	for _, g := range cfg.Graphs {
 		if l.works[g.ID] {
-			l.whole(g.ID)
-			l.whole = nil // else a graph may work later
-			break
+			works = append(works, g.ID)
 		}
+	}
+	if len(works) > 0 {
+		l.whole(works)
+		l.whole = nil // else a graph may work later
 	}
 }
 

@@ -27,24 +27,38 @@ func loadingGraphs(graphs []config.Graph) string {
 // describeWithin bounds the wait for the schema of a graph.
 const describeWithin = 10 * time.Second
 
-// tryNext writes what a developer may type after the start: calls of a graph with an input of its own schema.
-func tryNext(ctx context.Context, out io.Writer, url, graph string, inputSchema func(context.Context, string) (json.RawMessage, error)) {
+// tryNext writes what a developer may type after the start: calls of the first graph with an input of its own schema, and the first graph that can be
+// talked to.
+func tryNext(ctx context.Context, out io.Writer, url string, graphs []string, inputSchema func(context.Context, string) (json.RawMessage, error)) {
 	ctx, cancel := context.WithTimeout(ctx, describeWithin)
 	defer cancel()
-	schema, err := inputSchema(ctx, graph)
-	if err != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) && ctx.Err() != nil {
-		return // the server ends
+	inputs, talks := make([]string, 0, len(graphs)), 0
+	for i, graph := range graphs {
+		schema, err := inputSchema(ctx, graph)
+		if err != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) && ctx.Err() != nil {
+			return // the server ends
+		}
+		if err != nil {
+			schema = nil
+		}
+		inputs = append(inputs, shellQuoted(string(sampleInput(schema))))
+		if takesMessages(schema) {
+			talks = i
+			break
+		}
 	}
-	if err != nil {
-		schema = nil
+	fmt.Fprintf(out, "\nTalk to it:        understudy chat %s --url %s\n", graphs[talks], url)
+	streams := []int{0}
+	if talks > 0 {
+		streams = append(streams, talks)
 	}
-	input := shellQuoted(string(sampleInput(schema)))
-	fmt.Fprintf(out, `
-Talk to it:        understudy chat %[2]s --url %[1]s
-Stream a run:
+	for _, i := range streams {
+		fmt.Fprintf(out, `Stream a run:
   curl -N %[1]s/runs/stream -H 'content-type: application/json' -d '{"assistant_id": "%[2]s",
     "input": %[3]s, "stream_mode": ["updates"]}'
-On a thread that remembers:
+`, url, graphs[i], inputs[i])
+	}
+	fmt.Fprintf(out, `On a thread that remembers:
   THREAD=$(curl -s -X POST %[1]s/threads -H 'content-type: application/json' -d '{}' | grep -o '"thread_id":"[^"]*"' | cut -d'"' -f4)
   curl %[1]s/threads/$THREAD/runs/wait -H 'content-type: application/json' -d '{"assistant_id": "%[2]s",
     "input": %[3]s}'
@@ -52,7 +66,7 @@ Python:  from langgraph_sdk import get_client; client = get_client(url="%[1]s")
 JS:      const client = new Client({ apiUrl: "%[1]s" })
 Docs:    %[1]s/docs
 
-`, url, graph, input)
+`, url, graphs[talks], inputs[talks])
 }
 
 // shellQuoted returns text for the inside of single quotes of a shell.
