@@ -415,7 +415,7 @@ def digest(out: str) -> str:
 
 
 @pytest.mark.parametrize("source, word", [
-    ("postgres://nobody@127.0.0.1:1/x", "cannot be reached"),
+    ("postgres://nobody@127.0.0.1:1/x", "nothing listens there"),
     ("http://127.0.0.1:1", "cannot be reached"),
     ("postgres://[", "cannot be parsed"),
     ("ftp://x", "is none of"),

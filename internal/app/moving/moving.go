@@ -1,6 +1,7 @@
 package moving
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ type Export struct {
 // Place is the source without passwords, for messages.
 func (o Import) Place() string {
 	if isPostgres(o.From) {
-		return (&config.Config{DatabaseURL: o.From}).DatabasePlace()
+		return cmp.Or((&config.Config{DatabaseURL: o.From}).DatabasePlace(), "a database")
 	}
 	if u, err := url.Parse(o.From); err == nil && isURL(o.From) {
 		return u.Redacted()

@@ -115,7 +115,7 @@ func TestImportNamesTheGraph(t *testing.T) {
 func TestPlaceHasNoPassword(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{
-		"postgres://me:s3cret@h:1/d": "d on h:1", "host=h port=1 dbname=d password=s3cret": "d on h:1", "http://me:s3cret@h/x": "http://me:xxxxx@h/x", "file.sqlite": "file.sqlite",
+		"postgres://me:s3cret@h:1/d": "d on h:1", "host=h port=1 dbname=d password=s3cret": "d on h:1", "http://me:s3cret@h/x": "http://me:xxxxx@h/x", "file.sqlite": "file.sqlite", "postgres://me:s3cret@[": "a database",
 	} {
 		require.Equal(t, want, Import{From: from}.Place())
 	}
