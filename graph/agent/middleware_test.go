@@ -343,8 +343,10 @@ func TestToolCallLimit(t *testing.T) {
 
 func TestTitle(t *testing.T) {
 	t.Parallel()
+	var log strings.Builder
 	titled := func(script string) *world {
-		return setup(t, agent.Options{Middleware: []agent.Middleware{must(agent.Title(agent.TitleOptions{Model: model(t, script), MaxLen: 20}))}})
+		o := agent.TitleOptions{Model: model(t, script), MaxLen: 20, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		return setup(t, agent.Options{Middleware: []agent.Middleware{must(agent.Title(o))}})
 	}
 	w := titled(`[{"when": "(?s)User: say 1\nAssistant: w0", "content": "\"Counting\nto one\""}]`)
 	events, err := w.stream(w.invocation(says("say 1"), "values", "messages-tuple"))
@@ -354,7 +356,9 @@ func TestTitle(t *testing.T) {
 		require.NotContains(t, string(e.Data), `"langgraph_node":"TitleMiddleware.after_agent"`, "nobody sees its tokens")
 	}
 	require.Equal(t, "Counting to one", w.ask("say 2").Get("title").Str, "it stays")
+	require.Empty(t, log.String())
 	require.Equal(t, "What is this all ab…", titled(`[{"error": "down"}]`).ask("What is this all about, please?").Get("title").Str)
+	require.Regexp(t, `level=WARN msg="no title written; .*" error=down\n$`, log.String())
 	_, err = agent.Title(agent.TitleOptions{})
 	require.ErrorContains(t, err, "Model is required")
 	_, err = agent.Title(agent.TitleOptions{Model: model(t, `[{}]`), Prompt: "x"})
