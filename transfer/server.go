@@ -143,7 +143,11 @@ func (s *Server) ask(ctx context.Context, method, path string, body any) ([]byte
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := s.http.Do(r)
 	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, s.Name()+" cannot be reached; is it running, and is the address right?", err)
+		var at *url.Error // which repeats the address
+		if errors.As(err, &at) && ctx.Err() == nil {
+			err = at.Err
+		}
+		return nil, fault.Newf(fault.Unavailable, "%s cannot be reached: %v; see that it runs, and that the address is right", s.Name(), err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))

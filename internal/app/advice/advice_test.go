@@ -47,8 +47,9 @@ func TestFolder(t *testing.T) {
 	}{
 		"a file":         {file, &fs.PathError{Op: "mkdir", Path: file, Err: syscall.ENOTDIR}, "--data: " + file + " is not a folder", "name another folder with --data"},
 		"below a file":   {filepath.Join(file, "x", "y"), &fs.PathError{Op: "mkdir", Path: file, Err: syscall.ENOTDIR}, "--data: " + file + " is not a folder", "another folder"},
-		"no right":       {data, at(syscall.EACCES), "may not write to " + dir + " (mkdir " + filepath.Dir(data) + ": permission denied)", fmt.Sprintf("chown -R %d %s", os.Getuid(), dir)},
-		"not the owner":  {data, at(syscall.EPERM), "may not write to " + dir, "chown"},
+		"no right":       {data, at(syscall.EACCES), "may not write to " + dir + " (mkdir " + filepath.Dir(data) + ": permission denied)", fmt.Sprintf("make the folder for that user (install -d -m 700 -o %d %s)", os.Getuid(), data)},
+		"no right to it": {dir, &fs.PathError{Op: "open", Path: filepath.Join(dir, "understudy.lock"), Err: syscall.EACCES}, "may not write to " + dir, fmt.Sprintf("chown -R %d %s", os.Getuid(), dir)},
+		"not the owner":  {data, at(syscall.EPERM), "may not write to " + dir, "install -d"},
 		"read-only":      {data, at(syscall.EROFS), dir + " is on a file system that is mounted read-only", "mount it for writing"},
 		"read-only file": {data, sqlite.ResultReadOnly.ToError(), "mounted read-only", "mount it for writing"},
 		"full":           {data, at(syscall.ENOSPC), "the disk of " + dir + " is full", "free disk space"},

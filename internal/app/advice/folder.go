@@ -39,7 +39,11 @@ func Folder(setting, dir string, err error) *Problem {
 		return problem("delete files of that user, or "+another, "the disk quota of user %d on %s is used up", os.Getuid(), at)
 	case errors.Is(err, fs.ErrPermission):
 		user := strconv.Itoa(os.Getuid())
-		return problem(fmt.Sprintf("make that user its owner (chown -R %s %s), or %s", user, at, another), "user %s may not write to %s (%s)", user, at, line(reason(err)))
+		mend := fmt.Sprintf("make that user its owner (chown -R %s %s)", user, at)
+		if at != filepath.Clean(dir) { // a folder of others
+			mend = fmt.Sprintf("make the folder for that user (install -d -m 700 -o %s %s)", user, dir)
+		}
+		return problem(mend+", or "+another, "user %s may not write to %s (%s)", user, at, line(reason(err)))
 	case errors.Is(err, fs.ErrNotExist):
 		return problem(another, "no folder can be made in %s (%s)", at, line(reason(err)))
 	}

@@ -64,7 +64,7 @@ func TestServersSayWhatDoctorSays(t *testing.T) {
 		closed := filepath.Join(p.dir, "closed")
 		require.NoError(t, os.Mkdir(closed, 0o500))
 		p.flags["data"] = filepath.Join(closed, "data")
-		require.Contains(t, p.examine(), "chown")
+		require.Contains(t, p.examine(), "install -d")
 	})
 	t.Run("locked", func(t *testing.T) {
 		t.Parallel()
