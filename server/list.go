@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/compat"
+	"understudy/internal/compress"
 	"understudy/internal/fault"
 	"understudy/thread"
 )
@@ -28,11 +29,13 @@ type list struct {
 	// before and after surround the list when it is part of an object.
 	before, after string
 
-	ctx    context.Context // of the request: user and choices
-	pieces [][]byte        // created before the answer began, each after a chunkHead
-	reads  *reads          // nil until the answer is known to be long, unless room
-	taken  int64           // of reads
-	some   bool            // at least one element exists
+	ctx     context.Context   // of the request: user and choices
+	encoder *compress.Encoder // nil: it is sent as it is
+	packed  []byte            // buffer of the encoder
+	pieces  [][]byte          // created before the answer began, each after a chunkHead
+	reads   *reads            // nil until the answer is known to be long, unless room
+	taken   int64             // of reads
+	some    bool              // at least one element exists
 }
 
 const (
@@ -63,6 +66,7 @@ func (s *Server) sendList(c *fiber.Ctx, l *list) error {
 		return sendJSON(c, slices.Concat(l.pieces...))
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	l.encoder = s.encoder(c)
 	l.ctx = context.WithoutCancel(ctx)
 	return s.answer(c, &open{list: l})
 }
@@ -115,6 +119,9 @@ func (l *list) done() {
 	}
 	if l.taken > 0 {
 		l.release(l.taken)
+	}
+	if l.encoder != nil {
+		l.encoder.Release()
 	}
 }
 
@@ -174,7 +181,7 @@ func (o *open) sendList(ctx context.Context) error {
 	l := o.list
 	for i, piece := range l.pieces {
 		l.pieces[i], o.buf = nil, piece
-		if err := o.writeChunk(); err != nil {
+		if err := o.writePiece(false); err != nil {
 			return err
 		}
 		o.buf = nil
@@ -193,11 +200,25 @@ func (o *open) sendList(ctx context.Context) error {
 			l.reads.Hold(more)
 			l.taken += more
 		}
-		if err := errors.Join(o.writeChunk(), failed); err != nil {
+		if err := errors.Join(o.writePiece(over), failed); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writePiece sends the piece in the buffer, which begins with a chunkHead.
+func (o *open) writePiece(last bool) error {
+	l := o.list
+	if l.encoder == nil {
+		return o.writeChunk()
+	}
+	piece := o.buf
+	l.packed = l.encoder.Append(append(l.packed[:0], chunkHead...), piece[len(chunkHead):], last)
+	o.buf = l.packed
+	err := o.writeChunk()
+	l.packed, o.buf = o.buf, piece
+	return err
 }
 
 // makeRoom prepares the buffer for the next piece. While others wait for memory, it waits behind them, and holds none.

@@ -74,6 +74,7 @@ func (s *Server) enter(c *fiber.Ctx) error {
 		s.finish(c)
 	}
 	if !r.streamed {
+		s.compress(c)
 		s.done(r, c.Response().StatusCode(), "")
 	}
 	return nil

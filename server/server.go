@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/id"
+	"understudy/internal/compress"
 	"understudy/internal/logctx"
 	"understudy/internal/room"
 	"understudy/internal/site"
@@ -23,15 +24,16 @@ var ErrShutdown = errors.New("the server shuts down")
 
 // Server serves the API. Create it with New and call Serve once.
 type Server struct {
-	opts    Options
-	log     *slog.Logger
-	app     *fiber.App
-	metrics *metrics
-	bodies  budget
-	slots   budget // of open streams
-	reads   budget // memory of long answers
-	openapi []byte
-	pages   func() (site.Site, error) // of the documentation
+	opts     Options
+	log      *slog.Logger
+	app      *fiber.App
+	metrics  *metrics
+	bodies   budget
+	slots    budget // of open streams
+	reads    budget // memory of long answers
+	encoders *compress.Pool
+	openapi  []byte
+	pages    func() (site.Site, error) // of the documentation
 
 	// Requests continue after streams have ended. These two contexts have the lifetime of the server.
 	streaming  context.Context
@@ -62,6 +64,7 @@ func New(o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{opts: o, log: o.Logger, opened: map[*open]struct{}{}}
 	s.metrics = newMetrics(o.Registry, &s.bodies, &s.reads)
+	s.encoders = compress.NewPool(encodersAtOnce)
 	s.bodies.limit, s.reads.limit, s.slots.limit = o.MaxBodies, o.MaxReads, int64(o.MaxStreams)
 	s.streaming, s.endStreams = context.WithCancelCause(context.Background())
 	s.requests, s.endRequest = context.WithCancelCause(context.Background())
