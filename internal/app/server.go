@@ -28,6 +28,7 @@ import (
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
 	"understudy/internal/logctx"
+	"understudy/internal/room"
 	"understudy/run/service"
 	"understudy/server"
 	"understudy/store"
@@ -178,6 +179,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 
 // prepare takes over what the last server on this data left.
 func (s *Server) prepare(ctx context.Context) error {
+	ctx = room.Making(ctx) // on a full disk the server must start, because only it can delete
 	if err := s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs); err != nil {
 		return err
 	}

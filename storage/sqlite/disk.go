@@ -103,29 +103,41 @@ func watchDisk(conn *sqlite.Conn, path string, folding *sync.Mutex, volatile boo
 	return d, nil
 }
 
-// begin folds what a killed server left in the log, using the old reserve, and takes a new one. On
-// a small disk it halves the reserve until it fits.
+// lend releases a little of the reserve in a folder to opening the database, which makes the log
+// and its index. It reports whether there was any.
+func lend(dir string) bool {
+	path := filepath.Join(dir, reserveName)
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0 && os.Truncate(path, max(0, info.Size()-leastReserve)) == nil
+}
+
+// begin folds what a killed server left in the log, using the old reserve, and takes a new one: on a
+// small disk half of the space, or a quarter, until it fits. A reserve that exists never becomes
+// smaller, because what was released on a full disk another program may take.
 func (d *disk) begin(conn *sqlite.Conn) {
-	before, statErr := os.Stat(d.reserve)
-	err := d.fold(conn, 0)
+	least := int64(leastReserve)
+	if old, err := os.Stat(d.reserve); err == nil {
+		d.held = old.Size()
+		for least < min(d.held, reserveBytes) {
+			least *= 2
+		}
+	}
+	d.size = least
+	err := errors.Join(d.count(conn), d.measure())
+	if err == nil {
+		err = d.fold(conn, 0)
+	}
 	if err != nil {
 		d.log.Warn("database checkpoint failed", "error", err)
 	}
-	if statErr == nil && before.Size() >= reserveBytes {
-		if d.size = reserveBytes; d.take(d.size, d.size) == nil {
+	for d.size = reserveBytes; d.size > least; d.size /= 2 {
+		if d.take(4*d.size, d.size) == nil {
 			return
 		}
 	}
-	for d.size = reserveBytes; d.size >= leastReserve; d.size /= 2 {
-		free := 4 * d.size
-		if statErr == nil && before.Size() >= d.size {
-			free = d.size // the old reserve had this size; a disk that is full now must not shrink it
-		}
-		if err = d.take(free, d.size); err == nil {
-			return
-		}
+	if err = d.take(least+least/4, least); err == nil {
+		return
 	}
-	d.size = leastReserve
 	d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", err)
 	d.full.Store(true)
 	d.restore()
@@ -143,16 +155,19 @@ func (d *disk) take(free, size int64) error {
 	return nil
 }
 
-// restore takes back as much of the reserve as a full disk has space for, in small steps.
+// restore takes back as much of the reserve as a full disk has space for, to a page: what it leaves
+// another program may take.
 func (d *disk) restore() {
 	if !d.keep || !d.full.Load() {
 		return
 	}
-	for all := d.growth() + d.size; d.held < all; {
-		next := min(all, d.held+d.size/16)
+	all := d.growth() + d.size
+	for step := d.size / 16; d.held < all && step >= 4096; {
+		next := min(all, d.held+step)
 		if err := d.allocate(d.reserve, next); err != nil {
 			d.hold(d.held)
-			return
+			step /= 2
+			continue
 		}
 		d.held = next
 	}

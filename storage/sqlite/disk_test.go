@@ -214,18 +214,23 @@ func TestDeletingOnADiskThatAnotherProgramFills(t *testing.T) {
 func testFillingWithAnother(t *testing.T, r *rand.Rand, written bool) {
 	dir := ownDisk(t, "size=16m")
 	ctx := t.Context()
-	s, err := Open(ctx, Options{Dir: dir, Synchronous: "normal", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	if written {
-		require.NoError(t, s.write(ctx, func(*Tx) error { // on the writer's goroutine
-			s.disk.extend = func(string, int64) error { return errors.ErrUnsupported }
-			s.disk.allocate = func(path string, size int64) error {
-				return change(path, func(f *os.File) error { return fill(f, size) })
-			}
-			return nil
-		}))
+	var s *Store
+	open := func() {
+		var err error
+		s, err = Open(ctx, Options{Dir: dir, Synchronous: "normal", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		require.NoError(t, err)
+		if written {
+			require.NoError(t, s.write(room.Making(ctx), func(*Tx) error { // on the writer's goroutine
+				s.disk.extend = func(string, int64) error { return errors.ErrUnsupported }
+				s.disk.allocate = func(path string, size int64) error {
+					return change(path, func(f *os.File) error { return fill(f, size) })
+				}
+				return nil
+			}))
+		}
 	}
+	open()
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	foreign := filepath.Join(dir, "foreign")
 	fillUp := func() {
 		f, err := os.OpenFile(foreign, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -264,7 +269,18 @@ func testFillingWithAnother(t *testing.T, r *rand.Rand, written bool) {
 		saved = slices.Delete(saved, n, n+1)
 	}
 	for n := range 40 {
-		switch k := r.IntN(10); {
+		switch k := r.IntN(11); {
+		case k == 10:
+			order = append(order, "restart")
+			require.NoError(t, s.Close())
+			if r.IntN(2) == 0 {
+				fillUp()
+			}
+			was := reserved(t, dir)
+			open()
+			if !s.disk.full.Load() { // else what was used comes back with the room
+				require.GreaterOrEqual(t, reserved(t, dir), min(was, reserveBytes), "%v", order)
+			}
 		case k < 3:
 			order = append(order, "fill")
 			fillUp()
@@ -360,9 +376,59 @@ func fillDisk(t *testing.T, s *Store, prefix string, size int, written chan<- st
 // requireReserve requires what a write that was refused has to leave of the reserve.
 func requireReserve(t *testing.T, s *Store, dir string) {
 	t.Helper()
+	require.GreaterOrEqual(t, reserved(t, dir), s.disk.size/2)
+}
+
+// reserved returns the size of the reserve.
+func reserved(t *testing.T, dir string) int64 {
+	t.Helper()
 	info, err := os.Stat(filepath.Join(dir, reserveName))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, info.Size(), s.disk.size/2)
+	return info.Size()
+}
+
+// A reserve that other programs surround does not become smaller with each restart, whatever is deleted in between.
+func TestRestartsOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := ownDisk(t, "size=60m")
+	fillUp := func() {
+		f, err := os.OpenFile(filepath.Join(dir, "foreign"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		for page := make([]byte, 1024); err == nil; {
+			_, err = f.Write(page)
+		}
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.NoError(t, f.Close())
+	}
+	var saved []id.Thread
+	var first int64
+	for round := range 10 {
+		s, err := Open(t.Context(), Options{Dir: dir, Synchronous: "normal", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		require.NoError(t, err)
+		if round == 0 {
+			for n := range 40 {
+				saved = append(saved, id.Thread(fmt.Sprint("t", n)))
+				require.NoError(t, fullThread(t.Context(), s, saved[n], 20<<10))
+			}
+			first = s.disk.size
+		}
+		require.Equal(t, first, s.disk.size, "round %d", round)
+		fillUp()
+		if round%2 == 1 {
+			require.Error(t, fullThread(t.Context(), s, "more", 64<<10))
+			fillUp()
+		}
+		for range 3 {
+			require.NoError(t, deleteThread(t.Context(), s, saved[0]))
+			saved = saved[1:]
+			fillUp()
+		}
+		require.GreaterOrEqual(t, reserved(t, dir), first*9/10, "round %d", round)
+		requireThreads(t, s, saved)
+		require.NoError(t, s.Close())
+		require.GreaterOrEqual(t, reserved(t, dir), first-64<<10, "round %d", round)
+		fillUp()
+	}
 }
 
 // requireThreads compares the threads that there are.

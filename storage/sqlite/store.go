@@ -137,7 +137,11 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if volatile {
 		s.remove = opts.Dir
 	}
-	if err := s.open(ctx, opts); err != nil {
+	err = s.open(ctx, opts)
+	for n := 0; isFull(err) && n < 16 && lend(opts.Dir); n++ {
+		err = s.open(ctx, opts)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database in %s: %w", opts.Dir, err), lock.Close())
 	}
 	return s, nil

@@ -182,7 +182,16 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 func (w *writer) close() error {
 	w.once.Do(func() { close(w.stop) })
 	<-w.stopped
-	return w.conn.Close()
+	full := w.disk.full.Load()
+	if full {
+		_ = w.disk.fold(w.conn, 0) // what fails now is done by the next start
+	}
+	err := w.conn.Close()
+	if full { // the next start needs the space of the log again, which another program could take until then
+		w.disk.logged = 0
+		w.disk.restore()
+	}
+	return err
 }
 
 // run executes requests until close. While nothing is written it folds the log on request, and
