@@ -386,7 +386,7 @@ func setup(t testing.TB, change ...func(*Options)) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.s.Serve(ctx, ln) }()
-	transport := &http.Transport{}
+	transport := &http.Transport{DisableCompression: true} // tests see what is sent
 	w.http = &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	var once sync.Once
 	var result error

@@ -63,11 +63,11 @@ type slowCrons struct {
 	slow
 }
 
-func (s slowCrons) SearchCrons(ctx context.Context, _ run.CronQuery) ([]*run.Cron, bool, error) {
+func (s slowCrons) Search(ctx context.Context, _ run.CronQuery) ([]*run.Cron, bool, error) {
 	return nil, false, s.read(ctx)
 }
 
-func (s slowCrons) CountCrons(ctx context.Context, _ run.CronQuery) (int, error) {
+func (s slowCrons) Count(ctx context.Context, _ run.CronQuery) (int, error) {
 	return 0, s.read(ctx)
 }
 

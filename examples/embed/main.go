@@ -93,10 +93,10 @@ func chat() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	length := agent.MustTool("length", "Counts the letters of a word.", func(_ context.Context, args struct {
+	type word struct {
 		Word string `json:"word" jsonschema:"the word"`
-	},
-	) (any, error) {
+	}
+	length := agent.MustTool("length", "Counts the letters of a word.", func(_ context.Context, args word) (any, error) {
 		return len([]rune(args.Word)), nil
 	})
 	return agent.New(agent.Options{Name: "chat", Model: model, Tools: []agent.Tool{length}})

@@ -8,7 +8,10 @@ import (
 )
 
 // noSettings are variables that are read, and are no settings.
-var noSettings = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_HEALTH_URL", "UNDERSTUDY_URL", "UNDERSTUDY_TEST_PYTHON", "UNDERSTUDY_TEST_MCP"}
+var noSettings = []string{"UNDERSTUDY_CONFIG", "UNDERSTUDY_CACHE", "UNDERSTUDY_HEALTH_URL", "UNDERSTUDY_URL"}
+
+// ofTests begins the names of variables that tests read.
+const ofTests = "UNDERSTUDY_TEST_"
 
 // UnknownVariable is a variable with our prefix that no setting reads.
 type UnknownVariable struct {
@@ -28,7 +31,7 @@ func UnknownVariables(names []string) (unknown []UnknownVariable, known int) {
 		if !strings.HasPrefix(name, ours) && levenshtein.ComputeDistance(strings.ToUpper(name[:min(len(name), len(ours))]), ours) > 2 {
 			continue
 		}
-		if slices.Contains(all, name) {
+		if slices.Contains(all, name) || strings.HasPrefix(name, ofTests) {
 			known++
 			continue
 		}

@@ -129,7 +129,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	d.remount("", syscall.MS_RDONLY)
 	out, code := start(t, d.dir)
 	require.Equal(t, 1, code)
-	require.Contains(t, out, "read-only file system")
+	require.Contains(t, out, "mounted read-only")
 	require.Contains(t, out, d.dir)
 	d.remount("", 0)
 	p = serve(t, d.dir)
