@@ -1,9 +1,11 @@
 package redis_test
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +69,81 @@ func TestRedisThatTakesNothing(t *testing.T) {
 				require.Contains(t, in.log.String(), "redis accepts records again")
 			}
 		})
+	}
+}
+
+// However Redis fails, on the server that publishes and on one that only reads: of subscriptions that begin one after the other at most one waits, and none
+// once Redis counts as away. When it works again everything arrives, once.
+func TestOneWaitPerOutage(t *testing.T) {
+	t.Parallel()
+	const outage = 3 * time.Second
+	command := func(words ...any) func(*testing.T, *redistest.Server) {
+		return func(t *testing.T, s *redistest.Server) {
+			require.NoError(t, s.Client().Do(t.Context(), words...).Err())
+		}
+	}
+	send := func(sig syscall.Signal) func(*testing.T, *redistest.Server) {
+		return func(t *testing.T, s *redistest.Server) { require.NoError(t, syscall.Kill(s.Pid(), sig)) }
+	}
+	for name, c := range map[string]struct {
+		spoil, mend func(*testing.T, *redistest.Server)
+	}{
+		"hangs":     {send(syscall.SIGSTOP), send(syscall.SIGCONT)},
+		"is paused": {command("CLIENT", "PAUSE", 15_000, "ALL"), func(*testing.T, *redistest.Server) {}},
+		"is full":   {command("CONFIG", "SET", "maxmemory", "1"), command("CONFIG", "SET", "maxmemory", "0")},
+		"is gone":   {func(_ *testing.T, s *redistest.Server) { s.Stop() }, func(_ *testing.T, s *redistest.Server) { s.Restart() }},
+	} {
+		for _, publishes := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, publishes: %t", name, publishes), func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Start(t, "--maxmemory-policy", "noeviction", "--appendonly", "yes", "--appendfsync", "always")
+				log := &text{}
+				away := func() bool { return strings.Contains(log.String(), "redis accepts no records") }
+				b := open(t, redis.Options{URL: server.URL, Outage: outage, Log: slog.New(slog.NewTextHandler(log, nil))})
+				first := kept("first")
+				publish(t, b, first)
+				follower := subscribe(t, b, &bridge.Offset{})
+				require.Equal(t, []string{"first"}, events(t, follower, 1))
+
+				c.spoil(t, server)
+				if publishes {
+					publish(t, b, kept("second"))
+				}
+				waited := 0
+				try := func() {
+					began := time.Now()
+					sub, err := b.Subscribe(t.Context(), thread, nil)
+					if took := time.Since(began); took > outage/3 {
+						waited++
+						require.Less(t, took, outage+outage/3)
+					}
+					if err == nil {
+						sub.Close()
+					} else {
+						require.ErrorIs(t, err, bridge.ErrInterrupted)
+					}
+				}
+				for down := time.NewTicker(5 * time.Millisecond); !away(); <-down.C {
+					try()
+				}
+				require.LessOrEqual(t, waited, 1)
+				began := time.Now()
+				for range 20 {
+					_, err := b.Subscribe(t.Context(), thread, nil)
+					require.ErrorIs(t, err, bridge.ErrInterrupted)
+				}
+				require.Less(t, time.Since(began), outage/3, "it is known to be away")
+				require.Empty(t, interrupted(t, follower))
+
+				c.mend(t, server)
+				again := subscribe(t, b, &first.Offset)
+				if publishes {
+					require.Equal(t, []string{"second"}, events(t, again, 1))
+				}
+				publish(t, b, kept("third"))
+				require.Equal(t, []string{"third"}, events(t, again, 1))
+			})
+		}
 	}
 }
 

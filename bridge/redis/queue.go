@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -34,11 +35,12 @@ type queue struct {
 	b     *Bridge
 	clock atomic.Int64  // highest time seen, in ms
 	wake  chan struct{} // has room for one; filled when records are queued
-	away  atomic.Bool   // Redis did not accept the last call
-	since time.Time     // start of the outage; zero: none. Owned by run
+	away  atomic.Bool   // Redis did not accept the last call, or does not answer it
 	// shut: the outage is longer than Outage. Published records cannot be seen by readers, whether Redis can be read or
 	// not.
 	shut atomic.Bool
+
+	outage outage
 
 	mu    sync.Mutex // guards the fields below; never held while sending
 	last  map[id.Thread]bridge.Offset
@@ -51,6 +53,17 @@ type queue struct {
 	room  chan struct{} // closed when records were sent; nil without waiting publishers
 	gone  chan struct{} // closed when Redis becomes unavailable; nil without waiters
 	stuck bool          // a publisher has waited in vain; others do not wait until a send succeeds
+}
+
+// outage is what is known of the first send that Redis has not accepted yet. It does not wait for that send to fail: a Redis that hangs lets it wait
+// for longer than Outage.
+type outage struct {
+	mu       sync.Mutex    // guards the fields below
+	since    time.Time     // begin of that send; zero: all were accepted
+	accepted time.Time     // when the last send was
+	err      error         // why the last send failed; nil: none has, it hangs
+	due      *time.Timer   // calls queue.overdue; nil: nothing was sent yet
+	over     chan struct{} // closed while Redis counts as away
 }
 
 // sent is the last accepted offset of a thread, and the first offset that its stream has in Redis, by which a stream that was lost and begun again is known.
@@ -97,7 +110,7 @@ type call struct {
 }
 
 func newQueue(b *Bridge) *queue {
-	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]sent{}, boxes: map[id.Thread]*outbox{}, moved: map[id.Thread]moved{}}
+	return &queue{b: b, wake: make(chan struct{}, 1), last: map[id.Thread]bridge.Offset{}, sent: map[id.Thread]sent{}, boxes: map[id.Thread]*outbox{}, moved: map[id.Thread]moved{}, outage: outage{over: make(chan struct{})}}
 }
 
 // now returns the time in ms, never less than before.
@@ -324,8 +337,9 @@ func (q *queue) run(ctx context.Context) error {
 	sweep := time.NewTicker(time.Minute)
 	defer sweep.Stop()
 	// A server that only reads must detect an outage too: what others cannot send never arrives.
-	probe := time.NewTicker(max(q.b.opts.Outage, minProbe))
+	probe := time.NewTicker(max(q.b.opts.Outage/3, minProbe))
 	defer probe.Stop()
+	defer q.unwatch()
 	var calls []*call
 	for {
 		select {
@@ -341,6 +355,7 @@ func (q *queue) run(ctx context.Context) error {
 		case <-sweep.C:
 			q.sweep()
 		case <-probe.C:
+			q.sending()
 			q.took(ctx, q.probe(ctx))
 		case <-q.wake:
 			for round := q.waiting(); round > 0 && ctx.Err() == nil; round = q.waiting() {
@@ -459,6 +474,7 @@ func (q *queue) publishArgs(args []any, t id.Thread, o *op) []any {
 
 // send tries calls once, in one pipeline, and returns those to retry.
 func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
+	q.sending()
 	pipe := q.b.client.Pipeline()
 	results := make([]*goredis.Cmd, len(calls))
 	for i, c := range calls {
@@ -485,9 +501,11 @@ func (q *queue) send(ctx context.Context, calls []*call) (again []*call) {
 		}
 	}
 	if unknown {
-		if err := q.b.loadScripts(ctx); err == nil {
+		err := q.b.loadScripts(ctx)
+		if err == nil {
 			return q.send(ctx, again)
 		}
+		waits = err
 	}
 	q.took(ctx, waits)
 	return again
@@ -503,36 +521,125 @@ func (q *queue) probe(ctx context.Context) error {
 	return q.b.reader.poke(bounded)
 }
 
-// took notes whether Redis accepted the last send. When it has accepted nothing for Outage, streams are interrupted: their readers subscribe
-// again when it does, and read runs that ended meanwhile from the database.
+// sending notes that a send begins.
+func (q *queue) sending() {
+	o := &q.outage
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.since.IsZero() {
+		return // an earlier one was not accepted
+	}
+	o.since = time.Now()
+	if o.due == nil {
+		o.due = time.AfterFunc(q.limit(), q.overdue)
+	} else {
+		o.due.Reset(q.limit())
+	}
+}
+
+// limit returns after which time without an accepted send Redis counts as away. The caller holds the lock of outage.
+func (q *queue) limit() time.Duration {
+	if q.outage.err == nil {
+		return q.b.patience()
+	}
+	return q.b.opts.Outage
+}
+
+// took notes whether Redis accepted the last send.
 func (q *queue) took(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
+	o := &q.outage
 	if err == nil {
+		o.mu.Lock()
+		since := o.since
+		o.since, o.accepted, o.err = time.Time{}, time.Now(), nil
+		o.due.Stop()
 		q.away.Store(false)
-		if q.shut.Swap(false) {
-			q.b.opts.Log.InfoContext(ctx, "redis accepts records again", "after", time.Since(q.since).Round(time.Millisecond).String())
+		again := q.shut.Swap(false)
+		if again {
+			o.over = make(chan struct{})
 		}
-		q.since = time.Time{}
+		o.mu.Unlock()
+		if again {
+			q.b.opts.Log.InfoContext(ctx, "redis accepts records again", "after", time.Since(since).Round(time.Millisecond).String())
+		}
 		return
 	}
+	o.mu.Lock()
+	o.err = err
+	if !q.shut.Load() {
+		o.due.Reset(max(time.Until(o.since.Add(q.limit())), 0))
+	}
+	o.mu.Unlock()
 	if !q.away.Swap(true) {
 		q.b.opts.Log.WarnContext(ctx, "records wait for redis", "error", err)
 	}
+	q.leave()
+}
+
+// leave wakes those that wait for a Redis which is away.
+func (q *queue) leave() {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.roomier()
 	if q.gone != nil {
 		close(q.gone)
 		q.gone = nil
 	}
-	q.mu.Unlock()
-	if q.since.IsZero() {
-		q.since = time.Now()
+}
+
+// overdue counts Redis as away when it has accepted nothing for too long: streams are interrupted. Their readers subscribe again when it accepts
+// something, and read runs that ended meanwhile from the database.
+func (q *queue) overdue() {
+	o := &q.outage
+	o.mu.Lock()
+	// The timer may have fired when a send was just accepted, and another one has begun.
+	if o.since.IsZero() || time.Since(o.since) < q.limit() || q.shut.Load() || q.b.isClosed() {
+		o.mu.Unlock()
+		return
 	}
-	if time.Since(q.since) > q.b.opts.Outage && !q.shut.Swap(true) {
-		q.b.opts.Log.ErrorContext(ctx, "redis accepts no records; streams are interrupted, runs continue", "error", err, "fix", remedy(err))
-		q.b.local.Interrupt("", everywhere)
+	err := o.err
+	if err == nil {
+		err = errHangs
+	}
+	q.away.Store(true)
+	q.shut.Store(true)
+	close(o.over)
+	o.mu.Unlock()
+	q.b.opts.Log.Error("redis accepts no records; streams are interrupted, runs continue", "error", err, "fix", remedy(err))
+	q.leave()
+	q.b.local.Interrupt("", everywhere)
+}
+
+var errHangs = errors.New("redis does not answer")
+
+// hung notes that Redis did not answer a subscription that began at a time. Unless it has accepted a send since then, it counts as away: the next
+// subscription does not wait again.
+func (q *queue) hung(began time.Time) {
+	o := &q.outage
+	o.mu.Lock()
+	if time.Since(began) >= q.limit() && o.accepted.Before(began) && (o.since.IsZero() || began.Before(o.since)) {
+		o.since = began
+	}
+	o.mu.Unlock()
+	q.overdue()
+}
+
+// over returns a channel that is closed when, or while, Redis counts as away.
+func (q *queue) over() <-chan struct{} {
+	q.outage.mu.Lock()
+	defer q.outage.mu.Unlock()
+	return q.outage.over
+}
+
+// unwatch ends waiting for sends, of which there are no more.
+func (q *queue) unwatch() {
+	q.outage.mu.Lock()
+	defer q.outage.mu.Unlock()
+	if q.outage.due != nil {
+		q.outage.due.Stop()
 	}
 }
 

@@ -41,7 +41,7 @@ type Options struct {
 	LiveTTL     time.Duration
 	// QueueBytes limits the queue of records to send: 64 MiB.
 	QueueBytes int64
-	// Outage is how long Redis may be unavailable before subscriptions end: 3 s.
+	// Outage is how long Redis may be unavailable before subscriptions end, and no new ones begin: 3 s. One that hangs has at least a second.
 	Outage time.Duration
 	// Frame encodes records that come from Redis for SSE; nil: their Frame is nil.
 	Frame func(event string, data []byte) []byte

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -17,28 +18,54 @@ func (b *Bridge) Subscribe(ctx context.Context, t id.Thread, after *bridge.Offse
 	if b.isClosed() {
 		return nil, bridge.ErrClosed
 	}
-	// Records published here before must be in Redis, so that they count as earlier ones.
+	over := b.queue.over()
+	select {
+	case <-over:
+		return nil, fmt.Errorf("%w: %w", bridge.ErrInterrupted, errShut)
+	default:
+	}
+	began := time.Now()
 	bounded, cancel := context.WithTimeoutCause(ctx, b.opts.Outage, bridge.ErrInterrupted)
 	defer cancel()
 	s := &subscription{b: b, thread: t}
-	var err error
-	if b.queue.shut.Load() {
-		return nil, fmt.Errorf("%w: %w", bridge.ErrInterrupted, errShut)
-	}
-	if err = s.open(bounded, after); err == nil && b.queue.shut.Load() {
-		err = errShut // earlier subscriptions were interrupted before this one was added
-	}
-	if err != nil {
-		s.Close()
-		switch {
-		case b.isClosed():
-			return nil, bridge.ErrClosed
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+	// It must not wait for a Redis that hangs, and the client of Redis does not watch the end of a context: the goroutine may be left behind.
+	opened, left := make(chan error), make(chan struct{})
+	go func() {
+		err := s.open(bounded, after)
+		if err != nil {
+			s.Close()
 		}
-		return nil, fmt.Errorf("%w: %w", bridge.ErrInterrupted, err)
+		select {
+		case opened <- err:
+		case <-left:
+			s.Close()
+		}
+	}()
+	var err error
+	select {
+	case err = <-opened:
+		if err == nil && b.queue.shut.Load() { // earlier subscriptions were interrupted before this one was added
+			s.Close()
+			err = errShut
+		}
+	case <-over:
+		close(left)
+		err = errShut
+	case <-bounded.Done():
+		close(left)
+		err = context.Cause(bounded)
 	}
-	return s, nil
+	switch {
+	case err == nil:
+		return s, nil
+	case b.isClosed():
+		return nil, bridge.ErrClosed
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case bounded.Err() != nil:
+		b.queue.hung(began)
+	}
+	return nil, fmt.Errorf("%w: %w", bridge.ErrInterrupted, err)
 }
 
 var errShut = errors.New("redis accepts no records")
@@ -66,6 +93,7 @@ const maxTries = 10
 var errUnsteady = errors.New("the stream changes faster than it can be subscribed to")
 
 func (s *subscription) open(ctx context.Context, after *bridge.Offset) error {
+	// Records published here before must be in Redis, so that they count as earlier ones.
 	if err := s.b.queue.flushed(ctx, s.thread, nil); err != nil {
 		return err
 	}
