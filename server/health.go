@@ -14,13 +14,22 @@ import (
 
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/internal/within"
 )
 
 // Check tests a condition without which requests should not be sent to this server.
 type Check func(ctx context.Context) error
 
-// checkTime is the time limit for the checks of one answer.
+// checkTime is the time limit for all checks of one answer together.
 const checkTime = 2 * time.Second
+
+var errNoAnswer = fault.Newf(fault.Unavailable, "no answer within %s", checkTime)
+
+// within returns the result of a check, or the cause of ctx as soon as it ends.
+func (check Check) within(ctx context.Context) error {
+	_, err := within.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, check(ctx) })
+	return err
+}
 
 // checks holds the last failures, so that only changes are logged.
 type checks struct {
@@ -36,9 +45,9 @@ func (s *Server) ok(c *fiber.Ctx) error {
 			return err
 		}
 		if ask && s.opts.CheckDB != nil {
-			ctx, cancel := context.WithTimeout(c.UserContext(), checkTime)
+			ctx, cancel := context.WithTimeoutCause(c.UserContext(), checkTime, errNoAnswer)
 			defer cancel()
-			if err := s.opts.CheckDB(ctx); err != nil {
+			if err := s.opts.CheckDB.within(ctx); err != nil {
 				return fault.Wrap(fault.Unavailable, "The storage does not respond", err)
 			}
 		}
@@ -73,12 +82,18 @@ func (s *Server) live(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"live":t
 
 // ready reports whether requests should be sent here.
 func (s *Server) ready(c *fiber.Ctx) error {
-	ctx, cancel := context.WithTimeout(c.UserContext(), checkTime)
+	ctx, cancel := context.WithTimeoutCause(c.UserContext(), checkTime, errNoAnswer)
 	defer cancel()
+	results := map[string]chan error{}
+	for name, check := range s.opts.Checks {
+		result := make(chan error, 1)
+		results[name] = result
+		go func() { result <- check.within(ctx) }()
+	}
 	all := s.requests.Err() == nil && !s.draining.Load()
 	b := append([]byte(`,"checks":{"draining":`), strconv.Quote(map[bool]string{true: "ok", false: "failed"}[all])...)
-	for _, name := range slices.Sorted(maps.Keys(s.opts.Checks)) {
-		err := s.opts.Checks[name](ctx)
+	for _, name := range slices.Sorted(maps.Keys(results)) {
+		err := <-results[name]
 		s.noteCheck(name, err)
 		b = jsonobj.AppendText(append(jsonobj.AppendText(append(b, ','), name), ':'), outcome(err))
 		all = all && err == nil

@@ -67,6 +67,31 @@ func TestHealth(t *testing.T) {
 	answers("/readyz", 200, `{"ready":true,"checks":{"draining":"ok","database":"ok","workers":"ok"}}`)
 }
 
+// However long checks take, and whatever they make of their context: all together take no longer than one deadline, and one that did not return has
+// failed.
+func TestChecksThatHang(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	hangs := func(context.Context) error {
+		<-end
+		return nil
+	}
+	w := setup(t, func(o *Options) {
+		o.CheckDB = hangs
+		o.Checks = map[string]Check{"a": hangs, "b": hangs, "c": func(context.Context) error { return nil }}
+	})
+	t.Cleanup(func() { close(end) }) // before the server ends
+	for path, want := range map[string]string{
+		"/readyz":        `{"ready":false,"checks":{"draining":"ok","a":"failed: no answer within 2s","b":"failed: no answer within 2s","c":"ok"}}`,
+		"/ok?check_db=1": `{"detail":"The storage does not respond"}`,
+	} {
+		began := time.Now()
+		res, body := w.ask(t, "GET", path, "")
+		require.Less(t, time.Since(began), checkTime+time.Second, "what the documentation gives probes: %s", path)
+		require.Equal(t, []any{503, want}, []any{res.StatusCode, body}, path)
+	}
+}
+
 // During drain a server reports that it is not ready, while it still accepts connections.
 func TestDrain(t *testing.T) {
 	t.Parallel()

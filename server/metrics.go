@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"understudy/internal/jsonobj"
+	"understudy/internal/within"
 	"understudy/run"
 )
 
@@ -86,6 +87,12 @@ func (s *Server) showMetrics(c *fiber.Ctx) error {
 
 // metricsJSON returns the answer of LangGraph Server with additions of ours. While the database is unavailable the queue is null.
 func (s *Server) metricsJSON(ctx context.Context) []byte {
+	// Both ask the database: at once, so that one that does not answer is waited for once.
+	gathered := make(chan []*dto.MetricFamily, 1)
+	go func() {
+		families, _ := s.metrics.registry.Gather() // partial on error
+		gathered <- families
+	}()
 	var q run.Queue
 	var most, used int
 	known := false
@@ -93,7 +100,7 @@ func (s *Server) metricsJSON(ctx context.Context) []byte {
 		ctx, cancel := context.WithTimeout(ctx, queueTime)
 		defer cancel()
 		var err error
-		q, err = s.opts.Runs.Queue(ctx)
+		q, err = within.Do(ctx, s.opts.Runs.Queue)
 		known = err == nil
 		most, used = s.opts.Runs.Load()
 	}
@@ -116,7 +123,7 @@ func (s *Server) metricsJSON(ctx context.Context) []byte {
 	b = wait(b, `,"pending_unblocked_runs_wait_time_max_secs":`, q.FirstDue)
 	b = number(b, `,"n_running":`, q.Running, known)
 	b = append(b, `},"api":{"http_requests_total":[`...)
-	families, _ := s.metrics.registry.Gather() // partial on error
+	families := <-gathered
 	for i, r := range requestsOf(families) {
 		if i > 0 {
 			b = append(b, ',')

@@ -25,7 +25,7 @@ type Options struct {
 
 	// CheckDB checks the database for GET /ok?check_db=1. nil: it is assumed to work.
 	CheckDB Check
-	// Checks are the checks of GET /readyz, by name. They must return quickly even if a service is unavailable.
+	// Checks are the checks of GET /readyz, by name. One that does not return in time has failed.
 	Checks map[string]Check
 	// CheckWebhook validates the address of a webhook before a run is created; its error should be a fault. nil: all are
 	// allowed.

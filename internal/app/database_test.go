@@ -11,8 +11,11 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"understudy/graph"
@@ -115,6 +118,54 @@ func TestServersOnOneDatabase(t *testing.T) {
 	require.True(t, seen, "the stream of a run on the other server")
 	require.Equal(t, "success", call(t, http.MethodGet, b+"/threads/"+thread+"/runs/"+run, "")["status"])
 	call(t, http.MethodGet, b+"/ok?check_db=1", "")
+}
+
+// A database that accepts connections and never answers delays no probe and no scrape for more than the documented two seconds, however many come at
+// once, with connections that are open and with new ones.
+func TestProbesOfASilentDatabase(t *testing.T) {
+	t.Parallel()
+	relay, database := postgrestest.NewRelay(t, postgrestest.Database(t))
+	settings, _, err := config.Load(config.Source{
+		// There are enough connections that some are idle when the database falls silent: loops of the server hold others.
+		Mode: config.Serve, Flags: map[string]string{"port": "0", "database-url": database, "database-connections": "40", "data": t.TempDir()},
+		Lookup: func(string) (string, bool) { return "", false },
+	})
+	require.NoError(t, err)
+	address := serveWith(t, settings, saves{})
+	t.Cleanup(relay.Forward) // before the server ends
+	paths := map[string]int{"/readyz": 503, "/ok?check_db=1": 503, "/metrics": 200, "/metrics?format=json": 200, "/livez": 200, "/ok": 200}
+	all := func(status func(path string) int) {
+		var asked sync.WaitGroup
+		for path := range paths {
+			for range 3 {
+				asked.Go(func() {
+					began := time.Now()
+					resp, err := http.Get(address + path)
+					if !assert.NoError(t, err) {
+						return
+					}
+					defer resp.Body.Close()
+					_, err = io.Copy(io.Discard, resp.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, status(path), resp.StatusCode, path)
+					assert.Less(t, time.Since(began), 3*time.Second, path)
+				})
+			}
+		}
+		asked.Wait()
+	}
+	all(func(string) int { return 200 })
+	relay.Silence()
+	for range 2 { // the second time no connection is left
+		all(func(path string) int { return paths[path] })
+	}
+	relay.Forward()
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(address + "/readyz")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		return resp.StatusCode == 200
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // A program that makes settings itself, and validates nothing, sees no password either.

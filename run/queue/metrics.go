@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"understudy/internal/within"
 )
 
 // watch registers metrics of the queue; r nil: they are not exported.
@@ -62,7 +64,7 @@ func (m queueMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m queueMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), queueTime) // a collector is given none
 	defer cancel()
-	q, err := m.q.State(ctx)
+	q, err := within.Do(ctx, m.q.State)
 	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	if err != nil {
 		gauge(m.up, 0)

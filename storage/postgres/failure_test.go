@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -264,86 +263,6 @@ func TestTooManyConnections(t *testing.T) {
 	require.NoError(t, insert(s, 1), "who is in goes on")
 }
 
-// relay is between a store and its database, and can fall silent as a host that vanishes does:
-// nothing comes through and nothing is closed.
-type relay struct {
-	net.Listener
-	to   string
-	mu   sync.Mutex
-	open chan struct{} // closed: everything comes through
-}
-
-func newRelay(t testing.TB, address string) (_ *relay, through string) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	r := &relay{Listener: ln, open: make(chan struct{})}
-	r.forward()
-	through = with(t, address, func(u *url.URL, q url.Values) {
-		r.to, u.Host = u.Host, ln.Addr().String()
-		q.Set("connect_timeout", "1")
-		q.Set("pool_ping_timeout", "100ms")
-	})
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			from, err := r.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", r.to)
-			if err != nil {
-				t.Error(err)
-				from.Close()
-				continue
-			}
-			running.Go(func() { r.pass(from, to) })
-			running.Go(func() { r.pass(to, from) })
-		}
-	})
-	t.Cleanup(func() {
-		r.forward()
-		ln.Close()
-		running.Wait()
-	})
-	return r, through
-}
-
-func (r *relay) pass(from, to net.Conn) {
-	defer from.Close()
-	defer to.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buffer)
-		r.mu.Lock()
-		open := r.open
-		r.mu.Unlock()
-		<-open
-		if err != nil {
-			return
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
-func (r *relay) silence() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open = make(chan struct{})
-}
-
-func (r *relay) forward() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	select {
-	case <-r.open:
-	default:
-		close(r.open)
-	}
-}
-
 // TestHostVanishes: requests to a silent database fail after a while, whenever it fell silent; when
 // it is back, everything works again.
 func TestHostVanishes(t *testing.T) {
@@ -401,14 +320,18 @@ func TestHostVanishes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, address := newRelay(t, direct)
+			r, address := postgrestest.NewRelay(t, direct)
+			address = with(t, address, func(_ *url.URL, q url.Values) {
+				q.Set("connect_timeout", "1")
+				q.Set("pool_ping_timeout", "100ms")
+			})
 			s := open(t, Options{URL: address, Schema: strings.ReplaceAll(name, " ", "_")})
 			patience := s.patience
-			t.Cleanup(r.forward) // before the store closes
+			t.Cleanup(r.Forward) // before the store closes
 			require.NoError(t, insert(s, 1))
 			began := time.Now()
 			err := tt.call(s, func() {
-				r.silence()
+				r.Silence()
 				s.patience = 300 * time.Millisecond
 			})
 			require.Less(t, time.Since(began), 20*time.Second)
@@ -418,7 +341,7 @@ func TestHostVanishes(t *testing.T) {
 				isUnavailable(t, err, tt.want)
 			}
 			isUnavailable(t, insert(s, 3), "the database")
-			r.forward()
+			r.Forward()
 			s.patience = patience
 			require.Eventually(t, func() bool { return there(s, 1) == nil }, 20*time.Second, 10*time.Millisecond) // a busy machine takes its time to connect
 			require.NoError(t, insert(s, 3))
