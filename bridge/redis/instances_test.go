@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -111,17 +112,19 @@ func TestCutConnections(t *testing.T) {
 	a, b := open(t, redis.Options{URL: server.URL}), open(t, redis.Options{URL: server.URL})
 	s := subscribe(t, b, nil)
 	const n = 3000
+	publish(t, a, kept("0"))
+	got := events(t, s, 1) // a stream that begins while nobody is connected may have lost something
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range n {
+		for i := 1; i < n; i++ {
 			publish(t, a, kept(strconv.Itoa(i)))
 			if i%500 == 250 {
 				server.Cut()
 			}
 		}
 	}()
-	got := events(t, s, n)
+	got = append(got, events(t, s, n-1)...)
 	<-done
 	for i, e := range got {
 		require.Equal(t, strconv.Itoa(i), e)
@@ -217,6 +220,58 @@ func TestRestartWithNewRecords(t *testing.T) {
 	subscribe(t, a, nil) // they have arrived
 	close(restarted)
 	require.Subset(t, []string{"1"}, interrupted(t, s))
+}
+
+// A stream that lost everything before its reader had read the first record, and has begun again: the reader notices, whoever publishes first then, and
+// whether it finds the stream empty or begun when it is connected again.
+func TestRestartBeforeTheFirstRead(t *testing.T) {
+	t.Parallel()
+	const other = id.Thread("other")
+	for _, byAnother := range []bool{false, true} {
+		for _, begun := range []bool{false, true} {
+			t.Run(fmt.Sprintf("another begins it: %t, before the reader looks: %t", byAnother, begun), func(t *testing.T) {
+				t.Parallel()
+				server := redistest.Start(t)
+				opts := redis.Options{URL: server.URL, Outage: time.Minute}
+				a, first := open(t, opts), open(t, opts)
+				if !byAnother {
+					first = a
+				}
+				reads, restarted := make(chan struct{}), make(chan struct{})
+				var once sync.Once
+				opts.Frame = func(string, []byte) []byte {
+					once.Do(func() { close(reads); <-restarted })
+					return nil
+				}
+				b := open(t, opts)
+				s := subscribe(t, b, nil)
+				beside, err := b.Subscribe(t.Context(), other, nil)
+				require.NoError(t, err)
+				t.Cleanup(beside.Close)
+				require.NoError(t, a.Publish(t.Context(), other, []*bridge.Record{kept("blocks the reader")}))
+				<-reads
+				publish(t, a, kept("1"), kept("2"))
+				subscribe(t, a, nil) // they have arrived
+				server.Restart()
+				begin := func() {
+					publish(t, first, kept("3"))
+					subscribe(t, first, nil)
+				}
+				if begun {
+					begin()
+				}
+				close(restarted)
+				if !begun {
+					interrupted(t, beside) // it is connected
+					begin()
+				}
+				publish(t, a, kept("4")) // who published what was lost knows it
+				got := interrupted(t, s)
+				require.Subset(t, []string{"3"}, got)
+				require.True(t, len(got) == 0 || byAnother && !begun, "nothing told before that there had been others")
+			})
+		}
+	}
 }
 
 // A publisher whose records a Redis has lost says so also when another one was first after that, whose clock is ahead: offsets alone do not show it.

@@ -28,7 +28,8 @@ const (
 
 // reader reads all streams with subscribers on this server. run owns the reading.
 type reader struct {
-	b *Bridge
+	b       *Bridge
+	process string // that the last connection went to; "": there was none. Owned by run
 
 	mu      sync.Mutex // guards streams and their contents; never held while reading
 	streams map[id.Thread]*following
@@ -267,6 +268,7 @@ func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 		all[t] = *f
 	}
 	r.mu.Unlock()
+	restarted := r.restarted(ctx, conn)
 	pipe := conn.Pipeline()
 	pipe.Ping(ctx)
 	got := make(map[id.Thread]*goredis.SliceCmd, len(all))
@@ -284,8 +286,9 @@ func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 		last, _ := parseOffset(text)
 		text, _ = values[2].(string)
 		born, _ := parseOffset(text)
-		// A stream that was lost may have more entries again than it had, with lower offsets by another clock: these would never be read.
-		if count >= had.count && (had.born == bridge.Offset{} || had.born == born) {
+		// A stream that was lost may have more entries again than it had, with lower offsets by another clock: these would never be read. One of which
+		// nothing was read may have had entries before a restart.
+		if count >= had.count && (had.born == born || had.born == bridge.Offset{}) && (had.count > 0 || !restarted) {
 			continue
 		}
 		r.mu.Lock()
@@ -296,6 +299,16 @@ func (r *reader) verify(ctx context.Context, conn *goredis.Conn) error {
 		r.b.local.Interrupt(t, everywhere)
 	}
 	return nil
+}
+
+// restarted reports whether Redis may be another process than on the last connection.
+func (r *reader) restarted(ctx context.Context, conn *goredis.Conn) bool {
+	last := r.process
+	r.process = "not known" // a user may lack the right to ask
+	if info, err := conn.InfoMap(ctx, "server").Result(); err == nil {
+		r.process = info["Server"]["run_id"]
+	}
+	return last != "" && (last != r.process || r.process == "not known")
 }
 
 // everywhere is above all offsets. It interrupts all subscriptions.

@@ -18,7 +18,7 @@ import (
 	"understudy/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Dialing) }
 
 var worlds atomic.Int64
 

@@ -20,7 +20,11 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
+
+// Dialing makes goleak ignore goroutines of the client that connect again for up to a second after it was closed.
+var Dialing = goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
 
 // Server is a Redis server.
 type Server struct {

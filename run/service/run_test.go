@@ -29,6 +29,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/redistest"
 	"understudy/run"
 	"understudy/run/service"
 	"understudy/run/webhook"
@@ -36,7 +37,7 @@ import (
 	"understudy/thread"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withCluster{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withCluster{m}, redistest.Dialing) }
 
 // script is a graph that does what a test says. Only Stream is used.
 type script struct {

@@ -76,7 +76,7 @@ end
 -- another instance, whose clock is ahead.
 local lost = sent ~= '' and (above(sent, m.last) or born ~= '' and born ~= m.born) and sent or nil
 if lost then
-  if m.c > 0 then m.c = m.c + 1 end -- so that readers notice; of an empty stream they know
+  if m.c > 0 then m.c = m.c + 1 end -- so that readers notice; those who had read nothing notice the restart
   local known = redis.call('HGETALL', R)
   for i = 1, #known, 2 do
     local run = string.match(known[i], '^(.*):o$')
