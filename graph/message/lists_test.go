@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+
+	"understudy/internal/cputest"
 )
 
 // addOneByOne is addLists as LangChain has it: each item is merged with the first that fits.
@@ -115,13 +117,13 @@ func TestSumsTakeLinearTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			took := func(n int) time.Duration {
 				list := chunks(n)
-				began := time.Now()
-				var s Sum
-				for _, m := range list {
-					s.Add(m)
-				}
-				s.Message()
-				return time.Since(began)
+				return cputest.Time(func() {
+					var s Sum
+					for _, m := range list {
+						s.Add(m)
+					}
+					s.Message()
+				})
 			}
 			var few, many time.Duration
 			for range 5 { // the machine may be busy: the best of some tries

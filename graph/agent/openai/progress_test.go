@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	messages "understudy/graph/message"
+	"understudy/internal/cputest"
 )
 
 // someJSON returns a JSON value with white space and escapes where they are allowed.
@@ -135,9 +136,7 @@ func TestPiecesTakeLinearTime(t *testing.T) {
 							pieces[i] = piece(i)
 						}
 					}
-					began := time.Now()
-					stream(pieces)
-					return time.Since(began)
+					return cputest.Time(func() { stream(pieces) })
 				}
 				linear(t, took)
 			})
@@ -168,9 +167,7 @@ func TestPartsTakeLinearTime(t *testing.T) {
 				parts := strings.Repeat(strings.Replace(part, "$", strings.Repeat("a", 200), 1)+",", n)
 				event := []byte(`{"choices":[{"delta":{"content":[` + parts + `""]}}]}`)
 				var d decoder
-				began := time.Now()
-				_, _, _ = d.Event("", event)
-				return time.Since(began)
+				return cputest.Time(func() { _, _, _ = d.Event("", event) })
 			})
 		})
 	}
