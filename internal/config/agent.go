@@ -13,98 +13,34 @@ import (
 	"strings"
 	"time"
 
+	"understudy/graph/agent"
+	"understudy/graph/agent/mcp"
+	"understudy/graph/agent/provider"
 	"understudy/internal/jsonobj"
 )
 
-// Agent is a declared agent: a graph that langgraph.json describes.
+// Agent is a declared agent: a graph that langgraph.json describes, as options of package agent. What only exists while it runs is left out: models,
+// loggers and the environment.
 type Agent struct {
-	Key            string // graphs.<id>.agent, for errors at building
-	Model          AgentModel
+	Key            string        // graphs.<id>.agent, for errors at building
+	Model          provider.Spec // Place is the key of the model, as in all others
 	Prompt         string
 	Tools          []string // built-in ones, and those of the program
-	MCP            []MCPServer
-	Middleware     []AgentMiddleware // in the order of the file
-	ResponseFormat *ResponseFormat   // nil: none
-}
-
-// AgentModel is the model of an agent and how to reach it. A zero field has the provider's
-// default.
-type AgentModel struct {
-	Name           string // provider:model
-	BaseURL        string
-	Key            string
-	Organization   string
-	Project        string
-	Headers, Query map[string]string
-	ExtraBody      map[string]json.RawMessage
-	Temperature    *float64
-	MaxTokens      int
-	MaxInputTokens int
-	Timeout        time.Duration
-	IdleTimeout    time.Duration
-	Retries        *int
-	MaxEventSize   int
-	Script         json.RawMessage
-
-	KeyHeader           string
-	MaxCompletionTokens *bool
-	ReturnReasoning     *bool
-	PromptCaching       string
-	Images              bool // it reads images
-}
-
-// MCPServer is a program that provides tools to an agent.
-type MCPServer struct {
-	Name    string
-	Command string
-	Args    []string
-	Env     map[string]string
-	Dir     string // absolute
-	Tools   []string
-	Prefix  bool
-	Start   time.Duration
-	Call    time.Duration
+	MCP            []mcp.Options
+	Middleware     []AgentMiddleware     // in the order of the file
+	ResponseFormat *agent.ResponseFormat // nil: none
 }
 
 // AgentMiddleware is one middleware; Kind selects the field that is set.
 type AgentMiddleware struct {
-	Kind          string // as in the file: summarization, human_in_the_loop, …
-	Summarization *AgentSummarization
-	Approvals     map[string]AgentApproval
-	Title         *AgentTitle
+	Kind          string         // as in the file: summarization, human_in_the_loop, …
+	Model         *provider.Spec // of Summarization and Title; nil: the agent's
+	Summarization *agent.SummarizationOptions
+	Approvals     map[string]agent.Approval
+	Title         *agent.TitleOptions
 	ToolErrors    *AgentToolErrors
-	ModelLimit    *AgentLimit
-	ToolLimits    []AgentLimit
-}
-
-// AgentSize is an amount of conversation: messages, tokens, or a fraction of the context.
-type AgentSize struct {
-	Messages, Tokens int
-	Fraction         float64
-}
-
-// AgentSummarization configures when and how a conversation is condensed.
-type AgentSummarization struct {
-	Model     *AgentModel // nil: the agent's
-	Trigger   []AgentSize
-	Keep      AgentSize
-	Prompt    string
-	MaxTokens int // to write the summary from; 0: a default
-	Quiet     bool
-}
-
-// AgentApproval configures how calls of a tool are approved.
-type AgentApproval struct {
-	Decisions   []string
-	Description string
-}
-
-// AgentTitle configures titles of threads.
-type AgentTitle struct {
-	Model  *AgentModel // nil: the agent's
-	Prompt string
-	Key    string
-	MaxLen int
+	ModelLimit    *agent.CallLimits
+	ToolLimits    []AgentToolLimit
 }
 
 // AgentToolErrors is the text that the model gets instead of errors of tools.
@@ -113,18 +49,10 @@ type AgentToolErrors struct {
 	Tools   []string
 }
 
-// AgentLimit bounds the calls of a run or thread.
-type AgentLimit struct {
-	Tool        string // "": all
-	Thread, Run int
-	Exit        string
-}
-
-// ResponseFormat is the schema of an agent's answer.
-type ResponseFormat struct {
-	Name, Description string
-	Schema            json.RawMessage
-	Strict            bool
+// AgentToolLimit bounds the calls of a tool.
+type AgentToolLimit struct {
+	Tool string // "": all
+	agent.CallLimits
 }
 
 const modelExample = "openai:gpt-4o"
@@ -243,7 +171,8 @@ func (f *file) number(v value, key string, least, most float64) float64 {
 const maxTokens = 100_000_000
 
 // model reads "provider:model", or an object that has it as name.
-func (f *file) model(m *AgentModel, v value, key string) {
+func (f *file) model(m *provider.Spec, v value, key string) {
+	m.Place = key
 	if _, isObject := v.data.([]member); !isObject {
 		m.Name = f.modelName(v, key)
 		return
@@ -367,13 +296,13 @@ func (f *file) mcpServers(a *Agent, v value, key string) {
 	}
 	for _, m := range members {
 		at := join(key, m.key)
-		s := MCPServer{Name: m.key, Dir: f.c.Dir}
+		s := mcp.Options{Name: m.key, Dir: f.c.Dir}
 		f.section(m.value, at, map[string]func(value, string){
 			"command":       f.setFilled(&s.Command, "mcp-server-time"),
 			"args":          func(v value, key string) { s.Args = f.filledList(v, key) },
 			"env":           f.setFilledMap(&s.Env, `{"TOKEN": "${TOKEN}"}`),
 			"cwd":           func(v value, key string) { s.Dir = f.abs(f.filled(v, key, ".")) },
-			"tools":         f.setTexts(&s.Tools, "get_current_time"),
+			"tools":         f.setTexts(&s.Only, "get_current_time"),
 			"prefix":        f.setBool(&s.Prefix),
 			"start_timeout": f.setDuration(&s.Start, time.Hour),
 			"call_timeout":  f.setDuration(&s.Call, 24*time.Hour),
@@ -418,13 +347,13 @@ func (f *file) middleware(a *Agent, v value, key string) {
 		mw := AgentMiddleware{Kind: m.key}
 		switch m.key {
 		case "summarization":
-			mw.Summarization = f.summarization(m.value, at)
+			f.summarization(&mw, m.value, at)
 		case "human_in_the_loop":
 			mw.Approvals = f.approvals(m.value, at)
 		case "title":
-			mw.Title = &AgentTitle{}
+			mw.Title = &agent.TitleOptions{}
 			f.switched(m.value, at, map[string]func(value, string){
-				"model":      func(v value, key string) { mw.Title.Model = f.otherModel(v, key) },
+				"model":      func(v value, key string) { mw.Model = f.otherModel(v, key) },
 				"prompt":     func(v value, key string) { mw.Title.Prompt = f.template(v, key, "{conversation}") },
 				"key":        f.setText(&mw.Title.Key, "title"),
 				"max_length": f.setInt(&mw.Title.MaxLen, 1, 1000),
@@ -442,7 +371,7 @@ func (f *file) middleware(a *Agent, v value, key string) {
 			f.switched(m.value, at, nil)
 		case "model_call_limit":
 			limit := f.limit(m.value, at, "end", "error")
-			mw.ModelLimit = &limit
+			mw.ModelLimit = &limit.CallLimits
 		case "tool_call_limit":
 			mw.ToolLimits = f.toolLimits(m.value, at)
 		default:
@@ -476,8 +405,8 @@ func (f *file) switched(v value, key string, fields map[string]func(value, strin
 	f.section(v, key, fields)
 }
 
-func (f *file) otherModel(v value, key string) *AgentModel {
-	m := &AgentModel{}
+func (f *file) otherModel(v value, key string) *provider.Spec {
+	m := &provider.Spec{}
 	f.model(m, v, key)
 	return m
 }
@@ -491,10 +420,11 @@ func (f *file) template(v value, key, place string) string {
 	return text
 }
 
-func (f *file) summarization(v value, key string) *AgentSummarization {
-	s := &AgentSummarization{}
+func (f *file) summarization(m *AgentMiddleware, v value, key string) {
+	s := &agent.SummarizationOptions{}
+	m.Summarization = s
 	f.section(v, key, map[string]func(value, string){
-		"model": func(v value, key string) { s.Model = f.otherModel(v, key) },
+		"model": func(v value, key string) { m.Model = f.otherModel(v, key) },
 		"trigger": func(v value, key string) {
 			items, isList := v.data.([]value)
 			if !isList {
@@ -521,10 +451,9 @@ func (f *file) summarization(v value, key string) *AgentSummarization {
 	if len(s.Trigger) == 0 {
 		f.wrong(v, join(key, "trigger"), `is missing; write when, such as {"messages": 50} or {"tokens": 8000}`)
 	}
-	return s
 }
 
-func (f *file) size(v value, key string) (s AgentSize) {
+func (f *file) size(v value, key string) (s agent.Size) {
 	f.section(v, key, map[string]func(value, string){
 		"messages": f.setInt(&s.Messages, 1, 1_000_000),
 		"tokens":   f.setInt(&s.Tokens, 1, maxTokens),
@@ -537,19 +466,19 @@ func (f *file) size(v value, key string) (s AgentSize) {
 }
 
 // approvals reads {tool: true | false | {"allowed_decisions", "description"}}.
-func (f *file) approvals(v value, key string) map[string]AgentApproval {
+func (f *file) approvals(v value, key string) map[string]agent.Approval {
 	members, ok := v.data.([]member)
 	if !ok {
 		f.wrong(v, key, `is %s; write an object of tools: {"search": true}`, v.kind())
 		return nil
 	}
-	out := map[string]AgentApproval{}
+	out := map[string]agent.Approval{}
 	for _, m := range members {
 		if m.data == false || m.data == nil {
 			continue
 		}
 		at := join(key, m.key)
-		var a AgentApproval
+		var a agent.Approval
 		f.switched(m.value, at, map[string]func(value, string){
 			"allowed_decisions": f.setTexts(&a.Decisions, "approve"),
 			"description":       f.setText(&a.Description, "Please look at this call."),
@@ -569,7 +498,7 @@ func (f *file) approvals(v value, key string) map[string]AgentApproval {
 
 var decisions = []string{"approve", "edit", "reject", "respond"}
 
-func (f *file) limit(v value, key string, exits ...string) (l AgentLimit) {
+func (f *file) limit(v value, key string, exits ...string) (l AgentToolLimit) {
 	f.section(v, key, map[string]func(value, string){
 		"thread": f.setInt(&l.Thread, 1, maxTokens),
 		"run":    f.setInt(&l.Run, 1, maxTokens),
@@ -587,16 +516,16 @@ func (f *file) limit(v value, key string, exits ...string) (l AgentLimit) {
 	return l
 }
 
-func (f *file) toolLimits(v value, key string) []AgentLimit {
+func (f *file) toolLimits(v value, key string) []AgentToolLimit {
 	exits := []string{"continue", "end", "error"}
 	items, isList := v.data.([]value)
 	if !isList {
-		return []AgentLimit{f.limit(v, key, exits...)}
+		return []AgentToolLimit{f.limit(v, key, exits...)}
 	}
-	var out []AgentLimit
+	var out []AgentToolLimit
 	for i, item := range items {
 		l := f.limit(item, key+"["+strconv.Itoa(i)+"]", exits...)
-		if slices.ContainsFunc(out, func(o AgentLimit) bool { return o.Tool == l.Tool }) {
+		if slices.ContainsFunc(out, func(o AgentToolLimit) bool { return o.Tool == l.Tool }) {
 			f.wrong(item, key, "limits the same tool twice")
 		}
 		out = append(out, l)
@@ -605,8 +534,8 @@ func (f *file) toolLimits(v value, key string) []AgentLimit {
 }
 
 // responseFormat reads a JSON Schema, or {"name"?, "description"?, "schema", "strict"?}.
-func (f *file) responseFormat(v value, key string) *ResponseFormat {
-	out := &ResponseFormat{Name: "response_format"}
+func (f *file) responseFormat(v value, key string) *agent.ResponseFormat {
+	out := &agent.ResponseFormat{Name: "response_format"}
 	members, ok := v.data.([]member)
 	if !ok {
 		f.wrong(v, key, `is %s; write a JSON Schema: {"title": "Weather", "type": "object", "properties": {…}}`, v.kind())

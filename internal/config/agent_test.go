@@ -11,6 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+
+	"understudy/graph/agent"
+	"understudy/graph/agent/mcp"
+	"understudy/graph/agent/provider"
 )
 
 const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
@@ -46,33 +50,33 @@ func TestDeclaredAgent(t *testing.T) {
 	zero, none, yes, no := 0.0, 0, true, false
 	want := Graph{ID: "chat", Description: "Talks.", Agent: &Agent{
 		Key: "graphs.chat.agent",
-		Model: AgentModel{
-			Name: "openai:gpt-4o", BaseURL: "http://gpu:8000/v1", Key: "secret", Organization: "o", Project: "p",
+		Model: provider.Spec{
+			Place: "graphs.chat.agent.model", Name: "openai:gpt-4o", BaseURL: "http://gpu:8000/v1", Key: "secret", Organization: "o", Project: "p",
 			Headers: map[string]string{"x-team": "a"}, Query: map[string]string{"api-version": "1"},
 			ExtraBody:   map[string]json.RawMessage{"top_k": json.RawMessage("3"), "nested": json.RawMessage(`{"a":[true,null,"<b>"]}`)},
 			Temperature: &zero, MaxTokens: 100, MaxInputTokens: 8000, Timeout: 20 * time.Second, Retries: &none,
 			IdleTimeout: 2 * time.Hour, MaxEventSize: 2048, KeyHeader: "api-key", MaxCompletionTokens: &yes, ReturnReasoning: &no, PromptCaching: "1h", Images: true,
 		},
 		Prompt: "Be brief.", Tools: []string{"calculator", "search"},
-		MCP: []MCPServer{{
+		MCP: []mcp.Options{{
 			Name: "time", Command: "mcp-server-time", Args: []string{"--tz", "UTC"}, Env: map[string]string{"TOKEN": "secret"}, Dir: filepath.Join(dir, "sub"),
-			Tools: []string{"now"}, Prefix: true, Start: 10 * time.Second, Call: time.Minute,
+			Only: []string{"now"}, Prefix: true, Start: 10 * time.Second, Call: time.Minute,
 		}},
 		Middleware: []AgentMiddleware{
 			{Kind: "repair_tool_calls"},
-			{Kind: "summarization", Summarization: &AgentSummarization{
-				Model: &AgentModel{Name: "scripted:"}, Trigger: []AgentSize{{Messages: 6, Tokens: 10}, {Fraction: 0.8}}, Keep: AgentSize{Messages: 2},
+			{Kind: "summarization", Model: &provider.Spec{Place: "graphs.chat.agent.middleware.summarization.model", Name: "scripted:"}, Summarization: &agent.SummarizationOptions{
+				Trigger: []agent.Size{{Messages: 6, Tokens: 10}, {Fraction: 0.8}}, Keep: agent.Size{Messages: 2},
 				Prompt: "Sum up {messages}", MaxTokens: 5, Quiet: true,
 			}},
-			{Kind: "human_in_the_loop", Approvals: map[string]AgentApproval{
+			{Kind: "human_in_the_loop", Approvals: map[string]agent.Approval{
 				"search": {}, "remember": {Decisions: []string{"approve", "reject"}, Description: "Look."},
 			}},
-			{Kind: "title", Title: &AgentTitle{Key: "name", MaxLen: 20, Prompt: "Name {conversation}"}},
+			{Kind: "title", Title: &agent.TitleOptions{Key: "name", MaxLen: 20, Prompt: "Name {conversation}"}},
 			{Kind: "tool_errors", ToolErrors: &AgentToolErrors{Message: "It broke.", Tools: []string{"search"}}},
-			{Kind: "model_call_limit", ModelLimit: &AgentLimit{Run: 5, Thread: 50, Exit: "error"}},
-			{Kind: "tool_call_limit", ToolLimits: []AgentLimit{{Run: 3}, {Tool: "search", Thread: 9, Exit: "end"}}},
+			{Kind: "model_call_limit", ModelLimit: &agent.CallLimits{Run: 5, Thread: 50, Exit: "error"}},
+			{Kind: "tool_call_limit", ToolLimits: []AgentToolLimit{{CallLimits: agent.CallLimits{Run: 3}}, {Tool: "search", CallLimits: agent.CallLimits{Thread: 9, Exit: "end"}}}},
 		},
-		ResponseFormat: &ResponseFormat{
+		ResponseFormat: &agent.ResponseFormat{
 			Name: "Weather_now", Description: "What it is like.",
 			Schema: json.RawMessage(`{"title":"Weather now","description":"What it is like.","type":"object","properties":{"degrees":{"type":"number"}}}`),
 		},

@@ -29,6 +29,7 @@ var layers = [][]string{
 	{""},             // the root package, which embedders import
 	{"internal/app"}, // puts the parts together
 	{"server"},
+	{"internal/config"}, // it reads the options of what it configures
 	{"run", "assistant", "thread", "store", "proxy", "transfer"},
 	{"eventstore/overlay", "checkpointer/saver"}, // they know what graphs send and the event store
 	{"graph", "checkpointer", "eventstore", "bridge"},

@@ -163,37 +163,34 @@ type Model struct {
 // Models opens the models of the declared agents and their middleware, each once. Models that cannot be opened are left out: Declare reports
 // them.
 func Models(cfg *config.Config, log *slog.Logger) (all []Model) {
-	var seen []config.AgentModel
-	add := func(g config.Graph, key string, m *config.AgentModel, tools bool) {
+	var seen []provider.Spec
+	add := func(g config.Graph, m *provider.Spec, tools bool) {
 		if m == nil {
 			return
 		}
+		same := *m
+		same.Place = ""
 		for i, known := range seen {
-			if reflect.DeepEqual(known, *m) {
-				all[i].Tools, all[i].Places = all[i].Tools || tools, append(all[i].Places, g.Agent.Key+"."+key)
+			if reflect.DeepEqual(known, same) {
+				all[i].Tools, all[i].Places = all[i].Tools || tools, append(all[i].Places, m.Place)
 				return
 			}
 		}
 		d := declaration{Agent: g.Agent, cfg: cfg, log: log}
-		opened, err := d.model(*m, key)
+		opened, err := d.model(*m)
 		if err != nil {
 			return
 		}
-		seen = append(seen, *m)
-		all = append(all, Model{Model: opened, Name: m.Name, Places: []string{g.Agent.Key + "." + key}, Tools: tools, Image: m.Images})
+		seen = append(seen, same)
+		all = append(all, Model{Model: opened, Name: m.Name, Places: []string{m.Place}, Tools: tools, Image: m.Images})
 	}
 	for _, g := range cfg.Graphs {
 		if g.Agent == nil {
 			continue
 		}
-		add(g, "model", &g.Agent.Model, len(g.Agent.Tools) > 0 || len(g.Agent.MCP) > 0 || g.Agent.ResponseFormat != nil)
+		add(g, &g.Agent.Model, len(g.Agent.Tools) > 0 || len(g.Agent.MCP) > 0 || g.Agent.ResponseFormat != nil)
 		for _, m := range g.Agent.Middleware {
-			if m.Summarization != nil {
-				add(g, "middleware.summarization.model", m.Summarization.Model, false)
-			}
-			if m.Title != nil {
-				add(g, "middleware.title.model", m.Title.Model, false)
-			}
+			add(g, m.Model, false)
 		}
 	}
 	return all
@@ -218,9 +215,9 @@ func (d *declaration) wrong(key string, err error) error {
 }
 
 func (d *declaration) build(id string) (*agent.Agent, error) {
-	o := agent.Options{Name: id, Prompt: d.Prompt}
+	o := agent.Options{Name: id, Prompt: d.Prompt, ResponseFormat: d.ResponseFormat}
 	var err error
-	if o.Model, err = d.model(d.Model, "model"); err != nil {
+	if o.Model, err = d.model(d.Model); err != nil {
 		return nil, d.wrong("model", err)
 	}
 	for i, name := range d.Tools {
@@ -231,10 +228,8 @@ func (d *declaration) build(id string) (*agent.Agent, error) {
 		o.Tools = append(o.Tools, t)
 	}
 	for _, server := range d.MCP {
-		source, err := mcp.New(mcp.Options{
-			Name: server.Name, Command: server.Command, Args: server.Args, Env: server.Env, Dir: server.Dir, Only: server.Tools, Prefix: server.Prefix,
-			Start: server.Start, Call: server.Call, Log: d.log,
-		})
+		server.Log = d.log
+		source, err := mcp.New(server)
 		if err != nil {
 			return nil, d.wrong("mcp."+server.Name, err)
 		}
@@ -246,9 +241,6 @@ func (d *declaration) build(id string) (*agent.Agent, error) {
 			return nil, d.wrong("middleware."+m.Kind, err)
 		}
 		o.Middleware = append(o.Middleware, made...)
-	}
-	if f := d.ResponseFormat; f != nil {
-		o.ResponseFormat = &agent.ResponseFormat{Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict}
 	}
 	a, err := agent.New(o)
 	if err != nil {
@@ -273,68 +265,49 @@ func (d *declaration) tool(name string) (agent.Tool, error) {
 	return agent.Tool{}, fmt.Errorf("there is no tool %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// model opens the model that is named at a key of the agent. Variables of the file's env come before those of the process.
-func (d *declaration) model(m config.AgentModel, key string) (agent.Model, error) {
-	return provider.Open(provider.Spec{
-		Name: m.Name, BaseURL: m.BaseURL, Key: m.Key, Organization: m.Organization, Project: m.Project, Headers: m.Headers, Query: m.Query,
-		ExtraBody: m.ExtraBody, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.MaxInputTokens, Timeout: m.Timeout,
-		IdleTimeout: m.IdleTimeout, Retries: m.Retries, MaxEventSize: m.MaxEventSize, KeyHeader: m.KeyHeader, MaxCompletionTokens: m.MaxCompletionTokens,
-		ReturnReasoning: m.ReturnReasoning, Images: m.Images, PromptCaching: m.PromptCaching, Script: m.Script, Dir: d.cfg.Dir, Log: d.log,
-		Place: d.Key + "." + key,
-		Getenv: func(name string) string {
-			if v, ok := d.cfg.Env[name]; ok {
-				return v
-			}
-			return os.Getenv(name)
-		},
-	})
-}
-
-// otherModel is a middleware's own model, or the agent's.
-func (d *declaration) otherModel(m *config.AgentModel, kind string, own agent.Model) (agent.Model, error) {
-	if m == nil {
-		return own, nil
+// model opens a model. Variables of the file's env come before those of the process.
+func (d *declaration) model(m provider.Spec) (agent.Model, error) {
+	m.Dir, m.Log = d.cfg.Dir, d.log
+	m.Getenv = func(name string) string {
+		if v, ok := d.cfg.Env[name]; ok {
+			return v
+		}
+		return os.Getenv(name)
 	}
-	return d.model(*m, "middleware."+kind+".model")
+	return provider.Open(m)
 }
 
 func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]agent.Middleware, error) {
 	one := func(made agent.Middleware, err error) ([]agent.Middleware, error) {
 		return []agent.Middleware{made}, err
 	}
+	model := own
+	if m.Model != nil {
+		var err error
+		if model, err = d.model(*m.Model); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case m.Summarization != nil:
-		s := m.Summarization
-		model, err := d.otherModel(s.Model, m.Kind, own)
-		if err != nil {
-			return nil, err
-		}
-		o := agent.SummarizationOptions{Model: model, Keep: agent.Size(s.Keep), Prompt: s.Prompt, MaxTokens: s.MaxTokens, Quiet: s.Quiet, Log: d.log}
-		for _, t := range s.Trigger {
-			o.Trigger = append(o.Trigger, agent.Size(t))
-		}
+		o := *m.Summarization
+		o.Model, o.Log = model, d.log
 		return one(agent.Summarization(o))
 	case m.Approvals != nil:
-		tools := make(map[string]agent.Approval, len(m.Approvals))
-		for name, a := range m.Approvals {
-			tools[name] = agent.Approval{Decisions: a.Decisions, Description: a.Description}
-		}
-		return one(agent.HumanInTheLoop(tools))
+		return one(agent.HumanInTheLoop(m.Approvals))
 	case m.Title != nil:
-		model, err := d.otherModel(m.Title.Model, m.Kind, own)
-		if err != nil {
-			return nil, err
-		}
-		return one(agent.Title(agent.TitleOptions{Model: model, Prompt: m.Title.Prompt, Key: m.Title.Key, MaxLen: m.Title.MaxLen, Log: d.log}))
+		o := *m.Title
+		o.Model, o.Log = model, d.log
+		return one(agent.Title(o))
 	case m.ToolErrors != nil:
 		text := m.ToolErrors.Message
 		return one(agent.ToolErrors(func(error, message.ToolCall) string { return text }, m.ToolErrors.Tools...), nil)
 	case m.ModelLimit != nil:
-		return one(agent.ModelCallLimit(agent.CallLimits{Thread: m.ModelLimit.Thread, Run: m.ModelLimit.Run, Exit: m.ModelLimit.Exit}))
+		return one(agent.ModelCallLimit(*m.ModelLimit))
 	case m.ToolLimits != nil:
 		var all []agent.Middleware
 		for _, l := range m.ToolLimits {
-			made, err := agent.ToolCallLimit(l.Tool, agent.CallLimits{Thread: l.Thread, Run: l.Run, Exit: l.Exit})
+			made, err := agent.ToolCallLimit(l.Tool, l.CallLimits)
 			if err != nil {
 				return nil, err
 			}
