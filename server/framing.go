@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -29,25 +31,94 @@ func framed(h *fasthttp.RequestHeader) (head framing.Head, ok bool) {
 	return framing.Parse(h.RawHeaders())
 }
 
-// ending is a listener whose connections report that the peer has closed them.
-type ending struct{ net.Listener }
+// ending is a listener whose connections report that the peer has closed them, and which end soon at a shutdown unless a request is being answered. fasthttp
+// would wait for the first request of a connection until its own deadline.
+type ending struct {
+	net.Listener
 
-func (l ending) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+	mu    sync.Mutex // guards what follows
+	conns map[*endingConn]struct{}
+	until time.Time // when reads for a next request end; zero: there is no shutdown
+	begun bool      // also when it has begun to arrive
+}
+
+func newEnding(ln net.Listener) *ending {
+	return &ending{Listener: ln, conns: map[*endingConn]struct{}{}}
+}
+
+func (l *ending) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &endingConn{Conn: c}, nil
+	c := &endingConn{Conn: accepted, listener: l}
+	l.mu.Lock()
+	l.conns[c] = struct{}{}
+	l.mu.Unlock()
+	return c, nil
+}
+
+// hurry ends connections on which no request arrives within a time; with begun also those on which one has begun to.
+func (l *ending) hurry(within time.Duration, begun bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until, l.begun = time.Now().Add(within), begun
+	for c := range l.conns {
+		if c.waits() {
+			_ = c.Conn.SetReadDeadline(l.until)
+		}
+	}
 }
 
 // endingConn records that a read reached EOF. fasthttp accepts a chunked body without its last chunk as complete.
 type endingConn struct {
 	net.Conn
-	ended atomic.Bool
+	listener *ending
+	ended    atomic.Bool
+	heard    atomic.Bool // something was read since the last answer
+	answers  bool        // a handler is answering a request; guarded by listener.mu
+}
+
+// waits reports whether a shutdown need not wait for the connection. The caller holds listener.mu.
+func (c *endingConn) waits() bool {
+	return !c.answers && (c.listener.begun || !c.heard.Load())
+}
+
+// answering notes that a handler begins or ends to answer a request of a connection.
+func answering(c net.Conn, yes bool) {
+	if e, ok := c.(*endingConn); ok {
+		e.listener.mu.Lock()
+		e.answers = yes
+		if !yes {
+			e.heard.Store(false)
+		}
+		e.listener.mu.Unlock()
+	}
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *endingConn) SetReadDeadline(t time.Time) error {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if until := c.listener.until; !until.IsZero() && c.waits() && (t.IsZero() || t.After(until)) {
+		t = until
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// Close implements net.Conn.
+func (c *endingConn) Close() error {
+	c.listener.mu.Lock()
+	delete(c.listener.conns, c)
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
 }
 
 func (c *endingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Store(true)
+	}
 	if errors.Is(err, io.EOF) {
 		c.ended.Store(true)
 	}

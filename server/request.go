@@ -51,6 +51,8 @@ func requestOf(c *fiber.Ctx) *request {
 
 // enter is the outermost handler, which applies to every request.
 func (s *Server) enter(c *fiber.Ctx) error {
+	answering(c.Context().Conn(), true)
+	defer answering(c.Context().Conn(), false)
 	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), path: bounded(c.Path(), maxPath), headers: s.logged(c)}
 	c.Locals(requestKey{}, r)
 	s.startSpan(c, r)

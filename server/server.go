@@ -105,7 +105,8 @@ func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ende
 // Serve answers requests on ln until ctx ends. Then it drains, stops accepting, ends open streams so that their readers reconnect, and waits for
 // the rest, at most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	ln = ending{newPatient(ln, s.log)}
+	connections := newEnding(newPatient(ln, s.log))
+	ln = connections
 	defer s.lingering.close()
 	done := make(chan error, 1)
 	go func() { done <- s.app.Listener(ln) }()
@@ -127,8 +128,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	s.endStreams(ErrShutdown)
 	s.hurry()
-	// After half of the time requests are canceled too, which leaves them the other half to end.
-	timer := time.AfterFunc(s.opts.ShutdownTimeout/2, func() { s.endRequest(ErrShutdown) })
+	connections.hurry(hurryTime, false)
+	// After half of the time requests are canceled too, also those that have not arrived completely, which leaves them the other half to end.
+	timer := time.AfterFunc(s.opts.ShutdownTimeout/2, func() {
+		s.endRequest(ErrShutdown)
+		connections.hurry(0, true)
+	})
 	err := s.app.ShutdownWithTimeout(s.opts.ShutdownTimeout)
 	timer.Stop()
 	s.endRequest(ErrShutdown)
@@ -139,7 +144,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
-// hurryTime is the time limit for a write to a stream once streams must end.
+// hurryTime is the time limit for a write to a stream once streams must end, and for the next request of a connection to begin.
 const hurryTime = time.Second
 
 // hurry shortens the deadlines of writes to clients that do not read, or read slowly.
