@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -13,15 +15,17 @@ import (
 	"understudy/graph/message"
 )
 
-// forModel returns a conversation in the form of models. Content that no model understands, such as another one's reasoning,
-// is omitted.
+// forModel returns a conversation in the form of models. Content that no model understands, such as another one's reasoning, is omitted.
+// Content that a model cannot take is an error in the message that a person has just sent, and a short text in all others: a thread
+// remains usable when a run failed, and when it changes models.
 func forModel(system *message.Message, messages []message.Message) ([]llms.MessageContent, error) {
 	out := make([]llms.MessageContent, 0, len(messages)+1)
 	if system != nil {
 		messages = append([]message.Message{*system}, messages...)
 	}
-	for _, m := range messages {
-		c, err := toContent(m)
+	last := lastHuman(messages)
+	for i, m := range messages {
+		c, err := toContent(m, i == last)
 		if err != nil {
 			return nil, fmt.Errorf("message %s: %w", m.ID, err)
 		}
@@ -30,7 +34,26 @@ func forModel(system *message.Message, messages []message.Message) ([]llms.Messa
 	return out, nil
 }
 
-func toContent(m message.Message) (llms.MessageContent, error) {
+// lastHuman returns the index of the message of a person that no model has answered; -1: there is none. A run that failed leaves its
+// message in the thread, so only the last of several is new for sure.
+func lastHuman(messages []message.Message) int {
+	for i := len(messages) - 1; i >= 0; i-- {
+		switch messages[i].Type {
+		case message.TypeHuman, message.TypeHumanChunk:
+			return i
+		case message.TypeAI, message.TypeAIChunk:
+			return -1
+		case message.TypeChat, message.TypeChatChunk:
+			if role := messages[i].Role; role == "user" || role == "human" {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// toContent returns a message in the form of models. fresh: a person has just sent it.
+func toContent(m message.Message, fresh bool) (llms.MessageContent, error) {
 	c := llms.MessageContent{Role: llms.ChatMessageTypeGeneric}
 	switch m.Type {
 	case message.TypeSystem, message.TypeSystemChunk:
@@ -43,9 +66,7 @@ func toContent(m message.Message) (llms.MessageContent, error) {
 		c.Role = llms.ChatMessageTypeTool
 		result := llm.Part{ContentPart: llms.ToolCallResponse{ToolCallID: m.ToolCallID, Name: m.Name, Content: toolText(m.Content)}, Failed: m.Status == message.StatusError}
 		if m.Content.Blocks != nil {
-			if parts, err := contentParts(m.Content); err == nil { // else its text has all of it
-				result.Content = parts
-			}
+			result.Content = contentParts(m, false)
 		}
 		c.Parts = []llms.ContentPart{result}
 		return c, nil
@@ -61,11 +82,10 @@ func toContent(m message.Message) (llms.MessageContent, error) {
 	default:
 		return c, fmt.Errorf("a %s message cannot be sent to a model", m.Type)
 	}
-	var err error
 	if c.Role == llms.ChatMessageTypeAI {
 		c.Parts = answerParts(m)
-	} else if c.Parts, err = contentParts(m.Content); err != nil {
-		return c, err
+	} else {
+		c.Parts = contentParts(m, fresh)
 	}
 	if len(c.Parts) == 0 {
 		c.Parts = []llms.ContentPart{llms.TextContent{}}
@@ -145,10 +165,10 @@ func toolText(c message.Content) string {
 		switch {
 		case v.Type == gjson.String:
 			b.WriteString(v.Str)
-		case v.Get("type").Str == "text", v.Get("type").Str == "text-plain" && v.Get("text").Exists():
+		case v.Get("type").Str == "text":
 			b.WriteString(v.Get("text").String())
-		case v.Get("type").Str == "document" && v.Get("source.type").Str == "text":
-			b.WriteString(v.Get("source.data").String())
+		case llm.BlockText(raw) != "":
+			b.WriteString(llm.BlockText(raw))
 		case dataName[v.Get("type").Str] != "":
 			b.WriteString("[" + dataName[v.Get("type").Str] + "]")
 		default:
@@ -161,16 +181,18 @@ func toolText(c message.Content) string {
 // dataName has the types of content blocks that are data, and what they are called in text.
 var dataName = map[string]string{
 	"image": "image", "image_url": "image", "audio": "audio", "input_audio": "audio", "file": "file", "video": "video", "document": "document",
+	"media": "file", "container_upload": "file",
 }
 
-// contentParts reads text and content blocks: those of OpenAI (image_url, input_audio, file) and LangChain's own (image, audio, file
-// with url or base64).
-func contentParts(c message.Content) ([]llms.ContentPart, error) {
+// contentParts reads text and content blocks: those of OpenAI (image_url, input_audio, file), of Anthropic (document, image, …) and
+// LangChain's own (image, audio, file with url, base64 or ID). What a model cannot take is an error if fresh, else a text.
+func contentParts(m message.Message, fresh bool) []llms.ContentPart {
+	c := m.Content
 	if c.Blocks == nil {
 		if c.Text == "" {
-			return nil, nil
+			return nil
 		}
-		return []llms.ContentPart{llms.TextContent{Text: c.Text}}, nil
+		return []llms.ContentPart{llms.TextContent{Text: c.Text}}
 	}
 	var parts []llms.ContentPart
 	for _, raw := range c.Blocks {
@@ -179,35 +201,81 @@ func contentParts(c message.Content) ([]llms.ContentPart, error) {
 			parts = append(parts, llms.TextContent{Text: v.Str})
 			continue
 		}
-		switch kind := v.Get("type").Str; kind {
+		kind := v.Get("type").Str
+		p := llm.Part{Block: raw, Message: m.ID, Name: fileName(v)}
+		if !fresh {
+			p.Instead = notShown(kind, p.Name)
+		}
+		switch kind {
 		case "text":
-			parts = append(parts, llm.Part{ContentPart: llms.TextContent{Text: v.Get("text").String()}, Block: raw})
+			p.ContentPart = llms.TextContent{Text: v.Get("text").String()}
 		case "image_url":
 			image := v.Get("image_url")
 			url := image.String()
 			if image.IsObject() {
 				url = image.Get("url").String()
 			}
-			parts = append(parts, llm.Part{ContentPart: llms.ImageURLContent{URL: url, Detail: image.Get("detail").String()}, Block: raw})
-		case "image", "audio", "file", "video":
-			part, err := dataPart(kind, v)
-			if err != nil {
-				return nil, err
+			if _, data, ok := strings.Cut(url, ";base64,"); ok && strings.HasPrefix(url, "data:") {
+				p.Broken = wrongData(data)
 			}
-			parts = append(parts, llm.Part{ContentPart: part, Block: raw})
-		case "document", "search_result", "text-plain", "container_upload":
-			parts = append(parts, llm.Part{Block: raw})
+			if p.Broken == "" {
+				p.ContentPart = llms.ImageURLContent{URL: url, Detail: image.Get("detail").String()}
+			}
+		case "image", "audio", "file", "video", "media":
+			p.ContentPart, p.Broken = dataPart(kind, v)
+		case "input_audio":
+			p.Broken = wrongData(v.Get("input_audio.data").String())
+		case "document":
+			if v.Get("source.type").Str == "base64" {
+				p.Broken = wrongData(v.Get("source.data").String())
+			}
+		case "search_result", "text-plain", "container_upload":
 		case "reasoning", "thinking", "tool_use", "tool_call", "tool_call_chunk", "redacted_thinking", "non_standard", "refusal":
-			// Of a model, in a message that is not one of it.
+			continue // of a model, in a message that is not one of it
 		default:
-			return nil, fmt.Errorf("a content block of type %q cannot be sent to a model", kind)
+			p.Broken = "its type is not known"
+			if m.Type == message.TypeTool || m.Type == message.TypeToolChunk {
+				p.Instead = string(raw) // the JSON that the tool returned
+			}
 		}
+		parts = append(parts, p)
 	}
-	return parts, nil
+	return parts
 }
 
-// dataPart returns a block with data as models know it; nil when only the provider can tell what a reference in it means.
-func dataPart(kind string, v gjson.Result) (llms.ContentPart, error) {
+// notShown returns the text in place of a content block that a model cannot take.
+func notShown(kind, name string) string {
+	what := cmp.Or(dataName[kind], "content")
+	if name != "" {
+		what += ": " + name
+	}
+	return "[" + what + ", not shown to this model]"
+}
+
+// fileName returns the name of the file of a content block, at the places where OpenAI, Anthropic and LangChain have it; "": none.
+func fileName(v gjson.Result) string {
+	for _, at := range []string{"filename", "file.filename", "extras.filename", "metadata.filename", "title", "extras.title", "metadata.title", "name", "extras.name", "metadata.name"} {
+		if name := v.Get(at); name.Type == gjson.String && strings.TrimSpace(name.Str) != "" {
+			return short(strings.Join(strings.Fields(name.Str), " "), 200)
+		}
+	}
+	return ""
+}
+
+// wrongData returns why data cannot be sent; "": it can.
+func wrongData(data string) string {
+	if data == "" {
+		return "it has no data"
+	}
+	if _, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))); err != nil {
+		return "its data is not valid base64: " + err.Error()
+	}
+	return ""
+}
+
+// dataPart returns a block with data as models know it; nil when only the provider can tell what a reference in it means. broken is why
+// no model can take it.
+func dataPart(kind string, v gjson.Result) (part llms.ContentPart, broken string) {
 	mime := v.Get("mime_type").String()
 	data := v.Get("base64").String()
 	url := v.Get("url").String()
@@ -218,26 +286,29 @@ func dataPart(kind string, v gjson.Result) (llms.ContentPart, error) {
 	} else if data == "" {
 		data = v.Get("data").String()
 	}
-	if head, encoded, ok := strings.Cut(v.Get("file.file_data").String(), ";base64,"); ok { // OpenAI's form
-		mime, data = strings.TrimPrefix(head, "data:"), encoded
+	for _, address := range []string{v.Get("file.file_data").String(), url} { // OpenAI's form, and data in place of an address
+		if head, encoded, ok := strings.Cut(address, ";base64,"); ok && strings.HasPrefix(head, "data:") {
+			mime, _, _ = strings.Cut(strings.TrimPrefix(head, "data:"), ";")
+			data = encoded
+		}
 	}
 	if data == "" {
 		if kind == "image" && url != "" {
-			return llms.ImageURLContent{URL: url}, nil
+			return llms.ImageURLContent{URL: url}, ""
 		}
-		if url != "" && kind == "file" || id != "" {
-			return nil, nil
+		if url != "" || id != "" || v.Get("source_type").Str == "text" {
+			return nil, ""
 		}
-		return nil, fmt.Errorf("a content block of type %q has no data", kind)
+		return nil, "it has no data"
 	}
 	if mime == "" {
 		mime = map[string]string{"image": "image/png", "audio": "audio/wav", "file": "application/pdf", "video": "video/mp4"}[kind]
 	}
 	raw, err := base64.StdEncoding.DecodeString(data)
 	if err != nil {
-		return nil, fmt.Errorf("a content block of type %q: its data is not valid base64: %w", kind, err)
+		return nil, "its data is not valid base64: " + err.Error()
 	}
-	return llms.BinaryContent{MIMEType: mime, Data: raw}, nil
+	return llms.BinaryContent{MIMEType: mime, Data: raw}, ""
 }
 
 // usageOf returns the usage in the form of messages.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,7 +85,7 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	}
 	for i, m := range messages {
 		if err := w.message(m); err != nil {
-			return nil, false, fmt.Errorf("message %d: %w", i, err)
+			return nil, false, llm.InMessage(i, err)
 		}
 	}
 	r.Messages = w.end()
@@ -405,6 +404,7 @@ func (w *writer) content(parts []llms.ContentPart) (out []part, err error) {
 			p = rich.ContentPart
 		}
 		var block part
+		reason := ""
 		switch p := p.(type) {
 		case llms.TextContent:
 			if strings.TrimSpace(p.Text) == "" {
@@ -412,21 +412,31 @@ func (w *writer) content(parts []llms.ContentPart) (out []part, err error) {
 			}
 			block = part{"type": "text", "text": p.Text}
 		case llms.ImageURLContent:
-			block, err = image(p.URL)
+			block, reason = image(p.URL)
 		case llms.BinaryContent:
-			block, err = binary(p)
+			block, reason = binary(p)
 		case llm.Part:
 			if rich.Block == nil {
 				continue
 			}
-			block, err = native(gjson.ParseBytes(rich.Block))
+			if block, reason = native(gjson.ParseBytes(rich.Block)); rich.Broken != "" {
+				reason = rich.Broken
+			}
 		default:
-			err = fmt.Errorf("%T cannot be sent", p)
+			return nil, fmt.Errorf("%T cannot be sent", p)
 		}
-		if err != nil {
-			return nil, err
+		if reason != "" {
+			text, err := rich.Without(reason)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, part{"type": "text", "text": text})
+			continue
 		}
 		w.decorate(block, gjson.ParseBytes(rich.Block))
+		if block.is("document") && block["title"] == nil && rich.Name != "" {
+			block["title"] = rich.Name
+		}
 		out = append(out, block)
 	}
 	return out, nil
@@ -452,51 +462,69 @@ func (w *writer) decorate(out part, block gjson.Result) {
 	}
 }
 
-func image(address string) (part, error) {
+func image(address string) (block part, reason string) {
 	if head, data, ok := strings.Cut(address, ";base64,"); ok && strings.HasPrefix(head, "data:") {
 		mime, _, _ := strings.Cut(strings.TrimPrefix(head, "data:"), ";")
-		return part{"type": "image", "source": part{"type": "base64", "media_type": mime, "data": data}}, nil
+		return imageData(mime, data)
 	}
 	if strings.HasPrefix(address, "http://") || strings.HasPrefix(address, "https://") {
-		return part{"type": "image", "source": part{"type": "url", "url": address}}, nil
+		return part{"type": "image", "source": part{"type": "url", "url": address}}, ""
 	}
-	return nil, errors.New("an image is neither a data URL nor an http address")
+	return nil, "an image is neither a data URL nor an http address"
 }
 
-func binary(p llms.BinaryContent) (part, error) {
+// imageData refuses types of images that the API refuses.
+func imageData(mime, data string) (block part, reason string) {
+	switch mime = strings.ToLower(mime); mime {
+	case "image/jpg":
+		mime = "image/jpeg"
+	case "image/jpeg", "image/png", "image/gif", "image/webp":
+	default:
+		return nil, fmt.Sprintf("Anthropic takes no images of type %q; convert it to JPEG or PNG", mime)
+	}
+	return part{"type": "image", "source": part{"type": "base64", "media_type": mime, "data": data}}, ""
+}
+
+func binary(p llms.BinaryContent) (block part, reason string) {
 	kind, _, _ := strings.Cut(p.MIMEType, "/")
 	switch {
 	case kind == "image":
-		return part{"type": "image", "source": part{"type": "base64", "media_type": p.MIMEType, "data": base64.StdEncoding.EncodeToString(p.Data)}}, nil
+		return imageData(p.MIMEType, base64.StdEncoding.EncodeToString(p.Data))
 	case p.MIMEType == "application/pdf":
-		return part{"type": "document", "source": part{"type": "base64", "media_type": p.MIMEType, "data": base64.StdEncoding.EncodeToString(p.Data)}}, nil
+		return part{"type": "document", "source": part{"type": "base64", "media_type": p.MIMEType, "data": base64.StdEncoding.EncodeToString(p.Data)}}, ""
 	case kind == "text":
-		return part{"type": "document", "source": part{"type": "text", "media_type": "text/plain", "data": string(p.Data)}}, nil
+		return part{"type": "document", "source": part{"type": "text", "media_type": "text/plain", "data": string(p.Data)}}, ""
 	}
-	return nil, fmt.Errorf("content of type %s cannot be sent to this model", p.MIMEType)
+	return nil, "Anthropic takes no content of type " + p.MIMEType
 }
 
-// native writes a block that only this API knows: its own, or LangChain's with a reference in it.
-func native(b gjson.Result) (part, error) {
+// native writes a block that only this API knows: its own, or LangChain's with a reference in it. reason is why it cannot be sent.
+func native(b gjson.Result) (block part, reason string) {
 	kind := b.Get("type").Str
-	id := b.Get("file_id").String() + b.Get("file.file_id").String()
+	id := cmp.Or(b.Get("file_id").String(), b.Get("file.file_id").String(), b.Get("source.file_id").String())
+	if id == "" && b.Get("source_type").Str == "id" {
+		id = b.Get("id").String()
+	}
+	if strings.HasPrefix(id, "file-") {
+		return nil, "the file was uploaded to OpenAI"
+	}
 	var source part
 	switch {
-	case kind == "text-plain":
+	case kind == "text-plain" && b.Get("text").Exists(), kind == "file" && b.Get("source_type").Str == "text":
 		source = part{"type": "text", "media_type": "text/plain", "data": b.Get("text").String()}
+	case kind == "document", kind == "search_result", kind == "container_upload", kind == "image" && b.Get("source").IsObject():
+		return members(b, "index"), ""
 	case (kind == "file" || kind == "image") && id != "":
 		source = part{"type": "file", "file_id": id}
 	case kind == "file" && b.Get("url").Exists():
 		source = part{"type": "url", "url": b.Get("url").String()}
-	case kind == "document", kind == "search_result", kind == "container_upload", kind == "image" && b.Get("source").IsObject():
-		return members(b, "index"), nil
 	default:
-		return nil, fmt.Errorf("a content block of type %q cannot be sent to this model", kind)
+		return nil, "Anthropic takes no such blocks"
 	}
 	if kind == "image" {
-		return part{"type": kind, "source": source}, nil
+		return part{"type": kind, "source": source}, ""
 	}
-	return part{"type": "document", "source": source}, nil
+	return part{"type": "document", "source": source}, ""
 }
 
 // members returns an object without some of its members.

@@ -88,8 +88,11 @@ func (s Source) unanswered(err error) string {
 	var op *net.OpError
 	var certificate *tls.CertificateVerificationError
 	var timeout net.Error
+	var unsendable *Unsendable
 	address := s.of("base_url")
 	switch {
+	case errors.As(err, &unsendable):
+		return "send it in a form that the model takes, such as text, or choose another model: change " + s.of("the name") + "; the next message on the thread is answered without it"
 	case errors.As(err, &foreign), errors.As(err, &syntax):
 		return "check " + address + ": what answers there is no chat API; most addresses end in /v1"
 	case errors.Is(err, ErrTooLarge):

@@ -78,13 +78,8 @@ func Stream(ctx context.Context, m llms.Model, messages []llms.MessageContent, o
 	if s, ok := m.(ChunkStreamer); ok {
 		return s.StreamChunks(ctx, messages, options...)
 	}
-	for _, message := range messages {
-		for _, part := range message.Parts {
-			if p, ok := part.(Part); ok && p.ContentPart == nil && p.Block != nil && !p.Optional {
-				err := fmt.Errorf("a content block of type %q cannot be sent to this model", gjson.GetBytes(p.Block, "type").String())
-				return func(yield func(Chunk, error) bool) { yield(Chunk{}, err) }
-			}
-		}
+	if err := unsendable(messages); err != nil {
+		return func(yield func(Chunk, error) bool) { yield(Chunk{}, err) }
 	}
 	return func(yield func(Chunk, error) bool) { streamPlain(ctx, m, messages, options, yield) }
 }

@@ -46,19 +46,21 @@ type Options struct {
 
 // Quirks are differences of a provider from OpenAI's API.
 type Quirks struct {
-	NoUsage             bool  // do not ask for usage: the server refuses stream_options
-	MaxCompletionTokens *bool // max_completion_tokens in place of max_tokens; nil: only for OpenAI's and Azure's own hosts
-	ReturnReasoning     bool  // assistant messages return reasoning_content: DeepSeek, Moonshot
-	ReturnDetails       bool  // assistant messages return reasoning_details: OpenRouter
-	ToolImages          bool  // images that tools return follow in a message of the user: tool messages can have text alone
-	ReturnExtra         bool  // tool calls return their extra_content, which other providers refuse: Gemini, gateways to it
-	Signatures          bool  // calls without a signature get one that is not checked: Gemini 3
-	ShortIDs            bool  // ids of tool calls are nine letters and digits: Mistral
+	NoUsage             bool     // do not ask for usage: the server refuses stream_options
+	MaxCompletionTokens *bool    // max_completion_tokens in place of max_tokens; nil: only for OpenAI's and Azure's own hosts
+	ReturnReasoning     bool     // assistant messages return reasoning_content: DeepSeek, Moonshot
+	ReturnDetails       bool     // assistant messages return reasoning_details: OpenRouter
+	ToolImages          bool     // images that tools return follow in a message of the user: tool messages can have text alone
+	ReturnExtra         bool     // tool calls return their extra_content, which other providers refuse: Gemini, gateways to it
+	Signatures          bool     // calls without a signature get one that is not checked: Gemini 3
+	Lacks               []string // what the provider cannot take: image, audio, video, file, file ID
+	ShortIDs            bool     // ids of tool calls are nine letters and digits: Mistral
 }
 
 // Client is a model behind a chat completions endpoint. It is safe for concurrent use.
 type Client struct {
 	opts Options
+	own  bool // the server is OpenAI's or Azure's
 	wire *wire.Client
 }
 
@@ -79,9 +81,9 @@ func New(o Options) (*Client, error) {
 	if ofAzure {
 		o.KeyHeader = cmp.Or(o.KeyHeader, "Api-Key")
 	}
+	own := ofAzure || host == "api.openai.com" || strings.HasSuffix(host, ".api.openai.com") // eu.api.openai.com
 	if o.Quirks.MaxCompletionTokens == nil {
 		// OpenAI's reasoning models refuse the old name, most other servers do not know the new one.
-		own := ofAzure || host == "api.openai.com" || strings.HasSuffix(host, ".api.openai.com") // eu.api.openai.com
 		o.Quirks.MaxCompletionTokens = &own
 	}
 	address := base.JoinPath("chat", "completions")
@@ -90,7 +92,7 @@ func New(o Options) (*Client, error) {
 		query[name] = values
 	}
 	address.RawQuery = query.Encode()
-	return &Client{opts: o, wire: wire.New(wire.Options{
+	return &Client{opts: o, own: own, wire: wire.New(wire.Options{
 		URL: address.String(), Model: o.Model, Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
 		Decoder: func() wire.Decoder { return &decoder{} },
 		Timeout: o.Timeout, Idle: o.Idle, Retries: o.Retries, MaxWait: o.MaxWait, MaxEvent: o.MaxEvent, MaxBody: o.MaxBody, Transport: o.Transport, Log: o.Log,

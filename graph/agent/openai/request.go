@@ -1,9 +1,11 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -82,13 +84,13 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	if len(r.Tools) > 0 {
 		r.ToolChoice = toolChoice(opts.ToolChoice)
 	}
-	w := writer{quirks: c.opts.Quirks, tools: map[string]bool{}}
+	w := writer{quirks: c.opts.Quirks, own: c.own, tools: map[string]bool{}}
 	for _, t := range opts.Tools {
 		w.tools[t.Function.Name] = true
 	}
 	for i, m := range messages {
 		if err := w.message(m); err != nil {
-			return nil, fmt.Errorf("message %d: %w", i, err)
+			return nil, llm.InMessage(i, err)
 		}
 	}
 	w.show()
@@ -131,6 +133,7 @@ func toolChoice(choice any) any {
 // writer writes the messages of a request.
 type writer struct {
 	quirks Quirks
+	own    bool            // the server is OpenAI's or Azure's
 	tools  map[string]bool // names of the request's tools
 	list   []message
 	images []any // of the tool messages at the end of list
@@ -187,15 +190,15 @@ func images(parts []llms.ContentPart) (out []any) {
 		case llms.ImageURLContent:
 			out = append(out, imageURL(p))
 		case llms.BinaryContent:
-			if strings.HasPrefix(p.MIMEType, "image/") {
-				out = append(out, binary(p))
+			if kind, block := binary(p, ""); kind == "image" {
+				out = append(out, block)
 			}
 		}
 	}
 	return out
 }
 
-func imageURL(p llms.ImageURLContent) any {
+func imageURL(p llms.ImageURLContent) map[string]any {
 	image := map[string]string{"url": p.URL}
 	if p.Detail != "" {
 		image["detail"] = p.Detail
@@ -223,23 +226,29 @@ func (w *writer) content(role string, parts []llms.ContentPart) error {
 		rich, ok := p.(llm.Part)
 		if ok {
 			w.rich(&out, rich)
-			if p = rich.ContentPart; p == nil {
-				if rich.Block != nil && !rich.Optional {
-					return fmt.Errorf("a content block of type %q cannot be sent to this model", gjson.GetBytes(rich.Block, "type").String())
-				}
+			if p = rich.ContentPart; p == nil && (rich.Block == nil || rich.Optional) {
 				continue
 			}
 		}
 		switch p := p.(type) {
 		case llms.TextContent:
 			texts = append(texts, p.Text)
-			content = append(content, map[string]any{"type": "text", "text": p.Text})
-		case llms.ImageURLContent:
-			plain = false
-			content = append(content, imageURL(p))
-		case llms.BinaryContent:
-			plain = false
-			content = append(content, binary(p))
+			content = append(content, textPart(p.Text))
+		case nil, llms.ImageURLContent, llms.BinaryContent:
+			block, reason := w.data(p, rich)
+			if reason != "" {
+				text, err := rich.Without(reason)
+				if err != nil {
+					return err
+				}
+				block = textPart(text)
+			}
+			if text, ok := block["text"].(string); ok {
+				texts = append(texts, text)
+			} else {
+				plain = false
+			}
+			content = append(content, block)
 		case llms.ToolCall:
 			if p.FunctionCall == nil {
 				return fmt.Errorf("tool call %s has no function", p.ID)
@@ -284,14 +293,84 @@ func (w *writer) rich(out *message, p llm.Part) {
 	}
 }
 
-// binary is data as the wire has it: images by URL, sound and files by kind.
-func binary(p llms.BinaryContent) any {
+func textPart(text string) map[string]any { return map[string]any{"type": "text", "text": text} }
+
+// data writes a part that is not text: images by URL, sound and files by kind. reason is why the provider cannot take it.
+func (w *writer) data(p llms.ContentPart, rich llm.Part) (block map[string]any, reason string) {
+	var kind string
+	switch p := p.(type) {
+	case llms.ImageURLContent:
+		kind, block = "image", imageURL(p)
+	case llms.BinaryContent:
+		kind, block = binary(p, rich.Name)
+	default:
+		if rich.Broken != "" {
+			return nil, rich.Broken
+		}
+		if kind, block = native(rich); kind == "" {
+			return nil, "an OpenAI-compatible API has no form for it"
+		}
+	}
+	if slices.Contains(w.quirks.Lacks, kind) {
+		return nil, "the provider takes no " + kind + "s"
+	}
+	if kind == "video" && w.own {
+		return nil, "OpenAI takes no videos"
+	}
+	return block, ""
+}
+
+// binary is data as the wire has it, and its kind.
+func binary(p llms.BinaryContent, name string) (kind string, block map[string]any) {
 	data := base64.StdEncoding.EncodeToString(p.Data)
 	switch kind, format, _ := strings.Cut(p.MIMEType, "/"); kind {
 	case "image":
-		return map[string]any{"type": "image_url", "image_url": map[string]string{"url": "data:" + p.MIMEType + ";base64," + data}}
+		return kind, map[string]any{"type": "image_url", "image_url": map[string]string{"url": "data:" + p.MIMEType + ";base64," + data}}
 	case "audio":
-		return map[string]any{"type": "input_audio", "input_audio": map[string]string{"data": data, "format": strings.TrimPrefix(format, "x-")}}
+		return kind, map[string]any{"type": "input_audio", "input_audio": map[string]string{"data": data, "format": audioFormat(format)}}
+	case "video":
+		return kind, file(p.MIMEType, data, name)
 	}
-	return map[string]any{"type": "file", "file": map[string]string{"filename": "file", "file_data": "data:" + p.MIMEType + ";base64," + data}}
+	return "file", file(p.MIMEType, data, name)
+}
+
+func file(mime, data, name string) map[string]any {
+	return map[string]any{"type": "file", "file": map[string]string{"filename": cmp.Or(name, "file"), "file_data": "data:" + mime + ";base64," + data}}
+}
+
+// audioFormat returns the API's name for a subtype of audio.
+func audioFormat(subtype string) string {
+	switch subtype = strings.TrimPrefix(subtype, "x-"); subtype {
+	case "mpeg":
+		return "mp3"
+	case "wave", "vnd.wave":
+		return "wav"
+	}
+	return subtype
+}
+
+// native writes a block that has no form in langchaingo: OpenAI's own, references to its files, and blocks of Anthropic that it can take.
+// kind is "" for others.
+func native(rich llm.Part) (kind string, block map[string]any) {
+	if text := llm.BlockText(rich.Block); text != "" {
+		if rich.Name != "" && !strings.HasPrefix(text, rich.Name) {
+			text = rich.Name + ":\n" + text
+		}
+		return "text", textPart(text)
+	}
+	b := gjson.ParseBytes(rich.Block)
+	source := b.Get("source")
+	id := cmp.Or(b.Get("file.file_id").String(), b.Get("file_id").String(), source.Get("file_id").String())
+	if id == "" && b.Get("source_type").Str == "id" {
+		id = b.Get("id").String()
+	}
+	switch kind := b.Get("type").Str; {
+	case kind == "input_audio":
+		return "audio", map[string]any{"type": kind, kind: json.RawMessage(b.Get(kind).Raw)}
+	case (kind == "file" || kind == "document") && id != "" && !strings.HasPrefix(id, "file_"): // Anthropic's IDs begin with file_
+		return "file ID", map[string]any{"type": "file", "file": map[string]string{"file_id": id}}
+	case kind == "document" && source.Get("type").Str == "base64":
+		return "file", file(cmp.Or(source.Get("media_type").Str, "application/pdf"), source.Get("data").Str, rich.Name)
+	}
+	return "", nil
 }

@@ -71,17 +71,20 @@ const gemini = "https://generativelanguage.googleapis.com/v1beta/openai"
 
 var always = true
 
+// fileID is what providers lack that keep no files for their chat API.
+const fileID = "file ID"
+
 var services = map[string]service{
 	"openai":       {"openai", openai.DefaultBaseURL, []string{"OPENAI_API_KEY"}, false, openai.Quirks{}, ""},
 	"azure_openai": {"azure", "", []string{"AZURE_OPENAI_API_KEY"}, false, openai.Quirks{MaxCompletionTokens: &always}, "api-key"},
-	"googleai":     {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true}, ""},
-	"google_genai": {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true}, ""},
-	"ollama":       {"ollama", "http://127.0.0.1:11434/v1", []string{"OLLAMA_API_KEY"}, true, openai.Quirks{}, ""},
-	"deepseek":     {"deepseek", "https://api.deepseek.com/v1", []string{"DEEPSEEK_API_KEY"}, false, openai.Quirks{ReturnReasoning: true}, ""},
-	"groq":         {"groq", "https://api.groq.com/openai/v1", []string{"GROQ_API_KEY"}, false, openai.Quirks{}, ""},
-	"mistralai":    {"mistralai", "https://api.mistral.ai/v1", []string{"MISTRAL_API_KEY"}, false, openai.Quirks{NoUsage: true, ShortIDs: true}, ""},
-	"openrouter":   {"openrouter", "https://openrouter.ai/api/v1", []string{"OPENROUTER_API_KEY"}, false, openai.Quirks{ReturnDetails: true}, ""},
-	"xai":          {"xai", "https://api.x.ai/v1", []string{"XAI_API_KEY"}, false, openai.Quirks{}, ""},
+	"googleai":     {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true, Lacks: []string{fileID}}, ""},
+	"google_genai": {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true, Lacks: []string{fileID}}, ""},
+	"ollama":       {"ollama", "http://127.0.0.1:11434/v1", []string{"OLLAMA_API_KEY"}, true, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, ""},
+	"deepseek":     {"deepseek", "https://api.deepseek.com/v1", []string{"DEEPSEEK_API_KEY"}, false, openai.Quirks{ReturnReasoning: true, Lacks: []string{"image", "audio", "video", "file", fileID}}, ""},
+	"groq":         {"groq", "https://api.groq.com/openai/v1", []string{"GROQ_API_KEY"}, false, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, ""},
+	"mistralai":    {"mistralai", "https://api.mistral.ai/v1", []string{"MISTRAL_API_KEY"}, false, openai.Quirks{NoUsage: true, ShortIDs: true, Lacks: []string{"video", "file", fileID}}, ""},
+	"openrouter":   {"openrouter", "https://openrouter.ai/api/v1", []string{"OPENROUTER_API_KEY"}, false, openai.Quirks{ReturnDetails: true, Lacks: []string{fileID}}, ""},
+	"xai":          {"xai", "https://api.x.ai/v1", []string{"XAI_API_KEY"}, false, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, ""},
 }
 
 // Names returns the known providers.
@@ -187,6 +190,9 @@ func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, e
 	}
 	if s.ReturnReasoning != nil {
 		o.Quirks.ReturnReasoning = *s.ReturnReasoning
+	}
+	if s.Images {
+		o.Quirks.Lacks = slices.DeleteFunc(slices.Clone(o.Quirks.Lacks), func(kind string) bool { return kind == "image" })
 	}
 	o.Quirks.ToolImages = s.Images && svc.name != "mistralai" // which refuses a user's message behind a tool's
 	if svc.name == "openai" && s.BaseURL != "" {

@@ -77,6 +77,31 @@ func Claude(reason string, blocks ...[]string) Reply {
 
 var callID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
+// anthropicBlock returns why a block of images or documents is refused.
+func anthropicBlock(b gjson.Result) string {
+	kind, source := b.Get("type").Str, b.Get("source")
+	switch kind {
+	case "input_audio", "audio", "image_url", "file", "video", "":
+		return "Input tag '" + kind + "' found using 'type' does not match any of the expected tags"
+	case "image", "document":
+		switch source.Get("type").Str {
+		case "base64":
+			mimes := map[string]string{"image": "image/jpeg image/png image/gif image/webp", "document": "application/pdf"}
+			if mime := source.Get("media_type").Str; mime == "" || !strings.Contains(mimes[kind], mime) {
+				return kind + ".source.base64.media_type: Input should be " + mimes[kind]
+			}
+		case "file":
+			if strings.HasPrefix(source.Get("file_id").Str, "file-") {
+				return "File not found: " + source.Get("file_id").Str
+			}
+		case "url", "text", "content":
+		default:
+			return kind + ".source: " + source.Raw
+		}
+	}
+	return ""
+}
+
 // anthropicRules are what the Messages API refuses.
 func anthropicRules(r *http.Request, body gjson.Result) string {
 	switch {
@@ -125,6 +150,9 @@ func anthropicRules(r *http.Request, body gjson.Result) string {
 		results := map[string]bool{}
 		served := map[string]bool{} // calls that the server executes, without a result so far
 		for j, b := range content {
+			if refusal := anthropicBlock(b); refusal != "" {
+				return fmt.Sprintf("messages.%d.content.%d: %s", i, j, refusal)
+			}
 			switch kind := b.Get("type").Str; kind {
 			case "text":
 				if strings.TrimSpace(b.Get("text").Str) == "" {

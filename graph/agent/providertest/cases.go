@@ -10,7 +10,7 @@ import (
 // Case is a conversation with a provider: what the agent is, what the provider answers, and what is to come of it.
 type Case struct {
 	// Line is the group: 1 the process, 2 response formats, 3 secrets, 4 summaries, 5 threads that change models, 6 Anthropic, 7 other
-	// providers, 8 timeouts, 9 parallel calls, 10 odd types, 11 errors, 12 texts.
+	// providers, 8 timeouts, 9 parallel calls, 10 odd types, 11 errors, 12 texts, 13 content that not every provider takes.
 	Line     int
 	Name     string // letters, digits and -
 	Provider string // as in provider:model; "": openai
@@ -29,6 +29,7 @@ type Case struct {
 type Turn struct {
 	Says  string
 	Input string // JSON; "": Says
+	Error string // part of the error with which the run ends; "": none. That of the last run is in Want
 }
 
 // Want is what has to come of the last run.
@@ -108,7 +109,7 @@ var schema = object{"response_format": object{"title": "Sum", "type": "object", 
 // Cases returns all cases.
 func Cases() []*Case {
 	var all []*Case
-	for _, list := range [][]*Case{serverCases(), anthropicCases(), providerCases(), timeoutCases(), parallelCases(), lenientCases(), errorCases(), textCases()} {
+	for _, list := range [][]*Case{serverCases(), anthropicCases(), providerCases(), timeoutCases(), parallelCases(), lenientCases(), errorCases(), textCases(), contentCases()} {
 		all = append(all, list...)
 	}
 	return all

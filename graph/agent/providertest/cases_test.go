@@ -186,7 +186,11 @@ func play(t *testing.T, client *http.Client, url string, providers *Server, c *C
 				}
 			}
 		}
-		if i < len(turns)-1 {
+		switch {
+		case turn.Error != "":
+			require.Contains(t, failure, turn.Error, "turn %d", i)
+			hasNextStep(t, failure)
+		case i < len(turns)-1:
 			require.Empty(t, failure, "turn %d", i)
 		}
 	}
@@ -196,9 +200,7 @@ func play(t *testing.T, client *http.Client, url string, providers *Server, c *C
 	require.NotContains(t, post(t, client, "GET", url+"/threads/"+thread+"/state", ""), Secret)
 	if c.Want.Error != "" {
 		require.Contains(t, failure, c.Want.Error)
-		if text := gjson.Get(failure, "message").Str; strings.HasPrefix(text, "model ") {
-			require.Regexp(t, `^model [a-z_]+:\S+: .+\. [A-Z][^\n]+(key|base_url|name|settings|timeout|retries|provider|capacity|server|max_event_size|again|summarization)[^\n]*\.$`, text, "no next step")
-		}
+		hasNextStep(t, failure)
 	} else {
 		require.Empty(t, failure)
 	}
@@ -225,6 +227,14 @@ func play(t *testing.T, client *http.Client, url string, providers *Server, c *C
 	}
 	if c.Check != nil {
 		require.NoError(t, c.Check(r))
+	}
+}
+
+// hasNextStep checks that the error of a model says what to do.
+func hasNextStep(t *testing.T, failure string) {
+	t.Helper()
+	if text := gjson.Get(failure, "message").Str; strings.HasPrefix(text, "model ") {
+		require.Regexp(t, `^model [a-z_]+:\S+: .+\. [A-Z][^\n]+(key|base_url|name|settings|timeout|retries|provider|capacity|server|max_event_size|again|summarization)[^\n]*\.$`, text, "no next step")
 	}
 }
 

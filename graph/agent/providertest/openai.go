@@ -75,7 +75,9 @@ func openAIRules(_ *http.Request, body gjson.Result) string {
 		if role != "tool" && len(pending) > 0 {
 			return fmt.Sprintf("messages[%d]: an assistant message with tool_calls must be followed by tool messages", i)
 		}
-		m.ForEach(func(k, _ gjson.Result) bool { return true })
+		if refusal := openAIContent(m); refusal != "" {
+			return fmt.Sprintf("messages[%d].content: %s", i, refusal)
+		}
 		for _, c := range m.Get("tool_calls").Array() {
 			id, name, args := c.Get("id").Str, c.Get("function.name").Str, c.Get("function.arguments")
 			switch {
@@ -99,6 +101,35 @@ func openAIRules(_ *http.Request, body gjson.Result) string {
 	}
 	if len(pending) > 0 {
 		return "the last tool calls have no results"
+	}
+	return ""
+}
+
+// openAIContent returns why the content of a message is refused.
+func openAIContent(m gjson.Result) string {
+	if !m.Get("content").IsArray() {
+		return ""
+	}
+	for _, p := range m.Get("content").Array() {
+		file := p.Get("file")
+		switch kind := p.Get("type").Str; {
+		case kind == "text" && p.Get("text").Type == gjson.String, kind == "image_url" && p.Get("image_url.url").Str != "":
+		case kind == "input_audio" && p.Get("input_audio.data").Str != "" && strings.Contains("wav mp3", p.Get("input_audio.format").Str):
+		case kind == "file" && strings.HasPrefix(file.Get("file_data").Str, "data:application/pdf;base64,") && file.Get("filename").Str != "":
+		case kind == "file" && strings.HasPrefix(file.Get("file_id").Str, "file-") && len(file.Map()) == 1:
+		default:
+			return "Invalid value: " + p.Raw
+		}
+	}
+	return ""
+}
+
+// textAndImages is the rule of providers that take no other content.
+func textAndImages(_ *http.Request, body gjson.Result) string {
+	for _, kind := range body.Get("messages.#.content|@flatten.#.type").Array() {
+		if kind.Str != "text" && kind.Str != "image_url" {
+			return "unknown content type " + kind.Str
+		}
 	}
 	return ""
 }
