@@ -399,8 +399,11 @@ func (a *build) afterFormat(_ context.Context, state pregel.Values) (any, error)
 	return a.loop, nil
 }
 
-// afterTools returns to the model, unless all tools that ran are Direct.
+// afterTools returns to the model, unless it has answered in the format beside its calls, or all tools that ran are Direct.
 func (a *build) afterTools(ctx context.Context, state pregel.Values) (any, error) {
+	if a.format != nil && hasStructured(state) {
+		return a.exit, nil
+	}
 	messages := Messages(state)
 	at := lastAI(messages)
 	if at < 0 {
@@ -417,9 +420,6 @@ func (a *build) afterTools(ctx context.Context, state pregel.Values) (any, error
 		}
 		if tools.byName[m.Name] != nil {
 			ran[m.ToolCallID] = m.Name
-		}
-		if a.format.is(m.Name) && m.Status != message.StatusError {
-			return a.exit, nil
 		}
 	}
 	direct := false
@@ -448,13 +448,16 @@ func (a *build) runModelNode(ctx context.Context, state pregel.Values) (any, err
 		return nil, err
 	}
 	before := Messages(state)
+	if err := a.patience(before, ModelResponse{}); err != nil {
+		return nil, err
+	}
 	messages := answerInvalid(before)
 	r := ModelRequest{Model: a.Model, System: a.system, Messages: messages, Tools: tools.all(), State: state}
 	answer, err := a.model(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.format.patience(before, answer); err != nil {
+	if err := a.patience(before, answer); err != nil {
 		return nil, err
 	}
 	said := answer.Messages
@@ -510,7 +513,8 @@ func answeredCalls(messages []message.Message) map[string]bool {
 
 // callModel is the innermost ModelHandler.
 func (a *build) callModel(ctx context.Context, r ModelRequest) (ModelResponse, error) {
-	content, err := forModel(r.System, a.format.remind(r.Messages))
+	// A call without a result, such as of a model that had no tools, would be refused with each turn.
+	content, err := forModel(r.System, a.format.remind(repair(r.Messages)))
 	if err != nil {
 		return ModelResponse{}, pregel.Errorf("ValueError", "%w", err)
 	}
@@ -535,7 +539,8 @@ func (a *build) callModel(ctx context.Context, r ModelRequest) (ModelResponse, e
 		return ModelResponse{}, err
 	}
 	answer.Name = a.Name
-	return a.format.response(answer)
+	out, err := a.format.response(answer)
+	return a.refuseUnknown(out), err
 }
 
 // sentCall is a call as the argument of a Send.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -124,50 +123,6 @@ func (f *boundFormat) inText(text string) json.RawMessage {
 		return nil
 	}
 	return args
-}
-
-// Limits of answers in a row that do not have the format.
-const (
-	maxProse      = 3  // without a call of a tool
-	maxMismatches = 10 // whose call does not match the schema
-)
-
-// patience returns an error when the model has failed too often to answer in the format: each attempt sends the whole conversation.
-func (f *boundFormat) patience(before []message.Message, answer ModelResponse) error {
-	if f == nil || answer.Structured != nil {
-		return nil
-	}
-	prose, mismatches, last := 0, 0, ""
-	messages := slices.Concat(before, answer.Messages)
-count:
-	for i := len(messages) - 1; i >= 0; i-- {
-		m := messages[i]
-		switch {
-		case m.Type == message.TypeHuman:
-			break count
-		case m.Type != message.TypeAI:
-			continue
-		case len(m.ToolCalls) == 0:
-			prose++
-		case slices.ContainsFunc(m.ToolCalls, func(c message.ToolCall) bool { return !f.is(c.Name) }):
-			break count
-		default:
-			mismatches++
-		}
-		if last == "" {
-			last = m.Text()
-			if len(m.ToolCalls) > 0 {
-				last = string(m.ToolCalls[0].Args)
-			}
-		}
-	}
-	switch {
-	case prose >= maxProse:
-		return pregel.Errorf("ValueError", "the model answered %d times without calling the tool %q of the response format; choose one that can call tools, or make the prompt ask for it; its last answer: %s", prose, f.Name, short(last, 500))
-	case mismatches >= maxMismatches:
-		return pregel.Errorf("ValueError", "the model answered %d times in a form that does not match the response format %q; simplify the schema, or choose a model that follows it; its last answer: %s", mismatches, f.Name, short(last, 500))
-	}
-	return nil
 }
 
 // remind adds an instruction, which is sent and not kept, to a conversation that ends with an answer in prose. Many models refuse a

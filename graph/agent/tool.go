@@ -233,10 +233,15 @@ func StateOf(ctx context.Context) pregel.Values {
 
 // Texts of LangGraph's ToolNode.
 const (
-	unknownToolText    = "Error: %s is not a valid tool, try one of [%s]."
-	toolErrorText      = "Error: %s\n Please fix your mistakes."
-	toolInvocationText = "Error invoking tool '%s' with kwargs %s with error:\n %s\n Please fix the error and try again."
+	toolErrorText       = "Error: %s\n Please fix your mistakes."
+	toolInvocationStart = "Error invoking tool '%s' with kwargs "
+	toolInvocationText  = toolInvocationStart + "%s with error:\n %s\n Please fix the error and try again."
 )
+
+// unknownTool is the beginning of the answer to a call of a tool that does not exist. The names of those that do follow.
+func unknownTool(name string) string {
+	return fmt.Sprintf("Error: %s is not a valid tool, try one of [", name)
+}
 
 // toolError returns the message for a failed call.
 func toolError(call message.ToolCall, text string) *message.Message {
@@ -249,8 +254,7 @@ func toolError(call message.ToolCall, text string) *message.Message {
 func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) {
 	tool := r.tools.byName[r.Call.Name]
 	if tool == nil {
-		text := fmt.Sprintf(unknownToolText, r.Call.Name, strings.Join(r.tools.names, ", "))
-		return ToolResult{Message: toolError(r.Call, text)}, nil
+		return ToolResult{Message: toolError(r.Call, unknownTool(r.Call.Name)+strings.Join(r.tools.names, ", ")+"].")}, nil
 	}
 	ctx = context.WithValue(context.WithValue(ctx, callKey, r.Call), stateKey, r.State)
 	err := tool.check(r.Call.Args)
