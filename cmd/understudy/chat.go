@@ -70,6 +70,7 @@ type chat struct {
 	in        lineReader
 	seen      map[string]bool // messages and calls of tools that were shown, by ID
 	column    int             // whether text was written since the last line end
+	failed    bool            // the last run did
 }
 
 func (c *chat) run(ctx context.Context, message string) error {
@@ -87,7 +88,7 @@ func (c *chat) run(ctx context.Context, message string) error {
 				_, err = c.resolve(ctx, waiting)
 			}
 		}
-		return ended(err)
+		return c.ended(err, true)
 	}
 	for err == nil {
 		var text string
@@ -99,17 +100,21 @@ func (c *chat) run(ctx context.Context, message string) error {
 	if c.thread != "" && c.in.interactive() {
 		fmt.Fprintln(c.out, c.paint(dim, "go on with: understudy chat --thread "+c.thread))
 	}
-	return ended(err)
+	return c.ended(err, !c.in.interactive())
 }
 
 // errQuit ends the chat.
 var errQuit = errors.New("quit")
 
-func ended(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, errQuit) {
-		return nil
+// ended returns the result of a chat. For a script it is an error when the last run failed.
+func (c *chat) ended(err error, script bool) error {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errQuit) {
+		return err
 	}
-	return err
+	if c.failed && script {
+		return fmt.Errorf("the run failed: understudy logs %s shows its steps", c.thread)
+	}
+	return nil
 }
 
 // begin finds the graph and the thread, shows the end of an old conversation, and returns the interrupts that wait there.
@@ -267,6 +272,7 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 	defer signal.Stop(stop)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	c.failed = false
 	r := &turn{chat: c}
 	go func() {
 		select {

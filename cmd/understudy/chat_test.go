@@ -60,6 +60,7 @@ func typeInto(t *testing.T, text string, args ...string) (string, error) {
 const careful = `{"graphs": {"careful": {"agent": {"model": "scripted:script.json", "tools": ["calculator"], "middleware": {"human_in_the_loop": {"calculator": true}}}}}}`
 
 const carefulScript = `{"answers": [
+ {"from": "human", "when": "^break$", "content": "I was going to", "error": "no more"},
  {"from": "tool", "when": "(?s)^(.*)$", "content": "The tool said ${1}."},
  {"from": "human", "when": "(\\d+) times (\\d+)", "content": "Let me see.", "tool_calls": [{"name": "calculator", "args": {"expression": "$1 * $2"}}]},
  {"when": "(?s)^(.*)$", "content": "You said: $1\nin two lines"}]}`
@@ -134,6 +135,16 @@ func TestChat(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(gjson.Parse(out).Array()), 3)
 
+	// A run that fails is an error of a script, whatever is said afterwards on a terminal.
+	for _, args := range [][]string{{"-m", "break"}, nil} {
+		out, err = typeInto(t, "break\n", append([]string{"chat", "careful", "--url", url}, args...)...)
+		require.ErrorContains(t, err, "the run failed: understudy logs ")
+		require.Contains(t, out, "I was going to\n✗ ")
+	}
+	out, err = typeInto(t, "break\nhello\n", "chat", "careful", "--url", url)
+	require.NoError(t, err)
+	require.Contains(t, out, "You said: hello")
+
 	// Mistakes say what to do.
 	for args, want := range map[string]string{
 		"chat nope":              `the server has no graph "nope"; it has careful`,
@@ -154,6 +165,29 @@ func TestChat(t *testing.T) {
 	}
 	_, err = execute(t, "threads", "-u", "http://127.0.0.1:1")
 	require.ErrorContains(t, err, "nothing listens on http://127.0.0.1:1; start a server with `understudy dev`")
+}
+
+// An answer that is not whole says so.
+func TestEndsOfAnswers(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		`{"content":"Hi","response_metadata":{"finish_reason":"stop"}}`: "Hi\n",
+		`{"content":"Hi"}`: "Hi\n",
+		`{"content":"Hi","response_metadata":{"finish_reason":"length"}}`:                                              "Hi\n(the answer was cut off at the limit of tokens: length)\n",
+		`{"content":[{"type":"text","text":"Hi"}],"response_metadata":{"stop_reason":"max_tokens"}}`:                   "Hi\n(the answer was cut off at the limit of tokens: max_tokens)\n",
+		`{"content":"","response_metadata":{"finish_reason":"content_filter"}}`:                                        "(the answer ended early: content_filter)\n",
+		`{"content":"","response_metadata":{"finish_reason":"stop"},"additional_kwargs":{"refusal":"No."}}`:            "(the model refuses: No.)\n(an answer without text)\n",
+		`{"content":"","response_metadata":{"finish_reason":"tool_calls"}}`:                                            "(an answer without text)\n",
+		`{"content":"","invalid_tool_calls":[{"name":"f","args":"{\"a","error":null}]}`:                                "(a call of f could not be read: {\"a)\n(an answer without text)\n",
+		`{"content":"","tool_calls":[{"name":"f","args":{},"id":"1"}],"response_metadata":{"stop_reason":"tool_use"}}`: "→ f {}\n",
+	} {
+		var out bytes.Buffer
+		c := &chat{out: &out, seen: map[string]bool{}}
+		m := gjson.Parse(strings.Replace(message, "{", `{"type":"ai","id":"m",`, 1))
+		c.message(m)
+		c.message(m)
+		require.Equal(t, want, out.String(), message)
+	}
 }
 
 // scriptedLines answers prompts.

@@ -62,7 +62,7 @@ func (r *turn) follow(body io.Reader, began func()) error {
 			r.update(data)
 		case "error":
 			began()
-			r.endLine()
+			r.failed = true
 			r.println(r.paint(red, "✗ "+r.clean(data.Get("error").String()+": "+data.Get("message").String())))
 			r.println(r.paint(dim, "the log of the server shows where"))
 		}
@@ -125,6 +125,10 @@ func (c *chat) message(m gjson.Result) {
 				c.println(c.paint(cyan, "→ "+c.clean(call.Get("name").String())) + c.paint(dim, " "+c.clean(cut(call.Get("args").Raw, 500))))
 			}
 		}
+		if key := "end " + id; id == "" || !c.seen[key] {
+			c.seen[key] = true
+			c.ending(m)
+		}
 	case "tool":
 		if id == "" || !c.seen[id] {
 			c.seen[id] = true
@@ -135,6 +139,31 @@ func (c *chat) message(m gjson.Result) {
 			}
 			c.println(c.paint(color, sign+c.clean(m.Get("name").String())) + c.paint(dim, " "+c.clean(cut(textOf(m.Get("content")), 500))))
 		}
+	}
+}
+
+// ending shows what is missing in an answer.
+func (c *chat) ending(m gjson.Result) {
+	note := func(text string) { c.println(c.paint(yellow, "("+c.clean(text)+")")) }
+	for _, call := range m.Get("invalid_tool_calls").Array() {
+		note("a call of " + cut(call.Get("name").String(), 100) + " could not be read: " + cut(call.Get("args").String(), 200))
+	}
+	if refusal := m.Get("additional_kwargs.refusal").String(); refusal != "" {
+		note("the model refuses: " + cut(refusal, 500))
+	}
+	reason := m.Get("response_metadata.finish_reason").String()
+	if reason == "" {
+		reason = m.Get("response_metadata.stop_reason").String()
+	}
+	switch reason {
+	case "", "stop", "tool_calls", "function_call", "end_turn", "tool_use", "stop_sequence", "pause_turn":
+		if textOf(m.Get("content")) == "" && len(m.Get("tool_calls").Array()) == 0 {
+			note("an answer without text")
+		}
+	case "length", "max_tokens":
+		note("the answer was cut off at the limit of tokens: " + reason)
+	default:
+		note("the answer ended early: " + cut(reason, 100))
 	}
 }
 
