@@ -46,6 +46,7 @@ type call struct {
 	failures  map[uint64]error // of asks, by their numbers
 	words     string           // text of a summary reported since the last save
 	fenced    bool
+	saves     bool                            // it has sent a checkpoint or writes to save; puts into the store do not count: repeated, they have the same effect
 	holds     map[id.Checkpoint]chan struct{} // announced or awaited root puts that have not been committed
 	last      id.Checkpoint                   // last announced root put
 	committed map[id.Checkpoint]struct{}
@@ -189,6 +190,7 @@ func (c *call) asked(m *ask) bool {
 		return false
 	}
 	c.asking++
+	c.saves = c.saves || q.saves && m.op != "flush" || m.op == "delete" || m.op == "copy"
 	if m.op == "store" {
 		c.worker.reading.Go(func() { c.reply(m) })
 		return true
@@ -357,6 +359,17 @@ func (c *call) settle() {
 		close(ch)
 	}
 	close(c.idle)
+}
+
+// abandon makes sure that the call saves nothing: later saves are refused. It returns false if the call has saved something or is over.
+func (c *call) abandon() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.saves || c.over {
+		return false
+	}
+	c.abandoned = true
+	return true
 }
 
 // leave is called by the owner when it is done with the call. It returns when nothing of the call is running.

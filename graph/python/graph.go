@@ -133,17 +133,24 @@ func (c *call) outcome() error {
 	return c.worker.failureOf(c.result.errType, c.result.text, c.result.detail)
 }
 
-// question makes a call without events and returns its payload, which is msgpack. When no worker starts, or another run brings the worker down, the
-// error is fault.Unavailable.
+// errSilent: the worker of a question has lost its place, and the question has saved nothing.
+var errSilent = errors.New("the worker does not answer")
+
+// question makes a call without events and returns its payload, which is msgpack. When no worker starts, or the worker dies or hangs, the error is
+// fault.Unavailable.
 func (g *pyGraph) question(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
-	payload, err := g.answer(ctx, cfg, op, encode)
+	payload, err := g.answer(ctx, cfg, op, encode, true)
+	if errors.Is(err, errSilent) {
+		payload, err = g.answer(ctx, cfg, op, encode, false)
+	}
 	if errors.Is(err, graph.ErrWorkerDied) {
 		err = fault.Wrap(fault.Unavailable, "The worker process died while it worked on the request. Try again.", err)
 	}
 	return payload, err
 }
 
-func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte) ([]byte, error) {
+// answer asks one worker. If the question may move, it returns errSilent when that worker loses its place before the question has saved anything.
+func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, encode func([]byte) []byte, mayMove bool) ([]byte, error) {
 	c := newCall(ctx, g.id, backend{saver: cfg.Saver, store: cfg.Store})
 	if err := g.pool.place(ctx, c); err != nil {
 		c.stopAsk()
@@ -164,12 +171,26 @@ func (g *pyGraph) answer(ctx context.Context, cfg *graph.Config, op string, enco
 		c.finish(done{}, err)
 		return nil, fault.Newf(fault.TooLarge, "the request is too large: %w", err)
 	}
+	// An abandoned query does no harm, unlike a run: its worker is kept.
+	cancel := func() { _ = c.worker.send(cancelMessage(c.number)) }
+	var rested <-chan struct{}
+	if mayMove {
+		rested = c.worker.rested()
+	}
 	for {
 		select {
 		case <-ctx.Done():
-			// An abandoned query does no harm, unlike a run: its worker is kept.
-			_ = c.worker.send(cancelMessage(c.number))
+			cancel()
 			return nil, context.Cause(ctx)
+		case <-rested:
+			if rested = nil; c.abandon() {
+				cancel()
+				return nil, errSilent
+			}
+			continue
+		case <-c.worker.lost:
+			cancel()
+			return nil, fault.Newf(fault.Unavailable, "The worker process has not answered for %s: code of a graph may block it. Try again.", c.worker.pool.lost)
 		case <-c.notify:
 		}
 		if _, over, _ := c.take(); over {

@@ -10,6 +10,9 @@ import (
 // A worker whose loop does not answer may be busy with a long task, such as the import of a large module. After Pool.silence another worker
 // takes its place, so that runs are served. When it answers again it gets a place, because it has its imports, and the surplus worker is
 // ended. After Pool.lost it is retired.
+//
+// Runs stay on a silent worker, because they have had effects and may still succeed. A question that has saved nothing moves to another worker, but only
+// once: if it is its own code that blocks, it must not block one worker after the other. The second worker is waited for until it is retired.
 
 // rested returns a channel that is closed while the worker has lost its place.
 func (w *worker) rested() <-chan struct{} {
@@ -21,6 +24,15 @@ func (w *worker) rested() <-chan struct{} {
 // rest removes the place of a worker that has been silent for some time.
 func (w *worker) rest(quiet time.Duration) {
 	w.mu.Lock()
+	select {
+	case <-w.resting:
+		w.mu.Unlock()
+		return
+	default:
+	}
+	if w.state > silent { // it has no place any more, but may have questions
+		close(w.resting)
+	}
 	if w.state != serving || w.isolated { // an isolated one has no place
 		w.mu.Unlock()
 		return

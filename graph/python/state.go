@@ -84,6 +84,11 @@ func (w *worker) tick(now time.Time) bool {
 		w.retire(exit{reason: reason, deadline: now.Add(w.pool.killGrace)})
 	case quiet > w.pool.lost:
 		w.retire(exit{}) // its runs may still succeed
+		select {
+		case <-w.lost:
+		default:
+			close(w.lost) // by this goroutine only
+		}
 	case quiet > w.pool.silence:
 		w.rest(quiet)
 	}

@@ -37,6 +37,7 @@ type worker struct {
 	ready   chan struct{} // closed by the greeting
 	retired chan struct{} // closed when it takes no more runs
 	worn    chan struct{} // closed when it has executed its share of runs
+	lost    chan struct{} // closed when it has been silent for Pool.lost
 	exited  chan struct{} // closed when the process and all goroutines have ended
 	tail    tail          // end of what it wrote to stderr
 	said    *valve        // limits its output in the log
@@ -73,7 +74,7 @@ func (p *Pool) newWorker(isolated bool) *worker {
 func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 	w := &worker{
 		pool: p, gen: gen, isolated: isolated, number: p.made.Add(1), resting: make(chan struct{}),
-		ready: make(chan struct{}), retired: make(chan struct{}), worn: make(chan struct{}), exited: make(chan struct{}),
+		ready: make(chan struct{}), retired: make(chan struct{}), worn: make(chan struct{}), lost: make(chan struct{}), exited: make(chan struct{}),
 		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: newValve(), began: time.Now(),
 	}
 	w.since = w.began

@@ -1,0 +1,150 @@
+//go:build unix
+
+package python_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/graph/python"
+	"understudy/id"
+	"understudy/internal/fault"
+)
+
+// questions are all that a graph can be asked.
+var questions = map[string]func(context.Context, graph.Graph, graph.Config) error{
+	"graph": func(ctx context.Context, g graph.Graph, cfg graph.Config) error {
+		_, err := g.Describe(ctx, cfg, graph.DescribeWhat{Kind: "graph"})
+		return err
+	},
+	"graph with xray": func(ctx context.Context, g graph.Graph, cfg graph.Config) error {
+		_, err := g.Describe(ctx, cfg, graph.DescribeWhat{Kind: "graph", XRay: -1})
+		return err
+	},
+	"schemas": func(ctx context.Context, g graph.Graph, cfg graph.Config) error {
+		_, err := g.Describe(ctx, cfg, graph.DescribeWhat{Kind: "schemas"})
+		return err
+	},
+	"subgraphs": func(ctx context.Context, g graph.Graph, cfg graph.Config) error {
+		_, err := g.Describe(ctx, cfg, graph.DescribeWhat{Kind: "subgraphs"})
+		return err
+	},
+	"state": func(ctx context.Context, g graph.Graph, cfg graph.Config) error {
+		_, err := g.Explain(ctx, cfg, checkpointer.Key{Thread: cfg.Thread}, true)
+		return err
+	},
+	"update": func(ctx context.Context, g graph.Graph, cfg graph.Config) error {
+		_, err := g.Update(ctx, cfg, checkpointer.Key{Thread: cfg.Thread}, [][]graph.StateUpdate{{{Values: json.RawMessage(`{"n":1}`), AsNode: "echo"}}})
+		return err
+	},
+}
+
+// When a worker hangs, its questions are answered by its replacement, and its runs stay.
+func TestQuestionsLeaveAWorkerThatHangs(t *testing.T) {
+	t.Parallel()
+	p := start(t, options(t), func(p *python.Pool) {
+		p.SetTimes(50*time.Millisecond, 5*time.Second, 6*time.Second, time.Minute, time.Minute)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hung := p.Pids()[0]
+	require.NoError(t, syscall.Kill(hung, syscall.SIGSTOP))
+	var all sync.WaitGroup
+	run := make(chan error, 1)
+	go func() {
+		_, err := collect(t, p.Graph("echo"), invocation(newMemory(), `{}`, "updates"))
+		run <- err
+	}()
+	for name, ask := range questions {
+		all.Go(func() {
+			m := newMemory()
+			if err := ask(ctx, p.Graph("echo"), graph.Config{Thread: id.NewThread(), Saver: m}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if name == "update" && len(m.puts("")) != 1 {
+				t.Errorf("the update was saved %d times", len(m.puts("")))
+			}
+		})
+	}
+	all.Wait()
+	require.Empty(t, run, "the run may still succeed")
+	require.NoError(t, syscall.Kill(hung, syscall.SIGCONT))
+	require.NoError(t, <-run)
+}
+
+// blocking is a module with a factory that blocks the event loop, and a graph whose updates with n = 2 do. Each time a line is appended to a file.
+const blocking = `
+import time
+from typing import TypedDict
+from langgraph.graph import StateGraph
+
+class State(TypedDict):
+    n: int
+
+def block():
+    with open(%q, "a") as f:
+        f.write("blocked\n")
+    time.sleep(3600)
+
+def factory(config):
+    block()
+
+async def route(state):
+    if state["n"] == 2:
+        block()
+    return "__end__"
+
+b = StateGraph(State)
+b.add_node("node", lambda state: state)
+b.set_entry_point("node")
+b.add_conditional_edges("node", route, ["__end__"])
+updated = b.compile()
+`
+
+// A question that blocks its worker blocks one more, and ends when that is given up. A question that has saved something is not asked again.
+func TestQuestionsThatBlockTheirWorkers(t *testing.T) {
+	t.Parallel()
+	for name, times := range map[string]int{"factory": 2, "updated": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			dir := t.TempDir()
+			file, attempts := filepath.Join(dir, "blocking.py"), filepath.Join(dir, "attempts")
+			require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, blocking, attempts), 0o600))
+			o.Graphs = map[string]python.Spec{name: {Path: file + ":" + name}, "echo": {Path: "./graphs.py:echo"}}
+			p := start(t, o, func(p *python.Pool) {
+				p.SetTimes(20*time.Millisecond, 200*time.Millisecond, 500*time.Millisecond, time.Minute, time.Minute)
+				p.SetLost(3 * time.Second)
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cfg := graph.Config{Thread: id.NewThread(), Saver: newMemory()}
+			var err error
+			if name == "factory" {
+				err = questions["schemas"](ctx, p.Graph(name), cfg)
+			} else {
+				step := func(n int) []graph.StateUpdate {
+					return []graph.StateUpdate{{Values: fmt.Appendf(nil, `{"n":%d}`, n), AsNode: "node"}}
+				}
+				_, err = p.Graph(name).Update(ctx, cfg, checkpointer.Key{Thread: cfg.Thread}, [][]graph.StateUpdate{step(1), step(1), step(2)})
+			}
+			require.Equal(t, fault.Unavailable, fault.KindOf(err), "%v", err)
+			require.ErrorContains(t, err, "has not answered for 3s")
+			text, readErr := os.ReadFile(attempts)
+			require.NoError(t, readErr)
+			require.Len(t, text, times*len("blocked\n"))
+			well(t, p)
+		})
+	}
+}
