@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"understudy/internal/filelimit"
 )
 
 // passing are errors of Accept that are temporary: too few files or too little memory now, or a client that left before its connection
@@ -15,16 +17,26 @@ var passing = []error{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.EINTR,
 }
 
-// patient is a listener that retries temporary errors. fasthttp ends its server at the first.
+// patient is a listener that retries temporary errors, because fasthttp ends its server at the first one. It also keeps some of the files that the process
+// may open for other uses than clients: a connection that would take one of those is held until others are closed, and later ones wait in the backlog.
 type patient struct {
 	net.Listener
-	log    *slog.Logger
-	once   sync.Once
-	closed chan struct{}
+	log         *slog.Logger
+	most, limit int // open files: most beside which clients are served, and the limit of the system; 0: none
+	once        sync.Once
+	closed      chan struct{}
+
+	// Used by the goroutine that accepts.
+	crowded bool      // some descriptors may have numbers from most on
+	said    time.Time // when the log said that connections wait
 }
 
 func newPatient(ln net.Listener, log *slog.Logger) *patient {
-	return &patient{Listener: ln, log: log, closed: make(chan struct{})}
+	p := &patient{Listener: ln, log: log, closed: make(chan struct{})}
+	if limit := filelimit.Limit(); limit > 0 {
+		p.limit, p.most = int(limit), int(limit-min(limit, filelimit.Reserve(limit))) //nolint:gosec // below 2^31
+	}
+	return p
 }
 
 const (
@@ -32,14 +44,24 @@ const (
 	lastPause  = time.Second
 	// sayEvery is the interval between log lines for the same error.
 	sayEvery = 5 * time.Second
+	// While a connection is held: the longest time between looks whether it must be, and the time between log lines.
+	lastLook  = 100 * time.Millisecond
+	waitEvery = time.Minute
 )
 
 func (p *patient) Accept() (net.Conn, error) {
 	var said time.Time
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		c, err := p.Listener.Accept()
-		if err == nil || !passes(err) {
-			return c, err
+		if err == nil {
+			if err := p.admit(c); err != nil {
+				c.Close()
+				return nil, err
+			}
+			return c, nil
+		}
+		if !passes(err) {
+			return nil, err
 		}
 		if now := time.Now(); now.Sub(said) > sayEvery {
 			said = now
@@ -49,6 +71,33 @@ func (p *patient) Accept() (net.Conn, error) {
 		case <-time.After(pause):
 		case <-p.closed:
 			return nil, net.ErrClosed
+		}
+	}
+}
+
+// admit waits until there are enough free files beside a connection. The error is net.ErrClosed.
+func (p *patient) admit(c net.Conn) error {
+	if p.limit == 0 {
+		return nil
+	}
+	fd := descriptor(c)
+	if fd < 0 || fd < p.most && !p.crowded {
+		return nil
+	}
+	for pause := firstPause; ; pause = min(2*pause, lastLook) {
+		var tooMany bool
+		if tooMany, p.crowded = crowding(fd, p.most, p.limit); !tooMany {
+			return nil
+		}
+		if now := time.Now(); now.Sub(p.said) > waitEvery {
+			p.said = now
+			p.log.Error("connections wait: as many files are open as clients may use, of which each takes one; the rest is kept for workers and databases",
+				"limit", p.limit, "kept_for_others", p.limit-p.most, "fix", filelimit.Fix)
+		}
+		select {
+		case <-time.After(pause):
+		case <-p.closed:
+			return net.ErrClosed
 		}
 	}
 }

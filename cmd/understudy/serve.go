@@ -38,6 +38,9 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 	if err := checkSpace(log); err != nil {
 		return err
 	}
+	if p := advice.FileLimit(cfg); p != nil {
+		return p
+	}
 	limitMemory(cfg, log)
 	ctx, stop := untilSignal(ctx, log)
 	defer stop()
@@ -285,6 +288,9 @@ func explain(err error, cfg *config.Config) error {
 		return p // without what was closed afterwards
 	}
 	if p := advice.Port(cfg, err); p != nil {
+		return p
+	}
+	if p := advice.Files(err); p != nil {
 		return p
 	}
 	return err

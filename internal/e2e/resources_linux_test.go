@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -218,7 +219,8 @@ func script(t *testing.T, file, text string) {
 	require.NoError(t, conn.Close())
 }
 
-// TestDescriptorsRunOut: with more clients than open files allowed, the server waits, logs it, and continues when there is room.
+// TestDescriptorsRunOut: with more clients than open files allowed, clients wait, which is logged once; those that are connected are served, also when all
+// workers have to be started again, and the others when there is room.
 func TestDescriptorsRunOut(t *testing.T) {
 	p := serveWith(t, t.TempDir(), func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{"sh", "-c", `ulimit -n 120; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
@@ -234,7 +236,12 @@ func TestDescriptorsRunOut(t *testing.T) {
 		require.NoError(t, err) // the kernel takes them
 		open = append(open, c)
 	}
-	p.eventually("the log says it", func() bool { return strings.Contains(p.log.String(), "too many open files") })
+	p.eventually("the log says it", func() bool { return strings.Contains(p.log.String(), "connections wait") })
+	for _, pid := range descendants(t, p.cmd.Process.Pid) {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	out := p.call("POST", "/runs/wait", map[string]any{"assistant_id": "echo", "input": map[string]any{"n": 1}}, 200) // on the connection of the first
+	require.Equal(t, 2.0, field(out, "n"))
 	for _, c := range open {
 		c.Close()
 	}
@@ -246,5 +253,39 @@ func TestDescriptorsRunOut(t *testing.T) {
 		status, out := p.try("POST", "/runs/wait", map[string]any{"assistant_id": "echo", "input": map[string]any{"n": 1}})
 		return status == 200 && field(out, "n") == 2.0
 	})
-	require.Less(t, strings.Count(p.log.String(), "too many open files"), 50, "the log is not flooded")
+	require.Equal(t, 1, strings.Count(p.log.String(), "connections wait"), "the log is not flooded")
+	require.NotContains(t, p.log.String(), "no worker starts")
+}
+
+// TestTooFewDescriptors: with a limit on open files that is too low for the server itself, a start says so.
+func TestTooFewDescriptors(t *testing.T) {
+	bin, err := build()
+	require.NoError(t, err)
+	for _, files := range []string{"20", "40"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "sh", "-c", "ulimit -n "+files+` && exec "$0" "$@"`, bin, "serve", "--config", "testdata/langgraph.json", "--data", t.TempDir(), "--port", "0")
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%s", out)
+		require.Contains(t, string(out), "the limit on open files is too low: it is "+files)
+		require.Contains(t, string(out), "LimitNOFILE=")
+	}
+}
+
+// descendants returns the child processes of a process.
+func descendants(t *testing.T, pid int) (out []int) {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	require.NoError(t, err)
+	for _, file := range lists {
+		text, _ := os.ReadFile(file) // of a thread that has ended: none
+		for word := range strings.FieldsSeq(string(text)) {
+			child, err := strconv.Atoi(word)
+			require.NoError(t, err)
+			out = append(out, child)
+		}
+	}
+	require.NotEmpty(t, out)
+	return out
 }

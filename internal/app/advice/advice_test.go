@@ -16,6 +16,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"understudy/internal/config"
+	"understudy/internal/filelimit"
 	"understudy/internal/sockerr"
 	storage "understudy/storage/sqlite"
 )
@@ -114,4 +115,25 @@ func TestPort(t *testing.T) {
 	whole(t, Port(cfg, listen(sockerr.Denied)), sockerr.Denied)
 	require.Nil(t, Port(cfg, &fs.PathError{Op: "open", Path: "/data", Err: syscall.EACCES}), "a file's fault is not the port's")
 	require.Nil(t, Port(cfg, nil))
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{syscall.EMFILE, syscall.ENFILE} {
+		for _, err := range []error{
+			&fs.PathError{Op: "open", Path: "/data/understudy.lock", Err: cause}, &net.OpError{Op: "listen", Err: os.NewSyscallError("socket", cause)},
+			fmt.Errorf("open database: %w", os.NewSyscallError("epoll_create", cause)),
+		} {
+			p := Files(err)
+			whole(t, p, err)
+			require.Contains(t, p.Text, "too many open files")
+			require.Contains(t, p.Fix, "raise")
+		}
+	}
+	require.Nil(t, Files(syscall.EACCES))
+	require.Nil(t, Files(nil))
+
+	require.Nil(t, tooFewFiles(0, 100), "no limit")
+	require.Nil(t, tooFewFiles(100, 100))
+	require.EqualError(t, tooFewFiles(99, 100), "the limit on open files is too low: it is 99, and the server needs 100 and one more for each client; "+filelimit.Fix)
 }

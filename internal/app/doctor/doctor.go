@@ -22,6 +22,7 @@ import (
 	"understudy/internal/app/advice"
 	"understudy/internal/app/graphs"
 	"understudy/internal/config"
+	"understudy/internal/filelimit"
 	"understudy/internal/flock"
 	"understudy/storage/sqlite"
 )
@@ -82,7 +83,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	}
 	d.environment()
 	cfg := d.config()
-	d.descriptors()
+	d.descriptors(cfg)
 	if cfg == nil {
 		return d.findings
 	}
@@ -349,10 +350,15 @@ func (d *doctor) port(cfg *config.Config) {
 }
 
 // descriptors looks at how many files the process may have open.
-func (d *doctor) descriptors() {
-	if limit, known := openFiles(); known && limit < 4096 {
-		d.say("data", Warning, fmt.Sprintf("%d files may be open at once; each client that is connected takes one", limit),
-			"raise it: ulimit -n 65536, or LimitNOFILE= of a systemd unit")
+func (d *doctor) descriptors(cfg *config.Config) {
+	if cfg != nil {
+		if p := advice.FileLimit(cfg); p != nil {
+			d.say("data", Problem, p.Text, p.Fix)
+			return
+		}
+	}
+	if limit := filelimit.Limit(); limit > 0 && limit < 4096 {
+		d.say("data", Warning, fmt.Sprintf("%d files may be open at once; each client that is connected takes one", limit), filelimit.Fix)
 	}
 }
 

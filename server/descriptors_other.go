@@ -1,0 +1,9 @@
+//go:build !unix
+
+package server
+
+import "net"
+
+func descriptor(net.Conn) int { return -1 }
+
+func crowding(_, _, _ int) (tooMany, high bool) { return false, false }
