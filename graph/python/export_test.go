@@ -136,3 +136,21 @@ func TestFramesAreAllocatedOnce(t *testing.T) {
 
 // Made counts the workers that were ever started.
 func (p *Pool) Made() int { return int(p.made.Load()) }
+
+// SetSlowStart sets how long an interpreter may take before the log says so. Call it before Run.
+func (p *Pool) SetSlowStart(d time.Duration) { p.slowStart = d }
+
+// Shortage is shortage.
+var Shortage = shortage
+
+// MaxProbe is maxProbe.
+const MaxProbe = maxProbe
+
+// Head returns how much a head keeps of writes of these sizes, and whether there was more.
+func Head(sizes ...int) (kept int, more bool) {
+	h := head{full: func() { more = true }}
+	for _, n := range sizes {
+		_, _ = h.Write(make([]byte, n))
+	}
+	return len(h.text), more
+}

@@ -29,6 +29,7 @@ type Pool struct {
 	lost         time.Duration // a worker silent for this long is retired
 	cancelGrace  time.Duration // for a cancelled run to end
 	killGrace    time.Duration // for the other runs of a worker that must end
+	slowStart    time.Duration // until the log says that an interpreter does not run the worker's code
 	startWithin  time.Duration // until a worker imports the first graph, and after the last
 	importWithin time.Duration // for the import of one graph
 	firstBackoff time.Duration // after a worker died before it was ready; doubled each time
@@ -68,7 +69,7 @@ func New(opts Options) *Pool {
 	p := &Pool{
 		opts: opts, gen: newGeneration(opts),
 		pingEvery: 500 * time.Millisecond, answerWithin: time.Second, silence: 10 * time.Second, lost: 2 * time.Minute,
-		cancelGrace: 5 * time.Second, killGrace: time.Minute, startWithin: time.Minute, importWithin: 2 * time.Minute,
+		cancelGrace: 5 * time.Second, killGrace: time.Minute, slowStart: 5 * time.Second, startWithin: time.Minute, importWithin: 2 * time.Minute,
 		firstBackoff: 100 * time.Millisecond, lastBackoff: 10 * time.Second, patience: time.Minute,
 		wanted: make(chan *worker), reloading: make(chan struct{}, 1), workers: make(map[*worker]struct{}), change: make(chan struct{}), started: make(chan struct{}), blocking: make(map[string]*blocking),
 	}
@@ -268,8 +269,13 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 		text = "it wrote nothing to stderr"
 	}
 	name, verdict, blameless := w.epitaph()
+	var lacks, remedy string
+	if name == "" && verdict == "" {
+		lacks, remedy = shortage(err, text)
+	}
+	short := lacks != ""
 	var hopeless error
-	if verdict == "" && !blameless && !w.hasSpoken() {
+	if verdict == "" && !blameless && !short && !w.hasSpoken() {
 		hopeless = w.gen.probe(ctx)
 	}
 	late := name == "" && verdict != "" // it did not die, but exceeded its time
@@ -286,12 +292,18 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	if late { // its last output may not be the cause
 		w.startErr = fmt.Errorf("a worker had to be ended before it loaded a graph: %w (it wrote: %s)", err, lastLine(text))
 	}
+	switch {
+	case short && w.pid == 0:
+		w.startErr = fmt.Errorf("%w (%s)", err, lacks)
+	case short:
+		w.startErr = fmt.Errorf("a worker died while it started (%w): %s (%s)", err, lastLine(text), lacks)
+	}
 	if hopeless != nil {
 		w.startErr = fmt.Errorf("%s is not a Python interpreter: %w", w.gen.opts.Python, hopeless)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.patient = w.gen.imported || outside
+	p.patient = w.gen.imported || outside || short
 	if name != "" && !p.patient {
 		w.gen.blame(name, verdict != "", &graph.Failure{
 			Type: "ImportError", Message: fmt.Sprintf("The process that imported graph '%s' died: %v", name, err), Detail: text,
@@ -312,6 +324,8 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	p.failure = w.startErr
 	p.cause = &StartError{Reason: lastLine(w.startErr.Error()), Interpreter: w.gen.opts.Python, Graph: name, Hopeless: hopeless != nil}
 	switch {
+	case short:
+		p.cause.Fix = remedy
 	case hopeless != nil || w.pid == 0:
 		p.cause.Fix = otherPython
 	case name == "" && !late:

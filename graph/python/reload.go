@@ -22,6 +22,7 @@ type generation struct {
 	first    bool                      // of the pool
 	shown    map[string]bool           // graphs whose first import was reported
 	slow     map[string]bool           // graphs whose import was logged as slow
+	hung     bool                      // it was logged that the interpreter does not run the worker's code
 
 	probing   sync.Once
 	notPython error // found by probing

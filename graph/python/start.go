@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"understudy/internal/filelimit"
+	"understudy/internal/logctx"
 )
 
 // MinLanggraph is the oldest langgraph tested with workers. The worker refuses older ones (MINIMUM in __main__.py).
@@ -58,6 +62,18 @@ func (p *Pool) tellFailure(e *StartError) {
 	p.opts.Logger.Error("no worker starts: runs wait, and end with WorkerStartError when none has started for a minute; understudy doctor tells more", attrs...)
 }
 
+// slowToStart logs once that an interpreter has not begun to run the worker's code.
+func (p *Pool) slowToStart(w *worker, took time.Duration) {
+	p.mu.Lock()
+	again := w.gen.hung
+	w.gen.hung = true
+	p.mu.Unlock()
+	if !again {
+		p.opts.Logger.Warn("the interpreter has started, but does not run the worker's code yet; runs wait", "interpreter", w.gen.opts.Python, "pid", w.pid, logctx.Took(took),
+			"killed_after", p.startWithin.String(), "fix", "if this persists, try the interpreter ("+w.gen.opts.Python+" -c 'print(1)'), or name another one with --python")
+	}
+}
+
 // Fix returns the command that most likely repairs an interpreter in which the worker fails with why before it imports a
 // graph.
 func Fix(python, why string) string {
@@ -80,27 +96,79 @@ func Fix(python, why string) string {
 	return fix
 }
 
-// probeTime is how long an interpreter may take to compute a sum.
-const probeTime = 10 * time.Second
+// shortage returns what a worker lacked to start, and what to do about it; "" for other errors. A process that has started says it in the last line that it
+// wrote.
+func shortage(err error, wrote string) (why, fix string) {
+	if why, fix := filelimit.Exhausted(err); why != "" {
+		return why, fix
+	}
+	last := lastLine(wrote)
+	has := func(signs ...string) bool {
+		return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(last, sign) })
+	}
+	switch {
+	case has("[Errno 23]", "[Errno 24]", "Too many open files", "object file: Error 23", "object file: Error 24"): // dlopen may lack the text
+		return "the worker has as many open files as it may", filelimit.Fix
+	case errors.Is(err, syscall.EAGAIN), has("can't start new thread"):
+		return "there are as many processes and threads as there may be", "raise the limit on processes: ulimit -u, TasksMax= of a systemd unit, or the limit of the container (pids)"
+	case errors.Is(err, syscall.ENOMEM), has("[Errno 12]", "Cannot allocate memory", "MemoryError"):
+		return "there is too little memory for another process", "give the machine or container more memory, or start fewer workers (--workers)"
+	}
+	return "", ""
+}
+
+const (
+	// probeTime is how long an interpreter may take to compute a sum, and maxProbe how much it may print.
+	probeTime = 10 * time.Second
+	maxProbe  = 64 << 10
+)
+
+// head keeps the first maxProbe bytes of what is written, and calls full when there are more.
+type head struct {
+	text []byte
+	more bool
+	full func()
+}
+
+func (h *head) Write(b []byte) (int, error) {
+	kept := b[:min(len(b), maxProbe-len(h.text))]
+	h.text = append(h.text, kept...)
+	if len(kept) < len(b) {
+		h.more = true
+		h.full()
+		return len(kept), errTooLong
+	}
+	return len(b), nil
+}
+
+var errTooLong = errors.New("it prints too much")
 
 // notPython returns what shows that a program runs no Python; nil when it does, or nothing is known.
 func notPython(ctx context.Context, opts *Options) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	run := func(args ...string) (string, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
 		cmd := exec.CommandContext(ctx, opts.Python, args...)
-		cmd.Dir, cmd.Env, cmd.WaitDelay = opts.Dir, opts.Env, time.Second
-		out, err := cmd.Output()
-		if err != nil && cmd.ProcessState == nil {
+		out := head{full: cancel}
+		cmd.Dir, cmd.Env, cmd.WaitDelay, cmd.Stdout = opts.Dir, opts.Env, time.Second, &out
+		err := cmd.Run()
+		switch {
+		case err != nil && cmd.ProcessState == nil:
 			return "", &exec.Error{Name: opts.Python, Err: err}
+		case out.more:
+			err = errTooLong
 		}
-		return string(out), err
+		return string(out.text), err
 	}
 	out, err := run("-c", `print("understudy", 1 + 1)`)
 	var unstarted *exec.Error
 	switch {
 	case strings.Contains(out, "understudy 2"), ctx.Err() != nil:
 		return nil
+	case errors.Is(err, errTooLong):
+		return fmt.Errorf("it prints more than %d KiB when it is given a line of Python code", maxProbe>>10)
 	case errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EACCES):
 		return errors.New("it cannot be executed")
 	case errors.As(err, &unstarted):

@@ -57,6 +57,7 @@ func (w *worker) tick(now time.Time) bool {
 	kill := forced || w.state == leaving && len(w.calls) == 0
 	served := w.state < leaving
 	slow := w.state == starting && importing != "" && took >= slowImport && !kill
+	hangs := w.state == starting && !w.spoke && took >= w.pool.slowStart && !kill
 	if kill {
 		w.state = killed
 		if w.exit.reason == "" {
@@ -69,6 +70,9 @@ func (w *worker) tick(now time.Time) bool {
 	w.mu.Unlock()
 	if kill && forced {
 		w.pool.metrics.killed.Inc()
+	}
+	if hangs {
+		w.pool.slowToStart(w, took)
 	}
 	if slow {
 		w.pool.slow(w, importing)
