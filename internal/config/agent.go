@@ -142,6 +142,28 @@ func (f *file) setFilledMap(to *map[string]string, example string) func(value, s
 	}
 }
 
+// headers reads headers of the requests to a model.
+func (f *file) headers(to *map[string]string, v value, key string) {
+	f.setFilledMap(to, `{"x-team": "search"}`)(v, key)
+	members, _ := v.data.([]member)
+	for _, m := range members {
+		at := join(key, m.key)
+		if !headerName.MatchString(m.key) {
+			f.wrong(m.value, at, "%q is not the name of a header", m.key)
+		}
+		(*to)[m.key] = f.headerText((*to)[m.key], m.value, at)
+	}
+}
+
+// headerText returns the value of a header without the white space around it, which mounted secrets have at their end.
+func (f *file) headerText(text string, v value, key string) string {
+	text = strings.TrimSpace(text)
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		f.wrong(v, key, "has a line break or another control character, which no header can have")
+	}
+	return text
+}
+
 func (f *file) setDuration(to *time.Duration, most time.Duration) func(value, string) {
 	return func(v value, key string) {
 		text, _ := v.data.(string)
@@ -179,12 +201,17 @@ func (f *file) model(m *provider.Spec, v value, key string) {
 	}
 	named := false
 	f.section(v, key, map[string]func(value, string){
-		"name":         func(v value, key string) { named = true; m.Name = f.modelName(v, key) },
-		"base_url":     func(v value, key string) { m.BaseURL = f.baseURL(v, key) },
-		"api_key":      f.setFilled(&m.Key, "${OPENAI_API_KEY}"),
-		"organization": f.setFilled(&m.Organization, "org-1"),
-		"project":      f.setFilled(&m.Project, "proj-1"),
-		"headers":      f.setFilledMap(&m.Headers, `{"x-team": "search"}`),
+		"name":     func(v value, key string) { named = true; m.Name = f.modelName(v, key) },
+		"base_url": func(v value, key string) { m.BaseURL = f.baseURL(v, key) },
+		"api_key": func(v value, key string) {
+			m.Key = f.headerText(f.filled(v, key, "${OPENAI_API_KEY}"), v, key)
+			if text, _ := v.data.(string); variable.MatchString(text) {
+				m.KeyVariable = variable.FindStringSubmatch(text)[1]
+			}
+		},
+		"organization": func(v value, key string) { m.Organization = f.headerText(f.filled(v, key, "org-1"), v, key) },
+		"project":      func(v value, key string) { m.Project = f.headerText(f.filled(v, key, "proj-1"), v, key) },
+		"headers":      func(v value, key string) { f.headers(&m.Headers, v, key) },
 		"query":        f.setFilledMap(&m.Query, `{"api-version": "2024-10-21"}`),
 		"extra_body":   func(v value, key string) { m.ExtraBody = f.rawMembers(v, key) },
 		"temperature": func(v value, key string) {
@@ -195,9 +222,19 @@ func (f *file) model(m *provider.Spec, v value, key string) {
 		"max_input_tokens": f.setInt(&m.MaxInputTokens, 1, maxTokens),
 		"timeout":          f.setDuration(&m.Timeout, 24*time.Hour),
 		"idle_timeout":     f.setDuration(&m.IdleTimeout, 24*time.Hour),
-		"max_event_size":   f.setInt(&m.MaxEventSize, 1<<10, 1<<30),
-		"images":           f.setBool(&m.Images),
-		"api_key_header":   f.setText(&m.KeyHeader, "api-key"),
+		"max_event_size": func(v value, key string) {
+			var bytes ByteSize
+			if f.setSize(&bytes, GiB)(v, key); bytes > 0 && bytes < KiB {
+				f.wrong(v, key, "write at least %s", KiB)
+			}
+			m.MaxEventSize = int(bytes)
+		},
+		"images": f.setBool(&m.Images),
+		"api_key_header": func(v value, key string) {
+			if m.KeyHeader = f.text(v, key, "api-key"); m.KeyHeader != "" && !headerName.MatchString(m.KeyHeader) {
+				f.wrong(v, key, "%q is not the name of a header", m.KeyHeader)
+			}
+		},
 		"max_completion_tokens": func(v value, key string) {
 			m.MaxCompletionTokens = new(bool)
 			f.setBool(m.MaxCompletionTokens)(v, key)
@@ -236,7 +273,7 @@ func (f *file) modelName(v value, key string) string {
 }
 
 func (f *file) baseURL(v value, key string) string {
-	text := f.filled(v, key, "http://127.0.0.1:8000/v1")
+	text := strings.TrimSpace(f.filled(v, key, "http://127.0.0.1:8000/v1"))
 	if u, err := url.Parse(text); text != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		f.wrong(v, key, "is not the URL of a server; write one such as %q", "http://127.0.0.1:8000/v1")
 	}

@@ -20,7 +20,7 @@ import (
 const declaredAgent = `{"graphs": {"chat": {"description": "Talks.", "agent": {
   "model": {"name": "openai:gpt-4o", "base_url": "http://${HOST}:8000/v1", "api_key": "${MY_KEY}", "organization": "o", "project": "p",
     "headers": {"x-team": "${TEAM}"}, "query": {"api-version": "1"}, "extra_body": {"top_k": 3, "nested": {"a": [true, null, "<b>"]}}, "temperature": 0,
-    "max_tokens": 100, "max_input_tokens": 8000, "timeout": "20s", "idle_timeout": "2h", "retries": 0, "max_event_size": 2048,
+    "max_tokens": 100, "max_input_tokens": 8000, "timeout": "20s", "idle_timeout": "2h", "retries": 0, "max_event_size": "2KiB",
     "api_key_header": "api-key", "max_completion_tokens": true, "return_reasoning": false, "prompt_caching": "1h", "images": true},
   "prompt": {"file": "prompt.md"},
   "tools": ["calculator", "search"],
@@ -51,7 +51,7 @@ func TestDeclaredAgent(t *testing.T) {
 	want := Graph{ID: "chat", Description: "Talks.", Agent: &Agent{
 		Key: "graphs.chat.agent",
 		Model: provider.Spec{
-			Place: "graphs.chat.agent.model", Name: "openai:gpt-4o", BaseURL: "http://gpu:8000/v1", Key: "secret", Organization: "o", Project: "p",
+			Place: "graphs.chat.agent.model", Name: "openai:gpt-4o", BaseURL: "http://gpu:8000/v1", Key: "secret", KeyVariable: "MY_KEY", Organization: "o", Project: "p",
 			Headers: map[string]string{"x-team": "a"}, Query: map[string]string{"api-version": "1"},
 			ExtraBody:   map[string]json.RawMessage{"top_k": json.RawMessage("3"), "nested": json.RawMessage(`{"a":[true,null,"<b>"]}`)},
 			Temperature: &zero, MaxTokens: 100, MaxInputTokens: 8000, Timeout: 20 * time.Second, Retries: &none,
@@ -94,6 +94,13 @@ func TestMistakesInAgents(t *testing.T) {
 		{"whose model", `{"model": "gpt-4o"}`, `graphs.a.agent.model: "gpt-4o" names no provider`},
 		{"model is a list", `{"model": []}`, "graphs.a.agent.model: is a list"},
 		{"model without name", `{"model": {"api_key": "x"}}`, "graphs.a.agent.model.name: is missing"},
+		{"key of two lines", `{"model": {"name": "a:b", "api_key": "x\ny"}}`, "graphs.a.agent.model.api_key: has a line break"},
+		{"header of two lines", `{"model": {"name": "a:b", "headers": {"x": "x\ny"}}}`, "graphs.a.agent.model.headers.x: has a line break"},
+		{"name of a header", `{"model": {"name": "a:b", "headers": {"x y": "x"}}}`, `graphs.a.agent.model.headers.x y: "x y" is not the name of a header`},
+		{"name of the key's header", `{"model": {"name": "a:b", "api_key_header": "x:"}}`, `graphs.a.agent.model.api_key_header: "x:" is not the name of a header`},
+		{"organization of two lines", `{"model": {"name": "a:b", "organization": "x\ny"}}`, "graphs.a.agent.model.organization: has a line break"},
+		{"small event", `{"model": {"name": "a:b", "max_event_size": "1B"}}`, "graphs.a.agent.model.max_event_size: write at least 1KiB"},
+		{"large event", `{"model": {"name": "a:b", "max_event_size": "2GiB"}}`, "graphs.a.agent.model.max_event_size: write a number of bytes"},
 		{"unset variable", `{"model": {"name": "a:b", "api_key": "${NOT_THERE}"}}`, `graphs.a.agent.model.api_key: variable NOT_THERE is not set`},
 		{"address", `{"model": {"name": "a:b", "base_url": "localhost"}}`, "graphs.a.agent.model.base_url: is not the URL"},
 		{"temperature", `{"model": {"name": "a:b", "temperature": "hot"}}`, "graphs.a.agent.model.temperature: write a number from 0 to 10"},

@@ -19,7 +19,7 @@ import (
 type Source struct {
 	Name  string // provider:model; "": unknown, and errors of the model are returned as they are
 	Place string // of its settings, such as graphs.chat.agent.model; "": unknown
-	Key   string // the variable that has the key; "": the setting api_key
+	Key   string // the variable that has the key, or should have it; "": the setting api_key
 	NoKey bool   // requests have no key
 }
 
@@ -41,6 +41,9 @@ func (e *CallError) Error() string {
 }
 
 func (e *CallError) Unwrap() error { return e.Err }
+
+// ErrUnreached: the server did not answer at all.
+var ErrUnreached = errors.New("no answer from the model")
 
 // ErrTooLarge: an answer, or a part of it, is larger than what is read.
 var ErrTooLarge = errors.New("too large")
@@ -118,8 +121,10 @@ func (s Source) unanswered(err error) string {
 		return "check that the server runs, and host and port in " + address
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "check " + address + ", and that firewalls on the way let requests through"
+	case errors.Is(err, ErrUnreached), errors.As(err, &op):
+		return "check " + address + ", and the network"
 	}
-	return "check " + address + ", and the network"
+	return "try again; if it happens often, choose another model: change " + s.of("the name")
 }
 
 // What providers call their reasons, in lower case.
@@ -218,6 +223,8 @@ func (e *Error) wait() string {
 // key returns what to do when the provider refuses the key.
 func (s Source) key() string {
 	switch {
+	case s.NoKey && s.Key != "":
+		return "set " + s.Key + ", the variable that " + s.of("api_key") + " names: it is empty"
 	case s.NoKey:
 		return "set " + s.of("api_key") + ": requests have none"
 	case s.Key != "":

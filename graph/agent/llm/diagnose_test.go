@@ -90,7 +90,10 @@ func TestDiagnose(t *testing.T) {
 		{"firewall drops", op("dial", os.ErrDeadlineExceeded), "firewalls"},
 		{"proxy", op("proxyconnect", syscall.ECONNREFUSED), "HTTPS_PROXY"},
 		{"certificate", fmt.Errorf("no answer: %w", &tls.CertificateVerificationError{Err: errors.New("unknown authority")}), "SSL_CERT_FILE"},
-		{"unknown", io.ErrClosedPipe, "check base_url of graphs.a.agent.model, and the network"},
+		{"connection lost", op("read", syscall.ECONNRESET), "check base_url of graphs.a.agent.model, and the network"},
+		{"no answer", fmt.Errorf("%w: %w", llm.ErrUnreached, io.ErrClosedPipe), "check base_url of graphs.a.agent.model, and the network"},
+		{"too many tool calls", errors.New("read answer: more than 1024 tool calls"), "try again; if it happens often, choose another model: change the name of graphs.a.agent.model"},
+		{"content", &llm.Unsendable{Message: "m1", Kind: "audio", Name: "a.wav", Reason: "no"}, "send it in a form that the model takes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -118,6 +121,7 @@ func TestDiagnoseKeys(t *testing.T) {
 	for want, s := range map[string]llm.Source{
 		"check OPENAI_API_KEY, the variable that has the key, or set api_key of p": {Name: "openai:m", Place: "p", Key: "OPENAI_API_KEY"},
 		"set api_key of p: requests have none":                                     {Name: "openai:m", Place: "p", NoKey: true},
+		"set NOPE, the variable that api_key of p names: it is empty":              {Name: "openai:m", Place: "p", NoKey: true, Key: "NOPE"},
 		"check api_key of the model openai:m":                                      {Name: "openai:m"},
 		"check api_key of the model":                                               {},
 	} {

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,8 @@ import (
 type Spec struct {
 	Name                  string // provider:model. scripted:FILE reads a script; scripted: alone takes Script
 	BaseURL               string // "": the provider's own
-	Key                   string // "": the provider's variable, such as OPENAI_API_KEY
+	Key                   string // "": the provider's variable, such as OPENAI_API_KEY. White space around it is removed
+	KeyVariable           string // the variable that Key is from, for errors; if Key is "" then, there is no key
 	Organization, Project string
 	Headers, Query        map[string]string
 	ExtraBody             map[string]json.RawMessage // members of the request
@@ -110,7 +112,10 @@ func Open(s Spec) (agent.Model, error) {
 	if s.MaxTokens > 0 {
 		m.Options = append(m.Options, llms.WithMaxTokens(s.MaxTokens))
 	}
-	var err error
+	err := s.checkHeaders()
+	if err != nil {
+		return agent.Model{}, fmt.Errorf("model %s: %w", s.Name, err)
+	}
 	if provider == "scripted" {
 		m.Provider, m.Name = "", "" // its messages say nothing of where they come from
 		m.Source = llm.Source{}     // its errors are those that the script has
@@ -153,21 +158,57 @@ func (s Spec) scripted(file string) (llms.Model, error) {
 
 // key looks for the key of a provider, and notes in from where it is.
 func (s Spec) key(from *llm.Source, optional bool, variables ...string) (string, error) {
-	if s.Key != "" {
-		return s.Key, nil
-	}
+	key := strings.TrimSpace(s.Key) // mounted secrets end with a newline
+	from.Key = s.KeyVariable
 	for _, name := range variables {
-		if v := s.Getenv(name); v != "" {
+		if key != "" || s.KeyVariable != "" {
+			break
+		}
+		if key = strings.TrimSpace(s.Getenv(name)); key != "" {
 			from.Key = name
-			return v, nil
 		}
 	}
-	// A server of one's own mostly asks for none.
-	if optional || s.BaseURL != "" {
+	switch {
+	case key != "" && !headerText(key):
+		return "", fmt.Errorf("%s has a line break or another control character, which no header can have", cmp.Or(from.Key, "api_key"))
+	case key != "":
+		return key, nil
+	case optional || s.BaseURL != "": // a server of one's own mostly asks for none
 		from.NoKey = true
 		return "", nil
+	case s.KeyVariable != "":
+		return "", fmt.Errorf("has no key: %s, which api_key names, is empty; set it", s.KeyVariable)
 	}
 	return "", fmt.Errorf("has no key; set %s", strings.Join(variables, " or "))
+}
+
+// headerText reports whether a text can be the value of a header.
+func headerText(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+// headerName are names of headers.
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+// checkHeaders returns an error that names a header which cannot be sent.
+func (s Spec) checkHeaders() error {
+	if s.KeyHeader != "" && !headerName.MatchString(s.KeyHeader) {
+		return fmt.Errorf("%q is not the name of a header", s.KeyHeader)
+	}
+	for name, value := range map[string]string{"organization": s.Organization, "project": s.Project} {
+		if !headerText(value) {
+			return fmt.Errorf("%s has a line break or another control character", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
+		if !headerName.MatchString(name) {
+			return fmt.Errorf("%q is not the name of a header", name)
+		}
+		if !headerText(strings.TrimSpace(s.Headers[name])) {
+			return fmt.Errorf("header %s has a line break or another control character", name)
+		}
+	}
+	return nil
 }
 
 func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, error) {
@@ -220,7 +261,7 @@ func (s Spec) anthropic(model string, from *llm.Source) (llms.Model, error) {
 func (s Spec) sent() (http.Header, url.Values) {
 	header, query := http.Header{}, url.Values{}
 	for k, v := range s.Headers {
-		header.Set(k, v)
+		header.Set(k, strings.TrimSpace(v))
 	}
 	for k, v := range s.Query {
 		query.Set(k, v)

@@ -52,6 +52,13 @@ func TestOpen(t *testing.T) {
 		{"no script", Spec{Name: "scripted:"}, "", "has no script"},
 		{"two scripts", Spec{Name: "scripted:script.json", Script: json.RawMessage(`[]`)}, "", "keep one"},
 		{"script is gone", Spec{Name: "scripted:none.json", Dir: dir}, "", "none.json"},
+		{"a variable that is empty", Spec{Name: "openai:x", KeyVariable: "NOPE", Getenv: keys}, "", "has no key: NOPE, which api_key names, is empty"},
+		{"key of two lines", Spec{Name: "openai:x", Key: "a\nb"}, "", "api_key has a line break"},
+		{"variable of two lines", Spec{Name: "anthropic:x", Getenv: func(string) string { return "a\nb" }}, "", "ANTHROPIC_API_KEY has a line break"},
+		{"name of a header", Spec{Name: "openai:x", Key: "k", Headers: map[string]string{"x team": "a"}}, "", `"x team" is not the name of a header`},
+		{"name of the key's header", Spec{Name: "openai:x", Key: "k", KeyHeader: "api:key"}, "", `"api:key" is not the name of a header`},
+		{"header of two lines", Spec{Name: "openai:x", Key: "k", Headers: map[string]string{"x-team": "a\nb"}}, "", "header x-team has a line break"},
+		{"organization of two lines", Spec{Name: "openai:x", Key: "k", Organization: "a\nb"}, "", "organization has a line break"},
 		{"bad script", Spec{Name: "scripted:", Script: json.RawMessage(`[]`)}, "", "script: has no answers"},
 	}
 	for _, tt := range tests {
@@ -84,7 +91,7 @@ func TestSettings(t *testing.T) {
 	defer srv.Close()
 	zero, once := 0.0, 0
 	m, err := Open(Spec{
-		Name: "openai:m", BaseURL: srv.URL, Key: "k", Headers: map[string]string{"x-team": "a"}, Query: map[string]string{"v": "1"}, Temperature: &zero, Retries: &once, MaxTokens: 7,
+		Name: "openai:m", BaseURL: srv.URL, Key: " k\r\n", Headers: map[string]string{"x-team": "a\n"}, Query: map[string]string{"v": "1"}, Temperature: &zero, Retries: &once, MaxTokens: 7,
 		ExtraBody: map[string]json.RawMessage{"top_k": json.RawMessage("3")}, MaxInputTokens: 9,
 	})
 	require.NoError(t, err)

@@ -230,6 +230,8 @@ type unreached struct {
 
 func (e *unreached) Unwrap() error { return e.error }
 
+func (e *unreached) Is(target error) bool { return target == llm.ErrUnreached }
+
 var errTooLarge = errors.New("the answer is too large")
 
 // limited fails when an answer is too large.
