@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"understudy/graph"
 	"understudy/id"
@@ -110,6 +111,23 @@ func (e *Executions) Attempt(r id.Run) *stream.Attempt {
 		return ex.Attempt
 	}
 	return nil
+}
+
+// Busiest returns the graph with the most executions, and when the oldest of all began.
+func (e *Executions) Busiest() (graph string, count int, oldest time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	counts := map[string]int{}
+	for _, ex := range e.active {
+		g := ex.Run.Graph
+		if counts[g]++; counts[g] > count || counts[g] == count && g < graph {
+			graph, count = g, counts[g]
+		}
+		if began := ex.Run.StartedAt; oldest.IsZero() || began.Before(oldest) {
+			oldest = began
+		}
+	}
+	return graph, count, oldest
 }
 
 // Written returns the executions whose runs are in the database.

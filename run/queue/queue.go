@@ -67,6 +67,8 @@ type Queue struct {
 	blind bool // the last look for leases that have ended failed; owned by takeOver
 	jumps int  // of the clock that takeOver knows of; owned by it too
 
+	told time.Time // when it was logged that runs wait; owned by claimDue
+
 	mu      sync.Mutex
 	foreign map[string]bool // graphs of runs in the queue that only other servers serve
 }
@@ -161,7 +163,7 @@ func (q *Queue) claimDue(ctx context.Context) (time.Time, error) {
 		}
 		free := q.Slots.ReserveQueued(claimBatch)
 		if free == 0 {
-			return time.Time{}, nil // slots wake when one is free
+			return q.crowded(ctx, next, now), nil // slots wake when one is free
 		}
 		claimed, err := q.claimSome(ctx, free, now)
 		q.Slots.Release(free - len(claimed))
@@ -177,6 +179,24 @@ func (q *Queue) claimDue(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
+}
+
+const (
+	// crowdedAfter is how long a run may wait for a slot before that is logged, and crowdedEvery how often.
+	crowdedAfter = 5 * time.Second
+	crowdedEvery = time.Minute
+)
+
+// crowded logs that runs wait because all slots are taken, the first since some time. It returns when to look again.
+func (q *Queue) crowded(ctx context.Context, since, now time.Time) time.Time {
+	if waited := now.Sub(since); waited >= crowdedAfter && now.Sub(q.told) >= crowdedEvery {
+		q.told = now
+		busiest, count, oldest := q.Executions.Busiest()
+		q.Log.WarnContext(ctx, "runs wait: this server executes as many as it may", "concurrency", q.Slots.Len(), "first_waits", waited.Round(time.Second).String(),
+			"most_of_graph", busiest, "of_it", count, "oldest_runs_for", now.Sub(oldest).Round(time.Second).String(),
+			"fix", `raise --concurrency; limit a graph that takes too many by its "concurrency" in langgraph.json`)
+	}
+	return now.Add(crowdedAfter)
 }
 
 // claimSome claims up to n runs that are due by a time in one transaction. With those that it has claimed it returns why there are not more: errFull, or fault.NotFound

@@ -4,7 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -144,4 +149,48 @@ func TestLimitsAreThoseOfAnInstance(t *testing.T) {
 	for _, g := range graphs {
 		close(g.end)
 	}
+}
+
+// That runs wait because all places are taken is logged once a minute, with the graph that takes most of them.
+func TestCrowdedServersSayIt(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	log := &buffer{}
+	began := make(chan id.Run, 8)
+	w := newWorld(t, map[string]script{"slow": hang(began), "other": hang(began)}, func(o *service.Options) {
+		o.Jobs, o.Logger = 3, slog.New(slog.NewTextHandler(log, nil))
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	for _, g := range []string{"slow", "other", "slow"} {
+		create(t, w, w.thread(), g)
+		next(t, began)
+	}
+	create(t, w, w.thread(), "other")
+	const said = "runs wait: this server executes as many as it may"
+	for times := range 3 {
+		require.Equal(t, times, strings.Count(log.String(), said))
+		ahead.Add(int64(time.Minute))
+		create(t, w, w.thread(), "other") // the queue is looked at
+		require.Eventually(t, func() bool { return strings.Count(log.String(), said) > times }, time.Minute, time.Millisecond)
+	}
+	require.Contains(t, log.String(), "concurrency=3 first_waits=1m0s most_of_graph=slow of_it=2 oldest_runs_for=1m0s")
+	require.Contains(t, log.String(), "raise --concurrency")
+}
+
+// buffer is what a logger wrote.
+type buffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *buffer) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(text)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
