@@ -104,7 +104,7 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err e
 		return c, false, nil
 	case "message_stop":
 		d.ended = true
-		if d.reason == "" {
+		if d.reason == "" && len(d.blocks) > 0 {
 			d.reason = "end_turn" // left out by some gateways
 		}
 		return c, false, nil

@@ -104,6 +104,8 @@ func (s Source) unanswered(err error) string {
 		return capacity + s.of("timeout")
 	case errors.Is(err, ErrIdle):
 		return capacity + s.of("idle_timeout")
+	case errors.Is(err, ErrNone):
+		return "try again; if it happens often, look into the log of the server, and check " + address + " and the name: what it sent is not an answer of a chat API"
 	case errors.Is(err, ErrCut):
 		return "try again; if it happens often, look into the log of the server and of proxies on the way, which may limit how long an answer takes"
 	case errors.As(err, &certificate):

@@ -81,6 +81,7 @@ func TestDiagnose(t *testing.T) {
 		{"slow", fmt.Errorf("%w (timeout is 1s)", llm.ErrSlow), "raise timeout of graphs.a"},
 		{"silent", llm.ErrIdle, "raise idle_timeout of graphs.a"},
 		{"cut", fmt.Errorf("%w (%w)", llm.ErrCut, syscall.ECONNRESET), "try again"},
+		{"nothing", fmt.Errorf("the server sent %q: %w", "hi", llm.ErrNone), "check base_url of graphs.a.agent.model and the name: what it sent is not an answer"},
 		{"too large", fmt.Errorf("read answer: %w", llm.ErrTooLarge), "max_event_size of graphs.a"},
 		{"text in place of an answer", &llm.Foreign{Err: fmt.Errorf("the server sent %q: %w", "OK", llm.ErrCut)}, "check base_url of graphs.a.agent.model: what answers there is no chat API"},
 		{"not JSON", fmt.Errorf("read answer: %w", syntax), "no chat API"},

@@ -14,6 +14,7 @@ import (
 var (
 	ErrCut  = fmt.Errorf("the connection ended before the answer did: %w", io.ErrUnexpectedEOF)
 	ErrIdle = errors.New("the model was silent for too long")
+	ErrNone = errors.New("the provider sent no answer") // its answer ended without a part of one
 	ErrSlow = errors.New("the model did not begin to answer in time")
 )
 

@@ -17,7 +17,8 @@ import (
 // decoder reads the chunks of one answer. It is lenient: a member of an unexpected type counts as absent, and numbers may be texts.
 type decoder struct {
 	calls    []*call
-	finished bool       // the first choice has said why it ended
+	begun    bool       // a part of the answer has come
+	finished bool       // the first choice has said why it ended, or the end of what has begun came
 	ended    bool       // [DONE] came
 	usage    *llm.Usage // of the whole answer, as last reported
 	model    string
@@ -56,7 +57,7 @@ func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
 // Event reads one event. told is false when it has no content: role announcements, Azure's filter results.
 func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err error) {
 	if string(data) == "[DONE]" {
-		d.finished, d.ended = true, true
+		d.finished, d.ended = d.finished || d.begun, true
 		return c, false, nil
 	}
 	in := gjson.ParseBytes(data)
@@ -94,6 +95,7 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err e
 			break
 		}
 	}
+	d.begun = d.begun || !c.Empty()
 	if model := str(in.Get("model")); model != "" && d.model == "" {
 		d.model = model
 		c.Model = model
@@ -112,6 +114,9 @@ func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err e
 
 func (d *decoder) choice(in gjson.Result, c *llm.Chunk) error {
 	if reason := str(in.Get("finish_reason")); reason != "" && !d.finished {
+		if reason == "error" { // OpenRouter; with an error next to it, fill has found that
+			return &llm.Error{Status: http.StatusOK, Message: "the provider ended the answer with an error", Code: str(in.Get("native_finish_reason"))}
+		}
 		d.finished = true
 		c.FinishReason = reason
 	}

@@ -218,7 +218,15 @@ func TestErrorsInStreams(t *testing.T) {
 		{"empty", "", llm.ErrCut, "", 0},
 		{"ends in a line", event(said) + `data: {"choices":[{"ind`, llm.ErrCut, "", 1},
 		{"no JSON", event("hello"), nil, `the server sent "hello"`, 0},
-		{"only what is not understood", event(`{"choices":[{"index":0,"delta":{"content":7}}]}`), llm.ErrCut, "", 0},
+		{"only the end", event("[DONE]"), llm.ErrNone, "", 0},
+		{"usage and the end", event(`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":0}}`) + event("[DONE]"), llm.ErrNone, "", 0},
+		{"garbage and the end", event("<p>") + event("[DONE]"), llm.ErrNone, "", 0},
+		{"openrouter's reason", event(`{"choices":[{"index":0,"delta":{},"finish_reason":"error","native_finish_reason":"MALFORMED"}]}`), &llm.Error{Status: 200, Code: "MALFORMED", Message: "the provider ended the answer with an error"}, "", 0},
+		{
+			"openrouter's reason with an error", event(said) + event(`{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"upstream died"}}]}`),
+			&llm.Error{Status: 200, Code: "502", Message: "upstream died"}, "", 1,
+		},
+		{"only what is not understood", event(`{"choice":[{"index":0,"delta":{"content":7}}]}`), llm.ErrNone, "", 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,7 +242,7 @@ func TestErrorsInStreams(t *testing.T) {
 				require.Equal(t, wanted, said)
 			case tt.want != nil:
 				require.ErrorIs(t, err, tt.want)
-				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				require.Equal(t, errors.Is(tt.want, llm.ErrCut), errors.Is(err, io.ErrUnexpectedEOF))
 			default:
 				require.ErrorContains(t, err, tt.text)
 			}

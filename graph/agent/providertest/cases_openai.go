@@ -280,6 +280,25 @@ func errorCases() []*Case {
 			}
 		}
 	}
+	nothing := map[string][2]Reply{
+		"only-the-end":    {Stream(Data(Done)), Stream(Events(`{"type":"message_stop"}`))},
+		"garbage":         {Stream(Data("oops", `"hm"`, "[1]")), Stream(Data("oops", `"hm"`, "[1]"))},
+		"garbage-and-end": {Stream(Data("oops", `{"hm":1}`, Done)), Stream(Data("oops", `{"hm":1}`) + Events(`{"type":"message_stop"}`))},
+		"one-piece":       {JSON(200, `{"hm":1}`), JSON(200, `{"hm":1}`)},
+	}
+	for name, replies := range nothing {
+		for i, provider := range []string{"openai", "anthropic"} {
+			answer := []Reply{Answer("Hello"), Claude("end_turn", Text(0, "Hello"))}[i]
+			all = append(all,
+				&Case{Name: "nothing-" + name + "-" + provider, Provider: provider, Model: object{"retries": 0}, Replies: []Reply{replies[i]}, Want: Want{Error: "the provider sent no answer. Try again", Calls: 1}},
+				&Case{Name: "nothing-again-" + name + "-" + provider, Provider: provider, Replies: []Reply{replies[i], answer}, Want: Want{Answer: "Hello", Calls: 2}})
+		}
+	}
+	all = append(all,
+		&Case{Name: "garbage-in-an-answer", Name2: "garbler", Replies: []Reply{Stream(Data(Says("Hel"), "oops {", Says("lo"), Finish("stop"), Done))}, Want: Want{Answer: "Hello", Calls: 1}},
+		&Case{Name: "finish-error", Provider: "openrouter", Replies: []Reply{Stream(Data(Says("Hel"), `{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","native_finish_reason":"MALFORMED"}]}`, Done))}, Want: Want{Error: "the provider ended the answer with an error (MALFORMED)", Calls: 1}},
+		&Case{Name: "finish-error-with-text", Provider: "openrouter", Replies: []Reply{Stream(Data(Says("Hel"), `{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"upstream died"}}]}`, Done))}, Want: Want{Error: "upstream died", Calls: 1}},
+		&Case{Name: "finish-error-at-once", Provider: "openrouter", Replies: []Reply{Stream(Data(`{"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":{"code":503,"message":"upstream died"}}`, Done)), Answer("Hello")}, Want: Want{Answer: "Hello", Calls: 2}})
 	for _, coding := range []string{"br", "gzip"} {
 		all = append(all, &Case{Name: "coding-" + coding, Model: object{"headers": object{"Accept-Encoding": coding}}, Replies: []Reply{Body(200, "text/event-stream", "\x1f\x8b", "Content-Encoding", coding)}, Want: Want{Error: "compressed its answer with " + coding, Calls: 1}})
 	}

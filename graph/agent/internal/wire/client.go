@@ -212,7 +212,7 @@ func (c *Client) again(ctx context.Context, err error, try int) (wait time.Durat
 		return wait, said.Temporary()
 	case errors.Is(err, llm.ErrSlow), errors.Is(err, llm.ErrIdle):
 		return 0, false // it takes as long again
-	case errors.Is(err, llm.ErrCut):
+	case errors.Is(err, llm.ErrCut), errors.Is(err, llm.ErrNone):
 		return wait, true
 	}
 	var lost *unreached
@@ -325,7 +325,7 @@ func (t *attempt) exchange(ctx context.Context, body []byte) error {
 	if coding := strings.ToLower(resp.Header.Get("Content-Encoding")); slices.Contains(codings, coding) {
 		return &llm.Error{Status: http.StatusOK, Message: "the server compressed its answer with " + coding + ", which the request did not ask for", RequestID: requestID(resp.Header)}
 	}
-	return t.read(bufio.NewReaderSize(&limited{alive{resp.Body, t}, t.opts.MaxBody, errTooLarge}, 16<<10), resp)
+	return t.read(ctx, bufio.NewReaderSize(&limited{alive{resp.Body, t}, t.opts.MaxBody, errTooLarge}, 16<<10), resp)
 }
 
 // codings are those of bodies that net/http leaves as they are; it decompresses gzip unless the configured headers ask for it. Other values,
@@ -366,7 +366,7 @@ func (t *attempt) settle() {
 }
 
 // read reads an answer in the form that its first character shows: servers label streams as JSON and the other way round.
-func (t *attempt) read(body *bufio.Reader, resp *http.Response) error {
+func (t *attempt) read(ctx context.Context, body *bufio.Reader, resp *http.Response) error {
 	for {
 		first, err := body.Peek(1)
 		if err != nil {
@@ -377,14 +377,14 @@ func (t *attempt) read(body *bufio.Reader, resp *http.Response) error {
 			_, _ = body.Discard(1)
 			continue
 		case '{', '[':
-			return t.whole(body)
+			return t.whole(ctx, body)
 		case '<':
 			return &llm.Error{Status: http.StatusOK, Message: "the server sent " + t.page(t.start(body)) + " in place of an answer", RequestID: requestID(resp.Header), Page: true}
 		}
 		if start, _ := body.Peek(min(body.Buffered(), 300)); first[0] != ':' { // a comment says nothing
 			t.opening = t.hide.trim(string(start))
 		}
-		return t.events(body)
+		return t.events(ctx, body)
 	}
 }
 
@@ -397,6 +397,8 @@ func (t *attempt) ending(err error) error {
 		return fmt.Errorf("read answer: %w: one piece has more than %d times %d bytes", llm.ErrTooLarge, wholeEvents, t.opts.MaxEvent)
 	case errors.Is(err, errTooLarge):
 		return fmt.Errorf("read answer: %w: more than %d bytes", llm.ErrTooLarge, t.opts.MaxBody)
+	case errors.Is(err, io.EOF) && t.garbled != "" && !t.begun:
+		return t.none()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		if t.garbled != "" {
 			return fmt.Errorf("the server sent %q: %w", t.garbled, llm.ErrCut)
@@ -410,7 +412,7 @@ func (t *attempt) ending(err error) error {
 }
 
 // events reads a stream of events.
-func (t *attempt) events(body io.Reader) error {
+func (t *attempt) events(ctx context.Context, body io.Reader) error {
 	for r := sse.NewReader(body, t.opts.MaxEvent); !t.decoder.Ended(); {
 		event, err := r.Next()
 		if err != nil {
@@ -432,10 +434,10 @@ func (t *attempt) events(body io.Reader) error {
 		var odd *Misunderstood
 		switch {
 		case errors.As(err, &odd):
-			t.skip(odd, data)
+			t.skip(ctx, odd, data)
 			continue
 		case err != nil && t.decoder.Complete():
-			t.opts.Log.Warn("model server failed after the answer; answer kept", "error", t.hide.err(err))
+			t.opts.Log.WarnContext(ctx, "model server failed after the answer; answer kept", "model", t.opts.Model, "error", t.hide.err(err))
 			return t.finish()
 		case err != nil:
 			return err
@@ -464,7 +466,7 @@ func tooDeep(data []byte) error {
 func readable(data []byte) []byte { return bytes.ToValidUTF8(data, []byte("\ufffd")) }
 
 // skip logs an event that was not understood, each kind once.
-func (t *attempt) skip(odd *Misunderstood, data []byte) {
+func (t *attempt) skip(ctx context.Context, odd *Misunderstood, data []byte) {
 	t.garbled = t.quote(data)
 	what := t.hide.clip(odd.What, 80) // it may have a name that the server made up
 	t.Client.mu.Lock()
@@ -474,7 +476,7 @@ func (t *attempt) skip(odd *Misunderstood, data []byte) {
 	}
 	t.Client.mu.Unlock()
 	if !known {
-		t.opts.Log.Warn("part of a model's answer not understood; skipped", "part", what, "data", t.garbled)
+		t.opts.Log.WarnContext(ctx, "part of a model's answer not understood; skipped", "model", t.opts.Model, "part", what, "data", t.garbled)
 	}
 }
 
@@ -483,8 +485,19 @@ func (t *attempt) quote(data []byte) string {
 	return t.hide.clip(string(data[:min(len(data), ahead*300+1)]), 300)
 }
 
+// none returns the error of an answer that has ended and had no part.
+func (t *attempt) none() error {
+	if t.garbled == "" {
+		return llm.ErrNone
+	}
+	return fmt.Errorf("the server sent %q: %w", t.garbled, llm.ErrNone)
+}
+
 // finish tells what is left of a complete answer.
 func (t *attempt) finish() error {
+	if !t.decoder.Complete() {
+		return t.none() // its last event was all there is
+	}
 	if c, told := t.decoder.Last(); told && !t.tell(c) {
 		return nil
 	}
@@ -525,7 +538,7 @@ const (
 var errWholeTooLarge = errors.New("the answer in one piece is too large")
 
 // whole reads an answer in one piece, or several values one after the other.
-func (t *attempt) whole(body io.Reader) error {
+func (t *attempt) whole(ctx context.Context, body io.Reader) error {
 	r := json.NewDecoder(&limited{body, wholeEvents * min(int64(t.opts.MaxEvent), 1<<50), errWholeTooLarge})
 	for n := 0; !t.decoder.Ended(); n++ {
 		switch {
@@ -555,7 +568,7 @@ func (t *attempt) whole(body io.Reader) error {
 		}
 		var odd *Misunderstood
 		if errors.As(err, &odd) {
-			t.skip(odd, raw)
+			t.skip(ctx, odd, raw)
 			continue
 		}
 		if err != nil {
