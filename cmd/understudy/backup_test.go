@@ -155,6 +155,10 @@ func TestRestoreRefuses(t *testing.T) {
 		}, "is not the one that was backed up"},
 		"cut off":    {func(dir string) { require.NoError(t, os.Truncate(filepath.Join(dir, "understudy.db"), 4096)) }, "is not the one that was backed up"},
 		"unfinished": {func(dir string) { require.NoError(t, os.Remove(filepath.Join(dir, "backup.json"))) }, "is no backup"},
+		"a file": {func(dir string) {
+			require.NoError(t, os.RemoveAll(dir))
+			require.NoError(t, os.WriteFile(dir, nil, 0o600))
+		}, "is a file; name the folder of a backup"},
 		"no manifest": {func(dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "backup.json"), []byte("{"), 0o600))
 		}, "backup.json"},

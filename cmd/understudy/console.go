@@ -238,6 +238,9 @@ func (o *consoleOut) ended(l *line) string {
 		sign, color = "✓", green
 	case "interrupted":
 		sign, color, more = "‖", yellow, "; it waits for an answer"
+		if l.text("stateless") == "true" {
+			more = "; without a thread nobody can answer it"
+		}
 	case "cancelled", "handed back", "dropped":
 		sign, color = "-", yellow
 	}

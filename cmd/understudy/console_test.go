@@ -58,6 +58,17 @@ func TestConsoleOutputOfRuns(t *testing.T) {
 	require.Contains(t, lines[1], "\x1b[31mred\x1b[0m", "colors stay, other escapes do not")
 }
 
+func TestConsoleInterrupts(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{
+		"‖ run r of g: interrupted after 1s; it waits for an answer", "‖ run r of g: interrupted after 1s; without a thread nobody can answer it",
+	}, consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
+		for _, stateless := range []bool{false, true} {
+			log.Info("run ended", "graph", "g", "run_id", "r", "outcome", "interrupted", "stateless", stateless, "duration_ms", 1000.0)
+		}
+	}))
+}
+
 func TestConsoleRequests(t *testing.T) {
 	t.Parallel()
 	lines := consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {

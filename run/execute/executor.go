@@ -155,7 +155,7 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	if out.kind == succeeded && ex.waits {
 		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
 	}
-	x.Log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, logctx.Took(x.Now().Sub(began)))
+	x.Log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, "stateless", r.Kwargs.Temporary, logctx.Took(x.Now().Sub(began)))
 }
 
 func (k outcomeKind) String() string {

@@ -283,6 +283,9 @@ func Restore(ctx context.Context, from, dir string, o RestoreOptions) (m *Manife
 // readManifest reads the manifest of a backup, whose paths must stay within it.
 func readManifest(from string) (*Manifest, error) {
 	text, err := os.ReadFile(filepath.Join(from, manifestName))
+	if info, statErr := os.Stat(from); statErr == nil && !info.IsDir() {
+		return nil, fmt.Errorf("%s is a file; name the folder of a backup, which has a %s", from, manifestName)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is no backup: it has no %s, which is written last", from, manifestName)
 	}
