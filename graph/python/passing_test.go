@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -54,7 +53,9 @@ func (g *gate) openAfter(failures int) {
 func kill(t *testing.T, p *python.Pool) {
 	t.Helper()
 	pid := p.Pids()[0]
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	worker, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, worker.Kill())
 	await(t, "the end of the worker", func() bool { return !slices.Contains(p.Pids(), pid) })
 }
 
