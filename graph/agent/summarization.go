@@ -306,7 +306,9 @@ func overflowed(err error) bool {
 
 func (s *summarizer) ask(ctx context.Context, text string) (message.Message, error) {
 	prompt := strings.TrimRight(strings.ReplaceAll(s.Prompt, "{messages}", text), " \n")
-	return s.Model.Ask(ctx, []message.Message{message.Human(prompt)}, map[string]any{"lc_source": "summarization"})
+	model := s.Model
+	model.Source.Summarizes = true
+	return model.Ask(ctx, []message.Message{message.Human(prompt)}, map[string]any{"lc_source": "summarization"})
 }
 
 // trim returns the last messages that fit, beginning with a person's, and all instructions. An earlier summary is kept: nothing else

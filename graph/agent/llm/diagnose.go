@@ -21,6 +21,9 @@ type Source struct {
 	Place string // of its settings, such as graphs.chat.agent.model; "": unknown
 	Key   string // the variable that has the key, or should have it; "": the setting api_key
 	NoKey bool   // requests have no key
+	Base  string // the variable that has the address; "": the setting base_url, or the provider's own
+	// Summarizes means that the call condenses a conversation for the middleware summarization.
+	Summarizes bool
 }
 
 // CallError is the error of a call of a model: which model, what went wrong, and what to do about it, in one line. Unwrap returns the error of
@@ -81,6 +84,14 @@ func (s Source) of(settings string) string {
 	return settings + " of the model"
 }
 
+// address names what has the address of the model.
+func (s Source) address() string {
+	if s.Base != "" {
+		return s.Base + ", the variable that has the address, or " + s.of("base_url")
+	}
+	return s.of("base_url")
+}
+
 const capacity = "check that the server has capacity, or raise "
 
 // unanswered returns the next step after an error that the provider did not write.
@@ -92,7 +103,7 @@ func (s Source) unanswered(err error) string {
 	var certificate *tls.CertificateVerificationError
 	var timeout net.Error
 	var unsendable *Unsendable
-	address := s.of("base_url")
+	address := s.address()
 	switch {
 	case errors.As(err, &unsendable):
 		return "send it in a form that the model takes, such as text, or choose another model: change " + s.of("the name") + "; the next message on the thread is answered without it"
@@ -139,6 +150,8 @@ var (
 	noModel   = []string{"model_not_found", "model not found", "no such model", "unknown model", "invalid model", "unsupported model", "not a valid model", "model_not_supported", "model does not exist", "model not exist", "unknown_model"}
 	noMember  = []string{"unsupported parameter", "unsupported_parameter", "unsupported value", "unsupported_value", "unrecognized request argument", "unknown parameter", "extra inputs are not permitted", "extra_forbidden", "unknown field", "unrecognized field", "unknown name"}
 	filtered  = []string{"content_filter", "content_policy", "content management policy", "moderation", "data_inspection_failed"}
+	responses = []string{"/responses", "responses api", "not supported in the v1/chat/completions", "not a chat model"}
+	crashed   = []string{"runner process", "process has terminated", "engine is dead", "enginedead"}
 	plainHTTP = []string{"http request to an https server", "plain http request was sent to https port"}
 )
 
@@ -153,7 +166,7 @@ func (e *Error) next(s Source) string {
 		}
 		return false
 	}
-	address := s.of("base_url")
+	address := s.address()
 	status := e.Status
 	if n, err := strconv.Atoi(e.Code); err == nil && status == http.StatusOK && n >= 300 && n < 600 {
 		status = n
@@ -170,11 +183,19 @@ func (e *Error) next(s Source) string {
 	case has(noCredit), status == http.StatusPaymentRequired:
 		return "check plan, credit and spending limit of the account at the provider, or use another key"
 	case status == http.StatusRequestEntityTooLarge:
-		return tooLong
+		return s.tooLong()
+	case e.RetryAfter > MaxWait && (status == http.StatusTooManyRequests || has(limited)):
+		return e.wait() + ", have fewer runs at a time, or ask the provider for a higher limit; requests are not repeated after more than " + span(MaxWait)
+	case e.RetryAfter > MaxWait && status >= 500:
+		return e.wait() + "; requests are not repeated after more than " + span(MaxWait)
 	case status == http.StatusTooManyRequests, has(limited):
 		return e.wait() + ", have fewer runs at a time, ask the provider for a higher limit, or raise " + s.of("retries")
 	case e.ContextOverflow():
-		return tooLong
+		return s.tooLong()
+	case status/100 == 4 && has(responses):
+		return "choose another model: change " + s.of("the name") + "; the Responses API, which this one needs, is not supported"
+	case has(crashed):
+		return failed
 	case status == http.StatusUnauthorized, has(noKey):
 		return s.key()
 	case has(noTools):
@@ -201,12 +222,22 @@ func (e *Error) next(s Source) string {
 		return "set " + s.of("max_completion_tokens") + " to true, or to false if it is"
 	case has(noMember), e.Param != "" && status/100 == 4:
 		return "change what the provider refuses in " + s.of("the settings") + `; null in extra_body removes a member of the request`
+	case status == http.StatusOK:
+		return failed
 	}
 	return "check " + s.of("the settings")
 }
 
+// tooLong returns what to do when the input of a call is too long.
+func (s Source) tooLong() string {
+	if s.Summarizes {
+		return "what the middleware summarization reads is too long for its model: lower its max_tokens, or set its model to one that reads more"
+	}
+	return "the conversation is too long for the model: add the middleware summarization or lower its trigger, lower max_tokens, or begin a new thread"
+}
+
 const (
-	tooLong    = "the conversation is too long for the model: add the middleware summarization or lower its trigger, lower max_tokens, or begin a new thread"
+	failed     = "the provider failed: try again, and look into its status page or, for a server of your own, into its log"
 	callsTools = ", or turn tools on at its server (vLLM: --enable-auto-tool-choice and --tool-call-parser; llama.cpp: --jinja)"
 )
 
@@ -215,11 +246,26 @@ func ToolAdvice(s Source) string {
 	return "the agent's tools are of no use with this model: check " + s.of("the name") + ", choose one that can call tools" + callsTools
 }
 
+// MaxWait is the longest wait that a server may request before a retry.
+const MaxWait = time.Minute
+
 func (e *Error) wait() string {
 	if e.RetryAfter < time.Second {
 		return "wait"
 	}
-	return "wait for " + e.RetryAfter.Round(time.Second).String() + " as the provider asks"
+	return "wait for " + span(e.RetryAfter) + " as the provider asks"
+}
+
+// span returns a time in hours, minutes and seconds, without those that are zero at its end.
+func span(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // key returns what to do when the provider refuses the key.

@@ -75,6 +75,13 @@ func TestDiagnose(t *testing.T) {
 		{"no temperature", &llm.Error{Status: 400, Code: "unsupported_value", Param: "temperature", Message: "Unsupported value: 'temperature' does not support 0"}, "extra_body"},
 		{"mistral refuses a member", &llm.Error{Status: 422, Message: "Extra inputs are not permitted"}, "extra_body"},
 		{"filter", &llm.Error{Status: 400, Code: "content_filter", Message: "The response was filtered"}, "filter"},
+		{"long wait", &llm.Error{Status: 429, RetryAfter: 2 * time.Hour, Message: "no"}, "wait for 2h as the provider asks, have fewer runs at a time, or ask the provider for a higher limit; requests are not repeated after more than 1m"},
+		{"long wait of a server", &llm.Error{Status: 503, RetryAfter: 90 * time.Second, Message: "no"}, "wait for 1m30s as the provider asks; requests are not repeated"},
+		{"only responses", &llm.Error{Status: 404, Message: "This model is only supported in v1/responses and not in v1/chat/completions."}, "choose another model: change the name of graphs.a.agent.model; the Responses API"},
+		{"no chat model", &llm.Error{Status: 404, Message: "This is not a chat model and thus not supported in the v1/chat/completions endpoint."}, "choose another model"},
+		{"ollama died", &llm.Error{Status: 200, Message: "llama runner process has terminated"}, "the provider failed: try again"},
+		{"ollama died before an answer", &llm.Error{Status: 500, Message: "llama runner process has terminated: exit status 2"}, "the provider failed: try again"},
+		{"error in a stream", &llm.Error{Status: 200, Message: "oops"}, "the provider failed: try again"},
 		{"any other", &llm.Error{Status: 400, Message: "no"}, "check the settings of graphs.a.agent.model"},
 		{"compressed", &llm.Error{Status: 200, Message: "the server compressed its answer with br, which the request did not ask for"}, "turn compression off"},
 
@@ -131,6 +138,17 @@ func TestDiagnoseKeys(t *testing.T) {
 	}
 	_, next := llm.Diagnose(&llm.CallError{Source: llm.Source{Name: "ollama:m", Place: "p"}, Err: syscall.ECONNREFUSED})
 	require.Equal(t, "start Ollama with `ollama serve`, or check base_url of p", next)
+}
+
+// The advice about a summary is not to add summaries, and that about an address names the variable that has it.
+func TestDiagnoseSource(t *testing.T) {
+	t.Parallel()
+	for _, tooLong := range []error{&llm.Error{Status: 400, Message: "prompt is too long"}, &llm.Error{Status: 413, Message: "large"}} {
+		_, next := llm.Diagnose(&llm.CallError{Source: llm.Source{Name: "openai:m", Place: "p", Summarizes: true}, Err: tooLong})
+		require.Equal(t, "what the middleware summarization reads is too long for its model: lower its max_tokens, or set its model to one that reads more", next)
+	}
+	_, next := llm.Diagnose(&llm.CallError{Source: llm.Source{Name: "openai:m", Place: "p", Base: "OPENAI_BASE_URL"}, Err: llm.ErrUnreached})
+	require.Equal(t, "check OPENAI_BASE_URL, the variable that has the address, or base_url of p, and the network", next)
 }
 
 // The text of an error is one line, whatever the provider wrote.

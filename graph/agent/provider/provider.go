@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -25,6 +27,7 @@ import (
 
 	"understudy/graph/agent"
 	"understudy/graph/agent/anthropic"
+	"understudy/graph/agent/internal/wire"
 	"understudy/graph/agent/llm"
 	"understudy/graph/agent/openai"
 	"understudy/graph/agent/scripted"
@@ -33,7 +36,7 @@ import (
 // Spec says which model, and how it is reached. Only Name is required.
 type Spec struct {
 	Name                  string // provider:model. scripted:FILE reads a script; scripted: alone takes Script
-	BaseURL               string // "": the provider's own
+	BaseURL               string // "": the provider's variable, such as OPENAI_BASE_URL, or its own
 	Key                   string // "": the provider's variable, such as OPENAI_API_KEY. White space around it is removed
 	KeyVariable           string // the variable that Key is from, for errors; if Key is "" then, there is no key
 	Organization, Project string
@@ -66,7 +69,8 @@ type service struct {
 	key      []string // variables that may hold the key
 	optional bool     // no key is fine
 	quirks   openai.Quirks
-	header   string // of the key; "": Authorization
+	header   string   // of the key; "": Authorization
+	address  []string // variables that may hold the address, as the provider's package for LangChain reads them
 }
 
 const gemini = "https://generativelanguage.googleapis.com/v1beta/openai"
@@ -77,16 +81,16 @@ var always = true
 const fileID = "file ID"
 
 var services = map[string]service{
-	"openai":       {"openai", openai.DefaultBaseURL, []string{"OPENAI_API_KEY"}, false, openai.Quirks{}, ""},
-	"azure_openai": {"azure", "", []string{"AZURE_OPENAI_API_KEY"}, false, openai.Quirks{MaxCompletionTokens: &always}, "api-key"},
-	"googleai":     {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true, Lacks: []string{fileID}}, ""},
-	"google_genai": {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true, Lacks: []string{fileID}}, ""},
-	"ollama":       {"ollama", "http://127.0.0.1:11434/v1", []string{"OLLAMA_API_KEY"}, true, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, ""},
-	"deepseek":     {"deepseek", "https://api.deepseek.com/v1", []string{"DEEPSEEK_API_KEY"}, false, openai.Quirks{ReturnReasoning: true, Lacks: []string{"image", "audio", "video", "file", fileID}}, ""},
-	"groq":         {"groq", "https://api.groq.com/openai/v1", []string{"GROQ_API_KEY"}, false, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, ""},
-	"mistralai":    {"mistralai", "https://api.mistral.ai/v1", []string{"MISTRAL_API_KEY"}, false, openai.Quirks{NoUsage: true, ShortIDs: true, Lacks: []string{"video", "file", fileID}}, ""},
-	"openrouter":   {"openrouter", "https://openrouter.ai/api/v1", []string{"OPENROUTER_API_KEY"}, false, openai.Quirks{ReturnDetails: true, Lacks: []string{fileID}}, ""},
-	"xai":          {"xai", "https://api.x.ai/v1", []string{"XAI_API_KEY"}, false, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, ""},
+	"openai":       {"openai", openai.DefaultBaseURL, []string{"OPENAI_API_KEY"}, false, openai.Quirks{}, "", []string{"OPENAI_API_BASE", "OPENAI_BASE_URL"}},
+	"azure_openai": {"azure", "", []string{"AZURE_OPENAI_API_KEY"}, false, openai.Quirks{MaxCompletionTokens: &always}, "api-key", nil},
+	"googleai":     {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true, Lacks: []string{fileID}}, "", nil},
+	"google_genai": {"google_genai", gemini, []string{"GOOGLE_API_KEY", "GEMINI_API_KEY"}, false, openai.Quirks{ReturnExtra: true, Lacks: []string{fileID}}, "", nil},
+	"ollama":       {"ollama", "http://127.0.0.1:11434/v1", []string{"OLLAMA_API_KEY"}, true, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, "", []string{"OLLAMA_HOST"}},
+	"deepseek":     {"deepseek", "https://api.deepseek.com/v1", []string{"DEEPSEEK_API_KEY"}, false, openai.Quirks{ReturnReasoning: true, Lacks: []string{"image", "audio", "video", "file", fileID}}, "", []string{"DEEPSEEK_API_BASE"}},
+	"groq":         {"groq", "https://api.groq.com/openai/v1", []string{"GROQ_API_KEY"}, false, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, "", []string{"GROQ_API_BASE"}},
+	"mistralai":    {"mistralai", "https://api.mistral.ai/v1", []string{"MISTRAL_API_KEY"}, false, openai.Quirks{NoUsage: true, ShortIDs: true, Lacks: []string{"video", "file", fileID}}, "", []string{"MISTRAL_BASE_URL"}},
+	"openrouter":   {"openrouter", "https://openrouter.ai/api/v1", []string{"OPENROUTER_API_KEY"}, false, openai.Quirks{ReturnDetails: true, Lacks: []string{fileID}}, "", []string{"OPENROUTER_API_BASE"}},
+	"xai":          {"xai", "https://api.x.ai/v1", []string{"XAI_API_KEY"}, false, openai.Quirks{Lacks: []string{"audio", "video", "file", fileID}}, "", nil},
 }
 
 // Names returns the known providers.
@@ -97,6 +101,20 @@ func Names() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// others are names of providers that people write, and ours.
+var others = map[string]string{
+	"google": "googleai", "gemini": "googleai", "google_vertexai": "googleai", "vertexai": "googleai", "azure": "azure_openai", "azureopenai": "azure_openai",
+	"mistral": "mistralai", "claude": "anthropic", "grok": "xai", "open_router": "openrouter", "chatgpt": "openai",
+}
+
+// meant suggests the provider that a name stands for; "" if it is not known.
+func meant(name string) string {
+	if known := others[strings.ToLower(strings.ReplaceAll(name, "-", "_"))]; known != "" {
+		return fmt.Sprintf("; did you mean %q?", known)
+	}
+	return ""
 }
 
 // Open makes a model. It connects to nothing, but reads the script of a scripted one.
@@ -128,7 +146,7 @@ func Open(s Spec) (agent.Model, error) {
 		m.Provider = svc.name
 		m.LLM, err = s.openai(svc, model, &m.Source)
 	} else {
-		err = fmt.Errorf("there is no provider %q; providers are %s", provider, strings.Join(Names(), ", "))
+		err = fmt.Errorf("there is no provider %q%s; providers are %s", provider, meant(provider), strings.Join(Names(), ", "))
 	}
 	if err != nil {
 		return agent.Model{}, fmt.Errorf("model %s: %w", s.Name, err)
@@ -211,7 +229,79 @@ func (s Spec) checkHeaders() error {
 	return nil
 }
 
+// fromVariable sets the address from the first of some variables that is set, unless there is a base_url, and notes it in from.
+func (s *Spec) fromVariable(from *llm.Source, variables ...string) {
+	s.BaseURL = strings.TrimSpace(s.BaseURL)
+	for _, name := range variables {
+		value := strings.TrimSpace(s.Getenv(name))
+		if s.BaseURL != "" || value == "" {
+			continue
+		}
+		switch name {
+		case "OLLAMA_HOST":
+			value = ollamaHost(value)
+		case "GROQ_API_BASE": // Groq's own package adds the path
+			if u, err := url.Parse(value); err == nil && strings.Trim(u.Path, "/") == "" {
+				value = u.JoinPath("openai", "v1").String()
+			}
+		}
+		s.BaseURL, from.Base = value, name
+		log := cmp.Or(s.Log, slog.Default())
+		log.Info("address of a model from a variable", "model", s.Name, "place", s.Place, "variable", name, "base_url", wire.URL(value))
+	}
+}
+
+// ollamaHost returns the address for a value of OLLAMA_HOST, which may lack scheme, host and port. The one on which a server listens on all
+// interfaces is this machine.
+func ollamaHost(value string) string {
+	scheme, rest, ok := strings.Cut(value, "://")
+	port := map[string]string{"http": "80", "https": "443"}[scheme]
+	if !ok {
+		scheme, rest, port = "http", value, "11434"
+	}
+	if strings.Count(rest, ":") > 1 && !strings.HasPrefix(rest, "[") {
+		rest = "[" + rest + "]" // an IPv6 address alone
+	}
+	u, err := url.Parse(scheme + "://" + rest)
+	if err != nil {
+		return value
+	}
+	host := cmp.Or(u.Hostname(), "127.0.0.1")
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	u.Host = net.JoinHostPort(host, cmp.Or(u.Port(), port))
+	if strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1") {
+		return u.String()
+	}
+	return u.JoinPath("v1").String()
+}
+
+// warn logs settings that do nothing, or without which requests will fail.
+func (s Spec) warn(provider string) {
+	log := cmp.Or(s.Log, slog.Default()).With("model", s.Name, "place", s.Place)
+	if s.PromptCaching != "" {
+		log.Warn("prompt_caching is ignored: only anthropic has it; others cache on their own")
+	}
+	u, err := url.Parse(s.BaseURL)
+	if provider != "azure" || err != nil || u.Query().Has("api-version") || strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1") {
+		return
+	}
+	if _, ok := s.Query["api-version"]; !ok {
+		log.Warn(`no api-version: Azure answers 404 without it; set query to {"api-version": "…"}`)
+	}
+}
+
+// named adds the variable that has the address to an error of a client.
+func named(model llms.Model, err error, from *llm.Source) (llms.Model, error) {
+	if err != nil && from.Base != "" {
+		return nil, fmt.Errorf("%s: %w", from.Base, err)
+	}
+	return model, err
+}
+
 func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, error) {
+	s.fromVariable(from, svc.address...)
 	key, err := s.key(from, svc.optional, svc.key...)
 	if err != nil {
 		return nil, err
@@ -242,19 +332,23 @@ func (s Spec) openai(svc service, model string, from *llm.Source) (llms.Model, e
 	if strings.HasPrefix(svc.name, "google") {
 		o.Quirks.Signatures = !strings.HasPrefix(model, "gemini-1") && !strings.HasPrefix(model, "gemini-2")
 	}
-	return openai.New(o)
+	s.warn(svc.name)
+	client, err := openai.New(o)
+	return named(client, err, from)
 }
 
 func (s Spec) anthropic(model string, from *llm.Source) (llms.Model, error) {
+	s.fromVariable(from, "ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL")
 	key, err := s.key(from, false, "ANTHROPIC_API_KEY")
 	if err != nil {
 		return nil, err
 	}
 	header, query := s.sent()
-	return anthropic.New(anthropic.Options{
+	client, err := anthropic.New(anthropic.Options{
 		Model: model, Key: key, KeyHeader: s.KeyHeader, BaseURL: s.BaseURL, Header: header, Query: query, Extra: s.extra(), Caching: s.PromptCaching,
 		Timeout: s.Timeout, Idle: s.IdleTimeout, Retries: s.retries(), MaxEvent: s.MaxEventSize, Log: s.Log,
 	})
+	return named(client, err, from)
 }
 
 // sent returns the configured headers and query.

@@ -46,6 +46,8 @@ func TestOpen(t *testing.T) {
 		{"no key of Anthropic", Spec{Name: "anthropic:x"}, "", "set ANTHROPIC_API_KEY"},
 		{"no provider", Spec{Name: "gpt-4o"}, "", `write provider:model, such as "openai:gpt-4o"`},
 		{"unknown provider", Spec{Name: "acme:x"}, "", `there is no provider "acme"; providers are anthropic, azure_openai`},
+		{"google", Spec{Name: "google:gemini-2.5-flash"}, "", `there is no provider "google"; did you mean "googleai"?`},
+		{"vertex", Spec{Name: "google_vertexai:gemini-2.5-flash"}, "", `did you mean "googleai"?`},
 		{"no model", Spec{Name: "openai:", Getenv: keys}, "", "has no model name after the colon"},
 		{"azure", Spec{Name: "azure_openai:gpt", Key: "k"}, "", "needs a base_url"},
 		{"address", Spec{Name: "openai:x", BaseURL: "gpu"}, "", "not an http or https URL"},

@@ -115,6 +115,10 @@ func summaryCases() []*Case {
 		Claude("end_turn", Text(0, "Hello")),
 		JSON(400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 201355 tokens > 200000 maximum"}}`), Claude("end_turn", Text(0, "short")), Claude("end_turn", Text(0, "Hello")),
 	}})
+	long := overflow("prompt is too long")
+	cases = append(cases, &Case{Name: "summary-overflow-always", Replies: []Reply{hello, long, long, long, long, hello}, Check: func(r *Result) error {
+		return first(kept(false)(r), want("the advice", strings.Contains(r.Stream, "What the middleware summarization reads is too long for its model"), true))
+	}})
 	for _, c := range cases {
 		c.Line, c.Agent, c.Turns, c.Want = 4, condense, turns, Want{Answer: "Hello"}
 	}

@@ -93,7 +93,7 @@ func New(o Options) *Client {
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Minute)
 	o.Idle = cmp.Or(o.Idle, 10*time.Minute)
 	o.Retries = max(cmp.Or(o.Retries, 2), 0)
-	o.MaxWait = cmp.Or(o.MaxWait, time.Minute)
+	o.MaxWait = cmp.Or(o.MaxWait, llm.MaxWait)
 	o.MaxEvent = cmp.Or(o.MaxEvent, 8<<20)
 	o.MaxBody = cmp.Or(o.MaxBody, 256<<20)
 	if o.Log == nil {
