@@ -110,7 +110,7 @@ func answerParts(m message.Message) []llms.ContentPart {
 		parts = append(parts, llms.TextContent{Text: m.Content.Text})
 	}
 	for _, raw := range m.Content.Blocks {
-		p := llm.Part{Block: raw, Provider: provider, Optional: true}
+		p := llm.Part{Block: raw, Provider: provider, Optional: true, Unasked: kwargs.Get(llm.UnaskedThinking).Bool()}
 		if v := gjson.ParseBytes(raw); v.Type == gjson.String {
 			p = llm.Part{ContentPart: llms.TextContent{Text: v.Str}}
 		} else if v.Get("type").Str == "text" {

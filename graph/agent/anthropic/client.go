@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,14 +127,34 @@ func (c *Client) GenerateContent(ctx context.Context, messages []llms.MessageCon
 // StreamChunks asks for an answer and yields it as it comes. Errors are *llm.Error for what the server said, llm.ErrCut, llm.ErrIdle and
 // llm.ErrSlow.
 func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
-	body, plain, err := c.body(messages, options)
+	body, plain, asked, err := c.body(messages, options)
 	if err != nil {
 		return func(yield func(llm.Chunk, error) bool) { yield(llm.Chunk{}, err) }
 	}
+	stream := c.rich
 	if plain {
-		return c.plain.Stream(ctx, body)
+		stream = c.plain
 	}
-	return c.rich.Stream(ctx, body)
+	if asked {
+		return stream.Stream(ctx, body)
+	}
+	return mark(stream.Stream(ctx, body))
+}
+
+// mark marks an answer with thinking for which the request did not ask: see llm.Part.Unasked.
+func mark(chunks iter.Seq2[llm.Chunk, error]) iter.Seq2[llm.Chunk, error] {
+	return func(yield func(llm.Chunk, error) bool) {
+		marked := false
+		for c, err := range chunks {
+			if !marked && slices.ContainsFunc(c.Blocks, func(b json.RawMessage) bool { return strings.Contains(gjson.GetBytes(b, "type").Str, "thinking") }) {
+				marked = true
+				c.Kwargs = json.RawMessage(`{"` + llm.UnaskedThinking + `":true}`)
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
 }
 
 // explain reads the error of a refused request. Gateways write errors in OpenAI's form.

@@ -49,6 +49,15 @@ func (p part) is(kinds ...string) bool {
 
 func (p part) thinks() bool { return p.is("thinking", "redacted_thinking") }
 
+// mark identifies a block of thinking.
+func (p part) mark() string {
+	if signature, ok := p["signature"].(string); ok {
+		return signature
+	}
+	data, _ := p["data"].(string)
+	return data
+}
+
 type tool struct {
 	Name         string `json:"name"`
 	Description  string `json:"description,omitempty"`
@@ -63,13 +72,14 @@ const (
 	maxID     = 64
 )
 
-// body writes the request. plain reports that an answer of text alone comes as text: the rule of LangChain.
-func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption) (body []byte, plain bool, err error) {
+// body writes the request. plain reports that an answer of text alone comes as text: the rule of LangChain. asked reports that the model
+// is to think.
+func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption) (body []byte, plain, asked bool, err error) {
 	var opts llms.CallOptions
 	for _, o := range options {
 		o(&opts)
 	}
-	w := writer{tools: map[string]bool{}}
+	w := writer{tools: map[string]bool{}, unasked: map[string]bool{}}
 	r := request{Model: c.opts.Model, Stream: true, Temperature: opts.Temperature, TopP: opts.TopP, TopK: opts.TopK}
 	if opts.Model != "" {
 		r.Model = opts.Model
@@ -85,7 +95,7 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	}
 	for i, m := range messages {
 		if err := w.message(m); err != nil {
-			return nil, false, llm.InMessage(i, err)
+			return nil, false, false, llm.InMessage(i, err)
 		}
 	}
 	r.Messages = w.end()
@@ -95,7 +105,7 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	case len(w.system) == 1:
 		r.System = w.system[0]["text"]
 	}
-	thinking := c.thinking(r.Messages)
+	thinking := c.thinking(r.Messages, w.unasked)
 	if len(r.Tools) > 0 {
 		r.ToolChoice = toolChoice(opts.ToolChoice, thinking != "")
 	} else if len(w.called) > 0 { // refused without their tools
@@ -107,7 +117,7 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 	r.MaxTokens = c.maxTokens(opts.MaxTokens)
 	c.cache(&r)
 	body, err = c.extra(r, thinking)
-	return body, thinking == "" && len(opts.Tools) == 0 && !w.cites && !c.has("tools") && !c.has("mcp_servers"), err
+	return body, thinking == "" && len(opts.Tools) == 0 && !w.cites && !c.has("tools") && !c.has("mcp_servers"), thinking != "", err
 }
 
 // has reports whether a member of the request is configured, such as tools that the server executes.
@@ -118,8 +128,8 @@ func (c *Client) has(name string) bool {
 
 // thinking returns the configured thinking; "" for none. The loop of tool calls at the end of a conversation is one turn of the model,
 // which has to begin with thinking if it is enabled, and must have none if it is not. Where another model called the first tools there is
-// none that could be returned: the turn goes on without.
-func (c *Client) thinking(messages []message) string {
+// none that could be returned: the turn continues without. A provider that thinks unasked gets those thoughts back: it needs them.
+func (c *Client) thinking(messages []message, unasked map[string]bool) string {
 	v := gjson.ParseBytes(c.opts.Extra["thinking"])
 	kind := v.Get("type").Str
 	turn, begins := lastTurn(messages)
@@ -129,7 +139,7 @@ func (c *Client) thinking(messages []message) string {
 	for i := range turn {
 		if turn[i].Role == assistant {
 			// Never all of them: the last block is another one, see complete.
-			turn[i].Content = slices.DeleteFunc(turn[i].Content, part.thinks)
+			turn[i].Content = slices.DeleteFunc(turn[i].Content, func(p part) bool { return p.thinks() && !unasked[p.mark()] })
 		}
 	}
 	return ""
@@ -274,6 +284,8 @@ type writer struct {
 	system []part
 	list   []message
 	cites  bool // a document wants citations
+
+	unasked map[string]bool // marks of thinking that the provider sent unasked
 }
 
 func (w *writer) message(m llms.MessageContent) error {
@@ -575,10 +587,12 @@ func (w *writer) answer(parts []llms.ContentPart) (out []part) {
 		case kind == "thinking":
 			if text, signature := b.Get("thinking").String(), b.Get("signature").String(); own && signature != "" {
 				out = append(out, part{"type": kind, "thinking": text, "signature": signature})
+				w.unasked[signature] = w.unasked[signature] || rich.Unasked
 			}
 		case kind == "redacted_thinking":
 			if own && b.Get("data").Exists() {
 				out = append(out, part{"type": kind, "data": b.Get("data").String()})
+				w.unasked[b.Get("data").String()] = w.unasked[b.Get("data").String()] || rich.Unasked
 			}
 		case kind == "server_tool_use", kind == "mcp_tool_use":
 			if own && rich.Provider != "" { // as its result, below: one is refused without the other

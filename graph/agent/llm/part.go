@@ -22,6 +22,8 @@ type Part struct {
 	// Optional means that a model that does not know Block leaves it out: it is a model's own, such as its thinking.
 	Optional bool
 
+	// Unasked means that Block is thinking which the provider sent although the request did not turn it on.
+	Unasked bool
 	// Reasoning is the text that a model thought before it answered, of providers that have it next to the content.
 	Reasoning string
 	// Details are OpenRouter's reasoning_details; nil: none.
@@ -42,6 +44,9 @@ type Part struct {
 	// Instead is the text for a model that cannot take the part; "": the part is an error then, of the message that was just sent.
 	Instead string
 }
+
+// UnaskedThinking is the member of additional_kwargs that marks a message for Unasked.
+const UnaskedThinking = "unasked_thinking"
 
 // Without returns what is sent in place of a part that a model cannot take: a text, or an *Unsendable.
 func (p Part) Without(reason string) (string, error) {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,7 +35,11 @@ func TestMessagesAsLangChain(t *testing.T) {
 				_, _ = io.WriteString(w, golden.Get("stream").Str)
 			}))
 			defer srv.Close()
-			m, err := Open(Spec{Name: golden.Get("kind").Str + ":claude-x-1", BaseURL: srv.URL, Key: "k", Getenv: none})
+			spec := Spec{Name: golden.Get("kind").Str + ":claude-x-1", BaseURL: srv.URL, Key: "k", Getenv: none}
+			if strings.Contains(golden.Get("stream").Str, "thinking_delta") { // else it would be thinking that was not asked for
+				spec.ExtraBody = map[string]json.RawMessage{"thinking": json.RawMessage(`{"type":"adaptive"}`)}
+			}
+			m, err := Open(spec)
 			require.NoError(t, err)
 			if golden.Get("tools").Bool() {
 				tool := llms.Tool{Type: "function", Function: &llms.FunctionDefinition{Name: "weather", Parameters: json.RawMessage(`{"type":"object"}`)}}

@@ -102,6 +102,17 @@ func anthropicBlock(b gjson.Result) string {
 	return ""
 }
 
+// keepsThinking is the rule of providers that think whether or not they are asked: the loop of tool calls at the end has all thoughts.
+func keepsThinking(_ *http.Request, body gjson.Result) string {
+	messages := body.Get("messages").Array()
+	for i := len(messages) - 1; i > 0 && messages[i].Get("content.0.type").Str == "tool_result"; i -= 2 {
+		if !strings.Contains(messages[i-1].Get("content.0.type").Str, "thinking") {
+			return fmt.Sprintf("messages.%d: thinking is missing", i-1)
+		}
+	}
+	return ""
+}
+
 // anthropicRules are what the Messages API refuses.
 func anthropicRules(r *http.Request, body gjson.Result) string {
 	switch {
@@ -211,6 +222,9 @@ func anthropicRules(r *http.Request, body gjson.Result) string {
 	}
 	if last == "assistant" {
 		return "This model does not support assistant message prefill. The conversation must end with a user message."
+	}
+	if r.Header.Get("X-Thinks") == "always" {
+		return "" // whether thinking is enabled or not: see keepsThinking
 	}
 	// The loop of tool calls at the end is one turn.
 	kind := ""

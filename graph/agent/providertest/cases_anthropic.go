@@ -98,6 +98,15 @@ func anthropicCases() []*Case {
 			},
 		},
 		{
+			Name: "thinking-unasked", Agent: calculator, Model: object{"headers": object{"x-thinks": "always"}}, Rules: []Rule{keepsThinking}, Replies: []Reply{
+				Claude("tool_use", Think(0, "SIG", "Hm"), Use(1, "toolu_1", `{"expression":"1+1"}`)), Claude("tool_use", Block(0, `{"type":"redacted_thinking","data":"XX"}`), Use(1, "toolu_2", `{"expression":"2+2"}`)), hello,
+			},
+			Turns: two, Want: Want{Answer: "Hello", Tools: "2,4", Calls: 4}, Check: func(r *Result) error {
+				return first(want("the first", content(r, 2, "1.content.0.signature").Str, "SIG"), want("the second", content(r, 2, "3.content.0.data").Str, "XX"))
+			},
+		},
+		{Name: "thinking-unasked-without-tools", Rules: []Rule{keepsThinking}, Replies: []Reply{Claude("end_turn", Think(0, "SIG", "Hm"), Text(1, "Hello"))}, Turns: two, Want: Want{Answer: "Hello", Calls: 2}},
+		{
 			Name: "thinking-turned-off", Agent: calculator, Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},` + thought + `]`), Want: Want{Answer: "Hello"},
 			Check: func(r *Result) error {
 				return want("blocks", content(r, 0, "1.content.#.type").Raw, `["text","tool_use"]`)
