@@ -76,6 +76,8 @@ func (o TitleOptions) run(ctx context.Context, state pregel.Values) (any, error)
 	switch {
 	case err == nil && strings.TrimSpace(withoutThoughts(answer.Text())) != "":
 		title = withoutThoughts(answer.Text())
+	case err == nil:
+		o.Log.WarnContext(ctx, "no title written; the beginning of the question is the title", "error", "the model answered nothing", "model", o.Model.Source.Name)
 	case err != nil && context.Cause(ctx) != nil:
 		return nil, err
 	case err != nil:

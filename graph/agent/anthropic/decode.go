@@ -333,7 +333,9 @@ var counted = []string{
 func (d *decoder) count(usage gjson.Result) {
 	for _, name := range counted {
 		if v := usage.Get(name); v.Type == gjson.Number {
-			d.usage[name] = v.Int()
+			if n, ok := wire.Count(v); ok {
+				d.usage[name] = n
+			}
 		}
 	}
 }
@@ -343,7 +345,7 @@ func (d *decoder) counts() *llm.Usage {
 	if len(d.usage) == 0 {
 		return nil
 	}
-	n := func(name string) int { return int(max(d.usage[name], 0)) }
+	n := func(name string) int { return int(d.usage[name]) }
 	read, written := n("cache_read_input_tokens"), n("cache_creation_input_tokens")
 	u := &llm.Usage{Input: n("input_tokens") + read + written, Output: n("output_tokens"), CacheRead: read}
 	u.Total = u.Input + u.Output

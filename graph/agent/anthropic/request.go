@@ -99,6 +99,9 @@ func (c *Client) body(messages []llms.MessageContent, options []llms.CallOption)
 		}
 	}
 	r.Messages = w.end()
+	if n := len(r.Messages); n == 0 || w.blank && r.Messages[n-1].Role == assistant {
+		return nil, false, false, &llm.Unsendable{Reason: "the last message has no text, which Anthropic refuses"}
+	}
 	switch {
 	case len(w.system) > 1 || len(w.system) == 1 && (len(w.system[0]) > 2 || c.opts.Caching != ""):
 		r.System = w.system
@@ -284,6 +287,7 @@ type writer struct {
 	system []part
 	list   []message
 	cites  bool // a document wants citations
+	blank  bool // the last message is of a person, and has nothing to send
 
 	unasked map[string]bool // marks of thinking that the provider sent unasked
 }
@@ -296,9 +300,11 @@ func (w *writer) message(m llms.MessageContent) error {
 		return err
 	case llms.ChatMessageTypeHuman, llms.ChatMessageTypeGeneric:
 		content, err := w.content(m.Parts)
+		w.blank = len(content) == 0
 		w.add(user, content)
 		return err
 	case llms.ChatMessageTypeAI:
+		w.blank = false
 		w.add(assistant, w.answer(m.Parts))
 		return nil
 	case llms.ChatMessageTypeTool, llms.ChatMessageTypeFunction:

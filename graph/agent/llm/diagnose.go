@@ -105,6 +105,8 @@ func (s Source) unanswered(err error) string {
 	var unsendable *Unsendable
 	address := s.address()
 	switch {
+	case errors.As(err, &unsendable) && unsendable.Kind == "":
+		return "send a message with text again: the next one on the thread is answered"
 	case errors.As(err, &unsendable):
 		return "send it in a form that the model takes, such as text, or choose another model: change " + s.of("the name") + "; the next message on the thread is answered without it"
 	case errors.As(err, &foreign), errors.As(err, &syntax):

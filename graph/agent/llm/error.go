@@ -33,7 +33,10 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("model: ")
 	if e.Status != http.StatusOK {
-		fmt.Fprintf(&b, "%d %s: ", e.Status, statusText(e.Status))
+		b.WriteString(strings.TrimSpace(strconv.Itoa(e.Status) + " " + statusText(e.Status)))
+		if e.Message != "" {
+			b.WriteString(": ")
+		}
 	}
 	b.WriteString(e.Message)
 	if code := e.Code; code != "" {

@@ -304,8 +304,8 @@ func member(object json.RawMessage, name string, value []byte) json.RawMessage {
 func usageOf(u gjson.Result) *llm.Usage {
 	count := func(names ...string) int {
 		for _, name := range names {
-			if v := u.Get(name); v.Type == gjson.Number || v.Type == gjson.String {
-				return int(max(v.Int(), 0))
+			if n, ok := wire.Count(u.Get(name)); ok {
+				return int(n)
 			}
 		}
 		return 0
@@ -318,8 +318,6 @@ func usageOf(u gjson.Result) *llm.Usage {
 	if out.CacheRead == 0 {
 		out.CacheRead = count("prompt_cache_hit_tokens")
 	}
-	if out.Total == 0 {
-		out.Total = out.Input + out.Output
-	}
+	out.Total = max(out.Total, out.Input+out.Output) // it may count more than both: thinking, of Gemini
 	return out
 }

@@ -106,6 +106,9 @@ func anthropicCases() []*Case {
 			},
 		},
 		{Name: "thinking-unasked-without-tools", Rules: []Rule{keepsThinking}, Replies: []Reply{Claude("end_turn", Think(0, "SIG", "Hm"), Text(1, "Hello"))}, Turns: two, Want: Want{Answer: "Hello", Calls: 2}},
+		{Name: "blank", Replies: []Reply{hello}, Turns: []Turn{{Input: `{"messages":[{"type":"human","content":" \n"}]}`, Error: "the last message has no text"}, {Says: "hi"}, {Input: `{"messages":[{"type":"human","content":""}]}`, Error: "the last message has no text"}, {Says: "hi"}}, Want: Want{Answer: "Hello", Calls: 2}},
+		{Name: "blank-blocks", Replies: []Reply{hello}, Turns: []Turn{{Input: `{"messages":[{"type":"human","content":[{"type":"text","text":" "}]}]}`, Error: "the last message has no text"}, {Says: "hi"}}, Want: Want{Answer: "Hello", Calls: 1}},
+		{Name: "blank-after-a-person", Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},{"type":"human","content":""}]`), Want: Want{Answer: "Hello", Calls: 1}},
 		{
 			Name: "thinking-turned-off", Agent: calculator, Replies: []Reply{hello}, Turns: given(`[{"type":"human","content":"x"},` + thought + `]`), Want: Want{Answer: "Hello"},
 			Check: func(r *Result) error {

@@ -299,6 +299,25 @@ func errorCases() []*Case {
 		&Case{Name: "finish-error", Provider: "openrouter", Replies: []Reply{Stream(Data(Says("Hel"), `{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","native_finish_reason":"MALFORMED"}]}`, Done))}, Want: Want{Error: "the provider ended the answer with an error (MALFORMED)", Calls: 1}},
 		&Case{Name: "finish-error-with-text", Provider: "openrouter", Replies: []Reply{Stream(Data(Says("Hel"), `{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"upstream died"}}]}`, Done))}, Want: Want{Error: "upstream died", Calls: 1}},
 		&Case{Name: "finish-error-at-once", Provider: "openrouter", Replies: []Reply{Stream(Data(`{"choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":{"code":503,"message":"upstream died"}}`, Done)), Answer("Hello")}, Want: Want{Answer: "Hello", Calls: 2}})
+	usage := func(raw string) Reply {
+		return Stream(Data(Says("Hello"), Finish("stop"), `{"choices":[],"usage":`+raw+`}`, Done))
+	}
+	for name, counts := range map[string][2]string{
+		"negative": {`{"prompt_tokens":-5,"completion_tokens":2,"total_tokens":-3}`, "0,2,2"}, "huge": {`{"prompt_tokens":1e300,"completion_tokens":2,"total_tokens":9223372036854775807}`, "0,2,2"},
+		"text": {`{"prompt_tokens":"3","completion_tokens":"x","total_tokens":"3"}`, "3,0,3"}, "low-total": {`{"prompt_tokens":3,"completion_tokens":2,"total_tokens":1}`, "3,2,5"},
+		"thinking": {`{"prompt_tokens":3,"completion_tokens":2,"total_tokens":50}`, "3,2,50"},
+	} {
+		all = append(all, &Case{Name: "usage-" + name, Replies: []Reply{usage(counts[0])}, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
+			u := r.Last().Get("usage_metadata")
+			return want("usage", u.Get("input_tokens").Raw+","+u.Get("output_tokens").Raw+","+u.Get("total_tokens").Raw, counts[1])
+		}})
+	}
+	all = append(all,
+		&Case{Name: "usage-claude", Provider: "anthropic", Replies: []Reply{Stream(Events(append(append([]string{strings.Replace(Start, `"input_tokens":10`, `"input_tokens":-10`, 1)}, Text(0, "Hello")...), strings.Replace(End("end_turn")[0], "20", "1e300", 1), End("end_turn")[1])...))}, Want: Want{Answer: "Hello"}, Check: func(r *Result) error {
+			return want("usage", r.Last().Get("usage_metadata.total_tokens").Raw, "9") // 5 and 3 of the cache, and the 1 of the beginning
+		}},
+		&Case{Name: "empty-body", Model: object{"retries": 0}, Replies: []Reply{JSON(503, "")}, Want: Want{Error: "model openai:m: 503 Service Unavailable. Try again later", Calls: 1}},
+		&Case{Name: "empty-body-unknown-status", Model: object{"retries": 0}, Replies: []Reply{JSON(520, "")}, Want: Want{Error: "model openai:m: 520. Try again later", Calls: 1}})
 	for _, coding := range []string{"br", "gzip"} {
 		all = append(all, &Case{Name: "coding-" + coding, Model: object{"headers": object{"Accept-Encoding": coding}}, Replies: []Reply{Body(200, "text/event-stream", "\x1f\x8b", "Content-Encoding", coding)}, Want: Want{Error: "compressed its answer with " + coding, Calls: 1}})
 	}
@@ -347,6 +366,7 @@ func textCases() []*Case {
 		{Name: "call-without-name", Agent: calculator, Replies: []Reply{Stream(Data(Calls(Piece("0", "a", "", `{}`)), Finish("tool_calls"), Done)), Answer("Hello")}, Turns: []Turn{{Says: "hi"}, {Says: "again"}}, Want: Want{Answer: "Hello"}},
 		{Name: "title-of-a-thinker", Agent: title, Replies: []Reply{Answer("Hello"), Answer("<think>\nWhat is this about?\n</think>\n\n\"A greeting\"")}, Check: named("A greeting")},
 		{Name: "title-without-first-tag", Agent: title, Replies: []Reply{Answer("Hello"), Answer("Well…</think>A greeting")}, Check: named("A greeting")},
+		{Name: "title-empty", Name2: "untitled", Agent: title, Replies: []Reply{Answer("Hello"), Answer(" ")}, Check: named("hi")},
 		{Name: "title-cut-in-thoughts", Agent: title, Replies: []Reply{Answer("Hello"), Answer("<think>\nWhat is")}, Check: named("hi")},
 		{
 			Name: "metadata", Replies: []Reply{Stream(Data(`{"model":"m-1","service_tier":"default","choices":[{"index":0,"delta":{"content":"Hel"},"logprobs":{"content":[{"token":"Hel","logprob":-0.5}],"refusal":null}}]}`,

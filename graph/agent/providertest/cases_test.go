@@ -116,6 +116,7 @@ func TestCases(t *testing.T) {
 	require.Greater(t, raised, 30)
 	require.Regexp(t, `level=WARN msg="model request failed; retrying" model=m attempt=1 attempts=3 wait=\S+ cause="429 Too Many Requests: [^"]*" run_id=`, log.String())
 	require.Regexp(t, `level=WARN msg="part of a model's answer not understood; skipped" model=garbler part=[^\n]* run_id=\S+ [^\n]*thread_id=`, log.String())
+	require.Regexp(t, `level=WARN msg="no title written; the beginning of the question is the title" error="the model answered nothing" model=openai:untitled run_id=`, log.String())
 	cancel()
 	require.NoError(t, <-ended)
 	client.CloseIdleConnections()

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -36,6 +37,27 @@ func (t *Texts) Read(name string, in gjson.Result) string {
 		raw = raw[:at] + `"`
 	}
 	return gjson.Parse(raw).Str
+}
+
+// maxCount is the largest number that JSON keeps exactly in all languages: clients and storages compute with counts.
+const maxCount = 1 << 53
+
+// Count reads a count of tokens, a number or a text with one. ok is false for what is no count: negative, beyond 2^53, or of another type.
+func Count(v gjson.Result) (n int64, ok bool) {
+	if v.Type != gjson.Number && v.Type != gjson.String {
+		return 0, false
+	}
+	x := v.Num
+	if v.Type == gjson.String {
+		var err error
+		if x, err = strconv.ParseFloat(v.Str, 64); err != nil {
+			return 0, false
+		}
+	}
+	if !(x >= 0 && x <= maxCount) { // also what is no number
+		return 0, false
+	}
+	return int64(x), true
 }
 
 // escaped reports whether the next character of a JSON text is escaped.
