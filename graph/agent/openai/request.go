@@ -222,6 +222,7 @@ func (w *writer) content(role string, parts []llms.ContentPart) error {
 	var texts []string
 	var content []any
 	plain := true
+	replaced := false // the last part is a text of ours, which stands on a line of its own
 	for _, p := range parts {
 		rich, ok := p.(llm.Part)
 		if ok {
@@ -232,6 +233,10 @@ func (w *writer) content(role string, parts []llms.ContentPart) error {
 		}
 		switch p := p.(type) {
 		case llms.TextContent:
+			if replaced {
+				texts = append(texts, "\n")
+			}
+			replaced = false
 			texts = append(texts, p.Text)
 			content = append(content, textPart(p.Text))
 		case nil, llms.ImageURLContent, llms.BinaryContent:
@@ -244,6 +249,10 @@ func (w *writer) content(role string, parts []llms.ContentPart) error {
 				block = textPart(text)
 			}
 			if text, ok := block["text"].(string); ok {
+				if len(texts) > 0 {
+					texts = append(texts, "\n")
+				}
+				replaced = true
 				texts = append(texts, text)
 			} else {
 				plain = false

@@ -76,5 +76,11 @@ func contentCases() []*Case {
 			all = append(all, &fresh, &old, &twice)
 		}
 	}
-	return all
+	return append(all, &Case{
+		Line: 13, Name: "lines-of-their-own", Replies: []Reply{Answer("Hello")}, Want: Want{Answer: "Hello"}, Turns: []Turn{{Input: `{"messages":[{"type":"human","content":[` +
+			`{"type":"text","text":"a"},{"type":"text","text":"b"},{"type":"hologram"},{"type":"document","source":{"type":"text","data":"c"}},{"type":"text","text":"d"}]},{"type":"human","content":"x"}]}`}},
+		Check: func(r *Result) error {
+			return want("the text", r.Sent[0].Get("messages.0.content").Str, "ab\n[content, not shown to this model]\nc\nd")
+		},
+	})
 }

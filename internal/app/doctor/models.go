@@ -46,6 +46,9 @@ func (d *doctor) models(ctx context.Context, cfg *config.Config) {
 		if slices.ContainsFunc(all[:i], func(o graphs.Model) bool { return o.Name == m.Name }) || slices.ContainsFunc(all[i+1:], func(o graphs.Model) bool { return o.Name == m.Name }) {
 			name += " (" + strings.Join(m.Places, ", ") + ")"
 		}
+		if m.Source.Base != "" {
+			name += ", at the address in " + m.Source.Base + ","
+		}
 		d.model(ctx, m, name)
 	}
 }
@@ -76,7 +79,7 @@ func (d *doctor) model(ctx context.Context, m graphs.Model, name string) {
 		model.Options = append(model.Options[:len(model.Options):len(model.Options)], llms.WithTools([]llms.Tool{tool}))
 	}
 	if d.Doing != nil {
-		d.Doing("asking " + name + ", for at most " + limit.String())
+		d.Doing("asking " + strings.TrimSuffix(name, ",") + ", for at most " + limit.String())
 	}
 	began := time.Now()
 	said, err := model.Ask(ctx, []message.Message{question}, nil)

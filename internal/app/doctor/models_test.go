@@ -25,6 +25,7 @@ func TestModels(t *testing.T) {
 		{Name: "busy", Replies: []providertest.Reply{providertest.JSON(429, `{"error":{"message":"slow"}}`, providertest.Soon...)}},
 		{Name: "page", Replies: []providertest.Reply{providertest.Body(200, "text/html", "<title>Welcome</title>")}},
 		{Name: "nothing", Replies: []providertest.Reply{providertest.Stream(providertest.Data(providertest.Done))}},
+		{Name: "variable", Replies: []providertest.Reply{call}},
 		{Name: "claude", Provider: "anthropic", Replies: []providertest.Reply{providertest.Claude("end_turn", providertest.Text(0, "red"))}},
 	}
 	server := providertest.Serve(cases)
@@ -41,7 +42,8 @@ func TestModels(t *testing.T) {
 		"e": {"agent": {"model": {"name": "scripted:", "script": [{"content": "hi"}]}}},
 		"f": {"agent": {"model": `+strings.Replace(model("openai", "busy", ""), ":m", ":busy", 1)+`}},
 		"g": {"agent": {"model": `+strings.Replace(model("openai", "page", ""), ":m", ":page", 1)+`}},
-		"h": {"agent": {"model": `+strings.Replace(model("openai", "nothing", `, "retries": 0`), ":m", ":nothing", 1)+`}}}}`)
+		"h": {"agent": {"model": `+strings.Replace(model("openai", "nothing", `, "retries": 0`), ":m", ":nothing", 1)+`}},
+		"i": {"agent": {"model": "openai:variable"}}}, "env": {"OPENAI_BASE_URL": "`+server.URL+`/variable/v1", "OPENAI_API_KEY": "`+providertest.Secret+`\n"}}`)
 	require.NotContains(t, p.examine(), "model: openai", "only with Models")
 	require.Empty(t, server.Sent("all"))
 	p.models = true
@@ -53,9 +55,11 @@ func TestModels(t *testing.T) {
 	require.Regexp(t, `problem model: openai:busy does not answer \(\d\.\d s\): 429 Too Many Requests: slow → wait, have fewer runs at a time, .*, or raise retries of graphs.f.agent.model`, text)
 	require.Regexp(t, `problem model: openai:page does not answer \(\d\.\d s\): the server sent an HTML page \(Welcome\) in place of an answer → check base_url of graphs.g.agent.model: it points to a web page`, text)
 	require.Regexp(t, `problem model: openai:nothing does not answer \(\d\.\d s\): the provider sent no answer → try again; if it happens often, look into the log of the server, and check base_url of graphs.h.agent.model`, text)
+	require.Regexp(t, `ok model: openai:variable, at the address in OPENAI_BASE_URL, answers in`, text)
 	require.Equal(t, []string{
 		"asking openai:m (graphs.a.agent.model, graphs.b.agent.model), for at most 2m0s", "asking anthropic:m, for at most 2m0s", "asking openai:m (graphs.c.agent.model), for at most 2m0s",
 		"asking openai:m (graphs.d.agent.model), for at most 2m0s", "asking openai:busy, for at most 2m0s", "asking openai:page, for at most 2m0s", "asking openai:nothing, for at most 2m0s",
+		"asking openai:variable, at the address in OPENAI_BASE_URL, for at most 2m0s",
 	}, p.doing)
 	require.Contains(t, text, "ok model: scripted: needs no provider")
 	require.NotContains(t, text, providertest.Secret)
