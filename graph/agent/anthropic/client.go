@@ -127,6 +127,12 @@ func (c *Client) GenerateContent(ctx context.Context, messages []llms.MessageCon
 // StreamChunks asks for an answer and yields it as it comes. Errors are *llm.Error for what the server said, llm.ErrCut, llm.ErrIdle and
 // llm.ErrSlow.
 func (c *Client) StreamChunks(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) iter.Seq2[llm.Chunk, error] {
+	return llm.WithoutRefused(ctx, c.opts.Log, c.opts.Model, messages, func(messages []llms.MessageContent) iter.Seq2[llm.Chunk, error] {
+		return c.stream(ctx, messages, options)
+	})
+}
+
+func (c *Client) stream(ctx context.Context, messages []llms.MessageContent, options []llms.CallOption) iter.Seq2[llm.Chunk, error] {
 	body, plain, asked, err := c.body(messages, options)
 	if err != nil {
 		return func(yield func(llm.Chunk, error) bool) { yield(llm.Chunk{}, err) }

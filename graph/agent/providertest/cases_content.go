@@ -2,7 +2,10 @@ package providertest
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+
+	"github.com/tidwall/gjson"
 )
 
 // sentBlock is a content block, and what a provider gets of it: part of the request, or "" for nothing.
@@ -75,6 +78,28 @@ func contentCases() []*Case {
 			twice.Check, twice.Agent = nil, calculator
 			all = append(all, &fresh, &old, &twice)
 		}
+	}
+	// Some models read text alone, which only their refusal says.
+	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,AQID"}}`
+	textAlone := func(_ *http.Request, body gjson.Result) string {
+		if strings.Contains(body.Get("messages").Raw, "AQID") {
+			return "this model does not support image input"
+		}
+		return ""
+	}
+	for provider, hello := range map[string]Reply{"openai": Answer("Hello"), "anthropic": Claude("end_turn", Text(0, "Hello"))} {
+		model := object{}
+		if provider == "openai" {
+			model["images"] = true // those of tools follow in a message
+		}
+		all = append(all, &Case{
+			Line: 13, Name: "refused-image-" + provider, Provider: provider, Rules: []Rule{textAlone}, Replies: []Reply{hello}, Want: Want{Answer: "Hello", Calls: 5},
+			Turns: []Turn{{Input: `{"messages":[{"type":"human","content":[{"type":"text","text":"look"},` + image + `]}]}`, Error: "does not support image input"}, {Says: "again"}, {Says: "and again"}},
+		}, &Case{
+			Line: 13, Name: "refused-image-of-a-tool-" + provider, Provider: provider, Model: model, Agent: calculator, Rules: []Rule{textAlone}, Replies: []Reply{hello}, Want: Want{Answer: "Hello", Calls: 2},
+			Turns: []Turn{{Input: `{"messages":[{"type":"human","content":"x"},{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"call_1"}]},` +
+				`{"type":"tool","tool_call_id":"call_1","content":[{"type":"text","text":"see"},` + image + `]}]}`}},
+		})
 	}
 	return append(all, &Case{
 		Line: 13, Name: "lines-of-their-own", Replies: []Reply{Answer("Hello")}, Want: Want{Answer: "Hello"}, Turns: []Turn{{Input: `{"messages":[{"type":"human","content":[` +

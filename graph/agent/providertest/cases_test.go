@@ -236,7 +236,7 @@ func play(t *testing.T, client *http.Client, url string, providers *Server, c *C
 func hasNextStep(t *testing.T, failure string) {
 	t.Helper()
 	if text := gjson.Get(failure, "message").Str; strings.HasPrefix(text, "model ") {
-		require.Regexp(t, `^model [a-z_]+:\S+: .+\. [A-Z][^\n]+(key|base_url|name|settings|timeout|retries|provider|capacity|server|max_event_size|again|summarization)[^\n]*\.$`, text, "no next step")
+		require.Regexp(t, `^model [a-z_]+:\S+: .+\. [A-Z][^\n]+(key|base_url|name|settings|timeout|retries|provider|capacity|server|max_event_size|again|summarization|images)[^\n]*\.$`, text, "no next step")
 	}
 }
 
