@@ -73,7 +73,7 @@ func contentCases() []*Case {
 				fresh.Turns[0].Error, fresh.Want.Calls = "message m1: a content block of type", 1
 			}
 			old.Name, old.Turns = fmt.Sprintf("has-%s-%s", b.name, provider), []Turn{{Input: `{"messages":[` + asked + `,{"type":"ai","content":"I see"},{"type":"human","content":"and now?"}]}`}}
-			twice.Name, twice.Turns = fmt.Sprintf("result-%s-%s", b.name, provider), []Turn{{Input: `{"messages":[{"type":"human","content":"x"},{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"call_1"}]},` +
+			twice.Name, twice.Turns = fmt.Sprintf("result-%s-%s", b.name, provider), []Turn{{Input: `{"messages":[` + asked + `,{"type":"ai","content":"","tool_calls":[{"name":"calculator","args":{},"id":"call_1"}]},` +
 				`{"type":"tool","tool_call_id":"call_1","content":[{"type":"text","text":"see"},` + b.block + `]}]}`}}
 			twice.Check, twice.Agent = nil, calculator
 			all = append(all, &fresh, &old, &twice)
