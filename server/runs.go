@@ -168,7 +168,7 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 			if wait {
 				// Unlike a stream, a stateless wait names the thread created for it.
 				locate(c, runPath(x.Thread, x.ID), "/join")
-				return s.waitResult(c, f)
+				return s.waitResult(c, f, compat.AppendResult)
 			}
 			if err := f.Settle(c.UserContext()); err != nil {
 				f.Close(false)
@@ -266,7 +266,7 @@ func (s *Server) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		s.slots.give(1)
 		return sendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
 	}
-	return s.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), s.canceller(t, r)})
+	return s.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), s.canceller(t, r)}, compat.AppendResult)
 }
 
 // joinStream streams the records of a run. An unknown run is reported as an event.

@@ -240,5 +240,8 @@ func (s *Server) routes() {
 	if !d.Store {
 		s.itemRoutes()
 	}
+	if !d.MCP {
+		s.mcpRoutes()
+	}
 	s.absentRoutes()
 }

@@ -156,7 +156,6 @@ func TestRoutes(t *testing.T) {
 		{"PUT", "/threads/xyz", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"GET", "/threads", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"DELETE", "/runs/batch", "", 405, `{"detail":"Method Not Allowed"}`},
-		{"POST", "/mcp", `{}`, 501, `{"detail":"MCP is not supported by this server"}`},
 		{"POST", "/a2a/x", `{}`, 501, ""},
 		{"POST", th + "/stream/events", `{}`, 404, `{"detail":"The event streaming protocol is not supported by this server"}`},
 		{"GET", th + "/stream/events", "", 404, ""},

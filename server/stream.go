@@ -29,7 +29,7 @@ type open struct {
 	f    run.Follower
 	list *list                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // reports whether to send a record's id
-	wait bool                      // sends the result, not the records
+	wait appendResult              // sends the result, not the records; nil: the records
 	req  *request
 	stat int
 
@@ -67,15 +67,18 @@ func (s *Server) streamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Rec
 // the client leaves.
 const patience = 250 * time.Millisecond
 
+// appendResult writes the result of a run in a form of the wire.
+type appendResult func(dst []byte, res run.Result) []byte
+
 // waitResult answers with the result of f as JSON, and sends line ends as heartbeats before it. The caller has reserved the
 // slot.
-func (s *Server) waitResult(c *fiber.Ctx, f run.Follower) error {
+func (s *Server) waitResult(c *fiber.Ctx, f run.Follower, result appendResult) error {
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	if res, ok := soon(c.UserContext(), f); ok {
 		f.Close(false)
 		s.slots.give(1)
 		s.metrics.ended.WithLabelValues(ended(nil)).Inc()
-		c.Response().SetBodyRaw(compat.AppendResult(nil, res))
+		c.Response().SetBodyRaw(result(nil, res))
 		return nil
 	}
 	if err := f.Settle(c.UserContext()); err != nil {
@@ -84,7 +87,7 @@ func (s *Server) waitResult(c *fiber.Ctx, f run.Follower) error {
 		unlocate(c)
 		return err
 	}
-	return s.answer(c, &open{f: f, wait: true})
+	return s.answer(c, &open{f: f, wait: result})
 }
 
 // soon returns the result if it is available in time. All other outcomes are left to an open response, which asks again.
@@ -206,7 +209,7 @@ func (o *open) send() (err error) {
 	switch {
 	case o.list != nil:
 		return o.sendList(ctx)
-	case o.wait:
+	case o.wait != nil:
 		return o.sendResult(ctx)
 	}
 	return o.sendEvents(ctx)
@@ -328,7 +331,7 @@ func (o *open) sendResult(ctx context.Context) error {
 				}
 				a.result = run.Result{Error: compat.HTTPError(status, text)}
 			}
-			return o.write(func(dst []byte) []byte { return compat.AppendResult(dst, a.result) })
+			return o.write(func(dst []byte) []byte { return o.wait(dst, a.result) })
 		case <-beats.C:
 			if err := o.write(func(dst []byte) []byte { return append(dst, '\n') }); err != nil {
 				return over(err)

@@ -51,14 +51,6 @@ func (s *Server) absentRoutes() {
 		return func(*fiber.Ctx) error { return err }
 	}
 	d := s.opts.Disable
-	if !d.MCP {
-		h := absent(fault.NotSupported, "MCP")
-		for _, path := range []string{"/mcp", "/mcp/"} {
-			s.route("POST", path, h)
-			s.route("GET", path, h)
-			s.route("DELETE", path, h)
-		}
-	}
 	if !d.A2A {
 		h := absent(fault.NotSupported, "A2A")
 		s.route("POST", "/a2a/{assistant_id}", h)

@@ -12,6 +12,7 @@ import (
 
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/pytext"
 )
 
 // Decisions that a person may take about a tool call.
@@ -105,7 +106,7 @@ func (h hitl) afterModel(ctx context.Context, state pregel.Values) (any, error) 
 		}
 		description := a.Description
 		if description == "" {
-			description = fmt.Sprintf("Tool execution requires approval\n\nTool: %s\nArgs: %s", c.Name, pyRepr(c.Args))
+			description = fmt.Sprintf("Tool execution requires approval\n\nTool: %s\nArgs: %s", c.Name, pytext.Repr(c.Args))
 		}
 		request.ActionRequests = append(request.ActionRequests, actionRequest{action{c.Name, orEmpty(c.Args)}, description})
 		request.ReviewConfigs = append(request.ReviewConfigs, reviewConfig{c.Name, a.Decisions})
@@ -145,7 +146,7 @@ func (h hitl) decide(said message.Message, asked []message.ToolCall, resumed jso
 		if err := json.Unmarshal(raw, &d); err != nil || !slices.Contains(h[c.Name].Decisions, d.Type) {
 			return nil, pregel.Errorf("ValueError",
 				"Unexpected human decision: %s. Decision type '%s' is not allowed for tool '%s'. Expected one of %s based on the tool's configuration.",
-				pyRepr(raw), d.Type, c.Name, pyList(h[c.Name].Decisions))
+				pytext.Repr(raw), d.Type, c.Name, pyList(h[c.Name].Decisions))
 		}
 		switch d.Type {
 		case Edit:
@@ -170,7 +171,7 @@ func (h hitl) decide(said message.Message, asked []message.ToolCall, resumed jso
 
 func pyList(names []string) string {
 	raw, _ := json.Marshal(names)
-	return pyRepr(raw)
+	return pytext.Repr(raw)
 }
 
 func edits(state pregel.Values) map[string]action {
@@ -242,7 +243,7 @@ const editNotice = "Note: a human reviewer replaced this tool call before it ran
 
 // noted puts the notice before a result.
 func noted(m message.Message, run action) message.Message {
-	notice := fmt.Sprintf("%s Executed instead: %s with arguments %s.", editNotice, run.Name, pyDumps(run.Args))
+	notice := fmt.Sprintf("%s Executed instead: %s with arguments %s.", editNotice, run.Name, pytext.Dumps(run.Args))
 	if !m.Content.Empty() {
 		notice += "\n\nTool response:"
 	}

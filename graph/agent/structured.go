@@ -11,6 +11,7 @@ import (
 
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/pytext"
 )
 
 // ResponseFormat is the form of an answer. The model returns it by calling a tool that does not exist: its arguments are the
@@ -106,7 +107,7 @@ func (f *boundFormat) response(said message.Message) (ModelResponse, error) {
 	out.Structured = orEmpty(calls[0].Args)
 	text := f.Text
 	if text == "" {
-		text = "Returning structured response: " + pyRepr(out.Structured)
+		text = "Returning structured response: " + pytext.Repr(out.Structured)
 	}
 	out.Messages = append(out.Messages, message.Tool(text, calls[0].ID).WithName(f.Name))
 	return out, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/graph/message"
+	"understudy/internal/pytext"
 )
 
 // Tokens are counted as in LangChain's count_tokens_approximately: by characters, scaled by the usage that the provider
@@ -29,7 +30,7 @@ func countTokens(messages []message.Message, perToken float64, scale bool) int {
 		chars, images := contentSize(m.Content)
 		total += images
 		if m.Type == message.TypeAI && m.Content.Blocks == nil && len(m.ToolCalls) > 0 {
-			chars += utf8.RuneCountInString(pyRepr(callsJSON(m.ToolCalls)))
+			chars += utf8.RuneCountInString(pytext.Repr(callsJSON(m.ToolCalls)))
 		}
 		if m.Type == message.TypeTool {
 			chars += utf8.RuneCountInString(m.ToolCallID)
@@ -69,7 +70,7 @@ func contentSize(c message.Content) (chars int, images float64) {
 		case kind == "text":
 			chars += utf8.RuneCountInString(v.Get("text").String())
 		default:
-			chars += utf8.RuneCountInString(pyRepr(raw))
+			chars += utf8.RuneCountInString(pytext.Repr(raw))
 		}
 	}
 	return chars, images
@@ -123,7 +124,7 @@ func transcript(messages []message.Message) string {
 			b.WriteString("\n  <content>" + text + "</content>")
 		}
 		for _, c := range m.ToolCalls {
-			b.WriteString("\n  <tool_call id=\"" + xmlAttr(c.ID) + `" name="` + xmlAttr(c.Name) + `">` + xmlText.Replace(pyDumps(c.Args)) + "</tool_call>")
+			b.WriteString("\n  <tool_call id=\"" + xmlAttr(c.ID) + `" name="` + xmlAttr(c.Name) + `">` + xmlText.Replace(pytext.Dumps(c.Args)) + "</tool_call>")
 		}
 		b.WriteString("\n</message>")
 	}

@@ -14,6 +14,7 @@ import (
 
 	"understudy/graph/message"
 	"understudy/graph/pregel"
+	"understudy/internal/pytext"
 )
 
 // Tool is a function that the model may call.
@@ -264,7 +265,7 @@ func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) 
 	}
 	var invalid *invalidArgs
 	if errors.As(err, &invalid) {
-		text := fmt.Sprintf(toolInvocationText, r.Call.Name, pyRepr(r.Call.Args), invalid)
+		text := fmt.Sprintf(toolInvocationText, r.Call.Name, pytext.Repr(r.Call.Args), invalid)
 		return ToolResult{Message: toolError(r.Call, text)}, nil
 	}
 	if err != nil {
@@ -342,7 +343,7 @@ func contentOf(out any) (message.Content, error) {
 	if err != nil {
 		return message.Content{}, err
 	}
-	return message.Text(pyDumps(raw)), nil
+	return message.Text(pytext.Dumps(raw)), nil
 }
 
 // checkAnswered returns an error if no update answers the call: a model refuses such a conversation.
