@@ -60,7 +60,7 @@ type queue struct {
 type outage struct {
 	mu       sync.Mutex    // guards the fields below
 	since    time.Time     // begin of that send; zero: all were accepted
-	accepted time.Time     // when the last send was
+	accepted time.Time     // begin of the last send that was accepted
 	err      error         // why the last send failed; nil: none has, it hangs
 	due      *time.Timer   // calls queue.overdue; nil: nothing was sent yet
 	over     chan struct{} // closed while Redis counts as away
@@ -554,7 +554,7 @@ func (q *queue) took(ctx context.Context, err error) {
 	if err == nil {
 		o.mu.Lock()
 		since := o.since
-		o.since, o.accepted, o.err = time.Time{}, time.Now(), nil
+		o.since, o.accepted, o.err = time.Time{}, since, nil
 		o.due.Stop()
 		q.away.Store(false)
 		again := q.shut.Swap(false)

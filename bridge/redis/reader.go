@@ -174,10 +174,14 @@ func (r *reader) connect(ctx context.Context, heard *string) (conn *goredis.Conn
 // read waits for entries of any stream and delivers them.
 func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *string) error {
 	keys, ids := []string{r.control(), r.b.key("signals")}, []string{*woken, *heard}
-	threads := map[string]id.Thread{}
+	type asked struct {
+		thread id.Thread
+		as     *following
+	}
+	streams := map[string]asked{}
 	r.mu.Lock()
 	for t, f := range r.streams {
-		threads[f.key] = t
+		streams[f.key] = asked{t, f}
 		keys, ids = append(keys, f.key), append(ids, f.cursor.String())
 	}
 	r.mu.Unlock()
@@ -203,20 +207,19 @@ func (r *reader) read(ctx context.Context, conn *goredis.Conn, woken, heard *str
 			*heard = last
 			r.signals(s.Messages)
 		default:
-			r.hand(ctx, threads[s.Stream], s.Messages)
+			r.hand(ctx, streams[s.Stream].thread, streams[s.Stream].as, s.Messages)
 		}
 	}
 	return nil
 }
 
 // hand passes the records read from a stream to its subscriptions. Where entries are missing, subscriptions that waited for them end.
-func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMessage) {
+func (r *reader) hand(ctx context.Context, t id.Thread, f *following, messages []goredis.XMessage) {
 	records := make([]*bridge.Record, 0, len(messages))
 	var why error
 	var where bridge.Offset // the last entry after a gap
 	r.mu.Lock()
-	f := r.streams[t]
-	if f == nil {
+	if r.streams[t] != f { // it was dropped, and may have been added again at another position, from which it is read next
 		r.mu.Unlock()
 		return
 	}
@@ -225,9 +228,6 @@ func (r *reader) hand(ctx context.Context, t id.Thread, messages []goredis.XMess
 		if err != nil {
 			offset, _ := parseOffset(m.ID)
 			e = entry{Record: &bridge.Record{Offset: offset}, count: f.count, gap: true}
-		}
-		if e.Offset.Compare(f.cursor) <= 0 {
-			continue // the stream was dropped and added again during the read
 		}
 		switch {
 		case err != nil:
