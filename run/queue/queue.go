@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"understudy/bridge"
+	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/loop"
 	"understudy/run"
@@ -67,6 +68,8 @@ type Queue struct {
 	blind bool // the last look for leases that have ended failed; owned by takeOver
 	jumps int  // of the clock that takeOver knows of; owned by it too
 
+	lapsing map[id.Run]lapsing // of servers that seem to be dead, for two leases; owned by takeOver
+
 	told time.Time // when it was logged that runs wait; owned by claimDue
 
 	mu      sync.Mutex
@@ -75,7 +78,7 @@ type Queue struct {
 
 // New makes a queue; run makes it claim.
 func New(o Options) *Queue {
-	q := &Queue{Options: o, recheck: make(chan struct{}, 1), foreign: map[string]bool{}}
+	q := &Queue{Options: o, recheck: make(chan struct{}, 1), lapsing: map[id.Run]lapsing{}, foreign: map[string]bool{}}
 	q.watch(o.Registry)
 	return q
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -78,7 +79,7 @@ func (q *Queue) takeOver(ctx context.Context) (next time.Time, err error) {
 		} else {
 			next = ending[n].LeaseUntil.Add(time.Millisecond)
 		}
-		done, err := q.takeOverAll(ctx, ending[:n], crash.DeathsOf(ending))
+		done, err := q.takeOverAll(ctx, ending[:n], crash.DeathsOf(q.ofDead(ending, now)))
 		if err != nil {
 			// A database that takes no writes, for its disk is full, has let no server renew a lease either.
 			q.blind = done == 0 && fault.Is(err, fault.Unavailable)
@@ -92,6 +93,26 @@ func (q *Queue) takeOver(ctx context.Context) (next time.Time, err error) {
 	q.arrived()
 	q.OnHeartbeat()
 	return next, nil
+}
+
+// lapsing is a run whose lease was about to end.
+type lapsing struct {
+	run  *run.Run // what crash.DeathsOf reads
+	seen time.Time
+}
+
+// ofDead returns the runs that servers which seem to be dead have executed: those whose leases are about to end, and those that were seen before. A run that began
+// after the last renewal has a lease that ends later than those of the others, which have been taken over by then.
+func (q *Queue) ofDead(ending []*run.Run, now time.Time) []*run.Run {
+	maps.DeleteFunc(q.lapsing, func(_ id.Run, l lapsing) bool { return now.Sub(l.seen) > 2*q.Lease })
+	for _, r := range ending {
+		q.lapsing[r.ID] = lapsing{&run.Run{ID: r.ID, Owner: r.Owner, Turn: r.Turn}, now}
+	}
+	var all []*run.Run
+	for _, l := range q.lapsing {
+		all = append(all, l.run)
+	}
+	return all
 }
 
 // takeOverAll takes over some at once: one that is held back, by a transaction of an instance that stands still, must not hold back the others. It returns

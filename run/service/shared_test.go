@@ -246,6 +246,23 @@ func TestLeasesThatEndedAreTakenOver(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A run that began after the last renewal of a server's leases is taken over after the others: it was not alone when that server died.
+func TestTakeoversRememberWhoDiedTogether(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.open()
+	began := make(chan id.Run, 4)
+	all := []*run.Run{left(t, s, time.Now().Add(-time.Second), ""), left(t, s, time.Now().Add(1200*time.Millisecond), "")}
+	in := c.start(map[string]script{"g": hang(began)}, func(o *service.Options) { o.Lease = 8 * time.Second })
+	for _, r := range all {
+		require.Equal(t, r.ID, next(t, began))
+		row, err := in.runs.Get(t.Context(), r.Thread, r.ID)
+		require.NoError(t, err)
+		require.Equal(t, 2, row.Attempt)
+		require.Equal(t, 1, row.Crashes, "two were executed there")
+	}
+}
+
 // What a dead server left is taken over without waiting for Redis to have the ends of runs that were cancelled.
 func TestTakeoversDoNotWaitForRedis(t *testing.T) {
 	t.Parallel()
