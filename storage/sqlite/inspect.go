@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"zombiezen.com/go/sqlite"
 
@@ -49,7 +50,10 @@ func Inspect(ctx context.Context, dir string) (Inspection, error) {
 		in.Size += info.Size()
 	}
 	if in.Size == 0 {
-		return in, nil
+		return in, emptied(path)
+	}
+	if err := accessible(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return in, err
 	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err != nil {
@@ -98,12 +102,42 @@ func heldBy(dir string) (string, error) {
 	return "", err
 }
 
-// refuseForeign returns an error for a database of LangGraph Server, which is imported and never
-// written to. It runs before the file is opened for writing, because opening may already change
-// it.
-func refuseForeign(path string) error {
-	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+// accessible returns why a file cannot be read: SQLite says only that it cannot open it.
+func accessible(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+	}
+	return nil
+}
+
+// emptied returns an error for an empty file where a database was: a server makes the reserve when there is one.
+func emptied(path string) error {
+	if _, err := os.Stat(path); err != nil {
+		return nil //nolint:nilerr // there is no database, which is created
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), reserveName)); err != nil {
+		return nil //nolint:nilerr // a first start that did not get far
+	}
+	return fmt.Errorf("%s is empty, and was not: restore a backup (understudy restore), or delete it and %s to begin anew", path, reserveName)
+}
+
+// refuseUnusable returns an error for what must not be written to: a database of LangGraph Server, which is imported, and an empty file in the place of a database.
+// It runs before the file is opened for writing, because opening may already change it.
+func refuseUnusable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil //nolint:nilerr // a missing file is created; opening reports other errors
+	}
+	if err := accessible(path); err != nil {
+		return err
+	}
+	if info.Size() == 0 {
+		return emptied(path)
 	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err != nil {

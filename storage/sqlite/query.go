@@ -211,8 +211,7 @@ func classify(err error) error {
 			return fault.Wrap(fault.Conflict, "already exists", err)
 		}
 	case sqlite.ResultCorrupt, sqlite.ResultNotADB:
-		return fault.Wrap(fault.Unavailable, "the database is damaged: restore a backup, or recover readable data with "+
-			"sqlite3 understudy.db .recover; understudy doctor has details", err)
+		return fault.Wrap(fault.Unavailable, damagedText, err)
 	case sqlite.ResultReadOnly:
 		return fault.Wrap(fault.Unavailable, "the disk is read-only: nothing can be saved", err)
 	case sqlite.ResultBusy, sqlite.ResultLocked:
@@ -224,13 +223,13 @@ func classify(err error) error {
 // read runs fn on a reading connection.
 func (s *Store) read(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
 	defer s.metrics.Read(time.Now())
-	return s.readers.read(ctx, fn)
+	return s.damage.read(s.readers.read(ctx, fn))
 }
 
 // snapshot is read with all queries of fn seeing one state of the database.
 func (s *Store) snapshot(ctx context.Context, fn func(conn *sqlite.Conn) error) error {
 	defer s.metrics.Read(time.Now())
-	return s.readers.snapshot(ctx, fn)
+	return s.damage.read(s.readers.snapshot(ctx, fn))
 }
 
 // scan is snapshot for queries that may read any number of rows. hint says how a client can narrow

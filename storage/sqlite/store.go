@@ -70,6 +70,7 @@ type Store struct {
 	folder  *folder
 	scans   *scan.Limits
 	disk    *disk
+	damage  damage
 
 	now func() time.Time
 
@@ -151,7 +152,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 // last.
 func (s *Store) open(ctx context.Context, opts Options) error {
 	path := filepath.Join(opts.Dir, fileName)
-	if err := refuseForeign(path); err != nil {
+	s.damage.log, s.damage.path = s.log, path
+	if err := refuseUnusable(path); err != nil {
 		return err
 	}
 	if err := makeFile(path); err != nil {
@@ -209,6 +211,9 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	if err := s.disk.check(1); err != nil { // not the log: Close may just be removing it
+		return err
+	}
+	if err := s.damage.refuses(); err != nil {
 		return err
 	}
 	return s.disk.refuses(false)

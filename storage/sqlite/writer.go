@@ -163,7 +163,7 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 	}
 	select {
 	case <-r.done:
-		return r.err
+		return s.damage.wrote(r.err)
 	case <-ctx.Done():
 		if r.state.CompareAndSwap(waiting, abandoned) {
 			return context.Cause(ctx)
@@ -175,7 +175,7 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) error {
 		}
 	}
 	<-r.done
-	return r.err
+	return s.damage.wrote(r.err)
 }
 
 // close refuses waiting requests and closes the connection.
