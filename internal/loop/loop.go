@@ -18,9 +18,10 @@ type Loop struct {
 }
 
 // Run calls step at the start, whenever something arrives on poked, and at the time that step returned (zero: the next poke is early enough). An error of
-// step is logged, and step is called again after a second: the storage may come back, and what waits there is not lost meanwhile. Run returns nil when ctx
+// step is logged, once a minute while it is the same, and step is called again after a second: the storage may come back, and what waits there is not lost meanwhile. Run returns nil when ctx
 // ends.
 func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.Context) (next time.Time, err error)) error {
+	var told failures
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -35,7 +36,7 @@ func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.
 			if ctx.Err() != nil {
 				return nil
 			}
-			l.failed(ctx, err)
+			told.tell(ctx, l, err)
 			next = l.Now().Add(time.Second)
 		}
 		timer.Stop()
@@ -47,6 +48,7 @@ func (l Loop) Run(ctx context.Context, poked <-chan struct{}, step func(context.
 
 // Every calls step at an interval until ctx ends. Errors of step are logged.
 func (l Loop) Every(ctx context.Context, interval time.Duration, step func(context.Context) error) error {
+	var told failures
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -55,14 +57,27 @@ func (l Loop) Every(ctx context.Context, interval time.Duration, step func(conte
 			return nil
 		case <-tick.C:
 			if err := step(ctx); err != nil && ctx.Err() == nil {
-				l.failed(ctx, err)
+				told.tell(ctx, l, err)
 			}
 		}
 	}
 }
 
-func (l Loop) failed(ctx context.Context, err error) {
-	l.Log.ErrorContext(ctx, "background task failed; retrying", "part", l.Name, "error", err)
+// failures are the last error of a loop that was logged.
+type failures struct {
+	text string
+	told time.Time
+}
+
+// failedEvery is the interval between log lines for the same error.
+const failedEvery = time.Minute
+
+func (f *failures) tell(ctx context.Context, l Loop, err error) {
+	now := time.Now()
+	if text := err.Error(); text != f.text || now.Sub(f.told) >= failedEvery {
+		f.text, f.told = text, now
+		l.Log.ErrorContext(ctx, "background task failed; retrying", "part", l.Name, "error", err)
+	}
 }
 
 // Poke wakes a loop by its channel, which has a capacity of one: several pokes before the next step count as one.

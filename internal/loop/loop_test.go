@@ -1,9 +1,11 @@
 package loop_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +47,28 @@ func TestRun(t *testing.T) {
 		}))
 		require.Len(t, steps, at)
 		require.Equal(t, time.Hour, time.Since(began))
+	})
+}
+
+// An error that stays is logged once a minute, another one at once.
+func TestErrorsThatStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var log bytes.Buffer
+		l := loop.Loop{Name: "test", Log: slog.New(slog.NewTextHandler(&log, nil)), Now: time.Now}
+		began := time.Now()
+		require.NoError(t, l.Run(ctx, nil, func(context.Context) (time.Time, error) {
+			switch since := time.Since(began); {
+			case since >= 3*time.Minute:
+				cancel()
+				return time.Time{}, nil
+			case since == 90*time.Second:
+				return time.Time{}, errors.New("another")
+			}
+			return time.Time{}, errors.New("away")
+		}))
+		require.Equal(t, 4, strings.Count(log.String(), "error=away"), "at 0, 60, 91 and 151 s")
+		require.Equal(t, 1, strings.Count(log.String(), "error=another"))
 	})
 }
 

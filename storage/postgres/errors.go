@@ -52,7 +52,7 @@ func classify(err error) error {
 		case "3D000":
 			return unavailable("the database does not exist")
 		case "3F000":
-			return unavailable("no schema of the search_path exists: create one (CREATE SCHEMA), or correct the address")
+			return unavailable("no schema of the search_path exists, or the database user has no right to use one: create one (CREATE SCHEMA), GRANT USAGE, CREATE ON SCHEMA, or correct the address")
 		case "42501":
 			return unavailable("the database user lacks rights: to start a new version it must own the tables of this program and be able to create others (GRANT CREATE ON SCHEMA)")
 		case "26000", "42P05":

@@ -138,6 +138,9 @@ func backupFile(ctx context.Context, from, to string, report func(done, total in
 // copyDatabase copies a database as it is at one moment. It holds one read transaction: otherwise each write of another process would make the copy
 // begin anew.
 func copyDatabase(ctx context.Context, from, to string, report func(done, total int64)) (err error) {
+	if err := accessible(from); err != nil {
+		return err
+	}
 	src, err := sqlite.OpenConn(from, sqlite.OpenReadOnly)
 	if err != nil {
 		return err

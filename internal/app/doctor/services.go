@@ -154,6 +154,16 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 		d.say("redis", Warning, fmt.Sprintf("redis on %s has maxmemory-policy %s: when its memory is full it evicts streams that are being read", place, policy),
 			"set it with CONFIG SET maxmemory-policy noeviction, and in its configuration file")
 	}
+	if role := field(info, "role"); role == "slave" {
+		d.say("redis", Problem, fmt.Sprintf("redis on %s is a replica, which takes no writes", place), "name the primary in "+cfg.Where("redis-url"))
+		return
+	}
+	used, _ := strconv.ParseInt(field(info, "used_memory"), 10, 64)
+	if most, _ := strconv.ParseInt(field(info, "maxmemory"), 10, 64); most > 0 && used >= most {
+		d.say("redis", Problem, fmt.Sprintf("redis on %s is full (%d of %d bytes): it takes no records of streams", place, used, most),
+			"raise maxmemory, or lower --stream-bytes, --stream-records or --resumable-ttl (docs/operations.md, Redis)")
+		return
+	}
 	d.say("redis", Fine, fmt.Sprintf("redis on %s responds, version %s, key prefix %s", place, version, cfg.RedisPrefix), "")
 }
 

@@ -97,6 +97,10 @@ func TestExamineRedis(t *testing.T) {
 	require.Contains(t, examine(cluster.URL), isCluster)
 	evicts := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	require.Contains(t, examine(evicts.URL), "warning redis: redis on "+evicts.Socket+" has maxmemory-policy allkeys-lru")
+	full := redistest.Start(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
+	require.Contains(t, examine(full.URL), "problem redis: redis on "+full.Socket+" is full (")
+	replica := redistest.Start(t, "--replicaof", "127.0.0.1", "1")
+	require.Contains(t, examine(replica.URL), "problem redis: redis on "+replica.Socket+" is a replica")
 	delete(p.flags, "database-url")
 	require.Contains(t, p.examine(), "warning redis: Redis is not used")
 	for version, old := range map[string]bool{"6.2.0": false, "6.0.16": true, "5.0": true, "7": false, "8.1.2": false, "dragonfly": false} {
