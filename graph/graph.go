@@ -10,6 +10,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/id"
+	"understudy/internal/fault"
 )
 
 // Graph is an executable graph. Implementations are safe for concurrent use.
@@ -63,9 +64,20 @@ type Failure struct {
 	Message string // its text, fit for clients: already masked where LangGraph Server masks it
 	Detail  string // the traceback, for the log only
 	Fix     string // what most likely helps, for the log only; "": nothing is known
+	Server  bool   // the server failed, not the graph: it could not save or read
 }
 
 func (f *Failure) Error() string { return f.Type + ": " + f.Message }
+
+// ServerFailure is the failure of a run for which the server could not save or read something. Clients see why only when the error says it to them.
+func ServerFailure(err error) *Failure {
+	f := &Failure{Type: "ServerError", Message: "An internal error occurred", Detail: err.Error(), Server: true}
+	var away *fault.Error
+	if errors.As(err, &away) && away.Kind == fault.Unavailable {
+		f.Type, f.Message = "ServiceUnavailable", away.Message
+	}
+	return f
+}
 
 // Invocation is one execution of a graph.
 type Invocation struct {

@@ -176,5 +176,5 @@ func savingFailed(err error) error {
 	if errors.Is(err, graph.ErrFenced) {
 		return graph.ErrFenced
 	}
-	return &graph.Failure{Type: "ServerError", Message: masked, Detail: err.Error()}
+	return graph.ServerFailure(err)
 }

@@ -100,11 +100,10 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// asFailure turns the error of a run into its failure, as clients see it: of an error of this server only the kind is
-// shown.
+// asFailure turns the error of a run into its failure, as clients see it.
 func asFailure(err error) error {
 	if r := (refusal{}); errors.As(err, &r) {
-		return &graph.Failure{Type: "ServerError", Message: "An internal error occurred", Detail: r.Error()}
+		return graph.ServerFailure(r.error)
 	}
 	return err
 }

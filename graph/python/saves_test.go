@@ -141,7 +141,11 @@ func testKindsOfErrors(t *testing.T, p *python.Pool) {
 			run.Saver = s
 			_, err = collect(t, p.Graph("echo"), run)
 			var f *graph.Failure
-			if !errors.As(err, &f) || f.Type != "ServerError" || f.Message != "An internal error occurred" {
+			wantType, wantText := "ServerError", "An internal error occurred"
+			if kind == fault.Unavailable {
+				wantType, wantText = "ServiceUnavailable", want.Message
+			}
+			if !errors.As(err, &f) || f.Type != wantType || f.Message != wantText || !f.Server {
 				t.Errorf("%s with kind %d: the run ended with %v", name, kind, err)
 			}
 		}

@@ -33,7 +33,7 @@ const upstreamThread = "11111111-1111-4111-8111-111111111111"
 type fakeUpstream struct {
 	*httptest.Server
 	turns   int
-	guarded bool // it demands credentials
+	guarded atomic.Bool // it demands credentials
 	asked   atomic.Int64
 }
 
@@ -68,7 +68,7 @@ func (u *fakeUpstream) state(n int) string {
 func (u *fakeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.asked.Add(1)
 	w.Header().Set("Content-Type", "application/json")
-	if u.guarded && r.Header.Get("Authorization") == "" {
+	if u.guarded.Load() && r.Header.Get("Authorization") == "" {
 		w.Header().Set("Www-Authenticate", "Bearer")
 		w.WriteHeader(401)
 		fmt.Fprint(w, `{"detail":"Who are you?"}`)
@@ -165,7 +165,7 @@ func TestProxyOwnRoutes(t *testing.T) {
 		goleak.VerifyNone(t, others, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
 	})
 	up := newFakeUpstream(t, 3)
-	up.guarded = true
+	up.guarded.Store(true)
 	addr, _ := runProxy(t, up.URL, t.TempDir())
 	const path = "/threads/" + upstreamThread
 	res, body := fetch(t, "GET", addr+path+"/messages?limit=4", "Authorization", "me", "Origin", "http://app")
@@ -257,7 +257,7 @@ func TestProxyOfflineGuarded(t *testing.T) {
 	offline := func(c *config.Config) { c.OfflineReads = true }
 	_, stop := runProxy(t, up.URL, data, offline)
 	stop()
-	up.guarded = true
+	up.guarded.Store(true)
 	_, err := NewProxy(ProxyConfig{Settings: proxySettings(t, up.URL, data, offline)})
 	require.ErrorContains(t, err, "the upstream requires credentials")
 	up.Close()

@@ -174,12 +174,19 @@ func logRaised(ctx context.Context, log *slog.Logger, row *run.Run, f *graph.Fai
 	if first, rest, _ := strings.Cut(strings.TrimSpace(f.Detail), "\n"); strings.HasPrefix(first, f.Type+": ") {
 		text, traceback = first, rest // of a graph in Go: the text as it is not shown to clients, and the stack of a panic
 	}
+	if f.Server {
+		text, traceback = f.Detail, ""
+	}
 	attrs := []any{"run_id", row.ID, "thread_id", row.Thread, "error", text}
 	if traceback != "" {
 		attrs = append(attrs, "traceback", traceback)
 	}
 	if f.Fix != "" {
 		attrs = append(attrs, "fix", f.Fix)
+	}
+	if f.Server {
+		log.ErrorContext(ctx, "a run failed because the server could not save or read for it", attrs...)
+		return
 	}
 	log.WarnContext(ctx, "graph raised", attrs...)
 }
