@@ -250,7 +250,7 @@ func Restore(ctx context.Context, from, dir string, o RestoreOptions) (m *Manife
 		}
 		lock, err := lockDir(filepath.Dir(to))
 		if err != nil {
-			return nil, fmt.Errorf("%w: stop it first", err)
+			return nil, err
 		}
 		defer lock.Close()
 		if _, err := os.Lstat(to); err == nil && o.Replace == "" {

@@ -312,7 +312,8 @@ func (d *disk) makeRoom(conn *sqlite.Conn, all bool, cause error) {
 		return
 	}
 	if !d.full.Swap(true) {
-		d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", cause)
+		d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", cause,
+			"fix", fmt.Sprintf("free %d bytes on the disk of %s; deleting threads helps too, unless another program fills the disk", 2*d.size, filepath.Dir(d.path)))
 	}
 	if all {
 		d.giveUp()
