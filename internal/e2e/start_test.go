@@ -167,8 +167,8 @@ func readsWell(p started) {
 	created := p.call("POST", "/threads", map[string]any{}, 200)
 	thread := fmt.Sprint(field(created, "thread_id"))
 	for _, c := range []struct{ text, want string }{
-		{"hello", `(?m)^[\d:]{8} run (\S+)\n +│ one\n +│ two\n[\d:]{8} ✓ run \S+ of talks: success after \d[\d.]*(µs|ms|s)$`},
-		{"fail", `(?m)^[\d:]{8} ✗ run \S+, node my_node: ZeroDivisionError: division by zero\n +talks.py:16 in work\n +divide\(0\)\n +talks.py:9 in divide\n +return 1 / n\n +\d+ frames of libraries left out; .*\n[\d:]{8} ✗ run \S+ of talks: error after \d`},
+		{"hello", `(?m)^[\d:]{8} run (\S+)\n +│ one\n +│ two\n(?:.*\n)*?[\d:]{8} ✓ run \S+ of talks: success after \d[\d.]*(µs|ms|s)$`},
+		{"fail", `(?m)^[\d:]{8} ✗ run \S+, node my_node: ZeroDivisionError: division by zero\n +talks.py:16 in work\n +divide\(0\)\n +talks.py:9 in divide\n +return 1 / n\n +\d+ frames of libraries left out; .*\n(?:.*\n)*?[\d:]{8} ✗ run \S+ of talks: error after \d`},
 		{"ask", `(?m) ‖ run \S+ of talks: interrupted after \S+; it waits for an answer$`},
 		{"block", `(?m) WARN  event loop blocked.*\n +node +my_node\n +at +talks.py:20\n +code +time.sleep\(1.6\)\n(.*\n)* +fix +await asyncio.sleep`},
 	} {
