@@ -254,7 +254,9 @@ func TestDescriptorsRunOut(t *testing.T) {
 		return status == 200 && field(out, "n") == 2.0
 	})
 	require.Equal(t, 1, strings.Count(p.log.String(), "connections wait"), "the log is not flooded")
-	require.NotContains(t, p.log.String(), "no worker starts")
+	for _, shortage := range []string{"may be open", "may open no more files"} { // a worker that was killed while it started says something else
+		require.NotContains(t, p.log.String(), shortage)
+	}
 }
 
 // TestTooFewDescriptors: with a limit on open files that is too low for the server itself, a start says so.
