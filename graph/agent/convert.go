@@ -215,7 +215,7 @@ func contentParts(m message.Message, fresh bool) []llms.ContentPart {
 			if image.IsObject() {
 				url = image.Get("url").String()
 			}
-			if _, data, ok := strings.Cut(url, ";base64,"); ok && strings.HasPrefix(url, "data:") {
+			if _, data, ok := llm.CutDataURL(url); ok {
 				p.Broken = wrongData(data)
 			}
 			if p.Broken == "" {
@@ -287,9 +287,8 @@ func dataPart(kind string, v gjson.Result) (part llms.ContentPart, broken string
 		data = v.Get("data").String()
 	}
 	for _, address := range []string{v.Get("file.file_data").String(), url} { // OpenAI's form, and data in place of an address
-		if head, encoded, ok := strings.Cut(address, ";base64,"); ok && strings.HasPrefix(head, "data:") {
-			mime, _, _ = strings.Cut(strings.TrimPrefix(head, "data:"), ";")
-			data = encoded
+		if kind, encoded, ok := llm.CutDataURL(address); ok {
+			mime, data = kind, encoded
 		}
 	}
 	if data == "" {

@@ -481,8 +481,7 @@ func (w *writer) decorate(out part, block gjson.Result) {
 }
 
 func image(address string) (block part, reason string) {
-	if head, data, ok := strings.Cut(address, ";base64,"); ok && strings.HasPrefix(head, "data:") {
-		mime, _, _ := strings.Cut(strings.TrimPrefix(head, "data:"), ";")
+	if mime, data, ok := llm.CutDataURL(address); ok {
 		return imageData(mime, data)
 	}
 	if strings.HasPrefix(address, "http://") || strings.HasPrefix(address, "https://") {

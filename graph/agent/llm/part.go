@@ -64,6 +64,17 @@ func InMessage(i int, err error) error {
 	return fmt.Errorf("message %d: %w", i, err)
 }
 
+// CutDataURL returns the type and the base64 of a data URL; ok is false for other addresses.
+func CutDataURL(address string) (mime, data string, ok bool) {
+	head, data, encoded := strings.Cut(address, ";base64,")
+	head, ok = strings.CutPrefix(head, "data:")
+	if !encoded || !ok {
+		return "", "", false
+	}
+	mime, _, _ = strings.Cut(head, ";")
+	return mime, data, true
+}
+
 // BlockText returns the text of a content block of which text is all there is, such as a document of text or a search result; "" for other
 // blocks.
 func BlockText(raw json.RawMessage) string {
