@@ -26,8 +26,15 @@ func RepairToolCalls() Middleware {
 	}
 }
 
+// repair adds the missing results. Without any missing it returns messages itself: it is called with each request to a model.
 func repair(messages []message.Message) []message.Message {
 	answered := answeredCalls(messages)
+	open := func(m message.Message) bool {
+		return m.Type == message.TypeAI && slices.ContainsFunc(m.ToolCalls, func(c message.ToolCall) bool { return !answered[c.ID] })
+	}
+	if !slices.ContainsFunc(messages, open) {
+		return messages
+	}
 	var out []message.Message
 	for _, m := range messages {
 		out = append(out, m)
