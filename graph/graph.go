@@ -69,9 +69,12 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Type + ": " + f.Message }
 
+// Masked replaces the text of errors that may contain secrets, as LangGraph Server does.
+const Masked = "An internal error occurred"
+
 // ServerFailure is the failure of a run for which the server could not save or read something. Clients see why only when the error says it to them.
 func ServerFailure(err error) *Failure {
-	f := &Failure{Type: "ServerError", Message: "An internal error occurred", Detail: err.Error(), Server: true}
+	f := &Failure{Type: "ServerError", Message: Masked, Detail: err.Error(), Server: true}
 	var away *fault.Error
 	if errors.As(err, &away) && away.Kind == fault.Unavailable {
 		f.Type, f.Message = "ServiceUnavailable", away.Message

@@ -37,9 +37,6 @@ func errorName(err error) string {
 	return "RuntimeError"
 }
 
-// masked replaces the text of errors that may contain secrets.
-const masked = "An internal error occurred"
-
 // shown lists the names of errors whose text clients may see, as in LangGraph Server.
 var shown = map[string]bool{
 	"ValueError": true, "TypeError": true, "KeyError": true, "AttributeError": true, "RuntimeError": true, "RecursionError": true,
@@ -53,7 +50,7 @@ var shown = map[string]bool{
 func errorText(err error) string {
 	name := errorName(err)
 	if !shown[name] {
-		return masked
+		return graph.Masked
 	}
 	if name == "KeyError" {
 		return pyRepr(err.Error())

@@ -168,7 +168,7 @@ func (x *Executor) stream(ctx context.Context, ex *Execution) (out outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			x.Log.ErrorContext(ctx, "panic while a run was streamed", "run_id", r.ID, "panic", p, "stack", string(debug.Stack()))
-			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
+			out = outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: graph.Masked}}
 		}
 	}()
 	x.Publisher.PublishFolded(ctx, ex.Attempt, x.Publisher.Record(r, bridge.Data, "metadata",
@@ -291,7 +291,7 @@ func (x *Executor) outcomeOf(ctx context.Context, err error) outcome {
 		return outcome{kind: failed, failure: &graph.Failure{Type: "ServiceUnavailable", Message: away.Message}}
 	default:
 		x.Log.ErrorContext(ctx, "running a graph failed", "error", err)
-		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: "An internal error occurred"}}
+		return outcome{kind: failed, failure: &graph.Failure{Type: "InternalError", Message: graph.Masked}}
 	}
 }
 
