@@ -36,10 +36,12 @@ func framed(h *fasthttp.RequestHeader) (head framing.Head, ok bool) {
 type ending struct {
 	net.Listener
 
-	mu    sync.Mutex // guards what follows
+	// until is when reads for a next request end; nil: there is no shutdown. begun: also those for one that has begun to arrive.
+	until atomic.Pointer[time.Time]
+	begun atomic.Bool
+
+	mu    sync.Mutex // guards conns
 	conns map[*endingConn]struct{}
-	until time.Time // when reads for a next request end; zero: there is no shutdown
-	begun bool      // also when it has begun to arrive
 }
 
 func newEnding(ln net.Listener) *ending {
@@ -60,12 +62,14 @@ func (l *ending) Accept() (net.Conn, error) {
 
 // hurry ends connections on which no request arrives within a time; with begun also those on which one has begun to.
 func (l *ending) hurry(within time.Duration, begun bool) {
+	until := time.Now().Add(within)
+	l.begun.Store(begun)
+	l.until.Store(&until) // before the deadlines: SetReadDeadline looks after it has set one
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until, l.begun = time.Now().Add(within), begun
 	for c := range l.conns {
 		if c.waits() {
-			_ = c.Conn.SetReadDeadline(l.until)
+			_ = c.Conn.SetReadDeadline(until)
 		}
 	}
 }
@@ -76,34 +80,33 @@ type endingConn struct {
 	listener *ending
 	ended    atomic.Bool
 	heard    atomic.Bool // something was read since the last answer
-	answers  bool        // a handler is answering a request; guarded by listener.mu
+	answers  atomic.Bool // a handler is answering a request
 }
 
-// waits reports whether a shutdown need not wait for the connection. The caller holds listener.mu.
+// waits reports whether a shutdown need not wait for the connection.
 func (c *endingConn) waits() bool {
-	return !c.answers && (c.listener.begun || !c.heard.Load())
+	return !c.answers.Load() && (c.listener.begun.Load() || !c.heard.Load())
 }
 
 // answering notes that a handler begins or ends to answer a request of a connection.
 func answering(c net.Conn, yes bool) {
-	if e, ok := c.(*endingConn); ok {
-		e.listener.mu.Lock()
-		e.answers = yes
-		if !yes {
-			e.heard.Store(false)
-		}
-		e.listener.mu.Unlock()
+	e, ok := c.(*endingConn)
+	if !ok {
+		return
 	}
+	if !yes {
+		e.heard.Store(false)
+	}
+	e.answers.Store(yes)
 }
 
 // SetReadDeadline implements net.Conn.
 func (c *endingConn) SetReadDeadline(t time.Time) error {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	if until := c.listener.until; !until.IsZero() && c.waits() && (t.IsZero() || t.After(until)) {
-		t = until
+	err := c.Conn.SetReadDeadline(t)
+	if until := c.listener.until.Load(); err == nil && until != nil && c.waits() && (t.IsZero() || t.After(*until)) {
+		err = c.Conn.SetReadDeadline(*until)
 	}
-	return c.Conn.SetReadDeadline(t)
+	return err
 }
 
 // Close implements net.Conn.
