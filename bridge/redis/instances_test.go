@@ -113,7 +113,7 @@ func TestCutConnections(t *testing.T) {
 	s := subscribe(t, b, nil)
 	const n = 3000
 	publish(t, a, kept("0"))
-	got := events(t, s, 1) // a stream that begins while nobody is connected may have lost something
+	got := events(t, s, 1) // so that a reconnect cannot be mistaken for a stream that began meanwhile
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -222,8 +222,8 @@ func TestRestartWithNewRecords(t *testing.T) {
 	require.Subset(t, []string{"1"}, interrupted(t, s))
 }
 
-// A stream that lost everything before its reader had read the first record, and has begun again: the reader notices, whoever publishes first then, and
-// whether it finds the stream empty or begun when it is connected again.
+// Redis loses a stream before its reader has read the first record. The reader is interrupted, whichever server publishes first afterwards, and whether the
+// stream is empty or has new records when the reader reconnects.
 func TestRestartBeforeTheFirstRead(t *testing.T) {
 	t.Parallel()
 	const other = id.Thread("other")
@@ -268,7 +268,7 @@ func TestRestartBeforeTheFirstRead(t *testing.T) {
 				publish(t, a, kept("4")) // who published what was lost knows it
 				got := interrupted(t, s)
 				require.Subset(t, []string{"3"}, got)
-				require.True(t, len(got) == 0 || byAnother && !begun, "nothing told before that there had been others")
+				require.True(t, len(got) == 0 || byAnother && !begun, "only a server that lost records can tell that there were any")
 			})
 		}
 	}

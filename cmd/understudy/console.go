@@ -239,7 +239,7 @@ func (o *consoleOut) ended(l *line) string {
 	case "interrupted":
 		sign, color, more = "‖", yellow, "; it waits for an answer"
 		if l.text("stateless") == "true" {
-			more = "; without a thread nobody can answer it"
+			more = "; it has no thread, so it cannot be resumed"
 		}
 	case "cancelled", "handed back", "dropped":
 		sign, color = "-", yellow

@@ -61,7 +61,7 @@ func TestConsoleOutputOfRuns(t *testing.T) {
 func TestConsoleInterrupts(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
-		"‖ run r of g: interrupted after 1s; it waits for an answer", "‖ run r of g: interrupted after 1s; without a thread nobody can answer it",
+		"‖ run r of g: interrupted after 1s; it waits for an answer", "‖ run r of g: interrupted after 1s; it has no thread, so it cannot be resumed",
 	}, consoleLines(t, false, slog.LevelInfo, func(log *slog.Logger) {
 		for _, stateless := range []bool{false, true} {
 			log.Info("run ended", "graph", "g", "run_id", "r", "outcome", "interrupted", "stateless", stateless, "duration_ms", 1000.0)

@@ -142,7 +142,7 @@ func TestPartialsAreComplete(t *testing.T) {
 						}
 					}
 					if fails && r.IntN(2) == 0 {
-						return nil, fmt.Errorf("it failed, and nobody called Fail")
+						return nil, fmt.Errorf("the call failed without a call of Fail")
 					}
 					for _, c := range calls {
 						if fails {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Time returns how much time of a processor a function takes that starts no goroutines. Where that cannot be told it is the time that passes.
+// Time returns the CPU time that fn takes. fn must not start goroutines, which are not counted. On systems without a clock per thread it is the elapsed time.
 func Time(fn func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -266,7 +266,7 @@ func TestTooManyConnections(t *testing.T) {
 		}
 	}
 	isUnavailable(t, refused, "accepts no more connections")
-	require.NoError(t, insert(s, 1), "who is in goes on")
+	require.NoError(t, insert(s, 1), "an open pool keeps working")
 }
 
 // TestHostVanishes: requests to a silent database fail after a while, whenever it fell silent; when
