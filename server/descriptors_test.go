@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/logtest"
 )
 
 // However clients come and go, the rest of a process can open files while clients wait. The process is a child that may have 100 files open, and the clients
@@ -99,7 +101,7 @@ func TestFilesForOthersThanClients(t *testing.T) {
 
 // serveWithFewFiles does what it reads until there is no more.
 func serveWithFewFiles() {
-	var log lockedText
+	var log logtest.Buffer
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
@@ -195,21 +197,4 @@ func serveWithFewFiles() {
 			fmt.Println(<-last)
 		}
 	}
-}
-
-type lockedText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/header"
+	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
 	"understudy/run"
 	"understudy/thread"
@@ -713,10 +713,9 @@ func TestHostileValues(t *testing.T) {
 // A request leaves one line, and nothing of what was in it.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var log bytes.Buffer
+	var log logtest.Buffer
 	w := setup(t, func(o *Options) {
-		o.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	w.ask(t, "POST", "/threads?token=s3cret", `{"metadata":{"a":"s3cret"}}`, "Authorization", "s3cret", "Cookie", "s3cret", "X-Request-Id", "rq-1")
 	w.ask(t, "POST", "/threads", `{"metadata":"s3cret"}`)
@@ -725,8 +724,6 @@ func TestLog(t *testing.T) {
 	close(l.records)
 	w.ask(t, "POST", runsPath+"/stream", `{"assistant_id":"a","input":"s3cret"}`)
 	require.NoError(t, w.stop())
-	mu.Lock()
-	defer mu.Unlock()
 	require.NotContains(t, log.String(), "s3cret")
 	require.Equal(t, 3, strings.Count(log.String(), "msg=request "), log.String())
 	require.Contains(t, log.String(), "request_id=rq-1 method=POST route=/threads status=200")
@@ -737,34 +734,20 @@ func TestLog(t *testing.T) {
 // In development the line of a refused request has its path and the reason, on one line and of bounded size.
 func TestLogReasons(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var log bytes.Buffer
+	var log logtest.Buffer
 	w := setup(t, func(o *Options) {
-		o.Logger, o.LogReasons = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil)), true
+		o.Logger, o.LogReasons = slog.New(slog.NewTextHandler(&log, nil)), true
 	})
 	w.ask(t, "GET", "/nowhere/at/all?token=s3cret", "")
 	w.ask(t, "GET", "/"+strings.Repeat("x", 10_000), "")
 	w.ask(t, "POST", "/threads", `{"metadata":"wrong`+strings.Repeat("y", 10_000)+`"}`)
 	require.NoError(t, w.stop())
-	mu.Lock()
-	defer mu.Unlock()
 	require.NotContains(t, log.String(), "s3cret")
 	require.Contains(t, log.String(), `path=/nowhere/at/all reason="Not Found"`)
 	require.Regexp(t, `status=422 .*reason=.*wrong`, log.String())
 	for line := range strings.Lines(log.String()) {
 		require.Less(t, len(line), 3000)
 	}
-}
-
-type lockedWriter struct {
-	mu *sync.Mutex
-	w  io.Writer
-}
-
-func (l lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }
 
 // Clients compare the version with those of LangGraph Server; ours has a name of its own. A probe without a path gets an answer.

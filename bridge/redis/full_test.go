@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/bridge/redis"
+	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
 	"understudy/internal/redistest"
 )
@@ -32,13 +32,13 @@ func TestRedisThatTakesNothing(t *testing.T) {
 			client := server.Client()
 			type instance struct {
 				*redis.Bridge
-				log *text
+				log *logtest.Buffer
 				up  func() float64
 				sub bridge.Subscription
 			}
 			var all []*instance
 			for range 2 {
-				registry, log := prometheus.NewRegistry(), &text{}
+				registry, log := prometheus.NewRegistry(), &logtest.Buffer{}
 				in := &instance{log: log, up: func() float64 { return metricstest.Value(t, registry, "understudy_redis_up") }}
 				in.Bridge = open(t, redis.Options{URL: server.URL, Outage: 300 * time.Millisecond, Registry: registry, Log: slog.New(slog.NewTextHandler(log, nil))})
 				in.sub = subscribe(t, in, nil)
@@ -97,7 +97,7 @@ func TestOneWaitPerOutage(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, publishes: %t", name, publishes), func(t *testing.T) {
 				t.Parallel()
 				server := redistest.Start(t, "--maxmemory-policy", "noeviction", "--appendonly", "yes", "--appendfsync", "always")
-				log := &text{}
+				log := &logtest.Buffer{}
 				away := func() bool { return strings.Contains(log.String(), "redis accepts no records") }
 				b := open(t, redis.Options{URL: server.URL, Outage: outage, Log: slog.New(slog.NewTextHandler(log, nil))})
 				first := kept("first")
@@ -145,22 +145,4 @@ func TestOneWaitPerOutage(t *testing.T) {
 			})
 		}
 	}
-}
-
-// text is what a logger wrote.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *text) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *text) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

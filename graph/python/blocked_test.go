@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/graph/python"
+	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
 )
 
@@ -26,7 +27,7 @@ func TestBlockingCodeIsReported(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, blocker, release), 0o600))
 	o.Graphs = map[string]python.Spec{"blocks": {Path: "./mine.py:blocks"}, "threads": {Path: "./mine.py:threads"}, "waits": {Path: "./mine.py:waits"}}
 	o.LogBlocking = true
-	log := &lines{}
+	log := &logtest.Buffer{}
 	o.Logger = slog.New(slog.NewJSONHandler(log, nil))
 	registry := prometheus.NewRegistry()
 	o.Registry = registry

@@ -10,6 +10,7 @@ import (
 
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/internal/logtest"
 )
 
 // A graph of whose input pydantic makes no schema says so once, with the reason, and still has the keys of its state.
@@ -17,7 +18,7 @@ func TestGraphsWithoutAnInputSchema(t *testing.T) {
 	t.Parallel()
 	o := options(t)
 	o.Graphs = map[string]python.Spec{"old": {Path: "./undescribed.py:old"}, "odd": {Path: "./undescribed.py:odd"}}
-	log := &lines{}
+	log := &logtest.Buffer{}
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	p := start(t, o)
 	for range 3 {

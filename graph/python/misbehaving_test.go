@@ -17,6 +17,7 @@ import (
 
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/internal/logtest"
 	"understudy/internal/metricstest"
 )
 
@@ -205,7 +206,7 @@ func TestFloodedLog(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"print", "write"} {
 		o := harmful(t)
-		var log lines
+		var log logtest.Buffer
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		p := start(t, o)
 		_, err := do(t, p, "act", how, 24<<20)
@@ -221,7 +222,7 @@ func TestMemoryLimit(t *testing.T) {
 	o.MemoryLimit = 400 << 20
 	registry := prometheus.NewRegistry()
 	o.Registry = registry
-	var log lines
+	var log logtest.Buffer
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	p := start(t, o, func(p *python.Pool) {
 		p.SetTimes(20*time.Millisecond, 20*time.Second, time.Minute, 300*time.Millisecond, time.Minute)

@@ -18,6 +18,7 @@ import (
 	"understudy/graph/python"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 )
 
 // Tests of states that pass: interpreters that do not start for a while, files that are removed, loops that are busy for a while.
@@ -154,7 +155,7 @@ func TestSilenceThatEnds(t *testing.T) {
 	release, file := filepath.Join(dir, "release"), filepath.Join(dir, "slow.py")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, slow, release), 0o600))
 	o.Graphs["slow"] = python.Spec{Path: file + ":graph"}
-	log := &lines{}
+	log := &logtest.Buffer{}
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	p := start(t, o, func(p *python.Pool) {
 		p.SetTimes(20*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond, time.Minute, time.Minute)

@@ -13,6 +13,7 @@ import (
 
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/internal/logtest"
 )
 
 // await polls until check holds.
@@ -165,27 +166,10 @@ func TestReadyTellsWhyWorkersDoNotStart(t *testing.T) {
 	}
 }
 
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func TestOutputCarriesTheRun(t *testing.T) {
 	t.Parallel()
 	o := options(t)
-	var log lines
+	var log logtest.Buffer
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	p := start(t, o)
 	inv := invocation(newMemory(), `{}`, "updates")

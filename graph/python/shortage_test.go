@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/graph/python"
+	"understudy/internal/logtest"
 )
 
 // When a worker cannot start for lack of open files, the log says so, and the start is tried again: with each number of files that may still be opened.
@@ -30,7 +31,7 @@ func TestStartsWithoutFiles(t *testing.T) {
 		require.Contains(t, string(out), "--- PASS: "+t.Name())
 		return
 	}
-	o, log := harmful(t), &lines{}
+	o, log := harmful(t), &logtest.Buffer{}
 	o.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	p := start(t, o)
@@ -128,7 +129,7 @@ func TestProbeOfAProgramThatPrintsWithoutEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file, log := script(t, text), &lines{}
+			file, log := script(t, text), &logtest.Buffer{}
 			p := run(t, python.Options{
 				Python: file, Dir: t.TempDir(), Graphs: map[string]python.Spec{"g": {Path: "./g.py:graph"}}, Workers: 1, Env: os.Environ(),
 				Logger: slog.New(slog.NewTextHandler(log, nil)),
@@ -156,7 +157,7 @@ func TestProbeOfAProgramThatPrintsWithoutEnd(t *testing.T) {
 // When a program starts, but neither runs the worker's code nor ends, the log soon says so, and what to do.
 func TestProgramsThatHang(t *testing.T) {
 	t.Parallel()
-	file, log := script(t, "exec sleep 3600"), &lines{}
+	file, log := script(t, "exec sleep 3600"), &logtest.Buffer{}
 	p := run(t, python.Options{
 		Python: file, Dir: t.TempDir(), Graphs: map[string]python.Spec{"g": {Path: "./g.py:graph"}}, Workers: 2, Env: os.Environ(),
 		Logger: slog.New(slog.NewTextHandler(log, nil)),

@@ -13,6 +13,7 @@ import (
 
 	"understudy/graph"
 	"understudy/graph/python"
+	"understudy/internal/logtest"
 )
 
 // An error that keeps the worker's own code from starting ends its process, is logged once with the interpreter and a fix, and ends runs
@@ -64,7 +65,7 @@ func TestWorkersThatCannotStart(t *testing.T) {
 			o := harmful(t)
 			o.Env = append(o.Env, "PYTHONPATH="+dir)
 			o.Workers = 2
-			log := &lines{}
+			log := &logtest.Buffer{}
 			o.Logger = slog.New(slog.NewTextHandler(log, nil))
 			const patience = 5 * time.Second
 			began := time.Now()
@@ -106,7 +107,7 @@ func TestProgramsThatAreNoPython(t *testing.T) {
 		for _, ends := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, the caller ends: %v", name, ends), func(t *testing.T) {
 				t.Parallel()
-				log := &lines{}
+				log := &logtest.Buffer{}
 				asked := make(chan struct{}, 1000)
 				p := run(t, python.Options{
 					Python: file, Dir: t.TempDir(), Graphs: map[string]python.Spec{"g": {Path: "./g.py:graph"}}, Workers: 2,
@@ -137,7 +138,7 @@ func TestProgramsThatAreNoPython(t *testing.T) {
 // What a worker writes before its own code runs is logged when that does.
 func TestOutputBeforeTheWorker(t *testing.T) {
 	t.Parallel()
-	o, log := options(t), &lines{}
+	o, log := options(t), &logtest.Buffer{}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte("import sys\nprint('early', file=sys.stderr)\n"), 0o600))
 	o.Env, o.Workers, o.Logger = append(o.Env, "PYTHONPATH="+dir), 1, slog.New(slog.NewTextHandler(log, nil))
@@ -169,7 +170,7 @@ func TestWorkerCodeThatFails(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "spoil.py")
 			require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, spoil, how), 0o600))
 			o.Graphs["spoil"] = python.Spec{Path: file + ":graph"}
-			log := &lines{}
+			log := &logtest.Buffer{}
 			o.Logger = slog.New(slog.NewTextHandler(log, nil))
 			p := start(t, o)
 			pid := p.Pids()[0]
@@ -290,7 +291,7 @@ func TestAnotherVersionOfPython(t *testing.T) {
 	for want, warned := range map[string]int{"": 0, "3": 0, "3.99": 1, "2.7": 1} {
 		o := harmful(t)
 		o.PythonVersion, o.Workers = want, 2
-		log := &lines{}
+		log := &logtest.Buffer{}
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 		p := start(t, o)
 		await(t, "both workers", func() bool { return p.InService() == 2 })

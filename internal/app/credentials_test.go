@@ -23,6 +23,7 @@ import (
 	"understudy/id"
 	"understudy/internal/config"
 	"understudy/internal/header"
+	"understudy/internal/logtest"
 )
 
 // repeats is a graph that puts its whole configuration into its state, its checkpoint and what it streams. Only Stream is used.
@@ -71,7 +72,7 @@ func checkCredentials(t *testing.T, random *rand.Rand, filter header.Filter) {
 	})
 	require.NoError(t, err)
 	settings.HTTP.ConfigurableHeaders, settings.HTTP.LoggingHeaders = filter, filter
-	var log lines
+	var log logtest.Buffer
 	srv, err := New(Config{Settings: settings, Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	require.NoError(t, err)
 	require.NoError(t, srv.Register("g", "", repeats{}))

@@ -20,6 +20,7 @@ import (
 
 	"understudy/graph"
 	"understudy/internal/config"
+	"understudy/internal/logtest"
 	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 )
@@ -185,7 +186,7 @@ func TestRedisAtTheStart(t *testing.T) {
 	t.Parallel()
 	database := postgrestest.Database(t)
 	open := func(flags map[string]string) (string, error) {
-		var log lines
+		var log logtest.Buffer
 		flags["port"], flags["database-url"], flags["database-connections"] = "0", database, "2"
 		settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: flags, Lookup: func(string) (string, bool) { return "", false }})
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/hex"
@@ -27,6 +26,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/graph"
 	"understudy/internal/config"
+	"understudy/internal/logtest"
 	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/internal/tracing"
@@ -183,24 +183,6 @@ func TestNoTraces(t *testing.T) {
 	require.NotContains(t, string(text), "otel")
 }
 
-// lines is a log that several goroutines write.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // fails is a graph whose every run fails in a way that is logged.
 type fails struct{ graph.Graph }
 
@@ -215,7 +197,7 @@ func (fails) Stream(context.Context, graph.Invocation) iter.Seq2[graph.Event, er
 func TestLog(t *testing.T) {
 	t.Parallel()
 	const secret = "pa55w0rd-s3cret"
-	var log lines
+	var log logtest.Buffer
 	logger := slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	redis := redistest.Start(t, "--requirepass", secret)
 	database := postgrestest.Database(t)
@@ -347,7 +329,7 @@ func TestLogOfInterruptedRuns(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/runs/wait", "/runs/stream", "/runs"} {
 		for input, want := range map[string]string{"{}": "interrupted", `{"answer":1}`: "success"} {
-			var log lines
+			var log logtest.Buffer
 			address := operate(t, asks{}, Config{Log: slog.New(slog.NewJSONHandler(&log, nil))}, nil)
 			res, err := http.Post(address+path, "application/json", strings.NewReader(`{"assistant_id":"g","input":`+input+`}`))
 			require.NoError(t, err)

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/logtest"
 )
 
 // python is an interpreter with langgraph, from UNDERSTUDY_TEST_PYTHON or the project's .venv.
@@ -65,25 +67,8 @@ type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	url  string
-	log  *safeBuffer
+	log  *logtest.Buffer
 	done chan error
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // serve starts the binary on a data folder and waits until it listens.
@@ -98,7 +83,7 @@ func serveWith(t *testing.T, data string, change func(*exec.Cmd), args ...string
 	py := python(t)
 	bin, err := build()
 	require.NoError(t, err)
-	p := &process{t: t, log: &safeBuffer{}, done: make(chan error, 1)}
+	p := &process{t: t, log: &logtest.Buffer{}, done: make(chan error, 1)}
 	p.cmd = exec.Command(bin, append([]string{"dev", "--config", "testdata/langgraph.json", "--port", "0", "--data", data, "--python", py, "--workers", "2"}, args...)...)
 	if change != nil {
 		change(p.cmd)

@@ -12,14 +12,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/logtest"
 )
 
 // program is a program that serves, until the test ends. It returns its address and what it logs.
-func program(t *testing.T, dir, bin string, env []string, args ...string) (url string, log *safeBuffer) {
+func program(t *testing.T, dir, bin string, env []string, args ...string) (url string, log *logtest.Buffer) {
 	t.Helper()
 	cmd := exec.Command(bin, args...)
 	cmd.Dir, cmd.Env = dir, env
-	log = &safeBuffer{}
+	log = &logtest.Buffer{}
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/internal/logtest"
 )
 
 // started is a server whose start is watched.
 type started struct {
 	*process
-	out *safeBuffer
+	out *logtest.Buffer
 }
 
 // startIn starts the binary in a project.
@@ -24,7 +26,7 @@ func startIn(t *testing.T, pr project, python string, args ...string) started {
 	t.Helper()
 	bin, err := build()
 	require.NoError(t, err)
-	p := started{&process{t: t, log: &safeBuffer{}, done: make(chan error, 1)}, &safeBuffer{}}
+	p := started{&process{t: t, log: &logtest.Buffer{}, done: make(chan error, 1)}, &logtest.Buffer{}}
 	p.cmd = exec.Command(bin, append(args, "--config", filepath.Join(pr.dir, "langgraph.json"), "--port", "0", "--data", filepath.Join(pr.dir, "data"), "--python", python, "--workers", "2")...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.log
 	require.NoError(t, p.cmd.Start())

@@ -14,13 +14,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"understudy/internal/logtest"
 )
 
 // terminal is a program that runs in a terminal, as a person sees and uses it.
 type terminal struct {
 	t      *testing.T
 	keys   *os.File // what is written here is typed
-	shown  *safeBuffer
+	shown  *logtest.Buffer
 	from   int // what is expected next is behind it
 	ended  chan error
 	device *os.File // the side of the program
@@ -38,7 +40,7 @@ func inTerminal(t *testing.T, args ...string) *terminal {
 	device, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.IoctlSetWinsize(int(device.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
-	term := &terminal{t: t, keys: keys, device: device, shown: &safeBuffer{}, ended: make(chan error, 1)}
+	term := &terminal{t: t, keys: keys, device: device, shown: &logtest.Buffer{}, ended: make(chan error, 1)}
 	cmd := exec.Command(bin, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = device, device, device
 	cmd.Env = append(os.Environ(), "TERM=xterm")

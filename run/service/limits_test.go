@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/logtest"
 	"understudy/run"
 	"understudy/run/service"
 )
@@ -155,7 +155,7 @@ func TestLimitsAreThoseOfAnInstance(t *testing.T) {
 func TestCrowdedServersSayIt(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
-	log := &buffer{}
+	log := &logtest.Buffer{}
 	began := make(chan id.Run, 8)
 	w := newWorld(t, map[string]script{"slow": hang(began), "other": hang(began)}, func(o *service.Options) {
 		o.Jobs, o.Logger = 3, slog.New(slog.NewTextHandler(log, nil))
@@ -175,22 +175,4 @@ func TestCrowdedServersSayIt(t *testing.T) {
 	}
 	require.Contains(t, log.String(), "concurrency=3 first_waits=1m0s most_of_graph=slow of_it=2 oldest_runs_for=1m0s")
 	require.Contains(t, log.String(), "raise --concurrency")
-}
-
-// buffer is what a logger wrote.
-type buffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *buffer) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(text)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -29,6 +29,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/logtest"
 	"understudy/internal/redistest"
 	"understudy/run"
 	"understudy/run/service"
@@ -543,29 +544,11 @@ func TestAWorkerThatDies(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // What is known of the death of a worker is in the log, and in the error of a run that ends with it.
 func TestDeathsHaveACause(t *testing.T) {
 	t.Parallel()
 	death := &graph.Death{Cause: "it left with exit code 4", At: "in or after node act", Fix: "look for os._exit"}
-	log := &lockedBuffer{}
+	log := &logtest.Buffer{}
 	w := newWorld(t, map[string]script{"dies": {stream: func(context.Context, graph.Invocation, func(string, string)) error { return death }}}, func(o *service.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})

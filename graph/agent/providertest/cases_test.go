@@ -2,7 +2,6 @@ package providertest
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,25 +20,8 @@ import (
 
 	"understudy/internal/app"
 	"understudy/internal/config"
+	"understudy/internal/logtest"
 )
-
-// logged collects the log of the server.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // declare writes a langgraph.json with an agent for each case.
 func declare(t *testing.T, cases []*Case, providers string) string {
@@ -80,7 +61,7 @@ func TestCases(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	cases := Cases()
 	providers := Serve(cases)
-	log := &logged{}
+	log := &logtest.Buffer{}
 	settings, _, err := config.Load(config.Source{
 		Mode: config.Serve, File: declare(t, cases, providers.URL),
 		Flags: map[string]string{"port": "0", "data": t.TempDir()}, Lookup: func(string) (string, bool) { return "", false },
