@@ -1,12 +1,14 @@
 package sqlite
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +25,9 @@ const (
 	// reserve is a quarter of the free space, and at least leastReserve.
 	reserveBytes = 8 << 20
 	leastReserve = 64 << 10
+	// labelBytes is the start of the reserve that is never released. It names the wanted size, for
+	// the next start: the size of the file itself depends on the log.
+	labelBytes = 4 << 10
 	// retryFull is the interval at which a full disk is checked for space.
 	retryFull = time.Second
 	// foldPatience is how long a write without space waits for readers that keep the log from being
@@ -55,7 +60,7 @@ type disk struct {
 	path    string // of the database
 	reserve string // file that occupies the space for deletes
 	size    int64  // wanted size of the reserve when the log is folded
-	held    int64  // current size of the reserve
+	held    int64  // current size of the reserve without its label
 	keep    bool   // false for databases in memory
 	files   []file
 	folding *sync.Mutex   // of the folder
@@ -108,22 +113,19 @@ func watchDisk(conn *sqlite.Conn, path string, folding *sync.Mutex, volatile boo
 func lend(dir string) bool {
 	path := filepath.Join(dir, reserveName)
 	info, err := os.Stat(path)
-	return err == nil && info.Size() > 0 && os.Truncate(path, max(0, info.Size()-leastReserve)) == nil
+	return err == nil && info.Size() > labelBytes && os.Truncate(path, max(labelBytes, info.Size()-leastReserve)) == nil
 }
 
 // begin folds what a killed server left in the log, using the old reserve, and takes a new one: on a
-// small disk half of the space, or a quarter, until it fits. A reserve that exists never becomes
-// smaller, because what was released on a full disk another program may take.
+// small disk half of the space, or a quarter, until it fits. Its wanted size never becomes smaller
+// than the old one, because what was released on a full disk another program may take.
 func (d *disk) begin(conn *sqlite.Conn) {
-	least := int64(leastReserve)
 	if old, err := os.Stat(d.reserve); err == nil {
-		d.held = old.Size()
-		for least < min(d.held, reserveBytes) {
-			least *= 2
-		}
+		d.held = max(0, old.Size()-labelBytes)
 	}
-	d.size = least
 	err := errors.Join(d.count(conn), d.measure())
+	least := d.wanted()
+	d.size = least
 	if err == nil {
 		err = d.fold(conn, 0)
 	}
@@ -132,10 +134,12 @@ func (d *disk) begin(conn *sqlite.Conn) {
 	}
 	for d.size = reserveBytes; d.size > least; d.size /= 2 {
 		if d.take(4*d.size, d.size) == nil {
+			d.label()
 			return
 		}
 	}
 	if err = d.take(least+least/4, least); err == nil {
+		d.label()
 		return
 	}
 	d.log.Error("the disk is full: only deleting works until there is room", "file", d.path, "error", err)
@@ -143,11 +147,40 @@ func (d *disk) begin(conn *sqlite.Conn) {
 	d.restore()
 }
 
+// wanted returns the size that the reserve of the server before was to have, from its label. One
+// without a label tells it only roughly.
+func (d *disk) wanted() int64 {
+	size := int64(leastReserve)
+	text := make([]byte, 20)
+	if f, err := os.Open(d.reserve); err == nil {
+		n, _ := io.ReadFull(f, text)
+		_ = f.Close()
+		text, _, _ = bytes.Cut(text[:n], []byte("\n"))
+	}
+	label, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		label = d.held - d.growth()
+	}
+	for 2*size <= min(label, reserveBytes) {
+		size *= 2
+	}
+	return size
+}
+
+// label writes the wanted size into the reserve. If that fails, as on file systems that need room to
+// change what is there, the next start makes do with the size of the file.
+func (d *disk) label() {
+	_ = change(d.reserve, func(f *os.File) error {
+		_, err := f.WriteAt(append(strconv.AppendInt(nil, d.size, 10), '\n'), 0)
+		return err
+	})
+}
+
 // take sets the reserve to growth plus size, if growth plus free bytes are available, the current
 // reserve included. Requiring more than it takes avoids a disk that is full again at once.
 func (d *disk) take(free, size int64) error {
 	growth := d.growth()
-	if err := d.allocate(d.reserve, growth+free); err != nil {
+	if err := d.allocate(d.reserve, labelBytes+growth+free); err != nil {
 		d.hold(d.held) // some file systems leave what they could allocate
 		return err
 	}
@@ -164,7 +197,7 @@ func (d *disk) restore() {
 	all := d.growth() + d.size
 	for step := d.size / 16; d.held < all && step >= 4096; {
 		next := min(all, d.held+step)
-		if err := d.allocate(d.reserve, next); err != nil {
+		if err := d.allocate(d.reserve, labelBytes+next); err != nil {
 			d.hold(d.held)
 			step /= 2
 			continue
@@ -175,7 +208,7 @@ func (d *disk) restore() {
 
 // hold shrinks the reserve.
 func (d *disk) hold(size int64) {
-	if err := os.Truncate(d.reserve, size); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Truncate(d.reserve, labelBytes+size); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.log.Error("cannot release the reserve", "file", d.reserve, "error", err)
 	}
 	d.held = size
@@ -186,7 +219,7 @@ func (d *disk) hold(size int64) {
 func (d *disk) giveUp() {
 	growth := d.growth()
 	if growth > 0 && d.keep {
-		if err := d.allocate(d.reserve, growth); err != nil {
+		if err := d.allocate(d.reserve, labelBytes+growth); err != nil {
 			growth = 0
 		}
 	}
@@ -227,7 +260,7 @@ func (d *disk) cover(conn *sqlite.Conn) error {
 	}
 	switch growth := d.growth(); {
 	case d.held < growth+d.size/2 && !d.fixed:
-		err := d.extend(d.reserve, growth+d.size)
+		err := d.extend(d.reserve, labelBytes+growth+d.size)
 		if errors.Is(err, errors.ErrUnsupported) {
 			d.fixed = true
 			return nil

@@ -276,10 +276,11 @@ func testFillingWithAnother(t *testing.T, r *rand.Rand, written bool) {
 			if r.IntN(2) == 0 {
 				fillUp()
 			}
-			was := reserved(t, dir)
+			was, size := reserved(t, dir), s.disk.size
 			open()
 			if !s.disk.full.Load() { // else what was used comes back with the room
-				require.GreaterOrEqual(t, reserved(t, dir), min(was, reserveBytes), "%v", order)
+				require.GreaterOrEqual(t, reserved(t, dir), min(was, s.disk.size), "%v", order)
+				require.GreaterOrEqual(t, s.disk.size, size, "%v", order)
 			}
 		case k < 3:
 			order = append(order, "fill")
@@ -428,6 +429,37 @@ func TestRestartsOnAFullDisk(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.GreaterOrEqual(t, reserved(t, dir), first-64<<10, "round %d", round)
 		fillUp()
+	}
+}
+
+// A reserve that has grown with the log says nothing of the disk: a server that starts on a disk that
+// is full meanwhile wants no more than the one before, and recovers when there is as much room as then.
+func TestRestartAfterLargeWritesOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := ownDisk(t, "size=16m")
+	open := func() *Store {
+		s, err := Open(t.Context(), Options{Dir: dir, Synchronous: "normal", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		require.NoError(t, err)
+		return s
+	}
+	s := open()
+	size := s.disk.size
+	for n := range 2 {
+		require.NoError(t, fullThread(t.Context(), s, id.Thread(fmt.Sprint("t", n)), 2<<20))
+	}
+	require.NoError(t, s.Close())
+	for _, held := range []int64{reserved(t, dir), 7 << 20} { // as a folded log leaves it, or one that was not
+		require.NoError(t, extend(filepath.Join(dir, reserveName), held))
+		foreign := filepath.Join(dir, "foreign")
+		f, err := os.Create(foreign) //nolint:gosec // a folder of the test
+		require.NoError(t, err)
+		require.ErrorIs(t, fill(f, 16<<20), syscall.ENOSPC)
+		require.NoError(t, f.Close())
+		s = open()
+		require.Equal(t, size, s.disk.size)
+		require.NoError(t, os.Remove(foreign))
+		require.Eventually(t, func() bool { return s.Ping(t.Context()) == nil }, 20*time.Second, 10*time.Millisecond)
+		require.NoError(t, s.Close())
 	}
 }
 
