@@ -82,7 +82,7 @@ race: ## Go tests, with the race detector where goroutines start; fuzz targets r
 	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
 	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) UNDERSTUDY_TEST_HELM=$$($(MAKE) helm) \
-		$(GO) test -vet=off -race -gcflags=modernc.org/...=-race=false -timeout 30m ./...
+		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m ./...
 
 .PHONY: helm
 helm: ## print where helm is, for the tests of deploy/helm; built once if it is not installed
