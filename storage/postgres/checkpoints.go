@@ -120,10 +120,10 @@ const (
 		ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id) DO UPDATE SET (run_id, shape, tasks) = (excluded.run_id, excluded.shape, excluded.tasks)`
 )
 
-// blobsThere returns the query for values of a checkpoint that exist already, among those that may
+// valuesThere returns the query for values of a checkpoint that exist already, among those that may
 // be stored by parts; no arguments if there are none. Parts of an existing value must not be added
 // again. For other values the insert itself skips existing rows.
-func (tx *Tx) blobsThere(p *checkpointer.Put) (text string, args []any) {
+func (tx *Tx) valuesThere(p *checkpointer.Put) (text string, args []any) {
 	var channels, versions []string
 	for i := range p.Blobs {
 		if b := &p.Blobs[i]; tx.mayCut(b) {
@@ -136,6 +136,14 @@ func (tx *Tx) blobsThere(p *checkpointer.Put) (text string, args []any) {
 	return hasBlobs, []any{p.Thread, p.NS, channels, versions}
 }
 
+// scanValues reads the result of valuesThere.
+func scanValues(there map[rows.ChannelVersion]bool) func(*row) error {
+	return func(r *row) error {
+		there[rows.ChannelVersion{Channel: r.Text(0), Version: r.Text(1)}] = true
+		return nil
+	}
+}
+
 // putCheckpoint stores a checkpoint with the values that are new.
 func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	metadata := p.Metadata
@@ -144,14 +152,17 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	}
 	tx.lock(p.Thread)
 	delete(tx.tips, p.Thread)
-	has := map[rows.ChannelVersion]bool{}
-	if text, args := tx.blobsThere(p); args != nil {
-		if err := tx.query(text, func(r *row) error {
-			has[rows.ChannelVersion{Channel: r.Text(0), Version: r.Text(1)}] = true
-			return nil
-		}, args...); err != nil {
-			return err
+	delete(tx.ahead.heads, p.Thread)
+	delete(tx.ahead.latest, p.Thread)
+	has, asked, err := take(tx, tx.ahead.values, p)
+	if !asked {
+		has = map[rows.ChannelVersion]bool{}
+		if text, args := tx.valuesThere(p); args != nil {
+			err = tx.query(text, scanValues(has), args...)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := tx.exec(putCheckpoint, p.Thread, p.NS, p.ID, orNull(p.Parent), jsonb(p.Data), jsonb(metadata), p.Run, p.Shape, p.Tasks); err != nil {
 		return err
@@ -172,24 +183,25 @@ func (tx *Tx) putCheckpoint(p *checkpointer.Put) error {
 	return tx.Exec(relational.PutShape, p.Shape, p.ShapeJSON)
 }
 
+// Find implements thread.Tx.
+func (tx *Tx) Find(k checkpointer.Key) (id.Checkpoint, error) {
+	if k.NS == "" && k.ID == "" {
+		if latest, asked, err := take(tx, tx.ahead.latest, k.Thread); asked {
+			return latest, err
+		}
+	}
+	return tx.Tx.Find(k)
+}
+
 // Head implements checkpointer.Tx. It reads row and writes in one batch, and keeps them for the
 // end of the run.
 func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 	tx.lock(t)
-	if !tx.expects(relational.LatestCheckpoint.Postgres, t, "") {
-		tx.ahead(relational.LatestCheckpoint.Postgres, t, "")
-		tx.ahead(latestWrites, t)
+	if tx.ahead.heads[t] == nil {
+		tx.expectHead(t)
 	}
-	head, err := relational.LoadRow(tx, checkpointer.Key{Thread: t})
+	head, _, err := take(tx, tx.ahead.heads, t)
 	if err != nil {
-		return nil, fmt.Errorf("head of thread %s: %w", t, err)
-	}
-	if err := tx.query(latestWrites, func(r *row) error {
-		if head != nil {
-			head.Writes = append(head.Writes, scanWrite(r))
-		}
-		return nil
-	}, t); err != nil {
 		return nil, fmt.Errorf("head of thread %s: %w", t, err)
 	}
 	tx.tips[t] = head
@@ -199,7 +211,7 @@ func (tx *Tx) Head(t id.Thread) (*checkpointer.Tuple, error) {
 // deleteCheckpoints deletes everything stored for the checkpoints of a thread.
 func (tx *Tx) deleteCheckpoints(t id.Thread) error {
 	delete(tx.tips, t)
-	tx.forgo(relational.LatestCheckpoint.Postgres, latestWrites)
+	tx.ahead = ahead{}
 	for _, table := range []string{"checkpoint_blobs", "checkpoint_writes", "checkpoints", "snapshots", "answers"} {
 		if err := tx.exec("DELETE FROM "+table+" WHERE thread_id = $1", t); err != nil {
 			return err
@@ -289,8 +301,8 @@ func (tx *Tx) dropCheckpoints(t id.Thread, keys []checkpointer.Key, keepValues b
 // deleteKeys deletes the rows under checkpoints' keys.
 func (tx *Tx) deleteKeys(t id.Thread, keys []checkpointer.Key) error {
 	delete(tx.tips, t)
-	tx.forgo(relational.LatestCheckpoint.Postgres, latestWrites)
 	clear(tx.rows)
+	tx.ahead = ahead{}
 	spaces, ids := texts(keys)
 	for _, table := range []string{"checkpoints", "checkpoint_writes", "snapshots", "answers"} {
 		if err := tx.exec("DELETE FROM "+table+" k WHERE"+ofKeys, t, spaces, ids); err != nil {

@@ -29,6 +29,9 @@ func (tx *Tx) LastSeq(t id.Thread) (last eventstore.Seq, err error) {
 		return last, nil
 	}
 	tx.lock(t)
+	if last, asked, err := take(tx, tx.ahead.seqs, t); asked {
+		return last, err
+	}
 	_, err = one(tx, relational.LastSeq.Postgres, func(r *row) error {
 		last = eventstore.Seq(r.Int(0))
 		return nil
@@ -41,6 +44,10 @@ func (tx *Tx) PutEvents(t id.Thread, events []*eventstore.Event) error {
 	tx.changes(t)
 	n := len(events)
 	tx.seqs[t] = events[n-1].Seq
+	delete(tx.ahead.seqs, t)
+	for _, e := range events {
+		delete(tx.ahead.messages, e.Run)
+	}
 	var (
 		seqs, created, first                = make([]int64, n), make([]int64, n), make([]int64, n)
 		runs, types, categories, messages   = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -64,20 +71,24 @@ func (tx *Tx) TranscriptRow(t id.Thread, c id.Checkpoint) (*eventstore.Row, erro
 		own := *r
 		return &own, nil
 	}
+	if found, asked, err := take(tx, tx.ahead.rows, rowKey{t, c}); asked {
+		return found, err
+	}
 	return tx.Tx.TranscriptRow(t, c)
 }
 
-// PutTranscriptRow implements eventstore.Tx. A row that was read ahead is outdated now.
+// PutTranscriptRow implements eventstore.Tx.
 func (tx *Tx) PutTranscriptRow(r *eventstore.Row) error {
 	own := *r
 	tx.rows[rowKey{r.Thread, r.Checkpoint}] = &own
-	tx.taken(relational.RowOf.Postgres, bind([]any{r.Thread, r.Checkpoint}))
+	delete(tx.ahead.rows, rowKey{r.Thread, r.Checkpoint})
 	return tx.Tx.PutTranscriptRow(r)
 }
 
 // DropTranscripts implements eventstore.BackfillTx.
 func (tx *Tx) DropTranscripts(t id.Thread, checkpoints []id.Checkpoint) error {
 	clear(tx.rows)
+	clear(tx.ahead.rows)
 	return tx.Tx.DropTranscripts(t, checkpoints)
 }
 

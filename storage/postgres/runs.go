@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"understudy/eventstore"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
 	"understudy/storage/internal/relational"
@@ -38,15 +40,24 @@ func (tx *Tx) ActiveRuns(t id.Thread) (list []*run.Run, err error) {
 // loadRuns loads runs of locked threads and caches them for this transaction.
 func (tx *Tx) loadRuns(selection relational.Statement, args ...any) (list []*run.Run, err error) {
 	err = tx.Query(selection, func(r relational.Row) error {
-		found, err := relational.ScanRun(r)
+		found, err := scanRun(r)
 		if err != nil {
 			return err
 		}
-		tx.runs[found.ID] = &runRow{*found, r.Bytes(relational.ColDigest)}
-		list = append(list, found)
+		tx.runs[found.run.ID] = found
+		own := found.run
+		list = append(list, &own)
 		return nil
 	}, args...)
 	return list, err
+}
+
+func scanRun(r relational.Row) (*runRow, error) {
+	found, err := relational.ScanRun(r)
+	if err != nil {
+		return nil, err
+	}
+	return &runRow{*found, r.Bytes(relational.ColDigest)}, nil
 }
 
 // Run implements run.Tx. It returns a copy.
@@ -69,7 +80,12 @@ func (tx *Tx) run(t id.Thread, r id.Run) (*runRow, error) {
 		return known, nil
 	}
 	tx.lock(t)
-	_, err := tx.loadRuns(relational.RunOfThread, r, t)
+	found, asked, err := take(tx, tx.ahead.runs, r)
+	if !asked {
+		_, err = tx.loadRuns(relational.RunOfThread, r, t)
+	} else if found != nil {
+		tx.runs[r] = found
+	}
 	return tx.runs[r], err
 }
 
@@ -83,6 +99,8 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 		return err
 	}
 	tx.runs[r.ID] = &runRow{*r, digest}
+	delete(tx.ahead.active, r.Thread)
+	delete(tx.ahead.fences, r.ID)
 	// A run that starts at once on an idle thread changes no queue, which saves the statement.
 	if tx.heads[r.Thread] = tx.heads[r.Thread] || r.Status != run.Running || !tx.idle[r.Thread]; !tx.heads[r.Thread] {
 		delete(tx.heads, r.Thread)
@@ -121,6 +139,8 @@ func (tx *Tx) UpdateRun(r *run.Run) error {
 		tx.heads[r.Thread] = true
 	}
 	tx.runs[r.ID] = &runRow{*r, digest}
+	delete(tx.ahead.active, r.Thread)
+	delete(tx.ahead.fences, r.ID)
 	return nil
 }
 
@@ -143,6 +163,10 @@ func (tx *Tx) DeleteRun(t id.Thread, r id.Run) error {
 		}
 	}
 	delete(tx.runs, r)
+	delete(tx.ahead.active, t)
+	delete(tx.ahead.fences, r)
+	delete(tx.ahead.messages, r)
+	delete(tx.ahead.calls, r)
 	tx.heads[t], tx.ending = true, ""
 	return nil
 }
@@ -177,6 +201,44 @@ func (tx *Tx) lockRun(r id.Run) {
 	tx.batch.Queue(lockByRun, clean(string(r)))
 }
 
+// RunMessages implements run.Tx.
+func (tx *Tx) RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) error) error {
+	messages, asked, err := take(tx, tx.ahead.messages, r)
+	if !asked {
+		return tx.Tx.RunMessages(t, r, fn)
+	}
+	for i := range messages {
+		if err == nil {
+			err = fn(&messages[i])
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("messages of run %s: %w", r, err)
+	}
+	return nil
+}
+
+// PutModelCalls implements run.Tx.
+func (tx *Tx) PutModelCalls(r id.Run, calls []graph.ModelCall) error {
+	delete(tx.ahead.calls, r)
+	return tx.Tx.PutModelCalls(r, calls)
+}
+
+// TakeModelCalls implements run.Tx.
+func (tx *Tx) TakeModelCalls(r id.Run) ([]graph.ModelCall, error) {
+	calls, asked, err := take(tx, tx.ahead.calls, r)
+	if !asked {
+		return tx.Tx.TakeModelCalls(r)
+	}
+	if err == nil && len(calls) > 0 {
+		err = tx.Exec(relational.DropCalls, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("model calls of run %s: %w", r, err)
+	}
+	return calls, nil
+}
+
 // MarkPassed implements run.Tx.
 func (tx *Tx) MarkPassed(r id.Run) error {
 	if tx.passed == r {
@@ -198,12 +260,17 @@ func (tx *Tx) MarkPassed(r id.Run) error {
 
 // Fence implements run.Tx.
 func (tx *Tx) Fence(r id.Run) (attempt int, status run.Status, cancel run.Action, err error) {
-	if !tx.expects(relational.Fence.Postgres, r) { // a fence that was read ahead has locked the thread
+	f, asked, err := take(tx, tx.ahead.fences, r)
+	if !asked {
 		tx.lockRun(r)
+		f, err = tx.FenceOf(r)
 	}
-	t, attempt, status, cancel, err := tx.FenceOf(r)
-	if err == nil {
-		tx.locked[t], tx.fenced = true, r
+	switch {
+	case err != nil:
+		return 0, "", "", err
+	case f == nil:
+		return 0, "", "", relational.ErrNoRun
 	}
-	return attempt, status, cancel, err
+	tx.locked[f.Thread], tx.fenced = true, r
+	return f.Attempt, f.Status, f.Cancel, nil
 }

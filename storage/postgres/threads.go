@@ -18,7 +18,10 @@ func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
 	known, seen := tx.threads[t]
 	if !seen {
 		tx.lock(t)
-		found, err := relational.LoadThread(tx, t)
+		found, asked, err := take(tx, tx.ahead.threads, t)
+		if !asked {
+			found, err = relational.LoadThread(tx, t)
+		}
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return nil, err
 		}
@@ -177,15 +180,21 @@ const hasOthers = "SELECT 1 FROM (SELECT 1 FROM runs WHERE thread_id = $1 AND st
 // HasActiveRuns implements thread.Tx.
 func (tx *Tx) HasActiveRuns(t id.Thread) (bool, error) {
 	tx.lock(t)
-	// Ending a run has read ahead whether there are others.
+	// Ending a run has asked whether there are others.
 	if known := tx.runs[tx.ending]; known != nil && known.run.Thread == t && known.run.Status.Over() {
-		found, err := one(tx, hasOthers, nil, t, tx.ending)
+		found, asked, err := take(tx, tx.ahead.others, tx.ending)
+		if !asked {
+			found, err = one(tx, hasOthers, nil, t, tx.ending)
+		}
 		if err == nil && !found {
 			delete(tx.heads, t) // a thread with an active run had no head, and gets none now
 		}
 		return found, err
 	}
-	found, err := tx.Tx.HasActiveRuns(t)
+	found, asked, err := take(tx, tx.ahead.active, t)
+	if !asked {
+		found, err = tx.Tx.HasActiveRuns(t)
+	}
 	if err == nil {
 		tx.idle[t] = !found
 	}

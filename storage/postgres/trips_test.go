@@ -8,12 +8,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/postgrestest"
+	"understudy/run"
+	"understudy/thread"
 )
 
 // tripsTo returns the address of a database over a proxy that counts how often the client asks and
@@ -109,4 +113,136 @@ func TestTripsOfTranscripts(t *testing.T) {
 	one, whole := count(all[:1]), count(all)
 	require.Positive(t, one)
 	require.LessOrEqual(t, whole, one+1) // a large answer may come in pieces while the client sends what ends the read
+}
+
+// What a step of a run reads comes with one round trip, and what it writes with the commit.
+func TestTripsOfSteps(t *testing.T) {
+	t.Parallel()
+	address, trips := tripsTo(t, postgrestest.Database(t))
+	s := open(t, Options{URL: address})
+	now := time.Now()
+	at := func(n int) *checkpointer.Put {
+		put := growing("t", n)
+		put.Parent = id.Checkpoint(fmt.Sprintf("%06d", n-1))
+		return put
+	}
+	steps := []struct {
+		name string
+		do   func(tx *Tx, n int) error
+	}{
+		{"create a run on a new thread", func(tx *Tx, n int) error {
+			of := id.Thread(fmt.Sprint("new", n))
+			tx.ExpectNew(of)
+			if err := tx.InsertThread(&thread.Thread{ID: of, CreatedAt: now, UpdatedAt: now}); err != nil {
+				return err
+			}
+			return tx.InsertRun(&run.Run{ID: id.Run(of), Thread: of, Graph: "g", Status: run.Running, CreatedAt: now, UpdatedAt: now})
+		}},
+		{"create a run", func(tx *Tx, n int) error {
+			tx.ExpectCreate("t")
+			th, err := tx.Thread("t")
+			if err != nil {
+				return err
+			}
+			if _, err := tx.HasActiveRuns("t"); err != nil {
+				return err
+			}
+			if err := tx.AppendEvents("t", []*eventstore.Event{{Thread: "t", Type: "run.start", Run: id.Run(fmt.Sprint("r", n)), Content: []byte("{}")}}); err != nil {
+				return err
+			}
+			if err := tx.InsertRun(&run.Run{ID: id.Run(fmt.Sprint("r", n)), Thread: "t", Graph: "g", Attempt: 1, Status: run.Running, CreatedAt: now, UpdatedAt: now}); err != nil {
+				return err
+			}
+			return tx.UpdateThread(th)
+		}},
+		{"save a checkpoint", func(tx *Tx, n int) error {
+			of := &run.Run{ID: id.Run(fmt.Sprint("r", n)), Thread: "t"}
+			put := at(n + 1)
+			tx.ExpectPuts(put)
+			tx.ExpectSave(of)
+			if attempt, status, _, err := tx.Fence(of.ID); err != nil || attempt != 1 || status != run.Running {
+				return fmt.Errorf("fence: %d, %s: %w", attempt, status, err)
+			}
+			for _, c := range []id.Checkpoint{put.ID, put.Parent} {
+				if _, err := tx.TranscriptRow("t", c); err != nil {
+					return err
+				}
+			}
+			return tx.PutCheckpoint(put)
+		}},
+		{"update the state", func(tx *Tx, n int) error {
+			put := at(n + 1)
+			put.Thread = "u"
+			tx.ExpectPuts(put)
+			tx.ExpectUpdate("u")
+			if _, err := tx.Thread("u"); err != nil {
+				return err
+			}
+			if _, err := tx.HasActiveRuns("u"); err != nil {
+				return err
+			}
+			if latest, err := tx.Find(checkpointer.Key{Thread: "u"}); err != nil || latest != put.Parent && n > 0 {
+				return fmt.Errorf("latest is %s: %w", latest, err)
+			}
+			return tx.PutCheckpoint(put)
+		}},
+		{"end a run", func(tx *Tx, n int) error {
+			of := &run.Run{ID: id.Run(fmt.Sprint("r", n)), Thread: "t"}
+			tx.ExpectEnd(of)
+			r, err := tx.Run("t", of.ID)
+			if err != nil {
+				return err
+			}
+			r.Status = run.Success
+			if err := tx.UpdateRun(r); err != nil {
+				return err
+			}
+			if active, err := tx.HasActiveRuns("t"); err != nil || active {
+				return fmt.Errorf("active: %t: %w", active, err)
+			}
+			if head, err := tx.Head("t"); err != nil || head == nil || head.ID != at(n+1).ID {
+				return fmt.Errorf("head %v: %w", head, err)
+			}
+			messages := 0
+			if err := tx.RunMessages("t", of.ID, func(*eventstore.Event) error { messages++; return nil }); err != nil {
+				return err
+			}
+			if _, err := tx.TakeModelCalls(of.ID); err != nil {
+				return err
+			}
+			if err := tx.AppendEvents("t", []*eventstore.Event{{Thread: "t", Type: "run.end", Run: of.ID, Content: []byte("{}")}}); err != nil {
+				return err
+			}
+			th, err := tx.Thread("t")
+			if err != nil {
+				return err
+			}
+			return tx.UpdateThread(th)
+		}},
+	}
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error {
+		for _, of := range []id.Thread{"t", "u"} {
+			if err := tx.InsertThread(&thread.Thread{ID: of, CreatedAt: now, UpdatedAt: now}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	fewest := make([]int64, len(steps))
+	for n := range 5 { // statements are prepared in the first round, and others may use the storage, to look after it
+		for i, step := range steps {
+			before := trips.Load()
+			require.NoError(t, s.write(t.Context(), func(tx *Tx) error { return step.do(tx, n) }), step.name)
+			if took := trips.Load() - before; n == 0 || took < fewest[i] {
+				fewest[i] = took
+			}
+		}
+	}
+	for i, step := range steps {
+		want := int64(2)
+		if i == 0 {
+			want = 1 // of a new thread there is nothing to read
+		}
+		require.Equal(t, want, fewest[i], step.name)
+	}
 }

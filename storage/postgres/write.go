@@ -60,7 +60,7 @@ type Tx struct {
 	tips    map[id.Thread]*checkpointer.Tuple // newest root checkpoints
 	idle    map[id.Thread]bool                // threads without active runs
 	known   map[id.Assistant]*stamped         // cached assistants that the commit verifies
-	answers []*answer                         // what was read ahead
+	ahead   ahead                             // what was asked for ahead
 	fenced  id.Run                            // the last run that was fenced
 	passed  id.Run                            // the last run that was marked as passed
 	ending  id.Run                            // the run that is being ended (see HasActiveRuns)
@@ -219,33 +219,13 @@ func (tx *Tx) ask(text string, fn func(*row) error, args ...any) {
 	tx.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error { return each(answer, fn) })
 }
 
-// query implements querier. A query that was read ahead needs no round trip.
+// query implements querier.
 func (tx *Tx) query(text string, fn func(*row) error, args ...any) error {
 	if tx.err != nil {
 		return tx.err
 	}
-	bound := bind(args)
-	if a := tx.taken(text, bound); a != nil {
-		if !a.here {
-			if err := tx.send(); err != nil {
-				return err
-			}
-		}
-		for i := range a.rows {
-			if fn == nil {
-				break
-			}
-			if err := fn(&a.rows[i]); err != nil {
-				if errors.Is(err, errStop) {
-					return nil
-				}
-				return err
-			}
-		}
-		return nil
-	}
 	var own error
-	tx.batch.Queue(text, bound...).Query(func(answer pgx.Rows) error {
+	tx.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error {
 		return each(answer, func(r *row) error {
 			if fn == nil || own != nil {
 				return nil
@@ -347,6 +327,7 @@ func (tx *Tx) forget(t id.Thread) {
 	delete(tx.heads, t)
 	delete(tx.tips, t)
 	delete(tx.idle, t)
+	tx.ahead = ahead{}
 	maps.DeleteFunc(tx.rows, func(k rowKey, _ *eventstore.Row) bool { return k.thread == t })
 	for r, row := range tx.runs {
 		if row != nil && row.run.Thread == t {

@@ -16,8 +16,8 @@ var (
 	DropCalls  = same("DELETE FROM model_calls WHERE run_id = $1")
 )
 
-// scanCall reads a row of callColumns.
-func scanCall(r Row) graph.ModelCall {
+// ScanCall reads a row of callColumns.
+func ScanCall(r Row) graph.ModelCall {
 	c := graph.ModelCall{ID: r.Text(0), Message: r.Text(1), Caller: graph.Caller(r.Text(2)), Model: r.Text(3)}
 	if !r.Null(4) {
 		c.Usage = &graph.Usage{Input: r.Int(4), Output: r.Int(5), Total: r.Int(6)}
@@ -44,7 +44,7 @@ func (tx *Tx) PutModelCalls(r id.Run, calls []graph.ModelCall) error {
 // TakeModelCalls implements run.Tx.
 func (tx *Tx) TakeModelCalls(r id.Run) ([]graph.ModelCall, error) {
 	tx.LockRun(r)
-	calls, err := all(tx, CallsOfRun, scanCall, r)
+	calls, err := all(tx, CallsOfRun, ScanCall, r)
 	if err == nil && len(calls) > 0 {
 		err = tx.Exec(DropCalls, r)
 	}

@@ -99,13 +99,9 @@ func (tx *Tx) RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) erro
 	tx.Lock(t)
 	var content []byte // one buffer for all rows
 	err := tx.Query(MessagesOfRun, func(row Row) error {
-		e := eventstore.Event{
-			Thread: t, Run: r, Seq: eventstore.Seq(row.Int(0)), First: eventstore.Seq(row.Int(1)), Type: row.Text(2),
-			Category: eventstore.CategoryMessage, Metadata: row.Bytes(3),
-		}
-		if eventstore.Canonical(e.Type) != eventstore.TypeTool {
-			content = row.Append(content[:0], 4)
-			e.Content = content
+		e := ScanMessage(t, r, row, content[:0])
+		if e.Content != nil {
+			content = e.Content
 		}
 		return fn(&e)
 	}, t, r)
@@ -113,6 +109,18 @@ func (tx *Tx) RunMessages(t id.Thread, r id.Run, fn func(*eventstore.Event) erro
 		return fmt.Errorf("messages of run %s: %w", r, err)
 	}
 	return nil
+}
+
+// ScanMessage reads a row of MessagesOfRun. The content is appended to buf.
+func ScanMessage(t id.Thread, r id.Run, row Row, buf []byte) eventstore.Event {
+	e := eventstore.Event{
+		Thread: t, Run: r, Seq: eventstore.Seq(row.Int(0)), First: eventstore.Seq(row.Int(1)), Type: row.Text(2),
+		Category: eventstore.CategoryMessage, Metadata: row.Bytes(3),
+	}
+	if eventstore.Canonical(e.Type) != eventstore.TypeTool {
+		e.Content = row.Append(buf, 4)
+	}
+	return e
 }
 
 // ChannelText implements run.Tx.

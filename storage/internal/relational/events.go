@@ -111,8 +111,8 @@ func scanEvent(t id.Thread) func(Row) *eventstore.Event {
 	}
 }
 
-// scanRow reads a row of transcripts.
-func scanRow(t id.Thread) func(Row) *eventstore.Row {
+// ScanRow reads a row of transcripts.
+func ScanRow(t id.Thread) func(Row) *eventstore.Row {
 	return func(r Row) *eventstore.Row {
 		return &eventstore.Row{
 			Thread:     t,
@@ -207,14 +207,14 @@ func (tx *Tx) DeleteEvents(t id.Thread) error {
 // TranscriptRow implements eventstore.Tx.
 func (tx *Tx) TranscriptRow(t id.Thread, c id.Checkpoint) (*eventstore.Row, error) {
 	tx.Lock(t)
-	row, _, err := first(tx, RowOf, scanRow(t), t, c)
+	row, _, err := first(tx, RowOf, ScanRow(t), t, c)
 	return row, err
 }
 
 // TranscriptOfVersion implements eventstore.Tx.
 func (tx *Tx) TranscriptOfVersion(t id.Thread, version string) (*eventstore.Row, error) {
 	tx.Lock(t)
-	row, _, err := first(tx, RowOfVersion, scanRow(t), t, version)
+	row, _, err := first(tx, RowOfVersion, ScanRow(t), t, version)
 	return row, err
 }
 
@@ -333,7 +333,7 @@ func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.C
 		var log int64
 		found, err := all(q, RowsAndLog, func(r Row) *eventstore.Row {
 			log = r.Int(8)
-			return scanRow(t)(r)
+			return ScanRow(t)(r)
 		}, t, checkpoints)
 		if err != nil {
 			return err

@@ -199,7 +199,7 @@ func pageTranscript(q Querier, of eventstore.PageQuery) (*eventstore.Transcript,
 	if of.At != "" {
 		text, args = RowOf, append(args, of.At)
 	}
-	row, found, err := first(q, text, scanRow(of.Thread), args...)
+	row, found, err := first(q, text, ScanRow(of.Thread), args...)
 	if err != nil || !found || row.Opaque || row.Node == 0 {
 		return nil, err
 	}

@@ -290,21 +290,34 @@ func (tx *Tx) Claim(now time.Time, beside []string) (t id.Thread, r id.Run, err 
 
 // Fence implements run.Tx.
 func (tx *Tx) Fence(r id.Run) (attempt int, status run.Status, cancel run.Action, err error) {
-	_, attempt, status, cancel, err = tx.FenceOf(r)
-	return attempt, status, cancel, err
+	f, err := tx.FenceOf(r)
+	if err != nil {
+		return 0, "", "", err
+	}
+	return f.Attempt, f.Status, f.Cancel, nil
 }
 
-// FenceOf is Fence that also returns the thread of the run.
-func (tx *Tx) FenceOf(r id.Run) (t id.Thread, attempt int, status run.Status, cancel run.Action, err error) {
-	found, err := one(tx, Fence, func(row Row) error {
-		attempt, status, cancel, t = int(row.Int(0)), run.Status(row.Text(1)), run.Action(row.Text(2)), id.Thread(row.Text(3))
-		return nil
-	}, r)
-	if err != nil {
-		return "", 0, "", "", fmt.Errorf("fence of run %s: %w", r, err)
+// Fenced is what decides whether an execution may write: its run as it is now.
+type Fenced struct {
+	Thread  id.Thread
+	Attempt int
+	Status  run.Status
+	Cancel  run.Action
+}
+
+// ScanFence reads a row of Fence.
+func ScanFence(r Row) Fenced {
+	return Fenced{Attempt: int(r.Int(0)), Status: run.Status(r.Text(1)), Cancel: run.Action(r.Text(2)), Thread: id.Thread(r.Text(3))}
+}
+
+// FenceOf is Fence with the thread of the run; ErrNoRun if there is no such run.
+func (tx *Tx) FenceOf(r id.Run) (*Fenced, error) {
+	f, found, err := first(tx, Fence, ScanFence, r)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("fence of run %s: %w", r, err)
+	case !found:
+		return nil, ErrNoRun
 	}
-	if !found {
-		return "", 0, "", "", ErrNoRun
-	}
-	return t, attempt, status, cancel, nil
+	return &f, nil
 }

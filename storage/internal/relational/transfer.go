@@ -19,7 +19,7 @@ func (s *Store) Log(ctx context.Context, t id.Thread) (*transfer.Log, error) {
 		*l, count = transfer.Log{}, nil
 		return errors.Join(
 			ask(q, &count, countEvents, number, t),
-			ask(q, &l.Rows, rowsOfThread, scanRow(t), t),
+			ask(q, &l.Rows, rowsOfThread, ScanRow(t), t),
 			ask(q, &l.Nodes, nodesOfThread, func(r Row) *eventstore.Node {
 				n := scanNode(r)
 				return &n

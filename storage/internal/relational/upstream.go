@@ -113,7 +113,7 @@ func (tx *Tx) PutLink(t id.Thread, l record.Link) error {
 // Sibling implements record.Tx.
 func (tx *Tx) Sibling(t id.Thread, parent id.Checkpoint, version string) (*eventstore.Row, error) {
 	tx.Lock(t)
-	row, _, err := first(tx, SiblingOf, scanRow(t), t, version, parent)
+	row, _, err := first(tx, SiblingOf, ScanRow(t), t, version, parent)
 	return row, err
 }
 
