@@ -13,6 +13,7 @@ import (
 
 	"understudy/assistant"
 	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
 	"understudy/internal/pytext"
 	"understudy/run"
 )
@@ -40,7 +41,7 @@ func (e Error) Error() string { return string(e) }
 
 // Read reads a body. Its errors are of type Error.
 func Read(body []byte) (Message, error) {
-	if !gjson.ValidBytes(body) {
+	if !jsonscan.Valid(body) {
 		return Message{}, Error("Invalid JSON")
 	}
 	m := gjson.ParseBytes(body)

@@ -48,7 +48,8 @@ func TestMessages(t *testing.T) {
 		`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`:              "Invalid message format.",
 		`5`:     "Invalid message format.",
 		`{nope`: "Invalid JSON",
-		``:      "Invalid JSON",
+		`{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000) + `}`: "Invalid JSON",
+		``: "Invalid JSON",
 	} {
 		m, err := mcp.Read([]byte(body))
 		if err != nil {
