@@ -89,6 +89,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	if status == http.StatusServiceUnavailable {
 		c.Set(fiber.HeaderRetryAfter, "1")
 	}
+	if status, body := s.failOpenAI(c, status, text, err); body != nil {
+		return sendJSON(c.Status(status), body)
+	}
 	return sendJSON(c.Status(status), compat.AppendDetail(nil, text))
 }
 

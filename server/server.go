@@ -243,5 +243,8 @@ func (s *Server) routes() {
 	if !d.MCP {
 		s.mcpRoutes()
 	}
+	if !d.OpenAI {
+		s.openaiRoutes()
+	}
 	s.absentRoutes()
 }

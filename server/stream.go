@@ -15,6 +15,7 @@ import (
 	"understudy/compat"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/openai"
 )
 
 // open is a response whose content is sent as it becomes available: an event stream, a wait, or a long list.
@@ -29,6 +30,7 @@ type open struct {
 	f    run.Follower
 	list *list                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // reports whether to send a record's id
+	form openai.Events             // writes the records; nil: they are sent as they are
 	wait appendResult              // sends the result, not the records; nil: the records
 	req  *request
 	stat int
@@ -57,10 +59,19 @@ func (s *Server) slot() error {
 
 // streamEvents answers with the records of f as an event stream. The caller has reserved the slot.
 func (s *Server) streamEvents(c *fiber.Ctx, f run.Follower, ids func(*bridge.Record) bool) error {
+	return s.streamOpen(c, &open{f: f, ids: ids})
+}
+
+// streamForm answers with what form makes of the records of f. The caller has reserved the slot.
+func (s *Server) streamForm(c *fiber.Ctx, f run.Follower, form openai.Events) error {
+	return s.streamOpen(c, &open{f: f, form: form})
+}
+
+func (s *Server) streamOpen(c *fiber.Ctx, o *open) error {
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	c.Set("X-Accel-Buffering", "no")
 	c.Set(fiber.HeaderContentType, "text/event-stream; charset=utf-8")
-	return s.answer(c, &open{f: f, ids: ids})
+	return s.answer(c, o)
 }
 
 // patience is how long to wait for a result before the answer begins. A result within that time is sent in one write, without watching whether
@@ -218,7 +229,11 @@ func (o *open) send() (err error) {
 func (o *open) sendEvents(ctx context.Context) error {
 	every := o.s.opts.Heartbeat
 	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
-		if err := o.sendUntil(ctx, beat); !errors.Is(err, errBeat) {
+		err := o.sendUntil(ctx, beat)
+		if err == nil && o.form != nil {
+			return o.write(o.form.End)
+		}
+		if !errors.Is(err, errBeat) {
 			return err
 		}
 		if err := o.write(func(dst []byte) []byte { return append(dst, compat.Heartbeat...) }); err != nil {
@@ -276,7 +291,11 @@ func (o *open) writeRecords(records []*bridge.Record) error {
 				if r.Event == "" && r.Frame == nil {
 					continue // the end of a run, with nothing to send
 				}
-				dst = compat.AppendRecord(dst, r, o.ids(r))
+				if o.form != nil {
+					dst = o.form.Append(dst, r)
+				} else {
+					dst = compat.AppendRecord(dst, r, o.ids(r))
+				}
 				o.events++
 			}
 			return dst

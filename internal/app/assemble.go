@@ -111,7 +111,7 @@ func (s *Server) httpOptions(version string) server.Options {
 	if cfg.Mode == config.Worker {
 		return server.Options{
 			CheckDB: s.rows.Ping, Checks: s.checks(), Logger: s.log, Registry: s.registry, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
-			Disable: server.Disable{Assistants: true, Threads: true, Runs: true, Store: true, MCP: true, A2A: true, UI: true, Webhooks: true},
+			Disable: server.Disable{Assistants: true, Threads: true, Runs: true, Store: true, MCP: true, A2A: true, OpenAI: true, UI: true, Webhooks: true},
 		}
 	}
 	return server.Options{

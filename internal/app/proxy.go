@@ -100,7 +100,7 @@ func (p *Proxy) assemble(version string) error {
 	p.recorder = record.New(record.Options{Store: p.rows.Upstream(), Ask: p.upstream.Ask, Overlay: backend.OverlayConfig(cfg.History), Log: p.log})
 	own := server.New(server.Options{
 		Events: recorded{p.recorder}, Logger: p.log, Registry: registry, Version: version, CORS: corsOf(cfg.HTTP.CORS),
-		Disable: server.Disable{Assistants: true, Store: true, Meta: true, MCP: true, A2A: true},
+		Disable: server.Disable{Assistants: true, Store: true, Meta: true, MCP: true, A2A: true, OpenAI: true},
 	})
 	p.http = proxy.New(proxy.Config{
 		Upstream: p.upstream, Recorder: p.recorder, Own: own, CORS: own.CORS, Host: proxy.HostPolicy(cfg.UpstreamHost), Offline: p.offline,

@@ -218,7 +218,7 @@ type CORS struct {
 
 // Disable is http.disable_*: groups of routes that return 404, and webhooks that are not sent.
 type Disable struct {
-	Assistants, Threads, Runs, Store, Meta, MCP, A2A, UI, Webhooks bool
+	Assistants, Threads, Runs, Store, Meta, MCP, A2A, OpenAI, UI, Webhooks bool
 }
 
 // Webhooks is the webhooks section.

@@ -47,7 +47,7 @@ func TestLoad(t *testing.T) {
 	src := setup(t, `{
 	  "$schema": "x", "dependencies": [".", "./lib", "langchain_openai"], "python_version": "3.12", "env": "vars",
 	  "graphs": {"b": "./agent.py:graph", "a": {"path": "pkg.mod:make", "description": "A"}},
-	  "http": {"mount_prefix": "/api/", "disable_store": true, "configurable_headers": {"includes": ["x-*"], "exclude": ["x-secret*"]},
+	  "http": {"mount_prefix": "/api/", "disable_store": true, "disable_openai": true, "configurable_headers": {"includes": ["x-*"], "exclude": ["x-secret*"]},
 	           "cors": {"allow_origins": ["https://a.example"]}},
 	  "webhooks": {"headers": {"authorization": "Bearer ${{ env.LG_WEBHOOK_TOKEN }}"}, "url": {"allowed_ports": [443]}, "allowed_fields": ["run_id"]},
 	  "checkpointer": {"serde": {"allowed_json_modules": [["a", "b"]], "pickle_fallback": false}}
@@ -65,7 +65,7 @@ func TestLoad(t *testing.T) {
 	want.Env = map[string]string{"LG_WEBHOOK_TOKEN": "secret", "N_JOBS_PER_WORKER": "3"}
 	want.Graphs = []Graph{{ID: "b", Path: filepath.Join(dir, "agent.py"), Attr: "graph"}, {ID: "a", Module: "pkg.mod", Attr: "make", Description: "A"}}
 	want.HTTP = HTTP{
-		MountPrefix: "/api", Disable: Disable{Store: true}, ConfigurableHeaders: header.Filter{Includes: []string{"x-*"}, Excludes: []string{"x-secret*"}},
+		MountPrefix: "/api", Disable: Disable{Store: true, OpenAI: true}, ConfigurableHeaders: header.Filter{Includes: []string{"x-*"}, Excludes: []string{"x-secret*"}},
 		CORS: CORS{AllowOrigins: []string{"https://a.example"}, AllowMethods: []string{"GET"}, MaxAge: 10 * time.Minute},
 	}
 	want.Webhooks = Webhooks{

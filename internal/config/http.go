@@ -28,6 +28,7 @@ func (f *file) http(v value, key string) {
 		"disable_meta":             f.setBool(&h.Disable.Meta),
 		"disable_mcp":              f.setBool(&h.Disable.MCP),
 		"disable_a2a":              f.setBool(&h.Disable.A2A),
+		"disable_openai":           f.setBool(&h.Disable.OpenAI),
 		"disable_ui":               f.setBool(&h.Disable.UI),
 		"disable_webhooks":         f.setBool(&h.Disable.Webhooks),
 		"app":                      f.notYet("custom routes are not in this version; serve them beside this server"),

@@ -1,0 +1,455 @@
+package openai
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/bridge"
+	"understudy/graph"
+	"understudy/graph/message"
+)
+
+// Piece is a part of the text of an answer. Pieces of one message follow each other, and have its number.
+type Piece struct {
+	Message int // 0, 1, 2…
+	Text    string
+}
+
+// maxWaiting bounds the text of parallel models that waits until the one that is shown has ended. Beyond it a message is shown when its node has ended.
+const maxWaiting = 1 << 20
+
+// Answer folds the records of a run, of the modes `updates` and, for a stream, `messages-tuple`. The answer are the messages of models that nodes of the root graph
+// write to `messages`; a stream shows their tokens as they come. Not safe for concurrent use. Its work for a record does not depend on those before it.
+type Answer struct {
+	live      bool
+	resumable bool // questions can be answered
+
+	// Of a stream.
+	streams map[string]*stream // by id of the message
+	current *stream            // the one that is shown now; nil: none
+	waiting []*stream          // that have begun to say something meanwhile, in this order
+	held    int                // bytes of text that waits
+	shown   int                // messages
+	seed    maphash.Seed
+	sums    map[uint64]bool // of texts that were streamed
+	pieces  []Piece
+
+	// From the updates.
+	texts     []text
+	byID      map[string]int // index in texts
+	old       map[string]bool
+	last      int    // texts from here on are the last of the run: no message of another kind follows them
+	tool      string // text of the last message, if it is a tool's
+	reason    string // why the last message ended, in OpenAI's words; "": unknown
+	questions []question
+	failure   *failure
+}
+
+// text is a message of a model in the state of the graph.
+type text struct {
+	id    string
+	text  string // "" in a stream, which has shown it
+	usage *message.Usage
+	gone  bool
+}
+
+type failure struct{ kind, message string }
+
+// String is what a client reads.
+func (f failure) String() string {
+	if f.message == "" {
+		return f.kind
+	}
+	return f.kind + ": " + f.message
+}
+
+// stream is a message of a model whose tokens come.
+type stream struct {
+	node   string
+	hidden bool
+	number int // of the message; -1: nothing was shown
+	hash   maphash.Hash
+	spoke  bool // it has text
+	ended  bool
+	lost   bool   // its text was too long to wait
+	text   []byte // that waits
+}
+
+// NewAnswer returns an empty answer of a turn. had are the messages that a thread had before a run that answers a question: graphs may write them again.
+func NewAnswer(t *Turn, had json.RawMessage) *Answer {
+	a := &Answer{live: t.Stream, resumable: t.Thread != "", streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
+	gjson.ParseBytes(had).ForEach(func(_, m gjson.Result) bool {
+		if id := m.Get("id").String(); id != "" {
+			a.old[id] = true
+		}
+		return true
+	})
+	return a
+}
+
+// Add adds a record, and returns what the client can be shown now. The pieces are valid until the next call.
+func (a *Answer) Add(r *bridge.Record) []Piece {
+	a.pieces = a.pieces[:0]
+	switch r.Event {
+	case "metadata": // an attempt begins: what the one before has not ended, it says again
+		a.abandon()
+	case "messages":
+		if a.live {
+			a.token(r.Data)
+		}
+	case "updates":
+		a.update(r.Data)
+	case "error":
+		v := gjson.ParseBytes(r.Data)
+		a.failure = &failure{v.Get("error").String(), v.Get("message").String()}
+	}
+	return a.pieces
+}
+
+// End returns the rest of what the client can be shown. The run has ended.
+func (a *Answer) End() []Piece {
+	a.pieces = a.pieces[:0]
+	for _, s := range a.waiting {
+		s.ended = true
+	}
+	if a.current != nil {
+		a.current.ended = true
+	}
+	a.advance()
+	if a.failure != nil {
+		return a.pieces
+	}
+	if len(a.questions) > 0 {
+		a.say(a.questions[0].ask(a.resumable))
+	} else if a.tool != "" {
+		a.say(a.tool)
+	}
+	return a.pieces
+}
+
+// say shows a text as a message of its own.
+func (a *Answer) say(text string) {
+	if !a.live || text == "" {
+		return
+	}
+	a.pieces = append(a.pieces, Piece{a.shown, text})
+	a.shown++
+}
+
+// abandon ends all streams.
+func (a *Answer) abandon() {
+	for _, s := range a.waiting {
+		s.lost = true
+	}
+	if a.current != nil {
+		a.current.ended = true
+	}
+	a.advance()
+}
+
+// token adds a chunk of a message: [chunk, metadata]. Messages that come as a whole are seen in the updates too.
+func (a *Answer) token(data []byte) {
+	pair := gjson.ParseBytes(data)
+	m, ok := message.Read([]byte(pair.Get("0").Raw))
+	if !ok || m.Type != message.TypeAIChunk {
+		return
+	}
+	s := a.streams[m.ID]
+	if s == nil {
+		s = newStream(pair.Get("1"), a.seed)
+		a.streams[m.ID] = s
+	}
+	if s.hidden {
+		return
+	}
+	if text := m.Text(); text != "" {
+		s.spoke = true
+		_, _ = s.hash.WriteString(text)
+		a.show(s, text)
+	}
+	if _, ended := finishOf(m.ResponseMetadata); ended || m.Last {
+		a.end(s)
+	}
+}
+
+// newStream returns a stream that shows nothing yet, if clients see the model that makes it: models of middleware, such as summarizers, those of subagents, and
+// those that tools call speak to the graph.
+func newStream(metadata gjson.Result, seed maphash.Seed) *stream {
+	s := &stream{node: metadata.Get("langgraph_node").String(), number: -1}
+	s.hash.SetSeed(seed)
+	var tags []string
+	for _, tag := range metadata.Get("tags").Array() {
+		tags = append(tags, tag.String())
+	}
+	nested := strings.Contains(metadata.Get("langgraph_checkpoint_ns").String(), "|")
+	caller := graph.CallerOf(s.node, nested, metadata.Get("lc_source").String(), tags...)
+	s.hidden = caller != graph.Lead || s.node == "tools" || slices.Contains(tags, "nostream") || slices.Contains(tags, "langsmith:nostream")
+	return s
+}
+
+// show shows a text of a stream, or keeps it until the stream is the current one.
+func (a *Answer) show(s *stream, text string) {
+	if a.current == nil {
+		a.current = s
+	}
+	if a.current == s {
+		s.ended = false
+		if s.number < 0 {
+			s.number = a.shown
+			a.shown++
+		}
+		a.pieces = append(a.pieces, Piece{s.number, text})
+		return
+	}
+	if s.lost {
+		return
+	}
+	if len(s.text) == 0 {
+		a.waiting = append(a.waiting, s)
+	}
+	s.text = append(s.text, text...)
+	s.ended = false
+	if a.held += len(text); a.held > maxWaiting {
+		a.held -= len(s.text)
+		s.text, s.lost = nil, true
+	}
+}
+
+// end notes that a stream is complete.
+func (a *Answer) end(s *stream) {
+	if s.spoke && !s.lost {
+		a.sums[s.hash.Sum64()] = true
+	}
+	s.ended = true
+	if a.current == s {
+		a.advance()
+	}
+}
+
+// advance lets the next streams speak when the current one has ended.
+func (a *Answer) advance() {
+	for a.current == nil || a.current.ended {
+		// What comes of it later would be in the middle of another message: it begins a new one.
+		if a.current != nil {
+			a.current.number = -1
+		}
+		a.current = nil
+		if len(a.waiting) == 0 {
+			return
+		}
+		s := a.waiting[0]
+		a.waiting = a.waiting[1:]
+		ended, text := s.ended, string(s.text)
+		a.held -= len(s.text)
+		s.text = nil
+		if s.lost {
+			continue
+		}
+		a.show(s, text)
+		s.ended = ended
+	}
+}
+
+// update adds what nodes have written: {node: update}, and interrupts.
+func (a *Answer) update(data []byte) {
+	gjson.ParseBytes(data).ForEach(func(node, v gjson.Result) bool {
+		if node.Str == "__interrupt__" {
+			a.questions = inOrder(append(a.questions, questionsIn(v)...))
+			return true
+		}
+		for _, s := range append(a.waiting[:len(a.waiting):len(a.waiting)], a.current) {
+			if s != nil && s.node == node.Str && !s.ended {
+				a.end(s)
+			}
+		}
+		updates := []gjson.Result{v}
+		if v.IsArray() {
+			updates = v.Array()
+		}
+		for _, u := range updates {
+			if written := u.Get("messages"); u.IsObject() && written.Exists() {
+				a.write(written)
+			}
+		}
+		return true
+	})
+}
+
+// write adds messages that a node has written: one, or a list. A list may begin with the conversation before the run; a question of the user ends that.
+func (a *Answer) write(written gjson.Result) {
+	items := []gjson.Result{written}
+	if written.IsArray() {
+		items = written.Array()
+		if len(items) == 2 && items[0].Type == gjson.String && items[1].Type == gjson.String { // ("ai", "text")
+			items = []gjson.Result{written}
+		}
+	}
+	messages := make([]message.Message, 0, len(items))
+	for _, item := range items {
+		m, ok := message.Read([]byte(item.Raw))
+		if !ok { // a node may write what LangChain makes a message of
+			var err error
+			if m, err = message.Convert([]byte(item.Raw)); err != nil {
+				continue
+			}
+		}
+		if m.Type == message.TypeHuman {
+			messages = messages[:0]
+			a.other("")
+			continue
+		}
+		messages = append(messages, m)
+	}
+	for _, m := range messages {
+		switch m.Type {
+		case message.TypeAI, message.TypeAIChunk:
+			if !a.old[m.ID] || m.ID == "" {
+				a.answer(m)
+			}
+		case message.TypeRemove:
+			if i, ok := a.byID[m.ID]; ok {
+				a.texts[i].gone = true
+			}
+		case message.TypeTool:
+			a.other(m.Text())
+		default:
+			a.other("")
+		}
+	}
+}
+
+// other notes a message that is not of a model.
+func (a *Answer) other(tool string) { a.last, a.tool = len(a.texts), tool }
+
+// answer adds a message of a model.
+func (a *Answer) answer(m message.Message) {
+	t := text{id: m.ID, text: m.Text(), usage: m.Usage}
+	if a.live {
+		a.showWhole(m.ID, t.text)
+		t.text = ""
+	}
+	a.tool = ""
+	a.reason, _ = finishOf(m.ResponseMetadata)
+	if i, ok := a.byID[m.ID]; ok && m.ID != "" {
+		a.texts[i] = t
+		return
+	}
+	if m.ID != "" {
+		a.byID[m.ID] = len(a.texts)
+	}
+	a.texts = append(a.texts, t)
+}
+
+// showWhole shows a message of the state if its tokens were not: by its id, or under another id by its text.
+func (a *Answer) showWhole(id, text string) {
+	s := a.streams[id]
+	if id == "" {
+		s = nil
+	}
+	if s != nil && s.spoke && !s.lost && !s.hidden {
+		if !s.ended {
+			a.end(s)
+		}
+		return
+	}
+	if text == "" || a.sums[maphash.String(a.seed, text)] {
+		return
+	}
+	whole := &stream{number: -1, spoke: true}
+	whole.hash.SetSeed(a.seed)
+	_, _ = whole.hash.WriteString(text)
+	if id != "" {
+		a.streams[id] = whole
+	}
+	if a.current != nil { // it waits in any case, as there is no other time to show it
+		whole.ended, whole.text = true, []byte(text)
+		a.held += len(text)
+		a.waiting = append(a.waiting, whole)
+		return
+	}
+	a.show(whole, text)
+	a.end(whole)
+}
+
+// finishOf returns why a model ended its message, in OpenAI's words, and whether its provider said so.
+func finishOf(metadata json.RawMessage) (reason string, said bool) {
+	if len(metadata) <= len(`{}`) {
+		return "", false
+	}
+	v := gjson.ParseBytes(metadata)
+	for _, key := range []string{"finish_reason", "stop_reason", "stopReason", "done_reason"} {
+		switch text := strings.ToLower(v.Get(key).String()); text {
+		case "":
+		case "length", "max_tokens", "model_length":
+			return "length", true
+		case "content_filter", "safety", "refusal", "content_filtered", "guardrail_intervened":
+			return "content_filter", true
+		default:
+			return "stop", true
+		}
+	}
+	return "", false
+}
+
+// finish returns OpenAI's reason for the end of the answer. Calls of tools are the graph's own, and so never a reason.
+func (a *Answer) finish() string {
+	if a.reason == "" || len(a.questions) > 0 {
+		return "stop"
+	}
+	return a.reason
+}
+
+// Text returns the answer: the last messages of models, those after which no tool or person spoke, as paragraphs; the result of a tool that ended the run; or
+// a question. A stream does not keep it.
+func (a *Answer) Text() string {
+	return strings.Join(a.messages(a.last), "\n\n")
+}
+
+// messages returns the texts of the answer from the one with the given number on.
+func (a *Answer) messages(from int) (out []string) {
+	for _, t := range a.texts[from:] {
+		if t.text != "" && !t.gone {
+			out = append(out, t.text)
+		}
+	}
+	if len(a.questions) > 0 {
+		out = append(out, a.questions[0].ask(a.resumable))
+	} else if a.tool != "" {
+		out = append(out, a.tool)
+	}
+	return out
+}
+
+// Failed returns why the run failed; "" when it did not.
+func (a *Answer) Failed() string {
+	if a.failure == nil {
+		return ""
+	}
+	return a.failure.String()
+}
+
+// used is what the models used whose messages the run wrote, in tokens.
+type used struct {
+	known                                            bool
+	input, output, total, cached, created, reasoning int64
+}
+
+func (a *Answer) usage() (u used) {
+	for _, t := range a.texts {
+		if t.usage == nil {
+			continue
+		}
+		u.known = true
+		u.input += t.usage.InputTokens
+		u.output += t.usage.OutputTokens
+		u.total += t.usage.TotalTokens
+		u.cached += gjson.GetBytes(t.usage.InputDetails, "cache_read").Int()
+		u.created += gjson.GetBytes(t.usage.InputDetails, "cache_creation").Int()
+		u.reasoning += gjson.GetBytes(t.usage.OutputDetails, "reasoning").Int()
+	}
+	return u
+}

@@ -1,0 +1,260 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/assistant"
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/thread"
+)
+
+// models has one assistant for each graph of a list, and one of its own.
+type models struct {
+	fakeAssistants
+	list []*assistant.Assistant
+}
+
+func newModels(f fakeAssistants, graphs ...string) models {
+	m := models{fakeAssistants: f}
+	for _, g := range graphs {
+		m.list = append(m.list, &assistant.Assistant{ID: id.DefaultAssistant(g), GraphID: g, Name: g, CreatedAt: someTime})
+	}
+	about := "answers shortly"
+	m.list = append(m.list, &assistant.Assistant{ID: someID, GraphID: graphs[0], Name: "short", Description: &about, CreatedAt: someTime})
+	return m
+}
+
+func (m models) Get(_ context.Context, a id.Assistant) (*assistant.Assistant, error) {
+	for _, one := range m.list {
+		if one.ID == a {
+			return one, m.err
+		}
+	}
+	return nil, fault.New(fault.NotFound, "Assistant not found")
+}
+
+func (m models) Search(_ context.Context, q assistant.Query) ([]*assistant.Assistant, bool, error) {
+	end := min(q.Offset+q.Limit, len(m.list))
+	return m.list[min(q.Offset, end):end], end < len(m.list), m.err
+}
+
+// waiting has a thread that waits at an interrupt, if there are some.
+type waiting struct {
+	fakeThreads
+	row *thread.View // nil: there is no thread
+}
+
+func (w waiting) Search(_ context.Context, q thread.Search) ([]*thread.View, bool, error) {
+	if w.row == nil || len(q.IDs) != 1 || q.IDs[0] != w.row.ID {
+		return nil, false, nil
+	}
+	return []*thread.View{w.row}, false, nil
+}
+
+func (w waiting) Get(context.Context, id.Thread) (*thread.View, error) { return w.row, nil }
+
+func openaiWorld(t *testing.T, row *thread.View, change ...func(*Options)) *world {
+	return setup(t, append([]func(*Options){func(o *Options) {
+		o.Assistants = newModels(o.Assistants.(fakeAssistants), "agent", "other")
+		o.Threads = waiting{o.Threads.(fakeThreads), row}
+	}}, change...)...)
+}
+
+// ended is a follower of a run that has ended, with these records.
+func endedRun(records ...*bridge.Record) func() run.Follower {
+	return func() run.Follower {
+		l := newLine()
+		for _, r := range records {
+			l.records <- r
+		}
+		close(l.records)
+		return l.follower()
+	}
+}
+
+var hello = record(1, "updates", `{"model":{"messages":[{"type":"ai","id":"1","content":"Hello"}]}}`)
+
+const chatBody = `{"model":"agent","messages":[{"role":"user","content":"hi"}]}`
+
+func TestModels(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	_, body := w.ask(t, "GET", "/v1/models", "")
+	require.JSONEq(t, `{"object":"list","data":[
+		{"id":"agent","object":"model","created":1767323045,"owned_by":"understudy","name":"agent"},
+		{"id":"other","object":"model","created":1767323045,"owned_by":"understudy","name":"other"},
+		{"id":"`+someID+`","object":"model","created":1767323045,"owned_by":"understudy","name":"short","description":"answers shortly"}]}`, body)
+	for model, want := range map[string]string{"agent": "agent", string(id.DefaultAssistant("other")): "other", someID: someID} {
+		res, body := w.ask(t, "GET", "/v1/models/"+model, "")
+		require.Equal(t, 200, res.StatusCode)
+		require.Equal(t, want, gjson.Get(body, "id").Str)
+	}
+	res, body := w.ask(t, "GET", "/v1/models/nope", "")
+	require.Equal(t, 404, res.StatusCode)
+	require.JSONEq(t, `{"error":{"message":"The model 'nope' does not exist: name an assistant by its id, or a graph","type":"invalid_request_error","param":"model","code":"model_not_found"}}`, body)
+}
+
+func TestChatRequests(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	w.follow = endedRun(hello)
+	res, body := w.ask(t, "POST", "/v1/chat/completions", chatBody)
+	require.Equal(t, 200, res.StatusCode, body)
+	require.Equal(t, "Hello", gjson.Get(body, "choices.0.message.content").Str)
+	require.Empty(t, res.Header.Get("X-Thread-Id"))
+	req := w.services.last().(run.Request)
+	require.Equal(t, string(id.DefaultAssistant("agent")), req.AssistantID)
+	require.Equal(t, []string{"updates"}, req.Modes)
+	require.Equal(t, "cancel", req.OnDisconnect)
+	require.JSONEq(t, `{"messages":[{"type":"human","content":"hi"}]}`, string(req.Input))
+
+	res, body = w.ask(t, "POST", "/v1/chat/completions", strings.Replace(chatBody, "{", `{"stream":true,`, 1), "X-Thread-Id", strings.ToUpper(someThread))
+	require.Equal(t, "text/event-stream; charset=utf-8", res.Header.Get("Content-Type"))
+	require.Equal(t, someThread, res.Header.Get("X-Thread-Id"))
+	require.True(t, strings.HasSuffix(body, "data: [DONE]\n\n"), body)
+	require.Contains(t, body, `"delta":{"content":"Hello"}`)
+	req = w.services.last().(run.Request)
+	require.Equal(t, []string{"messages-tuple", "updates"}, req.Modes)
+	require.Equal(t, "create", req.IfNotExists)
+
+	for body, want := range map[string]string{
+		`{nope`:                           `400 invalid_request_error  `,
+		strings.Repeat("[", 1<<20):        `400 invalid_request_error  `,
+		`{"model":"agent","messages":[]}`: `400 invalid_request_error messages `,
+		`{"model":"nope","messages":[{"role":"user","content":"hi"}]}`: `404 invalid_request_error model model_not_found`,
+		strings.Replace(chatBody, "{", `{"n":3,`, 1):                   `400 invalid_request_error n unsupported_parameter`,
+		strings.Replace(chatBody, `"hi"`, `[{"type":"image_url","image_url":{"url":"x","a":`+strings.Repeat(`[`, 2000)+strings.Repeat(`]`, 2000)+`}}]`, 1): `400 invalid_request_error  `,
+	} {
+		res, answer := w.ask(t, "POST", "/v1/chat/completions", body)
+		e := gjson.Get(answer, "error")
+		require.Equal(t, want, fmt.Sprint(res.StatusCode, " ", e.Get("type").Str, " ", e.Get("param").Str, " ", e.Get("code").Str), "%.200s: %s", body, answer)
+		require.NotEmpty(t, e.Get("message").Str)
+	}
+	for err, want := range map[*fault.Error]string{
+		fault.New(fault.Conflict, "busy"):                `409 invalid_request_error busy`,
+		fault.New(fault.Unavailable, "away"):             `503 server_error away`,
+		fault.New(fault.Internal, "a secret"):            `500 server_error Internal Server Error`,
+		fault.New(fault.Unauthorized, "who are you?"):    `401 authentication_error who are you?`,
+		fault.New(fault.Forbidden, "not you"):            `403 permission_error not you`,
+		fault.New(fault.Unprocessable, "no such thread"): `400 invalid_request_error no such thread`,
+	} {
+		w.services.err = err
+		res, answer := w.ask(t, "POST", "/v1/chat/completions", chatBody)
+		require.Equal(t, want, fmt.Sprint(res.StatusCode, " ", gjson.Get(answer, "error.type").Str, " ", gjson.Get(answer, "error.message").Str))
+	}
+}
+
+// A run that fails has the status of a failure, also when it takes longer than others wait with their answer, and clients do not repeat it.
+func TestChatOfARunThatFails(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil)
+	w.follow = func() run.Follower {
+		l := newLine()
+		time.AfterFunc(patience+50*time.Millisecond, func() {
+			l.records <- record(1, "error", `{"error":"ValueError","message":"no"}`)
+			close(l.records)
+		})
+		return l.follower()
+	}
+	res, body := w.ask(t, "POST", "/v1/chat/completions", chatBody)
+	require.Equal(t, 500, res.StatusCode)
+	require.Equal(t, "false", res.Header.Get("X-Should-Retry"))
+	require.JSONEq(t, `{"error":{"message":"ValueError: no","type":"server_error","param":null,"code":"run_failed"}}`, body)
+}
+
+func TestChatAnswersQuestions(t *testing.T) {
+	t.Parallel()
+	row := &thread.View{Thread: thread.Thread{ID: someThread, Head: "c", Interrupts: json.RawMessage(`{"t":[{"id":"i","value":"ok?"}]}`)}, Values: json.RawMessage(`{"messages":[{"type":"ai","id":"1","content":"old"}]}`)}
+	w := openaiWorld(t, row)
+	w.follow = endedRun(record(1, "updates", `{"child":{"messages":[{"type":"ai","id":"1","content":"old"},{"type":"ai","id":"2","content":"new"}]}}`))
+	_, body := w.ask(t, "POST", "/v1/chat/completions", chatBody, "X-Thread-Id", someThread)
+	require.Equal(t, "new", gjson.Get(body, "choices.0.message.content").Str)
+	req := w.services.last().(run.Request)
+	require.JSONEq(t, `{"resume":"hi"}`, string(req.Command))
+	require.Nil(t, req.Input)
+}
+
+// A client that leaves ends its run, and everything of the request.
+func TestChatOfAClientThatLeaves(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []string{"true", "false"} {
+		w := openaiWorld(t, nil, func(o *Options) { o.MaxStreams = 1 })
+		l := newLine()
+		begun := make(chan struct{})
+		w.follow = func() run.Follower { close(begun); return l.follower() }
+		ctx, leave := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://"+w.addr+"/v1/chat/completions", strings.NewReader(strings.Replace(chatBody, "{", `{"stream":`+stream+`,`, 1)))
+		require.NoError(t, err)
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			if res, err := w.http.Do(req); err == nil {
+				_, _ = io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+			}
+		}()
+		<-begun
+		l.records <- hello
+		leave()
+		require.True(t, <-l.closed, "the run is cancelled")
+		<-answered
+		w.follow = endedRun(hello)
+		require.Eventually(t, func() bool { // the place for a stream is free again
+			res, _ := w.ask(t, "POST", "/v1/chat/completions", chatBody)
+			return res.StatusCode == 200
+		}, 5*time.Second, 10*time.Millisecond)
+	}
+}
+
+// A quiet stream has heartbeats, which clients skip, and ends without [DONE] when the server does, so that clients see that it was cut.
+func TestChatStreamsOfServersThatEnd(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil, func(o *Options) { o.Heartbeat = 10 * time.Millisecond })
+	l := newLine()
+	w.follow = l.follower
+	res, err := w.http.Post("http://"+w.addr+"/v1/chat/completions", "application/json", strings.NewReader(strings.Replace(chatBody, "{", `{"stream":true,`, 1)))
+	require.NoError(t, err)
+	defer res.Body.Close()
+	in := bufio.NewReader(res.Body)
+	line, err := in.ReadString('\n')
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(line, ":"), line)
+	go func() { _ = w.stop() }()
+	rest, err := io.ReadAll(in)
+	require.Error(t, err)
+	require.NotContains(t, string(rest), "[DONE]")
+}
+
+func TestDisableOpenAI(t *testing.T) {
+	t.Parallel()
+	w := openaiWorld(t, nil, func(o *Options) { o.Disable.OpenAI = true })
+	for _, path := range []string{"/v1/models", "/v1/models/agent"} {
+		res, body := w.ask(t, "GET", path, "")
+		require.Equal(t, 404, res.StatusCode)
+		require.JSONEq(t, `{"detail":"Not Found"}`, body)
+	}
+	require.NotContains(t, string(w.s.OpenAPI()), "/v1/")
+	// The API is under the mount prefix too, and what it lacks is said in its own form.
+	w = openaiWorld(t, nil, func(o *Options) { o.MountPrefix = "/mine" })
+	res, _ := w.ask(t, "GET", "/mine/v1/models", "")
+	require.Equal(t, 200, res.StatusCode)
+	for path, key := range map[string]string{"/mine/v1/models/nope": "error", "/v1/chat/nope": "error", "/v1/modelsx": "detail", "/threads/x/v1/models": "detail"} {
+		res, body := w.ask(t, "GET", path, "")
+		require.Equal(t, 404, res.StatusCode)
+		require.True(t, gjson.Get(body, key).Exists(), body)
+	}
+}
