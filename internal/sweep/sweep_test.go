@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -44,6 +46,8 @@ func TestInstancesTakeTurns(t *testing.T) {
 		shared := &turns{last: map[string]time.Time{}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
 		var text bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&text, nil))
 		var mu sync.Mutex
@@ -55,12 +59,13 @@ func TestInstancesTakeTurns(t *testing.T) {
 				Turns: shared, Name: "x", Every: 10 * time.Minute, Log: log, Now: time.Now,
 				Do: func(ctx context.Context, until time.Time) error {
 					mu.Lock()
-					require.False(t, busy)
+					were := busy
 					busy = true
 					at = append(at, time.Since(began))
 					n := len(at)
 					mu.Unlock()
-					require.Equal(t, 10*time.Minute, time.Until(until))
+					assert.False(t, were)
+					assert.Equal(t, 10*time.Minute, time.Until(until))
 					time.Sleep(time.Minute)
 					mu.Lock()
 					busy = false
@@ -73,15 +78,18 @@ func TestInstancesTakeTurns(t *testing.T) {
 			}
 			wg.Go(func() {
 				time.Sleep(after)
-				require.NoError(t, loop.Run(ctx))
+				assert.NoError(t, loop.Run(ctx))
 			})
 		}
 		instance(0)
 		instance(3 * time.Minute)
 		time.Sleep(35 * time.Minute)
-		mu.Lock()
-		require.Equal(t, []time.Duration{0, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute}, at)
-		mu.Unlock()
+		done := func() []time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(at)
+		}
+		require.Equal(t, []time.Duration{0, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute}, done())
 
 		// The storage is unavailable for a while: the sweep resumes soon after it has come back.
 		shared.mu.Lock()
@@ -91,10 +99,8 @@ func TestInstancesTakeTurns(t *testing.T) {
 		shared.mu.Lock()
 		shared.err = nil
 		shared.mu.Unlock()
-		time.Sleep(10 * time.Second)
-		mu.Lock()
-		require.Len(t, at, 5)
-		mu.Unlock()
+		time.Sleep(11 * time.Second) // each tries again every ten
+		require.Len(t, done(), 5)
 		cancel()
 		wg.Wait()
 		require.Contains(t, text.String(), "a bad day")
