@@ -77,12 +77,16 @@ CROSS := windows/amd64 darwin/arm64 linux/arm64
 cross: ## build everything for other systems
 	@for target in $(CROSS); do GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build ./... || { echo "it does not build for $$target" >&2; exit 1; }; done
 
+# What tests with these names measure, memory and time, the race detector multiplies.
+MEASURE := MemoryOf|Linear|IsQuadratic
+
 .PHONY: race
-race: ## Go tests, with the race detector where goroutines start; fuzz targets run their seeds
+race: ## Go tests, with the race detector except for those that measure; fuzz targets run their seeds
 	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
-	@UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) UNDERSTUDY_TEST_HELM=$$($(MAKE) helm) \
-		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m ./...
+	@export UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) UNDERSTUDY_TEST_HELM=$$($(MAKE) helm); \
+		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(MEASURE)' ./... && \
+		$(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(MEASURE)' $$(grep -rlE '^func Test\w*($(MEASURE))' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
 .PHONY: helm
 helm: ## print where helm is, for the tests of deploy/helm; built once if it is not installed
