@@ -12,8 +12,10 @@ import (
 
 	"understudy/assistant"
 	"understudy/compat"
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server/openai"
 	"understudy/thread"
@@ -24,6 +26,25 @@ func (s *Server) openaiRoutes() {
 	s.route("GET", "/v1/models", s.listModels)
 	s.route("GET", "/v1/models/{model}", s.getModel)
 	s.route("POST", "/v1/chat/completions", s.turn(openai.ReadChat, openai.NewChat, openai.AppendChat))
+	s.route("POST", "/v1/responses", s.turn(openai.ReadResponse, openai.NewResponse, openai.AppendResponse))
+	if s.opts.Events != nil {
+		s.route("GET", "/v1/responses/{response}", s.getResponse)
+		s.route("POST", "/v1/responses/{response}/cancel", s.cancelResponse)
+	}
+	s.route("POST", "/v1/conversations", s.createConversation)
+	s.route("GET", "/v1/conversations/{conversation}", s.withConversation(func(c *fiber.Ctx, t id.Thread) error {
+		v, err := s.opts.Threads.Get(c.UserContext(), t)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, openai.AppendConversation(nil, &v.Thread))
+	}))
+	s.route("DELETE", "/v1/conversations/{conversation}", s.withConversation(func(c *fiber.Ctx, t id.Thread) error {
+		if err := s.opts.Threads.Delete(c.UserContext(), t); err != nil {
+			return err
+		}
+		return sendJSON(c, openai.AppendConversationDeleted(nil, t))
+	}))
 }
 
 // failOpenAI returns the status and the body of an error in OpenAI's form; nil for routes of other APIs. OpenAI has no 422 for bodies.
@@ -180,10 +201,23 @@ func (s *Server) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, h
 		return m, nil, nil
 	}
 	page, _, err := s.opts.Threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t.Thread}, Limit: 1}, NoValues: true})
+	if err == nil && len(page) == 0 && t.After() != "" {
+		err = openai.NoResponse()
+	}
 	if err != nil || len(page) == 0 { // the run makes it
 		return m, nil, err
 	}
-	if m.Exists, m.Interrupts = page[0].Head != "", page[0].Interrupts; !m.Waits() {
+	m.Exists, m.Interrupts = page[0].Head != "", page[0].Interrupts
+	if after := t.After(); after != "" {
+		end, err := s.endOf(ctx, t.Thread, after)
+		if err != nil {
+			return m, nil, err
+		}
+		if end != "" && end != page[0].Head { // the thread has gone on: this is another way on from there
+			m.Interrupts, m.Checkpoint = nil, end
+		}
+	}
+	if !m.Waits() {
 		return m, nil, nil
 	}
 	v, err := s.opts.Threads.Get(ctx, t.Thread)
@@ -220,4 +254,122 @@ func (s *Server) collect(c *fiber.Ctx, f run.Follower, a *openai.Answer) (err er
 			return err
 		}
 	}
+}
+
+// endOf returns the last checkpoint of a run; "" when there is none, as the run has not saved one, or it was pruned.
+func (s *Server) endOf(ctx context.Context, t id.Thread, r id.Run) (id.Checkpoint, error) {
+	if _, err := s.opts.Runs.Get(ctx, t, r); err != nil {
+		if fault.Is(err, fault.NotFound) {
+			err = openai.NoResponse()
+		}
+		return "", err
+	}
+	of := &jsonobj.Object{}
+	of.SetText("run_id", string(r))
+	entries, err := s.opts.Threads.ReadHistory(ctx, thread.HistoryQuery{Thread: t, Metadata: of.JSON(), Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	defer entries.Close()
+	last, err := entries.Next(ctx)
+	if errors.Is(err, io.EOF) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return last.ID, nil
+}
+
+// response returns the thread and the run of a response in the path.
+func response(c *fiber.Ctx) (id.Thread, id.Run, error) {
+	t, r, ok := openai.ParseResponseID(param(c, "response"))
+	if !ok {
+		return "", "", fault.New(fault.NotFound, "Response not found")
+	}
+	return t, r, nil
+}
+
+// maxRows bounds the messages of a run that a stored response shows, the last ones.
+const maxRows = 1000
+
+// getResponse answers with a response that is stored: the messages that its run has written so far.
+func (s *Server) getResponse(c *fiber.Ctx) error {
+	t, r, err := response(c)
+	if err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	x, err := s.opts.Runs.Get(ctx, t, r)
+	if err != nil {
+		return err
+	}
+	end, err := s.endOf(ctx, t, r)
+	if err != nil {
+		return err
+	}
+	rows, err := s.opts.Events.Messages(ctx, eventstore.PageQuery{Thread: t, Run: r, At: end, Backward: true, Limit: maxRows, Bytes: wholeBytes})
+	if err != nil {
+		return err
+	}
+	var messages []json.RawMessage
+	for {
+		row, err := rows.Next(ctx, pieceBytes)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		messages = append(messages, row.Content)
+	}
+	var interrupts json.RawMessage
+	if page, _, err := s.opts.Threads.Search(ctx, thread.Search{Query: thread.Query{IDs: []id.Thread{t}, Limit: 1}, NoValues: true}); err != nil {
+		return err
+	} else if len(page) > 0 && page[0].Head == end {
+		interrupts = page[0].Interrupts
+	}
+	return sendJSON(c, openai.AppendStored(nil, x, messages, interrupts))
+}
+
+func (s *Server) cancelResponse(c *fiber.Ctx) error {
+	t, r, err := response(c)
+	if err != nil {
+		return err
+	}
+	if err := s.opts.Runs.Cancel(c.UserContext(), t, []id.Run{r}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	return s.getResponse(c) // also of a run that has ended
+}
+
+func (s *Server) withConversation(h func(*fiber.Ctx, id.Thread) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		t, ok := openai.ParseConversationID(param(c, "conversation"))
+		if !ok {
+			return fault.New(fault.NotFound, "Conversation not found")
+		}
+		return h(c, t)
+	}
+}
+
+func (s *Server) createConversation(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		if len(body) == 0 {
+			body = []byte("{}")
+		}
+		body, err := compat.Prepare(body)
+		if err != nil {
+			return err
+		}
+		metadata, err := openai.ReadConversation(body)
+		if err != nil {
+			return err
+		}
+		v, err := s.opts.Threads.Create(c.UserContext(), thread.New{Metadata: metadata})
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, openai.AppendConversation(nil, &v.Thread))
+	})
 }

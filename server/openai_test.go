@@ -16,9 +16,12 @@ import (
 
 	"understudy/assistant"
 	"understudy/bridge"
+	"understudy/checkpointer"
+	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/openai"
 	"understudy/thread"
 )
 
@@ -257,4 +260,133 @@ func TestDisableOpenAI(t *testing.T) {
 		require.Equal(t, 404, res.StatusCode)
 		require.True(t, gjson.Get(body, key).Exists(), body)
 	}
+}
+
+// past is a thread whose run has ended at a checkpoint.
+type past struct {
+	waiting
+	end id.Checkpoint // "": its run saved none
+}
+
+func (p past) ReadHistory(_ context.Context, q thread.HistoryQuery) (thread.Entries, error) {
+	if p.end == "" {
+		return &fakeEntries{}, nil
+	}
+	return &fakeEntries{of: q.Limit, make: func(int) (*checkpointer.Snapshot, error) {
+		return &checkpointer.Snapshot{Key: checkpointer.Key{Thread: q.Thread, ID: p.end}, Metadata: q.Metadata}, nil
+	}}, nil
+}
+
+// A response continues from the end of the one before it, also when the thread has gone on since: then it is another branch, and answers no question.
+func TestResponsesContinue(t *testing.T) {
+	t.Parallel()
+	previous := openai.ResponseID(&run.Run{ID: someRun, Thread: someThread})
+	const head, earlier = "00000000-0000-6000-8000-00000000000a", "00000000-0000-6000-8000-000000000009"
+	for end, want := range map[id.Checkpoint]string{"": "resume ", head: "resume ", earlier: "input " + earlier} {
+		row := &thread.View{Thread: thread.Thread{ID: someThread, Head: head, Interrupts: json.RawMessage(`{"t":[{"id":"i","value":"ok?"}]}`)}}
+		w := openaiWorld(t, row, func(o *Options) { o.Threads = past{o.Threads.(waiting), end} })
+		w.follow = endedRun(hello)
+		res, body := w.ask(t, "POST", "/v1/responses", `{"model":"agent","input":"hi","previous_response_id":"`+previous+`"}`)
+		require.Equal(t, 200, res.StatusCode, body)
+		require.Equal(t, someThread, res.Header.Get("X-Thread-Id"))
+		req := w.services.last().(run.Request)
+		kind := "input"
+		if len(req.Command) > 0 {
+			kind = "resume"
+		}
+		require.Equal(t, want, kind+" "+string(req.CheckpointID))
+	}
+	w := openaiWorld(t, nil)
+	res, body := w.ask(t, "POST", "/v1/responses", `{"model":"agent","input":"hi","previous_response_id":"`+previous+`"}`)
+	require.Equal(t, 400, res.StatusCode)
+	require.Equal(t, "previous_response_not_found", gjson.Get(body, "error.code").Str)
+}
+
+// storedRuns has a run with a status.
+type storedRuns struct {
+	fakeRuns
+	status run.Status
+}
+
+func (s storedRuns) Get(_ context.Context, t id.Thread, r id.Run) (*run.Run, error) {
+	x := s.one()
+	x.Status, x.Graph, x.Assistant = s.status, "agent", id.DefaultAssistant("agent")
+	if s.status == run.Error {
+		x.Error = run.ErrorJSON("ValueError", "no")
+	}
+	if t != someThread || r != someRun {
+		return nil, fault.New(fault.NotFound, "Run not found")
+	}
+	return x, nil
+}
+
+func TestStoredResponses(t *testing.T) {
+	t.Parallel()
+	rid := openai.ResponseID(&run.Run{ID: someRun, Thread: someThread})
+	rows := func() *eventstore.Page {
+		var page eventstore.Page
+		for _, content := range []string{`{"type":"human","content":"hi"}`, `{"type":"ai","id":"1","content":"Hello"}`, `{"type":"summary_marker"}`} {
+			page.Rows = append(page.Rows, &eventstore.Event{Content: []byte(content)})
+		}
+		return &page
+	}
+	for status, want := range map[run.Status]string{run.Success: "completed", run.Pending: "queued", run.Running: "in_progress", run.Error: "failed", run.Interrupted: "cancelled"} {
+		row := &thread.View{Thread: thread.Thread{ID: someThread, Head: "c"}}
+		w := openaiWorld(t, row, func(o *Options) {
+			o.Threads = past{o.Threads.(waiting), "c"}
+			o.Runs = storedRuns{o.Runs.(fakeRuns), status}
+			o.Events = transcript{o.Events.(fakeEvents), rows}
+		})
+		for _, ask := range [][2]string{{"GET", ""}, {"POST", "/cancel"}} {
+			res, body := w.ask(t, ask[0], "/v1/responses/"+rid+ask[1], "")
+			require.Equal(t, 200, res.StatusCode, body)
+			require.Equal(t, want, gjson.Get(body, "status").Str)
+			require.Equal(t, "Hello", gjson.Get(body, "output.0.content.0.text").Str)
+			require.Equal(t, int64(1), gjson.Get(body, "output.#").Int())
+			require.Equal(t, "agent", gjson.Get(body, "model").Str)
+			require.Equal(t, status == run.Error, gjson.Get(body, "error").IsObject())
+		}
+		for _, unknown := range []string{"resp_1", strings.Replace(rid, "4", "5", 1)} {
+			res, body := w.ask(t, "GET", "/v1/responses/"+unknown, "")
+			require.Equal(t, 404, res.StatusCode)
+			require.True(t, gjson.Get(body, "error.message").Exists(), body)
+		}
+	}
+}
+
+// transcript has the messages of a run.
+type transcript struct {
+	fakeEvents
+	rows func() *eventstore.Page
+}
+
+func (e transcript) Messages(_ context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	if q.Run != someRun || q.At != "c" {
+		return nil, fmt.Errorf("of run %q at %q", q.Run, q.At)
+	}
+	return e.rows(), nil
+}
+
+func TestConversations(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const conversation = "conv_00000000000040008000000000000001"
+	for _, body := range []string{"", "{}", `{"metadata":{"k":"v"}}`} {
+		res, answer := w.ask(t, "POST", "/v1/conversations", body)
+		require.Equal(t, 200, res.StatusCode, answer)
+		require.JSONEq(t, `{"id":"`+conversation+`","object":"conversation","created_at":1767323045,"metadata":{}}`, answer)
+	}
+	require.JSONEq(t, `{"k":"v"}`, string(w.services.last().(thread.New).Metadata))
+	for _, body := range []string{"[]", "{", `{"items":[1]}`, `{"metadata":1}`} {
+		res, answer := w.ask(t, "POST", "/v1/conversations", body)
+		require.Equal(t, 400, res.StatusCode)
+		require.True(t, gjson.Get(answer, "error.message").Exists())
+	}
+	_, answer := w.ask(t, "GET", "/v1/conversations/"+conversation, "")
+	require.Equal(t, conversation, gjson.Get(answer, "id").Str)
+	_, answer = w.ask(t, "DELETE", "/v1/conversations/"+conversation, "")
+	require.JSONEq(t, `{"id":"`+conversation+`","object":"conversation.deleted","deleted":true}`, answer)
+	require.Equal(t, id.Thread(someThread), w.services.last())
+	res, _ := w.ask(t, "GET", "/v1/conversations/nope", "")
+	require.Equal(t, 404, res.StatusCode)
 }

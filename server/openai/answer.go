@@ -59,6 +59,12 @@ type text struct {
 
 type failure struct{ kind, message string }
 
+// failureOf reads the error of a run: {error, message}.
+func failureOf(raw json.RawMessage) failure {
+	v := gjson.ParseBytes(raw)
+	return failure{v.Get("error").String(), v.Get("message").String()}
+}
+
 // String is what a client reads.
 func (f failure) String() string {
 	if f.message == "" {
@@ -104,8 +110,8 @@ func (a *Answer) Add(r *bridge.Record) []Piece {
 	case "updates":
 		a.update(r.Data)
 	case "error":
-		v := gjson.ParseBytes(r.Data)
-		a.failure = &failure{v.Get("error").String(), v.Get("message").String()}
+		f := failureOf(r.Data)
+		a.failure = &f
 	}
 	return a.pieces
 }

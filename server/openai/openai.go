@@ -40,6 +40,11 @@ func NoModel(model string) error {
 	return &Error{Param: "model", Code: "model_not_found", fault: fault.Newf(fault.NotFound, "The model '%s' does not exist: name an assistant by its id, or a graph", model)}
 }
 
+// NoResponse is the error for a previous response that there is not.
+func NoResponse() error {
+	return &Error{Param: "previous_response_id", Code: "previous_response_not_found", fault: fault.New(fault.Invalid, "There is no response with this id, or it was not stored")}
+}
+
 // RunFailed is the code of the error of a run that failed.
 const RunFailed = "run_failed"
 

@@ -459,3 +459,196 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// respond makes a turn of the body of a request for a response, in which ' stands for ".
+func respond(t *testing.T, body string) *openai.Turn {
+	t.Helper()
+	turn, err := openai.ReadResponse([]byte(strings.ReplaceAll(body, "'", `"`)), "")
+	require.NoError(t, err, body)
+	return turn
+}
+
+var responseID = openai.ResponseID(someRun)
+
+func TestResponseIDs(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "resp_0000000000004000800000000000000100000000000070008000000000000002", responseID)
+	at, r, ok := openai.ParseResponseID(responseID)
+	require.True(t, ok)
+	require.Equal(t, someRun.Thread, at)
+	require.Equal(t, someRun.ID, r)
+	for _, bad := range []string{"", "resp_", responseID + "0", strings.ToUpper(responseID), strings.Replace(responseID, "4", "x", 1), thread} {
+		_, _, ok := openai.ParseResponseID(bad)
+		require.False(t, ok, bad)
+	}
+}
+
+func TestInputOfResponses(t *testing.T) {
+	t.Parallel()
+	turn := respond(t, `{'model':'m','instructions':'s','input':[
+		{'role':'user','content':[{'type':'input_text','text':'a'},{'type':'input_image','image_url':'data:x','detail':'low'},{'type':'input_file','file_data':'data:y','filename':'f'},{'type':'input_file','file_url':'z'}]},
+		{'type':'reasoning','summary':[]},
+		{'type':'message','role':'assistant','content':[{'type':'output_text','text':'b','annotations':[]}]},
+		{'type':'function_call','call_id':'c','name':'f','arguments':'{}'},
+		{'type':'function_call_output','call_id':'c','output':'4'},
+		{'role':'developer','content':'d'}],'store':false}`)
+	require.Empty(t, turn.Thread)
+	body, err := turn.Body(assistant, openai.Memory{})
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"type":"system","content":"s"},
+		{"type":"human","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x","detail":"low"}},{"type":"file","file":{"file_data":"data:y","filename":"f"}},{"type":"file","url":"z"}]},
+		{"type":"ai","content":[{"type":"text","text":"b"}]},
+		{"type":"ai","content":"","tool_calls":[{"id":"c","name":"f","type":"tool_call","args":{}}]},
+		{"type":"tool","content":"4","tool_call_id":"c"},
+		{"type":"system","content":"d"}]`, gjson.GetBytes(body, "input.messages").Raw)
+}
+
+// Of which thread a response is, and what of its input the thread gets: all, as clients send only what is new.
+func TestThreadsOfResponses(t *testing.T) {
+	t.Parallel()
+	a, b := respond(t, `{'model':'m','input':'hi'}`), respond(t, `{'model':'m','input':'hi'}`)
+	require.NotEmpty(t, a.Thread)
+	require.NotEqual(t, a.Thread, b.Thread)
+	for _, named := range []string{`'previous_response_id':'` + responseID + `'`, `'conversation':'` + thread + `'`, `'conversation':{'id':'conv_` + strings.ReplaceAll(thread, "-", "") + `'}`, `'metadata':{'thread_id':'` + thread + `'}`} {
+		turn := respond(t, `{'model':'m','input':[{'role':'assistant','content':'b'},{'role':'user','content':'c'}],`+named+`}`)
+		require.Equal(t, id.Thread(thread), turn.Thread, named)
+		require.Equal(t, []string{"ai b", "human c"}, input(t, turn, openai.Memory{Exists: true}))
+		body, err := turn.Body(assistant, openai.Memory{Exists: true, Checkpoint: "k"})
+		require.NoError(t, err)
+		require.Equal(t, "k", gjson.GetBytes(body, "checkpoint_id").Str)
+	}
+	require.Equal(t, someRun.ID, respond(t, `{'model':'m','input':'hi','previous_response_id':'`+responseID+`'}`).After())
+	for body, param := range map[string]string{
+		`{'input':'hi'}`:             "model",
+		`{'model':'m'}`:              "input",
+		`{'model':'m','input':[]}`:   "input",
+		`{'model':'m','input':[{}]}`: "input[0].role",
+		`{'model':'m','input':[{'type':'item_reference','id':'x'}]}`:                                                                 "input[0].type",
+		`{'model':'m','input':[{'role':'user','content':[{'type':'input_file','file_id':'x'}]}]}`:                                    "input[0].content[0].file_data",
+		`{'model':'m','input':'hi','previous_response_id':'resp_1'}`:                                                                 "previous_response_id",
+		`{'model':'m','input':'hi','conversation':'c'}`:                                                                              "conversation",
+		`{'model':'m','input':'hi','store':false,'conversation':'` + thread + `'}`:                                                   "store",
+		`{'model':'m','input':'hi','background':true}`:                                                                               "background",
+		`{'model':'m','input':'hi','prompt':{'id':'p'}}`:                                                                             "prompt",
+		`{'model':'m','input':'hi','text':{'format':{'type':'json_schema'}}}`:                                                        "text.format",
+		`{'model':'m','input':'hi','tool_choice':{'type':'file_search'}}`:                                                            "tool_choice",
+		`{'model':'m','input':'hi','include':['message.output_text.logprobs']}`:                                                      "include",
+		`{'model':'m','input':'hi','metadata':{'thread_id':'00000000-0000-4000-8000-000000000009'},'conversation':'` + thread + `'}`: "",
+	} {
+		_, err := openai.ReadResponse([]byte(strings.ReplaceAll(body, "'", `"`)), "")
+		var e *openai.Error
+		require.ErrorAs(t, err, &e, body)
+		if param != "" {
+			require.Equal(t, param, e.Param, body)
+		}
+	}
+}
+
+// A stream says the same as the whole: its last event has the response, and its events lead to it.
+func TestResponseShapes(t *testing.T) {
+	t.Parallel()
+	lines := []string{
+		"metadata {}", token("1", "model", "Wait"), token("1", "model", "."), last("1", "model"), wrote("model", ai("1", "Wait.")),
+		wrote("tools", `{'type':'tool','content':'42','tool_call_id':'c'}`), token("2", "model", "42"), wrote("model", ai("2", "42")),
+	}
+	turn := respond(t, `{'model':'m','input':'hi','instructions':'s','user':'u','metadata':{'k':'v'},'conversation':'`+thread+`'}`)
+	a := openai.NewAnswer(turn, nil)
+	for _, r := range records(lines...) {
+		a.Add(r)
+	}
+	a.End()
+	whole := string(openai.AppendResponse(nil, turn, someRun, a))
+	texts := func(response string) (out []string) {
+		for _, item := range gjson.Get(response, "output").Array() {
+			require.Equal(t, "completed", item.Get("status").Str)
+			out = append(out, item.Get("content.0.text").Str)
+		}
+		return out
+	}
+	require.Equal(t, []string{"Wait.", "42"}, texts(whole))
+	for path, want := range map[string]string{
+		"id": `"` + responseID + `"`, "object": `"response"`, "created_at": "1000", "status": `"completed"`, "error": "null", "model": `"m"`, "instructions": `"s"`, "user": `"u"`,
+		"metadata.k": `"v"`, "conversation.id": `"conv_` + strings.ReplaceAll(thread, "-", "") + `"`, "store": "true", "usage.total_tokens": "6", "usage.input_tokens": "4", "usage.output_tokens": "2",
+	} {
+		require.Equal(t, want, gjson.Get(whole, path).Raw, path)
+	}
+
+	turn = respond(t, `{'model':'m','input':'hi','stream':true,'conversation':'`+thread+`'}`)
+	events := openai.NewResponse(turn, someRun, openai.NewAnswer(turn, nil))
+	var sent []byte
+	for _, r := range records(lines...) {
+		sent = events.Append(sent, r)
+	}
+	var kinds []string
+	var shown []string
+	for i, one := range strings.Split(strings.TrimSuffix(string(events.End(sent)), "\n\n"), "\n\n") {
+		kind, data, ok := strings.Cut(one, "\ndata: ")
+		require.True(t, ok, one)
+		require.Equal(t, "event: "+gjson.Get(data, "type").Str, kind)
+		require.Equal(t, int64(i), gjson.Get(data, "sequence_number").Int())
+		kinds = append(kinds, strings.TrimPrefix(gjson.Get(data, "type").Str, "response."))
+		n := int(gjson.Get(data, "output_index").Int())
+		switch kinds[len(kinds)-1] {
+		case "output_item.added":
+			require.Len(t, shown, n)
+			shown = append(shown, "")
+		case "output_text.delta":
+			shown[n] += gjson.Get(data, "delta").Str
+		case "output_text.done":
+			require.Equal(t, shown[n], gjson.Get(data, "text").Str)
+		case "completed":
+			require.Equal(t, shown, texts(gjson.Get(data, "response").Raw))
+			require.Equal(t, int64(6), gjson.Get(data, "response.usage.total_tokens").Int())
+		}
+	}
+	item := []string{"output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done", "output_item.done"}
+	want := append([]string{"created", "in_progress"}, item[:3]...)
+	want = append(append(append(want, item[2:]...), item...), "completed")
+	require.Equal(t, want, kinds)
+	require.Equal(t, []string{"Wait.", "42"}, shown)
+}
+
+func TestEndsOfResponses(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"error {'error':'ValueError','message':'no'}":                                              `failed {"code":"server_error","message":"ValueError: no"} null`,
+		wrote("m", `{'type':'ai','content':'x','response_metadata':{'stop_reason':'max_tokens'}}`): `incomplete null {"reason":"max_output_tokens"}`,
+		wrote("m", `{'type':'ai','content':'x','response_metadata':{'finish_reason':'SAFETY'}}`):   `incomplete null {"reason":"content_filter"}`,
+		"updates {'__interrupt__':[{'value':'ok?','id':'i'}]}":                                     `completed null null`,
+	} {
+		turn := respond(t, `{'model':'m','input':'hi','stream':true}`)
+		events := openai.NewResponse(turn, someRun, openai.NewAnswer(turn, nil))
+		all := strings.Split(strings.TrimSuffix(string(events.End(events.Append(nil, records(line)[0]))), "\n\n"), "\n\n")
+		_, data, _ := strings.Cut(all[len(all)-1], "\ndata: ")
+		r := gjson.Get(data, "response")
+		require.Equal(t, want, r.Get("status").Str+" "+r.Get("error").Raw+" "+r.Get("incomplete_details").Raw)
+		require.Equal(t, "response."+r.Get("status").Str, gjson.Get(data, "type").Str)
+	}
+}
+
+func FuzzReadResponse(f *testing.F) {
+	for _, body := range []string{
+		`{"model":"m","input":"hi","instructions":"x"}`, `{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"function_call","arguments":"{}"}],"conversation":"` + thread + `"}`,
+		`{"model":"m","input":"hi","previous_response_id":"` + responseID + `"}`, `{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"a"}]}],"store":false}`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		body, err := compat.Prepare([]byte(text))
+		if err != nil {
+			return
+		}
+		turn, err := openai.ReadResponse(body, "")
+		if err != nil {
+			require.True(t, fault.Is(err, fault.Invalid))
+			return
+		}
+		got, err := turn.Body(assistant, openai.Memory{Exists: true})
+		if err != nil {
+			require.True(t, fault.Is(err, fault.Invalid))
+			return
+		}
+		require.True(t, json.Valid(got), string(got))
+		require.True(t, json.Valid(openai.AppendResponse(nil, turn, someRun, openai.NewAnswer(turn, nil))))
+	})
+}

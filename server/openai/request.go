@@ -10,7 +10,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
 )
@@ -351,6 +350,7 @@ func readPart(part gjson.Result, at string) (block json.RawMessage, text string,
 type Memory struct {
 	Exists     bool            // it has a state: the graph has the messages that came before
 	Interrupts json.RawMessage // {task: [{id, value}]}; nil: it waits for nothing
+	Checkpoint id.Checkpoint   // where the run begins; "": at the newest
 }
 
 // Waits reports whether the thread waits for an answer.
@@ -419,6 +419,9 @@ func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 	o.SetText("on_disconnect", "cancel")
 	if t.Thread != "" {
 		o.SetText("if_not_exists", "create")
+		if m.Checkpoint != "" {
+			o.SetText("checkpoint_id", string(m.Checkpoint))
+		}
 	}
 	metadata := jsonobj.Of(t.metadata.JSON())
 	if t.user != "" {
@@ -444,5 +447,3 @@ func lastUser(messages []turnMessage) (string, bool) {
 	}
 	return "", false
 }
-
-var errNoResponse = &Error{Param: "previous_response_id", Code: "previous_response_not_found", fault: fault.New(fault.Invalid, "There is no response with this id, or it was not stored")}

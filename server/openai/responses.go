@@ -9,10 +9,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
 
+	"understudy/assistant"
 	"understudy/bridge"
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/run"
+	"understudy/thread"
 )
 
 // responseRequest is what a request for a response says that a chat completion does not.
@@ -48,6 +50,50 @@ func ParseResponseID(s string) (t id.Thread, r id.Run, ok bool) {
 // conversationID is the id of a thread as a conversation.
 func conversationID(t id.Thread) string {
 	return conversationPrefix + strings.ReplaceAll(string(t), "-", "")
+}
+
+// ParseConversationID returns the thread of a conversation; ok is false if there can be none with this id. The id of a thread is one of a conversation too.
+func ParseConversationID(s string) (t id.Thread, ok bool) {
+	t = id.Thread(id.Canonical(strings.TrimPrefix(s, conversationPrefix)))
+	return t, t != ""
+}
+
+// ReadConversation reads the body of a request for a new conversation, which is valid JSON, and returns its metadata; nil when it has none.
+func ReadConversation(body []byte) (json.RawMessage, error) {
+	r := gjson.ParseBytes(body)
+	if !r.IsObject() {
+		return nil, refuse("", "The body of the request is a JSON object")
+	}
+	if len(r.Get("items").Array()) > 0 {
+		return nil, refuseValue("items", "A conversation begins empty: send items as the input of its first response")
+	}
+	switch metadata := r.Get("metadata"); {
+	case metadata.IsObject():
+		return json.RawMessage(metadata.Raw), nil
+	case metadata.Exists() && metadata.Type != gjson.Null:
+		return nil, refuse("metadata", "metadata is an object")
+	}
+	return nil, nil
+}
+
+// AppendConversation appends a thread as a conversation.
+func AppendConversation(dst []byte, t *thread.Thread) []byte {
+	dst = jsonobj.AppendText(append(dst, `{"id":`...), conversationID(t.ID))
+	dst = appendTime(append(dst, `,"object":"conversation","created_at":`...), t.CreatedAt)
+	return append(append(append(dst, `,"metadata":`...), objectOr(t.Metadata)...), '}')
+}
+
+// AppendConversationDeleted appends that a conversation was deleted.
+func AppendConversationDeleted(dst []byte, t id.Thread) []byte {
+	dst = jsonobj.AppendText(append(dst, `{"id":`...), conversationID(t))
+	return append(dst, `,"object":"conversation.deleted","deleted":true}`...)
+}
+
+func objectOr(raw json.RawMessage) []byte {
+	if len(raw) == 0 {
+		return []byte("{}")
+	}
+	return raw
 }
 
 // ReadResponse reads the body of a request for a response, which is valid JSON. thread is the header that names the thread; "" when there is none.
@@ -108,7 +154,7 @@ func (t *Turn) readThread(r gjson.Result) error {
 	if v := r.Get("previous_response_id"); v.Type == gjson.String && v.Str != "" {
 		thread, after, ok := ParseResponseID(v.Str)
 		if !ok {
-			return errNoResponse
+			return NoResponse()
 		}
 		q.previous, q.after = v.Str, after
 		given["previous_response_id"] = thread
@@ -118,8 +164,8 @@ func (t *Turn) readThread(r gjson.Result) error {
 		v = v.Get("id")
 	}
 	if v.Type == gjson.String && v.Str != "" {
-		thread := id.Thread(id.Canonical(strings.TrimPrefix(v.Str, conversationPrefix)))
-		if thread == "" {
+		thread, ok := ParseConversationID(v.Str)
+		if !ok {
 			return refuse("conversation", "conversation is the id of a conversation, or of a thread: a UUID. A new one begins a conversation")
 		}
 		q.conversation = conversationID(thread)
@@ -338,6 +384,34 @@ func newItemID() string { return "msg_" + strings.ReplaceAll(uuid.NewString(), "
 func AppendResponse(dst []byte, t *Turn, r *run.Run, a *Answer) []byte {
 	x := newResponse(t, r)
 	x.end(a, time.Now())
+	for _, text := range a.messages(0) {
+		x.output = append(x.output, appendItem(nil, newItemID(), "completed", &text))
+	}
+	return x.append(dst)
+}
+
+// statuses are those of responses, by the status of their runs.
+var statuses = map[run.Status]string{
+	run.Pending: "queued", run.Running: "in_progress", run.Interrupted: "cancelled", run.Error: "failed", run.Timeout: "failed",
+}
+
+// AppendStored appends a response as it is stored: what its run has written of messages, in order, and the interrupts that its thread waits at since.
+func AppendStored(dst []byte, r *run.Run, messages []json.RawMessage, interrupts json.RawMessage) []byte {
+	a := NewAnswer(&Turn{Thread: r.Thread}, nil)
+	for _, raw := range messages {
+		a.write(gjson.ParseBytes(raw))
+	}
+	a.questions = questions(interrupts)
+	x := &response{id: ResponseID(r), model: ModelID(&assistant.Assistant{ID: r.Assistant, GraphID: r.Graph}), thread: r.Thread, created: r.CreatedAt, store: true, metadata: json.RawMessage("{}")}
+	if x.end(a, r.EndedAt); statuses[r.Status] != "" {
+		x.status = statuses[r.Status]
+	}
+	if x.status == "failed" {
+		x.failure = failureOf(r.Error).String()
+	}
+	if x.status != "completed" {
+		x.completed = time.Time{}
+	}
 	for _, text := range a.messages(0) {
 		x.output = append(x.output, appendItem(nil, newItemID(), "completed", &text))
 	}
