@@ -155,6 +155,11 @@ async def test_a_failed_run(ai):
         await follow(ai, "failing", said("x"))
 
 
+async def test_a_graph_without_messages_says_so(ai):
+    with pytest.raises(openai.InternalServerError, match="wrote no messages"):
+        await ask(ai, "echo", said("x"))
+
+
 async def test_a_failed_run_is_not_repeated(ai, client):
     thread = new_thread()
     with pytest.raises(openai.InternalServerError):

@@ -139,6 +139,9 @@ func (s *Server) turn(read func(body []byte, thread string) (*openai.Turn, error
 			}
 			if err := s.collect(c, f, a); err != nil {
 				unlocate(c)
+				if t.Thread != "" {
+					c.Set(shouldRetry, "false") // the thread has the message
+				}
 				return err
 			}
 			if why := a.Failed(); why != "" {
@@ -149,9 +152,12 @@ func (s *Server) turn(read func(body []byte, thread string) (*openai.Turn, error
 	}
 }
 
+// shouldRetry is the header by which SDKs know whether to repeat a request.
+const shouldRetry = "X-Should-Retry"
+
 // failedRun answers that a run failed. Clients are not to try again by themselves: it would most likely fail again, and a thread has the message already.
 func failedRun(c *fiber.Ctx, why string) error {
-	c.Set("X-Should-Retry", "false")
+	c.Set(shouldRetry, "false")
 	requestOf(c).reason = bounded(why, maxReason)
 	return sendJSON(c.Status(fiber.StatusInternalServerError), openai.AppendError(nil, why, openai.ErrorType(fiber.StatusInternalServerError), "", openai.RunFailed))
 }

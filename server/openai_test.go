@@ -390,3 +390,19 @@ func TestConversations(t *testing.T) {
 	res, _ := w.ask(t, "GET", "/v1/conversations/nope", "")
 	require.Equal(t, 404, res.StatusCode)
 }
+
+// A server that ends answers those who wait. The run goes on elsewhere, so only a request without a thread may be repeated.
+func TestChatsOfServersThatEnd(t *testing.T) {
+	t.Parallel()
+	for header, retry := range map[string]string{"": "", someThread: "false"} {
+		w := openaiWorld(t, nil)
+		l, begun := newLine(), make(chan struct{})
+		w.follow = func() run.Follower { close(begun); return l.follower() }
+		go func() { <-begun; _ = w.stop() }()
+		res, body := w.ask(t, "POST", "/v1/chat/completions", chatBody, "X-Thread-Id", header)
+		require.Equal(t, 503, res.StatusCode)
+		require.Equal(t, retry, res.Header.Get("X-Should-Retry"))
+		require.Equal(t, "server_error", gjson.Get(body, "error.type").Str)
+		require.False(t, <-l.closed, "the run is not cancelled")
+	}
+}

@@ -27,6 +27,7 @@ const maxWaiting = 1 << 20
 type Answer struct {
 	live      bool
 	resumable bool // questions can be answered
+	speaks    bool // a node wrote `messages`, or it need not
 
 	// Of a stream.
 	streams map[string]*stream // by id of the message
@@ -67,8 +68,8 @@ func failureOf(raw json.RawMessage) failure {
 
 // String is what a client reads.
 func (f failure) String() string {
-	if f.message == "" {
-		return f.kind
+	if f.message == "" || f.kind == "" {
+		return f.kind + f.message
 	}
 	return f.kind + ": " + f.message
 }
@@ -87,7 +88,7 @@ type stream struct {
 
 // NewAnswer returns an empty answer of a turn. had are the messages that a thread had before a run that answers a question: graphs may write them again.
 func NewAnswer(t *Turn, had json.RawMessage) *Answer {
-	a := &Answer{live: t.Stream, resumable: t.Thread != "", streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
+	a := &Answer{live: t.Stream, resumable: t.Thread != "", speaks: t.resumes, streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
 	gjson.ParseBytes(had).ForEach(func(_, m gjson.Result) bool {
 		if id := m.Get("id").String(); id != "" {
 			a.old[id] = true
@@ -126,6 +127,9 @@ func (a *Answer) End() []Piece {
 		a.current.ended = true
 	}
 	a.advance()
+	if !a.speaks && a.failure == nil && len(a.questions) == 0 && a.shown == 0 {
+		a.failure = &failure{message: noMessages}
+	}
 	if a.failure != nil {
 		return a.pieces
 	}
@@ -285,8 +289,12 @@ func (a *Answer) update(data []byte) {
 	})
 }
 
+// noMessages is the error of a run that has no answer and cannot have one.
+const noMessages = "The graph wrote no messages. For this API its state has a channel `messages`, which takes those of the user and gets the answer"
+
 // write adds messages that a node has written: one, or a list. A list may begin with the conversation before the run; a question of the user ends that.
 func (a *Answer) write(written gjson.Result) {
+	a.speaks = true
 	items := []gjson.Result{written}
 	if written.IsArray() {
 		items = written.Array()

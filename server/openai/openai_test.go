@@ -277,7 +277,7 @@ func TestAnswers(t *testing.T) {
 		},
 		"a question":    {[]string{wrote("model", ai("1", "")), `updates {'__interrupt__':[{'value':'Really?','id':'i'}]}`}, "Really?", "Really?"},
 		"two questions": {[]string{`updates {'__interrupt__':[{'value':'b?','id':'b'}]}`, `updates {'__interrupt__':[{'value':{'question':'a?'},'id':'a'}]}`}, "a?", "a?"},
-		"nothing":       {[]string{`updates {'n':null,'m':{'messages':[]},'o':{'messages':null},'p':5,'q':{'messages':[7]}}`}, "", ""},
+		"nothing":       {[]string{`updates {'x':{'messages':[]}}`, `updates {'n':null,'m':{'messages':[]},'o':{'messages':null},'p':5,'q':{'messages':[7]}}`}, "", ""},
 	} {
 		whole, streamed := both(t, tt.records...)
 		require.Equal(t, tt.whole, whole, name)
@@ -519,10 +519,11 @@ func TestThreadsOfResponses(t *testing.T) {
 	}
 	require.Equal(t, someRun.ID, respond(t, `{'model':'m','input':'hi','previous_response_id':'`+responseID+`'}`).After())
 	for body, param := range map[string]string{
-		`{'input':'hi'}`:             "model",
-		`{'model':'m'}`:              "input",
-		`{'model':'m','input':[]}`:   "input",
-		`{'model':'m','input':[{}]}`: "input[0].role",
+		`{'input':'hi'}`:           "model",
+		`{'model':'m'}`:            "input",
+		`{'model':'m','input':[]}`: "input",
+		`{'model':'m','store':false,'input':[{'type':'reasoning','summary':[]}]}`: "input",
+		`{'model':'m','input':[{}]}`:                                                                                                 "input[0].role",
 		`{'model':'m','input':[{'type':'item_reference','id':'x'}]}`:                                                                 "input[0].type",
 		`{'model':'m','input':[{'role':'user','content':[{'type':'input_file','file_id':'x'}]}]}`:                                    "input[0].content[0].file_data",
 		`{'model':'m','input':'hi','previous_response_id':'resp_1'}`:                                                                 "previous_response_id",
@@ -633,6 +634,7 @@ func FuzzReadResponse(f *testing.F) {
 	} {
 		f.Add(body)
 	}
+	f.Add(`{"model":"m","input":[{"type":"reasoning"}],"store":false}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		body, err := compat.Prepare([]byte(text))
 		if err != nil {
@@ -651,4 +653,21 @@ func FuzzReadResponse(f *testing.F) {
 		require.True(t, json.Valid(got), string(got))
 		require.True(t, json.Valid(openai.AppendResponse(nil, turn, someRun, openai.NewAnswer(turn, nil))))
 	})
+}
+
+// A graph that has nothing to do with messages does not answer with silence. One that only acts after an answer may.
+func TestGraphsWithoutMessages(t *testing.T) {
+	t.Parallel()
+	line := records("updates {'echo':{'n':1}}")[0]
+	for _, stream := range []string{"true", "false"} {
+		for _, m := range []openai.Memory{{}, {Exists: true, Interrupts: json.RawMessage(`{"t":[{"id":"i","value":"ok?"}]}`)}} {
+			turn := chat(t, `{'model':'m','stream':`+stream+`,'messages':[{'role':'user','content':'hi'}]}`, thread)
+			_, err := turn.Body(assistant, m)
+			require.NoError(t, err)
+			a := openai.NewAnswer(turn, nil)
+			a.Add(line)
+			a.End()
+			require.Equal(t, m.Waits(), a.Failed() == "", a.Failed())
+		}
+	}
 }

@@ -26,6 +26,7 @@ type Turn struct {
 	metadata     *jsonobj.Object // of the client, without what is ours; may be empty
 	messages     []turnMessage
 	whole        bool // the messages are all new, also those of the assistant
+	resumes      bool // the run answers a question; known after Body
 
 	// Of a request for a response.
 	response *responseRequest
@@ -249,7 +250,7 @@ var types = map[string]string{"system": "system", "user": "human", "assistant": 
 // newMessage makes a message from its content: a text, or a list of parts.
 func newMessage(role string, content, m gjson.Result, at string) (turnMessage, error) {
 	out := turnMessage{role: role}
-	raw := jsonobj.AppendText([]byte(`{"type":`), types[role])
+	raw := jsonobj.AppendText(append(make([]byte, 0, len(content.Raw)+128), `{"type":`...), types[role])
 	raw = append(raw, `,"content":`...)
 	switch {
 	case content.Type == gjson.String:
@@ -384,16 +385,18 @@ func (t *Turn) fresh(m Memory) []turnMessage {
 	return out
 }
 
-// Body returns the body of the request for a run, in the form of LangGraph Server's API.
+// Body returns the body of the request for a run, in the form of LangGraph Server's API. Messages may be large: they are copied once.
 func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 	o := jsonobj.Object{}
 	o.SetText("assistant_id", string(a))
+	var input []byte
 	news := t.fresh(m)
 	if pending := questions(m.Interrupts); len(pending) > 0 {
 		reply, ok := lastUser(news)
 		if !ok {
 			return nil, refuse("messages", "The conversation waits for an answer to a question: send it as a message of the user")
 		}
+		t.resumes = true
 		command := jsonobj.Object{}
 		command.Set("resume", resume(pending, reply))
 		o.Set("command", command.JSON())
@@ -401,16 +404,21 @@ func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 		if !slices.ContainsFunc(news, func(one turnMessage) bool { return one.role != "system" }) && t.Thread != "" {
 			return nil, refuse("messages", "The thread has seen all messages: the last one is an answer of its own. Send a new message, or another thread")
 		}
-		var raws [][]byte
-		for i, one := range news {
-			if i == len(news)-1 && one.role == "assistant" {
-				one.set("id", jsonobj.Quote(uuid.NewString()))
-			}
-			raws = append(raws, one.raw)
+		if last := &news[len(news)-1]; last.role == "assistant" {
+			last.set("id", jsonobj.Quote(uuid.NewString())) // by which it is not the answer
 		}
-		input := jsonobj.Object{}
-		input.Set("messages", list(raws))
-		o.Set("input", input.JSON())
+		size := 4096
+		for _, one := range news {
+			size += len(one.raw) + 1
+		}
+		input = append(make([]byte, 0, size), `{"input":{"messages":[`...)
+		for i, one := range news {
+			if i > 0 {
+				input = append(input, ',')
+			}
+			input = append(input, one.raw...)
+		}
+		input = append(input, "]},"...)
 	}
 	o.Set("stream_mode", json.RawMessage(`["updates"]`))
 	if t.Stream {
@@ -435,7 +443,10 @@ func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 	if metadata.Len() > 0 {
 		o.Set("metadata", metadata.JSON())
 	}
-	return o.JSON(), nil
+	if input == nil {
+		return o.JSON(), nil
+	}
+	return append(input, o.JSON()[1:]...), nil
 }
 
 // lastUser returns the text of the last message of the user.

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -125,7 +126,7 @@ func ReadResponse(body []byte, thread string) (*Turn, error) {
 			return nil, err
 		}
 		t.messages = append(t.messages, one)
-	case input.IsArray() && len(input.Array()) > 0:
+	case input.IsArray():
 		for i, item := range input.Array() {
 			one, err := readItem(item, "input["+strconv.Itoa(i)+"]")
 			if err != nil {
@@ -135,8 +136,9 @@ func ReadResponse(body []byte, thread string) (*Turn, error) {
 				t.messages = append(t.messages, one)
 			}
 		}
-	default:
-		return nil, refuse("input", "input is a text or a list of items")
+	}
+	if !slices.ContainsFunc(t.messages, func(m turnMessage) bool { return m.role != "system" }) {
+		return nil, refuse("input", "input is a text, or a list of items with a message")
 	}
 	return t, nil
 }
@@ -401,7 +403,7 @@ func AppendStored(dst []byte, r *run.Run, messages []json.RawMessage, interrupts
 	for _, raw := range messages {
 		a.write(gjson.ParseBytes(raw))
 	}
-	a.questions = questions(interrupts)
+	a.questions, a.speaks = questions(interrupts), true
 	x := &response{id: ResponseID(r), model: ModelID(&assistant.Assistant{ID: r.Assistant, GraphID: r.Graph}), thread: r.Thread, created: r.CreatedAt, store: true, metadata: json.RawMessage("{}")}
 	if x.end(a, r.EndedAt); statuses[r.Status] != "" {
 		x.status = statuses[r.Status]
