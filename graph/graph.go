@@ -101,7 +101,7 @@ type Arguments struct {
 	// Input is the input as JSON. nil: none, resume from the checkpoint. (A client's JSON null is nil as well.)
 	Input           json.RawMessage `json:"-"`
 	Command         json.RawMessage `json:"-"`                          // {"resume"?, "update"?, "goto"?}; nil when there is none
-	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events
+	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events; and tools
 	Subgraphs       bool            `json:"subgraphs,omitempty"`        // emit events of nested namespaces too
 	InterruptBefore json.RawMessage `json:"interrupt_before,omitempty"` // list of nodes, "*", or nil
 	InterruptAfter  json.RawMessage `json:"interrupt_after,omitempty"`
@@ -132,7 +132,7 @@ type Elsewhere interface {
 // Event is an event of a running graph.
 type Event struct {
 	// Name is the event name of the v1 wire without namespace: values, updates, messages, messages/partial, messages/complete,
-	// messages/metadata, tasks, checkpoints, debug, custom, events.
+	// messages/metadata, tasks, checkpoints, debug, custom, events; or tools, which has no place there.
 	Name string
 	NS   string          // "" at the root; levels joined by "|"
 	Data json.RawMessage // compact JSON, encoded once

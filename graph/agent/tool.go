@@ -258,6 +258,7 @@ func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) 
 		return ToolResult{Message: toolError(r.Call, unknownTool(r.Call.Name)+strings.Join(r.tools.names, ", ")+"].")}, nil
 	}
 	ctx = context.WithValue(context.WithValue(ctx, callKey, r.Call), stateKey, r.State)
+	shown := startShowing(ctx, r.Call)
 	err := tool.check(r.Call.Args)
 	var out any
 	if err == nil {
@@ -265,13 +266,21 @@ func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) 
 	}
 	var invalid *invalidArgs
 	if errors.As(err, &invalid) {
+		shown.failed(ctx, err)
 		text := fmt.Sprintf(toolInvocationText, r.Call.Name, pytext.Repr(r.Call.Args), invalid)
 		return ToolResult{Message: toolError(r.Call, text)}, nil
 	}
 	if err != nil {
+		shown.failed(ctx, err)
 		return ToolResult{}, err
 	}
-	return normalize(r.Call, out)
+	result, err := normalize(r.Call, out)
+	if err != nil {
+		shown.failed(ctx, err)
+		return result, err
+	}
+	shown.finished(ctx, &result)
+	return result, nil
 }
 
 // call runs a tool; a panic becomes an error of the tool.

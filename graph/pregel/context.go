@@ -120,6 +120,19 @@ func Emit(ctx context.Context, data any) error {
 	return nil
 }
 
+// WantsTools reports whether the run subscribed to calls of tools: the stream mode tools.
+func WantsTools(ctx context.Context) bool {
+	tc := taskOf(ctx)
+	return tc != nil && tc.l.x.out != nil && tc.l.x.modes.tools && (tc.l.x.modes.subgraphs || tc.graphNS() == "")
+}
+
+// EmitTool sends an event of a call of a tool, as LangGraph's stream mode tools has it, to a run that WantsTools.
+func EmitTool(ctx context.Context, event json.RawMessage) {
+	if tc := taskOf(ctx); WantsTools(ctx) && !tc.closed.Load() {
+		tc.l.x.out.push(ctx, graph.Event{Name: "tools", NS: tc.graphNS(), Data: event})
+	}
+}
+
 // graphNS is the namespace of the graph that the task belongs to, for its custom events.
 func (tc *taskContext) graphNS() string {
 	ns, _, ok := cutLast(tc.t.ns, "|")

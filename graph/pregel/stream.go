@@ -85,7 +85,7 @@ func (s *stream) close() {
 // modes are the stream modes of a run.
 type modes struct {
 	values, updates, tasks, checkpoints, debug, custom bool
-	messages, tuples, events                           bool
+	messages, tuples, events, tools                    bool
 	subgraphs                                          bool
 }
 
@@ -111,6 +111,8 @@ func modesOf(names []string, subgraphs bool) modes {
 			m.tuples = true
 		case "events":
 			m.events = true
+		case "tools":
+			m.tools = true
 		}
 	}
 	if m.tuples {

@@ -11,7 +11,8 @@ import (
 
 // streamModes returns the modes that the client requested and those that the mirror needs.
 func (r *run) streamModes() []string {
-	modes := slices.Clone(r.inv.Modes)
+	// Servers refuse tools in requests of v1.
+	modes := slices.DeleteFunc(slices.Clone(r.inv.Modes), func(mode string) bool { return mode == "tools" })
 	if !slices.Contains(modes, "checkpoints") && r.live {
 		modes = append(modes, "checkpoints")
 	}

@@ -28,6 +28,10 @@ func TestModesSelectEvents(t *testing.T) {
 		{"messages", []string{"messages/partial"}, false},
 		{"values", []string{"messages-tuple"}, false},
 		{"error", []string{"values"}, false},
+		{"tools", nil, false},
+		{"tools|child:1", nil, false},
+		{"tools", []string{"tools"}, true},
+		{"toolsmith", nil, true},
 	} {
 		require.Equal(t, c.want, matches(c.event, c.modes), "%s of %v", c.event, c.modes)
 	}

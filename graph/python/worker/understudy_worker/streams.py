@@ -2,16 +2,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
+from uuid import uuid4
 
 import orjson
-from langchain_core.messages import BaseMessageChunk
+from langchain_core.messages import BaseMessage, BaseMessageChunk
 from langchain_core.messages.utils import message_chunk_to_message
 
 from .jsonenc import OPTIONS, _default, dumps, message_dict
 
 # (event, namespace, JSON, checkpoint that must be committed first or "")
 Emit = Callable[[str, str, bytes, str], None]
+
+# Whether LangGraph streams calls of tools; older releases refuse the mode.
+TOOLS = find_spec("langgraph.pregel._tools") is not None
 
 
 class Shaper:
@@ -34,6 +39,8 @@ class Shaper:
     def modes(wanted: set[str], hold: bool) -> list[str]:
         """Stream modes to ask of LangGraph. Root checkpoints tell which commit a root `values` waits for."""
         out = {m for m in wanted if m not in ("events", "messages-tuple")}
+        if not TOOLS:
+            out.discard("tools")
         if "messages-tuple" in wanted:
             out.add("messages")
         if hold and "values" in wanted:
@@ -59,6 +66,8 @@ class Shaper:
             return
         if mode == "debug":
             data = _debug(data)
+        elif mode == "tools":
+            _identify(data.get("output"))
         if self._held is not None and mode != "checkpoints":
             self.flush()
         self._emit(mode, "|".join(ns), dumps(data), "")
@@ -107,6 +116,12 @@ class Shaper:
         else:
             self._whole.pop(ident, None)
             self._emit("messages/complete", "", dumps([message]), "")
+
+
+def _identify(output: Any) -> None:
+    """A message gets the id that its state will have, as it would get it when its node ends."""
+    if isinstance(output, BaseMessage) and output.id is None:
+        output.id = str(uuid4())
 
 
 def _debug(data: dict) -> dict:
