@@ -1,0 +1,546 @@
+// Package protocol projects the stream records of a thread to the events of thread-scoped event streaming ("protocol v2").
+//
+// The log of a thread has one form, the records that clients of the v1 wire read. A Projection folds them, in their order and run after run, into
+// lifecycle, values, messages in content blocks, tool calls and requests for input. The contract is conformance/PROTOCOL_V2.md.
+//
+// Numbering comes before filtering, and depends on records and rows of runs alone: every connection, also one after a restart, sees an event under the
+// same seq and event_id. Events of a run that is kept are numbered from the time at which the run started, in microseconds, so that runs whose records
+// have expired leave the numbers of later ones as they were. A run that is not kept is only seen live: its events are numbered by the time of their records.
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
+	"understudy/run"
+)
+
+// Source has what a projection needs in addition to records. Its methods may be called again after an error.
+type Source interface {
+	// Run returns the row of a run; fault.NotFound when it was deleted.
+	Run(ctx context.Context, r id.Run) (*run.Run, error)
+	// Show returns a record as the reader sees it; nil: the reader does not see it.
+	Show(ctx context.Context, r *run.Run, rec *bridge.Record) (*bridge.Record, error)
+}
+
+const inputRequested = "input.requested"
+
+// Event is one selected event.
+type Event struct {
+	Seq    int64
+	Method string
+	Data   []byte // the envelope: JSON
+}
+
+// Projection is the state of one connection. Its memory grows with the runs that it has seen by their ids, and with what is open in the current one.
+// It is not safe for concurrent use.
+type Projection struct {
+	source Source
+	filter Filter
+	last   int64 // seq of the last event, selected or not
+	spaces map[string]*space
+	open   []*runState // runs that have begun and not ended: one, except where attempts overlap
+	ended  map[id.Run]struct{}
+	out    []Event
+}
+
+// space is a namespace with its form on the wire.
+type space struct {
+	levels  []string
+	json    []byte
+	matches bool
+}
+
+// runState is what has been seen of a run that has not ended.
+type runState struct {
+	row     *run.Run
+	durable bool // its records can be read again
+	n       int64
+	now     bridge.Offset // of the record at hand
+	part    int           // events of that record so far
+	at      int64         // its time, in ms
+	started bool          // root `running` was sent
+	over    bool          // the root's terminal event was sent
+	attempt int
+
+	graphs   []string        // open namespaces, in the order in which they opened
+	closed   map[string]bool // namespaces that have ended in this attempt
+	messages []*message      // open, in the order in which they started
+	done     map[string]bool // messages that have ended, by key
+	asked    map[string]bool // interrupts
+}
+
+// New makes a projection of a thread for one filter.
+func New(source Source, filter Filter) *Projection {
+	return &Projection{source: source, filter: filter, spaces: map[string]*space{}, ended: map[id.Run]struct{}{}}
+}
+
+// Add returns the selected events of the next record. After an error nothing has changed, and the record may be added again. The slice is valid until the
+// next call.
+func (p *Projection) Add(ctx context.Context, rec *bridge.Record) ([]Event, error) {
+	p.out = p.out[:0]
+	if rec.Run == "" || rec.Ephemeral {
+		return nil, nil
+	}
+	if _, over := p.ended[rec.Run]; over {
+		return nil, nil
+	}
+	i := slices.IndexFunc(p.open, func(st *runState) bool { return st.row.ID == rec.Run })
+	if rec.Kind == bridge.Terminal {
+		if i < 0 {
+			p.ended[rec.Run] = struct{}{} // it was cancelled before it began
+			return nil, nil
+		}
+		row, err := p.row(ctx, rec.Run)
+		if err != nil {
+			return nil, err
+		}
+		p.open[i].take(rec)
+		p.end(p.open[i], row)
+		return p.out, nil
+	}
+	if i < 0 {
+		begun, err := p.begin(ctx, rec)
+		if err != nil {
+			return nil, err
+		}
+		if !begun {
+			return nil, nil
+		}
+		i = len(p.open) - 1
+	}
+	st := p.open[i]
+	if rec.Attempt > 0 && rec.Attempt < st.attempt {
+		return nil, nil // from a server that does not know yet that it has lost the run
+	}
+	base, ns, _ := strings.Cut(rec.Event, "|")
+	shown := rec
+	if p.shows(base, ns) {
+		var err error
+		if shown, err = p.source.Show(ctx, st.row, rec); err != nil {
+			return nil, err
+		}
+	}
+	st.take(rec)
+	st.at = max(st.at, rec.Offset.MS)
+	p.attempt(st, rec)
+	if !st.started {
+		st.started = true
+		p.rootLifecycle(st, "running", "")
+	}
+	p.record(st, base, ns, rec, shown)
+	return p.out, nil
+}
+
+// take notes the record whose events come.
+func (st *runState) take(rec *bridge.Record) {
+	if rec.Offset != (bridge.Offset{}) { // that of an end may have none
+		st.now, st.part = rec.Offset, 0
+	}
+}
+
+// shows reports whether the source is asked for a record: whether what it shows is sent.
+func (p *Projection) shows(base, ns string) bool {
+	switch base {
+	case "values", "updates", "messages":
+		return p.filter.channel(base) && p.space(ns).matches
+	}
+	return false
+}
+
+// row returns the row of a run; nil when it was deleted.
+func (p *Projection) row(ctx context.Context, r id.Run) (*run.Run, error) {
+	row, err := p.source.Run(ctx, r)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	return row, err
+}
+
+// begin opens the run of a record, after it has ended those before that are over.
+func (p *Projection) begin(ctx context.Context, rec *bridge.Record) (bool, error) {
+	row, err := p.row(ctx, rec.Run)
+	if err != nil {
+		return false, err
+	}
+	if row == nil {
+		p.ended[rec.Run] = struct{}{}
+		return false, nil
+	}
+	// The next run of a thread may begin on another server before the live stream has the end of the one before.
+	if err := p.settle(ctx); err != nil {
+		return false, err
+	}
+	p.open = append(p.open, &runState{
+		row: row, durable: row.Durable(), attempt: rec.Attempt, closed: map[string]bool{}, done: map[string]bool{}, asked: map[string]bool{},
+	})
+	return true, nil
+}
+
+// Settle ends runs that are over although no record says so: their server died before it published one. Call it when nothing comes.
+func (p *Projection) Settle(ctx context.Context) ([]Event, error) {
+	p.out = p.out[:0]
+	err := p.settle(ctx)
+	return p.out, err
+}
+
+// Overdue reports whether Settle would end a run.
+func (p *Projection) Overdue(ctx context.Context) (bool, error) {
+	for _, st := range p.open {
+		row, err := p.row(ctx, st.row.ID)
+		if err != nil {
+			return false, err
+		}
+		if row == nil || row.Status.Over() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Open reports whether a run has begun and not ended.
+func (p *Projection) Open() bool { return len(p.open) > 0 }
+
+func (p *Projection) settle(ctx context.Context) error {
+	rows := make([]*run.Run, len(p.open))
+	for i, st := range p.open {
+		var err error
+		if rows[i], err = p.row(ctx, st.row.ID); err != nil {
+			return err
+		}
+	}
+	for i, st := range slices.Clone(p.open) {
+		if rows[i] == nil || rows[i].Status.Over() {
+			p.end(st, rows[i])
+		}
+	}
+	return nil
+}
+
+// attempt closes what an earlier attempt of the run has left open: the next one calls its models and subgraphs again.
+func (p *Projection) attempt(st *runState, rec *bridge.Record) {
+	next := rec.Attempt
+	if rec.Event == "metadata" {
+		next = max(next, int(jsonInt(jsonscan.Raw(rec.Data, "attempt"))))
+	}
+	if next <= st.attempt {
+		return
+	}
+	if st.attempt > 0 && st.started {
+		p.finishMessages(st, func(*message) bool { return true })
+		p.closeSpaces(st, "", "interrupted", "")
+		clear(st.closed)
+	}
+	st.attempt = next
+}
+
+// record projects one record of a run. shown is the record as the reader sees it; nil: not at all, and its events are only counted.
+func (p *Projection) record(st *runState, base, ns string, rec, shown *bridge.Record) {
+	if st.closed[ns] {
+		// What is left of a namespace that has ended: its values at the end of an interrupt, for example.
+	} else if ns != "" && base != "values" {
+		p.openSpace(st, ns)
+	}
+	switch base {
+	case "values":
+		p.values(st, ns, rec, shown)
+	case "updates":
+		p.updates(st, ns, rec, shown)
+	case "messages":
+		p.message(st, ns, rec.Data, shown == nil)
+	case "tools":
+		p.tools(st, ns, rec.Data)
+	case "custom":
+		p.emit(st, ns, "custom", "", func(b []byte) []byte { return append(append(append(b, `{"payload":`...), rec.Data...), '}') })
+	case "tasks":
+		p.tasks(st, ns, rec.Data)
+	}
+}
+
+// values sends the state of a namespace, after the interrupts that it carries.
+func (p *Projection) values(st *runState, ns string, rec, shown *bridge.Record) {
+	p.interrupts(st, ns, rec.Data)
+	if emptyState(rec.Data) { // as the graph has it: what a reader sees must not change how events are counted
+		return
+	}
+	p.emit(st, ns, "values", "", func(b []byte) []byte {
+		if shown == nil {
+			return append(b, `{}`...)
+		}
+		return appendState(b, shown.Data)
+	})
+}
+
+// updates sends what each node has written.
+func (p *Projection) updates(st *runState, ns string, rec, shown *bridge.Record) {
+	p.interrupts(st, ns, rec.Data)
+	var from []byte
+	if shown != nil {
+		from = shown.Data
+	}
+	jsonscan.Each(rec.Data, func(key []byte, start, end int) bool {
+		node := text(key)
+		if node == interruptKey || string(rec.Data[start:end]) == "null" {
+			return true
+		}
+		p.emit(st, ns, "updates", node, func(b []byte) []byte {
+			delta := jsonscan.Raw(from, node)
+			if len(delta) == 0 {
+				delta = json.RawMessage("{}")
+			}
+			return appendState(b, delta)
+		})
+		return true
+	})
+}
+
+// interrupts sends the interrupts of a record, each once, and the end of the run that they mean.
+func (p *Projection) interrupts(st *runState, ns string, data []byte) {
+	if !bytes.Contains(data, []byte(`"`+interruptKey+`"`)) {
+		return
+	}
+	items, _ := jsonscan.Elements(jsonscan.Raw(data, interruptKey))
+	asks := false
+	for _, item := range items {
+		name := jsonscan.Text(item, "id")
+		if name == "" {
+			name = jsonscan.Text(item, "interrupt_id")
+		}
+		if st.asked[name] {
+			continue
+		}
+		st.asked[name], asks = true, true
+		p.emit(st, ns, inputRequested, "", func(b []byte) []byte {
+			b = jsonobj.AppendText(append(b, `{"interrupt_id":`...), name)
+			payload := jsonscan.Raw(item, "value")
+			if payload == nil {
+				payload = json.RawMessage("null")
+			}
+			return append(append(append(b, `,"payload":`...), payload...), '}')
+		})
+	}
+	if !asks || st.over {
+		return
+	}
+	st.over = true
+	// The graphs that lead to the interrupt have stopped. Others may still be running next to them.
+	for at := ns; at != ""; at = parentOf(at) {
+		p.closeSpaces(st, at, "interrupted", "")
+	}
+	p.rootLifecycle(st, "interrupted", "")
+}
+
+// tasks sends a task as it is. The result of one that was a subgraph ends the namespace of that.
+func (p *Projection) tasks(st *runState, ns string, data []byte) {
+	task, isResult := "", false
+	var failure, waits json.RawMessage
+	jsonscan.Each(data, func(key []byte, start, end int) bool {
+		switch v := data[start:end]; string(key) {
+		case `"id"`:
+			task = text(v)
+		case `"result"`:
+			isResult = true
+		case `"error"`:
+			isResult, failure = true, v
+		case `"interrupts"`:
+			waits = v
+		}
+		return true
+	})
+	if isResult && task != "" {
+		p.finishMessages(st, func(m *message) bool { return m.task == task })
+		state, why := "completed", ""
+		switch {
+		case len(failure) > 0 && string(failure) != "null":
+			state, why = "failed", failureText(failure)
+		case len(waits) > 2:
+			state = "interrupted"
+		}
+		for _, at := range slices.Clone(st.graphs) {
+			if parentOf(at) == ns && strings.HasSuffix(at, ":"+task) {
+				p.closeSpaces(st, at, state, why)
+			}
+		}
+	}
+	p.emit(st, ns, "tasks", "", func(b []byte) []byte { return append(b, data...) })
+}
+
+// openSpace starts a namespace, and those above it, unless they have been started.
+func (p *Projection) openSpace(st *runState, ns string) {
+	if ns == "" || st.closed[ns] || slices.Contains(st.graphs, ns) {
+		return
+	}
+	p.openSpace(st, parentOf(ns))
+	st.graphs = append(st.graphs, ns)
+	p.emit(st, ns, "lifecycle", "", func(b []byte) []byte {
+		name, call := graphOf(ns)
+		b = append(append(b, `{"event":"started","namespace":`...), p.space(ns).json...)
+		b = jsonobj.AppendText(append(b, `,"graph_name":`...), name)
+		return append(jsonobj.AppendText(append(b, `,"trigger_call_id":`...), call), '}')
+	})
+}
+
+// closeSpaces ends a namespace and all within it, the deepest first; "" is all of them. The messages in it end before.
+func (p *Projection) closeSpaces(st *runState, within, state, why string) {
+	var closing []string
+	st.graphs = slices.DeleteFunc(st.graphs, func(ns string) bool {
+		inside := within == "" || ns == within || strings.HasPrefix(ns, within+"|")
+		if inside {
+			closing = append(closing, ns)
+		}
+		return inside
+	})
+	slices.SortStableFunc(closing, func(a, b string) int { return strings.Count(b, "|") - strings.Count(a, "|") })
+	for _, ns := range closing {
+		st.closed[ns] = true
+		p.finishMessages(st, func(m *message) bool { return m.ns == ns })
+		p.emit(st, ns, "lifecycle", "", func(b []byte) []byte {
+			name, _ := graphOf(ns)
+			return appendLifecycle(b, state, name, why)
+		})
+	}
+}
+
+// end ends a run, and all that is open in it. row: as it ended; nil: it was deleted, as a rollback does.
+func (p *Projection) end(st *runState, row *run.Run) {
+	state, why := "interrupted", ""
+	if row != nil {
+		if !row.EndedAt.IsZero() { // not the time of the record: another server may have published it, or none
+			st.at = max(st.at, row.EndedAt.UnixMilli())
+		}
+		switch row.Status {
+		case run.Success:
+			if len(st.asked) == 0 {
+				state = "completed"
+			}
+		case run.Error, run.Timeout:
+			state, why = "failed", jsonscan.Text(row.Error, "message")
+		}
+	}
+	p.finishMessages(st, func(*message) bool { return true })
+	p.closeSpaces(st, "", state, "")
+	if st.started && !st.over {
+		st.over = true
+		p.rootLifecycle(st, state, why)
+	}
+	p.open = slices.DeleteFunc(p.open, func(o *runState) bool { return o == st })
+	p.ended[st.row.ID] = struct{}{}
+}
+
+func (p *Projection) rootLifecycle(st *runState, state, why string) {
+	p.emit(st, "", "lifecycle", "", func(b []byte) []byte { return appendLifecycle(b, state, st.row.Graph, why) })
+}
+
+// failureText is the text of the error of a task: a string, or {error, message}.
+func failureText(raw json.RawMessage) string {
+	if said := text(raw); said != "" {
+		return said
+	}
+	return jsonscan.Text(raw, "message")
+}
+
+func appendLifecycle(b []byte, state, graph, why string) []byte {
+	b = jsonobj.AppendText(append(b, `{"event":`...), state)
+	b = jsonobj.AppendText(append(b, `,"graph_name":`...), graph)
+	if why != "" {
+		b = jsonobj.AppendText(append(b, `,"error":`...), why)
+	}
+	return append(b, '}')
+}
+
+// number assigns the seq of the next event.
+func (p *Projection) number(st *runState) int64 {
+	st.n++
+	st.part++
+	seq := st.row.StartedAt.UnixMicro() + st.n
+	if !st.durable {
+		seq = st.now.MS * 1000
+	}
+	p.last = max(seq, p.last+1)
+	return p.last
+}
+
+// emit numbers an event, and encodes it if it is selected.
+func (p *Projection) emit(st *runState, ns, method, node string, data func([]byte) []byte) {
+	p.emitIn(st, p.space(ns), method, node, data)
+}
+
+func (p *Projection) emitIn(st *runState, sp *space, method, node string, data func([]byte) []byte) {
+	seq := p.number(st)
+	if seq <= p.filter.Since || !sp.matches || !p.filter.channel(method) {
+		return
+	}
+	b := append(make([]byte, 0, 512), `{"type":"event","event_id":"`...)
+	if st.durable {
+		// The live stream may have its records under other offsets than the database.
+		b = strconv.AppendInt(append(append(b, st.row.ID...), '-'), st.n, 10)
+	} else {
+		b = append(b, st.now.String()...)
+		b = strconv.AppendInt(append(b, '.'), int64(st.part), 10)
+	}
+	b = strconv.AppendInt(append(b, `","seq":`...), seq, 10)
+	b = append(append(b, `,"method":"`...), method...)
+	b = append(append(b, `","params":{"namespace":`...), sp.json...)
+	b = strconv.AppendInt(append(b, `,"timestamp":`...), st.at, 10)
+	b = data(append(b, `,"data":`...))
+	if node != "" {
+		b = jsonobj.AppendText(append(b, `,"node":`...), node)
+	}
+	p.out = append(p.out, Event{Seq: seq, Method: method, Data: append(b, `}}`...)})
+}
+
+// maxSpaces bounds the namespaces whose form is kept.
+const maxSpaces = 1024
+
+func (p *Projection) space(ns string) *space {
+	if sp := p.spaces[ns]; sp != nil {
+		return sp
+	}
+	if len(p.spaces) >= maxSpaces {
+		clear(p.spaces)
+	}
+	var levels []string
+	if ns != "" {
+		levels = strings.Split(ns, "|")
+	}
+	sp := p.newSpace(levels)
+	p.spaces[ns] = sp
+	return sp
+}
+
+func (p *Projection) newSpace(levels []string) *space {
+	sp := &space{levels: levels, json: []byte{'['}}
+	for i, level := range levels {
+		if i > 0 {
+			sp.json = append(sp.json, ',')
+		}
+		sp.json = jsonobj.AppendText(sp.json, level)
+	}
+	sp.json = append(sp.json, ']')
+	sp.matches = p.filter.namespace(levels)
+	return sp
+}
+
+// parentOf returns the namespace above one; "" is the root.
+func parentOf(ns string) string {
+	i := strings.LastIndexByte(ns, '|')
+	if i < 0 {
+		return ""
+	}
+	return ns[:i]
+}
+
+// graphOf returns the node that a namespace belongs to, and the id of its task.
+func graphOf(ns string) (name, task string) {
+	name, task, _ = strings.Cut(ns[strings.LastIndexByte(ns, '|')+1:], ":")
+	return name, task
+}
