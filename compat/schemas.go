@@ -218,6 +218,21 @@ var (
 	).require("checkpoint"))
 )
 
+// Request bodies of event streaming. They describe what EventFilter and DecodeCommand read; nothing is checked by them.
+var (
+	EventStream = named("EventStreamRequest", objectOf(
+		Prop{"channels", (&Schema{Types: []string{"array"}, Items: aText, MinItems: 1}).doc("values, updates, messages, tools, lifecycle, input, tasks, custom")},
+		Prop{"namespaces", listOf(listOf(aText))},
+		Prop{"depth", typed("integer")},
+		Prop{"since", typed("integer").doc("Events up to this seq are not sent.")},
+	).require("channels"))
+	ProtocolCommand = named("ProtocolCommand", objectOf(
+		Prop{"id", typed("integer")},
+		Prop{"method", aText.doc("run.start or input.respond")},
+		Prop{"params", anObject},
+	).require("id", "method"))
+)
+
 // Request bodies of runs.
 var (
 	runProps = []Prop{
@@ -388,4 +403,5 @@ var Schemas = []*Schema{
 	RunStateful, RunStateless, RunStatefulStream, RunStatelessStream, RunBatch, RunsCancel,
 	CronCreate, CronPatch, CronSearch, CronCount,
 	StorePut, StoreDelete, StoreSearch, StoreNamespaces,
+	EventStream, ProtocolCommand,
 }

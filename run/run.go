@@ -9,6 +9,7 @@ import (
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
 
@@ -127,6 +128,8 @@ type Request struct {
 	OnCompletion string          // delete (default) or keep; stateless only
 	After        time.Duration   // delay
 	Tracer       *Tracer         // nil: none
+	// EventStreaming: made for a client of event streaming (protocol v2), which its configuration says.
+	EventStreaming bool
 
 	// From the edge.
 	RequestID string            // x-request-id, or made up
@@ -142,6 +145,23 @@ const (
 	TraceParentKey = "__otel_traceparent__"
 	TraceStateKey  = "__otel_tracestate__"
 )
+
+// EventStreamingKey marks in its configuration a run that was made by a command of event streaming.
+const EventStreamingKey = "__event_streaming_v2"
+
+// Response answers an interrupt.
+type Response struct {
+	Interrupt string
+	Value     json.RawMessage
+}
+
+// ErrNotInterrupted: nothing on the thread can be answered, because it has had no run.
+var ErrNotInterrupted = fault.New(fault.NotFound, "No interrupted run is bound to this thread.")
+
+// UnknownInterrupt is the error for an answer to an interrupt that the thread does not have, or not any more.
+type UnknownInterrupt struct{ ID string }
+
+func (e *UnknownInterrupt) Error() string { return "Unknown or already-consumed interrupt: " + e.ID }
 
 // Tracer names the LangSmith project and example that a run is traced to. It is handed to the graph's configuration as it came; nil is null.
 type Tracer struct {

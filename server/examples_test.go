@@ -65,9 +65,14 @@ var preferred = map[string]string{
 
 // examplesByHand are for operations whose recordings are missing, or are about oddities.
 var examplesByHand = map[string]example{
-	"post /assistants/count":              {Request: json.RawMessage(`{"graph_id":"chat"}`), Response: json.RawMessage(`1`)},
-	"post /threads/{thread_id}/runs/wait": {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
-	"post /runs/wait":                     {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
+	"post /assistants/count":                  {Request: json.RawMessage(`{"graph_id":"chat"}`), Response: json.RawMessage(`1`)},
+	"post /threads/{thread_id}/runs/wait":     {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
+	"post /runs/wait":                         {Request: json.RawMessage(`{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}`)},
+	"post /threads/{thread_id}/stream/events": {Request: json.RawMessage(`{"channels":["values","messages","tools","lifecycle","input"]}`)},
+	"post /threads/{thread_id}/commands": {
+		Request:  json.RawMessage(`{"id":1,"method":"run.start","params":{"assistant_id":"chat","input":{"messages":[{"role":"user","content":"What is 6 times 7?"}]}}}`),
+		Response: json.RawMessage(`{"type":"success","id":1,"result":{"run_id":"00000000-0000-7000-8000-000000000001"},"meta":{"applied_through_seq":0}}`),
+	},
 }
 
 var (

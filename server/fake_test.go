@@ -22,6 +22,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/protocol"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -254,6 +255,21 @@ func (f fakeRuns) StreamThread(_ context.Context, t id.Thread, after *bridge.Off
 		return nil, err
 	}
 	return f.follow(), nil
+}
+
+func (f fakeRuns) StreamEvents(_ context.Context, t id.Thread, filter protocol.Filter) (run.Follower, error) {
+	if err := f.note(t, filter); err != nil {
+		return nil, err
+	}
+	return f.follow(), nil
+}
+
+func (f fakeRuns) StartOrResume(_ context.Context, t id.Thread, req run.Request) (*run.Run, error) {
+	return f.one(), f.note(t, req)
+}
+
+func (f fakeRuns) Respond(_ context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error) {
+	return f.one(), f.note(t, req, responses)
 }
 
 func (f fakeRuns) Cancel(_ context.Context, t id.Thread, r []id.Run, a run.Action, wait bool) error {

@@ -19,6 +19,8 @@ type operation struct {
 const (
 	sse   = "text/event-stream"
 	empty = "204"
+
+	eventStreaming = "Event streaming"
 )
 
 // page and pageOfTypes are the query parameters of routes that answer with event rows.
@@ -72,6 +74,9 @@ var operations = []operation{
 	{"get", "/threads/{thread_id}/runs/{run_id}/messages", "Runs", "The messages of a run, by ascending seq. metadata.after_seq is as in the messages of the thread", nil, "", page},
 	{"get", "/threads/{thread_id}/runs/{run_id}/events", "Runs", "All that happened in a run", nil, "", pageOfTypes},
 	{"post", "/threads/{thread_id}/runs/{run_id}/cancel", "Runs", "Cancel a run", nil, "", []string{"wait:boolean", "action:string"}},
+
+	{"post", "/threads/{thread_id}/stream/events", eventStreaming, "Follow all runs of a thread as events of channels, from its first run on; also before the thread exists", compat.EventStream, sse, nil},
+	{"post", "/threads/{thread_id}/commands", eventStreaming, "Start a run (run.start), or answer interrupts (input.respond). Errors of commands are answers too", compat.ProtocolCommand, "", nil},
 
 	{"post", "/runs", "Stateless runs", "Create a run in the background", compat.RunStateless, "", nil},
 	{"post", "/runs/stream", "Stateless runs", "Create a run and stream its events", compat.RunStatelessStream, sse, nil},

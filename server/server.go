@@ -237,6 +237,9 @@ func (s *Server) routes() {
 		s.cronRoutes()
 		s.runRoutes()
 	}
+	if !d.Threads && !d.Runs {
+		s.protocolRoutes()
+	}
 	if !d.Store {
 		s.itemRoutes()
 	}

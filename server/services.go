@@ -11,6 +11,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/run"
+	"understudy/run/protocol"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -86,6 +87,12 @@ type Runs interface {
 	JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error)
 	// StreamThread follows all runs of a thread and does not end by itself. Modes: run_modes, lifecycle, state_update.
 	StreamThread(ctx context.Context, t id.Thread, after *bridge.Offset, modes []string) (run.Follower, error)
+	// StreamEvents follows all runs of a thread as events of event streaming and does not end by itself.
+	StreamEvents(ctx context.Context, t id.Thread, filter protocol.Filter) (run.Follower, error)
+	// StartOrResume creates a background run. On a thread that waits at interrupts its input answers them.
+	StartOrResume(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
+	// Respond creates the run that resumes a thread with answers to its interrupts. Errors: run.ErrNotInterrupted, *run.UnknownInterrupt.
+	Respond(ctx context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error)
 	// Cancel cancels the named runs of a thread; with wait it returns after they have stopped.
 	Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
 	// CancelAll cancels the runs of all threads that have the status: pending, running or all.

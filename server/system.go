@@ -43,23 +43,12 @@ func (s *Server) info(c *fiber.Ctx) error {
 }
 
 // absentRoutes registers parts of the API that this version lacks, so that the answer names the missing feature instead of looking like
-// a wrong address. Event streaming answers 404 and not 501: JavaScript clients retry a 501 for half a minute but accept a 404 at once,
-// and LangGraph Server with event streaming disabled answers 404 as well.
+// a wrong address.
 func (s *Server) absentRoutes() {
-	absent := func(kind fault.Kind, what string) fiber.Handler {
-		err := fault.New(kind, what+" is not supported by this server")
-		return func(*fiber.Ctx) error { return err }
+	if s.opts.Disable.A2A {
+		return
 	}
-	d := s.opts.Disable
-	if !d.A2A {
-		h := absent(fault.NotSupported, "A2A")
-		s.route("POST", "/a2a/{assistant_id}", h)
-		s.route("GET", "/.well-known/agent-card.json", h)
-	}
-	if !d.Threads && !d.Runs {
-		h := absent(fault.NotFound, "The event streaming protocol")
-		s.route("POST", "/threads/{thread_id}/stream/events", h)
-		s.route("GET", "/threads/{thread_id}/stream/events", h)
-		s.route("POST", "/threads/{thread_id}/commands", h)
-	}
+	h := func(*fiber.Ctx) error { return fault.New(fault.NotSupported, "A2A is not supported by this server") }
+	s.route("POST", "/a2a/{assistant_id}", h)
+	s.route("GET", "/.well-known/agent-card.json", h)
 }

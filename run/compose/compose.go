@@ -109,6 +109,9 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 		configurable.Set("__langsmith_example_id__", orNull(req.Tracer.Example))
 	}
 	writeTrace(configurable, req)
+	if req.EventStreaming {
+		configurable.Set(run.EventStreamingKey, json.RawMessage("true"))
+	}
 	configurable.Set("__request_start_time_ms__", strconv.AppendInt(nil, now.UnixMilli(), 10))
 	configurable.Set("__after_seconds__", strconv.AppendInt(nil, int64(req.After/time.Second), 10))
 	configurable.SetText("run_id", string(r.ID))

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -38,6 +39,9 @@ func (f *Followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.
 	return tf, nil
 }
 
+// errReplayed is returned once, by a threadFollower that is replaying.
+var errReplayed = errors.New("all records kept before have been returned")
+
 // threadFollower follows all runs of a thread.
 type threadFollower struct {
 	f      *Followers
@@ -47,6 +51,8 @@ type threadFollower struct {
 	stop   func() // watching for ends elsewhere
 
 	all, lifecycle, states bool // what is wanted
+	durableEnds            bool // of a run that ended elsewhere only what the database has of it is wanted
+	replaying              bool // records kept before the subscription come first, and errReplayed after them
 
 	seen   bridge.Offset    // of the last record
 	places map[id.Run]place // of the last record of each run that has not ended
@@ -108,12 +114,23 @@ func (tf *threadFollower) isNew(rec *bridge.Record) bool {
 
 // read returns what is next: of the stream, or what is known of a run that has ended on another server.
 func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
+	if tf.replaying {
+		records, err := tf.src.kept(ctx)
+		if err != nil || len(records) > 0 {
+			return records, err
+		}
+		tf.replaying = false
+		return nil, errReplayed
+	}
 	if len(tf.far) == 0 {
 		return tf.src.next(ctx)
 	}
 	records, err := tf.f.facts(ctx, tf.thread, tf.far[0], tf.seen)
 	if err != nil {
 		return nil, err
+	}
+	if tf.durableEnds {
+		records = slices.DeleteFunc(records, func(rec *bridge.Record) bool { return !rec.Kept })
 	}
 	records = append(records, tf.f.Publisher.Terminal(&run.Run{ID: tf.far[0]}))
 	tf.far = tf.far[1:]
@@ -123,6 +140,9 @@ func (tf *threadFollower) read(ctx context.Context) ([]*bridge.Record, error) {
 func (tf *threadFollower) wants(event string) bool {
 	if event == stateUpdate {
 		return tf.states
+	}
+	if isTools(event) && !tf.durableEnds {
+		return false
 	}
 	return tf.all || tf.lifecycle && event == "metadata"
 }

@@ -48,6 +48,37 @@ func newSource(store Store, t id.Thread, r id.Run, sub bridge.Subscription, stor
 
 // next returns at least one record. io.EOF: there are no more, and none will come.
 func (src *source) next(ctx context.Context) ([]*bridge.Record, error) {
+	out, err := src.merged(ctx)
+	switch {
+	case err != nil, len(out) > 0:
+		return out, err
+	case len(src.replay) > 0:
+		out, src.replay = src.replay, nil
+		return out, nil
+	case src.sub == nil:
+		return nil, io.EOF
+	}
+	return src.sub.Next(ctx)
+}
+
+// kept returns what next does, but only records kept before the subscription, and then nothing.
+func (src *source) kept(ctx context.Context) ([]*bridge.Record, error) {
+	out, err := src.merged(ctx)
+	if err != nil || len(out) > 0 {
+		return out, err
+	}
+	if len(src.replay) == 0 && !src.replayed {
+		if src.replay, err = src.sub.Replay(ctx); err != nil {
+			return nil, err
+		}
+		src.replayed = len(src.replay) == 0
+	}
+	out, src.replay = src.replay, nil
+	return out, nil
+}
+
+// merged returns records while the database has some that may be next; then nothing, and what comes is in replay and in the subscription.
+func (src *source) merged(ctx context.Context) ([]*bridge.Record, error) {
 	for src.stored || len(src.past) > 0 {
 		if len(src.past) == 0 {
 			if err := src.page(ctx); err != nil {
@@ -65,15 +96,7 @@ func (src *source) next(ctx context.Context) ([]*bridge.Record, error) {
 			return out, nil
 		}
 	}
-	switch {
-	case len(src.replay) > 0:
-		out := src.replay
-		src.replay = nil
-		return out, nil
-	case src.sub == nil:
-		return nil, io.EOF
-	}
-	return src.sub.Next(ctx)
+	return nil, nil
 }
 
 // page reads on in the database.

@@ -1,0 +1,290 @@
+package compat
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/internal/jsonscan"
+	"understudy/run"
+	"understudy/run/protocol"
+)
+
+var (
+	errBody     = fault.New(fault.Invalid, "Invalid JSON body")
+	errChannels = fault.New(fault.Invalid, "channels is required and must be a non-empty array")
+)
+
+// maxPrefixes bounds the namespaces of a filter: each namespace of a thread is compared with all of them.
+const maxPrefixes = 1000
+
+// EventFilter decodes the body of POST /threads/{thread_id}/stream/events. It is as lenient as LangGraph Server: what is malformed, except channels, counts
+// as absent.
+func EventFilter(body []byte) (protocol.Filter, error) {
+	var f protocol.Filter
+	o, err := protocolBody(body)
+	if err != nil {
+		return f, err
+	}
+	channels, ok := jsonscan.Elements(o["channels"])
+	if !ok || len(channels) == 0 {
+		return f, errChannels
+	}
+	var bad []string
+	for _, c := range channels {
+		name := text(c)
+		if c[0] == '"' && protocol.IsChannel(name) {
+			if !slices.Contains(f.Channels, name) && !strings.Contains(name, ":") { // nodes write custom data without a name
+				f.Channels = append(f.Channels, name)
+			}
+			continue
+		}
+		if c[0] != '"' {
+			name = cut(c)
+		}
+		bad = append(bad, name)
+	}
+	if bad != nil {
+		return f, fault.Newf(fault.Invalid, "channels contains unsupported entries: %s. Allowed: %s, or any `custom:<name>`.",
+			cut([]byte(strings.Join(bad, ", "))), strings.Join(protocol.Channels, ", "))
+	}
+	prefixes, _ := jsonscan.Elements(o["namespaces"])
+	if len(prefixes) > maxPrefixes {
+		return f, fault.Newf(fault.Invalid, "namespaces has more than %d entries", maxPrefixes)
+	}
+	for _, prefix := range prefixes {
+		if levels, ok := textList(prefix); ok {
+			f.Namespaces = append(f.Namespaces, levels)
+		}
+	}
+	if depth, ok := wholeNumber(o["depth"]); ok {
+		levels := int(min(depth, MaxDepth*MaxDepth))
+		f.Depth = &levels
+	}
+	if since, ok := wholeNumber(o["since"]); ok {
+		f.Since = since
+	}
+	return f, nil
+}
+
+// protocolBody reads the body of a request of event streaming. One that is no object has no members.
+func protocolBody(body []byte) (object, error) {
+	body, err := Prepare(body)
+	if err != nil {
+		return nil, errBody
+	}
+	if len(body) == 0 || body[0] != '{' {
+		return object{}, nil
+	}
+	return members(body), nil
+}
+
+// textList reads a list of strings.
+func textList(raw json.RawMessage) ([]string, bool) {
+	items, ok := jsonscan.Elements(raw)
+	out := make([]string, len(items))
+	for i, item := range items {
+		if item[0] != '"' {
+			return nil, false
+		}
+		out[i] = text(item)
+	}
+	return out, ok
+}
+
+// wholeNumber reads an integer that is not negative.
+func wholeNumber(raw json.RawMessage) (int64, bool) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	return n, err == nil && n >= 0
+}
+
+// Command is a command of event streaming.
+type Command struct {
+	ID     json.RawMessage // as it came; nil: absent
+	Method string
+	params object
+}
+
+// CommandError is the answer to a command that is refused. Its text is one that clients may see.
+type CommandError struct{ Code, Message string }
+
+func (e *CommandError) Error() string { return e.Message }
+
+// Codes of CommandError.
+const (
+	InvalidArgument    = "invalid_argument"
+	UnknownCommand     = "unknown_command"
+	UnknownError       = "unknown_error"
+	NoSuchRun          = "no_such_run"
+	NoSuchInterrupt    = "no_such_interrupt"
+	NoSuchSubscription = "no_such_subscription"
+)
+
+func invalidArgument(format string, args ...any) error {
+	return &CommandError{InvalidArgument, fmt.Sprintf(format, args...)}
+}
+
+// DecodeCommand decodes the body of POST /threads/{thread_id}/commands. With a *CommandError the command has its ID.
+func DecodeCommand(body []byte) (Command, error) {
+	o, err := protocolBody(body)
+	if err != nil {
+		return Command{}, err
+	}
+	c := Command{ID: o["id"], Method: o.text("method")}
+	if _, err := strconv.ParseInt(string(c.ID), 10, 64); err != nil || o.raw("method") == nil || o["method"][0] != '"' {
+		return c, invalidArgument("Protocol commands must include an integer id and string method.")
+	}
+	c.params = object{}
+	if raw := o.raw("params"); raw != nil && raw[0] == '{' {
+		c.params = members(raw)
+	}
+	return c, nil
+}
+
+// Subscription returns the parameter of a command about a subscription.
+func (c *Command) Subscription() string { return c.params.text("subscription_id") }
+
+// eventModes are the stream modes of runs made by commands: all that events are made of.
+var eventModes = []string{"values", "updates", "messages-tuple", "tools", "custom", "tasks"}
+
+// RunStart reads the parameters of run.start.
+func (c *Command) RunStart() (run.Request, error) {
+	p := c.params
+	if a := p.raw("assistant_id"); a == nil || a[0] != '"' || p.text("assistant_id") == "" {
+		return run.Request{}, invalidArgument("run.start requires an assistant_id.")
+	}
+	b := &jsonobj.Object{}
+	b.Set("assistant_id", p["assistant_id"])
+	if input := p.raw("input"); input != nil {
+		b.Set("input", input)
+	}
+	if s := p.text("multitaskStrategy"); slices.Contains([]run.Strategy{run.Enqueue, run.Reject, run.Interrupt, run.Rollback}, run.Strategy(s)) {
+		b.SetText("multitask_strategy", s)
+	}
+	if t := p.raw("langsmith_tracer"); t != nil {
+		if t[0] != '{' {
+			return run.Request{}, invalidArgument("langsmith_tracer must be an object.")
+		}
+		var unknown []string
+		for key := range members(t) {
+			if key != "project_name" && key != "example_id" {
+				unknown = append(unknown, "'"+cut([]byte(key))+"'")
+			}
+		}
+		if slices.Sort(unknown); unknown != nil {
+			return run.Request{}, invalidArgument("langsmith_tracer has unsupported fields: [%s].", strings.Join(unknown, ", "))
+		}
+		b.Set("langsmith_tracer", t)
+	}
+	return c.request(b)
+}
+
+// RunResponse reads the parameters of input.respond: the request of a run without an assistant, and the responses by interrupt.
+func (c *Command) RunResponse() (run.Request, []run.Response, error) {
+	p := c.params
+	given := []object{p}
+	if list := p.raw("responses"); list != nil {
+		items, ok := jsonscan.Elements(list)
+		if !ok {
+			return run.Request{}, nil, invalidArgument("input.respond requires responses to be a list.")
+		}
+		if len(items) == 0 {
+			return run.Request{}, nil, invalidArgument("input.respond requires at least one response.")
+		}
+		given = given[:0]
+		for _, item := range items {
+			if item[0] != '{' {
+				return run.Request{}, nil, invalidArgument("input.respond requires responses to be objects.")
+			}
+			given = append(given, members(item))
+		}
+	}
+	var responses []run.Response
+	for _, o := range given {
+		if i := o.raw("interrupt_id"); i == nil || i[0] != '"' || len(i) == 2 {
+			return run.Request{}, nil, invalidArgument("input.respond requires an interrupt_id.")
+		}
+		if ns := o.raw("namespace"); ns != nil {
+			if _, ok := textList(ns); !ok {
+				return run.Request{}, nil, invalidArgument("input.respond requires namespace to be a list of strings.")
+			}
+		}
+		value := o["response"]
+		if value == nil {
+			value = json.RawMessage("null")
+		}
+		responses = append(responses, run.Response{Interrupt: o.text("interrupt_id"), Value: value})
+	}
+	b, command := &jsonobj.Object{}, &jsonobj.Object{}
+	b.SetText("assistant_id", "") // that of the thread
+	for _, key := range []string{"update", "goto"} {
+		if v := p.raw(key); v != nil {
+			command.Set(key, v)
+		}
+	}
+	if command.Len() > 0 {
+		b.Set("command", command.JSON())
+	}
+	req, err := c.request(b)
+	req.AssistantID = ""
+	return req, responses, err
+}
+
+// request completes the body of a v1 request for a run with what both commands have, and decodes it.
+func (c *Command) request(b *jsonobj.Object) (run.Request, error) {
+	at := id.Checkpoint("")
+	if config := c.params.raw("config"); config != nil {
+		if config[0] != '{' {
+			return run.Request{}, invalidArgument("%s requires config to be an object.", c.Method)
+		}
+		if configurable := members(config).raw("configurable"); configurable != nil {
+			if named := members(configurable).raw("checkpoint_id"); named != nil {
+				at = id.Checkpoint(id.Canonical(text(named)))
+				if at == "" {
+					return run.Request{}, invalidArgument("Invalid config.configurable.checkpoint_id: '%s'.", cut([]byte(text(named))))
+				}
+				config = with(config, "configurable", without(configurable, func(key string) bool { return key == "checkpoint_id" }))
+			}
+		}
+		b.Set("config", config)
+	}
+	if metadata := c.params.raw("metadata"); metadata != nil {
+		if metadata[0] != '{' {
+			return run.Request{}, invalidArgument("%s requires metadata to be an object.", c.Method)
+		}
+		b.Set("metadata", metadata)
+	}
+	b.SetText("if_not_exists", "create")
+	b.Set("stream_subgraphs", json.RawMessage("true"))
+	b.Set("stream_resumable", json.RawMessage("true"))
+	req, err := NewRun(b.JSON(), RunForm{})
+	if err != nil {
+		return req, err
+	}
+	req.CheckpointID, req.Modes, req.EventStreaming = at, slices.Clone(eventModes), true
+	return req, nil
+}
+
+// AppendCommandSuccess appends the answer to a command. No event counts as seen by it: a client that read on from a later one would miss those of its run.
+func AppendCommandSuccess(dst []byte, c *Command, result json.RawMessage) []byte {
+	dst = append(append(dst, `{"type":"success","id":`...), c.ID...)
+	dst = append(append(dst, `,"result":`...), result...)
+	return append(dst, `,"meta":{"applied_through_seq":0}}`...)
+}
+
+// AppendCommandError appends the answer to a command that was refused.
+func AppendCommandError(dst []byte, c *Command, e *CommandError) []byte {
+	ident := c.ID
+	if ident == nil {
+		ident = json.RawMessage("null")
+	}
+	dst = append(append(dst, `{"type":"error","id":`...), ident...)
+	dst = jsonobj.AppendText(append(dst, `,"error":`...), e.Code)
+	dst = jsonobj.AppendText(append(dst, `,"message":`...), e.Message)
+	return append(dst, '}')
+}

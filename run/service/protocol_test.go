@@ -1,0 +1,360 @@
+package service_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/bridge"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/run"
+	"understudy/run/protocol"
+	"understudy/run/service"
+	"understudy/thread"
+)
+
+// allEvents selects every event.
+var allEvents = protocol.Filter{Channels: protocol.Channels}
+
+// started is what run.start makes of a request.
+func started(graph string) run.Request {
+	req := request(graph)
+	req.Resumable, req.Subgraphs, req.EventStreaming, req.IfNotExists = true, true, true, "create"
+	req.Modes = []string{"values", "updates", "messages-tuple", "tools", "custom", "tasks"}
+	return req
+}
+
+// eventful is a graph that calls a tool and says some words.
+var eventful = script{stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
+	emit("values", `{"n":1}`)
+	emit("tools", `{"event":"tool-started","tool_call_id":"c","tool_name":"t","input":{}}`)
+	for i := range 20 {
+		emit("messages", fmt.Sprintf(`[{"type":"AIMessageChunk","id":"m","content":"w%d"},{"langgraph_node":"n"}]`, i))
+	}
+	emit("values", `{"n":2}`)
+	return nil
+}}
+
+// ofEventful is how many events a run of eventful has: its begin and end, values, the call, and a message with its start, its block, and their ends.
+const ofEventful = 2 + 2 + 1 + 20 + 4
+
+// terminal matches the end of a run.
+var terminal = regexp.MustCompile(`"namespace":\[\],"timestamp":\d+,"data":\{"event":"(completed|failed|interrupted)"`)
+
+// framesUntil reads frames of events until some runs have ended.
+func framesUntil(t *testing.T, f run.Follower, ends int) (frames []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ends > 0 {
+		records, err := f.Next(ctx)
+		require.NoError(t, err, "after %d events", len(frames))
+		for _, r := range records {
+			frames = append(frames, string(r.Frame))
+			if terminal.Match(r.Frame) {
+				ends--
+			}
+		}
+	}
+	return frames
+}
+
+func (w *world) follow(t id.Thread, filter protocol.Filter) run.Follower {
+	w.t.Helper()
+	f, err := w.runs.StreamEvents(w.t.Context(), t, filter)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { f.Close(false) })
+	return f
+}
+
+// A stream may be opened before its thread exists, and does not end with a run. Every stream of the thread has the same events, also one that is opened
+// later, and one of a server that was started anew.
+func TestEventsOfAThread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"g": eventful}, nil)
+	th := id.NewThread()
+	live := w.follow(th, allEvents)
+	for range 3 {
+		r, err := w.runs.StartOrResume(t.Context(), th, started("g"))
+		require.NoError(t, err)
+		w.wait(th, r.ID)
+	}
+	frames := framesUntil(t, live, 3)
+	require.Len(t, frames, 3*ofEventful)
+	require.Equal(t, 3, strings.Count(strings.Join(frames, ""), `"event":"running","graph_name":"g"`))
+	require.Equal(t, frames, framesUntil(t, w.follow(th, allEvents), 3))
+	w.stop()
+	w.start()
+	require.Equal(t, frames, framesUntil(t, w.follow(th, allEvents), 3))
+
+	again := w.follow(th, allEvents)
+	framesUntil(t, again, 3)
+	r, err := w.runs.StartOrResume(t.Context(), th, started("g"))
+	require.NoError(t, err)
+	more := framesUntil(t, again, 1)
+	require.Contains(t, more[0], string(r.ID))
+	require.Equal(t, append(frames, more...), framesUntil(t, w.follow(th, allEvents), 4))
+}
+
+// Clients of both wires share a thread: each sees runs of the other in its own form.
+func TestBothWiresOnOneThread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"g": eventful}, nil)
+	th := w.thread()
+	events := w.follow(th, allEvents)
+	whole, err := w.runs.StreamThread(t.Context(), th, nil, nil)
+	require.NoError(t, err)
+	defer whole.Close(false)
+
+	v2, err := w.runs.StartOrResume(t.Context(), th, started("g"))
+	require.NoError(t, err)
+	w.wait(th, v2.ID)
+	v1 := request("g")
+	v1.Modes = []string{"values", "messages-tuple"}
+	r, err := w.runs.Create(t.Context(), th, v1)
+	require.NoError(t, err)
+	w.wait(th, r.ID)
+
+	frames := strings.Join(framesUntil(t, events, 2), "")
+	require.Equal(t, 2, strings.Count(frames, `"event":"running"`))
+	require.Equal(t, 2, strings.Count(frames, `"event":"completed"`))
+	require.Equal(t, 2*20, strings.Count(frames, `"event":"content-block-delta"`))
+	require.Equal(t, 4, strings.Count(frames, `event: values`))
+
+	joined, err := w.runs.JoinStream(t.Context(), th, v2.ID, &bridge.Offset{}, nil, false)
+	require.NoError(t, err)
+	got := w.events(joined)
+	require.Len(t, got, 1+2+20, "metadata, values and messages, but no calls of tools, which v1 does not know")
+	require.Equal(t, []string{`values {"n":1}`, `messages [{"type":"AIMessageChunk","id":"m","content":"w0"},{"langgraph_node":"n"}]`}, got[1:3])
+	shown, _ := readSome(t, whole, 2*(1+2+20+1))
+	require.NotContains(t, strings.Join(shown, ""), "tool-started")
+	require.NotContains(t, strings.Join(shown, ""), `"type":"event"`)
+}
+
+// Of a run that is rolled back the stream reports the end, and later streams know nothing of it.
+func TestEventsOfARollback(t *testing.T) {
+	t.Parallel()
+	begun := make(chan id.Run, 1)
+	w := newWorld(t, map[string]script{"hang": hang(begun), "g": eventful}, nil)
+	th := w.thread()
+	live := w.follow(th, protocol.Filter{Channels: []string{"lifecycle"}})
+	first, err := w.runs.StartOrResume(t.Context(), th, started("hang"))
+	require.NoError(t, err)
+	next(t, begun)
+	req := started("g")
+	req.Strategy = run.Rollback
+	second, err := w.runs.StartOrResume(t.Context(), th, req)
+	require.NoError(t, err)
+	frames := framesUntil(t, live, 2)
+	require.Len(t, frames, 4)
+	require.Contains(t, frames[1], `"event":"interrupted","graph_name":"hang"`)
+	require.Contains(t, frames[3], `"event":"completed"`)
+	w.wait(th, second.ID)
+	later := framesUntil(t, w.follow(th, protocol.Filter{Channels: []string{"lifecycle"}}), 1)
+	require.NotContains(t, strings.Join(later, ""), string(first.ID))
+	require.Equal(t, frames[2:], later)
+}
+
+// On another server, and from a live stream that had to drop records, come the same events.
+func TestEventsElsewhere(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	require.NoError(t, c.bridge.Close())
+	c.bridge = bridge.NewMemory(bridge.Options{Records: 16})
+	a, b := c.start(map[string]script{"g": eventful}, nil), c.start(map[string]script{"g": eventful}, nil)
+	th := a.newThread()
+	live := []run.Follower{a.follow(th, allEvents), b.follow(th, allEvents)}
+	for range 5 {
+		r, err := b.runs.StartOrResume(t.Context(), th, started("g"))
+		require.NoError(t, err)
+		a.wait(th, r.ID)
+	}
+	frames := framesUntil(t, live[0], 5)
+	require.Len(t, frames, 5*ofEventful)
+	require.Equal(t, frames, framesUntil(t, live[1], 5))
+	for _, in := range []*instance{a, b, c.start(map[string]script{"g": eventful}, nil)} {
+		require.Equal(t, frames, framesUntil(t, in.follow(th, allEvents), 5))
+	}
+}
+
+// What the live stream loses comes from the database, where it belongs, and what it has twice comes once: numbers do not move.
+func TestEventsOfALossyStream(t *testing.T) {
+	t.Parallel()
+	for name, carry := range map[string]func(bridge.Bridge) bridge.Bridge{
+		"the first": func(b bridge.Bridge) bridge.Bridge {
+			return &leaky{Bridge: b, lose: func(r *bridge.Record) bool { return r.Index == 1 }}
+		},
+		"some": func(b bridge.Bridge) bridge.Bridge {
+			return &leaky{Bridge: b, lose: func(r *bridge.Record) bool { return r.Index%5 > 2 }}
+		},
+		"twice": func(b bridge.Bridge) bridge.Bridge { return doubling{b} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.carry = carry
+			in := c.start(map[string]script{"g": eventful}, nil)
+			th := in.newThread()
+			live := in.follow(th, allEvents)
+			var frames []string
+			for range 3 { // the first is replayed, for the follower begins to read after it
+				r, err := in.runs.StartOrResume(t.Context(), th, started("g"))
+				require.NoError(t, err)
+				in.wait(th, r.ID)
+				frames = append(frames, framesUntil(t, live, 1)...)
+			}
+			require.Len(t, frames, 3*ofEventful)
+			require.Equal(t, frames, framesUntil(t, in.follow(th, allEvents), 3))
+		})
+	}
+}
+
+// The server that executes a run may share no stream with the one that is asked: the events of the run come from the database, after its end.
+func TestEventsOfUnseenRuns(t *testing.T) {
+	t.Parallel()
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api, worker := pair(t, way, eventful)
+			th := api.newThread()
+			live := api.follow(th, allEvents)
+			r, err := api.runs.StartOrResume(t.Context(), th, started("g"))
+			require.NoError(t, err)
+			frames := framesUntil(t, live, 1)
+			require.Len(t, frames, ofEventful)
+			api.wait(th, r.ID)
+			require.Equal(t, frames, framesUntil(t, worker.follow(th, allEvents), 1))
+		})
+	}
+}
+
+// A run whose end was never recorded ends for who follows it.
+func TestEventsOfAnUnrecordedEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]script{"g": eventful}, nil)
+	th := w.thread()
+	r, err := w.runs.StartOrResume(t.Context(), th, started("g"))
+	require.NoError(t, err)
+	w.wait(th, r.ID)
+	frames := framesUntil(t, w.follow(th, allEvents), 1)
+	w.stop()
+	w.wrap = func(s run.Store) run.Store { return endless{s} }
+	w.start()
+	got := framesUntil(t, w.follow(th, allEvents), 1)
+	require.Equal(t, frames, got)
+}
+
+// endless is a storage without the records of ends.
+type endless struct{ run.Store }
+
+func (e endless) Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error) {
+	records, err := e.Store.Records(ctx, t, after, limit)
+	kept := records[:0]
+	for _, rec := range records {
+		if rec.Kind != bridge.Terminal {
+			kept = append(kept, rec)
+		}
+	}
+	return kept, err
+}
+
+// interruptedAt makes a thread wait at interrupts of a graph.
+func (w *world) interruptedAt(t id.Thread, graph string, ids ...string) {
+	w.t.Helper()
+	asked := []string{}
+	for _, i := range ids {
+		asked = append(asked, `{"id":"`+i+`","value":1}`)
+	}
+	row := w.row(t)
+	row.Status, row.Interrupts = thread.Interrupted, json.RawMessage(`{"task":[`+strings.Join(asked, ",")+`]}`)
+	row.Metadata = json.RawMessage(`{"assistant_id":"` + string(id.DefaultAssistant(graph)) + `"}`)
+	require.NoError(w.t, w.rows.Threads().Write(w.t.Context(), func(tx thread.Tx) error { return tx.UpdateThread(row) }))
+}
+
+// An interrupt is answered once, also when many answer at once.
+func TestAnInterruptIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var resumed []string
+	w := newWorld(t, map[string]script{"g": {stream: func(_ context.Context, inv graph.Invocation, _ func(string, string)) error {
+		mu.Lock()
+		defer mu.Unlock()
+		resumed = append(resumed, string(inv.Command))
+		return nil
+	}}}, func(o *service.Options) {})
+	th := w.thread()
+	respond := func(interrupts ...string) (*run.Run, error) {
+		var answers []run.Response
+		for _, i := range interrupts {
+			answers = append(answers, run.Response{Interrupt: i, Value: json.RawMessage(`{"a":1}`)})
+		}
+		req := started("")
+		req.Input, req.Command = nil, json.RawMessage(`{"goto":"n"}`)
+		return w.runs.Respond(t.Context(), th, req, answers)
+	}
+	_, err := respond("x")
+	require.ErrorIs(t, err, run.ErrNotInterrupted)
+	w.interruptedAt(th, "g", "x", "y")
+	var unknown *run.UnknownInterrupt
+	_, err = respond("x", "z")
+	require.ErrorAs(t, err, &unknown)
+	require.Equal(t, "z", unknown.ID)
+
+	const many = 8
+	var accepted []id.Run
+	var work sync.WaitGroup
+	for range many {
+		work.Go(func() {
+			r, err := respond("x", "y")
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				accepted = append(accepted, r.ID)
+			} else if !errors.As(err, new(*run.UnknownInterrupt)) {
+				t.Errorf("respond: %v", err)
+			}
+		})
+	}
+	work.Wait()
+	require.Len(t, accepted, 1)
+	w.wait(th, accepted[0])
+	require.Equal(t, []string{`{"goto":"n","resume":{"x":{"a":1},"y":{"a":1}}}`}, resumed)
+}
+
+// Who starts a run on a thread that waits answers it; with a checkpoint, or without input, it is another run.
+func TestStartOnAnInterruptedThread(t *testing.T) {
+	t.Parallel()
+	calls := make(chan [2]string, 1)
+	w := newWorld(t, map[string]script{"g": {stream: func(_ context.Context, inv graph.Invocation, _ func(string, string)) error {
+		calls <- [2]string{string(inv.Input), string(inv.Command)}
+		return nil
+	}}}, nil)
+	for _, tt := range []struct {
+		change func(*run.Request)
+		want   [2]string
+	}{
+		{func(*run.Request) {}, [2]string{"", `{"resume":{"n":1}}`}},
+		{func(r *run.Request) { r.Input = nil }, [2]string{"", ""}},
+	} {
+		th := w.thread()
+		w.interruptedAt(th, "g", "x")
+		req := started("g")
+		tt.change(&req)
+		_, err := w.runs.StartOrResume(t.Context(), th, req)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, next(t, calls))
+	}
+	r, err := w.runs.StartOrResume(t.Context(), id.NewThread(), started("g"))
+	require.NoError(t, err)
+	next(t, calls)
+	require.Contains(t, string(r.Kwargs.Config), `"`+run.EventStreamingKey+`":true`)
+}

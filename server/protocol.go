@@ -1,0 +1,145 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+)
+
+// protocolRoutes registers event streaming ("protocol v2"): events of a thread by SSE, and commands by HTTP.
+func (s *Server) protocolRoutes() {
+	s.route("POST", "/threads/{thread_id}/stream/events", s.withThread(s.threadEvents))
+	s.route("POST", "/threads/{thread_id}/commands", s.command)
+	// JavaScript clients retry a 501 for half a minute, and accept a 404 at once.
+	s.route("GET", "/threads/{thread_id}/stream/events", func(c *fiber.Ctx) error {
+		if !strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket") {
+			return fiber.ErrMethodNotAllowed
+		}
+		return errNoWebSocket
+	})
+}
+
+var errNoWebSocket = fault.New(fault.NotFound, "Event streaming over WebSocket is not supported by this server; use server-sent events")
+
+// threadEvents streams the events of a thread that a filter selects, until the client leaves.
+func (s *Server) threadEvents(c *fiber.Ctx, t id.Thread) error {
+	return s.withBody(c, func(body []byte) error {
+		filter, err := compat.EventFilter(body)
+		if err != nil {
+			return err
+		}
+		if err := s.slot(); err != nil {
+			return err
+		}
+		f, err := s.opts.Runs.StreamEvents(c.UserContext(), t, filter)
+		if err != nil {
+			s.slots.give(1)
+			return err
+		}
+		return s.streamEvents(c, f, func(*bridge.Record) bool { return false }) // their frames have ids
+	})
+}
+
+// command executes a command. Its errors are answers with status 200, except those that are not the client's.
+func (s *Server) command(c *fiber.Ctx) error {
+	return s.withBody(c, func(body []byte) error {
+		cmd, err := compat.DecodeCommand(body)
+		refused := (*compat.CommandError)(nil)
+		if errors.As(err, &refused) {
+			return sendJSON(c.Status(http.StatusBadRequest), compat.AppendCommandError(nil, &cmd, refused))
+		}
+		if err != nil {
+			return err
+		}
+		result, err := s.execute(c, &cmd)
+		if err == nil {
+			return sendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result))
+		}
+		if refused = commandError(err); refused == nil {
+			return err
+		}
+		requestOf(c).reason = bounded(refused.Message, maxReason)
+		return sendJSON(c, compat.AppendCommandError(nil, &cmd, refused))
+	})
+}
+
+// commandError returns an error of a command as its client sees it; nil: it is the server's, and has a status.
+func commandError(err error) *compat.CommandError {
+	refused, unknown := (*compat.CommandError)(nil), (*run.UnknownInterrupt)(nil)
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.As(err, &unknown):
+		return &compat.CommandError{Code: compat.NoSuchInterrupt, Message: unknown.Error()}
+	case errors.Is(err, run.ErrNotInterrupted):
+		return &compat.CommandError{Code: compat.NoSuchRun, Message: run.ErrNotInterrupted.Message}
+	}
+	status, text, _ := explain(err)
+	if status >= http.StatusInternalServerError {
+		return nil
+	}
+	return &compat.CommandError{Code: compat.UnknownError, Message: strconv.Itoa(status) + ": " + text}
+}
+
+var errNoActiveRun = &compat.CommandError{Code: compat.NoSuchRun, Message: "No active run is bound to this thread."}
+
+// execute returns the result of a command.
+func (s *Server) execute(c *fiber.Ctx, cmd *compat.Command) (json.RawMessage, error) {
+	switch cmd.Method {
+	case "run.start":
+		req, err := cmd.RunStart()
+		if err != nil {
+			return nil, err
+		}
+		t, err := compat.PlainThreadID(param(c, "thread_id"))
+		if err != nil {
+			return nil, err
+		}
+		if err := s.complete(c, &req); err != nil {
+			return nil, err
+		}
+		x, err := s.opts.Runs.StartOrResume(c.UserContext(), t, req)
+		if err != nil {
+			return nil, err
+		}
+		requestOf(c).made(x)
+		return json.RawMessage(`{"run_id":"` + string(x.ID) + `"}`), nil
+	case "input.respond":
+		req, responses, err := cmd.RunResponse()
+		if err != nil {
+			return nil, err
+		}
+		t, err := compat.PlainThreadID(param(c, "thread_id"))
+		if err != nil {
+			return nil, err
+		}
+		if err := s.complete(c, &req); err != nil {
+			return nil, err
+		}
+		x, err := s.opts.Runs.Respond(c.UserContext(), t, req, responses)
+		if err != nil {
+			return nil, err
+		}
+		requestOf(c).made(x)
+		return json.RawMessage(`{}`), nil
+	// The rest is about a connection, which a request over HTTP does not have.
+	case "subscription.subscribe":
+		return json.RawMessage(`{"subscription_id":"` + uuid.NewString() + `","replayed_events":0}`), nil
+	case "subscription.unsubscribe":
+		return nil, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + cmd.Subscription()}
+	case "subscription.reconnect", "agent.getTree":
+		return nil, errNoActiveRun
+	}
+	return nil, &compat.CommandError{Code: compat.UnknownCommand, Message: "Unknown protocol command: " + bounded(cmd.Method, maxReason)}
+}
