@@ -141,6 +141,25 @@ async def test_a_question_is_answered_by_the_next_message(ai, reply, answer):
     assert answer in done.choices[0].message.content
 
 
+async def test_several_questions_are_asked_one_by_one(ai, client, thread):
+    await client.runs.wait(thread, "branches", input={"asking": ["early", "late"]})
+    state = await client.threads.get_state(thread)
+    asked = [i["value"] for i in sorted(state["interrupts"], key=lambda i: i["id"])]
+    answer = await ask(ai, "branches", said("one"), extra_headers={"X-Thread-Id": thread})
+    assert answer.choices[0].message.content == asked[1]
+    await ask(ai, "branches", said("two"), extra_headers={"X-Thread-Id": thread})
+    trail = (await client.threads.get_state(thread))["values"]["trail"]
+    assert {f"{asked[0][:-1]}=one", f"{asked[1][:-1]}=two", "joined"} <= set(trail)
+
+
+async def test_an_answer_that_fails_does_not_block_the_thread(ai):
+    thread = new_thread()
+    await ask(ai, "hitl", said('call search {"q": "x"}'), extra_headers=thread)
+    with pytest.raises(openai.InternalServerError):
+        await ask(ai, "hitl", said('{"decisions": []}'), extra_headers=thread)
+    assert (await ask(ai, "hitl", said("say 2"), extra_headers=thread)).choices[0].message.content == words(2)
+
+
 async def test_a_question_without_a_thread_says_so(ai):
     answer = await ask(ai, "hitl", said('call search {"q": "x"}'))
     assert "no thread" in answer.choices[0].message.content

@@ -213,7 +213,10 @@ func (s *Server) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, h
 	if err != nil || len(page) == 0 { // the run makes it
 		return m, nil, err
 	}
-	m.Exists, m.Interrupts = page[0].Head != "", page[0].Interrupts
+	// A thread that is busy is being answered, and one whose run failed keeps the answer on which it failed: there another one changes nothing.
+	if m.Exists = page[0].Head != ""; page[0].Status == thread.Interrupted {
+		m.Interrupts = page[0].Interrupts
+	}
 	if after := t.After(); after != "" {
 		end, err := s.endOf(ctx, t.Thread, after)
 		if err != nil {

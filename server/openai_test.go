@@ -181,7 +181,7 @@ func TestChatOfARunThatFails(t *testing.T) {
 
 func TestChatAnswersQuestions(t *testing.T) {
 	t.Parallel()
-	row := &thread.View{Thread: thread.Thread{ID: someThread, Head: "c", Interrupts: json.RawMessage(`{"t":[{"id":"i","value":"ok?"}]}`)}, Values: json.RawMessage(`{"messages":[{"type":"ai","id":"1","content":"old"}]}`)}
+	row := &thread.View{Thread: thread.Thread{ID: someThread, Status: thread.Interrupted, Head: "c", Interrupts: json.RawMessage(`{"t":[{"id":"i","value":"ok?"}]}`)}, Values: json.RawMessage(`{"messages":[{"type":"ai","id":"1","content":"old"}]}`)}
 	w := openaiWorld(t, row)
 	w.follow = endedRun(record(1, "updates", `{"child":{"messages":[{"type":"ai","id":"1","content":"old"},{"type":"ai","id":"2","content":"new"}]}}`))
 	_, body := w.ask(t, "POST", "/v1/chat/completions", chatBody, "X-Thread-Id", someThread)
@@ -189,6 +189,15 @@ func TestChatAnswersQuestions(t *testing.T) {
 	req := w.services.last().(run.Request)
 	require.JSONEq(t, `{"resume":"hi"}`, string(req.Command))
 	require.Nil(t, req.Input)
+
+	// A run answers already, or failed on an answer: this is another message.
+	for _, status := range []thread.Status{thread.Busy, thread.Errored} {
+		row.Status = status
+		_, _ = w.ask(t, "POST", "/v1/chat/completions", chatBody, "X-Thread-Id", someThread)
+		req = w.services.last().(run.Request)
+		require.Nil(t, req.Command)
+		require.NotNil(t, req.Input)
+	}
 }
 
 // A client that leaves ends its run, and everything of the request.
@@ -283,7 +292,7 @@ func TestResponsesContinue(t *testing.T) {
 	previous := openai.ResponseID(&run.Run{ID: someRun, Thread: someThread})
 	const head, earlier = "00000000-0000-6000-8000-00000000000a", "00000000-0000-6000-8000-000000000009"
 	for end, want := range map[id.Checkpoint]string{"": "resume ", head: "resume ", earlier: "input " + earlier} {
-		row := &thread.View{Thread: thread.Thread{ID: someThread, Head: head, Interrupts: json.RawMessage(`{"t":[{"id":"i","value":"ok?"}]}`)}}
+		row := &thread.View{Thread: thread.Thread{ID: someThread, Status: thread.Interrupted, Head: head, Interrupts: json.RawMessage(`{"t":[{"id":"i","value":"ok?"}]}`)}}
 		w := openaiWorld(t, row, func(o *Options) { o.Threads = past{o.Threads.(waiting), end} })
 		w.follow = endedRun(hello)
 		res, body := w.ask(t, "POST", "/v1/responses", `{"model":"agent","input":"hi","previous_response_id":"`+previous+`"}`)
