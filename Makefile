@@ -74,8 +74,9 @@ check: ## formatting, go.mod, vet, golangci-lint, builds for other systems
 CROSS := windows/amd64 darwin/arm64 linux/arm64
 
 .PHONY: cross
-cross: ## build everything for other systems
+cross: ## build everything for other systems, and the tests for one of them
 	@for target in $(CROSS); do GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build ./... || { echo "it does not build for $$target" >&2; exit 1; }; done
+	@GOOS=windows CGO_ENABLED=0 $(GO) vet ./... || { echo "its tests do not build for windows" >&2; exit 1; }
 
 # What tests with these names measure, memory and time, the race detector multiplies.
 MEASURE := MemoryOf|Linear|IsQuadratic

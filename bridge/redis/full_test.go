@@ -1,3 +1,5 @@
+//go:build unix
+
 package redis_test
 
 import (
@@ -145,4 +147,37 @@ func TestOneWaitPerOutage(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A Redis that hangs is as one that is away.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, redis.Options{URL: server.URL, Outage: 100 * time.Millisecond})
+	s := subscribe(t, b, nil)
+	publish(t, b, kept("1"))
+	require.Equal(t, []string{"1"}, events(t, s, 1))
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
+	publish(t, b, kept("2")) // does not wait
+	_, err := b.Subscribe(t.Context(), thread, nil)
+	require.ErrorIs(t, err, bridge.ErrInterrupted)
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGCONT))
+	require.Equal(t, []string{"2"}, events(t, s, 1))
+}
+
+// Readers of a hanging Redis are interrupted once the blocking read should have ended and Outage has passed.
+func TestHangsForLong(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, redis.Options{URL: server.URL, Outage: 2 * time.Second})
+	s := subscribe(t, b, nil)
+	waits(t, server)
+	began := time.Now()
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGSTOP))
+	require.Empty(t, interrupted(t, s))
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.Greater(t, time.Since(began), 2*time.Second)
+	require.NoError(t, syscall.Kill(server.Pid(), syscall.SIGCONT))
+	publish(t, b, kept("1"))
+	require.Equal(t, []string{"1"}, events(t, subscribe(t, b, &bridge.Offset{}), 1))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,19 +53,6 @@ func chatGraph(tb testing.TB) *pregel.Graph {
 	out, err := g.Compile()
 	require.NoError(tb, err)
 	return out
-}
-
-// cpu reports the CPU time of an operation, which other work on the machine does not change.
-func cpu(b *testing.B) func() {
-	spent := func() int64 {
-		var u syscall.Rusage
-		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-			return 0
-		}
-		return u.Utime.Nano() + u.Stime.Nano()
-	}
-	start := spent()
-	return func() { b.ReportMetric(float64(spent()-start)/float64(b.N), "cpu-ns/op") }
 }
 
 // The engine alone, as bench.py measures graph.ainvoke.

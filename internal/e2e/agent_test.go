@@ -99,7 +99,9 @@ func TestDeclaredAgent(t *testing.T) {
 		pid, err = strconv.Atoi(found[1])
 		require.NoError(t, err)
 	})
-	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "the MCP server ends with ours")
+	server, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.ErrorIs(t, server.Signal(syscall.Signal(0)), os.ErrProcessDone, "the MCP server ends with ours")
 }
 
 func getJSON(t *testing.T, url string) string {

@@ -102,8 +102,8 @@ func (tx *Tx) InsertRun(r *run.Run) error {
 	delete(tx.ahead.active, r.Thread)
 	delete(tx.ahead.fences, r.ID)
 	// A run that starts at once on an idle thread changes no queue, which saves the statement.
-	if tx.heads[r.Thread] = tx.heads[r.Thread] || r.Status != run.Running || !tx.idle[r.Thread]; !tx.heads[r.Thread] {
-		delete(tx.heads, r.Thread)
+	if r.Status != run.Running || !tx.idle[r.Thread] {
+		tx.heads[r.Thread] = true
 	}
 	tx.idle[r.Thread], tx.ending = false, ""
 	return nil

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sqlite
 
 import (
@@ -25,6 +27,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/room"
+	"understudy/thread"
 )
 
 // fullThread adds a thread with events of so many bytes.
@@ -657,4 +660,56 @@ func TestStartingInMemoryTogether(t *testing.T) {
 		})
 	}
 	require.NoError(t, g.Wait())
+}
+
+// A full disk fails writes with an error that says so, loses nothing that was answered, and is
+// over when there is room. It needs the right to mount a small file system, and is skipped
+// without.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("SKIPPED: no right to mount a small file system: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	ballast := filepath.Join(dir, "ballast")
+	require.NoError(t, os.WriteFile(ballast, make([]byte, 2<<20), 0o600))
+	s, err := Open(context.Background(), Options{Dir: filepath.Join(dir, "data")})
+	require.NoError(t, err)
+
+	ctx := context.Background()
+	large := func(n int) error {
+		th := numbered(n)
+		th.Config = []byte(`"` + strings.Repeat("x", 20_000) + `"`)
+		return s.write(ctx, func(tx *Tx) error { return tx.InsertThread(th) })
+	}
+	answered := 0
+	for {
+		if err = large(answered); err != nil {
+			break
+		}
+		answered++
+	}
+	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
+	require.ErrorContains(t, err, "disk is full")
+	require.Positive(t, answered)
+	require.Error(t, large(answered)) // still
+	for n := range answered {
+		_, err := s.Thread(ctx, numbered(n).ID)
+		require.NoError(t, err)
+	}
+
+	require.NoError(t, os.Remove(ballast))
+	require.Eventually(t, func() bool { return s.Ping(ctx) == nil }, 20*time.Second, 10*time.Millisecond)
+	for range 10 {
+		require.NoError(t, large(answered))
+		answered++
+	}
+	require.NoError(t, s.Close())
+	s, err = Open(ctx, Options{Dir: filepath.Join(dir, "data")})
+	require.NoError(t, err)
+	n, err := s.CountThreads(ctx, thread.Query{})
+	require.NoError(t, err)
+	require.Equal(t, answered, n)
+	requireWhole(t, s)
+	require.NoError(t, s.Close())
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -191,7 +190,9 @@ func TestDeath(t *testing.T) {
 
 	pid, err := strconv.Atoi(second.Text())
 	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	server, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, server.Kill())
 	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.live == nil }, 10*time.Minute, time.Millisecond)
 	third, err := use(t, s, "pid", "{}")
 	require.NoError(t, err)
