@@ -33,6 +33,7 @@ func twins() (map[string]graph.Graph, error) {
 		"slow":       slow,
 		"ticker":     ticker,
 		"parent":     func() (graph.Graph, error) { return parent(model) },
+		"chorus":     func() (graph.Graph, error) { return chorus(slowModel) },
 		"nested":     nested,
 		"branches":   branches,
 		"narrow":     narrow,
@@ -238,6 +239,20 @@ func parent(model agent.Model) (graph.Graph, error) {
 	g := pregel.NewStateGraph[talk]()
 	g.AddSubgraph("child", child)
 	g.AddEdge(pregel.START, "child").AddEdge("child", pregel.END)
+	return g.Compile()
+}
+
+// --- chorus: two models that speak at the same time ------------------------------------
+
+func chorus(model agent.Model) (graph.Graph, error) {
+	g := pregel.NewStateGraph[talk]()
+	for name, words := range map[string]string{"first": "say 12", "second": "say 8"} {
+		g.AddNode(name, func(ctx context.Context, _ talk) (any, error) {
+			answer, err := model.Ask(ctx, []message.Message{message.Human(words)}, nil)
+			return talk{Messages: []message.Message{answer}}, err
+		})
+		g.AddEdge(pregel.START, name).AddEdge(name, pregel.END)
+	}
 	return g.Compile()
 }
 

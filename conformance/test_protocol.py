@@ -1,0 +1,64 @@
+"""Event streaming where it is better than LangGraph Server's, with the real SDK: parallel models, and clients of both wires on one thread."""
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import httpx
+from helpers import BASE_URL
+from langgraph_sdk import get_client
+
+
+def words(n: int) -> str:
+    return " ".join(f"w{i}" for i in range(n))
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def test_messages_of_parallel_models_do_not_mix():
+    async def go():
+        async with get_client(url=BASE_URL).threads.stream(assistant_id="chorus") as thread:
+            await thread.run.start(input={"messages": []})
+            messages = [m async for m in thread.messages]
+            return sorted([await m.text for m in messages], key=len)
+
+    assert run(go()) == [words(8), words(12)]
+
+
+def test_clients_of_both_wires_share_a_thread():
+    async def go():
+        client = get_client(url=BASE_URL)
+        tid = str(uuid.uuid4())
+        async with client.threads.stream(thread_id=tid, assistant_id="agent") as thread:
+            started = await thread.run.start(input={"messages": [{"role": "user", "content": 'call search {"q":"cats"}'}]})
+            out = await thread.output.with_timeout(20)
+            assert out["messages"][-1]["content"] == "tool said: Found 10 results for cats"
+        # A v1 client joins the v2 run: the modes that it knows, in their form.
+        parts = [p async for p in client.runs.join_stream(tid, started["run_id"], last_event_id="-1")]
+        assert {p.event for p in parts} == {"metadata", "values", "updates", "messages", "tasks"}
+        spoken = "".join(p.data[0]["content"] for p in parts if p.event == "messages" and p.data[0]["type"] == "AIMessageChunk")
+        assert spoken == "tool said: Found 10 results for cats"
+        assert [p.data for p in parts if p.event == "values"][-1]["messages"][-1]["content"] == spoken
+        # A v2 client sees a v1 run.
+        v1 = [p async for p in client.runs.stream(tid, "agent", input={"messages": [{"role": "user", "content": "say 4"}]},
+                                                  stream_mode=["values", "messages-tuple"], stream_resumable=True)]
+        assert v1[-1].event == "values"
+        return tid
+
+    tid = run(go())
+    seen, ends = [], 0
+    with httpx.stream("POST", f"{BASE_URL}/threads/{tid}/stream/events", json={"channels": ["messages", "lifecycle", "tools"]}, timeout=30) as r:
+        for line in r.iter_lines():
+            if not line.startswith("data: "):
+                continue
+            event = httpx.Response(200, text=line[6:]).json()
+            seen.append(event)
+            ends += event["method"] == "lifecycle" and event["params"]["data"]["event"] == "completed"
+            if ends == 2:
+                break
+    deltas = [e["params"]["data"]["delta"] for e in seen if e["method"] == "messages" and "delta" in e["params"]["data"]]
+    assert "".join(d["text"] for d in deltas if d["type"] == "text-delta") == "tool said: Found 10 results for cats" + words(4)
+    assert [e["params"]["data"]["event"] for e in seen if e["method"] == "tools"] == ["tool-started", "tool-finished"]
+    assert [e["seq"] for e in seen] == sorted({e["seq"] for e in seen})
