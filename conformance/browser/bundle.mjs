@@ -17,6 +17,11 @@ export async function bundlePage(sdk) {
   return (await build({ ...options, entryPoints: [`${here}page/app.jsx`], alias })).outputFiles[0].text;
 }
 
+/** The page on @langchain/react. */
+export async function bundleReact() {
+  return (await build({ ...options, entryPoints: [`${here}page/react.jsx`] })).outputFiles[0].text;
+}
+
 /** The page on assistant-ui. */
 export async function bundleAssistant() {
   return (await build({ ...options, entryPoints: [`${here}page/assistant.jsx`] })).outputFiles[0].text;

@@ -101,7 +101,7 @@ func spliced(b json.RawMessage, start, end int, with []byte) json.RawMessage {
 // MayEcho reports whether a client's input can contain messages that had been shown to it. New messages usually have no id, and then
 // there is nothing to clean.
 func MayEcho(sent json.RawMessage) bool {
-	return bytes.Contains(sent, []byte(`"id"`)) || bytes.Contains(sent, []byte(`"`+carried+`"`))
+	return bytes.Contains(sent, []byte(`"id"`)) || bytes.Contains(sent, []byte(`"`+MarkerKey+`"`))
 }
 
 type cleaner struct {

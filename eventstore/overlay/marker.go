@@ -87,17 +87,17 @@ func (a *attached) appendTo(out, message []byte) []byte {
 	start, end, ok := jsonscan.Member(message, "additional_kwargs")
 	if ok && message[start] == '{' {
 		kwargs := jsonobj.Of(message[start:end])
-		kwargs.Set(carried, facts)
+		kwargs.Set(MarkerKey, facts)
 		return append(append(append(out, message[:start]...), kwargs.JSON()...), message[end:]...)
 	}
 	o, kwargs := jsonobj.Of(message), &jsonobj.Object{}
-	kwargs.Set(carried, facts)
+	kwargs.Set(MarkerKey, facts)
 	o.Set("additional_kwargs", kwargs.JSON())
 	return append(out, o.JSON()...)
 }
 
-// carried is the member of additional_kwargs that a marker is in.
-const carried = "summary_marker"
+// MarkerKey is the member of additional_kwargs that a marker is in.
+const MarkerKey = "summary_marker"
 
 // markerPrefix begins the id of every marker.
 const markerPrefix = "summary-marker-"
@@ -109,7 +109,7 @@ func isMarker(message []byte, shown func(mid string) bool) bool {
 	if strings.HasPrefix(mid, markerPrefix) || jsonscan.Text(message, "type") == string(BareMarkers) {
 		return true
 	}
-	facts := jsonscan.Raw(jsonscan.Raw(message, "additional_kwargs"), carried)
+	facts := jsonscan.Raw(jsonscan.Raw(message, "additional_kwargs"), MarkerKey)
 	return facts != nil && jsonscan.Text(message, "type") == "system" && jsonscan.Text(message, "content") == jsonscan.Text(facts, "summary") &&
 		(mid == "" || !shown(mid))
 }
@@ -126,9 +126,9 @@ func detached(message json.RawMessage) json.RawMessage {
 			}
 			start, end = start+from, start+to
 		}
-		if _, _, ok := jsonscan.Member(message[start:end], carried); ok {
+		if _, _, ok := jsonscan.Member(message[start:end], MarkerKey); ok {
 			kwargs := jsonobj.Of(message[start:end])
-			kwargs.Delete(carried)
+			kwargs.Delete(MarkerKey)
 			message = jsonscan.Splice(message, start, end, kwargs.JSON())
 		}
 	}

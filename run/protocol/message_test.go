@@ -199,6 +199,7 @@ func TestState(t *testing.T) {
 		`{"list":[{"type":"ai","content":"no message"},{"type":"x","content":1,"additional_kwargs":{}}]}`: `{"list":[{"type":"ai","content":"no message"},{"type":"x","content":1,"additional_kwargs":{}}]}`,
 		`{"messages":[{"content":"c","additional_kwargs":{"a":1},"response_metadata":{},"type":"AIMessageChunk","name":null,"id":"i","tool_calls":[{"name":"f","args":{},"id":"1","type":"tool_call"}],"invalid_tool_calls":[],"usage_metadata":{"x":1}}]}`: `{"messages":[{"type":"ai","content":"c","id":"i","tool_calls":[{"type":"tool_call","name":"f","args":{},"id":"1"}]}]}`,
 		`{"last":{"content":"c","additional_kwargs":{},"response_metadata":{"m":1},"type":"tool","name":"f","id":"i","tool_call_id":"1","artifact":null,"status":"success"}}`:                                                                               `{"last":{"type":"tool","content":"c","id":"i","name":"f","response_metadata":{"m":1},"tool_call_id":"1","status":"success","artifact":null}}`,
+		`{"messages":[{"content":"c","additional_kwargs":{"a":1,"summary_marker":{"n":5}},"response_metadata":{},"type":"human","id":"i"}]}`:                                                                                                                `{"messages":[{"type":"human","content":"c","id":"i","additional_kwargs":{"summary_marker":{"n":5}}}]}`,
 	} {
 		source, records := oneRun("values", in)
 		p := protocol.New(source, protocol.Filter{Channels: []string{"values"}})

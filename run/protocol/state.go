@@ -7,6 +7,8 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"understudy/eventstore/overlay"
+	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
 )
 
@@ -119,9 +121,10 @@ func roleOf(kind string) string {
 	return ""
 }
 
-// appendMessage appends a message with the fields that clients of the protocol read. ok is false, and b unchanged, when the object is no message.
+// appendMessage appends a message with the fields that clients of the protocol read, and the marker of a summary, by which they know that earlier messages were
+// summarized. ok is false, and b unchanged, when the object is no message.
 func appendMessage(b, object []byte) (_ []byte, ok bool) {
-	var kind, content, ident, name, metadata, calls, invalid, call, status, artifact json.RawMessage
+	var kind, content, ident, name, metadata, calls, invalid, call, status, artifact, marker json.RawMessage
 	serialised := false // has a field that only messages have
 	jsonscan.Each(object, func(key []byte, start, end int) bool {
 		v := object[start:end]
@@ -137,7 +140,7 @@ func appendMessage(b, object []byte) (_ []byte, ok bool) {
 		case `"response_metadata"`:
 			metadata, serialised = v, true
 		case `"additional_kwargs"`:
-			serialised = true
+			marker, serialised = jsonscan.Raw(v, overlay.MarkerKey), true
 		case `"tool_calls"`:
 			calls = v
 		case `"invalid_tool_calls"`:
@@ -168,6 +171,10 @@ func appendMessage(b, object []byte) (_ []byte, ok bool) {
 	}
 	if len(metadata) > 2 {
 		field("response_metadata", metadata)
+	}
+	if marker != nil {
+		b = jsonobj.AppendText(append(b, `,"additional_kwargs":{`...), overlay.MarkerKey)
+		b = append(append(append(b, ':'), marker...), '}')
 	}
 	if role == "tool" {
 		for _, f := range []struct {

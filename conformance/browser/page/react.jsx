@@ -1,0 +1,82 @@
+// A chat on useStream of @langchain/react, which speaks event streaming, as an application would write it. The address says which server, graph and thread:
+//   ?api=http://127.0.0.1:2024&assistant=agent&thread=<id>
+import { useState } from "react";
+import { createRoot } from "react-dom/client";
+import { useStream } from "@langchain/react";
+import { Message } from "./message.jsx";
+
+const address = new URLSearchParams(location.search);
+const assistantId = address.get("assistant") ?? "agent";
+
+function useThreadInAddress() {
+  const [threadId, setThreadId] = useState(address.get("thread"));
+  return [threadId, (id) => {
+    setThreadId(id);
+    const url = new URL(location);
+    url.searchParams.set("thread", id);
+    window.history.replaceState({}, "", url);
+  }];
+}
+
+function Chat() {
+  const [threadId, setThreadId] = useThreadInAddress();
+  const [events, setEvents] = useState([]);
+  const note = (name, detail) => setEvents((before) => [...before, { name, detail }]);
+  const chat = useStream({
+    apiUrl: address.get("api"),
+    assistantId,
+    threadId,
+    onThreadId: setThreadId,
+    onCreated: ({ runId }) => note("created", runId),
+    onCompleted: ({ reason }) => note("completed", reason),
+  });
+
+  // What a person types is a message; a line that begins with a brace is the whole input of a graph without messages.
+  const send = (text) => chat.submit(text.startsWith("{") ? JSON.parse(text) : { messages: [{ type: "human", content: text }] });
+  const { messages: _, ...rest } = chat.values ?? {};
+  return (
+    <>
+      <header>
+        <h1>{assistantId}</h1>
+        <span id="status" data-status={chat.isThreadLoading ? "loading" : chat.isLoading ? "running" : "idle"} />
+      </header>
+      <main>
+        <ol id="messages">
+          {chat.messages.map((message, i) => <Message key={message.id ?? i} message={message} busy={chat.isLoading} />)}
+        </ol>
+        {Object.keys(rest).length > 0 && <pre id="values">{JSON.stringify(rest, null, 2)}</pre>}
+        {chat.interrupt && <Question interrupt={chat.interrupt} onAnswer={(response) => chat.respond(response)} />}
+        {chat.error != null && <p role="alert">{String(chat.error?.message ?? chat.error)}</p>}
+      </main>
+      <Composer busy={chat.isLoading} onSend={send} onStop={() => chat.stop()} />
+      <ol id="events">{events.map((e, i) => <li key={i} data-name={e.name}>{e.detail}</li>)}</ol>
+    </>
+  );
+}
+
+function Composer({ busy, onSend, onStop }) {
+  const [text, setText] = useState("");
+  const submit = (event) => {
+    event.preventDefault();
+    if (text.trim() && !busy) onSend(text.trim());
+    setText("");
+  };
+  return (
+    <form id="composer" onSubmit={submit}>
+      <input name="text" aria-label="Message" value={text} onChange={(e) => setText(e.target.value)} />
+      {busy ? <button type="button" onClick={onStop}>Stop</button> : <button type="submit" disabled={!text.trim()}>Send</button>}
+    </form>
+  );
+}
+
+function Question({ interrupt, onAnswer }) {
+  const requests = interrupt.value?.action_requests;
+  return (
+    <section id="question">
+      <pre>{JSON.stringify(interrupt.value, null, 2)}</pre>
+      <button onClick={() => onAnswer(requests ? { decisions: requests.map(() => ({ type: "approve" })) } : "yes")}>Answer</button>
+    </section>
+  );
+}
+
+createRoot(document.getElementById("root")).render(<Chat />);
