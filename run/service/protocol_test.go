@@ -105,6 +105,58 @@ func TestEventsOfAThread(t *testing.T) {
 	require.Equal(t, append(frames, more...), framesUntil(t, w.follow(th, allEvents), 4))
 }
 
+// A client that widens its filter closes one stream after it has opened another. The first one, of a run that has just begun, sends nothing by then: its
+// events would come before earlier ones of the second.
+func TestEventsOfARunThatHasJustBegun(t *testing.T) {
+	t.Parallel()
+	begun, gone := make(chan id.Run, 1), make(chan struct{})
+	w := newWorld(t, map[string]script{"g": {stream: func(ctx context.Context, inv graph.Invocation, emit func(string, string)) error {
+		emit("values", `{"n":1}`)
+		begun <- inv.Run
+		select {
+		case <-gone:
+		case <-ctx.Done():
+		}
+		return context.Cause(ctx)
+	}}}, nil)
+	th := id.NewThread()
+	_, err := w.runs.StartOrResume(t.Context(), th, started("g"))
+	require.NoError(t, err)
+	next(t, begun)
+	opened := time.Now()
+	narrow := w.follow(th, protocol.Filter{Channels: []string{"values"}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = narrow.Next(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	records, err := narrow.Next(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, string(records[0].Frame), `{"n":1}`)
+	require.GreaterOrEqual(t, time.Since(opened), 100*time.Millisecond)
+	close(gone)
+
+	// Of two streams the wider one sends first, however long it takes until it is opened.
+	_, err = w.runs.StartOrResume(t.Context(), th, started("g"))
+	require.NoError(t, err)
+	next(t, begun)
+	narrow = w.follow(th, protocol.Filter{Channels: []string{"values"}})
+	opened = time.Now()
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = narrow.Next(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	wide := w.follow(th, allEvents)
+	again := time.Now()
+	if again.Sub(opened) > 90*time.Millisecond {
+		return // the machine is too slow to tell
+	}
+	_, err = wide.Next(t.Context())
+	require.NoError(t, err)
+	_, err = narrow.Next(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(again), 99*time.Millisecond)
+}
+
 // Clients of both wires share a thread: each sees runs of the other in its own form.
 func TestBothWiresOnOneThread(t *testing.T) {
 	t.Parallel()

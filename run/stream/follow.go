@@ -42,7 +42,8 @@ func NewFollowers(o FollowersOptions) *Followers {
 // Followers reads the streams of runs and threads for clients.
 type Followers struct {
 	FollowersOptions
-	forms *forms
+	forms     *forms
+	rotations rotations
 }
 
 // following says how a run is followed.

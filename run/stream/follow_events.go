@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"understudy/bridge"
@@ -26,11 +29,12 @@ func (f *Followers) StreamEvents(ctx context.Context, t id.Thread, filter protoc
 	if sub.Gap("") != bridge.NoGap {
 		f.Publisher.FlushRecords(ctx) // what the live stream has dropped must be found in the database
 	}
-	ef := &eventFollower{request: ctx, looks: map[string]overlay.Look{}, open: map[id.Run]*openRun{}}
+	ef := &eventFollower{request: ctx, looks: map[string]overlay.Look{}, open: map[id.Run]*openRun{}, opened: time.Now()}
 	ef.threadFollower = threadFollower{
 		f: f, thread: t, src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), places: map[id.Run]place{}, all: true, durableEnds: true, replaying: true,
 	}
 	ef.projection = protocol.New(ef, filter)
+	f.rotations.add(ef)
 	return ef, nil
 }
 
@@ -44,6 +48,11 @@ type eventFollower struct {
 	ready      []*bridge.Record // complete, and not projected yet
 	open       map[id.Run]*openRun
 	look       time.Time // when to look whether a run is over whose end has not come; zero: not
+
+	opened time.Time
+	until  atomic.Int64     // when it may be taken not to be replaced any more, in ns
+	waited bool             // it may send
+	held   []*bridge.Record // events that wait for it
 }
 
 // openRun is a run whose end has not come.
@@ -52,8 +61,88 @@ type openRun struct {
 	whole *whole   // nil: nothing can be missing
 }
 
+// A client that has started a run opens a stream, and for each subscription a wider one in place of it. Events that both send come by the narrow one first, and
+// so before earlier ones that only the wide one has. For a run that began up to recentRun before its stream was opened, the stream waits until rotation has
+// passed since it, or the last stream of the thread, was opened: if it is to be replaced, it is closed by then. The wider one does not wait.
+const (
+	recentRun = time.Second
+	rotation  = 100 * time.Millisecond
+)
+
+// rotations are the streams of events that are open on this server, by thread.
+type rotations struct {
+	mu   sync.Mutex
+	open map[id.Thread][]*eventFollower
+}
+
+// add notes a stream. It replaces those that are waiting, which continue to wait.
+func (r *rotations) add(ef *eventFollower) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	until := ef.opened.Add(rotation)
+	ef.until.Store(until.UnixNano())
+	for _, other := range r.open[ef.thread] {
+		if ef.opened.UnixNano() < other.until.Load() && until.Sub(other.opened) < recentRun {
+			other.until.Store(until.UnixNano())
+			ef.waited = true
+		}
+	}
+	if r.open == nil {
+		r.open = map[id.Thread][]*eventFollower{}
+	}
+	r.open[ef.thread] = append(r.open[ef.thread], ef)
+}
+
+func (r *rotations) remove(ef *eventFollower) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := slices.DeleteFunc(r.open[ef.thread], func(other *eventFollower) bool { return other == ef })
+	if r.open[ef.thread] = left; len(left) == 0 {
+		delete(r.open, ef.thread)
+	}
+}
+
+// Close implements Follower.
+func (ef *eventFollower) Close(left bool) {
+	ef.f.rotations.remove(ef)
+	ef.threadFollower.Close(left)
+}
+
 // Next implements Follower.
 func (ef *eventFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
+	if ef.held == nil {
+		events, err := ef.events(ctx)
+		if err != nil || ef.waited || !ef.recent(events) {
+			return framed(events), err
+		}
+		ef.waited, ef.held = true, framed(events)
+	}
+	for wait := ef.waits(); wait > 0; wait = ef.waits() {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	out := ef.held
+	ef.held = nil
+	return out, nil
+}
+
+// waits is how long the stream has to wait.
+func (ef *eventFollower) waits() time.Duration { return time.Until(time.Unix(0, ef.until.Load())) }
+
+// recent reports whether events are of a run that began shortly before the stream was opened.
+func (ef *eventFollower) recent(events []protocol.Event) bool {
+	if ef.waited = ef.waits() <= 0; ef.waited || len(events) == 0 {
+		return false
+	}
+	began := time.UnixMicro(events[len(events)-1].Seq) // within milliseconds
+	return began.Before(ef.opened) && ef.opened.Sub(began) < recentRun
+}
+
+// events returns the next events.
+func (ef *eventFollower) events(ctx context.Context) ([]protocol.Event, error) {
 	for {
 		if len(ef.read) == 0 && len(ef.ready) == 0 {
 			events, err := ef.await(ctx)
@@ -62,12 +151,12 @@ func (ef *eventFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
 				err = fmt.Errorf("%w: the reader fell too far behind", bridge.ErrInterrupted)
 			}
 			if err != nil || len(events) > 0 {
-				return framed(events), err
+				return events, err
 			}
 		}
 		events, err := ef.project(ctx)
 		if len(events) > 0 {
-			return framed(events), nil // after an error the rest is projected again
+			return events, nil // after an error the rest is projected again
 		}
 		if err != nil {
 			return nil, err
