@@ -58,7 +58,12 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A process that has just been started by one that held the lock has inherited it for a moment.
 	err = flock.Try(f, false)
+	for n := 0; errors.Is(err, flock.ErrLocked) && n < 20; n++ {
+		time.Sleep(10 * time.Millisecond)
+		err = flock.Try(f, false)
+	}
 	if errors.Is(err, flock.ErrLocked) {
 		held, _ := io.ReadAll(io.LimitReader(f, 200)) // without it the message is less precise
 		return nil, errors.Join(fmt.Errorf("the data folder %s is %w (%s)", dir, ErrInUse, holder(string(held))), f.Close())
