@@ -20,11 +20,11 @@ func TestAddressSpace(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v 1500000 && exec "$0" "$@"`, bin, "serve", "--config", filepath.Join(pr.dir, "langgraph.json"), "--data", t.TempDir(), "--port", "0")
+	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -v 1900000 && exec "$0" "$@"`, bin, "serve", "--config", filepath.Join(pr.dir, "langgraph.json"), "--data", t.TempDir(), "--port", "0")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Run(), &exit, "%s", &out)
 	require.Positive(t, exit.ExitCode())
-	require.Contains(t, out.String(), "the address space is limited to 1500000KiB (ulimit -v, RLIMIT_AS), and 2GiB are needed")
+	require.Contains(t, out.String(), "the address space is limited to 1900000KiB (ulimit -v, RLIMIT_AS), and 2GiB are needed")
 	require.NotContains(t, out.String(), "goroutine")
 }
