@@ -276,6 +276,9 @@ var unfinished = regexp.MustCompile(strings.Join([]string{
 	`registry\.np` + `mjs`, `pypi\.(or` + `g|io)`, `proxy\.gola` + `ng`, `files\.pytho` + `nhosted`,
 }, "|"))
 
+// hints are texts of which every match of unfinished has one. They are found much faster.
+var hints = []string{"/wor" + "k/", "/tmp/re" + "f", "/ro" + "ot/", "TO" + "DO", "FIX" + "ME", "XX" + "X", "registry", "pypi", "proxy.", "files."}
+
 func TestFilesAreFinished(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -285,6 +288,9 @@ func TestFilesAreFinished(t *testing.T) {
 	for _, name := range strings.Split(strings.Trim(string(out), "\x00"), "\x00") {
 		text, err := readFile(filepath.Join(root(t), name))
 		require.NoError(t, err)
+		if !slices.ContainsFunc(hints, func(hint string) bool { return bytes.Contains(text, []byte(hint)) }) {
+			continue
+		}
 		for i, line := range bytes.Split(text, []byte("\n")) {
 			if found := unfinished.Find(line); found != nil {
 				t.Errorf("%s:%d: holds %q", name, i+1, found)
