@@ -17,6 +17,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 	"understudy/run"
+	"understudy/server/answer"
 	"understudy/server/openai"
 	"understudy/thread"
 )
@@ -113,8 +114,8 @@ func (s *Server) model(ctx context.Context, model string) (*assistant.Assistant,
 }
 
 // turn answers a request of one kind: read reads it, stream and whole write both forms of the answer.
-func (s *Server) turn(read func(body []byte, thread string) (*openai.Turn, error), stream func(*openai.Turn, *run.Run, *openai.Answer) openai.Events,
-	whole func([]byte, *openai.Turn, *run.Run, *openai.Answer) []byte,
+func (s *Server) turn(read func(body []byte, thread string) (*openai.Turn, error), stream func(*openai.Turn, *run.Run, *answer.Answer) openai.Events,
+	whole func([]byte, *openai.Turn, *run.Run, *answer.Answer) []byte,
 ) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		return s.withBody(c, func(body []byte) error {
@@ -163,7 +164,7 @@ func failedRun(c *fiber.Ctx, why string) error {
 }
 
 // beginTurn begins the run of a turn. It has reserved a slot, which the caller gives back.
-func (s *Server) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.Follower, *openai.Answer, error) {
+func (s *Server) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.Follower, *answer.Answer, error) {
 	ctx := c.UserContext()
 	assistant, err := s.model(ctx, t.Model)
 	if err != nil {
@@ -238,7 +239,7 @@ func (s *Server) memory(ctx context.Context, t *openai.Turn) (m openai.Memory, h
 
 // collect adds all records of a run to an answer. Unlike other waits it sends nothing before the end, because the status says whether the run failed. A client
 // that leaves ends the run.
-func (s *Server) collect(c *fiber.Ctx, f run.Follower, a *openai.Answer) (err error) {
+func (s *Server) collect(c *fiber.Ctx, f run.Follower, a *answer.Answer) (err error) {
 	defer s.slots.give(1)
 	defer func() {
 		f.Close(errors.Is(err, errLeft))

@@ -7,6 +7,7 @@ import (
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/run"
+	"understudy/server/answer"
 )
 
 // completion is what all parts of a chat completion say of it.
@@ -22,50 +23,50 @@ func (c completion) head(dst []byte, object string) []byte {
 }
 
 // tail appends how to answer a question, if there is one.
-func (c completion) tail(dst []byte, a *Answer) []byte {
-	if len(a.questions) == 0 {
+func (c completion) tail(dst []byte, a *answer.Answer) []byte {
+	if len(a.Questions()) == 0 {
 		return dst
 	}
-	return append(a.appendInterrupt(append(dst, `,"interrupt":`...), c.t.Thread), '}')
+	return append(appendInterrupt(append(dst, `,"interrupt":`...), a, c.t.Thread), '}')
 }
 
 // appendInterrupt appends an extension of OpenAI's answers: the questions that the run waits at, without the closing brace.
-func (a *Answer) appendInterrupt(dst []byte, t id.Thread) []byte {
+func appendInterrupt(dst []byte, a *answer.Answer, t id.Thread) []byte {
 	how := "Send the answer as the next message of the user on the same thread: a text, or JSON"
 	if t == "" {
 		how = "The run had no thread and cannot be resumed. Send the header " + ThreadHeader + " with a UUID from the first message on"
 	}
 	dst = appendTextOrNull(append(dst, `{"thread_id":`...), string(t))
 	dst = append(dst, `,"interrupts":[`...)
-	for i, q := range a.questions {
+	for i, q := range a.Questions() {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(dst, q.raw...)
+		dst = append(dst, q.Raw...)
 	}
 	return jsonobj.AppendText(append(dst, `],"answer":`...), how)
 }
 
-func (a *Answer) appendChatUsage(dst []byte) []byte {
-	u := a.usage()
-	if !u.known {
+func appendChatUsage(dst []byte, a *answer.Answer) []byte {
+	u := a.Usage()
+	if !u.Known {
 		return append(dst, "null"...)
 	}
-	dst = strconv.AppendInt(append(dst, `{"prompt_tokens":`...), u.input, 10)
-	dst = strconv.AppendInt(append(dst, `,"completion_tokens":`...), u.output, 10)
-	dst = strconv.AppendInt(append(dst, `,"total_tokens":`...), u.total, 10)
-	dst = strconv.AppendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), u.cached, 10)
-	dst = strconv.AppendInt(append(dst, `},"completion_tokens_details":{"reasoning_tokens":`...), u.reasoning, 10)
+	dst = strconv.AppendInt(append(dst, `{"prompt_tokens":`...), u.Input, 10)
+	dst = strconv.AppendInt(append(dst, `,"completion_tokens":`...), u.Output, 10)
+	dst = strconv.AppendInt(append(dst, `,"total_tokens":`...), u.Total, 10)
+	dst = strconv.AppendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), u.Cached, 10)
+	dst = strconv.AppendInt(append(dst, `},"completion_tokens_details":{"reasoning_tokens":`...), u.Reasoning, 10)
 	return append(dst, "}}"...)
 }
 
 // AppendChat appends the answer to a chat completion that is not streamed.
-func AppendChat(dst []byte, t *Turn, r *run.Run, a *Answer) []byte {
+func AppendChat(dst []byte, t *Turn, r *run.Run, a *answer.Answer) []byte {
 	c := completion{t, r}
 	dst = c.head(dst, "chat.completion")
 	dst = jsonobj.AppendText(append(dst, `,"choices":[{"index":0,"message":{"role":"assistant","content":`...), a.Text())
-	dst = append(dst, `,"refusal":null},"logprobs":null,"finish_reason":"`+a.finish()+`"}],"usage":`...)
-	return append(c.tail(a.appendChatUsage(dst), a), '}')
+	dst = append(dst, `,"refusal":null},"logprobs":null,"finish_reason":"`+a.Reason()+`"}],"usage":`...)
+	return append(c.tail(appendChatUsage(dst, a), a), '}')
 }
 
 // Events is the stream of an answer.
@@ -79,13 +80,13 @@ type Events interface {
 // chatEvents is the stream of a chat completion.
 type chatEvents struct {
 	completion
-	a     *Answer
+	a     *answer.Answer
 	begun bool
 	shown int // messages, of which the last may go on
 }
 
 // NewChat returns the stream of a chat completion.
-func NewChat(t *Turn, r *run.Run, a *Answer) Events {
+func NewChat(t *Turn, r *run.Run, a *answer.Answer) Events {
 	return &chatEvents{completion: completion{t, r}, a: a}
 }
 
@@ -112,7 +113,7 @@ func (c *chatEvents) Append(dst []byte, r *bridge.Record) []byte {
 	return c.say(dst, c.a.Add(r))
 }
 
-func (c *chatEvents) say(dst []byte, pieces []Piece) []byte {
+func (c *chatEvents) say(dst []byte, pieces []answer.Piece) []byte {
 	for _, p := range pieces {
 		text := p.Text
 		if p.Message >= c.shown {
@@ -133,10 +134,10 @@ func (c *chatEvents) End(dst []byte) []byte {
 		dst = AppendError(append(dst, "data: "...), why, ErrorType(500), "", RunFailed)
 		return append(dst, "\n\n"...)
 	}
-	dst = c.chunk(dst, "{}", c.a.finish())
+	dst = c.chunk(dst, "{}", c.a.Reason())
 	if c.t.includeUsage {
 		dst = c.head(append(dst, "data: "...), "chat.completion.chunk")
-		dst = c.a.appendChatUsage(append(dst, `,"choices":[],"usage":`...))
+		dst = appendChatUsage(append(dst, `,"choices":[],"usage":`...), c.a)
 		dst = append(dst, "}\n\n"...)
 	}
 	return append(dst, "data: [DONE]\n\n"...)

@@ -12,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
+	"understudy/server/answer"
 )
 
 // Turn is what a client asks for: one run of an assistant.
@@ -355,7 +356,7 @@ type Memory struct {
 }
 
 // Waits reports whether the thread waits for an answer.
-func (m Memory) Waits() bool { return len(questions(m.Interrupts)) > 0 }
+func (m Memory) Waits() bool { return len(answer.Questions(m.Interrupts)) > 0 }
 
 // fresh returns the messages that a thread has not seen: those after the last answer. Those of the system are sent each time, with ids by which they take
 // the place of the ones before.
@@ -391,14 +392,14 @@ func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 	o.SetText("assistant_id", string(a))
 	var input []byte
 	news := t.fresh(m)
-	if pending := questions(m.Interrupts); len(pending) > 0 {
+	if pending := answer.Questions(m.Interrupts); len(pending) > 0 {
 		reply, ok := lastUser(news)
 		if !ok {
 			return nil, refuse("messages", "The conversation waits for an answer to a question: send it as a message of the user")
 		}
 		t.resumes = true
 		command := jsonobj.Object{}
-		command.Set("resume", resume(pending, reply))
+		command.Set("resume", answer.Resume(pending, reply))
 		o.Set("command", command.JSON())
 	} else {
 		if !slices.ContainsFunc(news, func(one turnMessage) bool { return one.role != "system" }) && t.Thread != "" {
@@ -447,6 +448,11 @@ func (t *Turn) Body(a id.Assistant, m Memory) (json.RawMessage, error) {
 		return o.JSON(), nil
 	}
 	return append(input, o.JSON()[1:]...), nil
+}
+
+// NewAnswer returns the empty answer of a turn whose Body is made. had are the messages that its thread had before a run that answers a question.
+func NewAnswer(t *Turn, had json.RawMessage) *answer.Answer {
+	return answer.New(answer.Options{Live: t.Stream, Resumable: t.Thread != "", Resumes: t.resumes, Had: had})
 }
 
 // lastUser returns the text of the last message of the user.

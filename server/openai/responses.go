@@ -15,6 +15,7 @@ import (
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/run"
+	"understudy/server/answer"
 	"understudy/thread"
 )
 
@@ -272,8 +273,8 @@ type response struct {
 	user         string
 	metadata     json.RawMessage
 	output       []json.RawMessage
-	usage        *Answer // nil: not known
-	asks         *Answer // nil: nothing
+	usage        *answer.Answer // nil: not known
+	asks         *answer.Answer // nil: nothing
 }
 
 func newResponse(t *Turn, r *run.Run) *response {
@@ -329,38 +330,38 @@ func (x *response) append(dst []byte) []byte {
 	dst = x.appendUsage(dst)
 	dst = appendTextOrNull(append(dst, `,"user":`...), x.user)
 	dst = append(append(dst, `,"metadata":`...), x.metadata...)
-	if x.asks != nil && len(x.asks.questions) > 0 {
-		dst = append(x.asks.appendInterrupt(append(dst, `,"interrupt":`...), x.thread), '}')
+	if x.asks != nil && len(x.asks.Questions()) > 0 {
+		dst = append(appendInterrupt(append(dst, `,"interrupt":`...), x.asks, x.thread), '}')
 	}
 	return append(dst, '}')
 }
 
 func (x *response) appendUsage(dst []byte) []byte {
-	var u used
+	var u answer.Usage
 	if x.usage != nil {
-		u = x.usage.usage()
+		u = x.usage.Usage()
 	}
-	if !u.known {
+	if !u.Known {
 		return append(dst, "null"...)
 	}
-	dst = strconv.AppendInt(append(dst, `{"input_tokens":`...), u.input, 10)
-	dst = strconv.AppendInt(append(dst, `,"input_tokens_details":{"cached_tokens":`...), u.cached, 10)
-	dst = strconv.AppendInt(append(dst, `,"cache_write_tokens":`...), u.created, 10)
-	dst = strconv.AppendInt(append(dst, `},"output_tokens":`...), u.output, 10)
-	dst = strconv.AppendInt(append(dst, `,"output_tokens_details":{"reasoning_tokens":`...), u.reasoning, 10)
-	dst = strconv.AppendInt(append(dst, `},"total_tokens":`...), u.total, 10)
+	dst = strconv.AppendInt(append(dst, `{"input_tokens":`...), u.Input, 10)
+	dst = strconv.AppendInt(append(dst, `,"input_tokens_details":{"cached_tokens":`...), u.Cached, 10)
+	dst = strconv.AppendInt(append(dst, `,"cache_write_tokens":`...), u.Created, 10)
+	dst = strconv.AppendInt(append(dst, `},"output_tokens":`...), u.Output, 10)
+	dst = strconv.AppendInt(append(dst, `,"output_tokens_details":{"reasoning_tokens":`...), u.Reasoning, 10)
+	dst = strconv.AppendInt(append(dst, `},"total_tokens":`...), u.Total, 10)
 	return append(dst, '}')
 }
 
 // end completes a response whose run has ended.
-func (x *response) end(a *Answer, at time.Time) {
+func (x *response) end(a *answer.Answer, at time.Time) {
 	x.usage, x.asks, x.completed = a, a, at
-	switch reason := a.finish(); {
-	case a.failure != nil:
+	switch reason := a.Reason(); {
+	case a.Failed() != "":
 		x.status, x.failure, x.completed = "failed", a.Failed(), time.Time{}
-	case reason == "length":
+	case reason == answer.Length:
 		x.status, x.reason = "incomplete", "max_output_tokens"
-	case reason == "content_filter":
+	case reason == answer.ContentFilter:
 		x.status, x.reason = "incomplete", "content_filter"
 	default:
 		x.status = "completed"
@@ -383,10 +384,10 @@ func appendItem(dst []byte, mid, status string, text *string) []byte {
 func newItemID() string { return "msg_" + strings.ReplaceAll(uuid.NewString(), "-", "") }
 
 // AppendResponse appends a response that is not streamed: the messages of models that the run wrote, each as an item.
-func AppendResponse(dst []byte, t *Turn, r *run.Run, a *Answer) []byte {
+func AppendResponse(dst []byte, t *Turn, r *run.Run, a *answer.Answer) []byte {
 	x := newResponse(t, r)
 	x.end(a, time.Now())
-	for _, text := range a.messages(0) {
+	for _, text := range a.Messages() {
 		x.output = append(x.output, appendItem(nil, newItemID(), "completed", &text))
 	}
 	return x.append(dst)
@@ -399,22 +400,18 @@ var statuses = map[run.Status]string{
 
 // AppendStored appends a response as it is stored: what its run has written of messages, in order, and the interrupts that its thread waits at since.
 func AppendStored(dst []byte, r *run.Run, messages []json.RawMessage, interrupts json.RawMessage) []byte {
-	a := NewAnswer(&Turn{Thread: r.Thread}, nil)
-	for _, raw := range messages {
-		a.write(gjson.ParseBytes(raw))
-	}
-	a.questions, a.speaks = questions(interrupts), true
+	a := answer.Stored(messages, interrupts)
 	x := &response{id: ResponseID(r), model: ModelID(&assistant.Assistant{ID: r.Assistant, GraphID: r.Graph}), thread: r.Thread, created: r.CreatedAt, store: true, metadata: json.RawMessage("{}")}
 	if x.end(a, r.EndedAt); statuses[r.Status] != "" {
 		x.status = statuses[r.Status]
 	}
 	if x.status == "failed" {
-		x.failure = failureOf(r.Error).String()
+		x.failure = answer.Failure(r.Error)
 	}
 	if x.status != "completed" {
 		x.completed = time.Time{}
 	}
-	for _, text := range a.messages(0) {
+	for _, text := range a.Messages() {
 		x.output = append(x.output, appendItem(nil, newItemID(), "completed", &text))
 	}
 	return x.append(dst)
@@ -423,7 +420,7 @@ func AppendStored(dst []byte, r *run.Run, messages []json.RawMessage, interrupts
 // responseEvents is the stream of a response.
 type responseEvents struct {
 	x     *response
-	a     *Answer
+	a     *answer.Answer
 	seq   int
 	begun bool
 
@@ -433,7 +430,7 @@ type responseEvents struct {
 }
 
 // NewResponse returns the stream of a response.
-func NewResponse(t *Turn, r *run.Run, a *Answer) Events {
+func NewResponse(t *Turn, r *run.Run, a *answer.Answer) Events {
 	return &responseEvents{x: newResponse(t, r), a: a}
 }
 
@@ -464,7 +461,7 @@ func (e *responseEvents) Append(dst []byte, r *bridge.Record) []byte {
 	return e.say(dst, e.a.Add(r))
 }
 
-func (e *responseEvents) say(dst []byte, pieces []Piece) []byte {
+func (e *responseEvents) say(dst []byte, pieces []answer.Piece) []byte {
 	for _, p := range pieces {
 		if e.item == "" || p.Message != e.message {
 			dst = e.close(dst)

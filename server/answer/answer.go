@@ -1,6 +1,9 @@
-package openai
+// Package answer folds what a run did into the answer that a client of a protocol for chats gets: the text of the lead model, as tokens or as a whole, the results
+// of tools, and the questions that the run waits at. It knows no protocol: packages server/openai and server/a2a write answers as their clients read them.
+package answer
 
 import (
+	"cmp"
 	"encoding/json"
 	"hash/maphash"
 	"slices"
@@ -45,8 +48,8 @@ type Answer struct {
 	old       map[string]bool
 	last      int    // texts from here on are the last of the run: no message of another kind follows them
 	tool      string // text of the last message, if it is a tool's
-	reason    string // why the last message ended, in OpenAI's words; "": unknown
-	questions []question
+	reason    string // why the last message ended, one of the constants; "": unknown
+	questions []Question
 	failure   *failure
 }
 
@@ -59,6 +62,9 @@ type text struct {
 }
 
 type failure struct{ kind, message string }
+
+// Failure returns the text of the error of a run, {error, message}; "" when there is none.
+func Failure(raw json.RawMessage) string { return failureOf(raw).String() }
 
 // failureOf reads the error of a run: {error, message}.
 func failureOf(raw json.RawMessage) failure {
@@ -86,15 +92,34 @@ type stream struct {
 	text   []byte // that waits
 }
 
-// NewAnswer returns an empty answer of a turn. had are the messages that a thread had before a run that answers a question: graphs may write them again.
-func NewAnswer(t *Turn, had json.RawMessage) *Answer {
-	a := &Answer{live: t.Stream, resumable: t.Thread != "", speaks: t.resumes, streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
-	gjson.ParseBytes(had).ForEach(func(_, m gjson.Result) bool {
+// Options say what a client can do with an answer.
+type Options struct {
+	Live      bool // it is a stream
+	Resumable bool // questions can be answered
+	Resumes   bool // the run answers a question, and need not write messages
+	// Had are the messages that the thread had before a run that answers a question, a list: graphs may write them again.
+	Had json.RawMessage
+}
+
+// New returns an empty answer.
+func New(o Options) *Answer {
+	a := &Answer{live: o.Live, resumable: o.Resumable, speaks: o.Resumes, streams: map[string]*stream{}, seed: maphash.MakeSeed(), sums: map[uint64]bool{}, byID: map[string]int{}, old: map[string]bool{}}
+	gjson.ParseBytes(o.Had).ForEach(func(_, m gjson.Result) bool {
 		if id := m.Get("id").String(); id != "" {
 			a.old[id] = true
 		}
 		return true
 	})
+	return a
+}
+
+// Stored returns the answer of a run as the database has it: the messages that it has written, in order, and the interrupts that its thread waits at since.
+func Stored(messages []json.RawMessage, interrupts json.RawMessage) *Answer {
+	a := New(Options{Resumable: true})
+	for _, raw := range messages {
+		a.write(gjson.ParseBytes(raw))
+	}
+	a.questions, a.speaks = Questions(interrupts), true
 	return a
 }
 
@@ -134,7 +159,7 @@ func (a *Answer) End() []Piece {
 		return a.pieces
 	}
 	if len(a.questions) > 0 {
-		a.say(a.questions[0].ask(a.resumable))
+		a.say(a.questions[0].Text(a.resumable))
 	} else if a.tool != "" {
 		a.say(a.tool)
 	}
@@ -389,7 +414,14 @@ func (a *Answer) showWhole(id, text string) {
 	a.end(whole)
 }
 
-// finishOf returns why a model ended its message, in OpenAI's words, and whether its provider said so.
+// Reasons for the end of a message.
+const (
+	Stop          = "stop"
+	Length        = "length"
+	ContentFilter = "content_filter"
+)
+
+// finishOf returns why a model ended its message, and whether its provider said so.
 func finishOf(metadata json.RawMessage) (reason string, said bool) {
 	if len(metadata) <= len(`{}`) {
 		return "", false
@@ -399,20 +431,20 @@ func finishOf(metadata json.RawMessage) (reason string, said bool) {
 		switch text := strings.ToLower(v.Get(key).String()); text {
 		case "":
 		case "length", "max_tokens", "model_length":
-			return "length", true
+			return Length, true
 		case "content_filter", "safety", "refusal", "content_filtered", "guardrail_intervened":
-			return "content_filter", true
+			return ContentFilter, true
 		default:
-			return "stop", true
+			return Stop, true
 		}
 	}
 	return "", false
 }
 
-// finish returns OpenAI's reason for the end of the answer. Calls of tools are the graph's own, and so never a reason.
-func (a *Answer) finish() string {
+// Reason returns why the answer ended. Calls of tools are the graph's own, and so never a reason.
+func (a *Answer) Reason() string {
 	if a.reason == "" || len(a.questions) > 0 {
-		return "stop"
+		return Stop
 	}
 	return a.reason
 }
@@ -423,6 +455,12 @@ func (a *Answer) Text() string {
 	return strings.Join(a.messages(a.last), "\n\n")
 }
 
+// Messages returns the texts of all messages that models wrote in the run, and of the question or the result of a tool at its end.
+func (a *Answer) Messages() []string { return a.messages(0) }
+
+// Questions returns what the run asks, in the order in which answers are taken.
+func (a *Answer) Questions() []Question { return a.questions }
+
 // messages returns the texts of the answer from the one with the given number on.
 func (a *Answer) messages(from int) (out []string) {
 	for _, t := range a.texts[from:] {
@@ -431,7 +469,7 @@ func (a *Answer) messages(from int) (out []string) {
 		}
 	}
 	if len(a.questions) > 0 {
-		out = append(out, a.questions[0].ask(a.resumable))
+		out = append(out, a.questions[0].Text(a.resumable))
 	} else if a.tool != "" {
 		out = append(out, a.tool)
 	}
@@ -443,27 +481,28 @@ func (a *Answer) Failed() string {
 	if a.failure == nil {
 		return ""
 	}
-	return a.failure.String()
+	return cmp.Or(a.failure.String(), "The run failed")
 }
 
-// used is what the models used whose messages the run wrote, in tokens.
-type used struct {
-	known                                            bool
-	input, output, total, cached, created, reasoning int64
+// Usage is what the models used whose messages the run wrote, in tokens.
+type Usage struct {
+	Known                                            bool
+	Input, Output, Total, Cached, Created, Reasoning int64
 }
 
-func (a *Answer) usage() (u used) {
+// Usage returns the sum over the messages of the run.
+func (a *Answer) Usage() (u Usage) {
 	for _, t := range a.texts {
 		if t.usage == nil {
 			continue
 		}
-		u.known = true
-		u.input += t.usage.InputTokens
-		u.output += t.usage.OutputTokens
-		u.total += t.usage.TotalTokens
-		u.cached += gjson.GetBytes(t.usage.InputDetails, "cache_read").Int()
-		u.created += gjson.GetBytes(t.usage.InputDetails, "cache_creation").Int()
-		u.reasoning += gjson.GetBytes(t.usage.OutputDetails, "reasoning").Int()
+		u.Known = true
+		u.Input += t.usage.InputTokens
+		u.Output += t.usage.OutputTokens
+		u.Total += t.usage.TotalTokens
+		u.Cached += gjson.GetBytes(t.usage.InputDetails, "cache_read").Int()
+		u.Created += gjson.GetBytes(t.usage.InputDetails, "cache_creation").Int()
+		u.Reasoning += gjson.GetBytes(t.usage.OutputDetails, "reasoning").Int()
 	}
 	return u
 }

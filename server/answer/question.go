@@ -1,4 +1,4 @@
-package openai
+package answer
 
 import (
 	"bytes"
@@ -13,17 +13,17 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// question is an interrupt that a thread waits at.
-type question struct {
-	id    string // "": it has none
-	raw   json.RawMessage
+// Question is an interrupt that a thread waits at.
+type Question struct {
+	ID    string          // "": it has none
+	Raw   json.RawMessage // {id, value}, on one line
 	value gjson.Result
 }
 
-// questions reads the interrupts of a thread, {task: [{id, value}]}. The first is the one that is asked: their order is the same here and in the answer of
+// Questions reads the interrupts of a thread, {task: [{id, value}]}. The first is the one that is asked: their order is the same here and in the answer of
 // the run that asked, whatever order its branches had.
-func questions(interrupts json.RawMessage) []question {
-	var all []question
+func Questions(interrupts json.RawMessage) []Question {
+	var all []Question
 	if len(interrupts) == 0 {
 		return nil
 	}
@@ -34,29 +34,29 @@ func questions(interrupts json.RawMessage) []question {
 	return inOrder(all)
 }
 
-func questionsIn(list gjson.Result) (all []question) {
+func questionsIn(list gjson.Result) (all []Question) {
 	list.ForEach(func(_, v gjson.Result) bool {
 		raw := bytes.Buffer{} // on one line, for events
 		if json.Compact(&raw, []byte(v.Raw)) == nil {
 			v = gjson.ParseBytes(raw.Bytes())
-			all = append(all, question{id: v.Get("id").String(), raw: raw.Bytes(), value: v.Get("value")})
+			all = append(all, Question{ID: v.Get("id").String(), Raw: raw.Bytes(), value: v.Get("value")})
 		}
 		return true
 	})
 	return all
 }
 
-func inOrder(all []question) []question {
-	slices.SortStableFunc(all, func(a, b question) int { return cmp.Compare(a.id, b.id) })
-	return slices.CompactFunc(all, func(a, b question) bool { return a.id != "" && a.id == b.id })
+func inOrder(all []Question) []Question {
+	slices.SortStableFunc(all, func(a, b Question) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(all, func(a, b Question) bool { return a.ID != "" && a.ID == b.ID })
 }
 
 // approves are texts that approve the calls of tools that an agent asks about.
 var approves = []string{"approve", "approved", "yes", "y", "ok", "okay"}
 
-// resume makes of a text the value that the first question is answered with. A JSON object or list is the value itself. An agent that asks about calls of
+// Resume makes of a text the value that the first question is answered with. A JSON object or list is the value itself. An agent that asks about calls of
 // tools takes decisions: a word of consent approves them, and any other text refuses them and tells the model why. Of several questions, the others are asked again.
-func resume(pending []question, text string) json.RawMessage {
+func Resume(pending []Question, text string) json.RawMessage {
 	trimmed := strings.TrimSpace(text)
 	value := jsonobj.Quote(text)
 	if v := gjson.Parse(trimmed); jsonscan.Valid([]byte(trimmed)) && (v.IsObject() || v.IsArray()) {
@@ -70,19 +70,19 @@ func resume(pending []question, text string) json.RawMessage {
 		if slices.Contains(approves, strings.ToLower(strings.TrimRight(trimmed, ".!"))) {
 			decision = []byte(`{"type":"approve"}`)
 		}
-		decisions := make([][]byte, 0, 1)
+		var decisions []json.RawMessage
 		for range calls.Array() {
 			decisions = append(decisions, decision)
 		}
 		o := jsonobj.Object{}
-		o.Set("decisions", list(decisions))
+		o.Set("decisions", jsonscan.Join(decisions))
 		value = o.JSON()
 	}
-	if len(pending) == 1 || pending[0].id == "" {
+	if len(pending) == 1 || pending[0].ID == "" {
 		return value
 	}
 	o := jsonobj.Object{}
-	o.Set(pending[0].id, value)
+	o.Set(pending[0].ID, value)
 	return o.JSON()
 }
 
@@ -96,8 +96,8 @@ const howApprove = "Answer `approve`, or say what should be done instead."
 // noThread is added to questions that cannot be answered.
 const noThread = "(This cannot be answered, because the conversation has no thread.)"
 
-// ask is the text by which a person learns of a question. resumable: an answer continues the run.
-func (q question) ask(resumable bool) string {
+// Text is the text by which a person learns of a question. resumable: an answer continues the run.
+func (q Question) Text(resumable bool) string {
 	if !resumable {
 		return q.text("") + "\n\n" + noThread
 	}
@@ -105,7 +105,7 @@ func (q question) ask(resumable bool) string {
 }
 
 // text is the text of a question. approve is added when calls of tools are to be approved.
-func (q question) text(approve string) string {
+func (q Question) text(approve string) string {
 	v := q.value
 	if v.Type == gjson.String {
 		return v.Str
