@@ -11,6 +11,9 @@ var (
 	notThere  = regexp.MustCompile(`ModuleNotFoundError: No module named '([\w.]+)'`)
 	noName    = regexp.MustCompile(`ImportError: cannot import name '\w+' from '([\w.]+)' \(.*(?:site|dist)-packages`)
 	tellsHow  = regexp.MustCompile("pip install ((?:-U |--upgrade )?[`'\"]?[\\w.-]+(?:\\[[\\w,.-]+\\])?)")
+	noPackage = "ImportError: attempted relative import with no known parent package"
+	unsetName = regexp.MustCompile(`File "[^"]*\bos(?:\.py|>)", line \d+, in __getitem__\n(?: .*\n)*KeyError: '(\w+)'`)
+	wantsKey  = regexp.MustCompile(`(?s)\n\S.*[Ee]nvironment variable.*\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET))\b|\n\S.*\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET))\b.*[Ee]nvironment variable`)
 	lastError = regexp.MustCompile(`(?m)^(?:[\w.]+\.)?(ModuleNotFoundError|ImportError): .*`)
 )
 
@@ -22,21 +25,41 @@ var distributions = map[string]string{
 	"skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "PyYAML", "zmq": "pyzmq",
 }
 
-// FixImport returns the command that installs what an exception says is missing, in the words of a traceback; "" when it is no failed import.
-func FixImport(python, traceback string) string {
+// FixFailure returns what to do about an exception of a graph, in the words of its traceback: the command that installs what is missing, or the variable to set;
+// "" when that is unknown.
+func FixFailure(python, traceback string) string {
+	if name := variable(traceback); name != "" {
+		return "set " + name + " in the file that env of langgraph.json names, such as .env, or in the environment of the server"
+	}
 	all := lastError.FindAllString(traceback, -1)
 	if len(all) == 0 {
 		return ""
 	}
 	text := all[len(all)-1]
 	if m := tellsHow.FindStringSubmatch(text); m != nil {
-		return python + " -m pip install " + strings.NewReplacer("`", "", "'", "", `"`, "").Replace(m[1])
+		return pip(python) + " install " + strings.NewReplacer("`", "", "'", "", `"`, "").Replace(m[1])
 	}
 	if m := notThere.FindStringSubmatch(text); m != nil {
-		return python + " -m pip install " + distribution(m[1]) + "; if the module is yours, add its folder to dependencies in langgraph.json"
+		return pip(python) + " install " + distribution(m[1]) + "; if the module is yours, add its folder to dependencies in langgraph.json"
 	}
 	if m := noName.FindStringSubmatch(text); m != nil {
-		return python + " -m pip install --upgrade " + distribution(m[1])
+		return pip(python) + " install --upgrade " + distribution(m[1])
+	}
+	if strings.HasPrefix(text, noPackage) {
+		return `name the module in place of its file: "package.module:graph" in graphs of langgraph.json, with the folder of the package in dependencies`
+	}
+	return ""
+}
+
+// variable returns the environment variable that an exception misses; "" when it is about something else.
+func variable(traceback string) string {
+	if all := unsetName.FindAllStringSubmatch(traceback, -1); all != nil {
+		return all[len(all)-1][1]
+	}
+	// What follows the last frame is the last exception. Its own lines may be indented.
+	last := traceback[max(0, strings.LastIndex(traceback, "\n  File ")):]
+	if m := wantsKey.FindStringSubmatch("\n" + last); m != nil {
+		return m[1] + m[2]
 	}
 	return ""
 }
@@ -58,5 +81,5 @@ func distribution(module string) string {
 
 // failureOf returns the failure that a worker reports, with advice when an import failed.
 func (w *worker) failureOf(kind, text, detail string) *graph.Failure {
-	return &graph.Failure{Type: kind, Message: text, Detail: detail, Fix: FixImport(w.gen.opts.Python, detail)}
+	return &graph.Failure{Type: kind, Message: text, Detail: detail, Fix: FixFailure(w.gen.opts.Python, detail)}
 }

@@ -8,27 +8,35 @@ import (
 	"understudy/graph/python"
 )
 
-func TestFixImport(t *testing.T) {
+func TestFixFailure(t *testing.T) {
 	t.Parallel()
 	const py = "/app/.venv/bin/python"
 	const yours = "; if the module is yours, add its folder to dependencies in langgraph.json"
+	const unset = " in the file that env of langgraph.json names, such as .env, or in the environment of the server"
 	for traceback, want := range map[string]string{
 		"Traceback (most recent call last):\n  File \"/app/agent.py\", line 3, in node\n    import yaml\nModuleNotFoundError: No module named 'yaml'\nDuring task with name 'node' and id '1'": py + " -m pip install PyYAML" + yours,
-		"ModuleNotFoundError: No module named 'langchain_openai'":                                                                                                              py + " -m pip install langchain-openai" + yours,
-		"ModuleNotFoundError: No module named 'google.genai.types'":                                                                                                            py + " -m pip install google-genai" + yours,
-		"ModuleNotFoundError: No module named 'langgraph.checkpoint.sqlite'":                                                                                                   py + " -m pip install langgraph-checkpoint-sqlite" + yours,
-		"ModuleNotFoundError: No module named 'a.b.c'":                                                                                                                         py + " -m pip install a" + yours,
-		"ImportError: Could not import wikipedia python package. Please install it with `pip install wikipedia`.":                                                              py + " -m pip install wikipedia",
-		"ImportError: Please run `pip install -U \"pkg[extra]\"`":                                                                                                              py + ` -m pip install -U pkg[extra]`,
-		"ImportError: cannot import name 'create_agent' from 'langchain.agents' (/app/.venv/lib/python3.12/site-packages/langchain/agents/__init__.py)":                        py + " -m pip install --upgrade langchain",
-		"ImportError: cannot import name 'x' from partially initialized module 'agent' (most likely due to a circular import) (/app/agent.py)":                                 "",
-		"ImportError: cannot import name 'x' from 'tools' (/app/tools.py)":                                                                                                     "",
-		"ModuleNotFoundError: No module named 'first'\n\nDuring handling of the above exception, another exception occurred:\n\nModuleNotFoundError: No module named 'second'": py + " -m pip install second" + yours,
-		"ModuleNotFoundError: No module named 'orjson'\n\nThe above exception was the direct cause of the following exception:\n\nRuntimeError: no codec":                      py + " -m pip install orjson" + yours,
-		"ValueError: No module named 'x'":   "",
-		"KeyError: 'ModuleNotFoundError: '": "",
-		"":                                  "",
+		"ModuleNotFoundError: No module named 'langchain_openai'":                                                                                                                                                               py + " -m pip install langchain-openai" + yours,
+		"ModuleNotFoundError: No module named 'google.genai.types'":                                                                                                                                                             py + " -m pip install google-genai" + yours,
+		"ModuleNotFoundError: No module named 'langgraph.checkpoint.sqlite'":                                                                                                                                                    py + " -m pip install langgraph-checkpoint-sqlite" + yours,
+		"ModuleNotFoundError: No module named 'a.b.c'":                                                                                                                                                                          py + " -m pip install a" + yours,
+		"ImportError: Could not import wikipedia python package. Please install it with `pip install wikipedia`.":                                                                                                               py + " -m pip install wikipedia",
+		"ImportError: Please run `pip install -U \"pkg[extra]\"`":                                                                                                                                                               py + ` -m pip install -U pkg[extra]`,
+		"ImportError: cannot import name 'create_agent' from 'langchain.agents' (/app/.venv/lib/python3.12/site-packages/langchain/agents/__init__.py)":                                                                         py + " -m pip install --upgrade langchain",
+		"ImportError: cannot import name 'x' from partially initialized module 'agent' (most likely due to a circular import) (/app/agent.py)":                                                                                  "",
+		"ImportError: cannot import name 'x' from 'tools' (/app/tools.py)":                                                                                                                                                      "",
+		"ModuleNotFoundError: No module named 'first'\n\nDuring handling of the above exception, another exception occurred:\n\nModuleNotFoundError: No module named 'second'":                                                  py + " -m pip install second" + yours,
+		"ModuleNotFoundError: No module named 'orjson'\n\nThe above exception was the direct cause of the following exception:\n\nRuntimeError: no codec":                                                                       py + " -m pip install orjson" + yours,
+		"Traceback (most recent call last):\n  File \"/app/agent.py\", line 2, in <module>\n    KEY = os.environ[\"DB_URL\"]\n          ~~~~~~~~~~^^^^^^\n  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'DB_URL'": "set DB_URL" + unset,
+		"Traceback (most recent call last):\n  File \"/app/agent.py\", line 2, in <module>\n    KEY = os.environ[\"A\"]\n  File \"/usr/lib/python3.10/os.py\", line 679, in __getitem__\n    raise KeyError(key) from None\nKeyError: 'A'\nDuring task with name 'n'": "set A" + unset,
+		"  File \"/x/_client.py\", line 1, in __init__\n    raise OpenAIError(\nopenai.OpenAIError: The api_key client option must be set either by passing api_key to the client or by setting the OPENAI_API_KEY environment variable":                              "set OPENAI_API_KEY" + unset,
+		"  File \"/x/utils.py\", line 1, in f\n    raise ValueError(\npydantic.ValidationError: 1 validation error for ChatX\n  Value error, Did not find x_api_key, please add an environment variable `X_API_KEY` which contains it":                                "set X_API_KEY" + unset,
+		"  File \"/app/agent.py\", line 2, in f\n    raise ValueError(\"environment variable A_KEY\")\nValueError: no":                                                                                                                                                "",
+		"  File \"/app/agent.py\", line 2, in f\n    {}['A_KEY']\nKeyError: 'A_KEY'": "",
+		"ImportError: attempted relative import with no known parent package":        `name the module in place of its file: "package.module:graph" in graphs of langgraph.json, with the folder of the package in dependencies`,
+		"ValueError: No module named 'x'":                                            "",
+		"KeyError: 'ModuleNotFoundError: '":                                          "",
+		"":                                                                           "",
 	} {
-		require.Equal(t, want, python.FixImport(py, traceback), traceback)
+		require.Equal(t, want, python.FixFailure(py, traceback), traceback)
 	}
 }

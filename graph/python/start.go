@@ -85,15 +85,32 @@ func Fix(python, why string) string {
 	default: // it exists but is broken
 		install += "--upgrade --force-reinstall "
 	}
-	fix := python + " -m pip " + install + "langgraph"
+	fix := pip(python) + " " + install + "langgraph"
 	venv := filepath.Dir(filepath.Dir(python))
 	if inside, _ := filepath.Glob(filepath.Join(venv, "pyvenv.cfg")); len(inside) == 0 {
 		return fix
 	}
 	if pip, _ := filepath.Glob(filepath.Join(venv, "lib*", "python*", "site-packages", "pip")); len(pip) == 0 {
-		fix = python + " -m ensurepip && " + fix // a virtual environment may lack pip
+		fix = quoted(python) + " -m ensurepip && " + fix // a virtual environment may lack pip
 	}
 	return fix
+}
+
+// pip returns the command of pip for an interpreter, as a shell reads it. For an interpreter of the operating system, whose packages pip refuses to change, it
+// creates a virtual environment first.
+func pip(python string) string {
+	if managed, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "python3*", "EXTERNALLY-MANAGED")); len(managed) > 0 {
+		return "next to langgraph.json: " + quoted(python) + " -m venv .venv && .venv/bin/python -m pip"
+	}
+	return quoted(python) + " -m pip"
+}
+
+// quoted is a path as a shell reads it.
+func quoted(path string) string {
+	if strings.ContainsAny(path, " \t'\"$&;()<>|*?[]!`") {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
 }
 
 // shortage returns what a worker lacked to start, and what to do about it; "" for other errors. A process that has started says it in the last line that it

@@ -157,7 +157,13 @@ func TestFix(t *testing.T) {
 	require.Equal(t, interpreter+" -m ensurepip && "+install, python.Fix(interpreter, "No module named 'langgraph'"))
 	require.NoError(t, os.MkdirAll(filepath.Join(venv, "lib", "python3.12", "site-packages", "pip"), 0o700))
 	require.Equal(t, install, python.Fix(interpreter, "No module named 'langgraph'"))
-	require.Equal(t, "/usr/bin/python3 -m pip install langgraph", python.Fix("/usr/bin/python3", "No module named 'langgraph'"))
+	require.Equal(t, "/none/bin/python3 -m pip install langgraph", python.Fix("/none/bin/python3", "No module named 'langgraph'"))
+	require.Equal(t, "'/no ne/it'\\''s/python3' -m pip install langgraph", python.Fix("/no ne/it's/python3", "No module named 'langgraph'"))
+	system := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(system, "lib", "python3.12"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(system, "lib", "python3.12", "EXTERNALLY-MANAGED"), nil, 0o600))
+	interpreter = filepath.Join(system, "bin", "python3")
+	require.Equal(t, "next to langgraph.json: "+interpreter+" -m venv .venv && .venv/bin/python -m pip install langgraph", python.Fix(interpreter, "No module named 'langgraph'"))
 }
 
 // A message that the worker cannot handle ends it: it would be silent, hold its place, and its runs would wait.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -348,6 +349,58 @@ func TestFindPython(t *testing.T) {
 	require.Equal(t, filepath.Join(active, "bin/python"), got)
 	_, err = FindPython(filepath.Join(dir, "none"), dir, none)
 	require.ErrorContains(t, err, "cannot be started")
+}
+
+// An environment without its interpreter is not passed over for one that has other packages.
+func TestFindPythonBroken(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("links need rights there")
+	}
+	healthy := func(t *testing.T, dir string) {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "bin/python"), nil, 0o755))
+	}
+	link := func(t *testing.T, target, path string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.Symlink(target, path))
+	}
+	for name, test := range map[string]struct {
+		make func(t *testing.T, venv string)
+		want []string // parts of the error; nil: it is passed over
+	}{
+		"link":        {func(t *testing.T, venv string) { link(t, "/none/venv", venv) }, []string{" links to /none/venv, which does not exist"}},
+		"cycle":       {func(t *testing.T, venv string) { link(t, venv, venv) }, []string{" links to "}},
+		"interpreter": {func(t *testing.T, venv string) { link(t, "/none/python3.9", venv+"/bin/python") }, []string{"bin/python links to /none/python3.9, which"}},
+		"chain": {func(t *testing.T, venv string) {
+			link(t, "python3", venv+"/bin/python")
+			link(t, "/none/python3.9", venv+"/bin/python3")
+		}, []string{"bin/python links to /none/python3.9, which"}},
+		"unfinished": {func(t *testing.T, venv string) {
+			require.NoError(t, os.MkdirAll(venv, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(venv, "pyvenv.cfg"), nil, 0o644))
+		}, []string{" has no interpreter "}},
+		"empty": {func(t *testing.T, venv string) { require.NoError(t, os.MkdirAll(venv, 0o755)) }, nil},
+		"file":  {func(t *testing.T, venv string) { require.NoError(t, os.WriteFile(venv, []byte("name"), 0o644)) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, active := t.TempDir(), t.TempDir()
+			healthy(t, active)
+			test.make(t, filepath.Join(dir, ".venv"))
+			got, err := FindPython("", dir, func(string) (string, bool) { return active, true })
+			if test.want == nil {
+				require.NoError(t, err)
+				require.Equal(t, filepath.Join(active, "bin/python"), got)
+				return
+			}
+			for _, part := range append(test.want, "delete "+filepath.Join(dir, ".venv")+" and create it again (python3 -m venv "+filepath.Join(dir, ".venv")+")", "--python") {
+				require.ErrorContains(t, err, part)
+			}
+		})
+	}
+	_, err := FindPython("", t.TempDir(), func(string) (string, bool) { return "/none/venv", true })
+	require.ErrorContains(t, err, "VIRTUAL_ENV: /none/venv is no virtual environment; activate")
 }
 
 // Every setting is documented.

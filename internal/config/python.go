@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,8 +11,9 @@ import (
 )
 
 // FindPython chooses the interpreter of the workers: the configured one, else .venv next to
-// langgraph.json, else the active virtual environment, else python3 on the path. It does not check
-// whether langgraph is installed there: a worker reports that at its start.
+// langgraph.json, else the active virtual environment, else python3 on the path. An environment
+// that exists without its interpreter is an error: another one has other packages. It does not
+// check whether langgraph is installed there: a worker reports that at its start.
 func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, error) {
 	if asked != "" {
 		path, err := exec.LookPath(asked)
@@ -19,19 +22,21 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 		}
 		return filepath.Abs(path)
 	}
-	venvs := []string{filepath.Join(dir, ".venv")}
-	if active, ok := lookup("VIRTUAL_ENV"); ok && active != "" {
-		venvs = append(venvs, active)
+	venv := filepath.Join(dir, ".venv")
+	python, err := interpreter(venv)
+	if err != nil {
+		return "", fmt.Errorf("%w; delete %s and create it again (python3 -m venv %[2]s) with the packages of your graphs, or name another interpreter with --python", err, venv)
 	}
-	for _, venv := range venvs {
-		// Symlinks are not resolved: Python finds its packages by the link's own location.
-		python := filepath.Join(venv, "bin", "python")
-		if runtime.GOOS == "windows" {
-			python = filepath.Join(venv, "Scripts", "python.exe")
+	if active, ok := lookup("VIRTUAL_ENV"); python == "" && ok && active != "" {
+		if python, err = interpreter(active); err == nil && python == "" {
+			err = fmt.Errorf("%s is no virtual environment", active)
 		}
-		if info, err := os.Stat(python); err == nil && !info.IsDir() {
-			return filepath.Abs(python)
+		if err != nil {
+			return "", fmt.Errorf("VIRTUAL_ENV: %w; activate an environment that exists or unset VIRTUAL_ENV, or name an interpreter with --python", err)
 		}
+	}
+	if python != "" {
+		return filepath.Abs(python)
 	}
 	for _, name := range []string{"python3", "python"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -42,3 +47,48 @@ func FindPython(asked, dir string, lookup func(string) (string, bool)) (string, 
 		"  python3 -m venv %[1]s && %[1]s/bin/pip install langgraph\n"+
 		"or name one with --python", filepath.Join(dir, ".venv"))
 }
+
+// interpreter returns the interpreter of a virtual environment; "" when the folder is none.
+func interpreter(venv string) (string, error) {
+	// Symlinks are not resolved: Python finds its packages by the link's own location.
+	python := filepath.Join(venv, "bin", "python")
+	if runtime.GOOS == "windows" {
+		python = filepath.Join(venv, "Scripts", "python.exe")
+	}
+	info, err := os.Stat(python)
+	switch {
+	case err == nil && !info.IsDir():
+		return python, nil
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("%s cannot be read (%w): an environment has to be readable by the user of the server, with the interpreter that it links to", python, err)
+	}
+	for _, path := range []string{venv, python} {
+		if gone := missingTarget(path); gone != "" {
+			return "", fmt.Errorf("%s links to %s, which does not exist", path, gone)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(venv, "pyvenv.cfg")); err == nil {
+		return "", fmt.Errorf("%s has no interpreter %s", venv, python)
+	}
+	return "", nil
+}
+
+// missingTarget follows a link to the file that does not exist; "" when path is no such link.
+func missingTarget(path string) string {
+	for hops := range maxLinks {
+		target, err := os.Readlink(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && hops > 0:
+			return path
+		case err != nil:
+			return ""
+		case !filepath.IsAbs(target):
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return path // a cycle
+}
+
+// maxLinks is how many links Linux follows.
+const maxLinks = 40

@@ -229,7 +229,7 @@ func (d *doctor) python(ctx context.Context, cfg *config.Config) bool {
 		ok = false
 	}
 	if have := v.Packages["langgraph"]; ok && !recent(have, python.MinLanggraph) {
-		d.say("python", Problem, fmt.Sprintf("%s has langgraph %s, and graphs need %s or later", cfg.Python, have, python.MinLanggraph), cfg.Python+" -m pip install --upgrade langgraph")
+		d.say("python", Problem, fmt.Sprintf("%s has langgraph %s, and graphs need %s or later", cfg.Python, have, python.MinLanggraph), python.Fix(cfg.Python, "or later, and this is "+have))
 		ok = false
 	}
 	if ok {
