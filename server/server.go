@@ -249,5 +249,7 @@ func (s *Server) routes() {
 	if !d.OpenAI {
 		s.openaiRoutes()
 	}
-	s.absentRoutes()
+	if !d.A2A && s.opts.Events != nil {
+		s.a2aRoutes()
+	}
 }

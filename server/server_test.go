@@ -156,7 +156,7 @@ func TestRoutes(t *testing.T) {
 		{"PUT", "/threads/xyz", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"GET", "/threads", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"DELETE", "/runs/batch", "", 405, `{"detail":"Method Not Allowed"}`},
-		{"POST", "/a2a/x", `{}`, 501, ""},
+		{"POST", "/a2a/x", `{}`, 200, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid JSON-RPC message: missing or invalid jsonrpc version"}}`},
 		{"GET", th + "/stream/events", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"GET", th + "/stream?stream_modes=nope", "", 422, `{"detail":"Invalid stream mode: nope"}`},
 	} {

@@ -227,6 +227,11 @@ func (o *open) send() (err error) {
 }
 
 func (o *open) sendEvents(ctx context.Context) error {
+	if b, ok := o.form.(interface{ Begin(dst []byte) []byte }); ok { // it does not wait for a record
+		if err := o.write(b.Begin); err != nil {
+			return err
+		}
+	}
 	every := o.s.opts.Heartbeat
 	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
 		err := o.sendUntil(ctx, beat)

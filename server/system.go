@@ -5,7 +5,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
 )
 
@@ -40,15 +39,4 @@ func (s *Server) info(c *fiber.Ctx) error {
 	b = append(b, `,"langsmith":false,"langsmith_tracing_replicas":false,"langsmith_tracing_session_on_runs":false}`...)
 	b = append(b, `,"host":{"kind":"self-hosted","project_id":null,"host_revision_id":null,"revision_id":null,"tenant_id":null}}`...)
 	return sendJSON(c, b)
-}
-
-// absentRoutes registers parts of the API that this version lacks, so that the answer names the missing feature instead of looking like
-// a wrong address.
-func (s *Server) absentRoutes() {
-	if s.opts.Disable.A2A {
-		return
-	}
-	h := func(*fiber.Ctx) error { return fault.New(fault.NotSupported, "A2A is not supported by this server") }
-	s.route("POST", "/a2a/{assistant_id}", h)
-	s.route("GET", "/.well-known/agent-card.json", h)
 }

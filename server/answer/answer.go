@@ -46,9 +46,10 @@ type Answer struct {
 	texts     []text
 	byID      map[string]int // index in texts
 	old       map[string]bool
-	last      int    // texts from here on are the last of the run: no message of another kind follows them
-	tool      string // text of the last message, if it is a tool's
-	reason    string // why the last message ended, one of the constants; "": unknown
+	last      int               // texts from here on are the last of the run: no message of another kind follows them
+	tool      string            // text of the last message, if it is a tool's
+	results   []message.Message // of tools, of a stream, in the last record
+	reason    string            // why the last message ended, one of the constants; "": unknown
 	questions []Question
 	failure   *failure
 }
@@ -125,7 +126,7 @@ func Stored(messages []json.RawMessage, interrupts json.RawMessage) *Answer {
 
 // Add adds a record, and returns what the client can be shown now. The pieces are valid until the next call.
 func (a *Answer) Add(r *bridge.Record) []Piece {
-	a.pieces = a.pieces[:0]
+	a.pieces, a.results = a.pieces[:0], a.results[:0]
 	switch r.Event {
 	case "metadata": // an attempt begins: what the one before has not ended, it says again
 		a.abandon()
@@ -141,6 +142,9 @@ func (a *Answer) Add(r *bridge.Record) []Piece {
 	}
 	return a.pieces
 }
+
+// Results returns the messages of tools in the last record of a stream. They are valid until the next call of Add.
+func (a *Answer) Results() []message.Message { return a.results }
 
 // End returns the rest of what the client can be shown. The run has ended.
 func (a *Answer) End() []Piece {
@@ -355,6 +359,9 @@ func (a *Answer) write(written gjson.Result) {
 			}
 		case message.TypeTool:
 			a.other(m.Text())
+			if a.live {
+				a.results = append(a.results, m)
+			}
 		default:
 			a.other("")
 		}

@@ -54,16 +54,27 @@ func inOrder(all []Question) []Question {
 // approves are texts that approve the calls of tools that an agent asks about.
 var approves = []string{"approve", "approved", "yes", "y", "ok", "okay"}
 
-// Resume makes of a text the value that the first question is answered with. A JSON object or list is the value itself. An agent that asks about calls of
-// tools takes decisions: a word of consent approves them, and any other text refuses them and tells the model why. Of several questions, the others are asked again.
+// Resume makes of a text the value that resumes a thread: what the first question is answered with. Of several questions, the others are asked again.
 func Resume(pending []Question, text string) json.RawMessage {
+	value := pending[0].Reply(text)
+	if len(pending) == 1 || pending[0].ID == "" {
+		return value
+	}
+	o := jsonobj.Object{}
+	o.Set(pending[0].ID, value)
+	return o.JSON()
+}
+
+// Reply makes of a text the value that the question is answered with. A JSON object or list is the value itself. An agent that asks about calls of
+// tools takes decisions: a word of consent approves them, and any other text refuses them and tells the model why.
+func (q Question) Reply(text string) json.RawMessage {
 	trimmed := strings.TrimSpace(text)
 	value := jsonobj.Quote(text)
 	if v := gjson.Parse(trimmed); jsonscan.Valid([]byte(trimmed)) && (v.IsObject() || v.IsArray()) {
 		value = json.RawMessage(trimmed)
-	} else if calls := pending[0].value.Get("action_requests"); calls.IsArray() {
+	} else if calls := q.value.Get("action_requests"); calls.IsArray() {
 		kind := "reject"
-		if allowed := pending[0].value.Get("review_configs.0.allowed_decisions"); !allows(allowed, kind) && allows(allowed, "respond") {
+		if allowed := q.value.Get("review_configs.0.allowed_decisions"); !allows(allowed, kind) && allows(allowed, "respond") {
 			kind = "respond"
 		}
 		decision := append(jsonobj.AppendText([]byte(`{"type":"`+kind+`","message":`), text), '}')
@@ -78,12 +89,7 @@ func Resume(pending []Question, text string) json.RawMessage {
 		o.Set("decisions", jsonscan.Join(decisions))
 		value = o.JSON()
 	}
-	if len(pending) == 1 || pending[0].ID == "" {
-		return value
-	}
-	o := jsonobj.Object{}
-	o.Set(pending[0].ID, value)
-	return o.JSON()
+	return value
 }
 
 func allows(decisions gjson.Result, kind string) bool {

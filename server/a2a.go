@@ -1,0 +1,482 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/tidwall/gjson"
+
+	"understudy/assistant"
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/server/a2a"
+	"understudy/server/answer"
+)
+
+// a2aRoutes serve the Agent2Agent protocol: an assistant is an agent.
+func (s *Server) a2aRoutes() {
+	s.route("POST", "/a2a/{assistant_id}", s.a2a)
+	card := func(c *fiber.Ctx) error { return s.card(c, param(c, "assistant_id")) }
+	s.route("GET", "/a2a/{assistant_id}", card)
+	s.route("GET", "/a2a/{assistant_id}/.well-known/agent-card.json", card)
+	s.route("GET", "/a2a/{assistant_id}/.well-known/agent.json", card)
+	s.route("GET", "/.well-known/agent-card.json", func(c *fiber.Ctx) error {
+		name := given(c, "assistant_id")
+		if name == nil {
+			return sendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError("Missing required query parameter: assistant_id"))
+		}
+		return s.card(c, *name)
+	})
+}
+
+// agent returns the assistant that has an ID, or is the default one of a graph.
+func (s *Server) agent(ctx context.Context, name string) (*assistant.Assistant, error) {
+	key := id.Assistant(id.Canonical(name))
+	if key == "" {
+		key = id.DefaultAssistant(name)
+	}
+	a, err := s.opts.Assistants.Get(ctx, key)
+	if fault.Is(err, fault.NotFound) {
+		return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "Assistant '" + bounded(name, 100) + "' not found"}
+	}
+	return a, err
+}
+
+// card answers with the card of an assistant.
+func (s *Server) card(c *fiber.Ctx, name string) error {
+	a, err := s.agent(c.UserContext(), name)
+	if refused := (*a2a.Error)(nil); errors.As(err, &refused) {
+		return sendJSON(c.Status(fiber.StatusBadRequest), a2a.CardError(refused.Message))
+	}
+	if err != nil {
+		return err
+	}
+	schemas, err := s.schemas(c.UserContext(), a)
+	if err != nil {
+		return err
+	}
+	path := c.Path()
+	for _, route := range []string{"/a2a/", "/.well-known/"} { // what is before it is the prefix under which the client sees the API
+		if at := strings.Index(path, route); at >= 0 {
+			path = path[:at]
+		}
+	}
+	return sendJSON(c, a2a.AppendCard(nil, a, c.BaseURL()+path+"/a2a/"+string(a.ID), s.opts.APIVersion, schemas))
+}
+
+// schemas returns the schemas of an assistant's graph; nil when it has none.
+func (s *Server) schemas(ctx context.Context, a *assistant.Assistant) (json.RawMessage, error) {
+	schemas, err := s.opts.Assistants.Schemas(ctx, a.ID)
+	if err != nil && (fault.Is(err, fault.Unavailable) || ctx.Err() != nil) {
+		return nil, err
+	}
+	return schemas, nil //nolint:nilerr // graphs of which no schema can be made are served without
+}
+
+func (s *Server) a2a(c *fiber.Ctx) error {
+	if !a2a.Accepts(c.Get(fiber.HeaderAccept)) {
+		return sendJSON(c.Status(fiber.StatusBadRequest), []byte(`{"error":"Accept header must include application/json"}`))
+	}
+	return s.withBody(c, func(body []byte) error {
+		call, err := a2a.Read(body)
+		if err == nil {
+			err = s.a2aCall(c, call)
+		}
+		if err == nil {
+			return nil
+		}
+		code, text := refusal(err)
+		if code == a2a.InternalError {
+			return err
+		}
+		requestOf(c).reason = bounded(text, maxReason)
+		return sendJSON(c, call.AppendFailure(nil, code, text))
+	})
+}
+
+// refusal returns what clients are told of an error. Those of the server itself are internal errors.
+func refusal(err error) (code int, text string) {
+	var refused *a2a.Error
+	var unknown *run.UnknownInterrupt
+	var f *fault.Error
+	switch {
+	case errors.As(err, &refused):
+		return refused.Code, refused.Message
+	case errors.As(err, &unknown), errors.Is(err, run.ErrNotInterrupted):
+		return a2a.Unsupported, "The question has been answered already"
+	case errors.As(err, &f) && (f.Kind == fault.Invalid || f.Kind == fault.Unprocessable || f.Kind == fault.NotFound || f.Kind == fault.Conflict):
+		return a2a.InvalidParams, f.Message
+	}
+	_, text, _ = explain(err)
+	return a2a.InternalError, text
+}
+
+func (s *Server) a2aCall(c *fiber.Ctx, call a2a.Call) error {
+	a, err := s.agent(c.UserContext(), param(c, "assistant_id"))
+	if err != nil {
+		return err
+	}
+	switch call.Method {
+	case a2a.Send, a2a.Stream:
+		return s.sendMessage(c, call, a)
+	case a2a.Get:
+		return s.getTask(c, call, a)
+	case a2a.List:
+		return s.listTasks(c, call, a)
+	case a2a.Cancel:
+		return s.cancelTask(c, call, a)
+	case a2a.Resubscribe:
+		return s.resubscribe(c, call, a)
+	}
+	return call.Unknown()
+}
+
+// sendMessage begins a task, or answers a question of one.
+func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+	ctx := c.UserContext()
+	m, err := a2a.ReadSend(call.Params)
+	if err != nil {
+		return err
+	}
+	var t *agentTask // that it continues
+	var responses []run.Response
+	if m.Task != nil {
+		if t, err = s.findTask(ctx, a, *m.Task); err == nil {
+			responses, err = replies(t, m)
+		}
+	} else if m.Speaks() {
+		err = s.checkSpeaks(ctx, a)
+	}
+	if err != nil {
+		return err
+	}
+	if m.Thread == "" {
+		m.Thread = id.NewThread()
+	}
+	streamed, first := call.Method == a2a.Stream, id.Run("")
+	if t != nil {
+		first = t.id.Run
+	}
+	body, err := m.Body(a.ID, first, streamed || !m.Wait)
+	if err != nil {
+		return err
+	}
+	req, err := compat.NewRun(body, compat.RunForm{Followed: true})
+	if err == nil {
+		err = s.complete(c, &req)
+	}
+	if err == nil && (streamed || m.Wait) {
+		err = s.slot()
+	}
+	if err != nil {
+		return err
+	}
+	x, f, err := s.beginTask(ctx, m, req, responses, streamed)
+	if x != nil {
+		requestOf(c).made(x)
+	}
+	if err != nil {
+		if streamed || m.Wait {
+			s.slots.give(1)
+		}
+		return err
+	}
+	show := view{agent: a, history: m.History, scope: scopeOf(c)}
+	if t == nil {
+		t = &agentTask{id: a2a.TaskID{Thread: m.Thread, Run: x.ID}}
+	}
+	key := t.id
+	switch {
+	case streamed:
+		had := json.RawMessage(nil)
+		if first != "" {
+			if had, err = s.said(ctx, m.Thread); err != nil {
+				f.Close(true)
+				s.slots.give(1)
+				return err
+			}
+		}
+		own := m.Own()
+		begun := &a2a.Task{ID: key, State: a2a.Submitted, At: x.CreatedAt, History: []a2a.Message{own}, NoArtifacts: true, NoHistory: m.History != nil && *m.History == 0}
+		return s.streamTask(c, call, begun, x.ID, f, answer.Options{Live: true, Resumable: true, Resumes: first != "", Had: had}, show)
+	case m.Wait:
+		return s.waitResult(c, f, s.taskSent(ctx, call, key, show))
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	c.Response().SetBodyRaw(s.taskSent(ctx, call, key, show)(nil, run.Result{}))
+	return nil
+}
+
+// beginTask creates the run of a message, and follows it if the client does: its records if it is streamed, else its result.
+func (s *Server) beginTask(ctx context.Context, m *a2a.Sent, req run.Request, responses []run.Response, streamed bool) (x *run.Run, f run.Follower, err error) {
+	runs := s.opts.Runs
+	switch {
+	case responses != nil: // of simultaneous answers one is accepted
+		x, err = runs.Respond(ctx, m.Thread, req, responses)
+		switch {
+		case err != nil:
+		case streamed:
+			f, err = runs.JoinStream(ctx, m.Thread, x.ID, &bridge.Offset{}, nil, false)
+		case m.Wait:
+			f, err = runs.Join(ctx, m.Thread, x.ID)
+		}
+	case streamed:
+		if x, f, err = runs.Begin(ctx, m.Thread, req); err == nil {
+			if err = f.Settle(ctx); err != nil {
+				f.Close(false)
+			}
+		}
+	case m.Wait:
+		x, f, err = runs.BeginWait(ctx, m.Thread, req)
+	default:
+		x, err = runs.Create(ctx, m.Thread, req)
+	}
+	return x, f, err
+}
+
+// taskSent returns what writes the answer to a message after its run has ended.
+func (s *Server) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, show view) appendResult {
+	ctx = context.WithoutCancel(ctx) // of a request whose client may have left
+	call.Params = gjson.Result{}     // not for as long as the run takes
+	return func(dst []byte, _ run.Result) []byte {
+		t, err := s.composed(ctx, key, show)
+		if err != nil {
+			code, text := s.told(ctx, err)
+			return call.AppendFailure(dst, code, text)
+		}
+		return call.AppendResult(dst, call.AppendSent(nil, t))
+	}
+}
+
+// told is refusal for answers that have begun: errors of the server are logged here.
+func (s *Server) told(ctx context.Context, err error) (code int, text string) {
+	if code, text = refusal(err); code == a2a.InternalError {
+		s.log.ErrorContext(ctx, "a task could not be read", "error", err)
+	}
+	return code, text
+}
+
+// streamTask answers with the stream of a run of a task. The caller has reserved the slot.
+func (s *Server) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r id.Run, f run.Follower, o answer.Options, show view) error {
+	ctx := context.WithoutCancel(c.UserContext())
+	key := begun.ID
+	final := func() (*a2a.Task, error) { return s.composed(ctx, key, show) }
+	return s.streamForm(c, f, a2a.NewEvents(call, begun, string(r), answer.New(o), final, func(err error) (int, string) { return s.told(ctx, err) }))
+}
+
+// composed returns a task as it is now. Reading it may take some seconds.
+func (s *Server) composed(ctx context.Context, key a2a.TaskID, show view) (*a2a.Task, error) {
+	ctx, cancel := context.WithTimeout(ctx, composeTime)
+	defer cancel()
+	t, err := s.findTask(ctx, show.agent, key)
+	if err != nil {
+		return nil, err
+	}
+	return s.compose(ctx, t, show)
+}
+
+// composeTime bounds reading a task after its run has ended.
+const composeTime = 30 * time.Second
+
+// said returns the messages of a thread.
+func (s *Server) said(ctx context.Context, t id.Thread) (json.RawMessage, error) {
+	v, err := s.opts.Threads.Get(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return json.RawMessage(gjson.GetBytes(v.Values, "messages").Raw), nil
+}
+
+// checkSpeaks refuses texts for a graph that has no channel for them.
+func (s *Server) checkSpeaks(ctx context.Context, a *assistant.Assistant) error {
+	schemas, err := s.schemas(ctx, a)
+	if err != nil {
+		return err
+	}
+	if ok, names := a2a.Speaks(schemas); !ok {
+		return &a2a.Error{Code: a2a.InvalidParams, Message: "Assistant '" + string(a.ID) + "' (graph '" + a.GraphID + "') does not support A2A conversational messages. " +
+			"Graph input schema must include a 'messages' field to accept text or file parts. Available input fields: ['" + strings.Join(names, "', '") + "']"}
+	}
+	return nil
+}
+
+// replies returns what a message answers the questions of a task with.
+func replies(t *agentTask, m *a2a.Sent) ([]run.Response, error) {
+	switch state := t.state(); {
+	case state.Terminal():
+		return nil, &a2a.Error{Code: a2a.Unsupported, Message: "A terminal task cannot accept another message"}
+	case state != a2a.InputRequired:
+		return nil, &a2a.Error{Code: a2a.Unsupported, Message: "The task asks nothing: it is " + string(state) + ". Wait for it, or send the message without taskId"}
+	}
+	data, text, err := m.Reply()
+	if err != nil {
+		return nil, err
+	}
+	asked := t.questions()
+	if data == nil {
+		return []run.Response{{Interrupt: asked[0].ID, Value: asked[0].Reply(text)}}, nil
+	}
+	// An object by the IDs of questions answers each of them.
+	var all []run.Response
+	if gjson.ParseBytes(data).IsObject() {
+		jsonobj.Of(data).Each(func(k string, v json.RawMessage) {
+			if slices.ContainsFunc(asked, func(q answer.Question) bool { return q.ID == k }) {
+				all = append(all, run.Response{Interrupt: k, Value: v})
+			}
+		})
+		if len(all) > 0 && len(all) == jsonobj.Of(data).Len() {
+			return all, nil
+		}
+	}
+	return []run.Response{{Interrupt: asked[0].ID, Value: data}}, nil
+}
+
+// taskIn reads the ID of the task of a request.
+func taskIn(params gjson.Result, member string) (a2a.TaskID, error) {
+	v := params.Get(member)
+	if v.Type != gjson.String || v.Str == "" {
+		return a2a.TaskID{}, &a2a.Error{Code: a2a.InvalidParams, Message: "Missing required parameter: " + member + ", the id of a task"}
+	}
+	return a2a.ParseTaskID(v.Str)
+}
+
+// scopeOf reports whether the client wants the history of the task alone.
+func scopeOf(c *fiber.Ctx) bool { return strings.EqualFold(c.Get(a2a.HistoryScope), "task") }
+
+func (s *Server) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+	key, err := taskIn(call.Params, "id")
+	if err != nil {
+		return err
+	}
+	show := view{agent: a, scope: scopeOf(c), says: true}
+	if show.history, err = a2a.HistoryLength(call.Params); err != nil {
+		return err
+	}
+	t, err := s.findTask(c.UserContext(), a, key)
+	if err != nil {
+		return err
+	}
+	shown, err := s.compose(c.UserContext(), t, show)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
+}
+
+// cancelTask ends the run of a task. One that waits for an answer has no run to end.
+func (s *Server) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+	key, err := taskIn(call.Params, "id")
+	if err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	t, err := s.findTask(ctx, a, key)
+	if err != nil {
+		return err
+	}
+	if t.last.Status.Over() {
+		return &a2a.Error{Code: a2a.NotCancelable, Message: "Task is not cancelable in its current state"}
+	}
+	if err := s.opts.Runs.Cancel(ctx, key.Thread, []id.Run{t.last.ID}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	shown, err := s.composed(ctx, key, view{agent: a, scope: scopeOf(c)})
+	if err != nil {
+		return err
+	}
+	if shown.State != a2a.Canceled { // it ended by itself
+		return &a2a.Error{Code: a2a.NotCancelable, Message: "Task is not cancelable in its current state"}
+	}
+	return sendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
+}
+
+// resubscribe answers with the stream of a task from its beginning. One that has ended is shown once more in version 0.3; version 1.0 has an error for it.
+func (s *Server) resubscribe(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+	key, err := taskIn(call.Params, "id")
+	if err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	t, err := s.findTask(ctx, a, key)
+	if err != nil {
+		return err
+	}
+	if call.V1 && t.state().Terminal() {
+		return &a2a.Error{Code: a2a.Unsupported, Message: "The task has ended, and has no more events: get it"}
+	}
+	show := view{agent: a, scope: scopeOf(c)}
+	begun, err := s.compose(ctx, t, show)
+	if err != nil {
+		return err
+	}
+	if err := s.slot(); err != nil {
+		return err
+	}
+	f, err := s.opts.Runs.JoinStream(ctx, key.Thread, t.last.ID, &bridge.Offset{}, nil, false)
+	if err != nil {
+		s.slots.give(1)
+		return err
+	}
+	requestOf(c).made(t.last)
+	return s.streamTask(c, call, begun, t.last.ID, f, answer.Options{Live: true, Resumable: true, Resumes: true}, show)
+}
+
+// Bounds of lists of tasks.
+const (
+	taskPage    = 50
+	maxTaskPage = 100
+)
+
+// listTasks answers with the tasks of an assistant, those that changed last first.
+func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+	ctx, p := c.UserContext(), call.Params
+	show := view{agent: a, scope: !strings.EqualFold(c.Get(a2a.HistoryScope), "context"), noArtifacts: !p.Get("includeArtifacts").Bool(), says: true}
+	var err error
+	if show.history, err = a2a.HistoryLength(p); err != nil {
+		return err
+	}
+	size := taskPage
+	if v := p.Get("pageSize"); v.Exists() && v.Type != gjson.Null {
+		if size = int(min(v.Num, maxTaskPage)); v.Type != gjson.Number || v.Num < 1 {
+			return &a2a.Error{Code: a2a.InvalidParams, Message: "pageSize is a number from 1 to " + strconv.Itoa(maxTaskPage)}
+		}
+	}
+	offset := 0
+	if v := p.Get("pageToken").String(); v != "" {
+		if offset, err = strconv.Atoi(v); err != nil || offset < 0 {
+			return &a2a.Error{Code: a2a.InvalidParams, Message: "pageToken is the nextPageToken of the page before"}
+		}
+	}
+	all, err := s.tasks(ctx, a, p)
+	if err != nil {
+		return err
+	}
+	page := all[min(offset, len(all)):min(offset+size, len(all))]
+	b := []byte(`{"tasks":[`)
+	for i, t := range page {
+		shown, err := s.compose(ctx, t, show)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = call.AppendTask(b, shown)
+	}
+	next := ""
+	if offset+len(page) < len(all) {
+		next = strconv.Itoa(offset + len(page))
+	}
+	b = append(b, `],"totalSize":`+strconv.Itoa(len(all))+`,"pageSize":`+strconv.Itoa(len(page))+`,"nextPageToken":"`+next+`"}`...)
+	return sendJSON(c, call.AppendResult(nil, b))
+}
