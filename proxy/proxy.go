@@ -116,7 +116,7 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:                     slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(framing.Listen(ln)) }()
+	go func() { done <- srv.Serve(framing.Listen(framing.RefuseTLS(ln, p.log))) }()
 	var err error
 	select {
 	case err = <-done:

@@ -53,6 +53,17 @@ func TestFraming(t *testing.T) {
 	}
 }
 
+// A client that speaks TLS learns at once that this is plain HTTP, instead of waiting for a handshake.
+func TestTLSClient(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	client := &http.Client{Transport: &http.Transport{TLSHandshakeTimeout: 30 * time.Second}}
+	_, err := client.Get("https://" + w.addr + "/ok")
+	require.ErrorContains(t, err, "server gave HTTP response to HTTPS client")
+	require.Equal(t, []int{400}, raw(t, w, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", false))
+	require.Equal(t, []int{200}, raw(t, w, "GET /ok HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", false))
+}
+
 // A body that ends before its last chunk is not acted upon, wherever it breaks off. One that is whole is, also when its sender sends no more.
 func TestChunksThatBreakOff(t *testing.T) {
 	t.Parallel()

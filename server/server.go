@@ -14,6 +14,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/compress"
+	"understudy/internal/framing"
 	"understudy/internal/logctx"
 	"understudy/internal/room"
 	"understudy/internal/site"
@@ -105,7 +106,7 @@ func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ende
 // Serve answers requests on ln until ctx ends. Then it drains, stops accepting, ends open streams so that their readers reconnect, and waits for
 // the rest, at most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	connections := newEnding(newPatient(ln, s.log))
+	connections := newEnding(framing.RefuseTLS(newPatient(ln, s.log), s.log))
 	ln = connections
 	defer s.lingering.close()
 	done := make(chan error, 1)
