@@ -377,5 +377,25 @@ func assistantID(ctx context.Context, api *client, name string) (string, error) 
 		}
 	}
 	slices.Sort(graphs)
-	return "", usageError{fmt.Errorf("the server has no graph %q; it has %s", name, strings.Join(graphs, ", "))}
+	return "", noGraph(name, graphs)
+}
+
+// checkGraph refuses the name of a graph that a server does not have. It passes what it cannot find out.
+func checkGraph(ctx context.Context, api *client, name string) error {
+	var rows []json.RawMessage
+	if err := api.post(ctx, "/assistants/search", map[string]any{"graph_id": name, "limit": 1}, &rows); err == nil && len(rows) > 0 {
+		return nil
+	}
+	graphs, err := graphNames(ctx, api)
+	if err != nil || slices.Contains(graphs, name) {
+		return nil //nolint:nilerr // assistants may be closed to the caller
+	}
+	return noGraph(name, graphs)
+}
+
+func noGraph(name string, graphs []string) error {
+	if len(graphs) == 0 {
+		return fmt.Errorf("the server has no graph %q, and no other; see its log", name)
+	}
+	return usageError{fmt.Errorf("the server has no graph %q; it has %s", name, strings.Join(graphs, ", "))}
 }

@@ -124,7 +124,7 @@ func TestChat(t *testing.T) {
 		require.True(t, json.Valid([]byte(line)), line)
 	}
 	for args, want := range map[string]string{
-		"--status error": "no threads with status error\n", "--graph nowhere": "no threads of graph nowhere; understudy chat nowhere begins one\n",
+		"--status error":                 "no threads with status error\n",
 		"--graph careful --status error": "no threads of graph careful with status error\n",
 	} {
 		out, err = execute(t, append(strings.Fields("threads "+args), "-u", url)...)
@@ -153,6 +153,7 @@ func TestChat(t *testing.T) {
 		"state nope":             "understudy threads lists them",
 		"runs ../x":              "understudy threads lists them",
 		"logs":                   "needs the ID of a thread",
+		"threads --graph nope":   `the server has no graph "nope"; it has careful`,
 		"threads --url nonsense": "is no URL of a server",
 		"threads -H nonsense":    "is not of the form 'Name: value'",
 	} {
@@ -163,6 +164,10 @@ func TestChat(t *testing.T) {
 		_, err := execute(t, words...)
 		require.ErrorContains(t, err, want, args)
 	}
+	_, err = execute(t, "threads", "-u", url+"/elsewhere")
+	require.ErrorContains(t, err, "404 Not Found; name your server with --url, with its mount prefix if it has one: "+url+"/elsewhere has no LangGraph API")
+	_, err = execute(t, "threads", "-u", strings.Replace(url, "http://", "https://", 1))
+	require.ErrorContains(t, err, "has plain HTTP, not TLS; write http:// in place of https:// in --url")
 	_, err = execute(t, "threads", "-u", "http://127.0.0.1:1")
 	require.ErrorContains(t, err, "nothing listens on http://127.0.0.1:1; start a server with `understudy dev`")
 }

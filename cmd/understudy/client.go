@@ -29,10 +29,23 @@ type client struct {
 type statusError struct {
 	status int
 	what   string // method and path
+	base   string // URL of the server
 	detail string
 }
 
-func (e *statusError) Error() string { return fmt.Sprintf("%s: %d %s", e.what, e.status, e.detail) }
+func (e *statusError) Error() string {
+	text := fmt.Sprintf("%s: %d %s", e.what, e.status, e.detail)
+	switch {
+	case e.status == http.StatusNotFound && e.detail == noRoute:
+		text += fmt.Sprintf("; name your server with --url, with its mount prefix if it has one: %s has no LangGraph API, or not this part of it", e.base)
+	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
+		text += "; send credentials with --header 'Name: value'"
+	}
+	return text
+}
+
+// noRoute is what servers say of a path that is not theirs.
+const noRoute = "Not Found"
 
 // serverFlags adds the flags that say which server a command asks, and returns what makes its client.
 func serverFlags(cmd *cobra.Command) func() (*client, error) {
@@ -121,6 +134,8 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	switch {
 	case errors.Is(err, sockerr.Refused):
 		return nil, fmt.Errorf("nothing listens on %s; start a server with `understudy dev`, or name yours with --url", c.base)
+	case err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return nil, fmt.Errorf("%s has plain HTTP, not TLS; write http:// in place of https:// in --url", c.base)
 	case err != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w; name your server with --url", err)
 	case err != nil:
@@ -134,7 +149,7 @@ func (c *client) open(ctx context.Context, method, path string, body any) (*http
 	if detail == "" {
 		detail = cut(strings.TrimSpace(string(text)), 300)
 	}
-	return nil, &statusError{status: res.StatusCode, what: method + " " + path, detail: detail}
+	return nil, &statusError{status: res.StatusCode, what: method + " " + path, base: c.base, detail: detail}
 }
 
 // commandTimeout bounds what a command asks, besides streams.

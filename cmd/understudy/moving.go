@@ -59,6 +59,11 @@ Stop the server on the data folder first; servers on a database go on. docs/movi
 		}
 		return move(cmd, load, func(ctx context.Context, cfg *config.Config, p transfer.Progress) (*transfer.Result, error) {
 			o.Progress = p
+			if o.Graph != "" {
+				for _, w := range cfg.UnknownGraph("--graph", o.Graph) {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+				}
+			}
 			o.Graph = onlyGraph(o.Graph, cfg)
 			fmt.Fprintln(cmd.ErrOrStderr(), "reading from", o.Place()) // it may take its time to answer
 			return o.Run(ctx, cfg, newLog(cfg, cmd.ErrOrStderr()))

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +40,23 @@ func TestMovingSaysWhatIsMissing(t *testing.T) {
 			var usage usageError
 			assert.Equal(t, c.usage, errors.As(err, &usage))
 		})
+	}
+}
+
+func TestImportWarnsOfUnknownGraphs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "langgraph.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"graphs": {"agent": "./agent.py:graph"}}`), 0o600))
+	for graph, want := range map[string]string{"agnet": `names "agnet", which is not a graph of langgraph.json; it has agent`, "agent": ""} {
+		var out bytes.Buffer
+		cmd := newRoot(io.Discard, &out)
+		cmd.SetArgs([]string{"import", "--from", filepath.Join(dir, "none.sqlite"), "--data", filepath.Join(dir, "data"), "--config", file, "--graph", graph})
+		require.ErrorContains(t, cmd.Execute(), "does not exist")
+		require.Contains(t, out.String(), want)
+		if want == "" {
+			require.NotContains(t, out.String(), "warning")
+		}
 	}
 }
 

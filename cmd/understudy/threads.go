@@ -32,7 +32,11 @@ func newThreads() *cobra.Command {
 		if graph != "" {
 			body["metadata"] = map[string]any{"graph_id": graph}
 		}
-		return answer, api.post(ctx, "/threads/search", body, &answer)
+		err = api.post(ctx, "/threads/search", body, &answer)
+		if err == nil && graph != "" && len(gjson.ParseBytes(answer).Array()) == 0 {
+			return answer, checkGraph(ctx, api, graph)
+		}
+		return answer, err
 	}, func(out io.Writer, p palette, answer json.RawMessage) {
 		rows := [][]string{{"THREAD", "STATUS", "GRAPH", "CHANGED"}}
 		for _, t := range gjson.ParseBytes(answer).Array() {

@@ -235,7 +235,7 @@ func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
 			all = append(all, g)
 		}
 	}
-	s.cfg.Graphs = all
+	s.cfg.Graphs, s.cfg.GraphConfigs = all, settings.GraphConfigs
 	return s.assistants.EnsureDefaults(ctx, s.cfg.GraphConfigs)
 }
 

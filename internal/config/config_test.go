@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -325,7 +326,11 @@ func TestWarnings(t *testing.T) {
 func TestGraphConfigs(t *testing.T) {
 	t.Parallel()
 	load := func(text string) (*Config, error) {
-		c, _, err := Load(setup(t, `{"graphs": {"a": "./agent.py:g"}}`, map[string]string{"LANGGRAPH_CONFIG": text}))
+		c, warnings, err := Load(setup(t, `{"graphs": {"a": "./agent.py:g"}}`, map[string]string{"LANGGRAPH_CONFIG": text}))
+		if err == nil {
+			require.Contains(t, fmt.Sprint(warnings), `LANGGRAPH_CONFIG: names "other", which is not a graph of langgraph.json; it has a`)
+			require.NotContains(t, fmt.Sprint(warnings), `names "a"`)
+		}
 		return c, err
 	}
 	c, err := load(`{"a": {"tags":["t"], "configurable": {"n": 1}}, "other": {}}`)

@@ -48,7 +48,7 @@ func Load(src Source) (*Config, []Warning, error) {
 	}
 	mistakes = append(mistakes, src.settings(c)...)
 	mistakes = append(mistakes, src.graphConfigs(c)...)
-	warnings = append(warnings, c.unknownLimits()...)
+	warnings = append(warnings, src.unknownGraphs(c)...)
 	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
 		// Not of a variable: that one may be the image's.
 		warnings = append(warnings, Warning{Key: c.Where("data"), Text: data + " is not used: all data is in the database of " + c.Where("database-url")})
@@ -122,11 +122,13 @@ func (src Source) settings(c *Config) Mistakes {
 	return out
 }
 
+// graphConfigs holds the configurations of default assistants.
+const graphConfigs = "LANGGRAPH_CONFIG"
+
 // graphConfigs reads LANGGRAPH_CONFIG. Graphs that it names may be registered later, or not be
 // there: LangGraph Server passes them over.
 func (src Source) graphConfigs(c *Config) Mistakes {
-	const name = "LANGGRAPH_CONFIG"
-	text, place := src.lookup(c, name)
+	text, place := src.lookup(c, graphConfigs)
 	if place == "" || !slices.Contains([]Mode{Dev, Serve, Worker}, src.Mode) {
 		return nil
 	}
@@ -146,16 +148,29 @@ func (src Source) graphConfigs(c *Config) Mistakes {
 	return nil
 }
 
-// unknownLimits warns of graphs with a limit that the file does not name. Programs may add graphs
-// of their own.
-func (c *Config) unknownLimits() (warnings []Warning) {
+// UnknownGraph warns of a graph that key names and the file does not. Programs may add graphs of
+// their own: a file without graphs knows none.
+func (c *Config) UnknownGraph(key, name string) (warnings []Warning) {
 	if c.File == "" || len(c.Graphs) == 0 {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.GraphConcurrency)) {
-		if !slices.ContainsFunc(c.Graphs, func(g Graph) bool { return g.ID == name }) {
-			warnings = append(warnings, Warning{Key: c.Where("graph-concurrency"), Text: fmt.Sprintf("names %q, which is not a graph of %s", name, filepath.Base(c.File))})
+	graphs := make([]string, len(c.Graphs))
+	for i, g := range c.Graphs {
+		if graphs[i] = g.ID; g.ID == name {
+			return nil
 		}
+	}
+	return []Warning{{Key: key, Text: fmt.Sprintf("names %q, which is not a graph of %s; it has %s", name, filepath.Base(c.File), strings.Join(graphs, ", "))}}
+}
+
+// unknownGraphs warns of graphs with a limit or a configuration that the file does not name.
+func (src Source) unknownGraphs(c *Config) (warnings []Warning) {
+	for _, name := range slices.Sorted(maps.Keys(c.GraphConcurrency)) {
+		warnings = append(warnings, c.UnknownGraph(c.Where("graph-concurrency"), name)...)
+	}
+	_, place := src.lookup(c, graphConfigs)
+	for _, name := range slices.Sorted(maps.Keys(c.GraphConfigs)) {
+		warnings = append(warnings, c.UnknownGraph(place, name)...)
 	}
 	return warnings
 }

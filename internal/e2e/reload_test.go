@@ -95,8 +95,11 @@ func TestReload(t *testing.T) {
 	// Schemas, environment, new graphs and graphs that are gone.
 	pr.write("agent.py", strings.Replace(answering, "wait: float", "wait: float\n    another: int", 1))
 	pr.write("helper.py", `WORD = "three"`)
-	pr.write(".env", "SUFFIX=!\n")
+	pr.write(".env", "SUFFIX=!\nLANGGRAPH_CONFIG='{\"a\": {\"recursion_limit\": 50}}'\n")
 	p.eventually("all of it", func() bool { return ask("a") == "three!" })
+	p.eventually("the configuration of the default assistant", func() bool {
+		return field(p.call("GET", "/assistants/"+assistantOf(p, "a"), nil, 200), "config", "recursion_limit") == 50.0
+	})
 	require.Contains(t, fmt.Sprint(p.call("GET", "/assistants/"+assistantOf(p, "a")+"/schemas", nil, 200)), "another")
 	pr.write("deeper/b.py", "from agent import graph\n")
 	pr.write("langgraph.json", `{"graphs": {"b": {"path": "./deeper/b.py:graph", "description": "new"}}}`)
