@@ -2,6 +2,7 @@ package compat
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,16 +27,24 @@ const maxPrefixes = 1000
 // EventFilter decodes the body of POST /threads/{thread_id}/stream/events. It is as lenient as LangGraph Server: what is malformed, except channels, counts
 // as absent.
 func EventFilter(body []byte) (protocol.Filter, error) {
-	var f protocol.Filter
 	o, err := protocolBody(body)
 	if err != nil {
-		return f, err
+		return protocol.Filter{}, err
 	}
+	f, bad, err := eventFilter(o)
+	if err == nil && bad != nil {
+		err = fault.Newf(fault.Invalid, "channels contains unsupported entries: %s. Allowed: %s, or any `custom:<name>`.",
+			cut([]byte(strings.Join(bad, ", "))), strings.Join(protocol.Channels, ", "))
+	}
+	return f, err
+}
+
+// eventFilter reads a filter. bad are the entries of channels that name none. Its error is errChannels or about the namespaces.
+func eventFilter(o object) (f protocol.Filter, bad []string, err error) {
 	channels, ok := jsonscan.Elements(o["channels"])
 	if !ok || len(channels) == 0 {
-		return f, errChannels
+		return f, nil, errChannels
 	}
-	var bad []string
 	for _, c := range channels {
 		name := text(c)
 		if c[0] == '"' && protocol.IsChannel(name) {
@@ -50,12 +59,11 @@ func EventFilter(body []byte) (protocol.Filter, error) {
 		bad = append(bad, name)
 	}
 	if bad != nil {
-		return f, fault.Newf(fault.Invalid, "channels contains unsupported entries: %s. Allowed: %s, or any `custom:<name>`.",
-			cut([]byte(strings.Join(bad, ", "))), strings.Join(protocol.Channels, ", "))
+		return f, bad, nil
 	}
 	prefixes, _ := jsonscan.Elements(o["namespaces"])
 	if len(prefixes) > maxPrefixes {
-		return f, fault.Newf(fault.Invalid, "namespaces has more than %d entries", maxPrefixes)
+		return f, nil, fault.Newf(fault.Invalid, "namespaces has more than %d entries", maxPrefixes)
 	}
 	for _, prefix := range prefixes {
 		if levels, ok := textList(prefix); ok {
@@ -69,7 +77,7 @@ func EventFilter(body []byte) (protocol.Filter, error) {
 	if since, ok := wholeNumber(o["since"]); ok {
 		f.Since = since
 	}
-	return f, nil
+	return f, nil, nil
 }
 
 // protocolBody reads the body of a request of event streaming. One that is no object has no members.
@@ -149,6 +157,26 @@ func DecodeCommand(body []byte) (Command, error) {
 // Subscription returns the parameter of a command about a subscription.
 func (c *Command) Subscription() string { return c.params.text("subscription_id") }
 
+// Filter reads the parameters of subscription.subscribe and subscription.reconnect. Since is that of the latter, which must name one.
+func (c *Command) Filter() (protocol.Filter, error) {
+	f, bad, err := eventFilter(c.params)
+	switch {
+	case errors.Is(err, errChannels):
+		return f, invalidArgument("%s requires a non-empty channels array.", c.Method)
+	case err != nil:
+		return f, invalidArgument("%s: %s.", c.Method, err)
+	case bad != nil:
+		return f, invalidArgument("%s received an unsupported channel.", c.Method)
+	case c.Method == "subscription.subscribe":
+		f.Since = 0
+		return f, nil
+	}
+	if _, ok := wholeNumber(c.params["since"]); !ok {
+		return f, invalidArgument("%s requires a non-negative integer since.", c.Method)
+	}
+	return f, nil
+}
+
 // eventModes are the stream modes of runs made by commands: all that events are made of.
 var eventModes = []string{"values", "updates", "messages-tuple", "tools", "custom", "tasks"}
 
@@ -209,8 +237,10 @@ func (c *Command) RunResponse() (run.Request, []run.Response, error) {
 		if i := o.raw("interrupt_id"); i == nil || i[0] != '"' || len(i) == 2 {
 			return run.Request{}, nil, invalidArgument("input.respond requires an interrupt_id.")
 		}
+		var namespace []string
 		if ns := o.raw("namespace"); ns != nil {
-			if _, ok := textList(ns); !ok {
+			var ok bool
+			if namespace, ok = textList(ns); !ok {
 				return run.Request{}, nil, invalidArgument("input.respond requires namespace to be a list of strings.")
 			}
 		}
@@ -218,7 +248,7 @@ func (c *Command) RunResponse() (run.Request, []run.Response, error) {
 		if value == nil {
 			value = json.RawMessage("null")
 		}
-		responses = append(responses, run.Response{Interrupt: o.text("interrupt_id"), Value: value})
+		responses = append(responses, run.Response{Interrupt: o.text("interrupt_id"), Value: value, Namespace: namespace})
 	}
 	b, command := &jsonobj.Object{}, &jsonobj.Object{}
 	b.SetText("assistant_id", "") // that of the thread
@@ -270,21 +300,34 @@ func (c *Command) request(b *jsonobj.Object) (run.Request, error) {
 	return req, nil
 }
 
-// AppendCommandSuccess appends the answer to a command. No event counts as seen by it: a client that read on from a later one would miss those of its run.
-func AppendCommandSuccess(dst []byte, c *Command, result json.RawMessage) []byte {
+// AppendCommandSuccess appends the answer to a command. seen is the seq of the last event that its connection had sent before; 0 over HTTP: a client that read on
+// from a later one would miss those of its run.
+func AppendCommandSuccess(dst []byte, c *Command, result json.RawMessage, seen int64) []byte {
 	dst = append(append(dst, `{"type":"success","id":`...), c.ID...)
 	dst = append(append(dst, `,"result":`...), result...)
-	return append(dst, `,"meta":{"applied_through_seq":0}}`...)
+	return append(appendSeen(dst, seen), '}')
 }
 
 // AppendCommandError appends the answer to a command that was refused.
 func AppendCommandError(dst []byte, c *Command, e *CommandError) []byte {
+	return append(appendRefused(dst, c, e), '}')
+}
+
+// AppendCommandErrorSeen is AppendCommandError on a connection that has sent events up to the seq seen.
+func AppendCommandErrorSeen(dst []byte, c *Command, e *CommandError, seen int64) []byte {
+	return append(appendSeen(appendRefused(dst, c, e), seen), '}')
+}
+
+func appendSeen(dst []byte, seen int64) []byte {
+	return append(strconv.AppendInt(append(dst, `,"meta":{"applied_through_seq":`...), seen, 10), '}')
+}
+
+func appendRefused(dst []byte, c *Command, e *CommandError) []byte {
 	ident := c.ID
 	if ident == nil {
 		ident = json.RawMessage("null")
 	}
 	dst = append(append(dst, `{"type":"error","id":`...), ident...)
 	dst = jsonobj.AppendText(append(dst, `,"error":`...), e.Code)
-	dst = jsonobj.AppendText(append(dst, `,"message":`...), e.Message)
-	return append(dst, '}')
+	return jsonobj.AppendText(append(dst, `,"message":`...), e.Message)
 }

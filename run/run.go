@@ -153,6 +153,7 @@ const EventStreamingKey = "__event_streaming_v2"
 type Response struct {
 	Interrupt string
 	Value     json.RawMessage
+	Namespace []string // in which it was requested, as the client says; nil: it does not say
 }
 
 // ErrNotInterrupted: nothing on the thread can be answered, because it has had no run.

@@ -52,6 +52,7 @@ type services struct {
 	asked []any
 
 	follow func() run.Follower
+	events func(filters []protocol.Filter) protocol.Follower
 }
 
 func (s *services) note(v ...any) error {
@@ -262,6 +263,13 @@ func (f fakeRuns) StreamEvents(_ context.Context, t id.Thread, filter protocol.F
 		return nil, err
 	}
 	return f.follow(), nil
+}
+
+func (f fakeRuns) FollowEvents(_ context.Context, t id.Thread, filters ...protocol.Filter) (protocol.Follower, error) {
+	if err := f.note(t, filters); err != nil {
+		return nil, err
+	}
+	return f.events(filters), nil
 }
 
 func (f fakeRuns) StartOrResume(_ context.Context, t id.Thread, req run.Request) (*run.Run, error) {

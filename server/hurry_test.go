@@ -25,9 +25,9 @@ func TestSlowReadersDoNotHoldUpShutdown(t *testing.T) {
 			defer reader.Wait()
 			defer theirs.Close()
 			defer ours.Close()
-			s := &Server{opts: Options{WriteTimeout: time.Minute}, opened: map[*open]struct{}{}}
-			o := &open{s: s, conn: ours}
-			s.opened[o] = struct{}{}
+			s := &Server{opts: Options{WriteTimeout: time.Minute}, opened: map[*outlet]struct{}{}}
+			o := &outlet{s: s, conn: ours}
+			o.enlist()
 			reader.Go(func() {
 				for {
 					if _, err := theirs.Read(make([]byte, 1)); err != nil {

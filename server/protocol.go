@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -13,7 +14,6 @@ import (
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/id"
-	"understudy/internal/fault"
 	"understudy/run"
 )
 
@@ -21,16 +21,13 @@ import (
 func (s *Server) protocolRoutes() {
 	s.route("POST", "/threads/{thread_id}/stream/events", s.withThread(s.threadEvents))
 	s.route("POST", "/threads/{thread_id}/commands", s.command)
-	// JavaScript clients retry a 501 for half a minute, and accept a 404 at once.
 	s.route("GET", "/threads/{thread_id}/stream/events", func(c *fiber.Ctx) error {
 		if !strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket") {
 			return fiber.ErrMethodNotAllowed
 		}
-		return errNoWebSocket
+		return s.socket(c)
 	})
 }
-
-var errNoWebSocket = fault.New(fault.NotFound, "Event streaming over WebSocket is not supported by this server; use server-sent events")
 
 // threadEvents streams the events of a thread that a filter selects, until the client leaves.
 func (s *Server) threadEvents(c *fiber.Ctx, t id.Thread) error {
@@ -62,14 +59,15 @@ func (s *Server) command(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		result, err := s.execute(c, &cmd)
+		r := requestOf(c)
+		result, err := s.execute(c.UserContext(), caller{param(c, "thread_id"), r.id, s.configurable(c), r.made}, &cmd)
 		if err == nil {
-			return sendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result))
+			return sendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, 0))
 		}
 		if refused = commandError(err); refused == nil {
 			return err
 		}
-		requestOf(c).reason = bounded(refused.Message, maxReason)
+		r.reason = bounded(refused.Message, maxReason)
 		return sendJSON(c, compat.AppendCommandError(nil, &cmd, refused))
 	})
 }
@@ -94,44 +92,52 @@ func commandError(err error) *compat.CommandError {
 
 var errNoActiveRun = &compat.CommandError{Code: compat.NoSuchRun, Message: "No active run is bound to this thread."}
 
+// caller is who sends commands: a request, or a WebSocket after its request.
+type caller struct {
+	thread    string // as in the path
+	requestID string
+	headers   map[string]string // that runs see
+	made      func(*run.Run)    // notes a run that was made
+}
+
 // execute returns the result of a command.
-func (s *Server) execute(c *fiber.Ctx, cmd *compat.Command) (json.RawMessage, error) {
+func (s *Server) execute(ctx context.Context, by caller, cmd *compat.Command) (json.RawMessage, error) {
 	switch cmd.Method {
 	case "run.start":
 		req, err := cmd.RunStart()
 		if err != nil {
 			return nil, err
 		}
-		t, err := compat.PlainThreadID(param(c, "thread_id"))
+		t, err := compat.PlainThreadID(by.thread)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.complete(c, &req); err != nil {
+		if err := s.completeFor(by.requestID, by.headers, &req); err != nil {
 			return nil, err
 		}
-		x, err := s.opts.Runs.StartOrResume(c.UserContext(), t, req)
+		x, err := s.opts.Runs.StartOrResume(ctx, t, req)
 		if err != nil {
 			return nil, err
 		}
-		requestOf(c).made(x)
+		by.made(x)
 		return json.RawMessage(`{"run_id":"` + string(x.ID) + `"}`), nil
 	case "input.respond":
 		req, responses, err := cmd.RunResponse()
 		if err != nil {
 			return nil, err
 		}
-		t, err := compat.PlainThreadID(param(c, "thread_id"))
+		t, err := compat.PlainThreadID(by.thread)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.complete(c, &req); err != nil {
+		if err := s.completeFor(by.requestID, by.headers, &req); err != nil {
 			return nil, err
 		}
-		x, err := s.opts.Runs.Respond(c.UserContext(), t, req, responses)
+		x, err := s.opts.Runs.Respond(ctx, t, req, responses)
 		if err != nil {
 			return nil, err
 		}
-		requestOf(c).made(x)
+		by.made(x)
 		return json.RawMessage(`{}`), nil
 	// The rest is about a connection, which a request over HTTP does not have.
 	case "subscription.subscribe":

@@ -97,8 +97,12 @@ func runThread(c *fiber.Ctx, stateless, followed bool) (id.Thread, error) {
 
 // complete adds data of the HTTP request to a run request, and validates its webhook.
 func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
-	req.RequestID = requestOf(c).id
-	req.Headers = s.configurable(c)
+	return s.completeFor(requestOf(c).id, s.configurable(c), req)
+}
+
+// completeFor is complete for a request that is not at hand any more.
+func (s *Server) completeFor(requestID string, headers map[string]string, req *run.Request) error {
+	req.RequestID, req.Headers = requestID, headers
 	if req.Webhook == "" {
 		return nil
 	}

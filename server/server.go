@@ -54,7 +54,7 @@ type Server struct {
 	withheld   sync.Once // for the warning about a header withheld from runs
 
 	mu     sync.Mutex
-	opened map[*open]struct{} // open responses
+	opened map[*outlet]struct{} // of open responses and WebSockets
 }
 
 // routePrefixes are the paths of the API in addition to the mount prefix. LangGraph Platform uses the second.
@@ -63,7 +63,7 @@ var routePrefixes = []string{"", "/api/langgraph"}
 // New returns a Server without opening anything.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{opts: o, log: o.Logger, opened: map[*open]struct{}{}}
+	s := &Server{opts: o, log: o.Logger, opened: map[*outlet]struct{}{}}
 	s.metrics = newMetrics(o.Registry, &s.bodies, &s.reads)
 	s.encoders = compress.NewPool(encodersAtOnce)
 	s.bodies.limit, s.reads.limit, s.slots.limit = o.MaxBodies, o.MaxReads, int64(o.MaxStreams)

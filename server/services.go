@@ -89,6 +89,8 @@ type Runs interface {
 	StreamThread(ctx context.Context, t id.Thread, after *bridge.Offset, modes []string) (run.Follower, error)
 	// StreamEvents follows all runs of a thread as events of event streaming and does not end by itself.
 	StreamEvents(ctx context.Context, t id.Thread, filter protocol.Filter) (run.Follower, error)
+	// FollowEvents is StreamEvents for several filters, for a connection that frames events itself.
+	FollowEvents(ctx context.Context, t id.Thread, filters ...protocol.Filter) (protocol.Follower, error)
 	// StartOrResume creates a background run. On a thread that waits at interrupts its input answers them.
 	StartOrResume(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
 	// Respond creates the run that resumes a thread with answers to its interrupts. Errors: run.ErrNotInterrupted, *run.UnknownInterrupt.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"runtime/debug"
 	"time"
 
@@ -25,8 +24,7 @@ import (
 // reading would split them into pieces of 4 KB, and unlike a hijacked connection this one stays alive and is counted at shutdown. It
 // requires that the head of the response was flushed before (ImmediateHeaderFlush), so that nothing is left in buffers.
 type open struct {
-	s    *Server
-	conn net.Conn
+	outlet
 	f    run.Follower
 	list *list                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // reports whether to send a record's id
@@ -36,7 +34,6 @@ type open struct {
 	stat int
 
 	buf    []byte
-	until  time.Time // deadline of writes
 	closed bool
 	events int
 }
@@ -121,13 +118,11 @@ func (s *Server) answer(c *fiber.Ctx, o *open) error {
 		s.slots.give(1)
 		return nil
 	}
-	o.s, o.conn, o.req, o.stat = s, c.Context().Conn(), requestOf(c), c.Response().StatusCode()
+	o.outlet, o.req, o.stat = outlet{s: s, conn: c.Context().Conn()}, requestOf(c), c.Response().StatusCode()
 	o.req.streamed = true
 	s.metrics.streams.Inc()
 	if o.list == nil { // a shutdown waits for lists, as they end by themselves
-		s.mu.Lock()
-		s.opened[o] = struct{}{}
-		s.mu.Unlock()
+		o.enlist()
 	}
 	c.Response().ImmediateHeaderFlush = true
 	c.Response().SetBodyStream(o, -1)
@@ -159,9 +154,7 @@ func (o *open) end(err error) {
 	}
 	o.closed = true
 	o.close(errors.Is(err, errLeft) || errors.Is(err, errStuck))
-	o.s.mu.Lock()
-	delete(o.s.opened, o)
-	o.s.mu.Unlock()
+	o.delist()
 	o.s.slots.give(1)
 	o.s.metrics.streams.Dec()
 	why := ended(err)
@@ -391,36 +384,4 @@ func (o *open) writeChunk() error {
 		o.buf = nil // do not keep the buffer of a large state for the whole stream
 	}
 	return err
-}
-
-// writeAll writes b, however slowly the client reads: only a client that reads nothing for WriteTimeout is dropped. Once
-// streams must end the limit is hurryTime.
-func (o *open) writeAll(b []byte) error {
-	for {
-		// Moving a deadline costs as much as a small write, so it is moved only when it is too early.
-		patience := o.s.opts.WriteTimeout
-		if until := time.Now().Add(patience + patience/8); until.Sub(o.until) > patience/8 {
-			o.until = until
-			if err := o.conn.SetWriteDeadline(until); err != nil {
-				return errLeft
-			}
-		}
-		if o.s.hurrying.Load() { // checked after moving the deadline, as hurry may have set one before
-			if err := o.conn.SetWriteDeadline(time.Now().Add(hurryTime)); err != nil {
-				return errLeft
-			}
-		}
-		n, err := o.conn.Write(b)
-		if err == nil {
-			return nil
-		}
-		var timeout net.Error
-		switch {
-		case !errors.As(err, &timeout) || !timeout.Timeout():
-			return errLeft
-		case n == 0, o.s.hurrying.Load():
-			return errStuck
-		}
-		b = b[n:]
-	}
 }

@@ -328,7 +328,7 @@ func TestSlowReader(t *testing.T) {
 func TestVerySlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, client := net.Pipe()
-		o := &open{s: &Server{opts: Options{WriteTimeout: time.Minute}}, conn: conn}
+		o := &open{outlet: outlet{s: &Server{opts: Options{WriteTimeout: time.Minute}}, conn: conn}}
 		wrote := make(chan error, 1)
 		write := func() {
 			wrote <- o.write(func(dst []byte) []byte { return append(dst, strings.Repeat("x", 100)...) })

@@ -16,15 +16,15 @@ after(async () => {
   await pages.close();
 });
 
-describe("useStream of @langchain/react", { concurrency: 3 }, () => {
+for (const transport of ["sse", "websocket"]) describe(`useStream of @langchain/react over ${transport}`, { concurrency: 3 }, () => {
   const visit = (name, query, body, { complaints = [] } = {}) =>
     test(name, { timeout: 180_000 }, async () => {
-      const chat = await Visit.open(browser, pages, "react", query);
+      const chat = await Visit.open(browser, pages, "react", { ...query, transport });
       try {
         await body(chat);
         assert.deepEqual(chat.errors.filter((error) => !complaints.some((known) => known.test(error))), []);
       } finally {
-        await chat.close(`react ${name}`);
+        await chat.close(`react ${transport} ${name}`);
       }
     });
 

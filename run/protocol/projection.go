@@ -44,20 +44,21 @@ type Event struct {
 // Projection is the state of one connection. Its memory grows with the runs that it has seen by their ids, and with what is open in the current one.
 // It is not safe for concurrent use.
 type Projection struct {
-	source Source
-	filter Filter
-	last   int64 // seq of the last event, selected or not
-	spaces map[string]*space
-	open   []*runState // runs that have begun and not ended: one, except where attempts overlap
-	ended  map[id.Run]struct{}
-	out    []Event
+	source  Source
+	filters []Filter
+	last    int64 // seq of the last event, selected or not
+	spaces  map[string]*space
+	open    []*runState // runs that have begun and not ended: one, except where attempts overlap
+	latest  *runState   // the run that began last; nil: none
+	ended   map[id.Run]struct{}
+	out     []Event
 }
 
 // space is a namespace with its form on the wire.
 type space struct {
 	levels  []string
 	json    []byte
-	matches bool
+	matches []bool // by filter
 }
 
 // runState is what has been seen of a run that has not ended.
@@ -68,21 +69,32 @@ type runState struct {
 	now     bridge.Offset // of the record at hand
 	part    int           // events of that record so far
 	at      int64         // its time, in ms
+	ahead   int64         // by how much offsets are ahead of the time of the run, in ms: they leave room for records of the run before
 	started bool          // root `running` was sent
+	state   string        // the last event of the root's lifecycle
 	over    bool          // the root's terminal event was sent
 	attempt int
 
-	graphs   []string        // open namespaces, in the order in which they opened
-	closed   map[string]bool // namespaces that have ended in this attempt
-	messages []*message      // open, in the order in which they started
-	done     map[string]bool // messages that have ended, by key
-	asked    map[string]bool // interrupts
+	graphs   []string            // open namespaces, in the order in which they opened
+	closed   map[string]string   // namespaces that have ended in this attempt, and how
+	messages []*message          // open, in the order in which they started
+	done     map[string]bool     // messages that have ended, by key
+	asked    map[string][]string // interrupts, and the namespaces in which they were requested
 }
 
-// New makes a projection of a thread for one filter.
-func New(source Source, filter Filter) *Projection {
-	return &Projection{source: source, filter: filter, spaces: map[string]*space{}, ended: map[id.Run]struct{}{}}
+// New makes a projection of a thread for what any of the filters selects.
+func New(source Source, filters ...Filter) *Projection {
+	return &Projection{source: source, filters: filters, spaces: map[string]*space{}, ended: map[id.Run]struct{}{}}
 }
+
+// Select replaces the filters for the events that follow.
+func (p *Projection) Select(filters ...Filter) {
+	p.filters = filters
+	clear(p.spaces)
+}
+
+// Last returns the seq of the last event, selected or not; 0 before the first.
+func (p *Projection) Last() int64 { return p.last }
 
 // Add returns the selected events of the next record. After an error nothing has changed, and the record may be added again. The slice is valid until the
 // next call.
@@ -131,8 +143,8 @@ func (p *Projection) Add(ctx context.Context, rec *bridge.Record) ([]Event, erro
 		}
 	}
 	st.take(rec)
-	st.at = max(st.at, rec.Offset.MS)
 	p.attempt(st, rec)
+	st.at = max(st.at, rec.Offset.MS-st.ahead)
 	if !st.started {
 		st.started = true
 		p.rootLifecycle(st, "running", "")
@@ -152,7 +164,22 @@ func (st *runState) take(rec *bridge.Record) {
 func (p *Projection) shows(base, ns string) bool {
 	switch base {
 	case "values", "updates", "messages":
-		return p.filter.channel(base) && p.space(ns).matches
+		sp := p.space(ns)
+		for i := range p.filters {
+			if sp.matches[i] && p.filters[i].channel(base) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// selects reports whether a filter selects an event.
+func (p *Projection) selects(seq int64, sp *space, method string) bool {
+	for i := range p.filters {
+		if f := &p.filters[i]; seq > f.Since && sp.matches[i] && f.channel(method) {
+			return true
+		}
 	}
 	return false
 }
@@ -180,9 +207,14 @@ func (p *Projection) begin(ctx context.Context, rec *bridge.Record) (bool, error
 	if err := p.settle(ctx); err != nil {
 		return false, err
 	}
-	p.open = append(p.open, &runState{
-		row: row, durable: row.Durable(), attempt: rec.Attempt, closed: map[string]bool{}, done: map[string]bool{}, asked: map[string]bool{},
-	})
+	p.latest = &runState{
+		row: row, durable: row.Durable(), attempt: rec.Attempt, at: rec.Offset.MS, closed: map[string]string{}, done: map[string]bool{}, asked: map[string][]string{},
+	}
+	if p.latest.durable { // else the first record seen may be any
+		p.latest.at = row.StartedAt.UnixMilli()
+		p.latest.ahead = rec.Offset.MS - p.latest.at
+	}
+	p.open = append(p.open, p.latest)
 	return true, nil
 }
 
@@ -240,12 +272,14 @@ func (p *Projection) attempt(st *runState, rec *bridge.Record) {
 		p.closeSpaces(st, "", "interrupted", "")
 		clear(st.closed)
 	}
-	st.attempt = next
+	if st.attempt = next; st.durable {
+		st.ahead = rec.Offset.MS - st.at
+	}
 }
 
 // record projects one record of a run. shown is the record as the reader sees it; nil: not at all, and its events are only counted.
 func (p *Projection) record(st *runState, base, ns string, rec, shown *bridge.Record) {
-	if st.closed[ns] {
+	if st.closed[ns] != "" {
 		// What is left of a namespace that has ended: its values at the end of an interrupt, for example.
 	} else if ns != "" && base != "values" {
 		p.openSpace(st, ns)
@@ -315,10 +349,10 @@ func (p *Projection) interrupts(st *runState, ns string, data []byte) {
 		if name == "" {
 			name = jsonscan.Text(item, "interrupt_id")
 		}
-		if st.asked[name] {
+		if _, sent := st.asked[name]; sent {
 			continue
 		}
-		st.asked[name], asks = true, true
+		st.asked[name], asks = p.space(ns).levels, true
 		p.emit(st, ns, inputRequested, "", func(b []byte) []byte {
 			b = jsonobj.AppendText(append(b, `{"interrupt_id":`...), name)
 			payload := jsonscan.Raw(item, "value")
@@ -376,7 +410,7 @@ func (p *Projection) tasks(st *runState, ns string, data []byte) {
 
 // openSpace starts a namespace, and those above it, unless they have been started.
 func (p *Projection) openSpace(st *runState, ns string) {
-	if ns == "" || st.closed[ns] || slices.Contains(st.graphs, ns) {
+	if ns == "" || st.closed[ns] != "" || slices.Contains(st.graphs, ns) {
 		return
 	}
 	p.openSpace(st, parentOf(ns))
@@ -401,7 +435,7 @@ func (p *Projection) closeSpaces(st *runState, within, state, why string) {
 	})
 	slices.SortStableFunc(closing, func(a, b string) int { return strings.Count(b, "|") - strings.Count(a, "|") })
 	for _, ns := range closing {
-		st.closed[ns] = true
+		st.closed[ns] = state
 		p.finishMessages(st, func(m *message) bool { return m.ns == ns })
 		p.emit(st, ns, "lifecycle", "", func(b []byte) []byte {
 			name, _ := graphOf(ns)
@@ -437,6 +471,7 @@ func (p *Projection) end(st *runState, row *run.Run) {
 }
 
 func (p *Projection) rootLifecycle(st *runState, state, why string) {
+	st.state = state
 	p.emit(st, "", "lifecycle", "", func(b []byte) []byte { return appendLifecycle(b, state, st.row.Graph, why) })
 }
 
@@ -476,7 +511,7 @@ func (p *Projection) emit(st *runState, ns, method, node string, data func([]byt
 
 func (p *Projection) emitIn(st *runState, sp *space, method, node string, data func([]byte) []byte) {
 	seq := p.number(st)
-	if seq <= p.filter.Since || !sp.matches || !p.filter.channel(method) {
+	if !p.selects(seq, sp, method) {
 		return
 	}
 	b := append(make([]byte, 0, 512), `{"type":"event","event_id":"`...)
@@ -508,17 +543,13 @@ func (p *Projection) space(ns string) *space {
 	if len(p.spaces) >= maxSpaces {
 		clear(p.spaces)
 	}
-	var levels []string
-	if ns != "" {
-		levels = strings.Split(ns, "|")
-	}
-	sp := p.newSpace(levels)
+	sp := p.newSpace(levelsOf(ns))
 	p.spaces[ns] = sp
 	return sp
 }
 
 func (p *Projection) newSpace(levels []string) *space {
-	sp := &space{levels: levels, json: []byte{'['}}
+	sp := &space{levels: levels, json: []byte{'['}, matches: make([]bool, len(p.filters))}
 	for i, level := range levels {
 		if i > 0 {
 			sp.json = append(sp.json, ',')
@@ -526,7 +557,9 @@ func (p *Projection) newSpace(levels []string) *space {
 		sp.json = jsonobj.AppendText(sp.json, level)
 	}
 	sp.json = append(sp.json, ']')
-	sp.matches = p.filter.namespace(levels)
+	for i := range p.filters {
+		sp.matches[i] = p.filters[i].namespace(levels)
+	}
 	return sp
 }
 

@@ -20,6 +20,11 @@ func (s *Service) StreamEvents(ctx context.Context, t id.Thread, filter protocol
 	return s.followers.StreamEvents(ctx, t, filter)
 }
 
+// FollowEvents is StreamEvents for several filters, for a connection that frames events itself.
+func (s *Service) FollowEvents(ctx context.Context, t id.Thread, filters ...protocol.Filter) (protocol.Follower, error) {
+	return s.followers.FollowEvents(ctx, t, filters...)
+}
+
 // StartOrResume creates a run. On a thread that waits at interrupts its input is the answer to them.
 func (s *Service) StartOrResume(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
 	if req.Input != nil && req.CheckpointID == "" {

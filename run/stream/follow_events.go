@@ -18,9 +18,28 @@ import (
 	"understudy/run/protocol"
 )
 
-// StreamEvents follows all runs of a thread, from its first record that is kept, as events of the protocol for event streaming. It never ends by itself, and
-// waits for a thread that does not exist yet. Records have the whole frame of their event, with its id.
+// FollowEvents follows all runs of a thread, from its first record that is kept, as events of the protocol for event streaming, as long as the thread exists. It
+// waits for a thread that does not exist yet.
+func (f *Followers) FollowEvents(ctx context.Context, t id.Thread, filters ...protocol.Filter) (protocol.Follower, error) {
+	er, err := f.readEvents(ctx, t, filters...)
+	if err != nil {
+		return nil, err // not a nil *eventReader
+	}
+	return er, nil
+}
+
+// StreamEvents is FollowEvents for one filter and server-sent events: records have the whole frame of their event, with its id.
 func (f *Followers) StreamEvents(ctx context.Context, t id.Thread, filter protocol.Filter) (run.Follower, error) {
+	er, err := f.readEvents(ctx, t, filter)
+	if err != nil {
+		return nil, err
+	}
+	ef := &eventFollower{eventReader: er, opened: time.Now()}
+	f.rotations.add(ef)
+	return ef, nil
+}
+
+func (f *Followers) readEvents(ctx context.Context, t id.Thread, filters ...protocol.Filter) (*eventReader, error) {
 	var start bridge.Offset
 	sub, err := f.Bridge.Subscribe(ctx, t, &start)
 	if err != nil {
@@ -29,17 +48,16 @@ func (f *Followers) StreamEvents(ctx context.Context, t id.Thread, filter protoc
 	if sub.Gap("") != bridge.NoGap {
 		f.Publisher.FlushRecords(ctx) // what the live stream has dropped must be found in the database
 	}
-	ef := &eventFollower{request: ctx, looks: map[string]overlay.Look{}, open: map[id.Run]*openRun{}, opened: time.Now()}
-	ef.threadFollower = threadFollower{
+	er := &eventReader{request: ctx, looks: map[string]overlay.Look{}, open: map[id.Run]*openRun{}}
+	er.threadFollower = threadFollower{
 		f: f, thread: t, src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), places: map[id.Run]place{}, all: true, durableEnds: true, replaying: true,
 	}
-	ef.projection = protocol.New(ef, filter)
-	f.rotations.add(ef)
-	return ef, nil
+	er.projection = protocol.New(er, filters...)
+	return er, nil
 }
 
-// eventFollower follows a thread as events.
-type eventFollower struct {
+// eventReader reads a thread as events.
+type eventReader struct {
 	threadFollower
 	projection *protocol.Projection
 	request    context.Context // of the request: of it only the choice of the overlay is used
@@ -48,7 +66,11 @@ type eventFollower struct {
 	ready      []*bridge.Record // complete, and not projected yet
 	open       map[id.Run]*openRun
 	look       time.Time // when to look whether a run is over whose end has not come; zero: not
+}
 
+// eventFollower streams a thread as server-sent events.
+type eventFollower struct {
+	*eventReader
 	opened time.Time
 	until  atomic.Int64     // when it may be taken not to be replaced any more, in ns
 	waited bool             // it may send
@@ -108,10 +130,30 @@ func (ef *eventFollower) Close(left bool) {
 	ef.threadFollower.Close(left)
 }
 
+// Close implements protocol.Follower.
+func (er *eventReader) Close() { er.threadFollower.Close(false) }
+
+// Select implements protocol.Follower.
+func (er *eventReader) Select(filters ...protocol.Filter) { er.projection.Select(filters...) }
+
+// Last implements protocol.Follower.
+func (er *eventReader) Last() int64 { return er.projection.Last() }
+
+// Tree implements protocol.Follower.
+func (er *eventReader) Tree() []byte { return er.projection.Tree() }
+
+// Asked implements protocol.Follower.
+func (er *eventReader) Asked(interrupt string) ([]string, bool) {
+	return er.projection.Asked(interrupt)
+}
+
 // Next implements Follower.
 func (ef *eventFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
 	if ef.held == nil {
-		events, err := ef.events(ctx)
+		events, err := ef.eventReader.Next(ctx)
+		for len(events) == 0 && err == nil { // at the end of the replay
+			events, err = ef.eventReader.Next(ctx)
+		}
 		if err != nil || ef.waited || !ef.recent(events) {
 			return framed(events), err
 		}
@@ -141,20 +183,21 @@ func (ef *eventFollower) recent(events []protocol.Event) bool {
 	return began.Before(ef.opened) && ef.opened.Sub(began) < recentRun
 }
 
-// events returns the next events.
-func (ef *eventFollower) events(ctx context.Context) ([]protocol.Event, error) {
+// Next implements protocol.Follower.
+func (er *eventReader) Next(ctx context.Context) ([]protocol.Event, error) {
 	for {
-		if len(ef.read) == 0 && len(ef.ready) == 0 {
-			events, err := ef.await(ctx)
+		if len(er.read) == 0 && len(er.ready) == 0 {
+			replaying := er.replaying
+			events, err := er.await(ctx)
 			if errors.Is(err, bridge.ErrSlow) {
 				// On this wire no event says so: the connection breaks, and its client comes again.
 				err = fmt.Errorf("%w: the reader fell too far behind", bridge.ErrInterrupted)
 			}
-			if err != nil || len(events) > 0 {
+			if err != nil || len(events) > 0 || replaying && !er.replaying {
 				return events, err
 			}
 		}
-		events, err := ef.project(ctx)
+		events, err := er.project(ctx)
 		if len(events) > 0 {
 			return events, nil // after an error the rest is projected again
 		}
@@ -168,57 +211,57 @@ func (ef *eventFollower) events(ctx context.Context) ([]protocol.Event, error) {
 const replayQuiet = time.Second
 
 // await reads the next records. When none come for a while it returns the events of ends that are not recorded.
-func (ef *eventFollower) await(ctx context.Context) ([]protocol.Event, error) {
+func (er *eventReader) await(ctx context.Context) ([]protocol.Event, error) {
 	limited, cancel := ctx, func() {}
-	if !ef.look.IsZero() && (ef.projection.Open() || ef.f.Watches != nil) {
-		limited, cancel = context.WithDeadlineCause(ctx, ef.look, errQuiet)
+	if !er.look.IsZero() && (er.projection.Open() || er.f.Watches != nil) {
+		limited, cancel = context.WithDeadlineCause(ctx, er.look, errQuiet)
 	}
-	records, err := ef.next(limited)
+	records, err := er.next(limited)
 	cancel()
 	switch {
 	case errors.Is(err, errReplayed):
 		// The end of a run may be missing among what is kept. If it ended after the subscription began, its records are about to come.
-		ef.look = time.Now().Add(replayQuiet)
+		er.look = time.Now().Add(replayQuiet)
 		return nil, nil
 	case errors.Is(err, errQuiet) && ctx.Err() == nil:
-		return ef.overdue(ctx)
+		return er.overdue(ctx)
 	case err != nil:
 		return nil, err
 	}
-	if ef.read = records; !ef.look.IsZero() {
-		ef.look = time.Now().Add(ef.f.Lease / 2)
+	if er.read = records; !er.look.IsZero() {
+		er.look = time.Now().Add(er.f.Lease / 2)
 	}
 	return nil, nil
 }
 
 // overdue ends runs that are over although no record says so: the server that executed them died, or could not write it. Before, it reads what the database
 // has of them, and where streams are not shared, of runs that other servers execute.
-func (ef *eventFollower) overdue(ctx context.Context) ([]protocol.Event, error) {
-	over, err := ef.projection.Overdue(ctx)
+func (er *eventReader) overdue(ctx context.Context) ([]protocol.Event, error) {
+	over, err := er.projection.Overdue(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if over || ef.f.Watches != nil {
+	if over || er.f.Watches != nil {
 		const page = 1000
-		records, err := ef.f.Store.Records(ctx, ef.thread, ef.seen, page)
+		records, err := er.f.Store.Records(ctx, er.thread, er.seen, page)
 		if err != nil {
-			return nil, fmt.Errorf("replay thread %s: %w", ef.thread, err)
+			return nil, fmt.Errorf("replay thread %s: %w", er.thread, err)
 		}
 		for _, rec := range records {
-			if rec.Kept = true; ef.isNew(rec) {
-				ef.read = append(ef.read, rec)
+			if rec.Kept = true; er.isNew(rec) {
+				er.read = append(er.read, rec)
 			}
 		}
-		if len(ef.read) > 0 {
+		if len(er.read) > 0 {
 			return nil, nil
 		}
 	}
-	events, err := ef.projection.Settle(ctx)
+	events, err := er.projection.Settle(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if ef.look = (time.Time{}); ef.f.Shared {
-		ef.look = time.Now().Add(ef.f.Lease / 2)
+	if er.look = (time.Time{}); er.f.Shared {
+		er.look = time.Now().Add(er.f.Lease / 2)
 	}
 	return events, nil
 }
@@ -227,25 +270,25 @@ func (ef *eventFollower) overdue(ctx context.Context) ([]protocol.Event, error) 
 const eventsAtOnce = 256
 
 // project projects records that were read.
-func (ef *eventFollower) project(ctx context.Context) (out []protocol.Event, err error) {
+func (er *eventReader) project(ctx context.Context) (out []protocol.Event, err error) {
 	for len(out) < eventsAtOnce {
-		if len(ef.ready) == 0 {
-			if len(ef.read) == 0 {
+		if len(er.ready) == 0 {
+			if len(er.read) == 0 {
 				return out, nil
 			}
-			if err := ef.complete(ctx, ef.read[0]); err != nil {
+			if err := er.complete(ctx, er.read[0]); err != nil {
 				return out, err
 			}
-			ef.read = ef.read[1:]
+			er.read = er.read[1:]
 			continue
 		}
-		rec := ef.ready[0]
-		events, err := ef.projection.Add(ctx, rec)
+		rec := er.ready[0]
+		events, err := er.projection.Add(ctx, rec)
 		if err != nil {
 			return out, err
 		}
-		if ef.ready = ef.ready[1:]; rec.Kind == bridge.Terminal {
-			delete(ef.open, rec.Run)
+		if er.ready = er.ready[1:]; rec.Kind == bridge.Terminal {
+			delete(er.open, rec.Run)
 		}
 		out = append(out, events...)
 	}
@@ -253,57 +296,57 @@ func (ef *eventFollower) project(ctx context.Context) (out []protocol.Event, err
 }
 
 // complete makes a record ready, and before it what the live stream does not have: records that were missing would change the numbers of all that follow.
-func (ef *eventFollower) complete(ctx context.Context, rec *bridge.Record) error {
-	o := ef.open[rec.Run]
-	if o == nil && ef.f.Shared && rec.Run != "" && rec.Kept {
+func (er *eventReader) complete(ctx context.Context, rec *bridge.Record) error {
+	o := er.open[rec.Run]
+	if o == nil && er.f.Shared && rec.Run != "" && rec.Kept {
 		o = &openRun{}
-		row, err := ef.f.Store.Run(ctx, ef.thread, rec.Run)
+		row, err := er.f.Store.Run(ctx, er.thread, rec.Run)
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		if err == nil && row.Durable() {
-			o.row, o.whole = row, &whole{f: ef.f, run: row, durable: true, known: true}
+			o.row, o.whole = row, &whole{f: er.f, run: row, durable: true, known: true}
 		}
-		ef.open[rec.Run] = o
+		er.open[rec.Run] = o
 	}
 	if o == nil || o.whole == nil {
-		ef.ready = append(ef.ready[:0], rec)
+		er.ready = append(er.ready[:0], rec)
 		return nil
 	}
 	missing, give, err := o.whole.admit(ctx, rec)
 	if err != nil {
 		return err
 	}
-	if ef.ready = append(ef.ready[:0], missing...); give {
-		ef.ready = append(ef.ready, rec)
+	if er.ready = append(er.ready[:0], missing...); give {
+		er.ready = append(er.ready, rec)
 	}
 	return nil
 }
 
 // Run implements protocol.Source.
-func (ef *eventFollower) Run(ctx context.Context, r id.Run) (*run.Run, error) {
-	if o := ef.open[r]; o != nil && o.row != nil {
+func (er *eventReader) Run(ctx context.Context, r id.Run) (*run.Run, error) {
+	if o := er.open[r]; o != nil && o.row != nil {
 		row := o.row
 		o.row = nil // later it may have ended
 		return row, nil
 	}
-	return ef.f.Store.Run(ctx, ef.thread, r)
+	return er.f.Store.Run(ctx, er.thread, r)
 }
 
 // Show implements protocol.Source.
-func (ef *eventFollower) Show(ctx context.Context, r *run.Run, rec *bridge.Record) (*bridge.Record, error) {
-	if ef.f.Overlay == nil || !overlays(rec) && !rec.Summarizer {
+func (er *eventReader) Show(ctx context.Context, r *run.Run, rec *bridge.Record) (*bridge.Record, error) {
+	if er.f.Overlay == nil || !overlays(rec) && !rec.Summarizer {
 		return rec, nil
 	}
-	look, ok := ef.looks[r.Graph]
+	look, ok := er.looks[r.Graph]
 	if !ok {
-		look = ef.f.Overlay.Look(ef.request, r.Graph, overlay.Stream)
-		ef.looks[r.Graph] = look
+		look = er.f.Overlay.Look(er.request, r.Graph, overlay.Stream)
+		er.looks[r.Graph] = look
 	}
 	if rec.Summarizer && look.On {
 		return nil, nil
 	}
-	return ef.f.forms.shown(ctx, ef.thread, rec, look)
+	return er.f.forms.shown(ctx, er.thread, rec, look)
 }
 
 // framed returns events as records with their frames.

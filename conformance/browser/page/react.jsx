@@ -24,6 +24,7 @@ function Chat() {
   const note = (name, detail) => setEvents((before) => [...before, { name, detail }]);
   const chat = useStream({
     apiUrl: address.get("api"),
+    transport: address.get("transport") ?? "sse",
     assistantId,
     threadId,
     onThreadId: setThreadId,

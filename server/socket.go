@@ -1,0 +1,477 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
+	"understudy/bridge"
+	"understudy/compat"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/run/protocol"
+)
+
+// maxSubscriptions bounds the subscriptions of a socket: each event is compared with all of them.
+const maxSubscriptions = 64
+
+// socket is event streaming over a WebSocket: a client sends commands and receives their answers, and the events of one thread that its subscriptions select.
+//
+// Two goroutines serve it. One reads commands, and executes those about runs. The other owns the follower and the subscriptions: it sends events, and between
+// them does what the first one asks it to. Nothing is queued for a slow client: when it does not read, the follower is not read either, and the bridge bounds
+// what waits there.
+type socket struct {
+	*websocket
+	ctx    context.Context //nolint:containedctx // of the request, with its user: it lives as long as the socket
+	cancel context.CancelCauseFunc
+	thread id.Thread
+	by     caller
+	req    *request
+	bound  bool // a run was made here; used by the reader
+
+	asked chan func()   // for the goroutine that sends
+	over  chan struct{} // closed when that has ended
+
+	mu   sync.Mutex
+	poke context.CancelCauseFunc // ends its wait for events
+
+	// Of the goroutine that sends.
+	follower      protocol.Follower // nil: nothing is followed yet
+	subscriptions []subscription
+	sent          int64 // seq of the last event
+	events        int
+}
+
+// subscription is what a client subscribed to.
+type subscription struct {
+	id     string
+	filter protocol.Filter
+}
+
+// Causes of the end of a wait for events.
+var errAsked = errors.New("something is asked")
+
+// socket opens a WebSocket for a thread.
+func (s *Server) socket(c *fiber.Ctx) error {
+	if err := s.handshake(c); err != nil {
+		return err
+	}
+	t, err := compat.ThreadID(param(c, "thread_id"))
+	if err != nil {
+		return err
+	}
+	if err := s.slot(); err != nil {
+		return err
+	}
+	req := requestOf(c)
+	req.streamed = true
+	k := &socket{thread: t, req: req, by: caller{string(t), req.id, s.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
+	k.ctx, k.cancel = context.WithCancelCause(c.UserContext())
+	s.upgrade(c, func(w *websocket) {
+		k.websocket = w
+		k.serve()
+	})
+	return nil
+}
+
+// serve serves the socket to its end.
+func (k *socket) serve() {
+	s := k.s
+	s.metrics.streams.Inc()
+	var err error
+	defer func() {
+		s.metrics.streams.Dec()
+		s.slots.give(1)
+		why := ended(err)
+		s.metrics.ended.WithLabelValues(why).Inc()
+		s.metrics.events.Add(float64(k.events))
+		s.done(k.req, http.StatusSwitchingProtocols, why)
+	}()
+	if !s.lingering.enter() { // the server does not wait for connections that fasthttp has handed over
+		err = ErrShutdown
+		return
+	}
+	defer s.lingering.leave()
+	defer context.AfterFunc(s.streaming, func() {
+		k.cancel(context.Cause(s.streaming))
+		k.interrupt()
+	})()
+	sent := make(chan error, 1)
+	go func() { sent <- k.guard("send", k.follow) }()
+	received := k.guard("read", k.receive)
+	k.cancel(received)
+	err = <-sent
+	if k.follower != nil {
+		k.follower.Close()
+	}
+	if why := k.farewell(err); why != nil {
+		k.close(why)
+		k.await()
+	}
+}
+
+// guard turns a panic into an error: fasthttp would end the process.
+func (k *socket) guard(what string, do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.s.log.Error("panic in a WebSocket", "request_id", k.req.id, "goroutine", what, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", errPanic, p)
+			k.cancel(err)
+			k.interrupt()
+		}
+	}()
+	return do()
+}
+
+// farewell returns what a client learns of the end of its socket; nil: it has left.
+func (k *socket) farewell(err error) *closeError {
+	var known *closeError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, errLeft), errors.Is(err, errStuck):
+		return nil
+	case errors.Is(err, ErrShutdown), errors.Is(err, bridge.ErrClosed):
+		return &closeError{statusServiceRestart, "the server shuts down; connect again"}
+	case errors.Is(err, io.EOF):
+		return &closeError{ws.StatusInternalServerError, "thread stream ended: the thread was deleted"}
+	case errors.Is(err, bridge.ErrInterrupted):
+		// Clients read an error without an id as one of the connection.
+		at := strconv.FormatInt(k.sent, 10)
+		refused := &compat.CommandError{Code: compat.UnknownError, Message: "Events came faster than they were read, or their stream was interrupted. " +
+			"Connect again, and send subscription.reconnect with since " + at + "."}
+		_ = k.text(compat.AppendCommandErrorSeen(nil, &compat.Command{}, refused, k.sent))
+		return &closeError{statusTryAgainLater, "interrupted; reconnect with since " + at}
+	case !errors.Is(err, errPanic):
+		k.s.log.Error("stream failed", "request_id", k.req.id, "route", k.req.route, "error", err)
+	}
+	return &closeError{ws.StatusInternalServerError, "Internal Server Error"}
+}
+
+// receive reads commands until the client leaves.
+func (k *socket) receive() error {
+	for {
+		message, release, err := k.read()
+		if err != nil {
+			return err
+		}
+		err = k.command(message)
+		release()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+var errNoJSON = &compat.CommandError{Code: compat.InvalidArgument, Message: "Protocol commands must be valid JSON."}
+
+// command executes a command and answers it.
+func (k *socket) command(message []byte) error {
+	cmd, err := compat.DecodeCommand(message)
+	if err != nil {
+		refused := errNoJSON
+		_ = errors.As(err, &refused)
+		return k.text(compat.AppendCommandError(nil, &cmd, refused))
+	}
+	switch cmd.Method {
+	case "subscription.subscribe", "subscription.reconnect":
+		return k.ask(func() error { return k.subscribe(&cmd) })
+	case "subscription.unsubscribe":
+		return k.ask(func() error { return k.unsubscribe(&cmd) })
+	case "agent.getTree":
+		return k.ask(func() error { return k.tree(&cmd) })
+	case "input.respond":
+		if refused := k.misplaced(&cmd); refused != nil {
+			return k.text(compat.AppendCommandError(nil, &cmd, refused))
+		}
+	}
+	result, err := k.s.execute(k.ctx, k.by, &cmd)
+	if err != nil {
+		return k.text(compat.AppendCommandError(nil, &cmd, k.refusal(err)))
+	}
+	k.bound = true
+	return k.ask(func() error { return k.text(compat.AppendCommandSuccess(nil, &cmd, result, k.sent)) })
+}
+
+// refusal returns an error as the client sees it. On a socket that includes those of the server, which have a status over HTTP.
+func (k *socket) refusal(err error) *compat.CommandError {
+	if refused := commandError(err); refused != nil {
+		return refused
+	}
+	status, text, worth := explain(err)
+	if worth && k.ctx.Err() == nil {
+		k.s.log.Error("command failed", "request_id", k.req.id, "route", k.req.route, "error", err)
+	}
+	return &compat.CommandError{Code: compat.UnknownError, Message: strconv.Itoa(status) + ": " + text}
+}
+
+// misplaced refuses answers that name another namespace than the one in which this socket has seen the interrupt.
+func (k *socket) misplaced(cmd *compat.Command) (refused *compat.CommandError) {
+	_, responses, err := cmd.RunResponse()
+	if err != nil {
+		return nil // execute says so
+	}
+	_ = k.ask(func() error {
+		for _, r := range responses {
+			if k.follower == nil || r.Namespace == nil {
+				continue
+			}
+			if in, ok := k.follower.Asked(r.Interrupt); ok && !slices.Equal(in, r.Namespace) {
+				refused = &compat.CommandError{Code: compat.NoSuchInterrupt, Message: "Interrupt namespace does not match the pending interrupt."}
+			}
+		}
+		return nil
+	})
+	return refused
+}
+
+// ask does something in the goroutine that sends, and returns when it is done.
+func (k *socket) ask(do func() error) error {
+	done := make(chan error, 1)
+	k.asked <- func() { done <- do() }
+	k.mu.Lock()
+	if k.poke != nil {
+		k.poke(errAsked)
+	}
+	k.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-k.over:
+		return context.Cause(k.ctx)
+	}
+}
+
+// follow sends events, and does what is asked, until the socket ends.
+func (k *socket) follow() error {
+	defer close(k.over)
+	err := k.sendEvents()
+	k.cancel(err)
+	k.interrupt()
+	return err
+}
+
+func (k *socket) sendEvents() error {
+	every := pingBeats * k.s.opts.Heartbeat
+	for beat := time.Now().Add(every); ; beat = beat.Add(every) {
+		err := k.sendUntil(beat)
+		if !errors.Is(err, errBeat) {
+			return err
+		}
+		if err := k.frame(ws.OpPing, nil); err != nil {
+			return err
+		}
+	}
+}
+
+// sendUntil sends events until the next ping is due. One context serves all waits of the period, unless something is asked.
+func (k *socket) sendUntil(beat time.Time) error {
+	for {
+		wait, cancel := context.WithCancelCause(k.ctx)
+		period, stop := context.WithDeadlineCause(wait, beat, errBeat)
+		k.mu.Lock()
+		k.poke = cancel
+		k.mu.Unlock()
+		err := k.sendWhile(period)
+		stop()
+		cancel(nil)
+		if !errors.Is(err, errAsked) {
+			return err
+		}
+	}
+}
+
+func (k *socket) sendWhile(period context.Context) error {
+	for {
+		select {
+		case do := <-k.asked:
+			do()
+			continue
+		default:
+		}
+		switch {
+		case k.ctx.Err() != nil:
+			return context.Cause(k.ctx)
+		case period.Err() != nil:
+			return context.Cause(period)
+		case k.follower == nil:
+			<-period.Done()
+			continue
+		}
+		events, err := k.follower.Next(period)
+		if err := k.show(events); err != nil {
+			return err
+		}
+		if err != nil && period.Err() == nil {
+			return err
+		}
+	}
+}
+
+// show sends events.
+func (k *socket) show(events []protocol.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	k.events += len(events)
+	err := k.send(func(text func([]byte)) {
+		for i := range events {
+			text(events[i].Data)
+		}
+	})
+	if err == nil {
+		k.sent = max(k.sent, events[len(events)-1].Seq) // a replay goes back
+	}
+	return err
+}
+
+// subscribe adds a subscription, and sends what it selects of what has been: events of the current run, or with subscription.reconnect all after a seq.
+func (k *socket) subscribe(cmd *compat.Command) error {
+	seen := k.sent
+	filter, err := cmd.Filter()
+	if err == nil && len(k.subscriptions) >= maxSubscriptions {
+		err = errManySubscriptions
+	}
+	name := uuid.NewString()
+	if err == nil && cmd.Method == "subscription.subscribe" {
+		filter.Since, err = k.current()
+	} else if given := cmd.Subscription(); given != "" {
+		name = given
+	}
+	replayed := 0
+	if err == nil {
+		k.drop(name)
+		replayed, err = k.restart(filter)
+	}
+	if err != nil {
+		return k.refuse(cmd, err, seen)
+	}
+	k.subscriptions = append(k.subscriptions, subscription{name, filter})
+	result := jsonobj.AppendText([]byte(`{"subscription_id":`), name)
+	result = strconv.AppendInt(append(result, `,"replayed_events":`...), int64(replayed), 10)
+	return k.text(compat.AppendCommandSuccess(nil, cmd, append(result, '}'), seen))
+}
+
+var errManySubscriptions = &compat.CommandError{
+	Code: compat.InvalidArgument, Message: "A connection has at most " + strconv.Itoa(maxSubscriptions) + " subscriptions; send subscription.unsubscribe.",
+}
+
+// current returns the seq before the first event of the run that began last; 0 when there is none.
+func (k *socket) current() (int64, error) {
+	const recent = 100 // more than that wait before one begins
+	runs, err := k.s.opts.Runs.List(k.ctx, k.thread, run.Query{Limit: recent})
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return 0, err
+	}
+	for _, r := range runs { // the newest first
+		if !r.StartedAt.IsZero() {
+			return r.StartedAt.UnixMilli()*1000 - 1, nil
+		}
+	}
+	return 0, nil
+}
+
+// restart follows the thread anew, with the subscriptions for what they have not been sent, and more filters. It sends what has been, and returns how many events
+// the latter are the reason for.
+func (k *socket) restart(more ...protocol.Filter) (replayed int, err error) {
+	last := int64(0)
+	if k.follower != nil {
+		last = k.follower.Last()
+	}
+	follower, err := k.s.opts.Runs.FollowEvents(k.ctx, k.thread, append(k.filters(last), more...)...)
+	if err != nil {
+		return 0, err
+	}
+	if k.follower != nil {
+		k.follower.Close()
+	}
+	k.follower = follower
+	for {
+		events, err := follower.Next(k.ctx)
+		if err != nil {
+			return replayed, err
+		}
+		if len(events) == 0 {
+			follower.Select(append(k.filters(0), more...)...)
+			return replayed, nil
+		}
+		for i := range events {
+			if len(k.subscriptions) == 0 || events[i].Seq <= last {
+				replayed++
+			}
+		}
+		if err := k.show(events); err != nil {
+			return replayed, err
+		}
+	}
+}
+
+// filters returns those of the subscriptions, for events after a seq.
+func (k *socket) filters(since int64) []protocol.Filter {
+	filters := make([]protocol.Filter, len(k.subscriptions), len(k.subscriptions)+1)
+	for i := range k.subscriptions {
+		filters[i] = k.subscriptions[i].filter
+		filters[i].Since = since
+	}
+	return filters
+}
+
+// drop removes a subscription, if it is there.
+func (k *socket) drop(name string) bool {
+	before := len(k.subscriptions)
+	k.subscriptions = slices.DeleteFunc(k.subscriptions, func(s subscription) bool { return s.id == name })
+	return len(k.subscriptions) < before
+}
+
+func (k *socket) unsubscribe(cmd *compat.Command) error {
+	name := cmd.Subscription()
+	if !k.drop(name) {
+		return k.refuse(cmd, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + bounded(name, maxReason)}, k.sent)
+	}
+	k.follower.Select(k.filters(0)...)
+	return k.text(compat.AppendCommandSuccess(nil, cmd, json.RawMessage(`{}`), k.sent))
+}
+
+// tree answers with the graphs of the current run.
+func (k *socket) tree(cmd *compat.Command) error {
+	seen := k.sent
+	if k.follower == nil && k.bound {
+		if _, err := k.restart(); err != nil {
+			return k.refuse(cmd, err, seen)
+		}
+	}
+	var tree []byte
+	if k.follower != nil {
+		tree = k.follower.Tree()
+	}
+	if tree == nil {
+		return k.refuse(cmd, errNoActiveRun, seen)
+	}
+	return k.text(compat.AppendCommandSuccess(nil, cmd, append(append([]byte(`{"tree":`), tree...), '}'), seen))
+}
+
+// refuse answers that a command of the connection is refused.
+func (k *socket) refuse(cmd *compat.Command, err error, seen int64) error {
+	if k.ctx.Err() != nil {
+		return context.Cause(k.ctx)
+	}
+	refused := k.refusal(err)
+	if seen == 0 { // no run is followed
+		return k.text(compat.AppendCommandError(nil, cmd, refused))
+	}
+	return k.text(compat.AppendCommandErrorSeen(nil, cmd, refused, seen))
+}

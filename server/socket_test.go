@@ -1,0 +1,387 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+	"github.com/stretchr/testify/require"
+
+	"understudy/bridge"
+	"understudy/run/protocol"
+)
+
+// eventScript is a thread whose events are of the channel custom, and come when a test says so.
+type eventScript struct {
+	events   chan []protocol.Event
+	err      atomic.Pointer[error] // what Next returns once events is closed
+	replayed bool
+	last     int64
+	closed   atomic.Bool
+}
+
+func newEventScript() *eventScript { return &eventScript{events: make(chan []protocol.Event, 100)} }
+
+func (s *eventScript) Next(ctx context.Context) ([]protocol.Event, error) {
+	if !s.replayed {
+		s.replayed = true
+		return nil, nil
+	}
+	select {
+	case events, ok := <-s.events:
+		if !ok {
+			return nil, *s.err.Load()
+		}
+		s.last = events[len(events)-1].Seq
+		return events, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (s *eventScript) Select(...protocol.Filter)     {}
+func (s *eventScript) Last() int64                   { return s.last }
+func (s *eventScript) Tree() []byte                  { return nil }
+func (s *eventScript) Asked(string) ([]string, bool) { return nil, false }
+func (s *eventScript) Close()                        { s.closed.Store(true) }
+
+func (s *eventScript) fail(err error) {
+	s.err.Store(&err)
+	close(s.events)
+}
+
+func eventOf(seq int64, text string) protocol.Event {
+	return protocol.Event{Seq: seq, Method: "custom", Data: []byte(`{"seq":` + strconv.FormatInt(seq, 10) + `,"text":` + strconv.Quote(text) + `}`)}
+}
+
+// socketClient is the other end of a WebSocket.
+type socketClient struct {
+	t    testing.TB
+	conn net.Conn
+	in   io.Reader
+}
+
+// dialSocket opens a WebSocket on a thread that s scripts.
+func dialSocket(t testing.TB, w *world, s *eventScript) *socketClient {
+	t.Helper()
+	w.services.events = func([]protocol.Filter) protocol.Follower { return s }
+	conn, buffered, _, err := ws.Dial(context.Background(), "ws://"+w.addr+protocolPath+"/stream/events")
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	c := &socketClient{t: t, conn: conn, in: conn}
+	if buffered != nil {
+		c.in = buffered
+	}
+	return c
+}
+
+func (c *socketClient) send(op ws.OpCode, payload string) {
+	c.t.Helper()
+	require.NoError(c.t, wsutil.WriteClientMessage(c.conn, op, []byte(payload)))
+}
+
+// subscribe subscribes and reads the answer.
+func (c *socketClient) subscribe() {
+	c.t.Helper()
+	c.send(ws.OpText, `{"id":1,"method":"subscription.subscribe","params":{"channels":["custom"]}}`)
+	require.Contains(c.t, c.text(), `"success"`)
+}
+
+// frame reads the next frame.
+func (c *socketClient) frame() ws.Frame {
+	c.t.Helper()
+	h, err := ws.ReadHeader(c.in)
+	require.NoError(c.t, err)
+	f := ws.Frame{Header: h, Payload: make([]byte, h.Length)}
+	_, err = io.ReadFull(c.in, f.Payload)
+	require.NoError(c.t, err)
+	return f
+}
+
+// text reads the next message.
+func (c *socketClient) text() string {
+	c.t.Helper()
+	for {
+		f := c.frame()
+		if f.Header.OpCode == ws.OpText {
+			return string(f.Payload)
+		}
+		require.Equal(c.t, ws.OpPing, f.Header.OpCode, "%s", f.Payload)
+	}
+}
+
+// end reads to the close frame.
+func (c *socketClient) end() (code ws.StatusCode, reason string) {
+	c.t.Helper()
+	for {
+		f := c.frame()
+		if f.Header.OpCode == ws.OpClose {
+			return ws.ParseCloseFrameData(f.Payload)
+		}
+	}
+}
+
+const webSocketKey = "dGhlIHNhbXBsZSBub25jZQ=="
+
+func TestSocketHandshake(t *testing.T) {
+	t.Parallel()
+	good := map[string]string{"Upgrade": "websocket", "Connection": "keep-alive, Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": webSocketKey}
+	listed := func(o *Options) { o.CORS.AllowOrigins = []string{"https://good.example"} }
+	for _, tt := range []struct {
+		name   string
+		change map[string]string
+		with   []func(*Options)
+		want   int
+	}{
+		{"good", nil, nil, 101},
+		{"version", map[string]string{"Sec-WebSocket-Version": "8"}, nil, 400},
+		{"no key", map[string]string{"Sec-WebSocket-Key": ""}, nil, 400},
+		{"short key", map[string]string{"Sec-WebSocket-Key": "YQ=="}, nil, 400},
+		{"no connection", map[string]string{"Connection": "close"}, nil, 400},
+		{"another protocol", map[string]string{"Upgrade": "h2c"}, nil, 405},
+		{"any origin", map[string]string{"Origin": "https://evil.example"}, nil, 101},
+		{"listed origin", map[string]string{"Origin": "https://good.example"}, []func(*Options){listed}, 101},
+		{"other origin", map[string]string{"Origin": "https://evil.example"}, []func(*Options){listed}, 403},
+		{"origin that contains it", map[string]string{"Origin": "https://good.example.evil.example"}, []func(*Options){listed}, 403},
+		{"sandboxed page", map[string]string{"Origin": "null"}, []func(*Options){listed}, 403},
+		{"own origin", map[string]string{"Origin": "http://own.example", "Host": "own.example"}, []func(*Options){listed}, 101},
+		{"no origin", nil, []func(*Options){listed}, 101},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, tt.with...)
+			conn, err := net.Dial("tcp", w.addr)
+			require.NoError(t, err)
+			defer conn.Close()
+			headers := map[string]string{"Host": "server.example"}
+			for _, more := range []map[string]string{good, tt.change} {
+				for name, value := range more {
+					headers[name] = value
+				}
+			}
+			request := "GET " + protocolPath + "/stream/events HTTP/1.1\r\n"
+			for name, value := range headers {
+				request += name + ": " + value + "\r\n"
+			}
+			_, err = io.WriteString(conn, request+"\r\n")
+			require.NoError(t, err)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			require.Equal(t, tt.want, res.StatusCode)
+			if tt.want == 101 {
+				require.Equal(t, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", res.Header.Get("Sec-WebSocket-Accept")) // RFC 6455, 1.3
+			}
+		})
+	}
+}
+
+// What a client must not send ends its socket with the code for it; the server continues.
+func TestSocketBadMessages(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	for _, tt := range []struct {
+		name string
+		send func(c *socketClient)
+		want ws.StatusCode
+	}{
+		{"binary", func(c *socketClient) { c.send(ws.OpBinary, "{}") }, ws.StatusUnsupportedData},
+		{"not UTF-8", func(c *socketClient) { c.send(ws.OpText, "\xff\xfe") }, ws.StatusInvalidFramePayloadData},
+		{"too large", func(c *socketClient) { _, _ = c.conn.Write(masked(ws.OpText, true, maxMessage+1)) }, ws.StatusMessageTooBig},
+		{"too large in pieces", func(c *socketClient) {
+			_, _ = c.conn.Write(masked(ws.OpText, false, maxMessage-1))
+			_, _ = c.conn.Write(masked(ws.OpContinuation, true, 2))
+		}, ws.StatusMessageTooBig},
+		{"announces more than memory", func(c *socketClient) {
+			_ = ws.WriteHeader(c.conn, ws.Header{Fin: true, OpCode: ws.OpText, Masked: true, Length: 1 << 60})
+		}, ws.StatusMessageTooBig},
+		{"unmasked", func(c *socketClient) { _ = ws.WriteFrame(c.conn, ws.NewTextFrame([]byte("{}"))) }, ws.StatusProtocolError},
+		{"reserved bits", func(c *socketClient) {
+			_ = ws.WriteHeader(c.conn, ws.Header{Fin: true, Rsv: 7, OpCode: ws.OpText, Masked: true})
+		}, ws.StatusProtocolError},
+		{"continues nothing", func(c *socketClient) { _, _ = c.conn.Write(masked(ws.OpContinuation, true, 2)) }, ws.StatusProtocolError},
+		{"closes", func(c *socketClient) { c.send(ws.OpClose, "\x03\xe8bye") }, ws.StatusNormalClosure},
+	} {
+		c := dialSocket(t, w, newEventScript())
+		tt.send(c)
+		code, reason := c.end()
+		require.Equal(t, tt.want, code, "%s: %s", tt.name, reason)
+	}
+	c := dialSocket(t, w, newEventScript())
+	for _, message := range []string{"{nope", "[]", "null", "7", `{"id":"x","method":"y"}`, strings.Repeat("[", maxMessage)} {
+		c.send(ws.OpText, message)
+		require.Contains(t, c.text(), `"error":"invalid_argument"`, message[:1])
+	}
+	c.send(ws.OpText, `{"id":1,"method":"nope","params":[]}`)
+	require.Equal(t, `{"type":"error","id":1,"error":"unknown_command","message":"Unknown protocol command: nope"}`, c.text())
+}
+
+func masked(op ws.OpCode, fin bool, length int) []byte {
+	f := ws.NewFrame(op, fin, []byte(strings.Repeat("x", length)))
+	return ws.MustCompileFrame(ws.MaskFrameInPlace(f))
+}
+
+func TestSocketSubscriptionLimit(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	c := dialSocket(t, w, newEventScript())
+	w.services.events = func([]protocol.Filter) protocol.Follower { return newEventScript() }
+	for range maxSubscriptions {
+		c.subscribe()
+	}
+	c.send(ws.OpText, `{"id":2,"method":"subscription.subscribe","params":{"channels":["custom"]}}`)
+	require.Contains(t, c.text(), "at most 64 subscriptions")
+}
+
+// A subscription that is added while events come leaves none out, and repeats none to those that were there: each sees the events after what it has seen.
+func TestSocketFiltersOfLaterSubscriptions(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	first, second := newEventScript(), newEventScript()
+	c := dialSocket(t, w, first)
+	c.subscribe()
+	first.events <- []protocol.Event{eventOf(7, "a"), eventOf(8, "b")}
+	require.Contains(t, c.text()+c.text(), `"b"`)
+	asked := make(chan []protocol.Filter, 1)
+	w.services.events = func(filters []protocol.Filter) protocol.Follower {
+		asked <- filters
+		return second
+	}
+	c.send(ws.OpText, `{"id":2,"method":"subscription.reconnect","params":{"channels":["values"],"since":5}}`)
+	require.Contains(t, c.text(), `"meta":{"applied_through_seq":8}`)
+	require.Equal(t, []protocol.Filter{{Channels: []string{"custom"}, Since: 8}, {Channels: []string{"values"}, Since: 5}}, <-asked)
+	require.True(t, first.closed.Load())
+	second.events <- []protocol.Event{eventOf(9, "c")}
+	require.Contains(t, c.text(), `"c"`)
+}
+
+// The end of a socket says what to do next.
+func TestSocketEnds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want ws.StatusCode
+		text string
+	}{
+		{fmt.Errorf("%w: slow", bridge.ErrInterrupted), statusTryAgainLater, "since 7"},
+		{bridge.ErrClosed, statusServiceRestart, "connect again"},
+		{io.EOF, ws.StatusInternalServerError, "deleted"},
+		{io.ErrNoProgress, ws.StatusInternalServerError, "Internal Server Error"},
+	} {
+		w := setup(t)
+		s := newEventScript()
+		c := dialSocket(t, w, s)
+		c.subscribe()
+		s.events <- []protocol.Event{eventOf(7, "a")}
+		require.Contains(t, c.text(), `"a"`)
+		s.fail(tt.err)
+		if tt.want == statusTryAgainLater {
+			require.Contains(t, c.text(), `"meta":{"applied_through_seq":7}`)
+		}
+		code, reason := c.end()
+		require.Equal(t, tt.want, code, reason)
+		require.Contains(t, reason, tt.text)
+		require.NoError(t, c.conn.Close())
+		require.NoError(t, w.stop()) // waits for the socket
+		require.True(t, s.closed.Load())
+	}
+}
+
+// A panic ends the socket, not the process.
+func TestSocketPanic(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	s := newEventScript()
+	c := dialSocket(t, w, s)
+	c.subscribe()
+	close(s.events) // Next reads an error that is not there
+	code, _ := c.end()
+	require.Equal(t, ws.StatusInternalServerError, code)
+	res, _ := w.ask(t, "GET", "/ok", "")
+	require.Equal(t, 200, res.StatusCode)
+}
+
+func TestSocketShutdown(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	idle, following := dialSocket(t, w, newEventScript()), dialSocket(t, w, newEventScript())
+	following.subscribe()
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.stop() }()
+	for _, c := range []*socketClient{idle, following} {
+		code, _ := c.end()
+		require.Equal(t, statusServiceRestart, code)
+		c.conn.Close()
+	}
+	require.NoError(t, <-stopped)
+}
+
+// Clients are pinged; one that answers nothing has left, one that answers stays.
+func TestSocketPings(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
+	silent, s := dialSocket(t, w, newEventScript()), newEventScript()
+	alive := dialSocket(t, w, s)
+	alive.subscribe()
+	for range 3 * silentBeats / pingBeats {
+		f := alive.frame()
+		require.Equal(t, ws.OpPing, f.Header.OpCode)
+		alive.send(ws.OpPong, string(f.Payload))
+	}
+	_, err := io.Copy(io.Discard, silent.in) // to its end
+	require.NoError(t, err)
+	alive.send(ws.OpPing, "x")
+	for {
+		f := alive.frame()
+		if f.Header.OpCode == ws.OpPong {
+			require.Equal(t, "x", string(f.Payload))
+			break
+		}
+	}
+}
+
+// Messages that are being sent in pieces take of the budget for bodies.
+func TestSocketMessagesTakeOfTheBudget(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.MaxBodies = bodyCopies * maxMessage })
+	first, second := dialSocket(t, w, newEventScript()), dialSocket(t, w, newEventScript())
+	_, err := first.conn.Write(masked(ws.OpText, false, 10))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !w.s.bodies.has(1) }, 30*time.Second, time.Millisecond)
+	_, err = second.conn.Write(masked(ws.OpText, false, 10))
+	require.NoError(t, err)
+	code, _ := second.end()
+	require.Equal(t, statusTryAgainLater, code)
+	first.conn.Close()
+	require.Eventually(t, func() bool { return w.s.bodies.has(bodyCopies * maxMessage) }, 30*time.Second, time.Millisecond)
+}
+
+// A command is answered while events wait, in the order in which commands came.
+func TestSocketCommands(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	c := dialSocket(t, w, newEventScript())
+	c.send(ws.OpText, `{"id":1,"method":"run.start","params":{"assistant_id":"a"}}`)
+	c.send(ws.OpText, `{"id":2,"method":"agent.getTree"}`)
+	var answer struct {
+		ID     int
+		Result struct {
+			RunID string `json:"run_id"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(c.text()), &answer))
+	require.Equal(t, someRun, answer.Result.RunID)
+	require.Contains(t, c.text(), `"id":2,"error":"no_such_run"`)
+}
