@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"understudy/graph"
@@ -17,6 +18,40 @@ type panicked struct {
 }
 
 func (e *panicked) Error() string { return fmt.Sprint(e.value) }
+
+// located is the error of a node on its way up. Its text is the error's: clients and checkpoints show that alone, as LangGraph does.
+type located struct {
+	node string // path of the node: see NodeError
+	err  error
+}
+
+func (e *located) Error() string { return e.err.Error() }
+func (e *located) Unwrap() error { return e.err }
+
+// inNode adds the node to the error of a task, unless a node within it has failed.
+func inNode(t *task, err error) error {
+	var inner *located
+	if err == nil || bubbles(err) || errors.As(err, &inner) {
+		return err
+	}
+	return &located{t.place(), err}
+}
+
+// place returns the path of the task's node.
+func (t *task) place() string { return strings.ReplaceAll(withoutTaskIDs(t.ns), "|", "/") }
+
+// mostNamed is how many nodes an error or a log line names.
+const mostNamed = 5
+
+// someOf lists the names of nodes, each once.
+func someOf(nodes []string) string {
+	slices.Sort(nodes)
+	nodes = slices.Compact(nodes)
+	if n := len(nodes) - mostNamed; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:mostNamed], ", "), n)
+	}
+	return strings.Join(nodes, ", ")
+}
 
 // errorName returns the name of an error for clients: that of its ErrorName method, TimeoutError for deadlines, else
 // RuntimeError.
@@ -70,6 +105,10 @@ func failure(err error) error {
 // errorDetail returns the name and the whole text of an error, and the stack of a panic in the lines after it.
 func errorDetail(err error) string {
 	text := errorName(err) + ": " + err.Error()
+	var at *located
+	if errors.As(err, &at) {
+		text += " (node " + at.node + ")"
+	}
 	var p *panicked
 	if errors.As(err, &p) {
 		text = "PanicError: " + p.line() + "\n" + string(p.stack)

@@ -35,6 +35,7 @@ type exec struct {
 	metadata   []field // of the configuration
 	stored     []field // what of the configuration goes into metadata of checkpoints
 	grace      time.Duration
+	graceEnds  atomic.Pointer[time.Time] // nil: nothing waits for nodes yet
 	tags       []string
 	durability string
 	attempt    int
@@ -50,6 +51,15 @@ type running struct {
 	n     atomic.Int64
 	ended chan struct{} // closed by the last if settle waits
 	mu    sync.Mutex
+}
+
+// patience returns what is left of the grace period for nodes that ignore their context. It begins with the first call.
+func (x *exec) patience() time.Duration {
+	ends := time.Now().Add(x.grace)
+	if !x.graceEnds.CompareAndSwap(nil, &ends) {
+		ends = *x.graceEnds.Load()
+	}
+	return time.Until(ends)
 }
 
 func (x *exec) begin() { x.runs.n.Add(1) }

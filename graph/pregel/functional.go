@@ -139,7 +139,7 @@ func (r *runner) accept(c *callRequest) {
 		// The caller is blocked until the task ends, so the task may use the caller's worker.
 		if i := slices.Index(r.waiting, c.want); i >= 0 {
 			r.waiting = slices.Delete(r.waiting, i, i+1)
-			r.active++
+			r.running = append(r.running, c.want)
 			r.l.x.begin()
 			go r.work(c.want, false)
 		}

@@ -149,7 +149,7 @@ func (x *exec) settle() {
 	ended := make(chan struct{})
 	x.runs.ended = ended
 	x.runs.mu.Unlock()
-	timer := time.NewTimer(x.grace)
+	timer := time.NewTimer(x.patience())
 	defer timer.Stop()
 	select {
 	case <-ended:

@@ -56,6 +56,38 @@ func (e *PanicError) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), e.Error())
 }
 
+// NodeError is an error of a node in a run that was started by Invoke, with the node. When the run was cancelled, or its deadline was exceeded,
+// it wraps the cause of the context and names the nodes that were running.
+type NodeError struct {
+	// Node is the name of the node; in a subgraph with those of the nodes around it: "outer/inner". Several are separated by commas.
+	Node string
+	Err  error
+}
+
+func (e *NodeError) Error() string { return "node " + e.Node + ": " + e.Err.Error() }
+
+// Unwrap returns the error of the node.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// forCaller returns the error of a run in the form that Invoke promises.
+func forCaller(err error) error {
+	var at *located
+	var p *panicked
+	errors.As(err, &at)
+	switch {
+	case errors.As(err, &p) && at != nil:
+		return &PanicError{Value: p.value, Node: at.node, Stack: p.stack}
+	case p != nil:
+		return &PanicError{Value: p.value, Node: p.node, Stack: p.stack}
+	case at == nil:
+		return err
+	}
+	if bare, ok := err.(*located); ok { //nolint:errorlint // without the wrapper; others hold what a node added to it
+		err = bare.err
+	}
+	return &NodeError{Node: at.node, Err: err}
+}
+
 // Unwrap returns the value of the panic if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
@@ -65,7 +97,8 @@ func (e *PanicError) Unwrap() error {
 // Invoke runs a graph in this process, to its end or to an interrupt, and returns its state as S: the type of the state, Values, or json.RawMessage for a
 // JSON object. input is an update as nodes return it, a *Command that resumes, or nil to continue.
 //
-// Errors of nodes keep their chain for errors.Is and errors.As; a panic is a *PanicError. Nothing is masked, unlike in what a server's clients see.
+// Errors of nodes are a *NodeError, which names the node and keeps the chain for errors.Is and errors.As; a panic is a *PanicError. Nothing is masked,
+// unlike in what a server's clients see.
 //
 // Within a node the graph becomes part of the run: it uses the run's thread in a namespace of its own, and an interrupt ends the node.
 func Invoke[S any](ctx context.Context, g Compiled, input any, options ...RunOption) (Result[S], error) {
@@ -125,11 +158,7 @@ func (g *Graph) invoke(ctx context.Context, input any, options []RunOption) (*va
 	}
 	l.outKeys = g.result
 	if err := l.x.drain(l.guardedRun(in)); err != nil {
-		var p *panicked
-		if errors.As(err, &p) {
-			err = &PanicError{Value: p.value, Node: p.node, Stack: p.stack}
-		}
-		return nil, nil, err
+		return nil, nil, forCaller(err)
 	}
 	return l.values(), l, nil
 }

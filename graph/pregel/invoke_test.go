@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -164,3 +165,70 @@ func TestInvokeDecodes(t *testing.T) {
 var one = counted{N: 1}
 
 func state[S any](r pregel.Result[S], err error) (any, error) { return r.State, err }
+
+// An error names the node that returned it, in a subgraph with the nodes around it, and keeps its chain.
+func TestInvokeNamesTheNode(t *testing.T) {
+	t.Parallel()
+	inner := single(t, func(context.Context, counted) (any, error) { return nil, fs.ErrPermission })
+	outer := pregel.NewStateGraph[counted]().AddSubgraph("sub", inner).AddEdge(pregel.START, "sub").MustCompile()
+	called := single(t, func(ctx context.Context, s counted) (any, error) {
+		_, err := pregel.Invoke[counted](ctx, inner, s)
+		return nil, fmt.Errorf("ask: %w", err)
+	})
+	chooses := pregel.NewStateGraph[counted]()
+	chooses.AddNode("a", func(context.Context, counted) (any, error) { return nil, nil }).AddEdge(pregel.START, "a")
+	chooses.AddConditionalEdges("a", func(context.Context, counted) (any, error) { return nil, fs.ErrPermission })
+	for text, g := range map[string]*pregel.Graph{
+		"node a: permission denied": inner, "node sub/a: permission denied": outer, "node a/a: ask: permission denied": called,
+	} {
+		_, err := pregel.Invoke[counted](t.Context(), g, counted{N: 1})
+		var at *pregel.NodeError
+		require.ErrorAs(t, err, &at)
+		require.EqualError(t, err, text)
+		require.ErrorIs(t, err, fs.ErrPermission)
+	}
+	_, err := pregel.Invoke[counted](t.Context(), chooses.MustCompile(), counted{N: 1})
+	require.EqualError(t, err, "node a: permission denied")
+
+	_, err = collect(t, outer, invocation(nil, `{"n":1}`, "values"))
+	var shown *graph.Failure
+	require.ErrorAs(t, err, &shown)
+	require.Equal(t, "permission denied", shown.Message, "clients see the text of the error alone")
+	require.Equal(t, "RuntimeError: permission denied (node sub/a)", shown.Detail)
+}
+
+// The error of a run that was cancelled names the nodes that ran, also those that ignore their context.
+func TestInvokeNamesWhatItStopped(t *testing.T) {
+	t.Parallel()
+	for _, deaf := range []bool{false, true} {
+		started, release := make(chan struct{}), make(chan struct{})
+		inner := pregel.NewStateGraph[counted]()
+		inner.AddNode("slow", func(ctx context.Context, _ counted) (any, error) {
+			close(started)
+			if deaf {
+				<-release
+				return nil, nil
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}).AddEdge(pregel.START, "slow")
+		g := pregel.NewStateGraph[counted]().AddSubgraph("sub", inner.MustCompile()).AddEdge(pregel.START, "sub").
+			MustCompile(pregel.WithLimits(pregel.Limits{CancelGrace: 100 * time.Millisecond}))
+		cause := errors.New("nothing waits for it")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			<-started
+			cancel(cause)
+		}()
+		_, err := pregel.Invoke[counted](ctx, g, counted{N: 1})
+		close(release)
+		var at *pregel.NodeError
+		require.ErrorAs(t, err, &at)
+		require.ErrorIs(t, err, cause)
+		if deaf {
+			require.Contains(t, []string{"sub", "sub/slow"}, at.Node, "both graphs give up at the same time")
+		} else {
+			require.EqualError(t, err, "node sub/slow: nothing waits for it")
+		}
+	}
+}

@@ -62,7 +62,7 @@ type runner struct {
 	events  chan runnerEvent
 	over    chan struct{} // closed when the runner stops receiving
 	waiting []*task
-	active  int
+	running []*task // started and not ended
 }
 
 // runnerEvent is a task that ended, or a task that calls another.
@@ -115,7 +115,7 @@ func (r *runner) run() error {
 		} else {
 			r.waiting = nil
 		}
-		if r.active == 0 {
+		if len(r.running) == 0 {
 			break
 		}
 		var e runnerEvent
@@ -129,10 +129,7 @@ func (r *runner) run() error {
 			r.accept(e.call)
 			continue
 		}
-		r.active--
-		if e.extra {
-			r.l.x.workers.give()
-		}
+		r.end(e)
 		if fatal != nil { // cancelled; its earlier writes count
 			if err := r.late(e.t, e.err); err != nil {
 				return err
@@ -183,39 +180,57 @@ func isInterrupt(err error) bool {
 	return errors.As(err, &gi)
 }
 
-// abandon waits until the tasks of a cancelled run have ended, for at most the grace period.
+// end records that a started task has ended.
+func (r *runner) end(e runnerEvent) {
+	i := slices.Index(r.running, e.t)
+	r.running = slices.Delete(r.running, i, i+1)
+	if e.extra {
+		r.l.x.workers.give()
+	}
+}
+
+// abandon waits until the tasks of a cancelled run have ended, for at most the grace period. Its error is the cause, with the nodes that it stopped.
 func (r *runner) abandon(cause error) error {
-	timer := time.NewTimer(r.l.x.grace)
+	var stopped []string
+	for _, t := range r.running {
+		stopped = append(stopped, t.place())
+	}
+	timer := time.NewTimer(r.l.x.patience())
 	defer timer.Stop()
-	for r.active > 0 {
+	for len(r.running) > 0 {
 		select {
 		case e := <-r.events:
 			if e.call != nil {
 				e.call.reply <- callReply{err: cause}
 				continue
 			}
-			r.active--
-			if e.extra {
-				r.l.x.workers.give()
+			r.end(e)
+			var inner *located
+			if i := slices.Index(stopped, e.t.place()); i >= 0 && errors.As(e.err, &inner) {
+				stopped[i] = inner.node
 			}
 		case <-timer.C:
-			r.l.x.log.Warn("nodes still running after their run was cancelled; they ignore their context", "run_id", r.l.x.run, "tasks", r.active)
-			return cause
+			var nodes []string
+			for _, t := range r.running {
+				nodes = append(nodes, t.place())
+			}
+			r.l.x.log.Warn("nodes still running after their run was cancelled; they ignore their context", "run_id", r.l.x.run, "nodes", someOf(nodes))
+			return &located{someOf(stopped), cause}
 		}
 	}
-	return cause
+	return &located{someOf(stopped), cause}
 }
 
 // start starts waiting tasks while there are free workers.
 func (r *runner) start() {
 	for len(r.waiting) > 0 {
-		extra := r.active > 0
+		extra := len(r.running) > 0
 		if extra && !r.l.x.workers.take() {
 			return
 		}
 		t := r.waiting[0]
 		r.waiting = r.waiting[1:]
-		r.active++
+		r.running = append(r.running, t)
 		r.l.x.begin()
 		go r.work(t, extra)
 	}
@@ -224,7 +239,7 @@ func (r *runner) start() {
 // work runs in its own goroutine until the task has ended, and then notifies the runner.
 func (r *runner) work(t *task, extra bool) {
 	defer r.l.x.end()
-	err := r.l.execute(r.ctx, r, t)
+	err := inNode(t, r.l.execute(r.ctx, r, t))
 	select {
 	case r.events <- runnerEvent{t: t, err: err, extra: extra}:
 	case <-r.over:
@@ -311,8 +326,9 @@ func (l *loop) execute(ctx context.Context, r *runner, t *task) error {
 			return pc
 		}
 		if bubbles(err) || ctx.Err() != nil {
-			if ctx.Err() != nil && !bubbles(err) {
-				return context.Cause(ctx)
+			var at *located
+			if cause := context.Cause(ctx); cause != nil && !bubbles(err) && (!errors.As(err, &at) || !errors.Is(err, cause)) {
+				return cause
 			}
 			return err
 		}
