@@ -8,7 +8,7 @@ import pytest
 from a2a.client import ClientConfig, ClientFactory
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
+from a2a.utils.errors import InvalidParamsError, TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 
 from helpers import BASE_URL, parse_sse, until
@@ -227,6 +227,83 @@ async def test_unknown_tasks(agents):
     for ask in (other.get(task.id), other.a2a.cancel_task(pb.CancelTaskRequest(id=task.id)), other.send(text("hi", task_id=task.id))):
         with pytest.raises(TaskNotFoundError):
             await ask
+
+
+@pytest.fixture
+async def receiver():
+    """What gets push notifications: (its address, a queue of the head and the body of each)."""
+    got = asyncio.Queue()
+
+    async def serve(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        got.put_nowait((head, json.loads(await reader.readexactly(int(head.split("content-length:")[1].split()[0])))))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/push", got
+
+
+async def notified(got):
+    """The next notification: its head, the task and its state."""
+    head, body = await asyncio.wait_for(got.get(), 60)
+    task = body.get("task", body)
+    return head, task["id"], task["status"]["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+
+async def test_push_notifications_of_a_message(agents, receiver, client):
+    url, got = receiver
+    agent = await agents("hitl", streaming=False)
+    assert agent.card.capabilities.push_notifications
+    config = pb.TaskPushNotificationConfig(url=url, token="secret", authentication=pb.AuthenticationInfo(scheme="Bearer", credentials="abc"))
+    task, _ = await agent.send(text('call search {"q":"cats"}'), return_immediately=True, task_push_notification_config=config)
+    head, named, state = await notified(got)
+    assert (named, state) == (task.id, "input-required")
+    assert head.startswith("post /push ") and "x-a2a-notification-token: secret\r\n" in head and "authorization: bearer abc\r\n" in head
+    assert "secret" not in json.dumps(await client.runs.list(task.context_id)), "runs do not show it"
+    await agent.send(text("approve", task_id=task.id))
+    assert (await notified(got))[1:] == (task.id, "completed"), "the run that continues the task notifies too"
+
+
+async def test_push_notification_configurations(agents, receiver):
+    url, got = receiver
+    agent = await agents("ticker", streaming=False)
+    task, _ = await agent.send(data({"steps": 1000, "delay": 0.1}), return_immediately=True)
+    made = await agent.a2a.create_task_push_notification_config(pb.TaskPushNotificationConfig(task_id=task.id, id="one", url=url))
+    assert (made.task_id, made.id, made.url) == (task.id, "one", url)
+    await agent.a2a.create_task_push_notification_config(pb.TaskPushNotificationConfig(task_id=task.id, id="two", url=url + "/two"))
+    await agent.a2a.create_task_push_notification_config(pb.TaskPushNotificationConfig(task_id=task.id, id="one", url=url, token="t"))
+    of = {"task_id": task.id}
+    listed = await agent.a2a.list_task_push_notification_configs(pb.ListTaskPushNotificationConfigsRequest(**of))
+    assert [(c.id, c.url, c.token) for c in listed.configs] == [("two", url + "/two", ""), ("one", url, "t")]
+    assert (await agent.a2a.get_task_push_notification_config(pb.GetTaskPushNotificationConfigRequest(id="two", **of))).url == url + "/two"
+    await agent.a2a.delete_task_push_notification_config(pb.DeleteTaskPushNotificationConfigRequest(id="two", **of))
+    with pytest.raises(InvalidParamsError):
+        await agent.a2a.get_task_push_notification_config(pb.GetTaskPushNotificationConfigRequest(id="two", **of))
+    with pytest.raises(TaskNotFoundError):
+        await (await agents("echo", streaming=False)).a2a.create_task_push_notification_config(pb.TaskPushNotificationConfig(url=url, **of))
+    await agent.a2a.cancel_task(pb.CancelTaskRequest(id=task.id))
+    head, named, state = await notified(got)
+    assert (named, state) == (task.id, "canceled") and head.startswith("post /push ") and "x-a2a-notification-token: t\r\n" in head
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://", "", "http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/"])
+async def test_refused_addresses(http, client, url):
+    a = await assistant(client, "agent")
+    params = by_hand("say 1") | {"configuration": {"pushNotificationConfig": {"url": url}}}
+    assert (await rpc(http, a, "message/send", params))["error"]["code"] == -32602
+    task = (await rpc(http, a, "message/send", by_hand("say 1")))["result"]["id"]
+    assert (await rpc(http, a, "tasks/pushNotificationConfig/set", {"taskId": task, "pushNotificationConfig": {"url": url}}))["error"]["code"] == -32602
+    assert (await rpc(http, a, "tasks/pushNotificationConfig/list", {"id": task}))["result"] == []
+
+
+async def test_bad_push_configurations(http, client):
+    a = await assistant(client, "agent")
+    good = {"url": "http://127.0.0.1:1/"}
+    for config in (1, [], good | {"token": "a\r\nb: c"}, good | {"token": "x" * 5000}, good | {"authentication": {"credentials": "a\nb"}}, good | {"id": "ü"}):
+        params = by_hand("say 1") | {"configuration": {"pushNotificationConfig": config}}
+        assert (await rpc(http, a, "message/send", params))["error"]["code"] == -32602, config
 
 
 async def rpc(http, a, method, params, **more):

@@ -11,6 +11,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
+	"understudy/run/webhook"
 )
 
 // Status of a run, as the API spells it.
@@ -94,9 +95,11 @@ func (q *Query) Fit(r *Run, before int) (*Run, int) {
 // kept in the row of the run, which clients see as `kwargs`.
 type Arguments struct {
 	graph.Arguments
-	Config       json.RawMessage `json:"-"` // object; nil in a request: none
-	Context      json.RawMessage `json:"-"` // object; nil in a request: none
-	Webhook      string          `json:"webhook,omitempty"`
+	Config  json.RawMessage `json:"-"` // object; nil in a request: none
+	Context json.RawMessage `json:"-"` // object; nil in a request: none
+	Webhook string          `json:"webhook,omitempty"`
+	// Push are the push notifications that clients of A2A want. Not shown to clients as arguments.
+	Push         []webhook.Push  `json:"push,omitempty"`
 	FeedbackKeys json.RawMessage `json:"feedback_keys,omitempty"`
 	Resumable    bool            `json:"resumable,omitempty"`
 	// CheckpointNS, CheckpointID and CheckpointMap say where to start; empty: the head of the root. Not shown to clients.

@@ -71,7 +71,7 @@ func (s *Server) card(c *fiber.Ctx, name string) error {
 			path = path[:at]
 		}
 	}
-	return sendJSON(c, a2a.AppendCard(nil, a, c.BaseURL()+path+"/a2a/"+string(a.ID), s.opts.APIVersion, schemas))
+	return sendJSON(c, a2a.AppendCard(nil, a, c.BaseURL()+path+"/a2a/"+string(a.ID), s.opts.APIVersion, !s.opts.Disable.Webhooks, schemas))
 }
 
 // schemas returns the schemas of an assistant's graph; nil when it has none.
@@ -137,6 +137,8 @@ func (s *Server) a2aCall(c *fiber.Ctx, call a2a.Call) error {
 		return s.cancelTask(c, call, a)
 	case a2a.Resubscribe:
 		return s.resubscribe(c, call, a)
+	case a2a.SetPush, a2a.GetPush, a2a.ListPush, a2a.DeletePush:
+		return s.pushConfig(c, call, a)
 	}
 	return call.Unknown()
 }
@@ -144,7 +146,7 @@ func (s *Server) a2aCall(c *fiber.Ctx, call a2a.Call) error {
 // sendMessage begins a task, or answers a question of one.
 func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
 	ctx := c.UserContext()
-	m, err := a2a.ReadSend(call.Params)
+	m, err := call.ReadSend(call.Params)
 	if err != nil {
 		return err
 	}
@@ -174,6 +176,9 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	req, err := compat.NewRun(body, compat.RunForm{Followed: true})
 	if err == nil {
 		err = s.complete(c, &req)
+	}
+	if err == nil {
+		err = s.notify(&req, m, t)
 	}
 	if err == nil && (streamed || m.Wait) {
 		err = s.slot()
@@ -214,6 +219,27 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	}
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	c.Response().SetBodyRaw(s.taskSent(ctx, call, key, show)(nil, run.Result{}))
+	return nil
+}
+
+// notify adds the push notifications of a task to the run that begins or continues it.
+func (s *Server) notify(req *run.Request, m *a2a.Sent, t *agentTask) error {
+	if t != nil {
+		req.Push = slices.Clone(t.last.Kwargs.Push)
+		for i := range req.Push {
+			req.Push[i].Task = t.id.String()
+		}
+	}
+	if m.Push == nil {
+		return nil
+	}
+	if s.opts.Disable.Webhooks {
+		return a2a.NoPush()
+	}
+	if t != nil {
+		m.Push.Task = t.id.String()
+	}
+	req.Push = withPush(req.Push, *m.Push)
 	return nil
 }
 

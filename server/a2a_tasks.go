@@ -103,7 +103,7 @@ func (s *Server) threads(ctx context.Context, q thread.Query) ([]*thread.View, e
 
 // slim returns a run without what it was called with.
 func slim(x *run.Run) *run.Run {
-	return &run.Run{ID: x.ID, Thread: x.Thread, Assistant: x.Assistant, Status: x.Status, CreatedAt: x.CreatedAt, UpdatedAt: x.UpdatedAt, EndedAt: x.EndedAt, Error: x.Error}
+	return &run.Run{ID: x.ID, Thread: x.Thread, Assistant: x.Assistant, Status: x.Status, CreatedAt: x.CreatedAt, UpdatedAt: x.UpdatedAt, EndedAt: x.EndedAt, Error: x.Error, Kwargs: run.Arguments{Push: x.Kwargs.Push}}
 }
 
 // tasksOf returns the tasks of a thread, of all assistants, whose runs are among the newest, until the run `until` was seen.

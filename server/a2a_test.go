@@ -14,6 +14,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/webhook"
 	"understudy/server/a2a"
 	"understudy/thread"
 )
@@ -338,4 +339,27 @@ func TestCards(t *testing.T) {
 	res, body := w.ask(t, "GET", "/a2a/"+someID, "")
 	require.Equal(t, 400, res.StatusCode)
 	require.Equal(t, int64(a2a.InvalidParams), gjson.Get(body, "error.code").Int())
+}
+
+// A server that sends no webhooks sends no push notifications, and says so.
+func TestPushNotificationsAreWebhooks(t *testing.T) {
+	t.Parallel()
+	w := a2aWorld(t, []*run.Run{taskRun(someRun, run.Running, "")}, []*thread.View{taskThread(thread.Busy, "")})
+	config := `'pushNotificationConfig':{'id':'p','url':'http://x/','token':'t','authentication':{'schemes':['Basic'],'credentials':'secret'}}`
+	got := w.call(t, "tasks/pushNotificationConfig/set", `{'taskId':'`+someTask+`',`+config+`}`)
+	require.JSONEq(t, `{"taskId":"`+someTask+`","pushNotificationConfig":{"id":"p","url":"http://x/","token":"t","authentication":{"schemes":["Basic"]}}}`, got.Get("result").Raw)
+	require.Equal(t, []webhook.Push{{ID: "p", Task: someTask, URL: "http://x/", Token: "t", Scheme: "Basic", Credentials: "secret"}}, w.last())
+	got = w.call(t, "DeleteTaskPushNotificationConfig", `{'taskId':'`+someTask+`','id':'q'}`)
+	require.Equal(t, int64(a2a.InvalidParams), got.Get("error.code").Int())
+	w.follow = endedRun()
+	w.call(t, "SendStreamingMessage", `{'message':{'messageId':'m','parts':[{'text':'hi'}]},'configuration':{'taskPushNotificationConfig':{'id':'p','url':'http://x/'}}}`)
+	require.Equal(t, []webhook.Push{{ID: "p", URL: "http://x/", Scheme: "Bearer", V1: true}}, w.request().Push)
+
+	off := setup(t, func(o *Options) { o.Disable.Webhooks = true })
+	for _, body := range []string{callBody("tasks/pushNotificationConfig/list", `{'id':'`+someTask+`'}`), callBody("message/send", strings.TrimSuffix(hi, "}")+`,'configuration':{`+config+`}}`)} {
+		_, answer := off.ask(t, "POST", "/a2a/"+someID, body)
+		require.Equal(t, int64(a2a.PushNotSupported), gjson.Get(answer, "error.code").Int(), answer)
+	}
+	_, card := off.ask(t, "GET", "/a2a/"+someID, "")
+	require.False(t, gjson.Get(card, "capabilities.pushNotifications").Bool())
 }

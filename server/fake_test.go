@@ -23,6 +23,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/protocol"
+	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -278,6 +279,14 @@ func (f fakeRuns) StartOrResume(_ context.Context, t id.Thread, req run.Request)
 
 func (f fakeRuns) Respond(_ context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error) {
 	return f.one(), f.note(t, req, responses)
+}
+
+func (f fakeRuns) SetPush(_ context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error {
+	list, err := change(nil)
+	if err != nil {
+		return err
+	}
+	return f.note(t, r, list)
 }
 
 func (f fakeRuns) Cancel(_ context.Context, t id.Thread, r []id.Run, a run.Action, wait bool) error {

@@ -12,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/run"
 	"understudy/run/protocol"
+	"understudy/run/webhook"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -95,6 +96,8 @@ type Runs interface {
 	StartOrResume(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
 	// Respond creates the run that resumes a thread with answers to its interrupts. Errors: run.ErrNotInterrupted, *run.UnknownInterrupt.
 	Respond(ctx context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error)
+	// SetPush changes the push notifications of a run: change returns the new ones, and may be called again.
+	SetPush(ctx context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error
 	// Cancel cancels the named runs of a thread; with wait it returns after they have stopped.
 	Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
 	// CancelAll cancels the runs of all threads that have the status: pending, running or all.

@@ -43,6 +43,9 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 		if err := s.Webhooks.Check(reqs[i].Webhook); err != nil {
 			return nil, nil, err
 		}
+		if err := s.checkPush(reqs[i].Push); err != nil {
+			return nil, nil, err
+		}
 		if err := errors.Join(limits.Metadata(reqs[i].Metadata), limits.Metadata(jsonobj.Of(reqs[i].Config).Get("metadata"))); err != nil {
 			return nil, nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 	"go.uber.org/goleak"
 
 	"understudy/assistant"
@@ -290,6 +291,8 @@ func TestUnknownThingsAreRefused(t *testing.T) {
 			r.Context, r.Config = json.RawMessage(`{"a":1}`), json.RawMessage(`{"configurable":{"b":1}}`)
 		}, fault.Invalid},
 		{"webhook", th, func(r *run.Request) { r.Webhook = "http://169.254.169.254/latest" }, fault.Unprocessable},
+		{"push notification", th, func(r *run.Request) { r.Push = []webhook.Push{{URL: "http://169.254.169.254/latest"}} }, fault.Unprocessable},
+		{"push notifications", th, func(r *run.Request) { r.Push = make([]webhook.Push, 11) }, fault.Unprocessable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			req := request("echo")
@@ -887,6 +890,46 @@ func TestWebhook(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the webhook did not come")
 	}
+}
+
+// Push notifications that are set while a run is executed are sent at its end, and shown with no run.
+func TestPushNotifications(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 8)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		got <- req.URL.Path + " " + gjson.GetBytes(body, "id").Str + " " + gjson.GetBytes(body, "status.state").Str
+	}))
+	t.Cleanup(hook.Close)
+	begun, release := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, map[string]script{"held": {stream: func(context.Context, graph.Invocation, func(string, string)) error {
+		close(begun)
+		<-release
+		return nil
+	}}}, nil)
+	th := w.thread()
+	req := request("held")
+	req.Push = []webhook.Push{{ID: "1", URL: hook.URL + "/one"}}
+	r, err := w.runs.Create(t.Context(), th, req)
+	require.NoError(t, err)
+	<-begun
+	add := func(p webhook.Push) error {
+		return w.runs.SetPush(t.Context(), th, r.ID, func(list []webhook.Push) ([]webhook.Push, error) { return append(list, p), nil })
+	}
+	require.Equal(t, fault.Unprocessable, fault.KindOf(add(webhook.Push{URL: "nowhere"})))
+	require.NoError(t, add(webhook.Push{ID: "2", URL: hook.URL + "/two", Task: "task"}))
+	require.Equal(t, fault.NotFound, fault.KindOf(w.runs.SetPush(t.Context(), th, id.NewRun(), nil)))
+	close(release)
+	var all []string
+	for range 2 {
+		select {
+		case one := <-got:
+			all = append(all, one)
+		case <-time.After(time.Minute):
+			t.Fatal("a notification did not come")
+		}
+	}
+	require.ElementsMatch(t, []string{"/one " + string(th) + ":" + string(r.ID) + " completed", "/two task completed"}, all)
 }
 
 func TestCronFiresOnceAndMovesOn(t *testing.T) {

@@ -133,18 +133,22 @@ func (s *Sender) send(ctx context.Context, client *http.Client, d *Delivery) (sl
 }
 
 func (s *Sender) post(ctx context.Context, client *http.Client, d *Delivery) error {
-	body := jsonobj.Of(d.Body)
-	if s.policy.allows("webhook_sent_at") {
-		body.SetText("webhook_sent_at", s.now().UTC().Format(timeLayout))
+	body, header := jsonobj.Of(d.Body), http.Header{"Content-Type": {"application/json"}}
+	for k, v := range s.policy.Headers {
+		header.Set(k, v)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body.JSON()))
+	sent := push(body, header)
+	if sent == nil {
+		if s.policy.allows("webhook_sent_at") {
+			body.SetText("webhook_sent_at", s.now().UTC().Format(timeLayout))
+		}
+		sent = body.JSON()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(sent))
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	for k, v := range s.policy.Headers {
-		req.Header.Set(k, v)
-	}
+	req.Header = header
 	res, err := client.Do(req)
 	if err != nil {
 		return err

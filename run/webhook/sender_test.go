@@ -84,10 +84,10 @@ func (o *outbox) len() int {
 	return len(o.rows)
 }
 
-// start sends from an outbox until the test ends, and returns it with a function that adds a delivery to a URL.
-func start(t *testing.T, policy *webhook.Policy) (box *outbox, add func(url string)) {
+// begin sends from an outbox until the test ends.
+func begin(t *testing.T, policy *webhook.Policy) (box *outbox, sender *webhook.Sender) {
 	box = &outbox{rows: map[int64]*webhook.Delivery{}}
-	sender := webhook.NewSender(box, policy, slog.New(slog.DiscardHandler), time.Now, prometheus.NewRegistry())
+	sender = webhook.NewSender(box, policy, slog.New(slog.DiscardHandler), time.Now, prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -95,6 +95,12 @@ func start(t *testing.T, policy *webhook.Policy) (box *outbox, add func(url stri
 		_ = sender.Run(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
+	return box, sender
+}
+
+// start is begin with a function that adds a delivery to a URL.
+func start(t *testing.T, policy *webhook.Policy) (box *outbox, add func(url string)) {
+	box, sender := begin(t, policy)
 	return box, func(url string) {
 		box.add(policy.Delivery(webhook.End{Run: id.NewRun(), URL: url, Object: json.RawMessage(`{"status":"success","secret":1}`), Started: time.Now(), Ended: time.Now()}))
 		sender.Poke()

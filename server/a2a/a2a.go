@@ -60,6 +60,7 @@ const (
 // newer are the names of methods in version 1.0.
 var newer = map[string]Method{
 	"SendMessage": Send, "SendStreamingMessage": Stream, "GetTask": Get, "ListTasks": List, "CancelTask": Cancel, "SubscribeToTask": Resubscribe,
+	"CreateTaskPushNotificationConfig": SetPush, "GetTaskPushNotificationConfig": GetPush, "ListTaskPushNotificationConfigs": ListPush, "DeleteTaskPushNotificationConfig": DeletePush,
 }
 
 // Dialect is the version that a client speaks. The name of the method says which it is: clients send the header A2A-Version with names of either version.

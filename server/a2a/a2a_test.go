@@ -74,7 +74,7 @@ func TestRead(t *testing.T) {
 // sent reads a message whose parts are given, for the input of its run.
 func sent(t *testing.T, parts string) (string, error) {
 	t.Helper()
-	m, err := a2a.ReadSend(gjson.Parse(json5(`{'message':{'role':'user','messageId':'m','parts':[` + parts + `]},'metadata':{'a':1,'a2a_task':'x'}}`)))
+	m, err := a2a.Dialect{}.ReadSend(gjson.Parse(json5(`{'message':{'role':'user','messageId':'m','parts':[` + parts + `]},'metadata':{'a':1,'a2a_task':'x'}}`)))
 	if err != nil {
 		return "", err
 	}
@@ -123,7 +123,7 @@ func TestPlaces(t *testing.T) {
 		`'taskId':'x'`:    a2a.TaskNotFound,
 		`'taskId':'` + strings.Repeat("x", 200) + `:'`: a2a.TaskNotFound,
 	} {
-		m, err := a2a.ReadSend(gjson.Parse(json5(`{'message':{'messageId':'m','parts':[{'text':'a'}],` + place + `}}`)))
+		m, err := a2a.Dialect{}.ReadSend(gjson.Parse(json5(`{'message':{'messageId':'m','parts':[{'text':'a'}],` + place + `}}`)))
 		require.Equal(t, code, codeOf(err), place)
 		if err == nil {
 			require.Equal(t, thread, m.Thread)
@@ -243,7 +243,7 @@ func FuzzRead(f *testing.F) {
 		call, err := a2a.Read(body)
 		if err == nil {
 			var m *a2a.Sent
-			if m, err = a2a.ReadSend(call.Params); err == nil {
+			if m, err = call.ReadSend(call.Params); err == nil {
 				require.True(t, json.Valid(call.AppendResult(nil, call.AppendSent(nil, &a2a.Task{ID: task, State: a2a.Submitted, History: []a2a.Message{m.Own()}}))))
 				_, _, _ = m.Reply()
 				var run json.RawMessage

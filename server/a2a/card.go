@@ -1,6 +1,8 @@
 package a2a
 
 import (
+	"strconv"
+
 	"github.com/tidwall/gjson"
 
 	"understudy/assistant"
@@ -28,8 +30,9 @@ func Speaks(schemas []byte) (ok bool, names []string) {
 	return false, names
 }
 
-// AppendCard appends the card of an assistant that is served at a URL. schemas are those of its graph; nil when they are not known.
-func AppendCard(dst []byte, a *assistant.Assistant, url, version string, schemas []byte) []byte {
+// AppendCard appends the card of an assistant that is served at a URL. push: it sends push notifications. schemas are those of
+// its graph; nil when they are not known.
+func AppendCard(dst []byte, a *assistant.Assistant, url, version string, push bool, schemas []byte) []byte {
 	name := a.Name
 	if name == "" {
 		name = string(a.ID)
@@ -49,7 +52,7 @@ func AppendCard(dst []byte, a *assistant.Assistant, url, version string, schemas
 		dst = jsonobj.AppendText(append(dst, `{"url":`...), url)
 		dst = append(dst, `,"protocolBinding":"JSONRPC","protocolVersion":"`+v+`"}`...)
 	}
-	dst = append(dst, `],"capabilities":{"streaming":true,"pushNotifications":false,"stateTransitionHistory":false,"extensions":`+extensions+`}`...)
+	dst = append(dst, `],"capabilities":{"streaming":true,"pushNotifications":`+strconv.FormatBool(push)+`,"stateTransitionHistory":false,"extensions":`+extensions+`}`...)
 	dst = append(dst, `,"defaultInputModes":`+modes+`,"defaultOutputModes":`+modes+`,"skills":[`...)
 	dst = jsonobj.AppendText(append(dst, `{"id":`...), string(a.ID)+"-main")
 	dst = jsonobj.AppendText(append(dst, `,"name":`...), name+" Capabilities")

@@ -10,6 +10,7 @@ import (
 	"understudy/id"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
+	"understudy/run/webhook"
 )
 
 // Part is a part of a message or an artifact: a text, data or a file.
@@ -176,14 +177,16 @@ type Sent struct {
 	// Wait: the answer is sent when the task has stopped. Otherwise at once.
 	Wait    bool
 	History *int // how many messages of the history the answer has at most; nil: all
-	own     Message
-	agent   bool
+	// Push are notifications of the end of the run; nil: none.
+	Push  *webhook.Push
+	own   Message
+	agent bool
 	// metadata of the request, for the run; nil: none.
 	metadata json.RawMessage
 }
 
 // ReadSend reads the params of message/send and message/stream.
-func ReadSend(params gjson.Result) (*Sent, error) {
+func (d Dialect) ReadSend(params gjson.Result) (*Sent, error) {
 	m := params.Get("message")
 	if !m.IsObject() {
 		return nil, refuse(InvalidParams, "Missing or invalid 'message' in params")
@@ -216,6 +219,15 @@ func ReadSend(params gjson.Result) (*Sent, error) {
 	var err error
 	if s.History, err = HistoryLength(conf); err != nil {
 		return nil, err
+	}
+	for _, name := range []string{"pushNotificationConfig", "taskPushNotificationConfig"} {
+		if v := conf.Get(name); v.Exists() && v.Type != gjson.Null {
+			p, err := d.ReadPush(v)
+			if err != nil {
+				return nil, err
+			}
+			s.Push = &p
+		}
 	}
 	switch metadata := params.Get("metadata"); {
 	case metadata.IsObject():

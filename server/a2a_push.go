@@ -1,0 +1,79 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/assistant"
+	"understudy/internal/fault"
+	"understudy/run/webhook"
+	"understudy/server/a2a"
+)
+
+// withPush returns a list of configurations with another one, in place of that with its ID. The list is not changed.
+func withPush(list []webhook.Push, p webhook.Push) []webhook.Push {
+	list = slices.DeleteFunc(slices.Clone(list), func(had webhook.Push) bool { return had.ID == p.ID })
+	return append(list, p)
+}
+
+// pushConfig answers the methods for the push notifications of a task.
+func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
+	if s.opts.Disable.Webhooks {
+		return a2a.NoPush()
+	}
+	task, config := call.PushPlace()
+	key, err := taskIn(call.Params, task)
+	if err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	t, err := s.findTask(ctx, a, key)
+	if err != nil {
+		return err
+	}
+	name := call.Params.Get(config).String()
+	find := func(list []webhook.Push) int {
+		return slices.IndexFunc(list, func(p webhook.Push) bool { return p.ID == name || name == "" && call.Method == a2a.GetPush })
+	}
+	change := func(fn func([]webhook.Push) ([]webhook.Push, error)) error {
+		err := s.opts.Runs.SetPush(ctx, key.Thread, t.last.ID, fn)
+		if fault.Is(err, fault.NotFound) {
+			return a2a.NoTask(key.String())
+		}
+		return err
+	}
+	var result []byte
+	switch call.Method {
+	case a2a.SetPush:
+		p, err := call.ReadPush(call.PushOf())
+		if err != nil {
+			return err
+		}
+		p.Task = key.String()
+		if err := change(func(list []webhook.Push) ([]webhook.Push, error) { return withPush(list, p), nil }); err != nil {
+			return err
+		}
+		result = call.AppendPush(nil, key, &p)
+	case a2a.GetPush:
+		at := find(t.last.Kwargs.Push)
+		if at < 0 {
+			return a2a.NoPushConfig()
+		}
+		result = call.AppendPush(nil, key, &t.last.Kwargs.Push[at])
+	case a2a.ListPush:
+		result = call.AppendPushList(nil, key, t.last.Kwargs.Push)
+	case a2a.DeletePush:
+		if err := change(func(list []webhook.Push) ([]webhook.Push, error) {
+			at := find(list)
+			if at < 0 {
+				return nil, a2a.NoPushConfig()
+			}
+			return slices.Delete(slices.Clone(list), at, at+1), nil
+		}); err != nil {
+			return err
+		}
+		result = []byte("null")
+	}
+	return sendJSON(c, call.AppendResult(nil, result))
+}
