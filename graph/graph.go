@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"log/slog"
 	"time"
 
 	"understudy/checkpointer"
@@ -93,6 +94,7 @@ type Invocation struct {
 	// Called is called for every finished model call of the run, by any goroutine, before the Save with its result. It does not block. nil:
 	// model calls are not counted.
 	Called func(ModelCall)
+	Log    *slog.Logger // what happens in the run, with its IDs; nil: slog.Default
 }
 
 // Arguments are the arguments of a client's call, the same in the request, in the row of the run and in its invocation. The JSON is that of the row,

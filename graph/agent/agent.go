@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/tmc/langchaingo/llms"
 
@@ -82,7 +83,7 @@ type build struct {
 func New(o Options) (*Agent, error) {
 	a := &build{Options: o}
 	if err := a.prepare(); err != nil {
-		return nil, fmt.Errorf("agent %s: %w", o.Name, err)
+		return nil, fmt.Errorf("%s: %w", strings.TrimSpace("agent "+o.Name), err)
 	}
 	a.addNodes()
 	a.addEdges()

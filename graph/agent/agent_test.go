@@ -315,7 +315,7 @@ func TestMistakes(t *testing.T) {
 	ok := func(context.Context, message.ToolCall) (any, error) { return nil, nil }
 	for want, o := range map[string]agent.Options{
 		"Model is required":                                 {},
-		"a tool needs a name and a function":                {Model: m, Tools: []agent.Tool{{Name: "x"}}},
+		"tool x has no function":                            {Model: m, Tools: []agent.Tool{{Name: "x"}}},
 		`two tools are named "x"`:                           {Model: m, Tools: []agent.Tool{{Name: "x", Run: ok}, {Name: "x", Run: ok}}},
 		"tool x: its schema":                                {Model: m, Tools: []agent.Tool{{Name: "x", Run: ok, Schema: json.RawMessage(`{"type":3}`)}}},
 		`every middleware needs a name of its own`:          {Model: m, Middleware: []agent.Middleware{{Name: "a"}, {Name: "a"}}},

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/tmc/langchaingo/llms"
@@ -25,10 +28,13 @@ type Tool struct {
 	Schema json.RawMessage
 	// Direct ends the agent with the tool's result, without another call of the model.
 	Direct bool
+	// Timeout is how long a call may take; 0: as long as the run. Then the context of Run ends, and the model gets an error that says so. Run must end
+	// when its context does: until then the run waits for it, and the log says so.
+	Timeout time.Duration
 	// Run executes a call. What it returns becomes the content of a tool message: text as it is; a message.Content; a message.Message
 	// of type tool; anything else as JSON. A *pregel.Command, or an []any of commands and messages, updates the state; one of its
-	// messages has to answer the call. An error becomes a message for the model, unless Options.FailOnToolError is set; the error of
-	// pregel.Interrupt must be returned unchanged.
+	// messages has to answer the call. An error, or a panic, becomes a message for the model, unless Options.FailOnToolError is set; the log has it
+	// in both cases, a panic with its stack. The error of pregel.Interrupt must be returned unchanged.
 	Run func(ctx context.Context, call message.ToolCall) (any, error)
 	// Unwatched disables the check of arguments: the tool checks them itself.
 	Unwatched bool
@@ -38,9 +44,15 @@ type Tool struct {
 // optional), jsonschema tags describe them. In the function, ctx works with StateOf, CallOf, pregel.StoreOf, pregel.Emit and
 // pregel.Interrupt.
 func NewTool[A any](name, description string, run func(ctx context.Context, args A) (any, error)) (Tool, error) {
+	if run == nil {
+		return Tool{}, fmt.Errorf("tool %s has no function", name)
+	}
 	schema, err := jsonschema.For[A](nil)
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %s: %w", name, err)
+	}
+	if t := reflect.TypeFor[A](); t.Kind() == reflect.Struct && t.NumField() > 0 && len(schema.Properties) == 0 && !isMarshaler(t) {
+		return Tool{}, fmt.Errorf("tool %s: no field of its arguments is exported, so the model could not set any: begin their names with a capital", name)
 	}
 	if schema.Type != "object" {
 		return Tool{}, fmt.Errorf("tool %s: its arguments are %T; they have to be a struct", name, *new(A))
@@ -67,6 +79,11 @@ func MustTool[A any](name, description string, run func(ctx context.Context, arg
 	return t
 }
 
+// isMarshaler reports whether a type reads its JSON itself.
+func isMarshaler(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
 func orEmpty(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage("{}")
@@ -90,8 +107,13 @@ type boundTool struct {
 }
 
 func bind(t Tool) (*boundTool, error) {
-	if t.Name == "" || t.Run == nil {
-		return nil, errors.New("a tool needs a name and a function")
+	switch {
+	case t.Name == "":
+		return nil, errors.New("a tool has no name")
+	case t.Run == nil:
+		return nil, fmt.Errorf("tool %s has no function", t.Name)
+	case t.Timeout < 0:
+		return nil, fmt.Errorf("tool %s: its timeout is negative", t.Name)
 	}
 	b := &boundTool{Tool: t}
 	if len(t.Schema) == 0 || t.Unwatched {
@@ -283,14 +305,47 @@ func (a *build) runTool(ctx context.Context, r ToolRequest) (ToolResult, error) 
 	return result, nil
 }
 
-// call runs a tool; a panic becomes an error of the tool.
+// panicError is a panic of a tool. It wraps a *pregel.PanicError.
+type panicError struct {
+	tool string
+	*pregel.PanicError
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("tool %s panicked: %v", e.tool, e.Value) }
+func (e *panicError) Unwrap() error { return e.PanicError }
+
+// lateAfter is how long after its timeout a call of a tool is reported in the log.
+const lateAfter = time.Second
+
+// call runs a tool within its timeout, and logs its error; a panic becomes an error of the tool.
 func call(ctx context.Context, t *boundTool, c message.ToolCall) (out any, err error) {
+	log := pregel.LogOf(ctx).With("tool", t.Name, "call_id", c.ID)
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("tool %s panicked: %v", t.Name, p)
+			err = &panicError{t.Name, &pregel.PanicError{Value: p, Stack: debug.Stack()}}
+			log.Error("tool panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
-	return t.Run(ctx, c)
+	outer := ctx
+	if t.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t.Timeout)
+		defer cancel()
+		late := time.AfterFunc(t.Timeout+lateAfter, func() {
+			log.Warn("tool still running after its timeout; it ignores its context", "timeout", t.Timeout)
+		})
+		defer late.Stop()
+	}
+	out, err = t.Run(ctx, c)
+	var invalid *invalidArgs
+	switch {
+	case err == nil, errors.Is(err, pregel.ErrInterrupted), errors.As(err, &invalid), outer.Err() != nil:
+		return out, err
+	case t.Timeout > 0 && ctx.Err() != nil:
+		err = pregel.Errorf("TimeoutError", "tool %s exceeded its timeout of %s: %w", t.Name, t.Timeout, err)
+	}
+	log.Info("tool failed", "error", err)
+	return out, err
 }
 
 // normalize converts a tool's return value to a result.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -155,6 +156,14 @@ func StoreOf(ctx context.Context) graph.Store {
 		return tc.l.x.store
 	}
 	return nil
+}
+
+// LogOf returns the log of the run, with the node as an attribute; on a server also with the IDs of run and thread. Outside of a run it is slog.Default.
+func LogOf(ctx context.Context) *slog.Logger {
+	if tc := taskOf(ctx); tc != nil {
+		return tc.l.x.log.With("node", tc.t.place())
+	}
+	return slog.Default()
 }
 
 // RunInfo says where a node runs.

@@ -154,7 +154,7 @@ func (x *exec) settle() {
 	select {
 	case <-ended:
 	case <-timer.C:
-		x.log.Warn("run ended before all functions of its nodes", "run_id", x.run)
+		x.log.Warn("run ended before all functions of its nodes")
 	}
 }
 
@@ -164,6 +164,9 @@ func (g *Graph) begin(ctx context.Context, inv *graph.Invocation) (*loop, input,
 		log: slog.Default(), thread: inv.Thread, run: inv.Run, store: inv.Store, modes: modesOf(inv.Modes, inv.Subgraphs), config: inv.Config.Config,
 		context: inv.Context, durability: inv.Durability, attempt: inv.Attempt, grace: g.limits.CancelGrace, at: inv.At.ID,
 		called: inv.Called,
+	}
+	if inv.Log != nil {
+		x.log = inv.Log
 	}
 	if x.grace <= 0 {
 		x.grace = defaultGrace
@@ -391,6 +394,9 @@ func WithConfig(config json.RawMessage) RunOption {
 func WithRunContext(context any) RunOption {
 	return func(inv *invocation) { inv.Context = fromGo(context).JSON() }
 }
+
+// WithLog sets where the run reports retries, panics of tools, and nodes that do not end. Without it that is slog.Default.
+func WithLog(log *slog.Logger) RunOption { return func(inv *invocation) { inv.Log = log } }
 
 // WithStore sets the long-term memory.
 func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Store = s } }

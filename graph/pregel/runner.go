@@ -214,7 +214,7 @@ func (r *runner) abandon(cause error) error {
 			for _, t := range r.running {
 				nodes = append(nodes, t.place())
 			}
-			r.l.x.log.Warn("nodes still running after their run was cancelled; they ignore their context", "run_id", r.l.x.run, "nodes", someOf(nodes))
+			r.l.x.log.Warn("nodes still running after their run was cancelled; they ignore their context", "nodes", someOf(nodes))
 			return &located{someOf(stopped), cause}
 		}
 	}

@@ -331,6 +331,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 		Arguments: k.Arguments,
 		At:        checkpointer.Key{Thread: r.Thread, NS: k.CheckpointNS, ID: k.CheckpointID},
 		Isolated:  r.Failures > 0,
+		Log:       x.Log.With("run_id", r.ID, "thread_id", r.Thread),
 	}
 	inv.Command = commandOf(&k)
 	if r.Attempt > 1 && r.Passed && k.Durability != "exit" && !k.Temporary {
