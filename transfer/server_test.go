@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/id"
 	"understudy/internal/jsonplus"
 )
 
@@ -230,6 +232,47 @@ func TestSynthesizeSends(t *testing.T) {
 	assert.Equal(t, `[{"node":"tools","args":[{"name":"x","args":{"q":1},"id":"1","type":"tool_call"}]}]`, sends(`{"values":{"messages":[`+ai+`]},"next":["tools"],"tasks":[`+task+`]}`))
 	assert.Equal(t, `[{"node":"tools","args":null}]`, sends(`{"values":{"messages":[]},"next":["tools"],"tasks":[`+task+`]}`))
 	assert.Equal(t, "", sends(`{"values":{"messages":[`+ai+`]},"next":[],"tasks":[]}`))
+}
+
+// A state update without a node counts as one of the node that ran last: langgraph reads it from the versions that nodes have seen.
+func TestSynthesizeSeenVersions(t *testing.T) {
+	t.Parallel()
+	const (
+		start = `{"values":{},"next":["__start__"],"tasks":[{"id":"t","name":"__start__","path":["__pregel_pull","__start__"],"result":{"n":0}}],"metadata":{"source":"input"}}`
+		first = `{"values":{"n":0},"next":["plan"],"tasks":[{"id":"t","name":"plan","path":["__pregel_pull","plan"],"result":{"n":1}}],"metadata":{"source":"loop"}}`
+		waits = `{"values":{"n":1},"next":["ask"],"tasks":[{"id":"t","name":"ask","path":["__pregel_pull","ask"],"result":null}],"metadata":{"source":%q}}`
+	)
+	for last, want := range map[string]struct{ names, newest string }{
+		fmt.Sprintf(waits, "loop"):                                       {"__input__ __start__ plan", "plan"},
+		fmt.Sprintf(waits, "loop") + "\n" + fmt.Sprintf(waits, "fork"):   {"__input__ __start__ plan", "plan"},
+		fmt.Sprintf(waits, "loop") + "\n" + fmt.Sprintf(waits, "update"): {"__input__ __start__ plan", "plan"},
+		fmt.Sprintf(waits, "loop") + "\n" + fmt.Sprintf(waits, "loop"):   {"__input__ __start__ ask plan", "ask"},
+		fmt.Sprintf(waits, "loop") + "\n" + fmt.Sprintf(waits, "input"):  {"__input__ __start__ ask plan", "ask"},
+	} {
+		var parent *made
+		var step *Step
+		for i, text := range append([]string{start, first}, strings.Split(last, "\n")...) {
+			var err error
+			step, parent, err = synthesize([]byte(text), Link{ID: id.Checkpoint(fmt.Sprint("c", i))}, parent, false, func(string) {})
+			require.NoError(t, err)
+		}
+		var names []string
+		var node, newest string
+		gjson.GetBytes(step.Data, "versions_seen").ForEach(func(name, channels gjson.Result) bool {
+			names = append(names, name.String())
+			channels.ForEach(func(channel, version gjson.Result) bool {
+				assert.NotEmpty(t, version.String(), "%s has seen a version of %s", name, channel)
+				if version.String() > newest {
+					node, newest = name.String(), version.String()
+				}
+				return true
+			})
+			return true
+		})
+		slices.Sort(names)
+		assert.Equal(t, want.names, strings.Join(names, " "), last)
+		assert.Equal(t, want.newest, node, last)
+	}
 }
 
 func FuzzSynthesize(f *testing.F) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,10 +18,21 @@ import (
 )
 
 // made is the synthesized part of a checkpoint: the version of each channel and the digest of its
-// value, and the highest version.
+// value, the highest version, which version each node has seen last, and the tasks that are next.
 type made struct {
 	versions map[string]madeChannel
 	highest  int64
+	seen     map[string]madeSeen
+	tasks    []madeTask
+}
+
+// madeSeen is the newest version that triggered a node.
+type madeSeen struct{ channel, version string }
+
+// madeTask is a task of a checkpoint; it has finished if it has a result.
+type madeTask struct {
+	name, channel string // the channel is "" for tasks that were sent
+	finished      bool
 }
 
 type madeChannel struct {
@@ -41,7 +53,7 @@ const (
 func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) (*Step, *made, error) {
 	snapshot := gjson.ParseBytes(raw)
 	values := snapshot.Get("values")
-	now := &made{versions: map[string]madeChannel{}}
+	now := &made{versions: map[string]madeChannel{}, seen: seenAfter(parent, snapshot.Get("metadata.source").String())}
 	if parent != nil {
 		now.highest = parent.highest
 		for k, v := range parent.versions {
@@ -94,7 +106,6 @@ func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) 
 			return nil, nil, err
 		}
 	}
-	seen := &jsonobj.Object{}
 	waits := map[string]bool{}
 	for _, name := range snapshot.Get("next").Array() {
 		waits[name.String()] = true
@@ -114,18 +125,23 @@ func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) 
 		if err := taskOf(step, task, head, finished, put, lost); err != nil {
 			return nil, nil, err
 		}
+		now.tasks = append(now.tasks, madeTask{name: task.Get("name").String(), channel: triggerOf(task), finished: finished})
 	}
 	versions := &jsonobj.Object{}
 	for _, channel := range sortedChannels(now.versions) {
 		versions.SetText(channel, now.versions[channel].version)
 	}
 	// The first step has consumed its input; without this a graph would run its first step again.
-	if !waits[channelStart] {
+	if _, known := now.seen[channelStart]; !known && !waits[channelStart] {
+		now.seen[channelStart] = madeSeen{channelStart, now.versions[channelStart].version}
+	}
+	seen := &jsonobj.Object{}
+	for _, node := range slices.Sorted(maps.Keys(now.seen)) {
 		o := &jsonobj.Object{}
-		if v, ok := now.versions[channelStart]; ok {
-			o.SetText(channelStart, v.version)
+		if last := now.seen[node]; last.version != "" {
+			o.SetText(last.channel, last.version)
 		}
-		seen.Set(channelStart, o.JSON())
+		seen.Set(node, o.JSON())
 	}
 	seen.Set("__input__", emptyObject)
 	list, err := json.Marshal(updated)
@@ -144,12 +160,45 @@ func synthesize(raw []byte, l Link, parent *made, head bool, lost func(string)) 
 	return step, now, nil
 }
 
+// seenAfter returns the versions that nodes have seen in a child of parent that source made. A state update without a node
+// (as_node) counts as one of the node that ran last, and langgraph reads from them which that was. A loop and a new input end
+// all tasks of the parent, the latter also those that wait; an update ends those that have finished.
+func seenAfter(parent *made, source string) map[string]madeSeen {
+	if parent == nil {
+		return map[string]madeSeen{}
+	}
+	seen := maps.Clone(parent.seen)
+	if seen == nil {
+		seen = map[string]madeSeen{}
+	}
+	if source == "fork" {
+		return seen
+	}
+	for _, task := range parent.tasks {
+		if task.channel != "" && (task.finished || source != "update") {
+			seen[task.name] = madeSeen{task.channel, parent.versions[task.channel].version}
+		}
+	}
+	return seen
+}
+
+// triggerOf returns the channel that triggers a task; "" for one that was sent, by Send or as a call of a functional graph.
+func triggerOf(task gjson.Result) string {
+	switch name := task.Get("name").String(); {
+	case name == channelStart:
+		return channelStart
+	case task.Get("path.0").String() == "__pregel_push":
+		return ""
+	default:
+		return branchPrefix + name
+	}
+}
+
 // taskOf adds the data behind a task of a snapshot: its trigger and its writes.
 func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(string, []byte) error, lost func(string)) error {
 	name, ident, path := task.Get("name").String(), task.Get("id").String(), task.Get("path").Array()
-	push := len(path) > 0 && path[0].String() == "__pregel_push"
-	switch {
-	case name == channelStart:
+	switch channel := triggerOf(task); channel {
+	case channelStart:
 		// The input is what its task passed on.
 		value := []byte("{}")
 		if r := task.Get("result"); r.IsObject() {
@@ -158,8 +207,9 @@ func taskOf(step *Step, task gjson.Result, head, finished bool, trigger func(str
 		if err := trigger(channelStart, value); err != nil {
 			return err
 		}
-	case !push:
-		if err := trigger(branchPrefix+name, []byte("null")); err != nil {
+	case "":
+	default:
+		if err := trigger(channel, []byte("null")); err != nil {
 			return err
 		}
 	}
