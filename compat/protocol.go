@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -178,7 +179,7 @@ func (c *Command) Filter() (protocol.Filter, error) {
 }
 
 // eventModes are the stream modes of runs made by commands: all that events are made of.
-var eventModes = []string{"values", "updates", "messages-tuple", "tools", "custom", "tasks"}
+var eventModes = []string{"values", "updates", "messages-tuple", "tools", "custom", "tasks", graph.ModeIDs}
 
 // RunStart reads the parameters of run.start.
 func (c *Command) RunStart() (run.Request, error) {

@@ -62,3 +62,62 @@ def test_clients_of_both_wires_share_a_thread():
     assert "".join(d["text"] for d in deltas if d["type"] == "text-delta") == "tool said: Found 10 results for cats" + words(4)
     assert [e["params"]["data"]["event"] for e in seen if e["method"] == "tools"] == ["tool-started", "tool-finished"]
     assert [e["seq"] for e in seen] == sorted({e["seq"] for e in seen})
+
+
+def test_each_checkpoint_comes_before_its_values():
+    """By it a client edits a message while the run goes on: it starts a run at the checkpoint before."""
+    async def go():
+        client = get_client(url=BASE_URL)
+        tid = str(uuid.uuid4())
+        async with client.threads.stream(thread_id=tid, assistant_id="parent") as thread:
+            await thread.run.start(input={"messages": [{"role": "user", "content": "say 2"}]})
+            await thread.output.with_timeout(20)
+        seen = events_until(tid, ["checkpoints", "values"], 1)
+        shown: dict[str, dict] = {}
+        for e in seen:
+            space = "|".join(e["params"]["namespace"])
+            if e["method"] == "checkpoints":
+                shown[space] = e["params"]["data"]
+            elif e["method"] == "values":
+                space_id = {"checkpoint_ns": space} if space else {}
+                state = await client.threads.get_state(tid, checkpoint={"checkpoint_id": shown[space]["id"], **space_id})
+                assert len(state["values"]["messages"]) == len(e["params"]["data"]["messages"])
+                assert state["metadata"]["step"] == shown[space]["step"] and state["metadata"]["source"] == shown[space]["source"]
+                parent = state["parent_checkpoint"]
+                assert shown[space].get("parent_id") == (parent and parent["checkpoint_id"])
+        assert set(shown) >= {""} and len(shown) == 2, "of the graph and of its subgraph"
+        # The same question, asked anew from where it was asked first.
+        first = next(e["params"]["data"] for e in seen if e["method"] == "checkpoints")
+        async with client.threads.stream(thread_id=tid, assistant_id="parent") as thread:
+            await thread.run.start(input={"messages": [{"role": "user", "content": "say 3"}]}, config={"configurable": {"checkpoint_id": first["id"]}})
+            events_until(tid, ["checkpoints", "values"], 2)
+        state = await client.threads.get_state(tid)
+        return [m["content"] for m in state["values"]["messages"]]
+
+    assert run(go()) == ["say 3", words(3)]
+
+
+def test_v1_clients_see_no_checkpoint_ids():
+    async def go():
+        client = get_client(url=BASE_URL)
+        tid = str(uuid.uuid4())
+        async with client.threads.stream(thread_id=tid, assistant_id="agent") as thread:
+            started = await thread.run.start(input={"messages": [{"role": "user", "content": "say 2"}]})
+            await thread.output.with_timeout(20)
+        return {p.event async for p in client.runs.join_stream(tid, started["run_id"], last_event_id="-1")}
+
+    assert run(go()) == {"metadata", "values", "updates", "messages", "tasks"}
+
+
+def events_until(tid: str, channels: list[str], ends: int) -> list[dict]:
+    """Reads the events of a thread to the end of so many runs."""
+    seen = []
+    with httpx.stream("POST", f"{BASE_URL}/threads/{tid}/stream/events", json={"channels": [*channels, "lifecycle"]}, timeout=30) as r:
+        for line in r.iter_lines():
+            if line.startswith("data: "):
+                seen.append(httpx.Response(200, text=line[6:]).json())
+                over = seen[-1]["method"] == "lifecycle" and seen[-1]["params"]["namespace"] == [] and seen[-1]["params"]["data"]["event"] != "running"
+                ends -= over
+                if ends == 0:
+                    return seen
+    raise AssertionError("the stream ended")

@@ -97,13 +97,17 @@ type Invocation struct {
 	Log    *slog.Logger // what happens in the run, with its IDs; nil: slog.Default
 }
 
+// ModeIDs is a stream mode for event streaming: {"id", "parent_id"?, "step", "source"} of each checkpoint that is saved while the run goes on, before the values
+// that it has. Clients of the v1 wire do not know it.
+const ModeIDs = "checkpoint-ids"
+
 // Arguments are the arguments of a client's call, the same in the request, in the row of the run and in its invocation. The JSON is that of the row,
 // where Input and Command have columns of their own.
 type Arguments struct {
 	// Input is the input as JSON. nil: none, resume from the checkpoint. (A client's JSON null is nil as well.)
 	Input           json.RawMessage `json:"-"`
 	Command         json.RawMessage `json:"-"`                          // {"resume"?, "update"?, "goto"?}; nil when there is none
-	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events; and tools
+	Modes           []string        `json:"stream_mode,omitempty"`      // as the API names them: values, updates, messages, messages-tuple, tasks, checkpoints, debug, custom, events; and tools and ModeIDs
 	Subgraphs       bool            `json:"subgraphs,omitempty"`        // emit events of nested namespaces too
 	InterruptBefore json.RawMessage `json:"interrupt_before,omitempty"` // list of nodes, "*", or nil
 	InterruptAfter  json.RawMessage `json:"interrupt_after,omitempty"`

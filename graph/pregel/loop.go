@@ -62,6 +62,7 @@ type loop struct {
 	written    map[string]bool // tasks that wrote in this run
 	atID       id.Checkpoint   // the checkpoint that was saved last
 	prevParent string          // the one before, for events
+	shownID    string          // the checkpoint whose id was emitted last
 	hadValues  bool            // values was shown, or would have been
 }
 
@@ -321,6 +322,7 @@ func (l *loop) afterTick() error {
 		if l.keeps && l.x.durability != durabilityExit {
 			at = l.atID
 		}
+		l.showID(held, at)
 		l.emitValues(data, held, at)
 	}
 	if len(l.after) > 0 && l.breaksAt(l.after) {

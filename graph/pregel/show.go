@@ -6,6 +6,10 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/jsonscan"
 )
 
 // showsAny reports whether one of the channels is part of values.
@@ -28,6 +32,7 @@ func (l *loop) writesOut() bool {
 // showValues emits the state when no checkpoint comes with it.
 func (l *loop) showValues() {
 	l.hadValues = true
+	l.showSettledID()
 	if l.emits() && l.x.modes.values {
 		l.emitSettled(l.values().JSON())
 	}
@@ -260,8 +265,43 @@ func foldedWrites(b []byte, writes []write, keys []string, withReturn bool) []by
 	return append(b, '}')
 }
 
+// showID emits the id of the current checkpoint, before the values that it has, unless it was emitted. held and at are those of the values.
+func (l *loop) showID(held <-chan struct{}, at id.Checkpoint) {
+	if !l.x.modes.ids || !l.emits() || !l.keeps || l.x.durability == durabilityExit || l.shownID == l.cp.id {
+		return
+	}
+	l.shownID = l.cp.id
+	b := appendQuoted([]byte(`{"id":`), l.cp.id)
+	if l.prevParent != "" {
+		b = appendQuoted(append(b, `,"parent_id":`...), l.prevParent)
+	}
+	metadata := l.ownMetadata(nil)
+	for _, key := range []string{"step", "source"} {
+		value := jsonscan.Raw(metadata, key)
+		if value == nil {
+			value = []byte("null")
+		}
+		b = append(append(append(append(b, `,"`...), key...), `":`...), value...)
+	}
+	e := graph.Event{Name: graph.ModeIDs, NS: l.ns, Data: append(b, '}')}
+	if l.ns == "" {
+		e.Hold, e.Checkpoint = held, at
+	}
+	l.x.out.push(l.x.ctx, e)
+}
+
+// showSettledID is showID where no values of the checkpoint come.
+func (l *loop) showSettledID() {
+	var held <-chan struct{}
+	if l.ns == "" && l.x.saves != nil {
+		held = l.x.saves.last()
+	}
+	l.showID(held, "")
+}
+
 // showCheckpoint emits the checkpoint at the beginning of the step.
 func (l *loop) showCheckpoint() {
+	l.showSettledID()
 	if !l.emits() || !l.keeps || !l.x.modes.checkpoints && !l.x.modes.debug {
 		return
 	}

@@ -85,7 +85,7 @@ func (s *stream) close() {
 // modes are the stream modes of a run.
 type modes struct {
 	values, updates, tasks, checkpoints, debug, custom bool
-	messages, tuples, events, tools                    bool
+	messages, tuples, events, tools, ids               bool
 	subgraphs                                          bool
 }
 
@@ -113,6 +113,8 @@ func modesOf(names []string, subgraphs bool) modes {
 			m.events = true
 		case "tools":
 			m.tools = true
+		case graph.ModeIDs:
+			m.ids = true
 		}
 	}
 	if m.tuples {

@@ -13,10 +13,10 @@ type Filter struct {
 	Since      int64      // events up to this seq are hidden
 }
 
-// Channels are the names of channels, in the order in which errors list them.
+// Channels are the names of channels, in the order in which errors list them. `checkpoints` is one too; LangGraph Server, whose text it is, has no events for it.
 var Channels = []string{"values", "updates", "messages", "tools", "custom", "lifecycle", "input", "tasks"}
 
-// IsChannel reports whether a subscription may name a channel. `checkpoints` is accepted, and has no events.
+// IsChannel reports whether a subscription may name a channel.
 func IsChannel(name string) bool {
 	if custom, ok := strings.CutPrefix(name, "custom:"); ok {
 		return custom != ""

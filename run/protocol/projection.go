@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"understudy/bridge"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
@@ -297,6 +298,8 @@ func (p *Projection) record(st *runState, base, ns string, rec, shown *bridge.Re
 		p.emit(st, ns, "custom", "", func(b []byte) []byte { return append(append(append(b, `{"payload":`...), rec.Data...), '}') })
 	case "tasks":
 		p.tasks(st, ns, rec.Data)
+	case graph.ModeIDs:
+		p.emit(st, ns, "checkpoints", "", func(b []byte) []byte { return append(b, rec.Data...) })
 	}
 }
 

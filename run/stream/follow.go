@@ -12,6 +12,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/eventstore/overlay"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -247,18 +248,20 @@ func (f *Followers) cancelAfterLeave(r *run.Run) {
 
 func after(a, b bridge.Offset) bool { return a.MS > b.MS || a.MS == b.MS && a.N > b.N }
 
-// isTools reports whether an event is about a call of a tool, which only clients of event streaming know.
-func isTools(event string) bool {
-	return strings.HasPrefix(event, toolsEvent) && (len(event) == len(toolsEvent) || event[len(toolsEvent)] == '|')
+// isOfEventStreaming reports whether an event is of a mode that only clients of event streaming know.
+func isOfEventStreaming(event string) bool {
+	if len(event) == 0 || event[0] != 't' && event[0] != 'c' { // nearly all
+		return false
+	}
+	base, _, _ := strings.Cut(event, "|")
+	return base == "tools" || base == graph.ModeIDs
 }
-
-const toolsEvent = "tools"
 
 // matches reports whether a reader of some modes gets an event. A mode selects the events of its name in all namespaces, and those below it
 // (`messages` selects `messages/partial`); `messages-tuple` is `messages`. No modes select everything that the v1 wire has.
 func matches(event string, modes []string) bool {
 	if len(modes) == 0 {
-		return !isTools(event)
+		return !isOfEventStreaming(event)
 	}
 	base, _, _ := strings.Cut(event, "|")
 	family, _, _ := strings.Cut(base, "/")

@@ -141,7 +141,7 @@ func (tf *threadFollower) wants(event string) bool {
 	if event == stateUpdate {
 		return tf.states
 	}
-	if isTools(event) && !tf.durableEnds {
+	if isOfEventStreaming(event) && !tf.durableEnds {
 		return false
 	}
 	return tf.all || tf.lifecycle && event == "metadata"

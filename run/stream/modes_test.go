@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"understudy/graph"
 )
 
 func TestModesSelectEvents(t *testing.T) {
@@ -32,6 +34,9 @@ func TestModesSelectEvents(t *testing.T) {
 		{"tools|child:1", nil, false},
 		{"tools", []string{"tools"}, true},
 		{"toolsmith", nil, true},
+		{graph.ModeIDs, nil, false},
+		{graph.ModeIDs + "|child:1", nil, false},
+		{"checkpoints", nil, true},
 	} {
 		require.Equal(t, c.want, matches(c.event, c.modes), "%s of %v", c.event, c.modes)
 	}

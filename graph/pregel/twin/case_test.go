@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 
 	"github.com/tidwall/gjson"
+
+	"understudy/graph"
 )
 
 // testCase describes a graph, and what is done with it on one thread.
@@ -139,7 +141,7 @@ type updateDesc struct {
 	Command json.RawMessage `json:"command,omitempty"`
 }
 
-var allModes = []string{"values", "updates", "tasks", "checkpoints", "custom"}
+var allModes = []string{"values", "updates", "tasks", "checkpoints", "custom", graph.ModeIDs}
 
 func run(input string) step {
 	return step{Op: "run", Input: json.RawMessage(input), Modes: allModes}

@@ -31,7 +31,7 @@ from langgraph.types import CachePolicy, Command, Overwrite, RetryPolicy, Send, 
 from understudy_worker import drawing, jsonenc
 from understudy_worker.errors import shown
 from understudy_worker.inputs import command as to_command
-from understudy_worker.streams import Shaper
+from understudy_worker.streams import IDS, Shaper
 
 KINDS = {
     "last": Any,
@@ -353,6 +353,8 @@ async def perform(case: Case, graph: Any, saver: Any, step: dict, ids: list[str]
             if again == "null" or again == "input" and attempted_before(saver, run):
                 given = None
             wanted = set(step["modes"])
+            if step.get("durability") == "exit":
+                wanted.discard(IDS)
 
             def emit(name: str, ns: str, data: bytes, checkpoint: str) -> None:
                 events.append([name, ns, json.loads(data)])

@@ -21,7 +21,7 @@ from .graphs import Registry, attach, context_keys
 from .saver import Saver
 from .steps import Steps
 from .store import Store
-from .streams import Shaper
+from .streams import IDS, Shaper
 from .wire import ASK, CALLED, DONE, EVENT, NODE, FrameTooLarge, Wire
 
 log = logging.getLogger(__name__)
@@ -250,6 +250,8 @@ class Runner:
                 config["callbacks"] = handlers
             wanted = set(f["modes"])
             hold = saves and durability != "exit"
+            if not hold:
+                wanted.discard(IDS)  # of what is not saved
             events = "events" in wanted
             send = self._wire.send
 
@@ -257,7 +259,7 @@ class Runner:
 
             def emit(name: str, ns: str, data: bytes, checkpoint: str) -> None:
                 try:
-                    send([EVENT, number, name, ns, data, checkpoint if hold and name == "values" and not ns else None])
+                    send([EVENT, number, name, ns, data, checkpoint if hold and name in ("values", IDS) and not ns else None])
                 except FrameTooLarge as exc:
                     lost.append(exc)  # here nobody would hear of it
 

@@ -18,6 +18,9 @@ Emit = Callable[[str, str, bytes, str], None]
 # Whether LangGraph streams calls of tools; older releases refuse the mode.
 TOOLS = find_spec("langgraph.pregel._tools") is not None
 
+# A mode of its own, for event streaming: of each checkpoint its id, before the values that it has.
+IDS = "checkpoint-ids"
+
 
 class Shaper:
     """Of one run. `wanted` are modes as the API names them."""
@@ -28,7 +31,9 @@ class Shaper:
         self._hold = hold
         self._loaded = loaded
         self._soon = soon
-        self._held: bytes | None = None  # root values whose checkpoint is not known yet
+        # Values whose checkpoint is not known yet, by namespace: those of the root, and for checkpoint-ids all.
+        self._held: dict[tuple[str, ...], bytes] = {}
+        self._ids = IDS in wanted
         self._tuples = "messages-tuple" in wanted
         self._messages = "messages" in wanted and not self._tuples
         self._meta: tuple[Any, orjson.Fragment] | None = None
@@ -38,12 +43,12 @@ class Shaper:
     @staticmethod
     def modes(wanted: set[str], hold: bool) -> list[str]:
         """Stream modes to ask of LangGraph. Root checkpoints tell which commit a root `values` waits for."""
-        out = {m for m in wanted if m not in ("events", "messages-tuple")}
+        out = {m for m in wanted if m not in ("events", "messages-tuple", IDS)}
         if not TOOLS:
             out.discard("tools")
         if "messages-tuple" in wanted:
             out.add("messages")
-        if hold and "values" in wanted:
+        if hold and "values" in wanted or IDS in wanted:
             out.add("checkpoints")
         return sorted(out)
 
@@ -52,30 +57,44 @@ class Shaper:
             self._message(ns, data)
             return
         root = not ns
-        if mode == "checkpoints" and root and self._held is not None:
+        if mode == "checkpoints":
             ident = data["config"]["configurable"].get("checkpoint_id", "")
-            self.flush("" if ident in self._loaded else ident)
+            unsaved = "" if ident in self._loaded or not root else ident
+            if self._ids:
+                self._emit(IDS, "|".join(ns), dumps(_checkpoint_id(data)), unsaved)
+            self._release(ns, unsaved)
         if mode not in self._wanted:
             return
-        if mode == "values" and root and self._hold:
-            self.flush()
-            # LangGraph emits values, saves the checkpoint and emits that, without a pause. If none follows at once, none will.
-            self._held = dumps(data)
-            if self._soon is not None:
-                self._soon(self.flush)
+        if mode == "values" and (root and self._hold or self._ids):
+            self.flush(ns)
+            # LangGraph emits values, saves the checkpoint and emits that, without a pause. If none follows at once, none will; but threads emit items of
+            # subgraphs, which may come between.
+            self._held[ns] = dumps(data)
+            if root and self._soon is not None:
+                self._soon(self._release_root)
             return
         if mode == "debug":
             data = _debug(data)
         elif mode == "tools":
             _identify(data.get("output"))
-        if self._held is not None and mode != "checkpoints":
-            self.flush()
+        if mode != "checkpoints":
+            self.flush(ns if self._ids else ())
         self._emit(mode, "|".join(ns), dumps(data), "")
 
-    def flush(self, checkpoint: str = "") -> None:
-        if self._held is not None:
-            held, self._held = self._held, None
-            self._emit("values", "", held, checkpoint)
+    def flush(self, within: tuple[str, ...] = ()) -> None:
+        """Emits the held values of a namespace and those in it, the deepest first."""
+        if self._held:
+            for ns in sorted(self._held, key=len, reverse=True):
+                if ns[: len(within)] == within:
+                    self._release(ns)
+
+    def _release(self, ns: tuple[str, ...], checkpoint: str = "") -> None:
+        held = self._held.pop(ns, None)
+        if held is not None:
+            self._emit("values", "|".join(ns), held, checkpoint)
+
+    def _release_root(self) -> None:
+        self._release(())
 
     def event(self, event: dict) -> None:
         self.flush()
@@ -90,7 +109,7 @@ class Shaper:
         return self._meta[1]
 
     def _message(self, ns: tuple[str, ...], data: tuple[Any, dict]) -> None:
-        self.flush()
+        self.flush(ns if self._ids else ())
         message, meta = data
         fragment = self._metadata(meta)
         if self._tuples:
@@ -116,6 +135,16 @@ class Shaper:
         else:
             self._whole.pop(ident, None)
             self._emit("messages/complete", "", dumps([message]), "")
+
+
+def _checkpoint_id(data: dict) -> dict:
+    parent, metadata = data["parent_config"], data["metadata"]
+    return {
+        "id": data["config"]["configurable"].get("checkpoint_id"),
+        **({"parent_id": parent["configurable"].get("checkpoint_id")} if parent else {}),
+        "step": metadata.get("step"),
+        "source": metadata.get("source"),
+    }
 
 
 def _identify(output: Any) -> None:
