@@ -131,6 +131,8 @@ type Request struct {
 	OnCompletion string          // delete (default) or keep; stateless only
 	After        time.Duration   // delay
 	Tracer       *Tracer         // nil: none
+	// Answers are the interrupts that it answers: the thread must still ask them. nil: whatever the command resumes.
+	Answers []Response
 	// EventStreaming: made for a client of event streaming (protocol v2), which its configuration says.
 	EventStreaming bool
 

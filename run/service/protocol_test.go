@@ -380,6 +380,13 @@ func TestAnInterruptIsAnsweredOnce(t *testing.T) {
 	require.Len(t, accepted, 1)
 	w.wait(th, accepted[0])
 	require.Equal(t, []string{`{"goto":"n","resume":{"x":{"a":1},"y":{"a":1}}}`}, resumed)
+
+	// An answer that was checked before the run of another one, and comes to create its own after that run's end.
+	late := started("g")
+	late.Answers = []run.Response{{Interrupt: "x"}}
+	_, err = w.runs.Create(t.Context(), th, late)
+	require.ErrorAs(t, err, &unknown)
+	require.Equal(t, "x", unknown.ID)
 }
 
 // Who starts a run on a thread that waits answers it; with a checkpoint, or without input, it is another run.

@@ -52,7 +52,7 @@ func (s *Service) Respond(ctx context.Context, t id.Thread, req run.Request, res
 		resume.Set(r.Interrupt, r.Value)
 	}
 	command.Set("resume", resume.JSON())
-	req.Command = command.JSON()
+	req.Command, req.Answers = command.JSON(), responses
 	req.Strategy = run.Reject // another run has consumed the interrupts, or is about to
 	began := time.Now()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
