@@ -78,6 +78,13 @@ type Limits struct {
 	CancelGrace time.Duration
 }
 
+func (l Limits) check() error {
+	if l.PerRun < 0 || l.CancelGrace < 0 {
+		return errors.New("limits must not be negative")
+	}
+	return nil
+}
+
 // DefaultPerRun is the default of Limits.PerRun.
 const DefaultPerRun = 256
 
@@ -319,6 +326,9 @@ func (b *builder) validate(g *Graph) (errs []error) {
 				bad("node `%s`: a retry policy has negative values", n.name)
 			}
 		}
+	}
+	if err := g.limits.check(); err != nil {
+		errs = append(errs, err)
 	}
 	for _, list := range [][]string{g.before, g.after} {
 		for _, name := range list {

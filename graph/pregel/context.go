@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -23,6 +24,7 @@ type taskContext struct {
 	t       *task
 	attempt int
 	closed  atomic.Bool // the task was abandoned: its further output is ignored
+	asked   atomic.Bool // Interrupt returned an ErrInterrupted
 }
 
 func taskOf(ctx context.Context) *taskContext {
@@ -52,31 +54,46 @@ func ResponseSchema(schema json.RawMessage) InterruptOption {
 	return func(i *interrupt) { i.schema = fromGo(schema) }
 }
 
-// Interrupt stops the run and asks the client for an answer to value. The run that resumes it runs the node again from its start, and
+// Interrupt stops the run and asks the client for an answer to question, any value. The run that resumes it runs the node again from its start, and
 // then Interrupt returns the answer, decoded as T. Several calls in a node receive their answers in order. The first time, the error is
 // an ErrInterrupted: return it unchanged.
-func Interrupt[T any](ctx context.Context, value any, options ...InterruptOption) (T, error) {
+func Interrupt[T any](ctx context.Context, question any, options ...InterruptOption) (T, error) {
 	var answer T
 	tc := taskOf(ctx)
 	if tc == nil {
 		return answer, fmt.Errorf("interrupt: %w", errOutside)
 	}
-	v, err := tc.interrupt(value, options)
+	v, err := tc.interrupt(question, options, func(v *value) bool {
+		var fits T
+		return decodeTo(v, &fits) == nil
+	})
 	if err != nil {
 		return answer, err
 	}
 	if err := decodeTo(v, &answer); err != nil {
-		return answer, Errorf("TypeError", "the answer to an interrupt: %w", err)
+		return answer, Errorf("TypeError", "the answer to an interrupt: %w; resume the run with an answer that fits", err)
 	}
 	return answer, nil
 }
 
-func (tc *taskContext) interrupt(x any, options []InterruptOption) (*value, error) {
+// interrupt returns the answer to a question. A stored answer that does not fit failed the run: a later one replaces it, else the thread could not go on.
+func (tc *taskContext) interrupt(x any, options []InterruptOption, fits func(*value) bool) (*value, error) {
 	s := tc.t.scratch
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.interrupts
 	s.interrupts++
+	if at < len(s.resume) && !fits(s.resume[at]) {
+		later := slices.Clone(s.resume[at+1:])
+		if s.again != nil && s.againAt == at {
+			later = append([]*value{s.again}, later...)
+		} else if v := s.takeNullResume(); v != nil {
+			later = append(later, v)
+		}
+		if len(later) > 0 {
+			s.resume = append(s.resume[:at:at], later...)
+		}
+	}
 	if at < len(s.resume) {
 		return s.resume[at], tc.write(write{writeResume, fromItems(s.resume[: at+1 : at+1])})
 	}
@@ -91,6 +108,7 @@ func (tc *taskContext) interrupt(x any, options []InterruptOption) (*value, erro
 	if err := q.value.check(); err != nil {
 		return nil, Errorf("TypeError", "the value of an interrupt: %w", err)
 	}
+	tc.asked.Store(true)
 	return nil, &GraphInterrupt{[]interrupt{q}}
 }
 

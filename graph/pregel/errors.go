@@ -105,6 +105,10 @@ func failure(err error) error {
 // errorDetail returns the name and the whole text of an error, and the stack of a panic in the lines after it.
 func errorDetail(err error) string {
 	text := errorName(err) + ": " + err.Error()
+	var choice *undeclared
+	if errors.As(err, &choice) {
+		text += ": " + choice.fix()
+	}
 	var at *located
 	if errors.As(err, &at) {
 		text += " (node " + at.node + ")"

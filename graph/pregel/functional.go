@@ -33,7 +33,9 @@ func NewTask[I, O any](name string, fn func(ctx context.Context, input I) (O, er
 	for _, option := range options {
 		option(&t.node)
 	}
-	t.run = typedCall(func(ctx context.Context, input I) (any, error) { return fn(ctx, input) })
+	if fn != nil {
+		t.run = typedCall(func(ctx context.Context, input I) (any, error) { return fn(ctx, input) })
+	}
 	return &Task[I, O]{t}
 }
 
@@ -64,6 +66,9 @@ func (t *Task[I, O]) Start(ctx context.Context, input I) *Future[O] {
 	tc := taskOf(ctx)
 	if tc == nil {
 		return &Future[O]{err: fmt.Errorf("task %s: %w", t.fn.name, errOutside)}
+	}
+	if t.fn.run == nil {
+		return &Future[O]{err: fmt.Errorf("task %s has no function", t.fn.name)}
 	}
 	s := tc.t.scratch
 	s.mu.Lock()
@@ -211,12 +216,18 @@ func NewEntrypoint[I, O any](name string, fn func(ctx context.Context, input I) 
 	if name == "" || reserved[name] {
 		return nil, fmt.Errorf("an entrypoint cannot be named %q", name)
 	}
+	if fn == nil {
+		return nil, fmt.Errorf("entrypoint %s has no function", name)
+	}
 	g := &Graph{
 		name: name, nodes: map[string]*node{}, chanIndex: map[string]int{}, triggers: map[string][]string{}, functional: true, bareOut: true,
 		out: []string{END}, result: []string{END}, inKeys: []string{START},
 	}
 	for _, option := range options {
 		option(g)
+	}
+	if err := g.limits.check(); err != nil {
+		return nil, fmt.Errorf("entrypoint %s: %w", name, err)
 	}
 	for _, list := range [][]string{g.before, g.after} {
 		for _, n := range list {

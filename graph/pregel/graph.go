@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"reflect"
@@ -403,6 +404,28 @@ func WithStore(s graph.Store) RunOption { return func(inv *invocation) { inv.Sto
 
 // WithDurability says when checkpoints are written: sync (before the next step), async, or exit.
 func WithDurability(d string) RunOption { return func(inv *invocation) { inv.Durability = d } }
+
+// checkOptions returns the error of options of Invoke. Without it a mistake in them would change nothing, in silence.
+func checkOptions(inv *invocation) error {
+	if config := inv.Config.Config; len(config) > 0 && (!json.Valid(config) || !gjson.ParseBytes(config).IsObject()) {
+		return errors.New("WithConfig: the configuration is not a JSON object")
+	}
+	if limit := gjson.GetBytes(inv.Config.Config, "recursion_limit"); limit.Exists() && limit.Type != gjson.Number {
+		return fmt.Errorf("WithConfig: recursion_limit is a number, not %s", short([]byte(limit.Raw)))
+	}
+	switch inv.Durability {
+	case "", durabilitySync, durabilityAsync, durabilityExit:
+	default:
+		return fmt.Errorf("WithDurability: %q is not %s, %s or %s", inv.Durability, durabilitySync, durabilityAsync, durabilityExit)
+	}
+	switch {
+	case inv.Thread == "" && inv.Saver != nil:
+		return errors.New("WithThread: the thread has no ID; id.NewThread returns one")
+	case inv.Thread != "" && inv.Saver == nil:
+		return errors.New("WithThread: there is no saver; checkpointer.NewMemory returns one that keeps threads in memory")
+	}
+	return nil
+}
 
 // inputOf returns the input as an update. Of a struct it takes the fields that are set.
 func inputOf(x any) *value {

@@ -85,6 +85,10 @@ func forCaller(err error) error {
 	if bare, ok := err.(*located); ok { //nolint:errorlint // without the wrapper; others hold what a node added to it
 		err = bare.err
 	}
+	var choice *undeclared
+	if errors.As(err, &choice) {
+		err = &Error{Name: choice.ErrorName(), Text: choice.fix(), Cause: err}
+	}
 	return &NodeError{Node: at.node, Err: err}
 }
 
@@ -103,6 +107,9 @@ func (e *PanicError) Unwrap() error {
 // Within a node the graph becomes part of the run: it uses the run's thread in a namespace of its own, and an interrupt ends the node.
 func Invoke[S any](ctx context.Context, g Compiled, input any, options ...RunOption) (Result[S], error) {
 	var r Result[S]
+	if g == nil || g.compiled() == nil {
+		return r, errors.New("invoke: there is no graph; check the error of Compile")
+	}
 	state, l, err := g.compiled().invoke(ctx, input, options)
 	if err != nil {
 		return r, err
@@ -141,6 +148,9 @@ func (g *Graph) invoke(ctx context.Context, input any, options []RunOption) (*va
 	inv := &graph.Invocation{}
 	for _, option := range options {
 		option(inv)
+	}
+	if err := checkOptions(inv); err != nil {
+		return nil, nil, fmt.Errorf("graph %s: %w", g.name, err)
 	}
 	l, in, err := g.begin(ctx, inv)
 	if err != nil {

@@ -110,7 +110,12 @@ func (l *loop) applyWrites(tasks []*task, versioned bool) ([]string, error) {
 			}
 			i, ok := l.g.chanIndex[w.channel]
 			if !ok {
-				if ignored++; ignored == 1 {
+				if ignored++; ignored > 1 {
+					continue
+				}
+				if to, ok := strings.CutPrefix(w.channel, branchTo); ok {
+					l.x.log.Warn("a node chose a node that does not exist; it is ignored", "node", t.name, "chosen", short([]byte(to)))
+				} else {
 					l.x.log.Warn("writes to unknown channels are ignored in this step", "node", t.name, "first", short([]byte(w.channel)))
 				}
 				continue

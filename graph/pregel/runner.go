@@ -432,6 +432,9 @@ func (l *loop) guarded(ctx context.Context, tc *taskContext) (err error) {
 	t := tc.t
 	if t.call != nil {
 		out, err := t.call.fn.run(ctx, t.call.input)
+		if err == nil {
+			err = tc.unreturned()
+		}
 		if err != nil {
 			return err
 		}
@@ -459,7 +462,10 @@ func (l *loop) guarded(ctx context.Context, tc *taskContext) (err error) {
 		out = v
 	default:
 		l.x.messages.begin(tc)
-		if out, err = n.call(ctx, t.input); err != nil {
+		if out, err = n.call(ctx, t.input); err == nil {
+			err = tc.unreturned()
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -473,6 +479,14 @@ func (l *loop) guarded(ctx context.Context, tc *taskContext) (err error) {
 	l.x.messages.end(tc, writes)
 	tc.endSpan(writes)
 	return nil
+}
+
+// unreturned returns an error for a node that ended as if it had an answer, although Interrupt returned none.
+func (tc *taskContext) unreturned() error {
+	if !tc.asked.Load() {
+		return nil
+	}
+	return Errorf("RuntimeError", "node '%s' asked a question, but did not return the error of Interrupt: return it unchanged, so that the run waits for the answer", tc.t.name)
 }
 
 // subgraph runs a graph within a task.

@@ -1,6 +1,7 @@
 package pregel
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -45,13 +46,15 @@ func schemaOf(t reflect.Type) (*schema, error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("a state is a struct or pregel.Values, not %s", t)
 	}
-	if err := s.collect(t, nil); err != nil {
-		return nil, fmt.Errorf("state %s: %w", t, err)
+	var errs []error
+	for _, err := range s.collect(t, nil) {
+		errs = append(errs, fmt.Errorf("state %s: %w", t, err))
 	}
-	return s, nil
+	return s, errors.Join(errs...)
 }
 
-func (s *schema) collect(t reflect.Type, index []int) error {
+// collect adds the fields of a struct, and returns all mistakes.
+func (s *schema) collect(t reflect.Type, index []int) (errs []error) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		at := append(slices.Clone(index), i)
@@ -61,12 +64,13 @@ func (s *schema) collect(t reflect.Type, index []int) error {
 			continue
 		}
 		if f.Anonymous && tag == "" && jsonName == "" && f.Type.Kind() == reflect.Struct {
-			if err := s.collect(f.Type, at); err != nil {
-				return err
-			}
+			errs = append(errs, s.collect(f.Type, at)...)
 			continue
 		}
 		if !f.IsExported() {
+			if tag != "" || jsonName != "" {
+				errs = append(errs, fmt.Errorf("field %s has the tag of a key, but is not exported: begin its name with a capital", f.Name))
+			}
 			continue
 		}
 		name, rest, _ := strings.Cut(tag, ",")
@@ -79,15 +83,16 @@ func (s *schema) collect(t reflect.Type, index []int) error {
 		k := schemaKey{name: name, index: at, typ: f.Type, channel: LastValue(), doc: description(f)}
 		for option := range strings.SplitSeq(rest, ",") {
 			if err := k.option(option); err != nil {
-				return fmt.Errorf("field %s: %w", f.Name, err)
+				errs = append(errs, fmt.Errorf("field %s: %w", f.Name, err))
 			}
 		}
 		if slices.ContainsFunc(s.keys, func(o schemaKey) bool { return o.name == name }) {
-			return fmt.Errorf("field %s: key %q is taken", f.Name, name)
+			errs = append(errs, fmt.Errorf("field %s: key %q is taken", f.Name, name))
+			continue
 		}
 		s.keys = append(s.keys, k)
 	}
-	return nil
+	return errs
 }
 
 func description(f reflect.StructField) string {

@@ -58,6 +58,9 @@ type scratchpad struct {
 	calls      int
 	subgraphs  int
 	nullResume bool // the checkpoint has an answer for the first interrupt
+	// again answers, by its ID, the question at againAt, which has an answer already: it counts if that one does not fit.
+	again   *value
+	againAt int
 }
 
 // answers are the answers stored with a checkpoint.
@@ -101,6 +104,12 @@ func (l *loop) newScratchpad(taskID, ns string, a answers) *scratchpad {
 			s.resume = append(s.resume, v)
 		} else if v, ok := l.x.resumeMap[interruptID(ns, 0)]; ok {
 			s.resume = append(s.resume, v)
+		} else {
+			for at := 1; at < len(s.resume); at++ {
+				if v, ok := l.x.resumeMap[interruptID(ns, at)]; ok {
+					s.again, s.againAt = v, at
+				}
+			}
 		}
 	}
 	return s

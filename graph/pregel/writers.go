@@ -293,7 +293,7 @@ func (l *loop) choose(ctx context.Context, w writer, out any, writes []write) ([
 		if len(w.branch.targets) > 0 {
 			at := slices.IndexFunc(w.branch.targets, func(t pathTarget) bool { return t.label == name })
 			if at < 0 {
-				return nil, Errorf("KeyError", "%s", name)
+				return nil, &undeclared{chosen: name, from: w.branch.from}
 			}
 			name = w.branch.targets[at].node
 		}
@@ -305,6 +305,17 @@ func (l *loop) choose(ctx context.Context, w writer, out any, writes []write) ([
 		}
 	}
 	return writes, nil
+}
+
+// undeclared is the error of a condition that chose what its conditional edges do not name. Clients see LangGraph's KeyError.
+type undeclared struct{ chosen, from string }
+
+func (e *undeclared) ErrorName() string { return "KeyError" }
+
+func (e *undeclared) Error() string { return e.chosen }
+
+func (e *undeclared) fix() string {
+	return fmt.Sprintf("the conditional edges of '%s' chose '%s', which is not among their targets; add it there", e.from, e.chosen)
 }
 
 // passThrough adds to a node's result the keys of the state that it lacks, so that a condition sees them. For START the result is the

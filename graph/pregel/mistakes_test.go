@@ -1,0 +1,130 @@
+package pregel_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/checkpointer"
+	"understudy/graph"
+	"understudy/graph/pregel"
+	"understudy/id"
+)
+
+// An answer of another type fails the run, but not the thread: the next answer takes its place, sent by order or by ID.
+func TestAnswerAfterOneThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	g := single(t, func(ctx context.Context, _ counted) (any, error) {
+		first, err := pregel.Interrupt[bool](ctx, "sure?")
+		if err != nil {
+			return nil, err
+		}
+		second, err := pregel.Interrupt[int](ctx, "how many?")
+		if err != nil || !first {
+			return nil, err
+		}
+		return counted{N: second}, nil
+	})
+	for _, byID := range []bool{false, true} {
+		thread := pregel.WithThread(id.NewThread(), checkpointer.NewMemory())
+		r, err := pregel.Invoke[counted](t.Context(), g, counted{N: 1}, thread)
+		require.NoError(t, err)
+		answer := func(x any) error {
+			if byID {
+				x = map[string]any{r.Interrupts[0].ID: x}
+			}
+			next, err := pregel.Invoke[counted](t.Context(), g, &pregel.Command{Resume: x}, thread)
+			if err == nil {
+				r = next
+			}
+			return err
+		}
+		require.ErrorContains(t, answer("yes please"), "resume the run with an answer that fits", byID)
+		require.ErrorContains(t, answer("yes"), "is not a bool", byID)
+		require.NoError(t, answer(true), byID)
+		require.JSONEq(t, `"how many?"`, string(r.Interrupts[0].Value))
+		require.ErrorContains(t, answer("many"), "is not an integer", byID)
+		require.NoError(t, answer(7), byID)
+		require.Equal(t, counted{N: 7}, r.State, byID)
+	}
+}
+
+// A node that ignores the error of Interrupt would go on with an answer that no person gave.
+func TestQuestionThatIsNotReturned(t *testing.T) {
+	t.Parallel()
+	g := single(t, func(ctx context.Context, _ counted) (any, error) {
+		ok, _ := pregel.Interrupt[bool](ctx, "sure?")
+		return counted{N: map[bool]int{true: 1, false: 2}[ok]}, nil
+	})
+	thread := pregel.WithThread(id.NewThread(), checkpointer.NewMemory())
+	_, err := pregel.Invoke[counted](t.Context(), g, counted{N: 1}, thread)
+	require.EqualError(t, err, "node a: node 'a' asked a question, but did not return the error of Interrupt: return it unchanged, so that the run waits for the answer")
+}
+
+// Mistakes that would change nothing, in silence, are errors of Invoke.
+func TestMistakesInOptions(t *testing.T) {
+	t.Parallel()
+	g := single(t, func(context.Context, counted) (any, error) { return nil, nil })
+	for text, option := range map[string]pregel.RunOption{
+		"WithConfig: the configuration is not a JSON object":       pregel.WithConfig(json.RawMessage(`nonsense`)),
+		`WithConfig: recursion_limit is a number, not "five"`:      pregel.WithConfig(json.RawMessage(`{"recursion_limit": "five"}`)),
+		`WithDurability: "often" is not sync, async or exit`:       pregel.WithDurability("often"),
+		"WithThread: the thread has no ID; id.NewThread returns":   pregel.WithThread("", checkpointer.NewMemory()),
+		"WithThread: there is no saver; checkpointer.NewMemory re": pregel.WithThread(id.NewThread(), nil),
+	} {
+		_, err := pregel.Invoke[counted](t.Context(), g, counted{N: 1}, option)
+		require.ErrorContains(t, err, text)
+	}
+	var missing *pregel.Graph
+	_, err := pregel.Invoke[counted](t.Context(), missing, counted{N: 1})
+	require.ErrorContains(t, err, "check the error of Compile")
+	_, err = pregel.Invoke[counted](t.Context(), nil, counted{N: 1})
+	require.ErrorContains(t, err, "check the error of Compile")
+}
+
+// Compile reports all mistakes of a state, also tags on fields that cannot be keys.
+func TestMistakesInAState(t *testing.T) {
+	t.Parallel()
+	type state struct {
+		A     string `graph:"a,reducer=append"`
+		B     []int  `graph:"b,reducer=addd"`
+		E     int    `graph:"a"`
+		count int    `graph:"count"`
+	}
+	g := pregel.NewStateGraph[state]().AddNode("n", func(_ context.Context, s state) (any, error) { return nil, fmt.Errorf("%d", s.count) })
+	_, err := g.AddEdge(pregel.START, "n").Compile(pregel.WithLimits(pregel.Limits{CancelGrace: -time.Second}))
+	for _, text := range []string{
+		"field A: reducer append is for lists", "field B: unknown reducer", `field E: key "a" is taken`,
+		"field count has the tag of a key, but is not exported", "limits must not be negative",
+	} {
+		require.ErrorContains(t, err, text)
+	}
+	_, err = pregel.NewEntrypoint[int, int]("e", nil)
+	require.EqualError(t, err, "entrypoint e has no function")
+	task := pregel.NewTask[int, int]("t", nil)
+	e, err := pregel.NewEntrypoint("e", task.Call)
+	require.NoError(t, err)
+	_, err = pregel.Invoke[int](t.Context(), e, 1)
+	require.EqualError(t, err, "node e: task t has no function")
+}
+
+// A condition that chooses what its edges do not name: the caller reads which edges, clients LangGraph's KeyError.
+func TestChoiceOutsideOfTheTargets(t *testing.T) {
+	t.Parallel()
+	g := pregel.NewStateGraph[counted]()
+	g.AddNode("a", func(context.Context, counted) (any, error) { return nil, nil }).AddEdge(pregel.START, "a")
+	g.AddConditionalEdges("a", func(context.Context, counted) (any, error) { return "b", nil }, pregel.END)
+	graphs := g.MustCompile()
+	const text = "the conditional edges of 'a' chose 'b', which is not among their targets; add it there"
+	_, err := pregel.Invoke[counted](t.Context(), graphs, counted{N: 1})
+	require.EqualError(t, err, "node a: "+text)
+	_, err = collect(t, graphs, invocation(nil, `{"n":1}`, "values"))
+	var shown *graph.Failure
+	require.ErrorAs(t, err, &shown)
+	require.Equal(t, "KeyError: 'b'", shown.Error())
+	require.Contains(t, shown.Detail, text)
+}
