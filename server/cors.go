@@ -1,10 +1,13 @@
 package server
 
 import (
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 )
@@ -42,18 +45,26 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 		return false
 	}
 	c.Set(fiber.HeaderContentType, "text/plain; charset=utf-8")
+	var refused []string
 	if !allowed {
-		_ = c.Status(http.StatusBadRequest).SendString("Disallowed CORS origin")
-		return true
+		refused = append(refused, "origin")
 	}
-	methods := allMethods
+	method, methods := c.Get(fiber.HeaderAccessControlRequestMethod), allMethods
 	if len(o.AllowMethods) > 0 && !slices.Contains(o.AllowMethods, "*") {
 		methods = strings.Join(o.AllowMethods, ", ")
+		if !slices.Contains(o.AllowMethods, method) {
+			refused = append(refused, "method")
+		}
 	}
 	c.Set(fiber.HeaderAccessControlAllowMethods, methods)
-	headers := c.Get(fiber.HeaderAccessControlRequestHeaders)
+	asked := c.Get(fiber.HeaderAccessControlRequestHeaders)
+	headers := asked
 	if len(o.AllowHeaders) > 0 && !slices.Contains(o.AllowHeaders, "*") {
-		headers = strings.Join(o.AllowHeaders, ", ")
+		known := withSafe(o.AllowHeaders)
+		headers = strings.Join(known, ", ")
+		if asked != "" && !containsAll(known, asked) {
+			refused = append(refused, "headers")
+		}
 	}
 	if headers != "" {
 		c.Set(fiber.HeaderAccessControlAllowHeaders, headers)
@@ -65,7 +76,48 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 		c.Set("Access-Control-Allow-Private-Network", "true")
 	}
 	c.Vary("Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network")
+	if refused != nil {
+		what := "Disallowed CORS " + strings.Join(refused, ", ")
+		s.refusals.warn(s.log, what, origin, method, asked)
+		_ = c.Status(http.StatusBadRequest).SendString(what)
+		return true
+	}
 	_ = c.Status(http.StatusOK).SendString("OK")
+	return true
+}
+
+// refusals limits log lines about refused preflights, because any page can cause them. A browser does not show the reason.
+type refusals struct{ last atomic.Int64 }
+
+const refusalsEvery = 10 * time.Second
+
+func (r *refusals) warn(log *slog.Logger, what, origin, method, headers string) {
+	now, last := time.Now().UnixNano(), r.last.Load()
+	if last != 0 && now-last < int64(refusalsEvery) || !r.last.CompareAndSwap(last, now) {
+		return
+	}
+	log.Warn("a browser may not send its request", "answer", what, "origin", origin, "method", method, "headers", headers,
+		"fix", "http.cors of langgraph.json: allow_origins, allow_methods and allow_headers")
+}
+
+// safeHeaders are request headers that need no permission.
+var safeHeaders = []string{"Accept", "Accept-Language", "Content-Language", "Content-Type"}
+
+// withSafe returns names and the safe headers, sorted.
+func withSafe(names []string) []string {
+	all := append(slices.Clone(safeHeaders), names...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// containsAll reports whether names contains each name of a list with commas.
+func containsAll(names []string, list string) bool {
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
+			return false
+		}
+	}
 	return true
 }
 

@@ -74,7 +74,7 @@ type CORS struct {
 	AllowOrigins     []string // default *, unless there is a regex
 	AllowOriginRegex *regexp.Regexp
 	AllowMethods     []string      // default all
-	AllowHeaders     []string      // default all requested headers
+	AllowHeaders     []string      // default all requested headers; those of simple requests always
 	AllowCredentials bool          // with AllowOrigins *, the origin is echoed
 	ExposeHeaders    []string      // in addition to those that clients of the API read
 	MaxAge           time.Duration // of preflights; default 600 s

@@ -52,6 +52,7 @@ type Server struct {
 	released   atomic.Int64 // bytes of large bodies since memory was returned to the system
 	reclaiming atomic.Bool
 	withheld   sync.Once // for the warning about a header withheld from runs
+	refusals   refusals  // of preflights
 
 	mu     sync.Mutex
 	opened map[*outlet]struct{} // of open responses and WebSockets

@@ -256,6 +256,51 @@ func TestCORS(t *testing.T) {
 	})
 }
 
+// Answers are those of LangGraph Server 0.16.7 with allow_origins only, and with methods and headers.
+func TestRefusedPreflights(t *testing.T) {
+	t.Parallel()
+	const safe = "Accept, Accept-Language, Content-Language, Content-Type"
+	var log logtest.Buffer
+	narrow := setup(t, func(o *Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		o.CORS = CORS{AllowOrigins: []string{"http://app.example"}, AllowMethods: []string{"GET"}, AllowHeaders: []string{"Content-Type"}}
+	})
+	wide := setup(t, func(o *Options) {
+		o.CORS = CORS{AllowOrigins: []string{"http://app.example"}, AllowMethods: []string{"GET", "POST"}, AllowHeaders: []string{"x-api-key"}}
+	})
+	for _, c := range []struct {
+		w                       *world
+		origin, method, headers string
+		status                  int
+		body, methods, allowed  string
+	}{
+		{narrow, "http://app.example", "GET", "content-type", 200, "OK", "GET", safe},
+		{narrow, "http://app.example", "GET", "", 200, "OK", "GET", safe},
+		{narrow, "http://app.example", "POST", "content-type", 400, "Disallowed CORS method", "GET", safe},
+		{narrow, "http://app.example", "POST", "content-type,x-api-key", 400, "Disallowed CORS method, headers", "GET", safe},
+		{narrow, "http://app.example", "GET", "x-api-key", 400, "Disallowed CORS headers", "GET", safe},
+		{narrow, "http://evil.example", "PUT", "x-foo", 400, "Disallowed CORS origin, method, headers", "GET", safe},
+		{wide, "http://app.example", "POST", "content-type, X-Api-Key", 200, "OK", "GET, POST", safe + ", x-api-key"},
+		{wide, "http://app.example", "DELETE", "content-type", 400, "Disallowed CORS method", "GET, POST", safe + ", x-api-key"},
+	} {
+		ask := []string{"Origin", c.origin, "Access-Control-Request-Method", c.method}
+		if c.headers != "" {
+			ask = append(ask, "Access-Control-Request-Headers", c.headers)
+		}
+		res, body := c.w.ask(t, "OPTIONS", "/threads", "", ask...)
+		require.Equal(t, []any{c.status, c.body}, []any{res.StatusCode, body}, c)
+		require.Equal(t, []string{c.methods, c.allowed, "600"}, []string{res.Header.Get("Access-Control-Allow-Methods"), res.Header.Get("Access-Control-Allow-Headers"), res.Header.Get("Access-Control-Max-Age")}, c)
+		if c.origin == "http://app.example" {
+			require.Equal(t, c.origin, res.Header.Get("Access-Control-Allow-Origin"))
+		} else {
+			require.Empty(t, res.Header.Get("Access-Control-Allow-Origin"))
+		}
+	}
+	line := log.String()
+	require.Equal(t, 1, strings.Count(line, "a browser may not send its request"), line)
+	require.Contains(t, line, "Disallowed CORS method")
+}
+
 func TestDisabledAndMounted(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.Disable = Disable{Store: true, Meta: true, MCP: true}; o.MountPrefix = "agents/" })

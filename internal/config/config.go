@@ -208,7 +208,7 @@ type CORS struct {
 	// AllowOriginRegex matches whole origins, in addition to AllowOrigins; "" for none. It
 	// compiles.
 	AllowOriginRegex string
-	// AllowMethods and AllowHeaders may be "*".
+	// AllowMethods and AllowHeaders may be "*". Headers of simple requests are always allowed.
 	AllowMethods, AllowHeaders []string
 	ExposeHeaders              []string
 	AllowCredentials           bool

@@ -57,7 +57,8 @@ func TestLoad(t *testing.T) {
 	src.Flags = map[string]string{"port": "0", "data": "/data"}
 	got, warnings, err := Load(src)
 	require.NoError(t, err)
-	require.Empty(t, warnings)
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0].String(), `http.cors: pages of allowed origins cannot send POST`)
 
 	dir := filepath.Dir(src.File)
 	want := Default(Dev)
@@ -68,7 +69,7 @@ func TestLoad(t *testing.T) {
 	want.Graphs = []Graph{{ID: "b", Path: filepath.Join(dir, "agent.py"), Attr: "graph"}, {ID: "a", Module: "pkg.mod", Attr: "make", Description: "A"}}
 	want.HTTP = HTTP{
 		MountPrefix: "/api", Disable: Disable{Store: true, OpenAI: true}, ConfigurableHeaders: header.Filter{Includes: []string{"x-*"}, Excludes: []string{"x-secret*"}},
-		CORS: CORS{AllowOrigins: []string{"https://a.example"}, AllowMethods: []string{"GET"}, MaxAge: 10 * time.Minute},
+		CORS: CORS{AllowOrigins: []string{"https://a.example"}, AllowMethods: []string{"GET"}, AllowHeaders: []string{"Content-Type"}, MaxAge: 10 * time.Minute},
 	}
 	want.Webhooks = Webhooks{
 		URL:     URLPolicy{RequireHTTPS: true, AllowedPorts: []int{443}, MaxURLLength: 2048, DisableLoopback: true},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func (f *file) onlyCORS(v value, _ string) {
 
 // cors: a section replaces all defaults; what it leaves out is as strict as LangGraph Server has it.
 func (f *file) cors(v value, key string) {
-	c := CORS{AllowMethods: []string{"GET"}, MaxAge: 600 * time.Second}
+	c := CORS{AllowMethods: []string{"GET"}, AllowHeaders: []string{"Content-Type"}, MaxAge: 600 * time.Second}
 	f.section(v, key, map[string]func(value, string){
 		"allow_origins":     f.setTexts(&c.AllowOrigins, "https://app.example.com"),
 		"allow_methods":     f.setTexts(&c.AllowMethods, "GET"),
@@ -66,6 +67,13 @@ func (f *file) cors(v value, key string) {
 			}
 		},
 	})
+	if v.data == nil {
+		return
+	}
+	// A proxy leaves preflights to its upstream.
+	if f.c.Mode != Proxy && !slices.Contains(c.AllowMethods, "*") && !slices.Contains(c.AllowMethods, "POST") {
+		f.warn(key, `pages of allowed origins cannot send POST, which threads and runs need; LangGraph Server refuses it too. Add "allow_methods": ["*"], "allow_headers": ["*"]`)
+	}
 	f.c.HTTP.CORS = c
 }
 
