@@ -98,6 +98,22 @@ def table(of):
     row("first token, one stream, p50, ms: what the server adds to the graph", f"{number(added)} ({number(first)}; the graph alone {number(alone)})",
         number(f("tokens", "c1", "theirs", "first_ms", "p50")), "10 ms", check(added, lambda v: v <= 10))
 
+    part("tokens of `agent` by event streaming (protocol v2)")
+    for c in (1, 16):
+        new, old = (f("events", f"{kind}{c}", *who) for kind, who in (("c", ("ours", "events_per_s")), ("old", ("events_per_s",))))
+        share = over(new, old)
+        row(f"tokens per second, streams: {c}; of `messages-tuple`", f"{number(new)}; {number(share and 100 * share)} % of {number(old)}",
+            number(f("events", f"c{c}", "theirs", "events_per_s")), "80 %", check(share, lambda v: v >= .8))
+    new, old = f("events", "c16", "ours", "cpu_us_per_event"), f("events", "old16", "cpu_us_per_event")
+    times = over(new, old)
+    row("CPU per token, workers included, µs; times `messages-tuple`", f"{number(new)}; {number(times)} × {number(old)}", number(f("events", "c16", "theirs", "cpu_us_per_event")),
+        "1.3 ×", check(times, lambda v: v <= 1.3))
+    later = minus(f("events", "c1", "ours", "first_ms", "p50"), f("events", "old1", "first_ms", "p50"))
+    row("first token later than by `messages-tuple`, ms", number(later), "", "5 ms", check(later, lambda v: v <= 5))
+
+    cpu = over(f("events", "idle", "open", "server", "own_cpu_s"), f("events", "idle", "seconds"))
+    row("500 idle streams: CPU of the Go process, of one core", "failed" if cpu is None else f"{100 * cpu:.2f} %", "", "2 %", check(cpu, lambda v: v <= .02))
+
     part("many streams, 100 tokens of 20 ms each")
     for c in (100, 500):
         ours, theirs = f("streams", f"c{c}", "ours"), f("streams", f"c{c}", "theirs")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -93,7 +94,7 @@ func turnsAt() {
 }
 
 // idleStreams opens the streams of so many threads, on which nothing happens, and measures what they cost while they are open.
-func idleStreams() {
+func idleStreams(open func(ctx context.Context, thread string) (*http.Response, error)) {
 	e := &errs{}
 	resetProcs()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -108,7 +109,7 @@ func idleStreams() {
 			defer ended.Done()
 			id, err := newThread(nil)
 			if err == nil {
-				resp, derr := do(ctx, "GET", "/threads/"+id+"/stream", nil)
+				resp, derr := open(ctx, id)
 				if err = derr; err == nil {
 					defer resp.Body.Close()
 					if resp.StatusCode != 200 {
