@@ -42,6 +42,7 @@ type Graph struct {
 	contextType          reflect.Type
 	builder              *builder
 
+	warned    sync.Map // names of nodes that returned unknown keys, and are reported
 	shapeOnce sync.Once
 	shapeText json.RawMessage
 	shapeSum  string

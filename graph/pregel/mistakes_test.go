@@ -1,9 +1,12 @@
 package pregel_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,4 +130,19 @@ func TestChoiceOutsideOfTheTargets(t *testing.T) {
 	require.ErrorAs(t, err, &shown)
 	require.Equal(t, "KeyError: 'b'", shown.Error())
 	require.Contains(t, shown.Detail, text)
+}
+
+// Keys that the state does not have are ignored, as in LangGraph, but not in silence: the log names the node and the keys that there are, once.
+func TestUnknownKeysAreReported(t *testing.T) {
+	t.Parallel()
+	g := single(t, func(context.Context, counted) (any, error) { return pregel.Values{"N": 7}, nil })
+	var log bytes.Buffer
+	for range 2 {
+		_, err := pregel.Invoke[counted](t.Context(), g, pregel.Values{"n": 1, "number": 2}, pregel.WithLog(slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "a node returned a key that the state does not have"), log.String())
+	require.Contains(t, log.String(), "node=a key=N keys=n")
+	require.Equal(t, 1, strings.Count(log.String(), "a key of the input is not one that the graph takes"), log.String())
+	require.Contains(t, log.String(), "key=number keys=n")
 }

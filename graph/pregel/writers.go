@@ -37,8 +37,12 @@ func (l *loop) writesOf(ctx context.Context, n *node, out any, writes []write) (
 	if n.name == START {
 		keys = l.g.inKeys
 	}
-	if writes, err = l.g.updates(keys, out, writes); err != nil {
+	unknown := ""
+	if writes, unknown, err = l.g.updates(keys, out, writes); err != nil {
 		return nil, err
+	}
+	if unknown != "" && n.sub == nil {
+		l.ignored(n.name, unknown)
 	}
 	for _, w := range n.writers {
 		if w.branch == nil {
@@ -54,9 +58,21 @@ func (l *loop) writesOf(ctx context.Context, n *node, out any, writes []write) (
 	return writes, nil
 }
 
-// updates appends the writes of a node's result to keys of the state and the targets of its Commands.
-func (g *Graph) updates(keys []string, out any, writes []write) ([]write, error) {
-	var err error
+// ignored reports, once for each node, a key that the state does not have: often it is misspelled.
+func (l *loop) ignored(node, key string) {
+	if _, known := l.g.warned.LoadOrStore(node, true); known {
+		return
+	}
+	if node == START {
+		l.x.log.Warn("a key of the input is not one that the graph takes; it is ignored", "graph", l.g.name, "key", short([]byte(key)), "keys", someOf(slices.Clone(l.g.inKeys)))
+		return
+	}
+	l.x.log.Warn("a node returned a key that the state does not have; it is ignored", "graph", l.g.name, "node", node, "key", short([]byte(key)),
+		"keys", someOf(slices.Clone(l.g.out)))
+}
+
+// updates appends the writes of a node's result to keys of the state and the targets of its Commands. unknown is a key that the state does not have.
+func (g *Graph) updates(keys []string, out any, writes []write) (_ []write, unknown string, err error) {
 	var gotos []write
 	add := func(x any) {
 		if cmd, ok := asCommand(x); ok {
@@ -70,19 +86,19 @@ func (g *Graph) updates(keys []string, out any, writes []write) ([]write, error)
 			x = cmd.Update
 		}
 		if err == nil {
-			writes, err = g.updateOf(keys, x, writes)
+			writes, err = g.updateOf(keys, x, writes, &unknown)
 		}
 	}
 	if list, ok := commandList(out); ok {
 		for _, x := range list {
 			if add(x); err != nil {
-				return nil, err
+				return nil, "", err
 			}
 		}
 	} else if add(out); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return append(writes, gotos...), nil
+	return append(writes, gotos...), unknown, nil
 }
 
 func asCommand(x any) (*Command, bool) {
@@ -147,14 +163,17 @@ func (g *Graph) gotos(to any, writes []write, mark *value) ([]write, error) {
 	return writes, nil
 }
 
-// updateOf appends the writes of one update.
-func (g *Graph) updateOf(keys []string, x any, writes []write) ([]write, error) {
+// updateOf appends the writes of one update, and sets unknown to a key that the state does not have.
+func (g *Graph) updateOf(keys []string, x any, writes []write, unknown *string) ([]write, error) {
 	fields, err := g.updateFields(x)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range fields {
 		if !slices.Contains(keys, f.name) {
+			if g.managed[f.name] == "" {
+				*unknown = f.name
+			}
 			continue
 		}
 		if err := f.v.check(); err != nil {
