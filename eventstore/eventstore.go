@@ -43,6 +43,7 @@ const (
 	TypeRunStart    = "run.start"    // {"chain"}: the graph
 	TypeRunEnd      = "run.end"      // the completion data of the run
 	TypeRunError    = "run.error"    // text
+	TypeRunRetry    = "run.retry"    // text: why the run is in the queue again
 	TypeRunRollback = "run.rollback" // {"run_id"}: the run was undone; its events before this one are outside of every transcript
 )
 

@@ -19,8 +19,8 @@ func newLogs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs THREAD [RUN]",
 		Short: "Show what happened on a thread",
-		Long: `Shows the log of a thread of a running server, or of one of its runs: messages, calls of tools, how runs began and ended, and
-their errors. --follow goes on with what comes.`,
+		Long: `Shows the log of a thread of a running server, or of one of its runs: messages, calls of tools, how runs began and ended, their
+errors, and crashes after which they were tried again. --follow goes on with what comes.`,
 		Example: `  understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 --follow
   understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 01a206fb-8dde-719e-a972-f8f56bca4bfa
   understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 --json | jq -c .content`,
@@ -102,6 +102,8 @@ func describeEvent(c *chat, e gjson.Result) string {
 	case kind == "run.end":
 		return c.paint(blue, "run "+e.Get("run_id").String()) + " ends: " + e.Get("metadata.status").String() +
 			fmt.Sprintf(", %d tokens in, %d out", content.Get("input_tokens").Int(), content.Get("output_tokens").Int())
+	case kind == "run.retry":
+		return c.paint(blue, "run "+e.Get("run_id").String()) + " " + c.paint(yellow, "is tried again: "+line(content.String()))
 	case kind == "run.error":
 		return c.paint(blue, "run "+e.Get("run_id").String()) + " " + c.paint(red, "fails: "+line(content.String()))
 	}

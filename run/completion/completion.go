@@ -4,6 +4,7 @@ package completion
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -139,6 +140,26 @@ func RecordStart(tx Tx, r *run.Run, now time.Time) error {
 	content := &jsonobj.Object{}
 	content.SetText("chain", r.Graph)
 	return appendEvent(tx, r, eventstore.TypeRunStart, eventstore.CategoryTrace, content.JSON(), metadata, now)
+}
+
+// Reason is why a run that was claimed is in the queue again.
+type Reason string
+
+const (
+	WorkerDied Reason = "worker_died" // the process that ran the graph
+	ServerDied Reason = "server_died" // the server that had claimed the run, or its connection to the database
+	HandedBack Reason = "handed_back" // its server stopped, or loaded the graphs anew
+)
+
+// RecordRetry writes to the log that an attempt of a run is over and the run is not, in the transaction that puts it back into the queue. cause is a clause.
+func RecordRetry(tx Tx, r *run.Run, reason Reason, cause string, now time.Time) error {
+	if r.Kwargs.Temporary {
+		return nil
+	}
+	metadata := &jsonobj.Object{}
+	metadata.SetText("reason", string(reason))
+	metadata.Set("attempt", json.RawMessage(strconv.Itoa(r.Attempt)))
+	return appendEvent(tx, r, eventstore.TypeRunRetry, eventstore.CategoryTrace, jsonobj.Quote(cause), metadata, now)
 }
 
 // RecordEnd keeps the completion data of a run that is over, and writes to the log how it ended, in the transaction that ends it. reported are the model

@@ -249,6 +249,10 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 		if err := tx.UpdateRun(row); err != nil {
 			return ending{}, err
 		}
+		reason, cause := again(out)
+		if err := completion.RecordRetry(tx, row, reason, cause, now); err != nil {
+			return ending{}, err
+		}
 		return ending{row: row}, ex.calls.Put(tx, row.ID)
 	}
 	rolledBack := row.Status == run.Interrupted && row.Cancel == run.CancelRollback
@@ -318,6 +322,17 @@ func (x *Executor) push(tx run.Tx, row *run.Run, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// again says why a run is tried again, for its log.
+func again(out outcome) (completion.Reason, string) {
+	switch {
+	case out.kind == handedBack:
+		return completion.HandedBack, "its server stopped, or loaded the graphs anew"
+	case out.death == nil:
+		return completion.WorkerDied, "the process running the graph died"
+	}
+	return completion.WorkerDied, "the process running the graph died: " + out.death.Text()
 }
 
 // conclude makes the row of a run show how an execution of it ended: it is over, or pending again. It returns the error that its thread shows.

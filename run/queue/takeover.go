@@ -14,6 +14,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/loop"
 	"understudy/run"
+	"understudy/run/completion"
 	"understudy/run/crash"
 )
 
@@ -150,8 +151,7 @@ func (q *Queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 			return nil
 		}
 		q.countDeath(ctx, r, deaths)
-		r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
-		return tx.UpdateRun(r)
+		return q.putBack(tx, r)
 	})
 	switch {
 	case fault.Is(err, fault.NotFound):
@@ -165,6 +165,15 @@ func (q *Queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 	q.Log.WarnContext(ctx, "run taken over: its lease has ended", "run_id", row.ID, "thread_id", row.Thread, "attempt", row.Attempt, "owner", lapsed.Owner)
 	q.Queued()
 	return nil
+}
+
+// putBack puts the run of a server that died back into the queue.
+func (q *Queue) putBack(tx run.Tx, r *run.Run) error {
+	r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
+	if err := tx.UpdateRun(r); err != nil {
+		return err
+	}
+	return completion.RecordRetry(tx, r, completion.ServerDied, "the server that executed it died, or lost the database for longer than a lease", q.Clock.Now())
 }
 
 // Recover takes over what a server that died left behind. No thread of busy stays busy without a run. Call it once before Run.
@@ -211,8 +220,7 @@ func (q *Queue) takeBack(ctx context.Context) error {
 				continue
 			}
 			q.countDeath(ctx, r, deaths)
-			r.Status, r.Owner, r.LeaseUntil = run.Pending, "", time.Time{}
-			if err := tx.UpdateRun(r); err != nil {
+			if err := q.putBack(tx, r); err != nil {
 				return err
 			}
 			taken++

@@ -54,6 +54,17 @@ func (w *world) life(t id.Thread, r id.Run) (life []string) {
 	return life
 }
 
+// retries are the contents and metadata of the events that say why a run was tried again.
+func (w *world) retries(t id.Thread, r id.Run) (all []string) {
+	w.t.Helper()
+	page, err := w.rows.LogPage(w.t.Context(), eventstore.PageQuery{Thread: t, Run: r, Types: []string{eventstore.TypeRunRetry}, Limit: 1000})
+	require.NoError(w.t, err)
+	for _, e := range page.Rows {
+		all = append(all, string(e.Content)+" "+string(e.Metadata))
+	}
+	return all
+}
+
 func (w *world) completion(t id.Thread, r id.Run) *run.Completion {
 	w.t.Helper()
 	c, err := w.runs.Completion(w.t.Context(), t, r)
@@ -196,7 +207,8 @@ func TestLifeOfRunsInTheLog(t *testing.T) {
 	w.start()
 	<-started
 	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{again.ID}, run.CancelInterrupt, true))
-	require.Equal(t, []string{"run.start trace", "run.end outputs"}, w.life(th, again.ID))
+	require.Equal(t, []string{"run.start trace", "run.retry trace", "run.end outputs"}, w.life(th, again.ID))
+	require.Equal(t, []string{`"its server stopped, or loaded the graphs anew" {"reason":"handed_back","attempt":1}`}, w.retries(th, again.ID))
 }
 
 // Simultaneous deletions of a run undo it once.

@@ -236,6 +236,10 @@ func TestMetricsOfTakeovers(t *testing.T) {
 	w.start()
 	<-started
 	alone.becomes(1, "understudy_takeovers_total")
+	require.Equal(t, []string{
+		`"its server stopped, or loaded the graphs anew" {"reason":"handed_back","attempt":1}`,
+		`"the server that executed it died, or lost the database for longer than a lease" {"reason":"server_died","attempt":1}`,
+	}, w.retries(r.Thread, r.ID))
 }
 
 func TestMetricsOfWebhooks(t *testing.T) {

@@ -29,7 +29,7 @@ type Policy struct {
 	Disabled       bool // addresses are checked, but nothing is sent
 }
 
-var errAddress = errors.New("its address is loopback, link-local, private or otherwise not allowed")
+var errAddress = errors.New("its address is loopback, link-local, private or otherwise not allowed (webhooks.url.disable_loopback, webhooks.url.disable_private_ips)")
 
 // Check refuses addresses that are no address or that the policy forbids. Host names are checked again when they are resolved.
 func (p *Policy) Check(address string) error {
