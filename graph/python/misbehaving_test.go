@@ -306,7 +306,11 @@ func TestImportsThatHarm(t *testing.T) {
 			_, err := collect(t, p.Graph("harm"), invocation(newMemory(), `{}`, "updates"))
 			var failure *graph.Failure
 			require.ErrorAs(t, err, &failure)
-			require.Len(t, p.Problems(), 1)
+			problems := p.Problems()
+			require.Len(t, problems, 1)
+			require.ErrorAs(t, problems["harm"], &failure)
+			kills := name == "segfault" || name == "exit"
+			require.Equal(t, kills, strings.HasSuffix(failure.Fix, o.Python+" -X faulthandler "+file), failure.Fix)
 		})
 	}
 }

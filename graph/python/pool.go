@@ -301,12 +301,16 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 	if hopeless != nil {
 		w.startErr = fmt.Errorf("%s is not a Python interpreter: %w", w.gen.opts.Python, hopeless)
 	}
+	var alone string // a command that shows why
+	if name != "" && verdict == "" {
+		alone = importAlone(&w.gen.opts, name)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.patient = w.gen.imported || outside || short
 	if name != "" && !p.patient {
 		w.gen.blame(name, verdict != "", &graph.Failure{
-			Type: "ImportError", Message: fmt.Sprintf("The process that imported graph '%s' died: %v", name, err), Detail: text,
+			Type: "ImportError", Message: fmt.Sprintf("The process that imported graph '%s' died: %v", name, err), Detail: text, Fix: alone,
 		})
 	}
 	if w.standby {
@@ -328,7 +332,9 @@ func (p *Pool) failed(ctx context.Context, w *worker, err error) {
 		p.cause.Fix = remedy
 	case hopeless != nil || w.pid == 0:
 		p.cause.Fix = otherPython
-	case name == "" && !late:
+	case name != "":
+		p.cause.Fix = alone
+	case !late:
 		p.cause.Fix = Fix(p.cause.Interpreter, p.cause.Reason)
 	}
 	p.tellFailure(p.cause)

@@ -96,6 +96,18 @@ func Fix(python, why string) string {
 	return fix
 }
 
+// importAlone returns the command that imports the code of a graph whose import ends its process, with the place where a signal ends it.
+func importAlone(o *Options, name string) string {
+	module := o.Graphs[name].Path
+	module = module[:max(0, strings.LastIndexByte(module, ':'))] // not the first, which may be that of a drive
+	if !strings.HasSuffix(module, ".py") {
+		module = "-c 'import " + module + "'"
+	} else {
+		module = quoted(module)
+	}
+	return "look for os._exit, and import it alone to see where it ends: " + quoted(o.Python) + " -X faulthandler " + module
+}
+
 // pip returns the command of pip for an interpreter, as a shell reads it. For an interpreter of the operating system, whose packages pip refuses to change, it
 // creates a virtual environment first.
 func pip(python string) string {

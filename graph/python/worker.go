@@ -402,7 +402,7 @@ func (w *worker) call(number uint64) *call {
 
 func (w *worker) hello(m hello) {
 	for name, why := range m.problems {
-		m.problems[name] = w.failureOf(why.Type, why.Message, why.Detail)
+		m.problems[name] = w.importFailure(name, why)
 	}
 	w.mu.Lock()
 	w.greeting = m
@@ -427,9 +427,20 @@ func (w *worker) loaded(name string, why *graph.Failure) {
 	took := time.Since(w.since)
 	w.mu.Unlock()
 	if why != nil {
-		why = w.failureOf(why.Type, why.Message, why.Detail)
+		why = w.importFailure(name, why)
 	}
 	w.pool.loaded(w, name, why, took)
+}
+
+// importFailure returns the failure of an import that a worker reports, with advice.
+func (w *worker) importFailure(name string, why *graph.Failure) *graph.Failure {
+	f := w.failureOf(why.Type, why.Message, why.Detail)
+	w.pool.mu.Lock()
+	defer w.pool.mu.Unlock()
+	if killed := w.gen.skip[name]; killed != nil { // the worker only repeats what it was given
+		f.Fix = killed.Fix
+	}
+	return f
 }
 
 // imports reports whether the worker has the graph. It must be ready.
