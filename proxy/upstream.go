@@ -116,6 +116,7 @@ func (c *conn) Read(p []byte) (int, error) {
 func (u *Upstream) describe(err error) string {
 	var dns *net.DNSError
 	var op *net.OpError
+	var plain tls.RecordHeaderError
 	why := "it broke off before it answered"
 	switch {
 	case errors.As(err, &dns):
@@ -126,8 +127,10 @@ func (u *Upstream) describe(err error) string {
 		why = "it did not answer in time"
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		why = "it does not speak HTTP"
+	case errors.As(err, &plain):
+		why = "it does not speak TLS on this port; write http:// if that is meant"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
-		why = "its certificate is not accepted"
+		why = "its certificate is not accepted; SSL_CERT_FILE names the file of its authority"
 	}
 	return fmt.Sprintf("The upstream %s failed: %s. See that it is running and that --upstream names it", u, why)
 }

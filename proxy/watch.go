@@ -5,15 +5,17 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/tidwall/gjson"
 )
 
 // Watch checks at an interval whether the upstream answers, until ctx ends, and logs changes: clients see 502 while it is down, and the operator
-// should see why. Any answer counts.
+// should see why. Any answer counts as one, and one that a LangGraph Server would not give is reported too.
 func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Logger) error {
-	down := false
+	down, strange := false, false
 	for {
 		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, _, _, err := u.Ask(asking, nil, http.MethodGet, "/ok", nil)
+		status, _, answer, err := u.Ask(asking, nil, http.MethodGet, "/ok", nil)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -25,10 +27,28 @@ func (u *Upstream) Watch(ctx context.Context, every time.Duration, log *slog.Log
 			down = false
 			log.Info("the upstream answers", "upstream", u.String())
 		}
+		if err == nil {
+			was := strange
+			if strange = foreign(status, answer); strange && !was {
+				log.Warn("the upstream does not look like a LangGraph Server; see that --upstream names one, with its path if it has one (/ok has to be below it)",
+					"upstream", u.String(), "asked", "/ok", "status", status)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(every):
 		}
 	}
+}
+
+// foreign reports whether an answer to /ok is not one of a LangGraph Server. One that asks for credentials, or fails, says nothing.
+func foreign(status int, answer []byte) bool {
+	switch {
+	case status >= 500, status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusTooManyRequests:
+		return false
+	case status != http.StatusOK:
+		return true
+	}
+	return !gjson.ValidBytes(answer) || !gjson.GetBytes(answer, "ok").Exists()
 }

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,11 +47,58 @@ func TestUpstreamThatDoesNotAnswer(t *testing.T) {
 	line("cannot be reached")
 	listener, err = net.Listen("tcp", address)
 	require.NoError(t, err)
-	server := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: answering(`{"ok":true}`), ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }()
 	line("the upstream answers")
 	require.NoError(t, server.Close())
 	line("does not respond")
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+func answering(body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
+}
+
+// An operator who names another service gets a line about it; one that asks for credentials may be right.
+func TestUpstreamThatIsAnother(t *testing.T) {
+	t.Parallel()
+	var handler atomic.Pointer[http.Handler]
+	serve := func(h http.Handler) { handler.Store(&h) }
+	serve(http.NotFoundHandler())
+	asked := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*handler.Load()).ServeHTTP(w, r)
+		select {
+		case asked <- struct{}{}:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	at, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	logged := make(lines, 8)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- proxy.NewUpstream(at, 1<<20).Watch(ctx, time.Millisecond, slog.New(slog.NewTextHandler(logged, nil)))
+	}()
+	for _, h := range []http.Handler{
+		http.NotFoundHandler(), http.NotFoundHandler(), answering(`{"ok":true}`),
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }),
+		answering(`<html>`), answering(`{"ok":true}`), answering(`{"ok":true}`),
+	} {
+		serve(h)
+		<-asked
+	}
+	<-asked // what came before is logged
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	close(logged)
+	var said []string
+	for line := range logged {
+		require.Contains(t, line, "does not look like a LangGraph Server")
+		said = append(said, line)
+	}
+	require.Len(t, said, 2)
 }

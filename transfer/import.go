@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,8 @@ type Importer struct {
 	Backfill   *eventstore.Backfiller
 	// Graph is the graph of threads whose checkpoints do not name it; "": none.
 	Graph string
+	// Graphs are those that the target serves, to report threads of others. nil: not known.
+	Graphs []string
 	// Progress receives the progress. nil: none.
 	Progress Progress
 	Now      func() time.Time // nil: the machine's
@@ -93,7 +96,7 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 	}
 	m.Progress.Begin("threads", total)
 	defer m.Progress.End()
-	renamed, unknown := 0, []string{}
+	renamed, unknown, missing := 0, []string{}, map[string]int{}
 	m.graphless = 0
 	for t, err := range src.Threads(ctx) {
 		if err != nil {
@@ -111,6 +114,8 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 			j.problem("thread "+t.Key, err)
 		case graph == "":
 			unknown = append(unknown, t.Key)
+		case err == nil && m.Graphs != nil && !slices.Contains(m.Graphs, graph):
+			missing[graph]++
 		}
 		m.Progress.Step(t.Key)
 	}
@@ -120,6 +125,9 @@ func (m *Importer) threads(ctx context.Context, j *job, src Source) error {
 	}
 	if m.graphless > 0 {
 		j.notes = append(j.notes, fmt.Sprintf("%d threads do not name their graph and belong to %q now (--graph NAME chooses)", m.graphless, m.Graph))
+	}
+	for _, graph := range slices.Sorted(maps.Keys(missing)) {
+		j.notes = append(j.notes, fmt.Sprintf("graph %q of %d threads is not in langgraph.json: they can be read, and continue when it is there", graph, missing[graph]))
 	}
 	if n := len(unknown); n > 0 {
 		const shown = 20

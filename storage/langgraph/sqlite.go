@@ -116,13 +116,18 @@ func sniff(path string) error {
 // errOurs: the file is a database of this program.
 var errOurs = errors.New("it is a database of understudy itself: name its folder")
 
+var errDamaged = errors.New("is damaged or was not copied as a whole; copy it again while no program writes to it, or name a backup")
+
 // explainSQLite adds to an error of SQLite what the user can do about it.
 func explainSQLite(path string, err error) error {
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultCantOpen, sqlite.ResultPerm, sqlite.ResultReadOnly, sqlite.ResultAuth:
 		return fmt.Errorf("%s cannot be opened: %w; is the folder there, and may this user write in it?", path, err)
 	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
-		return fmt.Errorf("%s is damaged or not an SQLite database: %w", path, err)
+		if errors.Is(err, errDamaged) {
+			return err
+		}
+		return fmt.Errorf("%s %w: %w", path, errDamaged, err)
 	case sqlite.ResultFull:
 		return fault.Wrap(fault.Unavailable, "the disk of "+path+" is full; free some space and run this again, it continues where it stopped", err)
 	case sqlite.ResultBusy, sqlite.ResultLocked:

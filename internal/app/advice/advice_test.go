@@ -80,6 +80,8 @@ func TestDatabase(t *testing.T) {
 		err       error
 		text, fix string
 	}{
+		"rights":        {&pgconn.PgError{Code: "42501", Message: "permission denied for schema public"}, "permission denied for schema public", `let its owner run GRANT USAGE, CREATE ON SCHEMA public TO "me", or correct the user in --database-url`},
+		"parameter":     {&pgconn.PgError{Code: "42704", Message: `unrecognized configuration parameter "poolsize"`}, `unrecognized configuration parameter "poolsize"`, "remove it from --database-url"},
 		"password":      {&pgconn.PgError{Code: "28P01", Message: `password authentication failed for user "me"`}, "the password of user me is wrong, or there is no such user", "correct the password in --database-url"},
 		"database":      {&pgconn.PgError{Code: "3D000"}, "this database does not exist", "createdb -h db.example -p 5432 -U me app"},
 		"without TLS":   {&pgconn.PgError{Code: "28000", Message: `no pg_hba.conf entry for host "::1", user "me", database "app", no encryption`}, "it refuses user me: no pg_hba.conf entry", "sslmode=require"},

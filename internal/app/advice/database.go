@@ -38,6 +38,9 @@ func Database(setting, url string, err error) *Problem {
 	if errors.As(err, &pg) {
 		switch pg.Code {
 		case "28P01":
+			if to.Password == "" {
+				return problem("write it as user:password@host in "+setting+", or set PGPASSWORD", "user %s needs a password, and none is given", to.User)
+			}
 			return problem(correct("password"), "the password of user %s is wrong, or there is no such user", to.User)
 		case "28000":
 			fix := correct("user") + ", or allow it in pg_hba.conf"
@@ -47,6 +50,10 @@ func Database(setting, url string, err error) *Problem {
 			return problem(fix, "it refuses user %s: %s", to.User, line(pg.Message))
 		case "3D000":
 			return problem(fmt.Sprintf("create it (createdb -h %s -p %d -U %s %s), or %s", to.Host, to.Port, to.User, name, correct("name")), "this database does not exist")
+		case "42501":
+			return problem(fmt.Sprintf("let its owner run GRANT USAGE, CREATE ON SCHEMA public TO \"%s\", or %s", to.User, correct("user")), "%s", sentence(err, pg.Message))
+		case "42704":
+			return problem("remove it from "+setting, "%s", line(pg.Message))
 		case "57P03":
 			return problem("start again in a moment", "%s", line(pg.Message))
 		case "53300":

@@ -77,6 +77,9 @@ func (o Import) Run(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	m := transfer.Importer{
 		Target: rows.Transfer(), Assistants: rows.Assistants(), Items: rows.Items(), Backfill: backfill, Graph: o.Graph, Progress: o.Progress,
 	}
+	for i := range cfg.Graphs {
+		m.Graphs = append(m.Graphs, cfg.Graphs[i].ID)
+	}
 	return m.Run(ctx, src)
 }
 
