@@ -109,6 +109,14 @@ func TestImportNamesTheGraph(t *testing.T) {
 			require.NotContains(t, notes, "name their graph")
 		}
 		require.Contains(t, notes, want)
+		require.NotContains(t, notes, "is not in langgraph.json", "no file is known")
+
+		result, err = Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Data: t.TempDir(), Graphs: []config.Graph{{ID: "theirs"}, {ID: "mine"}}}, nil)
+		require.NoError(t, err)
+		require.NotContains(t, strings.Join(result.Notes, "\n"), "is not in langgraph.json")
+		result, err = Import{From: server.URL, Graph: "mine"}.Run(t.Context(), &config.Config{Data: t.TempDir(), Graphs: []config.Graph{{ID: "other"}}}, nil)
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(result.Notes, "\n"), `of 1 threads is not in langgraph.json`)
 	}
 }
 
