@@ -487,7 +487,8 @@ func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) 
 	if err != nil {
 		return err
 	}
-	page := all[min(offset, len(all)):min(offset+size, len(all))]
+	offset = min(offset, len(all))
+	page := all[offset:min(offset+size, len(all))]
 	b := []byte(`{"tasks":[`)
 	for i, t := range page {
 		shown, err := s.compose(ctx, t, show)

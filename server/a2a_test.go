@@ -194,6 +194,9 @@ func TestTasksOfLongThreads(t *testing.T) {
 	require.Equal(t, "50", got.Get("result.nextPageToken").Str)
 	got = w.call(t, "ListTasks", `{'contextId':'`+someThread+`','pageSize':1000,'pageToken':'990'}`)
 	require.Equal(t, int64(10), got.Get("result.tasks.#").Int())
+	got = w.call(t, "ListTasks", `{'contextId':'`+someThread+`','pageToken':'9223372036854775807'}`)
+	require.Zero(t, got.Get("result.tasks.#").Int())
+	require.Empty(t, got.Get("result.nextPageToken").Str)
 }
 
 func TestHistoriesOfTasks(t *testing.T) {

@@ -242,7 +242,11 @@ func (k *socket) misplaced(cmd *compat.Command) (refused *compat.CommandError) {
 // ask does something in the goroutine that sends, and returns when it is done.
 func (k *socket) ask(do func() error) error {
 	done := make(chan error, 1)
-	k.asked <- func() { done <- do() }
+	select {
+	case k.asked <- func() { done <- do() }:
+	case <-k.over: // and what was asked before is still there
+		return context.Cause(k.ctx)
+	}
 	k.mu.Lock()
 	if k.poke != nil {
 		k.poke(errAsked)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -311,6 +312,31 @@ func TestSocketPanic(t *testing.T) {
 	require.Equal(t, ws.StatusInternalServerError, code)
 	res, _ := w.ask(t, "GET", "/ok", "")
 	require.Equal(t, 200, res.StatusCode)
+}
+
+// What is asked of a socket that has ended is not waited for, however many commands the client had sent.
+func TestSocketAskAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	k := &socket{asked: make(chan func(), 1), over: make(chan struct{})}
+	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	k.cancel(errLeft)
+	close(k.over)
+	done := make(chan error, 1)
+	go func() {
+		for range 10 {
+			if err := k.ask(func() error { return nil }); !errors.Is(err, errLeft) {
+				done <- fmt.Errorf("not %w: %w", errLeft, err)
+				return
+			}
+		}
+		done <- nil
+	}()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "it waits for a goroutine that has ended")
+	}
 }
 
 func TestSocketShutdown(t *testing.T) {
