@@ -213,6 +213,13 @@ func TestSocketBadMessages(t *testing.T) {
 			_ = ws.WriteHeader(c.conn, ws.Header{Fin: true, Rsv: 7, OpCode: ws.OpText, Masked: true})
 		}, ws.StatusProtocolError},
 		{"continues nothing", func(c *socketClient) { _, _ = c.conn.Write(masked(ws.OpContinuation, true, 2)) }, ws.StatusProtocolError},
+		{"announces less than nothing", func(c *socketClient) { _, _ = c.conn.Write([]byte("\x81\xff\xff\xff\xff\xff\xff\xff\xff\xff____")) }, ws.StatusProtocolError},
+		{"closes with half a code", func(c *socketClient) { c.send(ws.OpClose, "\x03") }, ws.StatusProtocolError},
+		{"closes with a reserved code", func(c *socketClient) { c.send(ws.OpClose, "\x03\xed") }, ws.StatusProtocolError},
+		{"closes with a code that is none", func(c *socketClient) { c.send(ws.OpClose, "\x00\x01") }, ws.StatusProtocolError},
+		{"closes without a code", func(c *socketClient) { c.send(ws.OpClose, "") }, ws.StatusNormalClosure},
+		{"closes with its own code", func(c *socketClient) { c.send(ws.OpClose, "\x0f\xa0") }, 4000},
+		{"closes with a newer code", func(c *socketClient) { c.send(ws.OpClose, "\x03\xf4") }, statusServiceRestart},
 		{"closes", func(c *socketClient) { c.send(ws.OpClose, "\x03\xe8bye") }, ws.StatusNormalClosure},
 	} {
 		c := dialSocket(t, w, newEventScript())

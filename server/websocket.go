@@ -169,8 +169,8 @@ func readError(err error) error {
 		return &closeError{ws.StatusMessageTooBig, "messages have at most 1 MiB; larger inputs are accepted over HTTP"}
 	case errors.Is(err, wsutil.ErrInvalidUTF8):
 		return &closeError{ws.StatusInvalidFramePayloadData, "messages must be UTF-8"}
-	case errors.As(err, &protocol):
-		return &closeError{ws.StatusProtocolError, protocol.Error()}
+	case errors.As(err, &protocol), errors.Is(err, ws.ErrHeaderLengthMSB):
+		return &closeError{ws.StatusProtocolError, err.Error()}
 	}
 	return errLeft
 }
@@ -185,9 +185,12 @@ func (w *websocket) control(h ws.Header, body io.Reader) error {
 	case ws.OpPing:
 		return w.frame(ws.OpPong, payload)
 	case ws.OpClose:
-		code, _ := ws.ParseCloseFrameData(payload)
-		if code.Empty() || code.IsNotUsed() {
-			code = ws.StatusNormalClosure
+		code := ws.StatusNormalClosure
+		if len(payload) > 0 {
+			code, _ = ws.ParseCloseFrameData(payload) // 0: half a code
+			if code.IsNotUsed() || code.IsProtocolReserved() || code == ws.StatusNoMeaningYet || code > ws.StatusRangePrivate.Max {
+				return &closeError{ws.StatusProtocolError, "no close frame may have this code"}
+			}
 		}
 		w.close(&closeError{code, ""})
 		return errLeft
