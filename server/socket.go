@@ -74,15 +74,15 @@ func (s *Server) socket(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.slot(); err != nil {
-		return err
+	if !s.slots.has(1) { // serve takes it: a client that leaves before the answer gets no serve
+		return errManyStreams
 	}
-	req := requestOf(c)
+	req, ctx := requestOf(c), c.UserContext()
 	req.streamed = true
 	k := &socket{thread: t, req: req, by: caller{string(t), req.id, s.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
-	k.ctx, k.cancel = context.WithCancelCause(c.UserContext())
 	s.upgrade(c, func(w *websocket) {
 		k.websocket = w
+		k.ctx, k.cancel = context.WithCancelCause(ctx)
 		k.serve()
 	})
 	return nil
@@ -91,8 +91,15 @@ func (s *Server) socket(c *fiber.Ctx) error {
 // serve serves the socket to its end.
 func (k *socket) serve() {
 	s := k.s
-	s.metrics.streams.Inc()
 	var err error
+	defer k.cancel(nil)
+	if !s.slots.take(1) { // taken since the handshake
+		k.close(&closeError{statusTryAgainLater, errManyStreams.Error()})
+		k.await()
+		s.done(k.req, http.StatusSwitchingProtocols, ended(errManyStreams))
+		return
+	}
+	s.metrics.streams.Inc()
 	defer func() {
 		s.metrics.streams.Dec()
 		s.slots.give(1)

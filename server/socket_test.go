@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -361,28 +362,87 @@ func TestSocketShutdown(t *testing.T) {
 	require.NoError(t, <-stopped)
 }
 
-// Clients are pinged; one that answers nothing has left, one that answers stays.
-func TestSocketPings(t *testing.T) {
+// A client from which nothing comes has left.
+func TestSocketSilence(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
-	silent, s := dialSocket(t, w, newEventScript()), newEventScript()
-	alive := dialSocket(t, w, s)
-	alive.subscribe()
-	for range 3 * silentBeats / pingBeats {
-		f := alive.frame()
-		require.Equal(t, ws.OpPing, f.Header.OpCode)
-		alive.send(ws.OpPong, string(f.Payload))
-	}
-	_, err := io.Copy(io.Discard, silent.in) // to its end
+	c := dialSocket(t, w, newEventScript())
+	_, err := io.Copy(io.Discard, c.in) // to its end
 	require.NoError(t, err)
-	alive.send(ws.OpPing, "x")
-	for {
-		f := alive.frame()
-		if f.Header.OpCode == ws.OpPong {
-			require.Equal(t, "x", string(f.Payload))
-			break
-		}
+}
+
+// Clients are pinged, and their pings are answered.
+func TestSocketPings(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.Heartbeat = 500 * time.Millisecond }) // a ping after 2 s, the end after 6 s of silence
+	c := dialSocket(t, w, newEventScript())
+	require.Equal(t, ws.OpPing, c.frame().Header.OpCode)
+	c.send(ws.OpPing, "x")
+	f := c.frame()
+	for f.Header.OpCode == ws.OpPing {
+		f = c.frame()
 	}
+	require.Equal(t, ws.OpPong, f.Header.OpCode)
+	require.Equal(t, "x", string(f.Payload))
+}
+
+// heardConn counts the deadlines for what is read.
+type heardConn struct {
+	net.Conn
+	deadlines int
+}
+
+func (c *heardConn) SetReadDeadline(time.Time) error {
+	c.deadlines++
+	return nil
+}
+
+// Every frame of a client, also a pong, gives it time for the next one.
+func TestSocketPongsKeepClients(t *testing.T) {
+	t.Parallel()
+	var in bytes.Buffer
+	for range 3 {
+		in.Write(masked(ws.OpPong, true, 4))
+	}
+	conn := &heardConn{}
+	_, _, err := New(options(&services{})).newWebsocket(conn, &in).read()
+	require.ErrorIs(t, err, errLeft)
+	require.Equal(t, 4, conn.deadlines)
+}
+
+// goneListener accepts connections whose clients have left once they have sent their requests.
+type goneListener struct{ net.Listener }
+
+func (l goneListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return goneConn{c}, err
+}
+
+type goneConn struct{ net.Conn }
+
+func (goneConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// A client that leaves before the answer to its handshake keeps no slot.
+func TestSocketLeavesBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := New(options(&services{}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, goneListener{ln}) }()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "GET "+protocolPath+"/stream/events HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+webSocketKey+"\r\n\r\n")
+	require.NoError(t, err)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = io.Copy(io.Discard, conn) // to its end
+	require.NoError(t, err)
+	require.Zero(t, s.slots.inUse())
+	cancel()
+	require.NoError(t, <-done)
 }
 
 // Messages that are being sent in pieces take of the budget for bodies.

@@ -62,7 +62,7 @@ type closeError struct {
 
 func (e *closeError) Error() string { return e.text }
 
-// upgrade answers a handshake. serve has the connection then, until it returns. The caller has reserved the slot.
+// upgrade answers a handshake. serve has the connection then, until it returns; it is not called when the answer cannot be sent.
 func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket)) {
 	sum := sha1.Sum([]byte(c.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
 	c.Status(http.StatusSwitchingProtocols)
@@ -71,14 +71,20 @@ func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket)) {
 	c.Set("Sec-WebSocket-Accept", base64.StdEncoding.EncodeToString(sum[:]))
 	raw := c.Context().Conn()
 	c.Context().Hijack(func(conn net.Conn) {
-		w := &websocket{outlet: outlet{s: s, conn: raw}}
-		w.in = wsutil.Reader{
-			Source: conn, State: ws.StateServerSide, CheckUTF8: true, MaxFrameSize: maxMessage, MaxMessageSize: maxMessage, OnIntermediate: w.control,
-		}
+		w := s.newWebsocket(raw, conn)
 		w.enlist()
 		defer w.delist()
 		serve(w)
 	})
+}
+
+// newWebsocket returns a websocket on a connection. in has what was read of it already, and the rest.
+func (s *Server) newWebsocket(conn net.Conn, in io.Reader) *websocket {
+	w := &websocket{outlet: outlet{s: s, conn: conn}}
+	w.in = wsutil.Reader{
+		Source: in, State: ws.StateServerSide, CheckUTF8: true, MaxFrameSize: maxMessage, MaxMessageSize: maxMessage, OnIntermediate: w.control,
+	}
+	return w
 }
 
 // handshake checks a request that wants a WebSocket.

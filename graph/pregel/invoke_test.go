@@ -202,6 +202,10 @@ func TestInvokeNamesWhatItStopped(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {
 		started, release := make(chan struct{}), make(chan struct{})
+		grace := time.Minute
+		if deaf {
+			grace = 100 * time.Millisecond
+		}
 		inner := pregel.NewStateGraph[counted]()
 		inner.AddNode("slow", func(ctx context.Context, _ counted) (any, error) {
 			close(started)
@@ -213,7 +217,7 @@ func TestInvokeNamesWhatItStopped(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}).AddEdge(pregel.START, "slow")
 		g := pregel.NewStateGraph[counted]().AddSubgraph("sub", inner.MustCompile()).AddEdge(pregel.START, "sub").
-			MustCompile(pregel.WithLimits(pregel.Limits{CancelGrace: 100 * time.Millisecond}))
+			MustCompile(pregel.WithLimits(pregel.Limits{CancelGrace: grace}))
 		cause := errors.New("nothing waits for it")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() {
