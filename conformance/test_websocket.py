@@ -159,9 +159,10 @@ def test_a_subscription_replays_the_current_run_only():
             async with socket(tid) as ws:
                 c = Client(ws)
                 started = await c.ask("run.start", assistant_id="agent", input=say(n))
+                await get_client(url=BASE_URL).runs.join(tid, started["result"]["run_id"])  # until it begins, the run before is the current one
                 await c.subscribe("lifecycle")
-                assert (await c.until("completed"))[-1]["params"]["data"]["event"] == "completed"
-                assert started["result"]["run_id"]
+                await c.until("completed")
+                assert [e["params"]["data"]["event"] for e in c.events] == ["running", "completed"]
         async with socket(tid) as ws:
             c = Client(ws)
             assert (await c.ask("agent.getTree"))["error"] == "no_such_run"
