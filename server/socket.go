@@ -365,13 +365,17 @@ func (k *socket) subscribe(cmd *compat.Command) error {
 	}
 	replayed := 0
 	if err == nil {
-		k.drop(name)
 		replayed, err = k.restart(filter)
 	}
 	if err != nil {
+		if k.follower != nil {
+			k.follower.Select(k.filters(0)...) // not what is refused
+		}
 		return k.refuse(cmd, err, seen)
 	}
+	k.drop(name)
 	k.subscriptions = append(k.subscriptions, subscription{name, filter})
+	k.follower.Select(k.filters(0)...)
 	result := jsonobj.AppendText([]byte(`{"subscription_id":`), name)
 	result = strconv.AppendInt(append(result, `,"replayed_events":`...), int64(replayed), 10)
 	return k.text(compat.AppendCommandSuccess(nil, cmd, append(result, '}'), seen))
@@ -417,7 +421,6 @@ func (k *socket) restart(more ...protocol.Filter) (replayed int, err error) {
 			return replayed, err
 		}
 		if len(events) == 0 {
-			follower.Select(append(k.filters(0), more...)...)
 			return replayed, nil
 		}
 		for i := range events {
