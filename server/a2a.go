@@ -104,7 +104,7 @@ func (s *Server) a2a(c *fiber.Ctx) error {
 	})
 }
 
-// refusal returns what clients are told of an error. Those of the server itself are internal errors.
+// refusal returns the form of an error that clients see. Those of the server itself are internal errors.
 func refusal(err error) (code int, text string) {
 	var refused *a2a.Error
 	var unknown *run.UnknownInterrupt
@@ -277,15 +277,15 @@ func (s *Server) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, sh
 	return func(dst []byte, _ run.Result) []byte {
 		t, err := s.composed(ctx, key, show)
 		if err != nil {
-			code, text := s.told(ctx, err)
+			code, text := s.refusalInStream(ctx, err)
 			return call.AppendFailure(dst, code, text)
 		}
 		return call.AppendResult(dst, call.AppendSent(nil, t))
 	}
 }
 
-// told is refusal for answers that have begun: errors of the server are logged here.
-func (s *Server) told(ctx context.Context, err error) (code int, text string) {
+// refusalInStream is refusal for answers that have begun: errors of the server are logged here.
+func (s *Server) refusalInStream(ctx context.Context, err error) (code int, text string) {
 	if code, text = refusal(err); code == a2a.InternalError {
 		s.log.ErrorContext(ctx, "a task could not be read", "error", err)
 	}
@@ -297,7 +297,7 @@ func (s *Server) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r id.R
 	ctx := context.WithoutCancel(c.UserContext())
 	key := begun.ID
 	final := func() (*a2a.Task, error) { return s.composed(ctx, key, show) }
-	return s.streamForm(c, f, a2a.NewEvents(call, begun, string(r), answer.New(o), final, func(err error) (int, string) { return s.told(ctx, err) }))
+	return s.streamForm(c, f, a2a.NewEvents(call, begun, string(r), answer.New(o), final, func(err error) (int, string) { return s.refusalInStream(ctx, err) }))
 }
 
 // composed returns a task as it is now. Reading it may take some seconds.

@@ -62,8 +62,8 @@ type subscription struct {
 	filter protocol.Filter
 }
 
-// Causes of the end of a wait for events.
-var errAsked = errors.New("something is asked")
+// errAsked ends a wait for events: the reader has asked the goroutine that sends to do something.
+var errAsked = errors.New("asked by the reader")
 
 // socket opens a WebSocket for a thread.
 func (s *Server) socket(c *fiber.Ctx) error {

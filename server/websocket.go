@@ -268,5 +268,5 @@ func (w *websocket) await() {
 		_ = half.CloseWrite()
 	}
 	_ = w.conn.SetReadDeadline(time.Now().Add(closeTime))
-	_, _ = io.CopyN(io.Discard, w.in.Source, maxMessage)
+	_, _ = io.CopyN(io.Discard, w.in.Source, 16*maxMessage)
 }

@@ -42,7 +42,7 @@ const (
 	pushHeaders = "__push_headers__"
 )
 
-// Delivery makes the entry of the outbox that reports the state of a task. Whoever gets it asks for the task.
+// Delivery makes the entry of the outbox that reports the state of a task. The receiver then requests the task.
 func (p Push) Delivery(e TaskEnd) *Delivery {
 	task, state := p.Task, e.State[0]
 	if task == "" {

@@ -27,7 +27,7 @@ type Events struct {
 }
 
 // NewEvents returns the stream of a task, which begins with the task itself. fold makes an answer of the records of the run, live. final returns the task after its
-// run has ended, and fail what clients are told of an error of it.
+// run has ended, and fail the form of its error that clients see.
 func NewEvents(call Call, task *Task, run string, fold *answer.Answer, final func() (*Task, error), fail func(error) (int, string)) *Events {
 	return &Events{call: Call{Dialect: call.Dialect, ID: call.ID}, task: task, run: run, fold: fold, final: final, fail: fail, now: time.Now}
 }
