@@ -219,8 +219,10 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 	}
 	running, ahead := false, false
 	for _, other := range active {
-		if other.Attempt > 0 && !now.After(other.CreatedAt) {
-			// By the clock of another server. Taken over, it must not find a younger run before it in the queue: that would go on from its state.
+		delayed := other.Attempt == 0 && other.CreatedAt.After(other.UpdatedAt) // it is due in the future, by intention
+		if !delayed && !now.After(other.CreatedAt) {
+			// By the clock of another server, which may differ by milliseconds. Runs begin in the order in which they were acknowledged; and one that is taken over must
+			// not find a younger run before it in the queue, which would continue from its state.
 			now = other.CreatedAt.Add(time.Microsecond)
 		}
 	}

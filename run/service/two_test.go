@@ -209,6 +209,39 @@ func TestARunThatFailedIsTriedAgain(t *testing.T) {
 	})
 }
 
+// Runs begin in the order in which they were acknowledged, also when they are created on servers whose clocks differ. A delayed run does not delay others.
+func TestOrderOfRunsOfServersWhoseClocksDiffer(t *testing.T) {
+	t.Parallel()
+	var behind atomic.Int64
+	started := make(chan id.Run, 4)
+	w := newWorld(t, map[string]script{"hang": hang(started)}, func(o *service.Options) {
+		o.Now = func() time.Time { return time.Now().Add(-time.Duration(behind.Load())) }
+	})
+	th := w.thread()
+	create := func(after time.Duration) *run.Run {
+		req := request("hang")
+		req.Strategy, req.After = run.Enqueue, after
+		r, err := w.runs.Create(t.Context(), th, req)
+		require.NoError(t, err)
+		return r
+	}
+	first := create(0)
+	require.Equal(t, first.ID, <-started)
+	create(time.Hour)
+	order := []id.Run{first.ID}
+	for _, clock := range []time.Duration{0, 3 * time.Millisecond, time.Minute, 0, time.Second} {
+		behind.Store(int64(clock))
+		r := create(0)
+		require.WithinDuration(t, time.Now(), r.CreatedAt, 5*time.Minute, "the delayed run does not push it")
+		order = append(order, r.ID)
+	}
+	behind.Store(0)
+	for i, r := range order[1:] {
+		require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{order[i]}, run.CancelInterrupt, true))
+		require.Equal(t, r, <-started)
+	}
+}
+
 // A run that has begun comes before those that were created after it, also when their server's clock is behind and another has to go on with it.
 func TestOrderOfRunsThatAreTakenOver(t *testing.T) {
 	t.Parallel()
