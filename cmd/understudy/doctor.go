@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
@@ -98,20 +99,27 @@ func findingPrinter(w io.Writer) func(doctor.Finding) {
 	}
 }
 
-// printSum says how many problems there are.
+// aScreen is how many findings a terminal shows, roughly.
+const aScreen = 12
+
+// printSum says how many problems there are, and names them again when they may be far above.
 func printSum(w io.Writer, findings []doctor.Finding) {
-	problems := 0
-	for _, f := range findings {
-		if f.Verdict == doctor.Problem {
-			problems++
-		}
-	}
-	switch problems {
+	problems := slices.DeleteFunc(slices.Clone(findings), func(f doctor.Finding) bool { return f.Verdict != doctor.Problem })
+	switch len(problems) {
 	case 0:
 		fmt.Fprintln(w, "\nAll is well.")
+		return
 	case 1:
-		fmt.Fprintln(w, "\n1 problem.")
+		fmt.Fprint(w, "\n1 problem")
 	default:
-		fmt.Fprintf(w, "\n%d problems.\n", problems)
+		fmt.Fprintf(w, "\n%d problems", len(problems))
+	}
+	if len(findings) <= aScreen {
+		fmt.Fprintln(w, ".")
+		return
+	}
+	fmt.Fprintln(w, ":")
+	for _, f := range problems {
+		fmt.Fprintf(w, "  %-12s %s\n", f.Check, f.Text)
 	}
 }

@@ -32,3 +32,15 @@ func TestDoctor(t *testing.T) {
 	require.ErrorIs(t, err, errUnwell)
 	require.True(t, strings.HasSuffix(out, "\n1 problem.\n"), out)
 }
+
+// After more than a screen of findings, the problems are named again.
+func TestDoctorNamesProblemsAgain(t *testing.T) {
+	t.Parallel()
+	findings := []doctor.Finding{{Check: "database", Verdict: doctor.Problem, Text: "it is away"}}
+	for range aScreen {
+		findings = append(findings, doctor.Finding{Check: "graph", Verdict: doctor.Fine, Text: "imports"})
+	}
+	var out strings.Builder
+	printSum(&out, findings)
+	require.Equal(t, "\n1 problem:\n  database     it is away\n", out.String())
+}

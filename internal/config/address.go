@@ -46,7 +46,12 @@ func strayAt(query string) bool {
 func CheckPostgres(address string) error {
 	base, query := address, ""
 	scheme, rest, isURL := strings.Cut(address, "://")
+	plain, driver, hasDriver := strings.Cut(scheme, "+")
 	switch {
+	case strings.HasPrefix(address, `"`) || strings.HasPrefix(address, "'") && isURL:
+		return errors.New("it begins with a quotation mark, which belongs to a shell or to .env; " + postgresLooks)
+	case isURL && hasDriver && (plain == "postgres" || plain == "postgresql"):
+		return fmt.Errorf("it must begin with postgres://, without +%s, which names a driver of SQLAlchemy; %s", driver, postgresLooks)
 	case isURL && scheme != "postgres" && scheme != "postgresql" && !strings.ContainsAny(scheme, " ='"):
 		return errors.New("it must begin with postgres://; " + postgresLooks)
 	case isURL && (scheme == "postgres" || scheme == "postgresql"):

@@ -43,11 +43,13 @@ func TestAddresses(t *testing.T) {
 		require.Equal(t, want, (&Config{DatabaseURL: address}).DatabasePlace())
 	}
 	for address, want := range map[string]string{
-		"bar":                                "looks like postgres://",
-		"mysql://us:secret@db/name":          "it must begin with postgres://",
-		"postgresql+psycopg://us@db/name":    "it must begin with postgres://",
-		"postgres://db:port/name":            "cannot be parsed",
-		"postgres://db/name?sslmode=nothing": `its parameter sslmode cannot be "nothing"`,
+		"bar":                                                       "looks like postgres://",
+		"mysql://us:secret@db/name":                                 "it must begin with postgres://",
+		"postgresql+psycopg://us@db/name":                           "it must begin with postgres://, without +psycopg",
+		`"postgres://us:secret@db/name"`:                            "quotation mark",
+		`'postgres://us:secret@db/name'`:                            "quotation mark",
+		"postgres://db:port/name":                                   "cannot be parsed",
+		"postgres://db/name?sslmode=nothing":                        `its parameter sslmode cannot be "nothing"`,
 		"postgres://db/name?sslmode=verify-ca&sslrootcert=/no/such": "/no/such",
 		"postgres://db/name?pool_max_conns=1":                       "pool_max_conns is 1; at least two are needed",
 		"postgres://db/name?pool_max_conns=0":                       `pool_max_conns cannot be "0"`,

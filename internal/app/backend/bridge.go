@@ -36,7 +36,9 @@ func OpenBridge(cfg *config.Config, limits bridge.Options, log *slog.Logger, reg
 		log.Warn("without Redis, streams show only the ends of runs on other servers, and nothing of stateless runs; set --redis-url")
 	}
 	if cfg.RedisURL != "" && cfg.DatabaseURL == "" {
-		log.Info("Redis is not used: a data folder has one server, and its streams stay in memory")
+		// Redis is for several servers, so the address of the database may be missing by mistake.
+		log.Warn("Redis is not used, and neither is Postgres: without the address of a database this server keeps everything in its data folder, for itself",
+			"data", cfg.Data, "fix", "set --database-url / UNDERSTUDY_DATABASE_URL, or remove "+cfg.Where("redis-url"))
 	}
 	if cfg.RedisURL == "" || cfg.DatabaseURL == "" {
 		return bridge.NewMemory(limits), nil
