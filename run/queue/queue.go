@@ -65,8 +65,9 @@ type Queue struct {
 
 	recheck chan struct{} // capacity 1: runs of this server may have been cancelled, deleted or taken over
 
-	blind bool // the last look for leases that have ended failed; owned by takeOver
-	jumps int  // of the clock that takeOver knows of; owned by it too
+	blind      bool // the last look for leases that have ended failed; owned by takeOver
+	unwritable bool // the database took no write when runs were to be taken over last
+	jumps      int  // of the clock that takeOver knows of; owned by it too
 
 	lapsing map[id.Run]lapsing // of servers that seem to be dead, for two leases; owned by takeOver
 

@@ -82,11 +82,12 @@ func (q *Queue) takeOver(ctx context.Context) (next time.Time, err error) {
 		}
 		done, err := q.takeOverAll(ctx, ending[:n], crash.DeathsOf(q.ofDead(ending, now)))
 		if err != nil {
-			// A database that takes no writes, for its disk is full, has let no server renew a lease either.
-			q.blind = done == 0 && fault.Is(err, fault.Unavailable)
+			// A database that takes no writes, because its disk is full, has let no server renew a lease either.
+			q.unwritable = done == 0 && fault.Is(err, fault.Unavailable)
 			return time.Time{}, err
 		}
 		if n < takeOverBatch {
+			q.unwritable = false
 			break
 		}
 	}
@@ -145,6 +146,11 @@ func (q *Queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 		}
 		if r.Status != run.Running || r.Attempt != lapsed.Attempt || r.LeaseUntil.After(q.Clock.Now()) {
 			return nil // it has ended, or somebody was faster
+		}
+		if q.unwritable {
+			// The first write that works. Servers that live renew at their next heartbeat, of which this leaves two; the others do not.
+			r.LeaseUntil = q.Clock.Now().Add(q.Lease / 2)
+			return tx.UpdateRun(r)
 		}
 		row = r
 		if r.Cancel != "" {

@@ -46,8 +46,8 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 		}
 		return nil
 	}}
-	in := c.start(map[string]script{"g": gate}, func(o *service.Options) { o.Lease = time.Second })
-	another := c.start(nil, func(o *service.Options) { o.Lease, o.Jobs = time.Hour, -1 }) // it takes nothing over
+	in := c.start(map[string]script{"g": gate}, func(o *service.Options) { o.Lease = 3 * time.Second }) // room then comes between two looks for ended leases
+	another := c.start(nil, func(o *service.Options) { o.Lease, o.Jobs = time.Hour, -1 })               // it takes nothing over
 	temporary, waits, err := in.runs.Begin(t.Context(), "", request("g"))
 	require.NoError(t, err)
 	require.NoError(t, waits.Settle(t.Context()))
