@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,6 +69,11 @@ func TestEndsThatCannotBeSaved(t *testing.T) {
 		}
 	}
 	require.Eventually(t, func() bool { return in.status(th, r.ID) == run.Running }, time.Minute, time.Millisecond)
+	// Until its records are written, a run does not come to its end.
+	require.Eventually(t, func() bool {
+		records, err := in.store.Records(t.Context(), th, bridge.Offset{}, 0)
+		return err == nil && slices.ContainsFunc(records, func(rec *bridge.Record) bool { return rec.Event == "values" })
+	}, time.Minute, time.Millisecond)
 	isFull.Store(true)
 	close(ends)
 	explains := func(err error, name string) {
