@@ -206,12 +206,17 @@ func (k *socket) command(message []byte) error {
 			return k.text(compat.AppendCommandError(nil, &cmd, refused))
 		}
 	}
+	// Clients take events up to this seq for history: it is of the time before the run, which may have sent some when the answer goes out.
+	seen := int64(0)
+	if err := k.ask(func() error { seen = k.sent; return nil }); err != nil {
+		return err
+	}
 	result, err := k.s.execute(k.ctx, k.by, &cmd)
 	if err != nil {
 		return k.text(compat.AppendCommandError(nil, &cmd, k.refusal(err)))
 	}
 	k.bound = true
-	return k.ask(func() error { return k.text(compat.AppendCommandSuccess(nil, &cmd, result, k.sent)) })
+	return k.text(compat.AppendCommandSuccess(nil, &cmd, result, seen))
 }
 
 // refusal returns an error as the client sees it. On a socket that includes those of the server, which have a status over HTTP.
