@@ -401,7 +401,7 @@ async def test_streams_have_what_both_versions_read(http, client):
 
 
 async def test_a_waiting_task_is_shown_as_such_at_once(http, client):
-    """Whoever polls never sees a task that asks as one that has ended."""
+    """A client that polls never sees a task with a question as one that has ended."""
     a = await assistant(client, "hitl")
     task = (await rpc(http, a, "message/send", by_hand('call search {"q":"x"}') | {"configuration": {"blocking": False}}))["result"]
     states = []

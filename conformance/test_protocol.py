@@ -65,7 +65,7 @@ def test_clients_of_both_wires_share_a_thread():
 
 
 def test_each_checkpoint_comes_before_its_values():
-    """By it a client edits a message while the run goes on: it starts a run at the checkpoint before."""
+    """With it a client can edit a message during the run: it starts another run at the checkpoint before."""
     async def go():
         client = get_client(url=BASE_URL)
         tid = str(uuid.uuid4())

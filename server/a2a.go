@@ -399,19 +399,27 @@ func (s *Server) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) er
 	return sendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
 }
 
+// namedTask returns the task that a parameter of a call names.
+func (s *Server) namedTask(ctx context.Context, call a2a.Call, a *assistant.Assistant, param string) (a2a.TaskID, *agentTask, error) {
+	key, err := taskIn(call.Params, param)
+	if err != nil {
+		return key, nil, err
+	}
+	t, err := s.findTask(ctx, a, key)
+	return key, t, err
+}
+
+var errNotCancelable = &a2a.Error{Code: a2a.NotCancelable, Message: "Task is not cancelable in its current state"}
+
 // cancelTask ends the run of a task. One that waits for an answer has no run to end.
 func (s *Server) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
-	key, err := taskIn(call.Params, "id")
-	if err != nil {
-		return err
-	}
 	ctx := c.UserContext()
-	t, err := s.findTask(ctx, a, key)
+	key, t, err := s.namedTask(ctx, call, a, "id")
 	if err != nil {
 		return err
 	}
 	if t.last.Status.Over() {
-		return &a2a.Error{Code: a2a.NotCancelable, Message: "Task is not cancelable in its current state"}
+		return errNotCancelable
 	}
 	if err := s.opts.Runs.Cancel(ctx, key.Thread, []id.Run{t.last.ID}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
@@ -421,19 +429,15 @@ func (s *Server) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 		return err
 	}
 	if shown.State != a2a.Canceled { // it ended by itself
-		return &a2a.Error{Code: a2a.NotCancelable, Message: "Task is not cancelable in its current state"}
+		return errNotCancelable
 	}
 	return sendJSON(c, call.AppendResult(nil, call.AppendTask(nil, shown)))
 }
 
 // resubscribe answers with the stream of a task from its beginning. One that has ended is shown once more in version 0.3; version 1.0 has an error for it.
 func (s *Server) resubscribe(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
-	key, err := taskIn(call.Params, "id")
-	if err != nil {
-		return err
-	}
 	ctx := c.UserContext()
-	t, err := s.findTask(ctx, a, key)
+	key, t, err := s.namedTask(ctx, call, a, "id")
 	if err != nil {
 		return err
 	}

@@ -23,12 +23,8 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 		return a2a.NoPush()
 	}
 	task, config := call.PushPlace()
-	key, err := taskIn(call.Params, task)
-	if err != nil {
-		return err
-	}
 	ctx := c.UserContext()
-	t, err := s.findTask(ctx, a, key)
+	key, t, err := s.namedTask(ctx, call, a, task)
 	if err != nil {
 		return err
 	}

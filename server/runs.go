@@ -100,7 +100,7 @@ func (s *Server) complete(c *fiber.Ctx, req *run.Request) error {
 	return s.completeFor(requestOf(c).id, s.configurable(c), req)
 }
 
-// completeFor is complete for a request that is not at hand any more.
+// completeFor is complete for a request of which only these parts are left.
 func (s *Server) completeFor(requestID string, headers map[string]string, req *run.Request) error {
 	req.RequestID, req.Headers = requestID, headers
 	if req.Webhook == "" {
