@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"run", "assistant", "thread", "store", "proxy", "transfer"},
 	{"eventstore/overlay", "checkpointer/saver"}, // they know what graphs send and the event store
 	{"graph", "checkpointer", "eventstore", "bridge"},
-	{"id"},
+	{"id", "access"},
 	{"internal", "docs"},
 }
 

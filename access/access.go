@@ -1,0 +1,106 @@
+// Package access says on whose behalf something is done, and what they may do.
+//
+// An Actor travels in the context of a request, and later in the row of the run or cron that the request created. A Policy decides questions
+// about it: may this actor search threads, and which of them? Storage applies the Filter of the answer, so that what an actor must not see
+// looks exactly like what does not exist.
+//
+// The package knows no HTTP server, no database and no Python. docs/security.md explains what protects what.
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+)
+
+// Actor is on whose behalf something is done. It is immutable.
+type Actor struct {
+	// Identity is unique among the users of a deployment, and what their resources are owned by.
+	Identity    string
+	DisplayName string
+	// Authenticated is what authenticate returned as is_authenticated; true for native credentials.
+	Authenticated bool
+	// Permissions are opaque to this server, except for the scopes of its own API keys. Never nil after authentication.
+	Permissions []string
+	// User is the JSON object that graphs see as configurable.langgraph_auth_user: identity, is_authenticated, display_name, and whatever else
+	// authenticate returned.
+	User json.RawMessage
+}
+
+type actorKey struct{}
+
+// With returns a context in which actor acts.
+func With(ctx context.Context, actor *Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+// From returns who acts; nil on a server without authentication, and for the server's own work.
+func From(ctx context.Context) *Actor {
+	actor, _ := ctx.Value(actorKey{}).(*Actor)
+	return actor
+}
+
+// Question asks whether something may be done, such as threads.create_run.
+type Question struct {
+	Resource string // threads, assistants, crons, store
+	Action   string // create, read, update, delete, search, create_run, put, get, list_namespaces
+	// Value is what a handler sees of the request, and may change: a JSON object in LangGraph's form.
+	Value json.RawMessage
+}
+
+// Decision is the answer to a Question that was not refused.
+type Decision struct {
+	// Filter selects the resources that the actor may reach, nil all: a JSON object as handlers return it.
+	Filter json.RawMessage
+	// Value is Question.Value with the changes that a handler made; nil when it made none.
+	Value json.RawMessage
+}
+
+// Request is what authentication sees of an HTTP request or a WebSocket handshake. Its fields are not changed or kept.
+type Request struct {
+	Method    string // GET for WebSockets
+	Path      string // with the mount prefix, decoded
+	Query     string // as sent, without the question mark
+	Header    http.Header
+	Client    string // host:port of the peer
+	Scheme    string // http or https
+	WebSocket bool
+}
+
+// Authenticator finds out who sent a request. The error is a *Refusal when the credentials are missing or wrong, else a fault.
+type Authenticator interface {
+	Authenticate(ctx context.Context, r *Request) (*Actor, error)
+}
+
+// Policy decides what actors may do.
+type Policy interface {
+	// Decide answers the questions of one operation in order. The first that is refused is the error, a *Refusal.
+	Decide(ctx context.Context, actor *Actor, questions ...Question) ([]Decision, error)
+}
+
+// Gatekeeper is an Authenticator and Policy that does both in one step, for implementations in another process.
+type Gatekeeper interface {
+	Authenticator
+	Policy
+	// Admit is Authenticate and, if that succeeds, Decide. After a refused question, the actor is returned together with the error.
+	Admit(ctx context.Context, r *Request, questions ...Question) (*Actor, []Decision, error)
+}
+
+// Refusal is an answer to a client that may not do what it asked for. It is an error.
+type Refusal struct {
+	Status int
+	// Detail is the value of "detail" in the body.
+	Detail json.RawMessage
+	// Plain is the body of a refusal that is not JSON; Detail is nil then.
+	Plain  string
+	Header http.Header // sent with the response, such as WWW-Authenticate and Retry-After; nil none
+	// Close ends the connection after the response.
+	Close bool
+}
+
+func (r *Refusal) Error() string {
+	if r.Detail == nil {
+		return r.Plain
+	}
+	return string(r.Detail)
+}
