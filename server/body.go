@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"understudy/internal/fault"
+	"understudy/server/internal/connection"
 )
 
 const (
@@ -104,7 +105,7 @@ func (s *Server) body(c *fiber.Ctx) (body []byte, release func(), err error) {
 			if size >= 0 && int64(len(body)) < size {
 				return nil, release, errLeft
 			}
-			if size < 0 && brokeOff(conn) {
+			if size < 0 && connection.BrokeOff(conn) {
 				c.Context().SetConnectionClose()
 				return nil, release, errBroken
 			}

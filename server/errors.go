@@ -11,6 +11,7 @@ import (
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/internal/fault"
+	"understudy/server/internal/connection"
 )
 
 // statuses maps the kinds of faults to HTTP statuses.
@@ -29,7 +30,7 @@ var statuses = map[fault.Kind]int{
 }
 
 // errLeft is the cause of requests that end because the client closed the connection.
-var errLeft = errors.New("the client has left")
+var errLeft = connection.ErrLeft
 
 // answerer is an error that contains the complete answer of an upstream server.
 type answerer interface {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -59,10 +58,10 @@ func (s *Server) linger(c *fiber.Ctx) {
 	// Only there all earlier answers on the connection have been sent.
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
-		if !s.lingering.enter() {
+		if !s.lingering.Enter() {
 			return
 		}
-		defer s.lingering.leave()
+		defer s.lingering.Leave()
 		defer context.AfterFunc(s.streaming, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })()
 		_ = raw.SetWriteDeadline(time.Now().Add(lingerIdle))
 		if _, err := raw.Write(answer.Bytes()); err != nil {
@@ -86,41 +85,4 @@ func (s *Server) linger(c *fiber.Ctx) {
 			}
 		}
 	})
-}
-
-// crowd counts goroutines that nothing else waits for.
-type crowd struct {
-	mu     sync.Mutex
-	inside int
-	closed bool
-	empty  chan struct{} // closed when closed and empty
-}
-
-// enter counts a goroutine; false: there is no time for it any more.
-func (c *crowd) enter() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.inside++
-	}
-	return !c.closed
-}
-
-func (c *crowd) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.inside--; c.closed && c.inside == 0 {
-		close(c.empty)
-	}
-}
-
-// close lets nothing in any more, and waits until it is empty.
-func (c *crowd) close() {
-	c.mu.Lock()
-	c.closed, c.empty = true, make(chan struct{})
-	if c.inside == 0 {
-		close(c.empty)
-	}
-	c.mu.Unlock()
-	<-c.empty
 }

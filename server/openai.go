@@ -18,6 +18,7 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server/answer"
+	"understudy/server/internal/connection"
 	"understudy/server/openai"
 	"understudy/thread"
 )
@@ -248,7 +249,7 @@ func (s *Server) collect(c *fiber.Ctx, f run.Follower, a *answer.Answer) (err er
 	ctx, cancel := context.WithCancelCause(c.UserContext())
 	defer cancel(nil)
 	defer context.AfterFunc(s.streaming, func() { cancel(context.Cause(s.streaming)) })()
-	defer watch(c.Context().Conn(), func() { cancel(errLeft) })()
+	defer connection.Watch(c.Context().Conn(), func() { cancel(errLeft) })()
 	for {
 		records, err := f.Next(ctx)
 		for _, r := range records {

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/gofiber/fiber/v2"
+
+	"understudy/server/internal/connection"
 )
 
 // reading runs fn, which may read for long, with a context that is canceled when the client closes the connection, so that its query ends. The body of
@@ -11,7 +13,7 @@ import (
 func reading[T any](c *fiber.Ctx, fn func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancelCause(c.UserContext())
 	defer cancel(nil)
-	stop := watch(c.Context().Conn(), func() { cancel(errLeft) })
+	stop := connection.Watch(c.Context().Conn(), func() { cancel(errLeft) })
 	defer stop()
 	return fn(ctx)
 }

@@ -17,6 +17,7 @@ import (
 	"understudy/eventstore/overlay"
 	"understudy/internal/logctx"
 	"understudy/run"
+	"understudy/server/internal/connection"
 )
 
 // request is the state of one request outside of Fiber.
@@ -51,8 +52,8 @@ func requestOf(c *fiber.Ctx) *request {
 
 // enter is the outermost handler, which applies to every request.
 func (s *Server) enter(c *fiber.Ctx) error {
-	answering(c.Context().Conn(), true)
-	defer answering(c.Context().Conn(), false)
+	connection.Answering(c.Context().Conn(), true)
+	defer connection.Answering(c.Context().Conn(), false)
 	r := &request{id: requestID(c.Get("X-Request-Id")), begun: time.Now(), method: c.Method(), path: bounded(c.Path(), maxPath), headers: s.logged(c)}
 	c.Locals(requestKey{}, r)
 	s.startSpan(c, r)

@@ -18,6 +18,7 @@ import (
 	"understudy/internal/logctx"
 	"understudy/internal/room"
 	"understudy/internal/site"
+	"understudy/server/internal/connection"
 )
 
 // ErrShutdown is the cause of streams and requests that end because Serve does.
@@ -45,17 +46,15 @@ type Server struct {
 	patterns [][]string // of all routes, by segment
 
 	draining atomic.Bool
-	hurrying atomic.Bool // streams must end
 	checks   checks
 	// lingering are connections whose request was answered before its body had arrived.
-	lingering  crowd
+	lingering  connection.Crowd
 	released   atomic.Int64 // bytes of large bodies since memory was returned to the system
 	reclaiming atomic.Bool
 	withheld   sync.Once // for the warning about a header withheld from runs
 	refusals   refusals  // of preflights
 
-	mu     sync.Mutex
-	opened map[*outlet]struct{} // of open responses and WebSockets
+	outlets connection.Outlets // of open responses and WebSockets
 }
 
 // routePrefixes are the paths of the API in addition to the mount prefix. LangGraph Platform uses the second.
@@ -64,7 +63,8 @@ var routePrefixes = []string{"", "/api/langgraph"}
 // New returns a Server without opening anything.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{opts: o, log: o.Logger, opened: map[*outlet]struct{}{}}
+	s := &Server{opts: o, log: o.Logger}
+	s.outlets.WriteTimeout = o.WriteTimeout
 	s.metrics = newMetrics(o.Registry, &s.bodies, &s.reads)
 	s.encoders = compress.NewPool(encodersAtOnce)
 	s.bodies.limit, s.reads.limit, s.slots.limit = o.MaxBodies, o.MaxReads, int64(o.MaxStreams)
@@ -107,9 +107,9 @@ func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ende
 // Serve answers requests on ln until ctx ends. Then it drains, stops accepting, ends open streams so that their readers reconnect, and waits for
 // the rest, at most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	connections := newEnding(framing.RefuseTLS(newPatient(ln, s.log), s.log))
+	connections := connection.NewEnding(framing.RefuseTLS(connection.NewPatient(ln, s.log), s.log))
 	ln = connections
-	defer s.lingering.close()
+	defer s.lingering.Close()
 	done := make(chan error, 1)
 	go func() { done <- s.app.Listener(ln) }()
 	select {
@@ -129,12 +129,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		}
 	}
 	s.endStreams(ErrShutdown)
-	s.hurry()
-	connections.hurry(hurryTime, false)
+	s.outlets.Hurry()
+	connections.Hurry(connection.HurryTime, false)
 	// After half of the time requests are canceled too, also those that have not arrived completely, which leaves them the other half to end.
 	timer := time.AfterFunc(s.opts.ShutdownTimeout/2, func() {
 		s.endRequest(ErrShutdown)
-		connections.hurry(0, true)
+		connections.Hurry(0, true)
 	})
 	err := s.app.ShutdownWithTimeout(s.opts.ShutdownTimeout)
 	timer.Stop()
@@ -144,19 +144,6 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		err = e
 	}
 	return err
-}
-
-// hurryTime is the time limit for a write to a stream once streams must end, and for the next request of a connection to begin.
-const hurryTime = time.Second
-
-// hurry shortens the deadlines of writes to clients that do not read, or read slowly.
-func (s *Server) hurry() {
-	s.hurrying.Store(true) // before the deadlines: until then writeAll may move them
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for o := range s.opened {
-		_ = o.conn.SetWriteDeadline(time.Now().Add(hurryTime))
-	}
 }
 
 // route registers a handler under all prefixes. Parameters are written as in OpenAPI: /threads/{thread_id}.

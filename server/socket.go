@@ -108,11 +108,11 @@ func (k *socket) serve() {
 		s.metrics.events.Add(float64(k.events))
 		s.done(k.req, http.StatusSwitchingProtocols, why)
 	}()
-	if !s.lingering.enter() { // the server does not wait for connections that fasthttp has handed over
+	if !s.lingering.Enter() { // the server does not wait for connections that fasthttp has handed over
 		err = ErrShutdown
 		return
 	}
-	defer s.lingering.leave()
+	defer s.lingering.Leave()
 	defer context.AfterFunc(s.streaming, func() {
 		k.cancel(context.Cause(s.streaming))
 		k.interrupt()

@@ -14,6 +14,7 @@ import (
 	"understudy/compat"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/connection"
 	"understudy/server/openai"
 )
 
@@ -24,7 +25,8 @@ import (
 // reading would split them into pieces of 4 KB, and unlike a hijacked connection this one stays alive and is counted at shutdown. It
 // requires that the head of the response was flushed before (ImmediateHeaderFlush), so that nothing is left in buffers.
 type open struct {
-	outlet
+	connection.Outlet
+	s    *Server
 	f    run.Follower
 	list *list                     // in place of f: an answer with elements
 	ids  func(*bridge.Record) bool // reports whether to send a record's id
@@ -40,7 +42,7 @@ type open struct {
 
 // Causes of the end of an open response, for logs and metrics.
 var (
-	errStuck = errors.New("the client stopped reading")
+	errStuck = connection.ErrStuck
 	errPanic = errors.New("panic")
 )
 
@@ -118,11 +120,11 @@ func (s *Server) answer(c *fiber.Ctx, o *open) error {
 		s.slots.give(1)
 		return nil
 	}
-	o.outlet, o.req, o.stat = outlet{s: s, conn: c.Context().Conn()}, requestOf(c), c.Response().StatusCode()
+	o.s, o.Outlet, o.req, o.stat = s, s.outlets.Of(c.Context().Conn()), requestOf(c), c.Response().StatusCode()
 	o.req.streamed = true
 	s.metrics.streams.Inc()
 	if o.list == nil { // a shutdown waits for lists, as they end by themselves
-		o.enlist()
+		o.Enlist()
 	}
 	c.Response().ImmediateHeaderFlush = true
 	c.Response().SetBodyStream(o, -1)
@@ -154,7 +156,7 @@ func (o *open) end(err error) {
 	}
 	o.closed = true
 	o.close(errors.Is(err, errLeft) || errors.Is(err, errStuck))
-	o.delist()
+	o.Delist()
 	o.s.slots.give(1)
 	o.s.metrics.streams.Dec()
 	why := ended(err)
@@ -208,7 +210,7 @@ func (o *open) send() (err error) {
 	ctx, cancel := context.WithCancelCause(of)
 	defer cancel(nil)
 	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
-	stop := watch(o.conn, func() { cancel(errLeft) })
+	stop := connection.Watch(o.Conn, func() { cancel(errLeft) })
 	defer stop()
 	switch {
 	case o.list != nil:
@@ -379,7 +381,7 @@ func (o *open) writeChunk() error {
 		o.buf[i] = digits[n&15]
 	}
 	o.buf = append(o.buf, '\r', '\n')
-	err := o.writeAll(o.buf)
+	err := o.WriteAll(o.buf)
 	if cap(o.buf) > 2*batchBytes && o.list == nil {
 		o.buf = nil // do not keep the buffer of a large state for the whole stream
 	}

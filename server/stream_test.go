@@ -24,6 +24,7 @@ import (
 	"understudy/bridge"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/server/internal/connection"
 )
 
 const runsPath = "/threads/" + someThread + "/runs"
@@ -328,7 +329,7 @@ func TestSlowReader(t *testing.T) {
 func TestVerySlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, client := net.Pipe()
-		o := &open{outlet: outlet{s: &Server{opts: Options{WriteTimeout: time.Minute}}, conn: conn}}
+		o := &open{Outlet: (&connection.Outlets{WriteTimeout: time.Minute}).Of(conn)}
 		wrote := make(chan error, 1)
 		write := func() {
 			wrote <- o.write(func(dst []byte) []byte { return append(dst, strings.Repeat("x", 100)...) })

@@ -19,6 +19,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"understudy/internal/fault"
+	"understudy/server/internal/connection"
 )
 
 const (
@@ -45,7 +46,8 @@ var (
 // connection that fasthttp hands over, so that an idle socket has no buffers; libraries for net/http need a request of theirs, and those for fasthttp keep
 // two buffers for each.
 type websocket struct {
-	outlet
+	connection.Outlet
+	s           *Server
 	in          wsutil.Reader
 	interrupted atomic.Bool
 
@@ -72,15 +74,15 @@ func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket)) {
 	raw := c.Context().Conn()
 	c.Context().Hijack(func(conn net.Conn) {
 		w := s.newWebsocket(raw, conn)
-		w.enlist()
-		defer w.delist()
+		w.Enlist()
+		defer w.Delist()
 		serve(w)
 	})
 }
 
 // newWebsocket returns a websocket on a connection. in has what was read of it already, and the rest.
 func (s *Server) newWebsocket(conn net.Conn, in io.Reader) *websocket {
-	w := &websocket{outlet: outlet{s: s, conn: conn}}
+	w := &websocket{s: s, Outlet: s.outlets.Of(conn)}
 	w.in = wsutil.Reader{
 		Source: in, State: ws.StateServerSide, CheckUTF8: true, MaxFrameSize: maxMessage, MaxMessageSize: maxMessage, OnIntermediate: w.control,
 	}
@@ -153,16 +155,16 @@ func (w *websocket) read() (message []byte, release func(), err error) {
 
 // expect sets how long the client may take for what is read next.
 func (w *websocket) expect(d time.Duration) {
-	_ = w.conn.SetReadDeadline(time.Now().Add(d))
+	_ = w.Conn.SetReadDeadline(time.Now().Add(d))
 	if w.interrupted.Load() { // checked after the deadline, as interrupt may have set one before
-		_ = w.conn.SetReadDeadline(time.Unix(1, 0))
+		_ = w.Conn.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
 // interrupt ends the reading.
 func (w *websocket) interrupt() {
 	w.interrupted.Store(true)
-	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
+	_ = w.Conn.SetReadDeadline(time.Unix(1, 0))
 }
 
 func readError(err error) error {
@@ -216,12 +218,12 @@ func (w *websocket) send(messages func(text func([]byte))) error {
 	messages(func(text []byte) {
 		w.append(ws.OpText, text)
 		if w.buf.Len() >= batchBytes && err == nil {
-			err = w.writeAll(w.buf.Bytes())
+			err = w.WriteAll(w.buf.Bytes())
 			w.buf.Reset()
 		}
 	})
 	if err == nil && w.buf.Len() > 0 {
-		err = w.writeAll(w.buf.Bytes())
+		err = w.WriteAll(w.buf.Bytes())
 	}
 	if w.buf.Cap() > 64<<10 {
 		w.buf = bytes.Buffer{} // an idle socket keeps no large buffer
@@ -243,7 +245,7 @@ func (w *websocket) frame(op ws.OpCode, payload []byte) error {
 	}
 	w.buf.Reset()
 	w.append(op, payload)
-	return w.writeAll(w.buf.Bytes())
+	return w.WriteAll(w.buf.Bytes())
 }
 
 func (w *websocket) append(op ws.OpCode, payload []byte) {
@@ -264,9 +266,9 @@ func (w *websocket) close(why *closeError) {
 // await reads on, for a moment, until the client has answered a close frame: a connection that is closed with something unread is reset, and the client may
 // lose what was sent last.
 func (w *websocket) await() {
-	if half, ok := w.conn.(interface{ CloseWrite() error }); ok {
+	if half, ok := w.Conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
-	_ = w.conn.SetReadDeadline(time.Now().Add(closeTime))
+	_ = w.Conn.SetReadDeadline(time.Now().Add(closeTime))
 	_, _ = io.CopyN(io.Discard, w.in.Source, 16*maxMessage)
 }

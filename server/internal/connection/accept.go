@@ -1,4 +1,4 @@
-package server
+package connection
 
 import (
 	"errors"
@@ -17,9 +17,9 @@ var passing = []error{
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.EINTR,
 }
 
-// patient is a listener that retries temporary errors, because fasthttp ends its server at the first one. It also keeps some of the files that the process
+// Patient is a listener that retries temporary errors, because fasthttp ends its server at the first one. It also keeps some of the files that the process
 // may open for other uses than clients: a connection that would take one of those is held until others are closed, and later ones wait in the backlog.
-type patient struct {
+type Patient struct {
 	net.Listener
 	log         *slog.Logger
 	most, limit int // open files: most beside which clients are served, and the limit of the system; 0: none
@@ -31,8 +31,9 @@ type patient struct {
 	said    time.Time // when the log said that connections wait
 }
 
-func newPatient(ln net.Listener, log *slog.Logger) *patient {
-	p := &patient{Listener: ln, log: log, closed: make(chan struct{})}
+// NewPatient returns a listener that accepts from ln. It logs why connections have to wait.
+func NewPatient(ln net.Listener, log *slog.Logger) *Patient {
+	p := &Patient{Listener: ln, log: log, closed: make(chan struct{})}
 	if limit := filelimit.Limit(); limit > 0 {
 		p.limit, p.most = int(limit), int(limit-min(limit, filelimit.Reserve(limit))) //nolint:gosec // below 2^31
 	}
@@ -49,7 +50,8 @@ const (
 	waitEvery = time.Minute
 )
 
-func (p *patient) Accept() (net.Conn, error) {
+// Accept implements net.Listener. The error is net.ErrClosed, or one that does not pass.
+func (p *Patient) Accept() (net.Conn, error) {
 	var said time.Time
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		c, err := p.Listener.Accept()
@@ -76,7 +78,7 @@ func (p *patient) Accept() (net.Conn, error) {
 }
 
 // admit waits until there are enough free files beside a connection. The error is net.ErrClosed.
-func (p *patient) admit(c net.Conn) error {
+func (p *Patient) admit(c net.Conn) error {
 	if p.limit == 0 {
 		return nil
 	}
@@ -111,7 +113,8 @@ func passes(err error) bool {
 	return false
 }
 
-func (p *patient) Close() error {
+// Close implements net.Listener.
+func (p *Patient) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return p.Listener.Close()
 }

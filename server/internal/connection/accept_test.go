@@ -1,4 +1,4 @@
-package server
+package connection
 
 import (
 	"errors"
@@ -29,20 +29,20 @@ func (l *troubled) Accept() (net.Conn, error) {
 
 func (l *troubled) Close() error { return nil }
 
-func TestAcceptGoesOn(t *testing.T) {
+func TestAcceptRetries(t *testing.T) {
 	t.Parallel()
 	full := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 	var log strings.Builder
-	p := newPatient(&troubled{errs: []error{full, full, full}}, slog.New(slog.NewTextHandler(&log, nil)))
+	p := NewPatient(&troubled{errs: []error{full, full, full}}, slog.New(slog.NewTextHandler(&log, nil)))
 	_, err := p.Accept()
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(log.String(), "too many open files"), "said once")
 
 	broken := errors.New("broken")
-	_, err = newPatient(&troubled{errs: []error{full, broken}}, slog.New(slog.DiscardHandler)).Accept()
+	_, err = NewPatient(&troubled{errs: []error{full, broken}}, slog.New(slog.DiscardHandler)).Accept()
 	require.Equal(t, broken, err)
 
-	p = newPatient(&troubled{errs: []error{full}}, slog.New(slog.DiscardHandler))
+	p = NewPatient(&troubled{errs: []error{full}}, slog.New(slog.DiscardHandler))
 	require.NoError(t, p.Close())
 	_, err = p.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server
+package connection
 
 import (
 	"errors"
@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// watch calls left when the peer closes the connection, which fasthttp does not report. It peeks, so that bytes of a next request stay
+// Watch calls left when the peer closes the connection, which fasthttp does not report. It peeks, so that bytes of a next request stay
 // in the buffer. Once there are some, it cannot see the bytes after them, and the watch ends.
 //
 // stop ends the watch and returns when it is over. It must be called before anything else reads from the connection.
-func watch(conn net.Conn, left func()) (stop func()) {
+func Watch(conn net.Conn, left func()) (stop func()) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
 		return func() {}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package server
+package connection
 
 import (
 	"bufio"
@@ -106,7 +106,7 @@ func serveWithFewFiles() {
 	if err != nil {
 		panic(err)
 	}
-	p := newPatient(ln, slog.New(slog.NewTextHandler(&log, nil)))
+	p := NewPatient(ln, slog.New(slog.NewTextHandler(&log, nil)))
 	var mu sync.Mutex
 	var open []net.Conn
 	accepted := 0
