@@ -20,6 +20,7 @@ import (
 	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server/a2a"
+	"understudy/server/a2a/tasks"
 	"understudy/server/answer"
 )
 
@@ -150,10 +151,10 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	if err != nil {
 		return err
 	}
-	var t *agentTask // that it continues
+	var t *tasks.Task // that it continues
 	var responses []run.Response
 	if m.Task != nil {
-		if t, err = s.findTask(ctx, a, *m.Task); err == nil {
+		if t, err = s.tasks.Find(ctx, a, *m.Task); err == nil {
 			responses, err = replies(t, m)
 		}
 	} else if m.Speaks() {
@@ -167,7 +168,7 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	}
 	streamed, first := call.Method == a2a.Stream, id.Run("")
 	if t != nil {
-		first = t.id.Run
+		first = t.ID.Run
 	}
 	body, err := m.Body(a.ID, first, streamed || !m.Wait)
 	if err != nil {
@@ -196,11 +197,11 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 		}
 		return err
 	}
-	show := view{agent: a, history: m.History, scope: scopeOf(c)}
+	show := tasks.View{Agent: a, History: m.History, Scope: scopeOf(c)}
 	if t == nil {
-		t = &agentTask{id: a2a.TaskID{Thread: m.Thread, Run: x.ID}}
+		t = &tasks.Task{ID: a2a.TaskID{Thread: m.Thread, Run: x.ID}}
 	}
-	key := t.id
+	key := t.ID
 	switch {
 	case streamed:
 		had := json.RawMessage(nil)
@@ -223,11 +224,11 @@ func (s *Server) sendMessage(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 }
 
 // notify adds the push notifications of a task to the run that begins or continues it.
-func (s *Server) notify(req *run.Request, m *a2a.Sent, t *agentTask) error {
+func (s *Server) notify(req *run.Request, m *a2a.Sent, t *tasks.Task) error {
 	if t != nil {
-		req.Push = slices.Clone(t.last.Kwargs.Push)
+		req.Push = slices.Clone(t.Last.Kwargs.Push)
 		for i := range req.Push {
-			req.Push[i].Task = t.id.String()
+			req.Push[i].Task = t.ID.String()
 		}
 	}
 	if m.Push == nil {
@@ -237,7 +238,7 @@ func (s *Server) notify(req *run.Request, m *a2a.Sent, t *agentTask) error {
 		return a2a.NoPush()
 	}
 	if t != nil {
-		m.Push.Task = t.id.String()
+		m.Push.Task = t.ID.String()
 	}
 	req.Push = withPush(req.Push, *m.Push)
 	return nil
@@ -271,7 +272,7 @@ func (s *Server) beginTask(ctx context.Context, m *a2a.Sent, req run.Request, re
 }
 
 // taskSent returns what writes the answer to a message after its run has ended.
-func (s *Server) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, show view) appendResult {
+func (s *Server) taskSent(ctx context.Context, call a2a.Call, key a2a.TaskID, show tasks.View) appendResult {
 	ctx = context.WithoutCancel(ctx) // of a request whose client may have left
 	call.Params = gjson.Result{}     // not for as long as the run takes
 	return func(dst []byte, _ run.Result) []byte {
@@ -293,7 +294,7 @@ func (s *Server) refusalInStream(ctx context.Context, err error) (code int, text
 }
 
 // streamTask answers with the stream of a run of a task. The caller has reserved the slot.
-func (s *Server) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r id.Run, f run.Follower, o answer.Options, show view) error {
+func (s *Server) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r id.Run, f run.Follower, o answer.Options, show tasks.View) error {
 	ctx := context.WithoutCancel(c.UserContext())
 	key := begun.ID
 	final := func() (*a2a.Task, error) { return s.composed(ctx, key, show) }
@@ -301,14 +302,14 @@ func (s *Server) streamTask(c *fiber.Ctx, call a2a.Call, begun *a2a.Task, r id.R
 }
 
 // composed returns a task as it is now. Reading it may take some seconds.
-func (s *Server) composed(ctx context.Context, key a2a.TaskID, show view) (*a2a.Task, error) {
+func (s *Server) composed(ctx context.Context, key a2a.TaskID, show tasks.View) (*a2a.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, composeTime)
 	defer cancel()
-	t, err := s.findTask(ctx, show.agent, key)
+	t, err := s.tasks.Find(ctx, show.Agent, key)
 	if err != nil {
 		return nil, err
 	}
-	return s.compose(ctx, t, show)
+	return s.tasks.Compose(ctx, t, show)
 }
 
 // composeTime bounds reading a task after its run has ended.
@@ -337,8 +338,8 @@ func (s *Server) checkSpeaks(ctx context.Context, a *assistant.Assistant) error 
 }
 
 // replies returns what a message answers the questions of a task with.
-func replies(t *agentTask, m *a2a.Sent) ([]run.Response, error) {
-	switch state := t.state(); {
+func replies(t *tasks.Task, m *a2a.Sent) ([]run.Response, error) {
+	switch state := t.State(); {
 	case state.Terminal():
 		return nil, &a2a.Error{Code: a2a.Unsupported, Message: "A terminal task cannot accept another message"}
 	case state != a2a.InputRequired:
@@ -348,7 +349,7 @@ func replies(t *agentTask, m *a2a.Sent) ([]run.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked := t.questions()
+	asked := t.Questions()
 	if data == nil {
 		return []run.Response{{Interrupt: asked[0].ID, Value: asked[0].Reply(text)}}, nil
 	}
@@ -384,15 +385,15 @@ func (s *Server) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) er
 	if err != nil {
 		return err
 	}
-	show := view{agent: a, scope: scopeOf(c), says: true}
-	if show.history, err = a2a.HistoryLength(call.Params); err != nil {
+	show := tasks.View{Agent: a, Scope: scopeOf(c), Says: true}
+	if show.History, err = a2a.HistoryLength(call.Params); err != nil {
 		return err
 	}
-	t, err := s.findTask(c.UserContext(), a, key)
+	t, err := s.tasks.Find(c.UserContext(), a, key)
 	if err != nil {
 		return err
 	}
-	shown, err := s.compose(c.UserContext(), t, show)
+	shown, err := s.tasks.Compose(c.UserContext(), t, show)
 	if err != nil {
 		return err
 	}
@@ -400,12 +401,12 @@ func (s *Server) getTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) er
 }
 
 // namedTask returns the task that a parameter of a call names.
-func (s *Server) namedTask(ctx context.Context, call a2a.Call, a *assistant.Assistant, param string) (a2a.TaskID, *agentTask, error) {
+func (s *Server) namedTask(ctx context.Context, call a2a.Call, a *assistant.Assistant, param string) (a2a.TaskID, *tasks.Task, error) {
 	key, err := taskIn(call.Params, param)
 	if err != nil {
 		return key, nil, err
 	}
-	t, err := s.findTask(ctx, a, key)
+	t, err := s.tasks.Find(ctx, a, key)
 	return key, t, err
 }
 
@@ -418,13 +419,13 @@ func (s *Server) cancelTask(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 	if err != nil {
 		return err
 	}
-	if t.last.Status.Over() {
+	if t.Last.Status.Over() {
 		return errNotCancelable
 	}
-	if err := s.opts.Runs.Cancel(ctx, key.Thread, []id.Run{t.last.ID}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
+	if err := s.opts.Runs.Cancel(ctx, key.Thread, []id.Run{t.Last.ID}, run.CancelInterrupt, true); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	shown, err := s.composed(ctx, key, view{agent: a, scope: scopeOf(c)})
+	shown, err := s.composed(ctx, key, tasks.View{Agent: a, Scope: scopeOf(c)})
 	if err != nil {
 		return err
 	}
@@ -441,24 +442,24 @@ func (s *Server) resubscribe(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant
 	if err != nil {
 		return err
 	}
-	if call.V1 && t.state().Terminal() {
+	if call.V1 && t.State().Terminal() {
 		return &a2a.Error{Code: a2a.Unsupported, Message: "The task has ended, and has no more events: get it"}
 	}
-	show := view{agent: a, scope: scopeOf(c)}
-	begun, err := s.compose(ctx, t, show)
+	show := tasks.View{Agent: a, Scope: scopeOf(c)}
+	begun, err := s.tasks.Compose(ctx, t, show)
 	if err != nil {
 		return err
 	}
 	if err := s.slot(); err != nil {
 		return err
 	}
-	f, err := s.opts.Runs.JoinStream(ctx, key.Thread, t.last.ID, &bridge.Offset{}, nil, false)
+	f, err := s.opts.Runs.JoinStream(ctx, key.Thread, t.Last.ID, &bridge.Offset{}, nil, false)
 	if err != nil {
 		s.slots.give(1)
 		return err
 	}
-	requestOf(c).made(t.last)
-	return s.streamTask(c, call, begun, t.last.ID, f, answer.Options{Live: true, Resumable: true, Resumes: true}, show)
+	requestOf(c).made(t.Last)
+	return s.streamTask(c, call, begun, t.Last.ID, f, answer.Options{Live: true, Resumable: true, Resumes: true}, show)
 }
 
 // Bounds of lists of tasks.
@@ -470,9 +471,9 @@ const (
 // listTasks answers with the tasks of an assistant, those that changed last first.
 func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
 	ctx, p := c.UserContext(), call.Params
-	show := view{agent: a, scope: !strings.EqualFold(c.Get(a2a.HistoryScope), "context"), noArtifacts: !p.Get("includeArtifacts").Bool(), says: true}
+	show := tasks.View{Agent: a, Scope: !strings.EqualFold(c.Get(a2a.HistoryScope), "context"), NoArtifacts: !p.Get("includeArtifacts").Bool(), Says: true}
 	var err error
-	if show.history, err = a2a.HistoryLength(p); err != nil {
+	if show.History, err = a2a.HistoryLength(p); err != nil {
 		return err
 	}
 	size := taskPage
@@ -487,7 +488,7 @@ func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) 
 			return &a2a.Error{Code: a2a.InvalidParams, Message: "pageToken is the nextPageToken of the page before"}
 		}
 	}
-	all, err := s.tasks(ctx, a, p)
+	all, err := s.tasks.List(ctx, a, p)
 	if err != nil {
 		return err
 	}
@@ -495,7 +496,7 @@ func (s *Server) listTasks(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) 
 	page := all[offset:min(offset+size, len(all))]
 	b := []byte(`{"tasks":[`)
 	for i, t := range page {
-		shown, err := s.compose(ctx, t, show)
+		shown, err := s.tasks.Compose(ctx, t, show)
 		if err != nil {
 			return err
 		}

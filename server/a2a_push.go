@@ -33,7 +33,7 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 		return slices.IndexFunc(list, func(p webhook.Push) bool { return p.ID == name || name == "" && call.Method == a2a.GetPush })
 	}
 	change := func(fn func([]webhook.Push) ([]webhook.Push, error)) error {
-		err := s.opts.Runs.SetPush(ctx, key.Thread, t.last.ID, fn)
+		err := s.opts.Runs.SetPush(ctx, key.Thread, t.Last.ID, fn)
 		if fault.Is(err, fault.NotFound) {
 			return a2a.NoTask(key.String())
 		}
@@ -52,13 +52,13 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 		}
 		result = call.AppendPush(nil, key, &p)
 	case a2a.GetPush:
-		at := find(t.last.Kwargs.Push)
+		at := find(t.Last.Kwargs.Push)
 		if at < 0 {
 			return a2a.NoPushConfig()
 		}
-		result = call.AppendPush(nil, key, &t.last.Kwargs.Push[at])
+		result = call.AppendPush(nil, key, &t.Last.Kwargs.Push[at])
 	case a2a.ListPush:
-		result = call.AppendPushList(nil, key, t.last.Kwargs.Push)
+		result = call.AppendPushList(nil, key, t.Last.Kwargs.Push)
 	case a2a.DeletePush:
 		if err := change(func(list []webhook.Push) ([]webhook.Push, error) {
 			at := find(list)

@@ -16,6 +16,7 @@ import (
 	"understudy/run"
 	"understudy/run/webhook"
 	"understudy/server/a2a"
+	"understudy/server/a2a/tasks"
 	"understudy/thread"
 )
 
@@ -189,7 +190,7 @@ func TestTasksOfLongThreads(t *testing.T) {
 	w := a2aWorld(t, list, []*thread.View{taskThread(thread.Idle, "")})
 	require.Equal(t, "completed", w.call(t, "tasks/get", `{'id':'`+someTask+`'}`).Get("result.status.state").Str)
 	got := w.call(t, "ListTasks", `{'contextId':'`+someThread+`','historyLength':0}`)
-	require.Equal(t, int64(maxTaskRuns), got.Get("result.totalSize").Int())
+	require.Equal(t, int64(tasks.MaxRuns), got.Get("result.totalSize").Int())
 	require.Equal(t, int64(taskPage), got.Get("result.tasks.#").Int())
 	require.Equal(t, "50", got.Get("result.nextPageToken").Str)
 	got = w.call(t, "ListTasks", `{'contextId':'`+someThread+`','pageSize':1000,'pageToken':'990'}`)

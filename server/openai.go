@@ -15,7 +15,6 @@ import (
 	"understudy/eventstore"
 	"understudy/id"
 	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/server/answer"
 	"understudy/server/internal/connection"
@@ -275,21 +274,7 @@ func (s *Server) endOf(ctx context.Context, t id.Thread, r id.Run) (id.Checkpoin
 		}
 		return "", err
 	}
-	of := &jsonobj.Object{}
-	of.SetText("run_id", string(r))
-	entries, err := s.opts.Threads.ReadHistory(ctx, thread.HistoryQuery{Thread: t, Metadata: of.JSON(), Limit: 1})
-	if err != nil {
-		return "", err
-	}
-	defer entries.Close()
-	last, err := entries.Next(ctx)
-	if errors.Is(err, io.EOF) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	return last.ID, nil
+	return answer.LastCheckpoint(ctx, s.opts.Threads, t, r)
 }
 
 // response returns the thread and the run of a response in the path.

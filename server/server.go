@@ -18,6 +18,7 @@ import (
 	"understudy/internal/logctx"
 	"understudy/internal/room"
 	"understudy/internal/site"
+	"understudy/server/a2a/tasks"
 	"understudy/server/internal/connection"
 )
 
@@ -36,6 +37,7 @@ type Server struct {
 	encoders *compress.Pool
 	openapi  []byte
 	pages    func() (site.Site, error) // of the documentation
+	tasks    tasks.Reader              // of agents
 
 	// Requests continue after streams have ended. These two contexts have the lifetime of the server.
 	streaming  context.Context
@@ -64,6 +66,7 @@ var routePrefixes = []string{"", "/api/langgraph"}
 func New(o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{opts: o, log: o.Logger}
+	s.tasks = tasks.Reader{Runs: o.Runs, Threads: o.Threads, Events: o.Events}
 	s.outlets.WriteTimeout = o.WriteTimeout
 	s.metrics = newMetrics(o.Registry, &s.bodies, &s.reads)
 	s.encoders = compress.NewPool(encodersAtOnce)
