@@ -3,6 +3,7 @@ package compat
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ func PutItem(body []byte) (store.Item, error) {
 		Key:       o.text("key"),
 		Value:     o.raw("value"),
 		TTL:       itemTTL(o),
+		Index:     o.raw("index"),
 	}, nil
 }
 
@@ -94,6 +96,7 @@ func SearchItems(body []byte) (q store.Search, refresh *bool, err error) {
 	return store.Search{
 		Prefix: o.texts("namespace_prefix"),
 		Filter: o.raw("filter"),
+		Query:  o.text("query"),
 		Limit:  limit,
 		Offset: max(o.integer("offset", 0), 0),
 	}, o.boolPtr("refresh_ttl"), nil
@@ -127,9 +130,21 @@ func AppendItem(dst []byte, i *store.Item, found bool) []byte {
 	r.time("created_at", i.CreatedAt)
 	r.time("updated_at", i.UpdatedAt)
 	if found {
-		r.raw("score", nil)
+		r.raw("score", score(i.Score))
 	}
 	return r.end()
+}
+
+// score formats a score as Python does: it is read as a float.
+func score(s *float64) json.RawMessage {
+	if s == nil {
+		return nil
+	}
+	b := strconv.AppendFloat(nil, *s, 'g', -1, 64)
+	if !bytes.ContainsAny(b, ".e") {
+		b = append(b, ".0"...)
+	}
+	return b
 }
 
 // AroundItems returns the text before and after the items of a search.

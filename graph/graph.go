@@ -194,13 +194,14 @@ type (
 		Namespace []string
 		Key       string
 		Value     json.RawMessage
-		TTL       float64 // minutes; 0: as configured; negative: does not expire
+		TTL       float64         // minutes; 0: as configured; negative: does not expire
+		Index     json.RawMessage // what is embedded: nil the configured fields, false nothing, or a list of paths
 	}
 	// StoreSearch finds the items below a namespace.
 	StoreSearch struct {
 		Prefix  []string
 		Filter  json.RawMessage // {"field": value | {"$gt": …}}; nil all
-		Query   string          // semantic search; ignored without an index
+		Query   string          // semantic search; "": none, and ignored without an index
 		Limit   int
 		Offset  int
 		Refresh *bool
@@ -220,6 +221,18 @@ type (
 		UpdatedAt time.Time
 		TTL       time.Duration // 0: does not expire; but see Put of package store
 		ExpiresAt time.Time     // zero: never
+		// Index is what of the item is embedded: nil the configured fields, false nothing, or a list of paths.
+		Index json.RawMessage
+		// Score is the cosine of the query and the item's best text, for results of a semantic search.
+		Score *float64
+		// Embedding is written with an item, and not read with it.
+		Embedding *StoreEmbedding
+	}
+	// StoreEmbedding is what semantic search compares of an item.
+	StoreEmbedding struct {
+		Configuration string      // that they follow; package store makes it
+		Model         string      // of the vectors: others are not comparable
+		Vectors       [][]float32 // of length one, one for each text
 	}
 	// StoreResult is the result of one operation. Item is nil when there is none.
 	StoreResult struct {

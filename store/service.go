@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +25,7 @@ type Service struct {
 	Retention Retention
 	Log       *slog.Logger // of sweeps
 	backend   Backend
+	index     *index // nil: there is none
 	now       func() time.Time
 }
 
@@ -71,7 +74,11 @@ func (s *Service) Put(ctx context.Context, i Item) error {
 	if err := checkWritable(i.Namespace); err != nil {
 		return err
 	}
-	return s.backend.Apply(ctx, []*Item{s.stamped(i)})
+	items := []*Item{s.stamped(i)}
+	if err := s.embed(ctx, items); err != nil {
+		return err
+	}
+	return s.backend.Apply(ctx, items)
 }
 
 func (s *Service) stamped(i Item) *Item {
@@ -132,6 +139,14 @@ func (s *Service) Search(ctx context.Context, q Search, refresh *bool) ([]*Item,
 	if err := CheckNamespace(q.Prefix); err != nil {
 		return nil, err
 	}
+	if err := s.near(ctx, &q); err != nil {
+		return nil, err
+	}
+	return s.found(ctx, q, refresh)
+}
+
+// found returns the results of a search whose query is embedded.
+func (s *Service) found(ctx context.Context, q Search, refresh *bool) ([]*Item, error) {
 	items, err := s.backend.Items(ctx, q)
 	if err == nil && s.refreshes(refresh) {
 		err = s.touch(ctx, items)
@@ -144,7 +159,11 @@ func (s *Service) Load(ctx context.Context, i *Item) (*Item, error) {
 	if i.Value != nil {
 		return i, nil
 	}
-	return s.backend.Item(ctx, i.Namespace, i.Key)
+	loaded, err := s.backend.Item(ctx, i.Namespace, i.Key)
+	if loaded != nil {
+		loaded.Score = i.Score
+	}
+	return loaded, err
 }
 
 // Namespaces lists namespaces.
@@ -159,33 +178,22 @@ func (s *Service) Namespaces(ctx context.Context, q Namespaces) ([][]string, err
 
 // Batch executes the operations of a graph: reads first, on the state before, then writes in one transaction, as LangGraph's stores do.
 func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.StoreResult, error) {
+	searches, writes, err := s.prepare(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
 	results := make([]graph.StoreResult, len(ops))
-	var writes []*Item
 	for n, op := range ops {
 		var err error
 		switch {
 		case op.Get != nil:
 			results[n].Item, err = s.Get(ctx, op.Get.Namespace, op.Get.Key, op.Get.Refresh)
 		case op.Search != nil:
-			results[n].Items, err = s.Search(ctx, Search{
-				Prefix: op.Search.Prefix, Filter: op.Search.Filter, Limit: op.Search.Limit, Offset: op.Search.Offset,
-			}, op.Search.Refresh)
+			results[n].Items, err = s.found(ctx, *searches[n], op.Search.Refresh)
 		case op.List != nil:
 			results[n].Namespaces, err = s.Namespaces(ctx, Namespaces{
 				Prefix: op.List.Prefix, Suffix: op.List.Suffix, MaxDepth: op.List.MaxDepth, Limit: op.List.Limit, Offset: op.List.Offset,
 			})
-		case op.Put != nil:
-			if err := checkWritable(op.Put.Namespace); err != nil {
-				return nil, err
-			}
-			i := Item{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value}
-			if op.Put.Value != nil {
-				i.TTL = minutes(op.Put.TTL)
-				i = *s.stamped(i)
-			}
-			writes = append(writes, &i)
-		default:
-			err = fault.New(fault.Invalid, "unknown store operation")
 		}
 		if err != nil {
 			return nil, err
@@ -197,6 +205,38 @@ func (s *Service) Batch(ctx context.Context, ops []graph.StoreOp) ([]graph.Store
 		}
 	}
 	return results, nil
+}
+
+// prepare checks operations, and embeds what they write and search. The searches are by the number of their operation.
+func (s *Service) prepare(ctx context.Context, ops []graph.StoreOp) (map[int]*Search, []*Item, error) {
+	var writes []*Item
+	searches := map[int]*Search{}
+	for n, op := range ops {
+		switch {
+		case op.Get != nil, op.List != nil:
+		case op.Search != nil:
+			if err := CheckNamespace(op.Search.Prefix); err != nil {
+				return nil, nil, err
+			}
+			searches[n] = &Search{Prefix: op.Search.Prefix, Filter: op.Search.Filter, Query: op.Search.Query, Limit: op.Search.Limit, Offset: op.Search.Offset}
+		case op.Put != nil:
+			if err := checkWritable(op.Put.Namespace); err != nil {
+				return nil, nil, err
+			}
+			i := &Item{Namespace: op.Put.Namespace, Key: op.Put.Key, Value: op.Put.Value, Index: op.Put.Index}
+			if op.Put.Value != nil {
+				i.TTL = minutes(op.Put.TTL)
+				i = s.stamped(*i)
+			}
+			writes = append(writes, i)
+		default:
+			return nil, nil, fault.New(fault.Invalid, "unknown store operation")
+		}
+	}
+	if err := s.near(ctx, slices.Collect(maps.Values(searches))...); err != nil {
+		return nil, nil, err
+	}
+	return searches, writes, s.embed(ctx, writes)
 }
 
 // minutes limits a time to live to a century, so that it cannot overflow.

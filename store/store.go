@@ -21,6 +21,16 @@ type Search struct {
 	Offset int
 	// Bytes limits what is loaded: once the values exceed it, further values are left out (Item.Value is nil). Service.Load loads them. 0: no limit.
 	Bytes int
+	// Query ranks the items by the similarity of their texts, if the store has an index. "" does not. Items without an embedding are left out.
+	Query string
+	// Near is the query for a Backend; Service.Search makes it.
+	Near *Near
+}
+
+// Near ranks items by similarity: best first, ties in the usual order.
+type Near struct {
+	Model  string
+	Vector []float32 // of length one
 }
 
 // Namespaces selects namespaces.
@@ -41,6 +51,15 @@ type Backend interface {
 	Apply(ctx context.Context, items []*Item) error
 	// Touch postpones the expiry of items that have a TTL, if their expiry has not changed since they were read.
 	Touch(ctx context.Context, items []*Item) error
+	// UseVectors prepares searches by vectors of a model, and must precede them. Vectors of other models are ignored.
+	UseVectors(ctx context.Context, model string, dims int) error
+	// IndexVectors makes the searches fast, which may take minutes; they work meanwhile. It may be called again.
+	IndexVectors(ctx context.Context) error
+	// Unembedded returns items whose embedding does not follow a configuration, after another such item (nil: the first ones), up to the
+	// one with which the values have more than so many bytes. Their Embedding has their Configuration.
+	Unembedded(ctx context.Context, configuration string, after *Item, limit, bytes int) ([]*Item, error)
+	// Embed stores the embeddings of items whose value and index have not changed since they were read.
+	Embed(ctx context.Context, items []*Item) error
 	// Sweep deletes at most limit items that expired before now, and returns their number.
 	Sweep(ctx context.Context, now time.Time, limit int) (int, error)
 	sweep.Turns

@@ -220,7 +220,7 @@ func (k *backend) storeBatch(ctx context.Context, b []byte, d *decoder) ([]byte,
 		case "get":
 			ops = append(ops, graph.StoreOp{Get: &graph.StoreGet{Namespace: d.strs(), Key: d.str(), Refresh: d.boolOrNull()}})
 		case "put":
-			ops = append(ops, graph.StoreOp{Put: &graph.StorePut{Namespace: d.strs(), Key: d.str(), Value: d.bytes(), TTL: d.float()}})
+			ops = append(ops, graph.StoreOp{Put: &graph.StorePut{Namespace: d.strs(), Key: d.str(), Value: d.bytes(), TTL: d.float(), Index: d.bytes()}})
 		case "search":
 			ops = append(ops, graph.StoreOp{Search: &graph.StoreSearch{
 				Prefix: d.strs(), Filter: d.bytes(), Query: d.str(), Limit: d.int(), Offset: d.int(), Refresh: d.boolOrNull(),
@@ -270,12 +270,16 @@ func (k *backend) storeBatch(ctx context.Context, b []byte, d *decoder) ([]byte,
 const timeLayout = "2006-01-02T15:04:05.000000-07:00"
 
 func appendItem(b []byte, it *graph.StoreItem) []byte {
-	b = msgp.AppendArrayHeader(b, 5)
+	b = msgp.AppendArrayHeader(b, 6)
 	b = appendStrings(b, it.Namespace)
 	b = msgp.AppendString(b, it.Key)
 	b = msgp.AppendBytes(b, it.Value)
 	b = msgp.AppendString(b, it.CreatedAt.UTC().Format(timeLayout))
-	return msgp.AppendString(b, it.UpdatedAt.UTC().Format(timeLayout))
+	b = msgp.AppendString(b, it.UpdatedAt.UTC().Format(timeLayout))
+	if it.Score == nil {
+		return msgp.AppendNil(b)
+	}
+	return msgp.AppendFloat64(b, *it.Score)
 }
 
 func appendStrings(b []byte, list []string) []byte {

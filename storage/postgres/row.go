@@ -123,7 +123,7 @@ func bind(args []any) []any {
 // bindOne converts one argument.
 func bindOne(arg any) any {
 	switch v := arg.(type) {
-	case nil, bool, int64, []int64, []*int64, []*string, []bool, [][]byte:
+	case nil, bool, int64, []int64, []*int64, []*string, []bool, [][]byte, []float32:
 		return v
 	case string:
 		return clean(v)

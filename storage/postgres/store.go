@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,6 +81,8 @@ type Store struct {
 	// patience bounds the wait for a response. A host that vanished sends nothing, and TCP notices
 	// only after a quarter of an hour.
 	patience time.Duration
+
+	vector atomic.Pointer[pgvector] // nil until UseVectors
 
 	mu    sync.Mutex                // guards known
 	known map[id.Assistant]*stamped // cached assistants

@@ -67,6 +67,7 @@ type Store struct {
 	lock    *os.File
 	readers *readers
 	writer  *writer
+	nearest *nearest
 	folder  *folder
 	scans   *scan.Limits
 	disk    *disk
@@ -186,7 +187,8 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if s.disk, err = watchDisk(conn, path, &s.folder.folding, s.remove != "", s.log); err != nil {
 		return errors.Join(err, s.folder.close(), s.readers.close(), conn.Close())
 	}
-	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.log, opts.Changed)
+	s.nearest = &nearest{log: s.log, limit: vectorMemory()}
+	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, s.log, opts.Changed)
 	return nil
 }
 

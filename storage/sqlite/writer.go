@@ -17,6 +17,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/room"
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/vectors"
 )
 
 const (
@@ -37,6 +38,9 @@ type Tx struct {
 	threads []id.Thread // whose log the transaction changes
 	// assistants says that the transaction changes rows of assistants.
 	assistants bool
+
+	// vectors are the changes of vectors of items.
+	vectors []vectors.Change
 
 	plan    *dropPlan // nil: none was made
 	mayPlan int       // number of checkpoints from which on a plan is requested; 0: never
@@ -81,6 +85,7 @@ type writer struct {
 	folder  *folder
 	disk    *disk
 	changed func([]id.Thread)
+	vectors *nearest
 	queue   chan *request
 	stop    chan struct{} // closed by close: no more requests are accepted
 	stopped chan struct{} // closed when the goroutine has ended
@@ -103,6 +108,7 @@ type request struct {
 	// threads are those whose log fn changed. Only the writer's goroutine uses it.
 	threads    []id.Thread
 	assistants bool
+	vectors    []vectors.Change
 	err        error // valid after done is closed
 	done       chan struct{}
 }
@@ -115,7 +121,7 @@ const (
 )
 
 // startWriter starts the writer's goroutine; close ends it.
-func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, log *slog.Logger, changed func([]id.Thread)) *writer {
+func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, log *slog.Logger, changed func([]id.Thread)) *writer {
 	w := &writer{
 		log:     log,
 		conn:    conn,
@@ -123,6 +129,7 @@ func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, log *slog.Logg
 		folder:  f,
 		disk:    d,
 		changed: changed,
+		vectors: n,
 		queue:   make(chan *request, queueLength),
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
@@ -370,11 +377,12 @@ func (w *writer) together(r *request, limit int) (undone []*request, err error) 
 	if slices.ContainsFunc(ran, func(r *request) bool { return r.assistants }) {
 		w.assistants.forget() // also after a failed commit, whose outcome is unknown
 	}
-	if err == nil && w.changed != nil {
-		for _, r := range ran {
-			if len(r.threads) > 0 {
-				w.changed(r.threads)
-			}
+	for _, r := range ran {
+		if err == nil && w.changed != nil && len(r.threads) > 0 {
+			w.changed(r.threads)
+		}
+		if len(r.vectors) > 0 {
+			w.vectors.wrote(r.vectors, err)
 		}
 	}
 	finish(ran, err)
@@ -450,7 +458,7 @@ func (w *writer) call(r *request) (err error) {
 	tx := newTx(w.conn, w.lists)
 	defer func() { tx.conn = nil }() // later use panics instead of writing in another transaction
 	err = r.fn(tx)
-	r.threads, r.assistants = tx.threads, tx.assistants
+	r.threads, r.assistants, r.vectors = tx.threads, tx.assistants, tx.vectors
 	return err
 }
 

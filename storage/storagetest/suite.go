@@ -66,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Loads", loadCases},
 		{"Texts", textCases},
 		{"Items", itemCases},
+		{"Vectors", vectorCases},
 		{"Retention", retentionCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 // itemColumns are the columns of store_items.
-const itemColumns = "namespace, key, value, created_at, updated_at, ttl, expires_at"
+const itemColumns = "namespace, key, value, created_at, updated_at, ttl, expires_at, indexed"
 
 // scanItem reads a row of itemColumns.
 func scanItem(r Row) *store.Item {
@@ -27,12 +27,17 @@ func scanItem(r Row) *store.Item {
 		UpdatedAt: r.Time(4),
 		TTL:       time.Duration(r.Int(5)) * time.Microsecond,
 		ExpiresAt: r.Time(6),
+		Index:     r.Bytes(7),
 	}
 }
 
 // itemArgs returns the values of itemColumns.
 func itemArgs(namespace string, i *store.Item) []any {
-	return []any{namespace, i.Key, i.Value, micros(i.CreatedAt), micros(i.UpdatedAt), i.TTL.Microseconds(), i.ExpiresAt}
+	var index any
+	if i.Index != nil {
+		index = string(i.Index)
+	}
+	return []any{namespace, i.Key, i.Value, micros(i.CreatedAt), micros(i.UpdatedAt), i.TTL.Microseconds(), i.ExpiresAt, index}
 }
 
 // living is true for items that have not expired; $1 is the current time.
@@ -57,15 +62,15 @@ var (
 
 	deleteItem = same("DELETE FROM store_items WHERE namespace = $1 AND key = $2")
 	// An expired item is gone, whether or not it was swept: its successor gets a new created_at.
-	putItem = same(insertInto("store_items", itemColumns) + ` ON CONFLICT (namespace, key) DO UPDATE SET value = $3, updated_at = $5, ttl = $6, expires_at = $7,
-		created_at = CASE WHEN store_items.expires_at <= $8 THEN $4 ELSE store_items.created_at END`)
+	putItem = same(insertInto("store_items", itemColumns+", embedding") + ` ON CONFLICT (namespace, key) DO UPDATE SET value = $3, updated_at = $5, ttl = $6, expires_at = $7,
+		indexed = $8, embedding = $9, created_at = CASE WHEN store_items.expires_at <= $10 THEN $4 ELSE store_items.created_at END`)
 	// The expiry never goes back, because two readers may touch an item in either order. An item
 	// put with another TTL since it was read keeps its own.
 	touchItem = same("UPDATE store_items SET expires_at = $3 WHERE namespace = $1 AND key = $2 AND ttl > 0 AND ttl = $4 AND expires_at < $3")
 	// SweepItems deletes expired items in batches, and skips rows that are being written.
 	SweepItems = differing("DELETE FROM store_items WHERE (namespace, key) IN "+
-		"(SELECT namespace, key FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
-		"DELETE FROM store_items WHERE rowid IN (SELECT rowid FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)")
+		"(SELECT namespace, key FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING namespace, key",
+		"DELETE FROM store_items WHERE rowid IN (SELECT rowid FROM store_items WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2) RETURNING namespace, key")
 )
 
 // Item implements store.Backend.
@@ -102,6 +107,21 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 	p := rows.Page{Limit: search.Limit, Offset: search.Offset}
 	now := micros(s.now())
 	nested, loaded := false, 0
+	add := func(item *store.Item) {
+		if loaded += len(item.Value); search.Bytes > 0 && loaded > search.Bytes {
+			item.Value = nil
+		}
+		out = append(out, item)
+	}
+	if search.Near != nil {
+		err := s.nearest(ctx, search, prefix, func() { p, loaded, out = rows.Page{Limit: search.Limit, Offset: search.Offset}, 0, nil }, func(item *store.Item) error {
+			if !filter.Match(item.Value) {
+				return nil
+			}
+			return take(&p, func() { add(item) })
+		})
+		return out, err
+	}
 	if len(search.Prefix) > 0 {
 		if err := s.db.Read(ctx, func(q Querier) (err error) {
 			nested, err = has(q, NextNamespace, now, prefix, prefix+rows.Behind)
@@ -126,12 +146,7 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 			if err != nil || !filter.Match(item.Value) {
 				return err
 			}
-			return take(&p, func() {
-				if loaded += len(item.Value); search.Bytes > 0 && loaded > search.Bytes {
-					item.Value = nil
-				}
-				out = append(out, item)
-			})
+			return take(&p, func() { add(item) })
 		}, args...)
 	}
 	if rows.ScansItems(search, filter != nil, nested) {
@@ -233,9 +248,11 @@ func (s *Store) Apply(ctx context.Context, list []*store.Item) error {
 		for _, item := range list {
 			var err error
 			if item.Value == nil {
-				err = tx.Exec(deleteItem, names[item], item.Key)
+				if err = tx.Exec(deleteItem, names[item], item.Key); err == nil {
+					tx.VectorsGone(names[item], item.Key)
+				}
 			} else {
-				err = tx.Exec(putItem, append(itemArgs(names[item], item), micros(s.now()))...)
+				err = tx.putItem(names[item], item, s.now())
 			}
 			if err != nil {
 				return fmt.Errorf("item %q: %w", item.Key, err)
@@ -264,9 +281,12 @@ func (s *Store) Touch(ctx context.Context, list []*store.Item) error {
 // Sweep implements store.Backend.
 func (s *Store) Sweep(ctx context.Context, now time.Time, limit int) (n int, err error) {
 	err = s.db.Write(ctx, func(tx *Tx) error {
-		gone, err := tx.Affected(SweepItems, micros(now), limit)
-		n = int(gone)
-		return err
+		n = 0
+		return tx.Query(SweepItems, func(r Row) error {
+			n++
+			tx.VectorsGone(r.Text(0), r.Text(1))
+			return nil
+		}, micros(now), limit)
 	})
 	return n, err
 }

@@ -21,6 +21,8 @@ import (
 	"understudy/internal/contain"
 	"understudy/internal/fault"
 	"understudy/storage/internal/rows"
+	"understudy/storage/internal/vectors"
+	"understudy/store"
 	"understudy/thread"
 )
 
@@ -133,6 +135,9 @@ type Writer interface {
 	// events, whose seqs follow it, in order.
 	LastSeq(t id.Thread) (eventstore.Seq, error)
 	PutEvents(t id.Thread, events []*eventstore.Event) error
+	// PutVectors inserts the vectors of an item, which has none, and VectorsGone notes that it has none any more.
+	PutVectors(namespace string, i *store.Item) error
+	VectorsGone(namespace, key string)
 	// PutRecords inserts stream records.
 	PutRecords(t id.Thread, records []*bridge.Record) error
 	// ChannelValue implements eventstore.Tx; each engine assembles values in its own way.
@@ -165,6 +170,14 @@ type DB interface {
 	// Whole returns a function that reports whether a checkpoint of the thread has a value for each
 	// named channel that it has a version of.
 	Whole(q Querier, t id.Thread) func(ns string, c id.Checkpoint, channels []string) (bool, error)
+
+	// Rank returns all items with vectors of a model in a namespace and those below it, in order of similarity. It may include items
+	// that have expired or changed. nil: the engine holds no vectors in memory. It is called outside of reads.
+	Rank(ctx context.Context, near *store.Near, prefix string) (*vectors.Ranking, error)
+	// Sorted returns a statement for the same with the columns of items and the score, which the database sorts; "" if it cannot. An
+	// approximate one may end early. Vector reads a vector in the form of the database.
+	Sorted(near *store.Near, approximate bool) Statement
+	Vector(v []float32, r Row, col int) bool
 }
 
 // Store has the reads that both engines share; each engine embeds it in its own store.

@@ -48,7 +48,8 @@ def _row(op: Op) -> list:
         return ["get", list(op.namespace), op.key, op.refresh_ttl]
     if isinstance(op, PutOp):
         value = None if op.value is None else jsonenc.dumps(op.value)
-        return ["put", list(op.namespace), op.key, value, -1.0 if op.ttl is None else float(op.ttl)]
+        index = None if op.index is None else jsonenc.dumps(op.index)
+        return ["put", list(op.namespace), op.key, value, -1.0 if op.ttl is None else float(op.ttl), index]
     if isinstance(op, SearchOp):
         wanted = jsonenc.dumps(op.filter) if op.filter else None
         return ["search", list(op.namespace_prefix), wanted, op.query or "", op.limit, op.offset, op.refresh_ttl]
@@ -67,14 +68,14 @@ def _result(op: Op, row: Any) -> Result:
     if isinstance(op, GetOp):
         return None if row is None else Item(**_item(row))
     if isinstance(op, SearchOp):
-        return [SearchItem(**_item(r), score=None) for r in row]
+        return [SearchItem(**_item(r), score=r[5]) for r in row]
     if isinstance(op, ListNamespacesOp):
         return [tuple(ns) for ns in row]
     return None
 
 
 def _item(row: list) -> dict[str, Any]:
-    namespace, key, value, created, updated = row
+    namespace, key, value, created, updated, _score = row
     return {
         "namespace": tuple(namespace),
         "key": key,

@@ -1,0 +1,1 @@
+CREATE INDEX CONCURRENTLY store_items_embedding ON store_items (embedding, namespace, key);
