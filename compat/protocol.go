@@ -132,6 +132,9 @@ const (
 	NoSuchRun          = "no_such_run"
 	NoSuchInterrupt    = "no_such_interrupt"
 	NoSuchSubscription = "no_such_subscription"
+	NoSuchNamespace    = "no_such_namespace"
+	NoSuchCheckpoint   = "no_such_checkpoint"
+	NotSupported       = "not_supported"
 )
 
 func invalidArgument(format string, args ...any) error {
@@ -252,7 +255,6 @@ func (c *Command) RunResponse() (run.Request, []run.Response, error) {
 		responses = append(responses, run.Response{Interrupt: o.text("interrupt_id"), Value: value, Namespace: namespace})
 	}
 	b, command := &jsonobj.Object{}, &jsonobj.Object{}
-	b.SetText("assistant_id", "") // that of the thread
 	for _, key := range []string{"update", "goto"} {
 		if v := p.raw(key); v != nil {
 			command.Set(key, v)
@@ -261,8 +263,7 @@ func (c *Command) RunResponse() (run.Request, []run.Response, error) {
 	if command.Len() > 0 {
 		b.Set("command", command.JSON())
 	}
-	req, err := c.request(b)
-	req.AssistantID = ""
+	req, err := c.requestOfThread(b)
 	return req, responses, err
 }
 

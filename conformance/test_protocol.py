@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 import uuid
 
 import httpx
+import pytest
 from helpers import BASE_URL
 from langgraph_sdk import get_client
 
@@ -121,3 +124,96 @@ def events_until(tid: str, channels: list[str], ends: int) -> list[dict]:
                 if ends == 0:
                     return seen
     raise AssertionError("the stream ended")
+
+
+def command(tid: str, method: str, params: dict) -> dict:
+    r = httpx.post(f"{BASE_URL}/threads/{tid}/commands", json={"id": 1, "method": method, "params": params}, timeout=30)
+    assert r.status_code == 200, r.text
+    return r.json()
+
+
+def events(tid: str, body: dict):
+    with httpx.stream("POST", f"{BASE_URL}/threads/{tid}/stream/events", json=body, timeout=30) as r:
+        for line in r.iter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line[6:])
+
+
+@pytest.mark.parametrize("how", ["run.start", "input.respond"])
+def test_an_answer_comes_before_the_end_of_the_run_that_asked(how):
+    """One branch of the graph asks, and two more run on: the answer waits for them, and not longer."""
+    tid = str(uuid.uuid4())
+    command(tid, "run.start", {"assistant_id": "branches", "input": {"asking": ["early"]}})
+    asked = next(e for e in events(tid, {"channels": ["input"]}))["params"]["data"]
+    assert httpx.get(f"{BASE_URL}/threads/{tid}").json()["status"] == "busy", "the other branches run"
+    began = time.monotonic()
+    if how == "run.start":
+        answer = command(tid, how, {"assistant_id": "branches", "input": "yes"})
+    else:
+        answer = command(tid, how, {"interrupt_id": asked["interrupt_id"], "response": "yes"})
+    assert answer["type"] == "success", answer
+    assert time.monotonic() - began < 2
+    ends = 0
+    for e in events(tid, {"channels": ["lifecycle"]}):
+        ends += e["params"]["namespace"] == [] and e["params"]["data"]["event"] in ("completed", "interrupted")
+        if ends == 2:
+            break
+    state = httpx.get(f"{BASE_URL}/threads/{tid}/state").json()
+    assert sorted(state["values"]["trail"]) == ["early=yes", "joined", "last=last", "late=late"]
+
+
+def test_a_busy_thread_is_not_waited_for():
+    """LangGraph Server waits up to five seconds before a strategy acts on a busy thread, and with an answer to nothing."""
+    tid = str(uuid.uuid4())
+    first = command(tid, "run.start", {"assistant_id": "ticker", "input": {"steps": 40}})["result"]["run_id"]
+    next(e for e in events(tid, {"channels": ["values"]}))
+    began = time.monotonic()
+    refused = command(tid, "run.start", {"assistant_id": "ticker", "input": {"steps": 1, "delay": 0}, "multitaskStrategy": "reject"})
+    assert refused["message"].startswith("409: ")
+    assert command(tid, "input.respond", {"interrupt_id": "0" * 32, "response": 1})["error"] == "no_such_interrupt"
+    rolled = command(tid, "run.start", {"assistant_id": "ticker", "input": {"steps": 1, "delay": 0}, "multitaskStrategy": "rollback"})
+    assert rolled["type"] == "success"
+    assert time.monotonic() - began < 1.5
+    httpx.get(f"{BASE_URL}/threads/{tid}/runs/{rolled['result']['run_id']}/join", timeout=30)
+    assert httpx.get(f"{BASE_URL}/threads/{tid}/runs/{first}").status_code == 404
+
+
+def test_what_was_applied_is_history():
+    """The seq in the answer to run.start divides earlier runs from the new one."""
+    tid = str(uuid.uuid4())
+    lifecycle = {"channels": ["lifecycle"]}
+    seen = 0
+    for n in range(3):
+        answer = command(tid, "run.start", {"assistant_id": "echo", "input": {"n": n}})
+        applied = answer["meta"]["applied_through_seq"]
+        assert applied == seen
+        got = []
+        for e in events(tid, {**lifecycle, "since": applied}):
+            got.append(e)
+            if e["params"]["data"]["event"] == "completed":
+                break
+        assert [e["params"]["data"]["event"] for e in got] == ["running", "completed"]
+        seen = got[-1]["seq"]
+
+
+def test_state_commands_with_the_sdk():
+    """The Python SDK has no methods for them, but sends any command."""
+    async def go():
+        client = get_client(url=BASE_URL)
+        async with client.threads.stream(assistant_id="nested") as thread:
+            await thread.run.start(input={"trail": []})
+            while not thread.interrupts:
+                await asyncio.sleep(0.02)
+            await client.runs.join(thread.thread_id, (await client.runs.list(thread.thread_id))[0]["run_id"])
+            spaces = thread.interrupts[0]["namespace"]
+            root = await thread._send_command("state.get", {"namespace": []})
+            deep = await thread._send_command("state.get", {"namespace": spaces})
+            listed = await thread._send_command("state.listCheckpoints", {"namespace": spaces, "limit": 2})
+            state = await client.threads.get_state(thread.thread_id, checkpoint={"checkpoint_ns": "|".join(spaces), "checkpoint_id": deep["checkpoint"]["id"]})
+            return root, deep, listed, state
+
+    root, deep, listed, state = run(go())
+    assert deep["values"] == state["values"]
+    assert deep["checkpoint"]["ns"] == state["checkpoint"]["checkpoint_ns"]
+    assert listed["checkpoints"][0]["id"] == deep["checkpoint"]["id"]
+    assert root["values"]["trail"] == ["before"]

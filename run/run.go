@@ -164,6 +164,17 @@ type Response struct {
 // ErrNotInterrupted: nothing on the thread can be answered, because it has had no run.
 var ErrNotInterrupted = fault.New(fault.NotFound, "No interrupted run is bound to this thread.")
 
+// ErrNoRun: the thread has had no run, whose assistant could be taken.
+var ErrNoRun = fault.New(fault.NotFound, "No run has been made on this thread yet; send run.start.")
+
+// ErrAsks: the thread waits for an answer to an interrupt, which another input would discard.
+var ErrAsks = fault.New(fault.Conflict, "The thread waits at an interrupt; answer it with input.respond, whose update can add messages.")
+
+// UnknownCheckpoint is the error for a fork from a checkpoint that the thread does not have.
+type UnknownCheckpoint struct{ ID id.Checkpoint }
+
+func (e *UnknownCheckpoint) Error() string { return "Unknown checkpoint: " + string(e.ID) }
+
 // UnknownInterrupt is the error for an answer to an interrupt that the thread does not have, or not any more.
 type UnknownInterrupt struct{ ID string }
 

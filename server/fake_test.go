@@ -54,6 +54,7 @@ type services struct {
 
 	follow func() run.Follower
 	events func(filters []protocol.Filter) protocol.Follower
+	seen   int64 // answer of Seen
 }
 
 func (s *services) note(v ...any) error {
@@ -280,6 +281,19 @@ func (f fakeRuns) StartOrResume(_ context.Context, t id.Thread, req run.Request)
 func (f fakeRuns) Respond(_ context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error) {
 	return f.one(), f.note(t, req, responses)
 }
+
+func (f fakeRuns) Fork(_ context.Context, t id.Thread, req run.Request) (*run.Run, error) {
+	return f.one(), f.note(t, req)
+}
+
+func (f fakeRuns) Inject(_ context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error) {
+	if err := check(someID); err != nil {
+		return nil, err
+	}
+	return f.one(), f.note(t, req)
+}
+
+func (f fakeRuns) Seen(context.Context, id.Thread) (int64, error) { return f.seen, nil }
 
 func (f fakeRuns) SetPush(_ context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error {
 	list, err := change(nil)

@@ -60,9 +60,13 @@ func (s *Server) command(c *fiber.Ctx) error {
 			return err
 		}
 		r := requestOf(c)
+		seen, err := s.seen(c.UserContext(), param(c, "thread_id"), &cmd)
+		if err != nil {
+			return err
+		}
 		result, err := s.execute(c.UserContext(), caller{param(c, "thread_id"), r.id, s.configurable(c), r.made}, &cmd)
 		if err == nil {
-			return sendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, 0))
+			return sendJSON(c, compat.AppendCommandSuccess(nil, &cmd, result, seen))
 		}
 		if refused = commandError(err); refused == nil {
 			return err
@@ -82,6 +86,11 @@ func commandError(err error) *compat.CommandError {
 		return &compat.CommandError{Code: compat.NoSuchInterrupt, Message: unknown.Error()}
 	case errors.Is(err, run.ErrNotInterrupted):
 		return &compat.CommandError{Code: compat.NoSuchRun, Message: run.ErrNotInterrupted.Message}
+	case errors.Is(err, run.ErrNoRun):
+		return &compat.CommandError{Code: compat.NoSuchRun, Message: run.ErrNoRun.Message}
+	}
+	if at := (*run.UnknownCheckpoint)(nil); errors.As(err, &at) {
+		return &compat.CommandError{Code: compat.NoSuchCheckpoint, Message: at.Error()}
 	}
 	status, text, _ := explain(err)
 	if status >= http.StatusInternalServerError {
@@ -98,6 +107,17 @@ type caller struct {
 	requestID string
 	headers   map[string]string // that runs see
 	made      func(*run.Run)    // notes a run that was made
+}
+
+// seen returns the seq of the last event that is history for the client of a command, before it is executed: 0 for commands that make no run.
+func (s *Server) seen(ctx context.Context, name string, cmd *compat.Command) (int64, error) {
+	switch cmd.Method {
+	case "run.start", "input.respond", "state.fork", "input.inject":
+		if t, err := compat.PlainThreadID(name); err == nil { // else execute says so
+			return s.opts.Runs.Seen(ctx, t)
+		}
+	}
+	return 0, nil
 }
 
 // execute returns the result of a command.
@@ -139,6 +159,8 @@ func (s *Server) execute(ctx context.Context, by caller, cmd *compat.Command) (j
 		}
 		by.made(x)
 		return json.RawMessage(`{}`), nil
+	case "state.get", "state.listCheckpoints", "state.fork", "input.inject":
+		return s.executeState(ctx, by, cmd)
 	// The rest is about a connection, which a request over HTTP does not have.
 	case "subscription.subscribe":
 		return json.RawMessage(`{"subscription_id":"` + uuid.NewString() + `","replayed_events":0}`), nil

@@ -96,6 +96,12 @@ type Runs interface {
 	StartOrResume(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
 	// Respond creates the run that resumes a thread with answers to its interrupts. Errors: run.ErrNotInterrupted, *run.UnknownInterrupt.
 	Respond(ctx context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error)
+	// Fork creates a run from req.CheckpointID for the assistant of the thread. Errors: run.ErrNoRun, *run.UnknownCheckpoint.
+	Fork(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error)
+	// Inject creates a run whose input is a message, behind the current one. check refuses assistants. Errors: run.ErrNoRun, run.ErrAsks.
+	Inject(ctx context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error)
+	// Seen returns the seq up to which the events of a thread are of runs that have ended; 0: none has.
+	Seen(ctx context.Context, t id.Thread) (int64, error)
 	// SetPush changes the push notifications of a run: change returns the new ones, and may be called again.
 	SetPush(ctx context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error
 	// Cancel cancels the named runs of a thread; with wait it returns after they have stopped.

@@ -9,12 +9,12 @@
 package protocol
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"understudy/bridge"
 	"understudy/graph"
@@ -96,6 +96,14 @@ func (p *Projection) Select(filters ...Filter) {
 
 // Last returns the seq of the last event, selected or not; 0 before the first.
 func (p *Projection) Last() int64 { return p.last }
+
+// Began returns when the run began that began last; zero: none has.
+func (p *Projection) Began() time.Time {
+	if p.latest == nil {
+		return time.Time{}
+	}
+	return p.latest.row.StartedAt
+}
 
 // Add returns the selected events of the next record. After an error nothing has changed, and the record may be added again. The slice is valid until the
 // next call.
@@ -342,18 +350,10 @@ func (p *Projection) updates(st *runState, ns string, rec, shown *bridge.Record)
 
 // interrupts sends the interrupts of a record, each once, and the end of the run that they mean.
 func (p *Projection) interrupts(st *runState, ns string, data []byte) {
-	if !bytes.Contains(data, []byte(`"`+interruptKey+`"`)) {
-		return
-	}
-	items, _ := jsonscan.Elements(jsonscan.Raw(data, interruptKey))
 	asks := false
-	for _, item := range items {
-		name := jsonscan.Text(item, "id")
-		if name == "" {
-			name = jsonscan.Text(item, "interrupt_id")
-		}
+	eachInterrupt(data, func(name string, item json.RawMessage) {
 		if _, sent := st.asked[name]; sent {
-			continue
+			return
 		}
 		st.asked[name], asks = p.space(ns).levels, true
 		p.emit(st, ns, inputRequested, "", func(b []byte) []byte {
@@ -364,7 +364,7 @@ func (p *Projection) interrupts(st *runState, ns string, data []byte) {
 			}
 			return append(append(append(b, `,"payload":`...), payload...), '}')
 		})
-	}
+	})
 	if !asks || st.over {
 		return
 	}
@@ -449,10 +449,11 @@ func (p *Projection) closeSpaces(st *runState, within, state, why string) {
 
 // end ends a run, and all that is open in it. row: as it ended; nil: it was deleted, as a rollback does.
 func (p *Projection) end(st *runState, row *run.Run) {
-	state, why := "interrupted", ""
+	state, why, ended := "interrupted", "", int64(0)
 	if row != nil {
 		if !row.EndedAt.IsZero() { // not the time of the record: another server may have published it, or none
 			st.at = max(st.at, row.EndedAt.UnixMilli())
+			ended = row.EndedAt.UnixMicro()
 		}
 		switch row.Status {
 		case run.Success:
@@ -467,6 +468,8 @@ func (p *Projection) end(st *runState, row *run.Run) {
 	p.closeSpaces(st, "", state, "")
 	if st.started && !st.over {
 		st.over = true
+		// The seq of the last event is the time at which the run ended: whether a reader has seen the whole run can be told after its records have expired.
+		st.n = max(st.n, ended-st.row.StartedAt.UnixMicro()-1)
 		p.rootLifecycle(st, state, why)
 	}
 	p.open = slices.DeleteFunc(p.open, func(o *runState) bool { return o == st })

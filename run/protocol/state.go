@@ -4,15 +4,41 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"understudy/bridge"
 	"understudy/eventstore/overlay"
 	"understudy/internal/jsonobj"
 	"understudy/internal/jsonscan"
 )
 
 const interruptKey = "__interrupt__"
+
+// eachInterrupt calls fn with each interrupt of a state or an update, and its id.
+func eachInterrupt(data []byte, fn func(name string, item json.RawMessage)) {
+	if !bytes.Contains(data, []byte(`"`+interruptKey+`"`)) {
+		return
+	}
+	items, _ := jsonscan.Elements(jsonscan.Raw(data, interruptKey))
+	for _, item := range items {
+		name := jsonscan.Text(item, "id")
+		if name == "" {
+			name = jsonscan.Text(item, "interrupt_id")
+		}
+		fn(name, item)
+	}
+}
+
+// Asks returns the ids of the interrupts that a record shows.
+func Asks(rec *bridge.Record) (names []string) {
+	switch base, _, _ := strings.Cut(rec.Event, "|"); base {
+	case "values", "updates":
+		eachInterrupt(rec.Data, func(name string, _ json.RawMessage) { names = append(names, name) })
+	}
+	return names
+}
 
 // text returns the text of a JSON string; "" of anything else.
 func text(raw []byte) string {

@@ -119,6 +119,9 @@ func (q *Queue) arrived() {
 // WakeUp wakes the scheduler.
 func (q *Queue) WakeUp() { loop.Poke(q.Wake) }
 
+// clockSkew bounds by how much the clocks of servers differ that follow the database's.
+const clockSkew = time.Second
+
 // Claim makes a run this instance's: one attempt more, a lease, and room for the stream offsets of the coming minute.
 func (q *Queue) Claim(r *run.Run, t *thread.Thread, now time.Time) {
 	r.Status, r.Owner, r.LeaseUntil = run.Running, q.Instance, now.Add(q.Lease)
@@ -126,6 +129,10 @@ func (q *Queue) Claim(r *run.Run, t *thread.Thread, now time.Time) {
 	r.UpdatedAt = now
 	if r.StartedAt.IsZero() {
 		r.StartedAt = now
+		// Events are numbered by these times: the run comes after the end of the one before, which another server may have written by its own clock.
+		if ended := t.UpdatedAt; !ended.Before(now) && ended.Sub(now) < clockSkew {
+			r.StartedAt = ended.Add(time.Microsecond)
+		}
 	}
 	// Offsets go on above whatever was reserved before: the clock may have gone back since, or the process died.
 	q.Bridge.Advance(t.ID, t.StreamHigh)

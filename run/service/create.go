@@ -214,7 +214,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 	if len(active) > 0 && req.Strategy == run.Reject {
 		return c, errBusy
 	}
-	if missing := unasked(row.Interrupts, req.Answers); missing != "" { // another run, which is over, has answered meanwhile
+	if missing := unasked(askedIn(row.Interrupts), req.Answers); missing != "" { // another run, which is over, has answered meanwhile
 		return c, &run.UnknownInterrupt{ID: missing}
 	}
 	running, ahead := false, false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +12,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
+	"understudy/run/protocol"
 )
 
 // Attempt is one claim of a run, as those see it who publish and who read its records. It is safe for concurrent use.
@@ -22,6 +24,9 @@ type Attempt struct {
 	// has every record either here or in its stream. It waits for the database without the lock.
 	mu sync.Mutex
 	so reply
+
+	askedMu sync.Mutex
+	asked   []string // interrupts that its records have shown
 
 	unsavedOnce sync.Once
 	unsavedDone chan struct{} // closed when the end could not be written for a lease
@@ -60,6 +65,22 @@ func (a *Attempt) reply() reply {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.so
+}
+
+// Asks returns the interrupts that its records have shown so far.
+func (a *Attempt) Asks() []string {
+	a.askedMu.Lock()
+	defer a.askedMu.Unlock()
+	return slices.Clone(a.asked)
+}
+
+// noteAsked notes the interrupts of a record, before a reader can see it.
+func (a *Attempt) noteAsked(rec *bridge.Record) {
+	if names := protocol.Asks(rec); names != nil {
+		a.askedMu.Lock()
+		defer a.askedMu.Unlock()
+		a.asked = append(a.asked, names...)
+	}
 }
 
 // PublishUnsaved tells those who wait for the result of a run why there is none. It is called with each failure, for others may have come since.

@@ -56,6 +56,30 @@ func (f *Followers) readEvents(ctx context.Context, t id.Thread, filters ...prot
 	return er, nil
 }
 
+// Asks returns the interrupts that a run has shown, as far as its records are to be had here.
+func (f *Followers) Asks(ctx context.Context, r *run.Run) (names []string, err error) {
+	er, err := f.readEvents(ctx, r.Thread)
+	if err != nil {
+		return nil, err
+	}
+	defer er.Close()
+	for er.replaying {
+		records, err := er.next(ctx)
+		if errors.Is(err, errReplayed) {
+			return names, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range records {
+			if rec.Run == r.ID {
+				names = append(names, protocol.Asks(rec)...)
+			}
+		}
+	}
+	return names, nil
+}
+
 // eventReader reads a thread as events.
 type eventReader struct {
 	threadFollower
@@ -179,7 +203,7 @@ func (ef *eventFollower) recent(events []protocol.Event) bool {
 	if ef.waited = ef.waits() <= 0; ef.waited || len(events) == 0 {
 		return false
 	}
-	began := time.UnixMicro(events[len(events)-1].Seq) // within milliseconds
+	began := ef.projection.Began()
 	return began.Before(ef.opened) && ef.opened.Sub(began) < recentRun
 }
 

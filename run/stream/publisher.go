@@ -244,6 +244,7 @@ func (p *Publisher) send(ctx context.Context, a *Attempt, records []*bridge.Reco
 			if rec.Attempt > 0 {
 				rec.Index = a.numbers.Add(1)
 			}
+			a.noteAsked(rec)
 		}
 	}
 	if b, ok := p.deferred.Load(r.Thread); ok && b.(*Deferred).publish(detached, records) {
