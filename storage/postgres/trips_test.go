@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -11,9 +12,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
 
 	"understudy/checkpointer"
 	"understudy/eventstore"
+	"understudy/eventstore/overlay"
+	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/postgrestest"
 	"understudy/run"
@@ -113,6 +117,69 @@ func TestTripsOfTranscripts(t *testing.T) {
 	one, whole := count(all[:1]), count(all)
 	require.Positive(t, one)
 	require.LessOrEqual(t, whole, one+1) // a large answer may come in pieces while the client sends what ends the read
+}
+
+// A history with transcripts asks the database as often for a page of many checkpoints as for one, of a thread whose messages were condensed.
+func TestTripsOfHistories(t *testing.T) {
+	t.Parallel()
+	address, trips := tripsTo(t, postgrestest.Database(t))
+	s := open(t, Options{URL: address})
+	threads := thread.NewService(thread.Options{
+		Store: s.Threads(), Snapshots: checkpointer.NewSnapshots(s.Threads(), nil), Overlay: overlay.New(s, overlay.Config{Settings: overlay.Defaults()}),
+	})
+	_, err := threads.Create(t.Context(), thread.New{ID: "t"})
+	require.NoError(t, err)
+	graphs := s.Saver()
+	const first, many = 10, 64 // checkpoints of the first page and of a later one
+	said := []string{}
+	for n := range first + 2*many {
+		if said = append(said, fmt.Sprint("m", n)); len(said) > 7 {
+			said = append([]string{fmt.Sprint("summary", n)}, said[5:]...)
+		}
+		put := &checkpointer.Put{
+			Checkpoint: checkpointer.Checkpoint{
+				Key: checkpointer.Key{Thread: "t", ID: id.Checkpoint(fmt.Sprintf("%03d", n))}, Data: fmt.Appendf(nil, `{"channel_versions":{"messages":"%d"}}`, n),
+				Metadata: json.RawMessage(`{"source":"loop"}`), Tasks: json.RawMessage(`[]`), Shape: "shape",
+			},
+			Blobs:     []checkpointer.Blob{{Channel: "messages", Version: fmt.Sprint(n), Type: "msgpack", Data: messages(said)}},
+			ShapeJSON: json.RawMessage(`{"out":["messages"],"channels":{"messages":{"kind":"LastValue"}}}`),
+		}
+		if n > 0 {
+			put.Parent = id.Checkpoint(fmt.Sprintf("%03d", n-1))
+		}
+		require.NoError(t, graphs.Save(t.Context(), graph.Save{Put: put}))
+	}
+	count := func(limit int) int64 {
+		fewest := int64(1 << 60) // statements are prepared in the first round, and others may use the storage, to look after it
+		for range 5 {
+			threads.Overlay.Forget("t") // nothing is remembered
+			before := trips.Load()
+			list, err := threads.History(t.Context(), thread.HistoryQuery{Thread: "t", Limit: limit})
+			require.NoError(t, err)
+			fewest = min(fewest, trips.Load()-before)
+			require.Len(t, list, limit)
+			require.Contains(t, string(list[0].Values), `"m0"`, "the condensed messages are shown")
+		}
+		return fewest
+	}
+	one, page := count(1), count(first)
+	require.Positive(t, one)
+	require.LessOrEqual(t, page, one+1) // a large answer may come in pieces while the client sends what ends the read
+	second, third := count(first+many), count(first+2*many)
+	require.LessOrEqual(t, second-page, one+1)
+	require.LessOrEqual(t, third-second, one+1)
+}
+
+// messages is a list of messages of people, with their texts as IDs.
+func messages(said []string) []byte {
+	out := msgp.AppendArrayHeader(nil, uint32(len(said)))
+	for _, text := range said {
+		out = msgp.AppendMapHeader(out, 3)
+		for _, s := range []string{"type", "human", "id", text, "content", text} {
+			out = msgp.AppendString(out, s)
+		}
+	}
+	return out
 }
 
 // What a step of a run reads comes with one round trip, and what it writes with the commit.
