@@ -45,15 +45,15 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 		return false
 	}
 	c.Set(fiber.HeaderContentType, "text/plain; charset=utf-8")
-	var refused []string
+	var refused, add []string
 	if !allowed {
-		refused = append(refused, "origin")
+		refused, add = append(refused, "origin"), append(add, "its origin to allow_origins")
 	}
 	method, methods := c.Get(fiber.HeaderAccessControlRequestMethod), allMethods
 	if len(o.AllowMethods) > 0 && !slices.Contains(o.AllowMethods, "*") {
 		methods = strings.Join(o.AllowMethods, ", ")
 		if !slices.Contains(o.AllowMethods, method) {
-			refused = append(refused, "method")
+			refused, add = append(refused, "method"), append(add, "its method to allow_methods")
 		}
 	}
 	c.Set(fiber.HeaderAccessControlAllowMethods, methods)
@@ -63,7 +63,7 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 		known := withSafe(o.AllowHeaders)
 		headers = strings.Join(known, ", ")
 		if asked != "" && !containsAll(known, asked) {
-			refused = append(refused, "headers")
+			refused, add = append(refused, "headers"), append(add, "its headers to allow_headers")
 		}
 	}
 	if headers != "" {
@@ -78,7 +78,7 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 	c.Vary("Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network")
 	if refused != nil {
 		what := "Disallowed CORS " + strings.Join(refused, ", ")
-		s.refusals.warn(s.log, what, origin, method, asked)
+		s.refusals.warn(s.log, what, c.Get(fiber.HeaderOrigin), method, asked, "in http.cors of langgraph.json add "+strings.Join(add, ", "))
 		_ = c.Status(http.StatusBadRequest).SendString(what)
 		return true
 	}
@@ -91,13 +91,13 @@ type refusals struct{ last atomic.Int64 }
 
 const refusalsEvery = 10 * time.Second
 
-func (r *refusals) warn(log *slog.Logger, what, origin, method, headers string) {
+func (r *refusals) warn(log *slog.Logger, what, origin, method, headers, fix string) {
 	now, last := time.Now().UnixNano(), r.last.Load()
 	if last != 0 && now-last < int64(refusalsEvery) || !r.last.CompareAndSwap(last, now) {
 		return
 	}
-	log.Warn("a browser may not send its request", "answer", what, "origin", origin, "method", method, "headers", headers,
-		"fix", "http.cors of langgraph.json: allow_origins, allow_methods and allow_headers")
+	log.Warn("a page may not send its request: CORS", "answer", what, "origin", origin, "method", method, "headers", headers,
+		"fix", fix)
 }
 
 // safeHeaders are request headers that need no permission.
@@ -130,6 +130,13 @@ func exposedWith(more []string) []string {
 		}
 	}
 	return names
+}
+
+// expose lets a page of another origin read one more header of this response.
+func expose(c *fiber.Ctx, name string) {
+	if names := c.GetRespHeader(fiber.HeaderAccessControlExposeHeaders); names != "" {
+		c.Set(fiber.HeaderAccessControlExposeHeaders, names+", "+name)
+	}
 }
 
 // allows reports whether an origin is allowed, and whether any is.

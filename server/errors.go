@@ -81,6 +81,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	r := requestOf(c)
 	r.reason = bounded(text, maxReason)
+	if status == http.StatusNotFound && r.route == "" {
+		r.fix = s.astray(c.Path())
+	}
 	if worth {
 		s.log.Error("request failed", "request_id", r.id, "method", c.Method(), "route", r.route, "error", err)
 	}
@@ -94,6 +97,23 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		return sendJSON(c.Status(status), body)
 	}
 	return sendJSON(c.Status(status), compat.AppendDetail(nil, text))
+}
+
+// astray returns what to change when a client, or a proxy in between, puts a prefix before a path that there is; "" when it does not.
+func (s *Server) astray(path string) string {
+	prefix := ""
+	for range 3 {
+		segment, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		if !ok {
+			return ""
+		}
+		prefix, path = prefix+"/"+segment, "/"+rest
+		if s.known(path) {
+			prefix = bounded(prefix, maxPath)
+			return "remove " + prefix + " from the URL of the client, or start with --mount-prefix " + prefix
+		}
+	}
+	return ""
 }
 
 // redirected redirects a path with a trailing slash to the path without it. It reports whether it did.

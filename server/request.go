@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"runtime/debug"
 	"strings"
@@ -31,6 +32,7 @@ type request struct {
 	streamed bool   // an open response writes the log line
 	path     string // without the query; bounded
 	reason   string // why it was refused; "" when it was not
+	fix      string // what to change when no route has the path; "" when nothing is known
 
 	headers     []slog.Attr // logged with the request
 	thread, run string      // of the path, or created; "" when there is none
@@ -125,6 +127,9 @@ func (s *Server) done(r *request, status int, ended string) {
 	if r.reason != "" && s.opts.LogReasons {
 		attrs = append(attrs, slog.String("reason", r.reason))
 	}
+	if r.fix != "" {
+		attrs = append(attrs, slog.String("fix", r.fix))
+	}
 	if r.thread != "" {
 		attrs = append(attrs, slog.String("thread_id", r.thread))
 	}
@@ -138,8 +143,8 @@ func (s *Server) done(r *request, status int, ended string) {
 		attrs = append(attrs, slog.GroupAttrs("headers", r.headers...))
 	}
 	level := slog.LevelInfo
-	if probes[r.route] {
-		level = slog.LevelDebug // probes come every few seconds
+	if probes[r.route] || r.method == fiber.MethodOptions && status < http.StatusBadRequest {
+		level = slog.LevelDebug // probes come every few seconds, preflights with most requests of a page
 	}
 	ctx := context.Background() // the request's own context has ended
 	if r.span != nil {

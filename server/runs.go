@@ -74,6 +74,7 @@ func locate(c *fiber.Ctx, path, suffix string) {
 	c.Set("Content-Location", path)
 	if suffix != "" {
 		c.Set(fiber.HeaderLocation, path+suffix)
+		expose(c, "location") // without it, SDKs in browsers cannot reconnect to a stream that was cut off
 	}
 }
 

@@ -297,8 +297,9 @@ func TestRefusedPreflights(t *testing.T) {
 		}
 	}
 	line := log.String()
-	require.Equal(t, 1, strings.Count(line, "a browser may not send its request"), line)
+	require.Equal(t, 1, strings.Count(line, "a page may not send its request: CORS"), line)
 	require.Contains(t, line, "Disallowed CORS method")
+	require.Contains(t, line, `fix="in http.cors of langgraph.json add its method to allow_methods"`)
 }
 
 func TestDisabledAndMounted(t *testing.T) {
@@ -770,7 +771,15 @@ func TestLog(t *testing.T) {
 	l.records <- record(1, "values", `"s3cret"`)
 	close(l.records)
 	w.ask(t, "POST", runsPath+"/stream", `{"assistant_id":"a","input":"s3cret"}`)
+	w.ask(t, "POST", "/api/threads/search", "{}")
+	w.ask(t, "GET", "/api/v1/assistants/x/schemas", "")
+	w.ask(t, "GET", "/api/nowhere/ok/else", "")
+	w.ask(t, "OPTIONS", "/threads", "", "Origin", "http://app.example", "Access-Control-Request-Method", "POST")
 	require.NoError(t, w.stop())
+	require.Contains(t, log.String(), `path=/api/threads/search reason="Not Found" fix="remove /api from the URL of the client, or start with --mount-prefix /api"`)
+	require.Contains(t, log.String(), `fix="remove /api/v1 from the URL of the client, or start with --mount-prefix /api/v1"`)
+	require.Equal(t, 2, strings.Count(log.String(), "fix="))
+	require.NotContains(t, log.String(), "OPTIONS", "preflights are at debug")
 	require.NotContains(t, log.String(), "s3cret")
 	require.Equal(t, 3, strings.Count(log.String(), "msg=request "), log.String())
 	require.Contains(t, log.String(), "request_id=rq-1 method=POST route=/threads status=200")
@@ -788,7 +797,15 @@ func TestLogReasons(t *testing.T) {
 	w.ask(t, "GET", "/nowhere/at/all?token=s3cret", "")
 	w.ask(t, "GET", "/"+strings.Repeat("x", 10_000), "")
 	w.ask(t, "POST", "/threads", `{"metadata":"wrong`+strings.Repeat("y", 10_000)+`"}`)
+	w.ask(t, "POST", "/api/threads/search", "{}")
+	w.ask(t, "GET", "/api/v1/assistants/x/schemas", "")
+	w.ask(t, "GET", "/api/nowhere/ok/else", "")
+	w.ask(t, "OPTIONS", "/threads", "", "Origin", "http://app.example", "Access-Control-Request-Method", "POST")
 	require.NoError(t, w.stop())
+	require.Contains(t, log.String(), `path=/api/threads/search reason="Not Found" fix="remove /api from the URL of the client, or start with --mount-prefix /api"`)
+	require.Contains(t, log.String(), `fix="remove /api/v1 from the URL of the client, or start with --mount-prefix /api/v1"`)
+	require.Equal(t, 2, strings.Count(log.String(), "fix="))
+	require.NotContains(t, log.String(), "OPTIONS", "preflights are at debug")
 	require.NotContains(t, log.String(), "s3cret")
 	require.Contains(t, log.String(), `path=/nowhere/at/all reason="Not Found"`)
 	require.Regexp(t, `status=422 .*reason=.*wrong`, log.String())

@@ -53,12 +53,14 @@ func TestStream(t *testing.T) {
 	l.records <- &bridge.Record{Kind: bridge.Terminal, Kept: true}
 	l.records <- &bridge.Record{Event: "error", Data: []byte(`{}`), Kept: true, Ephemeral: true}
 	close(l.records)
-	res, body := w.ask(t, "POST", runsPath+"/stream", aRun, "Accept-Encoding", "gzip")
+	res, body := w.ask(t, "POST", runsPath+"/stream", aRun, "Accept-Encoding", "gzip", "Origin", "http://app.example")
 	require.Equal(t, "event: metadata\r\ndata: {\"run_id\":\"r\",\"attempt\":1}\r\nid: 1-1\r\n\r\nevent: values\r\ndata: {\"n\":1}\r\nid: 1-2\r\n\r\n"+
 		"event: values\r\ndata: {\"n\":2}\r\n\r\nevent: error\r\ndata: {}\r\n\r\n", body)
 	for k, v := range map[string]string{
 		"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store", "X-Accel-Buffering": "no", "Content-Encoding": "",
 		"Content-Location": runsPath + "/" + someRun, "Location": runsPath + "/" + someRun + "/stream",
+		// A page reads Location to reconnect.
+		"Access-Control-Expose-Headers": "x-pagination-total, x-pagination-next, content-location, location",
 	} {
 		require.Equal(t, v, res.Header.Get(k))
 	}

@@ -215,6 +215,9 @@ func (o *consoleOut) request(l *line) string {
 	if reason := l.text("reason"); reason != "" {
 		text += "  " + o.printable(cut(reason, 200))
 	}
+	if fix := l.text("fix"); fix != "" {
+		text += "; " + o.printable(cut(fix, 200))
+	}
 	if color == red {
 		text += o.paint(dim, "  request_id="+o.printable(l.text("request_id")))
 	}

@@ -3,7 +3,7 @@
 // BROWSER_SCREENSHOTS=folder keeps a picture of how each test ended.
 import { after, describe, test } from "node:test";
 import assert from "node:assert/strict";
-import { bundlePage, bundleReadme, servePages } from "./bundle.mjs";
+import { bundlePage, servePages } from "./bundle.mjs";
 import { BASE_URL, Visit, assertOnlyGrew, conversation, eventually, launch, words } from "./browser.mjs";
 
 const all = {
@@ -22,11 +22,7 @@ const transcripts = (await fetch(`${BASE_URL}/threads/${nobody}/state?markers=no
 const real = (await (await fetch(`${BASE_URL}/info`)).json()).flags.langsmith_tracing_replicas;
 
 const browser = await launch();
-const pages = await servePages({
-  ...Object.fromEntries(await Promise.all(Object.entries(releases).map(async ([label, sdk]) => [label, await bundlePage(sdk)]))),
-  readme: await bundleReadme(BASE_URL, "agent"),
-  blocks: await bundleReadme(BASE_URL, "agent", true),
-});
+const pages = await servePages(Object.fromEntries(await Promise.all(Object.entries(releases).map(async ([label, sdk]) => [label, await bundlePage(sdk)]))));
 after(async () => {
   await browser.close();
   await pages.close();
@@ -245,23 +241,3 @@ for (const label of Object.keys(releases)) {
     });
   });
 }
-
-for (const [content, name] of [["strings", "readme"], ["content blocks", "blocks"]]) test(`the example of the README with ${content}`, { timeout: 180_000 }, async () => {
-  const page = await browser.newPage();
-  try {
-    const errors = [];
-    page.on("pageerror", (error) => errors.push(String(error)));
-    page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
-    await page.goto(`${pages.url}/${name}`);
-    for (const n of [3, 4]) {
-      await page.fill("input", `say ${n}`);
-      await page.keyboard.press("Enter");
-      await page.getByText(`ai: ${words(n)}`, { exact: true }).waitFor();
-    }
-    assert.deepEqual(await page.locator("p").allTextContents(), conversation(3, 4).map(([kind, text]) => `${kind}: ${text}`));
-    assert.equal(await page.inputValue("input"), "", "the line is empty again");
-    assert.deepEqual(errors, []);
-  } finally {
-    await page.close();
-  }
-});

@@ -27,14 +27,32 @@ export async function bundleAssistant() {
   return (await build({ ...options, entryPoints: [`${here}page/assistant.jsx`] })).outputFiles[0].text;
 }
 
-/** The example for React in README.md, for the given server and graph. With blocks it sends a list of content blocks in place of a string. */
-export async function bundleReadme(api, assistant, blocks = false) {
-  const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
-  const example = readme.match(/```jsx\n([\s\S]*?)```/)[1];
+/** The examples of a page of Markdown in one language, as printed; those that begin with a comment of their name by that name. */
+export async function printed(file, language) {
+  const text = await readFile(new URL(`../../${file}`, import.meta.url), "utf8");
+  return [...text.matchAll(new RegExp(`\`\`\`${language}\\n([\\s\\S]*?)\`\`\``, "g"))].map(([, example]) => example);
+}
+
+/** A printed component named Chat on a page, for the given server and graph. With blocks it sends a list of content blocks in place of a string. */
+export async function bundleChat(example, api, assistant, blocks = false) {
   const contents = example.replace(/apiUrl: "[^"]*"/, () => `apiUrl: ${JSON.stringify(api)}`).replace(/assistantId: "[^"]*"/, () => `assistantId: ${JSON.stringify(assistant)}`)
-    .replace('content: form.get("text")', (text) => (blocks ? 'content: [{ type: "text", text: form.get("text") }]' : text))
+    .replace(/content: (said|form\.get\("text"\))/, (text, said) => (blocks ? `content: [{ type: "text", text: ${said} }]` : text))
     + '\nimport { createRoot } from "react-dom/client";\ncreateRoot(document.getElementById("root")).render(<Chat />);\n';
   return (await build({ ...options, stdin: { contents, loader: "jsx", resolveDir: here } })).outputFiles[0].text;
+}
+
+/** A printed module that imports another one, ./stream.js. What it adds is run for each event. */
+export async function bundlePlain(main, stream, api, assistant, each) {
+  const contents = main.replace(/const url = "[^"]*"/, () => `const url = ${JSON.stringify(api)}`).replace(/assistant_id: "[^"]*"/, () => `assistant_id: ${JSON.stringify(assistant)}`)
+    .replace("if (event ===", () => `${each};\n  if (event ===`);
+  const plugins = [{
+    name: "printed",
+    setup: (to) => {
+      to.onResolve({ filter: /^\.\/stream\.js$/ }, () => ({ path: "stream", namespace: "printed" }));
+      to.onLoad({ filter: /.*/, namespace: "printed" }, () => ({ contents: stream }));
+    },
+  }];
+  return (await build({ ...options, plugins, stdin: { contents, loader: "js", resolveDir: here } })).outputFiles[0].text;
 }
 
 /** Serves each script as `/<name>`; gives the address and a function that stops it. */

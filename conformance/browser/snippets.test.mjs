@@ -1,0 +1,112 @@
+// The examples of README.md and docs/frontend.md in Chromium, as printed: strings and blocks, questions, errors, and connections that break. Run by itself:
+//   BASE_URL=http://127.0.0.1:2024 node --test snippets.test.mjs
+import { connect, createServer } from "node:net";
+import { after, describe, test } from "node:test";
+import assert from "node:assert/strict";
+import { bundleChat, bundlePlain, printed, servePages } from "./bundle.mjs";
+import { BASE_URL, conversation, eventually, launch, words } from "./browser.mjs";
+
+const real = (await (await fetch(`${BASE_URL}/info`)).json()).flags.langsmith_tracing_replicas;
+
+/** Forwards connections to the server, for one test at a time. cut() breaks all of them, as a server that is killed does. */
+const wire = await new Promise((started) => {
+  const target = new URL(BASE_URL), open = new Set();
+  const server = createServer((socket) => {
+    const upstream = connect(target.port, target.hostname);
+    for (const [from, to] of [[socket, upstream], [upstream, socket]]) {
+      open.add(from);
+      from.on("error", () => {}).on("close", () => { open.delete(from); to.destroy(); });
+      from.pipe(to);
+    }
+  });
+  server.listen(0, "127.0.0.1", () => started({
+    url: `http://127.0.0.1:${server.address().port}`,
+    cut: () => open.forEach((socket) => socket.resetAndDestroy()),
+    close: () => { open.forEach((socket) => socket.destroy()); server.close(); },
+  }));
+});
+
+const components = {
+  "the example of the README": (await printed("README.md", "jsx"))[0],
+  "React": (await printed("docs/frontend.md", "jsx"))[0],
+  "React, the newer package": (await printed("docs/frontend.md", "jsx"))[1],
+};
+const [streamModule, main] = await printed("docs/frontend.md", "js");
+const graphs = { agent: "agent", tokens: "tokens", hitl: "hitl", missing: "no-such-graph" };
+const names = Object.keys(components);
+const scripts = { plain: await bundlePlain(main.replace("What is 6 times 7?", "say 700"), streamModule, wire.url, "tokens", "(window.seen ??= []).push(event)") };
+for (const [i, name] of names.entries()) {
+  for (const [label, graph] of Object.entries(graphs)) scripts[`${i}${label}`] = await bundleChat(components[name], graph === "tokens" ? wire.url : BASE_URL, graph);
+  scripts[`${i}blocks`] = await bundleChat(components[name], BASE_URL, "agent", true);
+}
+const browser = await launch();
+const pages = await servePages(scripts);
+after(async () => {
+  await browser.close();
+  await pages.close();
+  wire.close();
+});
+
+/** A test on an own page, which has no uncaught errors, and no others than the known. */
+const visit = (name, script, body, known = [], skip = false) => test(name, { timeout: 180_000, skip }, async () => {
+  const page = await (await browser.newContext()).newPage();
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
+  await page.goto(`${pages.url}/${script}`);
+  try {
+    await body(page);
+    assert.deepEqual(errors.filter((error) => !known.some((one) => one.test(error))), []);
+  } finally {
+    await page.context().close();
+  }
+});
+const say = async (page, text) => {
+  await page.fill("input", text);
+  await page.keyboard.press("Enter");
+};
+const shown = (page, expected) => eventually(async () => assert.deepEqual(await page.locator("p").allTextContents(), expected.map(([kind, text]) => `${kind}: ${text}`)));
+const broken = [/Failed to load resource: net::ERR_/];
+
+for (const [i, name] of names.entries()) describe(name, { concurrency: 3 }, () => {
+  for (const script of ["agent", "blocks"]) {
+    visit(`a conversation of ${script === "blocks" ? "content blocks" : "strings"}`, `${i}${script}`, async (page) => {
+      for (const n of [3, 4]) {
+        await say(page, `say ${n}`);
+        await page.getByText(`ai: ${words(n)}`, { exact: true }).waitFor();
+      }
+      await shown(page, conversation(3, 4));
+      assert.equal(await page.inputValue("input"), "", "the line is empty again");
+    });
+  }
+  visit("a graph that does not exist is named", `${i}missing`, async (page) => {
+    await say(page, "hello");
+    await page.getByRole("alert").filter({ hasText: /no-such-graph/ }).waitFor();
+  }, [/422/]);
+  visit("a connection that breaks in the middle of an answer", `${i}tokens`, async (page) => {
+    await say(page, "say 900");
+    await page.getByText(/^ai: .* w20\b/).waitFor();
+    wire.cut();
+    await shown(page, conversation(900));
+    assert.equal(await page.getByRole("alert").count(), 0);
+  }, broken, real);
+  if (i === 0) return; // the README has no room for more
+  visit("a question, answered after a reload", `${i}hitl`, async (page) => {
+    await say(page, 'call search {"q": "dogs"}');
+    await page.getByText(/^question: .*action_requests/).waitFor();
+    await page.reload();
+    await page.getByText(/^question: .*action_requests/).waitFor();
+    await page.getByRole("button", { name: "New" }).click();
+    await eventually(async () => assert.equal(await page.locator("p").count(), 0));
+  });
+});
+
+visit("without a package: a connection that breaks twice loses and repeats nothing", "plain", async (page) => {
+  for (const word of ["w20", "w200"]) {
+    await page.waitForFunction((word) => document.body.textContent.includes(` ${word} `), word);
+    wire.cut();
+  }
+  await eventually(async () => assert.equal(await page.textContent("body"), words(700)));
+  const seen = await page.evaluate(() => window.seen);
+  assert.equal(seen.filter((event) => event === "metadata").length, 1);
+}, broken, real);
