@@ -76,7 +76,7 @@ func eventFilter(o object) (f protocol.Filter, bad []string, err error) {
 		f.Depth = &levels
 	}
 	if since, ok := wholeNumber(o["since"]); ok {
-		f.Since = since
+		f.Since, f.Resume = since, since > 0
 	}
 	return f, nil, nil
 }
@@ -120,7 +120,10 @@ type Command struct {
 }
 
 // CommandError is the answer to a command that is refused. Its text is one that clients may see.
-type CommandError struct{ Code, Message string }
+type CommandError struct {
+	Code, Message string
+	Gap           *protocol.Gap // of a subscription that cannot resume
+}
 
 func (e *CommandError) Error() string { return e.Message }
 
@@ -138,7 +141,7 @@ const (
 )
 
 func invalidArgument(format string, args ...any) error {
-	return &CommandError{InvalidArgument, fmt.Sprintf(format, args...)}
+	return &CommandError{Code: InvalidArgument, Message: fmt.Sprintf(format, args...)}
 }
 
 // DecodeCommand decodes the body of POST /threads/{thread_id}/commands. With a *CommandError the command has its ID.
@@ -172,7 +175,7 @@ func (c *Command) Filter() (protocol.Filter, error) {
 	case bad != nil:
 		return f, invalidArgument("%s received an unsupported channel.", c.Method)
 	case c.Method == "subscription.subscribe":
-		f.Since = 0
+		f.Since, f.Resume = 0, false
 		return f, nil
 	}
 	if _, ok := wholeNumber(c.params["since"]); !ok {
@@ -331,5 +334,9 @@ func appendRefused(dst []byte, c *Command, e *CommandError) []byte {
 	}
 	dst = append(append(dst, `{"type":"error","id":`...), ident...)
 	dst = jsonobj.AppendText(append(dst, `,"error":`...), e.Code)
-	return jsonobj.AppendText(append(dst, `,"message":`...), e.Message)
+	dst = jsonobj.AppendText(append(dst, `,"message":`...), e.Message)
+	if e.Gap != nil {
+		dst = e.Gap.AppendMembers(dst)
+	}
+	return dst
 }

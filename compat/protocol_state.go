@@ -91,7 +91,7 @@ func (c *Command) InputInject() (run.Request, error) {
 		return run.Request{}, err
 	}
 	if ns != "" {
-		return run.Request{}, &CommandError{NotSupported, "Messages are injected into the root only: namespace must be []."}
+		return run.Request{}, &CommandError{Code: NotSupported, Message: "Messages are injected into the root only: namespace must be []."}
 	}
 	raw := c.params.raw("message")
 	if raw == nil || raw[0] != '{' {

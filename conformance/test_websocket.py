@@ -8,6 +8,7 @@ import re
 import uuid
 from pathlib import Path
 
+import httpx
 import pytest
 from helpers import BASE_URL
 from langgraph_sdk import get_client
@@ -193,6 +194,40 @@ def test_reconnect_reads_on_from_any_run():
                 since = live.events[at - 1]["seq"] if at else 0
                 await c.ask("subscription.reconnect", channels=["lifecycle", "values"], since=since)
                 assert c.events == live.events[at:]
+
+    run(go())
+
+
+@ours
+def test_a_gap_is_reported():
+    """A v1 run that is not resumable leaves no events. Who resumes before it must not take what follows for all."""
+
+    async def go():
+        tid = str(uuid.uuid4())
+        client = get_client(url=BASE_URL)
+        async with socket(tid) as ws:
+            live = Client(ws)
+            await live.subscribe("lifecycle", "values")
+            await live.ask("run.start", assistant_id="echo", input={"n": 1})
+            await live.until("completed")
+        last = live.events[-1]["seq"]
+        async with socket(tid) as ws:
+            assert (await Client(ws).ask("subscription.reconnect", channels=["values"], since=last))["result"]["replayed_events"] == 0
+        await client.runs.wait(tid, "echo", input={"n": 2})
+        async with socket(tid) as ws:
+            c = Client(ws)
+            refused = await c.ask("subscription.reconnect", channels=["values"], since=last)
+            assert [refused["error"], refused["since"]] == ["resume_gap", last]
+            assert refused["min_available_seq"] == live.events[0]["seq"]
+            again = await c.ask("subscription.reconnect", channels=["lifecycle", "values"], since=0)
+            assert again["result"]["replayed_events"] == len(live.events)
+            assert c.events == live.events
+        async with httpx.AsyncClient() as http, http.stream("POST", f"{BASE_URL}/threads/{tid}/stream/events", json={"channels": ["values"], "since": last}) as r:
+            lines = r.aiter_lines()
+            assert await anext(lines) == "event: error"
+            error = json.loads((await anext(lines)).removeprefix("data: "))
+            assert [error["type"], error["id"], error["error"], error["since"]] == ["error", None, "resume_gap", last]
+            assert await anext(lines) == "", "an error has no id"
 
     run(go())
 

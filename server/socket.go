@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -370,17 +371,17 @@ func (k *socket) subscribe(cmd *compat.Command) error {
 	}
 	replayed := 0
 	if err == nil {
-		replayed, err = k.restart(filter)
+		replayed, err = k.replay(filter)
 	}
 	if err != nil {
 		if k.follower != nil {
-			k.follower.Select(k.filters(0)...) // not what is refused
+			k.follower.Select(k.filters()...) // not what is refused
 		}
 		return k.refuse(cmd, err, seen)
 	}
 	k.drop(name)
 	k.subscriptions = append(k.subscriptions, subscription{name, filter})
-	k.follower.Select(k.filters(0)...)
+	k.follower.Select(k.filters()...)
 	result := jsonobj.AppendText([]byte(`{"subscription_id":`), name)
 	result = strconv.AppendInt(append(result, `,"replayed_events":`...), int64(replayed), 10)
 	return k.text(compat.AppendCommandSuccess(nil, cmd, append(result, '}'), seen))
@@ -405,46 +406,47 @@ func (k *socket) current() (int64, error) {
 	return 0, nil
 }
 
-// restart follows the thread anew, with the subscriptions for what they have not been sent, and more filters. It sends what has been, and returns how many events
-// the latter are the reason for.
-func (k *socket) restart(more ...protocol.Filter) (replayed int, err error) {
-	last := int64(0)
-	if k.follower != nil {
-		last = k.follower.Last()
-	}
-	follower, err := k.s.opts.Runs.FollowEvents(k.ctx, k.thread, append(k.filters(last), more...)...)
+// replay sends what a filter selects of what has been, up to where this socket is, and returns how many events those are. The first one follows the thread.
+func (k *socket) replay(filter protocol.Filter) (replayed int, err error) {
+	past, err := k.s.opts.Runs.FollowEvents(k.ctx, k.thread, filter)
 	if err != nil {
 		return 0, err
 	}
-	if k.follower != nil {
-		k.follower.Close()
+	end := int64(math.MaxInt64)
+	if k.follower == nil {
+		k.follower = past
+	} else {
+		end = k.follower.Last()
+		defer past.Close()
 	}
-	k.follower = follower
-	for {
-		events, err := follower.Next(k.ctx)
+	for past.Last() < end {
+		events, err := past.Next(k.ctx)
 		if err != nil {
 			return replayed, err
 		}
 		if len(events) == 0 {
 			return replayed, nil
 		}
-		for i := range events {
-			if len(k.subscriptions) == 0 || events[i].Seq <= last {
-				replayed++
-			}
+		if gap := events[0].Gap; gap != nil {
+			return replayed, &compat.CommandError{Code: protocol.GapCode, Message: gap.Message(), Gap: gap}
 		}
+		if behind := slices.IndexFunc(events, func(e protocol.Event) bool { return e.Seq > end }); behind >= 0 {
+			events = events[:behind] // the rest comes to all subscriptions
+		}
+		replayed += len(events)
 		if err := k.show(events); err != nil {
 			return replayed, err
 		}
 	}
+	return replayed, nil
 }
 
-// filters returns those of the subscriptions, for events after a seq.
-func (k *socket) filters(since int64) []protocol.Filter {
-	filters := make([]protocol.Filter, len(k.subscriptions), len(k.subscriptions)+1)
+// filters returns those of the subscriptions.
+func (k *socket) filters() []protocol.Filter {
+	filters := make([]protocol.Filter, len(k.subscriptions))
 	for i := range k.subscriptions {
 		filters[i] = k.subscriptions[i].filter
-		filters[i].Since = since
+		filters[i].Since = 0 // which is behind
 	}
 	return filters
 }
@@ -461,7 +463,7 @@ func (k *socket) unsubscribe(cmd *compat.Command) error {
 	if !k.drop(name) {
 		return k.refuse(cmd, &compat.CommandError{Code: compat.NoSuchSubscription, Message: "Unknown subscription: " + bounded(name, maxReason)}, k.sent)
 	}
-	k.follower.Select(k.filters(0)...)
+	k.follower.Select(k.filters()...)
 	return k.text(compat.AppendCommandSuccess(nil, cmd, json.RawMessage(`{}`), k.sent))
 }
 
@@ -469,7 +471,7 @@ func (k *socket) unsubscribe(cmd *compat.Command) error {
 func (k *socket) tree(cmd *compat.Command) error {
 	seen := k.sent
 	if k.follower == nil && k.bound {
-		if _, err := k.restart(); err != nil {
+		if _, err := k.replay(protocol.Filter{}); err != nil {
 			return k.refuse(cmd, err, seen)
 		}
 	}

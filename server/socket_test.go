@@ -45,7 +45,7 @@ func (s *eventScript) Next(ctx context.Context) ([]protocol.Event, error) {
 		if !ok {
 			return nil, *s.err.Load()
 		}
-		s.last = events[len(events)-1].Seq
+		s.last = max(s.last, events[len(events)-1].Seq)
 		return events, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -259,6 +259,7 @@ func TestSocketFiltersOfLaterSubscriptions(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	first, second := newEventScript(), newEventScript()
+	second.events, second.replayed = make(chan []protocol.Event), true
 	c := dialSocket(t, w, first)
 	c.subscribe()
 	first.events <- []protocol.Event{eventOf(7, "a"), eventOf(8, "b")}
@@ -269,11 +270,27 @@ func TestSocketFiltersOfLaterSubscriptions(t *testing.T) {
 		return second
 	}
 	c.send(ws.OpText, `{"id":2,"method":"subscription.reconnect","params":{"channels":["values"],"since":5}}`)
-	require.Contains(t, c.text(), `"meta":{"applied_through_seq":8}`)
-	require.Equal(t, []protocol.Filter{{Channels: []string{"custom"}, Since: 8}, {Channels: []string{"values"}, Since: 5}}, <-asked)
-	require.True(t, first.closed.Load())
-	second.events <- []protocol.Event{eventOf(9, "c")}
+	require.Equal(t, []protocol.Filter{{Channels: []string{"values"}, Since: 5, Resume: true}}, <-asked)
+	second.events <- []protocol.Event{eventOf(6, "before")}
+	require.Contains(t, c.text(), `"before"`)
+	second.events <- []protocol.Event{eventOf(8, "same"), eventOf(9, "later")} // the rest comes to both
+	require.Contains(t, c.text(), `"same"`)
+	require.Regexp(t, `"replayed_events":2.*"meta":\{"applied_through_seq":8\}`, c.text())
+	require.Eventually(t, second.closed.Load, time.Minute, time.Millisecond)
+	require.False(t, first.closed.Load(), "it may have events that are not kept")
+	first.events <- []protocol.Event{eventOf(9, "c")}
 	require.Contains(t, c.text(), `"c"`)
+
+	// What cannot be resumed is refused, and what was there goes on.
+	third := newEventScript()
+	third.events, third.replayed = make(chan []protocol.Event, 1), true
+	third.events <- []protocol.Event{{Gap: &protocol.Gap{Since: 3, First: 5}}}
+	w.services.events = func([]protocol.Filter) protocol.Follower { return third }
+	c.send(ws.OpText, `{"id":3,"method":"subscription.reconnect","params":{"channels":["values"],"since":3}}`)
+	require.Equal(t, `{"type":"error","id":3,"error":"resume_gap","message":"Events after seq 3 are no longer available; read the state of the thread again.",`+
+		`"since":3,"min_available_seq":5,"meta":{"applied_through_seq":9}}`, c.text())
+	first.events <- []protocol.Event{eventOf(10, "d")}
+	require.Contains(t, c.text(), `"d"`)
 }
 
 // The end of a socket says what to do next.

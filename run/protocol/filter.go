@@ -11,6 +11,7 @@ type Filter struct {
 	Namespaces [][]string // prefixes; empty: all namespaces, whatever Depth is
 	Depth      *int       // how many levels below a prefix; nil: all
 	Since      int64      // events up to this seq are hidden
+	Resume     bool       // Since is where a reader resumes: it wants to know of a Gap
 }
 
 // Channels are the names of channels, in the order in which errors list them. `checkpoints` is one too; LangGraph Server, whose text it is, has no events for it.

@@ -4,7 +4,7 @@ import "context"
 
 // Follower reads the events of a thread for one connection, from the first record that is kept, as long as the thread exists. Not safe for concurrent use.
 type Follower interface {
-	// Next returns the next selected events. Once it returns none without an error: all that was kept when it began has been returned. The errors are those of
+	// Next returns the next selected events. The first one is a Gap if the first filter is to resume and events after its Since are not kept. Once it returns none without an error: all that was kept when it began has been returned. The errors are those of
 	// run.Follower; io.EOF: the thread was deleted. After an error of ctx it may be called again.
 	Next(ctx context.Context) ([]Event, error)
 	// Select replaces the filters for the events that follow.

@@ -35,11 +35,38 @@ type Source interface {
 
 const inputRequested = "input.requested"
 
-// Event is one selected event.
+// Event is one selected event, or, with Gap, the report that events before it are gone.
 type Event struct {
 	Seq    int64
 	Method string
 	Data   []byte // the envelope: JSON
+	Gap    *Gap
+}
+
+// Gap says that not all events after a seq are kept.
+type Gap struct {
+	Since int64
+	First int64 // the lowest seq that is kept; 0: none is
+}
+
+// GapCode is the code of the error by which clients learn of a Gap.
+const GapCode = "resume_gap"
+
+// Frame is the error of the connection by which clients learn of it: their SDKs report it and read on.
+func (g *Gap) Frame() []byte {
+	b := jsonobj.AppendText([]byte(`{"type":"error","id":null,"error":"`+GapCode+`","message":`), g.Message())
+	return append(g.AppendMembers(b), '}')
+}
+
+// AppendMembers appends what the error has in addition to its code and text.
+func (g *Gap) AppendMembers(b []byte) []byte {
+	b = strconv.AppendInt(append(b, `,"since":`...), g.Since, 10)
+	return strconv.AppendInt(append(b, `,"min_available_seq":`...), g.First, 10)
+}
+
+// Message is what clients read about it.
+func (g *Gap) Message() string {
+	return "Events after seq " + strconv.FormatInt(g.Since, 10) + " are no longer available; read the state of the thread again."
 }
 
 // Projection is the state of one connection. Its memory grows with the runs that it has seen by their ids, and with what is open in the current one.
@@ -47,7 +74,10 @@ type Event struct {
 type Projection struct {
 	source  Source
 	filters []Filter
-	last    int64 // seq of the last event, selected or not
+	first   int64 // seq of the first event, selected or not
+	last    int64 // seq of the last one
+	awaited int64 // see Await
+	met     bool  // an event had the seq awaited
 	spaces  map[string]*space
 	open    []*runState // runs that have begun and not ended: one, except where attempts overlap
 	latest  *runState   // the run that began last; nil: none
@@ -97,6 +127,15 @@ func (p *Projection) Select(filters ...Filter) {
 // Last returns the seq of the last event, selected or not; 0 before the first.
 func (p *Projection) Last() int64 { return p.last }
 
+// First returns the seq of the first event, selected or not; 0 before it.
+func (p *Projection) First() int64 { return p.first }
+
+// Await has Met report whether there has been an event with a seq.
+func (p *Projection) Await(seq int64) { p.awaited = seq }
+
+// Met reports whether the event awaited has been.
+func (p *Projection) Met() bool { return p.met }
+
 // Began returns when the run began that began last; zero: none has.
 func (p *Projection) Began() time.Time {
 	if p.latest == nil {
@@ -145,7 +184,7 @@ func (p *Projection) Add(ctx context.Context, rec *bridge.Record) ([]Event, erro
 	}
 	base, ns, _ := strings.Cut(rec.Event, "|")
 	shown := rec
-	if p.shows(base, ns) {
+	if rec.Summarizer || p.shows(base, ns) { // who subscribes in the middle of a summary must not see the rest of it
 		var err error
 		if shown, err = p.source.Show(ctx, st.row, rec); err != nil {
 			return nil, err
@@ -507,6 +546,10 @@ func (p *Projection) number(st *runState) int64 {
 		seq = st.now.MS * 1000
 	}
 	p.last = max(seq, p.last+1)
+	if p.first == 0 {
+		p.first = p.last
+	}
+	p.met = p.met || p.last == p.awaited
 	return p.last
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -416,4 +417,94 @@ func TestStartOnAnInterruptedThread(t *testing.T) {
 	require.NoError(t, err)
 	next(t, calls)
 	require.Contains(t, string(r.Kwargs.Config), `"`+run.EventStreamingKey+`":true`)
+}
+
+// Who resumes at an event that is kept reads on without a hole. Where events are gone the first thing that the reader sees says so, and the rest follows.
+func TestResumeGap(t *testing.T) {
+	t.Parallel()
+	begun := make(chan id.Run, 1)
+	w := newWorld(t, map[string]script{"g": eventful, "hang": hang(begun)}, func(o *service.Options) { o.ResumableTTL = time.Hour })
+	th := w.thread()
+	const gap = `"error":"resume_gap"`
+	first := func(since int64) string { // what a reader sees first that resumes at a seq
+		t.Helper()
+		f := w.follow(th, protocol.Filter{Channels: protocol.Channels, Since: since, Resume: true})
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		records, err := f.Next(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return ""
+		}
+		require.NoError(t, err)
+		return string(records[0].Frame)
+	}
+	one := func(req run.Request) *run.Run {
+		t.Helper()
+		r, err := w.runs.StartOrResume(t.Context(), th, req)
+		require.NoError(t, err)
+		w.wait(th, r.ID)
+		return r
+	}
+	seqs := func(frames []string) (all []int64) {
+		for _, f := range frames {
+			n, err := strconv.ParseInt(strings.TrimSpace(f[strings.LastIndex(f, "id: ")+4:]), 10, 64)
+			require.NoError(t, err)
+			all = append(all, n)
+		}
+		return all
+	}
+	one(started("g"))
+	one(started("g"))
+	frames := framesUntil(t, w.follow(th, allEvents), 2)
+	all := seqs(frames)
+	for i, seq := range all { // at every event
+		want := ""
+		if i+1 < len(frames) {
+			want = frames[i+1]
+		}
+		if i%7 == 0 || want == "" {
+			require.Equal(t, want, first(seq), "after event %d", i)
+		}
+	}
+	require.Contains(t, first(all[0]-5), gap, "a seq that no event had")
+	require.Contains(t, first(all[3]+(all[len(all)-1]-all[3])*2), gap)
+
+	// A run that is not to be kept.
+	v1 := request("g")
+	v1.Modes = []string{"values"}
+	one(v1)
+	require.Contains(t, first(all[len(all)-1]), gap)
+	one(started("g"))
+	last := seqs(framesUntil(t, w.follow(th, allEvents), 3))
+	require.Equal(t, all, last[:len(all)], "numbers stay")
+	require.Contains(t, first(all[len(all)-1]), gap)
+	require.NotContains(t, first(last[len(all)]), gap, "after it")
+
+	// A run that is undone while its reader is away.
+	live := w.follow(th, protocol.Filter{Channels: []string{"lifecycle"}, Since: last[len(last)-1], Resume: true})
+	hanging, err := w.runs.StartOrResume(t.Context(), th, started("hang"))
+	require.NoError(t, err)
+	next(t, begun)
+	records, err := live.Next(t.Context())
+	require.NoError(t, err)
+	seen := seqs([]string{string(records[0].Frame)})[0]
+	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{hanging.ID}, run.CancelRollback, true))
+	require.Contains(t, first(seen), gap)
+	require.Equal(t, "", first(last[len(last)-1]), "nothing of it was seen")
+
+	// Records that have expired: the rows of the runs stay.
+	require.NoError(t, w.rows.Runs().Write(t.Context(), func(tx run.Tx) error {
+		_, err := tx.DeleteRecords(time.Now().Add(time.Hour))
+		return err
+	}))
+	w.stop()
+	w.start()
+	require.Contains(t, first(last[len(last)-2]), gap)
+	require.Equal(t, "", first(last[len(last)-1]), "the last run was seen whole")
+	require.Contains(t, first(all[len(all)-1]), gap, "the last run was not seen")
+	one(started("g"))
+	got := framesUntil(t, w.follow(th, protocol.Filter{Channels: protocol.Channels, Since: last[len(last)-1], Resume: true}), 1)
+	require.Len(t, got, ofEventful)
+	require.Greater(t, seqs(got)[0], last[len(last)-1])
+	require.Contains(t, first(all[0]), `"since":`+strconv.FormatInt(all[0], 10)+`,"min_available_seq":`+strconv.FormatInt(seqs(got)[0], 10)+"}")
 }

@@ -53,6 +53,10 @@ func (f *Followers) readEvents(ctx context.Context, t id.Thread, filters ...prot
 		f: f, thread: t, src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), places: map[id.Run]place{}, all: true, durableEnds: true, replaying: true,
 	}
 	er.projection = protocol.New(er, filters...)
+	if len(filters) > 0 && filters[0].Resume {
+		er.since = filters[0].Since
+		er.projection.Await(er.since)
+	}
 	return er, nil
 }
 
@@ -89,7 +93,10 @@ type eventReader struct {
 	read       []*bridge.Record // what may be missing before them has not been looked up
 	ready      []*bridge.Record // complete, and not projected yet
 	open       map[id.Run]*openRun
-	look       time.Time // when to look whether a run is over whose end has not come; zero: not
+	since      int64            // whether all events after it are kept is to be found out; 0: it is known
+	held       []protocol.Event // events that wait for that
+	ended      bool             // Next is to return that everything kept has been returned
+	look       time.Time        // when to look whether a run is over whose end has not come; zero: not
 }
 
 // eventFollower streams a thread as server-sent events.
@@ -210,14 +217,18 @@ func (ef *eventFollower) recent(events []protocol.Event) bool {
 // Next implements protocol.Follower.
 func (er *eventReader) Next(ctx context.Context) ([]protocol.Event, error) {
 	for {
-		if len(er.read) == 0 && len(er.ready) == 0 {
+		if er.ended {
+			er.ended = false
+			return nil, nil
+		}
+		if len(er.read) == 0 && len(er.ready) == 0 && er.held == nil {
 			replaying := er.replaying
 			events, err := er.await(ctx)
 			if errors.Is(err, bridge.ErrSlow) {
 				// On this wire no event says so: the connection breaks, and its client comes again.
 				err = fmt.Errorf("%w: the reader fell too far behind", bridge.ErrInterrupted)
 			}
-			if err != nil || len(events) > 0 || replaying && !er.replaying {
+			if err != nil || len(events) > 0 || replaying && !er.replaying && er.held == nil {
 				return events, err
 			}
 		}
@@ -246,6 +257,9 @@ func (er *eventReader) await(ctx context.Context) ([]protocol.Event, error) {
 	case errors.Is(err, errReplayed):
 		// The end of a run may be missing among what is kept. If it ended after the subscription began, its records are about to come.
 		er.look = time.Now().Add(replayQuiet)
+		if er.since > 0 {
+			er.held, er.ended = []protocol.Event{}, true // project finds out
+		}
 		return nil, nil
 	case errors.Is(err, errQuiet) && ctx.Err() == nil:
 		return er.overdue(ctx)
@@ -295,6 +309,12 @@ const eventsAtOnce = 256
 
 // project projects records that were read.
 func (er *eventReader) project(ctx context.Context) (out []protocol.Event, err error) {
+	if er.held != nil {
+		if out, err = er.resumed(ctx, er.held); err != nil {
+			return nil, err
+		}
+		er.held = nil
+	}
 	for len(out) < eventsAtOnce {
 		if len(er.ready) == 0 {
 			if len(er.read) == 0 {
@@ -313,6 +333,14 @@ func (er *eventReader) project(ctx context.Context) (out []protocol.Event, err e
 		}
 		if er.ready = er.ready[1:]; rec.Kind == bridge.Terminal {
 			delete(er.open, rec.Run)
+		}
+		if er.since > 0 && (er.projection.Met() || er.projection.Last() > er.since) {
+			checked, err := er.resumed(ctx, events)
+			if err != nil {
+				er.held = append([]protocol.Event{}, events...)
+				return out, err
+			}
+			events = checked
 		}
 		out = append(out, events...)
 	}
@@ -377,6 +405,11 @@ func (er *eventReader) Show(ctx context.Context, r *run.Run, rec *bridge.Record)
 func framed(events []protocol.Event) []*bridge.Record {
 	out := make([]*bridge.Record, len(events))
 	for i, e := range events {
+		if e.Gap != nil {
+			b := append([]byte("event: error\r\ndata: "), e.Gap.Frame()...)
+			out[i] = &bridge.Record{Event: "error", Ephemeral: true, Frame: append(b, "\r\n"...)}
+			continue
+		}
 		b := append(make([]byte, 0, len(e.Data)+len(e.Method)+48), "event: "...)
 		b = append(append(append(b, e.Method...), "\r\ndata: "...), e.Data...)
 		b = strconv.AppendInt(append(b, "\r\nid: "...), e.Seq, 10)

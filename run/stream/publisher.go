@@ -38,6 +38,8 @@ type Store interface {
 	Write(ctx context.Context, fn func(run.Tx) error) error
 	run.RecordReader
 	Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
+	// Runs lists newest first.
+	Runs(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
 	LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error)
 }
