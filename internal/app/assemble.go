@@ -59,6 +59,9 @@ func (s *Server) assemble(c Config) error {
 
 	s.items = store.NewService(s.rows.Items(), s.now)
 	s.items.Log, s.items.Retention = s.log, store.Retention(cfg.ItemTTL)
+	if err := s.useIndex(context.Background()); err != nil {
+		return err
+	}
 	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log

@@ -172,6 +172,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	upper.Go(func() error { s.watchStart(uctx, waiting); return nil })
 	upper.Go(func() error { return notCanceled(s.threads.Sweep(uctx)) })
 	upper.Go(func() error { return notCanceled(s.items.Sweep(uctx)) })
+	upper.Go(func() error { return notCanceled(s.items.Embed(uctx)) })
 	err = upper.Wait()
 	stop()
 	return errors.Join(notCanceled(err), lower.Wait())

@@ -158,6 +158,8 @@ type Config struct {
 	// ThreadTTL is checkpointer.ttl, ItemTTL store.ttl.
 	ThreadTTL ThreadTTL
 	ItemTTL   ItemTTL
+	// StoreIndex is store.index; nil: there is none.
+	StoreIndex *StoreIndex
 
 	// places maps a setting's flag to where it was set: "--port", "UNDERSTUDY_PORT",
 	// "UNDERSTUDY_PORT in env of langgraph.json".

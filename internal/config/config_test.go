@@ -296,6 +296,45 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
+func TestStoreIndex(t *testing.T) {
+	t.Parallel()
+	load := func(index string) (*StoreIndex, error) {
+		c, _, err := Load(setup(t, `{"graphs": {"a": "./agent.py:g"}, "store": {"index": `+index+`}}`, nil))
+		if err != nil {
+			return nil, err
+		}
+		return c.StoreIndex, nil
+	}
+	for _, tt := range []struct{ index, problem string }{
+		{`{"embed": "openai:text-embedding-3-small"}`, "has no dims"},
+		{`{"dims": 0, "embed": "openai:text-embedding-3-small"}`, "dims"},
+		{`{"dims": 3}`, "has no embed"},
+		{`{"dims": 3, "embed": "openai"}`, "names no model"},
+		{`{"dims": 3, "embed": "opnai:x"}`, `there is no provider "opnai"`},
+		{`{"dims": 3, "embed": "./none.py:embed"}`, "there is no file"},
+		{`{"dims": 3, "embed": 3}`, "embed"},
+		{`{"dims": 3, "embed": "openai:x", "fields": "text"}`, "fields"},
+		{`3`, "store.index"},
+	} {
+		_, err := load(tt.index)
+		require.ErrorContains(t, err, tt.problem, tt.index)
+	}
+	i, err := load(`{"dims": 1536, "embed": "openai:text-embedding-3-small", "fields": ["a", "b[*].c"]}`)
+	require.NoError(t, err)
+	require.Equal(t, &StoreIndex{Dims: 1536, Embed: "openai:text-embedding-3-small", Fields: []string{"a", "b[*].c"}}, i)
+	i, err = load(`{"dims": 3, "embed": "./agent.py:embed"}`)
+	require.NoError(t, err)
+	require.True(t, i.IsPython())
+	require.Equal(t, "embed", i.Attr)
+	require.True(t, filepath.IsAbs(i.Path))
+	i, err = load(`{"dims": 3, "embed": "my.package:embed"}`)
+	require.NoError(t, err)
+	require.Equal(t, "my.package", i.Module)
+	i, err = load(`{}`)
+	require.NoError(t, err)
+	require.Nil(t, i)
+}
+
 func TestIgnoreAuth(t *testing.T) {
 	t.Parallel()
 	const file = `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`
@@ -313,14 +352,14 @@ func TestIgnoreAuth(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	src := setup(t, `{"graphs": {"a": "./none.py:g"}, "env": ".env", "dependnecies": ["."], "ui": {"a": "b"}, "node_version": "20",
-		"http": {"app": "./x.py:app"}, "store": {"index": {"dims": 1}, "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "path": "./x.py:c"}}`, nil)
+		"http": {"app": "./x.py:app"}, "store": {"index": {}, "path": "./x.py:s", "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "path": "./x.py:c"}}`, nil)
 	_, warnings, err := Load(src)
 	require.NoError(t, err)
 	var keys []string
 	for _, w := range warnings {
 		keys = append(keys, w.Key)
 	}
-	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "http.app", "store.index", "checkpointer.ttl.sweep", "checkpointer.path"}, keys)
+	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "http.app", "store.path", "checkpointer.ttl.sweep", "checkpointer.path"}, keys)
 	require.Contains(t, warnings[2].String(), `did you mean "dependencies"?`)
 }
 

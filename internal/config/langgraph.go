@@ -331,7 +331,7 @@ func (f *file) modules(v value, key string) *Modules {
 
 func (f *file) store(v value, key string) {
 	f.section(v, key, map[string]func(value, string){
-		"index": f.notYet("search by meaning is not in this version; items are found by namespace and filter"),
+		"index": f.storeIndex,
 		"ttl":   f.itemTTL,
 		"path":  f.notYet("items are kept by this server itself; ignored"),
 	})

@@ -18,9 +18,10 @@ import (
 
 // pgvector is how the database compares vectors of one model. The zero value: it cannot, and the server reads them.
 type pgvector struct {
-	exact, approximate relational.Statement
-	index              string // name of the index
-	create             string // the statement that makes it; "" if there is none for so many dimensions
+	exact       relational.Statement
+	approximate map[int]relational.Statement // by the number of neighbors
+	index       string                       // name of the index
+	create      string                       // the statement that makes it; "" if there is none for so many dimensions
 }
 
 const (
@@ -68,26 +69,26 @@ func (s *Store) pgvectorVersion(ctx context.Context) (version string, err error)
 
 func newPgvector(model string, dims int, version string) *pgvector {
 	literal := "'" + strings.ReplaceAll(model, "'", "''") + "'" // as in the index, which is for this model alone
-	column := fmt.Sprintf("vector::vector(%d)", dims)
-	compared, class := column, "vector_cosine_ops"
+	whole := fmt.Sprintf("::vector(%d)", dims)
+	compared, class := whole, "vector_ip_ops"
 	if dims > indexable {
-		compared, class = fmt.Sprintf("%s::halfvec(%d)", column, dims), "halfvec_cosine_ops"
+		compared, class = fmt.Sprintf("%s::halfvec(%d)", whole, dims), "halfvec_ip_ops"
 	}
-	distance := func(column string) string {
-		column = strings.Replace(column, "vector", "v.vector", 1)
-		cast := column[strings.Index(column, "::"):]
-		return column + " <=> $2::real[]" + cast
+	// The inner product, because vectors have length one, or are all zeros, for which the cosine is NaN.
+	distance := func(cast string) string { return "vector" + cast + " <#> $2::real[]" + cast }
+	statement := func(limit string) string {
+		return "SELECT i.namespace, i.key, i.value, i.created_at, i.updated_at, i.ttl, i.expires_at, i.indexed, (-v.distance)::text FROM " +
+			"(SELECT namespace, key, " + distance(whole) + " AS distance FROM store_vectors WHERE model = " + literal + " AND namespace >= $3 AND namespace < $4" + limit + ") v " +
+			"JOIN store_items i ON i.namespace = v.namespace AND i.key = v.key WHERE i.expires_at IS NULL OR i.expires_at > $1 " +
+			"ORDER BY v.distance, i.updated_at DESC, i.namespace, i.key"
 	}
-	statement := func(order string) relational.Statement {
-		return relational.Statement{Postgres: "SELECT i.namespace, i.key, i.value, i.created_at, i.updated_at, i.ttl, i.expires_at, i.indexed, (1 - (" + distance(column) + "))::text " +
-			"FROM store_vectors v JOIN store_items i ON i.namespace = v.namespace AND i.key = v.key " +
-			"WHERE v.model = " + literal + " AND v.namespace >= $3 AND v.namespace < $4 AND (i.expires_at IS NULL OR i.expires_at > $1) ORDER BY " + order}
-	}
-	p := &pgvector{exact: statement("(" + distance(column) + ") + 0, i.updated_at DESC, i.namespace, i.key")} // no index has a sum
+	p := &pgvector{exact: relational.Statement{Postgres: statement("")}, approximate: map[int]relational.Statement{}}
 	if dims <= indexable || dims <= indexableHalved && atLeast(version, 0, 7) {
-		p.approximate = statement(distance(compared))
+		for _, n := range relational.Neighbors {
+			p.approximate[n] = relational.Statement{Postgres: statement(fmt.Sprintf(" ORDER BY %s LIMIT %d", distance(compared), n))}
+		}
 		p.index = fmt.Sprintf("store_vectors_hnsw_%08x", crc32.ChecksumIEEE([]byte(model+compared)))
-		p.create = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON store_vectors USING hnsw ((%s) %s) WHERE model = %s", p.index, compared, class, literal)
+		p.create = fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON store_vectors USING hnsw ((vector%s) %s) WHERE model = %s", p.index, compared, class, literal)
 	}
 	return p
 }
@@ -165,13 +166,13 @@ func (p *pgvector) build(ctx context.Context, s *Store, conn *pgx.Conn) (err err
 func (database) Rank(context.Context, *store.Near, string) (*vectors.Ranking, error) { return nil, nil }
 
 // Sorted implements relational.DB.
-func (d database) Sorted(_ *store.Near, approximate bool) relational.Statement {
+func (d database) Sorted(_ *store.Near, neighbors int) relational.Statement {
 	p := d.s.vector.Load()
 	switch {
 	case p == nil:
 		return relational.Statement{}
-	case approximate:
-		return p.approximate
+	case neighbors > 0:
+		return p.approximate[neighbors]
 	}
 	return p.exact
 }

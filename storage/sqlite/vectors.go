@@ -152,7 +152,7 @@ func (d database) Rank(ctx context.Context, near *store.Near, prefix string) (*v
 }
 
 // Sorted implements relational.DB: SQLite cannot compare vectors.
-func (database) Sorted(*store.Near, bool) relational.Statement { return relational.Statement{} }
+func (database) Sorted(*store.Near, int) relational.Statement { return relational.Statement{} }
 
 // Vector implements relational.DB.
 func (database) Vector(v []float32, r relational.Row, col int) bool {

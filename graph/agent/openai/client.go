@@ -72,9 +72,9 @@ var (
 // New checks the options. It connects to nothing.
 func New(o Options) (*Client, error) {
 	o.BaseURL = cmp.Or(o.BaseURL, DefaultBaseURL)
-	base, err := url.Parse(o.BaseURL)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("base URL %q is not an http or https URL", wire.URL(o.BaseURL))
+	base, err := o.base()
+	if err != nil {
+		return nil, err
 	}
 	host := strings.ToLower(base.Hostname())
 	ofAzure := strings.HasSuffix(host, ".openai.azure.com")
@@ -86,17 +86,38 @@ func New(o Options) (*Client, error) {
 		// OpenAI's reasoning models refuse the old name, most other servers do not know the new one.
 		o.Quirks.MaxCompletionTokens = &own
 	}
-	address := base.JoinPath("chat", "completions")
+	address, err := o.endpoint("chat", "completions")
+	if err != nil {
+		return nil, err
+	}
+	return &Client{opts: o, own: own, wire: wire.New(wire.Options{
+		URL: address, Model: o.Model, Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
+		Decoder: func() wire.Decoder { return &decoder{} },
+		Timeout: o.Timeout, Idle: o.Idle, Retries: o.Retries, MaxWait: o.MaxWait, MaxEvent: o.MaxEvent, MaxBody: o.MaxBody, Transport: o.Transport, Log: o.Log,
+	})}, nil
+}
+
+func (o *Options) base() (*url.URL, error) {
+	base, err := url.Parse(o.BaseURL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, fmt.Errorf("base URL %q is not an http or https URL", wire.URL(o.BaseURL))
+	}
+	return base, nil
+}
+
+// endpoint returns the address below the base URL, with the configured query.
+func (o *Options) endpoint(path ...string) (string, error) {
+	base, err := o.base()
+	if err != nil {
+		return "", err
+	}
+	address := base.JoinPath(path...)
 	query := address.Query()
 	for name, values := range o.Query {
 		query[name] = values
 	}
 	address.RawQuery = query.Encode()
-	return &Client{opts: o, own: own, wire: wire.New(wire.Options{
-		URL: address.String(), Model: o.Model, Header: o.headers(), Secrets: []string{o.Key}, Explain: explain,
-		Decoder: func() wire.Decoder { return &decoder{} },
-		Timeout: o.Timeout, Idle: o.Idle, Retries: o.Retries, MaxWait: o.MaxWait, MaxEvent: o.MaxEvent, MaxBody: o.MaxBody, Transport: o.Transport, Log: o.Log,
-	})}, nil
+	return address.String(), nil
 }
 
 func (o *Options) headers() http.Header {

@@ -93,6 +93,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
 		d.graphs(ctx, cfg)
 	}
+	d.index(ctx, cfg)
 	if d.Models {
 		d.models(ctx, cfg)
 	}

@@ -267,14 +267,23 @@ func (d *declaration) tool(name string) (agent.Tool, error) {
 
 // model opens a model. Variables of the file's env come before those of the process.
 func (d *declaration) model(m provider.Spec) (agent.Model, error) {
-	m.Dir, m.Log = d.cfg.Dir, d.log
-	m.Getenv = func(name string) string {
-		if v, ok := d.cfg.Env[name]; ok {
+	m.Dir, m.Log, m.Getenv = d.cfg.Dir, d.log, getenv(d.cfg)
+	return provider.Open(m)
+}
+
+// getenv returns variables of the file's env, then those of the process.
+func getenv(cfg *config.Config) func(string) string {
+	return func(name string) string {
+		if v, ok := cfg.Env[name]; ok {
 			return v
 		}
 		return os.Getenv(name)
 	}
-	return provider.Open(m)
+}
+
+// Embeddings opens the embedding model that store.index names.
+func Embeddings(cfg *config.Config, log *slog.Logger) (*provider.Embeddings, error) {
+	return provider.OpenEmbeddings(provider.Spec{Name: cfg.StoreIndex.Embed, Place: "store.index", Getenv: getenv(cfg), Log: log}, cfg.StoreIndex.Dims)
 }
 
 func (d *declaration) middleware(m config.AgentMiddleware, own agent.Model) ([]agent.Middleware, error) {

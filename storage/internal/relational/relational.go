@@ -174,9 +174,10 @@ type DB interface {
 	// Rank returns all items with vectors of a model in a namespace and those below it, in order of similarity. It may include items
 	// that have expired or changed. nil: the engine holds no vectors in memory. It is called outside of reads.
 	Rank(ctx context.Context, near *store.Near, prefix string) (*vectors.Ranking, error)
-	// Sorted returns a statement for the same with the columns of items and the score, which the database sorts; "" if it cannot. An
-	// approximate one may end early. Vector reads a vector in the form of the database.
-	Sorted(near *store.Near, approximate bool) Statement
+	// Sorted returns a statement for the same with the columns of items and the score, which the database sorts; "" if it cannot.
+	// With neighbors, one of Neighbors, it is of these nearest vectors alone, which an index finds approximately. Vector reads a vector in
+	// the form of the database.
+	Sorted(near *store.Near, neighbors int) Statement
 	Vector(v []float32, r Row, col int) bool
 }
 

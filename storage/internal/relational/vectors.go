@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -129,7 +130,7 @@ func (s *Store) nearest(ctx context.Context, search store.Search, prefix string,
 		err = s.db.Scan(ctx, rows.NarrowItems, func(q Querier) error {
 			switch {
 			case ranking != nil:
-			case s.db.Sorted(search.Near, false).Postgres != "":
+			case s.db.Sorted(search.Near, 0).Postgres != "":
 				return s.sorted(q, search, prefix, reset, fn)
 			default:
 				if ranking, err = s.rank(q, search.Near, prefix); err != nil {
@@ -230,17 +231,24 @@ func (s *Store) ranked(q Querier, ranking *vectors.Ranking, expected int, strict
 	}
 }
 
-// sorted lets the database sort. An index may return fewer items than there are: then they are compared one by one.
+// Neighbors are how many vectors an index returns at once. They are few, because each is a prepared statement of its own.
+var Neighbors = []int{64, 256, 1000}
+
+// sorted lets the database sort. An index returns its nearest vectors, of which a filter may leave too few: then all are compared.
 func (s *Store) sorted(q Querier, search store.Search, prefix string, reset func(), fn func(*store.Item) error) error {
-	for _, approximate := range []bool{true, false} {
-		statement := s.db.Sorted(search.Near, approximate)
+	wanted := expected(search.Limit, search.Offset)
+	var tries []int
+	if n, _ := slices.BinarySearch(Neighbors, 4*wanted); n < len(Neighbors) && search.Limit > 0 {
+		tries = append(tries, Neighbors[n])
+	}
+	for _, neighbors := range append(tries, 0) {
+		statement := s.db.Sorted(search.Near, neighbors)
 		if statement.Postgres == "" {
 			continue
 		}
 		reset()
-		wanted := expected(search.Limit, search.Offset)
-		if approximate {
-			if err := q.Query(approximations, nil, fmt.Sprint(min(max(4*wanted, 40), 1000))); err != nil {
+		if neighbors > 0 {
+			if err := q.Query(neighborsOfIndex, nil, fmt.Sprint(neighbors)); err != nil {
 				return err
 			}
 		}
@@ -275,5 +283,5 @@ func (s *Store) sorted(q Querier, search store.Search, prefix string, reset func
 	return nil
 }
 
-// approximations sets how many neighbors an index of pgvector looks at, for the transaction.
-var approximations = differing("SELECT set_config('hnsw.ef_search', $1, true)", "")
+// neighborsOfIndex sets how many vectors an index of pgvector returns, for the transaction.
+var neighborsOfIndex = differing("SELECT set_config('hnsw.ef_search', $1, true)", "")

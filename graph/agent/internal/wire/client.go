@@ -40,7 +40,7 @@ type Options struct {
 	Model   string // for the log
 	Header  http.Header
 	Secrets []string       // texts that no error may hold, in addition to what URL has
-	Decoder func() Decoder // makes one for each try
+	Decoder func() Decoder // makes one for each try; nil where only StreamTo is used
 	// Explain reads the error of a refused request. It may leave Message empty.
 	Explain func(body []byte, e *llm.Error)
 
@@ -132,9 +132,14 @@ func follow(req *http.Request, via []*http.Request) error {
 
 // Stream sends a request and yields its answer. When ctx ends, the error is its cause.
 func (c *Client) Stream(ctx context.Context, body []byte) iter.Seq2[llm.Chunk, error] {
+	return c.StreamTo(ctx, body, c.opts.Decoder)
+}
+
+// StreamTo is Stream with decoders for this request alone.
+func (c *Client) StreamTo(ctx context.Context, body []byte, decoder func() Decoder) iter.Seq2[llm.Chunk, error] {
 	return func(yield func(llm.Chunk, error) bool) {
 		for try := 0; ; try++ {
-			t := &attempt{Client: c, decoder: c.opts.Decoder(), yield: yield}
+			t := &attempt{Client: c, decoder: decoder(), yield: yield}
 			err := t.run(ctx, body)
 			if err == nil || t.stopped {
 				return

@@ -1,0 +1,35 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"understudy/internal/app/graphs"
+	"understudy/store"
+)
+
+// useIndex makes the items of the store searchable by meaning, if store.index of langgraph.json says how.
+func (s *Server) useIndex(ctx context.Context) error {
+	i := s.cfg.StoreIndex
+	if i == nil {
+		return nil
+	}
+	embedder, err := s.embedder()
+	if err != nil || embedder == nil {
+		return err
+	}
+	return s.items.UseIndex(ctx, store.Index{Embedder: embedder, Name: i.Embed, Dims: i.Dims, Fields: i.Fields})
+}
+
+// embedder returns what computes the vectors.
+func (s *Server) embedder() (store.Embedder, error) {
+	if s.cfg.StoreIndex.IsPython() {
+		s.log.Warn("store.index: Python functions are not in this version; items are found by namespace and filter")
+		return nil, nil
+	}
+	e, err := graphs.Embeddings(s.cfg, s.log)
+	if err != nil {
+		return nil, fmt.Errorf("store.index.embed: %w", err)
+	}
+	return e, nil
+}
