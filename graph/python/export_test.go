@@ -10,6 +10,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/graph"
+	"understudy/internal/child"
 )
 
 // SetTimes shortens what tests would wait for. Call it before Run.
@@ -78,7 +79,7 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bufio.NewReader(bytes.NewReader(b))
 		for {
-			body, err := readFrame(r)
+			body, err := child.ReadFrame(r)
 			if err != nil {
 				return
 			}
@@ -115,15 +116,15 @@ func (p *Pool) SetLost(d time.Duration) { p.lost = d }
 // A frame is allocated once, whatever its size.
 func TestFramesAreAllocatedOnce(t *testing.T) {
 	for _, size := range []int{1 << 10, 1 << 20, 33 << 20} {
-		frame, at := openFrame(nil)
-		frame, err := closeFrame(append(frame, make([]byte, size)...), at)
+		frame, at := child.OpenFrame(nil)
+		frame, err := child.CloseFrame(append(frame, make([]byte, size)...), at)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := bufio.NewReader(bytes.NewReader(frame))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		body, err := readFrame(r)
+		body, err := child.ReadFrame(r)
 		runtime.ReadMemStats(&after)
 		if err != nil || len(body) != size {
 			t.Fatalf("%d bytes, %v", len(body), err)

@@ -26,7 +26,7 @@ import (
 //	[loaded, graph, error type, text, detail]                            it was imported, or was not: an error type
 //	[called, call, id, message, node, nested, source, tags, model, [input, output, total] | nil]   a model call ended
 //
-// To the worker: first one frame with its modules in JSON (see embed.go and worker/boot.py), then
+// To the worker: first one frame with its modules in JSON (see embed.go and internal/child/boot.py), then
 //
 //	[run, call, {…}]   [cancel, call]   [answer, number, ok, value | text]
 //	[ping, number]     [call, call, op, {…}]   [pause, call, on]   [refused, call, text]

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"understudy/internal/child"
 )
 
 // metrics count the outcomes of worker processes.
@@ -29,7 +31,7 @@ func newMetrics(r prometheus.Registerer, p *Pool) *metrics {
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_worker_memory_bytes", Help: "Resident memory of all Python processes; Linux only."}, func() float64 {
 		sum := int64(0)
 		for _, pid := range p.census().pids {
-			sum += residentMemory(pid)
+			sum += child.ResidentMemory(pid)
 		}
 		return float64(sum)
 	})

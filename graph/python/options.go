@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"understudy/internal/child"
 )
 
 // Options configure the workers and what they load.
@@ -73,7 +75,7 @@ type setup struct {
 	Skip   map[string]string `json:"skip,omitempty"` // graphs not to import, and why
 	Serde  json.RawMessage   `json:"serde,omitempty"`
 	Jobs   int               `json:"jobs"`
-	Server *address          `json:"server,omitempty"` // nil: on an inherited descriptor
+	Server *child.Address    `json:"server,omitempty"` // nil: on an inherited descriptor
 }
 
 func (o Options) setup() setup {

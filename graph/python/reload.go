@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"understudy/graph"
+	"understudy/internal/child"
 )
 
 // generation is one version of what workers load. The pool's mutex guards the fields that change.
@@ -39,7 +40,7 @@ func newGeneration(opts Options) *generation {
 }
 
 // setup returns the configuration that a worker reads from its environment at start; server is nil when it inherits its socket.
-func (g *generation) setup(server *address) string {
+func (g *generation) setup(server *child.Address) string {
 	s := g.opts.setup()
 	s.Server = server
 	for name, why := range g.skip {

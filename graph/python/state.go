@@ -3,6 +3,8 @@ package python
 import (
 	"fmt"
 	"time"
+
+	"understudy/internal/child"
 )
 
 // state is where a worker is in its life. It goes forward, but for a silent worker, which returns to serving when it answers.
@@ -28,7 +30,7 @@ type exit struct {
 func (w *worker) tick(now time.Time) bool {
 	memory, limit := int64(0), w.pool.opts.MemoryLimit
 	if limit > 0 {
-		memory = residentMemory(w.pid)
+		memory = child.ResidentMemory(w.pid)
 	}
 	w.mu.Lock()
 	quiet := time.Duration(0)
@@ -82,7 +84,7 @@ func (w *worker) tick(now time.Time) bool {
 	}
 	switch {
 	case kill:
-		w.family.kill()
+		w.child.Kill()
 		return true
 	case memory > limit:
 		w.retire(exit{reason: reason, deadline: now.Add(w.pool.killGrace)})

@@ -8,8 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"understudy/graph"
+	"understudy/internal/child"
 )
 
 // worker is one process. Its goroutines are: run (owner of the process), read, write, and one per pipe; run waits for the others.
@@ -25,7 +24,7 @@ type worker struct {
 	pool     *Pool
 	gen      *generation
 	pid      int
-	family   family // ends it with the processes that it started
+	child    *child.Process
 	number   uint64 // in the order of creation
 	isolated bool
 	began    time.Time // time of creation
@@ -39,8 +38,8 @@ type worker struct {
 	worn    chan struct{} // closed when it has executed its share of runs
 	lost    chan struct{} // closed when it has been silent for Pool.lost
 	exited  chan struct{} // closed when the process and all goroutines have ended
-	tail    tail          // end of what it wrote to stderr
-	said    *valve        // limits its output in the log
+	tail    child.Tail    // end of what it wrote to stderr
+	said    *child.Valve  // limits its output in the log
 	reading sync.WaitGroup
 
 	outReady chan struct{} // has room for one
@@ -75,7 +74,7 @@ func (p *Pool) workerOf(gen *generation, isolated bool) *worker {
 	w := &worker{
 		pool: p, gen: gen, isolated: isolated, number: p.made.Add(1), resting: make(chan struct{}),
 		ready: make(chan struct{}), retired: make(chan struct{}), worn: make(chan struct{}), lost: make(chan struct{}), exited: make(chan struct{}),
-		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: newValve(), began: time.Now(),
+		outReady: make(chan struct{}, 1), calls: make(map[uint64]*call), said: child.NewValve(), began: time.Now(),
 	}
 	w.since = w.began
 	if n := p.opts.MaxRuns; n > 0 && !isolated {
@@ -90,56 +89,34 @@ func (w *worker) run(ctx context.Context) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	link, err := newLink()
+	ooms := child.OOMKills()
+	w.child, err = child.Start(child.Program{
+		Python: w.gen.opts.Python, Package: "understudy_worker", Dir: w.gen.opts.Dir, Env: w.gen.opts.Env,
+		Setup: func(server *child.Address) string {
+			w.pool.mu.Lock()
+			defer w.pool.mu.Unlock()
+			return w.gen.setup(server)
+		},
+	})
 	if err != nil {
-		return fmt.Errorf("socket for a worker: %w", err)
+		return err
 	}
-	defer link.close()
-	stdout, outEnd, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("pipe for a worker: %w", err)
-	}
-	defer stdout.Close()
-	stderr, errEnd, err := os.Pipe()
-	if err != nil {
-		outEnd.Close()
-		return fmt.Errorf("pipe for a worker: %w", err)
-	}
-	defer stderr.Close()
-
-	w.pool.mu.Lock()
-	setup := w.gen.setup(link.address())
-	w.pool.mu.Unlock()
-	cmd := exec.Command(w.gen.opts.Python, "-c", boot()) //nolint:noctx // ended in order, below
-	cmd.Dir = w.gen.opts.Dir
-	cmd.Env = append(append([]string{}, w.gen.opts.Env...), "UNDERSTUDY_WORKER="+setup)
-	cmd.Stdout, cmd.Stderr = outEnd, errEnd
-	cmd.ExtraFiles = link.inherited()
-	cmd.SysProcAttr = processAttributes()
-	ooms := oomKills()
-	err = cmd.Start()
-	link.started()
-	outEnd.Close()
-	errEnd.Close()
-	if err != nil {
-		return fmt.Errorf("start a worker: %w", err)
-	}
-	w.pid, w.family = cmd.Process.Pid, familyOf(cmd.Process)
-	defer w.family.close()
+	w.pid = w.child.PID
+	defer w.child.Close()
 	log := w.pool.opts.Logger.With("pid", w.pid)
 	log.Debug("worker started")
 
 	_ = w.send(codeMessage) // its size is fixed and far below the limit
 	var pipes, wires sync.WaitGroup
-	pipes.Go(func() { w.pipe(stdout, "stdout", false) })
-	pipes.Go(func() { w.pipe(stderr, "stderr", true) })
+	pipes.Go(func() { w.pipe(w.child.Stdout, "stdout", nil) })
+	pipes.Go(func() { w.pipe(w.child.Stderr, "stderr", &w.tail) })
 	gone, left := make(chan struct{}), make(chan struct{})
 	var readErr, waitErr error
 	connected := make(chan net.Conn, 1)
 	wires.Go(func() {
 		defer close(gone)
 		defer close(connected)
-		conn, err := link.connect()
+		conn, err := w.child.Connect()
 		if err != nil {
 			readErr = err
 			return
@@ -152,7 +129,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 			w.write(conn)
 		}
 	})
-	wires.Go(func() { defer close(left); waitErr = cmd.Wait() })
+	wires.Go(func() { defer close(left); waitErr = w.child.Wait() })
 
 	w.supervise(ctx, gone, left)
 	w.retire(exit{})
@@ -160,8 +137,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	case <-left:
 		// Its last output is still to be read. Forked children may hold its socket: those in its group end now, others are
 		// not waited for.
-		w.family.kill()
-		link.expectNone()
+		w.child.Kill()
+		w.child.ExpectNone()
 		select {
 		case <-gone:
 		case <-time.After(time.Second):
@@ -171,21 +148,18 @@ func (w *worker) run(ctx context.Context) (err error) {
 
 	// The worker exits when its socket closes. Its children die with its process group.
 	w.stopWriting()
-	link.close()
+	w.child.Hangup()
 	timer := time.NewTimer(time.Second)
 	select {
 	case <-left:
 	case <-timer.C:
-		w.family.kill()
+		w.child.Kill()
 		<-left
 	}
 	timer.Stop()
-	w.family.kill()
+	w.child.Kill()
 	wires.Wait()
-	// Wait a moment for lines in the pipes; a stray grandchild may keep them open forever.
-	deadline := time.Now().Add(200 * time.Millisecond)
-	_ = stdout.SetReadDeadline(deadline)
-	_ = stderr.SetReadDeadline(deadline)
+	w.child.Drain()
 	pipes.Wait()
 	w.confess()
 
@@ -206,7 +180,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		if !byUs {
 			e.reason = ""
 		}
-		w.cause, w.fix = deathOf(waitErr, e.reason, oomKills() > ooms)
+		w.cause, w.fix = deathOf(waitErr, e.reason, child.OOMKills() > ooms)
 	}
 	w.report(time.Time{})
 	for _, c := range calls {
@@ -309,8 +283,8 @@ func (w *worker) send(encode func([]byte) []byte) error {
 	if w.closed {
 		return nil
 	}
-	b, at := openFrame(w.out)
-	b, err := closeFrame(encode(b), at)
+	b, at := child.OpenFrame(w.out)
+	b, err := child.CloseFrame(encode(b), at)
 	w.out = b
 	if err != nil {
 		return err
@@ -380,7 +354,7 @@ func (w *worker) read(conn net.Conn) error {
 	r := bufio.NewReaderSize(conn, 64<<10)
 	spoke := false
 	for {
-		body, err := readFrame(r)
+		body, err := child.ReadFrame(r)
 		if err != nil {
 			return err
 		}
@@ -524,9 +498,9 @@ func (w *worker) answer(number uint64, value []byte, err error) {
 }
 
 func (w *worker) log(m logLine) {
-	if now := time.Now(); w.said.lets(now, len(m.text)) {
+	if now := time.Now(); w.said.Lets(now, len(m.text)) {
 		w.pool.line(w.pid, m)
 	} else {
-		w.said.leaveOut(now, 1, len(m.text))
+		w.said.LeaveOut(now, 1, len(m.text))
 	}
 }

@@ -4,12 +4,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import hashlib
-import importlib
-import importlib.util
 import inspect
-import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any, get_type_hints
 
@@ -22,6 +17,7 @@ except ImportError:
     PregelProtocol = Pregel  # type: ignore[misc,assignment]
 
 from .describe import Shapes
+from .loading import Loader
 
 DEFAULT_NAME = "LangGraph"
 
@@ -29,8 +25,7 @@ DEFAULT_NAME = "LangGraph"
 class Registry:
     def __init__(self, specs: dict[str, str], directory: str) -> None:
         self._specs = specs
-        self._directory = directory
-        self._files: dict[str, Any] = {}
+        self._loader = Loader(directory)
         self.sources: dict[str, Source] = {}
         self.problems: dict[str, BaseException] = {}
 
@@ -51,58 +46,12 @@ class Registry:
         path, _, name = spec.rpartition(":")
         if not path or not name:
             raise ValueError(f"Graph path {spec!r} is not of the form path/to/file.py:name or module:name")
-        module = self._file(path) if path.endswith(".py") or "/" in path else importlib.import_module(path)
+        module = self._loader.module(path)
         try:
             return getattr(module, name)
         except AttributeError:
             near = [n for n, v in vars(module).items() if isinstance(v, (PregelProtocol, StateGraph))]
             raise ValueError(f"Could not find graph {name!r} in {path!r}. Graphs there: {near}") from None
-
-    def _file(self, path: str) -> Any:
-        full = os.path.realpath(os.path.join(self._directory, path))
-        known = self._files.get(full)
-        if isinstance(known, BaseException):
-            raise known
-        if known is None:
-            try:
-                known = self._files[full] = self._import_file(full)
-            except BaseException as exc:
-                self._files[full] = exc
-                raise
-        return known
-
-    def _import_file(self, full: str) -> Any:
-        if not os.path.isfile(full):
-            raise FileNotFoundError(f"No such file: {full}")
-        # Under the name by which other modules import it, so that there is one of it and its classes can be found again when
-        # checkpoints name them.
-        for entry in sys.path:
-            base = os.path.realpath(entry or os.getcwd())
-            inside = os.path.relpath(full, base)
-            if inside.startswith(".."):
-                continue
-            parts = inside.removesuffix(".py").split(os.sep)
-            if parts[-1] == "__init__":
-                parts.pop()
-            if not parts or not all(p.isidentifier() for p in parts):
-                continue
-            name = ".".join(parts)
-            try:
-                spec = importlib.util.find_spec(name)
-            except (ImportError, AttributeError, ValueError):
-                continue
-            if spec is not None and spec.origin and os.path.realpath(spec.origin) == full:
-                return importlib.import_module(name)
-        name = f"{os.path.basename(full).removesuffix('.py')}_{hashlib.sha256(full.encode()).hexdigest()[:8]}"
-        spec = importlib.util.spec_from_file_location(name, full)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            sys.modules.pop(name, None)
-            raise
-        return module
 
 
 class Source:

@@ -1,4 +1,4 @@
-package python
+package child
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// loopback: workers connect to a port of this machine, since they cannot inherit a socket. Tests set it too.
-var loopback = runtime.GOOS == "windows"
+// Loopback is whether processes connect to a port of this machine, because they cannot inherit a socket. Tests set it too.
+var Loopback = runtime.GOOS == "windows"
 
 const (
 	// strangerWithin is how long a connection to the port of a worker may take to send the secret.
@@ -25,25 +25,25 @@ const (
 // link is the server's side of the socket of one worker.
 type link struct {
 	ours   net.Conn // nil until connected
-	theirs *os.File // the worker's end; nil with loopback
+	theirs *os.File // the worker's end; nil with Loopback
 
-	listener net.Listener // nil without loopback
-	where    *address
+	listener net.Listener // nil without Loopback
+	where    *Address
 
-	mu     sync.Mutex // guards ours and closed with loopback
+	mu     sync.Mutex // guards ours and closed with Loopback
 	closed bool
 }
 
-// address tells a worker where the server listens for it. Anybody on the machine can connect to the port, and after the end of the
+// Address tells a worker where the server listens for it. Anybody on the machine can connect to the port, and after the end of the
 // server listen on it: each side accepts only the other's secret. It is in the environment of the worker, which only its user can read.
-type address struct {
+type Address struct {
 	Port   int    `json:"port"`
 	Secret string `json:"secret"` // the worker's
 	Answer string `json:"answer"` // the server's
 }
 
 func newLink() (*link, error) {
-	if !loopback {
+	if !Loopback {
 		ours, theirs, err := socketpair()
 		if err != nil {
 			return nil, err
@@ -61,11 +61,11 @@ func newLink() (*link, error) {
 		return nil, err
 	}
 	port := listener.Addr().(*net.TCPAddr).Port
-	return &link{listener: listener, where: &address{Port: port, Secret: rand.Text(), Answer: rand.Text()}}, nil
+	return &link{listener: listener, where: &Address{Port: port, Secret: rand.Text(), Answer: rand.Text()}}, nil
 }
 
 // address is nil when the worker inherits its socket.
-func (l *link) address() *address { return l.where }
+func (l *link) address() *Address { return l.where }
 
 func (l *link) inherited() []*os.File {
 	if l.theirs == nil {
@@ -132,7 +132,7 @@ func (l *link) connect() (net.Conn, error) {
 }
 
 // knows reports whether the other side sends the worker's secret in time.
-func (a *address) knows(ctx context.Context, conn net.Conn) bool {
+func (a *Address) knows(ctx context.Context, conn net.Conn) bool {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	_ = conn.SetReadDeadline(time.Now().Add(strangerWithin)) // it can fail only with the connection
 	said := make([]byte, len(a.Secret))

@@ -1,4 +1,4 @@
-package python
+package child
 
 import (
 	"errors"
@@ -52,16 +52,16 @@ func (f family) close() {
 	}
 }
 
-// processAttributes puts a worker into a group of its own, so that Ctrl-C reaches only the server.
-func processAttributes() *syscall.SysProcAttr {
+// attributes puts a worker into a group of its own, so that Ctrl-C reaches only the server.
+func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// residentMemory is not available here: no limit is enforced.
-func residentMemory(int) int64 { return 0 }
+// ResidentMemory is not available here: no limit is enforced.
+func ResidentMemory(int) int64 { return 0 }
 
 // socketpair is not available here: workers connect (loopback).
 func socketpair() (ours, theirs *os.File, err error) { return nil, nil, errors.ErrUnsupported }
 
-// oomKills is not known here.
-func oomKills() int64 { return 0 }
+// OOMKills is not known here.
+func OOMKills() int64 { return 0 }

@@ -1,4 +1,4 @@
-package python
+package child
 
 import (
 	"bytes"
@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// processAttributes puts a worker into a group of its own, so that Ctrl-C reaches only the server, and makes the kernel kill it when
+// attributes puts a worker into a group of its own, so that Ctrl-C reaches only the server, and makes the kernel kill it when
 // the server dies.
-func processAttributes() *syscall.SysProcAttr {
+func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// residentMemory returns the resident memory of a process in bytes; 0 when it has ended.
-func residentMemory(pid int) int64 {
+// ResidentMemory returns the resident memory of a process in bytes; 0 when it has ended.
+func ResidentMemory(pid int) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {
 		return 0
@@ -30,8 +30,8 @@ func residentMemory(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// oomKills returns how many processes of this container, or of this server's group, the kernel has killed for want of memory; 0 when that is unknown.
-func oomKills() int64 {
+// OOMKills returns how many processes of this container, or of this server's group, the kernel has killed for want of memory; 0 when that is unknown.
+func OOMKills() int64 {
 	path := "/sys/fs/cgroup"
 	if own, err := os.ReadFile("/proc/self/cgroup"); err == nil {
 		if _, group, ok := bytes.Cut(bytes.TrimSpace(own), []byte("0::")); ok {

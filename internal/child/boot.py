@@ -1,4 +1,5 @@
-"""Runs as `python -c`: reads the worker's modules from the socket and imports them from memory."""
+"""Runs as `python -c` with the name of a package: reads its modules from the socket, imports them from memory, and calls its main."""
+import importlib
 import importlib.machinery
 import json
 import os
@@ -6,7 +7,7 @@ import socket
 import sys
 
 FD = 3
-PACKAGE = "understudy_worker"
+PACKAGE = sys.argv.pop(1)
 
 
 def connect():
@@ -65,6 +66,4 @@ class Modules:
 
 server = connect()
 sys.meta_path.insert(0, Modules(json.loads(read(server, int.from_bytes(read(server, 4), "big")))))
-from understudy_worker.__main__ import main  # noqa: E402
-
-main(server)
+importlib.import_module(f"{PACKAGE}.__main__").main(server)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package python
+package child
 
 import (
 	"os"
