@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"server"},
 	{"internal/config"}, // it reads the options of what it configures
 	{"run", "assistant", "thread", "store", "proxy", "transfer"},
-	{"eventstore/overlay", "checkpointer/saver"}, // they know what graphs send and the event store
+	{"eventstore/overlay", "checkpointer/saver", "gate"}, // they know what graphs send and the event store; the gate, how an interpreter fails
 	{"graph", "checkpointer", "eventstore", "bridge"},
 	{"id", "access"},
 	{"internal", "docs"},

@@ -1,0 +1,484 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+	"weak"
+
+	"understudy/access"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+)
+
+var _ access.Gatekeeper = (*Gate)(nil)
+
+// Authenticate implements access.Authenticator by the authenticate handler of auth.path.
+func (g *Gate) Authenticate(ctx context.Context, r *access.Request) (*access.Actor, error) {
+	actor, _, err := g.admit(ctx, "authenticate", r, nil)
+	return actor, err
+}
+
+// Admit implements access.Gatekeeper.
+func (g *Gate) Admit(ctx context.Context, r *access.Request, questions ...access.Question) (*access.Actor, []access.Decision, error) {
+	if len(questions) == 0 {
+		return g.admit(ctx, "authenticate", r, nil)
+	}
+	return g.admit(ctx, "admit", r, questions)
+}
+
+func (g *Gate) admit(ctx context.Context, do string, r *access.Request, questions []access.Question) (*access.Actor, []access.Decision, error) {
+	if len(r.Header.Values("Authorization")) > 1 {
+		// What stands in front may have read another one than a handler would.
+		return nil, nil, refusal(http.StatusBadRequest, "A request has one Authorization header")
+	}
+	if g.opts.Studio && fromStudio(r) {
+		if len(questions) == 0 {
+			return studio, nil, nil
+		}
+		decisions, err := g.Decide(ctx, studio, questions...)
+		return studio, decisions, err
+	}
+	a, p, err := g.ask(ctx, do, func(b []byte, _ *process) []byte {
+		b = appendRequest(append(b, `,"request":`...), r)
+		if questions != nil {
+			b = appendQuestions(b, questions)
+		}
+		return b
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var actor *access.Actor
+	if a.Actor != nil {
+		actor = a.Actor.actor()
+		if a.Actor.Ref != 0 {
+			g.actors.put(actor, p, a.Actor.Ref)
+		}
+	}
+	decisions, err := g.decided(a, questions)
+	if err == nil && actor == nil {
+		return nil, nil, fault.New(fault.Internal, "the gate returned no user")
+	}
+	return actor, decisions, err
+}
+
+// Decide implements access.Policy by the handlers of auth.path.
+func (g *Gate) Decide(ctx context.Context, actor *access.Actor, questions ...access.Question) ([]access.Decision, error) {
+	if len(questions) == 0 {
+		return nil, nil
+	}
+	if actor == nil {
+		return nil, fault.New(fault.Internal, "nobody acts")
+	}
+	a, _, err := g.ask(ctx, "decide", func(b []byte, p *process) []byte {
+		return appendQuestions(p.appendActor(append(b, `,"actor":`...), actor), questions)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g.decided(a, questions)
+}
+
+// answer is a result of the process.
+type answer struct {
+	Actor     *actorForm     `json:"actor"`
+	Decisions []decisionForm `json:"decisions"`
+	Vectors   [][]float32    `json:"vectors"`
+	Refusal   *refusalForm   `json:"refusal"`
+}
+
+type actorForm struct {
+	Identity      string   `json:"identity"`
+	DisplayName   string   `json:"display_name"`
+	Authenticated bool     `json:"authenticated"`
+	Permissions   []string `json:"permissions"`
+	User          string   `json:"user"`
+	Ref           uint64   `json:"ref"`
+}
+
+func (f *actorForm) actor() *access.Actor {
+	a := &access.Actor{Identity: f.Identity, DisplayName: f.DisplayName, Authenticated: f.Authenticated, Permissions: f.Permissions, User: json.RawMessage(f.User)}
+	if a.Permissions == nil {
+		a.Permissions = []string{}
+	}
+	return a
+}
+
+type decisionForm struct {
+	Filter  *string           `json:"filter"`
+	Changed map[string]string `json:"changed"`
+	Removed []string          `json:"removed"`
+}
+
+type refusalForm struct {
+	Status  int             `json:"status"`
+	Detail  json.RawMessage `json:"detail"`
+	Plain   string          `json:"plain"`
+	Headers [][2]string     `json:"headers"`
+	Close   bool            `json:"close"`
+	Log     string          `json:"log"`
+}
+
+func (f *refusalForm) refusal() *access.Refusal {
+	r := &access.Refusal{Status: f.Status, Detail: f.Detail, Plain: f.Plain, Close: f.Close}
+	if r.Status < 400 || r.Status > 599 {
+		r.Status = http.StatusInternalServerError // a handler may not let anybody in by an exception
+	}
+	if r.Plain == "" && r.Detail == nil {
+		r.Detail = json.RawMessage("null")
+	}
+	for _, h := range f.Headers {
+		if !validHeader(h[0], h[1]) {
+			continue
+		}
+		if r.Header == nil {
+			r.Header = http.Header{}
+		}
+		r.Header.Add(h[0], h[1])
+	}
+	return r
+}
+
+// validHeader refuses names and values that would end a header, and headers that belong to the connection.
+func validHeader(name, value string) bool {
+	if name == "" || strings.ContainsAny(name, "\r\n: \t") || strings.ContainsAny(value, "\r\n\x00") {
+		return false
+	}
+	switch http.CanonicalHeaderKey(name) {
+	case "Content-Length", "Transfer-Encoding", "Connection", "Content-Type":
+		return false
+	}
+	return true
+}
+
+func refusal(status int, detail string) *access.Refusal {
+	return &access.Refusal{Status: status, Detail: jsonobj.Quote(detail)}
+}
+
+// decided returns the decisions of an answer, or its refusal.
+func (g *Gate) decided(a *answer, questions []access.Question) ([]access.Decision, error) {
+	if a.Refusal != nil {
+		g.logRefusal(a.Refusal)
+		return nil, a.Refusal.refusal()
+	}
+	if len(a.Decisions) != len(questions) {
+		return nil, fault.Newf(fault.Internal, "the gate answered %d questions of %d", len(a.Decisions), len(questions))
+	}
+	if len(questions) == 0 {
+		return nil, nil
+	}
+	out := make([]access.Decision, len(a.Decisions))
+	for i, d := range a.Decisions {
+		if d.Filter != nil {
+			out[i].Filter = json.RawMessage(*d.Filter)
+		}
+		if len(d.Changed) == 0 && len(d.Removed) == 0 {
+			continue
+		}
+		value, err := jsonobj.Parse(questions[i].Value)
+		if err != nil {
+			value = jsonobj.Of(json.RawMessage("{}"))
+		}
+		for _, key := range d.Removed {
+			value.Delete(key)
+		}
+		for _, key := range sorted(d.Changed) {
+			value.Set(key, json.RawMessage(d.Changed[key]))
+		}
+		out[i].Value = value.JSON()
+	}
+	return out, nil
+}
+
+func sorted(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// logRefusal logs why a handler could not answer: the client gets a fixed text.
+func (g *Gate) logRefusal(f *refusalForm) {
+	if f.Log == "" {
+		return
+	}
+	what, trace, _ := strings.Cut(f.Log, "\n")
+	attrs := []any{"error", what}
+	if last := lastLine(strings.TrimSpace(trace)); last != "" {
+		attrs = append(attrs, "cause", last)
+	}
+	if place := placeIn(trace, g.opts.Dir); place != "" {
+		attrs = append(attrs, "at", place)
+	}
+	if trace != "" {
+		attrs = append(attrs, "traceback", trace)
+	}
+	g.opts.Logger.Error("a handler failed: the request is refused", attrs...)
+}
+
+// ask sends a question to the process and waits for the answer.
+func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) []byte) (*answer, *process, error) {
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	default:
+		g.metrics.refused.WithLabelValues("full").Inc()
+		return nil, nil, errFull
+	}
+	began := time.Now()
+	limit := g.opts.Timeout
+	if do == "embed" {
+		limit = max(limit, embedTimeout)
+	}
+	timeout, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
+	defer cancel()
+	p, err := g.process(timeout)
+	if err != nil {
+		g.metrics.refused.WithLabelValues("down").Inc()
+		return nil, nil, err
+	}
+	raw, err := p.call(timeout, do, rest)
+	if err != nil {
+		switch err {
+		case errSlow:
+			g.metrics.refused.WithLabelValues("slow").Inc()
+			g.opts.Logger.Error("a handler did not answer in time: the request is refused with 503", "question", do, "limit", limit.String(),
+				"fix", "look for calls without a timeout in the handlers of auth, or raise --gate-timeout")
+		case errDown:
+			g.metrics.refused.WithLabelValues("down").Inc()
+		}
+		return nil, nil, err
+	}
+	g.metrics.took(do, began)
+	a := &answer{}
+	if err := json.Unmarshal(raw, a); err != nil {
+		return nil, nil, fault.Wrap(fault.Internal, "the answer of the gate cannot be read", err)
+	}
+	return a, p, nil
+}
+
+// call sends a call to the process. The error is errDown when it ends, and the cause of ctx when that does.
+func (p *process) call(ctx context.Context, do string, rest func([]byte, *process) []byte) ([]byte, error) {
+	result := make(chan []byte, 1)
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, errDown
+	}
+	number := p.number()
+	p.calls[number] = result
+	p.mu.Unlock()
+	err := p.out.frame(func(b []byte) []byte {
+		b = append(b, toCall, byte(number>>24), byte(number>>16), byte(number>>8), byte(number))
+		b = append(append(append(b, `{"do":"`...), do...), '"')
+		return append(rest(b, p), '}')
+	})
+	if err == nil {
+		select {
+		case raw, ok := <-result:
+			if !ok {
+				return nil, errDown
+			}
+			return raw, nil
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+			_ = p.out.send(toCancel, number, nil)
+		}
+	} else {
+		err = fault.Wrap(fault.TooLarge, "The request is too large to be authorized", err)
+	}
+	p.mu.Lock()
+	delete(p.calls, number)
+	p.mu.Unlock()
+	return nil, err
+}
+
+// number returns a free number for a call or stream. The caller holds mu.
+func (p *process) number() uint32 {
+	for {
+		p.next = (p.next + 1) % theirs
+		_, call := p.calls[p.next]
+		_, open := p.open[p.next]
+		if p.next != 0 && !call && !open {
+			return p.next
+		}
+	}
+}
+
+// appendRequest appends what the Python half sees of a request.
+func appendRequest(b []byte, r *access.Request) []byte {
+	b = append(appendLatin(append(b, `{"method":`...), r.Method), `,"path":`...)
+	b = append(jsonobj.AppendText(b, strings.ToValidUTF8(r.Path, "\ufffd")), `,"query":`...)
+	b = append(appendLatin(b, r.Query), `,"scheme":"`...)
+	scheme := "http"
+	if r.Scheme == "https" {
+		scheme = "https"
+	}
+	b = append(append(b, scheme...), `","websocket":`...)
+	b = append(strconv.AppendBool(b, r.WebSocket), `,"client":`...)
+	b = append(appendPeer(b, r.Client), `,"headers":[`...)
+	first := true
+	for _, name := range headerNames(r.Header) {
+		lower := strings.ToLower(name)
+		for _, value := range r.Header[name] {
+			if !first {
+				b = append(b, ',')
+			}
+			first = false
+			b = append(appendLatin(append(b, '['), lower), ',')
+			b = append(appendLatin(b, value), ']')
+		}
+	}
+	return append(b, `]}`...)
+}
+
+func headerNames(h http.Header) []string {
+	names := make([]string, 0, len(h))
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func appendPeer(b []byte, peer string) []byte {
+	addr, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return append(b, "null"...)
+	}
+	b = jsonobj.AppendText(append(b, '['), addr.Addr().Unmap().String())
+	return append(strconv.AppendUint(append(b, ','), uint64(addr.Port()), 10), ']')
+}
+
+// appendLatin appends bytes as a JSON text with one character for each, as ASGI reads headers.
+func appendLatin(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			runes := make([]rune, len(s))
+			for i := range len(s) {
+				runes[i] = rune(s[i])
+			}
+			return jsonobj.AppendText(b, string(runes))
+		}
+	}
+	return jsonobj.AppendText(b, s)
+}
+
+func appendQuestions(b []byte, questions []access.Question) []byte {
+	b = append(b, `,"questions":[`...)
+	for i, q := range questions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(jsonobj.AppendText(append(b, `{"resource":`...), q.Resource), `,"action":`...)
+		b = append(jsonobj.AppendText(b, q.Action), `,"value":`...)
+		if len(q.Value) == 0 {
+			b = append(b, "{}"...)
+		} else {
+			b = append(b, q.Value...)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendActor appends an actor as this process knows it.
+func (p *process) appendActor(b []byte, a *access.Actor) []byte {
+	b = appendActor(b, a)
+	if ref := p.gate.actors.get(a, p); ref != 0 {
+		b = append(b[:len(b)-1], `,"ref":`...)
+		b = append(strconv.AppendUint(b, ref, 10), '}')
+	}
+	return b
+}
+
+func appendActor(b []byte, a *access.Actor) []byte {
+	b = append(b, `{"user":`...)
+	if len(a.User) > 0 {
+		b = append(b, a.User...)
+	} else {
+		b = append(jsonobj.AppendText(append(b, `{"identity":`...), a.Identity), `,"is_authenticated":`...)
+		b = append(strconv.AppendBool(b, a.Authenticated), `,"display_name":`...)
+		b = append(jsonobj.AppendText(b, a.DisplayName), '}')
+	}
+	b = append(b, `,"permissions":[`...)
+	for i, p := range a.Permissions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = jsonobj.AppendText(b, p)
+	}
+	return append(b, `]}`...)
+}
+
+// --- Studio ----------------------------------------------------------------------------
+
+// studio is the user that requests of LangGraph Studio have.
+var studio = &access.Actor{
+	Identity: "langgraph-studio-user", DisplayName: "langgraph-studio-user", Permissions: []string{},
+	User: json.RawMessage(`{"kind":"StudioUser","identity":"langgraph-studio-user","display_name":"langgraph-studio-user","is_authenticated":false,"permissions":[]}`),
+}
+
+// fromStudio reports whether a request is from LangGraph Studio on this machine. One that a proxy on this machine passes on may come from anywhere.
+func fromStudio(r *access.Request) bool {
+	if v := r.Header.Values("X-Auth-Scheme"); len(v) != 1 || v[0] != "langsmith" {
+		return false
+	}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if len(r.Header.Values(name)) > 0 {
+			return false
+		}
+	}
+	addr, err := netip.ParseAddrPort(r.Client)
+	return err == nil && addr.Addr().Unmap().IsLoopback()
+}
+
+// --- users that are objects ------------------------------------------------------------------
+
+// actors remembers which object of the process an actor is, for actors whose authenticate returned one: its handlers may use what it has beside
+// its fields. An entry lives as long as its actor.
+type actors struct {
+	mu   sync.Mutex
+	refs map[weak.Pointer[access.Actor]]actorRef
+}
+
+type actorRef struct {
+	process *process
+	number  uint64
+}
+
+func (a *actors) put(actor *access.Actor, p *process, number uint64) {
+	key := weak.Make(actor)
+	a.mu.Lock()
+	if a.refs == nil {
+		a.refs = map[weak.Pointer[access.Actor]]actorRef{}
+	}
+	a.refs[key] = actorRef{process: p, number: number}
+	a.mu.Unlock()
+	runtime.AddCleanup(actor, func(key weak.Pointer[access.Actor]) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.refs, key)
+	}, key)
+}
+
+// get returns the number of the actor's object in the process; 0: it is not there.
+func (a *actors) get(actor *access.Actor, p *process) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ref := a.refs[weak.Make(actor)]; ref.process == p {
+		return ref.number
+	}
+	return 0
+}

@@ -1,0 +1,83 @@
+package gate
+
+import (
+	"regexp"
+	"strings"
+
+	"understudy/graph/python"
+)
+
+// StartError is why the Python parts do not load, as an operator reads it.
+type StartError struct {
+	Part        string // auth.path, http.app or store.index.embed; "" when the process did not get that far
+	Spec        string // what the part names
+	Reason      string // one line
+	Place       string // file:line; "" unknown
+	Interpreter string
+	Fix         string // "" unknown
+	Trace       string // traceback, or the end of what the process wrote; "" none
+}
+
+func (e *StartError) Error() string {
+	text := "the Python parts of the deployment do not load"
+	if e.Part != "" {
+		text = e.Part + " does not load"
+	}
+	line := func(name, value string) {
+		if value != "" {
+			text += "\n  " + name + strings.Repeat(" ", 13-len(name)) + value
+		}
+	}
+	line("names", e.Spec)
+	line("reason", e.Reason)
+	line("at", e.Place)
+	line("interpreter", e.Interpreter)
+	line("fix", e.Fix)
+	return text
+}
+
+// problem is why a process could not load a part.
+type problem struct {
+	Part, Type, Message, Trace string
+}
+
+func (p *problem) explain(o *Options) *StartError {
+	e := &StartError{Interpreter: o.Python, Reason: strings.TrimSpace(p.Type + ": " + firstLine(p.Message)), Place: placeIn(p.Trace, o.Dir), Trace: p.Trace}
+	switch p.Part {
+	case "auth":
+		e.Part, e.Spec = "auth.path", o.Auth
+	case "app":
+		e.Part, e.Spec = "http.app", o.App
+	case "embed":
+		e.Part, e.Spec = "store.index.embed", o.Embed
+	}
+	e.Fix = python.FixFailure(o.Python, p.Trace)
+	if e.Fix == "" && (p.Type == "TypeError" || p.Type == "ValueError") && e.Place == "" {
+		// Raised by the gate itself: the sentence says what to write.
+		if reason, fix, ok := strings.Cut(firstLine(p.Message), "; "); ok {
+			e.Reason, e.Fix = reason, fix
+		}
+	}
+	if e.Fix == "" && e.Place != "" {
+		e.Fix = "look at " + e.Place
+	}
+	return e
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+var frame = regexp.MustCompile(`File "([^"<]+)", line (\d+)`)
+
+// placeIn returns the innermost frame of a traceback that is in a file of the deployment, else the innermost in any file.
+func placeIn(trace, dir string) (place string) {
+	all := frame.FindAllStringSubmatch(trace, -1)
+	for i := len(all) - 1; i >= 0; i-- {
+		if strings.HasPrefix(all[i][1], dir) && !strings.Contains(all[i][1], "site-packages") {
+			return all[i][1] + ":" + all[i][2]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,504 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"understudy/access"
+	"understudy/internal/fault"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// interpreter finds a Python that has langgraph_sdk and starlette.
+func interpreter(tb testing.TB) string {
+	tb.Helper()
+	at := os.Getenv("UNDERSTUDY_TEST_PYTHON")
+	if at == "" {
+		at = filepath.Join("..", ".venv", "bin", "python")
+	}
+	if err := exec.CommandContext(tb.Context(), at, "-c", "import langgraph_sdk, starlette").Run(); err != nil {
+		if os.Getenv("CI") != "" {
+			tb.Fatalf("no Python with langgraph_sdk and starlette: %s: %v", at, err)
+		}
+		tb.Skipf("SKIPPED: no Python with langgraph_sdk and starlette (set UNDERSTUDY_TEST_PYTHON): %s: %v", at, err)
+	}
+	return at
+}
+
+type testWriter struct{ tb testing.TB }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	if testing.Verbose() {
+		os.Stderr.Write(b)
+	}
+	return len(b), nil
+}
+
+func options(tb testing.TB) Options {
+	tb.Helper()
+	dir, err := filepath.Abs("testdata")
+	require.NoError(tb, err)
+	return Options{
+		Python: interpreter(tb), Dir: dir, Env: append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1"), Logger: slog.New(slog.NewTextHandler(testWriter{tb}, nil)),
+	}
+}
+
+// start runs a gate until the end of the test.
+func start(tb testing.TB, o Options, adjust ...func(*Gate)) *Gate {
+	tb.Helper()
+	g := New(o)
+	for _, f := range adjust {
+		f(g)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = g.Run(ctx) })
+	tb.Cleanup(func() { cancel(); running.Wait() })
+	require.NoError(tb, g.Ready(tb.Context()))
+	return g
+}
+
+func odd(tb testing.TB, adjust ...func(*Gate)) *Gate {
+	o := options(tb)
+	o.Auth = "./odd.py:auth"
+	return start(tb, o, adjust...)
+}
+
+func bearer(token string) *access.Request {
+	return &access.Request{Method: "GET", Path: "/threads", Header: http.Header{"Authorization": {"Bearer " + token}}, Client: "127.0.0.1:5000", Scheme: "http"}
+}
+
+func refused(t *testing.T, err error) *access.Refusal {
+	t.Helper()
+	var r *access.Refusal
+	require.ErrorAs(t, err, &r)
+	return r
+}
+
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+	g := odd(t)
+	ctx := t.Context()
+	t.Run("a text", func(t *testing.T) {
+		actor, err := g.Authenticate(ctx, bearer("ann"))
+		require.NoError(t, err)
+		require.Equal(t, &access.Actor{
+			Identity: "ann", DisplayName: "ann", Authenticated: true, Permissions: []string{}, User: json.RawMessage(`{"identity":"ann","is_authenticated":true,"display_name":"ann"}`),
+		}, actor)
+	})
+	t.Run("an object keeps three fields", func(t *testing.T) {
+		actor, err := g.Authenticate(ctx, bearer("object"))
+		require.NoError(t, err)
+		require.JSONEq(t, `{"identity":"ann","is_authenticated":true,"display_name":"ann"}`, string(actor.User))
+		require.Equal(t, []string{"p"}, actor.Permissions)
+		decisions, err := g.Decide(ctx, actor, access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"org"}`)})
+		require.NoError(t, err, "its handlers use the object later too")
+		require.JSONEq(t, `{"do":"org","org":"acme","secret":"ANN"}`, string(decisions[0].Value))
+		stored := *actor
+		_, err = g.Decide(ctx, &stored, access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"org"}`)})
+		require.Equal(t, 500, refused(t, err).Status, "what was kept has only its fields")
+	})
+	t.Run("values that JSON does not have", func(t *testing.T) {
+		actor, err := g.Authenticate(ctx, bearer("set"))
+		require.NoError(t, err)
+		require.Equal(t, `{"identity":"ann","is_authenticated":true,"display_name":"ann","things":[1],"n":1180591620717411303424,"when":"2024-01-02"}`, string(actor.User))
+	})
+	t.Run("what the handler gets", func(t *testing.T) {
+		r := bearer("echo")
+		r.Path, r.Query = "/api/é", "a=1&b=%20x&a=2"
+		r.Header["X-Raw"] = []string{"caf\xe9 \xff"}
+		actor, err := g.Authenticate(ctx, r)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"identity":"ann","is_authenticated":true,"display_name":"ann","headers":{"authorization":"Bearer echo","x-raw":"café ÿ"},"path":"/api/é",
+			"q":{"a":"2","b":" x"},"raw":"/api/é","params":{},"client":["127.0.0.1",5000],"type":"http"}`, string(actor.User))
+	})
+	for token, status := range map[string]int{"exit": 500, "unserializable": 500, "generator": 400, "empty": 400, "status": 401} {
+		t.Run(token, func(t *testing.T) {
+			actor, err := g.Authenticate(ctx, bearer(token))
+			require.Nil(t, actor)
+			r := refused(t, err)
+			require.Equal(t, status, r.Status)
+			require.Equal(t, status == 500, r.Close)
+			if token == "status" {
+				require.Equal(t, http.Header{"Www-Authenticate": {"Bearer"}}, r.Header, "headers that would end the head are left out")
+			}
+			if status == 500 {
+				require.Equal(t, "Internal Server Error", r.Plain)
+			}
+		})
+	}
+	for _, token := range []string{"print", "fork"} {
+		t.Run(token, func(t *testing.T) {
+			actor, err := g.Authenticate(ctx, bearer(token))
+			require.NoError(t, err)
+			require.Equal(t, token, actor.Identity)
+		})
+	}
+	t.Run("two credentials", func(t *testing.T) {
+		r := bearer("ann")
+		r.Header.Add("Authorization", "Bearer ben")
+		_, err := g.Authenticate(ctx, r)
+		require.Equal(t, 400, refused(t, err).Status)
+	})
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	g := odd(t)
+	actor := &access.Actor{Identity: "ann", Permissions: []string{"p"}, User: json.RawMessage(`{"identity":"ann","is_authenticated":true,"display_name":"ann"}`)}
+	decide := func(resource, action, value string) (access.Decision, error) {
+		d, err := g.Decide(t.Context(), actor, access.Question{Resource: resource, Action: action, Value: json.RawMessage(value)})
+		if err != nil {
+			require.Nil(t, d)
+			return access.Decision{}, err
+		}
+		require.Len(t, d, 1)
+		return d[0], nil
+	}
+	d, err := decide("threads", "create", `{"big": 123456789012345678901234567890, "keep":  [1.10, "\ud800"], "do":"remove"}`)
+	require.NoError(t, err)
+	require.Equal(t, `{}`, string(d.Filter))
+	require.Equal(t, `{"keep":[1.10, "\ud800"],"do":"remove","added":{"n":[1,2]}}`, string(d.Value), "what was not changed stays as it was")
+	d, err = decide("threads", "create", `{"do":"types","thread_id":"01a210d2-79f3-74f3-a64e-2e1273a2c8f1"}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"do":"types","thread_id":"01a210d2-79f3-74f3-a64e-2e1273a2c8f1","seen":["UUID","User",["p"],"ann"]}`, string(d.Value))
+	d, err = decide("store", "list_namespaces", `{"namespace":null,"suffix":["a"]}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"namespace":["ann"],"suffix":["a"],"seen":"NoneType"}`, string(d.Value))
+	d, err = decide("store", "put", `{"namespace":["a"]}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"namespace":["ann","a"],"seen":"tuple"}`, string(d.Value))
+	d, err = decide("assistants", "search", `{}`)
+	require.NoError(t, err)
+	require.Equal(t, access.Decision{}, d, "no handler: allowed")
+	d, err = decide("threads", "create", `{"n":1}`)
+	require.NoError(t, err)
+	require.Nil(t, d.Value, "nothing was changed")
+	for do, status := range map[string]int{"garbage": 500, "filter": 500, "write": 500, "teapot": 418, "ok": 500, "exit": 500} {
+		_, err = decide("threads", "create", `{"do":"`+do+`"}`)
+		r := refused(t, err)
+		require.Equal(t, status, r.Status, do)
+		if do == "garbage" {
+			require.Contains(t, r.Error(), "Auth handler returned invalid result. Expected filter dict, None, or boolean. Got <class 'object'> instead.")
+		}
+	}
+}
+
+// The first question that is refused is the answer, and the later ones are not asked.
+func TestAdmit(t *testing.T) {
+	t.Parallel()
+	g := odd(t)
+	questions := []access.Question{
+		{Resource: "store", Action: "get", Value: json.RawMessage(`{"namespace":[]}`)},
+		{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"teapot"}`)},
+		{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"hang"}`)},
+	}
+	actor, decisions, err := g.Admit(t.Context(), bearer("ann"), questions...)
+	require.Equal(t, 418, refused(t, err).Status)
+	require.Equal(t, "ann", actor.Identity)
+	require.Nil(t, decisions)
+	actor, decisions, err = g.Admit(t.Context(), bearer("ann"), questions[:1]...)
+	require.NoError(t, err)
+	require.Equal(t, "ann", actor.Identity)
+	require.JSONEq(t, `{"namespace":["ann"],"seen":"tuple"}`, string(decisions[0].Value))
+	actor, _, err = g.Admit(t.Context(), bearer("status"), questions...)
+	require.Equal(t, 401, refused(t, err).Status)
+	require.Nil(t, actor)
+}
+
+func TestStudio(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Auth, o.Studio = "./odd.py:auth", true
+	g := start(t, o)
+	r := func(adjust func(r *access.Request)) *access.Request {
+		r := bearer("status")
+		r.Header.Set("X-Auth-Scheme", "langsmith")
+		adjust(r)
+		return r
+	}
+	actor, err := g.Authenticate(t.Context(), r(func(*access.Request) {}))
+	require.NoError(t, err)
+	require.Equal(t, "langgraph-studio-user", actor.Identity)
+	d, err := g.Decide(t.Context(), actor, access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"types","thread_id":"x"}`)})
+	require.Error(t, err, "it has no items: %s", d)
+	for _, adjust := range []func(r *access.Request){
+		func(r *access.Request) { r.Header.Set("X-Auth-Scheme", "LangSmith") },
+		func(r *access.Request) { r.Header.Add("X-Auth-Scheme", "langsmith") },
+		func(r *access.Request) { r.Client = "10.0.0.1:5000" },
+		func(r *access.Request) { r.Header.Set("X-Forwarded-For", "127.0.0.1") },
+	} {
+		_, err := g.Authenticate(t.Context(), r(adjust))
+		require.Equal(t, 401, refused(t, err).Status)
+	}
+}
+
+// A handler that takes too long is given up, whatever it does, and the others are served.
+func TestSlowHandlers(t *testing.T) {
+	t.Parallel()
+	g := odd(t, func(g *Gate) { g.opts.Timeout = 300 * time.Millisecond; g.silence = 2 * time.Second })
+	actor := &access.Actor{Identity: "ann"}
+	create := func(do string) access.Question {
+		return access.Question{Resource: "threads", Action: "create", Value: json.RawMessage(`{"do":"` + do + `"}`)}
+	}
+	_, err := g.Authenticate(t.Context(), bearer("block"))
+	require.ErrorIs(t, err, errSlow)
+	require.Equal(t, fault.Unavailable, fault.KindOf(err))
+	_, err = g.Decide(t.Context(), actor, create("hang"))
+	require.ErrorIs(t, err, errSlow)
+	_, err = g.Authenticate(t.Context(), bearer("ann"))
+	require.NoError(t, err)
+	// One that stops the loop stops the process, which is replaced.
+	before := g.current
+	_, err = g.Decide(t.Context(), actor, create("spin"))
+	require.ErrorIs(t, err, errSlow)
+	<-before.exited
+	require.Eventually(t, func() bool { _, err := g.Authenticate(t.Context(), bearer("ann")); return err == nil }, 20*time.Second, 10*time.Millisecond)
+}
+
+func TestThreadsThatHangAreNotEndless(t *testing.T) {
+	t.Parallel()
+	g := odd(t, func(g *Gate) { g.opts.Timeout = time.Second })
+	before := g.current
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			_, err := g.Authenticate(t.Context(), bearer("block"))
+			require.Error(t, err)
+		})
+	}
+	all.Wait()
+	<-before.exited
+	require.Eventually(t, func() bool { _, err := g.Authenticate(t.Context(), bearer("ann")); return err == nil }, 20*time.Second, 10*time.Millisecond)
+}
+
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Auth, o.MaxCalls = "./odd.py:auth", 2
+	g := start(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			_, err := g.Authenticate(ctx, bearer("block"))
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	require.Eventually(t, func() bool { return len(g.slots) == 2 }, 10*time.Second, time.Millisecond)
+	_, err := g.Authenticate(t.Context(), bearer("ann"))
+	require.ErrorIs(t, err, errFull)
+	cancel()
+	all.Wait()
+	_, err = g.Authenticate(t.Context(), bearer("ann"))
+	require.NoError(t, err)
+}
+
+func kill(pid int) error {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return process.Kill()
+}
+
+// Whatever ends the process, questions that it had are refused, and later ones are answered by another one.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	g := odd(t)
+	for _, end := range []func(){
+		func() { _ = kill(g.current.pid) },
+		func() {
+			_, err := g.Authenticate(t.Context(), bearer("die"))
+			require.Equal(t, fault.Unavailable, fault.KindOf(err))
+		},
+	} {
+		before := g.current
+		hanging := make(chan error, 1)
+		go func() {
+			_, err := g.Authenticate(t.Context(), bearer("block"))
+			hanging <- err
+		}()
+		require.Eventually(t, before.busy, 10*time.Second, time.Millisecond)
+		end()
+		require.ErrorIs(t, <-hanging, errDown)
+		<-before.exited
+		actor, err := g.Authenticate(t.Context(), bearer("ann"))
+		require.NoError(t, err, "requests wait for the next process")
+		require.Equal(t, "ann", actor.Identity)
+	}
+}
+
+func TestEndWhileBusy(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Auth = "./odd.py:auth"
+	g := New(o)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	require.NoError(t, g.Ready(t.Context()))
+	hanging := make(chan error, 1)
+	go func() {
+		_, err := g.Authenticate(context.Background(), bearer("block"))
+		hanging <- err
+	}()
+	p := g.current
+	require.Eventually(t, p.busy, 10*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	require.ErrorIs(t, <-hanging, errDown)
+	_, err := g.Authenticate(t.Context(), bearer("ann"))
+	require.ErrorIs(t, err, errDown)
+}
+
+func TestWhatDoesNotLoad(t *testing.T) {
+	t.Parallel()
+	write := func(t *testing.T, text string) Options {
+		t.Helper()
+		o := options(t)
+		o.Dir = t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "auth.py"), []byte(text), 0o600))
+		o.Auth = "./auth.py:auth"
+		return o
+	}
+	for name, c := range map[string]struct{ text, reason, fix string }{
+		"missing module":  {"import os\nimport no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'", "install no-such-thing"},
+		"syntax":          {"x = (", "SyntaxError: '(' was never closed", "auth.py:1"},
+		"another name":    {"authx = 1", "AttributeError: there is no 'auth' in ./auth.py", ""},
+		"another type":    {"auth = {}", "it is a builtins.dict", "auth = Auth()"},
+		"no authenticate": {"from langgraph_sdk import Auth\nauth = Auth()", "it has no authenticate handler", "@auth.authenticate"},
+		"parameters":      {"from langgraph_sdk import Auth\nauth = Auth()\n@auth.authenticate\ndef f(token): pass", "'token'", "authorization"},
+		"exit":            {"import os\nos._exit(3)", "exit status 3", ""},
+		"sys.exit":        {"import sys\nsys.exit('no key')", "SystemExit: no key", "auth.py:2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := New(write(t, c.text))
+			ended := make(chan error, 1)
+			go func() { ended <- g.Run(t.Context()) }()
+			err := g.Ready(t.Context())
+			var start *StartError
+			require.ErrorAs(t, err, &start)
+			require.Equal(t, err, <-ended)
+			require.Contains(t, err.Error(), c.reason)
+			require.Contains(t, err.Error(), c.fix)
+		})
+	}
+	t.Run("no file", func(t *testing.T) {
+		t.Parallel()
+		o := options(t)
+		o.Auth = "./nowhere.py:auth"
+		g := New(o)
+		require.ErrorContains(t, g.Run(t.Context()), "No such file")
+	})
+	t.Run("no Python", func(t *testing.T) {
+		t.Parallel()
+		o := options(t)
+		o.Auth, o.Python = "./odd.py:auth", "/nowhere/python"
+		require.ErrorContains(t, New(o).Run(t.Context()), "/nowhere/python")
+	})
+}
+
+func TestReload(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Dir = t.TempDir()
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "auth.py"), []byte(text), 0o600))
+	}
+	const good = "from langgraph_sdk import Auth\nauth = Auth()\n@auth.authenticate\nasync def f(authorization):\n    import asyncio\n    await asyncio.sleep(DELAY)\n    return 'WHO'\n"
+	version := func(who, delay string) { write(strings.NewReplacer("WHO", who, "DELAY", delay).Replace(good)) }
+	version("one", "0.5")
+	o.Auth = "./auth.py:auth"
+	g := start(t, o)
+	who := func() string {
+		actor, err := g.Authenticate(t.Context(), bearer("x"))
+		require.NoError(t, err)
+		return actor.Identity
+	}
+	first := g.current
+	slow := make(chan string, 1)
+	go func() { slow <- who() }()
+	require.Eventually(t, first.busy, 10*time.Second, time.Millisecond)
+	version("two", "0")
+	require.NoError(t, g.Reload(t.Context(), o))
+	require.Equal(t, "two", who())
+	require.Equal(t, "one", <-slow, "what was open ends where it began")
+	<-first.exited
+
+	write("x = (")
+	var start *StartError
+	require.ErrorAs(t, g.Reload(t.Context(), o), &start)
+	require.Equal(t, "two", who(), "a version that does not load changes nothing")
+	version("three", "0")
+	require.NoError(t, g.Reload(t.Context(), o))
+	require.Equal(t, "three", who())
+	second := g.current
+	require.NoError(t, kill(second.pid))
+	<-second.exited
+	require.Equal(t, "three", who())
+}
+
+func TestManyIdentities(t *testing.T) {
+	t.Parallel()
+	g := odd(t)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 50 {
+				name := string(rune('a'+i)) + "-" + string(rune('a'+j%26))
+				actor, d, err := g.Admit(t.Context(), bearer(name), access.Question{Resource: "store", Action: "get", Value: json.RawMessage(`{"namespace":["n"]}`)})
+				require.NoError(t, err)
+				require.Equal(t, name, actor.Identity)
+				require.JSONEq(t, `{"namespace":["`+name+`","n"],"seen":"tuple"}`, string(d[0].Value))
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestEmbed(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Embed = "./embed.py:embed"
+	g := start(t, o)
+	vectors, err := g.Embed(t.Context(), []string{"red", "ü\u2028"})
+	require.NoError(t, err)
+	require.Equal(t, [][]float32{{3, 0.5}, {2, 0.5}}, vectors)
+	for _, text := range []string{"explode", "few", "text"} {
+		_, err = g.Embed(t.Context(), []string{text})
+		require.Error(t, err, text)
+		require.NotContains(t, err.Error(), "secret")
+	}
+	for _, other := range []string{"./embed.py:asynchronous", "./embed.py:model"} {
+		o.Embed = other
+		require.NoError(t, g.Reload(t.Context(), o))
+		vectors, err = g.Embed(t.Context(), []string{"red"})
+		require.NoError(t, err)
+		require.Equal(t, [][]float32{{3, 0.5}}, vectors)
+	}
+}
+
+func BenchmarkAdmit(b *testing.B) {
+	g := odd(b)
+	q := access.Question{Resource: "threads", Action: "search", Value: json.RawMessage(`{"metadata":{},"limit":10}`)}
+	for b.Loop() {
+		if _, _, err := g.Admit(b.Context(), bearer("ann"), q); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,422 @@
+package gate
+
+import (
+	"bufio"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"understudy/internal/child"
+)
+
+//go:embed python/understudy_gate/*.py
+var files embed.FS
+
+var code = sync.OnceValue(func() []byte { return child.Modules(files, "python/understudy_gate") })
+
+// process is one process. Its goroutines are: run (owner), read, write, one per pipe, and one per request of the application to the API; run waits for
+// all of them.
+type process struct {
+	gate    *Gate
+	program Options
+	reload  bool // Reload puts it into service
+	pid     int
+	child   *child.Process
+	tail    child.Tail
+	said    *child.Valve
+
+	ready    chan struct{} // closed when the parts are loaded
+	readyAt  time.Time
+	exited   chan struct{} // closed when everything has ended
+	retiring chan struct{} // closed when another one has taken over
+	stopping chan struct{} // closed when the lifespan has ended
+	lost     chan struct{} // closed when it must be killed
+	once     struct{ retire, lose, stopped sync.Once }
+	startErr error  // why it was never ready. After exited
+	cause    string // why it died. After exited
+
+	out *outbox
+
+	mu     sync.Mutex
+	hello  *hello
+	fatal  *problem
+	why    string // it is killed
+	calls  map[uint32]chan []byte
+	open   map[uint32]*stream
+	next   uint32
+	closed bool
+	pingAt time.Time // of the unanswered ping; zero: none
+	serves sync.WaitGroup
+}
+
+// hello is what a process says when it has loaded the parts.
+type hello struct {
+	Python  string       `json:"python"`
+	Gaps    []string     `json:"gaps"`
+	App     *application `json:"app"`
+	Problem *problem     `json:"problem"`
+}
+
+func (g *Gate) newProcess() *process {
+	g.mu.Lock()
+	program := g.program
+	g.mu.Unlock()
+	return &process{
+		gate: g, program: program, said: child.NewValve(), ready: make(chan struct{}), exited: make(chan struct{}), retiring: make(chan struct{}),
+		stopping: make(chan struct{}), lost: make(chan struct{}), out: newOutbox(), calls: map[uint32]chan []byte{}, open: map[uint32]*stream{},
+	}
+}
+
+func (p *process) wasReady() bool {
+	select {
+	case <-p.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// retire ends the process when its open requests have ended, or after the grace period.
+func (p *process) retire() { p.once.retire.Do(func() { close(p.retiring) }) }
+
+func (p *process) kill(why string) {
+	p.once.lose.Do(func() {
+		p.mu.Lock()
+		p.why = why
+		p.mu.Unlock()
+		close(p.lost)
+	})
+}
+
+func (p *process) setup(server *child.Address) string {
+	o := &p.program
+	text, err := json.Marshal(map[string]any{
+		"dir": o.Dir, "paths": o.Paths, "server": server, "auth": o.Auth, "app": o.App, "embed": o.Embed, "http": map[string]any{"prefix": o.Prefix, "guarded": o.GuardRoutes},
+	})
+	if err != nil {
+		panic("gate: setup: " + err.Error()) // only texts
+	}
+	return string(text)
+}
+
+// run starts the process and returns when it and all its goroutines have ended.
+func (p *process) run(ctx context.Context) {
+	defer close(p.exited)
+	defer p.gate.leave(p)
+	// The kernel kills the child when the thread that started it ends, so the thread must stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := time.Now()
+	var err error
+	p.child, err = child.Start(child.Program{Python: p.program.Python, Package: "understudy_gate", Dir: p.program.Dir, Env: p.program.Env, Setup: p.setup})
+	if err != nil {
+		p.startErr = &StartError{Reason: err.Error(), Interpreter: p.program.Python, Fix: "name an interpreter that has the packages of the deployment with --python"}
+		return
+	}
+	defer p.child.Close()
+	p.pid = p.child.PID
+	_ = p.out.frame(func(b []byte) []byte { return append(b, code()...) })
+
+	var pipes, wires sync.WaitGroup
+	print := func(stream string) func(string) {
+		return func(text string) {
+			p.gate.opts.Logger.Info("output of auth, routes or embeddings", "line", text, "source", stream, "pid", p.pid)
+		}
+	}
+	pipes.Go(func() { child.Lines(p.child.Stdout, p.said, nil, nil, print("stdout")) })
+	pipes.Go(func() { child.Lines(p.child.Stderr, p.said, &p.tail, nil, print("stderr")) })
+	gone, left := make(chan struct{}), make(chan struct{})
+	connected := make(chan net.Conn, 1)
+	var waitErr error
+	wires.Go(func() {
+		defer close(gone)
+		defer close(connected)
+		conn, err := p.child.Connect()
+		if err != nil {
+			return
+		}
+		connected <- conn
+		if err := p.read(ctx, conn); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			p.kill(err.Error())
+		}
+	})
+	wires.Go(func() {
+		if conn, ok := <-connected; ok {
+			p.out.writeTo(conn)
+		}
+	})
+	wires.Go(func() { defer close(left); waitErr = p.child.Wait() })
+
+	p.supervise(ctx, began, gone, left)
+	p.gate.leave(p)
+	p.stop(ctx, gone, left)
+
+	p.out.close()
+	p.child.ExpectNone()
+	p.child.Hangup()
+	timer := time.NewTimer(time.Second)
+	select {
+	case <-left:
+	case <-timer.C:
+		p.child.Kill()
+		<-left
+	}
+	timer.Stop()
+	p.child.Kill() // what it started
+	wires.Wait()
+	p.child.Drain()
+	pipes.Wait()
+	p.end()
+	p.serves.Wait()
+	if lines, bytes := p.said.Left(time.Time{}); lines > 0 {
+		p.gate.opts.Logger.Warn("output was left out of the log: it came too fast", "pid", p.pid, "lines", lines, "bytes", bytes)
+	}
+	p.conclude(waitErr)
+}
+
+// supervise returns when the process must end or has ended.
+func (p *process) supervise(ctx context.Context, began time.Time, gone, left <-chan struct{}) {
+	ticker := time.NewTicker(p.gate.pingEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.retiring:
+			return
+		case <-p.lost:
+			return
+		case <-gone:
+			return
+		case <-left:
+			return
+		case <-ticker.C:
+		}
+		now := time.Now()
+		if !p.wasReady() {
+			if now.Sub(began) > p.gate.startWithin {
+				p.kill(fmt.Sprintf("it did not load within %v", p.gate.startWithin))
+			}
+			continue
+		}
+		p.mu.Lock()
+		quiet := time.Duration(0)
+		ping := p.pingAt.IsZero()
+		if ping {
+			p.pingAt = now
+		} else {
+			quiet = now.Sub(p.pingAt)
+		}
+		p.mu.Unlock()
+		if ping {
+			_ = p.out.send(toPing, 0, nil)
+		}
+		if quiet > p.gate.silence {
+			p.kill(fmt.Sprintf("it did not answer for %v: look for a blocking call in an async def (time.sleep, requests)", quiet.Round(time.Second)))
+		}
+	}
+}
+
+// stop lets a process that is in order end its open requests and its lifespan.
+func (p *process) stop(ctx context.Context, gone, left <-chan struct{}) {
+	orderly := ctx.Err() != nil
+	select {
+	case <-p.retiring:
+		orderly = true
+	default:
+	}
+	if !orderly || !p.wasReady() {
+		return
+	}
+	timer := time.NewTimer(p.gate.grace)
+	defer timer.Stop()
+	for ctx.Err() == nil && p.busy() { // of a server that ends, nobody waits for an answer any more
+		select {
+		case <-ctx.Done():
+		case <-p.lost:
+			return
+		case <-gone:
+			return
+		case <-left:
+			return
+		case <-timer.C:
+			p.gate.opts.Logger.Warn("requests of the process before the reload did not end in time and are broken off", "pid", p.pid)
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	_ = p.out.send(toStop, 0, nil)
+	select {
+	case <-p.stopping:
+	case <-p.lost:
+	case <-gone:
+	case <-left:
+	case <-timer.C:
+		p.gate.opts.Logger.Warn("the lifespan of the application did not end in time", "pid", p.pid, "waited", p.gate.grace.String())
+	}
+}
+
+func (p *process) busy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.calls) > 0 || len(p.open) > 0
+}
+
+// end fails what is still open.
+func (p *process) end() {
+	p.mu.Lock()
+	p.closed = true
+	calls, open := p.calls, p.open
+	p.calls, p.open = map[uint32]chan []byte{}, map[uint32]*stream{}
+	p.mu.Unlock()
+	for _, c := range calls {
+		close(c)
+	}
+	for _, s := range open {
+		s.broke(errDown)
+	}
+}
+
+// conclude says why the process ended.
+func (p *process) conclude(waitErr error) {
+	p.mu.Lock()
+	why, fatal := p.why, p.fatal
+	p.mu.Unlock()
+	p.cause = why
+	if p.cause == "" {
+		p.cause = "it left"
+		if waitErr != nil {
+			p.cause = waitErr.Error()
+		}
+		if last := lastLine(p.tail.String()); last != "" {
+			p.cause += ": " + last
+		}
+	}
+	if p.wasReady() {
+		return
+	}
+	switch {
+	case fatal != nil:
+		p.startErr = fatal.explain(&p.program)
+	default:
+		e := &StartError{Reason: p.cause, Interpreter: p.program.Python, Trace: p.tail.String()}
+		var exit *exec.ExitError
+		if errors.As(waitErr, &exit) && why == "" && e.Trace == "" {
+			e.Reason = "the process ended while it loaded them: " + waitErr.Error()
+		}
+		p.startErr = e
+	}
+}
+
+func lastLine(text string) string {
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+// read handles the frames of the process until its connection ends.
+func (p *process) read(ctx context.Context, conn net.Conn) error {
+	r := bufio.NewReaderSize(conn, 64<<10)
+	for {
+		body, err := child.ReadFrame(r)
+		if err != nil {
+			return err
+		}
+		kind, number, payload, err := parse(body)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case fromHello:
+			var h hello
+			if err := json.Unmarshal(payload, &h); err != nil {
+				return fmt.Errorf("greeting: %w", err)
+			}
+			if h.Problem != nil {
+				p.mu.Lock()
+				p.fatal = h.Problem
+				p.mu.Unlock()
+				return io.EOF
+			}
+			p.greet(&h)
+		case fromResult:
+			p.mu.Lock()
+			c := p.calls[number]
+			delete(p.calls, number)
+			p.mu.Unlock()
+			if c != nil {
+				c <- payload // it has room for one
+			}
+		case fromPong:
+			p.mu.Lock()
+			p.pingAt = time.Time{}
+			p.mu.Unlock()
+		case fromLog:
+			p.log(payload)
+		case fromStopped:
+			p.once.stopped.Do(func() { close(p.stopping) })
+			var answer struct{ Problem string }
+			if json.Unmarshal(payload, &answer) == nil && answer.Problem != "" {
+				p.gate.opts.Logger.Error("the lifespan of the application failed at its end", "traceback", answer.Problem)
+			}
+		case bothOpen:
+			p.opened(ctx, number, payload)
+		default:
+			if s := p.stream(number); s != nil {
+				s.arrived(kind, payload)
+			}
+		}
+	}
+}
+
+func (p *process) greet(h *hello) {
+	if h.App != nil {
+		if err := h.App.compile(p.program.Prefix); err != nil {
+			p.gate.opts.Logger.Warn("a route of the application cannot be known outside of Python: requests are passed on to find out", "error", err)
+		}
+	}
+	p.mu.Lock()
+	p.hello = h
+	p.mu.Unlock()
+	p.readyAt = time.Now()
+	if !p.reload {
+		p.gate.serve(p)
+	}
+	close(p.ready)
+	if len(h.Gaps) > 0 {
+		p.gate.opts.Logger.Warn("no handler of auth answers these questions: they are allowed to every authenticated user", "actions", strings.Join(h.Gaps, " "),
+			"fix", "add @auth.on handlers for them, or one for everything else: @auth.on async def deny(ctx, value): return False")
+	}
+}
+
+func (p *process) log(payload []byte) {
+	var line struct {
+		Level        int
+		Logger, Text string
+	}
+	if json.Unmarshal(payload, &line) != nil {
+		return
+	}
+	if now := time.Now(); !p.said.Lets(now, len(line.Text)) {
+		p.said.LeaveOut(now, 1, len(line.Text))
+		return
+	}
+	level := slog.LevelError
+	switch {
+	case line.Level < 20:
+		level = slog.LevelDebug
+	case line.Level < 30:
+		level = slog.LevelInfo
+	case line.Level < 40:
+		level = slog.LevelWarn
+	}
+	p.gate.opts.Logger.Log(context.Background(), level, "output of auth, routes or embeddings", "line", line.Text, "source", line.Logger, "pid", p.pid)
+}

@@ -1,0 +1,1 @@
+"""Runs the Python parts of a deployment that are not graphs."""

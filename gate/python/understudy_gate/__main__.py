@@ -1,0 +1,233 @@
+"""Entry point: main gets the socket, and what to load as JSON in the environment."""
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import socket
+import sys
+import traceback
+from typing import Any
+
+from . import codec, fatal, threads, wire as w
+from .loading import Loader
+
+CONFIG = "UNDERSTUDY_WORKER"
+
+
+def main(sock: socket.socket) -> None:
+    try:
+        work(sock)
+    except BaseException as exc:
+        fatal.end(exc)
+    os._exit(0)
+
+
+def work(sock: socket.socket) -> None:
+    options = json.loads(os.environ.pop(CONFIG))
+    sock.set_inheritable(False)
+    if hasattr(os, "register_at_fork"):
+        fd = sock.fileno()
+        os.register_at_fork(after_in_child=lambda: _close(fd))
+    for path in reversed([options["dir"], *(options.get("paths") or [])]):
+        if path in sys.path:
+            sys.path.remove(path)
+        sys.path.insert(0, path)
+    sys.stdout.reconfigure(line_buffering=True)
+    try:
+        import uvloop
+
+        loop = uvloop.new_event_loop()
+    except ImportError:
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    loop.set_default_executor(threads.executor())
+    first = loop.create_task(serve(sock, options))
+    fatal.watch(first)
+    while True:
+        try:
+            loop.run_forever()
+            break
+        except (SystemExit, KeyboardInterrupt):
+            # A handler called sys.exit: that is the failure of its own request.
+            if first.done() and not first.cancelled() and first.exception() is not None:
+                raise
+
+
+async def serve(sock: socket.socket, options: dict[str, Any]) -> None:
+    loop = asyncio.get_running_loop()
+    gate = Gate(loop)
+    _, gate.wire = await loop.create_connection(lambda: w.Wire(gate.on_frame), sock=sock)
+    hello: dict[str, Any] = {"python": ".".join(map(str, sys.version_info[:3]))}
+    try:
+        await gate.load(options, hello)
+    except BaseException as exc:
+        hello["problem"] = {
+            "part": gate.loading, "type": type(exc).__name__, "message": str(exc)[:4096], "trace": "".join(traceback.format_exception(exc))[-32768:],
+        }
+    gc.collect()
+    gc.freeze()
+    gate.wire.send(w.HELLO, 0, codec.dumps(hello))
+
+
+class Gate:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.wire: w.Wire
+        self.loading = ""
+        self._handlers: Any = None
+        self._embedding: Any = None
+        self._app: Any = None
+        self._lifespan: Any = None
+        self._api: Any = None
+        self._calls: dict[int, asyncio.Task] = {}
+        self._streams: dict[int, Any] = {}
+
+    async def load(self, options: dict[str, Any], hello: dict[str, Any]) -> None:
+        from . import api, output
+
+        loader = Loader(options["dir"])
+        output.install(self._loop, self.wire)
+        self._api = api.Api(self.wire)
+        api.install(self._api)
+
+        def find(spec: str) -> Any:
+            path, _, name = spec.rpartition(":")
+            module = loader.module(path)
+            try:
+                return getattr(module, name)
+            except AttributeError:
+                raise AttributeError(f"there is no {name!r} in {path}") from None
+
+        if spec := options.get("auth"):
+            from .auth import Handlers
+
+            self.loading = "auth"
+            self._handlers = Handlers(find(spec))
+            hello["gaps"] = self._handlers.gaps()
+        if spec := options.get("embed"):
+            from . import embedding
+
+            self.loading = "embed"
+            by_path = spec.rpartition(":")[0].endswith(".py") or "/" in spec
+            self._embedding = embedding.Embedding(find(spec) if by_path else embedding.by_name(spec))
+        if spec := options.get("app"):
+            from .application import Application
+            from .asgi import Lifespan
+
+            self.loading = "app"
+            store = None
+            try:
+                from .store import Store
+
+                store = Store(self._api, self._loop)
+            except ImportError:
+                pass  # without langgraph there is no get_store
+            self._app = Application(find(spec), options.get("http") or {}, self._api, store)
+            self._app.user_of = self._user_of
+            hello["app"] = self._app.describe()
+            self._lifespan = Lifespan(self._app)
+            await self._lifespan.start()
+        self.loading = ""
+
+    def _user_of(self, form: dict[str, Any]) -> Any:
+        from . import users
+
+        return self._handlers.actor(form) if self._handlers is not None else users.stored(form["user"], form["permissions"])
+
+    # --- frames ----------------------------------------------------------------------------
+
+    def on_frame(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == w.CALL:
+            self._start(self._calls, number, self._call(number, payload))
+        elif kind == w.CANCEL:
+            if task := self._calls.get(number):
+                task.cancel()
+        elif kind == w.PING:
+            self.wire.send(w.PONG, number)
+        elif kind == w.STOP:
+            self._start(self._calls, number, self._stop(number))
+        elif kind == w.OPEN:
+            self._open(number, codec.loads(payload))
+        elif stream := (self._api.streams if number >= w.OURS else self._streams).get(number):
+            stream.on_frame(kind, payload)
+
+    def _start(self, table: dict[int, asyncio.Task], number: int, work: Any) -> asyncio.Task:
+        task = table[number] = self._loop.create_task(work)
+        task.add_done_callback(lambda _: table.pop(number, None))
+        return task
+
+    def _log(self, text: str) -> None:
+        self.wire.send(w.LOG, 0, codec.dumps({"level": 40, "logger": "http.app", "text": text}))
+
+    def _open(self, number: int, head: dict[str, Any]) -> None:
+        from .asgi import Exchange, Socket
+        from .streams import Stream
+
+        if (actor := head.get("user")) is not None:
+            head["user"] = self._user_of(actor)
+        stream = self._streams[number] = Stream(self.wire, number)
+        exchange = (Socket if head["websocket"] else Exchange)(stream, head)
+
+        async def run() -> None:
+            try:
+                await exchange.run(self._app, self._lifespan.state, self._log)
+            finally:
+                self._streams.pop(number, None)
+
+        task = self._loop.create_task(run())
+        task.add_done_callback(lambda t: t.cancelled() or t.exception())
+
+    async def _stop(self, number: int) -> None:
+        answer: dict[str, Any] = {}
+        if self._lifespan is not None:
+            try:
+                await self._lifespan.stop()
+            except BaseException as exc:
+                answer["problem"] = "".join(traceback.format_exception(exc))[-16384:]
+        self.wire.send(w.STOPPED, number, codec.dumps(answer))
+
+    # --- calls -----------------------------------------------------------------------------
+
+    async def _call(self, number: int, payload: bytes) -> None:
+        from .auth import Refused, broken
+
+        answer: dict[str, Any] = {}
+        try:
+            try:
+                await self._answer(codec.loads(payload), answer)
+            except Refused:
+                raise
+            except asyncio.CancelledError:
+                return  # nobody waits for it any more
+            except BaseException as exc:
+                raise broken(f"{type(exc).__name__} in the gate", exc) from None
+        except Refused as exc:
+            answer["refusal"] = exc.form()
+        try:
+            text = codec.dumps(answer)
+        except Exception as exc:
+            text = codec.dumps({"refusal": broken("an answer has no form in JSON", exc).form()})
+        self.wire.send(w.RESULT, number, text)
+
+    async def _answer(self, call: dict[str, Any], answer: dict[str, Any]) -> None:
+        do = call["do"]
+        if do == "embed":
+            answer["vectors"] = await self._embedding(call["texts"], call.get("query", False))
+            return
+        if do in ("authenticate", "admit"):
+            user, answer["actor"] = await self._handlers.authenticate(call["request"])
+        else:
+            user = self._handlers.actor(call["actor"])
+        if do != "authenticate":
+            decisions = answer["decisions"] = []
+            for question in call["questions"]:
+                decisions.append(await self._handlers.decide(user, question))
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        pass
