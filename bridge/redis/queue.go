@@ -513,7 +513,7 @@ func (q *queue) probe(ctx context.Context) error {
 func remedy(err error) string {
 	switch {
 	case strings.Contains(err.Error(), "OOM "):
-		return "Redis is full: raise maxmemory, or lower --stream-bytes, --stream-records or --resumable-ttl (docs/operations.md, Redis)"
+		return "Redis is full: raise maxmemory, or lower --stream-bytes, --stream-records or --resumable-ttl (docs/resources.md, Redis)"
 	case goredis.HasErrorPrefix(err, "READONLY"):
 		return "name the primary: this Redis is a replica"
 	case goredis.HasErrorPrefix(err, "MISCONF"):

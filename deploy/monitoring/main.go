@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// alert is a rule; docs/operations.md has the same table.
+// alert is a rule; docs/monitoring.md has the same table.
 type alert struct {
 	name, expr, wait, severity, summary string
 }
@@ -48,7 +48,7 @@ var alerts = []alert{
 // alertRules is written by hand, since a YAML encoder would order keys otherwise; JSON strings are YAML.
 func alertRules() []byte {
 	var b strings.Builder
-	b.WriteString("# Written by `go generate ./deploy/monitoring`; docs/operations.md explains each.\ngroups:\n  - name: understudy\n    rules:\n")
+	b.WriteString("# Written by `go generate ./deploy/monitoring`; docs/monitoring.md explains each.\ngroups:\n  - name: understudy\n    rules:\n")
 	for _, a := range alerts {
 		fmt.Fprintf(&b, "      - alert: Understudy%s\n        expr: %s\n        for: %s\n        labels: {severity: %s}\n        annotations: {summary: %s}\n",
 			a.name, quote(a.expr), a.wait, a.severity, quote(a.summary))

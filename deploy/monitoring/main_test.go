@@ -22,7 +22,7 @@ func TestFilesAreGenerated(t *testing.T) {
 // The documentation has the same alerts, in the same order.
 func TestAlertsAreDocumented(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/monitoring.md")
 	require.NoError(t, err)
 	_, table, ok := strings.Cut(string(page), "### Alerts\n")
 	require.True(t, ok)

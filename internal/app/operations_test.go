@@ -270,7 +270,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	address := operate(t, saves{}, Config{}, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": redis.URL})
 	thread, _ := call(t, "POST", address+"/threads", `{}`)["thread_id"].(string)
 	call(t, "POST", address+"/threads/"+thread+"/runs/wait", `{"assistant_id":"g","input":{}}`)
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/monitoring.md")
 	require.NoError(t, err)
 	names := regexp.MustCompile(`\bunderstudy_[a-z_]+\b`)
 	documented := map[string]bool{}

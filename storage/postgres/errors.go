@@ -59,7 +59,7 @@ func classify(err error) error {
 			return unavailable("prepared statements are lost: behind a pooler in transaction mode add default_query_exec_mode=exec to the address")
 		}
 		if pg.Code == "08P01" && strings.Contains(pg.Message, "startup parameter") {
-			return unavailable("a pooler rejects startup parameters: set its ignore_startup_parameters as in docs/operations.md")
+			return unavailable("a pooler rejects startup parameters: set its ignore_startup_parameters as in docs/resources.md")
 		}
 		if strings.HasPrefix(pg.Code, "08") {
 			return unavailable("the connection to the database was lost")

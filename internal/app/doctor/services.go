@@ -161,7 +161,7 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 	used, _ := strconv.ParseInt(field(info, "used_memory"), 10, 64)
 	if most, _ := strconv.ParseInt(field(info, "maxmemory"), 10, 64); most > 0 && used >= most {
 		d.say("redis", Problem, fmt.Sprintf("redis on %s is full (%d of %d bytes): it takes no records of streams", place, used, most),
-			"raise maxmemory, or lower --stream-bytes, --stream-records or --resumable-ttl (docs/operations.md, Redis)")
+			"raise maxmemory, or lower --stream-bytes, --stream-records or --resumable-ttl (docs/resources.md, Redis)")
 		return
 	}
 	d.say("redis", Fine, fmt.Sprintf("redis on %s responds, version %s, key prefix %s", place, version, cfg.RedisPrefix), "")
