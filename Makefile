@@ -55,7 +55,7 @@ test: ## install what the tests need, then run everything that has to pass befor
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@.ci/phases setup check race growth fuzz fuzz-twin conformance conformance-postgres killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check race growth fuzz fuzz-twin conformance conformance-postgres killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -85,13 +85,15 @@ MEASURE := MemoryOf|Linear|IsQuadratic
 race: ## Go tests, with the race detector except for those that measure; fuzz targets run their seeds
 	@# Tests that start graphs find their Python here, and those that speak to an MCP server that. make check vets.
 	@# SQLite is C made into Go: with the race detector in it, it is ten times slower, and none of our memory is shared with it.
-	@export UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp) UNDERSTUDY_TEST_HELM=$$($(MAKE) helm); \
+	@$(find-helm); export UNDERSTUDY_TEST_HELM="$$tool" UNDERSTUDY_TEST_PYTHON=$$(conformance/setup python) UNDERSTUDY_TEST_MCP=$$(conformance/setup mcp); \
 		$(GO) run ./internal/retest -vet=off -race -gcflags=modernc.org/...=-race=false -timeout=30m '-skip=$(MEASURE)' ./... && \
 		$(GO) run ./internal/retest -vet=off -timeout=30m '-run=$(MEASURE)' $$(grep -rlE '^func Test\w*($(MEASURE))' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
 
+find-helm = tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }
+
 .PHONY: helm
 helm: ## print where helm is, for the tests of deploy/helm; built once if it is not installed
-	@tool=$$(command -v helm) || { $(call tool,helm,$(HELM),helm.sh/helm/v4/cmd/helm); }; echo "$$tool"
+	@$(find-helm); echo "$$tool"
 
 .PHONY: growth
 growth: ## send each route requests that grow, in all their places, and check that none takes more than linear time

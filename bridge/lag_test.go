@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/internal/seedtest"
 )
 
 // reader is one that reads when it likes, and comes back from where it was.
@@ -23,7 +24,7 @@ type reader struct {
 
 // However publishing, reading, leaving and coming back follow each other, each reader gets each record once, in order, from memory or disk.
 func TestLaggingReaders(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range seedtest.Seeds(60) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 7))
 			m := bridge.NewMemory(bridge.Options{LagBytes: 1 << 20, Records: 100_000, Bytes: 1 << 30, Dir: t.TempDir()})

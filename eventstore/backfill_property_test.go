@@ -15,6 +15,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/seedtest"
 	"understudy/run"
 	"understudy/storage/sqlite"
 	"understudy/thread"
@@ -236,7 +237,7 @@ func TestTalks(t *testing.T) {
 	)
 	live, own, foreign, partly := open(t), open(t), open(t), open(t)
 	checkpoints, began := 0, time.Now()
-	for seed := range uint64(talks) {
+	for seed := range seedtest.Seeds(talks) {
 		if time.Since(began) > enough {
 			t.Logf("the machine is slow: %d talks have to do", seed)
 			break

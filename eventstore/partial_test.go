@@ -14,6 +14,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/seedtest"
 )
 
 func partial(mid, text string) eventstore.Partial {
@@ -36,7 +37,7 @@ func keep(t *testing.T, m *memory, c string, answers ...eventstore.Partial) bool
 func TestPartialAnswersChangeNothingElse(t *testing.T) {
 	t.Parallel()
 	const mark = "partial of "
-	for seed := range uint64(60) {
+	for seed := range seedtest.Seeds(60) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		script := tree(r, 60)
 		want, got := newMemory(), newMemory()

@@ -11,6 +11,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/seedtest"
 )
 
 // tree makes a random tree of checkpoints, each after its parent: turns, summaries, edits, deletions, resets, null ids.
@@ -69,7 +70,7 @@ func shuffled(r *rand.Rand, script []checkpoint) []checkpoint {
 // What a checkpoint shows depends on its lineage alone: not on the order in which branches were recorded, nor on what is in memory.
 func TestOrderOfBranchesDoesNotMatter(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	for seed := range seedtest.Seeds(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		script := tree(r, 60)
 		want := newMemory()
@@ -97,7 +98,7 @@ func TestOrderOfBranchesDoesNotMatter(t *testing.T) {
 // The list of a checkpoint names its messages one by one, whatever happened to them.
 func TestListNamesEveryMessage(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(30) {
+	for seed := range seedtest.Seeds(30) {
 		script := tree(rand.New(rand.NewPCG(seed, 2)), 60)
 		m := newMemory()
 		play(t, m, script)

@@ -15,6 +15,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/eventstore/overlay"
+	"understudy/internal/seedtest"
 	"understudy/thread"
 )
 
@@ -114,7 +115,7 @@ func TestListsOfThreadsThatWereNotCondensedAreWhole(t *testing.T) {
 // For every bound: the entries that fit are those without it, byte for byte, and those that do not are the graph's.
 func TestBoundOfAHistory(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(6) {
+	for seed := range seedtest.Seeds(6) {
 		w := setup(t)
 		w.grow(rand.New(rand.NewPCG(seed, 2)), 60)
 		q := thread.HistoryQuery{Thread: w.thread, Limit: 50}

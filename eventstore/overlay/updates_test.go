@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"understudy/internal/seedtest"
+
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 )
@@ -144,7 +146,7 @@ func reduced(list []string, update []string) []string {
 // update differs from the graph's only where the values lost a message that a person still sees.
 func TestUpdatesAgreeWithValues(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3000) {
+	for seed := range seedtest.Seeds(3000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		f := after(t, "")
 		var model, person []string

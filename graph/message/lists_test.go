@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/internal/cputest"
+	"understudy/internal/seedtest"
 )
 
 // addOneByOne is addLists as LangChain has it: each item is merged with the first that fits.
@@ -150,7 +151,7 @@ func TestArgumentsAreNotTooDeep(t *testing.T) {
 // What a sum shows in between is what Add of the same chunks shows, and it does not disturb the sum.
 func TestPartialSums(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(30) {
+	for seed := range seedtest.Seeds(30) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		var list []Message
 		for range 1 + r.IntN(60) {

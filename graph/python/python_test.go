@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,13 +36,30 @@ func interpreter(tb testing.TB) string {
 		}
 		at = filepath.Join(root, ".venv", "bin", "python")
 	}
-	if err := exec.Command(at, "-c", "import langgraph, langchain_core").Run(); err != nil {
+	if err := checked(at); err != nil {
 		if os.Getenv("CI") != "" {
 			tb.Fatalf("no Python with langgraph: %s: %v", at, err)
 		}
 		tb.Skipf("SKIPPED: no Python with langgraph (set UNDERSTUDY_TEST_PYTHON): %s: %v", at, err)
 	}
 	return at
+}
+
+var (
+	checking sync.Mutex
+	checks   = map[string]error{} // by program
+)
+
+// checked reports whether a Python has langgraph. Each is asked once.
+func checked(at string) error {
+	checking.Lock()
+	defer checking.Unlock()
+	err, ok := checks[at]
+	if !ok {
+		err = exec.Command(at, "-c", "import langgraph, langchain_core").Run()
+		checks[at] = err
+	}
+	return err
 }
 
 var testGraphs = []string{

@@ -13,6 +13,7 @@ import (
 
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/seedtest"
 	"understudy/internal/talktest"
 	"understudy/proxy"
 )
@@ -25,7 +26,7 @@ func TestLiveIsRecorded(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			w := setup(t)
-			for seed := range uint64(40) {
+			for seed := range seedtest.Seeds(40) {
 				talk := talktest.New(talktest.Random(seed), 12)
 				if drift(t, w, talk, way) == "" {
 					continue

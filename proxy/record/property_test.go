@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"understudy/internal/seedtest"
+
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 )
@@ -68,7 +70,7 @@ func converse(u *upstream, x *talk, rnd *rand.Rand, steps int, each func(*checkp
 // What is caught up with in pieces, in any order, with failures in between, is what is recorded step by step.
 func TestCatchingUpIsRecordingStepByStep(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(16) {
+	for seed := range seedtest.Seeds(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 7))

@@ -14,6 +14,7 @@ import (
 
 	"understudy/bridge"
 	"understudy/id"
+	"understudy/internal/seedtest"
 	"understudy/run"
 	"understudy/run/protocol"
 )
@@ -152,7 +153,7 @@ func (l live) Run(ctx context.Context, name id.Run) (*run.Run, error) {
 
 func TestProperties(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(400) {
+	for seed := range seedtest.Seeds(400) {
 		s := newStory(seed)
 		whole := project(t, s.rows, everything, s.records)
 		wellFormed(t, whole, fmt.Sprintf("seed %d", seed))

@@ -16,6 +16,7 @@ import (
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/seedtest"
 	"understudy/run"
 	"understudy/run/service"
 )
@@ -139,7 +140,7 @@ func over(r *run.Run) bool { return r.Status.Over() }
 // in between, hand-backs above all, counts nothing.
 func TestStartsOfARunThatKillsItsServer(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(8) {
+	for seed := range seedtest.Seeds(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 3))

@@ -15,6 +15,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/postgrestest"
+	"understudy/internal/seedtest"
 	"understudy/run"
 	"understudy/thread"
 )
@@ -24,7 +25,7 @@ import (
 func TestExpectingChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: postgrestest.Database(t)})
-	for seed := range uint64(6) {
+	for seed := range seedtest.Seeds(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test

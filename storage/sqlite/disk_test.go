@@ -27,6 +27,7 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/internal/room"
+	"understudy/internal/seedtest"
 	"understudy/thread"
 )
 
@@ -200,7 +201,7 @@ func testFillingADisk(t *testing.T, size int, held bool) {
 // others to take.
 func TestDeletingOnADiskThatAnotherProgramFills(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
+	for seed := range seedtest.Seeds(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			testFillingWithAnother(t, rand.New(rand.NewPCG(seed, 0)), false) //nolint:gosec // a test

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"understudy/internal/seedtest"
+
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -149,7 +151,7 @@ func listed(diff []string) string {
 func budget(t *testing.T) (count int, first uint64, until time.Time) {
 	t.Helper()
 	limit := 15 * time.Second
-	count, first = 60, 1
+	count, first = int(seedtest.Seeds(120)), 1 //nolint:gosec // small
 	read := func(name string, set func(string) error) {
 		if text := os.Getenv(name); text != "" {
 			require.NoError(t, set(text), name)

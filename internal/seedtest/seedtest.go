@@ -1,0 +1,18 @@
+// Package seedtest says how often random tests repeat: seldom before a landing, and often in make test-all.
+package seedtest
+
+import "os"
+
+// Variable is the environment variable that make test-all sets, so that tests repeat in full.
+const Variable = "UNDERSTUDY_TEST_ALL"
+
+// least is the fewest seeds: one seed is a case, not a class of them.
+const least = 3
+
+// Seeds returns how many of the seeds 0, 1, 2… a test tries: all, or a quarter of them.
+func Seeds(all uint64) uint64 {
+	if os.Getenv(Variable) != "" {
+		return all
+	}
+	return max(all/4, min(all, least))
+}
