@@ -375,8 +375,7 @@ class ChaosCheck(Check):
     def begun(self) -> dict[tuple[str, int], float]:
         """When the attempts of runs began, by the clock of Postgres."""
         return {(run, attempt): at for run, attempt, at in self.postgres.ask(
-            "SELECT run_id, (convert_from(data, 'UTF8')::jsonb->>'attempt')::bigint, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8 "
-            "FROM stream_records WHERE event = 'metadata' AND kind = 0")}
+            "SELECT run_id, attempt, min(extract(epoch FROM pg_xact_commit_timestamp(xmin)))::float8 FROM stream_records GROUP BY run_id, attempt")}
 
     def stolen(self, chaos: Chaos) -> None:
         """Nothing is taken over from a server to which nothing was done for some leases."""

@@ -103,7 +103,7 @@ func TestPlans(t *testing.T) {
 		relational.LastSeq.Postgres, relational.RowOf.Postgres, relational.RowsAndLog.Postgres, relational.ChainsOf.Postgres, relational.RowOfVersion.Postgres, relational.NewestRow.Postgres, relational.ChainOf.Postgres, relational.HeadsIn.Postgres, relational.ClientWrites.Postgres, relational.EventsAfter.Postgres, relational.EventsWithin.Postgres, relational.KnowsRun.Postgres, relational.MessagesOfRun.Postgres, relational.CallsOfRun.Postgres, relational.DropCalls.Postgres, relational.SelectCompletion.Postgres,
 		relational.AllSeqsOfRun.Postgres, relational.Revisions.Postgres, relational.OneCheckpoint.Postgres, relational.LatestCheckpoint.Postgres, checkpointsOfNS.Postgres, checkpointsOfAll.Postgres, checkpointsOfID.Postgres, olderOfNS.Postgres, olderOfAll.Postgres,
 		selectBlobs, someBlobs, selectWrites, someWrites, latestWrites, hasBlobs, hasOthers, sameAssistant, moveThread, versionsIn, dropBlobs, ownerOf, digestsOf, selectParts, deleteParts, relational.ListsOf.Postgres, relational.UsedByCheckpoints.Postgres, relational.UsedByWrites.Postgres, relational.UsedByChannels.Postgres, relational.SizesOfParts.Postgres, relational.Unrecorded.Postgres, relational.Lineage.Postgres,
-		relational.SelectRecords.Postgres, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres,
+		relational.SelectRecords.Postgres, relational.RecordsOfRun.Postgres, deleteRecords, relational.SelectOffset.Postgres, unindexThread, relational.Followed.Postgres,
 	}
 	// ordered: those that stop early read an index in its order.
 	ordered := []string{

@@ -4,18 +4,21 @@ import (
 	"fmt"
 	"time"
 
-	"understudy/bridge"
 	"understudy/id"
 	"understudy/storage/internal/relational"
 )
 
 const (
-	// insertRecords skips records whose run is gone or has a newer attempt than theirs, and records
-	// that exist: after a connection lost during a commit the transaction is repeated.
-	insertRecords = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id, attempt, idx) " +
-		"SELECT $1, u.* FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[], $9::text[], $10::bigint[], $11::bigint[]) " +
-		"AS u (ms, n, run, kind, flags, event, data, checkpoint, attempt, idx) " +
-		"WHERE EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "runs.run_id = u.run AND u.attempt IN (0, runs.attempt)) ON CONFLICT DO NOTHING"
+	// insertPacks skips packs whose run is gone or has a newer attempt than theirs. After a
+	// connection lost during a commit the transaction is repeated, and the packs may exist.
+	insertPacks = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, attempt, last_ms, last_n, records) " +
+		"SELECT $1, u.ms, u.n, u.run, 0, $2, $3, u.data, u.attempt, u.last_ms, u.last_n, u.records " +
+		"FROM unnest($4::bigint[], $5::bigint[], $6::text[], $7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) " +
+		"AS u (ms, n, run, data, attempt, last_ms, last_n, records) " +
+		"WHERE EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "runs.run_id = u.run AND u.attempt IN (0, runs.attempt)) " +
+		"ON CONFLICT (thread_id, ms, n) DO UPDATE SET data = excluded.data, last_ms = excluded.last_ms, last_n = excluded.last_n, records = excluded.records " +
+		"WHERE stream_records.run_id = excluded.run_id AND stream_records.attempt = excluded.attempt AND stream_records.records > 0 " +
+		"AND (stream_records.last_ms, stream_records.last_n) < (excluded.last_ms, excluded.last_n)"
 	deleteRecords = "DELETE FROM stream_records r USING stream_runs s " +
 		"WHERE s.run_id = $1 AND r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id"
 	// sweepRecords deletes the records of some runs at a time; SKIP LOCKED lets each server take
@@ -25,27 +28,25 @@ const (
 			WHERE r.run_id IS NULL OR r.ended_at < $1 ORDER BY s.run_id LIMIT 500 FOR UPDATE OF s SKIP LOCKED
 		), gone AS (
 			DELETE FROM stream_records r USING over s
-			WHERE r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id RETURNING 1
+			WHERE r.thread_id = s.thread_id AND r.ms BETWEEN s.first_ms AND s.last_ms AND r.run_id = s.run_id RETURNING greatest(r.records, 1) AS records
 		), spans AS (
 			DELETE FROM stream_runs s USING over WHERE s.run_id = over.run_id
-		) SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM over)`
+		) SELECT (SELECT coalesce(sum(records), 0)::bigint FROM gone), (SELECT count(*) FROM over)`
 )
 
-// PutRecords implements relational.Writer with one statement.
-func (tx *Tx) PutRecords(t id.Thread, records []*bridge.Record) error {
-	n := len(records)
+// PutPacks implements relational.Writer with one statement.
+func (tx *Tx) PutPacks(t id.Thread, packs []relational.Pack) error {
+	n := len(packs)
 	var (
-		ms, ns, kinds, flags      = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-		attempts, indexes         = make([]int64, n), make([]int64, n)
-		runs, events, checkpoints = make([]string, n), make([]string, n), make([]string, n)
-		data                      = make([][]byte, n)
+		ms, ns, lastMS, lastN = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+		attempts, records     = make([]int64, n), make([]int64, n)
+		runs, data            = make([]string, n), make([][]byte, n)
 	)
-	for i, r := range records {
-		ms[i], ns[i], kinds[i], flags[i] = r.Offset.MS, r.Offset.N, int64(r.Kind), relational.RecordFlags(r)
-		runs[i], events[i], checkpoints[i], data[i] = string(r.Run), r.Event, string(r.Checkpoint), r.Data
-		attempts[i], indexes[i] = int64(r.Attempt), r.Index
+	for i, p := range packs {
+		ms[i], ns[i], lastMS[i], lastN[i] = p.First.MS, p.First.N, p.Last.MS, p.Last.N
+		runs[i], data[i], attempts[i], records[i] = string(p.Run), p.Data, int64(p.Attempt), int64(p.Records)
 	}
-	return tx.exec(insertRecords, t, ms, ns, runs, kinds, flags, events, data, checkpoints, attempts, indexes)
+	return tx.exec(insertPacks, t, relational.PackFlags, relational.PackEvent, ms, ns, runs, data, attempts, lastMS, lastN, records)
 }
 
 // DeleteRecords implements run.Tx. It also deletes records of runs that no longer exist.

@@ -41,3 +41,45 @@ func TestRecordsOfAttempts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []*bridge.Record{first[1], again[1], first[3]}, got)
 }
+
+// Servers of the version before store records one by one, also after a migration, and those of this one read both.
+func TestRecordsOfOlderServers(t *testing.T) {
+	t.Parallel()
+	address := postgrestest.Database(t)
+	s, conn := open(t, Options{URL: address}), connect(t, address)
+	th := someThread(1)
+	r := &run.Run{
+		ID: "r1", Thread: th.ID, Assistant: "a", Graph: "g", Metadata: []byte(`{}`), Status: run.Running, Strategy: run.Enqueue,
+		CreatedAt: time.Now(), UpdatedAt: time.Now(), Attempt: 2, Kwargs: run.Arguments{Config: []byte(`{}`)},
+	}
+	var want []*bridge.Record
+	for n := range int64(9) {
+		want = append(want, &bridge.Record{Run: r.ID, Offset: bridge.Offset{MS: n, N: n}, Kind: bridge.Token, Event: "messages", Data: []byte("[]"), Kept: true, Attempt: 2, Index: n + 1})
+	}
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error {
+		if err := tx.InsertThread(th); err != nil {
+			return err
+		}
+		if err := tx.InsertRun(r); err != nil {
+			return err
+		}
+		return tx.InsertRecords(th.ID, append([]*bridge.Record{want[0], want[1], want[2]}, want[6:]...))
+	}))
+	for _, rec := range want[3:6] {
+		_, err := conn.Exec(t.Context(), "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id, attempt, idx) VALUES ($1, $2, $3, $4, $5, 1, $6, $7, '', $8, $9)",
+			string(th.ID), rec.Offset.MS, rec.Offset.N, string(rec.Run), int(rec.Kind), rec.Event, rec.Data, rec.Attempt, rec.Index)
+		require.NoError(t, err)
+	}
+	got, err := s.Records(t.Context(), th.ID, bridge.Offset{MS: -1}, 0)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.NoError(t, s.write(t.Context(), func(tx *Tx) error {
+		r.Status, r.EndedAt = run.Success, time.UnixMicro(1)
+		if err := tx.UpdateRun(r); err != nil {
+			return err
+		}
+		n, err := tx.DeleteRecords(time.Now())
+		require.Equal(t, len(want), n)
+		return err
+	}))
+}

@@ -6,19 +6,21 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
-	"understudy/bridge"
 	"understudy/id"
 	"understudy/storage/internal/relational"
 )
 
-// insertRecord skips records whose run is gone: they were on their way when it was deleted.
-const insertRecord = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, checkpoint_id) " +
-	"SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 WHERE EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "run_id = ?4)"
+// insertPack skips packs whose run is gone: they were on their way when it was deleted.
+const insertPack = "INSERT INTO stream_records (thread_id, ms, n, run_id, kind, flags, event, data, last_ms, last_n, records) " +
+	"SELECT ?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10 WHERE EXISTS (SELECT 1 FROM runs " + relational.OfThreads + "run_id = ?4) " +
+	"ON CONFLICT (thread_id, ms, n) DO UPDATE SET data = excluded.data, last_ms = excluded.last_ms, last_n = excluded.last_n, records = excluded.records " +
+	"WHERE run_id = excluded.run_id AND records > 0 AND (last_ms, last_n) < (excluded.last_ms, excluded.last_n)"
 
-// PutRecords implements relational.Writer.
-func (tx *Tx) PutRecords(t id.Thread, records []*bridge.Record) error {
-	for _, r := range records {
-		if err := tx.exec(insertRecord, t, r.Offset.MS, r.Offset.N, r.Run, int(r.Kind), relational.RecordFlags(r), r.Event, r.Data, r.Checkpoint); err != nil {
+// PutPacks implements relational.Writer.
+func (tx *Tx) PutPacks(t id.Thread, packs []relational.Pack) error {
+	for i := range packs {
+		p := &packs[i]
+		if err := tx.exec(insertPack, t, p.First.MS, p.First.N, p.Run, relational.PackFlags, relational.PackEvent, p.Data, p.Last.MS, p.Last.N, p.Records); err != nil {
 			return err
 		}
 	}
@@ -46,6 +48,9 @@ func (tx *Tx) DeleteRecords(endedBefore time.Time) (int, error) {
 	return total, nil
 }
 
+// deleteRecordsOfRun returns the numbers of the records that it deletes.
+const deleteRecordsOfRun = "DELETE FROM stream_records WHERE thread_id = ? AND ms BETWEEN ? AND ? AND run_id = ? RETURNING max(records, 1)"
+
 // deleteRecords deletes the records of a run. stream_runs has the range of its offsets, so only
 // this part of the thread's stream is read.
 func (tx *Tx) deleteRecords(r id.Run) (int, error) {
@@ -58,9 +63,12 @@ func (tx *Tx) deleteRecords(r id.Run) (int, error) {
 	if !found || err != nil {
 		return 0, err
 	}
-	if err := tx.exec("DELETE FROM stream_records WHERE thread_id = ? AND ms BETWEEN ? AND ? AND run_id = ?", thread, first, last, r); err != nil {
+	n := 0
+	if err := tx.query(deleteRecordsOfRun, func(s *sqlite.Stmt) error {
+		n += s.ColumnInt(0)
+		return nil
+	}, thread, first, last, r); err != nil {
 		return 0, err
 	}
-	n := tx.conn.Changes()
 	return n, tx.exec("DELETE FROM stream_runs WHERE run_id = ?", r)
 }

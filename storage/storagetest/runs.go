@@ -3,6 +3,9 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -543,6 +546,73 @@ var recordCases = map[string]func(*testing.T, Backend){
 		got, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{}, 0)
 		require.NoError(t, err)
 		same(t, all, got)
+	},
+	"in batches of any size, page by page": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1))
+		insertRuns(t, b, newRun(0, 1), newRun(1, 1))
+		rnd := rand.New(rand.NewPCG(1, 2))
+		var all []*bridge.Record
+		var batches [][]*bridge.Record
+		at := bridge.Offset{MS: 1000}
+		for n := 0; n < 1200; {
+			var batch []*bridge.Record
+			of := runID(rnd.IntN(2)) // batches of two runs may overlap: see below
+			for range 1 + rnd.IntN(60) {
+				if n++; rnd.IntN(3) == 0 {
+					at = bridge.Offset{MS: at.MS + int64(rnd.IntN(200)), N: at.N + 1}
+				}
+				at.N++
+				data := raw(fmt.Sprintf(`["%s", %d]`, strings.Repeat("word ", rnd.IntN(200)), n))
+				batch = append(batch, &bridge.Record{Offset: at, Run: of, Kind: bridge.Kind(n % 3), Event: "messages", Data: data, Kept: true, Summarizer: n%5 == 0})
+			}
+			all = append(all, batch...)
+			if last := len(batches) - 1; last >= 0 && batches[last][0].Run != of && rnd.IntN(2) == 0 {
+				// The end of the one before is stored later than the beginning of this one.
+				a, b := batches[last][len(batches[last])-1], batch[0]
+				a.Offset, b.Offset = b.Offset, a.Offset
+			}
+			batches = append(batches, batch)
+		}
+		rnd.Shuffle(len(batches), func(i, j int) { batches[i], batches[j] = batches[j], batches[i] })
+		for _, batch := range batches {
+			write(t, b, func(tx run.Tx) error { return tx.InsertRecords(threadID(1), batch) })
+		}
+		write(t, b, func(tx run.Tx) error { return tx.InsertRecords(threadID(1), batches[0]) }) // whether its commit succeeded was not known
+		slices.SortFunc(all, func(a, b *bridge.Record) int { return a.Offset.Compare(b.Offset) })
+		for _, page := range []int{0, 1000, 300, 7} {
+			var got []*bridge.Record
+			for after := (bridge.Offset{}); ; after = got[len(got)-1].Offset {
+				records, err := b.Runs.Records(ctx, threadID(1), after, page)
+				require.NoError(t, err)
+				got = append(got, records...)
+				if len(records) < page || page == 0 {
+					break
+				}
+			}
+			same(t, all, got)
+		}
+		for range 50 { // as one who looks for a record
+			want := rnd.IntN(len(all))
+			got, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{MS: all[want].Offset.MS, N: all[want].Offset.N - 1}, 1)
+			require.NoError(t, err)
+			same(t, all[want:want+1], got)
+			var after []string
+			require.NoError(t, b.Runs.RunRecords(ctx, threadID(1), runID(1), all[want].Offset, func(r *bridge.Record) error {
+				after = append(after, r.Offset.String())
+				return nil
+			}))
+			var expected []string
+			for _, r := range all[want+1:] {
+				if r.Run == runID(1) {
+					expected = append(expected, r.Offset.String())
+				}
+			}
+			require.Equal(t, expected, after)
+		}
+		write(t, b, func(tx run.Tx) error { return tx.DeleteRun(threadID(1), runID(0)) })
+		got, err := b.Runs.Records(ctx, threadID(1), bridge.Offset{}, 0)
+		require.NoError(t, err)
+		same(t, slices.DeleteFunc(all, func(r *bridge.Record) bool { return r.Run == runID(0) }), got)
 	},
 	"of a run": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1), newThread(2))

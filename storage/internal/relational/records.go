@@ -2,7 +2,9 @@ package relational
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"understudy/bridge"
@@ -17,22 +19,28 @@ const (
 	flagSummarizer
 )
 
-// recordColumns are the columns of a record without its attempt.
-const recordColumns = "run_id, ms, n, kind, flags, event, data, checkpoint_id"
+// recordColumns are the columns of a row, which is a Pack or one record. attempt and idx follow:
+// SQLite has none, because only servers that share a database need those of single records.
+const recordColumns = "r.run_id, r.ms, r.n, r.kind, r.flags, r.event, r.data, r.checkpoint_id, r.last_ms, r.last_n, r.records, "
 
 var (
-	// SelectRecords also returns attempt and number on Postgres: only servers that share a database
-	// need them.
-	SelectRecords = differing("SELECT "+recordColumns+", attempt, idx FROM stream_records WHERE thread_id = $1 AND (ms, n) > ($2, $3) ORDER BY ms, n LIMIT $4",
-		"SELECT "+recordColumns+", 0, 0 FROM stream_records WHERE thread_id = $1 AND (ms, n) > ($2, $3) ORDER BY ms, n LIMIT $4")
+	// SelectRecords reads rows with records above the offset ($4, $5), in the order of their first
+	// ones and from the row that follows ($2, $3).
+	SelectRecords = ofAttempts(same(`SELECT ` + recordColumns + `@attempt FROM stream_records r
+		WHERE r.thread_id = $1 AND (r.ms, r.n) > ($2, $3) AND ((r.ms, r.n) > ($4, $5) OR (r.last_ms, r.last_n) > ($4, $5)) ORDER BY r.ms, r.n LIMIT $6`))
 	// RecordsOfRun reads the run's part of the thread's stream only.
-	RecordsOfRun = extremes(`SELECT r.event, r.data, r.flags, r.ms, r.n FROM stream_runs s JOIN stream_records r
+	RecordsOfRun = ofAttempts(extremes(`SELECT ` + recordColumns + `@attempt FROM stream_runs s JOIN stream_records r
 		ON r.thread_id = s.thread_id AND r.ms BETWEEN greatest(s.first_ms, $3) AND s.last_ms AND r.run_id = s.run_id
-		WHERE s.run_id = $1 AND s.thread_id = $2 AND (r.ms, r.n) > ($3, $4) ORDER BY r.ms, r.n`)
+		WHERE s.run_id = $1 AND s.thread_id = $2 ORDER BY r.ms, r.n`))
 	// putSpan records where in the thread's stream the records of a run are, if it is not gone.
 	putSpan = extremes(`INSERT INTO stream_runs (run_id, thread_id, first_ms, last_ms) SELECT run_id, $2, $3, $4 FROM runs ` + OfThreads + `run_id = $1 ON CONFLICT (run_id)
 		DO UPDATE SET first_ms = least(stream_runs.first_ms, excluded.first_ms), last_ms = greatest(stream_runs.last_ms, excluded.last_ms)`)
 )
+
+// ofAttempts returns a statement with the columns attempt and idx for @attempt.
+func ofAttempts(s Statement) Statement {
+	return differing(strings.Replace(s.Postgres, "@attempt", "r.attempt, r.idx", 1), strings.Replace(s.SQLite, "@attempt", "0, 0", 1))
+}
 
 // extremes returns a statement with least and greatest, which SQLite calls min and max.
 func extremes(text string) Statement {
@@ -52,32 +60,70 @@ func RecordFlags(r *bridge.Record) (flags int64) {
 	return flags
 }
 
-// scanRecord reads a row of recordColumns.
-func scanRecord(r Row) *bridge.Record {
-	flags := r.Int(4)
-	return &bridge.Record{
-		Run:       id.Run(r.Text(0)),
-		Offset:    bridge.Offset{MS: r.Int(1), N: r.Int(2)},
-		Kind:      bridge.Kind(r.Int(3)),
-		Kept:      flags&flagKept != 0,
-		Ephemeral: flags&flagEphemeral != 0,
-		Event:     r.Text(5),
-		Data:      r.Bytes(6),
-
-		Checkpoint: id.Checkpoint(r.Text(7)),
-		Ahead:      flags&flagAhead != 0,
-		Summarizer: flags&flagSummarizer != 0,
-
-		Attempt: int(r.Int(8)),
-		Index:   r.Int(9),
-	}
+// setFlags is the reverse of RecordFlags.
+func setFlags(r *bridge.Record, flags int64) {
+	r.Kept, r.Ephemeral = flags&flagKept != 0, flags&flagEphemeral != 0
+	r.Ahead, r.Summarizer = flags&flagAhead != 0, flags&flagSummarizer != 0
 }
+
+// scanRecords reads a row of recordColumns.
+func scanRecords(r Row) ([]*bridge.Record, error) {
+	run, first := id.Run(r.Text(0)), bridge.Offset{MS: r.Int(1), N: r.Int(2)}
+	if n := int(r.Int(10)); n > 0 {
+		records, err := unpacked(Pack{Run: run, Attempt: int(r.Int(11)), First: first, Records: n, Data: r.Bytes(6)})
+		if err != nil {
+			return nil, fmt.Errorf("records of run %s at %s: %w", run, first, err)
+		}
+		return records, nil
+	}
+	rec := &bridge.Record{
+		Run: run, Offset: first, Kind: bridge.Kind(r.Int(3)), Event: r.Text(5), Data: r.Bytes(6),
+		Checkpoint: id.Checkpoint(r.Text(7)), Attempt: int(r.Int(11)), Index: r.Int(12),
+	}
+	setFlags(rec, r.Int(4))
+	return []*bridge.Record{rec}, nil
+}
+
+// rowsAtOnce bounds the rows of one query, and so the memory for packs.
+const rowsAtOnce = 256
 
 // Records implements run.Store.
 func (s *Store) Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error) {
-	return from(ctx, s.db.Read, func(q Querier) ([]*bridge.Record, error) {
-		return all(q, SelectRecords, scanRecord, t, after.MS, after.N, limitOf(limit))
-	})
+	return from(ctx, s.db.Read, func(q Querier) ([]*bridge.Record, error) { return recordsAfter(q, t, after, limitOf(limit)) })
+}
+
+// recordsAfter returns at most limit records above an offset.
+func recordsAfter(q Querier, t id.Thread, after bridge.Offset, limit int) (out []*bridge.Record, err error) {
+	m := merger{after: after, fn: func(r *bridge.Record) error {
+		if out = append(out, r); len(out) == limit {
+			return ErrStop
+		}
+		return nil
+	}}
+	// row is the key of the last row read.
+	row := bridge.Offset{MS: after.MS - packSpan - 1, N: math.MaxInt64}
+	for size := min(limit+1, rowsAtOnce); ; size = rowsAtOnce {
+		n := 0
+		if err := q.Query(SelectRecords, func(r Row) error {
+			n++
+			row = bridge.Offset{MS: r.Int(1), N: r.Int(2)}
+			records, err := scanRecords(r)
+			if err != nil {
+				return err
+			}
+			return m.add(records)
+		}, t, row.MS, row.N, after.MS, after.N, size); err != nil {
+			return nil, err
+		}
+		if n < size && len(out) < limit {
+			if err := m.flush(); err != nil && !errors.Is(err, ErrStop) {
+				return nil, err
+			}
+		}
+		if n < size || len(out) == limit {
+			return out, nil
+		}
+	}
 }
 
 // InsertRecords implements run.Tx. Wire frames are not stored: they are derived from the rest.
@@ -87,7 +133,7 @@ func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 		return nil
 	}
 	tx.Lock(t)
-	err := tx.PutRecords(t, records)
+	err := tx.PutPacks(t, packed(records))
 	type span struct{ first, last int64 }
 	spans := map[id.Run]span{}
 	for _, r := range records {
@@ -121,12 +167,17 @@ func (tx *Tx) RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*br
 
 // runRecords calls fn for the records of a run after an offset.
 func runRecords(q Querier, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
+	m := merger{after: after, fn: fn}
 	err := q.Query(RecordsOfRun, func(row Row) error {
-		return fn(&bridge.Record{
-			Event: row.Text(0), Data: row.Bytes(1), Summarizer: row.Int(2)&flagSummarizer != 0,
-			Offset: bridge.Offset{MS: row.Int(3), N: row.Int(4)},
-		})
-	}, r, t, after.MS, after.N)
+		records, err := scanRecords(row)
+		if err != nil {
+			return err
+		}
+		return m.add(records)
+	}, r, t, after.MS-packSpan)
+	if err == nil {
+		err = m.flush()
+	}
 	if err != nil {
 		return fmt.Errorf("records of run %s: %w", r, err)
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
@@ -138,8 +137,9 @@ type Writer interface {
 	// PutVectors inserts the vectors of an item, which has none, and VectorsGone notes that it has none any more.
 	PutVectors(namespace string, i *store.Item) error
 	VectorsGone(namespace, key string)
-	// PutRecords inserts stream records.
-	PutRecords(t id.Thread, records []*bridge.Record) error
+	// PutPacks inserts packs of stream records. Where a pack begins that is there already, it keeps
+	// the longer one.
+	PutPacks(t id.Thread, packs []Pack) error
 	// ChannelValue implements eventstore.Tx; each engine assembles values in its own way.
 	ChannelValue(t id.Thread, channel, version string) (typ string, data []byte, err error)
 }
