@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/graph"
+	"understudy/id"
 	"understudy/internal/fault"
 )
 
@@ -83,6 +85,50 @@ func TestRun(t *testing.T) {
 	require.Equal(t, "R", u.headers["POST /threads/T/runs/stream"].Get("X-Request-Id"))
 	require.Equal(t, "secret", u.headers["POST /threads/T/history"].Get("X-Api-Key"))
 	require.Equal(t, "off", u.headers["POST /threads/T/history"].Get("X-Understudy-Overlay"))
+}
+
+// With the ids of checkpoints each comes before its values, also in subgraphs that run in parallel; an upstream sends them behind.
+func TestCheckpointIDs(t *testing.T) {
+	t.Parallel()
+	u, r := newUpstream(t), newRows()
+	below := func(at, parent, ns string) string {
+		return strings.ReplaceAll(checkpointEvent(at, parent, `{}`, ""), `"checkpoint_ns":""`, `"checkpoint_ns":"`+ns+`"`)
+	}
+	u.streams = append(u.streams, says(append(plain[:4:4], [][3]string{
+		{"values|a:1", "2-1", `{"n":1}`},
+		{"values|b:2", "2-2", `{"n":2}`},
+		{"custom", "2-3", `"x"`},
+		{"checkpoints|b:2", "2-4", below("b1", "", "b:2")},
+		{"checkpoints|a:1", "2-5", below("a1", "a0", "a:1")},
+		{"values|a:1", "2-6", `{"n":3}`}, // without a checkpoint of their own
+		{"custom|a:1", "2-6", `"y"`},
+		{"tasks", "2-7", `{}`},
+		{"values", "2-8", `{"n":1,"list":[2]}`},
+		plain[7],
+	}...)...))
+	withPlain(u)
+	inv := invocation(r)
+	inv.Modes, inv.Subgraphs = []string{"values", "custom", "tasks", graph.ModeIDs}, true
+	got, err := collect(t.Context(), remote(t, u), inv)
+	require.NoError(t, err)
+	ids := func(at, parent, ns string, root id.Checkpoint) seen {
+		if parent != "" {
+			parent = `"parent_id":"` + parent + `",`
+		}
+		return seen{Name: graph.ModeIDs, NS: ns, Data: `{"id":"` + at + `",` + parent + `"step":1,"source":"loop"}`, At: root}
+	}
+	require.Equal(t, []seen{
+		ids("c0", "", "", "c0"),
+		ids("c1", "c0", "", "c1"), {Name: "values", Data: `{"n":1}`, At: "c1"},
+		ids("a1", "a0", "a:1", ""), {Name: "values", NS: "a:1", Data: `{"n":1}`},
+		ids("b1", "", "b:2", ""), {Name: "values", NS: "b:2", Data: `{"n":2}`},
+		{Name: "custom", Data: `"x"`},
+		{Name: "values", NS: "a:1", Data: `{"n":3}`},
+		{Name: "custom", NS: "a:1", Data: `"y"`},
+		{Name: "tasks", Data: `{}`},
+		ids("c2", "c1", "", "c2"), {Name: "values", Data: `{"n":1,"list":[2]}`, At: "c2"},
+	}, got)
+	require.NotContains(t, u.body("POST /threads/T/runs/stream"), graph.ModeIDs)
 }
 
 // A connection that breaks within an event is joined again behind the last whole one: nothing is missing, nothing comes twice.

@@ -20,6 +20,9 @@ func (r *run) streamModes() []string {
 	return modes
 }
 
+// wants reports whether the client requested a mode.
+func (r *run) wants(mode string) bool { return slices.Contains(r.inv.Modes, mode) }
+
 // serverKey reports whether a key of configurable is set by servers themselves.
 func serverKey(key string) bool {
 	switch key {

@@ -43,8 +43,7 @@ type run struct {
 	rewrite  []pair // names that differ between this server and the upstream
 	live     bool   // checkpoints are mirrored as they arrive
 	puts     int
-	pending  []graph.Event // a root `values` waiting for its checkpoint, and later events
-	weight   int
+	held     held
 	consumer func(graph.Event, error) bool
 }
 
@@ -102,7 +101,7 @@ func (r *run) do(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.flush(""); err != nil {
+	if err := r.release(true); err != nil {
 		return err
 	}
 	if r.failure != nil {
@@ -336,7 +335,7 @@ func (r *run) event(ctx context.Context, e *sse.Event) error {
 		if err := r.checkpoint(ctx, e.Data, ns); err != nil {
 			return err
 		}
-		if !slices.Contains(r.inv.Modes, "checkpoints") {
+		if !r.wants("checkpoints") {
 			return nil
 		}
 	case "values", "updates", "custom", "tasks", "debug", "events", "messages", "messages/partial", "messages/complete", "messages/metadata":
@@ -357,28 +356,8 @@ func (r *run) event(ctx context.Context, e *sse.Event) error {
 			out.Data = bytes.ReplaceAll(out.Data, p.theirs, p.ours)
 		}
 	}
-	root := name == "values" && ns == ""
-	if !r.live || !root && len(r.pending) == 0 {
-		return r.yield(out)
-	}
-	if root && len(r.pending) > 0 { // the one before has no checkpoint of its own
-		if err := r.flush(""); err != nil {
-			return err
-		}
-	}
-	r.pending, r.weight = append(r.pending, out), r.weight+len(out.Data)
-	if len(r.pending) > pendingEvents || r.weight > pendingBytes && len(r.pending) > 1 {
-		return r.flush("")
-	}
-	return nil
+	return r.hold(out)
 }
-
-const (
-	// pendingEvents and pendingBytes limit the events between a root `values` and its checkpoint. On the wire they are adjacent; an
-	// upstream where they are not gets its values shown at once.
-	pendingEvents = 64
-	pendingBytes  = 8 << 20
-)
 
 // checkpoint mirrors the checkpoint of a `checkpoints` event, and releases the values that waited for it.
 func (r *run) checkpoint(ctx context.Context, data []byte, ns string) error {
@@ -412,32 +391,7 @@ func (r *run) checkpoint(ctx context.Context, data []byte, ns string) error {
 			r.puts++
 		}
 	}
-	if s.Checkpoint.NS != "" {
-		return nil
-	}
-	return r.flush(s.Checkpoint.ID)
-}
-
-// flush yields the waiting events, with the checkpoint of the values.
-func (r *run) flush(at id.Checkpoint) error {
-	all := r.pending
-	r.pending, r.weight = nil, 0
-	for i, e := range all {
-		if i == 0 {
-			e.Checkpoint = at
-		}
-		if err := r.yield(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *run) yield(e graph.Event) error {
-	if !r.consumer(e, nil) {
-		return errStopped
-	}
-	return nil
+	return r.settle(s)
 }
 
 // begun stores the id of the upstream run, and the names to replace in its events.
