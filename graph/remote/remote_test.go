@@ -131,6 +131,46 @@ func TestCheckpointIDs(t *testing.T) {
 	require.NotContains(t, u.body("POST /threads/T/runs/stream"), graph.ModeIDs)
 }
 
+// Events of tools are made of the tasks that call them.
+func TestTools(t *testing.T) {
+	t.Parallel()
+	u, r := newUpstream(t), newRows()
+	const call1, call2 = `{"name":"search","args":{"q":1},"id":"c1","type":"tool_call"}`, `{"name":"add","args":{},"id":"c2","type":"tool_call"}`
+	task := func(ns, data string) [3]string {
+		if ns != "" {
+			ns = "|" + ns
+		}
+		return [3]string{"tasks" + ns, "2-0", data}
+	}
+	tasks := [][3]string{
+		task("", `{"id":"m","name":"model","input":{"messages":[]}}`),
+		task("", `{"id":"t1","name":"tools","input":[`+call1+`,`+call2+`]}`),
+		task("a:1", `{"id":"t2","name":"tools","input":{"__type":"tool_call_with_context","tool_call":`+call2+`}}`),
+		task("a:1", `{"id":"t2","name":"tools","error":"boom","result":null}`),
+		task("", `{"id":"t1","name":"tools","error":null,"result":{"messages":[{"type":"tool","tool_call_id":"c2","content":"2"},{"type":"tool","tool_call_id":"c1","content":"1"}]}}`),
+		task("", `{"id":"n","name":"other","input":[1,{"type":"tool_call"}]}`),
+	}
+	u.streams = append(u.streams, says(append(plain[:1:1], tasks...)...))
+	withPlain(u)
+	inv := invocation(r)
+	inv.Modes, inv.Subgraphs = []string{"tasks", "tools"}, true
+	got, err := collect(t.Context(), remote(t, u), inv)
+	require.NoError(t, err)
+	tool := func(ns, data string) seen { return seen{Name: "tools", NS: ns, Data: data} }
+	as := func(i int, ns string) seen { return seen{Name: "tasks", NS: ns, Data: tasks[i][2]} }
+	require.Equal(t, []seen{
+		as(0, ""), as(1, ""),
+		tool("", `{"event":"tool-started","tool_call_id":"c1","tool_name":"search","input":{"q":1}}`),
+		tool("", `{"event":"tool-started","tool_call_id":"c2","tool_name":"add","input":{}}`),
+		as(2, "a:1"), tool("a:1", `{"event":"tool-started","tool_call_id":"c2","tool_name":"add","input":{}}`),
+		tool("a:1", `{"event":"tool-error","tool_call_id":"c2","message":"boom"}`), as(3, "a:1"),
+		tool("", `{"event":"tool-finished","tool_call_id":"c1","output":{"type":"tool","tool_call_id":"c1","content":"1"}}`),
+		tool("", `{"event":"tool-finished","tool_call_id":"c2","output":{"type":"tool","tool_call_id":"c2","content":"2"}}`), as(4, ""),
+		as(5, ""),
+	}, got)
+	require.NotContains(t, u.body("POST /threads/T/runs/stream"), "tools")
+}
+
 // A connection that breaks within an event is joined again behind the last whole one: nothing is missing, nothing comes twice.
 func TestRejoin(t *testing.T) {
 	t.Parallel()

@@ -44,6 +44,7 @@ type run struct {
 	live     bool   // checkpoints are mirrored as they arrive
 	puts     int
 	held     held
+	tools    map[string][]toolCall // that have begun, by task
 	consumer func(graph.Event, error) bool
 }
 
@@ -355,6 +356,9 @@ func (r *run) event(ctx context.Context, e *sse.Event) error {
 		for _, p := range r.rewrite {
 			out.Data = bytes.ReplaceAll(out.Data, p.theirs, p.ours)
 		}
+	}
+	if name == "tasks" && r.wants("tools") {
+		return r.holdTask(out)
 	}
 	return r.hold(out)
 }
