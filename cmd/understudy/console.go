@@ -269,15 +269,22 @@ func (o *consoleOut) raised(l *line, full bool) string {
 		titles[i] = o.paint(red, o.printable(titles[i]))
 	}
 	lines, own := t.render(o.own, o.short, o.palette)
-	if detail != "" && (full || !own) {
+	fix := l.text("fix")
+	switch at := t.innermost(); {
+	case detail != "" && (full || !own && at == nil):
+		if !own {
+			lines = nil // the note about frames that are left out would be wrong
+		}
 		for text := range strings.SplitSeq(strings.TrimRight(detail, "\n"), "\n") {
 			lines = append(lines, o.printable(strings.ReplaceAll(text, "\t", "    ")))
 		}
-		if !own && len(lines) > 0 { // the note about frames that are left out would be wrong
-			lines = lines[len(lines)-strings.Count(strings.TrimRight(detail, "\n"), "\n")-1:]
+	case !own && at != nil:
+		lines = append([]string{"raised by " + o.paint(cyan, o.printable(inPackage(at.file))+":"+at.line)}, lines...)
+		if fix == "" {
+			fix = "no frame is in your files: see what the node returns or passes on, the reducers of the state, and the names of edges"
 		}
 	}
-	if fix := l.text("fix"); fix != "" {
+	if fix != "" {
 		lines = append(lines, o.paint(dim, "fix ")+o.printable(fix))
 	}
 	const inner = indent + "  "

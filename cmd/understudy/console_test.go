@@ -131,10 +131,16 @@ func TestConsoleTracebacks(t *testing.T) {
 		log.Warn("graph raised", "run_id", "r", "error", "E: masked", "traceback", chained, "fix", "do this")
 	})
 	require.Equal(t, "           fix do this", fixed[len(fixed)-1])
-	// Without a frame of the user's all is shown, and what is no traceback too.
-	foreign := strings.ReplaceAll(chained, "/app/", "/else/")
-	text := strings.Join(consoleLines(t, false, slog.LevelInfo, raised(foreign)), "\n")
-	require.Contains(t, text, "/else/agent.py")
+	// Without a frame of the user's the one that raised is shown, and a next step; with debug all, and what is no traceback too.
+	foreign := strings.ReplaceAll(chained, "/app/", "/venv/lib/python3.12/site-packages/pkg/")
+	require.Equal(t, []string{
+		"           raised by pkg/agent.py:12",
+		"           caused by KeyError: 'x'",
+		"           3 frames of libraries left out; --log-level debug shows them",
+		"           fix no frame is in your files: see what the node returns or passes on, the reducers of the state, and the names of edges",
+	}, consoleLines(t, false, slog.LevelInfo, raised(foreign))[2:])
+	text := strings.Join(consoleLines(t, false, slog.LevelDebug, raised(foreign)), "\n")
+	require.Contains(t, text, "/site-packages/pkg/agent.py")
 	require.NotContains(t, text, "left out")
 	require.Contains(t, strings.Join(consoleLines(t, false, slog.LevelInfo, raised("no traceback")), "\n"), "no traceback")
 }

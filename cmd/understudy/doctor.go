@@ -105,9 +105,14 @@ const aScreen = 12
 // printSum says how many problems there are, and names them again when they may be far above.
 func printSum(w io.Writer, findings []doctor.Finding) {
 	problems := slices.DeleteFunc(slices.Clone(findings), func(f doctor.Finding) bool { return f.Verdict != doctor.Problem })
+	warned := slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Verdict == doctor.Warning })
 	switch len(problems) {
 	case 0:
-		fmt.Fprintln(w, "\nAll is well.")
+		if warned {
+			fmt.Fprintln(w, "\nNo problems; see the warnings.")
+		} else {
+			fmt.Fprintln(w, "\nAll is well.")
+		}
 		return
 	case 1:
 		fmt.Fprint(w, "\n1 problem")

@@ -76,7 +76,10 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 			fmt.Fprint(stdout, loadingGraphs(cfg.Graphs))
 			if srv, ok := srv.(*app.Server); ok {
 				list.whole = func(graphs []string) {
-					watching.Go(func() { tryNext(watch, stdout, url+cfg.HTTP.MountPrefix, graphs, srv.InputSchema) })
+					watching.Go(func() {
+						list.tryFactories(watch, graphs, srv.BuildGraph)
+						tryNext(watch, stdout, url+cfg.HTTP.MountPrefix, graphs, srv.InputSchema)
+					})
 				}
 			}
 		}
@@ -226,6 +229,31 @@ func (l *lister) loaded(name string, err error, took time.Duration) {
 	if len(works) > 0 {
 		l.whole(works)
 		l.whole = nil // else a graph may work later
+	}
+}
+
+// tryFactories reports graphs that import and cannot be built: their factory fails with an empty configuration, or makes no graph.
+func (l *lister) tryFactories(ctx context.Context, graphs []string, build func(context.Context, string) error) {
+	for _, name := range graphs {
+		cfg := l.r.cfg
+		if !slices.ContainsFunc(cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
+			continue
+		}
+		err := build(ctx, name)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		p := colorsOf(l.out)
+		fix, always := python.FixFactory(err)
+		if always {
+			fmt.Fprintf(l.out, "  %s %s: it makes no graph: %s\n", p.paint(red, "✗"), name, problemOf(err))
+		} else {
+			fmt.Fprintf(l.out, "  %s %s: it cannot be built with an empty configuration: %s\n", p.paint(yellow, "!"), name, problemOf(err))
+			if at := l.r.placeOf(err); at != "" {
+				fmt.Fprintf(l.out, "      at %s\n", at)
+			}
+		}
+		fmt.Fprintf(l.out, "      fix: %s\n", fix)
 	}
 }
 

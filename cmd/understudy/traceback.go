@@ -90,6 +90,28 @@ func (t traceback) render(own func(file string) bool, short func(file string) st
 	return lines, ok
 }
 
+// innermost is the frame that raised the last error; nil when there is none.
+func (t traceback) innermost() *traceFrame {
+	if len(t.parts) == 0 {
+		return nil
+	}
+	frames := t.parts[len(t.parts)-1].frames
+	if len(frames) == 0 {
+		return nil
+	}
+	return &frames[len(frames)-1]
+}
+
+// inPackage returns the name of a file within the folder that its package is installed in.
+func inPackage(file string) string {
+	for _, folder := range []string{"/site-packages/", "/dist-packages/"} {
+		if _, name, ok := strings.Cut(strings.ReplaceAll(file, `\`, "/"), folder); ok {
+			return name
+		}
+	}
+	return file
+}
+
 // ofPython reports whether it has a frame of Python. What a graph in Go raised has none.
 func (t traceback) ofPython() bool {
 	return slices.ContainsFunc(t.parts, func(p tracePart) bool { return len(p.frames) > 0 })

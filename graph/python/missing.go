@@ -1,6 +1,7 @@
 package python
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 
@@ -17,6 +18,23 @@ var (
 	lastError = regexp.MustCompile(`(?m)^(?:[\w.]+\.)?(ModuleNotFoundError|ImportError): .*`)
 )
 
+// mistakes are errors that LangGraph raises for a graph in which no frame is the graph's own, by how the last exception begins.
+var mistakes = []struct {
+	text *regexp.Regexp
+	fix  string
+}{
+	{regexp.MustCompile(`InvalidUpdateError: Expected dict, got`), "return a dict with keys of the state from the node, or None for no change"},
+	{regexp.MustCompile(`InvalidUpdateError: At key '(\w+)': Can receive only one value per step`), "nodes of one step write the same key: give it a reducer, such as Annotated[list, operator.add], or let one node write it"},
+	{regexp.MustCompile(`(InvalidUpdateError: Must write to at least one of|EmptyInputError)`), "send an input with at least one key of the state of the graph"},
+	{regexp.MustCompile(`GraphRecursionError`), "end the loop of the graph, or raise recursion_limit in the configuration of the run or assistant"},
+	{regexp.MustCompile(`Found AIMessages with tool_calls that do not have a corresponding ToolMessage`), "answer each tool call with a ToolMessage before the model is called again"},
+	{regexp.MustCompile(`Message dict must contain 'role' and 'content' keys`), `give messages role and content: {"role": "user", "content": "…"}`},
+	{regexp.MustCompile(`MultipleSubgraphsError`), "call one subgraph with a checkpointer for each node, or compile the others with checkpointer=False"},
+}
+
+// circular is an import that meets a module which is still being imported.
+var circular = regexp.MustCompile(`partially initialized module '([\w.]+)'`)
+
 // distributions are packages whose modules have another name.
 var distributions = map[string]string{
 	"PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python", "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv", "fitz": "pymupdf",
@@ -30,6 +48,15 @@ var distributions = map[string]string{
 func FixFailure(python, traceback string) string {
 	if name := variable(traceback); name != "" {
 		return "set " + name + " in the file that env of langgraph.json names, such as .env, or in the environment of the server"
+	}
+	end := "\n" + traceback[max(0, strings.LastIndex(traceback, "\n  File ")):] // the last exception, and the line that raised it
+	for _, m := range mistakes {
+		if m.text.MatchString(end) {
+			return m.fix
+		}
+	}
+	if m := circular.FindStringSubmatch(end); m != nil {
+		return m[1] + " and a module that it imports import each other: move what both need to a third one, or import inside of the function that uses it"
 	}
 	all := lastError.FindAllString(traceback, -1)
 	if len(all) == 0 {
@@ -49,6 +76,18 @@ func FixFailure(python, traceback string) string {
 		return `name the module in place of its file: "package.module:graph" in graphs of langgraph.json, with the folder of the package in dependencies`
 	}
 	return ""
+}
+
+// FixFactory returns what to do about the error of Build, and whether each run of the graph fails.
+func FixFactory(err error) (fix string, always bool) {
+	var f *graph.Failure
+	switch known := errors.As(err, &f); {
+	case known && strings.HasSuffix(f.Message, ", not a graph"): // of graphs.py
+		return "return a graph from the function that langgraph.json names", true
+	case known && f.Fix != "":
+		return f.Fix, false
+	}
+	return "give what it reads from the configuration a default: without one, schemas are unknown and runs that do not set it fail", false
 }
 
 // variable returns the environment variable that an exception misses; "" when it is about something else.

@@ -59,7 +59,7 @@ func (g *generation) setup(server *child.Address) string {
 // blame notes that a worker died while it imported a graph. A single death may be an accident; after another one, or when the import
 // exceeded its time, the graph is skipped, so that the others are served.
 func (g *generation) blame(name string, late bool, why *graph.Failure) {
-	if g.deaths[name]++; late || g.deaths[name] > 1 {
+	if g.deaths[name]++; late || g.deaths[name] >= deathsPerGraph {
 		g.skip[name] = why
 	}
 }

@@ -257,6 +257,15 @@ func (s *Server) InputSchema(ctx context.Context, name string) (json.RawMessage,
 	return nil, nil
 }
 
+// BuildGraph builds a graph with an empty configuration. The error is that of a factory that fails, or makes no graph.
+func (s *Server) BuildGraph(ctx context.Context, name string) error {
+	g, ok := s.graphs.Graph(name)
+	if !ok {
+		return fmt.Errorf("graph %s is not served", name)
+	}
+	return python.Build(ctx, g)
+}
+
 // GraphProblems returns the Python graphs that fail to import, with the causes; empty before they
 // have been loaded.
 func (s *Server) GraphProblems() map[string]error {

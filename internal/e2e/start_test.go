@@ -77,6 +77,21 @@ func venv(t *testing.T) (interpreter string) {
 	return filepath.Join(dir, "bin", "python")
 }
 
+// Factories that fail are listed when dev starts: each with its place, and what to do.
+func TestDevTriesFactories(t *testing.T) {
+	t.Parallel()
+	pr := newProject(t)
+	pr.write("made.py", "from agent import graph\ndef works(config): return graph\ndef none(): return None\ndef raises(config):\n    return config['configurable']['tenant'] and graph\n")
+	pr.write("langgraph.json", `{"graphs": {"works": "./made.py:works", "none": "./made.py:none", "raises": "./made.py:raises"}}`)
+	p := startIn(t, pr, python(t), "dev")
+	p.listens()
+	p.eventually("calls are suggested", func() bool { return strings.Contains(p.out.String(), "Talk to it:") })
+	out := p.out.String()
+	require.Contains(t, out, "  ✗ none: it makes no graph: TypeError: Graph factory 'none' made a NoneType, not a graph\n      fix: return a graph from")
+	require.Contains(t, out, "  ! raises: it cannot be built with an empty configuration: KeyError: 'tenant'\n      at made.py:5\n      fix: give what it reads")
+	require.NotContains(t, out, "! works")
+}
+
 // broken are the usual mistakes, and what is said of each.
 var broken = []struct{ name, path, text, error, at string }{
 	{"import", "./one.py:graph", "import os\nimport a_module_that_nobody_has\n", "ModuleNotFoundError: No module named 'a_module_that_nobody_has'", "one.py:2"},

@@ -253,7 +253,7 @@ func recent(have, least string) bool {
 	return a > c || a == c && b >= d
 }
 
-// graphs imports each graph in a process of its own.
+// graphs imports the graphs as a server does, and builds each.
 func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	opts, err := graphs.PythonOptions(cfg)
 	if err != nil {
@@ -264,33 +264,54 @@ func (d *doctor) graphs(ctx context.Context, cfg *config.Config) {
 	for _, g := range cfg.Graphs {
 		if g.Remote != nil {
 			d.say("graph", Fine, fmt.Sprintf("%s is served by %s (not checked)", g.ID, g.Remote.URL), "")
-			continue
 		}
 		if g.Agent != nil {
 			d.agent(cfg, g, opts.Logger)
-			continue
 		}
-		began := time.Now()
-		err := python.Check(ctx, opts, g.ID, d.Import)
-		if err == nil {
-			d.say("graph", Fine, fmt.Sprintf("%s imports, in %.1f s", g.ID, time.Since(began).Seconds()), "")
-			continue
-		}
-		text, details, mend := err.Error(), []string(nil), ""
-		var f *graph.Failure
-		if errors.As(err, &f) {
-			details, mend = last(f.Detail, 6), f.Fix
-		} else if head, tail, cut := strings.Cut(text, "\n"); cut {
-			text, details = head, last(tail, 6)
-		}
-		if mend == "" {
-			mend = mendImport(text, cfg)
-			if cfg.MissingEnv != "" {
-				mend += "; if it misses a variable, create " + cfg.MissingEnv
-			}
-		}
-		d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", g.ID, text), mend, details...)
 	}
+	if len(opts.Graphs) == 0 {
+		return
+	}
+	err = python.Check(ctx, opts, d.Import, python.Checked{
+		Imported: func(name string, err error, took time.Duration) {
+			if err == nil {
+				d.say("graph", Fine, fmt.Sprintf("%s imports, in %.1f s", name, took.Seconds()), "")
+				return
+			}
+			text, details, mend := explained(err)
+			if mend == "" {
+				mend = mendImport(text, cfg)
+				if cfg.MissingEnv != "" {
+					mend += "; if it misses a variable, create " + cfg.MissingEnv
+				}
+			}
+			d.say("graph", Problem, fmt.Sprintf("%s does not import: %s", name, text), mend, details...)
+		},
+		Built: func(name string, err error) {
+			text, details, _ := explained(err)
+			if fix, always := python.FixFactory(err); always {
+				d.say("graph", Problem, fmt.Sprintf("%s makes no graph: %s", name, text), fix)
+			} else {
+				d.say("graph", Warning, fmt.Sprintf("%s cannot be built with an empty configuration: %s", name, text), fix, details...)
+			}
+		},
+	})
+	if err != nil && ctx.Err() == nil {
+		d.say("graph", Problem, fmt.Sprintf("end the worker: %v", err), "")
+	}
+}
+
+// explained returns an error in one line, the end of its traceback, and what to do if that is known.
+func explained(err error) (text string, details []string, mend string) {
+	text = err.Error()
+	var f *graph.Failure
+	if errors.As(err, &f) {
+		return text, last(f.Detail, 6), f.Fix
+	}
+	if head, tail, cut := strings.Cut(text, "\n"); cut {
+		return head, last(tail, 6), ""
+	}
+	return text, nil, ""
 }
 
 // agent builds a declared agent. It sends no request to the model or the MCP servers.

@@ -274,13 +274,20 @@ func TestExamineGraphs(t *testing.T) {
 	}
 	p := newPatient(t)
 	p.flags["python"] = py
-	p.write("langgraph.json", `{"graphs": {"good": "./good.py:graph", "syntax": "./syntax.py:graph", "missing": "./missing.py:graph", "name": "./good.py:nothing", "dies": "./dies.py:graph"}}`)
+	p.write("langgraph.json", `{"graphs": {"good": "./good.py:graph", "syntax": "./syntax.py:graph", "missing": "./missing.py:graph", "name": "./good.py:nothing", "dies": "./dies.py:graph",
+		"made": "./made.py:made", "none": "./made.py:none", "raises": "./made.py:raises", "slow": "./made.py:slow", "unset": "./made.py:unset"}}`)
 	p.write("good.py", "from langgraph.graph import StateGraph, START\nb = StateGraph(dict)\nb.add_node('a', lambda s: s)\nb.add_edge(START, 'a')\ngraph = b.compile()\n")
 	p.write("syntax.py", "x = 1\ndef (:\n")
 	p.write("missing.py", "import a_module_that_nobody_has\n")
 	p.write("dies.py", "import os, sys\nsys.stderr.write('farewell\\n')\nsys.stderr.flush()\nos._exit(3)\n")
+	p.write("made.py", "import asyncio, os\nfrom good import graph\nasync def made(config): return graph\ndef none(): return None\ndef raises(config): return config['configurable']['tenant']\n"+
+		"async def slow(): await asyncio.sleep(3600)\ndef unset(): return os.environ['NOT_SET_AT_ALL']\n")
 	got := p.examine()
+	require.Equal(t, 1, strings.Count(got, ": made "), "a factory that works is a graph like others: "+got)
 	for _, want := range []string{
+		"ok graph: made imports", "problem graph: none makes no graph: TypeError: Graph factory 'none' made a NoneType, not a graph → return a graph",
+		"ok graph: raises imports", "warning graph: raises cannot be built with an empty configuration: KeyError: 'tenant' → give what it reads from the configuration a default",
+		"warning graph: slow cannot be built", "takes longer than", "warning graph: unset cannot be built", "set NOT_SET_AT_ALL in the file",
 		"ok python: ", "langgraph-checkpoint", "ok graph: good imports", "problem graph: syntax does not import: SyntaxError", "syntax.py", "problem graph: missing does not import: ModuleNotFoundError",
 		"pip install", "problem graph: name does not import", "fix the name after the colon", "problem graph: dies does not import", "exit status 3", "farewell",
 	} {
