@@ -73,6 +73,9 @@ type Redis struct {
 
 // HTTP says how the API is served. CORS, disabled routes and forwarded headers are sections of File.
 type HTTP struct {
+	// Cert and Key are files (PEM) of a certificate and its key for TLS, ClientCA of the certificates that sign those of clients, which then need one.
+	// They are read again when they change. "": without.
+	Cert, Key, ClientCA string
 	// Prefix is put before every route, such as "/my-api"; "": none, or http.mount_prefix of File.
 	Prefix string
 	// MaxBody is the largest request body in bytes; a larger one is refused with 413. 0: 300 MiB.
@@ -164,6 +167,9 @@ func (c Config) flags() (map[string]string, error) {
 	f.text("redis-url", c.Redis.URL)
 	f.text("redis-ca", c.Redis.CA)
 	f.text("redis-prefix", c.Redis.Prefix)
+	f.text("tls-cert", c.HTTP.Cert)
+	f.text("tls-key", c.HTTP.Key)
+	f.text("tls-client-ca", c.HTTP.ClientCA)
 	f.text("mount-prefix", c.HTTP.Prefix)
 	f.number("max-body", c.HTTP.MaxBody)
 	f.number("max-bodies", c.HTTP.MaxBodies)

@@ -53,6 +53,14 @@ func (s *Server) agent(ctx context.Context, name string) (*assistant.Assistant, 
 	return a, err
 }
 
+// baseURL is how the client reaches this server, without a path.
+func (s *Server) baseURL(c *fiber.Ctx) string {
+	if host, plain := strings.CutPrefix(c.BaseURL(), "http://"); plain && s.opts.TLS {
+		return "https://" + host
+	}
+	return c.BaseURL()
+}
+
 // card answers with the card of an assistant.
 func (s *Server) card(c *fiber.Ctx, name string) error {
 	a, err := s.agent(c.UserContext(), name)
@@ -72,7 +80,7 @@ func (s *Server) card(c *fiber.Ctx, name string) error {
 			path = path[:at]
 		}
 	}
-	return sendJSON(c, a2a.AppendCard(nil, a, c.BaseURL()+path+"/a2a/"+string(a.ID), s.opts.APIVersion, !s.opts.Disable.Webhooks, schemas))
+	return sendJSON(c, a2a.AppendCard(nil, a, s.baseURL(c)+path+"/a2a/"+string(a.ID), s.opts.APIVersion, !s.opts.Disable.Webhooks, schemas))
 }
 
 // schemas returns the schemas of an assistant's graph; nil when it has none.

@@ -53,6 +53,9 @@ func (s *Server) docs(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-cache")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set("Content-Security-Policy", docsPolicy)
+	c.Set(fiber.HeaderXFrameOptions, "DENY") // for browsers without frame-ancestors
+	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
+	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	return c.Send(body)
 }
 

@@ -47,6 +47,7 @@ type Options struct {
 
 	CORS         CORS
 	Disable      Disable
+	TLS          bool          // connections are encrypted: URLs begin with https
 	MountPrefix  string        // additional path prefix of the API
 	Configurable header.Filter // headers that runs see in their configuration, as http.configurable_headers in langgraph.json
 	Logged       header.Filter // headers that are logged with each request, as http.logging_headers

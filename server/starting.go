@@ -12,9 +12,13 @@ import (
 
 // Starting answers on ln while the server is being assembled, for example during a long migration: GET /ok and /livez report that the
 // process is alive, everything else gets 503 with Retry-After. It begins after delay, so that during a quick start clients wait in the
-// listen backlog instead of getting a 503. stop ends it and leaves ln open for Serve; call it once.
-func Starting(ln *net.TCPListener, delay time.Duration) (stop func()) {
+// listen backlog instead of getting a 503. wrap adds TLS; nil does not. stop ends it and leaves ln open for Serve; call it once.
+func Starting(ln *net.TCPListener, wrap func(net.Listener) net.Listener, delay time.Duration) (stop func()) {
 	held := &borrowed{TCPListener: ln}
+	accepting := net.Listener(held)
+	if wrap != nil {
+		accepting = wrap(held)
+	}
 	srv := &http.Server{Handler: http.HandlerFunc(answerStarting), ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second}
 	srv.SetKeepAlivesEnabled(false)
 	stopped, ended := make(chan struct{}), make(chan struct{})
@@ -22,7 +26,7 @@ func Starting(ln *net.TCPListener, delay time.Duration) (stop func()) {
 		defer close(ended)
 		select {
 		case <-time.After(delay):
-			_ = srv.Serve(held) // ends with the error of borrowed
+			_ = srv.Serve(accepting) // ends with the error of borrowed
 		case <-stopped:
 		}
 	}()

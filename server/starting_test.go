@@ -28,7 +28,7 @@ func TestStarting(t *testing.T) {
 		require.NoError(t, err)
 		return res.StatusCode, string(body)
 	}
-	stop := server.Starting(ln.(*net.TCPListener), 0)
+	stop := server.Starting(ln.(*net.TCPListener), nil, 0)
 	for path, want := range map[string]int{"/ok": 200, "/livez": 200, "/mounted/ok": 200, "/readyz": 503, "/threads": 503} {
 		status, body := ask(path)
 		require.Equal(t, want, status, path+" "+body)
@@ -49,7 +49,7 @@ func TestStartingQuickly(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	stop := server.Starting(ln.(*net.TCPListener), time.Hour)
+	stop := server.Starting(ln.(*net.TCPListener), nil, time.Hour)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer := make(chan int, 1)
 	go func() {

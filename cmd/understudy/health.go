@@ -22,6 +22,7 @@ import (
 func newHealth() *cobra.Command {
 	var address string
 	var live bool
+	var files trust
 	timeout := timeValue(3 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "health",
@@ -33,6 +34,9 @@ Without --url it looks where the variables put a worker's health and a server, U
 and then UNDERSTUDY_PORT (2024), on UNDERSTUDY_HOST: what listens first is asked. A server's path is
 put before the route, so a proxy is asked for its own health by its path /understudy; a URL that ends in
 /readyz, /livez or /ok is asked as it is.
+
+With UNDERSTUDY_TLS_CERT set, it asks by https and does not compare the name in the certificate, which
+is rarely that of this machine's own address. A URL is verified as browsers do, or by --ca.
 
 Use --live where the unhealthy are killed: a server that waits for its database is alive, and not ready.`,
 		Example: `  understudy health --url http://127.0.0.1:8123
@@ -46,11 +50,18 @@ Use --live where the unhealthy are killed: a server that waits for its database 
 			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), time.Duration(timeout), fmt.Errorf("no answer within %s", &timeout))
 			defer cancel()
-			return askHealth(ctx, addresses, live, cmd.OutOrStdout())
+			client, err := files.client(address == "")
+			if err != nil {
+				return usageError{err}
+			}
+			return askHealth(ctx, client, addresses, live, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&address, "url", os.Getenv("UNDERSTUDY_HEALTH_URL"), "`URL` of the server (default where the variables say) [$UNDERSTUDY_HEALTH_URL]")
 	cmd.Flags().BoolVar(&live, "live", false, "ask whether it is alive, not whether it is ready")
+	cmd.Flags().StringVar(&files.ca, "ca", "", "`FILE` of certificates (PEM) that vouch for the server (default those of the system)")
+	cmd.Flags().StringVar(&files.cert, "cert", "", "`FILE` of a certificate (PEM) for a server that wants one of clients")
+	cmd.Flags().StringVar(&files.key, "key", "", "`FILE` of the key (PEM) of --cert")
 	cmd.Flags().Var(&timeout, "timeout", "time that the answer may take")
 	return cmd
 }
@@ -61,27 +72,31 @@ func healthAddresses(env func(string) string) (all []string) {
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
+	scheme := "http://"
+	if env("UNDERSTUDY_TLS_CERT") != "" {
+		scheme = "https://"
+	}
 	server := env("UNDERSTUDY_PORT")
 	if server == "" {
 		server = "2024"
 	}
 	for _, port := range []string{env("UNDERSTUDY_HEALTH_PORT"), server} {
 		if port != "" {
-			all = append(all, "http://"+net.JoinHostPort(host, port))
+			all = append(all, scheme+net.JoinHostPort(host, port))
 		}
 	}
 	return all
 }
 
 // askHealth asks the first of the addresses where anything listens.
-func askHealth(ctx context.Context, addresses []string, live bool, out io.Writer) error {
+func askHealth(ctx context.Context, client *http.Client, addresses []string, live bool, out io.Writer) error {
 	var silent []string
 	for _, address := range addresses {
 		at, err := healthRoute(address, live)
 		if err != nil {
 			return usageError{err}
 		}
-		if err = askAt(ctx, at, out); !errors.Is(err, sockerr.Refused) {
+		if err = askAt(ctx, client, at, out); !errors.Is(err, sockerr.Refused) {
 			return err
 		}
 		silent = append(silent, at.Host)
@@ -110,12 +125,12 @@ func healthRoute(address string, live bool) (*url.URL, error) {
 	return u.JoinPath("readyz"), nil
 }
 
-func askAt(ctx context.Context, at *url.URL, out io.Writer) error {
+func askAt(ctx context.Context, client *http.Client, at *url.URL, out io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return usageError{err}
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := client.Do(req)
 	if err == nil {
 		defer res.Body.Close()
 		// Anything else is no answer of ours, and perhaps a page.

@@ -89,8 +89,8 @@ func TestHealthAddresses(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	var out bytes.Buffer
-	require.NoError(t, askHealth(t.Context(), []string{gone.URL, server.URL}, false, &out))
+	require.NoError(t, askHealth(t.Context(), http.DefaultClient, []string{gone.URL, server.URL}, false, &out))
 	require.Equal(t, "here\n", out.String())
 	place := strings.TrimPrefix(gone.URL, "http://")
-	require.EqualError(t, askHealth(t.Context(), []string{gone.URL, gone.URL}, false, &out), "nothing listens on "+place+" and "+place+"; start a server, or name yours with --url")
+	require.EqualError(t, askHealth(t.Context(), http.DefaultClient, []string{gone.URL, gone.URL}, false, &out), "nothing listens on "+place+" and "+place+"; start a server, or name yours with --url")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -58,7 +59,7 @@ func TestHosts(t *testing.T) {
 				return map[string]string{"UNDERSTUDY_HOST": host, "UNDERSTUDY_PORT": printed.Port()}[name]
 			})...)
 			for _, address := range addresses {
-				require.NoError(t, askHealth(t.Context(), []string{address}, true, io.Discard), address)
+				require.NoError(t, askHealth(t.Context(), http.DefaultClient, []string{address}, true, io.Discard), address)
 			}
 			stop()
 			require.NoError(t, <-ended)

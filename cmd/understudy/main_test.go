@@ -182,7 +182,7 @@ func TestBaseURL(t *testing.T) {
 	} {
 		tcp, err := net.ResolveTCPAddr("tcp", addr)
 		require.NoError(t, err)
-		require.Equal(t, want, baseURL(tcp))
+		require.Equal(t, want, baseURL(&config.Config{}, tcp))
 	}
 }
 

@@ -53,7 +53,7 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 		return explain(err, cfg)
 	}
 	addr := srv.Addr()
-	if exposed(cfg.Mode, addr) {
+	if exposed(cfg.Mode, addr) && cfg.TLSClientCA == "" {
 		log.Warn("NO AUTHENTICATION: anyone who reaches this address can read, change and delete every conversation. "+
 			"Use --host 127.0.0.1, or put a proxy that authenticates in front and block direct access.", "address", addr.String())
 	}
@@ -63,11 +63,11 @@ func serve(ctx context.Context, cfg *config.Config, warnings []config.Warning, l
 	defer unwatch()
 	switch {
 	case cfg.Mode == config.Worker && addr != nil:
-		fmt.Fprintf(stdout, "understudy worker executes up to %d runs; health and metrics on %s\n", cfg.Runs(), baseURL(addr))
+		fmt.Fprintf(stdout, "understudy worker executes up to %d runs; health and metrics on %s\n", cfg.Runs(), baseURL(cfg, addr))
 	case cfg.Mode == config.Worker:
 		fmt.Fprintf(stdout, "understudy worker executes up to %d runs\n", cfg.Runs())
 	default:
-		url := baseURL(addr)
+		url := baseURL(cfg, addr)
 		fmt.Fprintln(stdout, "understudy listening on "+url)
 		if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
 			fmt.Fprintf(stdout, "  and on every other address of this machine (--host %s, port %d)\n", cfg.Host, tcp.Port)
@@ -325,13 +325,17 @@ func explain(err error, cfg *config.Config) error {
 }
 
 // baseURL is where a client on this machine reaches addr.
-func baseURL(addr net.Addr) string {
+func baseURL(cfg *config.Config, addr net.Addr) string {
+	scheme := "http://"
+	if cfg.TLSCert != "" {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
-		return "http://" + addr.String()
+		return scheme + addr.String()
 	}
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }

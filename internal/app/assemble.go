@@ -124,6 +124,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		CORS:         corsOf(cfg.HTTP.CORS),
 		Disable:      server.Disable(cfg.HTTP.Disable),
 		MountPrefix:  cfg.HTTP.MountPrefix,
+		TLS:          cfg.TLSCert != "",
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 	}

@@ -44,6 +44,7 @@ type Proxy struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	listener net.Listener
+	certs    port
 	rows     backend.Database
 	mirror   *mirror.Mirror // nil when there is none
 	recorder *record.Recorder
@@ -66,6 +67,9 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 	var err error
 	if p.listener, err = net.Listen("tcp", net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))); err != nil {
 		return nil, err
+	}
+	if p.certs, err = certificates(cfg, p.log, nil); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	if err := p.assemble(c.Version); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -167,7 +171,8 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 		lower.Go(func() error { return p.mirror.Run(below) })
 	}
 	upper, uctx := errgroup.WithContext(ctx)
-	upper.Go(func() error { return p.http.Serve(uctx, p.listener) })
+	upper.Go(func() error { return p.http.Serve(uctx, p.certs.listen(p.listener)) })
+	upper.Go(func() error { return p.certs.run(uctx) })
 	upper.Go(func() error { return notCanceled(p.upstream.Watch(uctx, 10*time.Second, p.log)) })
 	// What is left of long threads that were forgotten. Threads here have no time after which they go.
 	upper.Go(func() error {

@@ -59,6 +59,7 @@ type Server struct {
 	registry *prometheus.Registry
 	tracer   trace.Tracer // nil: there are no spans
 	listener net.Listener // nil for a worker without a port
+	certs    port
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
 	declared graphs.Declared
@@ -102,8 +103,11 @@ func New(c Config) (*Server, error) {
 			return nil, err
 		}
 	}
+	if s.certs, err = certificates(cfg, s.log, nil); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	if tcp, ok := s.listener.(*net.TCPListener); ok {
-		defer server.Starting(tcp, startingAfter)()
+		defer server.Starting(tcp, s.certs.wrap(), startingAfter)()
 	}
 	if err := s.assemble(c); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -129,7 +133,7 @@ func (s *Server) url() string {
 	if s.cfg.Mode == config.Worker {
 		return ""
 	}
-	return "http://" + s.listener.Addr().String()
+	return scheme(s.cfg) + s.listener.Addr().String()
 }
 
 // Run serves until ctx ends: then streams end with an id to resume from, nothing more is claimed, running runs get the grace period, and
@@ -165,7 +169,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	upper, uctx := errgroup.WithContext(ctx)
 	if s.http != nil {
-		upper.Go(func() error { return s.http.Serve(uctx, s.listener) })
+		upper.Go(func() error { return s.http.Serve(uctx, s.certs.listen(s.listener)) })
+		upper.Go(func() error { return s.certs.run(uctx) })
 	}
 	upper.Go(func() error { return s.runs.Run(uctx) })
 	upper.Go(func() error { return s.watchGraphs(uctx) })

@@ -80,6 +80,9 @@ type Config struct {
 	RedisCA, RedisPrefix string
 	// Python is the interpreter of the workers, absolute; "" if no graph needs one.
 	Python string
+	// TLSCert and TLSKey are files of the certificate that the port serves and of its key, TLSClientCA of the certificates that sign those of
+	// clients; "": without.
+	TLSCert, TLSKey, TLSClientCA string
 	// Workers is the number of worker processes, at least 1.
 	Workers int
 	// JobsPerWorker is how many runs one worker process executes at once; 0 executes none.
@@ -400,6 +403,18 @@ func (c *Config) validate() Mistakes {
 	}
 	if c.RedisCA != "" && !strings.HasPrefix(c.RedisURL, "rediss://") {
 		wrong("redis-ca", c.RedisCA, "it needs a Redis address that begins with rediss://")
+	}
+	switch {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		set, other := "tls-cert", "tls-key"
+		if c.TLSCert == "" {
+			set, other = other, set
+		}
+		missing(other, "it belongs to "+c.Where(set))
+	case c.TLSClientCA != "" && c.TLSCert == "":
+		missing("tls-cert", c.Where("tls-client-ca")+" needs a certificate of the server, with --tls-key")
+	case c.TLSCert != "" && c.Port < 0:
+		wrong("tls-cert", c.TLSCert, "a worker without --health-port has no port")
 	}
 	if c.MaxBody < 1 {
 		wrong("max-body", c.MaxBody, "write 1 or more; no request would be accepted")

@@ -110,6 +110,18 @@ func Settings() []Setting {
 			Help: "port for /livez, /readyz and /metrics; 0 takes a free one", set: integer(func(c *Config) *int { return &c.Port }),
 		},
 		{
+			Flag: "tls-cert", Env: "UNDERSTUDY_TLS_CERT", In: all, Value: "FILE", Default: "none",
+			Help: "certificate (PEM, with its chain) for TLS on the port; it is read again when it changes", set: text(func(c *Config) *string { return &c.TLSCert }),
+		},
+		{
+			Flag: "tls-key", Env: "UNDERSTUDY_TLS_KEY", In: all, Value: "FILE", Default: "none",
+			Help: "key (PEM) of the certificate", set: text(func(c *Config) *string { return &c.TLSKey }),
+		},
+		{
+			Flag: "tls-client-ca", Env: "UNDERSTUDY_TLS_CLIENT_CA", In: all, Value: "FILE", Default: "none",
+			Help: "certificates (PEM) that sign those of clients; clients without one are refused", set: text(func(c *Config) *string { return &c.TLSClientCA }),
+		},
+		{
 			Flag: "data", Env: "UNDERSTUDY_DATA", In: serving, Value: "DIR", Default: ".understudy", Help: "folder of the database, made when missing; :memory: keeps nothing",
 			set: text(func(c *Config) *string { return &c.Data }),
 		},

@@ -90,6 +90,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	d.data(ctx, cfg)
 	d.redis(ctx, cfg)
 	d.port(cfg)
+	d.certificate(cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
 		d.graphs(ctx, cfg)
 	}

@@ -27,13 +27,13 @@ func Watch(conn net.Conn, left func()) (stop func()) {
 	go func() {
 		defer close(done)
 		gone := false
-		var b [1]byte
+		var b [5]byte
 		_ = raw.Read(func(fd uintptr) bool {
 			n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
 			if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
 				return false
 			}
-			gone = err != nil || n == 0
+			gone = err != nil || n == 0 || goodbye(b[:n])
 			return true
 		})
 		if gone {
@@ -45,4 +45,11 @@ func Watch(conn net.Conn, left func()) (stop func()) {
 		<-done
 		_ = conn.SetReadDeadline(time.Time{})
 	}
+}
+
+// goodbye reports whether bytes are the header of the record with which a TLS client closes: an alert, or since TLS 1.3 encrypted data as short
+// as one. Plain HTTP begins with neither.
+func goodbye(b []byte) bool {
+	const alert, data, longest = 0x15, 0x17, 19
+	return len(b) == 5 && b[1] == 3 && (b[0] == alert || b[0] == data && b[3] == 0 && b[4] <= longest)
 }
