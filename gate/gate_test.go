@@ -262,7 +262,7 @@ func TestSlowHandlers(t *testing.T) {
 	_, err = g.Authenticate(t.Context(), bearer("ann"))
 	require.NoError(t, err)
 	// One that stops the loop stops the process, which is replaced.
-	before := g.current
+	before := serving(g)
 	_, err = g.Decide(t.Context(), actor, create("spin"))
 	require.ErrorIs(t, err, errSlow)
 	<-before.exited
@@ -272,7 +272,7 @@ func TestSlowHandlers(t *testing.T) {
 func TestThreadsThatHangAreNotEndless(t *testing.T) {
 	t.Parallel()
 	g := odd(t, func(g *Gate) { g.opts.Timeout = time.Second })
-	before := g.current
+	before := serving(g)
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() {
@@ -307,6 +307,13 @@ func TestFullQueue(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// serving returns the process in service.
+func serving(g *Gate) *process {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.current
+}
+
 func kill(pid int) error {
 	process, err := os.FindProcess(pid)
 	if err != nil {
@@ -320,13 +327,13 @@ func TestDeath(t *testing.T) {
 	t.Parallel()
 	g := odd(t)
 	for _, end := range []func(){
-		func() { _ = kill(g.current.pid) },
+		func() { _ = kill(serving(g).pid) },
 		func() {
 			_, err := g.Authenticate(t.Context(), bearer("die"))
 			require.Equal(t, fault.Unavailable, fault.KindOf(err))
 		},
 	} {
-		before := g.current
+		before := serving(g)
 		hanging := make(chan error, 1)
 		go func() {
 			_, err := g.Authenticate(t.Context(), bearer("block"))
@@ -356,7 +363,7 @@ func TestEndWhileBusy(t *testing.T) {
 		_, err := g.Authenticate(context.Background(), bearer("block"))
 		hanging <- err
 	}()
-	p := g.current
+	p := serving(g)
 	require.Eventually(t, p.busy, 10*time.Second, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
@@ -430,7 +437,7 @@ func TestReload(t *testing.T) {
 		require.NoError(t, err)
 		return actor.Identity
 	}
-	first := g.current
+	first := serving(g)
 	slow := make(chan string, 1)
 	go func() { slow <- who() }()
 	require.Eventually(t, first.busy, 10*time.Second, time.Millisecond)
@@ -447,7 +454,7 @@ func TestReload(t *testing.T) {
 	version("three", "0")
 	require.NoError(t, g.Reload(t.Context(), o))
 	require.Equal(t, "three", who())
-	second := g.current
+	second := serving(g)
 	require.NoError(t, kill(second.pid))
 	<-second.exited
 	require.Equal(t, "three", who())

@@ -67,7 +67,7 @@ type Options struct {
 
 // Disable disables groups of routes, as the keys disable_… of `http` in langgraph.json do.
 type Disable struct {
-	Assistants, Threads, Runs, Store, Meta, MCP, A2A, OpenAI, UI, Webhooks bool
+	Assistants, Threads, Runs, EventStreaming, Store, Meta, MCP, A2A, OpenAI, UI, Webhooks bool
 }
 
 // CORS is the key `cors` of `http` in langgraph.json. The zero value allows every origin, without credentials.

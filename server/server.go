@@ -229,7 +229,7 @@ func (s *Server) routes() {
 		s.cronRoutes()
 		s.runRoutes()
 	}
-	if !d.Threads && !d.Runs {
+	if !d.Threads && !d.Runs && !d.EventStreaming {
 		s.protocolRoutes()
 	}
 	if !d.Store {

@@ -47,6 +47,7 @@ func (s *Server) assemble(c Config) error {
 	if s.bridge, err = backend.OpenBridge(cfg, limits, s.log, s.registry); err != nil {
 		return err
 	}
+	s.addGate()
 	if err := s.addPython(); err != nil {
 		return err
 	}

@@ -93,6 +93,9 @@ func (s *Server) checks() map[string]server.Check {
 			all["graphs"] = func(context.Context) error { return broken(s.pool.Problems()) }
 		}
 	}
+	if s.gate != nil {
+		all["gate"] = func(context.Context) error { return s.gate.Up() }
+	}
 	return all
 }
 
@@ -211,6 +214,9 @@ func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
 		return err
 	}
 	opts.Logger = s.log
+	if err := s.reloadGate(ctx, settings); err != nil {
+		return errors.Join(err, agents.Discard())
+	}
 	if s.pool != nil {
 		if err := s.pool.Reload(ctx, opts, s.cfg.Grace); err != nil {
 			return errors.Join(err, agents.Discard())

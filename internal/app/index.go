@@ -15,7 +15,7 @@ func (s *Server) useIndex(ctx context.Context) error {
 		return nil
 	}
 	embedder, err := s.embedder()
-	if err != nil || embedder == nil {
+	if err != nil {
 		return err
 	}
 	return s.items.UseIndex(ctx, store.Index{Embedder: embedder, Name: i.Embed, Dims: i.Dims, Fields: i.Fields})
@@ -24,8 +24,7 @@ func (s *Server) useIndex(ctx context.Context) error {
 // embedder returns what computes the vectors.
 func (s *Server) embedder() (store.Embedder, error) {
 	if s.cfg.StoreIndex.IsPython() {
-		s.log.Warn("store.index: Python functions are not in this version; items are found by namespace and filter")
-		return nil, nil
+		return s.gate, nil
 	}
 	e, err := graphs.Embeddings(s.cfg, s.log)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"understudy/assistant"
 	"understudy/eventstore/mirror"
+	"understudy/gate"
 	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/python"
@@ -62,6 +63,7 @@ type Server struct {
 	certs    port
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
+	gate     *gate.Gate   // nil when nothing needs one
 	declared graphs.Declared
 	loaded   func(name string, err error, took time.Duration)
 	rows     backend.Database
@@ -147,6 +149,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.pool != nil {
 		lower.Go(func() error { return notCanceled(s.pool.Run(below)) })
 	}
+	if s.gate != nil {
+		lower.Go(func() error { _ = s.gate.Run(below); return nil }) // Ready has its error
+	}
 	for _, name := range s.graphs.Names() {
 		if !slices.ContainsFunc(s.cfg.Graphs, func(g config.Graph) bool { return g.ID == name && g.IsPython() }) {
 			s.loaded(name, nil, 0)
@@ -168,6 +173,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 	}
 	upper, uctx := errgroup.WithContext(ctx)
+	if s.gate != nil {
+		upper.Go(func() error { return notCanceled(s.gate.Ready(uctx)) })
+	}
 	if s.http != nil {
 		upper.Go(func() error { return s.http.Serve(uctx, s.certs.listen(s.listener)) })
 		upper.Go(func() error { return s.certs.run(uctx) })

@@ -111,6 +111,8 @@ type Config struct {
 	Grace time.Duration
 	// Drain is how long requests are served after SIGTERM while the server is not ready.
 	Drain time.Duration
+	// GateTimeout is how long a Python handler of auth may take.
+	GateTimeout time.Duration
 	// RunTimeout ends a run with status timeout; 0 for never.
 	RunTimeout time.Duration
 	// ResumableTTL is how long records of a resumable run can be replayed after the last run of its
@@ -155,6 +157,7 @@ type Config struct {
 	MissingEnv string
 
 	HTTP     HTTP
+	Auth     Auth
 	Webhooks Webhooks
 	Serde    Serde
 	History  History
@@ -167,8 +170,8 @@ type Config struct {
 	// places maps a setting's flag to where it was set: "--port", "UNDERSTUDY_PORT",
 	// "UNDERSTUDY_PORT in env of langgraph.json".
 	places map[string]string
-	// asksAuth and asksEncryption say that the file has a non-empty section of that name.
-	asksAuth, asksEncryption bool
+	// asksEncryption says that the file has a non-empty section of that name.
+	asksEncryption bool
 }
 
 // Graph is one entry of the graphs section.
@@ -204,6 +207,12 @@ type HTTP struct {
 	ConfigurableHeaders header.Filter
 	// LoggingHeaders selects request headers that are logged with each request.
 	LoggingHeaders header.Filter
+	// App is the Starlette or FastAPI application of http.app.
+	App Object
+	// AuthFirst authenticates requests before they reach the middleware of App (http.middleware_order).
+	AuthFirst bool
+	// GuardRoutes makes the routes of App need credentials too (http.enable_custom_route_auth).
+	GuardRoutes bool
 }
 
 // CORS is http.cors.
@@ -223,7 +232,7 @@ type CORS struct {
 
 // Disable is http.disable_*: groups of routes that return 404, and webhooks that are not sent.
 type Disable struct {
-	Assistants, Threads, Runs, Store, Meta, MCP, A2A, OpenAI, UI, Webhooks bool
+	Assistants, Threads, Runs, EventStreaming, Store, Meta, MCP, A2A, OpenAI, UI, Webhooks bool
 }
 
 // Webhooks is the webhooks section.
@@ -293,7 +302,7 @@ func Default(mode Mode) *Config {
 		Mode: mode, Host: "127.0.0.1", Port: 2024, Data: ".understudy", DatabaseConnections: 16, DatabaseTimeout: 30 * time.Second, Lease: 20 * time.Second,
 		Workers: runtime.GOMAXPROCS(0), JobsPerWorker: 10, Concurrency: -1, Reload: mode == Dev, AllowBrokenGraphs: mode == Dev,
 		LogLevel: slog.LevelInfo, LogJSON: mode != Dev,
-		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
+		Synchronous: Full, SearchTimeout: scan.DefaultBudget, Grace: 10 * time.Second, RunTimeout: 24 * time.Hour, GateTimeout: 30 * time.Second, ResumableTTL: time.Hour, StreamRecords: 10_000, StreamBytes: 64 * MiB, RedisPrefix: "understudy",
 		MaxBody: 300 * MiB, MaxRewrite: 64 * MiB,
 		HTTP:     HTTP{CORS: defaultCORS()},
 		Webhooks: Webhooks{URL: URLPolicy{MaxURLLength: 4096, DisableLoopback: true}},
@@ -384,7 +393,7 @@ func (c *Config) validate() Mistakes {
 	for _, d := range []struct {
 		flag string
 		time time.Duration
-	}{{"grace", c.Grace}, {"drain", c.Drain}, {"run-timeout", c.RunTimeout}, {"resumable-ttl", c.ResumableTTL}} {
+	}{{"grace", c.Grace}, {"drain", c.Drain}, {"run-timeout", c.RunTimeout}, {"gate-timeout", c.GateTimeout}, {"resumable-ttl", c.ResumableTTL}} {
 		if d.time < 0 {
 			wrong(d.flag, d.time, "write a duration that is not negative")
 		}
@@ -445,7 +454,7 @@ func (c *Config) validate() Mistakes {
 // refuseAuth prevents a server that should require authentication from starting without it.
 func (c *Config) refuseAuth() Mistakes {
 	var sections []string
-	if c.asksAuth {
+	if c.Auth.Python.IsSet() {
 		sections = append(sections, "auth")
 	}
 	if c.asksEncryption {

@@ -162,7 +162,7 @@ func TestMistakes(t *testing.T) {
 			name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
 			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is not a regular expression", "a prefix starts with a slash"},
 		},
-		{name: "auth", json: `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`, want: []string{"langgraph.json: auth: not supported", "--ignore-auth"}},
+		{name: "auth", json: `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./agent.py:auth"}}`, want: []string{"langgraph.json: auth: not supported", "--ignore-auth"}},
 		{name: "encryption", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"path": "./a.py:e"}}`, want: []string{"langgraph.json: encryption: not supported"}},
 		{
 			name: "webhook header", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"headers": {"x": "${{ env.HOME }}", "y": "${{ env.LG_WEBHOOK_NONE }}", "z": "${{ secrets.A }}"}}}`,
@@ -337,7 +337,7 @@ func TestStoreIndex(t *testing.T) {
 
 func TestIgnoreAuth(t *testing.T) {
 	t.Parallel()
-	const file = `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./a.py:auth"}}`
+	const file = `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./agent.py:auth"}}`
 	src := setup(t, file, nil)
 	src.Flags = map[string]string{"ignore-auth": "true"}
 	_, _, err := Load(src)
@@ -352,14 +352,14 @@ func TestIgnoreAuth(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	src := setup(t, `{"graphs": {"a": "./none.py:g"}, "env": ".env", "dependnecies": ["."], "ui": {"a": "b"}, "node_version": "20",
-		"http": {"app": "./x.py:app"}, "store": {"index": {}, "path": "./x.py:s", "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "path": "./x.py:c"}}`, nil)
+		"store": {"index": {}, "path": "./x.py:s", "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "path": "./x.py:c"}}`, nil)
 	_, warnings, err := Load(src)
 	require.NoError(t, err)
 	var keys []string
 	for _, w := range warnings {
 		keys = append(keys, w.Key)
 	}
-	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "http.app", "store.path", "checkpointer.ttl.sweep", "checkpointer.path"}, keys)
+	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "store.path", "checkpointer.ttl.sweep", "checkpointer.path"}, keys)
 	require.Contains(t, warnings[2].String(), `did you mean "dependencies"?`)
 }
 
@@ -475,4 +475,38 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestAuth(t *testing.T) {
+	t.Parallel()
+	load := func(sections string) (*Config, error) {
+		src := setup(t, `{"graphs": {"a": "./agent.py:g"}, `+sections+`}`, nil)
+		src.Flags = map[string]string{"ignore-auth": "true"}
+		c, _, err := Load(src)
+		return c, err
+	}
+	c, err := load(`"auth": {"path": "./agent.py:auth", "disable_studio_auth": true, "openapi": {"security": [{"k": []}], "n": 1.50, "t": true},
+		"cache": {"cache_keys": ["authorization"], "ttl_seconds": 5, "max_size": 10}},
+		"http": {"app": "my.package:app", "middleware_order": "auth_first", "enable_custom_route_auth": true, "disable_event_streaming": true}`)
+	require.NoError(t, err)
+	require.Equal(t, Auth{
+		Python: Object{Path: filepath.Join(c.Dir, "agent.py"), Attr: "auth"}, DisableStudio: true, OpenAPI: []byte(`{"security":[{"k":[]}],"n":1.50,"t":true}`),
+		Cache: &AuthCache{Keys: []string{"authorization"}, TTL: 5 * time.Second, Size: 10},
+	}, c.Auth)
+	require.Equal(t, filepath.Join(c.Dir, "agent.py")+":auth", c.Auth.Python.Spec())
+	require.Equal(t, "my.package:app", c.HTTP.App.Spec())
+	require.True(t, c.HTTP.AuthFirst && c.HTTP.GuardRoutes && c.HTTP.Disable.EventStreaming)
+	for sections, problem := range map[string]string{
+		`"auth": {"path": "./auth.ts:auth"}`:        "auth.ts is JavaScript, which needs LangGraph's own JavaScript server",
+		`"auth": {"path": "./none.py:auth"}`:        "there is no file",
+		`"auth": {"path": "./agent.py"}`:            "names no object",
+		`"auth": {"path": 3}`:                       "auth.path: is a number",
+		`"auth": {"openapi": 3}`:                    "auth.openapi: is a number",
+		`"auth": {"cache": {"ttl_seconds": 1}}`:     "has no cache_keys",
+		`"http": {"app": "./none.py:app"}`:          "there is no file",
+		`"http": {"middleware_order": "app_first"}`: "middleware_first",
+	} {
+		_, err := load(sections)
+		require.ErrorContains(t, err, problem, sections)
+	}
 }

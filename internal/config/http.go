@@ -32,9 +32,15 @@ func (f *file) http(v value, key string) {
 		"disable_openai":           f.setBool(&h.Disable.OpenAI),
 		"disable_ui":               f.setBool(&h.Disable.UI),
 		"disable_webhooks":         f.setBool(&h.Disable.Webhooks),
-		"app":                      f.notYet("custom routes are not in this version; serve them beside this server"),
-		"middleware_order":         f.notYet("custom middleware is not in this version"),
-		"enable_custom_route_auth": f.notYet("custom routes are not in this version"),
+		"disable_event_streaming":  f.setBool(&h.Disable.EventStreaming),
+		"app":                      f.object(&h.App, "./app.py:app"),
+		"enable_custom_route_auth": f.setBool(&h.GuardRoutes),
+		"middleware_order": func(v value, key string) {
+			order := f.text(v, key, "auth_first")
+			if h.AuthFirst = order == "auth_first"; !h.AuthFirst && order != "middleware_first" {
+				f.wrong(v, key, `write "middleware_first" or "auth_first"`)
+			}
+		},
 	})
 }
 

@@ -67,7 +67,7 @@ func (f *file) root(v value) {
 		"checkpointer":   f.checkpointer,
 		"store":          f.store,
 		"history":        f.history,
-		"auth":           func(v value, _ string) { f.c.asksAuth = !v.empty() },
+		"auth":           f.auth,
 		"encryption":     func(v value, _ string) { f.c.asksEncryption = !v.empty() },
 		"ui":             later("not in this version; the graphs are served without it"),
 		"ui_config":      later("not in this version; the graphs are served without it"),

@@ -61,12 +61,12 @@ func Load(src Source) (*Config, []Warning, error) {
 			mistakes = append(mistakes, m)
 		}
 	}
-	if len(mistakes) == 0 && !src.DataOnly && slices.ContainsFunc(c.Graphs, Graph.IsPython) {
+	if len(mistakes) == 0 && !src.DataOnly && (slices.ContainsFunc(c.Graphs, Graph.IsPython) || c.needsGate()) {
 		python, err := FindPython(c.Python, c.Dir, src.Lookup)
 		switch {
 		case err == nil:
 			c.Python = python
-		case slices.ContainsFunc(c.Graphs, func(g Graph) bool { return !g.IsPython() }):
+		case !c.needsGate() && slices.ContainsFunc(c.Graphs, func(g Graph) bool { return !g.IsPython() }):
 			warnings = append(warnings, c.withoutPython(err)...)
 		default:
 			mistakes = append(mistakes, Mistake{Text: c.Where("python") + ": " + err.Error()})

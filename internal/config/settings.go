@@ -64,7 +64,7 @@ func (s Setting) Group() string {
 	switch s.Flag {
 	case "data", "database-url", "database-connections", "database-timeout", "lease", "search-timeout", "synchronous":
 		return "Storage"
-	case "python", "workers", "jobs-per-worker", "concurrency", "graph-concurrency", "worker-memory", "worker-max-runs", "reload", "allow-broken-graphs", "run-timeout":
+	case "python", "workers", "jobs-per-worker", "concurrency", "graph-concurrency", "worker-memory", "worker-max-runs", "reload", "allow-broken-graphs", "run-timeout", "gate-timeout":
 		return "Workers"
 	case "redis-url", "redis-ca", "redis-prefix", "resumable-ttl", "stream-records", "stream-bytes":
 		return "Streams"
@@ -195,6 +195,11 @@ func Settings() []Setting {
 			Flag: "run-timeout", Env: "UNDERSTUDY_RUN_TIMEOUT", Also: []string{"BG_JOB_TIMEOUT_SECS"}, Value: "DURATION", Default: "24h",
 			Help: "time after which a run ends with status timeout; 0 for never",
 			set:  duration(func(c *Config) *time.Duration { return &c.RunTimeout }), also: seconds(func(c *Config) *time.Duration { return &c.RunTimeout }),
+		},
+		{
+			Flag: "gate-timeout", Env: "UNDERSTUDY_GATE_TIMEOUT", Value: "DURATION", Default: "30s",
+			Help: "how long a Python handler of auth may take; then the request is refused with 503",
+			set:  duration(func(c *Config) *time.Duration { return &c.GateTimeout }),
 		},
 		{
 			Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "180s", ByMode: map[Mode]string{Dev: "10s"},

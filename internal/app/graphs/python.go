@@ -2,7 +2,6 @@ package graphs
 
 import (
 	"encoding/json"
-	"os"
 
 	"understudy/graph/python"
 	"understudy/internal/config"
@@ -21,13 +20,9 @@ func PythonOptions(cfg *config.Config) (python.Options, error) {
 		}
 		specs[g.ID] = python.Spec{Path: file + ":" + g.Attr}
 	}
-	env := os.Environ()
-	for k, v := range cfg.Env {
-		env = append(env, k+"="+v)
-	}
 	serde, err := serdeJSON(cfg.Serde)
 	return python.Options{
-		Python: cfg.Python, PythonVersion: cfg.PythonVersion, Workers: cfg.Workers, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: env, Graphs: specs, Serde: serde,
+		Python: cfg.Python, PythonVersion: cfg.PythonVersion, Workers: cfg.Workers, Dir: cfg.Dir, Paths: cfg.PythonPath, Env: environment(cfg), Graphs: specs, Serde: serde,
 		JobsPerWorker: max(1, cfg.JobsPerWorker), MemoryLimit: int64(cfg.WorkerMemory), MaxRuns: cfg.WorkerMaxRuns, LogBlocking: cfg.Mode == config.Dev,
 	}, err
 }

@@ -1,0 +1,41 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"understudy/gate"
+	"understudy/internal/app/graphs"
+	"understudy/internal/config"
+)
+
+// addGate makes the process of the Python parts that are not graphs.
+func (s *Server) addGate() {
+	opts := graphs.GateOptions(s.cfg)
+	if s.cfg.Mode == config.Worker { // it serves no clients, but its crons ask the handlers of auth
+		opts.App = ""
+	}
+	if opts.None() {
+		return
+	}
+	opts.Logger, opts.Registry = s.log, s.registry
+	s.gate = gate.New(opts)
+	if opts.Studio && opts.Auth != "" {
+		s.log.Warn("requests of LangGraph Studio from this machine pass without credentials, as StudioUser; handlers of auth are asked all the same",
+			"fix", `"disable_studio_auth": true in auth of langgraph.json makes it authenticate`)
+	}
+}
+
+// reloadGate replaces the Python parts that are not graphs by those of newly read settings.
+func (s *Server) reloadGate(ctx context.Context, settings *config.Config) error {
+	opts := graphs.GateOptions(settings)
+	switch {
+	case s.gate == nil && opts.None():
+		return nil
+	case s.gate == nil:
+		return fmt.Errorf("%w: there were no auth, routes or embeddings in Python", ErrCannotReload)
+	case opts.Auth == "" && s.cfg.Auth.Python.IsSet() && !s.cfg.IgnoreAuth:
+		return fmt.Errorf("%w: auth.path is gone", ErrCannotReload)
+	}
+	return s.gate.Reload(ctx, opts)
+}

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Auth is the auth section. The zero value asks for no authentication.
+type Auth struct {
+	// Python is the langgraph_sdk.Auth object of auth.path; the zero value: there is none.
+	Python Object
+	// DisableStudio makes LangGraph Studio authenticate like every client.
+	DisableStudio bool
+	// OpenAPI is merged into /openapi.json: an object with securitySchemes, security and paths; nil for none.
+	OpenAPI json.RawMessage
+	// Cache keeps what authenticate returned; nil: it is called for each request.
+	Cache *AuthCache
+}
+
+// AuthCache is auth.cache.
+type AuthCache struct {
+	// Keys are names of request headers. Requests whose values are all equal are sent by the same user.
+	Keys []string
+	TTL  time.Duration
+	// Size is how many users are kept at most.
+	Size int
+}
+
+// Object is a Python object that the file names: "./file.py:name" or "package.module:name". The zero value names none.
+type Object struct {
+	// Path is the file, absolute, or Module is dotted; one is empty.
+	Path, Module string
+	Attr         string
+}
+
+// IsSet reports whether it names an object.
+func (o Object) IsSet() bool { return o.Attr != "" }
+
+// Spec is the object as Python code finds it: "/folder/file.py:name" or "module:name".
+func (o Object) Spec() string {
+	if !o.IsSet() {
+		return ""
+	}
+	return or(o.Path, o.Module) + ":" + o.Attr
+}
+
+// javaScript are endings of files that this server does not run.
+var javaScript = []string{".js", ".ts", ".mjs", ".mts", ".cjs", ".cts", ".jsx", ".tsx"}
+
+// object reads the name of a Python object.
+func (f *file) object(to *Object, example string) func(value, string) {
+	return func(v value, key string) {
+		text := f.text(v, key, example)
+		if text == "" {
+			return
+		}
+		colon := strings.LastIndexByte(text, ':')
+		if colon <= 0 || colon == len(text)-1 {
+			f.wrong(v, key, `%q names no object; write "file.py:name", such as %q`, text, example)
+			return
+		}
+		where := text[:colon]
+		if slices.Contains(javaScript, filepath.Ext(where)) {
+			f.wrong(v, key, "%s is JavaScript, which needs LangGraph's own JavaScript server; write it in Python, such as %q", where, example)
+			return
+		}
+		to.Attr = text[colon+1:]
+		if !strings.Contains(where, "/") && !strings.HasSuffix(where, ".py") {
+			to.Module = where
+			return
+		}
+		to.Path = f.abs(where)
+		if _, err := os.Stat(to.Path); err != nil {
+			f.wrong(v, key, "there is no file %s", to.Path)
+		}
+	}
+}
+
+func (f *file) auth(v value, key string) {
+	if v.empty() {
+		return
+	}
+	a := &f.c.Auth
+	f.section(v, key, map[string]func(value, string){
+		"path":                     f.object(&a.Python, "./auth.py:auth"),
+		"disable_studio_auth":      f.setBool(&a.DisableStudio),
+		"openapi":                  func(v value, key string) { a.OpenAPI = f.raw(v, key, `{"securitySchemes": {…}, "security": […]}`) },
+		"cache":                    f.authCache,
+		"allow_langsmith_api_keys": f.notYet("keys of LangSmith are not accepted by this server; authenticate clients in the handlers of auth.path"),
+	})
+}
+
+func (f *file) authCache(v value, key string) {
+	if v.empty() {
+		return
+	}
+	c := &AuthCache{TTL: time.Minute, Size: 1000}
+	f.section(v, key, map[string]func(value, string){
+		"cache_keys":  f.setTexts(&c.Keys, "authorization"),
+		"ttl_seconds": func(v value, key string) { c.TTL = time.Duration(f.integer(v, key, 1, 24*60*60)) * time.Second },
+		"max_size":    func(v value, key string) { c.Size = int(f.integer(v, key, 1, 1_000_000)) },
+	})
+	if len(c.Keys) == 0 {
+		f.wrong(v, key, `has no cache_keys; write the headers that tell users apart, such as ["authorization"]`)
+		return
+	}
+	f.c.Auth.Cache = c
+}
+
+// raw returns an object as JSON.
+func (f *file) raw(v value, key, example string) json.RawMessage {
+	if _, ok := v.data.([]member); !ok {
+		f.wrong(v, key, "is %s; write an object: %s", v.kind(), example)
+		return nil
+	}
+	return v.append(nil)
+}
+
+// append appends the value as JSON.
+func (v value) append(b []byte) json.RawMessage {
+	switch data := v.data.(type) {
+	case []member:
+		b = append(b, '{')
+		for i, m := range data {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendJSON(b, m.key), ':')
+			b = m.value.append(b)
+		}
+		return append(b, '}')
+	case []value:
+		b = append(b, '[')
+		for i, item := range data {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = item.append(b)
+		}
+		return append(b, ']')
+	case json.Number:
+		return append(b, data...)
+	default:
+		return appendJSON(b, data)
+	}
+}
+
+// appendJSON appends a text, a bool or null.
+func appendJSON(b []byte, v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("config: %T in a parsed file", v))
+	}
+	return append(b, text...)
+}
+
+// needsGate reports whether Python runs something besides graphs.
+func (c *Config) needsGate() bool {
+	return c.Auth.Python.IsSet() && !c.IgnoreAuth || c.HTTP.App.IsSet() || c.StoreIndex != nil && c.StoreIndex.IsPython()
+}
