@@ -98,7 +98,7 @@ func (c *chat) run(ctx context.Context, message string) error {
 		err = c.said(ctx, strings.TrimSpace(text))
 	}
 	if c.thread != "" && c.in.interactive() {
-		fmt.Fprintln(c.out, c.paint(dim, "go on with: understudy chat --thread "+c.thread))
+		fmt.Fprintln(c.out, c.paint(dim, "continue with: "+c.api.command("chat --thread "+c.thread)))
 	}
 	return c.ended(err, !c.in.interactive())
 }
@@ -168,7 +168,7 @@ const shownMessages = 6
 func (c *chat) state(ctx context.Context) ([]interrupt, error) {
 	var thread, state json.RawMessage
 	if err := c.api.get(ctx, "/threads/"+c.thread, &thread); err != nil {
-		return nil, threadError(err, c.thread)
+		return nil, c.api.threadError(err, c.thread)
 	}
 	if err := c.api.get(ctx, "/threads/"+c.thread+"/state", &state); err != nil {
 		return nil, err
@@ -197,10 +197,10 @@ func (c *chat) state(ctx context.Context) ([]interrupt, error) {
 }
 
 // threadError explains that a thread is not there.
-func threadError(err error, thread string) error {
+func (c *client) threadError(err error, thread string) error {
 	var refused *statusError
 	if errors.As(err, &refused) && (refused.status == http.StatusNotFound || refused.status == http.StatusUnprocessableEntity) {
-		return fmt.Errorf("there is no thread %s (%s); understudy threads lists them", thread, refused.detail)
+		return fmt.Errorf("there is no thread %s (%s); list them: %s", thread, refused.detail, c.command("threads"))
 	}
 	return err
 }
@@ -295,7 +295,7 @@ func (c *chat) turn(ctx context.Context, request map[string]any) ([]interrupt, e
 		c.println(c.paint(yellow, "cancelled"))
 		return nil, nil
 	case err != nil:
-		return nil, threadError(err, c.thread)
+		return nil, c.api.threadError(err, c.thread)
 	}
 	return r.waiting, nil
 }
@@ -309,7 +309,7 @@ func (c *chat) resolve(ctx context.Context, waiting []interrupt) ([]interrupt, e
 			answer, err := c.answer(i)
 			if err != nil {
 				if errors.Is(err, io.EOF) {
-					c.println(c.paint(yellow, "The run waits for your answer: understudy chat --thread "+c.thread))
+					c.println(c.paint(yellow, "The run waits for your answer: "+c.api.command("chat --thread "+c.thread)))
 				}
 				return waiting, err
 			}
@@ -336,7 +336,7 @@ func onlyAssistant(ctx context.Context, api *client) (string, error) {
 	case len(graphs) == 0:
 		return "", errors.New("the server has no graph; see its log")
 	case len(graphs) > 1:
-		return "", usageError{fmt.Errorf("the server has several graphs, name one: understudy chat %s", strings.Join(graphs, " | "))}
+		return "", usageError{fmt.Errorf("the server has several graphs (%s); name one: %s", strings.Join(graphs, ", "), api.command("chat "+graphs[0]))}
 	}
 	return graphs[0], nil
 }

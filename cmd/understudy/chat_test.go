@@ -97,12 +97,16 @@ func TestChat(t *testing.T) {
 	// An unanswered question waits, and is asked again.
 	out, err = typeInto(t, "", "chat", "--url", url, "-m", "What is 6 times 7?")
 	require.NoError(t, err)
-	m := regexp.MustCompile(`understudy chat --thread (\S+)\n`).FindStringSubmatch(out)
+	m := regexp.MustCompile(`understudy (chat --thread (\S+) --url (\S+))\n`).FindStringSubmatch(out)
 	require.NotNil(t, m, out)
-	thread := m[1]
+	thread := m[2]
+	require.Equal(t, url, m[3], "the command asks the same server")
+	out, err = typeInto(t, "", strings.Fields(m[1])...)
+	require.NoError(t, err)
+	require.Contains(t, out, "waits for your answer: "+m[0][:len(m[0])-1])
 	out, err = execute(t, "state", thread, "-u", url)
 	require.NoError(t, err)
-	for _, want := range []string{"messages (2)\n  human  What is 6 times 7?\n  ai     Let me see.\n         → calculator", "waits for an answer", `"action_requests"`} {
+	for _, want := range []string{"messages (2)\n  human  What is 6 times 7?\n  ai     Let me see.\n         → calculator", "waits for an answer: understudy chat --thread " + thread + " --url " + url, `"action_requests"`} {
 		require.Contains(t, out, want)
 	}
 	out, err = execute(t, "threads", "--status", "interrupted", "--graph", "careful", "-u", url)
@@ -149,9 +153,9 @@ func TestChat(t *testing.T) {
 	for args, want := range map[string]string{
 		"chat nope":              `the server has no graph "nope"; it has careful`,
 		"chat a b":               "quote a message",
-		"chat --thread nope":     "understudy threads lists them",
-		"state nope":             "understudy threads lists them",
-		"runs ../x":              "understudy threads lists them",
+		"chat --thread nope":     "list them: understudy threads --url",
+		"state nope":             "list them: understudy threads --url",
+		"runs ../x":              "list them: understudy threads --url",
 		"logs":                   "needs the ID of a thread",
 		"threads --graph nope":   `the server has no graph "nope"; it has careful`,
 		"threads --url nonsense": "is no URL of a server",

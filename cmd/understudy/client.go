@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +25,11 @@ import (
 type client struct {
 	base   string      // without a slash at the end
 	header http.Header // goes with every request
+	flags  string      // how a command was pointed at this server, for commands that are suggested; "" by default
 }
+
+// command is another command about the same server, as a person types it. Values of headers, which may be credentials, are left out.
+func (c *client) command(args string) string { return "understudy " + args + c.flags }
 
 // statusError is a refusal of the server.
 type statusError struct {
@@ -68,7 +74,14 @@ func serverFlags(cmd *cobra.Command) func() (*client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &client{base: strings.TrimRight(address, "/"), header: h}, nil
+		c := &client{base: strings.TrimRight(address, "/"), header: h}
+		if cmd.Flags().Changed("url") {
+			c.flags = " --url " + address
+		}
+		for _, name := range slices.Sorted(maps.Keys(h)) {
+			c.flags += " --header '" + name + ": …'"
+		}
+		return c, nil
 	}
 }
 

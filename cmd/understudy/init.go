@@ -35,14 +35,27 @@ var projects = []struct {
 
 const pythonNext = "python3 -m venv .venv && .venv/bin/python -m pip install -r requirements.txt\nunderstudy dev"
 
-// goNext gets this module: by its path when it has a public one, else from a checkout.
+// goNext gets this module: by its path when it has a public one, else from a checkout, that of the program if it is in one.
 func goNext() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if host, _, _ := strings.Cut(info.Main.Path, "/"); strings.Contains(host, ".") {
 			return "go mod tidy"
 		}
 	}
-	return "go work init . PATH-TO-UNDERSTUDY"
+	return "go work init . " + checkout()
+}
+
+// checkout is the folder of the sources that the program is built in, as make build does.
+func checkout() string {
+	if program, err := os.Executable(); err == nil {
+		if program, err = filepath.EvalSymlinks(program); err == nil {
+			dir := filepath.Dir(filepath.Dir(program))
+			if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && strings.HasPrefix(string(text), "module understudy\n") {
+				return dir
+			}
+		}
+	}
+	return "PATH-TO-UNDERSTUDY"
 }
 
 func newInit() *cobra.Command {
@@ -144,7 +157,10 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 			return err
 		}
 	}
-	steps := strings.Split(next, "\n")
+	steps, talk := strings.Split(next, "\n"), ""
+	if template == "go" {
+		talk = " chat" // it has two graphs
+	}
 	if filepath.Clean(dir) != "." {
 		if len(steps) == 1 {
 			steps[0] = "cd " + dir + " && " + steps[0]
@@ -152,7 +168,7 @@ func writeProject(template, what, next, dir string, out io.Writer) error {
 			steps = append([]string{"cd " + dir}, steps...)
 		}
 	}
-	fmt.Fprintf(out, "wrote %s into %s; serve it:\n\n    %s\n\nand talk to it from another terminal: understudy chat\n", what, dir, strings.Join(steps, "\n    "))
+	fmt.Fprintf(out, "wrote %s into %s; serve it:\n\n    %s\n\nand talk to it from another terminal: understudy chat%s\n", what, dir, strings.Join(steps, "\n    "), talk)
 	return nil
 }
 

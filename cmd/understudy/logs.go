@@ -66,7 +66,7 @@ func eachEvent(ctx context.Context, api *client, path, thread string, follow boo
 			return fmt.Errorf("%s keeps no log of threads: only understudy does", api.base)
 		}
 		if err != nil {
-			return threadError(err, thread)
+			return api.threadError(err, thread)
 		}
 		for _, e := range gjson.GetBytes(page, "data").Array() {
 			after = e.Get("seq").Int()

@@ -14,7 +14,7 @@ import (
 
 // lookCommand makes a command that shows something of a running server: as a table, or the answer as it is with --json.
 func lookCommand(cmd *cobra.Command, ask func(ctx context.Context, api *client, args []string) (json.RawMessage, error),
-	show func(out io.Writer, p palette, answer json.RawMessage),
+	show func(api *client, out io.Writer, p palette, answer json.RawMessage),
 ) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	server := serverFlags(cmd)
@@ -38,7 +38,7 @@ func lookCommand(cmd *cobra.Command, ask func(ctx context.Context, api *client, 
 			fmt.Fprintln(out, indented(string(answer)))
 			return nil
 		}
-		show(out, colorsOf(out), answer)
+		show(api, out, colorsOf(out), answer)
 		return nil
 	}
 	return cmd

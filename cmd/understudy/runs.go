@@ -21,8 +21,8 @@ func newRuns() *cobra.Command {
   understudy runs 01a206fb-8dce-76de-9933-4f6ae92099a6 --json`,
 		Args: needArgs(1, 1, "the ID of a thread (understudy threads lists them)"),
 	}, func(ctx context.Context, api *client, args []string) (answer json.RawMessage, err error) {
-		return answer, threadError(api.get(ctx, fmt.Sprintf("/threads/%s/runs?limit=%d", pathSegment(args[0]), limit), &answer), args[0])
-	}, func(out io.Writer, p palette, answer json.RawMessage) {
+		return answer, api.threadError(api.get(ctx, fmt.Sprintf("/threads/%s/runs?limit=%d", pathSegment(args[0]), limit), &answer), args[0])
+	}, func(_ *client, out io.Writer, p palette, answer json.RawMessage) {
 		rows := [][]string{{"RUN", "STATUS", "GRAPH", "CREATED", "TOOK"}}
 		for _, r := range gjson.ParseBytes(answer).Array() {
 			rows = append(rows, []string{

@@ -26,14 +26,14 @@ and the questions of interrupts that wait.`,
 		if checkpoint != "" {
 			path += "/" + pathSegment(checkpoint)
 		}
-		return answer, threadError(api.get(ctx, path, &answer), args[0])
+		return answer, api.threadError(api.get(ctx, path, &answer), args[0])
 	}, showState)
 	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "`ID` of an older checkpoint (default the last)")
 	return cmd
 }
 
 // showState writes a state for people.
-func showState(out io.Writer, p palette, answer json.RawMessage) {
+func showState(api *client, out io.Writer, p palette, answer json.RawMessage) {
 	c := &chat{palette: p, out: out, seen: map[string]bool{}}
 	state := gjson.ParseBytes(answer)
 	head := func(name string) { c.println(p.paint(bold, name)) }
@@ -58,7 +58,7 @@ func showState(out io.Writer, p palette, answer json.RawMessage) {
 		c.println(p.paint(bold, "next ") + strings.Join(names, ", "))
 	}
 	for _, i := range state.Get("interrupts").Array() {
-		head("waits for an answer (understudy chat --thread … gives it)")
+		head("waits for an answer: " + api.command("chat --thread "+state.Get("checkpoint.thread_id").String()))
 		c.println("  " + strings.ReplaceAll(c.clean(indented(i.Get("value").Raw)), "\n", "\n  "))
 	}
 }

@@ -37,7 +37,7 @@ func newThreads() *cobra.Command {
 			return answer, checkGraph(ctx, api, graph)
 		}
 		return answer, err
-	}, func(out io.Writer, p palette, answer json.RawMessage) {
+	}, func(api *client, out io.Writer, p palette, answer json.RawMessage) {
 		rows := [][]string{{"THREAD", "STATUS", "GRAPH", "CHANGED"}}
 		for _, t := range gjson.ParseBytes(answer).Array() {
 			rows = append(rows, []string{
@@ -51,9 +51,9 @@ func newThreads() *cobra.Command {
 			case status != "":
 				fmt.Fprintf(out, "no threads with status %s\n", status)
 			case graph != "":
-				fmt.Fprintf(out, "no threads of graph %s; understudy chat %s begins one\n", graph, graph)
+				fmt.Fprintf(out, "no threads of graph %s; begin one: %s\n", graph, api.command("chat "+graph))
 			default:
-				fmt.Fprintln(out, "no threads; understudy chat begins one")
+				fmt.Fprintln(out, "no threads; begin one: "+api.command("chat"))
 			}
 			return
 		}
