@@ -314,7 +314,7 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("tool %s panicked: %v", e.tool, e.Value) }
 func (e *panicError) Unwrap() error { return e.PanicError }
 
-// lateAfter is how long after its timeout a call of a tool is reported in the log.
+// lateAfter is how long after its timeout, or after its run was cancelled, a call of a tool is reported in the log.
 const lateAfter = time.Second
 
 // call runs a tool within its timeout, and logs its error; a panic becomes an error of the tool.
@@ -326,7 +326,15 @@ func call(ctx context.Context, t *boundTool, c message.ToolCall) (out any, err e
 			log.Error("tool panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
-	outer := ctx
+	outer, returned := ctx, make(chan struct{})
+	defer close(returned)
+	defer context.AfterFunc(outer, func() {
+		select {
+		case <-returned:
+		case <-time.After(lateAfter):
+			log.Warn("tool still running after its run was cancelled; it ignores its context")
+		}
+	})()
 	if t.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.Timeout)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -96,6 +98,45 @@ func TestTimeoutOfATool(t *testing.T) {
 	text, _, err = one(t, agent.Options{}, quick)
 	require.NoError(t, err)
 	require.Contains(t, text, "RuntimeError('no such page')")
+}
+
+// noticed is closed when both texts were logged.
+type noticed struct {
+	mu    sync.Mutex
+	texts []string
+	all   chan struct{}
+}
+
+func (n *noticed) Write(line []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := len(n.texts)
+	n.texts = slices.DeleteFunc(n.texts, func(text string) bool { return strings.Contains(string(line), text) })
+	if before > 0 && len(n.texts) == 0 {
+		close(n.all)
+	}
+	return len(line), nil
+}
+
+// A cancelled run that waits for a tool that ignores its context says so while it waits, and names tool and node.
+func TestToolThatIgnoresItsContext(t *testing.T) {
+	t.Parallel()
+	logs := &noticed{all: make(chan struct{}), texts: []string{
+		`msg="tool still running after its run was cancelled; it ignores its context" node=tools tool=search`,
+		`msg="waiting for nodes of a cancelled run; return from them when their context is done" nodes=tools at_most=`,
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	deaf := agent.MustTool("search", "", func(context.Context, searchArgs) (any, error) {
+		cancel()
+		<-logs.all // what it waits for is logged while it runs
+		return "late", nil
+	})
+	a, err := agent.New(agent.Options{Model: model(t, fake), Tools: []agent.Tool{deaf}})
+	require.NoError(t, err)
+	_, err = pregel.Invoke[pregel.Values](ctx, a, pregel.Values{"messages": []message.Message{message.Human(`call search {"q":"x"}`)}},
+		pregel.WithLog(slog.New(slog.NewTextHandler(logs, nil))))
+	require.ErrorIs(t, err, context.Canceled)
+	<-logs.all
 }
 
 // Mistakes in tools are errors when the tool or the agent is made.

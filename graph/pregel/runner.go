@@ -73,6 +73,9 @@ type runnerEvent struct {
 	call  *callRequest
 }
 
+// slowToEnd is when the log names nodes that a cancelled run waits for.
+const slowToEnd = time.Second
+
 // defaultGrace is how long a run that is cancelled waits for nodes that ignore their context.
 const defaultGrace = 5 * time.Second
 
@@ -195,10 +198,14 @@ func (r *runner) abandon(cause error) error {
 	for _, t := range r.running {
 		stopped = append(stopped, t.place())
 	}
-	timer := time.NewTimer(r.l.x.patience())
+	patience := r.l.x.patience()
+	timer, early := time.NewTimer(patience), time.NewTimer(slowToEnd)
 	defer timer.Stop()
+	defer early.Stop()
 	for len(r.running) > 0 {
 		select {
+		case <-early.C:
+			r.l.x.log.Warn("waiting for nodes of a cancelled run; return from them when their context is done", "nodes", r.places(), "at_most", (patience - slowToEnd).Round(time.Millisecond).String())
 		case e := <-r.events:
 			if e.call != nil {
 				e.call.reply <- callReply{err: cause}
@@ -210,15 +217,20 @@ func (r *runner) abandon(cause error) error {
 				stopped[i] = inner.node
 			}
 		case <-timer.C:
-			var nodes []string
-			for _, t := range r.running {
-				nodes = append(nodes, t.place())
-			}
-			r.l.x.log.Warn("nodes still running after their run was cancelled; they ignore their context", "nodes", someOf(nodes))
+			r.l.x.log.Warn("nodes still running after their run was cancelled; they ignore their context", "nodes", r.places())
 			return &located{someOf(stopped), cause}
 		}
 	}
 	return &located{someOf(stopped), cause}
+}
+
+// places names the nodes that run.
+func (r *runner) places() string {
+	var nodes []string
+	for _, t := range r.running {
+		nodes = append(nodes, t.place())
+	}
+	return someOf(nodes)
 }
 
 // start starts waiting tasks while there are free workers.
