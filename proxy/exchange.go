@@ -226,6 +226,9 @@ func (x *exchange) rewrite(r *httputil.ProxyRequest) {
 			out.Header.Del(name)
 		}
 	}
+	if x.opensSocket() {
+		out.Header.Del("Sec-Websocket-Extensions") // compressed messages cannot be read
+	}
 	switch {
 	case x.body != nil:
 		out.Body = io.NopCloser(bytes.NewReader(x.body))
@@ -287,6 +290,9 @@ func (x *exchange) answered(res *http.Response) error {
 		x.unhook = context.AfterFunc(p.streaming, func() { x.cancel(ErrShutdown) })
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
+		if x.opensSocket() && x.run != nil {
+			x.inspect(ctx, res)
+		}
 		return nil
 	}
 	// Outermost, around the readers added below.

@@ -22,7 +22,7 @@ const (
 	stream  kind = "stream"  // creates a run; its events
 	follow  kind = "follow"  // the events of a run or thread
 	create  kind = "create"  // creates a background run
-	watch   kind = "watch"   // the event stream of a thread (protocol v2)
+	watch   kind = "watch"   // the event stream of a thread (protocol v2), also as a WebSocket
 	update  kind = "update"  // writes a state
 	command kind = "command" // may create a run (protocol v2)
 	remove  kind = "remove"  // deletes a thread
@@ -87,7 +87,9 @@ func classify(method, path string) target {
 		}
 	case parts[1] == "stream" && n == 3:
 		if parts[2] == "events" {
-			t.kind = pick(method, http.MethodPost, watch)
+			if t.kind = pick(method, http.MethodPost, watch); method == http.MethodGet {
+				t.kind = watch // as a WebSocket
+			}
 		}
 	case parts[1] == "runs":
 		t.underRuns(method, parts[2:n])
