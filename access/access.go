@@ -27,6 +27,9 @@ type Actor struct {
 	User json.RawMessage
 }
 
+// System is the server itself, and what an operator trusts as much: it may do everything, and no policy is asked.
+var System = &Actor{Identity: "system", DisplayName: "system", Authenticated: true, Permissions: []string{}, User: json.RawMessage("null")}
+
 type actorKey struct{}
 
 // With returns a context in which actor acts.
@@ -96,6 +99,29 @@ type Refusal struct {
 	Header http.Header // sent with the response, such as WWW-Authenticate and Retry-After; nil none
 	// Close ends the connection after the response.
 	Close bool
+}
+
+// Answer returns the parts of the response.
+func (r *Refusal) Answer() (status int, header http.Header, body []byte) {
+	header = http.Header{}
+	for name, values := range r.Header {
+		header[http.CanonicalHeaderKey(name)] = values
+	}
+	if r.Detail == nil {
+		header.Set("Content-Type", "text/plain; charset=utf-8")
+		return r.Status, header, []byte(r.Plain)
+	}
+	header.Set("Content-Type", "application/json")
+	return r.Status, header, append(append([]byte(`{"detail":`), r.Detail...), '}')
+}
+
+// Text returns what the refusal says, for people.
+func (r *Refusal) Text() string {
+	var text string
+	if r.Detail != nil && json.Unmarshal(r.Detail, &text) == nil {
+		return text
+	}
+	return r.Error()
 }
 
 func (r *Refusal) Error() string {

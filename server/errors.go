@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/access"
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/internal/fault"
@@ -43,7 +44,10 @@ type answerer interface {
 func explain(err error) (status int, text string, worth bool) {
 	var fe *fiber.Error
 	var f *fault.Error
+	var r *access.Refusal
 	switch {
+	case errors.As(err, &r):
+		return r.Status, r.Text(), r.Status >= 500
 	case errors.As(err, &f):
 		status = statuses[f.Kind]
 		if f.Kind == fault.Internal {
@@ -71,6 +75,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	if a := answerer(nil); errors.As(err, &a) {
 		status, header, body := a.Answer()
 		requestOf(c).reason = bounded(string(body), maxReason)
+		if r := (*access.Refusal)(nil); errors.As(err, &r) && r.Close {
+			c.Context().SetConnectionClose()
+		}
 		for name, values := range header {
 			for _, v := range values {
 				c.Response().Header.Add(name, v)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/access"
 	"understudy/internal/header"
 	"understudy/internal/memlimit"
 )
@@ -22,6 +23,11 @@ type Options struct {
 	Runs       Runs
 	Crons      Crons
 	Items      Items
+
+	// Authenticator finds out who sends requests; nil: nobody is asked, and the services are not guarded (package guard).
+	Authenticator access.Authenticator
+	// Inside are the credentials of graphs that call the server that runs them; nil: none.
+	Inside *access.Inside
 
 	// CheckDB checks the database for GET /ok?check_db=1. nil: it is assumed to work.
 	CheckDB Check

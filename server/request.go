@@ -104,6 +104,9 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 			return err
 		}
 	}
+	if ctx, err = s.authenticate(c, ctx); err != nil {
+		return err
+	}
 	c.SetUserContext(ctx)
 	return c.Next()
 }

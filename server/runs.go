@@ -2,11 +2,14 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/access"
 	"understudy/bridge"
 	"understudy/compat"
 	"understudy/id"
@@ -262,7 +265,7 @@ func (s *Server) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		return err
 	}
 	f, err := s.opts.Runs.Join(c.UserContext(), t, r)
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	if err != nil && (s.opts.Authenticator != nil || !fault.Is(err, fault.NotFound)) { // with authentication the thread is looked for first
 		s.slots.give(1)
 		return err
 	}
@@ -280,10 +283,7 @@ func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		return err
 	}
 	f, err := s.opts.Runs.JoinStream(c.UserContext(), t, r, compat.RunOffset(c.Get("Last-Event-Id")), compat.JoinModes(queries(c, "stream_mode")), compat.True(c.Query("cancel_on_disconnect")))
-	switch {
-	case fault.Is(err, fault.NotFound):
-		f = &absent{}
-	case err != nil:
+	if f, err = orAbsent(f, err); err != nil {
 		s.slots.give(1)
 		return err
 	}
@@ -291,8 +291,28 @@ func (s *Server) joinStream(c *fiber.Ctx, t id.Thread, r id.Run) error {
 	return s.streamEvents(c, f, kept)
 }
 
-// absent follows a run that does not exist.
-type absent struct{ told bool }
+// errNoThreadHere is the error for a run that is joined through a thread that the caller does not have.
+var errNoThreadHere = fault.New(fault.NotFound, "Thread not found")
+
+// orAbsent returns a follower in place of errors that a stream reports as its only event: that there is nothing to follow, or that the caller may not.
+func orAbsent(f run.Follower, err error) (run.Follower, error) {
+	refusal := (*access.Refusal)(nil)
+	switch {
+	case errors.As(err, &refusal):
+		return &absent{data: compat.HTTPError(refusal.Status, refusal.Text())}, nil
+	case fault.Is(err, fault.NotFound) && err.Error() == errNoThreadHere.Message:
+		return &absent{data: compat.HTTPError(404, errNoThreadHere.Message)}, nil
+	case fault.Is(err, fault.NotFound):
+		return &absent{data: compat.HTTPError(404, "Run not found")}, nil
+	}
+	return f, err
+}
+
+// absent follows a run that does not exist. Its only event is an error.
+type absent struct {
+	data json.RawMessage
+	told bool
+}
 
 // Next implements run.Follower.
 func (a *absent) Next(context.Context) ([]*bridge.Record, error) {
@@ -300,7 +320,7 @@ func (a *absent) Next(context.Context) ([]*bridge.Record, error) {
 		return nil, io.EOF
 	}
 	a.told = true
-	return []*bridge.Record{{Event: "error", Data: compat.HTTPError(404, "Run not found"), Ephemeral: true}}, nil
+	return []*bridge.Record{{Event: "error", Data: a.data, Ephemeral: true}}, nil
 }
 
 // Result implements run.Follower.

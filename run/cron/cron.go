@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
 
 	"understudy/id"
 	"understudy/internal/cronexpr"
@@ -79,7 +80,10 @@ type Options struct {
 	Clock    *clock.Clock
 	Wire     run.Wire
 	Webhooks *webhook.Policy
-	Log      *slog.Logger
+	// Admit asks whether a cron may make a run, and lets the run act as who created the cron. Its error refuses the run. It may take its time. nil:
+	// every run may be made.
+	Admit func(ctx context.Context, c *run.Cron, req *run.Request) error
+	Log   *slog.Logger
 }
 
 // Store is what crons need of the storage.
@@ -320,10 +324,17 @@ func (s *Crons) fireDue(ctx context.Context) (time.Time, error) {
 // fireBatch fires those that are due longest by a time, and returns how many.
 func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 	var due []*run.Cron
-	err := s.Runs.CreateIn(ctx, func(tx run.CronTx, add Add) error {
+	admitted, err := s.admit(ctx, now)
+	if err != nil {
+		return 0, err
+	}
+	err = s.Runs.CreateIn(ctx, func(tx run.CronTx, add Add) error {
 		var err error
 		if due, err = tx.DueCrons(now, cronBatch); err != nil {
 			return err
+		}
+		if admitted != nil { // what was not asked about is left for the next batch
+			due = slices.DeleteFunc(due, func(c *run.Cron) bool { return admitted[c.ID].of(c) == nil })
 		}
 		// In the same order everywhere: a storage that locks threads one by one must not find two transactions that wait for each other.
 		slices.SortStableFunc(due, func(a, b *run.Cron) int { return strings.Compare(string(a.Thread), string(b.Thread)) })
@@ -335,7 +346,7 @@ func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 			if err := tx.UpdateCron(c); err != nil {
 				return fmt.Errorf("move cron %s on: %w", c.ID, err)
 			}
-			if err := s.fire(add, c); err != nil {
+			if err := s.fire(add, c, admitted[c.ID]); err != nil {
 				if kind := fault.KindOf(err); kind == fault.Internal || kind == fault.Unavailable { // it may work the next time
 					return err
 				}
@@ -350,18 +361,83 @@ func (s *Crons) fireBatch(ctx context.Context, now time.Time) (int, error) {
 	return len(due), nil
 }
 
-func (s *Crons) fire(add Add, c *run.Cron) error {
+// request is the run that a cron makes.
+func (s *Crons) request(c *run.Cron) (*run.Request, error) {
 	req, err := s.Wire.Request(c.Payload, c.Thread == "")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.RequestID = string(id.NewRun())
 	if c.Thread == "" {
 		req.OnCompletion = c.OnRunCompleted
 	}
+	return &req, nil
+}
+
+// admission is the answer for one version of a cron.
+type admission struct {
+	updated time.Time
+	req     *run.Request
+	err     error // refuses it
+}
+
+// of returns the admission if it is for this version of the cron, else nil.
+func (a *admission) of(c *run.Cron) *admission {
+	if a == nil || !a.updated.Equal(c.UpdatedAt) {
+		return nil
+	}
+	return a
+}
+
+// atOnce is how many crons are asked about at once.
+const atOnce = 16
+
+// admit asks about the crons that are due, before the transaction that fires them: the answer may come from another process. It returns nil when
+// nobody is asked.
+func (s *Crons) admit(ctx context.Context, now time.Time) (map[id.Cron]*admission, error) {
+	if s.Admit == nil {
+		return nil, nil
+	}
+	enabled := true
+	next, err := s.Store.Crons(ctx, run.CronQuery{Enabled: &enabled, SortBy: "next_run_date", Ascending: true, Limit: 2 * cronBatch})
+	if err != nil {
+		return nil, err
+	}
+	answers := map[id.Cron]*admission{}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, c := range next {
+		if c.Next == nil || c.Next.After(now) {
+			continue
+		}
+		a := &admission{updated: c.UpdatedAt}
+		answers[c.ID] = a
+		group.Go(func() error {
+			if a.req, a.err = s.request(c); a.err == nil {
+				a.err = s.Admit(ctx, c, a.req)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are those of the crons
+	return answers, ctx.Err()
+}
+
+// fire makes the run of a cron. admitted is the answer for it; nil: nobody was asked.
+func (s *Crons) fire(add Add, c *run.Cron, admitted *admission) error {
+	var req *run.Request
+	var err error
+	if admitted != nil {
+		req, err = admitted.req, admitted.err
+	} else {
+		req, err = s.request(c)
+	}
+	if err != nil {
+		return err
+	}
 	t := c.Thread
 	if t == "" {
 		t = id.NewThread()
 	}
-	return add(t, c.Assistant, c.Thread == "", &req)
+	return add(t, c.Assistant, c.Thread == "", req)
 }

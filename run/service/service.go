@@ -62,6 +62,9 @@ type Options struct {
 	Tracer        trace.Tracer          // makes spans of runs; nil: there are none
 	Now           func() time.Time
 
+	// Admit asks whether a cron may make a run; nil: each may. See cron.Options.
+	Admit func(ctx context.Context, c *run.Cron, req *run.Request) error
+
 	// Local: other instances work on the Store, but the Bridge carries only what this one executes. Servers then notify each other of ends of runs by signals, and what
 	// a run left is read from the Store.
 	Local bool
@@ -160,7 +163,7 @@ func New(o Options) *Service {
 			s.webhooks.Poke()
 		},
 	})
-	s.crons = cron.New(cron.Options{Store: o.Store, Runs: s, Clock: s.clock, Wire: o.Wire, Webhooks: s.Webhooks, Log: s.log})
+	s.crons = cron.New(cron.Options{Store: o.Store, Runs: s, Clock: s.clock, Wire: o.Wire, Webhooks: s.Webhooks, Admit: o.Admit, Log: s.log})
 	return s
 }
 

@@ -69,6 +69,9 @@ func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) {
 	if known == nil || known.run.Thread != t {
 		return nil, relational.ErrNoRun
 	}
+	if err := tx.Shown(t, relational.ErrNoRun); err != nil {
+		return nil, err
+	}
 	out := known.run
 	return &out, nil
 }

@@ -28,7 +28,7 @@ func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
 		known = found
 		tx.threads[t] = known
 	}
-	if known == nil {
+	if known == nil || !tx.Reach.Match(known.Metadata) {
 		return nil, relational.ErrNoThread
 	}
 	out := *known

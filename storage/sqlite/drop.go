@@ -8,6 +8,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/compact"
@@ -84,12 +85,14 @@ func (tx *Tx) planned(t id.Thread, r id.Run) (*dropPlan, error) {
 
 // write runs fn as writeOnce does, and makes the plans that it requests.
 func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
+	reach := access.Reach(ctx, access.Threads)
 	var plan *dropPlan
 	for n := 0; ; n++ {
 		err := s.writeOnce(ctx, func(tx *Tx) error {
 			if tx.plan = plan; n < plannings {
 				tx.mayPlan = s.longThread
 			}
+			tx.Reach = reach
 			return fn(tx)
 		})
 		var asks *unplanned

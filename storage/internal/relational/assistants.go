@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/id"
 	"understudy/internal/contain"
@@ -103,11 +104,12 @@ func (s *Store) eachAssistant(ctx context.Context, of assistant.Query, text Stat
 		return fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
 	name := strings.ToLower(of.Name)
+	reach := access.Reach(ctx, access.Assistants)
 	return s.db.Read(ctx, func(q Querier) error {
 		return q.Query(text, func(r Row) error {
 			if of.GraphID != "" && r.Text(1) != of.GraphID ||
 				name != "" && !strings.Contains(strings.ToLower(r.Text(2)), name) ||
-				!match.Everything() && !match.Match(r.Bytes(6)) {
+				!match.Everything() && !match.Match(r.Bytes(6)) || reach != nil && !reach.Match(r.Bytes(6)) {
 				return nil
 			}
 			return fn(r)

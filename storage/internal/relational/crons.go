@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"understudy/access"
 	"understudy/id"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
@@ -106,11 +107,12 @@ func (s *Store) eachCron(ctx context.Context, of run.CronQuery, fn func(*run.Cro
 	if err != nil {
 		return err
 	}
+	reach := access.Reach(ctx, access.Crons)
 	search := func(q Querier) error {
 		return q.Query(text, func(r Row) error {
 			c := scanCron(r)
 			if of.Assistant != "" && c.Assistant != of.Assistant || of.Enabled != nil && c.Enabled != *of.Enabled ||
-				!match.Everything() && !match.Match(c.Metadata) {
+				!match.Everything() && !match.Match(c.Metadata) || !reach.Match(c.Metadata) {
 				return nil
 			}
 			return fn(c)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"understudy/access"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
 	"understudy/storage/internal/rows"
@@ -104,6 +105,8 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 	if err != nil {
 		return nil, err
 	}
+	reach := access.Reach(ctx, access.Store)
+	matches := func(item *store.Item) bool { return filter.Match(item.Value) && reach.Match(item.Value) }
 	p := rows.Page{Limit: search.Limit, Offset: search.Offset}
 	now := micros(s.now())
 	nested, loaded := false, 0
@@ -115,7 +118,7 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 	}
 	if search.Near != nil {
 		err := s.nearest(ctx, search, prefix, func() { p, loaded, out = rows.Page{Limit: search.Limit, Offset: search.Offset}, 0, nil }, func(item *store.Item) error {
-			if !filter.Match(item.Value) {
+			if !matches(item) {
 				return nil
 			}
 			return take(&p, func() { add(item) })
@@ -139,17 +142,17 @@ func (s *Store) SearchItems(ctx context.Context, search store.Search) (out []*st
 	}
 	read := func(q Querier) error {
 		return q.Walk(expected(search.Limit, search.Offset), text, func(r Row) error {
-			if filter == nil && p.Skip() {
+			if filter == nil && reach == nil && p.Skip() {
 				return nil
 			}
 			item, err := itemOf(q, r)
-			if err != nil || !filter.Match(item.Value) {
+			if err != nil || !matches(item) {
 				return err
 			}
 			return take(&p, func() { add(item) })
 		}, args...)
 	}
-	if rows.ScansItems(search, filter != nil, nested) {
+	if rows.ScansItems(search, filter != nil || reach != nil, nested) {
 		err = s.db.Scan(ctx, rows.NarrowItems, read)
 	} else {
 		err = s.db.Snapshot(ctx, read)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
@@ -191,7 +192,11 @@ type Store struct {
 func NewStore(db DB, now func() time.Time) Store { return Store{db: db, now: now} }
 
 // Tx has the writes that both engines share; each engine embeds it in its own transaction.
-type Tx struct{ Writer }
+type Tx struct {
+	Writer
+	// Reach limits the threads that exist for the transaction to those that its actor may reach; nil: all do.
+	Reach *access.Filter
+}
 
 // one is Query for statements that return at most one row; it reports whether there was one.
 func one(q Querier, s Statement, fn func(Row) error, args ...any) (found bool, err error) {

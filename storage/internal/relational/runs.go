@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"understudy/access"
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
@@ -180,13 +181,23 @@ func loadRun(q Querier, s Statement, args ...any) (*run.Run, error) {
 }
 
 // Run implements run.Store.
+//
+// A run exists for the actor of ctx if its thread does.
 func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
-	return from(ctx, s.db.Read, func(q Querier) (*run.Run, error) {
+	row, err := from(ctx, s.db.Read, func(q Querier) (*run.Run, error) {
 		if t == "" {
 			return loadRun(q, RunAlone, r)
 		}
 		return loadRun(q, RunOfThread, r, t)
 	})
+	if err == nil && access.Reach(ctx, access.Threads) != nil {
+		if _, err := s.Thread(ctx, row.Thread); fault.Is(err, fault.NotFound) {
+			return nil, ErrNoRun
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return row, err
 }
 
 // ListRuns implements the list of run.Store.
@@ -250,7 +261,24 @@ func (tx *Tx) ActiveRuns(t id.Thread) ([]*run.Run, error) {
 }
 
 // Run implements run.Tx.
-func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) { return loadRun(tx, RunOfThread, r, t) }
+func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) {
+	if err := tx.Shown(t, ErrNoRun); err != nil {
+		return nil, err
+	}
+	return loadRun(tx, RunOfThread, r, t)
+}
+
+// Shown returns missing if the actor of the transaction cannot reach a thread.
+func (tx *Tx) Shown(t id.Thread, missing error) error {
+	if tx.Reach == nil {
+		return nil
+	}
+	_, err := tx.Writer.Thread(t)
+	if fault.Is(err, fault.NotFound) {
+		return missing
+	}
+	return err
+}
 
 // InsertRun implements run.Tx.
 func (tx *Tx) InsertRun(r *run.Run) error {

@@ -2,14 +2,17 @@ package relational
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 
+	"understudy/access"
 	"understudy/id"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/storage/internal/rows"
 	"understudy/thread"
 )
@@ -72,7 +75,11 @@ var (
 
 // Thread implements thread.Store and run.Store.
 func (s *Store) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error) {
-	return from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return LoadThread(q, t) })
+	row, err := from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return LoadThread(q, t) })
+	if err == nil && !access.Reach(ctx, access.Threads).Match(row.Metadata) {
+		return nil, ErrNoThread
+	}
+	return row, err
 }
 
 // LoadThread reads a thread; ErrNoThread if there is none.
@@ -88,11 +95,21 @@ func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes 
 }
 
 // Thread implements thread.Tx and run.Tx.
-func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) { return LoadThread(tx, t) }
+func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
+	row, err := LoadThread(tx, t)
+	if err == nil && !tx.Reach.Match(row.Metadata) {
+		return nil, ErrNoThread
+	}
+	return row, err
+}
 
 // InsertThread implements thread.Tx and run.Tx.
 func (tx *Tx) InsertThread(t *thread.Thread) error {
-	if _, err := tx.Writer.Thread(t.ID); err == nil {
+	reach := tx.Reach
+	tx.Reach = nil // an id is taken, whoever has it
+	_, err := tx.Writer.Thread(t.ID)
+	tx.Reach = reach
+	if err == nil {
 		return fault.New(fault.Conflict, "thread already exists")
 	} else if !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("insert thread %s: %w", t.ID, err)
@@ -262,6 +279,10 @@ func (s *Store) SearchThreads(ctx context.Context, of thread.Query) (out []*thre
 
 // eachThread calls fn for each row that matches, in order.
 func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) error) error {
+	reach, err := narrowed(ctx, &of)
+	if err != nil {
+		return err
+	}
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -273,7 +294,8 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 		}
 		check := func(r Row) error {
 			if plan.status != "" && r.Text(colThreadStatus) != string(plan.status) ||
-				plan.match != nil && !plan.match.Match(r.Bytes(colThreadMetadata)) {
+				plan.match != nil && !plan.match.Match(r.Bytes(colThreadMetadata)) ||
+				reach != nil && !reach.Match(r.Bytes(colThreadMetadata)) {
 				return nil
 			}
 			return fn(r)
@@ -287,6 +309,35 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 		return s.db.Scan(ctx, rows.NarrowThreads, search)
 	}
 	return s.db.Snapshot(ctx, search)
+}
+
+// narrowed restricts a search to the threads that the actor of ctx may reach: as far as the index of metadata can, in of. It returns what remains to
+// be checked on each row; nil: nothing.
+func narrowed(ctx context.Context, of *thread.Query) (*access.Filter, error) {
+	reach := access.Reach(ctx, access.Threads)
+	terms, complete := reach.Equalities()
+	if terms == nil {
+		return reach, nil
+	}
+	asked := &jsonobj.Object{}
+	if len(of.Metadata) > 0 {
+		var err error
+		if asked, err = jsonobj.Parse(of.Metadata); err != nil {
+			return nil, fault.Newf(fault.Invalid, "metadata: %w", err)
+		}
+	}
+	jsonobj.Of(terms).Each(func(key string, value json.RawMessage) {
+		if asked.Get(key) != nil {
+			complete = false // the client asks for this key too: both hold
+			return
+		}
+		asked.Set(key, value)
+	})
+	of.Metadata = asked.JSON()
+	if complete {
+		return nil, nil
+	}
+	return reach, nil
 }
 
 // place is the position of a thread in the order of updated_at.
@@ -355,6 +406,11 @@ var (
 
 // CountThreads implements thread.Store. What an index alone can count does not read rows.
 func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err error) {
+	asked := of
+	reach, err := narrowed(ctx, &of)
+	if err != nil {
+		return 0, err
+	}
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return 0, fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -363,7 +419,7 @@ func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err e
 	var text Statement
 	var args []any
 	switch {
-	case len(of.IDs) > 0:
+	case len(of.IDs) > 0 || reach != nil:
 	case match.Everything() && of.Status == "":
 		text = countThreads
 	case match.Everything():
@@ -372,8 +428,8 @@ func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err e
 		text, args = countOfTerm, []any{terms[0].Key, terms[0].Value}
 	}
 	if text == (Statement{}) {
-		of.SortBy, of.Limit, of.Offset = "", 0, 0
-		err = s.eachThread(ctx, of, func(Row) error {
+		asked.SortBy, asked.Limit, asked.Offset = "", 0, 0
+		err = s.eachThread(ctx, asked, func(Row) error {
 			n++
 			return nil
 		})

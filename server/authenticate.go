@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/access"
+	"understudy/internal/jsonobj"
+)
+
+// open are the paths that need no credentials; prefixes end with a slash.
+var openPaths = []string{"/", "/ok", "/livez", "/readyz", "/info", "/metrics", "/docs", "/docs/", "/openapi.json"}
+
+// isOpen reports whether a path needs no credentials.
+func (s *Server) isOpen(method, path string) bool {
+	if s.opts.MountPrefix != "" {
+		path = "/" + strings.TrimPrefix(strings.TrimPrefix(path, s.opts.MountPrefix), "/")
+	}
+	if method == http.MethodGet && strings.HasPrefix(path, "/ui/") {
+		return true
+	}
+	for _, p := range openPaths {
+		if path == p || len(p) > 1 && strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// errTwoCredentials: what stands in front of the server may have read the other one.
+var errTwoCredentials = &access.Refusal{Status: http.StatusUnauthorized, Detail: jsonobj.Quote("More than one Authorization header")}
+
+// authenticate finds out who sends a request, before its path, method and body are looked at. A handshake of a WebSocket is refused without a body,
+// as browsers show none.
+func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Context, error) { //nolint:revive // the context is that of the request
+	if s.opts.Authenticator == nil || s.isOpen(c.Method(), c.Path()) {
+		return ctx, nil
+	}
+	if s.opts.Inside != nil {
+		if credential := c.Get(access.InsideHeader); credential != "" {
+			if a := s.opts.Inside.Actor(credential); a != nil {
+				return access.With(ctx, a), nil
+			}
+		}
+	}
+	r := requestFor(c)
+	var actor *access.Actor
+	err := error(errTwoCredentials)
+	if len(r.Header["Authorization"]) < 2 {
+		actor, err = s.opts.Authenticator.Authenticate(ctx, r)
+	}
+	if err != nil {
+		if refusal, ok := err.(*access.Refusal); ok && r.WebSocket { //nolint:errorlint // a refusal is never wrapped
+			return nil, &access.Refusal{Status: http.StatusForbidden, Plain: "", Header: refusal.Header}
+		}
+		return nil, err
+	}
+	return access.With(ctx, actor), nil
+}
+
+// requestFor is what authentication sees of a request. It shares nothing with it, whose memory is used again.
+func requestFor(c *fiber.Ctx) *access.Request {
+	r := &access.Request{
+		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: c.Context().RemoteAddr().String(), Scheme: c.Protocol(),
+		WebSocket: strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"),
+	}
+	c.Request().Header.VisitAll(func(name, value []byte) { r.Header.Add(string(name), string(value)) })
+	return r
+}

@@ -1,0 +1,184 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+
+	"understudy/access"
+	"understudy/assistant"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/server"
+)
+
+var nullRaw = json.RawMessage(nil)
+
+// assistants guards server.Assistants.
+type assistants struct {
+	*Guard
+	inner server.Assistants
+}
+
+var _ server.Assistants = (*assistants)(nil)
+
+// show returns an assistant that the context shows. One that it hides is not found, in the words of one that is not there.
+func (g *assistants) show(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
+	one, err := g.inner.Get(ctx, a)
+	if err == nil && !access.Reach(ctx, access.Assistants).Match(one.Metadata) {
+		return nil, fault.Newf(fault.NotFound, "Assistant with ID %s not found", a)
+	}
+	return one, err
+}
+
+// may asks about one assistant, and finds it.
+func (g *assistants) may(ctx context.Context, action string, a id.Assistant, more ...any) (context.Context, *jsonobj.Object, error) {
+	ctx, v, err := g.ask(ctx, access.Assistants, action, object(append([]any{"assistant_id", quoted(string(a))}, more...)...))
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := g.show(ctx, a); err != nil {
+		return nil, nil, err
+	}
+	return ctx, v, nil
+}
+
+func (g *assistants) Create(ctx context.Context, n assistant.New) (*assistant.Assistant, error) {
+	if n.ID == "" {
+		n.ID = id.NewAssistant()
+	}
+	narrow, v, err := g.ask(ctx, access.Assistants, "create", object(
+		"assistant_id", quoted(string(n.ID)), "graph_id", quoted(n.GraphID), "config", orEmpty(n.Config), "context", orEmpty(n.Context), "metadata", orEmpty(n.Metadata),
+		"name", named(n.Name), "if_exists", named(n.IfExists)))
+	if err != nil {
+		return nil, err
+	}
+	n.Metadata = metadataOf(v)
+	if c := v.Get("config"); len(c) > 0 && c[0] == '{' && len(n.Config) > 0 {
+		n.Config = c
+	}
+	made, err := g.inner.Create(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	if f := access.Reach(narrow, access.Assistants); n.IfExists == "do_nothing" && !f.Match(made.Metadata) {
+		return nil, fault.Newf(fault.Conflict, "Assistant with ID %s already exists", n.ID)
+	}
+	return made, nil
+}
+
+func (g *assistants) Get(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
+	ctx, _, err := g.ask(ctx, access.Assistants, "read", object("assistant_id", quoted(string(a))))
+	if err != nil {
+		return nil, err
+	}
+	return g.show(ctx, a)
+}
+
+func (g *assistants) Update(ctx context.Context, a id.Assistant, p assistant.Patch) (*assistant.Assistant, error) {
+	ctx, v, err := g.may(ctx, "update", a, "metadata", orEmpty(p.Metadata), "config", orNull(p.Config), "context", orNull(p.Context))
+	if err != nil {
+		return nil, err
+	}
+	if m := metadataOf(v); m != nil {
+		p.Metadata = m
+	}
+	return g.inner.Update(ctx, a, p)
+}
+
+func (g *assistants) Delete(ctx context.Context, a id.Assistant, withThreads bool) error {
+	ctx, _, err := g.may(ctx, "delete", a)
+	if err != nil {
+		return err
+	}
+	if withThreads { // of the actor's own
+		if ctx, _, err = g.ask(ctx, access.Threads, "delete", object("assistant_id", quoted(string(a)))); err != nil {
+			return err
+		}
+	}
+	return g.inner.Delete(ctx, a, withThreads)
+}
+
+func (g *assistants) search(ctx context.Context, q assistant.Query) (context.Context, error) {
+	ctx, _, err := g.ask(ctx, access.Assistants, "search", object(
+		"graph_id", named(q.GraphID), "metadata", orEmpty(q.Metadata), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	return ctx, err
+}
+
+func (g *assistants) Search(ctx context.Context, q assistant.Query) ([]*assistant.Assistant, bool, error) {
+	ctx, err := g.search(ctx, q)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.inner.Search(ctx, q)
+}
+
+func (g *assistants) Count(ctx context.Context, q assistant.Query) (int, error) {
+	ctx, err := g.search(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	return g.inner.Count(ctx, q)
+}
+
+func (g *assistants) Versions(ctx context.Context, a id.Assistant, metadata json.RawMessage, limit, offset int) ([]*assistant.Assistant, error) {
+	ctx, _, err := g.may(ctx, "read", a)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Versions(ctx, a, metadata, limit, offset)
+}
+
+func (g *assistants) SetLatest(ctx context.Context, a id.Assistant, version int) (*assistant.Assistant, error) {
+	ctx, _, err := g.may(ctx, "update", a)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.SetLatest(ctx, a, version)
+}
+
+// Drawing is open for graphs, which everybody may run.
+func (g *assistants) Drawing(ctx context.Context, idOrGraph string, xray int) (json.RawMessage, error) {
+	if a := id.Canonical(idOrGraph); a != "" {
+		var err error
+		if ctx, _, err = g.may(ctx, "read", id.Assistant(a)); err != nil {
+			return nil, err
+		}
+	}
+	return g.inner.Drawing(ctx, idOrGraph, xray)
+}
+
+func (g *assistants) Schemas(ctx context.Context, a id.Assistant) (json.RawMessage, error) {
+	ctx, _, err := g.may(ctx, "read", a)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Schemas(ctx, a)
+}
+
+func (g *assistants) Subgraphs(ctx context.Context, a id.Assistant, namespace string, recurse bool) (json.RawMessage, error) {
+	ctx, _, err := g.may(ctx, "read", a)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Subgraphs(ctx, a, namespace, recurse)
+}
+
+// use asks whether an assistant may be used in a run or a cron. Graphs are used by name, whatever is said of their assistants.
+func (g *assistants) use(ctx context.Context, idOrGraph string) error {
+	a := id.Assistant(id.Canonical(idOrGraph))
+	if a == "" || access.From(ctx) == access.System {
+		return nil
+	}
+	one, err := g.inner.Get(ctx, a)
+	if err != nil || a == id.DefaultAssistant(one.GraphID) {
+		return nil //nolint:nilerr // the service says what is wrong with it
+	}
+	if _, err = g.Get(ctx, a); fault.Is(err, fault.NotFound) {
+		return errNoAssistant
+	}
+	return err
+}
+
+// errNoAssistant is the answer for an assistant that does not exist, where a run needs one.
+var errNoAssistant = fault.New(fault.NotFound, "Thread or assistant not found.")

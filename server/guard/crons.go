@@ -1,0 +1,162 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+
+	"understudy/access"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/server"
+)
+
+// crons guards server.Crons.
+type crons struct {
+	*Guard
+	inner      server.Crons
+	assistants *assistants
+}
+
+var _ server.Crons = (*crons)(nil)
+
+// Create asks crons.create, and what its runs need: threads.read for their thread, assistants.read for a private assistant. Its runs act as who
+// created it, with the permissions of now.
+func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
+	if err := g.assistants.use(ctx, n.AssistantID); err != nil {
+		return nil, err
+	}
+	if n.Thread != "" {
+		narrow, err := g.read(ctx, n.Thread)
+		if err != nil {
+			return nil, err
+		}
+		if g.hidden(narrow, n.Thread) {
+			return nil, errHidden
+		}
+	}
+	_, v, err := g.ask(ctx, access.Crons, "create", object(
+		"thread_id", named(string(n.Thread)), "assistant_id", quoted(n.AssistantID), "schedule", quoted(n.Schedule), "metadata", orEmpty(n.Metadata), "payload", encoded(n.Payload)))
+	if err != nil {
+		return nil, err
+	}
+	n.Metadata = metadataOf(v)
+	if n.Payload, err = g.payload(ctx, n.Payload); err != nil {
+		return nil, err
+	}
+	return g.inner.Create(ctx, n)
+}
+
+// payload returns the arguments of runs with the actor in their configuration.
+func (g *crons) payload(ctx context.Context, p map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	p = maps.Clone(p)
+	if p == nil {
+		p = map[string]json.RawMessage{}
+	}
+	config, err := jsonobj.Parse(orEmpty(p["config"]))
+	if err != nil {
+		return nil, fault.New(fault.Unprocessable, "config must be an object")
+	}
+	withoutActor(config, "configurable")
+	actAs(access.From(ctx), config)
+	p["config"] = config.JSON()
+	if c := p["context"]; c != nil {
+		p["context"] = noActor(c)
+	}
+	return p, nil
+}
+
+// show returns a cron that the context shows.
+func (g *crons) show(ctx context.Context, c id.Cron) (*run.Cron, error) {
+	one, err := g.inner.Get(ctx, c)
+	if err == nil && !access.Reach(ctx, access.Crons).Match(one.Metadata) {
+		return g.inner.Get(ctx, id.NewCron()) // in the words for one that does not exist
+	}
+	return one, err
+}
+
+func (g *crons) Get(ctx context.Context, c id.Cron) (*run.Cron, error) {
+	ctx, err := g.on(ctx, access.Crons, "read", "cron_id", string(c))
+	if err != nil {
+		return nil, err
+	}
+	return g.show(ctx, c)
+}
+
+func (g *crons) Update(ctx context.Context, c id.Cron, p run.CronPatch) (*run.Cron, error) {
+	ctx, v, err := g.ask(ctx, access.Crons, "update", object("cron_id", quoted(string(c)), "metadata", orEmpty(p.Metadata), "payload", encoded(p.Payload)))
+	if err != nil {
+		return nil, err
+	}
+	was, err := g.show(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if m := metadataOf(v); p.Metadata != nil && m != nil {
+		p.Metadata = m
+	}
+	if _, changes := p.Payload["config"]; changes {
+		if p.Payload, err = g.keepActor(was, p.Payload); err != nil {
+			return nil, err
+		}
+	}
+	return g.inner.Update(ctx, c, p)
+}
+
+// keepActor lets a changed configuration act as who created the cron.
+func (g *crons) keepActor(was *run.Cron, p map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	p = maps.Clone(p)
+	config, err := jsonobj.Parse(orEmpty(p["config"]))
+	if err != nil {
+		return nil, fault.New(fault.Unprocessable, "config must be an object")
+	}
+	withoutActor(config, "configurable")
+	old := jsonobj.Of(jsonobj.Of(jsonobj.Of(was.Payload).Get("config")).Get("configurable"))
+	c := jsonobj.Of(config.Get("configurable"))
+	for _, k := range append([]string{plainKey}, actorKeys...) {
+		if v := old.Get(k); v != nil {
+			c.Set(k, v)
+		}
+	}
+	config.Set("configurable", c.JSON())
+	p["config"] = config.JSON()
+	return p, nil
+}
+
+func (g *crons) Delete(ctx context.Context, c id.Cron) error {
+	ctx, err := g.on(ctx, access.Crons, "delete", "cron_id", string(c))
+	if err != nil {
+		return err
+	}
+	if _, err := g.show(ctx, c); err != nil {
+		return err
+	}
+	return g.inner.Delete(ctx, c)
+}
+
+// search asks threads.search too, as LangGraph Server does.
+func (g *crons) search(ctx context.Context, q run.CronQuery) (context.Context, error) {
+	if _, _, err := g.ask(ctx, access.Threads, "search", object("thread_id", named(string(q.Thread)))); err != nil {
+		return nil, err
+	}
+	ctx, _, err := g.ask(ctx, access.Crons, "search", object("assistant_id", named(string(q.Assistant)), "thread_id", named(string(q.Thread)), "metadata", orEmpty(q.Metadata)))
+	return ctx, err
+}
+
+func (g *crons) Search(ctx context.Context, q run.CronQuery) ([]*run.Cron, bool, error) {
+	ctx, err := g.search(ctx, q)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.inner.Search(ctx, q)
+}
+
+func (g *crons) Count(ctx context.Context, q run.CronQuery) (int, error) {
+	ctx, err := g.search(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	return g.inner.Count(ctx, q)
+}

@@ -1,0 +1,145 @@
+// Package guard stands between the routes of a server and its services, and asks a policy before each operation.
+//
+// It wraps the services, so that every way to a resource passes it: routes of LangGraph's API, event streaming, MCP, A2A, and OpenAI's API. Each
+// method asks its question in LangGraph's form, applies what a handler changed, and narrows the context to what the answer lets the actor reach;
+// storage then behaves as if nothing else existed. A service without a guard is one that nobody but the server itself uses.
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"understudy/access"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/server"
+	"understudy/thread"
+)
+
+// Guard wraps services.
+type Guard struct {
+	Policy access.Policy
+	// Rows reads threads, to tell one that is hidden from one that is not there.
+	Rows interface {
+		Thread(ctx context.Context, t id.Thread) (*thread.Thread, error)
+	}
+}
+
+// Wrap puts the guard before the services of a server.
+func (g *Guard) Wrap(o *server.Options) {
+	o.Assistants = &assistants{Guard: g, inner: o.Assistants}
+	o.Threads = &threads{Guard: g, inner: o.Threads}
+	o.Runs = &runs{Guard: g, inner: o.Runs, assistants: &assistants{Guard: g, inner: o.Assistants}}
+	o.Runs.(*runs).assistants = o.Assistants.(*assistants)
+	o.Crons = &crons{Guard: g, inner: o.Crons, assistants: o.Assistants.(*assistants)}
+	o.Items = &items{Guard: g, inner: o.Items}
+	if o.Events != nil {
+		o.Events = &events{Guard: g, inner: o.Events}
+	}
+}
+
+// errNobody: a request reached a service without anybody being known to act. It is a mistake of the server, and lets nobody in.
+var errNobody = &access.Refusal{Status: http.StatusUnauthorized, Detail: json.RawMessage(`"Unauthorized"`)}
+
+// ask asks one question. It returns the context of the operation, and the value with the changes of a handler.
+func (g *Guard) ask(ctx context.Context, resource, action string, value *jsonobj.Object) (context.Context, *jsonobj.Object, error) {
+	actor := access.From(ctx)
+	switch actor {
+	case nil:
+		return nil, nil, errNobody
+	case access.System:
+		return ctx, value, nil
+	}
+	d, err := g.Policy.Decide(ctx, actor, access.Question{Resource: resource, Action: action, Value: value.JSON()})
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := access.ParseFilter(d[0].Filter)
+	if err != nil {
+		return nil, nil, err
+	}
+	if d[0].Value != nil {
+		if value, err = jsonobj.Parse(d[0].Value); err != nil {
+			return nil, nil, &access.Refusal{Status: http.StatusInternalServerError, Detail: json.RawMessage(`"Auth handler returned an invalid value"`)}
+		}
+	}
+	return access.Narrow(ctx, resource, f), value, nil
+}
+
+// on asks about one resource, named by its id.
+func (g *Guard) on(ctx context.Context, resource, action, key, id string) (context.Context, error) {
+	ctx, _, err := g.ask(ctx, resource, action, object(key, quoted(id)))
+	return ctx, err
+}
+
+// read asks whether a thread may be read.
+func (g *Guard) read(ctx context.Context, t id.Thread) (context.Context, error) {
+	return g.on(ctx, access.Threads, "read", "thread_id", string(t))
+}
+
+// hidden reports whether a thread exists that ctx does not show.
+func (g *Guard) hidden(ctx context.Context, t id.Thread) bool {
+	if t == "" || access.Reach(ctx, access.Threads) == nil {
+		return false
+	}
+	if _, err := g.Rows.Thread(ctx, t); !fault.Is(err, fault.NotFound) {
+		return false
+	}
+	_, err := g.Rows.Thread(access.Everything(ctx), t)
+	return err == nil
+}
+
+// object makes an object of keys and values.
+func object(pairs ...any) *jsonobj.Object {
+	o := &jsonobj.Object{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		o.Set(pairs[i].(string), orNull(pairs[i+1].(json.RawMessage)))
+	}
+	return o
+}
+
+func quoted(text string) json.RawMessage {
+	return jsonobj.Quote(text)
+}
+
+// named is a text, null for "".
+func named(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return quoted(text)
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || string(raw) == "null" {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+// encoded returns a value of Go as JSON. Only values that can be encoded are given.
+func encoded(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+// metadataOf returns the metadata of a value that a handler has seen; nil for none.
+func metadataOf(value *jsonobj.Object) json.RawMessage {
+	m := value.Get("metadata")
+	if len(m) == 0 || m[0] != '{' {
+		return nil
+	}
+	return m
+}

@@ -1,0 +1,314 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"understudy/access"
+	"understudy/bridge"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/run/protocol"
+	"understudy/run/webhook"
+	"understudy/server"
+)
+
+// runs guards server.Runs.
+type runs struct {
+	*Guard
+	inner      server.Runs
+	assistants *assistants
+}
+
+var _ server.Runs = (*runs)(nil)
+
+// errHidden is the answer for a run on a thread that the actor cannot reach.
+var errHidden = fault.New(fault.NotFound, "Thread or assistant not found.")
+
+// may asks whether a run may be created, and lets it act as the actor.
+func (g *runs) may(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
+	if err := g.assistants.use(ctx, req.AssistantID); err != nil {
+		return nil, err
+	}
+	ctx, err := g.Admit(ctx, t, req)
+	if err != nil {
+		return nil, err
+	}
+	if g.hidden(ctx, t) {
+		return nil, errHidden
+	}
+	return ctx, nil
+}
+
+// Admit asks threads.create_run for the actor of a context, applies what a handler changed, and writes the actor into the configuration of the run.
+func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
+	config, err := jsonobj.Parse(orEmpty(req.Config))
+	if err != nil {
+		return nil, fault.New(fault.Unprocessable, "config must be an object")
+	}
+	withoutActor(config, "configurable")
+	config.Set("configurable", orEmpty(config.Get("configurable")))
+	req.Context = noActor(req.Context)
+	kwargs := object(
+		"input", orNull(req.Input), "command", orNull(req.Command), "config", config.JSON(), "context", orEmpty(req.Context), "stream_mode", encoded(req.Modes),
+		"interrupt_before", orNull(req.InterruptBefore), "interrupt_after", orNull(req.InterruptAfter), "webhook", named(req.Webhook), "feedback_keys", orNull(req.FeedbackKeys),
+		"subgraphs", encoded(req.Subgraphs), "resumable", encoded(req.Resumable), "temporary", encoded(t == "" && req.OnCompletion != "keep"))
+	value := object(
+		"thread_id", named(string(t)), "assistant_id", quoted(req.AssistantID), "run_id", nullRaw, "status", quoted("pending"), "metadata", orEmpty(req.Metadata),
+		"multitask_strategy", quoted(string(req.Strategy)), "if_not_exists", quoted(req.IfNotExists), "after_seconds", encoded(req.After.Seconds()), "kwargs", kwargs.JSON())
+	ctx, v, err := g.ask(ctx, access.Threads, "create_run", value)
+	if err != nil {
+		return nil, err
+	}
+	req.Metadata = metadataOf(v)
+	changed, err := jsonobj.Parse(orEmpty(v.Get("kwargs")))
+	if err != nil {
+		return nil, errChanged
+	}
+	set := func(to *json.RawMessage, key string) {
+		if now := changed.Get(key); string(now) != string(kwargs.Get(key)) {
+			if *to = now; string(now) == "null" {
+				*to = nil
+			}
+		}
+	}
+	set(&req.Input, "input")
+	set(&req.Command, "command")
+	set(&req.Context, "context")
+	if config, err = jsonobj.Parse(orEmpty(changed.Get("config"))); err != nil {
+		return nil, errChanged
+	}
+	actAs(access.From(ctx), config)
+	req.Config = config.JSON()
+	return ctx, nil
+}
+
+// Keys of a run's configuration that say who it acts as.
+const (
+	userKey        = "langgraph_auth_user"
+	identityKey    = "langgraph_auth_user_id"
+	permissionsKey = "langgraph_auth_permissions"
+	plainKey       = "user_id"
+)
+
+var actorKeys = []string{userKey, identityKey, permissionsKey}
+
+// noActor returns a context or configurable of a client without what only the server may say.
+func noActor(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || raw[0] != '{' {
+		return raw
+	}
+	o := jsonobj.Of(raw)
+	n := o.Len()
+	for _, k := range actorKeys {
+		o.Delete(k)
+	}
+	if o.Len() == n {
+		return raw
+	}
+	return o.JSON()
+}
+
+func withoutActor(o *jsonobj.Object, key string) {
+	if raw := o.Get(key); raw != nil {
+		o.Set(key, noActor(raw))
+	}
+}
+
+// actAs writes the actor into a configuration.
+func actAs(a *access.Actor, config *jsonobj.Object) {
+	if a == nil || a == access.System {
+		return
+	}
+	c := jsonobj.Of(config.Get("configurable"))
+	c.Set(userKey, a.User)
+	c.SetText(identityKey, a.Identity)
+	c.Set(permissionsKey, encoded(slices.Concat([]string{}, a.Permissions)))
+	c.SetText(plainKey, a.Identity)
+	config.Set("configurable", c.JSON())
+}
+
+func (g *runs) Create(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
+	ctx, err := g.may(ctx, t, &req)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Create(ctx, t, req)
+}
+
+// CreateBatch asks for each run, and creates none unless all may be.
+func (g *runs) CreateBatch(ctx context.Context, reqs []run.Request) ([]*run.Run, error) {
+	reqs = slices.Clone(reqs)
+	for i := range reqs {
+		if _, err := g.may(ctx, "", &reqs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return g.inner.CreateBatch(ctx, reqs) // of threads that are made now
+}
+
+func (g *runs) Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
+	ctx, err := g.may(ctx, t, &req)
+	if err != nil {
+		return nil, nil, err
+	}
+	return g.inner.Begin(ctx, t, req)
+}
+
+func (g *runs) BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
+	ctx, err := g.may(ctx, t, &req)
+	if err != nil {
+		return nil, nil, err
+	}
+	return g.inner.BeginWait(ctx, t, req)
+}
+
+func (g *runs) StartOrResume(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
+	ctx, err := g.may(ctx, t, &req)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.StartOrResume(ctx, t, req)
+}
+
+func (g *runs) Respond(ctx context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error) {
+	ctx, err := g.may(ctx, t, &req)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Respond(ctx, t, req, responses)
+}
+
+func (g *runs) Fork(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
+	ctx, err := g.may(ctx, t, &req)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Fork(ctx, t, req)
+}
+
+func (g *runs) Inject(ctx context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error) {
+	ctx, err := g.may(ctx, t, &req)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Inject(ctx, t, req, check)
+}
+
+func (g *runs) Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Get(ctx, t, r)
+}
+
+// List asks for both, as LangGraph Server does.
+func (g *runs) List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error) {
+	ctx, err := g.read(ctx, t)
+	if err == nil {
+		ctx, err = g.on(ctx, access.Threads, "search", "thread_id", string(t))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.List(ctx, t, q)
+}
+
+func (g *runs) Delete(ctx context.Context, t id.Thread, r id.Run) error {
+	ctx, err := g.on(ctx, access.Threads, "delete", "thread_id", string(t))
+	if err != nil {
+		return err
+	}
+	return g.inner.Delete(ctx, t, r)
+}
+
+func (g *runs) Join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Join(ctx, t, r)
+}
+
+func (g *runs) JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.JoinStream(ctx, t, r, after, modes, cancelOnLeave)
+}
+
+func (g *runs) StreamThread(ctx context.Context, t id.Thread, after *bridge.Offset, modes []string) (run.Follower, error) {
+	ctx, err := g.shown(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.StreamThread(ctx, t, after, modes)
+}
+
+// StreamEvents follows a thread that may not exist yet. One that is hidden has no events for the actor: it is followed under an id that nothing has.
+func (g *runs) StreamEvents(ctx context.Context, t id.Thread, filter protocol.Filter) (run.Follower, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if g.hidden(ctx, t) {
+		t = id.NewThread()
+	}
+	return g.inner.StreamEvents(ctx, t, filter)
+}
+
+func (g *runs) FollowEvents(ctx context.Context, t id.Thread, filters ...protocol.Filter) (protocol.Follower, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if g.hidden(ctx, t) {
+		t = id.NewThread()
+	}
+	return g.inner.FollowEvents(ctx, t, filters...)
+}
+
+func (g *runs) Seen(ctx context.Context, t id.Thread) (int64, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	if g.hidden(ctx, t) {
+		return 0, nil
+	}
+	return g.inner.Seen(ctx, t)
+}
+
+func (g *runs) SetPush(ctx context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error {
+	ctx, err := g.on(ctx, access.Threads, "update", "thread_id", string(t))
+	if err != nil {
+		return err
+	}
+	return g.inner.SetPush(ctx, t, r, change)
+}
+
+func (g *runs) Cancel(ctx context.Context, t id.Thread, ids []id.Run, action run.Action, wait bool) error {
+	ctx, err := g.on(ctx, access.Threads, "update", "thread_id", string(t))
+	if err != nil {
+		return err
+	}
+	return g.inner.Cancel(ctx, t, ids, action, wait)
+}
+
+// CancelAll cancels the actor's own runs.
+func (g *runs) CancelAll(ctx context.Context, status string, action run.Action) error {
+	ctx, _, err := g.ask(ctx, access.Threads, "update", object("status", quoted(status)))
+	if err != nil {
+		return err
+	}
+	return g.inner.CancelAll(ctx, status, action)
+}
+
+// Queue and Load are of the server.
+func (g *runs) Queue(ctx context.Context) (run.Queue, error) { return g.inner.Queue(ctx) }
+func (g *runs) Load() (most, used int)                       { return g.inner.Load() }

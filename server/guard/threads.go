@@ -1,0 +1,224 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+
+	"understudy/access"
+	"understudy/checkpointer"
+	"understudy/eventstore"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/server"
+	"understudy/thread"
+)
+
+// threads guards server.Threads.
+type threads struct {
+	*Guard
+	inner server.Threads
+}
+
+var _ server.Threads = (*threads)(nil)
+
+// Create asks threads.create. The filter of the answer matters for an id that exists: one that is not shown is taken.
+func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error) {
+	if n.ID == "" {
+		n.ID = id.NewThread()
+	}
+	narrow, v, err := g.ask(ctx, access.Threads, "create", object(
+		"thread_id", quoted(string(n.ID)), "metadata", orEmpty(n.Metadata), "if_exists", named(n.IfExists)))
+	if err != nil {
+		return nil, err
+	}
+	n.Metadata = metadataOf(v)
+	taken := fault.Newf(fault.Conflict, "Thread with ID %s already exists", n.ID)
+	if g.hidden(narrow, n.ID) {
+		return nil, taken
+	}
+	made, err := g.inner.Create(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	// It may have been made by somebody else in between.
+	if f := access.Reach(narrow, access.Threads); !f.Match(made.Metadata) && !bytes.Equal(orEmpty(made.Metadata), orEmpty(n.Metadata)) {
+		return nil, taken
+	}
+	return made, nil
+}
+
+func (g *threads) Get(ctx context.Context, t id.Thread) (*thread.View, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Get(ctx, t)
+}
+
+func (g *threads) Patch(ctx context.Context, t id.Thread, p thread.Patch) (*thread.View, error) {
+	ctx, v, err := g.ask(ctx, access.Threads, "update", object("thread_id", quoted(string(t)), "metadata", orEmpty(p.Metadata), "action", nullRaw))
+	if err != nil {
+		return nil, err
+	}
+	if m := metadataOf(v); m != nil {
+		p.Metadata = m
+	}
+	return g.inner.Patch(ctx, t, p)
+}
+
+func (g *threads) Delete(ctx context.Context, t id.Thread) error {
+	ctx, err := g.on(ctx, access.Threads, "delete", "thread_id", string(t))
+	if err != nil {
+		return err
+	}
+	return g.inner.Delete(ctx, t)
+}
+
+func (g *threads) search(ctx context.Context, q thread.Search) (context.Context, thread.Search, error) {
+	ctx, v, err := g.ask(ctx, access.Threads, "search", object(
+		"metadata", orEmpty(q.Metadata), "values", orEmpty(q.Values), "status", named(string(q.Status)), "limit", encoded(q.Limit), "offset", encoded(q.Offset)))
+	if err != nil {
+		return nil, q, err
+	}
+	// What a handler writes into metadata it means as a filter as well.
+	if m := metadataOf(v); !bytes.Equal(m, orEmpty(q.Metadata)) {
+		q.Metadata = m
+	}
+	return ctx, q, nil
+}
+
+func (g *threads) Search(ctx context.Context, q thread.Search) ([]*thread.View, bool, error) {
+	ctx, q, err := g.search(ctx, q)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.inner.Search(ctx, q)
+}
+
+// Show completes a thread that Search has returned.
+func (g *threads) Show(ctx context.Context, q thread.Search, v *thread.View) error {
+	return g.inner.Show(ctx, q, v)
+}
+
+func (g *threads) Count(ctx context.Context, q thread.Search) (int, error) {
+	ctx, q, err := g.search(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	return g.inner.Count(ctx, q)
+}
+
+// Copy asks threads.read for the source and threads.create for the copy, which belongs to who made it.
+func (g *threads) Copy(ctx context.Context, t id.Thread) (*thread.View, error) {
+	from, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	row, err := g.Rows.Thread(from, t)
+	if fault.Is(err, fault.NotFound) {
+		return g.inner.Copy(from, t) // it says so
+	} else if err != nil {
+		return nil, err
+	}
+	_, v, err := g.ask(ctx, access.Threads, "create", object("thread_id", quoted(string(t)), "metadata", orEmpty(row.Metadata)))
+	if err != nil {
+		return nil, err
+	}
+	made, err := g.inner.Copy(from, t)
+	if err != nil {
+		return nil, err
+	}
+	if m := metadataOf(v); m != nil && !bytes.Equal(m, orEmpty(row.Metadata)) {
+		return g.inner.Patch(access.Everything(ctx), made.ID, thread.Patch{Metadata: m})
+	}
+	return made, nil
+}
+
+func (g *threads) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return thread.Usage{}, err
+	}
+	return g.inner.Usage(ctx, t)
+}
+
+// Prune asks for each thread, and prunes none unless all may be.
+func (g *threads) Prune(ctx context.Context, ids []id.Thread, strategy thread.Strategy) (int, error) {
+	for _, t := range ids {
+		narrow, err := g.on(ctx, access.Threads, "delete", "thread_id", string(t))
+		if err != nil {
+			return 0, err
+		}
+		if _, err := g.Rows.Thread(narrow, t); fault.Is(err, fault.NotFound) {
+			return 0, fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
+		} else if err != nil {
+			return 0, err
+		}
+		ctx = narrow
+	}
+	return g.inner.Prune(ctx, ids, strategy)
+}
+
+func (g *threads) State(ctx context.Context, at checkpointer.Key, subgraphs bool) (*checkpointer.Snapshot, error) {
+	ctx, err := g.read(ctx, at.Thread)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.State(ctx, at, subgraphs)
+}
+
+func (g *threads) ReadHistory(ctx context.Context, q thread.HistoryQuery) (thread.Entries, error) {
+	ctx, err := g.read(ctx, q.Thread)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.ReadHistory(ctx, q)
+}
+
+func (g *threads) UpdateState(ctx context.Context, at thread.Place, steps [][]graph.StateUpdate) (thread.Place, error) {
+	ctx, err := g.on(ctx, access.Threads, "update", "thread_id", string(at.Thread))
+	if err == nil {
+		ctx, err = g.read(ctx, at.Thread)
+	}
+	if err != nil {
+		return thread.Place{}, err
+	}
+	return g.inner.UpdateState(ctx, at, steps)
+}
+
+// events guards server.Events.
+type events struct {
+	*Guard
+	inner server.Events
+}
+
+var _ server.Events = (*events)(nil)
+
+func (g *events) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	ctx, err := g.shown(ctx, q.Thread)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Messages(ctx, q)
+}
+
+func (g *events) Events(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	ctx, err := g.shown(ctx, q.Thread)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Events(ctx, q)
+}
+
+// shown is read for a service that does not look at the row of the thread: a hidden one is not found.
+func (g *Guard) shown(ctx context.Context, t id.Thread) (context.Context, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	if g.hidden(ctx, t) {
+		return nil, fault.Newf(fault.NotFound, "Thread with ID %s not found", t)
+	}
+	return ctx, nil
+}
