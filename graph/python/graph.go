@@ -206,7 +206,7 @@ func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer
 		at.ID = "" // an id would make it a record
 	}
 	payload, err := g.question(ctx, &cfg, "explain", func(b []byte) []byte {
-		return appendCommon(msgp.AppendMapHeader(b, 8), g.id, withThread(cfg, at), at)
+		return appendCommon(msgp.AppendMapHeader(b, commonPairs), g.id, withThread(cfg, at), at)
 	})
 	if err != nil {
 		return checkpointer.Explanation{}, fmt.Errorf("explain checkpoint %s of thread %s: %w", at.ID, at.Thread, err)
@@ -221,7 +221,7 @@ func (g *pyGraph) Explain(ctx context.Context, cfg graph.Config, at checkpointer
 
 func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
 	payload, err := g.question(ctx, &cfg, "update", func(b []byte) []byte {
-		b = appendCommon(msgp.AppendMapHeader(b, 9), g.id, withThread(cfg, at), at)
+		b = appendCommon(msgp.AppendMapHeader(b, commonPairs+1), g.id, withThread(cfg, at), at)
 		b = msgp.AppendString(b, "steps")
 		b = msgp.AppendArrayHeader(b, uint32(len(steps)))
 		for _, step := range steps {
@@ -252,7 +252,7 @@ func (g *pyGraph) Update(ctx context.Context, cfg graph.Config, at checkpointer.
 
 func (g *pyGraph) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
 	payload, err := g.question(ctx, &cfg, "describe", func(b []byte) []byte {
-		b = appendCommon(msgp.AppendMapHeader(b, 12), g.id, cfg, checkpointer.Key{})
+		b = appendCommon(msgp.AppendMapHeader(b, commonPairs+4), g.id, cfg, checkpointer.Key{})
 		b = msgp.AppendString(b, "kind")
 		b = msgp.AppendString(b, what.Kind)
 		b = msgp.AppendString(b, "xray")

@@ -315,7 +315,7 @@ func appendRun(b []byte, call uint64, name string, inv *graph.Invocation, head [
 	b = msgp.AppendArrayHeader(b, 3)
 	b = msgp.AppendInt(b, toRun)
 	b = msgp.AppendUint64(b, call)
-	b = msgp.AppendMapHeader(b, 22)
+	b = msgp.AppendMapHeader(b, commonPairs+14)
 	b = appendCommon(b, name, inv.Config, inv.At)
 	b = msgp.AppendString(b, "run")
 	b = msgp.AppendString(b, string(inv.Run))
@@ -366,7 +366,10 @@ func (d *decoder) modelCall() graph.ModelCall {
 	return m
 }
 
-// appendCommon appends eight pairs of a map.
+// commonPairs is how many pairs of a map appendCommon appends.
+const commonPairs = 10
+
+// appendCommon appends what all requests have.
 func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) []byte {
 	b = msgp.AppendString(b, "graph")
 	b = msgp.AppendString(b, name)
@@ -379,6 +382,10 @@ func appendCommon(b []byte, name string, cfg graph.Config, at checkpointer.Key) 
 	b = msgp.AppendString(b, string(at.ID))
 	b = appendField(b, "factory", cfg.Factory)
 	b = appendField(b, "map", cfg.CheckpointMap)
+	b = msgp.AppendString(b, "url")
+	b = msgp.AppendString(b, cfg.URL)
+	b = msgp.AppendString(b, "inside")
+	b = msgp.AppendString(b, cfg.Inside)
 	b = msgp.AppendString(b, "after")
 	return msgp.AppendString(b, string(cfg.After))
 }

@@ -16,6 +16,7 @@ import (
 	"understudy/id"
 	"understudy/internal/app/backend"
 	"understudy/internal/config"
+	"understudy/internal/jsonobj"
 	"understudy/run"
 	"understudy/run/service"
 	"understudy/run/webhook"
@@ -161,7 +162,19 @@ func stateUpdate(state *checkpointer.Snapshot) json.RawMessage {
 // wire encodes records of runs for readers, in the formats of package compat.
 type wire struct{}
 
-func (wire) Run(r *run.Run) json.RawMessage { return compat.AppendRun(nil, r, nil) }
+// Run is a run in a webhook. It leaves out who created it: what authentication returned, tokens among it, is not for the owner of the webhook.
+func (wire) Run(r *run.Run) json.RawMessage {
+	shown := *r
+	config := jsonobj.Of(r.Kwargs.Config)
+	if configurable := config.Get("configurable"); configurable != nil {
+		c := jsonobj.Of(configurable)
+		c.Delete("langgraph_auth_user")
+		config.Set("configurable", c.JSON())
+		shown.Kwargs.Config = config.JSON()
+	}
+	return compat.AppendRun(nil, &shown, nil)
+}
+
 func (wire) Request(payload json.RawMessage, stateless bool) (run.Request, error) {
 	return compat.NewRun(payload, compat.RunForm{Stateless: stateless})
 }

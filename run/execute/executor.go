@@ -18,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/access"
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/checkpointer/saver"
@@ -53,9 +54,10 @@ type Options struct {
 	Now       func() time.Time
 	Instance  string
 	Lease     time.Duration
-	Timeout   time.Duration // of an attempt
-	Version   string        // of the API, in metadata of runs
-	URL       string        // of the API, there
+	Timeout   time.Duration  // of an attempt
+	Version   string         // of the API, in metadata of runs
+	URL       string         // of the API, there
+	Inside    *access.Inside // credentials of graphs that call it; nil: it asks for none
 	Log       *slog.Logger
 	Tracer    trace.Tracer          // nil: there are no spans
 	Registry  prometheus.Registerer // nil: metrics are not exported
@@ -324,8 +326,12 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 		configurable.Set("__context_keys__", keys)
 		config.Set("configurable", configurable.JSON())
 	}
+	inside := ""
+	if a := access.OfRun(k.Config); a != nil && x.Inside != nil {
+		inside = x.Inside.Credential(a)
+	}
 	inv := graph.Invocation{
-		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.Items},
+		Config:    graph.Config{Thread: r.Thread, Config: config.JSON(), Context: k.Context, CheckpointMap: k.CheckpointMap, Store: x.Items, URL: x.URL, Inside: inside},
 		Run:       r.ID,
 		Attempt:   r.Attempt,
 		Arguments: k.Arguments,

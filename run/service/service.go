@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"understudy/access"
 	"understudy/bridge"
 	"understudy/checkpointer"
 	"understudy/eventstore/overlay"
@@ -62,6 +63,8 @@ type Options struct {
 	Tracer        trace.Tracer          // makes spans of runs; nil: there are none
 	Now           func() time.Time
 
+	// Inside makes the credentials by which graphs call this server; nil: they need none.
+	Inside *access.Inside
 	// Admit asks whether a cron may make a run; nil: each may. See cron.Options.
 	Admit func(ctx context.Context, c *run.Cron, req *run.Request) error
 
@@ -149,7 +152,7 @@ func New(o Options) *Service {
 	})
 	s.executor = execute.New(execute.Options{
 		Store: o.Store, Shared: shared != nil, Graphs: o.Graphs, Snapshots: o.Snapshots, Items: o.Items, Backfill: o.Backfill, Overlay: o.Overlay,
-		Wire: o.Wire, Policy: s.Webhooks, Now: s.Now, Instance: o.Instance, Lease: o.Lease, Timeout: o.Timeout, Version: o.ServerVersion, URL: o.URL,
+		Wire: o.Wire, Policy: s.Webhooks, Now: s.Now, Instance: o.Instance, Lease: o.Lease, Timeout: o.Timeout, Version: o.ServerVersion, URL: o.URL, Inside: o.Inside,
 		Log: s.log, Tracer: o.Tracer, Registry: o.Registry, Quit: s.quit,
 		Slots: s.slots, Executions: s.executions, Publisher: s.publisher, Followers: s.followers, Settler: s.settler, Signals: s.signals, Webhooks: s.webhooks,
 		Queued: func() { s.queue.Queued() },

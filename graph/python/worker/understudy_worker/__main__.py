@@ -71,6 +71,9 @@ def require() -> None:
 
 async def serve(sock: socket.socket, options: dict) -> None:
     require()
+    from . import inside
+
+    inside.install()
     from . import blocked, deltas, errors, logs, serde
     from .graphs import Registry
     from .runs import Runner

@@ -5,7 +5,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -13,7 +12,7 @@ from langgraph.errors import InvalidUpdateError
 from langgraph.types import StateUpdate
 from langgraph.version import __version__ as langgraph_version
 
-from . import clock, drawing, errors, fatal, inputs, jsonenc, logs
+from . import clock, drawing, errors, fatal, inputs, inside, jsonenc, logs, users
 from .calls import Calls
 from .context import Current, current
 from .describe import Describer, tasks_json
@@ -199,6 +198,9 @@ class Runner:
         if fields.get("thread"):
             conf["thread_id"] = fields["thread"]
         fields["context_keys"] = conf.pop("__context_keys__", None)
+        if (user := users.of(conf.get("langgraph_auth_user"))) is not None:
+            conf["langgraph_auth_user"] = user
+        inside.enter(fields.get("url") or "", fields.get("inside") or "")
         clock.after(fields["after"])
         return config, conf
 
@@ -207,8 +209,7 @@ class Runner:
         for_factory.pop("run_id", None)
         for_factory["metadata"] = dict(config.get("metadata") or {})
         for_factory["configurable"] = {**config["configurable"], "__is_for_execution__": access == "threads.create_run"}
-        user = config["configurable"].get("langgraph_auth_user")
-        return source.build(for_factory, context, store, _user(user), access)
+        return source.build(for_factory, context, store, config["configurable"].get("langgraph_auth_user"), access)
 
     async def _run(self, number: int, f: dict[str, Any]) -> None:
         source = self._source(f["graph"])
@@ -430,7 +431,3 @@ def _uuid(text: str) -> uuid.UUID | None:
         return None
 
 
-def _user(given: Any) -> Any:
-    if not isinstance(given, dict):
-        return None
-    return SimpleNamespace(**given)
