@@ -22,8 +22,8 @@ GORELEASER := 2.16.0
 HELM := 4.3.1
 
 # tool(name,version,package) sets $tool to a program that is built once.
-tool = tool="$$UNDERSTUDY_CACHE/bin/$(1)-$(2)"; [ -x "$$tool" ] || { echo "building $(1) $(2), once" >&2; \
-	GOBIN="$$tool.d" $(GO) install $(3)@v$(2) && mv "$$tool.d/$(1)" "$$tool" && rmdir "$$tool.d"; }
+tool = tool="$$UNDERSTUDY_CACHE/bin/$(1)-$(2)"; [ -x "$$tool" ] || { echo "building $(1) $(2), once; a minute or two" >&2; \
+	{ GOBIN="$$tool.d" $(GO) install $(3)@v$(2) 2>&1 | { grep -v '^go: downloading' >&2 || true; }; } && mv "$$tool.d/$(1)" "$$tool" && rmdir "$$tool.d"; }
 
 .PHONY: help
 help: ## list the targets
@@ -36,13 +36,14 @@ dev: build ## serve the example graphs (PORT=0: on a free port); makes .venv whe
 
 # Only what graphs need; versions are those of the conformance suite.
 .venv/.complete: conformance/requirements.txt
-	@echo "making .venv with langgraph"
+	@echo "making .venv with langgraph; about ten seconds"
 	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	@.venv/bin/python -m pip install --quiet --constraint conformance/requirements.txt langgraph
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint conformance/requirements.txt langgraph
 	@touch $@
 
 .PHONY: build
 build: ## build bin/understudy, static
+	@[ -x bin/understudy ] || echo "building bin/understudy; the first time takes a minute or two"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -o bin/understudy ./cmd/understudy
 
 .PHONY: docs
@@ -64,10 +65,13 @@ setup: ## install what the tests need: Debian packages, Python and JavaScript pa
 
 .PHONY: check
 check: ## formatting, go.mod, vet, golangci-lint, builds for other systems
+	@echo "gofmt, go mod tidy, go vet"
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:" $$unformatted >&2; exit 1; }
 	@$(GO) mod tidy -diff
 	@$(GO) vet ./...
+	@echo golangci-lint
 	@$(MAKE) lint
+	@echo "builds for $(CROSS)"
 	@$(MAKE) cross
 
 # Where releases are for, and this machine is not.

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -134,6 +135,14 @@ func behaves(t *testing.T, url string) {
 	require.Equal(t, 200, status("OPTIONS", "/threads", ""))
 	require.Equal(t, 401, status("GET", "/stream", ""))
 	require.Equal(t, 401, status("GET", "/stream", "secre"))
+	refused, err := ask("GET", "/stream", "")
+	require.NoError(t, err)
+	text, err := io.ReadAll(refused.Body)
+	require.NoError(t, err)
+	require.NoError(t, refused.Body.Close())
+	require.JSONEq(t, `{"detail":"X-Api-Key is missing or unknown"}`, string(text))
+	require.Equal(t, "application/json", refused.Header.Get("Content-Type"))
+	require.Equal(t, []string{"*"}, refused.Header.Values("Access-Control-Allow-Origin"), "a page of another origin may read why")
 	for _, prefix := range []string{"", "/api/langgraph", "/understudy"} {
 		for _, form := range []string{"/metrics", "/metrics?format=json", "//metrics", "/./metrics", "/a/../metrics", "/%6detrics", "/%2Fmetrics", "/x%2F..%2Fmetrics"} {
 			for _, method := range []string{"GET", "HEAD", "OPTIONS"} {

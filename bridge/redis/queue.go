@@ -518,6 +518,8 @@ func remedy(err error) string {
 		return "name the primary: this Redis is a replica"
 	case goredis.HasErrorPrefix(err, "MISCONF"):
 		return "Redis cannot write its files: give its disk room, or set stop-writes-on-bgsave-error no"
+	case goredis.HasErrorPrefix(err, "WRONGPASS"), goredis.HasErrorPrefix(err, "NOAUTH"), goredis.HasErrorPrefix(err, "NOPERM"):
+		return "correct user and password in --redis-url / REDIS_URI and restart this server, or the rights of the user in Redis"
 	case isReply(err):
 		return "look at the log of Redis"
 	}

@@ -182,7 +182,7 @@ func (s *Server) watchStart(ctx context.Context, names []string) {
 			return
 		}
 		if took := time.Since(began); took >= next {
-			s.log.Info("no worker has loaded the Python graphs yet; understudy doctor shows how long each takes", "interpreter", s.cfg.Python, logctx.Took(took))
+			s.log.Info("the first worker is still loading the Python graphs; understudy doctor shows how long each takes", "interpreter", s.cfg.Python, logctx.Took(took))
 			next = took + repeatStart
 		}
 		select {
