@@ -75,13 +75,17 @@ func (s *Server) socket(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if !s.slots.has(1) { // serve takes it: a client that leaves before the answer gets no serve
+	if !s.slots.has(1) { // serve takes it
 		return errManyStreams
 	}
 	req, ctx := requestOf(c), c.UserContext()
 	req.streamed = true
 	k := &socket{thread: t, req: req, by: caller{string(t), req.id, s.configurable(c), req.made}, asked: make(chan func(), 1), over: make(chan struct{})}
-	s.upgrade(c, func(w *websocket) {
+	s.upgrade(c, func(w *websocket, err error) {
+		if err != nil {
+			s.done(req, http.StatusSwitchingProtocols, ended(err))
+			return
+		}
 		k.websocket = w
 		k.ctx, k.cancel = context.WithCancelCause(ctx)
 		k.serve()

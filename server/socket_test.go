@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"understudy/bridge"
+	"understudy/internal/logtest"
 	"understudy/run/protocol"
 )
 
@@ -439,12 +441,15 @@ type goneConn struct{ net.Conn }
 
 func (goneConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// A client that leaves before the answer to its handshake keeps no slot.
+// A client that leaves before the answer to its handshake keeps no slot, and has a line in the log.
 func TestSocketLeavesBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := New(options(&services{}))
+	var log logtest.Buffer
+	o := options(&services{})
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, goneListener{ln}) }()
@@ -460,6 +465,28 @@ func TestSocketLeavesBeforeTheAnswer(t *testing.T) {
 	require.Zero(t, s.slots.inUse())
 	cancel()
 	require.NoError(t, <-done)
+	require.Regexp(t, `msg=request .*route=/threads/\{thread_id\}/stream/events status=101 .*ended=left`, log.String())
+}
+
+// Clients whose machines have gone without a word are found by pings that nothing answers, however many they are; one that answers stays.
+func TestSocketsHalfOpen(t *testing.T) {
+	t.Parallel()
+	w := setup(t, func(o *Options) { o.Heartbeat = 100 * time.Millisecond })
+	const many = 200
+	for range many {
+		dialSocket(t, w, newEventScript())
+	}
+	alive := dialSocket(t, w, newEventScript())
+	pings := 0
+	for opened := false; !opened || w.s.slots.inUse() > 1; {
+		f := alive.frame() // one for each ping
+		require.Equal(t, ws.OpPing, f.Header.OpCode)
+		alive.send(ws.OpPong, "")
+		opened = opened || w.s.slots.inUse() > 1
+		pings++
+	}
+	require.GreaterOrEqual(t, pings, silentBeats/pingBeats)
+	alive.subscribe()
 }
 
 // Messages that are being sent in pieces take of the budget for bodies.

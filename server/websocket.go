@@ -64,19 +64,21 @@ type closeError struct {
 
 func (e *closeError) Error() string { return e.text }
 
-// upgrade answers a handshake. serve has the connection then, until it returns; it is not called when the answer cannot be sent.
-func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket)) {
+// upgrade answers a handshake. serve has the connection then, until it returns. Its error says that the answer could not be sent.
+func (s *Server) upgrade(c *fiber.Ctx, serve func(w *websocket, err error)) {
 	sum := sha1.Sum([]byte(c.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // as above
 	c.Status(http.StatusSwitchingProtocols)
 	c.Set(fiber.HeaderUpgrade, "websocket")
 	c.Set(fiber.HeaderConnection, "Upgrade")
 	c.Set("Sec-WebSocket-Accept", base64.StdEncoding.EncodeToString(sum[:]))
-	raw := c.Context().Conn()
+	raw, answer := c.Context().Conn(), bytes.Clone(c.Response().Header.Header())
+	// fasthttp calls nothing when it cannot send an answer.
+	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
 		w := s.newWebsocket(raw, conn)
 		w.Enlist()
 		defer w.Delist()
-		serve(w)
+		serve(w, w.WriteAll(answer))
 	})
 }
 
