@@ -16,10 +16,12 @@ import (
 // remove messages of the step that condenses. With the overlay they are left out, because frontends would show them briefly as an answer. The
 // publisher of the events owns it and passes them in order. It is not safe for concurrent use.
 type Summarizer struct {
-	o      *Overlay
-	thread id.Thread
-	ids    map[string]bool // of messages that a summarizer is writing
-	held   string          // message of the last `messages/metadata` event whose author is not yet known
+	o       *Overlay
+	thread  id.Thread
+	ids     map[string]bool // of messages that a summarizer is writing
+	pairs   jsonscan.Pairs
+	suspect bool   // the metadata of the last chunk may hide it
+	held    string // message of the last `messages/metadata` event whose author is not yet known
 	// oldest are the ids of the list at a checkpoint, oldest first, without those found removed.
 	oldest []string
 	listAt id.Checkpoint
@@ -65,17 +67,20 @@ func (s *Summarizer) Judge(ctx context.Context, event string, data json.RawMessa
 			return Hidden, nil
 		}
 	case "messages": // [message, metadata]
-		if !mayHide(data) {
+		message, metadata, again, ok := s.pairs.Split(data)
+		if !ok {
 			break
 		}
-		pair, ok := jsonscan.Elements(data)
-		if !ok || len(pair) != 2 {
+		if !again {
+			s.suspect = mayHide(metadata)
+		}
+		if !s.suspect && !mayHide(message) {
 			break
 		}
-		if jsonscan.Text(pair[1], "lc_source") == "summarization" || summarizes(pair[0]) {
+		if jsonscan.Text(metadata, "lc_source") == "summarization" || summarizes(message) {
 			return Hidden, nil
 		}
-		hides, err := s.condenses(ctx, pair[0], latest)
+		hides, err := s.condenses(ctx, message, latest)
 		return fateOf(hides), err
 	case "messages/metadata": // {id: {"metadata": …}}
 		return s.announced(data), nil

@@ -50,26 +50,29 @@ const (
 
 // message projects an item of `messages`: [message or chunk, metadata].
 func (p *Projection) message(st *runState, ns string, data []byte, hidden bool) {
-	items, _ := jsonscan.Elements(data)
-	if len(items) != 2 {
+	object, about, _, ok := p.pairs.Split(data)
+	if !ok {
 		return
 	}
 	var c chunk
-	if !c.read(items[0]) {
+	if !c.read(object) {
 		return
 	}
-	key := ns + "\x00" + string(c.id)
-	if st.done[key] {
-		return // streamed before, and now returned by its node
-	}
-	i := slices.IndexFunc(st.messages, func(m *message) bool { return m.key == key })
+	i := slices.IndexFunc(st.messages, func(m *message) bool { return m.ns == ns && bytes.Equal(m.id, c.id) })
 	if i < 0 {
+		key := ns + "\x00" + string(c.id)
+		if st.done[key] {
+			return // streamed before, and now returned by its node
+		}
 		m := &message{key: key, ns: ns, id: slices.Clone(c.id), hidden: hidden}
-		m.node = jsonscan.Text(items[1], "langgraph_node")
-		_, m.task = graphOf(jsonscan.Text(items[1], "langgraph_checkpoint_ns"))
+		m.node = jsonscan.Text(about, "langgraph_node")
+		_, m.task = graphOf(jsonscan.Text(about, "langgraph_checkpoint_ns"))
 		st.messages = append(st.messages, m)
 		i = len(st.messages) - 1
 		p.startMessage(st, m, &c)
+	} else if of := st.messages[i].continues(&c); of != nil {
+		p.growBy(st, st.messages[i], of, c.content[1:len(c.content)-1])
+		return
 	}
 	m := st.messages[i]
 	for _, part := range c.blocks() {
@@ -89,6 +92,25 @@ func (p *Projection) message(st *runState, ns string, data []byte, hidden bool) 
 		st.messages = slices.Delete(st.messages, i, i+1)
 	}
 }
+
+// textKey is the key of a block of text that has no index.
+const textKey = "ntext0"
+
+// continues returns the block of a message to which a chunk does nothing but add text, as nearly all do; nil: there is none, or it has more.
+func (m *message) continues(c *chunk) *block {
+	if c.whole || c.last || len(c.content) <= 2 || c.content[0] != '"' || given(c.usage) || filled(c.calls) || filled(c.metadata) || filled(c.more) {
+		return nil
+	}
+	for _, b := range m.blocks {
+		if b.key == textKey && b.kind == "text" {
+			return b
+		}
+	}
+	return nil
+}
+
+// filled reports whether an object or a list has something in it.
+func filled(v json.RawMessage) bool { return len(v) > 2 && string(v) != "null" }
 
 // chunk is a message, or a part of one, as the engine emits it.
 type chunk struct {
@@ -292,7 +314,7 @@ func (p *Projection) startMessage(st *runState, m *message, c *chunk) {
 // grow adds a part to its block, which the first one starts.
 func (p *Projection) grow(st *runState, m *message, with part) {
 	i := slices.IndexFunc(m.blocks, func(b *block) bool { return b.key == with.key })
-	field, delta := growing(with.kind)
+	field, _ := growing(with.kind)
 	var of *block
 	if i < 0 {
 		of = &block{key: with.key, index: len(m.blocks), kind: with.kind, fields: cloned(with.fields)}
@@ -304,13 +326,19 @@ func (p *Projection) grow(st *runState, m *message, with part) {
 		of = m.blocks[i]
 		of.merge(with)
 	}
-	of.grown = append(of.grown, with.more...)
-	if len(with.more) == 0 {
+	p.growBy(st, m, of, with.more)
+}
+
+// growBy adds to the text of a block.
+func (p *Projection) growBy(st *runState, m *message, of *block, more []byte) {
+	of.grown = append(of.grown, more...)
+	if len(more) == 0 {
 		return
 	}
+	_, delta := growing(of.kind)
 	p.messageEvent(st, m, "content-block-delta", func(b []byte) []byte {
 		b = append(append(of.appendIndex(b), `,"delta":`...), delta...)
-		return append(append(append(b, '"'), with.more...), `"}`...)
+		return append(append(append(b, '"'), more...), `"}`...)
 	})
 }
 

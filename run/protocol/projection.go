@@ -41,6 +41,16 @@ type Event struct {
 	Method string
 	Data   []byte // the envelope: JSON
 	Gap    *Gap
+
+	frame []byte // the fields event and data of server-sent events; Data is its end
+}
+
+// Frame returns the event for SSE, without the closing blank line; nil for a Gap.
+func (e *Event) Frame() []byte {
+	if e.frame == nil {
+		return nil
+	}
+	return append(strconv.AppendInt(append(e.frame, "\r\nid: "...), e.Seq, 10), "\r\n"...)
 }
 
 // Gap says that not all events after a seq are kept.
@@ -83,6 +93,7 @@ type Projection struct {
 	latest  *runState   // the run that began last; nil: none
 	ended   map[id.Run]struct{}
 	out     []Event
+	pairs   jsonscan.Pairs
 }
 
 // space is a namespace with its form on the wire.
@@ -563,7 +574,9 @@ func (p *Projection) emitIn(st *runState, sp *space, method, node string, data f
 	if !p.selects(seq, sp, method) {
 		return
 	}
-	b := append(make([]byte, 0, 512), `{"type":"event","event_id":"`...)
+	b := append(append(append(make([]byte, 0, 512), "event: "...), method...), "\r\ndata: "...)
+	start := len(b)
+	b = append(b, `{"type":"event","event_id":"`...)
 	if st.durable {
 		// The live stream may have its records under other offsets than the database.
 		b = strconv.AppendInt(append(append(b, st.row.ID...), '-'), st.n, 10)
@@ -579,7 +592,8 @@ func (p *Projection) emitIn(st *runState, sp *space, method, node string, data f
 	if node != "" {
 		b = jsonobj.AppendText(append(b, `,"node":`...), node)
 	}
-	p.out = append(p.out, Event{Seq: seq, Method: method, Data: append(b, `}}`...)})
+	b = append(b, `}}`...)
+	p.out = append(p.out, Event{Seq: seq, Method: method, Data: b[start:len(b):len(b)], frame: b})
 }
 
 // maxSpaces bounds the namespaces whose form is kept.

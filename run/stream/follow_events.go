@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -403,17 +402,16 @@ func (er *eventReader) Show(ctx context.Context, r *run.Run, rec *bridge.Record)
 
 // framed returns events as records with their frames.
 func framed(events []protocol.Event) []*bridge.Record {
-	out := make([]*bridge.Record, len(events))
-	for i, e := range events {
+	out, records := make([]*bridge.Record, len(events)), make([]bridge.Record, len(events))
+	for i := range events {
+		e := &events[i]
+		out[i] = &records[i]
 		if e.Gap != nil {
 			b := append([]byte("event: error\r\ndata: "), e.Gap.Frame()...)
-			out[i] = &bridge.Record{Event: "error", Ephemeral: true, Frame: append(b, "\r\n"...)}
+			records[i] = bridge.Record{Event: "error", Ephemeral: true, Frame: append(b, "\r\n"...)}
 			continue
 		}
-		b := append(make([]byte, 0, len(e.Data)+len(e.Method)+48), "event: "...)
-		b = append(append(append(b, e.Method...), "\r\ndata: "...), e.Data...)
-		b = strconv.AppendInt(append(b, "\r\nid: "...), e.Seq, 10)
-		out[i] = &bridge.Record{Event: e.Method, Data: e.Data, Ephemeral: true, Frame: append(b, "\r\n"...)}
+		records[i] = bridge.Record{Event: e.Method, Data: e.Data, Ephemeral: true, Frame: e.Frame()}
 	}
 	return out
 }

@@ -111,20 +111,41 @@ func (p *Publisher) Close() {
 	close(p.stopped)
 }
 
-// KeepRecords writes the records of resumable runs, all that are waiting in one transaction. When ctx ends it writes what waits and returns.
+// gather is how long records wait for others to be written with, unless someone waits for them. A transaction costs as much as dozens of tokens.
+const gather = 20 * time.Millisecond
+
+// KeepRecords writes the records of resumable runs, those of a short time in one transaction. When ctx ends it writes what waits and returns.
 func (p *Publisher) KeepRecords(ctx context.Context) {
+	timer := time.NewTimer(gather)
+	defer timer.Stop()
 	for {
 		var batch []kept
+		awaited := false
+		add := func(k kept) {
+			batch = append(batch, k)
+			awaited = awaited || k.done != nil
+		}
 		select {
 		case k := <-p.keep:
-			batch = append(batch, k)
+			add(k)
 		case <-ctx.Done():
+		}
+		timer.Reset(gather)
+		for waits := true; waits && !awaited && len(batch) < keepBatch; {
+			select {
+			case k := <-p.keep:
+				add(k)
+			case <-timer.C:
+				waits = false
+			case <-ctx.Done():
+				waits = false
+			}
 		}
 	more:
 		for len(batch) < keepBatch {
 			select {
 			case k := <-p.keep:
-				batch = append(batch, k)
+				add(k)
 			default:
 				break more
 			}

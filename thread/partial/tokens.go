@@ -14,7 +14,7 @@ import (
 const (
 	// Limit bounds the text that Tokens keep of a run, in bytes. What comes after it is left out.
 	Limit = 1 << 20
-	// foldAt is from how many bytes on events are decoded instead of being referred to.
+	// foldAt is from how many bytes on events are decoded instead of being kept.
 	foldAt = 1 << 20
 )
 
@@ -25,20 +25,24 @@ type Tokens struct {
 	observed      bool
 
 	pending []event
-	bytes   int // of pending
+	bytes   int    // of pending
+	chunks  []byte // has the newest chunks of pending
 
 	answers map[string]*answer
 	order   []*answer
-	size    int            // text of answers
+	size    int // text of answers
+	pairs   jsonscan.Pairs
+	step    int            // by the metadata of the last chunk
 	steps   map[string]int // of messages whose metadata came in an event of its own; hidden for those of subgraphs
 
 	saved atomic.Int64
 }
 
-// event is a `messages` event that has not been decoded.
+// event is a `messages` event that has not been decoded. Of one with metadata, data is the message or chunk alone.
 type event struct {
 	name string
 	data []byte
+	step int // by its metadata
 }
 
 // hidden is the step of messages that are not at the root; unknown that of messages whose metadata does not name one.
@@ -72,15 +76,36 @@ func Wants(name string) bool {
 	return strings.HasPrefix(name, "messages") && !strings.Contains(name, "|")
 }
 
-// Add keeps an event that was shown to readers. It holds on to data, which must not change.
+// Add keeps an event that was shown to readers. It may hold on to data, which must not change.
 func (t *Tokens) Add(name string, data []byte) {
 	if t == nil || !Wants(name) {
 		return
 	}
-	t.pending = append(t.pending, event{name, data})
-	if t.bytes += len(data); t.bytes > t.foldAt {
+	e := event{name: name, data: data}
+	if name == "messages" { // [chunk or message, metadata]
+		chunk, metadata, again, ok := t.pairs.Split(data)
+		if !ok {
+			return
+		}
+		if !again {
+			t.step = stepOf(gjson.ParseBytes(metadata))
+		}
+		e.data, e.step = t.copied(chunk), t.step
+	}
+	t.pending = append(t.pending, e)
+	if t.bytes += len(e.data); t.bytes > t.foldAt {
 		t.fold()
 	}
+}
+
+// copied copies a chunk: its metadata, which it would hold on to, is several times as large.
+func (t *Tokens) copied(chunk []byte) []byte {
+	if len(t.chunks)+len(chunk) > cap(t.chunks) {
+		t.chunks = make([]byte, 0, max(16<<10, len(chunk)))
+	}
+	at := len(t.chunks)
+	t.chunks = append(t.chunks, chunk...)
+	return t.chunks[at:len(t.chunks):len(t.chunks)]
 }
 
 // Decode decodes what was added, so that Messages and Unsaved need not.
@@ -172,10 +197,8 @@ func (t *Tokens) fold() {
 	t.forget(saved + 1)
 	for i, e := range t.pending {
 		switch e.name {
-		case "messages": // [chunk or message, metadata]
-			if pair, ok := jsonscan.Elements(e.data); ok && len(pair) == 2 {
-				t.part(pair[0], pair[1], saved)
-			}
+		case "messages":
+			t.part(e.data, e.step, saved)
 		case "messages/metadata": // {id: {"metadata": …}}
 			gjson.ParseBytes(e.data).ForEach(func(mid, v gjson.Result) bool {
 				t.steps[mid.String()] = stepOf(v.Get("metadata"))
@@ -188,7 +211,7 @@ func (t *Tokens) fold() {
 		}
 		t.pending[i] = event{}
 	}
-	t.pending, t.bytes = t.pending[:0], 0
+	t.pending, t.bytes, t.chunks = t.pending[:0], 0, nil
 }
 
 // forget drops the answers of steps before the given one.
@@ -238,13 +261,13 @@ func (t *Tokens) answer(mid string, saved int, step func() int) *answer {
 	return a
 }
 
-// part adds a chunk, or a message that comes as a whole.
-func (t *Tokens) part(raw, metadata []byte, saved int) {
+// part adds a chunk of a step, or a message that comes as a whole.
+func (t *Tokens) part(raw []byte, step, saved int) {
 	m, ok := message.Read(raw)
 	if !ok || m.Type != message.TypeAIChunk && m.Type != message.TypeAI {
 		return
 	}
-	a := t.answer(m.ID, saved, func() int { return stepOf(gjson.ParseBytes(metadata)) })
+	a := t.answer(m.ID, saved, func() int { return step })
 	if a == nil {
 		return
 	}

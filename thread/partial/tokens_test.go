@@ -77,7 +77,7 @@ func stream(rng *rand.Rand, tuples bool, answers []spoken) (events []event, seen
 		at[i]++
 		metadata := fmt.Sprintf(`{"langgraph_step":%d,"langgraph_checkpoint_ns":"model:1"}`, a.step)
 		show := func(name string, data []byte) {
-			events = append(events, event{name, data})
+			events = append(events, event{name: name, data: data})
 			copied := map[string]message.Message{}
 			for k, v := range now {
 				copied[k] = v

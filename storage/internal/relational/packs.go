@@ -1,6 +1,7 @@
 package relational
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func packed(records []*bridge.Record) (packs []Pack) {
 			break
 		}
 	}
-	plain := make([]byte, 0, size)
+	plain, packed := make([]byte, 0, size), make([]byte, s2.MaxEncodedLen(size))
 	for i := 0; i < len(records); {
 		first := records[i]
 		p := Pack{Run: first.Run, Attempt: first.Attempt, First: first.Offset}
@@ -64,7 +65,8 @@ func packed(records []*bridge.Record) (packs []Pack) {
 			before, p.Last = r, r.Offset
 			p.Records++
 		}
-		p.Data = s2.Encode(nil, plain)
+		packed = s2.Encode(packed[:cap(packed)], plain)
+		p.Data = bytes.Clone(packed) // not the rest of the buffer
 		packs = append(packs, p)
 	}
 	return packs

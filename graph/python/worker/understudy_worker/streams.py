@@ -18,6 +18,19 @@ Emit = Callable[[str, str, bytes, str], None]
 # Whether LangGraph streams calls of tools; older releases refuse the mode.
 TOOLS = find_spec("langgraph.pregel._tools") is not None
 
+
+def _spare_tokens() -> None:
+    """Makes LangChain not call the handler of tool calls with each token, which it ignores: that costs a tenth of a token."""
+    from langgraph.pregel import _tools
+
+    handler = getattr(_tools, "StreamToolCallHandler", None)
+    if isinstance(handler, type) and not any(name.startswith(("on_llm", "on_chat_model")) for name in vars(handler)):
+        handler.ignore_llm = handler.ignore_chat_model = True
+
+
+if TOOLS:
+    _spare_tokens()
+
 # A mode of its own, for event streaming: of each checkpoint its id, before the values that it has.
 IDS = "checkpoint-ids"
 
