@@ -36,7 +36,7 @@ SOURCE is one of
   other/.understudy                        a data folder, or a proxy's records of an upstream
 
 What was moved is read back and compared; what differs is named, and the exit status is 1. It can
-be ended at any time and run again: it goes on where it ended, and moves nothing twice.
+be ended at any time and run again: it continues where it ended, and moves nothing twice.
 Stop the server on the data folder first; servers on a database go on. docs/moving.md says what is kept and what is not.`,
 		Example: `  understudy import --from postgres://me:secret@localhost/agents
   understudy import --from checkpoints.sqlite --graph agent
@@ -86,14 +86,14 @@ func newExport() *cobra.Command {
 		Use:   "export --to TARGET",
 		Short: "Move conversations out",
 		Long: `Writes all threads and store items of the data folder, or database, into the tables of LangGraph's own
-checkpointers and stores, where PostgresSaver or SqliteSaver goes on with them.
+checkpointers and stores, where PostgresSaver or SqliteSaver continues with them.
 
 TARGET is one of
   postgres://user:password@host/database   tables are made when they are missing
   checkpoints.sqlite                       a file, made when it is missing
 
 What was written is read back and compared; what differs is named, and the exit status is 1. It can
-be ended at any time and run again: it goes on where it ended, and writes nothing twice.`,
+be ended at any time and run again: it continues where it ended, and writes nothing twice.`,
 		Example: `  understudy export --to postgres://me:secret@localhost/agents
   understudy export --to checkpoints.sqlite --data /var/lib/understudy
   understudy export --to checkpoints.sqlite --database-url postgres://me:secret@localhost/understudy`,

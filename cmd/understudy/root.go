@@ -71,10 +71,10 @@ in worker processes that it starts itself, so a graph that misbehaves cannot tak
 			Long: `Serves the graphs of langgraph.json on this machine, with readable logs and a short stop.
 
 When it is ready it prints one line, "understudy listening on URL", and what to try next.
-When a file of a graph changes, the graphs are loaded again; runs that go on end with what they
-began with. --reload=false leaves that out.
-Ctrl-C stops it: running runs get --grace to reach a checkpoint, and go on from there when
-it is started again. A second Ctrl-C ends it at once; nothing acknowledged is lost.`,
+When a file of a graph changes, the graphs are loaded again; running runs finish on the old code.
+--reload=false turns that off.
+Ctrl-C stops it: running runs get --grace to reach a checkpoint, and resume from there at the
+next start. A second Ctrl-C ends it at once; nothing acknowledged is lost.`,
 			Example: `  understudy dev
   understudy dev -c my-app/langgraph.json -p 8123
   UNDERSTUDY_PORT=0 understudy dev --data /tmp/try`,
@@ -82,11 +82,11 @@ it is started again. A second Ctrl-C ends it at once; nothing acknowledged is lo
 		newServer(config.Serve, &cobra.Command{
 			Use:   "serve",
 			Short: "Serve in production",
-			Long: `Serves like dev, for production: JSON logs, and three minutes for running runs when it is
-told to stop with SIGTERM. What has not ended by then is handed back, and resumes from its
-last checkpoint at the next start, or at once on another server of the same --database-url.
+			Long: `Serves like dev, for production: JSON logs, and three minutes for running runs to end after SIGTERM.
+The rest returns to the queue, and resumes from its last checkpoint at the next start, or at once on
+another server of the same --database-url.
 
-With --concurrency 0 it only serves, and leaves the runs to "understudy worker".`,
+With --concurrency 0 it only serves, and "understudy worker" executes the runs.`,
 			Example: `  understudy serve --host 0.0.0.0 --data /var/lib/understudy
   understudy serve --host 0.0.0.0 --database-url postgres://u@db/app --redis-url redis://cache:6379
   UNDERSTUDY_HOST=0.0.0.0 UNDERSTUDY_GRACE=30s understudy serve`,
@@ -99,8 +99,7 @@ into the queue. Start as many as there is work for, on any machine that reaches 
 langgraph.json of the servers. One executes up to --concurrency runs at once, and of single graphs
 up to --graph-concurrency; what it has no place for, another claims.
 
-Servers execute runs too, unless they are told to only serve: understudy serve --concurrency 0, or
-N_JOBS_PER_WORKER=0. --redis-url carries what graphs stream from here to the servers that show it;
+Servers execute runs too, unless they start with --concurrency 0 or N_JOBS_PER_WORKER=0. --redis-url carries what graphs stream from here to the servers that show it;
 without it they show how a run ended.
 
 --health-port serves /livez, /readyz and /metrics.
@@ -114,13 +113,13 @@ ends it at once; others find out when its leases end, after 20 s or so.`,
 		}),
 		newServer(config.Proxy, &cobra.Command{
 			Use:   "proxy",
-			Short: "Stand in front of a LangGraph Server and give it whole conversations",
-			Long: `Stands in front of a LangGraph Server that goes on running: clients change only their URL. Every
-call is forwarded as it came, with the credentials of whoever made it; where the server has only a
-summary left, the messages that people saw are put back into its answers. Conversations from before
-the proxy came are recovered from the checkpoints that the server still has, when they are read first.
+			Short: "Run in front of a LangGraph Server and restore full message history",
+			Long: `Runs in front of a LangGraph Server: clients change only their URL. Every request is forwarded
+unchanged, with the caller's credentials; where the server has only a summary left, the messages that
+users saw are put back into its responses. Conversations that began before the proxy are recovered from
+the checkpoints that the server still has, when they are first read.
 
-What it sees is recorded below DIR/upstreams, by the name of the upstream, or else its address; with
+What passes is recorded below DIR/upstreams, by the name of the upstream, or else its address; with
 --database-url in a schema of a Postgres database, for any number of proxies. A
 caller sees a recording only if the upstream has just let the same caller see the thread. With the
 upstream down every call is answered with 502 and says so, recorded messages included.

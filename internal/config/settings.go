@@ -90,16 +90,16 @@ func Settings() []Setting {
 	return []Setting{
 		{
 			Flag: "upstream", Env: "UNDERSTUDY_UPSTREAM", Value: "URL", Default: "none; needed", In: proxy,
-			Help: "LangGraph Server to stand in front of, such as http://127.0.0.1:2024", set: setUpstream,
+			Help: "URL of the upstream LangGraph Server, such as http://127.0.0.1:2024", set: setUpstream,
 		},
 		{
 			Flag: "name", Env: "UNDERSTUDY_NAME", Value: "NAME", Default: "the address", In: proxy,
-			Help: "name of the upstream, under which its conversations are kept; give it one before its address changes",
+			Help: "name under which conversations of the upstream are stored; set it before the address of the upstream changes",
 			set:  text(func(c *Config) *string { return &c.Name }),
 		},
 		{
 			Flag: "host", Env: "UNDERSTUDY_HOST", In: all, Value: "ADDRESS", Default: "127.0.0.1",
-			Help: "address to listen on; 0.0.0.0 lets other machines in", set: text(func(c *Config) *string { return &c.Host }),
+			Help: "address to listen on; 0.0.0.0 accepts other machines", set: text(func(c *Config) *string { return &c.Host }),
 		},
 		{
 			Flag: "port", Short: "p", Env: "UNDERSTUDY_PORT", In: serving, Value: "N", Default: "2024", ByMode: map[Mode]string{Proxy: "2025"}, Help: "port to listen on; 0 takes a free one",
@@ -122,18 +122,18 @@ func Settings() []Setting {
 			Help: "certificates (PEM) that sign those of clients; clients without one are refused", set: text(func(c *Config) *string { return &c.TLSClientCA }),
 		},
 		{
-			Flag: "data", Env: "UNDERSTUDY_DATA", In: serving, Value: "DIR", Default: ".understudy", Help: "folder of the database, made when missing; :memory: keeps nothing",
+			Flag: "data", Env: "UNDERSTUDY_DATA", In: serving, Value: "DIR", Default: ".understudy", Help: "folder of the database, created if missing; :memory: keeps nothing",
 			set: text(func(c *Config) *string { return &c.Data }),
 		},
 		{
 			Flag: "database-url", Env: "UNDERSTUDY_DATABASE_URL", In: all, Also: []string{"DATABASE_URI", "POSTGRES_URI"}, OwnOfServer: true, Value: "URL", Default: "none",
-			Help: "Postgres database, such as postgres://user:password@host:5432/name, in place of the data folder; several may work on it, servers then need --redis-url",
+			Help: "Postgres database, such as postgres://user:password@host:5432/name, in place of the data folder; several servers may share it, with --redis-url for live streams",
 			set:  text(func(c *Config) *string { return &c.DatabaseURL }),
 		},
 		{
 			Flag: "database-connections", Env: "UNDERSTUDY_DATABASE_CONNECTIONS", In: all, Also: []string{"LANGGRAPH_POSTGRES_POOL_MAX_SIZE"}, OwnOfServer: true, Value: "N",
 			Default: "16, or pool_max_conns of the URL",
-			Help:    "connections to Postgres at most; a server has one more that listens", set: integer(func(c *Config) *int { return &c.DatabaseConnections }),
+			Help:    "maximum connections to Postgres; a server has one more that listens", set: integer(func(c *Config) *int { return &c.DatabaseConnections }),
 		},
 		{
 			Flag: "database-timeout", Env: "UNDERSTUDY_DATABASE_TIMEOUT", In: all, Value: "DURATION", Default: "30s, or statement_timeout of the URL",
@@ -141,7 +141,7 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "lease", Env: "UNDERSTUDY_LEASE", Value: "DURATION", Default: "20s",
-			Help: "time after which another server takes over the runs of one that is gone; four heartbeats fit into it", set: duration(func(c *Config) *time.Duration { return &c.Lease }),
+			Help: "how long a claimed run stays with its server without a heartbeat; four heartbeats fit into it", set: duration(func(c *Config) *time.Duration { return &c.Lease }),
 		},
 		{
 			Flag: "redis-url", Env: "UNDERSTUDY_REDIS_URL", Also: []string{"REDIS_URI"}, Value: "URL", Default: "none",
@@ -149,11 +149,11 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "redis-ca", Env: "UNDERSTUDY_REDIS_CA", Value: "FILE", Default: "those of the system",
-			Help: "certificates (PEM) that vouch for a Redis at rediss://", set: text(func(c *Config) *string { return &c.RedisCA }),
+			Help: "CA certificates (PEM) for rediss://", set: text(func(c *Config) *string { return &c.RedisCA }),
 		},
 		{
 			Flag: "redis-prefix", Env: "UNDERSTUDY_REDIS_PREFIX", Also: []string{"REDIS_KEY_PREFIX"}, Value: "NAME", Default: "understudy",
-			Help: "beginning of all keys in Redis; servers on one database have the same, others another", set: text(func(c *Config) *string { return &c.RedisPrefix }),
+			Help: "prefix of all keys in Redis; the same for servers on one database, different for each database", set: text(func(c *Config) *string { return &c.RedisPrefix }),
 		},
 		{
 			Flag: "python", Env: "UNDERSTUDY_PYTHON", Value: "PATH", Default: ".venv beside the config, $VIRTUAL_ENV, python3",
@@ -165,7 +165,7 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "jobs-per-worker", Env: "UNDERSTUDY_JOBS_PER_WORKER", Also: []string{"N_JOBS_PER_WORKER"}, Value: "N", Default: "10",
-			Help: "runs that one Python process executes at once; 0 as --concurrency 0", set: integer(func(c *Config) *int { return &c.JobsPerWorker }),
+			Help: "runs that one Python process executes at once; 0 means --concurrency 0", set: integer(func(c *Config) *int { return &c.JobsPerWorker }),
 		},
 		{
 			Flag: "concurrency", Env: "UNDERSTUDY_CONCURRENCY", Value: "N", Default: "workers times jobs-per-worker",
@@ -177,19 +177,19 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "worker-memory", Env: "UNDERSTUDY_WORKER_MEMORY", Value: "SIZE", Default: "none",
-			Help: "memory of one Python process above which it takes no new runs and is replaced; 0 for any", set: size(func(c *Config) *ByteSize { return &c.WorkerMemory }),
+			Help: "resident memory of one Python process above which it takes no new runs and is replaced; 0: no limit", set: size(func(c *Config) *ByteSize { return &c.WorkerMemory }),
 		},
 		{
 			Flag: "worker-max-runs", Env: "UNDERSTUDY_WORKER_MAX_RUNS", Value: "N", Default: "none",
-			Help: "runs after which a Python process is replaced by a fresh one; 0 for any number", set: integer(func(c *Config) *int { return &c.WorkerMaxRuns }),
+			Help: "runs after which a Python process is replaced; 0: never", set: integer(func(c *Config) *int { return &c.WorkerMaxRuns }),
 		},
 		{
 			Flag: "reload", Env: "UNDERSTUDY_RELOAD", In: []Mode{Dev}, Switch: true, Default: "true",
-			Help: "load the graphs again when their files change; running runs end with what they began with", set: boolean(func(c *Config) *bool { return &c.Reload }),
+			Help: "load graphs again when their files change; running runs finish on the old code", set: boolean(func(c *Config) *bool { return &c.Reload }),
 		},
 		{
 			Flag: "allow-broken-graphs", Env: "UNDERSTUDY_ALLOW_BROKEN_GRAPHS", Switch: true, Default: "false", ByMode: map[Mode]string{Dev: "true"},
-			Help: "be ready although a Python graph does not import, and stay up when none does", set: boolean(func(c *Config) *bool { return &c.AllowBrokenGraphs }),
+			Help: "be ready although a Python graph fails to import, and keep running when none imports", set: boolean(func(c *Config) *bool { return &c.AllowBrokenGraphs }),
 		},
 		{
 			Flag: "run-timeout", Env: "UNDERSTUDY_RUN_TIMEOUT", Also: []string{"BG_JOB_TIMEOUT_SECS"}, Value: "DURATION", Default: "24h",
@@ -203,17 +203,17 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "grace", Env: "UNDERSTUDY_GRACE", Also: []string{"BG_JOB_SHUTDOWN_GRACE_PERIOD_SECS"}, Value: "DURATION", Default: "180s", ByMode: map[Mode]string{Dev: "10s"},
-			Help: "time that running runs get when the server is told to stop",
+			Help: "time for running runs to end when the server stops",
 			set:  duration(func(c *Config) *time.Duration { return &c.Grace }), also: seconds(func(c *Config) *time.Duration { return &c.Grace }),
 		},
 		{
 			Flag: "drain", Env: "UNDERSTUDY_DRAIN", In: api, Value: "DURATION", Default: "0",
-			Help: "time that the server goes on taking requests when it is told to stop, while /readyz says no, so that load balancers look elsewhere",
+			Help: "how long a stopping server keeps serving while /readyz returns 503, so that load balancers route elsewhere",
 			set:  duration(func(c *Config) *time.Duration { return &c.Drain }),
 		},
 		{
 			Flag: "search-timeout", Env: "UNDERSTUDY_SEARCH_TIMEOUT", In: api, Value: "DURATION", Default: "10s",
-			Help: "time after which a search or count that no index answers ends with 422",
+			Help: "time limit of a search or count without an index; then 422",
 			set:  duration(func(c *Config) *time.Duration { return &c.SearchTimeout }),
 		},
 		{
@@ -223,40 +223,40 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "stream-records", Env: "UNDERSTUDY_STREAM_RECORDS", Value: "N", Default: "10000",
-			Help: "events of resumable runs that stay for replay, per thread; above that tokens go first", set: integer(func(c *Config) *int { return &c.StreamRecords }),
+			Help: "maximum events kept per thread for replay; when exceeded, tokens are evicted first", set: integer(func(c *Config) *int { return &c.StreamRecords }),
 		},
 		{
 			Flag: "stream-bytes", Env: "UNDERSTUDY_STREAM_BYTES", Value: "SIZE", Default: "64MiB",
-			Help: "the same in bytes", set: size(func(c *Config) *ByteSize { return &c.StreamBytes }),
+			Help: "maximum bytes kept per thread for replay", set: size(func(c *Config) *ByteSize { return &c.StreamBytes }),
 		},
 		{
 			Flag: "max-body", In: api, Env: "UNDERSTUDY_MAX_BODY", Also: []string{"HTTP_MAX_REQUEST_BODY_BYTES"}, Value: "SIZE", Default: "300MiB",
-			Help: "largest request body; a larger one is refused with 413", set: size(func(c *Config) *ByteSize { return &c.MaxBody }),
+			Help: "largest request body; larger ones get 413", set: size(func(c *Config) *ByteSize { return &c.MaxBody }),
 		},
 		{
 			Flag: "max-bodies", In: api, Env: "UNDERSTUDY_MAX_BODIES", Value: "SIZE", Default: "1GiB, or half of GOMEMLIMIT",
-			Help: "memory of all request bodies in flight together, each three times its size; above that, 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies }),
+			Help: "memory of all request bodies in flight, each counted three times; beyond it 503", set: size(func(c *Config) *ByteSize { return &c.MaxBodies }),
 		},
 		{
 			Flag: "mount-prefix", In: api, Env: "UNDERSTUDY_MOUNT_PREFIX", Also: []string{"MOUNT_PREFIX", "LANGGRAPH_MOUNT_PREFIX"}, Value: "PATH", Default: "none, or http.mount_prefix",
-			Help: "path that every route is put under, such as /my-api", set: setMountPrefix,
+			Help: "URL path prefix for all routes, such as /my-api", set: setMountPrefix,
 		},
 		{
 			Flag: "synchronous", Env: "UNDERSTUDY_SYNCHRONOUS", In: all, Value: "full|normal", Default: "full",
-			Help: "when a commit counts as safe: full, on disk; normal, a power cut may take the last ones", set: setSynchronous,
+			Help: "full: a commit is on disk before it is acknowledged; normal: a power failure may lose the last ones", set: setSynchronous,
 		},
 		{
 			Flag: "offline-reads", Env: "UNDERSTUDY_OFFLINE_READS", In: proxy, Switch: true, Default: "false",
-			Help: "while the upstream is down, show recorded messages and events to callers without credentials; for upstreams that need none",
+			Help: "while the upstream is down, return recorded messages and events to callers without credentials; for upstreams that need none",
 			set:  boolean(func(c *Config) *bool { return &c.OfflineReads }),
 		},
 		{
 			Flag: "upstream-host", Env: "UNDERSTUDY_UPSTREAM_HOST", In: proxy, Value: "client|upstream", Default: "client for http, upstream for https",
-			Help: "which Host header the upstream sees: the one that the client sent, or its own", set: setUpstreamHost,
+			Help: "the Host header that the upstream sees: the client's or its own", set: setUpstreamHost,
 		},
 		{
 			Flag: "max-rewrite", Env: "UNDERSTUDY_MAX_REWRITE", In: proxy, Value: "SIZE", Default: "64MiB",
-			Help: "largest body or event in which messages are looked at; larger ones pass as they are", set: size(func(c *Config) *ByteSize { return &c.MaxRewrite }),
+			Help: "largest body or event that is rewritten; larger ones pass unchanged", set: size(func(c *Config) *ByteSize { return &c.MaxRewrite }),
 		},
 		{
 			Flag: "log-level", Env: "UNDERSTUDY_LOG_LEVEL", In: all, Also: []string{"LOG_LEVEL"}, Value: "LEVEL", Default: "info",
@@ -268,7 +268,7 @@ func Settings() []Setting {
 		},
 		{
 			Flag: "ignore-auth", Env: "UNDERSTUDY_IGNORE_AUTH", Switch: true, Default: "false",
-			Help: "serve without the auth and encryption that langgraph.json asks for; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth }),
+			Help: "serve without the auth and encryption of langgraph.json; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth }),
 		},
 	}
 }
