@@ -2,303 +2,261 @@ package access
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"math/big"
 	"net/http"
-	"slices"
 	"strings"
 
+	"understudy/internal/contain"
 	"understudy/internal/jsonobj"
 )
 
-// Filter says which resources an actor may reach, by their metadata (items of the store: by their value). It is immutable. The nil Filter matches
-// everything.
+// Filter selects resources by their metadata (items of the store: by their value). It is immutable. The nil Filter selects all.
 type Filter struct {
-	all []condition // all hold
-	any []Filter    // nil, or one of them holds
-	and []Filter    // all of them hold
+	fields []field   // all hold
+	and    []*Filter // all hold
+	or     []*Filter // nil, or one holds
 }
 
-// condition compares one key.
-type condition struct {
+// field is a condition on one key. A key that is absent fulfils none.
+type field struct {
 	key   string
-	value json.RawMessage   // equal to it; nil: not compared
-	has   []json.RawMessage // the value is a list that has all of these; nil: not compared
+	equal *contain.Exact   // nil: not compared
+	has   []*contain.Exact // the value is a list with all of these; nil: not compared
 }
 
-// maxDepth is how deep $or and $and may be nested.
-const maxDepth = 2
+// maxDepth is how deep $or and $and may be nested, and maxBranches how many alternatives the index of metadata is asked for.
+const maxDepth, maxBranches = 2, 8
 
-// errFilter is the answer when a handler returns a filter that cannot be applied: nothing is shown.
-func errFilter(why string) error {
+// badFilter is the answer when a handler returns a filter that cannot be applied: it must not select everything.
+func badFilter(why string) error {
 	return &Refusal{Status: http.StatusInternalServerError, Detail: jsonobj.Quote("Auth handler returned an invalid filter: " + why)}
 }
 
-// ParseFilter reads a filter as a handler returns it: an object of keys with values to be equal to, {"$eq": value} or {"$contains": value or
-// list}, and of $or and $and with lists of at least two filters. Anything else is a *Refusal: an operator that is not known must not match all.
+// ParseFilter reads a filter as handlers return it: {"key": value}, {"key": {"$eq": value}} or {"key": {"$contains": value or list}}, and $or and $and
+// with lists of two or more filters, nested two deep. Several keys must all hold. nil, null and {} select all. The error is a *Refusal with status 500.
 func ParseFilter(raw json.RawMessage) (*Filter, error) {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 || string(raw) == "null" {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
+	}
+	if !json.Valid(raw) {
+		return nil, badFilter("it must be an object")
 	}
 	f, err := parseFilter(raw, 0)
-	if err != nil {
+	if err != nil || f.selectsAll() {
 		return nil, err
-	}
-	if f.empty() {
-		return nil, nil
 	}
 	return f, nil
 }
 
-func (f *Filter) empty() bool { return len(f.all) == 0 && f.any == nil && f.and == nil }
+func (f *Filter) selectsAll() bool { return len(f.fields) == 0 && len(f.and) == 0 && f.or == nil }
 
 func parseFilter(raw json.RawMessage, depth int) (*Filter, error) {
 	o, err := jsonobj.Parse(raw)
 	if err != nil {
-		return nil, errFilter("a filter must be an object")
+		return nil, badFilter("it must be an object")
 	}
 	f := &Filter{}
-	for _, key := range o.Keys() {
-		value := o.Get(key)
-		switch {
-		case key == "$or" || key == "$and":
-			if depth == maxDepth {
-				return nil, errFilter("$or and $and may be nested two deep")
-			}
-			list, err := branches(key, value, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			if key == "$or" {
-				f.any = list
-			} else {
-				f.and = list
-			}
-		case strings.HasPrefix(key, "$"):
-			return nil, errFilter("unknown operator " + key)
-		default:
-			c, err := parseCondition(key, value)
-			if err != nil {
-				return nil, err
-			}
-			f.all = append(f.all, c)
+	o.Each(func(key string, value json.RawMessage) {
+		if err != nil {
+			return
 		}
+		switch {
+		case key == "$or":
+			f.or, err = parseFilters(key, value, depth+1)
+		case key == "$and":
+			f.and, err = parseFilters(key, value, depth+1)
+		case strings.HasPrefix(key, "$"):
+			err = badFilter("there is no operator " + key)
+		default:
+			var c field
+			c, err = parseField(key, value)
+			f.fields = append(f.fields, c)
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return f, nil
 }
 
-func branches(key string, raw json.RawMessage, depth int) ([]Filter, error) {
-	var list []json.RawMessage
-	if err := json.Unmarshal(raw, &list); err != nil || len(list) < 2 {
-		return nil, errFilter(key + " needs a list of at least two filters")
+func parseFilters(key string, raw json.RawMessage, depth int) ([]*Filter, error) {
+	if depth > maxDepth {
+		return nil, badFilter("$or and $and may be nested two deep")
 	}
-	out := make([]Filter, len(list))
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil || len(list) < 2 {
+		return nil, badFilter(key + " needs a list of two or more filters")
+	}
+	out := make([]*Filter, len(list))
 	for i, one := range list {
-		f, err := parseFilter(one, depth)
-		if err != nil {
+		var err error
+		if out[i], err = parseFilter(one, depth); err != nil {
 			return nil, err
 		}
-		out[i] = *f
 	}
 	return out, nil
 }
 
-func parseCondition(key string, value json.RawMessage) (condition, error) {
-	c := condition{key: key}
-	if value[0] != '{' {
-		c.value = value
-		return c, nil
-	}
-	o, err := jsonobj.Parse(value)
-	if err != nil {
-		return c, errFilter("the value of " + key + " is not valid")
-	}
-	operators := 0
-	for _, name := range o.Keys() {
-		if strings.HasPrefix(name, "$") {
-			operators++
+func parseField(key string, raw json.RawMessage) (field, error) {
+	c := field{key: key}
+	raw = bytes.TrimSpace(raw)
+	if raw[0] != '{' {
+		var err error
+		if c.equal, err = contain.ParseExact(raw); err != nil {
+			return c, badFilter("the value of " + key + " is not valid")
 		}
-	}
-	if operators == 0 { // an object to be equal to
-		c.value = value
 		return c, nil
 	}
-	for _, name := range o.Keys() {
-		v := o.Get(name)
+	o, err := jsonobj.Parse(raw)
+	if err != nil || o.Len() == 0 {
+		return c, badFilter("the value of " + key + " must be a value, {\"$eq\": value} or {\"$contains\": value}")
+	}
+	o.Each(func(name string, value json.RawMessage) {
+		if err != nil {
+			return
+		}
 		switch name {
 		case "$eq":
-			c.value = v
+			c.equal, err = contain.ParseExact(value)
 		case "$contains":
-			c.has = []json.RawMessage{v}
-			if v[0] == '[' {
-				c.has = nil
-				if err := json.Unmarshal(v, &c.has); err != nil || c.has == nil {
-					c.has = []json.RawMessage{}
-				}
-			}
+			c.has, err = members(value)
 		default:
-			return c, errFilter("unknown operator " + name)
+			err = badFilter("there is no operator " + name + " for " + key)
+		}
+	})
+	if refused := (*Refusal)(nil); err != nil {
+		if refused, _ = err.(*Refusal); refused == nil {
+			err = badFilter("the value of " + key + " is not valid")
 		}
 	}
-	return c, nil
+	return c, err
 }
 
-// Match reports whether a resource with this metadata (a JSON object; nothing is an empty one) may be reached.
-func (f *Filter) Match(metadata json.RawMessage) bool {
+// members returns what a list must have: with a list all of its items.
+func members(raw json.RawMessage) ([]*contain.Exact, error) {
+	items := []json.RawMessage{raw}
+	if raw = bytes.TrimSpace(raw); raw[0] == '[' {
+		items = nil
+		if err := json.Unmarshal(raw, &items); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]*contain.Exact, len(items))
+	for i, item := range items {
+		var err error
+		if out[i], err = contain.ParseExact(item); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Match reports whether the filter selects a resource with this metadata: a JSON object; nothing stands for an empty one, and anything else is not
+// selected.
+func (f *Filter) Match(metadata []byte) bool {
 	if f == nil {
 		return true
 	}
-	return f.match(jsonobj.Of(metadata))
+	if len(metadata) == 0 {
+		metadata = []byte("{}")
+	}
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(metadata, &fields) == nil && f.match(fields)
 }
 
-func (f *Filter) match(o *jsonobj.Object) bool {
-	for _, c := range f.all {
-		if !c.match(o.Get(c.key)) {
+func (f *Filter) match(fields map[string]json.RawMessage) bool {
+	for i := range f.fields {
+		if !f.fields[i].match(fields) {
 			return false
 		}
 	}
-	for i := range f.and {
-		if !f.and[i].match(o) {
+	for _, g := range f.and {
+		if !g.match(fields) {
 			return false
 		}
 	}
-	return f.any == nil || slices.ContainsFunc(f.any, func(b Filter) bool { return b.match(o) })
+	for _, g := range f.or {
+		if g.match(fields) {
+			return true
+		}
+	}
+	return f.or == nil
 }
 
-func (c *condition) match(v json.RawMessage) bool {
-	if v == nil {
-		return false
-	}
-	if c.value != nil && !equal(v, c.value) {
+func (c *field) match(fields map[string]json.RawMessage) bool {
+	value, ok := fields[c.key]
+	if !ok || c.equal != nil && !c.equal.Equals(value) {
 		return false
 	}
 	if c.has == nil {
 		return true
 	}
 	var list []json.RawMessage
-	if v[0] != '[' || json.Unmarshal(v, &list) != nil {
+	if value = bytes.TrimSpace(value); value[0] != '[' || json.Unmarshal(value, &list) != nil {
 		return false
 	}
+next:
 	for _, want := range c.has {
-		if !slices.ContainsFunc(list, func(have json.RawMessage) bool { return equal(have, want) }) {
-			return false
+		for _, item := range list {
+			if want.Equals(item) {
+				continue next
+			}
 		}
+		return false
 	}
 	return true
 }
 
-// equal compares JSON values: of one type, numbers by value, objects without regard to order.
-func equal(a, b json.RawMessage) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	var x, y any
-	return decode(a, &x) == nil && decode(b, &y) == nil && same(x, y)
-}
-
-func decode(raw json.RawMessage, v *any) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	return d.Decode(v)
-}
-
-func same(a, b any) bool {
-	switch x := a.(type) {
-	case json.Number:
-		y, ok := b.(json.Number)
-		return ok && sameNumber(x, y)
-	case []any:
-		y, ok := b.([]any)
-		return ok && slices.EqualFunc(x, y, same)
-	case map[string]any:
-		y, ok := b.(map[string]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for k, v := range x {
-			w, has := y[k]
-			if !has || !same(v, w) {
-				return false
-			}
-		}
-		return true
-	}
-	return a == b
-}
-
-// maxNumber is the length of numbers that are compared exactly; longer ones, and those with exponents, are compared as floats.
-const maxNumber = 64
-
-func sameNumber(a, b json.Number) bool {
-	if a == b {
-		return true
-	}
-	if len(a) > maxNumber || len(b) > maxNumber || strings.ContainsAny(string(a)+string(b), "eE") {
-		x, errX := a.Float64()
-		y, errY := b.Float64()
-		return errX == nil && errY == nil && x == y
-	}
-	x, okX := new(big.Rat).SetString(string(a))
-	y, okY := new(big.Rat).SetString(string(b))
-	return okX && okY && x.Cmp(y) == 0
-}
-
-// Equalities returns the scalar values that metadata must have at its top, as an object for the index of metadata; nil when there are none. complete
-// reports that the filter requires nothing else.
-func (f *Filter) Equalities() (object json.RawMessage, complete bool) {
+// Terms returns alternatives for the index of metadata: what the filter selects has all terms of one of them. nil: the index does not help. exact reports
+// that, conversely, what has all terms of one of them is selected.
+func (f *Filter) Terms() (alternatives [][]contain.Term, exact bool) {
 	if f == nil {
 		return nil, true
 	}
-	o := &jsonobj.Object{}
-	complete = f.any == nil && f.and == nil
-	for _, c := range f.all {
-		if c.has != nil || c.value[0] == '{' || c.value[0] == '[' || o.Get(c.key) != nil {
-			complete = false
-			continue
-		}
-		o.Set(c.key, c.value)
-	}
-	if o.Len() == 0 {
-		return nil, complete
-	}
-	return o.JSON(), complete
-}
-
-// Resources that filters are for.
-const (
-	Threads    = "threads"
-	Assistants = "assistants"
-	Crons      = "crons"
-	Store      = "store"
-)
-
-// reachKey is the key of a context for the filter of one resource.
-type reachKey string
-
-// Narrow returns a context in which only what f matches of a resource exists, of what existed in ctx.
-func Narrow(ctx context.Context, resource string, f *Filter) context.Context {
-	if f == nil {
-		return ctx
-	}
-	if was := Reach(ctx, resource); was != nil {
-		f = &Filter{and: []Filter{*was, *f}}
-	}
-	return context.WithValue(ctx, reachKey(resource), f)
-}
-
-// Reach returns the filter of a resource in a context; nil when everything exists.
-func Reach(ctx context.Context, resource string) *Filter {
-	f, _ := ctx.Value(reachKey(resource)).(*Filter)
-	return f
-}
-
-// Everything returns a context in which everything exists, for the server's own work.
-func Everything(ctx context.Context) context.Context {
-	for _, resource := range []string{Threads, Assistants, Crons, Store} {
-		if Reach(ctx, resource) != nil {
-			ctx = context.WithValue(ctx, reachKey(resource), (*Filter)(nil))
+	alternatives, exact = f.terms()
+	for _, a := range alternatives {
+		if len(a) == 0 {
+			return nil, false
 		}
 	}
-	return ctx
+	return alternatives, exact
+}
+
+// terms is Terms in which an alternative may be without terms.
+func (f *Filter) terms() (alternatives [][]contain.Term, exact bool) {
+	alternatives, exact = [][]contain.Term{nil}, true
+	for i := range f.fields {
+		c := &f.fields[i]
+		term, ok := c.equal.Term(c.key)
+		if exact = exact && ok && c.has == nil; ok {
+			alternatives[0] = append(alternatives[0], term)
+		}
+	}
+	both := func(more [][]contain.Term, moreExact bool) {
+		if len(alternatives)*len(more) > maxBranches {
+			exact = false
+			return
+		}
+		var out [][]contain.Term
+		for _, a := range alternatives {
+			for _, b := range more {
+				out = append(out, append(append([]contain.Term(nil), a...), b...))
+			}
+		}
+		alternatives, exact = out, exact && moreExact
+	}
+	for _, g := range f.and {
+		both(g.terms())
+	}
+	if f.or != nil {
+		var any [][]contain.Term
+		anyExact := true
+		for _, g := range f.or {
+			of, ofExact := g.terms()
+			any, anyExact = append(any, of...), anyExact && ofExact
+		}
+		both(any, anyExact)
+	}
+	return alternatives, exact
 }

@@ -15,7 +15,7 @@ func (tx *Tx) Assistant(a id.Assistant) (*assistant.Assistant, error) {
 	if tx.exclusive {
 		return tx.Tx.Assistant(a)
 	}
-	return tx.guarded(a)
+	return relational.AssistantIn(tx.Reach.Assistants)(tx.guarded(a))
 }
 
 // Assistants change rarely and every run reads one, so they are cached in memory. Other servers

@@ -39,7 +39,7 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	if err != nil {
 		return nil, fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
-	text, args := checkpointsOfAll, []any{q.Thread}
+	text, args := checkpointsOfAll, []any{nil} // the thread
 	switch {
 	case q.ID != "":
 		text, args = checkpointsOfID, append(args, q.ID)
@@ -54,8 +54,12 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	if q.Limit > 0 {
 		first = q.Limit
 	}
-	scan := relational.ScanCheckpoint(q.Thread)
-	err = s.snapshot(ctx, func(c *reader) error {
+	err = s.snapshot(ctx, func(c *reader) (err error) {
+		if q.Thread, err = relational.InReach(ctx, c, q.Thread); err != nil {
+			return err
+		}
+		args[0] = q.Thread
+		scan := relational.ScanCheckpoint(q.Thread)
 		// Rows are read until there are enough.
 		size := 0
 		// Rows are read in pieces until the page is full, because a filter on metadata may skip any

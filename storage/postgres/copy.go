@@ -166,7 +166,7 @@ func (s *Store) CopyThread(ctx context.Context, from, to id.Thread, finish func(
 // read reads the original and writes all batches of the copy but the last, which CopyThread writes
 // together with the row.
 func (c *copier) read(ctx context.Context, q *reader) error {
-	original, err := relational.LoadThread(q, c.from)
+	original, err := relational.ThreadInReach(ctx, q, c.from)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (tx *Tx) ActiveRuns(t id.Thread) (list []*run.Run, err error) {
 		return tx.loadRuns(relational.ActiveOfAll)
 	}
 	tx.lock(t)
+	if ok, err := tx.Reaches(t); !ok {
+		return nil, err
+	}
 	return tx.loadRuns(relational.ActiveOfThread, t)
 }
 
@@ -62,15 +65,15 @@ func scanRun(r relational.Row) (*runRow, error) {
 
 // Run implements run.Tx. It returns a copy.
 func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) {
+	if err := tx.MustReach(t); err != nil {
+		return nil, err
+	}
 	known, err := tx.run(t, r)
 	if err != nil {
 		return nil, err
 	}
 	if known == nil || known.run.Thread != t {
 		return nil, relational.ErrNoRun
-	}
-	if err := tx.Shown(t, relational.ErrNoRun); err != nil {
-		return nil, err
 	}
 	out := known.run
 	return &out, nil

@@ -28,7 +28,7 @@ func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
 		known = found
 		tx.threads[t] = known
 	}
-	if known == nil || !tx.Reach.Match(known.Metadata) {
+	if known == nil || !tx.InReach(known) {
 		return nil, relational.ErrNoThread
 	}
 	out := *known

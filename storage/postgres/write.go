@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
@@ -120,7 +119,7 @@ func (s *Store) writeOnce(ctx context.Context, fn func(*Tx) error) (again bool, 
 		seqs: map[id.Thread]eventstore.Seq{}, heads: map[id.Thread]bool{}, lists: map[id.Thread]*threadParts{}, rows: map[rowKey]*eventstore.Row{},
 		tips: map[id.Thread]*checkpointer.Tuple{}, idle: map[id.Thread]bool{},
 	}
-	tx.Tx = relational.Tx{Writer: tx, Reach: access.Reach(ctx, access.Threads)}
+	tx.Tx = relational.Tx{Writer: tx, Reach: relational.ReachOf(ctx)}
 	tx.batch.Queue("BEGIN")
 	finished := false
 	defer func() {

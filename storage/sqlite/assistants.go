@@ -4,22 +4,25 @@ import (
 	"context"
 	"sync"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/id"
+	"understudy/storage/internal/relational"
 )
 
 // Assistant implements assistant.Store and run.Store. Each run reads its assistant, so rows are
 // cached.
 func (s *Store) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
+	in := relational.AssistantIn(access.Reach(ctx, access.Assistants))
 	known, since := s.writer.assistants.get(a)
 	if known != nil {
-		return known, nil
+		return in(known, nil)
 	}
-	out, err := s.Store.Assistant(ctx, a)
+	out, err := s.Store.Assistant(access.Everything(ctx), a)
 	if err == nil {
 		s.writer.assistants.put(out, since)
 	}
-	return out, err
+	return in(out, err)
 }
 
 // knownAssistants caches rows of assistants. It needs no expiry: only the writer of this process

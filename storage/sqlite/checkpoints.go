@@ -41,7 +41,10 @@ func (s *Store) ListCheckpoints(ctx context.Context, q checkpointer.List) (out [
 	if before == "" {
 		before = rows.LastText
 	}
-	err = s.snapshot(ctx, func(c *sqlite.Conn) error {
+	err = s.snapshot(ctx, func(c *sqlite.Conn) (err error) {
+		if q.Thread, err = relational.InReach(ctx, querier{c}, q.Thread); err != nil {
+			return err
+		}
 		l := newLoader(c, q.Thread)
 		l.bound(q.Bytes)
 		// Rows are read until the page is full. Metadata is matched before values are loaded, which

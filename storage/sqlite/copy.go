@@ -159,7 +159,7 @@ func (c *copier) read(ctx context.Context, conn *sqlite.Conn) (err error) {
 	if err := exec(conn, "BEGIN"); err != nil {
 		return err
 	}
-	if c.row, err = relational.LoadThread(querier{conn}, c.from); err != nil {
+	if c.row, err = relational.ThreadInReach(ctx, querier{conn}, c.from); err != nil {
 		return err
 	}
 	for i := range copiedTables {

@@ -8,7 +8,6 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
-	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/id"
 	"understudy/internal/compact"
@@ -85,14 +84,14 @@ func (tx *Tx) planned(t id.Thread, r id.Run) (*dropPlan, error) {
 
 // write runs fn as writeOnce does, and makes the plans that it requests.
 func (s *Store) write(ctx context.Context, fn func(*Tx) error) error {
-	reach := access.Reach(ctx, access.Threads)
+	reach := relational.ReachOf(ctx)
 	var plan *dropPlan
 	for n := 0; ; n++ {
 		err := s.writeOnce(ctx, func(tx *Tx) error {
+			tx.Reach = reach
 			if tx.plan = plan; n < plannings {
 				tx.mayPlan = s.longThread
 			}
-			tx.Reach = reach
 			return fn(tx)
 		})
 		var asks *unplanned

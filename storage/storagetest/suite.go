@@ -68,6 +68,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Items", itemCases},
 		{"Vectors", vectorCases},
 		{"Retention", retentionCases},
+		{"Reach", reachCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.cases {

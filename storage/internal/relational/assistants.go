@@ -3,6 +3,7 @@ package relational
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"understudy/access"
@@ -61,9 +62,9 @@ var (
 
 // Assistant implements assistant.Store and run.Store.
 func (s *Store) Assistant(ctx context.Context, a id.Assistant) (*assistant.Assistant, error) {
-	return from(ctx, s.db.Read, func(q Querier) (*assistant.Assistant, error) {
+	return AssistantIn(access.Reach(ctx, access.Assistants))(from(ctx, s.db.Read, func(q Querier) (*assistant.Assistant, error) {
 		return the(q, ErrNoAssistant, selectAssistant, ScanAssistant, a)
-	})
+	}))
 }
 
 // ListAssistants implements the search of assistant.Store. Assistants are few, so filters are
@@ -78,6 +79,12 @@ func (s *Store) ListAssistants(ctx context.Context, of assistant.Query) ([]*assi
 
 // Versions implements assistant.Store.
 func (s *Store) Versions(ctx context.Context, a id.Assistant, metadata []byte, limit, offset int) ([]*assistant.Assistant, error) {
+	if access.Reach(ctx, access.Assistants) != nil { // the current version decides for all
+		if _, err := s.Assistant(ctx, a); err != nil {
+			return nil, err
+		}
+		ctx = access.Everything(ctx)
+	}
 	return s.pageOfAssistants(ctx, assistant.Query{Metadata: metadata, Limit: limit, Offset: offset}, selectVersions, a)
 }
 
@@ -103,13 +110,13 @@ func (s *Store) eachAssistant(ctx context.Context, of assistant.Query, text Stat
 	if err != nil {
 		return fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
-	name := strings.ToLower(of.Name)
-	reach := access.Reach(ctx, access.Assistants)
+	name, reach := strings.ToLower(of.Name), access.Reach(ctx, access.Assistants)
 	return s.db.Read(ctx, func(q Querier) error {
 		return q.Query(text, func(r Row) error {
 			if of.GraphID != "" && r.Text(1) != of.GraphID ||
 				name != "" && !strings.Contains(strings.ToLower(r.Text(2)), name) ||
-				!match.Everything() && !match.Match(r.Bytes(6)) || reach != nil && !reach.Match(r.Bytes(6)) {
+				!match.Everything() && !match.Match(r.Bytes(6)) ||
+				reach != nil && !reach.Match(r.Bytes(6)) {
 				return nil
 			}
 			return fn(r)
@@ -119,7 +126,17 @@ func (s *Store) eachAssistant(ctx context.Context, of assistant.Query, text Stat
 
 // Assistant implements assistant.Tx and run.Tx.
 func (tx *Tx) Assistant(a id.Assistant) (*assistant.Assistant, error) {
-	return the(tx, ErrNoAssistant, holdAssistant, ScanAssistant, a)
+	return AssistantIn(tx.Reach.Assistants)(the(tx, ErrNoAssistant, holdAssistant, ScanAssistant, a))
+}
+
+// AssistantIn returns a function that returns an assistant that was found, if it is in reach.
+func AssistantIn(reach *access.Filter) func(*assistant.Assistant, error) (*assistant.Assistant, error) {
+	return func(a *assistant.Assistant, err error) (*assistant.Assistant, error) {
+		if err == nil && !reach.Match(a.Metadata) {
+			return nil, ErrNoAssistant
+		}
+		return a, err
+	}
 }
 
 // InsertAssistant implements assistant.Tx.
@@ -168,5 +185,16 @@ func (tx *Tx) DeleteAssistant(a id.Assistant) error {
 
 // ThreadsOf implements assistant.Tx.
 func (tx *Tx) ThreadsOf(a id.Assistant) ([]id.Thread, error) {
-	return all(tx, threadsOfAssistant, text[id.Thread], `"`+string(a))
+	list, err := all(tx, threadsOfAssistant, text[id.Thread], `"`+string(a))
+	if err != nil || tx.Reach.Threads == nil {
+		return list, err
+	}
+	list = slices.DeleteFunc(list, func(t id.Thread) bool {
+		var ok bool
+		if err == nil {
+			ok, err = tx.Reaches(t)
+		}
+		return !ok
+	})
+	return list, err
 }

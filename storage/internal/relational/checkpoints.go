@@ -67,7 +67,8 @@ func LoadRow(q Querier, k checkpointer.Key) (*checkpointer.Tuple, error) {
 
 // LoadCheckpoint implements checkpointer.Reader.
 func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	out, err := from(ctx, s.db.Snapshot, func(q Querier) (*checkpointer.Tuple, error) {
+	out, err := fromThread(ctx, s, k.Thread, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
+		k.Thread = t
 		row, err := LoadRow(q, k)
 		if err != nil || row == nil {
 			return nil, err
@@ -82,7 +83,8 @@ func (s *Store) LoadCheckpoint(ctx context.Context, k checkpointer.Key) (*checkp
 
 // LoadHead implements checkpointer.HeadReader.
 func (s *Store) LoadHead(ctx context.Context, k checkpointer.Key) (*checkpointer.Tuple, error) {
-	out, err := from(ctx, s.db.Snapshot, func(q Querier) (*checkpointer.Tuple, error) {
+	out, err := fromThread(ctx, s, k.Thread, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
+		k.Thread = t
 		row, err := LoadRow(q, k)
 		if err != nil || row == nil {
 			return nil, err
@@ -125,7 +127,7 @@ func (s *Store) Checkpoints(ctx context.Context, t id.Thread, named []transfer.L
 
 // RootValue implements eventstore.Archive.
 func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version string) (v eventstore.Value, err error) {
-	b, err := from(ctx, s.db.Snapshot, func(q Querier) (*checkpointer.Blob, error) { return s.db.Value(q, t, channel, version) })
+	b, err := fromThread(ctx, s, t, s.db.Snapshot, func(q Querier, t id.Thread) (*checkpointer.Blob, error) { return s.db.Value(q, t, channel, version) })
 	if err != nil {
 		return v, fmt.Errorf("channel %s of thread %s: %w", channel, t, err)
 	}
@@ -137,7 +139,9 @@ func (s *Store) RootValue(ctx context.Context, t id.Thread, channel, version str
 
 // RootCheckpoint implements eventstore.Archive.
 func (s *Store) RootCheckpoint(ctx context.Context, t id.Thread, c id.Checkpoint) (*checkpointer.Checkpoint, error) {
-	row, err := from(ctx, s.db.Read, func(q Querier) (*checkpointer.Tuple, error) { return LoadRow(q, checkpointer.Key{Thread: t, ID: c}) })
+	row, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (*checkpointer.Tuple, error) {
+		return LoadRow(q, checkpointer.Key{Thread: t, ID: c})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint %s of thread %s: %w", c, t, err)
 	}
@@ -170,8 +174,8 @@ func (s *Store) LoadShape(ctx context.Context, digest string) (checkpointer.Shap
 
 // LoadAnswer implements checkpointer.Reader; nil, nil if there is none.
 func (s *Store) LoadAnswer(ctx context.Context, k checkpointer.Key, key string) (json.RawMessage, error) {
-	return from(ctx, s.db.Read, func(q Querier) (json.RawMessage, error) {
-		answer, _, err := first(q, selectAnswer, bytesOf, k.Thread, k.NS, k.ID, key)
+	return fromThread(ctx, s, k.Thread, s.db.Read, func(q Querier, t id.Thread) (json.RawMessage, error) {
+		answer, _, err := first(q, selectAnswer, bytesOf, t, k.NS, k.ID, key)
 		return answer, err
 	})
 }

@@ -70,7 +70,8 @@ var (
 
 // Cron implements run.Store.
 func (s *Store) Cron(ctx context.Context, c id.Cron) (*run.Cron, error) {
-	return from(ctx, s.db.Read, func(q Querier) (*run.Cron, error) { return the(q, errNoCron, selectCron, scanCron, c) })
+	reach := access.Reach(ctx, access.Crons)
+	return from(ctx, s.db.Read, func(q Querier) (*run.Cron, error) { return cronIn(reach)(the(q, errNoCron, selectCron, scanCron, c)) })
 }
 
 // Crons implements run.Store. Crons are few: those of the thread or assistant are filtered in
@@ -133,7 +134,19 @@ func (s *Store) NextCron(ctx context.Context) (time.Time, error) {
 }
 
 // Cron implements run.Tx. It locks the row.
-func (tx *Tx) Cron(c id.Cron) (*run.Cron, error) { return the(tx, errNoCron, holdCron, scanCron, c) }
+func (tx *Tx) Cron(c id.Cron) (*run.Cron, error) {
+	return cronIn(tx.Reach.Crons)(the(tx, errNoCron, holdCron, scanCron, c))
+}
+
+// cronIn returns a function that returns a cron that was found, if it is in reach.
+func cronIn(reach *access.Filter) func(*run.Cron, error) (*run.Cron, error) {
+	return func(c *run.Cron, err error) (*run.Cron, error) {
+		if err == nil && !reach.Match(c.Metadata) {
+			return nil, errNoCron
+		}
+		return c, err
+	}
+}
 
 // InsertCron implements run.Tx.
 func (tx *Tx) InsertCron(c *run.Cron) error {

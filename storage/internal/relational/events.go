@@ -318,7 +318,7 @@ func (tx *Tx) RunInput(r id.Run) (input, command json.RawMessage, err error) {
 
 // Events implements eventstore.Reader.
 func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, limit int) ([]*eventstore.Event, error) {
-	events, err := from(ctx, s.db.Read, func(q Querier) ([]*eventstore.Event, error) {
+	events, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*eventstore.Event, error) {
 		return all(q, EventsAfter, scanEvent(t), t, after, limitOf(limit))
 	})
 	if err != nil {
@@ -330,6 +330,10 @@ func (s *Store) Events(ctx context.Context, t id.Thread, after eventstore.Seq, l
 // Transcripts implements eventstore.Reader.
 func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.Checkpoint) (out *eventstore.Transcripts, err error) {
 	err = s.db.Snapshot(ctx, func(q Querier) error {
+		t, err := InReach(ctx, q, t)
+		if err != nil {
+			return err
+		}
 		var log int64
 		found, err := all(q, RowsAndLog, func(r Row) *eventstore.Row {
 			log = r.Int(8)
@@ -361,7 +365,13 @@ func (s *Store) Transcripts(ctx context.Context, t id.Thread, checkpoints []id.C
 
 // EachContent implements eventstore.Reader.
 func (s *Store) EachContent(ctx context.Context, t id.Thread, ranges []eventstore.Range, fn func(*eventstore.Event) error) error {
-	err := s.db.Snapshot(ctx, func(q Querier) error { return eachContent(q, t, ranges, fn) })
+	err := s.db.Snapshot(ctx, func(q Querier) error {
+		t, err := InReach(ctx, q, t)
+		if err != nil {
+			return err
+		}
+		return eachContent(q, t, ranges, fn)
+	})
 	if err != nil {
 		return fmt.Errorf("events of thread %s: %w", t, err)
 	}

@@ -50,7 +50,10 @@ func seqsOfRunOfTypes(order string) Statement {
 // LogPage implements eventstore.Pager.
 func (s *Store) LogPage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
-	err := s.db.Snapshot(ctx, func(q Querier) error {
+	err := s.db.Snapshot(ctx, func(q Querier) (err error) {
+		if of.Thread, err = InReach(ctx, q, of.Thread); err != nil {
+			return err
+		}
 		seqs, err := logSeqs(q, of)
 		if err != nil {
 			return err
@@ -137,7 +140,7 @@ func (s *Store) fillPage(q Querier, of eventstore.PageQuery, page *eventstore.Pa
 	n := eventstore.Fit(places, of.Bytes)
 	page.Rest = places[n:]
 	page.Load = func(ctx context.Context, places []eventstore.Place) ([]*eventstore.Event, error) {
-		list, err := from(ctx, s.db.Snapshot, func(q Querier) ([]*eventstore.Event, error) { return eventsOf(q, of.Thread, places) })
+		list, err := fromThread(ctx, s, of.Thread, s.db.Snapshot, func(q Querier, t id.Thread) ([]*eventstore.Event, error) { return eventsOf(q, t, places) })
 		if err != nil {
 			return nil, fmt.Errorf("events of thread %s: %w", of.Thread, err)
 		}
@@ -175,7 +178,10 @@ func eventsOf(q Querier, t id.Thread, places []eventstore.Place) ([]*eventstore.
 // MessagePage implements eventstore.Pager.
 func (s *Store) MessagePage(ctx context.Context, of eventstore.PageQuery) (*eventstore.Page, error) {
 	page := &eventstore.Page{}
-	err := s.db.Snapshot(ctx, func(q Querier) error {
+	err := s.db.Snapshot(ctx, func(q Querier) (err error) {
+		if of.Thread, err = InReach(ctx, q, of.Thread); err != nil {
+			return err
+		}
 		tr, err := pageTranscript(q, of)
 		if err != nil || tr == nil {
 			return err
@@ -238,7 +244,7 @@ func placesOf(q Querier, tr *eventstore.Transcript, of eventstore.PageQuery) (pl
 
 // KnowsRun implements eventstore.Pager.
 func (s *Store) KnowsRun(ctx context.Context, t id.Thread, r id.Run) (bool, error) {
-	known, err := from(ctx, s.db.Read, func(q Querier) (bool, error) { return has(q, KnowsRun, r, t) })
+	known, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (bool, error) { return has(q, KnowsRun, r, t) })
 	if err != nil {
 		return false, fmt.Errorf("look for run %s of thread %s: %w", r, t, err)
 	}

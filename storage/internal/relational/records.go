@@ -89,7 +89,9 @@ const rowsAtOnce = 256
 
 // Records implements run.Store.
 func (s *Store) Records(ctx context.Context, t id.Thread, after bridge.Offset, limit int) ([]*bridge.Record, error) {
-	return from(ctx, s.db.Read, func(q Querier) ([]*bridge.Record, error) { return recordsAfter(q, t, after, limitOf(limit)) })
+	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*bridge.Record, error) {
+		return recordsAfter(q, t, after, limitOf(limit))
+	})
 }
 
 // recordsAfter returns at most limit records above an offset.
@@ -156,7 +158,8 @@ func (tx *Tx) InsertRecords(t id.Thread, records []*bridge.Record) error {
 
 // RunRecords implements run.Store.
 func (s *Store) RunRecords(ctx context.Context, t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error {
-	return s.db.Read(ctx, func(q Querier) error { return runRecords(q, t, r, after, fn) })
+	_, err := fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (struct{}, error) { return struct{}{}, runRecords(q, t, r, after, fn) })
+	return err
 }
 
 // RunRecords implements run.Tx.

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"understudy/access"
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
@@ -194,8 +193,8 @@ func NewStore(db DB, now func() time.Time) Store { return Store{db: db, now: now
 // Tx has the writes that both engines share; each engine embeds it in its own transaction.
 type Tx struct {
 	Writer
-	// Reach limits the threads that exist for the transaction to those that its actor may reach; nil: all do.
-	Reach *access.Filter
+	Reach    Reach       // what exists for it
+	inserted []id.Thread // by it, noted when Reach is of some threads only
 }
 
 // one is Query for statements that return at most one row; it reports whether there was one.

@@ -68,7 +68,7 @@ func (tx *Tx) SetExpiry(t id.Thread, at time.Time) error {
 
 // PlanPrune implements thread.Store.
 func (s *Store) PlanPrune(ctx context.Context, t id.Thread, size int) (*thread.PrunePlan, error) {
-	plan, err := from(ctx, s.db.Snapshot, func(q Querier) (*thread.PrunePlan, error) { return s.planPrune(q, t, size) })
+	plan, err := fromThread(ctx, s, t, s.db.Snapshot, func(q Querier, t id.Thread) (*thread.PrunePlan, error) { return s.planPrune(q, t, size) })
 	if err != nil {
 		return nil, fmt.Errorf("plan to prune thread %s: %w", t, err)
 	}

@@ -1,6 +1,7 @@
 package relational
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -181,28 +182,29 @@ func loadRun(q Querier, s Statement, args ...any) (*run.Run, error) {
 }
 
 // Run implements run.Store.
-//
-// A run exists for the actor of ctx if its thread does.
 func (s *Store) Run(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error) {
-	row, err := from(ctx, s.db.Read, func(q Querier) (*run.Run, error) {
-		if t == "" {
-			return loadRun(q, RunAlone, r)
-		}
-		return loadRun(q, RunOfThread, r, t)
-	})
-	if err == nil && access.Reach(ctx, access.Threads) != nil {
-		if _, err := s.Thread(ctx, row.Thread); fault.Is(err, fault.NotFound) {
-			return nil, ErrNoRun
-		} else if err != nil {
-			return nil, err
-		}
+	if t != "" {
+		return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) (*run.Run, error) { return loadRun(q, RunOfThread, r, t) })
 	}
-	return row, err
+	reach, read := access.Reach(ctx, access.Threads), s.db.Read
+	if reach != nil {
+		read = s.db.Snapshot
+	}
+	return from(ctx, read, func(q Querier) (*run.Run, error) {
+		found, err := loadRun(q, RunAlone, r)
+		if err != nil || reach == nil {
+			return found, err
+		}
+		if t, err := reached(q, reach, found.Thread); err != nil || t == hidden {
+			return nil, cmp.Or(err, error(ErrNoRun))
+		}
+		return found, nil
+	})
 }
 
 // ListRuns implements the list of run.Store.
 func (s *Store) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run.Run, error) {
-	return from(ctx, s.db.Read, func(q Querier) ([]*run.Run, error) {
+	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*run.Run, error) {
 		if of.Status == "" {
 			return loadRuns(q, &of, RunsOfThread, t, limitOf(of.Limit), of.Offset)
 		}
@@ -220,12 +222,36 @@ func (s *Store) ActiveRuns(ctx context.Context, t id.Thread) ([]*run.Run, error)
 	if t == "" {
 		return s.SelectedRuns(ctx, ActiveOfAll)
 	}
-	return s.SelectedRuns(ctx, ActiveOfThread, t)
+	return fromThread(ctx, s, t, s.db.Read, func(q Querier, t id.Thread) ([]*run.Run, error) {
+		return loadRuns(q, &run.Query{}, ActiveOfThread, t)
+	})
 }
 
 // ActiveThreads implements run.Store.
 func (s *Store) ActiveThreads(ctx context.Context, above id.Thread, limit int) ([]id.Thread, error) {
-	return s.threadIDs(ctx, ActiveThreads, above, limit)
+	reach := access.Reach(ctx, access.Threads)
+	if reach == nil {
+		return s.threadIDs(ctx, ActiveThreads, above, limit)
+	}
+	return from(ctx, s.db.Snapshot, func(q Querier) (list []id.Thread, err error) {
+		for { // those in reach may be far apart
+			active, err := all(q, ActiveThreads, text[id.Thread], above, limit)
+			if err != nil {
+				return nil, err
+			}
+			for _, t := range active {
+				above = t
+				if t, err := reached(q, reach, t); err != nil {
+					return nil, err
+				} else if t != hidden {
+					list = append(list, t)
+				}
+			}
+			if len(active) < limit || len(list) > 0 {
+				return list, nil
+			}
+		}
+	})
 }
 
 // NextDue implements run.Store.
@@ -257,27 +283,18 @@ func (tx *Tx) ActiveRuns(t id.Thread) ([]*run.Run, error) {
 	if t == "" {
 		return loadRuns(tx, &run.Query{}, ActiveOfAll)
 	}
+	if ok, err := tx.Reaches(t); !ok {
+		return nil, err
+	}
 	return loadRuns(tx, &run.Query{}, ActiveOfThread, t)
 }
 
 // Run implements run.Tx.
 func (tx *Tx) Run(t id.Thread, r id.Run) (*run.Run, error) {
-	if err := tx.Shown(t, ErrNoRun); err != nil {
+	if err := tx.MustReach(t); err != nil {
 		return nil, err
 	}
 	return loadRun(tx, RunOfThread, r, t)
-}
-
-// Shown returns missing if the actor of the transaction cannot reach a thread.
-func (tx *Tx) Shown(t id.Thread, missing error) error {
-	if tx.Reach == nil {
-		return nil
-	}
-	_, err := tx.Writer.Thread(t)
-	if fault.Is(err, fault.NotFound) {
-		return missing
-	}
-	return err
 }
 
 // InsertRun implements run.Tx.

@@ -2,17 +2,16 @@ package relational
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"understudy/access"
 	"understudy/id"
 	"understudy/internal/contain"
 	"understudy/internal/fault"
-	"understudy/internal/jsonobj"
 	"understudy/storage/internal/rows"
 	"understudy/thread"
 )
@@ -75,11 +74,7 @@ var (
 
 // Thread implements thread.Store and run.Store.
 func (s *Store) Thread(ctx context.Context, t id.Thread) (*thread.Thread, error) {
-	row, err := from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return LoadThread(q, t) })
-	if err == nil && !access.Reach(ctx, access.Threads).Match(row.Metadata) {
-		return nil, ErrNoThread
-	}
-	return row, err
+	return from(ctx, s.db.Read, func(q Querier) (*thread.Thread, error) { return ThreadInReach(ctx, q, t) })
 }
 
 // LoadThread reads a thread; ErrNoThread if there is none.
@@ -97,7 +92,7 @@ func (s *Store) ThreadsAfter(ctx context.Context, after id.Thread, limit, bytes 
 // Thread implements thread.Tx and run.Tx.
 func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
 	row, err := LoadThread(tx, t)
-	if err == nil && !tx.Reach.Match(row.Metadata) {
+	if err == nil && !tx.InReach(row) {
 		return nil, ErrNoThread
 	}
 	return row, err
@@ -105,10 +100,10 @@ func (tx *Tx) Thread(t id.Thread) (*thread.Thread, error) {
 
 // InsertThread implements thread.Tx and run.Tx.
 func (tx *Tx) InsertThread(t *thread.Thread) error {
-	reach := tx.Reach
-	tx.Reach = nil // an id is taken, whoever has it
-	_, err := tx.Writer.Thread(t.ID)
-	tx.Reach = reach
+	err := tx.Anywhere(func() error {
+		_, err := tx.Writer.Thread(t.ID)
+		return err
+	})
 	if err == nil {
 		return fault.New(fault.Conflict, "thread already exists")
 	} else if !fault.Is(err, fault.NotFound) {
@@ -116,6 +111,9 @@ func (tx *Tx) InsertThread(t *thread.Thread) error {
 	}
 	if err := tx.Exec(insertThread, append(ThreadArgs(t), rows.Expiry(t))...); err != nil {
 		return fmt.Errorf("insert thread %s: %w", t.ID, err)
+	}
+	if tx.Reach.Threads != nil {
+		tx.inserted = append(tx.inserted, t.ID)
 	}
 	return tx.IndexThread(t.ID, contain.Terms(t.Metadata), micros(t.UpdatedAt))
 }
@@ -168,15 +166,17 @@ type ThreadSearch struct {
 	Text   Statement
 	args   []any
 	match  *contain.Matcher // nil if nothing is left to check
+	reach  *access.Filter   // nil if nothing is left to check
 	status thread.Status    // "" if nothing is left to check
 
-	// Terms replace the statement: the threads that have all of them, in order of updated_at.
+	// Terms replace the statement: the threads that have all of them, in order of updated_at. With any, those that have one of them.
 	Terms     []contain.Term
+	any       bool
 	ascending bool
 }
 
-// PlanThreads chooses the index that a search reads.
-func PlanThreads(q Querier, of thread.Query) (ThreadSearch, error) {
+// PlanThreads chooses the index that a search reads, of the threads that reach selects.
+func PlanThreads(q Querier, of thread.Query, reach *access.Filter) (ThreadSearch, error) {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return ThreadSearch{}, fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -185,7 +185,7 @@ func PlanThreads(q Querier, of thread.Query) (ThreadSearch, error) {
 	if by == "" {
 		by = "updated_at"
 	}
-	plan := ThreadSearch{status: of.Status, ascending: of.Ascending}
+	plan := ThreadSearch{status: of.Status, ascending: of.Ascending, reach: reach}
 	if !match.Everything() {
 		plan.match = match
 	}
@@ -197,13 +197,21 @@ func PlanThreads(q Querier, of thread.Query) (ThreadSearch, error) {
 	if len(of.IDs) > 0 {
 		return read(threadsOfIDs, of.IDs)
 	}
-	terms, complete := match.Terms()
-	if _, sorts := allThreads[by]; sorts && len(terms) > 0 {
+	terms := termsOf(match, reach)
+	found := func(all bool) { // whether the index has found what has all terms
+		if all && terms.matched {
+			plan.match = nil
+		}
+		if all && terms.reached {
+			plan.reach = nil
+		}
+	}
+	if _, sorts := allThreads[by]; sorts && len(terms.all) > 0 {
+		terms := terms.all
 		_, nests := q.(Nesting)
 		if by == "updated_at" && len(terms) > 1 && nests {
-			if plan.Terms = terms; complete {
-				plan.match = nil
-			}
+			plan.Terms = terms
+			found(true)
 			return plan, nil
 		}
 		best, few := 0, false
@@ -214,22 +222,73 @@ func PlanThreads(q Querier, of thread.Query) (ThreadSearch, error) {
 		}
 		if by == "updated_at" || few {
 			terms[0], terms[best] = terms[best], terms[0]
-			if complete && len(terms) <= maxTerms {
-				plan.match = nil
-			}
+			found(len(terms) <= maxTerms)
 			terms = terms[:min(len(terms), maxTerms)]
-			args := make([]any, 0, 2*maxTerms)
-			for _, term := range terms {
-				args = append(args, term.Key, term.Value)
-			}
-			return read(threadsOfTerms[len(terms)-1], args...)
+			return read(threadsOfTerms[len(terms)-1], termArgs(terms)...)
 		}
+	}
+	if n := len(terms.any); by == "updated_at" && n > 0 {
+		found(true)
+		plan.any = true
+		if _, nests := q.(Nesting); nests {
+			plan.Terms = terms.any
+			return plan, nil
+		}
+		plan.Text, plan.args = threadsOfAny[0][n], termArgs(terms.any)
+		if of.Ascending {
+			plan.Text = threadsOfAny[1][n]
+		}
+		return plan, nil
 	}
 	if of.Status != "" && (by == "updated_at" || by == "status") {
 		plan.status = ""
 		return read(threadsOfStatus, string(of.Status))
 	}
 	return read(allThreads)
+}
+
+// searchTerms are the terms by which the index finds the threads of a search.
+type searchTerms struct {
+	all     []contain.Term // that each has
+	any     []contain.Term // of which each has one, if all is empty
+	matched bool           // all says everything that the client asks
+	reached bool           // all, or any, says everything that the reach of the client does
+}
+
+func termsOf(match *contain.Matcher, reach *access.Filter) (out searchTerms) {
+	out.all, out.matched = match.Terms()
+	alternatives, exact := reach.Terms()
+	switch {
+	case reach == nil:
+		out.reached = true
+	case len(alternatives) == 1:
+		out.reached = exact
+		for _, term := range alternatives[0] {
+			if !slices.Contains(out.all, term) {
+				out.all = append(out.all, term)
+			}
+		}
+	case len(out.all) == 0 && len(alternatives) > 1 && len(alternatives) <= maxAny:
+		out.reached = exact
+		for _, a := range alternatives {
+			out.any = append(out.any, a[0])
+			out.reached = out.reached && len(a) == 1
+		}
+	}
+	return out
+}
+
+// scans reports whether a search may read any number of threads to find a page.
+func (t *searchTerms) scans(of thread.Query) bool {
+	return rows.ScansThreads(of, max(len(t.all), min(len(t.any), 1)), t.matched && t.reached)
+}
+
+func termArgs(terms []contain.Term) []any {
+	args := make([]any, 0, 2*len(terms))
+	for _, term := range terms {
+		args = append(args, term.Key, term.Value)
+	}
+	return args
 }
 
 // rarest returns the term that the fewest threads have, and whether they are few. It does not
@@ -279,65 +338,44 @@ func (s *Store) SearchThreads(ctx context.Context, of thread.Query) (out []*thre
 
 // eachThread calls fn for each row that matches, in order.
 func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) error) error {
-	reach, err := narrowed(ctx, &of)
-	if err != nil {
-		return err
-	}
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
+	reach := access.Reach(ctx, access.Threads)
 	search := func(q Querier) error {
-		plan, err := PlanThreads(q, of)
+		plan, err := PlanThreads(q, of, reach)
 		if err != nil {
 			return err
 		}
+		last := ""
 		check := func(r Row) error {
+			if plan.any { // a thread with two of the terms comes twice
+				t := r.Text(0)
+				if t == last {
+					return nil
+				}
+				last = t
+			}
 			if plan.status != "" && r.Text(colThreadStatus) != string(plan.status) ||
 				plan.match != nil && !plan.match.Match(r.Bytes(colThreadMetadata)) ||
-				reach != nil && !reach.Match(r.Bytes(colThreadMetadata)) {
+				plan.reach != nil && !plan.reach.Match(r.Bytes(colThreadMetadata)) {
 				return nil
 			}
 			return fn(r)
 		}
-		if plan.Terms != nil {
+		switch {
+		case plan.Terms != nil && plan.any:
+			return eachWithAny(q, plan.Terms, plan.ascending, check)
+		case plan.Terms != nil:
 			return eachWithAll(q, plan.Terms, plan.ascending, check)
 		}
 		return q.Walk(expected(of.Limit, of.Offset), plan.Text, check, plan.args...)
 	}
-	if rows.ScansThreads(of, match) {
+	if terms := termsOf(match, reach); terms.scans(of) {
 		return s.db.Scan(ctx, rows.NarrowThreads, search)
 	}
 	return s.db.Snapshot(ctx, search)
-}
-
-// narrowed restricts a search to the threads that the actor of ctx may reach: as far as the index of metadata can, in of. It returns what remains to
-// be checked on each row; nil: nothing.
-func narrowed(ctx context.Context, of *thread.Query) (*access.Filter, error) {
-	reach := access.Reach(ctx, access.Threads)
-	terms, complete := reach.Equalities()
-	if terms == nil {
-		return reach, nil
-	}
-	asked := &jsonobj.Object{}
-	if len(of.Metadata) > 0 {
-		var err error
-		if asked, err = jsonobj.Parse(of.Metadata); err != nil {
-			return nil, fault.Newf(fault.Invalid, "metadata: %w", err)
-		}
-	}
-	jsonobj.Of(terms).Each(func(key string, value json.RawMessage) {
-		if asked.Get(key) != nil {
-			complete = false // the client asks for this key too: both hold
-			return
-		}
-		asked.Set(key, value)
-	})
-	of.Metadata = asked.JSON()
-	if complete {
-		return nil, nil
-	}
-	return reach, nil
 }
 
 // place is the position of a thread in the order of updated_at.
@@ -406,30 +444,26 @@ var (
 
 // CountThreads implements thread.Store. What an index alone can count does not read rows.
 func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err error) {
-	asked := of
-	reach, err := narrowed(ctx, &of)
-	if err != nil {
-		return 0, err
-	}
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return 0, fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
-	terms, complete := match.Terms()
+	terms := termsOf(match, access.Reach(ctx, access.Threads))
+	exact := terms.matched && terms.reached
 	var text Statement
 	var args []any
 	switch {
-	case len(of.IDs) > 0 || reach != nil:
-	case match.Everything() && of.Status == "":
+	case len(of.IDs) > 0 || !exact || len(terms.any) > 0:
+	case len(terms.all) == 0 && of.Status == "":
 		text = countThreads
-	case match.Everything():
+	case len(terms.all) == 0:
 		text, args = countOfStatus, []any{string(of.Status)}
-	case of.Status == "" && complete && len(terms) == 1:
-		text, args = countOfTerm, []any{terms[0].Key, terms[0].Value}
+	case of.Status == "" && len(terms.all) == 1:
+		text, args = countOfTerm, []any{terms.all[0].Key, terms.all[0].Value}
 	}
 	if text == (Statement{}) {
-		asked.SortBy, asked.Limit, asked.Offset = "", 0, 0
-		err = s.eachThread(ctx, asked, func(Row) error {
+		of.SortBy, of.Limit, of.Offset = "", 0, 0
+		err = s.eachThread(ctx, of, func(Row) error {
 			n++
 			return nil
 		})

@@ -24,7 +24,7 @@ var (
 
 // Usage implements thread.Store.
 func (s *Store) Usage(ctx context.Context, t id.Thread) (thread.Usage, error) {
-	u, err := from(ctx, s.db.Snapshot, func(q Querier) (thread.Usage, error) { return s.usage(q, t) })
+	u, err := fromThread(ctx, s, t, s.db.Snapshot, func(q Querier, t id.Thread) (thread.Usage, error) { return s.usage(q, t) })
 	if err != nil {
 		return u, fmt.Errorf("storage of thread %s: %w", t, err)
 	}

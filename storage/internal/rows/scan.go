@@ -1,7 +1,6 @@
 package rows
 
 import (
-	"understudy/internal/contain"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -17,18 +16,18 @@ const (
 const manySkipped = 10_000
 
 // ScansThreads reports whether a search may read any number of threads to find a page: no index
-// has exactly what it asks for.
-func ScansThreads(q thread.Query, m *contain.Matcher) bool {
-	terms, all := m.Terms()
+// has exactly what it asks for. terms is the number of terms that the index of metadata is asked
+// for; all says that nothing else is asked of metadata.
+func ScansThreads(q thread.Query, terms int, all bool) bool {
 	switch {
 	case len(q.IDs) > 0:
 		return false
 	case q.Offset > manySkipped || q.Limit <= 0:
 		return true
-	case m.Everything():
+	case terms == 0 && all:
 		return q.Status != "" && q.SortBy != "" && q.SortBy != "updated_at" && q.SortBy != "status"
 	}
-	return !all || len(terms) > 1 || q.Status != "" || q.SortBy != "" && q.SortBy != "updated_at"
+	return !all || terms > 1 || q.Status != "" || q.SortBy != "" && q.SortBy != "updated_at"
 }
 
 // ScansItems reports whether a search may read any number of items to find a page. nested says

@@ -1,0 +1,42 @@
+package access
+
+import "context"
+
+// Resources that questions and filters are about.
+const (
+	Threads    = "threads"
+	Assistants = "assistants"
+	Crons      = "crons"
+	Store      = "store"
+)
+
+// reachKey is the key of the filter of one resource in a context.
+type reachKey string
+
+// Narrow returns a context in which, of the resources of one kind that exist in ctx, only those exist that f selects. Storage applies it together with each
+// access, so that a resource that is replaced by somebody else's between two accesses is not reached.
+func Narrow(ctx context.Context, resource string, f *Filter) context.Context {
+	if f == nil {
+		return ctx
+	}
+	if was := Reach(ctx, resource); was != nil {
+		f = &Filter{and: []*Filter{was, f}}
+	}
+	return context.WithValue(ctx, reachKey(resource), f)
+}
+
+// Reach returns what selects the resources of one kind that exist in ctx; nil: all do.
+func Reach(ctx context.Context, resource string) *Filter {
+	f, _ := ctx.Value(reachKey(resource)).(*Filter)
+	return f
+}
+
+// Everything returns a context in which all resources exist, for what the server does by itself.
+func Everything(ctx context.Context) context.Context {
+	for _, resource := range []string{Threads, Assistants, Crons, Store} {
+		if Reach(ctx, resource) != nil {
+			ctx = context.WithValue(ctx, reachKey(resource), (*Filter)(nil))
+		}
+	}
+	return ctx
+}
