@@ -54,6 +54,8 @@ type Storage struct {
 	Dir string
 	// Postgres is the URL of a database, such as postgres://user:password@host:5432/name; "" none.
 	Postgres string
+	// Keys encrypt the content of the database: the first one what is written, all what is read. Each has 16, 24 or 32 bytes; nil: LANGGRAPH_AES_KEY of Environ.
+	Keys [][]byte
 	// Connections to Postgres at most; 0: 16, or pool_max_conns of the URL.
 	Connections int
 	// StatementTimeout ends statements of Postgres; 0: 30 s, or statement_timeout of the URL.
@@ -139,10 +141,14 @@ func (c Config) load() (*config.Config, []config.Warning, error) {
 		name, value, _ := strings.Cut(pair, "=")
 		environ[name] = value
 	}
-	return config.Load(config.Source{
+	cfg, warnings, err := config.Load(config.Source{
 		Mode: config.Serve, File: c.File, Flags: flags,
 		Lookup: func(name string) (string, bool) { value, ok := environ[name]; return value, ok },
 	})
+	if err == nil && len(c.Storage.Keys) > 0 {
+		cfg.Keys = c.Storage.Keys
+	}
+	return cfg, warnings, err
 }
 
 // flags returns the fields that are set, by the names of the flags.

@@ -17,7 +17,7 @@ func full() Config {
 	return Config{
 		Addr: "0.0.0.0:8123",
 		Storage: Storage{
-			Dir: "/d", Postgres: "postgres://u@h/d", Connections: 7, StatementTimeout: time.Minute, SearchTimeout: 1500 * time.Millisecond, FastCommit: true,
+			Dir: "/d", Postgres: "postgres://u@h/d", Keys: [][]byte{[]byte("0123456789abcdef")}, Connections: 7, StatementTimeout: time.Minute, SearchTimeout: 1500 * time.Millisecond, FastCommit: true,
 		},
 		Redis:   Redis{URL: "rediss://h", CA: "/ca.pem", Prefix: "p"},
 		HTTP:    HTTP{Cert: "c.pem", Key: "k.pem", ClientCA: "a.pem", Prefix: "/p", MaxBody: 1 << 20, MaxBodies: 1 << 30, IgnoreAuth: true},

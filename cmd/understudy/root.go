@@ -140,7 +140,7 @@ metrics of the proxy itself are at /understudy/ok, /understudy/livez, /understud
 		newChat(), newThreads(), newRuns(), newState(), newLogs(),
 		newImport(),
 		newExport(),
-		newBackup(), newRestore(),
+		newBackup(), newRestore(), newEncrypt(),
 		newInit(),
 		newDoctor(), newHealth(),
 		&cobra.Command{

@@ -80,6 +80,10 @@ type Config struct {
 	RedisCA, RedisPrefix string
 	// Python is the interpreter of the workers, absolute; "" if no graph needs one.
 	Python string
+	// Keys encrypt the content of the database, the current one first; nil: it is not encrypted. UnindexedKeys are keys of metadata that are kept
+	// out of the index.
+	Keys          [][]byte
+	UnindexedKeys []string
 	// TLSCert and TLSKey are files of the certificate that the port serves and of its key, TLSClientCA of the certificates that sign those of
 	// clients; "": without.
 	TLSCert, TLSKey, TLSClientCA string
@@ -414,14 +418,12 @@ func (c *Config) validate() Mistakes {
 		wrong("redis-ca", c.RedisCA, "it needs a Redis address that begins with rediss://")
 	}
 	switch {
-	case (c.TLSCert == "") != (c.TLSKey == ""):
-		set, other := "tls-cert", "tls-key"
-		if c.TLSCert == "" {
-			set, other = other, set
-		}
-		missing(other, "it belongs to "+c.Where(set))
+	case c.TLSCert != "" && c.TLSKey == "":
+		wrong("tls-cert", c.TLSCert, "it needs its key, in --tls-key")
+	case c.TLSKey != "" && c.TLSCert == "":
+		wrong("tls-key", c.TLSKey, "it needs its certificate, in --tls-cert")
 	case c.TLSClientCA != "" && c.TLSCert == "":
-		missing("tls-cert", c.Where("tls-client-ca")+" needs a certificate of the server, with --tls-key")
+		wrong("tls-client-ca", c.TLSClientCA, "it needs a certificate of the server, in --tls-cert with --tls-key")
 	case c.TLSCert != "" && c.Port < 0:
 		wrong("tls-cert", c.TLSCert, "a worker without --health-port has no port")
 	}
@@ -463,6 +465,9 @@ func (c *Config) refuseAuth() Mistakes {
 	switch {
 	case len(sections) == 0:
 		return nil
+	case !c.IgnoreAuth && c.asksEncryption && len(sections) == 1:
+		return Mistakes{{File: filepath.Base(c.File), Text: "encryption: not supported by this version as handlers in Python; remove the section and set LANGGRAPH_AES_KEY, with which the " +
+			"server encrypts everything itself, or start with --ignore-auth to try your graphs on this machine alone"}}
 	case !c.IgnoreAuth:
 		return Mistakes{{File: filepath.Base(c.File), Text: fmt.Sprintf("%s: not supported by this version, and a server that ignored it would be open to "+
 			"anyone; remove the section, or start with --ignore-auth to try your graphs on this machine alone", strings.Join(sections, ", "))}}

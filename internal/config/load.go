@@ -61,6 +61,7 @@ func Load(src Source) (*Config, []Warning, error) {
 			mistakes = append(mistakes, m)
 		}
 	}
+	mistakes = append(mistakes, src.encryption(c)...)
 	if len(mistakes) == 0 && !src.DataOnly && (slices.ContainsFunc(c.Graphs, Graph.IsPython) || c.needsGate()) {
 		python, err := FindPython(c.Python, c.Dir, src.Lookup)
 		switch {

@@ -13,7 +13,17 @@ import (
 )
 
 // Matcher is a query made ready to be held against many documents. It is immutable. The nil Matcher matches everything.
-type Matcher struct{ want value }
+type Matcher struct {
+	want   value
+	hidden []string // keys that no index has
+}
+
+// Hide makes the matcher aware of keys that no index has.
+func (m *Matcher) Hide(keys []string) {
+	if m != nil {
+		m.hidden = keys
+	}
+}
 
 type kind uint8
 

@@ -35,6 +35,14 @@ func Terms(doc []byte) []Term {
 	return terms
 }
 
+// Except returns the terms whose keys are not among some.
+func Except(terms []Term, keys []string) []Term {
+	if len(keys) == 0 {
+		return terms
+	}
+	return slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return slices.Contains(keys, t.Key) })
+}
+
 // Terms returns those terms that every matching document has. all says that a document which has them matches: nothing else is asked.
 func (m *Matcher) Terms() (terms []Term, all bool) {
 	if m == nil {
@@ -44,7 +52,7 @@ func (m *Matcher) Terms() (terms []Term, all bool) {
 		return nil, false
 	}
 	for _, f := range m.want.fields {
-		if f.value.kind == scalar && indexable(f.key, f.value.text) {
+		if f.value.kind == scalar && indexable(f.key, f.value.text) && !slices.Contains(m.hidden, f.key) {
 			terms = append(terms, Term{f.key, f.value.text})
 		}
 	}

@@ -144,7 +144,7 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	if p.last < last {
 		if err := tx.query(digestsOf, func(r *row) error {
 			var d compact.Digest
-			copy(d[:], r.values[1])
+			copy(d[:], r.Bytes(1))
 			if r.fields[1].Format == 0 { // text
 				copy(d[:], r.Bytes(1))
 			}

@@ -16,6 +16,7 @@ import (
 
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
+	"understudy/storage/internal/seal"
 )
 
 // row is a row of a result. Its methods copy, because the driver reuses the memory.
@@ -25,8 +26,9 @@ type row struct {
 }
 
 // each calls fn for the rows of a result and closes it. errStop of fn ends it.
-func each(answer pgx.Rows, fn func(*row) error) error {
+func each(answer pgx.Rows, fn func(*row) error) (err error) {
 	defer answer.Close()
+	defer seal.Recovered(&err)
 	var r row
 	for answer.Next() {
 		if fn == nil {
@@ -63,16 +65,23 @@ func (r *row) Bytes(col int) []byte {
 	case f.DataTypeOID == pgtype.ByteaOID && f.Format == pgx.TextFormatCode:
 		out := make([]byte, hex.DecodedLen(max(0, len(v)-2)))
 		_, _ = hex.Decode(out, v[min(2, len(v)):]) // \x… from Postgres is always valid
-		return out
+		return seal.Open(out)
 	case f.DataTypeOID == pgtype.JSONBOID && f.Format == pgx.BinaryFormatCode:
 		v = v[1:] // the version byte of jsonb
 	}
-	return append(make([]byte, 0, len(v)), v...)
+	out := append(make([]byte, 0, len(v)), v...)
+	if f.DataTypeOID == pgtype.JSONBOID {
+		return seal.OpenJSON(out)
+	}
+	return seal.Open(out)
 }
 
 // Append copies binary bytea, or text, into buf.
 func (r *row) Append(buf []byte, col int) []byte {
 	if f := &r.fields[col]; f.DataTypeOID == pgtype.ByteaOID && f.Format == pgx.TextFormatCode {
+		return append(buf, r.Bytes(col)...)
+	}
+	if seal.IsSealed(r.values[col]) {
 		return append(buf, r.Bytes(col)...)
 	}
 	return append(buf, r.values[col]...)
@@ -112,10 +121,26 @@ func (r *row) Time(col int) time.Time {
 // bind converts arguments to types that the driver encodes without reflection: text, integers,
 // bytes and lists of them. nil slices and zero times are NULL. Empty text stays empty text: use
 // orNull where it means NULL.
-func bind(args []any) []any {
+func bind(args []any) []any { return bindWith(nil, args) }
+
+// bindWith is bind with all bytes encrypted.
+func bindWith(ring *seal.Ring, args []any) []any {
 	out := make([]any, len(args))
 	for i, arg := range args {
 		out[i] = bindOne(arg)
+		if ring == nil {
+			continue
+		}
+		switch v := out[i].(type) {
+		case []byte:
+			out[i] = ring.Seal(v)
+		case [][]byte:
+			list := make([][]byte, len(v))
+			for n := range v {
+				list[n] = ring.Seal(v[n])
+			}
+			out[i] = list
+		}
 	}
 	return out
 }

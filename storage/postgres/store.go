@@ -24,6 +24,7 @@ import (
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
+	"understudy/storage/internal/seal"
 )
 
 // Options configures a database. The zero value of every field except URL works.
@@ -51,6 +52,11 @@ type Options struct {
 	// layout, and one with tables of LangGraph's savers gets langgraph; both are readable in every
 	// database.
 	Layout string
+	// Keys encrypt the content of the database, if there are any: the first one what is written, all what is read. They have 16, 24 or 32
+	// bytes. A database that was ever opened with keys does not open without the one that it was last opened with.
+	Keys [][]byte
+	// Unindexed are keys of threads' metadata that are kept out of the index, whose text is not encrypted. Searches for them read all threads.
+	Unindexed []string
 	// Schema holds the tables and is created if missing; "" is the first one of the search_path.
 	Schema string
 	// Now is the clock for expiry; nil means time.Now.
@@ -83,6 +89,7 @@ type Store struct {
 	patience time.Duration
 
 	vector atomic.Pointer[pgvector] // nil until UseVectors
+	ring   *seal.Ring               // encrypts; nil does not
 
 	mu    sync.Mutex                // guards known
 	known map[id.Assistant]*stamped // cached assistants
@@ -131,7 +138,12 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Registry != nil {
 		opts.Registry.MustRegister(newPoolMetrics(pool))
 	}
-	return newStore(opts, pool, layout), nil
+	s := newStore(opts, pool, layout)
+	if s.ring, err = s.useKeys(ctx, opts.Keys, true); err != nil {
+		pool.Close()
+		return nil, fail(err)
+	}
+	return s, nil
 }
 
 // newStore returns a store on an open pool.
@@ -143,6 +155,7 @@ func newStore(opts Options, pool *pgxpool.Pool, layout string) *Store {
 		patience: patienceFor(pool.Config().ConnConfig.RuntimeParams["statement_timeout"]),
 	}
 	s.Store = relational.NewStore(database{s}, opts.Now)
+	s.Unindexed = opts.Unindexed
 	return s
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"understudy/internal/postgrestest"
 	"understudy/proxy/record"
+	"understudy/storage/internal/seal"
 	"understudy/storage/storagetest"
 )
 
@@ -23,6 +24,16 @@ func TestSuite(t *testing.T) {
 			})
 		})
 	}
+}
+
+// With encryption everything is as without.
+func TestSuiteEncrypted(t *testing.T) {
+	open := func(t *testing.T) storagetest.Backend {
+		return backend(t, Options{URL: postgrestest.Database(t), Keys: [][]byte{[]byte("0123456789abcdef0123456789abcdef")}})
+	}
+	storagetest.Run(t, open)
+	storagetest.RunEvents(t, open)
+	storagetest.RunPages(t, open)
 }
 
 func TestEventSuite(t *testing.T) {
@@ -59,7 +70,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 	t.Helper()
 	s := open(t, opts)
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), JSONB: true,
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), JSONB: true, Overhead: overhead(opts),
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())
@@ -72,4 +83,12 @@ func TestScanSuite(t *testing.T) {
 	storagetest.RunScans(t, func(t *testing.T, budget time.Duration) storagetest.Backend {
 		return backend(t, Options{URL: postgrestest.Database(t), SearchTimeout: budget})
 	})
+}
+
+// overhead is what encryption adds to a value.
+func overhead(opts Options) int64 {
+	if opts.Keys == nil {
+		return 0
+	}
+	return seal.Overhead
 }

@@ -89,7 +89,7 @@ const (
 
 // IndexThread implements relational.Writer.
 func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) error {
-	return tx.terms(indexThread, t, terms, updated)
+	return tx.terms(indexThread, t, contain.Except(terms, tx.store.Unindexed), updated)
 }
 
 // unindex deletes index rows by their full key.

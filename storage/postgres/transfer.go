@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"understudy/storage/internal/seal"
 	"understudy/transfer"
 )
 
@@ -35,6 +36,9 @@ const identity = `SELECT concat_ws(' ', pg_postmaster_start_time(), d.oid, 'meta
 // OpenDatabase opens a database without changing it. ErrNotOurs if it has no tables of this
 // program. Call Close after use.
 func OpenDatabase(ctx context.Context, opts Options) (_ *Database, err error) {
+	if _, err := seal.NewRing(opts.Keys); err != nil {
+		return nil, err
+	}
 	config, err := configure(&opts)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

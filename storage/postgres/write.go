@@ -193,7 +193,7 @@ func (tx *Tx) exec(text string, args ...any) error {
 		return tx.err
 	}
 	tx.written++
-	tx.batch.Queue(text, bind(args)...)
+	tx.batch.Queue(text, bindWith(tx.store.ring, args)...)
 	if tx.batch.Len() >= queueLength {
 		return tx.send()
 	}
@@ -206,7 +206,7 @@ func (tx *Tx) affected(text string, args ...any) (n int64, err error) {
 		return 0, tx.err
 	}
 	tx.written++
-	tx.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error {
+	tx.batch.Queue(text, bindWith(tx.store.ring, args)...).Query(func(answer pgx.Rows) error {
 		err := each(answer, nil)
 		n = answer.CommandTag().RowsAffected()
 		return err
@@ -216,7 +216,7 @@ func (tx *Tx) affected(text string, args ...any) (n int64, err error) {
 
 // ask implements querier.
 func (tx *Tx) ask(text string, fn func(*row) error, args ...any) {
-	tx.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error { return each(answer, fn) })
+	tx.batch.Queue(text, bindWith(tx.store.ring, args)...).Query(func(answer pgx.Rows) error { return each(answer, fn) })
 }
 
 // query implements querier.
@@ -225,7 +225,7 @@ func (tx *Tx) query(text string, fn func(*row) error, args ...any) error {
 		return tx.err
 	}
 	var own error
-	tx.batch.Queue(text, bind(args)...).Query(func(answer pgx.Rows) error {
+	tx.batch.Queue(text, bindWith(tx.store.ring, args)...).Query(func(answer pgx.Rows) error {
 		return each(answer, func(r *row) error {
 			if fn == nil || own != nil {
 				return nil

@@ -140,7 +140,7 @@ func (tx *Tx) parts(t id.Thread) (*threadParts, error) {
 	} else if err := tx.query(digestsOf, func(s *sqlite.Stmt) error {
 		p.last = uint32(s.ColumnInt64(0) & (1<<partBits - 1))
 		var d compact.Digest
-		s.ColumnBytes(1, d[:])
+		copy(d[:], columnBytes(s, 1))
 		p.known[d] = p.last
 		return nil
 	}, partKey(p.owner, 0), partKey(p.owner+1, 0)-1); err != nil {

@@ -11,6 +11,7 @@ import (
 	"understudy/internal/compact"
 	"understudy/internal/jsonplus"
 	"understudy/storage/internal/rows"
+	"understudy/storage/internal/seal"
 )
 
 // loader adds values and writes to tuples of one thread. Values, and parts of lists, that several
@@ -263,7 +264,7 @@ func (l *loader) read(first, last uint32, size int) error {
 		l.arena = l.arena[:at+n]
 		data := l.arena[at : at+n : at+n]
 		s.ColumnBytes(1, data)
-		l.parts[uint32(s.ColumnInt64(0)&(1<<partBits-1))] = data
+		l.parts[uint32(s.ColumnInt64(0)&(1<<partBits-1))] = seal.Open(data)
 		return nil
 	}, partKey(l.owner, first), partKey(l.owner, last))
 }

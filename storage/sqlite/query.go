@@ -14,6 +14,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
+	"understudy/storage/internal/seal"
 )
 
 // query runs a statement and calls row for each row; row may be nil, and its error ends the query.
@@ -25,6 +26,7 @@ func query(conn *sqlite.Conn, text string, row func(*sqlite.Stmt) error, args ..
 
 // visit is query for row functions of this package (own) or of relational (fn).
 func visit(conn *sqlite.Conn, text string, own func(*sqlite.Stmt) error, fn func(relational.Row) error, args []any) (err error) {
+	defer seal.Recovered(&err)
 	stmt, err := conn.Prepare(text)
 	if err != nil {
 		return classify(err)
@@ -181,7 +183,25 @@ func columnBytes(stmt *sqlite.Stmt, col int) []byte {
 	}
 	b := make([]byte, stmt.ColumnLen(col))
 	stmt.ColumnBytes(col, b)
-	return b
+	return seal.Open(b)
+}
+
+// sealed returns arguments with all bytes encrypted.
+func sealed(ring *seal.Ring, args []any) []any {
+	if ring == nil {
+		return args
+	}
+	out := make([]any, len(args))
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case []byte:
+			arg = ring.Seal(v)
+		case json.RawMessage:
+			arg = ring.Seal(v)
+		}
+		out[i] = arg
+	}
+	return out
 }
 
 // columnTime reads microseconds as UTC; the zero time for NULL.

@@ -12,6 +12,7 @@ import (
 	"understudy/internal/compact"
 	"understudy/storage/internal/relational"
 	"understudy/storage/internal/rows"
+	"understudy/storage/internal/seal"
 )
 
 // row implements relational.Row on a statement.
@@ -29,6 +30,9 @@ func (r row) Append(buf []byte, col int) []byte {
 	at, n := len(buf), r.s.ColumnLen(col)
 	buf = slices.Grow(buf, n)[:at+n]
 	r.s.ColumnBytes(col, buf[at:])
+	if seal.IsSealed(buf[at:]) {
+		return append(buf[:at], seal.Open(buf[at:])...)
+	}
 	return buf
 }
 
@@ -62,6 +66,7 @@ func (q querier) Walk(_ int, s relational.Statement, fn func(relational.Row) err
 // Query counts the rows that a transaction reads, which tests limit: the writer holds up all
 // others while it reads.
 func (tx *Tx) Query(s relational.Statement, fn func(relational.Row) error, args ...any) error {
+	args = sealed(tx.ring, args)
 	if fn == nil {
 		return tx.querier.Query(s, nil, args...)
 	}
@@ -80,7 +85,7 @@ func (tx *Tx) Walk(_ int, s relational.Statement, fn func(relational.Row) error,
 }
 
 func (tx *Tx) Exec(s relational.Statement, args ...any) error {
-	return exec(tx.conn, s.SQLite, args...)
+	return exec(tx.conn, s.SQLite, sealed(tx.ring, args)...)
 }
 
 // Affected runs a statement and returns the number of changed rows. A statement without text for

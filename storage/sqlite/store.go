@@ -43,6 +43,11 @@ type Options struct {
 	// (whole with every checkpoint, as LangGraph's savers do). An existing database keeps its
 	// layout; both are readable in every database.
 	Layout string
+	// Keys encrypt the content of the database, if there are any: the first one what is written, all what is read. They have 16, 24 or 32
+	// bytes. A database that was ever opened with keys does not open without the one that it was last opened with.
+	Keys [][]byte
+	// Unindexed are keys of threads' metadata that are kept out of the index, whose text is not encrypted. Searches for them read all threads.
+	Unindexed []string
 	// Readers is the number of reading connections; 0 means 8. Scans use at most half of them.
 	Readers int
 	// SearchTimeout bounds a scan; 0 means 10 s.
@@ -171,6 +176,10 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 	if err := newTx(conn, nil).abandonCopies(""); err != nil {
 		return errors.Join(classify(err), conn.Close())
 	}
+	ring, err := useKeys(ctx, conn, opts)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
 	layout, err := decideLayout(conn, opts.Layout)
 	if err != nil {
 		return errors.Join(err, conn.Close())
@@ -188,7 +197,8 @@ func (s *Store) open(ctx context.Context, opts Options) error {
 		return errors.Join(err, s.folder.close(), s.readers.close(), conn.Close())
 	}
 	s.nearest = &nearest{log: s.log, limit: vectorMemory()}
-	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, s.log, opts.Changed)
+	s.writer = startWriter(conn, newLists(layout == layoutLangGraph), s.folder, s.disk, s.nearest, ring, s.log, opts.Changed, opts.Unindexed)
+	s.Unindexed = opts.Unindexed
 	return nil
 }
 

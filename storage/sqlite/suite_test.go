@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/storage/internal/seal"
 	"understudy/storage/storagetest"
 )
 
@@ -16,6 +17,21 @@ func TestSuite(t *testing.T) {
 			storagetest.Run(t, func(t *testing.T) storagetest.Backend {
 				return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layout})
 			})
+		})
+	}
+}
+
+// With encryption everything is as without.
+func TestSuiteEncrypted(t *testing.T) {
+	keys := [][]byte{[]byte("0123456789abcdef0123456789abcdef"), []byte("an older one....")}
+	for _, layout := range []string{layoutCompact, layoutLangGraph} {
+		t.Run(layout, func(t *testing.T) {
+			open := func(t *testing.T) storagetest.Backend {
+				return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layout, Keys: keys})
+			}
+			storagetest.Run(t, open)
+			storagetest.RunEvents(t, open)
+			storagetest.RunPages(t, open)
 		})
 	}
 }
@@ -62,7 +78,7 @@ func backend(t *testing.T, opts Options) storagetest.Backend {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return storagetest.Backend{
-		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(),
+		Assistants: s.Assistants(), Threads: s.Threads(), Runs: s.Runs(), Items: s.Items(), Overhead: overhead(opts),
 		Reopen: func(t *testing.T) storagetest.Backend {
 			t.Helper()
 			require.NoError(t, s.Close())
@@ -76,4 +92,12 @@ func TestScanSuite(t *testing.T) {
 	storagetest.RunScans(t, func(t *testing.T, budget time.Duration) storagetest.Backend {
 		return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", SearchTimeout: budget})
 	})
+}
+
+// overhead is what encryption adds to a value.
+func overhead(opts Options) int64 {
+	if opts.Keys == nil {
+		return 0
+	}
+	return seal.Overhead
 }

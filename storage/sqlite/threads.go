@@ -58,7 +58,7 @@ func (tx *Tx) UpdateThread(t *thread.Thread) error {
 
 // IndexThread implements relational.Writer.
 func (tx *Tx) IndexThread(t id.Thread, terms []contain.Term, updated int64) error {
-	for _, term := range terms {
+	for _, term := range contain.Except(terms, tx.unindexed) {
 		if err := tx.exec("INSERT INTO thread_metadata (key, value, updated_at, thread_id) VALUES (?, ?, ?, ?)",
 			term.Key, term.Value, updated, t); err != nil {
 			return fmt.Errorf("index metadata of thread %s: %w", t, err)

@@ -14,6 +14,7 @@ import (
 	"understudy/internal/scan"
 	"understudy/storage/internal/measure"
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/seal"
 	"understudy/transfer"
 )
 
@@ -37,8 +38,11 @@ type Folder struct {
 var ErrNoFolder = errors.New("no data folder")
 
 // OpenFolder opens the database of a data folder without its lock and without changing it. path
-// names the folder or its database file. ErrNoFolder for anything else. Call Close after use.
-func OpenFolder(ctx context.Context, path string) (*Folder, error) {
+// names the folder or its database file, keys decrypt it. ErrNoFolder for anything else. Call Close after use.
+func OpenFolder(ctx context.Context, path string, keys ...[]byte) (*Folder, error) {
+	if _, err := seal.NewRing(keys); err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, fileName)
 	}

@@ -17,6 +17,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/internal/room"
 	"understudy/storage/internal/relational"
+	"understudy/storage/internal/seal"
 	"understudy/storage/internal/vectors"
 )
 
@@ -34,8 +35,10 @@ const (
 type Tx struct {
 	relational.Tx
 	querier
-	lists   *lists
-	threads []id.Thread // whose log the transaction changes
+	lists     *lists
+	ring      *seal.Ring  // encrypts; nil does not
+	unindexed []string    // keys of metadata
+	threads   []id.Thread // whose log the transaction changes
 	// assistants says that the transaction changes rows of assistants.
 	assistants bool
 
@@ -56,10 +59,13 @@ func newTx(conn *sqlite.Conn, l *lists) *Tx {
 }
 
 // exec runs a statement in the transaction.
-func (tx *Tx) exec(text string, args ...any) error { return exec(tx.conn, text, args...) }
+func (tx *Tx) exec(text string, args ...any) error {
+	return exec(tx.conn, text, sealed(tx.ring, args)...)
+}
 
 // query runs a query in the transaction, and counts its rows (see Query).
 func (tx *Tx) query(text string, row func(*sqlite.Stmt) error, args ...any) error {
+	args = sealed(tx.ring, args)
 	if row == nil {
 		return query(tx.conn, text, nil, args...)
 	}
@@ -71,7 +77,7 @@ func (tx *Tx) query(text string, row func(*sqlite.Stmt) error, args ...any) erro
 
 // one runs a query for at most one row.
 func (tx *Tx) one(text string, row func(*sqlite.Stmt) error, args ...any) (bool, error) {
-	return one(tx.conn, text, row, args...)
+	return one(tx.conn, text, row, sealed(tx.ring, args)...)
 }
 
 // writer owns the writing connection; only its goroutine uses it.
@@ -79,17 +85,19 @@ func (tx *Tx) one(text string, row func(*sqlite.Stmt) error, args ...any) (bool,
 // Requests that wait when one begins join its transaction, so under load one sync of the disk
 // serves many. Without waiting requests it commits at once: a single write never waits for others.
 type writer struct {
-	log     *slog.Logger
-	conn    *sqlite.Conn
-	lists   *lists
-	folder  *folder
-	disk    *disk
-	changed func([]id.Thread)
-	vectors *nearest
-	queue   chan *request
-	stop    chan struct{} // closed by close: no more requests are accepted
-	stopped chan struct{} // closed when the goroutine has ended
-	once    sync.Once
+	log       *slog.Logger
+	conn      *sqlite.Conn
+	lists     *lists
+	folder    *folder
+	disk      *disk
+	changed   func([]id.Thread)
+	vectors   *nearest
+	ring      *seal.Ring
+	unindexed []string
+	queue     chan *request
+	stop      chan struct{} // closed by close: no more requests are accepted
+	stopped   chan struct{} // closed when the goroutine has ended
+	once      sync.Once
 
 	assistants knownAssistants
 
@@ -121,18 +129,20 @@ const (
 )
 
 // startWriter starts the writer's goroutine; close ends it.
-func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, log *slog.Logger, changed func([]id.Thread)) *writer {
+func startWriter(conn *sqlite.Conn, l *lists, f *folder, d *disk, n *nearest, ring *seal.Ring, log *slog.Logger, changed func([]id.Thread), unindexed []string) *writer {
 	w := &writer{
-		log:     log,
-		conn:    conn,
-		lists:   l,
-		folder:  f,
-		disk:    d,
-		changed: changed,
-		vectors: n,
-		queue:   make(chan *request, queueLength),
-		stop:    make(chan struct{}),
-		stopped: make(chan struct{}),
+		log:       log,
+		conn:      conn,
+		lists:     l,
+		folder:    f,
+		disk:      d,
+		changed:   changed,
+		vectors:   n,
+		ring:      ring,
+		unindexed: unindexed,
+		queue:     make(chan *request, queueLength),
+		stop:      make(chan struct{}),
+		stopped:   make(chan struct{}),
 	}
 	go w.run()
 	return w
@@ -456,6 +466,7 @@ func (w *writer) call(r *request) (err error) {
 		}
 	}()
 	tx := newTx(w.conn, w.lists)
+	tx.ring, tx.unindexed = w.ring, w.unindexed
 	defer func() { tx.conn = nil }() // later use panics instead of writing in another transaction
 	err = r.fn(tx)
 	r.threads, r.assistants, r.vectors = tx.threads, tx.assistants, tx.vectors

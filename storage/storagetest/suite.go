@@ -32,6 +32,8 @@ type Backend struct {
 	// used any more.
 	// nil: the storage keeps nothing when it is closed, by design. Cases then continue with it open.
 	Reopen func(t *testing.T) Backend
+	// Overhead is how many bytes a stored value takes in addition to its own.
+	Overhead int64
 	// JSONB says that checkpoints and metadata come back as the same JSON, not as the same bytes.
 	JSONB bool
 }

@@ -63,7 +63,7 @@ type Options struct {
 // faults with a known remedy the error is an advice.Problem.
 func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) {
 	if cfg.DatabaseURL == "" {
-		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.Changed, Logger: o.Log, Registry: o.Registry})
+		rows, err := sqlite.Open(ctx, sqlite.Options{Dir: cmp.Or(o.Dir, cfg.Data), Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Changed: o.Changed, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys, Logger: o.Log, Registry: o.Registry})
 		if err != nil {
 			return nil, explain(err, advice.Folder(cfg.Where("data"), cmp.Or(o.Dir, cfg.Data), err))
 		}
@@ -78,7 +78,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (Database, error) 
 		return nil, fmt.Errorf("database-url: %w", err)
 	}
 	rows, err := postgres.Open(ctx, postgres.Options{
-		URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry,
+		URL: cfg.DatabaseURL, Schema: o.Schema, Connections: cfg.DatabaseConnections, StatementTimeout: cfg.DatabaseTimeout, Synchronous: string(cfg.Synchronous), SearchTimeout: cfg.SearchTimeout, Logger: o.Log, Registry: o.Registry, Keys: cfg.Keys, Unindexed: cfg.UnindexedKeys,
 		Now:         o.Now,
 		IdleTimeout: cfg.Lease / 2, // a server that stands still lets go of its threads before its runs are taken over
 	})

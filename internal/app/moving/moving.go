@@ -111,7 +111,7 @@ func (o Export) Run(ctx context.Context, cfg *config.Config) (result *transfer.R
 // openToRead opens the data folder or database to move out of it.
 func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error) {
 	if cfg.DatabaseURL != "" {
-		rows, err := postgres.OpenDatabase(ctx, postgres.Options{URL: cfg.DatabaseURL})
+		rows, err := postgres.OpenDatabase(ctx, postgres.Options{URL: cfg.DatabaseURL, Keys: cfg.Keys})
 		if errors.Is(err, postgres.ErrNotOurs) {
 			return nil, errors.New("the database has nothing of this program to export: name another with --database-url, or a data folder with --data")
 		}
@@ -120,7 +120,7 @@ func openToRead(ctx context.Context, cfg *config.Config) (transfer.Source, error
 		}
 		return rows, nil
 	}
-	folder, err := sqlite.OpenFolder(ctx, cfg.Data)
+	folder, err := sqlite.OpenFolder(ctx, cfg.Data, cfg.Keys...)
 	if errors.Is(err, sqlite.ErrNoFolder) {
 		return nil, fmt.Errorf("%s has no database to export: name the data folder with --data, or a database with --database-url", cfg.Data)
 	}
@@ -163,7 +163,7 @@ func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.Ha
 func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Source, error) {
 	switch {
 	case isPostgres(o.From):
-		src, err := openPostgres(ctx, o.From, cfg.DatabaseURL)
+		src, err := openPostgres(ctx, o.From, cfg)
 		return src, unreachable("--from", o.From, err)
 	case isURL(o.From):
 		return transfer.OpenServer(ctx, o.From, o.Header)
@@ -171,7 +171,7 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 	if strings.Contains(o.From, "://") {
 		return nil, fmt.Errorf("%q is none of postgres://…, http://…, a file or a folder", o.From)
 	}
-	folder, err := sqlite.OpenFolder(ctx, o.From)
+	folder, err := sqlite.OpenFolder(ctx, o.From, cfg.Keys...)
 	if err == nil {
 		return folder, nil
 	}
@@ -187,8 +187,9 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 
 // openPostgres tells a database of this program from one of LangGraph's savers. One that is both, since it was there before, is read as the
 // latter when it is also what is moved into: so threads of Python programs get what the API needs, where they are.
-func openPostgres(ctx context.Context, from, to string) (transfer.Source, error) {
-	ours, err := postgres.OpenDatabase(ctx, postgres.Options{URL: from})
+func openPostgres(ctx context.Context, from string, cfg *config.Config) (transfer.Source, error) {
+	to := cfg.DatabaseURL
+	ours, err := postgres.OpenDatabase(ctx, postgres.Options{URL: from, Keys: cfg.Keys})
 	if errors.Is(err, postgres.ErrNotOurs) {
 		return langgraph.OpenPostgres(ctx, from)
 	}

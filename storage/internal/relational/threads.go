@@ -175,8 +175,8 @@ type ThreadSearch struct {
 	ascending bool
 }
 
-// PlanThreads chooses the index that a search reads, of the threads that reach selects.
-func PlanThreads(q Querier, of thread.Query, reach *access.Filter) (ThreadSearch, error) {
+// PlanThreads chooses the index that a search reads, of the threads that reach selects. unindexed are keys that are not in it.
+func PlanThreads(q Querier, of thread.Query, reach *access.Filter, unindexed ...string) (ThreadSearch, error) {
 	match, err := contain.Parse(of.Metadata)
 	if err != nil {
 		return ThreadSearch{}, fault.Newf(fault.Invalid, "metadata: %w", err)
@@ -197,7 +197,7 @@ func PlanThreads(q Querier, of thread.Query, reach *access.Filter) (ThreadSearch
 	if len(of.IDs) > 0 {
 		return read(threadsOfIDs, of.IDs)
 	}
-	terms := termsOf(match, reach)
+	terms := termsOf(match, reach, unindexed)
 	found := func(all bool) { // whether the index has found what has all terms
 		if all && terms.matched {
 			plan.match = nil
@@ -255,9 +255,14 @@ type searchTerms struct {
 	reached bool           // all, or any, says everything that the reach of the client does
 }
 
-func termsOf(match *contain.Matcher, reach *access.Filter) (out searchTerms) {
+// termsOf returns the terms of a search, except those with keys that are not in the index.
+func termsOf(match *contain.Matcher, reach *access.Filter, unindexed []string) (out searchTerms) {
+	match.Hide(unindexed)
 	out.all, out.matched = match.Terms()
 	alternatives, exact := reach.Terms()
+	if len(unindexed) > 0 {
+		alternatives, exact = indexedOf(alternatives, exact, unindexed)
+	}
 	switch {
 	case reach == nil:
 		out.reached = true
@@ -276,6 +281,19 @@ func termsOf(match *contain.Matcher, reach *access.Filter) (out searchTerms) {
 		}
 	}
 	return out
+}
+
+// indexedOf removes terms that are not in the index. An alternative without other terms selects anything.
+func indexedOf(alternatives [][]contain.Term, exact bool, unindexed []string) ([][]contain.Term, bool) {
+	out := make([][]contain.Term, len(alternatives))
+	for i, a := range alternatives {
+		out[i] = contain.Except(a, unindexed)
+		exact = exact && len(out[i]) == len(a)
+		if len(out[i]) == 0 && len(alternatives) > 1 {
+			return nil, false
+		}
+	}
+	return out, exact
 }
 
 // scans reports whether a search may read any number of threads to find a page.
@@ -344,7 +362,7 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 	}
 	reach := access.Reach(ctx, access.Threads)
 	search := func(q Querier) error {
-		plan, err := PlanThreads(q, of, reach)
+		plan, err := PlanThreads(q, of, reach, s.Unindexed...)
 		if err != nil {
 			return err
 		}
@@ -372,7 +390,7 @@ func (s *Store) eachThread(ctx context.Context, of thread.Query, fn func(Row) er
 		}
 		return q.Walk(expected(of.Limit, of.Offset), plan.Text, check, plan.args...)
 	}
-	if terms := termsOf(match, reach); terms.scans(of) {
+	if terms := termsOf(match, reach, s.Unindexed); terms.scans(of) {
 		return s.db.Scan(ctx, rows.NarrowThreads, search)
 	}
 	return s.db.Snapshot(ctx, search)
@@ -448,7 +466,7 @@ func (s *Store) CountThreads(ctx context.Context, of thread.Query) (n int, err e
 	if err != nil {
 		return 0, fault.Newf(fault.Invalid, "metadata: %w", err)
 	}
-	terms := termsOf(match, access.Reach(ctx, access.Threads))
+	terms := termsOf(match, access.Reach(ctx, access.Threads), s.Unindexed)
 	exact := terms.matched && terms.reached
 	var text Statement
 	var args []any

@@ -1,0 +1,38 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	// encryptionKey holds the key for the content of the database, and behind commas those from before.
+	encryptionKey = "LANGGRAPH_AES_KEY"
+	// encryptedKeys names keys of metadata that must not be readable.
+	encryptedKeys = "LANGGRAPH_AES_JSON_KEYS"
+)
+
+// encryption reads the keys for the database. They have no flag, because arguments of a process are visible to others.
+func (src Source) encryption(c *Config) Mistakes {
+	if text, place := src.lookup(c, encryptedKeys); place != "" {
+		c.UnindexedKeys = split(text)
+	}
+	text, place := src.lookup(c, encryptionKey)
+	if place == "" {
+		return nil
+	}
+	sizes := []int{16, 24, 32}
+	if slices.Contains(sizes, len(text)) { // a key may have commas
+		c.Keys = [][]byte{[]byte(text)}
+		return nil
+	}
+	for n, key := range strings.Split(text, ",") {
+		key = strings.TrimSpace(key)
+		if !slices.Contains(sizes, len(key)) {
+			return Mistakes{{Text: fmt.Sprintf("%s: key %d has %d bytes; write 16, 24 or 32, such as the output of: openssl rand -hex 16", place, n+1, len(key))}}
+		}
+		c.Keys = append(c.Keys, []byte(key))
+	}
+	return nil
+}
