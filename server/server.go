@@ -46,6 +46,7 @@ type Server struct {
 	endRequest context.CancelCauseFunc
 
 	patterns [][]string // of all routes, by segment
+	tools    toolWatch
 
 	draining atomic.Bool
 	checks   checks
