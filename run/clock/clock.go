@@ -31,7 +31,7 @@ type Clock struct {
 	told   time.Duration
 
 	measured time.Time // by the machine's clock, when it was last compared; zero: never
-	doubted  bool      // the last comparison found a jump
+	doubted  bool      // the last comparison found a jump, or may have missed one
 	jumps    int
 }
 
@@ -57,7 +57,7 @@ func (c *Clock) at(now time.Time) time.Time {
 }
 
 // Sure compares the time with the database's unless that was done within the last second. It returns the time, and whether anything may be judged by it: after
-// a jump, of this machine's clock or of the database's, not before the next comparison agrees. A later Now may have jumped since.
+// a jump, of this machine's clock or of the database's, and after an answer that took longer than one may be, not before the next comparison agrees. A later Now may have jumped since.
 func (c *Clock) Sure(ctx context.Context) (now time.Time, sure bool, err error) {
 	if now, sure = c.sure(); sure {
 		return now, true, nil
@@ -106,10 +106,12 @@ func (c *Clock) set(before, after, answer time.Time) (ahead time.Duration, news,
 	defer c.mu.Unlock()
 	middle := before.Add(after.Sub(before) / 2)
 	off, slack := c.at(middle).Sub(answer).Abs(), after.Sub(before)/2+time.Millisecond
-	c.doubted = !c.asked.IsZero() && off > slack+c.most
-	if c.doubted {
+	jumped = !c.asked.IsZero() && off > slack+c.most
+	if jumped {
 		c.jumps++
 	}
+	// An answer that was under way that long may hide a jump of the machine's clock meanwhile.
+	c.doubted = jumped || after.Sub(before).Abs() > c.most
 	if c.asked.IsZero() || off > slack {
 		c.asked, c.answer = middle, answer
 	}
@@ -119,7 +121,7 @@ func (c *Clock) set(before, after, answer time.Time) (ahead time.Duration, news,
 	if news {
 		c.told = ahead
 	}
-	return ahead, news, c.doubted
+	return ahead, news, jumped
 }
 
 // sure returns the time, and whether it was compared a moment ago and had not jumped. A machine's clock that was set since, back or forward, makes the

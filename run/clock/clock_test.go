@@ -91,3 +91,39 @@ func TestNothingToCompareWith(t *testing.T) {
 	require.ErrorIs(t, err, away)
 	require.WithinDuration(t, time.Now(), c.Now(), time.Minute)
 }
+
+// A clock that jumps while the database is asked is not sure, whatever the direction, also the first time. Retried, it has the database's time.
+func TestJumpsDuringAComparison(t *testing.T) {
+	const most = 5 * time.Second
+	for _, first := range []bool{true, false} {
+		for _, jump := range []time.Duration{6 * time.Second, 3 * time.Hour, -6 * time.Second, -3 * time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				var ahead, during time.Duration
+				machine := func() time.Time { return time.Now().Round(0).Add(ahead) }
+				c := clock.New(machine, func(context.Context) (time.Time, error) {
+					defer func() { ahead += during }()
+					return time.Now(), nil
+				}, most, slog.New(slog.DiscardHandler))
+				if !first {
+					require.NoError(t, c.Compare(t.Context()))
+					time.Sleep(2 * time.Second)
+				}
+				during = jump
+				_, sure, err := c.Sure(t.Context())
+				require.NoError(t, err)
+				require.False(t, sure, "%v, first %v", jump, first)
+				during = 0
+				for tries := 0; !sure; tries++ {
+					require.Less(t, tries, 3)
+					time.Sleep(clock.Retry)
+					var now time.Time
+					now, sure, err = c.Sure(t.Context())
+					require.NoError(t, err)
+					if sure {
+						require.WithinDuration(t, time.Now(), now, time.Millisecond, "%v, first %v", jump, first)
+					}
+				}
+			})
+		}
+	}
+}
