@@ -128,24 +128,20 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 	defer func() { ended(out) }()
 	// From here on things are written whatever happened to ctx.
 	after := context.WithoutCancel(ctx)
+	ends := time.Now()
+	unsaved := func(err error) { x.unsaved(after, ex, out, ends, err) }
 	if r.Kwargs.Resumable {
-		x.Publisher.FlushRecords(after)
+		x.Publisher.FlushRecords(after, x.Lease, unsaved) // its end comes behind them in the database
 		if out.kind != dropped {
 			x.Publisher.FlushStream(after, r)
 		}
 	}
-	failing := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := finish(after, ex, out)
 		if err == nil {
 			break
 		}
-		// A full disk or a lost database: the outcome is kept until it can be written, for the thread must not be stuck. When the server
-		// ends before that, the next server that starts takes the run over.
-		x.Log.ErrorContext(after, stream.UnsavedLog, "error", err)
-		if out.kind != handedBack && time.Since(failing) > x.Lease {
-			x.Publisher.PublishUnsaved(after, ex.Attempt, err)
-		}
+		unsaved(err)
 		select {
 		case <-time.After(wait):
 		case <-x.Quit:
@@ -158,6 +154,15 @@ func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(conte
 		ending = "interrupted" // for the log alone: its status is success, as in LangGraph Server
 	}
 	x.Log.InfoContext(after, "run ended", "graph", r.Graph, "outcome", ending, "stateless", r.Kwargs.Temporary, logctx.Took(x.Now().Sub(began)))
+}
+
+// unsaved reports that the end of an execution, which was reached at a time, cannot be written: a full disk or a lost database. The outcome is kept until it
+// can be, for the thread must not be stuck. When the server ends before that, the next server that starts takes the run over.
+func (x *Executor) unsaved(ctx context.Context, ex *Execution, out outcome, ended time.Time, err error) {
+	x.Log.ErrorContext(ctx, stream.UnsavedLog, "error", err)
+	if out.kind != handedBack && time.Since(ended) >= x.Lease {
+		x.Publisher.PublishUnsaved(ctx, ex.Attempt, err)
+	}
 }
 
 func (k outcomeKind) String() string {

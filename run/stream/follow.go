@@ -368,7 +368,7 @@ func (f *Followers) JoinStream(ctx context.Context, t id.Thread, r id.Run, from 
 		// What an earlier process streamed a bridge in memory knows nothing of, and who reads from the beginning cannot know what a stream has lost.
 		stored := !row.Kwargs.Temporary && (sub.Gap(r) != bridge.NoGap || *from == (bridge.Offset{}) || row.StartedAt.Before(f.Started))
 		if stored {
-			f.Publisher.FlushRecords(ctx)
+			f.Publisher.FlushRecords(ctx, 0, nil)
 		}
 		how.at, how.seen = mark{offset: *from}, *from
 		if f.Shared {

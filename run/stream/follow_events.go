@@ -45,7 +45,7 @@ func (f *Followers) readEvents(ctx context.Context, t id.Thread, filters ...prot
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	if sub.Gap("") != bridge.NoGap {
-		f.Publisher.FlushRecords(ctx) // what the live stream has dropped must be found in the database
+		f.Publisher.FlushRecords(ctx, 0, nil) // what the live stream has dropped must be found in the database
 	}
 	er := &eventReader{request: ctx, looks: map[string]overlay.Look{}, open: map[id.Run]*openRun{}}
 	er.threadFollower = threadFollower{

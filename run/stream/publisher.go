@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -53,8 +55,9 @@ type Publisher struct {
 
 	deferred sync.Map // id.Thread → *Deferred, of runs that are not written
 	keep     chan kept
-	ends     errgroup.Group // of KeepEnd
-	stopped  chan struct{}  // closed when nothing is published any more
+	failure  atomic.Pointer[error] // of the last attempt to write records; nil: it succeeded
+	ends     errgroup.Group        // of KeepEnd
+	stopped  chan struct{}         // closed when nothing is published any more
 }
 
 // NewPublisher makes a publisher; run makes it keep records.
@@ -196,8 +199,10 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 			return nil
 		})
 		if err == nil {
+			p.failure.Store(nil)
 			break
 		}
+		p.failure.Store(&err)
 		if wait > time.Second && p.Shared && fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
 			wait = time.Second / 2
 		}
@@ -214,17 +219,41 @@ func (p *Publisher) writeRecords(ctx context.Context, batch []kept) {
 	}
 }
 
-// FlushRecords returns when all records published before are written.
-func (p *Publisher) FlushRecords(ctx context.Context) {
+// FlushRecords returns when all records published before are written, or the server ends. Each time that takes another patience it calls late, if that is
+// not nil, with the reason.
+func (p *Publisher) FlushRecords(ctx context.Context, patience time.Duration, late func(error)) {
+	var impatient <-chan time.Time
+	if late != nil {
+		ticker := time.NewTicker(patience)
+		defer ticker.Stop()
+		impatient = ticker.C
+	}
 	done := make(chan struct{})
-	if !p.keepRecord(ctx, kept{done: done}) {
-		return
+	queue, stopped, written := p.keep, p.stopped, (<-chan struct{})(nil)
+	for {
+		select {
+		case queue <- kept{done: done}:
+			queue, stopped, written = nil, nil, done
+		case <-written:
+			return
+		case <-impatient:
+			late(p.unwritten())
+		case <-ctx.Done():
+			return
+		case <-stopped:
+			return
+		case <-p.Quit: // the storage is away, and the server ends
+			return
+		}
 	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-	case <-p.Quit: // the storage is away, and the server ends
+}
+
+// unwritten returns why records are not written.
+func (p *Publisher) unwritten() error {
+	if cause := p.failure.Load(); cause != nil {
+		return fmt.Errorf("write stream records: %w", *cause)
 	}
+	return fault.New(fault.Unavailable, "the database does not answer in time")
 }
 
 // Record makes a record of a run for Publish.
