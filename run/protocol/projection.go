@@ -272,6 +272,8 @@ func (p *Projection) begin(ctx context.Context, rec *bridge.Record) (bool, error
 	if p.latest.durable { // else the first record seen may be any
 		p.latest.at = row.StartedAt.UnixMilli()
 		p.latest.ahead = rec.Offset.MS - p.latest.at
+	} else if p.awaited > row.StartedAt.UnixMicro() {
+		p.last = max(p.last, p.awaited) // a reader that resumes in the middle of it
 	}
 	p.open = append(p.open, p.latest)
 	return true, nil
@@ -552,11 +554,7 @@ func appendLifecycle(b []byte, state, graph, why string) []byte {
 func (p *Projection) number(st *runState) int64 {
 	st.n++
 	st.part++
-	seq := st.row.StartedAt.UnixMicro() + st.n
-	if !st.durable {
-		seq = st.now.MS * 1000
-	}
-	p.last = max(seq, p.last+1)
+	p.last = max(st.row.StartedAt.UnixMicro()+st.n, p.last+1)
 	if p.first == 0 {
 		p.first = p.last
 	}

@@ -51,6 +51,11 @@ func (f *Followers) readEvents(ctx context.Context, t id.Thread, filters ...prot
 	er.threadFollower = threadFollower{
 		f: f, thread: t, src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), places: map[id.Run]place{}, all: true, durableEnds: true, replaying: true,
 	}
+	// Now, and not when the reader comes: runs that begin by then are in the live stream, where those that are not kept have their place between the others.
+	if err := er.src.page(ctx); err != nil {
+		er.Close()
+		return nil, err
+	}
 	er.projection = protocol.New(er, filters...)
 	if len(filters) > 0 && filters[0].Resume {
 		er.since = filters[0].Since

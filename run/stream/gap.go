@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"time"
 
 	"understudy/bridge"
 	"understudy/run"
@@ -15,9 +14,6 @@ const (
 	gapRuns = 1000
 	gapPage = 20
 )
-
-// seenLate is how long after the end of a run that is not kept its last event may have been numbered.
-const seenLate = 5 * time.Second
 
 // resumed returns the first events after the seq from which a reader resumes, after a Gap if some that came before them are gone: their run has expired or was
 // deleted, or was not to be kept.
@@ -63,12 +59,9 @@ func (er *eventReader) goneOf(ctx context.Context, r *run.Run, met bool) (gone, 
 	over, kept := r.Status.Over(), r.Durable()
 	began, ended := r.StartedAt.UnixMicro(), r.EndedAt.UnixMicro()
 	switch {
-	case met && over && ended <= er.since:
-		return false, true, nil
-	case kept && over && ended <= er.since:
-		return ended < er.since, true, nil // else the reader has seen its last event; or a run that was deleted since
-	case over && r.EndedAt.UnixMilli()*1000 <= er.since:
-		return er.since-ended > seenLate.Microseconds(), true, nil
+	case over && ended <= er.since:
+		// The reader has seen its last event; else one of a run that was deleted since.
+		return ended < er.since && !met, true, nil
 	case !kept:
 		return true, true, nil
 	case began <= er.since:
