@@ -36,6 +36,7 @@ type application struct {
 	OpenAPI string          `json:"openapi"`
 
 	prefix string
+	public *Application
 }
 
 type route struct {
@@ -48,7 +49,10 @@ type route struct {
 }
 
 func (a *application) compile(prefix string) (err error) {
-	a.prefix = prefix
+	a.prefix, a.public = prefix, &Application{Wraps: a.Wraps, CORS: a.CORS}
+	if a.OpenAPI != "" {
+		a.public.OpenAPI = json.RawMessage(a.OpenAPI)
+	}
 	for i := range a.Routes {
 		r := &a.Routes[i]
 		if r.Kind == "any" {
@@ -142,17 +146,13 @@ func (p *process) application() *application {
 	return p.hello.App
 }
 
-// Application returns what is known of the application; nil: there is none.
+// Application returns what is known of the application; nil: there is none. It is another pointer after a restart or reload.
 func (g *Gate) Application() *Application {
 	a := g.app()
 	if a == nil {
 		return nil
 	}
-	out := &Application{Wraps: a.Wraps, CORS: a.CORS}
-	if a.OpenAPI != "" {
-		out.OpenAPI = json.RawMessage(a.OpenAPI)
-	}
-	return out
+	return a.public
 }
 
 // Request is a request for the application.

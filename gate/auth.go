@@ -38,7 +38,7 @@ func (g *Gate) Admit(ctx context.Context, r *access.Request, questions ...access
 func (g *Gate) admit(ctx context.Context, do string, r *access.Request, questions []access.Question) (*access.Actor, []access.Decision, error) {
 	if len(r.Header.Values("Authorization")) > 1 {
 		// What stands in front may have read another one than a handler would.
-		return nil, nil, refusal(http.StatusBadRequest, "A request has one Authorization header")
+		return nil, nil, refusal(http.StatusUnauthorized, "More than one Authorization header")
 	}
 	if g.opts.Studio && fromStudio(r) {
 		if len(questions) == 0 {

@@ -151,7 +151,7 @@ func TestAuthenticate(t *testing.T) {
 		r := bearer("ann")
 		r.Header.Add("Authorization", "Bearer ben")
 		_, err := g.Authenticate(ctx, r)
-		require.Equal(t, 400, refused(t, err).Status)
+		require.Equal(t, 401, refused(t, err).Status)
 	})
 }
 

@@ -332,7 +332,12 @@ func TestDisableA2A(t *testing.T) {
 func TestCards(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.MountPrefix = "/mine" })
+	plain := setup(t)
 	for _, path := range []string{"", "/mine", "/api/langgraph"} {
+		w := w
+		if path != "/mine" {
+			w = plain
+		}
 		for _, route := range []string{"/a2a/" + someID, "/a2a/" + someID + "/.well-known/agent-card.json", "/a2a/" + someID + "/.well-known/agent.json", "/.well-known/agent-card.json?assistant_id=" + someID} {
 			res, body := w.ask(t, "GET", path+route, "", "X-Forwarded-Proto", "https")
 			require.Equal(t, 200, res.StatusCode)
@@ -340,7 +345,7 @@ func TestCards(t *testing.T) {
 		}
 	}
 	w.err = fault.New(fault.NotFound, "x")
-	res, body := w.ask(t, "GET", "/a2a/"+someID, "")
+	res, body := w.ask(t, "GET", "/mine/a2a/"+someID, "")
 	require.Equal(t, 400, res.StatusCode)
 	require.Equal(t, int64(a2a.InvalidParams), gjson.Get(body, "error.code").Int())
 }

@@ -39,6 +39,12 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 	if s.opts.Authenticator == nil || s.isOpen(c.Method(), c.Path()) {
 		return ctx, nil
 	}
+	i := insideOf(c)
+	if i != nil {
+		if actor := i.actor(); actor != nil {
+			return access.With(ctx, actor), nil
+		}
+	}
 	if s.opts.Inside != nil {
 		if credential := c.Get(access.InsideHeader); credential != "" {
 			if a := s.opts.Inside.Actor(credential); a != nil {
@@ -47,6 +53,9 @@ func (s *Server) authenticate(c *fiber.Ctx, ctx context.Context) (context.Contex
 		}
 	}
 	r := requestFor(c)
+	if i != nil {
+		r.Client, r.Scheme = i.outer.client, i.outer.scheme
+	}
 	var actor *access.Actor
 	err := error(errTwoCredentials)
 	if len(r.Header["Authorization"]) < 2 {
@@ -66,6 +75,9 @@ func requestFor(c *fiber.Ctx) *access.Request {
 	r := &access.Request{
 		Method: c.Method(), Path: c.Path(), Query: string(c.Context().QueryArgs().QueryString()), Header: http.Header{}, Client: c.Context().RemoteAddr().String(), Scheme: c.Protocol(),
 		WebSocket: strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket"),
+	}
+	if path, ok := decodedPath(c); ok {
+		r.Path = path
 	}
 	c.Request().Header.VisitAll(func(name, value []byte) { r.Header.Add(string(name), string(value)) })
 	return r

@@ -23,7 +23,7 @@ func (s *Server) cors(c *fiber.Ctx) bool {
 	if origin == "" {
 		return false
 	}
-	o := &s.opts.CORS
+	o := s.corsOptions()
 	allowed, any := s.allows(origin)
 	if !any {
 		c.Vary(fiber.HeaderOrigin)
@@ -141,7 +141,7 @@ func expose(c *fiber.Ctx, name string) {
 
 // allows reports whether an origin is allowed, and whether any is.
 func (s *Server) allows(origin string) (allowed, any bool) {
-	o := &s.opts.CORS
+	o := s.corsOptions()
 	if len(o.AllowOrigins) == 0 && o.AllowOriginRegex == nil || slices.Contains(o.AllowOrigins, "*") {
 		return true, true
 	}

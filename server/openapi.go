@@ -152,7 +152,7 @@ var answers = map[string]*compat.Schema{
 func (s *Server) served() []operation {
 	var list []operation
 	for _, o := range operations {
-		if s.known(o.path) {
+		if s.known(s.opts.MountPrefix + o.path) {
 			list = append(list, o)
 		}
 	}
@@ -162,7 +162,10 @@ func (s *Server) served() []operation {
 // describe returns the OpenAPI description.
 func (s *Server) describe() []byte {
 	b := jsonobj.AppendText([]byte(`{"openapi":"3.1.0","info":{"title":"understudy","description":"The LangGraph Server API.","version":`), s.opts.Version)
-	b = append(b, `},"paths":{`...)
+	if b = append(b, '}'); s.opts.MountPrefix != "" {
+		b = append(jsonobj.AppendText(append(b, `,"servers":[{"url":`...), s.opts.MountPrefix), `}]`...)
+	}
+	b = append(b, `,"paths":{`...)
 	var order []string
 	byPath := map[string][]operation{}
 	for _, o := range s.served() {

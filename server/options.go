@@ -29,6 +29,11 @@ type Options struct {
 	// Inside are the credentials of graphs that call the server that runs them; nil: none.
 	Inside *access.Inside
 
+	// App is an application beside the API (http.app); nil: there is none.
+	App Application
+	// AuthFirst authenticates requests before they reach the middleware of App; GuardRoutes: its routes need credentials too.
+	AuthFirst, GuardRoutes bool
+
 	// CheckDB checks the database for GET /ok?check_db=1. nil: it is assumed to work.
 	CheckDB Check
 	// Checks are the checks of GET /readyz, by name. One that does not return in time has failed.

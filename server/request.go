@@ -68,7 +68,7 @@ func (s *Server) enter(c *fiber.Ctx) error {
 		if err := s.fail(c, errFraming); err != nil {
 			return err
 		}
-	} else if !s.cors(c) {
+	} else if insideOf(c) != nil || !s.cors(c) {
 		if err := s.handle(c); err != nil {
 			if err := s.fail(c, err); err != nil {
 				return err
@@ -101,6 +101,11 @@ func (s *Server) handle(c *fiber.Ctx) (err error) {
 	}
 	if s.opts.Bind != nil {
 		if ctx, err = s.opts.Bind(ctx, func(name string) string { return c.Get(name) }); err != nil {
+			return err
+		}
+	}
+	if insideOf(c) == nil {
+		if answered, err := s.front(c, ctx); answered {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,8 +46,9 @@ type Server struct {
 	requests   context.Context
 	endRequest context.CancelCauseFunc
 
-	patterns [][]string // of all routes, by segment
-	tools    toolWatch
+	patterns []pattern  // of all routes
+	doors    *doors     // for requests from inside
+	fronts   frontCache // what is known of the application
 
 	draining atomic.Bool
 	checks   checks
@@ -66,7 +68,7 @@ var routePrefixes = []string{"", "/api/langgraph"}
 // New returns a Server without opening anything.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{opts: o, log: o.Logger}
+	s := &Server{opts: o, log: o.Logger, doors: newDoors()}
 	s.tasks = tasks.Reader{Runs: o.Runs, Threads: o.Threads, Events: o.Events}
 	s.outlets.WriteTimeout = o.WriteTimeout
 	s.metrics = newMetrics(o.Registry, &s.bodies, &s.reads)
@@ -111,7 +113,7 @@ func (q quiet) Printf(format string, args ...any) { q.log.Debug("connection ende
 // Serve answers requests on ln until ctx ends. Then it drains, stops accepting, ends open streams so that their readers reconnect, and waits for
 // the rest, at most ShutdownTimeout. It returns when everything has ended; nil after an orderly end. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	connections := connection.NewEnding(framing.RefuseTLS(connection.NewPatient(ln, s.log), s.log))
+	connections := connection.NewEnding(withDoors(framing.RefuseTLS(connection.NewPatient(ln, s.log), s.log), s.doors))
 	ln = connections
 	defer s.lingering.Close()
 	done := make(chan error, 1)
@@ -151,20 +153,20 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 }
 
 // route registers a handler under all prefixes. Parameters are written as in OpenAPI: /threads/{thread_id}.
-func (s *Server) route(method, pattern string, h fiber.Handler) {
+func (s *Server) route(method, path string, h fiber.Handler) {
 	prefixes := routePrefixes
 	if s.opts.MountPrefix != "" {
-		prefixes = append([]string{s.opts.MountPrefix}, prefixes...)
+		prefixes = []string{s.opts.MountPrefix}
 	}
-	s.routeUnder(prefixes, method, pattern, h)
+	s.routeUnder(prefixes, method, path, h)
 }
 
 // routeUnder registers a handler under the given prefixes.
-func (s *Server) routeUnder(prefixes []string, method, pattern string, h fiber.Handler) {
-	deletes := method == fiber.MethodDelete || pattern == "/threads/prune"
+func (s *Server) routeUnder(prefixes []string, method, path string, h fiber.Handler) {
+	deletes := method == fiber.MethodDelete || path == "/threads/prune"
 	handler := func(c *fiber.Ctx) error {
 		r := requestOf(c)
-		r.route = pattern
+		r.route = path
 		if r.thread, r.run = idIn(c, "thread_id"), idIn(c, "run_id"); r.thread != "" {
 			about := []slog.Attr{slog.String("thread_id", r.thread)}
 			if r.run != "" {
@@ -180,36 +182,44 @@ func (s *Server) routeUnder(prefixes []string, method, pattern string, h fiber.H
 		}
 		return h(c)
 	}
-	fiberPattern := strings.NewReplacer("{", ":", "}", "").Replace(pattern)
+	fiberPattern := strings.NewReplacer("{", ":", "}", "").Replace(path)
 	for _, p := range prefixes {
 		if method == fiber.MethodGet {
 			s.app.Get(p+fiberPattern, handler) // HEAD too
 		} else {
 			s.app.Add(method, p+fiberPattern, handler)
 		}
-		s.patterns = append(s.patterns, strings.Split(p+pattern, "/"))
+		s.patterns = append(s.patterns, patternOf(method, p+path))
 	}
 }
 
 // idIn returns an id in the path if it is valid, so that arbitrary text from clients does not get into logs.
 func idIn(c *fiber.Ctx, name string) string { return id.Canonical(c.Params(name)) }
 
+// pattern is a route: its method, and its path by segment.
+type pattern struct {
+	method   string
+	segments []string
+}
+
+func patternOf(method, path string) pattern { return pattern{method, strings.Split(path, "/")} }
+
+func (p *pattern) matches(segments []string) bool {
+	if len(p.segments) != len(segments) {
+		return false
+	}
+	for i, own := range p.segments {
+		if own != segments[i] && (!strings.HasPrefix(own, "{") || segments[i] == "") {
+			return false
+		}
+	}
+	return true
+}
+
 // known reports whether a route matches the path.
 func (s *Server) known(path string) bool {
 	segments := strings.Split(path, "/")
-next:
-	for _, p := range s.patterns {
-		if len(p) != len(segments) {
-			continue
-		}
-		for i := range p {
-			if p[i] != segments[i] && (!strings.HasPrefix(p[i], "{") || segments[i] == "") {
-				continue next
-			}
-		}
-		return true
-	}
-	return false
+	return slices.ContainsFunc(s.patterns, func(p pattern) bool { return p.matches(segments) })
 }
 
 func (s *Server) routes() {

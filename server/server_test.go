@@ -315,11 +315,13 @@ func TestDisabledAndMounted(t *testing.T) {
 func TestMetricsAreAtTheRootOnly(t *testing.T) {
 	t.Parallel()
 	w := setup(t, func(o *Options) { o.MountPrefix = "agents" })
-	res, _ := w.ask(t, "GET", "/metrics", "")
-	require.Equal(t, 200, res.StatusCode)
+	for _, path := range []string{"/metrics", "/agents/metrics"} {
+		res, _ := w.ask(t, "GET", path, "")
+		require.Equal(t, 200, res.StatusCode)
+	}
 	for _, prefix := range []string{"", "/agents", "/api/langgraph", "/api%2flanggraph"} {
 		for _, form := range []string{"/metrics", "//metrics", "/./metrics", "/x/../metrics", "/%6detrics", "/%2Fmetrics", "/METRICS", "/metrics;", "/metrics%00", "/metrics%3F"} {
-			if prefix+form == "/metrics" {
+			if form == "/metrics" && (prefix == "" || prefix == "/agents") {
 				continue
 			}
 			for _, method := range []string{"GET", "HEAD"} {
@@ -356,7 +358,7 @@ func TestDescription(t *testing.T) {
 		described[o.path] = true
 	}
 	for _, p := range w.s.patterns {
-		path := strings.Join(p, "/")
+		path := strings.Join(p.segments, "/")
 		if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/mcp") || strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/a2a") || strings.HasPrefix(path, "/.well") ||
 			strings.HasSuffix(path, "/events") {
 			continue
@@ -368,9 +370,13 @@ func TestDescription(t *testing.T) {
 // The pages and files that a browser loads, from each address of the first page, exist, and nothing is loaded from elsewhere.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	w := setup(t, func(o *Options) { o.MountPrefix = "agents" })
+	prefixed, plain := setup(t, func(o *Options) { o.MountPrefix = "agents" }), setup(t)
 	attribute := regexp.MustCompile(`(?:src|href)="([^"#]+)`)
 	for _, start := range []string{"/docs", "/docs/api.html", "/agents/docs", "/agents/docs/overlay.html"} {
+		w := plain
+		if strings.HasPrefix(start, "/agents") {
+			w = prefixed
+		}
 		res, page := w.ask(t, "GET", start, "")
 		require.Equal(t, 200, res.StatusCode, start)
 		require.Equal(t, "text/html; charset=utf-8", res.Header.Get("Content-Type"))
@@ -398,10 +404,10 @@ func TestDocs(t *testing.T) {
 			require.NotEmpty(t, res.Header.Get("Content-Type"), to)
 		}
 	}
-	res, _ := w.ask(t, "GET", "/docs/nothing.html", "")
+	res, _ := plain.ask(t, "GET", "/docs/nothing.html", "")
 	require.Equal(t, 404, res.StatusCode)
 	for _, accepts := range []string{"gzip", "identity"} {
-		res, body := w.ask(t, "GET", "/docs/swagger-ui.css", "", "Accept-Encoding", accepts)
+		res, body := plain.ask(t, "GET", "/docs/swagger-ui.css", "", "Accept-Encoding", accepts)
 		if accepts == "gzip" {
 			require.Equal(t, "gzip", res.Header.Get("Content-Encoding"))
 			unpacked, err := gzip.NewReader(strings.NewReader(body))

@@ -13,14 +13,25 @@ func (s *Server) systemRoutes(meta bool) {
 	s.route("GET", "/ok", s.ok)
 	s.route("GET", "/livez", s.live)
 	s.route("GET", "/readyz", s.ready)
+	root := []string{""}
+	if s.opts.MountPrefix != "" { // of what is at the root, this stays
+		s.routeUnder(root, "GET", "/ok", s.ok)
+		s.routeUnder(root, "GET", "/livez", s.live)
+		s.routeUnder(root, "GET", "/readyz", s.ready)
+	}
 	if !meta {
 		return
 	}
-	s.route("GET", "/", func(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"ok":true}`)) })
+	home := func(c *fiber.Ctx) error { return sendJSON(c, []byte(`{"ok":true}`)) }
+	s.route("GET", "/", home)
+	if s.opts.MountPrefix != "" {
+		s.routeUnder(root, "GET", "/", home)
+		root = append(root, s.opts.MountPrefix)
+	}
 	s.route("GET", "/info", s.info)
 	// Under one path only: a proxy that hides it does not have to know the aliases of the API.
-	s.routeUnder([]string{""}, "GET", "/metrics", s.showMetrics)
-	s.route("GET", "/openapi.json", func(c *fiber.Ctx) error { return sendJSON(c, s.openapi) })
+	s.routeUnder(root, "GET", "/metrics", s.showMetrics)
+	s.route("GET", "/openapi.json", s.showOpenAPI)
 	s.route("GET", "/docs", s.docs)
 	s.route("GET", "/docs/{page}", s.docs)
 }

@@ -50,6 +50,7 @@ type websocket struct {
 	s           *Server
 	in          wsutil.Reader
 	interrupted atomic.Bool
+	said        ws.StatusCode // code of the client's close frame; 0 none. Of the reader
 
 	mu     sync.Mutex // of what follows and of writes
 	buf    bytes.Buffer
@@ -202,6 +203,7 @@ func (w *websocket) control(h ws.Header, body io.Reader) error {
 				return &closeError{ws.StatusProtocolError, "no close frame may have this code"}
 			}
 		}
+		w.said = code
 		w.close(&closeError{code, ""})
 		return errLeft
 	}

@@ -119,7 +119,7 @@ func (s *Server) httpOptions(version string) server.Options {
 			Disable: server.Disable{Assistants: true, Threads: true, Runs: true, Store: true, MCP: true, A2A: true, OpenAI: true, UI: true, Webhooks: true},
 		}
 	}
-	return server.Options{
+	o := server.Options{
 		Assistants: s.assistants, Threads: s.threads, Events: s.events, Runs: s.runs, Crons: s.runs.Crons(), Items: s.items,
 		CheckDB: s.rows.Ping, Checks: s.checks(), Drain: cfg.Drain, Truncate: s.truncation(),
 		Logger: s.log, LogReasons: cfg.Mode == config.Dev, Registry: s.registry, Tracer: s.tracer, Version: version, APIVersion: APIVersion, LangGraphVersion: s.langGraphVersion,
@@ -130,6 +130,10 @@ func (s *Server) httpOptions(version string) server.Options {
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 	}
+	if s.gate != nil && cfg.HTTP.App.IsSet() {
+		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes
+	}
+	return o
 }
 
 // corsOf is the section http.cors as package server has it.

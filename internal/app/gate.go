@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"understudy/gate"
 	"understudy/internal/app/graphs"
@@ -19,6 +20,9 @@ func (s *Server) addGate() {
 		return
 	}
 	opts.Logger, opts.Registry = s.log, s.registry
+	if opts.App != "" {
+		opts.API = func(r *http.Request, as gate.Passage) (*http.Response, error) { return s.http.Inside(r, as) }
+	}
 	s.gate = gate.New(opts)
 	if opts.Studio && opts.Auth != "" {
 		s.log.Warn("requests of LangGraph Studio from this machine pass without credentials, as StudioUser; handlers of auth are asked all the same",

@@ -1,0 +1,268 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/access"
+	"understudy/gate"
+	"understudy/internal/fault"
+	"understudy/server/internal/connection"
+)
+
+// Application is an application beside the API: its routes come before those of the API, and its middleware is around both.
+type Application interface {
+	// Ready waits until the application is loaded.
+	Ready(ctx context.Context) error
+	// Up returns nil when it answers.
+	Up() error
+	// Application is what is known of it, once it is loaded. The same pointer means the same application.
+	Application() *gate.Application
+	Claims(method, path string, websocket bool) gate.Claim
+	Serve(ctx context.Context, r *gate.Request) (*http.Response, error)
+	Dial(ctx context.Context, r *gate.Request) (*gate.Socket, *http.Response, error)
+}
+
+// frontRoute is what metrics and logs call the routes of the application.
+const frontRoute = "http.app"
+
+// front passes a request on to the application, if it is one of its routes or passes its middleware. It reports whether it has answered.
+//
+// Middleware of the application is around everything, as in LangGraph Server. Then requests for the API come back by Inside, except WebSockets, which
+// pass by the middleware. The native probes /livez and /readyz, and /ok while the application is down, are not the application's either.
+func (s *Server) front(c *fiber.Ctx, ctx context.Context) (answered bool, err error) { //nolint:revive // the context is that of the request
+	app := s.opts.App
+	if app == nil || insideOf(c) != nil {
+		return false, nil
+	}
+	path, ok := decodedPath(c)
+	probe := strings.TrimPrefix(path, s.opts.MountPrefix)
+	if !ok || probe == "/livez" || probe == "/readyz" || probe == "/ok" && app.Up() != nil {
+		return false, nil
+	}
+	if err := app.Ready(ctx); err != nil {
+		return true, fault.Wrap(fault.Unavailable, "The application is starting, try again", err)
+	}
+	about := app.Application()
+	if about == nil {
+		return false, nil
+	}
+	r := &gate.Request{Request: *requestFor(c), RawPath: string(c.Request().URI().PathOriginal())}
+	r.WebSocket = r.WebSocket && r.Method == http.MethodGet
+	claim := app.Claims(r.Method, path, r.WebSocket)
+	r.API = !r.WebSocket && s.routed(r.Method, path)
+	mine := claim == gate.Claimed || claim == gate.Unknown && !r.WebSocket || claim == gate.OtherMethod && !r.API
+	if !mine && (r.WebSocket || len(about.Wraps) == 0) {
+		return false, nil
+	}
+	if s.opts.AuthFirst && (s.opts.GuardRoutes || !mine) {
+		authenticated, err := s.authenticate(c, ctx)
+		if err != nil {
+			return true, err
+		}
+		r.Actor = access.From(authenticated)
+	}
+	requestOf(c).route = frontRoute
+	r.Outer = &outer{request: requestOf(c), actor: r.Actor, client: r.Client, scheme: r.Scheme}
+	if r.WebSocket {
+		return true, s.frontSocket(c, ctx, r)
+	}
+	return true, s.frontHTTP(c, ctx, r)
+}
+
+// decodedPath returns the path of a request without percent signs. One that is not valid is not the application's.
+func decodedPath(c *fiber.Ctx) (string, bool) {
+	path, err := url.PathUnescape(string(c.Request().URI().PathOriginal()))
+	return path, err == nil && strings.HasPrefix(path, "/")
+}
+
+// routed reports whether the API has a route for a method and path.
+func (s *Server) routed(method, path string) bool {
+	segments := strings.Split(path, "/")
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	return slices.ContainsFunc(s.patterns, func(p pattern) bool { return p.method == method && p.matches(segments) })
+}
+
+// smallBody is the size of a body that is read before the application gets the request, smallAnswer that of an answer that is sent in one piece.
+const smallBody, smallAnswer = 1 << 20, 64 << 10
+
+// frontHTTP answers a request by the application.
+func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) error { //nolint:revive // as above
+	req := requestOf(c)
+	size := c.Request().Header.ContentLength()
+	if req.unwanted > 0 || size >= 0 && size <= smallBody {
+		body, release, err := s.body(c)
+		defer release()
+		if err != nil {
+			return err
+		}
+		r.Body = bytes.NewReader(body)
+	} else {
+		conn := c.Context().Conn()
+		up := &upload{in: c.Context().RequestBodyStream(), conn: conn, timeout: s.opts.BodyTimeout, left: s.opts.MaxBody}
+		if up.in == nil {
+			up.in = bytes.NewReader(slices.Clone(c.Request().Body()))
+		}
+		r.Body, r.Unblock = up, up.unblock
+		req.bodyRead = true // the upload ends with the answer
+		c.Context().SetConnectionClose()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := func() {}
+	if r.Unblock == nil {
+		stop = connection.Watch(c.Context().Conn(), func() { cancel(errLeft) })
+	}
+	response, err := s.opts.App.Serve(ctx, r)
+	if err != nil {
+		stop()
+		cancel(nil)
+		return err
+	}
+	for name, values := range response.Header {
+		if name == fiber.HeaderContentLength {
+			continue
+		}
+		for i, v := range values {
+			if i == 0 && name != fiber.HeaderVary && name != fiber.HeaderSetCookie {
+				c.Response().Header.Set(name, v)
+			} else {
+				c.Response().Header.Add(name, v)
+			}
+		}
+	}
+	c.Status(response.StatusCode)
+	none := response.StatusCode < 200 || response.StatusCode == http.StatusNoContent || response.StatusCode == http.StatusNotModified
+	if c.Method() == http.MethodHead || none {
+		stop()
+		defer cancel(nil)
+		defer response.Body.Close()
+		if n := response.ContentLength; n >= 0 && !none {
+			c.Response().SetBodyStream(bytes.NewReader(nil), int(n))
+		}
+		c.Response().SkipBody = true
+		return nil
+	}
+	if n := response.ContentLength; n >= 0 && n <= smallAnswer {
+		defer cancel(nil)
+		defer response.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(response.Body, n+1))
+		stop()
+		if err != nil || int64(len(body)) != n {
+			// The reader of an answer must not take a part for the whole.
+			_ = c.Context().Conn().Close()
+			return errLeft
+		}
+		c.Response().SetBodyRaw(body)
+		return nil
+	}
+	req.streamed = true
+	a := &frontAnswer{Outlet: s.outlets.Of(c.Context().Conn()), s: s, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
+	a.Enlist()
+	if response.ContentLength < 0 {
+		c.Response().ImmediateHeaderFlush = true
+	}
+	c.Response().SetBodyStream(a, int(response.ContentLength))
+	return nil
+}
+
+// upload reads the body of a request for as long as its client sends. A read has a time limit.
+type upload struct {
+	in      io.Reader
+	conn    interface{ SetReadDeadline(t time.Time) error }
+	timeout time.Duration
+	left    int64
+}
+
+func (u *upload) Read(b []byte) (int, error) {
+	_ = u.conn.SetReadDeadline(time.Now().Add(u.timeout))
+	n, err := u.in.Read(b)
+	if u.left -= int64(n); u.left < 0 {
+		return 0, fault.New(fault.TooLarge, "Request body is too large")
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, fiber.ErrRequestTimeout
+	}
+	return n, err
+}
+
+// unblock ends a read: the answer is complete.
+func (u *upload) unblock() { _ = u.conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// frontAnswer sends an answer of the application as it comes. To fasthttp it is a body reader; one of unknown length writes to the connection itself, as
+// open does.
+type frontAnswer struct {
+	connection.Outlet
+	s        *Server
+	req      *request
+	response *http.Response
+	ctx      context.Context //nolint:containedctx // the life of the answer
+	cancel   context.CancelCauseFunc
+	stop     func()
+	buf      []byte
+	closed   bool
+	err      error
+}
+
+func (a *frontAnswer) Read(b []byte) (int, error) {
+	if a.response.ContentLength >= 0 {
+		n, err := a.response.Body.Read(b)
+		_ = a.Conn.SetWriteDeadline(time.Now().Add(a.s.opts.WriteTimeout))
+		if err != nil && err != io.EOF {
+			a.err = err
+		}
+		return n, err
+	}
+	a.err = a.send()
+	if a.err == nil {
+		return 0, io.EOF
+	}
+	return 0, a.err
+}
+
+// send writes chunks until the answer ends.
+func (a *frontAnswer) send() error {
+	piece := make([]byte, 32<<10)
+	for {
+		n, err := a.response.Body.Read(piece)
+		if n > 0 {
+			a.buf = strconv.AppendInt(a.buf[:0], int64(n), 16)
+			a.buf = append(append(append(a.buf, "\r\n"...), piece[:n]...), "\r\n"...)
+			if err := a.WriteAll(a.buf); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// Close ends the answer and the request of the application.
+func (a *frontAnswer) Close() error {
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	a.stop()
+	a.cancel(errLeft)
+	_ = a.response.Body.Close()
+	a.Delist()
+	a.s.done(a.req, a.response.StatusCode, ended(a.err))
+	return nil
+}
