@@ -246,6 +246,9 @@ func (s *Server) routes() {
 	if !d.Store {
 		s.itemRoutes()
 	}
+	if !d.UI {
+		s.uiRoutes()
+	}
 	if !d.MCP {
 		s.mcpRoutes()
 	}

@@ -296,6 +296,15 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
+func TestOwnStorageIsRefused(t *testing.T) {
+	t.Parallel()
+	for key, section := range map[string]string{"checkpointer.path": `"checkpointer": {"path": "./x.py:c"}`, "store.path": `"store": {"path": "./x.py:s"}`} {
+		_, _, err := Load(setup(t, `{"graphs": {"a": "./agent.py:g"}, `+section+`}`, nil))
+		require.ErrorContains(t, err, key)
+		require.ErrorContains(t, err, "understudy import")
+	}
+}
+
 func TestStoreIndex(t *testing.T) {
 	t.Parallel()
 	load := func(index string) (*StoreIndex, error) {
@@ -352,14 +361,14 @@ func TestIgnoreAuth(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	src := setup(t, `{"graphs": {"a": "./none.py:g"}, "env": ".env", "dependnecies": ["."], "ui": {"a": "b"}, "node_version": "20",
-		"store": {"index": {}, "path": "./x.py:s", "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "path": "./x.py:c"}}`, nil)
+		"store": {"index": {}, "ttl": {"default_ttl": 1}}, "checkpointer": {"ttl": {"default_ttl": 1, "sweep": 1}, "backend": "mongo"}}`, nil)
 	_, warnings, err := Load(src)
 	require.NoError(t, err)
 	var keys []string
 	for _, w := range warnings {
 		keys = append(keys, w.Key)
 	}
-	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "store.path", "checkpointer.ttl.sweep", "checkpointer.path"}, keys)
+	require.ElementsMatch(t, []string{"graphs.a", "env", "dependnecies", "ui", "node_version", "checkpointer.ttl.sweep", "checkpointer.backend"}, keys)
 	require.Contains(t, warnings[2].String(), `did you mean "dependencies"?`)
 }
 

@@ -300,7 +300,9 @@ func (f *file) checkpointer(v value, key string) {
 	f.section(v, key, map[string]func(value, string){
 		"serde": f.serde,
 		"ttl":   f.threadTTL,
-		"path":  kept, "backend": kept, "uri": kept,
+		"path": f.refused("custom checkpointers are not supported: checkpoints, messages and events are written in one transaction, which no other storage can be part of. " +
+			"Remove it; --data or --database-url say where checkpoints are, and understudy import brings those of LangGraph's savers over"),
+		"backend": kept, "uri": kept,
 	})
 }
 
@@ -333,8 +335,18 @@ func (f *file) store(v value, key string) {
 	f.section(v, key, map[string]func(value, string){
 		"index": f.storeIndex,
 		"ttl":   f.itemTTL,
-		"path":  f.notYet("items are kept by this server itself; ignored"),
+		"path": f.refused("custom stores are not supported, and without yours graphs would miss what is in it. Remove it; this server keeps items itself, understudy import " +
+			"brings those of LangGraph's stores over, and nodes may use a store of their own"),
 	})
+}
+
+// refused is for keys that would be missed if they were ignored.
+func (f *file) refused(text string) func(value, string) {
+	return func(v value, key string) {
+		if !v.empty() {
+			f.wrong(v, key, "%s", text)
+		}
+	}
 }
 
 func (f *file) notYet(text string) func(value, string) {

@@ -91,6 +91,7 @@ func Examine(ctx context.Context, e Examination) []Finding {
 	d.redis(ctx, cfg)
 	d.port(cfg)
 	d.certificate(cfg)
+	d.encryption(cfg)
 	if ok := d.python(ctx, cfg); ok || cfg.Python == "" {
 		d.graphs(ctx, cfg)
 	}
