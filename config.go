@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// Addr is the host and port to listen on; "" is 127.0.0.1:2024. Port 0 takes a free one. The API has no authentication of its own.
 	Addr string
-	// File is a langgraph.json, relative to the working directory. Its graphs are served beside registered ones, and its sections (http, store,
+	// File is a langgraph.json, relative to the working directory. Its graphs are served next to registered ones, and its sections (http, store,
 	// checkpointer, webhooks, history) apply. "": none.
 	File string
 	// Environ are variables as os.Environ returns them. They set what this Config leaves at zero, by the names that `understudy serve` reads
@@ -117,7 +117,7 @@ type Streams struct {
 
 // Python says how Python graphs of File are executed: in worker processes.
 type Python struct {
-	// Interpreter is the one that has langgraph; "": .venv beside File, $VIRTUAL_ENV of Environ, python3.
+	// Interpreter is the one that has langgraph; "": .venv next to File, $VIRTUAL_ENV of Environ, python3.
 	Interpreter string
 	// Workers is the number of processes; 0: one per core. RunsPerWorker is how many runs one executes at once; 0: 10.
 	Workers, RunsPerWorker int

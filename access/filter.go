@@ -24,7 +24,7 @@ type field struct {
 	has   []*contain.Exact // the value is a list with all of these; nil: not compared
 }
 
-// maxDepth is how deep $or and $and may be nested, and maxBranches how many alternatives the index of metadata is asked for.
+// maxDepth is how deep $or and $and may be nested, and maxBranches how many alternatives are looked up in the index of metadata.
 const maxDepth, maxBranches = 2, 8
 
 // badFilter is the answer when a handler returns a filter that cannot be applied: it must not select everything.

@@ -35,7 +35,7 @@ type claim struct {
 // Credential returns a credential by which its bearer acts as the actor.
 func (i *Inside) Credential(a *Actor) string {
 	body, err := json.Marshal(claim(*a))
-	if err != nil { // User is not JSON: nobody acts so
+	if err != nil { // User is not JSON: no actor is like that
 		return ""
 	}
 	text := base64.RawURLEncoding.EncodeToString(body)

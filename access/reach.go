@@ -14,7 +14,7 @@ const (
 type reachKey string
 
 // Narrow returns a context in which, of the resources of one kind that exist in ctx, only those exist that f selects. Storage applies it together with each
-// access, so that a resource that is replaced by somebody else's between two accesses is not reached.
+// access, so that a resource that is replaced by one of another actor between two accesses is not reached.
 func Narrow(ctx context.Context, resource string, f *Filter) context.Context {
 	if f == nil {
 		return ctx

@@ -28,7 +28,7 @@ func (o Offset) Compare(p Offset) int {
 }
 
 // The N of a numbered record is its position in its run, in steps of stride, so that other records of the thread fit in between. A record that comes
-// to a stream behind those of a server whose clock is ahead is given a later MS and keeps its N: whoever has the offset of a record knows which one it is.
+// to a stream behind those of a server whose clock is ahead gets a later MS and keeps its N, so an offset identifies its record.
 const (
 	stride      = 1 << 10
 	maxIndex    = 1<<28 - 1

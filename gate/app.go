@@ -160,7 +160,7 @@ type Request struct {
 	access.Request
 	// RawPath is the path as sent.
 	RawPath string
-	// Actor is request.user; nil: there is none, or it is asked for when a route is reached.
+	// Actor is request.user; nil: there is none, or it is requested when a route is reached.
 	Actor *access.Actor
 	// API reports whether the API has a route for the request too.
 	API bool
@@ -176,7 +176,7 @@ type Request struct {
 type Passage struct {
 	// Outer is Request.Outer: the request passed through the middleware of the application. nil: a route has made it.
 	Outer any
-	// Actor is who a route acts as; nil: nobody, whom no handler is asked about.
+	// Actor is who a route acts as; nil: no actor, about whom no handler is asked.
 	Actor *access.Actor
 }
 

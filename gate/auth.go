@@ -77,7 +77,7 @@ func (g *Gate) Decide(ctx context.Context, actor *access.Actor, questions ...acc
 		return nil, nil
 	}
 	if actor == nil {
-		return nil, fault.New(fault.Internal, "nobody acts")
+		return nil, fault.New(fault.Internal, "there is no actor")
 	}
 	a, _, err := g.ask(ctx, "decide", func(b []byte, p *process) []byte {
 		return appendQuestions(p.appendActor(append(b, `,"actor":`...), actor), questions)
@@ -446,7 +446,7 @@ func fromStudio(r *access.Request) bool {
 
 // --- users that are objects ------------------------------------------------------------------
 
-// actors remembers which object of the process an actor is, for actors whose authenticate returned one: its handlers may use what it has beside
+// actors remembers which object of the process an actor is, for actors whose authenticate returned one: its handlers may use what it has in addition to
 // its fields. An entry lives as long as its actor.
 type actors struct {
 	mu   sync.Mutex

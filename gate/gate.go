@@ -2,7 +2,7 @@
 // function of store.index.embed.
 //
 // They run in one process of their own, so that a busy graph does not hold up logins. The process is supervised like a worker of graphs: it is started
-// again when it ends or does not answer, and replaced when its files change. Whatever is wrong, nobody is let in: a handler that takes too long, a full
+// again when it ends or does not answer, and replaced when its files change. Whatever is wrong, no request is let in: a handler that takes too long, a full
 // queue and a process that is not there are 503. The Python half is in python/understudy_gate, embedded and sent over the socket.
 //
 // docs/auth.md explains it to users.

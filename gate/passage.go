@@ -117,7 +117,7 @@ func (p *process) callAPI(ctx context.Context, s *stream, head *openForm, outer 
 	return s.copyFrom(ctx, response.Body) == nil
 }
 
-// waitAbort calls gone when the other side aborts or the stream breaks, until ctx ends. What else arrives is the rest of a body that nobody reads.
+// waitAbort calls gone when the other side aborts or the stream breaks, until ctx ends. What else arrives is the rest of a body that is not read.
 func (s *stream) waitAbort(ctx context.Context, gone func()) {
 	for {
 		s.mu.Lock()

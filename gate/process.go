@@ -240,7 +240,7 @@ func (p *process) stop(ctx context.Context, gone, left <-chan struct{}) {
 	}
 	timer := time.NewTimer(p.gate.grace)
 	defer timer.Stop()
-	for ctx.Err() == nil && p.busy() { // of a server that ends, nobody waits for an answer any more
+	for ctx.Err() == nil && p.busy() { // of a server that ends, answers are no longer awaited
 		select {
 		case <-ctx.Done():
 		case <-p.lost:

@@ -97,7 +97,7 @@ type Invocation struct {
 	Log    *slog.Logger // what happens in the run, with its IDs; nil: slog.Default
 }
 
-// ModeIDs is a stream mode for event streaming: {"id", "parent_id"?, "step", "source"} of each checkpoint that is saved while the run goes on, before the values
+// ModeIDs is a stream mode for event streaming: {"id", "parent_id"?, "step", "source"} of each checkpoint that is saved while the run continues, before the values
 // that it has. Clients of the v1 wire do not know it.
 const ModeIDs = "checkpoint-ids"
 
@@ -126,7 +126,7 @@ type Config struct {
 	Store         Store
 	CheckpointMap json.RawMessage // of the start checkpoint, as the client sent it; or nil
 	// URL is the address of the API of this server, and Inside the credential by which code of the graph acts there as the user of the run; "": there
-	// is none, or nobody is asked for credentials.
+	// is none, or no credentials are requested.
 	URL, Inside string
 	// After is the head of the thread: new checkpoints get greater ids, independent of this machine's clock, and so become the head. "": no bound.
 	After id.Checkpoint

@@ -40,7 +40,7 @@ func DefaultAssistant(graph string) Assistant {
 // IsUUID reports whether s is a UUID as the API accepts one: any of the usual spellings.
 func IsUUID(s string) bool { return uuid.Validate(s) == nil }
 
-// Canonical gives the lower-case, hyphenated spelling of a UUID, or "" if s is none.
+// Canonical returns the lower-case, hyphenated spelling of a UUID, or "" if s is none.
 func Canonical(s string) string {
 	u, err := uuid.Parse(s)
 	if err != nil {

@@ -6,6 +6,6 @@ import "understudy/id"
 // zero Signal: there may be runs to claim.
 type Signal struct {
 	Thread id.Thread // it was deleted, if no run is named
-	Run    id.Run    // its cancel was asked for, or it has ended
+	Run    id.Run    // its cancel was requested, or it has ended
 	Ended  string    // the instance that wrote the end of the run
 }

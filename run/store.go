@@ -185,7 +185,7 @@ type Shared interface {
 	Listen(ctx context.Context, heard func(Signal)) error
 }
 
-// Queue is the state of the queue of all servers. Each number is counted up to the bound that was asked for.
+// Queue is the state of the queue of all servers. Each number is counted up to the requested bound.
 type Queue struct {
 	Pending, Running int
 	// Due are those of Pending that wait for nothing but a job: their time has come, and nothing runs on their thread.

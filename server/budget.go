@@ -85,7 +85,7 @@ func (b *budget) give(n int64) {
 	b.grant()
 }
 
-// grant gives what is available to those who wait.
+// grant assigns what is available to those who wait.
 func (b *budget) grant() {
 	for len(b.waiting) > 0 && b.fits(b.waiting[0].n) {
 		b.used += b.waiting[0].n

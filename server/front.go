@@ -21,7 +21,7 @@ import (
 	"understudy/server/internal/connection"
 )
 
-// Application is an application beside the API: its routes come before those of the API, and its middleware is around both.
+// Application is an application next to the API: its routes come before those of the API, and its middleware is around both.
 type Application interface {
 	// Ready waits until the application is loaded.
 	Ready(ctx context.Context) error

@@ -243,7 +243,7 @@ func (o *open) makeRoom(ctx context.Context) error {
 	return nil
 }
 
-// release gives back memory of pieces that were sent.
+// release returns memory of pieces that were sent.
 func (l *list) release(n int64) {
 	l.taken -= n
 	l.reads.Give(n)

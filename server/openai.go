@@ -163,7 +163,7 @@ func failedRun(c *fiber.Ctx, why string) error {
 	return sendJSON(c.Status(fiber.StatusInternalServerError), openai.AppendError(nil, why, openai.ErrorType(fiber.StatusInternalServerError), "", openai.RunFailed))
 }
 
-// beginTurn begins the run of a turn. It has reserved a slot, which the caller gives back.
+// beginTurn begins the run of a turn. It has reserved a slot, which the caller returns.
 func (s *Server) beginTurn(c *fiber.Ctx, t *openai.Turn) (*run.Run, run.Follower, *answer.Answer, error) {
 	ctx := c.UserContext()
 	assistant, err := s.model(ctx, t.Model)

@@ -24,12 +24,12 @@ type Options struct {
 	Crons      Crons
 	Items      Items
 
-	// Authenticator finds out who sends requests; nil: nobody is asked, and the services are not guarded (package guard).
+	// Authenticator finds out who sends requests; nil: no credentials are requested, and the services are not guarded (package guard).
 	Authenticator access.Authenticator
 	// Inside are the credentials of graphs that call the server that runs them; nil: none.
 	Inside *access.Inside
 
-	// App is an application beside the API (http.app); nil: there is none.
+	// App is an application next to the API (http.app); nil: there is none.
 	App Application
 	// AuthFirst authenticates requests before they reach the middleware of App; GuardRoutes: its routes need credentials too.
 	AuthFirst, GuardRoutes bool

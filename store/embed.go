@@ -73,7 +73,7 @@ func (b *batcher) Embed(ctx context.Context, texts []string) ([][]float32, error
 	}
 }
 
-// leave removes a request that nobody waits for, unless a call has it.
+// leave removes a request that no call waits for, unless a call has it.
 func (b *batcher) leave(r *embedRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

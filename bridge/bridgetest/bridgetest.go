@@ -313,7 +313,7 @@ func expires(t *testing.T, w *world) {
 	b := w.open()
 	publish(t, b, kept(runA, "a"), kept(runB, "b"), end(runA))
 	w.now.Add(2 * time.Minute.Milliseconds())
-	require.Equal(t, []string{"a", "b", "end"}, replayed(t, b, all()), "a kept run of the thread goes on")
+	require.Equal(t, []string{"a", "b", "end"}, replayed(t, b, all()), "a kept run of the thread continues")
 	publish(t, b, end(runB))
 	w.now.Add(time.Minute.Milliseconds() - 1)
 	require.Equal(t, []string{"a", "b", "end", "end"}, replayed(t, b, all()))
@@ -426,7 +426,7 @@ func contextEnds(t *testing.T, w *world) {
 	cancel(cause)
 	require.ErrorIs(t, <-done, cause)
 	publish(t, b, passing(runA, "a"))
-	require.Equal(t, []string{"a"}, events(t, s, 1), "the subscription goes on")
+	require.Equal(t, []string{"a"}, events(t, s, 1), "the subscription continues")
 }
 
 func closeEnds(t *testing.T, w *world) {

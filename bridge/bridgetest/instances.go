@@ -213,7 +213,7 @@ func expiresAnywhere(t *testing.T, enter func(bridge.Options) bridge.Bridge) {
 	a, b := enter(bridge.Options{}), enter(bridge.Options{Now: later})
 	publish(t, a, kept(runA, "a"))
 	settled(t, a)
-	require.Equal(t, []string{"a"}, replayed(t, b, all()), "its run goes on")
+	require.Equal(t, []string{"a"}, replayed(t, b, all()), "its run continues")
 	publish(t, a, end(runA))
 	settled(t, a)
 	require.Empty(t, replayed(t, b, all()), "an hour after its end")

@@ -615,7 +615,7 @@ func (q *queue) refuse(c *call) {
 // remember is for how long publishers can detect that a Redis came back with fewer records than before.
 const remember = 10 * time.Minute
 
-// sweep forgets the offsets of idle threads: the clock gives their next records higher ones.
+// sweep forgets the offsets of idle threads: the clock provides higher ones for their next records.
 func (q *queue) sweep() {
 	now := q.now()
 	q.mu.Lock()

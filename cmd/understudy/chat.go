@@ -42,7 +42,7 @@ with --thread. Graphs that take no messages are given JSON. Ctrl-C cancels a run
 	}
 	cmd.Flags().SortFlags = false
 	server := serverFlags(cmd)
-	cmd.Flags().StringVarP(&thread, "thread", "t", "", "`ID` of the conversation to go on with (default a new one)")
+	cmd.Flags().StringVarP(&thread, "thread", "t", "", "`ID` of the conversation to continue (default a new one)")
 	cmd.Flags().StringVarP(&message, "message", "m", "", "send one `TEXT`, print the answer and end")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := server()

@@ -335,7 +335,7 @@ func (o *consoleOut) other(l *line) string {
 	return text + "\n"
 }
 
-// quoted puts a value in quotes when it could not be told from what follows.
+// quoted puts a value in quotes when what follows would look like a part of it.
 func quoted(s string) string {
 	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r == '"' || r == '=' || !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)

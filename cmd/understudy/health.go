@@ -32,7 +32,7 @@ exit code 1 when that is no or none comes. It is what the health check of a cont
 
 Without --url it looks where the variables put a worker's health and a server, UNDERSTUDY_HEALTH_PORT
 and then UNDERSTUDY_PORT (2024), on UNDERSTUDY_HOST: what listens first is asked. A server's path is
-put before the route, so a proxy is asked for its own health by its path /understudy; a URL that ends in
+put before the route, so a proxy reports its own health at its path /understudy; a URL that ends in
 /readyz, /livez or /ok is asked as it is.
 
 With UNDERSTUDY_TLS_CERT set, it asks by https and does not compare the name in the certificate, which

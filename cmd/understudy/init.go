@@ -70,7 +70,7 @@ func newInit() *cobra.Command {
 		Use:   "init [DIR]",
 		Short: "Write a first project that runs without keys",
 		Long: `Writes a first project into DIR (here when left out). Each template runs at once, without a key; the README.md of the project
-says how to go on, such as with a real model. Files that are there are never overwritten: if one is, nothing is written.
+says how to continue, such as with a real model. Files that are there are never overwritten: if one is, nothing is written.
 
 Templates:
 ` + list,

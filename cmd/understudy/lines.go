@@ -68,7 +68,7 @@ func (l *pipedLines) line(string) (string, error) {
 // patientFor is how long a command may be silent on a terminal.
 const patientFor = time.Second
 
-// waitSign shows on a terminal that something goes on when it takes longer than a second. The function that it returns takes the sign away, and may be
+// waitSign shows on a terminal that something is still running when it takes longer than a second. The function that it returns takes the sign away, and may be
 // called again.
 func waitSign(out io.Writer, what string) (done func()) {
 	if !isTerminal(out) {

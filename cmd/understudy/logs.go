@@ -20,7 +20,7 @@ func newLogs() *cobra.Command {
 		Use:   "logs THREAD [RUN]",
 		Short: "Show what happened on a thread",
 		Long: `Shows the log of a thread of a running server, or of one of its runs: messages, calls of tools, how runs began and ended, their
-errors, and crashes after which they were tried again. --follow goes on with what comes.`,
+errors, and crashes after which they were tried again. --follow continues with new lines.`,
 		Example: `  understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 --follow
   understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 01a206fb-8dde-719e-a972-f8f56bca4bfa
   understudy logs 01a206fb-8dce-76de-9933-4f6ae92099a6 --json | jq -c .content`,
@@ -28,7 +28,7 @@ errors, and crashes after which they were tried again. --follow goes on with wha
 	}
 	cmd.Flags().SortFlags = false
 	server := serverFlags(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new lines until Ctrl-C")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		api, err := server()

@@ -37,7 +37,7 @@ SOURCE is one of
 
 What was moved is read back and compared; what differs is named, and the exit status is 1. It can
 be ended at any time and run again: it continues where it ended, and moves nothing twice.
-Stop the server on the data folder first; servers on a database go on. docs/moving.md says what is kept and what is not.`,
+Stop the server on the data folder first; servers on a database may run. docs/moving.md says what is kept and what is not.`,
 		Example: `  understudy import --from postgres://me:secret@localhost/agents
   understudy import --from checkpoints.sqlite --graph agent
   understudy import --from https://example.com --header 'Authorization: Bearer …'
@@ -159,7 +159,7 @@ func move(cmd *cobra.Command, load func() (*config.Config, []config.Warning, err
 	r, err := run(ctx, cfg, newProgress(errs))
 	if err != nil {
 		if ctx.Err() != nil {
-			return errors.New("stopped; run it again to go on where it ended")
+			return errors.New("stopped; run it again to continue where it ended")
 		}
 		return err
 	}

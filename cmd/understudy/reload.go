@@ -126,11 +126,11 @@ func (r *reloader) again(ctx context.Context, changed string) {
 	if err != nil {
 		if errors.As(err, &mistakes) {
 			for _, m := range mistakes {
-				log.Error("not reloaded: the graphs go on as they were", "mistake", m.String())
+				log.Error("not reloaded; the graphs stay as they were", "mistake", m.String())
 			}
 			return
 		}
-		log.Error("not reloaded: the graphs go on as they were", "error", err)
+		log.Error("not reloaded; the graphs stay as they were", "error", err)
 		return
 	}
 	for _, w := range warnings {
@@ -141,24 +141,24 @@ func (r *reloader) again(ctx context.Context, changed string) {
 	switch {
 	case err == nil:
 		log.Info("reloaded", took())
-		r.tell(log, r.problems())
+		r.logFailures(log, r.problems())
 	case ctx.Err() != nil:
 	case errors.As(err, &refused) && refused.Err == nil:
-		log.Error("not reloaded: the graphs go on as they were", took())
-		r.tell(log, refused.Problems)
+		log.Error("not reloaded; the graphs stay as they were", took())
+		r.logFailures(log, refused.Problems)
 	case errors.Is(err, app.ErrCannotReload):
 		log.Warn("not reloaded", "reason", err)
 	case errors.As(err, &mistakes):
 		for _, m := range mistakes {
-			log.Error("not reloaded: the graphs go on as they were", "mistake", m.String())
+			log.Error("not reloaded; the graphs stay as they were", "mistake", m.String())
 		}
 	default:
-		log.Error("not reloaded: the graphs go on as they were", "error", err, took())
+		log.Error("not reloaded; the graphs stay as they were", "error", err, took())
 	}
 }
 
-// tell logs the import errors of graphs, with the place in their files.
-func (r *reloader) tell(log *slog.Logger, problems map[string]error) {
+// logFailures logs the import errors of graphs, with the place in their files.
+func (r *reloader) logFailures(log *slog.Logger, problems map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(problems)) {
 		err := problems[name]
 		log.Error("a graph does not import", "graph", name, "at", r.placeOf(err), "error", err)

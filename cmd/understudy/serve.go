@@ -292,11 +292,11 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 				return
 			case sig := <-signals:
 				if !first {
-					log.Warn("ended at once; what was unfinished goes on at the next start", "signal", sig.String())
+					log.Warn("ended at once; what was unfinished continues at the next start", "signal", sig.String())
 					os.Exit(128 + int(sig.(syscall.Signal)))
 				}
 				log.Info("stopping; once more to end at once", "signal", sig.String())
-				cancel(fmt.Errorf("told to stop by %s", sig))
+				cancel(fmt.Errorf("stopped by %s", sig))
 			}
 		}
 	}()

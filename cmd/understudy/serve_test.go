@@ -31,8 +31,8 @@ func TestStartSaysWhatIsUsed(t *testing.T) {
 		require.ErrorContains(t, err, "name on 127.0.0.1:1", command)
 		log := errs.String()
 		require.NotContains(t, err.Error()+log, "s3cret")
-		require.Contains(t, log, `"key":"UNDERSTUDY_DATABASE_UR","problem":"nobody reads this variable; write UNDERSTUDY_DATABASE_URL"`)
-		require.Contains(t, log, `"key":"UNDERSTUDY_LEASEE","problem":"nobody reads this variable in env of the file; write UNDERSTUDY_LEASE"`)
+		require.Contains(t, log, `"key":"UNDERSTUDY_DATABASE_UR","problem":"unknown variable; write UNDERSTUDY_DATABASE_URL"`)
+		require.Contains(t, log, `"key":"UNDERSTUDY_LEASEE","problem":"unknown variable in env of the file; write UNDERSTUDY_LEASE"`)
 		require.Equal(t, command != "worker", strings.Contains(log, `"key":"--data","problem":"/some/where is not used: all data is in the database of --database-url"`), log)
 		var started map[string]any
 		for line := range strings.Lines(log) {
@@ -52,5 +52,5 @@ func TestStartSaysWhatIsUsed(t *testing.T) {
 	root := newRoot(&out, &errs)
 	root.SetArgs([]string{"worker", "--config", file})
 	require.ErrorContains(t, root.ExecuteContext(t.Context()), "--database-url: missing")
-	require.Contains(t, errs.String(), "warning: UNDERSTUDY_DATABASE_UR: nobody reads this variable")
+	require.Contains(t, errs.String(), "warning: UNDERSTUDY_DATABASE_UR: unknown variable")
 }

@@ -83,7 +83,7 @@ type work struct {
 	Answer json.RawMessage `graph:"answer" json:"answer,omitempty"`
 }
 
-// topic is x when nobody said.
+// topic is x by default.
 func (w work) topic() string {
 	if w.Topic == nil {
 		return "x"
@@ -319,7 +319,7 @@ func branches() (graph.Graph, error) {
 	return g.Compile()
 }
 
-// --- narrow: takes a question and gives an answer, and so does its subgraph; what is between stays inside ----
+// --- narrow: takes a question and returns an answer, and so does its subgraph; what is between stays inside ----
 
 type question struct {
 	Question string `graph:"question" json:"question,omitempty"`

@@ -58,5 +58,5 @@ func serve() error {
 	return srv.Run(ctx)
 }
 
-// descriptions are those that ../graphs/langgraph.json gives.
+// descriptions are those of ../graphs/langgraph.json.
 var descriptions = map[string]string{"factory": "Built per run by a factory."}

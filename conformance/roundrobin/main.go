@@ -1,5 +1,5 @@
-// Command roundrobin is a reverse proxy that gives each request to the next of several servers, whatever thread or run it is about: what one
-// of them made, another is asked for.
+// Command roundrobin is a reverse proxy that sends each request to the next of several servers, whatever thread or run it is about: what one
+// of them made is requested from another.
 //
 //	roundrobin http://127.0.0.1:2024 http://127.0.0.1:2025
 //
@@ -48,7 +48,7 @@ func serve(addresses []string) error {
 	return nil
 }
 
-// newProxy gives a proxy in front of servers.
+// newProxy returns a proxy in front of servers.
 func newProxy(addresses []string) (http.Handler, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("name the servers")

@@ -28,8 +28,8 @@ func fileName(t id.Thread) string {
 	return b.String() + ".jsonl"
 }
 
-// mend truncates a file to the rows that are certainly complete, and returns the offset of its end.
-func mend(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, error) {
+// repair truncates a file to the rows that are certainly complete, and returns the offset of its end.
+func repair(f *os.File, size int64, o eventstore.Offset) (eventstore.Offset, error) {
 	at, err := endsWith(f, size, o)
 	if err != nil {
 		return o, err

@@ -219,22 +219,22 @@ func (m *Mirror) sync(ctx context.Context, t id.Thread, look bool) (changed *eve
 			err = cerr
 		}
 	}()
-	mended, err := mend(f, size, o)
+	repaired, err := repair(f, size, o)
 	if err != nil {
 		return nil, false, err
 	}
-	if mended.Seq != o.Seq {
-		m.log.WarnContext(ctx, "mirror file was modified externally; repaired", "thread_id", t, "seq", mended.Seq, "noted", o.Seq)
-		if rows, err = m.opts.Store.Events(ctx, t, mended.Seq, batchRows); err != nil {
+	if repaired.Seq != o.Seq {
+		m.log.WarnContext(ctx, "mirror file was modified externally; repaired", "thread_id", t, "seq", repaired.Seq, "noted", o.Seq)
+		if rows, err = m.opts.Store.Events(ctx, t, repaired.Seq, batchRows); err != nil {
 			return nil, false, err
 		}
 	}
-	if mended == o && len(rows) == 0 {
+	if repaired == o && len(rows) == 0 {
 		return nil, false, nil
 	}
-	more, err = m.write(ctx, f, &mended, rows)
+	more, err = m.write(ctx, f, &repaired, rows)
 	// Rows written before an error are in the file, so the offset is correct in any case.
-	return &mended, more, err
+	return &repaired, more, err
 }
 
 // write appends rows and their successors, batch by batch.

@@ -67,7 +67,7 @@ type Text struct {
 	Trail []string `json:"trail" graph:"trail,reducer=append"`
 }
 
-// shout is a graph of two nodes. The second asks a person before it goes on.
+// shout is a graph of two nodes. The second asks a person before it continues.
 func shout() (*pregel.Graph, error) {
 	g := pregel.NewStateGraph[Text]()
 	g.AddNode("louder", func(_ context.Context, s Text) (any, error) {

@@ -400,7 +400,7 @@ func (a *build) afterFormat(_ context.Context, state pregel.Values) (any, error)
 	return a.loop, nil
 }
 
-// afterTools returns to the model, unless it has answered in the format beside its calls, or all tools that ran are Direct.
+// afterTools returns to the model, unless it has answered in the format next to its calls, or all tools that ran are Direct.
 func (a *build) afterTools(ctx context.Context, state pregel.Values) (any, error) {
 	if a.format != nil && hasStructured(state) {
 		return a.exit, nil

@@ -57,7 +57,7 @@ var builtIns = []Tool{
 	MustTool("calculator", "Works out a sum exactly: + - * / % and brackets.", func(_ context.Context, a calculatorArgs) (any, error) {
 		return calculate(a.Expression)
 	}),
-	MustTool("current_time", "Tells the date and the time of day.", func(_ context.Context, a timeArgs) (any, error) {
+	MustTool("current_time", "Returns the date and the time of day.", func(_ context.Context, a timeArgs) (any, error) {
 		zone, err := time.LoadLocation(a.Timezone)
 		if err != nil {
 			return nil, fmt.Errorf("there is no time zone %q", a.Timezone)

@@ -273,7 +273,7 @@ func wrongData(data string) string {
 	return ""
 }
 
-// dataPart returns a block with data as models know it; nil when only the provider can tell what a reference in it means. broken is why
+// dataPart returns a block with data as models know it; nil when only the provider knows what a reference in it means. broken is why
 // no model can take it.
 func dataPart(kind string, v gjson.Result) (part llms.ContentPart, broken string) {
 	mime := v.Get("mime_type").String()

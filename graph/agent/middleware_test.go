@@ -370,7 +370,7 @@ func TestRepairToolCalls(t *testing.T) {
 	w := setup(t, agent.Options{Tools: []agent.Tool{search}, Middleware: []agent.Middleware{agent.RepairToolCalls()}})
 	input := `{"messages": [{"type":"human","content":"a"},{"type":"ai","content":"","tool_calls":[{"name":"search","args":{},"id":"c1","type":"tool_call"},{"name":"search","args":{},"id":"c2","type":"tool_call"}]},
 		{"type":"tool","content":"found","tool_call_id":"c2"},{"type":"human","content":"say 1"}]}`
-	require.Equal(t, "human: a\nai:  [search{}] [search{}]\ntool: Tool call search with id c1 was not finished: the conversation went on before it could be. (error)\n"+
+	require.Equal(t, "human: a\nai:  [search{}] [search{}]\ntool: Tool call search with id c1 was not finished: the conversation continued before it could be. (error)\n"+
 		"tool: found\nhuman: say 1\nai: w0", talk(w.last(w.invocation(input, "values"))))
 	events, err := w.stream(w.invocation(says("say 2"), "updates"))
 	require.NoError(t, err)

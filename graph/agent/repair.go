@@ -41,7 +41,7 @@ func repair(messages []message.Message) []message.Message {
 		for _, c := range m.ToolCalls {
 			if m.Type == message.TypeAI && !answered[c.ID] {
 				answered[c.ID] = true
-				out = append(out, *toolError(c, fmt.Sprintf("Tool call %s with id %s was not finished: the conversation went on before it could be.", c.Name, c.ID)))
+				out = append(out, *toolError(c, fmt.Sprintf("Tool call %s with id %s was not finished: the conversation continued before it could be.", c.Name, c.ID)))
 			}
 		}
 	}

@@ -37,7 +37,7 @@ type SummarizationOptions struct {
 }
 
 const summaryPrompt = `You keep the memory of an assistant. The conversation below has become too long; what you write takes its place, and the
-assistant goes on with nothing else. Write down what it needs:
+assistant continues with nothing else. Write down what it needs:
 
 ## Goal
 What the person wants, in one or two sentences.

@@ -76,7 +76,7 @@ func Interrupt[T any](ctx context.Context, question any, options ...InterruptOpt
 	return answer, nil
 }
 
-// interrupt returns the answer to a question. A stored answer that does not fit failed the run: a later one replaces it, else the thread could not go on.
+// interrupt returns the answer to a question. A stored answer that does not fit failed the run: a later one replaces it, else the thread could not continue.
 func (tc *taskContext) interrupt(x any, options []InterruptOption, fits func(*value) bool) (*value, error) {
 	s := tc.t.scratch
 	s.mu.Lock()

@@ -12,7 +12,7 @@ type input struct {
 	command *commandInput
 }
 
-// startKind says how a loop goes on from the checkpoint that it loaded.
+// startKind says how a loop continues from the checkpoint that it loaded.
 type startKind int
 
 const (

@@ -21,7 +21,7 @@ type Result[S any] struct {
 	State S
 	// Interrupts are the questions that the run waits for, in the order of the tasks that asked. Answer them with Command.Resume.
 	Interrupts []PendingInterrupt
-	// Next are the nodes at which the run was stopped, by a question or by InterruptBefore and InterruptAfter; none: it has reached its end. It goes on
+	// Next are the nodes at which the run was stopped, by a question or by InterruptBefore and InterruptAfter; none: it has reached its end. It continues
 	// with Invoke on the same thread.
 	Next []string
 }

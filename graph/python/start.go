@@ -59,7 +59,7 @@ func (p *Pool) tellFailure(e *StartError) {
 	if e.Fix != "" {
 		attrs = append(attrs, "fix", e.Fix)
 	}
-	p.opts.Logger.Error("no worker starts: runs wait, and end with WorkerStartError when none has started for a minute; understudy doctor tells more", attrs...)
+	p.opts.Logger.Error("no worker starts: runs wait, and end with WorkerStartError when none has started for a minute; understudy doctor shows more", attrs...)
 }
 
 // slowToStart logs once that an interpreter has not begun to run the worker's code.

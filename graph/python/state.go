@@ -20,7 +20,7 @@ const (
 
 // exit is how a worker leaves service. Zero: it was not needed any more.
 type exit struct {
-	reason    string    // why this server ends it, as runs and the log are told; "": in order
+	reason    string    // why this server ends it, for runs and the log; "": in order
 	blameless bool      // it is replaced or surplus: if it was not ready yet, that is no failed start
 	deadline  time.Time // when it is killed even if it has runs; at once, if its loop does not answer. Zero: never
 	err       error     // of runs that are left at the deadline; nil: a graph.Death

@@ -242,7 +242,7 @@ func (c *client) call(ctx context.Context, with *retryablehttp.Client, method, p
 		return c.failed(0, nil, "the answer is larger than %d MiB", maxAnswer>>20)
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return c.failed(0, err, "the answer is not as LangGraph Server gives it: %v", err)
+		return c.failed(0, err, "the answer is not one of LangGraph Server: %v", err)
 	}
 	return nil
 }

@@ -440,7 +440,7 @@ func (c *client) head(ctx context.Context, t id.Thread, ns string) (*snapshot, e
 // lacks returns the error for a thread that was deleted or rolled back upstream.
 func (c *client) lacks(t id.Thread, at id.Checkpoint) *upstreamError {
 	return c.failed(0, errLacks, "the upstream server does not have checkpoint %s of thread %s, which is here: it was reset, or the thread was made elsewhere. "+
-		"The conversation can be read, but not go on there", at, t)
+		"The conversation can be read, but not continued there", at, t)
 }
 
 var errLacks = errors.New("the upstream lacks a checkpoint")

@@ -297,7 +297,7 @@ func TestFailures(t *testing.T) {
 				u.set("POST /threads/T/state/checkpoint", `{"values":{},"next":[],"tasks":[],"checkpoint":{"thread_id":"T","checkpoint_id":"old"},"created_at":null}`)
 			},
 			want: graph.Failure{Type: "UpstreamError", Message: there + "%s: " + "the upstream server does not have checkpoint old of thread T, which is here: it was reset, or the thread was made elsewhere. " +
-				"The conversation can be read, but not go on there"},
+				"The conversation can be read, but not continued there"},
 		},
 		{
 			name: "somebody else's thread",

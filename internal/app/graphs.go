@@ -199,7 +199,7 @@ var ErrCannotReload = errors.New("this change needs a restart")
 // Reload replaces declared agents, Python graphs, their environment and sys.path by those of newly
 // read settings, while Run continues.
 // Declared agents that have changed are built first: an error, config.Mistakes, leaves all as it is. New workers import the Python graphs, and only when that worked do they take the runs that come. Those that run end where they began, or are handed back after
-// Grace and go on in the new workers. Everything else in the settings stays as it was. An error leaves all as it is; a
+// Grace and continue in the new workers. Everything else in the settings stays as it was. An error leaves all as it is; a
 // *python.ReloadError says which graphs do not import. Call it from one goroutine at a time.
 func (s *Server) Reload(ctx context.Context, settings *config.Config) error {
 	opts, err := graphs.PythonOptions(settings)

@@ -195,7 +195,7 @@ func TestRunThatKillsItsServer(t *testing.T) {
 	require.True(t, c.becomes(t, "success", c.create(t, "wait")))
 }
 
-// Runs beside one that kills the server are started as often as it takes, and end well, however long their steps are.
+// Runs next to one that kills the server are started as often as it takes, and end well, however long their steps are.
 func TestRunsBesideOneThatKillsTheServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -44,7 +44,7 @@ type Config struct {
 	// Run.
 	Tracing trace.TracerProvider
 	Version string       // of the program, for /info
-	Tools   []agent.Tool // that agents declared in langgraph.json may name, beside the built-in ones
+	Tools   []agent.Tool // that agents declared in langgraph.json may name, in addition to the built-in ones
 	// GraphLoaded is called once for each graph when it can be used, or, with an error, when it does not import. Errors of Python graphs are
 	// *graph.Failure with the traceback in Detail; an earlier *python.StartError means that no worker starts yet. It must not block. nil: no calls.
 	GraphLoaded func(name string, err error, took time.Duration)

@@ -34,7 +34,7 @@ type link struct {
 	closed bool
 }
 
-// Address tells a worker where the server listens for it. Anybody on the machine can connect to the port, and after the end of the
+// Address is where a worker reaches the server. Any process of the machine can connect to the port, and after the end of the
 // server listen on it: each side accepts only the other's secret. It is in the environment of the worker, which only its user can read.
 type Address struct {
 	Port   int    `json:"port"`

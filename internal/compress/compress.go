@@ -159,7 +159,7 @@ func (e *Encoder) Append(dst, src []byte, last bool) []byte {
 	return dst
 }
 
-// Release gives the encoder back. The answer need not have ended.
+// Release returns the encoder to its pool. The answer need not have ended.
 func (e *Encoder) Release() {
 	places := e.places
 	e.places = nil

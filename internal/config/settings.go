@@ -156,7 +156,7 @@ func Settings() []Setting {
 			Help: "prefix of all keys in Redis; the same for servers on one database, different for each database", set: text(func(c *Config) *string { return &c.RedisPrefix }),
 		},
 		{
-			Flag: "python", Env: "UNDERSTUDY_PYTHON", Value: "PATH", Default: ".venv beside the config, $VIRTUAL_ENV, python3",
+			Flag: "python", Env: "UNDERSTUDY_PYTHON", Value: "PATH", Default: ".venv next to the config, $VIRTUAL_ENV, python3",
 			Help: "Python interpreter for the graphs; langgraph must be installed for it", set: text(func(c *Config) *string { return &c.Python }),
 		},
 		{

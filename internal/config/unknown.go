@@ -53,7 +53,7 @@ func (c *Config) WarnOfVariables(environ []string) (warnings []Warning) {
 	warn := func(names []string, place string) {
 		unknown, _ := UnknownVariables(names)
 		for _, u := range unknown {
-			text := "nobody reads this variable" + place + "; "
+			text := "unknown variable" + place + "; "
 			if u.Instead != "" {
 				text += "write " + u.Instead
 			} else {

@@ -129,7 +129,7 @@ func TestChatInATerminal(t *testing.T) {
 	chat.shows("You said: still there?.")
 	chat.shows("you> ")
 	chat.types(ctrlC)
-	chat.shows("go on with: understudy chat --thread ")
+	chat.shows("continue with: understudy chat --thread ")
 	select {
 	case err := <-chat.ended:
 		require.NoError(t, err)

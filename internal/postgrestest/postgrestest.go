@@ -242,7 +242,7 @@ func start(options ...string) (_ *Server, err error) {
 	}()
 	// Postgres refuses to run as root: then it runs as another user that owns the folder.
 	if os.Getuid() == 0 {
-		if s.who, err = somebody(); err != nil {
+		if s.who, err = unprivileged(); err != nil {
 			return nil, err
 		}
 		if err := os.Chown(s.dir, int(s.who.Uid), int(s.who.Gid)); err != nil {

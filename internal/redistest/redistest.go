@@ -165,6 +165,6 @@ func (s *Server) Info(field string) string {
 			return value
 		}
 	}
-	s.tb.Fatalf("redis tells no %s", field)
+	s.tb.Fatalf("redis reports no %s", field)
 	return ""
 }

@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, out io.Writer, report string) int {
 }
 
 func say(out io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(out, format, args...) // without an output there is nobody to tell
+	_, _ = fmt.Fprintf(out, format, args...) // without an output nothing can be reported
 }
 
 func goTest(ctx context.Context, args []string, out io.Writer) (failures, int) {

@@ -1,4 +1,4 @@
-// Package room marks work that makes room on a disk, so that it may go on where others have to wait.
+// Package room marks work that makes room on a disk, so that it may continue where others have to wait.
 package room
 
 import "context"

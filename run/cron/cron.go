@@ -393,7 +393,7 @@ func (a *admission) of(c *run.Cron) *admission {
 const atOnce = 16
 
 // admit asks about the crons that are due, before the transaction that fires them: the answer may come from another process. It returns nil when
-// nobody is asked.
+// no policy is asked.
 func (s *Crons) admit(ctx context.Context, now time.Time) (map[id.Cron]*admission, error) {
 	if s.Admit == nil {
 		return nil, nil
@@ -423,7 +423,7 @@ func (s *Crons) admit(ctx context.Context, now time.Time) (map[id.Cron]*admissio
 	return answers, ctx.Err()
 }
 
-// fire makes the run of a cron. admitted is the answer for it; nil: nobody was asked.
+// fire makes the run of a cron. admitted is the answer for it; nil: no policy was asked.
 func (s *Crons) fire(add Add, c *run.Cron, admitted *admission) error {
 	var req *run.Request
 	var err error

@@ -106,7 +106,7 @@ func (b *Deferred) finish(ctx context.Context, ex *Execution, out outcome) error
 	}
 	row := *ex.Run
 	b.x.conclude(&row, out, b.x.Now())
-	b.x.tell(ctx, ex.Attempt, ending{row: &row}, out)
+	b.x.announce(ctx, ex.Attempt, ending{row: &row}, out)
 	b.end()
 	return nil
 }

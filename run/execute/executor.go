@@ -98,7 +98,7 @@ type outcomeKind int
 const (
 	succeeded   outcomeKind = iota
 	failed                  // the graph raised
-	interrupted             // somebody asked for it; how is on the row
+	interrupted             // a client cancelled it; how is on the row
 	timedOut
 	died       // the worker died under it
 	handedBack // not its fault: shutdown, reload
@@ -109,7 +109,7 @@ const (
 func (x *Executor) execute(ctx context.Context, ex *Execution, finish func(context.Context, *Execution, outcome) error) {
 	r := ex.Run
 	if r.Attempt > 1 {
-		x.Log.InfoContext(ctx, "run goes on", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
+		x.Log.InfoContext(ctx, "run resumed", "run_id", r.ID, "thread_id", r.Thread, "attempt", r.Attempt)
 	}
 	began := x.Now()
 	refused := x.takeTurn(ctx, ex)
@@ -393,7 +393,7 @@ func (x *Executor) invocation(ctx context.Context, ex *Execution, at *position) 
 	return inv, nil
 }
 
-// fence refuses writes of an execution that does not own its run any more, or whose cancel was asked for.
+// fence refuses writes of an execution that does not own its run any more, or whose cancel was requested.
 func (x *Executor) fence(tx run.Tx, r *run.Run) error {
 	run.Expect(tx, func(e run.Expecting) { e.ExpectSave(r) })
 	attempt, status, cancel, err := tx.Fence(r.ID)

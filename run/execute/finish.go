@@ -84,7 +84,7 @@ func (x *Executor) finish(ctx context.Context, ex *Execution, out outcome) error
 		if e.gone {
 			x.Publisher.Deleted(claimed)
 		}
-		x.tell(ctx, ex.Attempt, e, out)
+		x.announce(ctx, ex.Attempt, e, out)
 		if e.row != nil && e.row.Status.Over() {
 			x.Signals.Ended(e.row)
 		}
@@ -121,8 +121,8 @@ func (x *Executor) TellInterrupted(ctx context.Context, ended []*run.Run) {
 	}
 }
 
-// tell publishes the end of an execution for followers, and wakes what waited for it. It is called after the commit.
-func (x *Executor) tell(ctx context.Context, a *stream.Attempt, e ending, out outcome) {
+// announce publishes the end of an execution for followers, and wakes what waited for it. It is called after the commit.
+func (x *Executor) announce(ctx context.Context, a *stream.Attempt, e ending, out outcome) {
 	row := e.row
 	if row == nil {
 		if out.kind != dropped { // else it was known before

@@ -15,7 +15,7 @@ type metrics struct {
 	took     prometheus.Histogram
 	ended    map[run.Status]prometheus.Counter
 	attempts [dropped + 1]prometheus.Counter
-	// Writes that were refused: those of attempts that have lost their run, and those of runs whose cancel was asked for.
+	// Writes that were refused: those of attempts that have lost their run, and those of runs whose cancel was requested.
 	fencedLost, fencedCancelled prometheus.Counter
 }
 
@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	for kind := range m.attempts {
 		m.attempts[kind] = attempts.WithLabelValues(outcomeKind(kind).label())
 	}
-	fenced := vec("understudy_fenced_writes_total", "Writes of runs that were refused: lost, another instance has the run; cancelled, its cancel was asked for.", "reason")
+	fenced := vec("understudy_fenced_writes_total", "Writes of runs that were refused: lost, another instance has the run; cancelled, its cancel was requested.", "reason")
 	m.fencedLost, m.fencedCancelled = fenced.WithLabelValues("lost"), fenced.WithLabelValues("cancelled")
 	return m
 }

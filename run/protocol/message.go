@@ -10,7 +10,7 @@ import (
 	"understudy/internal/jsonscan"
 )
 
-// message is one that is being streamed. It follows langchain-core's chunks_to_events, with two fields more, by which clients tell apart messages of
+// message is one that is being streamed. It follows langchain-core's chunks_to_events, with two fields more, by which clients distinguish messages of
 // models that run in parallel: the id on every event, and the node.
 type message struct {
 	key, ns, node, task string

@@ -108,7 +108,7 @@ type runState struct {
 	row     *run.Run
 	durable bool // its records can be read again
 	n       int64
-	now     bridge.Offset // of the record at hand
+	now     bridge.Offset // of the current record
 	part    int           // events of that record so far
 	at      int64         // its time, in ms
 	ahead   int64         // by how much offsets are ahead of the time of the run, in ms: they leave room for records of the run before
@@ -219,7 +219,7 @@ func (st *runState) take(rec *bridge.Record) {
 	}
 }
 
-// shows reports whether the source is asked for a record: whether what it shows is sent.
+// shows reports whether the source is read for a record: whether what it shows is sent.
 func (p *Projection) shows(base, ns string) bool {
 	switch base {
 	case "values", "updates", "messages":
@@ -520,7 +520,7 @@ func (p *Projection) end(st *runState, row *run.Run) {
 	p.closeSpaces(st, "", state, "")
 	if st.started && !st.over {
 		st.over = true
-		// The seq of the last event is the time at which the run ended: whether a reader has seen the whole run can be told after its records have expired.
+		// The seq of the last event is the time at which the run ended: whether a reader has seen the whole run is known after its records have expired.
 		st.n = max(st.n, ended-st.row.StartedAt.UnixMicro()-1)
 		p.rootLifecycle(st, state, why)
 	}

@@ -15,7 +15,7 @@ import (
 func (q *Queue) watch(r prometheus.Registerer) {
 	f := promauto.With(r)
 	q.takeovers = f.NewCounter(prometheus.CounterOpts{
-		Name: "understudy_takeovers_total", Help: "Runs that were taken over because the lease of whoever had them ended.",
+		Name: "understudy_takeovers_total", Help: "Runs that were taken over because the lease of their server expired.",
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_jobs", Help: "Runs that this instance executes at once at most."}, func() float64 {
 		most, _ := q.Load()
@@ -30,7 +30,7 @@ func (q *Queue) watch(r prometheus.Registerer) {
 	}
 }
 
-// queueMetrics asks the database how the queue stands when somebody looks.
+// queueMetrics reads the state of the queue from the database at each scrape.
 type queueMetrics struct {
 	q                                          *Queue
 	up, pending, running, due, oldest, longest *prometheus.Desc
@@ -44,7 +44,7 @@ func newQueueMetrics(q *Queue) queueMetrics {
 	upTo := "; counted up to " + strconv.Itoa(queueBound) + ", over all instances."
 	return queueMetrics{
 		q:       q,
-		up:      desc("understudy_database_up", "Whether the database told how the queue stands: 1 or 0. At 0 the numbers of the queue are left out."),
+		up:      desc("understudy_database_up", "Whether the queue could be read from the database: 1 or 0. At 0 the numbers of the queue are left out."),
 		pending: desc("understudy_runs_pending", "Runs that wait"+upTo),
 		running: desc("understudy_runs_running", "Runs that are being worked on"+upTo),
 		due:     desc("understudy_runs_due", "Runs that wait for nothing but a job"+upTo),

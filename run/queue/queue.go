@@ -134,7 +134,7 @@ func (q *Queue) Claim(r *run.Run, t *thread.Thread, now time.Time) {
 			r.StartedAt = ended.Add(time.Microsecond)
 		}
 	}
-	// Offsets go on above whatever was reserved before: the clock may have gone back since, or the process died.
+	// Offsets continue above whatever was reserved before: the clock may have gone back since, or the process died.
 	q.Bridge.Advance(t.ID, t.StreamHigh)
 	t.StreamHigh = max(t.StreamHigh, now.UnixMilli()) + streamBlock.Milliseconds()
 }
@@ -394,7 +394,7 @@ func (q *Queue) sweep(ctx context.Context) error {
 // Load returns how many runs this server executes, at most and now.
 func (q *Queue) Load() (most, used int) { return q.Slots.Len(), q.Executions.Len() }
 
-// queueBound is up to where runs are counted: the count is asked for every few seconds, and a longer queue is long enough.
+// queueBound is up to where runs are counted: the count is read every few seconds, and a longer queue is long enough.
 const queueBound = 100_000
 
 // State returns the state of the queue of all servers.

@@ -145,7 +145,7 @@ func (q *Queue) takeOverRun(ctx context.Context, lapsed *run.Run, deaths crash.D
 			return err
 		}
 		if r.Status != run.Running || r.Attempt != lapsed.Attempt || r.LeaseUntil.After(q.Clock.Now()) {
-			return nil // it has ended, or somebody was faster
+			return nil // it has ended, or another server was faster
 		}
 		if q.unwritable {
 			// The first write that works. Servers that live renew at their next heartbeat, of which this leaves two; the others do not.

@@ -47,7 +47,7 @@ func (s *Service) Cancel(ctx context.Context, t id.Thread, runs []id.Run, action
 // cancelBatch bounds the threads whose runs are cancelled in one transaction.
 const cancelBatch = 50
 
-// CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile go on. When there
+// CancelAll cancels the runs of all threads that have the status: pending, running or all. Runs that are created meanwhile continue. When there
 // is no such run: fault.NotFound.
 func (s *Service) CancelAll(ctx context.Context, status string, action run.Action) error {
 	var batch []id.Thread // sorted: a storage that locks them one by one wants the same order everywhere

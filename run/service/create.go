@@ -65,7 +65,7 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 			threads[i] = id.NewThread()
 		}
 	}
-	var sub *stream.Subscription // nil: nobody follows
+	var sub *stream.Subscription // nil: without followers
 	if follow {
 		var err error
 		if sub, err = s.followers.SubscribeNew(ctx, threads[0]); err != nil {

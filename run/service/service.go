@@ -187,7 +187,7 @@ func (s *Service) Recover(ctx context.Context, busy []id.Thread) error {
 	return s.queue.Recover(ctx, busy)
 }
 
-// Run executes runs, fires crons and sends webhooks until ctx ends. Then it claims nothing more, gives running runs the grace period,
+// Run executes runs, fires crons and sends webhooks until ctx ends. Then it claims nothing more, grants running runs the grace period,
 // hands the rest back to the queue, and returns when everything has stopped. A run that is being created meanwhile is waited for, as long as its
 // request's context lets it.
 func (s *Service) Run(ctx context.Context) error {
@@ -282,7 +282,7 @@ func (s *Service) Begin(ctx context.Context, t id.Thread, req run.Request) (*run
 	return runs[0], s.followers.FollowNew(ctx, runs[0], sub, req.OnDisconnect == "cancel"), nil
 }
 
-// BeginWait is Begin for somebody who wants only the result: while live streams are interrupted the run is made all the same, and looked up until it
+// BeginWait is Begin for a client that wants only the result: while live streams are interrupted the run is made all the same, and looked up until it
 // is over. Of a stateless run that leaves nothing there would be nothing to look up.
 func (s *Service) BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
 	r, f, err := s.Begin(ctx, t, req)
@@ -329,7 +329,7 @@ func (s *Service) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 		if err == nil || !fault.Is(err, fault.NotFound) {
 			return err
 		}
-		// It ended meanwhile, or somebody has cancelled it before: then it goes when it has stopped, not under its execution.
+		// It ended meanwhile, or it was cancelled before: then it goes when it has stopped, not under its execution.
 		if err := s.followers.AwaitEnd(ctx, t, r); err != nil {
 			return fmt.Errorf("wait for the end of run %s: %w", r, err)
 		}

@@ -90,7 +90,7 @@ func (s *Slots) Reserve(n int) int {
 	return n
 }
 
-// mayStart reports whether runs may begin. A suspect is executed alone: what begins beside it might die with it. s.mu is held.
+// mayStart reports whether runs may begin. A suspect is executed alone: what begins next to it might die with it. s.mu is held.
 func (s *Slots) mayStart() bool { return !s.closed && len(s.line) == 0 }
 
 // ReserveSoon takes a slot for a new run, for which it waits up to ReserveWait behind those that came before it.
@@ -140,7 +140,7 @@ func (s *Slots) ReserveQueued(n int) int {
 	return owed + free
 }
 
-// Unowe gives the slots that were kept for the queue to new runs: the scheduler has found nothing more to begin.
+// Unowe returns the slots that were kept for the queue to new runs: the scheduler has found nothing more to begin.
 func (s *Slots) Unowe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Slots) Unowe() {
 	s.grant()
 }
 
-// Release gives slots back that were reserved and not used.
+// Release returns slots that were reserved and not used.
 func (s *Slots) Release(n int) {
 	if n == 0 {
 		return
@@ -160,7 +160,7 @@ func (s *Slots) Release(n int) {
 	s.wakeQueue()
 }
 
-// Done gives back the slot and the place of a run of a graph that was executed: at once, so that the slot does not go to a younger run of another graph.
+// Done returns the slot and the place of a run of a graph that was executed: at once, so that the slot does not go to a younger run of another graph.
 func (s *Slots) Done(graph string) {
 	s.mu.Lock()
 	s.giveBack(1)
@@ -191,7 +191,7 @@ func (s *Slots) giveBack(n int) {
 	s.rest()
 }
 
-// grant gives free slots to those that wait. s.mu is held.
+// grant assigns free slots to those that wait. s.mu is held.
 func (s *Slots) grant() {
 	for s.free > 0 && len(s.waiters) > 0 && s.mayStart() {
 		close(s.waiters[0])
@@ -227,7 +227,7 @@ func (s *Slots) Enter(graph string) bool {
 	return true
 }
 
-// Leave gives a place back that was not used, and reports whether the graph was full: runs of it may wait in the queue.
+// Leave returns a place that was not used, and reports whether the graph was full: runs of it may wait in the queue.
 func (s *Slots) Leave(graph string) (wasFull bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

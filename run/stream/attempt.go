@@ -39,12 +39,12 @@ func NewAttempt(r *run.Run) *Attempt {
 }
 
 // The end of a run that cannot be written, because the disk is full or the database is away, is retried until it can. Who waits for the result is not
-// kept waiting: after a lease it is told why there is none.
+// kept waiting: after a lease it learns why there is none.
 
 // UnsavedLog is the line of the log for each attempt to write the end of a run that failed.
 const UnsavedLog = "writing the end of a run failed; retrying"
 
-// unsavedEnd is the event of a record that tells waiting clients, on all servers, that the end of a run cannot be written. Data is the message. It is not sent
+// unsavedEnd is the event of a record that informs waiting clients, on all servers, that the end of a run cannot be written. Data is the message. It is not sent
 // to clients of streams.
 const unsavedEnd = "end_not_saved"
 
@@ -83,7 +83,7 @@ func (a *Attempt) noteAsked(rec *bridge.Record) {
 	}
 }
 
-// PublishUnsaved tells those who wait for the result of a run why there is none. It is called with each failure, for others may have come since.
+// PublishUnsaved reports, to those who wait for the result of a run, why there is none. It is called with each failure, for others may have come since.
 func (p *Publisher) PublishUnsaved(ctx context.Context, a *Attempt, cause error) {
 	why := "an internal error occurred"
 	var f *fault.Error

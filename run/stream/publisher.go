@@ -328,7 +328,7 @@ func (p *Publisher) KeepEnd(ctx context.Context, r *run.Run, end *bridge.Record)
 	if p.remote == nil || !end.Kept || !r.Durable() {
 		return
 	}
-	// Whoever ends a run, or takes over those of a dead server one after the other, does not wait for Redis.
+	// A server that ends a run, or takes over those of a dead server one after the other, does not wait for Redis.
 	detached := context.WithoutCancel(ctx)
 	waits := p.ends.TryGo(func() error {
 		ctx, cancel := context.WithTimeout(detached, flushPatience)

@@ -42,7 +42,7 @@ func (n *Subscription) Made(r *run.Run) {
 	n.sub = n.here
 }
 
-// MustStartHere returns why nobody can follow the run unless it starts here at once; nil: nothing is wrong.
+// MustStartHere returns why the run cannot be followed unless it starts here at once; nil: nothing is wrong.
 func (n *Subscription) MustStartHere() error {
 	if n == nil {
 		return nil

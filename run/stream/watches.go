@@ -27,7 +27,7 @@ type WatchesOptions struct {
 	Now      func() time.Time
 }
 
-// endStore tells what has ended.
+// endStore reports what has ended.
 type endStore interface {
 	// Ended returns those of the runs that are over, or not there.
 	Ended(ctx context.Context, runs []id.Run) ([]id.Run, error)
@@ -47,7 +47,7 @@ type Watches struct {
 	gone    map[id.Thread]struct{} // said to be deleted
 }
 
-// NewWatches makes watches; run makes them tell ends.
+// NewWatches makes watches; run makes them report ends.
 func NewWatches(o WatchesOptions) *Watches {
 	return &Watches{
 		WatchesOptions: o, poked: make(chan struct{}, 1),
@@ -63,11 +63,11 @@ func (w *Watches) Run(ctx context.Context) error {
 	return loop.Loop{Name: "ends", Log: w.Log, Now: w.Now}.Run(ctx, w.poked, w.tellEnds)
 }
 
-// watch is one run, and how many follow it. told: they were notified of its end.
+// watch is one run, and how many follow it. notified: they were notified of its end.
 type watch struct {
-	thread id.Thread
-	by     int
-	told   bool
+	thread   id.Thread
+	by       int
+	notified bool
 }
 
 // watch notes that a run is followed until the returned function is called.
@@ -120,7 +120,7 @@ func (w *Watches) HeardOf(sig run.Signal) {
 	if sig.Run != "" {
 		followed := w.runs[sig.Run]
 		wanted = wanted || followed != nil
-		if wanted = wanted && (followed == nil || !followed.told); wanted {
+		if wanted = wanted && (followed == nil || !followed.notified); wanted {
 			w.due[sig.Run] = sig.Thread
 		}
 	} else {
@@ -143,7 +143,7 @@ func (w *Watches) WatchAll() {
 	}
 	w.mu.Lock()
 	for r, followed := range w.runs {
-		if !followed.told {
+		if !followed.notified {
 			w.due[r] = followed.thread
 		}
 	}
@@ -179,11 +179,11 @@ func (w *Watches) tellEndsOf(ctx context.Context, due map[id.Run]id.Thread, gone
 		}
 		for _, r := range over {
 			if err := w.Bridge.Publish(ctx, due[r], []*bridge.Record{{Run: r, Kind: bridge.Terminal, Event: elsewhere}}); err != nil {
-				return fmt.Errorf("tell of the end of run %s: %w", r, err)
+				return fmt.Errorf("report the end of run %s: %w", r, err)
 			}
 			w.mu.Lock()
 			if followed := w.runs[r]; followed != nil {
-				followed.told = true
+				followed.notified = true
 			}
 			w.mu.Unlock()
 		}
@@ -197,7 +197,7 @@ func (w *Watches) tellEndsOf(ctx context.Context, due map[id.Run]id.Thread, gone
 			return fmt.Errorf("thread %s: %w", t, err)
 		}
 		if err := w.Bridge.Publish(ctx, t, []*bridge.Record{{Kind: bridge.Terminal}}); err != nil {
-			return fmt.Errorf("tell of the end of thread %s: %w", t, err)
+			return fmt.Errorf("report the end of thread %s: %w", t, err)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package webhook sends what clients asked to be told of the ends of their runs. What is to be sent stands in an outbox, where the transaction that ended the
+// Package webhook notifies clients of the ends of their runs. What is to be sent stands in an outbox, where the transaction that ended the
 // run put it: nothing is lost, and nothing is sent for a run that did not end.
 package webhook
 

@@ -66,7 +66,7 @@ func Resume(pending []Question, text string) json.RawMessage {
 }
 
 // Reply makes of a text the value that the question is answered with. A JSON object or list is the value itself. An agent that asks about calls of
-// tools takes decisions: a word of consent approves them, and any other text refuses them and tells the model why.
+// tools takes decisions: a word of consent approves them, and any other text refuses them and reports the reason to the model.
 func (q Question) Reply(text string) json.RawMessage {
 	trimmed := strings.TrimSpace(text)
 	value := jsonobj.Quote(text)

@@ -2,7 +2,7 @@
 //
 // It wraps the services, so that every way to a resource passes it: routes of LangGraph's API, event streaming, MCP, A2A, and OpenAI's API. Each
 // method asks its question in LangGraph's form, applies what a handler changed, and narrows the context to what the answer lets the actor reach;
-// storage then behaves as if nothing else existed. A service without a guard is one that nobody but the server itself uses.
+// storage then behaves as if nothing else existed. A service without a guard is used by the server itself alone.
 package guard
 
 import (
@@ -40,7 +40,7 @@ func (g *Guard) Wrap(o *server.Options) {
 	}
 }
 
-// errNobody: a request reached a service without anybody being known to act. It is a mistake of the server, and lets nobody in.
+// errNobody: a request reached a service without an actor. It is a mistake of the server, and is refused.
 var errNobody = &access.Refusal{Status: http.StatusUnauthorized, Detail: json.RawMessage(`"Unauthorized"`)}
 
 // ask asks one question. It returns the context of the operation, and the value with the changes of a handler.

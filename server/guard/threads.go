@@ -41,7 +41,7 @@ func (g *threads) Create(ctx context.Context, n thread.New) (*thread.View, error
 	if err != nil {
 		return nil, err
 	}
-	// It may have been made by somebody else in between.
+	// It may have been made by another client in between.
 	if f := access.Reach(narrow, access.Threads); !f.Match(made.Metadata) && !bytes.Equal(orEmpty(made.Metadata), orEmpty(n.Metadata)) {
 		return nil, taken
 	}

@@ -82,7 +82,7 @@ type chatEvents struct {
 	completion
 	a     *answer.Answer
 	begun bool
-	shown int // messages, of which the last may go on
+	shown int // messages, of which the last may continue
 }
 
 // NewChat returns the stream of a chat completion.

@@ -1,5 +1,5 @@
 // Package langgraph reads and writes the tables of langgraph-checkpoint-postgres and
-// langgraph-checkpoint-sqlite, and those of LangGraph's stores beside them, for package transfer.
+// langgraph-checkpoint-sqlite, and those of LangGraph's stores next to them, for package transfer.
 // It does not run a server on them.
 //
 // A database that is read sees one transaction that reads only: a consistent state, and nothing is

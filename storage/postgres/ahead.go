@@ -16,9 +16,9 @@ import (
 // Each query of a transaction is a round trip during which other writers wait for the thread's
 // lock. What a step of a run will read is known when it begins, so the Expect methods ask for all
 // of it in one batch, which is sent with the first statement that needs an answer. The methods that
-// read take what was asked for them, and query what was not.
+// read take what was read for them, and query what was not.
 
-// ahead has what was asked for, by what it is of. A method takes each answer once. What the
+// ahead has what was requested, by what it is of. A method takes each answer once. What the
 // transaction writes in between must not change it, or must delete it here
 // (TestExpectingChangesNothing).
 type ahead struct {
@@ -53,7 +53,7 @@ func expect[K comparable, V any](tx *Tx, a *answers[K, V], of K) *V {
 	return &(*a)[of].value
 }
 
-// take returns an answer that was asked for, sending the batch first if necessary.
+// take returns an answer that was requested, sending the batch first if necessary.
 func take[K comparable, V any](tx *Tx, a answers[K, V], of K) (value V, asked bool, err error) {
 	found := a[of]
 	if found == nil {

@@ -64,7 +64,7 @@ func newMigration(number int, name, script string) migration {
 	if found := aside.FindStringSubmatch(script); found != nil {
 		m.index = found[1]
 	} else if strings.Contains(script, "CONCURRENTLY") {
-		panic(fmt.Sprintf("postgres: migration %s makes an index CONCURRENTLY beside other statements", name))
+		panic(fmt.Sprintf("postgres: migration %s makes an index CONCURRENTLY next to other statements", name))
 	}
 	return m
 }

@@ -186,11 +186,11 @@ func (tx *Tx) settleHeads() {
 }
 
 // DueRun implements run.Tx. It skips threads that other transactions have locked; they are checked
-// again when these end. beside are graphs to exclude.
-func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
+// again when these end. exclude are graphs to exclude.
+func (tx *Tx) DueRun(now time.Time, exclude ...string) (*run.Run, error) {
 	tx.settleHeads()
 	tx.passGate()
-	t, r, err := tx.Claim(now, beside)
+	t, r, err := tx.Claim(now, exclude)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (tx *Tx) terms(text string, t id.Thread, terms []contain.Term, updated ...a
 }
 
 // deletesOfRow delete the row of a thread and its place in the queue, deletesOfThread what else is
-// kept of it beside its checkpoints and events. Its id is their only argument.
+// kept of it next to its checkpoints and events. Its id is their only argument.
 var (
 	deletesOfRow = []string{
 		"DELETE FROM threads WHERE thread_id = $1",

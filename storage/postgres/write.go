@@ -60,7 +60,7 @@ type Tx struct {
 	tips    map[id.Thread]*checkpointer.Tuple // newest root checkpoints
 	idle    map[id.Thread]bool                // threads without active runs
 	known   map[id.Assistant]*stamped         // cached assistants that the commit verifies
-	ahead   ahead                             // what was asked for ahead
+	ahead   ahead                             // what was requested ahead
 	fenced  id.Run                            // the last run that was fenced
 	passed  id.Run                            // the last run that was marked as passed
 	ending  id.Run                            // the run that is being ended (see HasActiveRuns)

@@ -16,7 +16,7 @@ const damagedText = "the database is damaged: restore a backup, or recover reada
 var errDamaged = fault.New(fault.Unavailable, damagedText)
 
 // damage notes that the database is damaged. SQLite finds that only in the pages that it reads: a damaged database opens, and parts of it work. After a write has
-// failed for it the store counts as unavailable. Reads of what is whole go on.
+// failed for it the store counts as unavailable. Reads of what is whole continue.
 type damage struct {
 	log    *slog.Logger
 	path   string

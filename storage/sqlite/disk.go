@@ -148,7 +148,7 @@ func (d *disk) begin(conn *sqlite.Conn) {
 }
 
 // wanted returns the size that the reserve of the server before was to have, from its label. One
-// without a label tells it only roughly.
+// without a label has it only roughly.
 func (d *disk) wanted() int64 {
 	size := int64(leastReserve)
 	text := make([]byte, 20)

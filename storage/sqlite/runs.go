@@ -132,9 +132,9 @@ func (tx *Tx) queue(t id.Thread, written run.Status) (err error) {
 	return nil
 }
 
-// DueRun implements run.Tx. beside are graphs to exclude.
-func (tx *Tx) DueRun(now time.Time, beside ...string) (*run.Run, error) {
-	t, r, err := tx.Claim(now, beside)
+// DueRun implements run.Tx. exclude are graphs to exclude.
+func (tx *Tx) DueRun(now time.Time, exclude ...string) (*run.Run, error) {
+	t, r, err := tx.Claim(now, exclude)
 	if err != nil {
 		return nil, err
 	}

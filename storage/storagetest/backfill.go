@@ -181,7 +181,7 @@ var backfillCases = map[string]func(*testing.T, Backend){
 			return err
 		})
 	},
-	"an interrupted backfill goes on where it was": func(t *testing.T, b Backend) {
+	"an interrupted backfill continues where it was": func(t *testing.T, b Backend) {
 		all := condensing()
 		saved(t, b, all[:2]...)
 		records(t, b, all[2:]...)

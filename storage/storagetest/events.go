@@ -132,7 +132,7 @@ var eventCases = map[string]func(*testing.T, Backend){
 		require.NoError(t, err)
 		same(t, []*eventstore.Event{e}, page)
 	},
-	"seqs have no gaps, whoever writes": func(t *testing.T, b Backend) {
+	"seqs have no gaps, whichever server writes": func(t *testing.T, b Backend) {
 		var wg sync.WaitGroup
 		for w := range 4 {
 			wg.Go(func() {

@@ -117,7 +117,7 @@ var loadCases = map[string]func(*testing.T, Backend){
 					list, err := b.Threads.ListCheckpoints(ctx, q)
 					require.NoError(t, err)
 					n := fits(t, list, tt.bytes)
-					require.LessOrEqual(t, len(list)-n, 1, "the list goes on after what was left")
+					require.LessOrEqual(t, len(list)-n, 1, "the list continues after what was left")
 					got = append(got, list[:n]...)
 					if n == len(list) && (tt.limit == 0 || n < tt.limit) {
 						break

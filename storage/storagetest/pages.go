@@ -68,7 +68,7 @@ func loadedInPieces(t *testing.T, page func(q eventstore.PageQuery) (*eventstore
 			for _, row := range p.Rows {
 				size += len(row.Content)
 			}
-			require.True(t, len(p.Rows) <= 1 || size <= bytes, "%d rows of %d bytes where %d were asked for", len(p.Rows), size, bytes)
+			require.True(t, len(p.Rows) <= 1 || size <= bytes, "%d rows of %d bytes where %d were requested", len(p.Rows), size, bytes)
 			for n := len(p.Rows); n > 0; n-- {
 				row, err := p.Next(t.Context(), bytes)
 				require.NoError(t, err)

@@ -161,7 +161,7 @@ func searchInReach(t *testing.T, b Backend, r *rand.Rand, from int) {
 	}
 }
 
-// owned inserts a thread of somebody with a run, a checkpoint and a record.
+// owned inserts a thread of an actor with a run, a checkpoint and a record.
 func owned(t *testing.T, b Backend, n int, owner string) {
 	t.Helper()
 	row := newThread(n)
@@ -247,7 +247,7 @@ func readsInReach(t *testing.T, b Backend) {
 	require.Len(t, seen(t, b, access.Everything(alice), 1), 15)
 	require.Empty(t, seen(t, b, access.Narrow(alice, access.Threads, must(access.ParseFilter(raw(`{"team":"red"}`)))), 1))
 
-	// A thread that is deleted, and made again by somebody else.
+	// A thread that is deleted, and made again by another actor.
 	write(t, b, func(tx run.Tx) error { return tx.DeleteThread(threadID(1)) })
 	owned(t, b, 1, "bob")
 	require.Empty(t, seen(t, b, alice, 1))
@@ -386,7 +386,7 @@ func cronsInReach(t *testing.T, b Backend) {
 	}
 }
 
-// The filter of a search is on the value, beside the client's own.
+// The filter of a search is on the value, in addition to the client's own.
 func itemsInReach(t *testing.T, b Backend) {
 	require.NoError(t, b.Items.Apply(ctx, []*store.Item{
 		{Namespace: []string{"n"}, Key: "k0", Value: raw(`{"owner":"alice","n":0}`), CreatedAt: at(1), UpdatedAt: at(1)},

@@ -298,7 +298,7 @@ var queueCases = map[string]func(*testing.T, Backend){
 		updateRun(t, b, two, func(r *run.Run) { r.Status = run.Pending })
 		require.Equal(t, two.ID, due(t, b, at(9)))
 	},
-	"delayed runs hold back nobody": func(t *testing.T, b Backend) {
+	"delayed runs delay no others": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
 		late, now := newRun(1, 1), newRun(2, 1)
 		late.CreatedAt, now.CreatedAt = at(100), at(2)

@@ -93,7 +93,7 @@ func upstreamLinks(t *testing.T, u upstream.Store) {
 			require.NoError(t, tx.PutTranscriptRow(&eventstore.Row{Thread: "t1", Checkpoint: l.ID, Run: l.Run, Version: l.Version}))
 			require.NoError(t, tx.PutLink("t1", l))
 		}
-		// What was recorded beside checkpoints is none.
+		// What was recorded next to checkpoints is none.
 		require.NoError(t, tx.PutTranscriptRow(&eventstore.Row{Thread: "t1", Checkpoint: "c9", Version: "v2"}))
 		require.NoError(t, tx.PutLink("t1", upstream.Link{ID: "c2", Parent: "else"}), "once is enough")
 		for _, want := range checkpoints {

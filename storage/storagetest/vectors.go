@@ -230,7 +230,7 @@ var vectorCases = map[string]func(*testing.T, Backend){
 		require.NoError(t, err)
 		require.Empty(t, list)
 	},
-	"searches beside writes": func(t *testing.T, b Backend) {
+	"searches next to writes": func(t *testing.T, b Backend) {
 		useVectors(t, b)
 		const keys = 20
 		put := func(key, n int) *store.Item {

@@ -69,8 +69,8 @@ func (d *decoder) begin(kind string) []json.RawMessage {
 	return []json.RawMessage{}
 }
 
-// Event reads one event of a stream. told is false when it has no content.
-func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err error) {
+// Event reads one event of a stream. ok is false when it has no content.
+func (d *decoder) Event(name string, data []byte) (c llm.Chunk, ok bool, err error) {
 	in := gjson.ParseBytes(data)
 	if !jsonscan.Valid(data) || !in.IsObject() {
 		if name == "error" {
@@ -182,7 +182,7 @@ func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
 }
 
 // start reads the beginning of a block. Blocks of kinds that are not known are content, too.
-func (d *decoder) start(in gjson.Result) (c llm.Chunk, told bool, err error) {
+func (d *decoder) start(in gjson.Result) (c llm.Chunk, ok bool, err error) {
 	content := in.Get("content_block")
 	kind := text(content.Get("type"))
 	if kind == "" {
@@ -248,7 +248,7 @@ var kinds = map[string]string{
 	"text_delta": "text", "citations_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking", "input_json_delta": "tool_use",
 }
 
-func (d *decoder) delta(in gjson.Result) (c llm.Chunk, told bool, err error) {
+func (d *decoder) delta(in gjson.Result) (c llm.Chunk, ok bool, err error) {
 	delta := in.Get("delta")
 	kind := text(delta.Get("type"))
 	of, known := kinds[kind]

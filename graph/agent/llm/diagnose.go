@@ -57,7 +57,7 @@ type Foreign struct{ Err error }
 func (e *Foreign) Error() string { return e.Err.Error() }
 func (e *Foreign) Unwrap() error { return e.Err }
 
-// Diagnose returns the cause of an error of a model in one line, and the next step of whoever configured it: a clause that names a setting, without
+// Diagnose returns the cause of an error of a model in one line, and the next step of the person who configured it: a clause that names a setting, without
 // a full stop; "" for an error that no model has.
 func Diagnose(err error) (cause, next string) {
 	var call *CallError

@@ -84,7 +84,7 @@ func Stream(ctx context.Context, m llms.Model, messages []llms.MessageContent, o
 	return func(yield func(Chunk, error) bool) { streamPlain(ctx, m, messages, options, yield) }
 }
 
-// leave is how long a model may take to notice that nobody waits for its answer any more.
+// leave is how long a model may take to notice that its answer is no longer awaited.
 const leave = 5 * time.Second
 
 // streamPlain is Stream of a model of langchaingo. Such a model calls back from the goroutine that called it or from others, which may

@@ -54,8 +54,8 @@ func (d *decoder) Whole(data []byte) (llm.Chunk, error) {
 	return c, err
 }
 
-// Event reads one event. told is false when it has no content: role announcements, Azure's filter results.
-func (d *decoder) Event(name string, data []byte) (c llm.Chunk, told bool, err error) {
+// Event reads one event. ok is false when it has no content: role announcements, Azure's filter results.
+func (d *decoder) Event(name string, data []byte) (c llm.Chunk, ok bool, err error) {
 	if string(data) == "[DONE]" {
 		d.finished, d.ended = d.finished || d.begun, true
 		return c, false, nil

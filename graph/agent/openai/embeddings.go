@@ -23,7 +23,7 @@ type Embeddings struct {
 	wire  *wire.Client
 }
 
-// NewEmbeddings checks the options. It connects to nothing. dims is asked for from models that offer a choice; others ignore it.
+// NewEmbeddings checks the options. It connects to nothing. dims is requested from models that offer a choice; others ignore it.
 func NewEmbeddings(o Options, dims int) (*Embeddings, error) {
 	o.BaseURL = cmp.Or(o.BaseURL, DefaultBaseURL)
 	address, err := o.endpoint("embeddings")

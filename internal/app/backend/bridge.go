@@ -56,7 +56,7 @@ func OpenBridge(cfg *config.Config, limits bridge.Options, log *slog.Logger, reg
 	if err != nil {
 		return nil, err
 	}
-	// One that refuses us will go on doing so. One that is away comes back, and until then all else works.
+	// One that refuses us will keep doing so. One that is away comes back, and until then all else works.
 	if err := AskRedis(context.Background(), cfg); errors.Is(err, ErrRedisRefuses) {
 		return nil, errors.Join(err, b.Close())
 	} else if err != nil {

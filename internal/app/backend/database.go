@@ -49,7 +49,7 @@ var (
 	_ Database = (*postgres.Store)(nil)
 )
 
-// Options are what a database gets beside its configuration. All but Log may be left out.
+// Options are what a database gets in addition to its configuration. All but Log may be left out.
 type Options struct {
 	// Dir is the data folder, Schema the one of the Postgres database. "" is what the configuration and the address of the database name.
 	Dir, Schema string

@@ -72,7 +72,7 @@ func (d *doctor) say(check string, v Verdict, text, mend string, details ...stri
 }
 
 // Examine checks all that a server needs before it can work: configuration, environment, data folder or database, Redis, port, Python and graphs,
-// what is quick first. It changes nothing, and may be used beside a running server. Configuration with mistakes ends it early: the rest depends on it.
+// what is quick first. It changes nothing, and may be used while a server runs. Configuration with mistakes ends it early: the rest depends on it.
 func Examine(ctx context.Context, e Examination) []Finding {
 	d := &doctor{Examination: e}
 	if d.Environ == nil {

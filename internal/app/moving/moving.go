@@ -185,7 +185,7 @@ func openSource(ctx context.Context, o Import, cfg *config.Config) (transfer.Sou
 	return langgraph.OpenSQLite(ctx, o.From)
 }
 
-// openPostgres tells a database of this program from one of LangGraph's savers. One that is both, since it was there before, is read as the
+// openPostgres distinguishes a database of this program from one of LangGraph's savers. One that is both, since it was there before, is read as the
 // latter when it is also what is moved into: so threads of Python programs get what the API needs, where they are.
 func openPostgres(ctx context.Context, from string, cfg *config.Config) (transfer.Source, error) {
 	to := cfg.DatabaseURL

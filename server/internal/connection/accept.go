@@ -22,7 +22,7 @@ var passing = []error{
 type Patient struct {
 	net.Listener
 	log         *slog.Logger
-	most, limit int // open files: most beside which clients are served, and the limit of the system; 0: none
+	most, limit int // open files: most with which clients are served, and the limit of the system; 0: none
 	once        sync.Once
 	closed      chan struct{}
 
@@ -77,7 +77,7 @@ func (p *Patient) Accept() (net.Conn, error) {
 	}
 }
 
-// admit waits until there are enough free files beside a connection. The error is net.ErrClosed.
+// admit waits until there are enough free files next to a connection. The error is net.ErrClosed.
 func (p *Patient) admit(c net.Conn) error {
 	if p.limit == 0 {
 		return nil

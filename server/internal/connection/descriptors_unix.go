@@ -29,7 +29,7 @@ func crowding(fd, most, limit int) (tooMany, high bool) {
 			above++
 		}
 	}
-	// As many numbers must be free below most: the system gives the lowest free one.
+	// As many numbers must be free below most: the system returns the lowest free one.
 	var taken []int
 	defer func() {
 		for _, n := range taken {

@@ -100,7 +100,7 @@ func ReachOf(ctx context.Context) Reach {
 	return Reach{access.Reach(ctx, access.Threads), access.Reach(ctx, access.Assistants), access.Reach(ctx, access.Crons)}
 }
 
-// Anywhere calls fn while everything exists for the transaction: an id is taken, whoever has it.
+// Anywhere calls fn while everything exists for the transaction: an id is taken, whatever actor has it.
 func (tx *Tx) Anywhere(fn func() error) error {
 	was := tx.Reach
 	tx.Reach = Reach{}

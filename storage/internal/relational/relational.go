@@ -119,7 +119,7 @@ type Writer interface {
 	Exec(s Statement, args ...any) error
 	// Affected runs a statement and returns the number of changed rows.
 	Affected(s Statement, args ...any) (int64, error)
-	// Lock gives the transaction exclusive use of threads until its end, and LockRun of a run's
+	// Lock reserves threads for the transaction until its end, and LockRun of a run's
 	// thread. Where one transaction writes at a time they do nothing.
 	Lock(threads ...id.Thread)
 	LockRun(r id.Run)

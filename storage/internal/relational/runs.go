@@ -28,7 +28,7 @@ const (
 	colKwargs = ColDigest + 1
 )
 
-// RunArgs returns the values of RunColumns and KwargsColumns, and the digest that tells whether
+// RunArgs returns the values of RunColumns and KwargsColumns, and the digest that shows whether
 // the arguments changed.
 func RunArgs(r *run.Run) (of, kwargs []any, digest []byte, err error) {
 	small, digest, err := rows.EncodeKwargs(&r.Kwargs)

@@ -19,7 +19,7 @@ import (
 )
 
 // EncodeKwargs returns the small arguments of a run in one piece of JSON, and a digest of all
-// arguments, which tells whether they changed.
+// arguments, which shows whether they changed.
 func EncodeKwargs(k *run.Arguments) (small, digest []byte, err error) {
 	if small, err = json.Marshal(k); err != nil {
 		return nil, nil, fmt.Errorf("arguments: %w", err)

@@ -81,7 +81,7 @@ func NewRing(keys [][]byte) (*Ring, error) {
 	return r, err
 }
 
-// idOf returns the ID of a key, which tells nothing about it.
+// idOf returns the ID of a key, which reveals nothing about it.
 func idOf(key []byte) string {
 	sum := sha256.Sum256(append([]byte("understudy key id\x00"), key...))
 	return string(sum[:idSize])

@@ -56,16 +56,16 @@ type Options struct {
 
 // Decoder reads one answer. An error of its methods ends the answer.
 type Decoder interface {
-	// Event reads an event of a stream. told is false when it has no content.
-	Event(name string, data []byte) (c llm.Chunk, told bool, err error)
+	// Event reads an event of a stream. ok is false when it has no content.
+	Event(name string, data []byte) (c llm.Chunk, ok bool, err error)
 	// Whole reads an answer that came in one piece.
 	Whole(data []byte) (llm.Chunk, error)
 	// Complete reports whether the answer is complete: nothing but counts and ends may follow.
 	Complete() bool
 	// Ended reports whether the last event was read.
 	Ended() bool
-	// Last returns what is left to tell when the answer is complete.
-	Last() (c llm.Chunk, told bool)
+	// Last returns what is left to yield when the answer is complete.
+	Last() (c llm.Chunk, ok bool)
 }
 
 // Misunderstood is the error of a Decoder for an event that it cannot read. The event is skipped.
@@ -432,9 +432,9 @@ func (t *attempt) events(ctx context.Context, body io.Reader) error {
 			continue
 		}
 		var c llm.Chunk
-		var told bool
+		var ok bool
 		if err = tooDeep(data); err == nil {
-			c, told, err = t.decoder.Event(event.Name, data)
+			c, ok, err = t.decoder.Event(event.Name, data)
 		}
 		var odd *Misunderstood
 		switch {
@@ -447,7 +447,7 @@ func (t *attempt) events(ctx context.Context, body io.Reader) error {
 		case err != nil:
 			return err
 		}
-		if told && !t.tell(c) {
+		if ok && !t.emit(c) {
 			return nil
 		}
 		if t.decoder.Complete() {
@@ -498,20 +498,20 @@ func (t *attempt) none() error {
 	return fmt.Errorf("the server sent %q: %w", t.garbled, llm.ErrNone)
 }
 
-// finish tells what is left of a complete answer.
+// finish yields what is left of a complete answer.
 func (t *attempt) finish() error {
 	if !t.decoder.Complete() {
 		return t.none() // its last event was all there is
 	}
-	if c, told := t.decoder.Last(); told && !t.tell(c) {
+	if c, ok := t.decoder.Last(); ok && !t.emit(c) {
 		return nil
 	}
 	t.flush()
 	return nil
 }
 
-// tell yields a chunk, with those that were held before it. It reports whether to continue.
-func (t *attempt) tell(c llm.Chunk) bool {
+// emit yields a chunk, with those that were held before it. It reports whether to continue.
+func (t *attempt) emit(c llm.Chunk) bool {
 	if c.Empty() && c.Model == "" && c.Blocks == nil {
 		return true // nothing to hold: a server may send any number of these
 	}
@@ -582,7 +582,7 @@ func (t *attempt) whole(ctx context.Context, body io.Reader) error {
 		if c.Empty() && !t.begun {
 			t.garbled = t.quote(raw) // in case that nothing else comes
 		}
-		if !t.tell(c) {
+		if !t.emit(c) {
 			return nil
 		}
 	}

@@ -177,10 +177,10 @@ func TestEmptyChunksAreNotHeld(t *testing.T) {
 	t.Parallel()
 	a := &attempt{yield: func(llm.Chunk, error) bool { return true }}
 	for range 100 {
-		a.tell(llm.Chunk{})
+		a.emit(llm.Chunk{})
 	}
 	require.Empty(t, a.held)
-	a.tell(llm.Chunk{Model: "m"})
+	a.emit(llm.Chunk{Model: "m"})
 	require.Len(t, a.held, 1)
 }
 

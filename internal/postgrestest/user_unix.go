@@ -18,8 +18,8 @@ func (o *owner) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: (*syscall.Credential)(o)}
 }
 
-// somebody returns a user without privileges.
-func somebody() (*owner, error) {
+// unprivileged returns a user without privileges.
+func unprivileged() (*owner, error) {
 	var missing error
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -31,5 +31,5 @@ func somebody() (*owner, error) {
 		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
 		return &owner{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
 	}
-	return nil, fmt.Errorf("postgres does not run as root, and there is nobody else: %w", missing)
+	return nil, fmt.Errorf("postgres does not run as root, and there is no other user: %w", missing)
 }

@@ -2,9 +2,9 @@ package postgrestest
 
 import "syscall"
 
-// owner is not needed: Postgres itself gives up the rights of an administrator here.
+// owner is not needed: Postgres itself drops the rights of an administrator here.
 type owner struct{ Uid, Gid uint32 }
 
 func (*owner) attributes() *syscall.SysProcAttr { return nil }
 
-func somebody() (*owner, error) { return nil, nil }
+func unprivileged() (*owner, error) { return nil, nil }
