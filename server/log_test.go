@@ -1,0 +1,80 @@
+package server
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/header"
+	"understudy/internal/logtest"
+)
+
+// What http.logging_headers selects is logged with each request; a secret that only a wildcard selects is not, and one line says so.
+func TestLoggedHeaders(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	all := header.Filter{Includes: []string{"*"}, Excludes: []string{"accept-*"}}
+	w := setup(t, func(o *Options) {
+		o.Configurable, o.Logged = all, all
+		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+	})
+	for range 2 {
+		w.ask(t, "POST", "/threads/"+someThread+"/runs", `{"assistant_id":"a"}`, "X-Tenant", "t", "X-Session-Token", "SECRET", "Cookie", "a=SECRET")
+	}
+	require.NoError(t, w.stop())
+	require.NotContains(t, log.String(), "SECRET")
+	require.Equal(t, 2, strings.Count(log.String(), `"x-tenant":"t"`))
+	require.NotContains(t, log.String(), "accept-encoding")
+	require.Equal(t, 1, strings.Count(log.String(), `"header":"x-session-token"`))
+}
+
+// A request leaves one line, and nothing of what was in it.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	w := setup(t, func(o *Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	w.ask(t, "POST", "/threads?token=s3cret", `{"metadata":{"a":"s3cret"}}`, "Authorization", "s3cret", "Cookie", "s3cret", "X-Request-Id", "rq-1")
+	w.ask(t, "POST", "/threads", `{"metadata":"s3cret"}`)
+	l := following(w)
+	l.records <- record(1, "values", `"s3cret"`)
+	close(l.records)
+	w.ask(t, "POST", runsPath+"/stream", `{"assistant_id":"a","input":"s3cret"}`)
+	require.NoError(t, w.stop())
+	require.NotContains(t, log.String(), "s3cret")
+	require.Equal(t, 3, strings.Count(log.String(), "msg=request "), log.String())
+	require.Contains(t, log.String(), "request_id=rq-1 method=POST route=/threads status=200")
+	require.Contains(t, log.String(), "ended=done")
+	require.Contains(t, log.String(), "duration_ms=")
+}
+
+// In development the line of a refused request has its path and the reason, on one line and of bounded size.
+func TestLogReasons(t *testing.T) {
+	t.Parallel()
+	var log logtest.Buffer
+	w := setup(t, func(o *Options) {
+		o.Logger, o.LogReasons = slog.New(slog.NewTextHandler(&log, nil)), true
+	})
+	w.ask(t, "GET", "/nowhere/at/all?token=s3cret", "")
+	w.ask(t, "GET", "/"+strings.Repeat("x", 10_000), "")
+	w.ask(t, "POST", "/threads", `{"metadata":"wrong`+strings.Repeat("y", 10_000)+`"}`)
+	w.ask(t, "POST", "/api/threads/search", "{}")
+	w.ask(t, "GET", "/api/v1/assistants/x/schemas", "")
+	w.ask(t, "GET", "/api/nowhere/ok/else", "")
+	w.ask(t, "OPTIONS", "/threads", "", "Origin", "http://app.example", "Access-Control-Request-Method", "POST")
+	require.NoError(t, w.stop())
+	require.Contains(t, log.String(), `path=/api/threads/search reason="Not Found" fix="remove /api from the URL of the client, or start with --mount-prefix /api"`)
+	require.Contains(t, log.String(), `fix="remove /api/v1 from the URL of the client, or start with --mount-prefix /api/v1"`)
+	require.Equal(t, 2, strings.Count(log.String(), "fix="))
+	require.NotContains(t, log.String(), "OPTIONS", "preflights are at debug")
+	require.NotContains(t, log.String(), "s3cret")
+	require.Contains(t, log.String(), `path=/nowhere/at/all reason="Not Found"`)
+	require.Regexp(t, `status=422 .*reason=.*wrong`, log.String())
+	for line := range strings.Lines(log.String()) {
+		require.Less(t, len(line), 3000)
+	}
+}
