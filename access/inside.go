@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"understudy/internal/jsonobj"
 )
 
 // InsideHeader carries the credential of a graph that calls the server that runs it.
@@ -62,6 +64,26 @@ func (i *Inside) Actor(credential string) *Actor {
 	a := Actor(c)
 	a.Permissions = slices.Concat([]string{}, a.Permissions)
 	return &a
+}
+
+// Keys of a run's configuration that say who it acts as.
+const (
+	UserKey        = "langgraph_auth_user"
+	IdentityKey    = "langgraph_auth_user_id"
+	PermissionsKey = "langgraph_auth_permissions"
+	plainKey       = "user_id"
+)
+
+// Write writes the actor into the configurable of a run.
+func Write(configurable *jsonobj.Object, a *Actor) {
+	permissions, err := json.Marshal(slices.Concat([]string{}, a.Permissions))
+	if err != nil {
+		permissions = []byte("[]")
+	}
+	configurable.Set(UserKey, a.User)
+	configurable.SetText(IdentityKey, a.Identity)
+	configurable.Set(PermissionsKey, permissions)
+	configurable.SetText(plainKey, a.Identity)
 }
 
 // OfRun returns the actor in the configuration of a run or cron (a RunnableConfig); nil when there is none.

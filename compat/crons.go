@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"time"
 
+	"understudy/access"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/jsonobj"
 	"understudy/run"
 )
 
@@ -143,7 +145,11 @@ func AppendCron(dst []byte, c *run.Cron, cols Columns) []byte {
 	r.text("cron_id", string(c.ID))
 	r.text("assistant_id", string(c.Assistant))
 	r.textOrNull("thread_id", string(c.Thread))
-	r.text("user_id", "")
+	creator := ""
+	if a := access.OfRun(jsonobj.Of(c.Payload).Get("config")); a != nil {
+		creator = a.Identity
+	}
+	r.text("user_id", creator)
 	r.timeOrNull("end_time", c.EndTime)
 	r.text("schedule", c.Schedule)
 	r.textOrNull("timezone", c.Timezone)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"understudy/access"
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -135,6 +136,9 @@ type Request struct {
 	Answers []Response
 	// EventStreaming: made for a client of event streaming (protocol v2), which its configuration says.
 	EventStreaming bool
+
+	// Actor is who the run acts as; nil when nobody was asked.
+	Actor *access.Actor
 
 	// From the edge.
 	RequestID string            // x-request-id, or made up

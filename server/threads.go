@@ -180,6 +180,9 @@ func (s *Server) followThread(c *fiber.Ctx, t id.Thread) error {
 		return err
 	}
 	f, err := s.opts.Runs.StreamThread(c.UserContext(), t, after, modes)
+	if s.opts.Authenticator != nil {
+		f, err = orAbsent(f, err)
+	}
 	if err != nil {
 		s.slots.give(1)
 		return err

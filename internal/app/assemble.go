@@ -65,6 +65,7 @@ func (s *Server) assemble(c Config) error {
 		return err
 	}
 	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
+	s.protect()
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log
 	backfill := eventstore.NewBackfiller(s.rows)
@@ -86,7 +87,8 @@ func (s *Server) assemble(c Config) error {
 			Disabled:       cfg.HTTP.Disable.Webhooks,
 		},
 		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
-		ThreadTTL:     retention.Default,
+		ThreadTTL: retention.Default,
+		Inside:    s.inside, Admit: s.admitCron(),
 		ServerVersion: APIVersion, URL: s.url(), Logger: s.log, Registry: s.registry, Tracer: s.tracer,
 	})
 	s.threads = thread.NewService(thread.Options{
@@ -132,6 +134,10 @@ func (s *Server) httpOptions(version string) server.Options {
 	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes
+	}
+	if s.guard != nil {
+		o.Authenticator, o.Inside = s.gate, s.inside
+		s.guard.Wrap(&o)
 	}
 	return o
 }

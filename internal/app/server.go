@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/eventstore/mirror"
 	"understudy/gate"
@@ -32,6 +33,7 @@ import (
 	"understudy/internal/room"
 	"understudy/run/service"
 	"understudy/server"
+	"understudy/server/guard"
 	"understudy/store"
 	"understudy/thread"
 )
@@ -64,6 +66,8 @@ type Server struct {
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
 	gate     *gate.Gate   // nil when nothing needs one
+	guard    *guard.Guard // nil when nobody is asked for credentials
+	inside   *access.Inside
 	declared graphs.Declared
 	loaded   func(name string, err error, took time.Duration)
 	rows     backend.Database

@@ -453,26 +453,14 @@ func (c *Config) validate() Mistakes {
 	return m
 }
 
-// refuseAuth prevents a server that should require authentication from starting without it.
+// refuseAuth prevents a server that should protect its data from starting without that.
 func (c *Config) refuseAuth() Mistakes {
-	var sections []string
-	if c.Auth.Python.IsSet() {
-		sections = append(sections, "auth")
-	}
-	if c.asksEncryption {
-		sections = append(sections, "encryption")
-	}
 	switch {
-	case len(sections) == 0:
-		return nil
-	case !c.IgnoreAuth && c.asksEncryption && len(sections) == 1:
+	case c.IgnoreAuth && (c.Auth.Python.IsSet() || c.asksEncryption) && !IsLoopback(c.Host):
+		return Mistakes{{Text: fmt.Sprintf("%s: for a loopback address only, and %s is %q: write 127.0.0.1 there", c.Where("ignore-auth"), c.Where("host"), c.Host)}}
+	case c.asksEncryption && !c.IgnoreAuth:
 		return Mistakes{{File: filepath.Base(c.File), Text: "encryption: not supported by this version as handlers in Python; remove the section and set LANGGRAPH_AES_KEY, with which the " +
 			"server encrypts everything itself, or start with --ignore-auth to try your graphs on this machine alone"}}
-	case !c.IgnoreAuth:
-		return Mistakes{{File: filepath.Base(c.File), Text: fmt.Sprintf("%s: not supported by this version, and a server that ignored it would be open to "+
-			"anyone; remove the section, or start with --ignore-auth to try your graphs on this machine alone", strings.Join(sections, ", "))}}
-	case !IsLoopback(c.Host):
-		return Mistakes{{Text: fmt.Sprintf("%s: for a loopback address only, and %s is %q: write 127.0.0.1 there", c.Where("ignore-auth"), c.Where("host"), c.Host)}}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/id"
 	"understudy/internal/fault"
@@ -102,7 +103,7 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 	for name, value := range req.Headers {
 		configurable.SetText(name, value)
 	}
-	identify(configurable, "")
+	identify(configurable, req.Actor)
 	configurable.SetText("langgraph_request_id", req.RequestID)
 	if req.Tracer != nil {
 		configurable.Set("__langsmith_project__", orNull(req.Tracer.Project))
@@ -126,15 +127,19 @@ func configure(r *run.Run, as *assistant.Assistant, t *thread.Thread, req *run.R
 	return nil
 }
 
-// identify writes the caller as the server knows it; user is "" when requests are not authenticated. Only then a user_id of the client's own
+// identify writes who the run acts as; nil when requests are not authenticated. Only then a user_id of the client's own
 // stays, by which many graphs find their memories: LangGraph Server lets it win always, and a client could pass for another user.
-func identify(configurable *jsonobj.Object, user string) {
-	configurable.Set("langgraph_auth_user", orNull(nil))
-	configurable.SetText("langgraph_auth_user_id", user)
-	configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
-	if user != "" || configurable.Get("user_id") == nil {
-		configurable.SetText("user_id", user)
+func identify(configurable *jsonobj.Object, actor *access.Actor) {
+	if actor == nil || actor == access.System {
+		configurable.Set("langgraph_auth_user", orNull(nil))
+		configurable.SetText("langgraph_auth_user_id", "")
+		configurable.Set("langgraph_auth_permissions", json.RawMessage(`[]`))
+		if configurable.Get("user_id") == nil {
+			configurable.SetText("user_id", "")
+		}
+		return
 	}
+	access.Write(configurable, actor)
 }
 
 func orNull(v json.RawMessage) json.RawMessage {

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 
 	"understudy/access"
@@ -25,7 +26,9 @@ var _ server.Crons = (*crons)(nil)
 // Create asks crons.create, and what its runs need: threads.read for their thread, assistants.read for a private assistant. Its runs act as who
 // created it, with the permissions of now.
 func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
-	if err := g.assistants.use(ctx, n.AssistantID); err != nil {
+	if err := g.assistants.use(ctx, n.AssistantID); errors.Is(err, errNoAssistant) {
+		return nil, fault.Newf(fault.NotFound, "Assistant '%s' not found", n.AssistantID)
+	} else if err != nil {
 		return nil, err
 	}
 	if n.Thread != "" {
@@ -34,7 +37,7 @@ func (g *crons) Create(ctx context.Context, n run.NewCron) (*run.Cron, error) {
 			return nil, err
 		}
 		if g.hidden(narrow, n.Thread) {
-			return nil, errHidden
+			return nil, fault.Newf(fault.NotFound, "Thread with ID %s not found", n.Thread)
 		}
 	}
 	_, v, err := g.ask(ctx, access.Crons, "create", object(
@@ -60,7 +63,11 @@ func (g *crons) payload(ctx context.Context, p map[string]json.RawMessage) (map[
 		return nil, fault.New(fault.Unprocessable, "config must be an object")
 	}
 	withoutActor(config, "configurable")
-	actAs(access.From(ctx), config)
+	if a := access.From(ctx); a != access.System {
+		c := jsonobj.Of(config.Get("configurable"))
+		access.Write(c, a)
+		config.Set("configurable", c.JSON())
+	}
 	p["config"] = config.JSON()
 	if c := p["context"]; c != nil {
 		p["context"] = noActor(c)
@@ -115,7 +122,7 @@ func (g *crons) keepActor(was *run.Cron, p map[string]json.RawMessage) (map[stri
 	withoutActor(config, "configurable")
 	old := jsonobj.Of(jsonobj.Of(jsonobj.Of(was.Payload).Get("config")).Get("configurable"))
 	c := jsonobj.Of(config.Get("configurable"))
-	for _, k := range append([]string{plainKey}, actorKeys...) {
+	for _, k := range append([]string{"user_id"}, actorKeys...) {
 		if v := old.Get(k); v != nil {
 			c.Set(k, v)
 		}

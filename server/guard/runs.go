@@ -81,20 +81,21 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 	if config, err = jsonobj.Parse(orEmpty(changed.Get("config"))); err != nil {
 		return nil, errChanged
 	}
-	actAs(access.From(ctx), config)
-	req.Config = config.JSON()
+	req.Config, req.Actor = config.JSON(), access.From(ctx)
 	return ctx, nil
 }
 
-// Keys of a run's configuration that say who it acts as.
-const (
-	userKey        = "langgraph_auth_user"
-	identityKey    = "langgraph_auth_user_id"
-	permissionsKey = "langgraph_auth_permissions"
-	plainKey       = "user_id"
-)
+// AdmitAgain is Admit for a run that nobody waits for. A thread that the actor cannot reach any more refuses it.
+func (g *Guard) AdmitAgain(ctx context.Context, t id.Thread, req *run.Request) error {
+	narrow, err := g.Admit(ctx, t, req)
+	if err == nil && g.hidden(narrow, t) {
+		err = errHidden
+	}
+	return err
+}
 
-var actorKeys = []string{userKey, identityKey, permissionsKey}
+// actorKeys are the keys of a run's configuration that only the server writes.
+var actorKeys = []string{access.UserKey, access.IdentityKey, access.PermissionsKey}
 
 // noActor returns a context or configurable of a client without what only the server may say.
 func noActor(raw json.RawMessage) json.RawMessage {
@@ -116,19 +117,6 @@ func withoutActor(o *jsonobj.Object, key string) {
 	if raw := o.Get(key); raw != nil {
 		o.Set(key, noActor(raw))
 	}
-}
-
-// actAs writes the actor into a configuration.
-func actAs(a *access.Actor, config *jsonobj.Object) {
-	if a == nil || a == access.System {
-		return
-	}
-	c := jsonobj.Of(config.Get("configurable"))
-	c.Set(userKey, a.User)
-	c.SetText(identityKey, a.Identity)
-	c.Set(permissionsKey, encoded(slices.Concat([]string{}, a.Permissions)))
-	c.SetText(plainKey, a.Identity)
-	config.Set("configurable", c.JSON())
 }
 
 func (g *runs) Create(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
@@ -236,14 +224,35 @@ func (g *runs) Join(ctx context.Context, t id.Thread, r id.Run) (run.Follower, e
 
 func (g *runs) JoinStream(ctx context.Context, t id.Thread, r id.Run, after *bridge.Offset, modes []string, cancelOnLeave bool) (run.Follower, error) {
 	ctx, err := g.read(ctx, t)
+	if err == nil && t != "" {
+		err = g.exists(ctx, t)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return g.inner.JoinStream(ctx, t, r, after, modes, cancelOnLeave)
 }
 
+// errNoThread is the error of streams of a thread that the actor does not have.
+var errNoThread = fault.New(fault.NotFound, "Thread not found")
+
+// exists returns errNoThread unless a thread exists for the actor.
+func (g *runs) exists(ctx context.Context, t id.Thread) error {
+	if access.From(ctx) == access.System {
+		return nil
+	}
+	_, err := g.Rows.Thread(ctx, t)
+	if fault.Is(err, fault.NotFound) {
+		return errNoThread
+	}
+	return err
+}
+
 func (g *runs) StreamThread(ctx context.Context, t id.Thread, after *bridge.Offset, modes []string) (run.Follower, error) {
-	ctx, err := g.shown(ctx, t)
+	ctx, err := g.read(ctx, t)
+	if err == nil {
+		err = g.exists(ctx, t)
+	}
 	if err != nil {
 		return nil, err
 	}

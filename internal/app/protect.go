@@ -1,0 +1,33 @@
+package app
+
+import (
+	"context"
+
+	"understudy/access"
+	"understudy/internal/jsonobj"
+	"understudy/run"
+	"understudy/server/guard"
+)
+
+// protect makes the guard of a server whose langgraph.json asks for authentication.
+func (s *Server) protect() {
+	if s.gate == nil || !s.cfg.Auth.Python.IsSet() || s.cfg.IgnoreAuth {
+		return
+	}
+	s.inside = access.NewInside()
+	s.guard = &guard.Guard{Policy: s.gate, Rows: s.rows.Threads()}
+}
+
+// admitCron asks whether a cron may make a run, as who created it; nil when nobody is asked.
+func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Request) error {
+	if s.guard == nil {
+		return nil
+	}
+	return func(ctx context.Context, c *run.Cron, req *run.Request) error {
+		actor := access.OfRun(jsonobj.Of(c.Payload).Get("config")) // which requests of clients cannot set
+		if actor == nil {                                          // made before the server asked for credentials
+			actor = access.System
+		}
+		return s.guard.AdmitAgain(access.With(ctx, actor), c.Thread, req)
+	}
+}
