@@ -177,11 +177,18 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 	}
 	upper, uctx := errgroup.WithContext(ctx)
-	if s.gate != nil {
+	if s.gate != nil && s.http == nil {
 		upper.Go(func() error { return notCanceled(s.gate.Ready(uctx)) })
 	}
 	if s.http != nil {
-		upper.Go(func() error { return s.http.Serve(uctx, s.certs.listen(s.listener)) })
+		upper.Go(func() error {
+			if s.gate != nil { // until then nobody could be let in; connections wait
+				if err := notCanceled(s.gate.Ready(uctx)); err != nil || uctx.Err() != nil {
+					return err
+				}
+			}
+			return s.http.Serve(uctx, s.certs.listen(s.listener))
+		})
 		upper.Go(func() error { return s.certs.run(uctx) })
 	}
 	upper.Go(func() error { return s.runs.Run(uctx) })
