@@ -110,6 +110,13 @@ def table(of):
         "1.3 ×", check(times, lambda v: v <= 1.3))
     later = minus(f("events", "c1", "ours", "first_ms", "p50"), f("events", "old1", "first_ms", "p50"))
     row("first token later than by `messages-tuple`, ms", number(later), "", "5 ms", check(later, lambda v: v <= 5))
+    for c in (1, 16):  # the same work: checkpoints, and records for replay
+        kept = f("events", f"kept{c}")
+        rates, costs = (over(f("events", f"c{c}", "ours", what), f("events", f"kept{c}", what)) for what in ("events_per_s", "cpu_us_per_event"))
+        row(f"beside resumable `messages-tuple` on a thread, streams: {c}: tokens per second; CPU",
+            f"{number(rates and 100 * rates)} % of {number(kept and kept['events_per_s'])}; {number(costs)} × {number(kept and kept['cpu_us_per_event'])} µs")
+    later = minus(f("events", "c1", "ours", "first_ms", "p50"), f("events", "kept1", "first_ms", "p50"))
+    row("first token later than by that, ms", number(later))
 
     cpu = over(f("events", "idle", "open", "server", "own_cpu_s"), f("events", "idle", "seconds"))
     row("500 idle streams: CPU of the Go process, of one core", "failed" if cpu is None else f"{100 * cpu:.2f} %", "", "2 %", check(cpu, lambda v: v <= .02))
