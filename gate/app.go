@@ -162,6 +162,8 @@ type Request struct {
 	RawPath string
 	// Actor is request.user; nil: there is none, or it is requested when a route is reached.
 	Actor *access.Actor
+	// Trusted lets a request without credentials reach guarded routes: the server makes it itself.
+	Trusted bool
 	// API reports whether the API has a route for the request too.
 	API bool
 	// Body is the body; nil: there is none. Serve reads it until the body of the response is closed, not longer.
@@ -186,6 +188,9 @@ func (r *Request) append(p *process) func([]byte) []byte {
 		b = append(appendLatin(append(b[:len(b)-1], `,"raw_path":`...), r.RawPath), `,"root_path":`...)
 		b = append(jsonobj.AppendText(b, p.program.Prefix), `,"api":`...)
 		b = strconv.AppendBool(b, r.API)
+		if r.Trusted {
+			b = append(b, `,"trusted":true`...)
+		}
 		if host := r.Header.Get("Host"); host != "" {
 			b = appendServer(b, host, r.Scheme)
 		}
@@ -333,6 +338,21 @@ type Message struct {
 	Close  bool
 	Code   int
 	Reason string
+}
+
+// RoundTrip implements http.RoundTripper for requests that the server itself makes to the application, such as webhooks to its routes.
+func (g *Gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	inner := &Request{Trusted: true, RawPath: r.URL.EscapedPath()}
+	inner.Method, inner.Path, inner.Query, inner.Scheme, inner.Header = r.Method, r.URL.Path, r.URL.RawQuery, "http", r.Header
+	if r.Body != nil {
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		inner.Body = bytes.NewReader(text)
+	}
+	return g.Serve(r.Context(), inner)
 }
 
 // Dial opens a WebSocket to the application. Without an error either the socket is not nil, or the response is the refusal.

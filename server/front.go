@@ -161,9 +161,9 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		body, err := io.ReadAll(io.LimitReader(response.Body, n+1))
 		stop()
 		if err != nil || int64(len(body)) != n {
-			// The reader of an answer must not take a part for the whole.
-			_ = c.Context().Conn().Close()
-			return errLeft
+			// fasthttp breaks the connection when the body does: the reader must not take a part for the whole.
+			c.Response().SetBodyStream(io.MultiReader(bytes.NewReader(body), broken{}), int(n))
+			return nil
 		}
 		c.Response().SetBodyRaw(body)
 		return nil
@@ -177,6 +177,11 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 	c.Response().SetBodyStream(a, int(response.ContentLength))
 	return nil
 }
+
+// broken is the end of a body that is not whole.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // upload reads the body of a request for as long as its client sends. A read has a time limit.
 type upload struct {

@@ -85,6 +85,7 @@ func (s *Server) assemble(c Config) error {
 			AllowedFields:  cfg.Webhooks.AllowedFields,
 			Headers:        cfg.Webhooks.Headers,
 			Disabled:       cfg.HTTP.Disable.Webhooks,
+			Own:            s.ownRoutes(),
 		},
 		Local: cfg.DatabaseURL != "" && cfg.RedisURL == "", Jobs: cmp.Or(cfg.Runs(), -1), Limits: cfg.GraphConcurrency, Lease: cfg.Lease, Timeout: cfg.RunTimeout, Grace: cfg.Grace, ResumableTTL: cfg.ResumableTTL,
 		ThreadTTL: retention.Default,

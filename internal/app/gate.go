@@ -43,3 +43,11 @@ func (s *Server) reloadGate(ctx context.Context, settings *config.Config) error 
 	}
 	return s.gate.Reload(ctx, opts)
 }
+
+// ownRoutes answers webhooks to paths of the application; nil when there is none.
+func (s *Server) ownRoutes() http.RoundTripper {
+	if s.gate == nil || !s.cfg.HTTP.App.IsSet() || s.cfg.Mode == config.Worker {
+		return nil
+	}
+	return s.gate
+}

@@ -27,7 +27,31 @@ type Policy struct {
 	AllowedFields  []string // of what is sent; nil: all
 	Headers        map[string]string
 	Disabled       bool // addresses are checked, but nothing is sent
+	// Own answers requests to paths, such as /app/hook: routes of the application beside the API. nil: there is none, and paths are refused. They need
+	// AllowLoopback.
+	Own http.RoundTripper
 }
+
+// isPath reports whether an address is a path of this server.
+func isPath(address string) bool { return strings.HasPrefix(address, "/") && !strings.HasPrefix(address, "//") }
+
+// byAddress sends requests to paths to Own.
+type byAddress struct {
+	own   http.RoundTripper
+	other *http.Transport
+}
+
+func (b byAddress) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch {
+	case r.URL.Host != "":
+		return b.other.RoundTrip(r)
+	case b.own == nil:
+		return nil, errors.New("it is a path, and this server has no application (http.app)")
+	}
+	return b.own.RoundTrip(r)
+}
+
+func (b byAddress) CloseIdleConnections() { b.other.CloseIdleConnections() }
 
 var errAddress = errors.New("its address is loopback, link-local, private or otherwise not allowed (webhooks.url.disable_loopback, webhooks.url.disable_private_ips)")
 
@@ -45,6 +69,19 @@ func (p *Policy) Check(address string) error {
 	}
 	if len(address) > limit {
 		return invalid("too long")
+	}
+	if isPath(address) {
+		switch {
+		case p.Own == nil:
+			return invalid("it is a path, and this server has no application (http.app)")
+		case !p.AllowLoopback:
+			return invalid("a path is of this server, which webhooks.url.disable_loopback refuses")
+		}
+		_, err := url.ParseRequestURI(address)
+		if err != nil {
+			return invalid("the path is not valid")
+		}
+		return nil
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
@@ -144,7 +181,7 @@ func (p *Policy) client() *http.Client {
 	}}
 	return &http.Client{
 		Timeout:       15 * time.Second,
-		Transport:     &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, Proxy: nil},
+		Transport:     byAddress{p.Own, &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, Proxy: nil}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
