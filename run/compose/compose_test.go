@@ -1,10 +1,12 @@
 package compose
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/access"
 	"understudy/internal/jsonobj"
 )
 
@@ -19,7 +21,11 @@ func TestIdentify(t *testing.T) {
 		{`{"user_id":"mallory","langgraph_auth_user_id":"mallory"}`, "ann", `"user_id":"ann"`},
 	} {
 		c := jsonobj.Of([]byte(tt.given))
-		identify(c, tt.known)
+		var actor *access.Actor
+		if tt.known != "" {
+			actor = &access.Actor{Identity: tt.known, User: json.RawMessage(`{}`)}
+		}
+		identify(c, actor)
 		got := string(c.JSON())
 		require.Contains(t, got, tt.want)
 		require.Contains(t, got, `"langgraph_auth_user_id":"`+tt.known+`"`)
