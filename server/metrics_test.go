@@ -112,7 +112,7 @@ func TestMetricsOfStreams(t *testing.T) {
 func TestMetricsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(broken{})
+	registry.MustRegister(failing{})
 	w := setup(t, func(o *Options) { o.Registry = registry })
 	w.mu.Lock()
 	w.err = errors.New("gone")
@@ -125,5 +125,5 @@ func TestMetricsWithoutDatabase(t *testing.T) {
 	require.Contains(t, body, `"workers":{"max":10,`)
 }
 
-// broken is a collector that fails.
-type broken struct{}
+// failing is a collector that fails.
+type failing struct{}

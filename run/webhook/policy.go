@@ -33,7 +33,9 @@ type Policy struct {
 }
 
 // isPath reports whether an address is a path of this server.
-func isPath(address string) bool { return strings.HasPrefix(address, "/") && !strings.HasPrefix(address, "//") }
+func isPath(address string) bool {
+	return strings.HasPrefix(address, "/") && !strings.HasPrefix(address, "//")
+}
 
 // byAddress sends requests to paths to Own.
 type byAddress struct {
