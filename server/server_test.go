@@ -299,9 +299,9 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-func (broken) Describe(ch chan<- *prometheus.Desc) { ch <- prometheus.NewDesc("broken", "", nil, nil) }
+func (failing) Describe(ch chan<- *prometheus.Desc) { ch <- prometheus.NewDesc("broken", "", nil, nil) }
 
-func (broken) Collect(ch chan<- prometheus.Metric) {
+func (failing) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.NewInvalidMetric(prometheus.NewDesc("broken", "", nil, nil), errors.New("no"))
 }
 
