@@ -137,7 +137,7 @@ type Request struct {
 	// EventStreaming: made for a client of event streaming (protocol v2), which its configuration says.
 	EventStreaming bool
 
-	// Actor is who the run acts as; nil when nobody was asked.
+	// Actor is who the run acts as; nil without authentication.
 	Actor *access.Actor
 
 	// From the edge.

@@ -18,7 +18,7 @@ func (s *Server) protect() {
 	s.guard = &guard.Guard{Policy: s.gate, Rows: s.rows.Threads()}
 }
 
-// admitCron asks whether a cron may make a run, as who created it; nil when nobody is asked.
+// admitCron asks whether a cron may make a run, as who created it; nil without authentication.
 func (s *Server) admitCron() func(ctx context.Context, c *run.Cron, req *run.Request) error {
 	if s.guard == nil {
 		return nil

@@ -66,7 +66,7 @@ type Server struct {
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
 	gate     *gate.Gate   // nil when nothing needs one
-	guard    *guard.Guard // nil when nobody is asked for credentials
+	guard    *guard.Guard // nil without authentication
 	inside   *access.Inside
 	declared graphs.Declared
 	loaded   func(name string, err error, took time.Duration)
@@ -182,7 +182,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	if s.http != nil {
 		upper.Go(func() error {
-			if s.gate != nil { // until then nobody could be let in; connections wait
+			if s.gate != nil { // until then every request would be refused; connections wait
 				if err := notCanceled(s.gate.Ready(uctx)); err != nil || uctx.Err() != nil {
 					return err
 				}

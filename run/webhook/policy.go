@@ -27,7 +27,7 @@ type Policy struct {
 	AllowedFields  []string // of what is sent; nil: all
 	Headers        map[string]string
 	Disabled       bool // addresses are checked, but nothing is sent
-	// Own answers requests to paths, such as /app/hook: routes of the application beside the API. nil: there is none, and paths are refused. They need
+	// Own answers requests to paths, such as /app/hook: routes of the application next to the API. nil: there is none, and paths are refused. They need
 	// AllowLoopback.
 	Own http.RoundTripper
 }

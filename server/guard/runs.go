@@ -85,7 +85,7 @@ func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (conte
 	return ctx, nil
 }
 
-// AdmitAgain is Admit for a run that nobody waits for. A thread that the actor cannot reach any more refuses it.
+// AdmitAgain is Admit for a run without a client, such as that of a cron. A thread that the actor cannot reach any more refuses it.
 func (g *Guard) AdmitAgain(ctx context.Context, t id.Thread, req *run.Request) error {
 	narrow, err := g.Admit(ctx, t, req)
 	if err == nil && g.hidden(narrow, t) {
