@@ -125,6 +125,8 @@ type Python struct {
 	MaxMemory int64
 	// MaxRuns after which a process is replaced; 0: any number.
 	MaxRuns int
+	// GateTimeout is how long a handler of auth may take; then the request is refused with 503. 0: 30 s.
+	GateTimeout time.Duration
 	// AllowBroken keeps the server up, and ready, although graphs do not import.
 	AllowBroken bool
 }
@@ -201,6 +203,7 @@ func (c Config) flags() (map[string]string, error) {
 	f.number("jobs-per-worker", int64(c.Python.RunsPerWorker))
 	f.number("worker-memory", c.Python.MaxMemory)
 	f.number("worker-max-runs", int64(c.Python.MaxRuns))
+	f.duration("gate-timeout", c.Python.GateTimeout)
 	f.on("allow-broken-graphs", c.Python.AllowBroken)
 	return f, nil
 }

@@ -3,6 +3,7 @@ package access
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -125,10 +126,8 @@ func parseField(key string, raw json.RawMessage) (field, error) {
 			err = badFilter("there is no operator " + name + " for " + key)
 		}
 	})
-	if refused := (*Refusal)(nil); err != nil {
-		if refused, _ = err.(*Refusal); refused == nil {
-			err = badFilter("the value of " + key + " is not valid")
-		}
+	if refused := (*Refusal)(nil); err != nil && !errors.As(err, &refused) {
+		err = badFilter("the value of " + key + " is not valid")
 	}
 	return c, err
 }

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"runtime"
@@ -250,12 +251,12 @@ func (g *Gate) ask(ctx context.Context, do string, rest func([]byte, *process) [
 	}
 	raw, err := p.call(timeout, do, rest)
 	if err != nil {
-		switch err {
-		case errSlow:
+		switch {
+		case errors.Is(err, errSlow):
 			g.metrics.refused.WithLabelValues("slow").Inc()
 			g.opts.Logger.Error("a handler did not answer in time: the request is refused with 503", "question", do, "limit", limit.String(),
 				"fix", "look for calls without a timeout in the handlers of auth, or raise --gate-timeout")
-		case errDown:
+		case errors.Is(err, errDown):
 			g.metrics.refused.WithLabelValues("down").Inc()
 		}
 		return nil, nil, err

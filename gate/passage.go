@@ -92,7 +92,7 @@ func (p *process) callAPI(ctx context.Context, s *stream, head *openForm, outer 
 	if head.Actor != nil {
 		as.Actor = head.Actor.actor()
 	}
-	response, err := api(r, as)
+	response, err := api(r, as) //nolint:bodyclose // it is closed below
 	if err != nil {
 		if ctx.Err() == nil {
 			p.gate.opts.Logger.Warn("a request of the application to the API failed", "method", head.Method, "path", target.Path, "error", err)

@@ -26,7 +26,7 @@ func (s *Server) frontSocket(c *fiber.Ctx, ctx context.Context, r *gate.Request)
 		return errManyStreams
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	socket, refusal, err := s.opts.App.Dial(ctx, r)
+	socket, refusal, err := s.opts.App.Dial(ctx, r) //nolint:bodyclose // answerWith closes it
 	if err != nil || refusal != nil {
 		s.slots.give(1)
 		cancel(nil)

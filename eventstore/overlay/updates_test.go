@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"understudy/internal/seedtest"
-
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+
+	"understudy/internal/seedtest"
 )
 
 func said(ids ...string) string {

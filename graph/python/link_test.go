@@ -5,11 +5,10 @@ import (
 	"os/exec"
 	"testing"
 
-	"understudy/internal/seedtest"
-
 	"github.com/stretchr/testify/require"
 
 	"understudy/internal/child"
+	"understudy/internal/seedtest"
 )
 
 // forced makes workers of a test connect, as they do on Windows.

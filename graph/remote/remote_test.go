@@ -119,14 +119,18 @@ func TestCheckpointIDs(t *testing.T) {
 	}
 	require.Equal(t, []seen{
 		ids("c0", "", "", "c0"),
-		ids("c1", "c0", "", "c1"), {Name: "values", Data: `{"n":1}`, At: "c1"},
-		ids("a1", "a0", "a:1", ""), {Name: "values", NS: "a:1", Data: `{"n":1}`},
-		ids("b1", "", "b:2", ""), {Name: "values", NS: "b:2", Data: `{"n":2}`},
+		ids("c1", "c0", "", "c1"),
+		{Name: "values", Data: `{"n":1}`, At: "c1"},
+		ids("a1", "a0", "a:1", ""),
+		{Name: "values", NS: "a:1", Data: `{"n":1}`},
+		ids("b1", "", "b:2", ""),
+		{Name: "values", NS: "b:2", Data: `{"n":2}`},
 		{Name: "custom", Data: `"x"`},
 		{Name: "values", NS: "a:1", Data: `{"n":3}`},
 		{Name: "custom", NS: "a:1", Data: `"y"`},
 		{Name: "tasks", Data: `{}`},
-		ids("c2", "c1", "", "c2"), {Name: "values", Data: `{"n":1,"list":[2]}`, At: "c2"},
+		ids("c2", "c1", "", "c2"),
+		{Name: "values", Data: `{"n":1,"list":[2]}`, At: "c2"},
 	}, got)
 	require.NotContains(t, u.body("POST /threads/T/runs/stream"), graph.ModeIDs)
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"understudy/internal/seedtest"
-
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+
+	"understudy/internal/seedtest"
 )
 
 // converse makes a random conversation: runs, summaries by name and by shape, removals, edits, forks, messages without ids.

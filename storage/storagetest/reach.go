@@ -44,7 +44,7 @@ func randomValue(r *rand.Rand, deep bool) any {
 	case n < 3:
 		return []string{"a", "b", "é\n"}[r.IntN(3)]
 	case n < 5:
-		return []any{1, 3, 3.5, -0.0}[r.IntN(4)]
+		return []any{1, 3, 3.5, 0.0}[r.IntN(4)]
 	case n == 5:
 		return r.IntN(2) == 0
 	case n == 6:

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"understudy/internal/seedtest"
-
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"understudy/internal/seedtest"
 )
 
 func compare(t *testing.T, p *python, c testCase) {
