@@ -32,6 +32,10 @@ from typing_extensions import TypedDict
 
 here = pathlib.Path(__file__).parent
 sys.path.insert(0, str(here.parent.parent / "graph" / "python" / "worker"))
+import understudy_worker  # noqa: E402
+
+# Modules that the worker has in common with the gate.
+understudy_worker.__path__.append(str(here.parent.parent / "internal" / "child" / "shared"))
 from understudy_worker.describe import Describer, Shapes, shape_of, tasks_json  # noqa: E402
 
 THREAD = "t"

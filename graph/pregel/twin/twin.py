@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python" / "worker"))
+import understudy_worker
+
+# Modules that the worker has in common with the gate.
+understudy_worker.__path__.append(str(Path(__file__).resolve().parents[3] / "internal" / "child" / "shared"))
 warnings.filterwarnings("ignore")
 logging.disable(logging.ERROR)
 
