@@ -162,7 +162,6 @@ func TestMistakes(t *testing.T) {
 			name: "several at once", json: `{"graphs": 1, "python_version": 3.1, "env": [], "http": {"cors": {"allow_origin_regex": "("}, "mount_prefix": "x"}}`,
 			want: []string{"graphs: is a number", `python_version: is a number; write it in quotes: "3.1"`, "env: is a list", "allow_origin_regex: is not a regular expression", "a prefix starts with a slash"},
 		},
-		{name: "auth", json: `{"graphs": {"a": "./agent.py:g"}, "auth": {"path": "./agent.py:auth"}}`, want: []string{"langgraph.json: auth: not supported", "--ignore-auth"}},
 		{name: "encryption", json: `{"graphs": {"a": "./agent.py:g"}, "encryption": {"path": "./a.py:e"}}`, want: []string{"langgraph.json: encryption: not supported"}},
 		{
 			name: "webhook header", json: `{"graphs": {"a": "./agent.py:g"}, "webhooks": {"headers": {"x": "${{ env.HOME }}", "y": "${{ env.LG_WEBHOOK_NONE }}", "z": "${{ secrets.A }}"}}}`,
