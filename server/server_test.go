@@ -238,7 +238,7 @@ func TestDescription(t *testing.T) {
 	}
 	for _, p := range w.s.patterns {
 		path := strings.Join(p.segments, "/")
-		if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/mcp") || strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/a2a") || strings.HasPrefix(path, "/.well") ||
+		if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/mcp") || strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/a2a") || strings.HasPrefix(path, "/.well") || strings.HasPrefix(path, "/ui/") ||
 			strings.HasSuffix(path, "/events") {
 			continue
 		}

@@ -186,7 +186,7 @@ func TestStreamedWordsAreKept(t *testing.T) {
 func TestStreamedWordsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
-	w.LimitSaid(20_000)
+	w.LimitSaid(8_000) // of chunks, without their metadata
 	var talks []*talk
 	var told []*telling
 	var readers []proxy.Run
