@@ -144,14 +144,17 @@ conformance-go-short: bin/twins
 .PHONY: conformance-postgres
 conformance-postgres: build
 	@conformance/run --postgres
+	@conformance/run --postgres --deployments
 
 .PHONY: conformance-server
 conformance-server: build
 	@conformance/run
+	@conformance/run --deployments
 
 .PHONY: conformance-cluster
 conformance-cluster: build bin/roundrobin
 	@conformance/run --cluster
+	@conformance/run --cluster --deployments
 
 .PHONY: bin/roundrobin
 bin/roundrobin:
