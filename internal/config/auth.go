@@ -87,9 +87,13 @@ func (f *file) auth(v value, key string) {
 	}
 	a := &f.c.Auth
 	f.section(v, key, map[string]func(value, string){
-		"path":                     f.object(&a.Python, "./auth.py:auth"),
-		"disable_studio_auth":      f.setBool(&a.DisableStudio),
-		"openapi":                  func(v value, key string) { a.OpenAPI = f.raw(v, key, `{"securitySchemes": {…}, "security": […]}`) },
+		"path":                f.object(&a.Python, "./auth.py:auth"),
+		"disable_studio_auth": f.setBool(&a.DisableStudio),
+		"openapi": func(v value, key string) {
+			if a.OpenAPI = f.raw(v, key, `{"securitySchemes": {…}, "security": […]}`); a.OpenAPI != nil {
+				f.warn(key, "not in this version: /openapi.json does not name the schemes")
+			}
+		},
 		"cache":                    f.authCache,
 		"allow_langsmith_api_keys": f.notYet("keys of LangSmith are not accepted by this server; authenticate clients in the handlers of auth.path"),
 	})
@@ -110,6 +114,7 @@ func (f *file) authCache(v value, key string) {
 		return
 	}
 	f.c.Auth.Cache = c
+	f.warn(key, "not in this version: authenticate is called for each request")
 }
 
 // raw returns an object as JSON.
