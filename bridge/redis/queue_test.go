@@ -48,17 +48,17 @@ func TestCancelledPublisherLeavesOthersWaiting(t *testing.T) {
 // The advice for an operator depends on what Redis says.
 func TestRemedy(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"WRONGPASS invalid username-password pair or user is disabled.": "correct user and password in --redis-url / REDIS_URI",
-		"NOAUTH Authentication required.":                               "correct user and password in --redis-url / REDIS_URI",
-		"NOPERM User x has no permissions to run the 'xadd' command":    "the rights of the user in Redis",
-		"READONLY You can't write against a read only replica.":         "name the primary",
-		"MISCONF Redis is configured to save RDB snapshots":             "give its disk room",
-		"OOM command not allowed when used memory > 'maxmemory'.":       "Redis is full",
-		"ERR unknown command":                                           "look at the log of Redis",
+	for _, test := range []struct{ text, want string }{
+		{"WRONGPASS invalid username-password pair or user is disabled.", "correct user and password in --redis-url / REDIS_URI"},
+		{"NOAUTH Authentication required.", "correct user and password in --redis-url / REDIS_URI"},
+		{"NOPERM User x has no permissions to run the 'xadd' command", "the rights of the user in Redis"},
+		{"READONLY You can't write against a read only replica.", "name the primary"},
+		{"MISCONF Redis is configured to save RDB snapshots", "give its disk room"},
+		{"OOM command not allowed when used memory > 'maxmemory'.", "Redis is full"},
+		{"ERR unknown command", "look at the log of Redis"},
 	} {
-		if got := remedy(reply(text)); !strings.Contains(got, want) {
-			t.Errorf("%s: %s", text, got)
+		if got := remedy(reply(test.text)); !strings.Contains(got, test.want) {
+			t.Errorf("%s: %s", test.text, got)
 		}
 	}
 	if got := remedy(errors.New("connect: connection refused")); !strings.Contains(got, "start Redis") {
