@@ -11,8 +11,11 @@ const least = 3
 
 // Seeds returns how many of the seeds 0, 1, 2… a test tries: all, or a quarter of them.
 func Seeds(all uint64) uint64 {
-	if os.Getenv(Variable) != "" {
+	if InFull() {
 		return all
 	}
 	return max(all/4, min(all, least))
 }
+
+// InFull reports whether tests repeat in full. A test of all combinations may otherwise leave out those that others nearly cover.
+func InFull() bool { return os.Getenv(Variable) != "" }

@@ -109,8 +109,11 @@ func ownDisk(t *testing.T, options string) string {
 // until it is deleted.
 func TestDeletingOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 5 << 20} {
+	for n, size := range []int{4 << 10, 64 << 10, 1 << 20, 5 << 20} {
 		for _, held := range []bool{false, true} {
+			if !seedtest.InFull() && held != (n%2 == 0) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%d/held=%t", size, held), func(t *testing.T) {
 				t.Parallel()
 				testFillingADisk(t, size, held)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"understudy/internal/seedtest"
 	"understudy/storage/internal/seal"
 	"understudy/storage/storagetest"
 )
@@ -24,7 +25,11 @@ func TestSuite(t *testing.T) {
 // With encryption everything is as without.
 func TestSuiteEncrypted(t *testing.T) {
 	keys := [][]byte{[]byte("0123456789abcdef0123456789abcdef"), []byte("an older one....")}
-	for _, layout := range []string{layoutCompact, layoutLangGraph} {
+	layouts := []string{layoutCompact, layoutLangGraph}
+	if !seedtest.InFull() {
+		layouts = layouts[:1]
+	}
+	for _, layout := range layouts {
 		t.Run(layout, func(t *testing.T) {
 			open := func(t *testing.T) storagetest.Backend {
 				return backend(t, Options{Dir: t.TempDir(), Synchronous: "normal", Layout: layout, Keys: keys})
