@@ -455,6 +455,9 @@ func (x *Executor) launchWith(r *run.Run, unwritten bool, finish func(context.Co
 		}
 		x.execute(ctx, ex, finish)
 		x.Publisher.End(r)
+		if errors.Is(context.Cause(ctx), ErrGone) {
+			x.Publisher.Forget(r)
+		}
 		ex.turns.Wait()
 		ex.turn.Leave()
 		cancel(nil)

@@ -49,7 +49,7 @@ func (f *Followers) readEvents(ctx context.Context, t id.Thread, filters ...prot
 	}
 	er := &eventReader{request: ctx, looks: map[string]overlay.Look{}, open: map[id.Run]*openRun{}}
 	er.threadFollower = threadFollower{
-		f: f, thread: t, src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), places: map[id.Run]place{}, all: true, durableEnds: true, replaying: true,
+		f: f, thread: t, members: membersOf(ctx, f, t), src: newSource(f.Store, t, "", sub, &start), stop: f.Watches.watchThread(t), places: map[id.Run]place{}, all: true, durableEnds: true, replaying: true,
 	}
 	// Now, and not when the reader comes: runs that begin by then are in the live stream, where those that are not kept have their place between the others.
 	if err := er.src.page(ctx); err != nil {
@@ -220,6 +220,7 @@ func (ef *eventFollower) recent(events []protocol.Event) bool {
 
 // Next implements protocol.Follower.
 func (er *eventReader) Next(ctx context.Context) ([]protocol.Event, error) {
+	ctx = er.members.in(ctx)
 	for {
 		if er.ended {
 			er.ended = false

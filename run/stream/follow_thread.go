@@ -21,7 +21,7 @@ func (f *Followers) StreamThread(ctx context.Context, t id.Thread, from *bridge.
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	tf := &threadFollower{
-		f: f, thread: t, src: newSource(f.Store, t, "", sub, from), stop: f.Watches.watchThread(t), places: map[id.Run]place{},
+		f: f, thread: t, members: membersOf(ctx, f, t), src: newSource(f.Store, t, "", sub, from), stop: f.Watches.watchThread(t), places: map[id.Run]place{},
 		all: len(modes) == 0 || slices.Contains(modes, "run_modes"), lifecycle: slices.Contains(modes, "lifecycle"), states: slices.Contains(modes, stateUpdate),
 	}
 	// The thread may not be there yet, so which graph it has is asked when something is to be shown. Of ctx only the choice is used then.
@@ -54,24 +54,38 @@ type threadFollower struct {
 	durableEnds            bool // of a run that ended elsewhere only what the database has of it is wanted
 	replaying              bool // records kept before the subscription come first, and errReplayed after them
 
-	seen   bridge.Offset    // of the last record
-	places map[id.Run]place // of the last record of each run that has not ended
-	far    []id.Run         // ended on other servers
-	gone   bool             // the thread was deleted
+	members members
+	rest    []*bridge.Record // read, but their runs are not looked up yet
+	seen    bridge.Offset    // of the last record
+	places  map[id.Run]place // of the last record of each run that has not ended
+	far     []id.Run         // ended on other servers
+	gone    bool             // the thread was deleted
 }
 
 // Next implements Follower.
-func (tf *threadFollower) Next(ctx context.Context) ([]*bridge.Record, error) { return tf.shown(ctx) }
+func (tf *threadFollower) Next(ctx context.Context) ([]*bridge.Record, error) {
+	return tf.shown(tf.members.in(ctx))
+}
 
 // next returns the next records as the graphs have them.
 func (tf *threadFollower) next(ctx context.Context) ([]*bridge.Record, error) {
 	for !tf.gone {
-		records, err := tf.read(ctx)
-		if err != nil {
+		records := tf.rest
+		if tf.rest = nil; len(records) == 0 {
+			var err error
+			if records, err = tf.read(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if err := tf.members.lookUp(ctx, records); err != nil {
+			tf.rest = records
 			return nil, err
 		}
 		var out []*bridge.Record
 		for _, rec := range records {
+			if !tf.members.has(rec) {
+				continue
+			}
 			switch rec.Event {
 			case elsewhere:
 				tf.far = append(tf.far, rec.Run)

@@ -82,6 +82,13 @@ func (p *Publisher) End(r *run.Run) { p.failover.end(r) }
 // Deleted notes that a run is gone, with its thread or by itself.
 func (p *Publisher) Deleted(r *run.Run) { p.failover.deleted(r) }
 
+// Forget removes the records that a deleted run published after its deletion. The run must not publish any more.
+func (p *Publisher) Forget(r *run.Run) {
+	if err := p.Bridge.Forget(context.Background(), r.Thread, r.ID); err != nil && !errors.Is(err, bridge.ErrClosed) { // after the commit, independent of the request
+		p.Log.Warn("records of a deleted run stay in the live stream until they expire", "run_id", r.ID, "error", err)
+	}
+}
+
 // kept is a record on its way into the database; with done instead, everything before it is to be written first.
 type kept struct {
 	thread id.Thread

@@ -1,0 +1,106 @@
+package service_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/access"
+	"understudy/bridge"
+	"understudy/graph"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/run/protocol"
+	"understudy/thread"
+)
+
+// retentive is a bridge that keeps the records of a deleted thread, as when Redis is unreachable.
+type retentive struct{ bridge.Bridge }
+
+func (r retentive) Forget(context.Context, id.Thread, id.Run) error { return nil }
+
+// A thread that was created with the id of a deleted one shows nothing of it, although the live stream still has all records and the last run still
+// publishes: neither from the beginning nor to readers that are connected then.
+func TestRecreatedThreadShowsNothingOfTheOld(t *testing.T) {
+	t.Parallel()
+	type reader func(ctx context.Context, in *instance, th id.Thread) (run.Follower, error)
+	readers := map[string]reader{
+		"thread": func(ctx context.Context, in *instance, th id.Thread) (run.Follower, error) {
+			return in.runs.StreamThread(ctx, th, &bridge.Offset{}, nil)
+		},
+		"events": func(ctx context.Context, in *instance, th id.Thread) (run.Follower, error) {
+			return in.runs.StreamEvents(ctx, th, protocol.Filter{Channels: []string{"values", "lifecycle"}})
+		},
+	}
+	for _, resumable := range []bool{true, false} {
+		c := newCluster(t)
+		c.carry = func(b bridge.Bridge) bridge.Bridge { return retentive{b} }
+		began, release, published := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+		graphs := map[string]script{
+			"secret": {stream: func(_ context.Context, _ graph.Invocation, emit func(string, string)) error {
+				emit("values", `{"n":"secret"}`)
+				began <- struct{}{}
+				<-release
+				emit("values", `{"n":"secret, too"}`)
+				close(published)
+				return nil
+			}},
+			"plain": {events: []graph.Event{{Name: "values", Data: json.RawMessage(`{"n":"plain"}`)}}},
+		}
+		a, b := c.start(graphs, nil), c.start(graphs, nil)
+		th := a.newThread()
+		req := request("secret")
+		req.Resumable = resumable
+		old, first, err := a.runs.Start(t.Context(), th, req)
+		require.NoError(t, err)
+		defer first.Close(false)
+		next(t, began)
+		readSome(t, first, 1)
+
+		require.NoError(t, b.store.Threads().Write(t.Context(), func(tx thread.Tx) error { return tx.DeleteThread(th) }))
+		b.runs.ThreadDeleted(th)
+		require.NoError(t, b.store.Threads().Write(t.Context(), func(tx thread.Tx) error {
+			return tx.InsertThread(&thread.Thread{
+				ID: th, Metadata: json.RawMessage(`{"owner":"bob"}`), Config: json.RawMessage(`{}`), Status: thread.Idle,
+			})
+		}))
+		f, err := access.ParseFilter(json.RawMessage(`{"owner":"bob"}`))
+		require.NoError(t, err)
+		bob := access.Narrow(t.Context(), access.Threads, f)
+
+		open := map[string]run.Follower{}
+		for name, read := range readers {
+			open[name+" of bob"], err = read(bob, b, th)
+			require.NoError(t, err)
+			if resumable { // else nothing is kept, and only access control distinguishes the readers
+				open[name], err = read(t.Context(), b, th)
+				require.NoError(t, err)
+			}
+		}
+		close(release)
+		next(t, published)
+		_, err = b.runs.JoinStream(bob, th, old.ID, &bridge.Offset{}, nil, false)
+		require.True(t, fault.Is(err, fault.NotFound), "%v", err)
+		req = request("plain")
+		req.Resumable = true
+		r, err := b.runs.Create(t.Context(), th, req)
+		require.NoError(t, err)
+		b.reaches(th, r.ID, run.Success)
+		for name, f := range open {
+			for shown := ""; !strings.Contains(shown, "plain"); {
+				records, err := f.Next(t.Context())
+				require.NoError(t, err, name)
+				for _, rec := range records {
+					shown += rec.Event + string(rec.Data) + string(rec.Frame)
+				}
+				require.NotContains(t, shown, "secret", name)
+				require.NotContains(t, shown, string(old.ID), name)
+			}
+			f.Close(false)
+		}
+	}
+}
