@@ -86,28 +86,29 @@ func Write(configurable *jsonobj.Object, a *Actor) {
 	configurable.SetText(plainKey, a.Identity)
 }
 
-// OfRun returns the actor in the configuration of a run or cron (a RunnableConfig); nil when there is none.
+// OfRun returns the actor in the configuration of a run or cron (a RunnableConfig); nil when there is none. Names of keys count exactly, as for the server
+// when it removes what clients wrote: encoding/json would also read "Configurable".
 func OfRun(config json.RawMessage) *Actor {
-	var c struct {
-		Configurable struct {
-			User        json.RawMessage `json:"langgraph_auth_user"`
-			Identity    string          `json:"langgraph_auth_user_id"`
-			Permissions []string        `json:"langgraph_auth_permissions"`
-		} `json:"configurable"`
-	}
-	if json.Unmarshal(config, &c) != nil || c.Configurable.Identity == "" {
+	c := jsonobj.Of(jsonobj.Of(config).Get("configurable"))
+	a := &Actor{Identity: c.Text(IdentityKey), User: c.Get(UserKey), Permissions: []string{}}
+	if a.Identity == "" {
 		return nil
 	}
-	a := &Actor{Identity: c.Configurable.Identity, DisplayName: c.Configurable.Identity, Permissions: slices.Concat([]string{}, c.Configurable.Permissions), User: c.Configurable.User}
-	var user struct {
-		DisplayName   string `json:"display_name"`
-		Authenticated bool   `json:"is_authenticated"`
+	var permissions []string
+	if json.Unmarshal(orNull(c.Get(PermissionsKey)), &permissions) == nil {
+		a.Permissions = append(a.Permissions, permissions...)
 	}
-	if json.Unmarshal(a.User, &user) == nil {
-		a.Authenticated = user.Authenticated
-		if user.DisplayName != "" {
-			a.DisplayName = user.DisplayName
-		}
+	user := jsonobj.Of(a.User)
+	if a.DisplayName = user.Text("display_name"); a.DisplayName == "" {
+		a.DisplayName = a.Identity
 	}
+	a.Authenticated = string(user.Get("is_authenticated")) == "true"
 	return a
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
 }

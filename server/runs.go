@@ -274,7 +274,7 @@ func (s *Server) joinRun(c *fiber.Ctx, t id.Thread, r id.Run) error {
 		s.slots.give(1)
 		return sendJSON(c, compat.AppendError(nil, compat.HTTPError(404, "Run not found")))
 	}
-	return s.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), s.canceller(t, r)}, compat.AppendResult)
+	return s.waitResult(c, leaver{f, compat.True(c.Query("cancel_on_disconnect")), s.canceller(c.UserContext(), t, r)}, compat.AppendResult)
 }
 
 // joinStream streams the records of a run. An unknown run is reported as an event.
@@ -348,13 +348,14 @@ func (l leaver) Close(left bool) {
 	}
 }
 
-// canceller returns a function that interrupts a run if it has not ended.
-func (s *Server) canceller(t id.Thread, r id.Run) func() {
+// canceller returns a function that interrupts a run if it has not ended, on behalf of the actor of ctx.
+func (s *Server) canceller(ctx context.Context, t id.Thread, r id.Run) func() {
+	ctx = access.With(s.requests, access.From(ctx)) // the request has ended by then
 	return func() {
 		if t == "" {
 			return
 		}
-		if err := s.opts.Runs.Cancel(s.requests, t, []id.Run{r}, run.CancelInterrupt, false); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := s.opts.Runs.Cancel(ctx, t, []id.Run{r}, run.CancelInterrupt, false); err != nil && !fault.Is(err, fault.NotFound) {
 			s.log.Error("cancel after disconnect failed", "thread_id", t, "run_id", r, "error", err)
 		}
 	}

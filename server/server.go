@@ -161,6 +161,15 @@ func (s *Server) route(method, path string, h fiber.Handler) {
 	s.routeUnder(prefixes, method, path, h)
 }
 
+// Routes returns the routes of the server as method and path, such as "GET /threads/{thread_id}", with all prefixes.
+func (s *Server) Routes() []string {
+	out := make([]string, len(s.patterns))
+	for i, p := range s.patterns {
+		out[i] = p.method + " " + strings.Join(p.segments, "/")
+	}
+	return out
+}
+
 // routeUnder registers a handler under the given prefixes.
 func (s *Server) routeUnder(prefixes []string, method, path string, h fiber.Handler) {
 	deletes := method == fiber.MethodDelete || path == "/threads/prune"

@@ -43,6 +43,27 @@ func (g *runs) may(ctx context.Context, t id.Thread, req *run.Request) (context.
 	return ctx, nil
 }
 
+// resume is may for a run of the assistant that the thread has had. On a thread that the actor cannot reach the service answers as on one that does not
+// exist, and creates nothing.
+func (g *runs) resume(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
+	row, err := g.Rows.Thread(access.Everything(ctx), t)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	if err == nil {
+		req.AssistantID = jsonobj.Of(row.Metadata).Text("assistant_id")
+	}
+	ctx, err = g.Admit(ctx, t, req)
+	if err != nil || req.AssistantID == "" {
+		return ctx, err
+	}
+	if g.hidden(ctx, t) {
+		req.AssistantID = ""
+		return ctx, nil
+	}
+	return ctx, g.assistants.use(ctx, req.AssistantID)
+}
+
 // Admit asks threads.create_run for the actor of a context, applies what a handler changed, and writes the actor into the configuration of the run.
 func (g *Guard) Admit(ctx context.Context, t id.Thread, req *run.Request) (context.Context, error) {
 	config, err := jsonobj.Parse(orEmpty(req.Config))
@@ -163,7 +184,7 @@ func (g *runs) StartOrResume(ctx context.Context, t id.Thread, req run.Request) 
 }
 
 func (g *runs) Respond(ctx context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error) {
-	ctx, err := g.may(ctx, t, &req)
+	ctx, err := g.resume(ctx, t, &req)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +192,7 @@ func (g *runs) Respond(ctx context.Context, t id.Thread, req run.Request, respon
 }
 
 func (g *runs) Fork(ctx context.Context, t id.Thread, req run.Request) (*run.Run, error) {
-	ctx, err := g.may(ctx, t, &req)
+	ctx, err := g.resume(ctx, t, &req)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +200,7 @@ func (g *runs) Fork(ctx context.Context, t id.Thread, req run.Request) (*run.Run
 }
 
 func (g *runs) Inject(ctx context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error) {
-	ctx, err := g.may(ctx, t, &req)
+	ctx, err := g.resume(ctx, t, &req)
 	if err != nil {
 		return nil, err
 	}
