@@ -137,7 +137,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes
 	}
 	if s.guard != nil {
-		o.Authenticator, o.Inside = s.gate, s.inside
+		o.Authenticator, o.Inside = s.auth, s.inside
 		s.guard.Wrap(&o)
 	}
 	return o

@@ -9,13 +9,16 @@ import (
 	"understudy/server/guard"
 )
 
-// protect makes the guard of a server whose langgraph.json asks for authentication.
+// protect makes the guard of a server with authentication.
 func (s *Server) protect() {
-	if s.gate == nil || !s.cfg.Auth.Python.IsSet() || s.cfg.IgnoreAuth {
+	if s.auth == nil && s.gate != nil && s.cfg.Auth.Python.IsSet() && !s.cfg.IgnoreAuth {
+		s.auth = s.gate
+	}
+	if s.auth == nil {
 		return
 	}
 	s.inside = access.NewInside()
-	s.guard = &guard.Guard{Policy: s.gate, Rows: s.rows.Threads()}
+	s.guard = &guard.Guard{Policy: s.auth, Rows: s.rows.Threads()}
 }
 
 // admitCron asks whether a cron may make a run, as who created it; nil without authentication.

@@ -47,9 +47,16 @@ type Config struct {
 	Tracing trace.TracerProvider
 	Version string       // of the program, for /info
 	Tools   []agent.Tool // that agents declared in langgraph.json may name, in addition to the built-in ones
+	Auth    Auth         // authenticates requests and decides what they may do; nil: as langgraph.json says
 	// GraphLoaded is called once for each graph when it can be used, or, with an error, when it does not import. Errors of Python graphs are
 	// *graph.Failure with the traceback in Detail; an earlier *python.StartError means that no worker starts yet. It must not block. nil: no calls.
 	GraphLoaded func(name string, err error, took time.Duration)
+}
+
+// Auth authenticates requests and decides what their actors may do.
+type Auth interface {
+	access.Authenticator
+	access.Policy
 }
 
 // APIVersion is the version of LangGraph Server whose answers are given.
@@ -66,6 +73,7 @@ type Server struct {
 	graphs   *graph.Registry
 	pool     *python.Pool // nil when no graph needs one
 	gate     *gate.Gate   // nil when nothing needs one
+	auth     Auth
 	guard    *guard.Guard // nil without authentication
 	inside   *access.Inside
 	declared graphs.Declared
@@ -91,7 +99,7 @@ func New(c Config) (*Server, error) {
 		return nil, errors.New("app: Config.Settings is required")
 	}
 	cfg := c.Settings
-	s := &Server{cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(), graphs: graph.NewRegistry(), loaded: c.GraphLoaded}
+	s := &Server{cfg: cfg, log: c.Log, registry: prometheus.NewRegistry(), graphs: graph.NewRegistry(), loaded: c.GraphLoaded, auth: c.Auth}
 	if s.loaded == nil {
 		s.loaded = func(string, error, time.Duration) {}
 	}

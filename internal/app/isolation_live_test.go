@@ -1,0 +1,197 @@
+package app
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
+
+	"understudy/access"
+)
+
+// hearer follows a stream in the background. text is what arrived so far.
+type hearer struct {
+	lines chan string
+	text  string
+}
+
+// until reads until a text has come.
+func (l *hearer) until(t *testing.T, text string) {
+	t.Helper()
+	limit := time.After(30 * time.Second)
+	for !strings.Contains(l.text, text) {
+		select {
+		case line, ok := <-l.lines:
+			require.True(t, ok, "the stream ended: %s", l.text)
+			l.text += line
+		case <-limit:
+			require.Fail(t, "nothing came", "%s of %s", text, l.text)
+		}
+	}
+}
+
+// rest reads what has come.
+func (l *hearer) rest() string {
+	for {
+		select {
+		case line, ok := <-l.lines:
+			if !ok {
+				return l.text
+			}
+			l.text += line
+		default:
+			return l.text
+		}
+	}
+}
+
+// listen opens a stream of server-sent events.
+func (v *village) listen(user, method, path, body string) *hearer {
+	v.t.Helper()
+	ctx, cancel := context.WithCancel(v.t.Context())
+	v.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, method, v.url+path, strings.NewReader(body))
+	require.NoError(v.t, err)
+	req.Header.Set("Authorization", "Bearer "+user)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(v.t, err)
+	require.Equal(v.t, http.StatusOK, resp.StatusCode)
+	l := &hearer{lines: make(chan string, 10_000)}
+	go func() {
+		defer close(l.lines)
+		defer resp.Body.Close()
+		for in := bufio.NewReader(resp.Body); ; {
+			line, err := in.ReadString('\n')
+			l.lines <- line
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return l
+}
+
+// connect opens a WebSocket on a thread and subscribes.
+func (v *village) connect(user, thread string) *hearer {
+	v.t.Helper()
+	dialer := ws.Dialer{Header: ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + user}}}
+	conn, _, _, err := dialer.Dial(v.t.Context(), "ws"+strings.TrimPrefix(v.url, "http")+"/threads/"+thread+"/stream/events")
+	require.NoError(v.t, err)
+	v.t.Cleanup(func() { conn.Close() })
+	require.NoError(v.t, wsutil.WriteClientMessage(conn, ws.OpText, []byte(`{"id":1,"method":"subscription.subscribe","params":{"channels":["values","updates","messages","lifecycle","input"]}}`)))
+	l := &hearer{lines: make(chan string, 10_000)}
+	go func() {
+		defer close(l.lines)
+		for {
+			text, err := wsutil.ReadServerText(conn)
+			l.lines <- string(text)
+			if err != nil {
+				return
+			}
+		}
+	}()
+	l.until(v.t, `"success"`)
+	return l
+}
+
+// Followers that were there before a thread, or stay after it, see nothing of one that is created under its id and is not theirs; those who may see it do.
+func TestFollowersOfAnIDSeeTheirOwnThreads(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t, nil).url()}
+	const channels = `{"channels":["values","updates","messages","lifecycle","input"]}`
+	thread := uuid.NewString()
+	follow := func(user string) []*hearer {
+		return []*hearer{v.listen(user, "POST", "/threads/"+thread+"/stream/events", channels), v.connect(user, thread)}
+	}
+	talk := func(user, note string) {
+		v.must(user, "POST", "/threads/"+thread+"/runs/wait", `{"assistant_id":"talk","input":{"note":"`+note+`"}}`)
+	}
+	bob, cyd := follow("bob"), follow("cyd")
+	v.must("ada", "POST", "/threads", `{"thread_id":"`+thread+`","metadata":{"members":["cyd"]}}`)
+	ada := v.listen("ada", "GET", "/threads/"+thread+"/stream", "")
+	talk("ada", "SECRET of ada")
+	for _, l := range append(cyd, ada) {
+		l.until(t, "answer to SECRET of ada")
+	}
+	for _, l := range bob {
+		require.NotContains(t, l.rest(), "SECRET")
+	}
+	v.must("ada", "DELETE", "/threads/"+thread, "")
+	v.must("bob", "POST", "/threads", `{"thread_id":"`+thread+`"}`)
+	bob = follow("bob")
+	talk("bob", "SECRET of bob")
+	for _, l := range bob {
+		l.until(t, "answer to SECRET of bob")
+		require.NotContains(t, l.rest(), "SECRET of ada")
+	}
+	for _, l := range append(cyd, ada) {
+		require.NotContains(t, l.rest(), "SECRET of bob")
+	}
+}
+
+// A run or cron acts as who created it, whatever its configuration, context, metadata and payload say, in any spelling.
+func TestNoRequestActsAsAnother(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t, nil).url()}
+	actor := `"langgraph_auth_user":{"identity":"ada","is_authenticated":true},"langgraph_auth_user_id":"ada","langgraph_auth_permissions":["admin"],"user_id":"ada"`
+	for _, config := range []string{
+		`{"configurable":{` + actor + `}}`,
+		`{"configurable":{},"Configurable":{` + actor + `}}`,
+		`{"configurable":{},"configurable":{` + actor + `}}`,
+		`{"configurable":{` + actor + `,` + actor + `}}`,
+		`{"\u0063onfigurable":{` + actor + `}}`,
+		`{"configurable":{` + strings.ReplaceAll(actor, "langgraph", "Langgraph") + `,` + strings.ToUpper(strings.ReplaceAll(actor, "true", "1")) + `}}`,
+		`{"configurable":{` + strings.ReplaceAll(actor, "langgraph", `l\u0061nggraph`) + `}}`,
+		`{"configurable":null,"CONFIGURABLE":{` + actor + `},` + actor + `}`,
+	} {
+		request := `{"assistant_id":"talk","schedule":"0 0 1 1 *","input":{"note":"x"},"config":` + config + `,"metadata":{` + actor + `}`
+		for _, body := range []string{request + `}`, request + `,"context":{` + actor + `}}`} {
+			a := v.ask("bob", "POST", "/runs/crons", body)
+			if a.status == http.StatusBadRequest || a.status == http.StatusUnprocessableEntity { // both a configuration and a context, or an odd one
+				continue
+			}
+			require.Less(t, a.status, 300, a.body)
+			cron := gjson.Get(a.body, "cron_id").String()
+			require.Equal(t, "bob", gjson.Get(a.body, "user_id").String(), config)
+			require.Equal(t, "bob", access.OfRun(json.RawMessage(gjson.Get(a.body, "payload.config").Raw)).Identity, config)
+			changed := v.must("bob", "PATCH", "/runs/crons/"+cron, `{"config":`+config+`}`)
+			require.Equal(t, "bob", gjson.Get(changed, "user_id").String(), config)
+			run := v.must("bob", "POST", "/runs", body)
+			made := access.OfRun(json.RawMessage(gjson.Get(run, "kwargs.config").Raw))
+			require.Equal(t, "bob", made.Identity, config)
+			require.Empty(t, made.Permissions)
+			require.JSONEq(t, `"bob"`, gjson.GetBytes(made.User, "identity").Raw)
+		}
+	}
+}
+
+// A client that leaves a join with cancel_on_disconnect cancels the run as its user.
+func TestLeavingAJoinCancelsTheRun(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t, nil).url()}
+	thread := gjson.Get(v.must("ada", "POST", "/threads", "{}"), "thread_id").String()
+	run := gjson.Get(v.must("ada", "POST", "/threads/"+thread+"/runs", `{"assistant_id":"talk","input":{"note":"wait"}}`), "run_id").String()
+	path := "/threads/" + thread + "/runs/" + run
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.url+path+"/join?cancel_on_disconnect=true", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer ada")
+	time.AfterFunc(idle, leave)
+	resp, err := http.DefaultClient.Do(req)
+	if err == nil { // its head came before
+		_, err = bufio.NewReader(resp.Body).ReadString(0)
+		resp.Body.Close()
+	}
+	require.Error(t, err)
+	require.Eventually(t, func() bool { return gjson.Get(v.must("ada", "GET", path, ""), "status").String() == "interrupted" }, 10*time.Second, 20*time.Millisecond)
+}
