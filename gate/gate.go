@@ -90,7 +90,8 @@ type Gate struct {
 	grace                     time.Duration // for the lifespan and open requests of a process that ends
 	firstBackoff, lastBackoff time.Duration
 
-	actors actors
+	actors        actors
+	administrator sync.Once // for the warning about routes that act as administrator
 
 	mu      sync.Mutex
 	program Options // what the next process loads

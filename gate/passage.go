@@ -89,8 +89,14 @@ func (p *process) callAPI(ctx context.Context, s *stream, head *openForm, outer 
 		r.ContentLength, r.Body = 0, nil
 	}
 	as := Passage{Outer: outer}
-	if head.Actor != nil {
+	switch {
+	case head.Actor != nil:
 		as.Actor = head.Actor.actor()
+	case head.Passed == 0 && p.program.Auth != "":
+		p.gate.administrator.Do(func() {
+			p.gate.opts.Logger.Warn("a route of http.app calls the API as administrator: handlers of auth are not asked, and what belongs to every user is visible",
+				"method", head.Method, "path", target.Path, "fix", `get_client(headers={"understudy-act-as": "user"}) acts as the user of the request`)
+		})
 	}
 	response, err := api(r, as) //nolint:bodyclose // it is closed below
 	if err != nil {
