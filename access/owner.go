@@ -1,0 +1,93 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"understudy/internal/jsonobj"
+)
+
+// Owner is the Policy by which each actor reaches what they created and nothing else: threads with their runs and states, crons, assistants, and the
+// items of the store below their identity. Assistants that the server made for its graphs are for everyone to use, and read-only.
+type Owner struct {
+	// Key is the key of metadata that holds the identity of the owner. Requests cannot set it to anything else.
+	Key string
+}
+
+var _ Policy = Owner{}
+
+// errNotOwner refuses a namespace of the store that does not begin with the identity of the actor.
+var errNotOwner = &Refusal{Status: http.StatusForbidden, Detail: json.RawMessage(`"Forbidden"`)}
+
+// Decide implements Policy.
+func (o Owner) Decide(_ context.Context, actor *Actor, questions ...Question) ([]Decision, error) {
+	out := make([]Decision, len(questions))
+	for n, q := range questions {
+		var err error
+		if q.Resource == Store {
+			out[n], err = o.item(actor, q)
+		} else {
+			out[n], err = o.owned(actor, q)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// writes are the actions whose value has metadata that is stored.
+var writes = []string{"create", "update", "create_run"}
+
+func (o Owner) owned(actor *Actor, q Question) (d Decision, err error) {
+	mine := jsonobj.Of(json.RawMessage(`{}`))
+	mine.SetText(o.Key, actor.Identity)
+	d.Filter = mine.JSON()
+	if q.Resource == Assistants && (q.Action == "read" || q.Action == "search") {
+		d.Filter = json.RawMessage(`{"$or":[` + string(d.Filter) + `,{"created_by":"system"}]}`)
+	}
+	if !slices.Contains(writes, q.Action) {
+		return d, nil
+	}
+	value, err := jsonobj.Parse(q.Value)
+	if err != nil {
+		return d, err
+	}
+	metadata := jsonobj.Of(json.RawMessage(`{}`))
+	if raw := value.Get("metadata"); len(raw) > 0 && raw[0] == '{' {
+		metadata = jsonobj.Of(raw)
+	}
+	metadata.SetText(o.Key, actor.Identity)
+	value.Set("metadata", metadata.JSON())
+	d.Value = value.JSON()
+	return d, nil
+}
+
+// item keeps an actor in the namespaces that begin with their identity.
+func (o Owner) item(actor *Actor, q Question) (d Decision, err error) {
+	value, err := jsonobj.Parse(q.Value)
+	if err != nil {
+		return d, err
+	}
+	var namespace []string
+	if raw := value.Get("namespace"); raw != nil {
+		if err := json.Unmarshal(raw, &namespace); err != nil {
+			return d, err
+		}
+	}
+	switch {
+	case len(namespace) > 0 && namespace[0] == actor.Identity:
+		return d, nil
+	case len(namespace) == 0 && (q.Action == "search" || q.Action == "list_namespaces"):
+		own, err := json.Marshal([]string{actor.Identity})
+		if err != nil {
+			return d, err
+		}
+		value.Set("namespace", own)
+		d.Value = value.JSON()
+		return d, nil
+	}
+	return d, errNotOwner
+}
