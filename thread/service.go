@@ -206,7 +206,9 @@ func (s *Service) Patch(ctx context.Context, t id.Thread, p Patch) (*View, error
 			}
 		}
 		row.ask(p.TTL, s.Retention.Default)
-		row.UpdatedAt = s.Now()
+		if !p.Quiet {
+			row.UpdatedAt = s.Now()
+		}
 		return tx.UpdateThread(row)
 	})
 	if fault.Is(err, fault.NotFound) {

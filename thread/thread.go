@@ -89,6 +89,7 @@ type New struct {
 type Patch struct {
 	Metadata json.RawMessage // merged, one level deep
 	TTL      *TTLRequest
+	Quiet    bool // UpdatedAt stays, and with it the place of the thread among others
 }
 
 // Search selects threads, with conditions on values, and the parts to show.

@@ -120,6 +120,7 @@ var (
 		"DELETE FROM threads WHERE thread_id = $1",
 		"DELETE FROM run_heads WHERE thread_id = $1",
 		"DELETE FROM crons WHERE thread_id = $1",
+		"DELETE FROM feedback WHERE thread_id = $1",
 	}
 	deletesOfThread = append([]string{
 		"DELETE FROM run_completions WHERE run_id IN (SELECT run_id FROM runs WHERE thread_id = $1)",

@@ -66,6 +66,7 @@ func (tx *Tx) RemoveThread(t id.Thread) error {
 	for _, text := range []string{
 		"DELETE FROM run_heads WHERE thread_id = ?",
 		"DELETE FROM crons WHERE thread_id = ?",
+		"DELETE FROM feedback WHERE thread_id = ?",
 		relational.AddRemains.SQLite,
 	} {
 		if err := tx.exec(text, t); err != nil {

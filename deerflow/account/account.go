@@ -1,0 +1,282 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"net/mail"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"understudy/internal/fault"
+)
+
+// Role is what a user may do besides using their own things.
+type Role string
+
+const (
+	Plain Role = "user"
+	Admin Role = "admin" // may also manage skills, MCP servers and channels
+)
+
+// User is one account.
+type User struct {
+	ID        string // UUID
+	Email     string // as registered; unique without regard to case
+	Password  string // hash; "" for users of single sign-on
+	Role      Role
+	Setup     bool   // must choose a new password first
+	Version   int    // of its sessions: raising it ends those that exist
+	Provider  string // of single sign-on; "" none
+	CreatedAt time.Time
+}
+
+// Store keeps accounts.
+type Store interface {
+	// InsertUser returns fault.Conflict when the e-mail address is taken. With first set, the user is inserted only if there is no administrator
+	// yet: ErrInitialized.
+	InsertUser(ctx context.Context, u *User, first bool) error
+	// User and UserByEmail return fault.NotFound when there is none.
+	User(ctx context.Context, id string) (*User, error)
+	UserByEmail(ctx context.Context, email string) (*User, error)
+	// UpdateUser writes the row if its Version is still was, else fault.Conflict. The error for a taken e-mail address is ErrEmailTaken.
+	UpdateUser(ctx context.Context, u *User, was int) error
+	// HasAdmin reports whether there is an administrator.
+	HasAdmin(ctx context.Context) (bool, error)
+
+	// Failures returns the number of failed attempts under a key since a time, and the time of the oldest of them.
+	Failures(ctx context.Context, key string, since time.Time) (n int, oldest time.Time, err error)
+	// AddFailure records a failed attempt and forgets attempts before a time. ForgetFailures forgets all under a key.
+	AddFailure(ctx context.Context, key string, at, forget time.Time) error
+	ForgetFailures(ctx context.Context, key string) error
+}
+
+// Code names an error for programs, as DeerFlow's UI reads it.
+type Code string
+
+// Error is a refusal, with a text for people.
+type Error struct {
+	Code    Code
+	Message string
+	Kind    fault.Kind
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Refusals. Those of sessions are fault.Unauthorized.
+var (
+	ErrEmailTaken   = &Error{"email_already_exists", "Email already registered", fault.Invalid}
+	ErrRegistration = &Error{"registration_disabled", "Registration is disabled", fault.Forbidden}
+	ErrCredentials  = &Error{"invalid_credentials", "Incorrect email or password", fault.Unauthorized}
+	ErrPassword     = &Error{"invalid_credentials", "Current password is incorrect", fault.Invalid}
+	ErrNoPassword   = &Error{"invalid_credentials", "This account signs in elsewhere and has no password here", fault.Invalid}
+	ErrInitialized  = &Error{"system_already_initialized", "System already initialized", fault.Conflict}
+	ErrMissing      = &Error{"not_authenticated", "Authentication required", fault.Unauthorized}
+	ErrToken        = &Error{"token_invalid", "Invalid session", fault.Unauthorized}
+	ErrExpired      = &Error{"token_expired", "Session expired", fault.Unauthorized}
+	ErrGone         = &Error{"user_not_found", "User not found", fault.Unauthorized}
+	// ErrLocked: too many failures of the address or for the account.
+	ErrLocked = errors.New("Too many login attempts. Try again later.") //nolint:staticcheck // a sentence for people
+)
+
+// Lockout: after this many failures within this time, further attempts are refused until the oldest is older.
+const (
+	maxFailures = 5
+	// maxForAccount bounds guesses at one account from many addresses, without letting one address lock others out at once.
+	maxForAccount = 50
+	lockout       = 5 * time.Minute
+)
+
+// Service is safe for concurrent use.
+type Service struct {
+	Store  Store
+	Tokens Tokens
+	// Open reports whether anybody may register; nil: yes.
+	Open func() bool
+	Now  func() time.Time // nil: time.Now
+	// Cost of bcrypt; 0: 12. Tests use less.
+	Cost int
+}
+
+// New is a wish for an account, as a client sends it.
+type New struct{ Email, Password string }
+
+// Register makes an account without rights. Errors: *Error, or fault.Unprocessable for what Check refuses.
+func (s *Service) Register(ctx context.Context, n New) (*User, error) {
+	if s.Open != nil && !s.Open() {
+		return nil, ErrRegistration
+	}
+	return s.insert(ctx, n, Plain)
+}
+
+// Initialize makes the first administrator, once.
+func (s *Service) Initialize(ctx context.Context, n New) (*User, error) {
+	if has, err := s.Store.HasAdmin(ctx); err != nil {
+		return nil, err
+	} else if has {
+		return nil, ErrInitialized // before the work of hashing
+	}
+	return s.insert(ctx, n, Admin)
+}
+
+func (s *Service) insert(ctx context.Context, n New, role Role) (*User, error) {
+	email, err := checked(n.Email)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckPassword(n.Password); err != nil {
+		return nil, err
+	}
+	hash, err := hashed(ctx, n.Password, s.Cost)
+	if err != nil {
+		return nil, err
+	}
+	u := &User{ID: uuid.NewString(), Email: email, Password: hash, Role: role, CreatedAt: s.now()}
+	err = s.Store.InsertUser(ctx, u, role == Admin)
+	if fault.Is(err, fault.Conflict) {
+		return nil, ErrEmailTaken
+	}
+	return u, err
+}
+
+// Login checks a password. from is the network address that asks. The work is the same for an account that does not exist.
+func (s *Service) Login(ctx context.Context, email, password, from string) (*User, error) {
+	key, account := "address:"+from, "account:"+strings.ToLower(email)
+	for _, limit := range []struct {
+		key string
+		max int
+	}{{key, maxFailures}, {account, maxForAccount}} {
+		n, _, err := s.Store.Failures(ctx, limit.key, s.now().Add(-lockout))
+		if err != nil {
+			return nil, err
+		}
+		if n >= limit.max {
+			return nil, ErrLocked
+		}
+	}
+	u, err := s.Store.UserByEmail(ctx, email)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	hash := ""
+	if u != nil {
+		hash = u.Password
+	}
+	ok, err := matches(ctx, password, hash, s.Cost)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		for _, k := range []string{key, account} {
+			if err := s.Store.AddFailure(ctx, k, s.now(), s.now().Add(-lockout)); err != nil {
+				return nil, err
+			}
+		}
+		return nil, ErrCredentials
+	}
+	for _, k := range []string{key, account} {
+		if err := s.Store.ForgetFailures(ctx, k); err != nil {
+			return nil, err
+		}
+	}
+	return u, s.renew(ctx, u, password)
+}
+
+// renew replaces a hash of an older form, now that the password is known.
+func (s *Service) renew(ctx context.Context, u *User, password string) error {
+	if current(u.Password) {
+		return nil
+	}
+	hash, err := hashed(ctx, password, s.Cost)
+	if err != nil {
+		return err
+	}
+	u.Password = hash
+	if err := s.Store.UpdateUser(ctx, u, u.Version); err != nil && !fault.Is(err, fault.Conflict) {
+		return err
+	}
+	return nil
+}
+
+// Change is a wish for another password, and for another e-mail address unless that is "".
+type Change struct{ Current, Password, Email string }
+
+// Change sets a new password and ends all sessions of the user.
+func (s *Service) Change(ctx context.Context, u *User, c Change) (*User, error) {
+	if u.Password == "" {
+		return nil, ErrNoPassword
+	}
+	if err := CheckPassword(c.Password); err != nil {
+		return nil, err
+	}
+	ok, err := matches(ctx, c.Current, u.Password, s.Cost)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, ErrPassword
+	}
+	next := *u
+	if c.Email != "" {
+		if next.Email, err = checked(c.Email); err != nil {
+			return nil, err
+		}
+		next.Setup = false
+	}
+	if next.Password, err = hashed(ctx, c.Password, s.Cost); err != nil {
+		return nil, err
+	}
+	next.Version++
+	switch err := s.Store.UpdateUser(ctx, &next, u.Version); {
+	case errors.Is(err, ErrEmailTaken):
+		return nil, ErrEmailTaken
+	case fault.Is(err, fault.Conflict): // changed by another session meanwhile
+		return nil, ErrToken
+	case err != nil:
+		return nil, err
+	}
+	return &next, nil
+}
+
+// Session returns the user of a token. Errors are those of sessions.
+func (s *Service) Session(ctx context.Context, token string) (*User, error) {
+	if token == "" {
+		return nil, ErrMissing
+	}
+	subject, version, err := s.Tokens.Read(token, s.now())
+	if err != nil {
+		return nil, err
+	}
+	u, err := s.Store.User(ctx, subject)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return nil, ErrGone
+	case err != nil:
+		return nil, err
+	case u.Version != version:
+		return nil, ErrToken
+	}
+	return u, nil
+}
+
+// Token makes a session of a user.
+func (s *Service) Token(u *User) (string, error) { return s.Tokens.Make(u, s.now()) }
+
+func (s *Service) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
+}
+
+// checked returns an e-mail address without what is around it.
+func checked(email string) (string, error) {
+	email = strings.TrimSpace(email)
+	a, err := mail.ParseAddress(email)
+	_, domain, _ := strings.Cut(email, "@")
+	if err != nil || a.Address != email || len(email) > 254 || !strings.Contains(domain, ".") {
+		return "", fault.New(fault.Unprocessable, "value is not a valid email address")
+	}
+	return email, nil
+}

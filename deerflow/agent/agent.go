@@ -1,0 +1,221 @@
+// Package agent keeps the agents that users define themselves: a name, a model, tools, skills, and a soul, in folders of the user:
+//
+//	{home}/users/{user}/agents/{name}/config.yaml
+//	{home}/users/{user}/agents/{name}/SOUL.md
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml"
+
+	"understudy/internal/fault"
+)
+
+// Agent is one agent of a user. Nil fields were not said.
+type Agent struct {
+	Name            string         `yaml:"name"`
+	Description     string         `yaml:"description"`
+	Model           *string        `yaml:"model,omitempty"`
+	ToolGroups      []string       `yaml:"tool_groups,omitempty"`
+	Skills          []string       `yaml:"skills,omitempty"`
+	ModelSettings   map[string]any `yaml:"model_settings,omitempty"`
+	Thinking        *bool          `yaml:"thinking_enabled,omitempty"`
+	ReasoningEffort *string        `yaml:"reasoning_effort,omitempty"`
+	Soul            string         `yaml:"-"`
+}
+
+// Bounds.
+const (
+	maxName   = 64
+	maxSoul   = 256 << 10
+	maxAgents = 1000
+	config    = "config.yaml"
+	soul      = "SOUL.md"
+)
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
+
+// Name returns the stored form of a name; fault.Unprocessable for one that no agent can have.
+func Name(given string) (string, error) {
+	if !nameForm.MatchString(given) || len(given) > maxName {
+		return "", fault.Newf(fault.Unprocessable, "Invalid agent name '%s'. Must match %s (letters, digits, and hyphens only)", given[:min(len(given), maxName)], nameForm)
+	}
+	return strings.ToLower(given), nil
+}
+
+// Folder is the agents of all users. It is safe for concurrent use.
+type Folder struct {
+	// Dir returns the folder of a user's agents.
+	Dir func(user string) string
+	mu  sync.Mutex
+}
+
+func unknown(name string) error { return fault.Newf(fault.NotFound, "Agent '%s' not found", name) }
+
+// Get returns an agent; name in stored form.
+func (f *Folder) Get(user, name string) (*Agent, error) {
+	dir := filepath.Join(f.Dir(user), name)
+	text, err := os.ReadFile(filepath.Join(dir, config))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, unknown(name)
+	} else if err != nil {
+		return nil, fmt.Errorf("read agent %s: %w", name, err)
+	}
+	a := &Agent{}
+	if err := yaml.Unmarshal(text, a); err != nil {
+		return nil, fmt.Errorf("read agent %s: %w", name, err)
+	}
+	a.Name = name
+	words, err := os.ReadFile(filepath.Join(dir, soul))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read agent %s: %w", name, err)
+	}
+	a.Soul = string(words)
+	return a, nil
+}
+
+// Has reports whether a user has an agent.
+func (f *Folder) Has(user, name string) (bool, error) {
+	_, err := os.Stat(filepath.Join(f.Dir(user), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// List returns the agents of a user, by name.
+func (f *Folder) List(user string) ([]*Agent, error) {
+	entries, err := os.ReadDir(f.Dir(user))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list agents: %w", err)
+	}
+	list := []*Agent{}
+	for _, e := range entries {
+		if name, err := Name(e.Name()); err != nil || name != e.Name() || !e.IsDir() {
+			continue
+		}
+		a, err := f.Get(user, e.Name())
+		if fault.Is(err, fault.NotFound) {
+			continue // being made, or deleted meanwhile
+		} else if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b *Agent) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Create adds an agent; fault.Conflict when there is one with its name.
+func (f *Folder) Create(user string, a *Agent) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := a.check(); err != nil {
+		return err
+	}
+	if list, err := f.List(user); err != nil {
+		return err
+	} else if len(list) >= maxAgents {
+		return fault.Newf(fault.Unprocessable, "There are %d agents already", maxAgents)
+	}
+	if err := os.MkdirAll(f.Dir(user), 0o755); err != nil {
+		return fmt.Errorf("create agent %s: %w", a.Name, err)
+	}
+	stage, err := os.MkdirTemp(f.Dir(user), ".new-")
+	if err != nil {
+		return fmt.Errorf("create agent %s: %w", a.Name, err)
+	}
+	defer os.RemoveAll(stage)
+	if err := errors.Join(a.write(stage), os.Chmod(stage, 0o755)); err != nil {
+		return fmt.Errorf("create agent %s: %w", a.Name, err)
+	}
+	dir := filepath.Join(f.Dir(user), a.Name)
+	if _, err := os.Lstat(dir); err == nil {
+		return taken(a.Name)
+	}
+	if err := os.Rename(stage, dir); err != nil {
+		if has, _ := f.Has(user, a.Name); has { // another process was first
+			return taken(a.Name)
+		}
+		return fmt.Errorf("create agent %s: %w", a.Name, err)
+	}
+	return nil
+}
+
+func taken(name string) error { return fault.Newf(fault.Conflict, "Agent '%s' already exists", name) }
+
+// Change applies a change to an agent.
+func (f *Folder) Change(user, name string, change func(*Agent)) (*Agent, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, err := f.Get(user, name)
+	if err != nil {
+		return nil, err
+	}
+	change(a)
+	a.Name = name
+	if err := a.check(); err != nil {
+		return nil, err
+	}
+	if err := a.write(filepath.Join(f.Dir(user), name)); err != nil {
+		return nil, fmt.Errorf("change agent %s: %w", name, err)
+	}
+	return a, nil
+}
+
+// Delete removes an agent.
+func (f *Folder) Delete(user, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if has, err := f.Has(user, name); err != nil {
+		return fmt.Errorf("delete agent %s: %w", name, err)
+	} else if !has {
+		return unknown(name)
+	}
+	if err := os.RemoveAll(filepath.Join(f.Dir(user), name)); err != nil {
+		return fmt.Errorf("delete agent %s: %w", name, err)
+	}
+	return nil
+}
+
+func (a *Agent) check() error {
+	if len(a.Soul) > maxSoul {
+		return fault.Newf(fault.Unprocessable, "The soul has more than %d KiB", maxSoul>>10)
+	}
+	return nil
+}
+
+func (a *Agent) write(dir string) error {
+	text, err := yaml.Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err := replace(filepath.Join(dir, soul), []byte(a.Soul)); err != nil {
+		return err
+	}
+	return replace(filepath.Join(dir, config), text)
+}
+
+// replace writes a file next to its place and renames it.
+func replace(file string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".edit-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}

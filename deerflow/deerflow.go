@@ -1,0 +1,225 @@
+// Package deerflow holds what DeerFlow's Gateway knows besides conversations: accounts, files, skills, memory, agents and settings, in DeerFlow's
+// own folders and files, so that an installation of it can be served as it is.
+//
+// Package server speaks the Gateway's HTTP; threads, runs and messages are those of the server.
+package deerflow
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"understudy/deerflow/account"
+	"understudy/deerflow/agent"
+	"understudy/deerflow/extensions"
+	"understudy/deerflow/files"
+	"understudy/deerflow/memory"
+	"understudy/deerflow/settings"
+	"understudy/deerflow/skill"
+	"understudy/internal/fault"
+)
+
+// Options say where DeerFlow's files are.
+type Options struct {
+	Config     string // path of config.yaml
+	Extensions string // path of extensions_config.json; "": next to Config
+	Home       string // DEER_FLOW_HOME; "": .deer-flow next to Config
+	Lookup     func(name string) (string, bool)
+	Accounts   account.Store
+	Feedback   Feedbacks
+	// Ask sends a prompt to a model and returns its answer.
+	Ask     func(ctx context.Context, m *settings.Model, system, prompt string) (string, error)
+	Convert files.Converter // nil: documents are not converted
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+// DeerFlow is an installation. It is safe for concurrent use.
+type DeerFlow struct {
+	Accounts   *account.Service
+	Home       files.Home
+	Extensions *extensions.File
+	Skills     *skill.Library
+	Memory     *memory.Book
+	Agents     *agent.Folder
+	Feedback   Feedbacks
+	// Internal is the token by which channels act for users; Origins are those that browsers may sign in from besides the server's own.
+	Internal string
+	Origins  []string
+	Commands []string // that MCP servers may be started with, in addition to npx and uvx
+
+	config  *settings.File[*settings.Settings]
+	dir     string // of config.yaml
+	ask     func(ctx context.Context, m *settings.Model, system, prompt string) (string, error)
+	convert files.Converter
+	log     *slog.Logger
+}
+
+// Open reads the settings, which must be right at the start.
+func Open(o Options) (*DeerFlow, error) {
+	dir := filepath.Dir(o.Config)
+	home := o.Home
+	if home == "" {
+		home = filepath.Join(dir, ".deer-flow")
+	}
+	home, err := filepath.Abs(home)
+	if err != nil {
+		return nil, fmt.Errorf("find the home folder: %w", err)
+	}
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return nil, fmt.Errorf("make the home folder: %w", err)
+	}
+	if o.Extensions == "" {
+		o.Extensions = filepath.Join(dir, "extensions_config.json")
+	}
+	d := &DeerFlow{
+		Home: files.Home{Dir: home}, Extensions: extensions.Open(o.Extensions), Feedback: o.Feedback, dir: dir, ask: o.Ask, convert: o.Convert, log: o.Log,
+		config: &settings.File[*settings.Settings]{Path: o.Config, Parse: func(text []byte) (*settings.Settings, error) { return settings.Parse(text, o.Lookup) }},
+	}
+	d.config.Changed = d.report
+	if _, err := d.config.Current(); err != nil {
+		return nil, err
+	}
+	env := func(name string) string { v, _ := o.Lookup(name); return v }
+	key, err := account.Key(env("AUTH_JWT_SECRET"), home)
+	if err != nil {
+		return nil, err
+	}
+	d.Accounts = &account.Service{Store: o.Accounts, Tokens: account.Tokens{Key: key}, Open: d.registration, Now: o.Now}
+	if d.Internal = env("DEER_FLOW_INTERNAL_AUTH_TOKEN"); d.Internal == "" {
+		var b [32]byte
+		_, _ = rand.Read(b[:])
+		d.Internal = hex.EncodeToString(b[:])
+	}
+	d.Origins, d.Commands = list(env("GATEWAY_CORS_ORIGINS")), list(env("DEER_FLOW_MCP_STDIO_COMMAND_ALLOWLIST"))
+	d.Memory = &memory.Book{File: func(user string) string { return filepath.Join(d.Home.UserDir(user), "memory.json") }, Now: o.Now}
+	d.Agents = &agent.Folder{Dir: func(user string) string { return filepath.Join(d.Home.UserDir(user), "agents") }}
+	d.Skills = &skill.Library{
+		Root: d.skillsRoot, User: func(user string) string { return filepath.Join(d.Home.UserDir(user), "skills", "custom") },
+		Enabled: func(_ string, s *skill.Skill) (bool, error) { return d.Extensions.SkillEnabled(s.Name) },
+		Enable:  func(_ string, s *skill.Skill, on bool) error { return d.Extensions.EnableSkill(s.Name, on) },
+		Judge:   d.judge, Log: o.Log, Now: o.Now,
+	}
+	return d, nil
+}
+
+func list(text string) []string {
+	var out []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// report logs what became of the settings.
+func (d *DeerFlow) report(s *settings.Settings, err error) {
+	if err != nil {
+		d.log.Error("the settings cannot be read; requests that need them are answered with 503 until the file is put right", "error", err)
+		return
+	}
+	for _, w := range s.Warnings {
+		d.log.Warn("configuration", "path", d.config.Path, "problem", w)
+	}
+	d.log.Info("settings read", "path", d.config.Path, "models", len(s.Models))
+}
+
+// Settings returns the settings as they are now; fault.Unavailable while the file cannot be read.
+func (d *DeerFlow) Settings() (*settings.Settings, error) {
+	s, err := d.config.Current()
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, "The configuration cannot be read; see the log of the server", err)
+	}
+	return s, nil
+}
+
+func (d *DeerFlow) registration() bool {
+	s, err := d.config.Current()
+	return err != nil || s.Registration()
+}
+
+func (d *DeerFlow) skillsRoot() (string, error) {
+	s, err := d.Settings()
+	if err != nil {
+		return "", err
+	}
+	path := s.Skills.Path
+	if path == "" {
+		path = "skills"
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(d.dir, path)
+	}
+	return path, nil
+}
+
+// Converter returns what converts uploads; nil while that is switched off.
+func (d *DeerFlow) Converter(s *settings.Settings) files.Converter {
+	if !s.Uploads.Convert {
+		return nil
+	}
+	return d.convert
+}
+
+// Model returns the model with a name, or the first one for "". An error is fault.Unavailable when none is configured, fault.NotFound for an unknown name.
+func Model(s *settings.Settings, name string) (*settings.Model, error) {
+	if len(s.Models) == 0 {
+		return nil, fault.New(fault.Unavailable, "No model is configured")
+	}
+	if name == "" {
+		return &s.Models[0], nil
+	}
+	m := s.Model(name)
+	if m == nil {
+		return nil, fault.Newf(fault.NotFound, "Model '%s' not found", name)
+	}
+	return m, nil
+}
+
+const maxProfile = 256 << 10 // bytes
+
+func (d *DeerFlow) profile(user string) string { return filepath.Join(d.Home.UserDir(user), "USER.md") }
+
+// Profile returns what a user wrote about themselves.
+func (d *DeerFlow) Profile(user string) (string, error) {
+	text, err := os.ReadFile(d.profile(user))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("read the profile of a user: %w", err)
+	}
+	return string(text), nil
+}
+
+// SetProfile replaces it.
+func (d *DeerFlow) SetProfile(user, text string) error {
+	if len(text) > maxProfile {
+		return fault.Newf(fault.Unprocessable, "The profile has more than %d KiB", maxProfile>>10)
+	}
+	file := d.profile(user)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("write the profile of a user: %w", err)
+	}
+	t, err := os.CreateTemp(filepath.Dir(file), ".profile-*")
+	if err != nil {
+		return fmt.Errorf("write the profile of a user: %w", err)
+	}
+	defer os.Remove(t.Name())
+	_, err = t.WriteString(text)
+	if err = errors.Join(err, t.Close()); err == nil {
+		err = os.Rename(t.Name(), file)
+	}
+	if err != nil {
+		return fmt.Errorf("write the profile of a user: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package files
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"understudy/internal/fault"
+)
+
+// Virtual is where an agent sees the folders of a thread.
+const Virtual = "/mnt/user-data"
+
+// Folders of a thread.
+const (
+	Workspace = "workspace"
+	Uploads   = "uploads"
+	Outputs   = "outputs"
+)
+
+// Home is DeerFlow's folder.
+type Home struct{ Dir string }
+
+// User returns the name of a user's folder. Ids of our own users are their own names; others, of chat programs, are made safe, and kept apart by a hash.
+func User(id string) string {
+	clean := true
+	safe := []byte(id)
+	for i, c := range safe {
+		if !plain(c) {
+			safe[i], clean = '-', false
+		}
+	}
+	if clean && id != "" {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return string(safe) + "-" + hex.EncodeToString(sum[:8])
+}
+
+func plain(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+}
+
+// IsThread reports whether an id of a thread can name its folder.
+func IsThread(id string) bool {
+	for i := range len(id) {
+		if !plain(id[i]) {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 64
+}
+
+// UserDir returns the folder of a user.
+func (h Home) UserDir(user string) string { return filepath.Join(h.Dir, "users", User(user)) }
+
+// ThreadDir returns the folder of a thread.
+func (h Home) ThreadDir(user, thread string) string {
+	return filepath.Join(h.UserDir(user), "threads", thread)
+}
+
+// Thread opens the files of a thread. With create, its folders are made; otherwise the error for a thread without files is fs.ErrNotExist.
+// The caller closes it.
+func (h Home) Thread(user, thread string, create bool) (*Thread, error) {
+	if !IsThread(thread) {
+		return nil, fault.New(fault.Unprocessable, "Invalid thread id")
+	}
+	dir := filepath.Join(h.ThreadDir(user, thread), "user-data")
+	if create {
+		for _, name := range []string{Workspace, Uploads, Outputs} {
+			if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+				return nil, fmt.Errorf("make the folders of thread %s: %w", thread, err)
+			}
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the files of thread %s: %w", thread, err)
+	}
+	return &Thread{root: root}, nil
+}
+
+// Remove deletes all files of a thread. It reports whether there were any.
+func (h Home) Remove(user, thread string) (bool, error) {
+	if !IsThread(thread) {
+		return false, nil
+	}
+	root, err := os.OpenRoot(h.UserDir(user))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("delete the files of thread %s: %w", thread, err)
+	}
+	defer root.Close()
+	name := filepath.Join("threads", thread)
+	if _, err := root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := root.RemoveAll(name); err != nil {
+		return false, fmt.Errorf("delete the files of thread %s: %w", thread, err)
+	}
+	return true, nil
+}
+
+// Thread is the files of one thread. It is safe for concurrent use.
+type Thread struct{ root *os.Root }
+
+// Close releases the folder.
+func (t *Thread) Close() error { return t.root.Close() }
+
+// Errors of paths.
+var (
+	ErrOutside   = fault.New(fault.Invalid, "Path must be below "+Virtual)
+	ErrTraversal = fault.New(fault.Forbidden, "Access denied: path traversal detected")
+)
+
+// Name returns the name within the thread of a path as an agent sees it, such as outputs/a.txt of mnt/user-data/outputs/a.txt.
+func Name(virtual string) (string, error) {
+	rest, ok := strings.CutPrefix(strings.TrimLeft(virtual, "/"), strings.TrimPrefix(Virtual, "/"))
+	if !ok || rest != "" && rest[0] != '/' {
+		return "", ErrOutside
+	}
+	rest = strings.Trim(rest, "/")
+	if strings.ContainsRune(rest, 0) {
+		return "", ErrOutside
+	}
+	for part := range strings.SplitSeq(rest, "/") {
+		if part == ".." {
+			return "", ErrTraversal
+		}
+	}
+	if rest = path.Clean(rest); !filepath.IsLocal(filepath.FromSlash(rest)) {
+		return "", ErrTraversal
+	}
+	return rest, nil
+}
+
+// Open opens a file by its name within the thread. Errors: fault.NotFound, fault.Invalid for what is no file, fault.Forbidden for a link that leads
+// out of the thread. shown is the path for error texts.
+func (t *Thread) Open(name, shown string) (*os.File, fs.FileInfo, error) {
+	f, err := t.root.Open(filepath.FromSlash(name))
+	if err != nil {
+		return nil, nil, t.explain(err, name, shown)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if !info.Mode().IsRegular() {
+		f.Close()
+		return nil, nil, fault.Newf(fault.Invalid, "Path is not a file: %s", shown)
+	}
+	return f, info, nil
+}
+
+func (t *Thread) explain(err error, name, shown string) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
+		return fault.Newf(fault.NotFound, "Artifact not found: %s", shown)
+	case errors.Is(err, fs.ErrPermission):
+		return fault.Newf(fault.Forbidden, "Permission denied: %s", shown)
+	case escapes(err):
+		return ErrTraversal
+	case notFolder(err):
+		return fault.Newf(fault.NotFound, "Artifact not found: %s", shown)
+	}
+	return fmt.Errorf("open %s: %w", name, err)
+}
+
+// escapes reports whether os.Root refused a path that leads out of it. The package has no error for it.
+func escapes(err error) bool {
+	var e *fs.PathError
+	return errors.As(err, &e) && strings.Contains(e.Err.Error(), "escapes")
+}

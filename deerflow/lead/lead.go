@@ -1,0 +1,170 @@
+// Package lead is DeerFlow's agent in Go: the graph lead_agent, built from config.yaml.
+package lead
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+
+	"understudy/checkpointer"
+	"understudy/deerflow/settings"
+	"understudy/graph"
+	"understudy/graph/agent"
+	"understudy/graph/pregel"
+	"understudy/internal/fault"
+)
+
+// Name of the graph.
+const Name = "lead_agent"
+
+// Options are what the agent is built from.
+type Options struct {
+	Settings func() (*settings.Settings, error) // as they are now
+	// Open makes the client of a model.
+	Open func(m *settings.Model) (agent.Model, error)
+	Log  *slog.Logger
+}
+
+// Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with.
+type Graph struct {
+	o Options
+
+	mu    sync.Mutex
+	of    *settings.Settings
+	built *agent.Agent
+}
+
+var _ graph.Graph = (*Graph)(nil)
+
+// New returns the agent. It builds nothing yet.
+func New(o Options) *Graph { return &Graph{o: o} }
+
+// current returns the agent for the settings as they are now.
+func (g *Graph) current() (*agent.Agent, error) {
+	s, err := g.o.Settings()
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.of != s {
+		built, err := g.build(s)
+		if err != nil {
+			return nil, fmt.Errorf("build %s: %w", Name, err)
+		}
+		g.of, g.built = s, built
+	}
+	return g.built, nil
+}
+
+// Stream implements graph.Graph.
+func (g *Graph) Stream(ctx context.Context, inv graph.Invocation) iter.Seq2[graph.Event, error] {
+	a, err := g.current()
+	if err != nil {
+		return func(yield func(graph.Event, error) bool) {
+			yield(graph.Event{}, &graph.Failure{Type: "ConfigurationError", Message: public(err), Detail: err.Error()})
+		}
+	}
+	return a.Stream(ctx, inv)
+}
+
+// public is what clients see of an error.
+func public(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Kind != fault.Internal {
+		return f.Message
+	}
+	return graph.Masked
+}
+
+// Explain implements graph.Graph.
+func (g *Graph) Explain(ctx context.Context, cfg graph.Config, at checkpointer.Key, live bool) (checkpointer.Explanation, error) {
+	a, err := g.current()
+	if err != nil {
+		return checkpointer.Explanation{}, err
+	}
+	return a.Explain(ctx, cfg, at, live)
+}
+
+// Update implements graph.Graph.
+func (g *Graph) Update(ctx context.Context, cfg graph.Config, at checkpointer.Key, steps [][]graph.StateUpdate) (checkpointer.Key, error) {
+	a, err := g.current()
+	if err != nil {
+		return checkpointer.Key{}, err
+	}
+	return a.Update(ctx, cfg, at, steps)
+}
+
+// Describe implements graph.Graph.
+func (g *Graph) Describe(ctx context.Context, cfg graph.Config, what graph.DescribeWhat) (json.RawMessage, error) {
+	a, err := g.current()
+	if err != nil {
+		return nil, err
+	}
+	return a.Describe(ctx, cfg, what)
+}
+
+// build makes the agent of settings.
+func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
+	if len(s.Models) == 0 {
+		return nil, fault.New(fault.Unavailable, "No model is configured")
+	}
+	models := &models{settings: s, open: g.o.Open, made: map[string]agent.Model{}}
+	first, err := models.get("")
+	if err != nil {
+		return nil, err
+	}
+	chain := []agent.Middleware{threadData(), agent.RepairToolCalls(), models.middleware()}
+	if s.Summarization.Enabled {
+		m, err := g.summarization(s, models)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, m)
+	}
+	if s.Title.Enabled {
+		chain = append(chain, title(s.Title))
+	}
+	return agent.New(agent.Options{Name: Name, Model: first, Prompt: prompt, Middleware: chain, State: state()})
+}
+
+const prompt = `You are a careful research and coding assistant. Think before you act, ask when a request is unclear, and always end with an answer.`
+
+// state are the keys of the state that clients know, besides those of middleware.
+func state() map[string]pregel.Channel {
+	all := map[string]pregel.Channel{}
+	for _, key := range []string{"sandbox", "todos", "uploaded_files", "artifacts", "viewed_images", "goal"} {
+		all[key] = pregel.LastValue()
+	}
+	return all
+}
+
+// summarization condenses conversations as the settings say.
+func (g *Graph) summarization(s *settings.Settings, models *models) (agent.Middleware, error) {
+	m, err := models.get(s.Summarization.Model)
+	if err != nil {
+		return agent.Middleware{}, err
+	}
+	o := agent.SummarizationOptions{Model: m, Keep: size(s.Summarization.Keep), Log: g.o.Log}
+	for _, t := range s.Summarization.Trigger {
+		o.Trigger = append(o.Trigger, size(t))
+	}
+	if len(o.Trigger) == 0 {
+		o.Trigger = []agent.Size{{Tokens: 32_000}}
+	}
+	return agent.Summarization(o)
+}
+
+func size(a settings.Amount) agent.Size {
+	switch a.Type {
+	case "tokens":
+		return agent.Size{Tokens: int(a.Value)}
+	case "fraction":
+		return agent.Size{Fraction: a.Value}
+	}
+	return agent.Size{Messages: int(a.Value)}
+}

@@ -1,0 +1,288 @@
+// Package memory keeps what is remembered of each user: short summaries and facts, in the file memory.json of the user's folder.
+package memory
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"understudy/internal/fault"
+)
+
+// Memory is what is remembered of one user, as it is stored and shown.
+type Memory struct {
+	Version     string             `json:"version"`
+	Revision    int                `json:"revision"`
+	LastUpdated string             `json:"lastUpdated"`
+	User        map[string]Section `json:"user"`    // workContext, personalContext, topOfMind
+	History     map[string]Section `json:"history"` // recentMonths, earlierContext, longTermBackground
+	Facts       []Fact             `json:"facts"`
+}
+
+// Section is one summary.
+type Section struct {
+	Summary   string `json:"summary"`
+	UpdatedAt string `json:"updatedAt"`
+}
+
+// Fact is one thing that is known.
+type Fact struct {
+	ID          string  `json:"id"`
+	Content     string  `json:"content"`
+	Category    string  `json:"category"`
+	Confidence  float64 `json:"confidence"`
+	CreatedAt   string  `json:"createdAt"`
+	Source      string  `json:"source"` // manual, or the id of the thread it was learned in
+	SourceError *string `json:"sourceError,omitempty"`
+}
+
+// Sections of Memory.User and Memory.History.
+var (
+	UserSections    = []string{"workContext", "personalContext", "topOfMind"}
+	HistorySections = []string{"recentMonths", "earlierContext", "longTermBackground"}
+)
+
+const version = "1.0"
+
+// Bounds.
+const (
+	maxContent = 8 << 10
+	maxFacts   = 10_000
+	maxFile    = 32 << 20
+)
+
+// Stamp is a time as memories have it.
+func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+
+// empty is the memory of a user of whom nothing is known.
+func empty() *Memory {
+	m := &Memory{}
+	m.complete()
+	return m
+}
+
+// complete adds what every memory has.
+func (m *Memory) complete() {
+	if m.Version == "" {
+		m.Version = version
+	}
+	m.User = sections(m.User, UserSections)
+	m.History = sections(m.History, HistorySections)
+	if m.Facts == nil {
+		m.Facts = []Fact{}
+	}
+}
+
+func sections(have map[string]Section, names []string) map[string]Section {
+	all := make(map[string]Section, len(names))
+	for _, n := range names {
+		all[n] = have[n]
+	}
+	return all
+}
+
+// Book is the memories of all users. It is safe for concurrent use, also by several processes that share the folder, as far as each change replaces
+// the file at once.
+type Book struct {
+	// File returns the path of a user's memory.
+	File func(user string) string
+	Now  func() time.Time
+
+	mu sync.Mutex
+}
+
+// Read returns the memory of a user.
+func (b *Book) Read(user string) (*Memory, error) {
+	file := b.File(user)
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return empty(), nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read a memory: %w", err)
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("read a memory: %s is larger than %d MiB", file, maxFile>>20)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read a memory: %w", err)
+	}
+	var m Memory
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, fmt.Errorf("read a memory: %s: %w", file, err)
+	}
+	m.complete()
+	return &m, nil
+}
+
+// Change applies a change to the memory of a user and returns the new one. An error from change leaves it as it was.
+func (b *Book) Change(user string, change func(*Memory) error) (*Memory, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m, err := b.Read(user)
+	if err != nil {
+		return nil, err
+	}
+	if err := change(m); err != nil {
+		return nil, err
+	}
+	m.complete()
+	m.Revision++
+	m.LastUpdated = Stamp(b.Now())
+	return m, b.write(user, m)
+}
+
+func (b *Book) write(user string, m *Memory) error {
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write a memory: %w", err)
+	}
+	file := b.File(user)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("write a memory: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".memory-*")
+	if err != nil {
+		return fmt.Errorf("write a memory: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return fmt.Errorf("write a memory: %w", err)
+	}
+	return nil
+}
+
+// Clear forgets everything about a user.
+func (b *Book) Clear(user string) (*Memory, error) {
+	return b.Change(user, func(m *Memory) error {
+		m.User, m.History, m.Facts = nil, nil, nil
+		return nil
+	})
+}
+
+// Replace puts another memory in place of that of a user.
+func (b *Book) Replace(user string, with *Memory) (*Memory, error) {
+	if len(with.Facts) > maxFacts {
+		return nil, fault.Newf(fault.Unprocessable, "More than %d facts", maxFacts)
+	}
+	return b.Change(user, func(m *Memory) error {
+		m.User, m.History = with.User, with.History
+		m.Facts = slices.Clone(with.Facts)
+		for i := range m.Facts {
+			if m.Facts[i].ID == "" {
+				m.Facts[i].ID = newID()
+			}
+		}
+		return nil
+	})
+}
+
+// Edit is what a client may say of a fact; nil is left as it is.
+type Edit struct {
+	Content    *string
+	Category   *string
+	Confidence *float64
+}
+
+var (
+	errBlank = fault.New(fault.Invalid, "Memory fact content cannot be empty.")
+	errSame  = fault.New(fault.Conflict, "A fact with the same content already exists.")
+)
+
+func errUnknown(fact string) error {
+	return fault.Newf(fault.NotFound, "Memory fact '%s' not found.", fact)
+}
+
+// Add adds a fact that a person entered.
+func (b *Book) Add(user string, e Edit) (*Memory, error) {
+	return b.Change(user, func(m *Memory) error {
+		if len(m.Facts) >= maxFacts {
+			return fault.Newf(fault.Unprocessable, "More than %d facts", maxFacts)
+		}
+		f := Fact{ID: newID(), Category: "context", Confidence: 0.5, CreatedAt: Stamp(b.Now()), Source: "manual"}
+		if err := e.apply(m, &f); err != nil {
+			return err
+		}
+		m.Facts = append(m.Facts, f)
+		return nil
+	})
+}
+
+// Edit changes a fact.
+func (b *Book) Edit(user, fact string, e Edit) (*Memory, error) {
+	return b.Change(user, func(m *Memory) error {
+		i := m.find(fact)
+		if i < 0 {
+			return errUnknown(fact)
+		}
+		return e.apply(m, &m.Facts[i])
+	})
+}
+
+// Delete forgets a fact.
+func (b *Book) Delete(user, fact string) (*Memory, error) {
+	return b.Change(user, func(m *Memory) error {
+		i := m.find(fact)
+		if i < 0 {
+			return errUnknown(fact)
+		}
+		m.Facts = slices.Delete(m.Facts, i, i+1)
+		return nil
+	})
+}
+
+func (m *Memory) find(fact string) int {
+	return slices.IndexFunc(m.Facts, func(f Fact) bool { return f.ID == fact })
+}
+
+// Has reports whether a fact other than that with an id says the same.
+func (m *Memory) has(content, except string) bool {
+	key := strings.ToLower(strings.TrimSpace(content))
+	return slices.ContainsFunc(m.Facts, func(f Fact) bool {
+		return f.ID != except && strings.ToLower(strings.TrimSpace(f.Content)) == key
+	})
+}
+
+func (e Edit) apply(m *Memory, f *Fact) error {
+	if e.Content != nil {
+		content := strings.TrimSpace(*e.Content)
+		switch {
+		case content == "":
+			return errBlank
+		case len(content) > maxContent:
+			return fault.Newf(fault.Unprocessable, "The content has more than %d bytes", maxContent)
+		case m.has(content, f.ID):
+			return errSame
+		}
+		f.Content = content
+	}
+	if e.Category != nil {
+		f.Category = strings.TrimSpace(*e.Category)
+	}
+	if f.Category == "" {
+		f.Category = "context"
+	}
+	if e.Confidence != nil {
+		f.Confidence = *e.Confidence
+	}
+	return nil
+}
+
+func newID() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:])
+	return "fact_" + hex.EncodeToString(b[:])
+}

@@ -1,0 +1,293 @@
+package settings
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// Newest is the config_version that this package knows.
+const Newest = 34
+
+// Settings are the contents of a config.yaml, with defaults. They are immutable.
+type Settings struct {
+	Version    int     `yaml:"config_version"`
+	Models     []Model `yaml:"models"`
+	ToolGroups []struct {
+		Name string `yaml:"name"`
+	} `yaml:"tool_groups"`
+	Tools             []Tool        `yaml:"tools"`
+	TokenUsage        Switch        `yaml:"token_usage"`
+	Skills            Skills        `yaml:"skills"`
+	SkillScan         Switch        `yaml:"skill_scan"`
+	Uploads           Uploads       `yaml:"uploads"`
+	Memory            Memory        `yaml:"memory"`
+	Suggestions       Suggestions   `yaml:"suggestions"`
+	InputPolish       InputPolish   `yaml:"input_polish"`
+	AgentsAPI         Switch        `yaml:"agents_api"`
+	SkillEvolution    Evolution     `yaml:"skill_evolution"`
+	Title             Title         `yaml:"title"`
+	Summarization     Summarization `yaml:"summarization"`
+	MaxRecursionLimit int           `yaml:"max_recursion_limit"`
+	Auth              struct {
+		Local struct {
+			AllowRegistration *bool `yaml:"allow_registration"`
+		} `yaml:"local"`
+	} `yaml:"auth"`
+
+	// Warnings are what is suspicious, but no mistake.
+	Warnings []string `yaml:"-"`
+}
+
+// Switch turns a part on or off.
+type Switch struct {
+	Enabled bool `yaml:"enabled" json:"enabled"`
+}
+
+// Model is one entry of models.
+type Model struct {
+	Name            string   `yaml:"name"`
+	DisplayName     *string  `yaml:"display_name"`
+	Description     *string  `yaml:"description"`
+	Use             string   `yaml:"use"`
+	Model           string   `yaml:"model"`
+	Thinking        bool     `yaml:"supports_thinking"`
+	Vision          bool     `yaml:"supports_vision"`
+	ReasoningEffort bool     `yaml:"supports_reasoning_effort"`
+	APIKey          string   `yaml:"api_key"`
+	BaseURL         string   `yaml:"base_url"`
+	APIBase         string   `yaml:"api_base"` // another name of base_url
+	MaxTokens       int      `yaml:"max_tokens"`
+	Temperature     *float64 `yaml:"temperature"`
+	ContextWindow   int      `yaml:"context_window"`
+}
+
+// Tool is one entry of tools.
+type Tool struct {
+	Name  string `yaml:"name"`
+	Group string `yaml:"group"`
+	Use   string `yaml:"use"`
+}
+
+// Skills says where skills are.
+type Skills struct {
+	Path          string `yaml:"path"` // folder with public and custom; "": skills next to config.yaml
+	ContainerPath string `yaml:"container_path"`
+}
+
+// Uploads bounds uploads; sizes in bytes.
+type Uploads struct {
+	MaxFiles     int   `yaml:"max_files"`
+	MaxFileSize  int64 `yaml:"max_file_size"`
+	MaxTotalSize int64 `yaml:"max_total_size"`
+	Convert      bool  `yaml:"auto_convert_documents"`
+
+	// Older names.
+	MaxFileCount      int   `yaml:"max_file_count"`
+	MaxSingleFileSize int64 `yaml:"max_single_file_size"`
+}
+
+// Memory is what is remembered of users.
+type Memory struct {
+	Enabled    bool           `yaml:"enabled"`
+	Mode       string         `yaml:"mode"`
+	Path       string         `yaml:"storage_path"`
+	Injection  bool           `yaml:"injection_enabled"`
+	Debounce   int            `yaml:"debounce_seconds"`
+	MaxFacts   int            `yaml:"max_facts"`
+	Confidence float64        `yaml:"fact_confidence_threshold"`
+	MaxTokens  int            `yaml:"max_injection_tokens"`
+	Flush      float64        `yaml:"shutdown_flush_timeout_seconds"`
+	Manager    string         `yaml:"manager_class"`
+	Backend    map[string]any `yaml:"backend_config"`
+}
+
+// Suggestions are follow-up questions.
+type Suggestions struct {
+	Enabled bool   `yaml:"enabled"`
+	Max     int    `yaml:"max_suggestions"`
+	Model   string `yaml:"model_name"`
+}
+
+// InputPolish rewrites drafts.
+type InputPolish struct {
+	Enabled  bool   `yaml:"enabled"`
+	MaxChars int    `yaml:"max_chars"`
+	Model    string `yaml:"model_name"`
+}
+
+// Evolution names the model that judges skills.
+type Evolution struct {
+	Enabled bool   `yaml:"enabled"`
+	Model   string `yaml:"moderation_model_name"`
+}
+
+// Title is how threads are named.
+type Title struct {
+	Enabled  bool   `yaml:"enabled"`
+	MaxWords int    `yaml:"max_words"`
+	MaxChars int    `yaml:"max_chars"`
+	Model    string `yaml:"model_name"`
+}
+
+// Summarization is when old messages are condensed, and how much is kept.
+type Summarization struct {
+	Enabled bool     `yaml:"enabled"`
+	Model   string   `yaml:"model_name"`
+	Trigger []Amount `yaml:"trigger"`
+	Keep    Amount   `yaml:"keep"`
+}
+
+// Amount is a number of messages or tokens, or a fraction of the model's context.
+type Amount struct {
+	Type  string  `yaml:"type"`
+	Value float64 `yaml:"value"`
+}
+
+func defaults() Settings {
+	s := Settings{MaxRecursionLimit: 1000}
+	s.Skills.ContainerPath = "/mnt/skills"
+	s.SkillScan.Enabled = true
+	s.Uploads = Uploads{MaxFiles: 10, MaxFileSize: 50 << 20, MaxTotalSize: 100 << 20}
+	s.Memory = Memory{Enabled: true, Mode: "middleware", Injection: true, Debounce: 30, MaxFacts: 100, Confidence: 0.7, MaxTokens: 2000, Flush: 30, Manager: "deermem"}
+	s.Suggestions = Suggestions{Enabled: true, Max: 3}
+	s.InputPolish = InputPolish{Enabled: true, MaxChars: 4000}
+	s.Title = Title{Enabled: true, MaxWords: 6, MaxChars: 60}
+	s.Summarization.Keep = Amount{"messages", 20}
+	return s
+}
+
+// Model returns a model by name; nil when there is none.
+func (s *Settings) Model(name string) *Model {
+	for i := range s.Models {
+		if s.Models[i].Name == name {
+			return &s.Models[i]
+		}
+	}
+	return nil
+}
+
+// Registration reports whether anybody may register.
+func (s *Settings) Registration() bool {
+	a := s.Auth.Local.AllowRegistration
+	return a == nil || *a
+}
+
+// Parse reads a config.yaml. lookup returns environment variables, for values that are `$NAME`. Errors name line and column.
+func Parse(text []byte, lookup func(string) (string, bool)) (*Settings, error) {
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, tidy(err)
+	}
+	s := defaults()
+	for _, doc := range file.Docs[:min(len(file.Docs), 1)] {
+		if doc.Body == nil {
+			continue
+		}
+		v := &variables{lookup: lookup}
+		ast.Walk(v, doc.Body)
+		if len(v.missing) > 0 {
+			return nil, errors.New(strings.Join(v.missing, "\n"))
+		}
+		if err := yaml.NewDecoder(bytes.NewReader(nil)).DecodeFromNode(doc.Body, &s); err != nil {
+			return nil, tidy(err)
+		}
+	}
+	return &s, s.check()
+}
+
+// tidy returns an error of the YAML library without colors.
+func tidy(err error) error { return errors.New(yaml.FormatError(err, false, true)) }
+
+// variables puts environment variables in place of the values that name them.
+type variables struct {
+	lookup  func(string) (string, bool)
+	missing []string
+}
+
+func (v *variables) Visit(n ast.Node) ast.Visitor {
+	text, ok := n.(*ast.StringNode)
+	if !ok {
+		return v
+	}
+	name, ok := strings.CutPrefix(text.Value, "$")
+	if !ok || !isName(name) {
+		return v
+	}
+	value, ok := v.lookup(name)
+	if !ok {
+		at := text.GetToken().Position
+		v.missing = append(v.missing, fmt.Sprintf("line %d, column %d: the environment variable %s is not set", at.Line, at.Column, name))
+	}
+	text.Value = value
+	return v
+}
+
+func isName(s string) bool {
+	for i, r := range s {
+		letter := r == '_' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// check refuses what cannot be meant, and puts defaults in place of bounds that make no sense.
+func (s *Settings) check() error {
+	seen := map[string]bool{}
+	for i, m := range s.Models {
+		switch {
+		case m.Name == "":
+			return fmt.Errorf("models[%d] has no name", i)
+		case seen[m.Name]:
+			return fmt.Errorf("models[%d]: there are two models named %q", i, m.Name)
+		}
+		seen[m.Name] = true
+	}
+	u, def := &s.Uploads, defaults().Uploads
+	if u.MaxFileCount > 0 && u.MaxFiles == def.MaxFiles {
+		u.MaxFiles = u.MaxFileCount
+	}
+	if u.MaxSingleFileSize > 0 && u.MaxFileSize == def.MaxFileSize {
+		u.MaxFileSize = u.MaxSingleFileSize
+	}
+	if u.MaxFiles <= 0 {
+		u.MaxFiles = def.MaxFiles
+	}
+	if u.MaxFileSize <= 0 {
+		u.MaxFileSize = def.MaxFileSize
+	}
+	if u.MaxTotalSize <= 0 {
+		u.MaxTotalSize = def.MaxTotalSize
+	}
+	if s.Suggestions.Max < 1 || s.Suggestions.Max > 5 {
+		s.Suggestions.Max = 3
+	}
+	if s.Version < Newest {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("config_version is %d, and the newest is %d: compare the file with DeerFlow's config.example.yaml", s.Version, Newest))
+	}
+	return nil
+}
+
+// Find returns the path of the config.yaml to use: given, DEER_FLOW_CONFIG_PATH, or one in the working directory or in backend/ of it. "" when there is none.
+func Find(given string, lookup func(string) (string, bool)) string {
+	if given != "" {
+		return given
+	}
+	if path, ok := lookup("DEER_FLOW_CONFIG_PATH"); ok && path != "" {
+		return path
+	}
+	for _, path := range []string{"config.yaml", "backend/config.yaml", "../config.yaml"} {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			return path
+		}
+	}
+	return ""
+}
