@@ -57,7 +57,7 @@ func (s *Server) failOpenAI(c *fiber.Ctx, status int, text string, err error) (i
 		status = fiber.StatusBadRequest
 	}
 	path := c.Path()
-	for _, prefix := range append([]string{s.opts.MountPrefix}, routePrefixes...) {
+	for _, prefix := range append([]string{s.opts.MountPrefix}, s.prefixes()...) {
 		if rest, ok := strings.CutPrefix(path, prefix); !ok || !openai.Serves(rest) {
 			continue
 		}

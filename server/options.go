@@ -33,6 +33,7 @@ type Options struct {
 	App Application
 	// AuthFirst authenticates requests before they reach the middleware of App; GuardRoutes: its routes need credentials too.
 	AuthFirst, GuardRoutes bool
+	DeerFlow               *DeerFlow // whose Gateway's API is served in addition; nil: none
 
 	// CheckDB checks the database for GET /ok?check_db=1. nil: it is assumed to work.
 	CheckDB Check

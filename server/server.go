@@ -152,9 +152,17 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return err
 }
 
+// prefixes are the paths of the API in addition to the mount prefix. DeerFlow's Gateway has taken the second.
+func (s *Server) prefixes() []string {
+	if s.opts.DeerFlow != nil {
+		return routePrefixes[:1]
+	}
+	return routePrefixes
+}
+
 // route registers a handler under all prefixes. Parameters are written as in OpenAPI: /threads/{thread_id}.
 func (s *Server) route(method, path string, h fiber.Handler) {
-	prefixes := routePrefixes
+	prefixes := s.prefixes()
 	if s.opts.MountPrefix != "" {
 		prefixes = []string{s.opts.MountPrefix}
 	}
@@ -266,5 +274,8 @@ func (s *Server) routes() {
 	}
 	if !d.A2A && s.opts.Events != nil {
 		s.a2aRoutes()
+	}
+	if s.opts.DeerFlow != nil {
+		gateway{s}.routes() // last: it answers all that is left below its prefixes
 	}
 }

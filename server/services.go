@@ -79,6 +79,8 @@ type Runs interface {
 	BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error)
 	Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
+	// Completion returns what is known of a run that is over; nil of one that is not, or of which nothing was kept.
+	Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error)
 	Delete(ctx context.Context, t id.Thread, r id.Run) error
 	// Join follows a run to its end for its result. For a finished run the result is available at once: the thread's
 	// current state. The error for an unknown run is fault.NotFound.

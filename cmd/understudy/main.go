@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 
+	"understudy/deerflow/markdown"
 	"understudy/internal/app"
 	"understudy/internal/config"
 )
@@ -32,6 +33,9 @@ const (
 )
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == markdown.Command { // a process of the server's own
+		os.Exit(markdown.Main(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
+	}
 	err := newRoot(os.Stdout, os.Stderr).ExecuteContext(context.Background())
 	if err == nil {
 		return

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -181,6 +183,9 @@ func newServer(mode config.Mode, cmd *cobra.Command) *cobra.Command {
 				given[f.Name] = f.Value.String()
 			}
 		})
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") && (given["deerflow"] != "" || os.Getenv("UNDERSTUDY_DEERFLOW") != "") {
+			file = "" // DeerFlow's agent is built in
+		}
 		load := func() (*config.Config, []config.Warning, error) {
 			return config.Load(config.Source{Mode: mode, File: file, Flags: given})
 		}
@@ -204,6 +209,9 @@ func addFlag(flags *pflag.FlagSet, s config.Setting, mode config.Mode) {
 	flags.VarP(&textValue{kind: s.Value}, s.Flag, s.Short, help)
 	if err := flags.SetAnnotation(s.Flag, groupAnnotation, []string{s.Group()}); err != nil {
 		panic(err) // the flag is there
+	}
+	if s.Alone != "" {
+		flags.Lookup(s.Flag).NoOptDefVal = s.Alone
 	}
 	if s.Switch {
 		flags.Lookup(s.Flag).NoOptDefVal = "true"

@@ -162,7 +162,11 @@ func open(cfg *config.Config, log *slog.Logger, traces trace.TracerProvider, loa
 	if cfg.Mode == config.Proxy {
 		return app.NewProxy(app.ProxyConfig{Settings: cfg, Log: log, Version: version()})
 	}
-	return app.New(app.Config{Settings: cfg, Log: log, Version: version(), Tracing: traces, GraphLoaded: loaded})
+	program, err := os.Executable()
+	if err != nil {
+		log.Warn("the program does not find itself; documents are not converted to Markdown", "error", err)
+	}
+	return app.New(app.Config{Settings: cfg, Log: log, Program: program, Version: version(), Tracing: traces, GraphLoaded: loaded})
 }
 
 // lister reports each graph when it is loaded: in a list for a developer, else in the log.

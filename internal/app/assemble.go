@@ -65,6 +65,9 @@ func (s *Server) assemble(c Config) error {
 		return err
 	}
 	s.assistants = assistant.NewService(s.rows.Assistants(), s.graphs, s.now)
+	if s.deerflow, err = s.openDeerFlow(c.Program); err != nil {
+		return err
+	}
 	s.protect()
 	snapshots := checkpointer.NewSnapshots(s.rows.Threads(), thread.Explainer{Store: s.rows.Threads(), Graphs: s.graphs, Items: s.items})
 	snapshots.Log = s.log
@@ -132,6 +135,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		TLS:          cfg.TLSCert != "",
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
+		DeerFlow: s.deerflow,
 	}
 	if s.gate != nil && cfg.HTTP.App.IsSet() {
 		o.App, o.AuthFirst, o.GuardRoutes = s.gate, cfg.HTTP.AuthFirst, cfg.HTTP.GuardRoutes

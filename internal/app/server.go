@@ -45,7 +45,9 @@ type Config struct {
 	// Tracing creates spans of requests, runs and saves; nil for none. The caller shuts it down after
 	// Run.
 	Tracing trace.TracerProvider
-	Version string       // of the program, for /info
+	Version string // of the program, for /info
+	// Program is the path of understudy, for work in processes of their own (package deerflow/markdown); "": there is none.
+	Program string
 	Tools   []agent.Tool // that agents declared in langgraph.json may name, in addition to the built-in ones
 	Auth    Auth         // authenticates requests and decides what they may do; nil: as langgraph.json says
 	// GraphLoaded is called once for each graph when it can be used, or, with an error, when it does not import. Errors of Python graphs are
@@ -87,7 +89,8 @@ type Server struct {
 	events     *thread.Log
 	runs       *service.Service
 	items      *store.Service
-	http       *server.Server // nil without a listener
+	deerflow   *server.DeerFlow // nil when its API is not served
+	http       *server.Server   // nil without a listener
 }
 
 // startingAfter is how long a start may take before the port answers health and 503 on its own.

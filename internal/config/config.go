@@ -131,6 +131,11 @@ type Config struct {
 	// of Go's memory limit, at most 1 GiB.
 	MaxBody, MaxBodies ByteSize
 
+	// DeerFlow is the config.yaml of the DeerFlow installation whose Gateway API is served in addition; "": none.
+	DeerFlow string
+	// Lookup finds environment variables, for what reads its own.
+	Lookup func(name string) (string, bool)
+
 	// IgnoreAuth starts without the auth and encryption of langgraph.json. Only valid on a loopback
 	// address.
 	IgnoreAuth bool

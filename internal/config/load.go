@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"understudy/deerflow/settings"
 )
 
 // Source is where a configuration comes from.
@@ -47,6 +49,7 @@ func Load(src Source) (*Config, []Warning, error) {
 		c.HTTP.CORS.AllowCredentials = strings.TrimSpace(origins) != "*"
 	}
 	mistakes = append(mistakes, src.settings(c)...)
+	mistakes = append(mistakes, src.deerFlow(c)...)
 	mistakes = append(mistakes, src.graphConfigs(c)...)
 	warnings = append(warnings, src.unknownGraphs(c)...)
 	if data, given := src.Flags["data"]; given && c.DatabaseURL != "" && c.Mode != Proxy {
@@ -121,6 +124,35 @@ func (src Source) settings(c *Config) Mistakes {
 		}
 	}
 	return out
+}
+
+// deerFlow finds the config.yaml of DeerFlow.
+func (src Source) deerFlow(c *Config) Mistakes {
+	c.Lookup = func(name string) (string, bool) {
+		text, place := src.lookup(c, name)
+		return text, place != ""
+	}
+	if c.DeerFlow == "" || c.DeerFlow == "false" {
+		c.DeerFlow = ""
+		return nil
+	}
+	given := c.DeerFlow
+	if given == auto || given == "true" {
+		given = ""
+	}
+	path := settings.Find(given, c.Lookup)
+	if path == "" {
+		return Mistakes{{Text: c.Where("deerflow") + ": there is no config.yaml in this folder or in backend/; name it: --deerflow=/path/to/config.yaml"}}
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
+	}
+	if _, err := os.Stat(abs); err != nil {
+		return Mistakes{{Text: c.Where("deerflow") + ": " + err.Error()}}
+	}
+	c.DeerFlow = abs
+	return nil
 }
 
 // graphConfigs holds the configurations of default assistants.

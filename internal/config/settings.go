@@ -25,6 +25,8 @@ type Setting struct {
 	Short string
 	// Switch: the flag takes no value.
 	Switch bool
+	// Alone is the value of the flag when it is given without one; "": it needs one.
+	Alone string
 	// Value names the value in --help.
 	Value string
 	// Default in words, and ByMode where a command has another.
@@ -267,10 +269,23 @@ func Settings() []Setting {
 			Help: "log one JSON object per line", set: boolean(func(c *Config) *bool { return &c.LogJSON }),
 		},
 		{
+			Flag: "deerflow", Env: "UNDERSTUDY_DEERFLOW", In: api, Alone: auto, Value: "FILE", Default: "off; without a value DEER_FLOW_CONFIG_PATH, config.yaml or backend/config.yaml",
+			Help: "serve DeerFlow's Gateway API for its web UI and channels too, with the settings of this config.yaml (--deerflow=FILE)", set: setDeerFlow,
+		},
+		{
 			Flag: "ignore-auth", Env: "UNDERSTUDY_IGNORE_AUTH", Switch: true, Default: "false",
 			Help: "serve without the auth and encryption of langgraph.json; loopback only", set: boolean(func(c *Config) *bool { return &c.IgnoreAuth }),
 		},
 	}
+}
+
+// auto is the value of a setting that is looked for.
+const auto = "auto"
+
+// setDeerFlow sets the path of DeerFlow's config.yaml; load looks for it if it is not named.
+func setDeerFlow(c *Config, s string) error {
+	c.DeerFlow = s
+	return nil
 }
 
 // apply sets s on c, and says which name had the mistake.

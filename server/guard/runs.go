@@ -216,6 +216,14 @@ func (g *runs) Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 }
 
 // List asks for both, as LangGraph Server does.
+func (g *runs) Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error) {
+	ctx, err := g.read(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return g.inner.Completion(ctx, t, r)
+}
+
 func (g *runs) List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error) {
 	ctx, err := g.read(ctx, t)
 	if err == nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"understudy/assistant"
+	"understudy/deerflow"
+	"understudy/deerflow/account"
 	"understudy/eventstore"
 	"understudy/eventstore/mirror"
 	"understudy/id"
@@ -33,6 +35,8 @@ type Database interface {
 	Items() store.Backend
 	Transfer() transfer.Target
 	Upstream() record.Store
+	account.Store
+	deerflow.Feedbacks
 
 	eventstore.Archive
 	eventstore.Reader

@@ -1,0 +1,132 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/tmc/langchaingo/llms"
+
+	"understudy/deerflow"
+	"understudy/deerflow/lead"
+	"understudy/deerflow/markdown"
+	"understudy/deerflow/settings"
+	"understudy/graph/agent"
+	"understudy/graph/agent/provider"
+	"understudy/internal/config"
+	"understudy/server"
+)
+
+// openDeerFlow opens the DeerFlow installation whose Gateway API is served; nil when there is none.
+//
+// program converts documents, as understudy does; "": they are not converted.
+func (s *Server) openDeerFlow(program string) (*server.DeerFlow, error) {
+	cfg := s.cfg
+	if cfg.DeerFlow == "" || cfg.Mode == config.Worker {
+		return nil, nil
+	}
+	env := func(name string) string { v, _ := cfg.Lookup(name); return v }
+	o := deerflow.Options{
+		Config: cfg.DeerFlow, Home: env("DEER_FLOW_HOME"), Extensions: env("DEER_FLOW_EXTENSIONS_CONFIG_PATH"), Lookup: cfg.Lookup,
+		Accounts: s.rows, Feedback: s.rows, Ask: s.ask, Log: s.log, Now: s.now,
+	}
+	if program != "" {
+		o.Convert = markdown.Converter(program)
+	}
+	d, err := deerflow.Open(o)
+	if err != nil {
+		return nil, fmt.Errorf("deerflow: %w", err)
+	}
+	if _, named := s.graphs.Graph(lead.Name); !named { // langgraph.json does not name DeerFlow's own
+		if err := s.graphs.Add(lead.Name, "DeerFlow's agent", lead.New(lead.Options{Settings: d.Settings, Open: s.openModel, Log: s.log})); err != nil {
+			return nil, fmt.Errorf("deerflow: %w", err)
+		}
+	}
+	out := &server.DeerFlow{DeerFlow: d}
+	if out.Trusted, err = prefixes(env("AUTH_TRUSTED_PROXIES")); err != nil {
+		return nil, fmt.Errorf("deerflow: AUTH_TRUSTED_PROXIES: %w", err)
+	}
+	if v := env("DEER_FLOW_AUTH_DISABLED"); v == "1" || strings.EqualFold(v, "true") {
+		if production(env("DEER_FLOW_ENV")) || production(env("ENVIRONMENT")) {
+			s.log.Warn("DEER_FLOW_AUTH_DISABLED is ignored in production")
+		} else {
+			s.log.Warn("authentication is off: everybody who reaches this address is the administrator; unset DEER_FLOW_AUTH_DISABLED")
+			out.Open = true
+		}
+	}
+	return out, nil
+}
+
+func production(env string) bool { return strings.HasPrefix(strings.ToLower(env), "prod") }
+
+// prefixes reads a list of addresses and networks.
+func prefixes(text string) (list []netip.Prefix, err error) {
+	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			addr, err := netip.ParseAddr(item)
+			if err != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a network", item)
+			}
+			p = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// providers are the names that models have in config.yaml, by the beginning of `use`.
+var providers = []struct{ use, name string }{
+	{"langchain_openai", "openai"},
+	{"langchain_anthropic", "anthropic"},
+	{"langchain_google_genai", "google_genai"},
+	{"langchain_deepseek", "deepseek"},
+	{"langchain_ollama", "ollama"},
+	{"langchain_groq", "groq"},
+	{"langchain_mistralai", "mistralai"},
+	{"langchain_xai", "xai"},
+	{"deerflow.models.patched_deepseek", "deepseek"},
+	{"deerflow.models", "openai"}, // vLLM and other servers with OpenAI's wire
+}
+
+// openModel makes the client of a model of config.yaml.
+func (s *Server) openModel(m *settings.Model) (agent.Model, error) {
+	spec := provider.Spec{
+		BaseURL: m.BaseURL, Key: m.APIKey, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.ContextWindow, Images: m.Vision, Log: s.log, Place: "models." + m.Name,
+		Getenv: func(name string) string { v, _ := s.cfg.Lookup(name); return v },
+	}
+	if spec.BaseURL == "" {
+		spec.BaseURL = m.APIBase
+	}
+	for _, p := range providers {
+		if strings.HasPrefix(m.Use, p.use) {
+			spec.Name = p.name + ":" + m.Model
+			break
+		}
+	}
+	if spec.Name == "" {
+		return agent.Model{}, fmt.Errorf("model %s: use %q is not known here", m.Name, m.Use)
+	}
+	return provider.Open(spec)
+}
+
+// ask sends a prompt to a model of config.yaml and returns its answer.
+func (s *Server) ask(ctx context.Context, m *settings.Model, system, prompt string) (string, error) {
+	model, err := s.openModel(m)
+	if err != nil {
+		return "", err
+	}
+	messages := []llms.MessageContent{llms.TextParts(llms.ChatMessageTypeHuman, prompt)}
+	if system != "" {
+		messages = append([]llms.MessageContent{llms.TextParts(llms.ChatMessageTypeSystem, system)}, messages...)
+	}
+	r, err := model.LLM.GenerateContent(ctx, messages, append(model.Options, llms.WithModel(m.Model))...)
+	if err != nil {
+		return "", err
+	}
+	if len(r.Choices) == 0 {
+		return "", fmt.Errorf("model %s gave no answer", m.Name)
+	}
+	return r.Choices[0].Content, nil
+}

@@ -1,0 +1,176 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"understudy/internal/config"
+)
+
+// gatewayUser is a user of DeerFlow's Gateway API; the zero value of user has no session.
+type gatewayUser struct {
+	t      *testing.T
+	base   string
+	client *http.Client
+}
+
+// ask sends a request with the cookies and the CSRF token of the user.
+func (u *gatewayUser) ask(method, path, body string, header ...string) (status int, answer string) {
+	u.t.Helper()
+	req, err := http.NewRequestWithContext(u.t.Context(), method, u.base+path, strings.NewReader(body))
+	require.NoError(u.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	at, err := url.Parse(u.base)
+	require.NoError(u.t, err)
+	for _, c := range u.client.Jar.Cookies(at) {
+		if c.Name == "csrf_token" {
+			req.Header.Set("X-Csrf-Token", c.Value)
+		}
+	}
+	for n := 0; n < len(header); n += 2 {
+		req.Header.Set(header[n], header[n+1])
+	}
+	resp, err := u.client.Do(req)
+	require.NoError(u.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(u.t, err)
+	return resp.StatusCode, string(text)
+}
+
+// must is ask for a request that succeeds; it returns a field of the answer.
+func (u *gatewayUser) must(method, path, body, field string) string {
+	u.t.Helper()
+	status, answer := u.ask(method, path, body)
+	require.Less(u.t, status, 300, "%s %s: %s", method, path, answer)
+	var o map[string]any
+	require.NoError(u.t, json.Unmarshal([]byte(answer), &o))
+	text, _ := o[field].(string)
+	return text
+}
+
+// serveDeerFlow starts a server with accounts, and returns what makes users of it.
+func serveDeerFlow(t *testing.T) func(email string) *gatewayUser {
+	t.Helper()
+	home := t.TempDir()
+	file := filepath.Join(home, "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("config_version: 34\nmodels: []\n"), 0o600))
+	env := map[string]string{"DEER_FLOW_HOME": home, "AUTH_JWT_SECRET": "a secret of more than thirty-two bytes"}
+	settings, _, err := config.Load(config.Source{
+		Mode: config.Serve, Flags: map[string]string{"port": "0", "data": t.TempDir(), "deerflow": file},
+		Lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	})
+	require.NoError(t, err)
+	srv, err := New(Config{Settings: settings, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, srv.Register("g", "", repeats{}))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return func(email string) *gatewayUser {
+		jar, err := cookiejar.New(nil)
+		require.NoError(t, err)
+		u := &gatewayUser{t: t, base: srv.url(), client: &http.Client{Jar: jar}}
+		if email != "" {
+			u.must("POST", "/api/v1/auth/register", `{"email":"`+email+`","password":"long enough, 1 of them"}`, "id")
+		}
+		return u
+	}
+}
+
+// With DeerFlow's accounts, LangGraph's own routes are for its users too, and each sees only what is theirs.
+func TestDeerFlowUsersOnRoutesOfLangGraph(t *testing.T) {
+	t.Parallel()
+	user := serveDeerFlow(t)
+	ann, ben, stranger := user("ann@example.com"), user("ben@example.com"), user("")
+
+	thread := ann.must("POST", "/threads", `{"metadata":{"user_id":"somebody","topic":"x"}}`, "thread_id")
+	status, answer := ann.ask("POST", "/threads/"+thread+"/runs/wait", `{"assistant_id":"g","input":{}}`)
+	require.Equal(t, 200, status, answer)
+	run := func() string {
+		_, list := ann.ask("GET", "/threads/"+thread+"/runs", "")
+		var runs []struct {
+			ID string `json:"run_id"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(list), &runs))
+		return runs[0].ID
+	}()
+	gateway := ann.must("POST", "/api/threads", `{}`, "thread_id")
+
+	requests := []struct{ method, path, body string }{
+		{"GET", "/threads/THREAD", ""},
+		{"GET", "/threads/THREAD/state", ""},
+		{"GET", "/threads/THREAD/history", ""},
+		{"GET", "/threads/THREAD/runs", ""},
+		{"GET", "/threads/THREAD/runs/RUN", ""},
+		{"GET", "/threads/THREAD/runs/RUN/join", ""},
+		{"GET", "/threads/THREAD/events", ""},
+		{"GET", "/threads/THREAD/messages", ""},
+		{"POST", "/threads/THREAD/history", `{}`},
+		{"POST", "/threads/THREAD/state", `{"values":{}}`},
+		{"POST", "/threads/THREAD/copy", `{}`},
+		{"POST", "/threads/THREAD/runs", `{"assistant_id":"g","input":{}}`},
+		{"POST", "/threads/THREAD/runs/wait", `{"assistant_id":"g","input":{}}`},
+		{"POST", "/threads/THREAD/runs/RUN/cancel", ""},
+		{"PATCH", "/threads/THREAD", `{"metadata":{"a":1}}`},
+		{"DELETE", "/threads/THREAD/runs/RUN", ""},
+		{"DELETE", "/threads/THREAD", ""},
+	}
+	const unknown = "00000000-0000-4000-8000-000000000000"
+	for _, r := range requests {
+		for _, of := range []string{thread, gateway} {
+			path := strings.NewReplacer("THREAD", of, "RUN", run).Replace(r.path)
+			status, answer := stranger.ask(r.method, path, r.body)
+			require.Contains(t, []int{401, 403}, status, "%s %s of a stranger: %s", r.method, path, answer)
+			status, answer = stranger.ask(r.method, path, r.body, "Cookie", "csrf_token=a", "X-Csrf-Token", "a")
+			require.Equal(t, 401, status, "%s %s with a CSRF token: %s", r.method, path, answer)
+
+			status, answer = ben.ask(r.method, path, r.body)
+			nothing, missing := ben.ask(r.method, strings.NewReplacer("THREAD", unknown, "RUN", run).Replace(r.path), r.body)
+			require.Equal(t, nothing, status, "%s %s of another user: %s", r.method, path, answer)
+			require.Equal(t, missing, strings.ReplaceAll(answer, of, unknown), "%s %s", r.method, path)
+		}
+	}
+	for path, body := range map[string]string{
+		"/threads/search": `{}`, "/threads/count": `{}`, "/assistants/search": `{}`, "/runs/crons/search": `{}`, "/store/items/search": `{"namespace_prefix":[]}`,
+		"/runs/wait": `{"assistant_id":"g","input":{}}`, "/mcp": `{}`, "/v1/chat/completions": `{}`, "/runs/cancel": `{"status":"all"}`,
+	} {
+		status, answer := stranger.ask("POST", path, body, "Cookie", "csrf_token=a", "X-Csrf-Token", "a")
+		require.Equal(t, 401, status, "%s: %s", path, answer)
+		status, answer = ann.ask("POST", path, body, "X-Csrf-Token", "another")
+		require.Equal(t, 403, status, "%s with a wrong CSRF token: %s", path, answer)
+	}
+
+	_, list := ben.ask("POST", "/threads/search", `{}`)
+	require.JSONEq(t, "[]", list)
+	_, list = ann.ask("POST", "/threads/search", `{"metadata":{"topic":"x"}}`)
+	require.Contains(t, list, thread)
+	require.NotContains(t, list, "somebody")
+	_, list = ben.ask("POST", "/assistants/search", `{}`)
+	require.Contains(t, list, `"graph_id":"g"`)
+
+	me := ann.must("GET", "/api/v1/auth/me", "", "id")
+	status, answer = ann.ask("PUT", "/store/items", `{"namespace":["`+me+`","notes"],"key":"k","value":{"v":1}}`)
+	require.Equal(t, 204, status, answer)
+	status, _ = ben.ask("PUT", "/store/items", `{"namespace":["`+me+`","notes"],"key":"k","value":{"v":2}}`)
+	require.Equal(t, 403, status)
+	_, list = ben.ask("POST", "/store/items/search", `{"namespace_prefix":[]}`)
+	require.JSONEq(t, `{"items":[]}`, list)
+	_, list = ann.ask("POST", "/store/items/search", `{"namespace_prefix":[]}`)
+	require.Contains(t, list, `"v":1`)
+}

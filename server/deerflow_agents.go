@@ -1,0 +1,190 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"understudy/deerflow/agent"
+	"understudy/deerflow/settings"
+	"understudy/internal/fault"
+	"understudy/server/deerflow"
+)
+
+func (s gateway) agentRoutes() {
+	s.handle("GET", "/agents", members, s.withAgents(func(c *fiber.Ctx, who *gatewayCaller, _ *settings.Settings) error {
+		list, err := s.opts.DeerFlow.Agents.List(who.id)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Agents(list))
+	}))
+	s.handle("POST", "/agents", members, s.withAgents(s.createAgent))
+	s.handle("GET", "/agents/check", members, s.withAgents(func(c *fiber.Ctx, who *gatewayCaller, _ *settings.Settings) error {
+		name, err := agent.Name(c.Query("name"))
+		if err != nil {
+			return err
+		}
+		has, err := s.opts.DeerFlow.Agents.Has(who.id, name)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Of(struct {
+			Available bool   `json:"available"`
+			Name      string `json:"name"`
+		}{!has, name}))
+	}))
+	s.handle("GET", "/agents/{name}", members, s.withAgent(func(c *fiber.Ctx, who *gatewayCaller, name string, _ *settings.Settings) error {
+		a, err := s.opts.DeerFlow.Agents.Get(who.id, name)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Agent(a, true))
+	}))
+	s.handle("PUT", "/agents/{name}", members, s.withAgent(s.changeAgent))
+	s.handle("DELETE", "/agents/{name}", members, s.withAgent(func(c *fiber.Ctx, who *gatewayCaller, name string, _ *settings.Settings) error {
+		if err := s.opts.DeerFlow.Agents.Delete(who.id, name); err != nil {
+			return err
+		}
+		return sendNothing(c)
+	}))
+	s.handle("POST", "/assistants/search", members, s.withSettings(func(c *fiber.Ctx, _ *settings.Settings) error {
+		return sendJSON(c, deerflow.Of([]json.RawMessage{deerflow.Assistant()}))
+	}))
+	for _, part := range []string{"", "/graph", "/schemas"} {
+		s.handle("GET", "/assistants/{assistant_id}"+part, members, func(c *fiber.Ctx, _ *gatewayCaller) error {
+			if a := param(c, "assistant_id"); a != lead {
+				return fault.Newf(fault.NotFound, "Assistant %s not found", a)
+			}
+			switch part {
+			case "/graph":
+				return sendJSON(c, []byte(`{"graph_id":"`+lead+`","nodes":[],"edges":[]}`))
+			case "/schemas":
+				return sendJSON(c, []byte(`{"graph_id":"`+lead+`","input_schema":{},"output_schema":{},"state_schema":{},"config_schema":{}}`))
+			}
+			return sendJSON(c, deerflow.Assistant())
+		})
+	}
+	s.handle("GET", "/user-profile", members, func(c *fiber.Ctx, who *gatewayCaller) error {
+		text, err := s.opts.DeerFlow.Profile(who.id)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Of(map[string]any{"content": text}))
+	})
+	s.handle("PUT", "/user-profile", members, func(c *fiber.Ctx, who *gatewayCaller) error {
+		return s.form(c, func(f *deerflow.Form) error {
+			text := ""
+			if t := f.Text("content", 0, maxForm); t != nil {
+				text = *t
+			}
+			if err := f.Err(); err != nil {
+				return err
+			}
+			if err := s.opts.DeerFlow.SetProfile(who.id, text); err != nil {
+				return err
+			}
+			return sendJSON(c, deerflow.Of(map[string]any{"content": text}))
+		})
+	})
+}
+
+// withAgents refuses requests while users may not define agents.
+func (s gateway) withAgents(h func(*fiber.Ctx, *gatewayCaller, *settings.Settings) error) gatewayHandler {
+	return func(c *fiber.Ctx, who *gatewayCaller) error {
+		set, err := s.opts.DeerFlow.Settings()
+		if err != nil {
+			return err
+		}
+		if !set.AgentsAPI.Enabled {
+			return fault.New(fault.Forbidden, "Custom agents are disabled. Set agents_api.enabled in config.yaml.")
+		}
+		return h(c, who, set)
+	}
+}
+
+func (s gateway) withAgent(h func(*fiber.Ctx, *gatewayCaller, string, *settings.Settings) error) gatewayHandler {
+	return s.withAgents(func(c *fiber.Ctx, who *gatewayCaller, set *settings.Settings) error {
+		name, err := agent.Name(param(c, "name"))
+		if err != nil {
+			return err
+		}
+		return h(c, who, name, set)
+	})
+}
+
+// agentFields reads what a client says of an agent into a; what it does not say stays.
+func agentFields(f *deerflow.Form, a *agent.Agent, set *settings.Settings) error {
+	if t := f.Text("description", 0, maxText); t != nil {
+		a.Description = *t
+	}
+	if f.Has("model") {
+		if a.Model = f.Text("model", 0, 200); a.Model != nil && set.Model(*a.Model) == nil {
+			f.Fail("model", "value_error", "Unknown model '"+*a.Model+"'")
+			return fault.Newf(fault.Unprocessable, "Unknown model '%s'. It is not among the configured models.", *a.Model)
+		}
+	}
+	if f.Has("tool_groups") {
+		a.ToolGroups = f.Texts("tool_groups")
+	}
+	if f.Has("skills") {
+		a.Skills = f.Texts("skills")
+	}
+	if raw := f.Object("model_settings"); raw != nil {
+		a.ModelSettings = nil
+		if err := json.Unmarshal(raw, &a.ModelSettings); err != nil {
+			f.Fail("model_settings", "dict_type", "Input should be a valid dictionary")
+		}
+	}
+	if f.Has("thinking_enabled") {
+		a.Thinking = nil
+		if f.Raw("thinking_enabled") != nil {
+			on := f.Bool("thinking_enabled", false)
+			a.Thinking = &on
+		}
+	}
+	if f.Has("reasoning_effort") {
+		a.ReasoningEffort = f.Text("reasoning_effort", 0, 50)
+	}
+	if t := f.Text("soul", 0, maxForm); t != nil {
+		a.Soul = *t
+	}
+	return f.Err()
+}
+
+func (s gateway) createAgent(c *fiber.Ctx, who *gatewayCaller, set *settings.Settings) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		given := f.Required("name", 0, maxText)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		name, err := agent.Name(given)
+		if err != nil {
+			return err
+		}
+		a := &agent.Agent{Name: name}
+		if err := agentFields(f, a, set); err != nil {
+			return err
+		}
+		if err := s.opts.DeerFlow.Agents.Create(who.id, a); err != nil {
+			return err
+		}
+		return sendJSON(c.Status(http.StatusCreated), deerflow.Agent(a, true))
+	})
+}
+
+func (s gateway) changeAgent(c *fiber.Ctx, who *gatewayCaller, name string, set *settings.Settings) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		if err := agentFields(f, &agent.Agent{}, set); err != nil {
+			return err
+		}
+		a, err := s.opts.DeerFlow.Agents.Change(who.id, name, func(a *agent.Agent) {
+			_ = agentFields(f, a, set) // checked above
+		})
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Agent(a, true))
+	})
+}

@@ -1,0 +1,368 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	domain "understudy/deerflow"
+	"understudy/eventstore"
+	"understudy/id"
+	"understudy/internal/fault"
+	"understudy/run"
+	"understudy/server/deerflow"
+)
+
+func (s gateway) feedRoutes() {
+	s.handle("GET", "/threads/{thread_id}/messages", members, s.ownThread(func(c *fiber.Ctx, who *gatewayCaller, t string) error {
+		p, err := readPage(c, true)
+		if err != nil {
+			return err
+		}
+		rows, _, err := s.feed(c, who, t, "", p)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Rows(nil, rows))
+	}))
+	s.handle("GET", "/threads/{thread_id}/messages/page", members, s.ownThread(s.feedPage))
+	s.handle("GET", "/threads/{thread_id}/runs/{run_id}/messages", members, s.ownThread(func(c *fiber.Ctx, who *gatewayCaller, t string) error {
+		return s.runMessages(c, who, t, param(c, "run_id"))
+	}))
+	s.handle("GET", "/runs/{run_id}/messages", members, s.anyRun(func(c *fiber.Ctx, who *gatewayCaller, x *run.Run) error {
+		return s.runMessages(c, who, string(x.Thread), string(x.ID))
+	}))
+	s.handle("GET", "/threads/{thread_id}/runs/{run_id}/events", members, s.ownThread(s.runEvents))
+	s.handle("GET", "/threads/{thread_id}/token-usage", members, s.ownThread(s.tokenUsage))
+}
+
+// anyRun finds a run by its id alone. One on another user's thread is not found.
+func (s gateway) anyRun(h func(c *fiber.Ctx, who *gatewayCaller, x *run.Run) error) gatewayHandler {
+	return func(c *fiber.Ctx, who *gatewayCaller) error {
+		r := param(c, "run_id")
+		x, err := s.findRun(c, "", r)
+		if err != nil {
+			return err
+		}
+		if _, err := s.owned(c, who, string(x.Thread)); err != nil {
+			return deerflow.NoRun(r)
+		}
+		return h(c, who, x)
+	}
+}
+
+// page is which part of a feed is wanted.
+type feedPart struct {
+	limit         int
+	before, after eventstore.Seq // 0: no bound
+}
+
+// readPage reads the cursors of a page. With both, after counts and before is the upper end.
+func readPage(c *fiber.Ctx, forward bool) (p feedPart, err error) {
+	f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "limit", "before_seq", "after_seq")
+	if !forward && f.Has("after_seq") {
+		return p, fault.New(fault.Unprocessable, "after_seq is not supported by this backward-only endpoint")
+	}
+	p.limit = f.Int("limit", 50, 1, 200)
+	p.before = eventstore.Seq(f.Int("before_seq", 0, 1, math.MaxInt))
+	p.after = eventstore.Seq(f.Int("after_seq", 0, 1, math.MaxInt))
+	return p, f.Err()
+}
+
+func (s gateway) feedPage(c *fiber.Ctx, who *gatewayCaller, t string) error {
+	p, err := readPage(c, false)
+	if err != nil {
+		return err
+	}
+	rows, more, err := s.feed(c, who, t, "", p)
+	if err != nil {
+		return err
+	}
+	next := "null"
+	if more && len(rows) > 0 {
+		next = strconv.FormatInt(int64(rows[0].Seq), 10)
+	}
+	b := deerflow.Rows([]byte(`{"data":`), rows)
+	return sendJSON(c, append(b, `,"has_more":`+strconv.FormatBool(more)+`,"next_before_seq":`+next+`}`...))
+}
+
+func (s gateway) runMessages(c *fiber.Ctx, who *gatewayCaller, t, r string) error {
+	p, err := readPage(c, true)
+	if err != nil {
+		return err
+	}
+	rows, more := []*deerflow.Row(nil), false
+	if id.Canonical(r) == r {
+		if rows, more, err = s.feed(c, who, t, id.Run(r), p); err != nil {
+			return err
+		}
+	}
+	b := deerflow.Rows([]byte(`{"data":`), rows)
+	return sendJSON(c, append(b, `,"has_more":`+strconv.FormatBool(more)+`}`...))
+}
+
+// feed returns the messages of a thread, or of one run, ascending. more: there are others in the direction of reading.
+func (s gateway) feed(c *fiber.Ctx, who *gatewayCaller, t string, r id.Run, p feedPart) (rows []*deerflow.Row, more bool, err error) {
+	ctx := c.UserContext()
+	q := eventstore.PageQuery{Thread: id.Thread(t), Run: r, After: p.after, Before: p.before, Backward: p.after == 0}
+	events, more, err := s.messages(ctx, q, p.limit)
+	if fault.Is(err, fault.NotFound) { // a thread without an owner, or another thread's run: it has no messages
+		return nil, false, nil
+	} else if err != nil {
+		return nil, false, err
+	}
+	for _, e := range events {
+		rows = append(rows, &deerflow.Row{Event: e, Thread: id.Thread(t), User: who.id})
+	}
+	return rows, more, s.complement(ctx, who, id.Thread(t), rows)
+}
+
+// messages returns up to limit messages of a transcript in the direction of q, ascending, without what else is in it.
+func (s gateway) messages(ctx context.Context, q eventstore.PageQuery, limit int) (list []*eventstore.Event, more bool, err error) {
+	for {
+		q.Limit, q.Bytes = limit-len(list)+1, wholeBytes
+		page, err := s.opts.Events.Messages(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		var got []*eventstore.Event
+		for {
+			e, err := page.Next(ctx, wholeBytes)
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, false, err
+			}
+			got = append(got, e)
+		}
+		if len(got) == 0 {
+			return list, false, nil
+		}
+		first, last := got[0].Seq, got[len(got)-1].Seq
+		got = slices.DeleteFunc(got, func(e *eventstore.Event) bool { return e.Category != eventstore.CategoryMessage })
+		if q.Backward {
+			list, q.Before = append(got, list...), first
+		} else {
+			list, q.After = append(list, got...), last
+		}
+		if n := len(list); n > limit {
+			if q.Backward {
+				return list[n-limit:], true, nil
+			}
+			return list[:limit], true, nil
+		}
+		if !page.More {
+			return list, false, nil
+		}
+	}
+}
+
+// complement puts on the last answer of each run what is shown there: what the caller thinks of it, and how long it took.
+func (s gateway) complement(ctx context.Context, who *gatewayCaller, t id.Thread, rows []*deerflow.Row) error {
+	last := map[id.Run]*deerflow.Row{}
+	var runs []id.Run
+	for _, r := range rows {
+		if r.Type == eventstore.TypeAI && r.Run != "" {
+			if last[r.Run] == nil {
+				runs = append(runs, r.Run)
+			}
+			last[r.Run] = r
+		}
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+	// Runs follow each other, so only the last one on the page may continue after it.
+	end := runs[len(runs)-1]
+	rest, _, err := s.messages(ctx, eventstore.PageQuery{Thread: t, Run: end, After: rows[len(rows)-1].Seq}, 200)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	if slices.ContainsFunc(rest, func(e *eventstore.Event) bool { return e.Type == eventstore.TypeAI }) {
+		delete(last, end)
+	}
+	said, err := s.opts.DeerFlow.Feedback.FeedbackOf(ctx, who.id, t, runs...)
+	if err != nil {
+		return err
+	}
+	for _, f := range said {
+		if r := last[f.Run]; r != nil {
+			r.Feedback = &f
+		}
+	}
+	for r, row := range last {
+		x, err := s.opts.Runs.Get(ctx, t, r)
+		if fault.Is(err, fault.NotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if !x.EndedAt.IsZero() {
+			took := x.EndedAt.Sub(x.CreatedAt)
+			row.Took = &took
+		}
+	}
+	return nil
+}
+
+const maxRunEvents = 2000
+
+// runEvents returns all rows of a run, of every category.
+func (s gateway) runEvents(c *fiber.Ctx, who *gatewayCaller, t string) error {
+	f := deerflow.Query(func(name string) (string, bool) { v := given(c, name); return value(v), v != nil }, "limit", "after_seq")
+	q := eventstore.PageQuery{Thread: id.Thread(t), Limit: f.Int("limit", 500, 1, maxRunEvents), After: eventstore.Seq(f.Int("after_seq", 0, 0, math.MaxInt)), Bytes: wholeBytes}
+	if err := f.Err(); err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(c.Query("event_types"), ",") {
+		if name = strings.TrimSpace(name); name != "" && len(q.Types) < 50 {
+			q.Types = append(q.Types, name)
+		}
+	}
+	r := param(c, "run_id")
+	if id.Canonical(r) != r {
+		return sendJSON(c, []byte("[]"))
+	}
+	q.Run = id.Run(r)
+	ctx := c.UserContext()
+	page, err := s.opts.Events.Events(ctx, q)
+	if fault.Is(err, fault.NotFound) {
+		return sendJSON(c, []byte("[]"))
+	} else if err != nil {
+		return err
+	}
+	var rows []*deerflow.Row
+	for {
+		e, err := page.Next(ctx, wholeBytes)
+		if errors.Is(err, io.EOF) {
+			return sendJSON(c, deerflow.Rows(nil, rows))
+		} else if err != nil {
+			return err
+		}
+		rows = append(rows, &deerflow.Row{Event: e, Thread: q.Thread, User: who.id})
+	}
+}
+
+// tokenUsage sums up what the runs of a thread used.
+func (s gateway) tokenUsage(c *fiber.Ctx, _ *gatewayCaller, t string) error {
+	ctx := c.UserContext()
+	u := deerflow.NewUsage(t)
+	for offset, page := 0, 1000; ; offset += page {
+		list, err := s.opts.Runs.List(ctx, id.Thread(t), run.Query{Limit: page, Offset: offset, Bytes: 1})
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		for _, x := range list {
+			done, err := s.opts.Runs.Completion(ctx, id.Thread(t), x.ID)
+			if err != nil && !fault.Is(err, fault.NotFound) {
+				return err
+			}
+			u.Add(done)
+		}
+		if len(list) < page {
+			return sendJSON(c, u.JSON())
+		}
+	}
+}
+
+func (s gateway) feedbackRoutes() {
+	const feedback = "/threads/{thread_id}/runs/{run_id}/feedback"
+	s.handle("PUT", feedback, members, s.ownThread(s.rate))
+	s.handle("POST", feedback, members, s.ownThread(s.rate))
+	s.handle("GET", feedback, members, s.ownThread(func(c *fiber.Ctx, who *gatewayCaller, t string) error {
+		list, err := s.opts.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, id.Thread(t), id.Run(param(c, "run_id")))
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Feedbacks(list))
+	}))
+	s.handle("GET", "/runs/{run_id}/feedback", members, s.anyRun(func(c *fiber.Ctx, who *gatewayCaller, x *run.Run) error {
+		list, err := s.opts.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, x.Thread, x.ID)
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Feedbacks(list))
+	}))
+	s.handle("GET", feedback+"/stats", members, s.ownThread(func(c *fiber.Ctx, _ *gatewayCaller, t string) error {
+		r := param(c, "run_id")
+		tally, err := s.opts.DeerFlow.Feedback.TallyFeedback(c.UserContext(), id.Thread(t), id.Run(r))
+		if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Tally(r, tally))
+	}))
+	s.handle("DELETE", feedback, members, s.ownThread(func(c *fiber.Ctx, who *gatewayCaller, t string) error {
+		list, err := s.opts.DeerFlow.Feedback.FeedbackOf(c.UserContext(), who.id, id.Thread(t), id.Run(param(c, "run_id")))
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return fault.New(fault.NotFound, "No feedback found for this run")
+		}
+		return s.unrate(c, list[0])
+	}))
+	s.handle("DELETE", feedback+"/{feedback_id}", members, s.ownThread(func(c *fiber.Ctx, who *gatewayCaller, t string) error {
+		f, r := param(c, "feedback_id"), param(c, "run_id")
+		one, err := s.opts.DeerFlow.Feedback.Feedback(c.UserContext(), f)
+		switch {
+		case fault.Is(err, fault.NotFound) || err == nil && one.User != who.id:
+			return fault.Newf(fault.NotFound, "Feedback %s not found", f)
+		case err != nil:
+			return err
+		case one.Thread != id.Thread(t) || one.Run != id.Run(r):
+			return fault.Newf(fault.NotFound, "Feedback %s not found in run %s", f, r)
+		}
+		return s.unrate(c, one)
+	}))
+}
+
+func (s gateway) unrate(c *fiber.Ctx, f domain.Feedback) error {
+	err := s.opts.DeerFlow.Feedback.DeleteFeedback(c.UserContext(), f.ID)
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotFound, "No feedback found for this run")
+	} else if err != nil {
+		return err
+	}
+	return sendJSON(c, deerflow.Success(""))
+}
+
+// rate sets what the caller thinks of a run.
+func (s gateway) rate(c *fiber.Ctx, who *gatewayCaller, t string) error {
+	return s.form(c, func(f *deerflow.Form) error {
+		if !f.Has("rating") || f.Raw("rating") == nil {
+			f.Fail("rating", "int_type", "Input should be a valid integer")
+		}
+		rating := f.Int("rating", 0, math.MinInt32, math.MaxInt32)
+		comment, message := f.Text("comment", 0, maxText), f.Text("message_id", 0, 1000)
+		if err := f.Err(); err != nil {
+			return err
+		}
+		if rating != 1 && rating != -1 {
+			return fault.New(fault.Invalid, "rating must be +1 or -1")
+		}
+		r := param(c, "run_id")
+		x, err := s.findRun(c, "", r)
+		if err != nil {
+			return err
+		}
+		if string(x.Thread) != t {
+			return fault.Newf(fault.NotFound, "Run %s not found in thread %s", r, t)
+		}
+		kept, err := s.opts.DeerFlow.Feedback.PutFeedback(c.UserContext(), domain.Feedback{
+			ID: string(id.NewRun()), Run: x.ID, Thread: x.Thread, User: who.id, Message: message, Rating: rating, Comment: comment, CreatedAt: time.Now(),
+		})
+		if fault.Is(err, fault.NotFound) {
+			return deerflow.NoThread(t)
+		} else if err != nil {
+			return err
+		}
+		return sendJSON(c, deerflow.Feedback(kept))
+	})
+}
