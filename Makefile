@@ -52,11 +52,11 @@ docs: ## write the documentation as a web site that needs no server to bin/docs;
 
 .PHONY: test
 test: ## install what the tests need, then run everything that has to pass before a change lands
-	@.ci/phases setup check race 'killloop-short chaos-short conformance-server conformance-proxy-short conformance-cluster-short conformance-go-short'
+	@.ci/phases setup check race 'killloop-short chaos-short conformance-server conformance-proxy-short conformance-cluster-short conformance-go-short conformance-deerflow'
 
 .PHONY: test-all
 test-all: ## everything, repeated: every suite on every backend, fuzzing, long kill loop and chaos; about two hours
-	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check race growth fuzz fuzz-twin conformance conformance-postgres killloop chaos
+	@UNDERSTUDY_TEST_ALL=1 .ci/phases setup check race growth fuzz fuzz-twin conformance conformance-deerflow conformance-postgres killloop chaos
 
 .PHONY: setup
 setup: ## install what the tests need: Debian packages, Python and JavaScript packages
@@ -145,6 +145,11 @@ conformance-go-short: bin/twins
 conformance-postgres: build
 	@conformance/run --postgres
 	@conformance/run --postgres --deployments
+	@conformance/run --postgres --deerflow
+
+.PHONY: conformance-deerflow
+conformance-deerflow: build
+	@conformance/run --deerflow
 
 .PHONY: conformance-server
 conformance-server: build
