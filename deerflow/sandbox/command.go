@@ -1,0 +1,266 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Command is what a shell is to do, with its bounds.
+type Command struct {
+	Text       string
+	Timeout    time.Duration // 0: 10 minutes
+	Characters int           // of the result; 0: 20,000
+	Env        []string      // further variables, NAME=value
+}
+
+// Defaults of commands.
+const (
+	DefaultTimeout    = 10 * time.Minute
+	DefaultCharacters = 20_000
+)
+
+// grace is how long output of processes in the background is waited for when their shell has ended.
+const grace = 250 * time.Millisecond
+
+// plain are paths that stand in commands without quotes.
+var plain = regexp.MustCompile(`^[\w./+@:,=-]+$`)
+
+// Run executes a command in the workspace, and returns what it printed and how it ended. Its processes are a group of their own: they end with ctx or the
+// timeout; those that it leaves in the background end with Release. A refusal is a *Denied.
+func (t *Thread) Run(ctx context.Context, c Command) (string, error) {
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Characters <= 0 {
+		c.Characters = DefaultCharacters
+	}
+	if t.l.o.Confine == ConfineRequired && t.l.level == 0 {
+		return "", denied("Commands cannot be confined on this server, and its configuration requires it")
+	}
+	if err := t.check(c.Text); err != nil {
+		return "", err
+	}
+	for _, p := range t.paths {
+		if !plain.MatchString(p.to) {
+			return "", denied("Commands cannot run: the server's folder for %s has characters that a shell interprets", p.from)
+		}
+	}
+	shell, err := exec.LookPath("bash")
+	if err != nil {
+		return "", fmt.Errorf("find bash: %w", err)
+	}
+	j, err := t.start(shell, c)
+	if err != nil {
+		return "", err
+	}
+	return t.wait(ctx, j, c)
+}
+
+// limits bound processes of a command: no core files, no file above 2 GiB.
+const limits = "ulimit -c 0 -f 4194304 2>/dev/null; "
+
+// marker is a variable by which processes are found that left their group.
+const marker = "UNDERSTUDY_SANDBOX"
+
+func (t *Thread) start(shell string, c Command) (*job, error) {
+	home, err := t.Host(Workspace)
+	if err != nil {
+		return nil, err
+	}
+	temp := filepath.Join(t.dir, "tmp")
+	if err := os.MkdirAll(temp, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder for temporary files: %w", err)
+	}
+	mark := rand.Text()
+	cmd := exec.Command(shell, "--noprofile", "--norc", "-c", limits+translate(c.Text, t.paths)) //nolint:noctx // wait ends it with its group
+	cmd.Dir = home
+	cmd.Env = append(environment(), "HOME="+home, "PWD="+home, "TMPDIR="+temp, "SHELL="+shell, "TERM=dumb", marker+"="+mark)
+	cmd.Env = append(cmd.Env, c.Env...)
+	cmd.SysProcAttr = processAttributes()
+	j := &job{cmd: cmd, mark: mark, out: &capture{limit: 4*c.Characters + edge}, errs: &capture{limit: 4*c.Characters + edge}, exited: make(chan struct{}), drained: make(chan struct{})}
+	outs, err := j.pipes()
+	if err != nil {
+		return nil, err
+	}
+	err = t.confine(temp, cmd.Start)
+	for _, w := range outs {
+		w.Close()
+	}
+	if err != nil {
+		j.closePipes()
+		return nil, fmt.Errorf("start a shell: %w", err)
+	}
+	j.follow()
+	return j, nil
+}
+
+// environment is what commands get of the server's own: nothing secret.
+func environment() (env []string) {
+	for _, name := range []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+func (t *Thread) wait(ctx context.Context, j *job, c Command) (string, error) {
+	timer := time.NewTimer(c.Timeout)
+	defer timer.Stop()
+	late := false
+	select {
+	case <-j.exited:
+	case <-timer.C:
+		late = true
+	case <-ctx.Done():
+		j.end()
+		t.l.Release(t.id)
+		return "", context.Cause(ctx)
+	}
+	if late {
+		j.end()
+	} else {
+		select {
+		case <-j.drained:
+		case <-time.After(grace):
+			t.l.keep(t.id, j)
+		case <-ctx.Done():
+			j.end()
+			return "", context.Cause(ctx)
+		}
+	}
+	result := t.result(j, c.Characters)
+	if late {
+		result += fmt.Sprintf("\nThe command was ended after %s: it ran too long. Run long commands in the background, with their output in a file.", c.Timeout)
+	}
+	return strings.TrimPrefix(result, "\n"), nil
+}
+
+// result is what the agent sees of a command.
+func (t *Thread) result(j *job, limit int) string {
+	head, tail, whole := j.out.end()
+	errHead, errTail, errWhole := j.errs.end()
+	status := ""
+	if code := j.code(); code != 0 {
+		status = fmt.Sprintf("\nExit Code: %d", code)
+	}
+	clean := func(s string) string { return Clean(t.Mask(Clean(s))) }
+	head, tail, errHead, errTail = clean(head), clean(tail), clean(errHead), clean(errTail)
+	if whole && errWhole {
+		all := head
+		if errHead != "" && head != "" {
+			all += "\nStd Error:\n"
+		}
+		if all += errHead + status; all == "" {
+			return "(no output)"
+		}
+		return middle(all, "", true, limit)
+	}
+	if errHead != "" {
+		part := middle(errHead, errTail, errWhole, limit/2)
+		return middle(head, tail, whole, limit-limit/2) + "\nStd Error:\n" + part + status
+	}
+	return middle(head, tail, whole, limit) + status
+}
+
+// job is the processes of a command.
+type job struct {
+	cmd       *exec.Cmd
+	mark      string
+	out, errs *capture
+	readers   []*os.File
+	exited    chan struct{} // the shell has ended
+	drained   chan struct{} // nothing can print any more
+	ending    sync.Once
+}
+
+// pipes makes the pipes of the shell's output, and returns the ends that it writes to.
+func (j *job) pipes() (writers []*os.File, err error) {
+	for range 2 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			j.closePipes()
+			for _, w := range writers {
+				w.Close()
+			}
+			return nil, fmt.Errorf("make a pipe: %w", err)
+		}
+		j.readers, writers = append(j.readers, r), append(writers, w)
+	}
+	j.cmd.Stdout, j.cmd.Stderr = writers[0], writers[1]
+	return writers, nil
+}
+
+func (j *job) closePipes() {
+	for _, r := range j.readers {
+		r.Close()
+	}
+}
+
+// follow reads the output and waits for the shell. Its goroutines end when the processes have; end sees to that.
+func (j *job) follow() {
+	go func() {
+		defer close(j.exited)
+		_ = j.cmd.Wait() // code has the result
+	}()
+	go func() {
+		defer close(j.drained)
+		var both sync.WaitGroup
+		for i, to := range []*capture{j.out, j.errs} {
+			both.Go(func() {
+				_, _ = io.Copy(to, j.readers[i]) // the end of the processes, or that of the pipe in end
+			})
+		}
+		both.Wait()
+		j.closePipes()
+	}()
+}
+
+func (j *job) code() int {
+	select {
+	case <-j.exited:
+		return j.cmd.ProcessState.ExitCode()
+	default:
+		return 0
+	}
+}
+
+// end kills the processes and waits for the goroutines.
+func (j *job) end() {
+	j.ending.Do(func() {
+		killGroup(j.cmd.Process.Pid)
+		killMarked(marker + "=" + j.mark)
+		<-j.exited
+		// A process that cannot be found may hold the pipes.
+		for _, r := range j.readers {
+			if err := r.SetReadDeadline(time.Now().Add(grace)); err != nil && !errors.Is(err, os.ErrClosed) {
+				r.Close()
+			}
+		}
+		<-j.drained
+	})
+}
+
+// whenEnded calls f when nothing of the job runs any more, which it sees to after a time.
+func (j *job) whenEnded(most time.Duration, f func()) {
+	go func() {
+		timer := time.NewTimer(most)
+		defer timer.Stop()
+		select {
+		case <-j.drained:
+		case <-timer.C:
+			j.end()
+		}
+		f()
+	}()
+}

@@ -1,0 +1,193 @@
+package sandbox
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Confinement says whether Landlock confines commands.
+type Confinement string
+
+const (
+	ConfineAuto     Confinement = ""         // where the kernel can
+	ConfineOff      Confinement = "off"      // never
+	ConfineRequired Confinement = "required" // commands are refused where the kernel cannot
+)
+
+// Options are for all threads.
+type Options struct {
+	Confine Confinement
+	// Readable are further files and folders that confined commands may read and execute, such as a language's installation in /home.
+	Readable []string
+	Log      *slog.Logger // nil: none
+}
+
+// Local is the sandbox on this machine. It owns the processes that commands leave behind. It is safe for concurrent use.
+type Local struct {
+	o     Options
+	level int // of Landlock; 0: none
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	jobs   map[string][]*job // processes in the background, by thread; the oldest first
+	closed bool
+}
+
+// NewLocal returns the sandbox, and logs what confines commands.
+func NewLocal(o Options) *Local {
+	l := &Local{o: o, log: o.Log, jobs: map[string][]*job{}}
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
+	if o.Confine != ConfineOff {
+		l.level = landlockLevel()
+	}
+	switch {
+	case l.level > 0:
+		l.log.Info("commands of agents are confined", "sandbox", l.Mode(), "level", l.level)
+	case o.Confine == ConfineRequired:
+		l.log.Error("commands of agents are refused: the kernel has no Landlock; enable it, or set sandbox.confine to auto", "sandbox", l.Mode())
+	default:
+		l.log.Warn("commands of agents are not confined: a shell can do what this server can do; allow bash only for people whom you trust", "sandbox", l.Mode())
+	}
+	return l
+}
+
+// Mode returns what confines commands: landlock, or none.
+func (l *Local) Mode() string {
+	if l.level > 0 {
+		return "landlock"
+	}
+	return "none"
+}
+
+// Close ends all processes in the background.
+func (l *Local) Close() {
+	l.mu.Lock()
+	l.closed = true
+	var all []*job
+	for _, list := range l.jobs {
+		all = append(all, list...)
+	}
+	clear(l.jobs)
+	l.mu.Unlock()
+	for _, j := range all {
+		j.end()
+	}
+}
+
+// Place is a thread's part of this machine.
+type Place struct {
+	ID     string // of the sandbox, such as local:user:thread
+	Dir    string // absolute; has the folders user-data and acp-workspace
+	Mounts []Mount
+}
+
+// Thread is the sandbox of one thread. It is safe for concurrent use.
+type Thread struct {
+	l      *Local
+	id     string
+	dir    string
+	mounts []*mount
+	paths  []pair // from virtual paths to those of this machine
+	masks  []pair // and back
+	write  *sync.Mutex
+}
+
+// writers order the writes of threads; a thread has one of them.
+var writers [64]sync.Mutex
+
+// Open opens a thread's folders, and makes those that are missing. The caller closes the Thread; processes in the background live on until Release.
+func (l *Local) Open(p Place) (*Thread, error) {
+	if !filepath.IsAbs(p.Dir) {
+		return nil, fmt.Errorf("open sandbox %s: its folder is not an absolute path", p.ID)
+	}
+	data := filepath.Join(p.Dir, "user-data")
+	for _, name := range folders {
+		if err := os.MkdirAll(filepath.Join(data, name), 0o755); err != nil {
+			return nil, fmt.Errorf("open sandbox %s: %w", p.ID, err)
+		}
+	}
+	list := append([]Mount{{Virtual: UserData, Host: data, Write: true}, {Virtual: ACP, Host: filepath.Join(p.Dir, "acp-workspace")}}, p.Mounts...)
+	mounts, err := openMounts(list)
+	if err != nil {
+		return nil, fmt.Errorf("open sandbox %s: %w", p.ID, err)
+	}
+	t := &Thread{l: l, id: p.ID, dir: p.Dir, mounts: mounts, write: &writers[hash(data)%uint32(len(writers))]}
+	t.paths, t.masks = pairs(mounts)
+	return t, nil
+}
+
+func hash(text string) uint32 {
+	h := uint32(2166136261)
+	for i := range len(text) {
+		h = (h ^ uint32(text[i])) * 16777619
+	}
+	return h
+}
+
+// ID returns the id of the sandbox.
+func (t *Thread) ID() string { return t.id }
+
+// Close releases the folders.
+func (t *Thread) Close() { closeMounts(t.mounts) }
+
+// Mask replaces paths of this machine in a text by virtual ones.
+func (t *Thread) Mask(text string) string { return translate(text, t.masks) }
+
+// Release ends the processes that commands of a thread left behind. id is that of its sandbox.
+func (l *Local) Release(id string) {
+	l.mu.Lock()
+	list := l.jobs[id]
+	delete(l.jobs, id)
+	l.mu.Unlock()
+	for _, j := range list {
+		j.end()
+	}
+}
+
+const (
+	maxJobs = 8         // processes in the background, by thread: one more ends the oldest
+	maxRest = time.Hour // that one lives after its command, if nothing releases it before
+)
+
+// keep takes over what a command left behind.
+func (l *Local) keep(id string, j *job) {
+	l.mu.Lock()
+	var old *job
+	closed := l.closed
+	if !closed {
+		l.jobs[id] = append(l.jobs[id], j)
+		if list := l.jobs[id]; len(list) > maxJobs {
+			old, l.jobs[id] = list[0], list[1:]
+		}
+	}
+	l.mu.Unlock()
+	if closed {
+		j.end()
+		return
+	}
+	j.whenEnded(maxRest, func() { l.forget(id, j) })
+	if old != nil {
+		l.log.Warn("too many processes in the background; the oldest ended", "sandbox", id, "limit", maxJobs)
+		old.end()
+	}
+}
+
+func (l *Local) forget(id string, j *job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, other := range l.jobs[id] {
+		if other == j {
+			l.jobs[id] = append(l.jobs[id][:i:i], l.jobs[id][i+1:]...)
+			break
+		}
+	}
+	if len(l.jobs[id]) == 0 {
+		delete(l.jobs, id)
+	}
+}
