@@ -12,19 +12,19 @@ import (
 )
 
 func (s *Server) assistantRoutes() {
-	s.route("POST", "/assistants", s.createAssistant)
+	s.route("POST", "/assistants", s.changing(s.createAssistant))
 	s.route("POST", "/assistants/search", s.searchAssistants)
 	s.route("POST", "/assistants/count", s.countAssistants)
 	s.route("GET", "/assistants/{assistant_id}", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		return s.oneAssistant(c)(s.opts.Assistants.Get(c.UserContext(), a))
 	}))
-	s.route("PATCH", "/assistants/{assistant_id}", s.withAssistant(s.patchAssistant))
-	s.route("DELETE", "/assistants/{assistant_id}", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
+	s.route("PATCH", "/assistants/{assistant_id}", s.changing(s.withAssistant(s.patchAssistant)))
+	s.route("DELETE", "/assistants/{assistant_id}", s.changing(s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		if err := s.opts.Assistants.Delete(c.UserContext(), a, compat.True(c.Query("delete_threads"))); err != nil {
 			return err
 		}
 		return sendNothing(c)
-	}))
+	})))
 	s.route("GET", "/assistants/{assistant_id}/graph", s.drawing)
 	s.route("GET", "/assistants/{assistant_id}/schemas", s.withAssistant(func(c *fiber.Ctx, a id.Assistant) error {
 		return sendRaw(c)(s.opts.Assistants.Schemas(c.UserContext(), a))
@@ -32,7 +32,18 @@ func (s *Server) assistantRoutes() {
 	s.route("GET", "/assistants/{assistant_id}/subgraphs", s.withAssistant(s.subgraphs))
 	s.route("GET", "/assistants/{assistant_id}/subgraphs/{namespace}", s.withAssistant(s.subgraphs))
 	s.route("POST", "/assistants/{assistant_id}/versions", s.withAssistant(s.versions))
-	s.route("POST", "/assistants/{assistant_id}/latest", s.withAssistant(s.setLatest))
+	s.route("POST", "/assistants/{assistant_id}/latest", s.changing(s.withAssistant(s.setLatest)))
+}
+
+// changing notifies MCP clients after h has changed an assistant.
+func (s *Server) changing(h fiber.Handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		err := h(c)
+		if err == nil {
+			s.tools.change()
+		}
+		return err
+	}
 }
 
 func (s *Server) withAssistant(h func(*fiber.Ctx, id.Assistant) error) fiber.Handler {

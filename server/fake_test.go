@@ -52,6 +52,10 @@ type services struct {
 	mu    sync.Mutex
 	asked []any
 
+	asks      atomic.Value         // string: the interrupts of threads
+	responded func([]run.Response) // after an answer to interrupts
+	changed   atomic.Int32         // version of the assistant
+
 	follow func() run.Follower
 	events func(filters []protocol.Filter) protocol.Follower
 	seen   int64 // answer of Seen
@@ -76,7 +80,7 @@ func (s *services) last() any {
 type fakeAssistants struct{ *services }
 
 func (f fakeAssistants) one() *assistant.Assistant {
-	return &assistant.Assistant{ID: someID, GraphID: "g", Name: "n", Version: 1, CreatedAt: someTime, UpdatedAt: someTime}
+	return &assistant.Assistant{ID: someID, GraphID: "g", Name: "n", Version: 1 + int(f.changed.Load()), CreatedAt: someTime, UpdatedAt: someTime}
 }
 
 func (f fakeAssistants) Create(_ context.Context, n assistant.New) (*assistant.Assistant, error) {
@@ -124,7 +128,8 @@ func (f fakeAssistants) Subgraphs(_ context.Context, _ id.Assistant, ns string, 
 type fakeThreads struct{ *services }
 
 func (f fakeThreads) one() *thread.View {
-	return &thread.View{Thread: thread.Thread{ID: someThread, Status: thread.Idle, CreatedAt: someTime, UpdatedAt: someTime, StateUpdatedAt: someTime}}
+	asks, _ := f.asks.Load().(string)
+	return &thread.View{Thread: thread.Thread{ID: someThread, Status: thread.Idle, CreatedAt: someTime, UpdatedAt: someTime, StateUpdatedAt: someTime, Interrupts: json.RawMessage(asks)}}
 }
 
 func (f fakeThreads) Create(_ context.Context, n thread.New) (*thread.View, error) {
@@ -283,6 +288,9 @@ func (f fakeRuns) StartOrResume(_ context.Context, t id.Thread, req run.Request)
 }
 
 func (f fakeRuns) Respond(_ context.Context, t id.Thread, req run.Request, responses []run.Response) (*run.Run, error) {
+	if f.responded != nil {
+		f.responded(responses)
+	}
 	return f.one(), f.note(t, req, responses)
 }
 

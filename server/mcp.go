@@ -2,26 +2,28 @@ package server
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/tidwall/gjson"
 
 	"understudy/assistant"
-	"understudy/compat"
 	"understudy/internal/fault"
 	"understudy/internal/jsonobj"
-	"understudy/run"
 	"understudy/server/mcp"
 )
 
-// mcpRoutes serve the Model Context Protocol without sessions: GET, for a stream of the server's own messages, and DELETE, which ends a session, are refused.
+// mcpRoutes serve the Model Context Protocol. Without a session GET, for a stream of the server's own messages, and DELETE, which ends a session, are refused as
+// by LangGraph Server, which has none.
 func (s *Server) mcpRoutes() {
 	s.route("POST", "/mcp", s.mcp)
-	s.route("GET", "/mcp", func(c *fiber.Ctx) error { return c.Status(fiber.StatusMethodNotAllowed).Send(nil) })
-	s.route("DELETE", "/mcp", func(c *fiber.Ctx) error { return c.Status(fiber.StatusNotFound).Send(nil) })
+	s.route("GET", "/mcp", s.mcpEvents)
+	s.route("DELETE", "/mcp", func(c *fiber.Ctx) error {
+		if _, ok := mcp.ParseSession(c.Get(mcp.SessionHeader)); ok {
+			return sendNothing(c) // there is nothing to forget; calls end with their connections
+		}
+		return c.Status(fiber.StatusNotFound).Send(nil)
+	})
 	for _, method := range []string{"POST", "GET", "DELETE"} {
 		s.route(method, "/mcp/", func(c *fiber.Ctx) error {
 			path := c.Path()
@@ -42,20 +44,34 @@ func (s *Server) mcp(c *fiber.Ctx) error {
 		if err != nil {
 			return refuse(err.Error())
 		}
+		session, _ := mcp.ParseSession(c.Get(mcp.SessionHeader))
 		if m.ID == nil {
+			if err := s.mcpNotified(c, m, session); err != nil {
+				return err
+			}
 			return c.Status(fiber.StatusAccepted).Send(nil)
 		}
 		switch m.Method {
 		case "initialize":
+			c.Set(mcp.SessionHeader, mcp.NewSession(m).ID)
+			if names := c.GetRespHeader(fiber.HeaderAccessControlExposeHeaders); names != "" {
+				c.Set(fiber.HeaderAccessControlExposeHeaders, names+", "+strings.ToLower(mcp.SessionHeader))
+			}
 			return sendJSON(c, m.Result(m.Initialize(s.opts.APIVersion)))
 		case "ping":
 			return sendJSON(c, m.Result([]byte("{}")))
 		case "tools/list":
-			return s.listTools(c, m)
+			err = s.listTools(c, m)
 		case "tools/call":
-			return s.callTool(c, m)
+			err = s.callTool(c, m, session)
+		default:
+			return sendJSON(c, m.Fail(mcp.MethodNotFound, "Method not found: "+m.Method))
 		}
-		return sendJSON(c, m.Fail(mcp.MethodNotFound, "Method not found: "+m.Method))
+		if err != nil && s.fail(c, err) == nil { // with the status of the error, and a body that clients show
+			_, text, _ := explain(err)
+			return sendJSON(c, m.Fail(mcp.InternalError, text))
+		}
+		return err
 	})
 }
 
@@ -121,59 +137,4 @@ func (s *Server) toolsNamed(ctx context.Context, name string) (found []*assistan
 		}
 	}
 	return found, nil
-}
-
-// callTool executes an assistant without a thread, with the arguments as its input, and answers with its result.
-func (s *Server) callTool(c *fiber.Ctx, m mcp.Message) error {
-	name := m.Params.Get("name")
-	found, err := s.toolsNamed(c.UserContext(), name.String())
-	if err != nil {
-		return err
-	}
-	switch len(found) {
-	case 0:
-		text := name.String()
-		if !name.Exists() {
-			text = "None"
-		}
-		return sendJSON(c, m.Fail(mcp.InvalidParams, "Unknown tool: "+text))
-	case 1:
-	default:
-		return sendJSON(c, m.Fail(mcp.InvalidParams, "Multiple tools found with the same name."))
-	}
-	input := json.RawMessage(`{}`)
-	if given := m.Params.Get("arguments"); given.IsObject() {
-		input = json.RawMessage(given.Raw)
-	} else if given.Exists() && given.Type != gjson.Null {
-		return sendJSON(c, m.Fail(mcp.InvalidParams, "The arguments of a tool are an object"))
-	}
-	body := append(jsonobj.AppendText([]byte(`{"assistant_id":`), string(found[0].ID)), `,"input":`...)
-	body = append(append(body, input...), '}')
-	req, err := compat.NewRun(body, compat.RunForm{Stateless: true, Followed: true})
-	if err == nil {
-		err = s.complete(c, &req)
-	}
-	if err != nil {
-		return s.toolRefused(c, m, err)
-	}
-	if err := s.slot(); err != nil {
-		return err
-	}
-	x, f, err := s.opts.Runs.BeginWait(c.UserContext(), "", req)
-	if err != nil {
-		s.slots.give(1)
-		return s.toolRefused(c, m, err)
-	}
-	requestOf(c).made(x)
-	request := mcp.Message{ID: m.ID} // not the arguments, for as long as the run takes
-	return s.waitResult(c, f, func(dst []byte, res run.Result) []byte { return append(dst, request.Called(res)...) })
-}
-
-// toolRefused answers that a call cannot be executed. Errors of the server are answered as everywhere.
-func (s *Server) toolRefused(c *fiber.Ctx, m mcp.Message, err error) error {
-	var refused *fault.Error
-	if errors.As(err, &refused) && (fault.Is(err, fault.Invalid) || fault.Is(err, fault.Unprocessable) || fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict)) {
-		return sendJSON(c, m.Fail(mcp.InvalidParams, refused.Message))
-	}
-	return err
 }

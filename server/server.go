@@ -49,6 +49,7 @@ type Server struct {
 	patterns []pattern  // of all routes
 	doors    *doors     // for requests from inside
 	fronts   frontCache // what is known of the application
+	tools    toolWatch
 
 	draining atomic.Bool
 	checks   checks

@@ -72,24 +72,32 @@ func (q Question) Reply(text string) json.RawMessage {
 	value := jsonobj.Quote(text)
 	if v := gjson.Parse(trimmed); jsonscan.Valid([]byte(trimmed)) && (v.IsObject() || v.IsArray()) {
 		value = json.RawMessage(trimmed)
-	} else if calls := q.value.Get("action_requests"); calls.IsArray() {
-		kind := "reject"
-		if allowed := q.value.Get("review_configs.0.allowed_decisions"); !allows(allowed, kind) && allows(allowed, "respond") {
-			kind = "respond"
-		}
-		decision := append(jsonobj.AppendText([]byte(`{"type":"`+kind+`","message":`), text), '}')
-		if slices.Contains(approves, strings.ToLower(strings.TrimRight(trimmed, ".!"))) {
-			decision = []byte(`{"type":"approve"}`)
-		}
-		var decisions []json.RawMessage
-		for range calls.Array() {
-			decisions = append(decisions, decision)
-		}
-		o := jsonobj.Object{}
-		o.Set("decisions", jsonscan.Join(decisions))
-		value = o.JSON()
+	} else if q.Decides() {
+		value = q.Decide(slices.Contains(approves, strings.ToLower(strings.TrimRight(trimmed, ".!"))), text)
 	}
 	return value
+}
+
+// Decides reports whether an agent asks about calls of tools, so that the answer is a decision.
+func (q Question) Decides() bool { return q.value.Get("action_requests").IsArray() }
+
+// Decide returns the value that approves all calls of tools that an agent asks about, or refuses them and tells the model why.
+func (q Question) Decide(approve bool, why string) json.RawMessage {
+	kind := "reject"
+	if allowed := q.value.Get("review_configs.0.allowed_decisions"); !allows(allowed, kind) && allows(allowed, "respond") {
+		kind = "respond"
+	}
+	decision := append(jsonobj.AppendText([]byte(`{"type":"`+kind+`","message":`), why), '}')
+	if approve {
+		decision = []byte(`{"type":"approve"}`)
+	}
+	var decisions []json.RawMessage
+	for range q.value.Get("action_requests").Array() {
+		decisions = append(decisions, decision)
+	}
+	o := jsonobj.Object{}
+	o.Set("decisions", jsonscan.Join(decisions))
+	return o.JSON()
 }
 
 func allows(decisions gjson.Result, kind string) bool {
@@ -109,6 +117,9 @@ func (q Question) Text(resumable bool) string {
 	}
 	return q.text(howApprove)
 }
+
+// Asks is the text of a question that is answered in a form.
+func (q Question) Asks() string { return q.text("") }
 
 // text is the text of a question. approve is added when calls of tools are to be approved.
 func (q Question) text(approve string) string {

@@ -1,5 +1,5 @@
-// Package mcp is the wire of the Model Context Protocol at /mcp: a stateless server that has a tool for each assistant. A call of a tool is a run without a
-// thread. Answers are JSON, one for each request; there are no sessions.
+// Package mcp is the wire of the Model Context Protocol at /mcp: a server that has a tool for each assistant. A call of a tool is a run, of which nothing is kept.
+// The id of a session says what its client can do, so that sessions need no memory and are not tied to a server.
 package mcp
 
 import (
@@ -25,6 +25,7 @@ var versions = []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}
 const (
 	MethodNotFound = -32601
 	InvalidParams  = -32602
+	InternalError  = -32603
 )
 
 // Message is a JSON-RPC message of a client.
@@ -32,6 +33,9 @@ type Message struct {
 	ID     json.RawMessage // as sent; nil: it wants no answer
 	Method string
 	Params gjson.Result
+	// AnswerTo is the id of the server's request that the message answers, and Answer the result: nothing, when the client refused it. "": it answers none.
+	AnswerTo string
+	Answer   gjson.Result
 }
 
 // Error is why a body is no message.
@@ -53,8 +57,12 @@ func Read(body []byte) (Message, error) {
 	}
 	out := Message{Method: m.Get("method").String(), Params: m.Get("params")}
 	// Notifications have no id, and answers of the client no method.
-	if at := m.Get("id"); at.Exists() && at.Type != gjson.Null && m.Get("method").Exists() {
+	switch at := m.Get("id"); {
+	case !at.Exists() || at.Type == gjson.Null:
+	case m.Get("method").Exists():
 		out.ID = json.RawMessage(at.Raw)
+	case at.Type == gjson.String && (m.Get("result").Exists() || m.Get("error").Exists()):
+		out.AnswerTo, out.Answer = at.Str, m.Get("result")
 	}
 	return out, nil
 }
@@ -85,7 +93,7 @@ func (m Message) Initialize(version string) []byte {
 		spoken = asked
 	}
 	b := jsonobj.AppendText([]byte(`{"protocolVersion":`), spoken)
-	b = append(b, `,"capabilities":{"tools":{"listChanged":false}},"serverInfo":{"name":"LangGraph","version":`...)
+	b = append(b, `,"capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"LangGraph","version":`...)
 	return append(jsonobj.AppendText(b, version), `}}`...)
 }
 

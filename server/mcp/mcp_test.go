@@ -10,7 +10,9 @@ import (
 	"github.com/tidwall/gjson"
 
 	"understudy/assistant"
+	"understudy/id"
 	"understudy/run"
+	"understudy/server/answer"
 	"understudy/server/mcp"
 )
 
@@ -81,6 +83,108 @@ func TestTools(t *testing.T) {
 			require.JSONEq(t, want, string(got[1:]))
 		}
 	}
+}
+
+// What a session is stays in its id, and calls of different sessions, owners and ids have different threads.
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	for capabilities, elicits := range map[string]bool{
+		`{}`: false, `{"elicitation":{}}`: true, `{"elicitation":{"form":{}}}`: true, `{"elicitation":{"form":{},"url":{}}}`: true, `{"elicitation":{"url":{}}}`: false, `{"elicitation":null}`: false,
+	} {
+		m, err := mcp.Read([]byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":` + capabilities + `}}`))
+		require.NoError(t, err)
+		s := mcp.NewSession(m)
+		require.Equal(t, elicits, s.Elicits, capabilities)
+		again, ok := mcp.ParseSession(s.ID)
+		require.True(t, ok)
+		require.Equal(t, s, again)
+	}
+	for _, other := range []string{"", "x", "elicits", ".elicits", "00000000-0000-4000-8000-00000000000", "00000000-0000-4000-8000-000000000003.elicits.elicits", "00000000-0000-4000-8000-00000000000A\n"} {
+		_, ok := mcp.ParseSession(other)
+		require.False(t, ok, other)
+	}
+	seen := map[id.Thread]bool{}
+	for _, session := range []string{"a", "b", "a.elicits"} {
+		for _, owner := range []string{"", "me", "\x00"} {
+			for _, call := range []string{`1`, `"1"`, `2`, `"me"`} {
+				made := mcp.Session{ID: session}.Thread(owner, json.RawMessage(call))
+				require.Equal(t, made, mcp.Session{ID: session}.Thread(owner, json.RawMessage(call)))
+				require.Equal(t, string(made), id.Canonical(string(made)))
+				require.False(t, seen[made])
+				seen[made] = true
+			}
+		}
+	}
+}
+
+// The id of a question names the question and the call, whatever the client has chosen as the id of the call.
+func TestElicitations(t *testing.T) {
+	t.Parallel()
+	question := func(value string) answer.Question {
+		all := answer.Questions(json.RawMessage(`{"t":[{"id":"0a1b","value":` + value + `}]}`))
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	const approval = `{"action_requests":[{"name":"search","args":{}}],"review_configs":[{"allowed_decisions":["approve","reject"]}]}`
+	withSchema := answer.Questions(json.RawMessage(`{"t":[{"id":"0a1b","value":"Your age?","response_schema":{"type":"object","properties":{"age":{"type":"integer"}}}}]}`))[0]
+	nested := answer.Questions(json.RawMessage(`{"t":[{"id":"0a1b","value":"Your age?","response_schema":{"type":"object","properties":{"age":{"type":"object"}}}}]}`))[0]
+	for _, tt := range []struct {
+		q              answer.Question
+		result, reply  string
+		asks, property string
+	}{
+		{question(`"ok?"`), `{"action":"accept","content":{"answer":"yes"}}`, `"yes"`, "ok?", "answer"},
+		{question(`{"question":"ok?"}`), `{"action":"accept","content":{"answer":"[1]"}}`, `[1]`, "ok?", "answer"},
+		{question(`"ok?"`), `{"action":"decline"}`, ``, "ok?", "answer"},
+		{question(`"ok?"`), `{"action":"cancel","content":{"answer":"yes"}}`, ``, "ok?", "answer"},
+		{question(`"ok?"`), `5`, ``, "ok?", "answer"},
+		{question(approval), `{"action":"accept","content":{"decision":"approve","message":"x"}}`, `{"decisions":[{"type":"approve"}]}`, "search {}", "decision"},
+		{question(approval), `{"action":"accept","content":{"decision":"reject","message":"yes"}}`, `{"decisions":[{"type":"reject","message":"yes"}]}`, "search {}", "decision"},
+		{question(approval), `{"action":"decline","content":{"decision":"approve"}}`, `{"decisions":[{"type":"reject","message":"The user declined."}]}`, "search {}", "decision"},
+		{withSchema, `{"action":"accept","content":{"age":7}}`, `{"age":7}`, "Your age?", "age"},
+		{withSchema, `{"action":"accept"}`, `{}`, "Your age?", "age"},
+		{nested, `{"action":"accept","content":{"answer":"7"}}`, `"7"`, "Your age?", "answer"},
+	} {
+		for _, call := range []string{`1`, `"a:b"`, `"\""`, `-2.5`} {
+			asked := gjson.ParseBytes(mcp.Elicit(json.RawMessage(call), tt.q))
+			require.Equal(t, tt.asks, asked.Get("params.message").Str)
+			require.True(t, asked.Get("params.requestedSchema.properties."+tt.property).Exists())
+			m, err := mcp.Read([]byte(`{"jsonrpc":"2.0","id":` + asked.Get("id").Raw + `,"result":` + tt.result + `}`))
+			require.NoError(t, err)
+			require.Nil(t, m.ID)
+			e, ok := mcp.ReadElicited(m)
+			require.True(t, ok)
+			require.Equal(t, call, string(e.Call))
+			require.Equal(t, "0a1b", e.Question)
+			value, ok := e.Reply(tt.q)
+			require.Equal(t, tt.reply != "", ok)
+			require.Equal(t, tt.reply, string(value))
+		}
+	}
+	for _, other := range []string{`5`, `""`, `"x"`, `"x:"`, `":x"`, `"x:{}"`, `"x:[["`, `"x:1 2"`} {
+		m, err := mcp.Read([]byte(`{"jsonrpc":"2.0","id":` + other + `,"result":{}}`))
+		require.NoError(t, err)
+		_, ok := mcp.ReadElicited(m)
+		require.False(t, ok, other)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	for _, tt := range [][3]string{
+		{"updates", `{"a":{"n":1}}`, "a"},
+		{"updates", `{"a":null,"b":[1]}`, "a, b"},
+		{"updates", `{"__interrupt__":[]}`, ""},
+		{"custom", `"half"`, "half"},
+		{"custom", `{"message":"half"}`, "half"},
+		{"custom", `{"n":1}`, `{"n":1}`},
+		{"values", `{"n":1}`, ""},
+		{"custom", `"` + strings.Repeat("ü", 600) + `"`, strings.Repeat("ü", 500) + "…"},
+		{"custom", `"x` + strings.Repeat("ü", 600) + `"`, "x" + strings.Repeat("ü", 499) + "…"},
+	} {
+		require.Equal(t, tt[2], mcp.ProgressOf(tt[0], []byte(tt[1])))
+	}
+	require.JSONEq(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"x","progress":3,"message":"a\"b"}}`, string(mcp.Progress(json.RawMessage(`"x"`), 3, `a"b`)))
 }
 
 func TestResultsOfCalls(t *testing.T) {
