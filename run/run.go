@@ -11,6 +11,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/idempotency"
 	"understudy/internal/jsonobj"
 	"understudy/run/webhook"
 )
@@ -136,6 +137,8 @@ type Request struct {
 	Answers []Response
 	// EventStreaming: made for a client of event streaming (protocol v2), which its configuration says.
 	EventStreaming bool
+	// Key makes a repeated request return the run of the first one; nil: it creates another run. Of a batch the first request has it.
+	Key *idempotency.Key
 
 	// Actor is who the run acts as; nil without authentication.
 	Actor *access.Actor

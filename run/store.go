@@ -10,6 +10,7 @@ import (
 	"understudy/eventstore"
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/idempotency"
 	"understudy/run/webhook"
 	"understudy/thread"
 )
@@ -94,6 +95,7 @@ type Tx interface {
 	CronTx
 	DeliveryTx
 	RecordTx
+	IdempotencyTx
 }
 
 // ThreadTx is the part of a Tx for threads and their assistants.
@@ -165,6 +167,13 @@ type RecordTx interface {
 	RunRecords(t id.Thread, r id.Run, after bridge.Offset, fn func(*bridge.Record) error) error
 	// DeleteRecords drops records of runs that ended before a time.
 	DeleteRecords(endedBefore time.Time) (int, error)
+}
+
+// IdempotencyTx is the part of a Tx for keys of requests.
+type IdempotencyTx interface {
+	idempotency.Tx
+	// DeleteIdempotencyRecords deletes at most limit records that do not count any more.
+	DeleteIdempotencyRecords(expired time.Time, limit int) (int, error)
 }
 
 // Shared is a Store that several instances work on at once. All go by its time.

@@ -145,14 +145,6 @@ func (t *toolCall) begin(c *fiber.Ctx, session mcp.Session) error {
 	return err
 }
 
-// owner is who makes a call, where the server knows it.
-func owner(ctx context.Context) string {
-	if actor := access.From(ctx); actor != nil {
-		return actor.Identity
-	}
-	return ""
-}
-
 // Result implements run.Follower.
 func (t *toolCall) Result(ctx context.Context) (run.Result, error) {
 	res, err := t.Follower.Result(ctx)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"understudy/compat"
+	"understudy/internal/idempotency"
 	"understudy/internal/jsonobj"
 )
 
@@ -148,6 +149,9 @@ var answers = map[string]*compat.Schema{
 	"post /store/items/search":                       compat.ObjectWith("items", compat.ListOf(compat.ItemAnswer)),
 }
 
+// repeatable are the operations that read the header Idempotency-Key.
+var repeatable = []string{"/threads", "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/stream", "/threads/{thread_id}/runs/wait", "/runs", "/runs/stream", "/runs/wait", "/runs/batch"}
+
 // served returns the operations whose routes exist.
 func (s *Server) served() []operation {
 	var list []operation
@@ -238,6 +242,9 @@ func (o operation) append(b []byte) []byte {
 	if o.showsMessages() {
 		parameter("overlay", "query", `{"type":"boolean","description":"Show every message a person saw, those that were condensed too. The default is the server's setting."}`)
 		parameter("markers", "query", `{"type":"string","enum":["attached","system","summary_marker","off"],"description":"How the place of a summary is marked."}`)
+	}
+	if o.method == "post" && slices.Contains(repeatable, o.path) {
+		parameter(idempotency.Header, "header", `{"type":"string","minLength":1,"maxLength":255,"description":"A request with the same key and body creates nothing more for a day: it returns what the first one created."}`)
 	}
 	b = append(b, ']')
 	if o.body != nil {

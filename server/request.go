@@ -14,8 +14,11 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
+	"understudy/access"
 	"understudy/compat"
 	"understudy/eventstore/overlay"
+	"understudy/id"
+	"understudy/internal/idempotency"
 	"understudy/internal/logctx"
 	"understudy/run"
 	"understudy/server/internal/connection"
@@ -196,6 +199,30 @@ func chooseOverlay(c *fiber.Ctx) error {
 	}
 	c.SetUserContext(overlay.With(c.UserContext(), choice))
 	return nil
+}
+
+// idempotencyKey returns the key of a request that creates something: body is what it asks for, in thread t; nil when it has none.
+func idempotencyKey(c *fiber.Ctx, kind string, t id.Thread, body []byte) (*idempotency.Key, error) {
+	if c.Request().Header.Peek(idempotency.Header) == nil {
+		return nil, nil
+	}
+	return idempotency.New(c.Get(idempotency.Header), owner(c.UserContext()), []byte(kind), []byte(t), body)
+}
+
+// repeated notes in the response that it shows what an earlier request has created.
+func repeated(c *fiber.Ctx, key *idempotency.Key) {
+	if key != nil && key.Repeated {
+		c.Set(idempotency.Repeated, "true")
+		expose(c, strings.ToLower(idempotency.Repeated))
+	}
+}
+
+// owner is who sends a request, where the server knows it.
+func owner(ctx context.Context) string {
+	if actor := access.From(ctx); actor != nil {
+		return actor.Identity
+	}
+	return ""
 }
 
 // param returns a parameter of the path.

@@ -134,11 +134,15 @@ func (s *Server) createRun(stateless bool) fiber.Handler {
 			if err := s.complete(c, &req); err != nil {
 				return err
 			}
+			if req.Key, err = idempotencyKey(c, "run", t, body); err != nil {
+				return err
+			}
 			x, err := s.opts.Runs.Create(c.UserContext(), t, req)
 			if err != nil {
 				return err
 			}
 			requestOf(c).made(x)
+			repeated(c, req.Key)
 			locate(c, runPath(t, x.ID), "")
 			return sendJSON(c, compat.AppendRun(nil, x, nil))
 		})
@@ -160,6 +164,9 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 			if err := s.complete(c, &req); err != nil {
 				return err
 			}
+			if req.Key, err = idempotencyKey(c, "run", t, body); err != nil {
+				return err
+			}
 			if err := s.slot(); err != nil {
 				return err
 			}
@@ -173,6 +180,7 @@ func (s *Server) startRun(stateless, wait bool) fiber.Handler {
 				return err
 			}
 			requestOf(c).made(x)
+			repeated(c, req.Key)
 			if wait {
 				// Unlike a stream, a stateless wait names the thread created for it.
 				locate(c, runPath(x.Thread, x.ID), "/join")
@@ -203,10 +211,14 @@ func (s *Server) createRuns(c *fiber.Ctx) error {
 				return err
 			}
 		}
+		if reqs[0].Key, err = idempotencyKey(c, "runs", "", body); err != nil {
+			return err
+		}
 		runs, err := s.opts.Runs.CreateBatch(c.UserContext(), reqs)
 		if err != nil {
 			return err
 		}
+		repeated(c, reqs[0].Key)
 		return sendRuns(c, runs, nil)
 	})
 }

@@ -63,12 +63,16 @@ func (s *Server) createThread(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
+		if n.Key, err = idempotencyKey(c, "thread", "", body); err != nil {
+			return err
+		}
 		v, err := s.opts.Threads.Create(c.UserContext(), n)
 		if made := (*thread.NotUpdated)(nil); errors.As(err, &made) {
 			_, text, _ := explain(made.Err)
 			return sendJSON(c.Status(http.StatusCreated), compat.AppendDetail(nil,
 				"Thread "+string(made.Thread)+" was created, but there were problems updating the state: "+text))
 		}
+		repeated(c, n.Key)
 		return s.oneThread(c, compat.ThreadParts{})(v, err)
 	})
 }

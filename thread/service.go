@@ -13,6 +13,7 @@ import (
 	"understudy/graph"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/idempotency"
 	"understudy/internal/limits"
 )
 
@@ -103,19 +104,37 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 	if t.ID == "" {
 		t.ID = id.NewThread()
 	}
-	err := s.Store.Write(ctx, func(tx Tx) error {
-		_, err := tx.Thread(t.ID)
+	var repeated *idempotency.Record
+	insert := func(tx Tx) (err error) {
+		if repeated, err = s.repeated(tx, n.Key, now); err != nil || repeated != nil {
+			return err
+		}
+		_, err = tx.Thread(t.ID)
 		switch {
 		case fault.Is(err, fault.NotFound):
-			return tx.InsertThread(t)
-		case err != nil || n.IfExists == "do_nothing": // the existing thread is the requested one
-			return err
-		default:
-			return fault.Newf(fault.Conflict, "Thread with ID %s already exists", t.ID)
+			err = tx.InsertThread(t)
+		case err == nil && n.IfExists != "do_nothing": // else the existing thread is the requested one
+			err = fault.Newf(fault.Conflict, "Thread with ID %s already exists", t.ID)
 		}
-	})
+		if err != nil || n.Key == nil {
+			return err
+		}
+		return tx.InsertIdempotencyRecord(&idempotency.Record{ID: n.Key.ID, Digest: n.Key.Digest, At: now, Thread: string(t.ID)}, idempotency.Expired(now))
+	}
+	err := s.Store.Write(ctx, insert)
+	if errors.Is(err, idempotency.ErrRace) { // the other request has stored its thread
+		err = s.Store.Write(ctx, insert)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if repeated != nil {
+		n.Key.Repeated = true
+		v, err := s.Get(ctx, id.Thread(repeated.Thread))
+		if fault.Is(err, fault.NotFound) {
+			err = idempotency.ErrGone
+		}
+		return v, err
 	}
 	if len(n.Supersteps) > 0 {
 		// If they fail the thread stays, as on LangGraph Server: others may have found it meanwhile.
@@ -124,6 +143,18 @@ func (s *Service) Create(ctx context.Context, n New) (*View, error) {
 		}
 	}
 	return s.Get(ctx, t.ID)
+}
+
+// repeated returns the record of the request that a request with a key repeats; nil when it repeats none.
+func (s *Service) repeated(tx Tx, key *idempotency.Key, now time.Time) (*idempotency.Record, error) {
+	if key == nil {
+		return nil, nil
+	}
+	r, err := tx.IdempotencyRecord(key.ID, idempotency.Expired(now))
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return r, key.Check(r)
 }
 
 // NotUpdated reports that a thread was created, but without its initial state, because its graph is not known.

@@ -7,6 +7,7 @@ import (
 	"understudy/checkpointer"
 	"understudy/eventstore"
 	"understudy/id"
+	"understudy/internal/idempotency"
 	"understudy/internal/sweep"
 )
 
@@ -54,6 +55,7 @@ type Expecting interface {
 type Tx interface {
 	checkpointer.Tx
 	eventstore.Tx
+	idempotency.Tx
 
 	Thread(t id.Thread) (*Thread, error)
 	InsertThread(t *Thread) error // fault.Conflict when the id exists

@@ -8,6 +8,7 @@ import (
 
 	"understudy/graph"
 	"understudy/id"
+	"understudy/internal/idempotency"
 )
 
 // Status of a thread, as the API spells it.
@@ -83,6 +84,7 @@ type New struct {
 	IfExists   string // raise (default) or do_nothing
 	TTL        *TTLRequest
 	Supersteps [][]graph.StateUpdate
+	Key        *idempotency.Key // nil: none
 }
 
 // Patch changes a thread. Nil fields are unchanged.

@@ -18,6 +18,7 @@ import (
 	"understudy/bridge"
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/idempotency"
 	"understudy/internal/loop"
 	"understudy/run"
 	"understudy/run/clock"
@@ -383,13 +384,24 @@ func (q *Queue) renewAll(ctx context.Context, mine []*execute.Execution) error {
 // renewNow is renew as a step of a loop.
 func (q *Queue) renewNow(ctx context.Context) (time.Time, error) { return time.Time{}, q.Renew(ctx) }
 
-// sweep drops kept records whose time is over.
+// sweep drops kept records and keys of requests whose time is over.
 func (q *Queue) sweep(ctx context.Context) error {
-	return q.Store.Write(ctx, func(tx run.Tx) error {
+	err := q.Store.Write(ctx, func(tx run.Tx) error {
 		_, err := tx.DeleteRecords(q.Clock.Now().Add(-q.ResumableTTL))
 		return err
 	})
+	for full := true; full && err == nil; {
+		err = q.Store.Write(ctx, func(tx run.Tx) error {
+			n, err := tx.DeleteIdempotencyRecords(idempotency.Expired(q.Clock.Now()), keysAtOnce)
+			full = n == keysAtOnce
+			return err
+		})
+	}
+	return err
 }
+
+// keysAtOnce bounds the keys of requests that one transaction deletes.
+const keysAtOnce = 1000
 
 // Load returns how many runs this server executes, at most and now.
 func (q *Queue) Load() (most, used int) { return q.Slots.Len(), q.Executions.Len() }

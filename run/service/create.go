@@ -9,6 +9,7 @@ import (
 
 	"understudy/id"
 	"understudy/internal/fault"
+	"understudy/internal/idempotency"
 	"understudy/internal/jsonobj"
 	"understudy/internal/limits"
 	"understudy/run"
@@ -33,9 +34,18 @@ type created struct {
 	stopped []id.Run
 }
 
-// create makes runs in one transaction, each with what its multitask strategy demands. A run that can start at once is claimed in the
-// same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
+// create is createOnce, tried again when another request with the same key was faster: then that one's runs are stored.
 func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *stream.Subscription, error) {
+	runs, sub, err := s.createOnce(ctx, t, reqs, follow)
+	if errors.Is(err, idempotency.ErrRace) {
+		return s.createOnce(ctx, t, reqs, follow)
+	}
+	return runs, sub, err
+}
+
+// createOnce makes runs in one transaction, each with what its multitask strategy demands. A run that can start at once is claimed in the
+// same transaction when a job is free. With follow (one run only) the stream is subscribed before anything can be published.
+func (s *Service) createOnce(ctx context.Context, t id.Thread, reqs []run.Request, follow bool) ([]*run.Run, *stream.Subscription, error) {
 	for i := range reqs {
 		if resume := string(jsonobj.Of(reqs[i].Command).Get("resume")); t == "" && resume != "" && resume != "null" {
 			return nil, nil, fault.New(fault.Invalid, "You must provide a thread_id when resuming.")
@@ -72,6 +82,8 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 			return nil, nil, err
 		}
 	}
+	key, now := reqs[0].Key, s.Now()
+	var repeated *idempotency.Record
 	free := s.slots.Reserve(len(reqs)) // until it is given back, Run waits for what is launched here
 	defer func() { s.slots.Release(free) }()
 	var done []created
@@ -79,6 +91,10 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 		s.undo(done) // an attempt
 		done = done[:0]
 		left := free
+		var err error
+		if repeated, err = recordOf(tx, key, now); err != nil || repeated != nil {
+			return err
+		}
 		for i := range reqs {
 			c, err := s.insert(tx, read, threads[i], assistants[i], t == "", &reqs[i], left > 0)
 			done = append(done, c)
@@ -91,12 +107,18 @@ func (s *Service) create(ctx context.Context, t id.Thread, reqs []run.Request, f
 				return err
 			}
 		}
-		return nil
+		return storeKey(tx, key, t, done, now)
 	})
 	if err != nil {
 		s.undo(done)
 		sub.Close()
 		return nil, nil, err
+	}
+	if repeated != nil {
+		sub.Close()
+		key.Repeated = true
+		runs, err := s.repeat(ctx, repeated)
+		return runs, nil, err
 	}
 	sub.Made(done[0].run) // before it can publish
 	runs := make([]*run.Run, len(done))

@@ -270,6 +270,11 @@ func (s *Service) Start(ctx context.Context, t id.Thread, req run.Request) (*run
 // Begin is Start, but of a stateless run nothing may have been written yet: before a client learns of it, other than by its result, Follower.Settle
 // must have succeeded.
 func (s *Service) Begin(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
+	return s.begin(ctx, t, req, false)
+}
+
+// begin is Begin. wait: only the result is wanted.
+func (s *Service) begin(ctx context.Context, t id.Thread, req run.Request, wait bool) (*run.Run, run.Follower, error) {
 	if s.mayDefer(t, &req) {
 		if r, f, ok, err := s.startDeferred(ctx, &req); ok || err != nil {
 			return r, f, err
@@ -279,13 +284,16 @@ func (s *Service) Begin(ctx context.Context, t id.Thread, req run.Request) (*run
 	if err != nil {
 		return nil, nil, err
 	}
+	if req.Key != nil && req.Key.Repeated {
+		return s.join(ctx, runs[0], &req, wait)
+	}
 	return runs[0], s.followers.FollowNew(ctx, runs[0], sub, req.OnDisconnect == "cancel"), nil
 }
 
 // BeginWait is Begin for a client that wants only the result: while live streams are interrupted the run is made all the same, and looked up until it
 // is over. Of a stateless run that leaves nothing there would be nothing to look up.
 func (s *Service) BeginWait(ctx context.Context, t id.Thread, req run.Request) (*run.Run, run.Follower, error) {
-	r, f, err := s.Begin(ctx, t, req)
+	r, f, err := s.begin(ctx, t, req, true)
 	if !errors.Is(err, bridge.ErrInterrupted) || t == "" && req.OnCompletion != "keep" {
 		return r, f, err
 	}

@@ -72,6 +72,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Vectors", vectorCases},
 		{"Retention", retentionCases},
 		{"Reach", reachCases},
+		{"Idempotency", idempotencyCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for name, test := range group.cases {
