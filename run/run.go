@@ -14,6 +14,7 @@ import (
 	"understudy/internal/idempotency"
 	"understudy/internal/jsonobj"
 	"understudy/run/webhook"
+	"understudy/thread"
 )
 
 // Status of a run, as the API spells it.
@@ -137,6 +138,8 @@ type Request struct {
 	Answers []Response
 	// EventStreaming: made for a client of event streaming (protocol v2), which its configuration says.
 	EventStreaming bool
+	// NewThread demands that the thread does not exist, and is how long it stays; nil: it may exist.
+	NewThread *thread.TTL
 	// Key makes a repeated request return the run of the first one; nil: it creates another run. Of a batch the first request has it.
 	Key *idempotency.Key
 

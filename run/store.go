@@ -28,6 +28,9 @@ type Store interface {
 	Run(ctx context.Context, t id.Thread, r id.Run) (*Run, error)
 	// Runs lists newest first.
 	Runs(ctx context.Context, t id.Thread, q Query) ([]*Run, error)
+	// NewestRuns calls fn with the newest runs of all the threads together, newest first and without arguments. The caller has found the threads by a
+	// search of its context: they are not narrowed again.
+	NewestRuns(ctx context.Context, threads []id.Thread, limit int, fn func(*Run) error) error
 	// ActiveRuns returns pending and running runs, oldest due first; with an empty thread those of all threads.
 	ActiveRuns(ctx context.Context, t id.Thread) ([]*Run, error)
 	// ActiveThreads returns threads with pending or running runs, ordered by id, above an id.

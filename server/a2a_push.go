@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
@@ -16,6 +17,9 @@ func withPush(list []webhook.Push, p webhook.Push) []webhook.Push {
 	list = slices.DeleteFunc(slices.Clone(list), func(had webhook.Push) bool { return had.ID == p.ID })
 	return append(list, p)
 }
+
+// errEnded ends a change of a run that has ended since its task was read.
+var errEnded = errors.New("the run has ended meanwhile")
 
 // pushConfig answers the methods for the push notifications of a task.
 func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant) error {
@@ -33,11 +37,26 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 		return slices.IndexFunc(list, func(p webhook.Push) bool { return p.ID == name || name == "" && call.Method == a2a.GetPush })
 	}
 	change := func(fn func([]webhook.Push) ([]webhook.Push, error)) error {
-		err := s.opts.Runs.SetPush(ctx, key.Thread, t.Last.ID, fn)
-		if fault.Is(err, fault.NotFound) {
-			return a2a.NoTask(key.String())
+		for {
+			err := s.opts.Runs.SetPush(ctx, key.Thread, t.Last.ID, func(list []webhook.Push, over bool) ([]webhook.Push, error) {
+				if over != t.Last.Status.Over() {
+					return nil, errEnded
+				}
+				return fn(list)
+			})
+			switch {
+			case fault.Is(err, fault.NotFound):
+				return a2a.NoTask(key.String())
+			case !errors.Is(err, errEnded):
+				return err
+			}
+			if _, t, err = s.namedTask(ctx, call, a, task); err != nil {
+				return err
+			}
+			if call.Method == a2a.SetPush && t.State().Terminal() {
+				return a2a.EndedTask()
+			}
 		}
-		return err
 	}
 	var result []byte
 	switch call.Method {
@@ -45,6 +64,9 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 		p, err := call.ReadPush(call.PushOf())
 		if err != nil {
 			return err
+		}
+		if t.State().Terminal() { // nothing would ever be sent
+			return a2a.EndedTask()
 		}
 		p.Task = key.String()
 		if err := change(func(list []webhook.Push) ([]webhook.Push, error) { return withPush(list, p), nil }); err != nil {

@@ -72,6 +72,15 @@ func (f *taskRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run
 	return f.list[min(q.Offset, end):end], f.err
 }
 
+func (f *taskRuns) Newest(_ context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
+	for _, x := range f.list[:min(limit, len(f.list))] {
+		if err := fn(x); err != nil {
+			return err
+		}
+	}
+	return f.err
+}
+
 // taskThreads has one thread, which is read as one row after the other.
 type taskThreads struct {
 	fakeThreads
@@ -371,4 +380,76 @@ func TestPushNotificationsAreWebhooks(t *testing.T) {
 	}
 	_, card := off.ask(t, "GET", "/a2a/"+someID, "")
 	require.False(t, gjson.Get(card, "capabilities.pushNotifications").Bool())
+}
+
+// manyContexts has threads with some runs each, and counts the calls.
+type manyContexts struct {
+	*taskRuns
+	threads, calls int
+}
+
+func (m *manyContexts) row(i int) *thread.View {
+	row := taskThread(thread.Idle, "")
+	row.ID = id.Thread(fmt.Sprintf("00000000-0000-4000-8000-%012d", i))
+	return row
+}
+
+func (m *manyContexts) Newest(_ context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
+	m.calls++
+	for i := range min(limit, 3*len(threads)) {
+		x := taskRun(id.Run(fmt.Sprintf("00000000-0000-7000-8001-%012d", i)), run.Success, "")
+		x.Thread = threads[i%len(threads)]
+		if err := fn(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *manyContexts) List(context.Context, id.Thread, run.Query) ([]*run.Run, error) {
+	m.calls++
+	return nil, nil
+}
+
+type contextsOf struct {
+	fakeThreads
+	*manyContexts
+}
+
+func (c contextsOf) Search(_ context.Context, q thread.Search) (page []*thread.View, more bool, err error) {
+	c.calls++
+	for i := range min(c.threads, q.Limit) {
+		page = append(page, c.row(i))
+	}
+	return page, false, nil
+}
+
+type messagesOf struct {
+	taskMessages
+	*manyContexts
+}
+
+func (m messagesOf) Messages(ctx context.Context, q eventstore.PageQuery) (*eventstore.Page, error) {
+	m.calls++
+	return m.taskMessages.Messages(ctx, q)
+}
+
+// The calls for a list of tasks depend on the size of its page, not on how many contexts and runs there are.
+func TestCallsOfTaskLists(t *testing.T) {
+	t.Parallel()
+	calls := map[int]int{}
+	for _, threads := range []int{10, 100, 1000} {
+		m := &manyContexts{threads: threads}
+		w := setup(t, func(o *Options) {
+			m.taskRuns = &taskRuns{fakeRuns: o.Runs.(fakeRuns)}
+			o.Runs, o.Threads = m, contextsOf{o.Threads.(fakeThreads), m}
+			o.Events = messagesOf{taskMessages{o.Events.(fakeEvents), nil}, m}
+		})
+		_, body := w.ask(t, "POST", "/a2a/"+someID, callBody("ListTasks", `{'pageSize':5}`))
+		require.Equal(t, int64(min(3*threads, tasks.MaxRuns)), gjson.Get(body, "result.totalSize").Int(), body)
+		require.Equal(t, int64(5), gjson.Get(body, "result.tasks.#").Int())
+		calls[threads] = m.calls
+	}
+	require.Equal(t, calls[10], calls[1000])
+	require.LessOrEqual(t, calls[10], 2+5*3)
 }

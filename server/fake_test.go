@@ -247,6 +247,19 @@ func (f fakeRuns) Completion(_ context.Context, t id.Thread, r id.Run) (*run.Com
 func (f fakeRuns) List(_ context.Context, _ id.Thread, q run.Query) ([]*run.Run, error) {
 	return []*run.Run{f.one()}, f.note(q)
 }
+
+// Newest has one run of each thread.
+func (f fakeRuns) Newest(_ context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
+	for _, t := range threads[:min(limit, len(threads))] {
+		x := f.one()
+		x.Thread = t
+		if err := fn(x); err != nil {
+			return err
+		}
+	}
+	return f.note(threads)
+}
+
 func (f fakeRuns) Delete(_ context.Context, t id.Thread, r id.Run) error { return f.note(t, r) }
 func (f fakeRuns) Join(_ context.Context, t id.Thread, r id.Run) (run.Follower, error) {
 	if err := f.note(t, r); err != nil {
@@ -307,8 +320,8 @@ func (f fakeRuns) Inject(_ context.Context, t id.Thread, req run.Request, check 
 
 func (f fakeRuns) Seen(context.Context, id.Thread) (int64, error) { return f.seen, nil }
 
-func (f fakeRuns) SetPush(_ context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error {
-	list, err := change(nil)
+func (f fakeRuns) SetPush(_ context.Context, t id.Thread, r id.Run, change func(list []webhook.Push, over bool) ([]webhook.Push, error)) error {
+	list, err := change(nil, false)
 	if err != nil {
 		return err
 	}

@@ -61,16 +61,16 @@ func (s *Server) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session) erro
 	if err != nil {
 		return s.toolRefused(c, m, err)
 	}
+	if !stateless {
+		call.thread = call.place(c, session)
+		req.IfNotExists, req.NewThread = "create", &thread.TTL{Strategy: thread.Delete, After: callTTL}
+	}
 	if err := s.slot(); err != nil {
 		return err
-	}
-	if !stateless {
-		err = call.begin(c, session)
 	}
 	var x *run.Run
 	var f run.Follower
 	switch {
-	case err != nil:
 	case streamed:
 		if call.Follower, err = s.opts.Runs.StreamThread(c.UserContext(), call.thread, nil, nil); err == nil {
 			x, err = s.opts.Runs.Create(c.UserContext(), call.thread, req)
@@ -81,6 +81,7 @@ func (s *Server) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session) erro
 		}
 	}
 	if err != nil {
+		call.thread = "" // that of another call, if there is one
 		call.Close(false)
 		s.slots.give(1)
 		return s.toolRefused(c, m, err)
@@ -128,21 +129,12 @@ type toolCall struct {
 	over     bool
 }
 
-// begin makes the thread of a call. The error of a client that uses an id twice is a conflict.
-func (t *toolCall) begin(c *fiber.Ctx, session mcp.Session) error {
-	made := id.NewThread()
+// place returns the thread of a call: one that any server finds by the id of the call, if the client can name it.
+func (t *toolCall) place(c *fiber.Ctx, session mcp.Session) id.Thread {
 	if session.ID != "" && t.request.HasID() {
-		made = session.Thread(owner(c.UserContext()), t.request.ID)
+		return session.Thread(owner(c.UserContext()), t.request.ID)
 	}
-	ttl := callTTL
-	_, err := t.s.opts.Threads.Create(c.UserContext(), thread.New{ID: made, TTL: &thread.TTLRequest{Strategy: thread.Delete, After: &ttl}})
-	if fault.Is(err, fault.Conflict) {
-		return fault.New(fault.Conflict, "There is a call with this id already")
-	}
-	if err == nil {
-		t.thread = made
-	}
-	return err
+	return id.NewThread()
 }
 
 // Result implements run.Follower.
@@ -234,7 +226,7 @@ func (t *toolCall) Close(left bool) {
 	if t.thread == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(t.s.requests, composeTime)
+	ctx, cancel := context.WithTimeout(access.With(t.s.requests, access.System), composeTime)
 	defer cancel()
 	if err := t.s.opts.Threads.Delete(ctx, t.thread); err != nil && !fault.Is(err, fault.NotFound) {
 		t.s.log.Warn("the thread of an MCP call was not deleted; it expires", "thread_id", t.thread, "after", callTTL, "error", err)
@@ -258,8 +250,9 @@ func (s *Server) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Session) e
 		return nil
 	}
 	ctx := c.UserContext()
+	end := func(t id.Thread) error { return passOver(s.opts.Threads.Delete(access.With(ctx, access.System), t)) } // it is that of a call of the client
 	if call := m.Cancelled(); call != nil {
-		return passOver(s.opts.Threads.Delete(ctx, session.Thread(owner(ctx), call)))
+		return end(session.Thread(owner(ctx), call))
 	}
 	e, ok := mcp.ReadElicited(m)
 	if !ok {
@@ -272,7 +265,7 @@ func (s *Server) mcpNotified(c *fiber.Ctx, m mcp.Message, session mcp.Session) e
 	}
 	value, ok := e.Reply(*asked)
 	if !ok {
-		return passOver(s.opts.Threads.Delete(ctx, t))
+		return end(t)
 	}
 	req, err := compat.NewRun([]byte(`{"assistant_id":"","stream_mode":["updates","custom"]}`), compat.RunForm{Followed: true})
 	if err == nil {

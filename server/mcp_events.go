@@ -8,6 +8,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"understudy/access"
 	"understudy/assistant"
 	"understudy/bridge"
 	"understudy/run"
@@ -79,7 +80,7 @@ func (w *toolWatch) look(ctx context.Context, all Assistants) (version string, c
 
 // versionOf returns a text that changes with each change of an assistant.
 func versionOf(ctx context.Context, all Assistants) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolsEvery)
+	ctx, cancel := context.WithTimeout(access.With(ctx, access.System), toolsEvery) // for all clients
 	defer cancel()
 	n, err := all.Count(ctx, assistant.Query{})
 	if err != nil {

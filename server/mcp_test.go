@@ -20,7 +20,6 @@ import (
 	"understudy/id"
 	"understudy/internal/fault"
 	"understudy/run"
-	"understudy/thread"
 )
 
 // manyAssistants has assistants by name; the schemas of some cannot be read.
@@ -259,8 +258,8 @@ func (s *services) created() id.Thread {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range slices.Backward(s.asked) {
-		if n, ok := v.(thread.New); ok {
-			return n.ID
+		if t, ok := v.(id.Thread); ok && t != someThread {
+			return t
 		}
 	}
 	return ""

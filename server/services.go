@@ -81,6 +81,8 @@ type Runs interface {
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
 	// Completion returns what is known of a run that is over; nil of one that is not, or of which nothing was kept.
 	Completion(ctx context.Context, t id.Thread, r id.Run) (*run.Completion, error)
+	// Newest calls fn with the newest runs of threads that a search has found, newest first and without arguments.
+	Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error
 	Delete(ctx context.Context, t id.Thread, r id.Run) error
 	// Join follows a run to its end for its result. For a finished run the result is available at once: the thread's
 	// current state. The error for an unknown run is fault.NotFound.
@@ -104,8 +106,8 @@ type Runs interface {
 	Inject(ctx context.Context, t id.Thread, req run.Request, check func(id.Assistant) error) (*run.Run, error)
 	// Seen returns the seq up to which the events of a thread are of runs that have ended; 0: none has.
 	Seen(ctx context.Context, t id.Thread) (int64, error)
-	// SetPush changes the push notifications of a run: change returns the new ones, and may be called again.
-	SetPush(ctx context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error
+	// SetPush changes the push notifications of a run: change returns the new ones, knows whether the run is over, and may be called again.
+	SetPush(ctx context.Context, t id.Thread, r id.Run, change func(list []webhook.Push, over bool) ([]webhook.Push, error)) error
 	// Cancel cancels the named runs of a thread; with wait it returns after they have stopped.
 	Cancel(ctx context.Context, t id.Thread, runs []id.Run, action run.Action, wait bool) error
 	// CancelAll cancels the runs of all threads that have the status: pending, running or all.

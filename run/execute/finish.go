@@ -289,39 +289,13 @@ func (x *Executor) end(tx run.Tx, ex *Execution, out outcome, head *checkpointer
 	if err != nil || rolledBack {
 		return e, err
 	}
-	if err := x.push(tx, row, now); err != nil {
+	if err := x.Settler.Push(tx, row, now); err != nil {
 		return e, err
 	}
 	if e.partial, err = x.Settler.KeepPartial(tx, row, out.said, read, now); err != nil {
 		return e, err
 	}
 	return e, completion.RecordEnd(tx, row, ex.calls, now)
-}
-
-// push notifies clients of A2A of the end of a run of their task. Its thread is settled.
-func (x *Executor) push(tx run.Tx, row *run.Run, now time.Time) error {
-	if len(row.Kwargs.Push) == 0 || x.Policy.Disabled {
-		return nil
-	}
-	state := webhook.TaskFailed
-	switch row.Status {
-	case run.Interrupted:
-		state = webhook.TaskCanceled
-	case run.Success:
-		t, err := tx.Thread(row.Thread)
-		if err != nil {
-			return err
-		}
-		if state = webhook.TaskCompleted; t.Status == thread.Interrupted && len(t.Interrupts) > len("{}") {
-			state = webhook.TaskInputRequired
-		}
-	}
-	for _, p := range row.Kwargs.Push {
-		if err := tx.InsertDelivery(p.Delivery(webhook.TaskEnd{Thread: row.Thread, Run: row.ID, State: state, At: now})); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // again says why a run is tried again, for its log.

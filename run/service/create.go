@@ -161,6 +161,7 @@ func (s *Service) CreateIn(ctx context.Context, fn func(tx run.CronTx, add cron.
 
 // displace notifies, after the commit, followers of the runs that the strategy of a new run ended, and stops those that are being executed.
 func (s *Service) displace(ctx context.Context, c *created) {
+	s.sendPush(c.ended)
 	s.executor.TellInterrupted(ctx, c.ended)
 	s.executor.Stop(c.stopped, execute.ErrCancelled)
 }
@@ -222,6 +223,12 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 			given.Merge(jsonobj.Of(req.Metadata))
 			row.Metadata = given.JSON()
 		}
+	}
+	if req.NewThread != nil {
+		if !fresh {
+			return c, fault.Newf(fault.Conflict, "Thread with ID %s already exists", t)
+		}
+		row.TTL = req.NewThread
 	}
 	var active []*run.Run
 	if !fresh { // and mostly there are none, which is quickly seen

@@ -34,6 +34,11 @@ func (s *Service) PublishState(t id.Thread, at id.Checkpoint, data json.RawMessa
 	s.publisher.PublishState(t, at, data)
 }
 
+// Newest calls fn with the newest runs of threads that the caller has found by a search, newest first and without arguments.
+func (s *Service) Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
+	return s.Store.NewestRuns(ctx, threads, limit, fn)
+}
+
 // Crons are the schedules that make runs.
 func (s *Service) Crons() *cron.Crons { return s.crons }
 

@@ -75,7 +75,7 @@ func TestPushNotifications(t *testing.T) {
 	require.NoError(t, err)
 	<-begun
 	add := func(p webhook.Push) error {
-		return w.runs.SetPush(t.Context(), th, r.ID, func(list []webhook.Push) ([]webhook.Push, error) { return append(list, p), nil })
+		return w.runs.SetPush(t.Context(), th, r.ID, func(list []webhook.Push, _ bool) ([]webhook.Push, error) { return append(list, p), nil })
 	}
 	require.Equal(t, fault.Unprocessable, fault.KindOf(add(webhook.Push{URL: "nowhere"})))
 	require.NoError(t, add(webhook.Push{ID: "2", URL: hook.URL + "/two", Task: "task"}))
@@ -146,4 +146,51 @@ func TestCronErrors(t *testing.T) {
 		_, err := w.runs.Crons().Create(t.Context(), tt.n)
 		require.Equal(t, tt.kind, fault.KindOf(err), "%+v: %v", tt.n, err)
 	}
+}
+
+// A task that is cancelled before its run has begun is reported too, by whatever cancels it.
+func TestPushNotificationsOfRunsThatNeverBegan(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var body struct{ Status struct{ State string } }
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		got <- r.URL.Path + " " + body.Status.State
+	}))
+	t.Cleanup(hook.Close)
+	release := make(chan struct{})
+	w := newWorld(t, map[string]script{"held": {stream: func(ctx context.Context, _ graph.Invocation, _ func(string, string)) error {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return nil
+	}}}, nil)
+	th := w.thread()
+	waiting := func(path string) id.Run {
+		req := request("held")
+		req.Push = []webhook.Push{{ID: "1", URL: hook.URL + path}}
+		r, err := w.runs.Create(t.Context(), th, req)
+		require.NoError(t, err)
+		return r.ID
+	}
+	_, err := w.runs.Create(t.Context(), th, request("held"))
+	require.NoError(t, err)
+	require.NoError(t, w.runs.Cancel(t.Context(), th, []id.Run{waiting("/cancelled")}, run.CancelInterrupt, true))
+	waiting("/displaced")
+	other := request("held")
+	other.Strategy = run.Interrupt
+	_, err = w.runs.Create(t.Context(), th, other)
+	require.NoError(t, err)
+	var all []string
+	for range 2 {
+		select {
+		case one := <-got:
+			all = append(all, one)
+		case <-time.After(time.Minute):
+			t.Fatal("a notification did not come")
+		}
+	}
+	require.ElementsMatch(t, []string{"/cancelled canceled", "/displaced canceled"}, all)
+	close(release)
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 
 	"understudy/id"
 	"understudy/internal/fault"
@@ -26,15 +27,22 @@ func (s *Service) checkPush(list []webhook.Push) error {
 	return nil
 }
 
-// SetPush changes the push notifications of a run: change returns the new ones. It may be called again. Those of a run that is over are for the runs
-// that continue its task.
-func (s *Service) SetPush(ctx context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error {
+// sendPush sends what was put into the outbox for runs that ended before they began.
+func (s *Service) sendPush(ended []*run.Run) {
+	if slices.ContainsFunc(ended, func(r *run.Run) bool { return len(r.Kwargs.Push) > 0 }) {
+		s.webhooks.Poke()
+	}
+}
+
+// SetPush changes the push notifications of a run: change returns the new ones, and knows whether the run is over. It may be called again. Those of a run that
+// is over are for the runs that continue its task.
+func (s *Service) SetPush(ctx context.Context, t id.Thread, r id.Run, change func(list []webhook.Push, over bool) ([]webhook.Push, error)) error {
 	return s.settler.Write(ctx, func(tx run.Tx, _ *settle.Readings) error {
 		row, err := tx.Run(t, r)
 		if err != nil {
 			return err
 		}
-		changed, err := change(row.Kwargs.Push)
+		changed, err := change(row.Kwargs.Push, row.Status.Over())
 		if err == nil {
 			err = s.checkPush(changed)
 		}

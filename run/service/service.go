@@ -145,7 +145,7 @@ func New(o Options) *Service {
 	s.publisher = stream.NewPublisher(stream.PublisherOptions{
 		Store: o.Store, Bridge: o.Bridge, Streams: o.Streams, Shared: shared != nil, Signals: s.signals, Log: s.log, Quit: s.quit,
 	})
-	s.settler = settle.New(settle.Options{Store: o.Store, Snapshots: o.Snapshots, Overlay: o.Overlay, Now: s.Now})
+	s.settler = settle.New(settle.Options{Store: o.Store, Snapshots: o.Snapshots, Overlay: o.Overlay, Policy: s.Webhooks, Now: s.Now})
 	s.followers = stream.NewFollowers(stream.FollowersOptions{
 		Store: o.Store, Bridge: o.Bridge, Shared: shared != nil, Snapshots: o.Snapshots, Overlay: o.Overlay, Publisher: s.publisher,
 		Attempts: s.executions, Watches: s.watches, Lease: o.Lease, Started: s.Now(), Cancel: s.Cancel, Log: s.log,

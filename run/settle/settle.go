@@ -16,6 +16,7 @@ import (
 	"understudy/internal/fault"
 	"understudy/run"
 	"understudy/run/completion"
+	"understudy/run/webhook"
 	"understudy/thread"
 )
 
@@ -27,6 +28,7 @@ type Options struct {
 	Store     Store
 	Snapshots run.Snapshots
 	Overlay   *overlay.Overlay // nil: no partial answers are kept
+	Policy    *webhook.Policy  // of push notifications
 	Now       func() time.Time
 }
 
@@ -107,6 +109,9 @@ func (s *Settler) MarkCancelled(tx run.Tx, read *Readings, r *run.Run, action ru
 		return Rollback(tx, r, now) // an earlier attempt may have left checkpoints
 	}
 	r.Status, r.EndedAt = run.Interrupted, now
+	if err := s.Push(tx, r, now); err != nil {
+		return err
+	}
 	if err := tx.UpdateRun(r); err != nil || r.StartedAt.IsZero() || r.Kwargs.Temporary {
 		return err
 	}
@@ -115,6 +120,32 @@ func (s *Settler) MarkCancelled(tx run.Tx, read *Readings, r *run.Run, action ru
 		return err
 	}
 	return completion.RecordEnd(tx, r, nil, now)
+}
+
+// Push notifies clients of A2A of the end of a run of their task: of one that was executed after its thread is settled. Poke the sender of webhooks after the commit.
+func (s *Settler) Push(tx run.Tx, row *run.Run, now time.Time) error {
+	if len(row.Kwargs.Push) == 0 || s.Policy.Disabled {
+		return nil
+	}
+	state := webhook.TaskFailed
+	switch row.Status {
+	case run.Interrupted:
+		state = webhook.TaskCanceled
+	case run.Success:
+		t, err := tx.Thread(row.Thread)
+		if err != nil {
+			return err
+		}
+		if state = webhook.TaskCompleted; t.Status == thread.Interrupted && len(t.Interrupts) > len("{}") {
+			state = webhook.TaskInputRequired
+		}
+	}
+	for _, p := range row.Kwargs.Push {
+		if err := tx.InsertDelivery(p.Delivery(webhook.TaskEnd{Thread: row.Thread, Run: row.ID, State: state, At: now})); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // SettleEnded settles, once each, the threads of pending runs that were cancelled; temporary ones go. It returns those whose head only their graph

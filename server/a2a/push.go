@@ -31,6 +31,11 @@ func NoPushConfig() error {
 	return refuse(InvalidParams, "The task has no such push notification configuration")
 }
 
+// EndedTask is the error for a configuration of a task that has ended.
+func EndedTask() error {
+	return refuse(Unsupported, "The task has ended, and sends no push notifications: get it")
+}
+
 // ReadPush reads a configuration of either version. One without an ID gets one.
 func (d Dialect) ReadPush(v gjson.Result) (p webhook.Push, err error) {
 	if !v.IsObject() {

@@ -235,6 +235,15 @@ func (g *runs) List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, 
 	return g.inner.List(ctx, t, q)
 }
 
+// Newest asks as for the search that has found the threads.
+func (g *runs) Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
+	ctx, _, err := g.ask(ctx, access.Threads, "search", object("metadata", orEmpty(nil)))
+	if err != nil {
+		return err
+	}
+	return g.inner.Newest(ctx, threads, limit, fn)
+}
+
 func (g *runs) Delete(ctx context.Context, t id.Thread, r id.Run) error {
 	ctx, err := g.on(ctx, access.Threads, "delete", "thread_id", string(t))
 	if err != nil {
@@ -322,7 +331,7 @@ func (g *runs) Seen(ctx context.Context, t id.Thread) (int64, error) {
 	return g.inner.Seen(ctx, t)
 }
 
-func (g *runs) SetPush(ctx context.Context, t id.Thread, r id.Run, change func([]webhook.Push) ([]webhook.Push, error)) error {
+func (g *runs) SetPush(ctx context.Context, t id.Thread, r id.Run, change func(list []webhook.Push, over bool) ([]webhook.Push, error)) error {
 	ctx, err := g.on(ctx, access.Threads, "update", "thread_id", string(t))
 	if err != nil {
 		return err

@@ -28,6 +28,45 @@ func updateRun(t *testing.T, b Backend, r *run.Run, change func(*run.Run)) {
 }
 
 var runCases = map[string]func(*testing.T, Backend){
+	"the newest runs of several threads": func(t *testing.T, b Backend) {
+		insertThreads(t, b, newThread(1), newThread(2), newThread(3))
+		var all []*run.Run
+		for n := range 30 {
+			r := newRun(n+1, 1+n%3)
+			r.CreatedAt = at(n / 2) // some at the same time
+			all = append(all, r)
+		}
+		insertRuns(t, b, all...)
+		newest := func(limit int, threads ...int) (got []id.Run) {
+			var ids []id.Thread
+			for _, n := range threads {
+				ids = append(ids, threadID(n))
+			}
+			require.NoError(t, b.Runs.NewestRuns(t.Context(), ids, limit, func(r *run.Run) error {
+				require.Nil(t, r.Kwargs.Input)
+				got = append(got, r.ID)
+				return nil
+			}))
+			return got
+		}
+		want := func(limit int, threads ...int) (list []id.Run) {
+			for _, r := range slices.Backward(all) {
+				for _, n := range threads {
+					if r.Thread == threadID(n) && len(list) < limit {
+						list = append(list, r.ID)
+					}
+				}
+			}
+			return list
+		}
+		for _, limit := range []int{1, 7, 100} {
+			require.Equal(t, want(limit, 1, 3), newest(limit, 1, 3))
+			require.Equal(t, want(limit, 2), newest(limit, 2, 9))
+		}
+		require.Empty(t, newest(5))
+		require.NoError(t, b.Threads.Write(t.Context(), func(tx thread.Tx) error { return tx.RemoveThread(threadID(1)) }))
+		require.Equal(t, want(100, 3), newest(100, 1, 3))
+	},
 	"every field comes back as it was": func(t *testing.T, b Backend) {
 		insertThreads(t, b, newThread(1))
 		full := &run.Run{

@@ -73,6 +73,7 @@ func (t *Task) Questions() []answer.Question {
 type Runs interface {
 	Get(ctx context.Context, t id.Thread, r id.Run) (*run.Run, error)
 	List(ctx context.Context, t id.Thread, q run.Query) ([]*run.Run, error)
+	Newest(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error
 }
 
 // Threads are the contexts of tasks.
@@ -153,8 +154,7 @@ func (r *Reader) tasksOf(ctx context.Context, t id.Thread, most int, until id.Ru
 
 // tasksIn is tasksOf for the row of a thread.
 func (r *Reader) tasksIn(ctx context.Context, row *thread.View, most int, until id.Run) ([]*Task, error) {
-	var tasks []*Task
-	byID := map[id.Run]*Task{}
+	var found groups
 	limit := 10
 	for offset := 0; offset < most; offset, limit = offset+limit, 100 {
 		limit = min(limit, most-offset)
@@ -162,7 +162,7 @@ func (r *Reader) tasksIn(ctx context.Context, row *thread.View, most int, until 
 		if err != nil {
 			return nil, err
 		}
-		for i, x := range runs {
+		for _, x := range runs {
 			if x.Left {
 				if x, err = r.Runs.Get(ctx, row.ID, x.ID); fault.Is(err, fault.NotFound) {
 					continue
@@ -171,26 +171,74 @@ func (r *Reader) tasksIn(ctx context.Context, row *thread.View, most int, until 
 					return nil, err
 				}
 			}
-			first := x.ID
-			if of := id.Run(id.Canonical(gjson.GetBytes(x.Metadata, a2a.TaskKey).Str)); of != "" {
-				first = of
-			}
-			task := byID[first]
-			if task == nil {
-				task = &Task{ID: a2a.TaskID{Thread: row.ID, Run: first}, Last: slim(x), newest: offset+i == 0, thread: row}
-				byID[first] = task
-				tasks = append(tasks, task)
-			}
-			task.runs = append(task.runs, x.ID)
+			found.add(row, x)
 			if x.ID == until {
-				return tasks, nil
+				return found.tasks, nil
 			}
 		}
 		if len(runs) < limit {
 			break
 		}
 	}
-	return tasks, nil
+	return found.tasks, nil
+}
+
+// groups puts runs together to tasks.
+type groups struct {
+	tasks []*Task // in the order in which their last runs were added
+	byID  map[id.Run]*Task
+	seen  map[id.Thread]bool
+}
+
+// add adds a run of a thread. Of each thread the newest run comes first.
+func (g *groups) add(row *thread.View, x *run.Run) {
+	if g.byID == nil {
+		g.byID, g.seen = map[id.Run]*Task{}, map[id.Thread]bool{}
+	}
+	first := x.ID
+	if of := id.Run(id.Canonical(gjson.GetBytes(x.Metadata, a2a.TaskKey).Str)); of != "" {
+		first = of
+	}
+	task := g.byID[first]
+	if task == nil {
+		task = &Task{ID: a2a.TaskID{Thread: row.ID, Run: first}, Last: slim(x), newest: !g.seen[row.ID], thread: row}
+		g.byID[first] = task
+		g.tasks = append(g.tasks, task)
+	}
+	g.seen[row.ID] = true
+	task.runs = append(task.runs, x.ID)
+}
+
+// newest returns the tasks of threads whose runs are among the newest, with a number of queries that does not grow with that of threads.
+func (r *Reader) newest(ctx context.Context, of thread.Query) ([]*Task, error) {
+	for again := 0; ; again++ {
+		// First the threads, as in tasksOf.
+		page, err := r.threads(ctx, of)
+		if err != nil || len(page) == 0 {
+			return nil, err
+		}
+		rows, ids := map[id.Thread]*thread.View{}, make([]id.Thread, len(page))
+		for i, row := range page {
+			if row.Left { // so are those that changed before it
+				ids = ids[:i]
+				break
+			}
+			rows[row.ID], ids[i] = row, row.ID
+		}
+		var found groups
+		changed := false // a run ended meanwhile, and may ask something
+		if err := r.Runs.Newest(ctx, ids, MaxRuns, func(x *run.Run) error {
+			row := rows[x.Thread]
+			changed = changed || !found.seen[row.ID] && x.Status == run.Success && row.Status == thread.Busy
+			found.add(row, x)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		if !changed || again == 3 {
+			return found.tasks, nil
+		}
+	}
 }
 
 // List returns the tasks of an assistant that a list selects, those that changed last first: of one context, or of its contexts that changed last.
@@ -208,35 +256,25 @@ func (r *Reader) List(ctx context.Context, a *assistant.Assistant, filter gjson.
 			return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "statusTimestampAfter is a time as 2026-01-01T00:00:00Z"}
 		}
 	}
-	var contexts []id.Thread
+	of := thread.Query{Limit: MaxRuns, Bytes: maxHistoryBytes}
 	if v := filter.Get("contextId").Str; v != "" {
-		if contexts = []id.Thread{id.Thread(id.Canonical(v))}; contexts[0] == "" {
+		context := id.Thread(id.Canonical(v))
+		if context == "" {
 			return nil, &a2a.Error{Code: a2a.InvalidParams, Message: "contextId is a UUID"}
 		}
+		of.IDs = []id.Thread{context}
 	} else {
-		of := jsonobj.Object{}
-		of.SetText("assistant_id", string(a.ID))
-		page, err := r.threads(ctx, thread.Query{Metadata: of.JSON(), Limit: MaxRuns, Bytes: pageBytes})
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range page {
-			contexts = append(contexts, t.ID)
-		}
+		own := jsonobj.Object{}
+		own.SetText("assistant_id", string(a.ID))
+		of.Metadata = own.JSON()
 	}
-	var all []*Task
-	for left := MaxRuns; len(contexts) > 0 && left > 0; contexts = contexts[1:] {
-		found, err := r.tasksOf(ctx, contexts[0], left, "")
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range found {
-			left -= len(t.runs)
-			if t.Last.Assistant == a.ID && (state == "" || t.State() == state) && t.Last.UpdatedAt.After(after) {
-				all = append(all, t)
-			}
-		}
+	found, err := r.newest(ctx, of)
+	if err != nil {
+		return nil, err
 	}
+	all := slices.DeleteFunc(found, func(t *Task) bool {
+		return t.Last.Assistant != a.ID || state != "" && t.State() != state || !t.Last.UpdatedAt.After(after)
+	})
 	slices.SortStableFunc(all, func(a, b *Task) int {
 		return cmp.Or(b.Last.UpdatedAt.Compare(a.Last.UpdatedAt), cmp.Compare(b.ID.Run, a.ID.Run))
 	})

@@ -76,6 +76,8 @@ func ScanRun(r Row) (*run.Run, error) {
 }
 
 const (
+	selectNewest = "SELECT " + RunColumns + ", NULL, NULL, NULL, NULL, NULL "
+
 	selectRuns = "SELECT " + RunColumns + ", " + KwargsColumns + " FROM runs JOIN run_kwargs USING (run_id) "
 
 	// OfThreads excludes runs of removed threads, whose rows are still being deleted.
@@ -95,6 +97,13 @@ var (
 	RunOfThread    = SelectRuns(OfThreads + "run_id = $1 AND thread_id = $2")
 	RunsOfThread   = SelectRuns(OfThreads + "thread_id = $1 ORDER BY created_at DESC, run_id DESC LIMIT $2 OFFSET $3")
 	RunsWithStatus = SelectRuns(OfThreads + "thread_id = $1 AND status = $2 ORDER BY created_at DESC, run_id DESC LIMIT $3 OFFSET $4")
+	// NewestRuns has NULL in place of arguments. Of each thread at most $2 rows are read.
+	NewestRuns = differing(selectNewest+`FROM unnest($1::text[]) t(thread) CROSS JOIN LATERAL (
+			SELECT * FROM runs `+OfThreads+`thread_id = t.thread ORDER BY created_at DESC, run_id DESC LIMIT $2
+		) r ORDER BY created_at DESC, run_id DESC LIMIT $2`,
+		selectNewest+`FROM json_each($1) t CROSS JOIN runs ON run_id IN (
+			SELECT run_id FROM runs `+OfThreads+`thread_id = t.value ORDER BY created_at DESC, run_id DESC LIMIT $2
+		) ORDER BY created_at DESC, run_id DESC LIMIT $2`)
 	ActiveOfThread = SelectRuns(ofThread)
 	ActiveOfAll    = SelectRuns(ofAllThreads)
 	ActiveThreads  = same("SELECT thread_id FROM (SELECT DISTINCT thread_id FROM runs " + OfThreads + "status = 'running' AND thread_id > $1 ORDER BY thread_id LIMIT $2) running " +
@@ -209,6 +218,23 @@ func (s *Store) ListRuns(ctx context.Context, t id.Thread, of run.Query) ([]*run
 			return loadRuns(q, &of, RunsOfThread, t, limitOf(of.Limit), of.Offset)
 		}
 		return loadRuns(q, &of, RunsWithStatus, t, string(of.Status), limitOf(of.Limit), of.Offset)
+	})
+}
+
+// NewestRuns implements run.Store.
+func (s *Store) NewestRuns(ctx context.Context, threads []id.Thread, limit int, fn func(*run.Run) error) error {
+	list := make([]string, len(threads))
+	for i, t := range threads {
+		list[i] = string(t)
+	}
+	return s.db.Read(ctx, func(q Querier) error {
+		return q.Query(NewestRuns, func(r Row) error {
+			found, err := ScanRun(r)
+			if err != nil {
+				return err
+			}
+			return fn(found)
+		}, list, limit)
 	})
 }
 
