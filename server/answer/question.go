@@ -81,7 +81,7 @@ func (q Question) Reply(text string) json.RawMessage {
 // Decides reports whether an agent asks about calls of tools, so that the answer is a decision.
 func (q Question) Decides() bool { return q.value.Get("action_requests").IsArray() }
 
-// Decide returns the value that approves all calls of tools that an agent asks about, or refuses them and tells the model why.
+// Decide returns the value that approves all calls of tools that an agent asks about, or refuses them and shows the model why.
 func (q Question) Decide(approve bool, why string) json.RawMessage {
 	kind := "reject"
 	if allowed := q.value.Get("review_configs.0.allowed_decisions"); !allows(allowed, kind) && allows(allowed, "respond") {
