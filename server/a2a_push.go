@@ -53,9 +53,6 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 			if _, t, err = s.namedTask(ctx, call, a, task); err != nil {
 				return err
 			}
-			if call.Method == a2a.SetPush && t.State().Terminal() {
-				return a2a.EndedTask()
-			}
 		}
 	}
 	var result []byte
@@ -65,11 +62,13 @@ func (s *Server) pushConfig(c *fiber.Ctx, call a2a.Call, a *assistant.Assistant)
 		if err != nil {
 			return err
 		}
-		if t.State().Terminal() { // nothing would ever be sent
-			return a2a.EndedTask()
-		}
 		p.Task = key.String()
-		if err := change(func(list []webhook.Push) ([]webhook.Push, error) { return withPush(list, p), nil }); err != nil {
+		if err := change(func(list []webhook.Push) ([]webhook.Push, error) {
+			if t.State().Terminal() { // nothing would ever be sent
+				return withPush(list, p), a2a.EndedTask()
+			}
+			return withPush(list, p), nil
+		}); err != nil {
 			return err
 		}
 		result = call.AppendPush(nil, key, &p)

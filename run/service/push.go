@@ -35,19 +35,19 @@ func (s *Service) sendPush(ended []*run.Run) {
 }
 
 // SetPush changes the push notifications of a run: change returns the new ones, and knows whether the run is over. It may be called again. Those of a run that
-// is over are for the runs that continue its task.
+// is over are for the runs that continue its task. Addresses that the policy refuses are reported before an error of change.
 func (s *Service) SetPush(ctx context.Context, t id.Thread, r id.Run, change func(list []webhook.Push, over bool) ([]webhook.Push, error)) error {
 	return s.settler.Write(ctx, func(tx run.Tx, _ *settle.Readings) error {
 		row, err := tx.Run(t, r)
 		if err != nil {
 			return err
 		}
-		changed, err := change(row.Kwargs.Push, row.Status.Over())
-		if err == nil {
-			err = s.checkPush(changed)
-		}
-		if err != nil {
+		changed, refused := change(row.Kwargs.Push, row.Status.Over())
+		if err := s.checkPush(changed); err != nil {
 			return err
+		}
+		if refused != nil {
+			return refused
 		}
 		row.Kwargs.Push = changed
 		return tx.UpdateRun(row)

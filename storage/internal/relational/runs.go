@@ -69,8 +69,10 @@ func ScanRun(r Row) (*run.Run, error) {
 	}
 	out.Kwargs.Input, out.Kwargs.Command = r.Bytes(colKwargs), r.Bytes(colKwargs+1)
 	out.Kwargs.Config, out.Kwargs.Context = r.Bytes(colKwargs+2), r.Bytes(colKwargs+3)
-	if err := rows.DecodeKwargs(r.Bytes(colKwargs+4), &out.Kwargs); err != nil {
-		return nil, fmt.Errorf("run %s: %w", out.ID, err)
+	if options := r.Bytes(colKwargs + 4); options != nil { // see NewestRuns
+		if err := rows.DecodeKwargs(options, &out.Kwargs); err != nil {
+			return nil, fmt.Errorf("run %s: %w", out.ID, err)
+		}
 	}
 	return out, nil
 }
