@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -103,7 +104,8 @@ const smallBody, smallAnswer = 1 << 20, 64 << 10
 func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) error { //nolint:revive // as above
 	req := requestOf(c)
 	size := c.Request().Header.ContentLength()
-	if req.unwanted > 0 || size >= 0 && size <= smallBody {
+	var up *upload
+	if req.unwanted > 0 || size != -1 && size <= smallBody { // -1: chunked; -2: there is none
 		body, release, err := s.body(c)
 		defer release()
 		if err != nil {
@@ -112,13 +114,11 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		r.Body = bytes.NewReader(body)
 	} else {
 		conn := c.Context().Conn()
-		up := &upload{in: c.Context().RequestBodyStream(), conn: conn, timeout: s.opts.BodyTimeout, left: s.opts.MaxBody}
+		up = &upload{tooLarge: s.tooLarge, in: c.Context().RequestBodyStream(), conn: conn, timeout: s.opts.BodyTimeout, left: s.opts.MaxBody}
 		if up.in == nil {
 			up.in = bytes.NewReader(slices.Clone(c.Request().Body()))
 		}
 		r.Body, r.Unblock = up, up.unblock
-		req.bodyRead = true // the upload ends with the answer
-		c.Context().SetConnectionClose()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() {}
@@ -129,20 +129,15 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 	if err != nil {
 		stop()
 		cancel(nil)
+		return up.because(err)
+	}
+	if err := up.because(nil); err != nil { // the application has seen a client that left
+		stop()
+		cancel(err)
+		response.Body.Close()
 		return err
 	}
-	for name, values := range response.Header {
-		if name == fiber.HeaderContentLength {
-			continue
-		}
-		for i, v := range values {
-			if i == 0 && name != fiber.HeaderVary && name != fiber.HeaderSetCookie {
-				c.Response().Header.Set(name, v)
-			} else {
-				c.Response().Header.Add(name, v)
-			}
-		}
-	}
+	addHeader(c, response.Header)
 	c.Status(response.StatusCode)
 	none := response.StatusCode < 200 || response.StatusCode == http.StatusNoContent || response.StatusCode == http.StatusNotModified
 	if c.Method() == http.MethodHead || none {
@@ -169,6 +164,15 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 		return nil
 	}
 	req.streamed = true
+	if up != nil { // the upload ends with the answer
+		req.bodyRead = true
+		c.Context().SetConnectionClose()
+	}
+	if strings.HasPrefix(response.Header.Get(fiber.HeaderContentType), "text/event-stream") { // like those of the API
+		unhook := context.AfterFunc(s.streaming, func() { cancel(context.Cause(s.streaming)) })
+		watched := stop
+		stop = func() { unhook(); watched() }
+	}
 	a := &frontAnswer{Outlet: s.outlets.Of(c.Context().Conn()), s: s, req: req, response: response, ctx: ctx, cancel: cancel, stop: stop}
 	a.Enlist()
 	if response.ContentLength < 0 {
@@ -178,6 +182,25 @@ func (s *Server) frontHTTP(c *fiber.Ctx, ctx context.Context, r *gate.Request) e
 	return nil
 }
 
+// ofConnection are headers about the connection to the application, or that the server writes.
+var ofConnection = []string{"Connection", "Content-Length", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// addHeader adds the header of an answer of the application to the response.
+func addHeader(c *fiber.Ctx, header http.Header) {
+	for name, values := range header {
+		if slices.Contains(ofConnection, name) {
+			continue
+		}
+		for i, v := range values {
+			if i == 0 && name != fiber.HeaderVary && name != fiber.HeaderSetCookie {
+				c.Response().Header.Set(name, v)
+			} else {
+				c.Response().Header.Add(name, v)
+			}
+		}
+	}
+}
+
 // broken is the end of a body that is not whole.
 type broken struct{}
 
@@ -185,26 +208,50 @@ func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // upload reads the body of a request for as long as its client sends. A read has a time limit.
 type upload struct {
-	in      io.Reader
-	conn    interface{ SetReadDeadline(t time.Time) error }
-	timeout time.Duration
-	left    int64
+	in       io.Reader
+	conn     interface{ SetReadDeadline(t time.Time) error }
+	timeout  time.Duration
+	left     int64
+	tooLarge func() error
+	done     atomic.Bool           // the rest is not wanted
+	refused  atomic.Pointer[error] // it is too large, or too slow
 }
 
 func (u *upload) Read(b []byte) (int, error) {
 	_ = u.conn.SetReadDeadline(time.Now().Add(u.timeout))
+	if u.done.Load() { // or the deadline of unblock was just replaced
+		return 0, io.ErrClosedPipe
+	}
 	n, err := u.in.Read(b)
 	if u.left -= int64(n); u.left < 0 {
-		return 0, fault.New(fault.TooLarge, "Request body is too large")
+		return 0, u.refuse(fault.New(fault.TooLarge, "Request body is too large"))
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, fiber.ErrRequestTimeout
+	if errors.Is(err, os.ErrDeadlineExceeded) && !u.done.Load() {
+		return n, u.refuse(fiber.ErrRequestTimeout)
 	}
 	return n, err
 }
 
+func (u *upload) refuse(err error) error {
+	u.refused.Store(&err)
+	return err
+}
+
+// because returns why the server has refused the body, else err.
+func (u *upload) because(err error) error {
+	if u != nil {
+		if refused := u.refused.Load(); refused != nil {
+			return *refused
+		}
+	}
+	return err
+}
+
 // unblock ends a read: the answer is complete.
-func (u *upload) unblock() { _ = u.conn.SetReadDeadline(time.Unix(1, 0)) }
+func (u *upload) unblock() {
+	u.done.Store(true)
+	_ = u.conn.SetReadDeadline(time.Unix(1, 0))
+}
 
 // frontAnswer sends an answer of the application as it comes. To fasthttp it is a body reader; one of unknown length writes to the connection itself, as
 // open does.

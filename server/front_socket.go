@@ -63,11 +63,7 @@ func answerWith(c *fiber.Ctx, r *http.Response) error {
 	if err != nil {
 		return err
 	}
-	for name, values := range r.Header {
-		for _, v := range values {
-			c.Response().Header.Add(name, v)
-		}
-	}
+	addHeader(c, r.Header)
 	c.Status(r.StatusCode).Response().SetBodyRaw(body)
 	return nil
 }
