@@ -52,8 +52,12 @@ func (s *Server) callTool(c *fiber.Ctx, m mcp.Message, session mcp.Session) erro
 	streamed := (call.token != nil || call.elicits && m.HasID()) && strings.Contains(c.Get(fiber.HeaderAccept), "text/event-stream")
 	stateless := !streamed && (session.ID == "" || !m.HasID())
 
-	body := append(jsonobj.AppendText([]byte(`{"assistant_id":`), string(found[0].ID)), `,"on_disconnect":"cancel","stream_mode":["updates","custom"],"input":`...)
-	body = append(append(body, input...), '}')
+	body := append(jsonobj.AppendText([]byte(`{"assistant_id":`), string(found[0].ID)), `,"on_disconnect":"cancel","input":`...)
+	body = append(body, input...)
+	if streamed { // the result is read from the thread, and without one from the values
+		body = append(body, `,"stream_mode":["updates","custom"]`...)
+	}
+	body = append(body, '}')
 	req, err := compat.NewRun(body, compat.RunForm{Stateless: stateless, Followed: true})
 	if err == nil {
 		err = s.complete(c, &req)
