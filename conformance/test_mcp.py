@@ -2,6 +2,7 @@
 import asyncio
 import uuid
 
+import anyio
 import mcp
 import mcp_types as types
 import pytest
@@ -114,7 +115,7 @@ async def test_a_client_that_leaves_ends_its_run(client):
     task = asyncio.create_task(leave())
     begun = await until(own)
     task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises((asyncio.CancelledError, anyio.BrokenResourceError)):  # the client may notice its closed stream first
         await task
 
     async def gone():

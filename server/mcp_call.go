@@ -147,6 +147,9 @@ func (t *toolCall) Result(ctx context.Context) (run.Result, error) {
 	if fault.Is(err, fault.NotFound) && t.thread != "" {
 		return run.Result{Error: run.ErrorJSON("", "The call was cancelled")}, nil
 	}
+	if err == nil {
+		t.drop()
+	}
 	return res, err
 }
 
@@ -211,6 +214,7 @@ func (t *toolCall) settled(ctx context.Context) ([]*bridge.Record, error) {
 		return []*bridge.Record{message(mcp.Elicit(t.request.ID, questions[0]))}, nil
 	}
 	t.over = true
+	t.drop()
 	return []*bridge.Record{message(t.request.Called(res))}, nil
 }
 
@@ -222,11 +226,16 @@ func (t *toolCall) notify(text string) *bridge.Record {
 
 func message(data []byte) *bridge.Record { return &bridge.Record{Event: "message", Data: data} }
 
-// Close implements run.Follower. Nothing of a call is kept: a client that left cannot get its result.
+// Close implements run.Follower.
 func (t *toolCall) Close(left bool) {
 	if t.Follower != nil {
 		t.Follower.Close(left)
 	}
+	t.drop()
+}
+
+// drop deletes the thread of a call, before its result is sent or when the client has left, which then cannot get it any more.
+func (t *toolCall) drop() {
 	if t.thread == "" {
 		return
 	}
@@ -235,6 +244,7 @@ func (t *toolCall) Close(left bool) {
 	if err := t.s.opts.Threads.Delete(ctx, t.thread); err != nil && !fault.Is(err, fault.NotFound) {
 		t.s.log.Warn("the thread of an MCP call was not deleted; it expires", "thread_id", t.thread, "after", callTTL, "error", err)
 	}
+	t.thread = ""
 }
 
 // toolEvents writes messages as events.
