@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -9,9 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"understudy/internal/address"
 	"understudy/internal/fault"
 )
 
@@ -116,51 +117,15 @@ func (p *Policy) Check(address string) error {
 			return invalid("its port is not allowed (webhooks.url.allowed_ports)")
 		}
 	}
-	if ip, err := netip.ParseAddr(host); err == nil && !p.allowed(ip) || host == "localhost" && !p.AllowLoopback {
+	if ip, err := netip.ParseAddr(host); err == nil && !p.rules().Allow(ip) || host == "localhost" && !p.AllowLoopback {
 		return invalid(errAddress.Error())
 	}
 	return nil
 }
 
-func (p *Policy) allowed(ip netip.Addr) bool {
-	ip = embedded(ip)
-	switch {
-	case ip.IsLoopback():
-		return p.AllowLoopback
-	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified():
-		return false
-	case ip.IsPrivate():
-		return !p.RefusePrivate
-	}
-	return true
-}
-
-var (
-	translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0:0/96")}
-	sixToFour  = netip.MustParsePrefix("2002::/16")
-	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
-)
-
-// embedded is the IPv4 address that an IPv6 address stands for, where a network may carry it there: mapped, compatible and translated (NAT64) addresses
-// and 6to4. Other addresses are returned as they are.
-func embedded(ip netip.Addr) netip.Addr {
-	ip = ip.Unmap()
-	if !ip.Is6() || ip.IsLoopback() || ip.IsUnspecified() {
-		return ip
-	}
-	b := ip.As16()
-	switch {
-	case slices.ContainsFunc(translated, func(prefix netip.Prefix) bool { return prefix.Contains(ip) }):
-		return netip.AddrFrom4([4]byte(b[12:]))
-	case sixToFour.Contains(ip):
-		return netip.AddrFrom4([4]byte(b[2:6]))
-	case localNAT64.Contains(ip): // a /48 puts the address around byte 8, a /96 at the end: either may be in use, so neither may be forbidden
-		if split := netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}); b[12]|b[13]|b[14]|b[15] == 0 {
-			return split
-		}
-		return netip.AddrFrom4([4]byte(b[12:]))
-	}
-	return ip
+// rules are those of addresses.
+func (p *Policy) rules() address.Rules {
+	return address.Rules{AllowLoopback: p.AllowLoopback, RefusePrivate: p.RefusePrivate}
 }
 
 // allows reports whether a field of the body is sent.
@@ -171,19 +136,16 @@ func (p *Policy) allows(field string) bool {
 // client sends to addresses that the policy allows: the address is checked once more on what it resolved to, at the moment of the
 // dial, so that a name cannot change its mind in between. Redirects are not followed.
 func (p *Policy) client() *http.Client {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
-		ap, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return err
+	dial := func(ctx context.Context, network, at string) (net.Conn, error) {
+		c, err := p.rules().Dialer(5*time.Second).DialContext(ctx, network, at)
+		if errors.Is(err, address.ErrRefused) {
+			return nil, errAddress
 		}
-		if !p.allowed(ap.Addr()) {
-			return errAddress
-		}
-		return nil
-	}}
+		return c, err
+	}
 	return &http.Client{
 		Timeout:       15 * time.Second,
-		Transport:     byAddress{p.Own, &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, Proxy: nil}},
+		Transport:     byAddress{p.Own, &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, Proxy: nil}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

@@ -1,0 +1,76 @@
+// Package address decides which addresses a server may dial on behalf of others: of webhooks that clients name, of pages that agents read.
+package address
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// ErrRefused is the error of a dial to an address that the rules refuse.
+var ErrRefused = errors.New("the address is loopback, link-local, private or otherwise not allowed")
+
+// Rules are what is allowed. The zero value allows all but loopback, link-local, multicast and unspecified addresses.
+type Rules struct {
+	AllowLoopback bool
+	RefusePrivate bool // private ranges too
+}
+
+// Allow reports whether an address may be dialed. An IPv6 address that carries an IPv4 address counts as that.
+func (r Rules) Allow(ip netip.Addr) bool {
+	ip = embedded(ip)
+	switch {
+	case ip.IsLoopback():
+		return r.AllowLoopback
+	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified():
+		return false
+	case ip.IsPrivate():
+		return !r.RefusePrivate
+	}
+	return true
+}
+
+// Dialer dials allowed addresses only. It looks at what a name resolved to, at the moment of the dial, so that a name cannot change its mind in between.
+func (r Rules) Dialer(timeout time.Duration) *net.Dialer {
+	return &net.Dialer{Timeout: timeout, Control: func(_, address string, _ syscall.RawConn) error {
+		ap, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if !r.Allow(ap.Addr()) {
+			return ErrRefused
+		}
+		return nil
+	}}
+}
+
+var (
+	translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0:0/96")}
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+)
+
+// embedded is the IPv4 address that an IPv6 address stands for, where a network may carry it there: mapped, compatible and translated (NAT64) addresses
+// and 6to4. Other addresses are returned as they are.
+func embedded(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap()
+	if !ip.Is6() || ip.IsLoopback() || ip.IsUnspecified() {
+		return ip
+	}
+	b := ip.As16()
+	switch {
+	case slices.ContainsFunc(translated, func(prefix netip.Prefix) bool { return prefix.Contains(ip) }):
+		return netip.AddrFrom4([4]byte(b[12:]))
+	case sixToFour.Contains(ip):
+		return netip.AddrFrom4([4]byte(b[2:6]))
+	case localNAT64.Contains(ip): // a /48 puts the address around byte 8, a /96 at the end: either may be in use, so neither may be forbidden
+		if split := netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}); b[12]|b[13]|b[14]|b[15] == 0 {
+			return split
+		}
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return ip
+}
