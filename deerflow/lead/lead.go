@@ -12,6 +12,7 @@ import (
 
 	"understudy/checkpointer"
 	"understudy/deerflow/settings"
+	"understudy/deerflow/tool"
 	"understudy/graph"
 	"understudy/graph/agent"
 	"understudy/graph/pregel"
@@ -25,8 +26,9 @@ const Name = "lead_agent"
 type Options struct {
 	Settings func() (*settings.Settings, error) // as they are now
 	// Open makes the client of a model.
-	Open func(m *settings.Model) (agent.Model, error)
-	Log  *slog.Logger
+	Open  func(m *settings.Model) (agent.Model, error)
+	Tools Tools // the zero value: none
+	Log   *slog.Logger
 }
 
 // Graph is the agent. It is built anew with the first run after the settings changed; runs keep the one that they began with.
@@ -129,17 +131,18 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if s.Title.Enabled {
 		chain = append(chain, title(s.Title))
 	}
+	if g.o.Tools.Sandbox != nil {
+		chain = append(chain, g.toolbox(s))
+	}
 	return agent.New(agent.Options{Name: Name, Model: first, Prompt: prompt, Middleware: chain, State: state()})
 }
 
 const prompt = `You are a careful research and coding assistant. Think before you act, ask when a request is unclear, and always end with an answer.`
 
-// state are the keys of the state that clients know, besides those of middleware.
+// state are the keys of the state that clients know, in addition to those of middleware.
 func state() map[string]pregel.Channel {
-	all := map[string]pregel.Channel{}
-	for _, key := range []string{"sandbox", "todos", "uploaded_files", "artifacts", "viewed_images", "goal"} {
-		all[key] = pregel.LastValue()
-	}
+	all := tool.State()
+	all["goal"] = pregel.LastValue()
 	return all
 }
 

@@ -178,14 +178,7 @@ type Search struct {
 
 // Grep returns lines of text files below a folder, or of one file. Files are read line by line. cut reports that there is more.
 func (t *Thread) Grep(ctx context.Context, virtual string, s Search) (list []Line, cut bool, err error) {
-	pattern := s.Pattern
-	if s.Literal {
-		pattern = regexp.QuoteMeta(pattern)
-	}
-	if !s.CaseSensitive {
-		pattern = "(?i)" + pattern
-	}
-	re, err := regexp.Compile(pattern)
+	re, err := s.compile()
 	if err != nil {
 		return nil, false, err
 	}
@@ -268,4 +261,21 @@ func shown(line []byte) string {
 // Clean returns a text in UTF-8 without NUL, which databases refuse.
 func Clean(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// Check returns the error of the regular expression.
+func (s Search) Check() error {
+	_, err := s.compile()
+	return err
+}
+
+func (s Search) compile() (*regexp.Regexp, error) {
+	pattern := s.Pattern
+	if s.Literal {
+		pattern = regexp.QuoteMeta(pattern)
+	}
+	if !s.CaseSensitive {
+		pattern = "(?i)" + pattern
+	}
+	return regexp.Compile(pattern)
 }

@@ -23,6 +23,7 @@ type Settings struct {
 		Name string `yaml:"name"`
 	} `yaml:"tool_groups"`
 	Tools             []Tool        `yaml:"tools"`
+	Sandbox           Sandbox       `yaml:"sandbox"`
 	TokenUsage        Switch        `yaml:"token_usage"`
 	Skills            Skills        `yaml:"skills"`
 	SkillScan         Switch        `yaml:"skill_scan"`
@@ -73,6 +74,12 @@ type Tool struct {
 	Name  string `yaml:"name"`
 	Group string `yaml:"group"`
 	Use   string `yaml:"use"`
+
+	// Of tools for the web and for searches.
+	APIKey     string  `yaml:"api_key"`
+	BaseURL    string  `yaml:"base_url"`
+	MaxResults int     `yaml:"max_results"`
+	Timeout    float64 `yaml:"timeout"` // seconds
 }
 
 // Skills says where skills are.

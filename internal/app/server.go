@@ -20,6 +20,7 @@ import (
 
 	"understudy/access"
 	"understudy/assistant"
+	"understudy/deerflow/sandbox"
 	"understudy/eventstore/mirror"
 	"understudy/gate"
 	"understudy/graph"
@@ -90,6 +91,7 @@ type Server struct {
 	runs       *service.Service
 	items      *store.Service
 	deerflow   *server.DeerFlow // nil when its API is not served
+	sandbox    *sandbox.Local   // of DeerFlow's agent; nil: none
 	http       *server.Server   // nil without a listener
 }
 
@@ -248,6 +250,9 @@ func (s *Server) Close() error {
 	}
 	if s.bridge != nil {
 		errs = append(errs, s.bridge.Close())
+	}
+	if s.sandbox != nil {
+		s.sandbox.Close()
 	}
 	errs = append(errs, s.declared.Close())
 	if s.rows != nil {

@@ -1,0 +1,252 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"understudy/access"
+	"understudy/deerflow/files"
+	"understudy/deerflow/sandbox"
+	"understudy/deerflow/settings"
+	"understudy/deerflow/tool"
+	"understudy/graph/agent"
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+	"understudy/internal/address"
+	"understudy/internal/fault"
+)
+
+// Tools is where the agent's tools find things.
+type Tools struct {
+	Sandbox *sandbox.Local
+	// Dir returns the folder of a thread.
+	Dir func(user, thread string) string
+	// Skills returns the folders of skills: the deployment's, and a user's own.
+	Skills func(user string) (shared, own string, err error)
+	// Groups returns the groups of tools that a custom agent may use; nil: all. The error for an unknown one is fault.NotFound, for
+	// one that cannot be fault.Unprocessable.
+	Groups func(user, name string) ([]string, error)
+	// Lookup returns environment variables, for keys of services.
+	Lookup func(name string) (string, bool)
+	// Resolve makes a path of config.yaml absolute.
+	Resolve func(path string) string
+}
+
+// defaultUser owns runs without a user.
+const defaultUser = "default"
+
+// userOf returns whose run this is: the server's word, else what the Gateway wrote into the context.
+func userOf(ctx context.Context) string {
+	info, _ := pregel.Info(ctx)
+	if a := access.OfRun(info.Config); a != nil {
+		return a.Identity
+	}
+	if user := wish(ctx, "user_id").String(); user != "" {
+		return user
+	}
+	return defaultUser
+}
+
+// toolbox is the tools of settings, and what is offered of them in a run.
+type toolbox struct {
+	Tools
+	set    *settings.Settings
+	groups map[string][]string // of configured tools, by name
+}
+
+// toolbox makes the middleware with the tools. Its name is DeerFlow's: its nodes acquire and release the sandbox.
+func (g *Graph) toolbox(s *settings.Settings) agent.Middleware {
+	t := &toolbox{Tools: g.o.Tools, set: s, groups: map[string][]string{}}
+	return agent.Middleware{
+		Name:  "SandboxMiddleware",
+		Tools: t.all(g),
+		BeforeAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
+			id := t.id(ctx)
+			t.Sandbox.Release(id) // what a run left that was cancelled between two calls
+			return map[string]any{"sandbox": map[string]string{"sandbox_id": id}}, nil
+		}},
+		AfterAgent: agent.Hook{Run: func(ctx context.Context, _ pregel.Values) (any, error) {
+			t.Sandbox.Release(t.id(ctx))
+			return nil, nil
+		}},
+		WrapModelCall: t.offer,
+		WrapToolCall:  t.refuse,
+	}
+}
+
+func (t *toolbox) id(ctx context.Context) string {
+	info, _ := pregel.Info(ctx)
+	return "local:" + userOf(ctx) + ":" + string(info.Thread)
+}
+
+// open opens the sandbox of a run.
+func (t *toolbox) open(ctx context.Context) (tool.Sandbox, error) {
+	info, _ := pregel.Info(ctx)
+	user, thread := userOf(ctx), string(info.Thread)
+	if !files.IsThread(thread) {
+		return nil, errors.New("this thread cannot have files: its ID has characters that names of folders must not have")
+	}
+	shared, own, err := t.Skills(user)
+	if err != nil {
+		return nil, err
+	}
+	at := strings.TrimSuffix(t.set.Skills.ContainerPath, "/")
+	mounts := []sandbox.Mount{{Virtual: at, Host: t.Resolve(shared), Links: true}, {Virtual: at + "/custom", Host: t.Resolve(own)}}
+	for _, m := range t.set.Sandbox.Mounts {
+		mounts = append(mounts, sandbox.Mount{Virtual: m.Container, Host: t.Resolve(m.Host), Write: !m.ReadOnly})
+	}
+	return t.Sandbox.Open(sandbox.Place{ID: t.id(ctx), Dir: t.Dir(user, thread), Mounts: mounts})
+}
+
+func (t *toolbox) options() tool.Options {
+	set := t.set.Sandbox
+	o := tool.Options{Open: t.open, ReadLimit: set.ReadChars, ListLimit: set.ListChars, BashLimit: set.BashChars, Timeout: set.Timeout()}
+	for name, value := range set.Environment {
+		o.Env = append(o.Env, name+"="+value)
+	}
+	slices.Sort(o.Env)
+	for _, c := range t.set.Tools {
+		switch c.Name {
+		case "glob":
+			o.MaxGlob = c.MaxResults
+		case "grep":
+			o.MaxGrep = c.MaxResults
+		}
+	}
+	return o
+}
+
+// all returns the configured tools that are known, and the built-in ones. The first of a name counts.
+func (t *toolbox) all(g *Graph) []agent.Tool {
+	o := t.options()
+	own := map[string]agent.Tool{"bash": tool.Bash(o)}
+	for _, one := range tool.Files(o) {
+		own[one.Name] = one
+	}
+	var list []agent.Tool
+	add := func(one agent.Tool) bool {
+		if slices.ContainsFunc(list, func(have agent.Tool) bool { return have.Name == one.Name }) {
+			return false
+		}
+		list = append(list, one)
+		return true
+	}
+	for _, c := range t.set.Tools {
+		one, err := t.configured(c, own)
+		if err != nil {
+			g.o.Log.Warn("a tool of config.yaml is left out", "tool", c.Name, "use", c.Use, "reason", err)
+			continue
+		}
+		if add(one) {
+			t.groups[one.Name] = append(t.groups[one.Name], c.Group)
+		}
+	}
+	for _, one := range []agent.Tool{tool.PresentFiles(o), tool.AskClarification(), tool.ViewImage(o), tool.WriteTodos()} {
+		add(one)
+	}
+	return list
+}
+
+// configured returns the tool that an entry of tools names by its `use`, module:variable.
+func (t *toolbox) configured(c settings.Tool, own map[string]agent.Tool) (agent.Tool, error) {
+	module, variable, _ := strings.Cut(c.Use, ":")
+	name := strings.TrimSuffix(variable, "_tool")
+	if strings.HasSuffix(module, "sandbox.tools") {
+		one, ok := own[name]
+		switch {
+		case !ok:
+			return one, errors.New("the sandbox has no such tool")
+		case name == "bash" && !t.set.Sandbox.AllowHostBash:
+			return one, errors.New("commands would run on the server itself; set sandbox.allow_host_bash to allow them")
+		}
+		return one, nil
+	}
+	_, community, found := strings.Cut(module, "community.")
+	community, _, _ = strings.Cut(community, ".")
+	provider := map[string]string{"tavily": "tavily", "jina_ai": "jina", "firecrawl": "firecrawl"}[community]
+	if !found || provider == "" {
+		return agent.Tool{}, errors.New("it is not known here")
+	}
+	w := tool.Web{
+		Provider: provider, Key: c.APIKey, URL: c.BaseURL, Results: c.MaxResults, Timeout: time.Duration(c.Timeout * float64(time.Second)),
+		Rules: address.Rules{RefusePrivate: true},
+	}
+	if w.Key == "" && t.Lookup != nil {
+		w.Key, _ = t.Lookup(strings.ToUpper(provider) + "_API_KEY")
+	}
+	switch {
+	case name == "web_search" && provider != "jina":
+		if w.Key == "" && w.URL == "" {
+			return agent.Tool{}, fmt.Errorf("it has no key; set %s_API_KEY", strings.ToUpper(provider))
+		}
+		return tool.WebSearch(w), nil
+	case name == "web_fetch":
+		if w.Key == "" && w.URL == "" {
+			w.Provider = "" // pages are read from here
+		}
+		return tool.WebFetch(w), nil
+	}
+	return agent.Tool{}, errors.New("it is not known here")
+}
+
+// offered reports whether a tool is there in a run. Those of other middleware are.
+func (t *toolbox) offered(ctx context.Context, name string, allowed []string) bool {
+	switch name {
+	case "write_todos":
+		return wish(ctx, "is_plan_mode").Bool()
+	case "view_image":
+		m := t.set.Model(wish(ctx, "model_name").String())
+		if m == nil {
+			m = &t.set.Models[0]
+		}
+		return m.Vision
+	}
+	groups, configured := t.groups[name]
+	return !configured || allowed == nil || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(allowed, g) })
+}
+
+// allowed returns the groups of tools of the run's agent; nil: all.
+func (t *toolbox) allowed(ctx context.Context) ([]string, error) {
+	name := strings.ToLower(wish(ctx, "agent_name").String())
+	if name == "" || name == defaultUser || t.Groups == nil {
+		return nil, nil
+	}
+	groups, err := t.Groups(userOf(ctx), name)
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Unprocessable) {
+		return nil, nil
+	}
+	return groups, err
+}
+
+func (t *toolbox) offer(ctx context.Context, r agent.ModelRequest, next agent.ModelHandler) (agent.ModelResponse, error) {
+	allowed, err := t.allowed(ctx)
+	if err != nil {
+		return agent.ModelResponse{}, err
+	}
+	r.Tools = slices.DeleteFunc(slices.Clone(r.Tools), func(one agent.Tool) bool { return !t.offered(ctx, one.Name, allowed) })
+	return next(ctx, r)
+}
+
+// refuse answers calls of tools that are not offered in the words for tools that do not exist.
+func (t *toolbox) refuse(ctx context.Context, r agent.ToolRequest, next agent.ToolHandler) (agent.ToolResult, error) {
+	allowed, err := t.allowed(ctx)
+	if err != nil {
+		return agent.ToolResult{}, err
+	}
+	if t.offered(ctx, r.Call.Name, allowed) && r.Tool != nil {
+		return next(ctx, r)
+	}
+	var names []string
+	for _, one := range r.Tools() {
+		if t.offered(ctx, one.Name, allowed) {
+			names = append(names, one.Name)
+		}
+	}
+	m := message.Tool(fmt.Sprintf("Error: %s is not a valid tool, try one of [%s].", r.Call.Name, strings.Join(names, ", ")), r.Call.ID).WithName(r.Call.Name)
+	m.Status = message.StatusError
+	return agent.ToolResult{Message: &m}, nil
+}

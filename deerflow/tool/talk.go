@@ -1,0 +1,239 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"understudy/deerflow/sandbox"
+	"understudy/graph/agent"
+	"understudy/graph/message"
+	"understudy/graph/pregel"
+	"understudy/internal/pytext"
+)
+
+// answer returns an update of the state with the result of the running call.
+func answer(ctx context.Context, result string, update pregel.Values) *pregel.Command {
+	if update == nil {
+		update = pregel.Values{}
+	}
+	call := agent.CallOf(ctx)
+	update["messages"] = []message.Message{message.Tool(result, call.ID).WithName(call.Name)}
+	return &pregel.Command{Update: update}
+}
+
+// PresentFiles returns the tool present_files: files in outputs become artifacts.
+func PresentFiles(o Options) agent.Tool {
+	type args struct {
+		Paths []string `json:"filepaths"`
+	}
+	return agent.Tool{
+		Name:        "present_files",
+		Description: "Shows files to the user, who can read and download them. Call it when files are finished and in /mnt/user-data/outputs; not for files that only you need.",
+		Schema:      schema(arg{"filepaths", `"type":"array","items":{"type":"string"}`, "Absolute paths of files in /mnt/user-data/outputs.", false}),
+		Run: run(o, func(ctx context.Context, s Sandbox, a args) (any, error) {
+			list := make([]string, 0, len(a.Paths))
+			for _, p := range a.Paths {
+				clean := path.Clean(p)
+				if virtual, ok := s.Virtual(p); ok { // models may have seen it elsewhere
+					clean = virtual
+				}
+				if !strings.HasPrefix(clean, sandbox.Outputs+"/") {
+					return "Error: Only files in " + sandbox.Outputs + " can be presented: " + p, nil
+				}
+				if !s.Exists(clean) {
+					return "Error: File not found: " + p, nil
+				}
+				list = append(list, clean)
+			}
+			return answer(ctx, "Successfully presented files", pregel.Values{"artifacts": list}), nil
+		}),
+	}
+}
+
+// Image is a viewed image in the state.
+type Image struct {
+	Base64 string `json:"base64"`
+	Type   string `json:"mime_type"`
+	Size   int    `json:"size"`
+	Sum    string `json:"sha256"`
+}
+
+// images are the formats of view_image by suffix; the order is that of error texts.
+var (
+	images   = map[string]string{".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".gif": "image/gif"}
+	suffixes = ".jpg, .jpeg, .png, .webp, .gif"
+)
+
+// imageType returns the media type that the contents of an image have; "" for others.
+func imageType(b []byte) string {
+	switch {
+	case bytes.HasPrefix(b, []byte("\xff\xd8\xff")):
+		return "image/jpeg"
+	case bytes.HasPrefix(b, []byte("\x89PNG\r\n\x1a\n")):
+		return "image/png"
+	case len(b) >= 12 && string(b[:4]) == "RIFF" && string(b[8:12]) == "WEBP":
+		return "image/webp"
+	case bytes.HasPrefix(b, []byte("GIF87a")), bytes.HasPrefix(b, []byte("GIF89a")):
+		return "image/gif"
+	}
+	return ""
+}
+
+// ViewImage returns the tool view_image, for models that see: the image is put into the state.
+func ViewImage(o Options) agent.Tool {
+	type args struct {
+		Path string `json:"image_path"`
+	}
+	return agent.Tool{
+		Name: "view_image", Description: "Shows you an image: jpg, jpeg, png, webp or gif.",
+		Schema: schema(arg{"image_path", text, "Absolute path of the image below /mnt/user-data.", false}),
+		Run: run(o, func(ctx context.Context, s Sandbox, a args) (any, error) {
+			suffix := strings.ToLower(path.Ext(a.Path))
+			want := images[suffix]
+			switch clean := path.Clean(a.Path); {
+			case !strings.HasPrefix(clean, sandbox.Workspace+"/") && !strings.HasPrefix(clean, sandbox.Uploads+"/") && !strings.HasPrefix(clean, sandbox.Outputs+"/"):
+				return fmt.Sprintf("Error: Only image paths under %s, %s, %s are allowed", sandbox.Workspace, sandbox.Uploads, sandbox.Outputs), nil
+			case want == "":
+				return fmt.Sprintf("Error: Unsupported image format: %s. Supported formats: %s", suffix, suffixes), nil
+			}
+			content, err := s.Bytes(a.Path, maxImage)
+			var large *sandbox.TooLarge
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return "Error: Image file not found: " + a.Path, nil
+			case errors.As(err, &large):
+				return fmt.Sprintf("Error: Image file is too large: %d bytes. Maximum supported size is %d bytes", large.Size, large.Limit), nil
+			case errors.Is(err, fs.ErrPermission):
+				return "Error: " + err.Error(), nil
+			case err != nil:
+				return explain(ctx, err, "Image file", a.Path, "")
+			}
+			switch is := imageType(content); is {
+			case want:
+			case "":
+				return "Error: File contents do not match a supported image format", nil
+			default:
+				return fmt.Sprintf("Error: Image contents are %s, but file extension indicates %s", is, want), nil
+			}
+			sum := sha256.Sum256(content)
+			image := Image{Base64: base64.StdEncoding.EncodeToString(content), Type: want, Size: len(content), Sum: hex.EncodeToString(sum[:])}
+			return answer(ctx, "Successfully read image", pregel.Values{"viewed_images": map[string]Image{a.Path: image}}), nil
+		}),
+	}
+}
+
+// Question is what ask_clarification asks.
+type Question struct {
+	Question string          `json:"question"`
+	Type     string          `json:"clarification_type"`
+	Context  *string         `json:"context"`
+	Options  json.RawMessage `json:"options"` // a list; some models send it as text
+}
+
+// icons show the type of a question.
+var icons = map[string]string{"missing_info": "❓", "ambiguous_requirement": "🤔", "approach_choice": "🔀", "risk_confirmation": "⚠️", "suggestion": "💡"}
+
+// Choices returns the options that can be shown: without blanks, each once.
+func (q Question) Choices() (list []string) {
+	raw := q.Options
+	var packed string
+	if json.Unmarshal(raw, &packed) == nil && packed != "" {
+		if raw = json.RawMessage(packed); !json.Valid(raw) {
+			raw = quoted(packed)
+		}
+	}
+	var values []any
+	if json.Unmarshal(raw, &values) != nil {
+		var one any
+		if json.Unmarshal(raw, &one) != nil || one == nil {
+			return nil
+		}
+		values = []any{one}
+	}
+	seen := map[string]bool{}
+	for _, v := range values {
+		choice := strings.TrimSpace(fmt.Sprint(v))
+		if v == nil || choice == "" || seen[choice] {
+			continue
+		}
+		seen[choice] = true
+		list = append(list, choice)
+	}
+	return list
+}
+
+// Text returns the question as the user sees it.
+func (q Question) Text() string {
+	icon := icons[q.Type]
+	if icon == "" {
+		icon = icons["missing_info"]
+	}
+	out := icon + " " + q.Question
+	if q.Context != nil && *q.Context != "" {
+		out = icon + " " + *q.Context + "\n\n" + q.Question
+	}
+	for i, choice := range q.Choices() {
+		if i == 0 {
+			out += "\n"
+		}
+		out += fmt.Sprintf("\n  %d. %s", i+1, choice)
+	}
+	return out
+}
+
+// AskClarification returns the tool ask_clarification. The run ends with the question; the next message of the user answers it.
+func AskClarification() agent.Tool {
+	return agent.Tool{
+		Name:        "ask_clarification",
+		Description: "Asks the user a question, and waits for the answer. Ask before you act when something is missing, unclear, risky, or has several good ways. Call it alone.",
+		Schema: schema(arg{"question", text, "The question, short and exact.", false},
+			arg{"clarification_type", text + `,"enum":["missing_info","ambiguous_requirement","approach_choice","risk_confirmation","suggestion"]`, "Why you ask.", false},
+			arg{"context", textOrNull, "What the user needs to know to answer.", true}, arg{"options", `"anyOf":[{"type":"array","items":{"type":"string"}},{"type":"string"},{"type":"null"}]`, "Answers to choose from.", true}),
+		Direct: true,
+		Run: func(_ context.Context, call message.ToolCall) (any, error) {
+			var q Question
+			if err := json.Unmarshal(call.Args, &q); err != nil {
+				return nil, fmt.Errorf("arguments: %w", err)
+			}
+			return message.Tool(q.Text(), call.ID).WithName(call.Name).WithID("clarification:" + call.ID), nil
+		},
+	}
+}
+
+// Todo is one task of a plan.
+type Todo struct {
+	Content string `json:"content"`
+	Status  string `json:"status"` // pending, in_progress or completed
+}
+
+// WriteTodos returns the tool write_todos, which replaces the plan in the state.
+func WriteTodos() agent.Tool {
+	return agent.Tool{
+		Name: "write_todos",
+		Description: "Keeps your plan for a task with three steps or more, and shows it to the user. Each call replaces the whole list. " +
+			"Set a step to in_progress before you begin it, and to completed as soon as it is done. Do not use it for simple requests.",
+		Schema: schema(arg{"todos", `"type":"array","items":{"type":"object","properties":{"content":{"type":"string"},"status":{"type":"string","enum":["pending","in_progress","completed"]}},"required":["content","status"]}`, "The steps.", false}),
+		Run: func(ctx context.Context, call message.ToolCall) (any, error) {
+			var a struct {
+				Todos []Todo `json:"todos"`
+			}
+			if err := json.Unmarshal(call.Args, &a); err != nil {
+				return nil, fmt.Errorf("arguments: %w", err)
+			}
+			raw, err := json.Marshal(a.Todos)
+			if err != nil {
+				return nil, err
+			}
+			return answer(ctx, "Updated todo list to "+pytext.Repr(raw), pregel.Values{"todos": a.Todos}), nil
+		},
+	}
+}
