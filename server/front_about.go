@@ -101,7 +101,7 @@ func (s *Server) showOpenAPI(c *fiber.Ctx) error {
 // routes come first.
 func mergeOpenAPI(app, api []byte) []byte {
 	out := jsonobj.Of(app)
-	for _, key := range []string{"paths", "tags", "components", "servers"} {
+	for _, key := range []string{"paths", "tags", "components", "servers", "security"} {
 		theirs, ours := out.Get(key), json.RawMessage(gjson.GetBytes(api, key).Raw)
 		switch {
 		case len(ours) == 0:

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -57,9 +58,11 @@ type Options struct {
 	APIVersion       string               // of LangGraph Server whose API this is: the version in /info, for clients that compare it
 	LangGraphVersion func() string        // of LangGraph, whose graphs run; "": not known yet. nil: not known
 
-	CORS         CORS
-	Disable      Disable
-	TLS          bool          // connections are encrypted: URLs begin with https
+	CORS    CORS
+	Disable Disable
+	TLS     bool // connections are encrypted: URLs begin with https
+	// AuthOpenAPI is auth.openapi of langgraph.json, merged into the description of the API; nil for none.
+	AuthOpenAPI  json.RawMessage
 	MountPrefix  string        // additional path prefix of the API
 	Configurable header.Filter // headers that runs see in their configuration, as http.configurable_headers in langgraph.json
 	Logged       header.Filter // headers that are logged with each request, as http.logging_headers

@@ -101,7 +101,7 @@ func New(o Options) *Server {
 	f.Logger = quiet{s.log}
 	s.app.Use(s.enter)
 	s.routes()
-	s.openapi = s.describe()
+	s.openapi = withAuth(s.describe(), o.AuthOpenAPI)
 	s.pages = s.buildDocs()
 	return s
 }

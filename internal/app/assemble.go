@@ -133,6 +133,7 @@ func (s *Server) httpOptions(version string) server.Options {
 		Disable:      server.Disable(cfg.HTTP.Disable),
 		MountPrefix:  cfg.HTTP.MountPrefix,
 		TLS:          cfg.TLSCert != "",
+		AuthOpenAPI:  cfg.Auth.OpenAPI,
 		Configurable: cfg.HTTP.ConfigurableHeaders, Logged: cfg.HTTP.LoggingHeaders,
 		MaxBody: int64(cfg.MaxBody), MaxBodies: int64(cfg.MaxBodies),
 		DeerFlow: s.deerflow,

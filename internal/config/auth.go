@@ -90,9 +90,7 @@ func (f *file) auth(v value, key string) {
 		"path":                f.object(&a.Python, "./auth.py:auth"),
 		"disable_studio_auth": f.setBool(&a.DisableStudio),
 		"openapi": func(v value, key string) {
-			if a.OpenAPI = f.raw(v, key, `{"securitySchemes": {…}, "security": […]}`); a.OpenAPI != nil {
-				f.warn(key, "not in this version: /openapi.json does not name the schemes")
-			}
+			a.OpenAPI = f.raw(v, key, `{"securitySchemes": {…}, "security": […]}`)
 		},
 		"cache":                    f.authCache,
 		"allow_langsmith_api_keys": f.notYet("keys of LangSmith are not accepted by this server; authenticate clients in the handlers of auth.path"),
@@ -114,7 +112,7 @@ func (f *file) authCache(v value, key string) {
 		return
 	}
 	f.c.Auth.Cache = c
-	f.warn(key, "not in this version: authenticate is called for each request")
+	f.warn(key, "without an effect, as for handlers in Python in LangGraph Server: authenticate is called for each request")
 }
 
 // raw returns an object as JSON.
