@@ -195,3 +195,45 @@ func TestLeavingAJoinCancelsTheRun(t *testing.T) {
 	require.Error(t, err)
 	require.Eventually(t, func() bool { return gjson.Get(v.must("ada", "GET", path, ""), "status").String() == "interrupted" }, 10*time.Second, 20*time.Millisecond)
 }
+
+// A request with the Idempotency-Key and the body of another user's request is a request of its own.
+func TestIdempotencyKeysBelongToUsers(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t, nil).url()}
+	thread := uuid.NewString()
+	v.must("ada", "POST", "/threads", `{"thread_id":"`+thread+`","metadata":{"members":["bob"]}}`)
+	run := `{"assistant_id":"talk","input":{"note":"SECRET"}}`
+	for _, c := range []struct{ path, body, id string }{
+		{"/threads", `{}`, "thread_id"},
+		{"/runs", strings.Replace(run, "SECRET", "wait", 1), "run_id"},
+		{"/threads/" + thread + "/runs", run, "run_id"},
+		{"/runs/batch", `[` + strings.Replace(run, "SECRET", "wait", 1) + `]`, "0.run_id"},
+	} {
+		key := []string{"Idempotency-Key", "k" + c.path}
+		first := gjson.Get(v.must("ada", "POST", c.path, c.body, key...), c.id).String()
+		require.NotEmpty(t, first)
+		require.Equal(t, first, gjson.Get(v.must("ada", "POST", c.path, c.body, key...), c.id).String(), c.path)
+		require.NotEqual(t, first, gjson.Get(v.must("bob", "POST", c.path, c.body, key...), c.id).String(), c.path)
+	}
+	// A key does not reach what its user cannot reach any more.
+	key := []string{"Idempotency-Key", "given away"}
+	given := gjson.Get(v.must("ada", "POST", "/threads", `{"metadata":{"members":["bob"]}}`, key...), "thread_id").String()
+	v.must("bob", "PATCH", "/threads/"+given, `{"metadata":{"about":"SECRET of bob"}}`) // bob owns it now
+	require.Equal(t, http.StatusNotFound, v.ask("ada", "GET", "/threads/"+given, "").status)
+	a := v.ask("ada", "POST", "/threads", `{"metadata":{"members":["bob"]}}`, key...)
+	require.NotContains(t, a.body, "SECRET of bob")
+}
+
+// A stateless run is reached by who created it, by the location of its response too, and by no other user.
+func TestStatelessRunsBelongToUsers(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageServer(t, nil).url()}
+	made := v.must("ada", "POST", "/runs", `{"assistant_id":"talk","input":{"note":"SECRET wait"},"stream_resumable":true}`)
+	thread, run := gjson.Get(made, "thread_id").String(), gjson.Get(made, "run_id").String()
+	for _, path := range []string{"/threads/" + thread, "/threads/" + thread + "/runs/" + run} {
+		require.Equal(t, http.StatusOK, v.ask("ada", "GET", path, "").status, path)
+		require.Equal(t, http.StatusNotFound, v.ask("bob", "GET", path, "").status, path)
+	}
+	require.NotContains(t, v.ask("ada", "GET", "/runs/"+run+"/stream", "", "Last-Event-ID", "-1").body, "not found")
+	require.Contains(t, v.ask("bob", "GET", "/runs/"+run+"/stream", "", "Last-Event-ID", "-1").body, "Run not found")
+}

@@ -19,10 +19,17 @@ import (
 	"understudy/thread"
 )
 
-// Thread is the row of a thread that is made for a run.
-func Thread(t id.Thread, now time.Time) *thread.Thread {
+// Thread is the row of a thread that is made for a run, with the metadata of the request. A temporary thread has them only when an actor made the request:
+// by them its policy finds the thread.
+func Thread(t id.Thread, req *run.Request, temporary bool, now time.Time) *thread.Thread {
 	empty := json.RawMessage(`{}`)
-	return &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: empty, Config: empty}
+	row := &thread.Thread{ID: t, CreatedAt: now, StateUpdatedAt: now, Metadata: empty, Config: empty}
+	if !temporary || req.Actor != nil {
+		given := jsonobj.Of(jsonobj.Of(req.Config).Get("metadata"))
+		given.Merge(jsonobj.Of(req.Metadata))
+		row.Metadata = given.JSON()
+	}
+	return row
 }
 
 // Run makes a pending run as an assistant and a request want it, and changes its thread's row to what it is during the run. A temporary one goes with its thread;

@@ -217,12 +217,7 @@ func (s *Service) insert(tx run.Tx, read *settle.Readings, t id.Thread, a id.Ass
 		if !stateless && req.IfNotExists != "create" {
 			return c, errNoThread
 		}
-		row = compose.Thread(t, now)
-		if !temporary {
-			given := jsonobj.Of(jsonobj.Of(req.Config).Get("metadata"))
-			given.Merge(jsonobj.Of(req.Metadata))
-			row.Metadata = given.JSON()
-		}
+		row = compose.Thread(t, req, temporary, now)
 	}
 	if req.NewThread != nil {
 		if !fresh {

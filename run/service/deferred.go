@@ -59,7 +59,7 @@ func (s *Service) startDeferred(ctx context.Context, req *run.Request) (r *run.R
 	}
 	entered = as.GraphID
 	now := s.Now()
-	row := compose.Thread(id.NewThread(), now)
+	row := compose.Thread(id.NewThread(), req, true, now)
 	claimed, err := compose.Run(as, row, req, true, true, s.ThreadTTL, now)
 	if err != nil {
 		return nil, nil, false, err
