@@ -16,7 +16,12 @@ var fileCommands = names("awk cat cp du find grep head less ln ls more mv rm sed
 const usePaths = "Use paths under " + UserData
 
 // check refuses commands whose words name paths outside of the thread's folders. The rules judge text: what a program computes they cannot see.
-func (t *Thread) check(command string) error {
+func (t *Thread) check(command string) error { return t.checkNested(command, 0) }
+
+func (t *Thread) checkNested(command string, depth int) error {
+	if depth > maxNesting {
+		return denied("The command cannot be checked: commands are nested too deeply")
+	}
 	if i := strings.Index(strings.ToLower(command), "file://"); i >= 0 {
 		return denied("Unsafe absolute paths in command: %s. %s", until(command[i:]), usePaths)
 	}
@@ -48,7 +53,7 @@ func (t *Thread) check(command string) error {
 			}
 		case *syntax.CallExpr:
 			for _, c := range calls(n) {
-				if err := t.checkCall(c); err != nil {
+				if err := t.checkCall(c, depth); err != nil {
 					refuse(err)
 				}
 			}
@@ -65,7 +70,7 @@ func (t *Thread) check(command string) error {
 	return nil
 }
 
-func (t *Thread) checkCall(c call) error {
+func (t *Thread) checkCall(c call, depth int) error {
 	if fileCommands[c.name] && slices.ContainsFunc(c.args, func(a string) bool { return a != "" && strings.Trim(a, "/") == "" }) {
 		return denied("Unsafe absolute paths in command: /. %s", usePaths)
 	}
@@ -86,7 +91,7 @@ func (t *Thread) checkCall(c call) error {
 		if strings.TrimSpace(command) == "" || strings.Contains(command, dynamic) {
 			continue
 		}
-		if err := t.check(command); err != nil {
+		if err := t.checkNested(command, depth+1); err != nil {
 			return err
 		}
 	}

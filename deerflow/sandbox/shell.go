@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -82,9 +83,31 @@ func ansi(v string) string {
 	return b.String()
 }
 
+// maxDepth bounds how deeply a command's parts are nested: judging takes longer the deeper they are.
+const maxDepth = 400
+
+var errDepth = errors.New("its parts are nested too deeply")
+
 // parse reads a command as bash does.
 func parse(command string) (*syntax.File, error) {
-	return syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	if err != nil {
+		return nil, err
+	}
+	depth, most := 0, 0
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if n == nil {
+			depth--
+			return true
+		}
+		depth++
+		most = max(most, depth)
+		return true
+	})
+	if most > maxDepth {
+		return nil, errDepth
+	}
+	return file, nil
 }
 
 // call is a simple command: its name without folder, and the words after it.
