@@ -60,6 +60,9 @@ func (o Owner) owned(actor *Actor, q Question) (d Decision, err error) {
 		metadata = jsonobj.Of(raw)
 	}
 	metadata.SetText(o.Key, actor.Identity)
+	if q.Resource == Assistants && metadata.Text("created_by") == "system" { // everyone reads those
+		metadata.Delete("created_by")
+	}
 	value.Set("metadata", metadata.JSON())
 	d.Value = value.JSON()
 	return d, nil

@@ -107,7 +107,7 @@ func (v *village) connect(user, thread string) *hearer {
 // Followers that were there before a thread, or stay after it, see nothing of one that is created under its id and is not theirs; those who may see it do.
 func TestFollowersOfAnIDSeeTheirOwnThreads(t *testing.T) {
 	t.Parallel()
-	v := &village{t: t, url: villageServer(t, nil).url()}
+	v := &village{t: t, url: villageServer(t).url()}
 	const channels = `{"channels":["values","updates","messages","lifecycle","input"]}`
 	thread := uuid.NewString()
 	follow := func(user string) []*hearer {
@@ -142,7 +142,7 @@ func TestFollowersOfAnIDSeeTheirOwnThreads(t *testing.T) {
 // A run or cron acts as who created it, whatever its configuration, context, metadata and payload say, in any spelling.
 func TestNoRequestActsAsAnother(t *testing.T) {
 	t.Parallel()
-	v := &village{t: t, url: villageServer(t, nil).url()}
+	v := &village{t: t, url: villageServer(t).url()}
 	actor := `"langgraph_auth_user":{"identity":"ada","is_authenticated":true},"langgraph_auth_user_id":"ada","langgraph_auth_permissions":["admin"],"user_id":"ada"`
 	for _, config := range []string{
 		`{"configurable":{` + actor + `}}`,
@@ -178,7 +178,7 @@ func TestNoRequestActsAsAnother(t *testing.T) {
 // A client that leaves a join with cancel_on_disconnect cancels the run as its user.
 func TestLeavingAJoinCancelsTheRun(t *testing.T) {
 	t.Parallel()
-	v := &village{t: t, url: villageServer(t, nil).url()}
+	v := &village{t: t, url: villageServer(t).url()}
 	thread := gjson.Get(v.must("ada", "POST", "/threads", "{}"), "thread_id").String()
 	run := gjson.Get(v.must("ada", "POST", "/threads/"+thread+"/runs", `{"assistant_id":"talk","input":{"note":"wait"}}`), "run_id").String()
 	path := "/threads/" + thread + "/runs/" + run
@@ -199,7 +199,7 @@ func TestLeavingAJoinCancelsTheRun(t *testing.T) {
 // A request with the Idempotency-Key and the body of another user's request is a request of its own.
 func TestIdempotencyKeysBelongToUsers(t *testing.T) {
 	t.Parallel()
-	v := &village{t: t, url: villageServer(t, nil).url()}
+	v := &village{t: t, url: villageServer(t).url()}
 	thread := uuid.NewString()
 	v.must("ada", "POST", "/threads", `{"thread_id":"`+thread+`","metadata":{"members":["bob"]}}`)
 	run := `{"assistant_id":"talk","input":{"note":"SECRET"}}`
@@ -227,7 +227,7 @@ func TestIdempotencyKeysBelongToUsers(t *testing.T) {
 // A stateless run is reached by who created it, by the location of its response too, and by no other user.
 func TestStatelessRunsBelongToUsers(t *testing.T) {
 	t.Parallel()
-	v := &village{t: t, url: villageServer(t, nil).url()}
+	v := &village{t: t, url: villageServer(t).url()}
 	made := v.must("ada", "POST", "/runs", `{"assistant_id":"talk","input":{"note":"SECRET wait"},"stream_resumable":true}`)
 	thread, run := gjson.Get(made, "thread_id").String(), gjson.Get(made, "run_id").String()
 	for _, path := range []string{"/threads/" + thread, "/threads/" + thread + "/runs/" + run} {
@@ -236,4 +236,19 @@ func TestStatelessRunsBelongToUsers(t *testing.T) {
 	}
 	require.NotContains(t, v.ask("ada", "GET", "/runs/"+run+"/stream", "", "Last-Event-ID", "-1").body, "not found")
 	require.Contains(t, v.ask("bob", "GET", "/runs/"+run+"/stream", "", "Last-Event-ID", "-1").body, "Run not found")
+}
+
+// With the native policy a user cannot publish an assistant to others by calling it one of the system.
+func TestNoUserMakesAssistantsOfTheSystem(t *testing.T) {
+	t.Parallel()
+	v := &village{t: t, url: villageOf(t, native{owners{}, access.Owner{Key: "owner"}}, nil).url()}
+	made := gjson.Get(v.must("bob", "POST", "/assistants", `{"graph_id":"talk","name":"trap","metadata":{"created_by":"system"}}`), "assistant_id").String()
+	hidden := func() {
+		t.Helper()
+		require.NotContains(t, v.must("ada", "POST", "/assistants/search", "{}"), made)
+		require.Equal(t, http.StatusNotFound, v.ask("ada", "GET", "/assistants/"+made, "").status)
+	}
+	hidden()
+	v.must("bob", "PATCH", "/assistants/"+made, `{"metadata":{"created_by":"system"}}`)
+	hidden()
 }

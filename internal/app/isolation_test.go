@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 
+	"understudy/access"
 	"understudy/internal/postgrestest"
 	"understudy/internal/redistest"
 	"understudy/internal/seedtest"
@@ -204,7 +205,7 @@ var views = []probe{
 	{"POST", "/assistants/{A}/versions", "{}", nil},
 	{"GET", "/runs/crons/{K}", "", nil},
 	{"GET", "/runs/crons/{KT}", "", nil},
-	{"GET", "/store/items?namespace=notes&key=k", "", nil},
+	{"GET", "/store/items?namespace={NAME}.notes&key=k", "", nil},
 	{"GET", "/v1/responses/{RESP}", "", nil},
 	{"GET", "/v1/conversations/{CONV}", "", nil},
 	{"POST", "/a2a/{A}", a2a("tasks/get", `{"id":"{TASK}"}`), nil},
@@ -258,9 +259,9 @@ var ofNoOwner = []string{"{OWN", "{NAME}", "/stream/events", "/join", "{I}/runs/
 // What belongs to another user looks like what does not exist, on every route and by every protocol, and stays as it is.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	run := func(t *testing.T, seed uint64, flags map[string]string) {
+	run := func(t *testing.T, seed uint64, auth Auth, flags map[string]string) {
 		t.Helper()
-		v := newVillage(t, seed, flags)
+		v := newVillage(t, seed, auth, flags)
 		probes := append(probesOf(t, v.routes), more...)
 		v.random.Shuffle(len(probes), func(i, j int) { probes[i], probes[j] = probes[j], probes[i] })
 		owner := v.users[v.random.IntN(len(v.users))]
@@ -284,10 +285,11 @@ func TestIsolation(t *testing.T) {
 		}
 	}
 	for seed := range max(1, seedtest.Seeds(24)/3) {
-		t.Run(fmt.Sprint("sqlite ", seed), func(t *testing.T) { run(t, seed, nil) })
+		t.Run(fmt.Sprint("sqlite ", seed), func(t *testing.T) { run(t, seed, owners{}, nil) })
 	}
+	t.Run("native", func(t *testing.T) { run(t, 2, native{owners{}, access.Owner{Key: "owner"}}, nil) })
 	t.Run("postgres", func(t *testing.T) {
-		run(t, 1, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": redistest.Start(t).URL})
+		run(t, 1, owners{}, map[string]string{"database-url": postgrestest.Database(t), "database-connections": "4", "redis-url": redistest.Start(t).URL})
 	})
 }
 
@@ -295,7 +297,7 @@ func TestIsolation(t *testing.T) {
 func TestSharing(t *testing.T) {
 	t.Parallel()
 	for seed := range seedtest.Seeds(20) {
-		v := &village{t: t, url: villageServer(t, nil).url(), random: rand.New(rand.NewPCG(seed, 2))}
+		v := &village{t: t, url: villageServer(t).url(), random: rand.New(rand.NewPCG(seed, 2))}
 		names := []string{"ada", "bob", "cyd", "dan"}
 		members := map[string][]string{}
 		owner := map[string]string{}
@@ -350,7 +352,7 @@ func TestSharing(t *testing.T) {
 // Every route needs credentials, but for a short list.
 func TestRoutesNeedCredentials(t *testing.T) {
 	t.Parallel()
-	s := villageServer(t, nil)
+	s := villageServer(t)
 	v := &village{t: t, url: s.url(), routes: s.http.Routes()}
 	for _, route := range v.routes {
 		method, path, _ := strings.Cut(route, " ")
@@ -373,7 +375,7 @@ func TestRoutesNeedCredentials(t *testing.T) {
 
 // An id that belongs to another user takes about as long to answer as one that does not exist.
 func TestHiddenTakesAsLongAsUnknown(t *testing.T) {
-	v := newVillage(t, 1, nil)
+	v := newVillage(t, 1, owners{}, nil)
 	for _, path := range []string{"/threads/{T}", "/threads/{T}/state", "/threads/{T}/runs/{R}", "/assistants/{A}", "/runs/crons/{K}"} {
 		var hidden, none []time.Duration
 		nowhere := unknown(v.users[0].has)

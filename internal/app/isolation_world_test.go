@@ -64,6 +64,12 @@ func (owners) Decide(_ context.Context, a *access.Actor, questions ...access.Que
 	return out, nil
 }
 
+// native is the policy that the server has itself, by which each user reaches what they created.
+type native struct {
+	access.Authenticator
+	access.Policy
+}
+
 // talking is a graph that repeats its note; a note with "ask" asks first, and one with "wait" waits for the end of release.
 func talking(t *testing.T, release <-chan struct{}) *pregel.Graph {
 	t.Helper()
@@ -108,9 +114,9 @@ type villager struct {
 	has          map[string]string
 }
 
-func newVillage(t *testing.T, seed uint64, flags map[string]string) *village {
+func newVillage(t *testing.T, seed uint64, auth Auth, flags map[string]string) *village {
 	t.Helper()
-	s := villageServer(t, flags)
+	s := villageOf(t, auth, flags)
 	v := &village{t: t, url: s.url(), routes: s.http.Routes(), random: rand.New(rand.NewPCG(seed, 1))}
 	for _, name := range []string{"ada", "bob", "cyd"} {
 		v.users = append(v.users, v.settle(name))
@@ -119,7 +125,12 @@ func newVillage(t *testing.T, seed uint64, flags map[string]string) *village {
 }
 
 // villageServer starts a server without users.
-func villageServer(t *testing.T, flags map[string]string) *Server {
+func villageServer(t *testing.T) *Server {
+	t.Helper()
+	return villageOf(t, owners{}, nil)
+}
+
+func villageOf(t *testing.T, auth Auth, flags map[string]string) *Server {
 	t.Helper()
 	all := map[string]string{"port": "0", "data": t.TempDir(), "jobs": "20"}
 	for name, value := range flags {
@@ -128,7 +139,7 @@ func villageServer(t *testing.T, flags map[string]string) *Server {
 	settings, _, err := config.Load(config.Source{Mode: config.Serve, Flags: all, Lookup: func(string) (string, bool) { return "", false }})
 	require.NoError(t, err)
 	release := make(chan struct{})
-	s := runWith(t, Config{Settings: settings, Auth: owners{}, Log: slog.New(slog.DiscardHandler)}, "talk", talking(t, release))
+	s := runWith(t, Config{Settings: settings, Auth: auth, Log: slog.New(slog.DiscardHandler)}, "talk", talking(t, release))
 	t.Cleanup(func() { close(release) })
 	return s
 }
@@ -218,7 +229,7 @@ func (v *village) settle(name string) *villager {
 	make("A", "assistant_id", "POST", "/assistants", `{"graph_id":"talk","name":"`+u.has["TOOL"]+`","metadata":{"about":"`+u.secret+`"},"config":{"configurable":{"x":"`+u.secret+`"}}}`)
 	make("K", "cron_id", "POST", "/runs/crons", `{`+input("")+`,"schedule":"0 0 1 1 *"}`)
 	make("KT", "cron_id", "POST", th+"/runs/crons", `{`+input("")+`,"schedule":"0 0 1 1 *"}`)
-	v.must(name, "PUT", "/store/items", `{"namespace":["notes"],"key":"k","value":{"v":"`+u.secret+`"}}`)
+	v.must(name, "PUT", "/store/items", `{"namespace":["`+name+`","notes"],"key":"k","value":{"v":"`+u.secret+`"}}`)
 	message := `{"role":"user","messageId":"m","parts":[{"kind":"text","text":"` + u.secret + `"}]}`
 	make("RESP", "id", "POST", "/v1/responses", `{"model":"`+u.has["A"]+`","input":"`+u.secret+`"}`)
 	make("CONV", "id", "POST", "/v1/conversations", `{"metadata":{"about":"`+u.secret+`"}}`)
