@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -32,13 +33,49 @@ const (
 	rightsFile = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// readable are the parts of a system that programs need. Not among them: other folders of /etc, /home, /proc of processes, /run, /tmp, /var.
+// readable are the parts of a system that programs need, in addition to files in /etc that everybody may read. Not among them: other folders of /etc,
+// /home, /proc of processes, /run, /tmp, /var.
 var readable = []string{
 	"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/opt", "/nix/store",
-	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf",
-	"/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/protocols", "/etc/services", "/etc/passwd", "/etc/group", "/etc/localtime",
-	"/etc/timezone", "/etc/os-release", "/etc/mime.types", "/etc/fonts", "/etc/java", "/etc/python3", "/etc/inputrc", "/etc/terminfo",
+	"/etc/ld.so.conf.d", "/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/ca-trust", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
+	"/etc/pki/tls/openssl.cnf", "/etc/ca-certificates", "/etc/fonts", "/etc/python3", "/etc/terminfo", "/etc/profile.d",
 	"/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version", "/proc/filesystems", "/sys/devices/system/cpu",
+}
+
+// ownFiles returns the files in /etc itself.
+func ownFiles() (list []string) {
+	entries, err := os.ReadDir("/etc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		name := "/etc/" + e.Name()
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() { // a link may lead to a folder
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// programs returns the folders of PATH, and what programs in them need: the libraries next to a folder bin, and all of an installation with shims, as of
+// pyenv and rbenv. Other folders next to them, of which one may be a home, stay out.
+func programs(path string) (list []string) {
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		list = append(list, dir)
+		above := filepath.Dir(dir)
+		switch filepath.Base(dir) {
+		case "shims":
+			list = append(list, above)
+		case "bin", "sbin":
+			for _, name := range []string{"lib", "lib64", "libexec", "share/uv"} {
+				list = append(list, filepath.Join(above, name))
+			}
+		}
+	}
+	return list
 }
 
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
@@ -90,11 +127,13 @@ func (t *Thread) restrict(temp string) error {
 	}
 	defer unix.Close(int(fd))
 	rules := ruleset{fd: int(fd), all: all}
-	for _, list := range [][]string{readable, t.l.o.Readable, filepath.SplitList(os.Getenv("PATH"))} {
+	for _, list := range [][]string{readable, ownFiles(), t.l.o.Readable, programs(os.Getenv("PATH"))} {
 		for _, p := range list {
 			rules.allow(p, rightsRead)
 		}
 	}
+	// Programs share memory and semaphores here. Names are random, and cannot be listed.
+	rules.allow("/dev/shm", (rightsRead|rightsWrite|unix.LANDLOCK_ACCESS_FS_TRUNCATE)&^(unix.LANDLOCK_ACCESS_FS_READ_DIR|unix.LANDLOCK_ACCESS_FS_EXECUTE))
 	for _, p := range devices {
 		rules.allow(p, rightsRead|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE)
 	}
@@ -144,6 +183,9 @@ func (r *ruleset) allow(p string, rights uint64) {
 	}
 	if info.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= rightsFile
+	}
+	if strings.HasPrefix(p, "/etc/") && info.Mode&unix.S_IROTH == 0 {
+		return // what not everybody on this machine may read is a secret, also when the server is root
 	}
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & r.all, Parent_fd: int32(at)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
