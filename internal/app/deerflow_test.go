@@ -60,8 +60,8 @@ func (u *gatewayUser) must(method, path, body, field string) string {
 	return text
 }
 
-// serveDeerFlow starts a server with accounts, and returns what makes users of it.
-func serveDeerFlow(t *testing.T) func(email string) *gatewayUser {
+// serveDeerFlow starts a server with accounts, and returns what makes users of it, and its routes.
+func serveDeerFlow(t *testing.T) (user func(email string) *gatewayUser, routes []string) {
 	t.Helper()
 	home := t.TempDir()
 	file := filepath.Join(home, "config.yaml")
@@ -90,13 +90,13 @@ func serveDeerFlow(t *testing.T) func(email string) *gatewayUser {
 			u.must("POST", "/api/v1/auth/register", `{"email":"`+email+`","password":"long enough, 1 of them"}`, "id")
 		}
 		return u
-	}
+	}, srv.http.Routes()
 }
 
 // With DeerFlow's accounts, LangGraph's own routes are for its users too, and each sees only what is theirs.
 func TestDeerFlowUsersOnRoutesOfLangGraph(t *testing.T) {
 	t.Parallel()
-	user := serveDeerFlow(t)
+	user, _ := serveDeerFlow(t)
 	ann, ben, stranger := user("ann@example.com"), user("ben@example.com"), user("")
 
 	thread := ann.must("POST", "/threads", `{"metadata":{"user_id":"somebody","topic":"x"}}`, "thread_id")
