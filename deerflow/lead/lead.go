@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"sync"
+	"time"
 
 	"understudy/checkpointer"
 	"understudy/deerflow/settings"
@@ -25,8 +26,8 @@ const Name = "lead_agent"
 // Options are what the agent is built from.
 type Options struct {
 	Settings func() (*settings.Settings, error) // as they are now
-	// Open makes the client of a model.
-	Open  func(m *settings.Model) (agent.Model, error)
+	// Open makes the client of a model. retries are its further tries; nil: the client's own number.
+	Open  func(m *settings.Model, retries *int) (agent.Model, error)
 	Tools Tools // the zero value: none
 	Log   *slog.Logger
 }
@@ -115,14 +116,19 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	if len(s.Models) == 0 {
 		return nil, fault.New(fault.Unavailable, "No model is configured")
 	}
-	models := &models{settings: s, open: g.o.Open, made: map[string]agent.Model{}}
+	// The agent's own calls are repeated by LLMErrorHandlingMiddleware, which says so.
+	models := &models{settings: s, open: g.o.Open, retries: new(int), made: map[string]agent.Model{}}
 	first, err := models.get("")
 	if err != nil {
 		return nil, err
 	}
-	chain := []agent.Middleware{threadData(), agent.RepairToolCalls(), models.middleware()}
+	chain := []agent.Middleware{threadData()}
+	if g.o.Tools.Dir != nil {
+		chain = append(chain, uploads(g.o.Tools.Dir))
+	}
+	chain = append(chain, agent.RepairToolCalls(), modelErrors(newBreaker(s.CircuitBreaker, time.Now), time.After), models.middleware())
 	if s.Summarization.Enabled {
-		m, err := g.summarization(s, models)
+		m, err := g.summarization(s)
 		if err != nil {
 			return nil, err
 		}
@@ -133,6 +139,9 @@ func (g *Graph) build(s *settings.Settings) (*agent.Agent, error) {
 	}
 	if g.o.Tools.Sandbox != nil {
 		chain = append(chain, g.toolbox(s))
+	}
+	if s.LoopDetection.Enabled {
+		chain = append(chain, loops(s.LoopDetection))
 	}
 	return agent.New(agent.Options{Name: Name, Model: first, Prompt: prompt, Middleware: chain, State: state()})
 }
@@ -147,8 +156,8 @@ func state() map[string]pregel.Channel {
 }
 
 // summarization condenses conversations as the settings say.
-func (g *Graph) summarization(s *settings.Settings, models *models) (agent.Middleware, error) {
-	m, err := models.get(s.Summarization.Model)
+func (g *Graph) summarization(s *settings.Settings) (agent.Middleware, error) {
+	m, err := (&models{settings: s, open: g.o.Open, made: map[string]agent.Model{}}).get(s.Summarization.Model)
 	if err != nil {
 		return agent.Middleware{}, err
 	}

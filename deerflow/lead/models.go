@@ -15,7 +15,8 @@ import (
 // models are the clients of the models in the settings, each made when it is first needed.
 type models struct {
 	settings *settings.Settings
-	open     func(m *settings.Model) (agent.Model, error)
+	open     func(m *settings.Model, retries *int) (agent.Model, error)
+	retries  *int
 
 	mu   sync.Mutex
 	made map[string]agent.Model
@@ -34,7 +35,7 @@ func (m *models) get(name string) (agent.Model, error) {
 	if have, ok := m.made[of.Name]; ok {
 		return have, nil
 	}
-	opened, err := m.open(of)
+	opened, err := m.open(of, m.retries)
 	if err != nil {
 		return agent.Model{}, err
 	}

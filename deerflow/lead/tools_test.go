@@ -71,7 +71,7 @@ func setup(t *testing.T, text string) *world {
 	t.Cleanup(local.Close)
 	w.graph = lead.New(lead.Options{
 		Settings: func() (*settings.Settings, error) { return set, nil }, Log: slog.New(slog.DiscardHandler),
-		Open: func(*settings.Model) (agent.Model, error) { return agent.Model{LLM: anyTool{model}}, nil },
+		Open: func(*settings.Model, *int) (agent.Model, error) { return agent.Model{LLM: anyTool{model}}, nil },
 		Tools: lead.Tools{
 			Sandbox: local, Dir: func(user, thread string) string { return filepath.Join(w.dir, "users", user, "threads", thread) },
 			Skills: func(user string) (string, string, error) {

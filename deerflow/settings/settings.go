@@ -22,20 +22,22 @@ type Settings struct {
 	ToolGroups []struct {
 		Name string `yaml:"name"`
 	} `yaml:"tool_groups"`
-	Tools             []Tool        `yaml:"tools"`
-	Sandbox           Sandbox       `yaml:"sandbox"`
-	TokenUsage        Switch        `yaml:"token_usage"`
-	Skills            Skills        `yaml:"skills"`
-	SkillScan         Switch        `yaml:"skill_scan"`
-	Uploads           Uploads       `yaml:"uploads"`
-	Memory            Memory        `yaml:"memory"`
-	Suggestions       Suggestions   `yaml:"suggestions"`
-	InputPolish       InputPolish   `yaml:"input_polish"`
-	AgentsAPI         Switch        `yaml:"agents_api"`
-	SkillEvolution    Evolution     `yaml:"skill_evolution"`
-	Title             Title         `yaml:"title"`
-	Summarization     Summarization `yaml:"summarization"`
-	MaxRecursionLimit int           `yaml:"max_recursion_limit"`
+	Tools             []Tool         `yaml:"tools"`
+	Sandbox           Sandbox        `yaml:"sandbox"`
+	TokenUsage        Switch         `yaml:"token_usage"`
+	Skills            Skills         `yaml:"skills"`
+	SkillScan         Switch         `yaml:"skill_scan"`
+	Uploads           Uploads        `yaml:"uploads"`
+	Memory            Memory         `yaml:"memory"`
+	Suggestions       Suggestions    `yaml:"suggestions"`
+	InputPolish       InputPolish    `yaml:"input_polish"`
+	AgentsAPI         Switch         `yaml:"agents_api"`
+	SkillEvolution    Evolution      `yaml:"skill_evolution"`
+	Title             Title          `yaml:"title"`
+	Summarization     Summarization  `yaml:"summarization"`
+	LoopDetection     LoopDetection  `yaml:"loop_detection"`
+	CircuitBreaker    CircuitBreaker `yaml:"circuit_breaker"`
+	MaxRecursionLimit int            `yaml:"max_recursion_limit"`
 	Auth              struct {
 		Local struct {
 			AllowRegistration *bool `yaml:"allow_registration"`
@@ -151,6 +153,21 @@ type Summarization struct {
 	Keep    Amount   `yaml:"keep"`
 }
 
+// LoopDetection says how often a model may repeat itself in a run. 0: no limit.
+type LoopDetection struct {
+	Enabled  bool `yaml:"enabled"`
+	Warn     int  `yaml:"warn_threshold"` // equal answers before a warning
+	Hard     int  `yaml:"hard_limit"`     // equal answers that end the run
+	FreqWarn int  `yaml:"tool_freq_warn"` // calls of one tool before a warning
+	FreqHard int  `yaml:"tool_freq_hard_limit"`
+}
+
+// CircuitBreaker says when calls of a model that fails are refused for a while.
+type CircuitBreaker struct {
+	Failures int     `yaml:"failure_threshold"` // in a row; 0: never
+	Recovery float64 `yaml:"recovery_timeout_sec"`
+}
+
 // Amount is a number of messages or tokens, or a fraction of the model's context.
 type Amount struct {
 	Type  string  `yaml:"type"`
@@ -166,6 +183,8 @@ func defaults() Settings {
 	s.Suggestions = Suggestions{Enabled: true, Max: 3}
 	s.InputPolish = InputPolish{Enabled: true, MaxChars: 4000}
 	s.Title = Title{Enabled: true, MaxWords: 6, MaxChars: 60}
+	s.LoopDetection = LoopDetection{Enabled: true, Warn: 3, Hard: 5, FreqWarn: 30, FreqHard: 50}
+	s.CircuitBreaker = CircuitBreaker{Failures: 5, Recovery: 60}
 	s.Summarization.Keep = Amount{"messages", 20}
 	return s
 }

@@ -90,11 +90,12 @@ var providers = []struct{ use, name string }{
 	{"deerflow.models", "openai"}, // vLLM and other servers with OpenAI's wire
 }
 
-// openModel makes the client of a model of config.yaml.
-func (s *Server) openModel(m *settings.Model) (agent.Model, error) {
+// openModel makes the client of a model of config.yaml. retries are its further tries; nil: the client's own number.
+func (s *Server) openModel(m *settings.Model, retries *int) (agent.Model, error) {
 	spec := provider.Spec{
 		BaseURL: m.BaseURL, Key: m.APIKey, Temperature: m.Temperature, MaxTokens: m.MaxTokens, MaxInputTokens: m.ContextWindow, Images: m.Vision, Log: s.log, Place: "models." + m.Name,
-		Getenv: func(name string) string { v, _ := s.cfg.Lookup(name); return v },
+		Retries: retries,
+		Getenv:  func(name string) string { v, _ := s.cfg.Lookup(name); return v },
 	}
 	if spec.BaseURL == "" {
 		spec.BaseURL = m.APIBase
@@ -113,7 +114,7 @@ func (s *Server) openModel(m *settings.Model) (agent.Model, error) {
 
 // ask sends a prompt to a model of config.yaml and returns its answer.
 func (s *Server) ask(ctx context.Context, m *settings.Model, system, prompt string) (string, error) {
-	model, err := s.openModel(m)
+	model, err := s.openModel(m, nil)
 	if err != nil {
 		return "", err
 	}
